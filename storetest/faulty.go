@@ -63,17 +63,6 @@ func (f *Faulty) refusal(req *driver.Request) (driver.Answer, bool) {
 	return driver.NewAnswer(time.Now().UnixMicro(), 1<<len(statuses)-1, statuses), true
 }
 
-// refusals returns the answers to requests of one call while decisions are refused, or nil. None of them is a look, or
-// all are.
-func (f *Faulty) refusals(reqs []driver.Request) (answers []driver.Answer) {
-	for i := range reqs {
-		if answer, ok := f.refusal(&reqs[i]); ok {
-			answers = append(answers, answer)
-		}
-	}
-	return answers
-}
-
 // broken returns the error of a call, or nil if it is passed on or refused.
 func (f *Faulty) broken(ctx context.Context) error {
 	now := f.fault.Load()
@@ -121,70 +110,73 @@ func (f *Faulty) Blocks() {}
 // Books implements [driver.Booker].
 func (f *Faulty) Books(p *driver.Policy) bool { return f.pass.Books(p) }
 
+// passed returns what call returns, or the error of the fault.
+func passed[T any](ctx context.Context, f *Faulty, call func() (T, error)) (T, error) {
+	if err := f.broken(ctx); err != nil {
+		var none T
+		return none, err
+	}
+	return call()
+}
+
+// decided returns the answer of call, or the fault: its error or its refusal.
+func (f *Faulty) decided(ctx context.Context, req *driver.Request, call func() (driver.Answer, error)) (driver.Answer, error) {
+	return passed(ctx, f, func() (driver.Answer, error) {
+		if answer, ok := f.refusal(req); ok {
+			return answer, nil
+		}
+		return call()
+	})
+}
+
+// allDecided is decided for requests of one call, of which none is a look, or all are.
+func (f *Faulty) allDecided(ctx context.Context, reqs []driver.Request, call func() ([]driver.Answer, error)) ([]driver.Answer, error) {
+	return passed(ctx, f, func() ([]driver.Answer, error) {
+		var refusals []driver.Answer
+		for i := range reqs {
+			if answer, ok := f.refusal(&reqs[i]); ok {
+				refusals = append(refusals, answer)
+			}
+		}
+		if refusals != nil {
+			return refusals, nil
+		}
+		return call()
+	})
+}
+
 // Decide implements [driver.Store].
 func (f *Faulty) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if err := f.broken(ctx); err != nil {
-		return driver.Answer{}, err
-	}
-	if answer, ok := f.refusal(&req); ok {
-		return answer, nil
-	}
-	return f.pass.Decide(ctx, req)
+	return f.decided(ctx, &req, func() (driver.Answer, error) { return f.pass.Decide(ctx, req) })
 }
 
 // DecideAll implements [driver.MultiStore].
 func (f *Faulty) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	if err := f.broken(ctx); err != nil {
-		return nil, err
-	}
-	if answers := f.refusals(reqs); answers != nil {
-		return answers, nil
-	}
-	return f.pass.DecideAll(ctx, reqs)
+	return f.allDecided(ctx, reqs, func() ([]driver.Answer, error) { return f.pass.DecideAll(ctx, reqs) })
 }
 
 // DecideEach implements [driver.Batcher].
 func (f *Faulty) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	if err := f.broken(ctx); err != nil {
-		return nil, err
-	}
-	if answers := f.refusals(reqs); answers != nil {
-		return answers, nil
-	}
-	return f.pass.DecideEach(ctx, reqs)
+	return f.allDecided(ctx, reqs, func() ([]driver.Answer, error) { return f.pass.DecideEach(ctx, reqs) })
 }
 
 // DecideAny implements [driver.Chooser].
-func (f *Faulty) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
-	if err := f.broken(ctx); err != nil {
-		return 0, driver.Answer{}, err
-	}
-	if answer, ok := f.refusal(&reqs[0]); ok {
-		return 0, answer, nil
-	}
-	return f.pass.DecideAny(ctx, reqs)
+func (f *Faulty) DecideAny(ctx context.Context, reqs []driver.Request) (chosen int, answer driver.Answer, err error) {
+	answer, err = f.decided(ctx, &reqs[0], func() (answer driver.Answer, err error) {
+		chosen, answer, err = f.pass.DecideAny(ctx, reqs)
+		return answer, err
+	})
+	return chosen, answer, err
 }
 
 // DecideOnce implements [driver.Deduplicator].
 func (f *Faulty) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	if err := f.broken(ctx); err != nil {
-		return driver.Answer{}, err
-	}
-	if answer, ok := f.refusal(&req); ok {
-		return answer, nil
-	}
-	return f.pass.DecideOnce(ctx, id, req)
+	return f.decided(ctx, &req, func() (driver.Answer, error) { return f.pass.DecideOnce(ctx, id, req) })
 }
 
 // Hand implements [driver.Hander].
 func (f *Faulty) Hand(ctx context.Context, req driver.Request, line driver.Line) (driver.Answer, error) {
-	if err := f.broken(ctx); err != nil {
-		return driver.Answer{}, err
-	}
-	if answer, ok := f.refusal(&req); ok {
-		return answer, nil
-	}
-	return f.pass.Hand(ctx, req, line)
+	return f.decided(ctx, &req, func() (driver.Answer, error) { return f.pass.Hand(ctx, req, line) })
 }
 
 // Settle implements [driver.Settler].
@@ -197,26 +189,17 @@ func (f *Faulty) Settle(ctx context.Context, s driver.Settlement) error {
 
 // Extend implements [driver.Extender].
 func (f *Faulty) Extend(ctx context.Context, s driver.Settlement) (int64, error) {
-	if err := f.broken(ctx); err != nil {
-		return 0, err
-	}
-	return f.pass.Extend(ctx, s)
+	return passed(ctx, f, func() (int64, error) { return f.pass.Extend(ctx, s) })
 }
 
 // Reward implements [driver.Taker].
 func (f *Faulty) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if err := f.broken(ctx); err != nil {
-		return driver.Answer{}, err
-	}
-	return f.pass.Reward(ctx, req)
+	return passed(ctx, f, func() (driver.Answer, error) { return f.pass.Reward(ctx, req) })
 }
 
 // Swap implements [driver.Swapper].
 func (f *Faulty) Swap(ctx context.Context, key string, s driver.Swap) (driver.Swapped, error) {
-	if err := f.broken(ctx); err != nil {
-		return driver.Swapped{}, err
-	}
-	return f.pass.Swap(ctx, key, s)
+	return passed(ctx, f, func() (driver.Swapped, error) { return f.pass.Swap(ctx, key, s) })
 }
 
 // Reset implements [driver.Resetter].
@@ -229,8 +212,5 @@ func (f *Faulty) Reset(ctx context.Context, key string, policy *driver.Policy) e
 
 // CoolDown implements [driver.Cooler].
 func (f *Faulty) CoolDown(ctx context.Context, key string, c driver.CoolDown) (driver.CoolDown, error) {
-	if err := f.broken(ctx); err != nil {
-		return driver.CoolDown{}, err
-	}
-	return f.pass.CoolDown(ctx, key, c)
+	return passed(ctx, f, func() (driver.CoolDown, error) { return f.pass.CoolDown(ctx, key, c) })
 }
