@@ -1,6 +1,7 @@
 package sash
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -42,12 +43,8 @@ func (b Block) driver() (driver.Block, error) {
 	if b == (Block{}) {
 		return driver.Block{}, nil
 	}
-	if b.Refusals == 0 {
-		b.Refusals = defaultRefusals
-	}
-	if b.Window == 0 {
-		b.Window = defaultWindow
-	}
+	b.Refusals = cmp.Or(b.Refusals, defaultRefusals)
+	b.Window = cmp.Or(b.Window, defaultWindow)
 	switch {
 	case b.Refusals < 1 || b.Refusals > driver.MaxRefusals:
 		return driver.Block{}, fmt.Errorf("%w: a block after %d refusals: it takes 1 to %d", ErrInvalidLimit, b.Refusals, driver.MaxRefusals)

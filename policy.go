@@ -1,6 +1,7 @@
 package sash
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -82,9 +83,7 @@ func NewPolicy(opts *Options, limits ...Limit) (*driver.Policy, error) {
 }
 
 func newPolicy(opts *Options, limits []Limit) (*policy, error) {
-	if opts == nil {
-		opts = &Options{}
-	}
+	opts = cmp.Or(opts, &Options{})
 	if !opts.Algorithm.Valid() {
 		return nil, fmt.Errorf("%w: unknown algorithm %v", ErrInvalidLimit, opts.Algorithm)
 	}

@@ -1,6 +1,7 @@
 package denials
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/maphash"
@@ -99,20 +100,13 @@ func New(next driver.Store, opts *Options) (*Store, error) {
 	if next == nil {
 		panic("denials: New needs a store to decide with, such as memstore.New(nil)")
 	}
-	if opts == nil {
-		opts = &Options{}
-	}
+	opts = cmp.Or(opts, &Options{})
 	if opts.MaxKeys < 0 || opts.MaxAge < 0 {
 		return nil, errors.New("denials: MaxKeys and MaxAge must not be negative; zero is the default")
 	}
 	s := &Store{Passthrough: driver.Passthrough{Next: next}, maxAge: opts.MaxAge, start: time.Now(), seed: maphash.MakeSeed()}
-	if s.maxAge == 0 {
-		s.maxAge = DefaultMaxAge
-	}
-	size := opts.MaxKeys
-	if size == 0 {
-		size = DefaultMaxKeys
-	}
+	s.maxAge = cmp.Or(s.maxAge, DefaultMaxAge)
+	size := cmp.Or(opts.MaxKeys, DefaultMaxKeys)
 	var err error
 	s.cache, err = otter.New(&otter.Options[string, *denial]{MaximumSize: size})
 	return s, err

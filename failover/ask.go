@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -275,15 +276,8 @@ func decided(res driver.Answer) bool { return res.Source == driver.FromStore }
 
 // answers reports whether an error is about the call rather than the store's health.
 func answers(err error) bool {
-	for _, about := range [...]error{
-		driver.ErrUnsupported, driver.ErrApart, sash.ErrInvalidLimit, sash.ErrInvalidCost,
-		sash.ErrInvalidKey, sash.ErrCostAboveLimit,
-	} {
-		if errors.Is(err, about) {
-			return true
-		}
-	}
-	return false
+	about := []error{driver.ErrUnsupported, driver.ErrApart, sash.ErrInvalidLimit, sash.ErrInvalidCost, sash.ErrInvalidKey, sash.ErrCostAboveLimit}
+	return slices.ContainsFunc(about, func(about error) bool { return errors.Is(err, about) })
 }
 
 // kind returns the kind of failure of an error.

@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -110,12 +111,8 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	if err := o.Trip.setDefaults(); err != nil {
 		return nil, err
 	}
-	if o.Budget == 0 {
-		o.Budget = DefaultBudget
-	}
-	if o.MaxInFlight == 0 {
-		o.MaxInFlight = DefaultMaxInFlight
-	}
+	o.Budget = cmp.Or(o.Budget, DefaultBudget)
+	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
 	g := &guard{store: store, budget: o.Budget, slots: make(chan struct{}, o.MaxInFlight), classify: o.Classify, onError: o.OnError}
 	g.recaller, _ = store.(driver.Recaller)
 	g.starter, _ = store.(driver.Starter)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"example.com/sash"
@@ -67,12 +68,7 @@ func (m *Modes) Mode(cost int64) Mode {
 
 // local reports whether a rule has the mode Local.
 func (m *Modes) local() bool {
-	for _, r := range m.Rules {
-		if r.Mode == Local {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.Rules, func(r Rule) bool { return r.Mode == Local })
 }
 
 func (m *Modes) validate(hasLocal bool) error {

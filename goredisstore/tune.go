@@ -1,6 +1,7 @@
 package goredisstore
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -31,9 +32,7 @@ import (
 // The result can be copied and changed. MaxRetries and MaxRedirects stay as they are. They cannot repeat a decision
 // that may have been made.
 func Tune[O redis.Options | redis.FailoverOptions | redis.ClusterOptions | redis.RingOptions](opts *O) *O {
-	if opts == nil {
-		opts = new(O)
-	}
+	opts = cmp.Or(opts, new(O))
 	switch o := any(opts).(type) {
 	case *redis.Options:
 		o.ContextTimeoutEnabled = true
@@ -62,14 +61,10 @@ func connecting(dials *int, timeouts ...*time.Duration) {
 }
 
 func quiet(config **maintnotifications.Config) {
-	if *config == nil {
-		*config = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	}
+	*config = cmp.Or(*config, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled})
 }
 
 // set sets an option that is zero.
 func set[T int | time.Duration](option *T, value T) {
-	if *option == 0 {
-		*option = value
-	}
+	*option = cmp.Or(*option, value)
 }

@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -65,9 +66,7 @@ type ClientInterceptor struct {
 // NewClientInterceptor returns an interceptor that holds every key to the limiter's limits. The usual keys
 // are [Target] and Join(Target, Method). A nil opts is the default. It panics if limiter or key is nil.
 func NewClientInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ClientOptions) (*ClientInterceptor, error) {
-	if opts == nil {
-		opts = &ClientOptions{}
-	}
+	opts = cmp.Or(opts, &ClientOptions{})
 	need(limiter, key)
 	c := &ClientInterceptor{
 		gate:    gate{onUnavailable: opts.OnUnavailable, onError: opts.OnError},

@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -106,10 +107,7 @@ func inWords(l sash.Limit, charge Charge) string {
 
 func windowInWords(l sash.Limit) string {
 	if l.Period != 0 {
-		zone := l.Zone
-		if zone == nil {
-			zone = time.UTC
-		}
+		zone := cmp.Or(l.Zone, time.UTC)
 		return "calendar " + l.Period.String() + " in " + zone.String()
 	}
 	for _, unit := range [...]struct {

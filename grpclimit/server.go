@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,9 +78,7 @@ func NewServerLayers(limiter *sash.Limiter, layers []Layer, opts *ServerOptions)
 	if limiter == nil {
 		panic("grpclimit: an interceptor needs a limiter, from sash.New")
 	}
-	if opts == nil {
-		opts = &ServerOptions{}
-	}
+	opts = cmp.Or(opts, &ServerOptions{})
 	s := &ServerInterceptor{
 		gate:    gate{onUnavailable: opts.OnUnavailable, retry: opts.UnavailableRetry, onError: opts.OnError},
 		exempt:  opts.Exempt,

@@ -1,10 +1,12 @@
 package httplimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"example.com/sash/middleware"
@@ -66,13 +68,9 @@ type ClientAddress struct {
 
 // NewClientAddress checks the options; nil is the default.
 func NewClientAddress(opts *AddressOptions) (*ClientAddress, error) {
-	if opts == nil {
-		opts = &AddressOptions{}
-	}
+	opts = cmp.Or(opts, &AddressOptions{})
 	c := &ClientAddress{header: opts.Header, trustUnix: opts.TrustUnix, ipv6Bits: opts.IPv6Bits}
-	if c.ipv6Bits == 0 {
-		c.ipv6Bits = DefaultIPv6Bits
-	}
+	c.ipv6Bits = cmp.Or(c.ipv6Bits, DefaultIPv6Bits)
 	if int(c.header) >= len(forwardingNames) {
 		return nil, fmt.Errorf("httplimit: unknown header %v", c.header)
 	}
@@ -203,12 +201,7 @@ func parseHop(s string) (netip.Addr, bool) {
 }
 
 func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
-	for _, p := range prefixes {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // Key is a [KeyFunc]: the address for IPv4, its prefix for IPv6.

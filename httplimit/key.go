@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,9 +109,7 @@ func PatternOf(mux *http.ServeMux) KeyFunc {
 	}
 	return func(r *http.Request) (string, error) {
 		_, pattern := mux.Handler(r)
-		if pattern == "" {
-			pattern = "none" // cannot be a pattern: all have a slash
-		}
+		pattern = cmp.Or(pattern, "none") // cannot be a pattern: all have a slash
 		return sash.Key("route", pattern), nil
 	}
 }

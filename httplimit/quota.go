@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"strings"
@@ -51,10 +52,7 @@ func newQuota(l *sash.LimitResult, layer *Layer, at time.Time) quota {
 		return q
 	}
 	if l.Limit.Period != 0 {
-		zone := l.Limit.Zone
-		if zone == nil {
-			zone = time.UTC
-		}
+		zone := cmp.Or(l.Limit.Zone, time.UTC)
 		now := at.UnixMicro()
 		period := driver.Limit{Period: l.Limit.Period, Zone: zone}
 		start, end := period.Bounds(now)

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -87,12 +88,7 @@ func (a agreement) ends() (last int64) {
 
 // has reports whether a region is a member until an instant or later.
 func (a agreement) has(region string, until int64) bool {
-	for _, m := range a.members {
-		if m.region == region && m.until >= until {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.members, func(m member) bool { return m.region == region && m.until >= until })
 }
 
 // join adds a member under its terms, or prolongs it. The error says why it has no own share. The terms are those of the

@@ -81,9 +81,7 @@ func (o *own) known(ctx context.Context) (terms, error) {
 }
 
 func unconnected(cause error) error {
-	if cause == nil {
-		cause = errNoAgreement
-	}
+	cause = cmp.Or(cause, errNoAgreement)
 	return fmt.Errorf("lease: the region does not know what regions have agreed on at home: %w: %w", sash.ErrUnavailable, cause)
 }
 

@@ -71,9 +71,7 @@ func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts
 	if region == nil {
 		panic("lease: Shared needs a holder of leases, such as a store on the Redis of the region")
 	}
-	if opts == nil {
-		opts = &Options{}
-	}
+	opts = cmp.Or(opts, &Options{})
 	s, err := makeStore(home, shared{region}, longest, Options{Least: cmp.Or(opts.Least, defaultLeast), Within: opts.Within})
 	if err != nil || opts.Own == nil {
 		return s, err

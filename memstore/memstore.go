@@ -7,6 +7,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"math/rand/v2"
@@ -70,9 +71,7 @@ var (
 
 // New returns an empty store. A nil opts is the default.
 func New(opts *Options) *Store {
-	if opts == nil {
-		opts = &Options{}
-	}
+	opts = cmp.Or(opts, &Options{})
 	s := &Store{seed: maphash.MakeSeed(), process: rand.Uint64(), most: int64(opts.MaxKeys), keepAll: opts.NoEviction}
 	if s.most <= 0 {
 		s.most = DefaultMaxKeys

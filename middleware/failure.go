@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,9 +55,7 @@ func Within(ctx context.Context, timeout time.Duration, decide func(context.Cont
 	if timeout < 0 {
 		return decide(ctx)
 	}
-	if timeout == 0 {
-		timeout = DefaultTimeout
-	}
+	timeout = cmp.Or(timeout, DefaultTimeout)
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := decide(within)

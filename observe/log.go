@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -44,10 +45,7 @@ type written struct {
 
 // Observe implements [sash.Observer].
 func (l *logs) Observe(ctx context.Context, d sash.Decision) {
-	logger := l.logger
-	if logger == nil {
-		logger = slog.Default()
-	}
+	logger := cmp.Or(l.logger, slog.Default())
 	what := outcome(&d)
 	level := slog.LevelDebug
 	switch {

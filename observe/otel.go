@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -24,9 +25,7 @@ const scope = "example.com/sash/observe"
 // There are as many series as prefixes, outcomes and limits. A program whose limits differ by customer should give them
 // names, so that they are few: see [sash.Limit].
 func Metrics(provider metric.MeterProvider) (sash.Observer, error) {
-	if provider == nil {
-		provider = otel.GetMeterProvider()
-	}
+	provider = cmp.Or(provider, otel.GetMeterProvider())
 	duration, err := provider.Meter(scope).Float64Histogram("sash.decision.duration",
 		metric.WithUnit("s"), metric.WithDescription("Duration of decisions on rate limits."),
 		metric.WithExplicitBucketBoundaries(.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1))
@@ -47,9 +46,7 @@ func (m metrics) Observe(ctx context.Context, d sash.Decision) {
 // as the child of the caller's span. It begins when the store is asked and ends with the answer. An error is the span's
 // status; its text stays out, because it is the store's. A nil provider is the global one.
 func Spans(provider trace.TracerProvider) sash.Observer {
-	if provider == nil {
-		provider = otel.GetTracerProvider()
-	}
+	provider = cmp.Or(provider, otel.GetTracerProvider())
 	return spans{provider.Tracer(scope)}
 }
 

@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -98,18 +99,12 @@ func (c Call) complete(t *Transport) (Call, error) {
 		}
 		c.tries = new(tries)
 	}
-	if c.Cost == 0 {
-		c.Cost = 1
-	}
-	if c.Unit == "" {
-		c.Unit = unitRequests
-	}
+	c.Cost = cmp.Or(c.Cost, 1)
+	c.Unit = cmp.Or(c.Unit, unitRequests)
 	if len(c.Limits) == 0 {
 		c.Limits = t.limits
 	}
-	if c.Share == 0 {
-		c.Share = 100
-	}
+	c.Share = cmp.Or(c.Share, 100)
 	if c.Share < 1 || c.Share > 100 {
 		return c, fmt.Errorf("outgoing: the route returned a Share of %d; it is a percentage, 1 to 100", c.Share)
 	}
@@ -118,9 +113,7 @@ func (c Call) complete(t *Transport) (Call, error) {
 			return c, err
 		}
 	}
-	if c.Profile == nil {
-		c.Profile = &t.opts.Profile
-	}
+	c.Profile = cmp.Or(c.Profile, &t.opts.Profile)
 	c.Also = slices.Clone(c.Also)
 	for i := range c.Also {
 		if len(c.Also[i].Limits) == 0 {

@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -103,9 +104,7 @@ func (c *levels) apply(s sash.Subject, percent int, now time.Time) (limits []sas
 	for i, whole := range s.Limits {
 		l := whole
 		l.Units = share(whole.Units, percent)
-		if l.Name == "" {
-			l.Name = whole.String() // keeps the name of the configured limit
-		}
+		l.Name = cmp.Or(l.Name, whole.String()) // keeps the name of the configured limit
 		fallen, lower := c.lowest(idOf(s.Key, whole), whole, now)
 		if lower && s.Cost <= l.Units { // the limiter reports a cost that can never fit
 			l.Units = share(fallen.now(whole, now), percent)

@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -54,9 +55,7 @@ func (p *Profile) Read(h http.Header, now time.Time) []Quota {
 
 func (f *QuotaFields) read(h http.Header, now time.Time) (Quota, bool) {
 	q := Quota{Unit: f.Unit}
-	if q.Unit == "" {
-		q.Unit = unitRequests
-	}
+	q.Unit = cmp.Or(q.Unit, unitRequests)
 	if n, window, ok := limitOf(get(h, f.Limit)); ok {
 		q.Limit, q.Window = n, window
 		if window == 0 {

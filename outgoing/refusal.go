@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"time"
@@ -62,10 +63,7 @@ func pauseOf(call Call, res *http.Response, quotas []Quota, now time.Time) pause
 
 // untilReset returns the time until the next reset of the quotas.
 func (p *Profile) untilReset(now time.Time) time.Duration {
-	zone := p.Zone
-	if zone == nil {
-		zone = time.UTC
-	}
+	zone := cmp.Or(p.Zone, time.UTC)
 	local := now.In(zone)
 	year, month, day := local.Date()
 	switch p.Resets {

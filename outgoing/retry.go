@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -34,18 +35,10 @@ func (r *Retries) complete() error {
 	if r.Most < 0 || r.Base < 0 || r.Max < 0 || r.MaxRetryAfter < 0 || !(r.Budget >= 0) {
 		return errors.New("outgoing: the numbers of Retries must not be negative")
 	}
-	if r.Base == 0 {
-		r.Base = 500 * time.Millisecond
-	}
-	if r.Max == 0 {
-		r.Max = 30 * time.Second
-	}
-	if r.MaxRetryAfter == 0 {
-		r.MaxRetryAfter = time.Minute
-	}
-	if r.Budget == 0 {
-		r.Budget = 0.1
-	}
+	r.Base = cmp.Or(r.Base, 500*time.Millisecond)
+	r.Max = cmp.Or(r.Max, 30*time.Second)
+	r.MaxRetryAfter = cmp.Or(r.MaxRetryAfter, time.Minute)
+	r.Budget = cmp.Or(r.Budget, 0.1)
 	return nil
 }
 

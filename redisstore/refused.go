@@ -3,6 +3,7 @@ package redisstore
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"example.com/sash/driver"
@@ -143,10 +144,5 @@ func walk(err error, yield func(string) bool) bool {
 }
 
 func begins(text string, starts []string) bool {
-	for _, start := range starts {
-		if strings.HasPrefix(text, start) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(starts, func(start string) bool { return strings.HasPrefix(text, start) })
 }

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/binary"
 	"os"
@@ -42,10 +43,7 @@ func compile(t testing.TB, dir string) string {
 	if err := os.WriteFile(source, clockSource, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cc := os.Getenv("CC")
-	if cc == "" {
-		cc = "cc"
-	}
+	cc := cmp.Or(os.Getenv("CC"), "cc")
 	out, err := exec.Command(cc, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", library, source).CombinedOutput()
 	if err != nil {
 		t.Fatalf("redistest: a clock that moves needs a C compiler: run `make test`, which installs one, or install gcc and libc6-dev: %v\n%s", err, out)

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"strconv"
@@ -61,12 +62,8 @@ func (c *Cluster) Stop() {
 
 // form starts the nodes and makes a cluster of them.
 func (c *Cluster) form(opts ClusterOptions, start func(args ...string) (*Server, error)) error {
-	if opts.Primaries == 0 {
-		opts.Primaries = 3
-	}
-	if opts.NodeTimeout == 0 {
-		opts.NodeTimeout = time.Second
-	}
+	opts.Primaries = cmp.Or(opts.Primaries, 3)
+	opts.NodeTimeout = cmp.Or(opts.NodeTimeout, time.Second)
 	for node := range opts.Primaries * (1 + opts.Replicas) {
 		args := []string{
 			"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.FormatInt(opts.NodeTimeout.Milliseconds(), 10),

@@ -11,6 +11,7 @@
 package redistest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -166,10 +167,7 @@ func (s *Server) dialer() dialer {
 
 // first chooses a free port and starts the server on it.
 func (s *Server) first() error {
-	name := os.Getenv(EnvServer)
-	if name == "" {
-		name = "redis-server"
-	}
+	name := cmp.Or(os.Getenv(EnvServer), "redis-server")
 	var err error
 	if s.bin, err = exec.LookPath(name); err != nil {
 		if name != "redis-server" {

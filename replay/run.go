@@ -40,9 +40,7 @@ func (o *RunOptions) name(client string) string {
 // Run replays the trace through every candidate separately, as many in parallel as there are processors. The outcomes are
 // in the order of the candidates. The error is [sash.ErrInvalidLimit], or the context's, unless opts.Partial is set.
 func (t *Trace) Run(ctx context.Context, candidates []Candidate, opts *RunOptions) ([]*Outcome, error) {
-	if opts == nil {
-		opts = &RunOptions{}
-	}
+	opts = cmp.Or(opts, &RunOptions{})
 	outcomes, failed := make([]*Outcome, len(candidates)), make([]error, len(candidates))
 	var next, done atomic.Int64
 	var group sync.WaitGroup

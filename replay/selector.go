@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -92,9 +93,7 @@ type fields struct {
 func NewSelector(e Expressions) (*Selector, error) {
 	s := &Selector{templates: e.Templates}
 	var err error
-	if e.Key == "" {
-		e.Key = "remote_address"
-	}
+	e.Key = cmp.Or(e.Key, "remote_address")
 	var current *accesslog.Record // the current request
 	s.env = fields{}
 	functions := []expr.Option{
@@ -234,10 +233,7 @@ func (s *Selector) route(r *accesslog.Record) string {
 		return r.Path
 	}
 	_, pattern := s.routes.Handler(&http.Request{Method: r.Method, Host: r.Host, URL: &url.URL{Path: r.Path}})
-	if pattern == "" {
-		return r.Path
-	}
-	return pattern
+	return cmp.Or(pattern, r.Path)
 }
 
 // newRoutes returns a matcher that uses the standard library's router.

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -162,11 +163,7 @@ func (s *Survey) warnOfTimes(say func(sign, format string, args ...any)) {
 		}
 		say("clock", "The times of the log go back, and over a time that it has already: %s. The clock was set, or times of a zone with daylight saving have no zone; then those requests look denser than they were. If the logs of several servers follow each other, give each as a file of its own.", strings.Join(where, ", "))
 	}
-	bins := make([]int64, 0, len(s.bins))
-	for bin := range s.bins {
-		bins = append(bins, bin)
-	}
-	slices.Sort(bins)
+	bins := slices.Sorted(maps.Keys(s.bins))
 	var longest, second time.Duration
 	at := 0
 	for i := 1; i < len(bins); i++ {

@@ -1,6 +1,7 @@
 package rueidisstore
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -44,7 +45,5 @@ func Tune(opts rueidis.ClientOption) rueidis.ClientOption {
 
 // set sets an option that is zero.
 func set[T int | time.Duration](option *T, value T) {
-	if *option == 0 {
-		*option = value
-	}
+	*option = cmp.Or(*option, value)
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -74,10 +75,7 @@ func gone(l sash.Limit, charged, now time.Time) bool {
 	if l.Period == 0 {
 		return !charged.After(now.Add(-l.Window))
 	}
-	zone := l.Zone
-	if zone == nil {
-		zone = time.UTC
-	}
+	zone := cmp.Or(l.Zone, time.UTC)
 	return label(l.Period, charged.In(zone)) != label(l.Period, now.In(zone))
 }
 

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -49,16 +50,8 @@ type testCase struct {
 	run     func(*suite)
 }
 
-var cases = concat(windowCases, limitCases, subjectCases, settleCases, onceCases, clockCases, bookCases, queueCases,
+var cases = slices.Concat(windowCases, limitCases, subjectCases, settleCases, onceCases, clockCases, bookCases, queueCases,
 	walkCases, coolDownCases, anyCases, takingCases, extendCases, handCases, blockCases, leaseCases, swapCases)
-
-func concat(all ...[]testCase) []testCase {
-	var joined []testCase
-	for _, some := range all {
-		joined = append(joined, some...)
-	}
-	return joined
-}
 
 func exact(a sash.Algorithm) bool { return a.Exact() }
 

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -36,10 +37,7 @@ var errNoTime = errors.New("no time; name its field with time=NAME")
 type naming map[string][]string
 
 func newNaming(given map[string]string) (naming, error) {
-	names := make(naming, len(known))
-	for field, all := range known {
-		names[field] = all
-	}
+	names := naming(maps.Clone(known))
 	for field, name := range given {
 		if !slices.Contains(Fields(), field) {
 			return nil, fmt.Errorf("unknown field %q: use one of %s", field, strings.Join(Fields(), ", "))

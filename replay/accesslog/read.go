@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -96,9 +97,7 @@ type Broken struct {
 // options, from the context, or from each; a [*DamagedError] comes after the last whole line.
 func Read(ctx context.Context, name string, from io.Reader, opts *Options, each func(*Record) error) (Stats, error) {
 	stats := Stats{}
-	if opts == nil {
-		opts = &Options{}
-	}
+	opts = cmp.Or(opts, &Options{})
 	names, err := newNaming(opts.Fields)
 	if err != nil {
 		return stats, err

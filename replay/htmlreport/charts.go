@@ -72,10 +72,7 @@ func at(curve []replay.Point, units int64) replay.Point {
 	if !exact {
 		i--
 	}
-	if i < 0 { // less than the curve's first limit, which is 1
-		i = 0
-	}
-	p := curve[i]
+	p := curve[max(i, 0)] // below 0: less than the curve's first limit, which is 1
 	p.Units = units
 	return p
 }

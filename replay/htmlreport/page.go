@@ -4,6 +4,7 @@ package htmlreport
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -113,10 +114,7 @@ func (p *Page) Class(number uint8) string {
 
 // Noun is what the page calls the clients, in the plural.
 func (p *Page) Noun() string {
-	if p.Clients == "" {
-		return "clients"
-	}
-	return p.Clients
+	return cmp.Or(p.Clients, "clients")
 }
 
 // One is what the page calls a client.

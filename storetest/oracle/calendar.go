@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -10,10 +11,7 @@ import (
 // bounds returns the calendar period around an instant, start <= now < end, in microseconds: by stepping
 // through time a minute at a time and reading the local clock.
 func bounds(l sash.Limit, now int64) (start, end int64) {
-	zone := l.Zone
-	if zone == nil {
-		zone = time.UTC
-	}
+	zone := cmp.Or(l.Zone, time.UTC)
 	t := time.UnixMicro(now)
 	switch l.Period {
 	case sash.CalendarHour:

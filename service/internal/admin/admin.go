@@ -7,6 +7,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -120,12 +121,8 @@ func (h *handler) defaults() {
 	if h.Stats == nil {
 		h.Stats = stats.New(nil)
 	}
-	if h.Loading == nil {
-		h.Loading = &Loading{}
-	}
-	if h.Log == nil {
-		h.Log = slog.Default()
-	}
+	h.Loading = cmp.Or(h.Loading, &Loading{})
+	h.Log = cmp.Or(h.Log, slog.Default())
 	if h.Guard == nil {
 		h.Guard = NewGuard(Access{}, h.Log)
 	}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -143,9 +144,7 @@ func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 		wire.Fail(w, http.StatusBadRequest, "by is units or refused, and n is 1 to "+strconv.Itoa(mostTop))
 		return
 	}
-	if by == "" {
-		by = "units"
-	}
+	by = cmp.Or(by, "units")
 	subjects, since := h.Stats.Hottest(order, n)
 	wire.Write(w, http.StatusOK, map[string]any{"by": by, "since": wire.Instant(since), "top": subjects})
 }

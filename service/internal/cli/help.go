@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"regexp"
@@ -42,10 +43,7 @@ func wrapHelp(root *cobra.Command, width int) {
 		return err
 	})
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		about := cmd.Long
-		if about == "" {
-			about = cmd.Short
-		}
+		about := cmp.Or(cmd.Long, cmd.Short)
 		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n", reflow(strings.TrimRight(about, " \n"), width))
 		if cmd.Runnable() || cmd.HasSubCommands() {
 			cmd.SetOut(cmd.OutOrStdout())

@@ -229,10 +229,7 @@ func (p Place) For(limits []sash.Limit, opts sash.Options) Place {
 
 // strayPlace returns the node of a scope or a lease, or nil.
 func (b *ruleBody) strayPlace() *yaml.Node {
-	if b.scope != nil {
-		return b.scope
-	}
-	return b.lease
+	return cmp.Or(b.scope, b.lease)
 }
 
 // Describe returns the place in a few words: "scope global, lease 2s". It is empty for the zero Place.

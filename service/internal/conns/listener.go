@@ -9,8 +9,10 @@ package conns
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -150,11 +152,7 @@ func (l *Listener) Of(client net.Addr) *Conn {
 func (l *Listener) conns() []*Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make([]*Conn, 0, len(l.open))
-	for _, c := range l.open {
-		all = append(all, c)
-	}
-	return all
+	return slices.Collect(maps.Values(l.open))
 }
 
 func (l *Listener) count(n int64) {

@@ -5,6 +5,7 @@
 package degrade
 
 import (
+	"cmp"
 	"context"
 	secret "crypto/rand"
 	"errors"
@@ -69,9 +70,7 @@ type Guard struct {
 // New returns a guard before a store on Redis, which stays the caller's. It does no I/O: a service can start
 // while Redis is not there.
 func New(redis *redisstore.Store, opts Options) (*Guard, error) {
-	if opts.Log == nil {
-		opts.Log = slog.Default()
-	}
+	opts.Log = cmp.Or(opts.Log, slog.Default())
 	if opts.Failed == nil {
 		opts.Failed = func(error) {}
 	}

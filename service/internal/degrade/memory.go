@@ -1,6 +1,7 @@
 package degrade
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -41,9 +42,7 @@ type MemoryOptions struct {
 
 // NewMemory returns an empty store.
 func NewMemory(opts MemoryOptions) (*Memory, error) {
-	if opts.Log == nil {
-		opts.Log = slog.Default()
-	}
+	opts.Log = cmp.Or(opts.Log, slog.Default())
 	m := &Memory{Store: memstore.New(&opts.Store), failed: opts.Failed}
 	m.occupancy = newOccupancy(m.Store, "every subject", opts.Log)
 	var err error

@@ -3,7 +3,9 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -108,10 +110,7 @@ func (v *visit) sentinels(ctx context.Context, sentinels []*redis.SentinelClient
 		}
 		_ = s.Close()
 	}
-	var names []string
-	for a := range addresses {
-		names = append(names, a)
-	}
+	names := slices.Sorted(maps.Keys(addresses))
 	seen := fmt.Sprintf("%d of %d Sentinels answer and name %s as %s; they know %d others; a primary that is down is noticed after %v",
 		len(sentinels)-silent, len(sentinels), strings.Join(names, " and "), master, others, after)
 	switch {

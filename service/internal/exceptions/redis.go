@@ -1,6 +1,7 @@
 package exceptions
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -24,9 +25,7 @@ var replace = redis.NewScript(replaceText)
 
 // newOnRedis returns a keeper on a client, which the caller keeps owning. An empty prefix means redisstore.DefaultPrefix.
 func newOnRedis(client redis.UniversalClient, prefix string) *onRedis {
-	if prefix == "" {
-		prefix = redisstore.DefaultPrefix
-	}
+	prefix = cmp.Or(prefix, redisstore.DefaultPrefix)
 	return &onRedis{client, prefix + "exceptions"}
 }
 

@@ -5,6 +5,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -94,9 +95,7 @@ func prepare(decider *decide.Decider, opts *Options) *Handler {
 	if h.opts.Timeout <= 0 {
 		h.opts.Timeout = time.Second
 	}
-	if h.opts.Log == nil {
-		h.opts.Log = slog.Default()
-	}
+	h.opts.Log = cmp.Or(h.opts.Log, slog.Default())
 	if h.opts.Health == nil {
 		h.opts.Health = degrade.MemoryHealth
 	}

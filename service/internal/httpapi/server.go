@@ -46,9 +46,7 @@ type Server struct {
 // returns nil when all connections are closed, and an error if that takes more than ten seconds. The listener is closed
 // in any case.
 func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
-	if s.Log == nil {
-		s.Log = slog.New(slog.DiscardHandler)
-	}
+	s.Log = cmp.Or(s.Log, slog.New(slog.DiscardHandler))
 	s.Connections.Log = cmp.Or(s.Connections.Log, s.Log)
 	known := conns.New(listener, s.Connections)
 	listener = known

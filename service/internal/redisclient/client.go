@@ -1,6 +1,7 @@
 package redisclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,8 +70,8 @@ func Far(url string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.opts.DialTimeout = or(t.opts.DialTimeout, farDial)
-	t.opts.ReadTimeout = or(t.opts.ReadTimeout, farRead)
+	t.opts.DialTimeout = cmp.Or(t.opts.DialTimeout, farDial)
+	t.opts.ReadTimeout = cmp.Or(t.opts.ReadTimeout, farRead)
 	return clientOf(t), nil
 }
 

@@ -1,6 +1,7 @@
 package redisclient
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -50,11 +51,11 @@ func Sentinels(url string) (clients []*redis.SentinelClient, master string, err 
 func (t *target) common(timeout time.Duration) *redis.Options {
 	opts := *t.opts
 	for _, d := range []*time.Duration{&opts.DialTimeout, &opts.ReadTimeout, &opts.WriteTimeout} {
-		*d = or(*d, timeout)
+		*d = cmp.Or(*d, timeout)
 	}
 	goredisstore.Tune(&opts)
-	opts.PoolTimeout = or(opts.PoolTimeout, opts.ReadTimeout)
-	opts.PoolSize = or(opts.PoolSize, poolSize)
+	opts.PoolTimeout = cmp.Or(opts.PoolTimeout, opts.ReadTimeout)
+	opts.PoolSize = cmp.Or(opts.PoolSize, poolSize)
 	opts.Dialer = newDialer(opts.DialTimeout, t.tls).Dial
 	opts.DisableIdentity = true // send nothing that needs further permissions: no CLIENT commands on connecting
 	return &opts

@@ -11,6 +11,7 @@
 package redisclient
 
 import (
+	"cmp"
 	"net"
 	"time"
 
@@ -46,7 +47,7 @@ func (t *target) option() rueidis.ClientOption {
 		ForceSingleClient: t.form == single,
 		// Only one connection to each server: all concurrent calls share one pipeline.
 		PipelineMultiplex:   -1,
-		BlockingPoolSize:    or(t.opts.PoolSize, poolSize),
+		BlockingPoolSize:    cmp.Or(t.opts.PoolSize, poolSize),
 		BlockingPoolCleanup: poolIdle,
 		// Never resend a command, and send none that needs further permissions.
 		DisableRetry:  true,
@@ -66,16 +67,7 @@ func (t *target) option() rueidis.ClientOption {
 
 func (t *target) network() string {
 	if t.form == single {
-		return or(t.opts.Network, "tcp")
+		return cmp.Or(t.opts.Network, "tcp")
 	}
 	return "tcp"
-}
-
-// or returns a value, or the default if it is zero.
-func or[T comparable](value, other T) T {
-	var none T
-	if value == none {
-		return other
-	}
-	return value
 }

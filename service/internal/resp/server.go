@@ -64,9 +64,7 @@ type serving struct {
 // for two seconds are closed, and after eight seconds each one is closed behind the replies to what has come. Serve
 // returns nil when all are closed, and an error if that takes more than ten seconds. The listener is closed in any case.
 func (s Server) Serve(ctx context.Context, listener net.Listener, handler *Handler) error {
-	if s.Log == nil {
-		s.Log = slog.New(slog.DiscardHandler)
-	}
+	s.Log = cmp.Or(s.Log, slog.New(slog.DiscardHandler))
 	s.Connections.Log = cmp.Or(s.Connections.Log, s.Log)
 	on := &serving{Server: s, handler: handler, known: conns.New(listener, s.Connections), failed: throttle.Log{To: s.Log}}
 	work, cut := context.WithCancel(context.WithoutCancel(ctx))

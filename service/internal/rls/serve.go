@@ -68,9 +68,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	if o.MaxConnectionAgeGrace <= 0 {
 		o.MaxConnectionAgeGrace = time.Hour
 	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	o.Log = cmp.Or(o.Log, slog.Default())
 	ending, end := context.WithCancel(context.Background())
 	defer end()
 	bound := cmp.Or(o.calls, &calls{within: callTime, most: maxCalls})

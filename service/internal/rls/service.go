@@ -3,6 +3,7 @@
 package rls
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,9 +76,7 @@ func New(decider *decide.Decider, opts *Options) *Service {
 	if s.opts.Stats == nil {
 		s.opts.Stats = stats.New(nil)
 	}
-	if s.opts.Log == nil {
-		s.opts.Log = slog.Default()
-	}
+	s.opts.Log = cmp.Or(s.opts.Log, slog.Default())
 	s.log.To = s.opts.Log
 	s.large.most = largeMessages * int64(s.opts.maxMessage())
 	return s

@@ -26,9 +26,7 @@ func Run(ctx context.Context, opts Options) error {
 	defer spareCollector()()
 	opts.Budget = cmp.Or(opts.Budget, failover.DefaultBudget)
 	opts.HomeBudget = cmp.Or(opts.HomeBudget, DefaultHomeBudget)
-	if opts.Log == nil {
-		opts.Log = slog.Default()
-	}
+	opts.Log = cmp.Or(opts.Log, slog.Default())
 	s := &instance{Options: opts, loading: &admin.Loading{}}
 	cfg, known, err := s.loadFirst()
 	if err != nil {

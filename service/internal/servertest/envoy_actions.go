@@ -1,6 +1,7 @@
 package servertest
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
@@ -63,7 +64,7 @@ func (p *Proxy) action(a *routev3.RateLimit_Action) (action, error) {
 	case *routev3.RateLimit_Action_DestinationCluster_:
 		return always("destination_cluster", p.Destination), nil
 	case *routev3.RateLimit_Action_GenericKey_:
-		return always(or(a.GenericKey.DescriptorKey, "generic_key"), a.GenericKey.DescriptorValue), nil
+		return always(cmp.Or(a.GenericKey.DescriptorKey, "generic_key"), a.GenericKey.DescriptorValue), nil
 	case *routev3.RateLimit_Action_RemoteAddress_:
 		return func(r *http.Request) (string, string, bool, bool) {
 			host, _, err := net.SplitHostPort(r.RemoteAddr)
@@ -84,7 +85,7 @@ func (p *Proxy) action(a *routev3.RateLimit_Action) (action, error) {
 		}
 		wanted := m.ExpectMatch == nil || m.ExpectMatch.Value
 		return func(r *http.Request) (string, string, bool, bool) {
-			return or(m.DescriptorKey, "header_match"), m.DescriptorValue, matchAll(m.Headers, r) == wanted, false
+			return cmp.Or(m.DescriptorKey, "header_match"), m.DescriptorValue, matchAll(m.Headers, r) == wanted, false
 		}, nil
 	}
 	return nil, fmt.Errorf("the action %v is not supported here", a)
@@ -111,11 +112,4 @@ func matchAll(all []*routev3.HeaderMatcher, r *http.Request) bool {
 		}
 	}
 	return true
-}
-
-func or(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }

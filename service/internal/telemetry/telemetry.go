@@ -4,6 +4,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,9 +58,7 @@ func Start(ctx context.Context, decider *decide.Decider, registry *stats.Registr
 	if opts.Env == nil {
 		opts.Env = func(string) string { return "" }
 	}
-	if opts.Log == nil {
-		opts.Log = slog.Default()
-	}
+	opts.Log = cmp.Or(opts.Log, slog.Default())
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx)) // until Stop: after the last decision
 	t := &Telemetry{end: end, log: opts.Log}
 	if err := errors.Join(t.startOTLP(ctx, registry, opts), t.startPrometheus(ctx, registry, opts.Exporters)); err != nil {

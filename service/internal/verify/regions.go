@@ -69,12 +69,7 @@ func (r *RegionsReport) Over() (over *LimitReport) {
 
 // Answered reports whether any call got an answer. Without one there is no verdict.
 func (r *RegionsReport) Answered() bool {
-	for _, region := range r.Regions {
-		if region.Admitted+region.Refused > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Regions, func(region RegionReport) bool { return region.Admitted+region.Refused > 0 })
 }
 
 // rates is the part of a window by which it is judged shorter, because the clocks of this machine and of the home may run

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -112,8 +113,5 @@ func (s suite) clientOf(pack, name string) string {
 			return client
 		}
 	}
-	if s.client == "" {
-		return "both"
-	}
-	return s.client
+	return cmp.Or(s.client, "both")
 }
