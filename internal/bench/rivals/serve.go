@@ -47,6 +47,7 @@ func limiters(redis string, services []remote) (all []limiter) {
 		{"Sash coalesce, rueidis", "github.com/redis/rueidis"},
 		{"Sash stack, rueidis", "github.com/redis/rueidis"},
 		{"redis_rate v10", "github.com/go-redis/redis_rate/v10"},
+		{"redis_rate v10, automatic pipelining", "github.com/go-redis/redis_rate/v10"},
 	} {
 		add(c.name, c.module, func(l sash.Limit) (load.Decide, func(), error) { return netbench.Open(c.name, redis, l) })
 	}

@@ -7,18 +7,17 @@ const Redis = require('ioredis');
 const { RateLimiterRedis } = require('rate-limiter-flexible');
 const { Ratelimit } = require('@upstash/ratelimit');
 
-const connect = (address) => {
+const connect = (address, options) => {
   const colon = address.lastIndexOf(':');
-  return new Redis(Number(address.slice(colon + 1)), address.slice(0, colon));
+  return new Redis(Number(address.slice(colon + 1)), address.slice(0, colon), options);
 };
-const [redis, sash] = process.argv.slice(2, 4).map(connect);
 const version = (name) => JSON.parse(readFileSync(`${__dirname}/node_modules/${name}/package.json`)).version;
 
 // What @upstash/ratelimit calls of its client, which speaks HTTP to Upstash's service. The first line of its scripts names a
 // flag that only Upstash has, so they run without it, by another hash.
 const hashes = new Map();
 const sha1 = (text) => createHash('sha1').update(text).digest('hex');
-const overRedis = {
+const over = (redis) => ({
   evalsha(hash, keys, args) {
     if (!hashes.has(hash)) throw new Error('NOSCRIPT');
     return redis.evalsha(hashes.get(hash), keys.length, ...keys, ...args);
@@ -28,35 +27,43 @@ const overRedis = {
     hashes.set(sha1(script), sha1(plain));
     return redis.eval(plain, keys.length, ...keys, ...args);
   },
-};
+});
 
-function upstash(limiter) {
+function upstash(redis, limiter) {
   return (units, windowMS) => {
-    const limit = new Ratelimit({ redis: overRedis, limiter: limiter(units, `${windowMS} ms`) });
+    const limit = new Ratelimit({ redis: over(redis), limiter: limiter(units, `${windowMS} ms`) });
     return async (key) => (await limit.limit(key)).success;
   };
 }
 
-function flexible(units, windowMS) {
+const flexible = (redis) => (units, windowMS) => {
   const limiter = new RateLimiterRedis({ storeClient: redis, points: units, duration: windowMS / 1000 });
   return (key) => limiter.consume(key).then(() => true, (refused) => {
     if (refused instanceof Error) throw refused;
     return false;
   });
-}
+};
 
-function overRESP(units, windowMS) {
+const overRESP = (sash) => (units, windowMS) => {
   const limit = `${units}/${windowMS}ms`;
   return async (key) => (await sash.call('SASH.ALLOW', key, 'LIMIT', limit))[1] === 1; // after the name "allowed"
-}
-
-const CONTENDERS = {
-  'rate-limiter-flexible, fixed window': ['rate-limiter-flexible', flexible],
-  'upstash, sliding window': ['@upstash/ratelimit', upstash(Ratelimit.slidingWindow)],
-  'upstash, fixed window': ['@upstash/ratelimit', upstash(Ratelimit.fixedWindow)],
-  'upstash, token bucket': ['@upstash/ratelimit', upstash((units, window) => Ratelimit.tokenBucket(units, window, units))],
-  'Sash over RESP, ioredis': ['ioredis', overRESP],
 };
+
+// Without automatic pipelining one caller is faster, and with it many are.
+const connections = [];
+const CONTENDERS = {};
+for (const [suffix, options] of [['', {}], [', automatic pipelining', { enableAutoPipelining: true }]]) {
+  const [redis, sash] = process.argv.slice(2, 4).map((address) => connect(address, options));
+  connections.push(redis, sash);
+  Object.assign(CONTENDERS, {
+    [`rate-limiter-flexible, fixed window${suffix}`]: ['rate-limiter-flexible', flexible(redis)],
+    [`upstash, sliding window${suffix}`]: ['@upstash/ratelimit', upstash(redis, Ratelimit.slidingWindow)],
+    [`upstash, fixed window${suffix}`]: ['@upstash/ratelimit', upstash(redis, Ratelimit.fixedWindow)],
+    [`upstash, token bucket${suffix}`]:
+      ['@upstash/ratelimit', upstash(redis, (units, window) => Ratelimit.tokenBucket(units, window, units))],
+    [`Sash over RESP, ioredis${suffix}`]: ['ioredis', overRESP(sash)],
+  });
+}
 
 // Decides for a time: so many callers, each of which awaits its answer before it calls again.
 async function load(decide, request) {
@@ -103,6 +110,5 @@ const say = (message) => process.stdout.write(`${JSON.stringify(message)}\n`);
   for await (const line of readline.createInterface({ input: process.stdin })) {
     say(await Promise.resolve(JSON.parse(line)).then(answer).catch((e) => ({ error: String(e) })));
   }
-  redis.disconnect();
-  sash.disconnect();
+  for (const connection of connections) connection.disconnect();
 })();
