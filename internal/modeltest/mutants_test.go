@@ -384,7 +384,7 @@ var mutants = []struct {
 	}},
 	{"zset.lua", sash.SortedSetLog, []mutant{
 		{"the timestamp is the member",
-			"local member, score = string.format('%.0f:%.0f', sum, units_now),", "local member, score = string.format('%.0f', now),"},
+			"local member, score = string.format('%.0f:%.0f', sum, units_now),", "local member, score = string.format('%.0f:%.0f', now, units_now),"},
 		{"the time is concatenated as a number", "call('ZADD', key, score, member)", "call('ZADD', key, '' .. now, member)"},
 		{"it trims first", "local next_at, next_sum, next_units\n", "call('ZREMRANGEBYSCORE', key, '0', string.format('%.0f', now - keep))\n" +
 			"    first = call('ZRANGE', key, '0', '2', 'WITHSCORES')\n    oldest_at, oldest_sum, oldest_units = entry(first[3], first[4])\n    local next_at, next_sum, next_units\n"},
@@ -423,11 +423,16 @@ var mutants = []struct {
 		{"the expiry stays", "        call('PEXPIRE', key, string.format('%.0f', math.ceil((ends - now) / 1000) + 1))\n", ""},
 		{"a refusal is charged", "writes = adds > 0 and (mask == 0 or sure)", "writes = adds > 0"},
 		{"a mixed answer is that of the first pass", "(mask == 0 or mask == bit - 1 or not asks)", "true"},
-		{"subjects are charged as they are looked at", "asks, charges, sure = mode < 5, subjects == 1,", "asks, charges, sure = mode < 5, true,"},
+		{"subjects are charged as they are looked at", "asks and cost or 0, charges and mode ~= 6 and cost or 0", "asks and cost or 0, mode ~= 6 and cost or 0"},
+		{"other windows go early", "if expires < ends then expires = ends end", "expires = ends"},
+		{"a clock that goes back leaves the first charge", "if now < born and writes then rest = pack('>I7', now) .. string.sub(rest, 8) end", ""},
+		{"a value is not written anew after a clock that went back", "elseif same and now >= born then", "elseif same then"},
+		{"a look after a clock that went back is not written down", "back and (adds == 0 or mask", "back and (mask"},
 	}},
 	{"counter.lua", sash.SlidingCounter, []mutant{
 		{"one unit too many", "used + asked > units", "used + asked > units + 1"},
 		{"the bucket before is forgotten", "x, y = 0, x\n", "x, y = 0, 0\n"},
+		{"a clock that goes back is not written down", "          back = true\n", ""},
 		{"the key goes with its bucket", "then ends = start + 2 * window end", "then ends = start + window end"},
 		{"a refusal is charged", "writes = adds > 0 and (mask == 0 or sure)", "writes = adds > 0"},
 	}},
@@ -435,6 +440,7 @@ var mutants = []struct {
 		{"the debt is kept to six digits", "time, x = now, owed", "time, x = now, tonumber(string.format('%.6g', owed))"},
 		{"a clock that goes back locks out", "if time > now then time, back = now, true end", ""},
 		{"a late call pays nothing", "units_added, most = x - (now - time), adds", "units_added, most = x, adds"},
+		{"a penalty is paid for longer than a window", "if owed > window then owed = window elseif", "if"},
 		{"the key goes before the debt is paid", "if now + owed > expires then", "if expires == 0 then"},
 	}},
 }
