@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,6 +42,20 @@ func TestPagesHaveTheProseOfTheirTemplates(t *testing.T) {
 			if !strings.Contains(line, "{{") && !strings.Contains(pages.String(), line) {
 				t.Errorf("%s: no page has the line %q", name, line)
 			}
+		}
+	}
+}
+
+// A page without targets has no table of them.
+func TestTheHeadHasTheTargetsThatThereAre(t *testing.T) {
+	for targets := range 2 {
+		r := report.New(report.Config{}, io.Discard)
+		for range targets {
+			r.AtMost(2, 1, "cost")
+		}
+		page, err := r.Page(head, map[string]any{"Machine": "", "Versions": []string{}, "Arguments": []string{}, "Limits": false})
+		if err != nil || strings.Contains(page, "Targets") != (targets > 0) || strings.Contains(page, "| cost") != (targets > 0) {
+			t.Errorf("with %d targets: %v\n%s", targets, err, page)
 		}
 	}
 }
