@@ -289,11 +289,19 @@ func (g *guard) kind(err error) Kind {
 	case errors.As(err, &op) && op.Op == "dial":
 		return Unsent
 	}
-	return g.classify(err)
+	kind := Unknown
+	safely(func() { kind = g.classify(err) })
+	return kind
 }
 
 func (g *guard) report(err error, kind Kind) {
 	if g.onError != nil {
-		g.onError(err, kind)
+		safely(func() { g.onError(err, kind) })
 	}
+}
+
+// safely calls a function of the user and drops a panic: it can run in a goroutine that no caller is on.
+func safely(f func()) {
+	defer func() { _ = recover() }()
+	f()
 }

@@ -227,6 +227,6 @@ func (b *breaker) cut(pause time.Duration) time.Duration {
 
 func (b *breaker) notify(now State, cause error) {
 	if b.onChange != nil {
-		b.onChange(now, cause)
+		safely(func() { b.onChange(now, cause) })
 	}
 }

@@ -304,3 +304,40 @@ func TestAStoreThatPanicsHasFailed(t *testing.T) {
 		}
 	})
 }
+
+// What is late is judged in a goroutine that no caller is on.
+func TestAPanicOfTheUserIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, calls := newFake(), map[string]int{}
+		panics := func(name string) {
+			calls[name]++
+			panic(name)
+		}
+		store := guarded(t, inner, failover.Options{
+			Modes:    always(failover.Open),
+			OnError:  func(error, failover.Kind) { panics("OnError") },
+			OnChange: func(failover.State, error) { panics("OnChange") },
+			Classify: func(error) failover.Kind { panics("Classify"); return failover.Unsent },
+		})
+		l := newLimiter(t, store, nil, sash.PerHour(1000))
+		for _, does := range []func(context.Context) error{fails(errBroken), stalls, hangs(time.Second)} {
+			for range 10 {
+				inner.becomes(does)
+				if res := allow(t, l, "k", 1); res.Source != driver.FromPolicy {
+					t.Errorf("%+v", res)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond) // it leaves, and its call goes on
+				_, _ = l.Allow(ctx, "k")
+				cancel()
+				time.Sleep(10 * time.Second)
+			}
+		}
+		if len(calls) != 3 {
+			t.Errorf("only some panicked: %v", calls)
+		}
+		bringBack(t, inner, store)
+		if res := allow(t, l, "k", 1); res.Source != driver.FromStore || store.Stats().InFlight != 0 {
+			t.Errorf("after that: %+v, %+v", res, store.Stats())
+		}
+	})
+}

@@ -57,7 +57,8 @@ type Options struct {
 	OnChange func(now State, cause error)
 	// OnError is called with every failure of the store, of which there are few while it is down. A Misconfigured
 	// failure does not go away by itself: report it to an operator. OnError is called for each call that is Rejected, too.
-	// OnError must not block.
+	// OnError must not block. A panic of OnError, OnChange or Classify is recovered and dropped; what Classify panics about
+	// is Unknown.
 	OnError func(err error, kind Kind)
 }
 
