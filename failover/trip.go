@@ -1,7 +1,6 @@
 package failover
 
 import (
-	"cmp"
 	"errors"
 	"time"
 )
@@ -48,9 +47,15 @@ func (t *Trip) setDefaults() error {
 	if t.Blip < 0 || t.Calls < 0 || !(t.Share >= 0 && t.Share <= 1) {
 		return errors.New("failover: Trip.Blip and Trip.Calls must not be negative, and Trip.Share is from 0 to 1")
 	}
-	t.Blip = cmp.Or(t.Blip, DefaultBlip)
-	t.Calls = cmp.Or(t.Calls, DefaultTripCalls)
-	t.Share = cmp.Or(t.Share, DefaultTripShare)
+	if t.Blip == 0 {
+		t.Blip = DefaultBlip
+	}
+	if t.Calls == 0 {
+		t.Calls = DefaultTripCalls
+	}
+	if t.Share == 0 {
+		t.Share = DefaultTripShare
+	}
 	return nil
 }
 

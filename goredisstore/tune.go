@@ -1,7 +1,6 @@
 package goredisstore
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,7 +31,9 @@ import (
 // The result can be copied and changed. MaxRetries and MaxRedirects stay as they are. They cannot repeat a decision
 // that may have been made.
 func Tune[O redis.Options | redis.FailoverOptions | redis.ClusterOptions | redis.RingOptions](opts *O) *O {
-	opts = cmp.Or(opts, new(O))
+	if opts == nil {
+		opts = new(O)
+	}
 	switch o := any(opts).(type) {
 	case *redis.Options:
 		o.ContextTimeoutEnabled = true
@@ -61,10 +62,14 @@ func connecting(dials *int, timeouts ...*time.Duration) {
 }
 
 func quiet(config **maintnotifications.Config) {
-	*config = cmp.Or(*config, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled})
+	if *config == nil {
+		*config = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	}
 }
 
 // set sets an option that is zero.
 func set[T int | time.Duration](option *T, value T) {
-	*option = cmp.Or(*option, value)
+	if *option == 0 {
+		*option = value
+	}
 }

@@ -1,7 +1,6 @@
 package rueidisstore
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -45,5 +44,7 @@ func Tune(opts rueidis.ClientOption) rueidis.ClientOption {
 
 // set sets an option that is zero.
 func set[T int | time.Duration](option *T, value T) {
-	*option = cmp.Or(*option, value)
+	if *option == 0 {
+		*option = value
+	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	crand "crypto/rand"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -53,7 +51,7 @@ func (v *visit) beats(ctx context.Context) bool {
 		return false
 	}
 	store, worked := v.store(), true
-	for _, address := range slices.Sorted(maps.Keys(groups)) {
+	for _, address := range sorted(groups) {
 		n, err := store.Instances(ctx, groups[address], "doctor", window)
 		if err == nil && n != 1 {
 			err = fmt.Errorf("%d instances were counted instead of one", n)

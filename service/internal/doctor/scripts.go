@@ -1,11 +1,11 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	crand "crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -72,7 +72,7 @@ func (v *visit) scripts(ctx context.Context) {
 			return
 		}
 		var failed error
-		for _, address := range slices.Sorted(maps.Keys(t.keys)) {
+		for _, address := range sorted(t.keys) {
 			if err := t.round(ctx, t.keys[address], algorithm.Exact()); err != nil {
 				failed = err
 				v.add("scripts", node{address: address}, Fail, fmt.Sprintf("%s: %v", algorithm, err), remedy(err))
@@ -150,8 +150,13 @@ func remedy(err error) string {
 
 // lacksRights reports whether the user or the script lacked a permission.
 func lacksRights(err error) bool {
-	signs := []string{"NOPERM", "ACL failure", "can't run this command", "can't access at least one of the keys", "No permission"}
-	return slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(err.Error(), sign) })
+	text := err.Error()
+	for _, sign := range []string{"NOPERM", "ACL failure", "can't run this command", "can't access at least one of the keys", "No permission"} {
+		if strings.Contains(text, sign) {
+			return true
+		}
+	}
+	return false
 }
 
 // latency measures sequential decisions.
@@ -161,7 +166,7 @@ func (v *visit) latency(ctx context.Context) {
 		return // scripts has reported it
 	}
 	defer t.clean(ctx)
-	for _, address := range slices.Sorted(maps.Keys(t.keys)) {
+	for _, address := range sorted(t.keys) {
 		key, began := t.keys[address], time.Now()
 		var took []time.Duration
 		for len(took) < latencyCalls && time.Since(began) < longest {
@@ -195,6 +200,15 @@ func short(d time.Duration) time.Duration {
 		return d.Round(time.Microsecond)
 	}
 	return d.Round(10 * time.Microsecond)
+}
+
+func sorted(keys map[string]string) []string {
+	out := make([]string, 0, len(keys))
+	for address := range keys {
+		out = append(out, address)
+	}
+	slices.SortFunc(out, cmp.Compare[string])
+	return out
 }
 
 // scriptCommands returns the commands that the store's scripts call, in lower case.

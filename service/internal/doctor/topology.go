@@ -3,9 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -110,7 +108,10 @@ func (v *visit) sentinels(ctx context.Context, sentinels []*redis.SentinelClient
 		}
 		_ = s.Close()
 	}
-	names := slices.Sorted(maps.Keys(addresses))
+	var names []string
+	for a := range addresses {
+		names = append(names, a)
+	}
 	seen := fmt.Sprintf("%d of %d Sentinels answer and name %s as %s; they know %d others; a primary that is down is noticed after %v",
 		len(sentinels)-silent, len(sentinels), strings.Join(names, " and "), master, others, after)
 	switch {
