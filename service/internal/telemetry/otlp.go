@@ -8,9 +8,10 @@ import (
 
 	"github.com/go-logr/logr"
 	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
-	"go.opentelemetry.io/contrib/exporters/autoexport"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -27,11 +28,30 @@ const maxAttribute = 1024
 
 // enabled reports whether the environment configures a signal, TRACES or METRICS. By default the libraries would send
 // to this machine; the service sends nothing.
-func enabled(env func(string) string, signal string) bool {
-	if exporter := env("OTEL_" + signal + "_EXPORTER"); exporter != "" {
-		return exporter != "none"
+func enabled(env func(string) string, signal string) (bool, error) {
+	name := "OTEL_" + signal + "_EXPORTER"
+	switch exporter := env(name); exporter {
+	case "":
+		return env("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || env("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != "", nil
+	case "otlp", "none":
+		return exporter == "otlp", nil
+	default:
+		return false, fmt.Errorf("%s is %q: use otlp or none", name, exporter)
 	}
-	return env("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || env("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
+}
+
+// protocol returns how a signal is sent: "grpc" or "http/protobuf".
+func protocol(env func(string) string, signal string) (string, error) {
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_" + signal + "_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
+		switch p := env(name); p {
+		case "":
+		case "grpc", "http/protobuf":
+			return p, nil
+		default:
+			return "", fmt.Errorf("%s is %q: use grpc or http/protobuf", name, p)
+		}
+	}
+	return "http/protobuf", nil
 }
 
 // resourceOf describes this process. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
@@ -51,18 +71,24 @@ func resourceOf(ctx context.Context, envoy *Tracing) (*resource.Resource, error)
 
 // newTracing returns the observer that records spans, and a function that exports the last ones.
 func newTracing(ctx context.Context, env func(string) string, envoy *Tracing, from *resource.Resource, keys bool) (*tracing, func(context.Context) error, error) {
-	var exporter sdktrace.SpanExporter
+	var by string
 	var err error
+	if envoy != nil {
+		by = envoy.Protocol
+	}
+	if by == "" {
+		by, err = protocol(env, "TRACES")
+	}
+	var exporter sdktrace.SpanExporter
 	switch {
-	case envoy != nil && envoy.Protocol == "grpc":
+	case err != nil:
+	case by == "grpc":
 		exporter, err = otlptracegrpc.New(ctx)
-	case envoy != nil && envoy.Protocol == "http":
-		exporter, err = otlptracehttp.New(ctx)
 	default:
-		exporter, err = autoexport.NewSpanExporter(ctx)
+		exporter, err = otlptracehttp.New(ctx)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("traces (OTEL_TRACES_EXPORTER, OTEL_EXPORTER_OTLP_PROTOCOL and related variables): %w", err)
+		return nil, nil, fmt.Errorf("traces: %w", err)
 	}
 	limits := sdktrace.NewSpanLimits()
 	if limits.AttributeValueLengthLimit < 0 {
@@ -77,14 +103,20 @@ func newTracing(ctx context.Context, env func(string) string, envoy *Tracing, fr
 }
 
 // newMetrics exports the metrics that Prometheus would read. It returns a function that exports them a last time.
-func newMetrics(ctx context.Context, registry *stats.Registry, from *resource.Resource) (func(context.Context) error, error) {
-	autoexport.WithFallbackMetricProducer(func(context.Context) (metric.Producer, error) {
-		return bridge.NewMetricProducer(bridge.WithGatherer(registry.Prometheus)), nil
-	})
-	reader, err := autoexport.NewMetricReader(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("metrics (OTEL_METRICS_EXPORTER, OTEL_EXPORTER_OTLP_PROTOCOL and related variables): %w", err)
+func newMetrics(ctx context.Context, env func(string) string, registry *stats.Registry, from *resource.Resource) (func(context.Context) error, error) {
+	by, err := protocol(env, "METRICS")
+	var exporter metric.Exporter
+	switch {
+	case err != nil:
+	case by == "grpc":
+		exporter, err = otlpmetricgrpc.New(ctx)
+	default:
+		exporter, err = otlpmetrichttp.New(ctx)
 	}
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	reader := metric.NewPeriodicReader(exporter, metric.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(registry.Prometheus))))
 	return metric.NewMeterProvider(metric.WithReader(reader), metric.WithResource(from)).Shutdown, nil
 }
 

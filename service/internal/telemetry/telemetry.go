@@ -83,9 +83,14 @@ func Start(ctx context.Context, decider *decide.Decider, registry *stats.Registr
 
 // startOTLP begins to export the traces and metrics that the environment configures.
 func (t *Telemetry) startOTLP(ctx context.Context, registry *stats.Registry, opts Options) error {
-	traces, metrics := enabled(opts.Env, "TRACES") || opts.Exporters.Tracing != nil, enabled(opts.Env, "METRICS")
-	if !traces && !metrics || opts.Env("OTEL_SDK_DISABLED") == "true" {
+	if opts.Env("OTEL_SDK_DISABLED") == "true" {
 		return nil
+	}
+	traces, err := enabled(opts.Env, "TRACES")
+	metrics, merr := enabled(opts.Env, "METRICS")
+	traces = traces || opts.Exporters.Tracing != nil
+	if err := errors.Join(err, merr); err != nil || !traces && !metrics {
+		return err
 	}
 	logTo(opts.Log, registry)
 	from, err := resourceOf(ctx, opts.Exporters.Tracing)
@@ -100,7 +105,7 @@ func (t *Telemetry) startOTLP(ctx context.Context, registry *stats.Registry, opt
 		t.tracing, t.flushes = tracing, append(t.flushes, flush)
 	}
 	if metrics {
-		flush, err := newMetrics(ctx, registry, from)
+		flush, err := newMetrics(ctx, opts.Env, registry, from)
 		if err != nil {
 			return err
 		}

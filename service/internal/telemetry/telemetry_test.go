@@ -44,13 +44,16 @@ func TestNothingIsExportedByDefault(t *testing.T) {
 }
 
 func TestStartReturnsWrongSettings(t *testing.T) {
-	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "pigeon") // the library reads it from the process
 	for _, signal := range []string{"TRACES", "METRICS"} {
-		_, err := Start(t.Context(), decider(t), stats.New(nil), Options{
-			Env: environment(map[string]string{"OTEL_" + signal + "_EXPORTER": "otlp"}), Log: slog.New(slog.DiscardHandler),
-		})
-		if err == nil || !strings.Contains(err.Error(), "OTEL_"+signal) {
-			t.Errorf("%s: %v", signal, err)
+		for _, env := range []map[string]string{
+			{"OTEL_" + signal + "_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "pigeon"},
+			{"OTEL_" + signal + "_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_" + signal + "_PROTOCOL": "pigeon"},
+			{"OTEL_" + signal + "_EXPORTER": "pigeon"},
+		} {
+			_, err := Start(t.Context(), decider(t), stats.New(nil), Options{Env: environment(env), Log: slog.New(slog.DiscardHandler)})
+			if err == nil || !strings.Contains(err.Error(), `"pigeon"`) || !strings.Contains(err.Error(), "use otlp or none") && !strings.Contains(err.Error(), "use grpc or http/protobuf") {
+				t.Errorf("%v: %v", env, err)
+			}
 		}
 	}
 	if _, err := Start(t.Context(), decider(t), stats.New(nil), Options{Exporters: Exporters{PrometheusAddr: "nowhere:x"}}); err == nil ||
