@@ -124,10 +124,15 @@ func (r *run) targets() {
 		us, rival := best(s, ours), best(s, r.rivals)
 		r.AtLeast(want, over(s, us, rival), fmt.Sprintf("%s, %d goroutines: %s : best rival (%s)", what, many, us.name, rival.name))
 	}
+	overLifted := func(what string, want float64, ours []contender) {
+		us := best(uniform, ours)
+		r.AtLeast(want, over(uniform, us, r.lifted), fmt.Sprintf("%s, %d goroutines: %s : %s", what, many, us.name, r.lifted.name))
+	}
 	plain := slices.Concat(r.plain, r.pipelined)
-	us := best(uniform, plain)
 	overBest("many keys", 1.5, uniform, plain)
-	r.AtLeast(1, over(uniform, us, r.lifted), fmt.Sprintf("many keys, %d goroutines: %s : %s", many, us.name, r.lifted.name))
+	overLifted("many keys", 1, plain)
+	overBest("many keys, decided together", 2, uniform, r.coalescing)
+	overLifted("many keys, decided together", 1.5, r.coalescing)
 	overBest("hot key below the limit, group commit", 6, hot, r.coalescing)
 	r.AtLeast(6, over(hot, r.coalescing[0], r.plain[0]),
 		fmt.Sprintf("hot key below the limit, %d goroutines: group commit : its own plain path, go-redis", many))
