@@ -75,7 +75,7 @@ type evalRecorder struct {
 
 func (r *evalRecorder) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
-	cmd.SetErr(noScript{})
+	cmd.SetErr(noScriptError{})
 	return cmd
 }
 
@@ -86,11 +86,11 @@ func (r *evalRecorder) Eval(ctx context.Context, script string, keys []string, a
 	return cmd
 }
 
-// noScript is the error of a server that does not have a script yet.
-type noScript struct{}
+// noScriptError is the error of a server that does not have a script yet.
+type noScriptError struct{}
 
-func (noScript) Error() string { return "NOSCRIPT No matching script" }
-func (noScript) RedisError()   {}
+func (noScriptError) Error() string { return "NOSCRIPT No matching script" }
+func (noScriptError) RedisError()   {}
 
 // leanest compares the algorithms beside the log with the leanest script for each.
 func (r *run) leanest() (report.Table, error) {
