@@ -14,14 +14,14 @@ import (
 	"example.com/sash"
 	"example.com/sash/coalesce"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
-	"example.com/sash/storetest/oracle"
 )
 
 func TestTheSuite(t *testing.T) {
 	storetest.Run(t, func(*testing.T) storetest.Harness {
-		clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 123_456_000, time.UTC))
+		clock := judge.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 123_456_000, time.UTC))
 		return storetest.Harness{
 			Store:   coalesce.New(memstore.New(&memstore.Options{Now: clock.Now})),
 			Now:     clock.Now,

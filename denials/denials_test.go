@@ -15,9 +15,9 @@ import (
 	"example.com/sash"
 	"example.com/sash/denials"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
-	"example.com/sash/storetest/oracle"
 )
 
 // A counted store is in memory, and up to two trips away when it is in a synctest bubble.
@@ -66,7 +66,7 @@ func ask(t testing.TB, l *sash.Limiter, key string, cost int64) sash.Result {
 // test of differences below is about what is kept.
 func TestTheSuite(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
+		clock := judge.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
 		return storetest.Harness{
 			Store:   newStore(t, memstore.New(&memstore.Options{Now: clock.Now}), &denials.Options{MaxAge: 1}),
 			Now:     clock.Now,

@@ -8,15 +8,15 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
-	"example.com/sash/storetest/oracle"
 )
 
 // A store that works answers as if it had no decorator.
 func TestAStoreThatWorksIsNotChanged(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 123_456_000, time.UTC))
+		clock := judge.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 123_456_000, time.UTC))
 		store, err := failover.New(memstore.New(&memstore.Options{Now: clock.Now}), &failover.Options{
 			Modes:     failover.Modes{Rules: []failover.Rule{{Mode: failover.Local}}},
 			Budget:    time.Minute, // a machine that is slow is not what is tested here

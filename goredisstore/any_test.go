@@ -14,7 +14,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // On a cluster a pool in one slot is decided in one script, and one in many slots by looks and a decision. Both admit

@@ -8,7 +8,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/goredisstore"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // The code of docs/migrating/redis_rate.md.

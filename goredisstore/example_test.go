@@ -9,7 +9,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/goredisstore"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 func Example() {

@@ -10,8 +10,8 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest/adaptertest"
 )
 
 // quiet asks for no notifications, as New says: some of these tests wait for replicas.

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 )
 
 // Options that Tune has set can be copied, and the copy changed: what the client sends is TLS if the copy says so.

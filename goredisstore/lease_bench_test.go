@@ -11,7 +11,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // BenchmarkRegion reports what a call costs the Redis of a region, which spends it from a lease, and the Redis at home, which

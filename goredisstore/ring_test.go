@@ -10,8 +10,8 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/redistest"
-	"example.com/sash/redistest/adaptertest"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/internal/redistest/adaptertest"
 )
 
 // A ring places keys by their hash tag alone: two keys of one Redis Cluster slot can be on two servers.

@@ -19,16 +19,16 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/grpclimit"
+	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
-	"example.com/sash/storetest/oracle"
 )
 
 // A clock is that of a store in memory.
-type clock struct{ *oracle.Clock }
+type clock struct{ *judge.Clock }
 
 func newClock() clock {
-	return clock{oracle.NewClock(time.Date(2026, time.March, 1, 12, 10, 0, 0, time.UTC))}
+	return clock{judge.NewClock(time.Date(2026, time.March, 1, 12, 10, 0, 0, time.UTC))}
 }
 
 func newLimiter(t testing.TB, store driver.Store, limits ...sash.Limit) *sash.Limiter {

@@ -14,9 +14,9 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/grpclimit"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
-	"example.com/sash/redistest/adaptertest"
 )
 
 // fleet starts gRPC servers that have nothing in common but a Redis server, and returns a client of each.

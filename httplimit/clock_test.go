@@ -10,18 +10,18 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/httplimit"
+	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
-	"example.com/sash/storetest/oracle"
 )
 
 // start is a Sunday, ten minutes and a quarter of a second past noon in UTC.
 var start = time.Date(2026, time.March, 1, 12, 10, 0, 250_000_000, time.UTC)
 
 // A clock is that of a store in memory.
-type clock struct{ *oracle.Clock }
+type clock struct{ *judge.Clock }
 
-func newClock() clock { return clock{oracle.NewClock(start)} }
+func newClock() clock { return clock{judge.NewClock(start)} }
 
 func (c clock) store() *memstore.Store { return memstore.New(&memstore.Options{Now: c.Now}) }
 

@@ -12,7 +12,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/httplimit"
-	"example.com/sash/storetest/oracle"
+	"example.com/sash/internal/judge"
 )
 
 // 3 units in 10 s and 100 in an hour. The clock stands at …:00.250. Requests at 0 s, 4 s and 4 s use up
@@ -155,7 +155,7 @@ func TestCalendarFields(t *testing.T) {
 		{"March", start, sash.PerCalendar(9, sash.CalendarMonth, nil), `"9/month@UTC";q=9;w=2678400`, `"9/month@UTC";r=8;t=2634600`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			clock := clock{oracle.NewClock(c.at)}
+			clock := clock{judge.NewClock(c.at)}
 			h := newMiddleware(t, newLimiter(t, clock.store(), nil, c.limit), httplimit.PeerAddress, nil)(ok)
 			res := get(h, "GET", "/", nil)
 			wantField(t, res, "RateLimit-Policy", c.policy)

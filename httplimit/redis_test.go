@@ -15,9 +15,9 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/httplimit"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
-	"example.com/sash/redistest/adaptertest"
 )
 
 // Two processes have a store each, on one Redis: a running attempt of one counts in the other.

@@ -7,20 +7,20 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
-	"example.com/sash/storetest/oracle"
 )
 
 // A booker is a store on a clock, and requests of one policy.
 type booker struct {
 	*testing.T
 	*memstore.Store
-	clock  *oracle.Clock
+	clock  *judge.Clock
 	policy *driver.Policy
 }
 
 func newBooker(t *testing.T, opts memstore.Options, limits ...sash.Limit) *booker {
-	clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
+	clock := judge.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
 	opts.Now = clock.Now
 	policy := newPolicy(t, nil, limits...)
 	return &booker{t, memstore.New(&opts), clock, policy}

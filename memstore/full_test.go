@@ -9,13 +9,13 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
-	"example.com/sash/storetest/oracle"
 )
 
-// A judge holds decisions against what a full store promises: a call that was refused, or that found no unit left, is not
+// A fullJudge holds decisions against what a full store promises: a call that was refused, or that found no unit left, is not
 // admitted before its time because of calls of other keys.
-type judge struct {
+type fullJudge struct {
 	barred map[string][]bar
 }
 
@@ -23,7 +23,7 @@ type judge struct {
 type bar struct{ cost, until int64 }
 
 // learn notes what an answer says about later calls of the key, and returns what it contradicts.
-func (j *judge) learn(req driver.Request, answer driver.Answer) error {
+func (j *fullJudge) learn(req driver.Request, answer driver.Answer) error {
 	statuses := answer.Statuses()
 	if answer.Allowed() && req.Cost > 0 {
 		for _, b := range j.barred[req.Key] {
@@ -46,14 +46,14 @@ func (j *judge) learn(req driver.Request, answer driver.Answer) error {
 // fullWorld is a small store with more callers than it holds.
 type fullWorld struct {
 	store    *memstore.Store
-	clock    *oracle.Clock
+	clock    *judge.Clock
 	policies []*driver.Policy
 	random   *rand.Rand
 }
 
 func newFullWorld(t *testing.T, seed uint64, a sash.Algorithm, opts memstore.Options) *fullWorld {
 	t.Helper()
-	w := &fullWorld{clock: oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC)), random: rand.New(rand.NewPCG(seed, 5))}
+	w := &fullWorld{clock: judge.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC)), random: rand.New(rand.NewPCG(seed, 5))}
 	opts.Now = w.clock.Now
 	w.store = memstore.New(&opts)
 	options := &sash.Options{Algorithm: a}
@@ -106,7 +106,7 @@ func TestAFullStoreFreesNoRefusedCaller(t *testing.T) {
 			evicted, full, refused := uint64(0), 0, 0
 			for seed := range uint64(15) {
 				w := newFullWorld(t, seed, a, memstore.Options{MaxKeys: 12})
-				j := judge{make(map[string][]bar)}
+				j := fullJudge{make(map[string][]bar)}
 				for step := range 1500 {
 					w.clock.Advance(time.Duration(w.random.IntN(2)*w.random.IntN(3000)) * time.Microsecond)
 					reqs, answers, err := w.decide(t, step)
@@ -197,7 +197,7 @@ func TestAFullStoreEvictsTheLeastUsed(t *testing.T) {
 }
 
 func TestNoEviction(t *testing.T) {
-	clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
+	clock := judge.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
 	store := memstore.New(&memstore.Options{MaxKeys: 100, NoEviction: true, Now: clock.Now})
 	l := newLimiter(t, store, sash.SlidingLog, sash.Every(5, time.Minute))
 	turned := 0

@@ -10,12 +10,12 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
-	"example.com/sash/storetest/oracle"
 )
 
-func newStore(t *testing.T, maxKeys int) (*memstore.Store, *oracle.Clock) {
-	clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
+func newStore(t *testing.T, maxKeys int) (*memstore.Store, *judge.Clock) {
+	clock := judge.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
 	return memstore.New(&memstore.Options{MaxKeys: maxKeys, Now: clock.Now}), clock
 }
 

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/outgoing"
-	"example.com/sash/redistest"
 )
 
 // arrivalFor is how long each fleet of TestNoRequestArrivesTooEarly sends: a minute in make test-arrival.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/outgoing"
-	"example.com/sash/redistest"
 )
 
 // tighten lowers the limit of an API, and forgets how many requests it refused.

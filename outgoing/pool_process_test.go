@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // Three processes share a pool of six tokens, each with a quota that the API enforces exactly. One is revoked in between.

@@ -17,10 +17,10 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/outgoing"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
-	"example.com/sash/redistest/adaptertest"
 )
 
 // childEnv holds an errand: with it, the test binary is one more process of a fleet.

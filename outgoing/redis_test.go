@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/outgoing"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
-	"example.com/sash/redistest/adaptertest"
 )
 
 // twoProcesses returns the transports of two processes that have a store each, on one Redis.

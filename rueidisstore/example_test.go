@@ -9,7 +9,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"example.com/sash"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/rueidisstore"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"example.com/sash/redistest/adaptertest"
+	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/rueidisstore"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/failover"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
-	"example.com/sash/redistest/adaptertest"
 	"example.com/sash/stack"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/storetest/oracle"
+	"example.com/sash/internal/judge"
 )
 
 // handCases test slots that are handed over in turn, on stores that support it.
@@ -48,7 +48,7 @@ var handCases = []testCase{
 		run: func(s *suite) {
 			s.handing(3, func(store driver.Hander, req driver.Request) {
 				random := rand.New(rand.NewPCG(3, 4))
-				var rota oracle.Rota
+				var rota judge.Rota
 				var held []int64
 				for step := range 2000 {
 					s.Advance(time.Duration(1+random.IntN(200_000)) * time.Microsecond)

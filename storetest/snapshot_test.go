@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
-	"example.com/sash/storetest/oracle"
 )
 
 // A restarted store continues in a new one from a snapshot, every third call.
@@ -86,7 +86,7 @@ func (r *restarted) CoolDown(ctx context.Context, key string, c driver.CoolDown)
 // A restored store answers like the store before it.
 func TestRestoredMemstore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		clock := oracle.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 123_456_000, time.UTC))
+		clock := judge.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 123_456_000, time.UTC))
 		opts := memstore.Options{Now: clock.Now}
 		return storetest.Harness{
 			Store:   &restarted{t: t, opts: opts, now: memstore.New(&opts)},

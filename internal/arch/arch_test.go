@@ -31,8 +31,9 @@ var layers = []layer{
 	{"observe", []string{"."}},
 	{"outgoing", []string{".", "driver"}},
 	{"replay/...", []string{".", "driver", "memstore", "httplimit", "replay/..."}},
-	{"redistest", nil},
-	{"redistest/adaptertest", []string{".", "driver", "redisstore", "redistest"}},
+	{"storetest", []string{".", "driver", "internal/judge"}},
+	{"internal/redistest", nil},
+	{"internal/redistest/adaptertest", []string{".", "driver", "redisstore", "internal/redistest"}},
 	{"internal/modeltest/...", []string{"./..."}},
 	{"internal/bench/...", []string{"./..."}},
 	{"examples/...", []string{"./..."}},
@@ -89,7 +90,7 @@ func TestImportsPointInward(t *testing.T) {
 }
 
 func TestOnlyTheServiceReadsTheEnvironmentAndLogs(t *testing.T) {
-	free := []string{"service/...", "redistest/...", "internal/bench/...", "internal/modeltest/...", "internal/release"}
+	free := []string{"service/...", "internal/redistest/...", "internal/bench/...", "internal/modeltest/...", "internal/release"}
 	logs := []string{"observe"} // which writes decisions to the logger that it is given
 	for _, file := range goFiles(t, false) {
 		if slices.ContainsFunc(free, func(pattern string) bool { return matches(pattern, file.pkg) }) {

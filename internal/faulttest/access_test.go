@@ -9,7 +9,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // leastRights is all that a user has to be allowed: to run scripts, and what they call.

@@ -10,7 +10,7 @@ import (
 	"example.com/sash/coalesce"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // Bookings reach half a second ahead, so queues are about ten windows of the short limit long.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // The server's clock is set an hour forward and then back again, in the middle of the load.

@@ -14,8 +14,8 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 )
 
 // A primary of a cluster is killed while callers use all nodes through failover. What is decided until the replica is

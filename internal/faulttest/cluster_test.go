@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 )
 
 // Slots are moved from node to node and back while their subjects ask. No caller notices.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // Callers with deadlines of 0 to 1.5 ms come again at once, on a Redis that is well but further away than that, and on

@@ -6,8 +6,8 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 )
 
 // Too few replicas that confirm are a failure as any other: the policy answers. The calls are charged, and not

@@ -14,9 +14,9 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // The network between the callers and the server drops or delays what passes. Every call has a subject of its own, so

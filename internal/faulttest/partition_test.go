@@ -6,9 +6,9 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/failover"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 )
 
 // One of two processes is cut off from Redis, and the other one is not. Redis admits the whole limit to the other, and

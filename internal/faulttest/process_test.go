@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // The limits of most tests. The short one paces the callers, so that there are admissions, refusals and

@@ -8,7 +8,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // Half of the calls are on a key that holds something else. They are rejected, also in mode open, and do not count as

@@ -3,7 +3,7 @@ package faulttest
 import (
 	"testing"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // The link to the replica is slow, the primary is killed, and the replica takes over without the charges

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // Sentinels replace a primary that was killed under load. The clients find the new one by themselves.

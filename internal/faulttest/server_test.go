@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // The server forgets its scripts again and again. No caller notices.

@@ -8,8 +8,8 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/failover"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 )
 
 // The error of a call without an answer names the server that is silent: the node of a Cluster that hangs, and no other

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // Connections fall silent without ending, as behind a firewall that forgot them; new ones work. Calls are decided again

@@ -14,7 +14,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // A process that has to share its processors with others is late itself. That is no failure of a Redis that is well: the

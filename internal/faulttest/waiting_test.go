@@ -11,7 +11,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // What every test of waiters has: about 800 callers in a queue of two to three seconds.

@@ -10,9 +10,9 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
-	"example.com/sash/redistest"
-	"example.com/sash/storetest/oracle"
 )
 
 // A traffic is random calls on one subject that fill a log.
@@ -98,7 +98,7 @@ func TestBigLogs(t *testing.T) {
 	}
 }
 
-func (tr traffic) run(a sash.Algorithm, first, second driver.Store, clock *oracle.Clock) error {
+func (tr traffic) run(a sash.Algorithm, first, second driver.Store, clock *judge.Clock) error {
 	rng := rand.New(rand.NewPCG(uint64(tr.calls), 7))
 	var policies []*driver.Policy
 	for _, limits := range tr.plans {
@@ -108,7 +108,7 @@ func (tr traffic) run(a sash.Algorithm, first, second driver.Store, clock *oracl
 		}
 		policies = append(policies, p)
 	}
-	truth := oracle.New()
+	truth := judge.New()
 	for i := range tr.calls {
 		clock.Advance(time.Duration(rng.Int64N(tr.gap.Microseconds())) * time.Microsecond)
 		if tr.silent > 0 && rng.IntN(tr.silent) == 0 {

@@ -7,9 +7,9 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/redisstore"
-	"example.com/sash/storetest/oracle"
 )
 
 // A scenario makes calls that chance seldom makes, on Redis and in memory.
@@ -19,7 +19,7 @@ type scenario struct {
 	err    error
 }
 
-func newScenario(redis *redisstore.Store, clock *oracle.Clock, a sash.Algorithm, limits ...sash.Limit) *scenario {
+func newScenario(redis *redisstore.Store, clock *judge.Clock, a sash.Algorithm, limits ...sash.Limit) *scenario {
 	w, err := newBookWalk(redis, clock, 0, a, make(map[string]int))
 	s := &scenario{bookWalk: w, err: err}
 	if err == nil {
@@ -79,7 +79,7 @@ func (s *scenario) fail(format string, args ...any) {
 }
 
 // bookEdges are the edges of bookings. The second scripter has small steps.
-func bookEdges(redis *redisstore.Store, clock *oracle.Clock, small *scripter, a sash.Algorithm) error {
+func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a sash.Algorithm) error {
 	for _, edge := range []struct {
 		name  string
 		check func() error

@@ -11,11 +11,11 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
-	"example.com/sash/storetest/oracle"
 )
 
 // A bookWalk is random calls with bookings on Redis and in memory, whose answers are equal. Those in memory are held
@@ -23,7 +23,7 @@ import (
 type bookWalk struct {
 	redis    *redisstore.Store
 	memory   *memstore.Store
-	clock    *oracle.Clock
+	clock    *judge.Clock
 	rng      *rand.Rand
 	name     string
 	policies []*driver.Policy
@@ -47,7 +47,7 @@ var bookPlans = [][]sash.Limit{
 	{sash.PerCalendar(30, sash.CalendarDay, nil), sash.Every(7, 10*time.Second+time.Microsecond)},
 }
 
-func newBookWalk(redis *redisstore.Store, clock *oracle.Clock, seed uint64, a sash.Algorithm, seen map[string]int) (*bookWalk, error) {
+func newBookWalk(redis *redisstore.Store, clock *judge.Clock, seed uint64, a sash.Algorithm, seen map[string]int) (*bookWalk, error) {
 	rng := rand.New(rand.NewPCG(seed, 29))
 	w := &bookWalk{
 		redis: redis, memory: memstore.New(&memstore.Options{Now: clock.Now}), clock: clock, rng: rng,
@@ -294,7 +294,7 @@ func (b *bench) booked() error {
 }
 
 // small returns the same build of the scripts with small steps.
-func (b *bench) small() (*redisstore.Store, *oracle.Clock, *scripter) {
+func (b *bench) small() (*redisstore.Store, *judge.Clock, *scripter) {
 	store, clock, scripts := virtual(b.t, b.server, b.edit)
 	scripts.thresholds = smallSteps
 	return store, clock, scripts

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"example.com/sash"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 )
 
 // The judge accepts the scripts, and rejects each of them with a mistake.
@@ -30,7 +30,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 						if n := strings.Count(texts[group.script], m.old); n != 1 {
 							t.Fatalf("the script has the text %q %d times: the mutant has to follow the script", m.old, n)
 						}
-						err := judge(t, server, a, func(name, text string) string {
+						err := judgeBuild(t, server, a, func(name, text string) string {
 							if name == group.script {
 								return strings.Replace(text, m.old, m.new, 1)
 							}
@@ -59,7 +59,7 @@ func accepted(t *testing.T, server string, a sash.Algorithm) map[string][]part {
 			ran[name] = true
 			return text
 		}
-		if err := judge(t, server, a, see, []part{check}); err != nil {
+		if err := judgeBuild(t, server, a, see, []part{check}); err != nil {
 			t.Fatal(err)
 		}
 		for name := range ran {

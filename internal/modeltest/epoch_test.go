@@ -8,8 +8,8 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
-	"example.com/sash/redistest"
 )
 
 // A server whose clock is within a window of 1970, as that of a board without a battery is, decides like any other: with

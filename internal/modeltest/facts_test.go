@@ -11,8 +11,8 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 )
 
 // live is a real server, with the real scripts on the server's own time.

@@ -6,7 +6,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // A value of another program is rejected as fast as one of the store is decided on, even if it begins as that does.

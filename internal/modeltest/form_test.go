@@ -11,7 +11,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // Instances of two builds on one Redis, as during an upgrade, read each other's keys. The values are charges of 2 units for

@@ -6,7 +6,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // A log that is full, with one unit held in its oldest entry and nothing in all the others, which were given

@@ -7,8 +7,8 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 )
 
 // A log that is full has joined its oldest entries. A settlement of a charge from before a reset finds nothing there.

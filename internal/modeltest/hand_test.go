@@ -8,7 +8,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/storetest/oracle"
+	"example.com/sash/internal/judge"
 )
 
 // handed: slots go from one caller to the next in one step, and lines take turns by the definition.
@@ -23,7 +23,7 @@ func (b *bench) handed() error {
 	}
 	req.MaySettle = true
 	ctx, random := context.Background(), rand.New(rand.NewPCG(7, 8))
-	var rota oracle.Rota
+	var rota judge.Rota
 	var held []int64
 	hand := func(step int, line driver.Line) error {
 		now := b.clock.Now().UnixMicro()

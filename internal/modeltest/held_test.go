@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // One caller is sent for a lease, which all spend until it ends; what is left of it can be taken out.

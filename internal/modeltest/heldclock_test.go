@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"example.com/sash/goredisstore"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // A lease ends by the server's clock. One that jumps ahead ends it early. One that is set back to before the interval in

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/internal/window"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
-	"example.com/sash/storetest/oracle"
 )
 
 // The script answers as the arithmetic in Go does, and keeps the same, over random calls, errands and clocks.
@@ -53,7 +53,7 @@ func TestLeasesAreThoseOfTheArithmetic(t *testing.T) {
 type heldWalk struct {
 	*rand.Rand
 	store   *redisstore.Store
-	clock   *oracle.Clock
+	clock   *judge.Clock
 	key     string
 	model   window.Leases
 	longest int64
@@ -65,7 +65,7 @@ type heldWalk struct {
 	trace   string
 }
 
-func newHeldWalk(store *redisstore.Store, clock *oracle.Clock, key string, seed uint64, traced bool) *heldWalk {
+func newHeldWalk(store *redisstore.Store, clock *judge.Clock, key string, seed uint64, traced bool) *heldWalk {
 	w := &heldWalk{Rand: rand.New(rand.NewPCG(seed, 16)), store: store, clock: clock, key: key, met: make(map[string]int), traced: traced}
 	w.longest = []int64{60_000, 2_000_000, 20_000_000}[w.IntN(3)]
 	w.way = w.Int64N(w.longest / 4)

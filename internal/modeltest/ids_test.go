@@ -8,11 +8,11 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
-	"example.com/sash/storetest/oracle"
 )
 
 // fewIDs are thresholds under which a subject remembers 4 to 8 IDs.
@@ -37,7 +37,7 @@ func TestASubjectWithTooManyIDs(t *testing.T) {
 		})
 		t.Run("memory/"+a.String(), func(t *testing.T) {
 			for seed := range uint64(100) {
-				clock := oracle.NewClock(start)
+				clock := judge.NewClock(start)
 				if err := walkIDs(t, memstore.New(&memstore.Options{Now: clock.Now}), clock, a, seed); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
@@ -47,7 +47,7 @@ func TestASubjectWithTooManyIDs(t *testing.T) {
 }
 
 // The walk counts within one window, which no charge leaves.
-func walkIDs(t testing.TB, store driver.Deduplicator, clock *oracle.Clock, a sash.Algorithm, seed uint64) error {
+func walkIDs(t testing.TB, store driver.Deduplicator, clock *judge.Clock, a sash.Algorithm, seed uint64) error {
 	rng := rand.New(rand.NewPCG(seed, 17))
 	clock.Advance(clock.Now().Truncate(time.Hour).Add(time.Hour + time.Second).Sub(clock.Now()))
 	policy, err := sash.NewPolicy(options(a), sash.Every(10_000, time.Hour))

@@ -8,8 +8,8 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 )
 
 // What Inspect reads of a log is the list of the charges that random calls, settlements included, have made: the

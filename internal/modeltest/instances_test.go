@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 func TestInstancesAreCountedWhileTheyLive(t *testing.T) {

@@ -10,16 +10,16 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
-	"example.com/sash/storetest/oracle"
 )
 
 // A bench is one build of the scripts under judgement, on an empty server.
 type bench struct {
 	server    string
 	store     *redisstore.Store // on the clock
-	clock     *oracle.Clock
+	clock     *judge.Clock
 	scripts   *scripter
 	plain     *redisstore.Store // on the clock, with keys that expire in real time
 	algorithm sash.Algorithm
@@ -48,9 +48,9 @@ var parts = []part{
 	(*bench).gathered, (*bench).walks, (*bench).chosen, (*bench).blocked, (*bench).booked, (*bench).deep, (*bench).held,
 }
 
-// judge returns an error when a build of the scripts breaks one of these promises. Each part gets a bench of its own, so that
+// judgeBuild returns an error when a build of the scripts breaks one of these promises. Each part gets a bench of its own, so that
 // it finds the same whichever others are checked.
-func judge(t testing.TB, server string, a sash.Algorithm, edit func(name, text string) string, parts []part) error {
+func judgeBuild(t testing.TB, server string, a sash.Algorithm, edit func(name, text string) string, parts []part) error {
 	for _, check := range parts {
 		if err := check(newBench(t, server, a, edit)); err != nil {
 			return err
@@ -149,7 +149,7 @@ func (b *bench) midnight() error {
 	if err != nil {
 		return err
 	}
-	truth := oracle.New()
+	truth := judge.New()
 	b.clock.Advance(b.clock.Now().Truncate(time.Hour).Add(time.Hour - time.Microsecond).Sub(b.clock.Now()))
 	for range 4 {
 		res, err := b.store.Decide(context.Background(), req)
@@ -170,7 +170,7 @@ func (b *bench) walks() error {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		b.scripts.skew = func() time.Duration { return time.Duration(rng.IntN(120)-60) * time.Hour / 2 }
-		err := oracle.Walk(oracle.Setup{
+		err := judge.Walk(judge.Setup{
 			Store: b.store, Now: b.clock.Now, Advance: b.clock.Advance, Algorithm: b.algorithm,
 			Steps: 60, Prefix: fmt.Sprint("walk", seed, ":"), Choose: rng.IntN,
 		})
@@ -185,7 +185,7 @@ func (b *bench) walks() error {
 // else fails only its own request.
 func (b *bench) gathered() error {
 	for seed := range uint64(20) {
-		err := oracle.WalkMany(oracle.Setup{
+		err := judge.WalkMany(judge.Setup{
 			Store: b.store, Now: b.clock.Now, Advance: b.clock.Advance, Algorithm: b.algorithm,
 			Steps: 40, Prefix: fmt.Sprint("gathered", seed, ":"), Choose: rand.New(rand.NewPCG(seed, 5)).IntN,
 		})
@@ -223,7 +223,7 @@ func (b *bench) gathered() error {
 // chosen: random choices answer by the definition.
 func (b *bench) chosen() error {
 	for seed := range uint64(20) {
-		err := oracle.WalkAny(oracle.Setup{
+		err := judge.WalkAny(judge.Setup{
 			Store: b.store, Now: b.clock.Now, Advance: b.clock.Advance, Algorithm: b.algorithm,
 			Steps: 60, Prefix: fmt.Sprint("chosen", seed, ":"), Choose: rand.New(rand.NewPCG(seed, 4)).IntN,
 		})
@@ -251,7 +251,7 @@ func (b *bench) chosen() error {
 
 // repeated: a call with an ID is remembered although its window is short and its log grows, with a ring that has turned.
 func (b *bench) repeated() error {
-	ctx, def := context.Background(), oracle.New()
+	ctx, def := context.Background(), judge.New()
 	short, err := b.request("repeated", 1, sash.Every(200, time.Second))
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // What no window counts any more leaves a sorted set, whether one leaves as one comes or many left since the last call,

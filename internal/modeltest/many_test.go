@@ -16,10 +16,10 @@ import (
 	"example.com/sash"
 	"example.com/sash/coalesce"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 	"example.com/sash/storetest"
-	"example.com/sash/storetest/oracle"
 )
 
 // A gathering store decides every request that it may between others, in one round trip.
@@ -95,7 +95,7 @@ func TestManySubjectsAreAnsweredByTheDefinition(t *testing.T) {
 				clock.Advance(start.Sub(clock.Now()))
 				skew := rapid.IntRange(-60, 60).Draw(t, "skew")
 				scripts.skew = func() time.Duration { return time.Duration(skew) * time.Hour / 2 }
-				err := oracle.WalkMany(oracle.Setup{
+				err := judge.WalkMany(judge.Setup{
 					Store: store, Now: clock.Now, Advance: clock.Advance, Algorithm: a,
 					Steps: rapid.IntRange(1, 60).Draw(t, "steps"), Prefix: fmt.Sprint("many", walks.Add(1), ":"), Choose: chooser(t),
 				})

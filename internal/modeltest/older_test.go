@@ -7,8 +7,8 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 )
 
 // A spender counts the units that are spent of leases, on servers that hold them for an hour.

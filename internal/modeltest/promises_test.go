@@ -6,8 +6,8 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
-	"example.com/sash/redistest"
 )
 
 // A sorted set gives units back at once behind 999 later calls. Behind 1,000 they stay until they leave the window.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // smallEvents are what happens seldom to a log, as the model sees it.

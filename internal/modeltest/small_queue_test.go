@@ -10,17 +10,17 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
-	"example.com/sash/storetest/oracle"
 )
 
 // A queueWalk is random bookings and other calls on one subject, seen by callers who wait in real time while the store's
 // clock goes back now and then.
 type queueWalk struct {
 	store  smallStore
-	clock  *oracle.Clock
+	clock  *judge.Clock
 	rng    *rand.Rand
 	real   time.Time
 	limits []sash.Limit
@@ -130,7 +130,7 @@ func TestBookingsInTheSmallWorld(t *testing.T) {
 		limits := []sash.Limit{sash.Every(5+rng.Int64N(40), 60*time.Second), sash.Every(5+rng.Int64N(10), 7*time.Second)}
 		limits = limits[rng.IntN(2):]
 		policy := newPolicy(t, opts, limits...)
-		clock := oracle.NewClock(start)
+		clock := judge.NewClock(start)
 		w := &queueWalk{
 			store: memstore.New(&memstore.Options{Now: clock.Now}), clock: clock, rng: rng, real: start,
 			limits: limits, policy: policy, met: met,

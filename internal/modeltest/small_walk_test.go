@@ -9,13 +9,13 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/storetest/oracle"
+	"example.com/sash/internal/judge"
 )
 
 // A smallWalk is random calls on one subject, judged by a smallModel.
 type smallWalk struct {
 	store    smallStore
-	clock    *oracle.Clock
+	clock    *judge.Clock
 	rng      *rand.Rand
 	key      string
 	policies []*driver.Policy // the first has every limit
@@ -198,7 +198,7 @@ func (w *smallWalk) repeat() error {
 }
 
 // newSmallWalk returns the walk of a seed.
-func newSmallWalk(store smallStore, clock *oracle.Clock, seed uint64, a sash.Algorithm, world smallWorld, seen map[string]int) (*smallWalk, error) {
+func newSmallWalk(store smallStore, clock *judge.Clock, seed uint64, a sash.Algorithm, world smallWorld, seen map[string]int) (*smallWalk, error) {
 	rng := rand.New(rand.NewPCG(seed, 17))
 	opts := &sash.Options{Algorithm: a, CountRefused: rng.IntN(4) == 0}
 	world.resolution, world.countRefused = 1, opts.CountRefused

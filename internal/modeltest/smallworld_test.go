@@ -9,12 +9,12 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 	"example.com/sash/storetest"
-	"example.com/sash/storetest/oracle"
 )
 
 // In the small world a log is full at 12 entries, blocks have 4, an entry holds less than 400 units, and sums are modulo
@@ -37,7 +37,7 @@ const (
 )
 
 // virtualSmall is virtual in the small world.
-func virtualSmall(t testing.TB, addr string, edit func(name, text string) string) (*redisstore.Store, *oracle.Clock, *scripter) {
+func virtualSmall(t testing.TB, addr string, edit func(name, text string) string) (*redisstore.Store, *judge.Clock, *scripter) {
 	store, clock, scripts := virtual(t, addr, edit)
 	scripts.thresholds = small
 	return store, clock, scripts
@@ -71,7 +71,7 @@ func TestMemoryInTheSmallWorld(t *testing.T) {
 			seen := make(map[string]int)
 			calls := 0
 			err := walkSmall(350, func(seed uint64, traced bool) error {
-				clock := oracle.NewClock(start)
+				clock := judge.NewClock(start)
 				store := memstore.New(&memstore.Options{Now: clock.Now, MaxKeys: 1})
 				w, err := newSmallWalk(store, clock, seed, a, smallWorld{most: mostOfEntry, entries: smallEntries}, seen)
 				if err != nil {

@@ -8,11 +8,11 @@ import (
 	"example.com/sash/denials"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/judge"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
-	"example.com/sash/redistest"
 	"example.com/sash/stack"
 	"example.com/sash/storetest"
-	"example.com/sash/storetest/oracle"
 )
 
 // The suite holds over the stack. The suite's clock is not that of denials, so no refusal is kept for long. Leases make
@@ -21,11 +21,11 @@ func TestTheSuiteOverTheStack(t *testing.T) {
 	const longest = 100 * time.Millisecond
 	notLeased := []sash.Algorithm{sash.SlidingCounter, sash.FixedWindow, sash.GCRA}
 	server := redistest.Start(t)
-	inMemory := func(*testing.T) (driver.Store, *oracle.Clock) {
-		clock := oracle.NewClock(start)
+	inMemory := func(*testing.T) (driver.Store, *judge.Clock) {
+		clock := judge.NewClock(start)
 		return memstore.New(&memstore.Options{Now: clock.Now}), clock
 	}
-	onRedis := func(t *testing.T) (driver.Store, *oracle.Clock) {
+	onRedis := func(t *testing.T) (driver.Store, *judge.Clock) {
 		store, clock, scripts := virtual(t, server.Addr(), nil)
 		if err := scripts.client.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
@@ -34,7 +34,7 @@ func TestTheSuiteOverTheStack(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name       string
-		open       func(*testing.T) (driver.Store, *oracle.Clock)
+		open       func(*testing.T) (driver.Store, *judge.Clock)
 		mode       failover.Mode
 		lease      time.Duration
 		algorithms []sash.Algorithm

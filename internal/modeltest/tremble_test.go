@@ -9,11 +9,11 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/memstore"
-	"example.com/sash/redistest"
 	"example.com/sash/storetest"
-	"example.com/sash/storetest/oracle"
 )
 
 // A clock that runs ahead for a moment and goes back, again and again, moves no booking: those who wait start in order, and
@@ -40,7 +40,7 @@ func TestBookingsOnAClockThatTrembles(t *testing.T) {
 }
 
 // tremble books while the clock trembles.
-func tremble(store driver.Store, clock *oracle.Clock, seed uint64, a sash.Algorithm, met map[string]int) error {
+func tremble(store driver.Store, clock *judge.Clock, seed uint64, a sash.Algorithm, met map[string]int) error {
 	limits := []sash.Limit{sash.Every(5, 10*time.Millisecond), sash.Every(12, 40*time.Millisecond)}
 	opts := &sash.Options{Algorithm: a}
 	if a == sash.SlidingBuckets {

@@ -14,16 +14,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"example.com/sash/internal/judge"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/redisstore"
-	"example.com/sash/storetest/oracle"
 )
 
 // A scripter runs scripts on one server: on the server's own time, or on a clock of the test's.
 type scripter struct {
 	client *redis.Client
 	// clock, when it is not nil, takes the place of the server's: scripts get the time as an argument.
-	clock *oracle.Clock
+	clock *judge.Clock
 	// thresholds, when they are not nil, take the place of the scripts'.
 	thresholds threshold.Table
 	// edit, when it is not nil, changes a script's text.

@@ -12,11 +12,11 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/sash"
+	"example.com/sash/internal/judge"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 	"example.com/sash/storetest"
-	"example.com/sash/storetest/oracle"
 )
 
 func TestMain(m *testing.M) {
@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 var start = time.Date(2031, 3, 29, 22, 59, 58, 999_999_000, time.UTC)
 
 // virtual is a store on a real server, with scripts and keys that live on a clock of the test's.
-func virtual(t testing.TB, addr string, edit func(name, text string) string) (*redisstore.Store, *oracle.Clock, *scripter) {
-	clock := oracle.NewClock(start)
+func virtual(t testing.TB, addr string, edit func(name, text string) string) (*redisstore.Store, *judge.Clock, *scripter) {
+	clock := judge.NewClock(start)
 	s := &scripter{client: newClient(addr), clock: clock, edit: edit, aging: &aging{ends: make(map[string]time.Time)}}
 	t.Cleanup(func() { s.client.Close() })
 	return redisstore.New(s, nil), clock, s
@@ -48,8 +48,8 @@ func TestMemoryAnswersByTheDefinition(t *testing.T) {
 	for _, a := range sash.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				clock := oracle.NewClock(start)
-				err := oracle.Walk(oracle.Setup{
+				clock := judge.NewClock(start)
+				err := judge.Walk(judge.Setup{
 					Store: memstore.New(&memstore.Options{Now: clock.Now}), Now: clock.Now, Advance: clock.Advance,
 					Algorithm: a, Steps: rapid.IntRange(1, 60).Draw(t, "steps"), Choose: chooser(t),
 				})
@@ -71,7 +71,7 @@ func TestRedisAnswersByTheDefinition(t *testing.T) {
 				clock.Advance(start.Sub(clock.Now()))
 				scripts.misled = false
 				scripts.skew = func() time.Duration { return time.Duration(choose(120)-60) * time.Hour / 2 }
-				err := oracle.Walk(oracle.Setup{
+				err := judge.Walk(judge.Setup{
 					Store: store, Now: clock.Now, Advance: clock.Advance,
 					Algorithm: a, Steps: rapid.IntRange(1, 60).Draw(t, "steps"), Choose: choose,
 					Prefix: fmt.Sprint(walks.Add(1), ":"),

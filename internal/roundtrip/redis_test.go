@@ -14,8 +14,8 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/outgoing"
-	"example.com/sash/redistest"
 	"example.com/sash/storetest"
 )
 

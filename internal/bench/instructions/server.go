@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"example.com/sash/internal/bench/server"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // clockSource is the clock of the tests, from the directory of this module.

@@ -14,7 +14,7 @@ import (
 	"example.com/sash/goredisstore"
 	"example.com/sash/internal/bench/load"
 	"example.com/sash/internal/bench/report"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/rueidisstore"
 )
 

@@ -17,7 +17,7 @@ import (
 	"example.com/sash/internal/bench/report"
 	"example.com/sash/internal/bench/server"
 	"example.com/sash/internal/bench/servers"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/rueidisstore"
 )
 

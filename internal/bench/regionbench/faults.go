@@ -6,7 +6,7 @@ import (
 	"net"
 	"time"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // A fault is what happens to a planet during a run. At returns the instant after a part of the run has passed.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"example.com/sash/internal/bench/report"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // String names a way to decide, in tables.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // delays are those of the ways between the regions and the home, in each direction. The home is in the first region's

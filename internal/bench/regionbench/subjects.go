@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"example.com/sash/internal/bench/report"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // inFlight is how many calls wait for an answer at the same time where subjects are many.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // A Server is a redis-server of this program, with one connection for what is not measured.

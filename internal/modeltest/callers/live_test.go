@@ -10,8 +10,8 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 )
 
 func TestMain(m *testing.M) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // post sends JSON and returns the status and the answer.

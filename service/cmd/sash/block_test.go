@@ -8,7 +8,7 @@ import (
 
 	library "example.com/sash"
 	"example.com/sash/goredisstore"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 func TestResetEndsABlock(t *testing.T) {

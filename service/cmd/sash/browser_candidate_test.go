@@ -8,7 +8,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // The overview shows what a candidate would refuse, rules without requests, and how long Redis takes; a subject's page

@@ -15,7 +15,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/wire"
 )

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 const webRule = "domain: web\ndescriptors:\n- key: remote_address\n  limits: [4/1h]\n"

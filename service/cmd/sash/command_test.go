@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 func TestExitCodesOfDecisions(t *testing.T) {

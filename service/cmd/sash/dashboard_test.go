@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"go.yaml.in/yaml/v3"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // A dashboard is the part of Grafana's JSON with the places and queries of panels.

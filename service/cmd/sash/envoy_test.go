@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
 )
 

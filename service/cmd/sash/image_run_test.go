@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
 )
 

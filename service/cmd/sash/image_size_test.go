@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // The binary of the image serves, and has no charts, plots, fonts, PDF, terminals and expressions.

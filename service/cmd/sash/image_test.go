@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // An image is what the Dockerfile says: the variables, the entry point and its arguments.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // The whole access log lies beside the repository, and a sample of it inside.

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
 )
 

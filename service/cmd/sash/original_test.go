@@ -14,7 +14,7 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // asked are the requests of testdata/original, one a line: the domain and entries, and how often.

@@ -5,7 +5,7 @@ package main
 import (
 	"testing"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
 )
 

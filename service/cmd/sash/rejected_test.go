@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // A key that holds something else gets no decision at any port, in any failure mode but that of a rule that does not

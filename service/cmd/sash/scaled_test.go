@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/replay"
 	"example.com/sash/replay/accesslog"
 )

@@ -14,7 +14,7 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // The same requests are made with a secret and with a value that is none, which has to be seen everywhere: a place where

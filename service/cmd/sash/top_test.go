@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/wire"
 )

@@ -15,7 +15,7 @@ import (
 
 	library "example.com/sash"
 	"example.com/sash/goredisstore"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // record calls a limiter fifty times and writes what it answered.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // TestAllowWaitsForItsTurn states that commands that can wait start one after the other, in the order in which they were

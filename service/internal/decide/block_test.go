@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
-	"example.com/sash/redistest"
 	"example.com/sash/service/internal/config"
 )
 

@@ -12,8 +12,8 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
-	"example.com/sash/redistest"
 	"example.com/sash/service/internal/config"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/goredisstore"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // onRedis returns a decider on a store of Redis, where time is real: windows are hours.

@@ -14,8 +14,8 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
-	"example.com/sash/redistest"
 )
 
 func reserve(t *testing.T, d *Decider, id, entries string, units int64) (Answer, *Reservation) {

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash/goredisstore"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/config"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/redisclient"
 )

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash/goredisstore"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 func accepted(b Boundary) map[string]int64 {

@@ -15,8 +15,8 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/verify"

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"example.com/sash/internal/redistest"
 	"example.com/sash/lease"
 	"example.com/sash/redisstore"
-	"example.com/sash/redistest"
 	"example.com/sash/service/internal/redisclient"
 )
 

@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
-	"example.com/sash/redistest"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"

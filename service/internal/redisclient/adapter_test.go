@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash/redistest/adaptertest"
+	"example.com/sash/internal/redistest/adaptertest"
 )
 
 // The clients keep what every client of a store keeps: nothing is charged twice, also on a cluster.

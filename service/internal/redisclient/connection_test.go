@@ -11,7 +11,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
 )
 

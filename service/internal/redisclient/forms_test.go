@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 func ping(t testing.TB, url string) error {

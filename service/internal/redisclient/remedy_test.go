@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/redistest"
-	"example.com/sash/redistest/adaptertest"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/internal/redistest/adaptertest"
 )
 
 // The error of a client's first call says what happened and what to do.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
 )
 

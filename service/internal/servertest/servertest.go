@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/sash/driver"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"example.com/sash/internal/bench/servers"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 const pack = "example.com/sash/internal/faulttest"

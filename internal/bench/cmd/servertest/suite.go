@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"example.com/sash/internal/bench/servers"
-	"example.com/sash/redistest"
+	"example.com/sash/internal/redistest"
 )
 
 // A suite is the tests of some packages.

@@ -1,0 +1,73 @@
+package judge_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
+	"example.com/sash/internal/threshold"
+	"example.com/sash/memstore"
+)
+
+// A counted store counts what walks meet.
+type counted struct {
+	*memstore.Store
+	met   map[string]int
+	until map[string]int64 // the latest booking of each key
+}
+
+func (c *counted) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	answer, err := c.Store.Decide(ctx, req)
+	now := answer.At - answer.Delay
+	ahead := c.until[req.Key] > now
+	switch {
+	case answer.Delay > 0 && ahead:
+		c.met["behind others"]++
+	case answer.Delay > 0:
+		c.met["ahead"]++
+	case !ahead || req.Cost == 0:
+	case req.Within > 0:
+		c.met["refused behind others"]++
+	case answer.Allowed():
+		c.met["before bookings"]++
+	default:
+		c.met["refused before bookings"]++
+	}
+	if answer.Delay > 0 {
+		c.until[req.Key] = answer.At
+	}
+	return answer, err
+}
+
+// Bookings agree with the definition, where few of them are many.
+func TestMemstoreBooks(t *testing.T) {
+	before := threshold.Log
+	defer func() { threshold.Log = before }()
+	threshold.Log.Ahead, threshold.Log.Walk = 6, 3
+	met := make(map[string]int)
+	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets} {
+		for seed := range uint64(400) {
+			clock := judge.NewClock(time.Date(2026, 3, 28, 22, 59, 58, 999_999_000, time.UTC))
+			rng := rand.New(rand.NewPCG(seed, 2))
+			err := judge.Walk(judge.Setup{
+				Store: &counted{memstore.New(&memstore.Options{Now: clock.Now}), met, make(map[string]int64)},
+				Now:   clock.Now, Advance: clock.Advance, Ahead: 6, Walk: 3,
+				Algorithm: a, Steps: 80, Choose: rng.IntN, Prefix: fmt.Sprint(seed, ":"),
+			})
+			if err != nil {
+				t.Fatalf("%v, seed %d: %v", a, seed, err)
+			}
+		}
+	}
+	for _, event := range []string{"ahead", "behind others", "refused behind others", "before bookings", "refused before bookings"} {
+		if met[event] < 200 {
+			t.Errorf("%d calls were %s", met[event], event)
+		}
+	}
+	t.Log(met)
+}

@@ -1,0 +1,151 @@
+package judge
+
+import (
+	"math"
+
+	"example.com/sash"
+)
+
+// A tally is the list of charges made under one window length, which the fixed window and the sliding counter
+// count. Charges in the window of now, or in the one before it, matter.
+type tally struct {
+	charges []charge
+	seen    int64 // the latest instant since the clock last went back
+}
+
+// counts is the state of the two algorithms whose windows do not slide.
+type counts struct {
+	weigh   bool // count the previous window by its overlap
+	tallies map[string]*tally
+	spans   map[string]sash.Limit
+}
+
+func (c *counts) see(now int64) {
+	for name, t := range c.tallies {
+		t.seen = max(t.seen, now)
+		for i := range t.charges {
+			if k := &t.charges[i]; c.forgotten(c.spans[name], k.at, now) {
+				k.loose = true
+			}
+		}
+	}
+}
+
+// forgotten reports whether a charge no longer matters at an instant.
+func (c *counts) forgotten(l sash.Limit, at, now int64) bool {
+	_, end := period(l, at)
+	if c.weigh {
+		end += l.Window.Microseconds()
+	}
+	return end <= now
+}
+
+func (c *counts) touch(now int64, limits []sash.Limit) {
+	for _, l := range limits {
+		t := c.tallies[span(l)]
+		if t == nil {
+			continue
+		}
+		start, _ := period(l, now)
+		latest, _ := period(l, t.seen)
+		for i := range t.charges {
+			k := &t.charges[i]
+			own, _ := period(l, k.at)
+			// The clock went back over a boundary. A store counts by windows, not by instants, so it need
+			// not remember charges before the window that it was in.
+			k.loose = k.loose || latest > start && own < latest
+			if k.at > now {
+				k.at, k.moved = now, true
+			}
+		}
+		t.seen = now
+	}
+}
+
+// period returns the fixed window around an instant.
+func period(l sash.Limit, at int64) (start, end int64) {
+	if l.Period != 0 {
+		return bounds(l, at)
+	}
+	w := l.Window.Microseconds()
+	start = at / w * w
+	return start, start + w
+}
+
+func (c *counts) used(l sash.Limit, at int64, loose bool) int64 {
+	start, _ := period(l, at)
+	var current, previous int64
+	for _, k := range c.tallies[span(l)].charges {
+		switch {
+		case k.loose && !loose:
+		case k.at >= start:
+			current += k.units
+		case c.weigh && k.at >= start-l.Window.Microseconds():
+			previous += k.units
+		}
+	}
+	if !c.weigh {
+		return current
+	}
+	w, elapsed := l.Window.Microseconds(), at-start
+	return current + int64(math.Ceil(float64(previous)*float64(w-elapsed)/float64(w)))
+}
+
+func (c *counts) look(now, cost int64, l sash.Limit, loose bool) status {
+	if c.tallies[span(l)] == nil {
+		return status{remaining: l.Units}
+	}
+	used := func(d int64) int64 { return c.used(l, now+d, loose) }
+	if !c.weigh {
+		_, end := period(l, now)
+		return describe(used, []int64{0, end - now}, cost, l.Units)
+	}
+	// The units in use never grow without calls, and are 0 two windows later.
+	first := func(ok func(d int64) bool) int64 {
+		x, y := int64(0), 2*l.Window.Microseconds()
+		for x < y {
+			if mid := (x + y) / 2; ok(mid) {
+				y = mid
+			} else {
+				x = mid + 1
+			}
+		}
+		return x
+	}
+	in := used(0)
+	s := status{remaining: max(0, l.Units-in), refused: in+cost > l.Units}
+	if in > 0 {
+		s.release = first(func(d int64) bool { return used(d) < min(in, l.Units) })
+		s.reset = first(func(d int64) bool { return used(d) == 0 })
+	}
+	if s.refused {
+		s.retry = first(func(d int64) bool { return used(d)+cost <= l.Units })
+	}
+	return s
+}
+
+func (c *counts) charge(now, cost int64, limits []sash.Limit) {
+	for _, l := range limits {
+		name := span(l)
+		if c.tallies[name] == nil {
+			c.tallies[name], c.spans[name] = &tally{seen: now}, l
+		}
+		t := c.tallies[name]
+		t.charges = append(t.charges, charge{made: now, at: now, units: cost})
+	}
+}
+
+func (c *counts) settle(now, made, cost, units int64, limits []sash.Limit) {
+	lasts := settleable(limits)
+	if c.weigh {
+		lasts *= 2
+	}
+	if now-made >= lasts { // also if the clock goes back then, and the charge counts again
+		return
+	}
+	for _, l := range limits {
+		if t := c.tallies[span(l)]; t != nil {
+			t.charges = settled(t.charges, made, cost, units)
+		}
+	}
+}

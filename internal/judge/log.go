@@ -1,0 +1,205 @@
+package judge
+
+import (
+	"slices"
+
+	"example.com/sash"
+)
+
+// A charge is the charge of one call.
+type charge struct {
+	made  int64 // the instant at which it was made, on the store's clock
+	at    int64 // the instant at which it counts as made
+	units int64
+	// loose is true if a store may have forgotten the charge; moved is true if the clock went back behind it and
+	// the charge got a new date.
+	loose, moved bool
+	settled      bool // its units are no longer the call's cost
+}
+
+// A log is the exact sliding window or, with a resolution, the one whose calls share entries: the charges of an
+// entry have the same time. The charges are in the order of their times; those later than now are bookings.
+type log struct {
+	resolution int64
+	charges    []charge
+	keep       int64 // the longest window that the key was charged under
+	most       int64 // the most units that it was charged under
+	written    int64 // when a charge was made last: a later one is a booking
+	gaps       int   // bookings that were given back, which a store may still look at
+}
+
+func (l *log) see(now int64) {
+	gone := true
+	for i := range l.charges {
+		if l.charges[i].at <= now-l.keep {
+			l.charges[i].loose = true
+		}
+		gone = gone && l.charges[i].loose
+	}
+	if gone { // the store may have dropped the key with all it held
+		l.keep, l.most = 0, 0
+	}
+}
+
+// stepBack is how far a clock may go back without moving bookings, in microseconds.
+const stepBack = 1000
+
+func (l *log) touch(now int64, _ []sash.Limit) {
+	if l.latest() <= now || now >= l.written {
+		return
+	}
+	if l.latest() > l.written && l.written-now <= stepBack {
+		return // a clock that ran ahead for a moment: nothing moves, and what is later than now counts as bookings do
+	}
+	for i := range l.charges {
+		switch c := &l.charges[i]; {
+		case c.at > l.written: // a booking: whoever waits for it counts real time
+			c.at, c.moved = c.at-(l.written-now), true
+		case c.at > now:
+			c.at, c.moved = now, true
+		}
+	}
+	l.written = now
+}
+
+func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
+	if l.latest() > now {
+		return l.lookAhead(now, cost, limit, loose)
+	}
+	window := limit.Window.Microseconds()
+	cut := now - window // the last instant that no longer counts
+	if limit.Period != 0 {
+		start, _ := bounds(limit, now)
+		cut = start - 1
+	}
+	var times, sums []int64 // of the charges that count now, and of all up to each
+	var total int64
+	for _, c := range l.charges {
+		if c.at > cut && (loose || !c.loose) {
+			total += c.units
+			times, sums = append(times, c.at), append(sums, total)
+		}
+	}
+	used := func(d int64) int64 {
+		cut := now + d - window
+		if limit.Period != 0 {
+			start, _ := bounds(limit, now+d)
+			cut = start - 1
+		}
+		if gone, _ := slices.BinarySearch(times, cut+1); gone > 0 {
+			return total - sums[gone-1]
+		}
+		return total
+	}
+	// The units in use can only change when a charge leaves or a period ends.
+	instants := []int64{0}
+	if limit.Period != 0 {
+		_, end := bounds(limit, now)
+		instants = append(instants, end-now)
+	} else {
+		for _, at := range times {
+			if d := at + window - now; d > 0 {
+				instants = append(instants, d)
+			}
+		}
+	}
+	return describe(used, instants, cost, limit.Units)
+}
+
+func (l *log) charge(now, cost int64, limits []sash.Limit) {
+	n := l.started(now)
+	if n > 0 && l.joins(l.charges[n-1].at, now, limits) {
+		for i, last := n-1, l.charges[n-1].at; i >= 0 && l.charges[i].at == last; i-- {
+			l.charges[i].at = now
+		}
+	}
+	l.book(now, now, cost, limits)
+}
+
+// book charges at an instant, which is now or ahead.
+func (l *log) book(now, at, cost int64, limits []sash.Limit) {
+	for _, limit := range limits {
+		l.keep = max(l.keep, longest(limit))
+		l.most = max(l.most, limit.Units)
+	}
+	if l.latest() <= now {
+		l.written = now
+	}
+	l.written = max(l.written, now)
+	l.charges = slices.Insert(l.charges, l.started(at), charge{made: at, at: at, units: cost})
+	var after int64
+	for i := l.started(now) - 1; i >= 0; i-- {
+		c := &l.charges[i]
+		c.loose = c.loose || after >= l.most || c.at <= now-l.keep
+		after += c.units
+	}
+}
+
+// started returns how many charges are not later than an instant.
+func (l *log) started(at int64) int {
+	n := 0
+	for n < len(l.charges) && l.charges[n].at <= at {
+		n++
+	}
+	return n
+}
+
+func (l *log) joins(last, now int64, limits []sash.Limit) bool {
+	if last/l.resolution != now/l.resolution {
+		return false
+	}
+	for _, limit := range limits {
+		if limit.Period != 0 {
+			if start, _ := bounds(limit, now); last < start {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (l *log) settle(now, made, cost, units int64, limits []sash.Limit) {
+	if now-made < settleable(limits) { // even if later calls have joined it
+		l.charges = settled(l.charges, made, cost, units)
+		if units == 0 {
+			l.gaps++
+		}
+	}
+}
+
+// settled corrects the latest charge of that instant that is not settled yet.
+func settled(charges []charge, made, cost, units int64) []charge {
+	for i := len(charges) - 1; i >= 0; i-- {
+		if c := &charges[i]; c.made == made && c.units == cost && !c.settled {
+			c.units, c.settled = units, true
+			if units == 0 {
+				return slices.Delete(charges, i, i+1)
+			}
+			break
+		}
+	}
+	return charges
+}
+
+// describe computes a limit's status from the units in use at each instant at which they may change.
+func describe(used func(d int64) int64, instants []int64, cost, units int64) status {
+	first := func(ok func(d int64) bool) int64 {
+		i, _ := slices.BinarySearchFunc(instants, true, func(d int64, _ bool) int {
+			if ok(d) {
+				return 0
+			}
+			return -1
+		})
+		return instants[i]
+	}
+	now := used(0)
+	s := status{remaining: max(0, units-now), refused: now+cost > units}
+	if now > 0 {
+		s.release = first(func(d int64) bool { return used(d) < min(now, units) })
+		s.reset = first(func(d int64) bool { return used(d) == 0 })
+	}
+	if s.refused {
+		s.retry = first(func(d int64) bool { return used(d)+cost <= units })
+	}
+	return s
+}

@@ -1,0 +1,317 @@
+package judge
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+)
+
+// A Setup configures a walk.
+type Setup struct {
+	Store driver.Store
+	// Now and Advance are the store's clock, which stands still until Advance moves it. The walk passes negative
+	// durations too, unless Forward is set.
+	Now     func() time.Time
+	Advance func(d time.Duration)
+	Forward bool
+	// Algorithm is the algorithm of every call.
+	Algorithm sash.Algorithm
+	// Steps is the number of calls.
+	Steps int
+	// Prefix keeps the walk's keys apart from those of other walks on the same store.
+	Prefix string
+	// Choose returns a number from 0 to n-1.
+	Choose func(n int) int
+	// Ahead and Walk are those of the Oracle. Zero is what a store has outside of tests.
+	Ahead, Walk int
+}
+
+type walk struct {
+	Setup
+	oracle   *Oracle
+	opts     sash.Options
+	plans    []*driver.Policy
+	trace    []string
+	last     driver.Answer // of the last call
+	lastReq  driver.Request
+	admitted []admitted          // can still be settled
+	again    []driver.Settlement // applied, and may be repeated
+	back     int64               // until when a store need not find a charge that shares an entry or is booked: the clock went back
+	before   []driver.Settlement // of charges from before a reset: they do nothing
+	onces    []onceCall          // calls with an ID
+	books    bool                // the store books under the plans
+}
+
+type admitted struct {
+	req driver.Request
+	res driver.Answer
+}
+
+// Walk makes random calls on a store. If an answer differs from the definition, it returns an error with the calls
+// that led to it.
+func Walk(s Setup) error {
+	w := &walk{Setup: s, oracle: New()}
+	w.oracle.Ahead, w.oracle.Walk = cmp.Or(s.Ahead, w.oracle.Ahead), cmp.Or(s.Walk, w.oracle.Walk)
+	if w.Choose(2) == 1 {
+		w.Advance(time.Duration(w.Choose(400*24*3600))*time.Second + time.Duration(w.Choose(1e6))*time.Microsecond)
+	}
+	w.opts = sash.Options{Algorithm: s.Algorithm, CountRefused: w.Choose(5) == 4}
+	if err := w.draw(); err != nil {
+		return err
+	}
+	return w.run(w.step)
+}
+
+// draw draws the policies of a walk.
+func (w *walk) draw() error {
+	if w.Algorithm == sash.SlidingBuckets {
+		w.opts.Resolution = resolutions[w.Choose(len(resolutions))]
+	}
+	w.note("algorithm %v, resolution %v, count refused %v, at %v", w.Algorithm, w.opts.Resolution, w.opts.CountRefused, w.Now().UnixMicro())
+	for range 1 + w.Choose(3) {
+		plan, err := w.plan()
+		if err != nil {
+			return err
+		}
+		w.plans = append(w.plans, plan)
+		w.books = driver.CanBook(w.Store, plan)
+		w.note("plan %d: %v", len(w.plans)-1, limitsOf(plan))
+	}
+	return nil
+}
+
+// run takes the steps of a walk. An error has the calls that led to it.
+func (w *walk) run(step func() error) error {
+	for range w.Steps {
+		if err := step(); err != nil {
+			return fmt.Errorf("%w\nafter\n\t%s", err, strings.Join(w.trace, "\n\t"))
+		}
+	}
+	return nil
+}
+
+func (w *walk) note(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf(format, args...))
+}
+
+func (w *walk) step() error {
+	switch w.Choose(w.turns()) {
+	default:
+		return w.call(w.request())
+	case 7: // peek
+		req := w.request()
+		req.Cost = 0
+		return w.call(req)
+	case 8: // repeat the last call
+		if w.lastReq.Policy != nil {
+			return w.call(w.lastReq)
+		}
+	case 9: // a little later
+		w.move(time.Duration(1+w.Choose(2_000_000)) * time.Microsecond)
+	case 10: // much later
+		w.move(time.Duration(1+w.Choose(3000)) * time.Duration(1+w.Choose(40)) * time.Second)
+	case 11: // around an instant of change
+		return w.edge()
+	case 12:
+		return w.together()
+	case 13:
+		if w.Forward {
+			return nil
+		}
+		w.passed()
+		w.back = max(w.back, w.Now().UnixMicro(), w.oracle.latest())
+		w.move(-time.Duration(1+w.Choose(1_000_000)) * time.Duration(1+w.Choose(20)) * time.Microsecond)
+		// A store need not find charges that a clock that went back has moved.
+		w.admitted, w.again, w.before = nil, nil, nil
+	case 14:
+		return w.settle()
+	case 15:
+		if w.Choose(4) < 3 {
+			return nil
+		}
+		return w.reset()
+	case 16:
+		return w.once()
+	case 17:
+		return w.take()
+	case 18:
+		return w.each()
+	}
+	return nil
+}
+
+// turns returns how many kinds of steps there are.
+func (w *walk) turns() int {
+	if w.books {
+		return 21
+	}
+	return 18
+}
+
+func (w *walk) move(d time.Duration) {
+	w.note("the clock moves by %v", d)
+	w.Advance(d)
+}
+
+// call makes one call and compares the answer.
+func (w *walk) call(req driver.Request) error {
+	res, err := w.Store.Decide(context.Background(), req)
+	if err != nil {
+		return fmt.Errorf("Decide: %w", err)
+	}
+	w.last, w.lastReq = res, req
+	return w.check([]driver.Request{req}, []driver.Answer{res})
+}
+
+// together makes one call on both keys.
+func (w *walk) together() error {
+	store, ok := w.Store.(driver.MultiStore)
+	if !ok {
+		return nil
+	}
+	first, second := w.request(), w.request()
+	first.Key, second.Key = w.Prefix+"k0", w.Prefix+"k1"
+	second.Within = first.Within
+	reqs := []driver.Request{first, second}
+	results, err := store.DecideAll(context.Background(), reqs)
+	if err != nil {
+		return fmt.Errorf("DecideAll: %w", err)
+	}
+	return w.check(reqs, results)
+}
+
+func (w *walk) check(reqs []driver.Request, results []driver.Answer) error {
+	allowed := true
+	for i, req := range reqs {
+		w.note("at %d: %s cost %d within %d under %v: allowed %v, %d left, retry %d, delay %d", results[i].At, req.Key, req.Cost,
+			req.Within, limitsOf(req.Policy), results[i].Allowed(), results[i].Remaining(), results[i].Retry(), results[i].Delay)
+		allowed = allowed && results[i].Allowed()
+	}
+	if err := w.oracle.Check(w.Now(), reqs, results); err != nil {
+		return err
+	}
+	for i, req := range reqs {
+		if allowed && req.Cost > 0 && !w.joined() && (w.Algorithm != sash.SlidingBuckets && !w.books || results[i].At > w.back) {
+			w.admitted = append(w.admitted, admitted{req, results[i]})
+		}
+	}
+	return nil
+}
+
+// joined reports whether charges may be indistinguishable when one is settled.
+func (w *walk) joined() bool { return w.opts.CountRefused }
+
+// edge moves to the instant at which the last call is admitted again, or units are released, or one microsecond
+// before that, and repeats the call.
+func (w *walk) edge() error {
+	limits := w.last.Statuses()
+	if len(limits) == 0 {
+		return nil
+	}
+	d := w.last.Retry()
+	if l := limits[w.Choose(len(limits))]; d == 0 || w.Choose(4) == 3 {
+		d = l.Release
+		if w.Choose(2) == 1 {
+			d = l.Reset
+		}
+	}
+	d -= w.Now().UnixMicro() - (w.last.At - w.last.Delay)
+	if d < 2 {
+		return nil
+	}
+	w.move(time.Duration(d-1) * time.Microsecond)
+	if err := w.call(w.lastReq); err != nil || w.Choose(2) == 1 {
+		return err
+	}
+	w.move(time.Microsecond)
+	return w.call(w.lastReq)
+}
+
+// settle corrects a charge, sometimes more than once: only the first time counts.
+func (w *walk) settle() error {
+	store, ok := w.Store.(driver.Settler)
+	if ok && len(w.before) > 0 && w.Choose(2) == 0 {
+		return w.settleBefore(store)
+	}
+	if !ok || len(w.admitted) == 0 {
+		return nil
+	}
+	i := w.Choose(len(w.admitted))
+	a := w.admitted[i]
+	w.admitted = append(w.admitted[:i:i], w.admitted[i+1:]...)
+	set := driver.Settlement{Request: a.req, At: a.res.At, Delay: a.res.Delay, Source: a.res.Source, ID: fmt.Sprint(w.Prefix, "s", len(w.trace))}
+	switch cost := a.req.Cost; {
+	case w.Choose(3) == 0: // cancel it
+	case w.Choose(2) == 0:
+		set.Units = int64(w.Choose(int(cost)))
+	case cost < 1e6: // an entry holds at most MaxUnits
+		set.Units = cost + 1 + int64(w.Choose(int(2*cost+3)))
+	default:
+		set.Units = cost
+	}
+	times := 1 + w.Choose(3)
+	if times == 1 {
+		set.ID = ""
+	}
+	w.note("settle %s cost %d of %d under %v: %d units, %d times", a.req.Key, a.req.Cost, a.res.At, limitsOf(a.req.Policy), set.Units, times)
+	w.oracle.Settle(w.Now(), set)
+	for range times {
+		if err := store.Settle(context.Background(), set); err != nil {
+			return fmt.Errorf("Settle: %w", err)
+		}
+	}
+	if times == 3 { // and once more after other calls
+		w.again = append(w.again, set)
+	}
+	if len(w.again) > 0 && w.Choose(3) == 0 {
+		set := w.again[w.Choose(len(w.again))]
+		w.note("settle %s of %d again", set.Request.Key, set.At)
+		if err := store.Settle(context.Background(), set); err != nil {
+			return fmt.Errorf("Settle: %w", err)
+		}
+	}
+	return w.call(driver.Request{Key: a.req.Key, Policy: a.req.Policy})
+}
+
+func (w *walk) reset() error {
+	store, ok := w.Store.(driver.Resetter)
+	if !ok {
+		return nil
+	}
+	key := w.key()
+	w.note("reset %s", key)
+	if err := store.Reset(context.Background(), key, w.plans[0]); err != nil {
+		return fmt.Errorf("Reset: %w", err)
+	}
+	w.oracle.Reset(key, w.Algorithm)
+	for i, a := range w.admitted {
+		if a.req.Key == key {
+			id := fmt.Sprint(w.Prefix, "before ", len(w.trace), i)
+			w.before = append(w.before, driver.Settlement{Request: a.req, At: a.res.At, Delay: a.res.Delay, Source: a.res.Source, ID: id})
+		}
+	}
+	w.admitted, w.again = nil, nil
+	for i := range w.onces {
+		if w.onces[i].req.Key == key {
+			w.onces[i].remembered = false
+		}
+	}
+	w.move(time.Microsecond) // a charge of the instant of the reset may be of before or after it
+	return w.call(driver.Request{Key: key, Policy: w.plans[0]})
+}
+
+// settleBefore corrects a charge from before a reset, which does nothing.
+func (w *walk) settleBefore(store driver.Settler) error {
+	set := w.before[w.Choose(len(w.before))]
+	set.Units = int64(w.Choose(2)) * (set.Request.Cost + 5)
+	w.note("settle %s of %d, which a reset has removed: %d units", set.Request.Key, set.At, set.Units)
+	if err := store.Settle(context.Background(), set); err != nil {
+		return fmt.Errorf("Settle: %w", err)
+	}
+	return w.call(driver.Request{Key: set.Request.Key, Policy: set.Request.Policy})
+}

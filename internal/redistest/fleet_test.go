@@ -1,0 +1,215 @@
+package redistest_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash/internal/redistest"
+)
+
+func TestReplicaHasWhatThePrimaryHas(t *testing.T) {
+	primary := redistest.Start(t)
+	primary.Must(t, "SET", "k", "before")
+	replica := redistest.StartReplica(t, primary.Addr())
+	if got := replica.Must(t, "GET", "k"); got != "before" {
+		t.Errorf("the replica has %v", got)
+	}
+	if _, err := replica.Do("SET", "k", "x"); err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
+		t.Errorf("a replica took a write: %v", err)
+	}
+	primary.Stop()
+	replica.Promote(t)
+	replica.Must(t, "SET", "k", "after")
+}
+
+func TestPausedServerAnswersWhenItGoesOn(t *testing.T) {
+	s := redistest.Start(t)
+	s.Pause()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := s.Do("SET", "k", "v")
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		t.Fatalf("a paused server answered: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	s.Resume()
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	s.Pause()
+	s.Restart()
+	if got := s.Must(t, "GET", "k"); got != nil {
+		t.Errorf("after a restart: %v", got)
+	}
+}
+
+func TestSentinelsReplaceAPrimaryThatIsGone(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t)
+	replicas := []*redistest.Server{redistest.StartReplica(t, primary.Addr()), redistest.StartReplica(t, primary.Addr())}
+	s := redistest.StartSentinels(t, primary, len(replicas), 500*time.Millisecond)
+	if got := s.Primary(t); got != primary.Addr() || len(s.Addrs()) != 3 {
+		t.Fatalf("%d sentinels name %s as the primary, want %s", len(s.Addrs()), got, primary.Addr())
+	}
+	primary.Stop()
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if now := s.Primary(t); now == replicas[0].Addr() || now == replicas[1].Addr() {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no replica took over")
+		}
+	}
+}
+
+func TestClusterMovesSlotsAndReplacesPrimaries(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, redistest.ClusterOptions{Replicas: 1})
+	if len(c.Addrs()) != 6 {
+		t.Fatalf("the cluster has nodes %v", c.Addrs())
+	}
+	slot := c.Slot(t, "k")
+	home := c.Home(slot)
+	from, to := c.Primaries[home], c.Primaries[(home+1)%3]
+	from.Must(t, "SET", "k", "v")
+	c.MoveSlot(t, slot, from, to)
+	if got := to.Must(t, "GET", "k"); got != "v" {
+		t.Errorf("after a move: %v", got)
+	}
+	if _, err := from.Do("GET", "k"); err == nil || !strings.HasPrefix(err.Error(), "MOVED ") {
+		t.Errorf("the old owner of the slot: %v", err)
+	}
+	replica := c.Replicas[(home+1)%3]
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		list := replica.Must(t, "CLUSTER", "NODES").(string) // gossip brings the new owner of the slot
+		if strings.Contains(list, to.ID(t)) && slots(list, to.ID(t), slot) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the replica does not learn that the slot moved:\n%s", list)
+		}
+	}
+	to.Stop()
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		got, err := replica.Do("GET", "k")
+		if err == nil && got == "v" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the replica did not take over: %v, %v", got, err)
+		}
+	}
+}
+
+// slots reports whether, by a list of nodes, a node owns a slot.
+func slots(list, id string, slot int) bool {
+	for line := range strings.Lines(list) {
+		f := strings.Fields(line)
+		if f[0] != id {
+			continue
+		}
+		for _, span := range f[8:] {
+			var first, last int
+			if n, _ := fmt.Sscanf(span, "%d-%d", &first, &last); n == 1 {
+				last = first
+			}
+			if first <= slot && slot <= last {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func TestServerWithTLS(t *testing.T) {
+	s, config := redistest.StartTLS(t)
+	if got := s.Must(t, "PING"); got != "PONG" {
+		t.Error(got)
+	}
+	c, err := tls.Dial("tcp", s.Addr(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if c, err := tls.Dial("tcp", s.Addr(), &tls.Config{ServerName: "localhost"}); err == nil {
+		c.Close()
+		t.Error("a client that does not trust the certificate connected")
+	}
+}
+
+func TestServerOnAUnixSocket(t *testing.T) {
+	_, path := redistest.StartUnix(t)
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+}
+
+func TestServerWithAUser(t *testing.T) {
+	s := redistest.Start(t)
+	s.AddUser(t, "limiter", "secret", "~sash:*", "+get")
+	s.Must(t, "AUTH", "limiter", "secret")
+	s.Must(t, "GET", "sash:k")
+	if _, err := s.Do("GET", "other"); err == nil || !strings.HasPrefix(err.Error(), "NOPERM ") {
+		t.Errorf("a key that the user has no right to: %v", err)
+	}
+}
+
+func TestClockThatMoves(t *testing.T) {
+	s, clock := redistest.StartWithClock(t)
+	ahead := func() time.Duration {
+		t.Helper()
+		reply, err := s.Do("EVAL", "local t = redis.call('TIME') return t[1] .. ' ' .. t[2]", "0")
+		text, _ := reply.(string)
+		sec, usec, _ := strings.Cut(text, " ")
+		n, err1 := strconv.ParseInt(sec, 10, 64)
+		m, err2 := strconv.ParseInt(usec, 10, 64)
+		if err := errors.Join(err, err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		return time.Until(time.Unix(n, m*1000)).Round(10 * time.Second)
+	}
+	for _, offset := range []time.Duration{0, time.Hour, time.Hour + 999_999_999, -time.Hour - 1, 0} {
+		clock.Move(t, offset)
+		if got := ahead(); got != offset.Round(10*time.Second) {
+			t.Errorf("moved by %v, scripts see a clock that is %v ahead", offset, got)
+		}
+	}
+	s.Must(t, "SET", "k", "v", "PX", "1800000")
+	clock.Move(t, time.Hour)
+	if got := s.Must(t, "GET", "k"); got != nil {
+		t.Errorf("after an hour, a key that expires in half an hour still exists: %v", got)
+	}
+}
+
+func TestNoCompilerSaysWhatToDo(t *testing.T) {
+	if os.Getenv("SASH_REDISTEST_NO_CC") != "" {
+		t.Setenv("CC", "no-such-compiler")
+		redistest.StartWithClock(t)
+	}
+	out := again(t, "SASH_REDISTEST_NO_CC=1")
+	if !strings.Contains(out, "make test") {
+		t.Errorf("without a compiler: %s", out)
+	}
+}
+
+// again runs the calling test in another process with one more environment variable, and returns its output.
+func again(t *testing.T, variable string) string {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), variable)
+	out, _ := cmd.CombinedOutput() // it fails, which is what the text is about
+	return string(out)
+}

@@ -1,0 +1,204 @@
+package redistest_test
+
+import (
+	"bufio"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash/internal/redistest"
+)
+
+func TestReplies(t *testing.T) {
+	s := redistest.Start(t)
+	for _, c := range []struct {
+		name string
+		args []string
+		want any
+	}{
+		{"a status is a string", []string{"SET", "k", "a\r\nb\x00"}, "OK"},
+		{"a bulk string is a string, whatever its bytes", []string{"GET", "k"}, "a\r\nb\x00"},
+		{"an empty string is not nil", []string{"ECHO", ""}, ""},
+		{"what is missing is nil", []string{"GET", "missing"}, nil},
+		{"an integer is an int64", []string{"STRLEN", "k"}, int64(5)},
+		{"an array is a slice", []string{"EVAL", "return {1, 'two', {3}, false}", "0"}, []any{int64(1), "two", []any{int64(3)}, nil}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := s.Do(c.args...)
+			if err != nil || !reflect.DeepEqual(got, c.want) {
+				t.Errorf("Do(%q) = %#v, %v, want %#v", c.args, got, err, c.want)
+			}
+		})
+	}
+	if _, err := s.Do("LPUSH", "k", "x"); err == nil || !strings.HasPrefix(err.Error(), "WRONGTYPE ") {
+		t.Errorf("an error reply became %v", err)
+	}
+	if got, err := s.Do("PING"); got != "PONG" || err != nil {
+		t.Errorf("after an error reply: %v, %v", got, err)
+	}
+}
+
+func TestArgumentsReachTheServer(t *testing.T) {
+	s := redistest.Start(t, "--maxmemory", "3mb")
+	got, err := s.Do("CONFIG", "GET", "maxmemory")
+	if want := []any{"maxmemory", "3145728"}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("maxmemory: %v, %v", got, err)
+	}
+}
+
+func TestServerWithPassword(t *testing.T) {
+	s := redistest.Start(t, "--requirepass", "secret")
+	if _, err := s.Do("AUTH", "secret"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWrongArgumentsAreReported(t *testing.T) {
+	s, err := redistest.Run("--no-such-option", "1")
+	if err == nil {
+		s.Stop()
+		t.Fatal("a server started")
+	}
+	if !strings.Contains(err.Error(), "no-such-option") {
+		t.Errorf("the error does not have the server's text: %v", err)
+	}
+}
+
+func TestRestartKeepsTheAddressAndForgets(t *testing.T) {
+	s := redistest.Start(t)
+	addr, pid := s.Addr(), s.Pid()
+	if _, err := s.Do("SET", "k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	s.Restart()
+	if s.Addr() != addr || s.Pid() == pid {
+		t.Errorf("address %s then %s, process %d then %d", addr, s.Addr(), pid, s.Pid())
+	}
+	if got, err := s.Do("GET", "k"); got != nil || err != nil {
+		t.Errorf("after a restart: %v, %v", got, err)
+	}
+}
+
+func TestStop(t *testing.T) {
+	s, err := redistest.Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Stop()
+	s.Stop()
+	if s.Pid() != 0 {
+		t.Error("a stopped server has a process")
+	}
+	if _, err := s.Do("PING"); err == nil {
+		t.Error("a stopped server answers")
+	}
+	s.Restart()
+	defer s.Stop()
+	if _, err := s.Do("PING"); err != nil {
+		t.Errorf("started again: %v", err)
+	}
+}
+
+func TestClusterWithoutATest(t *testing.T) {
+	t.Parallel()
+	c, err := redistest.RunCluster(redistest.ClusterOptions{Primaries: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Stop()
+	slot := c.Slot(t, "k")
+	if got := c.Primaries[c.Home(slot)].Must(t, "SET", "k", "v"); got != "OK" {
+		t.Errorf("SET replied %v", got)
+	}
+	c.Stop()
+	for _, s := range c.Primaries {
+		if s.Pid() != 0 {
+			t.Errorf("the primary on %s runs after Stop", s.Addr())
+		}
+	}
+}
+
+func TestNoServerSaysWhatToDo(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv(redistest.EnvServer, "")
+	if _, err := redistest.Run(); err == nil || !strings.Contains(err.Error(), "make test") {
+		t.Errorf("got %v", err)
+	}
+	t.Setenv(redistest.EnvServer, "valkey-server")
+	if _, err := redistest.Run(); err == nil || !strings.Contains(err.Error(), "valkey-server") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestServerDiesWithItsParent runs this test binary again as the parent, kills it, and waits until the
+// server has ended.
+func TestServerDiesWithItsParent(t *testing.T) {
+	if os.Getenv("SASH_REDISTEST_PARENT") != "" {
+		s, err := redistest.Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		os.Stdout.WriteString("addr " + s.Addr() + " pid " + strconv.Itoa(s.Pid()) + "\n")
+		select {}
+	}
+	if _, err := os.Stat("/proc/self"); err != nil {
+		return // only Linux promises it
+	}
+	parent := exec.Command(os.Args[0], "-test.run=^TestServerDiesWithItsParent$")
+	parent.Env = append(os.Environ(), "SASH_REDISTEST_PARENT=1", "TMPDIR="+t.TempDir())
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	words := strings.Fields(line)
+	if err != nil || len(words) != 4 {
+		t.Fatalf("the parent said %q, %v", line, err)
+	}
+	if c, err := net.Dial("tcp", words[1]); err != nil {
+		t.Fatal(err)
+	} else {
+		c.Close()
+	}
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = parent.Wait()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		state, err := os.ReadFile(filepath.Join("/proc", words[3], "stat"))
+		if err != nil || strings.Contains(string(state), ") Z ") {
+			return // gone, or waiting for its new parent to collect it
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %s outlives its parent", words[3])
+		}
+	}
+}
+
+func TestAServerThatTheEnvironmentNamesSaysItsVersion(t *testing.T) {
+	redistest.Start(t)
+	if os.Getenv("SASH_REDISTEST_NAMED") != "" {
+		return
+	}
+	said, err := exec.Command("redis-server", "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, version, _ := strings.Cut(string(said), " v=")
+	version, _, _ = strings.Cut(version, " ")
+	t.Setenv(redistest.EnvServer, "redis-server")
+	out := again(t, "SASH_REDISTEST_NAMED=1")
+	want := redistest.Banner + "Redis " + version + "\n"
+	if n := strings.Count(out, want); n != 1 {
+		t.Errorf("%d lines %q in:\n%s", n, want, out)
+	}
+}

@@ -1,0 +1,282 @@
+// Package redistest starts real redis-server processes on free loopback ports, and stops them. Tests use
+// [Start]; benchmarks, commands and examples use [Run] and [RunCluster]. Other functions start replicas ([StartReplica]),
+// sentinels ([StartSentinels]), clusters ([StartCluster]), servers with TLS ([StartTLS]) or a Unix socket
+// ([StartUnix]), and a server with a clock that the test moves ([StartWithClock]). A test can kill a
+// server, pause, resume, restart and promote it.
+//
+// The program is the redis-server on the PATH, or the one that the environment variable SASH_REDIS_SERVER
+// names, such as valkey-server: then the first server of a process prints its version to the standard
+// error, after [Banner]. On Linux a server ends with the process that started it, even if that
+// process is killed.
+package redistest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// EnvServer is the environment variable that names the program to start in place of redis-server.
+const EnvServer = "SASH_REDIS_SERVER"
+
+// Banner begins the line with the version of a server that the environment variable names, such as
+// "Valkey 9.1.2".
+const Banner = "internal/redistest: the servers are "
+
+var printed sync.Once
+
+// ErrNoServer is the error of [Run] if there is no server program to start.
+var ErrNoServer = errors.New("internal/redistest: no redis-server on the PATH: run `make test`, which installs it, or install Debian's package redis-server")
+
+// Ports are below the range that the system gives to outgoing connections, so that no client that
+// reconnects takes the port of a server while it restarts. The bus of a cluster, 10000 above, is below
+// that range too.
+const (
+	lowPort  = 10000
+	highPort = 22000
+)
+
+// A Server is one running server. It is safe for concurrent use.
+type Server struct {
+	bin    string
+	dir    string
+	ownDir bool
+	args   []string
+	port   int
+	dial   dialer
+	config func() string // returns a configuration file to use in place of the usual arguments; nil for none
+	env    []string
+	fail   func(error)
+
+	mu   sync.Mutex
+	proc *process // guarded by mu; nil when stopped
+
+	conn conn
+}
+
+// Start starts a server for one test, and stops it when the test ends. The server is empty, persists
+// nothing and listens on 127.0.0.1 only. The arguments, such as "--maxmemory", "1mb", follow those of this
+// package on the command line, so they win. If the server does not start, Start fails the test.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s := &Server{dir: t.TempDir(), args: args}
+	s.begin(t)
+	return s
+}
+
+// begin starts a server for one test.
+func (s *Server) begin(t testing.TB) {
+	t.Helper()
+	s.fail = func(err error) {
+		t.Helper()
+		t.Fatal(err)
+	}
+	if err := s.first(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+}
+
+// Run is [Start] without a test. The caller stops the server with [Server.Stop].
+func Run(args ...string) (*Server, error) {
+	dir, err := os.MkdirTemp("", "sash-redis-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{dir: dir, ownDir: true, args: args, fail: func(err error) { panic(err) }}
+	if err := s.first(); err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	return s, nil
+}
+
+// Addr returns the address of the server, "127.0.0.1:port". A restart does not change it.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// Pid returns the process ID, or 0 if the server is stopped.
+func (s *Server) Pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return 0
+	}
+	return s.proc.pid
+}
+
+// Stop kills the server and waits until it has ended. On a stopped server it does nothing.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kill()
+	if s.ownDir {
+		os.RemoveAll(s.dir)
+	}
+}
+
+// Restart kills the server, if it runs, and starts it again on the same port. It is empty unless the
+// arguments make it persist. If the server does not start, Restart fails the test of [Start], and panics
+// for a server of [Run].
+func (s *Server) Restart() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kill()
+	var err error
+	for range 20 { // another process may hold the port for a moment
+		if err = s.start(); !errors.Is(err, errExited) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err != nil {
+		s.fail(err)
+	}
+}
+
+// Do sends a command on a connection of its own and returns the reply: a string, an int64, nil, or a
+// []any of these and errors. An error reply is returned as an error with the server's text. After the
+// connection failed, the next command opens a new one; no command is sent twice.
+func (s *Server) Do(args ...string) (any, error) { return s.conn.do(s.dialer(), args) }
+
+// Must is [Server.Do] for commands that must succeed: an error fails the test.
+func (s *Server) Must(t testing.TB, args ...string) any {
+	t.Helper()
+	reply, err := s.Do(args...)
+	if err != nil {
+		t.Fatalf("%q: %v", args, err)
+	}
+	return reply
+}
+
+func (s *Server) dialer() dialer {
+	if s.dial != nil {
+		return s.dial
+	}
+	return func() (net.Conn, error) { return net.DialTimeout("tcp", s.Addr(), replyTimeout) }
+}
+
+// first chooses a free port and starts the server on it.
+func (s *Server) first() error {
+	name := cmp.Or(os.Getenv(EnvServer), "redis-server")
+	var err error
+	if s.bin, err = exec.LookPath(name); err != nil {
+		if name != "redis-server" {
+			return fmt.Errorf("internal/redistest: %s: %w", EnvServer, err)
+		}
+		return ErrNoServer
+	}
+	for range 20 {
+		s.port = lowPort + rand.IntN(highPort-lowPort)
+		ln, lerr := net.Listen("tcp", s.Addr())
+		if lerr != nil {
+			err = lerr
+			continue
+		}
+		ln.Close()
+		if err = s.start(); err == nil || !strings.Contains(err.Error(), "Address already in use") {
+			return err
+		}
+	}
+	return err
+}
+
+// errExited means that a server ended before it answered.
+var errExited = errors.New("internal/redistest: the server ended before it answered")
+
+// start starts the process and waits until it answers.
+func (s *Server) start() error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	logName := filepath.Join(s.dir, "server.log")
+	log, err := os.Create(logName)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	args := []string{
+		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
+		"--save", "", "--appendonly", "no", "--daemonize", "no",
+		// Without this a primary waits for more replicas before it sends its data, and a replica gets
+		// writes only after its next acknowledgement.
+		"--repl-diskless-sync", "no",
+	}
+	if s.config != nil {
+		name := filepath.Join(s.dir, "server.conf")
+		if err := os.WriteFile(name, []byte(s.config()), 0o600); err != nil {
+			return err
+		}
+		args = []string{name}
+	}
+	cmd := exec.Command(s.bin, append(args, s.args...)...)
+	cmd.Env = append(os.Environ(), s.env...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if s.proc, err = spawn(cmd); err != nil {
+		return fmt.Errorf("internal/redistest: %w", err)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		if s.answers() {
+			return nil
+		}
+		exited := false
+		select {
+		case <-s.proc.done:
+			exited = true
+		case <-time.After(5 * time.Millisecond):
+		}
+		if !exited && time.Now().Before(deadline) {
+			continue
+		}
+		s.kill()
+		text, _ := os.ReadFile(logName)
+		if exited {
+			return fmt.Errorf("%w: %s", errExited, text)
+		}
+		return fmt.Errorf("internal/redistest: the server on %s does not answer: %s", s.Addr(), text)
+	}
+}
+
+// answers reports whether this server answers on the port, and not another one that took it.
+func (s *Server) answers() bool {
+	if _, err := s.Do("PING"); err != nil {
+		return strings.HasPrefix(err.Error(), "NOAUTH")
+	}
+	info, err := s.Do("INFO", "server")
+	text, _ := info.(string)
+	if err != nil || !strings.Contains(text, "process_id:"+strconv.Itoa(s.proc.pid)+"\r\n") {
+		return false
+	}
+	if os.Getenv(EnvServer) != "" {
+		printed.Do(func() { fmt.Fprintln(os.Stderr, Banner+version(text)) })
+	}
+	return true
+}
+
+// version returns the name and the version of a server by its INFO.
+func version(info string) string {
+	name, number := "Redis", fieldOf(info, "redis_version")
+	if own := fieldOf(info, "valkey_version"); own != "" {
+		name, number = "Valkey", own
+	}
+	return name + " " + number
+}
+
+// kill ends the process; the caller holds mu.
+func (s *Server) kill() {
+	if s.proc != nil {
+		s.proc.kill()
+		s.proc = nil
+	}
+	s.conn.close()
+}
