@@ -13,8 +13,8 @@ import (
 	"example.com/sash"
 	"example.com/sash/coalesce"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
-	"example.com/sash/storetest"
 )
 
 func TestBookingsThatComeTogetherAreOneRoundTripInOrder(t *testing.T) {
@@ -44,14 +44,14 @@ func TestBookingsThatComeTogetherAreOneRoundTripInOrder(t *testing.T) {
 		if took := time.Since(start); took != 2*inner.trip {
 			t.Errorf("took %v; two round trips are %v", took, 2*inner.trip)
 		}
-		var admitted []storetest.Admission
+		var admitted []judge.Call
 		for i, a := range answers {
 			if i > 0 && a.At < answers[i-1].At {
 				t.Errorf("caller %d starts at %d, before caller %d at %d", i, a.At, i-1, answers[i-1].At)
 			}
-			admitted = append(admitted, storetest.Admission{At: time.UnixMicro(a.At), Cost: 1 + int64(i%3)})
+			admitted = append(admitted, judge.Call{At: time.UnixMicro(a.At), Cost: 1 + int64(i%3)})
 		}
-		if err := storetest.CheckHistory([]sash.Limit{limit}, admitted); err != nil {
+		if err := judge.CheckHistory([]sash.Limit{limit}, admitted); err != nil {
 			t.Error(err)
 		}
 		if last := answers[callers-1]; last.Delay < (12 * time.Second).Microseconds() {

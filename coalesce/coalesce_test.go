@@ -150,7 +150,7 @@ func TestABatchThatFitsInPartAdmitsExactlyWhatFits(t *testing.T) {
 			l := limiter(t, coalesce.New(store), limits...)
 			most := min(limits[0].Units, limits[1].Units)
 			var mu sync.Mutex
-			var admitted, refused []storetest.Admission
+			var admitted, refused []judge.Call
 			var wg sync.WaitGroup
 			for range 200 {
 				cost := 1 + random.Int64N(min(most, 7))
@@ -165,17 +165,17 @@ func TestABatchThatFitsInPartAdmitsExactlyWhatFits(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					if res.Allowed {
-						admitted = append(admitted, storetest.Admission{At: res.At, Cost: cost})
+						admitted = append(admitted, judge.Call{At: res.At, Cost: cost})
 					} else {
-						refused = append(refused, storetest.Admission{At: res.At, Cost: cost})
+						refused = append(refused, judge.Call{At: res.At, Cost: cost})
 					}
 				})
 			}
 			wg.Wait()
-			if err := storetest.CheckHistory(limits, admitted); err != nil {
+			if err := judge.CheckHistory(limits, admitted); err != nil {
 				t.Errorf("seed %d: %v", seed, err)
 			}
-			if err := storetest.CheckRefusals(limits, admitted, refused); err != nil {
+			if err := judge.CheckRefusals(limits, admitted, refused); err != nil {
 				t.Errorf("seed %d: %v", seed, err)
 			}
 			if n := store.most.Load(); n != 1 {

@@ -9,6 +9,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	definition "example.com/sash/internal/judge"
 )
 
 // judgeStats compares what a process counts with what it admitted and with what the server received.
@@ -130,32 +131,20 @@ func (s *simulation) judgeCall(c *simCall) {
 	}
 }
 
-// judgeStore checks the bound of what the store admitted, as callers saw it: N in every window, what
-// was lost besides, and N more for what was decided before each jump of the clock ahead and each reset.
+// judgeStore checks the bound of what the store admitted, as callers saw it: N in every window, what was lost besides. What
+// was decided before each jump of the clock ahead and each reset counts apart.
 func (s *simulation) judgeStore(key string) {
-	type admission struct {
-		start time.Time
-		units int64
-		epoch [2]int // jumps and resets before the decision
-	}
-	var all []admission
+	charges := make(map[[2]int][]definition.Charge) // by the jumps and resets before the decision
 	for _, c := range s.calls {
 		if a := s.server.admissions[c.id]; c.has(key) && c.admitted(driver.FromStore) && !a.lost {
-			all = append(all, admission{a.start(), c.cost - c.back, a.epoch(key)})
+			at := a.start().UnixNano()
+			charges[a.epoch(key)] = append(charges[a.epoch(key)], definition.Charge{From: at, To: at, Units: c.cost - c.back})
 		}
 	}
 	for _, l := range s.limits {
-		for _, last := range all {
-			from, units, epochs := last.start.Add(-l.Window), int64(0), make(map[[2]int]bool)
-			for _, a := range all {
-				if a.start.After(from) && !a.start.After(last.start) && a.units > 0 {
-					units += a.units
-					epochs[a.epoch] = true
-				}
-			}
-			bound := l.Units * int64(max(1, len(epochs)))
-			if units > bound {
-				s.broken("%d units of %s were admitted by the store in %v, at most %d", units, key, l.Window, bound)
+		for _, of := range charges {
+			if full, over := definition.Fullest(of, int64(l.Window), l.Units); over > 0 {
+				s.broken("%d units of %s were admitted by the store in %v, at most %d", full.Units, key, l.Window, l.Units)
 			}
 		}
 	}

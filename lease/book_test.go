@@ -10,7 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/storetest"
+	"example.com/sash/internal/judge"
 )
 
 // A lease has units, and others have booked: a booking from the lease would overtake them.
@@ -88,7 +88,7 @@ func TestNeverMoreThanTheLimitWithBookings(t *testing.T) {
 				sash.Every(500+random.Int64N(2000), time.Duration(600+random.IntN(900))*time.Millisecond),
 			}
 			var mu sync.Mutex
-			var started []storetest.Admission
+			var started []judge.Call
 			var wg sync.WaitGroup
 			for p := range 3 {
 				store := newStore(t, inner)
@@ -126,7 +126,7 @@ func TestNeverMoreThanTheLimitWithBookings(t *testing.T) {
 								continue
 							}
 							mu.Lock()
-							started = append(started, storetest.Admission{At: at, Cost: req.Cost})
+							started = append(started, judge.Call{At: at, Cost: req.Cost})
 							mu.Unlock()
 							time.Sleep(time.Duration(answer.Delay) * time.Microsecond)
 						}
@@ -135,7 +135,7 @@ func TestNeverMoreThanTheLimitWithBookings(t *testing.T) {
 				}
 			}
 			wg.Wait()
-			if err := storetest.CheckHistory(limits, started); err != nil {
+			if err := judge.CheckHistory(limits, started); err != nil {
 				t.Errorf("seed %d: %v", seed, err)
 			}
 		})

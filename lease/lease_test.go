@@ -12,9 +12,9 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
-	"example.com/sash/storetest"
 )
 
 const longest = 100 * time.Millisecond
@@ -144,7 +144,7 @@ func TestNeverMoreThanTheLimitInAnyWindow(t *testing.T) {
 				sash.Every(500+random.Int64N(4000), time.Duration(600+random.IntN(900))*time.Millisecond),
 			}
 			var mu sync.Mutex
-			var admitted []storetest.Admission
+			var admitted []judge.Call
 			var wg sync.WaitGroup
 			for p := range 3 {
 				store := newStore(t, inner)
@@ -168,7 +168,7 @@ func TestNeverMoreThanTheLimitInAnyWindow(t *testing.T) {
 										at = time.Now()
 									}
 									mu.Lock()
-									admitted = append(admitted, storetest.Admission{At: at, Cost: worth})
+									admitted = append(admitted, judge.Call{At: at, Cost: worth})
 									mu.Unlock()
 									_ = r.Settle(t.Context(), worth)
 								}
@@ -192,7 +192,7 @@ func TestNeverMoreThanTheLimitInAnyWindow(t *testing.T) {
 							}
 							admittedInAll.Add(1)
 							mu.Lock()
-							admitted = append(admitted, storetest.Admission{At: at, Cost: cost})
+							admitted = append(admitted, judge.Call{At: at, Cost: cost})
 							mu.Unlock()
 						}
 						_ = store.Release(t.Context())
@@ -201,7 +201,7 @@ func TestNeverMoreThanTheLimitInAnyWindow(t *testing.T) {
 			}
 			wg.Wait()
 			time.Sleep(time.Second) // for limiters that still look at the store
-			if err := storetest.CheckHistory(limits, admitted); err != nil {
+			if err := judge.CheckHistory(limits, admitted); err != nil {
 				t.Errorf("seed %d: %v", seed, err)
 			}
 		})

@@ -12,7 +12,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/storetest"
+	"example.com/sash/internal/judge"
 )
 
 // A caller below the limit waits for a trip at first, and never again.
@@ -242,7 +242,7 @@ func TestASmallLimitIsDecidedAtHome(t *testing.T) {
 type world struct {
 	home    *ocean
 	mu      sync.Mutex
-	all     []storetest.Admission
+	all     []judge.Call
 	units   []int // of each region
 	stopped sync.WaitGroup
 }
@@ -260,7 +260,7 @@ func (w *world) ask(ctx context.Context, region int, ls []*sash.Limiter, callers
 						at = res.At
 					}
 					w.mu.Lock()
-					w.all = append(w.all, storetest.Admission{At: at, Cost: 1})
+					w.all = append(w.all, judge.Call{At: at, Cost: 1})
 					w.units[region]++
 					w.mu.Unlock()
 				}
@@ -273,7 +273,7 @@ func (w *world) ask(ctx context.Context, region int, ls []*sash.Limiter, callers
 func (w *world) judge(t *testing.T, units int64, window time.Duration, least float64) {
 	t.Helper()
 	w.stopped.Wait()
-	if err := storetest.CheckHistory([]sash.Limit{sash.Every(units, window)}, w.all); err != nil {
+	if err := judge.CheckHistory([]sash.Limit{sash.Every(units, window)}, w.all); err != nil {
 		t.Error(err)
 	}
 	full := float64(len(w.all)) / float64(units)
@@ -397,7 +397,7 @@ func TestRegionsNeverAdmitMoreThanTheLimit(t *testing.T) {
 							}
 							all.Add(1)
 							w.mu.Lock()
-							w.all = append(w.all, storetest.Admission{At: at, Cost: cost})
+							w.all = append(w.all, judge.Call{At: at, Cost: cost})
 							w.mu.Unlock()
 						}
 					})
@@ -405,7 +405,7 @@ func TestRegionsNeverAdmitMoreThanTheLimit(t *testing.T) {
 			}
 			w.stopped.Wait()
 			time.Sleep(10 * time.Second)
-			if err := storetest.CheckHistory(limits, w.all); err != nil {
+			if err := judge.CheckHistory(limits, w.all); err != nil {
 				t.Errorf("seed %d: %v", seed, err)
 			}
 		})

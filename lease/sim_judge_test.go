@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 )
 
 // judge looks at everything that was done.
@@ -67,21 +68,15 @@ func (s *simulation) judgeBound(key string) {
 	all := s.sorted(key)
 	for epoch := range 1 + len(s.resets[key]) {
 		for _, l := range s.limits {
-			used, first := int64(0), 0
-			for i, c := range all {
-				if c.epoch != epoch {
-					continue
+			var charges []judge.Charge
+			for _, c := range all {
+				if c.epoch == epoch {
+					charges = append(charges, judge.Charge{From: int64(c.at), To: int64(c.at), Units: c.cost - c.back})
 				}
-				used += c.cost - c.back
-				for ; all[first].at <= c.at-l.Window+time.Microsecond; first++ { // clocks show whole microseconds
-					if all[first].epoch == epoch {
-						used -= all[first].cost - all[first].back
-					}
-				}
-				if used > l.Units {
-					s.broken("%d units of %s in the %v that end at %v, at most %d (call %d)", used, key, l.Window, c.at, l.Units, i)
-					break
-				}
+			}
+			window := l.Window - time.Microsecond // clocks show whole microseconds
+			if full, over := judge.Fullest(charges, int64(window), l.Units); over > 0 {
+				s.broken("%d units of %s in the %v that end at %v, at most %d", full.Units, key, l.Window, time.Duration(full.To), l.Units)
 			}
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/outgoing"
@@ -276,16 +277,13 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 // most returns the most requests that arrived in any window.
-func (l *ledger) most(window time.Duration) (most int) {
-	slices.SortFunc(l.arrivals, time.Time.Compare)
-	first := 0
+func (l *ledger) most(window time.Duration) int {
+	charges := make([]judge.Charge, len(l.arrivals))
 	for i, at := range l.arrivals {
-		for !l.arrivals[first].After(at.Add(-window)) {
-			first++
-		}
-		most = max(most, i-first+1)
+		charges[i] = judge.Charge{From: at.UnixNano(), To: at.UnixNano(), Units: 1}
 	}
-	return most
+	full, _ := judge.Fullest(charges, int64(window), 0)
+	return int(full.Units)
 }
 
 // Requests arrive at the API some time after they were charged, and that time varies. So N in any window W at the

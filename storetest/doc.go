@@ -6,6 +6,5 @@
 //
 // Tests of a program that uses a store need [Faulty], a store that fails, hangs, is slow or refuses on demand.
 //
-// [CheckHistory] and [CheckRefusals] check a store under real concurrency and in real time, from a history of its
-// admissions and refusals. Package internal/judge is the definition that answers are compared with.
+// Package internal/judge is the definition that answers are compared with.
 package storetest

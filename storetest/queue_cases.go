@@ -9,6 +9,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 )
 
 // queueCases test what becomes of bookings, on stores that book.
@@ -134,11 +135,11 @@ var queueCases = []testCase{
 		run: booking(func(s *bookSuite) {
 			limit := sash.Every(100, window)
 			p := s.policy(limit)
-			var history []Admission
+			var history []judge.Call
 			admit := func(cost int64, within time.Duration) driver.Answer {
 				res := s.ask("k", p, cost, within)
 				if res.Allowed() {
-					history = append(history, Admission{At: time.UnixMicro(res.At), Cost: cost})
+					history = append(history, judge.Call{At: time.UnixMicro(res.At), Cost: cost})
 				}
 				return res
 			}
@@ -161,7 +162,7 @@ var queueCases = []testCase{
 			if res := s.ask("k", p, 1, 0); res.Allowed() {
 				s.broken("all units are in use when it starts: %+v", res)
 			}
-			if err := CheckHistory([]sash.Limit{limit}, history); err != nil {
+			if err := judge.CheckHistory([]sash.Limit{limit}, history); err != nil {
 				s.broken("%v", err)
 			}
 		}),
@@ -201,7 +202,7 @@ var queueCases = []testCase{
 			limits := []sash.Limit{sash.Every(20, window), sash.Every(50, 4*window)}
 			p := s.policy(limits...)
 			rng := rand.New(rand.NewPCG(5, 6))
-			var history []Admission
+			var history []judge.Call
 			var answers []driver.Answer
 			var open []int // bookings that have not started
 			queue := int64(0)
@@ -229,11 +230,11 @@ var queueCases = []testCase{
 				if within > 0 && res.At < queue {
 					s.broken("step %d: booked for %d, and one before for %d", step, res.At, queue)
 				}
-				history, answers = append(history, Admission{At: time.UnixMicro(res.At), Cost: cost}), append(answers, res)
+				history, answers = append(history, judge.Call{At: time.UnixMicro(res.At), Cost: cost}), append(answers, res)
 				if res.Delay > 0 {
 					open, queue = append(open, len(history)-1), res.At
 				}
-				if err := CheckHistory(limits, history); err != nil {
+				if err := judge.CheckHistory(limits, history); err != nil {
 					s.broken("step %d: %v", step, err)
 				}
 			}

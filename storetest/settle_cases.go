@@ -8,6 +8,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 )
 
 // settleCases test charges that are corrected afterwards, on stores that support it.
@@ -198,7 +199,7 @@ var settleCases = []testCase{
 				*sash.Reservation
 				index int
 			}
-			var history []Admission
+			var history []judge.Call
 			var running []open
 			for step := range 1500 {
 				s.Advance(time.Duration(rng.IntN(600_000)) * time.Microsecond)
@@ -217,15 +218,15 @@ var settleCases = []testCase{
 				estimate := 1 + rng.Int64N(30)
 				r := s.reserve(l, estimate)
 				if !r.Allowed() {
-					fits := CheckHistory(limits, append(history[:len(history):len(history)], Admission{At: s.Now(), Cost: estimate})) == nil
+					fits := judge.CheckHistory(limits, append(history[:len(history):len(history)], judge.Call{At: s.Now(), Cost: estimate})) == nil
 					if fits && s.algorithm != sash.SlidingBuckets { // they hold a unit a little longer
 						s.broken("step %d: an estimate of %d was refused although there is room", step, estimate)
 					}
 					continue
 				}
-				history = append(history, Admission{At: r.Result().At, Cost: estimate})
+				history = append(history, judge.Call{At: r.Result().At, Cost: estimate})
 				running = append(running, open{r, len(history) - 1})
-				if err := CheckHistory(limits, history); err != nil {
+				if err := judge.CheckHistory(limits, history); err != nil {
 					s.broken("step %d: %v", step, err)
 				}
 			}

@@ -85,8 +85,8 @@ func TestModulesRequireEachOtherAtOneVersion(t *testing.T) {
 	}
 }
 
-// kits are the packages of the root module that tests of every module share. What they are needed for is built here, at one
-// commit, and never by those who require a module.
+// kits are the packages of the root module that every module shares. The tests are built here, at one commit, and never by
+// those who require a module. What judge has for service, which verifies with it, is released with it.
 var kits = []string{"./internal/judge", "./internal/redistest", "./internal/redistest/adaptertest"}
 
 // Modules have versions of their own, and what is internal changes without notice. So a module that imports what is

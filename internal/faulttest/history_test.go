@@ -1,12 +1,11 @@
 package faulttest
 
 import (
-	"sort"
 	"testing"
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/storetest"
+	"example.com/sash/internal/judge"
 )
 
 // A history is calls in any order.
@@ -49,21 +48,22 @@ func (h history) units() int64 {
 }
 
 // decisions returns the calls for the checker.
-func (h history) decisions() []storetest.Admission {
-	var all []storetest.Admission
+func (h history) decisions() []judge.Call {
+	var all []judge.Call
 	for _, c := range h {
-		all = append(all, storetest.Admission{At: c.At, Cost: c.cost})
+		all = append(all, judge.Call{At: c.At, Cost: c.cost})
 	}
 	return all
 }
 
 // worst returns the most units that were admitted in any window of a length, by the store's clock.
 func (h history) worst(window time.Duration) int64 {
-	decisions, most := h.admitted().decisions(), h.admitted().units()
-	// The least bound that the checker accepts.
-	return 1 + int64(sort.Search(int(most), func(n int) bool {
-		return storetest.CheckHistory([]sash.Limit{sash.Every(int64(n)+1, window)}, decisions) == nil
-	}))
+	var charges []judge.Charge
+	for _, c := range h.admitted() {
+		charges = append(charges, judge.Charge{From: c.At.UnixMicro(), To: c.At.UnixMicro(), Units: c.cost})
+	}
+	full, _ := judge.Fullest(charges, window.Microseconds(), 0)
+	return full.Units
 }
 
 // keepsTo reports windows that hold more than their limit: times is 1, and one more for each loss of state.
@@ -73,7 +73,7 @@ func (h history) keepsTo(t testing.TB, times int64, limits ...sash.Limit) {
 	for i, l := range limits {
 		raised[i] = sash.Every(l.Units*times, l.Window)
 	}
-	if err := storetest.CheckHistory(raised, h.admitted().decisions()); err != nil {
+	if err := judge.CheckHistory(raised, h.admitted().decisions()); err != nil {
 		t.Errorf("more than %d times the limit: %v", times, err)
 	}
 }
@@ -81,7 +81,7 @@ func (h history) keepsTo(t testing.TB, times int64, limits ...sash.Limit) {
 // refusesTruly reports refusals of calls that there was room for. It is for histories without failures.
 func (h history) refusesTruly(t testing.TB, limits ...sash.Limit) {
 	t.Helper()
-	if err := storetest.CheckRefusals(limits, h.admitted().decisions(), h.refused().decisions()); err != nil {
+	if err := judge.CheckRefusals(limits, h.admitted().decisions(), h.refused().decisions()); err != nil {
 		t.Error(err)
 	}
 }

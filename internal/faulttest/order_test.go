@@ -3,13 +3,12 @@ package faulttest
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/storetest"
+	"example.com/sash/internal/judge"
 )
 
 // Bookings are what waiters of several processes saw, in any order.
@@ -42,17 +41,12 @@ func (all bookings) moved(less time.Duration) bookings {
 // inversions returns the bookings that were overtaken. The network reorders those that are on their way at the same time,
 // and no others: who asks when the answer to another has arrived does not start before it.
 func (all bookings) inversions() (overtaken bookings) {
-	byAsked, byAnswer := slices.Clone(all), slices.Clone(all)
-	slices.SortFunc(byAsked, func(a, b booking) int { return cmp.Compare(b.Asked, a.Asked) })
-	slices.SortFunc(byAnswer, func(a, b booking) int { return cmp.Compare(b.Answered, a.Answered) })
-	earliest, i := int64(math.MaxInt64), 0 // of those that asked later
-	for _, a := range byAnswer {
-		for ; i < len(byAsked) && byAsked[i].Asked > a.Answered; i++ {
-			earliest = min(earliest, byAsked[i].At)
-		}
-		if earliest < a.At {
-			overtaken = append(overtaken, a)
-		}
+	places := make([]judge.Booking, len(all))
+	for i, b := range all {
+		places[i] = judge.Booking{Asked: b.Asked, Answered: b.Answered, At: b.At}
+	}
+	for _, i := range judge.Overtaken(places) {
+		overtaken = append(overtaken, all[i])
 	}
 	return overtaken
 }
@@ -65,9 +59,9 @@ func (all bookings) isInOrder(t testing.TB) {
 	}
 }
 
-func (all bookings) admissions() (a []storetest.Admission) {
+func (all bookings) admissions() (a []judge.Call) {
 	for _, b := range all {
-		a = append(a, storetest.Admission{At: time.UnixMicro(b.At), Cost: b.Cost})
+		a = append(a, judge.Call{At: time.UnixMicro(b.At), Cost: b.Cost})
 	}
 	return a
 }
@@ -79,7 +73,7 @@ func (all bookings) keepsTo(t testing.TB, times int64, limits ...sash.Limit) {
 	for i := range raised {
 		raised[i].Units *= times
 	}
-	if err := storetest.CheckHistory(raised, all.admissions()); err != nil {
+	if err := judge.CheckHistory(raised, all.admissions()); err != nil {
 		t.Errorf("more than %d times the limit: %v", times, err)
 	}
 }
@@ -95,13 +89,13 @@ func (all bookings) due(limits ...sash.Limit) error {
 	// costs no more than the dearest of them.
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b booking) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Cost, b.Cost)) })
-	var refused []storetest.Admission
+	var refused []judge.Call
 	for i, b := range all {
 		if last := i+1 == len(all) || all[i+1].At > b.At; last && b.Delay > 0 {
-			refused = append(refused, storetest.Admission{At: time.UnixMicro(b.At - 1), Cost: b.Cost})
+			refused = append(refused, judge.Call{At: time.UnixMicro(b.At - 1), Cost: b.Cost})
 		}
 	}
-	return storetest.CheckRefusals(limits, all.admissions(), refused)
+	return judge.CheckRefusals(limits, all.admissions(), refused)
 }
 
 // log logs what was seen, for docs/guarantees.md.
@@ -152,7 +146,7 @@ func TestTheOrderIsJudged(t *testing.T) {
 		if got := len(c.all.inversions()) == 0; got != c.inOrder {
 			t.Errorf("%s: in order is %v", name, got)
 		}
-		if got := storetest.CheckHistory([]sash.Limit{limit}, c.all.admissions()) == nil; got != c.keeps {
+		if got := judge.CheckHistory([]sash.Limit{limit}, c.all.admissions()) == nil; got != c.keeps {
 			t.Errorf("%s: keeps to the limit is %v", name, got)
 		}
 		if got := c.all.due(limit) == nil; got != c.due {

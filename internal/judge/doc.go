@@ -1,4 +1,8 @@
-// Package judge computes the right answer of a store by brute force from the definitions: it keeps every
+// Package judge says what is right. A [History] of calls is checked against the definition of a limit: no window holds more
+// units than the limit, no refusal is needless, and every wait is the shortest. [Fullest] finds the most units in any window,
+// also where the instants are uncertain, and [Overtaken] who was overtaken in a queue. The tests use them, and sash verify.
+//
+// It also computes the right answer of a store by brute force from the definitions: it keeps every
 // charge in a plain list, sums that list for the units in use, and finds a time to wait by trying.
 // It shares nothing with the algorithms of the stores, so that the two can only agree by being right.
 //

@@ -13,7 +13,6 @@ import (
 	"example.com/sash/internal/judge"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/memstore"
-	"example.com/sash/storetest"
 )
 
 // A queueWalk is random bookings and other calls on one subject, seen by callers who wait in real time while the store's
@@ -91,13 +90,13 @@ func (w *queueWalk) check(req driver.Request, res driver.Answer) error {
 	}
 	p := &place{starts: w.real.Add(time.Duration(res.Delay) * time.Microsecond), units: req.Cost}
 	p.set = driver.Settlement{Request: req, At: res.At, Delay: res.Delay, Source: res.Source}
-	var history []storetest.Admission
+	var history []judge.Call
 	instants := make(map[time.Time]bool)
 	for _, other := range w.held {
 		if req.Within > 0 && other.units > 0 && other.set.Delay > 0 && other.starts.After(p.starts) {
 			return fmt.Errorf("a call starts at %v, and one that was booked before at %v", p.starts, other.starts)
 		}
-		history = append(history, storetest.Admission{At: other.starts, Cost: other.units})
+		history = append(history, judge.Call{At: other.starts, Cost: other.units})
 		if other.units > 0 && other.starts.After(w.real) {
 			instants[other.starts] = true
 		}
@@ -106,7 +105,7 @@ func (w *queueWalk) check(req driver.Request, res driver.Answer) error {
 		return fmt.Errorf("bookings start at %d instants ahead", len(instants))
 	}
 	w.held = append(w.held, p)
-	return storetest.CheckHistory(w.limits, append(history, storetest.Admission{At: p.starts, Cost: p.units}))
+	return judge.CheckHistory(w.limits, append(history, judge.Call{At: p.starts, Cost: p.units}))
 }
 
 const (

@@ -13,7 +13,6 @@ import (
 	"example.com/sash/internal/redistest"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/memstore"
-	"example.com/sash/storetest"
 )
 
 // A clock that runs ahead for a moment and goes back, again and again, moves no booking: those who wait start in order, and
@@ -53,7 +52,7 @@ func tremble(store driver.Store, clock *judge.Clock, seed uint64, a sash.Algorit
 	rng := rand.New(rand.NewPCG(seed, 31))
 	req := driver.Request{Key: fmt.Sprint("trembles ", walks.Add(1)), Policy: policy}
 	var (
-		all   []storetest.Admission
+		all   []judge.Call
 		ahead time.Duration // of the clock
 		last  int64
 	)
@@ -89,8 +88,8 @@ func tremble(store driver.Store, clock *judge.Clock, seed uint64, a sash.Algorit
 			met["a call went ahead of bookings"]++
 		}
 		if answer.Allowed() {
-			all = append(all, storetest.Admission{At: time.UnixMicro(answer.At), Cost: req.Cost})
+			all = append(all, judge.Call{At: time.UnixMicro(answer.At), Cost: req.Cost})
 		}
 	}
-	return storetest.CheckHistory(limits, all)
+	return judge.CheckHistory(limits, all)
 }

@@ -14,9 +14,9 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/goredisstore"
+	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/outgoing"
-	"example.com/sash/storetest"
 )
 
 // Servers in two processes hold one limit: whichever of them a request reaches, the admissions on the store's
@@ -27,8 +27,8 @@ func TestServersInTwoProcessesHoldOneLimit(t *testing.T) {
 	urls := []string{i.start(t), i.start(t)}
 	var (
 		mu       sync.Mutex
-		admitted = make([][]storetest.Admission, len(urls))
-		refused  []storetest.Admission
+		admitted = make([][]judge.Call, len(urls))
+		refused  []judge.Call
 		group    sync.WaitGroup
 	)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}, Timeout: 10 * time.Second}
@@ -43,7 +43,7 @@ func TestServersInTwoProcessesHoldOneLimit(t *testing.T) {
 					return
 				}
 				mu.Lock()
-				if a := (storetest.Admission{At: at, Cost: 1}); status == http.StatusOK {
+				if a := (judge.Call{At: at, Cost: 1}); status == http.StatusOK {
 					admitted[caller%len(urls)] = append(admitted[caller%len(urls)], a)
 				} else {
 					refused = append(refused, a)
@@ -54,10 +54,10 @@ func TestServersInTwoProcessesHoldOneLimit(t *testing.T) {
 	}
 	group.Wait()
 	all := append(admitted[0], admitted[1]...)
-	if err := storetest.CheckHistory(limits, all); err != nil {
+	if err := judge.CheckHistory(limits, all); err != nil {
 		t.Error(err)
 	}
-	if err := storetest.CheckRefusals(limits, all, refused); err != nil {
+	if err := judge.CheckRefusals(limits, all, refused); err != nil {
 		t.Error(err)
 	}
 	// 60 fit into each half second; the machine may be too busy to ask for all of them.

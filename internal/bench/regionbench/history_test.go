@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/storetest"
+	"example.com/sash/internal/judge"
 )
 
 // Where instants are exact the judge is the one of every other test: no window has more than worst, and one has that.
@@ -15,17 +15,17 @@ func TestWorstIsTheLeastLimitThatTheHistoryKeeps(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		window := time.Duration(1+random.IntN(20)) * time.Microsecond
 		var spans []span
-		var admissions []storetest.Admission
+		var admissions []judge.Call
 		for range 1 + random.IntN(30) {
 			at, cost := 1000*random.Int64N(60), 1+random.Int64N(4)
 			spans = append(spans, span{at, at, cost})
-			admissions = append(admissions, storetest.Admission{At: time.Unix(0, at), Cost: cost})
+			admissions = append(admissions, judge.Call{At: time.Unix(0, at), Cost: cost})
 		}
 		most := worst(spans, window)
-		if err := storetest.CheckHistory([]sash.Limit{sash.Every(most, window)}, admissions); err != nil {
+		if err := judge.CheckHistory([]sash.Limit{sash.Every(most, window)}, admissions); err != nil {
 			t.Fatalf("seed %d: worst %d: %v", seed, most, err)
 		}
-		if most > 1 && storetest.CheckHistory([]sash.Limit{sash.Every(most-1, window)}, admissions) == nil {
+		if most > 1 && judge.CheckHistory([]sash.Limit{sash.Every(most-1, window)}, admissions) == nil {
 			t.Fatalf("seed %d: no window has %d units", seed, most)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"example.com/sash"
-	"example.com/sash/storetest"
+	"example.com/sash/internal/judge"
 )
 
 func TestCallersInSeveralProcessesAdmitExactlyTheUnits(t *testing.T) {
@@ -52,23 +52,23 @@ func TestHistoriesKeepToTheLimits(t *testing.T) {
 			if len(admissions) < 100 || len(refusals) < 100 {
 				t.Fatalf("only %d admissions and %d refusals", len(admissions), len(refusals))
 			}
-			if err := storetest.CheckHistory(limits, admissions); err != nil {
+			if err := judge.CheckHistory(limits, admissions); err != nil {
 				t.Error(err)
 			}
 			held := slices.Clone(limits)
 			for i := range held { // a bucket may hold a unit longer, by no more than its resolution
 				held[i].Window += options(a).Resolution
 			}
-			if err := storetest.CheckRefusals(held, admissions, refusals); err != nil {
+			if err := judge.CheckRefusals(held, admissions, refusals); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-func split(calls []call) (admissions, refusals []storetest.Admission) {
+func split(calls []call) (admissions, refusals []judge.Call) {
 	for _, c := range calls {
-		a := storetest.Admission{At: time.UnixMicro(c.At), Cost: c.Cost}
+		a := judge.Call{At: time.UnixMicro(c.At), Cost: c.Cost}
 		if c.Allowed {
 			admissions = append(admissions, a)
 		} else {
@@ -88,7 +88,7 @@ type step struct {
 // A charged log is the model's state: how many calls were made, and what counts.
 type chargedLog struct {
 	calls   int
-	charges []storetest.Admission
+	charges []judge.Call
 }
 
 // model is the definition in terms of one key: admitted exactly when every limit has room.
@@ -114,7 +114,7 @@ func model(limits []sash.Limit) porcupine.Model {
 			next := chargedLog{calls: log.calls + 1, charges: log.charges}
 			if room {
 				left -= s.Cost // costs are the same for every limit
-				next.charges = append(slices.Clone(log.charges), storetest.Admission{At: time.UnixMicro(s.At), Cost: s.Cost})
+				next.charges = append(slices.Clone(log.charges), judge.Call{At: time.UnixMicro(s.At), Cost: s.Cost})
 			}
 			return room == s.Allowed && left == s.Remaining, next
 		},

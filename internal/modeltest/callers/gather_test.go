@@ -13,8 +13,8 @@ import (
 	"example.com/sash"
 	"example.com/sash/coalesce"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 	"example.com/sash/redisstore"
-	"example.com/sash/storetest"
 )
 
 // A countedTrips store counts the requests that it decides together.
@@ -37,7 +37,7 @@ func TestGatheredCallersAreAdmittedExactly(t *testing.T) {
 	l := newLimiter(t, store, nil, limits...)
 	const keys, callers, calls = 12, 48, 30
 	type outcome struct {
-		storetest.Admission
+		judge.Call
 		key     int
 		allowed bool
 	}
@@ -53,26 +53,26 @@ func TestGatheredCallersAreAdmittedExactly(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				outcomes[c] = append(outcomes[c], outcome{storetest.Admission{At: res.At, Cost: cost}, key, res.Allowed})
+				outcomes[c] = append(outcomes[c], outcome{judge.Call{At: res.At, Cost: cost}, key, res.Allowed})
 			}
 		})
 	}
 	all.Wait()
 	for key := range keys {
-		var admitted, refused []storetest.Admission
+		var admitted, refused []judge.Call
 		for _, o := range slices.Concat(outcomes...) {
 			switch {
 			case o.key != key:
 			case o.allowed:
-				admitted = append(admitted, o.Admission)
+				admitted = append(admitted, o.Call)
 			default:
-				refused = append(refused, o.Admission)
+				refused = append(refused, o.Call)
 			}
 		}
-		if err := storetest.CheckHistory(limits, admitted); err != nil {
+		if err := judge.CheckHistory(limits, admitted); err != nil {
 			t.Errorf("key %d: %v", key, err)
 		}
-		if err := storetest.CheckRefusals(limits, admitted, refused); err != nil {
+		if err := judge.CheckRefusals(limits, admitted, refused); err != nil {
 			t.Errorf("key %d: %v", key, err)
 		}
 	}

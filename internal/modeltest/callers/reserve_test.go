@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/storetest"
+	"example.com/sash/internal/judge"
 )
 
 // Calls of a few workers at once, whose cost is known afterwards and is at most the estimate: no window
@@ -18,7 +18,7 @@ func TestReservationsShareALimit(t *testing.T) {
 			limits := []sash.Limit{sash.Every(100, 50*time.Millisecond), sash.Every(700, time.Second)}
 			limiter := l.limiter(t, a, limits...)
 			var mu sync.Mutex
-			var used []storetest.Admission
+			var used []judge.Call
 			var tokens int64
 			var group sync.WaitGroup
 			for worker := range 5 {
@@ -34,7 +34,7 @@ func TestReservationsShareALimit(t *testing.T) {
 						}
 						actual := int64((worker + n) % 21)
 						mu.Lock()
-						used = append(used, storetest.Admission{At: r.Result().At, Cost: actual})
+						used = append(used, judge.Call{At: r.Result().At, Cost: actual})
 						tokens += actual
 						mu.Unlock()
 						if err := r.Settle(t.Context(), actual); err != nil {
@@ -44,7 +44,7 @@ func TestReservationsShareALimit(t *testing.T) {
 				})
 			}
 			group.Wait()
-			if err := storetest.CheckHistory(limits, used); err != nil {
+			if err := judge.CheckHistory(limits, used); err != nil {
 				t.Error(err)
 			}
 			if len(used) <= 5 {

@@ -13,7 +13,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/goredisstore"
-	"example.com/sash/storetest"
+	"example.com/sash/internal/judge"
 )
 
 // A shift is the part of a job in which each caller waits for a slot once, and holds it for the time of a task.
@@ -81,12 +81,12 @@ func TestSlotsAreHandedOver(t *testing.T) {
 				took := time.Unix(0, last.Return).Sub(begins)
 				shares = append(shares, (waiters/slots*task).Seconds()/took.Seconds())
 				scripts = append(scripts, float64(l.scripts(t)-before)/waiters)
-				var held []storetest.Admission
+				var held []judge.Call
 				for _, c := range calls {
-					held = append(held, storetest.Admission{At: time.UnixMicro(c.Call / 1000), Cost: 1})
+					held = append(held, judge.Call{At: time.UnixMicro(c.Call / 1000), Cost: 1})
 				}
 				// Each is held for at least the task.
-				if err := storetest.CheckHistory([]sash.Limit{sash.Every(slots, task)}, held); err != nil {
+				if err := judge.CheckHistory([]sash.Limit{sash.Every(slots, task)}, held); err != nil {
 					t.Error(err)
 				}
 			}

@@ -10,9 +10,9 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/redisclient"
-	"example.com/sash/storetest"
 )
 
 // scriptCalls returns how many scripts a server has run.
@@ -95,10 +95,10 @@ func TestWaitersAreBookedTogetherInOrder(t *testing.T) {
 			wg.Wait()
 			trips := scriptCalls(t, server) - before
 
-			var admitted []storetest.Admission
+			var admitted []judge.Call
 			inverted := 0
 			for _, a := range turns {
-				admitted = append(admitted, storetest.Admission{At: a.starts, Cost: 1})
+				admitted = append(admitted, judge.Call{At: a.starts, Cost: 1})
 				for _, b := range turns {
 					if a.asked.Before(b.asked) && b.starts.Before(a.starts) {
 						inverted++
@@ -108,7 +108,7 @@ func TestWaitersAreBookedTogetherInOrder(t *testing.T) {
 					}
 				}
 			}
-			if err := storetest.CheckHistory([]sash.Limit{limit}, admitted); err != nil {
+			if err := judge.CheckHistory([]sash.Limit{limit}, admitted); err != nil {
 				t.Error(err)
 			}
 			if share := float64(inverted) / (waiters * (waiters - 1) / 2); share > c.reordered {

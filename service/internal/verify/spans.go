@@ -1,9 +1,9 @@
 package verify
 
 import (
-	"cmp"
-	"slices"
 	"time"
+
+	"example.com/sash/internal/judge"
 )
 
 // A span is units that were admitted at an instant between two others, on any clock that all spans share: [from, to].
@@ -21,29 +21,17 @@ type fullestWindow struct {
 	over  int // spans at whose end a window certainly held more than the limit
 }
 
-// fullest returns the window in which the most units were certainly admitted: those that were admitted after its beginning,
-// however early, and before its end, however late. It counts too few rather than too many. Spans that are as long as the
-// window count nowhere.
+// fullest returns the window in which the most units were certainly admitted.
 func fullest(spans []span, window time.Duration, regions int, limit int64) (worst fullestWindow) {
-	ended := slices.DeleteFunc(slices.Clone(spans), func(s span) bool { return s.to-s.from >= window })
-	begun := slices.Clone(ended)
-	slices.SortFunc(begun, func(a, b span) int { return cmp.Compare(a.from, b.from) })
-	slices.SortFunc(ended, func(a, b span) int { return cmp.Compare(a.to, b.to) })
-	var units int64
-	in := make([]int64, regions)
-	gone := 0
-	for i, s := range ended {
-		units += s.units
-		in[s.region] += s.units
-		for ; begun[gone].from <= s.to-window; gone++ { // it has ended before, because it is shorter than the window
-			units -= begun[gone].units
-			in[begun[gone].region] -= begun[gone].units
-		}
-		if units > limit {
-			worst.over++
-		}
-		if last := i+1 == len(ended) || ended[i+1].to != s.to; last && units > worst.units {
-			worst.units, worst.by, worst.ends = units, slices.Clone(in), s.to
+	charges := make([]judge.Charge, len(spans))
+	for i, s := range spans {
+		charges[i] = judge.Charge{From: int64(s.from), To: int64(s.to), Units: s.units}
+	}
+	full, over := judge.Fullest(charges, int64(window), limit)
+	worst = fullestWindow{units: full.Units, by: make([]int64, regions), ends: time.Duration(full.To), over: over}
+	for i, s := range spans {
+		if charges[i].From > full.From && charges[i].To <= full.To {
+			worst.by[s.region] += s.units
 		}
 	}
 	return worst

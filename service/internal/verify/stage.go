@@ -12,6 +12,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 )
 
 // A subject is a key with its limits.
@@ -55,7 +56,7 @@ func newStage(store driver.Store, opts Options, rounds int) (*stage, error) {
 	for i := range opts.Workers {
 		s.workers = append(s.workers, &worker{
 			stage: s, rng: rng(opts, rounds, i+1),
-			calls: make([][]call, subjects), unknown: make([][]unknown, subjects), last: make([]int64, subjects),
+			calls: make([][]judge.Call, subjects), unknown: make([][]judge.Unknown, subjects), last: make([]time.Time, subjects),
 		})
 	}
 	return s, nil
@@ -124,11 +125,11 @@ func (sub *subject) resting(now time.Time) bool {
 type worker struct {
 	stage   *stage
 	rng     *rand.Rand
-	calls   [][]call
-	unknown [][]unknown
-	last    []int64 // the server's clock when it last answered
-	back    bool    // the server's clock went back
-	failed  error   // the last error
+	calls   [][]judge.Call
+	unknown [][]judge.Unknown
+	last    []time.Time // the server's clock when it last answered
+	back    bool        // the server's clock went back
+	failed  error       // the last error
 }
 
 func (w *worker) work(ctx context.Context) {
@@ -173,14 +174,13 @@ func (w *worker) call(ctx context.Context, i int) {
 	cancel()
 	if err != nil {
 		w.failed = err
-		w.unknown[i] = append(w.unknown[i], unknown{After: w.last[i], Cost: cost})
+		w.unknown[i] = append(w.unknown[i], judge.Unknown{After: w.last[i], Cost: cost})
 		pause(ctx, 5*time.Millisecond)
 		return
 	}
-	at := res.At.UnixMicro()
-	w.back = w.back || at < w.last[i]
-	w.last[i] = at
-	w.calls[i] = append(w.calls[i], call{At: at, Cost: cost, Wait: res.RetryAfter.Microseconds(), Allowed: res.Allowed})
+	w.back = w.back || res.At.Before(w.last[i])
+	w.last[i] = res.At
+	w.calls[i] = append(w.calls[i], judge.Call{At: res.At, Cost: cost, Wait: res.RetryAfter, Refused: !res.Allowed})
 }
 
 func pause(ctx context.Context, d time.Duration) {

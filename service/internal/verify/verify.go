@@ -20,6 +20,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 )
 
 const (
@@ -59,6 +60,12 @@ type Fault struct {
 	Findings
 }
 
+type (
+	Findings = judge.Findings
+	Window   = judge.Window
+	Refusal  = judge.Refusal
+)
+
 // ErrClock means that a server's clock went back, so the times do not show which calls share a window.
 var ErrClock = errors.New("the server's clock went back during the run (or another server took over whose clock is behind): the times prove nothing; run it again, and see sash doctor")
 
@@ -97,21 +104,21 @@ func (s *stage) judge(report *Report) {
 	report.Rounds++
 	report.Keys += len(s.subjects)
 	for i, subject := range s.subjects {
-		h := history{Limits: subject.limits, Hold: s.hold}
+		h := judge.History{Limits: subject.limits, Hold: s.hold}
 		for _, w := range s.workers {
 			h.Calls = append(h.Calls, w.calls[i]...)
 			h.Unknown = append(h.Unknown, w.unknown[i]...)
 		}
 		for _, c := range h.Calls {
-			if c.Allowed {
+			if c.Refused {
+				report.Refused++
+			} else {
 				report.Admitted++
 				report.Units += c.Cost
-			} else {
-				report.Refused++
 			}
 		}
 		report.Unanswered += len(h.Unknown)
-		f := h.check()
+		f := h.Check()
 		report.Doubtful += f.Doubtful
 		if !f.Kept() {
 			report.Faults = append(report.Faults, Fault{Key: subject.key, Findings: f})
