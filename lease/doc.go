@@ -82,28 +82,23 @@
 // # The own share
 //
 // With [Options].Own each of R regions has a fixed part of every limit for itself: s = floor(N · Percent / 100) units of N,
-// decided by an exact log in the region's own store. The home, with its leases, has the other N − R·s. The log counts a
+// counted by an exact log in the region's own store. The home, with its leases, has the other N − R·s. The log counts a
 // 1,024th longer than the limit, by which the region's clock may be faster. So in any window at most R·s + (N − R·s) = N
-// units are admitted, whether or not regions are connected.
+// units are admitted, whether or not regions are connected. There is nothing to agree on: R and Percent are configuration.
 //
-// A call is decided by the own share where the home refuses it, lets it wait, or does not answer: the results have the
-// source own. So the part is not lost to a region with demand. Calls with an ID, bookings, partial calls and calls over
-// several subjects are the home's alone. A limit of which the part is no unit, or whose window is longer than a day, has
-// none, and the home has all of it.
+// The own share decides a call where the home refuses it, lets it wait, or does not answer: the results have the source own.
+// So the part is not lost to a region with demand. Calls with an ID, bookings, partial calls and calls over several subjects
+// are the home's alone. A policy with a limit of which the part is no unit has no own part: the home has all of it.
 //
-// Regions agree at home on R and Percent: the first that comes says them, and each registers its name and its store. The
-// store of a region records that, so a process that starts while the region is cut off has the own share too. It lasts a
-// day after the region was last connected, and the home keeps the name a day longer. There is none
-//   - before the region was connected for the first time, when nothing is admitted at all;
-//   - for a region with another R or Percent. It goes by those that were agreed on, so it leaves the own shares of others
-//     alone. Others can be agreed on once no region has come with the old ones for two days;
-//   - for a region whose name another store has, and one more than R;
-//   - in a store that has lost its state, or whose server process is another one than that which charged: such a store has
-//     another name, and may have lost charges. It gets the name of the region two days after the old one was last heard of.
+// Nothing of an own share is sent to the home, so nothing is charged twice. A region's store that loses its charges admits
+// at most s more for each subject, as a home that loses them admits N − R·s more.
 //
-// [Store.Agree] says why. Without an own share a call is answered as without the option. A charge of the own share counts
-// only if the store has the record afterwards: then it has lost nothing since. Nothing of it is sent to the home later, so
-// it is never charged twice.
+// While processes differ in R or Percent, and for a window after, as many units more are admitted as the home's part and the
+// own shares grow by. In two steps that is none. First the part that loses units does so; R alone can be set higher, which
+// takes units off the home. A window and a lease later the other part grows:
+//   - another region: R + 1 in all regions, then start it; to remove one, stop it, then R − 1;
+//   - from s to another share s': R·max(s, s')/min(s, s') regions, rounded up, with the smaller share, then R with s';
+//   - the first own shares: limits of N − R·s, then limits of N with own shares.
 //
 // # And how much less
 //

@@ -86,7 +86,7 @@ func (s *Store) settle(ctx context.Context, set driver.Settlement, units int64) 
 		}
 	}()
 	set.Units = max(0, set.Request.Cost-units)
-	if set.Request.Policy, err = s.policies.of(set.Request.Policy, s.longest); err != nil {
+	if set.Request.Policy, err = s.lengthened(set.Request.Policy); err != nil {
 		return err
 	}
 	return s.Passthrough.Settle(ctx, set)

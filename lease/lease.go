@@ -21,16 +21,17 @@ const (
 // A Store decides in memory or beside it over units that it leases from a home store. It is safe for concurrent use.
 type Store struct {
 	driver.Passthrough
-	longest  time.Duration
-	least    int64 // a limit of fewer units is too small to split
-	holder   holder
-	private  *private // the holder, if it is one: its calls allocate and copy nothing
-	home     home
-	policies policies
-	errands  errands
-	fetched  fetched
-	under    under
-	own      *own // nil is none
+	longest time.Duration
+	least   int64 // a limit of fewer units is too small to split
+	holder  holder
+	private *private // the holder, if it is one: its calls allocate and copy nothing
+	home    home
+	longer  perPolicy[*driver.Policy] // with longer windows
+	errands errands
+	fetched fetched
+	under   under
+	own     *Own               // nil is none
+	divided perPolicy[divided] // in the parts of own
 }
 
 // Options of Shared. The zero value is the default.
@@ -40,7 +41,7 @@ type Options struct {
 	Least int64
 	// Within is the longest time that the home has to lease units. Zero is a second.
 	Within time.Duration
-	// Own is a part of each limit that this region can spend while it is cut off from the home. Nil is none.
+	// Own is a part of each limit that the region can spend while it is cut off from the home. Nil is none.
 	Own *Own
 }
 
@@ -76,9 +77,11 @@ func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts
 	if err != nil || opts.Own == nil {
 		return s, err
 	}
-	if s.own, err = newOwn(opts.Own, home, s.home.within); err != nil {
+	if err = opts.Own.check(); err != nil {
 		return nil, err
 	}
+	own := *opts.Own
+	s.own = &own
 	return s, nil
 }
 
@@ -96,7 +99,6 @@ func makeStore(next driver.Store, h holder, longest time.Duration, opts Options)
 	s := &Store{Passthrough: driver.Passthrough{Next: next}, longest: longest, least: opts.Least, holder: h}
 	s.home.within = cmp.Or(opts.Within, usualWithin)
 	s.private, _ = h.(*private)
-	s.policies.longer = make(map[*driver.Policy]*driver.Policy)
 	s.errands.out, s.errands.most = make(map[id]*errand), mostErrands
 	s.fetched.leases = make(map[fetchedName]*lease)
 	return s, nil
@@ -178,7 +180,7 @@ func (s *Store) tooSmall(policy *driver.Policy) bool {
 
 // ask lets the home decide under the longer windows.
 func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	longer, err := s.policies.of(req.Policy, s.longest)
+	longer, err := s.lengthened(req.Policy)
 	if err != nil {
 		return driver.Answer{}, err
 	}
@@ -234,7 +236,7 @@ func (s *Store) measured(ctx context.Context, req driver.Request) (driver.Answer
 // calls are repeated. The error is [driver.ErrUnsupported] if the store does not support IDs.
 func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
 	var err error
-	if req.Policy, err = s.longer(ctx, req.Policy); err != nil {
+	if req.Policy, err = s.behind(req.Policy); err != nil {
 		return driver.Answer{}, err
 	}
 	return s.Passthrough.DecideOnce(ctx, id, req)
@@ -242,7 +244,7 @@ func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (
 
 // DecideAll implements [driver.MultiStore]. The store decides, under the longer windows.
 func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	reqs, err := s.allLonger(ctx, reqs)
+	reqs, err := s.allBehind(reqs)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +253,7 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 
 // DecideEach implements [driver.Batcher]. The store decides, under the longer windows.
 func (s *Store) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	reqs, err := s.allLonger(ctx, reqs)
+	reqs, err := s.allBehind(reqs)
 	if err != nil {
 		return nil, err
 	}
@@ -261,11 +263,12 @@ func (s *Store) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver
 // Settle implements [driver.Settler]. For a call that was admitted from a lease it corrects the lease's charge. The error
 // is [driver.ErrUnsupported] if the store does not settle.
 func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
-	if s.own != nil && set.Source == driver.FromOwn {
-		return s.own.settle(ctx, set)
+	set, own := s.ownCharge(set)
+	if own {
+		return driver.Passthrough{Next: s.own.Store}.Settle(ctx, set)
 	}
 	var err error
-	if set.Request.Policy, err = s.longer(ctx, set.Request.Policy); err != nil {
+	if set.Request.Policy, err = s.behind(set.Request.Policy); err != nil {
 		return err
 	}
 	return s.Passthrough.Settle(ctx, set)
@@ -275,7 +278,7 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 // they were given back. The error is [driver.ErrUnsupported] if the store does not give units back.
 func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	var err error
-	if req.Policy, err = s.longer(ctx, req.Policy); err != nil {
+	if req.Policy, err = s.behind(req.Policy); err != nil {
 		return driver.Answer{}, err
 	}
 	return s.Passthrough.Reward(ctx, req)
@@ -284,11 +287,12 @@ func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, 
 // Extend implements [driver.Extender], under the longer windows. The error is [driver.ErrUnsupported] if the store does not
 // extend.
 func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
-	if s.own != nil && set.Source == driver.FromOwn {
-		return s.own.extend(ctx, set)
+	set, own := s.ownCharge(set)
+	if own {
+		return driver.Passthrough{Next: s.own.Store}.Extend(ctx, set)
 	}
 	var err error
-	if set.Request.Policy, err = s.longer(ctx, set.Request.Policy); err != nil {
+	if set.Request.Policy, err = s.behind(set.Request.Policy); err != nil {
 		return 0, err
 	}
 	return s.Passthrough.Extend(ctx, set)
@@ -298,7 +302,7 @@ func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error
 // over.
 func (s *Store) Hand(ctx context.Context, req driver.Request, line driver.Line) (driver.Answer, error) {
 	var err error
-	if req.Policy, err = s.longer(ctx, req.Policy); err != nil {
+	if req.Policy, err = s.behind(req.Policy); err != nil {
 		return driver.Answer{}, err
 	}
 	return s.Passthrough.Hand(ctx, req, line)
@@ -308,59 +312,38 @@ func (s *Store) Hand(ctx context.Context, req driver.Request, line driver.Line) 
 // with New those of this process; others can be spent until they end. The error is [driver.ErrUnsupported] if the home does
 // not reset.
 func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	common, err := s.common(ctx, policy)
-	if err != nil {
-		return err
-	}
 	// Units that were charged before the reset must not be spent after it. A lease on its way may be either.
-	name := identify(&driver.Request{Key: key, Policy: common})
+	name := identify(&driver.Request{Key: key, Policy: s.parts(policy).home})
 	if err := s.holder.forget(ctx, name); err != nil {
 		return err
 	}
 	if err := s.errands.ended(ctx, name); err != nil { // what it charges after the reset would be missing
 		return err
 	}
-	err = s.Passthrough.Reset(ctx, key, policy)
+	err := s.Passthrough.Reset(ctx, key, policy)
 	if s.own != nil && err == nil {
-		err = s.own.reset(ctx, key, policy)
+		err = driver.Passthrough{Next: s.own.Store}.Reset(ctx, ownKey(key), policy)
 	}
 	return errors.Join(err, s.holder.forget(ctx, name))
 }
 
-// longer returns the policy for the store behind: with longer windows if its units can be leased, and without own shares.
-func (s *Store) longer(ctx context.Context, policy *driver.Policy) (*driver.Policy, error) {
+// behind returns the policy for the store behind: with longer windows if its units can be leased, and without own shares.
+func (s *Store) behind(policy *driver.Policy) (*driver.Policy, error) {
 	if !leasable(policy) {
 		return policy, nil
 	}
-	policy, err := s.common(ctx, policy)
-	if err != nil {
-		return nil, err
-	}
-	return s.policies.of(policy, s.longest)
+	return s.lengthened(s.parts(policy).home)
 }
 
-// allLonger returns the requests for the store behind.
-func (s *Store) allLonger(ctx context.Context, reqs []driver.Request) ([]driver.Request, error) {
+// allBehind returns the requests for the store behind.
+func (s *Store) allBehind(reqs []driver.Request) (_ []driver.Request, err error) {
 	reqs = slices.Clone(reqs)
 	for i := range reqs {
-		var err error
-		if reqs[i].Policy, err = s.longer(ctx, reqs[i].Policy); err != nil {
+		if reqs[i].Policy, err = s.behind(reqs[i].Policy); err != nil {
 			return nil, err
 		}
 	}
 	return reqs, nil
-}
-
-// common returns the part of a policy that regions share.
-func (s *Store) common(ctx context.Context, policy *driver.Policy) (*driver.Policy, error) {
-	if s.own == nil {
-		return policy, nil
-	}
-	under, err := s.own.known(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return s.own.divide(policy, under).common, nil
 }
 
 // leasable reports whether units of a policy can be spent later than they are charged.
@@ -377,37 +360,48 @@ func leasable(policy *driver.Policy) bool {
 	return true
 }
 
-// policies are the policies with longer windows, by the original policy.
-type policies struct {
-	mu     sync.RWMutex
-	longer map[*driver.Policy]*driver.Policy // guarded by mu
+// lengthened returns a policy with windows that are longer by a lease.
+func (s *Store) lengthened(policy *driver.Policy) (*driver.Policy, error) {
+	return s.longer.of(policy, func(policy *driver.Policy) (*driver.Policy, error) {
+		longer := *policy
+		longer.Limits = slices.Clone(policy.Limits)
+		for i := range longer.Limits {
+			l := &longer.Limits[i]
+			l.Window += s.longest.Microseconds()
+			if n := longer.Entries(l); n > driver.MaxEntries {
+				return nil, fmt.Errorf("lease: windows are longer by a lease of %v, and the log of one subject could need %d entries, more than %d: "+
+					"use a coarser resolution or a shorter lease", s.longest, n, driver.MaxEntries)
+			}
+		}
+		return &longer, nil
+	})
+}
+
+// A perPolicy keeps what is derived of policies. The zero perPolicy is empty.
+type perPolicy[T any] struct {
+	mu  sync.RWMutex
+	all map[*driver.Policy]T // guarded by mu
 }
 
 const mostPolicies = 1024 // a call with limits of its own has a new policy each time
 
-func (p *policies) of(policy *driver.Policy, by time.Duration) (*driver.Policy, error) {
+// of returns what derive returned for a policy, without errors.
+func (p *perPolicy[T]) of(policy *driver.Policy, derive func(*driver.Policy) (T, error)) (T, error) {
 	p.mu.RLock()
-	longer := p.longer[policy]
+	derived, known := p.all[policy]
 	p.mu.RUnlock()
-	if longer != nil {
-		return longer, nil
+	if known {
+		return derived, nil
 	}
-	copied := *policy
-	copied.Limits = slices.Clone(policy.Limits)
-	for i := range copied.Limits {
-		l := &copied.Limits[i]
-		l.Window += by.Microseconds()
-		if n := copied.Entries(l); n > driver.MaxEntries {
-			return nil, fmt.Errorf("lease: windows are longer by a lease of %v, and the log of one subject could need %d entries, more than %d: "+
-				"use a coarser resolution or a shorter lease", by, n, driver.MaxEntries)
-		}
+	derived, err := derive(policy)
+	if err != nil {
+		return derived, err
 	}
-	longer = &copied
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.longer) >= mostPolicies {
-		clear(p.longer)
+	if p.all == nil || len(p.all) >= mostPolicies {
+		p.all = make(map[*driver.Policy]T)
 	}
-	p.longer[policy] = longer
-	return longer, nil
+	p.all[policy] = derived
+	return derived, nil
 }

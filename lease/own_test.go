@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,9 +16,8 @@ import (
 // A cable is the way of a region to the home. While it is cut nothing comes back.
 type cable struct {
 	driver.Passthrough
-	way   time.Duration // how long an answer takes
-	cut   atomic.Bool
-	swaps atomic.Int64
+	way time.Duration // how long an answer takes
+	cut atomic.Bool
 }
 
 func (c *cable) passes(ctx context.Context) error {
@@ -55,29 +53,21 @@ func (c *cable) Settle(ctx context.Context, set driver.Settlement) error {
 	return c.Passthrough.Settle(ctx, set)
 }
 
-func (c *cable) Swap(ctx context.Context, key string, s driver.Swap) (driver.Swapped, error) {
-	c.swaps.Add(1)
-	if err := c.passes(ctx); err != nil {
-		return driver.Swapped{}, err
-	}
-	return c.Passthrough.Swap(ctx, key, s)
-}
-
 // A place is a region in a test.
 type place struct {
 	*sash.Limiter
 	t     *testing.T
 	cable *cable
 	store *Store
-	own   *Own
 }
 
 // newPlace opens a process of a region, whose store is near.
-func newPlace(t *testing.T, home, near *memstore.Store, name string, regions, percent int, limits ...sash.Limit) *place {
+func newPlace(t *testing.T, home, near *memstore.Store, own Own, limits ...sash.Limit) *place {
 	t.Helper()
-	p := &place{t: t, cable: &cable{Passthrough: driver.Passthrough{Next: home}}, own: &Own{name, regions, percent, near}}
+	p := &place{t: t, cable: &cable{Passthrough: driver.Passthrough{Next: home}}}
+	own.Store = near
 	var err error
-	if p.store, err = Shared(p.cable, near, time.Second, &Options{Own: p.own}); err != nil {
+	if p.store, err = Shared(p.cable, near, time.Second, &Options{Own: &own}); err != nil {
 		t.Fatal(err)
 	}
 	if p.Limiter, err = sash.New(p.store, nil, limits...); err != nil {
@@ -85,6 +75,9 @@ func newPlace(t *testing.T, home, near *memstore.Store, name string, regions, pe
 	}
 	return p
 }
+
+// tenth is the own share of two regions.
+var tenth = Own{Regions: 2, Percent: 10}
 
 // spend calls so often, and returns how many calls were admitted, how many of them by the own share, and the last error.
 func (p *place) spend(calls int) (admitted, own int, failed error) {
@@ -113,8 +106,8 @@ func TestTheOwnShareOfARegionThatIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := memstore.New(nil)
 		limit := sash.Every(1000, 10*time.Minute)
-		here := newPlace(t, home, memstore.New(nil), "here", 2, 10, limit)
-		there := newPlace(t, home, memstore.New(nil), "there", 2, 10, limit)
+		here := newPlace(t, home, memstore.New(nil), tenth, limit)
+		there := newPlace(t, home, memstore.New(nil), tenth, limit)
 		before, own, err := here.spend(50)
 		if before != 50 || own > 0 || err != nil {
 			t.Fatal(before, own, err)
@@ -143,101 +136,50 @@ func TestTheOwnShareOfARegionThatIsCutOff(t *testing.T) {
 	})
 }
 
-// A region without an agreement has no own share, says why, and leaves the own shares of others alone.
-func TestRegionsWithoutAnOwnShare(t *testing.T) {
-	limit := sash.Every(1000, 10*time.Minute)
-	for name, c := range map[string]struct {
-		region           string
-		regions, percent int
-		never            bool
-		why              string
-	}{
-		"another percentage":  {"there", 2, 5, false, "agreed on 2 regions with 10 % of each limit for each, and this one has 2 regions with 5 %"},
-		"another number":      {"there", 3, 10, false, "and this one has 3 regions"},
-		"the name of another": {"here", 2, 10, false, `another store has the name "here"`},
-		"never connected":     {"there", 2, 10, true, "does not know what regions have agreed on"},
-		"one region too many": {"more", 2, 10, false, `2 regions have own shares already, and "more" is not one of them`},
-		"it is as it should":  {"there", 2, 10, false, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				home := memstore.New(nil)
-				here := newPlace(t, home, memstore.New(nil), "here", 2, 10, limit)
-				if err := here.store.Agree(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				if name == "one region too many" {
-					if err := newPlace(t, home, memstore.New(nil), "there", 2, 10, limit).store.Agree(t.Context()); err != nil {
-						t.Fatal(err)
+// A change at once admits as many units more, during a window, as the shares or the home's part grow by. In two steps it
+// admits none: first the part that is to lose units, by the number of regions; a window later the other grows.
+func TestAChangeOfTheOwnShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fifth, half := Own{Regions: 2, Percent: 20}, Own{Regions: 4, Percent: 10} // half leaves the home what fifth does
+		for _, c := range []struct {
+			before, after Own
+			sum           int
+		}{
+			{tenth, tenth, 1000},
+			{tenth, fifth, 1200},                     // at once
+			{tenth, half, 1000}, {half, fifth, 1000}, // in two steps
+			{fifth, tenth, 1200},
+			{fifth, half, 1000}, {half, tenth, 1000},
+		} {
+			home, near := memstore.New(nil), []*memstore.Store{memstore.New(nil), memstore.New(nil)}
+			sum := 0
+			for _, own := range []Own{c.before, c.after} {
+				for _, near := range near {
+					p := newPlace(t, home, near, own, sash.Every(1000, 10*time.Minute))
+					n, _, err := p.spend(1500)
+					if sum += n; err != nil {
+						t.Error(err)
 					}
+					time.Sleep(10 * time.Second) // every lease has gone back
 				}
-				wrong := newPlace(t, home, memstore.New(nil), c.region, c.regions, c.percent, limit)
-				wrong.cable.cut.Store(c.never)
-				err := wrong.store.Agree(t.Context())
-				if c.never {
-					_, _, err = wrong.spend(1)
-				}
-				if (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
-					t.Errorf("%v, want %q", err, c.why)
-				}
-				first, own, err := wrong.spend(1200)
-				if most := 800; c.why != "" && (own > 0 || first > most || !c.never && first != most || (err != nil) != c.never) {
-					t.Errorf("%d are admitted, %d of an own share, %v", first, own, err)
-				}
-				wrong.cable.cut.Store(true)
-				time.Sleep(5 * time.Second)
-				late, _, err := wrong.spend(5)
-				if late > 0 || c.why != "" && !errors.Is(err, sash.ErrUnavailable) && err == nil && first < 800 {
-					t.Errorf("cut off: %d are admitted, %v", late, err)
-				}
-				others, own, _ := here.spend(1500)
-				if sum := first + others; sum > 1000 || own != 100 {
-					t.Errorf("%d in all, %d of the own share of the other region", sum, own)
-				}
-				time.Sleep(10 * time.Second)
-			})
-		})
-	}
+			}
+			if sum > c.sum || c.sum > 1000 && sum != c.sum {
+				t.Errorf("from %+v to %+v: %d units, want %d", c.before, c.after, sum, c.sum)
+			}
+		}
+	})
 }
 
-// A process that starts while its region is cut off finds the agreement in the region's store. A store that has lost its
-// state has lost charges of the own share too: there is none until the agreement of the old one has ended.
+// A process that starts while its region is cut off has what the others of its region left.
 func TestARestartWhileARegionIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home, near := memstore.New(nil), memstore.New(nil)
-		limit := sash.Every(1000, 10*time.Minute)
-		first := newPlace(t, home, near, "here", 2, 10, limit)
-		if err := first.store.Agree(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		first.cable.cut.Store(true)
-		if n, own, err := first.spend(60); n != 60 || own != 60 || err != nil {
-			t.Fatal(n, own, err)
-		}
-		second := newPlace(t, home, near, "here", 2, 10, limit)
-		second.cable.cut.Store(true)
-		if n, own, err := second.spend(60); n != 40 || own != 40 || err != nil {
-			t.Errorf("a process that starts now: %d, %d of the own share, %v", n, own, err)
-		}
-		lost := newPlace(t, home, memstore.New(nil), "here", 2, 10, limit)
-		lost.cable.cut.Store(true)
-		if n, _, err := lost.spend(60); n != 0 || !errors.Is(err, sash.ErrUnavailable) {
-			t.Errorf("a store that has lost its state: %d, %v", n, err)
-		}
-		lost.cable.cut.Store(false)
-		time.Sleep(5 * time.Second)
-		if err := lost.store.Agree(t.Context()); err == nil || !strings.Contains(err.Error(), "another store has the name") {
-			t.Error(err)
-		}
-		if n, own, err := lost.spend(1000); n != 800 || own != 0 || err != nil {
-			t.Errorf("%d, %d of the own share, %v", n, own, err)
-		}
-		time.Sleep(2*ownLasts + 5*time.Minute)
-		if err := lost.store.Agree(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if n, own, err := lost.spend(1000); n != 900 || own != 100 || err != nil {
-			t.Errorf("%d, %d of the own share, %v", n, own, err)
+		for _, want := range []int{60, 40} {
+			p := newPlace(t, home, near, tenth, sash.Every(1000, 10*time.Minute))
+			p.cable.cut.Store(true)
+			if n, own, err := p.spend(60); n != want || own != want || err != nil {
+				t.Errorf("%d of %d, %d of the own share, %v", n, want, own, err)
+			}
 		}
 		time.Sleep(10 * time.Second)
 	})
@@ -247,10 +189,7 @@ func TestARestartWhileARegionIsCutOff(t *testing.T) {
 func TestChargesOfTheOwnShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := memstore.New(nil)
-		here := newPlace(t, home, memstore.New(nil), "here", 2, 10, sash.Every(1000, 10*time.Minute))
-		if err := here.store.Agree(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		here := newPlace(t, home, memstore.New(nil), tenth, sash.Every(1000, 10*time.Minute))
 		here.cable.cut.Store(true)
 		r, err := here.Reserve(t.Context(), "k", 80)
 		if err != nil || !r.Allowed() || r.Result().Source != sash.FromOwn || r.Result().Cause == nil {
@@ -291,15 +230,14 @@ func TestChargesOfTheOwnShare(t *testing.T) {
 	})
 }
 
-// Limits of which a hundredth is no unit, and windows longer than an agreement, have no own part: the home has all of them.
+// Limits of which the part is no unit have no own part: the home has all of them.
 func TestLimitsWithoutAnOwnPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, limits := range [][]sash.Limit{
 			{sash.Every(9, time.Minute)},
 			{sash.Every(1000, time.Minute), sash.Every(9, time.Second)},
-			{sash.Every(9, 25*time.Hour)},
 		} {
-			here := newPlace(t, memstore.New(nil), memstore.New(nil), "here", 2, 10, limits...)
+			here := newPlace(t, memstore.New(nil), memstore.New(nil), tenth, limits...)
 			if n, own, err := here.spend(50); n != 9 || own != 0 || err != nil {
 				t.Errorf("%v: %d, %d of the own share, %v", limits, n, own, err)
 			}
@@ -311,4 +249,14 @@ func TestLimitsWithoutAnOwnPart(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 	})
+}
+
+// Shares that leave the home nothing are errors of whoever configures them.
+func TestOwnSharesThatDoNotFit(t *testing.T) {
+	near := memstore.New(nil)
+	for _, own := range []Own{{}, {0, 10, near}, {100, 1, near}, {2, 0, near}, {2, 50, near}, {3, 34, near}, {2, 10, nil}} {
+		if _, err := Shared(memstore.New(nil), near, time.Second, &Options{Own: &own}); err == nil {
+			t.Errorf("%+v is accepted", own)
+		}
+	}
 }

@@ -78,7 +78,6 @@ type process struct {
 	sent  int  // calls home
 	calls busy // calls home that decide or reset
 	backs busy // settlements
-	swaps int  // of what regions have agreed on
 }
 
 // A busy is how many calls are under way, and the most of them at once.
@@ -241,21 +240,10 @@ func (h simHome) Reset(ctx context.Context, key string, policy *driver.Policy) e
 	})
 }
 
-// Swap implements driver.Swapper.
-func (h simHome) Swap(ctx context.Context, key string, w driver.Swap) (driver.Swapped, error) {
-	h.mu.Lock()
-	h.swaps++
-	h.mu.Unlock()
-	return simAsk(ctx, h.process, h.far, func(m *memstore.Store) (driver.Swapped, error) { return m.Swap(context.Background(), key, w) })
-}
-
 // A simNear is a process's client of its region's store, as one that decides on the own share.
 type simNear struct{ *process }
 
-var (
-	_ driver.Settler = simNear{}
-	_ driver.Swapper = simNear{}
-)
+var _ driver.Settler = simNear{}
 
 // Decide implements driver.Store.
 func (n simNear) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
@@ -271,11 +259,6 @@ func (n simNear) Decide(ctx context.Context, req driver.Request) (driver.Answer,
 // Settle implements driver.Settler.
 func (n simNear) Settle(ctx context.Context, set driver.Settlement) error {
 	return n.send(ctx, n.near, func(m *memstore.Store) { _ = m.Settle(context.Background(), set) })
-}
-
-// Swap implements driver.Swapper.
-func (n simNear) Swap(ctx context.Context, key string, w driver.Swap) (driver.Swapped, error) {
-	return simAsk(ctx, n.process, n.near, func(m *memstore.Store) (driver.Swapped, error) { return m.Swap(context.Background(), key, w) })
 }
 
 // A simHolder is a process's client of its region's store.

@@ -33,10 +33,10 @@ type simulation struct {
 	limits   []sash.Limit
 	longest  time.Duration
 	least    int64
-	shared   bool  // the processes of a region share leases
-	maySleep bool  // bookings, IDs, several subjects
-	forgets  bool  // resets
-	owns     []Own // of the regions; none without
+	shared   bool // the processes of a region share leases
+	maySleep bool // bookings, IDs, several subjects
+	forgets  bool // resets
+	own      *Own // of each region; nil without
 	home     *site
 	regions  []*region
 	keys     []string
@@ -158,7 +158,8 @@ func newSimulation(seed uint64, rng *rand.Rand, b *bug) *simulation {
 		s.limits = append(s.limits, sash.Every(200+rng.Int64N(500), 2*time.Second))
 	}
 	if own := rand.New(rand.NewPCG(seed, 6)); s.shared && own.IntN(2) == 0 {
-		s.share(own)
+		s.own = &Own{Regions: simRegions, Percent: 1 + own.IntN(16)}
+		s.forgets = false // what is reset at home is not at once in every region
 	}
 	s.home = newSite(simClock{start: s.start, offset: hours(rng)})
 	for i := range simRegions {
@@ -172,32 +173,6 @@ func newSimulation(seed uint64, rng *rand.Rand, b *bug) *simulation {
 	return s
 }
 
-// share gives each region an own share, in some seeds one that differs from those of the others.
-func (s *simulation) share(rng *rand.Rand) {
-	s.forgets = false // what is reset at home is not at once in every region
-	for i := range simRegions {
-		s.owns = append(s.owns, Own{Region: fmt.Sprint("r", i), Regions: simRegions, Percent: 10})
-	}
-	percent := 1 + rng.IntN(16)
-	for i := range s.owns {
-		s.owns[i].Percent = percent
-	}
-	switch odd := &s.owns[rng.IntN(simRegions)]; rng.IntN(6) {
-	case 0:
-		odd.Percent = 1 + rng.IntN(16)
-	case 1:
-		odd.Region = "r1"
-	case 2:
-		odd.Regions = simRegions - 1
-	}
-}
-
-// An agreement ends soon in the simulation.
-const (
-	simLasts   = 2 * time.Second
-	simRefresh = time.Second
-)
-
 func hours(rng *rand.Rand) time.Duration {
 	return time.Duration(rng.Int64N(int64(10*time.Hour))) - 5*time.Hour
 }
@@ -208,9 +183,11 @@ func (s *simulation) fail(rng *rand.Rand, group *sync.WaitGroup) {
 		time.Sleep(time.Duration(rng.Int64N(int64(400 * time.Millisecond))))
 		r, lasts := s.regions[rng.IntN(simRegions)], time.Duration(50+rng.IntN(900))*time.Millisecond
 		switch rng.IntN(8) {
-		case 0: // the region's store restarts: it loses its state
+		case 0: // the region's store restarts: it loses its leases, but not what it has charged itself
 			r.down.Store(true)
-			r.restart()
+			if s.own == nil {
+				r.restart()
+			}
 			group.Go(func() { time.Sleep(lasts / 4); r.down.Store(false) })
 		case 1: // the home fails over to a replica that has all
 			s.home.down.Store(true)
@@ -281,20 +258,15 @@ func (s *simulation) open(p *process) (*Store, error) {
 		holder = s.bug.holder(simHolder{p})
 	}
 	opts := &Options{Least: s.least}
-	if s.owns == nil {
-		return Shared(home, holder, s.longest, opts)
+	if s.own != nil {
+		own := *s.own
+		own.Store = simNear{p}
+		if s.bug.near != nil {
+			own.Store = s.bug.near(simNear{p})
+		}
+		opts.Own = &own
 	}
-	own := s.owns[p.region]
-	own.Store = simNear{p}
-	if s.bug.near != nil {
-		own.Store = s.bug.near(simNear{p})
-	}
-	opts.Own = &own
-	store, err := Shared(home, holder, s.longest, opts)
-	if err == nil {
-		store.own.lasts, store.own.keeps, store.own.refresh = simLasts, 2*simLasts, simRefresh
-	}
-	return store, err
+	return Shared(home, holder, s.longest, opts)
 }
 
 // work makes the calls of one caller, in spells of much and of little demand.

@@ -20,7 +20,6 @@ const mergeUsage = "let several files configure one domain"
 // reading is the flags of commands that read configurations.
 type reading struct {
 	json, merge bool
-	ownShare    int
 }
 
 func (r *reading) register(cmd *cobra.Command) {
@@ -29,7 +28,7 @@ func (r *reading) register(cmd *cobra.Command) {
 }
 
 func (r *reading) load(path string) (*config.Config, error) {
-	cfg, _, err := serve.Load(config.Source{Path: path, Merge: r.merge, Defaults: config.Defaults{OwnShare: r.ownShare}})
+	cfg, _, err := serve.Load(config.Source{Path: path, Merge: r.merge})
 	return cfg, err
 }
 
@@ -77,7 +76,6 @@ func (a *app) configCheck() *cobra.Command {
 		},
 	}
 	r.register(cmd)
-	cmd.Flags().IntVar(&r.ownShare, "own-share", config.DefaultOwnShare, "`percent` of each limit that each region has for itself, as sash serve --own-share has it: smaller limits are warned of")
 	return cmd
 }
 

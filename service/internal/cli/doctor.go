@@ -12,14 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash/failover"
-	"example.com/sash/lease"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/doctor"
 	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/serve"
 )
-
-var errOneHome = errors.New("--region: regions agree on their own shares at their home: give one --home")
 
 // A checkup is the flags of sash doctor.
 type checkup struct {
@@ -27,7 +24,6 @@ type checkup struct {
 	homes              []string
 	budget, homeBudget time.Duration
 	strict, json       bool
-	own                lease.Own
 }
 
 func (a *app) doctor() *cobra.Command {
@@ -47,8 +43,8 @@ finding says what was seen and what to do.
 The keys are those of sash serve in the same environment: see sash help redis.
 
 --home checks the home of rules with scope: global too, which has the same needs, over the way from
-here: within --home-budget, with --config whether the leases of the rules fit the way, and with
---region and --regions whether this region has an own share. Run it in each region.
+here: within --home-budget, and with --config whether the leases of the rules fit the way. Run it in
+each region.
 
 The last finding has the ACL line of a user with the rights that a limiter needs and no others. That
 user may not read the configuration: run doctor as an administrator once, and as the limiter's user
@@ -68,7 +64,6 @@ Redis does not answer or refuses the user.`,
 	homesFlag(f, &c.homes, ", to check as well")
 	f.DurationVar(&c.homeBudget, "home-budget", serve.DefaultHomeBudget, "time that one decision of the home may take, as sash serve --home-budget has it")
 	f.StringVar(&c.config, "config", "", "configuration `file` or directory, whose leases are compared with the way to the home")
-	regionFlags(f, &c.own.Region, &c.own.Regions, &c.own.Percent)
 	f.BoolVar(&c.strict, "strict", false, "exit 1 for warnings too")
 	jsonFlag(f, &c.json)
 	return cmd
@@ -83,8 +78,6 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 		return fmt.Errorf("--budget %v: give a time above zero, such as 50ms", c.budget)
 	case c.homeBudget <= 0:
 		return fmt.Errorf("--home-budget %v: give a time above zero, such as 1s", c.homeBudget)
-	case c.own.Region != "" && len(homes) != 1:
-		return errOneHome
 	case c.config != "" && len(homes) == 0:
 		return errors.New("--config: only leases of the home are compared with the configuration: give --home too")
 	}
@@ -188,9 +181,6 @@ func (c *checkup) leases(homes config.Homes) (map[string][]doctor.Lease, error) 
 // examineHome checks a home. Opts lack what is the same for each.
 func (c *checkup) examineHome(ctx context.Context, name, url string, opts doctor.Options) (*examined, error) {
 	opts.Budget, opts.Home = c.homeBudget, true
-	if c.own.Region != "" {
-		opts.Own = &c.own
-	}
 	to, err := connect(url, opts.Prefix)
 	if err != nil {
 		return nil, fmt.Errorf("--home: %w", err)

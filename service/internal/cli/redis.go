@@ -143,10 +143,3 @@ sash doctor checks a Redis and says what to change.`,
   rediss+cluster://10.0.0.7,10.0.0.8:7000?tls_ca=/etc/redis/ca.pem`,
 	}
 }
-
-// regionFlags are those of a region's own share.
-func regionFlags(f *pflag.FlagSet, region *string, regions, percent *int) {
-	f.StringVar(region, "region", "", "`name` of this region among those that share the home, the same on all its instances, for rules with scope: global and on_unavailable: local")
-	f.IntVar(regions, "regions", 0, "how many regions share the home; with --region, and the same in all of them")
-	f.IntVar(percent, "own-share", config.DefaultOwnShare, "`percent` of each limit of those rules that each region has for itself, the same in all of them")
-}

@@ -117,11 +117,10 @@ A rule with scope: global has one limit over all regions. The home, a Redis that
 keeps its charges, and this region leases units from it: --redis holds them, and most calls are
 decided there. A call for which there is no leased unit takes a trip to the home, within
 --home-budget. While the home is away a region goes on with the units that it holds, and then by
-on_unavailable; /healthz says degraded and "home":"down". There local is the region's own share,
---own-share percent of each limit, for which --region and --regions name this region and their
-number: /healthz has "own":"ok", or why there is none. With --home eu=URL --home us=URL each rule
-names its home, which most of its callers are near (home: eu); all regions give the same homes.
-While the region's Redis is away, the home decides each call. All regions have the same
+on_unavailable; /healthz says degraded and "home":"down". There local is the region's own share, a
+tenth of each limit or its own_share, beside regions, their number. With --home eu=URL --home us=URL
+each rule names its home, which most of its callers are near (home: eu); all regions give the same
+homes. While the region's Redis is away, the home decides each call. All regions have the same
 configuration. lease: 2s in a rule is how long before a call its unit may be charged. No window
 has more than the limit; callers that never stop get the limit per window and lease. Without
 scope: global, lease spares Redis most calls of a hot subject: each instance leases units for
@@ -175,7 +174,6 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.StringVar(&o.Redis, "redis", "", redisUsage+" (default: $"+redisVariable+", or this process's memory)")
 	homesFlag(f, &s.homes, ", for rules with scope: global; --redis is then that of this region")
 	f.DurationVar(&o.HomeBudget, "home-budget", serve.DefaultHomeBudget, "time for the home to make one decision, more than a trip there; then on_unavailable answers")
-	regionFlags(f, &o.Region, &o.Regions, &o.OwnShare)
 	f.StringVar(&o.Snapshot, "snapshot", "", "without Redis: a `file` to write the charges to, every ten seconds and at the end, and to restore them from at the start")
 	f.IntVar(&o.Memory.MaxKeys, "memory-max-subjects", memstore.DefaultMaxKeys, "most subjects in this process's memory, about 350 bytes each and more for long logs; without --redis all of them, otherwise those of on_unavailable: local")
 	f.BoolVar(&o.Memory.NoEviction, "memory-no-eviction", false, "when that many are held, answer new subjects by on_unavailable; by default they replace those that have used least and are not refused")

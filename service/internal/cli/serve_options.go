@@ -58,7 +58,6 @@ func (a *app) options(s *serving, replacing bool, given func(flag string) bool) 
 	if err := s.check(); err != nil {
 		return s.opts, err
 	}
-	s.opts.Config.Defaults.OwnShare = s.opts.OwnShare
 	if s.opts.Log, err = a.logger(s.level, s.json || env.LogJSON && !given("json")); err != nil {
 		return s.opts, err
 	}
@@ -183,12 +182,6 @@ func (s *serving) check() error {
 		return fmt.Errorf("--home-budget %v: give a time above zero, more than a trip to the home, such as 1s", o.HomeBudget)
 	case len(o.Homes) > 0 && o.Redis == "":
 		return errors.New("--home: units of all regions are leased by way of the Redis of this region: give --redis too")
-	case o.Region != "" && len(o.Homes) != 1:
-		return errOneHome
-	case o.Region == "" && o.Regions != 0:
-		return errors.New("--regions: give the name of this region too, with --region")
-	case o.Region != "" && (o.Regions < 1 || o.OwnShare < 1 || o.Regions*o.OwnShare >= 100):
-		return fmt.Errorf("--regions %d --own-share %d: give how many regions share the home, and a percentage that leaves the home a part", o.Regions, o.OwnShare)
 	case o.OpenPerSecond < 0:
 		return fmt.Errorf("--open-per-second %d: give the most units of a second, or 0 for no ceiling", o.OpenPerSecond)
 	case o.Trip.Blip <= 0:

@@ -108,9 +108,6 @@ type descriptor struct {
 type Defaults struct {
 	Algorithm    sash.Algorithm
 	CountRefused bool
-	// OwnShare is the part of each limit, in percent, that a region has for itself where a rule says so. Zero is
-	// DefaultOwnShare.
-	OwnShare int
 }
 
 // Defaults returns those that the configuration was read with.

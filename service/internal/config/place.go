@@ -2,7 +2,9 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,9 +23,12 @@ type Place struct {
 	Home string
 	// Lease is the longest lease: whole microseconds. Zero is none, and the store decides each call.
 	Lease time.Duration
-	// Own says that each region has an own share of the limits: on_unavailable: local beside scope: global.
-	Own bool
+	// Own is the own share of each region: on_unavailable: local beside scope: global. The zero OwnShare is none.
+	Own OwnShare
 }
+
+// An OwnShare is the part of each limit, in percent, that each of the regions counts for itself.
+type OwnShare struct{ Regions, Percent int }
 
 // Bounds of the default lease of a rule with scope: global.
 const (
@@ -57,10 +62,16 @@ func (b *ruleBody) place(rule *Rule) error {
 	if err != nil {
 		return err
 	}
-	if err := b.readPlace(rule); err != nil || !own {
+	if err := b.readPlace(rule); err != nil {
 		return err
 	}
-	return b.own(rule)
+	if stray := cmp.Or(b.regions, b.ownShare); !own && stray != nil {
+		return b.errorf(stray, "regions and own_share are for the own share of each region: give scope: global and on_unavailable: local too")
+	}
+	if own {
+		return b.own(rule)
+	}
+	return nil
 }
 
 // readPlace reads the lease of a rule whose scope was read.
@@ -84,11 +95,8 @@ func (b *ruleBody) readPlace(rule *Rule) error {
 	return nil
 }
 
-// DefaultOwnShare is the part of each limit, in percent, that a region has for itself.
-const DefaultOwnShare = 10
-
-// longestOwn is the longest window of a limit of which a region has an own share: see package lease.
-const longestOwn = 24 * time.Hour
+// defaultOwnShare is the part of each limit, in percent, that a region has for itself.
+const defaultOwnShare = 10
 
 // wantsOwn reports whether on_unavailable asks for an own share of a limit over all regions.
 func (b *ruleBody) wantsOwn(rule *Rule) (bool, error) {
@@ -104,22 +112,44 @@ func (b *ruleBody) wantsOwn(rule *Rule) (bool, error) {
 }
 
 // own gives each region an own share of a rule's limits.
+//
+//	on_unavailable: local
+//	regions: 3        # that share the home, the same in all of them
+//	own_share: 10%    # of each limit, for each of them
 func (b *ruleBody) own(rule *Rule) error {
-	if rule.Place.Lease == 0 {
+	own := OwnShare{Percent: defaultOwnShare}
+	switch regions := resolve(cmp.Or(b.regions, &yaml.Node{})); {
+	case rule.Place.Lease == 0:
 		return b.errorf(b.onUnavailable, "on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased: use open or closed")
+	case b.regions == nil:
+		return b.errorf(b.onUnavailable, "on_unavailable is local beside scope: global, an own share of each region: give their number, such as regions: 3")
+	case regions.Kind != yaml.ScalarNode || kindOf(regions) != intScalar || integer(regions) < 1 || integer(regions) > 99:
+		return b.errorf(b.regions, "regions %q must be how many regions share the home, such as 3", clip(regions.Value))
+	default:
+		own.Regions = int(integer(regions))
+	}
+	if b.ownShare != nil {
+		var text string
+		if err := b.text("own_share", &text)(b.ownShare); err != nil {
+			return err
+		}
+		number, isPercent := strings.CutSuffix(text, "%")
+		percent, err := strconv.Atoi(number)
+		if err != nil || !isPercent || percent < 1 || percent > 99 {
+			return b.errorf(b.ownShare, "own_share %q must be whole percent of each limit, for each region, such as 10%%", clip(text))
+		}
+		own.Percent = percent
+	}
+	at := cmp.Or(b.ownShare, b.regions)
+	if own.Regions*own.Percent >= 100 {
+		return b.errorf(at, "%d regions with %d %% of each limit each leave the home nothing: give a smaller own_share", own.Regions, own.Percent)
 	}
 	for _, l := range rule.Limits {
-		if l.Window > longestOwn {
-			return b.errorf(b.onUnavailable, "on_unavailable is local beside scope: global, and a region has no own share of %s, whose window is longer than a day: use open or closed", l)
-		}
-		percent := int64(cmp.Or(b.defaults.OwnShare, DefaultOwnShare))
-		if l.Units*percent < 100 {
-			b.warn(b.onUnavailable, "on_unavailable is local beside scope: global, and %d %% of %s is no unit: a region has no own share of it, and while it is cut off "+
-				"the answer is that of closed", percent, l)
-			return nil
+		if l.Units*int64(own.Percent) < 100 {
+			return b.errorf(at, "%d %% of %s is no unit: give a larger own_share, or on_unavailable: closed", own.Percent, l)
 		}
 	}
-	rule.Place.Own = true
+	rule.Place.Own = own
 	return nil
 }
 
@@ -229,7 +259,7 @@ func (p Place) For(limits []sash.Limit, opts sash.Options) Place {
 
 // strayPlace returns the node of a scope or a lease, or nil.
 func (b *ruleBody) strayPlace() *yaml.Node {
-	return cmp.Or(b.scope, b.lease)
+	return cmp.Or(b.scope, b.lease, b.regions, b.ownShare)
 }
 
 // Describe returns the place in a few words: "scope global, lease 2s". It is empty for the zero Place.
@@ -244,8 +274,8 @@ func (p Place) Describe() string {
 	if p.Lease > 0 {
 		words = append(words, "lease "+short(p.Lease))
 	}
-	if p.Own {
-		words = append(words, "own share")
+	if p.Own.Regions > 0 {
+		words = append(words, fmt.Sprintf("own share %d%% of %d regions", p.Own.Percent, p.Own.Regions))
 	}
 	return strings.Join(words, ", ")
 }

@@ -103,23 +103,22 @@ func TestALeaseOfALimitThatIsTooSmall(t *testing.T) {
 
 func TestPlaceErrorsNameTheLine(t *testing.T) {
 	for name, test := range map[string]struct{ keys, want string }{
-		"another scope":                        {"limits: [\"9/1m\"]\nscope: world", `x.yaml:5: scope "world" must be global`},
-		"a lease too short":                    {"limits: [\"9/1m\"]\nlease: 10us", `x.yaml:5: lease "10us" must be a duration from 1ms to 1m`},
-		"a lease too long":                     {"limits: [\"9/1h\"]\nlease: 61s", `x.yaml:5: lease "61s" must be a duration from 1ms to 1m`},
-		"no duration":                          {"limits: [\"9/1m\"]\nlease: often", `x.yaml:5: lease "often" must be a duration`},
-		"half of the window":                   {"limits: [\"9/1m\", \"3/10s\"]\nlease: 6s", "x.yaml:5: a lease of 6s is longer than half of the window of 10s"},
-		"an algorithm":                         {"limits: [\"9/1m\"]\nalgorithm: gcra\nlease: 1s", "x.yaml:6: units of this rule cannot be leased"},
-		"a period":                             {"limits: [\"9/day@UTC\"]\nlease: 1s", "x.yaml:5: units of this rule cannot be leased"},
-		"counted refusals":                     {"limits: [\"9/1m\"]\ncount_refused: true\nlease: 1s", "x.yaml:6: units of this rule cannot be leased"},
-		"a full log":                           {"limits: [\"99900000/100s\"]\nresolution: 1001us\nalgorithm: sliding-buckets\nlease: 1s", "x.yaml:7: windows are longer by the lease of 1s"},
-		"no limits":                            {"scope: global", "x.yaml:4: algorithm, resolution, cost, block, scope, lease"},
-		"no limits, a lease":                   {"lease: 1s", "x.yaml:4: algorithm, resolution, cost, block, scope, lease"},
-		"nothing to lease":                     {"rate_limit: {unit: minute, requests_per_unit: 0}\nscope: global", "x.yaml:5: scope and lease beside a limit that refuses everything"},
-		"a share":                              {"limits: [\"9/1m\"]\nscope: global\non_unavailable: {1: open, else: local}", "x.yaml:6: on_unavailable is local for some costs beside scope: global"},
-		"a share of a window that is too long": {"limits: [\"900/25h\"]\nscope: global\non_unavailable: local", "x.yaml:6: on_unavailable is local beside scope: global, and a region has no own share of 900/25h"},
-		"a share of what is not leased":        {"limits: [\"900/day@UTC\"]\nscope: global\non_unavailable: local", "x.yaml:6: on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased"},
-		"a share, in a reserve":                {"limits: [\"90/1m\"]\nscope: global\ndescriptors:\n- {key: c, reserve_below: 10%, on_unavailable: local}", "x.yaml:7: on_unavailable is local for only one of reserve_below and the descriptor above it"},
-		"a reserve elsewhere":                  {"limits: [\"90/1m\"]\ndescriptors:\n- {key: c, reserve_below: 10%, scope: global}", "x.yaml:6: reserve_below uses the limits of the descriptor above it"},
+		"another scope":                 {"limits: [\"9/1m\"]\nscope: world", `x.yaml:5: scope "world" must be global`},
+		"a lease too short":             {"limits: [\"9/1m\"]\nlease: 10us", `x.yaml:5: lease "10us" must be a duration from 1ms to 1m`},
+		"a lease too long":              {"limits: [\"9/1h\"]\nlease: 61s", `x.yaml:5: lease "61s" must be a duration from 1ms to 1m`},
+		"no duration":                   {"limits: [\"9/1m\"]\nlease: often", `x.yaml:5: lease "often" must be a duration`},
+		"half of the window":            {"limits: [\"9/1m\", \"3/10s\"]\nlease: 6s", "x.yaml:5: a lease of 6s is longer than half of the window of 10s"},
+		"an algorithm":                  {"limits: [\"9/1m\"]\nalgorithm: gcra\nlease: 1s", "x.yaml:6: units of this rule cannot be leased"},
+		"a period":                      {"limits: [\"9/day@UTC\"]\nlease: 1s", "x.yaml:5: units of this rule cannot be leased"},
+		"counted refusals":              {"limits: [\"9/1m\"]\ncount_refused: true\nlease: 1s", "x.yaml:6: units of this rule cannot be leased"},
+		"a full log":                    {"limits: [\"99900000/100s\"]\nresolution: 1001us\nalgorithm: sliding-buckets\nlease: 1s", "x.yaml:7: windows are longer by the lease of 1s"},
+		"no limits":                     {"scope: global", "x.yaml:4: algorithm, resolution, cost, block, scope, lease"},
+		"no limits, a lease":            {"lease: 1s", "x.yaml:4: algorithm, resolution, cost, block, scope, lease"},
+		"nothing to lease":              {"rate_limit: {unit: minute, requests_per_unit: 0}\nscope: global", "x.yaml:5: scope and lease beside a limit that refuses everything"},
+		"a share":                       {"limits: [\"9/1m\"]\nscope: global\non_unavailable: {1: open, else: local}", "x.yaml:6: on_unavailable is local for some costs beside scope: global"},
+		"a share of what is not leased": {"limits: [\"900/day@UTC\"]\nscope: global\non_unavailable: local", "x.yaml:6: on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased"},
+		"a share, in a reserve":         {"limits: [\"90/1m\"]\nscope: global\ndescriptors:\n- {key: c, reserve_below: 10%, on_unavailable: local}", "x.yaml:7: on_unavailable is local for only one of reserve_below and the descriptor above it"},
+		"a reserve elsewhere":           {"limits: [\"90/1m\"]\ndescriptors:\n- {key: c, reserve_below: 10%, scope: global}", "x.yaml:6: reserve_below uses the limits of the descriptor above it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := placed(test.keys); err == nil || !strings.HasPrefix(err.Error(), test.want) {
@@ -146,31 +145,43 @@ func TestDefaultsThatCountRefusalsCannotBeLeased(t *testing.T) {
 	}
 }
 
-// on_unavailable: local beside scope: global is an own share of each region, unless the limit is too small for one.
+// on_unavailable: local beside scope: global is an own share of each region.
 func TestOwnShares(t *testing.T) {
+	const local = "scope: global\non_unavailable: local\n"
+	tenth := OwnShare{2, 10}
 	for name, c := range map[string]struct {
 		body string
-		own  bool
-		warn string
+		own  OwnShare
+		err  string
 	}{
-		"own":              {"limits: [\"10/1m\"]\nscope: global\non_unavailable: local", true, ""},
-		"too small":        {"limits: [\"900/1m\", \"9/1s\"]\nscope: global\non_unavailable: local", false, "10 % of 9/1s is no unit"},
-		"closed":           {"limits: [\"10/1m\"]\nscope: global", false, ""},
-		"in one region":    {"limits: [\"10/1m\"]\non_unavailable: local", false, ""},
-		"below its parent": {"limits: [\"90/1m\"]\nscope: global\non_unavailable: local\ndescriptors:\n- {key: c, reserve_below: 10%}", true, ""},
+		"own":               {"limits: [\"10/1m\"]\n" + local + "regions: 2", tenth, ""},
+		"of a day and more": {"limits: [\"10/48h\"]\n" + local + "regions: 2", tenth, ""},
+		"with its percent":  {"limits: [\"10/1m\"]\n" + local + "regions: 3\nown_share: 33%", OwnShare{3, 33}, ""},
+		"closed":            {"limits: [\"10/1m\"]\nscope: global", OwnShare{}, ""},
+		"in one region":     {"limits: [\"10/1m\"]\non_unavailable: local", OwnShare{}, ""},
+		"below its parent":  {"limits: [\"90/1m\"]\n" + local + "regions: 2\ndescriptors:\n- {key: c, reserve_below: 10%}", tenth, ""},
+
+		"too small":            {"limits: [\"900/1m\", \"9/1s\"]\n" + local + "regions: 2", OwnShare{}, "x.yaml:7: 10 % of 9/1s is no unit"},
+		"nothing for the home": {"limits: [\"900/1m\"]\n" + local + "regions: 4\nown_share: 25%", OwnShare{}, "x.yaml:8: 4 regions with 25 % of each limit each leave the home nothing"},
+		"no number":            {"limits: [\"900/1m\"]\n" + local, OwnShare{}, "give their number, such as regions: 3"},
+		"a wrong number":       {"limits: [\"900/1m\"]\n" + local + "regions: many", OwnShare{}, "x.yaml:7: regions \"many\" must be"},
+		"no regions":           {"limits: [\"900/1m\"]\n" + local + "regions: 0", OwnShare{}, "x.yaml:7: regions \"0\" must be"},
+		"no percent":           {"limits: [\"900/1m\"]\n" + local + "regions: 2\nown_share: 0.1", OwnShare{}, "x.yaml:8: own_share"},
+		"no own share":         {"limits: [\"900/1m\"]\nscope: global\nregions: 2", OwnShare{}, "x.yaml:6: regions and own_share are for the own share"},
+		"by cost":              {"limits: [\"900/1m\"]\nscope: global\non_unavailable: {1: local, else: closed}\nregions: 2", OwnShare{}, "local for some costs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg, err := placed(c.body)
-			if err != nil {
-				t.Fatal(err)
+			if c.err != "" || err != nil {
+				if err == nil || c.err == "" || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("%v, want %q", err, c.err)
+				}
+				return
 			}
 			for _, rule := range cfg.Rules() {
 				if rule.Place.Own != c.own {
 					t.Errorf("%v: %+v", rule, rule.Place)
 				}
-			}
-			if all := strings.Join(cfg.Warnings(), "\n"); c.warn != "" && !strings.Contains(all, c.warn) {
-				t.Errorf("warnings %q, want %q", all, c.warn)
 			}
 		})
 	}

@@ -64,7 +64,7 @@ type ruleBody struct {
 	*reader
 	rateLimit, limits, algorithm, resolution, cost *yaml.Node // as given
 	onUnavailable, candidate, reserveBelow, block  *yaml.Node
-	scope, home, lease                             *yaml.Node
+	scope, home, lease, regions, ownShare          *yaml.Node
 
 	shadow, quota, detailed, guard, countRefused bool
 }
@@ -85,6 +85,8 @@ func (b *ruleBody) fields() map[string]field {
 		"scope":         keep(&b.scope),
 		"home":          keep(&b.home),
 		"lease":         keep(&b.lease),
+		"regions":       keep(&b.regions),
+		"own_share":     keep(&b.ownShare),
 		"shadow_mode":   b.boolean("shadow_mode", &b.shadow),
 		"quota_mode":    b.boolean("quota_mode", &b.quota),
 
@@ -136,7 +138,7 @@ func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
 		}
 	}
 	if rule.Unlimited || len(rule.Limits) == 0 {
-		for _, stray := range []*yaml.Node{b.algorithm, b.resolution, b.cost, b.onUnavailable, b.candidate, b.block, b.scope, b.lease} {
+		for _, stray := range []*yaml.Node{b.algorithm, b.resolution, b.cost, b.onUnavailable, b.candidate, b.block, b.strayPlace()} {
 			if stray != nil {
 				return nil, b.errorf(stray, "algorithm, resolution, cost, block, scope, lease, on_unavailable and candidate need rate_limit or limits beside them")
 			}

@@ -18,7 +18,6 @@ import (
 	"example.com/sash/denials"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
-	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 )
@@ -43,9 +42,6 @@ type Options struct {
 	// Homes are the stores that all regions share, by name, for rules with scope: global. The name of the only one may be
 	// empty.
 	Homes map[string]*Home
-	// Own is the own share of this region, without its Store, for rules with scope: global and on_unavailable: local. Nil is
-	// none, and such a rule is an error then.
-	Own *lease.Own
 	// Local is the size of the store of mode local, and what happens when it is full.
 	Local memstore.Options
 	// Failed is called with the error of every call that Redis did not decide. It must not block. Nil is not called.
@@ -127,7 +123,6 @@ func (g *Guard) Run(ctx context.Context) error {
 	for _, home := range g.homes {
 		group.Go(func() { _ = home.run(ctx) })
 	}
-	group.Go(func() { g.places.agree(ctx) })
 	defer group.Wait()
 	return g.fleet.run(ctx)
 }
@@ -198,9 +193,6 @@ type Health struct {
 	Store  string `json:"store"`           // up, down, probing, or memory
 	Cause  string `json:"cause,omitempty"` // why it is not up: see decide.Cause
 	Home   string `json:"home,omitempty"`  // up, or down if one is; empty without one
-	// Own is "ok" if this region has its own share of limits over all regions, and otherwise why it has none. It is empty if
-	// no rule asks for one.
-	Own string `json:"own,omitempty"`
 	// Instances is how many share the limits; 0 while that is not known.
 	Instances int `json:"instances"`
 }
@@ -217,7 +209,6 @@ func (g *Guard) Health() Health {
 	if _, forced := g.Store.Forced(); forced && h.Status == "degraded" {
 		h.Cause = "down" // by an operator, whatever failed before
 	}
-	h.Own = g.places.own.state()
 	for _, home := range g.homes {
 		state, cause := home.state()
 		if h.Home != "down" {

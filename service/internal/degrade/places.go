@@ -32,7 +32,6 @@ type places struct {
 	homes  map[string]*far   // by name
 	region *failover.Options // of rules of the region; Local is that of each store
 	memory memstore.Options  // of mode local
-	own    *ownShare         // nil without
 
 	mu   sync.Mutex
 	made map[config.Place]*placed // guarded by mu
@@ -103,12 +102,8 @@ func (s *places) open(p config.Place) (*placed, error) {
 	switch {
 	case p.Lease == 0:
 		opts.Trip = s.region.Trip // no region holds units of it: there is nothing to spend while the home is away
-	case p.Own && len(s.homes) > 1:
-		return nil, errOwnHomes
-	case p.Own:
-		made.leases, err = s.own.open(home, s.redis, p.Lease, &opts)
 	case p.Global:
-		made.leases, err = lease.Shared(home.store, home.holder, p.Lease, &lease.Options{Within: home.patience})
+		made.leases, err = s.shared(home, p, &opts)
 	default:
 		made.leases, err = lease.New(behind, p.Lease)
 	}
@@ -124,6 +119,33 @@ func (s *places) open(p config.Place) (*placed, error) {
 	}
 	made.Store, err = failover.New(refusals, &opts)
 	return made, err
+}
+
+// shared returns a store that leases the home's units. With an own share a call has time for the home, and then for that.
+func (s *places) shared(home *far, p config.Place, opts *failover.Options) (*lease.Store, error) {
+	options := &lease.Options{Within: home.patience}
+	if p.Own.Regions > 0 {
+		near, err := denials.New(&punctual{driver.Passthrough{Next: s.redis}, s.region.Budget}, nil)
+		if err != nil {
+			return nil, err
+		}
+		options.Own = &lease.Own{Regions: p.Own.Regions, Percent: p.Own.Percent, Store: near}
+		opts.Budget = home.patience + 2*s.region.Budget // the leases, and the own share
+	}
+	return lease.Shared(home.store, home.holder, p.Lease, options)
+}
+
+// punctual is the region's Redis with its budget for each decision on the own share.
+type punctual struct {
+	driver.Passthrough
+	budget time.Duration
+}
+
+// Decide implements [driver.Store].
+func (p *punctual) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.budget)
+	defer cancel()
+	return p.Passthrough.Decide(ctx, req)
 }
 
 // all returns the stores of all places.
@@ -169,6 +191,7 @@ func (g *Guard) newPlaces(redis driver.Store, holder driver.Holder, opts *Option
 	s := &places{redis: redis, homes: make(map[string]*far), region: &behind, memory: opts.Local, made: make(map[config.Place]*placed)}
 	g.homes = opts.Homes
 	budget := cmp.Or(opts.Budget, failover.DefaultBudget)
+	behind.Budget = budget
 	for name, home := range opts.Homes {
 		s.homes[name] = &far{
 			store:  coalesce.New(newClocked(home.Store, func(string, *driver.Policy) int { return 0 }, home.log)),
@@ -179,9 +202,6 @@ func (g *Guard) newPlaces(redis driver.Store, holder driver.Holder, opts *Option
 				OnError: func(err error, _ failover.Kind) { opts.Failed(err) },
 			},
 			patience: home.budget,
-		}
-		if opts.Own != nil {
-			s.own = &ownShare{Own: *opts.Own, budget: budget, log: home.log}
 		}
 	}
 	return s

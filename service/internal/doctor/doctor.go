@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash/goredisstore"
-	"example.com/sash/lease"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/redisclient"
 )
@@ -44,9 +43,7 @@ type Options struct {
 	// Budget is the time that the store has for one decision.
 	Budget time.Duration
 	// Home says that this Redis is the home of several regions. Leases are those of the rules that it is the home of.
-	Home bool
-	// Own is the own share that this region should have at the home. Nil is none.
-	Own    *lease.Own
+	Home   bool
 	Leases []Lease
 }
 
@@ -97,7 +94,6 @@ func Run(ctx context.Context, url string, client redis.UniversalClient, opts Opt
 	v.latency(ctx)
 	if opts.Home {
 		v.leases(opts.Leases)
-		v.own(ctx, opts.Own)
 	}
 	v.rights(ctx)
 	return v.findings, ctx.Err()

@@ -1,14 +1,8 @@
 package doctor
 
 import (
-	"cmp"
-	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
-
-	"example.com/sash/lease"
 )
 
 // tripsInLease is how many trips a lease should last: the next one is fetched while it is spent, and both ways vary.
@@ -33,21 +27,4 @@ func (v *visit) leases(all []Lease) {
 		}
 	}
 	v.note("lease", OK, fmt.Sprintf("leases from %v on fit a way of %v", least, short(v.way)), "")
-}
-
-// own compares the own share of this region with what regions have agreed on at the home.
-func (v *visit) own(ctx context.Context, own *lease.Own) {
-	if own == nil {
-		return
-	}
-	regions, err := own.Registered(ctx, v.store())
-	names := strings.Join(regions, ", ")
-	switch {
-	case err != nil:
-		v.note("own", Warn, "this region would have no own share: "+err.Error(), "give every region the same --regions and --own-share, and a --region of its own")
-	case !slices.Contains(regions, own.Region):
-		v.note("own", Unchecked, fmt.Sprintf("%q has no own share yet; registered are: %s", own.Region, cmp.Or(names, "none")), "start sash serve in this region while the home answers")
-	default:
-		v.note("own", OK, fmt.Sprintf("%q has an own share; registered are: %s", own.Region, names), "")
-	}
 }

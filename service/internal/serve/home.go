@@ -1,12 +1,9 @@
 package serve
 
 import (
-	"cmp"
 	"fmt"
 
-	"example.com/sash/lease"
 	"example.com/sash/redisstore"
-	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/stats"
@@ -46,12 +43,4 @@ func (s *instance) openHomes() (*homes, error) {
 		out.watch[name], out.reads[name] = watch, client.Store(&redisstore.Options{Prefix: s.RedisPrefix})
 	}
 	return out, nil
-}
-
-// ownShare returns the own share of this region, or nil.
-func (s *instance) ownShare() *lease.Own {
-	if s.Region == "" {
-		return nil
-	}
-	return &lease.Own{Region: s.Region, Regions: s.Regions, Percent: cmp.Or(s.OwnShare, config.DefaultOwnShare)}
 }

@@ -92,13 +92,12 @@ func TestWrongHomesAreErrors(t *testing.T) {
 	}{
 		"none named":                 {"scope: global", two, "rules.yaml:3: d / k: scope: global, and there are several homes: add home: with one of eu, us"},
 		"another name":               {"scope: global, home: ap", two, "rules.yaml:3: d / k: home: ap is no home of --home: use one of eu, us"},
-		"an own share":               {"scope: global, home: eu, on_unavailable: local", two, "there are several homes: use open or closed"},
 		"the only home has no name":  {"scope: global, home: eu", config.Homes{"": redis}, "give --home eu=URL"},
 		"a home, and none is global": {"home: eu", two, "give scope: global beside it"},
 	} {
 		path := rulesIn(t, "domain: d\ndescriptors:\n- {key: k, limits: [\"1000/10m\"], "+test.rule+"}\n")
 		err := Run(t.Context(), Options{
-			Config: config.Source{Path: path}, Redis: redis, Homes: test.homes, Region: "a", Regions: 2, Log: slog.New(slog.DiscardHandler),
+			Config: config.Source{Path: path}, Redis: redis, Homes: test.homes, Log: slog.New(slog.DiscardHandler),
 		})
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)

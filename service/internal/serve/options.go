@@ -72,11 +72,6 @@ type Options struct {
 	Homes config.Homes
 	// HomeBudget is the time that a home has for one decision, and so more than a trip there. Zero is DefaultHomeBudget.
 	HomeBudget time.Duration
-	// Region is the name of this region, Regions how many share the home, and OwnShare the part of each limit, in percent,
-	// that each has for itself, for rules with scope: global and on_unavailable: local. They need one
-	// home. An empty Region is none, and such a rule is an error then.
-	Region            string
-	Regions, OwnShare int
 	// Budget is the time that Redis has for one decision. Zero is failover.DefaultBudget.
 	Budget time.Duration
 	// OpenPerSecond is the most units that on_unavailable: open lets through in a second. Zero is all.

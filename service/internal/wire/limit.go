@@ -71,7 +71,7 @@ func UsageOf(a *decide.Answer) []Usage {
 		release, reset := Seconds(l.ReleaseAfter), Seconds(l.ResetAfter)
 		u := Usage{Limit: LimitOf(l.Limit), Remaining: &l.Remaining, ReleaseAfter: &release, ResetAfter: &reset}
 		// A block leaves no units, whatever is used. Of a rule with own shares the home knows its part of the limit only.
-		shared := a.Rule != nil && a.Rule.Place.Own
+		shared := a.Rule != nil && a.Rule.Place.Own.Regions > 0
 		if !shared && a.Source != sash.FromOwn && a.Source != sash.FromLocal && !a.Blocked {
 			used := l.Limit.Units - l.Remaining
 			u.Used = &used

@@ -63,7 +63,8 @@ type sealed struct {
 	Global     bool           `json:"g,omitempty"`
 	Home       string         `json:"h,omitempty"`
 	Lease      time.Duration  `json:"e,omitempty"`
-	Own        bool           `json:"o,omitempty"`
+	Regions    int            `json:"o,omitempty"` // with an own share, of Percent each
+	Percent    int            `json:"p,omitempty"`
 }
 
 // Seal returns the token of a reservation.
@@ -73,7 +74,7 @@ func (t *Tokens) Seal(r *decide.Reservation) string {
 		s = sealed{
 			Domain: r.Domain, Key: r.Key, Units: r.Units, At: r.At.UnixMicro(), Delay: r.Delay, Source: r.Source, ID: r.ID, Instance: r.Instance,
 			Algorithm: r.Policy.Algorithm, Resolution: r.Policy.Resolution, Global: r.Place.Global, Home: r.Place.Home, Lease: r.Place.Lease,
-			Own: r.Place.Own,
+			Regions: r.Place.Own.Regions, Percent: r.Place.Own.Percent,
 		}
 		for _, l := range r.Policy.Limits {
 			s.Limits = append(s.Limits, l.String())
@@ -117,7 +118,7 @@ func (t *Tokens) Open(token string) (*decide.Reservation, error) {
 	}
 	return &decide.Reservation{
 		Domain: s.Domain, Key: s.Key, Units: s.Units, At: time.UnixMicro(s.At), Delay: s.Delay, Policy: policy, Source: s.Source, ID: s.ID, Instance: s.Instance,
-		Place: config.Place{Global: s.Global, Home: s.Home, Lease: s.Lease, Own: s.Own},
+		Place: config.Place{Global: s.Global, Home: s.Home, Lease: s.Lease, Own: config.OwnShare{Regions: s.Regions, Percent: s.Percent}},
 	}, nil
 }
 
