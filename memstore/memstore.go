@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"context"
 	"hash/maphash"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -44,8 +43,8 @@ type Options struct {
 }
 
 // A Store decides in memory. It is safe for concurrent use. It implements [driver.MultiStore], [driver.Booker],
-// [driver.Chooser], [driver.Batcher], [driver.Deduplicator], [driver.Settler], [driver.Resetter], [driver.Cooler] and
-// [driver.Swapper].
+// [driver.Chooser], [driver.Batcher], [driver.Deduplicator], [driver.Settler], [driver.Resetter] and
+// [driver.Cooler].
 type Store struct {
 	seed    maphash.Seed
 	most    int64
@@ -54,8 +53,6 @@ type Store struct {
 	evicted atomic.Uint64 // before they expired
 	turned  atomic.Uint64 // calls that got ErrFull
 	shards  []shard       // a power of two
-	texts   texts
-	process uint64 // names this store among all
 }
 
 var (
@@ -72,7 +69,7 @@ var (
 // New returns an empty store. A nil opts is the default.
 func New(opts *Options) *Store {
 	opts = cmp.Or(opts, &Options{})
-	s := &Store{seed: maphash.MakeSeed(), process: rand.Uint64(), most: int64(opts.MaxKeys), keepAll: opts.NoEviction}
+	s := &Store{seed: maphash.MakeSeed(), most: int64(opts.MaxKeys), keepAll: opts.NoEviction}
 	if s.most <= 0 {
 		s.most = DefaultMaxKeys
 	}

@@ -48,8 +48,8 @@ type Options struct {
 
 // A Store decides on Redis. It is safe for concurrent use. It never configures or closes its client, which stays the
 // caller's. It implements [driver.MultiStore], [driver.Chooser], [driver.Deduplicator], [driver.Booker],
-// [driver.Batcher], [driver.Gatherer], [driver.Settler], [driver.Resetter], [driver.Cooler], [driver.Holder] and
-// [driver.Swapper]. An error about the value of a key, such as one of another type, is [driver.ErrRejected].
+// [driver.Batcher], [driver.Gatherer], [driver.Settler], [driver.Resetter], [driver.Cooler] and
+// [driver.Holder]. An error about the value of a key, such as one of another type, is [driver.ErrRejected].
 type Store struct {
 	scripts Scripter
 	prefix  string

@@ -98,7 +98,6 @@ var (
 	_ driver.Booker       = (*Faulty)(nil)
 	_ driver.Batcher      = (*Faulty)(nil)
 	_ driver.Taker        = (*Faulty)(nil)
-	_ driver.Swapper      = (*Faulty)(nil)
 )
 
 // Unwrap implements [driver.Decorator].
@@ -195,11 +194,6 @@ func (f *Faulty) Extend(ctx context.Context, s driver.Settlement) (int64, error)
 // Reward implements [driver.Taker].
 func (f *Faulty) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	return passed(ctx, f, func() (driver.Answer, error) { return f.pass.Reward(ctx, req) })
-}
-
-// Swap implements [driver.Swapper].
-func (f *Faulty) Swap(ctx context.Context, key string, s driver.Swap) (driver.Swapped, error) {
-	return passed(ctx, f, func() (driver.Swapped, error) { return f.pass.Swap(ctx, key, s) })
 }
 
 // Reset implements [driver.Resetter].

@@ -51,7 +51,7 @@ type testCase struct {
 }
 
 var cases = slices.Concat(windowCases, limitCases, subjectCases, settleCases, onceCases, clockCases, bookCases, queueCases,
-	walkCases, coolDownCases, anyCases, takingCases, extendCases, handCases, blockCases, leaseCases, swapCases)
+	walkCases, coolDownCases, anyCases, takingCases, extendCases, handCases, blockCases, leaseCases)
 
 func exact(a sash.Algorithm) bool { return a.Exact() }
 

@@ -327,17 +327,6 @@ var mutants = []struct {
 		{"the key goes at its end", "(ends + keep(length) - now)", "(ends - now)"},
 		{"the guess is lost", "pack('>I7I7I1', ends, length, guessed)", "pack('>I7I7I1', ends, length, 0)"},
 	}},
-	{"swap.lua", sash.SlidingLog, []mutant{
-		{"any text is replaced", "and text == old then", "then"},
-		{"a text of the same length is replaced", "text == old", "#text == #old"},
-		{"no text is replaced", "text == old", "false"},
-		{"a look writes", "if new ~= old and text == old", "if text == old"},
-		{"the caller gets the old text", "  text = new\n", ""},
-		{"the new text has the end of the old one", "sub(ARGV[1], 10 + size)", "sub(ARGV[1], 9 + size)"},
-		{"no expiry", ", 'PX', string.format('%.0f', math.max(1, math.ceil(lasts / 1000))))", ")"},
-		{"the expiry counts in microseconds", "math.ceil(lasts / 1000)", "lasts"},
-		{"each call is another process", "sub(tostring(call), -12)", "sub(tostring({}), -12)"},
-	}},
 	{"log_once.lua", sash.SlidingLog, []mutant{
 		{"a log with bookings is not looked at", "string.byte(header) ~= 2 and string.byte(header) ~= 3", "string.byte(header) ~= 2"},
 		{"a repetition is booked", "string.sub(request, 14, -21) .. string.rep('\\0', 12)", "string.sub(request, 14, -9)"},
