@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -170,7 +169,7 @@ func (l *load) ask(c *client) bool {
 	return true
 }
 
-// streams sends requests over HTTP/2, several at a time over one connection, with bodies that cannot be sent again.
+// streams sends requests over HTTP/2, several at a time over one connection.
 func (l *load) streams(p *service) {
 	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
@@ -185,29 +184,19 @@ func (l *load) streams(p *service) {
 	}
 }
 
-// stream sends one request, and reports whether the service takes more. Go's client sends nothing of some requests that
-// meet the end of a connection, and reports an error.
+// stream sends one request, and reports whether the service takes more. What crosses the end of the connection is not
+// decided: Go's client sends it again, and is refused a connection.
 func (l *load) stream(client *http.Client, p *service) bool {
-	var sent atomic.Bool
-	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
-	body := strings.NewReader(fmt.Sprintf(question, l.key))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/v1/allow", io.NopCloser(body))
+	res, err := client.Post(p.url+"/v1/allow", "application/json", strings.NewReader(fmt.Sprintf(question, l.key)))
 	if err != nil {
-		l.fail(err)
-		return false
-	}
-	req.ContentLength = body.Size()
-	req.Header.Set("Content-Type", "application/json")
-	res, err := client.Do(req)
-	if sent.Load() {
-		l.sent.Add(1)
-	}
-	if err != nil {
-		if sent.Load() {
-			l.fail(err)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			return false
 		}
-		return !errors.Is(err, syscall.ECONNREFUSED)
+		l.sent.Add(1)
+		l.fail(err)
+		return true
 	}
+	l.sent.Add(1)
 	answer, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	if err != nil || res.StatusCode != http.StatusOK || res.ProtoMajor != 2 {

@@ -42,9 +42,9 @@ type Server struct {
 
 // Serve answers on a listener until the context ends. Then it takes no new connections. A client that keeps its
 // connection learns with its next answer that the connection ends; one that sends nothing for two seconds is
-// disconnected. Clients of HTTP/2 learn it at once (GOAWAY), and what they send within a second is answered. Serve
-// returns nil when all connections are closed, and an error if that takes more than ten seconds. The listener is closed
-// in any case.
+// disconnected. A client of HTTP/2 receives GOAWAY with the last request that is answered; it may send later ones
+// elsewhere. Serve returns nil when all connections are closed, and an error if that takes more than ten seconds. The
+// listener is closed in any case.
 func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	s.Log = cmp.Or(s.Log, slog.New(slog.DiscardHandler))
 	s.Connections.Log = cmp.Or(s.Connections.Log, s.Log)
@@ -70,10 +70,6 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ErrorLog:          log.New(&failures{throttle.Log{To: s.Log}}, "", 0),
 	}
-	var http2 streams
-	if err := http2.configure(server); err != nil {
-		return errors.Join(err, listener.Close())
-	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	select {
@@ -90,11 +86,7 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 		_ = server.Close()
 		return err
 	}
-	http2.leave()
 	err := known.Finish(grace, quietTime)
-	if err == nil {
-		err = http2.wait(grace)
-	}
 	if err == nil {
 		err = server.Shutdown(grace) // of HTTP/2. It would not answer what arrives over HTTP/1
 	}
@@ -106,7 +98,7 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 	return nil
 }
 
-// last makes this answer the last of its connection. HTTP/2 ends by itself: net/http would drop requests on the way.
+// last makes this answer the last of its connection, unless that is HTTP/2, which ends by GOAWAY.
 func last(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor < 2 {
 		w.Header().Set("Connection", "close")
@@ -124,12 +116,16 @@ func (f *failures) Write(line []byte) (int, error) {
 
 // follow reports to a connection which state net/http has it in.
 func follow(conn net.Conn, state http.ConnState) {
-	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
+	secure, ok := conn.(*tls.Conn)
+	if ok {
 		conn = secure.NetConn()
 	}
-	known, ok := conn.(*conns.Conn)
-	if !ok {
+	known, isKnown := conn.(*conns.Conn)
+	if !isKnown {
 		return
+	}
+	if ok && state == http.StateActive && secure.ConnectionState().NegotiatedProtocol == "h2" {
+		known.Streams()
 	}
 	switch state {
 	case http.StateActive:

@@ -8,32 +8,76 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/servertest"
 )
 
-func TestServeLetsRequestsInFlightFinish(t *testing.T) {
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A running server answers until stop, which returns its error.
+type running struct {
+	addr   string
+	client *http.Client // trusts it, and speaks HTTP/1
+	stop   func() error
+}
+
+func (s Server) start(t *testing.T, handler http.Handler) *running {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside, finish := make(chan struct{}), make(chan struct{})
-	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	ctx, end := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, listener, handler) }()
+	return &running{listener.Addr().String(), http.DefaultClient, func() error { end(); return <-served }}
+}
+
+// secure starts a server that speaks HTTP/2.
+func secure(t *testing.T, handler http.Handler) *running {
+	t.Helper()
+	certified := httptest.NewUnstartedServer(nil)
+	certified.StartTLS()
+	t.Cleanup(certified.Close)
+	config := &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
+	s := Server{TLS: config}.start(t, handler)
+	s.client = certified.Client()
+	return s
+}
+
+// dial connects with HTTP/2.
+func (s *running) dial(t testing.TB) *servertest.Frames {
+	conn, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return servertest.NewFrames(t, conn)
+}
+
+// blocked is a handler that answers when finish is closed. It closes inside at its first request.
+func blocked() (handler http.Handler, inside, finish chan struct{}) {
+	inside, finish = make(chan struct{}), make(chan struct{})
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		close(inside)
 		<-finish
 		_, _ = io.WriteString(w, "done")
-	})
-	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() { served <- Server{}.Serve(ctx, listener, handler) }()
+	}), inside, finish
+}
 
+func TestServeLetsRequestsInFlightFinish(t *testing.T) {
+	handler, inside, finish := blocked()
+	server := Server{}.start(t, handler)
 	answered := make(chan string, 1)
 	go func() {
-		res, err := http.Get("http://" + listener.Addr().String())
+		res, err := http.Get("http://" + server.addr)
 		if err != nil {
 			answered <- err.Error()
 			return
@@ -43,14 +87,15 @@ func TestServeLetsRequestsInFlightFinish(t *testing.T) {
 		answered <- string(body)
 	}()
 	<-inside
-	stop()
-	for { // the listener closes first
-		c, err := net.Dial("tcp", listener.Addr().String())
-		if err != nil {
-			break
+	served := make(chan error, 1)
+	go func() { served <- server.stop() }()
+	servertest.Wait(t, "the listener is open", func() bool {
+		c, err := net.Dial("tcp", server.addr)
+		if err == nil {
+			_ = c.Close()
 		}
-		_ = c.Close()
-	}
+		return err != nil
+	})
 	select {
 	case err := <-served:
 		t.Fatalf("it ended before the request in flight: %v", err)
@@ -62,6 +107,38 @@ func TestServeLetsRequestsInFlightFinish(t *testing.T) {
 	}
 	if err := <-served; err != nil {
 		t.Error(err)
+	}
+}
+
+// A client of HTTP/2 gets the answer to what the server has read, and learns the last such request.
+func TestARequestInFlightOverHTTP2IsAnswered(t *testing.T) {
+	handler, inside, finish := blocked()
+	server := secure(t, handler)
+	client := server.dial(t)
+	if _, err := client.Begin("/v1/allow"); err != nil {
+		t.Fatal(err)
+	}
+	<-inside
+	stopped := make(chan error, 1)
+	go func() { stopped <- server.stop() }()
+	servertest.Wait(t, "no GOAWAY", func() bool { return slices.Equal(client.Last(), []uint32{1}) })
+	close(finish)
+	if err := <-stopped; err != nil || client.Ended() != 1 {
+		t.Errorf("%d requests are answered; the server ends with %v", client.Ended(), err)
+	}
+}
+
+// A client that waits for nothing does not keep the server for longer than the client needs to receive GOAWAY.
+func TestAClientWithoutRequestsIsDisconnected(t *testing.T) {
+	server := secure(t, http.NotFoundHandler())
+	client := server.dial(t)
+	servertest.Wait(t, "no settings", client.Greeted)
+	began := time.Now()
+	if err := server.stop(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > graceTimeout/2 {
+		t.Errorf("it took %v", took)
 	}
 }
 
@@ -104,48 +181,30 @@ func TestServeAnswersOnKeptConnectionsWhenItStops(t *testing.T) {
 }
 
 func TestAPortAtItsBoundEnds(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	inside, finish := make(chan struct{}), make(chan struct{})
-	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		close(inside)
-		<-finish
-	})
-	ctx, stop := context.WithCancel(t.Context())
+	handler, inside, finish := blocked()
 	full := make(servertest.Lines, 1)
 	log := slog.New(slog.NewTextHandler(full, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	server := Server{Connections: conns.Bounds{Max: 1}, Log: log}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, listener, handler) }()
+	server := Server{Connections: conns.Bounds{Max: 1}, Log: log}.start(t, handler)
 	answered := make(chan error, 1)
 	go func() {
-		res, err := http.Get("http://" + listener.Addr().String())
+		res, err := http.Get("http://" + server.addr)
 		if err == nil {
 			_ = res.Body.Close()
 		}
 		answered <- err
 	}()
 	<-inside
-	end := func() error { stop(); return <-served }
-	servertest.EndsAtItsBound(t, listener.Addr().String(), full, end, finish, answered)
+	servertest.EndsAtItsBound(t, server.addr, full, server.stop, finish, answered)
 }
 
 // A connection that fails its handshake costs its client nothing.
 func TestFailedHandshakesFillNoLog(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
 	lines := make(servertest.Lines, 1000)
 	log := slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	served := make(chan error, 1)
-	go func() { served <- Server{TLS: &tls.Config{}, Log: log}.Serve(ctx, listener, http.NotFoundHandler()) }()
+	server := Server{TLS: &tls.Config{}, Log: log}.start(t, http.NotFoundHandler())
 	began := time.Now()
 	for range 300 {
-		conn, err := net.Dial("tcp", listener.Addr().String())
+		conn, err := net.Dial("tcp", server.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,8 +217,7 @@ func TestFailedHandshakesFillNoLog(t *testing.T) {
 	} else if line := <-lines; !strings.Contains(line, "TLS handshake error") || !strings.Contains(line, "not_logged_before=0") {
 		t.Error(line)
 	}
-	stop()
-	if err := <-served; err != nil {
+	if err := server.stop(); err != nil {
 		t.Error(err)
 	}
 }
