@@ -16,11 +16,9 @@ const some = -1
 
 // leaseCases are for stores that hold leases.
 var leaseCases = []testCase{
-	{
-		name:    "leases: one caller is sent for a lease, before it is needed",
-		promise: "a key with demand has one errand at a time; the next begins before the lease is used up",
-		only:    oneAlgorithm,
-		run: leases(func(s *leaseSuite) {
+	{"leases: one caller is sent for a lease, before it is needed",
+		"a key with demand has one errand at a time; the next begins before the lease is used up",
+		oneAlgorithm, leases(func(s *leaseSuite) {
 			s.want("k", 1, driver.Held{Alone: true})
 			errand := s.want("k", 1, driver.Held{Errand: some, Rest: -1})
 			s.want("k", 2, driver.Held{Wait: 40_000})
@@ -42,13 +40,10 @@ var leaseCases = []testCase{
 				s.broken("%d callers were sent while a lease was spent", errands)
 			}
 			s.want("other", 1, driver.Held{Alone: true})
-		}),
-	},
-	{
-		name:    "leases: a lease is spent from its start to its end",
-		promise: "a lease starts the home's delay and a 1024th of that after it was brought, and ends a longest lease and the delay, less a 1024th, after its errand began",
-		only:    oneAlgorithm,
-		run: leases(func(s *leaseSuite) {
+		})},
+	{"leases: a lease is spent from its start to its end",
+		"a lease starts the home's delay and a 1024th of that after it was brought, and ends a longest lease and the delay, less a 1024th, after its errand began",
+		oneAlgorithm, leases(func(s *leaseSuite) {
 			began := s.fetch(driver.Errand{Units: 10, Delay: 70_000, Note: "late"}, 30*time.Millisecond)
 			const starts = 70_000 + 69 // a 1024th, rounded up
 			s.want("k", 1, driver.Held{Refused: starts, Note: "late"})
@@ -61,13 +56,10 @@ var leaseCases = []testCase{
 			s.wantSpent(true)
 			s.Advance(time.Microsecond)
 			s.wantSpent(false)
-		}),
-	},
-	{
-		name:    "leases: the lease that ends first is spent first",
-		promise: "of the leases with enough units the one that ends first is spent",
-		only:    oneAlgorithm,
-		run: leases(func(s *leaseSuite) {
+		})},
+	{"leases: the lease that ends first is spent first",
+		"of the leases with enough units the one that ends first is spent",
+		oneAlgorithm, leases(func(s *leaseSuite) {
 			s.fetch(driver.Errand{Units: 4, Note: "first"}, 0)
 			s.Advance(930 * time.Millisecond)
 			errand := s.spend(1).At // too little is left when it ends
@@ -75,13 +67,10 @@ var leaseCases = []testCase{
 			s.want("k", 2, driver.Held{Spent: true, Left: 1, Note: "first", Noted: 930_000})
 			s.want("k", 2, driver.Held{Spent: true, Left: 7, Note: "second"})
 			s.want("k", 1, driver.Held{Spent: true, Note: "first", Noted: 930_000})
-		}),
-	},
-	{
-		name:    "leases: a refusal by the home holds for all",
-		promise: "while the home refuses a cost, nobody asks it for as much; a lease ends the refusal",
-		only:    oneAlgorithm,
-		run: leases(func(s *leaseSuite) {
+		})},
+	{"leases: a refusal by the home holds for all",
+		"while the home refuses a cost, nobody asks it for as much; a lease ends the refusal",
+		oneAlgorithm, leases(func(s *leaseSuite) {
 			s.want("k", 1, driver.Held{Alone: true})
 			s.want("k", 3, driver.Held{Alone: true}) // too little demand for a lease
 			s.wantBrought(driver.Errand{Refused: 50_000, RefusedCost: 3, Note: "no"}, false)
@@ -91,13 +80,10 @@ var leaseCases = []testCase{
 			errand := s.want("k", 2, driver.Held{Errand: some}) // it may fit
 			s.wantBrought(driver.Errand{Began: errand, Units: 5, Note: "yes"}, true)
 			s.want("k", 3, driver.Held{Spent: true, Left: 2, Note: "yes"})
-		}),
-	},
-	{
-		name:    "leases: the refusal of an errand stops those ahead, that of a call does not",
-		promise: "callers who are spent go on no errand while the home refuses the last one; others may, for less than was refused",
-		only:    oneAlgorithm,
-		run: leases(func(s *leaseSuite) {
+		})},
+	{"leases: the refusal of an errand stops those ahead, that of a call does not",
+		"callers who are spent go on no errand while the home refuses the last one; others may, for less than was refused",
+		oneAlgorithm, leases(func(s *leaseSuite) {
 			began := s.fetch(driver.Errand{Units: 4}, 0)
 			s.wantBrought(driver.Errand{Refused: 50_000, RefusedCost: 3}, false)
 			ahead := s.spend(1)
@@ -116,13 +102,10 @@ var leaseCases = []testCase{
 			if h := s.spend(1); !h.Spent || h.Errand == 0 {
 				s.broken("when the refusal has ended, a call gets %+v, want an errand", h)
 			}
-		}),
-	},
-	{
-		name:    "leases: an errand that failed, and one that does not end",
-		promise: "after a failure nobody goes before its time; an errand that takes too long leaves the way to another caller",
-		only:    oneAlgorithm,
-		run: leases(func(s *leaseSuite) {
+		})},
+	{"leases: an errand that failed, and one that does not end",
+		"after a failure nobody goes before its time; an errand that takes too long leaves the way to another caller",
+		oneAlgorithm, leases(func(s *leaseSuite) {
 			s.want("k", 1, driver.Held{Alone: true})
 			errand := s.want("k", 1, driver.Held{Errand: some, Rest: -1})
 			s.wantBrought(driver.Errand{Began: errand, Failed: 80_000, Rest: -1}, false)
@@ -135,13 +118,10 @@ var leaseCases = []testCase{
 			s.want("k", 1, driver.Held{Errand: some, Rest: -1})
 			s.wantBrought(driver.Errand{Began: slow, Units: 5}, false)
 			s.again("k", 1, driver.Held{Wait: 40_000})
-		}),
-	},
-	{
-		name:    "leases: units are taken out, and keys are forgotten",
-		promise: "what is returned or forgotten is not spent, nor kept when it is brought afterwards",
-		only:    oneAlgorithm,
-		run: leases(func(s *leaseSuite) {
+		})},
+	{"leases: units are taken out, and keys are forgotten",
+		"what is returned or forgotten is not spent, nor kept when it is brought afterwards",
+		oneAlgorithm, leases(func(s *leaseSuite) {
 			began := s.fetch(driver.Errand{Units: 10, Note: "a"}, 0)
 			s.returns(began+1, 0, 0)
 			s.returns(began, 4, 6)
@@ -158,36 +138,27 @@ var leaseCases = []testCase{
 			}
 			s.wantBrought(driver.Errand{Began: errand, Units: 5}, false)
 			s.want("k", 1, driver.Held{Alone: true})
-		}),
-	},
-	{
-		name:    "leases: a lease is spent after its end by nobody, also when it is returned late",
-		promise: "units of a lease that has ended can be taken out until as long after its end as the longest lease",
-		only:    oneAlgorithm,
-		run: leases(func(s *leaseSuite) {
+		})},
+	{"leases: a lease is spent after its end by nobody, also when it is returned late",
+		"units of a lease that has ended can be taken out until as long after its end as the longest lease",
+		oneAlgorithm, leases(func(s *leaseSuite) {
 			began := s.fetch(driver.Errand{Units: 10}, 0)
 			s.Advance(1900 * time.Millisecond)
 			s.wantSpent(false)
 			s.returns(began, 0, 10)
-		}),
-	},
-	{
-		name:    "leases: a clock that goes back ends all leases",
-		promise: "no lease is spent later than it may be, if the clock goes back to before the demand was counted",
-		only:    oneAlgorithm,
-		run: leases(func(s *leaseSuite) {
+		})},
+	{"leases: a clock that goes back ends all leases",
+		"no lease is spent later than it may be, if the clock goes back to before the demand was counted",
+		oneAlgorithm, leases(func(s *leaseSuite) {
 			s.fetch(driver.Errand{Units: 10}, 0)
 			s.Advance(-time.Second)
 			s.want("k", 1, driver.Held{Alone: true})
 			s.Advance(time.Second)
 			s.wantSpent(false)
-		}),
-	},
-	{
-		name:    "leases: at most four, with long notes and large numbers",
-		promise: "a key holds MaxLeases leases with notes of MaxNote bytes; no further one is kept while none has ended",
-		only:    oneAlgorithm,
-		run: leases(func(s *leaseSuite) {
+		})},
+	{"leases: at most four, with long notes and large numbers",
+		"a key holds MaxLeases leases with notes of MaxNote bytes; no further one is kept while none has ended",
+		oneAlgorithm, leases(func(s *leaseSuite) {
 			note := strings.Repeat("\x00\xff", driver.MaxNote/2)
 			s.spend(driver.MaxUnits)
 			for i := range driver.MaxLeases + 1 {
@@ -203,13 +174,10 @@ var leaseCases = []testCase{
 					s.broken("from lease %d a call gets %+v", i, h)
 				}
 			}
-		}),
-	},
-	{
-		name:    "leases: concurrent callers spend a lease exactly",
-		promise: "taking units from a lease is one atomic step",
-		only:    oneAlgorithm,
-		run: leases(func(s *leaseSuite) {
+		})},
+	{"leases: concurrent callers spend a lease exactly",
+		"taking units from a lease is one atomic step",
+		oneAlgorithm, leases(func(s *leaseSuite) {
 			s.fetch(driver.Errand{Units: 100}, 0)
 			var spent atomic.Int64
 			var group sync.WaitGroup
@@ -229,13 +197,10 @@ var leaseCases = []testCase{
 			if n := spent.Load(); n != 100 {
 				s.broken("160 calls spend %d of 100 units", n)
 			}
-		}),
-	},
-	{
-		name:    "leases: beside the charges of a key",
-		promise: "leases and charges of a key do not touch each other",
-		only:    oneAlgorithm,
-		run: leases(func(s *leaseSuite) {
+		})},
+	{"leases: beside the charges of a key",
+		"leases and charges of a key do not touch each other",
+		oneAlgorithm, leases(func(s *leaseSuite) {
 			s.fetch(driver.Errand{Units: 2}, 0)
 			l := s.limiter(sash.Every(3, time.Minute))
 			s.fill(l, "k", 2)
@@ -250,8 +215,7 @@ var leaseCases = []testCase{
 			if res := s.peek(l, "k"); res.Remaining != 1 {
 				s.broken("after the leases are forgotten %d units remain", res.Remaining)
 			}
-		}),
-	},
+		})},
 }
 
 // A leaseSuite is a case on a store that holds leases, of a second at most, which take 40 ms to fetch.

@@ -50,8 +50,9 @@ type testCase struct {
 	run     func(*suite)
 }
 
-var cases = slices.Concat(windowCases, limitCases, subjectCases, settleCases, onceCases, clockCases, bookCases, queueCases,
-	walkCases, coolDownCases, anyCases, takingCases, extendCases, handCases, blockCases, leaseCases)
+var cases = slices.Concat(scriptCases, randomCases, concurrentCases, walkCases, handCases, leaseCases)
+
+const window = 10 * time.Second
 
 func exact(a sash.Algorithm) bool { return a.Exact() }
 
@@ -103,15 +104,6 @@ func (s *suite) policy(limits ...sash.Limit) *driver.Policy {
 	return p
 }
 
-func (s *suite) decide(req driver.Request) driver.Answer {
-	s.Helper()
-	res, err := s.Store.Decide(s.Context(), req)
-	if err != nil {
-		s.Fatalf("Decide: %v", err)
-	}
-	return res
-}
-
 func (s *suite) limiter(limits ...sash.Limit) *sash.Limiter {
 	s.Helper()
 	return s.limiterWith(s.options(), limits...)
@@ -144,37 +136,12 @@ func (s *suite) peek(l *sash.Limiter, key string) sash.Result {
 	return res
 }
 
-// remain fails the case unless so many units of a subject are left.
-func (s *suite) remain(l *sash.Limiter, key string, want int64, why string, args ...any) {
-	s.Helper()
-	if left := s.peek(l, key).Remaining; left != want {
-		s.broken("%d units of %q remain, want %d: %s", left, key, want, fmt.Sprintf(why, args...))
-	}
-}
-
-func (s *suite) reset(l *sash.Limiter, key string) {
-	s.Helper()
-	if err := l.Reset(s.Context(), key); err != nil {
-		s.Fatal(err)
-	}
-}
-
 // fill charges a subject, and fails the test if there is no room.
 func (s *suite) fill(l *sash.Limiter, key string, cost int64) {
 	s.Helper()
 	if res := s.allow(l, key, cost); !res.Allowed {
 		s.broken("%d units were refused although there is room: %d remain", cost, res.Remaining)
 	}
-}
-
-// together decides over several subjects at once.
-func (s *suite) together(l *sash.Limiter, subjects ...sash.Subject) sash.Result {
-	s.Helper()
-	res, err := l.AllowAll(s.Context(), subjects...)
-	if err != nil {
-		s.Fatalf("AllowAll: %v", err)
-	}
-	return res
 }
 
 // align moves the clock to a multiple of d since the epoch.

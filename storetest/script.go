@@ -1,0 +1,308 @@
+package storetest
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+)
+
+// A script is a case in lines, which begin a multiple of 8 hours after the epoch:
+//
+//	[3x] [+10s] [name =] verb arguments [under limits]: what the result is
+//
+// A line is repeated if a count comes first, and before it the clock is moved. The verbs are those of a limiter:
+//
+//	allow key units          charge, which is expected to be admitted: "no" expects a refusal
+//	peek key                 charge nothing
+//	once id key units        charge once for all calls with the ID
+//	upto key units           charge as much as fits
+//	penalize, reward key n   charge or give back
+//	all, any key:units ...   several subjects at once, or the one with most room
+//	reserve key units        charge what can be settled and extended
+//	book duration key units  the same, and start within a time
+//	bookonce, bookall        a booking with an ID, or of several subjects
+//	settle name units [id]   correct a charge, by the name of its result
+//	extend name              make a charge count from now, or "gone"
+//	reset key                forget a subject
+//	cool, guess key length   begin a cool-down, by a server's answer or by a guess
+//	cooling key              look at it
+//	clock                    only move the clock
+//
+// The limits are those of the case unless a line has others. Every retry time of a refusal is above zero, and every instant
+// of an admission the clock's, and its delay later.
+type script struct {
+	*suite
+	options sash.Options
+	limits  string
+	results map[string]*scripted // by name
+}
+
+// A scripted is what a line returned, and what may be settled.
+type scripted struct {
+	sash.Result
+	cooled driver.CoolDown
+	chosen int
+	set    driver.Settlement
+	gone   bool
+}
+
+// scriptOf returns a case that runs lines.
+func scriptOf(name, promise string, only func(sash.Algorithm) bool, limits, lines string, opts ...sash.Options) testCase {
+	return testCase{name, promise, only, func(s *suite) {
+		s.align(8 * time.Hour)
+		r := &script{suite: s, options: *s.options(), limits: limits, results: make(map[string]*scripted)}
+		for _, o := range opts {
+			r.options.CountRefused, r.options.Block = o.CountRefused, o.Block
+		}
+		for _, line := range strings.Split(strings.TrimSpace(lines), "\n") {
+			r.supports(line)
+		}
+		for _, line := range strings.Split(strings.TrimSpace(lines), "\n") {
+			r.line(strings.TrimSpace(line))
+		}
+	}}
+}
+
+// supports skips a case that a store cannot run.
+func (r *script) supports(line string) {
+	for _, word := range strings.Fields(line) {
+		switch strings.TrimSuffix(word, ":") {
+		case "settle", "reserve":
+			power[driver.Settler](r.suite)
+		case "book", "bookonce", "bookall":
+			power[driver.Settler](r.suite)
+			if !driver.CanBook(r.Store, r.under(r.limits).Policy()) {
+				r.Skip("the store does not book under this algorithm")
+			}
+			if word == "bookall" {
+				power[driver.MultiStore](r.suite)
+			}
+		case "once":
+			power[driver.Deduplicator](r.suite)
+		case "reset":
+			power[driver.Resetter](r.suite)
+		case "all":
+			power[driver.MultiStore](r.suite)
+		case "any":
+			power[driver.Chooser](r.suite)
+		case "upto", "penalize", "reward":
+			power[driver.Taker](r.suite)
+		case "extend":
+			power[driver.Extender](r.suite)
+		case "cool", "guess", "cooling":
+			power[driver.Cooler](r.suite)
+		}
+	}
+	if r.options.Block != (sash.Block{}) {
+		if _, ok := driver.As[driver.Blocker](r.Store); !ok {
+			if _, err := sash.New(r.Store, &r.options, sash.Every(1, window)); !errors.Is(err, sash.ErrUnsupported) {
+				r.broken("a limiter with a block on a store that keeps none: %v", err)
+			}
+			r.Skip("the store keeps no blocks")
+		}
+	}
+}
+
+func (r *script) under(limits string) *sash.Limiter {
+	r.Helper()
+	var all []sash.Limit
+	for _, text := range strings.Fields(limits) {
+		l, err := sash.ParseLimit(text)
+		if err != nil {
+			r.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	return r.limiterWith(&r.options, all...)
+}
+
+func (r *script) line(line string) {
+	r.Helper()
+	call, want, _ := strings.Cut(line, ": ")
+	words, times := strings.Fields(call), 1
+	if n, ok := strings.CutSuffix(words[0], "x"); ok {
+		times, words = int(number(r, n)), words[1:]
+	}
+	for range times {
+		rest := words
+		if d, err := time.ParseDuration(rest[0]); err == nil {
+			r.Advance(d)
+			rest = rest[1:]
+		}
+		name := ""
+		if len(rest) > 1 && rest[1] == "=" {
+			name, rest = rest[0], rest[2:]
+		}
+		got := r.call(rest, line)
+		if name != "" {
+			r.results[name] = got
+		}
+		r.check(rest[0], got, strings.Fields(want), line)
+	}
+}
+
+// call makes the call of a line.
+func (r *script) call(words []string, line string) *scripted {
+	r.Helper()
+	verb, args, limits := words[0], words[1:], r.limits
+	if i := strings.Index(" "+strings.Join(args, " "), " under "); i >= 0 {
+		before, after, _ := strings.Cut(strings.Join(args, " "), "under ")
+		args, limits = strings.Fields(before), after
+	}
+	l, ctx := r.under(limits), r.Context()
+	arg := func(i int) string { return args[i] }
+	units := func(i int) int64 { return number(r, args[i]) }
+	got := &scripted{}
+	var hold *sash.Reservation
+	var err error
+	switch verb {
+	case "clock":
+	case "allow":
+		got.Result, err = l.AllowN(ctx, arg(0), units(1))
+	case "peek":
+		got.Result, err = l.Peek(ctx, arg(0))
+	case "once":
+		got.Result, err = l.AllowOnce(ctx, arg(0), arg(1), units(2))
+	case "upto":
+		got.Result, err = l.AllowUpTo(ctx, arg(0), units(1))
+	case "penalize":
+		got.Result, err = l.Penalize(ctx, arg(0), units(1))
+	case "reward":
+		got.Result, err = l.Reward(ctx, arg(0), units(1))
+	case "all":
+		got.Result, err = l.AllowAll(ctx, r.subjects(args)...)
+	case "any":
+		got.chosen, got.Result, err = l.AllowAny(ctx, r.subjects(args)...)
+	case "reserve":
+		hold, err = l.Reserve(ctx, arg(0), units(1))
+		got.set.Request = driver.Request{Key: arg(0), Cost: units(1)}
+	case "book":
+		hold, err = l.Book(ctx, arg(1), units(2), r.duration(arg(0)))
+		got.set.Request = driver.Request{Key: arg(1), Cost: units(2), Within: r.duration(arg(0)).Microseconds()}
+	case "bookonce":
+		hold, err = l.BookOnce(ctx, arg(1), arg(2), units(3), r.duration(arg(0)))
+	case "bookall":
+		got.Result, _, err = l.BookAll(ctx, r.duration(arg(0)), r.subjects(args[1:])...)
+	case "settle":
+		set := r.results[arg(0)].set
+		if set.Units = units(1); len(args) > 2 {
+			set.ID = arg(2)
+		}
+		err = power[driver.Settler](r.suite).Settle(ctx, set)
+	case "extend":
+		set := &r.results[arg(0)].set
+		var at int64
+		at, err = power[driver.Extender](r.suite).Extend(ctx, *set)
+		if got.gone = at == 0; !got.gone {
+			set.At = at
+			got.At = time.UnixMicro(at)
+		}
+	case "reset":
+		err = l.Reset(ctx, arg(0))
+	case "cool", "guess":
+		got.cooled, err = power[driver.Cooler](r.suite).CoolDown(ctx, arg(0), driver.CoolDown{Length: r.duration(arg(1)).Microseconds(), Guessed: verb == "guess"})
+	case "cooling":
+		got.cooled, err = power[driver.Cooler](r.suite).CoolDown(ctx, arg(0), driver.CoolDown{})
+	default:
+		r.Fatalf("%s: there is no verb %s", line, verb)
+	}
+	if err != nil {
+		r.Fatalf("%s: %v", line, err)
+	}
+	if hold != nil {
+		got.Result = hold.Result()
+		got.set.Request.Policy, got.set.Request.MaySettle = l.Policy(), true
+		got.set.At, got.set.Delay, got.set.Source = got.At.UnixMicro(), got.Delay.Microseconds(), got.Source
+	}
+	return got
+}
+
+func (r *script) subjects(args []string) (all []sash.Subject) {
+	for _, a := range args {
+		key, cost, _ := strings.Cut(a, ":")
+		all = append(all, sash.Subject{Key: key, Cost: number(r, cost)})
+	}
+	return all
+}
+
+// check compares a result with what a line expects: whether it was admitted, or else "no"; "blocked", "guessed" and "gone";
+// left, retry, reset, delay and charged as in a result, length and ends of a cool-down, the key or the limit that refuses
+// "by", the subject that is "chosen", and the result with the same instant "as" this one.
+func (r *script) check(verb string, got *scripted, want []string, line string) {
+	r.Helper()
+	expect := func(what string, got, want any) {
+		r.Helper()
+		if got != want {
+			r.broken("%s\n%s is %v, want %v", line, what, got, want)
+		}
+	}
+	flags, at := map[string]bool{}, r.Now().Add(got.Delay)
+	for len(want) > 0 {
+		word := want[0]
+		switch word {
+		case "no", "blocked", "guessed", "gone":
+			flags[word], want = true, want[1:]
+			continue
+		case "left":
+			expect(word, got.Remaining, number(r, want[1]))
+		case "charged":
+			expect(word, got.Charged, number(r, want[1]))
+		case "chosen":
+			expect(word, int64(got.chosen), number(r, want[1]))
+		case "retry":
+			expect(word, got.RetryAfter, r.duration(want[1]))
+		case "reset":
+			expect(word, got.ResetAfter, r.duration(want[1]))
+		case "delay":
+			expect(word, got.Delay, r.duration(want[1]))
+		case "length":
+			expect(word, got.cooled.Length, r.duration(want[1]).Microseconds())
+		case "ends":
+			expect(word, got.cooled.Left, r.duration(want[1]).Microseconds())
+		case "by":
+			if by, _ := got.RefusedBy(); by.Key != want[1] {
+				expect(word, by.Limit.String(), want[1])
+			}
+		case "as":
+			at = r.results[want[1]].At
+		default:
+			r.Fatalf("%s: nothing is called %s", line, word)
+		}
+		want = want[2:]
+	}
+	expect("gone", got.gone, flags["gone"])
+	expect("guessed", got.cooled.Guessed, flags["guessed"])
+	switch verb {
+	case "allow", "once", "upto", "all", "any", "reserve", "book", "bookonce", "bookall":
+		expect("whether it is admitted", got.Allowed, !flags["no"])
+		expect("whether it has to wait", got.RetryAfter > 0, flags["no"])
+		if late := got.At.Sub(at); got.Allowed && late != 0 && late != time.Microsecond { // not the instant of a reset
+			expect("its instant", got.At, at)
+		}
+		fallthrough
+	case "peek":
+		expect("whether it is blocked", got.Blocked, flags["blocked"])
+	}
+}
+
+func (r *script) duration(s string) time.Duration {
+	r.Helper()
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return d
+}
+
+func number(r *script, s string) int64 {
+	r.Helper()
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return n
+}
