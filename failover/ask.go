@@ -172,14 +172,14 @@ func (g *guard) admit(ctx context.Context, b *breaker, waits bool) (t ticket, wa
 	select {
 	case g.slots <- struct{}{}:
 	default:
-		if !waits || g.state(b) != Up {
+		if !waits || b.now() != Up {
 			return ticket{}, 0, &sash.StoreError{Err: ErrBusy}
 		}
 		if waited, err = g.queue(ctx, b); err != nil {
 			return ticket{}, 0, err
 		}
 	}
-	if t, err = g.let(b); err != nil {
+	if t, err = g.enter(b); err != nil {
 		<-g.slots
 	}
 	return t, waited, err

@@ -52,7 +52,7 @@ type breaker struct {
 	random   func() float64 // called under mu
 
 	state   atomic.Uint32 // a State; written under mu
-	epoch   atomic.Uint64 // counts the probes and what is forced; written under mu
+	epoch   atomic.Uint64 // counts the probes; written under mu
 	answers atomic.Int64  // of the store
 	probed  atomic.Int64  // the answers at the last Probe
 
@@ -65,8 +65,7 @@ type breaker struct {
 
 // A ticket says when a call entered. What calls of an earlier epoch find out is about a store that was another then.
 type ticket struct {
-	epoch  uint64 // that of the probe that the call is, or of the last one before it
-	forced bool   // the breaker was overruled: failures do not count
+	epoch uint64 // that of the probe that the call is, or of the last one before it
 }
 
 func (b *breaker) init(trip Trip, budget time.Duration, onChange func(State, error)) {
@@ -117,7 +116,7 @@ func (b *breaker) succeed(t ticket) {
 		return
 	}
 	b.mu.Lock()
-	back := b.mine(t) || t.forced && t.of(b) && b.now() != Up
+	back := b.mine(t)
 	if back {
 		b.pause, b.cause = 0, nil
 		b.run = run{began: time.Now().Add(-b.trip.Blip), before: b.answers.Load()}
@@ -133,7 +132,7 @@ func (b *breaker) succeed(t ticket) {
 func (b *breaker) fail(t ticket, err error, late bool) {
 	b.mu.Lock()
 	down := b.mine(t)
-	if b.now() == Up && t.of(b) && !t.forced {
+	if b.now() == Up && t.of(b) {
 		down = b.run.fail(&b.trip, time.Now(), b.answers.Load(), late)
 	}
 	if down {
@@ -176,20 +175,8 @@ func (b *breaker) skip(t ticket) {
 	}
 }
 
-// renew begins an epoch: calls under way do not count.
-func (b *breaker) renew() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.epoch.Add(1)
-	b.run = run{}
-	if b.now() == Probing {
-		b.until = time.Now()
-		b.state.Store(uint32(Down))
-	}
-}
-
 // mine reports whether a ticket is that of the current probe. The caller holds mu.
-func (b *breaker) mine(t ticket) bool { return b.now() == Probing && t.of(b) && !t.forced }
+func (b *breaker) mine(t ticket) bool { return b.now() == Probing && t.of(b) }
 
 // of reports whether a ticket is of the current epoch.
 func (t ticket) of(b *breaker) bool { return t.epoch == b.epoch.Load() }

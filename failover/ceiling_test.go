@@ -24,9 +24,7 @@ func TestOpenHasACeiling(t *testing.T) {
 			t.Fatal(err)
 		}
 		limiters := []*sash.Limiter{newLimiter(t, store, nil, sash.PerHour(1000)), newLimiter(t, other, nil, sash.PerMinute(10))}
-		if err := store.Force(failover.Down, time.Time{}); err != nil {
-			t.Fatal(err)
-		}
+		inner.becomes(fails(errRefused))
 		type admission struct {
 			at    time.Time
 			units int64
@@ -42,7 +40,7 @@ func TestOpenHasACeiling(t *testing.T) {
 			case err == nil && res.Source == driver.FromPolicy:
 				all = append(all, admission{time.Now(), cost})
 				units += cost
-			case errors.Is(err, failover.ErrCeiling) && errors.Is(err, sash.ErrUnavailable) && errors.Is(err, failover.ErrDown):
+			case errors.Is(err, failover.ErrCeiling) && errors.Is(err, sash.ErrUnavailable):
 				refused++
 			default:
 				t.Fatal(res, err)
@@ -67,7 +65,7 @@ func TestOpenHasACeiling(t *testing.T) {
 		if _, err := limiters[0].Peek(t.Context(), "k"); err != nil {
 			t.Errorf("a peek costs nothing: %v", err)
 		}
-		store.Lift()
+		bringBack(t, inner, store)
 		for range 500 {
 			if res := allow(t, limiters[0], "k", 1); res.Source != driver.FromStore {
 				t.Fatalf("a store that is up is bounded too: %+v", res)

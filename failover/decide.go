@@ -24,7 +24,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 // recall returns an answer that the store knows already while it is up: such a call needs no goroutine, no place among
 // those under way, and no time. A panic of the store is left to the call itself.
 func (s *Store) recall(ctx context.Context, req driver.Request) (answer driver.Answer, ok bool) {
-	if s.recaller == nil || ctx.Err() != nil || s.state(s.part(req)) != Up {
+	if s.recaller == nil || ctx.Err() != nil || s.part(req).now() != Up {
 		return answer, false
 	}
 	defer func() {

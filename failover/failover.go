@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"example.com/sash/driver"
@@ -150,14 +149,8 @@ func (s *Store) Substitutes() {}
 // Blocks implements [driver.Blocker].
 func (s *Store) Blocks() {}
 
-// State returns whether the store is up, down or being probed: Up if every part is up, and Down if any part is down; or
-// what is forced.
-func (s *Store) State() State {
-	if f, ok := s.force(); ok {
-		return f.State
-	}
-	return s.now()
-}
+// State returns whether the store is up, down or being probed: Up if every part is up, and Down if any part is down.
+func (s *Store) State() State { return s.now() }
 
 // Stats count the calls in flight and the local admissions of a Store.
 type Stats struct {
@@ -201,7 +194,6 @@ type guard struct {
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
 	ceiling  ceiling                        // of mode Open
-	forced   atomic.Pointer[Forced]         // nil is nothing
 	woke     func()                         // of every watch; nil but in tests
 	findKeys sync.Once
 	keys     []string // of findKeys: see probeKeys

@@ -14,9 +14,6 @@ func (g *guard) divide(o *Options) {
 	if onChange != nil && n > 1 {
 		onChange = func(_ State, cause error) {
 			now := g.now()
-			if f, ok := g.force(); ok && f.State != now {
-				return
-			}
 			if now != Up && cause == nil { // this part is back, but another one is not
 				cause = g.cause()
 			}

@@ -13,17 +13,11 @@ import (
 // that no call has reached since the last Probe, as a caller's Allow would, because a store that cannot write still
 // answers Peek: State, Stats, OnChange and OnError follow. It charges subjects of its own, whose windows last a second.
 // A part that fails is asked again until it has answered or is down, which takes Budget + Blip, or longer while this
-// process is late. A part that is down is asked once its pause is over, and no part while a state is forced. The error
-// is that of a part that does not work, or the context's.
+// process is late. A part that is down is asked once its pause is over. The error is that of a part that does not work,
+// or the context's.
 //
 // The package has no goroutine that calls it. Call it every second or so; calls may overlap.
 func (s *Store) Probe(ctx context.Context) error {
-	if f, ok := s.force(); ok {
-		if f.State == Down {
-			return errForced
-		}
-		return nil
-	}
 	errs := make([]error, len(s.breakers))
 	var group sync.WaitGroup
 	for i, key := range s.probeKeys() {
@@ -61,7 +55,7 @@ func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-next.C:
-			if underWay == 0 || underWay < fewestFailures && s.state(b) == Up {
+			if underWay == 0 || underWay < fewestFailures && b.now() == Up {
 				call()
 			}
 		case out := <-ended:
@@ -73,7 +67,7 @@ func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
 				return ctx.Err()
 			case !out.failed, now > before:
 				return nil
-			case s.state(b) != Up:
+			case b.now() != Up:
 				return out.err
 			}
 		}

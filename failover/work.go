@@ -1,9 +1,6 @@
 package failover
 
-import (
-	"runtime"
-	"sync"
-)
+import "sync"
 
 // Workers are the goroutines in which calls run. One that has ended a call takes the next, as long as others are under
 // way: a new goroutine for each call would have to make its stack larger every time. All of them end with the last call,
@@ -35,7 +32,6 @@ func (w *workers) do(j job) {
 
 // work runs jobs until no other is under way.
 func (w *workers) work(j job) {
-	deepen()
 	for next := make(chan job, 1); j != nil; j = <-next {
 		j.run()
 		if !w.rest(next) {
@@ -57,13 +53,4 @@ func (w *workers) rest(next chan job) bool {
 	}
 	w.idle = nil
 	return false
-}
-
-// deepen makes room on the stack of a new goroutine for a call of a store, at once. The runtime doubles a stack that is too
-// small, and copies all of it each time.
-//
-//go:noinline
-func deepen() {
-	var room [8 << 10]byte
-	runtime.KeepAlive(&room)
 }

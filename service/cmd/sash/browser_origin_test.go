@@ -29,7 +29,7 @@ const targets = [
   [http + '/json', envoy({ isNegativeHits: true, hitsAddend: '5' })],
   [http + '/json', envoy({ limit: { requestsPerUnit: 1000000, unit: 'DAY' } }, { hitsAddend: 10 })],
   [admin + '/admin/v1/reset', subject], [admin + '/admin/v1/bans', { ...subject, expires: '2h' }],
-  [admin + '/admin/v1/overrides', { ...subject, limits: ['1/1h'], expires: '2h' }], [admin + '/admin/v1/store', { state: 'down' }],
+  [admin + '/admin/v1/overrides', { ...subject, limits: ['1/1h'], expires: '2h' }],
   [admin + '/admin/v1/explain', subject], [admin + '/login', { token: 'x' }], [admin + '/logout', {}],
 ];
 let answers = 0;
@@ -58,7 +58,7 @@ for (const [url, body] of targets) {
   await send(url, { mode: 'cors', headers: { 'Content-Type': 'application/json', Authorization: 'Bearer x' }, body: text });
   await Promise.all(['text/plain', 'application/x-www-form-urlencoded'].map((enctype) => form(url, body, enctype)));
 }
-await send(admin + '/admin/v1/store', { method: 'DELETE', mode: 'cors', body: undefined });
+await send(admin + '/admin/v1/bans', { method: 'DELETE', mode: 'cors', body: undefined });
 const ask = http + '/v1/forward-auth?domain=demo&descriptor=user%%3Dann';
 const loads = ['img', 'script', 'iframe', 'link'].map((tag) => new Promise((done) => {
   const node = document.createElement(tag);
@@ -110,13 +110,11 @@ func TestBrowserPageOfAnotherOrigin(t *testing.T) {
 				t.Errorf("the page's %s answers took %v units to %v, by %d decisions", page.text(`document.title`),
 					before["remaining"], after["remaining"], decisions(t, p)-decided)
 			}
-			var store struct{ Forced *struct{} }
-			administer(t, http.DefaultClient, "GET", p.admin+"/admin/v1/store", "", &store)
 			var bans struct{ Bans, Overrides []struct{} }
 			administer(t, http.DefaultClient, "GET", p.admin+"/admin/v1/bans", "", &bans)
 			administer(t, http.DefaultClient, "GET", p.admin+"/admin/v1/overrides", "", &bans)
-			if store.Forced != nil || len(bans.Bans)+len(bans.Overrides) > 0 {
-				t.Errorf("the page gave orders: %+v %+v", store, bans)
+			if len(bans.Bans)+len(bans.Overrides) > 0 {
+				t.Errorf("the page gave orders: %+v", bans)
 			}
 			page.do(chromedp.Navigate(p.admin + "/dashboard"))
 			page.until(`document.getElementById('connection').textContent === 'live' && document.getElementById('locked').hidden`) // still logged in

@@ -128,14 +128,6 @@ func TestBrowserOverviewOfAnOutage(t *testing.T) {
 	w.page.shoot("stopped")
 	w.redis.Resume()
 	w.page.until(`document.getElementById('alert').hidden`)
-
-	administer(t, http.DefaultClient, "POST", w.admin+"/admin/v1/store", `{"state":"down","expires":"10m","reason":"a migration"}`, nil)
-	w.alert("is not called, because an operator forced it down")
-	w.alert("Forced down by token 1 since ")
-	w.alert(": a migration")
-	w.page.shoot("forced")
-	administer(t, http.DefaultClient, "DELETE", w.admin+"/admin/v1/store", "", nil)
-	w.page.until(`document.getElementById('alert').hidden`)
 }
 
 // A page that gets no word from the service dims its numbers and says since when they stand.

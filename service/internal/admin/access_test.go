@@ -25,8 +25,6 @@ var private = []struct{ method, path, body string }{
 	{"GET", "/debug/pprof/symbol", ""},
 	{"GET", "/admin/v1/subject?domain=d&entry=user:ann", ""},
 	{"POST", "/admin/v1/reset", `{"domain":"d","entries":[{"key":"user","value":"ann"}]}`},
-	{"POST", "/admin/v1/store", `{"state":"down"}`},
-	{"DELETE", "/admin/v1/store", ""},
 	{"GET", "/admin/v1/bans", ""},
 	{"POST", "/admin/v1/bans", `{"domain":"d","entries":[{"key":"user","value":"ann"}],"expires":"1h"}`},
 	{"DELETE", "/admin/v1/bans/0123456789abcdef", ""},

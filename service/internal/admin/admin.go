@@ -54,8 +54,6 @@ type Options struct {
 	Charges func(ctx context.Context, at config.Place, key string, policy *driver.Policy) (Charges, error)
 	// Store returns the state of the store. Nil is that of a store in memory.
 	Store func() degrade.Report
-	// Forcing forces a state of the store. Nil forces none, as for a store in memory.
-	Forcing Forcing
 	// Health answers GET /healthz, as on the data port. Nil is not found.
 	Health http.Handler
 	// Log receives every change with its author, and failures. Nil is slog.Default.
@@ -67,7 +65,6 @@ type handler struct {
 	Options
 	decider *decide.Decider
 	streams chan struct{} // holds one element for each open stream
-	forced  atomic.Pointer[order]
 }
 
 // New returns a handler for a decider. A nil opts is the default.
@@ -98,8 +95,6 @@ func New(decider *decide.Decider, opts *Options) http.Handler {
 	mux.HandleFunc("POST /logout", h.Guard.logout)
 	mux.HandleFunc("GET /admin/v1/config", h.config)
 	mux.HandleFunc("GET /admin/v1/store", h.store)
-	mux.HandleFunc("POST /admin/v1/store", h.Guard.private(h.force))
-	mux.HandleFunc("DELETE /admin/v1/store", h.Guard.private(h.lift))
 	mux.HandleFunc("GET /admin/v1/events", h.events)
 	mux.HandleFunc("GET /admin/v1/charges", h.Guard.private(h.charges))
 	mux.HandleFunc("GET /admin/v1/top", h.Guard.private(h.top))

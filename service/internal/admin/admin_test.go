@@ -241,7 +241,7 @@ func TestWrongRequests(t *testing.T) {
 func TestStore(t *testing.T) {
 	w := begin(t, one)
 	_, text := w.send("GET", "/admin/v1/store", "")
-	if want := `{"status":"ok","store":"memory","address":null,"cause":null,"reason":null,"error":null,"uncounted":0,"since":null,"for":null,"forced":null,"instances":1,"in_flight":0,` +
+	if want := `{"status":"ok","store":"memory","address":null,"cause":null,"reason":null,"error":null,"uncounted":0,"since":null,"for":null,"instances":1,"in_flight":0,` +
 		`"local":{"backlog":0,"written":0,"lost":0,"doubtful":0},"memory":null,"overrides":0,"bans":0,"exceptions_read_at":null,"exceptions_current":true}` + "\n"; text != want {
 		t.Errorf("in memory: %s", text)
 	}

@@ -14,7 +14,6 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 var (
 	storeUp      = describe("sash_store_up", "1 while the store decides, 0 while the failure mode answers.")
 	breakerState = describe("sash_breaker_state", "1 for the current state of the breaker: up, down or probing.", "state")
-	forced       = describe("sash_store_forced", "1 for the state, up or down, that an operator has forced.", "state")
 	inFlight     = describe("sash_store_calls_in_flight", "Calls that Redis is processing.")
 	backlog      = describe("sash_local_backlog_subjects", "Subjects whose local charges wait to be written to Redis.")
 	written      = describe("sash_local_units_written_total", "Units admitted locally and written to Redis later.")
@@ -34,7 +33,7 @@ type collector struct{ *handler }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{storeUp, breakerState, forced, inFlight, backlog, written, lost, doubtful, held, mostHeld, evicted, turnedAway, instances, excepted, readAt} {
+	for _, d := range []*prometheus.Desc{storeUp, breakerState, inFlight, backlog, written, lost, doubtful, held, mostHeld, evicted, turnedAway, instances, excepted, readAt} {
 		to <- d
 	}
 }
@@ -57,13 +56,6 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 				is = 1
 			}
 			gauge(breakerState, is, s.String())
-		}
-		for _, s := range []failover.State{failover.Up, failover.Down} {
-			is := 0.0
-			if f := report.Forced; f != nil && f.State == s {
-				is = 1
-			}
-			gauge(forced, is, s.String())
 		}
 		gauge(inFlight, float64(report.Stats.InFlight))
 		gauge(backlog, float64(report.Stats.Backlog))

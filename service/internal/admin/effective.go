@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"example.com/sash/failover"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/exceptions"
@@ -92,17 +91,8 @@ func (h *handler) state(known bool) wire.Store {
 	if len(store.Homes) == 1 {
 		store.Home, store.Homes = &store.Homes[0], nil
 	}
-	if f := report.Forced; f != nil {
-		store.Forced = &wire.Forced{State: f.State.String(), Since: wire.When(f.Since), Until: wire.When(f.Until)}
-		if by := h.forced.Load(); by != nil && known {
-			store.Forced.By, store.Forced.Reason = &by.caller, wire.Text(by.reason)
-		}
-	}
 	if store.Address, store.Cause = wire.Text(report.Address), wire.Text(report.Cause); store.Cause != nil {
 		store.Reason = wire.Text(decide.Reasons[report.Cause])
-	}
-	if f := report.Forced; f != nil && f.State == failover.Down {
-		store.Reason = wire.Text("is not called, because an operator forced it down")
 	}
 	if report.Err != nil && known {
 		store.Error = wire.Text(report.Err.Error())

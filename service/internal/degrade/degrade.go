@@ -206,9 +206,6 @@ func (g *Guard) Health() Health {
 	if g.Store.State() != failover.Up {
 		h.Status, h.Cause = "degraded", g.outages.cause()
 	}
-	if _, forced := g.Store.Forced(); forced && h.Status == "degraded" {
-		h.Cause = "down" // by an operator, whatever failed before
-	}
 	for _, home := range g.homes {
 		state, cause := home.state()
 		if h.Home != "down" {

@@ -204,28 +204,3 @@ func TestHealthIsThatOfTheBreaker(t *testing.T) {
 		}
 	})
 }
-
-// A state that an operator forces is in the report with its own time, and the log does not contradict it.
-func TestAForcedState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, out := guardOf(t, &scripts{err: errors.New("connection reset by peer")})
-		for _, state := range []failover.State{failover.Up, failover.Down} {
-			time.Sleep(time.Hour)
-			forced := time.Now()
-			if err := g.Store.Force(state, time.Time{}); err != nil {
-				t.Fatal(err)
-			}
-			for range 60 {
-				ask(t, g, 20)
-				time.Sleep(time.Second)
-			}
-			r := g.Report()
-			if r.Store != state.String() || r.Forced == nil || !r.Forced.Since.Equal(forced) || !r.Since.Equal(forced) {
-				t.Errorf("forced %v at %v: %+v", state, forced, r)
-			}
-			if strings.Contains(out.String(), "Redis is") {
-				t.Errorf("forced %v:\n%s", state, out)
-			}
-		}
-	})
-}

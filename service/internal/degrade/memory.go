@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -18,7 +17,7 @@ import (
 // while it is full.
 type Memory struct {
 	*memstore.Store
-	modes     *failover.Store // is never asked: it answers in the store's place
+	modes     *failover.Store // over full: it answers in the store's place
 	occupancy *occupancy
 	failed    func(error)
 }
@@ -46,10 +45,21 @@ func NewMemory(opts MemoryOptions) (*Memory, error) {
 	m := &Memory{Store: memstore.New(&opts.Store), failed: opts.Failed}
 	m.occupancy = newOccupancy(m.Store, "every subject", opts.Log)
 	var err error
-	if m.modes, err = failover.New(m.Store, &failover.Options{OpenPerSecond: opts.OpenPerSecond}); err != nil {
-		return nil, err
-	}
-	return m, m.modes.Force(failover.Down, time.Time{})
+	m.modes, err = failover.New(full{}, &failover.Options{OpenPerSecond: opts.OpenPerSecond, Trip: never})
+	return m, err
+}
+
+// full is a store without a place.
+type full struct{}
+
+// Decide implements [driver.Store].
+func (full) Decide(context.Context, driver.Request) (driver.Answer, error) {
+	return driver.Answer{}, memstore.ErrFull
+}
+
+// DecideAll implements [driver.MultiStore].
+func (full) DecideAll(context.Context, []driver.Request) ([]driver.Answer, error) {
+	return nil, memstore.ErrFull
 }
 
 // With returns the store with other failure modes. Mode local is closed: there is no other memory to decide in.

@@ -30,7 +30,6 @@ type outages struct {
 	whyAt  time.Time // guarded by mu
 	before int64     // guarded by mu: uncounted before the failures that took it down
 	during int64     // guarded by mu: uncounted in the last outage
-	forced int64     // guarded by mu: uncounted when an operator forced a state
 }
 
 func newOutages(opts *Options) *outages {

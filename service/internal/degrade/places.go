@@ -81,10 +81,7 @@ func (g *Guard) Place(p config.Place) (driver.Store, error) {
 		return nil, err
 	}
 	g.places.made[p] = made
-	if f, forced := g.Store.Forced(); forced && !p.Global {
-		err = made.Force(f.State, f.Until)
-	}
-	return made.Store, err
+	return made.Store, nil
 }
 
 // open makes the store of a place. The caller holds mu.
@@ -149,20 +146,10 @@ func (p *punctual) Decide(ctx context.Context, req driver.Request) (driver.Answe
 }
 
 // all returns the stores of all places.
-func (s *places) all() []*placed { return slices.Collect(maps.Values(s.placed())) }
-
-// placed returns the stores by their places.
-func (s *places) placed() map[config.Place]*placed {
+func (s *places) all() []*placed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.made)
-}
-
-// inRegion returns the stores of rules that the region's Redis decides.
-func (s *places) inRegion() map[config.Place]*placed {
-	all := s.placed()
-	maps.DeleteFunc(all, func(p config.Place, _ *placed) bool { return p.Global })
-	return all
+	return slices.Collect(maps.Values(s.made))
 }
 
 // close writes what was admitted locally, and then gives back what is leased. Failed is the first error of the one, and kept

@@ -14,7 +14,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/config"
@@ -155,32 +154,6 @@ func TestCloseSaysWhatStaysLeased(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A rule that is loaded while an operator has forced the store's state follows it.
-func TestAPlaceThatIsLoadedWhileTheStateIsForced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, _, _ := overseas(t, island{Store: memstore.New(nil)}, time.Second)
-		if err := g.Force(failover.Down, time.Time{}); err != nil {
-			t.Fatal(err)
-		}
-		store, err := g.Place(config.Place{Lease: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if state := store.(*failover.Store).State(); state != failover.Down {
-			t.Errorf("the state is %v", state)
-		}
-		if store, _ = g.Place(quota); store.(*failover.Store).State() != failover.Up {
-			t.Error("the home is another store")
-		}
-		g.Lift()
-		store, _ = g.Place(config.Place{Lease: time.Second})
-		if state := store.(*failover.Store).State(); state != failover.Up {
-			t.Errorf("the state is %v after it was lifted", state)
-		}
-		g.Close()
-	})
 }
 
 // A holder for tests does what a test says.

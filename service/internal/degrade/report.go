@@ -1,7 +1,6 @@
 package degrade
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -15,7 +14,7 @@ type Report struct {
 	Health
 	// Address is where the store is, without the password; empty in memory.
 	Address string
-	// Since is when the store went down, came back, was forced, or became full; zero when none of these happened since
+	// Since is when the store went down, came back, or became full; zero when none of these happened since
 	// the start.
 	Since time.Time
 	// Err is the last failure; nil while the store is up.
@@ -23,8 +22,6 @@ type Report struct {
 	// Uncounted is how many requests went ahead that nothing counts: since Since while the store is down, and otherwise in
 	// the last outage.
 	Uncounted int64
-	// Forced is the state that an operator forced; nil is none.
-	Forced *failover.Forced
 	// Memory is how full the store in memory is: the service's own, or that of mode local.
 	Memory *memstore.Stats
 	// Homes is what is known of the stores that all regions share, by their names.
@@ -42,37 +39,13 @@ func (g *Guard) Report() Report {
 		home.Name = name
 		r.Homes = append(r.Homes, home)
 	}
-	f, forced := g.Store.Forced()
 	o := g.outages
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	switch {
-	case forced:
-		r.Forced, r.Since, r.Uncounted = &f, f.Since, o.uncounted()-o.forced
-	case o.since.IsZero():
+	if o.since.IsZero() {
 		r.Since, r.Uncounted = o.back, o.during
-	default:
+	} else {
 		r.Since, r.Err, r.Uncounted = o.since, o.why, o.uncounted()-o.before
 	}
 	return r
-}
-
-// Force makes Redis count as up or down: see failover.Store.Force.
-func (g *Guard) Force(state failover.State, until time.Time) error {
-	g.outages.mu.Lock()
-	g.outages.forced = g.outages.uncounted()
-	g.outages.mu.Unlock()
-	err := g.Store.Force(state, until) // before the others: a store that is made meanwhile follows it
-	for _, placed := range g.places.inRegion() {
-		err = cmp.Or(err, placed.Force(state, until))
-	}
-	return err
-}
-
-// Lift ends what Force began.
-func (g *Guard) Lift() {
-	g.Store.Lift()
-	for _, placed := range g.places.inRegion() {
-		placed.Lift()
-	}
 }

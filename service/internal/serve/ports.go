@@ -159,7 +159,7 @@ func (s *instance) health() degrade.Health {
 func (s *instance) admin(health http.Handler) http.Handler {
 	return admin.New(s.decider, &admin.Options{
 		Guard: s.guard, Stats: s.stats, Loading: s.loading, Exceptions: s.exceptions,
-		Charges: s.store.charges, Store: s.store.report, Forcing: s.store.forcing, Health: health, Log: s.Log,
+		Charges: s.store.charges, Store: s.store.report, Health: health, Log: s.Log,
 	})
 }
 

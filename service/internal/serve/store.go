@@ -30,7 +30,6 @@ type store struct {
 	health  func() degrade.Health
 	ready   func(context.Context) error
 	report  func() degrade.Report
-	forcing admin.Forcing // nil in memory
 	charges func(ctx context.Context, at config.Place, key string, policy *driver.Policy) (admin.Charges, error)
 }
 
@@ -93,7 +92,6 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	}
 	out.place, out.runs = guard.Place, []func(context.Context) error{guard.Run}
 	out.health, out.report = guard.Health, guard.Report
-	out.forcing = guard
 	out.charges = chargesOnRedis(goredisstore.New(others, &redisstore.Options{Prefix: s.RedisPrefix}), homes.reads)
 	return out, nil
 }

@@ -31,9 +31,6 @@ func Text(s *wire.Event, width, height int, color bool) string {
 
 func (p *page) head(s *wire.Event) {
 	store := "store " + s.Store.Store
-	if s.Store.Forced != nil {
-		store += ", forced"
-	}
 	color := green
 	if s.Store.Status != "ok" {
 		color = red
@@ -60,16 +57,13 @@ func (p *page) head(s *wire.Event) {
 
 // outage says why the store does not decide, since when, and what went ahead meanwhile that nothing counts.
 func (p *page) outage(s *wire.Store) {
-	if f := s.Forced; f != nil {
-		p.add(p.tint(forced(f), yellow))
-	}
 	switch let := whole(s.Uncounted) + " requests went ahead uncounted"; {
 	case s.Status != "ok":
 		where, why, since := "Redis at "+text(s.Address), text(s.Reason), ""
 		if s.Store == "memory" {
 			where = "the store in memory"
 		}
-		if s.Cause != nil && s.Forced == nil {
+		if s.Cause != nil {
 			why += " (" + *s.Cause + ")"
 		}
 		if s.Since != nil {
@@ -83,24 +77,6 @@ func (p *page) outage(s *wire.Store) {
 	case s.Uncounted > 0 && s.Since != nil:
 		p.add(p.tint("Redis is back since "+clock(*s.Since)+": "+let+" before", yellow))
 	}
-}
-
-// forced names the operator that forced the store into a state, the end and the reason.
-func forced(f *wire.Forced) string {
-	say := "forced " + f.State
-	if f.By != nil {
-		say += " by " + *f.By
-	}
-	if f.Since != nil {
-		say += " since " + clock(*f.Since)
-	}
-	if f.Until != nil {
-		say += " until " + clock(*f.Until)
-	}
-	if f.Reason != nil {
-		say += ": " + *f.Reason
-	}
-	return clean(say)
 }
 
 func text(s *string) string {

@@ -106,17 +106,14 @@ func TestTextShowsAnOutage(t *testing.T) {
 		{"rule":"d.open","count":{"uncounted":8},"rate":{"uncounted":4},"share":{"refused":null,"uncounted":1,"error":0}}]}`
 	const full = `{"store":{"status":"degraded","store":"memory","cause":"full","reason":"has no place for a new subject","since":"2026-05-04T03:02:01Z"}}`
 	const back = `{"store":{"status":"ok","store":"up","uncounted":1240,"since":"2026-05-04T03:02:01Z"}}`
-	const forced = `{"store":{"status":"degraded","store":"down","address":"redis.example:6379","reason":"is not called, because an operator forced it down",
-		"since":"2026-05-04T03:02:01Z","forced":{"state":"down","since":"2026-05-04T03:02:01Z","by":"token","reason":"a migration"}}}`
 	since := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC).Local().Format(time.TimeOnly)
 	for state, wants := range map[string][]string{
 		down: {
 			"Redis at redis.example:6379 accepts no connections (refused) since " + since + ":", "1240 requests went ahead uncounted since then",
 			"dial tcp: \ufffd refused", "d.closed      4.0          -          0.0          100.0", "d.open        4.0          -        100.0            0.0",
 		},
-		full:   {"the store in memory has no place for a new subject (full) since " + since},
-		back:   {"Redis is back since " + since + ": 1240 requests went ahead uncounted before"},
-		forced: {"forced down by token since " + since + ": a migration", "because an operator forced it down since " + since},
+		full: {"the store in memory has no place for a new subject (full) since " + since},
+		back: {"Redis is back since " + since + ": 1240 requests went ahead uncounted before"},
 	} {
 		var s wire.Event
 		if err := json.Unmarshal([]byte(state), &s); err != nil {

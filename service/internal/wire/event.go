@@ -31,11 +31,9 @@ type Store struct {
 	// Uncounted is how many requests went ahead that nothing counts: since Since while it is not up, and otherwise in the
 	// last outage.
 	Uncounted int64 `json:"uncounted"`
-	// Since is when it went down, came back or was forced, and For how long ago; null when none of these happened.
+	// Since is when it went down or came back, and For how long ago; null when none of these happened.
 	Since *Instant `json:"since"`
 	For   *Seconds `json:"for"`
-	// Forced is the state that an operator forced on this instance; null is none.
-	Forced *Forced `json:"forced"`
 	// Home is the store that all regions share, and Homes are they where there are several; what there is not is left out.
 	Home  *Home  `json:"home,omitempty"`
 	Homes []Home `json:"homes,omitempty"`
@@ -68,16 +66,6 @@ type Home struct {
 	Leased   int64 `json:"leased"`
 	Spent    int64 `json:"spent"`
 	Returned int64 `json:"returned"`
-}
-
-// Forced is a state that an operator forced: up or down.
-type Forced struct {
-	State string   `json:"state"`
-	Since *Instant `json:"since"`
-	Until *Instant `json:"until"` // null is until it is lifted
-	// By and Reason are who forced it and why, for callers with access; null otherwise, and without a reason.
-	By     *string `json:"by"`
-	Reason *string `json:"reason"`
 }
 
 // Memory is how full a store in memory is: see memstore.Stats.

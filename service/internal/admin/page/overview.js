@@ -146,7 +146,7 @@ const within = (s) => (s === null ? 'more than 1 s' : s < 0.001 ? `${+(1e3 * s).
 const store = (s, latency) => {
   const ago = s.for == null ? 'since startup' : `for ${span(s.for)}`;
   const facts = [
-    ['State', `${words[s.store] ?? s.store}${s.forced ? ', forced,' : ''} ${ago}`, s.status === 'ok' ? 'good' : 'bad'],
+    ['State', `${words[s.store] ?? s.store} ${ago}`, s.status === 'ok' ? 'good' : 'bad'],
     ['Instances', s.instances === 0 ? 'unknown' : count(s.instances)],
     ['Overrides', count(s.overrides)],
     ['Bans', count(s.bans)],
@@ -188,16 +188,11 @@ const store = (s, latency) => {
   });
   const down = s.status !== 'ok';
   document.title = down ? `${s.store === 'memory' ? 'Store full' : 'Redis down'} · Sash` : 'Sash';
-  $('alert').hidden = !down && !s.forced;
-  $('alert').dataset.how = down ? 'bad' : 'warn';
-  say($('alert-what'), down ? `${unavailable(s)}${s.since ? ` since ${moment(Date.parse(s.since))}` : ''}.` : 'Every call goes to Redis, whatever it answers.');
-  say($('alert-forced'), s.forced ? forced(s.forced) : '');
+  $('alert').hidden = !down;
+  $('alert').dataset.how = 'bad';
+  say($('alert-what'), down ? `${unavailable(s)}${s.since ? ` since ${moment(Date.parse(s.since))}` : ''}.` : '');
   say($('alert-meanwhile'), down ? `Each rule’s on_unavailable answers${s.store === 'memory' ? ' where a new subject has no place' : ''}. ${many(s.uncounted, 'request')} went ahead uncounted since then.` : '');
 };
 
 // unavailable names the store and says why it does not decide.
-export const unavailable = (s) => `${s.store === 'memory' ? 'The store in memory' : 'Redis'}${s.address ? ` at ${s.address}` : ''} ${s.reason ? cause(s) : 'does not decide'}`;
-
-const cause = (s) => (s.forced ? s.reason : `${s.reason} (${s.cause})`);
-
-const forced = (f) => `Forced ${f.state}${f.by ? ` by ${f.by}` : ''} since ${moment(Date.parse(f.since))}${f.until ? ` until ${moment(Date.parse(f.until))}` : ''}${f.reason ? `: ${f.reason}` : '.'}`;
+export const unavailable = (s) => `${s.store === 'memory' ? 'The store in memory' : 'Redis'}${s.address ? ` at ${s.address}` : ''} ${s.reason ? `${s.reason} (${s.cause})` : 'does not decide'}`;
