@@ -10,17 +10,16 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/goredisstore"
 	"example.com/sash/internal/redistest"
-	"example.com/sash/internal/redistest/adaptertest"
 )
 
 // A ring places keys by their hash tag alone: two keys of one Redis Cluster slot can be on two servers.
 func TestRingChargesEachSubjectWhereItLives(t *testing.T) {
 	servers := map[string]*redistest.Server{"a": redistest.Start(t), "b": redistest.Start(t)}
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": servers["a"].Addr(), "b": servers["b"].Addr()}})
-	c := conn(t, ring)
-	t.Cleanup(c.Close)
-	l := newLimiter(t, c.Store, nil, sash.PerHour(1_000))
+	t.Cleanup(func() { ring.Close() })
+	l := newLimiter(t, goredisstore.New(ring, nil), nil, sash.PerHour(1_000))
 	keys := func(name string) int64 {
 		n, err := servers[name].Do("DBSIZE")
 		if err != nil {
@@ -52,7 +51,6 @@ func TestRingChargesEachSubjectWhereItLives(t *testing.T) {
 			t.Error("one server has all keys; the test shows nothing")
 		}
 	})
-	t.Run("leases", func(t *testing.T) { adaptertest.SpendLeases(t, c.Store) })
 	t.Run("subjects with the same slot and different tags", func(t *testing.T) {
 		for _, pair := range sameSlot(8) { // some of them are on different servers
 			charge(pair[0], pair[1])
@@ -71,13 +69,12 @@ func TestRingChargesEachSubjectWhereItLives(t *testing.T) {
 func TestRingGathersByShard(t *testing.T) {
 	servers := map[string]*redistest.Server{"a": redistest.Start(t), "b": redistest.Start(t)}
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": servers["a"].Addr(), "b": servers["b"].Addr()}})
-	c := conn(t, ring)
-	t.Cleanup(c.Close)
+	t.Cleanup(func() { ring.Close() })
 	policy, err := sash.NewPolicy(nil, sash.PerHour(1_000))
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := c.Store
+	store := goredisstore.New(ring, nil)
 	places := make(map[int][]driver.Request)
 	var all []driver.Request
 	for i := range 20 {

@@ -15,7 +15,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/grpclimit"
 	"example.com/sash/internal/redistest"
-	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/redisstore"
 )
 
@@ -27,7 +26,7 @@ func fleet(t *testing.T, redis *redistest.Server, impl *service, servers int, li
 	}
 	clients := make([]pb.TestServiceClient, servers)
 	for i := range clients {
-		store := redisstore.New(adaptertest.Scripter(redistest.Dial(redis.Addr())), nil)
+		store := redisstore.New(redistest.Scripter(redistest.Dial(redis.Addr())), nil)
 		interceptor := onLayers(t, newLimiter(t, store, limit), &grpclimit.ServerOptions{Timeout: 20 * time.Second}, layers...)
 		clients[i] = dialTCP(t, impl, limited(interceptor))
 	}

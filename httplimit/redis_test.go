@@ -16,7 +16,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/httplimit"
 	"example.com/sash/internal/redistest"
-	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/redisstore"
 )
 
@@ -34,7 +33,7 @@ func TestOnRedisRunningAttemptsAreShared(t *testing.T) {
 	})
 	var processes [2]http.Handler
 	for i := range processes {
-		limiter := newLimiter(t, redisstore.New(adaptertest.Scripter(server), nil), nil, sash.PerHour(1))
+		limiter := newLimiter(t, redisstore.New(redistest.Scripter(server), nil), nil, sash.PerHour(1))
 		failed := failures(httplimit.PeerAddress)
 		failed.Name = "failed"
 		processes[i] = newLayers(t, limiter, nil, failed, inFlight(1))(handler)
@@ -82,7 +81,7 @@ func TestMain(m *testing.M) {
 
 func (j job) run() (tally, error) {
 	server := redistest.Dial(j.Addr)
-	limiter, err := sash.New(redisstore.New(adaptertest.Scripter(server), nil), nil, sash.Every(1, time.Hour))
+	limiter, err := sash.New(redisstore.New(redistest.Scripter(server), nil), nil, sash.Every(1, time.Hour))
 	if err != nil {
 		return tally{}, err
 	}

@@ -19,7 +19,6 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
-	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/outgoing"
 	"example.com/sash/redisstore"
 )
@@ -105,7 +104,7 @@ func (e errand) run() (report, error) {
 		group  sync.WaitGroup
 	)
 	for range e.Workers {
-		store := &timed{Store: redisstore.New(adaptertest.Scripter(redistest.Dial(e.Redis)), nil)}
+		store := &timed{Store: redisstore.New(redistest.Scripter(redistest.Dial(e.Redis)), nil)}
 		rt, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Mode: e.Mode, Base: stamped{e.Name, store}}, e.Limit)
 		if err != nil {
 			return r, err
@@ -154,7 +153,7 @@ func fetchStatus(ctx context.Context, rt http.RoundTripper, url string) (int, er
 func (e errand) together() (report, error) {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.DisableKeepAlives = e.Cold
-	store := redisstore.New(adaptertest.Scripter(redistest.Dial(e.Redis)), nil)
+	store := redisstore.New(redistest.Scripter(redistest.Dial(e.Redis)), nil)
 	route, err := e.route()
 	if err != nil {
 		return report{}, err

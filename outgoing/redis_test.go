@@ -11,7 +11,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/internal/redistest"
-	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/outgoing"
 	"example.com/sash/redisstore"
 )
@@ -22,7 +21,7 @@ func twoProcesses(t *testing.T, base http.HandlerFunc, opts outgoing.Options, li
 	server := redistest.Start(t)
 	var fleet [2]http.RoundTripper
 	for i := range fleet {
-		fleet[i] = newTransport(t, redisstore.New(adaptertest.Scripter(server), nil), base, opts, limit)
+		fleet[i] = newTransport(t, redisstore.New(redistest.Scripter(server), nil), base, opts, limit)
 	}
 	return fleet
 }

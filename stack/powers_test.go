@@ -10,7 +10,6 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/internal/redistest"
-	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/stack"
@@ -133,7 +132,7 @@ func TestThePowersOfAStore(t *testing.T) {
 	redis := redistest.Start(t)
 	for name, store := range map[string]driver.Store{
 		"memstore": memstore.New(nil),
-		"redis":    redisstore.New(adaptertest.Scripter(redis), nil),
+		"redis":    redisstore.New(redistest.Scripter(redis), nil),
 	} {
 		for _, mode := range modes {
 			for _, longest := range []time.Duration{0, 100 * time.Millisecond} {

@@ -9,7 +9,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/failover"
 	"example.com/sash/internal/redistest"
-	"example.com/sash/internal/redistest/adaptertest"
 	"example.com/sash/redisstore"
 	"example.com/sash/stack"
 )
@@ -21,7 +20,7 @@ func TestARedisThatStopsAndStarts(t *testing.T) {
 			t.Run(fmt.Sprint(mode, " ", longest), func(t *testing.T) {
 				t.Parallel()
 				server := redistest.Start(t)
-				store := redisstore.New(adaptertest.Scripter(redistest.Dial(server.Addr())), nil)
+				store := redisstore.New(redistest.Scripter(redistest.Dial(server.Addr())), nil)
 				s := newStack(t, store, &stack.Options{
 					Failover: failover.Options{Modes: always(mode), Budget: time.Minute}, // on a machine that may be slow
 					Lease:    longest,

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"example.com/sash/internal/redistest"
-	"example.com/sash/internal/redistest/adaptertest"
 )
 
 // The error of a client's first call says what happened and what to do.
@@ -58,7 +57,7 @@ func TestAFailedHandshakeIsOneOfDialling(t *testing.T) {
 // A server that is not a Redis is named, and does not end the process.
 func TestServersThatAreNotARedis(t *testing.T) {
 	for _, scheme := range []string{"redis://", "redis+cluster://"} {
-		adaptertest.RunForeign(t, func(t testing.TB, addr string) error {
+		redistest.Foreign(t, func(t testing.TB, addr string) error {
 			err := ping(t, scheme+addr)
 			if !dialling(err) || !strings.Contains(err.Error(), addr) {
 				t.Errorf("%v, want an error of dialling %s", err, addr)

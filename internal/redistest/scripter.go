@@ -1,4 +1,4 @@
-package adaptertest
+package redistest
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// A Doer sends a command to a server and returns its reply: a [redistest.Server] or [redistest.Remote].
+// A Doer sends a command to a server and returns its reply: a [Server] or a [Remote].
 type Doer interface {
 	Do(args ...string) (any, error)
 }

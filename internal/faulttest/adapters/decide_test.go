@@ -1,9 +1,7 @@
-package adaptertest
+package adapters
 
 import (
 	"errors"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,53 +39,6 @@ func testAlgorithms(t *testing.T, open Open) {
 	usable(t, conn)
 }
 
-func testSubjects(t *testing.T, open Open) {
-	conn, _, p, _ := through(t, open, Options{})
-	ctx, l := patient(t), limiter(t, conn.Store)
-	if _, err := l.Allow(ctx, "load the script"); err != nil {
-		t.Fatal(err)
-	}
-	p.forget()
-	res, err := l.AllowAll(ctx, sash.Subject{Key: "client", Cost: 2}, sash.Subject{Key: "shared", Cost: 3})
-	if err != nil || !res.Allowed || p.scripts() != 1 {
-		t.Fatalf("%d scripts sent: %+v, %v", p.scripts(), res, err)
-	}
-	if a, b := remaining(t, l, "client"), remaining(t, l, "shared"); a != 8 || b != 7 {
-		t.Errorf("%d and %d are left, want 8 and 7", a, b)
-	}
-	res, err = l.AllowAll(ctx, sash.Subject{Key: "client", Cost: 8}, sash.Subject{Key: "shared", Cost: 8})
-	if err != nil || res.Allowed {
-		t.Errorf("8 of 7: %+v, %v", res, err)
-	}
-	if a, b := remaining(t, l, "client"), remaining(t, l, "shared"); a != 8 || b != 7 {
-		t.Errorf("after a refusal %d and %d are left, want 8 and 7", a, b)
-	}
-}
-
-func testConcurrency(t *testing.T, open Open) {
-	conn := connect(t, open, redistest.Start(t).Addr(), Options{})
-	ctx, l := patient(t), limiter(t, conn.Store)
-	var allowed atomic.Int64
-	var wg sync.WaitGroup
-	for range 32 {
-		wg.Go(func() {
-			for range 5 {
-				res, err := l.Allow(ctx, "k")
-				if err != nil {
-					t.Error(err)
-				}
-				if res.Allowed {
-					allowed.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if allowed.Load() != 10 {
-		t.Errorf("%d of 160 calls were admitted, want 10", allowed.Load())
-	}
-}
-
 func testNoScript(t *testing.T, open Open) {
 	conn, _, p, server := through(t, open, Options{})
 	ctx, l := patient(t), limiter(t, conn.Store)
@@ -113,18 +64,6 @@ func testNoScript(t *testing.T, open Open) {
 			t.Errorf("%s sent %d EVALSHA and %d EVAL, want %d and %d", step.name, sha, text, step.evalsha, step.eval)
 		}
 	}
-}
-
-func testRestart(t *testing.T, open Open) {
-	server := redistest.Start(t)
-	conn := connect(t, open, server.Addr(), Options{})
-	l := limiter(t, conn.Store)
-	if res, err := l.Allow(patient(t), "k"); err != nil || res.Remaining != 9 {
-		t.Fatalf("%+v, %v", res, err)
-	}
-	server.Restart()
-	decidesAgain(t, l)
-	usable(t, conn)
 }
 
 // decidesAgain calls until the new server decides. A call on a connection that broke may fail, and may be

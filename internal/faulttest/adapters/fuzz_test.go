@@ -1,4 +1,4 @@
-package adaptertest
+package adapters
 
 import (
 	"bufio"
@@ -14,9 +14,9 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// FuzzReply answers scripts and WAIT with replies of every kind and any bytes. The adapter returns a valid
+// fuzzReply answers scripts and WAIT with replies of every kind and any bytes. The adapter returns a valid
 // result or an error, and does not panic.
-func FuzzReply(f *testing.F, open Open) {
+func fuzzReply(f *testing.F, open Open) {
 	server := startLiar(f)
 	plain := open(f, server.addr(), Options{Timeout: 10 * time.Second})
 	f.Cleanup(plain.Close)

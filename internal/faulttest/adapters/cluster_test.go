@@ -1,4 +1,4 @@
-package adaptertest
+package adapters
 
 import (
 	"context"
@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
 )
@@ -19,6 +22,14 @@ type cluster struct {
 	*redistest.Cluster
 	proxies [2]*proxy
 	ids     [2]string
+}
+
+// Leases are spent on the shards that have them, too.
+func TestARingSpendsLeases(t *testing.T) {
+	addrs := map[string]string{"a": redistest.Start(t).Addr(), "b": redistest.Start(t).Addr()}
+	conn := goRedis(t, redis.NewRing(&redis.RingOptions{Addrs: addrs}), Options{})
+	t.Cleanup(conn.Close)
+	spendLeases(t, conn.Store)
 }
 
 func startCluster(t *testing.T) *cluster {
@@ -106,7 +117,7 @@ func testCluster(t *testing.T, open Open) {
 			t.Errorf("%d and %d are left, want 9 and 8", a, b)
 		}
 	})
-	t.Run("leases are spent on the servers that have them", func(t *testing.T) { SpendLeases(t, conn.Store) })
+	t.Run("leases are spent on the servers that have them", func(t *testing.T) { spendLeases(t, conn.Store) })
 	t.Run("subjects of one slot are decided in one command", func(t *testing.T) {
 		subjects := []sash.Subject{{Key: sash.KeyTogether("t", "a"), Cost: 1}, {Key: sash.KeyTogether("t", "b"), Cost: 2}}
 		c.forget()
@@ -227,4 +238,41 @@ func peekAgain(t *testing.T, l *sash.Limiter, key string) int64 {
 		}
 	}
 	return remaining(t, l, key)
+}
+
+const longest = int64(time.Hour / time.Microsecond)
+
+// spendLeases spends a lease of each of many keys, which are on several servers.
+func spendLeases(t testing.TB, store driver.Holder) {
+	t.Helper()
+	for i := range 40 {
+		key := fmt.Sprint("leased ", i)
+		brought(t, store, key, 2)
+		for left := int64(1); left >= 0; left-- {
+			h, err := store.Spend(patient(t), driver.Spending{Key: key, Cost: 1, Longest: longest})
+			if err != nil || !h.Spent || h.Left != left {
+				t.Errorf("a unit of %q: %+v, %v, want %d left", key, h, err, left)
+			}
+		}
+	}
+}
+
+// brought brings a lease.
+func brought(t testing.TB, store driver.Holder, key string, units int64) {
+	t.Helper()
+	for range 3 {
+		h, err := store.Spend(patient(t), driver.Spending{Key: key, Cost: 1, Longest: longest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Errand == 0 {
+			continue
+		}
+		kept, err := store.Bring(patient(t), driver.Errand{Key: key, Longest: longest, Began: h.At, Units: units})
+		if err != nil || !kept {
+			t.Fatalf("the lease is kept: %v, %v", kept, err)
+		}
+		return
+	}
+	t.Fatal("nobody is sent on an errand")
 }
