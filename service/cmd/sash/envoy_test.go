@@ -19,7 +19,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"example.com/sash/internal/redistest"
-	"example.com/sash/service/internal/servertest"
 )
 
 // dial returns a gRPC client of the service.
@@ -35,10 +34,10 @@ func (p *service) dial(t *testing.T) pb.RateLimitServiceClient {
 
 // envoy returns an Envoy that calls the service, with this configuration of its filter. Its upstream answers 200 and
 // x-upstream.
-func (p *service) envoy(t *testing.T, config string) *servertest.Envoy {
+func (p *service) envoy(t *testing.T, config string) *standIn {
 	t.Helper()
 	upstream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("x-upstream", "reached") })
-	f, err := servertest.NewEnvoy(config, servertest.Proxy{Upstream: upstream, Service: p.dial(t), Cluster: "edge", Destination: "shop"})
+	f, err := newStandIn(config, envoyProxy{Upstream: upstream, Service: p.dial(t), Cluster: "edge", Destination: "shop"})
 	if err != nil {
 		t.Fatal(err)
 	}

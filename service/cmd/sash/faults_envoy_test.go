@@ -43,7 +43,7 @@ failure_mode_deny: true
 status_on_error: {code: 503}
 rate_limits: [{actions: [{generic_key: {descriptor_key: %s, descriptor_value: a}}], hits_addend: {number: %d}}]
 `, key, cost)
-		e, err := servertest.NewEnvoy(config, servertest.Proxy{Upstream: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Service: client})
+		e, err := newStandIn(config, envoyProxy{Upstream: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Service: client})
 		if err != nil {
 			t.Fatal(err)
 		}

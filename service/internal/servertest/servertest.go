@@ -1,4 +1,4 @@
-// Package servertest has what tests of the service share: Redis servers that work together, a stand-in for Envoy, clients
+// Package servertest has what tests of the service share: Redis servers that work together, clients
 // that send frames, deciders, callers with rights, logs, and waiting for a condition.
 package servertest
 
