@@ -3,7 +3,7 @@
 // Closing a listener resets the connections that wait in its queue, and closing an idle connection fails a request
 // that a client sends at that moment. So a Listener that stops first takes what waits, while the system ignores new
 // connections, and closes an idle connection only when nothing has arrived on it for some time. HTTP/2 ends its
-// connections by frames of its own, which the ports follow with Frames.
+// connections by itself.
 package conns
 
 import (

@@ -1,7 +1,10 @@
 package rls
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,7 +44,7 @@ func half(t *testing.T, stranger *servertest.Frames) (stream uint32) {
 func (c *calls) number() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.open
+	return c.partial.Len() + c.whole.Len()
 }
 
 // A call whose message never comes ends, and so does one without an end.
@@ -277,4 +280,35 @@ func TestWatchesOfAllConnectionsAreBounded(t *testing.T) {
 	if n := watches(); n != allWatches {
 		t.Errorf("%d watches", n)
 	}
+}
+
+func TestFramesAreReadFromAnyPieces(t *testing.T) {
+	var wire bytes.Buffer
+	wire.WriteString(http2.ClientPreface)
+	framer := http2.NewFramer(&wire, nil)
+	_ = framer.WriteSettings()
+	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 300), EndHeaders: true})
+	_ = framer.WriteData(1, true, make([]byte, 3))
+	reserved := wire.Len() + 5 // of the next frame: the bit that says nothing
+	_ = framer.WriteRSTStream(3, http2.ErrCodeCancel)
+	wire.Bytes()[reserved] |= 0x80
+	for _, size := range []int{1, 2, 7, 9, 10, 64, wire.Len()} {
+		var seen []string
+		f := frames{rest: len(http2.ClientPreface)}
+		for rest := wire.Bytes(); len(rest) > 0; rest = rest[min(size, len(rest)):] {
+			f.each(rest[:min(size, len(rest))], func(kind http2.FrameType, flags http2.Flags, stream uint32) {
+				seen = append(seen, fmt.Sprint(kind, flags, stream))
+			})
+		}
+		if got := strings.Join(seen, ", "); got != "SETTINGS 0 0, HEADERS 4 1, DATA 1 1, RST_STREAM 0 3" || f.rest > 0 || len(f.head) > 0 {
+			t.Errorf("in pieces of %d bytes: %s", size, got)
+		}
+	}
+}
+
+func TestFloodsOfFrames(t *testing.T) {
+	w := begin(t, text, nil)
+	servertest.Floods(t, pb.RateLimitService_ShouldRateLimit_FullMethodName, func(t testing.TB) *servertest.Frames {
+		return servertest.DialFrames(t, w.conn.Target())
+	}, func() { w.ask(request("ip=a")) })
 }

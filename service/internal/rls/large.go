@@ -6,9 +6,15 @@ import (
 	"sync/atomic"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
 )
 
-// largeMessages is how many messages of the largest size may be under way at once. Those of up to longest bytes do not count.
+// longest is the most bytes of a small request. Those of small ones are not counted.
+const longest = 4 << 10
+
+// largeMessages is how many messages of the largest size may be under way at once.
 const largeMessages = 16
 
 // errManyBytes refuses a request because of the others.
@@ -45,6 +51,20 @@ func weight(req *pb.RateLimitRequest) int64 {
 		}
 	}
 	return int64(n)
+}
+
+// A codec is that of protobuf. It drops the unknown fields of a request, whose bytes weight does not count.
+type codec struct{ encoding.CodecV2 }
+
+// Unmarshal is of encoding.CodecV2.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	req, ok := v.(*pb.RateLimitRequest)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buf.Free()
+	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(buf.ReadOnlyData(), req)
 }
 
 // A weighed reader counts what it reads beyond longest. The caller gives taken back.

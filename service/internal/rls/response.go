@@ -12,29 +12,11 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// A reply has the messages of most responses in one piece.
-type reply struct {
-	response pb.RateLimitResponse
-	statuses [2]*pb.RateLimitResponse_DescriptorStatus
-	of       [2]described
-}
-
-// A described answer is a status with the messages in it.
-type described struct {
-	pb.RateLimitResponse_DescriptorStatus
-	limit pb.RateLimitResponse_RateLimit
-	reset durationpb.Duration
-}
-
 // response returns the answers in the order of the request.
 func (s *Service) response(req *pb.RateLimitRequest, parts []decide.Part, answers []decide.Answer) *pb.RateLimitResponse {
-	out := &reply{}
-	res := &out.response
-	res.OverallCode, res.Statuses = pb.RateLimitResponse_OK, out.statuses[:0]
+	res := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK, Statuses: make([]*pb.RateLimitResponse_DescriptorStatus, len(answers))}
 	for i := range answers {
-		st := place(out.of[:], i)
-		st.fill(&answers[i])
-		res.Statuses = append(res.Statuses, &st.RateLimitResponse_DescriptorStatus)
+		res.Statuses[i] = statusOf(&answers[i])
 		if s.opts.Counting != nil {
 			asCounted(res.Statuses[i], &answers[i])
 		}
@@ -55,15 +37,15 @@ func (s *Service) response(req *pb.RateLimitRequest, parts []decide.Part, answer
 	return res
 }
 
-// fill describes an answer.
-func (st *described) fill(a *decide.Answer) {
-	st.Code = pb.RateLimitResponse_OK
+// statusOf describes an answer.
+func statusOf(a *decide.Answer) *pb.RateLimitResponse_DescriptorStatus {
+	st := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
 	if a.Rule != nil && a.Rule.Unlimited && !a.Replaced {
 		st.LimitRemaining = math.MaxUint32
 	}
 	limit, ok := a.Tightest()
 	if !ok {
-		return
+		return st
 	}
 	if a.Refused {
 		limit = a.RefusedBy
@@ -71,11 +53,10 @@ func (st *described) fill(a *decide.Answer) {
 			st.Code = pb.RateLimitResponse_OVER_LIMIT
 		}
 	}
-	st.CurrentLimit = &st.limit
-	spellLimit(&st.limit, limit.Limit)
+	st.CurrentLimit = spellLimit(limit.Limit)
 	st.LimitRemaining = clamp(limit.Remaining)
-	st.DurationUntilReset = &st.reset
-	st.reset.Seconds = int64((limit.ReleaseAfter + time.Second - 1) / time.Second) // begun ones count
+	st.DurationUntilReset = &durationpb.Duration{Seconds: int64((limit.ReleaseAfter + time.Second - 1) / time.Second)} // begun ones count
+	return st
 }
 
 // asCounted makes of a status what Envoy's service answers: nothing is left when the limit is exceeded, and the reset is
@@ -105,10 +86,10 @@ var unitsLongestFirst = []pb.RateLimitResponse_RateLimit_Unit{
 	pb.RateLimitResponse_RateLimit_SECOND,
 }
 
-// spellLimit fills in a limit in the protocol's units. A window that is not a whole number of seconds has the unit
+// spellLimit returns a limit in the protocol's units. A window that is not a whole number of seconds has the unit
 // UNKNOWN, and the limit's name instead.
-func spellLimit(out *pb.RateLimitResponse_RateLimit, l sash.Limit) {
-	out.RequestsPerUnit = clamp(l.Units)
+func spellLimit(l sash.Limit) *pb.RateLimitResponse_RateLimit {
+	out := &pb.RateLimitResponse_RateLimit{RequestsPerUnit: clamp(l.Units)}
 	if plain := (sash.Limit{Units: l.Units, Window: l.Window, Period: l.Period, Zone: l.Zone}); l.Name != plain.String() {
 		out.Name = l.Name // one that the configuration gives
 	}
@@ -121,7 +102,7 @@ func spellLimit(out *pb.RateLimitResponse_RateLimit, l sash.Limit) {
 		out.Unit = pb.RateLimitResponse_RateLimit_MONTH
 	}
 	if l.Period != 0 || l.Window == 0 { // a ban has neither
-		return
+		return out
 	}
 	for _, unit := range unitsLongestFirst {
 		if window := units[unit]; l.Window%window == 0 {
@@ -129,10 +110,11 @@ func spellLimit(out *pb.RateLimitResponse_RateLimit, l sash.Limit) {
 			if times := l.Window / window; times > 1 {
 				out.UnitMultiplier = wrapperspb.UInt32(clamp(int64(times)))
 			}
-			return
+			return out
 		}
 	}
 	out.Name = l.Name
+	return out
 }
 
 func clamp(n int64) uint32 { return uint32(max(0, min(n, math.MaxUint32))) }

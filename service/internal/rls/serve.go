@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -74,9 +76,9 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	bound := cmp.Or(o.calls, &calls{within: callTime, most: maxCalls})
 	o.Connections.Log = cmp.Or(o.Connections.Log, o.Log)
 	known := conns.New(listener, o.Connections)
-	bound.ending, bound.conns, bound.lost, bound.patience = ending, known, service.opts.Stats.Invalid, service.opts.Timeout
+	bound.ending, bound.conns, bound.lost = ending, known, service.opts.Stats.Invalid
 	server := grpc.NewServer(append(o.options(bound, service.opts.maxMessage()), service.opts.Access.ServerOptions()...)...)
-	server.RegisterService(description(), service)
+	pb.RegisterRateLimitServiceServer(server, overGRPC{service})
 	checks := health.NewServer()
 	setReady(checks, o.Ready == nil)
 	if o.Ready != nil {
@@ -117,7 +119,7 @@ func (o Server) options(bound *calls, maxMessage int) []grpc.ServerOption {
 		grpc.ConnectionTimeout(5 * time.Second),
 		grpc.ReadBufferSize(8 << 10),
 		grpc.NumStreamWorkers(streamWorkers),
-		grpc.ForceServerCodecV2(newCodec()),
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: idleTimeout, MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
 			Time: 2 * time.Minute, Timeout: 20 * time.Second,

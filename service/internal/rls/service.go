@@ -12,7 +12,6 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -90,42 +89,25 @@ var errUndecided = errors.New("the decision took too long")
 // answer or a configuration that is not there yet, DEADLINE_EXCEEDED and CANCELLED for the caller's end, and INTERNAL
 // for a fault of this program, which is logged.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.Timeout, errUndecided)
-	defer cancel()
 	return s.answer(ctx, decide.HTTP, s.opts.Access.Caller(ctx), req)
 }
 
-// description is that of the protocol's service, for calls that are counted by calls.
-func description() *grpc.ServiceDesc {
-	d := pb.RateLimitService_ServiceDesc
-	d.Methods = []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: serve}}
-	return &d
-}
+// overGRPC is the service for calls over gRPC, whose callers it identifies.
+type overGRPC struct{ *Service }
 
-// serve is ShouldRateLimit over gRPC. What interceptors and a context with a timeout would do for each call is done here
-// and by calls, for a fifth of the processor time.
-//
-//nolint:revive // the order of the arguments is grpc-go's
-func serve(srv any, ctx context.Context, read func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-	s, in := srv.(*Service), &pb.RateLimitRequest{}
-	one, ok := ctx.Value(callKey{}).(*call)
-	if !ok {
-		return nil, status.Error(codes.Internal, "the call has not been entered")
-	}
-	defer one.end()
-	if err := read(in); err != nil {
-		return nil, err
-	}
-	one.decides()
+// ShouldRateLimit implements the protocol.
+func (s overGRPC) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	caller, err := s.opts.Access.Call(ctx)
 	if err != nil {
 		return nil, access.Status(err)
 	}
-	return s.answer(ctx, decide.GRPC, caller, in)
+	return s.answer(ctx, decide.GRPC, caller, req)
 }
 
-// answer answers a request within the context.
+// answer answers a request within Options.Timeout.
 func (s *Service) answer(ctx context.Context, port decide.Port, caller *access.Caller, req *pb.RateLimitRequest) (res *pb.RateLimitResponse, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.Timeout, errUndecided)
+	defer cancel()
 	began := time.Now()
 	defer func() {
 		if fault := recover(); fault != nil {

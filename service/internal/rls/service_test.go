@@ -13,7 +13,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"example.com/sash/memstore"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
 )
 
@@ -266,4 +268,21 @@ func TestChargingEach(t *testing.T) {
 	w := begin(t, text, &Options{Charging: decide.Each})
 	w.says("refused", request("ip=a", "ip=192.0.2.66"), "OVER_LIMIT: OK 3/MINUTE 2 left 1m0s | OVER_LIMIT 0/SECOND 0 left 0s")
 	w.says("the other paid", request("ip=a"), "OK: OK 3/MINUTE 1 left 1m0s")
+}
+
+// The collector takes a share of the processor time of each call that grows with what it allocates.
+func TestAnAnswerTakesFewAllocations(t *testing.T) {
+	decider := servertest.Decider(t, memstore.New(nil), "domain: d\ndescriptors: [{key: ip, rate_limit: {unit: minute, requests_per_unit: 1000000}}]")
+	counted := stats.New(nil)
+	decider.Observe(counted.Observe)
+	s := New(decider, &Options{Access: servertest.Gate(t, everything), Stats: counted})
+	caller, req := s.opts.Access.Caller(t.Context()), request("ip=2001:db8::7")
+	n := testing.AllocsPerRun(1000, func() {
+		if _, err := s.answer(t.Context(), decide.GRPC, caller, req); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n > 22 {
+		t.Errorf("an answer takes %v allocations", n)
+	}
 }

@@ -1,15 +1,13 @@
 package rls
 
 import (
+	"encoding/binary"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/credentials"
-
-	"example.com/sash/service/internal/conns"
 )
 
 // unread hands out connections that close when their client does not take its answers. A client that gives HTTP/2 no
@@ -26,7 +24,7 @@ func (u unread) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 		return nil, nil, err
 	}
 	a := &answers{Conn: conn, within: u.within, begun: make(map[uint32]time.Time)}
-	a.received.Rest = len(http2.ClientPreface)
+	a.received.rest = len(http2.ClientPreface)
 	a.look = time.AfterFunc(time.Hour, a.check)
 	a.look.Stop()
 	return a, info, nil
@@ -38,80 +36,43 @@ type answers struct {
 	within time.Duration
 	look   *time.Timer // calls check while an answer has begun
 
-	sent     conns.Frames // only Write uses it
-	fresh    []uint32     // only Write uses it: streams whose answers have begun in what it writes, without an end
-	received conns.Frames // only Read uses it
+	sent     frames // only Write uses it
+	received frames // only Read uses it
 
 	mu    sync.Mutex
-	begun map[uint32]time.Time // guarded by mu: by stream, but for those in fresh
+	begun map[uint32]time.Time // guarded by mu: by stream
 }
 
-// Write writes frames. Most answers begin and end in one piece, and are not noted.
+// Write writes frames, of which some begin and end answers.
 func (a *answers) Write(p []byte) (int, error) {
-	a.fresh = a.fresh[:0]
-	each(&a.sent, p, a.answer)
-	if len(a.fresh) > 0 {
-		a.begin()
+	a.mu.Lock()
+	none := len(a.begun) == 0
+	a.sent.each(p, func(kind http2.FrameType, flags http2.Flags, stream uint32) {
+		switch {
+		case kind == http2.FrameRSTStream, (kind == http2.FrameHeaders || kind == http2.FrameData) && flags.Has(http2.FlagHeadersEndStream):
+			delete(a.begun, stream)
+		case kind == http2.FrameHeaders:
+			a.begun[stream] = time.Now()
+		}
+	})
+	if none && len(a.begun) > 0 {
+		a.look.Reset(a.within)
 	}
+	a.mu.Unlock()
 	return a.Conn.Write(p)
 }
 
-// Read reads frames.
+// Read reads frames, of which some say that the client wants no answer.
 func (a *answers) Read(p []byte) (int, error) {
 	n, err := a.Conn.Read(p)
-	each(&a.received, p[:n], a.reset)
+	a.received.each(p[:n], func(kind http2.FrameType, _ http2.Flags, stream uint32) {
+		if kind == http2.FrameRSTStream {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			delete(a.begun, stream)
+		}
+	})
 	return n, err
-}
-
-// each calls see with the heads of the frames that begin in the bytes.
-func each(f *conns.Frames, p []byte, see func(http2.FrameHeader)) {
-	for len(p) > 0 {
-		n, head, ok := f.Next(p)
-		if p = p[n:]; ok {
-			see(head)
-		}
-	}
-}
-
-// answer notes the beginning or the end of an answer.
-func (a *answers) answer(f http2.FrameHeader) {
-	hasEnd := f.Type == http2.FrameHeaders || f.Type == http2.FrameData
-	switch {
-	case f.Type == http2.FrameRSTStream || hasEnd && f.Flags.Has(http2.FlagHeadersEndStream):
-		if i := slices.Index(a.fresh, f.StreamID); i >= 0 {
-			a.fresh = slices.Delete(a.fresh, i, i+1)
-		} else {
-			a.end(f.StreamID)
-		}
-	case f.Type == http2.FrameHeaders:
-		a.fresh = append(a.fresh, f.StreamID)
-	}
-}
-
-// begin notes the answers that have begun and not ended.
-func (a *answers) begin() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.begun) == 0 {
-		a.look.Reset(a.within)
-	}
-	now := time.Now()
-	for _, stream := range a.fresh {
-		a.begun[stream] = now
-	}
-}
-
-// reset notes that the client wants no answer.
-func (a *answers) reset(f http2.FrameHeader) {
-	if f.Type == http2.FrameRSTStream {
-		a.end(f.StreamID)
-	}
-}
-
-func (a *answers) end(stream uint32) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.begun, stream)
 }
 
 // check closes the connection if too many answers wait for their end. Those to watches have none.
@@ -138,4 +99,28 @@ func (a *answers) Close() error {
 	clear(a.begun)
 	a.look.Stop()
 	return a.Conn.Close()
+}
+
+// frames follows the frames of HTTP/2 in a stream of bytes, which comes in any pieces.
+type frames struct {
+	rest int    // bytes that the current frame still has, and at the start those before the first frame
+	head []byte // of the next frame, as far as it has come
+}
+
+// each calls see for each frame whose head ends in the bytes.
+func (f *frames) each(p []byte, see func(kind http2.FrameType, flags http2.Flags, stream uint32)) {
+	const size = 9
+	for len(p) > 0 {
+		n := min(f.rest, len(p))
+		if f.rest, p = f.rest-n, p[n:]; f.rest > 0 {
+			return
+		}
+		n = min(size-len(f.head), len(p))
+		if f.head, p = append(f.head, p[:n]...), p[n:]; len(f.head) < size {
+			return
+		}
+		h := f.head
+		f.head, f.rest = h[:0], int(h[0])<<16|int(h[1])<<8|int(h[2])
+		see(http2.FrameType(h[3]), http2.Flags(h[4]), binary.BigEndian.Uint32(h[5:])&(1<<31-1))
+	}
 }
