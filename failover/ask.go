@@ -25,9 +25,8 @@ type outcome[T any] struct {
 // An attempt is a call that the store works on, perhaps for longer than any caller waits.
 type attempt[T any] struct {
 	guard   *guard
-	call    func(context.Context) (T, error)
 	ctx     until          // of the call, for a store that heeds it
-	started driver.Started // how to leave it; nil if a worker makes the call
+	started driver.Started // how to leave it; nil if a goroutine makes the call
 	own     func(T) bool   // whether the answer is the store's own; nil means always
 	done    chan struct{}  // closed when value and err are set
 	value   T
@@ -51,10 +50,16 @@ func (a *attempt[T]) ends(f func(T, error)) {
 	}
 }
 
-// run makes the call, as a job.
-func (a *attempt[T]) run() {
-	a.end(attend(&a.ctx, a.call))
+// An until is the context of a call on the store. It has the values of the caller's context, and ends when the watch of the
+// call does: at the deadline, or a little later if this process runs late. So its error is never context.DeadlineExceeded.
+type until struct {
+	context.Context
+	cancel   context.CancelFunc
+	deadline time.Time
 }
+
+// Deadline is of context.Context.
+func (u until) Deadline() (time.Time, bool) { return u.deadline, true }
 
 // end is called when the store works on the call no more. Only the first time counts.
 func (a *attempt[T]) end(value T, err error) {
@@ -76,7 +81,7 @@ func (a *attempt[T]) end(value T, err error) {
 }
 
 // A start has the store make a call without a goroutine of this package: see driver.Starter. If it is nil or returns nil, a
-// worker makes the call.
+// goroutine makes the call.
 type start[T any] func(ctx context.Context, done func(T, error)) driver.Started
 
 // begin starts the call, and reports whether that is done.
@@ -84,7 +89,7 @@ func (a *attempt[T]) begin(start start[T]) bool {
 	if start == nil {
 		return false
 	}
-	_, err := attend(&a.ctx, func(ctx context.Context) (none T, err error) {
+	_, err := attend(a.ctx, func(ctx context.Context) (none T, err error) {
 		a.started = start(ctx, a.end)
 		return none, nil
 	})
@@ -101,7 +106,7 @@ func (a *attempt[T]) leave() {
 	if a.started == nil {
 		return
 	}
-	_, err := attend(&a.ctx, func(context.Context) (none T, err error) {
+	_, err := attend(a.ctx, func(context.Context) (none T, err error) {
 		a.started.Leave()
 		return none, nil
 	})
@@ -118,12 +123,8 @@ func ask[T any](ctx context.Context, g *guard, b *breaker, own func(T) bool, f f
 	return askWith(ctx, g, b, true, own, nil, f)
 }
 
-// askIfRoom is ask for a write of local admissions, which does not queue: it leaves every place to callers.
-func askIfRoom[T any](g *guard, b *breaker, own func(T) bool, f func(context.Context) (T, error)) outcome[T] {
-	return askWith(context.Background(), g, b, false, own, nil, f)
-}
-
-// askWith is ask. A call that waits queues for a place if there is none. A store that starts the call takes no goroutine.
+// askWith is ask. A call that waits queues for a place if there is none; writes of local admissions leave it to callers. A
+// store that starts the call takes no goroutine.
 func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own func(T) bool,
 	start start[T], f func(context.Context) (T, error)) outcome[T] {
 	if err := ctx.Err(); err != nil { // the caller has left: charge nothing
@@ -136,12 +137,10 @@ func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own f
 	case err != nil:
 		return outcome[T]{err: err, failed: true, kind: Unsent}
 	}
-	a := &attempt[T]{
-		guard: g, call: f, own: own, done: make(chan struct{}),
-		ctx: until{Context: context.WithoutCancel(ctx), deadline: time.Now().Add(longest(g.budget))},
-	}
+	a := &attempt[T]{guard: g, own: own, done: make(chan struct{}), ctx: until{deadline: time.Now().Add(longest(g.budget))}}
+	a.ctx.Context, a.ctx.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if !a.begin(start) {
-		g.workers.do(a)
+		go func() { a.end(attend(a.ctx, f)) }()
 	}
 	w := g.watch(g.budget - waited)
 	w.wait(a.done, ctx.Done())

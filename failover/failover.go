@@ -92,6 +92,9 @@ var (
 	_ driver.Taker        = (*Store)(nil)
 	_ driver.Booker       = (*Store)(nil)
 	_ driver.Blocker      = (*Store)(nil)
+	_ driver.Chooser      = (*Store)(nil)
+	_ driver.Cooler       = (*Store)(nil)
+	_ driver.Extender     = (*Store)(nil)
 )
 
 // New returns a store that answers for another, which it does not own. A nil opts is the default. New does no
@@ -189,7 +192,6 @@ type guard struct {
 	classify func(error) Kind
 	onError  func(error, Kind)
 	slots    chan struct{} // holds the calls in flight
-	workers  workers       // make them
 	breakers []breaker     // of each part
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it

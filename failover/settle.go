@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"example.com/sash/driver"
@@ -159,4 +160,43 @@ func (b *backlog) forget(key string, policy *driver.Policy) (over []<-chan struc
 		}
 	}
 	return over
+}
+
+// Extend implements [driver.Extender]. Mode Open charged nothing, so there is nothing to extend. A charge that this process
+// made in the store's place cannot be extended, because it may be on its way to the store: the error is
+// [driver.ErrUnsupported]. An unavailable store is an error in every mode.
+func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
+	switch set.Source {
+	case driver.FromPolicy:
+		return set.At, nil
+	case driver.FromLocal:
+		return 0, fmt.Errorf("%w: this process admitted the call in its place", driver.ErrUnsupported)
+	}
+	store, ok := s.store.(driver.Extender)
+	if !ok {
+		return 0, driver.ErrUnsupported
+	}
+	out := ask(ctx, s.guard, s.part(set.Request), nil, func(ctx context.Context) (int64, error) {
+		return store.Extend(ctx, set)
+	})
+	if out.err == nil && out.value != 0 {
+		s.mirror(ctx, "", set.Request, true, 0) // the charge that was moved stays there, too
+	}
+	return out.value, out.err
+}
+
+// noPolicy places a cool-down, which has no policy, in a part: a store keeps it beside the key's sliding log.
+var noPolicy = new(driver.Policy)
+
+// CoolDown implements [driver.Cooler]. A store that is unavailable is an error in every mode, and this process
+// keeps no cool-downs in its place.
+func (s *Store) CoolDown(ctx context.Context, key string, c driver.CoolDown) (driver.CoolDown, error) {
+	store, ok := s.store.(driver.Cooler)
+	if !ok {
+		return driver.CoolDown{}, driver.ErrUnsupported
+	}
+	out := ask(ctx, s.guard, s.of(key, noPolicy), nil, func(ctx context.Context) (driver.CoolDown, error) {
+		return store.CoolDown(ctx, key, c)
+	})
+	return out.value, out.err
 }

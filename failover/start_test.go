@@ -61,15 +61,13 @@ func overStarter(t *testing.T, inner *starter, opts *Options) (*Store, *sash.Lim
 	return store, l
 }
 
-func TestACallThatTheStoreStartsNeedsNoWorker(t *testing.T) {
+func TestACallThatTheStoreStartsNeedsNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &starter{Store: memstore.New(nil), takes: 20 * time.Millisecond}
 		store, l := overStarter(t, inner, nil)
 		time.AfterFunc(10*time.Millisecond, func() {
-			store.workers.mu.Lock()
-			defer store.workers.mu.Unlock()
-			if store.workers.busy > 0 || store.Stats().InFlight != 1 {
-				t.Errorf("%d workers are busy, and %d calls are in flight", store.workers.busy, store.Stats().InFlight)
+			if n := store.Stats().InFlight; n != 1 {
+				t.Errorf("%d calls are in flight", n)
 			}
 		})
 		res, err := l.Allow(t.Context(), "k")
@@ -92,7 +90,7 @@ func TestACallThatTheStoreDoesNotStartIsDecided(t *testing.T) {
 	})
 }
 
-// The budget and the caller's end are those of a call by a worker, and failover leaves the started call when the budget is over. The
+// The budget and the caller's end are those of other calls, and failover leaves the started call when the budget is over. The
 // call keeps its place until the store is done with it.
 func TestTheBudgetOfAStartedCall(t *testing.T) {
 	for name, patience := range map[string]time.Duration{"the budget": time.Hour, "the caller": 10 * time.Millisecond} {
