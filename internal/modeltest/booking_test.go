@@ -6,14 +6,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/judge"
-	"example.com/sash/internal/redistest"
-	"example.com/sash/internal/threshold"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 )
@@ -240,34 +237,6 @@ func (w *bookWalk) reset() error {
 	}
 	defer w.clock.Advance(time.Millisecond) // one in memory does not decide in the microsecond of a reset
 	return w.redis.Reset(context.Background(), key, w.policies[0])
-}
-
-// Bookings are answered on Redis as in memory, also by scripts whose blocks, rings and steps are small.
-func TestRedisBooksAsMemory(t *testing.T) {
-	server := redistest.Start(t)
-	for _, c := range []struct {
-		name       string
-		thresholds threshold.Table
-	}{{"real thresholds", threshold.Scripts}, {"small steps", smallSteps}} {
-		for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets} {
-			t.Run(c.name+"/"+a.String(), func(t *testing.T) {
-				store, clock, scripts := virtual(t, server.Addr(), nil)
-				scripts.thresholds = c.thresholds
-				seen := make(map[string]int)
-				for seed := range uint64(60 * *times) {
-					w, err := newBookWalk(store, clock, seed, a, seen)
-					if err == nil {
-						w.little = seed%2 == 0
-						err = w.run(150)
-					}
-					if err != nil {
-						t.Fatalf("walk %d: %v", seed, err)
-					}
-				}
-				t.Log(seen)
-			})
-		}
-	}
 }
 
 // booked: random bookings are those of memory, with rings and steps of any size.

@@ -36,40 +36,6 @@ func TestAResetEndsWhatAFullLogHolds(t *testing.T) {
 	}
 }
 
-// When the clock has gone back behind the first charge of a subject, new charges can be settled: also when all earlier
-// ones were given back.
-func TestAChargeBeforeTheFirstIsSettled(t *testing.T) {
-	server := redistest.Start(t)
-	for _, a := range sash.Algorithms() {
-		for _, held := range []bool{true, false} {
-			t.Run(fmt.Sprint(a, held), func(t *testing.T) {
-				store, clock, _ := virtual(t, server.Addr(), nil)
-				policy := newPolicy(t, options(a), sash.Every(40, time.Hour))
-				req := driver.Request{Key: fmt.Sprint("back ", held), Cost: 2, Policy: policy, MaySettle: true}
-				first := charge(t, store, req)
-				if !held {
-					if err := store.Settle(t.Context(), first); err != nil {
-						t.Fatal(err)
-					}
-				}
-				clock.Advance(-time.Minute)
-				before := remaining(t, store, req)
-				for _, units := range []int64{0, 7} {
-					clock.Advance(time.Second)
-					next := charge(t, store, req)
-					next.Units = units
-					if err := store.Settle(t.Context(), next); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if left := remaining(t, store, req); left < before-7 || left > before-6 { // GCRA forgets a little
-					t.Errorf("%d of 40 remained, and %d after a charge of 2 that became 0, and one that became 7", before, left)
-				}
-			})
-		}
-	}
-}
-
 // charge makes a call, which must have room, and returns its settlement.
 func charge(t *testing.T, store *redisstore.Store, req driver.Request) driver.Settlement {
 	t.Helper()

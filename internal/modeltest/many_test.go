@@ -11,12 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"example.com/sash"
-	"example.com/sash/coalesce"
 	"example.com/sash/driver"
-	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
 	"example.com/sash/storetest"
@@ -74,39 +70,6 @@ func TestTheSuiteAmongOtherSubjects(t *testing.T) {
 	}, sash.SlidingLog, sash.SlidingBuckets)
 }
 
-// The suite holds over coalesce, which gathers.
-func TestTheSuiteOverCoalesceOnRedis(t *testing.T) {
-	server := redistest.Start(t)
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		store, clock, scripts := virtual(t, server.Addr(), nil)
-		if err := scripts.client.FlushAll(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
-		return storetest.Harness{Store: coalesce.New(store), Now: clock.Now, Advance: clock.Advance}
-	})
-}
-
-func TestManySubjectsAreAnsweredByTheDefinition(t *testing.T) {
-	server := redistest.Start(t)
-	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets} {
-		t.Run(a.String(), func(t *testing.T) {
-			store, clock, scripts := virtual(t, server.Addr(), nil)
-			rapid.Check(t, func(t *rapid.T) {
-				clock.Advance(start.Sub(clock.Now()))
-				skew := rapid.IntRange(-60, 60).Draw(t, "skew")
-				scripts.skew = func() time.Duration { return time.Duration(skew) * time.Hour / 2 }
-				err := judge.WalkMany(judge.Setup{
-					Store: store, Now: clock.Now, Advance: clock.Advance, Algorithm: a,
-					Steps: rapid.IntRange(1, 60).Draw(t, "steps"), Prefix: fmt.Sprint("many", walks.Add(1), ":"), Choose: chooser(t),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-			})
-		})
-	}
-}
-
 // plainRequests are requests on so many subjects, each under a limit of its own.
 func plainRequests(t testing.TB, n int) (reqs []driver.Request) {
 	t.Helper()
@@ -115,47 +78,6 @@ func plainRequests(t testing.TB, n int) (reqs []driver.Request) {
 		reqs = append(reqs, driver.Request{Key: fmt.Sprint("subject ", i), Cost: 1, Policy: policy})
 	}
 	return reqs
-}
-
-// A key that holds something else fails its own request, with the error that it has by itself, and no other.
-func TestABadKeyFailsOnlyItself(t *testing.T) {
-	server := redistest.Start(t)
-	scripts := &scripter{client: newClient(server.Addr())}
-	defer scripts.client.Close()
-	store := redisstore.New(scripts, nil)
-	reqs := plainRequests(t, driver.MaxGather)
-	bad := map[int]func(key string) error{
-		0: func(key string) error { return scripts.client.LPush(t.Context(), key, "x").Err() },
-		3: func(key string) error { return scripts.client.Set(t.Context(), key, "something else", 0).Err() },
-		4: func(key string) error { return scripts.client.HSet(t.Context(), key, "a", "b").Err() },
-		15: func(key string) error { // a header without entries, from the future: Lua fails on it
-			header := "\x02\x01\x00\x00\x00\x04" + strings.Repeat("\x00", 31) + "\x02\x00\x00\x00\x00\x00\x01\x7f\xff\xff\xff\xff\xff\xff"
-			return scripts.client.Set(t.Context(), key, header, 0).Err()
-		},
-	}
-	for i, spoil := range bad {
-		if err := spoil(store.Key(reqs[i].Key, reqs[i].Policy)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for round := range 3 {
-		answers, errs := store.DecideMany(t.Context(), reqs)
-		for i, req := range reqs {
-			if bad[i] == nil {
-				if errs[i] != nil || !answers[i].Allowed() || answers[i].Remaining() != int64(9+i-round) {
-					t.Errorf("round %d, subject %d: %d remain, %v", round, i, answers[i].Remaining(), errs[i])
-				}
-				continue
-			}
-			_, alone := store.Decide(t.Context(), req)
-			if !errors.Is(alone, driver.ErrRejected) || !errors.Is(errs[i], driver.ErrRejected) {
-				t.Errorf("round %d, subject %d: %v among others, and %v alone", round, i, errs[i], alone)
-			}
-			if redisstore.Misconfigured(alone) != redisstore.Misconfigured(errs[i]) || redisstore.Uncharged(alone) != redisstore.Uncharged(errs[i]) {
-				t.Errorf("round %d, subject %d: %v among others and %v alone are not classified alike", round, i, errs[i], alone)
-			}
-		}
-	}
 }
 
 // Where the server takes no charges, and where a user may not use every key, each request is sent back to be decided by

@@ -14,7 +14,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
-	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/storetest"
 )
@@ -43,23 +42,6 @@ func virtual(t testing.TB, addr string, edit func(name, text string) string) (*r
 }
 
 var walks atomic.Int64 // numbers the walks on one server
-
-func TestMemoryAnswersByTheDefinition(t *testing.T) {
-	for _, a := range sash.Algorithms() {
-		t.Run(a.String(), func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) {
-				clock := judge.NewClock(start)
-				err := judge.Walk(judge.Setup{
-					Store: memstore.New(&memstore.Options{Now: clock.Now}), Now: clock.Now, Advance: clock.Advance,
-					Algorithm: a, Steps: rapid.IntRange(1, 60).Draw(t, "steps"), Choose: chooser(t),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-			})
-		})
-	}
-}
 
 func TestRedisAnswersByTheDefinition(t *testing.T) {
 	server := redistest.Start(t)
