@@ -100,7 +100,6 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		"unknown algorithm":      {env, []string{"allow", "--limit", "1/1s", "k", "--algorithm", "leaky"}, "unknown algorithm"},
 		"unknown flag":           {env, []string{"allow", "--limits", "1/1s", "k"}, "(see sash allow --help)"},
 		"unknown command":        {env, []string{"alow"}, "unknown command"},
-		"unknown demo":           {env, []string{"demo", "nothing"}, "unknown command"},
 		"verify without Redis":   {nil, []string{"verify"}, "SASH_REDIS"},
 		"verify, no answer":      {env, []string{"verify"}, "redis at 127.0.0.1:1"},
 		"verify for nothing":     {env, []string{"verify", "--for", "1ms"}, "a second at least"},
@@ -121,7 +120,6 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		"doctor without Redis":   {nil, []string{"doctor"}, "SASH_REDIS"},
 		"doctor in no time":      {env, []string{"doctor", "--budget", "0s"}, "above zero"},
 		"doctor, unknown flag":   {env, []string{"doctor", "--fix"}, "(see sash doctor --help)"},
-		"demo without Redis":     {nil, []string{"demo", "boundary", "--redis", "127.0.0.1:1"}, "redis at 127.0.0.1:1"},
 	} {
 		code, out, err := sash(t, tt.env, tt.args...)
 		if code != 2 || out != "" || !strings.HasPrefix(err, "sash: ") || !strings.Contains(err, tt.say) || strings.Contains(err, "secret") {
@@ -131,7 +129,7 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 }
 
 func TestHelpStandsAlone(t *testing.T) {
-	for _, args := range [][]string{{}, {"--help"}, {"help", "allow"}, {"serve", "--help"}, {"demo"}, {"config"}, {"verify", "--help"}, {"doctor", "--help"}} {
+	for _, args := range [][]string{{}, {"--help"}, {"help", "allow"}, {"serve", "--help"}, {"config"}, {"verify", "--help"}, {"doctor", "--help"}} {
 		code, out, err := sash(t, nil, args...)
 		if code != 0 || !strings.Contains(out, "Usage:") || err != "" {
 			t.Errorf("%v: exit %d, %q", args, code, err)
@@ -141,26 +139,9 @@ func TestHelpStandsAlone(t *testing.T) {
 		t.Errorf("help redis: exit %d, %s", code, out)
 	}
 	_, out, _ := sash(t, nil)
-	for _, want := range []string{"300/5m", "SASH_REDIS", "Exit codes", "sash serve", "sash demo boundary", "sash doctor", "sash verify"} {
+	for _, want := range []string{"300/5m", "SASH_REDIS", "Exit codes", "sash serve", "sash doctor", "sash verify"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("sash alone does not mention %q", want)
-		}
-	}
-}
-
-func TestDemosInJSON(t *testing.T) {
-	code, out, _ := sash(t, nil, "demo", "boundary", "--json")
-	if code != 0 || !strings.HasPrefix(out, `{"limit":"50/10s","results":[{"algorithm":"fixed-window","accepted":100,`) || !strings.Contains(out, `{"algorithm":"sliding-log","accepted":50,`) {
-		t.Errorf("boundary: exit %d, %s", code, out)
-	}
-	code, out, _ = sash(t, nil, "demo", "workload", "--json")
-	var w struct{ Fixed, Sliding struct{ End float64 } }
-	if err := json.Unmarshal([]byte(out), &w); err != nil || code != 0 || w.Fixed.End != 570 || w.Sliding.End != 455 {
-		t.Errorf("workload: exit %d, %s", code, out)
-	}
-	for _, name := range []string{"boundary", "workload"} {
-		if code, out, _ := sash(t, nil, "demo", name); code != 0 || len(strings.Split(out, "\n")) < 8 {
-			t.Errorf("%s: exit %d, %s", name, code, out)
 		}
 	}
 }

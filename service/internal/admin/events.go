@@ -21,7 +21,7 @@ const (
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	if !h.enter(h.Guard.by(r) != "") {
 		w.Header().Set("Retry-After", "5")
-		wire.Fail(w, http.StatusServiceUnavailable, "too many streams are open: close another page or sash top, or send the admin's token")
+		wire.Fail(w, http.StatusServiceUnavailable, "too many streams are open: close another page, or send the admin's token")
 		return
 	}
 	defer func() { <-h.streams }()

@@ -9,8 +9,7 @@ import (
 )
 
 const (
-	studiesHelp = `  sash demo boundary               why a window should slide, in one table
-  sash suggest access.log          a limit to start with, from an access log
+	studiesHelp = `  sash suggest access.log          a limit to start with, from an access log
 `
 	verifyHelp = `  sash verify                      whether the guarantees hold there, under load
 `
@@ -19,7 +18,7 @@ const (
 // studies returns the commands that the binary of the image does not have. They study access logs, draw and
 // put load on a Redis: with charts, expressions and terminals, which serving does not need.
 func (a *app) studies() []*cobra.Command {
-	return []*cobra.Command{a.demo(), a.replay(), a.suggest(), a.top(), a.verify()}
+	return []*cobra.Command{a.replay(), a.suggest(), a.verify()}
 }
 
 // studyChoices are choices of these commands.

@@ -18,7 +18,7 @@ var studyChoices map[string][]string
 
 // studies are not part of the binary of the image. The commands here say where they are.
 func (a *app) studies() (absent []*cobra.Command) {
-	for _, name := range []string{"demo", "replay", "suggest", "top", "verify"} {
+	for _, name := range []string{"replay", "suggest", "verify"} {
 		absent = append(absent, &cobra.Command{
 			Use:                name,
 			Hidden:             true,

@@ -223,5 +223,5 @@ func routesText(t *text, r *byRoute, log *logReport) {
 		return
 	}
 	t.say("\n%s has these limits in shadow mode: nothing is refused, and what would have been is counted.", r.Policy)
-	t.say("  sash config check %s\n  %s\n  sash serve --config %s\n  sash top", shellText(r.Policy), r.Replay, shellText(r.Policy))
+	t.say("  sash config check %s\n  %s\n  sash serve --config %s", shellText(r.Policy), r.Replay, shellText(r.Policy))
 }

@@ -1,5 +1,5 @@
 // Package stats counts what the service decides. One Registry observes every decision; Prometheus, statsd, /stats, the
-// dashboard, sash top and the list of the hottest subjects read from it. Its memory is bounded, whatever requests
+// dashboard and the list of the hottest subjects read from it. Its memory is bounded, whatever requests
 // contain.
 package stats
 
