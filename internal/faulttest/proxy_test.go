@@ -52,7 +52,7 @@ func (p *proxy) add(t testing.TB, s spoil, probability float64) {
 	if s.upstream {
 		direction = "upstream"
 	}
-	text, err := json.Marshal(map[string]any{"name": s.kind, "type": s.kind, "stream": direction, "attributes": s.attributes, "toxicity": probability})
+	text, err := json.Marshal(map[string]any{"name": s.kind + " " + direction, "type": s.kind, "stream": direction, "attributes": s.attributes, "toxicity": probability})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,242 @@
+package faulttest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/sash/internal/judge"
+	"example.com/sash/internal/redistest"
+)
+
+var regionsFor = flag.Duration("regions", 0, "how long callers in three regions ask, beside each fault by itself: 60s. Zero is nine seconds with all faults")
+
+// ways are the milliseconds of one direction between each region and the home.
+var ways = []int{1, 40, 75}
+
+// A region has a Redis of its own, a way to the home, and two processes of sash serve.
+type region struct {
+	redis    *redistest.Server
+	way      *proxy
+	delay    int
+	services []string
+}
+
+// far makes the way as long as it is: a proxy that begins anew spoils nothing.
+func (r *region) far(t *testing.T) {
+	for _, upstream := range []bool{false, true} {
+		r.way.add(t, spoil{"latency", upstream, map[string]int{"latency": r.delay}}, 1)
+	}
+}
+
+// A planet is three regions around a home.
+type planet struct {
+	home    *redistest.Server
+	regions []*region
+}
+
+// serveRegions starts a planet with the rules.
+func serveRegions(t *testing.T, rules string) *planet {
+	t.Helper()
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "sash")
+	if out, err := exec.Command("go", "build", "-o", binary, "example.com/sash/service/cmd/sash").CombinedOutput(); err != nil {
+		t.Fatalf("building sash: %v\n%s", err, out)
+	}
+	path := filepath.Join(dir, "rules.yaml")
+	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &planet{home: redistest.Start(t)}
+	for _, delay := range ways {
+		r := &region{redis: redistest.Start(t), way: through(t, p.home.Addr()), delay: delay}
+		r.far(t)
+		for range 2 {
+			r.services = append(r.services, serveSash(t, binary, "--config", path, "--redis", r.redis.Addr(), "--home", r.way.Listen))
+		}
+		p.regions = append(p.regions, r)
+	}
+	return p
+}
+
+// serveSash starts sash serve on a free port, and returns its URL.
+func serveSash(t *testing.T, binary string, args ...string) (url string) {
+	t.Helper()
+	var log bytes.Buffer
+	cmd := exec.Command(binary, append([]string{"serve", "--json", "--log-level", "error", "--addr", "127.0.0.1:0", "--grpc-addr", "", "--admin-addr", ""}, args...)...)
+	cmd.Env, cmd.Stderr = []string{"PATH=" + os.Getenv("PATH")}, &log
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	var at struct{ URL string }
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil || json.Unmarshal(line, &at) != nil {
+		t.Fatalf("sash serve did not start: %v\n%s%s", err, line, log.String())
+	}
+	return at.URL
+}
+
+// faultsOfRegions happen after a part of the run.
+var faultsOfRegions = []struct {
+	name  string
+	after float64
+	do    func(t *testing.T, p *planet)
+}{
+	{"none", 0, func(*testing.T, *planet) {}},
+	{"a region is cut off", 0.1, func(_ *testing.T, p *planet) { p.regions[2].way.Stop() }},
+	{"its way is back", 0.4, func(t *testing.T, p *planet) { p.regions[2].way.heal(t); p.regions[2].far(t) }},
+	{"a region's Redis restarts empty", 0.55, func(_ *testing.T, p *planet) { p.regions[1].redis.Restart() }},
+	{"the home fails over, and keeps its state", 0.75, func(t *testing.T, p *planet) {
+		for _, r := range p.regions {
+			r.way.Stop()
+		}
+		replica := redistest.StartReplica(t, p.home.Addr())
+		p.home.Must(t, "CLIENT", "PAUSE", "60000", "WRITE")
+		await(t, "the replica has everything", func() bool {
+			return p.home.Info(t, "replication", "master_repl_offset") == replica.Info(t, "replication", "master_repl_offset")
+		})
+		replica.Promote(t)
+		p.home = replica
+		for _, r := range p.regions {
+			r.way.Upstream = replica.Addr()
+			r.way.heal(t)
+			r.far(t)
+		}
+	}},
+}
+
+// admissions are what callers were admitted, by subject: between a call and its answer, by the clock that all of them have.
+type admissions struct {
+	mu       sync.Mutex
+	subjects map[string][]judge.Charge // guarded by mu, and so are these
+	calls    int
+	leased   int
+}
+
+// call asks for units of a subject.
+func (a *admissions) call(client *http.Client, url, rule, subject string, cost int) {
+	body := fmt.Sprintf(`{"domain":"planet","entries":[{"key":%q,"value":%q}],"cost":%d}`, rule, subject, cost)
+	sent := time.Now()
+	res, err := client.Post(url+"/v1/allow", "application/json", strings.NewReader(body))
+	if err != nil {
+		return
+	}
+	defer res.Body.Close()
+	var said struct {
+		Allowed bool
+		Source  string
+	}
+	_ = json.NewDecoder(res.Body).Decode(&said) // an answer that is none admits nothing
+	done := sent.Add(time.Since(sent))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.calls++
+	if said.Source == "lease" {
+		a.leased++
+	}
+	if key := rule + ":" + subject; said.Allowed {
+		a.subjects[key] = append(a.subjects[key], judge.Charge{From: sent.UnixNano(), To: done.UnixNano(), Units: int64(cost)})
+	}
+}
+
+// ask has callers in all regions ask for a time, about twelve subjects with a large limit, whose demand moves around the
+// planet, and about three with a small one.
+func (p *planet) ask(span time.Duration, perSecond int) *admissions {
+	a := &admissions{subjects: make(map[string][]judge.Charge)}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	var group sync.WaitGroup
+	began := time.Now()
+	for i := 0; time.Since(began) < span; i++ {
+		at := time.Duration(i) * time.Second / time.Duration(perSecond)
+		time.Sleep(time.Until(began.Add(at)))
+		part := int(6 * at / span) // in each part another region has most of the demand
+		in := (min(rand.IntN(20), 19)/14 + rand.IntN(20)/19 + part) % len(ways)
+		url := p.regions[in].services[rand.IntN(2)]
+		rule, subject := "large", fmt.Sprint((part+min(rand.IntN(12), rand.IntN(12)))%12)
+		if i%30 == 0 {
+			rule, subject = "small", fmt.Sprint(rand.IntN(3))
+		}
+		group.Go(func() { a.call(client, url, rule, subject, 1+rand.IntN(3)) })
+	}
+	group.Wait()
+	return a
+}
+
+// worst returns the most units of a rule in any window, over its subjects.
+func (a *admissions) worst(rule string, window time.Duration, units int64) (most int64) {
+	for key, charges := range a.subjects {
+		if strings.HasPrefix(key, rule+":") {
+			full, _ := judge.Fullest(charges, window.Nanoseconds(), units)
+			most = max(most, full.Units)
+		}
+	}
+	return most
+}
+
+// Callers of three regions ask two processes of sash serve each about the same subjects, and the demand moves. Whatever
+// happens to a region or to the home, no window has more than the limit over all regions.
+func TestNoWindowHasMoreThanTheLimitOverAllRegions(t *testing.T) {
+	span, runs := *regionsFor, faultsOfRegions
+	if span == 0 {
+		span, runs = 9*time.Second, runs[:1]
+	}
+	for i, f := range runs {
+		name := f.name
+		if *regionsFor == 0 {
+			name = "all faults"
+		}
+		t.Run(name, func(t *testing.T) {
+			window := max(2*time.Second, span/10)
+			leased := max(620*time.Millisecond, window/4) // a little more than four trips of the furthest region
+			large, small := window.Milliseconds()/5, int64(10)
+			p := serveRegions(t, fmt.Sprintf("domain: planet\ndescriptors:\n"+
+				"  - {key: large, limits: [%d/%v], scope: global, lease: %v, on_unavailable: closed}\n"+
+				"  - {key: small, limits: [%d/%v], scope: global, lease: %v, on_unavailable: closed}\n", large, window, leased, small, window, leased))
+			var faults sync.WaitGroup
+			for k, f := range faultsOfRegions {
+				if *regionsFor == 0 || k == i || i == 1 && k == 2 { // the way comes back
+					faults.Go(func() { time.Sleep(time.Duration(f.after * float64(span))); f.do(t, p) })
+				}
+			}
+			a := p.ask(span, 900)
+			faults.Wait()
+			most, least := a.worst("large", window, large), a.worst("small", window, small)
+			t.Logf("%d calls, %d by leases; worst window of %v: %d of %d units, %d of %d", a.calls, a.leased, window, most, large, least, small)
+			if most > large || least > small {
+				t.Error("a window has more than the limit")
+			}
+			if a.leased == 0 || most < large/2 || least == 0 {
+				t.Error("no call was decided next door, or hardly any admitted: this test shows nothing")
+			}
+		})
+	}
+}
+
+// A home that loses its state admits more than the limit, at most a limit more, and the judge finds it.
+func TestALimitThatAHomeForgetsIsExceeded(t *testing.T) {
+	const units = 300
+	p := serveRegions(t, "domain: planet\ndescriptors:\n  - {key: large, limits: [300/1m], scope: global, lease: 620ms, on_unavailable: closed}\n"+
+		"  - {key: small, limits: [300/1m], scope: global}\n")
+	time.AfterFunc(3*time.Second, func() { _, _ = p.home.Do("FLUSHALL") })
+	a := p.ask(8*time.Second, 900)
+	if most := a.worst("large", time.Minute, units); most <= units || most > 2*units {
+		t.Errorf("%d units in the worst window: want more than %d, and at most twice as many", most, units)
+	}
+}
