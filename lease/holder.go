@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"hash/maphash"
@@ -32,7 +31,11 @@ func identify(req *driver.Request) id {
 
 // String returns the key of the leases in a holder.
 func (n id) String() string {
-	return n.key + "#" + hex.EncodeToString(binary.LittleEndian.AppendUint64(nil, n.policy))
+	var sum [8]byte
+	for i := range sum {
+		sum[i] = byte(n.policy >> (8 * i))
+	}
+	return n.key + "#" + hex.EncodeToString(sum[:])
 }
 
 // A holder is a [driver.Holder] that knows leases by key and policy.

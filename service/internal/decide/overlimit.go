@@ -19,6 +19,7 @@ type OverLimit struct {
 	order list.List                  // guarded by mu: of overEntry, the oldest first
 	stats OverLimitStats             // guarded by mu
 	bytes int                        // guarded by mu
+	added int64                      // guarded by mu: the sum of the entries' added
 }
 
 // windowOf names a window: units of different lengths count apart.
@@ -29,7 +30,8 @@ type windowOf struct {
 
 type overEntry struct {
 	windowOf
-	ends time.Time
+	ends  time.Time
+	added int64 // in seconds since the epoch
 }
 
 // overEntryBytes is what an entry takes in memory beside its key, so that the bound is one of memory.
@@ -38,6 +40,7 @@ const overEntryBytes = 192
 // OverLimitStats count what an OverLimit did, under the names of Envoy's service.
 type OverLimitStats struct {
 	Entries, Hits, Misses, Lookups, Expired, Evacuated, Overwrites uint64
+	AverageAccessTime                                              uint64 // of the entries, in seconds since the epoch
 }
 
 // NewOverLimit returns one that remembers up to a number of bytes, and at least 512 KiB as the one of Envoy's service.
@@ -50,7 +53,9 @@ func (o *OverLimit) Stats() OverLimitStats {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.stats
-	s.Entries = uint64(o.order.Len())
+	if s.Entries = uint64(o.order.Len()); s.Entries > 0 {
+		s.AverageAccessTime = uint64(o.added) / s.Entries
+	}
 	return s
 }
 
@@ -106,8 +111,9 @@ func (o *OverLimit) note(a *Answer) {
 		o.drop(o.order.Front())
 		o.stats.Evacuated++
 	}
-	o.of[of] = o.order.PushBack(overEntry{of, now.Add(a.RefusedBy.RetryAfter)})
+	o.of[of] = o.order.PushBack(overEntry{of, now.Add(a.RefusedBy.RetryAfter), now.Unix()})
 	o.bytes += len(of.key) + overEntryBytes
+	o.added += now.Unix()
 }
 
 // drop forgets an entry. The caller holds mu.
@@ -115,4 +121,5 @@ func (o *OverLimit) drop(place *list.Element) {
 	e := o.order.Remove(place).(overEntry)
 	delete(o.of, e.windowOf)
 	o.bytes -= len(e.key) + overEntryBytes
+	o.added -= e.added
 }

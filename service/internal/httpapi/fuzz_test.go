@@ -21,7 +21,7 @@ func FuzzBodies(f *testing.F) {
 	} {
 		f.Add(body)
 	}
-	paths := []string{"/v1/allow", "/v1/peek", "/v1/reserve", "/v1/settle", "/v1/cancel"}
+	paths := []string{"/v1/allow", "/v1/peek", "/v1/explain", "/v1/reserve", "/v1/settle", "/v1/cancel"}
 	statuses := []int{200, 400, 403, 404, 410, 413, 422, 429}
 	f.Fuzz(func(t *testing.T, body string) {
 		for _, path := range paths {

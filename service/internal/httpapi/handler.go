@@ -1,4 +1,4 @@
-// Package httpapi is the service's HTTP interface: POST /v1/allow, peek, reserve, settle and cancel,
+// Package httpapi is the service's HTTP interface: POST /v1/allow, peek, reserve, settle, cancel and explain,
 // and GET /healthz, all JSON, and what Envoy's rate limit service has there, POST /json and GET /healthcheck.
 // Proxies ask /v1/forward-auth. GET /openapi.yaml describes it. Reset is for the admin port, and a handler of
 // its own.
@@ -43,6 +43,9 @@ type Options struct {
 	Health func() degrade.Health
 	// Access says which callers may decide. Nil is all.
 	Access *access.Gate
+	// Operator serves callers that may see what an operator sees: limits, rules, and how much anybody has used, at
+	// /v1/explain. Nil serves nobody.
+	Operator func(http.Handler) http.Handler
 	// JSON answers /json, Envoy's protocol as JSON. Nil is not found.
 	JSON http.Handler
 	// Draining is closed when the service is about to stop: it answers as before, but health is down and connections
@@ -66,6 +69,7 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	h.mux.HandleFunc("/v1/allow", h.allow)
 	h.mux.HandleFunc(forwardAuthPath, h.forwardAuth)
 	h.mux.HandleFunc("/v1/peek", h.peek)
+	h.mux.Handle(explainPath, h.operator(h.explain))
 	h.mux.HandleFunc("/v1/reserve", h.reserve)
 	h.mux.HandleFunc("/v1/settle", h.settle)
 	h.mux.HandleFunc("/v1/cancel", h.cancel)

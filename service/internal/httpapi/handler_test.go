@@ -48,6 +48,9 @@ func newHandler(t testing.TB, store driver.Store, opts *Options) *Handler {
 	if opts == nil {
 		opts = &Options{}
 	}
+	if opts.Operator == nil {
+		opts.Operator = func(next http.Handler) http.Handler { return next } // all callers are operators
+	}
 	opts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	return New(decider, opts)
 }

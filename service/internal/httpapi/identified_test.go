@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/wire"
@@ -34,8 +36,9 @@ func sendFrom(from string, h http.Handler, method, path string, header ...string
 func TestNoPathAnswersAStranger(t *testing.T) {
 	touched, asked := 0, 0
 	h := newHandler(t, memstore.New(nil), &Options{
-		Access: servertest.Gate(t, clientWith("allow: [decide]")),
-		JSON:   http.HandlerFunc(func(http.ResponseWriter, *http.Request) { touched++ }),
+		Access:   servertest.Gate(t, clientWith("allow: [decide]")),
+		Operator: admin.NewGuard(admin.Access{Tokens: []string{adminToken}}, slog.New(slog.DiscardHandler)).Private,
+		JSON:     http.HandlerFunc(func(http.ResponseWriter, *http.Request) { touched++ }),
 	})
 	for _, path := range h.mux.patterns {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -107,5 +110,38 @@ func TestAClientDecidesInItsDomains(t *testing.T) {
 	}
 	if w := send(here, http.MethodGet, auth, "", append(token, "X-Forwarded-For", "192.0.2.7")...); w.Code != http.StatusUnauthorized {
 		t.Errorf("the token where the client's own is: %d %s", w.Code, w.Body)
+	}
+}
+
+// What a rule is and how much a subject has used is for operators, as it is on the admin port: not for clients.
+func TestExplainNeedsWhatItNeedsOnTheAdminPort(t *testing.T) {
+	const body = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`
+	quiet := slog.New(slog.DiscardHandler)
+	both := map[string]http.Handler{}
+	for name, who := range map[string]admin.Access{"on": {Tokens: []string{adminToken}}, "off": {}} {
+		guard := admin.NewGuard(who, quiet)
+		h := newHandler(t, memstore.New(nil), &Options{Operator: guard.Private, Access: servertest.Gate(t, clientWith("allow: [decide]"))})
+		both[name+explainPath] = h
+		both[name+"/admin"+explainPath] = admin.New(h.decider, &admin.Options{Guard: guard, Log: quiet})
+	}
+	for _, c := range []struct {
+		name, token string
+		want        int
+	}{
+		{"on", adminToken, 200},
+		{"on", "", 401},
+		{"on", "TOKEN", 401}, // of a client
+		{"off", "", 403},
+		{"off", adminToken, 403},
+	} {
+		header := []string{"Content-Type", "application/json"}
+		if c.token != "" {
+			header = append(header, "Authorization", "Bearer "+c.token)
+		}
+		for _, path := range []string{explainPath, "/admin" + explainPath} {
+			if w := send(both[c.name+path], http.MethodPost, path, body, header...); w.Code != c.want {
+				t.Errorf("%s, %s with the token %q: %d %s, want %d", path, c.name, c.token, w.Code, w.Body, c.want)
+			}
+		}
 	}
 }

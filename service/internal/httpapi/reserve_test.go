@@ -99,11 +99,55 @@ func TestARequestWithAnIDIsChargedOnce(t *testing.T) {
 	post(t, here, "/v1/allow", ann, 429)
 }
 
-// A ban refuses whatever is asked.
-func TestABanRefuses(t *testing.T) {
+func TestExplanations(t *testing.T) {
+	h, c := virtual(t)
+	ask := func(body string) (said wire.Explanation) {
+		t.Helper()
+		w := send(h, http.MethodPost, "/v1/explain", body)
+		if err := json.Unmarshal(w.Body.Bytes(), &said); err != nil || w.Code != 200 {
+			t.Fatalf("%v: %d %s", err, w.Code, w.Body)
+		}
+		return said
+	}
+	post(t, h, "/v1/allow", annTwo, 200)
+	c.now = c.now.Add(4 * time.Second)
+	expect(t, send(h, http.MethodPost, "/v1/explain", annTwo), 200, "",
+		`{"summary":"refused: 3/10s has no room for 2","steps":[{"key":"user","value":"ann","matched":"user","how":"key alone"}],`+
+			`"rule":{"path":"d / user","limits":"3/10s and 4/1m by sliding-log","subject":"d:user:ann","metric":"d.user"},"cost":2,`+
+			`"usage":[{"name":"3/10s","units":3,"window":10,"remaining":1,"used":2,"room":false,"release_after":6,"reset_after":6},`+
+			`{"name":"4/1m","units":4,"window":60,"remaining":2,"used":2,"room":true,"release_after":56,"reset_after":56}],`+
+			`"verdict":{"allowed":false,"remaining":1,"retry_after":6,"reset_after":56,"refused_by":"3/10s",`+
+			`"limits":[{"name":"3/10s","units":3,"window":10,"remaining":1},{"name":"4/1m","units":4,"window":60,"remaining":2}],"at":"2026-01-01T23:59:04.000000Z","source":"store"}}`)
+	if left := post(t, h, "/v1/peek", ann, 200)["remaining"]; left != 1.0 {
+		t.Errorf("%v left: an explanation was charged", left)
+	}
+	post(t, h, "/v1/allow", `{"domain":"d","entries":[{"key":"watched"}]}`, 200)
+	for body, want := range map[string]string{
+		ann:     "allowed: every limit has room for 1",
+		annFour: "never allowed: sash: cost above the limit: a cost of 4 units can never fit into 3/10s",
+		`{"domain":"d","entries":[{"key":"nobody","value":"x"}]}`:                         `allowed, and not counted: no descriptor fits entry 1, "nobody"="x"`,
+		`{"domain":"d","entries":[{"key":"user","value":"ann"},{"key":"y","value":"z"}]}`: `allowed, and not counted: no descriptor fits entry 2, "y"="z"`,
+		`{"domain":"d","entries":[{"key":"watched"}]}`:                                    "allowed, because the rule is only tried out: 1/10s has no room for 1",
+		`{"domain":"d","entries":[{"key":"watched"}],"cost":2}`:                           "allowed, and not counted: the rule is only tried out, and nothing is known of it now",
+	} {
+		if said := ask(body); said.Summary != want {
+			t.Errorf("%s: %q, want %q", body, said.Summary, want)
+		}
+	}
+	if said := ask(annFour); said.Decision != nil || said.Rule == nil || len(said.Usage) != 0 {
+		t.Errorf("%+v", said)
+	}
+}
+
+// A ban refuses whatever is asked, and an explanation says so.
+func TestABanIsExplained(t *testing.T) {
 	h, _ := virtual(t)
 	entries := []config.Entry{{Key: "user", Value: "ann"}}
 	h.decider.Except([]decide.Exception{{Domain: "d", Entries: entries, Until: time.Now().Add(time.Hour)}})
+	said := post(t, h, "/v1/explain", ann, 200)
+	if said["summary"] != "refused: an operator has banned d:user:ann" || len(said["usage"].([]any)) != 0 {
+		t.Errorf("%v", said)
+	}
 	if said := post(t, h, "/v1/reserve", ann, 429); said["token"] != nil || said["refused_by"] != "ban" {
 		t.Errorf("%v", said)
 	}

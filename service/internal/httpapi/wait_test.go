@@ -93,8 +93,10 @@ func TestWrongWaits(t *testing.T) {
 		post(t, h, "/v1/allow", waiting(right), 200)
 	}
 	post(t, h, "/v1/allow", waiting("5e-05"), 429)
-	post(t, h, "/v1/peek", waiting("61"), 200) // charges nothing, so nobody waits
-	post(t, h, "/v1/peek", fixed, 200)
+	for _, path := range []string{"/v1/peek", "/v1/explain"} { // charge nothing, so nobody waits
+		post(t, h, path, waiting("61"), 200)
+		post(t, h, path, fixed, 200)
+	}
 	if said := fmt.Sprint(post(t, h, "/v1/allow", fixed, 422)["error"]); !strings.Contains(said, "has no queue") || !strings.Contains(said, "fixed-window") {
 		t.Errorf("a rule without a queue: %s", said)
 	}

@@ -1,78 +1,89 @@
 import com.google.gson.Gson;
+import io.github.bucket4j.Bandwidth;
+import io.github.bucket4j.BucketConfiguration;
+import io.github.bucket4j.distributed.BucketProxy;
+import io.github.bucket4j.distributed.ExpirationAfterWriteStrategy;
+import io.github.bucket4j.distributed.proxy.optimization.Optimizations;
+import io.github.bucket4j.redis.lettuce.Bucket4jLettuce;
 import io.lettuce.core.RedisClient;
-import io.lettuce.core.RedisURI;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
-import java.util.LinkedHashMap;
-import java.util.List;
+import java.time.Duration;
 import java.util.Map;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.stream.IntStream;
+import org.HdrHistogram.Histogram;
 
-/** The Java program of internal/bench/rivals, whose doc.go has the protocol: bucket4j, and Sash over RESP. */
+/** bucket4j, as its manual has it fast: batching, over one connection of Lettuce. See internal/bench/languages.go. */
 public class Main {
-    /** Makes one decision on a key, for one unit. */
-    interface Decide {
-        boolean allowed(String key) throws Exception;
-    }
+    record Request(int keys, int callers, long units, long window_ms, long for_ms) {}
 
-    /** Makes decisions under a limit of so many units per window. */
-    interface Limiter {
-        Decide under(long units, long windowMs);
-    }
-
-    record Contender(String version, Limiter limiter) {}
-
-    record Request(String op, String contender, String key, String prefix, int keys, long units, long window_ms,
-            int callers, long for_ms) {}
-
-    record Named(String name, String version) {}
-
-    record Hello(String runtime, List<Named> contenders) {}
-
-    record Allowed(boolean allowed) {}
-
-    record Failed(String error) {}
+    record Answer(long decisions, long admitted, double ms, double p50_us, double p99_us) {}
 
     public static void main(String[] args) throws Exception {
-        var redis = clientOf(args[0]);
-        var sash = clientOf(args[1]);
-        var contenders = new LinkedHashMap<String, Contender>();
-        Bucket4j.addTo(contenders, redis);
-        SashOverResp.addTo(contenders, sash);
+        var redis = RedisClient.create("redis://" + args[0]);
+        var buckets = Bucket4jLettuce.casBasedBuilder(redis)
+                .expirationAfterWrite(ExpirationAfterWriteStrategy.basedOnTimeForRefillingBucketUpToMax(Duration.ofSeconds(1)))
+                .build().builder().withOptimization(Optimizations.batching());
         var gson = new Gson();
         var out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        var named = contenders.entrySet().stream().map(c -> new Named(c.getKey(), c.getValue().version())).toList();
-        out.println(gson.toJson(new Hello("Java " + System.getProperty("java.version"), named)));
+        var version = Bucket4jLettuce.class.getPackage().getImplementationVersion();
+        out.println(gson.toJson(Map.of("version", "bucket4j " + version + ", Java " + System.getProperty("java.version"))));
         var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = in.readLine()) != null; ) {
-            Object answer;
-            try {
-                answer = answer(contenders, gson.fromJson(line, Request.class));
-            } catch (Exception e) { // whatever it is, the harness drops the contender
-                answer = new Failed(e.toString());
-            }
-            out.println(gson.toJson(answer));
+            var request = gson.fromJson(line, Request.class);
+            var limit = Bandwidth.builder().capacity(request.units)
+                    .refillGreedy(request.units, Duration.ofMillis(request.window_ms)).build();
+            var configuration = BucketConfiguration.builder().addLimit(limit).build();
+            var proxies = new ConcurrentHashMap<String, BucketProxy>(); // calls of one proxy join
+            out.println(gson.toJson(load(request, key -> proxies.computeIfAbsent(key,
+                    k -> buckets.build(k.getBytes(StandardCharsets.UTF_8), () -> configuration)).tryConsume(1))));
         }
         redis.shutdown();
-        sash.shutdown();
     }
 
-    static RedisClient clientOf(String address) {
-        int colon = address.lastIndexOf(':');
-        return RedisClient.create(RedisURI.create(address.substring(0, colon), Integer.parseInt(address.substring(colon + 1))));
+    interface Decide {
+        boolean allowed(String key);
     }
 
-    static Object answer(Map<String, Contender> contenders, Request request) throws Exception {
-        var contender = contenders.get(request.contender());
-        if (contender == null) {
-            throw new IllegalArgumentException("there is no contender " + request.contender());
+    /** Decides from threads for a time. */
+    static Answer load(Request request, Decide decide) throws Exception {
+        var keys = IntStream.range(0, request.keys).mapToObj(i -> "bench:" + i).toArray(String[]::new);
+        var times = new Histogram(60_000_000_000L, 3); // guarded by itself
+        var admitted = new long[1]; // guarded by times
+        var start = new CyclicBarrier(request.callers + 1); // starting threads takes time of its own
+        var threads = Executors.newFixedThreadPool(request.callers);
+        var callers = IntStream.range(0, request.callers).mapToObj(i -> threads.submit((Callable<Void>) () -> {
+            var own = new Histogram(60_000_000_000L, 3);
+            long yes = 0;
+            start.await();
+            long now = System.nanoTime();
+            for (long end = now + request.for_ms * 1_000_000; now < end; ) {
+                yes += decide.allowed(keys[ThreadLocalRandom.current().nextInt(keys.length)]) ? 1 : 0;
+                long after = System.nanoTime();
+                own.recordValue(after - now);
+                now = after;
+            }
+            synchronized (times) {
+                times.add(own);
+                admitted[0] += yes;
+            }
+            return null;
+        })).toList();
+        start.await();
+        long began = System.nanoTime();
+        for (var caller : callers) {
+            caller.get();
         }
-        var decide = contender.limiter().under(request.units(), request.window_ms());
-        return switch (request.op()) {
-            case "ask" -> new Allowed(decide.allowed(request.key()));
-            case "load" -> new Load(decide, request).run();
-            default -> throw new IllegalArgumentException("there is no operation " + request.op());
-        };
+        double ms = (System.nanoTime() - began) / 1e6;
+        threads.shutdown();
+        return new Answer(times.getTotalCount(), admitted[0], ms, times.getValueAtPercentile(50) / 1e3,
+                times.getValueAtPercentile(99) / 1e3);
     }
 }

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/throttled/throttled/v2"
+	throttledstore "github.com/throttled/throttled/v2/store/goredisstore.v9"
+	"github.com/ulule/limiter/v3"
+	ululestore "github.com/ulule/limiter/v3/drivers/store/redis"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/goredisstore"
+	"example.com/sash/rueidisstore"
+	"example.com/sash/stack"
+)
+
+// workloads have room for everything that a contender can do, but for the last. The windows are whole seconds, since some
+// libraries count in them.
+var workloads = []workload{
+	{name: "1,000 keys, one caller", keys: 1000, callers: 1, units: 10_000, window: time.Minute},
+	{name: "1,000 keys, 64 callers", keys: 1000, callers: 64, units: 10_000, window: time.Minute},
+	{name: "one hot key below its limit, 64 callers", keys: 1, callers: 64, units: 20_000_000, window: time.Second},
+	{name: "one hot key over its limit, 64 callers", keys: 1, callers: 64, units: 100, window: time.Hour, refused: true},
+}
+
+// An opener opens a limiter of this program on a Redis, for one workload.
+type opener struct {
+	name string
+	open func(addr string, w workload) (decide, func(), error)
+}
+
+var openers = []opener{
+	{"Sash, go-redis", func(addr string, w workload) (decide, func(), error) { return openSash(overGoRedis, addr, w, nil) }},
+	{"Sash, rueidis", func(addr string, w workload) (decide, func(), error) { return openSash(overRueidis, addr, w, nil) }},
+	{"Sash stack, rueidis", func(addr string, w workload) (decide, func(), error) {
+		return openSash(overRueidis, addr, w, &stack.Options{})
+	}},
+	{"Sash stack with leases, rueidis", func(addr string, w workload) (decide, func(), error) {
+		return openSash(overRueidis, addr, w, &stack.Options{Lease: min(100*time.Millisecond, w.window/100)})
+	}},
+	{"redis_rate", openRedisRate}, {"ulule/limiter", openUlule}, {"throttled", openThrottled},
+}
+
+func overGoRedis(addr string) (driver.Store, func(), error) {
+	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	return goredisstore.New(c, nil), func() { _ = c.Close() }, nil
+}
+
+func overRueidis(addr string) (driver.Store, func(), error) {
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	return rueidisstore.New(c, nil), c.Close, nil
+}
+
+// openSash opens Sash over a client, behind the decorators of the options if there are any. Every answer is Redis's.
+func openSash(client func(string) (driver.Store, func(), error), addr string, w workload, opts *stack.Options) (decide, func(), error) {
+	store, end, err := client(addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	if opts != nil {
+		o := *opts
+		o.Failover = failover.Options{Budget: time.Minute}
+		stacked, err := stack.New(store, &o)
+		if err != nil {
+			return nil, nil, err
+		}
+		plain := end
+		store, end = stacked, func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			_ = stacked.Close(ctx) // the server is about to stop
+			plain()
+		}
+	}
+	options := &sash.Options{}
+	if w.units > sash.MaxEntries {
+		options = &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: w.window / 1000}
+	}
+	limiter, err := sash.New(store, options, sash.Every(w.units, w.window))
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context, key string) (bool, error) {
+		res, err := limiter.Allow(ctx, key)
+		return res.Allowed, err
+	}, end, nil
+}
+
+// openRedisRate is github.com/go-redis/redis_rate: GCRA in a script.
+func openRedisRate(addr string, w workload) (decide, func(), error) {
+	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	limiter := redis_rate.NewLimiter(c)
+	limit := redis_rate.Limit{Rate: int(w.units), Burst: int(w.units), Period: w.window}
+	return func(ctx context.Context, key string) (bool, error) {
+		res, err := limiter.Allow(ctx, key, limit)
+		return err == nil && res.Allowed > 0, err
+	}, func() { _ = c.Close() }, nil
+}
+
+// openUlule is github.com/ulule/limiter: a fixed window that begins with its first call.
+func openUlule(addr string, w workload) (decide, func(), error) {
+	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	store, err := ululestore.NewStore(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	l := limiter.New(store, limiter.Rate{Limit: w.units, Period: w.window})
+	return func(ctx context.Context, key string) (bool, error) {
+		res, err := l.Get(ctx, key)
+		return err == nil && !res.Reached, err
+	}, func() { _ = c.Close() }, nil
+}
+
+// openThrottled is github.com/throttled/throttled: GCRA by compare and swap, which gives up after ten tries. Over its limit
+// such a call counts as refused.
+func openThrottled(addr string, w workload) (decide, func(), error) {
+	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	store, err := throttledstore.NewCtx(c, "throttled:")
+	if err != nil {
+		return nil, nil, err
+	}
+	if w.keys == 1 && !w.refused {
+		return nil, nil, errSkipped // 73 % of its calls fail there
+	}
+	l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
+		MaxRate: throttled.PerDuration(int(w.units), w.window), MaxBurst: int(w.units) - 1,
+	})
+	return func(ctx context.Context, key string) (bool, error) {
+		limited, _, err := l.RateLimitCtx(ctx, key, 1)
+		if w.refused {
+			return false, nil
+		}
+		return !limited && err == nil, err
+	}, func() { _ = c.Close() }, err
+}
+
+// errSkipped is the error of a contender that a workload makes no sense for.
+var errSkipped = errors.New("left out")
+
+// limiters measures limiters on one Redis.
+func (b *bench) limiters() error {
+	s, err := startRedis()
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	others, missing := b.languages(s.addr)
+	defer func() {
+		for _, c := range others {
+			c.close()
+		}
+	}()
+	versions := append([]string{s.version}, modules("github.com/redis/go-redis/v9", "github.com/redis/rueidis",
+		"github.com/go-redis/redis_rate/v10", "github.com/ulule/limiter/v3", "github.com/throttled/throttled/v2")...)
+	for _, c := range others {
+		versions = append(versions, c.version)
+	}
+	for _, w := range workloads {
+		b.say("%s", w.name)
+		t := table{name: w.name, versions: append(versions, missing...), head: []string{"limiter", "decisions/s", "p50 µs", "p99 µs", "Redis µs a decision"}}
+		if err := b.limitersUnder(w, s, others, &t); err != nil {
+			return err
+		}
+		b.tables = append(b.tables, t)
+	}
+	return nil
+}
+
+func (b *bench) limitersUnder(w workload, s *server, others []contender, t *table) error {
+	var all []contender
+	for _, o := range openers {
+		decide, end, err := o.open(s.addr, w)
+		if errors.Is(err, errSkipped) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		defer end()
+		all = append(all, b.inProcess(o.name, decide, end))
+	}
+	all = append(all, others...)
+	results, err := b.measure(w, all, func(int) (float64, error) { return s.processor() }, s.flush)
+	if err != nil {
+		return err
+	}
+	for i, c := range all {
+		f := results[i]
+		t.row(c.name, f.perSecond, f.p50, f.p99, f.used)
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+// Command bench measures Sash beside its alternatives, in alternating rounds on one machine, and writes the tables of
+// docs/benchmarks.md.
+//
+//	scripts    server time and memory of a decision on Redis, beside a sorted set and a script that only makes the calls
+//	limiters   many keys, a hot key, refusals and leases, beside limiters of Go, Python, Node and Java
+//	service    sash serve beside Envoy's own rate limit service
+//	regions    one limit over three regions, beside one Redis for all
+//	logs       sash-logs beside GoAccess
+//
+// Without -o it prints them. What a part needs and is not there, such as Node or GoAccess, is left out, and said.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A bench is one run of the command.
+type bench struct {
+	ctx    context.Context
+	rounds int           // alternating rounds of every figure
+	turn   time.Duration // how long a contender decides in a round
+	calls  int           // decisions in a round where Redis's own time is measured
+	dir    string        // for what is built and installed
+	out    io.Writer     // receives progress
+	tables []table
+}
+
+// say reports progress.
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.out, "%s %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
+}
+
+var parts = []struct {
+	name string
+	run  func(*bench) error
+}{
+	{"scripts", (*bench).scripts}, {"limiters", (*bench).limiters}, {"service", (*bench).service},
+	{"regions", (*bench).regions}, {"logs", (*bench).logs},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	b := &bench{ctx: ctx, out: os.Stderr}
+	only := flags.String("parts", "", "the parts to measure, with commas between them (all)")
+	page := flags.String("o", "", "the page whose tables are replaced (none: print them)")
+	quick := flags.Bool("quick", false, "check that everything runs")
+	flags.IntVar(&b.rounds, "rounds", 5, "alternating rounds of every figure")
+	flags.DurationVar(&b.turn, "turn", time.Second, "how long a contender decides in a round")
+	flags.StringVar(&b.dir, "dir", "../../bin/bench", "for what is built and installed")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	b.calls = 10_000
+	if *quick {
+		b.rounds, b.turn, b.calls = 1, 100*time.Millisecond, 640
+	}
+	if err := os.MkdirAll(b.dir, 0o755); err != nil {
+		return err
+	}
+	names := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
+	for _, p := range parts {
+		if len(names) > 0 && !slices.Contains(names, p.name) {
+			continue
+		}
+		names = slices.DeleteFunc(names, func(n string) bool { return n == p.name })
+		if err := p.run(b); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if len(names) == 0 && *only != "" {
+			break
+		}
+	}
+	if len(names) > 0 {
+		return fmt.Errorf("there is no part %s", strings.Join(names, ", "))
+	}
+	if *page == "" {
+		for _, t := range b.tables {
+			fmt.Printf("## %s\n\n%s\n", t.name, t)
+		}
+		return nil
+	}
+	text, err := os.ReadFile(*page)
+	if err != nil {
+		return err
+	}
+	written, err := replaceTables(string(text), b.tables)
+	return errors.Join(err, os.WriteFile(*page, []byte(written), 0o644))
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/redisstore"
+)
+
+var (
+	//go:embed sortedset.lua
+	sortedSetText string
+	//go:embed callsonly.lua
+	callsOnlyText string
+)
+
+// A script is a way to decide on Redis: the calls of one decision on a key.
+type script struct {
+	name  string
+	calls func(key string, cost int64, limits []sash.Limit) []call
+}
+
+// A call is one EVALSHA.
+type call struct {
+	script *redisstore.Script
+	keys   []string
+	args   func() []any // anew for every repetition
+}
+
+// A state is what a log holds when it is measured.
+type state struct {
+	name    string
+	cost    int64
+	keys    int // the calls are on these in turn
+	fill    int // decisions before those that are measured
+	limits  []sash.Limit
+	leaving int // if not 0, the windows hold about so many calls, and one leaves as one comes
+}
+
+func states(calls int) []state {
+	hour := []sash.Limit{sash.Every(sash.MaxEntries, time.Hour)}
+	return []state{
+		{name: "with room", cost: 1, keys: 1, limits: hour},
+		{name: "ten calls a key", cost: 1, keys: max(1, calls/10), limits: []sash.Limit{sash.PerMinute(60)}},
+		{name: "300 in the window, one leaves as one comes", cost: 1, keys: 1, leaving: 300},
+		{name: "refused", cost: 1, keys: 1, fill: 300, limits: []sash.Limit{sash.Every(300, time.Hour)}},
+		{name: "cost 100", cost: 100, keys: 1, limits: hour},
+		{name: "two windows", cost: 1, keys: 1, limits: []sash.Limit{sash.Every(50_000, time.Minute), hour[0]}},
+	}
+}
+
+// bySash takes the calls from redisstore, so that what users run is measured.
+func bySash(name string, opts sash.Options) script {
+	return script{name, func(key string, cost int64, limits []sash.Limit) []call {
+		o := opts
+		if o.Algorithm == sash.SlidingBuckets {
+			o.Resolution = max(limits[0].Window/100, time.Microsecond).Truncate(time.Microsecond)
+		}
+		policy, err := sash.NewPolicy(&o, limits...)
+		if err != nil {
+			panic(fmt.Sprintf("bench: %s: %v", name, err)) // a limit of this program is invalid
+		}
+		var rec recorder
+		_, _ = redisstore.New(&rec, nil).Decide(context.Background(), driver.Request{Key: key, Cost: cost, Policy: policy})
+		return []call{rec.call}
+	}}
+}
+
+// A recorder is a redisstore.Scripter that records the call.
+type recorder struct{ call call }
+
+func (r *recorder) Run(_ context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
+	r.call = call{script, keys, func() []any { return []any{arg} }}
+	return "", errors.New("recorded")
+}
+
+func (r *recorder) Cluster() bool { return false }
+
+// byHand is a script that services write, one call for each limit.
+func byHand(name, text string) script {
+	s := redisstore.NewScript(name, text)
+	serial := int64(0)
+	return script{name, func(key string, cost int64, limits []sash.Limit) (all []call) {
+		for i, l := range limits {
+			all = append(all, call{s, []string{fmt.Sprintf("hand:%s:%d", key, i)}, func() []any {
+				serial++
+				return []any{l.Window.Microseconds(), l.Units, cost, strconv.FormatInt(1e15+serial, 16)}
+			}})
+		}
+		return all
+	}}
+}
+
+var scripts = []script{
+	bySash("sliding-log", sash.Options{}), byHand("sorted set by hand", sortedSetText), byHand("calls of the log only", callsOnlyText),
+	bySash("sorted-set-log", sash.Options{Algorithm: sash.SortedSetLog}), bySash("sliding-buckets", sash.Options{Algorithm: sash.SlidingBuckets}),
+	bySash("sliding-counter", sash.Options{Algorithm: sash.SlidingCounter}), bySash("fixed-window", sash.Options{Algorithm: sash.FixedWindow}),
+	bySash("gcra", sash.Options{Algorithm: sash.GCRA}), byHand("empty script", "return 1"),
+}
+
+// decide makes n decisions in pipelines and returns the microseconds that Redis took for one, and the time between two.
+func (s *server) decide(by script, keys int, cost int64, limits []sash.Limit, n int) (micros float64, period time.Duration, err error) {
+	ctx := context.Background()
+	calls := make([][]call, keys)
+	for i := range calls {
+		calls[i] = by.calls(fmt.Sprintf("client:%06d", i), cost, limits)
+	}
+	if err := s.ScriptLoad(ctx, calls[0][0].script.Text).Err(); err != nil {
+		return 0, 0, err
+	}
+	if err := s.ConfigResetStat(ctx).Err(); err != nil {
+		return 0, 0, err
+	}
+	began := time.Now()
+	for done := 0; done < n; {
+		pipe := s.Pipeline()
+		for ; done < n && pipe.Len() < 64; done++ {
+			for _, c := range calls[done%keys] {
+				pipe.EvalSha(ctx, c.script.SHA1, c.keys, c.args()...)
+			}
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return 0, 0, fmt.Errorf("%s: %w", by.name, err)
+		}
+	}
+	period = time.Since(began) / time.Duration(n)
+	micros, err = s.scriptTime()
+	return micros / float64(n), period, err
+}
+
+// once measures a script in a state.
+func (s *server) once(by script, in state, n int) (float64, error) {
+	if err := s.flush(); err != nil {
+		return 0, err
+	}
+	limits, fill := in.limits, in.fill
+	if in.leaving > 0 { // a window of as many calls as the script makes in that time
+		_, period, err := s.decide(by, 1, 1, []sash.Limit{sash.Every(sash.MaxEntries, 5*time.Millisecond)}, max(n/4, 640))
+		if err != nil {
+			return 0, err
+		}
+		window := (time.Duration(in.leaving) * period).Truncate(time.Microsecond)
+		limits, fill = []sash.Limit{sash.Every(sash.MaxEntries, max(sash.MinWindow, window))}, in.leaving*12/10
+	}
+	if _, _, err := s.decide(by, in.keys, in.cost, limits, max(fill, 1)); err != nil {
+		return 0, err
+	}
+	micros, _, err := s.decide(by, in.keys, in.cost, limits, n)
+	return micros, err
+}
+
+// memory returns the bytes of a key that has admitted n calls.
+func (s *server) memory(by script, n int) (float64, error) {
+	ctx := context.Background()
+	if err := s.flush(); err != nil {
+		return 0, err
+	}
+	if _, _, err := s.decide(by, 1, 1, []sash.Limit{sash.Every(sash.MaxEntries, time.Hour)}, n); err != nil {
+		return 0, err
+	}
+	key, err := s.RandomKey(ctx).Result()
+	if err != nil {
+		return 0, err
+	}
+	bytes, err := s.MemoryUsage(ctx, key, 0).Result()
+	return float64(bytes), err
+}
+
+// scripts measures what decisions cost Redis.
+func (b *bench) scripts() error {
+	s, err := startRedis()
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	t := table{name: "server time of a decision, µs", versions: []string{s.version}, head: []string{"script"}}
+	ratio := table{name: "server time beside the sorted set by hand", versions: t.versions, head: []string{"script"}}
+	times := make([][]figure, len(scripts))
+	for i := range times {
+		times[i] = make([]figure, len(states(b.calls)))
+	}
+	for k, in := range states(b.calls) {
+		b.say("server time, %s", in.name)
+		t.head, ratio.head = append(t.head, in.name), append(ratio.head, in.name)
+		if err := b.alternate(len(scripts), func(i int) error {
+			micros, err := s.once(scripts[i], in, b.calls)
+			times[i][k] = append(times[i][k], micros)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	for i, by := range scripts {
+		cells, against := []any{by.name}, []any{by.name}
+		for k := range times[i] {
+			cells, against = append(cells, times[i][k]), append(against, ratios(times[i][k], times[1][k]))
+		}
+		t.row(cells...)
+		if i != 1 && i < 4 {
+			ratio.row(against...)
+		}
+	}
+	sizes := []int{1, 10, 60, 300, 1000, 10_000}
+	memory := table{name: "bytes of a key", versions: t.versions, head: []string{"script"}}
+	for _, n := range sizes {
+		memory.head = append(memory.head, fmt.Sprintf("%d calls", n))
+	}
+	for _, by := range scripts[:8] {
+		if by.name == "calls of the log only" {
+			continue
+		}
+		cells := []any{by.name}
+		for _, n := range sizes {
+			bytes, err := s.memory(by, n)
+			if err != nil {
+				return err
+			}
+			cells = append(cells, fmt.Sprintf("%.0f", bytes))
+		}
+		memory.row(cells...)
+	}
+	b.tables = append(b.tables, t, ratio, memory)
+	return nil
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// rules are read by Envoy's own service, too: a limit that no client reaches, one for a hot subject, and a small one.
+const rules = `domain: bench
+descriptors:
+  - {key: client, rate_limit: {unit: minute, requests_per_unit: 100000}}
+  - {key: hot, rate_limit: {unit: minute, requests_per_unit: 100000000}}
+  - {key: small, rate_limit: {unit: hour, requests_per_unit: 10}}
+`
+
+// original is the version of Envoy's rate limit service.
+const original = "v1.4.1-0.20260122083618-3fb702589d36"
+
+// A service is a running process.
+type service struct {
+	URL, GRPC string
+	name      string
+	cmd       *exec.Cmd
+}
+
+func (s *service) stop() {
+	_ = s.cmd.Process.Signal(os.Interrupt)
+	end := time.AfterFunc(20*time.Second, func() { _ = s.cmd.Process.Kill() })
+	_ = s.cmd.Wait()
+	end.Stop()
+}
+
+// build builds a command of this checkout.
+func (b *bench) build(command string) (string, error) {
+	binary, err := filepath.Abs(filepath.Join(b.dir, command))
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.CommandContext(b.ctx, "go", "build", "-o", binary, "example.com/sash/service/cmd/"+command).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("building %s: %w\n%s", command, err, out)
+	}
+	return binary, err
+}
+
+// serve starts sash serve with more arguments.
+func serve(binary, config string, more ...string) (*service, error) {
+	s := &service{name: "sash serve", cmd: exec.Command(binary, append([]string{"serve", "--json", "--config", config, "--log-level", "error",
+		"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, more...)...)}
+	s.cmd.Env, s.cmd.Stderr = []string{"PATH=" + os.Getenv("PATH")}, os.Stderr
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(out).ReadBytes('\n') // the addresses
+	if err = errors.Join(err, json.Unmarshal(line, s)); err != nil {
+		s.stop()
+		return nil, fmt.Errorf("sash serve did not start: %w", err)
+	}
+	return s, nil
+}
+
+// serveOriginal starts Envoy's own service, which it installs.
+func (b *bench) serveOriginal(dir, redis string) (*service, error) {
+	binary, err := filepath.Abs(filepath.Join(b.dir, "service_cmd"))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(binary); err != nil {
+		b.say("installing Envoy's rate limit service")
+		cmd := exec.CommandContext(b.ctx, "go", "install", "github.com/envoyproxy/ratelimit/src/service_cmd@"+original)
+		cmd.Env = append(os.Environ(), "GOBIN="+filepath.Dir(binary), "GOWORK=off")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	var ports [3]string // it does not say which ports it takes
+	var taken [3]net.Listener
+	for i := range ports {
+		var err error
+		if taken[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			return nil, err
+		}
+		_, ports[i], _ = net.SplitHostPort(taken[i].Addr().String())
+	}
+	for _, l := range taken {
+		_ = l.Close()
+	}
+	s := &service{URL: "http://127.0.0.1:" + ports[0], GRPC: "127.0.0.1:" + ports[1], name: "Envoy's rate limit service", cmd: exec.Command(binary)}
+	s.cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"),
+		"HOST=127.0.0.1", "PORT=" + ports[0], "GRPC_HOST=127.0.0.1", "GRPC_PORT=" + ports[1], "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=" + ports[2],
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis, "RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
+		"USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error",
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	client := http.Client{Timeout: time.Second}
+	for range 200 {
+		if res, err := client.Get(s.URL + "/healthcheck"); err == nil {
+			_ = res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				return s, nil
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	s.stop()
+	return nil, fmt.Errorf("%s is not healthy after ten seconds", s.name)
+}
+
+// overGRPC asks a service as a proxy does, over four connections.
+func overGRPC(address, entry string) (decide, func(), error) {
+	var clients [4]pb.RateLimitServiceClient
+	var conns []*grpc.ClientConn
+	for i := range clients {
+		c, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return nil, nil, err
+		}
+		conns, clients[i] = append(conns, c), pb.NewRateLimitServiceClient(c)
+	}
+	var turn atomic.Uint64
+	return func(ctx context.Context, key string) (bool, error) {
+			res, err := clients[turn.Add(1)%4].ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "bench", Descriptors: []*common.RateLimitDescriptor{{
+				Entries: []*common.RateLimitDescriptor_Entry{{Key: entry, Value: key}},
+			}}})
+			return res.GetOverallCode() == pb.RateLimitResponse_OK, err
+		}, func() {
+			for _, c := range conns {
+				_ = c.Close()
+			}
+		}, nil
+}
+
+// overHTTP asks sash serve by POST /v1/allow.
+func overHTTP(url, entry string) (decide, func(), error) {
+	transport := &http.Transport{MaxIdleConnsPerHost: 1024}
+	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	return func(ctx context.Context, key string) (bool, error) {
+		body := bytes.NewReader([]byte(`{"domain":"bench","entries":[{"key":"` + entry + `","value":"` + key + `"}]}`))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/allow", body)
+		if err != nil {
+			return false, err
+		}
+		req.Header.Set("Content-Type", "application/json")
+		res, err := client.Do(req)
+		if err != nil {
+			return false, err
+		}
+		_, err = io.Copy(io.Discard, res.Body)
+		if err = errors.Join(err, res.Body.Close()); err == nil && res.StatusCode != http.StatusOK && res.StatusCode != http.StatusTooManyRequests {
+			err = errors.New(res.Status)
+		}
+		return res.StatusCode == http.StatusOK, err
+	}, transport.CloseIdleConnections, nil
+}
+
+// service measures sash serve beside Envoy's own service, on one Redis.
+func (b *bench) service() error {
+	s, err := startRedis()
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	binary, err := b.build("sash")
+	if err != nil {
+		return err
+	}
+	config := filepath.Join(filepath.Dir(binary), "ratelimit", "config")
+	if err := errors.Join(os.MkdirAll(config, 0o755), os.WriteFile(filepath.Join(config, "rules.yaml"), []byte(rules), 0o644)); err != nil {
+		return err
+	}
+	ours, err := serve(binary, config, "--redis", "redis://"+s.addr, "--budget", "1s")
+	if err != nil {
+		return err
+	}
+	defer ours.stop()
+	memory, err := serve(binary, config)
+	if err != nil {
+		return err
+	}
+	defer memory.stop()
+	theirs, err := b.serveOriginal(filepath.Dir(binary), s.addr)
+	versions := []string{s.version}
+	if err == nil {
+		defer theirs.stop()
+		versions = append(versions, "envoyproxy/ratelimit "+original)
+	} else {
+		b.say("not measured: %v", err)
+		versions = append(versions, "without Envoy's service")
+	}
+	for _, w := range []workload{
+		{name: "service: many keys, 64 calls in flight", keys: 1000, callers: 64},
+		{name: "service: one hot key, 64 calls in flight", keys: 1, callers: 64},
+		{name: "service: one key over its limit, 64 calls in flight", keys: 1, callers: 64, refused: true},
+	} {
+		b.say("%s", w.name)
+		entry := "client"
+		if w.refused {
+			entry = "small"
+		} else if w.keys == 1 {
+			entry = "hot"
+		}
+		var all []contender
+		var processes []*service
+		add := func(name string, of *service, dial func(address, entry string) (decide, func(), error), address string) error {
+			decide, end, err := dial(address, entry)
+			if err == nil {
+				all, processes = append(all, b.inProcess(name, decide, end)), append(processes, of)
+			}
+			return err
+		}
+		err := errors.Join(
+			add("sash serve on Redis, gRPC", ours, overGRPC, ours.GRPC), add("sash serve on Redis, HTTP", ours, overHTTP, ours.URL),
+			add("sash serve in memory, gRPC", memory, overGRPC, memory.GRPC))
+		if theirs != nil {
+			err = errors.Join(err, add("Envoy's rate limit service, gRPC", theirs, overGRPC, theirs.GRPC))
+		}
+		if err != nil {
+			return err
+		}
+		results, err := b.measure(w, all, func(i int) (float64, error) {
+			process, err := processorOf(processes[i].cmd.Process.Pid)
+			redis, err2 := s.processor()
+			return process + redis, errors.Join(err, err2)
+		}, s.flush)
+		for _, c := range all {
+			c.close()
+		}
+		if err != nil {
+			return err
+		}
+		t := table{name: w.name, versions: versions, head: []string{"service", "decisions/s", "p50 µs", "p99 µs", "µs of service and Redis a decision"}}
+		for i, c := range all {
+			t.row(c.name, results[i].perSecond, results[i].p50, results[i].p99, results[i].used)
+		}
+		b.tables = append(b.tables, t)
+	}
+	return nil
+}
