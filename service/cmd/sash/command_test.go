@@ -107,7 +107,6 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		"verify by a guess":      {env, []string{"verify", "--algorithm", "leaky"}, "unknown algorithm"},
 		"a history alone":        {nil, []string{"verify", "--history", "x"}, "give --limit too"},
 		"a limit alone":          {nil, []string{"verify", "--limit", "1/1m"}, "give --history FILE too"},
-		"a picture alone":        {nil, []string{"verify", "--picture", "x.svg"}, "give --history FILE too"},
 		"a history and a Redis":  {nil, []string{"verify", "--history", "x", "--limit", "1/1m", "--redis", "y"}, "no store is called"},
 		"no such history":        {nil, []string{"verify", "--history", "gone.jsonl", "--limit", "1/1m"}, "gone.jsonl: no such file"},
 		"a history and a day":    {nil, []string{"verify", "--history", "x", "--limit", "1/day@UTC"}, "calendar limit"},

@@ -2,10 +2,7 @@ package main
 
 import (
 	"encoding/json"
-	"encoding/xml"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -57,14 +54,7 @@ func TestVerifyJudgesACounterThatStartsAnewAndSash(t *testing.T) {
 	if code != 1 || stderr != "" || !regexp.MustCompile(`^violated: 20 admissions went over 20/1h, on 1 of 1 key\n  worst: "user_7" was admitted 40 units in the 1h that ends at `).MatchString(out) {
 		t.Errorf("a counter: exit %d, %s%s", code, out, stderr)
 	}
-	if strip := regexp.MustCompile(`(?m)^  admitted \|(.{72})\|$`).FindStringSubmatch(out); strip == nil || strings.TrimSpace(strip[1][24:]) == "" {
-		t.Errorf("there is no picture of it:\n%s", out)
-	}
-	drawn := filepath.Join(t.TempDir(), "worst.svg")
-	code, out, _ = sash(t, nil, "verify", "--history", counter, "--limit", "20/1h", "--json", "--picture", drawn)
-	if text, err := os.ReadFile(drawn); err != nil || xml.Unmarshal(text, new(struct{})) != nil || !strings.Contains(string(text), "<title>user_7 was admitted 40 units in 1h; the limit is 20/1h</title>") {
-		t.Errorf("the picture: %v\n%.300s", err, text)
-	}
+	code, out, _ = sash(t, nil, "verify", "--history", counter, "--limit", "20/1h", "--json")
 	var answer struct {
 		Verdict string `json:"verdict"`
 		Over    int    `json:"over_admitted"`

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +20,6 @@ import (
 type verifying struct {
 	redis, algorithm string
 	opts             verify.Options
-	ruling           ruling
 	recorded         recorded
 	json             bool
 }
@@ -46,14 +44,6 @@ the check could not go on: then it prints what it saw until then. It ends at the
 seconds that breaks a promise. To see it find a violation, run it with --algorithm fixed-window,
 sliding-counter or gcra, which are not exact.
 
-With --regions it checks a rule with scope: global over several regions instead. It requests units
-from a sash serve in each region at once, for subjects of its own; the demand for one of them moves
-from region to region. It judges all admissions together by the clock of this machine. A call was
-admitted at some instant between its request and its answer, so neither a slow way nor another clock
-looks like a violation. The report has the units of the worst window, and what each region admitted
-and how fast. The units stay charged for a window. If --descriptor has a value for each entry, they
-are units of a real subject. $SASH_TOKEN is the token of a client, for services with --access.
-
 With --history it calls nothing, and judges calls that any limiter answered, in any language. Each
 line of the file is one call, with the time before the limiter was called and the time after it:
 
@@ -64,15 +54,13 @@ Times are seconds or RFC 3339, by one clock; cost is 1 if absent. A call without
 had room, wherever between its two times each call was decided.`,
 		Example: `  sash verify --redis redis://127.0.0.1:6379
   sash verify --for 10s --algorithm fixed-window   # $SASH_REDIS is set; finds twice the limit
-  sash verify --regions eu=http://10.0.0.7:8080,us=http://10.1.0.7:8080 \
-    --domain shop --descriptor user
   sash verify --history calls.jsonl --limit 100/1m --limit 1000/1h`,
 		Args: noAddress,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("seed") {
 				v.opts.Seed = uint64(rand.Uint32())
 			}
-			if err := cmp.Or(v.recorded.check(cmd), v.ruling.check(cmd)); err != nil {
+			if err := v.recorded.check(cmd); err != nil {
 				return err
 			}
 			if v.recorded.history != "" {
@@ -87,7 +75,6 @@ had room, wherever between its two times each call was decided.`,
 	f.Uint64Var(&v.opts.Seed, "seed", 0, "seed of limits, costs and keys (default: a new one, which is printed)")
 	f.IntVar(&v.opts.Workers, "workers", 16, "number of concurrent callers, from 1 to 1000")
 	f.StringVar(&v.algorithm, "algorithm", sash.SlidingLog.String(), algorithmUsage)
-	v.ruling.register(f)
 	v.recorded.register(f)
 	jsonFlag(f, &v.json)
 	return cmd
@@ -102,9 +89,6 @@ func (a *app) runVerify(ctx context.Context, v *verifying) error {
 	}
 	if v.opts.Workers < 1 || v.opts.Workers > 1000 {
 		return fmt.Errorf("--workers %d: give a number from 1 to 1000", v.opts.Workers)
-	}
-	if len(v.ruling.regions) > 0 {
-		return a.verifyRegions(ctx, v)
 	}
 	to, err := a.shared(v.redis)
 	if err != nil {

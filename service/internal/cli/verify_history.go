@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -23,13 +20,11 @@ import (
 type recorded struct {
 	history string
 	limits  []string
-	picture string
 }
 
 func (r *recorded) register(f *pflag.FlagSet) {
 	f.StringVar(&r.history, "history", "", "judge the calls in this `file` instead, which any limiter answered: JSON lines, or - for standard input")
 	f.StringArrayVarP(&r.limits, "limit", "l", nil, "with --history: the `limit` of each key, such as 100/1m; repeat it for several that hold together")
-	f.StringVar(&r.picture, "picture", "", "with --history: also draw the worst window, if there is one, into this `file`, as SVG")
 }
 
 // check returns what is wrong with flags that do not belong together.
@@ -38,12 +33,9 @@ func (r *recorded) check(cmd *cobra.Command) error {
 		if len(r.limits) > 0 {
 			return errors.New("--limit: give --history FILE too, the calls to judge")
 		}
-		if r.picture != "" {
-			return errors.New("--picture: give --history FILE too, the calls to judge")
-		}
 		return nil
 	}
-	for _, flag := range []string{"redis", "algorithm", "for", "seed", "workers", "regions", "domain", "descriptor"} {
+	for _, flag := range []string{"redis", "algorithm", "for", "seed", "workers"} {
 		if cmd.Flags().Changed(flag) {
 			return fmt.Errorf("--%s: with --history it has no effect; no store is called", flag)
 		}
@@ -82,14 +74,9 @@ func (a *app) verifyHistory(cmd *cobra.Command, v *verifying) error {
 		return err
 	}
 	verdict := recording.Judge(limits)
-	err = a.print(v.json, historyAnswer(limits, &verdict), func(t *text) { historyText(t, recording, limits, &verdict) })
+	err = a.print(v.json, historyAnswer(limits, &verdict), func(t *text) { historyText(t, limits, &verdict) })
 	if err != nil || len(verdict.Faults) == 0 {
 		return err
-	}
-	if v.recorded.picture != "" && verdict.Faults[0].Over != nil {
-		if err := writePicture(v.recorded.picture, recording, &verdict.Faults[0]); err != nil {
-			return err
-		}
 	}
 	return errFound
 }
@@ -107,7 +94,7 @@ func (r interruptible) Read(p []byte) (int, error) {
 	return r.from.Read(p)
 }
 
-func historyText(t *text, r *verify.Recording, limits []sash.Limit, v *verify.Verdict) {
+func historyText(t *text, limits []sash.Limit, v *verify.Verdict) {
 	over, room := faultsOf(v)
 	said := limitsText(limits)
 	switch {
@@ -123,7 +110,6 @@ func historyText(t *text, r *verify.Recording, limits []sash.Limit, v *verify.Ve
 	if over > 0 {
 		f := v.Faults[0]
 		t.say("  worst: %q was admitted %s in the %s that ends at %s; the limit is %s", printable(f.Key), units(f.Over.Units), windowText(f.Over.Limit), instantText(f.Over.Ends), f.Over.Limit)
-		strip(t, r, &f)
 	}
 	if over > 0 && room > 0 {
 		t.say("  %s had room", count(int64(room), "refusal"))
@@ -167,54 +153,6 @@ func limitsText(limits []sash.Limit) string {
 func windowText(l sash.Limit) string {
 	_, window, _ := strings.Cut(l.String(), "/")
 	return window
-}
-
-// stripColumns is the width of a strip: a third for each of the window before the worst one, the worst one, and the time
-// after it.
-const stripColumns = 72
-
-// strip draws what was admitted and refused around the worst window of a key.
-func strip(t *text, r *verify.Recording, f *verify.RecordedFault) {
-	const third = stripColumns / 3
-	from := f.Over.Ends.Add(-2 * f.Over.Limit.Window)
-	column := f.Over.Limit.Window / third
-	var admitted, refused [stripColumns]int64
-	for _, m := range r.Around(f.Key, from.Add(1), from.Add(3*f.Over.Limit.Window)) {
-		// A column holds (begin, end], as a window does.
-		i := min(int((m.At.Sub(from)-1)/max(column, 1)), stripColumns-1)
-		if m.Admitted {
-			admitted[i] += m.Units
-		} else {
-			refused[i] += m.Units
-		}
-	}
-	t.say("")
-	t.say("  admitted |%s|", bars(admitted[:]))
-	t.say("  refused  |%s|", bars(refused[:]))
-	t.say("            %s|%s|", strings.Repeat(" ", third-1), centered(fmt.Sprintf("%d in %s", f.Over.Units, windowText(f.Over.Limit)), third-1))
-	t.say("            a column is %v; the tallest are %s admitted and %d refused", column.Round(time.Microsecond), units(slices.Max(admitted[:])), slices.Max(refused[:]))
-	t.say("")
-}
-
-// bars draws numbers as bars, of which the tallest has a line's height. Only 0 has none.
-func bars(values []int64) string {
-	most := slices.Max(values)
-	steps := []rune("▁▂▃▄▅▆▇█")
-	var b strings.Builder
-	for _, n := range values {
-		if n == 0 {
-			b.WriteByte(' ')
-			continue
-		}
-		height := math.Ceil(float64(n) / float64(most) * float64(len(steps)))
-		b.WriteRune(steps[min(max(int(height), 1), len(steps))-1])
-	}
-	return b.String()
-}
-
-func centered(s string, width int) string {
-	left := max(0, width-len(s)) / 2
-	return strings.Repeat("-", left) + s + strings.Repeat("-", max(0, width-len(s)-left))
 }
 
 // historyJSON is the JSON of sash verify --history.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/internal/judge"
 )
 
 // A Recording is the calls that some limiter answered, of any number of keys, by one clock.
@@ -27,9 +28,9 @@ type Recording struct {
 // recorded is the calls of one key. A call was decided between the instant when it was sent and the one when its answer
 // came, in nanoseconds since the epoch.
 type recorded struct {
-	admitted []span
-	refused  []span
-	unknown  []span // calls without an answer, which may have been charged at any time after they were sent
+	admitted []judge.Charge
+	refused  []judge.Charge
+	unknown  []judge.Charge // calls without an answer, which may have been charged at any time after they were sent
 }
 
 // longestLine bounds a line of a recording, in bytes.
@@ -110,17 +111,17 @@ func (r *Recording) add(text []byte) error {
 	}
 	r.units += cost
 	// Rounding to the nearest microsecond would place a decision outside the times of its call.
-	s := span{from: microsecondFrom(*l.Sent), units: cost}
+	c := judge.Charge{From: microsecondFrom(*l.Sent), Units: cost}
 	if l.Admitted == nil {
-		of.unknown = append(of.unknown, s)
+		of.unknown = append(of.unknown, c)
 		return nil
 	}
 	r.answered = true
-	s.to = microsecondTo(*l.Received)
+	c.To = microsecondTo(*l.Received)
 	if *l.Admitted {
-		of.admitted = append(of.admitted, s)
+		of.admitted = append(of.admitted, c)
 	} else {
-		of.refused = append(of.refused, s)
+		of.refused = append(of.refused, c)
 	}
 	return nil
 }
@@ -137,20 +138,19 @@ func lineError(err error) error {
 }
 
 // An instant is nanoseconds since the epoch.
-type instant time.Duration
+type instant int64
 
 // microsecondFrom returns the last whole microsecond that is not after an instant.
-func microsecondFrom(i instant) time.Duration {
-	d := time.Duration(i)
-	whole := d.Truncate(time.Microsecond)
-	if whole > d { // before the epoch
-		whole -= time.Microsecond
+func microsecondFrom(i instant) int64 {
+	within := int64(i) % 1000
+	if within < 0 { // before the epoch
+		within += 1000
 	}
-	return whole
+	return int64(i) - within
 }
 
 // microsecondTo returns the first whole microsecond that is not before an instant.
-func microsecondTo(i instant) time.Duration { return -microsecondFrom(-i) }
+func microsecondTo(i instant) int64 { return -microsecondFrom(-i) }
 
 var errInstant = errors.New(`a time is neither seconds, such as 1763900000.001, nor RFC 3339, such as "2026-11-23T10:00:00.001Z"`)
 
@@ -212,15 +212,15 @@ func (r *Recording) Judge(limits []sash.Limit) Verdict {
 		v.Admitted += len(of.admitted)
 		v.Refused += len(of.refused)
 		v.Unanswered += len(of.unknown)
-		for _, s := range of.admitted {
-			v.Units += s.units
+		for _, c := range of.admitted {
+			v.Units += c.Units
 		}
 		f := RecordedFault{Key: key}
 		for _, l := range limits {
-			worst := fullest(of.admitted, l.Window, 1, l.Units)
-			f.OverAdmitted += worst.over
-			if worst.units > l.Units && (f.Over == nil || worst.units-l.Units > f.Over.Units-f.Over.Limit.Units) {
-				f.Over = &Window{Limit: l, Units: worst.units, Ends: time.Unix(0, int64(worst.ends))}
+			worst, over := judge.Fullest(of.admitted, int64(l.Window), l.Units)
+			f.OverAdmitted += over
+			if worst.Units > l.Units && (f.Over == nil || worst.Units-l.Units > excess(f.Over)) {
+				f.Over = &Window{Limit: l, Units: worst.Units, Ends: time.Unix(0, worst.To)}
 			}
 		}
 		of.checkRefusals(limits, &f)
@@ -234,72 +234,35 @@ func (r *Recording) Judge(limits []sash.Limit) Verdict {
 
 // checkRefusals counts refusals that had room under every limit even if all calls were charged that may have been.
 func (of *recorded) checkRefusals(limits []sash.Limit, f *RecordedFault) {
-	var begun, ended sums
-	for _, s := range of.admitted {
-		begun.add(s.from, s.units)
-		ended.add(s.to, s.units)
-	}
-	for _, s := range of.unknown {
-		begun.add(s.from, s.units)
-	}
-	begun.sort()
-	ended.sort()
-	slices.SortFunc(of.refused, func(a, b span) int { return cmp.Compare(a.from, b.from) })
-	for _, s := range of.refused {
-		room := !slices.ContainsFunc(limits, func(l sash.Limit) bool {
-			return begun.until(s.to)-ended.until(s.from-l.Window)+s.units > l.Units
-		})
-		if !room {
+	begun := sumsOf(slices.Concat(of.admitted, of.unknown), func(c judge.Charge) int64 { return c.From })
+	ended := sumsOf(of.admitted, func(c judge.Charge) int64 { return c.To })
+	slices.SortFunc(of.refused, func(a, b judge.Charge) int { return cmp.Compare(a.From, b.From) })
+	for _, c := range of.refused {
+		if slices.ContainsFunc(limits, func(l sash.Limit) bool {
+			return begun.until(c.To)-ended.until(c.From-int64(l.Window))+c.Units > l.Units
+		}) {
 			continue
 		}
 		if f.FalseRefusals++; f.False == nil {
-			f.False = &Refusal{At: time.Unix(0, int64(s.from)), Cost: s.units}
+			f.False = &Refusal{At: time.Unix(0, c.From), Cost: c.Units}
 		}
 	}
 }
 
-// sums are units by time.
-type sums struct {
-	at    []span
-	total []int64
-}
+// sums are the units of charges by time. The total at i is that of the charges before i.
+type sums struct{ at, total []int64 }
 
-func (s *sums) add(at time.Duration, units int64) { s.at = append(s.at, span{from: at, units: units}) }
-
-func (s *sums) sort() {
-	slices.SortFunc(s.at, func(a, b span) int { return cmp.Compare(a.from, b.from) })
-	s.total = make([]int64, len(s.at)+1)
-	for i, one := range s.at {
-		s.total[i+1] = s.total[i] + one.units
+func sumsOf(charges []judge.Charge, at func(judge.Charge) int64) sums {
+	slices.SortFunc(charges, func(a, b judge.Charge) int { return cmp.Compare(at(a), at(b)) })
+	s := sums{total: []int64{0}}
+	for i, c := range charges {
+		s.at, s.total = append(s.at, at(c)), append(s.total, s.total[i]+c.Units)
 	}
+	return s
 }
 
 // until returns the units up to and including an instant.
-func (s *sums) until(at time.Duration) int64 {
-	i, _ := slices.BinarySearchFunc(s.at, at+1, func(a span, at time.Duration) int { return cmp.Compare(a.from, at) })
+func (s *sums) until(at int64) int64 {
+	i, _ := slices.BinarySearch(s.at, at+1)
 	return s.total[i]
-}
-
-// A Moment is admitted or refused units of a key, as late as they can have been decided.
-type Moment struct {
-	At       time.Time
-	Units    int64
-	Admitted bool
-}
-
-// Around returns the answered calls of a key that lie between two instants, in time order.
-func (r *Recording) Around(key string, from, to time.Time) (all []Moment) {
-	of := r.keys[key]
-	if of == nil {
-		return nil
-	}
-	for admitted, spans := range map[bool][]span{true: of.admitted, false: of.refused} {
-		for _, s := range spans {
-			if at := time.Unix(0, int64(s.to)); !at.Before(from) && !at.After(to) {
-				all = append(all, Moment{at, s.units, admitted})
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, b Moment) int { return a.At.Compare(b.At) })
-	return all
 }

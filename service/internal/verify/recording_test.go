@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/internal/judge"
 )
 
 func read(t *testing.T, lines ...string) *Recording {
@@ -73,7 +74,7 @@ func TestNothingIsReportedThatMayNotHaveBeen(t *testing.T) {
 		of := r.keys[""]
 		for range 1 + random.IntN(14) {
 			from := random.Int64N(60)
-			s := span{time.Duration(from) * time.Microsecond, time.Duration(from+random.Int64N(9)) * time.Microsecond, 1 + random.Int64N(2), 0}
+			s := judge.Charge{From: from * 1000, To: (from + random.Int64N(9)) * 1000, Units: 1 + random.Int64N(2)}
 			switch random.IntN(8) {
 			case 0, 1:
 				of.refused = append(of.refused, s)
@@ -107,42 +108,40 @@ func TestNothingIsReportedThatMayNotHaveBeen(t *testing.T) {
 // possible draws an instant for every call, and returns the most units in a window, and how many refusals had room. Refusals
 // are decided after the admissions of the same instant; whether a call without an answer was charged is drawn too.
 func possible(random *rand.Rand, of *recorded, limit sash.Limit) (most int64, room int) {
-	draw := func(s span) time.Duration {
+	draw := func(c judge.Charge) judge.Charge {
+		at := c.From + random.Int64N(c.To-c.From+1)
 		switch random.IntN(3) {
 		case 0:
-			return s.from
+			at = c.From
 		case 1:
-			return s.to
+			at = c.To
 		}
-		return s.from + time.Duration(random.Int64N(int64(s.to-s.from)+1))
+		return judge.Charge{From: at, To: at, Units: c.Units}
 	}
-	type charge struct {
-		at    time.Duration
-		units int64
+	var admitted []judge.Charge
+	for _, c := range of.admitted {
+		admitted = append(admitted, draw(c))
 	}
-	var admitted, charged []charge
-	for _, s := range of.admitted {
-		admitted = append(admitted, charge{draw(s), s.units})
-	}
-	charged = slices.Clone(admitted)
-	for _, s := range of.unknown {
+	charged := slices.Clone(admitted)
+	for _, c := range of.unknown {
 		if random.IntN(2) == 0 {
-			charged = append(charged, charge{s.from + time.Duration(random.Int64N(80_000)), s.units})
+			at := c.From + random.Int64N(80_000)
+			charged = append(charged, judge.Charge{From: at, To: at, Units: c.Units})
 		}
 	}
-	in := func(charges []charge, x time.Duration) (units int64) {
+	in := func(charges []judge.Charge, x int64) (units int64) {
 		for _, c := range charges {
-			if c.at > x-limit.Window && c.at <= x {
-				units += c.units
+			if c.From > x-int64(limit.Window) && c.From <= x {
+				units += c.Units
 			}
 		}
 		return units
 	}
 	for _, c := range admitted {
-		most = max(most, in(admitted, c.at))
+		most = max(most, in(admitted, c.From))
 	}
-	for _, s := range of.refused {
-		if in(charged, draw(s))+s.units <= limit.Units {
+	for _, c := range of.refused {
+		if in(charged, draw(c).From)+c.Units <= limit.Units {
 			room++
 		}
 	}
@@ -183,7 +182,7 @@ func TestCostsThatCannotBeAdded(t *testing.T) {
 
 // A time that is finer than a microsecond lies in one: a decision is within [from, to], never outside.
 func TestTimesCountToTheMicrosecond(t *testing.T) {
-	for text, want := range map[string][2]time.Duration{
+	for text, want := range map[string][2]int64{
 		"1763900000.001":                        {1763900000_001000, 1763900000_001000},
 		"1763900000.0010002":                    {1763900000_001000, 1763900000_001001},
 		"1763900000.0009998":                    {1763900000_000999, 1763900000_001000},
@@ -197,8 +196,8 @@ func TestTimesCountToTheMicrosecond(t *testing.T) {
 		`"2025-11-23T13:13:20.001000000+01:00"`: {1763900000_001000, 1763900000_001000},
 	} {
 		got := read(t, at("", 1, text, true)).keys[""].admitted[0]
-		if got.from != want[0]*time.Microsecond || got.to != want[1]*time.Microsecond {
-			t.Errorf("%s is %v to %v; want %v", text, got.from, got.to, want)
+		if got.From != want[0]*1000 || got.To != want[1]*1000 {
+			t.Errorf("%s is %d to %d ns; want %d µs", text, got.From, got.To, want)
 		}
 	}
 }
