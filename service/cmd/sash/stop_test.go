@@ -160,8 +160,13 @@ func (l *load) dials(p *service) {
 }
 
 func (l *load) ask(c *client) bool {
+	fresh := !c.used
+	err := c.ask(fmt.Sprintf(question, l.key))
+	if fresh && crossed(err) {
+		return false
+	}
 	l.sent.Add(1)
-	if err := c.ask(fmt.Sprintf(question, l.key)); err != nil {
+	if err != nil {
 		l.fail(err)
 		return false
 	}
@@ -207,9 +212,13 @@ func (l *load) stream(client *http.Client, p *service) bool {
 	return true
 }
 
+// crossed reports whether a client connected at the moment when the port closed: it is disconnected, and what it may have
+// sent is not decided.
+func crossed(err error) bool { return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) }
+
 // refused records any end but a refused connection.
 func (l *load) refused(err error) {
-	if !errors.Is(err, syscall.ECONNREFUSED) {
+	if !errors.Is(err, syscall.ECONNREFUSED) && !crossed(err) {
 		l.fail(err)
 	}
 }
@@ -249,8 +258,8 @@ func (l *load) call(conn *grpc.ClientConn) bool {
 			Entries: []*common.RateLimitDescriptor_Entry{{Key: "k", Value: l.key}},
 		}},
 	})
-	if status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "connection refused") {
-		return false // not sent
+	if status.Code(err) == codes.Unavailable && (strings.Contains(err.Error(), "while dialing") || strings.Contains(err.Error(), "server preface")) {
+		return false // not sent: before a call the client waits for what the server sends first
 	}
 	l.sent.Add(1)
 	if err != nil {
@@ -267,6 +276,7 @@ type client struct {
 	raw  *net.TCPConn
 	conn net.Conn // over raw
 	in   *bufio.Reader
+	used bool // a request was answered
 	last bool // the server has announced to close the connection
 }
 
@@ -296,6 +306,7 @@ func (c *client) ask(body string) error {
 	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
+	c.used = true
 	if c.last = res.Close; err == nil && res.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", res.Status, text)
 	}

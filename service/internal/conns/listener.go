@@ -1,9 +1,8 @@
 // Package conns ends the connections of a port without losing a request, and bounds how many are open.
 //
 // Closing a listener resets the connections that wait in its queue, and closing an idle connection fails a request
-// that a client sends at that moment. So a Listener that stops first takes what waits, while the system ignores new
-// connections, and closes an idle connection only when nothing has arrived on it for some time. HTTP/2 ends its
-// connections by itself.
+// that a client sends at that moment. So a Listener that stops first takes what waits, and closes an idle connection only
+// when nothing has arrived on it for some time. HTTP/2 ends its connections by itself.
 package conns
 
 import (
@@ -23,9 +22,7 @@ import (
 
 // Times of a listener that stops.
 const (
-	handshake = 300 * time.Millisecond // for a connection that a client has begun; it takes one round trip
-	nearby    = 20 * time.Millisecond  // the same, from this host
-	stopTime  = 2 * time.Second        // for all that wait
+	stopTime  = 2 * time.Second // for all that wait
 	lookEvery = 20 * time.Millisecond
 )
 
@@ -48,7 +45,6 @@ type Listener struct {
 // Listen listens on host:port, or on the path of unix:///path.
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	var config net.ListenConfig
-	config.SetMultipathTCP(false) // Linux does not filter its packets as refuse wants
 	path, local := strings.CutPrefix(addr, "unix://")
 	if !local {
 		return config.Listen(ctx, "tcp", addr)
@@ -79,7 +75,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			_ = l.Close()
 			return nil, net.ErrClosed
 		}
-		l.within(l.patience())
+		l.within(lookTime)
 	}
 	if err != nil {
 		return nil, err
@@ -87,22 +83,17 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return l.admit(conn)
 }
 
-// Stop takes no new connections. Accept returns those that clients have begun, and then closes the listener. At the
-// bound those that find no room within two seconds are closed.
+// Stop has Accept return the connections that wait, and then close the listener, after two seconds at most. A client that
+// connects at the moment of the close is disconnected. At the bound those that find no room meanwhile are closed. A Unix
+// socket loses its path at once.
 func (l *Listener) Stop() {
-	refuse(l.Listener)
+	if local, ok := l.Listener.(*net.UnixListener); ok {
+		local.SetUnlinkOnClose(false) // the path may be another listener's by then
+		_ = os.Remove(local.Addr().String())
+	}
 	l.stopping.Store(true)
 	time.AfterFunc(stopTime, func() { _ = l.Close() })
-	l.within(l.patience())
-}
-
-// patience is how long a client can be in the middle of connecting.
-func (l *Listener) patience() time.Duration {
-	tcp, ok := l.Addr().(*net.TCPAddr)
-	if !ok || tcp.IP.IsLoopback() {
-		return nearby
-	}
-	return handshake
+	l.within(lookTime)
 }
 
 // within bounds the next Accept.
