@@ -214,7 +214,9 @@ func (l *load) stream(client *http.Client, p *service) bool {
 
 // crossed reports whether a client connected at the moment when the port closed: it is disconnected, and what it may have
 // sent is not decided.
-func crossed(err error) bool { return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) }
+func crossed(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
 
 // refused records any end but a refused connection.
 func (l *load) refused(err error) {
