@@ -43,6 +43,10 @@ func TestAClusterLosesAPrimary(t *testing.T) {
 		{minutely, "no", false},
 	} {
 		t.Run(fmt.Sprintf("%s, full coverage %s, parts %v", c.name, c.coverage, c.parts), func(t *testing.T) {
+			advised := c.coverage == "no" && c.parts && c.name != minutely.name
+			if !advised && *times == 1 {
+				t.Skip("it is a figure of docs/guarantees.md: run it with -times 5")
+			}
 			t.Parallel()
 			cluster := redistest.StartCluster(t, redistest.ClusterOptions{Replicas: 1, NodeTimeout: 2 * time.Second, Args: func(int) []string {
 				return []string{"--cluster-require-full-coverage", c.coverage}
@@ -50,7 +54,7 @@ func TestAClusterLosesAPrimary(t *testing.T) {
 			store := c.open(t, target{addrs: cluster.Addrs(), cluster: true})
 			h := lose(t, cluster, partly(t, store, c.parts), store)
 			t.Logf("%s: %s", t.Name(), h)
-			if advised := c.coverage == "no" && c.parts && c.name != minutely.name; advised {
+			if advised {
 				if h.others.share(0) < 0.9 || h.again == 0 || h.again > 5*time.Second {
 					t.Errorf("want 90 %% of the calls to the others, and all calls within 5 s")
 				}
@@ -78,11 +82,11 @@ func partly(t *testing.T, store *redisstore.Store, divided bool) *failover.Store
 	return guarded
 }
 
-// A loss is what callers see of a primary that is killed. The phases are until the promotion, and 10 s from then on.
+// A loss is what callers see of a primary that is killed. The phases are until the promotion, and 6 to 10 s from then on.
 type loss struct {
 	others, lost shares
 	promoted     time.Duration // after the kill
-	again        time.Duration // after the promotion: when every lost subject had been decided; 0 is not within 10 s
+	again        time.Duration // after the promotion: when every lost subject had been decided; 0 is never
 }
 
 // shares count calls in each phase, and those that the store decided.
@@ -93,14 +97,14 @@ func (s *shares) share(phase int) float64 {
 }
 
 func (h *loss) String() string {
-	return fmt.Sprintf("promoted after %.1f s; the other nodes decided %.0f %% of their calls until then, and %.0f %% in 10 s from then on; "+
-		"the subjects of the lost node were decided again after %.1f s, and %.0f %% of their calls in those 10 s",
+	return fmt.Sprintf("promoted after %.1f s; the other nodes decided %.0f %% of their calls until then, and %.0f %% in the seconds from then on; "+
+		"the subjects of the lost node were decided again after %.1f s, and %.0f %% of their calls in those seconds",
 		h.promoted.Seconds(), 100*h.others.share(0), 100*h.others.share(1), h.again.Seconds(), 100*h.lost.share(1))
 }
 
 func lose(t *testing.T, cluster *redistest.Cluster, guarded *failover.Store, store *redisstore.Store) *loss {
 	t.Helper()
-	const after = 10 * time.Second
+	after := min(10, time.Duration(5+*times)) * time.Second
 	const lost = 8 // the first subjects are those of the node that is killed
 	l := limiter(t, guarded, sash.Every(100_000, time.Hour))
 	keys := subjectsOn(t, cluster, store, 0, lost)

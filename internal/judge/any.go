@@ -7,47 +7,11 @@ import (
 	"math/big"
 	"time"
 
-	"example.com/sash"
 	"example.com/sash/driver"
 )
 
 // mostAny is the most subjects of a choice in a walk: more than two groups.
 const mostAny = 2*driver.ChoiceGroup + 3
-
-// WalkAny makes random choices on a store, and other calls on their subjects. If an answer differs from the definition, it
-// returns an error with the calls that led to it. It does nothing if the store is no [driver.Chooser].
-func WalkAny(s Setup) error {
-	store, ok := s.Store.(driver.Chooser)
-	if !ok {
-		return nil
-	}
-	w := &walk{Setup: s, oracle: New(), opts: sash.Options{Algorithm: s.Algorithm}}
-	books := w.Choose(2) == 1
-	if err := w.draw(); err != nil {
-		return err
-	}
-	w.books = books && driver.CanBook(s.Store, w.plans[0])
-	return w.run(func() error { return w.stepAny(store) })
-}
-
-func (w *walk) stepAny(store driver.Chooser) error {
-	switch w.Choose(8) {
-	default:
-		return w.choice(store)
-	case 4:
-		return w.call(w.request())
-	case 5:
-		w.move(time.Duration(1+w.Choose(2_000_000)) * time.Microsecond)
-	case 6:
-		return w.edge()
-	case 7:
-		if w.Forward {
-			return nil
-		}
-		w.move(-time.Duration(1+w.Choose(1_000_000)) * time.Duration(1+w.Choose(20)) * time.Microsecond)
-	}
-	return nil
-}
 
 // choice makes one call on whichever of several subjects has most room: of few, so that they fill up, or of many.
 func (w *walk) choice(store driver.Chooser) error {

@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -246,33 +245,4 @@ func (o *Oracle) latest() int64 {
 		}
 	}
 	return at
-}
-
-// each makes several calls on one key in one round trip, and compares each answer.
-func (w *walk) each() error {
-	store, ok := driver.As[driver.Batcher](w.Store)
-	if !ok {
-		return nil
-	}
-	reqs := []driver.Request{w.request()}
-	for range w.Choose(6) {
-		req := w.request()
-		req.Key, req.Policy = reqs[0].Key, reqs[0].Policy
-		req.Cost = min(req.Cost, req.Policy.MostUnits())
-		reqs = append(reqs, req)
-	}
-	w.note("%d calls in one", len(reqs))
-	answers, err := store.DecideEach(context.Background(), reqs)
-	if err != nil {
-		return fmt.Errorf("DecideEach: %w", err)
-	}
-	if len(answers) != len(reqs) {
-		return fmt.Errorf("DecideEach: %d answers to %d requests", len(answers), len(reqs))
-	}
-	for i := range reqs {
-		if err := w.check(reqs[i:i+1], answers[i:i+1]); err != nil {
-			return err
-		}
-	}
-	return nil
 }

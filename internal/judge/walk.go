@@ -19,6 +19,8 @@ type Setup struct {
 	Now     func() time.Time
 	Advance func(d time.Duration)
 	Forward bool
+	// Usual is what most steps are. A store without the power for it has no such walk.
+	Usual Usual
 	// Algorithm is the algorithm of every call.
 	Algorithm sash.Algorithm
 	// Steps is the number of calls.
@@ -31,9 +33,20 @@ type Setup struct {
 	Ahead, Walk int
 }
 
+// Usual is what most steps of a walk are.
+type Usual int
+
+// The usual steps: calls, calls on several subjects in one round trip, and choices of one subject of several.
+const (
+	Calls Usual = iota
+	Many
+	Any
+)
+
 type walk struct {
 	Setup
 	oracle   *Oracle
+	usual    func() error
 	opts     sash.Options
 	plans    []*driver.Policy
 	trace    []string
@@ -56,15 +69,33 @@ type admitted struct {
 // that led to it.
 func Walk(s Setup) error {
 	w := &walk{Setup: s, oracle: New()}
+	gatherer, many := driver.As[driver.Gatherer](s.Store)
+	chooser, any := s.Store.(driver.Chooser)
+	switch {
+	case s.Usual == Many && !many, s.Usual == Any && !any:
+		return nil
+	case s.Usual == Many:
+		w.usual = func() error { return w.many(gatherer) }
+	case s.Usual == Any:
+		w.usual = func() error { return w.choice(chooser) }
+	default:
+		w.usual = func() error { return w.call(w.request()) }
+	}
 	w.oracle.Ahead, w.oracle.Walk = cmp.Or(s.Ahead, w.oracle.Ahead), cmp.Or(s.Walk, w.oracle.Walk)
 	if w.Choose(2) == 1 {
 		w.Advance(time.Duration(w.Choose(400*24*3600))*time.Second + time.Duration(w.Choose(1e6))*time.Microsecond)
 	}
-	w.opts = sash.Options{Algorithm: s.Algorithm, CountRefused: w.Choose(5) == 4}
+	w.opts = sash.Options{Algorithm: s.Algorithm, CountRefused: s.Usual != Any && w.Choose(5) == 4}
 	if err := w.draw(); err != nil {
 		return err
 	}
-	return w.run(w.step)
+	w.books = w.books && (s.Usual != Any || w.Choose(2) == 1)
+	for range w.Steps {
+		if err := w.step(); err != nil {
+			return fmt.Errorf("%w\nafter\n\t%s", err, strings.Join(w.trace, "\n\t"))
+		}
+	}
+	return nil
 }
 
 // draw draws the policies of a walk.
@@ -85,16 +116,6 @@ func (w *walk) draw() error {
 	return nil
 }
 
-// run takes the steps of a walk. An error has the calls that led to it.
-func (w *walk) run(step func() error) error {
-	for range w.Steps {
-		if err := step(); err != nil {
-			return fmt.Errorf("%w\nafter\n\t%s", err, strings.Join(w.trace, "\n\t"))
-		}
-	}
-	return nil
-}
-
 func (w *walk) note(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf(format, args...))
 }
@@ -102,7 +123,7 @@ func (w *walk) note(format string, args ...any) {
 func (w *walk) step() error {
 	switch w.Choose(w.turns()) {
 	default:
-		return w.call(w.request())
+		return w.usual()
 	case 7: // peek
 		req := w.request()
 		req.Cost = 0
@@ -314,4 +335,63 @@ func (w *walk) settleBefore(store driver.Settler) error {
 		return fmt.Errorf("Settle: %w", err)
 	}
 	return w.call(driver.Request{Key: set.Request.Key, Policy: set.Request.Policy})
+}
+
+// each makes several calls on one key in one round trip, and compares each answer.
+func (w *walk) each() error {
+	store, ok := driver.As[driver.Batcher](w.Store)
+	if !ok {
+		return nil
+	}
+	reqs := []driver.Request{w.request()}
+	for range w.Choose(6) {
+		req := w.request()
+		req.Key, req.Policy = reqs[0].Key, reqs[0].Policy
+		req.Cost = min(req.Cost, req.Policy.MostUnits())
+		reqs = append(reqs, req)
+	}
+	w.note("%d calls in one", len(reqs))
+	answers, err := store.DecideEach(context.Background(), reqs)
+	if err != nil {
+		return fmt.Errorf("DecideEach: %w", err)
+	}
+	if len(answers) != len(reqs) {
+		return fmt.Errorf("DecideEach: %d answers to %d requests", len(answers), len(reqs))
+	}
+	for i := range reqs {
+		if err := w.check(reqs[i:i+1], answers[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// many makes calls on several subjects in one round trip, and checks each answer by itself.
+func (w *walk) many(store driver.Gatherer) error {
+	var reqs []driver.Request
+	for i := range 1 + w.Choose(5) {
+		req := w.request()
+		req.Key, req.Within = fmt.Sprintf("%sk%d", w.Prefix, i), 0
+		if w.Choose(6) == 5 {
+			req.Cost = 0
+		}
+		if _, ok := store.Gathers(&req); !ok {
+			return w.call(req)
+		}
+		reqs = append(reqs, req)
+	}
+	w.note("%d calls in one", len(reqs))
+	answers, errs := store.DecideMany(context.Background(), reqs)
+	if len(answers) != len(reqs) || len(errs) != len(reqs) {
+		return fmt.Errorf("DecideMany: %d answers and %d errors to %d requests", len(answers), len(errs), len(reqs))
+	}
+	for i := range reqs {
+		if errs[i] != nil {
+			return fmt.Errorf("DecideMany: request %d: %w", i, errs[i])
+		}
+		if err := w.check(reqs[i:i+1], answers[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
 }

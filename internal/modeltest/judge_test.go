@@ -185,9 +185,10 @@ func (b *bench) walks() error {
 // else fails only its own request.
 func (b *bench) gathered() error {
 	for seed := range uint64(20) {
-		err := judge.WalkMany(judge.Setup{
+		err := judge.Walk(judge.Setup{
+			Usual: judge.Many,
 			Store: b.store, Now: b.clock.Now, Advance: b.clock.Advance, Algorithm: b.algorithm,
-			Steps: 40, Prefix: fmt.Sprint("gathered", seed, ":"), Choose: rand.New(rand.NewPCG(seed, 5)).IntN,
+			Steps: 60, Prefix: fmt.Sprint("gathered", seed, ":"), Choose: rand.New(rand.NewPCG(seed, 5)).IntN,
 		})
 		if err != nil {
 			return fmt.Errorf("gathered %d: %w", seed, err)
@@ -223,9 +224,10 @@ func (b *bench) gathered() error {
 // chosen: random choices answer by the definition.
 func (b *bench) chosen() error {
 	for seed := range uint64(20) {
-		err := judge.WalkAny(judge.Setup{
+		err := judge.Walk(judge.Setup{
+			Usual: judge.Any,
 			Store: b.store, Now: b.clock.Now, Advance: b.clock.Advance, Algorithm: b.algorithm,
-			Steps: 60, Prefix: fmt.Sprint("chosen", seed, ":"), Choose: rand.New(rand.NewPCG(seed, 4)).IntN,
+			Steps: 80, Prefix: fmt.Sprint("chosen", seed, ":"), Choose: rand.New(rand.NewPCG(seed, 4)).IntN,
 		})
 		if err != nil {
 			return fmt.Errorf("choices %d: %w", seed, err)
