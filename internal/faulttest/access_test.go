@@ -1,9 +1,6 @@
 package faulttest
 
 import (
-	"errors"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -91,47 +88,4 @@ func decides(t *testing.T, store driver.Store) {
 			t.Errorf("%v: reset: %v", algorithm, err)
 		}
 	}
-}
-
-// A server that refuses is an unavailable store, which says what the server said, and nothing is charged.
-func TestServersThatRefuse(t *testing.T) {
-	each(t, func(t *testing.T, a adapter) {
-		for _, c := range []struct {
-			name string
-			says []string // one of them
-			set  func(*testing.T, *redistest.Server)
-		}{
-			{"too few replicas", []string{"NOREPLICAS"}, func(t *testing.T, s *redistest.Server) {
-				s.Must(t, "CONFIG", "SET", "min-replicas-to-write", "1")
-			}},
-			{"a replica", []string{"READONLY"}, func(t *testing.T, s *redistest.Server) {
-				s.Must(t, "CONFIG", "SET", "replica-serve-stale-data", "yes")
-				s.Must(t, "REPLICAOF", "127.0.0.1", "1")
-			}},
-			// Redis 6.2 and 7.0, and later ones.
-			{"a missing right", []string{"can't run this command", "has no permissions to run the 'time' command"}, func(t *testing.T, s *redistest.Server) {
-				s.Must(t, "ACL", "SETUSER", "default", "-time")
-			}},
-		} {
-			t.Run(c.name, func(t *testing.T) {
-				t.Parallel()
-				server := redistest.Start(t)
-				l := limiter(t, a.open(t, to(server.Addr(), patient)), limits...)
-				if _, err := l.Allow(t.Context(), subject); err != nil {
-					t.Fatal(err)
-				}
-				c.set(t, server)
-				if c.name == "too few replicas" && strings.HasPrefix(server.Info(t, "server", "redis_version"), "6.") {
-					return // Redis 6.2 does not apply that to scripts
-				}
-				res, err := l.Allow(t.Context(), subject)
-				if !errors.Is(err, sash.ErrUnavailable) || res.Allowed {
-					t.Errorf("%v, %v; want an unavailable store", res.Allowed, err)
-				}
-				if err != nil && !slices.ContainsFunc(c.says, func(s string) bool { return strings.Contains(err.Error(), s) }) {
-					t.Errorf("the error contains none of %q: %v", c.says, err)
-				}
-			})
-		}
-	})
 }

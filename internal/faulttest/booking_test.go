@@ -148,50 +148,6 @@ func TestBookingsOnAPausedServer(t *testing.T) {
 	})
 }
 
-// The server's clock goes back by an hour, and forward again, while callers are booked ahead. By the callers' clock no
-// window holds more than before when it goes back, and twice as much when it goes forward.
-func TestBookingsOnAClockThatJumps(t *testing.T) {
-	each(t, func(t *testing.T, a adapter) {
-		server, clock := redistest.StartWithClock(t)
-		clock.Move(t, time.Hour)
-		l := limiter(t, coalesce.New(a.open(t, to(server.Addr(), patient))), queues...)
-		load := startBooking(t, l, patient)
-		more(t, "admissions before the jump back", &load.admitted, 300)
-		clock.Move(t, 0)
-		back := time.Now()
-		more(t, "admissions after the jump back", &load.admitted, 300)
-		clock.Move(t, time.Hour)
-		forward := time.Now()
-		more(t, "admissions after the jump forward", &load.admitted, 300)
-		all := load.stop()
-
-		epoch := func(c call) int { // by the server's clock
-			switch ahead := c.At.Add(-c.Delay).After(c.end.Add(30 * time.Minute)); {
-			case !ahead:
-				return 1
-			case c.start.Before(back):
-				return 0
-			default:
-				return 2
-			}
-		}
-		var steady [3]history
-		for _, c := range all {
-			n := epoch(c)
-			if n != 1 {
-				c.At = c.At.Add(-time.Hour)
-			}
-			steady[n] = append(steady[n], c)
-		}
-		slices.Concat(steady[0], steady[1]).keepsTo(t, 1, queues...)
-		slices.Concat(steady[:]...).keepsTo(t, 2, queues...)
-		farthest := slices.Concat(steady[0], steady[1]).inOrder(t) // the jump back does not change the order
-		steady[2].inOrder(t)
-		all.log(t, "%d, %d and %d calls; the farthest booking is %v ahead; the clock went back after %v, forward after %v",
-			len(steady[0]), len(steady[1]), len(steady[2]), farthest, back.Sub(all[0].start), forward.Sub(all[0].start))
-	})
-}
-
 // While a server hangs, mode local books over the share of this process. The store keeps to its limits, the process to its
 // share, and each to its order.
 func TestBookingsBehindFailover(t *testing.T) {
