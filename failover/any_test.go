@@ -23,27 +23,25 @@ func (s *fake) DecideAny(ctx context.Context, reqs []driver.Request) (int, drive
 // the subjects.
 func TestAChoiceIsAnsweredByTheMode(t *testing.T) {
 	for mode, want := range map[failover.Mode]int{failover.Closed: 0, failover.Local: 6, failover.Open: 20} {
-		t.Run(mode.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				store := guarded(t, inner, failover.Options{Modes: always(mode), Instances: func() int { return 2 }})
-				bringDown(t, inner, store)
-				l := newLimiter(t, store, nil, sash.PerMinute(4))
-				pool := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}, {Key: "c", Cost: 1}}
-				admitted := 0
-				for range 20 {
-					_, res, err := l.AllowAny(t.Context(), pool...)
-					if (err != nil) != (mode == failover.Closed) || err != nil && !errors.Is(err, sash.ErrUnavailable) {
-						t.Fatal(err)
-					}
-					if res.Allowed {
-						admitted++
-					}
+		bubble(t, mode.String(), func(t *testing.T) {
+			inner := newFake()
+			store := guarded(t, inner, failover.Options{Modes: always(mode), Instances: func() int { return 2 }})
+			bringDown(t, inner, store)
+			l := newLimiter(t, store, nil, sash.PerMinute(4))
+			pool := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}, {Key: "c", Cost: 1}}
+			admitted := 0
+			for range 20 {
+				_, res, err := l.AllowAny(t.Context(), pool...)
+				if (err != nil) != (mode == failover.Closed) || err != nil && !errors.Is(err, sash.ErrUnavailable) {
+					t.Fatal(err)
 				}
-				if admitted != want {
-					t.Errorf("%d of 20 were admitted, want %d", admitted, want)
+				if res.Allowed {
+					admitted++
 				}
-			})
+			}
+			if admitted != want {
+				t.Errorf("%d of 20 were admitted, want %d", admitted, want)
+			}
 		})
 	}
 }
@@ -100,29 +98,25 @@ func TestAChoiceIsBookedLocally(t *testing.T) {
 // A choice that the store books when the mode has answered is given back, unless the mode booked the same subject.
 func TestAChoiceThatIsBookedTooLateIsGivenBack(t *testing.T) {
 	for mode, want := range map[failover.Mode]int64{failover.Closed: 0, failover.Open: 0, failover.Local: 1} {
-		t.Run(mode.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				store := guarded(t, inner, failover.Options{Modes: always(mode)})
-				l := newLimiter(t, store, nil, perTen)
-				direct := newLimiter(t, inner, nil, perTen)
-				if _, err := direct.Allow(t.Context(), "a"); err != nil { // so the store chooses b
-					t.Fatal(err)
+		bubble(t, mode.String(), func(t *testing.T) {
+			inner, store, l := outage(t, failover.Options{Modes: always(mode)}, perTen)
+			direct := newLimiter(t, inner, nil, perTen)
+			if _, err := direct.Allow(t.Context(), "a"); err != nil { // so the store chooses b
+				t.Fatal(err)
+			}
+			inner.becomes(hangs(80 * time.Millisecond))
+			a, b := booking(l, time.Hour), booking(l, time.Hour)
+			a.Key, b.Key = "a", "b"
+			if _, _, err := store.DecideAny(t.Context(), []driver.Request{a, b}); (err != nil) != (mode == failover.Closed) {
+				t.Errorf("the error is %v", err)
+			}
+			inner.becomes(nil)
+			time.Sleep(5 * time.Second)
+			for key, want := range map[string]int64{"a": 1 + want, "b": 0} {
+				if res, err := direct.Peek(t.Context(), key); err != nil || 8-res.Remaining != want {
+					t.Errorf("the store counts %d of %s, want %d, %v", 8-res.Remaining, key, want, err)
 				}
-				inner.becomes(hangs(80 * time.Millisecond))
-				a, b := booking(l, time.Hour), booking(l, time.Hour)
-				a.Key, b.Key = "a", "b"
-				if _, _, err := store.DecideAny(t.Context(), []driver.Request{a, b}); (err != nil) != (mode == failover.Closed) {
-					t.Errorf("the error is %v", err)
-				}
-				inner.becomes(nil)
-				time.Sleep(5 * time.Second)
-				for key, want := range map[string]int64{"a": 1 + want, "b": 0} {
-					if res, err := direct.Peek(t.Context(), key); err != nil || 8-res.Remaining != want {
-						t.Errorf("the store counts %d of %s, want %d, %v", 8-res.Remaining, key, want, err)
-					}
-				}
-			})
+			}
 		})
 	}
 }

@@ -51,9 +51,7 @@ func TestItBooksIfTheStoreBehindItDoes(t *testing.T) {
 // The budget is for the decision. A caller may sleep for much longer until its call starts.
 func TestABookingIsDecidedWithinTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{})
-		l := newLimiter(t, store, nil, perTen)
+		inner, store, l := outage(t, failover.Options{}, perTen)
 		inner.becomes(hangs(40 * time.Millisecond))
 		for i := range 100 {
 			answer := book(t, store, l, time.Hour)
@@ -73,31 +71,27 @@ func TestModesAnswerBookings(t *testing.T) {
 		{mode: failover.Local, delays: []time.Duration{0, 0, 10 * time.Second, 10 * time.Second, 20 * time.Second}},
 		{mode: failover.Closed},
 	} {
-		t.Run(c.mode.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				store := guarded(t, inner, failover.Options{Modes: always(c.mode), Instances: four})
-				l := newLimiter(t, store, nil, perTen)
-				inner.becomes(fails(errRefused))
-				if c.mode == failover.Closed {
-					if _, err := store.Decide(t.Context(), booking(l, time.Hour)); !errors.Is(err, sash.ErrUnavailable) {
-						t.Errorf("the error is %v", err)
-					}
-					return
+		bubble(t, c.mode.String(), func(t *testing.T) {
+			inner, store, l := outage(t, failover.Options{Modes: always(c.mode), Instances: four}, perTen)
+			inner.becomes(fails(errRefused))
+			if c.mode == failover.Closed {
+				if _, err := store.Decide(t.Context(), booking(l, time.Hour)); !errors.Is(err, sash.ErrUnavailable) {
+					t.Errorf("the error is %v", err)
 				}
-				for i, delay := range c.delays {
-					answer := book(t, store, l, 20*time.Second)
-					if !answer.Allowed() || answer.Delay != delay.Microseconds() || answer.At != time.Now().UnixMicro()+answer.Delay {
-						t.Errorf("booking %d at %d: %+v, want a delay of %v", i, time.Now().UnixMicro(), answer, delay)
-					}
+				return
+			}
+			for i, delay := range c.delays {
+				answer := book(t, store, l, 20*time.Second)
+				if !answer.Allowed() || answer.Delay != delay.Microseconds() || answer.At != time.Now().UnixMicro()+answer.Delay {
+					t.Errorf("booking %d at %d: %+v, want a delay of %v", i, time.Now().UnixMicro(), answer, delay)
 				}
-				if c.mode == failover.Local {
-					book(t, store, l, 20*time.Second)
-					if answer := book(t, store, l, 20*time.Second); answer.Allowed() || answer.Retry() != (30*time.Second).Microseconds() {
-						t.Errorf("a booking whose turn is too far away: %+v", answer)
-					}
+			}
+			if c.mode == failover.Local {
+				book(t, store, l, 20*time.Second)
+				if answer := book(t, store, l, 20*time.Second); answer.Allowed() || answer.Retry() != (30*time.Second).Microseconds() {
+					t.Errorf("a booking whose turn is too far away: %+v", answer)
 				}
-			})
+			}
 		})
 	}
 }
@@ -105,9 +99,7 @@ func TestModesAnswerBookings(t *testing.T) {
 // A local store that does not book decides as of now.
 func TestALocalStoreThatDoesNotBook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Local: struct{ failover.LocalStore }{memstore.New(nil)}})
-		l := newLimiter(t, store, nil, sash.Every(1, time.Second))
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Local: struct{ failover.LocalStore }{memstore.New(nil)}}, sash.Every(1, time.Second))
 		inner.becomes(fails(errRefused))
 		for i, want := range []bool{true, false} {
 			if answer := book(t, store, l, time.Hour); answer.Allowed() != want || answer.Delay != 0 {
@@ -231,9 +223,7 @@ func TestAResetForgetsLocalBookings(t *testing.T) {
 // twelveBookings returns a store in mode Local behind which twelve calls are booked: eight start now, and four in ten
 // seconds.
 func twelveBookings(t *testing.T) (*fake, *failover.Store, *sash.Limiter) {
-	inner := newFake()
-	store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
-	l := newLimiter(t, store, nil, perTen)
+	inner, store, l := outage(t, failover.Options{Modes: always(failover.Local)}, perTen)
 	for range 12 {
 		book(t, store, l, time.Hour)
 	}
@@ -280,34 +270,30 @@ func TestABookingThatComesTooLateIsGivenBack(t *testing.T) {
 		{failover.Open, 0},
 		{failover.Local, 1}, // for the local admission
 	} {
-		t.Run(c.mode.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				store := guarded(t, inner, failover.Options{Modes: always(c.mode)})
-				l := newLimiter(t, store, nil, perTen)
-				inner.becomes(hangs(80 * time.Millisecond))
-				for _, decide := range []func() error{
-					func() error { _, err := store.Decide(t.Context(), booking(l, time.Hour)); return err },
-					func() error {
-						_, err := store.DecideAll(t.Context(), []driver.Request{booking(l, time.Hour)})
-						return err
-					},
-				} {
-					if err := decide(); (err != nil) != (c.mode == failover.Closed) {
-						t.Errorf("the error is %v", err)
-					}
-					inner.becomes(hangs(10 * time.Millisecond))
-					time.Sleep(time.Second)
-					if used := 8 - remaining(t, inner, perTen); used != c.want {
-						t.Errorf("the store counts %d, want %d", used, c.want)
-					}
-					inner.becomes(nil)
-					if err := l.Reset(t.Context(), "k"); err != nil {
-						t.Error(err)
-					}
-					inner.becomes(hangs(80 * time.Millisecond))
+		bubble(t, c.mode.String(), func(t *testing.T) {
+			inner, store, l := outage(t, failover.Options{Modes: always(c.mode)}, perTen)
+			inner.becomes(hangs(80 * time.Millisecond))
+			for _, decide := range []func() error{
+				func() error { _, err := store.Decide(t.Context(), booking(l, time.Hour)); return err },
+				func() error {
+					_, err := store.DecideAll(t.Context(), []driver.Request{booking(l, time.Hour)})
+					return err
+				},
+			} {
+				if err := decide(); (err != nil) != (c.mode == failover.Closed) {
+					t.Errorf("the error is %v", err)
 				}
-			})
+				inner.becomes(hangs(10 * time.Millisecond))
+				time.Sleep(time.Second)
+				if used := 8 - remaining(t, inner, perTen); used != c.want {
+					t.Errorf("the store counts %d, want %d", used, c.want)
+				}
+				inner.becomes(nil)
+				if err := l.Reset(t.Context(), "k"); err != nil {
+					t.Error(err)
+				}
+				inner.becomes(hangs(80 * time.Millisecond))
+			}
 		})
 	}
 }

@@ -47,47 +47,45 @@ func TestOneCallAtATimeProbes(t *testing.T) {
 	for name, does := range map[string]func(context.Context) error{
 		"failing at once": fails(errBroken), "stalling": stalls, "hanging": hangs(time.Minute),
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				store := guarded(t, inner, failover.Options{})
-				bringDown(t, inner, store)
-				inner.becomes(nil)
-				l := newLimiter(t, store, nil, sash.PerHour(1000))
-				var mu sync.Mutex
-				var probes []time.Time
-				inner.becomes(func(ctx context.Context) error {
-					mu.Lock()
-					probes = append(probes, time.Now())
-					mu.Unlock()
-					return does(ctx)
-				})
-				start := time.Now()
-				for time.Since(start) < time.Minute {
-					var group sync.WaitGroup
-					for range 4 {
-						group.Go(func() { _, _ = l.Allow(t.Context(), "k") })
-					}
-					time.Sleep(10 * time.Millisecond)
-					if name != "stalling" {
-						group.Wait()
-					}
-				}
+		bubble(t, name, func(t *testing.T) {
+			inner := newFake()
+			store := guarded(t, inner, failover.Options{})
+			bringDown(t, inner, store)
+			inner.becomes(nil)
+			l := newLimiter(t, store, nil, sash.PerHour(1000))
+			var mu sync.Mutex
+			var probes []time.Time
+			inner.becomes(func(ctx context.Context) error {
 				mu.Lock()
-				defer mu.Unlock()
-				var pauses []time.Duration
-				for i := 1; i < len(probes); i++ {
-					pauses = append(pauses, probes[i].Sub(probes[i-1]))
-				}
-				const most = 2*time.Second + failover.DefaultBudget + 60*time.Millisecond
-				if len(pauses) < 20 || len(pauses) > 70 || slices.Max(pauses) > most || slices.Min(pauses) < 50*time.Millisecond {
-					t.Errorf("%d pauses between probes, of %v to %v", len(pauses), slices.Min(pauses), slices.Max(pauses))
-				}
-				if pauses[0] > 400*time.Millisecond || slices.Max(pauses[5:]) < 1100*time.Millisecond || slices.Max(pauses[5:]) == slices.Min(pauses[5:]) {
-					t.Errorf("the pauses do not grow, or are not spread: %v", pauses)
-				}
-				time.Sleep(time.Hour)
+				probes = append(probes, time.Now())
+				mu.Unlock()
+				return does(ctx)
 			})
+			start := time.Now()
+			for time.Since(start) < time.Minute {
+				var group sync.WaitGroup
+				for range 4 {
+					group.Go(func() { _, _ = l.Allow(t.Context(), "k") })
+				}
+				time.Sleep(10 * time.Millisecond)
+				if name != "stalling" {
+					group.Wait()
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			var pauses []time.Duration
+			for i := 1; i < len(probes); i++ {
+				pauses = append(pauses, probes[i].Sub(probes[i-1]))
+			}
+			const most = 2*time.Second + failover.DefaultBudget + 60*time.Millisecond
+			if len(pauses) < 20 || len(pauses) > 70 || slices.Max(pauses) > most || slices.Min(pauses) < 50*time.Millisecond {
+				t.Errorf("%d pauses between probes, of %v to %v", len(pauses), slices.Min(pauses), slices.Max(pauses))
+			}
+			if pauses[0] > 400*time.Millisecond || slices.Max(pauses[5:]) < 1100*time.Millisecond || slices.Max(pauses[5:]) == slices.Min(pauses[5:]) {
+				t.Errorf("the pauses do not grow, or are not spread: %v", pauses)
+			}
+			time.Sleep(time.Hour)
 		})
 	}
 }

@@ -27,21 +27,19 @@ func TestTheBudgetHoldsWhateverTheStoreDoes(t *testing.T) {
 			return nil
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				inner.becomes(does)
-				l := newLimiter(t, guarded(t, inner, failover.Options{}), nil, sash.PerHour(10))
-				start := time.Now()
-				_, err := l.Allow(t.Context(), "k")
-				if took := time.Since(start); took != failover.DefaultBudget {
-					t.Errorf("the answer took %v", took)
-				}
-				if !errors.Is(err, sash.ErrUnavailable) || !errors.Is(err, failover.ErrBudget) || errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("the error is %v", err)
-				}
-				time.Sleep(2 * time.Hour) // the store lets go
-			})
+		bubble(t, name, func(t *testing.T) {
+			inner := newFake()
+			inner.becomes(does)
+			l := newLimiter(t, guarded(t, inner, failover.Options{}), nil, sash.PerHour(10))
+			start := time.Now()
+			_, err := l.Allow(t.Context(), "k")
+			if took := time.Since(start); took != failover.DefaultBudget {
+				t.Errorf("the answer took %v", took)
+			}
+			if !errors.Is(err, sash.ErrUnavailable) || !errors.Is(err, failover.ErrBudget) || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the error is %v", err)
+			}
+			time.Sleep(2 * time.Hour) // the store lets go
 		})
 	}
 }
@@ -195,9 +193,7 @@ func giveUp(t *testing.T, l *sash.Limiter, n int) {
 
 func TestACallerWhoGivesUpTripsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Open)})
-		l := newLimiter(t, store, nil, sash.PerHour(10))
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(10))
 		inner.becomes(hangs(30 * time.Millisecond)) // within the budget
 		giveUp(t, l, 50)
 		time.Sleep(time.Second)
@@ -210,25 +206,21 @@ func TestACallerWhoGivesUpTripsNothing(t *testing.T) {
 // Callers with less time than the budget find out that the store is down as others do: it has its whole time.
 func TestAStoreIsFoundDownByCallersWhoGiveUp(t *testing.T) {
 	for name, does := range map[string]func(context.Context) error{"it heeds its context": stalls, "it does not": hangs(time.Hour)} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				store := guarded(t, inner, failover.Options{Modes: always(failover.Open)})
-				l := newLimiter(t, store, nil, sash.PerHour(10))
-				inner.becomes(does)
-				giveUp(t, l, 21)
-				time.Sleep(50 * time.Millisecond) // the last one's budget
-				synctest.Wait()
-				if store.State() != failover.Down {
-					t.Errorf("the store is %v", store.State())
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-				defer cancel()
-				if res, err := l.Allow(ctx, "k"); err != nil || !res.Allowed || res.Source != driver.FromPolicy {
-					t.Errorf("the next caller with 10 ms: %+v, %v", res, err)
-				}
-				time.Sleep(2 * time.Hour)
-			})
+		bubble(t, name, func(t *testing.T) {
+			inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(10))
+			inner.becomes(does)
+			giveUp(t, l, 21)
+			time.Sleep(50 * time.Millisecond) // the last one's budget
+			synctest.Wait()
+			if store.State() != failover.Down {
+				t.Errorf("the store is %v", store.State())
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			if res, err := l.Allow(ctx, "k"); err != nil || !res.Allowed || res.Source != driver.FromPolicy {
+				t.Errorf("the next caller with 10 ms: %+v, %v", res, err)
+			}
+			time.Sleep(2 * time.Hour)
 		})
 	}
 }

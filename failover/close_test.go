@@ -28,38 +28,34 @@ func TestCloseWritesTheBacklog(t *testing.T) {
 		"the store is back soon":      {backAfter(time.Second), 4 * time.Second, 2 * keys, 2 * keys},
 		"the store is back, and slow": {hangs(40 * time.Millisecond), 4*time.Second + failover.DefaultBudget, 2 * 50, 2 * 100},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				store := localStore(t, inner)
-				l := newLimiter(t, store, nil, sash.PerHour(40))
-				inner.becomes(fails(errRefused))
-				for i := range keys {
-					allow(t, l, fmt.Sprint(i), 2)
-				}
-				time.Sleep(10 * time.Second)
-				inner.becomes(c.do)
-				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-				defer cancel()
-				start := time.Now()
-				err := store.Close(ctx)
-				if took := time.Since(start); took > c.takes {
-					t.Errorf("it took %v", took)
-				}
-				got := store.Stats()
-				if got.Written < c.least || got.Written > c.most || got.Backlog != 0 || got.Written+got.Lost+got.Doubtful != 2*keys {
-					t.Errorf("%+v", got)
-				}
-				if (err == nil) != (got.Written == 2*keys) {
-					t.Errorf("%+v, and the error is %v", got, err)
-				}
-				time.Sleep(2 * time.Minute) // what hangs has ended
-				inner.becomes(nil)
-				time.Sleep(time.Minute)
-				if calls, _ := inner.seen(); calls != 0 || store.Stats().InFlight != 0 {
-					t.Errorf("%d calls after the end; %+v", calls, store.Stats())
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			inner, store, l := outage(t, inFour, sash.PerHour(40))
+			inner.becomes(fails(errRefused))
+			for i := range keys {
+				allow(t, l, fmt.Sprint(i), 2)
+			}
+			time.Sleep(10 * time.Second)
+			inner.becomes(c.do)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			defer cancel()
+			start := time.Now()
+			err := store.Close(ctx)
+			if took := time.Since(start); took > c.takes {
+				t.Errorf("it took %v", took)
+			}
+			got := store.Stats()
+			if got.Written < c.least || got.Written > c.most || got.Backlog != 0 || got.Written+got.Lost+got.Doubtful != 2*keys {
+				t.Errorf("%+v", got)
+			}
+			if (err == nil) != (got.Written == 2*keys) {
+				t.Errorf("%+v, and the error is %v", got, err)
+			}
+			time.Sleep(2 * time.Minute) // what hangs has ended
+			inner.becomes(nil)
+			time.Sleep(time.Minute)
+			if calls, _ := inner.seen(); calls != 0 || store.Stats().InFlight != 0 {
+				t.Errorf("%d calls after the end; %+v", calls, store.Stats())
+			}
 		})
 	}
 }
@@ -81,9 +77,7 @@ func backAfter(d time.Duration) func(context.Context) error {
 // A closed store still decides. What it admits locally is lost, and counted.
 func TestAClosedStoreStillDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := localStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerHour(40))
+		inner, store, l := outage(t, inFour, sash.PerHour(40))
 		var group sync.WaitGroup
 		for range 3 {
 			group.Go(func() {

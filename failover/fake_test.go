@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.com/sash"
@@ -126,6 +127,12 @@ func guarded(t *testing.T, inner driver.Store, opts failover.Options) *failover.
 	return store
 }
 
+// bubble runs a subtest in a synctest bubble.
+func bubble(t *testing.T, name string, f func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
 func always(mode failover.Mode) failover.Modes {
 	return failover.Modes{Rules: []failover.Rule{{Mode: mode}}}
 }
@@ -182,4 +189,15 @@ func look(t *testing.T, l *sash.Limiter) {
 	if _, err := l.Peek(t.Context(), "another"); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// inFour are the options of one of four processes, in mode Local.
+var inFour = failover.Options{Modes: always(failover.Local), Instances: four}
+
+// outage returns a fake, a store before it, and a limiter over that.
+func outage(t *testing.T, opts failover.Options, limits ...sash.Limit) (*fake, *failover.Store, *sash.Limiter) {
+	t.Helper()
+	inner := newFake()
+	store := guarded(t, inner, opts)
+	return inner, store, newLimiter(t, store, nil, limits...)
 }

@@ -29,9 +29,7 @@ func TestResetComesAfterLocalAdmissions(t *testing.T) {
 			done := 0
 			for after := time.Duration(0); after < 400*time.Millisecond; after += 5 * time.Millisecond {
 				synctest.Test(t, func(t *testing.T) {
-					inner := newFake()
-					store := localStore(t, inner)
-					l := newLimiter(t, store, nil, sash.PerHour(1000))
+					inner, store, l := outage(t, inFour, sash.PerHour(1000))
 					bringDown(t, inner, store)
 					admit(t, l, "k", 3)
 					if c.id != "" {
@@ -85,9 +83,7 @@ func TestResetComesAfterACallThatIsLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, id := range []string{"", "job 7"} {
 				synctest.Test(t, func(t *testing.T) {
-					inner := newFake()
-					store := localStore(t, inner)
-					l := newLimiter(t, store, nil, sash.PerHour(1000))
+					inner, _, l := outage(t, inFour, sash.PerHour(1000))
 					inner.becomes(late)
 					if id == "" {
 						admit(t, l, "k", 1)
@@ -115,34 +111,30 @@ func TestSettlementsFindWhatWaits(t *testing.T) {
 		"the store is gone":   fails(errRefused),
 		"its answers are bad": fails(errBroken),
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				store := localStore(t, inner)
-				l := newLimiter(t, store, nil, sash.PerHour(100_000))
-				bringDown(t, inner, store)
-				inner.becomes(do)
-				_ = allow(t, l, "k", 100)
-				for range 500 {
-					res, err := l.Reserve(t.Context(), "k", 10)
-					if err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(10 * time.Millisecond)
-					if err := res.Cancel(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+		bubble(t, name, func(t *testing.T) {
+			inner, store, l := outage(t, inFour, sash.PerHour(100_000))
+			bringDown(t, inner, store)
+			inner.becomes(do)
+			_ = allow(t, l, "k", 100)
+			for range 500 {
+				res, err := l.Reserve(t.Context(), "k", 10)
+				if err != nil {
+					t.Fatal(err)
 				}
-				stats := store.Stats()
-				if stats.Doubtful > 10*10 { // of calls that took their turn as probes
-					t.Errorf("%d units are doubtful", stats.Doubtful)
+				time.Sleep(10 * time.Millisecond)
+				if err := res.Cancel(t.Context()); err != nil {
+					t.Fatal(err)
 				}
-				inner.becomes(nil)
-				time.Sleep(time.Minute)
-				if left := remaining(t, inner, sash.PerHour(100_000)); left != 100_000-100 {
-					t.Errorf("%d units are charged, want 100; %+v", 100_000-left, stats)
-				}
-			})
+			}
+			stats := store.Stats()
+			if stats.Doubtful > 10*10 { // of calls that took their turn as probes
+				t.Errorf("%d units are doubtful", stats.Doubtful)
+			}
+			inner.becomes(nil)
+			time.Sleep(time.Minute)
+			if left := remaining(t, inner, sash.PerHour(100_000)); left != 100_000-100 {
+				t.Errorf("%d units are charged, want 100; %+v", 100_000-left, stats)
+			}
 		})
 	}
 }

@@ -48,26 +48,24 @@ func spendLocally(t *testing.T, l *sash.Limiter) (used int64) {
 func TestTheBacklogIsWrittenWithoutALaterCall(t *testing.T) {
 	for _, a := range sash.Algorithms() {
 		for outage, do := range map[string]func(context.Context) error{"gone": fails(errRefused), "hung": stalls} {
-			t.Run(a.String()+"/"+outage, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					inner := newFake()
-					store := localStore(t, inner)
-					l := newLimiter(t, store, algorithm(a), sash.PerHour(80))
-					bringDown(t, inner, store)
-					inner.becomes(do)
-					used := spendLocally(t, l)
-					time.Sleep(20 * time.Second) // a probe that hangs charges nothing, so nothing is lost
-					inner.becomes(nil)
-					time.Sleep(3 * time.Second)
-					res, err := newLimiter(t, inner.Store, algorithm(a), sash.PerHour(80)).Peek(t.Context(), "k")
-					if err != nil || res.Remaining != 80-used {
-						t.Errorf("%d of 80 are left in the store, want %d: %v", res.Remaining, 80-used, err)
-					}
-					// Five units are of the calls that took the store down, one is of the key m.
-					if got := store.Stats(); got != (failover.Stats{Written: used + 5 + 1}) || store.State() != failover.Up {
-						t.Errorf("the store is %v; %+v", store.State(), got)
-					}
-				})
+			bubble(t, a.String()+"/"+outage, func(t *testing.T) {
+				inner := newFake()
+				store := localStore(t, inner)
+				l := newLimiter(t, store, algorithm(a), sash.PerHour(80))
+				bringDown(t, inner, store)
+				inner.becomes(do)
+				used := spendLocally(t, l)
+				time.Sleep(20 * time.Second) // a probe that hangs charges nothing, so nothing is lost
+				inner.becomes(nil)
+				time.Sleep(3 * time.Second)
+				res, err := newLimiter(t, inner.Store, algorithm(a), sash.PerHour(80)).Peek(t.Context(), "k")
+				if err != nil || res.Remaining != 80-used {
+					t.Errorf("%d of 80 are left in the store, want %d: %v", res.Remaining, 80-used, err)
+				}
+				// Five units are of the calls that took the store down, one is of the key m.
+				if got := store.Stats(); got != (failover.Stats{Written: used + 5 + 1}) || store.State() != failover.Up {
+					t.Errorf("the store is %v; %+v", store.State(), got)
+				}
 			})
 		}
 	}
@@ -100,9 +98,7 @@ func TestAPartIsWrittenWithoutALaterCall(t *testing.T) {
 // The goroutine that writes ends when every charge has left its window, though the store never comes back.
 func TestWritingEndsWhenEveryChargeHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := localStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerMinute(40))
+		inner, store, l := outage(t, inFour, sash.PerMinute(40))
 		inner.becomes(fails(errRefused))
 		for range 7 {
 			allow(t, l, "k", 1)

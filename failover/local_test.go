@@ -99,29 +99,27 @@ func TestSwitchingOverHandsOutNoFreshLimit(t *testing.T) {
 			"there is no share":             {200, 20, 0, []sash.Limit{sash.PerHour(100)}},
 			"all but the long one has left": {2, 20, 5, []sash.Limit{sash.PerSecond(60), sash.PerHour(50)}},
 		} {
-			t.Run(a.String()+"/"+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					time.Sleep(time.Second) // from a boundary
-					inner := newFake()
-					store := guarded(t, inner, failover.Options{
-						Modes: always(failover.Local), Instances: func() int { return c.instances },
-					})
-					opts := &sash.Options{Algorithm: a}
-					if a == sash.SlidingBuckets {
-						opts.Resolution = time.Millisecond
-					}
-					l := newLimiter(t, store, opts, c.limits...)
-					if got := admit(t, l, "k", c.before); got != c.before {
-						t.Fatalf("%d of %d were admitted while the store worked", got, c.before)
-					}
-					if len(c.limits) > 1 {
-						time.Sleep(2 * time.Second)
-					}
-					bringDown(t, inner, store)
-					if got := admit(t, l, "k", 100); got != c.after {
-						t.Errorf("%d more were admitted locally, want %d", got, c.after)
-					}
+			bubble(t, a.String()+"/"+name, func(t *testing.T) {
+				time.Sleep(time.Second) // from a boundary
+				inner := newFake()
+				store := guarded(t, inner, failover.Options{
+					Modes: always(failover.Local), Instances: func() int { return c.instances },
 				})
+				opts := &sash.Options{Algorithm: a}
+				if a == sash.SlidingBuckets {
+					opts.Resolution = time.Millisecond
+				}
+				l := newLimiter(t, store, opts, c.limits...)
+				if got := admit(t, l, "k", c.before); got != c.before {
+					t.Fatalf("%d of %d were admitted while the store worked", got, c.before)
+				}
+				if len(c.limits) > 1 {
+					time.Sleep(2 * time.Second)
+				}
+				bringDown(t, inner, store)
+				if got := admit(t, l, "k", 100); got != c.after {
+					t.Errorf("%d more were admitted locally, want %d", got, c.after)
+				}
 			})
 		}
 	}
@@ -133,9 +131,7 @@ func TestCalendarLimitsAreSharedToo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
-		l := newLimiter(t, store, nil, sash.PerCalendar(40, sash.CalendarDay, zone))
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Instances: four}, sash.PerCalendar(40, sash.CalendarDay, zone))
 		if got := admit(t, l, "k", 5); got != 5 {
 			t.Fatal(got)
 		}
@@ -159,9 +155,7 @@ func TestCalendarLimitsAreSharedToo(t *testing.T) {
 
 func TestSeveralSubjectsAreDecidedTogetherLocally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
-		l := newLimiter(t, store, nil, sash.PerHour(40))
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Instances: four}, sash.PerHour(40))
 		both := []sash.Subject{{Key: "user", Cost: 4, Limits: []sash.Limit{sash.PerMinute(20)}}, {Key: "all", Cost: 1}}
 		if res, err := l.AllowAll(t.Context(), both...); err != nil || !res.Allowed || res.Source != driver.FromStore {
 			t.Fatal(res, err)
@@ -189,9 +183,7 @@ func TestSeveralSubjectsAreDecidedTogetherLocally(t *testing.T) {
 
 func TestReservationsAreSettledWhereTheyWereCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
-		l := newLimiter(t, store, nil, sash.PerHour(100))
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Instances: four}, sash.PerHour(100))
 		there, err := l.Reserve(t.Context(), "k", 10)
 		if err != nil {
 			t.Fatal(err)
@@ -263,9 +255,7 @@ func TestASettlementIsRepeatedAfterItWasWritten(t *testing.T) {
 
 func TestResetForgetsHereAndThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
-		l := newLimiter(t, store, nil, sash.PerHour(10))
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local)}, sash.PerHour(10))
 		admit(t, l, "k", 7)
 		bringDown(t, inner, store)
 		admit(t, l, "k", 2)

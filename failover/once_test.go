@@ -56,38 +56,36 @@ func TestACallWithAnIDIsChargedOnce(t *testing.T) {
 		"charged, and then hung":    {after: hangs(time.Second)},
 		"charged, and then stalled": {after: stalls},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := loseReplies(newFake(), c.after)
-				store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
-				l := newLimiter(t, store, nil, sash.PerHour(40))
-				inner.becomes(c.before)
-				for try := range 3 {
-					if res := once(t, l, "job 7", "k", 2); !res.Allowed || res.Source != driver.FromLocal || res.Remaining != 8 {
-						t.Fatalf("try %d: %+v", try, res)
-					}
+		bubble(t, name, func(t *testing.T) {
+			inner := loseReplies(newFake(), c.after)
+			store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
+			l := newLimiter(t, store, nil, sash.PerHour(40))
+			inner.becomes(c.before)
+			for try := range 3 {
+				if res := once(t, l, "job 7", "k", 2); !res.Allowed || res.Source != driver.FromLocal || res.Remaining != 8 {
+					t.Fatalf("try %d: %+v", try, res)
 				}
-				time.Sleep(time.Minute)
-				inner.becomes(nil)
-				inner.after.Store(nil)
-				time.Sleep(5 * time.Second)
-				if res := once(t, l, "job 8", "another", 1); res.Source != driver.FromStore {
-					t.Fatalf("the store is back, and the answer is from the %v", res.Source)
-				}
-				synctest.Wait()
-				if left := remaining(t, inner.fake, sash.PerHour(40)); left != 38 {
-					t.Errorf("%d of 40 are left, want 38", left)
-				}
-				if res := once(t, l, "job 7", "k", 2); !res.Allowed || res.Source != driver.FromStore {
-					t.Errorf("repeated when the store is back: %+v", res)
-				}
-				if left := remaining(t, inner.fake, sash.PerHour(40)); left != 38 {
-					t.Errorf("%d of 40 are left after a repetition, want 38", left)
-				}
-				if stats := store.Stats(); stats != (failover.Stats{Written: 2}) {
-					t.Errorf("%+v", stats)
-				}
-			})
+			}
+			time.Sleep(time.Minute)
+			inner.becomes(nil)
+			inner.after.Store(nil)
+			time.Sleep(5 * time.Second)
+			if res := once(t, l, "job 8", "another", 1); res.Source != driver.FromStore {
+				t.Fatalf("the store is back, and the answer is from the %v", res.Source)
+			}
+			synctest.Wait()
+			if left := remaining(t, inner.fake, sash.PerHour(40)); left != 38 {
+				t.Errorf("%d of 40 are left, want 38", left)
+			}
+			if res := once(t, l, "job 7", "k", 2); !res.Allowed || res.Source != driver.FromStore {
+				t.Errorf("repeated when the store is back: %+v", res)
+			}
+			if left := remaining(t, inner.fake, sash.PerHour(40)); left != 38 {
+				t.Errorf("%d of 40 are left after a repetition, want 38", left)
+			}
+			if stats := store.Stats(); stats != (failover.Stats{Written: 2}) {
+				t.Errorf("%+v", stats)
+			}
 		})
 	}
 }
@@ -95,9 +93,7 @@ func TestACallWithAnIDIsChargedOnce(t *testing.T) {
 // A call that the store admitted is known when it is repeated while the store is gone, and charged to neither.
 func TestACallIsRepeatedAfterTheStoreWentAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := localStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerHour(40))
+		inner, store, l := outage(t, inFour, sash.PerHour(40))
 		for range 3 {
 			once(t, l, "job 7", "k", 4)
 		}
@@ -119,9 +115,7 @@ func TestACallIsRepeatedAfterTheStoreWentAway(t *testing.T) {
 // A refusal is not remembered, and what costs more than the share is refused and not remembered either.
 func TestARefusalIsDecidedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := localStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerMinute(40))
+		inner, store, l := outage(t, inFour, sash.PerMinute(40))
 		bringDown(t, inner, store)
 		if res := once(t, l, "dear", "k", 11); res.Allowed {
 			t.Errorf("11 units of a share of 10: %+v", res)
@@ -163,9 +157,7 @@ func TestACallThatIsTooOldIsNotChargedAgain(t *testing.T) {
 
 func TestAResetForgetsCallsWithAnID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := localStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerHour(40))
+		inner, store, l := outage(t, inFour, sash.PerHour(40))
 		bringDown(t, inner, store)
 		once(t, l, "job 7", "k", 2)
 		_ = l.Reset(t.Context(), "k") // the error says that the store has not heard of it

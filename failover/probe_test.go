@@ -27,29 +27,27 @@ func TestAProbeFindsWhatNobodyAsksAbout(t *testing.T) {
 		"one that refuses at once": {fails(errRefused), failover.Down, 0, failover.DefaultBlip},
 	} {
 		for _, budget := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second} {
-			t.Run(name+"/"+budget.String(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					inner := newFake()
-					store := guarded(t, inner, failover.Options{Budget: budget})
-					inner.becomes(c.does)
-					began := time.Now()
-					err := store.Probe(t.Context())
-					took := time.Since(began)
-					if (err == nil) != (c.want == failover.Up) || err != nil && !errors.Is(err, sash.ErrUnavailable) || store.State() != c.want {
-						t.Errorf("the store is %v: %v", store.State(), err)
-					}
-					if want := c.in*budget + c.after; took != want {
-						t.Errorf("it took %v, want %v", took, want)
-					}
-					if _, most := inner.seen(); most > 10 { // five, and as many after those that failed
-						t.Errorf("%d calls at a time", most)
-					}
-					inner.becomes(nil)
-					time.Sleep(2 * time.Hour)
-					if err := store.Probe(t.Context()); err != nil || store.State() != failover.Up {
-						t.Errorf("a store that works again is %v: %v", store.State(), err)
-					}
-				})
+			bubble(t, name+"/"+budget.String(), func(t *testing.T) {
+				inner := newFake()
+				store := guarded(t, inner, failover.Options{Budget: budget})
+				inner.becomes(c.does)
+				began := time.Now()
+				err := store.Probe(t.Context())
+				took := time.Since(began)
+				if (err == nil) != (c.want == failover.Up) || err != nil && !errors.Is(err, sash.ErrUnavailable) || store.State() != c.want {
+					t.Errorf("the store is %v: %v", store.State(), err)
+				}
+				if want := c.in*budget + c.after; took != want {
+					t.Errorf("it took %v, want %v", took, want)
+				}
+				if _, most := inner.seen(); most > 10 { // five, and as many after those that failed
+					t.Errorf("%d calls at a time", most)
+				}
+				inner.becomes(nil)
+				time.Sleep(2 * time.Hour)
+				if err := store.Probe(t.Context()); err != nil || store.State() != failover.Up {
+					t.Errorf("a store that works again is %v: %v", store.State(), err)
+				}
 			})
 		}
 	}

@@ -16,9 +16,7 @@ import (
 // What was admitted locally over several subjects is written to the store for each of them.
 func TestSeveralSubjectsAreWrittenWhenTheStoreIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := localStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerHour(40))
+		inner, store, l := outage(t, inFour, sash.PerHour(40))
 		bringDown(t, inner, store)
 		for range 2 {
 			res, err := l.AllowAll(t.Context(), sash.Subject{Key: "k", Cost: 3}, sash.Subject{Key: "m", Cost: 2})
@@ -41,9 +39,7 @@ func TestSeveralSubjectsAreWrittenWhenTheStoreIsBack(t *testing.T) {
 // A reservation settled above its estimate uses up this process's share too.
 func TestWhatIsSettledHigherCountsLocally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := localStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerHour(100))
+		inner, store, l := outage(t, inFour, sash.PerHour(100))
 		r, err := l.Reserve(t.Context(), "k", 5)
 		if err != nil {
 			t.Fatal(err)
@@ -92,9 +88,7 @@ func TestASettlementThatIsRepeatedCountsLocallyOnce(t *testing.T) {
 // What was admitted before a reset is not written to the store after it.
 func TestAResetForgetsWhatIsOwed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := localStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerHour(40))
+		inner, store, l := outage(t, inFour, sash.PerHour(40))
 		bringDown(t, inner, store)
 		allow(t, l, "k", 7)
 		allow(t, newLimiter(t, store, nil, sash.PerDay(40)), "k", 2)
@@ -112,9 +106,7 @@ func TestAResetForgetsWhatIsOwed(t *testing.T) {
 // A share of nothing leaves nothing, though the local store has no limit of 0 units.
 func TestNothingIsLeftOfAShareOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: func() int { return 200 }})
-		l := newLimiter(t, store, nil, sash.PerHour(100))
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Instances: func() int { return 200 }}, sash.PerHour(100))
 		bringDown(t, inner, store)
 		if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 0 || res.Source != driver.FromLocal {
 			t.Errorf("%+v, %v", res, err)
@@ -128,28 +120,24 @@ func TestAProbeCountsAfterItsCallerHasLeft(t *testing.T) {
 		after error
 		want  failover.State
 	}{"it is back": {nil, failover.Up}, "it is not": {errBroken, failover.Down}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				store := guarded(t, inner, failover.Options{})
-				l := newLimiter(t, store, nil, sash.PerHour(1000))
-				bringDown(t, inner, store)
-				time.Sleep(5 * time.Second)
-				inner.becomes(func(context.Context) error { <-time.After(30 * time.Millisecond); return c.after })
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-				defer cancel()
-				if _, err := l.Allow(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
-					t.Fatal(err)
-				}
-				if store.State() != failover.Probing {
-					t.Errorf("the store is %v while the probe is under way", store.State())
-				}
-				time.Sleep(30 * time.Millisecond)
-				synctest.Wait()
-				if store.State() != c.want {
-					t.Errorf("the store is %v when the probe is over", store.State())
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			inner, store, l := outage(t, failover.Options{}, sash.PerHour(1000))
+			bringDown(t, inner, store)
+			time.Sleep(5 * time.Second)
+			inner.becomes(func(context.Context) error { <-time.After(30 * time.Millisecond); return c.after })
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			if _, err := l.Allow(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			if store.State() != failover.Probing {
+				t.Errorf("the store is %v while the probe is under way", store.State())
+			}
+			time.Sleep(30 * time.Millisecond)
+			synctest.Wait()
+			if store.State() != c.want {
+				t.Errorf("the store is %v when the probe is over", store.State())
+			}
 		})
 	}
 }
@@ -183,33 +171,31 @@ func TestMoreThanALimitHasIsWritten(t *testing.T) {
 // Calls that were sent before the store came back, and whose budget ends after that, do not take it down again.
 func TestFailuresFromBeforeTheRecoveryDoNotCount(t *testing.T) {
 	for _, budget := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond} {
-		t.Run(budget.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				var back, again atomic.Int64
-				store := guarded(t, inner, failover.Options{Budget: budget, Modes: always(failover.Open), OnChange: func(now failover.State, _ error) {
-					switch {
-					case now == failover.Up:
-						back.Add(1)
-					case now == failover.Down && back.Load() > 0:
-						again.Add(1)
-					}
-				}})
-				l := newLimiter(t, store, nil, sash.PerHour(90_000))
-				works := time.Now().Add(budget + failover.DefaultBlip + 50*time.Millisecond)
-				inner.becomes(func(ctx context.Context) error { // swallows what comes before
-					if time.Now().Before(works) {
-						return stalls(ctx)
-					}
-					return nil
-				})
-				var calls traffic
-				calls.run(t, l, 100, 5*time.Second)
-				calls.group.Wait()
-				if back.Load() != 1 || again.Load() != 0 || store.State() != failover.Up {
-					t.Errorf("it was back %d times and then down %d times, and is %v", back.Load(), again.Load(), store.State())
+		bubble(t, budget.String(), func(t *testing.T) {
+			inner := newFake()
+			var back, again atomic.Int64
+			store := guarded(t, inner, failover.Options{Budget: budget, Modes: always(failover.Open), OnChange: func(now failover.State, _ error) {
+				switch {
+				case now == failover.Up:
+					back.Add(1)
+				case now == failover.Down && back.Load() > 0:
+					again.Add(1)
 				}
+			}})
+			l := newLimiter(t, store, nil, sash.PerHour(90_000))
+			works := time.Now().Add(budget + failover.DefaultBlip + 50*time.Millisecond)
+			inner.becomes(func(ctx context.Context) error { // swallows what comes before
+				if time.Now().Before(works) {
+					return stalls(ctx)
+				}
+				return nil
 			})
+			var calls traffic
+			calls.run(t, l, 100, 5*time.Second)
+			calls.group.Wait()
+			if back.Load() != 1 || again.Load() != 0 || store.State() != failover.Up {
+				t.Errorf("it was back %d times and then down %d times, and is %v", back.Load(), again.Load(), store.State())
+			}
 		})
 	}
 }

@@ -24,35 +24,33 @@ func localStore(t *testing.T, inner *fake) *failover.Store {
 
 func TestLocalChargesAreWrittenWhenTheStoreIsBack(t *testing.T) {
 	for _, a := range sash.Algorithms() {
-		t.Run(a.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				store := localStore(t, inner)
-				opts := &sash.Options{Algorithm: a}
-				if a == sash.SlidingBuckets {
-					opts.Resolution = time.Millisecond
-				}
-				limits := []sash.Limit{sash.Every(100, 10*time.Minute), sash.Every(20, time.Second)}
-				l := newLimiter(t, store, opts, limits...)
-				bringDown(t, inner, store)
-				used := 0
-				for range 6 { // more in all than the smaller limit has units
-					used += admit(t, l, "k", 5)
-					time.Sleep(1100 * time.Millisecond)
-					inner.becomes(fails(errRefused))
-				}
-				inner.becomes(nil)
-				time.Sleep(5 * time.Second)
-				res, err := newLimiter(t, inner.Store, opts, limits...).Peek(t.Context(), "k")
-				if err != nil {
-					t.Fatal(err)
-				}
-				left := res.Limits()[0].Remaining
-				// Five units are of the calls that took the store down.
-				if used < 18 || left != 100-int64(used) || store.Stats() != (failover.Stats{Written: int64(used) + 5}) {
-					t.Errorf("%d were admitted; %d of 100 are left in the store; %+v", used, left, store.Stats())
-				}
-			})
+		bubble(t, a.String(), func(t *testing.T) {
+			inner := newFake()
+			store := localStore(t, inner)
+			opts := &sash.Options{Algorithm: a}
+			if a == sash.SlidingBuckets {
+				opts.Resolution = time.Millisecond
+			}
+			limits := []sash.Limit{sash.Every(100, 10*time.Minute), sash.Every(20, time.Second)}
+			l := newLimiter(t, store, opts, limits...)
+			bringDown(t, inner, store)
+			used := 0
+			for range 6 { // more in all than the smaller limit has units
+				used += admit(t, l, "k", 5)
+				time.Sleep(1100 * time.Millisecond)
+				inner.becomes(fails(errRefused))
+			}
+			inner.becomes(nil)
+			time.Sleep(5 * time.Second)
+			res, err := newLimiter(t, inner.Store, opts, limits...).Peek(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			left := res.Limits()[0].Remaining
+			// Five units are of the calls that took the store down.
+			if used < 18 || left != 100-int64(used) || store.Stats() != (failover.Stats{Written: int64(used) + 5}) {
+				t.Errorf("%d were admitted; %d of 100 are left in the store; %+v", used, left, store.Stats())
+			}
 		})
 	}
 }
@@ -63,52 +61,50 @@ func TestEachLimiterOfAKeyIsOwedItsOwn(t *testing.T) {
 	short, hour, more := sash.Every(5, time.Second), sash.PerHour(50), sash.PerHour(100)
 	for _, a := range sash.Algorithms() {
 		for _, order := range [][]sash.Limit{{hour, short}, {short, hour}, {short, hour, short}, {hour, more}, {more, hour}} {
-			t.Run(fmt.Sprint(a, order), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					inner := newFake()
-					store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
-					opts := &sash.Options{Algorithm: a}
-					if a == sash.SlidingBuckets {
-						opts.Resolution = time.Millisecond
+			bubble(t, fmt.Sprint(a, order), func(t *testing.T) {
+				inner := newFake()
+				store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
+				opts := &sash.Options{Algorithm: a}
+				if a == sash.SlidingBuckets {
+					opts.Resolution = time.Millisecond
+				}
+				bringDown(t, inner, store)
+				for _, limit := range order { // a policy of its own for each call, as services make them
+					r, err := newLimiter(t, store, opts, limit).Reserve(t.Context(), "k", limit.Units*2/5)
+					if err != nil || !r.Allowed() {
+						t.Fatal(r, err)
 					}
-					bringDown(t, inner, store)
-					for _, limit := range order { // a policy of its own for each call, as services make them
-						r, err := newLimiter(t, store, opts, limit).Reserve(t.Context(), "k", limit.Units*2/5)
-						if err != nil || !r.Allowed() {
-							t.Fatal(r, err)
-						}
-						allow(t, newLimiter(t, store, opts, limit), "k", 1)
-						if err := r.Settle(t.Context(), 1); err != nil {
-							t.Fatal(err)
-						}
-						time.Sleep(1100 * time.Millisecond)
+					allow(t, newLimiter(t, store, opts, limit), "k", 1)
+					if err := r.Settle(t.Context(), 1); err != nil {
+						t.Fatal(err)
 					}
-					var here []int64
-					for _, limit := range order {
-						res, err := newLimiter(t, store, opts, limit).Peek(t.Context(), "k")
-						if err != nil || res.Source != driver.FromLocal {
-							t.Fatal(res, err)
-						}
-						here = append(here, res.Remaining)
+					time.Sleep(1100 * time.Millisecond)
+				}
+				var here []int64
+				for _, limit := range order {
+					res, err := newLimiter(t, store, opts, limit).Peek(t.Context(), "k")
+					if err != nil || res.Source != driver.FromLocal {
+						t.Fatal(res, err)
 					}
-					bringBack(t, inner, store)
-					time.Sleep(10 * time.Second)
-					for i, limit := range order {
-						if limit == short { // all that it admitted has left
-							continue
-						}
-						if a.Exact() && slices.Contains(order, short) { // a log counts that here, and it is not written
-							here[i] = limit.Units - 2
-						}
-						res, err := newLimiter(t, inner.Store, opts, limit).Peek(t.Context(), "k")
-						if err != nil || res.Remaining > here[i] {
-							t.Errorf("%v: %d are left in the store, want the %d that were left here: %v", limit, res.Remaining, here[i], err)
-						}
+					here = append(here, res.Remaining)
+				}
+				bringBack(t, inner, store)
+				time.Sleep(10 * time.Second)
+				for i, limit := range order {
+					if limit == short { // all that it admitted has left
+						continue
 					}
-					if got := store.Stats(); got.Backlog != 0 || got.Lost != 0 || got.Doubtful != 0 {
-						t.Errorf("%+v", got)
+					if a.Exact() && slices.Contains(order, short) { // a log counts that here, and it is not written
+						here[i] = limit.Units - 2
 					}
-				})
+					res, err := newLimiter(t, inner.Store, opts, limit).Peek(t.Context(), "k")
+					if err != nil || res.Remaining > here[i] {
+						t.Errorf("%v: %d are left in the store, want the %d that were left here: %v", limit, res.Remaining, here[i], err)
+					}
+				}
+				if got := store.Stats(); got.Backlog != 0 || got.Lost != 0 || got.Doubtful != 0 {
+					t.Errorf("%+v", got)
+				}
 			})
 		}
 	}
@@ -116,9 +112,7 @@ func TestEachLimiterOfAKeyIsOwedItsOwn(t *testing.T) {
 
 func TestWhatHasLeftTheWindowIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := localStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerMinute(40))
+		inner, store, l := outage(t, inFour, sash.PerMinute(40))
 		midnight := newLimiter(t, store, nil, sash.PerCalendar(40, sash.CalendarDay, time.UTC))
 		time.Sleep(time.Until(time.Now().Truncate(24 * time.Hour).Add(24*time.Hour - 10*time.Second)))
 		bringDown(t, inner, store)
@@ -154,26 +148,22 @@ func TestNoCallIsChargedTwice(t *testing.T) {
 		}, 1, 1, 0},
 		"ended with the budget": {func(*fake) func(context.Context) error { return stalls }, 0, 0, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				store := localStore(t, inner)
-				l := newLimiter(t, store, nil, sash.PerHour(40))
-				inner.becomes(c.does(inner))
-				if res := allow(t, l, "k", 1); !res.Allowed || res.Source != driver.FromLocal {
-					t.Fatalf("%+v", res)
-				}
-				time.Sleep(time.Minute)
-				inner.becomes(nil)
-				time.Sleep(5 * time.Second)
-				stats := store.Stats()
-				if left := remaining(t, inner, sash.PerHour(40)); left != 40-c.charges {
-					t.Errorf("%d of 40 are left", left)
-				}
-				if stats.Written != c.written || stats.Doubtful != c.doubtful || stats.Lost != 0 || stats.Backlog != 0 {
-					t.Errorf("%+v", stats)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			inner, store, l := outage(t, inFour, sash.PerHour(40))
+			inner.becomes(c.does(inner))
+			if res := allow(t, l, "k", 1); !res.Allowed || res.Source != driver.FromLocal {
+				t.Fatalf("%+v", res)
+			}
+			time.Sleep(time.Minute)
+			inner.becomes(nil)
+			time.Sleep(5 * time.Second)
+			stats := store.Stats()
+			if left := remaining(t, inner, sash.PerHour(40)); left != 40-c.charges {
+				t.Errorf("%d of 40 are left", left)
+			}
+			if stats.Written != c.written || stats.Doubtful != c.doubtful || stats.Lost != 0 || stats.Backlog != 0 {
+				t.Errorf("%+v", stats)
+			}
 		})
 	}
 }
@@ -181,9 +171,7 @@ func TestNoCallIsChargedTwice(t *testing.T) {
 // A call that was refused by the store too late was not charged there.
 func TestALateRefusalLeavesTheLocalChargeToBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := localStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerHour(8))
+		inner, store, l := outage(t, inFour, sash.PerHour(8))
 		for range 8 { // by others
 			allow(t, newLimiter(t, inner.Store, nil, sash.PerHour(8)), "k", 1)
 		}
@@ -202,9 +190,7 @@ func TestALateRefusalLeavesTheLocalChargeToBeWritten(t *testing.T) {
 
 func TestWritingStopsWhenTheStoreFailsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := localStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerHour(40))
+		inner, store, l := outage(t, inFour, sash.PerHour(40))
 		bringDown(t, inner, store)
 		for i := range 100 {
 			allow(t, l, fmt.Sprint(i), 2)
@@ -232,9 +218,7 @@ func TestWritingStopsWhenTheStoreFailsAgain(t *testing.T) {
 
 func TestTheBacklogIsBoundedAndWhatIsLostIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := localStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerHour(40))
+		inner, store, l := outage(t, inFour, sash.PerHour(40))
 		bringDown(t, inner, store)
 		for i := range 10_100 {
 			allow(t, l, fmt.Sprint(i), 2)
@@ -247,9 +231,7 @@ func TestTheBacklogIsBoundedAndWhatIsLostIsCounted(t *testing.T) {
 
 func TestDecisionsDoNotWaitForTheBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := localStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerHour(40))
+		inner, store, l := outage(t, inFour, sash.PerHour(40))
 		bringDown(t, inner, store)
 		for i := range 100 {
 			allow(t, l, fmt.Sprint(i), 2)
@@ -298,9 +280,7 @@ func TestStartingWithoutTheStore(t *testing.T) {
 // Where every place is taken writing stops, and goes on with the next answer; it does not spin.
 func TestWritingWaitsForAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), MaxInFlight: 2})
-		l := newLimiter(t, store, nil, sash.PerHour(40))
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), MaxInFlight: 2}, sash.PerHour(40))
 		bringDown(t, inner, store)
 		for i := range 20 {
 			allow(t, l, fmt.Sprint(i), 2)
@@ -375,48 +355,46 @@ func TestPaymentsThatFailAreNotRepeatedWithEveryAnswer(t *testing.T) {
 		"not charged: kept":             {errFull, false, failover.Stats{Written: 7}, 15},
 		"not charged, and no IDs: kept": {errFull, true, failover.Stats{Written: 7}, 15},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := &payments{fake: newFake()}
-				inner.wrong.Store(&c.err)
-				var behind driver.Store = inner
-				if c.noIDs {
-					behind = struct{ driver.Store }{inner}
-				}
-				store := guarded(t, behind, failover.Options{
-					Modes: always(failover.Local),
-					Classify: func(err error) failover.Kind {
-						switch err {
-						case errKey:
-							return failover.Misconfigured
-						case errFull:
-							return failover.Unsent
-						}
-						return failover.Unknown
-					},
-				})
-				l := newLimiter(t, store, nil, sash.PerHour(40))
-				inner.becomes(fails(errRefused))
-				allow(t, l, "k", 7)
-				inner.becomes(nil)
-				for range 1000 {
-					look(t, l)
-					time.Sleep(10 * time.Millisecond)
-				}
-				if n := inner.tried.Load(); n < 1 || n > c.tries {
-					t.Errorf("a payment was tried %d times in ten seconds, want 1 to %d", n, c.tries)
-				}
-				inner.wrong.Store(nil)
-				time.Sleep(2 * time.Second)
-				look(t, l)
-				synctest.Wait()
-				if got := store.Stats(); got != c.want {
-					t.Errorf("%+v", got)
-				}
-				if left := remaining(t, inner.fake, sash.PerHour(40)); left != 40-c.want.Written {
-					t.Errorf("%d of 40 are left", left)
-				}
+		bubble(t, name, func(t *testing.T) {
+			inner := &payments{fake: newFake()}
+			inner.wrong.Store(&c.err)
+			var behind driver.Store = inner
+			if c.noIDs {
+				behind = struct{ driver.Store }{inner}
+			}
+			store := guarded(t, behind, failover.Options{
+				Modes: always(failover.Local),
+				Classify: func(err error) failover.Kind {
+					switch err {
+					case errKey:
+						return failover.Misconfigured
+					case errFull:
+						return failover.Unsent
+					}
+					return failover.Unknown
+				},
 			})
+			l := newLimiter(t, store, nil, sash.PerHour(40))
+			inner.becomes(fails(errRefused))
+			allow(t, l, "k", 7)
+			inner.becomes(nil)
+			for range 1000 {
+				look(t, l)
+				time.Sleep(10 * time.Millisecond)
+			}
+			if n := inner.tried.Load(); n < 1 || n > c.tries {
+				t.Errorf("a payment was tried %d times in ten seconds, want 1 to %d", n, c.tries)
+			}
+			inner.wrong.Store(nil)
+			time.Sleep(2 * time.Second)
+			look(t, l)
+			synctest.Wait()
+			if got := store.Stats(); got != c.want {
+				t.Errorf("%+v", got)
+			}
+			if left := remaining(t, inner.fake, sash.PerHour(40)); left != 40-c.want.Written {
+				t.Errorf("%d of 40 are left", left)
+			}
 		})
 	}
 }

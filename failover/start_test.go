@@ -94,31 +94,29 @@ func TestACallThatTheStoreDoesNotStartIsDecided(t *testing.T) {
 // call keeps its place until the store is done with it.
 func TestTheBudgetOfAStartedCall(t *testing.T) {
 	for name, patience := range map[string]time.Duration{"the budget": time.Hour, "the caller": 10 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := &starter{Store: memstore.New(nil), takes: time.Second}
-				store, l := overStarter(t, inner, nil)
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
-				defer cancel()
-				began := time.Now()
-				_, err := l.Allow(ctx, "k")
-				if took := time.Since(began); err == nil || took != min(patience, DefaultBudget) || inner.lefts.Load() != 0 && patience < DefaultBudget {
-					t.Errorf("after %v: %v; left %d times", took, err, inner.lefts.Load())
-				}
-				if patience > DefaultBudget && !errors.Is(err, ErrBudget) {
-					t.Error(err)
-				}
-				time.Sleep(DefaultBudget)
-				synctest.Wait()
-				if inner.lefts.Load() != 1 || store.Stats().InFlight != 1 {
-					t.Errorf("left %d times, %d in flight", inner.lefts.Load(), store.Stats().InFlight)
-				}
-				time.Sleep(time.Second)
-				synctest.Wait()
-				if n := store.Stats().InFlight; n != 0 {
-					t.Errorf("%d in flight", n)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			inner := &starter{Store: memstore.New(nil), takes: time.Second}
+			store, l := overStarter(t, inner, nil)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			began := time.Now()
+			_, err := l.Allow(ctx, "k")
+			if took := time.Since(began); err == nil || took != min(patience, DefaultBudget) || inner.lefts.Load() != 0 && patience < DefaultBudget {
+				t.Errorf("after %v: %v; left %d times", took, err, inner.lefts.Load())
+			}
+			if patience > DefaultBudget && !errors.Is(err, ErrBudget) {
+				t.Error(err)
+			}
+			time.Sleep(DefaultBudget)
+			synctest.Wait()
+			if inner.lefts.Load() != 1 || store.Stats().InFlight != 1 {
+				t.Errorf("left %d times, %d in flight", inner.lefts.Load(), store.Stats().InFlight)
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if n := store.Stats().InFlight; n != 0 {
+				t.Errorf("%d in flight", n)
+			}
 		})
 	}
 }

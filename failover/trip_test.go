@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"example.com/sash"
@@ -71,24 +70,20 @@ func TestABlipTakesNoCallsFromTheStore(t *testing.T) {
 		"a packet that is sent again":   {1000, 0, 200 * time.Millisecond, 151},
 		"the same, at 20,000 a second":  {20_000, 0, 200 * time.Millisecond, 3001},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				store := guarded(t, inner, failover.Options{Modes: always(failover.Open), MaxInFlight: 10_000})
-				l := newLimiter(t, store, nil, sash.PerHour(90_000))
-				var calls traffic
-				calls.run(t, l, c.perSecond, time.Second)
-				inner.becomes(stall(c.lasts))
-				for range c.burst {
-					calls.call(t, l)
-				}
-				calls.run(t, l, c.perSecond, time.Second)
-				calls.group.Wait()
-				t.Logf("%d answers by the store, %d by the failure mode", calls.store.Load(), calls.policy.Load())
-				if calls.policy.Load() > c.most || store.State() != failover.Up {
-					t.Errorf("%d answers by the failure mode, want at most %d; the store is %v", calls.policy.Load(), c.most, store.State())
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			inner, store, l := outage(t, failover.Options{Modes: always(failover.Open), MaxInFlight: 10_000}, sash.PerHour(90_000))
+			var calls traffic
+			calls.run(t, l, c.perSecond, time.Second)
+			inner.becomes(stall(c.lasts))
+			for range c.burst {
+				calls.call(t, l)
+			}
+			calls.run(t, l, c.perSecond, time.Second)
+			calls.group.Wait()
+			t.Logf("%d answers by the store, %d by the failure mode", calls.store.Load(), calls.policy.Load())
+			if calls.policy.Load() > c.most || store.State() != failover.Up {
+				t.Errorf("%d answers by the failure mode, want at most %d; the store is %v", calls.policy.Load(), c.most, store.State())
+			}
 		})
 	}
 }
@@ -105,32 +100,30 @@ func TestAHangIsFoundSoon(t *testing.T) {
 		"1,000 calls a second":  {1000, 260, 255 * time.Millisecond},
 		"10,000 calls a second": {10_000, 2600, 255 * time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				var began time.Time
-				var down time.Duration
-				store := guarded(t, inner, failover.Options{Modes: always(failover.Open), OnChange: func(now failover.State, _ error) {
-					if now == failover.Down && down == 0 {
-						down = time.Since(began)
-					}
-				}})
-				l := newLimiter(t, store, nil, sash.PerHour(90_000))
-				var before, calls traffic
-				before.run(t, l, c.perSecond, time.Second)
-				before.group.Wait()
-				inner.becomes(stalls)
-				began = time.Now()
-				for store.State() == failover.Up && time.Since(began) < time.Minute {
-					calls.call(t, l)
-					time.Sleep(time.Second / time.Duration(c.perSecond))
+		bubble(t, name, func(t *testing.T) {
+			inner := newFake()
+			var began time.Time
+			var down time.Duration
+			store := guarded(t, inner, failover.Options{Modes: always(failover.Open), OnChange: func(now failover.State, _ error) {
+				if now == failover.Down && down == 0 {
+					down = time.Since(began)
 				}
-				calls.group.Wait()
-				t.Logf("%d calls waited for the whole budget; the store was down after %v", calls.waiting.Load(), down)
-				if calls.waiting.Load() > c.most || down == 0 || down > c.soon {
-					t.Errorf("%d calls waited, want at most %d; the store was down after %v, want %v", calls.waiting.Load(), c.most, down, c.soon)
-				}
-			})
+			}})
+			l := newLimiter(t, store, nil, sash.PerHour(90_000))
+			var before, calls traffic
+			before.run(t, l, c.perSecond, time.Second)
+			before.group.Wait()
+			inner.becomes(stalls)
+			began = time.Now()
+			for store.State() == failover.Up && time.Since(began) < time.Minute {
+				calls.call(t, l)
+				time.Sleep(time.Second / time.Duration(c.perSecond))
+			}
+			calls.group.Wait()
+			t.Logf("%d calls waited for the whole budget; the store was down after %v", calls.waiting.Load(), down)
+			if calls.waiting.Load() > c.most || down == 0 || down > c.soon {
+				t.Errorf("%d calls waited, want at most %d; the store was down after %v, want %v", calls.waiting.Load(), c.most, down, c.soon)
+			}
 		})
 	}
 }
@@ -152,26 +145,22 @@ func TestAShareOfFailuresTakesTheStoreDown(t *testing.T) {
 		"all of few calls":         {failover.Trip{}, 2, 10, true},
 		"a longer blip":            {failover.Trip{Blip: time.Minute}, 100, 10, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				store := guarded(t, inner, failover.Options{Modes: always(failover.Open), Trip: c.trip})
-				l := newLimiter(t, store, nil, sash.PerHour(90_000))
-				var n atomic.Int64
-				inner.becomes(func(context.Context) error {
-					if n.Add(1)*7%10 < int64(c.fails) { // spread evenly
-						return errBroken
-					}
-					return nil
-				})
-				for began := time.Now(); time.Since(began) < 20*time.Second && store.State() == failover.Up; {
-					allow(t, l, "k", 1)
-					time.Sleep(time.Second / time.Duration(c.perSecond))
+		bubble(t, name, func(t *testing.T) {
+			inner, store, l := outage(t, failover.Options{Modes: always(failover.Open), Trip: c.trip}, sash.PerHour(90_000))
+			var n atomic.Int64
+			inner.becomes(func(context.Context) error {
+				if n.Add(1)*7%10 < int64(c.fails) { // spread evenly
+					return errBroken
 				}
-				if down := store.State() == failover.Down; down != c.down {
-					t.Errorf("after %d calls the store is %v", n.Load(), store.State())
-				}
+				return nil
 			})
+			for began := time.Now(); time.Since(began) < 20*time.Second && store.State() == failover.Up; {
+				allow(t, l, "k", 1)
+				time.Sleep(time.Second / time.Duration(c.perSecond))
+			}
+			if down := store.State() == failover.Down; down != c.down {
+				t.Errorf("after %d calls the store is %v", n.Load(), store.State())
+			}
 		})
 	}
 }
@@ -183,23 +172,19 @@ func TestAStoreThatIsBackAndFailsAtOnce(t *testing.T) {
 		well time.Duration
 		want int // calls that it gets
 	}{"at once": {0, 5}, "after two seconds": {2 * time.Second, 100}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFake()
-				store := guarded(t, inner, failover.Options{Modes: always(failover.Open)})
-				l := newLimiter(t, store, nil, sash.PerHour(90_000))
-				bringDown(t, inner, store)
-				bringBack(t, inner, store)
-				for range c.well / (100 * time.Millisecond) {
-					time.Sleep(100 * time.Millisecond)
-					allow(t, l, "k", 1)
-				}
-				inner.becomes(fails(errBroken))
-				admit(t, l, "k", 100)
-				if calls, _ := inner.seen(); calls != c.want {
-					t.Errorf("it got %d of 100 calls, want %d; it is %v", calls, c.want, store.State())
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(90_000))
+			bringDown(t, inner, store)
+			bringBack(t, inner, store)
+			for range c.well / (100 * time.Millisecond) {
+				time.Sleep(100 * time.Millisecond)
+				allow(t, l, "k", 1)
+			}
+			inner.becomes(fails(errBroken))
+			admit(t, l, "k", 100)
+			if calls, _ := inner.seen(); calls != c.want {
+				t.Errorf("it got %d of 100 calls, want %d; it is %v", calls, c.want, store.State())
+			}
 		})
 	}
 }

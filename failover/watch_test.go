@@ -59,15 +59,13 @@ func TestALateProcessWaitsForTheReplyAsMuchLonger(t *testing.T) {
 		"stopped, and a dead store":   {time.Hour, 400 * time.Millisecond, driver.FromPolicy, 1230 * time.Millisecond},
 		"the scheduler's usual delay": {52 * time.Millisecond, time.Millisecond, driver.FromPolicy, 51 * time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, l := late(t, &slowStore{memstore.New(nil), c.takes}, c.late)
-				began := time.Now()
-				res, err := l.Allow(t.Context(), "k")
-				if took := time.Since(began); err != nil || res.Source != c.by || took != c.after {
-					t.Errorf("from %v after %v, want %v after %v: %v", res.Source, took, c.by, c.after, err)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			_, l := late(t, &slowStore{memstore.New(nil), c.takes}, c.late)
+			began := time.Now()
+			res, err := l.Allow(t.Context(), "k")
+			if took := time.Since(began); err != nil || res.Source != c.by || took != c.after {
+				t.Errorf("from %v after %v, want %v after %v: %v", res.Source, took, c.by, c.after, err)
+			}
 		})
 	}
 }
@@ -80,19 +78,17 @@ func TestALateProcessIsSlowToTakeTheStoreDown(t *testing.T) {
 		"on time": {0, 250 * time.Millisecond, 300 * time.Millisecond},
 		"late":    {8 * time.Millisecond, time.Second, 1300 * time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store, l := late(t, &slowStore{memstore.New(nil), time.Hour}, c.late)
-				began := time.Now()
-				for store.State() == Up && time.Since(began) < time.Minute {
-					if res, err := l.Allow(t.Context(), "k"); err != nil || res.Source != driver.FromPolicy {
-						t.Fatal(res, err)
-					}
+		bubble(t, name, func(t *testing.T) {
+			store, l := late(t, &slowStore{memstore.New(nil), time.Hour}, c.late)
+			began := time.Now()
+			for store.State() == Up && time.Since(began) < time.Minute {
+				if res, err := l.Allow(t.Context(), "k"); err != nil || res.Source != driver.FromPolicy {
+					t.Fatal(res, err)
 				}
-				if took := time.Since(began); took < c.soon || took > c.at {
-					t.Errorf("down after %v, want %v to %v", took, c.soon, c.at)
-				}
-			})
+			}
+			if took := time.Since(began); took < c.soon || took > c.at {
+				t.Errorf("down after %v, want %v to %v", took, c.soon, c.at)
+			}
 		})
 	}
 }
@@ -108,15 +104,13 @@ func TestACallThatWaitedIsLateByTheWholeBudget(t *testing.T) {
 		"late":          {5 * time.Millisecond, true},
 	} {
 		for _, waited := range []time.Duration{0, 50 * time.Millisecond, 95 * time.Millisecond, 100 * time.Millisecond} {
-			t.Run(name+"/"+waited.String(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					g := &guard{budget: 100 * time.Millisecond, woke: func() { time.Sleep(c.late) }}
-					w := g.watch(g.budget - waited)
-					w.wait(nil, nil)
-					if want := c.want && waited < g.budget; w.wasLate() != want { // else there is nothing left to be late in
-						t.Errorf("late by %v: %v", w.late, w.wasLate())
-					}
-				})
+			bubble(t, name+"/"+waited.String(), func(t *testing.T) {
+				g := &guard{budget: 100 * time.Millisecond, woke: func() { time.Sleep(c.late) }}
+				w := g.watch(g.budget - waited)
+				w.wait(nil, nil)
+				if want := c.want && waited < g.budget; w.wasLate() != want { // else there is nothing left to be late in
+					t.Errorf("late by %v: %v", w.late, w.wasLate())
+				}
 			})
 		}
 	}
@@ -146,18 +140,16 @@ func TestALateProcessQueuesAsMuchLonger(t *testing.T) {
 		"late four times over":    {200 * time.Millisecond, 40 * time.Millisecond, driver.FromStore},
 		"late, and no place left": {time.Hour, 40 * time.Millisecond, driver.FromPolicy},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := &guard{budget: 50 * time.Millisecond, slots: make(chan struct{}, 1), woke: func() { time.Sleep(c.late) }}
-				b := &breaker{}
-				b.init(Trip{}, g.budget, nil)
-				g.slots <- struct{}{}
-				time.AfterFunc(c.takes, func() { <-g.slots })
-				waited, err := g.queue(t.Context(), b)
-				if by := map[bool]sash.Source{true: driver.FromStore, false: driver.FromPolicy}[err == nil]; by != c.by || waited > g.budget {
-					t.Errorf("%v of the budget, %v", waited, err)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			g := &guard{budget: 50 * time.Millisecond, slots: make(chan struct{}, 1), woke: func() { time.Sleep(c.late) }}
+			b := &breaker{}
+			b.init(Trip{}, g.budget, nil)
+			g.slots <- struct{}{}
+			time.AfterFunc(c.takes, func() { <-g.slots })
+			waited, err := g.queue(t.Context(), b)
+			if by := map[bool]sash.Source{true: driver.FromStore, false: driver.FromPolicy}[err == nil]; by != c.by || waited > g.budget {
+				t.Errorf("%v of the budget, %v", waited, err)
+			}
 		})
 	}
 }
@@ -189,4 +181,10 @@ func TestALateProcessWaitsForTheAnswerToItsProbe(t *testing.T) {
 			t.Errorf("the probe is answered from %v; the store is %v", by, store.State())
 		}
 	})
+}
+
+// bubble runs a subtest in a synctest bubble.
+func bubble(t *testing.T, name string, f func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }

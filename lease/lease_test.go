@@ -271,24 +271,22 @@ func TestOtherPoliciesAreDecidedAsTheyAre(t *testing.T) {
 		"approximate":   {&sash.Options{Algorithm: sash.GCRA}, sash.PerMinute(1000)},
 		"count refused": {&sash.Options{CountRefused: true}, sash.PerMinute(1000)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFar()
-				l := newLimiter(t, newStore(t, inner), c.opts, c.limit)
-				plain := newLimiter(t, memstore.New(nil), c.opts, c.limit)
-				for range 300 {
-					res, err := l.Allow(t.Context(), "k")
-					if err != nil || res.Source != driver.FromStore {
-						t.Fatalf("%+v, %v", res, err)
-					}
-					if same, _ := plain.Allow(t.Context(), "k"); name != "approximate" && same.Remaining != res.Remaining {
-						t.Fatalf("%d left; %d without leases", res.Remaining, same.Remaining)
-					}
+		bubble(t, name, func(t *testing.T) {
+			inner := newFar()
+			l := newLimiter(t, newStore(t, inner), c.opts, c.limit)
+			plain := newLimiter(t, memstore.New(nil), c.opts, c.limit)
+			for range 300 {
+				res, err := l.Allow(t.Context(), "k")
+				if err != nil || res.Source != driver.FromStore {
+					t.Fatalf("%+v, %v", res, err)
 				}
-				if n := inner.calls.Load(); n != 300 {
-					t.Errorf("300 calls were %d decisions", n)
+				if same, _ := plain.Allow(t.Context(), "k"); name != "approximate" && same.Remaining != res.Remaining {
+					t.Fatalf("%d left; %d without leases", res.Remaining, same.Remaining)
 				}
-			})
+			}
+			if n := inner.calls.Load(); n != 300 {
+				t.Errorf("300 calls were %d decisions", n)
+			}
 		})
 	}
 }
@@ -339,4 +337,10 @@ func BenchmarkLeased(b *testing.B) {
 			}
 		}
 	})
+}
+
+// bubble runs a subtest in a synctest bubble.
+func bubble(t *testing.T, name string, f func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
