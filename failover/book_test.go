@@ -203,23 +203,6 @@ func TestALocalBookingThatIsGivenBackIsNotWritten(t *testing.T) {
 	})
 }
 
-func TestAResetForgetsLocalBookings(t *testing.T) {
-	duringAnOutage(t, perTen, func(t *testing.T, inner *fake, store *failover.Store, l *sash.Limiter) {
-		for range 6 {
-			book(t, store, l, time.Hour)
-		}
-		inner.becomes(nil)
-		time.Sleep(time.Second)
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Minute)
-		if stats := store.Stats(); stats.Written != 2 || stats.Backlog != 0 {
-			t.Errorf("%+v", stats)
-		}
-	})
-}
-
 // twelveBookings returns a store in mode Local behind which twelve calls are booked: eight start now, and four in ten
 // seconds.
 func twelveBookings(t *testing.T) (*fake, *failover.Store, *sash.Limiter) {

@@ -44,18 +44,6 @@ func TestTheBudgetHoldsWhateverTheStoreDoes(t *testing.T) {
 	}
 }
 
-func TestAnAnswerWithinTheBudgetIsTheStores(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		inner.becomes(hangs(49 * time.Millisecond))
-		l := newLimiter(t, guarded(t, inner, failover.Options{}), nil, sash.PerHour(10))
-		res := allow(t, l, "k", 3)
-		if !res.Allowed || res.Remaining != 7 || res.Source != driver.FromStore || res.Cause != nil {
-			t.Errorf("%+v", res)
-		}
-	})
-}
-
 func TestCallsUnderWayAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()

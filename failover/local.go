@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.com/sash/driver"
@@ -24,7 +25,8 @@ type local struct {
 	store     LocalStore
 	instances func() int
 	ledger
-	ahead    upcoming        // bookings that wait to be mirrored
+	ahead    atomic.Int64    // bookings that wait to be mirrored
+	closed   atomic.Bool     // none is any more
 	backlogs []backlog       // of each part
 	over     context.Context // ends, by end, when Close does not wait any longer
 	end      context.CancelFunc
@@ -54,7 +56,6 @@ func newLocal(store LocalStore, instances func() int, parts int) *local {
 		store:     store,
 		instances: instances,
 		ledger:    ledger{mostAccounts: mostAccounts, mostSettled: mostSettled},
-		ahead:     upcoming{most: mostAhead},
 		backlogs:  make([]backlog, parts),
 		shares:    make(map[*driver.Policy]*share),
 	}
@@ -206,59 +207,20 @@ func (s *share) restate(cost int64, over driver.Answer, again time.Duration) dri
 // mostAhead is how many bookings of the store wait to be mirrored. Further ones are mirrored at once.
 const mostAhead = 100_000
 
-// upcoming are the bookings of the store that are mirrored when they start.
-type upcoming struct {
-	most   int // that wait
-	mu     sync.Mutex
-	timers map[*time.Timer]struct{} // guarded by mu
-	closed bool                     // guarded by mu
-}
-
 // mirrorLater mirrors a booking when it starts. A local store dates charges as of now, so until then it does not count
-// the booking, and a settlement does not change that.
+// the booking, and a settlement does not change that. Nothing is mirrored after Close.
 func (l *local) mirrorLater(id string, req driver.Request, delay time.Duration) {
-	mirror := func() {
+	if l.ahead.Add(1) > mostAhead {
+		delay = 0
+	}
+	time.AfterFunc(delay, func() {
+		defer l.ahead.Add(-1)
+		if l.closed.Load() {
+			return
+		}
 		_, _ = attend(context.Background(), func(ctx context.Context) (struct{}, error) {
 			l.mirror(ctx, id, req)
 			return struct{}{}, nil
 		})
-	}
-	if !l.ahead.after(delay, mirror) {
-		mirror()
-	}
-}
-
-// after calls f after a delay, unless it is closed before. It returns false if too many wait.
-func (u *upcoming) after(delay time.Duration, f func()) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.closed {
-		return true
-	}
-	if len(u.timers) >= u.most {
-		return false
-	}
-	if u.timers == nil {
-		u.timers = make(map[*time.Timer]struct{})
-	}
-	var timer *time.Timer
-	timer = time.AfterFunc(delay, func() {
-		u.mu.Lock()
-		delete(u.timers, timer)
-		u.mu.Unlock()
-		f()
 	})
-	u.timers[timer] = struct{}{}
-	return true
-}
-
-// close forgets all that wait, and those that come.
-func (u *upcoming) close() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.closed = true
-	for timer := range u.timers {
-		timer.Stop()
-	}
-	u.timers = nil
 }

@@ -155,20 +155,6 @@ func TestACallThatIsTooOldIsNotChargedAgain(t *testing.T) {
 	})
 }
 
-func TestAResetForgetsCallsWithAnID(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, inFour, sash.PerHour(40))
-		bringDown(t, inner, store)
-		once(t, l, "job 7", "k", 2)
-		_ = l.Reset(t.Context(), "k") // the error says that the store has not heard of it
-		bringBack(t, inner, store)
-		synctest.Wait()
-		if left := remaining(t, inner, sash.PerHour(40)); left != 40 {
-			t.Errorf("%d of 40 are left after a reset", left)
-		}
-	})
-}
-
 // An answer from a cache between this store and the other says nothing of the other: a probe that got one
 // has not found it back.
 func TestAnAnswerFromACacheIsNoProbe(t *testing.T) {

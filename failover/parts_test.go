@@ -42,13 +42,6 @@ func (s *divided) Decide(ctx context.Context, req driver.Request) (driver.Answer
 
 func partOf(key string, _ *driver.Policy) int { return int(key[0] - 'a') }
 
-func peek(t *testing.T, l *sash.Limiter, key string) {
-	t.Helper()
-	if _, err := l.Peek(t.Context(), key); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestAPartThatIsDownIsNotTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &divided{Store: memstore.New(nil)}
@@ -87,38 +80,6 @@ func TestAPartThatIsDownIsNotTheStore(t *testing.T) {
 		}
 		if slices.Contains(changes, "down false") || slices.Contains(changes, "probing false") {
 			t.Errorf("not up, and without a cause: %v", changes)
-		}
-	})
-}
-
-// What a part is owed is charged when that part is back, also while there is more owed to one that is not.
-func TestPartsAreToldOfLocalChargesByThemselves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := &divided{Store: memstore.New(nil)}
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Parts: 2, Part: partOf})
-		l := newLimiter(t, store, nil, sash.PerHour(100))
-		inner.fail("ab")
-		const each = 300
-		for i := range each {
-			allow(t, l, fmt.Sprint("a", i), 1)
-			allow(t, l, fmt.Sprint("b", i), 1)
-		}
-		inner.fail("b")
-		for range 100 { // the other part is asked about, too
-			time.Sleep(time.Second)
-			peek(t, l, "a-other")
-			peek(t, l, "b-other")
-			synctest.Wait()
-		}
-		if s := store.Stats(); s.Written != each || s.Lost != 0 || s.Backlog != each {
-			t.Errorf("one part is back: %+v", s)
-		}
-		inner.fail("")
-		time.Sleep(5 * time.Second)
-		peek(t, l, "b-other")
-		synctest.Wait()
-		if s := store.Stats(); s.Written != 2*each || s.Lost != 0 || s.Backlog != 0 {
-			t.Errorf("both are: %+v", s)
 		}
 	})
 }

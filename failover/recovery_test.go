@@ -13,49 +13,8 @@ import (
 	"example.com/sash/failover"
 )
 
-// What was admitted locally over several subjects is written to the store for each of them.
-func TestSeveralSubjectsAreWrittenWhenTheStoreIsBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, inFour, sash.PerHour(40))
-		bringDown(t, inner, store)
-		for range 2 {
-			res, err := l.AllowAll(t.Context(), sash.Subject{Key: "k", Cost: 3}, sash.Subject{Key: "m", Cost: 2})
-			if err != nil || !res.Allowed || res.Source != driver.FromLocal {
-				t.Fatal(res, err)
-			}
-		}
-		bringBack(t, inner, store)
-		synctest.Wait()
-		if left := remaining(t, inner, sash.PerHour(40)); left != 34 {
-			t.Errorf("%d of 40 are left of the first, want 34", left)
-		}
-		res, err := newLimiter(t, inner.Store, nil, sash.PerHour(40)).Peek(t.Context(), "m")
-		if err != nil || res.Remaining != 36 {
-			t.Errorf("%d of 40 are left of the second, want 36: %v", res.Remaining, err)
-		}
-	})
-}
-
-// A reservation settled above its estimate uses up this process's share too.
-func TestWhatIsSettledHigherCountsLocally(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, inFour, sash.PerHour(100))
-		r, err := l.Reserve(t.Context(), "k", 5)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Settle(t.Context(), 20); err != nil {
-			t.Fatal(err)
-		}
-		bringDown(t, inner, store)
-		if got := admit(t, l, "k", 30); got != 5 {
-			t.Errorf("%d were admitted locally, want what 20 units left of the share of 25", got)
-		}
-	})
-}
-
-// It does so once, however often the settlement is repeated, and whatever the modes of the store that settles: the
-// service settles for all of its rules.
+// A charge that is settled above its estimate uses up this process's share too: once, however often that is repeated, and
+// whatever the modes of the store that settles: the service settles for all of its rules.
 func TestASettlementThatIsRepeatedCountsLocallyOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
@@ -140,32 +99,6 @@ func TestAProbeCountsAfterItsCallerHasLeft(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Units that are more than a limit has are written at once.
-func TestMoreThanALimitHasIsWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
-		limits := []sash.Limit{sash.Every(100, time.Hour), sash.Every(10, time.Second)}
-		l := newLimiter(t, store, nil, limits...)
-		inner.becomes(fails(errRefused))
-		for range 3 {
-			if got := admit(t, l, "k", 10); got != 10 {
-				t.Fatalf("%d of 10 were admitted", got)
-			}
-			time.Sleep(1100 * time.Millisecond)
-		}
-		inner.becomes(nil)
-		time.Sleep(5 * time.Second)
-		if calls, _ := inner.seen(); calls != 2 {
-			t.Errorf("%d calls, want a look and a write", calls)
-		}
-		res, err := newLimiter(t, inner.Store, nil, limits...).Peek(t.Context(), "k")
-		if left := res.Limits()[0].Remaining; err != nil || left != 70 {
-			t.Errorf("%d of 100 are left, want 70: %v", left, err)
-		}
-	})
 }
 
 // Calls that were sent before the store came back, and whose budget ends after that, do not take it down again.

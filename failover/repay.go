@@ -183,7 +183,7 @@ func (s *Store) Close(ctx context.Context) error {
 	if l == nil {
 		return nil
 	}
-	l.ahead.close()
+	l.closed.Store(true)
 	lost, doubtful := l.lost.Load(), l.doubtful.Load()
 	stop := context.AfterFunc(ctx, l.end)
 	defer stop()

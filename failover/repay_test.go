@@ -14,7 +14,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
-	"example.com/sash/memstore"
 )
 
 // localStore returns the store of one of four processes, in mode Local.
@@ -253,26 +252,6 @@ func TestDecisionsDoNotWaitForTheBacklog(t *testing.T) {
 		time.Sleep(time.Minute)
 		if got := store.Stats(); got.Backlog != 0 || got.InFlight != 0 {
 			t.Errorf("%+v", got)
-		}
-	})
-}
-
-func TestStartingWithoutTheStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		inner.becomes(fails(errRefused))
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Local: memstore.New(nil)})
-		l := newLimiter(t, store, nil, sash.PerHour(10))
-		if got := admit(t, l, "k", 20); got != 10 {
-			t.Errorf("%d of 10 were admitted", got)
-		}
-		bringBack(t, inner, store)
-		synctest.Wait()
-		if left := remaining(t, inner, sash.PerHour(10)); left != 0 {
-			t.Errorf("%d of 10 are left when the store is back", left)
-		}
-		if _, err := l.AllowN(t.Context(), "k", 11); !errors.Is(err, sash.ErrCostAboveLimit) {
-			t.Error(err)
 		}
 	})
 }
