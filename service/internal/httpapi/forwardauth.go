@@ -53,7 +53,7 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	answers, err := h.decider.Decide(ctx, decide.Request{Domain: question.domain, Parts: parts, Lenient: true})
 	if err != nil {
-		h.fail(w, r, err, &undecided)
+		h.fail(w, r, err, &wire.Undecided)
 		return
 	}
 	disclosed := question.disclose(answers)

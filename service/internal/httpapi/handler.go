@@ -127,7 +127,7 @@ func (h *Handler) allow(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	answers, err := h.decider.Decide(ctx, req)
 	if err != nil {
-		h.fail(w, r, err, &undecided)
+		h.fail(w, r, err, &wire.Undecided)
 		return
 	}
 	decision := wire.AnswerOf(&answers[0])
@@ -144,19 +144,8 @@ func statusOf(w http.ResponseWriter, d *wire.Decision) int {
 	return http.StatusTooManyRequests
 }
 
-// A silence is the error of a request that the store did not answer.
-type silence struct {
-	unknown  string // it was asked
-	notAsked string // it was not: it failed before, or too many calls are under way
-}
-
-var undecided = silence{
-	"the store did not answer: there is no decision, and whether the call was charged is not known",
-	"the store was not asked: there is no decision, and nothing was charged",
-}
-
 // fail answers a request that got no answer from the engine.
-func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, silent *silence) {
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, silent *wire.Silence) {
 	switch {
 	case errors.Is(err, config.ErrUnknownDomain):
 		wire.Fail(w, http.StatusNotFound, err.Error())
@@ -176,15 +165,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, silent
 			h.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
 		}
 		wire.SetRetryAfter(w.Header())
-		text, cause := silent.unknown, decide.Cause(err)
-		switch cause {
-		case "down", "busy":
-			text = silent.notAsked
-		case "full":
-			text = "the store in memory is full and has no place for a new subject: there is no decision, and nothing was charged"
-		case "rejected":
-			text = decide.Rejected
-		}
+		text, cause := silent.Of(err)
 		wire.Write(w, http.StatusServiceUnavailable, wire.Error{Error: text, Source: sash.FromPolicy.String(), Cause: cause})
 	}
 }

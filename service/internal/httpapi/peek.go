@@ -7,11 +7,6 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-var unseen = silence{
-	"the store did not answer: there is no decision, and nothing was charged",
-	undecided.notAsked,
-}
-
 // peek answers what a request would be answered now, always with 200: nothing was refused.
 func (h *Handler) peek(w http.ResponseWriter, r *http.Request) {
 	req, ok := h.read(w, r)
@@ -23,7 +18,7 @@ func (h *Handler) peek(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	answers, err := h.decider.Peek(ctx, req)
 	if err != nil {
-		h.fail(w, r, err, &unseen)
+		h.fail(w, r, err, &wire.Unseen)
 		return
 	}
 	wire.Write(w, http.StatusOK, wire.AnswerOf(&answers[0]))

@@ -17,7 +17,7 @@ func (h *Handler) reserve(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	answer, reservation, err := h.decider.Reserve(ctx, req)
 	if err != nil {
-		h.fail(w, r, err, &undecided)
+		h.fail(w, r, err, &wire.Undecided)
 		return
 	}
 	decision := wire.AnswerOf(&answer)
@@ -58,11 +58,6 @@ func (h *Handler) cancel(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-var unsettled = silence{
-	"the store did not answer: whether the reservation is settled is not known; send this again, it counts once",
-	"the store was not asked: the reservation is not settled; send this again",
-}
-
 // settleTo corrects the charge of a reservation to the units that were used.
 func (h *Handler) settleTo(w http.ResponseWriter, r *http.Request, token string, used int64) {
 	if token == "" || len(token) > wire.MaxToken {
@@ -86,7 +81,7 @@ func (h *Handler) settleTo(w http.ResponseWriter, r *http.Request, token string,
 		err = h.decider.Settle(r.Context(), reservation, used)
 	}
 	if err != nil {
-		h.fail(w, r, err, &unsettled)
+		h.fail(w, r, err, &wire.Unsettled)
 		return
 	}
 	wire.Write(w, http.StatusOK, map[string]bool{"settled": true})

@@ -15,7 +15,6 @@ type command struct {
 	run func(ctx context.Context, c *conn, args [][]byte)
 	// decides reads a command that asks the store, which may be answered beside others.
 	decides func(c *conn, args [][]byte) (decision, error)
-	alike   bool // of several that are written alike, any may be decided first
 	settles bool // it is not decided beside commands that do not, which may be on the same subject
 	keyed   bool // its first argument names what is decided
 }
@@ -25,10 +24,10 @@ var commands map[string]*command
 
 func init() { // COMMAND lists them
 	commands = map[string]*command{
-		"cl.throttle":  {name: "cl.throttle", decides: throttled, keyed: true, alike: true}, // which counts its arguments itself
-		"sash.allow":   {name: "sash.allow", least: 4, decides: allow, keyed: true, alike: true},
+		"cl.throttle":  {name: "cl.throttle", decides: throttled, keyed: true}, // which counts its arguments itself
+		"sash.allow":   {name: "sash.allow", least: 4, decides: allow, keyed: true},
 		"sash.book":    {name: "sash.book", least: 4, decides: book, keyed: true},
-		"sash.peek":    {name: "sash.peek", least: 4, decides: peek, keyed: true, alike: true},
+		"sash.peek":    {name: "sash.peek", least: 4, decides: peek, keyed: true},
 		"sash.reserve": {name: "sash.reserve", least: 4, decides: reserve, keyed: true},
 		"sash.reset":   {name: "sash.reset", least: 4, run: forget, keyed: true},
 		"sash.settle":  {name: "sash.settle", least: 3, decides: settle, settles: true},

@@ -29,30 +29,40 @@ func (c *conn) asks(args [][]byte, need access.Right, takes ...string) (decide.R
 }
 
 // asked is a decision by one method of the engine, unless the command was refused.
-func (c *conn) asked(req decide.Request, refused error, by func(context.Context, decide.Request) ([]decide.Answer, error), silent *silence) (decision, error) {
+func (c *conn) asked(req decide.Request, refused error, by func(context.Context, decide.Request) ([]decide.Answer, error), silent *wire.Silence) (decision, error) {
+	return c.replied(req, refused, silent, func(ctx context.Context) (*wire.Decision, error) {
+		answers, err := by(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		d := wire.AnswerOf(&answers[0])
+		d.Waits(&req, &answers[0])
+		return &d, nil
+	})
+}
+
+// replied is a command whose reply is a decision, unless it was refused.
+func (c *conn) replied(req decide.Request, refused error, silent *wire.Silence, by func(context.Context) (*wire.Decision, error)) (decision, error) {
 	if refused != nil {
 		return decision{}, refused
 	}
 	h := c.handler
-	return decision{subject: h.decider.Subject(&req), make: func(ctx context.Context, out *reply) turn {
+	return decision{subject: h.decider.Subject(&req), make: func(ctx context.Context, out *reply) {
 		ctx, cancel := h.within(ctx)
 		defer cancel()
-		answers, err := by(ctx, req)
+		d, err := by(ctx)
 		if err != nil {
 			h.refuseAs(out, err, silent)
-			return turn{}
+			return
 		}
-		d := wire.AnswerOf(&answers[0])
-		d.Waits(&req, &answers[0])
-		out.decision(&d)
-		return turnOf(&answers[0])
+		out.decision(d)
 	}}, nil
 }
 
 // allow reads SASH.ALLOW.
 func allow(c *conn, args [][]byte) (decision, error) {
 	req, err := c.asks(args, access.Decide, "ID")
-	return c.asked(req, err, c.handler.decider.Decide, &undecided)
+	return c.asked(req, err, c.handler.decider.Decide, &wire.Undecided)
 }
 
 // book reads SASH.BOOK: a command that waits for its turn, which its reply says.
@@ -61,45 +71,30 @@ func book(c *conn, args [][]byte) (decision, error) {
 	if err == nil && req.Within == 0 {
 		err = wrong("syntax error: give WITHIN seconds, the longest that the caller can wait, above 0")
 	}
-	return c.asked(req, err, c.handler.decider.Decide, &undecided)
+	return c.asked(req, err, c.handler.decider.Decide, &wire.Undecided)
 }
-
-var unseen = silence{"the store did not answer: there is no decision, and nothing was charged", undecided.notAsked}
 
 // peek reads SASH.PEEK.
 func peek(c *conn, args [][]byte) (decision, error) {
 	req, err := c.asks(args, access.Decide)
-	return c.asked(req, err, c.handler.decider.Peek, &unseen)
+	return c.asked(req, err, c.handler.decider.Peek, &wire.Unseen)
 }
 
 // reserve reads SASH.RESERVE.
 func reserve(c *conn, args [][]byte) (decision, error) {
 	req, err := c.asks(args, access.Decide, "ID", "WITHIN")
-	if err != nil {
-		return decision{}, err
-	}
-	h := c.handler
-	return decision{subject: h.decider.Subject(&req), make: func(ctx context.Context, out *reply) turn {
-		ctx, cancel := h.within(ctx)
-		defer cancel()
-		answer, reservation, err := h.decider.Reserve(ctx, req)
+	return c.replied(req, err, &wire.Undecided, func(ctx context.Context) (*wire.Decision, error) {
+		answer, reservation, err := c.handler.decider.Reserve(ctx, req)
 		if err != nil {
-			h.refuse(out, err)
-			return turn{}
+			return nil, err
 		}
 		d := wire.AnswerOf(&answer)
 		d.Waits(&req, &answer)
 		if reservation != nil {
-			d.Token = h.opts.Tokens.Seal(reservation)
+			d.Token = c.handler.opts.Tokens.Seal(reservation)
 		}
-		out.decision(&d)
-		return turnOf(&answer)
-	}}, nil
-}
-
-var unsettled = silence{
-	"the store did not answer: whether the reservation is settled is not known; send this again, it counts once",
-	"the store was not asked: the reservation is not settled; send this again",
+		return &d, nil
+	})
 }
 
 // settle reads SASH.SETTLE token used. Those of one token are in order.
@@ -123,19 +118,18 @@ func settle(c *conn, args [][]byte) (decision, error) {
 	case wire.Expired(reservation, h.opts.Now()):
 		return decision{}, &refusal{"SASHTOKEN", "the reservation has expired: its charge has left every window, and there is nothing to settle"}
 	}
-	return decision{subject: token, make: func(ctx context.Context, out *reply) turn {
+	return decision{subject: token, make: func(ctx context.Context, out *reply) {
 		if err := h.decider.Settle(ctx, reservation, used); err != nil {
-			h.refuseAs(out, err, &unsettled)
-			return turn{}
+			h.refuseAs(out, err, &wire.Unsettled)
+			return
 		}
 		out.status("OK")
-		return turn{}
 	}}, nil
 }
 
-var unforgotten = silence{
-	"the store did not answer: whether the subject was reset is not known; send this again",
-	"the store was not asked: nothing was reset; send this again",
+var unforgotten = wire.Silence{
+	Unknown:  "the store did not answer: whether the subject was reset is not known; send this again",
+	NotAsked: "the store was not asked: nothing was reset; send this again",
 }
 
 // forget answers SASH.RESET. It gives back what any caller was charged, and so needs the right to refund.

@@ -82,24 +82,11 @@ func wrongArity(command string) *refusal {
 	return wrong("wrong number of arguments for '" + strings.ToLower(command) + "' command")
 }
 
-// A silence is the error of a command that the store did not answer.
-type silence struct {
-	unknown  string // it was asked
-	notAsked string // it was not
-}
-
-var undecided = silence{
-	"the store did not answer: there is no decision, and whether the command was charged is not known",
-	"the store was not asked: there is no decision, and nothing was charged",
-}
-
-const full = "the store in memory is full and has no place for a new subject: there is no decision, and nothing was charged"
-
 // refuse writes the error of a command that got no decision.
-func (h *Handler) refuse(out *reply, err error) { h.refuseAs(out, err, &undecided) }
+func (h *Handler) refuse(out *reply, err error) { h.refuseAs(out, err, &wire.Undecided) }
 
 // refuseAs is refuse, with what a silent store means for the command.
-func (h *Handler) refuseAs(out *reply, err error, silent *silence) {
+func (h *Handler) refuseAs(out *reply, err error, silent *wire.Silence) {
 	var refused *refusal
 	switch {
 	case errors.As(err, &refused):
@@ -119,15 +106,7 @@ func (h *Handler) refuseAs(out *reply, err error, silent *silence) {
 		out.fail("ERR", err.Error())
 	default:
 		h.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
-		text, cause := silent.unknown, decide.Cause(err)
-		switch cause {
-		case "down", "busy":
-			text = silent.notAsked
-		case "full":
-			text = full
-		case "rejected":
-			text = decide.Rejected
-		}
+		text, cause := silent.Of(err)
 		out.fail("SASHSTORE", cause+": "+text)
 	}
 }

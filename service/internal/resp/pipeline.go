@@ -14,8 +14,7 @@ const (
 )
 
 // answer answers commands in their order, and reports whether the connection stays. Decisions that follow one another are
-// made beside one another, so that the store decides them together; those on one subject are made in their order, and
-// those of them that are alike beside one another: see alike.
+// made beside one another, so that the store decides them together; those on one subject are made in their order.
 func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 	for i := 0; i < len(cmds); {
 		if len(c.out.b) > mostReplies && c.flush() != nil {
@@ -53,8 +52,7 @@ func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 // A decision is a command that asks the store.
 type decision struct {
 	subject string // commands with the same one are in order
-	make    func(ctx context.Context, out *reply) turn
-	written [][]byte // the command, if one that is written alike may be decided in its place; otherwise nil
+	make    func(ctx context.Context, out *reply)
 }
 
 // prepare reads a command that asks the store.
@@ -64,23 +62,20 @@ func (c *conn) prepare(of *command, args [][]byte) (d decision) {
 	c.safely(&panicked, func(*reply) { d, err = of.decides(c, args[1:]) })
 	switch {
 	case len(panicked.b) > 0:
-		return decision{make: func(_ context.Context, out *reply) turn { out.b = append(out.b, panicked.b...); return turn{} }}
+		return decision{make: func(_ context.Context, out *reply) { out.b = append(out.b, panicked.b...) }}
 	case err == nil:
-		if of.alike {
-			d.written = args
-		}
 		return d
 	}
 	if _, mistaken := errors.AsType[*refusal](err); mistaken {
 		c.handler.invalid()
 	}
-	return decision{make: func(_ context.Context, out *reply) turn { c.handler.refuse(out, err); return turn{} }} // in its place among the others
+	return decision{make: func(_ context.Context, out *reply) { c.handler.refuse(out, err) }} // in its place among the others
 }
 
 // together makes decisions, and writes their replies in order.
 func (c *conn) together(ctx context.Context, all []decision) {
 	if len(all) == 1 {
-		c.safely(&c.out, func(out *reply) { _ = all[0].make(ctx, out) })
+		c.safely(&c.out, func(out *reply) { all[0].make(ctx, out) })
 		return
 	}
 	replies := make([]reply, len(all))
@@ -94,11 +89,16 @@ func (c *conn) together(ctx context.Context, all []decision) {
 		}
 		lanes[lane] = append(lanes[lane], i)
 	}
+	inOrder := func(lane []int) {
+		for _, i := range lane {
+			c.safely(&replies[i], func(out *reply) { all[i].make(ctx, out) })
+		}
+	}
 	var beside sync.WaitGroup
 	for _, lane := range lanes[1:] {
-		c.beside(&beside, func() { c.inOrder(ctx, all, replies, lane) })
+		c.beside(&beside, func() { inOrder(lane) })
 	}
-	c.inOrder(ctx, all, replies, lanes[0])
+	inOrder(lanes[0])
 	beside.Wait()
 	for i := range replies {
 		c.out.b = append(c.out.b, replies[i].b...)

@@ -46,8 +46,8 @@ func throttled(c *conn, args [][]byte) (decision, error) {
 	cost := max(quantity, 1)
 	req := decide.Given(key, []sash.Limit{limit}, &cost)
 	req.Port = decide.RESP
-	return decision{subject: c.handler.decider.Subject(&req), make: func(ctx context.Context, out *reply) turn {
-		return c.handler.throttle(ctx, req, limit.Units, quantity, out)
+	return decision{subject: c.handler.decider.Subject(&req), make: func(ctx context.Context, out *reply) {
+		c.handler.throttle(ctx, req, limit.Units, quantity, out)
 	}}, nil
 }
 
@@ -80,7 +80,7 @@ func slidingLimit(maxBurst, count, period int64) (sash.Limit, error) {
 
 // throttle answers with the five integers of redis-cell. A quantity of 0 looks, and one above the limit is refused for
 // ever, which retry_after says as -1.
-func (h *Handler) throttle(ctx context.Context, req decide.Request, limit, quantity int64, out *reply) turn {
+func (h *Handler) throttle(ctx context.Context, req decide.Request, limit, quantity int64, out *reply) {
 	ctx, cancel := h.within(ctx)
 	defer cancel()
 	var answers []decide.Answer
@@ -96,7 +96,7 @@ func (h *Handler) throttle(ctx context.Context, req decide.Request, limit, quant
 	}
 	if err != nil {
 		h.refuse(out, err)
-		return turn{}
+		return
 	}
 	a := &answers[0]
 	refused := never || quantity > 0 && a.Refused
@@ -114,5 +114,4 @@ func (h *Handler) throttle(ctx context.Context, req decide.Request, limit, quant
 	out.number(remaining)
 	out.number(retry)
 	out.number(reset)
-	return turnOf(a)
 }

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -66,61 +64,6 @@ func TestRESPSharesLimitsAndMetricsWithTheOtherPorts(t *testing.T) {
 		if !strings.Contains(string(text), line+"\n") {
 			t.Errorf("no %s in the metrics", line)
 		}
-	}
-	if err := client.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-}
-
-// A pipeline on one subject takes Redis few scripts: it took one for each command. Its replies are those of commands that
-// are sent one by one.
-func TestAPipelineOnOneSubjectTakesFewTrips(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "access.yaml")
-	if err := os.WriteFile(file, []byte("anonymous: {allow: [decide, override]}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	server := redistest.Start(t)
-	at, stop := start(t, Options{RESP: "127.0.0.1:0", Redis: server.Addr(), Budget: 10 * time.Second, AccessFile: file})
-	ctx := context.Background()
-	client := redis.NewClient(&redis.Options{Addr: at.RESP.String()})
-	scripts := func() (n int) {
-		stats := server.Must(t, "INFO", "commandstats").(string)
-		for _, m := range regexp.MustCompile(`cmdstat_(?:eval|evalsha):calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
-			calls, _ := strconv.Atoi(m[1])
-			n += calls
-		}
-		return n
-	}
-	if err := client.Do(ctx, "CL.THROTTLE", "other", 99, 100, 3600).Err(); err != nil { // loads the scripts
-		t.Fatal(err)
-	}
-	before := scripts()
-	replies, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for range 64 {
-			p.Do(ctx, "CL.THROTTLE", "hot", 49, 50, 3600)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, one := range replies {
-		got, _ := one.(*redis.Cmd).Slice()
-		refused, left := int64(0), int64(49-i)
-		if i >= 50 {
-			refused, left = 1, 0
-		}
-		if len(got) != 5 || got[0] != refused || got[2] != left {
-			t.Errorf("command %d: %v, want %d and %d left", i, got, refused, left)
-		}
-	}
-	took := scripts() - before
-	t.Logf("64 commands took %d scripts", took)
-	if took > 16 {
-		t.Errorf("64 commands took %d scripts", took)
 	}
 	if err := client.Close(); err != nil {
 		t.Error(err)

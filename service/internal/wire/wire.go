@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
 )
 
 // Bounds of a request.
@@ -30,6 +31,38 @@ type Error struct {
 	Source string `json:"source,omitempty"`
 	Cause  string `json:"cause,omitempty"`
 }
+
+// A Silence is what a client learns of a request that the store did not answer.
+type Silence struct {
+	Unknown  string // the store was asked
+	NotAsked string // it was not: it failed before, or too many calls are under way
+}
+
+// Of returns the text for an error of the engine that is no answer, and its cause as in a Decision.
+func (s *Silence) Of(err error) (text, cause string) {
+	switch cause = decide.Cause(err); cause {
+	case "down", "busy":
+		return s.NotAsked, cause
+	case "full":
+		return "the store in memory is full and has no place for a new subject: there is no decision, and nothing was charged", cause
+	case "rejected":
+		return decide.Rejected, cause
+	}
+	return s.Unknown, cause
+}
+
+// What the silence of the store means for each kind of request.
+var (
+	Undecided = Silence{
+		"the store did not answer: there is no decision, and whether the call was charged is not known",
+		"the store was not asked: there is no decision, and nothing was charged",
+	}
+	Unseen    = Silence{"the store did not answer: there is no decision, and nothing was charged", Undecided.NotAsked}
+	Unsettled = Silence{
+		"the store did not answer: whether the reservation is settled is not known; send this again, it counts once",
+		"the store was not asked: the reservation is not settled; send this again",
+	}
+)
 
 // Fail writes an Error.
 func Fail(w http.ResponseWriter, status int, text string) { Write(w, status, Error{Error: text}) }
