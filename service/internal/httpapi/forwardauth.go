@@ -3,8 +3,13 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,11 +17,28 @@ import (
 	"example.com/sash"
 	"example.com/sash/httplimit"
 	"example.com/sash/service/internal/access"
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/wire"
 )
 
 const forwardAuthPath = "/v1/forward-auth"
+
+// The headers in which a proxy describes its client's request. Any caller that reaches the endpoint can write
+// them: it is for the proxy alone.
+const (
+	forwardedFor    = "X-Forwarded-For"
+	forwardedMethod = "X-Forwarded-Method"
+	forwardedURI    = "X-Forwarded-Uri"
+	forwardedHost   = "X-Forwarded-Host"
+)
+
+// errDirect means that no proxy sent the request.
+var errDirect = errors.New("there is no X-Forwarded header: the proxy has to send one, such as " + forwardedFor +
+	", because a page in a browser cannot")
+
+// errRepeated means that a header that counts is there more than once.
+var errRepeated = errors.New("which of its values counts is not known")
 
 // forwardAuth answers a proxy that asks whether it may let a request through: 200, or the refusal that the
 // proxy gives its client. The parameters of the URL are the proxy's configuration, and the X-Forwarded
@@ -25,22 +47,13 @@ const forwardAuthPath = "/v1/forward-auth"
 // A proxy that asks wrongly gets 400, and the mistake is logged, because nginx keeps the answer to itself.
 func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	question, err := parseQuestion(r.URL.RawQuery)
+	var parts []decide.Part
 	if err == nil {
 		if denied := h.opts.Access.Check(r.Context(), question.domain, access.Decide); denied != nil {
 			access.Fail(w, denied)
 			return
 		}
-	}
-	if err == nil && !fromProxy(r.Header) {
-		err = errDirect
-	}
-	if err == nil {
-		_, err = h.decider.Config().Find(question.domain, nil) // whether there is such a domain
-	}
-	var parts []decide.Part
-	if err == nil {
-		h.unmatched.warn(h.decider.Config(), question, r.URL.RawQuery, h.opts.Log)
-		parts, err = question.parts(r.Header)
+		parts, err = h.ask(question, r)
 	}
 	if err != nil {
 		if !errors.Is(err, errRepeated) && !errors.Is(err, httplimit.ErrBadKey) { // which any client can bring about
@@ -68,6 +81,20 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	httplimit.Denial{
 		Status: question.deny, RetryAfter: disclosed.retryAfter, Policies: disclosed.refusedBy, Result: sash.Result{Blocked: disclosed.blocked},
 	}.Write(w)
+}
+
+// ask returns the descriptors of a proxy's request.
+func (h *Handler) ask(q *question, r *http.Request) ([]decide.Part, error) {
+	// A page of another origin cannot send such a header without a preflight request, which is refused here: otherwise it
+	// could charge any subject.
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(r.Header)), func(name string) bool { return strings.HasPrefix(name, "X-Forwarded-") }) {
+		return nil, errDirect
+	}
+	if _, err := h.decider.Config().Find(q.domain, nil); err != nil { // there is no such domain
+		return nil, err
+	}
+	h.unmatched.warn(h.decider.Config(), q, r.URL.RawQuery, h.opts.Log)
+	return q.parts(r.Header)
 }
 
 // A disclosure is what the client learns of a decision.
@@ -111,17 +138,24 @@ func (q *question) disclose(answers []decide.Answer) (all disclosure) {
 
 // atOf returns the store's clock at the last decision, or this process's if the store made none.
 func atOf(answers []decide.Answer) time.Time {
-	var at time.Time
-	for i := range answers {
-		if answers[i].At.After(at) {
-			at = answers[i].At
-		}
-	}
-	if at.IsZero() {
+	last := slices.MaxFunc(answers, func(a, b decide.Answer) int { return a.At.Compare(b.At) }).At
+	if last.IsZero() {
 		return time.Now()
 	}
-	return at
+	return last
 }
+
+// A question is the configuration of forward-auth that the URL has, the same for all clients.
+type question struct {
+	domain      string
+	descriptors []descriptor
+	deny        int               // the status of a refusal
+	fields      httplimit.Dialect // of the RateLimit fields
+	path        httplimit.PathFold
+}
+
+// A descriptor says which entries a request is looked up with, one level each.
+type descriptor []source
 
 // name names a descriptor in the fields: its keys, as the parameter has them.
 func (d descriptor) name() string {
@@ -131,3 +165,188 @@ func (d descriptor) name() string {
 	}
 	return strings.Join(keys, ",")
 }
+
+// A source is where an entry of a descriptor comes from.
+type source struct {
+	key   string
+	value func(*proxied) (string, error)
+	// fold returns the form that a value in the configuration has after folding; nil if it can be any.
+	fold func(by httplimit.PathFold, value string) (string, error)
+}
+
+// parseQuestion reads the parameters: domain, descriptor once or more, deny, fields and path.
+func parseQuestion(query string) (*question, error) {
+	given, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, fmt.Errorf("the parameters of the URL: %w", err)
+	}
+	q := &question{deny: http.StatusTooManyRequests, path: httplimit.KeepCase} // rules may have capital letters
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		values := given[name]
+		if name != "descriptor" && len(values) > 1 {
+			return nil, fmt.Errorf("the parameter %s is there %d times: give it once", wire.Clip(name), len(values))
+		}
+		switch name {
+		case "domain":
+			q.domain = values[0]
+		case "deny": // nginx takes 401 and 403 alone
+			if !slices.Contains([]string{"401", "403", "429"}, values[0]) {
+				return nil, fmt.Errorf("deny=%s: it is 401, 403 or 429", wire.Clip(values[0]))
+			}
+			q.deny, _ = strconv.Atoi(values[0])
+		case "fields":
+			err = q.fields.UnmarshalText([]byte(values[0]))
+		case "path":
+			err = q.path.UnmarshalText([]byte(values[0]))
+		case "descriptor":
+			for _, text := range values {
+				d, err := parseDescriptor(text)
+				if err != nil {
+					return nil, err
+				}
+				q.descriptors = append(q.descriptors, d)
+			}
+		default:
+			return nil, fmt.Errorf("unknown parameter %s: there are domain, descriptor, deny, fields and path", wire.Clip(name))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s=%s: %w", name, wire.Clip(values[0]), err)
+		}
+	}
+	switch {
+	case q.domain == "":
+		return nil, errors.New("the parameter domain is missing: ask for /v1/forward-auth?domain=demo&descriptor=remote_address")
+	case len(q.descriptors) == 0:
+		return nil, errors.New("the parameter descriptor is missing: it says what a request is counted by, such as descriptor=remote_address")
+	case len(q.descriptors) > sash.MaxSubjects:
+		return nil, fmt.Errorf("%d descriptors: one decision spans at most %d", len(q.descriptors), sash.MaxSubjects)
+	}
+	return q, nil
+}
+
+// parseDescriptor reads entries between commas: a word for a value that the proxy sends, header:NAME, or KEY=VALUE.
+func parseDescriptor(text string) (descriptor, error) {
+	entries := strings.Split(text, ",")
+	if len(entries) > wire.MaxEntries {
+		return nil, fmt.Errorf("a descriptor with %d entries: there may be at most %d", len(entries), wire.MaxEntries)
+	}
+	d := make(descriptor, len(entries))
+	for i, entry := range entries {
+		key, fixed, isFixed := strings.Cut(entry, "=")
+		header, isHeader := strings.CutPrefix(entry, "header:")
+		known, isKnown := proxiedValues[entry]
+		switch {
+		case isKnown:
+			d[i] = known
+		case isHeader && header != "":
+			d[i] = source{strings.ToLower(header), func(p *proxied) (string, error) { return p.sole(header) }, nil}
+		case isFixed && key != "" && !isHeader:
+			d[i] = source{key, func(*proxied) (string, error) { return fixed, nil }, nil}
+		default:
+			return nil, fmt.Errorf("descriptor=%s: the entry %s is none: it is %s, header:NAME, or KEY=VALUE for a fixed one",
+				wire.Clip(text), strconv.Quote(wire.Clip(entry)), strings.Join(slices.Sorted(maps.Keys(proxiedValues)), ", "))
+		}
+	}
+	return d, nil
+}
+
+// A proxied is a client's request as its proxy describes it.
+type proxied struct {
+	header http.Header
+	fold   httplimit.PathFold // of its path
+}
+
+// proxiedValues are the entries that the proxy's headers give.
+var proxiedValues = map[string]source{
+	"remote_address": {"remote_address", (*proxied).remoteAddress, nil},
+	"method":         {"method", func(p *proxied) (string, error) { return p.required(forwardedMethod) }, nil},
+	"path":           {"path", (*proxied).path, foldPath},
+	"host":           {"host", (*proxied).host, foldHost},
+}
+
+// parts are the descriptors of a request. An entry whose header the client did not send has an empty value:
+// such requests count together, and leaving a header out is no way around a limit.
+func (q *question) parts(header http.Header) ([]decide.Part, error) {
+	p := &proxied{header, q.path}
+	parts := make([]decide.Part, len(q.descriptors))
+	for i, d := range q.descriptors {
+		entries := make([]config.Entry, len(d))
+		for j, s := range d {
+			value, err := s.value(p)
+			if err != nil {
+				return nil, err
+			}
+			// A key of bytes that are no text would be none in the configuration, metrics and JSON either.
+			entries[j] = config.Entry{Key: s.key, Value: strings.ToValidUTF8(value, "\uFFFD")}
+		}
+		parts[i] = decide.Part{Entries: entries, Cost: 1, ByRule: true}
+	}
+	return parts, nil
+}
+
+// sole returns the value of a header. Of one that is there twice the application may read either: what was
+// counted would be the client's choice.
+func (p *proxied) sole(name string) (string, error) {
+	if values := p.header.Values(name); len(values) > 1 {
+		return "", fmt.Errorf("the header %s is there %d times: %w", wire.Clip(name), len(values), errRepeated)
+	}
+	return p.header.Get(name), nil
+}
+
+func (p *proxied) required(name string) (string, error) {
+	value, err := p.sole(name)
+	if err == nil && value == "" {
+		err = fmt.Errorf("the header %s is missing: the proxy has to send it", name)
+	}
+	return value, err
+}
+
+var peer, _ = httplimit.NewClientAddress(nil)
+
+// remoteAddress returns the address that the proxy itself saw, the last one of the header: anything to its
+// left was written by the client. It is the prefix for IPv6, where one client has many addresses.
+func (p *proxied) remoteAddress() (string, error) {
+	lines := p.header.Values(forwardedFor)
+	if len(lines) == 0 {
+		return "", errors.New("the header " + forwardedFor + " is missing: the proxy has to send the client's address there")
+	}
+	last := lines[len(lines)-1]
+	last = strings.Trim(last[strings.LastIndexByte(last, ',')+1:], " \t")
+	addr, err := peer.Addr(&http.Request{RemoteAddr: last})
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("the header %s ends in %q, which is no address: the proxy has to send the client's there", forwardedFor, wire.Clip(last))
+	case addr.Is4():
+		return addr.String(), nil
+	}
+	return netip.PrefixFrom(addr, httplimit.DefaultIPv6Bits).Masked().String(), nil
+}
+
+// path returns the path without the query, folded: another spelling is the same path.
+func (p *proxied) path() (string, error) {
+	uri, err := p.required(forwardedURI)
+	if err != nil {
+		return "", err
+	}
+	if scheme, rest, absolute := strings.Cut(uri, "://"); absolute && !strings.ContainsAny(scheme, "/?#") {
+		_, rest, _ = strings.Cut(rest, "/")
+		uri = rest
+	}
+	uri, _, _ = strings.Cut(uri, "?")
+	uri, _, fragment := strings.Cut(uri, "#")
+	if fragment && p.fold != httplimit.CleanOnly { // a server may go on after it
+		return "", fmt.Errorf("%w: the path has a fragment", httplimit.ErrBadKey)
+	}
+	return p.fold.Fold(uri)
+}
+
+// host returns the host name in small letters, without a port and a final dot.
+func (p *proxied) host() (string, error) {
+	host, err := p.required(forwardedHost)
+	if err != nil {
+		return "", err
+	}
+	return lowerHost((&url.URL{Host: host}).Hostname()), nil
+}
+
+func lowerHost(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }

@@ -1,4 +1,4 @@
-// Package httpapi is the service's HTTP interface: POST /v1/allow, peek, reserve, settle, cancel and explain,
+// Package httpapi is the service's HTTP interface: POST /v1/allow, peek, reserve, settle and cancel,
 // and GET /healthz, all JSON, and what Envoy's rate limit service has there, POST /json and GET /healthcheck.
 // Proxies ask /v1/forward-auth. GET /openapi.yaml describes it. Reset is for the admin port, and a handler of
 // its own.
@@ -10,7 +10,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"time"
 
 	"example.com/sash"
@@ -43,9 +42,6 @@ type Options struct {
 	Health func() degrade.Health
 	// Access says which callers may decide. Nil is all.
 	Access *access.Gate
-	// Operator serves callers that may see what an operator sees: limits, rules, and how much anybody has used, at
-	// /v1/explain. Nil serves nobody.
-	Operator func(http.Handler) http.Handler
 	// JSON answers /json, Envoy's protocol as JSON. Nil is not found.
 	JSON http.Handler
 	// Draining is closed when the service is about to stop: it answers as before, but health is down and connections
@@ -69,7 +65,6 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	h.mux.HandleFunc("/v1/allow", h.allow)
 	h.mux.HandleFunc(forwardAuthPath, h.forwardAuth)
 	h.mux.HandleFunc("/v1/peek", h.peek)
-	h.mux.Handle(explainPath, h.operator(h.explain))
 	h.mux.HandleFunc("/v1/reserve", h.reserve)
 	h.mux.HandleFunc("/v1/settle", h.settle)
 	h.mux.HandleFunc("/v1/cancel", h.cancel)
@@ -116,32 +111,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		last(w, r)
 	}
 	h.guarded.ServeHTTP(w, r)
-}
-
-func (h *Handler) allow(w http.ResponseWriter, r *http.Request) {
-	req, ok := h.readCharge(w, r)
-	if !ok {
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
-	defer cancel()
-	answers, err := h.decider.Decide(ctx, req)
-	if err != nil {
-		h.fail(w, r, err, &wire.Undecided)
-		return
-	}
-	decision := wire.AnswerOf(&answers[0])
-	decision.Waits(&req, &answers[0])
-	wire.Write(w, statusOf(w, &decision), decision)
-}
-
-// statusOf returns the status of a decision, and sets the header field that comes with a refusal.
-func statusOf(w http.ResponseWriter, d *wire.Decision) int {
-	if d.Allowed {
-		return http.StatusOK
-	}
-	w.Header().Set("Retry-After", strconv.FormatInt(d.RetryAfter.RoundUp(), 10))
-	return http.StatusTooManyRequests
 }
 
 // fail answers a request that got no answer from the engine.
@@ -215,4 +184,28 @@ func (h *Handler) check(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	_, _ = w.Write([]byte("OK"))
+}
+
+// open are the paths that need no credentials: load balancers have none, and the document is no secret.
+var open = map[string]bool{"/healthz": true, "/healthcheck": true, "/openapi.yaml": true}
+
+// identified answers callers that are not known, and puts the others into the context of their request. Handlers check
+// their rights, because the domain is in the request.
+func (h *Handler) identified(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if open[r.URL.Path] {
+			next.ServeHTTP(w, r)
+			return
+		}
+		header := "Authorization"
+		if r.URL.Path == forwardAuthPath {
+			header = access.ProxyHeader
+		}
+		known, err := h.opts.Access.Identify(r, header)
+		if err != nil {
+			access.Fail(w, err)
+			return
+		}
+		next.ServeHTTP(w, known)
+	})
 }

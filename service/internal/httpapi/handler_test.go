@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,9 +49,6 @@ func newHandler(t testing.TB, store driver.Store, opts *Options) *Handler {
 	decider := servertest.Decider(t, store, limits)
 	if opts == nil {
 		opts = &Options{}
-	}
-	if opts.Operator == nil {
-		opts.Operator = func(next http.Handler) http.Handler { return next } // all callers are operators
 	}
 	opts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	return New(decider, opts)
@@ -260,5 +259,55 @@ func TestBeforeItStopsHealthIsDownAndRequestsAreAnswered(t *testing.T) {
 	w := allow(h, `{"domain":"d","entries":[{"key":"user","value":"a"}]}`)
 	if w.Code != 200 || w.Header().Get("Connection") != "close" {
 		t.Errorf("a request: %d, Connection %q", w.Code, w.Header().Get("Connection"))
+	}
+}
+
+// Whatever is sent, the answer is JSON, and one of those that are documented: never a panic, never 500.
+func FuzzBodies(f *testing.F) {
+	h, _ := virtual(f)
+	token := answer(f, send(h, http.MethodPost, "/v1/reserve", ann))["token"].(string)
+	for _, body := range []string{
+		ann, annFour, annJob,
+		`{"token":"` + token + `","used":1}`, `{"token":"` + token + `"}`, `{"token":"a.b","used":-1}`,
+		`{"domain":"d","entries":[{"key":"user"}],"cost":1e3}`, `{"domain":"d","entries":[null],"id":null}`,
+		`{"domain":"d","entries":[{"key":"day","value":"\ud800"}]}`, `{"DOMAIN":"d"}`, `[[[[`, "null", "\xff", "",
+		`{"domain":"d","domain":"e","entries":[{"key":"` + strings.Repeat("x", 600) + `"}]}`,
+	} {
+		f.Add(body)
+	}
+	paths := []string{"/v1/allow", "/v1/peek", "/v1/reserve", "/v1/settle", "/v1/cancel"}
+	statuses := []int{200, 400, 403, 404, 410, 413, 422, 429}
+	f.Fuzz(func(t *testing.T, body string) {
+		for _, path := range paths {
+			w := send(h, http.MethodPost, path, body, "Content-Type", "application/json")
+			if !slices.Contains(statuses, w.Code) {
+				t.Errorf("%s %q: %d %s", path, body, w.Code, w.Body)
+			}
+			if !json.Valid(w.Body.Bytes()) {
+				t.Errorf("%s %q: %s", path, body, w.Body)
+			}
+		}
+	})
+}
+
+func TestAFaultEndsOneRequestAndIsCounted(t *testing.T) {
+	decider := servertest.Decider(t, panics{}, limits)
+	var logs bytes.Buffer
+	counted := 0
+	log := slog.New(slog.NewTextHandler(&logs, nil))
+	s := httptest.NewServer(Recover(New(decider, &Options{Log: log}), log, func() { counted++ }))
+	defer s.Close()
+	for _, path := range []string{"/v1/allow", "/v1/peek"} {
+		res, err := http.Post(s.URL+path, "application/json", strings.NewReader(`{"domain":"d","entries":[{"key":"user","value":"a"}]}`))
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != 500 {
+			t.Errorf("%s: %d", path, res.StatusCode)
+		}
+	}
+	if counted != 2 || !strings.Contains(logs.String(), "/v1/allow") {
+		t.Errorf("%d counted; logs: %s", counted, logs.String())
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// A request is the body of POST /v1/allow, /v1/peek, /v1/reserve and /v1/explain.
+// A request is the body of POST /v1/allow, /v1/peek and /v1/reserve.
 type request struct {
 	Domain  string  `json:"domain"`
 	Entries []entry `json:"entries"`

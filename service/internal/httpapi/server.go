@@ -10,12 +10,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/throttle"
+	"example.com/sash/service/internal/wire"
 )
 
 // Bounds of a connection. A decision takes milliseconds, so all of them are generous.
@@ -133,4 +135,25 @@ func follow(conn net.Conn, state http.ConnState) {
 	case http.StateIdle:
 		known.End()
 	}
+}
+
+// Recover answers 500 where a handler panics, logs it and calls count. net/http by itself would close the connection
+// without a word, and nothing would be counted.
+func Recover(next http.Handler, log *slog.Logger, count func()) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			fault := recover()
+			if fault == nil {
+				return
+			}
+			if fault == http.ErrAbortHandler { //nolint:errorlint // net/http compares it so
+				panic(fault)
+			}
+			count()
+			log.Error("a request was not answered because of a fault", "path", wire.Clip(r.URL.Path), "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+			w.Header().Del("Retry-After")
+			wire.Fail(w, http.StatusInternalServerError, "the request met a fault of the service: whether it was charged is not known")
+		}()
+		next.ServeHTTP(w, r)
+	})
 }

@@ -73,6 +73,7 @@ func blocked() (handler http.Handler, inside, finish chan struct{}) {
 }
 
 func TestServeLetsRequestsInFlightFinish(t *testing.T) {
+	t.Parallel()
 	handler, inside, finish := blocked()
 	server := Server{}.start(t, handler)
 	answered := make(chan string, 1)
@@ -112,6 +113,7 @@ func TestServeLetsRequestsInFlightFinish(t *testing.T) {
 
 // A client of HTTP/2 gets the answer to what the server has read, and learns the last such request.
 func TestARequestInFlightOverHTTP2IsAnswered(t *testing.T) {
+	t.Parallel()
 	handler, inside, finish := blocked()
 	server := secure(t, handler)
 	client := server.dial(t)
@@ -130,6 +132,7 @@ func TestARequestInFlightOverHTTP2IsAnswered(t *testing.T) {
 
 // A client that waits for nothing does not keep the server for longer than the client needs to receive GOAWAY.
 func TestAClientWithoutRequestsIsDisconnected(t *testing.T) {
+	t.Parallel()
 	server := secure(t, http.NotFoundHandler())
 	client := server.dial(t)
 	servertest.Wait(t, "no settings", client.Greeted)
@@ -145,6 +148,7 @@ func TestAClientWithoutRequestsIsDisconnected(t *testing.T) {
 // A client that keeps its connection gets an answer to what it sends when the server stops, and learns that the
 // connection ends. A client that has connected and not been accepted yet is answered too.
 func TestServeAnswersOnKeptConnectionsWhenItStops(t *testing.T) {
+	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -181,6 +185,7 @@ func TestServeAnswersOnKeptConnectionsWhenItStops(t *testing.T) {
 }
 
 func TestAPortAtItsBoundEnds(t *testing.T) {
+	t.Parallel()
 	handler, inside, finish := blocked()
 	full := make(servertest.Lines, 1)
 	log := slog.New(slog.NewTextHandler(full, &slog.HandlerOptions{Level: slog.LevelWarn}))

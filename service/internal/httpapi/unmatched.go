@@ -27,9 +27,15 @@ type unmatched struct {
 
 // warn logs the rules of a question, once for each configuration.
 func (u *unmatched) warn(cfg *config.Config, q *question, query string, log *slog.Logger) {
-	if !u.first(cfg, query) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.config != cfg {
+		u.config, u.seen = cfg, make(map[string]bool)
+	}
+	if u.seen[query] || len(u.seen) == maxQuestions {
 		return
 	}
+	u.seen[query] = true
 	logged := 0
 	for _, rule := range cfg.Rules() {
 		for _, d := range q.descriptors {
@@ -38,32 +44,13 @@ func (u *unmatched) warn(cfg *config.Config, q *question, query string, log *slo
 				continue
 			}
 			logged++
-			value := rule.Path[i].Value
-			args := []any{"domain", q.domain, "rule", rule.Label, "value", wire.Clip(value), "write", wire.Clip(write)}
 			if write == "" {
-				args[len(args)-1] = "another value: no request has this one"
-			}
-			if q.path == httplimit.FoldAll && d[i].written(httplimit.KeepCase, value) == value {
-				args = append(args, "or_ask_with", "path="+httplimit.KeepCase.String())
+				write = "another value: no request has this one"
 			}
 			log.Warn("a rule limits nothing for a proxy: values of its requests are folded before they are compared, and none is as the rule's",
-				append(args, "question", wire.Clip(query))...)
+				"domain", q.domain, "rule", rule.Label, "value", wire.Clip(rule.Path[i].Value), "write", wire.Clip(write), "question", wire.Clip(query))
 		}
 	}
-}
-
-// first reports whether a question is the first of its kind under a configuration. After maxQuestions none is.
-func (u *unmatched) first(cfg *config.Config, query string) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.config != cfg {
-		u.config, u.seen = cfg, make(map[string]bool)
-	}
-	if u.seen[query] || len(u.seen) == maxQuestions {
-		return false
-	}
-	u.seen[query] = true
-	return true
 }
 
 // misses returns the level at which a rule has a value that no request of the question has, and how to write it; -1 if
@@ -88,23 +75,20 @@ func (d descriptor) misses(rule *config.Rule, q *question) (level int, write str
 	return level, write
 }
 
-// A folding returns the form that a value has after folding. A form that is folded stays as it is.
-type folding func(by httplimit.PathFold, value string) (string, error)
+// foldPath folds the path of a rule. A path that is folded stays as it is.
+func foldPath(by httplimit.PathFold, value string) (string, error) {
+	if by == httplimit.CleanOnly { // which decodes once, and a value is decoded
+		return path.Clean("/" + value), nil
+	}
+	return by.Fold(value)
+}
 
-// foldings are those of proxiedValues whose values have one form.
-var foldings = map[string]folding{
-	"path": func(by httplimit.PathFold, value string) (string, error) {
-		if by == httplimit.CleanOnly { // which decodes once, and a value is decoded
-			return path.Clean("/" + value), nil
-		}
-		return by.Fold(value)
-	},
-	"host": func(_ httplimit.PathFold, value string) (string, error) {
-		if strings.Count(value, ":") == 1 { // and not an IPv6 address
-			value, _, _ = strings.Cut(value, ":")
-		}
-		return strings.ToLower(strings.TrimSuffix(value, ".")), nil
-	},
+// foldHost folds the host of a rule.
+func foldHost(_ httplimit.PathFold, value string) (string, error) {
+	if strings.Count(value, ":") == 1 { // and not an IPv6 address
+		value, _, _ = strings.Cut(value, ":")
+	}
+	return lowerHost(value), nil
 }
 
 // continuation is a text that no fold changes, wherever it is appended, and that completes no encoding.
@@ -115,10 +99,7 @@ const continuation = "xyzzy"
 func (s source) written(by httplimit.PathFold, value string) string {
 	prefix, wildcard := strings.CutSuffix(value, "*")
 	if !wildcard {
-		folded, err := s.fold(by, value)
-		if err != nil {
-			return ""
-		}
+		folded, _ := s.fold(by, value)
 		return folded
 	}
 	if prefix == "" {
@@ -128,9 +109,9 @@ func (s source) written(by httplimit.PathFold, value string) string {
 	if err != nil {
 		return ""
 	}
-	if begin, kept := strings.CutSuffix(folded, continuation); kept {
-		return begin + "*"
+	begin, kept := strings.CutSuffix(folded, continuation)
+	if !kept {
+		begin, _ = s.fold(by, prefix)
 	}
-	folded, _ = s.fold(by, prefix)
-	return folded + "*"
+	return begin + "*"
 }

@@ -3,29 +3,78 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"strconv"
 
 	"example.com/sash/service/internal/access"
+	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/wire"
 )
 
+// within calls the engine with the request's context and Options.Timeout, answers what fails, and reports whether nothing
+// did.
+func (h *Handler) within(w http.ResponseWriter, r *http.Request, silent *wire.Silence, call func(context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
+	defer cancel()
+	err := call(ctx)
+	if err != nil {
+		h.fail(w, r, err, silent)
+	}
+	return err == nil
+}
+
+func (h *Handler) allow(w http.ResponseWriter, r *http.Request) {
+	h.charge(w, r, func(ctx context.Context, req decide.Request) (decide.Answer, string, error) {
+		answers, err := h.decider.Decide(ctx, req)
+		if err != nil {
+			return decide.Answer{}, "", err
+		}
+		return answers[0], "", nil
+	})
+}
+
 func (h *Handler) reserve(w http.ResponseWriter, r *http.Request) {
+	h.charge(w, r, func(ctx context.Context, req decide.Request) (decide.Answer, string, error) {
+		answer, reservation, err := h.decider.Reserve(ctx, req)
+		if err != nil || reservation == nil {
+			return answer, "", err
+		}
+		return answer, h.opts.Tokens.Seal(reservation), nil
+	})
+}
+
+// charge answers a request that charges, with the token of its reservation if it has one.
+func (h *Handler) charge(w http.ResponseWriter, r *http.Request, by func(context.Context, decide.Request) (decide.Answer, string, error)) {
 	req, ok := h.readCharge(w, r)
 	if !ok {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
-	defer cancel()
-	answer, reservation, err := h.decider.Reserve(ctx, req)
-	if err != nil {
-		h.fail(w, r, err, &wire.Undecided)
+	var answer decide.Answer
+	var token string
+	if !h.within(w, r, &wire.Undecided, func(ctx context.Context) (err error) { answer, token, err = by(ctx, req); return err }) {
 		return
 	}
 	decision := wire.AnswerOf(&answer)
 	decision.Waits(&req, &answer)
-	if reservation != nil {
-		decision.Token = h.opts.Tokens.Seal(reservation)
+	decision.Token = token
+	status := http.StatusOK
+	if !decision.Allowed {
+		status = http.StatusTooManyRequests
+		w.Header().Set("Retry-After", strconv.FormatInt(decision.RetryAfter.RoundUp(), 10))
 	}
-	wire.Write(w, statusOf(w, &decision), decision)
+	wire.Write(w, status, decision)
+}
+
+// peek answers what a request would be answered now, always with 200: nothing was refused.
+func (h *Handler) peek(w http.ResponseWriter, r *http.Request) {
+	req, ok := h.read(w, r)
+	if !ok {
+		return
+	}
+	req.Within = 0
+	var answers []decide.Answer
+	if h.within(w, r, &wire.Unseen, func(ctx context.Context) (err error) { answers, err = h.decider.Peek(ctx, req); return err }) {
+		wire.Write(w, http.StatusOK, wire.AnswerOf(&answers[0]))
+	}
 }
 
 // A settlement is the body of POST /v1/settle.

@@ -5,15 +5,14 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/wire"
@@ -36,9 +35,8 @@ func sendFrom(from string, h http.Handler, method, path string, header ...string
 func TestNoPathAnswersAStranger(t *testing.T) {
 	touched, asked := 0, 0
 	h := newHandler(t, memstore.New(nil), &Options{
-		Access:   servertest.Gate(t, clientWith("allow: [decide]")),
-		Operator: admin.NewGuard(admin.Access{Tokens: []string{adminToken}}, slog.New(slog.DiscardHandler)).Private,
-		JSON:     http.HandlerFunc(func(http.ResponseWriter, *http.Request) { touched++ }),
+		Access: servertest.Gate(t, clientWith("allow: [decide]")),
+		JSON:   http.HandlerFunc(func(http.ResponseWriter, *http.Request) { touched++ }),
 	})
 	for _, path := range h.mux.patterns {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -113,35 +111,49 @@ func TestAClientDecidesInItsDomains(t *testing.T) {
 	}
 }
 
-// What a rule is and how much a subject has used is for operators, as it is on the admin port: not for clients.
-func TestExplainNeedsWhatItNeedsOnTheAdminPort(t *testing.T) {
-	const body = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`
-	quiet := slog.New(slog.DiscardHandler)
-	both := map[string]http.Handler{}
-	for name, who := range map[string]admin.Access{"on": {Tokens: []string{adminToken}}, "off": {}} {
-		guard := admin.NewGuard(who, quiet)
-		h := newHandler(t, memstore.New(nil), &Options{Operator: guard.Private, Access: servertest.Gate(t, clientWith("allow: [decide]"))})
-		both[name+explainPath] = h
-		both[name+"/admin"+explainPath] = admin.New(h.decider, &admin.Options{Guard: guard, Log: quiet})
-	}
-	for _, c := range []struct {
-		name, token string
-		want        int
-	}{
-		{"on", adminToken, 200},
-		{"on", "", 401},
-		{"on", "TOKEN", 401}, // of a client
-		{"off", "", 403},
-		{"off", adminToken, 403},
+// A page of another origin in its user's browser reaches what the user reaches. None of the paths lets it charge, give
+// back or settle, whatever it may send without a preflight request.
+func TestAPageOfAnotherOriginChangesNothing(t *testing.T) {
+	h, _ := virtual(t)
+	touched := false
+	h = New(h.decider, &Options{JSON: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { touched = true })})
+	const body = `{"domain":"d","entries":[{"key":"user","value":"victim"}],"cost":3}`
+	for _, header := range [][]string{
+		{"Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain"},
+		{"Sec-Fetch-Site", "same-site"},                                                         // another program of this machine's name, on another port
+		{"Origin", "https://page.example", "Content-Type", "application/x-www-form-urlencoded"}, // an old browser
+		{"Origin", "null"},               // a sandboxed frame
+		{"Origin", "http://example.com"}, // of this very origin: a name that now means this machine (DNS rebinding)
 	} {
-		header := []string{"Content-Type", "application/json"}
-		if c.token != "" {
-			header = append(header, "Authorization", "Bearer "+c.token)
-		}
-		for _, path := range []string{explainPath, "/admin" + explainPath} {
-			if w := send(both[c.name+path], http.MethodPost, path, body, header...); w.Code != c.want {
-				t.Errorf("%s, %s with the token %q: %d %s, want %d", path, c.name, c.token, w.Code, w.Body, c.want)
+		for _, path := range h.mux.patterns {
+			if path == forwardAuthPath {
+				continue // which proxies call: below
 			}
+			if w := send(h, http.MethodPost, path, body, header...); w.Code != http.StatusForbidden {
+				t.Errorf("%s from %v: %d %s", path, header, w.Code, w.Body)
+			}
+		}
+	}
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodOptions} { // an image, a form, a preflight
+		w := send(h, method, forwardAuthPath+"?domain=d&descriptor=user%3Dvictim", "", "Sec-Fetch-Site", "cross-site")
+		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "X-Forwarded") || w.Header().Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("%s forward-auth: %d %s", method, w.Code, w.Body)
+		}
+	}
+	if w := allow(h, body); w.Code != http.StatusOK || touched {
+		t.Errorf("the user has lost units to the page: %d %s", w.Code, w.Body)
+	}
+}
+
+// nginx and Envoy hand the headers of their client on, and may use its method: the client may be a browser on a page
+// of another origin, whose requests the application decides about.
+func TestForwardAuthTakesTheClientsOwnOrigin(t *testing.T) {
+	h, _ := edge(t)
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		w := send(h, method, forwardAuthPath+"?domain=edge&descriptor=remote_address", "",
+			"Sec-Fetch-Site", "cross-site", "Origin", "https://page.example", "X-Forwarded-For", "192.0.2.7")
+		if w.Code != http.StatusOK {
+			t.Errorf("%s: %d %s", method, w.Code, w.Body)
 		}
 	}
 }

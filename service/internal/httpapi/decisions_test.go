@@ -1,0 +1,255 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
+	"example.com/sash/service/internal/wire"
+)
+
+// fleet returns two instances on one store with one key, and their clock.
+func fleet(t *testing.T) (here, there *Handler, c *clock) {
+	t.Helper()
+	c = &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
+	store := memstore.New(&memstore.Options{Now: c.read})
+	instance := func() *Handler {
+		return newHandler(t, store, &Options{Tokens: wire.NewTokens([]byte("one secret of all instances")), Now: c.read})
+	}
+	return instance(), instance(), c
+}
+
+func post(t *testing.T, h http.Handler, path, body string, status int) map[string]any {
+	t.Helper()
+	w := send(h, http.MethodPost, path, body)
+	if w.Code != status {
+		t.Errorf("%s %s: %d %s, want %d", path, body, w.Code, w.Body, status)
+	}
+	return answer(t, w)
+}
+
+func answer(t testing.TB, w *httptest.ResponseRecorder) (body map[string]any) {
+	t.Helper()
+	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+const (
+	ann     = `{"domain":"d","entries":[{"key":"user","value":"ann"}]}`
+	annTwo  = `{"domain":"d","entries":[{"key":"user","value":"ann"}],"cost":2}`
+	annJob  = `{"domain":"d","entries":[{"key":"user","value":"ann"}],"cost":2,"id":"job"}`
+	annFour = `{"domain":"d","entries":[{"key":"user","value":"ann"}],"cost":4}`
+)
+
+func TestAReservationOfOneInstanceIsSettledByAnother(t *testing.T) {
+	here, there, _ := fleet(t)
+	token := post(t, here, "/v1/reserve", annTwo, 200)["token"].(string)
+	refused := post(t, there, "/v1/reserve", annTwo, 429)
+	if refused["token"] != nil || refused["refused_by"] != "3/10s" {
+		t.Errorf("%v", refused)
+	}
+	settle := fmt.Sprintf(`{"token":%q,"used":1}`, token)
+	for range 2 {
+		if said := post(t, there, "/v1/settle", settle, 200); said["settled"] != true {
+			t.Errorf("%v", said)
+		}
+	}
+	post(t, here, "/v1/cancel", fmt.Sprintf(`{"token":%q}`, token), 200)
+	if left := post(t, here, "/v1/peek", ann, 200)["remaining"]; left != 2.0 {
+		t.Errorf("%v left of 3 after one was used", left)
+	}
+	alone, _ := virtual(t)
+	post(t, alone, "/v1/settle", settle, 403)
+}
+
+func TestAReservationExpires(t *testing.T) {
+	here, _, c := fleet(t)
+	settle := fmt.Sprintf(`{"token":%q,"used":1}`, post(t, here, "/v1/reserve", annTwo, 200)["token"])
+	c.now = c.now.Add(time.Minute + time.Minute) // its longest window, and what clocks may differ
+	post(t, here, "/v1/settle", settle, 200)
+	c.now = c.now.Add(time.Microsecond)
+	said := post(t, here, "/v1/settle", settle, 410)
+	if text := fmt.Sprint(said["error"]); !strings.Contains(text, "expired") {
+		t.Error(text)
+	}
+}
+
+func TestARequestWithAnIDIsChargedOnce(t *testing.T) {
+	here, there, _ := fleet(t)
+	first, again := send(here, http.MethodPost, "/v1/reserve", annJob), send(there, http.MethodPost, "/v1/reserve", annJob)
+	if first.Code != 200 || first.Body.String() != again.Body.String() {
+		t.Errorf("%d %s, and again %d %s", first.Code, first.Body, again.Code, again.Body)
+	}
+	post(t, here, "/v1/cancel", fmt.Sprintf(`{"token":%q}`, answer(t, again)["token"]), 200)
+	for range 3 {
+		if said := post(t, there, "/v1/allow", annJob, 200); said["remaining"] != 1.0 {
+			t.Errorf("%v", said)
+		}
+	}
+	post(t, here, "/v1/allow", ann, 200)
+	post(t, here, "/v1/allow", ann, 429)
+}
+
+// A ban refuses whatever is asked.
+func TestABanRefuses(t *testing.T) {
+	h, _ := virtual(t)
+	entries := []config.Entry{{Key: "user", Value: "ann"}}
+	h.decider.Except([]decide.Exception{{Domain: "d", Entries: entries, Until: time.Now().Add(time.Hour)}})
+	if said := post(t, h, "/v1/reserve", ann, 429); said["token"] != nil || said["refused_by"] != "ban" {
+		t.Errorf("%v", said)
+	}
+	if said := post(t, h, "/v1/peek", ann, 200); said["allowed"] != false {
+		t.Errorf("%v", said)
+	}
+}
+
+const fixed = `{"domain":"d","entries":[{"key":"fixed"}],"wait_up_to":5}`
+
+// waiting returns a body like ann's that can wait for a number of seconds, or, after a comma, with other fields.
+func waiting(seconds string) string {
+	return strings.TrimSuffix(ann, "}") + `,"wait_up_to":` + seconds + `}`
+}
+
+func waitingHandler(t *testing.T) (*Handler, *clock) {
+	t.Helper()
+	c := &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
+	return newHandler(t, memstore.New(&memstore.Options{Now: c.read}), &Options{MaxWait: time.Minute, Now: c.read}), c
+}
+
+// TestRequestsWaitInOrder states that requests that can wait are let through at once, each with the time of its turn:
+// at most three in any ten seconds, four in any minute, and nobody before those who came first.
+func TestRequestsWaitInOrder(t *testing.T) {
+	h, c := waitingHandler(t)
+	for i, want := range []float64{0, 0, 0, 10, 60, 60} {
+		if i == 5 {
+			c.now = c.now.Add(time.Second)
+			want = 59
+		}
+		said := post(t, h, "/v1/allow", waiting("60"), 200)
+		if said["start_after"] != want || said["retry_after"] != 0.0 {
+			t.Errorf("request %d starts after %v, want %v: %v", i, said["start_after"], want, said)
+		}
+	}
+	if said := post(t, h, "/v1/allow", waiting("58.999"), 429); said["start_after"] != nil || said["retry_after"] != 59.0 {
+		t.Errorf("a request that cannot wait that long: %v", said)
+	}
+	if said := post(t, h, "/v1/allow", ann, 429); said["start_after"] != nil {
+		t.Errorf("a request that cannot wait: %v", said)
+	}
+	w := send(h, http.MethodPost, "/v1/allow", waiting("58"))
+	expect(t, w, 429, "59", w.Body.String()[:w.Body.Len()-1])
+}
+
+// TestAWaitingReservationIsGivenBack states that the token of a booking gives its place back, to others that fit there.
+func TestAWaitingReservationIsGivenBack(t *testing.T) {
+	h, _ := waitingHandler(t)
+	for range 3 {
+		post(t, h, "/v1/allow", waiting("60"), 200)
+	}
+	said := post(t, h, "/v1/reserve", waiting("60"), 200)
+	if said["start_after"] != 10.0 {
+		t.Fatalf("the reservation starts after %v", said["start_after"])
+	}
+	post(t, h, "/v1/cancel", fmt.Sprintf(`{"token":%q}`, said["token"]), 200)
+	if said := post(t, h, "/v1/reserve", waiting("60"), 200); said["start_after"] != 10.0 {
+		t.Errorf("after it was given back the next starts after %v, want its place", said["start_after"])
+	}
+}
+
+// TestARepeatedWaitKeepsItsTurn states that a request with an ID is booked once, however often it is repeated.
+func TestARepeatedWaitKeepsItsTurn(t *testing.T) {
+	h, c := waitingHandler(t)
+	for range 3 {
+		post(t, h, "/v1/allow", waiting("60"), 200)
+	}
+	for _, path := range []string{"/v1/allow", "/v1/reserve"} {
+		c.now = c.now.Add(time.Second)
+		first := post(t, h, path, waiting(`60,"id":"job"`), 200)["start_after"].(float64)
+		c.now = c.now.Add(time.Second)
+		for _, wait := range []string{"60", "1", "0"} {
+			if again := post(t, h, path, waiting(wait+`,"id":"job"`), 200)["start_after"]; again != first-1 {
+				t.Errorf("%s: repeated a second later, with a wait of %s s, it starts after %v, at first %v", path, wait, again, first)
+			}
+		}
+	}
+}
+
+// TestWrongWaits states that a wait that the service cannot keep is an error at once, and that what does not bind does
+// not wait.
+func TestWrongWaits(t *testing.T) {
+	h, _ := waitingHandler(t)
+	for _, wrong := range []string{"-1", "-1e-9", "61", `"5"`, "1e9", "1e400", "9e999", "true", "{}"} {
+		post(t, h, "/v1/allow", waiting(wrong), 400)
+		post(t, h, "/v1/reserve", waiting(wrong), 400)
+	}
+	for _, right := range []string{"6e1", "1.5E+1", "null"} {
+		post(t, h, "/v1/allow", waiting(right), 200)
+	}
+	post(t, h, "/v1/allow", waiting("5e-05"), 429)
+	post(t, h, "/v1/peek", waiting("61"), 200) // charges nothing, so nobody waits
+	post(t, h, "/v1/peek", fixed, 200)
+	if said := fmt.Sprint(post(t, h, "/v1/allow", fixed, 422)["error"]); !strings.Contains(said, "has no queue") || !strings.Contains(said, "fixed-window") {
+		t.Errorf("a rule without a queue: %s", said)
+	}
+	none := newHandler(t, memstore.New(nil), nil)
+	if said := fmt.Sprint(post(t, none, "/v1/allow", waiting("1"), 400)["error"]); !strings.Contains(said, "--max-wait") {
+		t.Errorf("a service where nobody waits: %s", said)
+	}
+	post(t, none, "/v1/allow", waiting("0"), 200)
+	watched := `{"domain":"d","entries":[{"key":"watched"}],"wait_up_to":60}`
+	for range 2 {
+		if said := post(t, h, "/v1/allow", watched, 200); said["start_after"] != 0.0 {
+			t.Errorf("a rule that does not bind: %v", said)
+		}
+	}
+	if said := post(t, h, "/v1/allow", `{"domain":"d","entries":[{"key":"nobody"}],"wait_up_to":60}`, 200); said["start_after"] != 0.0 {
+		t.Errorf("no rule: %v", said)
+	}
+}
+
+// Every path that answers decisions reports that a subject is blocked.
+func TestEveryPathReportsABlock(t *testing.T) {
+	c := &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
+	decider := servertest.Decider(t, memstore.New(&memstore.Options{Now: c.read}), `
+domain: d
+descriptors:
+- {key: user, limits: [1/1s], block: {refusals: 2, for: 10m}}
+- {key: tried, limits: [1/1s], block: {refusals: 2, for: 10m}, shadow_mode: true}
+`)
+	h := New(decider, &Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	tried := strings.Replace(ann, "user", "tried", 1)
+	blocked := func(said map[string]any, want bool) {
+		t.Helper()
+		if _, is := said["blocked"]; is != want || want && (said["blocked"] != true || said["remaining"] != 0.0 || said["retry_after"] != 600.0) {
+			t.Errorf("%v; blocked should be %v", said, want)
+		}
+	}
+	blocked(post(t, h, "/v1/allow", ann, 200), false)
+	blocked(post(t, h, "/v1/allow", ann, 429), false)
+	blocked(post(t, h, "/v1/allow", ann, 429), true)
+	blocked(post(t, h, "/v1/allow", ann, 429), true)
+	blocked(post(t, h, "/v1/reserve", ann, 429), true)
+	blocked(post(t, h, "/v1/peek", ann, 200), true)
+	for range 3 {
+		post(t, h, "/v1/allow", tried, 200)
+	}
+	blocked(post(t, h, "/v1/allow", tried, 200), true)
+	w := auth(h, "domain=d&descriptor=user=ann")
+	if w.Code != 429 || w.Header().Get("Retry-After") != "600" || !strings.Contains(w.Body.String(), `"detail":"There were too many refused requests. Send it again in 600 seconds."`) {
+		t.Errorf("forward-auth: %d %v %s", w.Code, w.Header(), w.Body)
+	}
+	c.now = c.now.Add(10 * time.Minute)
+	blocked(post(t, h, "/v1/allow", ann, 200), false)
+}
