@@ -1,16 +1,12 @@
 package lease_test
 
 import (
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/internal/judge"
 )
 
 // A lease has units, and others have booked: a booking from the lease would overtake them.
@@ -74,74 +70,4 @@ func TestBookingsAreUnderTheLongerWindows(t *testing.T) {
 			check(how, answers[0], nil)
 		}
 	})
-}
-
-// Processes with a lease each, whose callers book or do not. What starts, when it starts, keeps to every limit.
-func TestNeverMoreThanTheLimitWithBookings(t *testing.T) {
-	var leased, booked, ahead atomic.Int64
-	for seed := range uint64(30) {
-		synctest.Test(t, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(seed, 14))
-			inner := newFarAtRandom(random)
-			limits := []sash.Limit{
-				sash.Every(50+random.Int64N(1000), time.Duration(150+random.IntN(400))*time.Millisecond),
-				sash.Every(500+random.Int64N(2000), time.Duration(600+random.IntN(900))*time.Millisecond),
-			}
-			var mu sync.Mutex
-			var started []judge.Call
-			var wg sync.WaitGroup
-			for p := range 3 {
-				store := newStore(t, inner)
-				policy := newLimiter(t, store, nil, limits...).Policy()
-				for w := range 8 {
-					random := rand.New(rand.NewPCG(seed, uint64(100*p+w)))
-					pause := 1 + random.IntN(4000)
-					wg.Go(func() {
-						for range 300 {
-							time.Sleep(time.Duration(random.IntN(pause)) * time.Microsecond)
-							req := driver.Request{Key: "k", Cost: 1 + random.Int64N(3), Policy: policy, MaySettle: true}
-							if w < 2 {
-								req.Within = random.Int64N(time.Second.Microseconds())
-							}
-							answer, err := store.Decide(t.Context(), req)
-							if err != nil || !answer.Allowed() {
-								continue
-							}
-							at := time.UnixMicro(answer.At)
-							switch {
-							case answer.Source == driver.FromLease:
-								at = time.Now()
-								leased.Add(1)
-							case req.Within > 0:
-								booked.Add(1)
-								if answer.Delay > 0 {
-									ahead.Add(1)
-								}
-							}
-							if req.Within > 0 && random.IntN(5) == 0 { // it leaves, and gives its place back
-								set := driver.Settlement{Request: req, At: answer.At, Delay: answer.Delay, Source: answer.Source}
-								if err := store.Settle(t.Context(), set); err != nil {
-									t.Error(err)
-								}
-								continue
-							}
-							mu.Lock()
-							started = append(started, judge.Call{At: at, Cost: req.Cost})
-							mu.Unlock()
-							time.Sleep(time.Duration(answer.Delay) * time.Microsecond)
-						}
-						_ = store.Release(t.Context())
-					})
-				}
-			}
-			wg.Wait()
-			if err := judge.CheckHistory(limits, started); err != nil {
-				t.Errorf("seed %d: %v", seed, err)
-			}
-		})
-	}
-	t.Logf("%d from leases, %d booked, %d of them ahead", leased.Load(), booked.Load(), ahead.Load())
-	if leased.Load() < 1000 || ahead.Load() < 1000 {
-		t.Error("too few: this test shows nothing")
-	}
 }

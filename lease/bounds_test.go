@@ -4,64 +4,14 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
-
-// A hanging store answers when the context ends, and knows how many questions for leases it has at once.
-type hanging struct {
-	*memstore.Store
-	now, most atomic.Int64
-}
-
-func (h *hanging) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if req.MaySettle { // a lease
-		if n := h.now.Add(1); n > h.most.Load() {
-			h.most.Store(n)
-		}
-		defer h.now.Add(-1)
-	}
-	<-ctx.Done()
-	return driver.Answer{}, ctx.Err()
-}
-
-// A holder with short leases sends another caller of a key soon, while the errands before it still wait for a home that
-// hangs.
-func TestErrandsAreBoundedWhileTheHomeHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		home := &hanging{Store: memstore.New(nil)}
-		store, err := lease.New(home, time.Millisecond)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := newLimiter(t, store, nil, sash.PerMinute(100_000))
-		var wg sync.WaitGroup
-		for range 600 {
-			for i := range 24 {
-				wg.Go(func() {
-					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Microsecond)
-					defer cancel()
-					if _, err := l.Allow(ctx, fmt.Sprint(i/6)); err == nil {
-						t.Error("a home that hangs has decided")
-					}
-				})
-			}
-			time.Sleep(time.Millisecond)
-		}
-		wg.Wait()
-		if most := home.most.Load(); most < 1000 || most > 1024 {
-			t.Errorf("%d errands were under way at once", most)
-		}
-		time.Sleep(time.Minute)
-	})
-}
 
 // Many questions that hang together are one silence: the pause after it is the first.
 func TestManyKeysAreOneSilence(t *testing.T) {

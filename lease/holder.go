@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"hash/maphash"
@@ -31,11 +32,7 @@ func identify(req *driver.Request) id {
 
 // String returns the key of the leases in a holder.
 func (n id) String() string {
-	var sum [8]byte
-	for i := range sum {
-		sum[i] = byte(n.policy >> (8 * i))
-	}
-	return n.key + "#" + hex.EncodeToString(sum[:])
+	return n.key + "#" + hex.EncodeToString(binary.LittleEndian.AppendUint64(nil, n.policy))
 }
 
 // A holder is a [driver.Holder] that knows leases by key and policy.

@@ -99,18 +99,3 @@ func (h *home) down() error {
 	}
 	return fmt.Errorf("lease: the home store did not answer: %w: %w", sash.ErrUnavailable, h.cause)
 }
-
-// Way returns how long the home takes to answer, as this process has measured it, and zero before the first answer. The
-// measure rises quickly and falls slowly.
-func (s *Store) Way() time.Duration { return time.Duration(s.home.way.Load()) * time.Microsecond }
-
-// Check returns an error if the longest lease is shorter than four ways, and nil before the way is known. Callers then
-// wait for the home often, and under half of that the home decides every call, one by one. Nothing admits more than the
-// limits because of it. A program calls it when it has run for a while, and warns its operator.
-func (s *Store) Check() error {
-	if way := s.Way(); 4*way > s.longest {
-		return fmt.Errorf("lease: the home takes %v to answer, and a lease of %v is shorter than four times that: use leases of %v or longer",
-			way.Round(time.Millisecond), s.longest, (4*way + time.Millisecond).Round(time.Millisecond))
-	}
-	return nil
-}

@@ -178,16 +178,6 @@ func (s *Store) tooSmall(policy *driver.Policy) bool {
 	return false
 }
 
-// ask lets the home decide under the longer windows.
-func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	longer, err := s.lengthened(req.Policy)
-	if err != nil {
-		return driver.Answer{}, err
-	}
-	req.Policy = longer
-	return s.Next.Decide(ctx, req)
-}
-
 // exact lets the home decide the call alone. The region learns of a refusal.
 func (s *Store) exact(ctx context.Context, name id, req driver.Request) (driver.Answer, error) {
 	answer, err := s.guarded(ctx, req)
@@ -222,10 +212,15 @@ func (s *Store) guarded(ctx context.Context, req driver.Request) (driver.Answer,
 	return answer, err
 }
 
-// measured lets the home decide, and measures the way. A way that was too long for leases once is found to be shorter then.
+// measured lets the home decide under the longer windows, and measures the way. A way that was too long for leases once is
+// found to be shorter then.
 func (s *Store) measured(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	var err error
+	if req.Policy, err = s.lengthened(req.Policy); err != nil {
+		return driver.Answer{}, err
+	}
 	sent := time.Now()
-	answer, err := s.ask(ctx, req)
+	answer, err := s.Next.Decide(ctx, req)
 	if err == nil {
 		s.home.measure(time.Since(sent))
 	}
@@ -249,6 +244,16 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 		return nil, err
 	}
 	return s.Passthrough.DecideAll(ctx, reqs)
+}
+
+// DecideAny implements [driver.Chooser]. The store decides, under the longer windows. Units that are leased are charged
+// already, so a subject seems to have less room by those.
+func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
+	reqs, err := s.allBehind(reqs)
+	if err != nil {
+		return 0, driver.Answer{}, err
+	}
+	return s.Passthrough.DecideAny(ctx, reqs)
 }
 
 // DecideEach implements [driver.Batcher]. The store decides, under the longer windows.

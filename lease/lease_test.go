@@ -3,8 +3,6 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,7 +10,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/internal/judge"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
@@ -54,13 +51,6 @@ func (f *far) Decide(ctx context.Context, req driver.Request) (driver.Answer, er
 
 func newFar() *far {
 	return &far{Store: memstore.New(nil), out: 300 * time.Microsecond, back: 700 * time.Microsecond}
-}
-
-// newFarAtRandom returns a store that is up to 20 ms away, each way.
-func newFarAtRandom(random *rand.Rand) *far {
-	f := newFar()
-	f.out, f.back = time.Duration(random.IntN(20_000))*time.Microsecond, time.Duration(random.IntN(20_000))*time.Microsecond
-	return f
 }
 
 func newStore(t testing.TB, inner driver.Store) *lease.Store {
@@ -123,141 +113,6 @@ func TestAQuietKeyIsDecidedByTheStore(t *testing.T) {
 				t.Fatalf("%+v, %v", res, err)
 			}
 			time.Sleep(longest)
-		}
-	})
-}
-
-// Several processes, each with its own lease.Store, on one store: random demand and costs, reservations,
-// callers that give up. What all admitted, at the time at which they said so, keeps to every limit.
-func TestNeverMoreThanTheLimitInAnyWindow(t *testing.T) {
-	var leased, admittedInAll atomic.Int64
-	for seed := range uint64(40) {
-		synctest.Test(t, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(seed, 3))
-			inner := newFarAtRandom(random)
-			opts := &sash.Options{}
-			if seed%2 == 1 {
-				opts = &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: 5 * time.Millisecond}
-			}
-			limits := []sash.Limit{
-				sash.Every(50+random.Int64N(2000), time.Duration(150+random.IntN(400))*time.Millisecond),
-				sash.Every(500+random.Int64N(4000), time.Duration(600+random.IntN(900))*time.Millisecond),
-			}
-			var mu sync.Mutex
-			var admitted []judge.Call
-			var wg sync.WaitGroup
-			for p := range 3 {
-				store := newStore(t, inner)
-				l := newLimiter(t, store, opts, limits...)
-				for w := range 6 {
-					random := rand.New(rand.NewPCG(seed, uint64(100*p+w)))
-					pause := 1 + random.IntN(4000)
-					wg.Go(func() {
-						for range 400 {
-							time.Sleep(time.Duration(random.IntN(pause)) * time.Microsecond)
-							cost := 1 + random.Int64N(3)
-							ctx, cancel := t.Context(), func() {}
-							if random.IntN(50) == 0 {
-								ctx, cancel = context.WithTimeout(ctx, time.Duration(random.IntN(20))*time.Millisecond)
-							}
-							if random.IntN(10) == 0 {
-								r, err := l.Reserve(ctx, "k", cost)
-								if err == nil && r.Allowed() {
-									worth, at := random.Int64N(cost+1), r.Result().At
-									if r.Result().Source == driver.FromLease {
-										at = time.Now()
-									}
-									mu.Lock()
-									admitted = append(admitted, judge.Call{At: at, Cost: worth})
-									mu.Unlock()
-									_ = r.Settle(t.Context(), worth)
-								}
-								cancel()
-								continue
-							}
-							res, err := l.AllowN(ctx, "k", cost)
-							now := time.Now()
-							cancel()
-							if err != nil || !res.Allowed {
-								continue
-							}
-							// Out of a lease it is admitted now; else when the store decided.
-							at := res.At
-							if res.Source == driver.FromLease {
-								at = now
-								leased.Add(1)
-								if held := now.Sub(res.At); held > longest {
-									t.Errorf("seed %d: a unit was spent %v after it was charged", seed, held)
-								}
-							}
-							admittedInAll.Add(1)
-							mu.Lock()
-							admitted = append(admitted, judge.Call{At: at, Cost: cost})
-							mu.Unlock()
-						}
-						_ = store.Release(t.Context())
-					})
-				}
-			}
-			wg.Wait()
-			time.Sleep(time.Second) // for limiters that still look at the store
-			if err := judge.CheckHistory(limits, admitted); err != nil {
-				t.Errorf("seed %d: %v", seed, err)
-			}
-		})
-	}
-	if leased.Load() < admittedInAll.Load()/4 {
-		t.Errorf("only %d of %d were admitted out of leases", leased.Load(), admittedInAll.Load())
-	}
-	t.Logf("%d of %d were admitted out of leases", leased.Load(), admittedInAll.Load())
-}
-
-// How much less: callers who never stop get nearly N units every W + τ.
-func TestAllButAFewUnitsAreUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFar()
-		const units, window = 10_000, time.Second
-		var admitted atomic.Int64
-		ctx, cancel := context.WithTimeout(t.Context(), 22*time.Second)
-		defer cancel()
-		var wg sync.WaitGroup
-		for range 4 {
-			l := newLimiter(t, newStore(t, inner), nil, sash.Every(units, window))
-			for range 4 {
-				wg.Go(func() {
-					for ctx.Err() == nil {
-						if res, err := l.Allow(ctx, "k"); err == nil && res.Allowed {
-							admitted.Add(1)
-						}
-						time.Sleep(500 * time.Microsecond)
-					}
-				})
-			}
-		}
-		wg.Wait()
-		time.Sleep(time.Second) // for limiters that still look at the store
-		most := int64(22 * time.Second / (window + longest) * units)
-		t.Logf("%d of the %d that fit into windows longer by a lease", admitted.Load(), most)
-		if admitted.Load() < most*9/10 {
-			t.Errorf("only %d of %d", admitted.Load(), most)
-		}
-	})
-}
-
-func TestSmallAndNearlyExhaustedLimitsAreExact(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFar()
-		a, b := newLimiter(t, newStore(t, inner), nil, sash.Every(10, time.Second)), newLimiter(t, newStore(t, inner), nil, sash.Every(10, time.Second))
-		admitted := 0
-		for range 10 {
-			for _, l := range []*sash.Limiter{a, b} {
-				if res, err := l.Allow(t.Context(), "k"); err == nil && res.Allowed {
-					admitted++
-				}
-			}
-		}
-		if admitted != 10 {
-			t.Errorf("%d of 10 were admitted", admitted)
 		}
 	})
 }

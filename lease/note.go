@@ -28,10 +28,7 @@ func note(a *driver.Answer) string {
 
 // number returns the number that begins at a byte of a note.
 func number(note string, at int) int64 {
-	b := note[at : at+8]
-	low := uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
-	high := uint32(b[4]) | uint32(b[5])<<8 | uint32(b[6])<<16 | uint32(b[7])<<24
-	return int64(low) | int64(high)<<32
+	return int64(binary.LittleEndian.Uint64([]byte(note[at : at+8])))
 }
 
 // read reads the note of a policy with so many limits: what the home said, as it is a time later.

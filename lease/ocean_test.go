@@ -3,8 +3,6 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,8 +21,6 @@ type ocean struct {
 	calls  atomic.Int64 // with settlements
 	cut    atomic.Bool  // no question arrives
 	silent atomic.Bool  // no answer arrives
-	losing *rand.Rand   // loses one question and one answer in twenty; nil loses none
-	mu     sync.Mutex
 }
 
 var errCut = errors.New("the ocean is cut")
@@ -32,21 +28,6 @@ var errCut = errors.New("the ocean is cut")
 // there takes a question to the home, and the answer back.
 func (o *ocean) there(ctx context.Context, do func() error) error {
 	o.calls.Add(1)
-	if o.losing != nil {
-		o.mu.Lock()
-		fate := o.losing.IntN(20)
-		o.mu.Unlock()
-		switch fate {
-		case 0:
-			time.Sleep(2 * o.way)
-			return errCut
-		case 1:
-			time.Sleep(o.way)
-			_ = do()
-			time.Sleep(o.way)
-			return errLost
-		}
-	}
 	if o.cut.Load() {
 		<-ctx.Done()
 		return ctx.Err()

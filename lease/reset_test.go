@@ -36,48 +36,6 @@ func TestAResetEndsTheLease(t *testing.T) {
 	})
 }
 
-func TestABlockThatWasOnItsWayDuringAResetIsNotSpent(t *testing.T) {
-	for name, decided := range map[string]bool{"charged before": true, "charged after": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newFar()
-				store := newStore(t, inner)
-				l := newLimiter(t, store, nil, sash.PerMinute(1000))
-				warm(t, l)
-				time.Sleep(5 * time.Millisecond) // an errand may be under way
-				if err := store.Release(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				inner.out, inner.back = time.Millisecond, time.Millisecond
-				var wg sync.WaitGroup
-				wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
-				time.Sleep(500 * time.Microsecond)
-				if decided {
-					time.Sleep(time.Millisecond)
-				}
-				if err := l.Reset(t.Context(), "k"); err != nil {
-					t.Fatal(err)
-				}
-				wg.Wait()
-				admitted := int64(0)
-				for {
-					res, err := l.Allow(t.Context(), "k")
-					if err != nil {
-						t.Fatal(err)
-					}
-					if !res.Allowed {
-						break
-					}
-					admitted++
-				}
-				if admitted > 1000 {
-					t.Errorf("%d of 1000 were admitted after a reset", admitted)
-				}
-			})
-		})
-	}
-}
-
 // slowToReset takes a while until it has reset.
 type slowToReset struct{ *far }
 

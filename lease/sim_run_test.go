@@ -31,6 +31,7 @@ type simulation struct {
 	start    time.Time
 	bug      *bug
 	limits   []sash.Limit
+	opts     *sash.Options
 	longest  time.Duration
 	least    int64
 	shared   bool // the processes of a region share leases
@@ -161,6 +162,9 @@ func newSimulation(seed uint64, rng *rand.Rand, b *bug) *simulation {
 		s.own = &Own{Regions: simRegions, Percent: 1 + own.IntN(16)}
 		s.forgets = false // what is reset at home is not at once in every region
 	}
+	if own := rand.New(rand.NewPCG(seed, 7)); own.IntN(4) == 0 {
+		s.opts = &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: 5 * time.Millisecond}
+	}
 	s.home = newSite(simClock{start: s.start, offset: hours(rng)})
 	for i := range simRegions {
 		at := newSite(simClock{start: s.start, offset: hours(rng), rate: rng.Int64N(2*mostDrift+1) - mostDrift - b.rate})
@@ -271,7 +275,7 @@ func (s *simulation) open(p *process) (*Store, error) {
 
 // work makes the calls of one caller, in spells of much and of little demand.
 func (s *simulation) work(t *testing.T, p *process, store *Store, worker uint64, until time.Duration, rng *rand.Rand) {
-	limiter, err := sash.New(store, nil, s.limits...)
+	limiter, err := sash.New(store, s.opts, s.limits...)
 	if err != nil {
 		t.Error(err)
 		return

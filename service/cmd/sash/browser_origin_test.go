@@ -24,13 +24,13 @@ const envoy = (more, all) => ({ domain: 'demo', descriptors: [{ entries: ann, ..
 const targets = [
   [http + '/v1/allow', { ...subject, cost: 10 }], [http + '/v1/reserve', { ...subject, cost: 10 }],
   [http + '/v1/settle', { token, used: 50 }], [http + '/v1/cancel', { token }],
-  [http + '/v1/peek', subject], [http + '/v1/explain', subject],
+  [http + '/v1/peek', subject],
   [http + '/json', envoy({}, { hitsAddend: 10 })],
   [http + '/json', envoy({ isNegativeHits: true, hitsAddend: '5' })],
   [http + '/json', envoy({ limit: { requestsPerUnit: 1000000, unit: 'DAY' } }, { hitsAddend: 10 })],
   [admin + '/admin/v1/reset', subject], [admin + '/admin/v1/bans', { ...subject, expires: '2h' }],
   [admin + '/admin/v1/overrides', { ...subject, limits: ['1/1h'], expires: '2h' }],
-  [admin + '/admin/v1/explain', subject], [admin + '/login', { token: 'x' }], [admin + '/logout', {}],
+  [admin + '/login', { token: 'x' }], [admin + '/logout', {}],
 ];
 let answers = 0;
 const send = (url, init) => fetch(url, { method: 'POST', credentials: 'include', ...init }).then(() => answers++, () => {});

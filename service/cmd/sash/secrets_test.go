@@ -92,7 +92,7 @@ func (p *service) exercise(t *testing.T, seen evidence, key, value string) {
 	t.Helper()
 	subject := `"domain":"d","entries":[{"key":"` + key + `","value":"` + value + `"}]`
 	deep := `"domain":"d","entries":[{"key":"` + key + `","value":"` + value + `"},{"key":"path","value":"/x"}]`
-	for _, path := range []string{"peek", "explain", "reserve", "allow", "allow", "allow", "allow", "allow", "reserve", "explain"} {
+	for _, path := range []string{"peek", "reserve", "allow", "allow", "allow", "allow", "allow", "reserve"} {
 		body := "{" + subject + "}"
 		if path == "allow" {
 			body = "{" + subject + `,"id":"` + fmt.Sprint(len(seen["data"])) + `"}`
@@ -130,11 +130,9 @@ func (p *service) exercise(t *testing.T, seen evidence, key, value string) {
 	for _, path := range []string{"subject" + query, "charges" + query} {
 		seen.add("admin", request(t, "GET", p.admin+api+path, ""))
 	}
-	seen.add("admin", request(t, "POST", p.admin+api+"explain", "{"+subject+"}"))
 	seen.add("admin", request(t, "POST", p.admin+api+"overrides", "{"+subject+`,"limits":["5/1h"],"expires":"1h"}`))
 	seen.add("admin", request(t, "POST", p.admin+api+"bans", "{"+deep+`,"expires":"1h","reason":"r"}`))
 	seen.add("data", request(t, "POST", p.url+"/v1/allow", "{"+deep+"}"))
-	seen.add("admin", request(t, "POST", p.admin+api+"explain", "{"+deep+"}"))
 	seen.add("admin", request(t, "POST", p.admin+api+"bans", "{"+strings.Replace(subject, `"key":"`, `"key":"wrong`, 1)+`,"expires":"1h"}`))
 	seen.add("admin", request(t, "POST", p.admin+api+"reset", "{"+subject+"}"))
 	seen.add("data", request(t, "POST", p.url+"/v1/allow", "{"+subject+"}"))

@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -264,32 +262,6 @@ func TestProfilesBehindAProxyOnThisMachine(t *testing.T) {
 	}
 }
 
-// Private is for other ports: a certificate there is of another authority.
-func TestPrivateOnAnotherPort(t *testing.T) {
-	chain := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{DNSNames: []string{"client"}}}}}
-	for name, c := range map[string]struct {
-		access Access
-		bearer string
-		status int
-	}{
-		"no token is set up":  {Access{Certificates: true}, "", http.StatusForbidden},
-		"a certificate":       {Access{Tokens: []string{token}, Certificates: true}, "", http.StatusUnauthorized},
-		"a wrong token":       {one, "Bearer wrong", http.StatusUnauthorized},
-		"the token":           {one, "Bearer " + token, http.StatusOK},
-		"no token in request": {one, "", http.StatusUnauthorized},
-	} {
-		ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
-		r := httptest.NewRequest(http.MethodPost, "/v1/explain", nil)
-		r.TLS = chain
-		r.Header.Set("Authorization", c.bearer)
-		answer := httptest.NewRecorder()
-		NewGuard(c.access, slog.New(slog.DiscardHandler)).Private(ok).ServeHTTP(answer, r)
-		if answer.Code != c.status {
-			t.Errorf("%s: %d, want %d", name, answer.Code, c.status)
-		}
-	}
-}
-
 func TestWeakTokens(t *testing.T) {
 	for text, fine := range map[string]bool{
 		"": false, strings.Repeat("x", MinToken): true, strings.Repeat("x", MinToken-1): false,
@@ -304,7 +276,7 @@ func TestWeakTokens(t *testing.T) {
 func TestALongPathMakesAShortLine(t *testing.T) {
 	var log strings.Builder
 	r := httptest.NewRequest(http.MethodPost, "/"+strings.Repeat("x", 16_000), nil)
-	NewGuard(one, slog.New(slog.NewTextHandler(&log, nil))).Private(nil).ServeHTTP(httptest.NewRecorder(), r)
+	NewGuard(one, slog.New(slog.NewTextHandler(&log, nil))).private(nil)(httptest.NewRecorder(), r)
 	if log.Len() > 1000 || !strings.Contains(log.String(), "xxx") {
 		t.Errorf("%d bytes are logged: %.500s", log.Len(), log.String())
 	}

@@ -99,7 +99,6 @@ func New(decider *decide.Decider, opts *Options) http.Handler {
 	mux.HandleFunc("GET /admin/v1/charges", h.Guard.private(h.charges))
 	mux.HandleFunc("GET /admin/v1/top", h.Guard.private(h.top))
 	mux.HandleFunc("GET /admin/v1/subject", h.Guard.private(h.subject))
-	mux.HandleFunc("POST /admin/v1/explain", h.Guard.private(h.explain))
 	mux.HandleFunc("POST /admin/v1/reset", h.Guard.private(h.reset))
 	for _, of := range []struct {
 		path string
@@ -143,7 +142,7 @@ func index(w http.ResponseWriter, _ *http.Request) {
 	plain(w)
 	fmt.Fprint(w, "/dashboard     decisions, subjects and the store, in a browser\n/rlconfig      the configuration in use, and the error of the one on disk\n"+
 		"/stats         counters, as text\n/metrics       counters, for Prometheus\n/healthz       the health, for liveness\n/debug/pprof/  profiles of the process, with the token\n"+
-		"/admin/v1/     config, store, events, top, subject, charges, explain, reset, overrides and bans, as JSON\n")
+		"/admin/v1/     config, store, events, top, subject, charges, reset, overrides and bans, as JSON\n")
 }
 
 func (h *handler) stats(w http.ResponseWriter, _ *http.Request) {

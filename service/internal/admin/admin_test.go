@@ -74,11 +74,6 @@ func TestABanOfANetwork(t *testing.T) {
 	if look.Ban == nil || look.Ban.ID != made.ID {
 		t.Errorf("a subject of the network: %+v", look)
 	}
-	var said wire.Explanation
-	w.says(&said, 200, "POST", "/admin/v1/explain", `{"domain":"d","entries":[{"key":"user","value":"192.0.2.7"}]}`)
-	if said.Summary != "refused: an operator has banned d:user:192.0.2.0/24" {
-		t.Errorf("explained: %s", said.Summary)
-	}
 	if res, body := w.send("POST", "/admin/v1/bans", `{"domain":"d","entries":[{"key":"usr","value":"ann"}],"expires":"2h"}`); res.StatusCode != 422 ||
 		!strings.Contains(body, `no descriptor has the key \"usr\": there are day, free, user`) {
 		t.Errorf("a key that is nowhere: %d %s", res.StatusCode, body)

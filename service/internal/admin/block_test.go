@@ -44,11 +44,6 @@ func TestABlockedSubject(t *testing.T) {
 			t.Errorf("during the block: %+v", u)
 		}
 	}
-	var why wire.Explanation
-	w.says(&why, 200, "POST", "/admin/v1/explain", `{`+ann+`}`)
-	if why.Summary != "refused: the subject is blocked, because it was refused too often" || !why.Decision.Blocked || time.Duration(why.Decision.RetryAfter) > 10*time.Minute {
-		t.Errorf("why: %+v", why)
-	}
 	w.says(&struct{}{}, 200, "POST", "/admin/v1/reset", `{`+ann+`}`)
 	if l := subject(); l.Until != nil || !w.asks("user", "ann") {
 		t.Errorf("after the reset: %+v", l)

@@ -227,33 +227,6 @@ func TestManyChargesAreMerged(t *testing.T) {
 	}
 }
 
-// Explain answers how a request would be decided, and charges nothing.
-func TestExplainChargesNothing(t *testing.T) {
-	w := begin(t, one)
-	w.asks("user", "ann")
-	var got struct {
-		Summary string
-		Usage   []struct{ Used, Remaining int64 }
-	}
-	for range 5 {
-		w.says(&got, http.StatusOK, "POST", "/admin/v1/explain", `{"domain":"d","entries":[{"key":"user","value":"ann"}],"cost":2}`)
-	}
-	if len(got.Usage) != 1 || got.Usage[0].Used != 1 || got.Summary != "allowed: every limit has room for 2" {
-		t.Errorf("%+v", got)
-	}
-	for body, status := range map[string]int{
-		`{"domain":"d","entries":[{"key":"user","value":"ann"}],"cost":0}`: 400, `{"domain":"d"}`: 400,
-		`{"domain":"e","entries":[{"key":"user","value":"ann"}]}`: 404, `{`: 400,
-	} {
-		if res, text := w.send("POST", "/admin/v1/explain", body); res.StatusCode != status {
-			t.Errorf("%s: %d %s, want %d", body, res.StatusCode, text, status)
-		}
-	}
-	if res, _ := w.send("POST", "/admin/v1/explain", `{"domain":"d"}`, "Authorization: none"); res.StatusCode != http.StatusUnauthorized {
-		t.Errorf("without the token: %d", res.StatusCode)
-	}
-}
-
 // The page and its parts are there, and may load nothing from elsewhere.
 func TestDashboard(t *testing.T) {
 	w := begin(t, Access{})

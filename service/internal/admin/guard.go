@@ -29,24 +29,6 @@ func NewGuard(credentials Access, log *slog.Logger) *Guard {
 	return &Guard{Access: credentials, guesses: newGuesses(nil), cookie: "sash_admin_" + rand.Text()[:8], log: throttle.Log{To: log}}
 }
 
-// Private serves callers with a token, for other ports: the certificates of their callers are of other authorities.
-func (g *Guard) Private(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if len(g.Tokens) == 0 {
-			wire.Fail(w, http.StatusForbidden, "this is off: start sash serve with --admin-token-file or SASH_ADMIN_TOKEN")
-			return
-		}
-		token, ok := bearer(r)
-		if !ok {
-			g.unauthorized(w, r, needToken)
-			return
-		}
-		if _, ok := g.examine(w, r, token); ok {
-			next.ServeHTTP(w, r)
-		}
-	})
-}
-
 const needToken = "send the admin's token, as Authorization: Bearer TOKEN"
 
 type callerKey struct{}

@@ -131,15 +131,4 @@ func TestASubjectInAnOutage(t *testing.T) {
 	if log.At != nil || log.Entries != nil || !strings.HasPrefix(log.Why, "the store does not answer (") {
 		t.Errorf("charges: %+v", log)
 	}
-	var e struct {
-		Usage []struct{ Used, Remaining *int64 }
-	}
-	w.says(&e, 200, "POST", "/admin/v1/explain", `{"domain":"d","entries":[{"key":"open","value":"ann"}]}`)
-	if len(e.Usage) != 0 {
-		t.Errorf("a dry run has numbers of nobody: %+v", e.Usage)
-	}
-	w.says(&e, 200, "POST", "/admin/v1/explain", `{"domain":"d","entries":[{"key":"local","value":"ann"}]}`)
-	if len(e.Usage) != 1 || e.Usage[0].Used != nil || *e.Usage[0].Remaining != 0 {
-		t.Errorf("a dry run over the share: %+v", e.Usage)
-	}
 }

@@ -62,8 +62,6 @@ Redis back. Use it for readiness. For liveness ask the admin address for it: one
 connections of this one busy.
 
   POST /v1/peek      the same body and answer; nothing is charged
-  POST /v1/explain   the same body, with the admin's token: which rule matches, why, and how much of
-                     its limits is used
   POST /v1/reserve   as allow, for a cost that is an estimate; the answer has a token
   POST /v1/settle    {"token":"…","used":317} corrects the charge, once
   POST /v1/cancel    {"token":"…"} gives the charge back

@@ -54,9 +54,6 @@ func ParseBy(defaults Defaults, merge bool, files ...File) (*Config, error) {
 	}
 	notes := &notes{}
 	for _, file := range files {
-		if err := checksum(file); err != nil {
-			return nil, err
-		}
 		p.reader, p.found = reader{file: file.Name, defaults: defaults, notes: notes}, false
 		if err := p.documents(file.Text); err != nil {
 			return nil, err

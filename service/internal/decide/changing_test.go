@@ -66,9 +66,6 @@ func TestRequestsWhileEverythingChanges(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if _, err := d.Explain(t.Context(), One("d", entries, nil)); err != nil {
-					t.Error(err)
-				}
 				if _, err := d.State(t.Context(), "d", entries); err != nil {
 					t.Error(err)
 				}

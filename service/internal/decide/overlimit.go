@@ -19,7 +19,6 @@ type OverLimit struct {
 	order list.List                  // guarded by mu: of overEntry, the oldest first
 	stats OverLimitStats             // guarded by mu
 	bytes int                        // guarded by mu
-	added int64                      // guarded by mu: the sum of the entries' added
 }
 
 // windowOf names a window: units of different lengths count apart.
@@ -30,8 +29,7 @@ type windowOf struct {
 
 type overEntry struct {
 	windowOf
-	ends  time.Time
-	added int64 // in seconds since the epoch
+	ends time.Time
 }
 
 // overEntryBytes is what an entry takes in memory beside its key, so that the bound is one of memory.
@@ -40,7 +38,6 @@ const overEntryBytes = 192
 // OverLimitStats count what an OverLimit did, under the names of Envoy's service.
 type OverLimitStats struct {
 	Entries, Hits, Misses, Lookups, Expired, Evacuated, Overwrites uint64
-	AverageAccessTime                                              uint64 // of the entries, in seconds since the epoch
 }
 
 // NewOverLimit returns one that remembers up to a number of bytes, and at least 512 KiB as the one of Envoy's service.
@@ -53,9 +50,7 @@ func (o *OverLimit) Stats() OverLimitStats {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.stats
-	if s.Entries = uint64(o.order.Len()); s.Entries > 0 {
-		s.AverageAccessTime = uint64(o.added) / s.Entries
-	}
+	s.Entries = uint64(o.order.Len())
 	return s
 }
 
@@ -111,9 +106,8 @@ func (o *OverLimit) note(a *Answer) {
 		o.drop(o.order.Front())
 		o.stats.Evacuated++
 	}
-	o.of[of] = o.order.PushBack(overEntry{of, now.Add(a.RefusedBy.RetryAfter), now.Unix()})
+	o.of[of] = o.order.PushBack(overEntry{of, now.Add(a.RefusedBy.RetryAfter)})
 	o.bytes += len(of.key) + overEntryBytes
-	o.added += now.Unix()
 }
 
 // drop forgets an entry. The caller holds mu.
@@ -121,5 +115,4 @@ func (o *OverLimit) drop(place *list.Element) {
 	e := o.order.Remove(place).(overEntry)
 	delete(o.of, e.windowOf)
 	o.bytes -= len(e.key) + overEntryBytes
-	o.added -= e.added
 }

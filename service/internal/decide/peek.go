@@ -34,33 +34,6 @@ func (d *Decider) Peek(ctx context.Context, req Request) ([]Answer, error) {
 	return answers, nil
 }
 
-// An Explanation is why a request of one part is answered as it is.
-type Explanation struct {
-	// Steps is how each entry was matched, up to the first that matches nothing.
-	Steps []config.Step
-	// Found is the rule, and the subject that is charged.
-	Found config.Found
-	// Answer is what Peek returns.
-	Answer Answer
-	// Never is nil, or why the request can never be admitted.
-	Never error
-}
-
-// Explain returns which rule a request of one part meets, and what it would be answered now. It charges nothing.
-// Errors are those of Peek, but for sash.ErrCostAboveLimit, which is part of the explanation.
-func (d *Decider) Explain(ctx context.Context, req Request) (Explanation, error) {
-	answers, err := d.Peek(ctx, req) // which hides secrets
-	steps, found, unknown := d.Config().Trace(req.Domain, req.Parts[0].Entries)
-	if unknown != nil {
-		return Explanation{}, unknown
-	}
-	e := Explanation{Steps: steps, Found: found, Answer: answers[0]}
-	if errors.Is(err, sash.ErrCostAboveLimit) {
-		e.Never, err = err, nil
-	}
-	return e, err
-}
-
 // A State is how one subject stands.
 type State struct {
 	// Entries are those of the subject, with secret values replaced by their names.

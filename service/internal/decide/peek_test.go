@@ -17,7 +17,7 @@ descriptors:
 - {key: none, rate_limit: {unit: day, requests_per_unit: 0}}
 `
 
-// Peeks and explanations charge nothing, notify no observer, and return what a request would be answered.
+// Peeks charge nothing, notify no observer, and return what a request would be answered.
 func TestAPeekIsNoRequest(t *testing.T) {
 	d, _ := decider(t, threeRules)
 	observed := 0
@@ -27,10 +27,6 @@ func TestAPeekIsNoRequest(t *testing.T) {
 		v, err := peekOne(t.Context(), d, One("d", part("k=a", 0).Entries, &cost))
 		if err != nil || !v.Allowed() || remaining(v) != 3 {
 			t.Fatalf("%+v, %v", v, err)
-		}
-		e, err := d.Explain(t.Context(), One("d", part("k=a", 0).Entries, &cost))
-		if err != nil || !e.Answer.Allowed() || e.Answer.Cost != 3 || e.Answer.Limits[1].Remaining != 4 || e.Found.Rule == nil || e.Steps[0].How != "key alone" {
-			t.Fatalf("%+v, %v", e, err)
 		}
 	}
 	if observed != 0 {
@@ -51,10 +47,6 @@ func TestAPeekAtWhatNeverFits(t *testing.T) {
 	for _, entries := range []string{"k=a", "none=a"} {
 		if _, err := peekOne(t.Context(), d, One("d", part(entries, 0).Entries, &cost)); !errors.Is(err, sash.ErrCostAboveLimit) {
 			t.Errorf("%s: %v", entries, err)
-		}
-		e, err := d.Explain(t.Context(), One("d", part(entries, 0).Entries, &cost))
-		if err != nil || !errors.Is(e.Never, sash.ErrCostAboveLimit) || e.Found.Rule == nil {
-			t.Errorf("%s: %+v, %v", entries, e, err)
 		}
 	}
 	v, err := peekOne(t.Context(), d, One("d", part("shadow=a", 0).Entries, &cost))

@@ -121,7 +121,7 @@ func (s *instance) protocol() *rls.Service {
 func (s *instance) api(draining <-chan struct{}, json http.Handler) *httpapi.Handler {
 	return httpapi.New(s.decider, &httpapi.Options{
 		Timeout: s.patience(), MaxWait: s.MaxWait, Health: s.health, Ready: s.ready(), Access: s.gate, JSON: json, Draining: draining,
-		Operator: s.guard.Private, Tokens: s.tokens, Log: s.Log,
+		Tokens: s.tokens, Log: s.Log,
 	})
 }
 

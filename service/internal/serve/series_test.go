@@ -170,7 +170,7 @@ func (f *flood) vary(n int) {
 		}
 		f.post("/v1/allow", json("d", "detailed", fmt.Sprint(long[:i%200], i)))
 		f.post("/v1/allow", json(fmt.Sprint("unknown ", i), "user", "x"))
-		f.post("/v1/explain", json("d", fmt.Sprint("key ", i), long))
+		f.post("/v1/peek", json("d", fmt.Sprint("key ", i), long))
 		f.post("/v1/allow", fmt.Sprintf(`{"domain":"d","entries":[{"key":"user","value":"stranger %d"}],"cost":1000000}`, i))
 		f.post("/json", fmt.Sprintf(`{"domain":"d","descriptors":[{"entries":[{"key":"route","value":"%d%s"}]},`+
 			`{"entries":[{"key":"%s%d"}],"limit":{"requests_per_unit":5,"unit":"HOUR"}}]}`, i, long, long, i))

@@ -20,7 +20,7 @@ func (r *Registry) localCache() []value {
 	}
 	s := r.over.Stats()
 	return []value{
-		{"averageAccessTime", s.AverageAccessTime}, {"entryCount", s.Entries}, {"evacuateCount", s.Evacuated}, {"expiredCount", s.Expired},
+		{"entryCount", s.Entries}, {"evacuateCount", s.Evacuated}, {"expiredCount", s.Expired},
 		{"hitCount", s.Hits}, {"lookupCount", s.Lookups}, {"missCount", s.Misses}, {"overwriteCount", s.Overwrites},
 	}
 }

@@ -23,7 +23,7 @@ func TestTheLocalCacheHasEnvoysNames(t *testing.T) {
 	r.Remember(decide.NewOverLimit(0))
 	for _, want := range []string{
 		"ratelimit.service.rate_limit.d.user.over_limit_with_local_cache: 3\n",
-		"ratelimit.localcache.entryCount: 0\n", "ratelimit.localcache.lookupCount: 0\n", "ratelimit.localcache.averageAccessTime: 0\n",
+		"ratelimit.localcache.entryCount: 0\n", "ratelimit.localcache.lookupCount: 0\n",
 		"ratelimit.localcache.hitCount: 0\n", "ratelimit.localcache.missCount: 0\n", "ratelimit.localcache.overwriteCount: 0\n",
 		"ratelimit.localcache.evacuateCount: 0\n", "ratelimit.localcache.expiredCount: 0\n",
 	} {

@@ -31,8 +31,6 @@ type Usage struct {
 	// and of a rule with own shares of regions.
 	Share *int64 `json:"share,omitempty"`
 	Used  *int64 `json:"used"`
-	// Room says whether the cost that was asked about fits now; absent where no cost was.
-	Room *bool `json:"room,omitempty"`
 	// ReleaseAfter is the time until the next unit is free, and ResetAfter until all are.
 	ReleaseAfter *Seconds `json:"release_after"`
 	ResetAfter   *Seconds `json:"reset_after"`

@@ -21,7 +21,7 @@ const silence = 4000; // there is an event a second
 
 // stale dims the numbers of the page if the service has not sent any for a while, and says since when they stand.
 const stale = (is) => {
-  for (const id of ['alert', 'overview', 'found', 'dry-run']) $(id).classList.toggle('stale', is);
+  for (const id of ['alert', 'overview', 'found']) $(id).classList.toggle('stale', is);
   $('stale').hidden = !is;
   if (!is) return;
   subject.freeze();
@@ -92,7 +92,7 @@ const route = () => {
   if (view === 'subject' && access?.authenticated) subject.open(new URLSearchParams(query));
   else {
     subject.close();
-    $('found').hidden = $('dry-run').hidden = true;
+    $('found').hidden = true;
   }
 };
 

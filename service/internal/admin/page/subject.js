@@ -1,4 +1,4 @@
-// One subject: its windows, the charges of its log, and a dry run of a request.
+// One subject: its windows and the charges of its log.
 
 import { $, cells, el, rows, say } from './dom.js';
 import { call } from './api.js';
@@ -22,7 +22,6 @@ export const begin = () => {
     e.preventDefault();
     find();
   });
-  $('try').addEventListener('click', () => form().reportValidity() && dryRun());
   $('charges').addEventListener('toggle', charges);
   entry();
 };
@@ -83,7 +82,6 @@ export const focus = () => {
 // open shows the subject that a query names, if any.
 export const open = async (query) => {
   close();
-  $('dry-run').hidden = true;
   if (!query.has('domain')) { $('found').hidden = true; return; }
   form().domain.value = query.get('domain');
   $('entries').querySelectorAll('.entry').forEach((r) => r.remove());
@@ -308,35 +306,4 @@ const charges = () => {
     const leaves = limit?.window > 0 ? at + 1000 * limit.window : until;
     say(row.cells[2], leaves <= now() ? 'has left' : moment(leaves));
   });
-};
-
-// dryRun shows how a request would be answered now. Nothing is charged.
-const dryRun = async () => {
-  const request = named();
-  const cost = form().cost.value;
-  if (cost !== '') request.cost = Number(cost);
-  const e = await call('/admin/v1/explain', request);
-  $('dry-run').hidden = Boolean(e.error);
-  showError(e.error);
-  if (e.error) return;
-  const v = e.verdict;
-  const refused = !v || v.refused_by != null;
-  $('verdict').dataset.how = !refused ? 'good' : v?.shadow ? 'warn' : 'bad';
-  say($('verdict'), sentence(e));
-  rows($('usage'), e.usage, (u) => u.name, () => cells('lim', 'n', 'n wide', '', 'n'), (row, u) => {
-    say(row.cells[0], u.name);
-    say(row.cells[1], used(u));
-    say(row.cells[2], count(u.remaining));
-    say(row.cells[3], u.room ? `yes (cost ${count(e.cost)})` : `no (cost ${count(e.cost)})`);
-    row.cells[3].dataset.how = u.room ? 'good' : 'bad';
-    say(row.cells[4], u.release_after > 0 ? span(u.release_after) : 'free');
-  });
-  $('usage').hidden = e.usage.length === 0;
-  $('steps').replaceChildren(...e.steps.map((s) => el('li', {}, el('code', {}, `${s.key}=${s.value}`), s.matched ? ` → ${s.matched}` : '', el('span', { class: 'sub' }, s.how))));
-};
-
-const sentence = (e) => {
-  const text = e.summary[0].toUpperCase() + e.summary.slice(1);
-  const retry = e.verdict?.retry_after > 0 ? `; retry in ${span(e.verdict.retry_after)}` : '';
-  return `${text}${retry}.`;
 };
