@@ -1,10 +1,7 @@
 package storetest
 
 import (
-	"context"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"example.com/sash"
@@ -81,28 +78,6 @@ var leaseCases = []testCase{
 			s.wantBrought(driver.Errand{Began: errand, Units: 5, Note: "yes"}, true)
 			s.want("k", 3, driver.Held{Spent: true, Left: 2, Note: "yes"})
 		})},
-	{"leases: the refusal of an errand stops those ahead, that of a call does not",
-		"callers who are spent go on no errand while the home refuses the last one; others may, for less than was refused",
-		oneAlgorithm, leases(func(s *leaseSuite) {
-			began := s.fetch(driver.Errand{Units: 4}, 0)
-			s.wantBrought(driver.Errand{Refused: 50_000, RefusedCost: 3}, false)
-			ahead := s.spend(1)
-			if !ahead.Spent || ahead.Errand == 0 {
-				s.broken("while the home refuses 3 units to a call, one of 1 gets %+v, want an errand", ahead)
-			}
-			s.wantBrought(driver.Errand{Began: ahead.At, Refused: 50_000, RefusedCost: 3}, false)
-			if h := s.spend(1); !h.Spent || h.Errand != 0 {
-				s.broken("while the home refuses an errand, a call gets %+v, want none", h)
-			}
-			s.returns(began, 1, 1)
-			s.want("k", 3, driver.Held{Refused: 50_000})
-			errand := s.want("k", 2, driver.Held{Errand: some})
-			s.wantBrought(driver.Errand{Began: errand, Refused: 20_000, RefusedCost: 2}, false)
-			s.Advance(20 * time.Millisecond)
-			if h := s.spend(1); !h.Spent || h.Errand == 0 {
-				s.broken("when the refusal has ended, a call gets %+v, want an errand", h)
-			}
-		})},
 	{"leases: an errand that failed, and one that does not end",
 		"after a failure nobody goes before its time; an errand that takes too long leaves the way to another caller",
 		oneAlgorithm, leases(func(s *leaseSuite) {
@@ -139,14 +114,6 @@ var leaseCases = []testCase{
 			s.wantBrought(driver.Errand{Began: errand, Units: 5}, false)
 			s.want("k", 1, driver.Held{Alone: true})
 		})},
-	{"leases: a lease is spent after its end by nobody, also when it is returned late",
-		"units of a lease that has ended can be taken out until as long after its end as the longest lease",
-		oneAlgorithm, leases(func(s *leaseSuite) {
-			began := s.fetch(driver.Errand{Units: 10}, 0)
-			s.Advance(1900 * time.Millisecond)
-			s.wantSpent(false)
-			s.returns(began, 0, 10)
-		})},
 	{"leases: a clock that goes back ends all leases",
 		"no lease is spent later than it may be, if the clock goes back to before the demand was counted",
 		oneAlgorithm, leases(func(s *leaseSuite) {
@@ -173,29 +140,6 @@ var leaseCases = []testCase{
 				if h := s.spend(1); !h.Spent || h.Left != 0 || h.Note != note || h.Noted != int64(driver.MaxLeases-i) {
 					s.broken("from lease %d a call gets %+v", i, h)
 				}
-			}
-		})},
-	{"leases: concurrent callers spend a lease exactly",
-		"taking units from a lease is one atomic step",
-		oneAlgorithm, leases(func(s *leaseSuite) {
-			s.fetch(driver.Errand{Units: 100}, 0)
-			var spent atomic.Int64
-			var group sync.WaitGroup
-			for range 16 {
-				group.Go(func() {
-					for range 10 {
-						h, err := s.holder.Spend(context.Background(), s.spending("k", 1))
-						if err != nil {
-							s.Error(err)
-						} else if h.Spent {
-							spent.Add(1)
-						}
-					}
-				})
-			}
-			group.Wait()
-			if n := spent.Load(); n != 100 {
-				s.broken("160 calls spend %d of 100 units", n)
 			}
 		})},
 	{"leases: beside the charges of a key",

@@ -13,14 +13,25 @@ import (
 func bounds(l sash.Limit, now int64) (start, end int64) {
 	zone := cmp.Or(l.Zone, time.UTC)
 	t := time.UnixMicro(now)
-	switch l.Period {
-	case sash.CalendarHour:
+	if l.Period == sash.CalendarHour {
 		return hourAround(t, zone)
-	case sash.CalendarDay:
-		return datesAround(t, zone, 1, func(d date, n int) date { return d.add(0, n) })
-	default:
-		return datesAround(t, zone, 31, func(d date, n int) date { return date{d.year, d.month, 1}.add(n, 0) })
 	}
+	d, months, days := dateOf(t, zone).AddDate(0, 0, -1), 0, 1
+	if l.Period == sash.CalendarMonth {
+		d, months, days = d.AddDate(0, -1, 1-d.Day()), 1, 0
+	}
+	next := d.AddDate(0, months, days)
+	for firstInstant(next, zone) <= now {
+		d, next = next, next.AddDate(0, months, days)
+	}
+	// A date that the zone skipped begins together with the one after it.
+	return firstInstant(d, zone), firstInstant(next, zone)
+}
+
+// dateOf returns the local date, as midnight in UTC.
+func dateOf(t time.Time, zone *time.Location) time.Time {
+	y, m, d := t.In(zone).Date()
+	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 }
 
 // hourAround extends a minute while the local hour and the offset from UTC stay the same.
@@ -42,62 +53,21 @@ func hourAround(t time.Time, zone *time.Location) (start, end int64) {
 	return first.UnixMicro(), last.UnixMicro()
 }
 
-type date struct {
-	year  int
-	month time.Month
-	day   int
-}
-
-func (d date) add(months, days int) date {
-	y, m, day := time.Date(d.year, d.month+time.Month(months), d.day+days, 0, 0, 0, 0, time.UTC).Date()
-	return date{y, m, day}
-}
-
-func (d date) before(e date) bool {
-	if d.year != e.year {
-		return d.year < e.year
-	}
-	if d.month != e.month {
-		return d.month < e.month
-	}
-	return d.day < e.day
-}
-
-// datesAround finds the period around t, whose boundaries are the first instants of dates. The nth period
-// after that of a date begins on step(date, n).
-func datesAround(t time.Time, zone *time.Location, reach int, step func(d date, n int) date) (start, end int64) {
-	y, m, d := t.In(zone).Date()
-	begin := step(date{y, m, d}.add(0, -reach), 0)
-	now := t.UnixMicro()
-	for n := 1; ; n++ {
-		next := firstInstant(step(begin, n), zone)
-		if next > now {
-			from := step(begin, n-1)
-			// A date that the zone skipped begins together with the one after it.
-			return firstInstant(from, zone), next
-		}
-	}
-}
-
 var firstInstants sync.Map // of firstKey, to int64: the search is slow
 
 type firstKey struct {
-	date date
+	date int64
 	zone string
 }
 
 // firstInstant returns the first instant whose local date is d or later.
-func firstInstant(d date, zone *time.Location) int64 {
-	key := firstKey{d, zone.String()}
+func firstInstant(d time.Time, zone *time.Location) int64 {
+	key := firstKey{d.Unix(), zone.String()}
 	if t, ok := firstInstants.Load(key); ok {
 		return t.(int64)
 	}
-	t := time.Date(d.year, d.month, d.day, 0, 0, 0, 0, time.UTC).Add(-40 * time.Hour)
-	for {
-		y, m, day := t.In(zone).Date()
-		if !(date{y, m, day}).before(d) {
-			break
-		}
+	t := d.Add(-40 * time.Hour)
+	for dateOf(t, zone).Before(d) {
 		t = t.Add(time.Minute)
 	}
 	firstInstants.Store(key, t.UnixMicro())
@@ -105,34 +75,29 @@ func firstInstant(d date, zone *time.Location) int64 {
 }
 
 // longest returns the most microseconds for which a limit may need a charge.
-func longest(l sash.Limit) int64 {
-	switch l.Period {
-	case sash.CalendarHour:
-		return 2 * time.Hour.Microseconds()
-	case sash.CalendarDay:
-		return 25 * time.Hour.Microseconds()
-	case sash.CalendarMonth:
-		return (31*24 + 1) * time.Hour.Microseconds()
-	}
-	return l.Window.Microseconds()
-}
+func longest(l sash.Limit) int64 { return lasts(l, 25*time.Hour, (31*24+1)*time.Hour) }
 
 // settleable returns the microseconds for which a charge under limits can be settled: until no charge under them
 // counts, whatever the clocks show, even if another policy on the same key counts it for longer.
 func settleable(limits []sash.Limit) (longest int64) {
 	for _, l := range limits {
-		switch l.Period {
-		case sash.CalendarHour:
-			longest = max(longest, 2*time.Hour.Microseconds())
-		case sash.CalendarDay:
-			longest = max(longest, 48*time.Hour.Microseconds())
-		case sash.CalendarMonth:
-			longest = max(longest, 33*24*time.Hour.Microseconds())
-		default:
-			longest = max(longest, l.Window.Microseconds())
-		}
+		longest = max(longest, lasts(l, 48*time.Hour, 33*24*time.Hour))
 	}
 	return longest
+}
+
+// lasts returns how long a window is, where days and months may have these lengths.
+func lasts(l sash.Limit, day, month time.Duration) int64 {
+	window := l.Window
+	switch l.Period {
+	case sash.CalendarHour:
+		window = 2 * time.Hour
+	case sash.CalendarDay:
+		window = day
+	case sash.CalendarMonth:
+		window = month
+	}
+	return window.Microseconds()
 }
 
 // span returns a name for the time over which a limit counts.

@@ -30,7 +30,7 @@ func (m module) tag(version string) string { return path.Join(m.dir, version) }
 type repository struct {
 	root    string
 	work    *modfile.WorkFile
-	modules []module // each after those that it requires
+	modules []module // the root module first
 }
 
 // load reads go.work and the go.mod of every module that it uses.
@@ -44,7 +44,6 @@ func load(root string) (*repository, error) {
 	if r.work, err = modfile.ParseWork(name, text, nil); err != nil {
 		return nil, err
 	}
-	var found []module
 	for _, use := range r.work.Use {
 		dir := path.Clean(use.Path)
 		name := filepath.Join(root, dir, "go.mod")
@@ -56,26 +55,13 @@ func load(root string) (*repository, error) {
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, module{dir: dir, path: file.Module.Mod.Path, file: file})
+		r.modules = append(r.modules, module{dir: dir, path: file.Module.Mod.Path, file: file})
 	}
-	for len(found) > 0 {
-		i := slices.IndexFunc(found, func(m module) bool { // requires none that is still to come
-			return !slices.ContainsFunc(found, func(other module) bool { return m.requires(other.path) })
-		})
-		if i < 0 {
-			return nil, fmt.Errorf("%d modules require each other in a circle, one of them %s: no order publishes them", len(found), found[0].path)
-		}
-		r.modules = append(r.modules, found[i])
-		found = slices.Delete(found, i, i+1)
-	}
+	slices.SortFunc(r.modules, func(a, b module) int { return strings.Compare(a.dir, b.dir) }) // the root module is the first
 	return r, nil
 }
 
-func (m module) requires(path string) bool {
-	return slices.ContainsFunc(m.file.Require, func(r *modfile.Require) bool { return r.Mod.Path == path })
-}
-
-// published returns the modules that others can require, each after those that it requires.
+// published returns the modules that others can require, the root module first.
 func (r *repository) published() []module {
 	return slices.DeleteFunc(slices.Clone(r.modules), func(m module) bool { return !m.published() })
 }

@@ -9,10 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
 )
@@ -22,14 +19,6 @@ type cluster struct {
 	*redistest.Cluster
 	proxies [2]*proxy
 	ids     [2]string
-}
-
-// Leases are spent on the shards that have them, too.
-func TestARingSpendsLeases(t *testing.T) {
-	addrs := map[string]string{"a": redistest.Start(t).Addr(), "b": redistest.Start(t).Addr()}
-	conn := goRedis(t, redis.NewRing(&redis.RingOptions{Addrs: addrs}), Options{})
-	t.Cleanup(conn.Close)
-	spendLeases(t, conn.Store)
 }
 
 func startCluster(t *testing.T) *cluster {
@@ -80,23 +69,6 @@ func (c *cluster) key(t *testing.T, conn Conn, server int) string {
 	}
 }
 
-// apart returns two subjects that have one slot without the store's prefix, and two with it. For that they
-// must differ in length.
-func (c *cluster) apart(t *testing.T, conn Conn) (a, b string) {
-	seen := map[int64]string{}
-	for i := range 1000 {
-		a := fmt.Sprintf("%03d", i)
-		seen[c.do(t, 0, "CLUSTER", "KEYSLOT", a).(int64)] = a
-	}
-	for i := 1000; ; i++ {
-		b := fmt.Sprint(i)
-		a, ok := seen[c.do(t, 0, "CLUSTER", "KEYSLOT", b).(int64)]
-		if ok && c.slot(t, conn, a) != c.slot(t, conn, b) {
-			return a, b
-		}
-	}
-}
-
 func testCluster(t *testing.T, open Open) {
 	c := startCluster(t)
 	addr := c.proxies[0].addr()
@@ -117,7 +89,6 @@ func testCluster(t *testing.T, open Open) {
 			t.Errorf("%d and %d are left, want 9 and 8", a, b)
 		}
 	})
-	t.Run("leases are spent on the servers that have them", func(t *testing.T) { spendLeases(t, conn.Store) })
 	t.Run("subjects of one slot are decided in one command", func(t *testing.T) {
 		subjects := []sash.Subject{{Key: sash.KeyTogether("t", "a"), Cost: 1}, {Key: sash.KeyTogether("t", "b"), Cost: 2}}
 		c.forget()
@@ -150,13 +121,6 @@ func testCluster(t *testing.T, open Open) {
 			if got := remaining(t, l, key); got != 7 {
 				t.Errorf("%q: %d of 10 are left after a call of 3", key, got)
 			}
-		}
-	})
-	t.Run("the slot is that of the whole Redis key", func(t *testing.T) {
-		a, b := c.apart(t, conn)
-		res, err := l.AllowAll(patient(t), sash.Subject{Key: a, Cost: 1}, sash.Subject{Key: b, Cost: 1})
-		if err != nil || !res.Allowed {
-			t.Errorf("%s and %s: %+v, %v", a, b, res, err)
 		}
 	})
 	t.Run("a slot that moves is followed", func(t *testing.T) { testMovingSlot(t, c, conn) })
@@ -238,41 +202,4 @@ func peekAgain(t *testing.T, l *sash.Limiter, key string) int64 {
 		}
 	}
 	return remaining(t, l, key)
-}
-
-const longest = int64(time.Hour / time.Microsecond)
-
-// spendLeases spends a lease of each of many keys, which are on several servers.
-func spendLeases(t testing.TB, store driver.Holder) {
-	t.Helper()
-	for i := range 40 {
-		key := fmt.Sprint("leased ", i)
-		brought(t, store, key, 2)
-		for left := int64(1); left >= 0; left-- {
-			h, err := store.Spend(patient(t), driver.Spending{Key: key, Cost: 1, Longest: longest})
-			if err != nil || !h.Spent || h.Left != left {
-				t.Errorf("a unit of %q: %+v, %v, want %d left", key, h, err, left)
-			}
-		}
-	}
-}
-
-// brought brings a lease.
-func brought(t testing.TB, store driver.Holder, key string, units int64) {
-	t.Helper()
-	for range 3 {
-		h, err := store.Spend(patient(t), driver.Spending{Key: key, Cost: 1, Longest: longest})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if h.Errand == 0 {
-			continue
-		}
-		kept, err := store.Bring(patient(t), driver.Errand{Key: key, Longest: longest, Began: h.At, Units: units})
-		if err != nil || !kept {
-			t.Fatalf("the lease is kept: %v, %v", kept, err)
-		}
-		return
-	}
-	t.Fatal("nobody is sent on an errand")
 }
