@@ -129,7 +129,7 @@ func walkIDs(t testing.TB, store driver.Deduplicator, clock *judge.Clock, a sash
 // Reservations that are cancelled leave nothing in Redis but the key of their subject, however many there are, and that
 // is bounded.
 func TestCancelledReservationsLeaveNoKeys(t *testing.T) {
-	const calls = 3000
+	const calls = 10_000
 	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SortedSetLog, sash.FixedWindow} { // one of each type of key
 		for _, subjects := range []int{1, calls / 10} {
 			t.Run(fmt.Sprint(a, "/", subjects), func(t *testing.T) {

@@ -50,7 +50,7 @@ func TestRedisCountsWhatWasAdmittedLocally(t *testing.T) {
 				Modes:    failover.Modes{Rules: []failover.Rule{{Mode: failover.Local}}},
 				Budget:   5 * time.Second, // a machine that is slow is not what is tested here
 				Local:    memstore.New(&memstore.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }}),
-				Classify: classify,
+				Classify: failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -99,7 +99,7 @@ func TestRedisCountsWhatEachLimiterAdmittedLocally(t *testing.T) {
 				Modes:    failover.Modes{Rules: []failover.Rule{{Mode: failover.Local}}},
 				Budget:   5 * time.Second, // a machine that is slow is not what is tested here
 				Local:    memstore.New(nil),
-				Classify: classify,
+				Classify: failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
 			})
 			if err != nil {
 				t.Fatal(err)
