@@ -48,6 +48,11 @@ func (o *ocean) Decide(ctx context.Context, req driver.Request) (answer driver.A
 	return answer, err
 }
 
+func (o *ocean) DecideOnce(ctx context.Context, id string, req driver.Request) (answer driver.Answer, err error) {
+	err = o.there(ctx, func() error { answer, err = o.Store.DecideOnce(ctx, id, req); return err })
+	return answer, err
+}
+
 func (o *ocean) Settle(ctx context.Context, set driver.Settlement) error {
 	return o.there(ctx, func() error { return o.Store.Settle(ctx, set) })
 }

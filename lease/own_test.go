@@ -1,83 +1,39 @@
-package lease
+package lease_test
 
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
+	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
-
-// A cable is the way of a region to the home. While it is cut nothing comes back.
-type cable struct {
-	driver.Passthrough
-	way time.Duration // how long an answer takes
-	cut atomic.Bool
-}
-
-func (c *cable) passes(ctx context.Context) error {
-	if c.cut.Load() {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	select {
-	case <-time.After(c.way):
-	case <-ctx.Done():
-	}
-	return ctx.Err()
-}
-
-func (c *cable) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if err := c.passes(ctx); err != nil {
-		return driver.Answer{}, err
-	}
-	return c.Passthrough.Decide(ctx, req)
-}
-
-func (c *cable) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	if err := c.passes(ctx); err != nil {
-		return driver.Answer{}, err
-	}
-	return c.Passthrough.DecideOnce(ctx, id, req)
-}
-
-func (c *cable) Settle(ctx context.Context, set driver.Settlement) error {
-	if err := c.passes(ctx); err != nil {
-		return err
-	}
-	return c.Passthrough.Settle(ctx, set)
-}
 
 // A place is a region in a test.
 type place struct {
 	*sash.Limiter
-	t     *testing.T
-	cable *cable
-	store *Store
+	t    *testing.T
+	home *ocean // the way there
 }
 
 // newPlace opens a process of a region, whose store is near.
-func newPlace(t *testing.T, home, near *memstore.Store, own Own, limits ...sash.Limit) *place {
+func newPlace(t *testing.T, home, near *memstore.Store, own lease.Own, limits ...sash.Limit) *place {
 	t.Helper()
-	p := &place{t: t, cable: &cable{Passthrough: driver.Passthrough{Next: home}}}
+	p := &place{t: t, home: &ocean{Store: home}}
 	own.Store = near
-	var err error
-	if p.store, err = Shared(p.cable, near, time.Second, &Options{Own: &own}); err != nil {
+	store, err := lease.Shared(p.home, near, time.Second, &lease.Options{Own: &own})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Limiter, err = sash.New(p.store, nil, limits...); err != nil {
-		t.Fatal(err)
-	}
+	p.Limiter = newLimiter(t, store, nil, limits...)
 	return p
 }
 
 // tenth is the own share of two regions.
-var tenth = Own{Regions: 2, Percent: 10}
+var tenth = lease.Own{Regions: 2, Percent: 10}
 
 // spend calls so often, and returns how many calls were admitted, how many of them by the own share, and the last error.
 func (p *place) spend(calls int) (admitted, own int, failed error) {
@@ -114,7 +70,7 @@ func TestTheOwnShareOfARegionThatIsCutOff(t *testing.T) {
 		}
 		there.spend(1)
 		time.Sleep(10 * time.Second) // every lease has gone back
-		here.cable.cut.Store(true)
+		here.home.cut.Store(true)
 		admitted, own, err := here.spend(300)
 		if admitted != 100 || own != 100 || err != nil {
 			t.Errorf("cut off: %d admitted, %d of the own share, %v", admitted, own, err)
@@ -123,7 +79,7 @@ func TestTheOwnShareOfARegionThatIsCutOff(t *testing.T) {
 		if others+1 != 1000-100-50 || own != 100 || err != nil {
 			t.Errorf("the other region: %d admitted, %d of its own share, %v", others, own, err)
 		}
-		here.cable.cut.Store(false)
+		here.home.cut.Store(false)
 		time.Sleep(10 * time.Second)
 		if n, _, err := here.spend(300); n != 0 || err != nil {
 			t.Errorf("%d more once it is back, %v", n, err)
@@ -140,9 +96,9 @@ func TestTheOwnShareOfARegionThatIsCutOff(t *testing.T) {
 // admits none: first the part that is to lose units, by the number of regions; a window later the other grows.
 func TestAChangeOfTheOwnShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fifth, half := Own{Regions: 2, Percent: 20}, Own{Regions: 4, Percent: 10} // half leaves the home what fifth does
+		fifth, half := lease.Own{Regions: 2, Percent: 20}, lease.Own{Regions: 4, Percent: 10} // half leaves the home what fifth does
 		for _, c := range []struct {
-			before, after Own
+			before, after lease.Own
 			sum           int
 		}{
 			{tenth, tenth, 1000},
@@ -153,7 +109,7 @@ func TestAChangeOfTheOwnShare(t *testing.T) {
 		} {
 			home, near := memstore.New(nil), []*memstore.Store{memstore.New(nil), memstore.New(nil)}
 			sum := 0
-			for _, own := range []Own{c.before, c.after} {
+			for _, own := range []lease.Own{c.before, c.after} {
 				for _, near := range near {
 					p := newPlace(t, home, near, own, sash.Every(1000, 10*time.Minute))
 					n, _, err := p.spend(1500)
@@ -176,7 +132,7 @@ func TestARestartWhileARegionIsCutOff(t *testing.T) {
 		home, near := memstore.New(nil), memstore.New(nil)
 		for _, want := range []int{60, 40} {
 			p := newPlace(t, home, near, tenth, sash.Every(1000, 10*time.Minute))
-			p.cable.cut.Store(true)
+			p.home.cut.Store(true)
 			if n, own, err := p.spend(60); n != want || own != want || err != nil {
 				t.Errorf("%d of %d, %d of the own share, %v", n, want, own, err)
 			}
@@ -190,7 +146,7 @@ func TestChargesOfTheOwnShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := memstore.New(nil)
 		here := newPlace(t, home, memstore.New(nil), tenth, sash.Every(1000, 10*time.Minute))
-		here.cable.cut.Store(true)
+		here.home.cut.Store(true)
 		r, err := here.Reserve(t.Context(), "k", 80)
 		if err != nil || !r.Allowed() || r.Result().Source != sash.FromOwn || r.Result().Cause == nil {
 			t.Fatal(r, err)
@@ -215,7 +171,7 @@ func TestChargesOfTheOwnShare(t *testing.T) {
 		if _, err := here.AllowOnce(ctx, "id", "new", 1); err == nil {
 			t.Error("a call with an ID is decided while the region is cut off")
 		}
-		here.cable.cut.Store(false)
+		here.home.cut.Store(false)
 		time.Sleep(5 * time.Second)
 		if err := here.Reset(t.Context(), "k"); err != nil {
 			t.Error(err)
@@ -241,7 +197,7 @@ func TestLimitsWithoutAnOwnPart(t *testing.T) {
 			if n, own, err := here.spend(50); n != 9 || own != 0 || err != nil {
 				t.Errorf("%v: %d, %d of the own share, %v", limits, n, own, err)
 			}
-			here.cable.cut.Store(true)
+			here.home.cut.Store(true)
 			time.Sleep(5 * time.Minute)
 			if n, _, err := here.spend(1); n != 0 || err == nil {
 				t.Errorf("%v: %d while it is cut off, %v", limits, n, err)
@@ -254,8 +210,8 @@ func TestLimitsWithoutAnOwnPart(t *testing.T) {
 // Shares that leave the home nothing are errors of whoever configures them.
 func TestOwnSharesThatDoNotFit(t *testing.T) {
 	near := memstore.New(nil)
-	for _, own := range []Own{{}, {0, 10, near}, {100, 1, near}, {2, 0, near}, {2, 50, near}, {3, 34, near}, {2, 10, nil}} {
-		if _, err := Shared(memstore.New(nil), near, time.Second, &Options{Own: &own}); err == nil {
+	for _, own := range []lease.Own{{}, {0, 10, near}, {100, 1, near}, {2, 0, near}, {2, 50, near}, {3, 34, near}, {2, 10, nil}} {
+		if _, err := lease.Shared(memstore.New(nil), near, time.Second, &lease.Options{Own: &own}); err == nil {
 			t.Errorf("%+v is accepted", own)
 		}
 	}

@@ -179,20 +179,7 @@ func (h simHome) call(ctx context.Context, of *busy, f func(*memstore.Store)) er
 
 // simDecide has f decided at home and returns what it returned, if that arrives.
 func simDecide[T any](ctx context.Context, h simHome, f func(*memstore.Store) (T, error)) (T, error) {
-	type reply struct {
-		value T
-		err   error
-	}
-	var none T
-	replies := make(chan reply, 1) // a request may arrive when its caller has gone
-	if err := h.call(ctx, &h.calls, func(m *memstore.Store) {
-		value, err := f(m)
-		replies <- reply{value, err}
-	}); err != nil {
-		return none, err
-	}
-	r := <-replies
-	return r.value, r.err
+	return simReply(func(do func(*memstore.Store)) error { return h.call(ctx, &h.calls, do) }, f)
 }
 
 // Decide implements driver.Store.
@@ -304,17 +291,20 @@ func simHold[T any](ctx context.Context, h simHolder, f func(driver.Holder) (T, 
 
 // simAsk has f done at the end of a way and returns what it returned, if that arrives.
 func simAsk[T any](ctx context.Context, p *process, w *way, f func(*memstore.Store) (T, error)) (T, error) {
+	return simReply(func(do func(*memstore.Store)) error { return p.send(ctx, w, do) }, f)
+}
+
+func simReply[T any](send func(do func(*memstore.Store)) error, f func(*memstore.Store) (T, error)) (value T, err error) {
 	type reply struct {
 		value T
 		err   error
 	}
-	var none T
 	replies := make(chan reply, 1) // a request may arrive when its caller has gone
-	if err := p.send(ctx, w, func(m *memstore.Store) {
+	if err := send(func(m *memstore.Store) {
 		value, err := f(m)
 		replies <- reply{value, err}
 	}); err != nil {
-		return none, err
+		return value, err
 	}
 	r := <-replies
 	return r.value, r.err
