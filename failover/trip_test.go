@@ -2,6 +2,7 @@ package failover_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -193,6 +194,26 @@ func TestTripsThatMakeNoSense(t *testing.T) {
 	for _, trip := range []failover.Trip{{Blip: -1}, {Calls: -1}, {Share: -0.1}, {Share: 1.1}, {Share: math.NaN()}} {
 		if _, err := failover.New(newFake(), &failover.Options{Trip: trip}); err == nil {
 			t.Errorf("%+v is accepted", trip)
+		}
+	}
+}
+
+func TestClassifyByAsksWhetherTheCallWasChargedFirst(t *testing.T) {
+	for _, c := range []struct {
+		uncharged, misconfigured bool
+		want                     failover.Kind
+	}{
+		{false, false, failover.Unknown},
+		{false, true, failover.Unknown},
+		{true, false, failover.Unsent},
+		{true, true, failover.Misconfigured},
+	} {
+		classify := failover.ClassifyBy(
+			func(error) bool { return c.uncharged },
+			func(error) bool { return c.misconfigured },
+		)
+		if kind := classify(errors.New("refused")); kind != c.want {
+			t.Errorf("uncharged %v, misconfigured %v: kind %v, want %v", c.uncharged, c.misconfigured, kind, c.want)
 		}
 	}
 }
