@@ -13,12 +13,12 @@ import (
 
 // serving is the flags of sash serve: those that are options as they are, and the others.
 type serving struct {
-	opts             serve.Options
-	level            string
-	json, chargeEach bool
-	algorithm        string
-	maxRulesRemoved  int
-	homes            []string
+	opts            serve.Options
+	level           string
+	json            bool
+	algorithm       string
+	maxRulesRemoved int
+	homes           []string
 
 	cert, key, clientCA                                string
 	adminTokenFile, adminCert, adminKey, adminClientCA string
@@ -187,7 +187,6 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.StringVar(&s.adminCert, "admin-tls-cert", "", "certificate `file` that makes the admin address HTTPS")
 	f.StringVar(&s.adminKey, "admin-tls-key", "", "key `file` of that certificate")
 	f.StringVar(&s.adminClientCA, "admin-client-ca", "", "`file` of authorities: only clients with their certificates may use the admin address")
-	f.BoolVar(&s.chargeEach, "charge-each", false, "charge each descriptor that has room, even if another refuses the request (also SASH_CHARGE_EACH=true)")
 	f.StringVar(&s.algorithm, "algorithm", "sliding-log", "`algorithm` of rules that name none, such as fixed-window (also SASH_ALGORITHM)")
 	f.IntVar(&o.Protocol.MaxDescriptors, "max-descriptors", rls.DefaultMaxDescriptors, "most descriptors in a request of Envoy's protocol, whose message may have 1 KiB for each: 4 MiB by default")
 	f.DurationVar(&o.Budget, "budget", failover.DefaultBudget, "time for Redis to make one decision; then on_unavailable answers")

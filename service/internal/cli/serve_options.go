@@ -116,9 +116,6 @@ func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (
 	o.RedisPrefix, o.NearLimit = env.RedisPrefix, env.NearLimitRatio
 	o.ReadyNeedsRedis, o.ReadyNeedsConfig = env.HealthNeedsRedis, env.HealthNeedsConfig
 	o.Telemetry.Exporters, o.Milliseconds = env.Telemetry, env.Milliseconds
-	if !given("charge-each") {
-		s.chargeEach = env.ChargeEach
-	}
 	if env.Algorithm != "" && !given("algorithm") {
 		s.algorithm = env.Algorithm
 	}
@@ -218,9 +215,6 @@ func (s *serving) check() error {
 	}
 	if s.maxRulesRemoved >= 0 {
 		o.MaxRulesRemoved = &s.maxRulesRemoved
-	}
-	if s.chargeEach {
-		o.Protocol.Charging = decide.Each
 	}
 	return nil
 }

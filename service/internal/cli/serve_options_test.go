@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash"
-	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/serve"
 )
 
@@ -25,28 +24,25 @@ func served(t *testing.T, env map[string]string, flags ...string) (serve.Options
 	return a.options(s, false, cmd.Flags().Changed)
 }
 
-func TestChargingAndAlgorithmFromTheEnvironment(t *testing.T) {
+func TestTheAlgorithmFromTheEnvironment(t *testing.T) {
 	for _, tt := range []struct {
 		env       map[string]string
 		flags     []string
-		charging  decide.Charging
 		algorithm sash.Algorithm
 	}{
-		{nil, nil, decide.Together, sash.SlidingLog},
-		{map[string]string{"SASH_CHARGE_EACH": "true", "SASH_ALGORITHM": "fixed-window"}, nil, decide.Each, sash.FixedWindow},
-		{map[string]string{"SASH_ALGORITHM": "fixed-window"}, []string{"--algorithm=gcra"}, decide.Together, sash.GCRA},
-		{nil, []string{"--charge-each"}, decide.Each, sash.SlidingLog},
-		{map[string]string{"SASH_CHARGE_EACH": "true"}, []string{"--charge-each=false"}, decide.Together, sash.SlidingLog},
+		{nil, nil, sash.SlidingLog},
+		{map[string]string{"SASH_ALGORITHM": "fixed-window"}, nil, sash.FixedWindow},
+		{map[string]string{"SASH_ALGORITHM": "fixed-window"}, []string{"--algorithm=gcra"}, sash.GCRA},
 	} {
 		opts, err := served(t, tt.env, tt.flags...)
-		if err != nil || opts.Protocol.Charging != tt.charging || opts.Config.Defaults.Algorithm != tt.algorithm {
-			t.Errorf("%v %v: charging %v, algorithm %v, %v", tt.env, tt.flags, opts.Protocol.Charging, opts.Config.Defaults.Algorithm, err)
+		if err != nil || opts.Config.Defaults.Algorithm != tt.algorithm {
+			t.Errorf("%v %v: algorithm %v, %v", tt.env, tt.flags, opts.Config.Defaults.Algorithm, err)
 		}
 	}
 }
 
 func TestErrorsNameTheVariable(t *testing.T) {
-	for name, value := range map[string]string{"SASH_ALGORITHM": "leaky", "SASH_CHARGE_EACH": "perhaps", "SASH_LOG_FORMAT": "xml"} {
+	for name, value := range map[string]string{"SASH_ALGORITHM": "leaky", "SASH_LOG_FORMAT": "xml"} {
 		if _, err := served(t, map[string]string{name: value}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s=%s: %v", name, value, err)
 		}

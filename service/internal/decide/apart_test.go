@@ -79,7 +79,7 @@ func TestTwoRequestsInSeveralStepsDoNotRefuseEachOther(t *testing.T) {
 			for i := range answers {
 				callers.Go(func() {
 					time.Sleep(time.Duration(i) * late)
-					answers[i] = ask(t, d, Together, requests[i]...)
+					answers[i] = ask(t, d, requests[i]...)
 				})
 			}
 			callers.Wait()
@@ -95,14 +95,14 @@ func TestARequestWithoutRoomChargesNoSubjectInSeveralSteps(t *testing.T) {
 	for _, full := range []string{"a", "b"} {
 		other := strings.Trim("ab", full)
 		inSteps(t, func(t *testing.T, d *Decider) {
-			want(t, "first", ask(t, d, Together, part(full, 1)), "ok:0")
+			want(t, "first", ask(t, d, part(full, 1)), "ok:0")
 			var callers sync.WaitGroup
 			defer callers.Wait()
 			done := make(chan struct{})
 			defer close(done)
 			callers.Go(func() {
 				for {
-					want(t, "refused", ask(t, d, Together, part("a", 1), part("b", 1)), map[string]string{"a": "OVER:0 | ok:1", "b": "ok:1 | OVER:0"}[full])
+					want(t, "refused", ask(t, d, part("a", 1), part("b", 1)), map[string]string{"a": "OVER:0 | ok:1", "b": "ok:1 | OVER:0"}[full])
 					select {
 					case <-done:
 						return
@@ -112,7 +112,7 @@ func TestARequestWithoutRoomChargesNoSubjectInSeveralSteps(t *testing.T) {
 			})
 			for range 50 {
 				time.Sleep(roundTrip / 7)
-				want(t, "the other subject", ask(t, d, Together, part(other, 0)), "ok:1")
+				want(t, "the other subject", ask(t, d, part(other, 0)), "ok:1")
 			}
 		})
 	}
@@ -130,7 +130,7 @@ func TestACallerThatLeavesIsChargedForNothingInSeveralSteps(t *testing.T) {
 				t.Errorf("after %v: %v", took, err)
 			}
 			time.Sleep(2 * time.Second)
-			want(t, "after "+leaves.String(), ask(t, d, Together, part("a", 0), part("b", 0)), "ok:1 | ok:1")
+			want(t, "after "+leaves.String(), ask(t, d, part("a", 0), part("b", 0)), "ok:1 | ok:1")
 		})
 	}
 }

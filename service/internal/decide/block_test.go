@@ -28,9 +28,9 @@ descriptors:
 // block tests blocks on a new store.
 func block(t *testing.T, d *Decider) {
 	t.Helper()
-	ask := func(charging Charging, parts ...Part) []Answer {
+	ask := func(parts ...Part) []Answer {
 		t.Helper()
-		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: parts, Charging: charging})
+		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: parts})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,20 +43,19 @@ func block(t *testing.T, d *Decider) {
 		}
 	}
 	a := []config.Entry{{Key: "a", Value: "1"}}
-	check("admitted", ask(Together, part("a=1", 1))[0], false, false)
-	check("refused", ask(Together, part("a=1", 1))[0], true, false)
+	check("admitted", ask(part("a=1", 1))[0], false, false)
+	check("refused", ask(part("a=1", 1))[0], true, false)
 	// Parts with another block, and without one, are other steps of the same decision.
-	both := ask(Together, part("a=1", 1), part("b", 1), part("c", 1))
+	both := ask(part("a=1", 1), part("b", 1), part("c", 1))
 	check("the second refusal, of several parts", both[0], true, true)
 	check("a part beside a blocked one", both[1], false, false)
 	check("a part with another block", both[2], false, false)
-	both = ask(Together, part("b", 1), part("a=1", 1), part("c", 1))
+	both = ask(part("b", 1), part("a=1", 1), part("c", 1))
 	check("a blocked part", both[1], true, true)
 	if left := both[0].Limits[0].Remaining; left != 5 {
 		t.Errorf("beside a blocked part %d units are left, want all 5", left)
 	}
-	check("each by itself", ask(Each, part("a=1", 1), part("b", 1))[0], true, true)
-	check("another subject", ask(Together, part("a=2", 1))[0], false, false)
+	check("another subject", ask(part("a=2", 1))[0], false, false)
 
 	answers, err := d.Peek(t.Context(), Request{Domain: "d", Parts: []Part{part("a=1", 1)}})
 	if err != nil {
@@ -80,28 +79,28 @@ func block(t *testing.T, d *Decider) {
 
 	// An override has the block of its rule, and does not end it; a request limit has none.
 	d.Except([]Exception{{Domain: "d", Entries: a, Limits: []sash.Limit{sash.PerDay(99)}, Until: time.Now().Add(time.Hour)}})
-	check("an override", ask(Together, part("a=1", 1))[0], true, true)
+	check("an override", ask(part("a=1", 1))[0], true, true)
 	d.Except(nil)
 	limited := part("a=1", 1)
 	limited.RequestLimit = &sash.Limit{Units: 9, Window: 6 * time.Hour}
-	check("a request limit", ask(Together, limited)[0], false, false)
+	check("a request limit", ask(limited)[0], false, false)
 	if err := d.Reset(t.Context(), "d", a); err != nil {
 		t.Fatal(err)
 	}
-	check("after a reset", ask(Together, part("a=1", 1))[0], false, false)
-	check("counting begins anew", ask(Together, part("a=1", 1))[0], true, false)
+	check("after a reset", ask(part("a=1", 1))[0], false, false)
+	check("counting begins anew", ask(part("a=1", 1))[0], true, false)
 
 	// shadow_mode tries a block out, and a candidate has one of its own.
-	ask(Together, part("soft", 1), part("b", 1))
-	ask(Together, part("soft", 1), part("b", 1))
-	both = ask(Together, part("soft", 1), part("b", 1))
+	ask(part("soft", 1), part("b", 1))
+	ask(part("soft", 1), part("b", 1))
+	both = ask(part("soft", 1), part("b", 1))
 	check("shadow_mode", both[0], true, true)
-	if !both[0].Allowed() || both[1].Limits[0].Remaining != 1 {
-		t.Errorf("beside shadow_mode %d units are left, want 1", both[1].Limits[0].Remaining)
+	if !both[0].Allowed() || both[1].Limits[0].Remaining != 2 {
+		t.Errorf("beside shadow_mode %d units are left, want 2", both[1].Limits[0].Remaining)
 	}
-	ask(Together, part("tried", 1))
-	ask(Together, part("tried", 1))
-	tried := ask(Together, part("tried", 1))[0]
+	ask(part("tried", 1))
+	ask(part("tried", 1))
+	tried := ask(part("tried", 1))[0]
 	check("beside a candidate", tried, false, false)
 	check("a candidate", *tried.Candidate, true, true)
 }

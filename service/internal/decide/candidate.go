@@ -44,7 +44,7 @@ func (l *limits) enforced(key string) *limits {
 // decided. That is found on a key of its own, which is charged as if the candidate were the only limit of the rule:
 // whatever the rule decided, and only when no other part refused the request. It is one more call to the
 // store, within the store's budget, and left out when that does not decide: what is tried out must stop no request.
-func (d *Decider) compare(ctx context.Context, answers []Answer, charging Charging) {
+func (d *Decider) compare(ctx context.Context, answers []Answer) {
 	refused, some := 0, false
 	for i := range answers {
 		a := &answers[i]
@@ -84,7 +84,7 @@ func (d *Decider) compare(ctx context.Context, answers []Answer, charging Chargi
 		if c.refund {
 			decide = d.giveBack
 		}
-		if decide(ctx, c, others == 0 || charging == Each) != nil {
+		if decide(ctx, c, others == 0) != nil {
 			return
 		}
 		c.Rule, a.Candidate = a.Rule, c

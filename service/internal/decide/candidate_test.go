@@ -155,36 +155,32 @@ func TestAPercentageOfTheSubjectsIsEnforced(t *testing.T) {
 func TestACandidateIsChargedAsTheRuleWouldBe(t *testing.T) {
 	w := newTwin(t, withCandidate("1/1h", "{limits: [5/1h]}"))
 	user, plan := part("user=ann", 1), part("plan=free", 3)
-	ask(t, w.Decider, Together, user, plan)
+	ask(t, w.Decider, user, plan)
 	left := func() int64 { return w.last[0].Candidate.Limits[0].Remaining }
 	if left() != 4 {
 		t.Fatalf("%d left after one", left())
 	}
-	if ask(t, w.Decider, Together, user, plan); left() != 4 { // both refuse
+	if ask(t, w.Decider, user, plan); left() != 4 { // both refuse
 		t.Errorf("%d left after a request that the plan refused too", left())
 	}
 	w.clock.move(time.Second)
-	if ask(t, w.Decider, Together, user, plan); left() != 3 { // only the rule does
+	if ask(t, w.Decider, user, plan); left() != 3 { // only the rule does
 		t.Errorf("%d left after a request that only the rule refused", left())
 	}
-	ask(t, w.Decider, Together, part("plan=free", 3))
-	if ask(t, w.Decider, Each, user, plan); left() != 2 { // each for itself
-		t.Errorf("%d left after a request whose parts are charged each", left())
-	}
-	if ask(t, w.Decider, Together, part("user=ann", 0)); left() != 2 {
+	if ask(t, w.Decider, part("user=ann", 0)); left() != 3 {
 		t.Errorf("%d left after a look", left())
 	}
 	back := part("user=ann", 1)
 	back.Refund = true
-	if ask(t, w.Decider, Together, back); left() != 3 {
+	if ask(t, w.Decider, back); left() != 4 {
 		t.Errorf("%d left after one was given back", left())
 	}
-	if ask(t, w.Decider, Together, part("user=bob", 1)); left() != 4 {
+	if ask(t, w.Decider, part("user=bob", 1)); left() != 4 {
 		t.Errorf("%d left of another subject", left())
 	}
 	// What can never fit is refused by the candidate, and by nothing else.
 	loose := newTwin(t, withCandidate("10/1h", "{limits: [5/1h]}"))
-	if got := ask(t, loose.Decider, Together, part("user=ann", 7)); got != "ok:3" || !loose.last[0].Candidate.Refused {
+	if got := ask(t, loose.Decider, part("user=ann", 7)); got != "ok:3" || !loose.last[0].Candidate.Refused {
 		t.Errorf("seven units: %s, and the candidate %+v", got, loose.last[0].Candidate)
 	}
 }
@@ -251,14 +247,14 @@ func TestAnExceptionComesBeforeACandidate(t *testing.T) {
 		w := newTwin(t, withCandidate("4/1h", "{limits: [2/1h], enforce_percent: "+percent+"}"))
 		user := part("user=ann", 1)
 		for range 2 {
-			ask(t, w.Decider, Together, user)
+			ask(t, w.Decider, user)
 		}
 		if c := w.last[0].Candidate; c == nil || c.Limits[0].Remaining != 0 || c.Enforced != (percent == "100") {
 			t.Fatalf("%s%%: the candidate says %+v", percent, c)
 		}
 		until := time.Now().Add(time.Hour)
 		w.Except([]Exception{{Domain: "d", Entries: user.Entries, Limits: []sash.Limit{sash.Every(9, time.Hour)}, Until: until}})
-		if got := ask(t, w.Decider, Together, user); got != "ok:6" || w.last[0].Candidate != nil {
+		if got := ask(t, w.Decider, user); got != "ok:6" || w.last[0].Candidate != nil {
 			t.Errorf("%s%%: with other limits %s, and the candidate answers %+v", percent, got, w.last[0].Candidate)
 		}
 		w.Except([]Exception{{Domain: "d", Entries: user.Entries, Until: until}})
@@ -269,7 +265,7 @@ func TestAnExceptionComesBeforeACandidate(t *testing.T) {
 		if err := w.Reset(t.Context(), "d", user.Entries); err != nil {
 			t.Fatal(err)
 		}
-		if ask(t, w.Decider, Together, user); w.last[0].Candidate.Limits[0].Remaining != 1 {
+		if ask(t, w.Decider, user); w.last[0].Candidate.Limits[0].Remaining != 1 {
 			t.Errorf("%s%%: after a reset the candidate has %d left", percent, w.last[0].Candidate.Limits[0].Remaining)
 		}
 	}

@@ -60,7 +60,7 @@ func (d *Decider) Use(cfg *config.Config) error {
 func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 
 // Decide decides a request, and returns one answer for each part. The parts that bind are charged when all of them
-// have room, and none is otherwise: see Charging. Parts that do not bind are charged, each by itself, when the others
+// have room, and none is otherwise. Parts that do not bind are charged, each by itself, when the others
 // were admitted, and so are quotas, one of which must have room: see Request.Quota.
 //
 // Up to sash.MaxSubjects parts of one algorithm and resolution are one atomic step in memory, on one Redis
@@ -86,7 +86,7 @@ func (d *Decider) observed(ctx context.Context, req *Request, charge func(*Decid
 	err := d.resolve(req, answers)
 	if err == nil {
 		if err = charge(d, ctx, req, answers); err == nil {
-			d.compare(ctx, answers, req.Charging)
+			d.compare(ctx, answers)
 		}
 	}
 	d.observe(ctx, req, answers, err, began)
@@ -108,7 +108,7 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 		case !a.Limited() || a.refund || a.Soft():
 		case a.quota:
 			quotas = true
-		case req.Charging == Together:
+		default:
 			binding = append(binding, a)
 		}
 	}
@@ -124,10 +124,10 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 	}
 	for i := range answers {
 		a := &answers[i]
-		if !a.Limited() || a.refund || a.quota && quotas || !a.Soft() && req.Charging == Together {
+		if !a.Limited() || a.refund || a.quota && quotas || !a.Soft() {
 			continue
 		}
-		if err := soften(ctx, a, d.alone(ctx, a, admitted || req.Charging == Each)); err != nil {
+		if err := soften(ctx, a, d.alone(ctx, a, admitted)); err != nil {
 			return err
 		}
 	}

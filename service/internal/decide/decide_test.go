@@ -43,9 +43,9 @@ func part(text string, units int64) Part {
 }
 
 // ask returns which parts were refused and what is left of each: "ok:4 | OVER:0".
-func ask(t *testing.T, d *Decider, how Charging, parts ...Part) string {
+func ask(t *testing.T, d *Decider, parts ...Part) string {
 	t.Helper()
-	answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: parts, Charging: how, Lenient: true})
+	answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: parts, Lenient: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,13 +114,13 @@ descriptors:
 
 func TestARefusedRequestChargesNothing(t *testing.T) {
 	d, _ := decider(t, several)
-	want(t, "first", ask(t, d, Together, part("a", 1), part("b", 2)), "ok:4 | ok:0")
-	want(t, "b is full", ask(t, d, Together, part("a", 1), part("b", 1)), "ok:4 | OVER:0")
-	want(t, "several algorithms", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7), part("b", 1)), "ok:4 | ok:9 | ok:1000000 | OVER:0")
-	want(t, "as before, b first", ask(t, d, Together, part("b", 1), part("c", 3), part("big", 7), part("a", 1)), "OVER:0 | ok:9 | ok:1000000 | ok:4")
-	want(t, "all admitted", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7)), "ok:3 | ok:6 | ok:999993")
-	want(t, "units that never fit", ask(t, d, Together, part("a", 1), part("c", 10)), "ok:3 | OVER:6")
-	want(t, "no units at all", ask(t, d, Together, part("a", 1), part("never", 1)), "ok:3 | OVER:0")
+	want(t, "first", ask(t, d, part("a", 1), part("b", 2)), "ok:4 | ok:0")
+	want(t, "b is full", ask(t, d, part("a", 1), part("b", 1)), "ok:4 | OVER:0")
+	want(t, "several algorithms", ask(t, d, part("a", 1), part("c", 3), part("big", 7), part("b", 1)), "ok:4 | ok:9 | ok:1000000 | OVER:0")
+	want(t, "as before, b first", ask(t, d, part("b", 1), part("c", 3), part("big", 7), part("a", 1)), "OVER:0 | ok:9 | ok:1000000 | ok:4")
+	want(t, "all admitted", ask(t, d, part("a", 1), part("c", 3), part("big", 7)), "ok:3 | ok:6 | ok:999993")
+	want(t, "units that never fit", ask(t, d, part("a", 1), part("c", 10)), "ok:3 | OVER:6")
+	want(t, "no units at all", ask(t, d, part("a", 1), part("never", 1)), "ok:3 | OVER:0")
 }
 
 func TestMoreSubjectsThanOneStepHolds(t *testing.T) {
@@ -130,35 +130,29 @@ func TestMoreSubjectsThanOneStepHolds(t *testing.T) {
 		parts = append(parts, part(fmt.Sprint("a=", i), 1))
 	}
 	all := strings.TrimSuffix(strings.Repeat("ok:4 | ", 11), " | ")
-	want(t, "eleven subjects", ask(t, d, Together, parts...), all)
+	want(t, "eleven subjects", ask(t, d, parts...), all)
 	parts = append(parts, part("b", 2))
-	ask(t, d, Together, part("b", 1))
-	want(t, "the last one refuses", ask(t, d, Together, parts...), all+" | OVER:1")
+	ask(t, d, part("b", 1))
+	want(t, "the last one refuses", ask(t, d, parts...), all+" | OVER:1")
 }
 
 func TestTheSameSubjectTwice(t *testing.T) {
 	d, _ := decider(t, several)
-	want(t, "both are charged", ask(t, d, Together, part("a", 2), part("a", 2)), "ok:1 | ok:1")
-	want(t, "both or none", ask(t, d, Together, part("a", 1), part("a", 1)), "OVER:1 | OVER:1")
-	want(t, "together too many for ever", ask(t, d, Together, part("b", 2), part("b", 2)), "OVER:2 | OVER:2")
-}
-
-func TestEachChargesThoseThatHaveRoom(t *testing.T) {
-	d, _ := decider(t, several)
-	want(t, "first", ask(t, d, Each, part("a", 1), part("b", 2)), "ok:4 | ok:0")
-	want(t, "a pays although b refuses", ask(t, d, Each, part("a", 1), part("b", 1)), "ok:3 | OVER:0")
+	want(t, "both are charged", ask(t, d, part("a", 2), part("a", 2)), "ok:1 | ok:1")
+	want(t, "both or none", ask(t, d, part("a", 1), part("a", 1)), "OVER:1 | OVER:1")
+	want(t, "together too many for ever", ask(t, d, part("b", 2), part("b", 2)), "OVER:2 | OVER:2")
 }
 
 func TestSoftLimitsDoNotStopOthers(t *testing.T) {
 	d, _ := decider(t, several)
-	want(t, "first", ask(t, d, Together, part("a", 1), part("shadow", 1)), "ok:4 | ok:0")
-	want(t, "over", ask(t, d, Together, part("a", 1), part("shadow", 1)), "ok:3 | OVER:0")
-	want(t, "refused by another", ask(t, d, Together, part("shadow=other", 1), part("never", 1)), "ok:1 | OVER:0")
+	want(t, "first", ask(t, d, part("a", 1), part("shadow", 1)), "ok:4 | ok:0")
+	want(t, "over", ask(t, d, part("a", 1), part("shadow", 1)), "ok:3 | OVER:0")
+	want(t, "refused by another", ask(t, d, part("shadow=other", 1), part("never", 1)), "ok:1 | OVER:0")
 }
 
 func TestNothingLimits(t *testing.T) {
 	d, _ := decider(t, several)
-	want(t, "no rule, unlimited", ask(t, d, Together, part("unknown", 1), part("free", 1)), "ok | ok")
+	want(t, "no rule, unlimited", ask(t, d, part("unknown", 1), part("free", 1)), "ok | ok")
 	answers, err := d.Decide(t.Context(), Request{Domain: "other", Parts: []Part{part("a", 1)}, Lenient: true})
 	if err != nil || len(answers) != 1 || answers[0].Refused {
 		t.Errorf("an unknown domain: %v, %v", answers, err)
@@ -167,9 +161,9 @@ func TestNothingLimits(t *testing.T) {
 
 func TestAReplacedRuleDoesNotCount(t *testing.T) {
 	d, _ := decider(t, several)
-	want(t, "both", ask(t, d, Together, part("small", 1), part("large", 1)), "ok | ok:99")
-	want(t, "again", ask(t, d, Together, part("large", 1), part("small", 1)), "ok:98 | ok")
-	want(t, "alone", ask(t, d, Together, part("small", 1)), "ok:0")
+	want(t, "both", ask(t, d, part("small", 1), part("large", 1)), "ok | ok:99")
+	want(t, "again", ask(t, d, part("large", 1), part("small", 1)), "ok:98 | ok")
+	want(t, "alone", ask(t, d, part("small", 1)), "ok:0")
 }
 
 func TestALimitOfTheRequest(t *testing.T) {
@@ -180,14 +174,14 @@ func TestALimitOfTheRequest(t *testing.T) {
 		p.RequestLimit = &limit
 		return p
 	}
-	want(t, "first", ask(t, d, Together, brings(2, time.Minute)), "ok:1")
-	want(t, "second", ask(t, d, Together, brings(2, time.Minute)), "ok:0")
-	want(t, "third", ask(t, d, Together, brings(2, time.Minute)), "OVER:0")
-	want(t, "raised", ask(t, d, Together, brings(3, time.Minute)), "ok:0")
-	want(t, "no units", ask(t, d, Together, brings(0, time.Minute)), "OVER:0")
+	want(t, "first", ask(t, d, brings(2, time.Minute)), "ok:1")
+	want(t, "second", ask(t, d, brings(2, time.Minute)), "ok:0")
+	want(t, "third", ask(t, d, brings(2, time.Minute)), "OVER:0")
+	want(t, "raised", ask(t, d, brings(3, time.Minute)), "ok:0")
+	want(t, "no units", ask(t, d, brings(0, time.Minute)), "OVER:0")
 	c.move(time.Minute)
-	want(t, "slid out", ask(t, d, Together, brings(2, time.Minute)), "ok:1")
-	want(t, "large", ask(t, d, Together, brings(4_294_967_295, time.Second)), "ok:4294967294")
+	want(t, "slid out", ask(t, d, brings(2, time.Minute)), "ok:1")
+	want(t, "large", ask(t, d, brings(4_294_967_295, time.Second)), "ok:4294967294")
 	if _, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{brings(1, 500*24*time.Hour)}, Lenient: true}); !errors.Is(err, sash.ErrInvalidLimit) {
 		t.Errorf("a window that is too long: %v", err)
 	}
@@ -195,26 +189,26 @@ func TestALimitOfTheRequest(t *testing.T) {
 
 func TestAPeekChargesNothing(t *testing.T) {
 	d, _ := decider(t, several)
-	want(t, "peek", ask(t, d, Together, part("b", 0), part("a", 1)), "ok:2 | ok:4")
-	want(t, "still", ask(t, d, Together, part("b", 0)), "ok:2")
-	want(t, "all of it", ask(t, d, Together, part("b", 2)), "ok:0")
-	want(t, "at the limit is not over it", ask(t, d, Together, part("b", 0)), "ok:0")
+	want(t, "peek", ask(t, d, part("b", 0), part("a", 1)), "ok:2 | ok:4")
+	want(t, "still", ask(t, d, part("b", 0)), "ok:2")
+	want(t, "all of it", ask(t, d, part("b", 2)), "ok:0")
+	want(t, "at the limit is not over it", ask(t, d, part("b", 0)), "ok:0")
 }
 
 // What Envoy asks at the end of a stream was used already; the next stream begins with a look.
 func TestRefusalsThatCountAreSeenByTheNextLook(t *testing.T) {
 	const text = "domain: d\ndescriptors:\n- {key: tokens, limits: [100/1h], count_refused: true}\n- {key: a, limits: [5/1m]}\n"
 	d, c := decider(t, text)
-	want(t, "used", ask(t, d, Together, part("tokens", 60)), "ok:40")
-	want(t, "a look", ask(t, d, Together, part("tokens", 0), part("a", 1)), "ok:40 | ok:4")
-	want(t, "more than is left", ask(t, d, Together, part("tokens", 60)), "OVER:0")
-	want(t, "a look", ask(t, d, Together, part("tokens", 0), part("a", 1)), "OVER:0 | ok:4")
+	want(t, "used", ask(t, d, part("tokens", 60)), "ok:40")
+	want(t, "a look", ask(t, d, part("tokens", 0), part("a", 1)), "ok:40 | ok:4")
+	want(t, "more than is left", ask(t, d, part("tokens", 60)), "OVER:0")
+	want(t, "a look", ask(t, d, part("tokens", 0), part("a", 1)), "OVER:0 | ok:4")
 	c.move(time.Hour)
-	want(t, "more than there ever is", ask(t, d, Together, part("tokens", 1000)), "OVER:0")
-	want(t, "any more", ask(t, d, Together, part("tokens", 1)), "OVER:0")
-	want(t, "a look", ask(t, d, Together, part("tokens", 0)), "OVER:0")
+	want(t, "more than there ever is", ask(t, d, part("tokens", 1000)), "OVER:0")
+	want(t, "any more", ask(t, d, part("tokens", 1)), "OVER:0")
+	want(t, "a look", ask(t, d, part("tokens", 0)), "OVER:0")
 	c.move(time.Hour)
-	want(t, "it slides out", ask(t, d, Together, part("tokens", 0)), "ok:100")
+	want(t, "it slides out", ask(t, d, part("tokens", 0)), "ok:100")
 }
 
 func TestARefundMakesRoom(t *testing.T) {
@@ -227,35 +221,35 @@ func TestARefundMakesRoom(t *testing.T) {
 				return p
 			}
 			for _, units := range []int64{1, 1, 3, 1, 4} {
-				ask(t, d, Together, part("a", units))
+				ask(t, d, part("a", units))
 				c.move(time.Second)
 			}
 			if algorithm == sash.GCRA || algorithm == sash.SlidingCounter { // their state is not in whole units
-				before := ask(t, d, Together, part("a", 0))
-				if after := ask(t, d, Together, back(4)); after == before {
+				before := ask(t, d, part("a", 0))
+				if after := ask(t, d, back(4)); after == before {
 					t.Errorf("a refund changes nothing: %s", after)
 				}
 				return
 			}
-			want(t, "full", ask(t, d, Together, part("a", 1)), "OVER:0")
-			want(t, "not where the request is refused", ask(t, d, Together, back(1), part("full", 1)), "ok:0 | OVER:0")
-			want(t, "one unit", ask(t, d, Together, back(1)), "ok:1")
-			want(t, "across charges", ask(t, d, Together, back(5)), "ok:6")
-			want(t, "more than is used", ask(t, d, Together, back(100)), "ok:10")
-			want(t, "nothing is owed", ask(t, d, Together, part("a", 10)), "ok:0")
+			want(t, "full", ask(t, d, part("a", 1)), "OVER:0")
+			want(t, "not where the request is refused", ask(t, d, back(1), part("full", 1)), "ok:0 | OVER:0")
+			want(t, "one unit", ask(t, d, back(1)), "ok:1")
+			want(t, "across charges", ask(t, d, back(5)), "ok:6")
+			want(t, "more than is used", ask(t, d, back(100)), "ok:10")
+			want(t, "nothing is owed", ask(t, d, part("a", 10)), "ok:0")
 		})
 	}
 }
 
 func TestAConfigurationIsChanged(t *testing.T) {
 	d, _ := decider(t, several)
-	want(t, "before", ask(t, d, Together, part("a", 5)), "ok:0")
+	want(t, "before", ask(t, d, part("a", 5)), "ok:0")
 	cfg := parse(t, "domain: d\ndescriptors:\n- {key: a, limits: [7/1m]}\n")
 	if err := d.Use(cfg); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "what was charged stays", ask(t, d, Together, part("a", 1)), "ok:1")
-	want(t, "a rule that went away", ask(t, d, Together, part("b", 1)), "ok")
+	want(t, "what was charged stays", ask(t, d, part("a", 1)), "ok:1")
+	want(t, "a rule that went away", ask(t, d, part("b", 1)), "ok")
 }
 
 // A marked store counts the charges with and without MaySettle. It decides one subject at a time.
@@ -279,15 +273,15 @@ func (m *marked) Settle(ctx context.Context, set driver.Settlement) error {
 func TestWhatMayBeGivenBackIsSaidToTheStore(t *testing.T) {
 	store := &marked{memstore.New(nil), make(map[bool]int)}
 	d := deciderOn(t, "domain: d\ndescriptors: [{key: a, limits: [5/1m]}, {key: b, limits: [5/1m]}, {key: c, limits: [5/1m], algorithm: fixed-window}]\n", store)
-	ask(t, d, Together, part("a=1", 1))
+	ask(t, d, part("a=1", 1))
 	if store.later[true] != 0 || store.later[false] != 1 {
 		t.Errorf("a part alone, which is never given back: %v", store.later)
 	}
-	ask(t, d, Together, part("a=1", 1), part("b=1", 1))
+	ask(t, d, part("a=1", 1), part("b=1", 1))
 	if store.later[true] != 2 {
 		t.Errorf("two parts, one after the other: %v", store.later)
 	}
-	ask(t, d, Together, part("a=1", 1), part("c=1", 1))
+	ask(t, d, part("a=1", 1), part("c=1", 1))
 	if store.later[true] != 4 {
 		t.Errorf("two algorithms, one after the other: %v", store.later)
 	}

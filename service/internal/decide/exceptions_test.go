@@ -60,7 +60,7 @@ func decideOne(t *testing.T, d *Decider, entries string) Answer {
 func TestABannedSubjectIsRefusedUntilTheBanEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := live(t, excepted)
-		want(t, "before", ask(t, d, Together, part("user=eve", 1)), "ok:2")
+		want(t, "before", ask(t, d, part("user=eve", 1)), "ok:2")
 		d.Except([]Exception{exception("user=eve", time.Minute), exception("stranger=eve", time.Minute)})
 		v := decideOne(t, d, "user=eve")
 		if v.Allowed() || v.RefusedBy.Limit.Name != "ban" || v.RefusedBy.RetryAfter != time.Minute {
@@ -69,16 +69,15 @@ func TestABannedSubjectIsRefusedUntilTheBanEnds(t *testing.T) {
 		if v := decideOne(t, d, "stranger=eve"); v.Allowed() {
 			t.Error("entries that no rule matches are let through although they are banned")
 		}
-		want(t, "banned", ask(t, d, Together, part("user=eve", 1), part("user=ann", 1)), "OVER:0 | ok:3")
-		want(t, "each", ask(t, d, Each, part("user=eve", 1), part("user=ann", 1)), "OVER:0 | ok:2")
-		want(t, "a limit of the request's own does not lift it", ask(t, d, Together, Part{
+		want(t, "banned", ask(t, d, part("user=eve", 1), part("user=ann", 1)), "OVER:0 | ok:3")
+		want(t, "a limit of the request's own does not lift it", ask(t, d, Part{
 			Entries: part("user=eve", 1).Entries, Cost: 1, RequestLimit: &sash.Limit{Units: 9, Window: time.Hour},
 		}), "OVER:0")
 		refund := part("user=eve", 1)
 		refund.Refund = true
-		want(t, "a refund is given back", ask(t, d, Together, refund), "ok:3")
+		want(t, "a refund is given back", ask(t, d, refund), "ok:3")
 		<-time.After(time.Minute) // in a bubble: the clock moves without waiting
-		want(t, "over", ask(t, d, Together, part("user=eve", 1)), "ok:2")
+		want(t, "over", ask(t, d, part("user=eve", 1)), "ok:2")
 		if v := decideOne(t, d, "user=eve"); !v.Allowed() || remaining(v) != 1 {
 			t.Errorf("after the ban: %+v", v)
 		}
@@ -102,14 +101,14 @@ func TestABanAlwaysBinds(t *testing.T) {
 			t.Errorf("%s: %+v, %v", entries, answers, err)
 		}
 	}
-	want(t, "replaced", ask(t, d, Together, part("small", 1), part("large", 1)), "OVER:0 | ok:100")
+	want(t, "replaced", ask(t, d, part("small", 1), part("large", 1)), "OVER:0 | ok:100")
 }
 
 // An override counts what was charged under the rule, and the rule what was charged under the override.
 func TestAnOverrideSharesWhatWasCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := live(t, excepted)
-		want(t, "the rule", ask(t, d, Together, part("user=ann", 3)), "ok:0")
+		want(t, "the rule", ask(t, d, part("user=ann", 3)), "ok:0")
 		d.Except([]Exception{exception("user=ann", 10*time.Minute, limitsFrom(t, "5/2h", "2/1m")...)})
 		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{part("user=ann", 2)}, Lenient: true})
 		if err != nil || !answers[0].Refused || len(answers[0].Limits) != 2 || answers[0].Limits[0].Remaining != 2 {
@@ -124,7 +123,7 @@ func TestAnOverrideSharesWhatWasCharged(t *testing.T) {
 			t.Errorf("when it has ended: %+v", v)
 		}
 		<-time.After(48 * time.Minute) // the first three have left, the fourth has not
-		want(t, "an hour after the first", ask(t, d, Together, part("user=ann", 0)), "ok:2")
+		want(t, "an hour after the first", ask(t, d, part("user=ann", 0)), "ok:2")
 	})
 }
 
@@ -132,28 +131,28 @@ func TestAnOverrideSharesWhatWasCharged(t *testing.T) {
 func TestARuleRemembersThroughAnOverride(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := live(t, excepted)
-		want(t, "the rule", ask(t, d, Together, part("user=ann", 1)), "ok:2")
+		want(t, "the rule", ask(t, d, part("user=ann", 1)), "ok:2")
 		d.Except([]Exception{exception("user=ann", 20*time.Minute, limitsFrom(t, "1/1m")...)})
 		for range 2 {
 			<-time.After(9 * time.Minute)
-			want(t, "the override", ask(t, d, Together, part("user=ann", 1)), "ok:0")
+			want(t, "the override", ask(t, d, part("user=ann", 1)), "ok:0")
 		}
 		<-time.After(9 * time.Minute)
-		want(t, "the rule again", ask(t, d, Together, part("user=ann", 1)), "OVER:0")
+		want(t, "the rule again", ask(t, d, part("user=ann", 1)), "OVER:0")
 		<-time.After(33 * time.Minute)
-		want(t, "an hour after the first", ask(t, d, Together, part("user=ann", 1)), "ok:0")
+		want(t, "an hour after the first", ask(t, d, part("user=ann", 1)), "ok:0")
 	})
 }
 
 func TestAnOverrideOfValuesChargedTogether(t *testing.T) {
 	d := live(t, excepted)
-	want(t, "together", ask(t, d, Together, part("file=pub/a", 2)), "ok:1")
+	want(t, "together", ask(t, d, part("file=pub/a", 2)), "ok:1")
 	d.Except([]Exception{exception("file=pub/b", time.Hour, limitsFrom(t, "10/1h")...)})
-	want(t, "one value", ask(t, d, Together, part("file=pub/b", 1)), "ok:7")
-	want(t, "another", ask(t, d, Together, part("file=pub/a", 1)), "OVER:0")
+	want(t, "one value", ask(t, d, part("file=pub/b", 1)), "ok:7")
+	want(t, "another", ask(t, d, part("file=pub/a", 1)), "OVER:0")
 	d.Except([]Exception{exception("file=pub/*", time.Hour, limitsFrom(t, "10/1h")...), exception("file=pub/c", time.Hour)})
-	want(t, "all values", ask(t, d, Together, part("file=pub/a", 1)), "ok:6")
-	want(t, "but this one", ask(t, d, Together, part("file=pub/c", 1)), "OVER:0")
+	want(t, "all values", ask(t, d, part("file=pub/a", 1)), "ok:6")
+	want(t, "but this one", ask(t, d, part("file=pub/c", 1)), "OVER:0")
 }
 
 func TestAnOverrideOfWhatIsUnlimitedOrClosed(t *testing.T) {
@@ -164,7 +163,7 @@ func TestAnOverrideOfWhatIsUnlimitedOrClosed(t *testing.T) {
 			t.Errorf("%s: %+v, then %+v", entries, first, second)
 		}
 	}
-	want(t, "others", ask(t, d, Together, part("free=b", 1), part("never=b", 1)), "ok | OVER:0")
+	want(t, "others", ask(t, d, part("free=b", 1), part("never=b", 1)), "ok | OVER:0")
 }
 
 func TestExceptionsAreChecked(t *testing.T) {
@@ -201,16 +200,16 @@ func TestExceptionsAndANewConfiguration(t *testing.T) {
 		}
 	}
 	use("domain: d\ndescriptors:\n- {key: user, limits: [2/1h], cost: 1}\n")
-	want(t, "as before", ask(t, d, Together, part("user=ann", 1)), "ok:4")
+	want(t, "as before", ask(t, d, part("user=ann", 1)), "ok:4")
 	use("domain: d\ndescriptors:\n- {key: user, limits: [9/1h], cost: 6}\n")
-	want(t, "the override no longer fits", ask(t, d, Together, part("user=ann", 1)), "ok:7")
-	want(t, "the ban stays", ask(t, d, Together, part("user=eve", 1)), "OVER:0")
+	want(t, "the override no longer fits", ask(t, d, part("user=ann", 1)), "ok:7")
+	want(t, "the ban stays", ask(t, d, part("user=eve", 1)), "OVER:0")
 }
 
 func TestResetAndLook(t *testing.T) {
 	d := live(t, excepted)
 	ann := part("user=ann", 1).Entries
-	ask(t, d, Together, part("user=ann", 3))
+	ask(t, d, part("user=ann", 3))
 	state, err := d.State(t.Context(), "d", ann)
 	if err != nil || remaining(state.Answer) != 0 || state.Found.Rule == nil || state.Ban != nil {
 		t.Errorf("%+v, %v", state, err)

@@ -33,7 +33,7 @@ descriptors:
 	})
 	user, tried := part("user=ann", 1), part("tried=x", 1)
 	for range 2 {
-		ask(t, d, Together, user, tried)
+		ask(t, d, user, tried)
 		if _, err := one(t.Context(), d, One("d", tried.Entries, nil)); err != nil {
 			t.Fatal(err)
 		}

@@ -17,9 +17,9 @@ import (
 // A part of no units beside one of the same rule that is charged gets what is left, and not a guess.
 func TestALookBesideLeasedUnits(t *testing.T) {
 	d := deciderOn(t, "domain: d\ndescriptors: [{key: a, limits: [100/10m], lease: 2s}]\n", memstore.New(nil))
-	want(t, "first", ask(t, d, Together, part("a=1", 30)), "ok:70")
-	want(t, "both", ask(t, d, Together, part("a=1", 0), part("a=2", 1)), "ok:70 | ok:99")
-	want(t, "both, the other way round", ask(t, d, Together, part("a=1", 1), part("a=2", 0)), "ok:69 | ok:99")
+	want(t, "first", ask(t, d, part("a=1", 30)), "ok:70")
+	want(t, "both", ask(t, d, part("a=1", 0), part("a=2", 1)), "ok:70 | ok:99")
+	want(t, "both, the other way round", ask(t, d, part("a=1", 1), part("a=2", 0)), "ok:69 | ok:99")
 }
 
 // Windows are longer by a lease. One that is long beside an override's or a candidate's window would admit a fraction of

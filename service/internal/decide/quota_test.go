@@ -23,43 +23,38 @@ descriptors:
 
 // Envoy's service, since February 2026, refuses a request when all of its quotas are over, or a limit that is none.
 func TestAllQuotasOverRefuse(t *testing.T) {
-	for name, charging := range map[string]Charging{"together": Together, "each": Each} {
-		t.Run(name, func(t *testing.T) {
-			d, _ := decider(t, quotas)
-			allowed := func(parts ...Part) bool {
-				answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: parts, Charging: charging, Lenient: true})
-				if err != nil {
-					t.Fatal(err)
-				}
-				for i := range answers {
-					if !answers[i].Allowed() {
-						return false
-					}
-				}
-				return true
+	d, _ := decider(t, quotas)
+	allowed := func(parts ...Part) bool {
+		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: parts, Lenient: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range answers {
+			if !answers[i].Allowed() {
+				return false
 			}
-			for i, step := range []struct {
-				what  string
-				parts []Part
-				want  bool
-			}{
-				{"both have room", []Part{part("small", 1), part("large", 1)}, true},
-				{"one has room", []Part{part("small", 1), part("large", 1)}, true},
-				{"all are over", []Part{part("small", 1), part("large", 1)}, false},
-				{"all are over beside a limit with room", []Part{part("a", 1), part("small", 1), part("large", 1)}, false},
-				{"one alone is over", []Part{part("small", 1)}, false},
-				{"an unlimited one is none", []Part{part("small", 1), part("free", 1)}, false},
-				{"one that is tried out is none", []Part{part("small", 1), part("both", 1)}, false},
-				{"one has room beside a limit without", []Part{part("a", 6), part("small=x", 1), part("small", 1)}, false},
-			} {
-				if got := allowed(step.parts...); got != step.want {
-					t.Errorf("step %d, %s: allowed %v", i+1, step.what, got)
-				}
-			}
-			left := map[Charging]string{Together: "ok:5", Each: "ok:4"}[charging]
-			want(t, "what a was charged", ask(t, d, Together, part("a", 0)), left)
-		})
+		}
+		return true
 	}
+	for i, step := range []struct {
+		what  string
+		parts []Part
+		want  bool
+	}{
+		{"both have room", []Part{part("small", 1), part("large", 1)}, true},
+		{"one has room", []Part{part("small", 1), part("large", 1)}, true},
+		{"all are over", []Part{part("small", 1), part("large", 1)}, false},
+		{"all are over beside a limit with room", []Part{part("a", 1), part("small", 1), part("large", 1)}, false},
+		{"one alone is over", []Part{part("small", 1)}, false},
+		{"an unlimited one is none", []Part{part("small", 1), part("free", 1)}, false},
+		{"one that is tried out is none", []Part{part("small", 1), part("both", 1)}, false},
+		{"one has room beside a limit without", []Part{part("a", 6), part("small=x", 1), part("small", 1)}, false},
+	} {
+		if got := allowed(step.parts...); got != step.want {
+			t.Errorf("step %d, %s: allowed %v", i+1, step.what, got)
+		}
+	}
+	want(t, "what a was charged", ask(t, d, part("a", 0)), "ok:5")
 }
 
 // Under QUOTA_MODE every descriptor is a quota, and one that no rule matches has room.
@@ -113,8 +108,8 @@ func TestAQuotaThatEndsInBetweenGivesTheOthersBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	parts := []Part{part("a", 2), part("small=x", 1), part("large=x", 1)}
-	want(t, "refused", ask(t, d, Together, parts...), "ok:5 | OVER:0 | OVER:0")
-	want(t, "a is not charged", ask(t, d, Together, part("a", 0)), "ok:5")
+	want(t, "refused", ask(t, d, parts...), "ok:5 | OVER:0 | OVER:0")
+	want(t, "a is not charged", ask(t, d, part("a", 0)), "ok:5")
 }
 
 // failsOn is a store that is unavailable for one key.

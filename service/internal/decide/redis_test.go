@@ -35,22 +35,22 @@ descriptors:
 
 func allOrNothing(t *testing.T, d *Decider) {
 	t.Helper()
-	want(t, "first", ask(t, d, Together, part("a", 1), part("b", 2)), "ok:4 | ok:0")
-	want(t, "b is full", ask(t, d, Together, part("a", 1), part("b", 1)), "ok:4 | OVER:0")
-	want(t, "several algorithms", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7), part("b", 1)), "ok:4 | ok:9 | ok:1000000 | OVER:0")
-	want(t, "all admitted", ask(t, d, Together, part("a", 1), part("c", 3), part("big", 7), part("shadow", 1)), "ok:3 | ok:6 | ok:999993 | ok:0")
-	want(t, "a shadow stops nothing", ask(t, d, Together, part("a", 1), part("shadow", 1)), "ok:2 | OVER:0")
-	want(t, "no units at all", ask(t, d, Together, part("a", 1), part("never", 1)), "ok:2 | OVER:0")
-	want(t, "refusals that count", ask(t, d, Together, part("tokens", 7)), "ok:2")
-	want(t, "over", ask(t, d, Together, part("tokens", 7)), "OVER:0")
-	want(t, "a look", ask(t, d, Together, part("tokens", 0), part("a", 1)), "OVER:0 | ok:2")
+	want(t, "first", ask(t, d, part("a", 1), part("b", 2)), "ok:4 | ok:0")
+	want(t, "b is full", ask(t, d, part("a", 1), part("b", 1)), "ok:4 | OVER:0")
+	want(t, "several algorithms", ask(t, d, part("a", 1), part("c", 3), part("big", 7), part("b", 1)), "ok:4 | ok:9 | ok:1000000 | OVER:0")
+	want(t, "all admitted", ask(t, d, part("a", 1), part("c", 3), part("big", 7), part("shadow", 1)), "ok:3 | ok:6 | ok:999993 | ok:0")
+	want(t, "a shadow stops nothing", ask(t, d, part("a", 1), part("shadow", 1)), "ok:2 | OVER:0")
+	want(t, "no units at all", ask(t, d, part("a", 1), part("never", 1)), "ok:2 | OVER:0")
+	want(t, "refusals that count", ask(t, d, part("tokens", 7)), "ok:2")
+	want(t, "over", ask(t, d, part("tokens", 7)), "OVER:0")
+	want(t, "a look", ask(t, d, part("tokens", 0), part("a", 1)), "OVER:0 | ok:2")
 	var parts []Part
 	for i := range 9 {
 		parts = append(parts, part(fmt.Sprint("a=", i), 1))
 	}
 	parts = append(parts, part("b", 1))
-	want(t, "many", ask(t, d, Together, parts...), strings.Repeat("ok:5 | ", 9)+"OVER:0")
-	want(t, "many, admitted", ask(t, d, Together, parts[:9]...), strings.TrimSuffix(strings.Repeat("ok:4 | ", 9), " | "))
+	want(t, "many", ask(t, d, parts...), strings.Repeat("ok:5 | ", 9)+"OVER:0")
+	want(t, "many, admitted", ask(t, d, parts[:9]...), strings.TrimSuffix(strings.Repeat("ok:4 | ", 9), " | "))
 }
 
 func TestOnRedis(t *testing.T) {
@@ -75,7 +75,7 @@ func TestTwoRequestsOnAClusterDoNotRefuseEachOther(t *testing.T) {
 		var answers [2]string
 		var callers sync.WaitGroup
 		for i, parts := range [][]Part{{a, b}, {b, a}} {
-			callers.Go(func() { answers[i] = ask(t, d, Together, parts...) })
+			callers.Go(func() { answers[i] = ask(t, d, parts...) })
 		}
 		callers.Wait()
 		n := 0
@@ -104,12 +104,12 @@ func TestRefundsOnRedis(t *testing.T) {
 				return p
 			}
 			for _, units := range []int64{1, 1, 3, 1, 4} {
-				ask(t, d, Together, part(algorithm.String(), units))
+				ask(t, d, part(algorithm.String(), units))
 			}
-			want(t, "one unit", ask(t, d, Together, back(1)), "ok:1")
-			want(t, "across charges", ask(t, d, Together, back(5)), "ok:6")
-			want(t, "more than is used", ask(t, d, Together, back(100)), "ok:10")
-			want(t, "nothing is owed", ask(t, d, Together, part(algorithm.String(), 10)), "ok:0")
+			want(t, "one unit", ask(t, d, back(1)), "ok:1")
+			want(t, "across charges", ask(t, d, back(5)), "ok:6")
+			want(t, "more than is used", ask(t, d, back(100)), "ok:10")
+			want(t, "nothing is owed", ask(t, d, part(algorithm.String(), 10)), "ok:0")
 		})
 	}
 }
@@ -124,7 +124,7 @@ func TestRefundsCostRedisFewCalls(t *testing.T) {
 	for i := range 64 {
 		name := fmt.Sprint([]string{"a=", "tried="}[i%2], i)
 		for range 100 {
-			ask(t, d, Together, part(name, 1))
+			ask(t, d, part(name, 1))
 		}
 		back := part(name, 1000)
 		back.Refund = true
@@ -132,7 +132,7 @@ func TestRefundsCostRedisFewCalls(t *testing.T) {
 	}
 	for _, n := range []int{1, MaxRefunds, 64} { // 64 are rejected by the port
 		server.Must(t, "CONFIG", "RESETSTAT")
-		ask(t, d, Together, refunds[:n]...)
+		ask(t, d, refunds[:n]...)
 		stats, _ := server.Must(t, "INFO", "commandstats").(string)
 		calls := 0
 		for _, command := range []string{"evalsha", "eval"} {

@@ -14,7 +14,7 @@ func TestARefundOfManyChargesGivesAllBack(t *testing.T) {
 	d, c := decider(t, "domain: d\ndescriptors:\n- {key: a, limits: [2000000/1d]}\n")
 	runs := 0
 	remaining := func(name string) (n int64) {
-		if _, err := fmt.Sscan(strings.TrimPrefix(ask(t, d, Together, part(name, 0)), "ok:"), &n); err != nil {
+		if _, err := fmt.Sscan(strings.TrimPrefix(ask(t, d, part(name, 0)), "ok:"), &n); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -24,13 +24,13 @@ func TestARefundOfManyChargesGivesAllBack(t *testing.T) {
 		runs++
 		name := fmt.Sprint("a=", runs)
 		for _, units := range charges {
-			ask(t, d, Together, part(name, units))
+			ask(t, d, part(name, units))
 			c.move(10 * time.Minute) // otherwise they are one entry of the log
 		}
 		before := remaining(name)
 		back := part(name, asked)
 		back.Refund = true
-		ask(t, d, Together, back)
+		ask(t, d, back)
 		return remaining(name) - before
 	}
 	size := func(most float64) int64 { return int64(math.Exp(rand.Float64() * math.Log(most))) }
@@ -64,14 +64,14 @@ func TestManyRefundsGiveAllBack(t *testing.T) {
 	for i := range MaxRefunds {
 		name := fmt.Sprint("a=", i)
 		for range 10 {
-			ask(t, d, Together, part(name, 1))
+			ask(t, d, part(name, 1))
 			c.move(10 * time.Minute) // otherwise they are one entry of the log
 		}
 		back := part(name, 10)
 		back.Refund = true
 		backs = append(backs, back)
 	}
-	if got := ask(t, d, Together, backs...); got != strings.TrimSuffix(strings.Repeat("ok:1000 | ", MaxRefunds), " | ") {
+	if got := ask(t, d, backs...); got != strings.TrimSuffix(strings.Repeat("ok:1000 | ", MaxRefunds), " | ") {
 		t.Errorf("%d refunds: %s", MaxRefunds, got)
 	}
 }

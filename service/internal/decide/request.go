@@ -14,8 +14,6 @@ type Request struct {
 	// Port is where the request came.
 	Port  Port
 	Parts []Part
-	// Charging says which parts are charged when another one is refused.
-	Charging Charging
 	// Lenient answers every request as Envoy's protocol does: an unknown domain limits nothing, a part of no units only
 	// looks, and a part whose units can never fit is refused. Otherwise these three are errors.
 	Lenient bool
@@ -23,7 +21,7 @@ type Request struct {
 	// room. Parts that no rule matches have room, and those under an unlimited rule are no quotas.
 	Quota   bool
 	unknown bool // the configuration does not have Domain
-	// Counting counts as Envoy's service does, in place of Charging. Nil is none.
+	// Counting counts as Envoy's service does, and charges each part by itself. Nil is none.
 	Counting *Counting
 	// ID names a request of one part that may be repeated: 1 to MaxIDLength bytes. A request that was admitted is
 	// charged once within sash.RepeatTime, and a repetition gets the same answer. The same ID with another cost is
@@ -70,18 +68,6 @@ func One(domain string, entries []config.Entry, cost *int64) Request {
 	}
 	return Request{Domain: domain, Parts: []Part{part}}
 }
-
-// Charging says who pays for a request that is refused.
-type Charging uint8
-
-// Ways of charging.
-const (
-	// Together charges all parts or none. The default.
-	Together Charging = iota
-	// Each decides every part by itself, and charges those that have room although another was refused, as
-	// Envoy's rate limit service does.
-	Each
-)
 
 // An Answer is the decision on one Part.
 type Answer struct {

@@ -46,7 +46,7 @@ func TestASecretIsCountedByItsName(t *testing.T) {
 			t.Fatal(err)
 		}
 		asked := part("token=s3cret", 1)
-		if got := ask(t, d, Together, asked); got != want {
+		if got := ask(t, d, asked); got != want {
 			t.Errorf("call %d: %s, want %s", i, got, want)
 		}
 		state, err := d.State(t.Context(), "d", part("token="+name, 1).Entries)
@@ -59,12 +59,12 @@ func TestASecretIsCountedByItsName(t *testing.T) {
 // A client that sends a name is another subject: who learns a name cannot use up its owner's limit.
 func TestAClientCannotSendAName(t *testing.T) {
 	d := keyed(t, oldKey)
-	ask(t, d, Together, part("token=s3cret", 2))
+	ask(t, d, part("token=s3cret", 2))
 	name := hiddenFor(t, d, "token=s3cret")[0].Value
-	want(t, "a client with the name", ask(t, d, Together, part("token="+name, 1)), "ok:1")
+	want(t, "a client with the name", ask(t, d, part("token="+name, 1)), "ok:1")
 	asked := part("token="+name, 1)
 	asked.Named = true
-	want(t, "an operator with the name", ask(t, d, Together, asked), "OVER:0")
+	want(t, "an operator with the name", ask(t, d, asked), "OVER:0")
 }
 
 // A part that is used again is not hashed twice.
@@ -93,9 +93,9 @@ func TestExceptionsOutliveARotation(t *testing.T) {
 		gone := name == "when the old key is gone"
 		for entries, holds := range map[string]string{"token=banned": "OVER:0", "token=banned path=/y": "OVER:0", "token=deep path=/x": "OVER:0", "token=raised": "ok:8"} {
 			expected := map[bool]string{true: "ok:1", false: holds}[gone]
-			want(t, name+", "+entries, ask(t, d, Together, part(entries, 1)), expected)
+			want(t, name+", "+entries, ask(t, d, part(entries, 1)), expected)
 		}
-		want(t, name+", others", ask(t, d, Together, part("token=other", 1)), "ok:1")
+		want(t, name+", others", ask(t, d, part("token=other", 1)), "ok:1")
 		state, err := d.State(t.Context(), "d", part("token=raised", 1).Entries)
 		if err != nil || (state.Override == nil) != gone {
 			t.Errorf("%s: the override is %+v, %v", name, state.Override, err)
@@ -116,7 +116,7 @@ func TestSecretsWithoutAKey(t *testing.T) {
 	if err := d.Use(keyed(t, oldKey).Config()); !errors.Is(err, ErrNoSecretKeys) {
 		t.Errorf("a later configuration with secrets: %v", err)
 	}
-	want(t, "credentials that nothing limits", ask(t, d, Together, part("authorization=s3cret", 1)), "ok")
+	want(t, "credentials that nothing limits", ask(t, d, part("authorization=s3cret", 1)), "ok")
 	own := part("authorization=s3cret", 1)
 	own.RequestLimit = &sash.Limit{Units: 1, Window: time.Hour}
 	if _, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{own}, Lenient: true}); !errors.Is(err, ErrNoSecretKeys) || !errors.Is(err, sash.ErrInvalidLimit) {

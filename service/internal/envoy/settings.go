@@ -51,10 +51,8 @@ type Settings struct {
 	MaxConnectionAge, MaxConnectionAgeGrace    time.Duration
 	// Milliseconds makes the response time in Prometheus count in milliseconds, as it did once, instead of seconds.
 	Milliseconds bool
-	// ChargeEach, Algorithm are SASH_CHARGE_EACH and SASH_ALGORITHM: what a configuration file cannot say that Envoy's
-	// service reads, too. An empty Algorithm is not set.
-	ChargeEach bool
-	Algorithm  string
+	// Algorithm is SASH_ALGORITHM: what a configuration file cannot say that Envoy's service reads, too. Empty is not set.
+	Algorithm string
 	// Compatible is SASH_ENVOY_COMPATIBLE: clients see what Envoy's service answers. Stop and LocalCache, in bytes, have an
 	// effect with it only.
 	Compatible, Stop bool
@@ -103,7 +101,6 @@ func Read(env func(string) string) (*Settings, error) {
 		Metadata:              r.boolean("RESPONSE_DYNAMIC_METADATA"),
 		NearLimitRatio:        r.ratio("NEAR_LIMIT_RATIO", "a number above 0 and at most 1", func(f float64) bool { return f > 0 && f <= 1 }),
 		Milliseconds:          r.boolean("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"),
-		ChargeEach:            r.boolean("SASH_CHARGE_EACH"),
 		Algorithm:             env("SASH_ALGORITHM"),
 		Compatible:            r.boolean("SASH_ENVOY_COMPATIBLE"),
 		Stop:                  r.boolean("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"),

@@ -30,9 +30,7 @@ type Options struct {
 	// MaxDescriptors bounds the descriptors of a request, and its message at 1 KiB for each, or 64 KiB if that is more. Zero is
 	// DefaultMaxDescriptors.
 	MaxDescriptors int
-	// Charging says who pays for a request that is refused.
-	Charging decide.Charging
-	// Counting counts as Envoy's service does, in place of Charging, and answers as it does. Nil is none.
+	// Counting counts as Envoy's service does, and answers as it does. Nil is none.
 	Counting *decide.Counting
 	// Shadow answers OK to every request, with the statuses as they are.
 	Shadow bool
@@ -140,7 +138,7 @@ func (s *Service) decide(ctx context.Context, port decide.Port, caller *access.C
 	if err := s.opts.Access.Permit(caller, req.GetDomain(), needOf(parts)); err != nil {
 		return nil, access.Status(err)
 	}
-	answers, err := s.decider.Decide(ctx, decide.Request{Domain: req.GetDomain(), Port: port, Parts: parts, Charging: s.opts.Charging, Lenient: true, Quota: s.opts.Quota, Counting: s.opts.Counting})
+	answers, err := s.decider.Decide(ctx, decide.Request{Domain: req.GetDomain(), Port: port, Parts: parts, Lenient: true, Quota: s.opts.Quota, Counting: s.opts.Counting})
 	if err != nil {
 		return nil, s.failure(ctx, err, len(parts) > 1)
 	}

@@ -264,12 +264,6 @@ func TestUnitsAreCounted(t *testing.T) {
 	}
 }
 
-func TestChargingEach(t *testing.T) {
-	w := begin(t, text, &Options{Charging: decide.Each})
-	w.says("refused", request("ip=a", "ip=192.0.2.66"), "OVER_LIMIT: OK 3/MINUTE 2 left 1m0s | OVER_LIMIT 0/SECOND 0 left 0s")
-	w.says("the other paid", request("ip=a"), "OK: OK 3/MINUTE 1 left 1m0s")
-}
-
 // The collector takes a share of the processor time of each call that grows with what it allocates.
 func TestAnAnswerTakesFewAllocations(t *testing.T) {
 	decider := servertest.Decider(t, memstore.New(nil), "domain: d\ndescriptors: [{key: ip, rate_limit: {unit: minute, requests_per_unit: 1000000}}]")
