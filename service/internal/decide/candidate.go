@@ -80,11 +80,11 @@ func (d *Decider) compare(ctx context.Context, answers []Answer) {
 			limits: a.candidate.compared, need: max(a.Cost, -a.Cost), refund: a.refund,
 		}
 		c.never = c.limits.fits(c.need) != nil
-		decide := d.alone
+		charge := c.alone
 		if c.refund {
-			decide = d.giveBack
+			charge = func(ctx context.Context, charge bool) error { return d.giveBack(ctx, c, charge) }
 		}
-		if decide(ctx, c, others == 0) != nil {
+		if charge(ctx, others == 0) != nil {
 			return
 		}
 		c.Rule, a.Candidate = a.Rule, c

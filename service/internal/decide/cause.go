@@ -16,50 +16,39 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// Causes are the words of Cause: why the store did not decide. They do not disclose where the store is.
-var Causes = [...]string{
-	"budget",        // no answer came in time
-	"busy",          // too many calls were under way
-	"down",          // it failed before, and gets no calls until it answers a probe
-	"rejected",      // it works, and rejects this call, because of its key or its ID
-	"refused",       // it does not accept connections
-	"lost",          // the connection ended, perhaps because only the server uses TLS
-	"dns",           // its name has no address
-	"tls",           // the handshake failed, such as for a certificate that is missing or not trusted
-	"protocol",      // the server is not a Redis
-	"auth",          // it rejects the user, the password, or the user's rights
-	"loading",       // it reads its data set
-	"readonly",      // it is a replica
-	"replicas",      // it has too few replicas to write, or too few confirmed
-	"script",        // another client's script has been running for too long
-	"memory",        // it has no memory left, or cannot write its data to disk
-	"cluster",       // the slot has no node now
-	"full",          // the store in memory holds as many subjects as it may
-	"misconfigured", // it rejects all calls of this service for another reason
-	"error",         // another error
+// causes are why the store did not decide, and each what the store does then. They do not disclose where it is.
+var causes = [...]struct{ name, reason string }{
+	{"budget", "does not answer in time"},
+	{"busy", "is not called, because too many calls are under way"},
+	{"down", "is not called, because it failed before"},
+	{"rejected", "rejects a call because of its key or its ID"},
+	{"refused", "accepts no connections"},
+	{"lost", "ends connections"},
+	{"dns", "has a name without an address"},
+	{"tls", "fails the TLS handshake"},
+	{"protocol", "is not a Redis"},
+	{"auth", "rejects the user, the password or the user's rights"},
+	{"loading", "is loading its data"},
+	{"readonly", "is a replica, which takes no writes"},
+	{"replicas", "has too few replicas, or too few confirmed"},
+	{"script", "is busy with another client's script"},
+	{"memory", "has no memory left, or cannot write to disk"},
+	{"cluster", "has no node for a slot"},
+	{"full", "is full, and replaces the subjects that have used least, or takes no new ones"},
+	{"misconfigured", "rejects all calls of this service"},
+	{"error", "fails"},
 }
 
-// Reasons are Causes in words. The subject of each is the store.
-var Reasons = map[string]string{
-	"budget":        "does not answer in time",
-	"busy":          "is not called, because too many calls are under way",
-	"down":          "is not called, because it failed before",
-	"rejected":      "rejects a call because of its key or its ID",
-	"refused":       "accepts no connections",
-	"lost":          "ends connections",
-	"dns":           "has a name without an address",
-	"tls":           "fails the TLS handshake",
-	"protocol":      "is not a Redis",
-	"auth":          "rejects the user, the password or the user's rights",
-	"loading":       "is loading its data",
-	"readonly":      "is a replica, which takes no writes",
-	"replicas":      "has too few replicas, or too few confirmed",
-	"script":        "is busy with another client's script",
-	"memory":        "has no memory left, or cannot write to disk",
-	"cluster":       "has no node for a slot",
-	"full":          "is full, and replaces the subjects that have used least, or takes no new ones",
-	"misconfigured": "rejects all calls of this service",
-	"error":         "fails",
+// Causes are the words of Cause, and Reasons each of them in words. The subject of each is the store.
+var Causes, Reasons = causeNames()
+
+func causeNames() (names []string, reasons map[string]string) {
+	reasons = make(map[string]string, len(causes))
+	for _, c := range causes {
+		names = append(names, c.name)
+		reasons[c.name] = c.reason
+	}
+	return names, reasons
 }
 
 // Rejected says to a caller why a call with the cause rejected has no decision.

@@ -116,14 +116,3 @@ func TestCauseOfConnecting(t *testing.T) {
 		})
 	}
 }
-
-func TestEachCauseHasAReason(t *testing.T) {
-	for _, cause := range Causes {
-		if Reasons[cause] == "" {
-			t.Errorf("%s has none", cause)
-		}
-	}
-	if len(Reasons) != len(Causes) {
-		t.Errorf("%d reasons for %d causes", len(Reasons), len(Causes))
-	}
-}

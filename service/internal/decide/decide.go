@@ -127,7 +127,7 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 		if !a.Limited() || a.refund || a.quota && quotas || !a.Soft() {
 			continue
 		}
-		if err := soften(ctx, a, d.alone(ctx, a, admitted)); err != nil {
+		if err := soften(ctx, a, a.alone(ctx, admitted)); err != nil {
 			return err
 		}
 	}

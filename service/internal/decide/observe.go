@@ -1,10 +1,12 @@
 package decide
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/service/internal/config"
 )
 
@@ -47,4 +49,174 @@ func (d *Decider) observe(ctx context.Context, req *Request, answers []Answer, e
 	for _, observer := range d.observers {
 		observer(ctx, o)
 	}
+}
+
+// An Outcome is what became of a request, or of one part of it.
+type Outcome uint8
+
+// Outcomes. A part that had room is Allowed, also when another part refused the request. A part that the store did not
+// decide, and that goes ahead without being counted, is Uncounted: by on_unavailable: open, or because it does not bind.
+const (
+	Allowed Outcome = iota
+	Uncounted
+	Refused
+	Shadowed // a part had no room, and does not bind
+	Failed   // there is no decision
+	Invalid  // the request is wrong, and the store was not asked
+	Outcomes // how many there are
+)
+
+var outcomeNames = [Outcomes]string{Allowed: "allowed", Uncounted: "uncounted", Refused: "refused", Shadowed: "shadow", Failed: "error", Invalid: "invalid"}
+
+// String returns "allowed", "uncounted", "refused", "shadow", "error" or "invalid".
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// An Origin is where an answer came from: a sash.Source, or FromConfig.
+type Origin uint8
+
+// FromConfig is the Origin of what needs no store: requests that nothing limits, or that are wrong.
+const (
+	FromConfig = Origin(sash.FromPolicy) + 1
+	Origins    = FromConfig + 1 // how many there are
+)
+
+// String returns the name of the sash.Source, or "config".
+func (o Origin) String() string {
+	if o == FromConfig {
+		return "config"
+	}
+	return sash.Source(o).String()
+}
+
+// Outcome is what became of the request: Allowed, Uncounted, Refused, Failed or Invalid. It is Uncounted if a part that
+// binds is. Units that can never fit are Refused, also where the protocol calls them an error.
+func (o *Observation) Outcome() Outcome {
+	switch {
+	case o.Err == nil && o.Allowed:
+		for i := range o.Answers {
+			if a := &o.Answers[i]; a.uncounted() && !a.Soft() {
+				return Uncounted
+			}
+		}
+		return Allowed
+	case o.Err == nil, errors.Is(o.Err, sash.ErrCostAboveLimit):
+		return Refused
+	case errors.Is(o.Err, config.ErrUnknownDomain), errors.Is(o.Err, sash.ErrInvalidCost), errors.Is(o.Err, sash.ErrInvalidLimit),
+		errors.Is(o.Err, sash.ErrInvalidKey), errors.Is(o.Err, sash.ErrInvalidID), errors.Is(o.Err, ErrCountsRefused), errors.Is(o.Err, ErrNoQueue):
+		return Invalid
+	}
+	return Failed
+}
+
+// OutcomeOf is what became of part i.
+func (o *Observation) OutcomeOf(i int) Outcome {
+	switch a := &o.Answers[i]; {
+	case o.Err != nil:
+		return o.Outcome()
+	case a.Refused && a.Soft():
+		return Shadowed
+	case a.Refused:
+		return Refused
+	case a.uncounted():
+		return Uncounted
+	}
+	return Allowed
+}
+
+// uncounted reports whether nothing counts the units of a part that goes ahead, because the store did not answer.
+func (a *Answer) uncounted() bool {
+	return a.Source == sash.FromPolicy && a.Cost > 0 && a.Limited() && !a.Refused
+}
+
+// Origin is where the answer came from: of several parts that which is furthest from the store.
+func (o *Observation) Origin() Origin {
+	if o.Err != nil {
+		return o.origin()
+	}
+	from := FromConfig
+	for i := range o.Answers {
+		if one := o.Answers[i].origin(); from == FromConfig || one != FromConfig && one > from {
+			from = one
+		}
+	}
+	return from
+}
+
+// OriginOf is where the answer of part i came from.
+func (o *Observation) OriginOf(i int) Origin {
+	if o.Err != nil {
+		return o.origin()
+	}
+	return o.Answers[i].origin()
+}
+
+func (o *Observation) origin() Origin {
+	switch outcome := o.Outcome(); {
+	case outcome != Failed:
+		return FromConfig
+	case errors.Is(o.Err, sash.ErrUnavailable):
+		return Origin(sash.FromPolicy)
+	}
+	return Origin(sash.FromStore) // the caller did not wait for it
+}
+
+func (a *Answer) origin() Origin {
+	if len(a.Limits) == 0 && a.Source == sash.FromStore {
+		return FromConfig
+	}
+	return Origin(a.Source)
+}
+
+// Rule names, in metrics, the rule that limited part i: a domain and a rule of the configuration, or OfRequest. Both
+// are empty when nothing limits the part. They have no values of the request, and so are as few as the
+// configuration says.
+func (o *Observation) Rule(i int) (domain, rule string) {
+	switch a := &o.Answers[i]; {
+	case a.Rule != nil:
+		return a.Rule.Domain, a.Rule.Label
+	case a.Metric != "": // then the domain is one of the configuration's
+		return o.Domain, OfRequest
+	}
+	return "", ""
+}
+
+// OfRequest names request limits, as a rule.
+const OfRequest = "(request)"
+
+// Decisive returns the part that decided: the first that refused, or else the first that anything limits. It is
+// -1 when there is none.
+func (o *Observation) Decisive() int {
+	first := -1
+	for i := range o.Answers {
+		a := &o.Answers[i]
+		if a.Metric == "" || a.Replaced {
+			continue
+		}
+		if a.Refused && !a.Soft() {
+			return i
+		}
+		if first < 0 {
+			first = i
+		}
+	}
+	return first
+}
+
+// RefusedBy names the limit that refused part i, such as "300/1m"; empty when none did.
+func (o *Observation) RefusedBy(i int) string {
+	a := &o.Answers[i]
+	switch outcome := o.OutcomeOf(i); {
+	case outcome != Refused && outcome != Shadowed:
+		return ""
+	case a.RefusedBy.Limit.Name != "":
+		return a.RefusedBy.Limit.Name
+	case a.Rule == nil:
+		return ""
+	}
+	for _, l := range a.Rule.Limits {
+		if a.Cost > l.Units { // which no store was asked for
+			return cmp.Or(l.Name, l.String())
+		}
+	}
+	return ""
 }

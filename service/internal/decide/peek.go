@@ -21,7 +21,7 @@ func (d *Decider) Peek(ctx context.Context, req Request) ([]Answer, error) {
 	err, room := d.resolve(&req, answers), false
 	for i := range answers {
 		if a := &answers[i]; err == nil && a.Limited() {
-			err = soften(ctx, a, d.look(ctx, a))
+			err = soften(ctx, a, a.look(ctx))
 			room = room || a.quota && !a.Refused
 		}
 	}
@@ -85,7 +85,7 @@ func (d *Decider) State(ctx context.Context, domain string, entries []config.Ent
 		return s, nil
 	}
 	s.Limits, s.Policy, s.Answer.limits = held.named, held.policy, held
-	if err := d.look(ctx, &s.Answer); err != nil {
+	if err := s.Answer.look(ctx); err != nil {
 		return s, failure(ctx, err)
 	}
 	return s, nil

@@ -52,7 +52,7 @@ func (d *Decider) besideQuotas(ctx context.Context, binding []*Answer, answers [
 			return false, err
 		}
 		if over {
-			return false, d.lookAll(ctx, binding)
+			return false, lookAll(ctx, binding)
 		}
 	}
 	admitted, err := d.together(ctx, binding)
@@ -73,7 +73,7 @@ func (d *Decider) exhausted(ctx context.Context, answers []Answer) (bool, error)
 		if !a.quota {
 			continue
 		}
-		if err := d.look(ctx, a); err != nil {
+		if err := a.look(ctx); err != nil {
 			if err = failure(ctx, err); errors.Is(err, sash.ErrUnavailable) {
 				return false, nil // charging it finds out
 			}
@@ -95,7 +95,7 @@ func (d *Decider) chargeQuotas(ctx context.Context, answers []Answer, charge boo
 		if !a.quota {
 			continue
 		}
-		if err := d.alone(ctx, a, charge); err != nil {
+		if err := a.alone(ctx, charge); err != nil {
 			err = failure(ctx, err)
 			if !errors.Is(err, sash.ErrUnavailable) {
 				return false, err

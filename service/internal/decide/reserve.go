@@ -92,7 +92,7 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer, reserved
 	case !a.Limited() || a.BannedBy != nil:
 		return nil
 	case a.never:
-		return d.look(ctx, a)
+		return a.look(ctx)
 	case a.limits.policy.CountRefused:
 		return ErrCountsRefused
 	}
@@ -134,7 +134,7 @@ func (d *Decider) chargeOnce(ctx context.Context, req *Request, a *Answer) error
 	case !a.Limited():
 		return nil
 	case a.never:
-		return d.alone(ctx, a, true)
+		return a.alone(ctx, true)
 	}
 	_, err := a.askOnce(ctx, "allow", req.ID, false)
 	return soften(ctx, a, err)

@@ -28,7 +28,7 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 	switch {
 	case !possible:
 		for _, a := range parts {
-			if err := d.impossible(ctx, a); err != nil {
+			if err := a.impossible(ctx); err != nil {
 				return false, err
 			}
 		}
@@ -36,14 +36,14 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 	case len(parts) == 0:
 		return true, nil
 	case len(parts) == 1:
-		err := d.alone(ctx, parts[0], true)
+		err := parts[0].alone(ctx, true)
 		return !parts[0].Refused, err
 	}
 	batches := batchesOf(parts)
 	steps := make([][]driver.Request, len(batches))
 	for i, b := range batches {
 		if b.neverFits() {
-			return false, d.lookAll(ctx, parts)
+			return false, lookAll(ctx, parts)
 		}
 		steps[i] = b.requests
 	}
@@ -56,8 +56,16 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 		return false, err
 	}
 	for i, b := range batches {
-		if err := d.readBatch(ctx, &b, answers[i]); err != nil {
-			return false, err
+		for j, answer := range answers[i] {
+			if len(answer.Statuses()) == 0 { // given back, or not decided: they get what is left
+				if err := lookAll(ctx, b.parts[j]); err != nil {
+					return false, err
+				}
+				continue
+			}
+			for _, a := range b.parts[j] {
+				a.read(answer)
+			}
 		}
 	}
 	return admitted, nil
@@ -178,23 +186,6 @@ func modesOf(batches []batch) failover.Modes {
 	return modes
 }
 
-// readBatch fills in the answers of a batch. Parts that were given back, and those that were not decided, get what is
-// left.
-func (d *Decider) readBatch(ctx context.Context, b *batch, answers []driver.Answer) error {
-	for i, answer := range answers {
-		if len(answer.Statuses()) == 0 {
-			if err := d.lookAll(ctx, b.parts[i]); err != nil {
-				return err
-			}
-			continue
-		}
-		for _, a := range b.parts[i] {
-			a.read(answer)
-		}
-	}
-	return nil
-}
-
 // failure returns the error of a caller that gave up, or of a store that failed.
 func failure(ctx context.Context, err error) error {
 	switch {
@@ -204,4 +195,145 @@ func failure(ctx context.Context, err error) error {
 		return err
 	}
 	return &sash.StoreError{Err: err}
+}
+
+// request returns what a part asks of the store.
+func (a *Answer) request() driver.Request {
+	return driver.Request{Key: a.Key, Cost: a.need, Policy: a.limits.policy, Within: a.within}
+}
+
+// alone decides a part by itself, or, where the request is refused already, only looks.
+func (a *Answer) alone(ctx context.Context, charge bool) error {
+	switch {
+	case !charge:
+		return a.look(ctx)
+	case a.never:
+		return a.impossible(ctx)
+	}
+	return a.ask(ctx, a.request())
+}
+
+// ask has the store decide a request of the part, and fills in the answer.
+func (a *Answer) ask(ctx context.Context, req driver.Request) error {
+	answer, err := a.limits.store.Decide(ctx, req)
+	if err == nil {
+		a.read(answer)
+	}
+	return err
+}
+
+// impossible answers a part of a request that has more units than a limit. A part that has and that counts
+// what it refuses is charged with as many as it holds.
+func (a *Answer) impossible(ctx context.Context) error {
+	if a.never && a.BannedBy == nil && a.limits.policy != nil && a.limits.policy.CountRefused {
+		all := a.request()
+		for _, l := range a.limits.named {
+			all.Cost = min(all.Cost, l.Units)
+		}
+		if _, err := a.limits.store.Decide(ctx, all); err != nil {
+			return err
+		}
+	}
+	return a.look(ctx)
+}
+
+func lookAll(ctx context.Context, parts []*Answer) error {
+	for _, a := range parts {
+		if err := a.look(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look fills in an answer without charging: whether the part would be refused, and what is left.
+func (a *Answer) look(ctx context.Context) error {
+	switch {
+	case a.BannedBy != nil:
+		return nil
+	case a.limits.policy == nil:
+		a.refuseAll()
+		return nil
+	}
+	req := a.request()
+	req.Cost, req.Within = 0, 0
+	if err := a.ask(ctx, req); err != nil {
+		return err
+	}
+	if !a.refund {
+		a.Foresee(a.need)
+	}
+	return nil
+}
+
+// Foresee turns the answer to a look into that to a request of a cost. A limit without room for it refuses, and its
+// RetryAfter is the time until its next units are released: exact for a cost of 1; a larger one may have to wait longer.
+func (a *Answer) Foresee(cost int64) {
+	for i := range a.Limits {
+		if l := &a.Limits[i]; l.Remaining < cost {
+			l.Refused, l.RetryAfter = true, max(l.RetryAfter, l.ReleaseAfter)
+		}
+	}
+	a.refusal()
+}
+
+// read fills in the answer from the store's.
+func (a *Answer) read(answer driver.Answer) { a.result(a.limits.limiter.Result(a.Key, answer)) }
+
+func (a *Answer) result(res sash.Result) {
+	a.Limits, a.At, a.Delay, a.Source, a.Cause, a.Blocked = res.Limits(), res.At, res.Delay, res.Source, res.Cause, res.Blocked
+	a.refusal()
+}
+
+// refusal finds the limit that refused.
+func (a *Answer) refusal() {
+	a.Refused, a.RefusedBy = false, sash.LimitResult{}
+	for _, l := range a.Limits {
+		if l.Refused && (!a.Refused || l.RetryAfter > a.RefusedBy.RetryAfter) {
+			a.Refused, a.RefusedBy = true, l
+		}
+	}
+}
+
+// refuseAll fills in the answer of a limit of no units.
+func (a *Answer) refuseAll() {
+	limit := a.limits.named[0]
+	if limit.Name == "" {
+		limit.Name = limit.String()
+	}
+	by := sash.LimitResult{Key: a.Key, Limit: limit, Refused: !a.refund}
+	a.Limits = []sash.LimitResult{by}
+	a.refusal()
+}
+
+// MaxRefunds is the most parts of a request that give units back.
+const MaxRefunds = 8
+
+// giveBack gives units back to a subject: the oldest charges that still count, which are those that would leave first. What
+// is left afterwards is therefore never counted for a shorter time than it should be. It is one call of the store, which
+// bounds the charges that it takes from: see [driver.Taker]. Refusals that other instances keep in memory hold for a second
+// more. While the store is unavailable nothing is given back.
+func (d *Decider) giveBack(ctx context.Context, a *Answer, admitted bool) error {
+	defer func() { a.Refused, a.RefusedBy = false, sash.LimitResult{} }()
+	if !admitted || a.limits.policy == nil || a.need == 0 {
+		return a.look(ctx)
+	}
+	closed, err := d.closed(a.limits.place)
+	if err != nil {
+		return err
+	}
+	store, ok := driver.As[driver.Taker](closed)
+	if !ok {
+		return fmt.Errorf("%w: a refund", sash.ErrUnsupported)
+	}
+	req := a.request()
+	req.Cost = min(req.Cost, sash.MaxUnits)
+	answer, err := store.Reward(ctx, req)
+	if errors.Is(err, sash.ErrUnavailable) {
+		return a.look(ctx) // which answers as the rule says
+	}
+	if err == nil {
+		a.read(answer)
+	}
+	return err
 }
