@@ -73,8 +73,8 @@ func (s Source) read() ([]File, *found, error) {
 
 // found is what there is at a Source.
 type found struct {
-	files, dirs []string
-	skipped     []string // what is not read and why, for people; at most maxWarnings
+	files   []string
+	skipped []string // what is not read and why, for people; at most maxWarnings
 }
 
 // find returns the files of a configuration.
@@ -130,7 +130,6 @@ func (s Source) paths() ([]string, error) {
 
 // walk adds what is in a directory and below it.
 func (s Source) walk(dir string, f *found) error {
-	f.dirs = append(f.dirs, dir)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err

@@ -3,7 +3,6 @@ package serve
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"sync"
 
 	"example.com/sash/service"
@@ -72,9 +71,7 @@ func (s *instance) follow(ctx context.Context, known config.Fingerprint) error {
 	case s.Config.Path == "":
 		return nil
 	}
-	if err := s.Config.Watch(ctx, known, s.reload); err != nil {
-		return fmt.Errorf("watching the configuration: %w", err)
-	}
+	s.Config.Watch(ctx, known, s.reload)
 	return nil
 }
 
