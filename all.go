@@ -57,8 +57,7 @@ func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, er
 type call struct {
 	driver.Request
 	policy *policy
-	line   *driver.Line // of a call for a slot in turn
-	waits  bool         // the caller waits
+	waits  bool // the caller waits
 }
 
 // newCall makes a call that was checked.

@@ -2,8 +2,8 @@ package sash
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -28,7 +28,6 @@ const inFlight = "in-flight#"
 type Concurrency struct {
 	limiter *Limiter
 	hold    time.Duration
-	line    uint64 // its name in the rota of the store; 0 if the store cannot hand over
 }
 
 // NewConcurrency returns a limit of n calls in flight for each subject, with a longest hold time of
@@ -58,11 +57,7 @@ func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Dur
 		return nil, err
 	}
 	l.prefix += inFlight
-	c := &Concurrency{limiter: l, hold: maxHold}
-	if _, ok := driver.As[driver.Hander](store); ok {
-		c.line = rand.Uint64() | 1
-	}
-	return c, nil
+	return &Concurrency{limiter: l, hold: maxHold}, nil
 }
 
 // Do runs f if a slot is free, returns what f returns, and frees the slot, also when f panics. Otherwise
@@ -91,7 +86,52 @@ func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Slot{of: c, since: time.Now(), reserved: reserved}, nil
+	return &Slot{of: c, reserved: reserved}, nil
+}
+
+// Wait takes a slot as soon as one is free. Callers of one Concurrency stand in line for each key and get slots in the
+// order in which they came, so share one Concurrency in a process. Only the first of them asks the store. A slot of this
+// Concurrency that is released wakes it at once. For slots of other processes it asks about a hundred times a second while
+// slots are taken often, about once a second when the newest has been held for that long, and when the one that is held
+// longest becomes free by itself.
+//
+// Between processes there is no order: the first of any gets a free slot, and one that releases slots while its own callers
+// wait most often gets them again. Callers that Start take no place in the line.
+//
+// When the context's deadline comes first the error is a [*LimitedError] that is also context.DeadlineExceeded, unless the
+// store has never answered; when the context is canceled, the context's error. Other errors are those of Start. If the
+// store fails, each caller in line asks for itself.
+func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
+	store, err := c.limiter.settler("a slot")
+	if err != nil {
+		return nil, err
+	}
+	full, err := c.limiter.ready(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	var slot *Slot
+	call := newCall(full, 1, c.limiter.policy, true)
+	call.waits = true
+	w := &waiter{cost: 1, policy: c.limiter.policy, hold: c.hold}
+	err = c.limiter.lines.wait(ctx, key, full, w, func() (Result, error) {
+		reserved, err := c.limiter.hold(ctx, store, call)
+		if err != nil {
+			return Result{}, err
+		}
+		slot = &Slot{of: c, reserved: reserved}
+		return reserved.Result(), nil
+	})
+	var limited *LimitedError
+	switch {
+	case err == nil:
+		return slot, nil
+	case errors.As(err, &limited):
+		limited.AtOnce = true
+	case slot != nil && errors.Is(err, context.DeadlineExceeded):
+		return nil, tooMany(key, slot, context.DeadlineExceeded)
+	}
+	return nil, err
 }
 
 // Peek reports how many slots are free, as Remaining, and takes none: see [Limiter.Peek]. ReleaseAfter of its limit is an
@@ -108,7 +148,6 @@ func (c *Concurrency) Reset(ctx context.Context, key string) error { return c.li
 // has to be closed. A slot that is not released becomes free after the hold time.
 type Slot struct {
 	of       *Concurrency
-	since    time.Time // when it was taken, by this process's clock
 	reserved *Reservation
 	mu       sync.Mutex // held while the slot is extended or released
 }
@@ -119,19 +158,12 @@ func (s *Slot) Allowed() bool { return s.reserved.Allowed() }
 // Result returns the result. Its RetryAfter is an upper bound.
 func (s *Slot) Result() Result { return s.reserved.Result() }
 
-// Release gives the slot back, to the first that waits for one in this process. It does nothing if it was called before,
-// after the hold time, or for a slot that was not taken. It tries once, for at most a second, even if ctx has ended. If
-// the store fails, the error is [ErrUnavailable] and the slot becomes free after the hold time.
+// Release gives the slot back, and wakes the first caller of this process that waits for one. It does nothing if it was
+// called before, after the hold time, or for a slot that was not taken. It tries once, for at most a second, even if ctx
+// has ended. If the store fails, the error is [ErrUnavailable] and the slot becomes free after the hold time.
 func (s *Slot) Release(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	set, held := s.reserved.charge()
-	if c := s.of; held && c.line != 0 && set.Source == driver.FromStore {
-		if line, waits := c.limiter.lines.releases(set.Request.Key, c.line, time.Since(s.since)); waits {
-			s.reserved.decide(0, false)
-			return c.handOver(ctx, set, line)
-		}
-	}
 	return s.reserved.Release(ctx)
 }
 

@@ -150,13 +150,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 
 // decide has the store decide a call, and checks its answer.
 func (l *Limiter) decide(ctx context.Context, c call) (Result, error) {
-	var answer driver.Answer
-	var err error
-	if c.line == nil {
-		answer, err = l.store.Decide(ctx, c.Request)
-	} else {
-		answer, err = l.store.(driver.Hander).Hand(ctx, c.Request, *c.line) // as NewConcurrency found
-	}
+	answer, err := l.store.Decide(ctx, c.Request)
 	if err == nil {
 		err = answer.Check(c.Policy)
 	}

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -34,13 +35,13 @@ type lines struct {
 
 // A line is the callers who wait for one subject. Its fields are guarded by the mutex of the lines.
 type line struct {
-	waiters list.List // of *waiter, by number
-	last    Result    // the last answer to one of them, with no policy if units were given back since
-	asked   int64     // the cost of the call that got it
-	at      time.Time // when
-	refused Result    // the last refusal, with no policy if there was none
-	given   int       // how often units were given back
-	slots   slotLine  // of callers who wait for a slot
+	waiters list.List     // of *waiter, by number
+	last    Result        // the last answer to one of them, with no policy if units were given back since
+	asked   int64         // the cost of the call that got it
+	at      time.Time     // when
+	refused Result        // the last refusal, with no policy if there was none
+	given   int           // how often units were given back
+	look    time.Duration // how long after it callers who wait for a slot look again
 }
 
 // A waiter is a caller in a line.
@@ -53,7 +54,6 @@ type waiter struct {
 	look   chan struct{} // holds one value when the waiter has to look again where it stands
 	place  *list.Element // guarded by the mutex of the lines; nil when the line has broken up
 	given  int           // line.given when it asked
-	slot   *Slot         // guarded by the mutex of the lines: it was handed over, and the waiter has left its line
 }
 
 // busy reports whether callers wait for the key.
@@ -70,9 +70,6 @@ func (q *lines) wait(ctx context.Context, name, key string, w *waiter, ask func(
 	q.join(key, w)
 	defer q.leave(key, w)
 	for {
-		if q.handed(w) != nil {
-			return nil
-		}
 		first, earliest, refused := q.turn(key, w)
 		d := time.Until(earliest)
 		deadline, ok := ctx.Deadline()
@@ -157,8 +154,7 @@ func (q *lines) turn(key string, w *waiter) (first bool, earliest time.Time, ref
 	l := q.byKey[key]
 	front := l.waiters.Front().Value.(*waiter)
 	w.given = l.given
-	first = front == w && l.slots.coming == 0 // one that is handed a slot need not ask
-	return first, l.at.Add(l.pause(front)), l.refused
+	return front == w, l.at.Add(l.pause(front)), l.refused
 }
 
 // pause returns how long after the last answer the waiter has no room.
@@ -167,7 +163,7 @@ func (l *line) pause(w *waiter) (d time.Duration) {
 	switch {
 	case last.policy != w.policy:
 	case w.hold > 0:
-		d = l.slots.pause(last)
+		d = l.slotPause(last)
 	case w.books && last.Allowed: // the next has a place behind it
 	case w.books:
 		d = max(last.RetryAfter/bookPolls, leastWait)
@@ -183,14 +179,31 @@ func (l *line) pause(w *waiter) (d time.Duration) {
 	return d
 }
 
+// The times between two looks at the store for a slot that another process may have released. A line looks again after
+// about as long as the newest slot has been held: so slots that are taken and released quickly are found quickly, and a
+// long wait costs the store little. The time is cut at random, so that processes do not look in step.
+const (
+	leastLook   = 10 * time.Millisecond
+	longestLook = time.Second
+)
+
+// slotPause returns how long after an answer the first looks for a slot again.
+func (l *line) slotPause(last *Result) time.Duration {
+	switch {
+	case !last.Allowed:
+		return min(l.look, max(last.RetryAfter, leastWait))
+	case last.Remaining > 0:
+		return 0
+	}
+	return l.look
+}
+
 // answered notes an answer. If the store failed, the line breaks up.
 func (q *lines) answered(key string, w *waiter, res *Result, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.byKey[key]
 	switch {
-	case w.slot != nil: // it was handed a slot meanwhile
-		return
 	case err == nil && !res.Allowed && w.place == nil:
 		l = q.place(key, w)
 		w.given = l.given
@@ -207,35 +220,26 @@ func (q *lines) answered(key string, w *waiter, res *Result, err error) {
 	if err != nil {
 		return
 	}
-	l.note(res, w)
+	l.last, l.asked, l.at = *res, w.cost, time.Now()
+	if w.hold > 0 {
+		looks := min(max(w.hold-res.ResetAfter, leastLook), longestLook)
+		l.look = looks/2 + rand.N(looks/2)
+	}
+	if !res.Allowed {
+		l.refused = *res
+	}
 	if l.given != w.given { // the answer may be older than what was given back
 		l.last = Result{}
 	}
 }
 
-// note notes the answer to a caller in the line. The caller holds the mutex.
-func (l *line) note(res *Result, w *waiter) {
-	l.last, l.asked, l.at = *res, w.cost, time.Now()
-	if w.hold > 0 {
-		l.slots.answered(res, w.hold)
-	}
-	if !res.Allowed {
-		l.refused = *res
-	}
-}
-
-// leave takes a waiter out of its line.
+// leave takes a waiter out of its line, and wakes the first of those that are left.
 func (q *lines) leave(key string, w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if w.place == nil {
 		return
 	}
-	q.remove(key, w)
-}
-
-// remove takes a waiter out of its line, and wakes the first of those that are left. The caller holds the mutex.
-func (q *lines) remove(key string, w *waiter) {
 	l := q.byKey[key]
 	l.waiters.Remove(w.place)
 	w.place = nil

@@ -106,12 +106,6 @@ func TestADecoratorPassesOnThePowersOfItsStore(t *testing.T) {
 			if res, err := l.Reward(t.Context(), name, 20); err != nil || res.Charged != 15 || res.Remaining != 10 {
 				t.Errorf("of 15 units %d were given back: %d of 10 remain, %v", res.Charged, res.Remaining, err)
 			}
-			if store, ok := driver.As[driver.Hander](store); !ok {
-				t.Error("slots cannot be handed over")
-			} else if res, err := store.Hand(t.Context(), driver.Request{Key: name + " slots", Cost: 1, Policy: l.Policy(), MaySettle: true},
-				driver.Line{Name: 1, Most: 1, Stays: 1}); err != nil || !res.Allowed() {
-				t.Errorf("%+v, %v", res, err)
-			}
 			two := []sash.Subject{{Key: name, Cost: 1}, {Key: name + " two", Cost: 1}}
 			if res, err := l.AllowAll(t.Context(), two...); err != nil || !res.Allowed {
 				t.Errorf("%+v, %v", res, err)

@@ -3,8 +3,7 @@
 //
 // A store has one method, Decide: one [Request] in, one atomic decision, one [Answer] out. What else a
 // backend can do is an optional interface, a power: [MultiStore], [Chooser], [Deduplicator], [Settler], [Extender],
-// [Resetter], [Taker], [Booker], [Blocker], [Batcher], [Cooler],
-// [Hander].
+// [Resetter], [Taker], [Booker], [Blocker], [Batcher] and [Cooler].
 // A [Decorator] is a store over a store. Embedding a [Passthrough] gives it every power of the store behind
 // it, so that it defines only the methods that it changes:
 //

@@ -303,16 +303,6 @@ func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error
 	return s.Passthrough.Extend(ctx, set)
 }
 
-// Hand implements [driver.Hander], under the longer windows. The error is [driver.ErrUnsupported] if the store does not hand
-// over.
-func (s *Store) Hand(ctx context.Context, req driver.Request, line driver.Line) (driver.Answer, error) {
-	var err error
-	if req.Policy, err = s.behind(req.Policy); err != nil {
-		return driver.Answer{}, err
-	}
-	return s.Passthrough.Hand(ctx, req, line)
-}
-
 // Reset implements [driver.Resetter]. It ends the leases of the key under the policy's limits that its processes share, or
 // with New those of this process; others can be spent until they end. The error is [driver.ErrUnsupported] if the home does
 // not reset.

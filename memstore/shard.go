@@ -40,8 +40,7 @@ type subject struct {
 	until int64 // when no charge can be settled any more, and no call be repeated
 	ids   *ids  // nil until there is one
 
-	block *window.Block          // nil until a refusal is counted
-	rotas map[int64]*window.Rota // by the units of the limit; nil until a slot is refused
+	block *window.Block // nil until a refusal is counted
 }
 
 // begin gives a new subject its state.

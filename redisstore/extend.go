@@ -3,11 +3,20 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/threshold"
 )
 
-var logExtend = joining("log_extend.lua", "log_extend.lua", logSettle, log)
+// logExtend settles and decides at one time.
+var logExtend = func() *Script {
+	source := load("log_extend.lua").source
+	for mark, part := range map[string]*Script{"-- SETTLE\n": logSettle, "-- DECIDE\n": log} {
+		source = strings.Replace(source, mark, strings.Replace(part.source, "call('TIME')", "clock", 1), 1)
+	}
+	return NewScript("log_extend.lua", source).With(threshold.Scripts)
+}()
 
 var _ driver.Extender = (*Store)(nil)
 

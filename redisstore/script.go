@@ -141,7 +141,7 @@ func Scripts() []*Script {
 		log, logBook, logEach, logMany, logSettle, logOnce, logReward, scripts[driver.SortedSetLog], scripts[driver.SlidingCounter], scripts[driver.FixedWindow],
 		scripts[driver.GCRA], anyLog, anyOf[driver.SortedSetLog], anyOf[driver.SlidingCounter], anyOf[driver.FixedWindow],
 		anyOf[driver.GCRA], taking[driver.SlidingLog], taking[driver.SortedSetLog], taking[driver.SlidingCounter],
-		taking[driver.FixedWindow], taking[driver.GCRA], reset, instances, heldSpend, heldBring, coolDown, logExtend, rotaLog, rotaSet,
+		taking[driver.FixedWindow], taking[driver.GCRA], reset, instances, heldSpend, heldBring, coolDown, logExtend,
 		blocking[log], blocking[logOnce], blocking[scripts[driver.SortedSetLog]], blocking[scripts[driver.SlidingCounter]],
 		blocking[scripts[driver.FixedWindow]], blocking[scripts[driver.GCRA]], blocking[taking[driver.SlidingLog]],
 		blocking[taking[driver.SortedSetLog]], blocking[taking[driver.SlidingCounter]], blocking[taking[driver.FixedWindow]],

@@ -94,7 +94,6 @@ var (
 	_ driver.Cooler       = (*Faulty)(nil)
 	_ driver.Extender     = (*Faulty)(nil)
 	_ driver.Blocker      = (*Faulty)(nil)
-	_ driver.Hander       = (*Faulty)(nil)
 	_ driver.Booker       = (*Faulty)(nil)
 	_ driver.Batcher      = (*Faulty)(nil)
 	_ driver.Taker        = (*Faulty)(nil)
@@ -171,11 +170,6 @@ func (f *Faulty) DecideAny(ctx context.Context, reqs []driver.Request) (chosen i
 // DecideOnce implements [driver.Deduplicator].
 func (f *Faulty) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
 	return f.decided(ctx, &req, func() (driver.Answer, error) { return f.pass.DecideOnce(ctx, id, req) })
-}
-
-// Hand implements [driver.Hander].
-func (f *Faulty) Hand(ctx context.Context, req driver.Request, line driver.Line) (driver.Answer, error) {
-	return f.decided(ctx, &req, func() (driver.Answer, error) { return f.pass.Hand(ctx, req, line) })
 }
 
 // Settle implements [driver.Settler].

@@ -50,7 +50,7 @@ type testCase struct {
 	run     func(*suite)
 }
 
-var cases = slices.Concat(scriptCases, randomCases, concurrentCases, walkCases, handCases, leaseCases)
+var cases = slices.Concat(scriptCases, randomCases, concurrentCases, walkCases, leaseCases)
 
 const window = 10 * time.Second
 

@@ -113,8 +113,8 @@ func TestALogGrowsWhileItsSlotIsMoved(t *testing.T) {
 	})
 }
 
-// Calls in flight are handed over and reset while their slot moves, when a script of two keys does not run.
-func TestSlotsAreHandedOverWhileTheirSlotMoves(t *testing.T) {
+// Calls in flight are released and reset while their slot moves, when a script of two keys does not run.
+func TestSlotsAreReleasedWhileTheirSlotMoves(t *testing.T) {
 	each(t, func(t *testing.T, a adapter) {
 		cluster := redistest.StartCluster(t, redistest.ClusterOptions{})
 		store := a.open(t, target{addrs: cluster.Addrs(), cluster: true, patience: patient})
@@ -146,7 +146,7 @@ func TestSlotsAreHandedOverWhileTheirSlotMoves(t *testing.T) {
 			}()
 			time.Sleep(20 * time.Millisecond) // it waits
 			if err := before.Release(t.Context()); err != nil {
-				t.Fatalf("hand-over %d: %v", i, err)
+				t.Fatalf("release %d: %v", i, err)
 			}
 			if err := <-next; err != nil {
 				t.Fatalf("waiter %d: %v", i, err)

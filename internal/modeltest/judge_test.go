@@ -44,7 +44,7 @@ type part func(*bench) error
 // parts are all that a judge checks, roughly from the fewest calls to the most.
 var parts = []part{
 	(*bench).quiet, (*bench).midnight, (*bench).reset, (*bench).moved, (*bench).lives, (*bench).repeated, (*bench).long,
-	(*bench).cooled, (*bench).edged, (*bench).firm, (*bench).extended, (*bench).handed, (*bench).given,
+	(*bench).cooled, (*bench).edged, (*bench).firm, (*bench).extended, (*bench).given,
 	(*bench).gathered, (*bench).walks, (*bench).chosen, (*bench).blocked, (*bench).booked, (*bench).deep, (*bench).held,
 }
 

@@ -59,9 +59,6 @@ var Scripts = Table{
 	"LOG_IDS":  logIDs,  // places in the compact log
 	"HASH_IDS": 1 << 10, // places in a hash or a sorted set
 
-	"MAX_STAY":  driver.MaxStay,  // microseconds for which a line keeps its place in a rota
-	"MAX_LINES": driver.MaxLines, // of a rota
-
 	"MAX_LEASES": driver.MaxLeases, // of a key
 	"MOST_UNITS": driver.MaxUnits,  // of the demand of a key
 
