@@ -2,8 +2,8 @@ package redistest
 
 import (
 	"cmp"
-	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,31 +37,6 @@ type ClusterOptions struct {
 func StartCluster(t testing.TB, opts ClusterOptions) *Cluster {
 	t.Helper()
 	c := &Cluster{}
-	if err := c.form(opts, func(args ...string) (*Server, error) { return Start(t, args...), nil }); err != nil {
-		t.Fatal(fmt.Errorf("internal/redistest: the cluster did not form: %w", err))
-	}
-	return c
-}
-
-// RunCluster is [StartCluster] without a test. The caller stops the cluster with [Cluster.Stop].
-func RunCluster(opts ClusterOptions) (*Cluster, error) {
-	c := &Cluster{}
-	if err := c.form(opts, Run); err != nil {
-		c.Stop()
-		return nil, fmt.Errorf("internal/redistest: the cluster did not form: %w", err)
-	}
-	return c, nil
-}
-
-// Stop stops every node. On a stopped cluster it does nothing.
-func (c *Cluster) Stop() {
-	for _, s := range c.Nodes() {
-		s.Stop()
-	}
-}
-
-// form starts the nodes and makes a cluster of them.
-func (c *Cluster) form(opts ClusterOptions, start func(args ...string) (*Server, error)) error {
 	opts.Primaries = cmp.Or(opts.Primaries, 3)
 	opts.NodeTimeout = cmp.Or(opts.NodeTimeout, time.Second)
 	for node := range opts.Primaries * (1 + opts.Replicas) {
@@ -71,90 +46,55 @@ func (c *Cluster) form(opts ClusterOptions, start func(args ...string) (*Server,
 		if opts.Args != nil {
 			args = append(args, opts.Args(node)...)
 		}
-		s, err := start(args...)
-		if err != nil {
-			return err
-		}
-		if node < opts.Primaries {
+		if s := Start(t, args...); node < opts.Primaries {
 			c.Primaries = append(c.Primaries, s)
 		} else {
 			c.Replicas = append(c.Replicas, s)
 		}
 	}
-	if err := c.meet(); err != nil {
-		return err
-	}
-	if err := until("every node knows the others and all slots", c.ready); err != nil {
-		return err
-	}
+	c.meet(t)
+	await(t, "every node of the cluster knows the others and all slots", func() bool { return c.ready(t) })
 	for i, s := range c.Replicas {
-		id, err := c.Primaries[i/opts.Replicas].id()
-		if err != nil {
-			return err
-		}
-		if _, err := s.Do("CLUSTER", "REPLICATE", id); err != nil {
-			return err
-		}
+		s.Must(t, "CLUSTER", "REPLICATE", c.Primaries[i/opts.Replicas].ID(t))
 	}
-	return until("the replicas are synchronized, and every node knows them", func() (bool, error) {
+	await(t, "the replicas of the cluster are synchronized, and every node knows them", func() bool {
 		for i, s := range c.Replicas {
-			if known, err := c.replicated(s, c.Primaries[i/opts.Replicas]); !known {
-				return false, err
+			if !c.replicated(t, s, c.Primaries[i/opts.Replicas]) {
+				return false
 			}
 		}
-		return c.ready()
+		return c.ready(t)
 	})
+	return c
 }
 
 // meet gives the primaries their slots, and introduces the nodes to each other.
-func (c *Cluster) meet() error {
+func (c *Cluster) meet(t testing.TB) {
+	t.Helper()
 	for i, s := range c.Primaries {
 		slots := []string{"CLUSTER", "ADDSLOTS"} // Redis 6.2 has no ADDSLOTSRANGE
 		for slot := i * Slots / len(c.Primaries); slot < (i+1)*Slots/len(c.Primaries); slot++ {
 			slots = append(slots, strconv.Itoa(slot))
 		}
-		if _, err := s.Do(slots...); err != nil {
-			return err
-		}
-		if _, err := s.Do("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)); err != nil {
-			return err
-		}
+		s.Must(t, slots...)
+		s.Must(t, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 	}
 	nodes := c.Nodes()
 	for i, s := range nodes {
 		for _, other := range nodes[i+1:] { // gossip alone is slow
-			host, port, err := net.SplitHostPort(other.Addr())
-			if err != nil {
-				return err
-			}
-			if _, err := s.Do("CLUSTER", "MEET", host, port); err != nil {
-				return err
-			}
+			s.Must(t, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port))
 		}
 	}
-	return nil
 }
 
 // replicated reports whether a replica is synchronized, and every node knows its primary.
-func (c *Cluster) replicated(replica, primary *Server) (bool, error) {
-	if linked, err := replica.linked(); !linked {
-		return false, err
+func (c *Cluster) replicated(t testing.TB, replica, primary *Server) bool {
+	t.Helper()
+	if !replica.linked(t) {
+		return false
 	}
-	id, err := replica.id()
-	if err != nil {
-		return false, err
-	}
-	of, err := primary.id()
-	if err != nil {
-		return false, err
-	}
-	for _, node := range c.Nodes() {
-		list, err := node.Do("CLUSTER", "NODES")
-		if err != nil || !replicates(list, id, of) {
-			return false, err
-		}
-	}
-	return true, nil
+	id, of := replica.ID(t), primary.ID(t)
+	return !slices.ContainsFunc(c.Nodes(), func(node *Server) bool { return !replicates(node.Must(t, "CLUSTER", "NODES"), id, of) })
 }
 
 // replicates reports whether, by a node's list of nodes, one node replicates another.
@@ -179,17 +119,8 @@ func (c *Cluster) Addrs() []string { return addrs(c.Nodes()) }
 // ID returns the name of a node in its cluster.
 func (s *Server) ID(t testing.TB) string {
 	t.Helper()
-	id, err := s.id()
-	if err != nil {
-		t.Fatal(err)
-	}
+	id, _ := s.Must(t, "CLUSTER", "MYID").(string)
 	return id
-}
-
-func (s *Server) id() (string, error) {
-	id, err := s.Do("CLUSTER", "MYID")
-	name, _ := id.(string)
-	return name, err
 }
 
 // Slot returns the slot of a Redis key.
@@ -235,24 +166,16 @@ func (c *Cluster) MoveSlot(t testing.TB, slot int, from, to *Server) {
 }
 
 // ready reports whether every node knows all others and all slots.
-func (c *Cluster) ready() (bool, error) {
+func (c *Cluster) ready(t testing.TB) bool {
+	t.Helper()
 	nodes := c.Nodes()
 	for _, s := range nodes {
-		reply, err := s.Do("CLUSTER", "INFO")
-		if err != nil {
-			return false, err
-		}
-		info, _ := reply.(string)
-		if reply, err = s.Do("CLUSTER", "NODES"); err != nil {
-			return false, err
-		}
-		list, _ := reply.(string)
-		if !strings.Contains(info, "cluster_state:ok") ||
-			!strings.Contains(info, "cluster_slots_ok:"+strconv.Itoa(Slots)+"\r\n") ||
-			!strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(len(nodes))+"\r\n") ||
-			strings.Contains(list, "handshake") {
-			return false, nil
+		info, _ := s.Must(t, "CLUSTER", "INFO").(string)
+		list, _ := s.Must(t, "CLUSTER", "NODES").(string)
+		if fieldOf(info, "cluster_state") != "ok" || fieldOf(info, "cluster_slots_ok") != strconv.Itoa(Slots) ||
+			fieldOf(info, "cluster_known_nodes") != strconv.Itoa(len(nodes)) || strings.Contains(list, "handshake") {
+			return false
 		}
 	}
-	return true, nil
+	return true
 }

@@ -105,25 +105,6 @@ func TestStop(t *testing.T) {
 	}
 }
 
-func TestClusterWithoutATest(t *testing.T) {
-	t.Parallel()
-	c, err := redistest.RunCluster(redistest.ClusterOptions{Primaries: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Stop()
-	slot := c.Slot(t, "k")
-	if got := c.Primaries[c.Home(slot)].Must(t, "SET", "k", "v"); got != "OK" {
-		t.Errorf("SET replied %v", got)
-	}
-	c.Stop()
-	for _, s := range c.Primaries {
-		if s.Pid() != 0 {
-			t.Errorf("the primary on %s runs after Stop", s.Addr())
-		}
-	}
-}
-
 func TestNoServerSaysWhatToDo(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv(redistest.EnvServer, "")

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -20,21 +19,14 @@ func StartReplica(t testing.TB, of string, args ...string) *Server {
 		t.Fatal(err)
 	}
 	s := Start(t, append([]string{"--replicaof", host, port}, args...)...)
-	await(t, fmt.Sprintf("the replica of %s is synchronized", of), func() bool {
-		linked, err := s.linked()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return linked
-	})
+	await(t, "the replica of "+of+" is synchronized", func() bool { return s.linked(t) })
 	return s
 }
 
 // linked reports whether a replica follows its primary.
-func (s *Server) linked() (bool, error) {
-	info, err := s.Do("INFO", "replication")
-	text, _ := info.(string)
-	return fieldOf(text, "master_link_status") == "up", err
+func (s *Server) linked(t testing.TB) bool {
+	t.Helper()
+	return s.Info(t, "replication", "master_link_status") == "up"
 }
 
 // Info returns a field of a section of INFO, or "" if there is none.
@@ -63,19 +55,9 @@ func (s *Server) Promote(t testing.TB) {
 // await waits until a condition holds, and fails the test if that takes longer than startTime.
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	if err := until(what, func() (bool, error) { return holds(), nil }); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// until waits until a condition holds. It returns an error if that takes longer than startTime.
-func until(what string, holds func() (bool, error)) error {
-	for deadline := time.Now().Add(startTime); ; time.Sleep(10 * time.Millisecond) {
-		if held, err := holds(); held || err != nil {
-			return err
-		}
+	for deadline := time.Now().Add(startTime); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("internal/redistest: after %v it is still not true that %s", startTime, what)
+			t.Fatalf("internal/redistest: after %v it is still not true that %s", startTime, what)
 		}
 	}
 }

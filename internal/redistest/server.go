@@ -1,5 +1,5 @@
 // Package redistest starts real redis-server processes on free loopback ports, and stops them. Tests use
-// [Start]; benchmarks, commands and examples use [Run] and [RunCluster]. Other functions start replicas ([StartReplica]),
+// [Start]; benchmarks, commands and examples use [Run]. Other functions start replicas ([StartReplica]),
 // sentinels ([StartSentinels]), clusters ([StartCluster]), servers with TLS ([StartTLS]) or a Unix socket
 // ([StartUnix]), and a server with a clock that the test moves ([StartWithClock]). A test can kill a
 // server, pause, resume, restart and promote it.
