@@ -61,10 +61,10 @@ func (j job) work() ([]call, error) {
 	return all, failed
 }
 
-// Slots are handed over with little loss, within a process and between processes, and never more are held at once than
+// Slots are taken again with little loss, within a process and between processes, and never more are held at once than
 // there are. What other work on the machine takes is lost too, so the best of several runs counts, and 80 % are enough:
-// virtual time shows 90 % (TestASlotIsHandedOverWhenItIsReleased).
-func TestSlotsAreHandedOver(t *testing.T) {
+// virtual time shows 90 % (TestASlotIsTakenWhenItIsReleased).
+func TestSlotsAreTakenAgain(t *testing.T) {
 	l := startLive(t)
 	const slots, waiters, task = 5, 100, 20 * time.Millisecond
 	for _, processes := range []int{1, 4} {
