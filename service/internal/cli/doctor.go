@@ -138,13 +138,9 @@ func (e *examined) answer() map[string]any {
 }
 
 func examine(ctx context.Context, to *remote, opts doctor.Options) (*examined, error) {
-	client, err := redisclient.Inspect(to.url)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = client.Close() }()
 	e := &examined{what: "redis", to: to, count: make(map[doctor.Level]int)}
-	if e.findings, err = doctor.Run(ctx, to.url, client, opts); err != nil {
+	var err error
+	if e.findings, err = doctor.Run(ctx, to.client, opts); err != nil {
 		return nil, to.explain(redisclient.Remedy(err))
 	}
 	for _, f := range e.findings {

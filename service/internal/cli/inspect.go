@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/spf13/cobra"
 
 	"example.com/sash"
@@ -148,11 +149,6 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string, most int) e
 
 // elsewhere returns what the key has under other algorithms, as far as the user may read it.
 func elsewhere(ctx context.Context, to *remote, key string, not *driver.Policy) (found []string) {
-	client, err := redisclient.Inspect(to.url)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = client.Close() }()
 	for _, algorithm := range sash.Algorithms() {
 		if algorithm == not.Algorithm || algorithm == sash.SlidingBuckets {
 			continue
@@ -162,7 +158,8 @@ func elsewhere(ctx context.Context, to *remote, key string, not *driver.Policy) 
 			continue
 		}
 		name := to.store.Key(key, policy)
-		if n, err := client.Exists(ctx, name).Result(); err == nil && n > 0 {
+		reply, err := to.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Exists().Key(name).Build() })
+		if n, _ := reply.AsInt64(); err == nil && n > 0 {
 			found = append(found, fmt.Sprintf("%s: see it with --algorithm %s", name, algorithm))
 		}
 	}

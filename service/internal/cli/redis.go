@@ -55,7 +55,6 @@ func (a *app) redisURL(flag string, env *envoy.Settings) string {
 
 // A remote is a store on Redis and its client.
 type remote struct {
-	url     string
 	prefix  string // of all keys
 	store   *redisstore.Store
 	client  *redisclient.Client
@@ -69,7 +68,7 @@ func connect(url, prefix string) (*remote, error) {
 		return nil, err
 	}
 	prefix = cmp.Or(prefix, redisstore.DefaultPrefix)
-	return &remote{url, prefix, client.Store(&redisstore.Options{Prefix: prefix}), client, client.String()}, nil
+	return &remote{prefix, client.Store(&redisstore.Options{Prefix: prefix}), client, client.String()}, nil
 }
 
 // shared returns the store of a command whose charges must outlive it: the one on which sash serve decides in the same
@@ -126,8 +125,7 @@ Parameters follow a question mark:
   protocol=3, client_name         protocol=2 is for proxies that do not speak RESP3
   pool_size=64                    connections that wait for replicas (sash serve --replicas)
 
-sash doctor takes the other parameters of go-redis too. All other commands share one connection to
-each server, on which concurrent decisions travel together.
+There is one connection to each server, on which concurrent decisions travel together.
 
 A failover is noticed within five seconds. The client tries to reconnect after 50 ms at first and a
 second at most, with jitter; calls fail at once meanwhile. It sends a PING on a connection that is

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"example.com/sash/service/internal/redisclient"
 )
 
@@ -20,26 +18,21 @@ const (
 // clocks compares the clocks of primaries and their replicas with this machine's.
 func (v *visit) clocks(ctx context.Context, nodes []node) {
 	var read []clock
-	compare := func(address string, c *redis.Client) {
+	compare := func(address string, c *redisclient.Client) error {
 		ahead, err := offset(ctx, c)
 		if err != nil {
 			v.findings = append(v.findings, Finding{Check: "clock", Node: address, Level: Unchecked, Seen: "TIME failed: " + err.Error()})
-			return
+			return nil
 		}
 		read = append(read, clock{address, ahead})
-	}
-	_ = redisclient.Primaries(ctx, v.client, func(_ context.Context, c *redis.Client) error {
-		compare(address(c), c)
 		return nil
-	})
+	}
+	_ = v.client.Primaries(ctx, compare)
 	for _, n := range nodes {
 		for _, r := range n.replicas() {
-			c, err := redisclient.Node(v.url, r.address)
-			if err != nil {
-				continue // impossible: the URL was parsed before
-			}
-			compare(r.address, c)
-			_ = c.Close()
+			c := v.client.Node(r.address)
+			_ = compare(r.address, c)
+			c.Close()
 		}
 	}
 	v.findings = append(v.findings, judgeClocks(read)...)
@@ -78,11 +71,11 @@ func judgeClocks(read []clock) (out []Finding) {
 }
 
 // offset returns a server's clock minus this machine's, from the fastest of several samples.
-func offset(ctx context.Context, c *redis.Client) (time.Duration, error) {
+func offset(ctx context.Context, c *redisclient.Client) (time.Duration, error) {
 	var best, ahead time.Duration
 	for i := range clockSamples {
 		before := time.Now()
-		at, err := c.Time(ctx).Result()
+		at, err := c.Time(ctx)
 		if err != nil {
 			return 0, err
 		}

@@ -9,9 +9,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"example.com/sash/goredisstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/redisclient"
 )
@@ -55,8 +52,7 @@ type Lease struct {
 
 // A visit is one run of all checks.
 type visit struct {
-	url      string
-	client   redis.UniversalClient
+	client   *redisclient.Client
 	prefix   string // of all keys
 	budget   time.Duration
 	many     bool          // there is more than one primary
@@ -65,17 +61,17 @@ type visit struct {
 	findings []Finding
 }
 
-// Run checks the Redis of a URL through a client for that URL. On a server that answers it takes a few seconds at most.
+// Run checks the Redis of a client. On a server that answers it takes a few seconds at most.
 // It returns an error if the server does not answer or does not accept the user.
-func Run(ctx context.Context, url string, client redis.UniversalClient, opts Options) ([]Finding, error) {
-	v := &visit{url: url, client: client, prefix: cmp.Or(opts.Prefix, redisstore.DefaultPrefix), budget: opts.Budget}
-	if err := client.Ping(ctx).Err(); err != nil && !forbidden(err) {
+func Run(ctx context.Context, client *redisclient.Client, opts Options) ([]Finding, error) {
+	v := &visit{client: client, prefix: cmp.Or(opts.Prefix, redisstore.DefaultPrefix), budget: opts.Budget}
+	if err := client.Ping(ctx); err != nil && !forbidden(err) {
 		return nil, err
 	}
-	_, v.many = client.(*redis.ClusterClient)
+	v.many = client.Cluster()
 	var nodes []node
-	err := redisclient.Primaries(ctx, client, func(ctx context.Context, c *redis.Client) error {
-		n := inspect(ctx, c)
+	err := client.Primaries(ctx, func(address string, c *redisclient.Client) error {
+		n := inspect(ctx, address, c)
 		nodes = append(nodes, n)
 		v.version(n)
 		v.eviction(n)
@@ -101,7 +97,7 @@ func Run(ctx context.Context, url string, client redis.UniversalClient, opts Opt
 
 // store is the limiter's store, through the client of this visit.
 func (v *visit) store() *redisstore.Store {
-	return goredisstore.New(v.client, &redisstore.Options{Prefix: v.prefix})
+	return v.client.Store(&redisstore.Options{Prefix: v.prefix})
 }
 
 // add records a finding on a node, which it names if there are several.

@@ -3,7 +3,6 @@ package doctor
 import (
 	"bufio"
 	"context"
-	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -23,19 +22,16 @@ import (
 )
 
 // What is closed leaves no goroutine behind.
-func TestMain(m *testing.M) {
-	redisclient.Log(slog.New(slog.DiscardHandler))
-	servertest.NoLeak(m)
-}
+func TestMain(m *testing.M) { servertest.NoLeak(m) }
 
 func run(t *testing.T, url string) []Finding {
 	t.Helper()
-	client, err := redisclient.Inspect(url)
+	client, err := redisclient.New(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = client.Close() }()
-	findings, err := Run(t.Context(), url, client, Options{Budget: time.Second})
+	defer client.Close()
+	findings, err := Run(t.Context(), client, Options{Budget: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

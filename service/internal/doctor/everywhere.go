@@ -5,35 +5,33 @@ import (
 	crand "crypto/rand"
 	"fmt"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
 
+	"example.com/sash/driver"
 	"example.com/sash/service/internal/redisclient"
 )
 
-// everywhere returns a name for every primary, by the primary's address, such that the primary holds its Redis key.
-func (v *visit) everywhere(ctx context.Context, name string, key func(name string) string) (map[string]string, error) {
-	cluster, ok := v.client.(*redis.ClusterClient)
-	if !ok {
+// everywhere returns a name for every primary, by the primary's address, such that the primary holds the slot of the name.
+// Names have a hash tag, so that all keys with one are in its slot.
+func (v *visit) everywhere(ctx context.Context, name string, slot func(name string) int) (map[string]string, error) {
+	if !v.many {
 		return map[string]string{"": name}, nil
 	}
-	slots, err := slotsOf(ctx, cluster)
+	slots, err := v.client.Slots(ctx)
 	if err != nil {
 		return nil, err
 	}
-	primaries := make(map[string]bool)
+	primaries := make(map[int]string) // by slot
+	distinct := make(map[string]bool)
 	for _, s := range slots {
-		if len(s.Nodes) > 0 {
-			primaries[s.Nodes[0].Addr] = true
+		for slot := s.First; slot <= s.Last && len(s.Nodes) > 0; slot++ {
+			primaries[slot], distinct[s.Nodes[0]] = s.Nodes[0], true
 		}
 	}
 	names := make(map[string]string)
-	for i := 0; len(names) < len(primaries) && i < 10_000; i++ {
-		n := fmt.Sprint(name, "-", i)
-		c, err := cluster.MasterForKey(ctx, key(n))
-		if err != nil {
-			return nil, err
-		}
-		if addr := c.Options().Addr; names[addr] == "" {
+	for i := 0; len(names) < len(distinct) && i < 10_000; i++ {
+		n := fmt.Sprintf("%s-{%d}", name, i)
+		if addr := primaries[slot(n)]; addr != "" && names[addr] == "" {
 			names[addr] = n
 		}
 	}
@@ -43,14 +41,12 @@ func (v *visit) everywhere(ctx context.Context, name string, key func(name strin
 // beats counts an instance on every primary, like instances that share a limit while Redis is away. It reports whether
 // that works. The heartbeat expires by itself.
 func (v *visit) beats(ctx context.Context) bool {
-	groups, err := v.everywhere(ctx, "doctor-"+crand.Text(), func(group string) string {
-		return v.prefix + "instances:" + group
-	})
+	store, worked := v.store(), true
+	groups, err := v.everywhere(ctx, "doctor-"+crand.Text(), func(group string) int { return store.Slot(group, &driver.Policy{}) })
 	if err != nil {
 		v.note("scripts", Fail, "heartbeats: "+err.Error(), "see the error; without the nodes of the cluster there are no decisions")
 		return false
 	}
-	store, worked := v.store(), true
 	for _, address := range sorted(groups) {
 		n, err := store.Instances(ctx, groups[address], "doctor", window)
 		if err == nil && n != 1 {
@@ -67,10 +63,11 @@ func (v *visit) beats(ctx context.Context) bool {
 // waits checks whether calls can wait for replicas (redisstore.Options.Replicas).
 func (v *visit) waits(ctx context.Context) {
 	missing := false
-	_ = redisclient.Primaries(ctx, v.client, func(ctx context.Context, c *redis.Client) error {
-		if err := c.Do(ctx, "WAIT", "0", "1").Err(); forbidden(err) {
+	_ = v.client.Primaries(ctx, func(address string, c *redisclient.Client) error {
+		_, err := c.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Wait().Numreplicas(0).Timeout(1).Build() })
+		if forbidden(err) {
 			missing = true
-			v.add("wait", node{address: address(c)}, Warn, "the user may not run WAIT: a call that is to wait for replicas is charged and then returns an error",
+			v.add("wait", node{address: address}, Warn, "the user may not run WAIT: a call that is to wait for replicas is charged and then returns an error",
 				"give the user the permissions of the ACL line below, if calls are to wait for replicas")
 		}
 		return nil

@@ -6,7 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"example.com/sash/service/internal/redisclient"
 )
 
 // A node is what a server reports about itself.
@@ -23,16 +25,17 @@ var settings = []string{
 }
 
 // inspect reads what a server reports about itself.
-func inspect(ctx context.Context, c *redis.Client) node {
-	n := node{address: address(c)}
-	text, err := c.Info(ctx).Result()
+func inspect(ctx context.Context, address string, c *redisclient.Client) node {
+	n := node{address: address}
+	reply, err := c.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Info().Build() })
+	text, _ := reply.ToString()
 	if err != nil {
 		n.err = err
 		return n
 	}
 	n.info = fields(text)
 	for _, name := range settings {
-		values, err := c.ConfigGet(ctx, name).Result()
+		reply, err := c.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.ConfigGet().Parameter(name).Build() })
 		if err != nil {
 			n.config = nil
 			break
@@ -40,17 +43,10 @@ func inspect(ctx context.Context, c *redis.Client) node {
 		if n.config == nil {
 			n.config = make(map[string]string)
 		}
+		values, _ := reply.AsStrMap()
 		n.config[name] = values[name]
 	}
 	return n
-}
-
-// address returns a server's address for messages.
-func address(c *redis.Client) string {
-	if addr := c.Options().Addr; addr != "FailoverClient" { // the client's name for the primary behind Sentinels
-		return addr
-	}
-	return "the primary"
 }
 
 // fields parses the answer of INFO.

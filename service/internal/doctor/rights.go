@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
 )
 
 // forbidden reports whether the server denied the user permission.
-func forbidden(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
+func forbidden(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOPERM") }
 
 // A Way is how a limiter reaches its Redis. The permissions that its user needs depend on it.
 type Way struct {
@@ -52,27 +52,27 @@ func Line(user string, way Way) string {
 // rights reports permissions beyond those that are needed. The scripts have shown whether the user has those.
 func (v *visit) rights(ctx context.Context) {
 	user, named := "limiter", "the user"
-	if name, err := v.client.Do(ctx, "ACL", "WHOAMI").Text(); err == nil {
+	whoami, err := v.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.AclWhoami().Build() })
+	if name, _ := whoami.ToString(); err == nil {
 		named = "user " + name
 		if name != "default" {
 			user = name
 		}
 	}
-	way := Way{Cluster: v.many, Sentinel: v.watched, Prefix: v.prefix}
-	if c, ok := v.client.(*redis.Client); ok {
-		way.Database = c.Options().DB != 0
-	}
+	way := Way{Cluster: v.many, Sentinel: v.watched, Database: v.client.Database(), Prefix: v.prefix}
 	line := Line(user, way)
 	var more []string
-	// These commands only read, and none of them reads user data.
-	if may(v.client.Do(ctx, "CONFIG", "GET", "maxmemory").Err()) {
-		more = append(more, "read the configuration")
-	}
-	if may(v.client.Do(ctx, "EXISTS", outside(v.prefix)).Err()) {
-		more = append(more, "use keys outside "+v.prefix+"*")
-	}
-	if may(v.client.Do(ctx, "ACL", "LIST").Err()) {
-		more = append(more, "list all users")
+	for _, one := range []struct { // they only read, and none of them reads user data
+		may   string
+		build func(rueidis.Builder) rueidis.Completed
+	}{
+		{"read the configuration", func(b rueidis.Builder) rueidis.Completed { return b.ConfigGet().Parameter("maxmemory").Build() }},
+		{"use keys outside " + v.prefix + "*", func(b rueidis.Builder) rueidis.Completed { return b.Exists().Key(outside(v.prefix)).Build() }},
+		{"list all users", func(b rueidis.Builder) rueidis.Completed { return b.AclList().Build() }},
+	} {
+		if _, err := v.client.Do(ctx, one.build); err == nil {
+			more = append(more, one.may)
+		}
 	}
 	level, needed := OK, "what is needed"
 	for _, f := range v.findings {
@@ -101,6 +101,3 @@ func outside(prefix string) string {
 	}
 	return "doctor-outside"
 }
-
-// may reports whether an answer shows that a command was permitted.
-func may(err error) bool { return err == nil }

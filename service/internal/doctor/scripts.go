@@ -46,7 +46,7 @@ func (v *visit) try(ctx context.Context, algorithm sash.Algorithm, units int64) 
 	if err != nil {
 		return nil, err
 	}
-	keys, err := v.everywhere(ctx, "key", func(key string) string { return store.Key(opts.Prefix+":"+key, policy) })
+	keys, err := v.everywhere(ctx, "key", func(key string) int { return store.Slot(opts.Prefix+":"+key, policy) })
 	if err != nil {
 		return nil, err
 	}

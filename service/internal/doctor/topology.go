@@ -8,45 +8,44 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
 
 	"example.com/sash/service/internal/redisclient"
 )
 
 // topology checks a Cluster, or the Sentinels of a primary.
 func (v *visit) topology(ctx context.Context, nodes []node) {
-	if c, ok := v.client.(*redis.ClusterClient); ok {
-		v.cluster(ctx, c)
+	if v.many {
+		v.cluster(ctx)
 		v.coverage(nodes)
 		v.note("parts", OK, "sash serve has a breaker for each part of the slots, and reads the nodes every second; a program of "+
 			"your own needs failover.Options.Parts, Part and Classify, and a client that Tune set up, as README shows", "")
 	}
-	sentinels, master, err := redisclient.Sentinels(v.url)
-	if err == nil && len(sentinels) > 0 {
+	if sentinels, master := v.client.Sentinels(); len(sentinels) > 0 {
 		v.watched = true
 		v.sentinels(ctx, sentinels, master)
-		if forbidden(v.client.Do(ctx, "ROLE").Err()) {
+		if _, err := v.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Role().Build() }); forbidden(err) {
 			v.note("sentinel", Fail, "the user may not run ROLE on the primary", "give the user +role: the client checks that a server is the primary before it uses it")
 		}
 	}
 }
 
-func (v *visit) cluster(ctx context.Context, c *redis.ClusterClient) {
-	slots, err := slotsOf(ctx, c)
+func (v *visit) cluster(ctx context.Context) {
+	slots, err := v.client.Slots(ctx)
 	if err != nil {
 		v.note("cluster", Fail, "CLUSTER SLOTS: "+err.Error(), "give the user +cluster|slots: without it the client cannot find the nodes")
 		return
 	}
-	if forbidden(c.ClusterShards(ctx).Err()) {
+	if _, err := v.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.ClusterShards().Build() }); forbidden(err) {
 		v.note("cluster", Warn, "the user may not run CLUSTER SHARDS", "give the user +cluster|shards: since version 8 the client finds the nodes with it")
 	}
 	covered, primaries, alone := 0, make(map[string]bool), make(map[string]bool)
 	for _, s := range slots {
-		covered += s.End - s.Start + 1
+		covered += s.Last - s.First + 1
 		if len(s.Nodes) > 0 {
-			primaries[s.Nodes[0].Addr] = true
+			primaries[s.Nodes[0]] = true
 			if len(s.Nodes) == 1 {
-				alone[s.Nodes[0].Addr] = true
+				alone[s.Nodes[0]] = true
 			}
 		}
 	}
@@ -78,35 +77,35 @@ func (v *visit) coverage(nodes []node) {
 	}
 }
 
-// slotsOf returns the nodes of every slot, like the client itself before version 8.
-func slotsOf(ctx context.Context, c *redis.ClusterClient) ([]redis.ClusterSlot, error) {
-	return c.ClusterSlots(ctx).Result() //nolint:staticcheck // Redis 6.2 has no CLUSTER SHARDS
-}
-
-func (v *visit) sentinels(ctx context.Context, sentinels []*redis.SentinelClient, master string) {
+func (v *visit) sentinels(ctx context.Context, sentinels []*redisclient.Client, master string) {
 	addresses := make(map[string]bool)
 	silent := 0
 	var quorum error
 	var others int
 	var after time.Duration
 	for _, s := range sentinels {
-		addr, err := s.GetMasterAddrByName(ctx, master).Result()
-		if err != nil {
+		say := func(what string) (rueidis.RedisMessage, error) {
+			return s.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Arbitrary("SENTINEL", what, master).Build() })
+		}
+		reply, err := say("GET-MASTER-ADDR-BY-NAME")
+		addr, wrong := reply.AsStrSlice()
+		if err != nil || wrong != nil || len(addr) != 2 {
 			silent++
-			_ = s.Close()
+			s.Close()
 			continue
 		}
 		addresses[net.JoinHostPort(addr[0], addr[1])] = true
-		if err := s.CkQuorum(ctx, master).Err(); err != nil {
+		if _, err := say("CKQUORUM"); err != nil {
 			quorum = err
 		}
-		if fields, err := s.Master(ctx, master).Result(); err == nil {
+		if reply, err := say("MASTER"); err == nil {
+			fields, _ := reply.AsStrMap()
 			n, _ := strconv.Atoi(fields["num-other-sentinels"])
 			others = max(others, n)
 			ms, _ := strconv.Atoi(fields["down-after-milliseconds"])
 			after = max(after, time.Duration(ms)*time.Millisecond)
 		}
-		_ = s.Close()
+		s.Close()
 	}
 	var names []string
 	for a := range addresses {

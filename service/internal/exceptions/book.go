@@ -8,10 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/throttle"
 )
 
@@ -46,7 +45,7 @@ type Status struct {
 
 // New returns a book for a decider. It keeps the exceptions on Redis, or in this process if the client is nil. The prefix
 // is that of the store; empty means its default. A nil log means slog.Default. New does no I/O: see Run.
-func New(decider *decide.Decider, client redis.UniversalClient, prefix string, log *slog.Logger) *Book {
+func New(decider *decide.Decider, client *redisclient.Client, prefix string, log *slog.Logger) *Book {
 	b := &Book{decider: decider, keeper: &memory{}, failures: throttle.Log{To: log, Every: 10 * time.Second}}
 	if client != nil {
 		b.keeper = newOnRedis(client, prefix)

@@ -13,13 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"example.com/sash"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -28,6 +27,16 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 func decider(t *testing.T) *decide.Decider {
 	t.Helper()
 	return servertest.Decider(t, memstore.New(nil), "domain: d\ndescriptors:\n- {key: user, limits: [3/1h]}\n")
+}
+
+func connect(t *testing.T, addr string) *redisclient.Client {
+	t.Helper()
+	client, err := redisclient.New("redis://" + addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
 }
 
 func user(name string) []config.Entry { return []config.Entry{{Key: "user", Value: name}} }
@@ -207,8 +216,7 @@ func TestClocksMayDiffer(t *testing.T) {
 
 func onServer(t *testing.T, addr string, log *slog.Logger) (*Book, *decide.Decider) {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialerRetries: 1})
-	t.Cleanup(func() { _ = client.Close() })
+	client := connect(t, addr)
 	d := decider(t)
 	return New(d, client, "", log), d
 }
@@ -262,8 +270,7 @@ func TestInstancesShareExceptions(t *testing.T) {
 
 // A document is written only over the one that it was made from.
 func TestADocumentThatChangedMeanwhileStays(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
-	t.Cleanup(func() { _ = client.Close() })
+	client := connect(t, redistest.Start(t).Addr())
 	for name, k := range map[string]keeper{"memory": &memory{}, "redis": newOnRedis(client, "")} {
 		first, second := document("first version 16[]"), document("another version [1]")
 		for _, step := range []struct {
@@ -308,8 +315,8 @@ func TestWhileRedisIsAway(t *testing.T) {
 		t.Error("a change is taken")
 	}
 	server.Restart()
-	b.Refresh(t.Context())
-	if !admitted(t, d, "eve") || b.Status().Err != nil {
+	servertest.Wait(t, "the exceptions are not read again", func() bool { b.Refresh(t.Context()); return b.Status().Err == nil })
+	if !admitted(t, d, "eve") {
 		t.Errorf("from an empty Redis: %+v, %+v", b.List(Ban), b.Status())
 	}
 }

@@ -70,8 +70,8 @@ func Far(url string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.opts.DialTimeout = cmp.Or(t.opts.DialTimeout, farDial)
-	t.opts.ReadTimeout = cmp.Or(t.opts.ReadTimeout, farRead)
+	t.dial = cmp.Or(t.dial, farDial)
+	t.read = cmp.Or(t.read, farRead)
 	return clientOf(t), nil
 }
 
@@ -85,7 +85,7 @@ func clientOf(t *target) *Client {
 	option := t.option()
 	dial := newDialer(option.Dialer.Timeout, t.tls)
 	dial.ended = ctx
-	option.DialCtxFn = dial.rueidis(t.network())
+	option.DialCtxFn = dial.rueidis(t.network)
 	return &Client{target: t, option: option, dialer: dial, stop: stop}
 }
 
@@ -138,27 +138,34 @@ func (c *Client) RunWait(ctx context.Context, script *redisstore.Script, keys []
 // Cluster implements [redisstore.Scripter].
 func (c *Client) Cluster() bool { return c.target.form == cluster }
 
-// Ping returns an error if Redis does not answer. On a Cluster it asks one of the nodes.
-func (c *Client) Ping(ctx context.Context) error {
+// Do runs the command that build returns. On a Cluster one without a key goes to any of the nodes.
+func (c *Client) Do(ctx context.Context, build func(rueidis.Builder) rueidis.Completed) (rueidis.RedisMessage, error) {
 	m, err := c.get(ctx)
 	if err != nil {
-		return err
+		return rueidis.RedisMessage{}, err
 	}
-	return c.heed(ctx, m, m.client.Do(ctx, m.client.B().Ping().Build()).Error())
+	reply, err := m.client.Do(ctx, build(m.client.B())).ToMessage()
+	return reply, c.heed(ctx, m, err)
+}
+
+// Ping returns an error if Redis does not answer. On a Cluster it asks one of the nodes.
+func (c *Client) Ping(ctx context.Context) error {
+	_, err := c.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Ping().Build() })
+	return err
 }
 
 // Time returns the server's time. On a Cluster it asks one of the nodes.
 func (c *Client) Time(ctx context.Context) (time.Time, error) {
-	m, err := c.get(ctx)
+	reply, err := c.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Time().Build() })
 	if err != nil {
 		return time.Time{}, err
 	}
-	said, err := m.client.Do(ctx, m.client.B().Time().Build()).AsIntSlice()
+	said, err := reply.AsIntSlice()
+	if err == nil && len(said) != 2 {
+		err = fmt.Errorf("unexpected answer to TIME: %v", said)
+	}
 	if err != nil {
 		return time.Time{}, err
-	}
-	if len(said) != 2 {
-		return time.Time{}, fmt.Errorf("unexpected answer to TIME: %v", said)
 	}
 	return time.Unix(said[0], said[1]*int64(time.Microsecond)), nil
 }

@@ -1,5 +1,5 @@
 // Package redisclient creates Redis clients from a URL: for one server, for a primary that Sentinel watches, or for a
-// Cluster. A [Client] decides, over one connection to each server. [Inspect] is for inspecting servers.
+// Cluster. A [Client] has one connection to each server, on which concurrent calls travel together.
 //
 // A client notices a failover within five seconds. It reads the nodes of a Cluster every second or two. Sentinel
 // announces a new primary, and the client also queries it every two seconds. It tests a connection that is silent for
@@ -21,53 +21,38 @@ import (
 )
 
 const (
-	// sentinelTimeout is how long Inspect waits for a Sentinel. It is short, because hanging Sentinels are tried one
-	// after the other.
-	sentinelTimeout = 500 * time.Millisecond
-	// poolSize bounds the connections to one server for calls that need their own: calls that wait for replicas, and
-	// those of Inspect.
+	// poolSize bounds the connections to one server for calls that need their own: calls that wait for replicas.
 	poolSize = 64
 	// poolIdle is how long such a connection may be idle.
 	poolIdle = time.Minute
 )
 
-// option returns the options of the client that decides. Of the URL's parameters it uses dial_timeout, read_timeout,
-// protocol, client_name and pool_size, and of the rest what rueidisstore.Tune sets. The caller adds the dialer.
+// option returns the options of the client. The caller adds the dialer.
 func (t *target) option() rueidis.ClientOption {
 	o := rueidis.ClientOption{
 		InitAddress:       t.addrs,
-		Username:          t.opts.Username,
-		Password:          t.opts.Password,
-		ClientName:        t.opts.ClientName,
-		SelectDB:          t.opts.DB,
-		AlwaysRESP2:       t.opts.Protocol == 2,
+		Username:          t.user,
+		Password:          t.password,
+		ClientName:        t.name,
+		SelectDB:          t.db,
+		AlwaysRESP2:       t.resp2,
 		TLSConfig:         t.tls, // selects the TLS port of a Cluster; the dialer does the rest
-		Dialer:            net.Dialer{Timeout: t.opts.DialTimeout},
-		ConnWriteTimeout:  t.opts.ReadTimeout,
+		Dialer:            net.Dialer{Timeout: t.dial},
+		ConnWriteTimeout:  t.read,
 		ForceSingleClient: t.form == single,
 		// Only one connection to each server: all concurrent calls share one pipeline.
 		PipelineMultiplex:   -1,
-		BlockingPoolSize:    cmp.Or(t.opts.PoolSize, poolSize),
+		BlockingPoolSize:    cmp.Or(t.pool, poolSize),
 		BlockingPoolCleanup: poolIdle,
 		// Never resend a command, and send none that needs further permissions.
 		DisableRetry:  true,
 		DisableCache:  true,
 		ClientSetInfo: rueidis.DisableClientSetInfo,
 	}
-	switch t.form {
-	case single:
-		o.InitAddress = []string{t.opts.Addr}
-	case sentinel:
+	if t.form == sentinel {
 		o.Sentinel = rueidis.SentinelOption{
 			MasterSet: t.master, Username: t.sentinelUser, Password: t.sentinelPassword, TLSConfig: t.tls,
 		}
 	}
 	return rueidisstore.Tune(o)
-}
-
-func (t *target) network() string {
-	if t.form == single {
-		return cmp.Or(t.opts.Network, "tcp")
-	}
-	return "tcp"
 }

@@ -16,7 +16,7 @@ func TestURLs(t *testing.T) {
 		"unix:///run/redis.sock?db=1":                          "/run/redis.sock",
 		"127.0.0.1:6380":                                       "127.0.0.1:6380",
 		"[::1]:6380":                                           "[::1]:6380",
-		"redis://cache?read_timeout=3s&db=2":                   "cache:6379",
+		"redis://cache?read_timeout=3&db=2":                    "cache:6379",
 		"redis://:p%40ss@cache:7000?protocol=2":                "cache:7000",
 		"redis+sentinel://a:1,b,[::1]:3/main/2":                "main of sentinel a:1,b:26379,[::1]:3",
 		"redis+sentinel://u:secret@a/main?sentinel_password=x": "main of sentinel a:26379",
@@ -34,39 +34,15 @@ func TestURLs(t *testing.T) {
 }
 
 func TestParametersAreThoseOfEveryForm(t *testing.T) {
-	for _, url := range []string{"redis://cache/0", "redis+sentinel://a,b/main/0", "redis+cluster://a,b"} {
-		target, err := parse(url + "?read_timeout=3s&protocol=2")
-		if err != nil {
-			t.Fatal(err)
-		}
-		single, failover, cluster := target.single(), target.failover(), target.cluster()
-		if single.ReadTimeout != 3*time.Second || failover.ReadTimeout != 3*time.Second || cluster.ReadTimeout != 3*time.Second {
-			t.Errorf("%s: a parameter is lost", url)
-		}
-		if single.Protocol != 2 || failover.Protocol != 2 || cluster.Protocol != 2 {
-			t.Errorf("%s: the protocol is lost", url)
-		}
-		if single.WriteTimeout != time.Second || single.DialTimeout != time.Second || !single.ContextTimeoutEnabled {
-			t.Errorf("%s: timeouts %v %v", url, single.DialTimeout, single.WriteTimeout)
-		}
-	}
-	target, err := parse("redis+sentinel://user:secret@a/main/7?sentinel_username=watcher&sentinel_password=other")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := target.failover()
-	if o.MasterName != "main" || o.DB != 7 || o.Username != "user" || o.Password != "secret" || o.SentinelUsername != "watcher" || o.SentinelPassword != "other" {
-		t.Errorf("sentinel: %+v", o)
-	}
-}
-
-func TestParametersOfTheClientThatDecides(t *testing.T) {
-	for _, url := range []string{"redis://u:secret@a:1/7", "redis+sentinel://u:secret@a:1/main/7", "redis+cluster://u:secret@a:1"} {
-		client := newClient(t, url+"?dial_timeout=2s&read_timeout=3s&protocol=2&client_name=x&pool_size=5")
+	for _, url := range []string{"redis://u:secret@a:1/7?", "redis+sentinel://u:secret@a:1/main/7?sentinel_username=w&sentinel_password=other&", "redis+cluster://u:secret@a:1?"} {
+		client := newClient(t, url+"dial_timeout=2s&read_timeout=3s&protocol=2&client_name=x&pool_size=5")
 		defer client.Close()
 		o := client.option
 		if o.Dialer.Timeout != 2*time.Second || o.ConnWriteTimeout != 3*time.Second || !o.AlwaysRESP2 || o.ClientName != "x" || o.BlockingPoolSize != 5 {
 			t.Errorf("%s: a parameter is lost: %+v", url, o)
+		}
+		if form := client.target.form; form == sentinel && (o.Sentinel.MasterSet != "main" || o.Sentinel.Username != "w" || o.Sentinel.Password != "other") {
+			t.Errorf("%s: %+v", url, o.Sentinel)
 		}
 		if o.Username != "u" || o.Password != "secret" || (o.SelectDB == 7) == client.Cluster() || len(o.InitAddress) != 1 || o.InitAddress[0] != "a:1" {
 			t.Errorf("%s: %+v", url, o)
@@ -79,6 +55,7 @@ func TestErrorsSayTheFormsAndNeverThePassword(t *testing.T) {
 		"", "cache", "http://cache:6379", "redis://:secret@cache:port", "redis://:sec ret@cache:1", "redis://u:secret/x@cache:1",
 		"u:secret@cache:6379:1", ":", "redis+sentinel://u:secret@a:1", "redis+sentinel://u:secret@a:b/main", "redis+ring://u:secret@a",
 		"redis+cluster://u:secret@a:1/3", "redis+cluster://u:secret@a:1,,b:1", "unix+cluster://secret@a", "redis+sentinel://a/main?sentinel_password=secret&what=1",
+		"redis://:secret@a/x", "redis://:secret@a?read_timeout=soon", "redis://:secret@a?pool_size=-1", "redis://", "unix://", "unix://host/x", "redis://a?skip_verify=true",
 	} {
 		_, err := New(url)
 		if err == nil || !strings.Contains(strings.ToLower(err.Error()), "redis") {

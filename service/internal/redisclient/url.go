@@ -5,9 +5,9 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
+	"time"
 )
 
 // Forms describes the URLs that New accepts, for messages and help texts.
@@ -25,13 +25,20 @@ const (
 
 // A target is a parsed URL.
 type target struct {
-	form   form
-	addrs  []string // of Sentinels or of nodes
-	master string
-	opts   *redis.Options // user, password, database and parameters
-	tls    *tls.Config    // nil without TLS
+	form    form
+	network string   // tcp or unix
+	addrs   []string // of the server, of Sentinels or of nodes
+	master  string
+	tls     *tls.Config // nil without TLS
 
+	user, password                 string
 	sentinelUser, sentinelPassword string
+	db                             int
+
+	dial, read time.Duration // zero is the default
+	resp2      bool
+	name       string // of the client
+	pool       int    // zero is the default
 }
 
 // String returns the address for messages, without user and password.
@@ -42,7 +49,7 @@ func (t *target) String() string {
 	case cluster:
 		return "cluster " + strings.Join(t.addrs, ",")
 	default:
-		return t.opts.Addr
+		return t.addrs[0]
 	}
 }
 
@@ -60,7 +67,7 @@ func parse(given string) (*target, error) {
 	wrong := errors.New(describe(given) + "is not a Redis URL: use " + Forms)
 	scheme, rest, _ := strings.Cut(text, "://")
 	base, kind, multiple := strings.Cut(scheme, "+")
-	t := &target{form: map[string]form{"sentinel": sentinel, "cluster": cluster}[kind]}
+	t := &target{form: map[string]form{"sentinel": sentinel, "cluster": cluster}[kind], network: "tcp"}
 	if multiple && (t.form == single || base != "redis" && base != "rediss") {
 		return nil, wrong
 	}
@@ -81,9 +88,11 @@ func parse(given string) (*target, error) {
 		text = base + "://" + authority[:at] + "localhost" + after
 	}
 	u, err := url.Parse(text)
-	if err != nil {
+	if err != nil || base != "redis" && base != "rediss" && base != "unix" || u.Fragment != "" {
 		return nil, wrong
 	}
+	t.user = u.User.Username()
+	t.password, _ = u.User.Password()
 	if t.form == sentinel {
 		master, db, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 		if master == "" {
@@ -99,17 +108,71 @@ func parse(given string) (*target, error) {
 	if t.form == sentinel {
 		t.sentinelUser, t.sentinelPassword = take(query, "sentinel_username"), take(query, "sentinel_password")
 	}
-	u.RawQuery = query.Encode()
-	if t.opts, err = redis.ParseURL(u.String()); err != nil {
-		return nil, wrong
+	db := strings.Trim(u.Path, "/")
+	switch {
+	case base == "unix":
+		if u.Path == "" || u.Host != "" {
+			return nil, wrong
+		}
+		t.network, t.addrs, db = "unix", []string{u.Path}, ""
+	case !multiple:
+		addr, ok := hostPort(u.Host, "6379")
+		if !ok {
+			return nil, wrong
+		}
+		t.addrs = []string{addr}
 	}
-	if t.form != single && t.opts.TLSConfig != nil {
-		t.opts.TLSConfig.ServerName = "" // each node has its own
+	if name := take(query, "db"); db == "" {
+		db = name
 	}
-	if t.tls, err = files.config(t.opts.TLSConfig); err != nil {
-		return nil, err
+	if err := t.parameters(query, db); err != nil {
+		return nil, errors.New(describe(given) + "is not a Redis URL: " + err.Error() + ": see sash help redis")
 	}
-	return t, nil
+	var config *tls.Config
+	if base == "rediss" {
+		config = &tls.Config{MinVersion: tls.VersionTLS12}
+		if t.form == single { // each node of the others has its own name
+			config.ServerName = u.Hostname()
+		}
+		config.InsecureSkipVerify = take(query, "skip_verify") == "true"
+	}
+	if len(query) > 0 {
+		return nil, errors.New(describe(given) + "has a parameter that is not known: see sash help redis")
+	}
+	t.tls, err = files.config(config)
+	return t, err
+}
+
+// parameters reads the database and the parameters of every form. Its error names what is wrong, without the value.
+func (t *target) parameters(query url.Values, db string) error {
+	var wrong error
+	whole := func(name, text string, into *int) {
+		n, err := strconv.Atoi(text)
+		if *into = n; text != "" && (err != nil || n < 0) {
+			wrong = errors.New("the " + name + " is not a number")
+		}
+	}
+	span := func(name string, into *time.Duration) {
+		text := take(query, name)
+		if text == "" {
+			return
+		}
+		d, err := time.ParseDuration(text)
+		if seconds, no := strconv.Atoi(text); no == nil { // as other clients write it
+			d, err = time.Duration(seconds)*time.Second, nil
+		}
+		if *into = d; err != nil || d <= 0 {
+			wrong = errors.New(name + " is not a time such as 1s")
+		}
+	}
+	protocol := 0
+	whole("database", db, &t.db)
+	whole("pool_size", take(query, "pool_size"), &t.pool)
+	whole("protocol", take(query, "protocol"), &protocol)
+	span("dial_timeout", &t.dial)
+	span("read_timeout", &t.read)
+	t.resp2, t.name = protocol == 2, take(query, "client_name")
+	return wrong
 }
 
 // take removes a parameter and returns it.

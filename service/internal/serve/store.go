@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"example.com/sash/driver"
-	"example.com/sash/goredisstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/config"
@@ -26,7 +23,7 @@ type store struct {
 	runs  []func(context.Context) error // run as long as the service
 	close func()
 
-	client  redis.UniversalClient // for exceptions; nil in memory
+	client  *redisclient.Client // for exceptions; nil in memory
 	health  func() degrade.Health
 	ready   func(context.Context) error
 	report  func() degrade.Report
@@ -49,19 +46,18 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	others, err := redisclient.Inspect(s.Redis)
+	others, err := redisclient.New(s.Redis) // what decides nothing must not delay what does
 	if err != nil {
 		client.Close()
 		return nil, err
 	}
 	disconnect := func() {
 		client.Close()
-		_ = others.Close()
+		others.Close()
 	}
 	out := &store{where: "redis at " + client.String(), client: others}
 	s.stats.Redis(client.Connections)
 	log := s.Log.With("store", out.where)
-	redisclient.Log(s.Log)
 	homes, err := s.openHomes()
 	if err != nil {
 		disconnect()
@@ -92,7 +88,7 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	}
 	out.place, out.runs = guard.Place, []func(context.Context) error{guard.Run}
 	out.health, out.report = guard.Health, guard.Report
-	out.charges = chargesOnRedis(goredisstore.New(others, &redisstore.Options{Prefix: s.RedisPrefix}), homes.reads)
+	out.charges = chargesOnRedis(others.Store(&redisstore.Options{Prefix: s.RedisPrefix}), homes.reads)
 	return out, nil
 }
 
