@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -27,10 +26,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A collector of OpenTelemetry keeps what it receives over gRPC and HTTP.
+// A collector of OpenTelemetry keeps what it receives over HTTP.
 type collector struct {
-	tracepb.UnimplementedTraceServiceServer
-	grpcAddr, url string
+	url string
 
 	mu      sync.Mutex
 	spans   []*spanpb.Span    // guarded by mu
@@ -39,37 +37,23 @@ type collector struct {
 	more    chan struct{}     // has room for one
 }
 
-// metricsService is a type of its own because both services have a method Export.
-type metricsService struct {
-	metricspb.UnimplementedMetricsServiceServer
-	c *collector
-}
-
-func (m metricsService) Export(_ context.Context, req *metricspb.ExportMetricsServiceRequest) (*metricspb.ExportMetricsServiceResponse, error) {
-	m.c.mu.Lock()
-	defer m.c.mu.Unlock()
-	for _, resource := range req.ResourceMetrics {
+func (c *collector) take(spans *tracepb.ExportTraceServiceRequest, metrics *metricspb.ExportMetricsServiceRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, resource := range metrics.ResourceMetrics {
 		for _, scope := range resource.ScopeMetrics {
 			for _, metric := range scope.Metrics {
-				m.c.metrics[metric.Name] = true
+				c.metrics[metric.Name] = true
 			}
 		}
 	}
-	m.c.signal()
-	return &metricspb.ExportMetricsServiceResponse{}, nil
-}
-
-func (c *collector) Export(_ context.Context, req *tracepb.ExportTraceServiceRequest) (*tracepb.ExportTraceServiceResponse, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, resource := range req.ResourceSpans {
+	for _, resource := range spans.ResourceSpans {
 		c.service = attributes(resource.Resource.Attributes)
 		for _, scope := range resource.ScopeSpans {
 			c.spans = append(c.spans, scope.Spans...)
 		}
 	}
 	c.signal()
-	return &tracepb.ExportTraceServiceResponse{}, nil
 }
 
 func (c *collector) signal() {
@@ -96,41 +80,25 @@ func attributes(all []*commonpb.KeyValue) map[string]string {
 func collect(t *testing.T) *collector {
 	t.Helper()
 	c := &collector{metrics: make(map[string]bool), more: make(chan struct{}, 1)}
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	tracepb.RegisterTraceServiceServer(server, c)
-	metricspb.RegisterMetricsServiceServer(server, metricsService{c: c})
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
-	t.Cleanup(func() { server.Stop(); <-ended })
-	c.grpcAddr = listener.Addr().String()
-
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body io.Reader = r.Body
 		if r.Header.Get("Content-Encoding") == "gzip" {
 			body, _ = gzip.NewReader(r.Body)
 		}
 		text, _ := io.ReadAll(body)
-		var answer proto.Message
+		var spans tracepb.ExportTraceServiceRequest
+		var metrics metricspb.ExportMetricsServiceRequest
 		switch r.URL.Path {
 		case "/v1/traces":
-			var req tracepb.ExportTraceServiceRequest
-			_ = proto.Unmarshal(text, &req)
-			answer, _ = c.Export(r.Context(), &req)
+			_ = proto.Unmarshal(text, &spans)
 		case "/v1/metrics":
-			var req metricspb.ExportMetricsServiceRequest
-			_ = proto.Unmarshal(text, &req)
-			answer, _ = metricsService{c: c}.Export(r.Context(), &req)
+			_ = proto.Unmarshal(text, &metrics)
 		default:
 			http.NotFound(w, r)
 			return
 		}
-		w.Header().Set("Content-Type", "application/x-protobuf")
-		out, _ := proto.Marshal(answer)
-		_, _ = w.Write(out)
+		c.take(&spans, &metrics)
+		w.Header().Set("Content-Type", "application/x-protobuf") // of an empty answer
 	}))
 	t.Cleanup(web.Close)
 	c.url = web.URL
@@ -198,47 +166,38 @@ func TestTracesAndMetricsReachACollector(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	put(t, file, userLimits)
-	for _, protocol := range []string{"grpc", "http/protobuf"} {
-		t.Run(protocol, func(t *testing.T) {
-			t.Parallel()
-			c := collect(t)
-			endpoint := c.url
-			if protocol == "grpc" {
-				endpoint = "http://" + c.grpcAddr
-			}
-			p := spawn(t, []string{
-				"OTEL_EXPORTER_OTLP_ENDPOINT=" + endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL=" + protocol,
-				"OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_METRIC_EXPORT_INTERVAL=50", "OTEL_RESOURCE_ATTRIBUTES=team=edge",
-			}, "--config", file)
-			const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-			callInATrace(t, p, "00-"+trace+"-"+parent+"-01")
-			c.until(t, "three spans", func() bool { return len(c.spans) == 3 })
-			c.until(t, "a metric", func() bool {
-				return c.metrics["sash_decisions_total"] && c.metrics["sash_decision_duration_seconds"] && c.metrics["ratelimit_service_rate_limit_over_limit"]
-			})
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if c.service["service.name"] != "sash" || c.service["team"] != "edge" {
-				t.Errorf("the resource is %v", c.service)
-			}
-			outcomes := map[string]int{}
-			for _, span := range c.spans {
-				if hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != parent {
-					t.Errorf("a span of trace %x below %x, want %s below %s", span.TraceId, span.ParentSpanId, trace, parent)
-				}
-				if span.Name != "sash.decide" || span.EndTimeUnixNano < span.StartTimeUnixNano {
-					t.Errorf("%v", span)
-				}
-				if strings.Contains(span.String(), "secret-ann") {
-					t.Errorf("a span has a value of the request: %v", span)
-				}
-				a := attributes(span.Attributes)
-				outcomes[fmt.Sprint(a["sash.outcome"], " ", a["sash.domain"], " ", a["sash.rule"], " ", a["sash.source"], " ", a["sash.limit"])]++
-			}
-			if outcomes["allowed d other store "] != 1 || outcomes["refused d user store 1/1h"] != 2 {
-				t.Errorf("%v", outcomes)
-			}
-		})
+	c := collect(t)
+	p := spawn(t, []string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
+		"OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_METRIC_EXPORT_INTERVAL=50", "OTEL_RESOURCE_ATTRIBUTES=team=edge",
+	}, "--config", file)
+	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	callInATrace(t, p, "00-"+trace+"-"+parent+"-01")
+	c.until(t, "three spans", func() bool { return len(c.spans) == 3 })
+	c.until(t, "a metric", func() bool {
+		return c.metrics["sash_decisions_total"] && c.metrics["sash_decision_duration_seconds"] && c.metrics["ratelimit_service_rate_limit_over_limit"]
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.service["service.name"] != "sash" || c.service["team"] != "edge" {
+		t.Errorf("the resource is %v", c.service)
+	}
+	outcomes := map[string]int{}
+	for _, span := range c.spans {
+		if hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != parent {
+			t.Errorf("a span of trace %x below %x, want %s below %s", span.TraceId, span.ParentSpanId, trace, parent)
+		}
+		if span.Name != "sash.decide" || span.EndTimeUnixNano < span.StartTimeUnixNano {
+			t.Errorf("%v", span)
+		}
+		if strings.Contains(span.String(), "secret-ann") {
+			t.Errorf("a span has a value of the request: %v", span)
+		}
+		a := attributes(span.Attributes)
+		outcomes[fmt.Sprint(a["sash.outcome"], " ", a["sash.domain"], " ", a["sash.rule"], " ", a["sash.source"], " ", a["sash.limit"])]++
+	}
+	if outcomes["allowed d other store "] != 1 || outcomes["refused d user store 1/1h"] != 2 {
+		t.Errorf("%v", outcomes)
 	}
 }
 
@@ -249,7 +208,7 @@ func TestTheLastSpansAreSent(t *testing.T) {
 	put(t, file, userLimits)
 	c := collect(t)
 	p := spawn(t, []string{
-		"TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL=grpc", "TRACING_SERVICE_NAMESPACE=edge", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://" + c.grpcAddr,
+		"TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL=http", "TRACING_SERVICE_NAMESPACE=edge", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=" + c.url + "/v1/traces",
 		"OTEL_BSP_SCHEDULE_DELAY=3600000",
 	}, "--config", file, "--show-keys", "--log-refusals")
 	callInATrace(t, p, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
@@ -284,7 +243,7 @@ func TestACollectorThatIsAway(t *testing.T) {
 	}
 	addr := listener.Addr().String()
 	_ = listener.Close()
-	p := spawn(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + addr, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + addr[strings.LastIndex(addr, ":")+1:]})
+	p := spawn(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + addr, "USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + addr[strings.LastIndex(addr, ":")+1:]})
 	res, err := http.Post(p.url+"/v1/allow", "application/json", bytes.NewReader([]byte(`{"domain":"demo","entries":[{"key":"remote_address","value":"a"}]}`)))
 	if err != nil {
 		t.Fatal(err)

@@ -72,8 +72,8 @@ func (r *reader) tracing() *telemetry.Tracing {
 		Instance:  r.env("TRACING_SERVICE_INSTANCE_ID"),
 		Rate:      1,
 	}
-	if t.Protocol != "" && t.Protocol != "http" && t.Protocol != "grpc" {
-		r.fail("TRACING_EXPORTER_PROTOCOL=%s: use http or grpc", t.Protocol)
+	if t.Protocol != "" && t.Protocol != "http" {
+		r.fail("TRACING_EXPORTER_PROTOCOL=%s: use http, and the collector's port for it, such as 4318", t.Protocol)
 	}
 	if r.env("TRACING_SAMPLING_RATE") != "" {
 		t.Rate = r.ratio("TRACING_SAMPLING_RATE", "a number from 0 to 1", func(f float64) bool { return f >= 0 && f <= 1 })

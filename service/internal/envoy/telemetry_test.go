@@ -47,11 +47,11 @@ func TestWhoReadsMetricsAndTraces(t *testing.T) {
 		*got.Tracing != (telemetry.Tracing{Service: "RateLimit", Rate: 1}) {
 		t.Errorf("%+v, %+v", got, got.Tracing)
 	}
-	s, err = Read(from("USE_PROMETHEUS=true PROMETHEUS_ADDR=:1 PROMETHEUS_PATH=/m TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=grpc TRACING_SERVICE_NAME=a TRACING_SERVICE_NAMESPACE=b TRACING_SERVICE_INSTANCE_ID=c TRACING_SAMPLING_RATE=0"))
+	s, err = Read(from("USE_PROMETHEUS=true PROMETHEUS_ADDR=:1 PROMETHEUS_PATH=/m TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=http TRACING_SERVICE_NAME=a TRACING_SERVICE_NAMESPACE=b TRACING_SERVICE_INSTANCE_ID=c TRACING_SAMPLING_RATE=0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Telemetry; got.PrometheusAddr != ":1" || got.PrometheusPath != "/m" || *got.Tracing != (telemetry.Tracing{Protocol: "grpc", Service: "a", Namespace: "b", Instance: "c"}) {
+	if got := s.Telemetry; got.PrometheusAddr != ":1" || got.PrometheusPath != "/m" || *got.Tracing != (telemetry.Tracing{Protocol: "http", Service: "a", Namespace: "b", Instance: "c"}) {
 		t.Errorf("%+v, %+v", got, got.Tracing)
 	}
 	if s, _ := Read(from("TRACING_SERVICE_NAME=a PROMETHEUS_ADDR=:1")); s.Telemetry != (telemetry.Exporters{}) {

@@ -27,7 +27,7 @@ type Statsd struct {
 
 // Tracing configures traces. The OTEL_… variables configure the rest.
 type Tracing struct {
-	// Protocol is http or grpc. Empty leaves it to the OTEL_… variables.
+	// Protocol is http. Empty leaves it to the OTEL_… variables.
 	Protocol string
 	// Service, Namespace and Instance name this process. Namespace and Instance may be empty.
 	Service, Namespace, Instance string

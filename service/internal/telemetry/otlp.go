@@ -10,9 +10,7 @@ import (
 	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -40,18 +38,20 @@ func enabled(env func(string) string, signal string) (bool, error) {
 	}
 }
 
-// protocol returns how a signal is sent: "grpc" or "http/protobuf".
-func protocol(env func(string) string, signal string) (string, error) {
+// checkProtocol returns an error if the environment has a signal sent by a protocol that the service does not have.
+func checkProtocol(env func(string) string, signal string) error {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_" + signal + "_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		switch p := env(name); p {
 		case "":
-		case "grpc", "http/protobuf":
-			return p, nil
+		case "http/protobuf":
+			return nil
+		case "grpc":
+			return fmt.Errorf("%s is grpc, which sash does not have: use http/protobuf, which collectors receive on port 4318", name)
 		default:
-			return "", fmt.Errorf("%s is %q: use grpc or http/protobuf", name, p)
+			return fmt.Errorf("%s is %q: use http/protobuf", name, p)
 		}
 	}
-	return "http/protobuf", nil
+	return nil
 }
 
 // resourceOf describes this process. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
@@ -71,20 +71,12 @@ func resourceOf(ctx context.Context, envoy *Tracing) (*resource.Resource, error)
 
 // newTracing returns the observer that records spans, and a function that exports the last ones.
 func newTracing(ctx context.Context, env func(string) string, envoy *Tracing, from *resource.Resource, keys bool) (*tracing, func(context.Context) error, error) {
-	var by string
-	var err error
-	if envoy != nil {
-		by = envoy.Protocol
-	}
-	if by == "" {
-		by, err = protocol(env, "TRACES")
+	err := checkProtocol(env, "TRACES")
+	if envoy != nil && envoy.Protocol != "" {
+		err = nil
 	}
 	var exporter sdktrace.SpanExporter
-	switch {
-	case err != nil:
-	case by == "grpc":
-		exporter, err = otlptracegrpc.New(ctx)
-	default:
+	if err == nil {
 		exporter, err = otlptracehttp.New(ctx)
 	}
 	if err != nil {
@@ -104,13 +96,9 @@ func newTracing(ctx context.Context, env func(string) string, envoy *Tracing, fr
 
 // newMetrics exports the metrics that Prometheus would read. It returns a function that exports them a last time.
 func newMetrics(ctx context.Context, env func(string) string, registry *stats.Registry, from *resource.Resource) (func(context.Context) error, error) {
-	by, err := protocol(env, "METRICS")
+	err := checkProtocol(env, "METRICS")
 	var exporter metric.Exporter
-	switch {
-	case err != nil:
-	case by == "grpc":
-		exporter, err = otlpmetricgrpc.New(ctx)
-	default:
+	if err == nil {
 		exporter, err = otlpmetrichttp.New(ctx)
 	}
 	if err != nil {

@@ -1,25 +1,22 @@
 package telemetry
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/DataDog/datadog-go/v5/statsd"
 
 	"example.com/sash/service/internal/stats"
 )
 
 // Bounds of one round to a statsd server.
 const (
-	statsdTime  = 2 * time.Second
-	statsdBatch = 256  // counters that may wait in memory
-	udpPayload  = 1432 // fits into an Ethernet frame
-	tcpPayload  = 8 << 10
+	statsdTime = 2 * time.Second
+	udpPayload = 1432 // fits into an Ethernet frame
+	tcpPayload = 8 << 10
 )
 
 // A pusher periodically sends the increments of the counters to a statsd server. A server that is away affects only the
@@ -28,7 +25,7 @@ type pusher struct {
 	to       *Statsd
 	registry *stats.Registry
 	log      *slog.Logger
-	tags     []string
+	tags     string // behind each line, as DogStatsD writes them
 	suffix   string // the tags, as a part of each name
 	sent     map[string]uint64
 	failing  bool
@@ -36,11 +33,12 @@ type pusher struct {
 
 func newPusher(to *Statsd, registry *stats.Registry, log *slog.Logger) *pusher {
 	p := &pusher{to: to, registry: registry, log: log, sent: make(map[string]uint64)}
+	between := "|#"
 	for _, tag := range to.Tags {
 		key, value, _ := strings.Cut(tag, ":")
 		value = strings.NewReplacer(".", "_", ":", "_", "|", "_").Replace(value)
 		if to.Dog {
-			p.tags = append(p.tags, key+":"+value)
+			p.tags, between = p.tags+between+key+":"+value, ","
 		} else {
 			p.suffix += ".__" + key + "=" + value
 		}
@@ -92,20 +90,12 @@ func (p *pusher) send(ctx context.Context) error {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
+	batch := bytes.NewBuffer(make([]byte, 0, tcpPayload))
 	payload := tcpPayload
 	if p.to.Network == "udp" {
 		payload = udpPayload
 	}
-	var once sync.Once
-	var failed error
-	client, err := statsd.NewWithWriter(conn,
-		statsd.WithoutTelemetry(), statsd.WithoutClientSideAggregation(), statsd.WithoutOriginDetection(), statsd.WithTags(p.tags),
-		statsd.WithMaxBytesPerPayload(payload), statsd.WithWorkersCount(1), statsd.WithBufferPoolSize(4), statsd.WithSenderQueueSize(statsdBatch),
-		statsd.WithErrorHandler(func(err error) { once.Do(func() { failed = err }) }))
-	if err != nil {
-		return fmt.Errorf("statsd client: %w", err)
-	}
-	waiting, before := 0, p.sent
+	before := p.sent
 	p.sent = make(map[string]uint64, len(before)) // without the counters that are gone
 	p.registry.Counters(func(name string, count uint64) {
 		p.sent[name] = count
@@ -113,14 +103,17 @@ func (p *pusher) send(ctx context.Context) error {
 		if count < before[name] { // its rule was gone for a while
 			grown = count
 		}
-		if grown == 0 {
+		line := fmt.Sprintf("%s%s:%d|c%s\n", name, p.suffix, grown, p.tags)
+		if grown == 0 || len(line) > payload { // a name too long for a packet is left out
 			return
 		}
-		_ = client.Count(name+p.suffix, int64(grown), nil, 1) // a name too long for a packet is left out
-		if waiting++; waiting%statsdBatch == 0 {
-			_ = client.Flush()
+		if batch.Len()+len(line) > payload && err == nil {
+			_, err = batch.WriteTo(conn)
 		}
+		batch.WriteString(line)
 	})
-	_ = client.Close() // sends the rest; the error handler has its errors
-	return failed
+	if err == nil {
+		_, err = batch.WriteTo(conn)
+	}
+	return err
 }
