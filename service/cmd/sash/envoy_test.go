@@ -5,12 +5,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
@@ -32,28 +32,21 @@ func (p *service) dial(t *testing.T) pb.RateLimitServiceClient {
 	return pb.NewRateLimitServiceClient(conn)
 }
 
-// envoy returns an Envoy that calls the service, with this configuration of its filter. Its upstream answers 200 and
-// x-upstream.
-func (p *service) envoy(t *testing.T, config string) *standIn {
-	t.Helper()
-	upstream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("x-upstream", "reached") })
-	f, err := newStandIn(config, envoyProxy{Upstream: upstream, Service: p.dial(t), Cluster: "edge", Destination: "shop"})
-	if err != nil {
-		t.Fatal(err)
+// asks returns a function that asks for descriptors, each written "key=value key=value", as Envoy does.
+func (p *service) asks(t *testing.T, domain string) func(descriptors ...string) (*pb.RateLimitResponse, error) {
+	client := p.dial(t)
+	return func(descriptors ...string) (*pb.RateLimitResponse, error) {
+		req := &pb.RateLimitRequest{Domain: domain}
+		for _, text := range descriptors {
+			d := &common.RateLimitDescriptor{}
+			for field := range strings.FieldsSeq(text) {
+				key, value, _ := strings.Cut(field, "=")
+				d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: key, Value: value})
+			}
+			req.Descriptors = append(req.Descriptors, d)
+		}
+		return client.ShouldRateLimit(t.Context(), req)
 	}
-	return f
-}
-
-// through sends a request from an address through an Envoy. Headers are name, value, ….
-func through(f http.Handler, address string, headers ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	r.RemoteAddr = address + ":1234"
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
-	}
-	rec := httptest.NewRecorder()
-	f.ServeHTTP(rec, r)
-	return rec
 }
 
 func get(t *testing.T, url string) (int, string) {
@@ -93,16 +86,6 @@ descriptors:
         rate_limit: {unit: day, requests_per_unit: LIMIT}
 `
 
-// What Envoy sends for edge.
-const filter = `
-domain: edge
-timeout: 5s
-failure_mode_deny: true
-rate_limits:
-  - actions: [{remote_address: {}}]
-  - actions: [{generic_key: {descriptor_value: login}}, {request_headers: {header_name: x-user, descriptor_key: user}}]
-`
-
 // A deployment of Envoy's rate limit service, with its files and environment, changes only the image.
 func TestInPlaceOfEnvoysService(t *testing.T) {
 	redis := redistest.Start(t)
@@ -129,29 +112,34 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 		"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=X-RateLimit-Reset", "PROMETHEUS_MAPPER_YAML=x.yaml", "LOG_LEVEL=INFO", "LOG_FORMAT=json",
 	}
 	p, other := serveIn(t, environment), serveIn(t, environment)
-	e, second := p.envoy(t, filter), other.envoy(t, filter)
+	first, second := p.asks(t, "edge"), other.asks(t, "edge")
 
-	call := func(of http.Handler, address, user string, status int, remaining string) http.Header {
+	call := func(ask func(...string) (*pb.RateLimitResponse, error), address, user string, code pb.RateLimitResponse_Code, remaining string) map[string]string {
 		t.Helper()
-		var headers []string
+		descriptors := []string{"remote_address=" + address}
 		if user != "" {
-			headers = []string{"x-user", user}
+			descriptors = append(descriptors, "generic_key=login user="+user)
 		}
-		res := through(of, address, headers...)
-		if res.Code != status || res.Header().Get("RateLimit-Remaining") != remaining {
-			t.Errorf("%s %s: %d with %v, want %d with %s left", address, user, res.Code, res.Header(), status, remaining)
+		res, err := ask(descriptors...)
+		header := make(map[string]string)
+		for _, h := range res.GetResponseHeadersToAdd() {
+			header[h.Key] = h.Value
 		}
-		return res.Header()
+		if err != nil || res.OverallCode != code || header["RateLimit-Remaining"] != remaining {
+			t.Errorf("%s %s: %v, %v; want %v with %s left", address, user, res, err, code, remaining)
+		}
+		return header
 	}
-	call(e, "192.0.2.1", "", 200, "2")
-	call(second, "192.0.2.1", "", 200, "1")
-	call(e, "192.0.2.1", "ann", 200, "0")
-	if header := call(second, "192.0.2.1", "", 429, "0"); header.Get("X-RateLimit-Reset") == "" || header.Get("RateLimit-Limit") != "3" {
+	const ok, over = pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT
+	call(first, "192.0.2.1", "", ok, "2")
+	call(second, "192.0.2.1", "", ok, "1")
+	call(first, "192.0.2.1", "ann", ok, "0")
+	if header := call(second, "192.0.2.1", "", over, "0"); header["X-RateLimit-Reset"] == "" || header["RateLimit-Limit"] != "3" {
 		t.Errorf("headers %v", header)
 	}
-	call(e, "192.0.2.2", "ann", 200, "0")
-	call(e, "192.0.2.2", "ann", 429, "0")
-	call(e, "192.0.2.2", "", 200, "1") // the refusal did not charge the address
+	call(first, "192.0.2.2", "ann", ok, "0")
+	call(first, "192.0.2.2", "ann", over, "0")
+	call(first, "192.0.2.2", "", ok, "1") // the refusal did not charge the address
 	if keys := fmt.Sprint(redis.Must(t, "KEYS", "*")); strings.Count(keys, "edge-limits:log:")-strings.Count(keys, "edge-limits:log:probe ") != 3 {
 		t.Errorf("keys %s", keys)
 	}
@@ -161,13 +149,13 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 		_, text := get(t, p.admin+"/rlconfig")
 		return strings.Contains(text, "edge.generic_key_login.user: 4/1d")
 	})
-	call(e, "192.0.2.3", "ann", 200, "1") // charges are kept
+	call(first, "192.0.2.3", "ann", ok, "1") // charges are kept
 	point("three")
 	eventually(t, "the wrong release is shown", func() bool {
 		_, text := get(t, p.admin+"/rlconfig")
 		return strings.Contains(text, `unknown key "kei"`) && strings.Contains(text, "edge.generic_key_login.user: 4/1d")
 	})
-	call(e, "192.0.2.3", "ann", 200, "0") // the last valid release decides
+	call(first, "192.0.2.3", "ann", ok, "0") // the last valid release decides
 
 	_, text := get(t, p.admin+"/stats")
 	for _, want := range []string{
@@ -241,10 +229,10 @@ func TestConfigurationFromAManagementServer(t *testing.T) {
 		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr(),
 	})
-	e := p.envoy(t, filter)
-	for i, want := range []int{200, 429} {
-		if res := through(e, "192.0.2.9"); res.Code != want {
-			t.Errorf("call %d: %d, want %d", i+1, res.Code, want)
+	ask := p.asks(t, "edge")
+	for i, want := range []pb.RateLimitResponse_Code{pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT} {
+		if res, err := ask("remote_address=192.0.2.9"); err != nil || res.OverallCode != want {
+			t.Errorf("call %d: %v, %v; want %v", i+1, res, err, want)
 		}
 	}
 	if err := p.stop(t); err != nil {

@@ -84,11 +84,11 @@ const (
 	slack = time.Second
 )
 
-// degraded checks over HTTP and through Envoy that every rule's failure mode answers, in time and with a cause.
+// degraded checks over HTTP and gRPC that every rule's failure mode answers, in time and with a cause.
 func (p *service) degraded(t *testing.T, share int64) {
 	t.Helper()
 	inTime, all := 0, 0
-	ask := []func(*testing.T, string, int64) outcome{p.decide, p.throughEnvoy(t)}
+	ask := []func(*testing.T, string, int64) outcome{p.decide, p.overGRPC(t, 10*time.Second)}
 	one := func(i int, key string, cost int64, status int, source string) {
 		t.Helper()
 		o := ask[i](t, key, cost)
@@ -134,8 +134,8 @@ func (p *service) degraded(t *testing.T, share int64) {
 func (p *service) recovered(t *testing.T) {
 	t.Helper()
 	servertest.Wait(t, "Redis is back, and does not decide", func() bool { return p.decide(t, "closed", 1).Source == "store" })
-	envoy := p.throughEnvoy(t)
-	servertest.Wait(t, "Redis is back, and Envoy is not let through", func() bool { return envoy(t, "closed", 1).status == 200 })
+	envoy := p.overGRPC(t, 10*time.Second)
+	servertest.Wait(t, "Redis is back, and gRPC is not let through", func() bool { return envoy(t, "closed", 1).status == 200 })
 	if h := p.health(t); h.Status != "ok" || h.Store != "up" {
 		t.Errorf("health: %+v", h)
 	}

@@ -132,21 +132,123 @@ func TestRealEnvoyLimits(t *testing.T) {
 	}
 }
 
-// What the other tests show with the stand-in holds for Envoy itself.
-func TestRealEnvoyDoesWhatItsStandInDoes(t *testing.T) {
+// A limit for each client and one for all, a stricter one for clients that are not signed in, and one of what
+// responses have used.
+const shop = `
+domain: shop
+descriptors:
+  - key: remote_address
+    rate_limit: {unit: minute, requests_per_unit: 4, name: per-client}
+  - key: destination_cluster
+    value: shop
+    rate_limit: {unit: hour, requests_per_unit: 7}
+  - key: header_match
+    value: guest
+    descriptors:
+      - {key: remote_address, limits: [2/10s]}
+  - {key: banned, rate_limit: {unit: second, requests_per_unit: 0}}
+  - {key: tokens, count_refused: true, rate_limit: {unit: day, requests_per_unit: 100}}
+`
+
+const shopFilter = `
+domain: shop
+timeout: 5s
+enable_x_ratelimit_headers: DRAFT_VERSION_03
+enable_retry_after_header: true
+rate_limits:
+  - actions: [{remote_address: {}}]
+  - actions: [{destination_cluster: {}}]
+  - actions:
+      - header_value_match: {descriptor_value: guest, expect_match: false, headers: [{name: x-user}]}
+      - remote_address: {}
+  - actions: [{request_headers: {header_name: x-banned, descriptor_key: banned}}]
+`
+
+const doneFilter = `
+domain: shop
+timeout: 5s
+rate_limits:
+  - {actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}], hits_addend: {number: 0}}
+  - {actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}], hits_addend: {number: 50}, apply_on_stream_done: true}
+`
+
+func limitsEachClientAndAllTogether(t *testing.T, e http.Handler) {
+	t.Helper()
+	if res := through(e, "192.0.2.9", "x-user", "zoe", "x-banned", "yes"); res.Code != 429 {
+		t.Errorf("a banned client, which charges no limit: %d", res.Code)
+	}
+	const policies = `, 4;w=60;name="per-client", 7;w=3600`
+	for i, tt := range []struct {
+		what, address, user string
+		status              int
+		limit, remaining    string
+	}{
+		{"a guest", "192.0.2.1", "", 200, "2" + policies + ", 2;w=10", "1"},
+		{"a guest again", "192.0.2.1", "", 200, "2" + policies + ", 2;w=10", "0"},
+		{"a guest too often", "192.0.2.1", "", 429, "2" + policies + ", 2;w=10", "0"},
+		{"signed in", "192.0.2.1", "ann", 200, "4" + policies, "1"}, // the refusal charged nothing
+		{"twice", "192.0.2.1", "ann", 200, "4" + policies, "0"},
+		{"and too often", "192.0.2.1", "ann", 429, "4" + policies, "0"},
+		{"another client", "192.0.2.2", "bob", 200, "7" + policies, "2"},
+		{"again", "192.0.2.2", "bob", 200, "7" + policies, "1"},
+		{"a third", "192.0.2.3", "eve", 200, "7" + policies, "0"},
+		{"all together", "192.0.2.4", "joe", 429, "7" + policies, "0"},
+	} {
+		headers := []string{"x-user", tt.user}
+		if tt.user == "" {
+			headers = nil
+		}
+		res := through(e, tt.address, headers...)
+		reached, limited := res.Header().Get("x-upstream") != "", res.Header().Get("x-envoy-ratelimited") == "true"
+		if res.Code != tt.status || reached != (tt.status == 200) || limited != (tt.status == 429) {
+			t.Errorf("%d, %s: %d, upstream reached: %v, %v; want %d", i+1, tt.what, res.Code, reached, res.Header(), tt.status)
+		}
+		if got := res.Header().Get("x-ratelimit-limit"); got != tt.limit || res.Header().Get("x-ratelimit-remaining") != tt.remaining || res.Header().Get("x-ratelimit-reset") == "" {
+			t.Errorf("%d, %s: %v; want %q with %s left", i+1, tt.what, res.Header(), tt.limit, tt.remaining)
+		}
+		if limited != (res.Header().Get("Retry-After") != "") {
+			t.Errorf("%d, %s: Retry-After %q", i+1, tt.what, res.Header().Get("Retry-After"))
+		}
+	}
+}
+
+// Limits of each client and of all, of guests, and of what responses have used.
+func TestRealEnvoyLimitsEachClientAndAllTogether(t *testing.T) {
 	u := startUpstream(t)
 	start := func(t *testing.T, p *service, filter string) http.Handler {
 		return startEnvoy(t, edited(t, withFilter(t, envoyConfig(t, u, p), filter), "application", "shop"))
 	}
-	t.Run("limits", func(t *testing.T) { limitsEachClientAndAllTogether(t, start(t, serveShop(t), shopFilter)) })
+	t.Run("limits", func(t *testing.T) { limitsEachClientAndAllTogether(t, start(t, serveInline(t, shop), shopFilter)) })
 	t.Run("stream done", func(t *testing.T) { // a client has the response before Envoy charges it
-		p := serveShop(t)
-		chargesWhatResponsesUsed(t, start(t, p, doneFilter), func(requests int) {
+		p := serveInline(t, shop)
+		e := start(t, p, doneFilter)
+		for i, want := range []int{200, 200, 200, 429, 429} { // 50, 100, which is not over, 150
+			if res := through(e, "192.0.2.1", "x-user", "ann"); res.Code != want {
+				t.Errorf("request %d: %d, want %d", i+1, res.Code, want)
+			}
 			servertest.Wait(t, "the response is not charged", func() bool {
-				return p.counted(t, `ratelimit_service_rate_limit_total_hits{domain="shop",key1="tokens"} `) == 50*requests
+				return p.counted(t, `ratelimit_service_rate_limit_total_hits{domain="shop",key1="tokens"} `) == 50*(i+1)
 			})
-		})
+		}
+		if res := through(e, "192.0.2.1", "x-user", "bob"); res.Code != 200 {
+			t.Errorf("another user: %d", res.Code)
+		}
 	})
+}
+
+// The file of rights and the filter in the documentation are valid, and the filter works with the built-in example.
+func TestRealEnvoyTakesTheDocumentedFilter(t *testing.T) {
+	text := readFile(t, "../../../docs/envoy.md")
+	var blocks []string
+	for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		blocks = append(blocks, block)
+	}
+	p := serve(t, "--access", tempFile(t, "access.yaml", strings.ReplaceAll(blocks[0], "edge", "demo")))
+	e := startEnvoy(t, withFilter(t, envoyConfig(t, startUpstream(t), p), strings.Replace(blocks[1], "0.1s", "5s", 1)))
+	if res := through(e, "192.0.2.1"); res.Code != 200 || res.Header().Get("x-ratelimit-limit") == "" {
+		t.Errorf("%d with %v", res.Code, res.Header())
+	}
 }
 
 // make run-envoy and the requests of the example's README.md, in a network of their own, where the example's ports are

@@ -249,3 +249,15 @@ func (e *realEnvoy) post(client int, path string, size int) *httptest.ResponseRe
 	e.ServeHTTP(rec, r)
 	return rec
 }
+
+// through sends a request from an address through an Envoy. Headers are name, value, ….
+func through(f http.Handler, address string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RemoteAddr = address + ":1234"
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	rec := httptest.NewRecorder()
+	f.ServeHTTP(rec, r)
+	return rec
+}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"example.com/sash/internal/redistest"
 )
@@ -18,7 +19,7 @@ func TestARejectedKeyAtThePorts(t *testing.T) {
 		server.Must(t, "DEL", "sash:log:d:"+key+":a")
 		server.Must(t, "LPUSH", "sash:log:d:"+key+":a", "x")
 	}
-	envoy := p.throughEnvoy(t)
+	envoy := p.overGRPC(t, 10*time.Second)
 	for range 10 {
 		for key, status := range map[string]int{"closed": 503, "open": 503, "local": 503, "cost": 503, "tried": 200} {
 			o := p.decide(t, key, 1)
