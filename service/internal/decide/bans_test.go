@@ -2,7 +2,6 @@ package decide
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"strconv"
@@ -185,29 +184,6 @@ func TestABanOfWhatLooksLikeANetworkIsRejected(t *testing.T) {
 	} {
 		if err := d.CheckException(Exception{Domain: "d", Entries: []config.Entry{{Key: "addr", Value: value}}}); err != nil {
 			t.Errorf("%q: %v", value, err)
-		}
-	}
-}
-
-func BenchmarkDecideAmongBans(b *testing.B) {
-	for _, n := range []int{0, 1, 10_000} {
-		d := benchDecider(b)
-		var all []Exception
-		for i := range n { // of 13 lengths
-			value := fmt.Sprintf("10.%d.%d.0/%d", i/250, i%250, 20+i%13)
-			all = append(all, Exception{Domain: "d", Entries: []config.Entry{{Key: "user", Value: value}}, Until: time.Now().Add(time.Hour)})
-		}
-		d.Except(all)
-		for _, value := range []string{"ann", "192.0.2.7"} {
-			b.Run(fmt.Sprintf("%d/%s", n, value), func(b *testing.B) {
-				entries := []config.Entry{{Key: "user", Value: value}}
-				b.ReportAllocs()
-				for b.Loop() {
-					if a, err := one(b.Context(), d, One("d", entries, nil)); err != nil || a.BannedBy != nil {
-						b.Fatal(a, err)
-					}
-				}
-			})
 		}
 	}
 }

@@ -112,42 +112,11 @@ descriptors:
 - {key: large, rate_limit: {unit: minute, requests_per_unit: 100, replaces: [{name: small}]}}
 `
 
-func TestARefusedRequestChargesNothing(t *testing.T) {
-	d, _ := decider(t, several)
-	want(t, "first", ask(t, d, part("a", 1), part("b", 2)), "ok:4 | ok:0")
-	want(t, "b is full", ask(t, d, part("a", 1), part("b", 1)), "ok:4 | OVER:0")
-	want(t, "several algorithms", ask(t, d, part("a", 1), part("c", 3), part("big", 7), part("b", 1)), "ok:4 | ok:9 | ok:1000000 | OVER:0")
-	want(t, "as before, b first", ask(t, d, part("b", 1), part("c", 3), part("big", 7), part("a", 1)), "OVER:0 | ok:9 | ok:1000000 | ok:4")
-	want(t, "all admitted", ask(t, d, part("a", 1), part("c", 3), part("big", 7)), "ok:3 | ok:6 | ok:999993")
-	want(t, "units that never fit", ask(t, d, part("a", 1), part("c", 10)), "ok:3 | OVER:6")
-	want(t, "no units at all", ask(t, d, part("a", 1), part("never", 1)), "ok:3 | OVER:0")
-}
-
-func TestMoreSubjectsThanOneStepHolds(t *testing.T) {
-	d, _ := decider(t, several)
-	var parts []Part
-	for i := range 11 {
-		parts = append(parts, part(fmt.Sprint("a=", i), 1))
-	}
-	all := strings.TrimSuffix(strings.Repeat("ok:4 | ", 11), " | ")
-	want(t, "eleven subjects", ask(t, d, parts...), all)
-	parts = append(parts, part("b", 2))
-	ask(t, d, part("b", 1))
-	want(t, "the last one refuses", ask(t, d, parts...), all+" | OVER:1")
-}
-
 func TestTheSameSubjectTwice(t *testing.T) {
 	d, _ := decider(t, several)
 	want(t, "both are charged", ask(t, d, part("a", 2), part("a", 2)), "ok:1 | ok:1")
 	want(t, "both or none", ask(t, d, part("a", 1), part("a", 1)), "OVER:1 | OVER:1")
 	want(t, "together too many for ever", ask(t, d, part("b", 2), part("b", 2)), "OVER:2 | OVER:2")
-}
-
-func TestSoftLimitsDoNotStopOthers(t *testing.T) {
-	d, _ := decider(t, several)
-	want(t, "first", ask(t, d, part("a", 1), part("shadow", 1)), "ok:4 | ok:0")
-	want(t, "over", ask(t, d, part("a", 1), part("shadow", 1)), "ok:3 | OVER:0")
-	want(t, "refused by another", ask(t, d, part("shadow=other", 1), part("never", 1)), "ok:1 | OVER:0")
 }
 
 func TestNothingLimits(t *testing.T) {
@@ -185,14 +154,6 @@ func TestALimitOfTheRequest(t *testing.T) {
 	if _, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{brings(1, 500*24*time.Hour)}, Lenient: true}); !errors.Is(err, sash.ErrInvalidLimit) {
 		t.Errorf("a window that is too long: %v", err)
 	}
-}
-
-func TestAPeekChargesNothing(t *testing.T) {
-	d, _ := decider(t, several)
-	want(t, "peek", ask(t, d, part("b", 0), part("a", 1)), "ok:2 | ok:4")
-	want(t, "still", ask(t, d, part("b", 0)), "ok:2")
-	want(t, "all of it", ask(t, d, part("b", 2)), "ok:0")
-	want(t, "at the limit is not over it", ask(t, d, part("b", 0)), "ok:0")
 }
 
 // What Envoy asks at the end of a stream was used already; the next stream begins with a look.

@@ -209,7 +209,7 @@ func TestExceptionsAndANewConfiguration(t *testing.T) {
 func TestResetAndLook(t *testing.T) {
 	d := live(t, excepted)
 	ann := part("user=ann", 1).Entries
-	ask(t, d, part("user=ann", 3))
+	ask(t, d, part("user=ann", 3), part("user=bob", 3))
 	state, err := d.State(t.Context(), "d", ann)
 	if err != nil || remaining(state.Answer) != 0 || state.Found.Rule == nil || state.Ban != nil {
 		t.Errorf("%+v, %v", state, err)
@@ -221,8 +221,11 @@ func TestResetAndLook(t *testing.T) {
 	if state, err = d.State(t.Context(), "d", ann); err != nil || remaining(state.Answer) != 3 || state.Ban == nil {
 		t.Errorf("after the reset: %+v, %v", state, err)
 	}
-	if err := d.Reset(t.Context(), "d", part("stranger=a", 1).Entries); !errors.Is(err, ErrNotLimited) {
-		t.Errorf("a stranger: %v", err)
+	want(t, "another subject", ask(t, d, part("user=bob", 1)), "OVER:0")
+	for _, entries := range []string{"stranger=a", "never=a"} {
+		if err := d.Reset(t.Context(), "d", part(entries, 1).Entries); !errors.Is(err, ErrNotLimited) {
+			t.Errorf("%s: %v", entries, err)
+		}
 	}
 	if err := d.Reset(t.Context(), "e", ann); !errors.Is(err, config.ErrUnknownDomain) {
 		t.Errorf("another domain: %v", err)

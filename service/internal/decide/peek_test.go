@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"example.com/sash"
-	"example.com/sash/service/internal/config"
 )
 
 const threeRules = `
@@ -52,28 +51,5 @@ func TestAPeekAtWhatNeverFits(t *testing.T) {
 	v, err := peekOne(t.Context(), d, One("d", part("shadow=a", 0).Entries, &cost))
 	if err != nil || !v.Allowed() || !v.Soft() || !v.Refused {
 		t.Errorf("%+v, %v", v, err)
-	}
-}
-
-func TestReset(t *testing.T) {
-	d, _ := decider(t, threeRules)
-	cost := int64(3)
-	for _, entries := range []string{"k=a", "k=b"} {
-		if _, err := one(t.Context(), d, One("d", part(entries, 0).Entries, &cost)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := d.Reset(t.Context(), "d", part("k=a", 0).Entries); err != nil {
-		t.Fatal(err)
-	}
-	expectLeft(t, d, "the one that was reset", "k=a", 3)
-	expectLeft(t, d, "the other", "k=b", 0)
-	for _, entries := range []string{"nobody=a", "none=a"} {
-		if err := d.Reset(t.Context(), "d", part(entries, 0).Entries); !errors.Is(err, ErrNotLimited) {
-			t.Errorf("%s: %v", entries, err)
-		}
-	}
-	if err := d.Reset(t.Context(), "e", nil); !errors.Is(err, config.ErrUnknownDomain) {
-		t.Error(err)
 	}
 }

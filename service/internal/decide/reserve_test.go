@@ -152,21 +152,6 @@ func repeated(t *testing.T, store driver.Store) {
 
 func TestARequestWithAnIDIsChargedOnce(t *testing.T) { repeated(t, memstore.New(nil)) }
 
-// An ID that was charged for little lets nothing through that costs more.
-func TestAnIDWithAnotherCostIsAnotherRequest(t *testing.T) {
-	d, _ := decider(t, ten)
-	ask := func(cost int64) {
-		t.Helper()
-		if v, err := one(t.Context(), d, named("job", One("d", part("k=a", 0).Entries, &cost))); err != nil || !v.Allowed() {
-			t.Fatalf("%+v, %v", v, err)
-		}
-	}
-	ask(1)
-	ask(1)
-	ask(6)
-	expectLeft(t, d, "1 and 6 are charged", "k=a", 3)
-}
-
 // What is charged anew under the same ID, once the store has forgotten it, is settled by itself.
 func TestAnIDThatIsUsedAgainLater(t *testing.T) {
 	d, clock := decider(t, ten)
