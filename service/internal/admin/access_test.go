@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -228,36 +226,6 @@ func TestWrongTokensAreSlowed(t *testing.T) {
 		}
 		if res, text := w.send("GET", "/admin/v1/bans", "", cookie); res.StatusCode != http.StatusOK {
 			t.Errorf("%s: a session that was open before: %d %s", name, res.StatusCode, text)
-		}
-	}
-}
-
-// A proxy on this machine need not say that it is one: nginx's proxy_pass adds no header, and asks for the address that
-// it was given. So no caller is nearer than another.
-func TestProfilesBehindAProxyOnThisMachine(t *testing.T) {
-	for name, c := range map[string]struct {
-		access Access
-		status int
-	}{"with a token": {one, http.StatusUnauthorized}, "without": {Access{}, http.StatusForbidden}} {
-		w := begin(t, c.access)
-		to, err := url.Parse(w.server.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }})
-		defer proxy.Close()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, proxy.URL+"/debug/pprof/heap", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Host = "limits.example.com"
-		res, err := proxy.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-		if res.StatusCode != c.status {
-			t.Errorf("%s: %d", name, res.StatusCode)
 		}
 	}
 }

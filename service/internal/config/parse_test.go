@@ -200,22 +200,6 @@ func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 	}
 }
 
-func TestKeysOfDifferentEntriesDiffer(t *testing.T) {
-	// Joined with "_" these are all the same subject.
-	seen := make(map[string]bool)
-	all := [][]Entry{
-		{{"user", "x_role_admin"}}, {{"user", "x"}, {"role", "admin"}}, {{"user_x", "role_admin"}}, {{"user", "x:role:admin"}},
-		{{"user", "x"}, {"role", "admin"}, {"", ""}}, {{"user", ""}}, {{"user", ""}, {"", ""}},
-	}
-	for _, entries := range all {
-		seen[Key("d", entries)] = true
-		seen[Key("d_user", entries)] = true
-	}
-	if len(seen) != 2*len(all) {
-		t.Errorf("%d keys for %d subjects: %v", len(seen), 2*len(all), seen)
-	}
-}
-
 func FuzzParse(f *testing.F) {
 	f.Add(service.Example)
 	f.Add([]byte("domain: d\ndescriptors: &x\n- key: a\n  descriptors: *x\n"))

@@ -35,17 +35,3 @@ func TestOnUnavailable(t *testing.T) {
 		}
 	}
 }
-
-// What is in use is shown as it was written.
-func TestDescribeTellsOfOnUnavailable(t *testing.T) {
-	for text, want := range map[string]string{
-		"on_unavailable: {1: open, 20: local, else: closed}": "5/1m by sliding-log, on_unavailable {1: open, 20: local, else: closed}",
-		"on_unavailable: local, guard: true":                 "5/1m by sliding-log, on_unavailable local, guard",
-		"cost: 1":                                            "5/1m by sliding-log",
-	} {
-		cfg := parsed(t, "domain: d\ndescriptors:\n- {key: k, limits: [5/1m], "+text+"}\n")
-		if got := cfg.Rules()[0].Describe(); got != want {
-			t.Errorf("%s\n\tis %s, want\n\t%s", text, got, want)
-		}
-	}
-}

@@ -29,29 +29,6 @@ func TestWhatAWildcardCovers(t *testing.T) {
 	}
 }
 
-func TestWildcardsMatchInTheOrderOfTheFile(t *testing.T) {
-	cfg := parsed(t, `
-domain: d
-descriptors:
-- {key: k, value: 'x*', rate_limit: {unit: day, requests_per_unit: 1}}
-- {key: k, value: 'x*y', rate_limit: {unit: day, requests_per_unit: 2}}
-- {key: k, value: '*y', rate_limit: {unit: day, requests_per_unit: 3}}
-- {key: k, rate_limit: {unit: day, requests_per_unit: 4}}
-- {key: k, value: xy, rate_limit: {unit: day, requests_per_unit: 5}}
-- {key: e, rate_limit: {unit: day, requests_per_unit: 6}}
-- {key: e, value: '*', rate_limit: {unit: day, requests_per_unit: 7}}
-`)
-	for e, want := range map[Entry]int64{
-		{"k", "xzy"}: 1, {"k", "zy"}: 3, {"k", "z"}: 4, {"k", ""}: 4, {"k", "xy"}: 5,
-		{"e", ""}:  7, // an entry without a value: the wildcard before the bare key
-		{"e", "x"}: 7,
-	} {
-		if rule, err := cfg.Match("d", []Entry{e}); err != nil || rule == nil || rule.Limits[0].Units != want {
-			t.Errorf("%v: %v, %v, want %d units", e, rule, err, want)
-		}
-	}
-}
-
 // A * in the key covers the whole entry, key and value joined by _, as in Envoy's service.
 func TestAWildcardInTheKeyCoversKeyAndValue(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -73,32 +50,6 @@ func TestAWildcardInTheKeyCoversKeyAndValue(t *testing.T) {
 			if want := i < len(tt.matches); err != nil || (rule != nil) != want {
 				t.Errorf("%s: %v of %s is matched by %v, %v", name, e, tt.descriptor, rule, err)
 			}
-		}
-	}
-}
-
-func TestSharedWildcardsCountAllValuesOfAKeyTogether(t *testing.T) {
-	cfg := parsed(t, `
-domain: d
-descriptors:
-- {key: path, value: /api*v1, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
-- {key: 'user*', share_threshold: true, rate_limit: {unit: day, requests_per_unit: 2}}
-- {key: 'r*d', value: 'x*', share_threshold: true, rate_limit: {unit: day, requests_per_unit: 3}}
-`)
-	for _, tt := range []struct {
-		e, charged Entry
-		metric     string
-	}{
-		{Entry{"path", "/api/x/v1"}, Entry{"path", "/api*v1"}, "d.path_/api*v1"},
-		{Entry{"path", "/apiv1"}, Entry{"path", "/api*v1"}, "d.path_/api*v1"},
-		{Entry{"users", "1"}, Entry{"users", "user*"}, "d.users_user*"},
-		{Entry{"users", "2"}, Entry{"users", "user*"}, "d.users_user*"},
-		{Entry{"user", "2"}, Entry{"user", "user*"}, "d.user_user*"}, // another key counts by itself
-		{Entry{"read", "xy"}, Entry{"read", "r*d_x*"}, "d.read_r*d_x*"},
-	} {
-		found, err := cfg.Find("d", []Entry{tt.e})
-		if err != nil || found.Key != Key("d", []Entry{tt.charged}) || found.Metric != tt.metric {
-			t.Errorf("%v: %q, %q, %v", tt.e, found.Key, found.Metric, err)
 		}
 	}
 }

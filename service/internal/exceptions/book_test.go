@@ -92,15 +92,6 @@ func TestAnExceptionHoldsUntilItEndsOrIsDeleted(t *testing.T) {
 	})
 }
 
-func TestTheSameSubjectHasOneOfAKind(t *testing.T) {
-	b := New(decider(t), nil, "", quiet)
-	put(t, b, ban("eve"), time.Minute)
-	again := put(t, b, ban("eve"), time.Hour)
-	if all := b.List(Ban); len(all) != 1 || !all[0].Until.Round(time.Second).Equal(again.Until.Round(time.Second)) {
-		t.Errorf("%+v", all)
-	}
-}
-
 func TestWhatCannotBeKept(t *testing.T) {
 	b := New(decider(t), nil, "", quiet)
 	override := func(limits ...string) Exception {
@@ -108,11 +99,20 @@ func TestWhatCannotBeKept(t *testing.T) {
 	}
 	long, reason := ban(strings.Repeat("x", maxText)), ban("a")
 	reason.Reason = strings.Repeat("x", maxReason+1)
+	networks := func(values ...string) Exception { // at several levels multiply what a lookup visits: 63 ms with 10,000 bans
+		e := Exception{Kind: Ban, Domain: "d"}
+		for _, value := range values {
+			e.Entries = append(e.Entries, config.Entry{Key: "user", Value: value})
+		}
+		return e
+	}
 	for name, c := range map[string]struct {
 		e    Exception
 		life time.Duration
 		fail error
 	}{
+		"one network":     {networks("192.0.2.0/24"), time.Hour, nil},
+		"two networks":    {networks("a", "::/0", "192.0.2.7", "::ffff:10.0.0.0/104"), time.Hour, ErrInvalid},
 		"too short":       {ban("a"), Shortest - 1, ErrInvalid},
 		"too long":        {ban("a"), Longest + 1, ErrInvalid},
 		"long entries":    {long, time.Hour, ErrInvalid},
@@ -124,27 +124,6 @@ func TestWhatCannotBeKept(t *testing.T) {
 	} {
 		if _, err := b.Put(t.Context(), c.e, c.life); !errors.Is(err, c.fail) {
 			t.Errorf("%s: %v, want %v", name, err, c.fail)
-		}
-	}
-}
-
-// Networks at several levels multiply what a lookup visits: 63 ms with 10,000 bans. Addresses and words do not.
-func TestABanHasOneNetwork(t *testing.T) {
-	ban := func(values ...string) *Exception {
-		e := &Exception{Kind: Ban, Domain: "d"}
-		for _, value := range values {
-			e.Entries = append(e.Entries, config.Entry{Key: "user", Value: value})
-		}
-		return e
-	}
-	for _, e := range []*Exception{ban("192.0.2.0/24"), ban("192.0.2.0/24", "192.0.2.7", "2001:db8::1"), ban("a", "::/0"), ban("192.0.2.7/32", "::1/128", "::ffff:192.0.2.0/120")} {
-		if _, err := e.decided(); err != nil {
-			t.Errorf("%v: %v", e.Entries, err)
-		}
-	}
-	for _, e := range []*Exception{ban("192.0.2.0/24", "10.0.0.0/8"), ban("a", "::/0", "b", "::ffff:10.0.0.0/104")} {
-		if _, err := e.decided(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "2 networks") {
-			t.Errorf("%v: %v", e.Entries, err)
 		}
 	}
 }
