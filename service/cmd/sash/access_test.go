@@ -151,16 +151,26 @@ func TestTheDataPortsWithCertificates(t *testing.T) {
 	}
 }
 
-func TestTLSIsSetUpWrong(t *testing.T) {
+func TestCredentialsAreSetUpWrong(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir+"/empty", "\n")
 	for name, c := range map[string]struct {
+		env  []string
 		args []string
 		say  string
 	}{
-		"half a pair":         {[]string{"--tls-cert", "x.pem"}, "--tls-cert and --tls-key belong together"},
-		"an authority alone":  {[]string{"--tls-client-ca", "x.pem"}, "needs them"},
-		"no such certificate": {[]string{"--tls-cert", "x.pem", "--tls-key", "x.key"}, "TLS of HTTP and gRPC"},
+		"half a pair":         {nil, []string{"--tls-cert", "x.pem"}, "--tls-cert and --tls-key belong together"},
+		"an authority alone":  {nil, []string{"--tls-client-ca", "x.pem"}, "needs them"},
+		"no such certificate": {nil, []string{"--tls-cert", "x.pem", "--tls-key", "x.key"}, "TLS of HTTP and gRPC"},
+
+		"no token file":             {nil, []string{"--admin-token-file", dir + "/none"}, "no such file"},
+		"an empty token file":       {nil, []string{"--admin-token-file", dir + "/empty"}, "is empty"},
+		"a short token":             {[]string{"SASH_ADMIN_TOKEN=short"}, nil, "at least 16"},
+		"half of the admin's pair":  {nil, []string{"--admin-tls-cert", dir + "/x.pem"}, "belong together"},
+		"the admin's authority":     {nil, []string{"--admin-client-ca", dir + "/x.pem"}, "needs them"},
+		"no certificate of admin's": {nil, []string{"--admin-tls-cert", dir + "/x.pem", "--admin-tls-key", dir + "/x.key"}, "TLS of the admin address"},
 	} {
-		code, out, err := sash(t, nil, append([]string{"serve", "--addr", "127.0.0.1:0"}, c.args...)...)
+		code, out, err := sash(t, c.env, append([]string{"serve", "--addr", "127.0.0.1:0"}, c.args...)...)
 		if code != 2 || out != "" || !strings.Contains(err, c.say) {
 			t.Errorf("%s: exit %d, %q, %q; want 2 and %q", name, code, out, err, c.say)
 		}

@@ -218,25 +218,3 @@ func TestAdminWithCertificates(t *testing.T) {
 		t.Errorf("without a certificate: %d", res.StatusCode)
 	}
 }
-
-func TestAdminIsSetUpWrong(t *testing.T) {
-	dir := t.TempDir()
-	put(t, dir+"/empty", "\n")
-	for name, c := range map[string]struct {
-		env  []string
-		args []string
-		say  string
-	}{
-		"no such file":        {nil, []string{"--admin-token-file", dir + "/none"}, "no such file"},
-		"an empty file":       {nil, []string{"--admin-token-file", dir + "/empty"}, "is empty"},
-		"a short token":       {[]string{"SASH_ADMIN_TOKEN=short"}, nil, "at least 16"},
-		"half a pair":         {nil, []string{"--admin-tls-cert", dir + "/x.pem"}, "belong together"},
-		"an authority alone":  {nil, []string{"--admin-client-ca", dir + "/x.pem"}, "needs them"},
-		"no such certificate": {nil, []string{"--admin-tls-cert", dir + "/x.pem", "--admin-tls-key", dir + "/x.key"}, "TLS of the admin address"},
-	} {
-		code, out, err := sash(t, c.env, append([]string{"serve", "--addr", "127.0.0.1:0"}, c.args...)...)
-		if code != 2 || out != "" || !strings.Contains(err, c.say) {
-			t.Errorf("%s: exit %d, %q, %q; want 2 and %q", name, code, out, err, c.say)
-		}
-	}
-}
