@@ -142,27 +142,6 @@ func TestLocalBookingsAreWrittenWhenTheyStart(t *testing.T) {
 	})
 }
 
-// What is admitted now does not wait for what starts later.
-func TestLocalChargesOfNowDoNotWaitForBookings(t *testing.T) {
-	duringAnOutage(t, sash.Every(8, time.Hour), func(t *testing.T, inner *fake, store *failover.Store, l *sash.Limiter) {
-		for range 3 {
-			book(t, store, l, 2*time.Hour)
-		}
-		inner.becomes(nil)
-		time.Sleep(10 * time.Second)
-		if stats := store.Stats(); stats.Written != 2 || stats.Backlog != 1 {
-			t.Fatalf("%+v", stats)
-		}
-		inner.becomes(fails(errRefused))
-		allow(t, newLimiter(t, store, nil, sash.PerMinute(100)), "another", 1)
-		inner.becomes(nil)
-		time.Sleep(time.Second)
-		if stats := store.Stats(); stats.Written != 3 {
-			t.Errorf("%+v", stats)
-		}
-	})
-}
-
 // A program that ends writes what has not started yet too.
 func TestCloseWritesBookings(t *testing.T) {
 	duringAnOutage(t, perTen, func(t *testing.T, inner *fake, store *failover.Store, l *sash.Limiter) {

@@ -44,69 +44,6 @@ func TestTheBudgetHoldsWhateverTheStoreDoes(t *testing.T) {
 	}
 }
 
-func TestCallsUnderWayAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		inner.becomes(hangs(time.Hour))
-		store := guarded(t, inner, failover.Options{MaxInFlight: 20})
-		l := newLimiter(t, store, nil, sash.PerHour(10))
-		var busy int
-		for range 50 {
-			var group sync.WaitGroup
-			var mu sync.Mutex
-			for range 100 {
-				group.Go(func() {
-					start := time.Now()
-					_, err := l.Allow(t.Context(), "k")
-					mu.Lock()
-					defer mu.Unlock()
-					if errors.Is(err, failover.ErrBusy) {
-						busy++
-						if time.Since(start) != failover.DefaultBudget && store.State() == failover.Up {
-							t.Errorf("a call that had no place waited %v", time.Since(start))
-						}
-					}
-					if !errors.Is(err, sash.ErrUnavailable) {
-						t.Errorf("the error is %v", err)
-					}
-				})
-			}
-			group.Wait()
-			time.Sleep(10 * time.Second)
-		}
-		_, most := inner.seen()
-		if most > 20 || busy == 0 || store.Stats().InFlight > 20 {
-			t.Errorf("%d calls at once; %d had no place; %+v", most, busy, store.Stats())
-		}
-		time.Sleep(2 * time.Hour)
-		synctest.Wait()
-		if got := store.Stats().InFlight; got != 0 {
-			t.Errorf("%d are under way when the store has let go of all", got)
-		}
-	})
-}
-
-// A store that is well answers all of more calls than it gets at once, in the order in which they came.
-func TestCallsWaitForTheirTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		inner.becomes(hangs(10 * time.Millisecond))
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Open)})
-		l := newLimiter(t, store, nil, sash.PerHour(90_000))
-		var calls traffic
-		for range 2000 {
-			calls.call(t, l)
-		}
-		calls.group.Wait()
-		if calls.store.Load() != 2000 {
-			t.Errorf("%d of 2000 were answered by the failure mode", calls.policy.Load())
-		}
-		if _, most := inner.seen(); most != failover.DefaultMaxInFlight {
-			t.Errorf("%d calls at once", most)
-		}
-	})
-}
-
 func TestCallsThatWaitKeepTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/failover"
 )
 
@@ -125,62 +124,6 @@ func TestSwitchingOverHandsOutNoFreshLimit(t *testing.T) {
 	}
 }
 
-func TestCalendarLimitsAreSharedToo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		zone, err := time.LoadLocation("America/Los_Angeles")
-		if err != nil {
-			t.Fatal(err)
-		}
-		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Instances: four}, sash.PerCalendar(40, sash.CalendarDay, zone))
-		if got := admit(t, l, "k", 5); got != 5 {
-			t.Fatal(got)
-		}
-		bringDown(t, inner, store)
-		if got := admit(t, l, "k", 20); got != 5 {
-			t.Errorf("%d were admitted locally, want the other 5", got)
-		}
-		res := allow(t, l, "k", 1)
-		now := time.Now().In(zone)
-		year, month, day := now.Date()
-		if midnight := time.Date(year, month, day+1, 0, 0, 0, 0, zone); !now.Add(res.RetryAfter).Equal(midnight) {
-			t.Errorf("RetryAfter is %v, at %v", res.RetryAfter, now)
-		}
-		time.Sleep(res.RetryAfter)
-		inner.becomes(fails(errRefused))
-		if got := admit(t, l, "k", 20); got != 10 {
-			t.Errorf("%d were admitted the next day, want 10", got)
-		}
-	})
-}
-
-func TestSeveralSubjectsAreDecidedTogetherLocally(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Instances: four}, sash.PerHour(40))
-		both := []sash.Subject{{Key: "user", Cost: 4, Limits: []sash.Limit{sash.PerMinute(20)}}, {Key: "all", Cost: 1}}
-		if res, err := l.AllowAll(t.Context(), both...); err != nil || !res.Allowed || res.Source != driver.FromStore {
-			t.Fatal(res, err)
-		}
-		bringDown(t, inner, store)
-		res, err := l.AllowAll(t.Context(), both...)
-		by, _ := res.RefusedBy()
-		if err != nil || res.Allowed || res.Source != driver.FromLocal || by.Key != "user" || by.Limit.Units != 20 {
-			t.Errorf("%+v by %+v, %v", res, by, err)
-		}
-		if got := admit(t, l, "all", 20); got != 9 {
-			t.Errorf("%d were admitted, want what a refusal for another subject left: 9", got)
-		}
-		both[0].Key, both[1] = "other", sash.Subject{Key: "large", Cost: 11}
-		res, err = l.AllowAll(t.Context(), both...)
-		by, _ = res.RefusedBy()
-		if err != nil || res.Allowed || by.Key != "large" {
-			t.Errorf("%+v by %+v, %v", res, by, err)
-		}
-		if left, err := l.With(sash.PerMinute(20)); err != nil || allow(t, left, "other", 5).Remaining != 0 {
-			t.Error("a refusal for another subject charged something")
-		}
-	})
-}
-
 func TestReservationsAreSettledWhereTheyWereCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Instances: four}, sash.PerHour(100))
@@ -212,43 +155,6 @@ func TestReservationsAreSettledWhereTheyWereCharged(t *testing.T) {
 		synctest.Wait()
 		if left := remaining(t, inner, sash.PerHour(100)); left != 100-2-5-10 {
 			t.Errorf("%d of 100 are left in the store", left)
-		}
-	})
-}
-
-// A settlement that is repeated after its charge was written to the store counts once.
-func TestASettlementIsRepeatedAfterItWasWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := localStore(t, inner)
-		policy, err := sash.NewPolicy(nil, sash.PerHour(100))
-		if err != nil {
-			t.Fatal(err)
-		}
-		bringDown(t, inner, store)
-		req := driver.Request{Key: "k", Policy: policy, Cost: 5, MaySettle: true}
-		res, err := store.Decide(t.Context(), req)
-		if err != nil || !res.Allowed() {
-			t.Fatal(res, err)
-		}
-		set := driver.Settlement{Request: req, At: res.At, Source: res.Source, Units: 8, ID: "one"}
-		for range 3 {
-			if err := store.Settle(t.Context(), set); err != nil {
-				t.Fatal(err)
-			}
-		}
-		bringBack(t, inner, store)
-		synctest.Wait()
-		if left := remaining(t, inner, sash.PerHour(100)); left != 92 {
-			t.Errorf("%d of 100 are left, want 92", left)
-		}
-		if err := store.Settle(t.Context(), set); err != nil {
-			t.Fatal(err)
-		}
-		allow(t, newLimiter(t, store, nil, sash.PerHour(100)), "another", 1)
-		synctest.Wait()
-		if left := remaining(t, inner, sash.PerHour(100)); left != 92 {
-			t.Errorf("%d of 100 are left after a repetition, want 92", left)
 		}
 	})
 }

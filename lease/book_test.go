@@ -62,6 +62,10 @@ func TestBookingsAreUnderTheLongerWindows(t *testing.T) {
 		for how, decide := range map[string]func() ([]driver.Answer, error){
 			"DecideAll":  func() ([]driver.Answer, error) { return store.DecideAll(t.Context(), []driver.Request{req}) },
 			"DecideEach": func() ([]driver.Answer, error) { return store.DecideEach(t.Context(), []driver.Request{req}) },
+			"DecideAny": func() ([]driver.Answer, error) {
+				_, answer, err := store.DecideAny(t.Context(), []driver.Request{req})
+				return []driver.Answer{answer}, err
+			},
 		} {
 			answers, err := decide()
 			if err != nil {

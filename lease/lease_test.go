@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -146,6 +147,39 @@ func TestOtherPoliciesAreDecidedAsTheyAre(t *testing.T) {
 	}
 }
 
+// The store decides calls of keys for which there is no room. Keys whose leases have ended make room.
+func TestKeysWithoutRoomAreDecidedByTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newStore(t, memstore.New(nil)), nil, sash.PerMinute(100_000))
+		for i := range 24_000 {
+			if res, err := l.Allow(t.Context(), fmt.Sprint(i)); err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+		}
+		leased := func() (n int) {
+			for range 300 {
+				if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+					t.Fatalf("%+v, %v", res, err)
+				} else if res.Source == driver.FromLease {
+					n++
+				}
+			}
+			return n
+		}
+		if n := leased(); n > 0 {
+			t.Errorf("%d of 300 were decided by a lease, and there is no room for one", n)
+		}
+		time.Sleep(time.Minute)
+		if n := leased(); n < 200 {
+			t.Errorf("%d of 300 were decided by a lease when there was room again", n)
+		}
+		if res, err := l.Reward(t.Context(), "k", 100); err != nil || res.Charged != 100 {
+			t.Errorf("%+v, %v", res, err)
+		}
+		time.Sleep(time.Second)
+	})
+}
+
 func TestABlockLeavesSomethingToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFar()
@@ -177,6 +211,11 @@ func TestWrongLeasesAreRefused(t *testing.T) {
 		if _, err := lease.New(memstore.New(nil), d); err == nil {
 			t.Errorf("%v was accepted", d)
 		}
+	}
+	// Windows of nearly 100,000 buckets, and a lease besides.
+	l := newLimiter(t, newStore(t, memstore.New(nil)), &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Millisecond}, sash.Every(1e6, 99_950*time.Millisecond))
+	if res, err := l.Allow(t.Context(), "k"); err == nil {
+		t.Errorf("more entries than a log may have: %+v", res)
 	}
 }
 

@@ -346,7 +346,7 @@ func TestWhenTheOceanIsCutCallsFailAtOnce(t *testing.T) {
 		}
 		home.cut.Store(false)
 		time.Sleep(10 * time.Second)
-		for i := range 500 {
+		for i := range 200 {
 			_, _, _ = call(i)
 		}
 		if res, took, err := call(0); err != nil || res.Source != driver.FromLease || took > 0 {
@@ -433,7 +433,7 @@ func TestACallWaitsForAFewBlocksOnly(t *testing.T) {
 				}
 			})
 		}
-		for i := range 500 {
+		for i := range 200 {
 			time.Sleep(7*time.Millisecond + time.Microsecond)
 			start := time.Now()
 			if _, err := l.AllowN(t.Context(), "k", 2+int64(i%8)); err != nil {
