@@ -2,7 +2,9 @@ package failover_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,6 +118,9 @@ func TestAnOpenAnswerLooksLikeAnUnusedLimit(t *testing.T) {
 		if err := r.Settle(t.Context(), 2); err != nil {
 			t.Errorf("settling what was charged nowhere: %v", err)
 		}
+		if res, err := l.AllowUpTo(t.Context(), "k", 4); err != nil || res.Charged != 4 {
+			t.Errorf("up to 4 units: %+v, %v", res, err)
+		}
 	})
 }
 
@@ -179,6 +184,15 @@ func TestOpenHasACeiling(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestNames(t *testing.T) {
+	const want = "[closed local open Mode(9)] [up down probing State(9)] [unknown unsent misconfigured rejected Kind(9)]"
+	got := fmt.Sprint([]failover.Mode{failover.Closed, failover.Local, failover.Open, 9}, []failover.State{failover.Up, failover.Down, failover.Probing, 9},
+		[]failover.Kind{failover.Unknown, failover.Unsent, failover.Misconfigured, failover.Rejected, 9})
+	if strings.ReplaceAll(got, "  ", " ") != want {
+		t.Error(got)
+	}
 }
 
 func TestACeilingBelowNothing(t *testing.T) {
