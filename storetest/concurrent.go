@@ -197,21 +197,6 @@ var randomCases = []testCase{
 				}
 			}
 		}},
-	{"a bucket holds a unit a little longer",
-		"sliding buckets hold a unit at most Resolution longer than its window, and never shorter than its window",
-		func(a sash.Algorithm) bool { return a == sash.SlidingBuckets }, func(s *suite) {
-			l := s.limiter(sash.Every(2, window))
-			s.align(resolution)
-			s.fill(l, "k", 1)
-			s.Advance(resolution - time.Microsecond)
-			s.fill(l, "k", 1) // joins the first
-			res := s.allow(l, "k", 1)
-			if res.RetryAfter > window || res.RetryAfter < window-resolution {
-				s.broken("retry after %v", res.RetryAfter)
-			}
-			s.Advance(res.RetryAfter)
-			s.fill(l, "k", 2)
-		}},
 	{"a day ends at midnight",
 		"a calendar limit counts from the last local boundary: a day has 23 hours when clocks go forward",
 		calendar, func(s *suite) {
@@ -318,42 +303,6 @@ var randomCases = []testCase{
 				if err != nil || !res.Allowed() && res.Firm {
 					s.broken("a refusal within %d is firm: %+v, %v", within, res, err)
 				}
-			}
-		}},
-	{"any: the pool is used evenly",
-		"calls on subjects with equal limits are spread over them, and refused only when all are full",
-		nil, func(s *suite) {
-			power[driver.Chooser](s)
-			l := s.limiter(sash.Every(3, window))
-			var pool []sash.Subject
-			for i := range 2*driver.ChoiceGroup + 1 {
-				pool = append(pool, sash.Subject{Key: fmt.Sprintf("credential:%d", i), Cost: 1})
-			}
-			choose := func(from []sash.Subject) (int, sash.Result) {
-				chosen, res, err := l.AllowAny(s.Context(), from...)
-				if err != nil {
-					s.Fatal(err)
-				}
-				return chosen, res
-			}
-			small := pool[:5]
-			for round := range int64(3) {
-				used := map[int]bool{}
-				for range small {
-					chosen, res := choose(small)
-					if used[chosen] || !res.Allowed || res.Remaining != 2-round {
-						s.broken("round %d: subject %d was chosen, again %v, allowed %v with %d left", round, chosen, used[chosen], res.Allowed, res.Remaining)
-					}
-					used[chosen] = true
-				}
-			}
-			for range 3 * (len(pool) - len(small)) {
-				if chosen, res := choose(pool); !res.Allowed || chosen < len(small) {
-					s.broken("subject %d was chosen although others have room: allowed %v", chosen, res.Allowed)
-				}
-			}
-			if _, res := choose(pool); res.Allowed || res.RetryAfter <= 0 {
-				s.broken("all are full: allowed %v, retry after %v", res.Allowed, res.RetryAfter)
 			}
 		}},
 	{"refusals that count",

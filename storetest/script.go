@@ -67,34 +67,25 @@ func scriptOf(name, promise string, only func(sash.Algorithm) bool, limits, line
 	}}
 }
 
+// powers skip a case with a verb that a store has no power for.
+var powers = map[string]func(*suite){
+	"settle": needs[driver.Settler], "reserve": needs[driver.Settler], "once": needs[driver.Deduplicator], "reset": needs[driver.Resetter],
+	"all": needs[driver.MultiStore], "any": needs[driver.Chooser], "upto": needs[driver.Taker], "penalize": needs[driver.Taker],
+	"reward": needs[driver.Taker], "extend": needs[driver.Extender], "cool": needs[driver.Cooler], "guess": needs[driver.Cooler],
+	"cooling": needs[driver.Cooler], "book": needs[driver.Settler], "bookonce": needs[driver.Deduplicator], "bookall": needs[driver.MultiStore],
+}
+
+func needs[T any](s *suite) { power[T](s) }
+
 // supports skips a case that a store cannot run.
 func (r *script) supports(line string) {
 	for _, word := range strings.Fields(line) {
-		switch strings.TrimSuffix(word, ":") {
-		case "settle", "reserve":
-			power[driver.Settler](r.suite)
-		case "book", "bookonce", "bookall":
-			power[driver.Settler](r.suite)
-			if !driver.CanBook(r.Store, r.under(r.limits).Policy()) {
-				r.Skip("the store does not book under this algorithm")
-			}
-			if word == "bookall" {
-				power[driver.MultiStore](r.suite)
-			}
-		case "once":
-			power[driver.Deduplicator](r.suite)
-		case "reset":
-			power[driver.Resetter](r.suite)
-		case "all":
-			power[driver.MultiStore](r.suite)
-		case "any":
-			power[driver.Chooser](r.suite)
-		case "upto", "penalize", "reward":
-			power[driver.Taker](r.suite)
-		case "extend":
-			power[driver.Extender](r.suite)
-		case "cool", "guess", "cooling":
-			power[driver.Cooler](r.suite)
+		word = strings.TrimSuffix(word, ":")
+		if need := powers[word]; need != nil {
+			need(r.suite)
+		}
+		if strings.HasPrefix(word, "book") && !driver.CanBook(r.Store, r.under(r.limits).Policy()) {
+			r.Skip("the store does not book under this algorithm")
 		}
 	}
 	if r.options.Block != (sash.Block{}) {
