@@ -156,19 +156,6 @@ log-samples: ## make the samples of access logs again, with the real servers and
 	fi
 	PATH="$$PATH:/usr/sbin" /usr/bin/python3 replay/accesslog/testdata/samples/make.py
 
-.PHONY: test-clients
-test-clients: ## send gRPC requests from grpcurl, Node and Python (installs Debian's packages if missing; not part of make test)
-	@missing=(); \
-	for program in node:nodejs npm:npm; do command -v "$${program%:*}" >/dev/null || missing+=("$${program#*:}"); done; \
-	/usr/bin/python3 -c 'import grpc, google.protobuf' 2>/dev/null || missing+=(python3-grpcio python3-protobuf); \
-	if [ $${#missing[@]} -gt 0 ]; then \
-		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-		echo "installing $${missing[*]}"; \
-		$$sudo apt-get update -q; \
-		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$${missing[@]}"; \
-	fi
-	go test -tags clients -count 1 -run Clients ./service/cmd/sash
-
 .PHONY: test-languages
 test-languages: ## ask over RESP from redis-cli, PHP, Ruby, Python, Node, Go and, where Maven is, Java, and run examples/resp and examples/migrating (installs Debian's packages if missing; not part of make test)
 	@missing=(); \

@@ -5,12 +5,8 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -143,47 +139,6 @@ func TestBrowserPageThatLostTheService(t *testing.T) {
 	w.page.shoot("lost")
 	w.page.scheme("dark")
 	w.page.shoot("lost-dark")
-}
-
-// A gate is a response that hangs while its lock is held.
-type gate struct {
-	http.ResponseWriter
-	*sync.RWMutex
-}
-
-func (g gate) Write(b []byte) (int, error) {
-	g.RLock()
-	defer g.RUnlock()
-	return g.ResponseWriter.Write(b)
-}
-
-// Unwrap is for http.ResponseController.
-func (g gate) Unwrap() http.ResponseWriter { return g.ResponseWriter }
-
-// A page whose service hangs, with the connection open, dims its numbers too, and is live again when that goes on.
-func TestBrowserPageOfAServiceThatHangs(t *testing.T) {
-	p := serve(t)
-	allow(t, p, "192.0.2.1")
-	target, err := url.Parse(p.admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var lock sync.RWMutex
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	proxy.FlushInterval = -1
-	hanging := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { proxy.ServeHTTP(gate{w, &lock}, r) }))
-	t.Cleanup(hanging.Close)
-	page := openTab(t, hanging.URL+"/dashboard")
-	page.until(`document.getElementById('count-allowed').textContent === '1' && document.getElementById('stale').hidden`)
-	lock.Lock()
-	goOn := sync.OnceFunc(lock.Unlock)
-	t.Cleanup(goOn)
-	page.until(`document.getElementById('stale').textContent.startsWith('No word from this sash since ')`)
-	page.until(`document.getElementById('overview').classList.contains('stale')`)
-	allow(t, p, "192.0.2.1")
-	goOn()
-	page.until(`document.getElementById('count-allowed').textContent === '2' && document.getElementById('stale').hidden`)
-	page.until(`document.getElementById('connection').textContent === 'live' && !document.getElementById('overview').classList.contains('stale')`)
 }
 
 // open opens the page of a subject, and limit waits until its row of the limits begins with a text.

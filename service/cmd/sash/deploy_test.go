@@ -36,6 +36,9 @@ func TestDeployImageNeedsNothingBesideIt(t *testing.T) {
 		t.Errorf("/bin/ratelimit is a link to %q: %v", to, err)
 	}
 	static := readFile(t, "../../../bin/image/sash")
+	if most := 25_000_000; len(static) > most {
+		t.Errorf("the binary has %d bytes, more than %d", len(static), most)
+	}
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "sash"), static, 0o755); err != nil {
 		t.Fatal(err)

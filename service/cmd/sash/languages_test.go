@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -16,8 +15,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const languageToken = "token-of-the-clients-in-all-languages"
@@ -98,39 +95,6 @@ func TestLanguagesAreClients(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// The same from Go.
-func TestLanguagesGo(t *testing.T) {
-	port := serveRESP(t, languageRules, languageAccess())
-	ctx := context.Background()
-	for _, protocol := range []int{2, 3} {
-		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port, Protocol: protocol, Password: languageToken})
-		name := fmt.Sprint("go", protocol)
-		if got := fmt.Sprint(client.Do(ctx, "CL.THROTTLE", name, 2, 3, 60).Val()); got != "[0 3 2 -1 60]" {
-			t.Error(got)
-		}
-		allowed := int64(0)
-		for range 7 {
-			switch reply := client.Do(ctx, "SASH.ALLOW", "web", "ENTRY", "user", name).Val().(type) {
-			case []any:
-				allowed += reply[1].(int64)
-			case map[any]any:
-				allowed += reply["allowed"].(int64)
-			}
-		}
-		if allowed != 3 {
-			t.Errorf("RESP%d: %d are allowed, want 3", protocol, allowed)
-		}
-		if err := client.Do(ctx, "SASH.ALLOW", "web", "ENTRY").Err(); err == nil || !strings.HasPrefix(err.Error(), "ERR ") {
-			t.Error(err)
-		}
-		wrong := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port, Protocol: protocol, Password: "wrong"})
-		if err := wrong.Ping(ctx).Err(); err == nil || !strings.HasPrefix(err.Error(), "WRONGPASS ") {
-			t.Error(err)
-		}
-		_, _ = client.Close(), wrong.Close()
 	}
 }
 

@@ -60,6 +60,7 @@ func TestStoppingUnderLoadLosesNoRequest(t *testing.T) {
 	for _, delay := range []string{"0s", "300ms"} {
 		for name, kind := range clients {
 			t.Run(name+" with a drain delay of "+delay, func(t *testing.T) {
+				t.Parallel()
 				for range *stops {
 					key := fmt.Sprint(name, delay, time.Now().UnixNano())
 					p := spawn(t, nil, append(slices.Clip(kind.args), "--drain-delay", delay)...)
