@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -48,15 +49,7 @@ func (t *Trip) setDefaults() error {
 	if t.Blip < 0 || t.Calls < 0 || !(t.Share >= 0 && t.Share <= 1) {
 		return errors.New("failover: Trip.Blip and Trip.Calls must not be negative, and Trip.Share is from 0 to 1")
 	}
-	if t.Blip == 0 {
-		t.Blip = DefaultBlip
-	}
-	if t.Calls == 0 {
-		t.Calls = DefaultTripCalls
-	}
-	if t.Share == 0 {
-		t.Share = DefaultTripShare
-	}
+	t.Blip, t.Calls, t.Share = cmp.Or(t.Blip, DefaultBlip), cmp.Or(t.Calls, DefaultTripCalls), cmp.Or(t.Share, DefaultTripShare)
 	return nil
 }
 

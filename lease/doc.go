@@ -35,7 +35,7 @@
 // holder refuses calls until then. If the home refuses, the region knows it until the retry time comes near, at most for two
 // longest leases, because units may come back.
 //
-// The home decides alone under limits of fewer than [Options].Least units, and where a lease would not last two ways. It
+// The home decides alone under limits of fewer than 64 units, with [New] 16, and where a lease would not last two ways. It
 // also decides bookings, peeks, partial calls, calls over several subjects and those with an ID, under the longer windows.
 //
 // # Never more

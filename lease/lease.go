@@ -36,17 +36,16 @@ type Store struct {
 
 // Options of Shared. The zero value is the default.
 type Options struct {
-	// Least is the fewest units of a limit of which leases are made. Calls under smaller limits are decided by the home,
-	// exactly. Zero is 64: a lease is at most an eighth of what is left, and one of a few units saves little.
-	Least int64
 	// Within is the longest time that the home has to lease units. Zero is a second.
 	Within time.Duration
 	// Own is a part of each limit that the region can spend while it is cut off from the home. Nil is none.
 	Own *Own
 }
 
+// The fewest units of a limit of which leases are made. Calls under smaller limits are decided by the home, exactly: a lease
+// is at most an eighth of what is left, and one of a few units saves little.
 const (
-	defaultLeast = 64
+	leastShared  = 64
 	leastPrivate = 16
 )
 
@@ -61,7 +60,7 @@ const (
 // leased: of 1,000 calls in ten seconds that a limit of 10 an hour refuses, all reach next, and 10 do behind denials. Where
 // units are leased 50 do, with leases of 100 ms (go test ./stack -run TestRefusedCalls -v).
 func New(next driver.Store, longest time.Duration) (*Store, error) {
-	return makeStore(next, newPrivate(), longest, Options{Least: leastPrivate})
+	return makeStore(next, newPrivate(), longest, leastPrivate, 0)
 }
 
 // Shared returns a store that leases units from a home store, which may be far away, for all processes of a region: they
@@ -73,7 +72,7 @@ func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts
 		panic("lease: Shared needs a holder of leases, such as a store on the Redis of the region")
 	}
 	opts = cmp.Or(opts, &Options{})
-	s, err := makeStore(home, shared{region}, longest, Options{Least: cmp.Or(opts.Least, defaultLeast), Within: opts.Within})
+	s, err := makeStore(home, shared{region}, longest, leastShared, opts.Within)
 	if err != nil || opts.Own == nil {
 		return s, err
 	}
@@ -85,7 +84,7 @@ func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts
 	return s, nil
 }
 
-func makeStore(next driver.Store, h holder, longest time.Duration, opts Options) (*Store, error) {
+func makeStore(next driver.Store, h holder, longest time.Duration, least int64, within time.Duration) (*Store, error) {
 	if next == nil {
 		panic("lease: New needs a store to lease from, such as memstore.New(nil)")
 	}
@@ -96,8 +95,8 @@ func makeStore(next driver.Store, h holder, longest time.Duration, opts Options)
 		return nil, errors.New("lease: the store behind it answers by policy when its own store fails, and a block of such units is not leased: " +
 			"put failover before lease, not behind it")
 	}
-	s := &Store{Passthrough: driver.Passthrough{Next: next}, longest: longest, least: opts.Least, holder: h}
-	s.home.within = cmp.Or(opts.Within, usualWithin)
+	s := &Store{Passthrough: driver.Passthrough{Next: next}, longest: longest, least: least, holder: h}
+	s.home.within = cmp.Or(within, usualWithin)
 	s.private, _ = h.(*private)
 	s.errands.out, s.errands.most = make(map[id]*errand), mostErrands
 	s.fetched.leases = make(map[fetchedName]*lease)

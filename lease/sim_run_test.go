@@ -261,7 +261,7 @@ func (s *simulation) open(p *process) (*Store, error) {
 	if s.bug.holder != nil {
 		holder = s.bug.holder(simHolder{p})
 	}
-	opts := &Options{Least: s.least}
+	opts := &Options{}
 	if s.own != nil {
 		own := *s.own
 		own.Store = simNear{p}
@@ -270,7 +270,11 @@ func (s *simulation) open(p *process) (*Store, error) {
 		}
 		opts.Own = &own
 	}
-	return Shared(home, holder, s.longest, opts)
+	store, err := Shared(home, holder, s.longest, opts)
+	if err == nil {
+		store.least = s.least
+	}
+	return store, err
 }
 
 // work makes the calls of one caller, in spells of much and of little demand.
