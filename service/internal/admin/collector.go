@@ -33,9 +33,7 @@ type collector struct{ *handler }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{storeUp, breakerState, inFlight, backlog, written, lost, doubtful, held, mostHeld, evicted, turnedAway, instances, excepted, readAt} {
-		to <- d
-	}
+	prometheus.DescribeByCollect(c, to)
 }
 
 // Collect implements prometheus.Collector.

@@ -3,13 +3,20 @@ package admin
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"example.com/sash"
+	"example.com/sash/memstore"
+	"example.com/sash/middleware"
 	"example.com/sash/service/internal/throttle"
 	"example.com/sash/service/internal/wire"
 )
@@ -147,4 +154,150 @@ func (g *Guard) setCookie(w http.ResponseWriter, r *http.Request, value string, 
 		Name: g.cookie, Value: value, Path: "/", MaxAge: seconds,
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
 	})
+}
+
+// MinToken is the minimum length of a token in bytes. A shorter one could be guessed.
+const MinToken = 16
+
+// Access is the credentials that allow a caller to change things and to see the names of users. The zero value allows
+// none.
+type Access struct {
+	// Tokens are the secrets of which a request has one: several while clients change from one to the next. Empty is
+	// none.
+	Tokens []string
+	// Certificates means that the listener accepts only connections with a certificate that it trusts. Every request
+	// then has access.
+	Certificates bool
+}
+
+// Check returns an error if a token is too weak.
+func (a *Access) Check() error {
+	for i, token := range a.Tokens {
+		if len(token) < MinToken || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
+			return fmt.Errorf("admin token %d must have at least %d printable ASCII characters and no spaces, such as from: openssl rand -hex 32", i+1, MinToken)
+		}
+	}
+	return nil
+}
+
+// Possible reports whether any caller can have access.
+func (a *Access) Possible() bool { return len(a.Tokens) > 0 || a.Certificates }
+
+// place returns the place of a token among Tokens, from 1, or 0 for a wrong one. The time that it takes depends only on
+// how many there are.
+func (a *Access) place(token string) int {
+	is, place := sha256.Sum256([]byte(token)), 0
+	for i, right := range a.Tokens {
+		want := sha256.Sum256([]byte(right))
+		place = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(is[:], want[:]), i+1, place)
+	}
+	return place
+}
+
+const (
+	sessionLife  = 12 * time.Hour
+	mostSessions = 1000 // beyond that, the one that ends first ends now
+)
+
+// Sessions are those of the browsers that logged in at this process, so that a logout ends one for every copy of its
+// cookie. They end with the process. The zero value has none. They are safe for concurrent use.
+type sessions struct {
+	mu   sync.Mutex
+	open map[string]session // guarded by mu: by its ID, which is the value of the cookie
+}
+
+type session struct {
+	by  string // whose it is, for the log
+	end time.Time
+}
+
+// begin opens a session and returns its ID.
+func (s *sessions) begin(by string, now time.Time) (id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.open) >= mostSessions {
+		first := ""
+		for id, open := range s.open {
+			if first == "" || open.end.Before(s.open[first].end) {
+				first = id
+			}
+		}
+		delete(s.open, first)
+	}
+	if s.open == nil {
+		s.open = make(map[string]session)
+	}
+	id = rand.Text()
+	s.open[id] = session{by, now.Add(sessionLife)}
+	return id
+}
+
+// by returns whose session an ID is, or "" if it has ended or never was.
+func (s *sessions) by(id string, now time.Time) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	open, ok := s.open[id]
+	if ok && !now.Before(open.end) {
+		delete(s.open, id)
+		return ""
+	}
+	return open.by
+}
+
+func (s *sessions) end(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, id)
+}
+
+const (
+	// mostGuesses is how many wrong tokens from an address are answered in any minute.
+	mostGuesses = 10
+
+	// guessers bounds the addresses that wait at a time, in about 5 MB. Beyond that no further address is counted: its
+	// wrong tokens are answered as wrong, and its right ones work. If those waited too, a caller with a network of IPv6
+	// could lock out all operators; if only the wrong ones waited, the answer would show which token is right.
+	guessers = 10_000
+)
+
+// Guesses counts wrong tokens by address. An IPv6 address counts as its /64, and all peers of a Unix socket count as one.
+// It is safe for concurrent use. Make it with newGuesses.
+type guesses struct{ limiter *sash.Limiter }
+
+// newGuesses returns guesses by a clock. Nil is the wall clock.
+func newGuesses(now func() time.Time) *guesses {
+	store := memstore.New(&memstore.Options{MaxKeys: guessers, Now: now})
+	limiter, _ := sash.New(store, nil, sash.PerMinute(mostGuesses)) // the limit is valid
+	return &guesses{limiter}
+}
+
+// withhold returns how long callers from an address get no answer to any token, the right one too, because mostGuesses
+// wrong ones came from there within a minute. At zero the caller may learn whether its token was right. From is the
+// peer's address, as http.Request has it in RemoteAddr.
+//
+// Compare the token first, so that guesses that arrive together get no more answers than guesses in sequence. Do not
+// call it for the cookie of a session: nobody guesses a random ID, and the ID of an expired session is no guess.
+func (g *guesses) withhold(from string, right bool) time.Duration {
+	ctx, key := context.Background(), guesser(from) // a store in memory does not wait
+	if !right {
+		res, err := g.limiter.Allow(ctx, key)
+		if err != nil { // guessers other addresses wait
+			return 0
+		}
+		return res.RetryAfter
+	}
+	res, err := g.limiter.Peek(ctx, key)
+	if err != nil || res.Remaining > 0 {
+		return 0
+	}
+	return res.Limits()[0].ReleaseAfter
+}
+
+// guesser returns the key of a peer's address.
+func guesser(from string) string {
+	peer, err := netip.ParseAddrPort(from)
+	if err != nil {
+		return "socket"
+	}
+	return middleware.AddressKey(peer.Addr().WithZone("").Unmap(), middleware.DefaultIPv6Bits)
 }

@@ -1,0 +1,187 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"example.com/sash"
+)
+
+// Metric returns the name of the rule in statistics: the domain and the keys, with the values that the configuration
+// specifies.
+func (r *Rule) Metric() string { return r.Domain + "." + r.Label }
+
+// Describe returns a description of the rule in one line: "5/1m by sliding-log, shadow_mode".
+func (r *Rule) Describe() string {
+	var words []string
+	switch {
+	case r.Unlimited:
+		words = append(words, "unlimited")
+	case r.Refuses:
+		words = append(words, "refuses everything")
+	case r.Reserve > 0:
+		words = append(words, r.usable())
+	default:
+		words = append(words, describeLimits(r.Limits, r.Options))
+	}
+	optional := func(is bool, format string, args ...any) {
+		if is {
+			words = append(words, fmt.Sprintf(format, args...))
+		}
+	}
+	place, modes := r.Place.Describe(), describeModes(&r.OnUnavailable)
+	optional(r.Cost > 1, "cost %d", r.Cost)
+	optional(r.Options.CountRefused, "count_refused")
+	optional(r.Options.Block != sash.Block{}, "%s", describeBlock(r.Options.Block))
+	optional(r.Shadow, "shadow_mode")
+	optional(r.Quota, "quota_mode")
+	optional(r.Detailed, "detailed_metric")
+	optional(len(r.Secrets) > 0, "secret %s", strings.Join(r.Secrets, " and "))
+	optional(place != "", "%s", place)
+	optional(modes != "", "on_unavailable %s", modes)
+	optional(r.OnUnavailable.Guard, "guard")
+	optional(len(r.Replaces) > 0, "replaces %s", strings.Join(r.Replaces, " and "))
+	if r.Candidate != nil {
+		words = append(words, r.Candidate.Describe())
+	}
+	return strings.Join(words, ", ")
+}
+
+// describeLimits returns limits and their algorithm as text: "5/1m and 60/1h by sliding-log".
+func describeLimits(limits []sash.Limit, opts sash.Options) string {
+	var texts []string
+	for _, l := range limits {
+		text := l.Name
+		l.Name = ""
+		if text == "" {
+			text = l.String()
+		} else if text != l.String() && !strings.Contains(text, "/") {
+			text = l.String() + " (" + text + ")"
+		}
+		texts = append(texts, text)
+	}
+	by := opts.Algorithm.String()
+	if opts.Resolution > 0 {
+		by += " of " + opts.Resolution.String()
+	}
+	return strings.Join(texts, " and ") + " by " + by
+}
+
+// Dump writes the rules in the order of the configuration: for each limit the line that Envoy's rate limit service writes,
+// and before them a comment with what that line cannot say.
+func (c *Config) Dump(w io.Writer) error {
+	for _, r := range c.rules {
+		if _, err := fmt.Fprintf(w, "# %s: %s\n", r.Metric(), r.Describe()); err != nil {
+			return err
+		}
+		limits := r.Limits
+		if r.Unlimited {
+			limits = []sash.Limit{{}}
+		}
+		for _, l := range limits {
+			_, err := fmt.Fprintf(w, "%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t\n",
+				r.Metric(), unitOf(l), l.Units, r.Shadow, r.Quota)
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// unitOf returns the unit of Envoy's service that is a limit's window, or UNKNOWN.
+func unitOf(l sash.Limit) string {
+	for name, window := range envoyUnits {
+		if l.Period == 0 && l.Window == window {
+			return name
+		}
+	}
+	return "UNKNOWN"
+}
+
+// A Step describes how one entry of a request was matched.
+type Step struct {
+	Entry Entry
+	// Matched is the matching descriptor at this level, such as "user", "user=vip" or "path=/api/*"; empty if none
+	// matches.
+	Matched string
+	// How is the kind of match: "exact value", "wildcard" or "key alone".
+	How string
+}
+
+// Trace returns how a request is matched, one step per entry up to the first without a match. The error is
+// ErrUnknownDomain.
+func (c *Config) Trace(domain string, entries []Entry) ([]Step, Found, error) {
+	found, err := c.Find(domain, entries)
+	if err != nil {
+		return nil, Found{}, err
+	}
+	var steps []Step
+	in := c.domains[domain]
+	here := in.descriptors
+	for _, e := range entries {
+		step := Step{Entry: e}
+		d := in.find(here, e)
+		if d != nil {
+			step.Matched = quote(d.entry.Key)
+			if d.entry.Value != "" {
+				step.Matched += "=" + quote(d.entry.Value)
+			}
+			switch {
+			case d.entry == e && e.Value != "":
+				step.How = "exact value"
+			case d.wildcard != nil:
+				step.How = "wildcard"
+			default:
+				step.How = "key alone"
+			}
+		}
+		steps = append(steps, step)
+		if d == nil {
+			break
+		}
+		here = d.children
+	}
+	return steps, found, nil
+}
+
+// A Change is a rule that differs between two configurations. Before is empty if the rule is new, After if it is gone.
+type Change struct {
+	Rule, Before, After string
+}
+
+// Diff returns the rules that differ: first those of the new configuration in its order, then removed ones in the
+// order of the old configuration.
+func Diff(before, after *Config) []Change {
+	was := make(map[string]string)
+	for _, r := range before.rules {
+		was[r.String()] = r.Describe()
+	}
+	var changes []Change
+	is := make(map[string]bool)
+	for _, r := range after.rules {
+		name := r.String()
+		is[name] = true
+		if old, text := was[name], r.Describe(); old != text {
+			changes = append(changes, Change{name, old, text})
+		}
+	}
+	for _, r := range before.rules {
+		if name := r.String(); !is[name] {
+			changes = append(changes, Change{name, was[name], ""})
+		}
+	}
+	return changes
+}
+
+// String returns the change as one line: "+ rule: …", "- rule: …" or "~ rule: … -> …".
+func (c Change) String() string {
+	switch {
+	case c.Before == "":
+		return fmt.Sprintf("+ %s: %s", c.Rule, c.After)
+	case c.After == "":
+		return fmt.Sprintf("- %s: %s", c.Rule, c.Before)
+	}
+	return fmt.Sprintf("~ %s: %s -> %s", c.Rule, c.Before, c.After)
+}
