@@ -22,7 +22,7 @@ ENVOY_GATEWAY_VERSION = v1.9.1
 # The container engine of make image and make test-image.
 ENGINE  ?= $(shell docker info >/dev/null 2>&1 && echo docker || command -v podman)
 # The chart library of the reports, and what it is built from.
-ECHARTS  = $(CURDIR)/replay/htmlreport/internal/echarts
+ECHARTS  = $(CURDIR)/service/internal/replay/htmlreport/internal/echarts
 GOVULN   = go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -37,11 +37,11 @@ run: build ## run the service on the in-memory store with the example configurat
 
 .PHONY: build
 build: ## build the sash command into bin/
-	@go build -o bin/sash ./service/cmd/sash
+	@go build -o bin/ ./service/cmd/sash ./service/cmd/sash-logs
 
 .PHONY: static
-static: # the binary of the image: no C library, no paths of this machine, and no commands that study access logs or draw
-	CGO_ENABLED=0 go build -tags sashserver,grpcnotrace -trimpath -ldflags "-s -w" -o bin/image/sash ./service/cmd/sash
+static: # the binary of the image: no C library, and no paths of this machine
+	CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -ldflags "-s -w" -o bin/image/sash ./service/cmd/sash
 	mkdir -p bin/image/bin && ln -sf ../sash bin/image/bin/ratelimit # the command of Envoy's rate limit service
 
 .PHONY: image
@@ -154,7 +154,7 @@ log-samples: ## make the samples of access logs again, with the real servers and
 		$$sudo apt-get update -q; \
 		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$${missing[@]}"; \
 	fi
-	PATH="$$PATH:/usr/sbin" /usr/bin/python3 replay/accesslog/testdata/samples/make.py
+	PATH="$$PATH:/usr/sbin" /usr/bin/python3 service/internal/replay/accesslog/testdata/samples/make.py
 
 .PHONY: test-languages
 test-languages: ## ask over RESP from redis-cli, PHP, Ruby, Python, Node, Go and, where Maven is, Java, and run examples/resp and examples/migrating (installs Debian's packages if missing; not part of make test)

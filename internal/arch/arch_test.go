@@ -30,7 +30,7 @@ var layers = []layer{
 	{"grpclimit", []string{".", "driver", "middleware"}},
 	{"observe", []string{"."}},
 	{"outgoing", []string{".", "driver"}},
-	{"replay/...", []string{".", "driver", "memstore", "httplimit", "replay/..."}},
+	{"service/internal/replay/...", []string{".", "driver", "memstore", "httplimit", "service/internal/replay/..."}},
 	{"storetest", []string{".", "driver", "internal/judge"}},
 	{"internal/redistest", []string{"redisstore"}},
 	{"internal/modeltest/...", []string{"./..."}},

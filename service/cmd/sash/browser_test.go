@@ -18,6 +18,8 @@ import (
 
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
+
+	"example.com/sash/service/internal/logs"
 )
 
 // openReport opens a report and waits until its charts are drawn.
@@ -105,7 +107,7 @@ func TestBrowserShowsTheReport(t *testing.T) {
 		log = sampleLog
 	}
 	file := filepath.Join(t.TempDir(), "report.html")
-	code, out, failed := sash(t, nil, "replay", "--try", "10/1m", "--try", "20/10s,75/1h", "--try", "9000/month@Europe/Paris", "--algorithm", "sliding-log,fixed-window", "--html", file, "--json", log)
+	code, out, failed := studies(t, "replay", "--try", "10/1m", "--try", "20/10s,75/1h", "--try", "9000/month@Europe/Paris", "--algorithm", "sliding-log,fixed-window", "--html", file, "--json", log)
 	if code != 0 {
 		t.Fatal(code, failed)
 	}
@@ -223,7 +225,7 @@ func TestBrowserReportOfHostileNames(t *testing.T) {
 	}
 	put(t, log, lines.String())
 	file := filepath.Join(t.TempDir(), "report.html")
-	code, out, failed := sash(t, nil, "replay", "--try", "3/1m", "--key", "user_agent", "--worst", "20", "--html", file, log)
+	code, out, failed := studies(t, "replay", "--try", "3/1m", "--key", "user_agent", "--worst", "20", "--html", file, log)
 	if code != 0 || !strings.Contains(out, "155 requests of 10 clients") {
 		t.Fatal(code, out, failed)
 	}
@@ -264,4 +266,12 @@ func TestBrowserReportOfHostileNames(t *testing.T) {
 	page.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
 	page.fits(390)
 	page.shoot("hostile-phone")
+}
+
+// studies runs a command of sash-logs in this process.
+func studies(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err strings.Builder
+	code = logs.Run(t.Context(), args, strings.NewReader(""), &out, &err, os.Getenv)
+	return code, out.String(), err.String()
 }

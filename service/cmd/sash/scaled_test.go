@@ -14,8 +14,9 @@ import (
 	"time"
 
 	"example.com/sash/internal/redistest"
-	"example.com/sash/replay"
-	"example.com/sash/replay/accesslog"
+	"example.com/sash/service/internal/logs"
+	"example.com/sash/service/internal/replay"
+	"example.com/sash/service/internal/replay/accesslog"
 )
 
 // A hit is a request of the log, and the service's answer.
@@ -154,12 +155,13 @@ func TestAServiceDecidesTheRealLogAsReplayDoes(t *testing.T) {
 			Limited int `json:"clients_limited"`
 		}
 	}
-	code, out, failed := sash(t, nil, "replay", "--try", scaled, "--json", log)
-	if err := json.Unmarshal([]byte(out), &said); err != nil || code != 0 {
-		t.Fatal(code, failed, err)
+	var out, failed strings.Builder
+	code := logs.Run(t.Context(), []string{"replay", "--try", scaled, "--json", log}, strings.NewReader(""), &out, &failed, os.Getenv)
+	if err := json.Unmarshal([]byte(out.String()), &said); err != nil || code != 0 {
+		t.Fatal(code, failed.String(), err)
 	}
 	if said.Requests != requests || said.Candidates[0].Refused != refused || said.Candidates[0].Limited != limited {
-		t.Errorf("sash replay says %+v, and the service refused %d of %d, of %d clients", said, refused, requests, limited)
+		t.Errorf("sash-logs replay says %+v, and the service refused %d of %d, of %d clients", said, refused, requests, limited)
 	}
 
 	// Compare with the log as written.

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 )
 
 // jsonFlag adds --json.
@@ -101,4 +103,14 @@ func printable(s string) string {
 		return string(runes[:most]) + "…"
 	}
 	return s
+}
+
+// terminalWidth returns the columns of a terminal, or 0.
+func terminalWidth(out io.Writer) int {
+	if file, ok := out.(*os.File); ok {
+		if n, _, err := term.GetSize(int(file.Fd())); err == nil {
+			return n
+		}
+	}
+	return 0
 }

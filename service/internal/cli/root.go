@@ -20,8 +20,6 @@ const (
 	exitAllowed = 0 // or done
 	exitRefused = 1 // or found wrong
 	exitError   = 2
-	exitWarned  = 3 // of commands on access logs, with --strict
-	exitPartial = 4 // of commands on access logs: interrupted, and the answer is about a part
 )
 
 // Errors of commands that have written their answer: a refusal, something wrong, or why the answer is incomplete.
@@ -29,9 +27,6 @@ var (
 	errRefused = errors.New("refused")
 	errFound   = errors.New("found")
 	errPartial = errors.New("partial")
-
-	errWarned      = errors.New("warned")
-	errInterrupted = errors.New("interrupted")
 )
 
 // An app is one run of a command.
@@ -50,8 +45,7 @@ func Args(line []string) []string {
 	return line[1:]
 }
 
-// Run runs a command and returns its exit code: 0 for allowed or done, 1 for refused or found wrong, 2 for an error; 3 and
-// 4 of commands on access logs are in their help.
+// Run runs a command and returns its exit code: 0 for allowed or done, 1 for refused or found wrong, 2 for an error.
 // The command ends when ctx does. It reads only env for the environment, except that the libraries for OpenTelemetry
 // read OTEL_… variables of the process.
 func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, env func(string) string) int {
@@ -69,10 +63,6 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 		return exitRefused
 	case errors.Is(failed, errPartial):
 		return exitError
-	case errors.Is(failed, errWarned):
-		return exitWarned
-	case errors.Is(failed, errInterrupted):
-		return exitPartial
 	}
 	text := hide(strings.TrimPrefix(failed.Error(), "sash: "), args)
 	if slices.Contains(args, "--json") {
@@ -103,7 +93,7 @@ durations such as 5s, 1m30s, 24h or 7d. Limits of a calendar day, hour or month 
 Start here:
 
   sash serve                       a service that answers over HTTP; it prints a curl line to try
-` + studiesHelp + `
+
 In shell scripts and cron jobs that share a Redis:
 
   export SASH_REDIS=redis://127.0.0.1:6379
@@ -111,10 +101,13 @@ In shell scripts and cron jobs that share a Redis:
     search-videos
   fi
 
+A limit to start with, from an access log: sash-logs suggest.
+
 On your own Redis:
 
   sash doctor                      what is wrong with its setup, and what to do
-` + verifyHelp + `  sash inspect KEY                 what it holds of a key, on a time axis
+  sash verify                      whether the guarantees hold there, under load
+  sash inspect KEY                 what it holds of a key, on a time axis
 
 Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including wrong usage).`,
 		SilenceUsage:  true,
@@ -127,10 +120,20 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
 	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.inspect(), a.config(), a.doctor(), a.token(), redisTopic())
-	root.AddCommand(a.studies()...)
+	root.AddCommand(a.verify(), moved("replay"), moved("suggest"))
 	a.addVersion(root)
 	complete(root)
 	return root
+}
+
+// moved is a command that another program has.
+func moved(name string) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Hidden: true, DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error {
+			return fmt.Errorf("access logs are the business of sash-logs: sash-logs %s (go build ./service/cmd/sash-logs)", name)
+		},
+	}
 }
 
 // hide removes arguments that may contain a password, those with a colon before an "@", from a message.

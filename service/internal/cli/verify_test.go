@@ -1,5 +1,3 @@
-//go:build !sashserver
-
 package cli
 
 import (

@@ -1,4 +1,4 @@
-// Command manpages writes a man page for each command of sash into a folder:
+// Command manpages writes a man page for each command of sash and sash-logs into a folder:
 //
 //	go run ./internal/manpages ../bin/man/man1
 package main
@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra/doc"
 
 	"example.com/sash/service/internal/cli"
+	"example.com/sash/service/internal/logs"
 )
 
 func main() {
@@ -32,9 +33,13 @@ func write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	root := cli.Command()
-	prepare(root)
-	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Sash", Manual: "Sash"}, dir)
+	for _, root := range []*cobra.Command{cli.Command(), logs.Command()} {
+		prepare(root)
+		if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Sash", Manual: "Sash"}, dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // prepare makes examples of the help code blocks, as Markdown has them, of which the pages are made.

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"html"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The JSON says what was charged for what, and an empty list is a list.
+func TestReportsInJSONHaveTheKeyAndNoNull(t *testing.T) {
+	for _, args := range [][]string{
+		{"replay", "--try", "100000/1m", "--key", "prefix(remote_address, 24)", "--cost", "2"},
+		{"replay", "--try", "10/day@UTC", "--key", "prefix(remote_address, 24)", "--cost", "2", "--worst", "0"},
+		{"suggest", "--key", "prefix(remote_address, 24)", "--cost", "2"},
+		{"replay", "--policy", "../../example.yaml"},
+	} {
+		code, out, err := sash(t, nil, append(args, "--json", sampleLog)...)
+		var report struct{ Key, Cost string }
+		if code != 0 || json.Unmarshal([]byte(out), &report) != nil {
+			t.Fatalf("%v: exit %d, %s%s", args, code, out, err)
+		}
+		key, cost := "prefix(remote_address, 24)", "2"
+		if slices.Contains(args, "--policy") {
+			key, cost = "", "that of the rule"
+		}
+		if report.Key != key || report.Cost != cost {
+			t.Errorf("%v: key %q and cost %q, want %q and %q", args, report.Key, report.Cost, key, cost)
+		}
+		if strings.Contains(out, "null") {
+			t.Errorf("%v: a list is null in %s", args, out)
+		}
+	}
+}
+
+// reportPage makes a report and returns its file and its text.
+func reportPage(t *testing.T, args ...string) (file, text string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "report.html")
+	if code, out, err := sash(t, nil, append(append([]string{"replay", "--html", file}, args...), sampleLog)...); code != 0 {
+		t.Fatalf("exit %d, %s%s", code, out, err)
+	}
+	all := readFile(t, file)
+	return file, string(all)
+}
+
+var (
+	inputs      = regexp.MustCompile(`<dt>([^<]*)</dt><dd><bdi>([^<]*)</bdi>`)
+	commandLine = regexp.MustCompile(`(?s)<pre id="command">(.*?)</pre>`)
+)
+
+// A page says what it was made from, and how to make it again: whoever got it can.
+func TestThePageSaysWhatItIsMadeFrom(t *testing.T) {
+	file, text := reportPage(t, "--try", "3/1m", "--key", "prefix(remote_address, 16)", "--cost", `path endsWith ".png" ? 2 : 1`, "--where", "status < 400 && path != '/<b>'")
+	got := make(map[string]string)
+	for _, m := range inputs.FindAllStringSubmatch(text, -1) {
+		got[m[1]] = html.UnescapeString(m[2])
+	}
+	for name, want := range map[string]string{
+		"Log": sampleLog + ", read as combined", "Time": "2015-05-17T10:05:00Z to 2015-05-17T13:05:59Z",
+		"Networks":          "78: the network of the address (/16, of IPv6 /64), by the key prefix(remote_address, 16)",
+		"Requests":          "393, 7 left out by --where, 366 after a later one in the log: decided in time order",
+		"Cost of a request": `path endsWith ".png" ? 2 : 1`, "Counted": "status < 400 && path != '/<b>'",
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
+	}
+	if !regexp.MustCompile(`^20\d\d-\d\d-\d\d \d\d:\d\d UTC, by sash-logs .+, go1`).MatchString(got["Made"]) {
+		t.Errorf("the page was made %q", got["Made"])
+	}
+	want := "sash-logs replay --html " + file + " --try 3/1m --key 'prefix(remote_address, 16)' --cost 'path endsWith \".png\" ? 2 : 1' --where 'status < 400 && path != '\\''/<b>'\\''' " + sampleLog
+	if again := html.UnescapeString(commandLine.FindStringSubmatch(text)[1]); again != want {
+		t.Errorf("the command is\n%s\nwant\n%s", again, want)
+	}
+	if strings.Contains(text, "clients limited") || !strings.Contains(text, "networks limited") {
+		t.Error("the networks are called clients")
+	}
+}
+
+func TestHiddenClientsAreNotOnThePage(t *testing.T) {
+	one := addresses(t)[0]
+	for _, client := range [][]string{nil, {"--client", one}, {"--client=" + one}} {
+		_, text := reportPage(t, append(client, "--try", "3/1m", "--hide-clients", "--worst", "1000")...)
+		for _, address := range addresses(t) {
+			if strings.Contains(text, address) {
+				t.Fatalf("%v: %s is on the page", client, address)
+			}
+		}
+	}
+}

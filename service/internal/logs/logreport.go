@@ -1,0 +1,260 @@
+package logs
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"example.com/sash/service/internal/replay"
+)
+
+// A logReport describes the log that was read, and what was understood of it.
+type logReport struct {
+	Requests    int64        `json:"requests"`
+	Broken      int64        `json:"broken"`
+	Clients     int          `json:"clients"`
+	Filtered    int64        `json:"filtered"`
+	Unlimited   int64        `json:"unlimited"`
+	Late        int64        `json:"out_of_order"`
+	Throttled   int64        `json:"already_429"`
+	First       string       `json:"first,omitempty"`
+	Last        string       `json:"last,omitempty"`
+	SpanSeconds float64      `json:"span_seconds"`
+	BrokenLines []brokenLine `json:"broken_lines"`
+	BrokenShare float64      `json:"broken_share"`
+
+	// Format and Wrapping are how lines were read, Key the expression for the client, and Client that in words.
+	Format      string           `json:"format"`
+	Wrapping    string           `json:"wrapping,omitempty"`
+	Key         string           `json:"key"`
+	Client      string           `json:"client"`
+	Examples    []string         `json:"client_examples"` // none if clients are hidden
+	Cost        string           `json:"cost"`
+	Where       string           `json:"where,omitempty"`
+	Files       []*logFile       `json:"files"`
+	Notes       []string         `json:"notes"`
+	LogWarnings []replay.Warning `json:"log_warnings"`
+	// Partial says why the answer is about a part of the log.
+	Partial string `json:"partial,omitempty"`
+
+	lines int64
+}
+
+// noun is what the log's clients are called: those of a key such as prefix(remote_address, 24) are networks.
+func (r *logReport) noun() string {
+	if strings.HasPrefix(strings.TrimSpace(r.Key), "prefix(") {
+		return "network"
+	}
+	return "client"
+}
+
+func (r *logReport) clients(n int64) string { return count(n, r.noun()) }
+
+type brokenLine struct {
+	File   string `json:"file"`
+	Line   int64  `json:"line"`
+	Reason string `json:"reason"`
+	Text   string `json:"text,omitempty"`
+}
+
+const (
+	timeForm     = "2006-01-02T15:04:05.999999Z07:00"
+	mostExamples = 3
+)
+
+func (r *logReading) report(trace *replay.Trace) logReport {
+	counts := trace.Counts()
+	report := logReport{
+		Requests: counts.Requests, Broken: r.stats.Broken, Clients: trace.Clients(), Filtered: counts.Filtered,
+		Unlimited: counts.Unlimited, Late: counts.Late, Throttled: counts.Throttled, BrokenLines: []brokenLine{},
+		BrokenShare: float64(r.stats.Broken) / float64(max(r.stats.Lines, 1)), Format: r.stats.Format, Wrapping: r.stats.Wrapping,
+		Key: r.key(), Client: r.client(), Examples: []string{}, Cost: cmp.Or(r.expressions.Cost, "1"), Where: r.expressions.Where,
+		Files: r.files, Notes: append([]string{}, r.stats.Notes...), lines: r.stats.Lines,
+	}
+	if r.policy.file != "" && !r.policy.costs {
+		report.Cost = "that of the rule"
+	}
+	if first, last := trace.Span(); !first.IsZero() {
+		report.First, report.Last, report.SpanSeconds = first.Format(timeForm), last.Format(timeForm), last.Sub(first).Seconds()
+	}
+	for _, m := range r.selector.Missing() {
+		report.Notes = append(report.Notes, m.String()+".")
+	}
+	for _, b := range r.stats.First {
+		line := brokenLine{File: b.File, Line: b.Line, Reason: b.Reason, Text: b.Text}
+		if r.hide { // it contains the address
+			line.Text = ""
+		}
+		report.BrokenLines = append(report.BrokenLines, line)
+	}
+	if !r.hide {
+		report.Examples = append(report.Examples, trace.Busiest(mostExamples)...)
+	}
+	report.LogWarnings = append([]replay.Warning{}, r.survey.Warnings(counts, trace.Clients(), r.expressions.Key, r.hide)...)
+	if report.Broken > report.lines/2 {
+		report.LogWarnings = append(report.LogWarnings, replay.Warning{Sign: "broken", Text: fmt.Sprintf(
+			"Most lines could not be read: %d of %d. They may be of another program, or a part of the log has another format; the answer is about the others. Give files of one format, each as a file of its own.", report.Broken, report.lines)})
+	}
+	for _, f := range r.files {
+		if f.Damaged != "" {
+			report.LogWarnings = append(report.LogWarnings, replay.Warning{Sign: "damaged", Text: fmt.Sprintf(
+				"%s: %s after %s, which are counted. Copy the file again, or unpack it to see what is there.", f.name(), f.Damaged, count(f.Requests+f.Broken, "line"))})
+		}
+	}
+	if r.interrupted {
+		report.Partial = "interrupted while the log was read"
+	}
+	return report
+}
+
+// key returns the key expression, which a policy does not have.
+func (r *logReading) key() string {
+	if r.policy.file != "" {
+		return ""
+	}
+	return r.expressions.Key
+}
+
+// shellText returns an argument as a shell takes it.
+func shellText(arg string) string {
+	plain := func(c rune) bool {
+		return strings.ContainsRune("_-./:=,@%+", c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+	}
+	if arg != "" && strings.TrimFunc(arg, plain) == "" {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+}
+
+// client returns in words what was taken as the client.
+func (r *logReading) client() string {
+	if r.policy.file == "" {
+		return r.withSource(replay.Describe(r.expressions.Key))
+	}
+	var parts []string
+	for _, entry := range r.policy.entries {
+		key, value, _ := strings.Cut(entry, "=")
+		parts = append(parts, fmt.Sprintf("%s (entry %s)", r.withSource(replay.Describe(value)), key))
+	}
+	return strings.Join(parts, " with ")
+}
+
+// withSource adds where addresses were found.
+func (r *logReading) withSource(words string) string {
+	if r.stats.Client == "" {
+		return words
+	}
+	return strings.Replace(words, "the address", "the address in "+r.stats.Client, 1)
+}
+
+// An aside is some requests of a log, and what is to be said of them.
+type aside struct {
+	n    int64
+	what string
+}
+
+func (r *logReport) asides() (some []aside) {
+	for _, p := range []aside{
+		{r.Filtered, "left out by --where"}, {r.Unlimited, "without a key, cost or rule"},
+		{r.Late, "after a later one in the log: decided in time order"}, {r.Throttled, "answered with 429 already"},
+	} {
+		if p.n > 0 {
+			some = append(some, p)
+		}
+	}
+	return some
+}
+
+// how returns how the lines were read.
+func (r *logReport) how() string {
+	if r.Wrapping == "" {
+		return cmp.Or(r.Format, "nothing known")
+	}
+	return cmp.Or(r.Format, "nothing known") + " in " + r.Wrapping
+}
+
+// logText writes what was understood, before anything else.
+func logText(t *text, r *logReport) {
+	broken := "none broken"
+	if r.Broken > 0 {
+		broken = part(r.Broken, r.BrokenShare) + " broken"
+	}
+	t.say("Read as %s: %s of %s, %s.", r.how(), count(r.lines, "line"), filesText(r.Files), broken)
+	client := "A client is " + r.Client
+	if r.Key != "" {
+		client += " (--key " + shellText(r.Key) + ")"
+	}
+	if len(r.Examples) > 0 {
+		examples := make([]string, len(r.Examples))
+		for i, name := range r.Examples {
+			examples[i] = printable(name)
+		}
+		client += ", such as " + strings.Join(examples, ", ")
+	}
+	t.say("%s.", client)
+	t.say("%d requests of %s in %s, from %s to %s", r.Requests, r.clients(int64(r.Clients)), secondsText(r.SpanSeconds), r.First, r.Last)
+	var more []string
+	for _, p := range r.asides() {
+		more = append(more, fmt.Sprintf("%d %s", p.n, p.what))
+	}
+	if len(more) > 0 {
+		t.say("(%s)", strings.Join(more, "; "))
+	}
+	for _, note := range r.Notes {
+		t.say("note: %s", note)
+	}
+	skippedText(t, r.Files)
+	brokenText(t, r)
+	for _, w := range r.LogWarnings {
+		t.say("warning: %s", w.Text)
+	}
+	if r.Partial != "" {
+		t.say("PARTIAL: %s. Everything below is about the requests until then.", r.Partial)
+	}
+}
+
+func brokenText(t *text, r *logReport) {
+	if r.Broken == 0 {
+		return
+	}
+	t.say("%d lines are broken and were left out; the first:", r.Broken)
+	for _, b := range r.BrokenLines {
+		line := ""
+		if b.Text != "" {
+			line = ": " + printable(b.Text)
+		}
+		t.say("  %s:%d: %s%s", b.File, b.Line, b.Reason, line)
+	}
+}
+
+const shownFiles = 5
+
+// skippedText writes which files were not read, each in a line.
+func skippedText(t *text, files []*logFile) {
+	n := 0
+	for _, f := range files {
+		if f.Skipped == "" {
+			continue
+		}
+		if n++; n <= shownFiles {
+			t.say("skipped %s: %s", f.Name, f.Skipped)
+		}
+	}
+	if n > shownFiles {
+		t.say("skipped %s more", count(int64(n-shownFiles), "file"))
+	}
+}
+
+// filesText names the files that were read.
+func filesText(files []*logFile) string {
+	var names []string
+	for _, f := range files {
+		if f.Skipped == "" {
+			names = append(names, f.name())
+		}
+	}
+	if len(names) > shownFiles {
+		return fmt.Sprintf("%d files, from %s to %s", len(names), names[0], names[len(names)-1])
+	}
+	return strings.Join(names, ", ")
+}

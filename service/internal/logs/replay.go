@@ -1,0 +1,147 @@
+package logs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"example.com/sash/service/internal/replay"
+)
+
+func (a *app) replay() *cobra.Command {
+	r := &replayFlags{}
+	cmd := &cobra.Command{
+		Use:   "replay --try LIMITS [FILE...]",
+		Short: "Show what limits would have done to the requests of an access log",
+		Long: `Send the requests of access logs through candidate limits, on a virtual clock, with the code that
+decides in production. The report has for each candidate how many requests and clients it would have
+refused, which were refused most, what it would have let through, and what it costs on Redis (an
+estimate).
+
+` + expressionHelp + `
+
+--policy tries a configuration of sash serve instead: the --entry values, in their order, are the
+descriptor of each request, which has the cost of its rule unless --cost is given. A configuration
+with candidates is tried twice: as it is, with no candidate enforced, and with all of them promoted.
+
+Refused clients give up (none), retry after a second (naive), at Retry-After (retry-after), or after
+a random time of up to 1, 2, 4, ... 60 seconds (full-jitter). All but the first give up after five
+retries.
+
+A job log can be compared with the quota of somebody else's API: charge all calls to one --key, with
+the --cost of each. --reserve tries each candidate twice, and reports for each day when the quota
+first refused a class of calls, and how many units. All classes are charged alike; one with a
+reserve of 5% stops when 95% is used.
+
+Exit codes: 0 done, 1 a --fail-if holds for some candidate, 2 an error, 3 a warning with --strict,
+4 interrupted: the answer is about what was read until then.`,
+		Example: `  sash-logs replay --try 60/1m --try 300/5m --try 20/1s,600/1m access.log
+  zcat access.log.*.gz | sash-logs replay --key 'prefix(remote_address, 24)' --try 10/1s --json
+  sash-logs replay --try 60/1m --algorithm sliding-log,fixed-window --html report.html access.log
+  sash-logs replay --try 60/1m --fail-if 'clients-limited>0.1%' access.log`,
+		RunE: func(cmd *cobra.Command, files []string) error { return a.runReplay(cmd, r, files) },
+	}
+	r.register(cmd)
+	return cmd
+}
+
+// A replayReport is the JSON of sash-logs replay.
+type replayReport struct {
+	logReport
+	Demand     []replay.DemandReport `json:"demand"`
+	Reserves   []reserve             `json:"reserves,omitempty"` // of class 1, 2, ...
+	Candidates []*replay.Outcome     `json:"candidates"`
+}
+
+func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) error {
+	if err := r.classes(); err != nil {
+		return err
+	}
+	candidates, err := r.candidates()
+	if err != nil {
+		return err
+	}
+	conditions := make([]failIf, len(r.failIf))
+	for i, text := range r.failIf {
+		if conditions[i], err = parseFailIf(text); err != nil {
+			return err
+		}
+	}
+	if err := r.unused(cmd); err != nil {
+		return err
+	}
+	if r.client != "" && r.html == "" {
+		return errors.New("--client is for --html")
+	}
+	if r.worst < 0 {
+		return errors.New("--worst must be at least 0")
+	}
+	return r.run(cmd, a, files, func(ctx context.Context, with *app, trace *replay.Trace, log logReport) (*answer, error) {
+		return r.study(ctx, with, trace, log, candidates, func(report replayReport) error { return a.failed(conditions, report) })
+	})
+}
+
+// study makes the answer.
+func (r *replayFlags) study(ctx context.Context, a *app, trace *replay.Trace, log logReport, candidates []replay.Candidate, failed func(replayReport) error) (*answer, error) {
+	if r.policy.file != "" {
+		var all []replay.Candidate
+		for i := range candidates {
+			all = append(all, r.policy.candidates(candidates[i].Retry)...)
+		}
+		candidates = all
+	}
+	report := &replayReport{logReport: log, Demand: []replay.DemandReport{}, Reserves: r.reserveList()}
+	bar := a.progress("replaying", log.Requests*int64(len(candidates)))
+	var err error
+	report.Candidates, err = trace.Run(ctx, candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Days: r.days, Name: r.names, Partial: true, Progress: bar.set})
+	bar.end()
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		report.Partial = "interrupted while requests were replayed"
+	} else if err := r.rest(ctx, a, trace, candidates, report); err != nil {
+		return nil, err
+	}
+	return &answer{
+		report: report, log: &report.logReport,
+		text:  func(t *text) { replayText(t, report) },
+		ended: func() error { return r.ended(&report.logReport, false, failed(*report)) },
+	}, nil
+}
+
+// rest adds what is not about single candidates.
+func (r *replayFlags) rest(ctx context.Context, a *app, trace *replay.Trace, candidates []replay.Candidate, report *replayReport) error {
+	bar := a.progress("measuring", report.Requests)
+	demands, err := trace.WithProgress(bar.pass).Demands(ctx, candidates)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	for _, d := range demands {
+		report.Demand = append(report.Demand, d.Report())
+	}
+	if r.html == "" {
+		return nil
+	}
+	bar = a.progress("drawing", report.Requests)
+	defer bar.end()
+	return r.page(ctx, a, trace.WithProgress(bar.pass), candidates, report)
+}
+
+// failed reports the conditions that hold, and returns errFound if any does.
+func (a *app) failed(conditions []failIf, report replayReport) error {
+	var result error
+	for _, c := range conditions {
+		for _, o := range report.Candidates {
+			if c.holds(report.logReport, o) {
+				fmt.Fprintf(a.err, "sash-logs: %s holds for %s by %s%s\n", c.text, called(o, ","), o.Algorithm, withReserve(o, " with the reserve"))
+				result = errFound
+			}
+		}
+	}
+	return result
+}

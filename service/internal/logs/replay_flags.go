@@ -1,0 +1,196 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/replay"
+)
+
+// replayFlags is the flags of sash-logs replay.
+type replayFlags struct {
+	logs
+	try        []string
+	algorithms []string
+	resolution time.Duration
+	retries    []string
+	worst      int
+	failIf     []string
+	html       string
+	client     string
+	reserves   []string
+	shares     []int // of the reserves
+	days       bool
+}
+
+func (r *replayFlags) register(cmd *cobra.Command) {
+	r.logs.register(cmd)
+	f := cmd.Flags()
+	f.StringArrayVar(&r.try, "try", nil, "`limits` to try, such as 60/1m, or several that hold together: 20/1s,600/1m; repeat it to compare limits")
+	f.StringSliceVar(&r.algorithms, "algorithm", []string{sash.SlidingLog.String()}, "how windows are counted; give several to compare them")
+	f.DurationVar(&r.resolution, "resolution", time.Second, "step of sliding-buckets")
+	f.StringSliceVar(&r.retries, "retry", []string{replay.NoRetry.String()}, "what refused clients do: none, naive, retry-after or full-jitter; give several to compare them")
+	f.StringVar(&r.policy.file, "policy", "", "configuration `file` to try")
+	f.StringVar(&r.policy.domain, "domain", "", "domain of the configuration (default: its only one)")
+	f.StringArrayVar(&r.policy.entries, "entry", nil, "entry of a request's descriptor: its key, =, and an expression; repeat it for several (default: remote_address=remote_address)")
+	f.IntVar(&r.worst, "worst", 5, "number of most refused clients and routes to list")
+	f.StringArrayVar(&r.failIf, "fail-if", nil, "exit with 1 if a candidate meets this `condition`, such as 'clients-limited>0.1%', 'refused>=100' or 'broken>1%'")
+	f.StringArrayVar(&r.reserves, "reserve", nil, "part of the limits that requests of a class leave to others, as an `expression` and a percentage: 'user == \"cron\": 5%'; compared with no reserve; repeat it for more classes")
+	f.BoolVar(&r.days, "days", false, "report for each day when limits first refused, and how much; --reserve does too")
+	f.StringVar(&r.html, "html", "", "also write a report with charts to this `file`: one page that needs no other files")
+	f.StringVar(&r.client, "client", "", "client whose window the report shows (default: the one that the first candidate refuses most)")
+}
+
+// candidates returns every --try with every algorithm and every kind of retry.
+func (r *replayFlags) candidates() ([]replay.Candidate, error) {
+	if len(r.try) == 0 && r.policy.file == "" {
+		return nil, errors.New("--try is missing, such as --try 60/1m (sash-logs suggest proposes limits)")
+	}
+	if len(r.try) > 0 && r.policy.file != "" {
+		return nil, errors.New("--try and --policy charge different keys: run them one after the other")
+	}
+	algorithms, err := algorithms(r.algorithms)
+	if err != nil {
+		return nil, err
+	}
+	if len(algorithms) == 0 || len(r.retries) == 0 {
+		return nil, errors.New("give at least one --algorithm and one --retry")
+	}
+	var all []replay.Candidate
+	for _, text := range r.retries {
+		retry, err := replay.ParseRetry(text)
+		if err != nil {
+			return nil, err
+		}
+		if r.policy.file != "" {
+			all = append(all, replay.Candidate{Name: r.policy.file, Retry: retry})
+			continue
+		}
+		for _, try := range r.try {
+			limits, err := replay.ParseLimits(try)
+			if err != nil {
+				return nil, err
+			}
+			for _, algorithm := range algorithms {
+				c := replay.Candidate{Limits: limits, Options: sash.Options{Algorithm: algorithm}, Retry: retry}
+				if algorithm == sash.SlidingBuckets {
+					c.Options.Resolution = r.resolution
+				}
+				for _, c := range r.reserved(c) {
+					if err := c.Check(); err != nil {
+						return nil, err
+					}
+					all = append(all, c)
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// unused returns an error for a flag that would change nothing.
+func (r *replayFlags) unused(cmd *cobra.Command) error {
+	names, why := []string{"domain", "entry"}, "is for --policy, and not for --try"
+	if r.policy.file != "" {
+		names, why = []string{"algorithm", "resolution", "key"}, "is for --try, and not for --policy: the configuration has it (and --entry the subject)"
+	}
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			return fmt.Errorf("--%s %s", name, why)
+		}
+	}
+	return nil
+}
+
+// A reserve is one --reserve.
+type reserve struct {
+	Class   string `json:"class"` // an expression
+	Percent int    `json:"percent"`
+}
+
+// classes reads --reserve into the classes of the log's expressions.
+func (r *replayFlags) classes() error {
+	if len(r.reserves) == 0 {
+		return nil
+	}
+	if r.policy.file != "" {
+		return errors.New("--reserve is for --try, and not for --policy")
+	}
+	for _, text := range r.reserves {
+		i := strings.LastIndexByte(text, ':')
+		if i < 0 {
+			i = len(text)
+		}
+		number, isShare := strings.CutSuffix(strings.TrimSpace(text[min(i+1, len(text)):]), "%")
+		percent, err := strconv.Atoi(number)
+		class := strings.TrimSpace(text[:i])
+		if !isShare || err != nil || percent < 1 || percent > 99 || class == "" {
+			return fmt.Errorf("--reserve %q: write an expression, a colon and a percentage from 1%% to 99%%, such as 'user == \"cron\": 5%%'", text)
+		}
+		r.expressions.Classes = append(r.expressions.Classes, class)
+		r.shares = append(r.shares, 100-percent)
+	}
+	r.days = true
+	return nil
+}
+
+// reserveList returns the reserves for the report.
+func (r *replayFlags) reserveList() (all []reserve) {
+	for i, class := range r.expressions.Classes {
+		all = append(all, reserve{class, 100 - r.shares[i]})
+	}
+	return all
+}
+
+// reserved returns a candidate, and with --reserve also the candidate with the reserves.
+func (r *replayFlags) reserved(c replay.Candidate) []replay.Candidate {
+	if r.shares == nil {
+		return []replay.Candidate{c}
+	}
+	with := c
+	with.Shares = r.shares
+	return []replay.Candidate{c, with}
+}
+
+// A failIf is a condition on a candidate under which the command fails.
+type failIf struct {
+	text    string
+	of      string
+	least   bool // >=, not >
+	value   float64
+	percent bool
+}
+
+var failIfForm = regexp.MustCompile(`^\s*(clients-limited|refused|broken)\s*(>=?)\s*([0-9]+(?:\.[0-9]+)?)\s*(%?)\s*$`)
+
+func parseFailIf(text string) (failIf, error) {
+	m := failIfForm.FindStringSubmatch(text)
+	if m == nil {
+		return failIf{}, fmt.Errorf("--fail-if %q: write clients-limited, refused or broken, then > or >=, and a number or a share, such as 'clients-limited>0.1%%'", text)
+	}
+	value, err := strconv.ParseFloat(m[3], 64)
+	return failIf{text: text, of: m[1], least: m[2] == ">=", value: value, percent: m[4] != ""}, err
+}
+
+// holds reports whether a candidate meets the condition.
+func (f failIf) holds(log logReport, o *replay.Outcome) bool {
+	part, whole := o.Refused, o.Requests
+	switch f.of {
+	case "clients-limited":
+		part, whole = o.ClientsLimited, int64(log.Clients)
+	case "broken":
+		part, whole = log.Broken, log.Broken+log.Requests+log.Filtered+log.Unlimited
+	}
+	got, bound := float64(part), f.value
+	if f.percent {
+		got, bound = 100*got, bound*float64(whole) // compared without a division
+	}
+	return got > bound || f.least && got == bound
+}

@@ -1,0 +1,112 @@
+package logs
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"os"
+	"strings"
+	"time"
+
+	"example.com/sash/service/internal/replay"
+	"example.com/sash/service/internal/replay/htmlreport"
+)
+
+const (
+	heatClients = 20
+	heatSteps   = 96
+)
+
+// page writes the report as HTML, with clients named as in the other outputs.
+func (r *replayFlags) page(ctx context.Context, a *app, trace *replay.Trace, candidates []replay.Candidate, report *replayReport) error {
+	caveats, err := trace.Caveats(ctx, replay.Windows(candidates)...)
+	if err != nil {
+		return err
+	}
+	p := &htmlreport.Page{
+		Title:    "What these limits would have done",
+		Inputs:   r.inputs(report),
+		Command:  r.again(a.args),
+		Clients:  report.noun() + "s",
+		Demand:   report.Demand,
+		Outcomes: report.Candidates,
+		Caveats:  caveats,
+	}
+	for _, w := range report.LogWarnings {
+		p.Summary = append(p.Summary, "Warning: "+w.Text)
+	}
+	if report.Partial != "" {
+		p.Summary = append(p.Summary, "This is about a part of the log: "+report.Partial+".")
+	}
+	for _, reserve := range report.Reserves {
+		p.Classes = append(p.Classes, reserve.Class)
+	}
+	if p.Heat, err = trace.Heat(ctx, trace.Busiest(heatClients), heatSteps); err != nil {
+		return err
+	}
+	for i, name := range p.Heat.Clients {
+		p.Heat.Clients[i] = r.names(name)
+	}
+	client := r.client
+	if client == "" {
+		client = trace.Busiest(1)[0]
+		if worst := report.Candidates[0].WorstClients; len(worst) > 0 {
+			client = trace.Client(worst[0])
+		}
+	}
+	rule, err := trace.Rule(candidates[0], client)
+	if err != nil {
+		return err
+	}
+	moments, err := trace.Timeline(ctx, candidates[0], client)
+	if err != nil {
+		return err
+	}
+	p.Timeline = &htmlreport.Timeline{Client: r.names(client), Limits: rule.Limits, Algorithm: rule.Options.Algorithm, Moments: moments}
+	var html bytes.Buffer
+	if err := htmlreport.Write(&html, p); err != nil {
+		return err
+	}
+	return os.WriteFile(r.html, html.Bytes(), 0o600)
+}
+
+// inputs lists what the report was made from.
+func (r *replayFlags) inputs(report *replayReport) []htmlreport.Input {
+	requests := htmlreport.Number(report.Requests)
+	if report.Broken > 0 {
+		requests += ", " + htmlreport.Number(report.Broken) + " broken lines left out"
+	}
+	for _, p := range report.asides() {
+		requests += ", " + htmlreport.Number(p.n) + " " + p.what
+	}
+	client := report.Client
+	if report.Key != "" {
+		client += ", by the key " + report.Key
+	}
+	all := []htmlreport.Input{
+		{Name: "Log", Text: filesText(report.Files) + ", read as " + report.how()},
+		{Name: "Time", Text: report.First + " to " + report.Last},
+		{Name: "Requests", Text: requests},
+		{Name: strings.ToUpper(report.noun()[:1]) + report.noun()[1:] + "s", Text: htmlreport.Number(int64(report.Clients)) + ": " + client},
+		{Name: "Cost of a request", Text: report.Cost},
+		{Name: "Counted", Text: cmp.Or(report.Where, "all requests")},
+	}
+	if len(r.expressions.Routes) > 0 {
+		all = append(all, htmlreport.Input{Name: "Routes", Text: strings.Join(r.expressions.Routes, ", ")})
+	}
+	return append(all, htmlreport.Input{Name: "Made", Text: time.Now().UTC().Format("2006-01-02 15:04 UTC") + ", by sash-logs " + version()})
+}
+
+// again returns the command line for a shell. Where clients are hidden, it names none either.
+func (r *replayFlags) again(args []string) string {
+	words := append([]string{"sash-logs"}, args...)
+	for i, word := range words {
+		if name, ok := strings.CutPrefix(word, "--client="); ok {
+			word = "--client=" + r.names(name)
+		} else if word == "--client" && i+1 < len(words) {
+			words[i+1] = r.names(words[i+1])
+		}
+		words[i] = shellText(word)
+	}
+	return strings.Join(words, " ")
+}

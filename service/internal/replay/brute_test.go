@@ -1,0 +1,304 @@
+package replay
+
+import (
+	"bufio"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/replay/accesslog"
+)
+
+// The real access log, beside the repository; and a part of it inside.
+const (
+	wholeLog  = "../../../../shared/data/apache_access.log"
+	sampleLog = "../../testdata/access_log_sample.log"
+)
+
+func realLog(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile(wholeLog)
+	if err != nil {
+		t.Logf("the whole log is absent (%v): using the sample", err)
+		if text, err = os.ReadFile(sampleLog); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return string(text)
+}
+
+// trace replays text through the package's reader.
+func trace(t testing.TB, text string, e Expressions) *Trace {
+	t.Helper()
+	s := newSelector(t, e)
+	var b Builder
+	stats, err := accesslog.Read(t.Context(), "log", strings.NewReader(text), nil, func(r *accesslog.Record) error {
+		selection, counts, err := s.Select(r)
+		if counts && err == nil {
+			b.Add(r.Time, selection)
+		}
+		return err
+	})
+	if err != nil || stats.Broken > 0 {
+		t.Fatal(stats, err)
+	}
+	return b.Trace()
+}
+
+// A call is a line of the log, read with nothing of the package: split at spaces and quotes.
+type call struct {
+	at            time.Time
+	address, path string
+	bytes         int64
+}
+
+func calls(t *testing.T, text string) (all []call) {
+	t.Helper()
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		line := lines.Text()
+		parts := strings.Split(line, `"`)
+		head := strings.Fields(parts[0])
+		at, err := time.Parse("02/Jan/2006:15:04:05 -0700", strings.Trim(head[3]+" "+head[4], "[]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, _, _ := strings.Cut(strings.Fields(parts[1])[1], "?")
+		size, _ := strconv.ParseInt(strings.Fields(parts[2])[1], 10, 64) // "-" is 0
+		all = append(all, call{at: at, address: head[0], path: path, bytes: size})
+	}
+	slices.SortStableFunc(all, func(a, b call) int { return a.at.Compare(b.at) })
+	return all
+}
+
+// brute decides by the definition: a call is admitted when, for every limit, the units admitted to the same
+// key in (t - window, t] and its own are at most the limit's.
+func brute(all []call, key func(call) string, cost func(call) int64, limits []sash.Limit) (refused, clients, requests int64) {
+	past := make(map[string][]call)
+	limited := make(map[string]bool)
+	for _, c := range all {
+		k, n := key(c), cost(c)
+		if n == 0 {
+			continue
+		}
+		requests++
+		fits := true
+		for _, l := range limits {
+			used := n
+			for _, p := range past[k] {
+				if p.at.After(c.at.Add(-l.Window)) {
+					used += cost(p)
+				}
+			}
+			fits = fits && used <= l.Units
+		}
+		if fits {
+			past[k] = append(past[k], c)
+		} else {
+			refused++
+			limited[k] = true
+		}
+	}
+	return refused, int64(len(limited)), requests
+}
+
+func TestCountsOnARealLogAreThoseOfTheDefinition(t *testing.T) {
+	text := realLog(t)
+	lines := calls(t, text)
+	address := func(c call) string { return c.address }
+	one := func(call) int64 { return 1 }
+	for _, tt := range []struct {
+		limits string
+		e      Expressions
+		key    func(call) string
+		cost   func(call) int64
+	}{
+		{"1/1s", Expressions{}, address, one},
+		{"10/1m", Expressions{}, address, one},
+		{"300/1h", Expressions{}, address, one},
+		{"20/1m", Expressions{}, address, one},
+		{"5/10s,60/1h", Expressions{}, address, one},
+		{"3/1s,20/5m,100/24h", Expressions{}, address, one},
+		{"100/1h", Expressions{Key: "path"}, func(c call) string { return c.path }, one},
+		{"30/10m", Expressions{Key: "prefix(remote_address, 16)"}, func(c call) string {
+			parts := strings.Split(c.address, ".")
+			return parts[0] + "." + parts[1]
+		}, one},
+		{"500/1h", Expressions{Cost: "bytes / 10000 + 1"}, address, func(c call) int64 { return (c.bytes+9999)/10000 + 1 }},
+		{"2000000/10m", Expressions{Cost: "bytes"}, address, func(c call) int64 { return c.bytes }},
+	} {
+		limits, err := ParseLimits(tt.limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(tt.limits, "2000000") { // too many units for a log of single ones
+			tt.e.Cost = "int(ceil(bytes / 1000))"
+			cost := tt.cost
+			tt.cost = func(c call) int64 { return (cost(c) + 999) / 1000 }
+			limits[0].Units = 2000
+		}
+		refused, clients, requests := brute(lines, tt.key, tt.cost, limits)
+		got, err := trace(t, text, tt.e).Run(t.Context(), []Candidate{{Limits: limits}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := got[0]; o.Refused != refused || o.ClientsLimited != clients || o.Requests != requests {
+			t.Errorf("%s by %q, cost %q: %d of %d refused to %d clients; the definition says %d of %d to %d",
+				tt.limits, tt.e.Key, tt.e.Cost, o.Refused, o.Requests, o.ClientsLimited, refused, requests, clients)
+		} else {
+			t.Logf("%s by %q, cost %q: %d of %d refused to %d clients", tt.limits, tt.e.Key, tt.e.Cost, refused, requests, clients)
+		}
+	}
+}
+
+func TestPeaksAreThoseOfTheDefinition(t *testing.T) {
+	text := realLog(t)
+	lines := calls(t, text)
+	for _, window := range []time.Duration{time.Second, time.Minute, time.Hour} {
+		peaks := make(map[string]int64)
+		byAddress := make(map[string][]time.Time)
+		for _, c := range lines {
+			byAddress[c.address] = append(byAddress[c.address], c.at)
+		}
+		for address, times := range byAddress {
+			for _, until := range times {
+				n := int64(0)
+				for _, at := range times {
+					if at.After(until.Add(-window)) && !at.After(until) {
+						n++
+					}
+				}
+				peaks[address] = max(peaks[address], n)
+			}
+		}
+		var want []int64
+		for _, p := range peaks {
+			want = append(want, p)
+		}
+		slices.Sort(want)
+		tr := trace(t, text, Expressions{})
+		d, err := tr.Demand(t.Context(), window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(d.Peaks, want) {
+			t.Errorf("%v: peaks differ", window)
+		}
+		// The curve says whom a limit refuses; so does a replay.
+		for _, units := range []int64{1, 5, 20, 100} {
+			got := outcomesOf(t, tr, []Candidate{{Limits: []sash.Limit{sash.Every(units, window)}}}, nil)
+			if got[0].ClientsLimited != int64(d.Affected(units)) {
+				t.Errorf("%d/%v: the curve says %d clients, a replay %d", units, window, d.Affected(units), got[0].ClientsLimited)
+			}
+		}
+	}
+}
+
+// The most that was admitted within any window, of one client and of all, found by looking at all pairs.
+func TestWorstAdmittedRates(t *testing.T) {
+	text := realLog(t)
+	lines := calls(t, text)
+	limits := []sash.Limit{sash.PerMinute(10)}
+	past := make(map[string][]call)
+	var admitted []call
+	for _, c := range lines {
+		n := int64(0)
+		for _, p := range past[c.address] {
+			if p.at.After(c.at.Add(-time.Minute)) {
+				n++
+			}
+		}
+		if n < 10 {
+			past[c.address] = append(past[c.address], c)
+			admitted = append(admitted, c)
+		}
+	}
+	most := func(of []call, window time.Duration) (most int64) {
+		for i, until := range of {
+			n := int64(0)
+			for j := i; j >= 0 && of[j].at.After(until.at.Add(-window)); j-- {
+				n++
+			}
+			most = max(most, n)
+		}
+		return most
+	}
+	tr := trace(t, text, Expressions{})
+	got := outcomesOf(t, tr, []Candidate{{Limits: limits}, {Limits: []sash.Limit{sash.Every(5, 10*time.Second)}, Options: sash.Options{Algorithm: sash.FixedWindow}}}, nil)
+	for i, window := range []time.Duration{time.Second, time.Minute, time.Hour} {
+		all := got[0].AllClients[i]
+		if all.Offered != most(lines, window) || all.Admitted != most(admitted, window) {
+			t.Errorf("%v: %+v, want %d and %d", window, all, most(lines, window), most(admitted, window))
+		}
+	}
+	if one := got[0].OneClient[0]; one.Admitted != 10 || one.Limit != 10 || one.Window != "1m" {
+		t.Errorf("sliding: %+v", one)
+	}
+	if one := got[1].OneClient[0]; one.Admitted <= 5 || one.Admitted > 10 {
+		t.Errorf("fixed: %+v, want more than the limit around a boundary", one)
+	}
+	live := int64(0)
+	for i := range admitted {
+		keys := make(map[string]bool)
+		for j := i; j >= 0 && admitted[j].at.After(admitted[i].at.Add(-time.Minute)); j-- {
+			keys[admitted[j].address] = true
+		}
+		live = max(live, int64(len(keys)))
+	}
+	if r := got[0].Redis; r.Keys != live || r.Entries != got[0].AllClients[1].Admitted || r.Calls != int64(len(lines)) || r.CallsInSecond != got[0].AllClients[0].Offered {
+		t.Errorf("redis: %+v, want %d keys", r, live)
+	}
+}
+
+func TestSuggestedLimitsAffectNoMoreThanAsked(t *testing.T) {
+	tr := trace(t, realLog(t), Expressions{})
+	for _, affect := range []float64{0, 0.001, 0.01, 0.1} {
+		s := suggest(t, tr, Caps{Clients: affect}, 10*time.Second, time.Hour)
+		got := outcomesOf(t, tr, []Candidate{{Limits: s.Limits}}, nil)
+		if got[0].ClientsLimited != int64(s.Affected) || s.Affected > s.Allowed || float64(s.Affected) > affect*float64(tr.Clients()) {
+			t.Errorf("%v: %v affects %d, a replay says %d, allowed are %d", affect, s.Limits, s.Affected, got[0].ClientsLimited, s.Allowed)
+		}
+		// Neither limit can be one smaller.
+		for i := range s.Limits {
+			less := slices.Clone(s.Limits)
+			if less[i].Units--; less[i].Units < 1 || less[1].Units < less[0].Units {
+				continue
+			}
+			got := outcomesOf(t, tr, []Candidate{{Limits: less}}, nil)
+			if got[0].ClientsLimited <= int64(s.Allowed) {
+				t.Errorf("%v: %v affects %d, so %v is not the least", affect, less, got[0].ClientsLimited, s.Limits)
+			}
+		}
+		t.Logf("%v: %v affects %d of %d", affect, s.Limits, s.Affected, tr.Clients())
+	}
+}
+
+func suggest(t testing.TB, trace *Trace, caps Caps, burst, sustained time.Duration) *Suggestion {
+	t.Helper()
+	v, err := trace.Suggest(t.Context(), caps, burst, sustained)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func outcomesOf(t testing.TB, trace *Trace, candidates []Candidate, opts *RunOptions) []*Outcome {
+	t.Helper()
+	v, err := trace.Run(t.Context(), candidates, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func newSelector(t testing.TB, e Expressions) *Selector {
+	t.Helper()
+	v, err := NewSelector(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}

@@ -1,0 +1,250 @@
+package htmlreport
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"html"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/replay"
+	"example.com/sash/service/internal/replay/htmlreport/internal/echarts"
+)
+
+// pageOf is a page about two clients, one of which has a key that looks like HTML.
+func pageOf(t *testing.T, algorithm sash.Algorithm, limits ...sash.Limit) *Page {
+	t.Helper()
+	var b replay.Builder
+	start := time.Date(2015, 5, 17, 10, 5, 3, 0, time.UTC).UnixMicro()
+	for i := range int64(40) {
+		b.Add(start+i*700_000, replay.Selection{Key: `<script>alert("x")</script>`, Cost: 1 + i%3, Route: "GET /<b>"})
+		b.Add(start+i*5_000_000, replay.Selection{Key: "192.0.2.7", Cost: 1, Route: "GET /"})
+	}
+	trace := b.Trace()
+	c := replay.Candidate{Limits: limits, Options: sash.Options{Algorithm: algorithm}, Retry: replay.HonourRetryAfter}
+	outcomes, err := trace.Run(t.Context(), []replay.Candidate{c}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := trace.Client(outcomes[0].WorstClients[0])
+	moments, err := trace.Timeline(t.Context(), c, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heat, err := trace.Heat(t.Context(), trace.Busiest(5), 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	caveats, err := trace.Caveats(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Page{
+		Title: "A <title>", Summary: []string{"80 requests & more"}, Outcomes: outcomes, Heat: heat,
+		Timeline: &Timeline{client, limits, algorithm, moments}, Caveats: caveats,
+	}
+	demands, err := trace.Demands(t.Context(), []replay.Candidate{c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range demands {
+		p.Demand = append(p.Demand, d.Report())
+	}
+	return p
+}
+
+// write returns the page as text, and what it is without the library, the script and the style, which are the same in
+// every page.
+func write(t *testing.T, p *Page) (text, rest string) {
+	t.Helper()
+	var all bytes.Buffer
+	if err := Write(&all, p); err != nil {
+		t.Fatal(err)
+	}
+	library, err := echarts.Script()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, rest = all.String(), all.String()
+	for _, own := range []string{library, script, style} {
+		if strings.Count(rest, own) != 1 {
+			t.Fatalf("the page has %d times %.60q", strings.Count(rest, own), own)
+		}
+		rest = strings.Replace(rest, own, "", 1)
+	}
+	return text, rest
+}
+
+func TestThePageStandsAlone(t *testing.T) {
+	for _, algorithm := range []sash.Algorithm{sash.SlidingLog, sash.FixedWindow} {
+		_, text := write(t, pageOf(t, algorithm, sash.Every(10, 10*time.Second), sash.PerHour(50)))
+		for _, no := range []string{"<link", "src=", "@import", "url(", "<b>", "://", "<style>b", "onload"} {
+			if strings.Contains(text, no) {
+				t.Errorf("%v: the page has %q", algorithm, no)
+			}
+		}
+		if strings.Count(text, "<script") != 3 || strings.Count(text, "<script></script>") != 2 || strings.Count(text, `<script type="application/json" id="data">`) != 1 {
+			t.Errorf("%v: the page has other scripts than the library, its own and its numbers", algorithm)
+		}
+		if n := strings.Count(text, `<div class="plot"`); n != 4 {
+			t.Errorf("%v: %d charts, want the curve, the heat map and two windows", algorithm, n)
+		}
+		if !strings.Contains(text, "&lt;script&gt;") || !strings.Contains(text, "10/10s, 50/1h") {
+			t.Errorf("%v: the page lacks the candidate or the client", algorithm)
+		}
+	}
+}
+
+// The policy of the page lets a browser run and apply exactly what the page brings, and load nothing.
+func TestThePolicyIsThatOfThePage(t *testing.T) {
+	text, _ := write(t, pageOf(t, sash.SlidingLog, sash.PerMinute(10)))
+	policy := html.UnescapeString(regexp.MustCompile(`http-equiv="Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(text)[1])
+	want := "default-src 'none'; script-src"
+	for _, tags := range []string{`(?s)<script>(.*?)</script>`, `(?s)<style>(.*?)</style>`} {
+		for _, inline := range regexp.MustCompile(tags).FindAllStringSubmatch(text, -1) {
+			sum := sha256.Sum256([]byte(inline[1]))
+			want += " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+		}
+		if strings.Contains(tags, "script") {
+			want += "; style-src"
+		}
+	}
+	if want += "; base-uri 'none'; form-action 'none'"; policy != want {
+		t.Errorf("the policy is\n%s\nwant\n%s", policy, want)
+	}
+}
+
+// The numbers of the charts are those of the replay.
+func TestTheChartsHaveTheNumbers(t *testing.T) {
+	p := pageOf(t, sash.SlidingLog, sash.Every(10, 10*time.Second), sash.PerHour(50))
+	p.Clients = "networks"
+	_, text := write(t, p)
+	var got struct {
+		Noun  string
+		Curve struct {
+			Lines []struct {
+				Window string
+				Points []replay.Point
+			}
+			Tried []struct {
+				Limit    string
+				Line     int
+				Units    int64
+				Affected int `json:"clients_affected"`
+			}
+		}
+		Heat struct {
+			Names []string
+			Cells [][3]int64
+		}
+		Windows []struct {
+			Limit   string
+			Units   int64
+			Steps   [][2]float64
+			Refused [][2]float64
+		}
+	}
+	data := regexp.MustCompile(`(?s)id="data">(.*?)</script>`).FindStringSubmatch(text)[1]
+	if err := json.Unmarshal([]byte(data), &got); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(data, "null") || strings.Contains(data, "<") {
+		t.Errorf("the numbers have a list that is null, or HTML: %s", data)
+	}
+	if got.Noun != "networks" || !strings.Contains(text, "networks limited") || strings.Contains(text, "clients limited") {
+		t.Errorf("the networks are called %s", got.Noun)
+	}
+	for i, d := range p.Demand {
+		if l := got.Curve.Lines[i]; l.Window != d.Window || !slices.Equal(l.Points, d.Curve) {
+			t.Errorf("line %d is %v, want %v", i, l, d.Curve)
+		}
+	}
+	// One client had at most 29 units in ten seconds and both had 40 and 80 in the hour of the log.
+	if len(got.Curve.Tried) != 2 || got.Curve.Tried[0].Limit != "10/10s" || got.Curve.Tried[0].Affected != 1 || got.Curve.Tried[1].Line != 1 || got.Curve.Tried[1].Units != 50 || got.Curve.Tried[1].Affected != 1 {
+		t.Errorf("the limits that were tried are %+v", got.Curve.Tried)
+	}
+	units := make([]int64, len(got.Heat.Names))
+	for _, cell := range got.Heat.Cells {
+		units[cell[1]] += cell[2]
+	}
+	for i, row := range p.Heat.Units {
+		want := int64(0)
+		for _, n := range row {
+			want += n
+		}
+		if units[i] != want {
+			t.Errorf("the heat map has %d units of %s, want %d", units[i], got.Heat.Names[i], want)
+		}
+	}
+	refused := 0.0
+	for _, r := range got.Windows[0].Refused {
+		refused += r[1]
+	}
+	from, to := p.Timeline.around(0).Add(-15*time.Second), p.Timeline.around(0).Add(15*time.Second)
+	want := 0.0
+	for _, m := range p.Timeline.Moments {
+		if !m.Allowed && !m.At.Before(from) && !m.At.After(to) {
+			want++
+		}
+	}
+	if refused != want || want == 0 || got.Windows[1].Limit != "50/1h" {
+		t.Errorf("the window shows %v refused calls, want %v", refused, want)
+	}
+}
+
+func TestPlotsOfVeryLittle(t *testing.T) {
+	var b replay.Builder
+	b.Add(1431857103_000000, replay.Selection{Key: "a", Cost: 1, Route: "GET /"})
+	trace := b.Trace()
+	limits := []sash.Limit{sash.PerCalendar(1, sash.CalendarDay, nil), sash.PerSecond(1)}
+	moments, err := trace.Timeline(t.Context(), replay.Candidate{Limits: limits}, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	demand, err := trace.Demand(t.Context(), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heat, err := trace.Heat(t.Context(), []string{"a"}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Page{Demand: []replay.DemandReport{demand.Report()}, Heat: heat,
+		Timeline: &Timeline{"a", limits, sash.SlidingLog, moments}}
+	if err := Write(io.Discard, p); err != nil {
+		t.Error(err)
+	}
+	if err := Write(io.Discard, &Page{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// The window's units are those of the definition at every step: what was admitted in (t - window, t].
+func TestTheTimelineIsTheDefinition(t *testing.T) {
+	window := 10 * time.Second
+	p := pageOf(t, sash.SlidingLog, sash.Every(10, window))
+	first, last := p.Timeline.Moments[0].At, p.Timeline.Moments[len(p.Timeline.Moments)-1].At
+	points := p.Timeline.used(0, first.Add(-time.Second), last.Add(time.Minute))
+	for i, point := range points[:len(points)-1] {
+		if points[i+1].X == point.X { // the last step at an instant counts
+			continue
+		}
+		at := time.UnixMicro(int64(point.X*1e6 + 0.5))
+		want := int64(0)
+		for _, m := range p.Timeline.Moments {
+			if m.Allowed && m.At.After(at.Add(-window)) && !m.At.After(at) {
+				want += m.Cost
+			}
+		}
+		if int64(point.Y) != want || want > 10 {
+			t.Errorf("at %v: %v units, want %d", at, point.Y, want)
+		}
+	}
+}

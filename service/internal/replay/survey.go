@@ -1,0 +1,210 @@
+package replay
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/sash/service/internal/replay/accesslog"
+)
+
+// From where on a Survey warns. Each bound is far from what logs have that were read rightly.
+const (
+	// fewRequests is how many requests a share needs to mean anything.
+	fewRequests = 100
+	// loneRequests is how many requests of one client are suspicious.
+	loneRequests = 20
+	// strangersShare is the number of clients for each request. The address of a person, a crawler or a load balancer
+	// comes back; a time or an ID in its place does not.
+	strangersShare = 0.9
+	// namelessShare is the share of requests whose client is neither an address nor a host name.
+	namelessShare = 0.1
+	// secondShare is the share of requests within one second.
+	secondShare = 0.5
+	// smallestStep is how far times go back at a step of the clock. Lines that are written when a request ends, or in
+	// blocks by several processes, go back by less.
+	smallestStep = 10 * time.Minute
+	// stepRun is how many lines in a row lie behind after a step. Single requests may take hours.
+	stepRun = 32
+	// A gap is long, longer than the second longest by a factor, and has room for that many of the usual pauses: no night
+	// and no lunch break.
+	longGap    = 20 * time.Hour
+	gapFactor  = 5
+	gapPauses  = 1000
+	longSpan   = 10 * 365 * 24 * time.Hour
+	binLength  = 10 * time.Minute
+	mostBins   = 1 << 20 // 20 years
+	shownSteps = 3
+)
+
+// A Warning is a sign that a log was not understood, or is not what it seems. Text says what it means and what to do.
+type Warning struct {
+	Sign string `json:"sign"`
+	Text string `json:"text"`
+}
+
+// A Survey looks for signs that a log is misread: its clients or its times. Its zero value is ready. It is not safe for
+// concurrent use, and takes little memory however long the log is.
+type Survey struct {
+	records int64
+
+	nameless int64  // records whose address is neither an address nor a host name
+	example  string // of them
+
+	second, votes, matches int64 // the second that most records may lie in
+
+	bins      map[int64]int64 // records by the time in binLength
+	high      int64           // the latest time of this file so far; 0 at its begin
+	behind    int             // records in a row that lie more than a smallestStep before it
+	begun     int64           // the first of them
+	low, late int64           // the earliest and the latest of them
+	again     bool            // the first of them is at a time that the log has already
+	steps     []step
+	allSteps  int
+}
+
+type step struct{ from, to int64 }
+
+// NextFile begins another file. Its times may be earlier than those of the one before.
+func (s *Survey) NextFile() { s.high, s.behind = 0, 0 }
+
+// Add looks at a record. Records come in the order of the log.
+func (s *Survey) Add(r *accesslog.Record) {
+	s.records++
+	if r.RemoteAddress != "" && !isClient(r.RemoteAddress) {
+		if s.nameless++; s.nameless == 1 {
+			s.example = strings.Clone(r.RemoteAddress)
+		}
+	}
+	switch second := floor(r.Time, 1_000_000); {
+	case second == s.second:
+		s.votes++
+		s.matches++
+	case s.votes == 0:
+		s.second, s.votes, s.matches = second, 1, 1
+	default:
+		s.votes--
+	}
+	s.clock(r.Time)
+}
+
+// clock looks for times that go back and run through a part of the log once more.
+func (s *Survey) clock(at int64) {
+	if s.bins == nil {
+		s.bins = make(map[int64]int64)
+	}
+	bin := floor(at, binLength.Microseconds())
+	switch {
+	case s.high == 0:
+		s.high = at
+	case at >= s.high-smallestStep.Microseconds():
+		s.high, s.behind = max(s.high, at), 0
+	default:
+		if s.behind++; s.behind == 1 {
+			s.begun, s.low, s.late, s.again = at, at, at, s.bins[bin] > 0 && s.bins[bin+1] > 0
+		}
+		s.low, s.late = min(s.low, at), max(s.late, at)
+		if s.behind < stepRun || max(at-s.begun, s.begun-at) < time.Second.Microseconds() || s.late-s.low > (s.high-s.late)/2 {
+			break // too few, in no direction yet, or as far apart as the step: then it is disorder
+		}
+		if s.again && at > s.begun { // a log with the newest first goes back at every line
+			if s.allSteps++; len(s.steps) < shownSteps {
+				s.steps = append(s.steps, step{s.high, s.low})
+			}
+		}
+		s.high, s.behind = s.late, 0
+	}
+	if _, known := s.bins[bin]; known || len(s.bins) < mostBins {
+		s.bins[bin]++
+	}
+}
+
+// Warnings returns what is suspicious in the log and in the trace of it. A constant key, as of an upstream's quota, makes one
+// client on purpose, and only the default key, the address, should be one. No warning names a client if clients are hidden.
+func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []Warning {
+	var all []Warning
+	say := func(sign, format string, args ...any) {
+		all = append(all, Warning{sign, fmt.Sprintf(format, args...)})
+	}
+	byAddress := key == "" || key == defaultKey
+	switch {
+	case counts.Requests >= fewRequests && float64(clients) >= strangersShare*float64(counts.Requests):
+		say("strangers", "%d of %d requests are from a client of their own. Either nobody comes twice, or the client is misread: a time or an ID in place of an address. Look at the examples above; --format, --field and --key set what is read.", clients, counts.Requests)
+	case clients == 1 && counts.Requests >= loneRequests && !isConstant(key):
+		say("one-client", "All %d requests are from one client. It may be a proxy or load balancer in front of the server, or a word that begins every line. The log must have the address of the client itself, such as X-Forwarded-For; --key selects where.", counts.Requests)
+	}
+	if byAddress && s.records >= fewRequests && float64(s.nameless) >= namelessShare*float64(s.records) {
+		example := ""
+		if !hide {
+			example = fmt.Sprintf(", such as %q", s.example)
+		}
+		say("not-addresses", "The clients of %d of %d requests are neither addresses nor host names%s. Another field may be in their place: see --format, --field and --key.", s.nameless, s.records, example)
+	}
+	if s.records >= fewRequests && float64(s.matches) > secondShare*float64(s.records) {
+		say("one-second", "%d of %d requests have the same second, %s. It may be the time at which the log was written or collected, not that of the requests; then no limit can be judged by it. --field time=NAME names another field.",
+			s.matches, s.records, instant(s.second*1_000_000))
+	}
+	s.warnOfTimes(say)
+	return all
+}
+
+func (s *Survey) warnOfTimes(say func(sign, format string, args ...any)) {
+	if s.allSteps > 0 {
+		var where []string
+		for _, step := range s.steps {
+			where = append(where, fmt.Sprintf("from %s to %s", instant(step.from), instant(step.to)))
+		}
+		if s.allSteps > len(where) {
+			where = append(where, fmt.Sprintf("%d times more", s.allSteps-len(where)))
+		}
+		say("clock", "The times of the log go back, and over a time that it has already: %s. The clock was set, or times of a zone with daylight saving have no zone; then those requests look denser than they were. If the logs of several servers follow each other, give each as a file of its own.", strings.Join(where, ", "))
+	}
+	bins := slices.Sorted(maps.Keys(s.bins))
+	var longest, second time.Duration
+	at := 0
+	for i := 1; i < len(bins); i++ {
+		switch gap := time.Duration(bins[i]-bins[i-1]-1) * binLength; {
+		case gap > longest:
+			longest, second, at = gap, longest, i
+		case gap > second:
+			second = gap
+		}
+	}
+	if len(bins) == 0 {
+		return
+	}
+	begin := func(i int) string { return instant(bins[i] * binLength.Microseconds()) }
+	span := time.Duration(bins[len(bins)-1]-bins[0]) * binLength
+	switch {
+	case bins[len(bins)-1]-bins[0] > int64(longSpan/binLength):
+		say("span", "The log goes from %s to %s. Some lines have the time of a clock that was not set, or another field is in place of the time: see --field time=NAME.", begin(0), begin(len(bins)-1))
+	case longest >= longGap && longest >= gapFactor*second && float64(longest) >= gapPauses*float64(span-longest)/float64(s.records):
+		say("gap", "No request from about %s to %s (%.1f days), which no other pause is near. A file is missing, the server was down, or its clock was set. What is said about long windows and about all of the time is too low.", begin(at-1), begin(at), longest.Hours()/24)
+	}
+}
+
+func instant(us int64) string { return time.UnixMicro(us).UTC().Format(time.RFC3339) }
+
+func floor(us, length int64) int64 { return int64(math.Floor(float64(us) / float64(length))) }
+
+// isClient reports whether a text is an address or a host name with a dot, as servers write who look names up.
+func isClient(s string) bool {
+	if _, err := netip.ParseAddr(s); err == nil {
+		return true
+	}
+	dot := false
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':
+		case c == '.' && i > 0 && i < len(s)-1:
+			dot = true
+		default:
+			return false
+		}
+	}
+	return dot
+}
