@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -341,6 +342,15 @@ var randomCases = []testCase{
 						s.broken("step %d, %+v: blocked %v until %v, and the answer is %+v", step, opts.Block, blocked, ends, res)
 					}
 				}
+			}
+		}},
+	{"algorithms that cannot extend", "extending is an error under an algorithm that does not keep the instants of charges",
+		func(a sash.Algorithm) bool { return !a.Extends() }, func(s *suite) {
+			l := s.limiter(sash.Every(10, window))
+			s.fill(l, "k", 1)
+			set := driver.Settlement{Request: driver.Request{Key: "k", Cost: 1, Policy: l.Policy(), MaySettle: true}, At: s.Now().UnixMicro()}
+			if at, err := power[driver.Extender](s).Extend(s.Context(), set); !errors.Is(err, driver.ErrUnsupported) {
+				s.broken("it returned %d, %v", at, err)
 			}
 		}},
 	{"random holders",

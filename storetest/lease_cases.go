@@ -63,6 +63,7 @@ var leaseCases = []testCase{
 			s.wantBrought(driver.Errand{Began: errand, Units: 9, Note: "second"}, true)
 			s.want("k", 2, driver.Held{Spent: true, Left: 1, Note: "first", Noted: 930_000})
 			s.want("k", 2, driver.Held{Spent: true, Left: 7, Note: "second"})
+			s.wantBrought(driver.Errand{Began: errand, Units: 9, Note: "again"}, false)
 			s.want("k", 1, driver.Held{Spent: true, Note: "first", Noted: 930_000})
 		})},
 	{"leases: a refusal by the home holds for all",
