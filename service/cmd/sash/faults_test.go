@@ -250,31 +250,6 @@ func TestServeHasACeilingForOpen(t *testing.T) {
 	p.stopped(t)
 }
 
-// With --trip-after, -calls and -share the operator says which failures take Redis down.
-func TestServeTripsAsConfigured(t *testing.T) {
-	for name, c := range map[string]struct {
-		args []string
-		down bool
-	}{
-		"by default": {nil, true},
-		"in an hour": {[]string{"--trip-after", "1h", "--trip-calls", "1", "--trip-share", "1"}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := redistest.Start(t)
-			server.Stop()
-			p := servePolicies(t, append(c.args, "--redis", server.Addr())...)
-			down := false
-			for began := time.Now(); !down && time.Since(began) < 3*time.Second; time.Sleep(10 * time.Millisecond) {
-				down = p.decide(t, "open", 1).Cause == "down"
-			}
-			if down != c.down {
-				t.Errorf("down: %v; %+v", down, p.health(t))
-			}
-			p.stopped(t)
-		})
-	}
-}
-
 // Without Redis from the start failure modes answer too, and later Redis counts the instances.
 func TestServeStartsWithoutRedisAndUsesFailureModes(t *testing.T) {
 	server := redistest.Start(t)

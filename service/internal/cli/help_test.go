@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -10,48 +9,29 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// The help of sash serve is read as a whole, and fits into a terminal of 100 columns.
+func TestHelpOfServe(t *testing.T) {
+	var out strings.Builder
+	if code := Run(t.Context(), []string{"serve", "--help"}, nil, &out, &out, func(string) string { return "" }); code != 0 {
+		t.Fatal(code, out.String())
+	}
+	if n := len(strings.Fields(out.String())); n > 900 {
+		t.Errorf("it has %d words", n)
+	}
+	if n := strings.Count(out.String(), "\n      --"); n > 30 {
+		t.Errorf("it has %d flags", n)
+	}
+	for line := range strings.Lines(out.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > helpColumns {
+			t.Errorf("a line of %d columns: %s", n, line)
+		}
+	}
+}
+
 func visit(cmd *cobra.Command, f func(*cobra.Command)) {
 	f(cmd)
 	for _, sub := range cmd.Commands() {
 		visit(sub, f)
-	}
-}
-
-func TestHelpFitsIntoANarrowTerminal(t *testing.T) {
-	help := func(cmd *cobra.Command) string {
-		var out strings.Builder
-		cmd.SetOut(&out)
-		if err := cmd.Help(); err != nil {
-			t.Fatal(err)
-		}
-		return out.String()
-	}
-	whole := make(map[string]string)
-	visit((&app{}).root(), func(cmd *cobra.Command) { whole[cmd.CommandPath()] = help(cmd) })
-	for _, width := range []int{60, 80} {
-		root := (&app{}).root()
-		wrapHelp(root, width)
-		visit(root, func(cmd *cobra.Command) {
-			text := help(cmd)
-			if want, got := strings.Fields(whole[cmd.CommandPath()]), strings.Fields(text); !slices.Equal(want, got) {
-				t.Errorf("%s: the words are not the same in %d columns:\n%s", cmd.CommandPath(), width, text)
-			}
-			for line := range strings.Lines(text) {
-				if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > width && !strings.HasPrefix(line, "  ") {
-					t.Errorf("%s has a line of %d columns in %d: %s", cmd.CommandPath(), n, width, line)
-				}
-			}
-		})
-	}
-	for in, want := range map[string]string{
-		"one two three four\nfive six":       "one two\nthree four\nfive six",
-		"a\n\n  an example is left\n\nb c d": "a\n\n  an example is left\n\nb c d",
-		"  --flag  one two three":            "  --flag  one\n          two\n          three",
-		"averylongword a":                    "averylongword\na",
-	} {
-		if got := reflow(in, 10); got != want {
-			t.Errorf("%q became %q, want %q", in, got, want)
-		}
 	}
 }
 

@@ -41,7 +41,7 @@ func (a *app) width() int {
 	if n <= 0 {
 		return 0
 	}
-	return max(n, leastColumns)
+	return max(n, 40)
 }
 
 // A text is output for people. After an error of its writer it writes nothing more.

@@ -115,7 +115,7 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	wrapHelp(root, a.width())
+	wrapHelp(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})

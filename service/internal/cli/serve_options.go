@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/decide"
@@ -109,18 +110,18 @@ func (a *app) logger(name string, asJSON bool) (*slog.Logger, error) {
 // fromEnvoy takes what the environment of Envoy's rate limit service says.
 func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (err error) {
 	o := &s.opts
-	if !given("merge-domains") {
-		o.Config.Merge = env.Merge
-	}
+	o.Config.Merge = env.Merge
 	o.StartWithoutConfig = env.StartWithoutConfig
 	o.RedisPrefix, o.NearLimit = env.RedisPrefix, env.NearLimitRatio
 	o.ReadyNeedsRedis, o.ReadyNeedsConfig = env.HealthNeedsRedis, env.HealthNeedsConfig
 	o.Telemetry.Exporters, o.Milliseconds = env.Telemetry, env.Milliseconds
-	if env.Algorithm != "" && !given("algorithm") {
-		s.algorithm = env.Algorithm
+	if env.Algorithm != "" {
+		if err := o.Config.Defaults.Algorithm.UnmarshalText([]byte(env.Algorithm)); err != nil {
+			return fmt.Errorf("SASH_ALGORITHM: %w", err)
+		}
 	}
 	if env.Compatible {
-		s.compatible(env, given)
+		s.compatible(env)
 	}
 	o.Protocol.Shadow, o.Protocol.Quota, o.Protocol.Metadata = env.Shadow, env.Quota, env.Metadata
 	if env.HeaderLimit != "" {
@@ -158,9 +159,9 @@ func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (
 }
 
 // compatible makes clients see what Envoy's service answers.
-func (s *serving) compatible(env *envoy.Settings, given func(flag string) bool) {
-	if env.Algorithm == "" && !given("algorithm") {
-		s.algorithm = "fixed-window"
+func (s *serving) compatible(env *envoy.Settings) {
+	if env.Algorithm == "" {
+		s.opts.Config.Defaults.Algorithm = sash.FixedWindow
 	}
 	s.opts.Config.Defaults.CountRefused = true
 	s.opts.Protocol.Counting = &decide.Counting{Stop: env.Stop}
@@ -181,12 +182,6 @@ func (s *serving) check() error {
 		return errors.New("--home: units of all regions are leased by way of the Redis of this region: give --redis too")
 	case o.OpenPerSecond < 0:
 		return fmt.Errorf("--open-per-second %d: give the most units of a second, or 0 for no ceiling", o.OpenPerSecond)
-	case o.Trip.Blip <= 0:
-		return fmt.Errorf("--trip-after %v: give a time above zero, such as 200ms", o.Trip.Blip)
-	case o.Trip.Calls < 1:
-		return fmt.Errorf("--trip-calls %d: give the least number of calls, from 1 on", o.Trip.Calls)
-	case !(o.Trip.Share > 0 && o.Trip.Share <= 1):
-		return fmt.Errorf("--trip-share %v: give a share above 0 and up to 1, such as 0.5", o.Trip.Share)
 	case o.Instances < 0:
 		return fmt.Errorf("--instances %d: give the least number of instances that share the limits, or 0 if Redis alone counts them", o.Instances)
 	case o.Replicas < 0:
@@ -197,8 +192,6 @@ func (s *serving) check() error {
 		return fmt.Errorf("--max-wait %v: give the longest wait of a request, from 0s (none waits) to 24h", o.MaxWait)
 	case o.MaxConnections < 1:
 		return fmt.Errorf("--max-connections %d: give the most connections of HTTP, of gRPC and of RESP, each, from 1 on", o.MaxConnections)
-	case o.Protocol.MaxDescriptors < 1:
-		return fmt.Errorf("--max-descriptors %d: give the most descriptors of a request, from 1 on", o.Protocol.MaxDescriptors)
 	case o.DrainDelay < 0:
 		return fmt.Errorf("--drain-delay %v: give a time such as 5s, or 0 for none", o.DrainDelay)
 	case o.Redis == "" && o.Replicas > 0:
@@ -209,9 +202,6 @@ func (s *serving) check() error {
 		return errors.New("--tls-cert and --tls-key belong together, and --tls-client-ca needs them")
 	case (s.adminCert == "") != (s.adminKey == "") || s.adminClientCA != "" && s.adminCert == "":
 		return errors.New("--admin-tls-cert and --admin-tls-key belong together, and --admin-client-ca needs them")
-	}
-	if err := o.Config.Defaults.Algorithm.UnmarshalText([]byte(s.algorithm)); err != nil {
-		return fmt.Errorf("--algorithm or SASH_ALGORITHM: %w", err)
 	}
 	if s.maxRulesRemoved >= 0 {
 		o.MaxRulesRemoved = &s.maxRulesRemoved

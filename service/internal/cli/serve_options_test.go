@@ -27,16 +27,15 @@ func served(t *testing.T, env map[string]string, flags ...string) (serve.Options
 func TestTheAlgorithmFromTheEnvironment(t *testing.T) {
 	for _, tt := range []struct {
 		env       map[string]string
-		flags     []string
 		algorithm sash.Algorithm
 	}{
-		{nil, nil, sash.SlidingLog},
-		{map[string]string{"SASH_ALGORITHM": "fixed-window"}, nil, sash.FixedWindow},
-		{map[string]string{"SASH_ALGORITHM": "fixed-window"}, []string{"--algorithm=gcra"}, sash.GCRA},
+		{nil, sash.SlidingLog},
+		{map[string]string{"SASH_ALGORITHM": "gcra"}, sash.GCRA},
+		{map[string]string{"SASH_ALGORITHM": "gcra", "SASH_ENVOY_COMPATIBLE": "true"}, sash.GCRA},
 	} {
-		opts, err := served(t, tt.env, tt.flags...)
+		opts, err := served(t, tt.env)
 		if err != nil || opts.Config.Defaults.Algorithm != tt.algorithm {
-			t.Errorf("%v %v: algorithm %v, %v", tt.env, tt.flags, opts.Config.Defaults.Algorithm, err)
+			t.Errorf("%v: algorithm %v, %v", tt.env, opts.Config.Defaults.Algorithm, err)
 		}
 	}
 }
@@ -50,11 +49,7 @@ func TestErrorsNameTheVariable(t *testing.T) {
 }
 
 func TestAFlagThatSaysNoTakesPrecedence(t *testing.T) {
-	opts, err := served(t, map[string]string{"MERGE_DOMAIN_CONFIG": "true"}, "--merge-domains=false")
-	if err != nil || opts.Config.Merge {
-		t.Errorf("merge %v, %v", opts.Config.Merge, err)
-	}
-	opts, err = served(t, map[string]string{"RUNTIME_ROOT": "/data", "LOG_FORMAT": "json"}, "--json=false")
+	opts, err := served(t, map[string]string{"RUNTIME_ROOT": "/data", "LOG_FORMAT": "json"}, "--json=false")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,7 +80,7 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	if opts.Cluster {
 		part = func(key string, policy *driver.Policy) int { return redis.Slot(key, policy) * parts / slots }
 	}
-	joined := coalesce.New(newClocked(redis, part, opts.Log))
+	joined := coalesce.New(redis)
 	refusals, err := denials.New(joined, nil)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -14,7 +15,9 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -203,4 +206,38 @@ func TestHealthIsThatOfTheBreaker(t *testing.T) {
 			t.Errorf("after five failures: %+v", h)
 		}
 	})
+}
+
+// Calls of many keys travel together through the whole chain.
+func TestManyKeysTravelTogether(t *testing.T) {
+	server := redistest.Start(t)
+	client, err := redisclient.New("redis://" + server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	g, err := New(client.Detached(nil), Options{Budget: 10 * time.Second, Instances: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := sash.New(g.Store, nil, sash.PerHour(1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const callers, calls = 64, 20
+	before := scriptCalls(t, server)
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for range calls {
+				if r, err := l.Allow(t.Context(), fmt.Sprint("k", i)); err != nil || !r.Allowed {
+					t.Errorf("%+v, %v", r, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := scriptCalls(t, server) - before; n >= callers*calls {
+		t.Errorf("%d round trips for %d calls", n, callers*calls)
+	}
 }

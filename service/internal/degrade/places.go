@@ -181,7 +181,7 @@ func (g *Guard) newPlaces(redis driver.Store, holder driver.Holder, opts *Option
 	behind.Budget = budget
 	for name, home := range opts.Homes {
 		s.homes[name] = &far{
-			store:  coalesce.New(newClocked(home.Store, func(string, *driver.Policy) int { return 0 }, home.log)),
+			store:  coalesce.New(home.Store),
 			holder: &region{home: name, next: holder, budget: budget, counts: &home.counts},
 			opts: failover.Options{
 				Budget: budget + home.budget, // the region's Redis is asked first

@@ -81,7 +81,7 @@ func TestALargeWrongRequestIsWrong(t *testing.T) {
 	for weight(req) <= s.large.most {
 		req.Descriptors = append(req.Descriptors, req.Descriptors...)
 	}
-	if _, err := s.ShouldRateLimit(t.Context(), req); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "--max-descriptors") {
+	if _, err := s.ShouldRateLimit(t.Context(), req); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "there may be at most") {
 		t.Error(err)
 	}
 }

@@ -38,7 +38,7 @@ func (s *Service) partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 	case len(descriptors) == 0:
 		return nil, errors.New("rate limit descriptor list must not be empty")
 	case len(descriptors) > s.opts.MaxDescriptors:
-		return nil, fmt.Errorf("%d descriptors: there may be at most %d; --max-descriptors allows more", len(descriptors), s.opts.MaxDescriptors)
+		return nil, fmt.Errorf("%d descriptors: there may be at most %d", len(descriptors), s.opts.MaxDescriptors)
 	}
 	if err := bounded(descriptors); err != nil {
 		return nil, err

@@ -6,7 +6,6 @@ import (
 	"net"
 	"time"
 
-	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/config"
@@ -76,9 +75,6 @@ type Options struct {
 	Budget time.Duration
 	// OpenPerSecond is the most units that on_unavailable: open lets through in a second. Zero is all.
 	OpenPerSecond int64
-	// Trip says which failures take Redis down, so that on_unavailable answers without a call on it. The zero Trip is
-	// the default.
-	Trip failover.Trip
 	// Instances is the least number of instances that share the limits; Redis counts the rest. Zero is none known.
 	Instances int
 	// Replicas is how many replicas of Redis must confirm a charge, within half of the budget. Zero waits for none.

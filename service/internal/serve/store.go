@@ -66,7 +66,7 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	detached := client.Detached(&redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.Budget / 2})
 	guard, err := degrade.New(detached, degrade.Options{
 		Homes:  homes.watch,
-		Budget: s.Budget, OpenPerSecond: s.OpenPerSecond, Trip: s.Trip, Local: s.Memory, Instances: s.Instances, Cluster: client.Cluster(),
+		Budget: s.Budget, OpenPerSecond: s.OpenPerSecond, Local: s.Memory, Instances: s.Instances, Cluster: client.Cluster(),
 		Address: client.String(), Uncounted: s.stats.Uncounted, Failed: s.stats.StoreFailed, Log: log,
 	})
 	if err != nil {
