@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"example.com/sash/internal/redistest"
+	"example.com/sash/service/internal/servertest"
 )
 
 const webRule = "domain: web\ndescriptors:\n- key: remote_address\n  limits: [4/1h]\n"
@@ -41,7 +42,7 @@ func TestServeTriesACandidateOut(t *testing.T) {
 	}
 
 	put(t, file, webRule+"  candidate: {limits: [2/1h], enforce_percent: 100}\n")
-	eventually(t, "the candidate is not enforced", func() bool {
+	servertest.Wait(t, "the candidate is not enforced", func() bool {
 		_, text := get(t, p.admin+"/rlconfig")
 		return strings.Contains(text, "enforced for 100%")
 	})
@@ -51,7 +52,7 @@ func TestServeTriesACandidateOut(t *testing.T) {
 		}
 	}
 	put(t, file, strings.ReplaceAll(webRule, "4/1h", "2/1h"))
-	eventually(t, "the candidate is not promoted", func() bool {
+	servertest.Wait(t, "the candidate is not promoted", func() bool {
 		_, text := get(t, p.admin+"/rlconfig")
 		return strings.Contains(text, "web.remote_address: 2/1h by sliding-log\n")
 	})

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"example.com/sash/internal/redistest"
+	"example.com/sash/service/internal/servertest"
 )
 
 // dial returns a gRPC client of the service.
@@ -61,19 +61,6 @@ func get(t *testing.T, url string) (int, string) {
 	return res.StatusCode, string(body)
 }
 
-// eventually waits for the effect of a changed file.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.After(10 * time.Second)
-	for !holds() {
-		select {
-		case <-deadline:
-			t.Fatalf("after ten seconds it is not so that %s", what)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
 const edge = `
 domain: edge
 descriptors:
@@ -111,7 +98,7 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr(), "REDIS_TYPE=SINGLE", "CACHE_KEY_PREFIX=edge-limits:",
 		"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=X-RateLimit-Reset", "PROMETHEUS_MAPPER_YAML=x.yaml", "LOG_LEVEL=INFO", "LOG_FORMAT=json",
 	}
-	p, other := serveIn(t, environment), serveIn(t, environment)
+	p, other := serveIn(t, environment, "--drain-delay", "0s"), serveIn(t, environment, "--drain-delay", "0s")
 	first, second := p.asks(t, "edge"), other.asks(t, "edge")
 
 	call := func(ask func(...string) (*pb.RateLimitResponse, error), address, user string, code pb.RateLimitResponse_Code, remaining string) map[string]string {
@@ -145,13 +132,13 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 	}
 
 	point("two")
-	eventually(t, "the new release is in use", func() bool {
+	servertest.Wait(t, "the new release is not in use", func() bool {
 		_, text := get(t, p.admin+"/rlconfig")
 		return strings.Contains(text, "edge.generic_key_login.user: 4/1d")
 	})
 	call(first, "192.0.2.3", "ann", ok, "1") // charges are kept
 	point("three")
-	eventually(t, "the wrong release is shown", func() bool {
+	servertest.Wait(t, "the wrong release is not shown", func() bool {
 		_, text := get(t, p.admin+"/rlconfig")
 		return strings.Contains(text, `unknown key "kei"`) && strings.Contains(text, "edge.generic_key_login.user: 4/1d")
 	})
@@ -228,7 +215,7 @@ func TestConfigurationFromAManagementServer(t *testing.T) {
 		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + listener.Addr().String(),
 		"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr(),
-	})
+	}, "--drain-delay", "0s")
 	ask := p.asks(t, "edge")
 	for i, want := range []pb.RateLimitResponse_Code{pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT} {
 		if res, err := ask("remote_address=192.0.2.9"); err != nil || res.OverallCode != want {
