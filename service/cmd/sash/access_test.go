@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -22,8 +19,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
-
-	"example.com/sash/service/internal/cli"
 )
 
 // sash token makes a token, the file of --access lists its digest, and the client with the token may do what the file
@@ -205,20 +200,5 @@ func TestTheCommandToTryWorksOrNamesTheToken(t *testing.T) {
 // announced starts sash serve and returns what it prints for people.
 func announced(t *testing.T, args ...string) string {
 	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
-	read, write := io.Pipe()
-	ended := make(chan int, 1)
-	go func() {
-		all := append([]string{"serve", "--addr", "127.0.0.1:0", "--grpc-addr", "", "--admin-addr", ""}, args...)
-		ended <- cli.Run(ctx, all, strings.NewReader(""), write, io.Discard, environment(nil))
-		_ = write.Close()
-	}()
-	t.Cleanup(func() { stop(); <-ended })
-	var said strings.Builder
-	lines := bufio.NewScanner(read)
-	for !strings.Contains(said.String(), "curl") && lines.Scan() {
-		said.WriteString(lines.Text() + "\n")
-	}
-	go func() { _, _ = io.Copy(io.Discard, read) }()
-	return said.String()
+	return serveIn(t, nil, append([]string{"--drain-delay", "0s", "--addr", "127.0.0.1:0", "--grpc-addr", "", "--admin-addr", ""}, args...)...).greets
 }
