@@ -7,10 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 )
@@ -118,9 +115,4 @@ func TestBlocks(t *testing.T) {
 			t.Errorf("after the block: %+v, %v", answers, err)
 		}
 	})
-}
-
-func TestBlocksOnRedis(t *testing.T) {
-	server := redistest.Start(t)
-	block(t, onRedis(t, redis.NewClient(&redis.Options{Addr: server.Addr()}), blocking))
 }

@@ -124,33 +124,6 @@ func TestWhatWasAdmittedStaysWhenACandidateComesAndGoes(t *testing.T) {
 	ask("taken back", "true 3 10/1h")
 }
 
-// Each subject is on one side, the same in every process, and the candidate limits only the enforced ones.
-func TestAPercentageOfTheSubjectsIsEnforced(t *testing.T) {
-	text := withCandidate("2/1h", "{limits: [1/1h], enforce_percent: 30}")
-	w, other := newTwin(t, text), newTwin(t, text)
-	enforced := 0
-	for n := range 300 {
-		user := part(fmt.Sprint("user=", n), 0).Entries
-		for range 2 {
-			for _, d := range []*twin{w, other} {
-				if _, err := one(t.Context(), d.Decider, One("d", user, nil)); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		a, b := w.last[0], other.last[0]
-		if a.Refused != a.Candidate.Enforced || a.Candidate.Enforced != b.Candidate.Enforced || !a.Candidate.Refused {
-			t.Fatalf("user %d: refused %v, enforced %v here and %v there", n, a.Refused, a.Candidate.Enforced, b.Candidate.Enforced)
-		}
-		if a.Refused {
-			enforced++
-		}
-	}
-	if enforced < 60 || enforced > 120 {
-		t.Errorf("%d of 300 are enforced, at 30%%", enforced)
-	}
-}
-
 // What another part refuses is charged to no candidate; what only the rule refuses is.
 func TestACandidateIsChargedAsTheRuleWouldBe(t *testing.T) {
 	w := newTwin(t, withCandidate("1/1h", "{limits: [5/1h]}"))

@@ -7,14 +7,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"example.com/sash"
 	"example.com/sash/denials"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
-	"example.com/sash/goredisstore"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
 )
 
@@ -55,8 +51,8 @@ func expectLeft(t *testing.T, d *Decider, what, entries string, want int64) {
 }
 
 // What one process reserved another one settles, once, on every algorithm.
-func settledElsewhere(t *testing.T, store driver.Store) {
-	t.Helper()
+func TestAReservationIsSettledElsewhere(t *testing.T) {
+	store := memstore.New(nil)
 	for _, algorithm := range sash.Algorithms() {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			text := "domain: d\ndescriptors:\n- {key: k" + algorithm.String() + ", limits: [100/300d], algorithm: " + algorithm.String() + "}\n"
@@ -93,21 +89,11 @@ func settledElsewhere(t *testing.T, store driver.Store) {
 	}
 }
 
-func TestAReservationIsSettledElsewhere(t *testing.T) { settledElsewhere(t, memstore.New(nil)) }
-
-func TestAReservationIsSettledElsewhereOnRedis(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	store := goredisstore.New(client, nil)
-	settledElsewhere(t, store)
-	t.Run("repeated", func(t *testing.T) { repeated(t, store) })
-}
-
 const ten = "domain: d\ndescriptors:\n- {key: k, limits: [10/6h]}\n"
 
 // Asked again with its ID a request is charged once, and its reservation is the same one.
-func repeated(t *testing.T, store driver.Store) {
-	t.Helper()
+func TestARequestWithAnIDIsChargedOnce(t *testing.T) {
+	store := memstore.New(nil)
 	here, there := deciderOn(t, ten, store), deciderOn(t, ten, store)
 	_, first := reserve(t, here, "job", "k=a", 4)
 	v, again := reserve(t, there, "job", "k=a", 4)
@@ -149,8 +135,6 @@ func repeated(t *testing.T, store driver.Store) {
 	reserve(t, more, strings.Repeat("x", MaxIDLength), "k=a", 1)
 	expectLeft(t, here, "under other limits", "k=a", 1)
 }
-
-func TestARequestWithAnIDIsChargedOnce(t *testing.T) { repeated(t, memstore.New(nil)) }
 
 // What is charged anew under the same ID, once the store has forgotten it, is settled by itself.
 func TestAnIDThatIsUsedAgainLater(t *testing.T) {

@@ -23,24 +23,6 @@ func perDay(key, value string, units uint32) *rls.RateLimitDescriptor {
 	return &rls.RateLimitDescriptor{Key: key, Value: value, RateLimit: &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_DAY, RequestsPerUnit: units}}
 }
 
-func TestWildcardsOfAManagementServerMatchAsThoseOfFiles(t *testing.T) {
-	cfg, err := Source{}.read(resources(t, &rls.RateLimitConfig{Name: "r", Domain: "d", Descriptors: []*rls.RateLimitDescriptor{
-		perDay("path", "/api/*/action", 1), perDay("mid", "bar*b", 2), perDay("user*", "", 3),
-	}}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for e, want := range map[config.Entry]int64{
-		{Key: "path", Value: "/api/x/action"}: 1, {Key: "mid", Value: "barab"}: 2, {Key: "user_id", Value: "7"}: 3,
-		{Key: "path", Value: "/api/x"}: 0, {Key: "mid", Value: "bar"}: 0,
-	} {
-		rule, err := cfg.Match("d", []config.Entry{e})
-		if err != nil || (rule != nil) != (want > 0) || rule != nil && rule.Limits[0].Units != want {
-			t.Errorf("%v: %v, %v, want %d units", e, rule, err, want)
-		}
-	}
-}
-
 // A management server sends strings, which are no numbers, booleans or anything else.
 func TestStringsOfAManagementServerAreStrings(t *testing.T) {
 	for _, text := range []string{"1e3", ".5_0", "010", "yes", "~", "<<", "!!binary x", "- a", "a: b", "#", "é\n\t\"'\\", "&a", "*a"} {

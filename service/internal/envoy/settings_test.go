@@ -1,10 +1,14 @@
 package envoy
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"example.com/sash/service/internal/telemetry"
 )
 
 // from returns a lookup in an environment written as NAME=VALUE, separated by spaces.
@@ -116,6 +120,120 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		name, _, _ := strings.Cut(fields[len(fields)-1], "=")
 		if _, err := Read(from(text)); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestWhereCountersGo(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                                 "none",
+		"STATSD_HOST=statsd":                               "none",
+		"USE_STATSD=true":                                  "tcp localhost:8125 false [] 10s",
+		"RUNTIME_ROOT=/data":                               "none",
+		"RUNTIME_ROOT=/data STATSD_HOST=statsd":            "tcp statsd:8125 false [] 10s",
+		"RUNTIME_ROOT=/data STATSD_PORT=9125":              "tcp localhost:9125 false [] 10s",
+		"USE_STATSD=true STATSD_PROTOCOL=udp":              "udp localhost:8125 false [] 10s",
+		"USE_STATSD=false STATSD_HOST=statsd":              "none",
+		"USE_STATSD=true DISABLE_STATS=true":               "none",
+		"USE_DOG_STATSD=true STATSD_HOST=::1":              "udp [::1]:8125 true [] 10s",
+		"RUNTIME_ROOT=/ STATSD_HOST=a USE_PROMETHEUS=true": "none",
+		"USE_STATSD=true STATS_FLUSH_INTERVAL=1s EXTRA_TAGS=b:2:3,a:1,none:":          "tcp localhost:8125 false [a:1 b:2:3] 1s",
+		"RUNTIME_ROOT=/data USE_STATSD=false STATSD_HOST=statsd USE_DOG_STATSD=false": "none",
+	} {
+		s, err := Read(from(text))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		got := "none"
+		if d := s.Telemetry.Statsd; d != nil {
+			got = fmt.Sprint(d.Network, " ", d.Addr, " ", d.Dog, " ", d.Tags, " ", d.Interval)
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestWhoReadsMetricsAndTraces(t *testing.T) {
+	s, err := Read(from("USE_PROMETHEUS=true TRACING_ENABLED=true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Telemetry; got.PrometheusAddr != ":9090" || got.PrometheusPath != "/metrics" ||
+		*got.Tracing != (telemetry.Tracing{Service: "RateLimit", Rate: 1}) {
+		t.Errorf("%+v, %+v", got, got.Tracing)
+	}
+	s, err = Read(from("USE_PROMETHEUS=true PROMETHEUS_ADDR=:1 PROMETHEUS_PATH=/m TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=http TRACING_SERVICE_NAME=a TRACING_SERVICE_NAMESPACE=b TRACING_SERVICE_INSTANCE_ID=c TRACING_SAMPLING_RATE=0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Telemetry; got.PrometheusAddr != ":1" || got.PrometheusPath != "/m" || *got.Tracing != (telemetry.Tracing{Protocol: "http", Service: "a", Namespace: "b", Instance: "c"}) {
+		t.Errorf("%+v, %+v", got, got.Tracing)
+	}
+	if s, _ := Read(from("TRACING_SERVICE_NAME=a PROMETHEUS_ADDR=:1")); s.Telemetry != (telemetry.Exporters{}) {
+		t.Errorf("exports that no variable turns on: %+v", s.Telemetry)
+	}
+}
+
+func TestWrongValuesOfTelemetryAreNamed(t *testing.T) {
+	for _, text := range []string{
+		"USE_STATSD=true USE_DOG_STATSD=true", "USE_STATSD=true STATSD_PORT=http", "USE_STATSD=true STATSD_PROTOCOL=pigeon",
+		"USE_STATSD=true EXTRA_TAGS=a", "USE_STATSD=true STATS_FLUSH_INTERVAL=soon", "USE_PROMETHEUS=true PROMETHEUS_PATH=metrics",
+		"TRACING_ENABLED=true TRACING_SAMPLING_RATE=2", "TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=zipkin", "USE_STATSD=perhaps",
+	} {
+		if _, err := Read(from(text)); err == nil {
+			t.Errorf("%s: no error", text)
+		}
+	}
+}
+
+// The variables of Envoy's rate limit service, from its settings and its README.
+const theirs = `
+PROTO HOST PORT DEBUG_HOST DEBUG_PORT GRPC_HOST GRPC_PORT GRPC_UDS GRPC_MAX_CONNECTION_AGE GRPC_MAX_CONNECTION_AGE_GRACE
+GRPC_SERVER_USE_TLS GRPC_SERVER_TLS_CERT GRPC_SERVER_TLS_KEY GRPC_CLIENT_TLS_CACERT GRPC_CLIENT_TLS_SAN LOG_LEVEL LOG_FORMAT
+CONFIG_TYPE FORCE_START_WITHOUT_INITIAL_CONFIG MERGE_DOMAIN_CONFIG HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED
+CONFIG_GRPC_XDS_NODE_ID CONFIG_GRPC_XDS_NODE_METADATA CONFIG_GRPC_XDS_SERVER_URL CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL
+CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS CONFIG_GRPC_XDS_SERVER_USE_TLS CONFIG_GRPC_XDS_CLIENT_TLS_CERT
+CONFIG_GRPC_XDS_CLIENT_TLS_KEY CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN
+XDS_CLIENT_BACKOFF_INITIAL_INTERVAL XDS_CLIENT_BACKOFF_MAX_INTERVAL XDS_CLIENT_BACKOFF_RANDOM_FACTOR XDS_CLIENT_BACKOFF_JITTER
+USE_DOG_STATSD USE_DOG_STATSD_MOGRIFIERS USE_STATSD STATSD_HOST STATSD_PORT EXTRA_TAGS STATS_FLUSH_INTERVAL DISABLE_STATS
+USE_PROMETHEUS PROMETHEUS_ADDR PROMETHEUS_PATH PROMETHEUS_MAPPER_YAML
+RUNTIME_ROOT RUNTIME_SUBDIRECTORY RUNTIME_APPDIRECTORY RUNTIME_IGNOREDOTFILES RUNTIME_WATCH_ROOT
+EXPIRATION_JITTER_MAX_SECONDS LOCAL_CACHE_SIZE_IN_BYTES NEAR_LIMIT_RATIO CACHE_KEY_PREFIX BACKEND_TYPE
+STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT LIMIT_RESPONSE_HEADERS_ENABLED LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER
+REDIS_SOCKET_TYPE REDIS_TYPE REDIS_URL REDIS_POOL_SIZE REDIS_AUTH REDIS_SENTINEL_AUTH REDIS_TLS REDIS_TLS_CLIENT_CERT
+REDIS_TLS_CLIENT_KEY REDIS_TLS_CACERT REDIS_TLS_SKIP_HOSTNAME_VERIFICATION REDIS_PIPELINE_WINDOW REDIS_PIPELINE_LIMIT
+REDIS_USE_EXPLICIT_PIPELINE REDIS_TIMEOUT REDIS_POOL_ON_EMPTY_BEHAVIOR REDIS_POOL_ON_EMPTY_WAIT_DURATION
+REDIS_HEALTH_CHECK_ACTIVE_CONNECTION REDIS_PERSECOND REDIS_PERSECOND_SOCKET_TYPE REDIS_PERSECOND_TYPE REDIS_PERSECOND_URL
+REDIS_PERSECOND_POOL_SIZE REDIS_PERSECOND_AUTH REDIS_PERSECOND_TLS REDIS_PERSECOND_SENTINEL_AUTH REDIS_PERSECOND_PIPELINE_WINDOW
+REDIS_PERSECOND_PIPELINE_LIMIT REDIS_PERSECOND_USE_EXPLICIT_PIPELINE REDIS_PERSECOND_TIMEOUT REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR
+MEMCACHE_HOST_PORT MEMCACHE_MAX_IDLE_CONNS MEMCACHE_SRV MEMCACHE_SRV_REFRESH MEMCACHE_TLS MEMCACHE_TLS_CLIENT_CERT
+MEMCACHE_TLS_CLIENT_KEY MEMCACHE_TLS_CACERT MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION SHADOW_MODE QUOTA_MODE RESPONSE_DYNAMIC_METADATA
+REDIS_STARTUP_INITIAL_INTERVAL REDIS_STARTUP_MAX_INTERVAL REDIS_STARTUP_MAX_ELAPSED_TIME REDIS_AUTH_FILE
+REDIS_CLUSTER_PIPELINE_PARALLELISM REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS
+XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES
+TRACING_ENABLED TRACING_SERVICE_NAME TRACING_SERVICE_NAMESPACE TRACING_SERVICE_INSTANCE_ID TRACING_EXPORTER_PROTOCOL TRACING_SAMPLING_RATE
+`
+
+// docs/envoy.md has a row for each, or for the names that begin as it does.
+func TestEveryVariableIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/envoy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n| variable |")
+	table, _, _ = strings.Cut(table, "\n## ")
+	rows := regexp.MustCompile("`([A-Z0-9_]+)(…?)`").FindAllStringSubmatch(table, -1)
+	for _, name := range strings.Fields(theirs) {
+		found := 0
+		for _, row := range rows {
+			if row[1] == name && row[2] == "" || row[2] != "" && strings.HasPrefix(name, row[1]) {
+				found++
+			}
+		}
+		if found == 0 {
+			t.Errorf("%s has no row", name)
 		}
 	}
 }

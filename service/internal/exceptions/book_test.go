@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"example.com/sash"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
@@ -340,3 +342,5 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		}
 	})
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -3,13 +3,19 @@ package decide
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"example.com/sash/driver"
+	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
 )
 
@@ -132,5 +138,88 @@ func TestACallerThatLeavesIsChargedForNothingInSeveralSteps(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			want(t, "after "+leaves.String(), ask(t, d, part("a", 0), part("b", 0)), "ok:1 | ok:1")
 		})
+	}
+}
+
+// onRedis returns a decider on a store of Redis, where time is real: windows are hours.
+func onRedis(t *testing.T, client redis.UniversalClient, text string) *Decider {
+	t.Helper()
+	t.Cleanup(func() { _ = client.Close() })
+	return deciderOn(t, text, goredisstore.New(client, nil))
+}
+
+const hours = `
+domain: d
+descriptors:
+- {key: a, limits: [5/6h]}
+- {key: b, limits: [2/6h]}
+- {key: c, limits: [9/6h], algorithm: fixed-window}
+- {key: big, limits: [1000000/6h]}
+- {key: never, rate_limit: {unit: day, requests_per_unit: 0}}
+- {key: shadow, limits: [1/6h], shadow_mode: true}
+- {key: tokens, limits: [9/6h], count_refused: true}
+`
+
+func allOrNothing(t *testing.T, d *Decider) {
+	t.Helper()
+	want(t, "first", ask(t, d, part("a", 1), part("b", 2)), "ok:4 | ok:0")
+	want(t, "at the limit is not over it", ask(t, d, part("b", 0)), "ok:0")
+	want(t, "b is full", ask(t, d, part("a", 1), part("b", 1)), "ok:4 | OVER:0")
+	want(t, "several algorithms", ask(t, d, part("a", 1), part("c", 3), part("big", 7), part("b", 1)), "ok:4 | ok:9 | ok:1000000 | OVER:0")
+	want(t, "as before, b first", ask(t, d, part("b", 1), part("c", 3), part("big", 7), part("a", 1)), "OVER:0 | ok:9 | ok:1000000 | ok:4")
+	want(t, "units that never fit", ask(t, d, part("a", 1), part("c", 10)), "ok:4 | OVER:9")
+	want(t, "refused beside a shadow", ask(t, d, part("shadow=other", 1), part("never", 1)), "ok:1 | OVER:0")
+	want(t, "all admitted", ask(t, d, part("a", 1), part("c", 3), part("big", 7), part("shadow", 1)), "ok:3 | ok:6 | ok:999993 | ok:0")
+	want(t, "a shadow stops nothing", ask(t, d, part("a", 1), part("shadow", 1)), "ok:2 | OVER:0")
+	want(t, "no units at all", ask(t, d, part("a", 1), part("never", 1)), "ok:2 | OVER:0")
+	want(t, "refusals that count", ask(t, d, part("tokens", 7)), "ok:2")
+	want(t, "over", ask(t, d, part("tokens", 7)), "OVER:0")
+	want(t, "a look", ask(t, d, part("tokens", 0), part("a", 1)), "OVER:0 | ok:2")
+	var parts []Part
+	for i := range 9 {
+		parts = append(parts, part(fmt.Sprint("a=", i), 1))
+	}
+	parts = append(parts, part("b", 1))
+	want(t, "many", ask(t, d, parts...), strings.Repeat("ok:5 | ", 9)+"OVER:0")
+	want(t, "many, admitted", ask(t, d, parts[:9]...), strings.TrimSuffix(strings.Repeat("ok:4 | ", 9), " | "))
+}
+
+func TestARefusedRequestChargesNothing(t *testing.T) {
+	allOrNothing(t, live(t, hours))
+}
+
+func TestOnRedis(t *testing.T) {
+	server := redistest.Start(t)
+	allOrNothing(t, onRedis(t, redis.NewClient(&redis.Options{Addr: server.Addr()}), hours))
+}
+
+func TestOnACluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, redistest.ClusterOptions{})
+	allOrNothing(t, onRedis(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), MaxRedirects: 3}), hours))
+}
+
+// A refund is one call of Redis, whatever it asks for: those of subjects with many small charges once took 130 each, and
+// kept it from everybody else. A candidate counts apart.
+func TestARefundCostsRedisOneCall(t *testing.T) {
+	server := redistest.Start(t)
+	d := onRedis(t, redis.NewClient(&redis.Options{Addr: server.Addr()}),
+		"domain: d\ndescriptors:\n- {key: a, limits: [1000/6h], candidate: {limits: [900/6h]}}\n")
+	for range 100 {
+		ask(t, d, part("a", 1))
+	}
+	back := part("a", 1000)
+	back.Refund = true
+	server.Must(t, "CONFIG", "RESETSTAT")
+	want(t, "all of them", ask(t, d, back), "ok:1000")
+	stats, _ := server.Must(t, "INFO", "commandstats").(string)
+	calls := 0
+	for _, command := range []string{"evalsha", "eval"} {
+		_, line, _ := strings.Cut(stats, "cmdstat_"+command+":calls=")
+		some, _, _ := strings.Cut(line, ",")
+		more, _ := strconv.Atoi(some)
+		calls += more
+	}
+	if calls > 3 { // two refunds, and EVAL after the first EVALSHA
+		t.Errorf("a refund of 100 charges took %d calls of scripts", calls)
 	}
 }
