@@ -57,9 +57,10 @@ SIGTERM ends the service: health is down at once, requests are answered for --dr
 in flight have ten seconds more. An interrupt (Ctrl-C) does not wait, and a second signal ends the
 process.
 
-More variables: SASH_ALGORITHM, SASH_ADMIN_TOKEN, ` + tokenKeyVariable + ` (one secret for the reservations of all
-instances), ` + secretKeysVariable + ` (for values that must not be stored), OTEL_EXPORTER_OTLP_ENDPOINT, and those
-of Envoy's service. docs/envoy.md, security.md, admin.md, metrics.md, regions.md and resp.md have the rest.`,
+More variables: SASH_ALGORITHM, SASH_ADMIN_TOKEN, ` + tokenKeyVariable + ` (one secret, for reservations of
+all instances), ` + secretKeysVariable + ` (for values that must not be stored), OTEL_EXPORTER_OTLP_ENDPOINT,
+and those of Envoy's service. docs/envoy.md, security.md, admin.md, metrics.md, regions.md and
+resp.md have the rest.`,
 		Example: `  sash serve
   sash serve --config limits.yaml --redis redis://127.0.0.1:6379 --addr 127.0.0.1:8080`,
 		Args: cobra.NoArgs,
