@@ -75,7 +75,7 @@ func TestABanOfANetwork(t *testing.T) {
 		t.Errorf("a subject of the network: %+v", look)
 	}
 	if res, body := w.send("POST", "/admin/v1/bans", `{"domain":"d","entries":[{"key":"usr","value":"ann"}],"expires":"2h"}`); res.StatusCode != 422 ||
-		!strings.Contains(body, `no descriptor has the key \"usr\": there are day, free, user`) {
+		!strings.Contains(body, `no descriptor has the key \"usr\"; the keys are: day, free, user`) {
 		t.Errorf("a key that is nowhere: %d %s", res.StatusCode, body)
 	}
 	cfg, err := config.Parse("y.yaml", []byte("domain: d\ndescriptors:\n- {key: name, limits: [3/1h]}\n"))
@@ -87,7 +87,7 @@ func TestABanOfANetwork(t *testing.T) {
 	}
 	var all struct{ Bans []exception }
 	w.says(&all, 200, "GET", "/admin/v1/bans", "")
-	if len(all.Bans) != 1 || all.Bans[0].InEffect || all.Bans[0].Why == nil || !strings.Contains(*all.Bans[0].Why, "there is name") {
+	if len(all.Bans) != 1 || all.Bans[0].InEffect || all.Bans[0].Why == nil || !strings.Contains(*all.Bans[0].Why, "the keys are: name") {
 		t.Errorf("without its key: %+v", all)
 	}
 }

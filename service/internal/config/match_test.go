@@ -151,7 +151,7 @@ func TestExceptionsReachWhatAWildcardInTheKeyCovers(t *testing.T) {
 			t.Errorf("%v: %v", entries, err)
 		}
 	}
-	if err := cfg.Reach("d", []Entry{{"user", "1"}}); err == nil || !strings.Contains(err.Error(), "there is tenant*") {
+	if err := cfg.Reach("d", []Entry{{"user", "1"}}); err == nil || !strings.Contains(err.Error(), "the keys are: tenant*") {
 		t.Errorf("a key that nothing covers: %v", err)
 	}
 }

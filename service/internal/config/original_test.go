@@ -71,7 +71,7 @@ func (p *precedent) differs() string {
 	for i, text := range p.Files {
 		files[i] = File{Name: fmt.Sprintf("f%d.yaml", i), Text: []byte(text)}
 	}
-	cfg, err := ParseAll(p.Merge, files...)
+	cfg, err := ParseBy(Defaults{}, p.Merge, files...)
 	switch {
 	case p.Refused && err == nil:
 		return "accepted"

@@ -30,16 +30,11 @@ type File struct {
 
 // Parse parses a configuration of one file.
 func Parse(name string, data []byte) (*Config, error) {
-	return ParseAll(false, File{name, data})
+	return ParseBy(Defaults{}, false, File{name, data})
 }
 
-// ParseAll parses a configuration of several files. With merge, several documents can add descriptors to one domain;
-// without it, each domain has one document.
-func ParseAll(merge bool, files ...File) (*Config, error) {
-	return ParseBy(Defaults{}, merge, files...)
-}
-
-// ParseBy is ParseAll with other defaults.
+// ParseBy parses a configuration of several files with other defaults. With merge, several documents can add descriptors to
+// one domain; without it, each domain has one document.
 func ParseBy(defaults Defaults, merge bool, files ...File) (*Config, error) {
 	p := &parser{
 		config: &Config{domains: make(map[string]*domain), defaults: defaults},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -64,24 +65,13 @@ func unreached(levels []*level, above []Entry, key string) error {
 	}
 	slices.Sort(there)
 	there = slices.Compact(there)
-	place, have := "", "there are "+strings.Join(there[:min(len(there), 10)], ", ")
-	if len(above) > 0 {
-		place = " below " + spellKeys(above)
+	place := ""
+	for _, e := range above {
+		place += " / " + quote(e.Key)
 	}
-	switch len(there) {
-	case 0:
-		have = "there is none"
-	case 1:
-		have = "there is " + there[0]
+	if place != "" {
+		place = " below" + strings.TrimPrefix(place, " /")
 	}
-	return fmt.Errorf("%w: no descriptor%s has the key %q: %s", ErrNoDescriptor, place, clip(key), have)
-}
-
-// spellKeys names the keys of entries.
-func spellKeys(entries []Entry) string {
-	keys := make([]string, len(entries))
-	for i, e := range entries {
-		keys[i] = quote(e.Key)
-	}
-	return strings.Join(keys, " / ")
+	return fmt.Errorf("%w: no descriptor%s has the key %q; the keys are: %s", ErrNoDescriptor, place, clip(key),
+		cmp.Or(strings.Join(there[:min(len(there), 10)], ", "), "none"))
 }

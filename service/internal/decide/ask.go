@@ -1,11 +1,13 @@
 package decide
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -252,7 +254,7 @@ func (a *Answer) look(ctx context.Context) error {
 	case a.BannedBy != nil:
 		return nil
 	case a.limits.policy == nil:
-		a.refuseAll()
+		a.answerBy(a.limits.named[0], !a.refund, 0) // a limit of no units
 		return nil
 	}
 	req := a.request()
@@ -295,14 +297,10 @@ func (a *Answer) refusal() {
 	}
 }
 
-// refuseAll fills in the answer of a limit of no units.
-func (a *Answer) refuseAll() {
-	limit := a.limits.named[0]
-	if limit.Name == "" {
-		limit.Name = limit.String()
-	}
-	by := sash.LimitResult{Key: a.Key, Limit: limit, Refused: !a.refund}
-	a.Limits = []sash.LimitResult{by}
+// answerBy fills in the answer of one limit that the store is not asked about: whether it refuses, and how long.
+func (a *Answer) answerBy(limit sash.Limit, refuses bool, left time.Duration) {
+	limit.Name = cmp.Or(limit.Name, limit.String())
+	a.Limits = []sash.LimitResult{{Key: a.Key, Limit: limit, Refused: refuses, RetryAfter: left, ReleaseAfter: left, ResetAfter: left}}
 	a.refusal()
 }
 

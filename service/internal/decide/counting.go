@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"sync"
@@ -139,9 +140,7 @@ func (a *Answer) countUnits(ctx context.Context, units int64) error {
 	l := a.Limits[0]
 	l.Refused = units > 0 || l.Remaining == 0
 	l.Limit, l.Remaining, l.RetryAfter = a.limits.named[0], 0, l.ReleaseAfter
-	if l.Limit.Name == "" {
-		l.Limit.Name = l.Limit.String()
-	}
+	l.Limit.Name = cmp.Or(l.Limit.Name, l.Limit.String())
 	a.Limits = []sash.LimitResult{l}
 	a.refusal()
 	return nil
@@ -266,12 +265,8 @@ func (o *OverLimit) holds(a *Answer) bool {
 	}
 	o.stats.Hits++
 	left := place.Value.(overEntry).ends.Sub(now)
-	if limit.Name == "" {
-		limit.Name = limit.String()
-	}
-	a.Limits = []sash.LimitResult{{Key: a.Key, Limit: limit, Refused: true, RetryAfter: left, ReleaseAfter: left, ResetAfter: left}}
 	a.At, a.Source = now, sash.FromCache
-	a.refusal()
+	a.answerBy(limit, true, left)
 	return true
 }
 

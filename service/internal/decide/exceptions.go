@@ -106,9 +106,6 @@ func (d *Decider) CheckException(e Exception) error {
 // ban fills in the answer to a request that a ban refuses.
 func (a *Answer) ban(by *Exception) {
 	left := max(time.Until(by.Until).Truncate(time.Microsecond), time.Microsecond)
-	refusal := sash.LimitResult{
-		Key: a.Key, Limit: sash.Limit{Name: Ban}, Refused: true,
-		RetryAfter: left, ReleaseAfter: left, ResetAfter: left,
-	}
-	a.BannedBy, a.never, a.Refused, a.RefusedBy, a.Limits = by, true, true, refusal, []sash.LimitResult{refusal}
+	a.BannedBy, a.never = by, true
+	a.answerBy(sash.Limit{Name: Ban}, true, left)
 }
