@@ -131,6 +131,7 @@ func TestBrowserPageThatLostTheService(t *testing.T) {
 	w := watchAnOutage(t)
 	w.calls(3, "open")
 	w.page.until(`document.getElementById('count-allowed').textContent === '3' && document.getElementById('stale').hidden`)
+	w.page.deaf.Store(true) // a refused connection stands in the console
 	if err := w.stop(t); err != nil {
 		t.Fatal(err)
 	}

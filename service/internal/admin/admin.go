@@ -48,7 +48,7 @@ func (l *Loading) Note(err error) { l.last.Store(&attempt{time.Now(), err}) }
 type Options struct {
 	// Guard knows the callers with access. Nil knows none.
 	Guard *Guard
-	// Stats counts decisions. It must observe the decider, and run for rates. Nil is an empty registry.
+	// Stats counts decisions. It must observe the decider. Nil is an empty registry.
 	Stats *stats.Registry
 	// Loading is the outcome of the last loading of the configuration. Nil is none.
 	Loading *Loading
@@ -60,6 +60,8 @@ type Options struct {
 	Store func() degrade.Report
 	// Health answers GET /healthz, as on the data port. Nil is not found.
 	Health http.Handler
+	// Ends ends streams of events when it is closed. Nil is never.
+	Ends <-chan struct{}
 	// Log receives every change with its author, and failures. Nil is slog.Default.
 	Log *slog.Logger
 }

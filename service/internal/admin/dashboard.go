@@ -51,7 +51,8 @@ func dashboard(w http.ResponseWriter, r *http.Request) {
 // Bounds of streams of events.
 const (
 	maxStreams   = 20
-	maxPublic    = 10              // open streams with which a caller without access may open one; the others are for those with access
+	maxPublic    = 10 // open streams with which a caller without access may open one; the others are for those with access
+	eventEvery   = time.Second
 	eventTimeout = 5 * time.Second // for a client to take one event
 	eventTop     = 15              // subjects of each order in an event
 )
@@ -82,11 +83,15 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 		}
 		return control.Flush() == nil
 	}
-	snap := h.Stats.Now()
-	ok := send("history", map[string]any{"at": wire.Instant(snap.At), "step": wire.Seconds(stats.Step), "seconds": h.Stats.History()})
-	for ok {
-		if ok = send("state", h.event(r, snap)); ok {
-			snap, ok = h.Stats.Next(r.Context())
+	ticker := time.NewTicker(eventEvery)
+	defer ticker.Stop()
+	for send("state", h.event(r)) {
+		select {
+		case <-ticker.C:
+		case <-h.Ends:
+			return
+		case <-r.Context().Done():
+			return
 		}
 	}
 }
@@ -105,11 +110,12 @@ func (h *handler) enter(known bool) bool {
 }
 
 // event returns the state of the service, with subjects for an authenticated caller.
-func (h *handler) event(r *http.Request, snap stats.Snapshot) wire.Event {
+func (h *handler) event(r *http.Request) wire.Event {
+	snap := h.Stats.Snapshot()
 	known := h.Guard.by(r) != "" // checked for every event: a session may end while the stream goes on
 	event := wire.Event{
 		At: wire.Instant(snap.At), Since: wire.Instant(snap.Since), Authenticated: known,
-		Requests: snap.Requests, Second: snap.Last, Rules: snap.Rules, Latency: snap.Latency, Store: h.state(known),
+		Requests: snap.Requests, Rules: snap.Rules, Latency: snap.Latency, Store: h.state(known),
 	}
 	if known {
 		units, since := h.Stats.Hottest(stats.ByUnits, eventTop)

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -66,7 +65,6 @@ func event(t *testing.T, from *stream, kind string, into any) {
 // Events contain counts and the store, and subjects only for callers with the token.
 func TestEventsHideSubjectsWithoutAccess(t *testing.T) {
 	w := begin(t, one)
-	run(t, w)
 	for range 4 {
 		w.asks("user", "ann")
 	}
@@ -75,7 +73,7 @@ func TestEventsHideSubjectsWithoutAccess(t *testing.T) {
 	for now.Requests.Count.Sum() < 4 {
 		event(t, stream, "state", &now)
 	}
-	if now.Requests.Count != (stats.Counts[int64]{Allowed: 3, Refused: 1}) || len(now.Rules) != 1 || now.Rules[0].Rule != "d.user" || now.Store.Store != "memory" {
+	if now.Requests.Count != (stats.Counts{Allowed: 3, Refused: 1}) || len(now.Rules) != 1 || now.Rules[0].Rule != "d.user" || now.Store.Store != "memory" {
 		t.Errorf("without access: %+v", now)
 	}
 	if now.Authenticated || now.Top != nil {
@@ -86,39 +84,17 @@ func TestEventsHideSubjectsWithoutAccess(t *testing.T) {
 		t.Errorf("with a wrong token: %d", stream.StatusCode)
 	}
 	stream = w.watch(t, token)
-	var history struct {
-		Step    float64
-		Seconds []stats.Counts[int64]
-	}
-	event(t, stream, "history", &history)
-	if event(t, stream, "state", &now); stream.Header.Get("Content-Type") != "text/event-stream" || history.Step != 1 || !now.Authenticated {
-		t.Errorf("with the token: %v %+v %+v", stream.Header, history, now)
+	if event(t, stream, "state", &now); stream.Header.Get("Content-Type") != "text/event-stream" || !now.Authenticated {
+		t.Errorf("with the token: %v %+v", stream.Header, now)
 	}
 	if len(now.Top.Units) != 1 || now.Top.Units[0].Subject != "d:user:ann" || now.Top.Units[0].Count != 4 || len(now.Top.Refused) != 1 || now.Top.Refused[0].Count != 1 {
 		t.Errorf("the busiest are %+v", now.Top)
 	}
 }
 
-// run has the world's counter make rates, as long as the test.
-func run(t *testing.T, w *world) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		_ = w.stats.Run(ctx)
-		close(ended)
-	}()
-	stop = func() {
-		cancel()
-		<-ended
-	}
-	t.Cleanup(stop)
-	return stop
-}
-
 // Streams are bounded, callers without access cannot take all of them, and a stream that ends makes room.
 func TestStreamsAreBounded(t *testing.T) {
 	w := begin(t, one)
-	run(t, w)
 	var first *stream
 	for i := range maxStreams {
 		brings := ""
@@ -158,12 +134,11 @@ func TestStreamsEndWithTheService(t *testing.T) {
 	t.Cleanup(short.Close)
 	w.server.Close()
 	w.server = short
-	stop := run(t, w)
 	stream := w.watch(t, "")
 	for range 3 { // a second apart
 		event(t, stream, "state", new(wire.Event))
 	}
-	stop()
+	close(w.ends)
 	if _, err := io.Copy(io.Discard, stream); err != nil {
 		t.Errorf("the stream did not end as it should: %v", err)
 	}

@@ -43,6 +43,7 @@ type world struct {
 	logs    *strings.Builder
 	token   string // that requests bring
 	stats   *stats.Registry
+	ends    chan struct{} // closed when the service ends
 }
 
 func begin(t *testing.T, access Access) *world {
@@ -51,7 +52,7 @@ func begin(t *testing.T, access Access) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, logs: &strings.Builder{}}
+	w := &world{t: t, logs: &strings.Builder{}, ends: make(chan struct{})}
 	if len(access.Tokens) > 0 {
 		w.token = access.Tokens[0]
 	}
@@ -62,7 +63,7 @@ func begin(t *testing.T, access Access) *world {
 	log := slog.New(slog.NewTextHandler(w.logs, nil))
 	w.stats = stats.New(&stats.Options{Subjects: true})
 	w.decider.Observe(w.stats.Observe)
-	handler := New(w.decider, &Options{Guard: NewGuard(access, log), Log: log, Stats: w.stats, Charges: charges(store), Exceptions: exceptions.New(w.decider, nil, "", log)})
+	handler := New(w.decider, &Options{Guard: NewGuard(access, log), Log: log, Stats: w.stats, Ends: w.ends, Charges: charges(store), Exceptions: exceptions.New(w.decider, nil, "", log)})
 	w.server = httptest.NewServer(handler)
 	w.server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	t.Cleanup(w.server.Close)

@@ -83,8 +83,8 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	}
 	if ports.admin != nil {
 		operators := httpapi.Server{TLS: s.AdminTLS, Connections: s.bounds("admin", admin), Log: s.Log}
-		all = append(all, s.stats.Run, func(ctx context.Context) error {
-			return operators.Serve(ctx, ports.admin, s.recovering(s.admin(api.Health())))
+		all = append(all, func(ctx context.Context) error {
+			return operators.Serve(ctx, ports.admin, s.recovering(s.admin(api.Health(), ctx.Done())))
 		})
 	}
 	return all
@@ -156,10 +156,10 @@ func (s *instance) health() degrade.Health {
 }
 
 // admin answers the admin port.
-func (s *instance) admin(health http.Handler) http.Handler {
+func (s *instance) admin(health http.Handler, ends <-chan struct{}) http.Handler {
 	return admin.New(s.decider, &admin.Options{
 		Guard: s.guard, Stats: s.stats, Loading: s.loading, Exceptions: s.exceptions,
-		Charges: s.store.charges, Store: s.store.report, Health: health, Log: s.Log,
+		Charges: s.store.charges, Store: s.store.report, Health: health, Ends: ends, Log: s.Log,
 	})
 }
 

@@ -1,7 +1,7 @@
 package stats
 
 import (
-	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,50 +12,29 @@ import (
 )
 
 func TestCandidatesAreCountedBesideTheirRules(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		decider, r := counting(t, `
+	decider, r := counting(t, `
 domain: d
 descriptors:
 - {key: user, limits: [8/1h], candidate: {limits: [3/1h]}}
 - {key: other, limits: [8/1h]}
 `, memstore.New(nil))
-		w := &world{t, r, decider}
-		ctx, stop := context.WithCancel(t.Context())
-		go func() { _ = r.Run(ctx) }()
-		synctest.Wait()
-		for range 5 {
-			w.ask("d", "user", "ann", 1)
+	w := &world{t, r, decider}
+	for range 5 {
+		w.ask("d", "user", "ann", 1)
+	}
+	w.ask("d", "other", "ann", 1)
+	for _, s := range r.Snapshot().Rules {
+		switch {
+		case s.Rule == "d.other" && s.Candidate != nil:
+			t.Errorf("a rule without a candidate: %+v", s.Candidate)
+		case s.Rule == "d.user" && (s.Candidate == nil || *s.Candidate != Tried{5, 2} || s.Count.Allowed != 5):
+			t.Errorf("%+v, %+v", s, s.Candidate)
 		}
-		w.ask("d", "other", "ann", 1)
-		time.Sleep(Step)
-		synctest.Wait()
-		for _, s := range r.Now().Rules {
-			switch {
-			case s.Rule == "d.other" && s.Candidate != nil:
-				t.Errorf("a rule without a candidate: %+v", s.Candidate)
-			case s.Rule == "d.user":
-				if c := s.Candidate; c == nil || c.Requests != 5 || c.Refused != 2 || c.Rate.Requests != s.Rate.Allowed || c.Rate.Refused != 2 || s.Count.Allowed != 5 {
-					t.Errorf("%+v, %+v", s, c)
-				}
-			}
-		}
-		time.Sleep(meanOver)
-		synctest.Wait()
-		for _, s := range r.Now().Rules {
-			if c := s.Candidate; c != nil && (c.Refused != 2 || c.Rate.Refused != 0) {
-				t.Errorf("after ten quiet seconds: %+v", c)
-			}
-		}
-		stop()
-	})
+	}
 }
 
-func TestTheLatencyOfTheStoreIsThatOfTheLastTenSeconds(t *testing.T) {
+func TestTheLatencyIsThatOfTheStore(t *testing.T) {
 	r := New(nil)
-	var l latencies
-	if got := l.add(r.took[sash.FromStore]); got.P50 != nil || got.P99 != nil {
-		t.Errorf("without a decision: %+v", got)
-	}
 	for i := range 100 { // 97 within 0.25 ms, 3 within 5 ms
 		took := 200 * time.Microsecond
 		if i%33 == 32 {
@@ -63,18 +42,12 @@ func TestTheLatencyOfTheStoreIsThatOfTheLastTenSeconds(t *testing.T) {
 		}
 		r.Observe(t.Context(), &decide.Observation{Took: took, Answers: []decide.Answer{{Key: "k", Source: sash.FromStore, Limits: []sash.LimitResult{{}}}}, Parts: []decide.Part{{}}, Allowed: true})
 	}
-	if got := l.add(r.took[sash.FromStore]); got.P50 == nil || *got.P50 != .00025 || got.P99 == nil || *got.P99 != .005 {
-		t.Errorf("%v", got)
-	}
-	r.took[sash.FromStore].Observe(3) // seconds, beyond the bounds
-	for range len(l.at) - 2 {
-		l.add(r.took[sash.FromStore])
-	}
-	if got := l.add(r.took[sash.FromStore]); got.P50 != nil || got.P99 != nil {
-		t.Errorf("a decision of three seconds is within %v", got)
-	}
-	if got := l.add(r.took[sash.FromStore]); got.P50 != nil {
-		t.Errorf("after ten quiet seconds: %v", *got.P50)
+	r.took[sash.FromStore].Observe(3)      // seconds, beyond the bounds
+	r.took[sash.FromCache].Observe(.00001) // not of the store
+	l := r.Snapshot().Latency
+	at := func(bound float64) uint64 { return l.Counts[slices.Index(l.Bounds, bound)] }
+	if at(.0001) != 0 || at(.00025) != 97 || at(.005) != 100 || at(1) != 100 || l.Counts[len(l.Bounds)] != 101 {
+		t.Errorf("%+v", l)
 	}
 }
 

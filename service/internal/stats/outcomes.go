@@ -47,9 +47,9 @@ func (c *outcomes) of(outcome decide.Outcome) (n uint64) {
 }
 
 // counts returns the counts by outcome.
-func (c *outcomes) counts() Counts[int64] {
+func (c *outcomes) counts() Counts {
 	n := func(outcome decide.Outcome) int64 { return int64(c.of(outcome)) }
-	counts := Counts[int64]{
+	counts := Counts{
 		Allowed: n(decide.Allowed), Uncounted: n(decide.Uncounted), Refused: n(decide.Refused), Banned: n(banned),
 		Shadow: n(decide.Shadowed), Failed: n(decide.Failed), Invalid: n(decide.Invalid),
 	}

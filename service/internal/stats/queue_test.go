@@ -47,9 +47,8 @@ func TestBookingsAreInMetrics(t *testing.T) {
 			Answers: []decide.Answer{{Rule: rule, Metric: "d.job", Cost: 1, Delay: delay}},
 		})
 	}
-	r.sample(time.Now())
 	var series Series
-	for _, s := range r.Now().Rules {
+	for _, s := range r.Snapshot().Rules {
 		if s.Rule == "d.job" {
 			series = s
 		}

@@ -43,8 +43,8 @@ type Registry struct {
 	duration *prometheus.HistogramVec
 	took     [decide.Origins]prometheus.Observer // the histograms of duration
 	subjects *subjects                           // nil without Options.Subjects
-	rates    rates
-	over     *decide.OverLimit // nil is none
+	since    time.Time                           // when counting began
+	over     *decide.OverLimit                   // nil is none
 }
 
 // Service counts calls and configurations.
@@ -65,7 +65,7 @@ func New(opts *Options) *Registry {
 		unit:       time.Second,
 		duration:   prometheus.NewHistogramVec(durationOpts, []string{"source"}),
 		Prometheus: prometheus.NewRegistry(),
-		rates:      newRates(),
+		since:      time.Now(),
 	}
 	if opts != nil && opts.NearLimitRatio > 0 {
 		r.near = opts.NearLimitRatio

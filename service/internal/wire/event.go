@@ -8,10 +8,8 @@ type Event struct {
 	Since         Instant      `json:"since"` // when counting began
 	Authenticated bool         `json:"authenticated"`
 	Requests      stats.Series `json:"requests"`
-	// Second counts the requests of the last stats.Step.
-	Second stats.Counts[int64] `json:"second"`
 	Rules  []stats.Series      `json:"rules"`
-	// Latency is how long the store takes to decide, and with it the network and the queue in front of it.
+	// Latency is how long the store took to decide, and with it the network and the queue in front of it.
 	Latency stats.Latency `json:"latency"`
 	Store   Store         `json:"store"`
 	Top     *Top          `json:"top"` // null to callers without access

@@ -51,15 +51,12 @@ const listen = () => {
   const mine = new EventSource('/admin/v1/events');
   stream = mine;
   opened = Date.now();
-  let first = true;
-  mine.addEventListener('history', (e) => overview.history(JSON.parse(e.data)));
   mine.addEventListener('state', (e) => {
     heard = Date.now();
     stale(false);
     connection('live', 'live');
     const s = JSON.parse(e.data);
-    overview.state(s, !first);
-    first = false;
+    overview.state(s);
     if (access && s.authenticated !== access.authenticated) configure(); // the session has expired
   });
   mine.addEventListener('error', () => lose(mine));

@@ -1,4 +1,4 @@
-// Requests per second by outcome over the last five minutes: one stacked column per second.
+// Requests per second by outcome, since the page was opened and over five minutes at most: one stacked column per second.
 
 import { $, el, say, svg } from './dom.js';
 import { clock, count, rate } from './format.js';
@@ -30,8 +30,6 @@ export const begin = () => {
     ...outcomes.map(([name]) => svg('path', { 'data-outcome': name })),
   );
 };
-
-export const history = (all, at) => { seconds = all.slice(-most); newest = at; draw(); };
 
 export const add = (second, at) => { seconds = [...seconds, second].slice(-most); newest = at; draw(); };
 

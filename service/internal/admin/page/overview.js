@@ -3,6 +3,7 @@
 import { $, cells, el, rows, say } from './dom.js';
 import { count, many, moment, percent, rate, span } from './format.js';
 import * as flow from './flow.js';
+import * as rates from './rates.js';
 
 let described = new Map(); // domain and rule -> the rule in the configuration
 
@@ -12,12 +13,11 @@ export const configured = (config) => {
   described = new Map(config.rules.map((r) => [`${r.domain} ${r.rule}`, r]));
 };
 
-export const history = (h) => flow.history(h.seconds, Date.parse(h.at));
-
 const sum = (by) => by.allowed + by.uncounted + by.refused + by.banned + by.shadow + by.error + by.invalid;
 
-export const state = (s, fresh) => {
-  if (fresh) flow.add(s.second, Date.parse(s.at));
+export const state = (s) => {
+  const second = rates.add(s);
+  if (second) flow.add(second, Date.parse(s.at));
   for (const [name] of flow.outcomes) {
     say($(`rate-${name}`), rate(s.requests.rate[name]));
     say($(`count-${name}`), count(s.requests.count[name]));
@@ -154,7 +154,7 @@ const store = (s, latency) => {
   if (s.store !== 'memory' && latency.p50 !== null) facts.splice(1, 0, ['Redis decides', `half within ${within(latency.p50)}, 99 % within ${within(latency.p99)}`]);
   const why = [];
   if (s.address) why.push(['Address', s.address]);
-  if (s.reason) why.push(['Cause', cause(s), 'bad']);
+  if (s.reason) why.push(['Cause', `${s.reason} (${s.cause})`, 'bad']);
   if (s.error) why.push(['Last failure', s.error]);
   if (s.status !== 'ok') why.push(['Uncounted since then', many(s.uncounted, 'request'), 'bad']);
   else if (s.uncounted > 0) why.push(['Uncounted in the last outage', many(s.uncounted, 'request'), 'warn']);

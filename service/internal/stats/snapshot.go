@@ -1,0 +1,118 @@
+package stats
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/decide"
+)
+
+// maxSeries is the most rules that a snapshot lists separately, the busiest ones. Others add up to one series, others.
+const maxSeries = 1000
+
+// Names of series that are no rule of the configuration.
+const (
+	unlimited = "(no rule)"           // of requests that nothing limits
+	ofRequest = "(limit of requests)" // of request limits
+	others    = "(other rules)"
+)
+
+// Counts has one number for each outcome: of requests, or of the parts of requests that a rule applied to. A part that
+// had room is Allowed, also when another part refused the request.
+type Counts struct {
+	Allowed   int64 `json:"allowed"`
+	Uncounted int64 `json:"uncounted"` // let through while the store did not answer; nothing counts it
+	Refused   int64 `json:"refused"`
+	Banned    int64 `json:"banned"`
+	Shadow    int64 `json:"shadow"`  // no room, and allowed because the rule is in shadow mode
+	Failed    int64 `json:"error"`   // no decision: the store did not answer
+	Invalid   int64 `json:"invalid"` // a wrong request; of no rule
+	// Local is how many of these this instance decided over its share, while the store did not answer.
+	Local int64 `json:"local"`
+}
+
+// Sum returns the sum of all outcomes.
+func (c Counts) Sum() int64 {
+	return c.Allowed + c.Uncounted + c.Refused + c.Banned + c.Shadow + c.Failed + c.Invalid
+}
+
+func (c Counts) plus(d Counts) Counts {
+	return Counts{
+		c.Allowed + d.Allowed, c.Uncounted + d.Uncounted, c.Refused + d.Refused, c.Banned + d.Banned,
+		c.Shadow + d.Shadow, c.Failed + d.Failed, c.Invalid + d.Invalid, c.Local + d.Local,
+	}
+}
+
+// A Series is the counts of one rule, or of all requests.
+type Series struct {
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"` // its name in statistics; empty for all requests
+	Count  Counts `json:"count"`
+	Queue  Queue  `json:"queue"` // of a rule
+	// Candidate is what the rule's candidate refused or would have refused; null if it was never tried.
+	Candidate *Tried `json:"candidate"`
+}
+
+// Tried is the requests that a candidate was tried on since counting began, and those that it refused, or would have
+// refused.
+type Tried struct {
+	Requests int64 `json:"requests"`
+	Refused  int64 `json:"refused"`
+}
+
+// A Snapshot is the state of the counters at an instant. A reader that wants rates compares two.
+type Snapshot struct {
+	At    time.Time
+	Since time.Time // when counting began
+	// Requests counts requests. Rules counts the decisions of each rule, the busiest first.
+	Requests Series
+	Rules    []Series
+	// Latency is that of what the store decided.
+	Latency Latency
+}
+
+// Snapshot returns the state of the counters now.
+func (r *Registry) Snapshot() Snapshot {
+	now := time.Now()
+	snap := Snapshot{At: now, Since: r.since, Requests: Series{Count: r.requests.counts()}, Latency: latencyOf(r.took[sash.FromStore])}
+	all := r.rules.All()
+	var rest Counts
+	if c := all[otherRules]; c != nil {
+		rest = c.outcomes.counts()
+		delete(all, otherRules)
+	}
+	for id, c := range all {
+		series := Series{Count: c.outcomes.counts(), Queue: c.queue.now(now)}
+		if n := c.tried.requests.Load(); n > 0 {
+			series.Candidate = &Tried{int64(n), int64(c.tried.refused.Load())}
+		}
+		series.Domain, series.Rule = id.series()
+		snap.Rules = append(snap.Rules, series)
+	}
+	slices.SortFunc(snap.Rules, busier)
+	for _, s := range snap.Rules[min(maxSeries, len(snap.Rules)):] {
+		rest = rest.plus(s.Count)
+	}
+	if snap.Rules = append([]Series{}, snap.Rules[:min(maxSeries, len(snap.Rules))]...); rest != (Counts{}) {
+		snap.Rules = append(snap.Rules, Series{Rule: others, Count: rest})
+	}
+	return snap
+}
+
+// series returns the domain and the name of a rule's series.
+func (id ruleID) series() (domain, rule string) {
+	switch {
+	case id == ruleID{}:
+		return "", unlimited
+	case id.rule == decide.OfRequest:
+		return id.domain, ofRequest
+	}
+	return id.domain, id.domain + "." + id.rule
+}
+
+// busier orders series by count, then by name.
+func busier(x, y Series) int {
+	return cmp.Or(cmp.Compare(y.Count.Sum(), x.Count.Sum()), cmp.Compare(x.Domain, y.Domain), cmp.Compare(x.Rule, y.Rule))
+}
