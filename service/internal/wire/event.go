@@ -4,11 +4,11 @@ import "example.com/sash/service/internal/stats"
 
 // An Event is the state of a service, as the admin port streams it once a second.
 type Event struct {
-	At            Instant      `json:"at"`
-	Since         Instant      `json:"since"` // when counting began
-	Authenticated bool         `json:"authenticated"`
-	Requests      stats.Series `json:"requests"`
-	Rules  []stats.Series      `json:"rules"`
+	At            Instant        `json:"at"`
+	Since         Instant        `json:"since"` // when counting began
+	Authenticated bool           `json:"authenticated"`
+	Requests      stats.Series   `json:"requests"`
+	Rules         []stats.Series `json:"rules"`
 	// Latency is how long the store took to decide, and with it the network and the queue in front of it.
 	Latency stats.Latency `json:"latency"`
 	Store   Store         `json:"store"`
