@@ -64,72 +64,66 @@ func (r *reply) seconds(d wire.Seconds) {
 	}
 }
 
-// decision has the names and values of the same decision over HTTP.
-func (r *reply) decision(d *wire.Decision) {
-	n := 7
-	for _, there := range [...]bool{d.StartAfter != nil, d.Blocked, d.Shadow, d.Cause != "", d.Token != ""} {
-		if there {
-			n++
-		}
-	}
-	r.fields(n)
-	r.text("allowed")
-	r.flag(d.Allowed)
-	r.text("remaining")
-	r.optional(d.Remaining)
-	r.text("retry_after")
-	r.seconds(d.RetryAfter)
-	r.text("reset_after")
-	r.seconds(d.ResetAfter)
-	r.text("refused_by")
-	r.name(d.RefusedBy)
-	r.text("limits")
-	r.list(len(d.Limits))
-	for i := range d.Limits {
-		r.limit(&d.Limits[i])
-	}
-	r.text("source")
-	r.name(d.Source)
-	if d.StartAfter != nil {
-		r.text("start_after")
-		r.seconds(*d.StartAfter)
-	}
-	if d.Blocked {
-		r.text("blocked")
-		r.flag(true)
-	}
-	if d.Shadow {
-		r.text("shadow")
-		r.flag(true)
-	}
-	if d.Cause != "" {
-		r.text("cause")
-		r.text(d.Cause)
-	}
-	if d.Token != "" {
-		r.text("token")
-		r.text(d.Token)
+// A field is a name with what writes its value.
+type field struct {
+	name  string
+	write func()
+}
+
+// object writes fields.
+func (r *reply) object(all []field) {
+	r.fields(len(all))
+	for _, f := range all {
+		r.text(f.name)
+		f.write()
 	}
 }
 
+// decision has the names and values of the same decision over HTTP.
+func (r *reply) decision(d *wire.Decision) {
+	all := []field{
+		{"allowed", func() { r.flag(d.Allowed) }},
+		{"remaining", func() { r.optional(d.Remaining) }},
+		{"retry_after", func() { r.seconds(d.RetryAfter) }},
+		{"reset_after", func() { r.seconds(d.ResetAfter) }},
+		{"refused_by", func() { r.name(d.RefusedBy) }},
+		{"limits", func() {
+			r.list(len(d.Limits))
+			for i := range d.Limits {
+				r.limit(&d.Limits[i])
+			}
+		}},
+		{"source", func() { r.name(d.Source) }},
+	}
+	if d.StartAfter != nil {
+		all = append(all, field{"start_after", func() { r.seconds(*d.StartAfter) }})
+	}
+	if d.Blocked {
+		all = append(all, field{"blocked", func() { r.flag(true) }})
+	}
+	if d.Shadow {
+		all = append(all, field{"shadow", func() { r.flag(true) }})
+	}
+	if d.Cause != "" {
+		all = append(all, field{"cause", func() { r.text(d.Cause) }})
+	}
+	if d.Token != "" {
+		all = append(all, field{"token", func() { r.text(d.Token) }})
+	}
+	r.object(all)
+}
+
 func (r *reply) limit(l *wire.Limit) {
-	n := 4
-	if l.Period != "" {
-		n++
+	all := []field{
+		{"name", func() { r.text(l.Name) }},
+		{"units", func() { r.number(l.Units) }},
+		{"window", func() { r.seconds(l.Window) }},
+		{"remaining", func() { r.optional(l.Remaining) }},
 	}
-	r.fields(n)
-	r.text("name")
-	r.text(l.Name)
-	r.text("units")
-	r.number(l.Units)
-	r.text("window")
-	r.seconds(l.Window)
-	r.text("remaining")
-	r.optional(l.Remaining)
 	if l.Period != "" {
-		r.text("period")
-		r.text(l.Period)
+		all = append(all, field{"period", func() { r.text(l.Period) }})
 	}
+	r.object(all)
 }
 
 func (r *reply) optional(n *int64) {

@@ -125,21 +125,15 @@ func hello(_ context.Context, c *conn, args [][]byte) {
 		}
 	}
 	c.out.v3, c.session.name = v3, name
-	c.out.fields(7)
-	c.out.text("server")
-	c.out.text("sash")
-	c.out.text("version")
-	c.out.text(speaks)
-	c.out.text("proto")
-	c.out.number(map[bool]int64{false: 2, true: 3}[v3])
-	c.out.text("id")
-	c.out.number(c.session.id)
-	c.out.text("mode")
-	c.out.text("standalone")
-	c.out.text("role")
-	c.out.text("master")
-	c.out.text("modules")
-	c.out.list(0)
+	c.out.object([]field{
+		{"server", func() { c.out.text("sash") }},
+		{"version", func() { c.out.text(speaks) }},
+		{"proto", func() { c.out.number(map[bool]int64{false: 2, true: 3}[v3]) }},
+		{"id", func() { c.out.number(c.session.id) }},
+		{"mode", func() { c.out.text("standalone") }},
+		{"role", func() { c.out.text("master") }},
+		{"modules", func() { c.out.list(0) }},
+	})
 }
 
 func checkName(name string) error {
