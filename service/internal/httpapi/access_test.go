@@ -134,6 +134,9 @@ func TestAPageOfAnotherOriginChangesNothing(t *testing.T) {
 			}
 		}
 	}
+	if w := send(h, http.MethodOptions, "/json", "", "Sec-Fetch-Site", "cross-site", "Origin", "https://page.example"); w.Code != http.StatusForbidden {
+		t.Errorf("a preflight request: %d %s", w.Code, w.Body)
+	}
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodOptions} { // an image, a form, a preflight
 		w := send(h, method, forwardAuthPath+"?domain=d&descriptor=user%3Dvictim", "", "Sec-Fetch-Site", "cross-site")
 		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "X-Forwarded") || w.Header().Get("Access-Control-Allow-Origin") != "" {

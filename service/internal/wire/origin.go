@@ -27,6 +27,8 @@ func Pageless(next http.Handler, except ...string) http.Handler {
 		switch {
 		case slices.Contains(except, r.URL.Path):
 			next.ServeHTTP(w, r)
+		case r.Method == http.MethodOptions && r.Header.Get("Origin") != "":
+			Fail(w, http.StatusForbidden, "a page of another origin asks whether it may send a request: it may not")
 		case !safe && r.Header.Get("Origin") != "" && r.Header.Get("Sec-Fetch-Site") == "":
 			Fail(w, http.StatusForbidden, "the request comes from a page in a browser, which sends Origin: only programs may send it")
 		default:
