@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/coalesce"
 	"example.com/sash/driver"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
+	"example.com/sash/stack"
 )
 
 // A scripted store returns what its functions return. It is a MultiStore and a Settler.
@@ -184,7 +184,7 @@ func TestARefusalThatHasRoomDoesNotSpin(t *testing.T) {
 			}
 			return driver.NewAnswer(1, 1, statuses(1, driver.Status{Remaining: 90}))
 		}}
-		l := newLimiter(t, coalesce.New(store), nil, sash.PerMinute(100))
+		l := newLimiter(t, stack.GroupCommit(store), nil, sash.PerMinute(100))
 		for range 20 {
 			go func() { _, _ = l.Allow(t.Context(), "k") }()
 		}
@@ -208,7 +208,7 @@ type selfish struct{ *memstore.Store }
 func (s selfish) Unwrap() driver.Store { return s }
 
 func TestADecoratorOfItselfHasNoPowers(t *testing.T) {
-	l := newLimiter(t, coalesce.New(selfish{memstore.New(nil)}), nil, sash.PerMinute(5))
+	l := newLimiter(t, stack.GroupCommit(selfish{memstore.New(nil)}), nil, sash.PerMinute(5))
 	if _, err := l.Reserve(t.Context(), "k", 1); !errors.Is(err, sash.ErrUnsupported) {
 		t.Error(err)
 	}

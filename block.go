@@ -14,7 +14,7 @@ import (
 //
 // What the store refuses counts: calls of every kind but peeks, penalties and rewards, of several subjects those that
 // had no room, and the tries of Wait. The store decides and counts in one step, for all processes that share it. Package
-// denials passes refusals on until there is a block, and then answers from memory; coalesce and lease leave such calls
+// the denial cache passes refusals on until there is a block, and then answers from memory; coalesce and lease leave such calls
 // to the store. A call over subjects in different places is looked at first, so it counts where it is refused first.
 // While a store is unavailable, each process counts by itself, if it decides at all.
 //

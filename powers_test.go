@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/coalesce"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
+	"example.com/sash/stack"
 )
 
 // plain is a store that decides and can do nothing else.
@@ -33,8 +33,8 @@ func layers(t *testing.T, store driver.Store) map[string]driver.Store {
 		t.Fatal(err)
 	}
 	return map[string]driver.Store{
-		"none": store, "coalesce": coalesce.New(store), "lease": leased, "failover": guard(store),
-		"failover, coalesce and lease": guard(coalesce.New(leased)),
+		"none": store, "coalesce": stack.GroupCommit(store), "lease": leased, "failover": guard(store),
+		"failover, coalesce and lease": guard(stack.GroupCommit(leased)),
 	}
 }
 
@@ -118,7 +118,7 @@ func TestConstructorsPanicWithoutAStore(t *testing.T) {
 	for name, construct := range map[string]func(){
 		"sash: New ":            func() { _, _ = sash.New(nil, nil, sash.PerMinute(1)) },
 		"sash: NewConcurrency ": func() { _, _ = sash.NewConcurrency(nil, nil, 1, time.Minute) },
-		"coalesce: New ":        func() { coalesce.New(nil) },
+		"coalesce: New ":        func() { stack.GroupCommit(nil) },
 		"failover: New ":        func() { _, _ = failover.New(nil, nil) },
 		"lease: New ":           func() { _, _ = lease.New(nil, time.Second) },
 		"redisstore: New ":      func() { redisstore.New(nil, nil) },

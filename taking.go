@@ -68,7 +68,7 @@ func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result
 // Under SlidingCounter the charges of the last window are the oldest, and free what they still weigh.
 //
 // A call whose caller got no answer may have given the units back; repeated, it gives back more. Refusals that other
-// processes keep in memory hold for up to a second (see package denials). Errors are those of AllowN, but for
+// processes keep in memory hold for up to a second (see package stack). Errors are those of AllowN, but for
 // [ErrCostAboveLimit], and [ErrUnsupported], also for a limiter that charges refused calls.
 func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, error) {
 	if l.policy.CountRefused {

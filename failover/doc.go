@@ -43,10 +43,10 @@
 //
 // A Store of this package is the outermost decorator, and package stack puts all of them in their order:
 //
-//	failover --> denials --> lease --> coalesce --> a store with a network in between
+//	failover --> denial cache --> lease --> group commit --> a store with a network in between
 //
 // So the budget covers everything that a call waits for, and the mode is that of the call's own cost. Behind
-// coalesce it would be that of a whole batch, behind a lease that of a block. Therefore [coalesce] joins no calls
+// group commit it would be that of a whole batch, behind a lease that of a block. Therefore group commit joins no calls
 // when a Store is behind it, and [lease] returns an error. Answers that the other decorators give from memory do
 // not count as signs that the store works.
 //
@@ -57,6 +57,5 @@
 // time. Calls to healthy nodes keep closing the breaker, and calls to the others keep opening it. So a store can have
 // parts ([Options].Part) with a breaker each. MaxInFlight bounds the calls of all parts together.
 //
-// [coalesce]: https://pkg.go.dev/example.com/sash/coalesce
 // [lease]: https://pkg.go.dev/example.com/sash/lease
 package failover

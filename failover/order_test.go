@@ -9,21 +9,21 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/coalesce"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/internal/judge"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
+	"example.com/sash/stack"
 	"example.com/sash/storetest"
 )
 
-// Joined calls would be answered by the policy for their sum. So behind coalesce each call is decided alone.
+// Joined calls would be answered by the policy for their sum. So behind group commit each call is decided alone.
 func TestCoalesceOverFailoverKeepsThePolicyOfEachCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
 		store := guarded(t, inner, failover.Options{Modes: failover.Modes{Rules: []failover.Rule{{MaxCost: 1, Mode: failover.Open}}}})
-		l := newLimiter(t, coalesce.New(store), nil, sash.PerHour(100_000))
+		l := newLimiter(t, stack.GroupCommit(store), nil, sash.PerHour(100_000))
 		inner.becomes(hangs(10 * time.Second))
 		var group sync.WaitGroup
 		for range 64 {
@@ -43,7 +43,7 @@ func TestCoalesceOverFailoverKeepsThePolicyOfEachCall(t *testing.T) {
 
 func TestLeaseOverFailoverIsRefused(t *testing.T) {
 	store := guarded(t, newFake(), failover.Options{})
-	for name, inner := range map[string]driver.Store{"failover": store, "coalesce over failover": coalesce.New(store)} {
+	for name, inner := range map[string]driver.Store{"failover": store, "coalesce over failover": stack.GroupCommit(store)} {
 		if _, err := lease.New(inner, time.Second); err == nil {
 			t.Errorf("leases over %s", name)
 		}
@@ -54,7 +54,7 @@ func TestLeaseOverFailoverIsRefused(t *testing.T) {
 func TestDecoratorsInTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		leased, err := lease.New(coalesce.New(inner), 100*time.Millisecond)
+		leased, err := lease.New(stack.GroupCommit(inner), 100*time.Millisecond)
 		if err != nil {
 			t.Fatal(err)
 		}

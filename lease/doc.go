@@ -108,10 +108,10 @@
 //
 // # Its place
 //
-// It belongs behind failover and denials, and before coalesce, which joins the requests for calls and leases. A store of
+// It belongs behind failover and the denial cache, and before group commit, which joins the requests for calls and leases. A store of
 // failover behind it could answer by a failure mode, and units that were charged nowhere cannot be leased: New returns
 // an error. Package stack puts them in this order. Leases may be given back, so no refusal is firm while one counts: the
-// holder keeps those refusals, and denials keeps those of limits that are not leased.
+// holder keeps those refusals, and the denial cache keeps those of limits that are not leased.
 //
 // Leases are for sliding windows. The home decides alone under policies with a calendar limit or a block and under those
 // that charge refused calls.

@@ -56,8 +56,8 @@ const (
 // New panics if next is nil. It holds the leases of at most 16,384 keys, about 500 bytes each. If next is no
 // [driver.Settler], what is left of a lease stays charged until it leaves the window.
 //
-// Put package denials before it, or let package stack do so. A limit of fewer than 16 units, or of the calendar, is not
-// leased: of 1,000 calls in ten seconds that a limit of 10 an hour refuses, all reach next, and 10 do behind denials. Where
+// Put a denial cache before it, as package stack does. A limit of fewer than 16 units, or of the calendar, is not
+// leased: of 1,000 calls in ten seconds that a limit of 10 an hour refuses, all reach next, and 10 do behind a denial cache. Where
 // units are leased 50 do, with leases of 100 ms (go test ./stack -run TestRefusedCalls -v).
 func New(next driver.Store, longest time.Duration) (*Store, error) {
 	return makeStore(next, newPrivate(), longest, leastPrivate, 0)

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/sash/coalesce"
-	"example.com/sash/denials"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
+	"example.com/sash/stack/internal/coalesce"
+	"example.com/sash/stack/internal/denials"
 )
 
 // Options for a Store. The zero value answers with an error when the store fails, within 50 ms, and leases nothing.
@@ -20,15 +20,16 @@ type Options struct {
 	// Failover says how calls are answered while the store is unavailable. The zero value is the default of failover, with
 	// two differences: a nil Classify is the one for Redis, and a nil Local is a new memstore if Modes has the mode Local.
 	Failover failover.Options
-	// Denials bounds the refusals that are kept in memory. The zero value is the default of denials.
-	Denials denials.Options
+	// MaxAge is the longest time for which a refusal is kept in memory, and so the longest until a Reset by another process
+	// takes effect here. Zero is a second.
+	MaxAge time.Duration
 	// Lease is the longest lease: see lease.New. A caller that never stops then gets slightly less than its limit, and every
 	// process that shares the limits needs the same value, of four round trips to the store or more. Zero is no leases, and
 	// limits are exact.
 	Lease time.Duration
 }
 
-// A Store is another store behind failover, denials, lease and coalesce. It is safe for concurrent use. It has the powers
+// A Store is another store behind failover, the denial cache, leases and group commit. It is safe for concurrent use. It has the powers
 // of that store, and the methods of failover.Store, such as With for limits with other failure modes and State for a health
 // check.
 type Store struct {
@@ -50,7 +51,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 		o = *opts
 	}
 	var s Store
-	behind := driver.Store(coalesce.New(store))
+	behind := GroupCommit(store)
 	var err error
 	if o.Lease != 0 {
 		if s.leases, err = lease.New(behind, o.Lease); err != nil {
@@ -58,8 +59,8 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 		}
 		behind = s.leases
 	}
-	if behind, err = denials.New(behind, &o.Denials); err != nil {
-		return nil, err
+	if behind, err = denials.New(behind, &denials.Options{MaxAge: o.MaxAge}); err != nil {
+		return nil, fmt.Errorf("stack: MaxAge must not be negative; zero is a second: %w", err)
 	}
 	if o.Failover.Classify == nil {
 		o.Failover.Classify = failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured)
@@ -73,6 +74,21 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	return &s, nil
 }
 
+// GroupCommit returns a store that decides concurrent calls of a process together, in one round trip: those of a key as one,
+// and those of up to 16 keys at once, if the store can. There is no timer, and a lone call goes as it is. Each answer is that
+// of the call by itself. It owns no store, and panics if next is nil.
+//
+// Do not use it over a proxy that sends a script with keys of several servers to the server of the first key.
+func GroupCommit(next driver.Store) driver.Store { return coalesce.New(next) }
+
+// DenialCache returns a store that answers a refused caller from memory while the refusal holds, for a second at most, and
+// keeps 100,000 keys. Nothing is refused that the store would admit, but for that second after a reset or a loss of state by
+// another process. It owns no store, and panics if next is nil.
+func DenialCache(next driver.Store) driver.Store {
+	store, _ := denials.New(next, nil) // of the defaults, there is no error
+	return store
+}
+
 // bare returns an error if a store has one of the decorators already.
 func bare(store driver.Store) error {
 	const most = 64 // in a chain: a store that unwraps to itself would be endless
@@ -80,7 +96,7 @@ func bare(store driver.Store) error {
 		switch store.(type) {
 		case driver.Substitute, *denials.Store, *lease.Store, *coalesce.Store:
 			return fmt.Errorf("stack: decorator %d of the store is a %T, which New adds by itself: give it the store behind that. "+
-				"The order is failover, denials, lease, coalesce, store", at+1, store)
+				"The order is failover, denial cache, lease, group commit, store", at+1, store)
 		}
 		d, ok := store.(driver.Decorator)
 		if !ok {

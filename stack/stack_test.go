@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/coalesce"
-	"example.com/sash/denials"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/stack"
+	"example.com/sash/stack/internal/coalesce"
+	"example.com/sash/stack/internal/denials"
 )
 
 func newStack(t testing.TB, store driver.Store, opts *stack.Options) *stack.Store {
@@ -79,7 +79,7 @@ func TestWhatNewRejects(t *testing.T) {
 		"a lease too long":  {plain, stack.Options{Lease: time.Hour}, "the longest lease is whole microseconds from 1ms to 1m0s, not 1h"},
 		"a negative lease":  {plain, stack.Options{Lease: -1}, "the longest lease"},
 		"a negative budget": {plain, stack.Options{Failover: failover.Options{Budget: -1}}, "Budget"},
-		"a negative MaxAge": {plain, stack.Options{Denials: denials.Options{MaxAge: -1}}, "MaxAge"},
+		"a negative MaxAge": {plain, stack.Options{MaxAge: -1}, "MaxAge"},
 		"an open guard": {plain, stack.Options{Failover: failover.Options{
 			Modes: failover.Modes{Guard: true, Rules: []failover.Rule{{Mode: failover.Open}}}}}, "guard a secret"},
 	} {

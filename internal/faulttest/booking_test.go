@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/coalesce"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/internal/redistest"
+	"example.com/sash/stack"
 )
 
 // Bookings reach half a second ahead, so queues are about ten windows of the short limit long.
@@ -106,7 +106,7 @@ var queues = []sash.Limit{short, sash.Every(200, 500*time.Millisecond)}
 func TestBookingsOnAKilledServer(t *testing.T) {
 	each(t, func(t *testing.T, a adapter) {
 		server := redistest.Start(t)
-		l := limiter(t, coalesce.New(a.open(t, to(server.Addr(), hurried))), queues...)
+		l := limiter(t, stack.GroupCommit(a.open(t, to(server.Addr(), hurried))), queues...)
 		load := startBooking(t, l, hurried)
 		more(t, "admissions before the fault", &load.admitted, 300)
 		server.Stop()
@@ -132,7 +132,7 @@ func TestBookingsOnAKilledServer(t *testing.T) {
 func TestBookingsOnAPausedServer(t *testing.T) {
 	each(t, func(t *testing.T, a adapter) {
 		server := redistest.Start(t)
-		l := limiter(t, coalesce.New(a.open(t, to(server.Addr(), hurried))), queues...)
+		l := limiter(t, stack.GroupCommit(a.open(t, to(server.Addr(), hurried))), queues...)
 		load := startBooking(t, l, hurried)
 		for range 2 {
 			more(t, "admissions before the fault", &load.admitted, 200)
@@ -153,7 +153,7 @@ func TestBookingsOnAPausedServer(t *testing.T) {
 func TestBookingsBehindFailover(t *testing.T) {
 	each(t, func(t *testing.T, a adapter) {
 		server := redistest.Start(t)
-		store := guard(t, coalesce.New(a.open(t, to(server.Addr(), time.Second))))
+		store := guard(t, stack.GroupCommit(a.open(t, to(server.Addr(), time.Second))))
 		l := limiter(t, store, shared...)
 		load := &load{limiter: l, patience: time.Second, quit: make(chan struct{})}
 		t.Cleanup(func() { load.stop() })

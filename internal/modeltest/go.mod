@@ -5,14 +5,6 @@ go 1.26.0
 require example.com/sash v0.1.0
 
 require (
-	example.com/sash/denials v0.1.0
-	example.com/sash/stack v0.1.0
-	go.uber.org/goleak v1.3.0
-)
-
-require github.com/maypok86/otter/v2 v2.4.0 // indirect
-
-require (
 	example.com/sash/goredisstore v0.1.0
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect

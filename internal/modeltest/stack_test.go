@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/denials"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/internal/judge"
@@ -53,8 +52,8 @@ func TestTheSuiteOverTheStack(t *testing.T) {
 						Budget: time.Minute, // a machine that is slow is not what is tested here
 						Local:  memstore.New(&memstore.Options{Now: clock.Now}),
 					},
-					Denials: denials.Options{MaxAge: 1},
-					Lease:   c.lease,
+					MaxAge: 1,
+					Lease:  c.lease,
 				})
 				if err != nil {
 					t.Fatal(err)

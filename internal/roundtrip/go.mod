@@ -8,15 +8,11 @@ require (
 	example.com/sash/grpclimit v0.1.0
 	example.com/sash/httplimit v0.1.0
 	example.com/sash/outgoing v0.1.0
-	example.com/sash/stack v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 	google.golang.org/grpc v1.85.0
 )
 
-require github.com/maypok86/otter/v2 v2.4.0 // indirect
-
 require (
-	example.com/sash/denials v0.1.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dunglas/httpsfv v1.1.2 // indirect
 	go.uber.org/atomic v1.12.0 // indirect

@@ -62,7 +62,7 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("bin/sash: %w (make build)", err)
 	}
-	flags := regexp.MustCompile(`(?m)^ +(-\w, )?--[a-z-]+`).FindAll(help, -1)
+	flags := regexp.MustCompile(`(?m)^ +--[a-z-]+`).FindAll(help, -1) // without -h, --help
 	for _, row := range []struct {
 		what      string
 		now, most int

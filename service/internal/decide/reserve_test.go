@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"example.com/sash"
-	"example.com/sash/denials"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
+	"example.com/sash/stack"
 )
 
 func reserve(t *testing.T, d *Decider, id, entries string, units int64) (Answer, *Reservation) {
@@ -269,10 +269,7 @@ func (s *leaves) Decide(ctx context.Context, req driver.Request) (driver.Answer,
 func TestRefusalsBesideAReservationAreNotKept(t *testing.T) {
 	for _, id := range []string{"", "job"} {
 		store := memstore.New(nil)
-		cached, err := denials.New(store, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		cached := stack.DenialCache(store)
 		here, there := deciderOn(t, ten, cached), deciderOn(t, ten, store)
 		_, r := reserve(t, there, id, "k=a", 10)
 		if v, _ := reserve(t, here, "", "k=a", 1); v.Allowed() {

@@ -1,7 +1,7 @@
 // Package degrade makes the store that sash serve decides on: Redis, and answers by each rule's failure modes while
 // that is unavailable.
 //
-//	failover (budget, breaker, failure modes) -> denials -> coalesce -> Redis
+//	failover (budget, breaker, failure modes) -> denial cache -> group commit -> Redis
 package degrade
 
 import (
@@ -14,12 +14,11 @@ import (
 	"sync"
 	"time"
 
-	"example.com/sash/coalesce"
-	"example.com/sash/denials"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
+	"example.com/sash/stack"
 )
 
 // Options for New. The zero value is the default.
@@ -80,11 +79,7 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	if opts.Cluster {
 		part = func(key string, policy *driver.Policy) int { return redis.Slot(key, policy) * parts / slots }
 	}
-	joined := coalesce.New(redis)
-	refusals, err := denials.New(joined, nil)
-	if err != nil {
-		return nil, err
-	}
+	joined := stack.GroupCommit(redis)
 	local := memstore.New(&opts.Local)
 	g.local = newOccupancy(local, "what mode local knows of Redis", opts.Log)
 	behind := &failover.Options{
@@ -101,7 +96,8 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 		behind.Parts = parts
 		behind.Part = part
 	}
-	if g.Store, err = failover.New(refusals, behind); err != nil {
+	var err error
+	if g.Store, err = failover.New(stack.DenialCache(joined), behind); err != nil {
 		return nil, err
 	}
 	g.places = g.newPlaces(joined, redis, &opts, *behind)

@@ -12,23 +12,22 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"example.com/sash/coalesce"
-	"example.com/sash/denials"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/stack"
 )
 
 // places are the stores of rules that lease units, or whose charges the home keeps. They stay until the service ends,
 // because reservations that were made by them are settled by them.
 //
-//	lease:          failover -> denials -> lease -> coalesce -> Redis
-//	scope: global:  failover -> denials -> lease -> coalesce -> home
+//	lease:          failover -> denial cache -> lease -> group commit -> Redis
+//	scope: global:  failover -> denial cache -> lease -> group commit -> home
 //	                                         \--> the region's Redis, which holds the leases and counts the own share
 type places struct {
-	redis  driver.Store      // behind coalesce
+	redis  driver.Store      // behind group commit
 	homes  map[string]*far   // by name
 	region *failover.Options // of rules of the region; Local is that of each store
 	memory memstore.Options  // of mode local
@@ -39,7 +38,7 @@ type places struct {
 
 // A far is a home, with the leases of this region of its units.
 type far struct {
-	store    driver.Store // behind coalesce
+	store    driver.Store // behind group commit
 	holder   driver.Holder
 	opts     failover.Options
 	patience time.Duration // the longest time that the home has to lease units
@@ -110,11 +109,7 @@ func (s *places) open(p config.Place) (*placed, error) {
 	if made.leases != nil {
 		behind = made.leases
 	}
-	refusals, err := denials.New(behind, nil)
-	if err != nil {
-		return nil, err
-	}
-	made.Store, err = failover.New(refusals, &opts)
+	made.Store, err = failover.New(stack.DenialCache(behind), &opts)
 	return made, err
 }
 
@@ -122,10 +117,7 @@ func (s *places) open(p config.Place) (*placed, error) {
 func (s *places) shared(home *far, p config.Place, opts *failover.Options) (*lease.Store, error) {
 	options := &lease.Options{Within: home.patience}
 	if p.Own.Regions > 0 {
-		near, err := denials.New(&punctual{driver.Passthrough{Next: s.redis}, s.region.Budget}, nil)
-		if err != nil {
-			return nil, err
-		}
+		near := stack.DenialCache(&punctual{driver.Passthrough{Next: s.redis}, s.region.Budget})
 		options.Own = &lease.Own{Regions: p.Own.Regions, Percent: p.Own.Percent, Store: near}
 		opts.Budget = home.patience + 2*s.region.Budget // the leases, and the own share
 	}
@@ -181,7 +173,7 @@ func (g *Guard) newPlaces(redis driver.Store, holder driver.Holder, opts *Option
 	behind.Budget = budget
 	for name, home := range opts.Homes {
 		s.homes[name] = &far{
-			store:  coalesce.New(home.Store),
+			store:  stack.GroupCommit(home.Store),
 			holder: &region{home: name, next: holder, budget: budget, counts: &home.counts},
 			opts: failover.Options{
 				Budget: budget + home.budget, // the region's Redis is asked first

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/denials"
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
+	"example.com/sash/stack/internal/denials"
 )
 
 // A starting store starts the calls that it counts.

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 
 	"example.com/sash"
-	"example.com/sash/coalesce"
+	"example.com/sash/stack/internal/coalesce"
 )
 
 // Callers that ask again at once find each other in the next batch.

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/maypok86/otter/v2"
-
 	"example.com/sash/driver"
 )
 
@@ -44,7 +42,7 @@ type Store struct {
 	driver.Passthrough
 	maxAge   time.Duration
 	start    time.Time // instants are durations since then: reading the wall clock too takes twice as long
-	cache    *otter.Cache[string, *denial]
+	cache    *lru
 	seed     maphash.Seed
 	epochs   [epochs]atomic.Uint64 // by hash of the key: how often units were given back
 	answered atomic.Uint64
@@ -107,9 +105,8 @@ func New(next driver.Store, opts *Options) (*Store, error) {
 	s := &Store{Passthrough: driver.Passthrough{Next: next}, maxAge: opts.MaxAge, start: time.Now(), seed: maphash.MakeSeed()}
 	s.maxAge = cmp.Or(s.maxAge, DefaultMaxAge)
 	size := cmp.Or(opts.MaxKeys, DefaultMaxKeys)
-	var err error
-	s.cache, err = otter.New(&otter.Options[string, *denial]{MaximumSize: size})
-	return s, err
+	s.cache = newLRU(size)
+	return s, nil
 }
 
 // now returns the time since the start.
@@ -120,8 +117,8 @@ func (s *Store) Recall(req driver.Request) (driver.Answer, bool) {
 	if neverKept(&req) {
 		return driver.Answer{}, false
 	}
-	d, ok := s.cache.GetIfPresent(req.Key)
-	if !ok {
+	d := s.cache.get(req.Key)
+	if d == nil {
 		return driver.Answer{}, false
 	}
 	now := s.now()
@@ -187,16 +184,16 @@ func (s *Store) learn(req driver.Request, res *driver.Answer, err error, epoch *
 
 // keep stores a refusal, unless units were given back since the request was sent.
 func (s *Store) keep(req driver.Request, r refusal, epoch *atomic.Uint64, before uint64) {
-	s.cache.Compute(req.Key, func(old *denial, found bool) (*denial, otter.ComputeOp) {
+	s.cache.update(req.Key, func(old *denial) *denial {
 		if epoch.Load() != before {
-			return nil, otter.CancelOp
+			return nil
 		}
 		d := &denial{policy: req.Policy}
-		if found && old.policy.Equal(req.Policy) {
+		if old != nil && old.policy.Equal(req.Policy) {
 			*d = *old
 		}
 		d.set(r)
-		return d, otter.WriteOp
+		return d
 	})
 }
 
@@ -232,7 +229,7 @@ func (s *Store) Answered() uint64 { return s.answered.Load() }
 // forget drops the refusals of a key, and those that are in flight.
 func (s *Store) forget(key string) {
 	s.epoch(key).Add(1)
-	s.cache.Invalidate(key)
+	s.cache.remove(key)
 }
 
 func (s *Store) epoch(key string) *atomic.Uint64 {

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/coalesce"
 	"example.com/sash/driver"
+	"example.com/sash/stack/internal/coalesce"
 )
 
 // A begun call is one that was started.

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 
 	"example.com/sash"
-	"example.com/sash/coalesce"
 	"example.com/sash/memstore"
+	"example.com/sash/stack/internal/coalesce"
 )
 
 // Many goroutines share one hot key, and exactly its 100 units are admitted.

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/coalesce"
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
+	"example.com/sash/stack/internal/coalesce"
 )
 
 // A hanging store answers every call, except that one whose cost is hangs waits until its context ends.

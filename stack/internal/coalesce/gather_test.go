@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"example.com/sash/coalesce"
 	"example.com/sash/driver"
+	"example.com/sash/stack/internal/coalesce"
 
 	"example.com/sash"
 )

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/coalesce"
 	"example.com/sash/driver"
 	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
+	"example.com/sash/stack/internal/coalesce"
 	"example.com/sash/storetest"
 )
 

@@ -6,8 +6,8 @@ import (
 	"log"
 
 	"example.com/sash"
-	"example.com/sash/denials"
 	"example.com/sash/memstore"
+	"example.com/sash/stack/internal/denials"
 )
 
 // A client that is over its limit and does not stop is refused from memory.

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/denials"
 	"example.com/sash/driver"
 	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
+	"example.com/sash/stack/internal/denials"
 	"example.com/sash/storetest"
 )
 

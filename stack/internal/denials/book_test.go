@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/denials"
 	"example.com/sash/driver"
+	"example.com/sash/stack/internal/denials"
 )
 
 // A full store has no room until an instant, neither now nor behind its queue.
