@@ -49,8 +49,10 @@ func TestTheMemoryOfASubjectIsAsDocumented(t *testing.T) {
 		ask(0, "burst")
 	}
 	began := time.Now()
-	for range calls {
-		clock.Move(t, -time.Since(began)) // a machine that takes its time fills no further steps
+	for n := range calls {
+		if n%50 == 0 {
+			clock.Move(t, -time.Since(began)) // a machine that takes its time fills no further steps
+		}
 		for i := 1; i < len(rules); i++ {
 			ask(i, "burst")
 		}
