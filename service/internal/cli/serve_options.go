@@ -108,7 +108,7 @@ func (a *app) logger(name string, asJSON bool) (*slog.Logger, error) {
 }
 
 // fromEnvoy takes what the environment of Envoy's rate limit service says.
-func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (err error) {
+func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) error {
 	o := &s.opts
 	o.Config.Merge = env.Merge
 	o.StartWithoutConfig = env.StartWithoutConfig
@@ -150,12 +150,9 @@ func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) (
 		}
 	}
 	if !given("config") {
-		o.Config.DotFiles, o.Config.Siblings = env.DotFiles, env.Siblings
+		o.Config.DotFiles, o.Config.Siblings, o.Management = env.DotFiles, env.Siblings, env.Management
 	}
-	if m := env.Management; m != nil && !given("config") {
-		o.Management, err = m.Source()
-	}
-	return err
+	return nil
 }
 
 // compatible makes clients see what Envoy's service answers.

@@ -28,10 +28,7 @@ func (d *Decider) Peek(ctx context.Context, req Request) ([]Answer, error) {
 	if room {
 		spare(answers)
 	}
-	if err != nil {
-		return answers, err
-	}
-	return answers, nil
+	return answers, err
 }
 
 // A State is how one subject stands.
@@ -80,20 +77,19 @@ func (d *Decider) State(ctx context.Context, domain string, entries []config.Ent
 	if held == nil {
 		return s, nil
 	}
-	if held = held.enforced(found.Key); held.policy == nil {
-		s.Limits = held.named
+	held = held.enforced(found.Key)
+	if s.Limits, s.Policy, s.Answer.limits = held.named, held.policy, held; held.policy == nil {
 		return s, nil
 	}
-	s.Limits, s.Policy, s.Answer.limits = held.named, held.policy, held
 	if err := s.Answer.look(ctx); err != nil {
 		return s, failure(ctx, err)
 	}
 	return s, nil
 }
 
-// Reset forgets what the subject of a request was charged, under its rule and an override of it. Other instances that share the store may refuse it
-// from memory for up to a second more. Errors are config.ErrUnknownDomain, ErrNotLimited, and those of
-// sash.Limiter.Reset.
+// Reset forgets what the subject of a request was charged, under its rule and an override of it. Other instances that
+// share the store may refuse it from memory for up to a second more. Errors are config.ErrUnknownDomain, ErrNotLimited,
+// and those of sash.Limiter.Reset.
 func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Entry) error {
 	return d.forget(ctx, domain, &Part{Entries: entries, Named: true})
 }

@@ -73,6 +73,15 @@ func (d *Decider) compileLimits(place config.Place, opts *sash.Options, named []
 	return &limits{named: named, limiter: limiter, policy: limiter.Policy(), store: store, modes: modes, place: place}, nil
 }
 
+// compileOwn is compileLimits for limits that a request brings along, in the place of a rule's. While the store is
+// unavailable there is no decision on them.
+func (d *Decider) compileOwn(place config.Place, opts sash.Options, own []sash.Limit) (*limits, error) {
+	if err := config.Fit(&opts, own); err != nil {
+		return nil, err
+	}
+	return d.compileLimits(place.For(own, opts), &opts, own, failover.Modes{})
+}
+
 // fits returns sash.ErrCostAboveLimit for a cost that the limits can never admit.
 func (l *limits) fits(cost int64) error {
 	for _, limit := range l.named {
@@ -218,11 +227,8 @@ func (d *Decider) requestLimit(domain string, part *Part, a *Answer, counting bo
 	}
 	defaults := d.Config().Defaults()
 	opts := sash.Options{Algorithm: defaults.Algorithm, CountRefused: defaults.CountRefused}
-	err := config.Fit(&opts, own)
-	if err == nil {
-		a.limits, err = d.compileLimits(place.For(own, opts), &opts, own, failover.Modes{})
-	}
-	if err != nil {
+	var err error
+	if a.limits, err = d.compileOwn(place, opts, own); err != nil {
 		return fmt.Errorf("the request limit: %w", err)
 	}
 	a.never = a.limits.fits(a.need) != nil
@@ -336,11 +342,7 @@ func (g *given) ready(d *Decider, own []sash.Limit) (*limits, error) {
 	if l := g.of[name.String()]; l != nil {
 		return l, nil
 	}
-	var opts sash.Options
-	if err := config.Fit(&opts, own); err != nil {
-		return nil, err
-	}
-	l, err := d.compileLimits(config.Place{}, &opts, own, failover.Modes{})
+	l, err := d.compileOwn(config.Place{}, sash.Options{}, own)
 	if err != nil {
 		return nil, err
 	}

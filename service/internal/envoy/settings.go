@@ -28,7 +28,7 @@ type Settings struct {
 	Config             string
 	DotFiles, Siblings bool
 	// Management is the server that sends the configuration. Nil is files.
-	Management *Management
+	Management *Source
 	// Merge lets several files configure one domain.
 	Merge bool
 	// StartWithoutConfig starts before there is a configuration.
@@ -304,4 +304,32 @@ func (r *reader) tracing() *telemetry.Tracing {
 		t.Rate = r.ratio("TRACING_SAMPLING_RATE", "a number from 0 to 1", func(f float64) bool { return f >= 0 && f <= 1 })
 	}
 	return t
+}
+
+// management reads where a management server is.
+func (r *reader) management() *Source {
+	m := &Source{
+		Server:     r.text("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"),
+		Node:       r.text("CONFIG_GRPC_XDS_NODE_ID", "default"),
+		Retry:      r.duration("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL"),
+		MaxMessage: r.bytes("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"),
+	}
+	if r.boolean("CONFIG_GRPC_XDS_SERVER_USE_TLS") {
+		m.TLS = &ClientTLS{
+			CA:   r.env("CONFIG_GRPC_XDS_SERVER_TLS_CACERT"),
+			Cert: r.env("CONFIG_GRPC_XDS_CLIENT_TLS_CERT"), Key: r.env("CONFIG_GRPC_XDS_CLIENT_TLS_KEY"),
+			ServerName: r.env("CONFIG_GRPC_XDS_SERVER_TLS_SAN"),
+		}
+	}
+	if text := r.env("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"); text != "" {
+		m.Headers = make(map[string]string)
+		for pair := range strings.SplitSeq(text, ",") {
+			name, value, ok := strings.Cut(pair, ":")
+			if !ok {
+				r.fail("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: use name:value,name:value")
+			}
+			m.Headers[strings.ToLower(strings.TrimSpace(name))] = strings.TrimSpace(value)
+		}
+	}
+	return m
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"os"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -35,7 +37,7 @@ type Source struct {
 	// Merge lets several resources configure one domain.
 	Merge bool
 	// TLS is nil for plain text.
-	TLS *tls.Config
+	TLS *ClientTLS
 	// Headers are sent with each stream.
 	Headers map[string]string
 	// Retry is the pause before a stream is opened again, and the first one before a configuration is rejected again.
@@ -47,6 +49,37 @@ type Source struct {
 	Lost func(error)
 }
 
+// ClientTLS is how a management server is verified, and this client shown to it. All files are in PEM.
+type ClientTLS struct {
+	// CA are the server's authorities; empty for the system's. Cert and Key are this client's; empty for none.
+	CA, Cert, Key string
+	// ServerName is the name that the server must have; empty for that of its address.
+	ServerName string
+}
+
+// config reads the files.
+func (m *ClientTLS) config() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: m.ServerName}
+	if m.CA != "" {
+		text, err := os.ReadFile(m.CA)
+		if err != nil {
+			return nil, fmt.Errorf("reading the authorities of the management server: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%s has no certificate in PEM", m.CA)
+		}
+	}
+	if m.Cert != "" || m.Key != "" {
+		pair, err := tls.LoadX509KeyPair(m.Cert, m.Key)
+		if err != nil {
+			return nil, fmt.Errorf("reading the certificate for the management server: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
 // Watch calls use with each valid configuration that the server sends, until ctx ends. It rejects a configuration that is
 // wrong, or for which use returns an error: it calls rejected with the error, which the server receives too. Calls do not
 // overlap. Servers answer a rejection at once with the same configuration: Watch calls rejected for the first one only,
@@ -55,7 +88,11 @@ type Source struct {
 func (s Source) Watch(ctx context.Context, use func(*config.Config) error, rejected func(error)) error {
 	creds := insecure.NewCredentials()
 	if s.TLS != nil {
-		creds = credentials.NewTLS(s.TLS)
+		secured, err := s.TLS.config()
+		if err != nil {
+			return err
+		}
+		creds = credentials.NewTLS(secured)
 	}
 	conn, err := grpc.NewClient(s.Server, grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cmp.Or(s.MaxMessage, 4<<20))),
