@@ -19,18 +19,16 @@ import (
 
 func (a *app) inspect() *cobra.Command {
 	s := &subject{}
-	most := 20
 	cmd := &cobra.Command{
 		Use:   "inspect KEY",
-		Short: "Show what Redis holds of a key, on a time axis, without charging or changing anything",
-		Long: `Show what Redis holds of a key under one algorithm: the charges and their times, on a time axis for
-each --limit, the units used in the window, when the next unit is free and when all are, how long
-the key lives, and its memory. Without a --limit a log is shown over the longest window of its
-limits so far.
+		Short: "Show what Redis holds of a key, without charging or changing anything",
+		Long: `Show what Redis holds of a key under one algorithm: the units charged, how long the key lives, its
+memory, and for each --limit the units used in the window, when the next unit is free and when all
+are.
 
 The command only reads, in one step: a few milliseconds of Redis for a log of 100,000 entries, and
 up to half a second for a sorted set of as many. It needs the rights that sash doctor prints for a
-limiter, and +memory|usage for the memory.
+limiter, and +memory|usage for the memory. The dashboard of sash serve draws a log on a time axis.
 
 The key is used as it is, as in sash peek. Keys that Go programs build with sash.Key, and those of
 sash serve, are their parts joined by colons: demo:remote_address:192.0.2.7.`,
@@ -38,15 +36,9 @@ sash serve, are their parts joined by colons: demo:remote_address:192.0.2.7.`,
   sash inspect --limit 10/1m --limit 60/1h demo:remote_address:192.0.2.7
   sash inspect --algorithm gcra --limit 10/1m --json crm-api`,
 		Args: exactly("a KEY"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if most < 0 {
-				return errors.New("--entries must be at least 0")
-			}
-			return a.runInspect(cmd, s, args[0], most)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runInspect(cmd, s, args[0]) },
 	}
 	s.register(cmd)
-	cmd.Flags().IntVar(&most, "entries", most, "number of newest charges to list; --json has all")
 	return cmd
 }
 
@@ -58,38 +50,13 @@ type inspection struct {
 	Exists    bool         `json:"exists"`
 	At        wire.Instant `json:"at"`
 	// TTL is negative for a key that has no expiry.
-	TTL    wire.Seconds  `json:"ttl"`
-	Memory int64         `json:"memory_bytes"`
-	Log    *inspectedLog `json:"log,omitempty"`
-	Counts []counted     `json:"windows,omitempty"`
-	Limits []limitState  `json:"limits"`
-
-	state *redisstore.State
-	cuts  []time.Time // the last instant that each limit no longer counts
-}
-
-type inspectedLog struct {
-	Keep      wire.Seconds `json:"longest_window"`
-	KeepUnits int64        `json:"largest_limit"`
-	MaySettle bool         `json:"may_settle"`
-	Slots     int64        `json:"slots,omitempty"`
-	Entries   []charged    `json:"entries"`
-}
-
-type charged struct {
-	At    wire.Instant `json:"at"`
-	Units int64        `json:"units"`
-}
-
-// counted is what Redis keeps of one window for an algorithm without a log.
-type counted struct {
-	Window   wire.Seconds  `json:"window"`
-	Calendar string        `json:"calendar,omitempty"`
-	Start    *wire.Instant `json:"start,omitempty"`
-	Count    int64         `json:"count,omitempty"`
-	Previous int64         `json:"previous,omitempty"`
-	At       *wire.Instant `json:"at,omitempty"`
-	Debt     wire.Seconds  `json:"debt,omitempty"`
+	TTL    wire.Seconds `json:"ttl"`
+	Memory int64        `json:"memory_bytes"`
+	// Charges and Units are those of a log. Windows are what an algorithm without one keeps.
+	Charges int          `json:"charges,omitempty"`
+	Units   int64        `json:"units,omitempty"`
+	Windows []string     `json:"windows,omitempty"`
+	Limits  []limitState `json:"limits"`
 }
 
 // limitState is the state of one limit.
@@ -101,7 +68,7 @@ type limitState struct {
 	AllFree   wire.Seconds `json:"all_free_after"`
 }
 
-func (a *app) runInspect(cmd *cobra.Command, s *subject, key string, most int) error {
+func (a *app) runInspect(cmd *cobra.Command, s *subject, key string) error {
 	given := len(s.limits) > 0
 	if !given {
 		s.limits = []string{"1/1s"} // a limiter has one; what Redis holds does not depend on it
@@ -137,7 +104,7 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string, most int) e
 	}
 	return a.print(s.json, in, func(t *text) {
 		if state != nil {
-			in.text(t, to.address, most)
+			in.text(t, to.address)
 			return
 		}
 		t.say("%s: there is no such key, so nothing is charged under %s", in.RedisKey, in.Algorithm)
@@ -168,20 +135,17 @@ func elsewhere(ctx context.Context, to *remote, key string, not *driver.Policy) 
 
 // fill copies the state into the JSON form.
 func (in *inspection) fill(state *redisstore.State, limiter *sash.Limiter, given bool) {
-	in.Exists, in.At, in.TTL, in.Memory, in.state = true, wire.Instant(state.At), wire.Seconds(state.TTL), state.Bytes, state
-	if l := state.Log; l != nil {
-		in.Log = &inspectedLog{wire.Seconds(l.Keep), l.KeepUnits, l.MaySettle, l.Slots, []charged{}}
-		for _, e := range l.Entries {
-			in.Log.Entries = append(in.Log.Entries, charged{wire.Instant(e.At), e.Units})
-		}
+	in.Exists, in.At, in.TTL, in.Memory = true, wire.Instant(state.At), wire.Seconds(state.TTL), state.Bytes
+	var entries []redisstore.Entry
+	if state.Log != nil {
+		entries = state.Log.Entries
+	}
+	in.Charges = len(entries)
+	for _, e := range entries {
+		in.Units += e.Units
 	}
 	for _, c := range state.Counted {
-		row := counted{Window: wire.Seconds(c.Window), Count: c.Count, Previous: c.Previous, Debt: wire.Seconds(c.Debt)}
-		if c.Window == 0 {
-			row.Calendar = c.ID
-		}
-		row.Start, row.At = instant(c.Start), instant(c.At)
-		in.Counts = append(in.Counts, row)
+		in.Windows = append(in.Windows, countedText(c))
 	}
 	if !given {
 		return
@@ -189,33 +153,62 @@ func (in *inspection) fill(state *redisstore.State, limiter *sash.Limiter, given
 	policy := limiter.Policy()
 	for i, l := range limiter.Result("", state.Look(policy)).Limits() {
 		cut, _ := policy.Limits[i].Cut(state.At.UnixMicro())
-		in.cuts = append(in.cuts, time.UnixMicro(cut))
+		inside := int64(0) // of a limit that was lowered: more than its units
+		for _, e := range entries {
+			if e.At.UnixMicro() > cut {
+				inside += e.Units
+			}
+		}
+		used := l.Limit.Units - l.Remaining
+		if l.Remaining == 0 {
+			used = max(used, inside)
+		}
 		in.Limits = append(in.Limits, limitState{
-			Name: cmp.Or(l.Limit.Name, l.Limit.String()), Used: in.used(l, in.cuts[i]), Remaining: l.Remaining,
+			Name: cmp.Or(l.Limit.Name, l.Limit.String()), Used: used, Remaining: l.Remaining,
 			NextFree: wire.Seconds(l.ReleaseAfter), AllFree: wire.Seconds(l.ResetAfter),
 		})
 	}
 }
 
-// used returns the units in a limit's window. A limit that was lowered may have fewer.
-func (in *inspection) used(l sash.LimitResult, cut time.Time) int64 {
-	used := l.Limit.Units - l.Remaining
-	if in.Log == nil || l.Remaining > 0 {
-		return used
+// text writes an inspection for people.
+func (in *inspection) text(t *text, address string) {
+	t.say("%s  (%s)", printable(in.RedisKey), in.Algorithm)
+	t.say("at       %s, by the clock of redis at %s", instantText(time.Time(in.At)), address)
+	if in.TTL < 0 {
+		t.say("expires  never: Sash did not write it")
+	} else {
+		t.say("expires  in %v unless it is charged again", time.Duration(in.TTL))
 	}
-	inside := int64(0)
-	for _, e := range in.state.Log.Entries {
-		if e.At.After(cut) {
-			inside += e.Units
+	if in.Memory > 0 {
+		t.say("memory   %s", bytesText(in.Memory))
+	}
+	if in.Windows == nil {
+		t.say("log      %s of %s", count(int64(in.Charges), "charge"), units(in.Units))
+	}
+	for _, w := range in.Windows {
+		t.say("window   %s", w)
+	}
+	for _, l := range in.Limits {
+		free := ""
+		if l.AllFree > 0 {
+			free = fmt.Sprintf("; the next unit is free in %v, all in %v", time.Duration(l.NextFree), time.Duration(l.AllFree))
 		}
+		t.say("%s: %d used, %d left%s", l.Name, l.Used, l.Remaining, free)
 	}
-	return max(used, inside)
 }
 
-func instant(t time.Time) *wire.Instant {
-	if t.IsZero() {
-		return nil
+// countedText describes what Redis keeps of one window.
+func countedText(c redisstore.Counted) string {
+	name := c.Window.String()
+	if c.Window == 0 {
+		name = "of the calendar (" + c.ID + ")"
 	}
-	i := wire.Instant(t)
-	return &i
+	if !c.At.IsZero() {
+		return fmt.Sprintf("%s: %v owed at %s, of at most the window", name, c.Debt, instantText(c.At))
+	}
+	text := fmt.Sprintf("%s: %s since %s", name, units(c.Count), instantText(c.Start))
+	if c.Previous > 0 {
+		text += fmt.Sprintf(", and %s in the window before", units(c.Previous))
+	}
+	return text
 }

@@ -4,14 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 )
 
 // jsonFlag adds --json.
@@ -24,31 +21,15 @@ func (a *app) print(asJSON bool, answer any, describe func(*text)) error {
 		encoder.SetEscapeHTML(false)
 		return encoder.Encode(answer)
 	}
-	t := &text{to: a.out, width: a.width()}
+	t := &text{to: a.out}
 	describe(t)
 	return t.err
 }
 
-// width returns the columns of the terminal that answers go to, or of the variable COLUMNS. It returns 0, no bound, for a file.
-func (a *app) width() int {
-	n := 0
-	if a.env != nil {
-		n, _ = strconv.Atoi(a.env("COLUMNS"))
-	}
-	if n <= 0 {
-		n = terminalWidth(a.out)
-	}
-	if n <= 0 {
-		return 0
-	}
-	return max(n, 40)
-}
-
 // A text is output for people. After an error of its writer it writes nothing more.
 type text struct {
-	to    io.Writer
-	width int   // of the terminal; 0 is no bound
-	err   error // the first
+	to  io.Writer
+	err error // the first
 }
 
 // Write implements io.Writer.
@@ -61,11 +42,6 @@ func (t *text) Write(p []byte) (n int, err error) {
 
 // say writes a line.
 func (t *text) say(format string, args ...any) { fmt.Fprintf(t, format+"\n", args...) }
-
-// table returns a writer of rows whose columns end with a tab. Its Flush writes them.
-func (t *text) table(flags uint) *tabwriter.Writer {
-	return tabwriter.NewWriter(t, 0, 0, 2, ' ', flags)
-}
 
 func units(n int64) string { return count(n, "unit") }
 
@@ -103,14 +79,4 @@ func printable(s string) string {
 		return string(runes[:most]) + "…"
 	}
 	return s
-}
-
-// terminalWidth returns the columns of a terminal, or 0.
-func terminalWidth(out io.Writer) int {
-	if file, ok := out.(*os.File); ok {
-		if n, _, err := term.GetSize(int(file.Fd())); err == nil {
-			return n
-		}
-	}
-	return 0
 }

@@ -107,7 +107,7 @@ On your own Redis:
 
   sash doctor                      what is wrong with its setup, and what to do
   sash verify                      whether the guarantees hold there, under load
-  sash inspect KEY                 what it holds of a key, on a time axis
+  sash inspect KEY                 what it holds of a key
 
 Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including wrong usage).`,
 		SilenceUsage:  true,
