@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -17,8 +18,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
 )
@@ -152,6 +155,34 @@ func TestSeveralPartsMayBeChargedInPart(t *testing.T) {
 	for several, want := range map[bool]string{false: "nothing was charged", true: "is not known"} {
 		if err := s.failure(t.Context(), down, several); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), want) {
 			t.Errorf("several %v: %v", several, err)
+		}
+	}
+}
+
+// What ends a request without a decision has a code in gRPC, and a status at /json.
+func TestFailuresHaveTheirCodes(t *testing.T) {
+	s := New(nil, nil)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ctx    context.Context
+		err    error
+		code   codes.Code
+		status int
+	}{
+		{t.Context(), config.ErrNone, codes.Unavailable, http.StatusServiceUnavailable},
+		{t.Context(), sash.ErrInvalidLimit, codes.InvalidArgument, http.StatusBadRequest},
+		{gone, sash.ErrUnavailable, codes.Canceled, http.StatusServiceUnavailable},
+		{t.Context(), driver.ErrRejected, codes.Unavailable, http.StatusServiceUnavailable},
+	} {
+		code := status.Code(s.failure(c.ctx, c.err, false))
+		if code != c.code || httpStatus(code) != c.status {
+			t.Errorf("%v: %v and %d, want %v and %d", c.err, code, httpStatus(code), c.code, c.status)
+		}
+	}
+	for code, want := range map[codes.Code]int{codes.Unauthenticated: 401, codes.PermissionDenied: 403, codes.DeadlineExceeded: 504, codes.Internal: 500} {
+		if got := httpStatus(code); got != want {
+			t.Errorf("%v: %d, want %d", code, got, want)
 		}
 	}
 }
