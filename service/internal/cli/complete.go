@@ -31,9 +31,7 @@ func complete(cmd *cobra.Command) {
 		what, _ := pflag.UnquoteUsage(f)
 		switch {
 		case values != nil:
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-				return choose(values, typed, strings.HasSuffix(f.Value.Type(), "Slice")), cobra.ShellCompDirectiveNoFileComp
-			})
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		case what != "file" && f.Value.Type() != "bool":
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions)
 		}
@@ -44,18 +42,4 @@ func complete(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		complete(sub)
 	}
-}
-
-// choose returns the values that begin with what was typed: in a list, after its last comma.
-func choose(values []string, typed string, list bool) (all []cobra.Completion) {
-	before := ""
-	if i := strings.LastIndexByte(typed, ','); list && i >= 0 {
-		before, typed = typed[:i+1], typed[i+1:]
-	}
-	for _, v := range values {
-		if strings.HasPrefix(v, typed) {
-			all = append(all, before+v)
-		}
-	}
-	return all
 }

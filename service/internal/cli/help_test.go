@@ -45,8 +45,8 @@ func TestShellsCompleteValues(t *testing.T) {
 		want  string
 		files bool
 	}{
-		{"allow --algorithm fi", "fixed-window", false},
-		{"serve --log-level w", "warn", false},
+		{"allow --algorithm x", "sliding-log sorted-set-log sliding-buckets sliding-counter fixed-window gcra", false},
+		{"serve --log-level x", "debug info warn error", false},
 		{"serve --config x", "", true},
 		{"serve --redis x", "", false},
 		{"allow --limit x", "", false},

@@ -168,19 +168,15 @@ func stamp(t time.Time) string { return t.UTC().Format("15:04:05.000000") }
 
 // verifyJSON is the JSON of sash verify.
 type verifyJSON struct {
-	Verdict    string      `json:"verdict"`
-	Algorithm  string      `json:"algorithm"`
-	Seed       uint64      `json:"seed"`
-	Workers    int         `json:"workers"`
-	Seconds    float64     `json:"seconds"`
-	Keys       int         `json:"keys"`
-	Admitted   int         `json:"admitted"`
-	Units      int64       `json:"units"`
-	Refused    int         `json:"refused"`
-	Doubtful   int         `json:"doubtful_refusals"` // after a call without an answer, so that less can be checked
-	Unanswered int         `json:"unanswered"`
-	Faults     []faultJSON `json:"faults"`
-	Error      string      `json:"error,omitempty"` // why it ended early; the rest is what was seen until then
+	Verdict   string  `json:"verdict"`
+	Algorithm string  `json:"algorithm"`
+	Seed      uint64  `json:"seed"`
+	Workers   int     `json:"workers"`
+	Seconds   float64 `json:"seconds"`
+	Doubtful  int     `json:"doubtful_refusals"` // after a call without an answer, so that less can be checked
+	verify.Tally
+	Faults []faultJSON `json:"faults"`
+	Error  string      `json:"error,omitempty"` // why it ended early; the rest is what was seen until then
 }
 
 // faultJSON is one key whose history breaks a promise.
@@ -188,26 +184,36 @@ type faultJSON struct {
 	Key           string `json:"key"`
 	Limit         string `json:"limit,omitempty"` // the limit that was exceeded the most
 	Units         int64  `json:"units,omitempty"` // in that window
+	Ends          string `json:"ends,omitempty"`  // the window
 	OverAdmitted  int    `json:"over_admitted"`
 	FalseRefusals int    `json:"false_refusals"`
 	WrongWaits    int    `json:"wrong_retry_times"`
 }
 
-func verifyAnswer(v *verifying, r *verify.Report, ended error) verifyJSON {
-	out := verifyJSON{
-		Verdict: "kept", Algorithm: v.opts.Algorithm.String(), Seed: v.opts.Seed, Workers: v.opts.Workers, Seconds: r.Took.Seconds(),
-		Keys: r.Keys, Admitted: r.Admitted, Units: r.Units, Refused: r.Refused, Doubtful: r.Doubtful, Unanswered: r.Unanswered, Faults: []faultJSON{},
-	}
-	if ended != nil {
-		out.Verdict, out.Error = "kept so far", ended.Error()
-	}
-	for _, f := range r.Faults {
-		out.Verdict = "violated"
+// faultRows returns the rows of faults, and the verdict.
+func faultRows(faults []verify.Fault) (rows []faultJSON, verdict string) {
+	rows, verdict = []faultJSON{}, "kept"
+	for _, f := range faults {
 		row := faultJSON{Key: f.Key, OverAdmitted: f.OverAdmitted, FalseRefusals: f.FalseRefusals, WrongWaits: f.WrongWaits}
 		if f.Over != nil {
-			row.Limit, row.Units = f.Over.Limit.String(), f.Over.Units
+			row.Limit, row.Units, row.Ends = f.Over.Limit.String(), f.Over.Units, instantText(f.Over.Ends)
 		}
-		out.Faults = append(out.Faults, row)
+		rows, verdict = append(rows, row), "violated"
+	}
+	return rows, verdict
+}
+
+func verifyAnswer(v *verifying, r *verify.Report, ended error) verifyJSON {
+	out := verifyJSON{
+		Algorithm: v.opts.Algorithm.String(), Seed: v.opts.Seed, Workers: v.opts.Workers, Seconds: r.Took.Seconds(),
+		Doubtful: r.Doubtful, Tally: r.Tally,
+	}
+	out.Faults, out.Verdict = faultRows(r.Faults)
+	if ended != nil {
+		out.Error = ended.Error()
+		if out.Verdict == "kept" {
+			out.Verdict = "kept so far"
+		}
 	}
 	return out
 }

@@ -92,9 +92,13 @@ func (r interruptible) Read(p []byte) (int, error) {
 	return r.from.Read(p)
 }
 
-func historyText(t *text, limits []sash.Limit, v *verify.Verdict) {
+func historyText(t *text, limits []sash.Limit, v *verify.Tally) {
 	over, room := faultsOf(v)
-	said := limitsText(limits)
+	texts := make([]string, len(limits))
+	for i, l := range limits {
+		texts[i] = l.String()
+	}
+	said := strings.Join(texts, ",")
 	switch {
 	case over > 0:
 		t.say("violated: %s went over %s, on %d of %s", count(int64(over), "admission"), said, keysOver(v), count(int64(v.Keys), "key"))
@@ -123,28 +127,20 @@ func historyText(t *text, limits []sash.Limit, v *verify.Verdict) {
 }
 
 // faultsOf counts admissions that went over a limit, and refusals that had room.
-func faultsOf(v *verify.Verdict) (over, room int) {
+func faultsOf(v *verify.Tally) (over, room int) {
 	for _, f := range v.Faults {
 		over, room = over+f.OverAdmitted, room+f.FalseRefusals
 	}
 	return over, room
 }
 
-func keysOver(v *verify.Verdict) (n int) {
+func keysOver(v *verify.Tally) (n int) {
 	for _, f := range v.Faults {
 		if f.OverAdmitted > 0 {
 			n++
 		}
 	}
 	return n
-}
-
-func limitsText(limits []sash.Limit) string {
-	texts := make([]string, len(limits))
-	for i, l := range limits {
-		texts[i] = l.String()
-	}
-	return strings.Join(texts, ",")
 }
 
 // windowText writes the window of a limit as the limit does.
@@ -155,43 +151,20 @@ func windowText(l sash.Limit) string {
 
 // historyJSON is the JSON of sash verify --history.
 type historyJSON struct {
-	Verdict       string             `json:"verdict"` // kept or violated
-	Limits        []string           `json:"limits"`
-	Keys          int                `json:"keys"`
-	Admitted      int                `json:"admitted"`
-	Units         int64              `json:"units"`
-	Refused       int                `json:"refused"`
-	Unanswered    int                `json:"unanswered"`
-	OverAdmitted  int                `json:"over_admitted"`
-	FalseRefusals int                `json:"false_refusals"`
-	Faults        []historyFaultJSON `json:"faults"`
+	Verdict string   `json:"verdict"` // kept or violated
+	Limits  []string `json:"limits"`
+	verify.Tally
+	OverAdmitted  int         `json:"over_admitted"`
+	FalseRefusals int         `json:"false_refusals"`
+	Faults        []faultJSON `json:"faults"`
 }
 
-// historyFaultJSON is one key whose calls violate the definition.
-type historyFaultJSON struct {
-	Key           string `json:"key"`
-	Limit         string `json:"limit,omitempty"` // the limit that was exceeded the most
-	Units         int64  `json:"units,omitempty"` // in that window
-	Ends          string `json:"ends,omitempty"`  // the window
-	OverAdmitted  int    `json:"over_admitted"`
-	FalseRefusals int    `json:"false_refusals"`
-}
-
-func historyAnswer(limits []sash.Limit, v *verify.Verdict) historyJSON {
-	out := historyJSON{
-		Verdict: "kept", Keys: v.Keys, Admitted: v.Admitted, Units: v.Units, Refused: v.Refused, Unanswered: v.Unanswered, Faults: []historyFaultJSON{},
-	}
+func historyAnswer(limits []sash.Limit, v *verify.Tally) historyJSON {
+	out := historyJSON{Tally: *v}
 	for _, l := range limits {
 		out.Limits = append(out.Limits, l.String())
 	}
 	out.OverAdmitted, out.FalseRefusals = faultsOf(v)
-	for _, f := range v.Faults {
-		out.Verdict = "violated"
-		row := historyFaultJSON{Key: f.Key, OverAdmitted: f.OverAdmitted, FalseRefusals: f.FalseRefusals}
-		if f.Over != nil {
-			row.Limit, row.Units, row.Ends = f.Over.Limit.String(), f.Over.Units, instantText(f.Over.Ends)
-		}
-		out.Faults = append(out.Faults, row)
-	}
+	out.Faults, out.Verdict = faultRows(v.Faults)
 	return out
 }

@@ -19,9 +19,9 @@ func TestWhatVerifySays(t *testing.T) {
 		say, not  []string
 		inVerdict string
 	}{
-		{"every call was answered", verify.Report{Rounds: 1, Admitted: 7, Refused: 5}, nil, []string{"kept: ", "every retry time was exact"}, []string{"is unknown"}, "kept"},
-		{"some calls had no answer", verify.Report{Rounds: 1, Admitted: 7, Refused: 5, Unanswered: 2, Doubtful: 3}, nil, []string{"kept: ", "2 of 5 refusals were right", "the other 3", "is unknown", "2 without an answer"}, []string{"every retry time"}, "kept"},
-		{"a round could not begin", verify.Report{Rounds: 1, Admitted: 7, Refused: 5}, errors.New("gone"), []string{"kept so far: "}, nil, "kept so far"},
+		{"every call was answered", verify.Report{Rounds: 1, Tally: verify.Tally{Admitted: 7, Refused: 5}}, nil, []string{"kept: ", "every retry time was exact"}, []string{"is unknown"}, "kept"},
+		{"some calls had no answer", verify.Report{Rounds: 1, Doubtful: 3, Tally: verify.Tally{Admitted: 7, Refused: 5, Unanswered: 2}}, nil, []string{"kept: ", "2 of 5 refusals were right", "the other 3", "is unknown", "2 without an answer"}, []string{"every retry time"}, "kept"},
+		{"a round could not begin", verify.Report{Rounds: 1, Tally: verify.Tally{Admitted: 7, Refused: 5}}, errors.New("gone"), []string{"kept so far: "}, nil, "kept so far"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out strings.Builder

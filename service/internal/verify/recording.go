@@ -184,29 +184,11 @@ func (i *instant) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// A Verdict is what a recording shows about limits that each of its keys should have been held to.
-type Verdict struct {
-	Keys       int
-	Admitted   int // calls
-	Units      int64
-	Refused    int
-	Unanswered int
-	Faults     []RecordedFault // a row for each key that violates the definition, the fullest window first
-}
-
-// A RecordedFault is a key whose calls violate the definition wherever between its two times each was decided.
-type RecordedFault struct {
-	Key           string
-	Over          *Window  // the window that certainly exceeds its limit most
-	OverAdmitted  int      // admissions after which a window certainly held more than its limit
-	False         *Refusal // the first refusal that certainly had room; only At and Cost are set
-	FalseRefusals int
-}
-
 // Judge checks the calls of each key against sliding limits. It gives the limiter the benefit of the doubt: a call was
-// decided at some instant between its two times, and a call without an answer may have been charged or not.
-func (r *Recording) Judge(limits []sash.Limit) Verdict {
-	v := Verdict{Keys: len(r.order)}
+// decided at some instant between its two times, and a call without an answer may have been charged or not. The fault with
+// the fullest window is the first.
+func (r *Recording) Judge(limits []sash.Limit) Tally {
+	v := Tally{Keys: len(r.order)}
 	for _, key := range r.order {
 		of := r.keys[key]
 		v.Admitted += len(of.admitted)
@@ -215,7 +197,7 @@ func (r *Recording) Judge(limits []sash.Limit) Verdict {
 		for _, c := range of.admitted {
 			v.Units += c.Units
 		}
-		f := RecordedFault{Key: key}
+		f := Fault{Key: key}
 		for _, l := range limits {
 			worst, over := judge.Fullest(of.admitted, int64(l.Window), l.Units)
 			f.OverAdmitted += over
@@ -228,12 +210,12 @@ func (r *Recording) Judge(limits []sash.Limit) Verdict {
 			v.Faults = append(v.Faults, f)
 		}
 	}
-	slices.SortStableFunc(v.Faults, func(a, b RecordedFault) int { return cmp.Compare(excess(b.Over), excess(a.Over)) })
+	slices.SortStableFunc(v.Faults, func(a, b Fault) int { return cmp.Compare(excess(b.Over), excess(a.Over)) })
 	return v
 }
 
 // checkRefusals counts refusals that had room under every limit even if all calls were charged that may have been.
-func (of *recorded) checkRefusals(limits []sash.Limit, f *RecordedFault) {
+func (of *recorded) checkRefusals(limits []sash.Limit, f *Fault) {
 	begun := sumsOf(slices.Concat(of.admitted, of.unknown), func(c judge.Charge) int64 { return c.From })
 	ended := sumsOf(of.admitted, func(c judge.Charge) int64 { return c.To })
 	slices.SortFunc(of.refused, func(a, b judge.Charge) int { return cmp.Compare(a.From, b.From) })

@@ -48,7 +48,7 @@ func TestARecordingWithoutDoubtIsJudgedExactly(t *testing.T) {
 		"one line, no line end, and an empty one":        {[]string{"", `{"sent": 1e3, "received": "1970-01-01T00:16:40Z", "admitted": true, "region": "eu"}`, ""}, 0, 0, 0},
 	} {
 		v := read(t, c.calls...).Judge(limits)
-		var f RecordedFault
+		var f Fault
 		if len(v.Faults) > 0 {
 			f = v.Faults[0]
 		}

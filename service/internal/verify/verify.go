@@ -42,16 +42,21 @@ type Options struct {
 
 // A Report is the result of a run.
 type Report struct {
-	Rounds     int
-	Keys       int
-	Admitted   int   // calls
-	Units      int64 // of them
-	Refused    int
-	Doubtful   int // refusals after a call on the same key without an answer, of which less can be checked
-	Unanswered int // calls without an answer
-	LastError  error
-	Took       time.Duration
-	Faults     []Fault // empty if every guarantee was kept
+	Tally
+	Rounds    int
+	Doubtful  int // refusals after a call on the same key without an answer, of which less can be checked
+	LastError error
+	Took      time.Duration
+}
+
+// A Tally is the calls that were judged, and what was found.
+type Tally struct {
+	Keys       int     `json:"keys"`
+	Admitted   int     `json:"admitted"` // calls
+	Units      int64   `json:"units"`    // of them
+	Refused    int     `json:"refused"`
+	Unanswered int     `json:"unanswered"` // calls without an answer
+	Faults     []Fault `json:"-"`          // a row for each key with a violation
 }
 
 // A Fault is a key whose history violates a guarantee.
