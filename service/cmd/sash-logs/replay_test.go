@@ -34,7 +34,6 @@ func golden(t *testing.T, name, got string) {
 func TestReplayReports(t *testing.T) {
 	for name, args := range map[string][]string{
 		"replay.txt": {"replay", "--try", "10/1m", "--try", "5/10s,60/1h", "--algorithm", "sliding-log,fixed-window", "--worst", "3", sampleLog},
-		"retry.txt":  {"replay", "--try", "10/1m", "--retry", "none,naive,retry-after,full-jitter", "--worst", "1", sampleLog},
 		"key.txt": {"replay", "--try", "3/1m", "--key", "prefix(remote_address, 16)", "--cost", `path endsWith ".png" ? 2 : 1`,
 			"--where", "status < 400", "--route", "/presentations/{rest...}", sampleLog},
 		"policy.txt":  {"replay", "--policy", "../../example.yaml", "--worst", "2", sampleLog},
@@ -207,7 +206,6 @@ func TestReplayMistakes(t *testing.T) {
 		"a wrong cost":       {append(try, "--cost", "-bytes - 1", sampleLog), "it must be 0 to"},
 		"nothing left":       {append(try, "--where", "status == 999", sampleLog), "--where leaves out"},
 		"unknown algorithm":  {append(try, "--algorithm", "x", sampleLog), "unknown algorithm"},
-		"unknown retries":    {append(try, "--retry", "x", sampleLog), "unknown retries"},
 		"a wrong condition":  {append(try, "--fail-if", "clients>1", sampleLog), "write clients-limited, refused or broken"},
 		"a short key":        {append(try, "--hide-key", empty, sampleLog), "at least 16"},
 		"an unknown domain":  {[]string{"replay", "--policy", "../../example.yaml", "--domain", "x", sampleLog}, `--domain "x": give one of demo`},
@@ -216,7 +214,6 @@ func TestReplayMistakes(t *testing.T) {
 		"a key, in vain":     {[]string{"replay", "--policy", "../../example.yaml", "--key", "user", sampleLog}, "--key is for --try"},
 		"windows, in vain":   {[]string{"replay", "--policy", "../../example.yaml", "--algorithm", "gcra", sampleLog}, "--algorithm is for --try"},
 		"an entry, in vain":  {append(try, "--entry", "user=user", sampleLog), "--entry is for --policy"},
-		"no retries":         {append(try, "--retry", "", "--fail-if", "refused>=0", sampleLog), "at least one --algorithm"},
 		"no algorithm":       {append(try, "--algorithm", "", "--fail-if", "refused>=0", sampleLog), "at least one --algorithm"},
 		"a share":            {[]string{"suggest", "--affect", "many", sampleLog}, "such as 0.1%"},
 		"all may be refused": {[]string{"suggest", "--affect", "100%", sampleLog}, "below 100%"},
@@ -227,59 +224,6 @@ func TestReplayMistakes(t *testing.T) {
 		if code != 2 || out != "" || !strings.HasPrefix(err, "sash-logs: ") || !strings.Contains(err, tt.say) {
 			t.Errorf("%s: exit %d, %q, %q; want 2 and %q", name, code, out, err, tt.say)
 		}
-	}
-}
-
-// A job log is replayed against a quota, with and without a reserve; the expectations are computed by hand. From midnight
-// in Los Angeles a job requests 10 of 100 units a day every minute, and a person 10 every other minute.
-func TestReplayWithAReserve(t *testing.T) {
-	log := filepath.Join(t.TempDir(), "job.csv")
-	var text strings.Builder
-	text.WriteString("time,user\n")
-	const midnight = 1_431_846_000 // 2015-05-17 00:00 in Los Angeles
-	for minute := range 20 {
-		text.WriteString(strconv.Itoa(midnight+60*minute) + ",cron\n")
-		if minute%2 == 1 {
-			text.WriteString(strconv.Itoa(midnight+60*minute+30) + ",ann\n")
-		}
-	}
-	put(t, log, text.String())
-	args := []string{"replay", "--key", `"api"`, "--cost", "10", "--try", "100/day@America/Los_Angeles", "--reserve", `user == "cron": 25%`, "--worst", "0"}
-	code, out, err := sash(t, nil, append(args, log)...)
-	if code != 0 {
-		t.Fatal(code, err)
-	}
-	// Without: seven of the job's and three of ann's are 100 units by 0:06:00. With: the job stops at 75 %, which are the
-	// five and two until 0:04:00; then only ann is charged, three times more.
-	for _, want := range []string{`
-100/day@America/Los_Angeles by sliding-log, by day of America/Los_Angeles:
-  2015-05-17  all others      first refused at 00:07:30  70 of 100 units refused
-  2015-05-17  user == "cron"  first refused at 00:07:00  130 of 200 units refused
-`, `
-100/day@America/Los_Angeles by sliding-log with the reserve, by day of America/Los_Angeles:
-  2015-05-17  all others      first refused at 00:11:30  50 of 100 units refused
-  2015-05-17  user == "cron"  first refused at 00:05:00  150 of 200 units refused
-`, "\n  day@America/Los_Angeles           300   300   300     300                300\n"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("no\n%s\nin\n%s", want, out)
-		}
-	}
-	code, out, _ = sash(t, nil, append(append(args, "--json"), log)...)
-	if code != 0 || !strings.Contains(out, `"reserves":[{"class":"user == \"cron\"","percent":25}]`) || !strings.Contains(out, `"shares":[75],"zone":"America/Los_Angeles","days":[{"day":"2015-05-17","class":0,`) {
-		t.Errorf("in JSON: exit %d, %s", code, out)
-	}
-	for reserve, want := range map[string]string{
-		"user == 5%": "write an expression, a colon", `user == "a": 5`: "write an expression, a colon", `user == "a": 100%`: "from 1% to 99%", ": 5%": "write an expression",
-		"person: 5%": "unknown name person", `user == "a": 99%`: "", `status: 5%`: "expression for the class",
-	} {
-		args[8] = reserve
-		if code, _, err := sash(t, nil, append(args, log)...); (want == "") != (code == 0) || !strings.Contains(err, want) {
-			t.Errorf("%s: exit %d, %s", reserve, code, err)
-		}
-	}
-	args[6], args[8] = "50/1h", `user == "a": 99%`
-	if code, _, err := sash(t, nil, append(args, log)...); code != 2 || !strings.Contains(err, "1% of 50/1h is less than one unit") {
-		t.Errorf("no unit left: exit %d, %s", code, err)
 	}
 }
 

@@ -267,7 +267,7 @@ func TestAnInterruptGivesWhatIsKnown(t *testing.T) {
 }
 
 func TestTablesFitTheTerminal(t *testing.T) {
-	args := []string{"replay", "--try", "10/1m", "--try", "20/10s,75/1h", "--try", "5/1s", "--retry", "none,full-jitter", "--days", sampleLog}
+	args := []string{"replay", "--try", "10/1m", "--try", "20/10s,75/1h", "--try", "5/1s", "--algorithm", "sliding-log,fixed-window", sampleLog}
 	for _, columns := range []int{70, 80, 120} {
 		_, out, _ := sash(t, []string{"COLUMNS=" + strconv.Itoa(columns)}, args...)
 		_, tables, _ := strings.Cut(out, "\n\n") // after the sentences, which a terminal wraps
@@ -276,13 +276,13 @@ func TestTablesFitTheTerminal(t *testing.T) {
 				t.Errorf("%d columns of %d: %s", n, columns, line)
 			}
 		}
-		for _, want := range []string{"clients limited", "20/10s,75/1h", "full-jitter", "Redis, about"} {
+		for _, want := range []string{"clients limited", "20/10s,75/1h", "fixed-window", "Redis, about"} {
 			if !strings.Contains(tables, want) {
 				t.Errorf("%d columns: no %q in\n%s", columns, want, tables)
 			}
 		}
 	}
-	if _, out, _ := sash(t, nil, args...); !strings.Contains(out, "limits        algorithm    retries") {
+	if _, out, _ := sash(t, nil, args...); !strings.Contains(out, "limits        algorithm     refused") {
 		t.Errorf("in a file:\n%s", out)
 	}
 }
@@ -291,12 +291,12 @@ func TestTablesFitTheTerminal(t *testing.T) {
 func TestTimesThatPeopleRead(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "access.log")
 	put(t, log, logLines(noon, 60, 2))
-	_, out, _ := sash(t, nil, "replay", "--try", "1/365d", "--retry", "none,retry-after", "--cost", "2", log)
+	_, out, _ := sash(t, nil, "replay", "--try", "1/365d", "--cost", "2", log)
 	if !strings.Contains(out, "1/365d: 60 requests cost more than the whole limit and can never be admitted.") {
 		t.Errorf("too dear:\n%s", out)
 	}
-	_, out, _ = sash(t, nil, "replay", "--try", "10/365d", "--retry", "none,retry-after", log)
-	for _, want := range []string{"365 days", "10/365d: limited for longer than the log lasts (365 days, not 59s).", "10/365d, retries retry-after: a request waits for longer than the log lasts (365 days, not 59s)"} {
+	_, out, _ = sash(t, nil, "replay", "--try", "10/365d", log)
+	for _, want := range []string{"365 days", "10/365d: limited for longer than the log lasts (365 days, not 59s)."} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

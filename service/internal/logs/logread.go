@@ -37,7 +37,6 @@ func (l *logs) read(cmd *cobra.Command, a *app, args []string) (*replay.Trace, l
 	for _, f := range r.files {
 		if err := r.file(cmd.Context(), f, cmd, bar); err != nil {
 			bar.end()
-			r.builder.Trace().Close()
 			return nil, logReport{}, err
 		}
 	}
@@ -110,12 +109,12 @@ func (r *logReading) record(record *accesslog.Record) error {
 		return err
 	case !counts:
 		r.builder.Skip()
-		return r.builder.Err()
+		return nil
 	case record.Status == http.StatusTooManyRequests:
 		r.builder.Throttled()
 	}
 	r.builder.Add(record.Time, selection)
-	return r.builder.Err()
+	return nil
 }
 
 var errHidden = errors.New("an expression fails on this request (run without --hide-clients and --hide-key to see why)")

@@ -27,14 +27,8 @@ estimate).
 descriptor of each request, which has the cost of its rule unless --cost is given. A configuration
 with candidates is tried twice: as it is, with no candidate enforced, and with all of them promoted.
 
-Refused clients give up (none), retry after a second (naive), at Retry-After (retry-after), or after
-a random time of up to 1, 2, 4, ... 60 seconds (full-jitter). All but the first give up after five
-retries.
-
 A job log can be compared with the quota of somebody else's API: charge all calls to one --key, with
-the --cost of each. --reserve tries each candidate twice, and reports for each day when the quota
-first refused a class of calls, and how many units. All classes are charged alike; one with a
-reserve of 5% stops when 95% is used.
+the --cost of each.
 
 Exit codes: 0 done, 1 a --fail-if holds for some candidate, 2 an error, 3 a warning with --strict,
 4 interrupted: the answer is about what was read until then.`,
@@ -52,14 +46,10 @@ Exit codes: 0 done, 1 a --fail-if holds for some candidate, 2 an error, 3 a warn
 type replayReport struct {
 	logReport
 	Demand     []replay.DemandReport `json:"demand"`
-	Reserves   []reserve             `json:"reserves,omitempty"` // of class 1, 2, ...
 	Candidates []*replay.Outcome     `json:"candidates"`
 }
 
 func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) error {
-	if err := r.classes(); err != nil {
-		return err
-	}
 	candidates, err := r.candidates()
 	if err != nil {
 		return err
@@ -87,16 +77,12 @@ func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) erro
 // study makes the answer.
 func (r *replayFlags) study(ctx context.Context, a *app, trace *replay.Trace, log logReport, candidates []replay.Candidate, failed func(replayReport) error) (*answer, error) {
 	if r.policy.file != "" {
-		var all []replay.Candidate
-		for i := range candidates {
-			all = append(all, r.policy.candidates(candidates[i].Retry)...)
-		}
-		candidates = all
+		candidates = r.policy.candidates()
 	}
-	report := &replayReport{logReport: log, Demand: []replay.DemandReport{}, Reserves: r.reserveList()}
+	report := &replayReport{logReport: log, Demand: []replay.DemandReport{}}
 	bar := a.progress("replaying", log.Requests*int64(len(candidates)))
 	var err error
-	report.Candidates, err = trace.Run(ctx, candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Days: r.days, Name: r.names, Partial: true, Progress: bar.set})
+	report.Candidates, err = trace.Run(ctx, candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Name: r.names, Partial: true, Progress: bar.set})
 	bar.end()
 	if err != nil {
 		return nil, err
@@ -138,7 +124,7 @@ func (a *app) failed(conditions []failIf, report replayReport) error {
 	for _, c := range conditions {
 		for _, o := range report.Candidates {
 			if c.holds(report.logReport, o) {
-				fmt.Fprintf(a.err, "sash-logs: %s holds for %s by %s%s\n", c.text, called(o, ","), o.Algorithm, withReserve(o, " with the reserve"))
+				fmt.Fprintf(a.err, "sash-logs: %s holds for %s by %s%s\n", c.text, called(o, ","), o.Algorithm, "")
 				result = errFound
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,14 +19,10 @@ type replayFlags struct {
 	try        []string
 	algorithms []string
 	resolution time.Duration
-	retries    []string
 	worst      int
 	failIf     []string
 	html       string
 	client     string
-	reserves   []string
-	shares     []int // of the reserves
-	days       bool
 }
 
 func (r *replayFlags) register(cmd *cobra.Command) {
@@ -36,19 +31,16 @@ func (r *replayFlags) register(cmd *cobra.Command) {
 	f.StringArrayVar(&r.try, "try", nil, "`limits` to try, such as 60/1m, or several that hold together: 20/1s,600/1m; repeat it to compare limits")
 	f.StringSliceVar(&r.algorithms, "algorithm", []string{sash.SlidingLog.String()}, "how windows are counted; give several to compare them")
 	f.DurationVar(&r.resolution, "resolution", time.Second, "step of sliding-buckets")
-	f.StringSliceVar(&r.retries, "retry", []string{replay.NoRetry.String()}, "what refused clients do: none, naive, retry-after or full-jitter; give several to compare them")
 	f.StringVar(&r.policy.file, "policy", "", "configuration `file` to try")
 	f.StringVar(&r.policy.domain, "domain", "", "domain of the configuration (default: its only one)")
 	f.StringArrayVar(&r.policy.entries, "entry", nil, "entry of a request's descriptor: its key, =, and an expression; repeat it for several (default: remote_address=remote_address)")
 	f.IntVar(&r.worst, "worst", 5, "number of most refused clients and routes to list")
 	f.StringArrayVar(&r.failIf, "fail-if", nil, "exit with 1 if a candidate meets this `condition`, such as 'clients-limited>0.1%', 'refused>=100' or 'broken>1%'")
-	f.StringArrayVar(&r.reserves, "reserve", nil, "part of the limits that requests of a class leave to others, as an `expression` and a percentage: 'user == \"cron\": 5%'; compared with no reserve; repeat it for more classes")
-	f.BoolVar(&r.days, "days", false, "report for each day when limits first refused, and how much; --reserve does too")
 	f.StringVar(&r.html, "html", "", "also write a report with charts to this `file`: one page that needs no other files")
 	f.StringVar(&r.client, "client", "", "client whose window the report shows (default: the one that the first candidate refuses most)")
 }
 
-// candidates returns every --try with every algorithm and every kind of retry.
+// candidates returns every --try with every algorithm.
 func (r *replayFlags) candidates() ([]replay.Candidate, error) {
 	if len(r.try) == 0 && r.policy.file == "" {
 		return nil, errors.New("--try is missing, such as --try 60/1m (sash-logs suggest proposes limits)")
@@ -60,36 +52,27 @@ func (r *replayFlags) candidates() ([]replay.Candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(algorithms) == 0 || len(r.retries) == 0 {
-		return nil, errors.New("give at least one --algorithm and one --retry")
+	if len(algorithms) == 0 {
+		return nil, errors.New("give at least one --algorithm")
+	}
+	if r.policy.file != "" {
+		return []replay.Candidate{{Name: r.policy.file}}, nil
 	}
 	var all []replay.Candidate
-	for _, text := range r.retries {
-		retry, err := replay.ParseRetry(text)
+	for _, try := range r.try {
+		limits, err := replay.ParseLimits(try)
 		if err != nil {
 			return nil, err
 		}
-		if r.policy.file != "" {
-			all = append(all, replay.Candidate{Name: r.policy.file, Retry: retry})
-			continue
-		}
-		for _, try := range r.try {
-			limits, err := replay.ParseLimits(try)
-			if err != nil {
+		for _, algorithm := range algorithms {
+			c := replay.Candidate{Limits: limits, Options: sash.Options{Algorithm: algorithm}}
+			if algorithm == sash.SlidingBuckets {
+				c.Options.Resolution = r.resolution
+			}
+			if err := c.Check(); err != nil {
 				return nil, err
 			}
-			for _, algorithm := range algorithms {
-				c := replay.Candidate{Limits: limits, Options: sash.Options{Algorithm: algorithm}, Retry: retry}
-				if algorithm == sash.SlidingBuckets {
-					c.Options.Resolution = r.resolution
-				}
-				for _, c := range r.reserved(c) {
-					if err := c.Check(); err != nil {
-						return nil, err
-					}
-					all = append(all, c)
-				}
-			}
+			all = append(all, c)
 		}
 	}
 	return all, nil
@@ -107,56 +90,6 @@ func (r *replayFlags) unused(cmd *cobra.Command) error {
 		}
 	}
 	return nil
-}
-
-// A reserve is one --reserve.
-type reserve struct {
-	Class   string `json:"class"` // an expression
-	Percent int    `json:"percent"`
-}
-
-// classes reads --reserve into the classes of the log's expressions.
-func (r *replayFlags) classes() error {
-	if len(r.reserves) == 0 {
-		return nil
-	}
-	if r.policy.file != "" {
-		return errors.New("--reserve is for --try, and not for --policy")
-	}
-	for _, text := range r.reserves {
-		i := strings.LastIndexByte(text, ':')
-		if i < 0 {
-			i = len(text)
-		}
-		number, isShare := strings.CutSuffix(strings.TrimSpace(text[min(i+1, len(text)):]), "%")
-		percent, err := strconv.Atoi(number)
-		class := strings.TrimSpace(text[:i])
-		if !isShare || err != nil || percent < 1 || percent > 99 || class == "" {
-			return fmt.Errorf("--reserve %q: write an expression, a colon and a percentage from 1%% to 99%%, such as 'user == \"cron\": 5%%'", text)
-		}
-		r.expressions.Classes = append(r.expressions.Classes, class)
-		r.shares = append(r.shares, 100-percent)
-	}
-	r.days = true
-	return nil
-}
-
-// reserveList returns the reserves for the report.
-func (r *replayFlags) reserveList() (all []reserve) {
-	for i, class := range r.expressions.Classes {
-		all = append(all, reserve{class, 100 - r.shares[i]})
-	}
-	return all
-}
-
-// reserved returns a candidate, and with --reserve also the candidate with the reserves.
-func (r *replayFlags) reserved(c replay.Candidate) []replay.Candidate {
-	if r.shares == nil {
-		return []replay.Candidate{c}
-	}
-	with := c
-	with.Shares = r.shares
-	return []replay.Candidate{c, with}
 }
 
 // A failIf is a condition on a candidate under which the command fails.

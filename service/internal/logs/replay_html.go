@@ -38,9 +38,6 @@ func (r *replayFlags) page(ctx context.Context, a *app, trace *replay.Trace, can
 	if report.Partial != "" {
 		p.Summary = append(p.Summary, "This is about a part of the log: "+report.Partial+".")
 	}
-	for _, reserve := range report.Reserves {
-		p.Classes = append(p.Classes, reserve.Class)
-	}
 	if p.Heat, err = trace.Heat(ctx, trace.Busiest(heatClients), heatSteps); err != nil {
 		return err
 	}

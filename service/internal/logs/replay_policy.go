@@ -22,8 +22,8 @@ type policyFlags struct {
 }
 
 // candidates returns the configuration, and, if it has candidates of its own, also the one with all of them promoted.
-func (p *policyFlags) candidates(retry replay.Retry) []replay.Candidate {
-	c, promoted := replay.Candidate{Name: p.file, Retry: retry}, replay.Candidate{Name: p.file + ", promoted", Retry: retry}
+func (p *policyFlags) candidates() []replay.Candidate {
+	c, promoted := replay.Candidate{Name: p.file}, replay.Candidate{Name: p.file + ", promoted"}
 	tried := false
 	for _, r := range p.cfg.Rules() {
 		if r.Unlimited {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"example.com/sash/service/internal/replay"
 )
@@ -15,9 +14,9 @@ func replayText(t *text, r *replayReport) {
 	logText(t, &r.logReport)
 	t.say("")
 	candidates := sheet{}
-	candidates.row("limits", "algorithm", "retries", "refused", r.noun()+"s limited", "each for about", "one "+r.noun()+" got at most", "all got at most", "Redis, about")
+	candidates.row("limits", "algorithm", "refused", r.noun()+"s limited", "each for about", "one "+r.noun()+" got at most", "all got at most", "Redis, about")
 	for _, o := range r.Candidates {
-		candidates.row(called(o, ",")+withReserve(o, ", reserve")+decided(o), o.Algorithm, o.Retry, part(o.Refused, o.RefusedShare),
+		candidates.row(called(o, ",")+decided(o), o.Algorithm, part(o.Refused, o.RefusedShare),
 			part(o.ClientsLimited, o.ClientsLimitedShare), eachText(o), oneClient(o),
 			fmt.Sprintf("%d of %d in %s", o.AllClients[1].Admitted, o.AllClients[1].Offered, o.AllClients[1].Window),
 			fmt.Sprintf("%s, %d calls", bytesText(o.Redis.Bytes), o.Redis.Calls))
@@ -38,22 +37,14 @@ func replayText(t *text, r *replayReport) {
 	for _, o := range r.Candidates {
 		outcomeText(t, o)
 	}
-	for _, o := range r.Candidates {
-		daysText(t, r, o)
-	}
 }
 
 // outcomeText lists the clients and routes that a candidate refuses most.
 func outcomeText(t *text, o *replay.Outcome) {
-	if len(o.WorstClients) == 0 && (o.Retries == nil || o.Refused == 0) {
+	if len(o.WorstClients) == 0 {
 		return
 	}
-	fmt.Fprintf(t, "\n%s by %s%s", called(o, " and "), o.Algorithm, withReserve(o, ", with the reserve"))
-	if r := o.Retries; r != nil {
-		fmt.Fprintf(t, ", retries %s: %d attempts, %d of them refused; %d requests never admitted; the others waited %s (median), %s at most",
-			o.Retry, r.Attempts, r.RefusedAttempts, r.GaveUp, secondsText(r.DelayMedian), secondsText(r.DelayMost))
-	}
-	t.say(" (first refused at %s)", o.FirstRefused)
+	t.say("\n%s by %s (first refused at %s)", called(o, " and "), o.Algorithm, o.FirstRefused)
 	table := t.table(0)
 	for _, w := range o.WorstClients {
 		fmt.Fprintf(table, "  %s\t%d of %d refused\tlimited for %s\n", t.fitted(w.Name, 45), w.Refused, w.Requests, secondsText(w.LimitedSeconds))
@@ -62,14 +53,6 @@ func outcomeText(t *text, o *replay.Outcome) {
 		fmt.Fprintf(table, "  %s\t%d of %d refused\t\n", t.fitted(w.Name, 45), w.Refused, w.Requests)
 	}
 	_ = table.Flush()
-}
-
-// withReserve returns words for a candidate that was tried with --reserve.
-func withReserve(o *replay.Outcome, words string) string {
-	if o.Shares == nil {
-		return ""
-	}
-	return words
 }
 
 // eachText returns for how long a client was limited that was limited at all.
@@ -84,9 +67,6 @@ func eachText(o *replay.Outcome) string {
 func absurdText(t *text, span float64, o *replay.Outcome) {
 	if each := o.LimitedSeconds / float64(max(o.ClientsLimited, 1)); each > span {
 		t.say("%s: limited for longer than the log lasts (%s, not %s). A refusal ends when the window of the limit has moved on, and that is after the end of the log.", called(o, ","), secondsText(each), secondsText(span))
-	}
-	if o.Retries != nil && o.Retries.DelayMost > span {
-		t.say("%s, retries %s: a request waits for longer than the log lasts (%s, not %s): until the window of the limit has moved on.", called(o, ","), o.Retry, secondsText(o.Retries.DelayMost), secondsText(span))
 	}
 	if o.AboveLimit > 0 {
 		t.say("%s: %d requests cost more than the whole limit and can never be admitted. Raise the limit, or look at --cost.", called(o, ","), o.AboveLimit)
@@ -120,28 +100,4 @@ func oneClient(o *replay.Outcome) string {
 		}
 	}
 	return strings.Join(all, ", ")
-}
-
-// daysText lists when a candidate first refused a class of calls on each day.
-func daysText(t *text, r *replayReport, o *replay.Outcome) {
-	if o.Zone == "" {
-		return
-	}
-	t.say("\n%s by %s%s, by day of %s:", called(o, " and "), o.Algorithm, withReserve(o, " with the reserve"), o.Zone)
-	table := t.table(0)
-	for _, d := range o.Days {
-		class := "all requests"
-		if len(r.Reserves) > 0 {
-			class = "all others"
-		}
-		if d.Class > 0 {
-			class = printable(r.Reserves[d.Class-1].Class)
-		}
-		first := "never refused"
-		if at, err := time.Parse(time.RFC3339Nano, d.FirstRefused); err == nil { // empty if none was
-			first = "first refused at " + at.Format("15:04:05.999999")
-		}
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%d of %d units refused\n", d.Day, class, first, d.RefusedUnits, d.Units)
-	}
-	_ = table.Flush()
 }

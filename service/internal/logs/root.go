@@ -98,11 +98,6 @@ A limit is units, a slash and a window: 300/5m is at most 300 in any five minute
 	return root
 }
 
-// studyChoices are the values of flags that have few.
-var studyChoices = map[string][]string{
-	"retry": {replay.NoRetry.String(), replay.NaiveRetry.String(), replay.HonourRetryAfter.String(), replay.FullJitter.String()},
-}
-
 // An answer is what a command says of a log.
 type answer struct {
 	report any

@@ -109,7 +109,6 @@ func (s *suggestFlags) outcome(ctx context.Context, trace *replay.Trace, policy 
 	if err != nil {
 		return nil, err
 	}
-	defer divided.Close()
 	candidate := replay.Candidate{Name: "by route"}
 	for i, part := range division.Parts {
 		candidate.Rules = append(candidate.Rules, replay.Rule{Name: policy.name(i), Limits: part.Limits})

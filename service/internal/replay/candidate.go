@@ -3,7 +3,6 @@ package replay
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,12 +21,6 @@ type Candidate struct {
 	Rules []Rule
 	// Name names a candidate with rules.
 	Name string
-	// Retry is how refused clients react. The zero value gives up.
-	Retry Retry
-	// Shares are the percentages of the limits, 1 to 100, up to which requests of each class are admitted, their own cost
-	// included: 95 leaves 5 % to others. The first is that of class 1. Class 0 and classes without a share may use all
-	// of each limit. All classes are charged in the same way.
-	Shares []int
 }
 
 // A Rule is one rule of a configuration.
@@ -53,8 +46,7 @@ func ParseLimits(text string) ([]sash.Limit, error) {
 	return limits, nil
 }
 
-// Check returns an error that is [sash.ErrInvalidLimit] if the candidate's limits are invalid, or a share of them is less
-// than one unit.
+// Check returns an error that is [sash.ErrInvalidLimit] if the candidate's limits are invalid.
 func (c *Candidate) Check() error {
 	_, err := c.deciders(memstore.New(nil))
 	return err
@@ -70,30 +62,7 @@ func (c *Candidate) rules() []Rule {
 // A decider decides for the clients of one rule.
 type decider struct {
 	*sash.Limiter
-	classes []*sash.Limiter // that leave a reserve to others
-	names   []string
-}
-
-// of returns the limiter of a class.
-func (d *decider) of(class uint8) *sash.Limiter {
-	if class == 0 || int(class) > len(d.classes) {
-		return d.Limiter
-	}
-	return d.classes[class-1]
-}
-
-// part returns the part of the limits that a class may use, under the names of the whole limits.
-func part(limits []sash.Limit, percent int) ([]sash.Limit, error) {
-	names := limitNames(limits)
-	limits = slices.Clone(limits)
-	for i := range limits {
-		l := &limits[i]
-		l.Name, l.Units = names[i], l.Units/100*int64(percent)+l.Units%100*int64(percent)/100
-		if l.Units < 1 {
-			return nil, fmt.Errorf("%w: %d%% of %s is less than one unit", sash.ErrInvalidLimit, percent, l.Name)
-		}
-	}
-	return limits, nil
+	names []string
 }
 
 func (c *Candidate) deciders(store driver.Store) ([]decider, error) {
@@ -106,17 +75,6 @@ func (c *Candidate) deciders(store driver.Store) ([]decider, error) {
 			return nil, err
 		}
 		d := decider{Limiter: l, names: limitNames(rule.Limits)}
-		for _, percent := range c.Shares {
-			limits, err := part(rule.Limits, percent)
-			if err != nil {
-				return nil, err
-			}
-			share, err := l.With(limits...)
-			if err != nil {
-				return nil, err
-			}
-			d.classes = append(d.classes, share)
-		}
 		all = append(all, d)
 	}
 	return all, nil
@@ -188,5 +146,5 @@ func (t *Trace) bench(c *Candidate) (*bench, error) {
 func (b *bench) decide(ctx context.Context, at int64, e *event, cost int64) (sash.Result, error) {
 	b.now = at
 	who := &b.clients[e.client]
-	return b.deciders[who.rule].of(e.class).AllowN(ctx, who.key, cost)
+	return b.deciders[who.rule].AllowN(ctx, who.key, cost)
 }

@@ -25,12 +25,11 @@ func (t *Trace) Daily(ctx context.Context, coverage *Coverage, caps Caps, burst,
 	var days []Daily
 	var start time.Time
 	var end int64
-	day := t.builder()
+	var day Builder
 	finish := func() error {
 		part := day.Trace()
-		defer part.Close()
 		if len(part.clients) == 0 {
-			return part.err
+			return nil
 		}
 		d := Daily{Day: start.Format(time.DateOnly), Requests: part.counts.Requests, Clients: len(part.clients)}
 		if d.Windows = coverage.Between(sustained, start, time.UnixMicro(end)); d.Windows >= windows {
@@ -52,7 +51,7 @@ func (t *Trace) Daily(ctx context.Context, coverage *Coverage, caps Caps, burst,
 			end = start.Add(24 * time.Hour).UnixMicro()
 		}
 		day.Add(e.at, t.selection(e))
-		return day.Err()
+		return nil
 	})
 	if err == nil {
 		err = finish()

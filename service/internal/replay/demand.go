@@ -41,8 +41,7 @@ func (u *usage) add(cost int64) {
 	u.most = max(u.most, u.now)
 }
 
-// sliding finds the peaks in sliding windows in one pass. For each window a second cursor reads the events that leave it,
-// so that the memory does not grow with the window.
+// sliding finds the peaks in sliding windows in one pass. For each window a second pass follows, of the events that leave it.
 func (t *Trace) sliding(ctx context.Context, windows ...time.Duration) ([]*Demand, error) {
 	return t.peaks(ctx, len(t.clients), func(e *event) int { return int(e.client) }, windows...)
 }
@@ -50,31 +49,25 @@ func (t *Trace) sliding(ctx context.Context, windows ...time.Duration) ([]*Deman
 // peaks is sliding for other subjects than clients. Of a request it asks for the number of its subject: below 0 it has
 // none, and numbers may grow with the requests.
 func (t *Trace) peaks(ctx context.Context, subjects int, subject func(*event) int, windows ...time.Duration) ([]*Demand, error) {
-	if t.err != nil {
-		return nil, t.err
-	}
 	type tail struct {
-		*cursor
 		length int64
-		oldest event // in the window
+		oldest int // place of the oldest event in the window
 		used   []usage
 	}
 	tails := make([]tail, len(windows))
 	for i, w := range windows {
-		tails[i] = tail{cursor: t.events.cursor(), length: w.Microseconds(), used: make([]usage, subjects)}
-		tails[i].oldest, _ = tails[i].next()
+		tails[i] = tail{length: w.Microseconds(), used: make([]usage, subjects)}
 	}
 	err := t.each(ctx, func(e *event) error {
 		n := subject(e)
 		for i := range tails {
 			w := &tails[i]
-			for w.oldest.at <= e.at-w.length { // never e itself
-				if n := subject(&w.oldest); n >= 0 {
-					w.used[n].now -= w.oldest.cost
+			for t.events[w.oldest].at <= e.at-w.length { // never e itself
+				gone := &t.events[w.oldest]
+				if n := subject(gone); n >= 0 {
+					w.used[n].now -= gone.cost
 				}
-				if w.oldest, _ = w.next(); w.err != nil {
-					return w.err
-				}
+				w.oldest++
 			}
 			for n >= len(w.used) {
 				w.used = append(w.used, usage{})

@@ -77,26 +77,22 @@ func (t *Trace) Divide(ctx context.Context, s *Suggestion, parts int, part func(
 }
 
 // Divided returns the trace in which each part has a rule with its number, for a [Candidate] with rules. The names of
-// clients are those that name returns. The caller closes it. The error is that of the context or the trace.
+// clients are those that name returns. The error is that of the context or the trace.
 func (t *Trace) Divided(ctx context.Context, part func(route string) int, name func(part int, client string) string) (*Trace, error) {
-	b, of := t.builder(), t.byRoute(part)
+	var b Builder
+	of := t.byRoute(part)
 	err := t.each(ctx, func(e *event) error {
 		s := t.selection(e)
 		if s.Rule = of[e.route]; s.Rule >= 0 {
 			s.Key = name(s.Rule, s.Key)
 		}
 		b.Add(e.at, s)
-		return b.Err()
+		return nil
 	})
-	divided := b.Trace()
-	if err == nil {
-		err = divided.err
-	}
 	if err != nil {
-		divided.Close()
 		return nil, fmt.Errorf("by route: %w", err)
 	}
-	return divided, nil
+	return b.Trace(), nil
 }
 
 func (t *Trace) byRoute(part func(route string) int) []int {

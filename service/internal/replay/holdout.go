@@ -56,7 +56,6 @@ func (t *Trace) HoldOut(ctx context.Context, coverage *Coverage, caps Caps, burs
 	if err != nil {
 		return nil, err
 	}
-	defer first.Close()
 	s, err := first.Suggest(ctx, caps, burst, sustained)
 	if err != nil {
 		return nil, err
@@ -66,7 +65,6 @@ func (t *Trace) HoldOut(ctx context.Context, coverage *Coverage, caps Caps, burs
 	if err != nil {
 		return nil, err
 	}
-	defer rest.Close()
 	h.Rest, err = rest.judge(ctx, s.Limits)
 	return h, err
 }

@@ -6,7 +6,6 @@ type Outcome struct {
 	Limits    []string `json:"limits"`
 	Policy    string   `json:"policy,omitempty"`
 	Algorithm string   `json:"algorithm"`
-	Retry     string   `json:"retry"`
 
 	// Partial means that the replay was stopped before its end, after Requests of the log. All counts are of these.
 	Partial bool `json:"partial,omitempty"`
@@ -36,14 +35,7 @@ type Outcome struct {
 	// AllClients is the most units that all clients together requested, and got, in any window.
 	AllClients []Most `json:"all_clients"`
 
-	// Shares are the candidate's. Days, if requested, has the days of Zone with requests, in order, and for each day the
-	// classes with requests.
-	Shares []int  `json:"shares,omitempty"`
-	Zone   string `json:"zone,omitempty"`
-	Days   []Day  `json:"days,omitempty"`
-
-	Retries *Retries `json:"retries,omitempty"`
-	Redis   Redis    `json:"redis"`
+	Redis Redis `json:"redis"`
 }
 
 // A Worst is a client or a route and its refusals.
@@ -61,18 +53,6 @@ type Most struct {
 	Offered  int64  `json:"offered,omitempty"`
 	Admitted int64  `json:"admitted"`
 	Limit    int64  `json:"limit,omitempty"`
-}
-
-// Retries are the retries of refused clients.
-type Retries struct {
-	// Attempts counts all attempts, including those of the log, and RefusedAttempts the refused ones.
-	Attempts        int64 `json:"attempts"`
-	RefusedAttempts int64 `json:"refused_attempts"`
-	// GaveUp counts the requests that were never admitted.
-	GaveUp int64 `json:"gave_up"`
-	// The delays are those of requests that were admitted after a refusal, in seconds.
-	DelayMedian float64 `json:"delay_median_seconds"`
-	DelayMost   float64 `json:"delay_most_seconds"`
 }
 
 // Redis is an estimate of the candidate's cost on Redis.

@@ -17,7 +17,6 @@ func TestAStoppedReplayGivesWhatItKnows(t *testing.T) {
 		b.Add(noon.Add(time.Duration(i)*time.Second).UnixMicro(), Selection{Key: "one", Cost: 1})
 	}
 	trace := b.Trace()
-	defer trace.Close()
 	candidates := []Candidate{{Limits: []sash.Limit{sash.Every(1, 2*time.Second)}}}
 	for _, partial := range []bool{true, false} {
 		ctx, stop := context.WithCancel(t.Context())

@@ -10,7 +10,6 @@ import (
 // those are few. Each of the limits must be at least the one that it was made for. After an error it counts nothing.
 type refusals struct {
 	trace       *Trace
-	packed      bool // the trace has these clients only, and is closed with the refusals
 	clients     []refusable
 	numbers     []int32 // by client of the trace: the place in clients, counted from 1
 	short, long int64   // microseconds
@@ -45,13 +44,7 @@ func (r *refusals) pack(ctx context.Context) {
 		}
 		return n > 0
 	})
-	r.trace, r.packed, r.err, r.numbers = part, err == nil, err, numbers
-}
-
-func (r *refusals) close() {
-	if r.packed {
-		r.trace.Close()
-	}
+	r.trace, r.err, r.numbers = part, err, numbers
 }
 
 // count returns how many requests and clients a pair of limits refuses.

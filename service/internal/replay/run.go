@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,8 +18,6 @@ import (
 type RunOptions struct {
 	// Worst is how many of the most refused clients and routes are listed. Zero means 5, and a negative number none.
 	Worst int
-	// Days requests the refusals of each day: see [Outcome.Days].
-	Days bool
 	// Name returns the name of a client in outcomes. Nil leaves names unchanged.
 	Name func(client string) string
 	// Partial returns what is known when the context ends, in place of its error: outcomes with Partial set.
@@ -74,10 +71,6 @@ type tally struct {
 	calls     *rate // of the store
 	admitted  *rate
 	alive     []uint32 // per client: the charges that keep its key alive
-	waiting   *waiting
-	delays    map[int64]int64 // how often each: pauses are few different multiples of a millisecond
-	days      *days           // nil if not requested
-	retries   Retries
 }
 
 type clientTally struct {
@@ -99,12 +92,9 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *a
 		bench: b, trace: t, candidate: c, out: newOutcome(c),
 		clients: make([]clientTally, len(t.clients)), routes: make([]int64, len(t.routes)), routeAll: make([]int64, len(t.routes)),
 		offered: newRate(rateLengths...), admitted: newRate(append(slices.Clone(rateLengths), keep, lives)...),
-		calls: newRate(rateLengths[0]), alive: make([]uint32, len(t.clients)), waiting: newWaiting(), delays: make(map[int64]int64),
+		calls: newRate(rateLengths[0]), alive: make([]uint32, len(t.clients)),
 	}
 	s.trailing = newTrailing(c, len(t.clients), s.admitted)
-	if opts.Days {
-		s.days = newDays(c)
-	}
 	// These are current numbers; most keeps the greatest.
 	s.admitted.windows[len(rateLengths)].left = func(charge) { s.out.Redis.Entries-- }
 	s.admitted.windows[len(rateLengths)+1].left = func(gone charge) {
@@ -122,21 +112,11 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *a
 	})
 	whole := context.WithoutCancel(ctx) // a request is decided, or not begun
 	err = t.each(ctx, func(e *event) error {
-		for a, due := s.waiting.before(e.at); due; a, due = s.waiting.before(e.at) {
-			if err := s.try(whole, a, &most); err != nil {
-				return err
-			}
-		}
-		return s.try(whole, attempt{event: *e, first: e.at}, &most)
+		return s.try(whole, e, &most)
 	})
 	s.out.Partial = opts.Partial && err != nil && ctx.Err() != nil
 	if err != nil && !s.out.Partial {
 		return nil, err
-	}
-	for a, due := s.waiting.before(math.MaxInt64); due && !s.out.Partial; a, due = s.waiting.before(math.MaxInt64) {
-		if err := s.try(whole, a, &most); err != nil {
-			return nil, err
-		}
 	}
 	s.out.Redis.Keys, s.out.Redis.Entries = most.Keys, most.Entries
 	s.finish(opts)
@@ -146,75 +126,57 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *a
 // rateLengths are the windows over which the units of all clients are summed.
 var rateLengths = []int64{time.Second.Microseconds(), time.Minute.Microseconds(), time.Hour.Microseconds()}
 
-// try decides on one attempt and counts its outcome.
-func (s *tally) try(ctx context.Context, a attempt, most *Redis) error {
-	who := &s.clients[a.client]
-	fresh := a.retries == 0
-	if fresh {
-		who.requests++
-		s.out.Requests++
-		s.routeAll[a.route]++
-		s.days.asked(&a.event)
-	}
-	s.retries.Attempts++
-	s.offered.add(charge{a.at, a.cost, a.client})
-	res, err := s.decide(ctx, a.at, &a.event, a.cost)
+// try decides on one request and counts its outcome.
+func (s *tally) try(ctx context.Context, e *event, most *Redis) error {
+	who := &s.clients[e.client]
+	who.requests++
+	s.out.Requests++
+	s.routeAll[e.route]++
+	s.offered.add(charge{e.at, e.cost, e.client})
+	res, err := s.decide(ctx, e.at, e, e.cost)
 	tooMuch := errors.Is(err, sash.ErrCostAboveLimit)
 	if err != nil && !tooMuch {
 		return err
 	}
 	if !tooMuch {
-		s.calls.add(charge{a.at, 1, a.client})
+		s.calls.add(charge{e.at, 1, e.client})
 	}
 	if err == nil && res.Allowed {
-		s.admit(a, most)
+		s.admit(e, most)
 		return nil
 	}
-	s.retries.RefusedAttempts++
-	if fresh {
-		s.days.refused(&a.event)
-		who.refused++
-		s.routes[a.route]++
-		if s.out.Refused++; s.out.Refused == 1 {
-			s.out.FirstRefused = time.UnixMicro(a.at).UTC().Format(time.RFC3339Nano)
-		}
-		if tooMuch {
-			s.out.AboveLimit++
-		}
+	who.refused++
+	s.routes[e.route]++
+	if s.out.Refused++; s.out.Refused == 1 {
+		s.out.FirstRefused = time.UnixMicro(e.at).UTC().Format(time.RFC3339Nano)
 	}
-	if tooMuch { // no retry: it can never fit
-		s.retries.GaveUp++
+	if tooMuch { // it can never fit
+		s.out.AboveLimit++
 		return nil
 	}
-	if by, ok := res.RefusedBy(); ok && fresh {
+	if by, ok := res.RefusedBy(); ok {
 		s.out.RefusedBy[limitName(by.Limit)]++
 	}
-	until := a.at + res.RetryAfter.Microseconds()
-	who.limited += max(0, until-max(a.at, who.until))
+	until := e.at + res.RetryAfter.Microseconds()
+	who.limited += max(0, until-max(e.at, who.until))
 	who.until = max(who.until, until)
-	if !s.waiting.again(s.candidate.Retry, a, res.RetryAfter) {
-		s.retries.GaveUp++
-	}
 	return nil
 }
 
-func (s *tally) admit(a attempt, most *Redis) {
-	c := charge{a.at, a.cost, a.client}
-	if s.alive[a.client]++; s.alive[a.client] == 1 {
+func (s *tally) admit(e *event, most *Redis) {
+	c := charge{e.at, e.cost, e.client}
+	if s.alive[e.client]++; s.alive[e.client] == 1 {
 		s.out.Redis.Keys++
 	}
 	s.out.Redis.Entries++
 	s.admitted.add(c)
 	most.Keys, most.Entries = max(most.Keys, s.out.Redis.Keys), max(most.Entries, s.out.Redis.Entries)
-	if a.retries > 0 {
-		s.delays[a.at-a.first]++
-	}
 	s.trailing.count(c)
 }
 
 func newOutcome(c *Candidate) *Outcome {
 	o := &Outcome{ // JSON lists are never null
-		Policy: c.Name, Retry: c.Retry.String(), Shares: c.Shares, RefusedBy: make(map[string]int64), Limits: []string{}, OneClient: []Most{},
+		Policy: c.Name, RefusedBy: make(map[string]int64), Limits: []string{}, OneClient: []Most{},
 	}
 	var algorithms []string
 	for _, rule := range c.rules() {
@@ -256,13 +218,8 @@ func (s *tally) finish(opts *RunOptions) {
 		})
 	}
 	s.trailing.finish(s)
-	s.days.finish(o)
-	if s.candidate.Retry != NoRetry {
-		s.retries.DelayMedian, s.retries.DelayMost = delays(s.delays)
-		o.Retries = &s.retries
-	}
 	o.Redis.CallsInSecond = s.calls.windows[0].most
-	o.Redis.Calls = s.retries.Attempts - o.AboveLimit // requests that can never fit make no call
+	o.Redis.Calls = o.Requests - o.AboveLimit // requests that can never fit make no call
 	o.Redis.Bytes = redisBytes(s.candidate.rules()[0].Options.Algorithm, o.Redis.Keys, o.Redis.Entries)
 }
 

@@ -28,8 +28,6 @@ type Selection struct {
 	Route string
 	// Rule is the index of the rule that applies to the key. See [Candidate].
 	Rule int
-	// Class is the number, counted from 1, of the first of the Classes that the request belongs to, or 0.
-	Class uint8
 	// Bytes and Seconds are the response's size and time, or 0: with Templates, to tell which routes are heavy.
 	Bytes   int64
 	Seconds float64
@@ -56,15 +54,11 @@ type Expressions struct {
 	// Templates writes the routes of a Selection as templates: in paths that match no pattern, numbers, UUIDs and hashes
 	// are {id}. Expressions still see the path.
 	Templates bool
-	// Classes each return true for the requests of a class, such as those of a cron job. A candidate may admit less of a
-	// class than of others: see [Candidate]. There are at most 255.
-	Classes []string
 }
 
 // A Selector turns records into selections. It is not safe for concurrent use.
 type Selector struct {
 	key, cost, where *program
-	classes          []*program
 	machine          vm.VM
 	missing          missing
 	routes           *http.ServeMux
@@ -126,16 +120,6 @@ func NewSelector(e Expressions) (*Selector, error) {
 	if s.where, err = compile("requests that count", e.Where, expr.AsBool()); err != nil {
 		return nil, err
 	}
-	if len(e.Classes) > math.MaxUint8 {
-		return nil, fmt.Errorf("%d classes of requests: at most %d are possible", len(e.Classes), math.MaxUint8)
-	}
-	for _, text := range e.Classes {
-		class, err := compile("class", text, expr.AsBool())
-		if err != nil {
-			return nil, err
-		}
-		s.classes = append(s.classes, class)
-	}
 	if len(e.Routes) > 0 {
 		if s.routes, err = newRoutes(e.Routes); err != nil {
 			return nil, err
@@ -179,16 +163,6 @@ func (s *Selector) selection(r *accesslog.Record) (Selection, bool, error) {
 	if s.templates {
 		sel.Route = template(r.Method, s.env.Route, s.env.Route != r.Path)
 		sel.Bytes, sel.Seconds = r.Bytes, r.Duration
-	}
-	for i, class := range s.classes {
-		v, err := s.run(class, r)
-		if err != nil {
-			return Selection{}, false, err
-		}
-		if v.(bool) {
-			sel.Class = uint8(i + 1)
-			break
-		}
 	}
 	v, err := s.run(s.key, r)
 	if err != nil {

@@ -73,7 +73,6 @@ func (t *Trace) Suggest(ctx context.Context, caps Caps, burst, sustained time.Du
 	s := &Suggestion{Allowed: int(shareOf(caps.Clients, int64(len(t.clients)))), Burst: demands[0], Sustained: demands[1]}
 	// Whatever the pair is, it affects no other clients than these.
 	r := t.refusals(s.Burst, s.Sustained, s.Burst.Least(s.Allowed), s.Sustained.Least(s.Allowed))
-	defer r.close()
 	most := int64(math.MaxInt64)
 	if caps.Requests > 0 {
 		most = shareOf(caps.Requests, t.counts.Requests)

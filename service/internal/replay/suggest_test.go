@@ -233,32 +233,3 @@ func TestTheProposalOfEachDay(t *testing.T) {
 		}
 	}
 }
-
-// A proposal is the same if the requests are in a file.
-func TestAProposalFromAFileOfRequests(t *testing.T) {
-	all := random(rand.New(rand.NewPCG(7, 6)))
-	b := Builder{Memory: 14_000, Folder: t.TempDir(), sizes: sizes{block: 64, batch: 16, runs: 4}}
-	for _, c := range all {
-		b.Add(c.at.UnixMicro(), Selection{Key: c.address, Cost: 1, Route: c.path})
-	}
-	spilled, held := b.Trace(), made(all)
-	defer spilled.Close()
-	if spilled.Spilled() == 0 {
-		t.Fatal("no request is in a file")
-	}
-	caps := Caps{Clients: 0.1, Requests: 0.01}
-	for name, tr := range map[string]*Trace{"in a file": spilled, "in memory": held} {
-		s, err := tr.Suggest(t.Context(), caps, 10*time.Second, 5*time.Minute)
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		h, err := tr.HoldOut(t.Context(), covered(t, tr), caps, 10*time.Second, 5*time.Minute)
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		want, err := held.Suggest(t.Context(), caps, 10*time.Second, 5*time.Minute)
-		if err != nil || !slices.Equal(s.Limits, want.Limits) || h.First.Requests+h.Rest.Requests != int64(len(all)) {
-			t.Errorf("%s: %v, %+v; want %v, %v", name, s.Limits, h, want.Limits, err)
-		}
-	}
-}

@@ -2,26 +2,24 @@ package replay
 
 import (
 	"context"
-	"errors"
-	"math"
 	"time"
 )
 
-// ErrMemory means that the names of a log's clients and routes take more memory than a [Builder] may use for them.
-var ErrMemory = errors.New("the log needs more memory")
-
-// A Trace is requests in time order. It is immutable and safe for concurrent use. Close removes its temporary file, if
-// it has one.
+// A Trace is requests in time order. It is immutable and safe for concurrent use.
 type Trace struct {
-	events    events
+	events    []event // by time
 	clients   []client
 	routes    []string
 	weights   []weight // of the routes
 	counts    Counts
-	fractions bool  // some times are no whole seconds
-	memory    int64 // of the Builder
-	err       error
+	fractions bool // some times are no whole seconds
 	progress  func(done int64)
+}
+
+// An event is one request.
+type event struct {
+	at, cost      int64 // at is in microseconds since the epoch
+	client, route uint32
 }
 
 type client struct {
@@ -60,18 +58,6 @@ func (t *Trace) WithProgress(progress func(done int64)) *Trace {
 	return &with
 }
 
-// Close removes the temporary file of the trace. The trace, and those that WithProgress returned, must not be used
-// afterwards.
-func (t *Trace) Close() { t.events.release() }
-
-// Spilled returns how many bytes of requests are in a temporary file, because they take more memory than [Builder].Memory.
-func (t *Trace) Spilled() int64 {
-	if t.events.spilled == nil {
-		return 0
-	}
-	return t.events.spilled.size
-}
-
 // Counts returns the numbers of requests.
 func (t *Trace) Counts() Counts { return t.counts }
 
@@ -80,14 +66,11 @@ func (t *Trace) Clients() int { return len(t.clients) }
 
 // Span returns the times of the first and the last request in UTC, or zero times if there are none.
 func (t *Trace) Span() (first, last time.Time) {
-	if len(t.events.runs) == 0 {
+	n := len(t.events)
+	if n == 0 {
 		return first, last
 	}
-	least, most := int64(math.MaxInt64), int64(math.MinInt64)
-	for _, r := range t.events.runs {
-		least, most = min(least, r.blocks[0].at), max(most, r.last.at)
-	}
-	return time.UnixMicro(least).UTC(), time.UnixMicro(most).UTC()
+	return time.UnixMicro(t.events[0].at).UTC(), time.UnixMicro(t.events[n-1].at).UTC()
 }
 
 // WholeSeconds reports whether every time is a whole second, as in most logs. Then the order within a second is unknown.
@@ -96,28 +79,23 @@ func (t *Trace) WholeSeconds() bool { return !t.fractions }
 // steps is after how many events passes look at the context and call progress.
 const steps = 1 << 14
 
-// each calls visit for every event, in time order. The error is visit's, the context's, or that of the temporary file.
+// each calls visit for every event, in time order. The error is visit's or the context's.
 func (t *Trace) each(ctx context.Context, visit func(*event) error) error {
-	if t.err != nil {
-		return t.err
-	}
-	from, done := t.events.cursor(), int64(0)
-	for e, ok := from.next(); ok; e, ok = from.next() {
-		if done%steps == 0 {
+	for i := range t.events {
+		if i%steps == 0 {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 			if t.progress != nil {
-				t.progress(done)
+				t.progress(int64(i))
 			}
 		}
-		done++
-		if err := visit(&e); err != nil {
+		if err := visit(&t.events[i]); err != nil {
 			return err
 		}
 	}
-	if t.progress != nil && from.err == nil {
-		t.progress(done)
+	if t.progress != nil {
+		t.progress(int64(len(t.events)))
 	}
-	return from.err
+	return nil
 }

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"maps"
 	"slices"
 
 	"example.com/sash"
@@ -54,22 +53,4 @@ func (t *trailing) finish(s *tally) {
 			s.out.OneClient = append(s.out.OneClient, m)
 		}
 	}
-}
-
-// delays returns the median and the greatest of counted delays, in seconds.
-func delays(counted map[int64]int64) (median, most float64) {
-	all := int64(0)
-	for _, n := range counted {
-		all += n
-	}
-	below := int64(0)
-	for _, delay := range slices.Sorted(maps.Keys(counted)) {
-		n := counted[delay]
-		if half := (all - 1) / 2; below <= half && half < below+n {
-			median = seconds(delay)
-		}
-		below += n
-		most = seconds(delay)
-	}
-	return median, most
 }

@@ -72,7 +72,7 @@ func TestNamesFromALogChangeNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, rest := write(t, &Page{
-			Title: own, Summary: []string{own}, Inputs: []Input{{"Log", own}}, Command: own, Outcomes: outcomes, Classes: []string{own}, Caveats: []string{own},
+			Title: own, Summary: []string{own}, Inputs: []Input{{"Log", own}}, Command: own, Outcomes: outcomes, Caveats: []string{own},
 			Demand: []replay.DemandReport{demand.Report()}, Heat: heat, Timeline: &Timeline{name, c.Limits, sash.SlidingLog, moments},
 		})
 		return rest

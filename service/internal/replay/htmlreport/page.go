@@ -35,8 +35,6 @@ type Page struct {
 	// Outcomes are the rows of the table of candidates.
 	Outcomes []*replay.Outcome
 	Heat     replay.Heat
-	// Classes are the names of the classes in the outcomes' days, beginning with class 1.
-	Classes []string
 	// Timeline is left out if nil.
 	Timeline *Timeline
 	Caveats  []string
@@ -72,10 +70,6 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"count":     func(n int) string { return Number(int64(n)) },
 	"bytes":     size,
 	"utc":       func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.999") },
-	"clock": func(at string) string { // formats a time of RFC 3339
-		_, clock, _ := strings.Cut(at, "T")
-		return clock[:min(len(clock), len("15:04:05"))]
-	},
 }).Parse(source))
 
 // candidateName returns the name of a candidate.
@@ -83,11 +77,7 @@ func candidateName(o *replay.Outcome) string {
 	if o.Policy != "" {
 		return shown(o.Policy)
 	}
-	name := strings.Join(o.Limits, ", ")
-	if o.Shares != nil {
-		name += ", reserve"
-	}
-	return name
+	return strings.Join(o.Limits, ", ")
 }
 
 // size writes a number of bytes.
@@ -99,17 +89,6 @@ func size(n int64) string {
 		return Number(n/1000) + " kB"
 	}
 	return Number(n) + " B"
-}
-
-// Class returns the name of a class of requests.
-func (p *Page) Class(number uint8) string {
-	switch {
-	case number > 0 && int(number) <= len(p.Classes):
-		return p.Classes[number-1]
-	case len(p.Classes) > 0:
-		return "all others"
-	}
-	return "all"
 }
 
 // Noun is what the page calls the clients, in the plural.

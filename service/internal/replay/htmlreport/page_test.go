@@ -28,7 +28,7 @@ func pageOf(t *testing.T, algorithm sash.Algorithm, limits ...sash.Limit) *Page 
 		b.Add(start+i*5_000_000, replay.Selection{Key: "192.0.2.7", Cost: 1, Route: "GET /"})
 	}
 	trace := b.Trace()
-	c := replay.Candidate{Limits: limits, Options: sash.Options{Algorithm: algorithm}, Retry: replay.HonourRetryAfter}
+	c := replay.Candidate{Limits: limits, Options: sash.Options{Algorithm: algorithm}}
 	outcomes, err := trace.Run(t.Context(), []replay.Candidate{c}, nil)
 	if err != nil {
 		t.Fatal(err)

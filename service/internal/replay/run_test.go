@@ -25,42 +25,6 @@ func outcome(t *testing.T, tr *Trace, c Candidate) *Outcome {
 	return got[0]
 }
 
-func TestRetries(t *testing.T) {
-	limits := []sash.Limit{sash.Every(2, 10*time.Second)}
-	tr := traceOf("a", 0, 0.5, 1, 2)
-	for how, want := range map[Retry]Retries{
-		// No client retries: requests 3 and 4 are lost.
-		NoRetry: {},
-		// Request 3, at 1, tries at 2, 3, 4, 5 and 6, and request 4, at 2, from 3 to 7; room comes at 10.
-		NaiveRetry: {Attempts: 14, RefusedAttempts: 12, GaveUp: 2},
-		// Request 3 gets Retry-After 9 and is admitted at 10. Request 4, at 2, gets 8 and retries at 10 too. After request
-		// 3, the window holds 0.5 and 10, so it gets 0.5 s, rounded up to 1, and is admitted at 11.
-		HonourRetryAfter: {Attempts: 7, RefusedAttempts: 3, DelayMedian: 9, DelayMost: 9},
-	} {
-		o := outcome(t, tr, Candidate{Limits: limits, Retry: how})
-		if o.Refused != 2 || o.ClientsLimited != 1 {
-			t.Errorf("%v: %d refused", how, o.Refused)
-		}
-		if how == NoRetry {
-			if o.Retries != nil {
-				t.Errorf("none: %+v", o.Retries)
-			}
-			continue
-		}
-		if *o.Retries != want {
-			t.Errorf("%v: %+v, want %+v", how, *o.Retries, want)
-		}
-		if o.OneClient[0].Admitted > 2 {
-			t.Errorf("%v: %+v", how, o.OneClient)
-		}
-	}
-	a := outcome(t, tr, Candidate{Limits: limits, Retry: FullJitter})
-	b := outcome(t, tr, Candidate{Limits: limits, Retry: FullJitter})
-	if *a.Retries != *b.Retries || a.Retries.Attempts < 6 || a.Retries.Attempts > 14 {
-		t.Errorf("full jitter: %+v and %+v", a.Retries, b.Retries)
-	}
-}
-
 func TestTimeSpentLimited(t *testing.T) {
 	// Two in ten seconds. Refused at 1 and at 3, both until the one of 0 leaves at 10: limited from 1 to 10.
 	// The one at 30 and its neighbours are refused at 31 until 40: nine seconds more.
@@ -71,7 +35,7 @@ func TestTimeSpentLimited(t *testing.T) {
 	}
 }
 
-func TestCostsAboveALimitNeverFitAndAreNotRetried(t *testing.T) {
+func TestCostsAboveALimitNeverFit(t *testing.T) {
 	var b Builder
 	b.Add(1431857100*second, Selection{Key: "a", Cost: 5, Route: "GET /"})
 	b.Add(1431857100*second, Selection{Key: "", Cost: 1})
@@ -80,8 +44,8 @@ func TestCostsAboveALimitNeverFitAndAreNotRetried(t *testing.T) {
 	if n := tr.Counts(); n.Requests != 1 || n.Unlimited != 2 {
 		t.Errorf("%+v", n)
 	}
-	o := outcome(t, tr, Candidate{Limits: []sash.Limit{sash.PerMinute(4)}, Retry: NaiveRetry})
-	if o.Refused != 1 || o.AboveLimit != 1 || o.Retries.Attempts != 1 || o.Redis.Calls != 0 || o.ClientsLimited != 1 {
+	o := outcome(t, tr, Candidate{Limits: []sash.Limit{sash.PerMinute(4)}})
+	if o.Refused != 1 || o.AboveLimit != 1 || o.Redis.Calls != 0 || o.ClientsLimited != 1 {
 		t.Errorf("%+v", o)
 	}
 }
