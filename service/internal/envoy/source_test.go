@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -266,5 +267,14 @@ func TestAServerThatIsAwayIsReportedOnce(t *testing.T) {
 		}
 		<-lost
 		m.send <- nil
+	}
+}
+
+func TestCertificatesThatAreNotThereAreAnError(t *testing.T) {
+	for _, files := range []ClientTLS{{CA: "/none"}, {CA: os.DevNull}, {Cert: "/none", Key: "/none"}} {
+		heard := make(all, 1)
+		if err := (Source{Server: "127.0.0.1:1", TLS: &files}).Watch(t.Context(), heard.use, heard.reject); err == nil {
+			t.Errorf("%+v: no error", files)
+		}
 	}
 }
