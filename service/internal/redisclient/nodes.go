@@ -47,22 +47,19 @@ func (c *Client) Slots(ctx context.Context) (all []Slots, err error) {
 	}
 	ranges, err := reply.ToArray()
 	for _, one := range ranges {
-		fields, err := one.ToArray()
-		if err != nil || len(fields) < 2 {
+		fields, _ := one.ToArray()
+		if len(fields) < 2 {
 			return nil, fmt.Errorf("unexpected answer to CLUSTER SLOTS: %v", one.String())
 		}
 		first, _ := fields[0].AsInt64()
 		last, _ := fields[1].AsInt64()
 		s := Slots{First: int(first), Last: int(last)}
 		for _, node := range fields[2:] {
-			parts, err := node.ToArray()
-			if err != nil || len(parts) < 2 {
-				return nil, fmt.Errorf("unexpected node in CLUSTER SLOTS: %v", node.String())
+			parts, _ := node.ToArray()
+			if len(parts) < 2 {
+				continue
 			}
 			host, _ := parts[0].ToString()
-			if host == "" { // it is the one that was asked
-				host, _, _ = net.SplitHostPort(c.target.addrs[0])
-			}
 			port, _ := parts[1].AsInt64()
 			s.Nodes = append(s.Nodes, net.JoinHostPort(host, strconv.FormatInt(port, 10)))
 		}
