@@ -60,6 +60,9 @@ func (c *Client) Slots(ctx context.Context) (all []Slots, err error) {
 				continue
 			}
 			host, _ := parts[0].ToString()
+			if host == "" { // a node that does not know its own address
+				host, _, _ = net.SplitHostPort(c.target.addrs[0])
+			}
 			port, _ := parts[1].AsInt64()
 			s.Nodes = append(s.Nodes, net.JoinHostPort(host, strconv.FormatInt(port, 10)))
 		}
