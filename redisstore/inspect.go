@@ -3,12 +3,15 @@ package redisstore
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/internal/window"
 )
 
 // A State is the contents of a key of a Store at one instant, for people who debug one subject.
@@ -22,35 +25,34 @@ type State struct {
 	TTL time.Duration
 	// Bytes is the memory of the key on the server; zero if the user may not run MEMORY USAGE.
 	Bytes int64
-	// Log is set under SlidingLog, SlidingBuckets and SortedSetLog.
-	Log *Log
-	// Counted is set under the other algorithms: one for each window, calendar windows first, then the shortest.
-	Counted []Counted
-
-	key       string // of the subject
-	algorithm driver.Algorithm
+	// Entries are the charges of a log, compact or as a sorted set, the oldest first. Some may no longer count. Entries
+	// that were given back entirely are left out. Other algorithms have none.
+	Entries []Entry
 }
 
-// forms are the types of the values, and how much of a value to read.
-var forms = [...]string{
-	driver.SlidingLog:     fmt.Sprintf("log %d", mostLogBytes),
-	driver.SortedSetLog:   fmt.Sprintf("zset %d", sash.MaxEntries+1000), // and some that are not removed yet
-	driver.SlidingBuckets: fmt.Sprintf("log %d", mostLogBytes),
-	driver.SlidingCounter: fmt.Sprintf("log %d", mostWindowsBytes),
-	driver.FixedWindow:    fmt.Sprintf("log %d", mostWindowsBytes),
-	driver.GCRA:           fmt.Sprintf("log %d", mostWindowsBytes),
+// An Entry is the units that were charged at one instant, or for sliding buckets within one step of the resolution, at
+// the latest of their instants.
+type Entry struct {
+	At    time.Time
+	Units int64
 }
 
 // inspectReply is the number of bytes before the value.
 const inspectReply = 32
 
 // Inspect returns the contents of a subject's key under a policy's algorithm and resolution, or nil if there is no such
-// key. It only reads, in one step on the server. The work is proportional to the value: a few milliseconds for a log of
-// 100,000 entries, and for a sorted set up to half a second, during which Redis does nothing else. It needs the
-// rights of a decision, and MEMORY USAGE for Bytes. A key of another type is an error.
+// key. It only reads, in one step on the server. The work is proportional to the log: a few milliseconds for 100,000
+// entries, and for a sorted set up to half a second, during which Redis does nothing else. It needs the rights of a
+// decision, and MEMORY USAGE for Bytes. A key of another type is an error.
 func (s *Store) Inspect(ctx context.Context, key string, policy *driver.Policy) (*State, error) {
-	name := s.Key(key, policy)
-	reply, err := s.send(ctx, inspect, []string{name}, forms[policy.Algorithm])
+	name, form := s.Key(key, policy), "none 0"
+	switch {
+	case compact(policy.Algorithm):
+		form = fmt.Sprintf("log %d", mostLogBytes)
+	case policy.Algorithm == driver.SortedSetLog:
+		form = fmt.Sprintf("zset %d", sash.MaxEntries+1000) // and some that are not removed yet
+	}
+	reply, err := s.send(ctx, inspect, []string{name}, form)
 	if err != nil {
 		return nil, err
 	}
@@ -59,12 +61,12 @@ func (s *Store) Inspect(ctx context.Context, key string, policy *driver.Policy) 
 		return nil, fmt.Errorf("%w: the key %.200s", err, name)
 	}
 	if state != nil {
-		state.Key, state.key = name, key
+		state.Key = name
 	}
 	return state, nil
 }
 
-// readState reads the reply of inspect.lua.
+// readState reads the reply of inspect.lua. Its memory is bounded by the size of the reply.
 func readState(algorithm driver.Algorithm, reply []byte) (*State, error) {
 	if len(reply) < inspectReply {
 		return nil, errReply
@@ -78,24 +80,18 @@ func readState(algorithm driver.Algorithm, reply []byte) (*State, error) {
 	case ttl == -2:
 		return nil, nil
 	case size > 0 && len(value) == 0:
-		return nil, fmt.Errorf("redisstore: a value of %d bytes or parts is more than any of this store", size)
+		return nil, fmt.Errorf("redisstore: a value of %d bytes or members is more than any of this store", size)
 	}
-	state := &State{At: time.UnixMicro(at), TTL: time.Duration(-1), Bytes: bytes, algorithm: algorithm}
+	state := &State{At: time.UnixMicro(at), TTL: -1, Bytes: bytes}
 	if ttl >= 0 {
-		state.TTL = micros(ttl * 1000)
+		state.TTL = time.Duration(min(ttl, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 	}
 	var err error
-	switch algorithm {
-	case driver.SlidingLog, driver.SlidingBuckets:
-		state.Log, err = readLog(value)
-	case driver.SortedSetLog:
-		var parts [][2]string
-		if parts, err = pairs(value); err != nil {
-			return nil, err
-		}
-		state.Log, err = readSet(parts)
-	default:
-		state.Counted, err = readWindows(algorithm, value)
+	switch {
+	case compact(algorithm):
+		state.Entries, err = readLog(value)
+	case algorithm == driver.SortedSetLog:
+		state.Entries, err = readSet(value)
 	}
 	if err != nil {
 		return nil, err
@@ -103,70 +99,93 @@ func readState(algorithm driver.Algorithm, reply []byte) (*State, error) {
 	return state, nil
 }
 
-// Look returns the answer of a peek at the instant of the state, under a policy of the same algorithm. Unlike a peek, it
-// never writes after a clock that went back.
-func (s *State) Look(policy *driver.Policy) driver.Answer {
-	limits := policy.Limits
-	out := make([]driver.Status, len(limits))
-	now := s.At.UnixMicro()
-	var refusals uint64
-	if s.algorithm == driver.GCRA {
-		for i := range limits {
-			out[i] = s.owed(&limits[i], now)
-		}
-	} else {
-		refusals = s.charged(limits).Look(now, 0, limits, out)
+// The layout of the compact log, as the head of script/log.lua has it.
+const (
+	logVersion  = 2
+	aheadLog    = 3 // of a log with bookings
+	headerBytes = 51
+	hintBytes   = 26
+	entryBytes  = 12
+	sumBytes    = 6
+	block       = 64 // entries a sum
+	mostHints   = 127
+	mostSlots   = 1 << 20 // more than any log has
+	mostIDs     = 1 << 16 // more than any log has
+	idBytes     = 16
+)
+
+// mostLogBytes is longer than any value of a log.
+const mostLogBytes = headerBytes + mostHints*hintBytes + mostSlots*entryBytes + (mostSlots/block+1)*sumBytes +
+	mostIDs*idBytes
+
+var (
+	errReply = errors.New("redisstore: inspect.lua answered something that makes no sense")
+	errNoLog = errors.New("redisstore: the value is not a log of this version")
+	errNoSet = errors.New("redisstore: the value is not a sorted set of this store")
+)
+
+// bigEndian returns the number of a few bytes.
+func bigEndian(b []byte) (n int64) {
+	for _, digit := range b {
+		n = n<<8 | int64(digit)
 	}
-	return driver.NewAnswer(now, refusals, out)
+	return n
 }
 
-// charged returns the algorithm's state after the same charges.
-func (s *State) charged(limits []driver.Limit) window.State {
-	switch s.algorithm {
-	case driver.SlidingCounter:
-		counter := &window.Counter{}
-		for i := range limits {
-			if c := s.counted(&limits[i]); c != nil {
-				counter.Charge(c.Start.UnixMicro()-limits[i].Window, c.Previous, limits[i:i+1])
-				counter.Charge(c.Start.UnixMicro(), c.Count, limits[i:i+1])
-			}
-		}
-		return counter
-	case driver.FixedWindow:
-		fixed := &window.Fixed{}
-		for i := range limits {
-			if c := s.counted(&limits[i]); c != nil {
-				fixed.Charge(c.Start.UnixMicro(), c.Count, limits[i:i+1])
-			}
-		}
-		return fixed
+// readLog reads the value of a compact log.
+func readLog(value []byte) ([]Entry, error) {
+	if len(value) < headerBytes || value[0] != logVersion && value[0] != aheadLog {
+		return nil, errNoLog
 	}
-	log := &window.Log{Resolution: 1}
-	all := []driver.Limit{{Units: 1, Window: 1 << 60}} // every entry counts
-	entries := s.Log.Entries
-	if n := len(entries); s.Log.written == 0 && n > 0 && entries[n-1].At.After(s.At) { // drop what had left before the clock went back
-		for len(entries) > 0 && !entries[0].At.After(entries[n-1].At.Add(-s.Log.Keep)) {
-			entries = entries[1:]
-			n--
+	hints, slots := int(value[1])&mostHints, bigEndian(value[2:6])
+	first, head, last := bigEndian(value[6:12]), bigEndian(value[32:38]), bigEndian(value[44:51])
+	begin := headerBytes + hints*hintBytes
+	if slots == 0 || slots > mostSlots || int64(len(value)) < int64(begin)+slots*entryBytes || head < first {
+		return nil, fmt.Errorf("%w: its header says %d slots, and the value has %d bytes", errNoLog, slots, len(value))
+	}
+	from := max(first, head-slots)
+	entries, before := make([]Entry, 0, head-from), int64(-1)
+	for p := from; p < head; p++ {
+		e := value[begin+int(p%slots)*entryBytes:]
+		at, units := bigEndian(e[:7]), bigEndian(e[7:entryBytes])
+		if at <= before || at > last {
+			return nil, fmt.Errorf("%w: its entries are not in the order of their times", errNoLog)
+		}
+		before = at
+		if units > 0 {
+			entries = append(entries, Entry{time.UnixMicro(at), units})
 		}
 	}
-	for _, e := range entries {
-		if at := e.At.UnixMicro(); s.Log.written > 0 && at > s.Log.written {
-			log.ChargeAt(s.Log.written, at, e.Units, all)
-		} else {
-			log.Charge(at, e.Units, all)
-		}
-	}
-	return log
+	return entries, nil
 }
 
-// counted returns the state of a limit's window, or nil.
-func (s *State) counted(l *driver.Limit) *Counted {
-	id := windowID(l)
-	for i := range s.Counted {
-		if s.Counted[i].ID == id {
-			return &s.Counted[i]
+// readSet reads the members of a sorted-set log, each followed by its score: see the head of script/zset.lua.
+func readSet(value []byte) ([]Entry, error) {
+	next := func() (string, bool) {
+		if len(value) < 4 || bigEndian(value[:4]) > int64(len(value)-4) {
+			return "", false
+		}
+		text, rest := value[4:4+bigEndian(value[:4])], value[4+bigEndian(value[:4]):]
+		value = rest
+		return string(text), true
+	}
+	var entries []Entry
+	before := int64(-1)
+	for n := 0; n == 0 || len(value) > 0; n++ {
+		member, _ := next()
+		score, ok := next()
+		if n == 0 && ok && score == "-inf" {
+			continue // the head
+		}
+		at, err := strconv.ParseFloat(score, 64) // Redis writes long numbers with an exponent
+		_, text, _ := strings.Cut(member, ":")
+		units, bad := strconv.ParseInt(text, 10, 64)
+		if n == 0 || !ok || err != nil || bad != nil || at != math.Trunc(at) || at > 1<<53 || int64(at) <= before || units < 0 || units > 1<<52 {
+			return nil, fmt.Errorf("%w: the member %.40q at %.40q", errNoSet, member, score)
+		}
+		if before = int64(at); units > 0 {
+			entries = append(entries, Entry{time.UnixMicro(before), units})
 		}
 	}
-	return nil
+	return entries, nil
 }

@@ -2,16 +2,13 @@ package redisstore
 
 import (
 	"encoding/binary"
-	"math"
-	"slices"
 	"strings"
 	"testing"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 )
 
-// FuzzInspect reads values of any bytes: a state that can be looked at, or an error; and never more memory than
+// FuzzInspect reads values of any bytes: a state or an error; and never more memory than
 // the bytes have room for.
 func FuzzInspect(f *testing.F) {
 	head := func(size uint64) []byte {
@@ -47,47 +44,16 @@ func FuzzInspect(f *testing.F) {
 	copy(huge[inspectReply+32:], "\xff\xff\xff\xff\xff\xff") // head
 	f.Add(huge)
 	f.Add(append(head(3), parts(string(number(nil, 7, 60_000_000, 6, 10, 7, at, 7, at, 7, 0)), "-inf", "1:1", "1699999999000000", "3:2", "1.6999999990001e+15")...))
-	window := func(name, time int64, x, y float64) []byte {
-		b := number(nil, 7, name, 7, time)
-		return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, math.Float64bits(x)), math.Float64bits(y))
-	}
-	windows := slices.Concat(number(nil, 1, 1, 1, 2, 7, at), window(60_000_000, at, 3, 7), window(1<<52+7, at, 59999999.5, 0), number(nil, 7, at, 7, 0))
-	f.Add(append(head(uint64(len(windows))), windows...))
-	f.Add(append(head(uint64(len(windows))), windows[:70]...))
 	f.Add(append(head(1), 0xff, 0xff, 0xff, 0xff))
 
-	policies := make([]*driver.Policy, 0, 6)
-	for _, a := range sash.Algorithms() {
-		opts := &sash.Options{Algorithm: a}
-		if a == sash.SlidingBuckets {
-			opts.Resolution = 1e9
-		}
-		p, err := sash.NewPolicy(opts, sash.PerMinute(10), sash.PerHour(20))
-		if err != nil {
-			f.Fatal(err)
-		}
-		policies = append(policies, p)
-	}
 	f.Fuzz(func(t *testing.T, reply []byte) {
-		for _, p := range policies {
-			s, err := readState(p.Algorithm, reply)
-			if err != nil {
-				if s != nil || !strings.HasPrefix(err.Error(), "redisstore: ") {
-					t.Errorf("%v: %v, and the error %q", p.Algorithm, s, err)
-				}
-				continue
-			}
-			if s == nil {
-				continue // no key
-			}
-			if s.Log != nil && (cap(s.Log.Entries) > len(reply)/8 || s.Log.Keep < 0) {
-				t.Errorf("%v: room for %d entries out of %d bytes, kept %v", p.Algorithm, cap(s.Log.Entries), len(reply), s.Log.Keep)
-			}
-			look := s.Look(p)
-			for i, l := range look.Statuses() {
-				if l.Remaining < 0 || l.Remaining > p.Limits[i].Units {
-					t.Errorf("%v: %+v", p.Algorithm, l)
-				}
+		for _, a := range sash.Algorithms() {
+			s, err := readState(a, reply)
+			switch {
+			case err != nil && (s != nil || !strings.HasPrefix(err.Error(), "redisstore: ")):
+				t.Errorf("%v: %v, and the error %q", a, s, err)
+			case s != nil && cap(s.Entries) > len(reply)/8:
+				t.Errorf("%v: room for %d entries out of %d bytes", a, cap(s.Entries), len(reply))
 			}
 		}
 	})

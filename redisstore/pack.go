@@ -3,7 +3,6 @@ package redisstore
 import (
 	"hash/crc32"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -110,14 +109,6 @@ func appendRequest(b []byte, req *driver.Request, now int64) []byte {
 // calendarID identifies the windows of a calendar limit.
 func calendarID(l *driver.Limit) int64 {
 	return int64(crc32.ChecksumIEEE([]byte(l.Period.String() + "@" + l.Zone.String())))
-}
-
-// windowID is the name of a limit's window in the hashes of the scripts.
-func windowID(l *driver.Limit) string {
-	if l.Period == 0 {
-		return strconv.FormatInt(l.Window, 10)
-	}
-	return "c" + strconv.FormatInt(calendarID(l), 10)
 }
 
 // calendarNow returns this process's time if any limit needs it.

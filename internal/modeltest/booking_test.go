@@ -153,27 +153,7 @@ func (w *bookWalk) step() error {
 		}
 		decide = func(s driver.Batcher) ([]driver.Answer, error) { return s.DecideEach(ctx, reqs) }
 	}
-	if err := w.compare(reqs, decide); err != nil || w.rng.IntN(5) > 0 {
-		return err
-	}
-	return w.inspect(req)
-}
-
-// inspect compares what the contents of a key say with a look.
-func (w *bookWalk) inspect(req driver.Request) error {
-	req.Cost, req.Within = 0, 0
-	look, err := w.redis.Decide(context.Background(), req)
-	if err != nil {
-		return err
-	}
-	state, err := w.redis.Inspect(context.Background(), req.Key, req.Policy)
-	if err != nil || state == nil {
-		return err
-	}
-	if got := state.Look(req.Policy); shown(&got) != shown(&look) {
-		return fmt.Errorf("a look is\n%s\nand of the contents of the key\n%s", shown(&look), shown(&got))
-	}
-	return nil
+	return w.compare(reqs, decide)
 }
 
 // compare has both stores decide the same.

@@ -28,7 +28,7 @@ func TestLeasesAreThoseOfTheArithmetic(t *testing.T) {
 			t.Cleanup(func() { threshold.Leases = before })
 			met := make(map[string]int)
 			if err := walkSmall(60, func(seed uint64, traced bool) error {
-				w := newHeldWalk(store, clock, fmt.Sprintf("%d/%d/%v", most, seed, traced), seed, traced)
+				w := newHeldWalk(store, clock, scripts, fmt.Sprintf("%d/%d/%v", most, seed, traced), seed, traced)
 				err := w.run(150)
 				for what, n := range w.met {
 					met[what] += n
@@ -54,6 +54,7 @@ type heldWalk struct {
 	*rand.Rand
 	store   *redisstore.Store
 	clock   *judge.Clock
+	scripts *scripter
 	key     string
 	model   window.Leases
 	longest int64
@@ -65,8 +66,8 @@ type heldWalk struct {
 	trace   string
 }
 
-func newHeldWalk(store *redisstore.Store, clock *judge.Clock, key string, seed uint64, traced bool) *heldWalk {
-	w := &heldWalk{Rand: rand.New(rand.NewPCG(seed, 16)), store: store, clock: clock, key: key, met: make(map[string]int), traced: traced}
+func newHeldWalk(store *redisstore.Store, clock *judge.Clock, scripts *scripter, key string, seed uint64, traced bool) *heldWalk {
+	w := &heldWalk{Rand: rand.New(rand.NewPCG(seed, 16)), store: store, clock: clock, scripts: scripts, key: key, met: make(map[string]int), traced: traced}
 	w.longest = []int64{60_000, 2_000_000, 20_000_000}[w.IntN(3)]
 	w.way = w.Int64N(w.longest / 4)
 	return w
@@ -91,7 +92,7 @@ func (w *heldWalk) note(format string, args ...any) {
 func (w *heldWalk) step() error {
 	w.advance()
 	now := w.clock.Now().UnixMicro()
-	kept, err := w.store.InspectLeases(context.Background(), w.key)
+	kept, err := leasesOf(w.scripts, w.key)
 	if err != nil {
 		return err
 	}
@@ -268,24 +269,24 @@ func (w *heldWalk) giveBack() error {
 
 // same compares what the store keeps with what the arithmetic has.
 func (w *heldWalk) same() error {
-	got, err := w.store.InspectLeases(context.Background(), w.key)
+	got, err := leasesOf(w.scripts, w.key)
 	if err != nil {
 		return err
 	}
 	if got == nil {
-		got = &redisstore.Leases{Rest: -1}
-	} else if matters := w.model.Expires() - got.At.UnixMicro(); (got.TTL + time.Millisecond).Microseconds() < matters {
+		got = &heldLeases{Rest: -1}
+	} else if matters := w.model.Expires() - w.clock.Now().UnixMicro(); (got.TTL + time.Millisecond).Microseconds() < matters {
 		return fmt.Errorf("the key lives for %v, and what it holds matters for %d µs", got.TTL, matters)
 	}
-	got.Key, got.At, got.TTL, got.Bytes = "", time.Time{}, 0, 0
+	got.TTL = 0
 	if want := modelled(&w.model); !reflect.DeepEqual(*got, want) {
 		return fmt.Errorf("Redis keeps\n%+v; by the arithmetic\n%+v", *got, want)
 	}
 	return nil
 }
 
-// modelled returns what the arithmetic has of a key, in the form for people.
-func modelled(l *window.Leases) redisstore.Leases {
+// modelled returns what the arithmetic has of a key, in the form of the value.
+func modelled(l *window.Leases) heldLeases {
 	v := reflect.ValueOf(l).Elem()
 	number := func(v reflect.Value, field string) int64 { return v.FieldByName(field).Int() }
 	instant := func(v reflect.Value, field string) time.Time {
@@ -295,7 +296,7 @@ func modelled(l *window.Leases) redisstore.Leases {
 		return time.Time{}
 	}
 	refusal := v.FieldByName("refusal")
-	out := redisstore.Leases{
+	out := heldLeases{
 		Since: instant(v, "since"), Now: number(v, "now"), Past: number(v, "past"),
 		Began: instant(v, "began"), Until: instant(v, "until"), Down: instant(v, "down"),
 		Refused: instant(refusal, "until"), RefusedCost: number(refusal, "cost"), Rest: number(v, "rest") - 1,
@@ -303,7 +304,7 @@ func modelled(l *window.Leases) redisstore.Leases {
 	held := v.FieldByName("held")
 	for i := range held.Len() {
 		h := held.Index(i)
-		out.Leases = append(out.Leases, redisstore.Lease{
+		out.Leases = append(out.Leases, heldLease{
 			Began: instant(h, "began"), Starts: instant(h, "starts"), Ends: instant(h, "ends"), Brought: instant(h, "brought"),
 			Left: number(h, "left"), Note: h.FieldByName("note").String(),
 		})
@@ -317,14 +318,14 @@ func (b *bench) held() error {
 	if b.algorithm != driver.SlidingLog {
 		return nil
 	}
-	if err := newHeldWalk(b.store, b.clock, "crowd", 1, true).crowd(); err != nil {
+	if err := newHeldWalk(b.store, b.clock, b.scripts, "crowd", 1, true).crowd(); err != nil {
 		return err
 	}
 	if err := b.heldElsewhere(); err != nil {
 		return err
 	}
 	return walkSmall(60, func(seed uint64, traced bool) error {
-		return newHeldWalk(b.store, b.clock, fmt.Sprintf("held/%d/%v", seed, traced), seed, traced).run(120)
+		return newHeldWalk(b.store, b.clock, b.scripts, fmt.Sprintf("held/%d/%v", seed, traced), seed, traced).run(120)
 	})
 }
 

@@ -1,8 +1,8 @@
--- inspect.lua: returns everything that a key of the store holds, at one instant. It only reads.
+-- inspect.lua: returns how long a key of the store lives, its memory and its log, at one instant. It only reads.
 --
 -- KEYS     1: the subject's key
--- ARGV     1: the form of the value, 'log', 'zset' or 'held', a space, and the most to read: bytes of a string or
---             of leases, members of a sorted set
+-- ARGV     1: the form of the value, 'log', 'zset' or 'none' for a string without a log, a space, and the most to
+--             read: bytes of a string, members of a sorted set
 -- Returns  packed: I8 now in microseconds   i8 milliseconds to live, -2 if the key does not exist   I8 bytes of
 --          memory, 0 if the user may not run MEMORY USAGE   I8 size of the value: bytes or members;
 --          then the value, or nothing if it is larger than the most to read
@@ -22,12 +22,7 @@ local memory = redis.pcall('MEMORY', 'USAGE', key)
 if type(memory) ~= 'number' then memory = 0 end
 
 local size, body
-if form == 'log' or form == 'held' then
-  body = call('GETRANGE', key, '0', string.format('%d', most))
-  size = #body
-  if size > most then body = '' end
-  if form == 'held' then body = body .. string.sub(tostring(call), -12) end
-else
+if form == 'zset' then
   size = call('ZCARD', key)
   local parts = {}
   if size <= most then
@@ -37,5 +32,9 @@ else
     end
   end
   body = table.concat(parts)
+else
+  body = call('GETRANGE', key, '0', string.format('%d', most))
+  size = form == 'log' and #body or 0
+  if #body > most then body = '' end
 end
 return pack('>I8i8I8I8', now, call('PTTL', key), memory, size) .. body

@@ -39,8 +39,7 @@ func TestInspectShowsWhatIsChargedAndChangesNothing(t *testing.T) {
 		Exists   bool
 		TTL      float64
 		Memory   int64 `json:"memory_bytes"`
-		Charges  int
-		Units    int64
+		Log      struct{ Charges, Units int64 }
 		Limits   []struct {
 			Name            string
 			Used, Remaining int64
@@ -52,7 +51,7 @@ func TestInspectShowsWhatIsChargedAndChangesNothing(t *testing.T) {
 		t.Fatal(code, err, out)
 	}
 	if in.RedisKey != "sash:log:user:42" || !in.Exists || in.Memory <= 0 || in.TTL < 47*3600 ||
-		in.Charges != 3 || in.Units != 6 || len(in.Limits) != 2 || in.Limits[0].Used != 6 || in.Limits[0].NextFree < 3500 {
+		in.Log.Charges != 3 || in.Log.Units != 6 || len(in.Limits) != 2 || in.Limits[0].Used != 6 || in.Limits[0].NextFree < 3500 {
 		t.Errorf("%+v", in)
 	}
 	// The window of a lowered limit may hold more than its units.
@@ -66,9 +65,8 @@ func TestInspectShowsWhatIsChargedAndChangesNothing(t *testing.T) {
 
 func TestInspectKnowsEveryAlgorithm(t *testing.T) {
 	env := []string{"SASH_REDIS=" + redistest.Start(t).Addr()}
-	for algorithm, want := range map[string]string{
-		"sliding-log": "1 charge of 4 units", "sorted-set-log": "1 charge of 4 units", "sliding-buckets": "1 charge of 4 units",
-		"sliding-counter": "window   24h0m0s: 4 units since", "fixed-window": "window   24h0m0s: 4 units since", "gcra": "window   24h0m0s: 9h36m0s owed at",
+	for algorithm, log := range map[string]bool{
+		"sliding-log": true, "sorted-set-log": true, "sliding-buckets": true, "sliding-counter": false, "fixed-window": false, "gcra": false,
 	} {
 		args := []string{"--algorithm", algorithm, "--limit", "10/24h", "k"}
 		if algorithm == "sliding-buckets" {
@@ -78,7 +76,7 @@ func TestInspectKnowsEveryAlgorithm(t *testing.T) {
 			t.Fatalf("%s: exit %d, %s", algorithm, code, err)
 		}
 		code, out, err := sash(t, env, append([]string{"inspect"}, args...)...)
-		if code != 0 || !strings.Contains(out, want) || !strings.Contains(out, "\n10/24h: 4 used, 6 left") {
+		if code != 0 || strings.Contains(out, "\nlog      1 charge of 4 units\n") != log || !strings.Contains(out, "\n10/24h: 4 used, 6 left") {
 			t.Errorf("%s: exit %d, %s\n%s", algorithm, code, err, out)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/spf13/cobra"
 
 	"example.com/sash"
@@ -21,14 +20,13 @@ func (a *app) inspect() *cobra.Command {
 	s := &subject{}
 	cmd := &cobra.Command{
 		Use:   "inspect KEY",
-		Short: "Show what Redis holds of a key, without charging or changing anything",
-		Long: `Show what Redis holds of a key under one algorithm: the units charged, how long the key lives, its
-memory, and for each --limit the units used in the window, when the next unit is free and when all
-are.
+		Short: "Show what counts for a key on Redis and when it resets, without charging",
+		Long: `Show what Redis holds of a key under one algorithm: for each --limit the units that count, when the
+next one is free and when all are; how long the key lives, its memory, and the charges of a log.
 
-The command only reads, in one step: a few milliseconds of Redis for a log of 100,000 entries, and
-up to half a second for a sorted set of as many. It needs the rights that sash doctor prints for a
-limiter, and +memory|usage for the memory. The dashboard of sash serve draws a log on a time axis.
+The command only reads: a few milliseconds of Redis for a log of 100,000 charges, and up to half a
+second for a sorted set of as many. It needs the rights that sash doctor prints for a limiter, and
++memory|usage for the memory.
 
 The key is used as it is, as in sash peek. Keys that Go programs build with sash.Key, and those of
 sash serve, are their parts joined by colons: demo:remote_address:192.0.2.7.`,
@@ -52,11 +50,15 @@ type inspection struct {
 	// TTL is negative for a key that has no expiry.
 	TTL    wire.Seconds `json:"ttl"`
 	Memory int64        `json:"memory_bytes"`
-	// Charges and Units are those of a log. Windows are what an algorithm without one keeps.
-	Charges int          `json:"charges,omitempty"`
-	Units   int64        `json:"units,omitempty"`
-	Windows []string     `json:"windows,omitempty"`
-	Limits  []limitState `json:"limits"`
+	// Log is null for an algorithm without one.
+	Log    *logState    `json:"log"`
+	Limits []limitState `json:"limits"`
+}
+
+// logState is what a log holds, also what no longer counts.
+type logState struct {
+	Charges int   `json:"charges"`
+	Units   int64 `json:"units"`
 }
 
 // limitState is the state of one limit.
@@ -76,46 +78,50 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string) error {
 	if s.resolution == 0 && s.algorithm == sash.SlidingBuckets.String() {
 		return errors.New("--resolution is missing: sliding-buckets of another resolution are another key")
 	}
-	limiter, err := s.limiter(nowhere{})
-	if err != nil {
-		return err
-	}
-	policy := limiter.Policy()
 	if key == "" {
 		return fmt.Errorf("%w: it is empty", sash.ErrInvalidKey)
 	}
+	full := key
 	if s.prefix != "" {
-		key = sash.Key(s.prefix) + ":" + key
+		full = sash.Key(s.prefix) + ":" + key
+	}
+	if _, err := s.limiter(nowhere{}); err != nil { // wrong flags are reported before a missing Redis
+		return err
 	}
 	to, err := a.shared(s.redis)
 	if err != nil {
 		return err
 	}
 	defer to.close()
+	limiter, err := s.limiter(to.store)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
 	defer cancel()
-	state, err := to.store.Inspect(ctx, key, policy)
+	policy := limiter.Policy()
+	in := inspection{Key: full, RedisKey: to.store.Key(full, policy), Algorithm: policy.Algorithm.String(), Limits: []limitState{}}
+	state, err := to.store.Inspect(ctx, full, policy)
+	if err == nil && state != nil {
+		err = in.fill(ctx, state, limiter, key, given)
+	}
 	if err != nil {
 		return to.explain(redisclient.Remedy(err))
 	}
-	in := inspection{Key: key, RedisKey: to.store.Key(key, policy), Algorithm: policy.Algorithm.String(), Limits: []limitState{}}
-	if state != nil {
-		in.fill(state, limiter, given)
-	}
 	return a.print(s.json, in, func(t *text) {
-		if state != nil {
+		if in.Exists {
 			in.text(t, to.address)
 			return
 		}
 		t.say("%s: there is no such key, so nothing is charged under %s", in.RedisKey, in.Algorithm)
-		for _, other := range elsewhere(ctx, to, key, policy) {
+		for _, other := range elsewhere(ctx, to.store, full, policy) {
 			t.say("But there is %s", other)
 		}
 	})
 }
 
 // elsewhere returns what the key has under other algorithms, as far as the user may read it.
-func elsewhere(ctx context.Context, to *remote, key string, not *driver.Policy) (found []string) {
+func elsewhere(ctx context.Context, store *redisstore.Store, key string, not *driver.Policy) (found []string) {
 	for _, algorithm := range sash.Algorithms() {
 		if algorithm == not.Algorithm || algorithm == sash.SlidingBuckets {
 			continue
@@ -124,43 +130,40 @@ func elsewhere(ctx context.Context, to *remote, key string, not *driver.Policy) 
 		if err != nil {
 			continue
 		}
-		name := to.store.Key(key, policy)
-		reply, err := to.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Exists().Key(name).Build() })
-		if n, _ := reply.AsInt64(); err == nil && n > 0 {
-			found = append(found, fmt.Sprintf("%s: see it with --algorithm %s", name, algorithm))
+		if state, err := store.Inspect(ctx, key, policy); err == nil && state != nil {
+			found = append(found, fmt.Sprintf("%s: see it with --algorithm %s", state.Key, algorithm))
 		}
 	}
 	return found
 }
 
-// fill copies the state into the JSON form.
-func (in *inspection) fill(state *redisstore.State, limiter *sash.Limiter, given bool) {
+// fill copies the state of a key into the JSON form. It looks at the limits if they were given.
+func (in *inspection) fill(ctx context.Context, state *redisstore.State, limiter *sash.Limiter, key string, given bool) error {
 	in.Exists, in.At, in.TTL, in.Memory = true, wire.Instant(state.At), wire.Seconds(state.TTL), state.Bytes
-	var entries []redisstore.Entry
-	if state.Log != nil {
-		entries = state.Log.Entries
-	}
-	in.Charges = len(entries)
-	for _, e := range entries {
-		in.Units += e.Units
-	}
-	for _, c := range state.Counted {
-		in.Windows = append(in.Windows, countedText(c))
+	policy := limiter.Policy()
+	if policy.Algorithm.Exact() {
+		in.Log = &logState{Charges: len(state.Entries)}
+		for _, e := range state.Entries {
+			in.Log.Units += e.Units
+		}
 	}
 	if !given {
-		return
+		return nil
 	}
-	policy := limiter.Policy()
-	for i, l := range limiter.Result("", state.Look(policy)).Limits() {
-		cut, _ := policy.Limits[i].Cut(state.At.UnixMicro())
-		inside := int64(0) // of a limit that was lowered: more than its units
-		for _, e := range entries {
-			if e.At.UnixMicro() > cut {
-				inside += e.Units
-			}
-		}
+	res, err := limiter.Peek(ctx, key)
+	if err != nil {
+		return err
+	}
+	for i, l := range res.Limits() {
 		used := l.Limit.Units - l.Remaining
-		if l.Remaining == 0 {
+		if l.Remaining == 0 { // a limit that was lowered may have more in its window
+			cut, _ := policy.Limits[i].Cut(state.At.UnixMicro())
+			inside := int64(0)
+			for _, e := range state.Entries {
+				if e.At.UnixMicro() > cut {
+					inside += e.Units
+				}
+			}
 			used = max(used, inside)
 		}
 		in.Limits = append(in.Limits, limitState{
@@ -168,6 +171,7 @@ func (in *inspection) fill(state *redisstore.State, limiter *sash.Limiter, given
 			NextFree: wire.Seconds(l.ReleaseAfter), AllFree: wire.Seconds(l.ResetAfter),
 		})
 	}
+	return nil
 }
 
 // text writes an inspection for people.
@@ -182,11 +186,8 @@ func (in *inspection) text(t *text, address string) {
 	if in.Memory > 0 {
 		t.say("memory   %s", bytesText(in.Memory))
 	}
-	if in.Windows == nil {
-		t.say("log      %s of %s", count(int64(in.Charges), "charge"), units(in.Units))
-	}
-	for _, w := range in.Windows {
-		t.say("window   %s", w)
+	if in.Log != nil {
+		t.say("log      %s of %s", count(int64(in.Log.Charges), "charge"), units(in.Log.Units))
 	}
 	for _, l := range in.Limits {
 		free := ""
@@ -195,20 +196,4 @@ func (in *inspection) text(t *text, address string) {
 		}
 		t.say("%s: %d used, %d left%s", l.Name, l.Used, l.Remaining, free)
 	}
-}
-
-// countedText describes what Redis keeps of one window.
-func countedText(c redisstore.Counted) string {
-	name := c.Window.String()
-	if c.Window == 0 {
-		name = "of the calendar (" + c.ID + ")"
-	}
-	if !c.At.IsZero() {
-		return fmt.Sprintf("%s: %v owed at %s, of at most the window", name, c.Debt, instantText(c.At))
-	}
-	text := fmt.Sprintf("%s: %s since %s", name, units(c.Count), instantText(c.Start))
-	if c.Previous > 0 {
-		text += fmt.Sprintf(", and %s in the window before", units(c.Previous))
-	}
-	return text
 }

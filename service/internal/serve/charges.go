@@ -34,11 +34,11 @@ func chargesOnRedis(region *redisstore.Store, homes map[string]*redisstore.Store
 			store = home
 		}
 		state, err := store.Inspect(ctx, key, policy)
-		if err != nil || state == nil || state.Log == nil {
+		if err != nil || state == nil {
 			return admin.Charges{}, err
 		}
-		out := admin.Charges{At: state.At, Entries: make([]admin.Charge, 0, len(state.Log.Entries))}
-		for _, e := range state.Log.Entries {
+		out := admin.Charges{At: state.At, Entries: make([]admin.Charge, 0, len(state.Entries))}
+		for _, e := range state.Entries {
 			out.Entries = append(out.Entries, admin.Charge{At: e.At, Units: e.Units})
 		}
 		return out, nil
