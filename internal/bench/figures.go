@@ -47,7 +47,7 @@ func ratios(a, b figure) figure {
 	return all
 }
 
-// A table is one of the page, by name.
+// A table is one of the page, by name. The first of a part has its versions.
 type table struct {
 	name     string
 	versions []string
@@ -66,11 +66,14 @@ func (t *table) row(cells ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// String is Markdown: what was measured when, and the rows.
+// String is Markdown: when it was measured and with what, if it has versions, and the rows.
 func (t table) String() string {
 	var b strings.Builder
-	about := append([]string{time.Now().Format("2 January 2006"), fmt.Sprintf("%d processors", runtime.NumCPU()), runtime.Version()}, t.versions...)
-	fmt.Fprintf(&b, "%s.\n\n| %s |\n|%s\n", strings.Join(about, ", "), strings.Join(t.head, " | "), " --- |"+strings.Repeat(" ---: |", len(t.head)-1))
+	if t.versions != nil {
+		about := append([]string{time.Now().Format("2 January 2006"), fmt.Sprintf("%d processors", runtime.NumCPU()), runtime.Version()}, t.versions...)
+		fmt.Fprintf(&b, "%s.\n\n", strings.Join(about, ", "))
+	}
+	fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(t.head, " | "), " --- |"+strings.Repeat(" ---: |", len(t.head)-1))
 	for _, row := range t.rows {
 		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
 	}

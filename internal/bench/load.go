@@ -101,7 +101,7 @@ func (b *bench) inProcess(name string, decide decide, end func()) contender {
 }
 
 // figures are the rounds of one contender under one workload.
-type figures struct{ perSecond, p50, p99, used figure }
+type figures struct{ perSecond, p99, used figure }
 
 // measure has every contender decide under a workload in turn, each after a quarter of a turn to warm up. used returns a
 // total that grows with the work, such as the processor time of Redis in microseconds; its growth is divided by decisions.
@@ -131,7 +131,7 @@ func (b *bench) measure(w workload, all []contender, used func(i int) (float64, 
 			return err
 		}
 		f := &results[i]
-		f.perSecond, f.p50, f.p99 = append(f.perSecond, o.perSecond()), append(f.p50, o.P50), append(f.p99, o.P99)
+		f.perSecond, f.p99 = append(f.perSecond, o.perSecond()), append(f.p99, o.P99)
 		f.used = append(f.used, (after-before)/float64(max(1, o.Decisions)))
 		return nil
 	})

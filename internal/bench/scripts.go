@@ -180,7 +180,7 @@ func (b *bench) scripts() error {
 	}
 	defer s.stop()
 	t := table{name: "server time of a decision, µs", versions: []string{s.version}, head: []string{"script"}}
-	ratio := table{name: "server time beside the sorted set by hand", versions: t.versions, head: []string{"script"}}
+	ratio := table{name: "server time beside the sorted set by hand", head: []string{"script"}}
 	times := make([][]figure, len(scripts))
 	for i := range times {
 		times[i] = make([]figure, len(states(b.calls)))
@@ -207,7 +207,7 @@ func (b *bench) scripts() error {
 		}
 	}
 	sizes := []int{1, 10, 60, 300, 1000, 10_000}
-	memory := table{name: "bytes of a key", versions: t.versions, head: []string{"script"}}
+	memory := table{name: "bytes of a key", head: []string{"script"}}
 	for _, n := range sizes {
 		memory.head = append(memory.head, fmt.Sprintf("%d calls", n))
 	}
