@@ -24,7 +24,6 @@ import (
 // workloads have room for everything that a contender can do, but for the last. The windows are whole seconds, since some
 // libraries count in them.
 var workloads = []workload{
-	{name: "1,000 keys, one caller", keys: 1000, callers: 1, units: 10_000, window: time.Minute},
 	{name: "1,000 keys, 64 callers", keys: 1000, callers: 64, units: 10_000, window: time.Minute},
 	{name: "one hot key below its limit, 64 callers", keys: 1, callers: 64, units: 20_000_000, window: time.Second},
 	{name: "one hot key over its limit, 64 callers", keys: 1, callers: 64, units: 100, window: time.Hour, refused: true},

@@ -22,11 +22,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// rules are read by Envoy's own service, too: a limit that no client reaches, one for a hot subject, and a small one.
+// rules are read by Envoy's own service, too: a limit that no client reaches, and a small one.
 const rules = `domain: bench
 descriptors:
   - {key: client, rate_limit: {unit: minute, requests_per_unit: 100000}}
-  - {key: hot, rate_limit: {unit: minute, requests_per_unit: 100000000}}
   - {key: small, rate_limit: {unit: hour, requests_per_unit: 10}}
 `
 
@@ -213,15 +212,12 @@ func (b *bench) service() error {
 	}
 	for i, w := range []workload{
 		{name: "service: many keys, 64 calls in flight", keys: 1000, callers: 64},
-		{name: "service: one hot key, 64 calls in flight", keys: 1, callers: 64},
 		{name: "service: one key over its limit, 64 calls in flight", keys: 1, callers: 64, refused: true},
 	} {
 		b.say("%s", w.name)
 		entry := "client"
 		if w.refused {
 			entry = "small"
-		} else if w.keys == 1 {
-			entry = "hot"
 		}
 		var all []contender
 		var processes []*service
