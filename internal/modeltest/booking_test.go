@@ -87,7 +87,7 @@ func (w *bookWalk) move() {
 		w.clock.Advance(time.Duration(w.rng.IntN(2_000_000)) * time.Microsecond)
 	case n == 50:
 		w.clock.Advance(time.Duration(w.rng.IntN(3)) * 20 * time.Second)
-	case n < 54 || w.little && n < 58:
+	case n < 54 || w.little && n < 70:
 		back := 8_000_000
 		if n >= 54 {
 			back = 1500 // around STEP_BACK
