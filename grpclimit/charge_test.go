@@ -253,8 +253,10 @@ func TestAClientThatLeavesHasFailed(t *testing.T) {
 				limiter := newLimiter(t, newClock().store(), sash.PerHour(3))
 				layer := failures()
 				layer.ResetOnSuccess = true
+				gone := make(chan struct{}) // the server's clock may reach the deadline first
 				client, ended := streams(t, onLayers(t, limiter, nil, inFlight(2), layer), func(stream pb.TestService_FullDuplexCallServer) error {
 					<-stream.Context().Done()
+					<-gone
 					if silent {
 						return nil
 					}
@@ -270,6 +272,7 @@ func TestAClientThatLeavesHasFailed(t *testing.T) {
 					leave()
 				}
 				_, err = stream.Recv()
+				close(gone)
 				wantCode(t, err, c.code)
 				<-ended
 				wantLeft(t, limiter, "failed:shared:x", 2)
