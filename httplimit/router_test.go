@@ -9,8 +9,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/go-chi/chi/v5"
-
 	"example.com/sash"
 	"example.com/sash/httplimit"
 )
@@ -68,26 +66,6 @@ func TestInFrontOfAServeMux(t *testing.T) {
 	wantStatus(t, visit(t, server, "GET", "/users/1"), 200)
 	wantStatus(t, visit(t, server, "GET", "/nothing/1"), 404)
 	wantStatus(t, visit(t, server, "GET", "/nothing/2"), 429) // a scan of paths creates no new keys
-}
-
-func TestUnderChi(t *testing.T) {
-	clock := newClock()
-	all := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.PerMinute(4)), httplimit.PeerAddress, nil)
-	route := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.PerMinute(1)), httplimit.Pattern, nil)
-	router := chi.NewRouter()
-	router.Use(all)
-	router.With(route).Get("/items/{id}", ok)
-	router.With(route).Get("/users/{id}", ok)
-	server := serve(t, router)
-	wantStatus(t, visit(t, server, "GET", "/items/1"), 200)
-	wantStatus(t, visit(t, server, "GET", "/items/2"), 429)
-	wantStatus(t, visit(t, server, "GET", "/users/1"), 200)
-	wantStatus(t, visit(t, server, "GET", "/nothing"), 404)
-	res := visit(t, server, "GET", "/nothing")
-	wantStatus(t, res, 429) // the fifth from this address
-	if p := problemOf(t, res); len(p.Violated) != 1 || p.Violated[0] != "4/1m" {
-		t.Errorf("violated-policies %q", p.Violated)
-	}
 }
 
 func TestBehindAProxy(t *testing.T) {

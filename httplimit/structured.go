@@ -18,7 +18,7 @@ const (
 const partitionBytes = 16
 
 // The structured fields of RFC 9651 are appended to a buffer, where a library would build a tree of items for each
-// response. TestFieldsAreThoseOfTheLibrary compares the two.
+// response. TestFieldsParseBack in internal/roundtrip compares the two.
 
 // appendMember begins a member of a List.
 func appendMember(b []byte) []byte {

@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	example.com/sash v0.1.0
 	example.com/sash/goredisstore v0.1.0
-	example.com/sash/httplimit v0.1.0
 	example.com/sash/rueidisstore v0.1.0
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1

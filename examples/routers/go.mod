@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	connectrpc.com/connect v1.21.1
 	example.com/sash v0.1.0
-	example.com/sash/httplimit v0.1.0
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/gofiber/fiber/v3 v3.1.0

@@ -6,15 +6,15 @@ require (
 	example.com/sash v0.1.0
 	example.com/sash/goredisstore v0.1.0
 	example.com/sash/grpclimit v0.1.0
-	example.com/sash/httplimit v0.1.0
 	example.com/sash/outgoing v0.1.0
+	github.com/dunglas/httpsfv v1.1.2
 	github.com/redis/go-redis/v9 v9.23.0
 	google.golang.org/grpc v1.85.0
 )
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/dunglas/httpsfv v1.1.2 // indirect
+
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
