@@ -251,9 +251,7 @@ func TestHostileFields(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					hostile := true
 					opts := outgoing.Options{Mode: outgoing.Refuse, MaxCoolDown: time.Minute}
-					if name != "" {
-						opts.Profile = vendor(t, name)
-					}
+					opts.Profile = vendor(t, name)
 					rt := newTransport(t, newStore(), func(w http.ResponseWriter, _ *http.Request) {
 						if !hostile {
 							return

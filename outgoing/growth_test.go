@@ -94,24 +94,20 @@ func TestACoolDownWithoutATimeGrowsWhileRefusalsRepeat(t *testing.T) {
 			if processes == 2 && (name == "a success starts over" || name == "not found is a success") {
 				continue // unknown to the other process: see the next test
 			}
-			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store, api := newStore(), &scripted{answers: c.api}
-					opts := outgoing.Options{Mode: outgoing.Refuse, MaxCoolDown: 20 * time.Second}
-					if c.vendor != "" {
-						opts.Profile = vendor(t, c.vendor)
-					}
-					if c.vendor == "github" {
-						opts.MaxCoolDown = time.Hour
-					}
-					var fleet []http.RoundTripper
-					for range processes {
-						fleet = append(fleet, newTransport(t, store, api.ServeHTTP, opts, sash.PerHour(5000)))
-					}
-					if paused := pauses(t, len(c.want), fleet...); !about(paused, c.want...) {
-						t.Errorf("%d processes pauses away for %v, want about %v s", processes, paused, c.want)
-					}
-				})
+			bubble(t, name, func(t *testing.T) {
+				store, api := newStore(), &scripted{answers: c.api}
+				opts := outgoing.Options{Mode: outgoing.Refuse, MaxCoolDown: 20 * time.Second}
+				opts.Profile = vendor(t, c.vendor)
+				if c.vendor == "github" {
+					opts.MaxCoolDown = time.Hour
+				}
+				var fleet []http.RoundTripper
+				for range processes {
+					fleet = append(fleet, newTransport(t, store, api.ServeHTTP, opts, sash.PerHour(5000)))
+				}
+				if paused := pauses(t, len(c.want), fleet...); !about(paused, c.want...) {
+					t.Errorf("%d processes pauses away for %v, want about %v s", processes, paused, c.want)
+				}
 			})
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/outgoing"
 )
 
@@ -128,9 +127,7 @@ func TestALateProcessKnowsTheLowerLimit(t *testing.T) {
 				time.Sleep(time.Minute)
 			}
 			for range 40 {
-				if _, err := get(t.Context(), here); err != nil {
-					t.Fatal(err)
-				}
+				sent(t, here)
 			}
 			burst(t, here)
 			time.Sleep(40 * time.Second)
@@ -178,23 +175,21 @@ func TestARefusalWithFieldsOfAnotherQuotaLowersTheLimit(t *testing.T) {
 		"no more than a limit": {http.Header{"X-Ratelimit-Limit": {"40"}}, 0},
 		"room":                 {http.Header{"X-Ratelimit-Limit": {"100"}, "X-Ratelimit-Remaining": {"59"}}, 59},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store, count := newStore(), refusing(41)
-				api := func(w http.ResponseWriter, req *http.Request) {
-					maps.Copy(w.Header(), c.fields)
-					count(w, req)
-				}
-				here := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
-				there := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
-				if n := burst(t, here); n != 41 {
-					t.Fatalf("%d requests were sent, the last of which was refused", n)
-				}
-				time.Sleep(2 * time.Second) // the cool-down is over
-				if n := burst(t, there); n != c.sent {
-					t.Errorf("another process sent %d requests more, want %d", n, c.sent)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			store, count := newStore(), refusing(41)
+			api := func(w http.ResponseWriter, req *http.Request) {
+				maps.Copy(w.Header(), c.fields)
+				count(w, req)
+			}
+			here := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
+			there := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
+			if n := burst(t, here); n != 41 {
+				t.Fatalf("%d requests were sent, the last of which was refused", n)
+			}
+			time.Sleep(2 * time.Second) // the cool-down is over
+			if n := burst(t, there); n != c.sent {
+				t.Errorf("another process sent %d requests more, want %d", n, c.sent)
+			}
 		})
 	}
 }
@@ -237,41 +232,6 @@ func TestAnEarlyRefusalDoesNotCloseTheBucket(t *testing.T) {
 			t.Errorf("%d requests were sent in the minute, want all 100", sent)
 		}
 	})
-}
-
-// The same with processes of their own and a real Redis: the two that are not paced, and all four in make test-arrival.
-func TestAFleetLearnsALowerLimit(t *testing.T) {
-	long := *arrivalFor >= time.Minute
-	for name, c := range map[string]struct {
-		fields, pace bool
-		most         int
-	}{
-		"fields, paced":    {true, true, 6},
-		"no fields, paced": {false, true, 5},
-		"fields":           {true, false, 6},
-		"no fields":        {false, false, 5},
-	} {
-		if c.pace && !long {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			lasts := 16 * time.Second
-			if long {
-				lasts = 40 * time.Second
-			}
-			api := &strict{units: 25, window: 5 * time.Second, fields: c.fields}
-			job := errand{Redis: redistest.Start(t).Addr(), API: api.start(t), Workers: 4, For: lasts, Pace: c.pace,
-				Limit: sash.Every(25, 5*time.Second), Mode: outgoing.Wait}
-			before := 0
-			time.AfterFunc(lasts/3, func() { before = api.refusals(); api.tighten(10) })
-			start(t, job, job, job)
-			t.Logf("%d refused before, %d afterwards", before, api.refusals())
-			if n := api.refusals(); n > c.most {
-				t.Errorf("the API refused %d requests, more than %d", n, c.most)
-			}
-		})
-	}
 }
 
 // Requests that have booked before another process is refused book anew when they start, under the lower limit.

@@ -122,31 +122,29 @@ func TestASlotIsHeldUntilTheBodyEnds(t *testing.T) {
 		"never closed": {io.NopCloser(strings.NewReader("text")), nil, func(*http.Response) {}, time.Minute},
 		"not sent":     {nil, cut, func(*http.Response) {}, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := roundTripper(func(req *http.Request) (*http.Response, error) {
-					if c.err != nil {
-						return nil, c.err
-					}
-					return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: c.body, Request: req}, nil
-				})
-				opts := outgoing.Options{Base: base, InFlight: sash.Every(1, time.Minute)}
-				rt := newRoundTripper(t, memstore.New(nil), outgoing.Everything("api"), &opts, sash.PerHour(1000))
-				began := time.Now()
-				trip := func() *http.Response { // not by a client, which closes bodies itself
-					req := newRequest(t, http.MethodGet, "http://api.test/", http.NoBody)
-					res, err := rt.RoundTrip(req)
-					if !errors.Is(err, c.err) {
-						t.Fatal(err)
-					}
-					return res
+		bubble(t, name, func(t *testing.T) {
+			base := roundTripper(func(req *http.Request) (*http.Response, error) {
+				if c.err != nil {
+					return nil, c.err
 				}
-				c.end(trip()) //nolint:bodyclose // when it is closed is what this is about
-				trip()        //nolint:bodyclose // when it is closed is what this is about
-				if took := time.Since(began); took < c.held || took > c.held+time.Second/10 {
-					t.Errorf("the next request was sent after %v, want %v", took, c.held)
-				}
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: c.body, Request: req}, nil
 			})
+			opts := outgoing.Options{Base: base, InFlight: sash.Every(1, time.Minute)}
+			rt := newRoundTripper(t, memstore.New(nil), outgoing.Everything("api"), &opts, sash.PerHour(1000))
+			began := time.Now()
+			trip := func() *http.Response { // not by a client, which closes bodies itself
+				req := newRequest(t, http.MethodGet, "http://api.test/", http.NoBody)
+				res, err := rt.RoundTrip(req)
+				if !errors.Is(err, c.err) {
+					t.Fatal(err)
+				}
+				return res
+			}
+			c.end(trip()) //nolint:bodyclose // when it is closed is what this is about
+			trip()        //nolint:bodyclose // when it is closed is what this is about
+			if took := time.Since(began); took < c.held || took > c.held+time.Second/10 {
+				t.Errorf("the next request was sent after %v, want %v", took, c.held)
+			}
 		})
 	}
 }

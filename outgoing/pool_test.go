@@ -114,36 +114,34 @@ const apiTest = "http://api.test"
 // A pool has the limits of all its credentials together, and no credential gets more requests than its own.
 func TestAPoolUsesEveryCredentialUpToItsLimit(t *testing.T) {
 	for _, mode := range []outgoing.Mode{outgoing.Refuse, outgoing.Wait} {
-		t.Run(mode.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				all := tokens(5)
-				api := newTokenAPI(4, 10*time.Second, all...)
-				rt := pooled(t, newStore(), newPool(t, apiTest, all...),
-					outgoing.Options{Base: handled(api.ServeHTTP), Mode: mode, Spread: -1}, sash.Every(4, 10*time.Second))
-				began := time.Now()
-				for range 20 {
-					ok(t, rt)
+		bubble(t, mode.String(), func(t *testing.T) {
+			all := tokens(5)
+			api := newTokenAPI(4, 10*time.Second, all...)
+			rt := pooled(t, newStore(), newPool(t, apiTest, all...),
+				outgoing.Options{Base: handled(api.ServeHTTP), Mode: mode, Spread: -1}, sash.Every(4, 10*time.Second))
+			began := time.Now()
+			for range 20 {
+				ok(t, rt)
+			}
+			for _, token := range all {
+				if n := api.served[token]; n != 4 {
+					t.Errorf("%d requests with one token, want 4", n)
 				}
-				for _, token := range all {
-					if n := api.served[token]; n != 4 {
-						t.Errorf("%d requests with one token, want 4", n)
-					}
+			}
+			if mode == outgoing.Refuse {
+				_, err := get(t.Context(), rt)
+				var limited *sash.LimitedError
+				if !errors.As(err, &limited) || limited.Result.RetryAfter != 10*time.Second {
+					t.Errorf("all are full: %v", err)
 				}
-				if mode == outgoing.Refuse {
-					_, err := get(t.Context(), rt)
-					var limited *sash.LimitedError
-					if !errors.As(err, &limited) || limited.Result.RetryAfter != 10*time.Second {
-						t.Errorf("all are full: %v", err)
-					}
-					return
-				}
-				for range 40 { // each waits for the credential that is free first
-					ok(t, rt)
-				}
-				if took := time.Since(began); took != 20*time.Second || api.sum(api.refused) != 0 {
-					t.Errorf("60 requests at 20 in 10 s took %v, and %d were refused", took, api.sum(api.refused))
-				}
-			})
+				return
+			}
+			for range 40 { // each waits for the credential that is free first
+				ok(t, rt)
+			}
+			if took := time.Since(began); took != 20*time.Second || api.sum(api.refused) != 0 {
+				t.Errorf("60 requests at 20 in 10 s took %v, and %d were refused", took, api.sum(api.refused))
+			}
 		})
 	}
 }

@@ -46,7 +46,8 @@ func says(status int, body string, lines ...string) http.HandlerFunc {
 	}
 }
 
-func TestRefusalsInBodies(t *testing.T) {
+// One refusal stops all processes, for as long as the response says in its fields or in its body.
+func TestOneRefusalStopsAllProcesses(t *testing.T) {
 	// The tests' clocks start at 2000-01-01 00:00 UTC, when it is four in the afternoon at YouTube.
 	const untilMidnight = 8 * time.Hour
 	for name, c := range map[string]struct {
@@ -54,6 +55,23 @@ func TestRefusalsInBodies(t *testing.T) {
 		base   http.HandlerFunc
 		want   time.Duration
 	}{
+		"429 with Retry-After":              {"", answer(429, "Retry-After: 30"), 30 * time.Second},
+		"429 with a fraction":               {"shopify", answer(429, "Retry-After: 2.0"), 2 * time.Second},
+		"429 with nothing":                  {"", answer(429), time.Second},
+		"429 with a reset":                  {"discord", answer(429, "X-RateLimit-Remaining: 0", "X-RateLimit-Reset-After: 1.470"), 1470 * time.Millisecond},
+		"Retry-After wins over a reset":     {"", answer(429, "Retry-After: 5", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 90"), 5 * time.Second},
+		"github, secondary":                 {"github", answer(403, "Retry-After: 60", "X-RateLimit-Remaining: 4000"), time.Minute},
+		"github, secondary with nothing":    {"github", answer(429, "X-RateLimit-Remaining: 4000"), time.Minute},
+		"github, exhausted":                 {"github", answer(403, "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 1777896600", "Date: Mon, 04 May 2026 12:00:00 GMT"), 10 * time.Minute},
+		"github, forbidden":                 {"github", answer(403, "X-RateLimit-Remaining: 4000"), 0},
+		"forbidden elsewhere":               {"", answer(403, "Retry-After: 60"), 0},
+		"503 with Retry-After":              {"", answer(503, "Retry-After: 7"), 7 * time.Second},
+		"503 with nothing":                  {"", answer(503), 0},
+		"200 with nothing left":             {"", answer(200, `RateLimit: "a";r=0;t=12`), 12 * time.Second},
+		"200 with nothing left, no reset":   {"", answer(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 5000"), time.Second},
+		"in-flight requests all in use":     {"", answer(200, `RateLimit-Policy: "a";q=5;qu="concurrent-requests"`, `RateLimit: "a";r=0;t=12`), 0},
+		"too long":                          {"", answer(429, "Retry-After: 99999999"), time.Hour},
+		"too short":                         {"", answer(429, "Retry-After: 0"), 100 * time.Millisecond},
 		"youtube, units used up":            {"youtube", says(403, youtubeQuota), untilMidnight},
 		"youtube, units used up, older":     {"youtube", says(403, youtubeDaily), untilMidnight},
 		"youtube, searches of the day":      {"youtube", says(429, youtubeSearches), untilMidnight},
@@ -79,24 +97,18 @@ func TestRefusalsInBodies(t *testing.T) {
 		"openai, too fast":                {"openai", says(429, openaiRate, "X-RateLimit-Remaining-Requests: 0", "X-RateLimit-Reset-Requests: 8.64s"), 8640 * time.Millisecond},
 		"an API that is not known at all": {"", says(403, youtubeQuota), 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store, opts := newStore(), outgoing.Options{Mode: outgoing.Refuse}
-				if c.vendor != "" {
-					opts.Profile = vendor(t, c.vendor)
+		bubble(t, name, func(t *testing.T) {
+			store, opts := newStore(), outgoing.Options{Mode: outgoing.Refuse, Profile: vendor(t, c.vendor)}
+			first := newTransport(t, store, c.base, opts, sash.PerHour(5000))
+			sent(t, first)
+			other := newTransport(t, store, answer(200), opts, sash.PerHour(5000))
+			for _, rt := range []http.RoundTripper{other, first} {
+				if d := coolDown(t, rt); d != c.want {
+					t.Errorf("the cool-down is %v, want %v", d, c.want)
 				}
-				if _, err := get(t.Context(), newTransport(t, store, c.base, opts, sash.PerHour(5000))); err != nil {
-					t.Fatal(err)
-				}
-				other := newTransport(t, store, answer(200), opts, sash.PerHour(5000))
-				_, err := get(t.Context(), other)
-				var cool *outgoing.CoolDownError
-				if errors.As(err, &cool) != (c.want > 0) || c.want > 0 && cool.RetryAfter != c.want {
-					t.Errorf("want %v: %v", c.want, err)
-				}
-				time.Sleep(c.want)
-				ok(t, other)
-			})
+			}
+			time.Sleep(c.want)
+			ok(t, newTransport(t, store, answer(200), opts, sash.PerHour(5000)))
 		})
 	}
 }
@@ -113,19 +125,13 @@ func TestOtherResets(t *testing.T) {
 		"by the day":  {outgoing.Profile{Signs: used, Resets: sash.CalendarDay}, 13*time.Hour + 30*time.Minute},
 		"by the month, and no cool-down is longer than a day": {outgoing.Profile{Signs: used, Resets: sash.CalendarMonth}, 25 * time.Hour},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				rt := newTransport(t, newStore(), says(429, `[{"why":"It is all used."}]`, "Date: Mon, 04 May 2026 10:30:00 GMT"),
-					outgoing.Options{Mode: outgoing.Refuse, Profile: c.profile}, sash.PerHour(5000))
-				if _, err := get(t.Context(), rt); err != nil {
-					t.Fatal(err)
-				}
-				_, err := get(t.Context(), rt)
-				var cool *outgoing.CoolDownError
-				if !errors.As(err, &cool) || cool.RetryAfter != c.want {
-					t.Errorf("want %v: %v", c.want, err)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			rt := newTransport(t, newStore(), says(429, `[{"why":"It is all used."}]`, "Date: Mon, 04 May 2026 10:30:00 GMT"),
+				outgoing.Options{Mode: outgoing.Refuse, Profile: c.profile}, sash.PerHour(5000))
+			sent(t, rt)
+			if d := coolDown(t, rt); d != c.want {
+				t.Errorf("the cool-down is %v, want %v", d, c.want)
+			}
 		})
 	}
 }
@@ -159,32 +165,30 @@ func TestARefusalForEverythingStopsAllBucketsOfTheAccount(t *testing.T) {
 		"global, by its body":     {says(429, discordGlobal, "Retry-After: 65"), "bot", true},
 		"global, without account": {says(429, discordGlobal, "Retry-After: 65"), "", false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newStore()
-				transport := func(account string, base http.HandlerFunc) http.RoundTripper {
-					rt := newRoundTripper(t, store, routes(account), &outgoing.Options{Mode: outgoing.Refuse, Base: handled(base), Profile: vendor(t, "discord")}, sash.PerSecond(5))
-					return rt
-				}
-				if err := getPath(t, transport(c.account, c.base), "/channels"); err != nil {
-					t.Fatal(err)
-				}
-				other := transport(c.account, answer(200)) // of another process
-				if err := getPath(t, other, "/channels"); !errors.Is(err, sash.ErrLimited) {
-					t.Errorf("the route that was refused: %v", err)
-				}
-				err := getPath(t, other, "/guilds")
-				var cool *outgoing.CoolDownError
-				if errors.As(err, &cool) != c.elsewhere {
-					t.Errorf("another route: %v", err)
-				}
-				if c.elsewhere && (cool.Key != "bot" || cool.RetryAfter != 65*time.Second) {
-					t.Errorf("%+v", cool)
-				}
-				if err := getPath(t, transport("another bot", answer(200)), "/users"); err != nil {
-					t.Errorf("another account: %v", err)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			store := newStore()
+			transport := func(account string, base http.HandlerFunc) http.RoundTripper {
+				rt := newRoundTripper(t, store, routes(account), &outgoing.Options{Mode: outgoing.Refuse, Base: handled(base), Profile: vendor(t, "discord")}, sash.PerSecond(5))
+				return rt
+			}
+			if err := getPath(t, transport(c.account, c.base), "/channels"); err != nil {
+				t.Fatal(err)
+			}
+			other := transport(c.account, answer(200)) // of another process
+			if err := getPath(t, other, "/channels"); !errors.Is(err, sash.ErrLimited) {
+				t.Errorf("the route that was refused: %v", err)
+			}
+			err := getPath(t, other, "/guilds")
+			var cool *outgoing.CoolDownError
+			if errors.As(err, &cool) != c.elsewhere {
+				t.Errorf("another route: %v", err)
+			}
+			if c.elsewhere && (cool.Key != "bot" || cool.RetryAfter != 65*time.Second) {
+				t.Errorf("%+v", cool)
+			}
+			if err := getPath(t, transport("another bot", answer(200)), "/users"); err != nil {
+				t.Errorf("another account: %v", err)
+			}
 		})
 	}
 }
@@ -212,27 +216,25 @@ func TestLearntLimitsApplyToTheKeyWhereverItIsCharged(t *testing.T) {
 		"a lower limit of one key":            {answer(200, "X-RateLimit-Remaining: 1"), "/search", map[string]bool{"/search": true, "/upload": false, "/videos": false}},
 		"a lower limit of what others charge": {answer(200, "X-RateLimit-Remaining: 1"), "/videos", map[string]bool{"/search": true, "/upload": true, "/videos": true}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := c.base
-				rt, err := outgoing.New(newStore(), route, &outgoing.Options{Mode: outgoing.Refuse,
-					Base: handled(func(w http.ResponseWriter, req *http.Request) { base(w, req) })}, sash.PerHour(100))
-				if err != nil {
-					t.Fatal(err)
+		bubble(t, name, func(t *testing.T) {
+			base := c.base
+			rt, err := outgoing.New(newStore(), route, &outgoing.Options{Mode: outgoing.Refuse,
+				Base: handled(func(w http.ResponseWriter, req *http.Request) { base(w, req) })}, sash.PerHour(100))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := getPath(t, rt, c.path); err != nil {
+				t.Fatal(err)
+			}
+			base = answer(200)
+			if err := getPath(t, rt, c.path); (err != nil) != strings.Contains(name, "cool-down") {
+				t.Fatal("the last of a lower limit:", err)
+			}
+			for path, stopped := range c.stopped {
+				if err := getPath(t, rt, path); errors.Is(err, sash.ErrLimited) != stopped {
+					t.Errorf("%s: %v", path, err)
 				}
-				if err := getPath(t, rt, c.path); err != nil {
-					t.Fatal(err)
-				}
-				base = answer(200)
-				if err := getPath(t, rt, c.path); (err != nil) != strings.Contains(name, "cool-down") {
-					t.Fatal("the last of a lower limit:", err)
-				}
-				for path, stopped := range c.stopped {
-					if err := getPath(t, rt, path); errors.Is(err, sash.ErrLimited) != stopped {
-						t.Errorf("%s: %v", path, err)
-					}
-				}
-			})
+			}
 		})
 	}
 }

@@ -84,26 +84,24 @@ func TestRetries(t *testing.T) {
 		"not a Retry-After above the cap": {"GET", nil, flaky{refuse: 1, status: 429, after: "61"}, outgoing.Retries{Most: 1}, 1, 429, 0, 0},
 	} {
 		for _, mode := range []outgoing.Mode{outgoing.Wait, outgoing.Refuse} {
-			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f, body := c.f, io.Reader(nil)
-					if c.body != nil {
-						body = c.body()
+			bubble(t, name, func(t *testing.T) {
+				f, body := c.f, io.Reader(nil)
+				if c.body != nil {
+					body = c.body()
+				}
+				start := time.Now()
+				status, err := send(t.Context(), retrying(t, &f, mode, c.retries), c.method, body)
+				if took := time.Since(start); err != nil || status != c.status || len(f.bodies) != c.attempts || took < c.least || took > c.most {
+					t.Errorf("%d after %d attempts and %v: %v", status, len(f.bodies), took, err)
+				}
+				for i, sent := range f.bodies {
+					if body != nil && sent != "text" {
+						t.Errorf("attempt %d sent %q", i, sent)
 					}
-					start := time.Now()
-					status, err := send(t.Context(), retrying(t, &f, mode, c.retries), c.method, body)
-					if took := time.Since(start); err != nil || status != c.status || len(f.bodies) != c.attempts || took < c.least || took > c.most {
-						t.Errorf("%d after %d attempts and %v: %v", status, len(f.bodies), took, err)
-					}
-					for i, sent := range f.bodies {
-						if body != nil && sent != "text" {
-							t.Errorf("attempt %d sent %q", i, sent)
-						}
-					}
-					if f.closed < c.attempts-1 {
-						t.Errorf("of %d answers that were discarded, %d were drained and closed", c.attempts-1, f.closed)
-					}
-				})
+				}
+				if f.closed < c.attempts-1 {
+					t.Errorf("of %d answers that were discarded, %d were drained and closed", c.attempts-1, f.closed)
+				}
 			})
 		}
 	}

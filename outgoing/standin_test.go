@@ -5,8 +5,8 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"example.com/sash"
@@ -85,17 +85,56 @@ func pacificDays(t *testing.T, limit int) (func() count, *time.Location) {
 	}, zone
 }
 
-// A dialect writes a count in a vendor's fields.
-type dialect func(w http.ResponseWriter, c count)
+// A dialect writes the state of a quota in a vendor's fields.
+type dialect func(h http.Header, limit, left int, reset time.Time)
 
-// limited returns a dialect of a vendor's fields and its refusal.
-func limited(fields func(http.Header, int, int, time.Time), refusal func(w http.ResponseWriter, c count)) dialect {
-	return func(w http.ResponseWriter, c count) {
-		fields(w.Header(), c.limit, c.left, time.Now().Add(c.reset))
-		if c.refused {
-			refusal(w, c)
+// written returns a dialect of fields such as "X-RateLimit-Remaining: {left}".
+func written(lines ...string) dialect {
+	return func(h http.Header, limit, left int, reset time.Time) {
+		until, regain := time.Until(reset), 0.0
+		if left == 0 {
+			regain = until.Minutes()
+		}
+		whole := func(n float64) string { return strconv.Itoa(int(math.Ceil(n))) }
+		values := strings.NewReplacer(
+			"{limit}", strconv.Itoa(limit), "{left}", strconv.Itoa(left), "{used}", strconv.Itoa(limit-left),
+			"{percent}", strconv.Itoa(100-100*left/limit), "{regain}", whole(regain),
+			"{s}", whole(until.Seconds()), "{ms}", fmt.Sprintf("%.3f", until.Seconds()), "{duration}", until.String(),
+			"{unix}", strconv.FormatInt(reset.Unix(), 10), "{time}", reset.UTC().Format(time.RFC3339), "{minute}", reset.UTC().Format("2006-01-02T15:04Z"),
+		)
+		for _, line := range lines {
+			name, value, _ := strings.Cut(line, ": ")
+			h.Set(name, values.Replace(value))
 		}
 	}
+}
+
+// dialects are those of the vendors that their names begin with, or of no vendor.
+var dialects = map[string]dialect{
+	"draft 11":  written(`RateLimit-Policy: "default";q={limit};w=60`, `RateLimit: "default";r={left};t={s}`),
+	"draft 07":  written("RateLimit: limit={limit}, remaining={left}, reset={s}", "RateLimit-Policy: {limit};w=60"),
+	"draft 06":  written("RateLimit-Limit: {limit}", "RateLimit-Remaining: {left}", "RateLimit-Reset: {s}"),
+	"legacy":    written("X-RateLimit-Limit: {limit}", "X-RateLimit-Remaining: {left}", "X-RateLimit-Reset: {unix}"),
+	"github":    written("X-RateLimit-Limit: {limit}", "X-RateLimit-Remaining: {left}", "X-RateLimit-Reset: {unix}"),
+	"discord":   written("X-RateLimit-Limit: {limit}", "X-RateLimit-Remaining: {left}", "X-RateLimit-Reset-After: {ms}"),
+	"shopify":   written("X-Shopify-Shop-Api-Call-Limit: {used}/{limit}"),
+	"reddit":    written("X-RateLimit-Remaining: {left}.0", "X-RateLimit-Reset: {s}"),
+	"atlassian": written("X-RateLimit-Limit: {limit}", "X-RateLimit-Remaining: {left}", "X-RateLimit-Reset: {minute}"),
+	"openai": written("X-RateLimit-Limit-Requests: {limit}", "X-RateLimit-Remaining-Requests: {left}",
+		"X-RateLimit-Reset-Requests: {duration}"),
+	"anthropic": written("Anthropic-RateLimit-Requests-Limit: {limit}", "Anthropic-RateLimit-Requests-Remaining: {left}",
+		"Anthropic-RateLimit-Requests-Reset: {time}"),
+	"huggingface": written(`RateLimit: "api";r={left};t={s}`, `RateLimit-Policy: "fixed window";"api";q={limit};w=60`),
+	"meta":        written(`X-App-Usage: {"call_count":{percent},"total_time":1}`),
+	"meta, business": written(`X-Business-Use-Case-Usage: {"66782684":[{"type":"ads_management","call_count":{percent},` +
+		`"total_cputime":1,"total_time":1,"estimated_time_to_regain_access":{regain}}]}`),
+}
+
+// vendorOf returns the profile of the vendor that a name begins with.
+func vendorOf(name string) outgoing.Profile {
+	name, _, _ = strings.Cut(name, ",")
+	p, _ := outgoing.Vendor(name)
+	return p
 }
 
 func retryAfter(w http.ResponseWriter, c count) {
@@ -112,85 +151,52 @@ func body(status int, text string) func(http.ResponseWriter, count) {
 	}
 }
 
-func draft06(h http.Header, limit, left int, reset time.Time) {
-	h.Set("RateLimit-Limit", strconv.Itoa(limit))
-	h.Set("RateLimit-Remaining", strconv.Itoa(left))
-	h.Set("RateLimit-Reset", strconv.Itoa(int(math.Ceil(time.Until(reset).Seconds()))))
-}
-
-func draft07(h http.Header, limit, left int, reset time.Time) {
-	h.Set("RateLimit", fmt.Sprintf("limit=%d, remaining=%d, reset=%d", limit, left, int(math.Ceil(time.Until(reset).Seconds()))))
-	h.Set("RateLimit-Policy", fmt.Sprintf("%d;w=60", limit))
-}
-
-func legacy(h http.Header, limit, left int, reset time.Time) {
-	h.Set("X-RateLimit-Limit", strconv.Itoa(limit))
-	h.Set("X-RateLimit-Remaining", strconv.Itoa(left))
-	h.Set("X-RateLimit-Reset", strconv.FormatInt(reset.Unix(), 10))
-}
-
-// business is Meta's field for business use cases, in percent and minutes.
-func business(h http.Header, limit, left int, reset time.Time) {
-	minutes := 0
-	if left == 0 {
-		minutes = int(math.Ceil(time.Until(reset).Minutes()))
-	}
-	h.Set("X-Business-Use-Case-Usage", fmt.Sprintf(
-		`{"66782684":[{"type":"ads_management","call_count":%d,"total_cputime":1,"total_time":1,"estimated_time_to_regain_access":%d}]}`,
-		100-100*left/limit, minutes))
-}
-
 // Each API enforces its limit and describes it in its own fields. A transport with the right limit is never
 // refused, and one with a limit that is ten times too high once at most.
 func TestEachAPIWithItsOwnFields(t *testing.T) {
+	type counting = func(limit int, window time.Duration) func() count
 	for name, c := range map[string]struct {
-		vendor string
-		counts func() func() count
-		says   dialect
-		right  sash.Limit
+		counts  counting
+		right   sash.Limit
+		refusal func(w http.ResponseWriter, c count)
 	}{
-		"draft 11":    {"", func() func() count { return fixed(60, time.Minute) }, limited(draft11, retryAfter), sash.PerMinute(60)},
-		"draft 07":    {"", func() func() count { return fixed(60, time.Minute) }, limited(draft07, retryAfter), sash.PerMinute(60)},
-		"draft 06":    {"", func() func() count { return fixed(60, time.Minute) }, limited(draft06, retryAfter), sash.PerMinute(60)},
-		"legacy":      {"", func() func() count { return fixed(60, time.Minute) }, limited(legacy, onlyStatus), sash.PerMinute(60)},
-		"github":      {"github", func() func() count { return fixed(60, time.Hour) }, limited(github, body(403, `{"message":"API rate limit exceeded for user ID 1."}`)), sash.PerHour(60)},
-		"discord":     {"discord", func() func() count { return fixed(5, 5*time.Second) }, limited(discord, retryAfter), sash.Every(5, 5*time.Second)},
-		"shopify":     {"shopify", func() func() count { return leaking(40, 20*time.Second) }, limited(shopify, func(w http.ResponseWriter, c count) { answer(429, "Retry-After: 2.0")(w, nil) }), sash.Every(40, 20*time.Second)},
-		"openai":      {"openai", func() func() count { return leaking(60, time.Minute) }, limited(openai, body(429, openaiRate)), sash.PerMinute(60)},
-		"anthropic":   {"anthropic", func() func() count { return leaking(50, time.Minute) }, limited(anthropic, retryAfter), sash.PerMinute(50)},
-		"meta":        {"meta", func() func() count { return trailing(200, time.Hour) }, limited(business, body(400, metaAds)), sash.PerHour(200)},
-		"reddit":      {"reddit", func() func() count { return fixed(100, 10*time.Minute) }, limited(reddit, onlyStatus), sash.Every(100, 10*time.Minute)},
-		"atlassian":   {"atlassian", func() func() count { return fixed(100, time.Hour) }, limited(atlassian, retryAfter), sash.PerHour(100)},
-		"huggingface": {"huggingface", func() func() count { return fixed(500, 5*time.Minute) }, limited(huggingface, onlyStatus), sash.Every(500, 5*time.Minute)},
+		"draft 11":       {fixed, sash.PerMinute(60), retryAfter},
+		"draft 07":       {fixed, sash.PerMinute(60), retryAfter},
+		"draft 06":       {fixed, sash.PerMinute(60), retryAfter},
+		"legacy":         {fixed, sash.PerMinute(60), onlyStatus},
+		"github":         {fixed, sash.PerHour(60), body(403, `{"message":"API rate limit exceeded for user ID 1."}`)},
+		"discord":        {fixed, sash.Every(5, 5*time.Second), retryAfter},
+		"shopify":        {leaking, sash.Every(40, 20*time.Second), func(w http.ResponseWriter, _ count) { answer(429, "Retry-After: 2.0")(w, nil) }},
+		"openai":         {leaking, sash.PerMinute(60), body(429, openaiRate)},
+		"anthropic":      {leaking, sash.PerMinute(50), retryAfter},
+		"meta, business": {trailing, sash.PerHour(200), body(400, metaAds)},
+		"reddit":         {fixed, sash.Every(100, 10*time.Minute), onlyStatus},
+		"atlassian":      {fixed, sash.PerHour(100), retryAfter},
+		"huggingface":    {fixed, sash.Every(500, 5*time.Minute), onlyStatus},
 	} {
 		tooHigh := c.right
 		tooHigh.Units *= 10
 		for limit, most := range map[sash.Limit]int{c.right: 0, tooHigh: 1} {
-			t.Run(name+" with "+limit.String(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					drive(t, c.vendor, c.counts(), c.says, limit, int(c.right.Units)*3, most)
-				})
+			bubble(t, name+" with "+limit.String(), func(t *testing.T) {
+				counts := c.counts(int(c.right.Units), c.right.Window)
+				drive(t, vendorOf(name), counts, dialects[name], c.refusal, limit, int(c.right.Units)*3, most)
 			})
 		}
 	}
 }
 
 // drive calls until n requests are served, and returns how long it took.
-func drive(t *testing.T, name string, counts func() count, says dialect, limit sash.Limit, n, most int) time.Duration {
+func drive(t *testing.T, p outgoing.Profile, counts func() count, fields dialect, refusal func(http.ResponseWriter, count), limit sash.Limit, n, most int) time.Duration {
 	t.Helper()
-	opts := outgoing.Options{}
-	if name != "" {
-		opts.Profile = vendor(t, name)
-	}
 	refused := 0
 	rt := newTransport(t, newStore(), func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Date", time.Now().UTC().Format(http.TimeFormat))
 		c := counts()
-		if c.refused {
+		if fields(w.Header(), c.limit, c.left, time.Now().Add(c.reset)); c.refused {
 			refused++
+			refusal(w, c)
 		}
-		says(w, c)
-	}, opts, limit)
+	}, outgoing.Options{Profile: p}, limit)
 	start := time.Now()
 	for served := 0; served < n; {
 		status, err := get(t.Context(), rt)
@@ -219,19 +225,17 @@ func TestYouTubeRefusesOnceADayWhenItsQuotaIsUsedUp(t *testing.T) {
 		"too high, searches":    {body(429, youtubeSearches), false, 2},
 		"too high, older words": {body(403, youtubeDaily), false, 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				counts, zone := pacificDays(t, 100)
-				limit := sash.PerCalendar(1000, sash.CalendarDay, zone)
-				if c.right {
-					limit.Units = 100
-				}
-				// 100 on each of three days: the first is over after 8 hours.
-				took := drive(t, "youtube", counts, limited(silent, c.refusal), limit, 300, c.most)
-				if took < 32*time.Hour || took > 40*time.Hour {
-					t.Errorf("it took %v", took)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			counts, zone := pacificDays(t, 100)
+			limit := sash.PerCalendar(1000, sash.CalendarDay, zone)
+			if c.right {
+				limit.Units = 100
+			}
+			// 100 on each of three days: the first is over after 8 hours.
+			took := drive(t, vendor(t, "youtube"), counts, silent, c.refusal, limit, 300, c.most)
+			if took < 32*time.Hour || took > 40*time.Hour {
+				t.Errorf("it took %v", took)
+			}
 		})
 	}
 }

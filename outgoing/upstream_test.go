@@ -2,13 +2,17 @@ package outgoing_test
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.com/sash"
@@ -82,12 +86,6 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	u.served++
 }
 
-func github(h http.Header, limit, left int, reset time.Time) {
-	h.Set("X-RateLimit-Limit", strconv.Itoa(limit))
-	h.Set("X-RateLimit-Remaining", strconv.Itoa(left))
-	h.Set("X-RateLimit-Reset", strconv.FormatInt(reset.Unix(), 10))
-}
-
 func silent(http.Header, int, int, time.Time) {}
 
 // learnt is the Spread of a transport that learns it.
@@ -106,10 +104,11 @@ func newTransport(t *testing.T, store driver.Store, base http.HandlerFunc, opts 
 	return transport
 }
 
+// vendor returns the profile of a vendor; of the empty name the zero Profile.
 func vendor(t *testing.T, name string) outgoing.Profile {
 	t.Helper()
 	p, ok := outgoing.Vendor(name)
-	if !ok {
+	if !ok && name != "" {
 		t.Fatal("no profile of", name)
 	}
 	return p
@@ -176,4 +175,88 @@ func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...
 		t.Fatal(err)
 	}
 	return v
+}
+
+// bubble runs a subtest whose clock is its own.
+func bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+// sent sends a request, whatever the API says.
+func sent(t *testing.T, rt http.RoundTripper) {
+	t.Helper()
+	if _, err := get(t.Context(), rt); err != nil {
+		t.Error(err)
+	}
+}
+
+// A strict API admits at most units requests in any window, counted exactly when they arrive, and says nothing of it.
+type strict struct {
+	jitter time.Duration // of the way to it, and of a new connection once more
+	fields bool          // it describes its quota, unlike most
+	mu     sync.Mutex
+	units  int
+	window time.Duration
+	log    []time.Time // of the requests in the window, guarded by mu
+	served int
+	tooFew int // refused
+}
+
+func (s *strict) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	time.Sleep(upTo(s.jitter)) // still on its way
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for len(s.log) > 0 && !s.log[0].After(now.Add(-s.window)) {
+		s.log = s.log[1:]
+	}
+	refuse := len(s.log) >= s.units
+	if !refuse {
+		s.log = append(s.log, now)
+	}
+	if s.fields {
+		w.Header().Set("RateLimit-Policy", fmt.Sprintf(`"default";q=%d;w=%d`, s.units, int(s.window.Seconds())))
+		reset := s.log[0].Add(s.window).Sub(now)
+		w.Header().Set("RateLimit", fmt.Sprintf(`"default";r=%d;t=%d`, max(0, s.units-len(s.log)), int(math.Ceil(reset.Seconds()))))
+	}
+	if refuse {
+		s.tooFew++
+		w.WriteHeader(http.StatusTooManyRequests)
+		return
+	}
+	s.served++
+}
+
+func upTo(d time.Duration) time.Duration { return time.Duration(rand.Int64N(int64(d) + 1)) }
+
+// start serves the API. Its new connections take up to jitter longer.
+func (s *strict) start(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewUnstartedServer(s)
+	server.Listener = slow{server.Listener, s.jitter}
+	server.Start()
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+type slow struct {
+	net.Listener
+	jitter time.Duration
+}
+
+func (l slow) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return &slowConn{Conn: conn, delay: upTo(l.jitter)}, err
+}
+
+type slowConn struct {
+	net.Conn
+	delay time.Duration
+	once  sync.Once
+}
+
+func (c *slowConn) Read(b []byte) (int, error) {
+	c.once.Do(func() { time.Sleep(c.delay) })
+	return c.Conn.Read(b)
 }

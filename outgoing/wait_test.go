@@ -106,15 +106,13 @@ func TestACoolDownHoldsBackRequestsThatAreBooked(t *testing.T) {
 		start := time.Now()
 		var group sync.WaitGroup
 		var mu sync.Mutex
-		var sent []time.Duration
+		var starts []time.Duration
 		for range 20 {
 			group.Go(func() {
-				if _, err := get(t.Context(), rt); err != nil {
-					t.Error(err)
-				}
+				sent(t, rt)
 				mu.Lock()
 				defer mu.Unlock()
-				sent = append(sent, time.Since(start))
+				starts = append(starts, time.Since(start))
 			})
 		}
 		time.Sleep(500 * time.Millisecond) // all are booked, and none has started
@@ -122,13 +120,13 @@ func TestACoolDownHoldsBackRequestsThatAreBooked(t *testing.T) {
 			t.Fatal(status, err)
 		}
 		group.Wait()
-		slices.Sort(sent)
-		for i, d := range sent {
-			if d < 100*time.Second || i > 0 && d+time.Microsecond < sent[i-1]+time.Second {
-				t.Errorf("one was sent after %v, the one before after %v", d, sent[max(0, i-1)])
+		slices.Sort(starts)
+		for i, d := range starts {
+			if d < 100*time.Second || i > 0 && d+time.Microsecond < starts[i-1]+time.Second {
+				t.Errorf("one was sent after %v, the one before after %v", d, starts[max(0, i-1)])
 			}
 		}
-		if last := sent[19]; last > 140*time.Second {
+		if last := starts[19]; last > 140*time.Second {
 			t.Errorf("the last of 20 was sent after %v: a cool-down of 100 s, a tenth of it at random, and 20 s", last)
 		}
 	})
@@ -167,29 +165,27 @@ func TestAStoreThatFailsWhileRequestsWait(t *testing.T) {
 		decides error
 		served  int64
 	}{"sent": {nil, 5}, "refused": {errDown, 1}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store, served := &coldStore{Passthrough: driver.Passthrough{Next: newStore()}}, atomic.Int64{}
-				rt := newTransport(t, store, answer(200), outgoing.Options{
-					Unavailable: func(*http.Request, outgoing.Call, error) error { return c.decides },
-				}, sash.Every(1, time.Second))
-				var group sync.WaitGroup
-				for range 5 {
-					group.Go(func() {
-						if _, err := get(t.Context(), rt); err == nil {
-							served.Add(1)
-						} else if !errors.Is(err, errDown) {
-							t.Error(err)
-						}
-					})
-				}
-				time.Sleep(time.Second / 2)
-				store.down.Store(true)
-				group.Wait()
-				if n := served.Load(); n != c.served {
-					t.Errorf("%d of 5 requests were served, want %d", n, c.served)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			store, served := &coldStore{Passthrough: driver.Passthrough{Next: newStore()}}, atomic.Int64{}
+			rt := newTransport(t, store, answer(200), outgoing.Options{
+				Unavailable: func(*http.Request, outgoing.Call, error) error { return c.decides },
+			}, sash.Every(1, time.Second))
+			var group sync.WaitGroup
+			for range 5 {
+				group.Go(func() {
+					if _, err := get(t.Context(), rt); err == nil {
+						served.Add(1)
+					} else if !errors.Is(err, errDown) {
+						t.Error(err)
+					}
+				})
+			}
+			time.Sleep(time.Second / 2)
+			store.down.Store(true)
+			group.Wait()
+			if n := served.Load(); n != c.served {
+				t.Errorf("%d of 5 requests were served, want %d", n, c.served)
+			}
 		})
 	}
 }
