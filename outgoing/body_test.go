@@ -11,12 +11,12 @@ import (
 	"example.com/sash/outgoing"
 )
 
-// A canned transport returns one response.
-type canned struct{ res *http.Response }
-
-func (r canned) RoundTrip(req *http.Request) (*http.Response, error) {
-	r.res.Request = req
-	return r.res, nil
+// canned returns a transport that returns one response.
+func canned(res *http.Response) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		res.Request = req
+		return res, nil
+	})
 }
 
 type watched struct {
@@ -53,11 +53,8 @@ func TestABodyWithSignsIsCompleteAndClosedByTheCaller(t *testing.T) {
 			}
 			body := &watched{Reader: io.MultiReader(parts...)}
 			res := &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: body, ContentLength: int64(len(c.text))}
-			rt, err := outgoing.New(newStore(), outgoing.Everything("api"),
-				&outgoing.Options{Mode: outgoing.Refuse, Base: canned{res}, Profile: vendor(t, "youtube")}, sash.PerDay(10_000))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rt := newRoundTripper(t, newStore(), outgoing.Everything("api"),
+				&outgoing.Options{Mode: outgoing.Refuse, Base: canned(res), Profile: vendor(t, "youtube")}, sash.PerDay(10_000))
 			req := newRequest(t, http.MethodGet, "http://api.test/", nil)
 			got, err := rt.RoundTrip(req)
 			if err != nil {
@@ -97,19 +94,10 @@ func TestOtherBodiesAreLeftAlone(t *testing.T) {
 		"a success": {"youtube", 200}, "not found": {"youtube", 404}, "an API with fields only": {"reddit", 429},
 	} {
 		body := &watched{Reader: errorReader{errors.New("it was read")}}
-		rt, err := outgoing.New(newStore(), outgoing.Everything("api"), &outgoing.Options{Profile: vendor(t, c.vendor),
-			Base: canned{&http.Response{StatusCode: c.status, Header: http.Header{}, Body: body}}}, sash.PerDay(10_000))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req := newRequest(t, http.MethodGet, "http://api.test/", nil)
-		res, err := rt.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if res.Body != body {
+		opts := &outgoing.Options{Profile: vendor(t, c.vendor), Base: canned(&http.Response{StatusCode: c.status, Header: http.Header{}, Body: body})}
+		rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), opts, sash.PerDay(10_000))
+		if res := roundTrip(t, rt, newRequest(t, http.MethodGet, "http://api.test/", nil)); res.Body != body {
 			t.Errorf("%s: the body was replaced", name)
 		}
-		res.Body.Close()
 	}
 }

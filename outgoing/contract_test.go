@@ -23,27 +23,27 @@ import (
 // A transport closes the body of a request also when it does not send it.
 func TestTheBodyOfARequestIsAlwaysClosed(t *testing.T) {
 	failed := errors.New("no route to host")
+	api := outgoing.Everything("api")
+	returns := func(call outgoing.Call, err error) outgoing.Route {
+		return func(*http.Request) (outgoing.Call, error) { return call, err }
+	}
+	twice := outgoing.Call{Key: "api", Also: []sash.Subject{{Key: "api", Cost: 1}}}
 	for name, c := range map[string]struct {
 		route outgoing.Route
 		store driver.Store
 		opts  outgoing.Options
 		limit int64
-		gone  bool
 	}{
-		"the route fails":        {func(*http.Request) (outgoing.Call, error) { return outgoing.Call{}, failed }, newStore(), outgoing.Options{}, 2, false},
-		"a share that is none":   {func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Share: 101}, nil }, newStore(), outgoing.Options{}, 2, false},
-		"a negative cost":        {func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Cost: -1}, nil }, newStore(), outgoing.Options{}, 2, false},
-		"a cost above the limit": {func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Cost: 3}, nil }, newStore(), outgoing.Options{}, 2, false},
-		"the same bucket twice": {func(*http.Request) (outgoing.Call, error) {
-			return outgoing.Call{Key: "api", Also: []sash.Subject{{Key: "api", Cost: 1}}}, nil
-		}, newStore(), outgoing.Options{}, 2, false},
-		"a key that is too long": {func(*http.Request) (outgoing.Call, error) {
-			return outgoing.Call{Key: strings.Repeat("k", 10_000)}, nil
-		}, newStore(), outgoing.Options{}, 2, false},
-		"the store fails":           {outgoing.Everything("api"), downStore(), outgoing.Options{}, 2, false},
-		"no room":                   {outgoing.Everything("full"), newStore(), outgoing.Options{Mode: outgoing.Refuse}, 1, false},
-		"the caller has left":       {outgoing.Everything("api"), newStore(), outgoing.Options{}, 2, true},
-		"the transport below fails": {outgoing.Everything("api"), newStore(), outgoing.Options{}, 2, false},
+		"the route fails":           {returns(outgoing.Call{}, failed), newStore(), outgoing.Options{}, 2},
+		"a share that is none":      {returns(outgoing.Call{Key: "api", Share: 101}, nil), newStore(), outgoing.Options{}, 2},
+		"a negative cost":           {returns(outgoing.Call{Key: "api", Cost: -1}, nil), newStore(), outgoing.Options{}, 2},
+		"a cost above the limit":    {returns(outgoing.Call{Key: "api", Cost: 3}, nil), newStore(), outgoing.Options{}, 2},
+		"the same bucket twice":     {returns(twice, nil), newStore(), outgoing.Options{}, 2},
+		"a key that is too long":    {returns(outgoing.Call{Key: strings.Repeat("k", 10_000)}, nil), newStore(), outgoing.Options{}, 2},
+		"the store fails":           {api, downStore(), outgoing.Options{}, 2},
+		"no room":                   {outgoing.Everything("full"), newStore(), outgoing.Options{Mode: outgoing.Refuse}, 1},
+		"the caller has left":       {api, newStore(), outgoing.Options{}, 2},
+		"the transport below fails": {api, newStore(), outgoing.Options{}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.opts.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -53,7 +53,7 @@ func TestTheBodyOfARequestIsAlwaysClosed(t *testing.T) {
 			rt := newRoundTripper(t, c.store, c.route, &c.opts, sash.PerHour(c.limit))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			if c.gone {
+			if name == "the caller has left" {
 				cancel()
 			}
 			var body *watched
@@ -87,12 +87,7 @@ func TestTheRequestIsNotChanged(t *testing.T) {
 		req := newRequest(t, http.MethodPut, "http://api.test/a?b=c", strings.NewReader("text"))
 		req.Header.Set("X-One", "1")
 		before, header, body := *req, req.Header.Clone(), req.Body
-		res, err := rt.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res.Body.Close()
-		if !slices.Equal(f.bodies, []string{"text", "text", "text"}) {
+		if roundTrip(t, rt, req); !slices.Equal(f.bodies, []string{"text", "text", "text"}) {
 			t.Errorf("sent %q", f.bodies)
 		}
 		if !maps.EqualFunc(req.Header, header, slices.Equal) || req.Body != body || req.URL != before.URL ||
@@ -117,28 +112,19 @@ func TestAGetBodyThatFailsEndsARetry(t *testing.T) {
 
 // Which requests may be repeated depends on the exact spelling of their method.
 func TestOnlyRepeatableRequestsAreRetried(t *testing.T) {
-	for name, c := range map[string]struct {
-		method, key string
-		attempts    int
-	}{
-		"GET": {"GET", "", 2}, "HEAD": {"HEAD", "", 2}, "OPTIONS": {"OPTIONS", "", 2}, "TRACE": {"TRACE", "", 2},
-		"PUT": {"PUT", "", 2}, "DELETE": {"DELETE", "", 2}, "POST": {"POST", "", 1}, "PATCH": {"PATCH", "", 1},
-		"a method of its own": {"FETCH", "", 1}, "CONNECT": {"CONNECT", "", 1},
-		"POST with a key": {"POST", "8e03978e", 2}, "PATCH with a key": {"PATCH", "8e03978e", 2},
+	for request, attempts := range map[string]int{
+		"GET": 2, "HEAD": 2, "OPTIONS": 2, "TRACE": 2, "PUT": 2, "DELETE": 2, "POST": 1, "PATCH": 1, "FETCH": 1, "CONNECT": 1,
+		"POST with a key": 2, "PATCH with a key": 2,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &flaky{refuse: 1, status: http.StatusServiceUnavailable}
-			req := newRequest(t, c.method, "http://api.test/", nil)
-			if c.key != "" {
-				req.Header.Set("Idempotency-Key", c.key)
+			method, _, key := strings.Cut(request, " ")
+			req := newRequest(t, method, "http://api.test/", nil)
+			if key {
+				req.Header.Set("Idempotency-Key", "8e03978e")
 			}
-			res, err := retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}).RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			res.Body.Close()
-			if len(f.bodies) != c.attempts {
-				t.Errorf("%s: %d attempts, want %d", name, len(f.bodies), c.attempts)
+			if roundTrip(t, retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}), req); len(f.bodies) != attempts {
+				t.Errorf("%s: %d attempts, want %d", request, len(f.bodies), attempts)
 			}
 		})
 	}
@@ -195,19 +181,11 @@ func TestADiscardedResponseFreesItsConnection(t *testing.T) {
 			server.EnableHTTP2 = version == 2
 			server.StartTLS()
 			defer server.Close()
-			rt, err := outgoing.New(newStore(), outgoing.Everything("api"), &outgoing.Options{
+			rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), &outgoing.Options{
 				Base:    server.Client().Transport,
 				Retries: outgoing.Retries{Most: 3, Base: time.Millisecond},
 			}, sash.PerHour(100))
-			if err != nil {
-				t.Fatal(err)
-			}
-			req := newRequest(t, http.MethodPut, server.URL, strings.NewReader("text"))
-			res, err := (&http.Client{Transport: rt}).Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			res.Body.Close()
+			res := roundTrip(t, rt, newRequest(t, http.MethodPut, server.URL, strings.NewReader("text")))
 			if res.StatusCode != http.StatusOK || attempts != 4 || len(remotes) != 1 {
 				t.Errorf("%d after %d attempts over %d connections", res.StatusCode, attempts, len(remotes))
 			}
@@ -287,26 +265,13 @@ func hostileFields(p outgoing.Profile) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
-func TestOddNumbersOfRetriesAreRefusedOrBounded(t *testing.T) {
-	for name, c := range map[string]struct {
-		retries outgoing.Retries
-		wrong   bool
-	}{
-		"a budget that is not a number": {outgoing.Retries{Budget: math.NaN()}, true},
-		"a negative budget":             {outgoing.Retries{Budget: -1}, true},
-		"a budget without end":          {outgoing.Retries{Most: 3, Budget: math.Inf(1)}, false},
-		"the longest Base and Max":      {outgoing.Retries{Most: 3, Base: math.MaxInt64, Max: math.MaxInt64}, false},
-	} {
-		rt, err := outgoing.New(newStore(), outgoing.Everything("api"), &outgoing.Options{Base: handled(answer(503)), Retries: c.retries}, sash.PerHour(100))
-		if (err != nil) != c.wrong {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err != nil {
-			continue
-		}
+// A budget without end, and the longest Base and Max, do not overflow into retries at once.
+func TestTheMostOfRetriesIsBounded(t *testing.T) {
+	for _, r := range []outgoing.Retries{{Most: 3, Budget: math.Inf(1)}, {Most: 3, Base: math.MaxInt64, Max: math.MaxInt64}} {
+		rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), &outgoing.Options{Base: handled(answer(503)), Retries: r}, sash.PerHour(100))
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		if _, err := get(ctx, rt); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%+v: %v", r, err)
 		}
 		cancel()
 	}

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
-	"example.com/sash/memstore"
 	"example.com/sash/outgoing"
 	"example.com/sash/storetest"
 )
@@ -58,43 +56,18 @@ func (b *slowBody) Close() error {
 	return nil
 }
 
-func inFlight(t *testing.T, opts outgoing.Options, limits ...sash.Limit) *http.Client {
-	t.Helper()
-	return sharing(t, memstore.New(nil), opts, limits...)
-}
-
-func sharing(t *testing.T, store driver.Store, opts outgoing.Options, limits ...sash.Limit) *http.Client {
-	t.Helper()
-	rt := newRoundTripper(t, store, outgoing.Everything("api"), &opts, limits...)
-	return &http.Client{Transport: rt}
-}
-
-func fly(ctx context.Context, t *testing.T, c *http.Client) (*http.Response, error) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.test/", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c.Do(req)
-}
-
 func TestNoMoreRequestsAreInFlightThanTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &slowAPI{takes: 50 * time.Millisecond}
-		store := memstore.New(nil)
-		opts := outgoing.Options{Base: u, InFlight: sash.Every(3, time.Minute)}
-		processes := []*http.Client{sharing(t, store, opts, sash.PerHour(1000)), sharing(t, store, opts, sash.PerHour(1000))}
+		u, store := &slowAPI{takes: 50 * time.Millisecond}, newStore()
+		var processes [2]http.RoundTripper
+		for i := range processes {
+			opts := &outgoing.Options{Base: u, InFlight: sash.Every(3, time.Minute)}
+			processes[i] = newRoundTripper(t, store, outgoing.Everything("api"), opts, sash.PerHour(1000))
+		}
 		began := time.Now()
 		var group sync.WaitGroup
 		for i := range 30 {
-			group.Go(func() {
-				res, err := fly(t.Context(), t, processes[i%2])
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				_ = res.Body.Close()
-			})
+			group.Go(func() { ok(t, processes[i%2]) })
 		}
 		group.Wait()
 		if u.most.Load() != 3 || u.all.Load() != 30 {
@@ -130,7 +103,7 @@ func TestASlotIsHeldUntilTheBodyEnds(t *testing.T) {
 				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: c.body, Request: req}, nil
 			})
 			opts := outgoing.Options{Base: base, InFlight: sash.Every(1, time.Minute)}
-			rt := newRoundTripper(t, memstore.New(nil), outgoing.Everything("api"), &opts, sash.PerHour(1000))
+			rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), &opts, sash.PerHour(1000))
 			began := time.Now()
 			trip := func() *http.Response { // not by a client, which closes bodies itself
 				req := newRequest(t, http.MethodGet, "http://api.test/", http.NoBody)
@@ -150,58 +123,59 @@ func TestASlotIsHeldUntilTheBodyEnds(t *testing.T) {
 }
 
 func TestARequestWithoutASlotFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		one := sash.Every(1, time.Hour)
-		u := &slowAPI{takes: time.Millisecond}
-		full := func(opts outgoing.Options) *http.Client {
-			opts.Base, opts.InFlight = u, one
-			c := inFlight(t, opts, sash.PerHour(1000))
-			if _, err := fly(t.Context(), t, c); err != nil { //nolint:bodyclose // it stays open
+	cause := errors.New("the user went away")
+	for name, c := range map[string]struct {
+		opts   outgoing.Options
+		within time.Duration // of the context
+		leaves bool
+		want   error
+		took   time.Duration // at most a second more
+	}{
+		"refused":         {outgoing.Options{Mode: outgoing.Refuse}, time.Hour, false, sash.ErrLimited, 0},
+		"MaxWait":         {outgoing.Options{MaxWait: 7 * time.Second}, time.Hour, false, outgoing.ErrMaxWait, 7 * time.Second},
+		"at the deadline": {outgoing.Options{}, 5 * time.Second, false, context.DeadlineExceeded, 5 * time.Second},
+		"cancelled":       {outgoing.Options{}, time.Hour, true, cause, time.Second},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			c.opts.Base, c.opts.InFlight = &slowAPI{takes: time.Millisecond}, sash.Every(1, time.Hour)
+			rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), &c.opts, sash.PerHour(1000))
+			req := newRequest(t, http.MethodGet, "http://api.test/", nil)
+			if _, err := rt.RoundTrip(req); err != nil { //nolint:bodyclose // it stays open
 				t.Fatal(err)
 			}
-			return c // the body is never closed
-		}
-		var limited *sash.LimitedError
-		_, err := fly(t.Context(), t, full(outgoing.Options{Mode: outgoing.Refuse})) //nolint:bodyclose // there is no answer
-		if !errors.As(err, &limited) || !limited.AtOnce || limited.Limit.Units != 1 {
-			t.Errorf("refused: %v", err)
-		}
-		began := time.Now()
-		_, err = fly(t.Context(), t, full(outgoing.Options{MaxWait: 7 * time.Second})) //nolint:bodyclose // there is no answer
-		if took := time.Since(began); !errors.Is(err, outgoing.ErrMaxWait) || !errors.Is(err, sash.ErrLimited) || took > 8*time.Second {
-			t.Errorf("after %v: %v", took, err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		if _, err := fly(ctx, t, full(outgoing.Options{})); !errors.Is(err, context.DeadlineExceeded) { //nolint:bodyclose // there is no answer
-			t.Errorf("at the deadline: %v", err)
-		}
-		gone, leave := context.WithCancelCause(t.Context())
-		cause := errors.New("the user went away")
-		time.AfterFunc(time.Second, func() { leave(cause) })
-		if _, err := fly(gone, t, full(outgoing.Options{})); !errors.Is(err, cause) { //nolint:bodyclose // there is no answer
-			t.Errorf("cancelled: %v", err)
-		}
-	})
+			ctx, cancel := context.WithTimeout(t.Context(), c.within)
+			defer cancel()
+			ctx, leave := context.WithCancelCause(ctx)
+			if c.leaves {
+				time.AfterFunc(time.Second, func() { leave(cause) })
+			}
+			began := time.Now()
+			_, err := rt.RoundTrip(req.WithContext(ctx)) //nolint:bodyclose // there is no answer
+			if took := time.Since(began); !errors.Is(err, c.want) || took < c.took-time.Second || took > c.took+time.Second {
+				t.Errorf("after %v: %v", took, err)
+			}
+			var limited *sash.LimitedError
+			if name == "refused" && (!errors.As(err, &limited) || !limited.AtOnce || limited.Limit.Units != 1) {
+				t.Errorf("%+v", limited)
+			}
+			if name == "MaxWait" && !errors.Is(err, sash.ErrLimited) {
+				t.Error(err)
+			}
+			leave(nil)
+		})
+	}
 }
 
 // A request that waits for room holds its slot, and the hold time begins anew when it is sent. When the wait was longer
 // than that, it takes another slot.
 func TestAWaitForRoomTakesNothingFromTheHoldTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const hold = 20 * time.Second
 		u := &slowAPI{takes: 9 * time.Second, free: 3}
-		c := inFlight(t, outgoing.Options{Base: u, InFlight: sash.Every(1, hold), Spread: -1}, sash.Every(3, 30*time.Second))
+		opts := &outgoing.Options{Base: u, InFlight: sash.Every(1, 20*time.Second), Spread: -1}
+		rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), opts, sash.Every(3, 30*time.Second))
 		var group sync.WaitGroup
 		for range 6 {
-			group.Go(func() {
-				res, err := fly(t.Context(), t, c)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				_ = res.Body.Close()
-			})
+			group.Go(func() { ok(t, rt) })
 		}
 		group.Wait()
 		if u.most.Load() != 1 || u.all.Load() != 6 {
@@ -210,19 +184,10 @@ func TestAWaitForRoomTakesNothingFromTheHoldTime(t *testing.T) {
 	})
 }
 
-func TestALimitOfRequestsInFlightIsChecked(t *testing.T) {
-	for _, l := range []sash.Limit{{Units: 5}, {Window: time.Minute}, {Units: 5, Period: sash.CalendarDay}} {
-		_, err := outgoing.New(memstore.New(nil), outgoing.Everything("api"), &outgoing.Options{InFlight: l}, sash.PerHour(1))
-		if !errors.Is(err, sash.ErrInvalidLimit) {
-			t.Errorf("%+v: %v", l, err)
-		}
-	}
-}
-
 func TestAStoreThatFailsGivesNoSlots(t *testing.T) {
 	for name, open := range map[string]bool{"open": true, "closed": false} {
 		t.Run(name, func(t *testing.T) {
-			store := storetest.NewFaulty(memstore.New(nil))
+			store := storetest.NewFaulty(newStore())
 			store.Fail(errors.New("broken"))
 			u := &slowAPI{}
 			opts := outgoing.Options{Base: u, InFlight: sash.Every(1, time.Hour)}
@@ -244,23 +209,18 @@ func TestAStoreThatFailsGivesNoSlots(t *testing.T) {
 
 // A slot is free as soon as the body has ended, also while the store has not heard of it yet.
 func TestASlotOnItsWayBackIsNotInUse(t *testing.T) {
-	once := func(t *testing.T, rt http.RoundTripper) {
-		if status, err := get(t.Context(), rt); err != nil || status != http.StatusOK {
-			t.Fatalf("%d, %v", status, err)
-		}
-	}
 	opts := outgoing.Options{Mode: outgoing.Refuse, InFlight: sash.Every(1, time.Minute)}
 	t.Run("one after the other", func(t *testing.T) {
 		rt := newTransport(t, newStore(), answer(200, "X-Is: served"), opts, sash.PerMinute(1000))
 		for range 200 {
-			once(t, rt)
+			ok(t, rt)
 		}
 	})
 	t.Run("with another credential", func(t *testing.T) {
 		for range 20 {
 			all := tokens(3)
 			opts.Base = handled(newTokenAPI(1000, time.Minute, all[2]).ServeHTTP)
-			once(t, pooled(t, newStore(), newPool(t, apiTest, all...), opts, sash.PerMinute(1000)))
+			ok(t, pooled(t, newStore(), newPool(t, apiTest, all...), opts, sash.PerMinute(1000)))
 		}
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
 	"example.com/sash/outgoing"
 )
 
@@ -73,45 +75,6 @@ func TestALevelRisesOverOneWindowAndNeverAboveTheLimit(t *testing.T) {
 	})
 }
 
-func TestCoolDownsOfManyWorkersDoNotAddUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, refuse := newStore(), make(chan struct{})
-		var group sync.WaitGroup
-		for i := range 20 { // in flight together, with slightly different times
-			rt := newTransport(t, store, func(w http.ResponseWriter, _ *http.Request) {
-				<-refuse
-				answer(429, "Retry-After: "+strconv.Itoa(30-i%2))(w, nil)
-			}, outgoing.Options{}, sash.PerHour(5000))
-			group.Go(func() {
-				if status, err := get(t.Context(), rt); status != 429 {
-					t.Error(status, err)
-				}
-			})
-		}
-		synctest.Wait()
-		close(refuse)
-		group.Wait()
-		remaining := func() time.Duration {
-			return coolDown(t, newTransport(t, store, answer(429, "Retry-After: 30"), outgoing.Options{Mode: outgoing.Refuse}, sash.PerHour(5000)))
-		}
-		if d := remaining(); d < 29*time.Second || d > 30*time.Second {
-			t.Errorf("%v, want 29s or 30s", d)
-		}
-		time.Sleep(30 * time.Second)
-		if d := remaining(); d != 0 {
-			t.Errorf("%v after its end", d)
-		}
-		// That one was refused too: the second cool-down follows the first.
-		if d := remaining(); d != 30*time.Second {
-			t.Errorf("the next one lasts %v, want 30s", d)
-		}
-		time.Sleep(20 * time.Second)
-		if d := remaining(); d != 10*time.Second {
-			t.Errorf("%v, want 10s", d)
-		}
-	})
-}
-
 func TestWaitersReturnAfterTheCoolDownAtDifferentTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore()
@@ -149,4 +112,39 @@ func TestARequestAboveWhatTheAPIHasLeftIsNotSent(t *testing.T) {
 			t.Errorf("it could be sent in %v", d)
 		}
 	})
+}
+
+// A store that answers for another, which is down, has not counted the usage of all processes. The transport
+// learns nothing from the difference to the API's count, and takes no cool-down from it.
+func TestNothingIsLearntFromAStoreThatDidNotCount(t *testing.T) {
+	for name, mode := range map[string]failover.Mode{"open": failover.Open, "local": failover.Local} {
+		bubble(t, name, func(t *testing.T) {
+			down := downStore()
+			store, err := failover.New(down, &failover.Options{
+				Modes: failover.Modes{Rules: []failover.Rule{{Mode: mode}}},
+				Local: memstore.New(nil), Instances: func() int { return 2 },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			api := &scripted{answers: []http.HandlerFunc{answer(200)}}
+			rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Mode: outgoing.Refuse}, sash.PerDay(5000))
+			calls := func(says http.HandlerFunc) {
+				api.answers[0] = says
+				for range 20 {
+					sent(t, rt)
+				}
+			}
+			calls(answer(200, "X-RateLimit-Remaining: 3"))
+			down.Fail(nil)
+			time.Sleep(time.Minute) // until the store is probed
+			calls(answer(200))
+			down.Fail(errDown)
+			refusing := newTransport(t, store, answer(429, "Retry-After: 30"), outgoing.Options{Mode: outgoing.Refuse}, sash.PerHour(5000))
+			sent(t, refusing)
+			if d := coolDown(t, refusing); d != 30*time.Second {
+				t.Errorf("a process keeps to its own cool-down without the store: %v", d)
+			}
+		})
+	}
 }

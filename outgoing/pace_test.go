@@ -103,36 +103,6 @@ func TestAPacedWindowWithASpreadIsEven(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBePaced(t *testing.T) {
-	day := sash.PerCalendar(100, sash.CalendarDay, nil)
-	var many []sash.Limit
-	for i := range sash.MaxLimits {
-		many = append(many, sash.Every(int64(i+1), time.Duration(i+1)*time.Second))
-	}
-	for name, c := range map[string]struct {
-		algorithm sash.Algorithm
-		limits    []sash.Limit
-	}{
-		"calendar limits only":     {sash.SlidingLog, []sash.Limit{day}},
-		"an approximation":         {sash.FixedWindow, []sash.Limit{sash.PerMinute(1)}},
-		"as many limits as it can": {sash.SlidingLog, many},
-	} {
-		opts := outgoing.Options{Pace: true, Algorithm: c.algorithm, Base: handled(answer(200))}
-		if _, err := outgoing.New(newStore(), outgoing.Everything("api"), &opts, c.limits...); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-		opts.Algorithm = sash.SlidingLog
-		if name == "an approximation" {
-			continue
-		}
-		route := func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Limits: c.limits}, nil }
-		rt := newRoundTripper(t, newStore(), route, &opts, sash.PerMinute(1))
-		if _, err := get(t.Context(), rt); err == nil {
-			t.Errorf("%s, of a call: no error", name)
-		}
-	}
-}
-
 // Requests that find room start at once. Those that wait because the window is full start as far apart as a request takes,
 // 50 ms as a power of two, and none more than half as far as evenly.
 func TestRequestsThatWaitStartApart(t *testing.T) {

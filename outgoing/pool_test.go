@@ -105,8 +105,7 @@ func newPool(t *testing.T, origin string, credentials ...string) *outgoing.Pool 
 func pooled(t *testing.T, store driver.Store, pool *outgoing.Pool, opts outgoing.Options, limits ...sash.Limit) *outgoing.Transport {
 	t.Helper()
 	route := func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "github", Pool: pool}, nil }
-	rt := newRoundTripper(t, store, route, &opts, limits...)
-	return rt
+	return newRoundTripper(t, store, route, &opts, limits...)
 }
 
 const apiTest = "http://api.test"

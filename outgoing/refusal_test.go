@@ -168,8 +168,7 @@ func TestARefusalForEverythingStopsAllBucketsOfTheAccount(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			store := newStore()
 			transport := func(account string, base http.HandlerFunc) http.RoundTripper {
-				rt := newRoundTripper(t, store, routes(account), &outgoing.Options{Mode: outgoing.Refuse, Base: handled(base), Profile: vendor(t, "discord")}, sash.PerSecond(5))
-				return rt
+				return newRoundTripper(t, store, routes(account), &outgoing.Options{Mode: outgoing.Refuse, Base: handled(base), Profile: vendor(t, "discord")}, sash.PerSecond(5))
 			}
 			if err := getPath(t, transport(c.account, c.base), "/channels"); err != nil {
 				t.Fatal(err)

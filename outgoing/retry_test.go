@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -54,8 +55,11 @@ func (c *closing) Close() error {
 
 func retrying(t *testing.T, f *flaky, mode outgoing.Mode, r outgoing.Retries) *outgoing.Transport {
 	t.Helper()
-	rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), &outgoing.Options{Base: f, Mode: mode, Retries: r}, sash.PerHour(5000))
-	return rt
+	p := outgoing.Profile{}
+	if f.status == http.StatusForbidden {
+		p = vendor(t, "github")
+	}
+	return newRoundTripper(t, newStore(), outgoing.Everything("api"), &outgoing.Options{Base: f, Mode: mode, Retries: r, Profile: p}, sash.PerHour(5000))
 }
 
 func again() io.Reader { return strings.NewReader("text") }
@@ -80,6 +84,7 @@ func TestRetries(t *testing.T) {
 		"up to Most":                      {"GET", nil, flaky{refuse: 9, status: 503}, outgoing.Retries{Most: 2}, 3, 503, 0, 1500 * time.Millisecond},
 		"a body is sent again":            {"PUT", again, flaky{refuse: 1, status: 429}, outgoing.Retries{Most: 1}, 2, 200, time.Second, 2 * time.Second},
 		"not a body that is gone":         {"PUT", once, flaky{refuse: 1, status: 429}, outgoing.Retries{Most: 1}, 1, 429, 0, 0},
+		"a vendor's other refusal":        {"GET", nil, flaky{refuse: 1, status: 403, after: "5"}, outgoing.Retries{Most: 1}, 2, 200, 5 * time.Second, 6 * time.Second},
 		"not POST":                        {"POST", again, flaky{refuse: 1, status: 429}, outgoing.Retries{Most: 1}, 1, 429, 0, 0},
 		"not a Retry-After above the cap": {"GET", nil, flaky{refuse: 1, status: 429, after: "61"}, outgoing.Retries{Most: 1}, 1, 429, 0, 0},
 	} {
@@ -107,13 +112,34 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-func TestARetryDoesNotWaitForADistantReset(t *testing.T) {
+// Some retrying clients sleep for as long as a server says, and ignore their context meanwhile. This one returns the response
+// when Retry-After or a reset is above MaxRetryAfter, or would overflow into no sleep. With a malformed, negative or past one
+// the delay is random and bounded.
+func TestARetryAfterIsNotTrusted(t *testing.T) {
+	tooLong := []string{
+		"61", "86400", "31536000", "9223372036", "9223372037", "18446744073709551616", "99999999999999999999999999",
+		"61.5", "Fri, 31 Dec 2100 23:59:59 GMT",
+	}
+	odd := []string{"-1", "-9223372036854775808", "NaN", "Inf", "1e9", "0x10", "soon", "Mon, 01 Jan 1990 00:00:00 GMT"}
+	for i, after := range slices.Concat(tooLong, odd) {
+		synctest.Test(t, func(t *testing.T) {
+			want, most := http.StatusServiceUnavailable, time.Duration(0)
+			if i >= len(tooLong) {
+				want, most = http.StatusOK, 2*time.Second
+			}
+			f, start := &flaky{refuse: 1, status: http.StatusServiceUnavailable, after: after}, time.Now()
+			status, err := get(t.Context(), retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}))
+			if took := time.Since(start); err != nil || status != want || took > most {
+				t.Errorf("Retry-After %q: %d, %v after %v and %d attempts", after, status, err, took, len(f.bodies))
+			}
+		})
+	}
 	synctest.Test(t, func(t *testing.T) {
 		rt := newTransport(t, newStore(), answer(429, "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 3000"),
 			outgoing.Options{Retries: outgoing.Retries{Most: 1}}, sash.PerHour(5000))
 		start := time.Now()
 		if status, err := get(t.Context(), rt); status != 429 || err != nil || time.Since(start) != 0 {
-			t.Errorf("%d, %v after %v", status, err, time.Since(start))
+			t.Errorf("a distant reset: %d, %v after %v", status, err, time.Since(start))
 		}
 	})
 }
@@ -128,28 +154,13 @@ func TestRetriesInModeRefuseWaitForRoomButNotLong(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &flaky{refuse: 1, status: 503}
-			rt, err := outgoing.New(newStore(), outgoing.Everything("api"),
-				&outgoing.Options{Base: f, Mode: outgoing.Refuse, Retries: outgoing.Retries{Most: 1}}, c.limit)
-			if err != nil {
-				t.Fatal(err)
-			}
+			opts := &outgoing.Options{Base: f, Mode: outgoing.Refuse, Retries: outgoing.Retries{Most: 1}}
+			rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), opts, c.limit)
 			if _, err := get(t.Context(), rt); !errors.Is(err, c.err) {
 				t.Errorf("%v: %v, want %v", c.limit, err, c.err)
 			}
 		})
 	}
-}
-
-func TestAVendorsOtherRefusalIsRetried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &flaky{refuse: 1, status: 403, after: "5"}
-		rt, err := outgoing.New(newStore(), outgoing.Everything("api"),
-			&outgoing.Options{Base: f, Profile: vendor(t, "github"), Retries: outgoing.Retries{Most: 1}}, sash.PerHour(5000))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ok(t, rt)
-	})
 }
 
 func TestRetriesHaveABudget(t *testing.T) {
@@ -177,14 +188,21 @@ func TestRetriesKeepToTheContext(t *testing.T) {
 		if status != 429 || err != nil || time.Since(start) != 0 {
 			t.Errorf("past the deadline: %d, %v after %v; want the API's answer at once", status, err, time.Since(start))
 		}
-		ctx, cancel = context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		start = time.Now()
-		_, err = get(ctx, retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}))
-		if !errors.Is(err, context.Canceled) || time.Since(start) != time.Second {
-			t.Errorf("cancelled: %v after %v", err, time.Since(start))
-		}
 	})
+	stopped := errors.New("the job was stopped")
+	for _, after := range []string{"30", "Sat, 01 Jan 2000 00:00:30 GMT"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &flaky{refuse: 1 << 30, status: 429, after: after}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(10*time.Second, func() { cancel(stopped) })
+			start := time.Now()
+			req := newRequest(t, http.MethodGet, "http://api.test/", nil).WithContext(ctx)
+			_, err := retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}).RoundTrip(req) //nolint:bodyclose // there is no answer
+			if !errors.Is(err, stopped) || time.Since(start) != 10*time.Second || len(f.bodies) != 1 {
+				t.Errorf("Retry-After %q: %v after %v and %d attempts", after, err, time.Since(start), len(f.bodies))
+			}
+		})
+	}
 }
 
 func TestEachRetryIsCharged(t *testing.T) {

@@ -3,15 +3,14 @@ package outgoing_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
-	"net/http/httptest"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/outgoing"
 )
 
@@ -75,80 +74,28 @@ func TestWaitFailsAtOnceWhenTheDeadlineCannotBeMet(t *testing.T) {
 	})
 }
 
-func TestWaitIsCancelled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := newTransport(t, newStore(), answer(200), outgoing.Options{}, sash.PerMinute(1))
-		ok(t, rt)
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		start := time.Now()
-		if _, err := get(ctx, rt); !errors.Is(err, context.Canceled) || time.Since(start) != time.Second {
-			t.Errorf("after %v: %v", time.Since(start), err)
-		}
-	})
-}
-
-func TestMaxWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := newTransport(t, newStore(), answer(200), outgoing.Options{MaxWait: 30 * time.Second}, sash.PerMinute(1))
-		ok(t, rt)
-		if _, err := get(t.Context(), rt); !errors.Is(err, outgoing.ErrMaxWait) || !errors.Is(err, sash.ErrLimited) {
-			t.Error(err)
-		}
-		time.Sleep(30 * time.Second)
-		ok(t, rt)
-	})
-}
-
-// Over a real connection: a refusal of the transport is an error, the API's own is a response.
+// A refusal of the transport is an error, the API's own is a response.
 func TestARefusalDiffersFromTheAPIs429(t *testing.T) {
-	status := http.StatusOK
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Retry-After", "60")
-		w.WriteHeader(status)
-	}))
-	defer server.Close()
-	sent := 0
-	rt, err := outgoing.New(newStore(), outgoing.Everything("api"),
-		&outgoing.Options{Mode: outgoing.Refuse, Base: counting{server.Client().Transport, &sent}}, sash.PerMinute(2))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := &http.Client{Transport: rt}
-	call := func() (int, error) {
-		res, err := client.Get(server.URL)
-		if err != nil {
-			return 0, err
+	synctest.Test(t, func(t *testing.T) {
+		requests := 0
+		api := func(w http.ResponseWriter, r *http.Request) {
+			requests++
+			answer(http.StatusTooManyRequests, "Retry-After: 60")(w, r)
 		}
-		defer res.Body.Close()
-		return res.StatusCode, nil
-	}
-	var cool *outgoing.CoolDownError
-	var limited *sash.LimitedError
-
-	status = http.StatusTooManyRequests
-	if got, err := call(); err != nil || got != http.StatusTooManyRequests {
-		t.Fatal("the API's own refusal is not a response:", err)
-	}
-	if _, err := call(); !errors.As(err, &cool) || errors.As(err, &limited) || !errors.Is(err, sash.ErrLimited) {
-		t.Fatalf("during the cool-down the error is %v", err)
-	}
-	if cool.Key != "api" || cool.RetryAfter <= 50*time.Second || cool.RetryAfter > time.Minute {
-		t.Errorf("%+v", cool)
-	}
-
-	status = http.StatusOK
-	rt = newRoundTripper(t, newStore(), outgoing.Everything("api"), &outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(1))
-	client.Transport = rt
-	if got, err := call(); err != nil || got != http.StatusOK {
-		t.Fatal(err)
-	}
-	if _, err := call(); !errors.As(err, &limited) || limited.Key != "api" {
-		t.Errorf("without room the error is %v", err)
-	}
-	if sent != 1 {
-		t.Errorf("%d requests were sent to the API that refused", sent)
-	}
+		rt := newTransport(t, newStore(), api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(2))
+		if status, err := get(t.Context(), rt); err != nil || status != http.StatusTooManyRequests {
+			t.Fatal("the API's own refusal is not a response:", err)
+		}
+		_, err := get(t.Context(), rt)
+		var cool *outgoing.CoolDownError
+		var limited *sash.LimitedError
+		if !errors.As(err, &cool) || errors.As(err, &limited) || !errors.Is(err, sash.ErrLimited) || requests != 1 {
+			t.Fatalf("during the cool-down the error is %v after %d requests", err, requests)
+		}
+		if cool.Key != "api" || cool.RetryAfter != time.Minute {
+			t.Errorf("%+v", cool)
+		}
+	})
 }
 
 type counting struct {
@@ -257,34 +204,48 @@ func errorAbove(cost int64, call outgoing.Call, err error) error {
 }
 
 func TestWrongOptions(t *testing.T) {
-	route := outgoing.Everything("api")
+	day, all := sash.PerCalendar(100, sash.CalendarDay, nil), []sash.Limit{sash.PerDay(1)}
+	var many []sash.Limit
+	for i := range sash.MaxLimits {
+		many = append(many, sash.Every(int64(i+1), time.Duration(i+1)*time.Second))
+	}
 	for name, c := range map[string]struct {
-		store  driver.Store
-		route  outgoing.Route
 		opts   outgoing.Options
 		limits []sash.Limit
+		is     error // that has to be it
 	}{
-		"no limit":               {newStore(), route, outgoing.Options{}, nil},
-		"unknown mode":           {newStore(), route, outgoing.Options{Mode: 7}, []sash.Limit{sash.PerDay(1)}},
-		"cool-downs without end": {newStore(), route, outgoing.Options{MaxCoolDown: 26 * time.Hour}, []sash.Limit{sash.PerDay(1)}},
-		"negative retries":       {newStore(), route, outgoing.Options{Retries: outgoing.Retries{Most: -1}}, []sash.Limit{sash.PerDay(1)}},
+		"no limit":                    {outgoing.Options{}, nil, nil},
+		"unknown mode":                {outgoing.Options{Mode: 7}, all, nil},
+		"cool-downs without end":      {outgoing.Options{MaxCoolDown: 26 * time.Hour}, all, nil},
+		"negative retries":            {outgoing.Options{Retries: outgoing.Retries{Most: -1}}, all, nil},
+		"a budget that is no number":  {outgoing.Options{Retries: outgoing.Retries{Budget: math.NaN()}}, all, nil},
+		"a negative budget":           {outgoing.Options{Retries: outgoing.Retries{Budget: -1}}, all, nil},
+		"a spread above a minute":     {outgoing.Options{Spread: time.Minute + 1}, all, nil},
+		"pace, calendar limits only":  {outgoing.Options{Pace: true}, []sash.Limit{day}, nil},
+		"pace, an approximation":      {outgoing.Options{Pace: true, Algorithm: sash.FixedWindow}, all, nil},
+		"pace, as many limits as can": {outgoing.Options{Pace: true}, many, nil},
+		"in flight without a window":  {outgoing.Options{InFlight: sash.Limit{Units: 5}}, all, sash.ErrInvalidLimit},
+		"in flight without units":     {outgoing.Options{InFlight: sash.Limit{Window: time.Minute}}, all, sash.ErrInvalidLimit},
+		"in flight by the calendar":   {outgoing.Options{InFlight: day}, all, sash.ErrInvalidLimit},
 	} {
-		if _, err := outgoing.New(c.store, c.route, &c.opts, c.limits...); err == nil {
-			t.Errorf("%s: no error", name)
+		if _, err := outgoing.New(newStore(), outgoing.Everything("api"), &c.opts, c.limits...); err == nil || c.is != nil && !errors.Is(err, c.is) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.opts.Algorithm != 0 || !c.opts.Pace {
+			continue
+		}
+		route := func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Limits: c.limits}, nil }
+		rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Pace: true, Base: handled(answer(200))}, all...)
+		if _, err := get(t.Context(), rt); err == nil {
+			t.Errorf("%s, of a call: no error", name)
 		}
 	}
-	for name, build := range map[string]func(){
-		"no store": func() { _, _ = outgoing.New(nil, route, nil, sash.PerDay(1)) },
-	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: no panic", name)
-				}
-			}()
-			build()
-		}()
-	}
+	defer func() {
+		if recover() == nil {
+			t.Error("no store: no panic")
+		}
+	}()
+	_, _ = outgoing.New(nil, outgoing.Everything("api"), nil, all...)
 }
 
 func TestACostAboveTheLimitFailsLoudly(t *testing.T) {

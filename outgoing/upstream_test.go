@@ -100,8 +100,7 @@ func newTransport(t *testing.T, store driver.Store, base http.HandlerFunc, opts 
 	case learnt:
 		opts.Spread = 0
 	}
-	transport := newRoundTripper(t, store, outgoing.Everything("api"), &opts, limits...)
-	return transport
+	return newRoundTripper(t, store, outgoing.Everything("api"), &opts, limits...)
 }
 
 // vendor returns the profile of a vendor; of the empty name the zero Profile.
@@ -259,4 +258,15 @@ type slowConn struct {
 func (c *slowConn) Read(b []byte) (int, error) {
 	c.once.Do(func() { time.Sleep(c.delay) })
 	return c.Conn.Read(b)
+}
+
+// roundTrip sends a request, and closes the body of the response.
+func roundTrip(t *testing.T, rt http.RoundTripper, req *http.Request) *http.Response {
+	t.Helper()
+	res, err := rt.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	return res
 }

@@ -62,9 +62,7 @@ func TestARetryWaitsInOrder(t *testing.T) {
 		api := &scripted{answers: []http.HandlerFunc{answer(503, "Retry-After: 1"), answer(200)}}
 		rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Retries: outgoing.Retries{Most: 1, Base: 1}}, sash.PerMinute(1))
 		start := time.Now()
-		if status, err := get(t.Context(), rt); err != nil || status != http.StatusOK {
-			t.Fatal(status, err)
-		}
+		ok(t, rt)
 		if took := time.Since(start); took.Truncate(time.Microsecond) != time.Minute || len(store.policies) != 2 {
 			t.Errorf("the retry was sent after %v, with %d decisions", took, len(store.policies))
 		}
@@ -80,12 +78,9 @@ func TestACallerThatLeavesGivesItsPlaceBack(t *testing.T) {
 		ok(t, rt)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(10*time.Second, func() { cancel(stopped) })
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.test/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
 		start := time.Now()
-		_, err = rt.RoundTrip(req) //nolint:bodyclose // there is no answer
+		req := newRequest(t, http.MethodGet, "http://api.test/", nil).WithContext(ctx)
+		_, err := rt.RoundTrip(req) //nolint:bodyclose // there is no answer
 		if took := time.Since(start); !errors.Is(err, stopped) || took != 10*time.Second {
 			t.Errorf("%v after %v", err, took)
 		}

@@ -1,0 +1,260 @@
+package outgoing
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/memstore"
+)
+
+func twoProcesses(t *testing.T, longest time.Duration) (a, b *coolDowns) {
+	t.Helper()
+	store := memstore.New(nil)
+	return newCoolDowns(store, "p:", longest), newCoolDowns(store, "p:", longest)
+}
+
+func remains(t *testing.T, c *coolDowns) time.Duration {
+	t.Helper()
+	d, err := c.remaining(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestALongerCoolDownReplacesAShorterOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := twoProcesses(t, time.Hour)
+		for _, d := range []time.Duration{11 * time.Second, 20 * time.Second, 5 * time.Second} {
+			if _, err := here.begin(t.Context(), "k", d, false); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		if d := remains(t, there); d != 16*time.Second {
+			t.Errorf("after 11 s, 2 s later 20 s, and 2 s later 5 s, the other process stays away for another %v, want 16 s", d)
+		}
+	})
+}
+
+func TestOldCoolDownsDoNotAddUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := twoProcesses(t, time.Hour)
+		for range 2 {
+			if _, err := here.begin(t.Context(), "k", 20*time.Minute, false); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(25 * time.Minute)
+		}
+		time.Sleep(8 * time.Minute) // the first was 58 minutes ago
+		if d := remains(t, there); d != 0 {
+			t.Errorf("the other process stays away for another %v, after both cool-downs have ended", d)
+		}
+	})
+}
+
+// Cool-downs come at random from several processes: a process that looks at the store stays away until the
+// latest end, but for rounding.
+func TestCoolDownsEndWithTheLatest(t *testing.T) {
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 5))
+			longest := time.Duration(1+random.IntN(60)) * time.Minute
+			here, _ := twoProcesses(t, longest)
+			var latest time.Time
+			for range 60 {
+				time.Sleep(1100*time.Millisecond + time.Duration(random.Int64N(int64(longest/20))))
+				d := time.Duration(random.Int64N(int64(longest)))
+				here.seen = newMemory[string](coolDown.forgotten) // another process each time
+				if _, err := here.begin(t.Context(), "k", d, false); err != nil {
+					t.Fatal(err)
+				}
+				if end := time.Now().Add(d); end.After(latest) {
+					latest = end
+				}
+				here.seen = newMemory[string](coolDown.forgotten)
+				time.Sleep(time.Duration(random.Int64N(int64(time.Second))))
+				got, want := remains(t, here), max(0, time.Until(latest))
+				if got < want-5*time.Microsecond || got > want+5*time.Microsecond {
+					t.Fatalf("seed %d: stays away for %v; the latest ends in %v (longest %v)", seed, got, want, longest)
+				}
+			}
+		})
+	}
+}
+
+// A cool-down that may last for a day starts short all the same.
+func TestShortCoolDownsGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, _ := twoProcesses(t, 25*time.Hour)
+		last := time.Duration(0)
+		for range 10 {
+			d, err := here.begin(t.Context(), "k", time.Second, true)
+			if most := max(2*last, time.Second); err != nil || d > most || d < most*9/10-time.Millisecond {
+				t.Errorf("after %v a cool-down of %v, %v", last, d, err)
+			}
+			for left := d; left > 0; left = remains(t, here) {
+				time.Sleep(left)
+			}
+			last = d
+		}
+	})
+}
+
+type basis func(*http.Request) (*http.Response, error)
+
+func (b basis) RoundTrip(req *http.Request) (*http.Response, error) { return b(req) }
+
+// A flight ends when the transport behind panics, too.
+func TestAPanicEndsTheFlight(t *testing.T) {
+	base := basis(func(*http.Request) (*http.Response, error) { panic("a fault of the transport behind") })
+	rt, err := New(memstore.New(nil), Everything("api"), &Options{Base: base}, sash.PerHour(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.test/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic is not the caller's")
+			}
+		}()
+		_, _ = rt.RoundTrip(req) //nolint:bodyclose // it panics
+	}()
+	if n := len(rt.learned.flying); n != 0 {
+		t.Errorf("%d buckets have calls in flight", n)
+	}
+}
+
+// A level that has risen to its limit lets requests book as far ahead as before.
+func TestALevelThatIsGoneHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		learned, limit := newLevels(), sash.PerMinute(100)
+		subject := sash.Subject{Key: "api", Cost: 1, Limits: []sash.Limit{limit}}
+		whole, _, ahead := learned.apply(subject, 100, time.Now())
+		learned.lower(idOf("api", limit), limit, 40, time.Now())
+		if lower, _, rises := learned.apply(subject, 100, time.Now()); lower[0].Units != 40 || rises != time.Minute {
+			t.Errorf("the limit is %v, and rises for %v", lower[0], rises)
+		}
+		time.Sleep(time.Minute)
+		if gone, _, rises := learned.apply(subject, 100, time.Now()); gone[0] != whole[0] || rises != ahead {
+			t.Errorf("a minute later the limit is %v, and bookings go %v ahead, want %v and %v", gone[0], rises, whole[0], ahead)
+		}
+	})
+}
+
+const ms = time.Millisecond
+
+// grown returns spreads that have seen n requests that took from least to most, evenly.
+func grown(n int, least, most time.Duration, fresh bool) *spreads {
+	s := newSpreads(0)
+	for i := range n {
+		s.took("api", least+(most-least)*time.Duration(i)/time.Duration(n-1), fresh)
+	}
+	return s
+}
+
+func TestTheSpreadIsLearntFromWhatRequestsTake(t *testing.T) {
+	for name, c := range map[string]struct {
+		seen        *spreads
+		window      time.Duration
+		least, most time.Duration
+	}{
+		"unknown":                  {newSpreads(0), 5 * time.Second, 500 * ms, 500 * ms},
+		"unknown, a long window":   {newSpreads(0), time.Hour, time.Second, time.Second},
+		"three are too few":        {grown(3, 0, ms, false), 5 * time.Second, 500 * ms, 500 * ms},
+		"few may be exceeded":      {grown(8, 200*ms, 300*ms, false), 5 * time.Second, 200 * ms, 250 * ms},
+		"many":                     {grown(100, 200*ms, 300*ms, false), 5 * time.Second, 108 * ms, 158 * ms},
+		"all equally far":          {grown(100, 900*ms, 900*ms, false), 5 * time.Second, 100 * ms, 100 * ms},
+		"all equally far, a burst": {grown(100, 900*ms, 900*ms, false), 100 * ms, 2 * ms, 2 * ms},
+		"bounded by the window":    {grown(100, 0, 30*time.Second, false), 5 * time.Second, 1250 * ms, 1250 * ms},
+		"bounded":                  {grown(100, 0, 30*time.Second, false), time.Hour, 2 * time.Second, 2 * time.Second},
+		"given":                    {newSpreads(7 * ms), 5 * time.Second, 7 * ms, 7 * ms},
+		"none":                     {newSpreads(-1), 5 * time.Second, 0, 0},
+	} {
+		if d := c.seen.of("api", c.window); d < c.least || d > c.most {
+			t.Errorf("%s: the spread for windows of %v is %v, want %v to %v", name, c.window, d, c.least, c.most)
+		}
+	}
+}
+
+// Requests on warm connections do not push out what a new connection takes, which is rare.
+func TestNewConnectionsAreRemembered(t *testing.T) {
+	s := grown(4, 400*ms, 400*ms, true)
+	for range 1000 {
+		s.took("api", 10*ms, false)
+	}
+	if d := s.of("api", 5*time.Second); d < 390*ms {
+		t.Errorf("the spread is %v, and a new connection takes 390ms longer", d)
+	}
+}
+
+func TestASpreadFollowsTheWays(t *testing.T) {
+	s := grown(100, 0, time.Second, false)
+	for range 128 {
+		s.took("api", 10*ms, false)
+	}
+	if d := s.of("api", 5*time.Second); d != 100*ms {
+		t.Errorf("the spread is %v after 128 equal requests", d)
+	}
+}
+
+func TestTheSpreadOfAnUnusedBucketIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := grown(100, 0, 300*ms, false)
+		time.Sleep(waysKept + 1)
+		if d := s.of("api", 5*time.Second); d != 500*ms {
+			t.Errorf("the spread is %v an hour later, want that of an unknown bucket", d)
+		}
+	})
+}
+
+func TestEachBucketHasItsOwnSpread(t *testing.T) {
+	s := grown(100, 0, 300*ms, false)
+	for range 100 {
+		s.took("other", 0, false)
+	}
+	if near, far := s.of("other", 5*time.Second), s.of("api", 5*time.Second); near != 100*ms || far < 300*ms {
+		t.Errorf("the spreads are %v and %v", near, far)
+	}
+}
+
+func TestAMemoryIsBounded(t *testing.T) {
+	start := time.Unix(0, 0)
+	over := func(end, now time.Time) bool { return !end.After(now) }
+	for name, c := range map[string]struct {
+		lasts time.Duration // of each key, of which one comes a second
+		most  int
+		all   bool // nothing that is not over is forgotten
+	}{
+		"over soon":           {time.Second, memorySweep, true},
+		"over late":           {10_000 * time.Second, 2 * 10_000, true},
+		"never over":          {1 << 62, memoryMost, false},
+		"over before it came": {-time.Second, memorySweep, true},
+	} {
+		m, most := newMemory[int](over), 0
+		for i := range 3 * memoryMost {
+			now := start.Add(time.Duration(i) * time.Second)
+			m.set(i, now.Add(c.lasts), now)
+			most = max(most, len(m.all))
+			if _, ok := m.get(i); !ok && c.lasts > 0 {
+				t.Fatalf("%s: key %d was forgotten at once", name, i)
+			}
+			if oldest := i - int(c.lasts/time.Second) + 1; c.all && c.lasts > 0 && oldest >= 0 {
+				if _, ok := m.get(oldest); !ok {
+					t.Fatalf("%s: key %d was forgotten before its end", name, oldest)
+				}
+			}
+		}
+		if most > c.most+1 {
+			t.Errorf("%s: it held %d keys", name, most)
+		}
+	}
+}
