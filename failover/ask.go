@@ -137,8 +137,8 @@ func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own f
 	case err != nil:
 		return outcome[T]{err: err, failed: true, kind: Unsent}
 	}
-	a := &attempt[T]{guard: g, own: own, done: make(chan struct{}), ctx: until{deadline: time.Now().Add(longest(g.budget))}}
-	a.ctx.Context, a.ctx.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	of, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	a := &attempt[T]{guard: g, own: own, done: make(chan struct{}), ctx: until{Context: of, cancel: cancel, deadline: time.Now().Add(longest(g.budget))}}
 	if !a.begin(start) {
 		go func() { a.end(attend(a.ctx, f)) }()
 	}

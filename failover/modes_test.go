@@ -188,8 +188,8 @@ func TestOpenHasACeiling(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	const want = "[closed local open Mode(9)] [up down probing State(9)] [unknown unsent misconfigured rejected Kind(9)]"
-	got := fmt.Sprint([]failover.Mode{failover.Closed, failover.Local, failover.Open, 9}, []failover.State{failover.Up, failover.Down, failover.Probing, 9},
-		[]failover.Kind{failover.Unknown, failover.Unsent, failover.Misconfigured, failover.Rejected, 9})
+	got := fmt.Sprint([]fmt.Stringer{failover.Closed, failover.Local, failover.Open, failover.Mode(9)}, []fmt.Stringer{failover.Up, failover.Down, failover.Probing, failover.State(9)},
+		[]fmt.Stringer{failover.Unknown, failover.Unsent, failover.Misconfigured, failover.Rejected, failover.Kind(9)})
 	if strings.ReplaceAll(got, "  ", " ") != want {
 		t.Error(got)
 	}

@@ -2,7 +2,6 @@ package lease_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,8 +21,6 @@ type ocean struct {
 	cut    atomic.Bool  // no question arrives
 	silent atomic.Bool  // no answer arrives
 }
-
-var errCut = errors.New("the ocean is cut")
 
 // there takes a question to the home, and the answer back.
 func (o *ocean) there(ctx context.Context, do func() error) error {

@@ -95,15 +95,6 @@ func (s *suite) options() *sash.Options {
 	return opts
 }
 
-func (s *suite) policy(limits ...sash.Limit) *driver.Policy {
-	s.Helper()
-	p, err := sash.NewPolicy(s.options(), limits...)
-	if err != nil {
-		s.Fatal(err)
-	}
-	return p
-}
-
 func (s *suite) limiter(limits ...sash.Limit) *sash.Limiter {
 	s.Helper()
 	return s.limiterWith(s.options(), limits...)

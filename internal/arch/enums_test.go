@@ -32,7 +32,7 @@ func TestExportedEnumsPrintTheirNames(t *testing.T) {
 				return false
 			case *ast.ValueSpec:
 				id, ok := n.Type.(*ast.Ident)
-				if call, iota := first(n.Values).(*ast.Ident); ok && iota && call.Name == "iota" && id.IsExported() {
+				if call, is := first(n.Values).(*ast.Ident); ok && is && call.Name == "iota" && id.IsExported() {
 					enums[path.Dir(name)+"."+id.Name] = true
 				}
 			}

@@ -105,11 +105,11 @@ type figures struct{ perSecond, p99, used figure }
 
 // measure has every contender decide under a workload in turn, each after a quarter of a turn to warm up. used returns a
 // total that grows with the work, such as the processor time of Redis in microseconds; its growth is divided by decisions.
-// clear empties the store before each turn.
-func (b *bench) measure(w workload, all []contender, used func(i int) (float64, error), clear func() error) ([]figures, error) {
+// empty empties the store before each turn.
+func (b *bench) measure(w workload, all []contender, used func(i int) (float64, error), empty func() error) ([]figures, error) {
 	results := make([]figures, len(all))
 	err := b.alternate(len(all), func(i int) error {
-		if err := clear(); err != nil {
+		if err := empty(); err != nil {
 			return err
 		}
 		if _, err := all[i].load(w, b.turn/4); err != nil {

@@ -70,9 +70,9 @@ type admitted struct {
 func Walk(s Setup) error {
 	w := &walk{Setup: s, oracle: New()}
 	gatherer, many := driver.As[driver.Gatherer](s.Store)
-	chooser, any := s.Store.(driver.Chooser)
+	chooser, choice := s.Store.(driver.Chooser)
 	switch {
-	case s.Usual == Many && !many, s.Usual == Any && !any:
+	case s.Usual == Many && !many, s.Usual == Any && !choice:
 		return nil
 	case s.Usual == Many:
 		w.usual = func() error { return w.many(gatherer) }

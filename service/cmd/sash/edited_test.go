@@ -1,3 +1,5 @@
+//go:build envoy || kubernetes
+
 package main
 
 import (

@@ -15,7 +15,6 @@ type serving struct {
 	opts            serve.Options
 	level           string
 	json            bool
-	algorithm       string
 	maxRulesRemoved int
 	homes           []string
 

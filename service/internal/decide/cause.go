@@ -39,16 +39,26 @@ var causes = [...]struct{ name, reason string }{
 	{"error", "fails"},
 }
 
-// Causes are the words of Cause, and Reasons each of them in words. The subject of each is the store.
-var Causes, Reasons = causeNames()
+var (
+	// Causes are the words of Cause.
+	Causes = causeNames()
+	// Reasons are the causes in words. The subject of each is the store.
+	Reasons = causeReasons()
+)
 
-func causeNames() (names []string, reasons map[string]string) {
-	reasons = make(map[string]string, len(causes))
+func causeNames() (names []string) {
 	for _, c := range causes {
 		names = append(names, c.name)
+	}
+	return names
+}
+
+func causeReasons() map[string]string {
+	reasons := make(map[string]string, len(causes))
+	for _, c := range causes {
 		reasons[c.name] = c.reason
 	}
-	return names, reasons
+	return reasons
 }
 
 // Rejected says to a caller why a call with the cause rejected has no decision.

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -65,8 +64,6 @@ func (t *text) table(flags uint) *tabwriter.Writer {
 	return tabwriter.NewWriter(t, 0, 0, 2, ' ', flags)
 }
 
-func units(n int64) string { return count(n, "unit") }
-
 func count(n int64, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -83,9 +80,6 @@ func bytesText(n int64) string {
 	}
 	return fmt.Sprintf("%d MB", n/1_000_000)
 }
-
-// instantText writes an instant as the JSON forms do.
-func instantText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
 
 // printable shortens s and replaces control characters, so that input cannot move the terminal's cursor or fill the
 // screen.

@@ -65,10 +65,14 @@ type Fault struct {
 	Findings
 }
 
+// What the judge of histories finds.
 type (
+	// Findings are all that it found.
 	Findings = judge.Findings
-	Window   = judge.Window
-	Refusal  = judge.Refusal
+	// A Window held more than its limit.
+	Window = judge.Window
+	// A Refusal had room.
+	Refusal = judge.Refusal
 )
 
 // ErrClock means that a server's clock went back, so the times do not show which calls share a window.
