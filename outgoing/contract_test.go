@@ -87,7 +87,7 @@ func TestTheRequestIsNotChanged(t *testing.T) {
 		req := newRequest(t, http.MethodPut, "http://api.test/a?b=c", strings.NewReader("text"))
 		req.Header.Set("X-One", "1")
 		before, header, body := *req, req.Header.Clone(), req.Body
-		if roundTrip(t, rt, req); !slices.Equal(f.bodies, []string{"text", "text", "text"}) {
+		if roundTrip(t, rt, req); !slices.Equal(f.bodies, []string{"text", "text", "text"}) { //nolint:bodyclose // the test's body holds nothing
 			t.Errorf("sent %q", f.bodies)
 		}
 		if !maps.EqualFunc(req.Header, header, slices.Equal) || req.Body != body || req.URL != before.URL ||
@@ -123,7 +123,7 @@ func TestOnlyRepeatableRequestsAreRetried(t *testing.T) {
 			if key {
 				req.Header.Set("Idempotency-Key", "8e03978e")
 			}
-			if roundTrip(t, retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}), req); len(f.bodies) != attempts {
+			if roundTrip(t, retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}), req); len(f.bodies) != attempts { //nolint:bodyclose // the test's body holds nothing
 				t.Errorf("%s: %d attempts, want %d", request, len(f.bodies), attempts)
 			}
 		})
@@ -185,7 +185,7 @@ func TestADiscardedResponseFreesItsConnection(t *testing.T) {
 				Base:    server.Client().Transport,
 				Retries: outgoing.Retries{Most: 3, Base: time.Millisecond},
 			}, sash.PerHour(100))
-			res := roundTrip(t, rt, newRequest(t, http.MethodPut, server.URL, strings.NewReader("text")))
+			res := roundTrip(t, rt, newRequest(t, http.MethodPut, server.URL, strings.NewReader("text"))) //nolint:bodyclose // the test's body holds nothing
 			if res.StatusCode != http.StatusOK || attempts != 4 || len(remotes) != 1 {
 				t.Errorf("%d after %d attempts over %d connections", res.StatusCode, attempts, len(remotes))
 			}
