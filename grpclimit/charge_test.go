@@ -115,32 +115,6 @@ func TestAnOutcomeOfYourOwn(t *testing.T) {
 	wantLeft(t, limiter, "failed:shared:x", 8)
 }
 
-// Ten attempts at once and room for three failures: three are admitted, whatever their outcome.
-func TestConcurrentAttemptsDoNotPassTheLimit(t *testing.T) {
-	release, inside := make(chan struct{}), make(chan struct{}, 10)
-	limiter := newLimiter(t, memstore.New(nil), sash.PerHour(3))
-	client := dial(t, &service{unary: func(context.Context) error {
-		inside <- struct{}{}
-		<-release
-		return nil
-	}}, limited(onLayers(t, limiter, nil, failures())))
-	ended := make(chan error, 10)
-	for range 10 {
-		go func() { ended <- call(t.Context(), client) }()
-	}
-	for range 7 {
-		wantCode(t, <-ended, codes.ResourceExhausted)
-	}
-	for range 3 {
-		<-inside
-	}
-	close(release)
-	for range 3 {
-		wantCode(t, <-ended, codes.OK)
-	}
-	wantLeft(t, limiter, "failed:shared:x", 3)
-}
-
 // A slot may come free at any moment, but not for a subject that is kept out, whatever its layer charges.
 func TestABlockedClientRetriesWhenTheBlockEnds(t *testing.T) {
 	for _, charge := range []grpclimit.Charge{grpclimit.Requests, grpclimit.Failures, grpclimit.InFlight} {
@@ -286,14 +260,9 @@ func TestAClientThatLeavesHasFailed(t *testing.T) {
 func TestAHandlerThatPanicsIsSettled(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), sash.PerHour(3))
 	limit := onLayers(t, limiter, nil, inFlight(1), failures())
-	func() {
-		defer func() {
-			if p := recover(); p != "broken" {
-				t.Errorf("recovered %v", p)
-			}
-		}()
+	wantPanic(t, "broken", func() {
 		_, _ = limit.Unary(t.Context(), nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { panic("broken") })
-	}()
+	})
 	wantLeft(t, limiter, "failed:shared:x", 3)
 	wantLeft(t, limiter, "open:shared:x", 3)
 }
@@ -304,14 +273,9 @@ func TestAnOutcomeThatPanicsKeepsNoSlot(t *testing.T) {
 	limit := onLayers(t, limiter, &grpclimit.ServerOptions{
 		Outcome: func(context.Context, grpclimit.Call, *status.Status) grpclimit.Outcome { panic("broken") },
 	}, inFlight(1), failures())
-	func() {
-		defer func() {
-			if p := recover(); p != "broken" {
-				t.Errorf("recovered %v", p)
-			}
-		}()
+	wantPanic(t, "broken", func() {
 		_, _ = limit.Unary(t.Context(), nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return "ok", nil })
-	}()
+	})
 	wantLeft(t, limiter, "failed:shared:x", 2)
 	wantLeft(t, limiter, "open:shared:x", 3)
 }

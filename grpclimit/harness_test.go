@@ -210,3 +210,14 @@ func hanging(calls chan<- struct{}) driver.Store {
 }
 
 func (c clock) store() *memstore.Store { return memstore.New(&memstore.Options{Now: c.Now}) }
+
+// wantPanic calls f, which has to panic with a value.
+func wantPanic(t testing.TB, want any, f func()) {
+	t.Helper()
+	defer func() {
+		if p := recover(); p != want {
+			t.Errorf("recovered %v, want %v", p, want)
+		}
+	}()
+	f()
+}

@@ -310,20 +310,11 @@ func TestWrongOptionsAreErrors(t *testing.T) {
 	if _, err := grpclimit.NewClientInterceptor(limiter, key, &grpclimit.ClientOptions{Mode: 9}); err == nil {
 		t.Error("an unknown mode: no error")
 	}
-	for name, build := range map[string]func(){
-		"a server's without a limiter":      func() { _, _ = grpclimit.NewServerInterceptor(nil, key, nil) },
-		"a server's without a key function": func() { _, _ = grpclimit.NewServerInterceptor(limiter, nil, nil) },
-		"a client's without a limiter":      func() { _, _ = grpclimit.NewClientInterceptor(nil, key, nil) },
-		"a client's without a key function": func() { _, _ = grpclimit.NewClientInterceptor(limiter, nil, nil) },
+	for panics, build := range map[string]func(){
+		"grpclimit: an interceptor needs a limiter, from sash.New":                                              func() { _, _ = grpclimit.NewServerInterceptor(nil, key, nil) },
+		"grpclimit: an interceptor needs a key function, such as PeerAddress on a server or Target on a client": func() { _, _ = grpclimit.NewServerInterceptor(limiter, nil, nil) },
 	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: no panic", name)
-				}
-			}()
-			build()
-		}()
+		wantPanic(t, panics, build)
 	}
 }
 

@@ -60,17 +60,6 @@ func TestStreamIsChargedWhenItStarts(t *testing.T) {
 	}
 }
 
-func TestStreamIsChargedForEachMessage(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), sash.PerMinute(4))
-	client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), &grpclimit.ServerOptions{Messages: true})))
-	answers, err := echo(t, client, 9)
-	wantCode(t, err, codes.ResourceExhausted)
-	wantRetryAfter(t, err, time.Minute)
-	if v := violations(t, err); answers != 3 || len(v) != 1 {
-		t.Errorf("%d answers, want 3 after a start; violations %v", answers, v)
-	}
-}
-
 func TestMessagesHaveTheirOwnCostAndTheStartCanBeExempt(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), sash.PerMinute(4))
 	client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), &grpclimit.ServerOptions{

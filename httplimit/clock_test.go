@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.com/sash"
@@ -87,6 +88,20 @@ func wantField(t testing.TB, res answer, name, want string) {
 	}
 }
 
+// fields are those of a limit that a response has, and no others.
+type fields map[string]string
+
+func wantFields(t testing.TB, res answer, want fields) {
+	t.Helper()
+	for _, name := range []string{"RateLimit", "RateLimit-Policy", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset",
+		"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "Retry-After"} {
+		wantField(t, res, name, want[name])
+	}
+	if _, refused := want["Retry-After"]; refused != (res.status == http.StatusTooManyRequests) {
+		t.Errorf("status %d", res.status)
+	}
+}
+
 // failing returns a store that fails with err.
 func failing(err error) driver.Store {
 	store := storetest.NewFaulty(memstore.New(nil))
@@ -99,4 +114,21 @@ func hanging(calls chan<- struct{}) driver.Store {
 	store := storetest.NewFaulty(memstore.New(nil))
 	store.Hang(calls)
 	return store
+}
+
+// wantPanic calls f, which has to panic with a value.
+func wantPanic(t testing.TB, want any, f func()) {
+	t.Helper()
+	defer func() {
+		if p := recover(); p != want {
+			t.Errorf("recovered %v, want %v", p, want)
+		}
+	}()
+	f()
+}
+
+// bubble runs a subtest whose clock is its own.
+func bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }

@@ -15,7 +15,6 @@ import (
 // 3 units in 10 s and 100 in an hour. The clock stands at …:00.250. Requests at 0 s, 4 s and 4 s use up
 // the first; at 4 s the first unit is released 6 s later, at …:10.250.
 func TestDialects(t *testing.T) {
-	type fields map[string]string
 	for _, c := range []struct {
 		dialect httplimit.Dialect
 		// first is after one unit, third after three, refused at the fourth.
@@ -61,19 +60,11 @@ func TestDialects(t *testing.T) {
 			burst.Name = "burst"
 			h := newMiddleware(t, newLimiter(t, clock.store(), nil, burst, sash.PerHour(100)), httplimit.PeerAddress,
 				&httplimit.Options{Dialect: c.dialect})(ok)
-			check := func(res answer, status int, want fields) {
-				t.Helper()
-				wantStatus(t, res, status)
-				for _, name := range []string{"RateLimit", "RateLimit-Policy", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset",
-					"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "Retry-After"} {
-					wantField(t, res, name, want[name])
-				}
-			}
-			check(get(h, "GET", "/", nil), 200, c.first)
+			wantFields(t, get(h, "GET", "/", nil), c.first)
 			clock.Advance(4 * time.Second)
 			wantStatus(t, get(h, "GET", "/", nil), 200)
-			check(get(h, "GET", "/", nil), 200, c.third)
-			check(get(h, "GET", "/", nil), 429, c.refused)
+			wantFields(t, get(h, "GET", "/", nil), c.third)
+			wantFields(t, get(h, "GET", "/", nil), c.refused)
 		})
 	}
 }
@@ -222,5 +213,58 @@ func TestFieldsOfNestedMiddlewares(t *testing.T) {
 	wantStatus(t, res, 429)
 	if got := res.header.Values("RateLimit"); len(got) != 1 || got[0] != `"1/1m";r=0;t=60` {
 		t.Errorf("%q; the outer limit's time would be beyond Retry-After", got)
+	}
+}
+
+// Set writes the fields of a decision without a middleware; they are those that a middleware writes.
+func TestFieldsOfADecisionMadeElsewhere(t *testing.T) {
+	clock := newClock()
+	never := sash.LimitResult{Limit: sash.Limit{Name: "none", Units: 0, Window: time.Minute}, Refused: true}
+	limiter := newLimiter(t, clock.store(), nil, sash.Every(1, 10*time.Second), sash.PerCalendar(9, sash.CalendarHour, time.UTC))
+	allow := func() []sash.LimitResult {
+		res, err := limiter.Allow(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Limits()
+	}
+	first := allow()
+	clock.Advance(2500 * time.Millisecond)
+	refused := allow()
+	for _, c := range []struct {
+		name          string
+		limits        []sash.LimitResult
+		policy, state string
+	}{
+		{"admitted", first, `"1/10s";q=1;w=10, "9/hour@UTC";q=9;w=3600`, `"1/10s";r=0;t=10, "9/hour@UTC";r=8;t=2998`},
+		{"refused", refused, `"1/10s";q=1;w=10, "9/hour@UTC";q=9;w=3600`, `"1/10s";r=0;t=8, "9/hour@UTC";r=8;t=8`},
+		{"refused for ever", []sash.LimitResult{never}, `"none";q=0;w=60`, `"none";r=0;t=0`},
+		{"no window", []sash.LimitResult{{Limit: sash.Limit{Name: "none", Units: 1}, Algorithm: sash.FixedWindow}}, `"none";q=1;w=0`, `"none";r=0;t=0`},
+		{"no limits", nil, "", ""},
+	} {
+		h := http.Header{}
+		httplimit.Draft11.Set(h, c.limits, clock.Now())
+		if h.Get("RateLimit-Policy") != c.policy || h.Get("RateLimit") != c.state {
+			t.Errorf("%s: %q, want %q and %q", c.name, h, c.policy, c.state)
+		}
+	}
+}
+
+// A fixed window ends at a multiple of its length, whatever remains of its units.
+func TestResetOfAFixedWindowIsItsEnd(t *testing.T) {
+	clock := newClock() // a quarter of a second past a full minute
+	clock.Advance(45 * time.Second)
+	limiter := newLimiter(t, clock.store(), &sash.Options{Algorithm: sash.FixedWindow}, sash.PerMinute(3))
+	for used := range 4 {
+		res, err := limiter.Allow(t.Context(), "k")
+		if err != nil || res.Allowed != (used < 3) {
+			t.Fatalf("call %d: %+v, %v", used, res, err)
+		}
+		h := http.Header{}
+		httplimit.LegacyUnix.Set(h, res.Limits(), res.At)
+		if got, want := h.Get("X-RateLimit-Reset"), "1772367060"; got != want {
+			t.Errorf("call %d: the reset is %s, want %s", used, got, want)
+		}
+		clock.Advance(time.Second)
 	}
 }

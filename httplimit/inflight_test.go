@@ -62,14 +62,7 @@ func TestARequestInFlightIsFreedHoweverItEnds(t *testing.T) {
 		}))
 	for range 3 {
 		wantStatus(t, get(h, "GET", "/", nil), 200)
-		func() {
-			defer func() {
-				if recover() != "broken" {
-					t.Error("the panic did not go on")
-				}
-			}()
-			get(h, "GET", "/panic", nil)
-		}()
+		wantPanic(t, "broken", func() { get(h, "GET", "/panic", nil) })
 	}
 	wantLeft(t, limiter, "shared:x", 1)
 }
@@ -118,7 +111,6 @@ func TestLayersOfAllKindsAreOneDecision(t *testing.T) {
 }
 
 func TestFieldsOfALimitInFlight(t *testing.T) {
-	type fields map[string]string
 	for dialect, want := range map[httplimit.Dialect]struct{ admitted, refused fields }{
 		httplimit.Draft11: {
 			fields{"RateLimit-Policy": `"all:9/1m";q=9;w=60, "download:1 at once";q=1;qu="concurrent-requests"`, "RateLimit": `"all:9/1m";r=8;t=60, "download:1 at once";r=0`},
@@ -138,13 +130,6 @@ func TestFieldsOfALimitInFlight(t *testing.T) {
 		},
 	} {
 		t.Run(dialect.String(), func(t *testing.T) {
-			check := func(res answer, want fields) {
-				t.Helper()
-				for _, name := range []string{"RateLimit", "RateLimit-Policy", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset",
-					"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "Retry-After"} {
-					wantField(t, res, name, want[name])
-				}
-			}
 			var h http.Handler
 			first := true
 			h = newLayers(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(9)), &httplimit.Options{Dialect: dialect},
@@ -152,10 +137,10 @@ func TestFieldsOfALimitInFlight(t *testing.T) {
 				http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 					if first {
 						first = false
-						check(get(h, "GET", "/", nil), want.refused)
+						wantFields(t, get(h, "GET", "/", nil), want.refused)
 					}
 				}))
-			check(get(h, "GET", "/", nil), want.admitted)
+			wantFields(t, get(h, "GET", "/", nil), want.admitted)
 		})
 	}
 }

@@ -229,19 +229,8 @@ func TestMiddlewaresThatCannotWork(t *testing.T) {
 			t.Errorf("%s: error %v, want one that contains %q", name, err, c.says)
 		}
 	}
-	for name, build := range map[string]func(){
-		"no limiter":      func() { _, _ = httplimit.NewLayers(nil, []httplimit.Layer{layer("a")}, nil) },
-		"no key function": func() { _, _ = httplimit.New(limiter, nil, nil) },
-	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: no panic", name)
-				}
-			}()
-			build()
-		}()
-	}
+	wantPanic(t, "httplimit: a middleware needs a limiter, from sash.New", func() { _, _ = httplimit.NewLayers(nil, []httplimit.Layer{layer("a")}, nil) })
+	wantPanic(t, "httplimit: New needs a key function, such as PeerAddress", func() { _, _ = httplimit.New(limiter, nil, nil) })
 }
 
 func TestFailures(t *testing.T) {

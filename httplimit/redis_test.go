@@ -19,32 +19,6 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// Two processes have a store each, on one Redis: a running attempt of one counts in the other.
-func TestOnRedisRunningAttemptsAreShared(t *testing.T) {
-	server := redistest.Start(t)
-	var other func()
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if other != nil {
-			then := other
-			other = nil
-			then()
-		}
-		answers(w, r)
-	})
-	var processes [2]http.Handler
-	for i := range processes {
-		limiter := newLimiter(t, redisstore.New(redistest.Scripter(server), nil), nil, sash.PerHour(1))
-		failed := failures(httplimit.PeerAddress)
-		failed.Name = "failed"
-		processes[i] = newLayers(t, limiter, nil, failed, inFlight(1))(handler)
-	}
-	other = func() { wantStatus(t, get(processes[1], "GET", "/?status=200", nil), 429) }
-	wantStatus(t, get(processes[0], "GET", "/?status=200", nil), 200)
-	wantStatus(t, get(processes[1], "GET", "/?status=200", nil), 200) // released by the other process
-	wantStatus(t, get(processes[1], "GET", "/?status=401", nil), 401)
-	wantStatus(t, get(processes[0], "GET", "/?status=200", nil), 429)
-}
-
 // childEnv holds a job: with it, the test binary is one more process of a fleet.
 const childEnv = "SASH_HTTPLIMIT_CHILD"
 

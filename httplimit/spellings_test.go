@@ -2,8 +2,10 @@ package httplimit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -107,4 +109,147 @@ func TestABadKeyIsTheClientsError(t *testing.T) {
 		t.Errorf("detail %q, reported %v", p.Detail, reported)
 	}
 	wantField(t, get(h, "GET", "/", nil), "RateLimit", `"all:3/1m";r=2;t=60, "caller:3/1m";r=2;t=60`) // nothing was charged
+}
+
+type userKey struct{}
+
+func userOf(ctx context.Context) (string, bool) {
+	id, ok := ctx.Value(userKey{}).(string)
+	return id, ok
+}
+
+func TestKeys(t *testing.T) {
+	secret := []byte("0123456789abcdef")
+	failed := errors.New("failed")
+	fails := func(*http.Request) (string, error) { return "", failed }
+	hashed := func(s string) string { return "apikey:" + sash.Secret(secret, s) }
+	with := func(name string, values ...string) func(*http.Request) {
+		return func(r *http.Request) { r.Header[http.CanonicalHeaderKey(name)] = values }
+	}
+	asUser := func(id string) func(*http.Request) {
+		return func(r *http.Request) { *r = *r.WithContext(context.WithValue(r.Context(), userKey{}, id)) }
+	}
+	plain := func(*http.Request) {}
+	for _, c := range []struct {
+		name string
+		key  httplimit.KeyFunc
+		edit func(*http.Request)
+		want string
+		err  error
+	}{
+		{"shared", httplimit.Shared("a:b"), plain, "shared:a%3Ab", nil},
+		{"header", httplimit.Header("X-Tenant"), with("X-Tenant", " t1 "), "header:x-tenant:t1", nil},
+		{"no header", httplimit.Header("X-Tenant"), plain, "", httplimit.ErrNoKey},
+		{"an empty header", httplimit.Header("X-Tenant"), with("X-Tenant", " "), "", httplimit.ErrNoKey},
+		{"a header twice", httplimit.Header("X-Tenant"), with("X-Tenant", "t1", "t2"), "", httplimit.ErrBadKey},
+		{"an API key", apiKey(t, "X-Api-Key", secret), with("X-Api-Key", "k"), hashed("k"), nil},
+		{"a bearer token", apiKey(t, "Authorization", secret), with("Authorization", "Bearer k"), hashed("k"), nil},
+		{"the scheme's case does not matter", apiKey(t, "authorization", secret), with("Authorization", "bEARER  k"), hashed("k"), nil},
+		{"another scheme", apiKey(t, "Authorization", secret), with("Authorization", "Basic k"), "", httplimit.ErrNoKey},
+		{"a scheme alone", apiKey(t, "Authorization", secret), with("Authorization", "Bearer"), "", httplimit.ErrBadKey},
+		{"a scheme with a list of parameters", apiKey(t, "Authorization", secret), with("Authorization", `Digest username="a", realm="b"`), "", httplimit.ErrNoKey},
+		{"a name with a comma", httplimit.Header("X-Client-Dn"), with("X-Client-Dn", "CN=ann,O=x"), "header:x-client-dn:CN=ann,O=x", nil},
+		{"a user", httplimit.User(userOf), asUser("42"), "user:42", nil},
+		{"no user", httplimit.User(userOf), plain, "", httplimit.ErrNoKey},
+		{"a user without a name", httplimit.User(userOf), asUser(""), "", httplimit.ErrNoKey},
+		{"a pattern", httplimit.Pattern, func(r *http.Request) { r.Pattern = "GET /items/{id}" }, "route:GET%20/items/%7Bid%7D", nil},
+		{"joined", httplimit.Join(httplimit.User(userOf), httplimit.PeerAddress), asUser("42"), "user:42:addr:203.0.113.9", nil},
+		{"joined without one", httplimit.Join(httplimit.User(userOf), httplimit.PeerAddress), plain, "", httplimit.ErrNoKey},
+		{"the first of two", httplimit.FirstOf(httplimit.User(userOf), httplimit.PeerAddress), asUser("42"), "user:42", nil},
+		{"the second", httplimit.FirstOf(httplimit.User(userOf), httplimit.PeerAddress), plain, "addr:203.0.113.9", nil},
+		{"none", httplimit.FirstOf(httplimit.User(userOf)), plain, "", httplimit.ErrNoKey},
+		{"an error does not go on to the next", httplimit.FirstOf(fails, httplimit.PeerAddress), plain, "", failed},
+		{"nor does an exemption", httplimit.FirstOf(exempt, httplimit.PeerAddress), plain, "", httplimit.ErrExempt},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = "203.0.113.9:1"
+		c.edit(r)
+		if key, err := c.key(r); key != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%s: %q, %v; want %q, %v", c.name, key, err, c.want, c.err)
+		}
+	}
+}
+
+func apiKey(t *testing.T, header string, hmacKey []byte) httplimit.KeyFunc {
+	t.Helper()
+	key, err := httplimit.APIKey(header, hmacKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// A program whose configuration lacks the HMAC key does not start.
+func TestAnAPIKeyNeedsAnHMACKeyAndAHeader(t *testing.T) {
+	for says, c := range map[string]struct {
+		header  string
+		hmacKey []byte
+	}{
+		"32 random bytes": {"X-Api-Key", nil},
+		`APIKey("host")`:  {"host", []byte("secret")},
+		`APIKey("")`:      {"", []byte("secret")},
+	} {
+		if key, err := httplimit.APIKey(c.header, c.hmacKey); key != nil || err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want an error that contains %q", err, says)
+		}
+	}
+}
+
+func exempt(*http.Request) (string, error) { return "", httplimit.ErrExempt }
+
+func TestJoinedKeysFit(t *testing.T) {
+	long := httplimit.Header("X-Long")
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("X-Long", strings.Repeat("x", 96))
+	key, err := httplimit.Join(long, long, long, long, long)(r)
+	if err != nil || len(key) > 100 {
+		t.Errorf("%q, %v", key, err)
+	}
+	r.Header.Set("X-Long", strings.Repeat("x", 95)+"y")
+	if other, err := httplimit.Join(long, long, long, long, long)(r); err != nil || other == key {
+		t.Errorf("another header has the same key %q, %v", other, err)
+	}
+}
+
+func TestMistakesInKeysDoNotBlameTheClient(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("X-Api-Key", "k")
+	if _, err := httplimit.Pattern(r); err == nil || errors.Is(err, httplimit.ErrNoKey) {
+		t.Errorf("a pattern in front of the router: error %v, want one that is not ErrNoKey", err)
+	}
+}
+
+func TestReadsAndWrites(t *testing.T) {
+	for method, reads := range map[string]bool{"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "POST": false, "PUT": false, "PATCH": false, "DELETE": false, "QUERY": false} {
+		r := httptest.NewRequest(method, "/", nil)
+		if httplimit.Reads(r) != reads || httplimit.Writes(r) == reads {
+			t.Errorf("%s reads: %v, writes: %v", method, httplimit.Reads(r), httplimit.Writes(r))
+		}
+	}
+}
+
+// A constructor of a KeyFunc returns no error, so every request fails and OnError receives what to do.
+func TestInvalidKeyFuncsSayWhatIsWrong(t *testing.T) {
+	var missing *httplimit.ClientAddress
+	for says, key := range map[string]httplimit.KeyFunc{
+		`Header("Host")`:      httplimit.Header("Host"),
+		`Header("")`:          httplimit.Header(""),
+		"User":                httplimit.User(nil),
+		"PatternOf":           httplimit.PatternOf(nil),
+		"Join needs":          httplimit.Join(),
+		"Join needs key":      httplimit.Join(httplimit.PeerAddress, nil),
+		"FirstOf needs":       httplimit.FirstOf(),
+		"FirstOf needs key":   httplimit.FirstOf(nil),
+		"NewClientAddress":    missing.Key,
+		"a nil ClientAddress": httplimit.FirstOf(missing.Key, httplimit.PeerAddress),
+	} {
+		var reported error
+		h := newMiddleware(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(1)), key, &httplimit.Options{
+			OnError: func(_ *http.Request, err error) { reported = err },
+		})(ok)
+		wantStatus(t, get(h, "GET", "/", func(r *http.Request) { r.Host = "example.com" }), 500)
+		if reported == nil || !strings.Contains(reported.Error(), says) {
+			t.Errorf("OnError received %v, want one that contains %q", reported, says)
+		}
+	}
 }
