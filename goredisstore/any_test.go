@@ -2,9 +2,7 @@ package goredisstore_test
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -59,47 +57,5 @@ func TestAnyOnACluster(t *testing.T) {
 				t.Errorf("%d were admitted, want %d", n, 5*len(pool))
 			}
 		})
-	}
-}
-
-// BenchmarkAny reports the time that a choice takes on the server.
-func BenchmarkAny(b *testing.B) {
-	server := redistest.Start(b)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaintNotificationsConfig: quiet})
-	defer client.Close()
-	l := newLimiter(b, goredisstore.New(client, nil), nil, sash.PerHour(5000))
-	for _, n := range []int{1, 10, 50, 200} {
-		for _, full := range []bool{false, true} {
-			b.Run(fmt.Sprintf("of %d, full %v", n, full), func(b *testing.B) {
-				pool := make([]sash.Subject, n)
-				for i := range pool {
-					pool[i] = sash.Subject{Key: sash.Key("pool", b.Name(), strconv.Itoa(i)), Cost: 1}
-					if full {
-						for range 5 {
-							if _, err := l.AllowN(b.Context(), pool[i].Key, 1000); err != nil {
-								b.Fatal(err)
-							}
-						}
-					}
-				}
-				client.ConfigResetStat(b.Context())
-				for b.Loop() {
-					if _, _, err := l.AllowAny(b.Context(), pool...); err != nil {
-						b.Fatal(err)
-					}
-				}
-				for line := range strings.SplitSeq(client.Info(b.Context(), "commandstats").Val(), "\r\n") {
-					if _, rest, ok := strings.Cut(line, "cmdstat_evalsha:"); ok {
-						_, rest, _ = strings.Cut(rest, "usec_per_call=")
-						micros, _, _ := strings.Cut(rest, ",")
-						took, err := strconv.ParseFloat(micros, 64)
-						if err != nil {
-							b.Fatal(err)
-						}
-						b.ReportMetric(took, "server-µs/op")
-					}
-				}
-			})
-		}
 	}
 }

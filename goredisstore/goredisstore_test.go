@@ -1,12 +1,21 @@
 package goredisstore_test
 
 import (
+	"context"
+	"errors"
+	"net"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	"go.uber.org/goleak"
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/goredisstore"
 )
 
 // quiet asks for no notifications, as New says: some of these tests wait for replicas.
@@ -19,4 +28,79 @@ func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...
 		t.Fatal(err)
 	}
 	return v
+}
+
+// What is closed leaves no goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestNewPanicsWithoutAClient(t *testing.T) {
+	defer func() {
+		if p, ok := recover().(string); !ok || !strings.HasPrefix(p, "goredisstore: New needs a client") {
+			t.Errorf("it did not say what it needs: %v", p)
+		}
+	}()
+	goredisstore.New(nil, nil)
+}
+
+// go-redis reports a refused connection after five attempts, 100 ms apart, which is longer than a budget. The error of
+// a call says so, or, of a client that is greeted or tuned, that the connection is refused. For a Cluster it has to be
+// tuned: otherwise go-redis looks for the nodes for longer than the deadline, and its error has not arrived yet.
+func TestTheErrorSaysThatNothingCouldConnect(t *testing.T) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := lis.Addr().String()
+	_ = lis.Close()
+	const patient = "has no connection to "
+	const retries = "5 attempts to connect (DialerRetries)"
+	for _, c := range []struct {
+		name                   string
+		cluster, tuned, greets bool
+		says                   string
+	}{
+		{"the defaults", false, false, false, retries},
+		{"greeted", false, false, true, "connection refused"},
+		{"tuned", false, true, false, "connection refused"},
+		{"both", false, true, true, "connection refused"},
+		{"a Cluster, tuned", true, true, false, "connection refused"},
+		{"a Cluster, both", true, true, true, "connection refused"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			opts, all := &redis.Options{Addr: addr}, &redis.ClusterOptions{Addrs: []string{addr}}
+			if c.tuned {
+				goredisstore.Tune(opts)
+				goredisstore.Tune(all)
+			}
+			client := redis.UniversalClient(redis.NewClient(opts))
+			if c.cluster {
+				client = redis.NewClusterClient(all)
+			}
+			defer client.Close()
+			if c.greets {
+				goredisstore.Greet(client)
+			}
+			store := goredisstore.New(client, nil)
+			guarded, err := failover.New(store, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, s := range map[string]driver.Store{"a deadline": store, "failover": guarded} {
+				l := newLimiter(t, s, nil, sash.PerMinute(1))
+				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				defer cancel()
+				_, err = l.Allow(ctx, "k")
+				t.Logf("%s: %v", name, err)
+				if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), addr) {
+					t.Errorf("%s: %v, want %q", name, err, c.says)
+				}
+				if c.says == retries && !strings.Contains(err.Error(), patient+addr) {
+					t.Errorf("%s: %v, want %q", name, err, patient+addr)
+				}
+				if name == "failover" && !errors.Is(err, sash.ErrUnavailable) {
+					t.Errorf("%s: %v is not ErrUnavailable", name, err)
+				}
+			}
+		})
+	}
 }

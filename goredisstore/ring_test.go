@@ -12,14 +12,22 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
 	"example.com/sash/internal/redistest"
+	"example.com/sash/redisstore"
 )
 
-// A ring places keys by their hash tag alone: two keys of one Redis Cluster slot can be on two servers.
-func TestRingChargesEachSubjectWhereItLives(t *testing.T) {
+// startRing returns a store on a ring of two servers, a and b.
+func startRing(t *testing.T) (*redisstore.Store, map[string]*redistest.Server) {
+	t.Helper()
 	servers := map[string]*redistest.Server{"a": redistest.Start(t), "b": redistest.Start(t)}
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": servers["a"].Addr(), "b": servers["b"].Addr()}})
 	t.Cleanup(func() { ring.Close() })
-	l := newLimiter(t, goredisstore.New(ring, nil), nil, sash.PerHour(1_000))
+	return goredisstore.New(ring, nil), servers
+}
+
+// A ring places keys by their hash tag alone: two keys of one Redis Cluster slot can be on two servers.
+func TestRingChargesEachSubjectWhereItLives(t *testing.T) {
+	store, servers := startRing(t)
+	l := newLimiter(t, store, nil, sash.PerHour(1_000))
 	keys := func(name string) int64 {
 		n, err := servers[name].Do("DBSIZE")
 		if err != nil {
@@ -52,7 +60,7 @@ func TestRingChargesEachSubjectWhereItLives(t *testing.T) {
 		}
 	})
 	t.Run("subjects with the same slot and different tags", func(t *testing.T) {
-		for _, pair := range sameSlot(8) { // some of them are on different servers
+		for _, pair := range sameSlot(store, 8) { // some of them are on different servers
 			charge(pair[0], pair[1])
 		}
 	})
@@ -67,14 +75,11 @@ func TestRingChargesEachSubjectWhereItLives(t *testing.T) {
 
 // Calls of different keys on one shard travel together, and each is charged where a look finds it.
 func TestRingGathersByShard(t *testing.T) {
-	servers := map[string]*redistest.Server{"a": redistest.Start(t), "b": redistest.Start(t)}
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": servers["a"].Addr(), "b": servers["b"].Addr()}})
-	t.Cleanup(func() { ring.Close() })
+	store, _ := startRing(t)
 	policy, err := sash.NewPolicy(nil, sash.PerHour(1_000))
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := goredisstore.New(ring, nil)
 	places := make(map[int][]driver.Request)
 	var all []driver.Request
 	for i := range 20 {
@@ -109,30 +114,15 @@ func TestRingGathersByShard(t *testing.T) {
 }
 
 // sameSlot returns pairs of subjects that a Redis Cluster has in one slot though their tags differ.
-func sameSlot(n int) (pairs [][2]string) {
-	seen := map[uint16]string{}
+func sameSlot(store *redisstore.Store, n int) (pairs [][2]string) {
+	seen := map[int]string{}
 	for i := 0; len(pairs) < n; i++ {
-		tag := strconv.Itoa(i)
-		slot := crc16(tag) & 16383
+		key := sash.KeyTogether(strconv.Itoa(i), "k")
+		slot := store.Slot(key, &driver.Policy{})
 		if other, ok := seen[slot]; ok {
-			pairs = append(pairs, [2]string{sash.KeyTogether(other, "k"), sash.KeyTogether(tag, "k")})
+			pairs = append(pairs, [2]string{other, key})
 		}
-		seen[slot] = tag
+		seen[slot] = key
 	}
 	return pairs
-}
-
-// crc16 is CRC-16/XMODEM, which places keys on a Redis Cluster.
-func crc16(s string) (crc uint16) {
-	for _, c := range []byte(s) {
-		crc ^= uint16(c) << 8
-		for range 8 {
-			carry := crc&0x8000 != 0
-			crc <<= 1
-			if carry {
-				crc ^= 0x1021
-			}
-		}
-	}
-	return crc
 }

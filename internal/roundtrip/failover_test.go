@@ -3,14 +3,20 @@ package roundtrip
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -47,37 +53,35 @@ func guard(t *testing.T, inner driver.Store, mode failover.Mode) *failover.Store
 // only the lower rate: the retry time of a refusal still holds, and no refusal follows another.
 func TestAClientOfAServerThatDecidesLocally(t *testing.T) {
 	for _, d := range dialects {
-		t.Run(d.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				time.Sleep(25*365*24*time.Hour + 370*time.Millisecond) // see drive
-				inner := storetest.NewFaulty(newStore())
-				a := newAPI(t, guard(t, inner, failover.Local), arrangement{
-					limits: []sash.Limit{sash.PerMinute(60)}, opts: httplimit.Options{Dialect: d},
-				})
-				client := []*outgoing.Transport{newClient(t, newStore(), a, believed...)}
-				stream(t, client, 1, lasts)
-				if n := a.answered(http.StatusOK); n < 600*95/100 {
-					t.Errorf("%d requests were served in ten minutes, of 600 that fit", n)
-				}
-				before := a.answered(http.StatusOK)
-				inner.Fail(errDown)
-				stream(t, client, 1, lasts)
-				if n := a.answered(http.StatusOK) - before; n < 300*80/100 || n > 300+60 {
-					t.Errorf("%d requests were served while the store was down, of 300 that fit", n)
-				}
-				before = a.answered(http.StatusOK)
-				inner.Fail(nil)
-				stream(t, client, 1, lasts)
-				if n := a.answered(http.StatusOK) - before; n < 600*85/100 {
-					t.Errorf("%d requests were served when the store was back, of 600 that fit", n)
-				}
-				if early := a.early(); early > 0 || a.repeated() > 0 {
-					t.Errorf("a request was sent %v before it should, %d refusals came right after another", early, a.repeated())
-				}
-				if n := a.answered(http.StatusServiceUnavailable); n > 0 {
-					t.Errorf("%d requests were answered with 503", n)
-				}
+		bubble(t, d.String(), func(t *testing.T) {
+			time.Sleep(25*365*24*time.Hour + 370*time.Millisecond) // see drive
+			inner := storetest.NewFaulty(newStore())
+			a := newAPI(t, guard(t, inner, failover.Local), arrangement{
+				limits: []sash.Limit{sash.PerMinute(60)}, opts: httplimit.Options{Dialect: d},
 			})
+			client := []*outgoing.Transport{newClient(t, newStore(), a, believed...)}
+			stream(t, client, 1, lasts)
+			if n := a.answered(http.StatusOK); n < 600*95/100 {
+				t.Errorf("%d requests were served in ten minutes, of 600 that fit", n)
+			}
+			before := a.answered(http.StatusOK)
+			inner.Fail(errDown)
+			stream(t, client, 1, lasts)
+			if n := a.answered(http.StatusOK) - before; n < 300*80/100 || n > 300+60 {
+				t.Errorf("%d requests were served while the store was down, of 300 that fit", n)
+			}
+			before = a.answered(http.StatusOK)
+			inner.Fail(nil)
+			stream(t, client, 1, lasts)
+			if n := a.answered(http.StatusOK) - before; n < 600*85/100 {
+				t.Errorf("%d requests were served when the store was back, of 600 that fit", n)
+			}
+			if early := a.early(); early > 0 || a.repeated() > 0 {
+				t.Errorf("a request was sent %v before it should, %d refusals came right after another", early, a.repeated())
+			}
+			if n := a.answered(http.StatusServiceUnavailable); n > 0 {
+				t.Errorf("%d requests were answered with 503", n)
+			}
 		})
 	}
 }
@@ -85,25 +89,23 @@ func TestAClientOfAServerThatDecidesLocally(t *testing.T) {
 // Open admits everything, and closed is never a refusal: 503, which blames the server.
 func TestAServerThatIsOpenOrClosed(t *testing.T) {
 	for mode, want := range map[failover.Mode]int{failover.Open: http.StatusOK, failover.Closed: http.StatusServiceUnavailable} {
-		t.Run(mode.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := storetest.NewFaulty(newStore())
-				a := newAPI(t, guard(t, inner, mode), arrangement{limits: []sash.Limit{sash.PerMinute(5)}})
-				inner.Fail(errDown)
-				for range 100 {
-					if code, err := send(t.Context(), a); code != want || err != nil {
-						t.Fatalf("%d, %v; want %d", code, err, want)
-					}
+		bubble(t, mode.String(), func(t *testing.T) {
+			inner := storetest.NewFaulty(newStore())
+			a := newAPI(t, guard(t, inner, mode), arrangement{limits: []sash.Limit{sash.PerMinute(5)}})
+			inner.Fail(errDown)
+			for range 100 {
+				if code, err := send(t.Context(), a); code != want || err != nil {
+					t.Fatalf("%d, %v; want %d", code, err, want)
 				}
-				if want == http.StatusOK {
-					return
+			}
+			if want == http.StatusOK {
+				return
+			}
+			for _, c := range a.calls {
+				if c.retryAfter == 0 {
+					t.Fatal("a 503 without Retry-After")
 				}
-				for _, c := range a.calls {
-					if c.retryAfter == 0 {
-						t.Fatal("a 503 without Retry-After")
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -182,6 +184,66 @@ func TestAnOpenStoreReportsNoLimitsAndOpensNoLogin(t *testing.T) {
 			if w.Code != want || reached != (want == http.StatusOK) || w.Header().Get("RateLimit") != "" {
 				t.Errorf("%v: %d, %v, the handler ran: %v", charge, w.Code, w.Header(), reached)
 			}
+		}
+	})
+}
+
+// serveGRPC starts a server with one limit for all clients, and returns a function that calls it. Both end with
+// the test.
+func serveGRPC(t *testing.T, store driver.Store, limits ...sash.Limit) (call func() error) {
+	t.Helper()
+	limiter, err := sash.New(store, nil, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	everybody := func(context.Context, grpclimit.Call) (string, error) { return "client", nil }
+	limit, err := grpclimit.NewServerInterceptor(limiter, everybody, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary))
+	healthpb.RegisterHealthServer(server, health.NewServer())
+	lis := bufconn.Listen(1 << 16)
+	go func() { _ = server.Serve(lis) }()
+	t.Cleanup(server.Stop)
+	conn, err := grpc.NewClient("passthrough:///memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	client := healthpb.NewHealthClient(conn)
+	return func() error {
+		_, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{})
+		return err
+	}
+}
+
+// A client that waits for its RetryInfo is admitted then, also with several limits, and never waits longer than
+// necessary: RetryInfo is exact.
+func TestAGRPCClientThatWaitsIsNeverRefusedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		call := serveGRPC(t, newStore(), sash.Every(5, 5*time.Second), sash.PerMinute(40))
+		start := time.Now()
+		for served := 0; served < 400; {
+			err := call()
+			if err == nil {
+				served++
+				continue
+			}
+			wait, ok := grpclimit.RetryAfter(err)
+			if status.Code(err) != codes.ResourceExhausted || !ok {
+				t.Fatal(err)
+			}
+			time.Sleep(wait)
+			if err := call(); err != nil {
+				t.Fatalf("refused again, after %v: %v", wait, err)
+			}
+			served++
+		}
+		// 400 calls at 40 a minute, the last of them 35 s into the tenth minute.
+		if took := time.Since(start); took != 9*time.Minute+35*time.Second {
+			t.Errorf("400 calls took %v, want 9m35s", took)
 		}
 	})
 }

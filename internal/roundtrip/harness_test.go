@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.com/sash"
@@ -182,3 +183,9 @@ func stream(t *testing.T, transports []*outgoing.Transport, workers int, lasts t
 }
 
 func newStore() *memstore.Store { return memstore.New(nil) }
+
+// bubble runs a subtest whose clock is its own.
+func bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}

@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"example.com/sash"
+	"example.com/sash/goredisstore"
 	"example.com/sash/httplimit"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/outgoing"
 	"example.com/sash/storetest"
 )
@@ -106,14 +111,12 @@ func TestAClientIsNeverRefusedTwice(t *testing.T) {
 // Draft11 reports its windows, so a client that is configured for other windows is not refused either.
 func TestAClientWithOtherWindowsIsNotRefused(t *testing.T) {
 	for _, s := range servers {
-		t.Run(s.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a := drive(t, httplimit.Draft11, s, 1, 1, sash.PerHour(36_000))
-				if refused := a.answered(http.StatusTooManyRequests); refused > 0 {
-					t.Errorf("%d refusals", refused)
-				}
-				served(t, a, s, 95)
-			})
+		bubble(t, s.name, func(t *testing.T) {
+			a := drive(t, httplimit.Draft11, s, 1, 1, sash.PerHour(36_000))
+			if refused := a.answered(http.StatusTooManyRequests); refused > 0 {
+				t.Errorf("%d refusals", refused)
+			}
+			served(t, a, s, 95)
 		})
 	}
 }
@@ -162,42 +165,64 @@ func TestAClientWithOtherWindowsIsNotSlow(t *testing.T) {
 // afterwards keeps to the limits that it knew before.
 func TestAFailedStoreIsNotALimit(t *testing.T) {
 	for _, d := range dialects {
-		t.Run(d.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := storetest.NewFaulty(newStore())
-				a := newAPI(t, store, arrangement{
-					limits: []sash.Limit{sash.PerMinute(60)},
-					opts:   httplimit.Options{Dialect: d, UnavailableRetry: 7 * time.Second},
-				})
-				rt := newClient(t, newStore(), a, sash.PerMinute(60))
-				if status, err := send(t.Context(), rt); status != http.StatusOK {
-					t.Fatal(status, err)
-				}
-				store.Fail(errDown)
-				if status, err := send(t.Context(), rt); status != http.StatusServiceUnavailable || err != nil {
-					t.Fatalf("%d, %v; want the server's 503", status, err)
-				}
-				store.Fail(nil)
-				start := time.Now()
-				if status, err := send(t.Context(), rt); status != http.StatusOK {
-					t.Fatal(status, err)
-				}
-				// The server says 7 s to 14 s, rounded up to a second, and the client adds up to a tenth.
-				if waited := time.Since(start); waited < 7*time.Second-2*latency || waited > 16*time.Second {
-					t.Errorf("the next request took %v, want 7 s to 15.4 s and a little", waited)
-				}
-				start = time.Now()
-				for range 57 { // what is left of the 60: the client has charged 3, the server 2
-					if status, err := send(t.Context(), rt); status != http.StatusOK {
-						t.Fatal(status, err)
-					}
-				}
-				if took := time.Since(start); took > 57*2*latency {
-					t.Errorf("57 requests that had room took %v", took)
-				}
+		bubble(t, d.String(), func(t *testing.T) {
+			store := storetest.NewFaulty(newStore())
+			a := newAPI(t, store, arrangement{
+				limits: []sash.Limit{sash.PerMinute(60)},
+				opts:   httplimit.Options{Dialect: d, UnavailableRetry: 7 * time.Second},
 			})
+			rt := newClient(t, newStore(), a, sash.PerMinute(60))
+			if status, err := send(t.Context(), rt); status != http.StatusOK {
+				t.Fatal(status, err)
+			}
+			store.Fail(errDown)
+			if status, err := send(t.Context(), rt); status != http.StatusServiceUnavailable || err != nil {
+				t.Fatalf("%d, %v; want the server's 503", status, err)
+			}
+			store.Fail(nil)
+			start := time.Now()
+			if status, err := send(t.Context(), rt); status != http.StatusOK {
+				t.Fatal(status, err)
+			}
+			// The server says 7 s to 14 s, rounded up to a second, and the client adds up to a tenth.
+			if waited := time.Since(start); waited < 7*time.Second-2*latency || waited > 16*time.Second {
+				t.Errorf("the next request took %v, want 7 s to 15.4 s and a little", waited)
+			}
+			start = time.Now()
+			for range 57 { // what is left of the 60: the client has charged 3, the server 2
+				if status, err := send(t.Context(), rt); status != http.StatusOK {
+					t.Fatal(status, err)
+				}
+			}
+			if took := time.Since(start); took > 57*2*latency {
+				t.Errorf("57 requests that had room took %v", took)
+			}
 		})
 	}
 }
 
 func late(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+
+// The round trip over a network, with both sides on a real Redis and in real time.
+func TestOnRedisAClientIsNotRefused(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	store := goredisstore.New(client, nil)
+	a := newAPI(t, store, arrangement{limits: []sash.Limit{sash.PerSecond(20)}})
+	server := httptest.NewServer(a.handler)
+	t.Cleanup(server.Close)
+	caller := &http.Client{Transport: newClient(t, store, nil, sash.PerSecond(200)), Timeout: 10 * time.Second}
+	began := time.Now()
+	for range 60 { // three seconds' worth, of which the first is free
+		res, err := caller.Get(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = res.Body.Close(); res.StatusCode != http.StatusOK {
+			t.Errorf("%d after %v", res.StatusCode, time.Since(began))
+		}
+	}
+	if took := time.Since(began); took > 6*time.Second {
+		t.Errorf("60 requests took %v", took)
+	}
+}
