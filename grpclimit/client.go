@@ -44,7 +44,7 @@ type ClientOptions struct {
 	// OnUnavailable says what happens while the store fails. Zero is FailClosed: calls are not sent.
 	OnUnavailable Unavailable
 	// Timeout is the longest that a decision may take; a slower store has failed. Waiting for room
-	// does not count. Zero is DefaultTimeout, negative is as long as the call's context allows.
+	// does not count. Zero is a second, negative is as long as the call's context allows.
 	Timeout time.Duration
 	// OnError receives the same errors as ServerOptions.OnError.
 	OnError func(ctx context.Context, call Call, err error)

@@ -183,7 +183,7 @@ func TestClientWhileTheStoreFails(t *testing.T) {
 				return
 			}
 			wantCode(t, err, codes.Unavailable)
-			wantRetryFrom(t, err, grpclimit.DefaultUnavailableRetry)
+			wantRetryFrom(t, err, 5*time.Second)
 			if !errors.Is(err, sash.ErrUnavailable) || errors.Is(err, sash.ErrLimited) {
 				t.Errorf("got %v", err)
 			}

@@ -13,12 +13,6 @@ import (
 	"example.com/sash/middleware"
 )
 
-// Defaults of ServerOptions and ClientOptions.
-const (
-	DefaultTimeout          = middleware.DefaultTimeout
-	DefaultUnavailableRetry = middleware.DefaultUnavailableRetry
-)
-
 // Unavailable says what happens to calls while the store fails.
 type Unavailable = middleware.Unavailable
 
@@ -45,7 +39,7 @@ func (g *gate) check() error {
 		return fmt.Errorf("grpclimit: OnUnavailable is FailClosed or FailOpen, not %d", g.onUnavailable)
 	}
 	if g.retry <= 0 {
-		g.retry = DefaultUnavailableRetry
+		g.retry = middleware.DefaultUnavailableRetry
 	}
 	if g.onError == nil {
 		g.onError = func(context.Context, Call, error) {}

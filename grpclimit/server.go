@@ -38,11 +38,11 @@ type ServerOptions struct {
 	// OnUnavailable says what happens while the store fails. Zero is FailClosed.
 	OnUnavailable Unavailable
 	// Timeout is the longest that a decision may take; a slower store has failed. It is also the longest
-	// that the end of a call waits for the release of a charge. Zero is DefaultTimeout, negative is as long
-	// as the call's context allows, and DefaultTimeout for a release.
+	// that the end of a call waits for the release of a charge. Zero is a second, negative is as long
+	// as the call's context allows, and a second for a release.
 	Timeout time.Duration
 	// UnavailableRetry is the least RetryInfo of Unavailable, which is a random time of up to twice as long, so that
-	// clients do not return together. Zero is DefaultUnavailableRetry.
+	// clients do not return together. Zero is 5 seconds.
 	UnavailableRetry time.Duration
 	// OnError receives every error: the store's, also when FailOpen hides it from the client or the call has
 	// been served already, and those of wrong keys, costs and limits. It does not receive what the caller has to change, which any caller can cause:

@@ -84,7 +84,7 @@ func TestStreamWhileTheStoreFails(t *testing.T) {
 	closed := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
 	_, err := echo(t, closed, 1)
 	wantCode(t, err, codes.Unavailable)
-	wantRetryFrom(t, err, grpclimit.DefaultUnavailableRetry)
+	wantRetryFrom(t, err, 5*time.Second)
 
 	open := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"),
 		&grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen, Messages: true})))

@@ -23,12 +23,6 @@ const (
 	FailOpen = middleware.FailOpen
 )
 
-// Defaults of Options.
-const (
-	DefaultTimeout          = middleware.DefaultTimeout
-	DefaultUnavailableRetry = middleware.DefaultUnavailableRetry
-)
-
 // statusClientClosed is how access logs write "the client closed the request"; no client receives it.
 const statusClientClosed = 499
 

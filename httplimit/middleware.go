@@ -35,11 +35,11 @@ type Options struct {
 	// OnUnavailable says what happens while the store fails. Zero is FailClosed.
 	OnUnavailable Unavailable
 	// Timeout is the longest that a decision may take; a slower store has failed. It is also the longest
-	// that a response waits for the release of a charge. Zero is DefaultTimeout, negative is as long as the
-	// request's context allows, and DefaultTimeout for a release.
+	// that a response waits for the release of a charge. Zero is a second, negative is as long as the
+	// request's context allows, and a second for a release.
 	Timeout time.Duration
 	// UnavailableRetry is the least Retry-After of a 503, which is a random time of up to twice as long, so that
-	// clients do not return together. Zero is DefaultUnavailableRetry.
+	// clients do not return together. Zero is 5 seconds.
 	UnavailableRetry time.Duration
 	// Denied answers the requests that do not go on. Retry-After and the fields of the dialect are set
 	// already. Nil is Denial.Write.
@@ -104,7 +104,7 @@ func (o *Options) check() error {
 		return fmt.Errorf("httplimit: OnUnavailable is FailClosed or FailOpen, not %d", o.OnUnavailable)
 	}
 	if o.UnavailableRetry <= 0 {
-		o.UnavailableRetry = DefaultUnavailableRetry
+		o.UnavailableRetry = middleware.DefaultUnavailableRetry
 	}
 	if o.Denied == nil {
 		o.Denied = func(w http.ResponseWriter, _ *http.Request, d Denial) { d.Write(w) }

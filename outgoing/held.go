@@ -86,14 +86,14 @@ func (c *levels) paces(key string, limits []driver.Limit) bool {
 
 // explained reports whether a refusal's fields say why: that a limit of the call has nothing left, or that each has room,
 // so that the reason is another one. Fields of a quota with other units, such as that of a day, say neither.
-func explained(call Call, quotas []Quota) bool {
+func explained(call Call, quotas []quota) bool {
 	room := 0
 	for _, l := range call.Limits {
-		says := func(q Quota) bool {
-			same := q.Window == span(l) || q.Limit == l.Units || q.Limit == 0 || q.Unit == unitPercent
-			return q.HasRemaining && same && describes(q, l, call)
+		says := func(q quota) bool {
+			same := q.window == span(l) || q.limit == l.Units || q.limit == 0 || q.unit == unitPercent
+			return q.hasRemaining && same && describes(q, l, call)
 		}
-		if slices.ContainsFunc(quotas, func(q Quota) bool { return says(q) && q.Remaining == 0 }) {
+		if slices.ContainsFunc(quotas, func(q quota) bool { return says(q) && q.remaining == 0 }) {
 			return true
 		}
 		if slices.ContainsFunc(quotas, says) {

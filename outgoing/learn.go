@@ -188,24 +188,24 @@ func (c *levels) landed(subjects []sash.Subject, before int64) (meanwhile int64)
 }
 
 // learn compares the units left by the API with those that the store counted when it admitted the call.
-func (c *levels) learn(call Call, counted []sash.LimitResult, meanwhile int64, quotas []Quota, now time.Time) {
+func (c *levels) learn(call Call, counted []sash.LimitResult, meanwhile int64, quotas []quota, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, l := range call.Limits {
 		for _, q := range quotas {
-			if !q.HasRemaining || !describes(q, l, call) {
+			if !q.hasRemaining || !describes(q, l, call) {
 				continue
 			}
-			left := q.Remaining
-			if q.Unit == unitPercent {
+			left := q.remaining
+			if q.unit == unitPercent {
 				left = share(l.Units, int(min(left, 100)))
 			}
 			used := counted[i].Limit.Units - counted[i].Remaining
 			units := min(used+meanwhile+left, l.Units)
-			if q.Limit > 0 && q.Window == span(l) && q.Unit != unitPercent {
-				units = min(units, q.Limit)
-				if q.Limit < l.Units {
-					c.hold(idOf(call.Key, l), l, held(q.Limit, l, now), now)
+			if q.limit > 0 && q.window == span(l) && q.unit != unitPercent {
+				units = min(units, q.limit)
+				if q.limit < l.Units {
+					c.hold(idOf(call.Key, l), l, held(q.limit, l, now), now)
 				}
 			}
 			c.lower(idOf(call.Key, l), l, units, now)
@@ -226,18 +226,18 @@ func (c *levels) lower(id levelID, l sash.Limit, units int64, now time.Time) {
 
 // describes reports whether a quota corresponds to a limit: by its window, or by its units, or because there is
 // no other limit. Percentages are of the call's longest limit.
-func describes(q Quota, l sash.Limit, call Call) bool {
-	if q.Unit == unitPercent {
+func describes(q quota, l sash.Limit, call Call) bool {
+	if q.unit == unitPercent {
 		return !slices.ContainsFunc(call.Limits, func(other sash.Limit) bool { return span(other) > span(l) })
 	}
-	if q.Unit != call.Unit {
+	if q.unit != call.Unit {
 		return false
 	}
-	if q.Window > 0 {
-		return q.Window == span(l)
+	if q.window > 0 {
+		return q.window == span(l)
 	}
 	if len(call.Limits) == 1 {
 		return true
 	}
-	return q.Limit == l.Units
+	return q.limit == l.Units
 }

@@ -1,7 +1,6 @@
 package outgoing
 
 import (
-	"fmt"
 	"time"
 
 	"example.com/sash"
@@ -49,35 +48,9 @@ type QuotaFields struct {
 	// in units of RegainIn.
 	Regain   string
 	RegainIn time.Duration
-	// Reset is a field with the time of the reset, in the form of ResetForm.
-	Reset     string
-	ResetForm ResetForm
-}
-
-// A ResetForm is the notation of a reset.
-type ResetForm uint8
-
-// Forms of a reset. In all of them numbers may have a fraction.
-const (
-	// ResetAny recognizes the form: above 10^12 Unix milliseconds, above 10^9 Unix seconds, else
-	// seconds from now; ISO 8601, HTTP dates and Go durations by their syntax.
-	ResetAny ResetForm = iota
-	// ResetSeconds is seconds from now, however many.
-	ResetSeconds
-	// ResetUnix is seconds since 1970.
-	ResetUnix
-	// ResetUnixMilli is milliseconds since 1970.
-	ResetUnixMilli
-)
-
-var resetFormNames = [...]string{ResetAny: "any", ResetSeconds: "seconds", ResetUnix: "unix", ResetUnixMilli: "unix-milli"}
-
-// String returns "any", "seconds", "unix" or "unix-milli".
-func (r ResetForm) String() string {
-	if int(r) < len(resetFormNames) {
-		return resetFormNames[r]
-	}
-	return fmt.Sprintf("ResetForm(%d)", uint8(r))
+	// Reset is a field with the time of the reset. A number above 10^12 is Unix milliseconds, above 10^9 Unix seconds, and
+	// else seconds from now, with a fraction or without; ISO 8601, HTTP dates and Go durations are known by their syntax.
+	Reset string
 }
 
 const (

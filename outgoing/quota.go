@@ -13,28 +13,21 @@ import (
 	"example.com/sash"
 )
 
-// A Quota is one quota of the API, as a response describes it.
-type Quota struct {
-	// Name is the quota's name in RateLimit fields; empty elsewhere.
-	Name string
-	// Unit is what the quota counts: "requests", "tokens", "content-bytes", "concurrent-requests", or
-	// "percent", whose limit is 100.
-	Unit string
-	// Limit is the units of the quota. Zero means unknown.
-	Limit int64
-	// Remaining is the units that are left, rounded down. It is meaningful when HasRemaining.
-	Remaining    int64
-	HasRemaining bool
-	// Window is the length of the quota's window. Zero means unknown.
-	Window time.Duration
-	// Reset is the time from the response until more is available. It is meaningful when HasReset.
-	Reset    time.Duration
-	HasReset bool
+// A quota is one quota of the API, as a response describes it.
+type quota struct {
+	name         string // in RateLimit fields
+	unit         string // "requests", "tokens", "content-bytes", "concurrent-requests", or "percent", whose limit is 100
+	limit        int64  // zero means unknown
+	remaining    int64  // rounded down; meaningful when hasRemaining
+	hasRemaining bool
+	window       time.Duration // zero means unknown
+	reset        time.Duration // from the response until more is available; meaningful when hasReset
+	hasReset     bool
 }
 
-// Read returns the quotas that a response's fields describe. It ignores malformed fields, and clamps numbers that
+// read returns the quotas that a response's fields describe. It ignores malformed fields, and clamps numbers that
 // no limit can have. Times are measured from the response's Date, and from now when it has none.
-func (p *Profile) Read(h http.Header, now time.Time) []Quota {
+func (p *Profile) read(h http.Header, now time.Time) []quota {
 	now = dateOf(h, now)
 	quotas := readRateLimit(h)
 	if len(quotas) > 0 && p.Quotas == nil {
@@ -53,35 +46,35 @@ func (p *Profile) Read(h http.Header, now time.Time) []Quota {
 	return quotas
 }
 
-func (f *QuotaFields) read(h http.Header, now time.Time) (Quota, bool) {
-	q := Quota{Unit: f.Unit}
-	q.Unit = cmp.Or(q.Unit, unitRequests)
+func (f *QuotaFields) read(h http.Header, now time.Time) (quota, bool) {
+	q := quota{unit: f.Unit}
+	q.unit = cmp.Or(q.unit, unitRequests)
 	if n, window, ok := limitOf(get(h, f.Limit)); ok {
-		q.Limit, q.Window = n, window
+		q.limit, q.window = n, window
 		if window == 0 {
-			q.Window = windowFor(n, namelessPolicies(lines(h, "RateLimit-Policy")))
+			q.window = windowFor(n, namelessPolicies(lines(h, "RateLimit-Policy")))
 		}
 	}
 	q.setRemaining(number(get(h, f.Remaining)))
-	if used, ok := number(get(h, f.Used)); ok && !q.HasRemaining && q.Limit > 0 {
-		q.setRemaining(max(0, float64(q.Limit)-math.Ceil(used)), true)
+	if used, ok := number(get(h, f.Used)); ok && !q.hasRemaining && q.limit > 0 {
+		q.setRemaining(max(0, float64(q.limit)-math.Ceil(used)), true)
 	}
 	if used, limit, found := strings.Cut(get(h, f.UsedOfLimit), "/"); found {
 		u, ok1 := number(used)
 		n, ok2 := number(limit)
 		if ok1 && ok2 {
-			q.Limit = units(n)
+			q.limit = units(n)
 			q.setRemaining(max(0, n-u), true)
 		}
 	}
-	q.Reset, q.HasReset = resetOf(get(h, f.Reset), f.ResetForm, now)
+	q.reset, q.hasReset = resetOf(get(h, f.Reset), now)
 	f.readPercent(&q, h)
-	return q, q.HasRemaining || q.Limit > 0
+	return q, q.hasRemaining || q.limit > 0
 }
 
-func (q *Quota) setRemaining(n float64, ok bool) {
+func (q *quota) setRemaining(n float64, ok bool) {
 	if ok {
-		q.Remaining, q.HasRemaining = units(n), true
+		q.remaining, q.hasRemaining = units(n), true
 	}
 }
 
@@ -133,17 +126,17 @@ func limitOf(s string) (int64, time.Duration, bool) {
 }
 
 // readPercent reads a field such as {"call_count":28,"total_time":25}, or the same in lists of a map.
-func (f *QuotaFields) readPercent(q *Quota, h http.Header) {
+func (f *QuotaFields) readPercent(q *quota, h http.Header) {
 	var value any
 	if s := get(h, f.Percent); s == "" || json.Unmarshal([]byte(s), &value) != nil {
 		return
 	}
 	if used, ok := greatest(value, f.Percentages); ok {
-		q.Limit = 100
+		q.limit = 100
 		q.setRemaining(max(0, 100-math.Ceil(used)), true)
 	}
 	if regain, ok := greatest(value, []string{f.Regain}); ok {
-		q.Reset, q.HasReset = seconds(regain*f.RegainIn.Seconds()), true
+		q.reset, q.hasReset = seconds(regain*f.RegainIn.Seconds()), true
 	}
 }
 

@@ -25,103 +25,103 @@ func fields(lines ...string) http.Header {
 
 const noonDate = "Date: Mon, 04 May 2026 12:00:00 GMT"
 
-func left(n int64, unit string, limit int64, reset time.Duration) Quota {
-	return Quota{Unit: unit, Limit: limit, Remaining: n, HasRemaining: true, Reset: reset, HasReset: true}
+func left(n int64, unit string, limit int64, reset time.Duration) quota {
+	return quota{unit: unit, limit: limit, remaining: n, hasRemaining: true, reset: reset, hasReset: true}
 }
 
 func TestReadEveryDialect(t *testing.T) {
-	windowed := func(q Quota, name string, w time.Duration) Quota {
-		q.Name, q.Window = name, w
+	windowed := func(q quota, name string, w time.Duration) quota {
+		q.name, q.window = name, w
 		return q
 	}
-	noReset := func(q Quota) Quota {
-		q.Reset, q.HasReset = 0, false
+	noReset := func(q quota) quota {
+		q.reset, q.hasReset = 0, false
 		return q
 	}
 	for _, c := range []struct {
 		name, vendor string
 		header       http.Header
-		want         []Quota
+		want         []quota
 	}{
 		{"draft 11", "", fields(`RateLimit-Policy: "burst";q=100;w=60, "daily";q=1000;w=86400;pk=:cHsdsRa894==:`, `RateLimit: "burst";r=0;t=12, "daily";r=640;t=51840`),
-			[]Quota{
+			[]quota{
 				windowed(left(0, "requests", 100, 12*time.Second), "burst", time.Minute),
 				windowed(left(640, "requests", 1000, 51840*time.Second), "daily", 24*time.Hour),
 			}},
 		{"draft 11 over several lines", "", fields(`RateLimit: "a";r=1;t=1`, `RateLimit: "b";r=2;t=2`),
-			[]Quota{windowed(left(1, "requests", 0, time.Second), "a", 0), windowed(left(2, "requests", 0, 2*time.Second), "b", 0)}},
+			[]quota{windowed(left(1, "requests", 0, time.Second), "a", 0), windowed(left(2, "requests", 0, 2*time.Second), "b", 0)}},
 		{"draft 11 with another unit and no window", "", fields(`RateLimit-Policy: "up";q=1000;qu="content-bytes"`, `RateLimit: "up";r=3`),
-			[]Quota{noReset(windowed(left(3, "content-bytes", 1000, 0), "up", 0))}},
+			[]quota{noReset(windowed(left(3, "content-bytes", 1000, 0), "up", 0))}},
 		{"the renamed parameters", "", fields(`RateLimit: "a";a=7;w=30`),
-			[]Quota{windowed(left(7, "requests", 0, 30*time.Second), "a", 0)}},
+			[]quota{windowed(left(7, "requests", 0, 30*time.Second), "a", 0)}},
 		{"draft 11 beside older fields", "", fields(`RateLimit: "a";r=1;t=1`, "X-RateLimit-Remaining: 1"),
-			[]Quota{windowed(left(1, "requests", 0, time.Second), "a", 0)}},
+			[]quota{windowed(left(1, "requests", 0, time.Second), "a", 0)}},
 		{"a malformed RateLimit is ignored", "", fields(`RateLimit: "a;r=1;t=1`, "X-RateLimit-Remaining: 9"),
-			[]Quota{noReset(left(9, "requests", 0, 0))}},
+			[]quota{noReset(left(9, "requests", 0, 0))}},
 		{"a quota without r is ignored", "", fields(`RateLimit: "a";t=1, "b";r=-1;t=1, "c";r="1", d;r=1`), nil},
 		{"draft 07", "", fields("RateLimit: limit=100, remaining=50, reset=30", "RateLimit-Policy: 10;w=1, 100;w=60"),
-			[]Quota{windowed(left(50, "requests", 100, 30*time.Second), "", time.Minute)}},
+			[]quota{windowed(left(50, "requests", 100, 30*time.Second), "", time.Minute)}},
 		{"draft 06", "", fields("RateLimit-Limit: 100", "RateLimit-Remaining: 50", "RateLimit-Reset: 30", "RateLimit-Policy: 100;w=60"),
-			[]Quota{windowed(left(50, "requests", 100, 30*time.Second), "", time.Minute)}},
+			[]quota{windowed(left(50, "requests", 100, 30*time.Second), "", time.Minute)}},
 		{"draft 03, with its policies in the limit", "", fields("RateLimit-Limit: 100, 100;w=60, 5000;w=3600", "RateLimit-Remaining: 50", "RateLimit-Reset: 30"),
-			[]Quota{windowed(left(50, "requests", 100, 30*time.Second), "", time.Minute)}},
+			[]quota{windowed(left(50, "requests", 100, 30*time.Second), "", time.Minute)}},
 		{"legacy, seconds from now", "", fields("X-RateLimit-Limit: 60", "X-RateLimit-Remaining: 59", "X-RateLimit-Reset: 30"),
-			[]Quota{left(59, "requests", 60, 30*time.Second)}},
+			[]quota{left(59, "requests", 60, 30*time.Second)}},
 		{"legacy, Unix seconds, on the server's clock", "", fields("X-RateLimit-Limit: 60", "X-RateLimit-Remaining: 59", "X-RateLimit-Reset: 1777896030", "Date: Mon, 04 May 2026 12:00:20 GMT"),
-			[]Quota{left(59, "requests", 60, 10*time.Second)}},
+			[]quota{left(59, "requests", 60, 10*time.Second)}},
 		{"legacy, Unix milliseconds", "", fields("X-RateLimit-Remaining: 59", "X-RateLimit-Reset: 1777896030250", noonDate),
-			[]Quota{left(59, "requests", 0, 30250*time.Millisecond)}},
+			[]quota{left(59, "requests", 0, 30250*time.Millisecond)}},
 		{"legacy, a reset in the past", "", fields("X-RateLimit-Remaining: 59", "X-RateLimit-Reset: 1577896030", noonDate),
-			[]Quota{left(59, "requests", 0, 0)}},
+			[]quota{left(59, "requests", 0, 0)}},
 		{"github", "github", fields("x-ratelimit-limit: 5000", "x-ratelimit-remaining: 587", "x-ratelimit-used: 4413", "x-ratelimit-reset: 1777896600", "x-ratelimit-resource: core", noonDate),
-			[]Quota{left(587, "requests", 5000, 10*time.Minute)}},
+			[]quota{left(587, "requests", 5000, 10*time.Minute)}},
 		{"discord", "discord", fields("X-RateLimit-Limit: 5", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 1777896001.470", "X-RateLimit-Reset-After: 1.47", "X-RateLimit-Bucket: abcd1234", "X-RateLimit-Scope: user"),
-			[]Quota{left(0, "requests", 5, 1470*time.Millisecond)}},
+			[]quota{left(0, "requests", 5, 1470*time.Millisecond)}},
 		{"shopify", "shopify", fields("X-Shopify-Shop-Api-Call-Limit: 39/40"),
-			[]Quota{noReset(left(1, "requests", 40, 0))}},
+			[]quota{noReset(left(1, "requests", 40, 0))}},
 		{"shopify, full", "shopify", fields("X-Shopify-Shop-Api-Call-Limit: 40/40", "Retry-After: 2.0"),
-			[]Quota{noReset(left(0, "requests", 40, 0))}},
+			[]quota{noReset(left(0, "requests", 40, 0))}},
 		{"openai", "openai", fields("x-ratelimit-limit-requests: 60", "x-ratelimit-limit-tokens: 150000", "x-ratelimit-remaining-requests: 59", "x-ratelimit-remaining-tokens: 149984", "x-ratelimit-reset-requests: 1s", "x-ratelimit-reset-tokens: 6m0s"),
-			[]Quota{left(59, "requests", 60, time.Second), left(149984, "tokens", 150000, 6*time.Minute)}},
+			[]quota{left(59, "requests", 60, time.Second), left(149984, "tokens", 150000, 6*time.Minute)}},
 		{"anthropic", "anthropic", fields("anthropic-ratelimit-requests-limit: 50", "anthropic-ratelimit-requests-remaining: 49", "anthropic-ratelimit-requests-reset: 2026-05-04T12:01:00Z", noonDate),
-			[]Quota{left(49, "requests", 50, time.Minute)}},
+			[]quota{left(49, "requests", 50, time.Minute)}},
 		{"meta", "meta", fields(`X-App-Usage: {"call_count":28,"total_time":25.4,"total_cputime":31.2}`),
-			[]Quota{noReset(left(68, "percent", 100, 0))}},
+			[]quota{noReset(left(68, "percent", 100, 0))}},
 		{"meta, an ad account", "meta", fields(`X-Ad-Account-Usage: {"acc_id_util_pct":9.67,"reset_time_duration":100,"ads_api_access_tier":"standard_access"}`),
-			[]Quota{left(90, "percent", 100, 100*time.Second)}},
+			[]quota{left(90, "percent", 100, 100*time.Second)}},
 		{"meta, business use cases", "meta", fields(`X-Business-Use-Case-Usage: {"10153848260347724":[{"type":"ads_management","call_count":97,"total_cputime":23,"total_time":23,"estimated_time_to_regain_access":0}],` +
 			`"66782684":[{"type":"pages","call_count":30,"total_cputime":100,"total_time":25,"estimated_time_to_regain_access":19}]}`),
-			[]Quota{left(0, "percent", 100, 19*time.Minute)}},
+			[]quota{left(0, "percent", 100, 19*time.Minute)}},
 		{"meta, several fields", "meta", fields(`X-App-Usage: {"call_count":28,"total_time":25,"total_cputime":25}`, `X-Business-Use-Case-Usage: {"66782684":[{"type":"pages","call_count":95,"total_cputime":20,"total_time":20,"estimated_time_to_regain_access":0}]}`),
-			[]Quota{noReset(left(72, "percent", 100, 0)), left(5, "percent", 100, 0)}},
+			[]quota{noReset(left(72, "percent", 100, 0)), left(5, "percent", 100, 0)}},
 		{"meta, beyond what can be", "meta", fields(`X-Business-Use-Case-Usage: {"1":[{"call_count":4e9,"estimated_time_to_regain_access":1e300}],"2":[[{"total_time":-3}]]}`),
-			[]Quota{left(0, "percent", 100, sash.MaxWindow)}},
+			[]quota{left(0, "percent", 100, sash.MaxWindow)}},
 		{"meta, other members are not percentages", "meta", fields(`X-App-Usage: {"id":66782684,"call_count":"28"}`), nil},
 		{"discord, all of it", "discord", fields("X-RateLimit-Limit: 50", "X-RateLimit-Remaining: 49", "X-RateLimit-Reset: 1470173023", "X-RateLimit-Reset-After: 1", "X-RateLimit-Bucket: abcd1234"),
-			[]Quota{left(49, "requests", 50, time.Second)}},
+			[]quota{left(49, "requests", 50, time.Second)}},
 		{"the renamed field beside the unmerged one", "", fields(`RateLimit-Policy: "a";q=10;w=60`, `RateLimit: "a";a=7;w=30;c=1`, `RateLimit-Partition: "a";pk=:AAAA:`),
-			[]Quota{windowed(left(7, "requests", 10, 30*time.Second), "a", time.Minute)}},
+			[]quota{windowed(left(7, "requests", 10, 30*time.Second), "a", time.Minute)}},
 		{"anthropic, all four", "anthropic", fields(
 			"anthropic-ratelimit-requests-limit: 50", "anthropic-ratelimit-requests-remaining: 49", "anthropic-ratelimit-requests-reset: 2026-05-04T12:01:00Z",
 			"anthropic-ratelimit-tokens-limit: 48000", "anthropic-ratelimit-tokens-remaining: 47000", "anthropic-ratelimit-tokens-reset: 2026-05-04T12:00:01Z",
 			"anthropic-ratelimit-input-tokens-limit: 40000", "anthropic-ratelimit-input-tokens-remaining: 39000", "anthropic-ratelimit-input-tokens-reset: 2026-05-04T12:00:01Z",
 			"anthropic-ratelimit-output-tokens-limit: 8000", "anthropic-ratelimit-output-tokens-remaining: 8000", "anthropic-ratelimit-output-tokens-reset: 2026-05-04T12:00:00Z", noonDate),
-			[]Quota{left(49, "requests", 50, time.Minute), left(47000, "tokens", 48000, time.Second), left(39000, "input-tokens", 40000, time.Second), left(8000, "output-tokens", 8000, 0)}},
+			[]quota{left(49, "requests", 50, time.Minute), left(47000, "tokens", 48000, time.Second), left(39000, "input-tokens", 40000, time.Second), left(8000, "output-tokens", 8000, 0)}},
 		{"youtube says nothing", "youtube", fields("X-RateLimit-Remaining: 3"), nil},
 		{"meta, malformed", "meta", fields(`X-App-Usage: {"call_count":`), nil},
 		{"reddit", "reddit", fields("X-Ratelimit-Remaining: 598.0", "X-Ratelimit-Used: 2", "X-Ratelimit-Reset: 312"),
-			[]Quota{left(598, "requests", 0, 312*time.Second)}},
+			[]quota{left(598, "requests", 0, 312*time.Second)}},
 		{"atlassian", "atlassian", fields("X-RateLimit-Limit: 350", "X-RateLimit-Remaining: 208", "X-RateLimit-Reset: 2026-05-04T12:05Z", noonDate),
-			[]Quota{left(208, "requests", 350, 5*time.Minute)}},
+			[]quota{left(208, "requests", 350, 5*time.Minute)}},
 		{"hugging face, with a policy that is not well formed", "huggingface", fields(`RateLimit: "api";r=489;t=189`, `RateLimit-Policy: "fixed window";"api";q=500;w=300`),
-			[]Quota{windowed(left(489, "requests", 0, 189*time.Second), "api", 0)}},
+			[]quota{windowed(left(489, "requests", 0, 189*time.Second), "api", 0)}},
 		{"only the limit and what was used", "github", fields("x-ratelimit-limit: 60", "x-ratelimit-used: 61"),
-			[]Quota{noReset(left(0, "requests", 60, 0))}},
+			[]quota{noReset(left(0, "requests", 60, 0))}},
 		{"more than any limit is clamped", "", fields("X-RateLimit-Remaining: 99999999999999999999", "X-RateLimit-Reset: 999999999"),
-			[]Quota{left(sash.MaxUnits, "requests", 0, sash.MaxWindow)}},
+			[]quota{left(sash.MaxUnits, "requests", 0, sash.MaxWindow)}},
 		{"what is not a number is ignored", "", fields("X-RateLimit-Limit: -1", "X-RateLimit-Remaining: NaN", "X-RateLimit-Reset: soon"), nil},
 		{"a field that is too long", "", fields(`RateLimit: `+strings.Repeat(`"a";r=1;t=1, `, 2000)+`"a";r=1`, "X-RateLimit-Remaining: 9"),
-			[]Quota{noReset(left(9, "requests", 0, 0))}},
+			[]quota{noReset(left(9, "requests", 0, 0))}},
 		{"lines that are too long together", "", http.Header{"Ratelimit": slices.Repeat([]string{`"a";r=1;t=1`}, 2000)}, nil},
 		{"a number that is too long", "", fields("X-RateLimit-Remaining: " + strings.Repeat("0", 20_000)), nil},
 		{"nothing", "", http.Header{}, nil},
@@ -131,7 +131,7 @@ func TestReadEveryDialect(t *testing.T) {
 			if known != (c.vendor != "") {
 				t.Fatalf("the profile of %q: %v", c.vendor, known)
 			}
-			if got := p.Read(c.header, noon); !slices.Equal(got, c.want) {
+			if got := p.read(c.header, noon); !slices.Equal(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
 		})
@@ -202,9 +202,9 @@ func FuzzRead(f *testing.F) {
 				}
 			}
 			for _, headers := range []http.Header{h, without(h, "Ratelimit")} {
-				for _, q := range p.Read(headers, noon) {
-					if q.Limit < 0 || q.Limit > sash.MaxUnits || q.Remaining < 0 || q.Remaining > sash.MaxUnits ||
-						q.Window < 0 || q.Window > sash.MaxWindow || q.Reset < 0 || q.Reset > sash.MaxWindow {
+				for _, q := range p.read(headers, noon) {
+					if q.limit < 0 || q.limit > sash.MaxUnits || q.remaining < 0 || q.remaining > sash.MaxUnits ||
+						q.window < 0 || q.window > sash.MaxWindow || q.reset < 0 || q.reset > sash.MaxWindow {
 						t.Errorf("%q, %q: %s read %+v", a, b, p.Name, q)
 					}
 				}

@@ -11,7 +11,7 @@ import (
 
 // readRateLimit reads RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers: lists of
 // named quotas (drafts 08 to 11), and one nameless quota (draft 07). Their syntax differs.
-func readRateLimit(h http.Header) []Quota {
+func readRateLimit(h http.Header) []quota {
 	list := lines(h, "RateLimit")
 	if len(list) == 0 {
 		return nil
@@ -29,8 +29,8 @@ func readRateLimit(h http.Header) []Quota {
 }
 
 // named reads "name";r=50;t=30. A branch of the draft calls them a and w.
-func named(list httpsfv.List, policies map[string]Quota) []Quota {
-	var quotas []Quota
+func named(list httpsfv.List, policies map[string]quota) []quota {
+	var quotas []quota
 	for _, member := range list {
 		item, ok := member.(httpsfv.Item)
 		if !ok {
@@ -43,23 +43,23 @@ func named(list httpsfv.List, policies map[string]Quota) []Quota {
 		}
 		q, known := policies[name]
 		if !known {
-			q = Quota{Name: name, Unit: unitRequests}
+			q = quota{name: name, unit: unitRequests}
 		}
-		q.Remaining, q.HasRemaining = min(remaining, sash.MaxUnits), true
+		q.remaining, q.hasRemaining = min(remaining, sash.MaxUnits), true
 		if t, ok := integer(item.Params, "t", "w"); ok {
-			q.Reset, q.HasReset = seconds(float64(t)), true
+			q.reset, q.hasReset = seconds(float64(t)), true
 		}
 		quotas = append(quotas, q)
 	}
 	return quotas
 }
 
-func policiesByName(lines []string) map[string]Quota {
+func policiesByName(lines []string) map[string]quota {
 	list, err := httpsfv.UnmarshalList(lines)
 	if err != nil {
 		return nil
 	}
-	policies := make(map[string]Quota)
+	policies := make(map[string]quota)
 	for _, member := range list {
 		item, ok := member.(httpsfv.Item)
 		if !ok {
@@ -70,10 +70,10 @@ func policiesByName(lines []string) map[string]Quota {
 		if !ok || !found {
 			continue
 		}
-		q := Quota{Name: name, Unit: unitRequests, Limit: min(limit, sash.MaxUnits), Window: windowOf(item.Params)}
+		q := quota{name: name, unit: unitRequests, limit: min(limit, sash.MaxUnits), window: windowOf(item.Params)}
 		if unit, ok := item.Params.Get("qu"); ok {
 			if s, ok := unit.(string); ok && s != "" {
-				q.Unit = s
+				q.unit = s
 			}
 		}
 		policies[name] = q
@@ -82,7 +82,7 @@ func policiesByName(lines []string) map[string]Quota {
 }
 
 // nameless reads limit=100, remaining=50, reset=30.
-func nameless(dict *httpsfv.Dictionary, policies []Quota) []Quota {
+func nameless(dict *httpsfv.Dictionary, policies []quota) []quota {
 	value := func(name string) (int64, bool) {
 		member, _ := dict.Get(name)
 		item, _ := member.(httpsfv.Item)
@@ -93,38 +93,38 @@ func nameless(dict *httpsfv.Dictionary, policies []Quota) []Quota {
 	if !ok {
 		return nil
 	}
-	q := Quota{Unit: unitRequests, Remaining: min(remaining, sash.MaxUnits), HasRemaining: true}
+	q := quota{unit: unitRequests, remaining: min(remaining, sash.MaxUnits), hasRemaining: true}
 	if limit, ok := value("limit"); ok {
-		q.Limit = min(limit, sash.MaxUnits)
+		q.limit = min(limit, sash.MaxUnits)
 	}
 	if reset, ok := value("reset"); ok {
-		q.Reset, q.HasReset = seconds(float64(reset)), true
+		q.reset, q.hasReset = seconds(float64(reset)), true
 	}
-	q.Window = windowFor(q.Limit, policies)
-	return []Quota{q}
+	q.window = windowFor(q.limit, policies)
+	return []quota{q}
 }
 
 // windowFor returns the window of the policy that has this limit, or zero.
-func windowFor(limit int64, policies []Quota) time.Duration {
+func windowFor(limit int64, policies []quota) time.Duration {
 	for _, p := range policies {
-		if p.Limit == limit {
-			return p.Window
+		if p.limit == limit {
+			return p.window
 		}
 	}
 	return 0
 }
 
 // namelessPolicies reads 100;w=60, 1000;w=3600.
-func namelessPolicies(lines []string) []Quota {
+func namelessPolicies(lines []string) []quota {
 	list, err := httpsfv.UnmarshalList(lines)
 	if err != nil {
 		return nil
 	}
-	var policies []Quota
+	var policies []quota
 	for _, member := range list {
 		item, _ := member.(httpsfv.Item)
 		if n, ok := item.Value.(int64); ok && n >= 0 {
-			policies = append(policies, Quota{Limit: min(n, sash.MaxUnits), Window: windowOf(item.Params)})
+			policies = append(policies, quota{limit: min(n, sash.MaxUnits), window: windowOf(item.Params)})
 		}
 	}
 	return policies

@@ -23,11 +23,11 @@ type pause struct {
 const shortestCoolDown = 100 * time.Millisecond
 
 // pauseOf returns the cool-down that a response asks for.
-func pauseOf(call Call, res *http.Response, quotas []Quota, now time.Time) pause {
+func pauseOf(call Call, res *http.Response, quotas []quota, now time.Time) pause {
 	exhausted, known, reset := false, false, time.Duration(0)
 	for _, q := range quotas {
-		if q.HasRemaining && q.Remaining == 0 && q.Unit != unitConcurrent {
-			exhausted, known, reset = true, known || q.HasReset, max(reset, q.Reset)
+		if q.hasRemaining && q.remaining == 0 && q.unit != unitConcurrent {
+			exhausted, known, reset = true, known || q.hasReset, max(reset, q.reset)
 		}
 	}
 	after, said := retryAfter(res.Header, now)

@@ -16,16 +16,16 @@ func dateOf(h http.Header, now time.Time) time.Time {
 	return now
 }
 
-// resetOf reads the time until a reset. One in the past is zero.
-func resetOf(s string, form ResetForm, now time.Time) (time.Duration, bool) {
+// resetOf reads the time until a reset, which is a time or a delay: see [QuotaFields]. One in the past is zero.
+func resetOf(s string, now time.Time) (time.Duration, bool) {
 	if s == "" {
 		return 0, false
 	}
 	if n, ok := number(s); ok {
 		switch {
-		case form == ResetUnixMilli, form == ResetAny && n > 1e12:
+		case n > 1e12:
 			return until(n/1e3, now), true
-		case form == ResetUnix, form == ResetAny && n > 1e9:
+		case n > 1e9:
 			return until(n, now), true
 		}
 		return seconds(n), true
@@ -46,7 +46,11 @@ func resetOf(s string, form ResetForm, now time.Time) (time.Duration, bool) {
 
 // retryAfter reads Retry-After: seconds, with a fraction from some servers, or a date.
 func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
-	return resetOf(get(h, "Retry-After"), ResetSeconds, dateOf(h, now))
+	after := get(h, "Retry-After")
+	if n, ok := number(after); ok {
+		return seconds(n), true // as its definition says, however many
+	}
+	return resetOf(after, dateOf(h, now))
 }
 
 func until(unix float64, now time.Time) time.Duration {

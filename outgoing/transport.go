@@ -36,8 +36,8 @@ func (m Mode) String() string {
 	return fmt.Sprintf("Mode(%d)", uint8(m))
 }
 
-// DefaultMaxCoolDown is the longest cool-down when Options do not give one.
-const DefaultMaxCoolDown = time.Hour
+// defaultMaxCoolDown is the longest cool-down when Options do not give one.
+const defaultMaxCoolDown = time.Hour
 
 // longestDay is a day on which clocks go back.
 const longestDay = 25 * time.Hour
@@ -81,7 +81,7 @@ type Options struct {
 	// Profile says how the API describes its quotas. The zero Profile reads the usual fields.
 	Profile Profile
 	// MaxCoolDown is the longest cool-down, whatever the API asks for: at least a second, at most
-	// 25 hours, and the same in all processes. Zero is DefaultMaxCoolDown, or 25 hours, the length of the
+	// 25 hours, and the same in all processes. Zero is an hour, or 25 hours, the length of the
 	// longest day, when the Profile says that quotas are reset each day or month.
 	MaxCoolDown time.Duration
 	// Retries says which responses are retried. The zero value is none.
@@ -129,7 +129,7 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 		t.base = http.DefaultTransport
 	}
 	if t.opts.MaxCoolDown == 0 {
-		t.opts.MaxCoolDown = DefaultMaxCoolDown
+		t.opts.MaxCoolDown = defaultMaxCoolDown
 		if t.opts.Profile.Resets >= sash.CalendarDay {
 			t.opts.MaxCoolDown = longestDay
 		}
@@ -270,7 +270,7 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 			t.spreads.took(t.prefix+s.Key, now.Sub(admitted.charged), fresh.Load())
 		}
 	}
-	quotas := call.Profile.Read(res.Header, now)
+	quotas := call.Profile.read(res.Header, now)
 	if admitted.counted != nil {
 		t.learned.learn(call, admitted.counted, meanwhile, quotas, now)
 	}

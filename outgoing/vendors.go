@@ -13,9 +13,8 @@ import (
 func vendors() []Profile {
 	return []Profile{
 		{
-			Name: "github",
-			Quotas: []QuotaFields{{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining", Used: "X-RateLimit-Used",
-				Reset: "X-RateLimit-Reset", ResetForm: ResetUnix}},
+			Name:        "github",
+			Quotas:      []QuotaFields{{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining", Used: "X-RateLimit-Used", Reset: "X-RateLimit-Reset"}},
 			AlsoRefused: []int{http.StatusForbidden},
 			// A secondary limit comes without Retry-After at times, and with most of the primary quota left.
 			Signs:    []Sign{{Path: "message", Has: []string{"secondary rate limit", "rate limit exceeded", "abuse detection"}}},
@@ -25,7 +24,7 @@ func vendors() []Profile {
 			Name: "discord",
 			// Reset-After needs no clock; X-RateLimit-Reset says the same as Unix seconds.
 			Quotas: []QuotaFields{{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining",
-				Reset: "X-RateLimit-Reset-After", ResetForm: ResetSeconds}},
+				Reset: "X-RateLimit-Reset-After"}},
 			Signs: []Sign{
 				{Field: "X-RateLimit-Global", Has: []string{"true"}, Means: Everywhere},
 				{Field: "X-RateLimit-Scope", Has: []string{"global"}, Means: Everywhere},
@@ -67,9 +66,8 @@ func vendors() []Profile {
 			CoolDown: time.Minute, // its percentages are of a sliding hour, so a little comes back soon
 		},
 		{
-			Name: "reddit",
-			Quotas: []QuotaFields{{Remaining: "X-RateLimit-Remaining", Used: "X-RateLimit-Used",
-				Reset: "X-RateLimit-Reset", ResetForm: ResetSeconds}},
+			Name:   "reddit",
+			Quotas: []QuotaFields{{Remaining: "X-RateLimit-Remaining", Used: "X-RateLimit-Used", Reset: "X-RateLimit-Reset"}},
 		},
 		{
 			Name: "atlassian",
