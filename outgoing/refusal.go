@@ -2,11 +2,15 @@ package outgoing
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // A pause is the cool-down that a response asks for, because the request was refused or because nothing is
@@ -63,16 +67,48 @@ func pauseOf(call Call, res *http.Response, quotas []quota, now time.Time) pause
 
 // untilReset returns the time until the next reset of the quotas.
 func (p *Profile) untilReset(now time.Time) time.Duration {
-	zone := cmp.Or(p.Zone, time.UTC)
-	local := now.In(zone)
-	year, month, day := local.Date()
-	switch p.Resets {
-	case sash.CalendarHour:
-		return local.Truncate(time.Hour).Add(time.Hour).Sub(now)
-	case sash.CalendarDay:
-		return time.Date(year, month, day+1, 0, 0, 0, 0, zone).Sub(now)
-	case sash.CalendarMonth:
-		return time.Date(year, month+1, 1, 0, 0, 0, 0, zone).Sub(now)
+	if p.Resets == 0 {
+		return max(time.Hour, p.coolDown())
 	}
-	return max(time.Hour, p.coolDown())
+	period := driver.Limit{Period: p.Resets, Zone: cmp.Or(p.Zone, time.UTC)}
+	_, end := period.Bounds(now.UnixMicro())
+	return time.UnixMicro(end).Sub(now)
+}
+
+// A CoolDownError means that a request was not sent, because the API refused a call of this or another process
+// for a while, or because less is left than the request costs. It is [sash.ErrLimited]. Like every error of a
+// RoundTripper it arrives inside a *url.Error: use errors.As.
+type CoolDownError struct {
+	// Key is the bucket or the account, see [Call].
+	Key string
+	// RetryAfter is the time until the bucket can be used again.
+	RetryAfter time.Duration
+	// Cause is nil, or why the call did not wait: an error that is context.DeadlineExceeded, or
+	// [ErrMaxWait].
+	Cause error
+}
+
+// Error names the bucket and the retry time.
+func (e *CoolDownError) Error() string {
+	s := fmt.Sprintf("outgoing: %s is cooling down, as its API requires; retry after %v", e.Key, e.RetryAfter.Round(time.Millisecond))
+	if e.Cause != nil {
+		s += " (" + reason(e.Cause) + ")"
+	}
+	return s
+}
+
+// Is reports that every CoolDownError is sash.ErrLimited.
+func (e *CoolDownError) Is(target error) bool { return target == sash.ErrLimited }
+
+// Unwrap returns the cause.
+func (e *CoolDownError) Unwrap() error { return e.Cause }
+
+// ErrMaxWait is the cause of a refusal in mode [Wait] whose wait is longer than [Options].MaxWait.
+var ErrMaxWait = errors.New("outgoing: the wait is longer than MaxWait")
+
+func reason(cause error) string {
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return "past the deadline"
+	}
+	return cause.Error()
 }
