@@ -64,19 +64,10 @@ func TestASpreadThatIsKnownIsExact(t *testing.T) {
 	refused := func(spread time.Duration) (n int) {
 		synctest.Test(t, func(t *testing.T) {
 			store, api := newStore(), &strict{units: 25, window: 5 * time.Second, jitter: jitter}
-			var group sync.WaitGroup
-			for range 3 {
-				rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Spread: spread}, sash.Every(25, 5*time.Second))
-				for range 4 {
-					group.Go(func() {
-						for range 100 {
-							sent(t, rt)
-						}
-					})
-				}
-			}
 			begin := time.Now()
-			group.Wait()
+			fleet(t, 3, 4, 100, func() http.RoundTripper {
+				return newTransport(t, store, api.ServeHTTP, outgoing.Options{Spread: spread}, sash.Every(25, 5*time.Second))
+			})
 			if most := 1200 / 25 * (5*time.Second + jitter) * 11 / 10; spread == jitter && time.Since(begin) > most {
 				t.Errorf("1200 requests took %v", time.Since(begin))
 			}

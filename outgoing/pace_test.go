@@ -17,18 +17,9 @@ import (
 func TestAPacedFleetSendsEvenly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, api := newStore(), &upstream{limit: 1 << 30, window: time.Hour, fields: silent}
-		var group sync.WaitGroup
-		for range 3 {
-			rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Pace: true}, sash.Every(25, 5*time.Second), sash.PerMinute(300))
-			for range 4 {
-				group.Go(func() {
-					for range 50 {
-						sent(t, rt)
-					}
-				})
-			}
-		}
-		group.Wait()
+		fleet(t, 3, 4, 50, func() http.RoundTripper {
+			return newTransport(t, store, api.ServeHTTP, outgoing.Options{Pace: true}, sash.Every(25, 5*time.Second), sash.PerMinute(300))
+		})
 		for i := 1; i < len(api.arrivals); i++ {
 			if d := api.arrivals[i].Sub(api.arrivals[i-1]).Round(time.Microsecond); d != 200*time.Millisecond {
 				t.Errorf("request %d came %v after the one before, want 200ms", i, d)

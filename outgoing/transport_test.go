@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"net/http"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,20 +16,9 @@ import (
 func TestAFleetSharesOneQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, up := newStore(), &upstream{limit: 1 << 30, window: time.Hour, fields: silent}
-		var group sync.WaitGroup
-		for range 4 { // processes
-			rt := newTransport(t, store, up.ServeHTTP, outgoing.Options{}, sash.Every(25, 5*time.Second), sash.Every(300, time.Minute))
-			for range 4 {
-				group.Go(func() {
-					for range 25 {
-						if status, err := get(t.Context(), rt); status != 200 || err != nil {
-							t.Error(status, err)
-						}
-					}
-				})
-			}
-		}
-		group.Wait()
+		fleet(t, 4, 4, 25, func() http.RoundTripper {
+			return newTransport(t, store, up.ServeHTTP, outgoing.Options{}, sash.Every(25, 5*time.Second), sash.Every(300, time.Minute))
+		})
 		for _, limit := range []struct {
 			n int
 			w time.Duration

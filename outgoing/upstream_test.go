@@ -270,3 +270,20 @@ func roundTrip(t *testing.T, rt http.RoundTripper, req *http.Request) *http.Resp
 	_ = res.Body.Close()
 	return res
 }
+
+// fleet has workers of several processes send n requests each, as fast as they may.
+func fleet(t *testing.T, processes, workers, n int, process func() http.RoundTripper) {
+	t.Helper()
+	var group sync.WaitGroup
+	for range processes {
+		rt := process()
+		for range workers {
+			group.Go(func() {
+				for range n {
+					sent(t, rt)
+				}
+			})
+		}
+	}
+	group.Wait()
+}
