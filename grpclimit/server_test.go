@@ -310,12 +310,12 @@ func TestWrongOptionsAreErrors(t *testing.T) {
 	if _, err := grpclimit.NewClientInterceptor(limiter, key, &grpclimit.ClientOptions{Mode: 9}); err == nil {
 		t.Error("an unknown mode: no error")
 	}
-	for panics, build := range map[string]func(){
-		"grpclimit: an interceptor needs a limiter, from sash.New":                                              func() { _, _ = grpclimit.NewServerInterceptor(nil, key, nil) },
-		"grpclimit: an interceptor needs a key function, such as PeerAddress on a server or Target on a client": func() { _, _ = grpclimit.NewServerInterceptor(limiter, nil, nil) },
-	} {
-		wantPanic(t, panics, build)
-	}
+	wantPanic(t, "grpclimit: an interceptor needs a limiter, from sash.New", func() {
+		_, _ = grpclimit.NewServerInterceptor(nil, key, nil)
+	})
+	wantPanic(t, "grpclimit: an interceptor needs a key function, such as PeerAddress on a server or Target on a client", func() {
+		_, _ = grpclimit.NewServerInterceptor(limiter, nil, nil)
+	})
 }
 
 func TestABlockedClientIsToldSo(t *testing.T) {

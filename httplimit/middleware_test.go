@@ -229,7 +229,9 @@ func TestMiddlewaresThatCannotWork(t *testing.T) {
 			t.Errorf("%s: error %v, want one that contains %q", name, err, c.says)
 		}
 	}
-	wantPanic(t, "httplimit: a middleware needs a limiter, from sash.New", func() { _, _ = httplimit.NewLayers(nil, []httplimit.Layer{layer("a")}, nil) })
+	wantPanic(t, "httplimit: a middleware needs a limiter, from sash.New", func() {
+		_, _ = httplimit.NewLayers(nil, []httplimit.Layer{layer("a")}, nil)
+	})
 	wantPanic(t, "httplimit: New needs a key function, such as PeerAddress", func() { _, _ = httplimit.New(limiter, nil, nil) })
 }
 

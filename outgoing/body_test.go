@@ -94,7 +94,8 @@ func TestOtherBodiesAreLeftAlone(t *testing.T) {
 		"a success": {"youtube", 200}, "not found": {"youtube", 404}, "an API with fields only": {"reddit", 429},
 	} {
 		body := &watched{Reader: errorReader{errors.New("it was read")}}
-		opts := &outgoing.Options{Profile: vendor(t, c.vendor), Base: canned(&http.Response{StatusCode: c.status, Header: http.Header{}, Body: body})}
+		base := canned(&http.Response{StatusCode: c.status, Header: http.Header{}, Body: body})
+		opts := &outgoing.Options{Profile: vendor(t, c.vendor), Base: base}
 		rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), opts, sash.PerDay(10_000))
 		if res := roundTrip(t, rt, newRequest(t, http.MethodGet, "http://api.test/", nil)); res.Body != body { //nolint:bodyclose // nothing is sent
 			t.Errorf("%s: the body was replaced", name)

@@ -268,7 +268,8 @@ func hostileFields(p outgoing.Profile) []string {
 // A budget without end, and the longest Base and Max, do not overflow into retries at once.
 func TestTheMostOfRetriesIsBounded(t *testing.T) {
 	for _, r := range []outgoing.Retries{{Most: 3, Budget: math.Inf(1)}, {Most: 3, Base: math.MaxInt64, Max: math.MaxInt64}} {
-		rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), &outgoing.Options{Base: handled(answer(503)), Retries: r}, sash.PerHour(100))
+		opts := &outgoing.Options{Base: handled(answer(503)), Retries: r}
+		rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), opts, sash.PerHour(100))
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		if _, err := get(ctx, rt); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%+v: %v", r, err)

@@ -19,7 +19,8 @@ func TestTheUsageOfOthersIsLearntFromTheFirstResponse(t *testing.T) {
 	for name, fields := range dialects {
 		bubble(t, name, func(t *testing.T) {
 			up := &upstream{limit: 100, window: time.Minute, fields: fields, status: http.StatusTooManyRequests}
-			rt := newTransport(t, newStore(), up.ServeHTTP, outgoing.Options{Mode: outgoing.Refuse, Profile: vendorOf(name)}, sash.PerMinute(100))
+			opts := outgoing.Options{Mode: outgoing.Refuse, Profile: vendorOf(name)}
+			rt := newTransport(t, newStore(), up.ServeHTTP, opts, sash.PerMinute(100))
 			up.foreign(90)
 			if n := burst(t, rt); up.refused != 0 || n != 10 {
 				t.Errorf("%d calls were sent of 10 that were left, and the API refused %d", n, up.refused)

@@ -185,7 +185,8 @@ func start(t *testing.T, errands ...errand) []report {
 func TestOneProcessLearnsACoolDownAndTheOtherHoldsBack(t *testing.T) {
 	server := httptest.NewServer(answer(http.StatusTooManyRequests, "Retry-After: 1000"))
 	defer server.Close()
-	job := errand{Redis: redistest.Start(t).Addr(), API: server.URL, Workers: 1, For: 10 * time.Second, Limit: sash.PerHour(5000), Mode: outgoing.Refuse}
+	job := errand{Redis: redistest.Start(t).Addr(), API: server.URL, Workers: 1, For: 10 * time.Second,
+		Limit: sash.PerHour(5000), Mode: outgoing.Refuse}
 	if r := start(t, job)[0]; r.Status[http.StatusTooManyRequests] != 1 || r.CoolDown == 0 {
 		t.Fatalf("the first process: %+v", r)
 	}

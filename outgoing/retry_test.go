@@ -59,7 +59,8 @@ func retrying(t *testing.T, f *flaky, mode outgoing.Mode, r outgoing.Retries) *o
 	if f.status == http.StatusForbidden {
 		p = vendor(t, "github")
 	}
-	return newRoundTripper(t, newStore(), outgoing.Everything("api"), &outgoing.Options{Base: f, Mode: mode, Retries: r, Profile: p}, sash.PerHour(5000))
+	opts := &outgoing.Options{Base: f, Mode: mode, Retries: r, Profile: p}
+	return newRoundTripper(t, newStore(), outgoing.Everything("api"), opts, sash.PerHour(5000))
 }
 
 func again() io.Reader { return strings.NewReader("text") }
@@ -77,14 +78,15 @@ func TestRetries(t *testing.T) {
 		least    time.Duration
 		most     time.Duration
 	}{
-		"none by default":                 {"GET", nil, flaky{refuse: 1, status: 429}, outgoing.Retries{}, 1, 429, 0, 0},
-		"after Retry-After":               {"GET", nil, flaky{refuse: 1, status: 429, after: "10"}, outgoing.Retries{Most: 3}, 2, 200, 10 * time.Second, 11 * time.Second},
-		"503":                             {"GET", nil, flaky{refuse: 2, status: 503}, outgoing.Retries{Most: 3}, 3, 200, 0, 1500 * time.Millisecond},
-		"other failures are not":          {"GET", nil, flaky{refuse: 1, status: 500}, outgoing.Retries{Most: 3}, 1, 500, 0, 0},
-		"up to Most":                      {"GET", nil, flaky{refuse: 9, status: 503}, outgoing.Retries{Most: 2}, 3, 503, 0, 1500 * time.Millisecond},
-		"a body is sent again":            {"PUT", again, flaky{refuse: 1, status: 429}, outgoing.Retries{Most: 1}, 2, 200, time.Second, 2 * time.Second},
-		"not a body that is gone":         {"PUT", once, flaky{refuse: 1, status: 429}, outgoing.Retries{Most: 1}, 1, 429, 0, 0},
-		"a vendor's other refusal":        {"GET", nil, flaky{refuse: 1, status: 403, after: "5"}, outgoing.Retries{Most: 1}, 2, 200, 5 * time.Second, 6 * time.Second},
+		"none by default":         {"GET", nil, flaky{refuse: 1, status: 429}, outgoing.Retries{}, 1, 429, 0, 0},
+		"after Retry-After":       {"GET", nil, flaky{refuse: 1, status: 429, after: "10"}, outgoing.Retries{Most: 3}, 2, 200, 10 * time.Second, 11 * time.Second},
+		"503":                     {"GET", nil, flaky{refuse: 2, status: 503}, outgoing.Retries{Most: 3}, 3, 200, 0, 1500 * time.Millisecond},
+		"other failures are not":  {"GET", nil, flaky{refuse: 1, status: 500}, outgoing.Retries{Most: 3}, 1, 500, 0, 0},
+		"up to Most":              {"GET", nil, flaky{refuse: 9, status: 503}, outgoing.Retries{Most: 2}, 3, 503, 0, 1500 * time.Millisecond},
+		"a body is sent again":    {"PUT", again, flaky{refuse: 1, status: 429}, outgoing.Retries{Most: 1}, 2, 200, time.Second, 2 * time.Second},
+		"not a body that is gone": {"PUT", once, flaky{refuse: 1, status: 429}, outgoing.Retries{Most: 1}, 1, 429, 0, 0},
+		"a vendor's other refusal": {"GET", nil, flaky{refuse: 1, status: 403, after: "5"}, outgoing.Retries{Most: 1}, 2, 200, 5 * time.Second,
+			6 * time.Second},
 		"not POST":                        {"POST", again, flaky{refuse: 1, status: 429}, outgoing.Retries{Most: 1}, 1, 429, 0, 0},
 		"not a Retry-After above the cap": {"GET", nil, flaky{refuse: 1, status: 429, after: "61"}, outgoing.Retries{Most: 1}, 1, 429, 0, 0},
 	} {

@@ -100,7 +100,8 @@ func written(lines ...string) dialect {
 			"{limit}", strconv.Itoa(limit), "{left}", strconv.Itoa(left), "{used}", strconv.Itoa(limit-left),
 			"{percent}", strconv.Itoa(100-100*left/limit), "{regain}", whole(regain),
 			"{s}", whole(until.Seconds()), "{ms}", fmt.Sprintf("%.3f", until.Seconds()), "{duration}", until.String(),
-			"{unix}", strconv.FormatInt(reset.Unix(), 10), "{time}", reset.UTC().Format(time.RFC3339), "{minute}", reset.UTC().Format("2006-01-02T15:04Z"),
+			"{unix}", strconv.FormatInt(reset.Unix(), 10), "{time}", reset.UTC().Format(time.RFC3339),
+			"{minute}", reset.UTC().Format("2006-01-02T15:04Z"),
 		)
 		for _, line := range lines {
 			name, value, _ := strings.Cut(line, ": ")
@@ -142,6 +143,8 @@ func retryAfter(w http.ResponseWriter, c count) {
 	w.WriteHeader(http.StatusTooManyRequests)
 }
 
+func inTwoSeconds(w http.ResponseWriter, _ count) { answer(429, "Retry-After: 2.0")(w, nil) }
+
 func onlyStatus(w http.ResponseWriter, _ count) { w.WriteHeader(http.StatusTooManyRequests) }
 
 func body(status int, text string) func(http.ResponseWriter, count) {
@@ -166,7 +169,7 @@ func TestEachAPIWithItsOwnFields(t *testing.T) {
 		"legacy":         {fixed, sash.PerMinute(60), onlyStatus},
 		"github":         {fixed, sash.PerHour(60), body(403, `{"message":"API rate limit exceeded for user ID 1."}`)},
 		"discord":        {fixed, sash.Every(5, 5*time.Second), retryAfter},
-		"shopify":        {leaking, sash.Every(40, 20*time.Second), func(w http.ResponseWriter, _ count) { answer(429, "Retry-After: 2.0")(w, nil) }},
+		"shopify":        {leaking, sash.Every(40, 20*time.Second), inTwoSeconds},
 		"openai":         {leaking, sash.PerMinute(60), body(429, openaiRate)},
 		"anthropic":      {leaking, sash.PerMinute(50), retryAfter},
 		"meta, business": {trailing, sash.PerHour(200), body(400, metaAds)},
@@ -186,7 +189,9 @@ func TestEachAPIWithItsOwnFields(t *testing.T) {
 }
 
 // drive calls until n requests are served, and returns how long it took.
-func drive(t *testing.T, p outgoing.Profile, counts func() count, fields dialect, refusal func(http.ResponseWriter, count), limit sash.Limit, n, most int) time.Duration {
+func drive(t *testing.T, p outgoing.Profile, counts func() count, fields dialect, refusal func(http.ResponseWriter, count),
+	limit sash.Limit, n, most int,
+) time.Duration {
 	t.Helper()
 	refused := 0
 	rt := newTransport(t, newStore(), func(w http.ResponseWriter, _ *http.Request) {

@@ -216,7 +216,8 @@ func TestWrongOptions(t *testing.T) {
 		"in flight without units":     {outgoing.Options{InFlight: sash.Limit{Window: time.Minute}}, all, sash.ErrInvalidLimit},
 		"in flight by the calendar":   {outgoing.Options{InFlight: day}, all, sash.ErrInvalidLimit},
 	} {
-		if _, err := outgoing.New(newStore(), outgoing.Everything("api"), &c.opts, c.limits...); err == nil || c.is != nil && !errors.Is(err, c.is) {
+		_, err := outgoing.New(newStore(), outgoing.Everything("api"), &c.opts, c.limits...)
+		if err == nil || c.is != nil && !errors.Is(err, c.is) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if c.opts.Algorithm != 0 || !c.opts.Pace {

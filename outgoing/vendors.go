@@ -13,8 +13,9 @@ import (
 func vendors() []Profile {
 	return []Profile{
 		{
-			Name:        "github",
-			Quotas:      []QuotaFields{{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining", Used: "X-RateLimit-Used", Reset: "X-RateLimit-Reset"}},
+			Name: "github",
+			Quotas: []QuotaFields{{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining", Used: "X-RateLimit-Used",
+				Reset: "X-RateLimit-Reset"}},
 			AlsoRefused: []int{http.StatusForbidden},
 			// A secondary limit comes without Retry-After at times, and with most of the primary quota left.
 			Signs:    []Sign{{Path: "message", Has: []string{"secondary rate limit", "rate limit exceeded", "abuse detection"}}},

@@ -135,7 +135,8 @@ func FuzzFieldsAreThoseOfTheLibrary(f *testing.F) {
 			case httplimit.Draft11:
 				state := list(t, h, "RateLimit")
 				same := func(a, b httpsfv.Item) bool { return a.Value == b.Value }
-				if !slices.EqualFunc(state, policy, same) || number(state[0], "r") != min(left%most, units%most) || number(policy[0], "q") != units%most {
+				if !slices.EqualFunc(state, policy, same) || number(policy[0], "q") != units%most ||
+					number(state[0], "r") != min(left%most, units%most) {
 					t.Errorf("%v of %+v: %q", d, l, h)
 				}
 			case httplimit.Draft07:
