@@ -55,7 +55,7 @@ func TestRealPrometheusAnswersEveryPanel(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	put(t, file, seenRules)
 	region, home := redistest.Start(t), redistest.Start(t)
-	p := serveIn(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_METRIC_EXPORT_INTERVAL=50"},
+	p := serveIn(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY=20"},
 		append(freePorts, "--config", file, "--redis", region.Addr(), "--home", "redis://"+home.Addr(), "--instances", "2", "--budget", "100ms")...)
 	prometheus := startPrometheus(t, strings.TrimPrefix(p.admin, "http://"))
 

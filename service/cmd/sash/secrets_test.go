@@ -164,7 +164,7 @@ func TestASecretIsNowhere(t *testing.T) {
 	c := collect(t)
 	p := spawn(t, []string{
 		"SASH_SECRET_KEYS=" + strings.Repeat("k", 32), "SASH_ADMIN_TOKEN=" + adminToken,
-		"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_METRIC_EXPORT_INTERVAL=50",
+		"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_BSP_SCHEDULE_DELAY=20",
 		"USE_STATSD=true", "STATSD_PROTOCOL=udp", "STATSD_HOST=" + host, "STATSD_PORT=" + port,
 	}, "--config", file, "--redis", "redis://"+redis.Addr(), "--show-keys", "--log-refusals", "--log-level", "debug")
 	p.exercise(t, seen, "token", secretValue)

@@ -46,8 +46,7 @@ func Args(line []string) []string {
 }
 
 // Run runs a command and returns its exit code: 0 for allowed or done, 1 for refused or found wrong, 2 for an error.
-// The command ends when ctx does. It reads only env for the environment, except that the libraries for OpenTelemetry
-// read OTEL_… variables of the process.
+// The command ends when ctx does. It reads only env for the environment.
 func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, env func(string) string) int {
 	a := &app{args: args, out: out, err: err, env: env}
 	root := a.root()

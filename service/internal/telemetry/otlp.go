@@ -1,119 +1,323 @@
 package telemetry
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
-	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
-	"go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/resource"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
 
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
 )
 
-// maxAttribute bounds the length of a string in a span, unless OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT or
-// OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT does.
-const maxAttribute = 1024
+// Bounds of what waits for a collector, as the OpenTelemetry specification has them.
+const (
+	maxSpans = 2048 // further spans are dropped
+	maxBatch = 512  // spans in one request
+)
 
-// enabled reports whether the environment configures a signal, TRACES or METRICS. By default the libraries would send
-// to this machine; the service sends nothing.
-func enabled(env func(string) string, signal string) (bool, error) {
-	name := "OTEL_" + signal + "_EXPORTER"
-	switch exporter := env(name); exporter {
+// settings reads the OTEL_… variables of one process. The first error stays in err.
+type settings struct {
+	env func(string) string
+	err error
+}
+
+func (s *settings) fail(format string, args ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf(format, args...)
+	}
+}
+
+// traces reports whether the variables ask for traces. The specification would send to this machine by default; the
+// service sends nothing.
+func (s *settings) traces() bool {
+	for _, name := range []string{"OTEL_METRICS_EXPORTER", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"} {
+		if value := s.env(name); value != "" && value != "none" {
+			s.fail("%s is set, but sash does not send metrics: have the collector's prometheus receiver read /metrics of the admin port", name)
+		}
+	}
+	switch exporter := s.env("OTEL_TRACES_EXPORTER"); exporter {
 	case "":
-		return env("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || env("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != "", nil
+		return s.env("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || s.env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 	case "otlp", "none":
-		return exporter == "otlp", nil
+		return exporter == "otlp"
 	default:
-		return false, fmt.Errorf("%s is %q: use otlp or none", name, exporter)
+		s.fail("OTEL_TRACES_EXPORTER is %q: use otlp or none", exporter)
+		return false
 	}
 }
 
-// checkProtocol returns an error if the environment has a signal sent by a protocol that the service does not have.
-func checkProtocol(env func(string) string, signal string) error {
-	for _, name := range []string{"OTEL_EXPORTER_OTLP_" + signal + "_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
-		switch p := env(name); p {
-		case "":
-		case "http/protobuf":
-			return nil
-		case "grpc":
-			return fmt.Errorf("%s is grpc, which sash does not have: use http/protobuf, which collectors receive on port 4318", name)
-		default:
-			return fmt.Errorf("%s is %q: use http/protobuf", name, p)
+// otlp returns OTEL_EXPORTER_OTLP_TRACES_<name>, or else OTEL_EXPORTER_OTLP_<name>, and the variable that had it.
+func (s *settings) otlp(name string) (value, from string) {
+	for _, from = range []string{"OTEL_EXPORTER_OTLP_TRACES_" + name, "OTEL_EXPORTER_OTLP_" + name} {
+		if value = s.env(from); value != "" {
+			break
 		}
 	}
-	return nil
+	return value, from
 }
 
-// resourceOf describes this process. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
-func resourceOf(ctx context.Context, envoy *Tracing) (*resource.Resource, error) {
-	attrs := []attribute.KeyValue{attribute.String("service.name", "sash")}
+// endpoint is where spans go: the general variable has the path of a signal added.
+func (s *settings) endpoint() string {
+	value, from := s.otlp("ENDPOINT")
+	if value == "" {
+		return "http://localhost:4318/v1/traces"
+	}
+	u, err := url.Parse(value)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		s.fail("%s must be a URL such as http://collector:4318", from) // without the value, which may have a password
+		return ""
+	}
+	if from == "OTEL_EXPORTER_OTLP_ENDPOINT" {
+		u = u.JoinPath("v1/traces")
+	}
+	return u.String()
+}
+
+// pairs reads key=value,key=value with percent-encoded values.
+func (s *settings) pairs(text, from string, pair func(key, value string)) {
+	for part := range strings.SplitSeq(text, ",") {
+		if strings.TrimSpace(part) == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(part, "=")
+		key = strings.TrimSpace(key)
+		value, err := url.PathUnescape(strings.TrimSpace(value))
+		if !ok || key == "" || err != nil {
+			s.fail("%s must be key=value,key=value with percent-encoded values", from)
+			return
+		}
+		pair(key, value)
+	}
+}
+
+// millis reads a time in milliseconds.
+func (s *settings) millis(value, from string, otherwise time.Duration) time.Duration {
+	if value == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(value, 10, 31)
+	if err != nil || n == 0 {
+		s.fail("%s=%s: use milliseconds from 1 to 2147483647", from, value)
+	}
+	return time.Duration(n) * time.Millisecond
+}
+
+// sampler is the share of the traces that begin here to keep, and whether a caller's own decision goes before it.
+func (s *settings) sampler(otherwise float64) (share float64, parentBased bool) {
+	name := s.env("OTEL_TRACES_SAMPLER")
+	if name == "" {
+		return otherwise, true
+	}
+	kind, parentBased := strings.CutPrefix(name, "parentbased_")
+	switch kind {
+	case "always_on":
+		return 1, parentBased
+	case "always_off":
+		return 0, parentBased
+	case "traceidratio":
+		share := 1.0
+		if text := s.env("OTEL_TRACES_SAMPLER_ARG"); text != "" {
+			var err error
+			if share, err = strconv.ParseFloat(text, 64); err != nil || !(share >= 0 && share <= 1) {
+				s.fail("OTEL_TRACES_SAMPLER_ARG=%s: use a number from 0 to 1", text)
+			}
+		}
+		return share, parentBased
+	}
+	s.fail("OTEL_TRACES_SAMPLER=%s: use always_on, always_off or traceidratio, or one of them after parentbased_", name)
+	return 0, false
+}
+
+// resource describes this process. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
+func (s *settings) resource(envoy *Tracing) *resourcepb.Resource {
+	all := map[string]string{"service.name": "sash"}
 	if envoy != nil {
-		attrs[0] = attribute.String("service.name", envoy.Service)
-		if envoy.Namespace != "" {
-			attrs = append(attrs, attribute.String("service.namespace", envoy.Namespace))
+		all = map[string]string{"service.name": envoy.Service, "service.namespace": envoy.Namespace, "service.instance.id": envoy.Instance}
+	}
+	s.pairs(s.env("OTEL_RESOURCE_ATTRIBUTES"), "OTEL_RESOURCE_ATTRIBUTES", func(key, value string) { all[key] = value })
+	if name := s.env("OTEL_SERVICE_NAME"); name != "" {
+		all["service.name"] = name
+	}
+	var r resourcepb.Resource
+	for key, value := range all {
+		if value != "" {
+			r.Attributes = append(r.Attributes, text(key, value))
 		}
-		if envoy.Instance != "" {
-			attrs = append(attrs, attribute.String("service.instance.id", envoy.Instance))
+	}
+	return &r
+}
+
+// client returns the client for a collector, with the certificates of the variables.
+func (s *settings) client() *http.Client {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if file, from := s.otlp("CERTIFICATE"); file != "" {
+		config.RootCAs = x509.NewCertPool()
+		if pem, err := os.ReadFile(file); err != nil {
+			s.fail("%s: %w", from, err)
+		} else if !config.RootCAs.AppendCertsFromPEM(pem) {
+			s.fail("%s: %s has no certificate in PEM", from, file)
 		}
 	}
-	return resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(attrs...), resource.WithFromEnv())
+	cert, from := s.otlp("CLIENT_CERTIFICATE")
+	key, _ := s.otlp("CLIENT_KEY")
+	if cert != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			s.fail("%s and its CLIENT_KEY: %w", from, err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	timeout, from := s.otlp("TIMEOUT")
+	return &http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true, MaxConnsPerHost: 1},
+		Timeout:   s.millis(timeout, from, 10*time.Second),
+	}
 }
 
-// newTracing returns the observer that records spans, and a function that exports the last ones.
-func newTracing(ctx context.Context, env func(string) string, envoy *Tracing, from *resource.Resource, keys bool) (*tracing, func(context.Context) error, error) {
-	err := checkProtocol(env, "TRACES")
-	if envoy != nil && envoy.Protocol != "" {
-		err = nil
+// A sender keeps spans and sends them to a collector in OTLP over HTTP
+// (https://opentelemetry.io/docs/specs/otlp/#otlphttp). Spans that a collector cannot take now stay and are sent later.
+type sender struct {
+	url      string
+	header   http.Header
+	client   *http.Client
+	resource *resourcepb.Resource
+	delay    time.Duration // between two rounds
+	batch    chan struct{} // has room for one: a batch is complete
+	registry *stats.Registry
+	failures throttle.Log
+
+	mu      sync.Mutex
+	spans   []*tracepb.Span // guarded by mu
+	dropped int             // guarded by mu: spans that had no room since the last round
+}
+
+// newSender returns the sender that the variables describe.
+func newSender(s *settings, envoy *Tracing, registry *stats.Registry, log *slog.Logger) *sender {
+	if protocol, from := s.otlp("PROTOCOL"); (envoy == nil || envoy.Protocol == "") && protocol != "" && protocol != "http/protobuf" {
+		s.fail("%s is %q: use http/protobuf, which collectors receive on port 4318", from, protocol)
 	}
-	var exporter sdktrace.SpanExporter
-	if err == nil {
-		exporter, err = otlptracehttp.New(ctx)
+	e := &sender{
+		url: s.endpoint(), header: http.Header{}, client: s.client(), resource: s.resource(envoy), batch: make(chan struct{}, 1),
+		delay:    s.millis(s.env("OTEL_BSP_SCHEDULE_DELAY"), "OTEL_BSP_SCHEDULE_DELAY", 5*time.Second),
+		registry: registry, failures: throttle.Log{To: log, Every: time.Minute},
 	}
+	headers, from := s.otlp("HEADERS")
+	s.pairs(headers, from, e.header.Set)
+	e.header.Set("Content-Type", "application/x-protobuf")
+	return e
+}
+
+// add keeps a span until it is sent. It never waits.
+func (e *sender) add(span *tracepb.Span) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.spans) >= maxSpans {
+		e.dropped++
+		return
+	}
+	if e.spans = append(e.spans, span); len(e.spans) == maxBatch {
+		select {
+		case e.batch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// run sends until the context ends.
+func (e *sender) run(ctx context.Context) {
+	ticker := time.NewTicker(e.delay)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-e.batch:
+		}
+		if err := e.send(ctx); err != nil && ctx.Err() == nil {
+			e.registry.ExportFailed("otlp")
+			e.failures.Log(slog.LevelWarn, "traces cannot be exported", "error", err)
+		}
+	}
+}
+
+// send sends what is there, a batch in each request, until one fails.
+func (e *sender) send(ctx context.Context) error {
+	for {
+		e.mu.Lock()
+		spans, dropped := e.spans[:min(len(e.spans), maxBatch)], e.dropped
+		e.dropped = 0
+		e.mu.Unlock()
+		if dropped > 0 {
+			e.registry.ExportFailed("otlp")
+			e.failures.Log(slog.LevelWarn, "spans were dropped: more came than the collector took", "spans", dropped)
+		}
+		if len(spans) == 0 {
+			return nil
+		}
+		keep, err := e.post(ctx, spans)
+		if keep {
+			return err
+		}
+		e.mu.Lock()
+		e.spans = append([]*tracepb.Span(nil), e.spans[len(spans):]...)
+		e.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// post sends one request. After an error, keep says that the same spans may be sent again.
+func (e *sender) post(ctx context.Context, spans []*tracepb.Span) (keep bool, err error) {
+	scope := &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: "example.com/sash/service"}, Spans: spans}
+	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{{Resource: e.resource, ScopeSpans: []*tracepb.ScopeSpans{scope}}}})
 	if err != nil {
-		return nil, nil, fmt.Errorf("traces: %w", err)
+		return false, err
 	}
-	limits := sdktrace.NewSpanLimits()
-	if limits.AttributeValueLengthLimit < 0 {
-		limits.AttributeValueLengthLimit = maxAttribute
-	}
-	opts := []sdktrace.TracerProviderOption{sdktrace.WithBatcher(exporter), sdktrace.WithResource(from), sdktrace.WithRawSpanLimits(limits)}
-	if envoy != nil && env("OTEL_TRACES_SAMPLER") == "" {
-		opts = append(opts, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(envoy.Rate))))
-	}
-	provider := sdktrace.NewTracerProvider(opts...)
-	return &tracing{tracer: provider.Tracer("example.com/sash/service"), keys: keys}, provider.Shutdown, nil
-}
-
-// newMetrics exports the metrics that Prometheus would read. It returns a function that exports them a last time.
-func newMetrics(ctx context.Context, env func(string) string, registry *stats.Registry, from *resource.Resource) (func(context.Context) error, error) {
-	err := checkProtocol(env, "METRICS")
-	var exporter metric.Exporter
-	if err == nil {
-		exporter, err = otlpmetrichttp.New(ctx)
-	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
+		return false, err
 	}
-	reader := metric.NewPeriodicReader(exporter, metric.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(registry.Prometheus))))
-	return metric.NewMeterProvider(metric.WithReader(reader), metric.WithResource(from)).Shutdown, nil
+	req.Header = e.header.Clone()
+	res, err := e.client.Do(req)
+	if err != nil {
+		if u := (*url.Error)(nil); errors.As(err, &u) {
+			err = u.Err // without the URL, which may have a password
+		}
+		return true, fmt.Errorf("the collector does not answer: %w", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // so that the connection can be used again
+	switch {
+	case res.StatusCode < 300:
+		return false, nil
+	case res.StatusCode == http.StatusTooManyRequests || res.StatusCode >= 502 && res.StatusCode <= 504:
+		keep = true
+	}
+	return keep, fmt.Errorf("the collector answers %s", res.Status)
 }
 
-// logTo has the OpenTelemetry libraries log to log: their errors at most once a minute. All are counted.
-func logTo(log *slog.Logger, registry *stats.Registry) {
-	failures := &throttle.Log{To: log, Every: time.Minute}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		registry.ExportFailed("otlp")
-		failures.Log(slog.LevelWarn, "traces or metrics cannot be exported", "error", err)
-	}))
-	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
+// text returns an attribute. OTLP requires valid UTF-8; a value is cut after a kilobyte.
+func text(key, value string) *commonpb.KeyValue {
+	const maxValue = 1024
+	value = strings.ToValidUTF8(value[:min(len(value), maxValue)], "_")
+	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}}}
 }

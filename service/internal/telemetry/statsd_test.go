@@ -116,7 +116,7 @@ func TestAServerThatComesLater(t *testing.T) {
 	if n := strings.Count(log.String(), "do not reach"); n != 1 {
 		t.Errorf("%d failures are logged: %s", n, log.String())
 	}
-	if err := testutil.GatherAndCompare(registry.Prometheus, strings.NewReader(`# HELP sash_export_failures_total Exports of metrics or traces that failed.
+	if err := testutil.GatherAndCompare(registry.Prometheus, strings.NewReader(`# HELP sash_export_failures_total Exports of traces or counters that failed.
 # TYPE sash_export_failures_total counter
 sash_export_failures_total{to="otlp"} 0
 sash_export_failures_total{to="statsd"} 3

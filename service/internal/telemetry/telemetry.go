@@ -29,8 +29,7 @@ const maxScrapers = 32
 
 // Options configure what is exported where. The zero value exports nothing.
 type Options struct {
-	// Env is the environment, for the OTEL_… variables; the OpenTelemetry libraries read more of them from the
-	// process. Nil is empty.
+	// Env is the environment, for the OTEL_… variables. Nil is empty.
 	Env func(string) string
 	// Exporters are those of the variables of Envoy's service.
 	Exporters Exporters
@@ -41,6 +40,39 @@ type Options struct {
 	Keys bool
 	// Log receives refusals, and the failures of exports. Nil is slog.Default.
 	Log *slog.Logger
+}
+
+// Exporters configure where metrics and traces are exported, besides the admin port and the OTEL_… variables. The zero
+// value exports nowhere.
+type Exporters struct {
+	// Statsd receives counters. Nil is none.
+	Statsd *Statsd
+	// PrometheusAddr is an address for Prometheus, which reads PrometheusPath there. Empty leaves only the admin port.
+	PrometheusAddr, PrometheusPath string
+	// Tracing turns traces on. Nil leaves it to the OTEL_… variables.
+	Tracing *Tracing
+}
+
+// Statsd is a server that receives counters.
+type Statsd struct {
+	// Network is tcp or udp, and Addr a host and a port.
+	Network, Addr string
+	// Dog sends Tags as DogStatsD writes them, and not as parts of names.
+	Dog bool
+	// Tags are key:value, sorted by key.
+	Tags []string
+	// Interval is the time between two rounds.
+	Interval time.Duration
+}
+
+// Tracing configures traces. The OTEL_… variables configure the rest.
+type Tracing struct {
+	// Protocol is http. Empty leaves it to the OTEL_… variables.
+	Protocol string
+	// Service, Namespace and Instance name this process. Namespace and Instance may be empty.
+	Service, Namespace, Instance string
+	// Rate is the share of traces to keep, of those that begin here: 0 to 1.
+	Rate float64
 }
 
 // Telemetry is the running exports. The caller must call Stop.
@@ -61,15 +93,13 @@ func Start(ctx context.Context, decider *decide.Decider, registry *stats.Registr
 	opts.Log = cmp.Or(opts.Log, slog.Default())
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx)) // until Stop: after the last decision
 	t := &Telemetry{end: end, log: opts.Log}
-	if err := errors.Join(t.startOTLP(ctx, registry, opts), t.startPrometheus(ctx, registry, opts.Exporters)); err != nil {
+	if err := errors.Join(t.startTraces(ctx, registry, opts), t.startPrometheus(ctx, registry, opts.Exporters)); err != nil {
 		t.Stop()
 		return nil, err
 	}
 	if to := opts.Exporters.Statsd; to != nil {
 		p := newPusher(to, registry, opts.Log)
-		ended := make(chan struct{})
-		t.running.Go(func() { defer close(ended); p.run(ctx) })
-		t.flushes = append(t.flushes, func(ctx context.Context) error { <-ended; p.push(ctx); return nil })
+		t.export(ctx, p.run, func(ctx context.Context) error { p.push(ctx); return nil })
 	}
 	if opts.Refusals {
 		decider.Observe(newRefusals(opts.Log, opts.Keys).observe)
@@ -81,37 +111,36 @@ func Start(ctx context.Context, decider *decide.Decider, registry *stats.Registr
 	return t, nil
 }
 
-// startOTLP begins to export the traces and metrics that the environment configures.
-func (t *Telemetry) startOTLP(ctx context.Context, registry *stats.Registry, opts Options) error {
+// startTraces begins to export the traces that the environment configures.
+func (t *Telemetry) startTraces(ctx context.Context, registry *stats.Registry, opts Options) error {
 	if opts.Env("OTEL_SDK_DISABLED") == "true" {
 		return nil
 	}
-	traces, err := enabled(opts.Env, "TRACES")
-	metrics, merr := enabled(opts.Env, "METRICS")
-	traces = traces || opts.Exporters.Tracing != nil
-	if err := errors.Join(err, merr); err != nil || !traces && !metrics {
-		return err
+	s, envoy, share := &settings{env: opts.Env}, opts.Exporters.Tracing, 1.0
+	if !s.traces() && envoy == nil {
+		return s.err
 	}
-	logTo(opts.Log, registry)
-	from, err := resourceOf(ctx, opts.Exporters.Tracing)
-	if err != nil {
-		return fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	if envoy != nil {
+		share = envoy.Rate
 	}
-	if traces {
-		tracing, flush, err := newTracing(ctx, opts.Env, opts.Exporters.Tracing, from, opts.Keys)
-		if err != nil {
-			return err
-		}
-		t.tracing, t.flushes = tracing, append(t.flushes, flush)
+	to := newSender(s, envoy, registry, opts.Log)
+	share, parentBased := s.sampler(share)
+	if s.err != nil {
+		return fmt.Errorf("traces: %w", s.err)
 	}
-	if metrics {
-		flush, err := newMetrics(ctx, opts.Env, registry, from)
-		if err != nil {
-			return err
-		}
-		t.flushes = append(t.flushes, flush)
-	}
+	t.tracing = &tracing{to: to.add, share: share, parentBased: parentBased, keys: opts.Keys}
+	t.export(ctx, to.run, func(ctx context.Context) error {
+		defer to.client.CloseIdleConnections()
+		return to.send(ctx)
+	})
 	return nil
+}
+
+// export runs an exporter until Stop, and then has it send the rest.
+func (t *Telemetry) export(ctx context.Context, run func(context.Context), flush func(context.Context) error) {
+	ended := make(chan struct{})
+	t.running.Go(func() { defer close(ended); run(ctx) })
+	t.flushes = append(t.flushes, func(ctx context.Context) error { <-ended; return flush(ctx) })
 }
 
 // startPrometheus serves the metrics on the address that Envoy's variables configure, if any.
@@ -150,7 +179,7 @@ func (t *Telemetry) Stop() {
 	for _, flush := range t.flushes {
 		t.running.Go(func() {
 			if err := flush(ctx); err != nil {
-				t.log.Warn("the last traces or metrics could not be exported", "error", err)
+				t.log.Warn("the last traces could not be exported", "error", err)
 			}
 		})
 	}

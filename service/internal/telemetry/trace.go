@@ -2,13 +2,14 @@ package telemetry
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/trace"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc/metadata"
 
 	"example.com/sash/service/internal/decide"
@@ -16,56 +17,103 @@ import (
 
 // tracing records one span for each request, after its decision.
 type tracing struct {
-	tracer trace.Tracer
-	keys   bool
+	to          func(*tracepb.Span)
+	share       float64 // of the traces that begin here
+	parentBased bool    // the caller decides about its own
+	keys        bool
 }
 
-// w3c reads traceparent and tracestate.
-var w3c propagation.TraceContext
+// A parent is the caller's span (https://www.w3.org/TR/trace-context/#traceparent-header).
+type parent struct {
+	trace, span []byte
+	state       string
+	flags       byte // 1: sampled
+}
+
+// parseParent reads the headers traceparent and tracestate. It returns nil if there is no valid traceparent.
+func parseParent(header, state string) *parent {
+	if len(header) < 55 || header[2] != '-' || header[35] != '-' || header[52] != '-' || strings.ToLower(header) != header {
+		return nil
+	}
+	version, err1 := hex.DecodeString(header[:2])
+	trace, err2 := hex.DecodeString(header[3:35])
+	span, err3 := hex.DecodeString(header[36:52])
+	flags, err4 := hex.DecodeString(header[53:55])
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || version[0] == 0xff || strings.Trim(header[3:35], "0") == "" ||
+		strings.Trim(header[36:52], "0") == "" || len(header) > 55 && (version[0] == 0 || header[55] != '-') {
+		return nil
+	}
+	if len(state) > 512 {
+		state = ""
+	}
+	return &parent{trace: trace, span: span, state: strings.ToValidUTF8(state, "_"), flags: flags[0]}
+}
+
+type parentKey struct{}
 
 // handler puts the caller's span from the traceparent header into the context.
 func (t *tracing) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("traceparent") != "" {
-			r = r.WithContext(w3c.Extract(r.Context(), propagation.HeaderCarrier(r.Header)))
+		if p := parseParent(r.Header.Get("Traceparent"), r.Header.Get("Tracestate")); p != nil {
+			r = r.WithContext(context.WithValue(r.Context(), parentKey{}, p))
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// incoming reads the metadata of a gRPC call.
-type incoming struct{ ctx context.Context }
-
-func (c incoming) Get(key string) string {
-	if values := metadata.ValueFromIncomingContext(c.ctx, key); len(values) > 0 {
-		return values[0]
+// parentOf returns the caller's span: from the handler, or from the metadata of a gRPC call.
+func parentOf(ctx context.Context) *parent {
+	if p, ok := ctx.Value(parentKey{}).(*parent); ok {
+		return p
 	}
-	return ""
+	first := func(key string) string {
+		if values := metadata.ValueFromIncomingContext(ctx, key); len(values) > 0 {
+			return values[0]
+		}
+		return ""
+	}
+	return parseParent(first("traceparent"), first("tracestate"))
 }
-func (c incoming) Set(string, string) {}
-func (c incoming) Keys() []string     { return nil }
 
 func (t *tracing) observe(ctx context.Context, o *decide.Observation) {
-	if !trace.SpanContextFromContext(ctx).IsValid() {
-		ctx = w3c.Extract(ctx, incoming{ctx})
+	p := parentOf(ctx)
+	var id uint64 // the random part of the trace's ID, by which all services of a trace keep the same share of them
+	if p == nil {
+		id = rand.Uint64()
+	} else {
+		id = binary.BigEndian.Uint64(p.trace[8:])
 	}
-	_, span := t.tracer.Start(ctx, "sash.decide", trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(o.Began))
-	if span.IsRecording() {
-		span.SetAttributes(t.attributes(o)...)
-		if o.Outcome() == decide.Failed {
-			span.SetStatus(codes.Error, "no decision: "+decide.Cause(o.Err)) // not the error's text, which may contain values
-		}
+	sampled := t.share >= 1 || float64(id>>1) < t.share*(1<<63)
+	if p != nil && t.parentBased {
+		sampled = p.flags&1 != 0
 	}
-	span.End(trace.WithTimestamp(o.Began.Add(o.Took)))
+	if !sampled {
+		return
+	}
+	span := &tracepb.Span{
+		Name: "sash.decide", Kind: tracepb.Span_SPAN_KIND_SERVER, Flags: 1,
+		SpanId:            binary.BigEndian.AppendUint64(nil, rand.Uint64()|1), // never 0
+		StartTimeUnixNano: uint64(o.Began.UnixNano()), EndTimeUnixNano: uint64(o.Began.Add(o.Took).UnixNano()),
+		Attributes: t.attributes(o),
+	}
+	if p != nil {
+		span.TraceId, span.ParentSpanId, span.TraceState = p.trace, p.span, p.state
+	} else {
+		span.TraceId = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, rand.Uint64()|1), id)
+	}
+	if o.Outcome() == decide.Failed { // without the error's text, which may contain values
+		span.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR, Message: "no decision: " + decide.Cause(o.Err)}
+	}
+	t.to(span)
 }
 
 // attributes describe the request and the part that decided it. They contain no values of the request, and
 // therefore no domain that is not configured.
-func (t *tracing) attributes(o *decide.Observation) []attribute.KeyValue {
-	attrs := []attribute.KeyValue{
-		attribute.String("sash.outcome", o.Outcome().String()),
-		attribute.String("sash.source", o.Origin().String()),
-		attribute.Int("sash.descriptors", len(o.Parts)),
+func (t *tracing) attributes(o *decide.Observation) []*commonpb.KeyValue {
+	attrs := []*commonpb.KeyValue{
+		text("sash.outcome", o.Outcome().String()),
+		text("sash.source", o.Origin().String()),
+		number("sash.descriptors", int64(len(o.Parts))),
 	}
 	i := o.Decisive()
 	if i < 0 {
@@ -73,21 +121,24 @@ func (t *tracing) attributes(o *decide.Observation) []attribute.KeyValue {
 	}
 	a := &o.Answers[i]
 	domain, rule := o.Rule(i)
-	attrs = append(attrs, attribute.String("sash.domain", valid(domain)), attribute.String("sash.rule", valid(rule)), attribute.Int64("sash.units", a.Cost))
+	attrs = append(attrs, text("sash.domain", domain), text("sash.rule", rule), number("sash.units", a.Cost))
 	if limit := o.RefusedBy(i); limit != "" {
-		attrs = append(attrs, attribute.String("sash.limit", valid(limit)), attribute.Float64("sash.retry_after", a.RefusedBy.RetryAfter.Seconds()))
+		retry := &commonpb.AnyValue{Value: &commonpb.AnyValue_DoubleValue{DoubleValue: a.RefusedBy.RetryAfter.Seconds()}}
+		attrs = append(attrs, text("sash.limit", limit), &commonpb.KeyValue{Key: "sash.retry_after", Value: retry})
 	}
 	if o.OutcomeOf(i) == decide.Shadowed {
-		attrs = append(attrs, attribute.Bool("sash.shadow", true))
+		yes := &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: true}}
+		attrs = append(attrs, &commonpb.KeyValue{Key: "sash.shadow", Value: yes})
 	}
 	if a.Cause != nil {
-		attrs = append(attrs, attribute.String("sash.cause", decide.Cause(a.Cause)))
+		attrs = append(attrs, text("sash.cause", decide.Cause(a.Cause)))
 	}
 	if t.keys || a.Rule != nil && a.Rule.Detailed {
-		attrs = append(attrs, attribute.String("sash.key", valid(a.Key)))
+		attrs = append(attrs, text("sash.key", a.Key))
 	}
 	return attrs
 }
 
-// valid returns text as valid UTF-8, which OTLP requires.
-func valid(text string) string { return strings.ToValidUTF8(text, "_") }
+func number(key string, value int64) *commonpb.KeyValue {
+	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: value}}}
+}

@@ -1,62 +1,192 @@
 package telemetry
 
 import (
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 
-	"example.com/sash/memstore"
-	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/stats"
 )
 
-// The service samples a trace if and only if the caller did, whatever its own rate.
-func TestTheCallersSamplingDecisionHolds(t *testing.T) {
-	for flags, want := range map[string]int{"00": 0, "01": 1} {
-		kept := tracetest.NewInMemoryExporter()
-		provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(kept), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())))
-		d := decider(t)
-		d.Observe((&tracing{tracer: provider.Tracer("")}).observe)
-		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"+flags))
-		parts := []decide.Part{{Entries: []config.Entry{{Key: "user", Value: "ann"}}, Cost: 1}}
-		if _, err := d.Decide(ctx, decide.Request{Domain: "d", Parts: parts, Lenient: true}); err != nil {
-			t.Fatal(err)
+const (
+	traceID = "0af7651916cd43dd8448eb211c80319c"
+	spanID  = "b7ad6b7169203331"
+)
+
+// The header of a trace context: https://www.w3.org/TR/trace-context/#traceparent-header.
+func TestTraceparent(t *testing.T) {
+	for header, want := range map[string]bool{
+		"00-" + traceID + "-" + spanID + "-01":                    true,
+		"00-" + traceID + "-" + spanID + "-00":                    true,
+		"cc-" + traceID + "-" + spanID + "-01-of-a-later-version": true,
+		"":                             false,
+		"00-" + traceID + "-" + spanID: false,
+		"00-" + traceID + "-" + spanID + "-01-more":                     false,
+		"cc-" + traceID + "-" + spanID + "-01more":                      false,
+		"ff-" + traceID + "-" + spanID + "-01":                          false,
+		"00-" + strings.ToUpper(traceID) + "-" + spanID + "-01":         false,
+		"00-" + strings.Repeat("0", 32) + "-" + spanID + "-01":          false,
+		"00-" + traceID + "-" + strings.Repeat("0", 16) + "-01":         false,
+		"00-" + strings.Repeat("z", 32) + "-" + spanID + "-01":          false,
+		"00_" + traceID + "_" + spanID + "_01":                          false,
+		strings.Repeat("0", 10_000):                                     false,
+		"00-" + traceID + "-" + spanID + "-zz":                          false,
+		"zz-" + traceID + "-" + strings.Repeat("y", 16) + "-01":         false,
+		"00-" + traceID + "-" + strings.Repeat("\xff", 16) + "-01":      false,
+		"00-" + traceID + "-" + spanID + "-01" + strings.Repeat("0", 9): false,
+	} {
+		var got *parent
+		handler := (&tracing{}).handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = parentOf(r.Context()) }))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.Header.Set("Traceparent", header)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+		if (got != nil) != want || want && (hex.EncodeToString(got.trace) != traceID || hex.EncodeToString(got.span) != spanID) {
+			t.Errorf("%.70q: %v, want %v", header, got, want)
 		}
-		if got := len(kept.GetSpans()); got != want {
-			t.Errorf("flags %s: %d spans", flags, got)
-		}
-		_ = provider.Shutdown(t.Context())
 	}
 }
 
-func BenchmarkSpans(b *testing.B) {
-	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors: [{key: user, limits: [1000000/1s]}]\n"))
-	if err != nil {
-		b.Fatal(err)
+func TestSampling(t *testing.T) {
+	const n = 2000
+	for _, c := range []struct {
+		vars, flags string // flags of the caller; empty begins a trace here
+		least, most int
+	}{
+		{"", "00", 0, 0}, {"", "01", n, n}, {"", "", n, n},
+		{"OTEL_TRACES_SAMPLER=always_on", "00", n, n}, {"OTEL_TRACES_SAMPLER=always_off", "01", 0, 0},
+		{"OTEL_TRACES_SAMPLER=parentbased_always_off", "01", n, n}, {"OTEL_TRACES_SAMPLER=parentbased_always_off", "", 0, 0},
+		{"OTEL_TRACES_SAMPLER=parentbased_traceidratio OTEL_TRACES_SAMPLER_ARG=0.25", "00", 0, 0},
+		{"OTEL_TRACES_SAMPLER=parentbased_traceidratio OTEL_TRACES_SAMPLER_ARG=0.25", "", n / 5, n * 3 / 10},
+		{"OTEL_TRACES_SAMPLER=traceidratio", "00", n, n},
+		{"OTEL_TRACES_SAMPLER=traceidratio OTEL_TRACES_SAMPLER_ARG=0.5", "01", 0, 0}, // by the ID, whose last half begins with 0x84
+	} {
+		s := &settings{env: variables(c.vars)}
+		kept := 0
+		tr := &tracing{to: func(*tracepb.Span) { kept++ }}
+		if tr.share, tr.parentBased = s.sampler(1); s.err != nil {
+			t.Fatal(s.err)
+		}
+		ctx := t.Context()
+		if c.flags != "" {
+			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("traceparent", "00-"+traceID+"-"+spanID+"-"+c.flags))
+		}
+		for range n {
+			tr.observe(ctx, &decide.Observation{})
+		}
+		if kept < c.least || kept > c.most {
+			t.Errorf("%s, flags %q: %d of %d, want %d to %d", c.vars, c.flags, kept, n, c.least, c.most)
+		}
 	}
-	for _, flags := range []string{"", "00", "01"} { // no traces, not kept, kept
-		b.Run(fmt.Sprintf("flags=%q", flags), func(b *testing.B) {
-			provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter()))
-			defer func() { _ = provider.Shutdown(b.Context()) }()
-			d, err := decide.New(cfg, memstore.New(nil))
-			if err != nil {
-				b.Fatal(err)
+}
+
+// A collector that answers with the status that a test sets.
+type collector struct {
+	*httptest.Server
+	mu     sync.Mutex
+	status int            // guarded by mu
+	spans  map[string]int // guarded by mu: by the name, those that were taken
+	header http.Header    // guarded by mu
+}
+
+func startCollector(t *testing.T) *collector {
+	c := &collector{status: http.StatusOK, spans: make(map[string]int)}
+	c.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		var data tracepb.TracesData
+		body, err := io.ReadAll(r.Body)
+		if err = errors.Join(err, proto.Unmarshal(body, &data)); err != nil {
+			t.Error(err)
+		}
+		if c.header = r.Header; c.status == http.StatusOK {
+			for _, span := range data.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans() {
+				c.spans[span.GetName()]++
 			}
-			ctx := b.Context()
-			if flags != "" {
-				d.Observe((&tracing{tracer: provider.Tracer("")}).observe)
-				ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"+flags))
-			}
-			parts := []decide.Part{{Entries: []config.Entry{{Key: "user", Value: "ann"}}, Cost: 1}}
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := d.Decide(ctx, decide.Request{Domain: "d", Parts: parts, Lenient: true}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+		}
+		w.WriteHeader(c.status)
+	}))
+	t.Cleanup(c.Close)
+	return c
+}
+
+// Spans that a collector cannot take now are sent again, once each; those that it will never take are not. Both count as
+// failures, and so do spans for which there is no room.
+func TestSpansStayUntilTheCollectorTakesThem(t *testing.T) {
+	c := startCollector(t)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	registry := stats.New(nil)
+	s := &settings{env: variables("OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL + " OTEL_EXPORTER_OTLP_CERTIFICATE=" + ca +
+		" OTEL_EXPORTER_OTLP_HEADERS=authorization=Basic%20x,tenant=a OTEL_BSP_SCHEDULE_DELAY=3600000")}
+	e := newSender(s, nil, registry, slog.New(slog.DiscardHandler))
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	defer e.client.CloseIdleConnections()
+	add := func(name string, n int) {
+		for range n {
+			e.add(&tracepb.Span{Name: name})
+		}
+	}
+	answer := func(status int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.status = status
+	}
+	send := func(fails bool) {
+		t.Helper()
+		if err := e.send(t.Context()); (err != nil) != fails {
+			t.Fatalf("%v, want an error: %v", err, fails)
+		}
+	}
+	add("kept", maxBatch+1)
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
+		answer(status)
+		send(true)
+	}
+	answer(http.StatusOK)
+	send(false)
+	answer(http.StatusBadRequest)
+	add("wrong", 2)
+	send(true)
+	answer(http.StatusOK)
+	add("full", maxSpans+10)
+	send(false)
+	want := map[string]int{"kept": maxBatch + 1, "full": maxSpans}
+	if got := c.spans; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if c.header.Get("Authorization") != "Basic x" || c.header.Get("Tenant") != "a" || c.header.Get("Content-Type") != "application/x-protobuf" {
+		t.Errorf("%v", c.header)
+	}
+	c.Close()
+	add("away", 1)
+	if err := e.send(t.Context()); err == nil || strings.Contains(err.Error(), c.URL) {
+		t.Errorf("a collector that is away: %v", err)
+	}
+	if err := testutil.GatherAndCompare(registry.Prometheus, strings.NewReader(`# HELP sash_export_failures_total Exports of traces or counters that failed.
+# TYPE sash_export_failures_total counter
+sash_export_failures_total{to="otlp"} 1
+sash_export_failures_total{to="statsd"} 0
+`), "sash_export_failures_total"); err != nil {
+		t.Error(err)
 	}
 }
