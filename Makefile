@@ -32,11 +32,12 @@ help: ## list these targets
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
-run: build ## run the service on the in-memory store with the example configuration
+run: ## run the service on the in-memory store with the example configuration
+	@go build -o bin/ ./service/cmd/sash
 	@exec bin/sash serve $(ARGS)
 
 .PHONY: build
-build: ## build the sash command into bin/
+build: ## build the commands sash and sash-logs into bin/
 	@go build -o bin/ ./service/cmd/sash ./service/cmd/sash-logs
 
 .PHONY: static
@@ -335,7 +336,7 @@ size: build ## print how large the house is: lines, words, packages, identifiers
 	@go run ./internal/size
 
 .PHONY: cold
-cold: ## build sash with empty caches of modules and builds, and print what that downloads and takes (needs the network)
+cold: ## build sash, as make run does, with empty caches of modules and builds, and print what that downloads and takes (needs the network)
 	@dir=$$(mktemp -d); trap 'chmod -R u+w "$$dir"; rm -rf "$$dir"' EXIT; \
 	export GOMODCACHE="$$dir/mod" GOCACHE="$$dir/cache"; \
 	echo "building with empty caches; processor time is user + sys"; \
