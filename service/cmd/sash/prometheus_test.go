@@ -41,7 +41,7 @@ func TestRealPrometheusChecksTheAlerts(t *testing.T) {
 const seenRules = `
 domain: d
 descriptors:
-- {key: user, limits: [20/1h]}
+- {key: user, limits: [20/1s]}
 - {key: tried, limits: [1/1h], shadow_mode: true}
 - {key: open, limits: [1000/1h], on_unavailable: open}
 - {key: local, limits: [1000/1h], on_unavailable: local}
@@ -82,6 +82,7 @@ func TestRealPrometheusAnswersEveryPanel(t *testing.T) {
 	}
 	until("no refusals in Prometheus", `rate(sash_decisions_total{rule="user",outcome="refused"}[1m]) > 0`)
 	until("no shadow refusals in Prometheus", `rate(sash_decisions_total{outcome="shadow"}[1m]) > 0`)
+	until("no units near a limit in Prometheus", `rate(ratelimit_service_rate_limit_near_limit{key1="user"}[1m]) > 0`)
 	until("no leases in Prometheus", `rate(sash_lease_spent_units_total[1m]) > 0`)
 	region.Pause()
 	for _, mode := range []string{`outcome="uncounted",source="policy"`, `outcome="error",source="policy"`, `source="local"`} {
