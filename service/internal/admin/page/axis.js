@@ -43,7 +43,7 @@ export class Axis {
     this.root.setAttribute('viewBox', `0 0 ${width} ${height}`);
     this.root.setAttribute('height', height);
     this.frame = null;
-    if (this.data) this.draw(this.at, this.parts.now.lastChild.textContent);
+    if (this.data && this.at !== undefined) this.draw(this.at, this.parts.now.lastChild.textContent);
   }
 
   // set takes {entries: [{at, units}], refused: [{at, units}], window} or {…, from, until}, the limit's units, and when the
