@@ -46,33 +46,6 @@ func TestAChoiceIsAnsweredByTheMode(t *testing.T) {
 	}
 }
 
-// What a choice admitted locally is written to the store when it is back: it has charged the subject that was chosen.
-func TestAChoiceIsWrittenLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
-		bringDown(t, inner, store)
-		l := newLimiter(t, store, nil, sash.PerHour(4))
-		pool := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}}
-		used := map[string]int64{}
-		for range 5 {
-			i, res, err := l.AllowAny(t.Context(), pool...)
-			if err != nil || !res.Allowed {
-				t.Fatalf("%+v, %v", res, err)
-			}
-			used[pool[i].Key]++
-		}
-		inner.becomes(nil)
-		time.Sleep(30 * time.Second)
-		direct := newLimiter(t, inner, nil, sash.PerHour(4))
-		for key, n := range used {
-			if res, err := direct.Peek(t.Context(), key); err != nil || res.Remaining != 4-n {
-				t.Errorf("%s: %d left after %d, %v", key, res.Remaining, n, err)
-			}
-		}
-	})
-}
-
 // Callers that book while the store is away book the subject that is free first, of this process's share.
 func TestAChoiceIsBookedLocally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -48,28 +48,6 @@ func settlement(req driver.Request, at time.Time, units int64, id string) driver
 	return driver.Settlement{Request: req, At: at.UnixMicro(), Source: driver.FromLocal, Units: units, ID: id}
 }
 
-// However long the store is away, a subject takes no more memory than its window needs.
-func TestTheBacklogForgetsWhatHasLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBacklog(mostAccounts, mostSettled)
-		req := request(t, "k", 1, sash.Every(100, 50*time.Millisecond))
-		ids, ends := int64(0), 0
-		for i := range 50_000 {
-			at := time.Now()
-			b.add("", req, at.UnixMicro(), 0)
-			b.correct(settlement(req, at, 2, fmt.Sprint(i)))
-			time.Sleep(100 * time.Microsecond)
-			ids, ends = max(ids, b.settled.Load()), max(ends, len(b.debt(req).leave))
-		}
-		if ids > 1500 { // 500 in a window; those that have left are visited when there are many
-			t.Errorf("%d IDs were remembered at once", ids)
-		}
-		if ends > 3*steps {
-			t.Errorf("the charges of %d instants were held", ends)
-		}
-	})
-}
-
 // What is settled long after it was charged joins the charges of its own time.
 func TestLateSettlementsJoinTheirCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

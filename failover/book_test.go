@@ -1,7 +1,6 @@
 package failover_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -46,20 +45,6 @@ func TestItBooksIfTheStoreBehindItDoes(t *testing.T) {
 			t.Errorf("over a store that books (%v) it does the opposite", books)
 		}
 	}
-}
-
-// The budget is for the decision. A caller may sleep for much longer until its call starts.
-func TestABookingIsDecidedWithinTheBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, failover.Options{}, perTen)
-		inner.becomes(hangs(40 * time.Millisecond))
-		for i := range 100 {
-			answer := book(t, store, l, time.Hour)
-			if answer.Source != driver.FromStore || !answer.Allowed() || i == 99 && answer.Delay < 100*time.Second.Microseconds() {
-				t.Fatalf("booking %d: %+v", i, answer)
-			}
-		}
-	})
 }
 
 func TestModesAnswerBookings(t *testing.T) {
@@ -137,25 +122,6 @@ func TestLocalBookingsAreWrittenWhenTheyStart(t *testing.T) {
 			}
 		}
 		if stats := store.Stats(); stats.Lost+stats.Doubtful != 0 {
-			t.Errorf("%+v", stats)
-		}
-	})
-}
-
-// A program that ends writes what has not started yet too.
-func TestCloseWritesBookings(t *testing.T) {
-	duringAnOutage(t, perTen, func(t *testing.T, inner *fake, store *failover.Store, l *sash.Limiter) {
-		for range 6 {
-			book(t, store, l, time.Hour)
-		}
-		inner.becomes(nil)
-		time.Sleep(time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := store.Close(ctx); err != nil {
-			t.Error(err)
-		}
-		if stats := store.Stats(); stats.Written != 6 || stats.Backlog != 0 {
 			t.Errorf("%+v", stats)
 		}
 	})

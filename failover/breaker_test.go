@@ -14,7 +14,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
-	"example.com/sash/memstore"
 )
 
 func TestFailuresInARowTakeTheStoreDown(t *testing.T) {
@@ -196,21 +195,6 @@ func TestARejectedCallIsAnAnswer(t *testing.T) {
 	})
 }
 
-// A rejection shows that the store is back.
-func TestARejectedProbeClosesTheBreaker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, rejecting{inner}, failover.Options{})
-		bringDown(t, inner, store)
-		inner.becomes(nil)
-		time.Sleep(time.Minute)
-		_, err := newLimiter(t, store, nil, sash.PerHour(1000)).Allow(t.Context(), "bad")
-		if !errors.Is(err, driver.ErrRejected) || store.State() != failover.Up {
-			t.Errorf("the store is %v after a rejected probe: %v", store.State(), err)
-		}
-	})
-}
-
 // Subjects whose writing is rejected are lost, and hold up no other.
 func TestARejectedWriteHoldsUpNoOther(t *testing.T) {
 	for _, good := range []int{0, 30} {
@@ -229,33 +213,6 @@ func TestARejectedWriteHoldsUpNoOther(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			if got := store.Stats(); got != (failover.Stats{Written: 2 * int64(good), Lost: 30}) || store.State() != failover.Up {
 				t.Errorf("the store is %v; %+v", store.State(), got)
-			}
-		})
-	}
-}
-
-// Classify can name errors of a store's own that the breaker ignores: without it, new keys take a full store down for all.
-func TestClassifyRejectsACall(t *testing.T) {
-	rejects := func(err error) failover.Kind {
-		if errors.Is(err, memstore.ErrFull) {
-			return failover.Rejected
-		}
-		return failover.Unknown
-	}
-	for want, classify := range map[failover.State]func(error) failover.Kind{failover.Up: rejects, failover.Down: nil} {
-		synctest.Test(t, func(t *testing.T) {
-			inner := memstore.New(&memstore.Options{MaxKeys: 1, NoEviction: true})
-			store := guarded(t, inner, failover.Options{Modes: always(failover.Open), Classify: classify})
-			l := newLimiter(t, store, nil, sash.PerHour(1000))
-			allow(t, l, "held", 1)
-			for i := range 100 {
-				if _, err := l.Allow(t.Context(), fmt.Sprint("new", i)); errors.Is(err, memstore.ErrFull) != (want == failover.Up) {
-					t.Fatal(err)
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
-			if res := allow(t, l, "held", 1); store.State() != want || (res.Source == sash.FromStore) != (want == failover.Up) {
-				t.Errorf("the store is %v, want %v; a key that it holds: %+v", store.State(), want, res)
 			}
 		})
 	}

@@ -3,7 +3,6 @@ package failover_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,7 +11,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
-	"example.com/sash/memstore"
 )
 
 // algorithm returns options for an algorithm.
@@ -70,47 +68,6 @@ func TestTheBacklogIsWrittenWithoutALaterCall(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Each part is written when it is back, whatever the others do.
-func TestAPartIsWrittenWithoutALaterCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := &divided{Store: memstore.New(nil)}
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Parts: 3, Part: partOf})
-		l := newLimiter(t, store, nil, sash.PerHour(100))
-		inner.fail("abc")
-		const each = 100
-		for i := range each {
-			for _, part := range []string{"a", "b", "c"} {
-				allow(t, l, part+fmt.Sprint(i), 1)
-			}
-		}
-		for i, down := range []string{"abc", "ac", "c", ""} {
-			inner.fail(down)
-			time.Sleep(3 * time.Second)
-			want := failover.Stats{Written: int64(i * each), Backlog: (3 - i) * each}
-			if got := store.Stats(); got != want || (store.State() == failover.Up) != (down == "") {
-				t.Errorf("%s are down: %+v, want %+v; the store is %v", strings.Join(strings.Split(down, ""), " and "), got, want, store.State())
-			}
-		}
-	})
-}
-
-// The goroutine that writes ends when every charge has left its window, though the store never comes back.
-func TestWritingEndsWhenEveryChargeHasLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, inFour, sash.PerMinute(40))
-		inner.becomes(fails(errRefused))
-		for range 7 {
-			allow(t, l, "k", 1)
-		}
-		time.Sleep(2 * time.Minute)
-		inner.becomes(fails(errRefused))
-		time.Sleep(time.Minute)
-		if calls, _ := inner.seen(); calls != 0 || store.Stats() != (failover.Stats{}) {
-			t.Errorf("%d calls in a minute with an empty backlog; %+v", calls, store.Stats())
-		}
-	})
 }
 
 // Close writes what is waiting, once and within its time, and what it cannot write is counted.

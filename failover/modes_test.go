@@ -194,9 +194,3 @@ func TestNames(t *testing.T) {
 		t.Error(got)
 	}
 }
-
-func TestACeilingBelowNothing(t *testing.T) {
-	if _, err := failover.New(newFake(), &failover.Options{OpenPerSecond: -1}); err == nil {
-		t.Error("a negative ceiling is accepted")
-	}
-}

@@ -2,7 +2,6 @@ package failover_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -219,35 +218,6 @@ func TestASettlementThatIsRepeatedCountsLocallyOnce(t *testing.T) {
 		bringDown(t, inner, store)
 		if got := admit(t, l, "k", 30); got != 5 {
 			t.Errorf("%d were admitted locally, want what 20 units left of the share of 25", got)
-		}
-	})
-}
-
-// What was admitted before a reset is not written to the store after it.
-func TestAResetForgetsWhatIsOwed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, inFour, sash.PerHour(40))
-		bringDown(t, inner, store)
-		allow(t, l, "k", 7)
-		allow(t, newLimiter(t, store, nil, sash.PerDay(40)), "k", 2)
-		if err := l.Reset(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
-			t.Fatal(err)
-		}
-		bringBack(t, inner, store)
-		synctest.Wait()
-		if left := remaining(t, inner, sash.PerHour(40)); left != 40 {
-			t.Errorf("%d of 40 are left after a reset", left)
-		}
-	})
-}
-
-// A share of nothing leaves nothing, though the local store has no limit of 0 units.
-func TestNothingIsLeftOfAShareOfNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Instances: func() int { return 200 }}, sash.PerHour(100))
-		bringDown(t, inner, store)
-		if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 0 || res.Source != driver.FromLocal {
-			t.Errorf("%+v, %v", res, err)
 		}
 	})
 }

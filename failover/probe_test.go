@@ -53,21 +53,6 @@ func TestAProbeFindsWhatNobodyAsksAbout(t *testing.T) {
 	}
 }
 
-// A part that is down is asked once at a time, and Probe waits for that answer.
-func TestAProbeOfAStoreThatIsDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Budget: time.Second})
-		bringDown(t, inner, store)
-		time.Sleep(5 * time.Second)
-		inner.becomes(hangs(900 * time.Millisecond))
-		err := store.Probe(t.Context())
-		if calls, _ := inner.seen(); err != nil || calls != 1 || store.State() != failover.Up {
-			t.Errorf("the store is %v after %d calls: %v", store.State(), calls, err)
-		}
-	})
-}
-
 func TestAProbeWaitsForAStoreThatStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
@@ -114,26 +99,6 @@ func (s *counted) Decide(ctx context.Context, req driver.Request) (driver.Answer
 	s.calls++
 	s.mu.Unlock()
 	return s.divided.Decide(ctx, req)
-}
-
-// A part that nobody calls any more comes back too, and one that hangs does not delay the others.
-func TestAProbeBringsEachPartBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := &divided{Store: memstore.New(nil)}
-		store := guarded(t, inner, failover.Options{Parts: 2, Part: func(key string, _ *driver.Policy) int { return int(key[len(key)-1]) }})
-		inner.fail("p") // the first letter of every probe
-		if err := store.Probe(t.Context()); !errors.Is(err, errRefused) || store.State() != failover.Down {
-			t.Fatalf("the store is %v: %v", store.State(), err)
-		}
-		if err := store.Probe(t.Context()); !errors.Is(err, failover.ErrDown) {
-			t.Errorf("in the pause: %v", err)
-		}
-		inner.fail("")
-		for store.State() != failover.Up {
-			time.Sleep(100 * time.Millisecond)
-			_ = store.Probe(t.Context())
-		}
-	})
 }
 
 func TestAProbeEndsWithItsContext(t *testing.T) {

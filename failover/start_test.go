@@ -80,16 +80,6 @@ func TestACallThatTheStoreStartsNeedsNoGoroutine(t *testing.T) {
 	})
 }
 
-func TestACallThatTheStoreDoesNotStartIsDecided(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := &starter{Store: memstore.New(nil), refuses: true}
-		_, l := overStarter(t, inner, nil)
-		if res, err := l.Allow(t.Context(), "k"); err != nil || res.Remaining != 999 || inner.decided.Load() != 1 {
-			t.Errorf("%+v, %v, decided %d times", res, err, inner.decided.Load())
-		}
-	})
-}
-
 // The budget and the caller's end are those of other calls, and failover leaves the started call when the budget is over. The
 // call keeps its place until the store is done with it.
 func TestTheBudgetOfAStartedCall(t *testing.T) {

@@ -93,67 +93,6 @@ func TestALateProcessIsSlowToTakeTheStoreDown(t *testing.T) {
 	}
 }
 
-// A call that waited for a place is late by the measure of the whole budget, and over all of it.
-func TestACallThatWaitedIsLateByTheWholeBudget(t *testing.T) {
-	for name, c := range map[string]struct {
-		late time.Duration // of each of five steps
-		want bool
-	}{
-		"on time":       {0, false},
-		"a little late": {3 * time.Millisecond, false},
-		"late":          {5 * time.Millisecond, true},
-	} {
-		for _, waited := range []time.Duration{0, 50 * time.Millisecond, 95 * time.Millisecond, 100 * time.Millisecond} {
-			bubble(t, name+"/"+waited.String(), func(t *testing.T) {
-				g := &guard{budget: 100 * time.Millisecond, woke: func() { time.Sleep(c.late) }}
-				w := g.watch(g.budget - waited)
-				w.wait(nil, nil)
-				if want := c.want && waited < g.budget; w.wasLate() != want { // else there is nothing left to be late in
-					t.Errorf("late by %v: %v", w.late, w.wasLate())
-				}
-			})
-		}
-	}
-}
-
-// The lateness of both watches of a call that waited counts.
-func TestBothWatchesOfACallCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := &guard{budget: 100 * time.Millisecond, woke: func() { time.Sleep(3 * time.Millisecond) }}
-		w := g.watch(50 * time.Millisecond)
-		w.wait(nil, nil)
-		w.extend(g, 50*time.Millisecond, nil)
-		if w.late != 30*time.Millisecond || !w.wasLate() {
-			t.Errorf("late by %v: %v", w.late, w.wasLate())
-		}
-	})
-}
-
-// A call that waits for a place does so by the time in which this process ran, too.
-func TestALateProcessQueuesAsMuchLonger(t *testing.T) {
-	for name, c := range map[string]struct {
-		takes, late time.Duration
-		by          sash.Source
-	}{
-		"on time":                 {49 * time.Millisecond, 0, driver.FromStore},
-		"on time, too slow":       {51 * time.Millisecond, 0, driver.FromPolicy},
-		"late four times over":    {200 * time.Millisecond, 40 * time.Millisecond, driver.FromStore},
-		"late, and no place left": {time.Hour, 40 * time.Millisecond, driver.FromPolicy},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			g := &guard{budget: 50 * time.Millisecond, slots: make(chan struct{}, 1), woke: func() { time.Sleep(c.late) }}
-			b := &breaker{}
-			b.init(Trip{}, g.budget, nil)
-			g.slots <- struct{}{}
-			time.AfterFunc(c.takes, func() { <-g.slots })
-			waited, err := g.queue(t.Context(), b)
-			if by := map[bool]sash.Source{true: driver.FromStore, false: driver.FromPolicy}[err == nil]; by != c.by || waited > g.budget {
-				t.Errorf("%v of the budget, %v", waited, err)
-			}
-		})
-	}
-}
-
 // The store is up again when a late process reads the answer to its probe, also if other calls came meanwhile.
 func TestALateProcessWaitsForTheAnswerToItsProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

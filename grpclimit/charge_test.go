@@ -77,68 +77,6 @@ func TestACodeDecidesWhetherACallHasFailed(t *testing.T) {
 	}
 }
 
-func TestARefusalOfFailures(t *testing.T) {
-	clock := newClock()
-	denied := status.Error(codes.PermissionDenied, "wrong password")
-	client := dial(t, &service{unary: func(context.Context) error { return denied }},
-		limited(onLayers(t, newLimiter(t, clock.store(), sash.Every(2, 15*time.Minute)), nil, failures())))
-	for range 2 {
-		wantCode(t, call(t.Context(), client), codes.PermissionDenied)
-		clock.Advance(time.Minute)
-	}
-	err := call(t.Context(), client)
-	wantCode(t, err, codes.ResourceExhausted)
-	wantRetryAfter(t, err, 13*time.Minute)
-	if v := violations(t, err); len(v) != 1 || v[0].GetDescription() != "2 failed calls per 15 minutes" || v[0].GetQuotaId() != "failed:2/15m" {
-		t.Errorf("violations %v", v)
-	}
-	clock.Advance(13 * time.Minute)
-	wantCode(t, call(t.Context(), client), codes.PermissionDenied)
-}
-
-// The function receives the details of the handler's status.
-func TestAnOutcomeOfYourOwn(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), sash.PerMinute(9))
-	answer := status.Error(codes.FailedPrecondition, "the account is closed")
-	client := dial(t, &service{unary: func(context.Context) error { return answer }}, limited(onLayers(t, limiter, &grpclimit.ServerOptions{
-		Outcome: func(_ context.Context, call grpclimit.Call, end *status.Status) grpclimit.Outcome {
-			if call.FullMethod == "/grpc.testing.TestService/UnaryCall" && end.Message() == "wrong password" {
-				return grpclimit.Failed
-			}
-			return grpclimit.Neutral
-		},
-	}, failures())))
-	wantCode(t, call(t.Context(), client), codes.FailedPrecondition)
-	wantLeft(t, limiter, "failed:shared:x", 9)
-	answer = status.Error(codes.FailedPrecondition, "wrong password")
-	wantCode(t, call(t.Context(), client), codes.FailedPrecondition)
-	wantLeft(t, limiter, "failed:shared:x", 8)
-}
-
-// A slot may come free at any moment, but not for a subject that is kept out, whatever its layer charges.
-func TestABlockedClientRetriesWhenTheBlockEnds(t *testing.T) {
-	for _, charge := range []grpclimit.Charge{grpclimit.Requests, grpclimit.Failures, grpclimit.InFlight} {
-		limiter, err := sash.New(newClock().store(), &sash.Options{Block: sash.Block{Refusals: 2, For: time.Hour}}, sash.Every(1, time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		limit := onLayers(t, limiter, nil, grpclimit.Layer{Key: grpclimit.Shared("x"), Charge: charge})
-		unary := func(inside func()) error {
-			_, err := limit.Unary(t.Context(), nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) {
-				inside()
-				return nil, nil
-			})
-			return err
-		}
-		wantCode(t, unary(func() {
-			if early, _ := grpclimit.RetryAfter(unary(func() {})); early > time.Minute {
-				t.Errorf("%v: the first refusal says %v", charge, early)
-			}
-			wantRetryAfter(t, unary(func() {}), time.Hour)
-		}), codes.OK)
-	}
-}
-
 // streams starts a server whose streams end as end says. Ended receives the error of each, when it is settled.
 func streams(t *testing.T, limit *grpclimit.ServerInterceptor, end func(pb.TestService_FullDuplexCallServer) error) (pb.TestServiceClient, <-chan error) {
 	t.Helper()
@@ -264,19 +202,6 @@ func TestAHandlerThatPanicsIsSettled(t *testing.T) {
 		_, _ = limit.Unary(t.Context(), nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { panic("broken") })
 	})
 	wantLeft(t, limiter, "failed:shared:x", 3)
-	wantLeft(t, limiter, "open:shared:x", 3)
-}
-
-// The failure stays charged, because its outcome is unknown; the slot is released.
-func TestAnOutcomeThatPanicsKeepsNoSlot(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), sash.PerHour(3))
-	limit := onLayers(t, limiter, &grpclimit.ServerOptions{
-		Outcome: func(context.Context, grpclimit.Call, *status.Status) grpclimit.Outcome { panic("broken") },
-	}, inFlight(1), failures())
-	wantPanic(t, "broken", func() {
-		_, _ = limit.Unary(t.Context(), nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return "ok", nil })
-	})
-	wantLeft(t, limiter, "failed:shared:x", 2)
 	wantLeft(t, limiter, "open:shared:x", 3)
 }
 

@@ -111,30 +111,9 @@ func TestAnAPIKeyNeedsAnHMACKey(t *testing.T) {
 	}
 }
 
-func TestJoinedKeysFitTheStore(t *testing.T) {
-	long := grpclimit.Metadata("tenant")
-	key, err := grpclimit.Join(long, long, long, long)(carrying("tenant", strings.Repeat("x", 90)), grpclimit.Call{})
-	if err != nil || len(key) > 300 {
-		t.Errorf("%d bytes, %v", len(key), err)
-	}
-}
-
 func TestWrongKeyFunctionsAreNotErrNoKey(t *testing.T) {
 	if got, err := grpclimit.PeerPrefix(129)(context.Background(), grpclimit.Call{}); err == nil || errors.Is(err, grpclimit.ErrNoKey) {
 		t.Errorf("129 bits: %q, %v", got, err)
-	}
-}
-
-func TestCallersAtOneAddressShareALimit(t *testing.T) {
-	limit := onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(2)), grpclimit.PeerAddress, &grpclimit.ServerOptions{Subject: grpclimit.SubjectKey})
-	for range 2 { // connections from different ports
-		client := dialTCP(t, &service{}, limited(limit))
-		wantCode(t, call(t.Context(), client), codes.OK)
-	}
-	err := call(t.Context(), dialTCP(t, &service{}, limited(limit)))
-	wantCode(t, err, codes.ResourceExhausted)
-	if v := violations(t, err); len(v) != 1 || v[0].GetSubject() != "addr:127.0.0.1" {
-		t.Errorf("violations %v", v)
 	}
 }
 
@@ -185,22 +164,6 @@ func TestAClientReadsTheOutgoingMetadata(t *testing.T) {
 	var refused *sash.LimitedError
 	if err := call(metadata.AppendToOutgoingContext(incoming, "tenant", "ours"), client); !errors.As(err, &refused) || refused.Key != "metadata:tenant:ours" {
 		t.Errorf("got %v", err)
-	}
-}
-
-// A constructor of a KeyFunc returns no error, so every call fails.
-func TestInvalidKeyFuncsSayWhatIsWrong(t *testing.T) {
-	for says, key := range map[string]grpclimit.KeyFunc{
-		"User":              grpclimit.User(nil),
-		"Join needs":        grpclimit.Join(),
-		"Join needs key":    grpclimit.Join(grpclimit.PeerAddress, nil),
-		"FirstOf needs":     grpclimit.FirstOf(),
-		"FirstOf needs key": grpclimit.FirstOf(nil, grpclimit.PeerAddress),
-	} {
-		_, err := key(from(tcp("203.0.113.9:1")), grpclimit.Call{})
-		if err == nil || errors.Is(err, grpclimit.ErrNoKey) || !strings.Contains(err.Error(), says) {
-			t.Errorf("the error is %v, want one that contains %q", err, says)
-		}
 	}
 }
 

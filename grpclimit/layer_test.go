@@ -67,34 +67,6 @@ func TestLayersAreOneDecision(t *testing.T) {
 	wantLeft(t, limiter, "bytes:shared:x", 80)
 }
 
-func TestACallThatNoLayerAppliesToIsNotLimited(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), sash.PerMinute(1))
-	client := dial(t, &service{}, limited(onLayers(t, limiter, nil, grpclimit.Layer{
-		Key: grpclimit.Shared("x"), Match: func(context.Context, grpclimit.Call) bool { return false },
-	})))
-	for range 3 {
-		wantCode(t, call(t.Context(), client), codes.OK)
-	}
-}
-
-// A message has no outcome and is not in flight: only layers of Requests charge it.
-func TestMessagesAreChargedInLayersOfRequests(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), sash.PerMinute(9))
-	client := dial(t, &service{}, limited(onLayers(t, limiter, &grpclimit.ServerOptions{Messages: true},
-		grpclimit.Layer{Name: "all", Key: grpclimit.Shared("x"), Limits: []sash.Limit{sash.PerMinute(4)}},
-		grpclimit.Layer{Name: "failed", Key: grpclimit.Shared("x"), Charge: grpclimit.Failures},
-		grpclimit.Layer{Name: "open", Key: grpclimit.Shared("x"), Charge: grpclimit.InFlight, Limits: []sash.Limit{sash.Every(1, time.Hour)}},
-	)))
-	answers, err := echo(t, client, 9)
-	wantCode(t, err, codes.ResourceExhausted)
-	if v := violations(t, err); answers != 3 || len(v) != 1 || v[0].GetQuotaId() != "all:4/1m" {
-		t.Errorf("%d answers, violations %v", answers, v)
-	}
-	for key, want := range map[string]int64{"all": 5, "failed": 9, "open": 9} {
-		wantLeft(t, limiter, key+":shared:x", want)
-	}
-}
-
 func TestWrongLayersAreErrors(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), sash.PerMinute(1))
 	key := grpclimit.Shared("x")

@@ -126,21 +126,6 @@ func TestSubjectOfAViolation(t *testing.T) {
 	}
 }
 
-// A key or a name can have bytes that a protobuf string cannot hold.
-func TestRefusalOfAnOddKeyKeepsItsDetails(t *testing.T) {
-	limit := sash.PerMinute(1)
-	limit.Name = "caf\xe9"
-	limiter := newLimiter(t, newClock().store(), limit)
-	odd := func(context.Context, grpclimit.Call) (string, error) { return "\xff\xfe", nil }
-	client := dial(t, &service{}, limited(onServer(t, limiter, odd, &grpclimit.ServerOptions{Subject: grpclimit.SubjectKey})))
-	wantCode(t, call(t.Context(), client), codes.OK)
-	err := call(t.Context(), client)
-	wantRetryAfter(t, err, time.Minute)
-	if v := violations(t, err); len(v) != 1 || v[0].GetQuotaId() != "caf\uFFFD" {
-		t.Errorf("violations %v", v)
-	}
-}
-
 func TestCostAndExempt(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), sash.PerMinute(10))
 	value := func(ctx context.Context, name string) string {
@@ -258,20 +243,6 @@ func TestDeadlineOfTheCallIsNoFailureOfTheStore(t *testing.T) {
 	}
 }
 
-func TestHandlersResultIsPassedOn(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), sash.PerMinute(5))
-	failed := status.Error(codes.ResourceExhausted, "the disk is full")
-	client := dial(t, &service{unary: func(context.Context) error { return failed }},
-		limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
-	err := call(t.Context(), client)
-	if status.Convert(err).Message() != "the disk is full" || len(status.Convert(err).Details()) != 0 {
-		t.Errorf("got %v", err)
-	}
-	if _, ok := grpclimit.RetryAfter(err); ok {
-		t.Error("a time to retry that nobody gave")
-	}
-}
-
 func TestPanicOfAHandlerIsPassedOn(t *testing.T) {
 	caught := make(chan any, 1)
 	recoverer := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (res any, err error) {
@@ -316,18 +287,4 @@ func TestWrongOptionsAreErrors(t *testing.T) {
 	wantPanic(t, "grpclimit: an interceptor needs a key function, such as PeerAddress on a server or Target on a client", func() {
 		_, _ = grpclimit.NewServerInterceptor(limiter, nil, nil)
 	})
-}
-
-func TestABlockedClientIsToldSo(t *testing.T) {
-	limiter, err := sash.New(newClock().store(), &sash.Options{Block: sash.Block{Refusals: 1, For: time.Hour}}, sash.PerMinute(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
-	wantCode(t, call(t.Context(), client), codes.OK)
-	err = call(t.Context(), client)
-	wantRetryAfter(t, err, time.Hour)
-	if got, want := status.Convert(err).Message(), "limited to 1 call per 1 minute; refused too often; retry after 1h0m0s"; got != want {
-		t.Errorf("message %q, want %q", got, want)
-	}
 }

@@ -145,43 +145,6 @@ func TestAResponseDoesNotWaitForAStoreThatHangs(t *testing.T) {
 	})
 }
 
-// A settlement that takes longer than the Timeout, and less than a second, completes all the same.
-func TestASlowStoreSettlesAfterTheResponse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &slowStore{Store: memstore.New(nil), settles: 500 * time.Millisecond}
-		limiter := newLimiter(t, store, nil, sash.Every(1, time.Minute))
-		h := newLayers(t, limiter, &httplimit.Options{Timeout: 50 * time.Millisecond},
-			httplimit.Layer{Key: httplimit.Shared("x"), Charge: httplimit.InFlight})(ok)
-		wantStatus(t, get(h, "GET", "/", nil), 200)
-		wantLeft(t, limiter, "shared:x", 0)
-		time.Sleep(500 * time.Millisecond)
-		wantLeft(t, limiter, "shared:x", 1)
-	})
-}
-
-// A namelessStore rejects settlements that have to be remembered.
-type namelessStore struct {
-	*memstore.Store
-	t *testing.T
-}
-
-func (s namelessStore) Settle(ctx context.Context, set driver.Settlement) error {
-	if set.ID != "" {
-		s.t.Error("the store has to remember a settlement that is never repeated")
-	}
-	return s.Store.Settle(ctx, set)
-}
-
-func TestAReleaseLeavesNoMark(t *testing.T) {
-	limiter := newLimiter(t, namelessStore{memstore.New(nil), t}, nil, sash.Every(2, time.Minute))
-	failed, flying := failures(httplimit.Shared("x")), inFlight(2)
-	failed.Name = "failed"
-	h := newLayers(t, limiter, nil, failed, flying)(ok)
-	for range 5 {
-		wantStatus(t, get(h, "GET", "/", nil), 200)
-	}
-}
-
 // Handlers often send nothing when the context of their query has ended. That is no success, which would reset
 // the failures before it.
 func TestAHandlerThatSendsNothingAfterAHangUpHasNotSucceeded(t *testing.T) {
@@ -218,19 +181,6 @@ func TestAHandlerThatSendsNothingAfterAHangUpHasNotSucceeded(t *testing.T) {
 			wantLeft(t, limiter, "shared:x", c.left)
 		})
 	}
-}
-
-// http.TimeoutHandler cannot flush: the status that a handler sends after a failed flush counts.
-func TestAFlushThatIsNotPossibleSendsNothing(t *testing.T) {
-	limit := newFailures(t, newClock().store(), 1, nil)
-	h := http.TimeoutHandler(limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if err := http.NewResponseController(w).Flush(); !errors.Is(err, http.ErrNotSupported) {
-			t.Errorf("flushing: %v", err)
-		}
-		w.WriteHeader(401)
-	})), time.Minute, "")
-	wantStatus(t, get(h, "POST", "/", nil), 401)
-	wantStatus(t, get(h, "POST", "/", nil), 429)
 }
 
 // The failure stays charged, because its outcome is unknown; the slot is released.

@@ -62,25 +62,6 @@ func TestOnlyFailuresAreCharged(t *testing.T) {
 	wantStatus(t, get(h, "POST", "/?status=200", nil), 200)
 }
 
-func TestACustomOutcome(t *testing.T) {
-	h := newFailures(t, newClock().store(), 1, &httplimit.Options{
-		Outcome: func(_ *http.Request, _ int, header http.Header) httplimit.Outcome {
-			if header.Get("Location") == "/login?failed" {
-				return httplimit.Failed
-			}
-			return httplimit.Succeeded
-		},
-	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, r.FormValue("to"), http.StatusSeeOther)
-	}))
-	for _, c := range []struct {
-		to     string
-		status int
-	}{{"/home", 303}, {"/login%3Ffailed", 303}, {"/home", 429}} {
-		wantStatus(t, get(h, "GET", "/?to="+c.to, nil), c.status)
-	}
-}
-
 func TestSuccessResetsWhereAllowed(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), nil, sash.PerMinute(3))
 	address, account := failures(httplimit.PeerAddress), failures(httplimit.Join(httplimit.Header("X-User"), httplimit.PeerAddress))

@@ -69,29 +69,6 @@ func TestDialects(t *testing.T) {
 	}
 }
 
-// Four units are left for a cost of six: more are free in 5 s, and enough only in 10 s.
-func TestARefusalWithUnitsLeft(t *testing.T) {
-	for dialect, want := range map[httplimit.Dialect][2]string{
-		httplimit.Draft11: {"RateLimit", `"10/10s";r=4;t=5`},
-		httplimit.Draft07: {"RateLimit", "limit=10, remaining=4, reset=10"},
-		httplimit.Draft06: {"RateLimit-Reset", "10"},
-	} {
-		clock := newClock()
-		cost := int64(1)
-		h := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.Every(10, 10*time.Second)), httplimit.PeerAddress,
-			&httplimit.Options{Dialect: dialect, Cost: func(*http.Request) int64 { return cost }})(ok)
-		wantStatus(t, get(h, "GET", "/", nil), 200)
-		clock.Advance(5 * time.Second)
-		cost = 5
-		wantStatus(t, get(h, "GET", "/", nil), 200)
-		cost = 6
-		res := get(h, "GET", "/", nil)
-		wantStatus(t, res, 429)
-		wantField(t, res, "Retry-After", "10")
-		wantField(t, res, want[0], want[1])
-	}
-}
-
 // A dialect with room for one limit shows the refusing one with the longest retry time, or the one of which least is left.
 func TestDialectsOfOneLimitShowTheTightest(t *testing.T) {
 	left := func(n int64) sash.LimitResult { return sash.LimitResult{Remaining: n} }

@@ -51,22 +51,6 @@ func TestRequestsInFlight(t *testing.T) {
 	})
 }
 
-func TestARequestInFlightIsFreedHoweverItEnds(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), nil, sash.Every(1, time.Hour))
-	h := newLayers(t, limiter, nil, httplimit.Layer{Key: httplimit.Shared("x"), Charge: httplimit.InFlight})(
-		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/panic" {
-				panic("broken")
-			}
-			wantLeft(t, limiter, "shared:x", 0)
-		}))
-	for range 3 {
-		wantStatus(t, get(h, "GET", "/", nil), 200)
-		wantPanic(t, "broken", func() { get(h, "GET", "/panic", nil) })
-	}
-	wantLeft(t, limiter, "shared:x", 1)
-}
-
 // A refusal by any layer charges nothing, and each kind releases its own charges.
 func TestLayersOfAllKindsAreOneDecision(t *testing.T) {
 	clock := newClock()
@@ -169,14 +153,6 @@ func TestARefusalOfARateAndOfALimitInFlight(t *testing.T) {
 			}))
 		wantStatus(t, get(h, "GET", "/", nil), 200)
 	}
-}
-
-func TestABlockedClientInFlightRetriesWhenTheBlockEnds(t *testing.T) {
-	opts := &sash.Options{Block: sash.Block{Refusals: 1, For: time.Hour}}
-	var h http.Handler
-	h = newLayers(t, newLimiter(t, newClock().store(), opts, sash.PerMinute(9)), nil, inFlight(1))(
-		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { wantField(t, get(h, "GET", "/", nil), "Retry-After", "3600") }))
-	wantStatus(t, get(h, "GET", "/", nil), 200)
 }
 
 func TestOlderDialectsOmitALimitInFlight(t *testing.T) {

@@ -14,20 +14,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/httplimit"
-	"example.com/sash/memstore"
 )
-
-func TestEachKeyHasItsOwnWindow(t *testing.T) {
-	clock := newClock()
-	h := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.PerMinute(2)), httplimit.PeerAddress, nil)(ok)
-	other := func(r *http.Request) { r.RemoteAddr = "203.0.113.10:1" }
-	wantStatus(t, get(h, "GET", "/", nil), 200)
-	wantStatus(t, get(h, "GET", "/", nil), 200)
-	wantStatus(t, get(h, "GET", "/", nil), 429)
-	wantStatus(t, get(h, "GET", "/", other), 200)
-	clock.Advance(time.Minute)
-	wantStatus(t, get(h, "GET", "/", nil), 200)
-}
 
 func TestLayersAreDecidedTogether(t *testing.T) {
 	clock := newClock()
@@ -65,29 +52,6 @@ func TestLayersAreDecidedTogether(t *testing.T) {
 	if body := problemOf(t, res); len(body.Violated) != 1 || body.Violated[0] != "address:2/1m" {
 		t.Errorf("violated %q, want address:2/1m alone", body.Violated)
 	}
-}
-
-func TestLimitsOfAPlan(t *testing.T) {
-	clock := newClock()
-	plans := map[string][]sash.Limit{"gold": {sash.PerMinute(3)}}
-	h := newLayers(t, newLimiter(t, clock.store(), nil, sash.PerMinute(1)), nil, httplimit.Layer{
-		Key: httplimit.Header("X-User"),
-		LimitsFor: func(r *http.Request) ([]sash.Limit, error) {
-			if r.Header.Get("X-Plan") == "broken" {
-				return nil, errors.New("no plans today")
-			}
-			return plans[r.Header.Get("X-Plan")], nil
-		},
-	})(ok)
-	as := func(user, plan string) func(*http.Request) {
-		return func(r *http.Request) { r.Header.Set("X-User", user); r.Header.Set("X-Plan", plan) }
-	}
-	wantStatus(t, get(h, "GET", "/", as("ann", "")), 200)
-	wantStatus(t, get(h, "GET", "/", as("ann", "")), 429)
-	res := get(h, "GET", "/", as("ann", "gold")) // what ann used stays used
-	wantStatus(t, res, 200)
-	wantField(t, res, "RateLimit", `"3/1m";r=1;t=60`)
-	wantStatus(t, get(h, "GET", "/", as("bob", "broken")), 500)
 }
 
 func TestCost(t *testing.T) {
@@ -134,16 +98,6 @@ func TestOnErrorOfCosts(t *testing.T) {
 	}
 }
 
-func TestACostOfALayerComesFirst(t *testing.T) {
-	clock := newClock()
-	h := newLayers(t, newLimiter(t, clock.store(), nil, sash.PerMinute(10)),
-		&httplimit.Options{Cost: func(*http.Request) int64 { return 5 }},
-		httplimit.Layer{Name: "calls", Key: httplimit.Shared("all"), Cost: func(*http.Request) int64 { return 1 }},
-		httplimit.Layer{Name: "units", Key: httplimit.Shared("all")},
-	)(ok)
-	wantField(t, get(h, "GET", "/", nil), "RateLimit", `"calls:10/1m";r=9;t=60, "units:10/1m";r=5;t=60`)
-}
-
 func TestExemptAndBlocked(t *testing.T) {
 	clock := newClock()
 	client := newClientAddress(t, nil)
@@ -161,50 +115,6 @@ func TestExemptAndBlocked(t *testing.T) {
 	wantStatus(t, get(h, "GET", "/", from("10.6.6.6")), 403) // blocking comes first
 	wantStatus(t, get(h, "GET", "/", from("203.0.113.9")), 200)
 	wantStatus(t, get(h, "GET", "/", from("203.0.113.9")), 429)
-}
-
-func TestALayerThatExemptsLeavesTheOthers(t *testing.T) {
-	clock := newClock()
-	admin := func(r *http.Request) (string, error) {
-		if r.Header.Get("X-Admin") != "" {
-			return "", httplimit.ErrExempt
-		}
-		return httplimit.PeerAddress(r)
-	}
-	h := newLayers(t, newLimiter(t, clock.store(), nil, sash.PerMinute(1)), nil,
-		httplimit.Layer{Name: "address", Key: admin},
-		httplimit.Layer{Name: "everybody", Key: httplimit.Shared("all"), Limits: []sash.Limit{sash.PerMinute(3)}},
-	)(ok)
-	asAdmin := func(r *http.Request) { r.Header.Set("X-Admin", "1") }
-	wantStatus(t, get(h, "GET", "/", nil), 200)
-	wantStatus(t, get(h, "GET", "/", nil), 429)
-	wantField(t, get(h, "GET", "/", asAdmin), "RateLimit", `"everybody:3/1m";r=1;t=60`)
-	wantStatus(t, get(h, "GET", "/", asAdmin), 200)
-	wantStatus(t, get(h, "GET", "/", asAdmin), 429)
-}
-
-// An apartStore decides subject by subject, like a cluster whose keys live in different slots.
-type apartStore struct{ *memstore.Store }
-
-func (apartStore) DecideAll(context.Context, []driver.Request) ([]driver.Answer, error) {
-	return nil, driver.ErrApart
-}
-
-func TestARefusalFromSubjectsThatLiveApart(t *testing.T) {
-	clock := newClock()
-	limiter := newLimiter(t, apartStore{clock.store()}, &sash.Options{Prefix: "p"}, sash.PerMinute(9))
-	h := newLayers(t, limiter, nil,
-		httplimit.Layer{Name: "all", Key: httplimit.Shared("x")},
-		httplimit.Layer{Name: "address", Key: httplimit.PeerAddress, Limits: []sash.Limit{sash.PerMinute(1)}},
-		httplimit.Layer{Name: "rest", Key: httplimit.PeerAddress},
-	)(ok)
-	wantField(t, get(h, "GET", "/", nil), "RateLimit", `"all:9/1m";r=8;t=60, "address:1/1m";r=0;t=60, "rest:9/1m";r=8;t=60`)
-	res := get(h, "GET", "/", nil)
-	wantStatus(t, res, 429)
-	wantField(t, res, "RateLimit", `"address:1/1m";r=0;t=60`) // the store reports no other
-	if p := problemOf(t, res); len(p.Violated) != 1 || p.Violated[0] != "address:1/1m" {
-		t.Errorf("violated-policies %q", p.Violated)
-	}
 }
 
 func TestMiddlewaresThatCannotWork(t *testing.T) {

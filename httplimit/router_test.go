@@ -42,19 +42,6 @@ func serve(t *testing.T, h http.Handler) *httptest.Server {
 	return server
 }
 
-func TestBehindAServeMux(t *testing.T) {
-	limit := newMiddleware(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(1)), httplimit.Pattern, nil)
-	mux := http.NewServeMux()
-	mux.Handle("GET /items/{id}", limit(ok))
-	mux.Handle("GET /users/{id}", limit(ok))
-	server := serve(t, mux)
-	wantStatus(t, visit(t, server, "GET", "/items/1"), 200)
-	res := visit(t, server, "GET", "/items/2") // another path, the same pattern
-	wantStatus(t, res, 429)
-	problemOf(t, res)
-	wantStatus(t, visit(t, server, "GET", "/users/1"), 200)
-}
-
 func TestInFrontOfAServeMux(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /items/{id}", ok)

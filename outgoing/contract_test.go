@@ -130,30 +130,6 @@ func TestOnlyRepeatableRequestsAreRetried(t *testing.T) {
 	}
 }
 
-// Waiting calls leave nothing behind: synctest fails a test whose goroutines do not end.
-func TestAThousandWaitersAreCancelledAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := newTransport(t, newStore(), answer(200), outgoing.Options{}, sash.PerHour(1))
-		ok(t, rt)
-		ctx, cancel := context.WithCancel(t.Context())
-		start := time.Now()
-		var group sync.WaitGroup
-		for range 1000 {
-			group.Go(func() {
-				if _, err := get(ctx, rt); !errors.Is(err, context.Canceled) {
-					t.Error(err)
-				}
-			})
-		}
-		synctest.Wait()
-		cancel()
-		group.Wait()
-		if d := time.Since(start); d != 0 {
-			t.Errorf("they ended after %v", d)
-		}
-	})
-}
-
 // A retry uses the connection of the response that it replaces, over both versions of HTTP.
 func TestADiscardedResponseFreesItsConnection(t *testing.T) {
 	for name, version := range map[string]int{"HTTP/1.1": 1, "HTTP/2": 2} {

@@ -113,40 +113,6 @@ func TestACoolDownWithoutATimeGrowsWhileRefusalsRepeat(t *testing.T) {
 	}
 }
 
-// A process does not know what the API served to others, only that a cool-down was too short.
-func TestASuccessIsKnownToTheProcessThatHadIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, api := newStore(), &scripted{answers: []http.HandlerFunc{answer(429), answer(429), answer(200), answer(429)}}
-		opts := outgoing.Options{Mode: outgoing.Refuse}
-		here := newTransport(t, store, api.ServeHTTP, opts, sash.PerHour(5000))
-		there := newTransport(t, store, api.ServeHTTP, opts, sash.PerHour(5000))
-		if paused := pauses(t, 3, here); !about(paused, 1, 2, 0) {
-			t.Fatal(paused)
-		}
-		if paused := pauses(t, 1, there); !about(paused, 4) {
-			t.Errorf("the other process pauses away for %v", paused)
-		}
-		if paused := pauses(t, 1, here); !about(paused, 8) {
-			t.Errorf("the last cool-down is newer than the success, and the next is %v", paused)
-		}
-	})
-}
-
-func TestACoolDownIsForgottenWhenItIsLongAgo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := newTransport(t, newStore(), answer(429), outgoing.Options{Mode: outgoing.Refuse}, sash.PerHour(5000))
-		for _, c := range []struct {
-			pause time.Duration
-			want  float64
-		}{{0, 1}, {8 * time.Second, 2}, {8 * time.Second, 4}, {10 * time.Second, 1}} {
-			time.Sleep(c.pause)
-			if paused := pauses(t, 1, rt); !about(paused, c.want) {
-				t.Errorf("after a pause of %v the cool-down is %v, want %v s", c.pause, paused, c.want)
-			}
-		}
-	})
-}
-
 // Requests in flight together count as one refusal: the cool-down grows once.
 func TestACoolDownGrowsOnceForRequestsRefusedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -214,16 +180,6 @@ func downStore() *storetest.Faulty {
 	store := storetest.NewFaulty(newStore())
 	store.Fail(errDown)
 	return store
-}
-
-func TestWithoutAStoreAProcessGrowsItsOwnCoolDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		open := func(*http.Request, outgoing.Call, error) error { return nil }
-		rt := newTransport(t, downStore(), answer(429), outgoing.Options{Mode: outgoing.Refuse, Unavailable: open}, sash.PerHour(5000))
-		if paused := pauses(t, 4, rt); !about(paused, 1, 2, 4, 8) {
-			t.Errorf("the cool-downs are %v", paused)
-		}
-	})
 }
 
 // A retry waits for the cool-down as it has grown.

@@ -115,29 +115,6 @@ func TestALowerLimitIsLearntFromRefusals(t *testing.T) {
 	}
 }
 
-// A process that starts when the cool-down after the refusal is forgotten has none of its own.
-func TestALateProcessKnowsTheLowerLimit(t *testing.T) {
-	for name, pause := range map[string]time.Duration{"at once": 0, "idle before": 20 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
-			store, api := newStore(), refusing(41)
-			here := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
-			late := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
-			if pause > 0 {
-				ok(t, late)
-				time.Sleep(time.Minute)
-			}
-			for range 40 {
-				sent(t, here)
-			}
-			burst(t, here)
-			time.Sleep(40 * time.Second)
-			if n := burst(t, late); n != 0 {
-				t.Errorf("%s: a process sent %d requests more than went through", name, n)
-			}
-		})
-	}
-}
-
 // refusing returns an API that refuses a single request, the n-th.
 func refusing(n int) http.HandlerFunc {
 	var mu sync.Mutex

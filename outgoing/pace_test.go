@@ -78,22 +78,6 @@ func TestAPacedRefusalNamesTheLimit(t *testing.T) {
 	}
 }
 
-// With a spread the requests of a window are even over the longer window, so no silence follows them.
-func TestAPacedWindowWithASpreadIsEven(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		api := &upstream{limit: 1 << 30, window: time.Hour, fields: silent}
-		rt := newTransport(t, newStore(), api.ServeHTTP, outgoing.Options{Pace: true, Spread: 500 * time.Millisecond}, sash.Every(25, 5*time.Second))
-		for range 60 {
-			ok(t, rt)
-		}
-		for i := 1; i < 60; i++ {
-			if d := api.arrivals[i].Sub(api.arrivals[i-1]).Round(time.Microsecond); d != 220*time.Millisecond {
-				t.Errorf("request %d came %v after the one before, want 220ms", i, d)
-			}
-		}
-	})
-}
-
 // Requests that find room start at once. Those that wait because the window is full start as far apart as a request takes,
 // 50 ms as a power of two, and none more than half as far as evenly.
 func TestRequestsThatWaitStartApart(t *testing.T) {

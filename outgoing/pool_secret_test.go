@@ -232,22 +232,3 @@ func (describing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, fmt.Errorf("%v %q %s %v %v %s: %w", req.Header, req.Header, dump, req.URL, req.URL.Query(),
 		url.PathEscape(req.URL.Query().Get("key")), io.ErrUnexpectedEOF)
 }
-
-// What else the function sets leaves the error readable: the empty end of a field would be between all letters.
-func TestAnErrorWithoutTheCredentialIsReadable(t *testing.T) {
-	pool, err := outgoing.NewPool(apiTest, hmacKey, []string{"t0p-s3cret"}, func(req *http.Request, credential string) {
-		req.Header.Set("X-Api-Key", credential)
-		req.Header.Set("User-Agent", "crawler v1")
-		req.Header.Set("Accept", "json ")
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	base := roundTripper(func(req *http.Request) (*http.Response, error) {
-		return nil, errors.New("proxy v1: no route for " + req.Header.Get("X-Api-Key"))
-	})
-	rt := pooled(t, newStore(), pool, outgoing.Options{Base: base}, sash.PerMinute(9))
-	if _, err := get(t.Context(), rt); err == nil || !strings.HasSuffix(err.Error(), "proxy v1: no route for [credential]") {
-		t.Errorf("%v", err)
-	}
-}

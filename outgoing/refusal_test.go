@@ -113,29 +113,6 @@ func TestOneRefusalStopsAllProcesses(t *testing.T) {
 	}
 }
 
-// A used-up quota without a known reset cools down for an hour.
-func TestOtherResets(t *testing.T) {
-	used := []outgoing.Sign{{Path: "why", Has: []string{"all used"}, Means: outgoing.UsedUp}}
-	for name, c := range map[string]struct {
-		profile outgoing.Profile
-		want    time.Duration
-	}{
-		"unknown":     {outgoing.Profile{Signs: used}, time.Hour},
-		"by the hour": {outgoing.Profile{Signs: used, Resets: sash.CalendarHour}, 30 * time.Minute},
-		"by the day":  {outgoing.Profile{Signs: used, Resets: sash.CalendarDay}, 13*time.Hour + 30*time.Minute},
-		"by the month, and no cool-down is longer than a day": {outgoing.Profile{Signs: used, Resets: sash.CalendarMonth}, 25 * time.Hour},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			rt := newTransport(t, newStore(), says(429, `[{"why":"It is all used."}]`, "Date: Mon, 04 May 2026 10:30:00 GMT"),
-				outgoing.Options{Mode: outgoing.Refuse, Profile: c.profile}, sash.PerHour(5000))
-			sent(t, rt)
-			if d := coolDown(t, rt); d != c.want {
-				t.Errorf("the cool-down is %v, want %v", d, c.want)
-			}
-		})
-	}
-}
-
 // routes has a bucket for each path, all of one account.
 func routes(account string) outgoing.Route {
 	return func(req *http.Request) (outgoing.Call, error) {

@@ -26,21 +26,6 @@ func remains(t *testing.T, c *coolDowns) time.Duration {
 	return d
 }
 
-func TestALongerCoolDownReplacesAShorterOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		here, there := twoProcesses(t, time.Hour)
-		for _, d := range []time.Duration{11 * time.Second, 20 * time.Second, 5 * time.Second} {
-			if _, err := here.begin(t.Context(), "k", d, false); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(2 * time.Second)
-		}
-		if d := remains(t, there); d != 16*time.Second {
-			t.Errorf("after 11 s, 2 s later 20 s, and 2 s later 5 s, the other process stays away for another %v, want 16 s", d)
-		}
-	})
-}
-
 func TestOldCoolDownsDoNotAddUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := twoProcesses(t, time.Hour)
@@ -85,24 +70,6 @@ func TestCoolDownsEndWithTheLatest(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A cool-down that may last for a day starts short all the same.
-func TestShortCoolDownsGrow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		here, _ := twoProcesses(t, 25*time.Hour)
-		last := time.Duration(0)
-		for range 10 {
-			d, err := here.begin(t.Context(), "k", time.Second, true)
-			if most := max(2*last, time.Second); err != nil || d > most || d < most*9/10-time.Millisecond {
-				t.Errorf("after %v a cool-down of %v, %v", last, d, err)
-			}
-			for left := d; left > 0; left = remains(t, here) {
-				time.Sleep(left)
-			}
-			last = d
-		}
-	})
 }
 
 type basis func(*http.Request) (*http.Response, error)
@@ -185,17 +152,6 @@ func TestTheSpreadIsLearntFromWhatRequestsTake(t *testing.T) {
 	}
 }
 
-// Requests on warm connections do not push out what a new connection takes, which is rare.
-func TestNewConnectionsAreRemembered(t *testing.T) {
-	s := grown(4, 400*ms, 400*ms, true)
-	for range 1000 {
-		s.took("api", 10*ms, false)
-	}
-	if d := s.of("api", 5*time.Second); d < 390*ms {
-		t.Errorf("the spread is %v, and a new connection takes 390ms longer", d)
-	}
-}
-
 func TestASpreadFollowsTheWays(t *testing.T) {
 	s := grown(100, 0, time.Second, false)
 	for range 128 {
@@ -203,26 +159,6 @@ func TestASpreadFollowsTheWays(t *testing.T) {
 	}
 	if d := s.of("api", 5*time.Second); d != 100*ms {
 		t.Errorf("the spread is %v after 128 equal requests", d)
-	}
-}
-
-func TestTheSpreadOfAnUnusedBucketIsForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := grown(100, 0, 300*ms, false)
-		time.Sleep(waysKept + 1)
-		if d := s.of("api", 5*time.Second); d != 500*ms {
-			t.Errorf("the spread is %v an hour later, want that of an unknown bucket", d)
-		}
-	})
-}
-
-func TestEachBucketHasItsOwnSpread(t *testing.T) {
-	s := grown(100, 0, 300*ms, false)
-	for range 100 {
-		s.took("other", 0, false)
-	}
-	if near, far := s.of("other", 5*time.Second), s.of("api", 5*time.Second); near != 100*ms || far < 300*ms {
-		t.Errorf("the spreads are %v and %v", near, far)
 	}
 }
 
