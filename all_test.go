@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -56,19 +55,6 @@ func TestSeveralSubjectsAllOrNothing(t *testing.T) {
 	}
 }
 
-func TestLimitsPerCall(t *testing.T) {
-	l := newLimiter(t, memstore.New(nil), nil, sash.PerMinute(1))
-	pro := sash.Subject{Key: "user", Cost: 1, Limits: []sash.Limit{sash.PerMinute(2), sash.PerHour(3)}}
-	for i, want := range []bool{true, true, false} {
-		if res, err := l.AllowAll(t.Context(), pro); err != nil || res.Allowed != want {
-			t.Errorf("call %d: %+v, %v", i, res, err)
-		}
-	}
-	if res, err := l.Allow(t.Context(), "user"); err != nil || res.Allowed {
-		t.Errorf("the smaller plan has room for a third call: %+v, %v", res, err)
-	}
-}
-
 func TestAllowAllRefusesWrongCalls(t *testing.T) {
 	l := newLimiter(t, panicStore{}, nil, sash.PerMinute(5))
 	a, b := sash.Subject{Key: "a", Cost: 1}, sash.Subject{Key: "b", Cost: 1}
@@ -88,33 +74,6 @@ func TestAllowAllRefusesWrongCalls(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
-}
-
-func TestGivenBackWhenTheCallerIsGone(t *testing.T) {
-	store := memstore.New(nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	l := newLimiter(t, cancelling{apartStore{store}, cancel}, nil, sash.Every(5, time.Minute))
-	_, err := l.AllowAll(ctx, sash.Subject{Key: "a", Cost: 1}, sash.Subject{Key: "b", Cost: 1})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("the error is %v", err)
-	}
-	if n := remaining(t, newLimiter(t, store, nil, sash.Every(5, time.Minute)), "a"); n != 5 {
-		t.Errorf("%d left: the first subject was not given back", n)
-	}
-}
-
-// cancelling is a store whose caller gives up before the second subject.
-type cancelling struct {
-	apartStore
-	cancel func()
-}
-
-func (s cancelling) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if req.Key == "b" {
-		s.cancel()
-		return driver.Answer{}, ctx.Err()
-	}
-	return s.apartStore.Decide(ctx, req)
 }
 
 // localFor is a store that decides about one of its subjects elsewhere.

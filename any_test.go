@@ -12,7 +12,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
 
@@ -207,27 +206,6 @@ func TestAWrongChoiceOfAStoreIsAnError(t *testing.T) {
 	}
 }
 
-// A lease holds units longer than the limits say, so a choice behind it has to count as long.
-func TestAnyBehindALease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		leased, err := lease.New(memstore.New(nil), time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := newLimiter(t, leased, nil, sash.Every(1, 10*time.Second))
-		for _, wait := range []time.Duration{0, 10500 * time.Millisecond, 600 * time.Millisecond} {
-			time.Sleep(wait)
-			_, res, err := l.AllowAny(t.Context(), credentials(1)...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := wait != 10500*time.Millisecond; res.Allowed != want {
-				t.Errorf("after %v more: allowed %v", wait, res.Allowed)
-			}
-		}
-	})
-}
-
 // Callers that book go to the subject that is free first, and behind those that booked it before.
 func TestBookAnyTakesTheShortestQueue(t *testing.T) {
 	for name, wrap := range map[string]func(*memstore.Store) driver.Store{
@@ -266,54 +244,6 @@ type booksApart struct{ *memstore.Store }
 
 func (booksApart) DecideAny(context.Context, []driver.Request) (int, driver.Answer, error) {
 	return 0, driver.Answer{}, driver.ErrApart
-}
-
-// Bookings are in line: a later caller does not take the room that is left in front of one that waits.
-func TestBookAnyKeepsTheOrder(t *testing.T) {
-	for name, wrap := range map[string]func(*memstore.Store) driver.Store{
-		"in one step": func(s *memstore.Store) driver.Store { return s },
-		"one by one":  func(s *memstore.Store) driver.Store { return booksApart{s} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLimiter(t, wrap(memstore.New(nil)), nil, sash.Every(10, 10*time.Second))
-				one := func(cost int64) *sash.Reservation {
-					_, r, err := l.BookAny(t.Context(), time.Minute, sash.Subject{Key: "a", Cost: cost})
-					if err != nil || !r.Allowed() {
-						t.Fatal(err)
-					}
-					return r
-				}
-				one(8)
-				large, small := one(5), one(1)
-				if large.Delay() != 10*time.Second || small.Delay() < large.Delay() {
-					t.Errorf("the large call starts after %v, and the small one that came later after %v", large.Delay(), small.Delay())
-				}
-				other := sash.Subject{Key: "b", Cost: 1}
-				i, r, err := l.BookAny(t.Context(), time.Minute, sash.Subject{Key: "a", Cost: 1}, other)
-				if err != nil || i != 1 || r.Delay() != 0 {
-					t.Errorf("subject %d after %v, %v: the other one is free", i, r.Delay(), err)
-				}
-			})
-		})
-	}
-}
-
-func TestReserveAnyGivesBackWhatItCharged(t *testing.T) {
-	l := newLimiter(t, memstore.New(nil), nil, sash.PerMinute(1))
-	pool := credentials(3)
-	for range 10 {
-		i, r, err := l.ReserveAny(t.Context(), pool...)
-		if err != nil || !r.Allowed() {
-			t.Fatalf("%+v, %v", r, err)
-		}
-		if n := remaining(t, l, pool[i].Key); n != 0 {
-			t.Errorf("%d left of the subject that was chosen", n)
-		}
-		if err := r.Cancel(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // A caller that leaves while the store decides holds nothing.

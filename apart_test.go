@@ -178,24 +178,3 @@ func TestAProcessThatEndsLeavesAtMostOneChargeForEachSubjectApart(t *testing.T) 
 		t.Errorf("only %v stayed charged: no process ended between two charges", stays)
 	}
 }
-
-// The subjects are charged at different times, and the result has the last of them. Measured by it, the window of the
-// first subject seems to hold more than its limit: its unit is free before a window has passed since At.
-func TestTheTimeOfACallOverSubjectsApartIsThatOfItsLastCharge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, newFarStore(), nil, sash.PerHour(1))
-		both := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}}
-		res, reserved, err := l.ReserveAll(t.Context(), both...)
-		if err != nil || !res.Allowed {
-			t.Fatalf("%+v, %v", res, err)
-		}
-		first, last := reserved[0].Result().At, reserved[1].Result().At
-		if last.Sub(first) != roundTrip || !res.At.Equal(last) {
-			t.Errorf("charged at %v and %v, and the result says %v", first, last, res.At)
-		}
-		time.Sleep(time.Until(first.Add(time.Hour)) - roundTrip/2)
-		if again, err := l.Allow(t.Context(), "a"); err != nil || !again.Allowed || again.At.Sub(res.At) >= time.Hour {
-			t.Errorf("an hour after the charge: %+v, %v", again, err)
-		}
-	})
-}

@@ -201,26 +201,3 @@ func TestARefusalThatHasRoomDoesNotSpin(t *testing.T) {
 		time.Sleep(time.Second) // for a limiter that still looks at the store
 	})
 }
-
-// A selfish decorator is its own store.
-type selfish struct{ *memstore.Store }
-
-func (s selfish) Unwrap() driver.Store { return s }
-
-func TestADecoratorOfItselfHasNoPowers(t *testing.T) {
-	l := newLimiter(t, stack.GroupCommit(selfish{memstore.New(nil)}), nil, sash.PerMinute(5))
-	if _, err := l.Reserve(t.Context(), "k", 1); !errors.Is(err, sash.ErrUnsupported) {
-		t.Error(err)
-	}
-}
-
-func TestAPassthroughToNothingSaysSo(t *testing.T) {
-	var store driver.Passthrough
-	_, err := newLimiter(t, store, nil, sash.PerMinute(5)).Allow(t.Context(), "k")
-	if !errors.Is(err, sash.ErrUnavailable) || !strings.Contains(err.Error(), "has no Next") {
-		t.Error(err)
-	}
-	if err := store.Settle(t.Context(), driver.Settlement{}); err == nil || errors.Is(err, driver.ErrUnsupported) {
-		t.Error(err)
-	}
-}

@@ -45,27 +45,6 @@ func book(t *testing.T, l *sash.Limiter, key string, cost int64) *sash.Reservati
 	return r
 }
 
-func TestBookReturnsWhenTheCallStarts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, newBookStore(), nil, sash.Every(2, 10*time.Second))
-		began := time.Now()
-		for i, want := range []time.Duration{0, 0, 10 * time.Second, 10 * time.Second, 20 * time.Second} {
-			r := book(t, l, "k", 1)
-			if res := r.Result(); !r.Allowed() || res.Delay != want || r.Delay() != want || !res.At.Equal(began.Add(want)) {
-				t.Errorf("call %d: a delay of %v and %v, at %v; want %v", i, res.Delay, r.Delay(), res.At.Sub(began), want)
-			}
-		}
-		r := book(t, l, "k", 1)
-		time.Sleep(15 * time.Second)
-		if r.Delay() != 5*time.Second || r.Result().Delay != 20*time.Second {
-			t.Errorf("15s later a delay of 20s is one of %v", r.Delay())
-		}
-		if err := r.Wait(t.Context()); err != nil || time.Since(began) != 20*time.Second || r.Delay() != 0 {
-			t.Errorf("the call starts after %v, want 20s: %v", time.Since(began), err)
-		}
-	})
-}
-
 func TestBookRefusesWhatStartsTooLate(t *testing.T) {
 	for within, allowed := range map[time.Duration]bool{
 		10 * time.Second: true, time.Hour: true, 2 * sash.MaxAhead: true,
@@ -87,18 +66,6 @@ func TestBookRefusesWhatStartsTooLate(t *testing.T) {
 			var limited *sash.LimitedError
 			if err := r.Wait(t.Context()); !errors.As(err, &limited) || limited.Key != "k" || limited.Limit.Units != 1 {
 				t.Errorf("waiting for a refusal: %v", err)
-			}
-		})
-	}
-}
-
-func TestNothingIsBookedMoreThanADayAhead(t *testing.T) {
-	for window, allowed := range map[time.Duration]bool{sash.MaxAhead: true, sash.MaxAhead + time.Microsecond: false} {
-		synctest.Test(t, func(t *testing.T) {
-			l := newLimiter(t, newBookStore(), nil, sash.Every(1, window))
-			book(t, l, "k", 1)
-			if r, err := l.Book(t.Context(), "k", 1, 1000*time.Hour); err != nil || r.Allowed() != allowed {
-				t.Errorf("a place in %v: %+v, %v", window, r.Result(), err)
 			}
 		})
 	}

@@ -230,14 +230,6 @@ func TestDoFreesTheSlotHoweverFEnds(t *testing.T) {
 	}
 }
 
-func TestCallsInFlightAreCountedApart(t *testing.T) {
-	store := memstore.New(nil)
-	start(t, newConcurrency(t, store, 2, time.Minute), "k")
-	if left := remaining(t, newLimiter(t, store, nil, sash.PerMinute(2)), "k"); left != 2 {
-		t.Errorf("a call in flight left %d of 2 to a limiter with the same key", left)
-	}
-}
-
 func TestConcurrenciesThatCannotWork(t *testing.T) {
 	settles := memstore.New(nil)
 	for name, c := range map[string]struct {

@@ -93,18 +93,6 @@ func waitInOrder(t *testing.T, c *sash.Concurrency, n int, held time.Duration) (
 	return taken
 }
 
-func TestASlotIsTakenHoweverLongItWasHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const held = time.Minute
-		taken := waitInOrder(t, newConcurrency(t, memstore.New(nil), 1, time.Hour), 60, held)
-		for i := 1; i < len(taken); i++ {
-			if late := taken[i].at.Sub(taken[i-1].at) - held; late != 0 {
-				t.Errorf("slot %d was taken %v after it was released", i, late)
-			}
-		}
-	})
-}
-
 func TestAWaiterThatLeavesIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newConcurrency(t, memstore.New(nil), 1, time.Hour)
@@ -199,26 +187,4 @@ func TestASlotThatIsReleasedWhileTheStoreRefusesIsFoundAtOnce(t *testing.T) {
 			t.Errorf("it waited %v, which is not one call from the refusal on", took)
 		}
 	})
-}
-
-func TestWaitersOfAFailingStoreAllEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newConcurrency(t, failing{memstore.New(nil)}, 1, time.Hour)
-		var group sync.WaitGroup
-		for range 100 {
-			group.Go(func() {
-				if _, err := c.Wait(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
-					t.Errorf("the error is %v", err)
-				}
-			})
-		}
-		group.Wait()
-	})
-}
-
-// failing is a store whose decisions fail.
-type failing struct{ *memstore.Store }
-
-func (failing) Decide(context.Context, driver.Request) (driver.Answer, error) {
-	return driver.Answer{}, errors.New("broken")
 }

@@ -95,25 +95,6 @@ func TestWhatIsAdmittedForACallerWhoLeftIsGivenBack(t *testing.T) {
 	}
 }
 
-// A refusal has charged nothing, so nothing is given back that belongs to others.
-func TestARefusalForACallerWhoLeftGivesNothingBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &slowStore{Store: memstore.New(nil)}
-		l := newLimiter(t, store, nil, sash.PerHour(3))
-		reserve(t, l, "k", 3)
-		store.takes = 100 * time.Millisecond
-		ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
-		defer stop()
-		if _, _, err := l.ReserveAll(ctx, sash.Subject{Key: "other", Cost: 1}, sash.Subject{Key: "k", Cost: 1}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		if k, other := remaining(t, l, "k"), remaining(t, l, "other"); k != 0 || other != 3 {
-			t.Errorf("%d and %d are left, want 0 and 3", k, other)
-		}
-	})
-}
-
 // The store has a second more than its caller; synctest fails if anything runs on after that.
 func TestAStoreThatHangsIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -204,16 +185,5 @@ func BenchmarkReserve(b *testing.B) {
 				}
 			}
 		})
-	}
-}
-
-type panickingStore struct{ *memstore.Store }
-
-func (panickingStore) Decide(context.Context, driver.Request) (driver.Answer, error) { panic("a bug") }
-
-func TestAStoreThatPanicsWhileItReservesDoesNotEndTheProcess(t *testing.T) {
-	l := newLimiter(t, panickingStore{memstore.New(nil)}, nil, sash.PerMinute(1))
-	if _, err := l.Reserve(t.Context(), "k", 1); !errors.Is(err, sash.ErrUnavailable) {
-		t.Errorf("the error is %v", err)
 	}
 }

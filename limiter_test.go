@@ -101,26 +101,6 @@ func TestDoSaysWhoIsConstrained(t *testing.T) {
 	}
 }
 
-func TestRefusedLimitIsNamedAndEachLimitTellsWhatIsLeft(t *testing.T) {
-	l := newLimiter(t, memstore.New(nil), nil,
-		sash.Limit{Name: "burst", Units: 3, Window: time.Minute}, sash.Limit{Name: "daily", Units: 10, Window: 24 * time.Hour})
-	res, err := l.AllowN(t.Context(), "k", 2)
-	if err != nil || !res.Allowed || res.Remaining != 1 {
-		t.Fatalf("%+v, %v", res, err)
-	}
-	res, err = l.AllowN(t.Context(), "k", 2)
-	if err != nil || res.Allowed {
-		t.Fatalf("%+v, %v", res, err)
-	}
-	if by, ok := res.RefusedBy(); !ok || by.Limit.Name != "burst" || !by.Refused {
-		t.Errorf("refused by %+v, %v", by, ok)
-	}
-	limits := res.Limits()
-	if len(limits) != 2 || limits[0].Remaining != 1 || limits[1].Remaining != 8 || limits[1].Refused {
-		t.Errorf("limits: %+v", limits)
-	}
-}
-
 func TestAStoreThatFailsIsAnErrorOfItsOwn(t *testing.T) {
 	down := errors.New("connection refused")
 	l := newLimiter(t, failingStore{down}, nil, sash.PerMinute(1))

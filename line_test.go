@@ -278,23 +278,6 @@ func TestALineThatBrokeUpStandsInItsOldOrder(t *testing.T) {
 	})
 }
 
-func TestALowCostIsAskedForWhenAHighOneLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWaiters(newLimiter(t, plain{memstore.New(nil)}, nil, sash.PerHour(10)))
-		w.call(t.Context(), 0, 5)
-		ctx, leave := context.WithCancel(t.Context())
-		w.call(ctx, 1, 10)
-		w.call(t.Context(), 2, 1)
-		leave()
-		synctest.Wait()
-		if w.mu.Lock(); !slices.Equal(w.order, []int{0, 2}) {
-			t.Errorf("admitted are %v", w.order)
-		}
-		w.mu.Unlock()
-		w.group.Wait()
-	})
-}
-
 // The second in line learns from the admission of the first that it has no room before its deadline.
 func TestADeadlineIsComparedWithTheNextUnit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -70,27 +70,6 @@ func TestEverySubjectIsSettledByItself(t *testing.T) {
 	}
 }
 
-func TestOfARefusedDecisionNothingIsReserved(t *testing.T) {
-	for where, store := range map[string]driver.Store{
-		"in one step": memstore.New(nil),
-		"one by one":  apartStore{memstore.New(nil)},
-	} {
-		t.Run(where, func(t *testing.T) {
-			l := newLimiter(t, store, nil, sash.PerHour(10))
-			for range 2 {
-				reserveAll(t, l)
-			}
-			res, reserved := reserveAll(t, l)
-			if by, _ := res.RefusedBy(); res.Allowed || reserved != nil || by.Key != "all" {
-				t.Errorf("%+v, %d reservations; 40 of 100 for the third time", res, len(reserved))
-			}
-			if left := remaining(t, l, "client"); left != 4 {
-				t.Errorf("the client has %d of 10 left after two of 3", left)
-			}
-		})
-	}
-}
-
 func TestReserveAllRefusesWhatItCannotDo(t *testing.T) {
 	subject := sash.Subject{Key: "k", Cost: 1}
 	counting := newLimiter(t, memstore.New(nil), &sash.Options{CountRefused: true}, sash.PerHour(10))

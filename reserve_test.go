@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -167,87 +166,5 @@ func TestReserveRefusesWhatItCannotDo(t *testing.T) {
 	}
 	if err := r.Settle(t.Context(), 1); err != nil || remaining(t, l, "k") != 9 {
 		t.Errorf("after a settlement that was wrong: %v, %d left", err, remaining(t, l, "k"))
-	}
-}
-
-// Calls to a model whose tokens are known only afterwards: with estimates that are not too low no minute
-// ever holds more than the limit, however many calls run at once.
-func TestTokensPerMinute(t *testing.T) {
-	var mu sync.Mutex
-	clock := time.UnixMicro(1_800_000_000_000_000)
-	now := func() time.Time {
-		mu.Lock()
-		defer mu.Unlock()
-		return clock
-	}
-	l := newLimiter(t, memstore.New(&memstore.Options{Now: now}), nil, sash.PerMinute(100))
-	var used, calls int64 // in this minute, guarded by mu
-	for minute := range 10 {
-		var group sync.WaitGroup
-		used, calls = 0, 0
-		for worker := range 5 {
-			group.Go(func() {
-				for n := range 20 {
-					r, err := l.Reserve(t.Context(), "model", 20)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if !r.Allowed() {
-						continue
-					}
-					tokens := int64(3 + (minute+7*worker+n)%17) // what the answer took
-					mu.Lock()
-					used, calls = used+tokens, calls+1
-					mu.Unlock()
-					if err := r.Settle(t.Context(), tokens); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-		group.Wait()
-		if used > 100 || calls < 5 {
-			t.Errorf("minute %d: %d calls used %d of 100 tokens", minute, calls, used)
-		}
-		if left := remaining(t, l, "model"); left != 100-used {
-			t.Errorf("minute %d: %d left after %d of 100 tokens", minute, left, used)
-		}
-		mu.Lock()
-		clock = clock.Add(time.Minute)
-		mu.Unlock()
-	}
-}
-
-// A limit of n with a window of the longest hold time bounds how many calls are in flight.
-func TestCallsInFlight(t *testing.T) {
-	clock := time.UnixMicro(1_800_000_000_000_000)
-	store := memstore.New(&memstore.Options{Now: func() time.Time { return clock }})
-	l := newLimiter(t, store, nil, sash.Every(3, time.Minute))
-	var running []*sash.Reservation
-	dead := reserve(t, l, "k", 1) // never comes back
-	for range 1000 {
-		for len(running) < 2 {
-			r := reserve(t, l, "k", 1)
-			if !r.Allowed() {
-				t.Fatalf("%d are in flight, and one more is refused", len(running)+1)
-			}
-			running = append(running, r)
-		}
-		if reserve(t, l, "k", 1).Allowed() {
-			t.Fatal("a fourth is in flight")
-		}
-		clock = clock.Add(50 * time.Millisecond)
-		if err := running[0].Cancel(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		running = running[1:]
-	}
-	clock = dead.Result().At.Add(time.Minute)
-	if left := remaining(t, l, "k"); left != 2 {
-		t.Errorf("%d are free when the hold time of the dead one is over and one is running, want 2", left)
-	}
-	if err := dead.Cancel(t.Context()); err != nil || remaining(t, l, "k") != 2 {
-		t.Errorf("the dead one came back: %v, %d are free", err, remaining(t, l, "k"))
 	}
 }

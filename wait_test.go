@@ -116,25 +116,6 @@ func TestWaitHonoursCancellation(t *testing.T) {
 	})
 }
 
-func TestManyWaitersAreAdmittedAtTheRateOfTheWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, memstore.New(nil), nil, sash.Every(10, time.Second))
-		start := time.Now()
-		var wg sync.WaitGroup
-		for range 50 {
-			wg.Go(func() {
-				if err := l.Wait(t.Context(), "k"); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		if took := time.Since(start); took != 4*time.Second {
-			t.Errorf("50 calls at 10 per second took %v", took)
-		}
-	})
-}
-
 // 3,000 callers wait for 10 per 20 ms. If each asks for itself whenever its RetryAfter has passed, each admission takes 150
 // decisions (50 for 1,000 callers), and anybody wins.
 func TestAHerdOfWaiters(t *testing.T) {

@@ -1,7 +1,6 @@
 package lease_test
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -12,32 +11,6 @@ import (
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
-
-// Many questions that hang together are one silence: the pause after it is the first.
-func TestManyKeysAreOneSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		home := newOcean(75 * time.Millisecond)
-		l := newRegion(t, home, 1, 3*time.Second, 0, sash.PerMinute(100_000))[0]
-		home.cut.Store(true)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		var wg sync.WaitGroup
-		for i := range 200 {
-			wg.Go(func() {
-				if _, err := l.Allow(ctx, fmt.Sprint(i%100)); err == nil {
-					t.Error("a home that is cut off has decided")
-				}
-			})
-		}
-		wg.Wait()
-		home.cut.Store(false)
-		time.Sleep(300 * time.Millisecond)
-		if res, err := l.Allow(t.Context(), "another"); err != nil || !res.Allowed {
-			t.Errorf("300 ms after one silence: %+v, %v", res, err)
-		}
-		time.Sleep(time.Minute)
-	})
-}
 
 // A process that shuts down has a few seconds, and many leases of a home that is far away.
 func TestReleaseGivesManyLeasesBackInTime(t *testing.T) {

@@ -180,22 +180,6 @@ func TestKeysWithoutRoomAreDecidedByTheStore(t *testing.T) {
 	})
 }
 
-func TestABlockLeavesSomethingToOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFar()
-		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(400))
-		for range 300 {
-			if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
-				t.Fatalf("%+v, %v", res, err)
-			}
-		}
-		if n := inner.most.Load(); n < 2 || n > 400/8 {
-			t.Errorf("%d units of 400 were leased at once", n)
-		}
-		time.Sleep(time.Second) // an errand may be under way
-	})
-}
-
 // warm makes a key busy.
 func warm(t *testing.T, l *sash.Limiter) {
 	t.Helper()

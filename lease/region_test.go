@@ -47,41 +47,6 @@ func TestASteadyCallerNeverWaitsForATripAgain(t *testing.T) {
 	}
 }
 
-// A dear call that the home refuses does not keep leases from cheap calls: they wait for the home no more than before.
-func TestARefusalOfADearCallStopsNoLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		home := newOcean(trip / 2)
-		region := newRegion(t, home, 2, 3*time.Second, time.Hour, sash.PerMinute(60_000))
-		go func() {
-			for range 15 {
-				time.Sleep(time.Second)
-				if res, err := region[1].AllowN(t.Context(), "k", 60_000); err != nil || res.Allowed {
-					t.Errorf("60,000 units: %+v, %v", res, err)
-				}
-			}
-		}()
-		waited := 0
-		for i := range 15_000 {
-			before := time.Now()
-			res, err := region[0].Allow(t.Context(), "k")
-			if err != nil || !res.Allowed {
-				t.Fatalf("%+v, %v", res, err)
-			}
-			if took := time.Since(before); took > 0 && i > 3000 {
-				waited++
-			}
-			time.Sleep(1250 * time.Microsecond) // 800 a second, of 1000
-		}
-		if waited > 0 {
-			t.Errorf("%d of 12,000 cheap calls waited", waited)
-		}
-		if n := home.calls.Load(); n > 200 {
-			t.Errorf("%d calls of the home, in 19 s with 15 dear calls", n)
-		}
-		time.Sleep(10 * time.Second)
-	})
-}
-
 // Demand that jumps costs one trip, once.
 func TestDemandThatJumpsCostsOneTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -292,20 +257,6 @@ func TestBusyRegionsUseTheLimit(t *testing.T) {
 	})
 }
 
-// One region has all the demand, then another.
-func TestDemandThatMovesToAnotherRegionIsServed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const window, units = 10 * time.Second, 10_000
-		w := &world{home: newOcean(trip / 2), units: make([]int, 2)}
-		for i := range 2 {
-			ls := newRegion(t, w.home, 2, window/20, time.Duration(i)*time.Hour, sash.Every(units, window))
-			from := time.Duration(i) * 30 * time.Second
-			w.ask(t.Context(), i, ls, 20, 10*time.Millisecond, from, from+30*time.Second)
-		}
-		w.judge(t, units, window, 0.9*6)
-	})
-}
-
 // The ocean is cut: what is held is spent, then a call fails at once and says why. Few questions go to the home, and when
 // it is back, so are the leases.
 func TestWhenTheOceanIsCutCallsFailAtOnce(t *testing.T) {
@@ -475,27 +426,4 @@ func TestLeasesBeginWhenTheWayIsShortEnoughAgain(t *testing.T) {
 			t.Errorf("%d of 1000 calls were decided beside the home, long after its way became short", fromLease)
 		}
 	})
-}
-
-// A call that is not answered says why, also if the home answers at once that it cannot.
-func TestACallSaysWhyTheHomeDoesNotLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		reason := errors.New("READONLY You can't write against a read only replica")
-		l := newLimiter(t, newStore(t, broken{newFar(), reason}), nil, sash.PerMinute(10_000))
-		for range 20 {
-			if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, reason) {
-				t.Errorf("%v", err)
-			}
-		}
-	})
-}
-
-// A broken store answers every call with an error.
-type broken struct {
-	*far
-	err error
-}
-
-func (b broken) Decide(context.Context, driver.Request) (driver.Answer, error) {
-	return driver.Answer{}, b.err
 }

@@ -1,7 +1,6 @@
 package memstore_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -113,19 +112,5 @@ func TestABookingFromBeforeAResetIsNotSettled(t *testing.T) {
 	b.clock.Advance(time.Second)
 	if left := b.left("k"); left != 1 {
 		t.Errorf("%d left at the instant that was given back", left)
-	}
-}
-
-func TestInspectReturnsBookings(t *testing.T) {
-	b := newBooker(t, memstore.Options{}, sash.Every(1, time.Second))
-	var want []memstore.Entry
-	for i := range 3 {
-		b.book("k", time.Duration(i)*time.Second)
-		want = append(want, memstore.Entry{At: b.clock.Now().Add(time.Duration(i) * time.Second), Units: 1})
-	}
-	got, now := b.Inspect("k", b.policy)
-	same := slices.EqualFunc(got, want, func(a, b memstore.Entry) bool { return a.At.Equal(b.At) && a.Units == b.Units })
-	if !same || !now.Equal(b.clock.Now()) {
-		t.Errorf("at %v there are %v, want %v", now, got, want)
 	}
 }

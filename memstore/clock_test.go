@@ -47,19 +47,6 @@ func TestADateThatWasSetIsFollowed(t *testing.T) {
 	}
 }
 
-func TestTheDateIsLookedAtOnceASecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClock(nil, time.Now())
-		for range 3 {
-			c.ahead += int64(time.Hour / time.Microsecond) // as if the date had been set back by an hour
-			time.Sleep(lookEvery)
-			if got, want := c.now(), time.Now().UnixMicro(); got != want {
-				t.Errorf("a second later it shows %d, want %d", got, want)
-			}
-		}
-	})
-}
-
 // A subject can be removed and charged again within a microsecond, any number of times. What was charged before cannot
 // be settled any more.
 func TestAnInstantDoesNotComeAgainAfterARemoval(t *testing.T) {
@@ -114,25 +101,6 @@ func TestAnInstantDoesNotComeAgainAfterARemoval(t *testing.T) {
 					}
 				})
 			}
-		}
-	}
-}
-
-// A clock that is set back is followed, also right after a removal, and one that stood still goes on.
-func TestTheClockGoesOnAfterARemoval(t *testing.T) {
-	date := int64(1_700_000_000_000_000)
-	c := newClock(func() time.Time { return time.UnixMicro(date) }, time.Now())
-	for i := range int64(3) {
-		now := c.now()
-		if now != date+i {
-			t.Errorf("after %d removals it shows %d, want %d", i, now-date, i)
-		}
-		c.close(now)
-	}
-	for _, step := range []struct{ by, want int64 }{{1, 3}, {1, 3}, {1, 3}, {1, 4}, {-10, -6}, {3, -3}} {
-		date += step.by
-		if got := c.now() - 1_700_000_000_000_000; got != step.want {
-			t.Errorf("at %d it shows %d, want %d", date-1_700_000_000_000_000, got, step.want)
 		}
 	}
 }

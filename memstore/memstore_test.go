@@ -60,18 +60,6 @@ func TestKeysGoWhenNothingTheyWereChargedCounts(t *testing.T) {
 	}
 }
 
-func TestKeysInUseStay(t *testing.T) {
-	store, clock := newStore(t, 0)
-	l := newLimiter(t, store, sash.SlidingLog, sash.Every(5, 10*time.Second))
-	for range 20 {
-		allow(t, l, "busy")
-		clock.Advance(3 * time.Second)
-		if got := store.Stats().Keys; got != 1 {
-			t.Fatalf("%d keys", got)
-		}
-	}
-}
-
 func TestChargesSweepWithoutBeingAsked(t *testing.T) {
 	store, clock := newStore(t, 0)
 	l := newLimiter(t, store, sash.SlidingLog, sash.Every(5, time.Second))
@@ -133,44 +121,6 @@ func TestTheCapOnKeysHoldsAndEvictionsAreCounted(t *testing.T) {
 	}
 }
 
-func TestResolutionsDoNotShareACount(t *testing.T) {
-	store, clock := newStore(t, 0)
-	at := func(resolution time.Duration) *sash.Limiter {
-		l, err := sash.New(store, &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: resolution}, sash.Every(10, time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
-	coarse, fine := at(30*time.Second), at(time.Millisecond)
-	for range 2 {
-		if res := allow(t, coarse, "k"); res.Remaining < 8 {
-			t.Errorf("%d remain", res.Remaining)
-		}
-		clock.Advance(time.Second)
-	}
-	if res := allow(t, fine, "k"); res.Remaining != 9 {
-		t.Errorf("%d remain of what another resolution was charged", res.Remaining)
-	}
-}
-
-func TestForgottenKeysTakeNoRoom(t *testing.T) {
-	store, _ := newStore(t, 0)
-	l := newLimiter(t, store, sash.GCRA, sash.Every(5, time.Second))
-	for i := range 100 {
-		allow(t, l, fmt.Sprint(i))
-		if err := l.Reset(t.Context(), fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := l.Reset(t.Context(), "never there"); err != nil {
-		t.Error(err)
-	}
-	if got := store.Stats(); got != (memstore.Stats{MaxKeys: memstore.DefaultMaxKeys}) {
-		t.Errorf("%+v", got)
-	}
-}
-
 func TestTheStoreHasNoGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 50 {
@@ -215,21 +165,6 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	group.Wait()
-}
-
-// A meter is empty long before its window is over.
-func TestAMeterGoesWhenItIsEmpty(t *testing.T) {
-	store, clock := newStore(t, 0)
-	l := newLimiter(t, store, sash.GCRA, sash.Every(60, time.Minute))
-	allow(t, l, "k")
-	clock.Advance(time.Second - time.Microsecond)
-	if got := store.Stats().Keys; got != 1 {
-		t.Errorf("%d keys while one is in use", got)
-	}
-	clock.Advance(time.Microsecond)
-	if got := store.Stats().Keys; got != 0 {
-		t.Errorf("%d keys, of which none is in use", got)
-	}
 }
 
 func newPolicy(t testing.TB, opts *sash.Options, limits ...sash.Limit) *driver.Policy {

@@ -175,26 +175,6 @@ func TestACallerThatLeavesGivesItsBookingBack(t *testing.T) {
 	}
 }
 
-// A store that never answers keeps no booking for longer than a second after the last caller has left.
-func TestABatchOfBookingsEndsASecondAfterItsLastCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, p := coalesce.New(&ledger{trip: time.Hour}), policy(t, sash.Every(100, time.Hour))
-		start := time.Now()
-		var wg sync.WaitGroup
-		for i := range 3 {
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Duration(i)*time.Second, cancel)
-			wg.Go(func() { _, _ = store.Decide(ctx, booking(p, 1)) })
-		}
-		wg.Wait()
-		if took := time.Since(start); took != 2*time.Second {
-			t.Errorf("the callers waited for %v", took)
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-	}) // the bubble fails when a goroutine is left
-}
-
 // Callers leave just as their answers come. In the end the store holds what the callers know of.
 func TestNoBookingIsLostWhenCallersLeave(t *testing.T) {
 	left, stayed := 0, 0
@@ -228,22 +208,6 @@ func TestNoBookingIsLostWhenCallersLeave(t *testing.T) {
 	}
 }
 
-func TestAFailureReachesEveryBooking(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := &ledger{trip: time.Millisecond, err: errors.New("out of order")}
-		store, p := coalesce.New(inner), policy(t, sash.PerMinute(10))
-		var wg sync.WaitGroup
-		for range 5 {
-			wg.Go(func() {
-				if _, err := store.Decide(t.Context(), booking(p, 1)); !errors.Is(err, inner.err) {
-					t.Errorf("the error is %v", err)
-				}
-			})
-		}
-		wg.Wait()
-	})
-}
-
 // A mute ledger forgets answers, or panics.
 type mute struct {
 	*ledger
@@ -273,26 +237,6 @@ func TestAStoreWithABugLeavesNoBookingWaiting(t *testing.T) {
 			wg.Wait()
 		})
 	}
-}
-
-func TestBookingsUnderOtherLimitsAreAnotherBatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := &ledger{trip: time.Millisecond}
-		store := coalesce.New(inner)
-		var wg sync.WaitGroup
-		for i, units := range []int64{5, 5, 9, 9, 5} {
-			wg.Go(func() {
-				if _, err := store.Decide(t.Context(), booking(policy(t, sash.PerMinute(units)), 1)); err != nil {
-					t.Errorf("booking %d: %v", i, err)
-				}
-			})
-			synctest.Wait()
-		}
-		wg.Wait()
-		if got := inner.roundTrips(); !slices.Equal(got, []int{1, 1, 2, 1}) {
-			t.Errorf("round trips for %v bookings", got)
-		}
-	})
 }
 
 // What cannot decide many requests in one round trip gets each of them by itself.

@@ -209,34 +209,6 @@ func TestACallerThatGivesUpWhileItWaitsIsNotCharged(t *testing.T) {
 	})
 }
 
-func TestACallerThatGivesUpOnTheWayLeavesTheOthersTheirVerdicts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFar()
-		l := limiter(t, coalesce.New(store), sash.PerMinute(10))
-		var wg sync.WaitGroup
-		wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
-		synctest.Wait()
-		impatient, cancel := context.WithTimeout(t.Context(), store.trip+store.trip/4) // within the batch's trip
-		defer cancel()
-		wg.Go(func() {
-			start := time.Now()
-			if _, err := l.Allow(impatient, "k"); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("the error is %v", err)
-			}
-			if took := time.Since(start); took != store.trip+store.trip/4 {
-				t.Errorf("it took %v", took)
-			}
-		})
-		synctest.Wait() // so that the batch begins with the impatient one
-		wg.Go(func() {
-			if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
-				t.Errorf("the other one: %+v, %v", res, err)
-			}
-		})
-		wg.Wait()
-	})
-}
-
 func TestABatchThatAllHaveGivenUpIsCalledOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFar()

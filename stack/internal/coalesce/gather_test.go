@@ -118,37 +118,6 @@ func (c *crowd) keys(from, to int) {
 	}
 }
 
-func TestCallsOfDifferentKeysThatWaitTravelTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newMany()
-		c := newCrowd(t, store)
-		start := time.Now()
-		c.keys(0, coalesce.MostTrips+8)
-		c.wg.Wait()
-		if took := time.Since(start); took != 2*store.trip {
-			t.Errorf("took %v; two round trips are %v", took, 2*store.trip)
-		}
-		if n := len(store.trips); n != coalesce.MostTrips+1 || len(store.trips[n-1]) != 8 {
-			t.Errorf("the round trips are %v; the first calls alone, and then one for the others, are enough", store.trips)
-		}
-	})
-}
-
-func TestACallThatMeetsNoOtherTakesOneRoundTripByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newMany()
-		c := newCrowd(t, store)
-		for i := range 3 {
-			start := time.Now()
-			c.keys(i, i+1)
-			c.wg.Wait()
-			if took := time.Since(start); took != store.trip {
-				t.Errorf("took %v; a round trip is %v", took, store.trip)
-			}
-		}
-	})
-}
-
 // As many calls as a round trip takes wait for none.
 func TestAFullRoundTripLeavesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -302,33 +271,6 @@ func TestACallerThatLeavesAmongOthers(t *testing.T) {
 	})
 }
 
-// A round trip that all callers have left is canceled, whatever their number, and the next calls leave.
-func TestARoundTripThatAllHaveLeftIsCanceled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newMany()
-		store.hangs["a"], store.hangs["b"] = true, true
-		c := newCrowd(t, store)
-		c.keys(0, coalesce.MostTrips)
-		for i, key := range []string{"a", "b", "c"} {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+i)*store.trip)
-			defer cancel()
-			c.allow(ctx, key, func(_ sash.Result, err error) {
-				if !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("the error is %v", err)
-				}
-			})
-		}
-		start := time.Now()
-		c.wg.Wait()
-		synctest.Wait()
-		if n, took := store.underWay.Load(), time.Since(start); n != 0 || took != 12*store.trip {
-			t.Errorf("after %v %d round trips are under way", took, n)
-		}
-		c.keys(100, 106+coalesce.MostTrips)
-		c.wg.Wait()
-	})
-}
-
 // A store that panics fails the calls of that round trip, and only these.
 func TestAPanicEndsOneRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -347,33 +289,6 @@ func TestAPanicEndsOneRoundTrip(t *testing.T) {
 		store.panic = false
 		c.keys(100, 110+coalesce.MostTrips)
 		c.wg.Wait()
-	})
-}
-
-// A decorator behind coalesce that changes what Decide does is in the way of every call.
-type taxed struct{ driver.Passthrough }
-
-func (t taxed) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	req.Cost *= 2
-	return t.Passthrough.Decide(ctx, req)
-}
-
-func TestADecoratorThatDoesNotGatherSeesEveryCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newMany()
-		l := limiter(t, coalesce.New(taxed{driver.Passthrough{Next: store}}), sash.PerMinute(10))
-		var wg sync.WaitGroup
-		for i := range 10 {
-			wg.Go(func() {
-				if res, err := l.Allow(t.Context(), fmt.Sprint("k", i)); err != nil || res.Remaining != 8 {
-					t.Errorf("%+v, %v", res, err)
-				}
-			})
-		}
-		wg.Wait()
-		if n := len(store.trips); n != 10 {
-			t.Errorf("the round trips are %v", store.trips)
-		}
 	})
 }
 

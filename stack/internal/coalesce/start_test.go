@@ -74,56 +74,6 @@ func occupy(t *testing.T, s *coalesce.Store, store *many) []*begun {
 	return calls
 }
 
-func TestStartedCallsThatWaitTravelTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newMany()
-		s := coalesce.New(store)
-		before := occupy(t, s, store)
-		var calls []*begun
-		for i := range 10 {
-			calls = append(calls, begin(t, s, fmt.Sprint(i)))
-		}
-		synctest.Wait()
-		if n := store.underWay.Load(); n != coalesce.MostTrips {
-			t.Errorf("%d round trips are under way", n)
-		}
-		for _, c := range before {
-			c.leave()
-		}
-		synctest.Wait()
-		if last := store.trips[len(store.trips)-1]; len(last) != len(calls) {
-			t.Errorf("%v went together, want all", last)
-		}
-		time.Sleep(time.Second)
-		for _, c := range calls {
-			if n, answer, err := c.result(); n != 1 || err != nil || !answer.Allowed() {
-				t.Errorf("answered %d times: %v, %v", n, answer, err)
-			}
-		}
-	})
-}
-
-func TestStartedCallsOfAKeyAreAddedUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newMany()
-		s := coalesce.New(store)
-		var calls []*begun
-		for range 20 {
-			calls = append(calls, begin(t, s, "k"))
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if n := len(store.trips); n != 2 {
-			t.Errorf("%d round trips, want one for the first and one for the others", n)
-		}
-		for i, c := range calls {
-			if n, answer, err := c.result(); n != 1 || err != nil || answer.Remaining() != int64(99-i) {
-				t.Errorf("call %d was answered %d times: %d left, %v", i, n, answer.Remaining(), err)
-			}
-		}
-	})
-}
-
 func TestAStartedCallThatIsLeftBeforeItsRoundTripIsNotCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMany()
@@ -210,32 +160,6 @@ func TestAStartedCallDoesNotWaitBehindAPeek(t *testing.T) {
 		}
 		for _, c := range before {
 			c.leave()
-		}
-	})
-}
-
-func TestARoundTripIsCanceledWhenAllStartedCallsAreLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newMany()
-		s := coalesce.New(store)
-		before := occupy(t, s, store)
-		store.hangs["a"] = true
-		calls := []*begun{begin(t, s, "a"), begin(t, s, "b")}
-		for _, c := range before {
-			c.leave()
-		}
-		for _, c := range calls {
-			synctest.Wait()
-			if n, _, _ := c.result(); n != 0 {
-				t.Fatal("it does not hang")
-			}
-			c.leave()
-		}
-		synctest.Wait()
-		for _, c := range calls {
-			if n, _, err := c.result(); n != 1 || err == nil {
-				t.Errorf("answered %d times: %v", n, err)
-			}
 		}
 	})
 }

@@ -111,19 +111,6 @@ func TestARefusalIsAskedForOnce(t *testing.T) {
 	})
 }
 
-func TestACallThatReachesTheStoreWhenThereIsRoomIsAdmitted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := &counted{Store: memstore.New(nil), out: time.Millisecond, back: 2 * time.Millisecond}
-		l := newLimiter(t, newStore(t, inner, nil), sash.Every(1, 500*time.Millisecond))
-		room := ask(t, l, "k", 1).At.Add(500 * time.Millisecond)
-		ask(t, l, "k", 1)
-		time.Sleep(time.Until(room.Add(-inner.out)))
-		if res := ask(t, l, "k", 1); !res.Allowed {
-			t.Errorf("refused by the %v at %v; there is room from %v on", res.Source, res.At, room)
-		}
-	})
-}
-
 func TestARefusalIsNotKeptLongerThanMaxAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &counted{Store: memstore.New(nil)}
@@ -210,30 +197,6 @@ func TestWhatMakesRoomIsSeenAtOnce(t *testing.T) {
 			t.Error("refused after the limit was raised")
 		}
 	})
-}
-
-// A store that takes settlements of any charge for harmless is not trusted with them.
-type wronglyFirm struct{ *memstore.Store }
-
-func (w wronglyFirm) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	res, err := w.Store.Decide(ctx, req)
-	res.Firm = !res.Allowed()
-	return res, err
-}
-
-func TestASettlementThroughThisStoreIsSeenAtOnce(t *testing.T) {
-	l := newLimiter(t, newStore(t, wronglyFirm{memstore.New(nil)}, nil), sash.PerHour(2))
-	r, err := l.Reserve(t.Context(), "k", 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ask(t, l, "k", 1)
-	if err := r.Cancel(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if res := ask(t, l, "k", 1); !res.Allowed {
-		t.Error("refused after this process gave back")
-	}
 }
 
 func TestARefusalThatWasOnItsWayDuringAResetIsNotKept(t *testing.T) {
