@@ -205,22 +205,3 @@ func TestMergeKeysAreBounded(t *testing.T) {
 		}
 	}
 }
-
-func TestDescriptorsNestDeeply(t *testing.T) {
-	deep := func(levels int) string {
-		var b strings.Builder
-		b.WriteString("domain: d\n")
-		for i := range levels {
-			fmt.Fprintf(&b, "%sdescriptors:\n%[1]s- key: a\n", strings.Repeat("  ", i))
-		}
-		return b.String() + strings.Repeat("  ", levels) + "rate_limit: {unit: day, requests_per_unit: 5}\n"
-	}
-	cfg := parsed(t, deep(maxDepth))
-	entries := slices.Repeat([]Entry{{"a", "x"}}, maxDepth)
-	if rule, err := cfg.Match("d", entries); rule == nil || err != nil {
-		t.Errorf("%d levels: %v, %v", maxDepth, rule, err)
-	}
-	if _, err := Parse("f.yaml", []byte(deep(maxDepth+1))); err == nil || !strings.Contains(err.Error(), "nested more than 256 deep") {
-		t.Errorf("%d levels: %v", maxDepth+1, err)
-	}
-}

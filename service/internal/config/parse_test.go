@@ -74,13 +74,6 @@ descriptors:
 	}
 }
 
-func TestAliasesAreFollowed(t *testing.T) {
-	cfg, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n  - key: a\n    limits: &some [\"1/1s\"]\n  - key: b\n    limits: *some\n"))
-	if err != nil || len(cfg.Rules()) != 2 {
-		t.Fatal(cfg, err)
-	}
-}
-
 func TestMatch(t *testing.T) {
 	cfg, err := Parse("x.yaml", []byte(`
 domain: d

@@ -129,23 +129,6 @@ func TestPlaceErrorsNameTheLine(t *testing.T) {
 	}
 }
 
-func TestAReserveHasThePlaceOfItsLimits(t *testing.T) {
-	cfg, err := placed("limits: [\"90/1m\"]\nscope: global\nlease: 2s\ndescriptors:\n- {key: c, reserve_below: 10%}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := cfg.Rules()[1].Place; got != (Place{Global: true, Lease: 2 * time.Second}) {
-		t.Errorf("%+v", got)
-	}
-}
-
-func TestDefaultsThatCountRefusalsCannotBeLeased(t *testing.T) {
-	file := File{"x.yaml", []byte("domain: d\ndescriptors:\n- {key: k, limits: [\"9/1m\"], lease: 1s}\n")}
-	if _, err := ParseBy(Defaults{CountRefused: true}, false, file); err == nil || !strings.HasPrefix(err.Error(), "x.yaml:3: units of this rule") {
-		t.Errorf("%v", err)
-	}
-}
-
 // on_unavailable: local beside scope: global is an own share of each region.
 func TestOwnShares(t *testing.T) {
 	const local = "scope: global\non_unavailable: local\n"

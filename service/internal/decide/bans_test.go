@@ -56,22 +56,6 @@ func TestABanRefusesWhatBeginsWithItsEntries(t *testing.T) {
 	}
 }
 
-// Of several bans that match, the one that ends last counts.
-func TestTheLastBanToEndCounts(t *testing.T) {
-	d := live(t, banRules)
-	var all []Exception
-	for i, entries := range []string{"addr=192.0.2.0/24", "addr=192.0.0.0/16", "addr=192.0.2.7", "addr=192.0.2.7 path=/x"} {
-		all = append(all, Exception{Domain: "d", Entries: part(entries, 1).Entries, Until: time.Now().Add(time.Duration([]int{1, 3, 2, 4}[i]) * time.Hour)})
-	}
-	d.Except(all)
-	for request, want := range map[string]string{"addr=192.0.2.7": "192.0.0.0/16", "addr=192.0.2.7 path=/x": "192.0.2.7", "addr=192.0.9.1 path=/x": "192.0.0.0/16"} {
-		a := decideOne(t, d, request)
-		if a.BannedBy == nil || a.BannedBy.Entries[0].Value != want {
-			t.Errorf("%s: %+v, want %s", request, a.BannedBy, want)
-		}
-	}
-}
-
 // Bans on random networks match exactly the addresses and networks that netip says they contain, and the /64 of IPv6
 // addresses, which is the client that a proxy's limit counts.
 func TestBannedNetworksAreThoseOfNetip(t *testing.T) {

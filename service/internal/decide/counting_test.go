@@ -2,17 +2,12 @@ package decide
 
 import (
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/goredisstore"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 )
@@ -117,27 +112,6 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	}
 }
 
-// The bound is one of memory: a cache of 8 MiB takes 8 MiB.
-func TestWhatIsRememberedTakesItsBound(t *testing.T) {
-	const most = 8 << 20
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	over, before := NewOverLimit(most), heap()
-	held := &limits{named: []sash.Limit{sash.Every(1, time.Hour)}}
-	for i := range most / 100 {
-		over.note(&Answer{Key: fmt.Sprintf("edge:remote_address:10.20.%06d", i), Refused: true, limits: held})
-	}
-	took := int64(heap() - before)
-	runtime.KeepAlive(over)
-	if took > most*5/4 {
-		t.Errorf("%d bytes take %d", most, took)
-	}
-}
-
 func TestAnOverrideHoldsWhateverIsRemembered(t *testing.T) {
 	cfg, err := config.ParseBy(config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}, false, config.File{Name: "x.yaml", Text: []byte(counted)})
 	if err != nil {
@@ -163,20 +137,4 @@ func TestAnOverrideHoldsWhateverIsRemembered(t *testing.T) {
 	if !refused() {
 		t.Error("the override has room")
 	}
-}
-
-func TestCountingOnRedis(t *testing.T) {
-	const text = "domain: d\ndescriptors:\n- {key: a, limits: [5/300d]}\n- {key: b, limits: [2/300d]}\n- {key: never, rate_limit: {unit: year, requests_per_unit: 0}}\n"
-	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	store := goredisstore.New(client, nil)
-	asks := countsOn(t, &Counting{Over: NewOverLimit(0)}, text, store)
-	want(t, "more than fits", asks(part("a", 9), part("a=x", 2)), "OVER | ok:3")
-	want(t, "from memory", asks(part("a", 0)), "OVER(cache)")
-	want(t, "no units at all", asks(part("never=x", 0), part("never", 1)), "ok:0 | OVER")
-	asks = countsOn(t, &Counting{Stop: true}, text, store)
-	want(t, "another instance", asks(part("a", 0)), "OVER")
-	want(t, "only b is over", asks(part("a=x", 1), part("b", 3)), "ok:3 | OVER")
-	want(t, "b was charged", asks(part("b", 1)), "OVER")
-	want(t, "all have room", asks(part("a=x", 1), part("b=x", 1), part("a=x", 1)), "ok:2 | ok:1 | ok:1")
 }

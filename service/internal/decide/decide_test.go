@@ -202,17 +202,6 @@ func TestARefundMakesRoom(t *testing.T) {
 	}
 }
 
-func TestAConfigurationIsChanged(t *testing.T) {
-	d, _ := decider(t, several)
-	want(t, "before", ask(t, d, part("a", 5)), "ok:0")
-	cfg := parse(t, "domain: d\ndescriptors:\n- {key: a, limits: [7/1m]}\n")
-	if err := d.Use(cfg); err != nil {
-		t.Fatal(err)
-	}
-	want(t, "what was charged stays", ask(t, d, part("a", 1)), "ok:1")
-	want(t, "a rule that went away", ask(t, d, part("b", 1)), "ok")
-}
-
 // A marked store counts the charges with and without MaySettle. It decides one subject at a time.
 type marked struct {
 	driver.Store

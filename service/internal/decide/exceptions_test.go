@@ -127,45 +127,6 @@ func TestAnOverrideSharesWhatWasCharged(t *testing.T) {
 	})
 }
 
-// A window of the rule that the override does not have is not forgotten meanwhile.
-func TestARuleRemembersThroughAnOverride(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := live(t, excepted)
-		want(t, "the rule", ask(t, d, part("user=ann", 1)), "ok:2")
-		d.Except([]Exception{exception("user=ann", 20*time.Minute, limitsFrom(t, "1/1m")...)})
-		for range 2 {
-			<-time.After(9 * time.Minute)
-			want(t, "the override", ask(t, d, part("user=ann", 1)), "ok:0")
-		}
-		<-time.After(9 * time.Minute)
-		want(t, "the rule again", ask(t, d, part("user=ann", 1)), "OVER:0")
-		<-time.After(33 * time.Minute)
-		want(t, "an hour after the first", ask(t, d, part("user=ann", 1)), "ok:0")
-	})
-}
-
-func TestAnOverrideOfValuesChargedTogether(t *testing.T) {
-	d := live(t, excepted)
-	want(t, "together", ask(t, d, part("file=pub/a", 2)), "ok:1")
-	d.Except([]Exception{exception("file=pub/b", time.Hour, limitsFrom(t, "10/1h")...)})
-	want(t, "one value", ask(t, d, part("file=pub/b", 1)), "ok:7")
-	want(t, "another", ask(t, d, part("file=pub/a", 1)), "OVER:0")
-	d.Except([]Exception{exception("file=pub/*", time.Hour, limitsFrom(t, "10/1h")...), exception("file=pub/c", time.Hour)})
-	want(t, "all values", ask(t, d, part("file=pub/a", 1)), "ok:6")
-	want(t, "but this one", ask(t, d, part("file=pub/c", 1)), "OVER:0")
-}
-
-func TestAnOverrideOfWhatIsUnlimitedOrClosed(t *testing.T) {
-	d := live(t, excepted)
-	d.Except([]Exception{exception("free=a", time.Hour, limitsFrom(t, "1/1h")...), exception("never=a", time.Hour, limitsFrom(t, "1/1h")...)})
-	for _, entries := range []string{"free=a", "never=a"} {
-		if first, second := decideOne(t, d, entries), decideOne(t, d, entries); !first.Allowed() || second.Allowed() {
-			t.Errorf("%s: %+v, then %+v", entries, first, second)
-		}
-	}
-	want(t, "others", ask(t, d, part("free=b", 1), part("never=b", 1)), "ok | OVER:0")
-}
-
 func TestExceptionsAreChecked(t *testing.T) {
 	d := live(t, excepted)
 	for name, c := range map[string]struct {

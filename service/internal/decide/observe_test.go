@@ -2,12 +2,10 @@ package decide
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
-	"example.com/sash"
 	"example.com/sash/service/internal/config"
 )
 
@@ -83,19 +81,5 @@ func TestAPeekIsNoRequest(t *testing.T) {
 	v, err := peekOne(t.Context(), d, One("d", part("k=a", 0).Entries, &cost))
 	if err != nil || v.Allowed() || v.RefusedBy.Limit.Name != "3/10s" {
 		t.Errorf("two are left, and three are asked for: %+v, %v", v, err)
-	}
-}
-
-func TestAPeekAtWhatNeverFits(t *testing.T) {
-	d, _ := decider(t, threeRules)
-	cost := int64(4)
-	for _, entries := range []string{"k=a", "none=a"} {
-		if _, err := peekOne(t.Context(), d, One("d", part(entries, 0).Entries, &cost)); !errors.Is(err, sash.ErrCostAboveLimit) {
-			t.Errorf("%s: %v", entries, err)
-		}
-	}
-	v, err := peekOne(t.Context(), d, One("d", part("shadow=a", 0).Entries, &cost))
-	if err != nil || !v.Allowed() || !v.Soft() || !v.Refused {
-		t.Errorf("%+v, %v", v, err)
 	}
 }

@@ -67,18 +67,6 @@ func TestAClientCannotSendAName(t *testing.T) {
 	want(t, "an operator with the name", ask(t, d, asked), "OVER:0")
 }
 
-// A part that is used again is not hashed twice.
-func TestAPartIsHiddenOnce(t *testing.T) {
-	d := keyed(t, oldKey)
-	req := Request{Domain: "d", Parts: []Part{part("token=s3cret", 1)}}
-	for _, want := range []int64{1, 0} {
-		answers, err := d.Decide(t.Context(), req)
-		if err != nil || remaining(answers[0]) != want {
-			t.Errorf("%+v, %v, want %d", answers, err, want)
-		}
-	}
-}
-
 // After a rotation the subject is new, and what operators wrote about it under the older key holds.
 func TestExceptionsOutliveARotation(t *testing.T) {
 	before := keyed(t, oldKey)

@@ -101,23 +101,6 @@ func TestWhatIsLogged(t *testing.T) {
 	}
 }
 
-// An error about one key is logged too, and Redis stays up.
-func TestARejectedKeyIsLoggedAndRedisIsUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, out := guardOf(t, &scripts{err: errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")})
-		for range 60 { // a minute
-			if err := ask(t, g, 20); !errors.Is(err, driver.ErrRejected) || !errors.Is(err, sash.ErrUnavailable) {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Second)
-		}
-		errs := strings.Count(out.String(), "level=ERROR")
-		if errs < 4 || errs > 6 || strings.Contains(out.String(), "level=WARN") || g.Health().Status != "ok" {
-			t.Errorf("%d errors were logged, want 4 to 6 and no warning; %+v:\n%s", errs, g.Health(), out)
-		}
-	})
-}
-
 // A service that ends says how many units Redis will never count.
 func TestTheLogSaysWhatIsLostAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -187,23 +170,6 @@ func TestHealthWithoutCalls(t *testing.T) {
 		}
 		if down, back := strings.Count(out.String(), "Redis is down"), strings.Count(out.String(), "Redis is back"); down != 2 || back != 2 {
 			t.Errorf("the log says %d times that it is down, and %d times that it is back:\n%s", down, back, out)
-		}
-	})
-}
-
-func TestHealthIsThatOfTheBreaker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &scripts{err: errors.New("connection reset by peer")}
-		g, _ := guardOf(t, s)
-		if h := g.Health(); h != (Health{Status: "ok", Store: "up", Instances: 2}) {
-			t.Errorf("at the start: %+v", h)
-		}
-		for range 5 {
-			ask(t, g, 1)
-			time.Sleep(failover.DefaultBlip / 4)
-		}
-		if h := g.Health(); h != (Health{Status: "degraded", Store: "down", Cause: "error", Instances: 2}) {
-			t.Errorf("after five failures: %+v", h)
 		}
 	})
 }

@@ -100,21 +100,3 @@ func TestTheGreatestNumberOfAWhileCounts(t *testing.T) {
 		f.is(t, 2, "another one came")
 	})
 }
-
-// A number that is given counts before Redis has counted, and as the least afterwards.
-func TestANumberThatIsGivenIsTheFloor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := &counter{err: errors.New("connection refused")}
-		f := start(t, c, 4)
-		f.is(t, 4, "an instance that starts during an outage")
-		c.says(2, nil)
-		time.Sleep(every)
-		f.is(t, 4, "Redis knows of fewer")
-		c.says(6, nil)
-		time.Sleep(every)
-		f.is(t, 6, "Redis knows of more")
-		c.says(6, errors.New("connection refused"))
-		time.Sleep(time.Hour)
-		f.is(t, 6, "Redis is gone for an hour")
-	})
-}

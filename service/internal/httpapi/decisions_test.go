@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/wire"
 )
@@ -74,47 +72,6 @@ func TestAReservationOfOneInstanceIsSettledByAnother(t *testing.T) {
 	post(t, alone, "/v1/settle", settle, 403)
 }
 
-func TestAReservationExpires(t *testing.T) {
-	here, _, c := fleet(t)
-	settle := fmt.Sprintf(`{"token":%q,"used":1}`, post(t, here, "/v1/reserve", annTwo, 200)["token"])
-	c.now = c.now.Add(time.Minute + time.Minute) // its longest window, and what clocks may differ
-	post(t, here, "/v1/settle", settle, 200)
-	c.now = c.now.Add(time.Microsecond)
-	said := post(t, here, "/v1/settle", settle, 410)
-	if text := fmt.Sprint(said["error"]); !strings.Contains(text, "expired") {
-		t.Error(text)
-	}
-}
-
-func TestARequestWithAnIDIsChargedOnce(t *testing.T) {
-	here, there, _ := fleet(t)
-	first, again := send(here, http.MethodPost, "/v1/reserve", annJob), send(there, http.MethodPost, "/v1/reserve", annJob)
-	if first.Code != 200 || first.Body.String() != again.Body.String() {
-		t.Errorf("%d %s, and again %d %s", first.Code, first.Body, again.Code, again.Body)
-	}
-	post(t, here, "/v1/cancel", fmt.Sprintf(`{"token":%q}`, answer(t, again)["token"]), 200)
-	for range 3 {
-		if said := post(t, there, "/v1/allow", annJob, 200); said["remaining"] != 1.0 {
-			t.Errorf("%v", said)
-		}
-	}
-	post(t, here, "/v1/allow", ann, 200)
-	post(t, here, "/v1/allow", ann, 429)
-}
-
-// A ban refuses whatever is asked.
-func TestABanRefuses(t *testing.T) {
-	h, _ := virtual(t)
-	entries := []config.Entry{{Key: "user", Value: "ann"}}
-	h.decider.Except([]decide.Exception{{Domain: "d", Entries: entries, Until: time.Now().Add(time.Hour)}})
-	if said := post(t, h, "/v1/reserve", ann, 429); said["token"] != nil || said["refused_by"] != "ban" {
-		t.Errorf("%v", said)
-	}
-	if said := post(t, h, "/v1/peek", ann, 200); said["allowed"] != false {
-		t.Errorf("%v", said)
-	}
-}
-
 const fixed = `{"domain":"d","entries":[{"key":"fixed"}],"wait_up_to":5}`
 
 // waiting returns a body like ann's that can wait for a number of seconds, or, after a comma, with other fields.
@@ -150,22 +107,6 @@ func TestRequestsWaitInOrder(t *testing.T) {
 	}
 	w := send(h, http.MethodPost, "/v1/allow", waiting("58"))
 	expect(t, w, 429, "59", w.Body.String()[:w.Body.Len()-1])
-}
-
-// TestAWaitingReservationIsGivenBack states that the token of a booking gives its place back, to others that fit there.
-func TestAWaitingReservationIsGivenBack(t *testing.T) {
-	h, _ := waitingHandler(t)
-	for range 3 {
-		post(t, h, "/v1/allow", waiting("60"), 200)
-	}
-	said := post(t, h, "/v1/reserve", waiting("60"), 200)
-	if said["start_after"] != 10.0 {
-		t.Fatalf("the reservation starts after %v", said["start_after"])
-	}
-	post(t, h, "/v1/cancel", fmt.Sprintf(`{"token":%q}`, said["token"]), 200)
-	if said := post(t, h, "/v1/reserve", waiting("60"), 200); said["start_after"] != 10.0 {
-		t.Errorf("after it was given back the next starts after %v, want its place", said["start_after"])
-	}
 }
 
 // TestARepeatedWaitKeepsItsTurn states that a request with an ID is booked once, however often it is repeated.

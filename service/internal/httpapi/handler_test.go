@@ -16,7 +16,6 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/wire"
 )
@@ -85,48 +84,6 @@ func expect(t *testing.T, w *httptest.ResponseRecorder, status int, retryAfter, 
 	}
 	if w.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("content type %q", w.Header().Get("Content-Type"))
-	}
-}
-
-func TestAllowedAndRefusedHaveTheSameBody(t *testing.T) {
-	h, clock := virtual(t)
-	const user = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`
-	expect(t, allow(h, user), 200, "", `{"allowed":true,"remaining":2,"retry_after":0,"reset_after":60,"refused_by":null,`+
-		`"limits":[{"name":"3/10s","units":3,"window":10,"remaining":2},{"name":"4/1m","units":4,"window":60,"remaining":3}],"at":"2026-01-01T23:59:00.000000Z","source":"store"}`)
-	clock.now = clock.now.Add(2500*time.Millisecond + time.Microsecond)
-	allow(h, user)
-	allow(h, user)
-	// The first unit leaves the ten seconds 7.499999 s from now.
-	expect(t, allow(h, user), 429, "8", `{"allowed":false,"remaining":0,"retry_after":7.499999,"reset_after":60,"refused_by":"3/10s",`+
-		`"limits":[{"name":"3/10s","units":3,"window":10,"remaining":0},{"name":"4/1m","units":4,"window":60,"remaining":1}],"at":"2026-01-01T23:59:02.500001Z","source":"store"}`)
-	clock.now = clock.now.Add(7499998 * time.Microsecond)
-	if w := allow(h, user); w.Code != 429 {
-		t.Errorf("one microsecond early: status %d", w.Code)
-	}
-	clock.now = clock.now.Add(time.Microsecond)
-	if w := allow(h, user); w.Code != 200 {
-		t.Errorf("after retry_after: status %d", w.Code)
-	}
-	if w := allow(h, `{"domain":"d","entries":[{"key":"user","value":"b"}]}`); w.Code != 200 {
-		t.Errorf("another subject: status %d", w.Code)
-	}
-}
-
-func TestCost(t *testing.T) {
-	h, _ := virtual(t)
-	for _, tt := range []struct {
-		body   string
-		status int
-	}{
-		{`{"domain":"d","entries":[{"key":"heavy","value":"a"}]}`, 200},          // 2 of 3, as configured
-		{`{"domain":"d","entries":[{"key":"heavy","value":"a"}]}`, 429},          // 2 more do not fit
-		{`{"domain":"d","entries":[{"key":"heavy","value":"a"}],"cost":1}`, 200}, // but 1 does
-		{`{"domain":"d","entries":[{"key":"heavy","value":"b"}],"cost":3}`, 200},
-		{`{"domain":"d","entries":[{"key":"heavy","value":"c"}],"cost":4}`, 422}, // never fits
-	} {
-		if w := allow(h, tt.body); w.Code != tt.status {
-			t.Errorf("%s: %d %s, want %d", tt.body, w.Code, w.Body, tt.status)
-		}
 	}
 }
 
@@ -233,16 +190,6 @@ func TestStoreThatDoesNotAnswerIs503(t *testing.T) {
 			t.Errorf("%+v: %d, Retry-After %q, %s", store, w.Code, w.Header().Get("Retry-After"), w.Body)
 		}
 	}
-}
-
-// A service that works as its policy says is alive and ready, and says that it is degraded.
-func TestHealth(t *testing.T) {
-	h, _ := virtual(t)
-	expect(t, send(h, "GET", "/healthz", ""), 200, "", `{"status":"ok","store":"memory","instances":1}`)
-	h = newHandler(t, broken{}, &Options{Health: func() degrade.Health {
-		return degrade.Health{Status: "degraded", Store: "down", Cause: "budget", Instances: 3}
-	}})
-	expect(t, send(h, "GET", "/healthz", ""), 200, "", `{"status":"degraded","store":"down","cause":"budget","instances":3}`)
 }
 
 func TestBeforeItStopsHealthIsDownAndRequestsAreAnswered(t *testing.T) {

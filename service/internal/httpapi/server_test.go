@@ -226,19 +226,3 @@ func TestFailedHandshakesFillNoLog(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// HTTP/2 is spoken over TLS only.
-func TestFloodsOfFrames(t *testing.T) {
-	server := secure(t, http.NotFoundHandler())
-	servertest.Floods(t, "/v1/allow", server.dial, func() {
-		res, err := server.client.Get("https://" + server.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-	})
-	server.client.CloseIdleConnections()
-	if err := server.stop(); err != nil {
-		t.Error(err)
-	}
-}

@@ -95,22 +95,6 @@ func TestAPipelineIsDecidedTogether(t *testing.T) {
 	}
 }
 
-// Commands on one subject are decided one after the other.
-func TestOneSubjectIsDecidedInOrder(t *testing.T) {
-	p, g := openGate(t, 2, 50*time.Millisecond)
-	c := p.connect(t)
-	command := func(words ...string) string {
-		return encode(append(words, "shop", "ENTRY", "user", "42")...)
-	}
-	c.send(command("SASH.ALLOW") + command("SASH.ALLOW") + command("SASH.PEEK") + encode("SASH.ALLOW", "shop", "ENTRY", "user", "42", "COST", "2"))
-	for range 4 {
-		c.read()
-	}
-	if g.most != 1 {
-		t.Errorf("%d decisions on one subject were under way at once", g.most)
-	}
-}
-
 // A store that hangs is waited for no longer than the timeout, for all commands of a pipeline at once.
 func TestAStoreThatHangsIsNotWaitedFor(t *testing.T) {
 	p, g := openGate(t, 1000, 50*time.Millisecond)

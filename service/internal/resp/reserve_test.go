@@ -7,18 +7,6 @@ import (
 	"time"
 )
 
-func TestPeekChargesNothing(t *testing.T) {
-	p := open(t, everything)
-	c := p.connect(t)
-	for range 5 {
-		c.begins("SASH.PEEK shop ENTRY user 42 COST 3", "[allowed 1 remaining 3 ")
-	}
-	c.begins("SASH.ALLOW shop ENTRY user 42", "[allowed 1 remaining 2 ")
-	c.begins("SASH.PEEK shop ENTRY user 42 COST 3", "[allowed 0 remaining 2 retry_after 60 ")
-	c.begins("SASH.PEEK key LIMIT 25/5s", "[allowed 1 remaining 25 ")
-	c.begins("SASH.PEEK shop ENTRY user 42 ID a", "-ERR syntax error: 'ID' is no option here")
-}
-
 // Each booking starts when it fits behind those before it, and one that would wait for too long is refused.
 func TestBookingsWaitTheirTurn(t *testing.T) {
 	p := open(t, everything)

@@ -83,13 +83,3 @@ func TestTheWindowOfThrottle(t *testing.T) {
 		}
 	})
 }
-
-// Callers that are evenly as fast as the rate are never refused, and no window has more units than the limit.
-func TestThrottleAdmitsTheRate(t *testing.T) {
-	p := open(t, everything)
-	c := p.connect(t)
-	for range 200 {
-		c.begins("CL.THROTTLE even 15 30 60", "[0 16 ")
-		p.pass(2 * time.Second)
-	}
-}

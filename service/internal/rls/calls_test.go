@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
@@ -105,39 +104,6 @@ func TestACallTooManyCancelsTheOldest(t *testing.T) {
 	servertest.Wait(t, "a call that was cancelled counts as open", func() bool { return c.number() == 4 })
 }
 
-// A client that waits for its answer has sent its message, however many calls others begin meanwhile.
-func TestHalfSentCallsCancelNoOther(t *testing.T) {
-	c := &calls{within: time.Hour, most: 5}
-	inside, finish, store := make(chan struct{}), make(chan struct{}), memstore.New(nil)
-	w := &world{t: t, calls: c}
-	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
-		close(inside)
-		select {
-		case <-finish:
-			return store.Decide(ctx, req)
-		case <-ctx.Done():
-			return driver.Answer{}, ctx.Err()
-		}
-	}), &Options{Timeout: time.Hour})
-	stranger := servertest.DialFrames(t, w.conn.Target())
-	half(t, stranger) // older than the call
-	servertest.Wait(t, "the call does not begin", func() bool { return c.number() == 1 })
-	answered := make(chan error, 1)
-	go func() {
-		_, err := w.client.ShouldRateLimit(t.Context(), request("ip=a"))
-		answered <- err
-	}()
-	<-inside
-	for range 20 {
-		half(t, stranger)
-	}
-	servertest.Wait(t, "half-sent calls too many are not cancelled", func() bool { return stranger.Ended() >= 16 })
-	close(finish)
-	if err := <-answered; err != nil {
-		t.Error(err)
-	}
-}
-
 // A client of HTTP/2 that gives no window takes no answers. The calls have ended for the service, and gRPC keeps the
 // rest of their answers as long as the connection lasts.
 func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
@@ -163,31 +129,6 @@ func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
 	servertest.Wait(t, "the connection stays", refusing.Gone)
 	if refusing.Ended() > 0 || taking.Gone() {
 		t.Error("the wrong connection has ended, or answers of the right one")
-	}
-}
-
-// An answer to a watch of health has no end, and a client may take some others late.
-func TestWatchesOfHealthAreNoAnswersTooLate(t *testing.T) {
-	w := limiting(t, &calls{within: 100 * time.Millisecond, most: maxCalls})
-	ask := func(method string, n int, f *servertest.Frames) {
-		for range n {
-			stream, err := f.Begin(method)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = f.WriteData(stream, true, make([]byte, 5))
-		}
-	}
-	noWindow := http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}
-	watching := servertest.DialFrames(t, w.conn.Target(), noWindow)
-	ask(healthpb.Health_Watch_FullMethodName, maxWatches, watching)
-	ask(healthpb.Health_Check_FullMethodName, maxUntaken, watching)
-	servertest.Wait(t, "the answers do not begin", func() bool { return watching.Begun() == maxWatches+maxUntaken })
-	other := servertest.DialFrames(t, w.conn.Target(), noWindow)
-	ask(healthpb.Health_Check_FullMethodName, maxWatches+maxUntaken+1, other)
-	servertest.Wait(t, "a connection with too many late answers stays", other.Gone)
-	if watching.Gone() {
-		t.Error("a client that watches health and takes some answers late is disconnected")
 	}
 }
 

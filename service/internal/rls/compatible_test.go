@@ -63,17 +63,6 @@ func TestCompatibleAnswersAreEnvoys(t *testing.T) {
 	}
 }
 
-// In the first hour of a day Envoy's service has one counter for the hour and the day of a subject: the key of it is made of
-// domain, entries and the beginning of the window. It would leave 0 of the day here.
-func TestCompatibleWindowsThatBeginTogetherCountApart(t *testing.T) {
-	w := &world{t: t, now: time.Date(2027, 1, 15, 0, 0, 20, 0, time.UTC)}
-	w.defaults = config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}
-	w.serve(text, memstore.New(&memstore.Options{Now: w.clock}), &Options{Counting: &decide.Counting{}})
-	w.says("an hour", limited(2, typev3.RateLimitUnit_HOUR, "none=x"), "OK: OK 2/HOUR 1 left 59m40s")
-	w.says("the day", limited(2, typev3.RateLimitUnit_DAY, "none=x"), "OK: OK 2/DAY 1 left 23h59m40s")
-	w.says("the hour again", limited(2, typev3.RateLimitUnit_HOUR, "none=x"), "OK: OK 2/HOUR 0 left 59m40s")
-}
-
 // Envoy's service counts in shadow_mode what rules with shadow_mode let through, and not what SHADOW_MODE does.
 func TestCompatibleShadowCountsAsEnvoys(t *testing.T) {
 	counted := stats.New(nil)

@@ -7,11 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
@@ -70,28 +67,5 @@ func TestTheBytesOfLargeRequestsAreBounded(t *testing.T) {
 	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(`{"domain":"`+strings.Repeat("x", 20_000)+`"}`)))
 	if w.Code != http.StatusBadRequest || s.large.way.Load() != 0 {
 		t.Errorf("a body with room: %d %s, %d bytes are under way", w.Code, w.Body, s.large.way.Load())
-	}
-}
-
-// A wrong request is wrong however large it is: nobody should send it again.
-func TestALargeWrongRequestIsWrong(t *testing.T) {
-	d := servertest.Decider(t, memstore.New(nil), text)
-	s := New(d, &Options{Access: servertest.Gate(t, everything)})
-	req := request("ip=a")
-	for weight(req) <= s.large.most {
-		req.Descriptors = append(req.Descriptors, req.Descriptors...)
-	}
-	if _, err := s.ShouldRateLimit(t.Context(), req); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "there may be at most") {
-		t.Error(err)
-	}
-}
-
-// Fields that the protocol does not have take no memory while a request is decided.
-func TestUnknownFieldsAreDropped(t *testing.T) {
-	wire := protowire.AppendTag(nil, 100, protowire.BytesType)
-	wire = protowire.AppendString(wire, strings.Repeat("x", 2*longest))
-	var req pb.RateLimitRequest
-	if err := (codec{}).Unmarshal(mem.BufferSlice{mem.SliceBuffer(wire)}, &req); err != nil || len(req.ProtoReflect().GetUnknown()) > 0 {
-		t.Errorf("%d bytes are kept: %v", len(req.ProtoReflect().GetUnknown()), err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.com/sash/service/internal/stats"
 )
@@ -90,16 +89,6 @@ func TestWhichRuleIsMeant(t *testing.T) {
 	})
 }
 
-// The documentation calls the answer a logical OR: any rule that is over its limit refuses the request.
-func TestAnyDescriptorRefuses(t *testing.T) {
-	begin(t, documented, nil).walk([]step{
-		{"both", "marketing=sms to=1,to=1", "OK: OK 2/DAY 1 left 24h0m0s | OK 3/DAY 2 left 24h0m0s"},
-		{"both again", "to=1,marketing=sms to=1", "OK: OK 3/DAY 1 left 24h0m0s | OK 2/DAY 0 left 24h0m0s"},
-		{"the first is over", "marketing=sms to=1,to=1", "OVER_LIMIT: OVER_LIMIT 2/DAY 0 left 24h0m0s | OK 3/DAY 1 left 24h0m0s"},
-		{"which charged nobody", "to=1", "OK: OK 3/DAY 0 left 24h0m0s"},
-	})
-}
-
 func TestARuleThatIsReplaced(t *testing.T) {
 	begin(t, documented, nil).walk([]step{
 		{"alone it counts", "key_1=value_1 user=u", "OK: OK 5/SECOND 4 left 1s"},
@@ -153,23 +142,6 @@ func TestNamesOfMetrics(t *testing.T) {
 	}
 	if strings.Contains(text.String(), "secret") {
 		t.Errorf("a value is shown that was not requested:\n%s", &text)
-	}
-}
-
-func TestMetadataOnRequest(t *testing.T) {
-	w := begin(t, documented, &Options{Metadata: true})
-	req := request("path=/home", "marketing=sms to=1")
-	req.HitsAddend, req.Descriptors[1].HitsAddend = 2, wrapperspb.UInt64(3)
-	metadata, err := protojson.Marshal(w.ask(req).DynamicMetadata)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const want = `{"descriptors":[{"entries":["path=/home"]},{"entries":["marketing=sms","to=1"],"hitsAddend":3}],"domain":"d","hitsAddend":2}`
-	if got := strings.NewReplacer(", ", ",", ": ", ":").Replace(string(metadata)); got != want {
-		t.Errorf("metadata %s, want %s", got, want)
-	}
-	if res := begin(t, documented, nil).ask(req); res.DynamicMetadata != nil {
-		t.Errorf("metadata without a request for it: %v", res.DynamicMetadata)
 	}
 }
 

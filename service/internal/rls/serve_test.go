@@ -108,44 +108,6 @@ func TestHealthAndReflection(t *testing.T) {
 	_ = stream.CloseSend()
 }
 
-func TestCallsInFlightEndBeforeTheServer(t *testing.T) {
-	w := &world{t: t}
-	arrived, release := make(chan struct{}), make(chan struct{})
-	store := memstore.New(nil)
-	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
-		close(arrived)
-		<-release
-		return store.Decide(ctx, req)
-	}), nil)
-	watching, err := healthpb.NewHealthClient(w.conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if res, err := watching.Recv(); err != nil || res.Status != healthpb.HealthCheckResponse_SERVING {
-		t.Fatal(res, err)
-	}
-	answered := make(chan error, 1)
-	go func() {
-		_, err := w.client.ShouldRateLimit(context.Background(), request("ip=a"))
-		answered <- err
-	}()
-	<-arrived
-	ended := make(chan error, 1)
-	go func() { ended <- w.stop() }()
-	if res, err := watching.Recv(); err != nil || res.Status != healthpb.HealthCheckResponse_NOT_SERVING {
-		t.Errorf("while it drains, health is %v, %v", res, err)
-	}
-	_ = watching.CloseSend()
-	close(release)
-	if err := <-answered; err != nil {
-		t.Errorf("the call in flight: %v", err)
-	}
-	_ = w.conn.Close()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
-
 func TestAPortAtItsBoundEnds(t *testing.T) {
 	inside, finish := make(chan struct{}), make(chan struct{})
 	store, full := memstore.New(nil), make(servertest.Lines, 1)

@@ -52,31 +52,6 @@ descriptors:
   rate_limit: {unit: year, requests_per_unit: 10, name: yearly}
 `
 
-func TestTheWindowSlides(t *testing.T) {
-	w := begin(t, text, nil)
-	w.says("first", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
-	w.move(20 * time.Second)
-	w.says("second", request("ip=a"), "OK: OK 3/MINUTE 1 left 40s")
-	w.move(39*time.Second + 500*time.Millisecond)
-	w.says("third, at the end of the minute", request("ip=a"), "OK: OK 3/MINUTE 0 left 1s")
-	w.says("refused", request("ip=a"), "OVER_LIMIT: OVER_LIMIT 3/MINUTE 0 left 1s")
-	w.says("another address", request("ip=b"), "OK: OK 3/MINUTE 2 left 1m0s")
-	w.move(500 * time.Millisecond)
-	w.says("the first has left", request("ip=a"), "OK: OK 3/MINUTE 0 left 20s")
-	w.says("and no other", request("ip=a"), "OVER_LIMIT: OVER_LIMIT 3/MINUTE 0 left 20s")
-}
-
-func TestAFixedWindowOnRequest(t *testing.T) {
-	w := begin(t, text, nil) // its clock starts at a full minute
-	w.move(50 * time.Second)
-	for _, left := range []string{"2", "1", "0"} {
-		w.says("full", request("fixed=a"), "OK: OK 3/MINUTE "+left+" left 10s")
-	}
-	w.says("over", request("fixed=a"), "OVER_LIMIT: OVER_LIMIT 3/MINUTE 0 left 10s")
-	w.move(10 * time.Second)
-	w.says("the next minute", request("fixed=a"), "OK: OK 3/MINUTE 2 left 1m0s")
-}
-
 func TestStatusesAreInTheOrderOfTheRequest(t *testing.T) {
 	w := begin(t, text, nil)
 	w.says("all kinds", request("week", "free", "unknown", "ip=a", "odd", "both"),

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -115,37 +114,6 @@ func TestWrongJSONIsCounted(t *testing.T) {
 	if got := counter(t, counted, "sash_port_requests_total", "http"); w.Code != http.StatusOK || got != 1 {
 		t.Errorf("a right one: status %d, %v requests of the port", w.Code, got)
 	}
-}
-
-// Requests over gRPC count as those of its port.
-func TestRequestsOfThePortAreCounted(t *testing.T) {
-	counted := stats.New(nil)
-	begin(t, text, &Options{Stats: counted}).ask(request("ip=a"))
-	if grpc, http := counter(t, counted, "sash_port_requests_total", "grpc"), counter(t, counted, "sash_port_requests_total", "http"); grpc != 1 || http != 0 {
-		t.Errorf("%v requests over gRPC and %v over HTTP, want one and none", grpc, http)
-	}
-}
-
-// Envoy's service takes whatever fits into gRPC's 4 MiB.
-func TestLargeRequestsAreDecided(t *testing.T) {
-	w := begin(t, text, nil)
-	many := &pb.RateLimitRequest{Domain: "d"}
-	for i := range 1000 {
-		many.Descriptors = append(many.Descriptors, descriptor("ip="+strings.Repeat("x", i)))
-	}
-	for range 3 {
-		if res := w.ask(many); res.OverallCode != pb.RateLimitResponse_OK || len(res.Statuses) != 1000 {
-			t.Fatalf("1000 descriptors: %v, %d statuses", res.OverallCode, len(res.Statuses))
-		}
-	}
-	if res := w.ask(many); res.OverallCode != pb.RateLimitResponse_OVER_LIMIT {
-		t.Errorf("the fourth of 3 a minute: %v", res.OverallCode)
-	}
-	w.says("3 MB", request("ip="+strings.Repeat("x", 3_000_000)), "OK: OK 3/MINUTE 2 left 1m0s")
-	w.says("1,000 entries", request(strings.Repeat("a=b ", 1000)), "OK: OK")
-	looks := request("ip=new")
-	looks.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
-	w.says("afterwards", looks, "OK: OK 3/MINUTE 3 left 0s")
 }
 
 // A store that goes down between the steps of a request keeps what it charged before.

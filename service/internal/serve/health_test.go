@@ -79,18 +79,6 @@ func TestHealthIsOkOnlyWhileDecisionsWork(t *testing.T) {
 	}
 }
 
-// A caller that keeps the connections of the data port busy does not delay what restarts the service.
-func TestTheAdminPortHasTheHealth(t *testing.T) {
-	at, stop := start(t, Options{Admin: "127.0.0.1:0"})
-	at.HTTP = at.Admin
-	if h := health(t, at); h.Status != "ok" {
-		t.Errorf("%+v", h)
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestHealthWithoutAConfiguration(t *testing.T) {
 	at, stop := start(t, Options{Config: config.Source{Path: filepath.Join(t.TempDir(), "none.yaml")}, StartWithoutConfig: true})
 	if h := health(t, at); h.Status != "degraded" || h.Cause != "configuration" {

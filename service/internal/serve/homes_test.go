@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"strings"
 	"testing"
 
 	"example.com/sash/internal/redistest"
@@ -52,23 +51,4 @@ func TestAHomeThatLosesItsState(t *testing.T) {
 	if first != quota || second == 0 || second > quota {
 		t.Errorf("%d admitted, and %d after the home lost its state: want %d, and at most as many again", first, second, quota)
 	}
-}
-
-// Operators see the home: whether it answers, since when not, and what was leased.
-func TestTheHomeOnTheAdminPort(t *testing.T) {
-	home := redistest.Start(t)
-	here := inRegion(t, home, redistest.Start(t), rulesIn(t, regionRules))
-	for range 300 {
-		call(t, here, "all")
-	}
-	text := get(t, here, "/admin/v1/store")
-	for _, want := range []string{`"home":{"state":"up","address":"` + home.Addr() + `","since":null,"way":0.`, `"leased":`, `"spent":`} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%s has no %s", text, want)
-		}
-	}
-	home.Stop()
-	servertest.Wait(t, "the home is up", func() bool {
-		return strings.Contains(get(t, here, "/admin/v1/store"), `"home":{"state":"down","address":"`+home.Addr()+`","since":"2`)
-	})
 }

@@ -304,20 +304,6 @@ func TestTheRedisOfTheRegionIsAway(t *testing.T) {
 	}
 }
 
-// Instances in front of one Redis lease units of a hot rule for themselves.
-func TestALeaseInOneRegion(t *testing.T) {
-	redis, path := redistest.Start(t), rulesIn(t, "domain: d\ndescriptors:\n- {key: hot, limits: [\"1000/10m\"], lease: 2s}\n")
-	var at [2]Listening
-	for i := range at {
-		var stop func() error
-		at[i], stop = start(t, Options{Config: config.Source{Path: path}, Redis: redis.Addr(), Budget: time.Second})
-		defer func() { _ = stop() }()
-	}
-	if admitted, leased := spendAll(t, quota, "hot", at[:]...); admitted != quota || leased < quota/2 {
-		t.Errorf("%d admitted of %d, %d of them from leases", admitted, quota, leased)
-	}
-}
-
 func TestAGlobalRuleNeedsAHome(t *testing.T) {
 	path := rulesIn(t, regionRules)
 	for name, opts := range map[string]Options{"on Redis": {Redis: redistest.Start(t).Addr()}, "in memory": {}} {
@@ -388,21 +374,4 @@ func get(t *testing.T, at Listening, path string) string {
 		t.Fatal(err)
 	}
 	return text.String()
-}
-
-func TestMetricsOfTheHome(t *testing.T) {
-	home, path := redistest.Start(t), rulesIn(t, regionRules)
-	here := inRegion(t, home, redistest.Start(t), path)
-	for range 300 {
-		call(t, here, "all")
-	}
-	text := get(t, here, "/metrics")
-	for _, want := range []string{
-		"sash_home_calls_total ", "sash_home_errands_total ", "sash_leased_units_total ", "sash_lease_spent_units_total ", "sash_home_up 1",
-		`source="lease"`,
-	} {
-		if !strings.Contains(text, want) || strings.Contains(text, want+"0\n") {
-			t.Errorf("%s is missing or 0", want)
-		}
-	}
 }

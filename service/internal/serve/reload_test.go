@@ -81,19 +81,3 @@ func TestRulesThatAReloadRemoves(t *testing.T) {
 		})
 	}
 }
-
-func TestWarningsOfTheConfigurationAreLogged(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "limits.yaml")
-	rewrite(t, path, "domain: demo\ndescriptors:\n- {key: a, rate_limit: }\n")
-	var log servertest.Log
-	at, stop := start(t, Options{Config: config.Source{Path: path}, Log: slog.New(slog.NewTextHandler(&log, nil))})
-	defer func() { _ = stop() }()
-	if want := "level=WARN msg=\"the configuration may not be what was meant\" warning=\"" + path + ":3: rate_limit is empty"; !strings.Contains(log.String(), want) {
-		t.Errorf("at the start: %s", log.String())
-	}
-	rewrite(t, path, "domain: demo\ndescriptors:\n- {key: a, rate_limit: {unit: day}}\n")
-	servertest.Wait(t, "the change is not logged", func() bool { return strings.Contains(log.String(), ":3: requests_per_unit is missing") })
-	if status := asks(t, at, "a"); status != 422 { // no cost fits
-		t.Errorf("status %d without requests_per_unit", status)
-	}
-}

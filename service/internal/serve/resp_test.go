@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/servertest"
 )
 
 // What is decided over RESP counts as over HTTP, and is in the same metrics, also what is not decided.
@@ -70,26 +68,6 @@ func TestRESPSharesLimitsAndMetricsWithTheOtherPorts(t *testing.T) {
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
-	}
-}
-
-// A client that brings limits along has its own domain in the file of callers, as the error without it says. Without the
-// RESP port no request has that domain.
-func TestTheDomainOfLimitsThatCommandsBringIsKnown(t *testing.T) {
-	for port, known := range map[string]bool{"127.0.0.1:0": true, "": false} {
-		file := filepath.Join(t.TempDir(), "access.yaml")
-		text := "anonymous: {allow: [decide, override], domains: [demo, (request)]}\n"
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		log := &servertest.Log{}
-		_, stop := start(t, Options{RESP: port, AccessFile: file, Log: slog.New(slog.NewTextHandler(log, nil))})
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-		if warned := strings.Contains(log.String(), "names a domain that the configuration does not have"); warned == known {
-			t.Errorf("RESP %q: %s", port, log)
-		}
 	}
 }
 
