@@ -148,6 +148,11 @@ func units(res sash.Result, err error) (int64, error) {
 
 // randomCases draw calls, or count what many of them admit.
 var randomCases = []testCase{
+	{"random calls", "every field of every answer to random calls is that of memstore", notGCRA, func(s *suite) {
+		for seed := range uint64(20) {
+			compareWithMemory(s, rand.New(rand.NewPCG(seed, 0)), fmt.Sprintf("{walk%d}", seed))
+		}
+	}},
 	{"bursts on both sides of a boundary",
 		"with 50 units per 10 s and bursts one second before and after a multiple of 10 s, each algorithm admits its known number: the exact ones 50",
 		nil, func(s *suite) {

@@ -5,6 +5,4 @@
 // harness uses a build that takes the time as an argument, as the tests of redisstore do.
 //
 // Tests of a program that uses a store need [Faulty], a store that fails, hangs, is slow or refuses on demand.
-//
-// Package internal/judge is the definition that answers are compared with.
 package storetest

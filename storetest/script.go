@@ -2,12 +2,16 @@ package storetest
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/memstore"
 )
 
 // A script is a case in lines, which begin a multiple of 8 hours after the epoch:
@@ -54,7 +58,7 @@ type scripted struct {
 func scriptOf(name, promise string, only func(sash.Algorithm) bool, limits, lines string, opts ...sash.Options) testCase {
 	return testCase{name, promise, only, func(s *suite) {
 		s.align(8 * time.Hour)
-		r := &script{suite: s, options: *s.options(), limits: limits, results: make(map[string]*scripted)}
+		r := newScript(s, limits)
 		for _, o := range opts {
 			r.options.CountRefused, r.options.Block = o.CountRefused, o.Block
 		}
@@ -67,25 +71,34 @@ func scriptOf(name, promise string, only func(sash.Algorithm) bool, limits, line
 	}}
 }
 
-// powers skip a case with a verb that a store has no power for.
-var powers = map[string]func(*suite){
-	"settle": needs[driver.Settler], "reserve": needs[driver.Settler], "once": needs[driver.Deduplicator], "reset": needs[driver.Resetter],
-	"all": needs[driver.MultiStore], "any": needs[driver.Chooser], "upto": needs[driver.Taker], "penalize": needs[driver.Taker],
-	"reward": needs[driver.Taker], "extend": needs[driver.Extender], "cool": needs[driver.Cooler], "guess": needs[driver.Cooler],
-	"cooling": needs[driver.Cooler], "book": needs[driver.Settler], "bookonce": needs[driver.Deduplicator], "bookall": needs[driver.MultiStore],
+func newScript(s *suite, limits string) *script {
+	return &script{suite: s, options: *s.options(), limits: limits, results: make(map[string]*scripted)}
 }
 
-func needs[T any](s *suite) { power[T](s) }
+// powers are what a store needs for a verb.
+var powers = map[string]func(driver.Store) bool{
+	"settle": has[driver.Settler], "reserve": has[driver.Settler], "once": has[driver.Deduplicator], "reset": has[driver.Resetter],
+	"all": has[driver.MultiStore], "any": has[driver.Chooser], "upto": has[driver.Taker], "penalize": has[driver.Taker],
+	"reward": has[driver.Taker], "extend": has[driver.Extender], "cool": has[driver.Cooler], "guess": has[driver.Cooler],
+	"cooling": has[driver.Cooler], "book": has[driver.Settler], "bookonce": has[driver.Deduplicator], "bookall": has[driver.MultiStore],
+}
+
+func has[T any](store driver.Store) bool {
+	_, ok := driver.As[T](store)
+	return ok
+}
+
+// can reports whether a store can make the calls of a verb.
+func (r *script) can(verb string) bool {
+	need := powers[verb]
+	return (need == nil || need(r.Store)) && (!strings.HasPrefix(verb, "book") || driver.CanBook(r.Store, r.under(r.limits).Policy()))
+}
 
 // supports skips a case that a store cannot run.
 func (r *script) supports(line string) {
 	for _, word := range strings.Fields(line) {
-		word = strings.TrimSuffix(word, ":")
-		if need := powers[word]; need != nil {
-			need(r.suite)
-		}
-		if strings.HasPrefix(word, "book") && !driver.CanBook(r.Store, r.under(r.limits).Policy()) {
-			r.Skip("the store does not book under this algorithm")
+		if !r.can(strings.TrimSuffix(word, ":")) {
+			r.Skip("the store does not have the power, or does not book under this algorithm")
 		}
 	}
 	if r.options.Block != (sash.Block{}) {
@@ -296,4 +309,56 @@ func number(r *script, s string) int64 {
 		r.Fatal(err)
 	}
 	return n
+}
+
+// randomLines are what random calls are drawn from: K is a key, and N a number of units.
+var randomLines = []string{
+	"allow K N", "allow K N", "peek K", "once idN K 2", "once idN K 2", "upto K N", "penalize K N", "reward K N",
+	"all Ka:1 Kb:N", "reserve K N", "reserve K N", "settle 0", "settle N", "book Ns K N", "book 1h K 2", "book 20s K N",
+	"bookonce 20s idN K 1", "cool K Ns", "guess K Ns", "cooling K", "reset K",
+}
+
+// compareWithMemory makes random calls on a store and on memstore, on a clock that goes forward, and compares the answers.
+func compareWithMemory(s *suite, rng *rand.Rand, prefix string) {
+	s.Helper()
+	memory := *s
+	memory.Store = memstore.New(&memstore.Options{Now: s.Now})
+	both := [...]*script{newScript(&memory, "20/40s 9/7s"), newScript(s, "20/40s 9/7s")}
+	var held []string // results that were not settled
+	trace := ""
+	for step := range 80 {
+		s.Advance(time.Duration(1+rng.IntN(3_000_000)) * time.Microsecond)
+		key, units := prefix+string("abc"[rng.IntN(3)]), strconv.Itoa(1+rng.IntN(7))
+		verb, rest, _ := strings.Cut(randomLines[rng.IntN(len(randomLines))], " ")
+		if !both[1].can(verb) || verb == "settle" && len(held) == 0 {
+			continue
+		}
+		if verb == "settle" {
+			i := rng.IntN(len(held))
+			rest = held[i] + " " + rest + " id" + held[i]
+			held = slices.Delete(held, i, i+1)
+		}
+		line := verb + " " + strings.NewReplacer("Ka", prefix+"a", "Kb", prefix+"b", "K", key, "N", units).Replace(rest)
+		trace += fmt.Sprintf("\n\tat %d: %s", s.Now().UnixMicro(), line)
+		var answers [2]string
+		for i, r := range both {
+			got := r.call(strings.Fields(line), line)
+			r.results[strconv.Itoa(step)] = got
+			if answers[i] = got.String(); i == 1 && verb == "reserve" && got.Allowed {
+				held = append(held, strconv.Itoa(step))
+			}
+		}
+		if trace += ": " + answers[0]; answers[0] != answers[1] {
+			s.broken("memstore answers %s, and the store %s, after%s", answers[0], answers[1], trace)
+		}
+	}
+}
+
+// String returns what two stores agree on.
+func (s *scripted) String() string {
+	text := fmt.Sprint(s.Allowed, " after ", s.RetryAfter, s.Delay, ", ", s.Charged, " of ", s.chosen, s.cooled)
+	for _, l := range s.Limits() {
+		text += fmt.Sprint("; ", l.Remaining, " ", l.RetryAfter, " ", l.ResetAfter)
+	}
+	return text
 }

@@ -6,7 +6,7 @@ import (
 	"example.com/sash"
 )
 
-func notGCRA(a sash.Algorithm) bool { return a != sash.GCRA } // which gives units back all the time
+func notGCRA(a sash.Algorithm) bool { return a != sash.GCRA } // which gives units back all the time, and rounds them
 
 func notCounter(a sash.Algorithm) bool { return a != sash.SlidingCounter }
 

@@ -50,7 +50,7 @@ type testCase struct {
 	run     func(*suite)
 }
 
-var cases = slices.Concat(scriptCases, randomCases, concurrentCases, walkCases, leaseCases)
+var cases = slices.Concat(scriptCases, randomCases, concurrentCases, leaseCases)
 
 const window = 10 * time.Second
 

@@ -31,7 +31,7 @@ var layers = []layer{
 	{"observe", []string{"."}},
 	{"outgoing", []string{".", "driver"}},
 	{"service/internal/replay/...", []string{".", "driver", "memstore", "httplimit", "service/internal/replay/..."}},
-	{"storetest", []string{".", "driver", "internal/judge"}},
+	{"storetest", []string{".", "driver", "memstore"}},
 	{"internal/redistest", []string{"redisstore"}},
 	{"internal/modeltest/...", []string{"./..."}},
 	{"internal/bench", []string{"./..."}},

@@ -8,9 +8,9 @@ import (
 	"example.com/sash"
 )
 
-// bounds returns the calendar period around an instant, start <= now < end, in microseconds: by stepping
+// Bounds returns the calendar period around an instant, start <= now < end, in microseconds: by stepping
 // through time a minute at a time and reading the local clock.
-func bounds(l sash.Limit, now int64) (start, end int64) {
+func Bounds(l sash.Limit, now int64) (start, end int64) {
 	zone := cmp.Or(l.Zone, time.UTC)
 	t := time.UnixMicro(now)
 	if l.Period == sash.CalendarHour {
@@ -72,36 +72,4 @@ func firstInstant(d time.Time, zone *time.Location) int64 {
 	}
 	firstInstants.Store(key, t.UnixMicro())
 	return t.UnixMicro()
-}
-
-// longest returns the most microseconds for which a limit may need a charge.
-func longest(l sash.Limit) int64 { return lasts(l, 25*time.Hour, (31*24+1)*time.Hour) }
-
-// settleable returns the microseconds for which a charge under limits can be settled: until no charge under them
-// counts, whatever the clocks show, even if another policy on the same key counts it for longer.
-func settleable(limits []sash.Limit) (longest int64) {
-	for _, l := range limits {
-		longest = max(longest, lasts(l, 48*time.Hour, 33*24*time.Hour))
-	}
-	return longest
-}
-
-// lasts returns how long a window is, where days and months may have these lengths.
-func lasts(l sash.Limit, day, month time.Duration) int64 {
-	window := l.Window
-	switch l.Period {
-	case sash.CalendarHour:
-		window = 2 * time.Hour
-	case sash.CalendarDay:
-		window = day
-	case sash.CalendarMonth:
-		window = month
-	}
-	return window.Microseconds()
-}
-
-// span returns a name for the time over which a limit counts.
-func span(l sash.Limit) string {
-	l.Units, l.Name = 0, ""
-	return l.String()
 }

@@ -170,7 +170,7 @@ func left(l sash.Limit, now int64, hold time.Duration) int64 {
 	if l.Period == 0 {
 		return now - int64(l.Window+hold)
 	}
-	start, _ := bounds(l, time.Unix(0, now).UnixMicro())
+	start, _ := Bounds(l, time.Unix(0, now).UnixMicro())
 	return start*1000 - 1
 }
 

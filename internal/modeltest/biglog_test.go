@@ -108,7 +108,7 @@ func (tr traffic) run(a sash.Algorithm, first, second driver.Store, clock *judge
 		}
 		policies = append(policies, p)
 	}
-	truth := judge.New()
+	truth := newOracle()
 	for i := range tr.calls {
 		clock.Advance(time.Duration(rng.Int64N(tr.gap.Microseconds())) * time.Microsecond)
 		if tr.silent > 0 && rng.IntN(tr.silent) == 0 {

@@ -8,7 +8,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/internal/judge"
 )
 
 // firm: a refusal is firm unless a charge may be settled, wherever that charge is.
@@ -86,7 +85,7 @@ func (b *bench) given() error {
 	if err != nil {
 		return err
 	}
-	truth := judge.New()
+	truth := newOracle()
 	ask := func(req driver.Request) error {
 		res, err := b.store.Decide(ctx, req)
 		if err == nil {
@@ -147,7 +146,7 @@ func (b *bench) settled() error {
 	if err != nil {
 		return err
 	}
-	truth := judge.New()
+	truth := newOracle()
 	ask := func(req driver.Request) (driver.Answer, error) {
 		res, err := b.store.Decide(ctx, req)
 		if err == nil {

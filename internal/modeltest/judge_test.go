@@ -149,7 +149,7 @@ func (b *bench) midnight() error {
 	if err != nil {
 		return err
 	}
-	truth := judge.New()
+	truth := newOracle()
 	b.clock.Advance(b.clock.Now().Truncate(time.Hour).Add(time.Hour - time.Microsecond).Sub(b.clock.Now()))
 	for range 4 {
 		res, err := b.store.Decide(context.Background(), req)
@@ -170,9 +170,8 @@ func (b *bench) walks() error {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		b.scripts.skew = func() time.Duration { return time.Duration(rng.IntN(120)-60) * time.Hour / 2 }
-		err := judge.Walk(judge.Setup{
-			Store: b.store, Now: b.clock.Now, Advance: b.clock.Advance, Algorithm: b.algorithm,
-			Steps: 60, Prefix: fmt.Sprint("walk", seed, ":"), Choose: rng.IntN,
+		err := randomCalls(setup{
+			store: b.store, clock: b.clock, algorithm: b.algorithm, steps: 60, prefix: fmt.Sprint("walk", seed, ":"), choose: rng.IntN,
 		})
 		if err != nil {
 			return fmt.Errorf("walk %d: %w", seed, err)
@@ -185,10 +184,9 @@ func (b *bench) walks() error {
 // else fails only its own request.
 func (b *bench) gathered() error {
 	for seed := range uint64(20) {
-		err := judge.Walk(judge.Setup{
-			Usual: judge.Many,
-			Store: b.store, Now: b.clock.Now, Advance: b.clock.Advance, Algorithm: b.algorithm,
-			Steps: 60, Prefix: fmt.Sprint("gathered", seed, ":"), Choose: rand.New(rand.NewPCG(seed, 5)).IntN,
+		err := randomCalls(setup{
+			usual: many,
+			store: b.store, clock: b.clock, algorithm: b.algorithm, steps: 60, prefix: fmt.Sprint("gathered", seed, ":"), choose: rand.New(rand.NewPCG(seed, 5)).IntN,
 		})
 		if err != nil {
 			return fmt.Errorf("gathered %d: %w", seed, err)
@@ -224,10 +222,9 @@ func (b *bench) gathered() error {
 // chosen: random choices answer by the definition.
 func (b *bench) chosen() error {
 	for seed := range uint64(20) {
-		err := judge.Walk(judge.Setup{
-			Usual: judge.Any,
-			Store: b.store, Now: b.clock.Now, Advance: b.clock.Advance, Algorithm: b.algorithm,
-			Steps: 80, Prefix: fmt.Sprint("chosen", seed, ":"), Choose: rand.New(rand.NewPCG(seed, 4)).IntN,
+		err := randomCalls(setup{
+			usual: choices,
+			store: b.store, clock: b.clock, algorithm: b.algorithm, steps: 80, prefix: fmt.Sprint("chosen", seed, ":"), choose: rand.New(rand.NewPCG(seed, 4)).IntN,
 		})
 		if err != nil {
 			return fmt.Errorf("choices %d: %w", seed, err)
@@ -253,7 +250,7 @@ func (b *bench) chosen() error {
 
 // repeated: a call with an ID is remembered although its window is short and its log grows, with a ring that has turned.
 func (b *bench) repeated() error {
-	ctx, def := context.Background(), judge.New()
+	ctx, def := context.Background(), newOracle()
 	short, err := b.request("repeated", 1, sash.Every(200, time.Second))
 	if err != nil {
 		return err

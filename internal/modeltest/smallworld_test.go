@@ -14,7 +14,6 @@ import (
 	"example.com/sash/internal/threshold"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
-	"example.com/sash/storetest"
 )
 
 // In the small world a log is full at 12 entries, blocks have 4, an entry holds less than 400 units, and sums are modulo
@@ -254,18 +253,4 @@ func TestSumsHaveRoom(t *testing.T) {
 			t.Error("what joins because the sums are full may not fill a limit")
 		}
 	}
-}
-
-// The promises of a store hold where rings have other sizes and searches take other ways. The suite needs the real
-// thresholds of what a log holds.
-func TestRedisPassesTheSuiteWithSmallThresholds(t *testing.T) {
-	server := redistest.Start(t)
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		if _, err := server.Do("FLUSHALL"); err != nil {
-			t.Fatal(err)
-		}
-		store, clock, scripts := virtual(t, server.Addr(), nil)
-		scripts.thresholds = smallSteps
-		return storetest.Harness{Store: store, Now: clock.Now, Advance: clock.Advance}
-	}, exacts...)
 }

@@ -3,6 +3,7 @@ package modeltest
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -12,9 +13,13 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
 	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
+	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
+	"example.com/sash/stack"
 	"example.com/sash/storetest"
 )
 
@@ -53,10 +58,9 @@ func TestRedisAnswersByTheDefinition(t *testing.T) {
 				clock.Advance(start.Sub(clock.Now()))
 				scripts.misled = false
 				scripts.skew = func() time.Duration { return time.Duration(choose(120)-60) * time.Hour / 2 }
-				err := judge.Walk(judge.Setup{
-					Store: store, Now: clock.Now, Advance: clock.Advance,
-					Algorithm: a, Steps: rapid.IntRange(1, 60).Draw(t, "steps"), Choose: choose,
-					Prefix: fmt.Sprint(walks.Add(1), ":"),
+				err := randomCalls(setup{
+					store: store, clock: clock, algorithm: a, steps: rapid.IntRange(1, 60).Draw(t, "steps"), choose: choose,
+					prefix: fmt.Sprint(walks.Add(1), ":"),
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -70,13 +74,92 @@ func chooser(t *rapid.T) func(n int) int {
 	return func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
 }
 
-func TestRedisPassesTheSuite(t *testing.T) {
-	server := redistest.Start(t)
+// conforms runs the suite on a store, and random calls whose answers are those of the definition.
+func conforms(t *testing.T, open func(testing.TB) (driver.Store, *judge.Clock), algorithms ...sash.Algorithm) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		if _, err := server.Do("FLUSHALL"); err != nil {
-			t.Fatal(err)
-		}
-		store, clock, _ := virtual(t, server.Addr(), nil)
+		store, clock := open(t)
 		return storetest.Harness{Store: store, Now: clock.Now, Advance: clock.Advance}
-	})
+	}, algorithms...)
+	for _, a := range algorithms {
+		for usual, steps := range []int{calls: 50, many: 100, choices: 100} {
+			t.Run(fmt.Sprint(a, "/random calls, usually ", usual), func(t *testing.T) {
+				store, clock := open(t)
+				for seed := range uint64(20) {
+					if err := randomCalls(setup{
+						store: store, clock: clock, algorithm: a, usual: usualCall(usual), steps: steps,
+						prefix: fmt.Sprintf("walk%d:", seed), choose: rand.New(rand.NewPCG(seed, 0)).IntN,
+					}); err != nil {
+						t.Fatalf("walk %d: %v", seed, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// flushed returns what opens a store on an empty server.
+func flushed(server *redistest.Server) func(testing.TB) (driver.Store, *judge.Clock) {
+	return func(t testing.TB) (driver.Store, *judge.Clock) {
+		server.Must(t, "FLUSHALL")
+		store, clock, _ := virtual(t, server.Addr(), nil)
+		return store, clock
+	}
+}
+
+func inMemory(testing.TB) (driver.Store, *judge.Clock) {
+	clock := judge.NewClock(start)
+	return memstore.New(&memstore.Options{Now: clock.Now}), clock
+}
+
+func TestMemoryConforms(t *testing.T) { conforms(t, inMemory, sash.Algorithms()...) }
+
+func TestRedisConforms(t *testing.T) { conforms(t, flushed(redistest.Start(t)), sash.Algorithms()...) }
+
+// The promises of a store hold where rings have other sizes and searches take other ways.
+func TestRedisConformsWithSmallThresholds(t *testing.T) {
+	server := redistest.Start(t)
+	conforms(t, func(t testing.TB) (driver.Store, *judge.Clock) {
+		server.Must(t, "FLUSHALL")
+		store, clock, scripts := virtual(t, server.Addr(), nil)
+		scripts.thresholds = smallSteps
+		return store, clock
+	}, exacts...)
+}
+
+// The promises hold over the stack. The suite's clock is not that of denials, so no refusal is kept for long. Leases make
+// sliding windows longer, and no others.
+func TestTheStackConforms(t *testing.T) {
+	const longest = 100 * time.Millisecond
+	onRedis := flushed(redistest.Start(t))
+	for _, c := range []struct {
+		name       string
+		open       func(testing.TB) (driver.Store, *judge.Clock)
+		mode       failover.Mode
+		lease      time.Duration
+		algorithms []sash.Algorithm
+	}{
+		{"memstore, closed", inMemory, failover.Closed, 0, []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets}},
+		{"memstore, local, leases", inMemory, failover.Local, longest, []sash.Algorithm{sash.SlidingCounter, sash.FixedWindow, sash.GCRA}},
+		{"redis, local", onRedis, failover.Local, 0, sash.Algorithms()},
+		{"redis, closed, leases", onRedis, failover.Closed, longest, []sash.Algorithm{sash.GCRA}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conforms(t, func(t testing.TB) (driver.Store, *judge.Clock) {
+				store, clock := c.open(t)
+				stacked, err := stack.New(store, &stack.Options{
+					Failover: failover.Options{
+						Modes:  failover.Modes{Rules: []failover.Rule{{Mode: c.mode}}},
+						Budget: time.Minute, // a machine that is slow is not what is tested here
+						Local:  memstore.New(&memstore.Options{Now: clock.Now}),
+					},
+					MaxAge: 1,
+					Lease:  c.lease,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return stacked, clock
+			}, c.algorithms...)
+		})
+	}
 }

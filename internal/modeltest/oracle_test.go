@@ -1,4 +1,4 @@
-package judge
+package modeltest
 
 import (
 	"fmt"
@@ -29,12 +29,15 @@ type state interface {
 	settle(now, made, cost, units int64, limits []sash.Limit)
 }
 
-// An Oracle has a record of every call on a store. It is not safe for concurrent use.
-type Oracle struct {
-	// Ahead is how many instants ahead may have bookings of one subject, and Walk how many within a window of now a store
-	// looks at: a limit that has more may count as full. They are 10,000 and 1,024 unless a test makes them small.
-	Ahead, Walk int
-
+// An oracle computes the right answer of a store by brute force from the definitions: it keeps every charge in a plain list,
+// sums that list for the units in use, and finds a time to wait by trying. It shares nothing with the algorithms of the stores,
+// so that the two can only agree by being right.
+//
+// A store may forget a charge that cannot count any more: one older than the longest window that its key was charged under, or
+// one followed by as many units as the largest limit that its key was charged under. When the clock goes back, or a later call
+// has a longer window or a larger limit, such a charge would count again by the definition. The oracle then accepts any answer
+// between those with and without it. In all other cases there is one right answer.
+type oracle struct {
 	states map[id]state
 }
 
@@ -43,10 +46,10 @@ type id struct {
 	algorithm sash.Algorithm
 }
 
-// New returns the oracle of an empty store.
-func New() *Oracle { return &Oracle{Ahead: 10_000, Walk: 1024, states: make(map[id]state)} }
+// newOracle returns the oracle of an empty store.
+func newOracle() *oracle { return &oracle{states: make(map[id]state)} }
 
-func (o *Oracle) state(req driver.Request) state {
+func (o *oracle) state(req driver.Request) state {
 	name := id{req.Key, req.Policy.Algorithm}
 	if o.states[name] == nil {
 		switch name.algorithm {
@@ -68,7 +71,7 @@ func (o *Oracle) state(req driver.Request) state {
 	return o.states[name]
 }
 
-func (o *Oracle) see(now int64) {
+func (o *oracle) see(now int64) {
 	for _, s := range o.states {
 		s.see(now)
 	}
@@ -76,7 +79,7 @@ func (o *Oracle) see(now int64) {
 
 // Check compares a store's answer at an instant, for one subject or several at once, with the definition. It
 // returns nil, or an error that names the field.
-func (o *Oracle) Check(at time.Time, reqs []driver.Request, answers []driver.Answer) error {
+func (o *oracle) Check(at time.Time, reqs []driver.Request, answers []driver.Answer) error {
 	now := at.UnixMicro()
 	o.see(now)
 	for _, req := range reqs {
@@ -123,14 +126,14 @@ func (o *Oracle) Check(at time.Time, reqs []driver.Request, answers []driver.Ans
 	return nil
 }
 
-func (o *Oracle) look(now int64, req driver.Request, cost int64, limit sash.Limit) (least, most status) {
+func (o *oracle) look(now int64, req driver.Request, cost int64, limit sash.Limit) (least, most status) {
 	s := o.state(req)
 	return s.look(now, cost, limit, false), s.look(now, cost, limit, true)
 }
 
 // compare checks the fields of one subject's answer, which describe the state after the call, as of an instant. That is
 // now, or when a booking starts. If waits is set, wait has checked the Retry of limits that refuse.
-func (o *Oracle) compare(now, at int64, req driver.Request, cost int64, answer *driver.Answer, waits bool) error {
+func (o *oracle) compare(now, at int64, req driver.Request, cost int64, answer *driver.Answer, waits bool) error {
 	if answer.At != at || answer.Delay != at-now {
 		return fmt.Errorf("At is %d and Delay %d, want %d and %d", answer.At, answer.Delay, at, at-now)
 	}
@@ -183,11 +186,43 @@ func between(lo, hi int64) string {
 }
 
 // Settle records the first settlement of a charge.
-func (o *Oracle) Settle(at time.Time, set driver.Settlement) {
+func (o *oracle) Settle(at time.Time, set driver.Settlement) {
 	o.see(at.UnixMicro())
 	s := o.state(set.Request)
 	s.settle(at.UnixMicro(), set.At, set.Request.Cost, set.Units, limitsOf(set.Request.Policy))
 }
 
 // Reset records the reset of a subject.
-func (o *Oracle) Reset(key string, algorithm sash.Algorithm) { delete(o.states, id{key, algorithm}) }
+func (o *oracle) Reset(key string, algorithm sash.Algorithm) { delete(o.states, id{key, algorithm}) }
+
+// longest returns the most microseconds for which a limit may need a charge.
+func longest(l sash.Limit) int64 { return lasts(l, 25*time.Hour, (31*24+1)*time.Hour) }
+
+// settleable returns the microseconds for which a charge under limits can be settled: until no charge under them
+// counts, whatever the clocks show, even if another policy on the same key counts it for longer.
+func settleable(limits []sash.Limit) (longest int64) {
+	for _, l := range limits {
+		longest = max(longest, lasts(l, 48*time.Hour, 33*24*time.Hour))
+	}
+	return longest
+}
+
+// lasts returns how long a window is, where days and months may have these lengths.
+func lasts(l sash.Limit, day, month time.Duration) int64 {
+	window := l.Window
+	switch l.Period {
+	case sash.CalendarHour:
+		window = 2 * time.Hour
+	case sash.CalendarDay:
+		window = day
+	case sash.CalendarMonth:
+		window = month
+	}
+	return window.Microseconds()
+}
+
+// span returns a name for the time over which a limit counts.
+func span(l sash.Limit) string {
+	l.Units, l.Name = 0, ""
+	return l.String()
+}

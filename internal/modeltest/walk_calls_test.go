@@ -1,7 +1,6 @@
-package judge
+package modeltest
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -9,44 +8,34 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 )
 
-// A Setup configures a walk.
-type Setup struct {
-	Store driver.Store
-	// Now and Advance are the store's clock, which stands still until Advance moves it. The walk passes negative
-	// durations too, unless Forward is set.
-	Now     func() time.Time
-	Advance func(d time.Duration)
-	Forward bool
-	// Usual is what most steps are. A store without the power for it has no such walk.
-	Usual Usual
-	// Algorithm is the algorithm of every call.
-	Algorithm sash.Algorithm
-	// Steps is the number of calls.
-	Steps int
-	// Prefix keeps the walk's keys apart from those of other walks on the same store.
-	Prefix string
-	// Choose returns a number from 0 to n-1.
-	Choose func(n int) int
-	// Ahead and Walk are those of the Oracle. Zero is what a store has outside of tests.
-	Ahead, Walk int
+// A setup configures a walk.
+type setup struct {
+	store     driver.Store
+	clock     *judge.Clock // the store's, which the walk also sets back
+	algorithm sash.Algorithm
+	usual     usualCall
+	steps     int
+	prefix    string          // keeps the walk's keys apart from those of other walks on the same store
+	choose    func(n int) int // returns a number from 0 to n-1
 }
 
-// Usual is what most steps of a walk are.
-type Usual int
+// usualCall is what most steps of a walk are: calls, calls on several subjects in one round trip, or choices of one subject of
+// several. A store without the power for it has no such walk.
+type usualCall int
 
-// The usual steps: calls, calls on several subjects in one round trip, and choices of one subject of several.
 const (
-	Calls Usual = iota
-	Many
-	Any
+	calls usualCall = iota
+	many
+	choices
 )
 
 type walk struct {
-	Setup
-	oracle   *Oracle
-	usual    func() error
+	setup
+	oracle   *oracle
+	turn     func() error
 	opts     sash.Options
 	plans    []*driver.Policy
 	trace    []string
@@ -65,32 +54,31 @@ type admitted struct {
 	res driver.Answer
 }
 
-// Walk makes random calls on a store. If an answer differs from the definition, it returns an error with the calls
+// randomCalls makes random calls on a store. If an answer differs from the definition, it returns an error with the calls
 // that led to it.
-func Walk(s Setup) error {
-	w := &walk{Setup: s, oracle: New()}
-	gatherer, many := driver.As[driver.Gatherer](s.Store)
-	chooser, choice := s.Store.(driver.Chooser)
+func randomCalls(s setup) error {
+	w := &walk{setup: s, oracle: newOracle()}
+	gatherer, gathers := driver.As[driver.Gatherer](s.store)
+	chooser, chooses := s.store.(driver.Chooser)
 	switch {
-	case s.Usual == Many && !many, s.Usual == Any && !choice:
+	case s.usual == many && !gathers, s.usual == choices && !chooses:
 		return nil
-	case s.Usual == Many:
-		w.usual = func() error { return w.many(gatherer) }
-	case s.Usual == Any:
-		w.usual = func() error { return w.choice(chooser) }
+	case s.usual == many:
+		w.turn = func() error { return w.many(gatherer) }
+	case s.usual == choices:
+		w.turn = func() error { return w.choice(chooser) }
 	default:
-		w.usual = func() error { return w.call(w.request()) }
+		w.turn = func() error { return w.call(w.request()) }
 	}
-	w.oracle.Ahead, w.oracle.Walk = cmp.Or(s.Ahead, w.oracle.Ahead), cmp.Or(s.Walk, w.oracle.Walk)
-	if w.Choose(2) == 1 {
-		w.Advance(time.Duration(w.Choose(400*24*3600))*time.Second + time.Duration(w.Choose(1e6))*time.Microsecond)
+	if w.choose(2) == 1 {
+		w.clock.Advance(time.Duration(w.choose(400*24*3600))*time.Second + time.Duration(w.choose(1e6))*time.Microsecond)
 	}
-	w.opts = sash.Options{Algorithm: s.Algorithm, CountRefused: s.Usual != Any && w.Choose(5) == 4}
+	w.opts = sash.Options{Algorithm: s.algorithm, CountRefused: s.usual != choices && w.choose(5) == 4}
 	if err := w.draw(); err != nil {
 		return err
 	}
-	w.books = w.books && (s.Usual != Any || w.Choose(2) == 1)
-	for range w.Steps {
+	w.books = w.books && (s.usual != choices || w.choose(2) == 1)
+	for range w.steps {
 		if err := w.step(); err != nil {
 			return fmt.Errorf("%w\nafter\n\t%s", err, strings.Join(w.trace, "\n\t"))
 		}
@@ -100,17 +88,17 @@ func Walk(s Setup) error {
 
 // draw draws the policies of a walk.
 func (w *walk) draw() error {
-	if w.Algorithm == sash.SlidingBuckets {
-		w.opts.Resolution = resolutions[w.Choose(len(resolutions))]
+	if w.algorithm == sash.SlidingBuckets {
+		w.opts.Resolution = resolutions[w.choose(len(resolutions))]
 	}
-	w.note("algorithm %v, resolution %v, count refused %v, at %v", w.Algorithm, w.opts.Resolution, w.opts.CountRefused, w.Now().UnixMicro())
-	for range 1 + w.Choose(3) {
+	w.note("algorithm %v, resolution %v, count refused %v, at %v", w.algorithm, w.opts.Resolution, w.opts.CountRefused, w.clock.Now().UnixMicro())
+	for range 1 + w.choose(3) {
 		plan, err := w.plan()
 		if err != nil {
 			return err
 		}
 		w.plans = append(w.plans, plan)
-		w.books = driver.CanBook(w.Store, plan)
+		w.books = driver.CanBook(w.store, plan)
 		w.note("plan %d: %v", len(w.plans)-1, limitsOf(plan))
 	}
 	return nil
@@ -121,9 +109,9 @@ func (w *walk) note(format string, args ...any) {
 }
 
 func (w *walk) step() error {
-	switch w.Choose(w.turns()) {
+	switch w.choose(w.turns()) {
 	default:
-		return w.usual()
+		return w.turn()
 	case 7: // peek
 		req := w.request()
 		req.Cost = 0
@@ -133,26 +121,23 @@ func (w *walk) step() error {
 			return w.call(w.lastReq)
 		}
 	case 9: // a little later
-		w.move(time.Duration(1+w.Choose(2_000_000)) * time.Microsecond)
+		w.move(time.Duration(1+w.choose(2_000_000)) * time.Microsecond)
 	case 10: // much later
-		w.move(time.Duration(1+w.Choose(3000)) * time.Duration(1+w.Choose(40)) * time.Second)
+		w.move(time.Duration(1+w.choose(3000)) * time.Duration(1+w.choose(40)) * time.Second)
 	case 11: // around an instant of change
 		return w.edge()
 	case 12:
 		return w.together()
 	case 13:
-		if w.Forward {
-			return nil
-		}
 		w.passed()
-		w.back = max(w.back, w.Now().UnixMicro(), w.oracle.latest())
-		w.move(-time.Duration(1+w.Choose(1_000_000)) * time.Duration(1+w.Choose(20)) * time.Microsecond)
+		w.back = max(w.back, w.clock.Now().UnixMicro(), w.oracle.latest())
+		w.move(-time.Duration(1+w.choose(1_000_000)) * time.Duration(1+w.choose(20)) * time.Microsecond)
 		// A store need not find charges that a clock that went back has moved.
 		w.admitted, w.again, w.before = nil, nil, nil
 	case 14:
 		return w.settle()
 	case 15:
-		if w.Choose(4) < 3 {
+		if w.choose(4) < 3 {
 			return nil
 		}
 		return w.reset()
@@ -176,12 +161,12 @@ func (w *walk) turns() int {
 
 func (w *walk) move(d time.Duration) {
 	w.note("the clock moves by %v", d)
-	w.Advance(d)
+	w.clock.Advance(d)
 }
 
 // call makes one call and compares the answer.
 func (w *walk) call(req driver.Request) error {
-	res, err := w.Store.Decide(context.Background(), req)
+	res, err := w.store.Decide(context.Background(), req)
 	if err != nil {
 		return fmt.Errorf("Decide: %w", err)
 	}
@@ -191,12 +176,12 @@ func (w *walk) call(req driver.Request) error {
 
 // together makes one call on both keys.
 func (w *walk) together() error {
-	store, ok := w.Store.(driver.MultiStore)
+	store, ok := w.store.(driver.MultiStore)
 	if !ok {
 		return nil
 	}
 	first, second := w.request(), w.request()
-	first.Key, second.Key = w.Prefix+"k0", w.Prefix+"k1"
+	first.Key, second.Key = w.prefix+"k0", w.prefix+"k1"
 	second.Within = first.Within
 	reqs := []driver.Request{first, second}
 	results, err := store.DecideAll(context.Background(), reqs)
@@ -213,11 +198,11 @@ func (w *walk) check(reqs []driver.Request, results []driver.Answer) error {
 			req.Within, limitsOf(req.Policy), results[i].Allowed(), results[i].Remaining(), results[i].Retry(), results[i].Delay)
 		allowed = allowed && results[i].Allowed()
 	}
-	if err := w.oracle.Check(w.Now(), reqs, results); err != nil {
+	if err := w.oracle.Check(w.clock.Now(), reqs, results); err != nil {
 		return err
 	}
 	for i, req := range reqs {
-		if allowed && req.Cost > 0 && !w.joined() && (w.Algorithm != sash.SlidingBuckets && !w.books || results[i].At > w.back) {
+		if allowed && req.Cost > 0 && !w.joined() && (w.algorithm != sash.SlidingBuckets && !w.books || results[i].At > w.back) {
 			w.admitted = append(w.admitted, admitted{req, results[i]})
 		}
 	}
@@ -235,18 +220,18 @@ func (w *walk) edge() error {
 		return nil
 	}
 	d := w.last.Retry()
-	if l := limits[w.Choose(len(limits))]; d == 0 || w.Choose(4) == 3 {
+	if l := limits[w.choose(len(limits))]; d == 0 || w.choose(4) == 3 {
 		d = l.Release
-		if w.Choose(2) == 1 {
+		if w.choose(2) == 1 {
 			d = l.Reset
 		}
 	}
-	d -= w.Now().UnixMicro() - (w.last.At - w.last.Delay)
+	d -= w.clock.Now().UnixMicro() - (w.last.At - w.last.Delay)
 	if d < 2 {
 		return nil
 	}
 	w.move(time.Duration(d-1) * time.Microsecond)
-	if err := w.call(w.lastReq); err != nil || w.Choose(2) == 1 {
+	if err := w.call(w.lastReq); err != nil || w.choose(2) == 1 {
 		return err
 	}
 	w.move(time.Microsecond)
@@ -255,32 +240,32 @@ func (w *walk) edge() error {
 
 // settle corrects a charge, sometimes more than once: only the first time counts.
 func (w *walk) settle() error {
-	store, ok := w.Store.(driver.Settler)
-	if ok && len(w.before) > 0 && w.Choose(2) == 0 {
+	store, ok := w.store.(driver.Settler)
+	if ok && len(w.before) > 0 && w.choose(2) == 0 {
 		return w.settleBefore(store)
 	}
 	if !ok || len(w.admitted) == 0 {
 		return nil
 	}
-	i := w.Choose(len(w.admitted))
+	i := w.choose(len(w.admitted))
 	a := w.admitted[i]
 	w.admitted = append(w.admitted[:i:i], w.admitted[i+1:]...)
-	set := driver.Settlement{Request: a.req, At: a.res.At, Delay: a.res.Delay, Source: a.res.Source, ID: fmt.Sprint(w.Prefix, "s", len(w.trace))}
+	set := driver.Settlement{Request: a.req, At: a.res.At, Delay: a.res.Delay, Source: a.res.Source, ID: fmt.Sprint(w.prefix, "s", len(w.trace))}
 	switch cost := a.req.Cost; {
-	case w.Choose(3) == 0: // cancel it
-	case w.Choose(2) == 0:
-		set.Units = int64(w.Choose(int(cost)))
+	case w.choose(3) == 0: // cancel it
+	case w.choose(2) == 0:
+		set.Units = int64(w.choose(int(cost)))
 	case cost < 1e6: // an entry holds at most MaxUnits
-		set.Units = cost + 1 + int64(w.Choose(int(2*cost+3)))
+		set.Units = cost + 1 + int64(w.choose(int(2*cost+3)))
 	default:
 		set.Units = cost
 	}
-	times := 1 + w.Choose(3)
+	times := 1 + w.choose(3)
 	if times == 1 {
 		set.ID = ""
 	}
 	w.note("settle %s cost %d of %d under %v: %d units, %d times", a.req.Key, a.req.Cost, a.res.At, limitsOf(a.req.Policy), set.Units, times)
-	w.oracle.Settle(w.Now(), set)
+	w.oracle.Settle(w.clock.Now(), set)
 	for range times {
 		if err := store.Settle(context.Background(), set); err != nil {
 			return fmt.Errorf("Settle: %w", err)
@@ -289,8 +274,8 @@ func (w *walk) settle() error {
 	if times == 3 { // and once more after other calls
 		w.again = append(w.again, set)
 	}
-	if len(w.again) > 0 && w.Choose(3) == 0 {
-		set := w.again[w.Choose(len(w.again))]
+	if len(w.again) > 0 && w.choose(3) == 0 {
+		set := w.again[w.choose(len(w.again))]
 		w.note("settle %s of %d again", set.Request.Key, set.At)
 		if err := store.Settle(context.Background(), set); err != nil {
 			return fmt.Errorf("Settle: %w", err)
@@ -300,7 +285,7 @@ func (w *walk) settle() error {
 }
 
 func (w *walk) reset() error {
-	store, ok := w.Store.(driver.Resetter)
+	store, ok := w.store.(driver.Resetter)
 	if !ok {
 		return nil
 	}
@@ -309,10 +294,10 @@ func (w *walk) reset() error {
 	if err := store.Reset(context.Background(), key, w.plans[0]); err != nil {
 		return fmt.Errorf("Reset: %w", err)
 	}
-	w.oracle.Reset(key, w.Algorithm)
+	w.oracle.Reset(key, w.algorithm)
 	for i, a := range w.admitted {
 		if a.req.Key == key {
-			id := fmt.Sprint(w.Prefix, "before ", len(w.trace), i)
+			id := fmt.Sprint(w.prefix, "before ", len(w.trace), i)
 			w.before = append(w.before, driver.Settlement{Request: a.req, At: a.res.At, Delay: a.res.Delay, Source: a.res.Source, ID: id})
 		}
 	}
@@ -328,8 +313,8 @@ func (w *walk) reset() error {
 
 // settleBefore corrects a charge from before a reset, which does nothing.
 func (w *walk) settleBefore(store driver.Settler) error {
-	set := w.before[w.Choose(len(w.before))]
-	set.Units = int64(w.Choose(2)) * (set.Request.Cost + 5)
+	set := w.before[w.choose(len(w.before))]
+	set.Units = int64(w.choose(2)) * (set.Request.Cost + 5)
 	w.note("settle %s of %d, which a reset has removed: %d units", set.Request.Key, set.At, set.Units)
 	if err := store.Settle(context.Background(), set); err != nil {
 		return fmt.Errorf("Settle: %w", err)
@@ -339,12 +324,12 @@ func (w *walk) settleBefore(store driver.Settler) error {
 
 // each makes several calls on one key in one round trip, and compares each answer.
 func (w *walk) each() error {
-	store, ok := driver.As[driver.Batcher](w.Store)
+	store, ok := driver.As[driver.Batcher](w.store)
 	if !ok {
 		return nil
 	}
 	reqs := []driver.Request{w.request()}
-	for range w.Choose(6) {
+	for range w.choose(6) {
 		req := w.request()
 		req.Key, req.Policy = reqs[0].Key, reqs[0].Policy
 		req.Cost = min(req.Cost, req.Policy.MostUnits())
@@ -369,10 +354,10 @@ func (w *walk) each() error {
 // many makes calls on several subjects in one round trip, and checks each answer by itself.
 func (w *walk) many(store driver.Gatherer) error {
 	var reqs []driver.Request
-	for i := range 1 + w.Choose(5) {
+	for i := range 1 + w.choose(5) {
 		req := w.request()
-		req.Key, req.Within = fmt.Sprintf("%sk%d", w.Prefix, i), 0
-		if w.Choose(6) == 5 {
+		req.Key, req.Within = fmt.Sprintf("%sk%d", w.prefix, i), 0
+		if w.choose(6) == 5 {
 			req.Cost = 0
 		}
 		if _, ok := store.Gathers(&req); !ok {

@@ -1,4 +1,4 @@
-package judge
+package modeltest
 
 import (
 	"context"
@@ -23,27 +23,27 @@ const leeway = time.Second
 
 // once makes a call with an ID: a new one, or one used before, sometimes on another key.
 func (w *walk) once() error {
-	store, ok := w.Store.(driver.Deduplicator)
+	store, ok := w.store.(driver.Deduplicator)
 	if !ok {
 		return nil
 	}
-	if len(w.onces) == 0 || w.Choose(3) == 0 {
+	if len(w.onces) == 0 || w.choose(3) == 0 {
 		return w.callOnce(store, onceCall{id: fmt.Sprint("call ", len(w.trace)), req: w.request()})
 	}
-	i := w.Choose(len(w.onces))
+	i := w.choose(len(w.onces))
 	before := w.onces[i]
-	if w.Choose(4) == 0 { // this is another call
+	if w.choose(4) == 0 { // this is another call
 		other := onceCall{id: before.id, req: before.req}
-		other.req.Key = fmt.Sprint(w.Prefix, "other", len(w.trace))
+		other.req.Key = fmt.Sprint(w.prefix, "other", len(w.trace))
 		return w.callOnce(store, other)
 	}
-	if w.Choose(6) == 0 { // just before the store forgets it, or later
-		end := time.UnixMicro(before.res.At).Add(driver.RepeatTime - time.Microsecond + time.Duration(w.Choose(2))*2*leeway)
-		if d := end.Sub(w.Now()); d > 0 {
+	if w.choose(6) == 0 { // just before the store forgets it, or later
+		end := time.UnixMicro(before.res.At).Add(driver.RepeatTime - time.Microsecond + time.Duration(w.choose(2))*2*leeway)
+		if d := end.Sub(w.clock.Now()); d > 0 {
 			w.move(d)
 		}
 	}
-	if age := w.Now().Sub(time.UnixMicro(before.res.At)); before.remembered && age >= driver.RepeatTime {
+	if age := w.clock.Now().Sub(time.UnixMicro(before.res.At)); before.remembered && age >= driver.RepeatTime {
 		if age <= driver.RepeatTime+leeway {
 			return nil
 		}
@@ -54,10 +54,10 @@ func (w *walk) once() error {
 		return w.callOnce(store, before)
 	}
 	req := before.req
-	req.Cost = int64(1 + w.Choose(int(req.Cost))) // only the first counts
-	other := w.Choose(3) == 0
+	req.Cost = int64(1 + w.choose(int(req.Cost))) // only the first counts
+	other := w.choose(3) == 0
 	if other {
-		req.Policy = w.plans[w.Choose(len(w.plans))]
+		req.Policy = w.plans[w.choose(len(w.plans))]
 		req.Cost = min(req.Cost, req.Policy.MostUnits())
 	}
 	w.note("%q again, with cost %d under %v", before.id, req.Cost, limitsOf(req.Policy))
@@ -79,7 +79,7 @@ func (w *walk) once() error {
 // delayed reports whether a repetition has what is left of a booking's delay. One of a call that was not booked may have
 // some when the clock has gone back behind it.
 func (w *walk) delayed(again, first *driver.Answer) bool {
-	left := max(0, again.At-w.Now().UnixMicro())
+	left := max(0, again.At-w.clock.Now().UnixMicro())
 	return again.Delay == left && again.Allowed() || again.Delay == 0 && first.Delay == 0
 }
 
@@ -116,6 +116,6 @@ func (w *walk) callOnce(store driver.Deduplicator, c onceCall) error {
 // passed forgets the calls that a store may have forgotten, before the clock goes back.
 func (w *walk) passed() {
 	w.onces = slices.DeleteFunc(w.onces, func(c onceCall) bool {
-		return c.forgotten || c.remembered && w.Now().Sub(time.UnixMicro(c.res.At)) >= driver.RepeatTime
+		return c.forgotten || c.remembered && w.clock.Now().Sub(time.UnixMicro(c.res.At)) >= driver.RepeatTime
 	})
 }

@@ -1,11 +1,10 @@
-package judge_test
+package modeltest
 
 import (
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -14,14 +13,14 @@ import (
 	"example.com/sash/memstore"
 )
 
-// A counted store counts what walks meet.
-type counted struct {
+// A meeting store counts what walks meet.
+type meeting struct {
 	*memstore.Store
 	met   map[string]int
 	until map[string]int64 // the latest booking of each key
 }
 
-func (c *counted) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+func (c *meeting) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	answer, err := c.Store.Decide(ctx, req)
 	now := answer.At - answer.Delay
 	ahead := c.until[req.Key] > now
@@ -52,12 +51,11 @@ func TestMemstoreBooks(t *testing.T) {
 	met := make(map[string]int)
 	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets} {
 		for seed := range uint64(400) {
-			clock := judge.NewClock(time.Date(2026, 3, 28, 22, 59, 58, 999_999_000, time.UTC))
+			clock := judge.NewClock(start)
 			rng := rand.New(rand.NewPCG(seed, 2))
-			err := judge.Walk(judge.Setup{
-				Store: &counted{memstore.New(&memstore.Options{Now: clock.Now}), met, make(map[string]int64)},
-				Now:   clock.Now, Advance: clock.Advance, Ahead: 6, Walk: 3,
-				Algorithm: a, Steps: 80, Choose: rng.IntN, Prefix: fmt.Sprint(seed, ":"),
+			err := randomCalls(setup{
+				store: &meeting{memstore.New(&memstore.Options{Now: clock.Now}), met, make(map[string]int64)}, clock: clock,
+				algorithm: a, steps: 80, choose: rng.IntN, prefix: fmt.Sprint(seed, ":"),
 			})
 			if err != nil {
 				t.Fatalf("%v, seed %d: %v", a, seed, err)

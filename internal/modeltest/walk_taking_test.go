@@ -1,4 +1,4 @@
-package judge
+package modeltest
 
 import (
 	"context"
@@ -9,11 +9,12 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 )
 
 // Fits returns the least and the most units, of one to the request's cost, that a partial request may be charged; none if
 // it is refused.
-func (o *Oracle) Fits(at time.Time, req driver.Request) (least, most int64) {
+func (o *oracle) Fits(at time.Time, req driver.Request) (least, most int64) {
 	now := at.UnixMicro()
 	o.see(now)
 	o.state(req).touch(now, limitsOf(req.Policy))
@@ -29,7 +30,7 @@ func (o *Oracle) Fits(at time.Time, req driver.Request) (least, most int64) {
 }
 
 // Force records a request that is charged whether or not there is room.
-func (o *Oracle) Force(at time.Time, req driver.Request) {
+func (o *oracle) Force(at time.Time, req driver.Request) {
 	now, limits := at.UnixMicro(), limitsOf(req.Policy)
 	o.see(now)
 	o.state(req).touch(now, limits)
@@ -38,7 +39,7 @@ func (o *Oracle) Force(at time.Time, req driver.Request) {
 
 // Reward records units that are given back, and returns how many. If that depends on charges that a store may have
 // forgotten, it records nothing and returns false.
-func (o *Oracle) Reward(at time.Time, req driver.Request) (given int64, sure bool) {
+func (o *oracle) Reward(at time.Time, req driver.Request) (given int64, sure bool) {
 	now, limits := at.UnixMicro(), limitsOf(req.Policy)
 	o.see(now)
 	o.state(req).touch(now, limits)
@@ -50,7 +51,7 @@ func (l *log) give(now, units int64, limits []sash.Limit) (given int64, sure boo
 	for _, limit := range limits {
 		from := now - limit.Window.Microseconds()
 		if limit.Period != 0 {
-			start, _ := bounds(limit, now)
+			start, _ := judge.Bounds(limit, now)
 			from = start - 1
 		}
 		cut = min(cut, from)
@@ -61,18 +62,18 @@ func (l *log) give(now, units int64, limits []sash.Limit) (given int64, sure boo
 			return 0, false
 		}
 	}
-	slices.SortStableFunc(l.charges, func(a, b charge) int { return int(a.at - b.at) })
+	slices.SortStableFunc(l.charges, func(a, b unit) int { return int(a.at - b.at) })
 	for i := range l.charges {
 		if c := &l.charges[i]; c.at > cut && c.at <= now {
 			given += c.take(units - given)
 		}
 	}
-	l.charges = slices.DeleteFunc(l.charges, func(c charge) bool { return c.units == 0 })
+	l.charges = slices.DeleteFunc(l.charges, func(c unit) bool { return c.units == 0 })
 	return given, true
 }
 
 // take takes up to some units from a charge, and returns how many.
-func (c *charge) take(units int64) int64 {
+func (c *unit) take(units int64) int64 {
 	units = min(units, c.units)
 	c.units -= units
 	return units
@@ -80,7 +81,7 @@ func (c *charge) take(units int64) int64 {
 
 func (c *counts) give(now, units int64, limits []sash.Limit) (given int64, sure bool) {
 	for _, l := range limits {
-		if t := c.tallies[span(l)]; t != nil && slices.ContainsFunc(t.charges, func(k charge) bool { return k.loose }) {
+		if t := c.tallies[span(l)]; t != nil && slices.ContainsFunc(t.charges, func(k unit) bool { return k.loose }) {
 			return 0, false
 		}
 	}
@@ -131,21 +132,21 @@ func (g *debts) give(now, units int64, limits []sash.Limit) (given int64, sure b
 
 // take makes a call whose units are not fixed, on stores that know them.
 func (w *walk) take() error {
-	store, ok := w.Store.(driver.Taker)
+	store, ok := w.store.(driver.Taker)
 	if !ok {
 		return nil
 	}
 	req := w.request()
 	req.Within = 0
-	switch w.Choose(5) {
+	switch w.choose(5) {
 	case 0:
 		return w.penalize(req)
 	case 1:
 		return w.reward(store, req)
 	}
 	req.Partial = true
-	least, most := w.oracle.Fits(w.Now(), req)
-	res, err := w.Store.Decide(context.Background(), req)
+	least, most := w.oracle.Fits(w.clock.Now(), req)
+	res, err := w.store.Decide(context.Background(), req)
 	if err != nil {
 		return fmt.Errorf("Decide: %w", err)
 	}
@@ -161,14 +162,14 @@ func (w *walk) take() error {
 func (w *walk) penalize(req driver.Request) error {
 	forced := *req.Policy
 	forced.CountRefused = true
-	if w.Choose(3) == 0 && req.Cost < 1e6 { // an entry of a log counts no more than MaxUnits
+	if w.choose(3) == 0 && req.Cost < 1e6 { // an entry of a log counts no more than MaxUnits
 		req.Cost *= 3
 	}
 	look := req
 	look.Cost = 0
 	req.Policy, req.Forced = &forced, true
-	w.oracle.Force(w.Now(), req)
-	res, err := w.Store.Decide(context.Background(), req)
+	w.oracle.Force(w.clock.Now(), req)
+	res, err := w.store.Decide(context.Background(), req)
 	if err != nil {
 		return fmt.Errorf("Decide: %w", err)
 	}
@@ -178,13 +179,13 @@ func (w *walk) penalize(req driver.Request) error {
 
 // reward gives units back.
 func (w *walk) reward(store driver.Taker, req driver.Request) error {
-	if w.Choose(3) == 0 {
+	if w.choose(3) == 0 {
 		req.Cost *= 3
 	}
 	if w.joined() { // a store forgets what refused calls outweigh
 		return nil
 	}
-	given, sure := w.oracle.Reward(w.Now(), req)
+	given, sure := w.oracle.Reward(w.clock.Now(), req)
 	if !sure { // the store sees this instant, as the oracle has
 		req.Cost = 0
 		return w.call(req)

@@ -1,13 +1,14 @@
-package judge
+package modeltest
 
 import (
 	"slices"
 
 	"example.com/sash"
+	"example.com/sash/internal/judge"
 )
 
-// A charge is the charge of one call.
-type charge struct {
+// A unit is the charge of one call.
+type unit struct {
 	made  int64 // the instant at which it was made, on the store's clock
 	at    int64 // the instant at which it counts as made
 	units int64
@@ -21,7 +22,7 @@ type charge struct {
 // entry have the same time. The charges are in the order of their times; those later than now are bookings.
 type log struct {
 	resolution int64
-	charges    []charge
+	charges    []unit
 	keep       int64 // the longest window that the key was charged under
 	most       int64 // the most units that it was charged under
 	written    int64 // when a charge was made last: a later one is a booking
@@ -69,7 +70,7 @@ func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
 	window := limit.Window.Microseconds()
 	cut := now - window // the last instant that no longer counts
 	if limit.Period != 0 {
-		start, _ := bounds(limit, now)
+		start, _ := judge.Bounds(limit, now)
 		cut = start - 1
 	}
 	var times, sums []int64 // of the charges that count now, and of all up to each
@@ -83,7 +84,7 @@ func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
 	used := func(d int64) int64 {
 		cut := now + d - window
 		if limit.Period != 0 {
-			start, _ := bounds(limit, now+d)
+			start, _ := judge.Bounds(limit, now+d)
 			cut = start - 1
 		}
 		if gone, _ := slices.BinarySearch(times, cut+1); gone > 0 {
@@ -94,7 +95,7 @@ func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
 	// The units in use can only change when a charge leaves or a period ends.
 	instants := []int64{0}
 	if limit.Period != 0 {
-		_, end := bounds(limit, now)
+		_, end := judge.Bounds(limit, now)
 		instants = append(instants, end-now)
 	} else {
 		for _, at := range times {
@@ -126,7 +127,7 @@ func (l *log) book(now, at, cost int64, limits []sash.Limit) {
 		l.written = now
 	}
 	l.written = max(l.written, now)
-	l.charges = slices.Insert(l.charges, l.started(at), charge{made: at, at: at, units: cost})
+	l.charges = slices.Insert(l.charges, l.started(at), unit{made: at, at: at, units: cost})
 	var after int64
 	for i := l.started(now) - 1; i >= 0; i-- {
 		c := &l.charges[i]
@@ -150,7 +151,7 @@ func (l *log) joins(last, now int64, limits []sash.Limit) bool {
 	}
 	for _, limit := range limits {
 		if limit.Period != 0 {
-			if start, _ := bounds(limit, now); last < start {
+			if start, _ := judge.Bounds(limit, now); last < start {
 				return false
 			}
 		}
@@ -168,7 +169,7 @@ func (l *log) settle(now, made, cost, units int64, limits []sash.Limit) {
 }
 
 // settled corrects the latest charge of that instant that is not settled yet.
-func settled(charges []charge, made, cost, units int64) []charge {
+func settled(charges []unit, made, cost, units int64) []unit {
 	for i := len(charges) - 1; i >= 0; i-- {
 		if c := &charges[i]; c.made == made && c.units == cost && !c.settled {
 			c.units, c.settled = units, true

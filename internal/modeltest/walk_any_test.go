@@ -1,4 +1,4 @@
-package judge
+package modeltest
 
 import (
 	"context"
@@ -15,15 +15,15 @@ const mostAny = 2*driver.ChoiceGroup + 3
 
 // choice makes one call on whichever of several subjects has most room: of few, so that they fill up, or of many.
 func (w *walk) choice(store driver.Chooser) error {
-	n := 1 + w.Choose(3)
+	n := 1 + w.choose(3)
 	if w.books {
-		n = 2 + w.Choose(2)
+		n = 2 + w.choose(2)
 	}
-	if w.Choose(4) == 0 {
-		n = 1 + w.Choose(mostAny)
+	if w.choose(4) == 0 {
+		n = 1 + w.choose(mostAny)
 	}
-	alike, first, request := w.Choose(2) == 0, w.Choose(n), w.request()
-	if request.Within > 0 && w.Choose(2) == 0 {
+	alike, first, request := w.choose(2) == 0, w.choose(n), w.request()
+	if request.Within > 0 && w.choose(2) == 0 {
 		request.Within = driver.MaxAhead
 	}
 	reqs := make([]driver.Request, n)
@@ -32,7 +32,7 @@ func (w *walk) choice(store driver.Chooser) error {
 		if !alike {
 			reqs[i] = w.request()
 		}
-		reqs[i].Key, reqs[i].Within = fmt.Sprintf("%sk%d", w.Prefix, (first+i)%n), request.Within
+		reqs[i].Key, reqs[i].Within = fmt.Sprintf("%sk%d", w.prefix, (first+i)%n), request.Within
 	}
 	chosen, answer, err := store.DecideAny(context.Background(), reqs)
 	if request.Within > 0 && errors.Is(err, driver.ErrApart) {
@@ -46,7 +46,7 @@ func (w *walk) choice(store driver.Chooser) error {
 	}
 	w.note("at %d, within %d: %d is chosen: allowed %v, %d left, retry %d, delay %d", answer.At, request.Within, chosen, answer.Allowed(),
 		answer.Remaining(), answer.Retry(), answer.Delay)
-	if err := w.oracle.CheckAny(w.Now(), reqs, chosen, &answer); err != nil {
+	if err := w.oracle.CheckAny(w.clock.Now(), reqs, chosen, &answer); err != nil {
 		return err
 	}
 	w.last, w.lastReq = answer, reqs[chosen]
@@ -55,7 +55,7 @@ func (w *walk) choice(store driver.Chooser) error {
 
 // CheckAny compares a store's choice of one of several requests, and its answer, with the definition. It returns nil, or
 // an error that names what is wrong.
-func (o *Oracle) CheckAny(at time.Time, reqs []driver.Request, chosen int, answer *driver.Answer) error {
+func (o *oracle) CheckAny(at time.Time, reqs []driver.Request, chosen int, answer *driver.Answer) error {
 	if chosen < 0 || chosen >= len(reqs) {
 		return fmt.Errorf("subject %d of %d was chosen", chosen, len(reqs))
 	}

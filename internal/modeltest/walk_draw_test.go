@@ -1,4 +1,4 @@
-package judge
+package modeltest
 
 import (
 	"fmt"
@@ -9,13 +9,13 @@ import (
 )
 
 // The values that walks draw from.
-var windows = []time.Duration{
+var drawnWindows = []time.Duration{
 	10 * time.Second, 12 * time.Second, 25 * time.Second, time.Minute, 10*time.Second + time.Microsecond,
 	13*time.Second + 333_333*time.Microsecond, time.Hour, 24 * time.Hour,
 }
 
 var (
-	units       = []int64{1, 2, 3, 5, 7, 10, 20, 33, 100, 1000}
+	drawnUnits  = []int64{1, 2, 3, 5, 7, 10, 20, 33, 100, 1000}
 	bigUnits    = []int64{1_000_000, sash.MaxUnits / 2} // an entry of a log counts no more than MaxUnits
 	resolutions = []time.Duration{time.Second, 250 * time.Millisecond, 10 * time.Second, 3_333 * time.Microsecond, 2 * time.Microsecond}
 	zones       = []string{"UTC", "America/Los_Angeles", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe"}
@@ -23,24 +23,24 @@ var (
 
 // plan draws 1 to 4 limits, seldom more, of different spans.
 func (w *walk) plan() (*driver.Policy, error) {
-	n := 1 + w.Choose(4)
-	if w.Choose(10) == 9 {
+	n := 1 + w.choose(4)
+	if w.choose(10) == 9 {
 		n = driver.MaxLimits
 	}
-	calendar := w.Algorithm != sash.SlidingCounter && w.Algorithm != sash.GCRA
+	calendar := w.algorithm != sash.SlidingCounter && w.algorithm != sash.GCRA
 	var limits []sash.Limit
 	have := make(map[string]bool)
 	for range n {
-		l := sash.Every(units[w.Choose(len(units))], windows[w.Choose(len(windows))])
-		if calendar && w.Choose(5) == 4 {
-			zone, err := time.LoadLocation(zones[w.Choose(len(zones))])
+		l := sash.Every(drawnUnits[w.choose(len(drawnUnits))], drawnWindows[w.choose(len(drawnWindows))])
+		if calendar && w.choose(5) == 4 {
+			zone, err := time.LoadLocation(zones[w.choose(len(zones))])
 			if err != nil {
 				return nil, err
 			}
-			l = sash.PerCalendar(l.Units, sash.CalendarHour+sash.Period(w.Choose(3)), zone)
+			l = sash.PerCalendar(l.Units, sash.CalendarHour+sash.Period(w.choose(3)), zone)
 		}
-		if !w.Algorithm.Exact() || w.opts.Resolution >= time.Second && l.Window <= time.Hour && l.Period == 0 {
-			if big := w.Choose(8); big < len(bigUnits) { // a log would need too many entries
+		if !w.algorithm.Exact() || w.opts.Resolution >= time.Second && l.Window <= time.Hour && l.Period == 0 {
+			if big := w.choose(8); big < len(bigUnits) { // a log would need too many entries
 				l.Units = bigUnits[big]
 			}
 		}
@@ -52,16 +52,16 @@ func (w *walk) plan() (*driver.Policy, error) {
 	return sash.NewPolicy(&w.opts, limits...)
 }
 
-func (w *walk) key() string { return fmt.Sprintf("%sk%d", w.Prefix, w.Choose(4)/2) }
+func (w *walk) key() string { return fmt.Sprintf("%sk%d", w.prefix, w.choose(4)/2) }
 
 func (w *walk) request() driver.Request {
-	plan := w.plans[w.Choose(len(w.plans))]
+	plan := w.plans[w.choose(len(w.plans))]
 	req := driver.Request{Key: w.key(), Policy: plan, Cost: 1}
-	if w.Choose(2) == 1 {
-		req.Cost = 1 + int64(w.Choose(int(plan.MostUnits())))
+	if w.choose(2) == 1 {
+		req.Cost = 1 + int64(w.choose(int(plan.MostUnits())))
 	}
-	if w.books && w.Choose(2) == 1 {
-		req.Within = min(driver.MaxAhead, 1+int64(w.Choose(1<<(12+w.Choose(26)))))
+	if w.books && w.choose(2) == 1 {
+		req.Within = min(driver.MaxAhead, 1+int64(w.choose(1<<(12+w.choose(26)))))
 	}
 	return req
 }

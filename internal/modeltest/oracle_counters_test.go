@@ -1,15 +1,16 @@
-package judge
+package modeltest
 
 import (
 	"math"
 
 	"example.com/sash"
+	"example.com/sash/internal/judge"
 )
 
 // A tally is the list of charges made under one window length, which the fixed window and the sliding counter
 // count. Charges in the window of now, or in the one before it, matter.
 type tally struct {
-	charges []charge
+	charges []unit
 	seen    int64 // the latest instant since the clock last went back
 }
 
@@ -65,7 +66,7 @@ func (c *counts) touch(now int64, limits []sash.Limit) {
 // period returns the fixed window around an instant.
 func period(l sash.Limit, at int64) (start, end int64) {
 	if l.Period != 0 {
-		return bounds(l, at)
+		return judge.Bounds(l, at)
 	}
 	w := l.Window.Microseconds()
 	start = at / w * w
@@ -131,7 +132,7 @@ func (c *counts) charge(now, cost int64, limits []sash.Limit) {
 			c.tallies[name], c.spans[name] = &tally{seen: now}, l
 		}
 		t := c.tallies[name]
-		t.charges = append(t.charges, charge{made: now, at: now, units: cost})
+		t.charges = append(t.charges, unit{made: now, at: now, units: cost})
 	}
 }
 

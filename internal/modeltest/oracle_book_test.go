@@ -1,4 +1,4 @@
-package judge
+package modeltest
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
+	"example.com/sash/internal/threshold"
 )
 
 // books reports whether a request may be booked.
@@ -26,7 +28,7 @@ func (l *log) latest() int64 {
 // since returns the first instant that counts in the window that ends at an instant.
 func since(limit sash.Limit, at int64) int64 {
 	if limit.Period != 0 {
-		start, _ := bounds(limit, at)
+		start, _ := judge.Bounds(limit, at)
 		return start
 	}
 	return at - limit.Window.Microseconds() + 1
@@ -53,7 +55,7 @@ func (l *log) earliest(from, cost int64, limit sash.Limit, loose bool) int64 {
 		}
 	}
 	if limit.Period != 0 {
-		_, end := bounds(limit, from)
+		_, end := judge.Bounds(limit, from)
 		instants = []int64{from, end}
 	}
 	slices.Sort(instants)
@@ -76,7 +78,7 @@ func (l *log) lookAhead(now, cost int64, limit sash.Limit, loose bool) status {
 	s := status{remaining: max(0, limit.Units-most), refused: most+cost > limit.Units}
 	end := l.latest() + limit.Window.Microseconds()
 	if limit.Period != 0 {
-		_, end = bounds(limit, l.latest())
+		_, end = judge.Bounds(limit, l.latest())
 	}
 	s.reset = end - now
 	if s.remaining < limit.Units {
@@ -98,23 +100,23 @@ func (l *log) instants(after, before int64) (n int) {
 }
 
 // ahead reports whether bookings of a subject lie ahead.
-func (o *Oracle) ahead(now int64, req driver.Request) bool {
+func (o *oracle) ahead(now int64, req driver.Request) bool {
 	l, ok := o.state(req).(*log)
 	return ok && l.latest() > now
 }
 
 // far reports whether a store may count a limit as full, because it does not look at that many bookings.
-func (o *Oracle) far(now int64, req driver.Request, limit sash.Limit) bool {
+func (o *oracle) far(now int64, req driver.Request, limit sash.Limit) bool {
 	if !o.ahead(now, req) {
 		return false
 	}
 	l, window := o.state(req).(*log), longest(limit)
-	return l.instants(now-window, now+window)+l.gaps > o.Walk
+	return l.instants(now-window, now+window)+l.gaps > threshold.Log.Walk
 }
 
 // wait checks how long refused calls wait while bookings of a subject lie ahead: until all have room behind them. That is
 // the longest retry time, and each limit has one of its own, or the longest. It reports whether that is so.
-func (o *Oracle) wait(now int64, reqs []driver.Request, answers []driver.Answer) (waits bool, err error) {
+func (o *oracle) wait(now int64, reqs []driver.Request, answers []driver.Answer) (waits bool, err error) {
 	ahead, refused := false, false
 	for i, req := range reqs {
 		ahead = ahead || o.ahead(now, req)
@@ -148,7 +150,7 @@ func (o *Oracle) wait(now int64, reqs []driver.Request, answers []driver.Answer)
 
 // behind returns the first instant at which all requests have room behind all bookings of their subjects, without and
 // with the charges that a store may have forgotten.
-func (o *Oracle) behind(now int64, reqs []driver.Request) (least, most int64) {
+func (o *oracle) behind(now int64, reqs []driver.Request) (least, most int64) {
 	from := o.from(now, reqs)
 	least, most = from, from
 	for _, req := range reqs {
@@ -162,7 +164,7 @@ func (o *Oracle) behind(now int64, reqs []driver.Request) (least, most int64) {
 }
 
 // from returns the first instant at which requests can be booked: no charge is later.
-func (o *Oracle) from(now int64, reqs []driver.Request) int64 {
+func (o *oracle) from(now int64, reqs []driver.Request) int64 {
 	from := now
 	for _, req := range reqs {
 		from = max(from, o.state(req).(*log).latest())
@@ -171,7 +173,7 @@ func (o *Oracle) from(now int64, reqs []driver.Request) int64 {
 }
 
 // checkBooking is Check for requests that may be booked, all for one instant.
-func (o *Oracle) checkBooking(now int64, reqs []driver.Request, answers []driver.Answer) error {
+func (o *oracle) checkBooking(now int64, reqs []driver.Request, answers []driver.Answer) error {
 	allowed := true
 	for i := range answers {
 		if n := len(answers[i].Statuses()); n != len(reqs[i].Policy.Limits) {
@@ -194,8 +196,8 @@ func (o *Oracle) checkBooking(now int64, reqs []driver.Request, answers []driver
 		} else {
 			l.book(now, at, req.Cost, limitsOf(req.Policy))
 		}
-		if n := l.instants(now, math.MaxInt64); n > o.Ahead {
-			return fmt.Errorf("%s has bookings at %d instants ahead, more than %d", req.Key, n, o.Ahead)
+		if n := l.instants(now, math.MaxInt64); n > threshold.Log.Ahead {
+			return fmt.Errorf("%s has bookings at %d instants ahead, more than %d", req.Key, n, threshold.Log.Ahead)
 		}
 		if err := o.compare(now, at, req, 0, &answers[i], false); err != nil {
 			return fmt.Errorf("%s, cost %d, booked: %w", req.Key, req.Cost, err)
@@ -206,11 +208,11 @@ func (o *Oracle) checkBooking(now int64, reqs []driver.Request, answers []driver
 
 // checkUnbooked checks a refusal of requests that may be booked. Limits refuse them that have no room until Within has
 // passed, or if too many bookings lie ahead, that have none now.
-func (o *Oracle) checkUnbooked(now int64, reqs []driver.Request, answers []driver.Answer) error {
+func (o *oracle) checkUnbooked(now int64, reqs []driver.Request, answers []driver.Answer) error {
 	from := o.from(now, reqs)
 	for i, req := range reqs {
 		l := o.state(req).(*log)
-		crowded := l.instants(now, math.MaxInt64)+l.gaps >= o.Ahead
+		crowded := l.instants(now, math.MaxInt64)+l.gaps >= threshold.Log.Ahead
 		for j, limit := range limitsOf(req.Policy) {
 			least, most := l.earliest(from, req.Cost, limit, false)-now, l.earliest(from, req.Cost, limit, true)-now
 			got := &answers[i].Statuses()[j]
@@ -237,7 +239,7 @@ func (o *Oracle) checkUnbooked(now int64, reqs []driver.Request, answers []drive
 }
 
 // latest returns the time of the latest charge of any subject.
-func (o *Oracle) latest() int64 {
+func (o *oracle) latest() int64 {
 	at := int64(math.MinInt64)
 	for _, s := range o.states {
 		if l, ok := s.(*log); ok {
