@@ -335,7 +335,7 @@ func compareWithMemory(s *suite, rng *rand.Rand, prefix string) {
 		}
 		if verb == "settle" {
 			i := rng.IntN(len(held))
-			rest = held[i] + " " + rest + " id" + held[i]
+			rest = held[i] + " " + rest + " " + prefix + held[i]
 			held = slices.Delete(held, i, i+1)
 		}
 		line := verb + " " + strings.NewReplacer("Ka", prefix+"a", "Kb", prefix+"b", "K", key, "N", units).Replace(rest)
