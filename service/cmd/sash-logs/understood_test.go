@@ -9,12 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -263,27 +261,6 @@ func TestAnInterruptGivesWhatIsKnown(t *testing.T) {
 		if code := cmd.ProcessState.ExitCode(); code != 4 || !strings.Contains(out.String(), "\nPARTIAL: interrupted while the log was read.") || !strings.Contains(out.String(), " requests of 50 clients in ") {
 			t.Errorf("%v: exit %d, %s", signal, code, &out)
 		}
-	}
-}
-
-func TestTablesFitTheTerminal(t *testing.T) {
-	args := []string{"replay", "--try", "10/1m", "--try", "20/10s,75/1h", "--try", "5/1s", "--algorithm", "sliding-log,fixed-window", sampleLog}
-	for _, columns := range []int{70, 80, 120} {
-		_, out, _ := sash(t, []string{"COLUMNS=" + strconv.Itoa(columns)}, args...)
-		_, tables, _ := strings.Cut(out, "\n\n") // after the sentences, which a terminal wraps
-		for line := range strings.Lines(tables) {
-			if n := utf8.RuneCountInString(strings.TrimRight(line, " \n")); n > columns && !strings.Contains(line, "first refused at") {
-				t.Errorf("%d columns of %d: %s", n, columns, line)
-			}
-		}
-		for _, want := range []string{"clients limited", "20/10s,75/1h", "fixed-window", "Redis, about"} {
-			if !strings.Contains(tables, want) {
-				t.Errorf("%d columns: no %q in\n%s", columns, want, tables)
-			}
-		}
-	}
-	if _, out, _ := sash(t, nil, args...); !strings.Contains(out, "limits        algorithm     refused") {
-		t.Errorf("in a file:\n%s", out)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"example.com/sash/service/internal/replay/accesslog"
 )
@@ -46,7 +47,7 @@ func (f *logFile) name() string {
 // order. A directory stands for the files in it, and a pattern for those that match it.
 func (l *logs) files(cmd *cobra.Command, args []string, opts *accesslog.Options) ([]*logFile, error) {
 	if len(args) == 0 {
-		if in, ok := cmd.InOrStdin().(*os.File); ok && isTerminal(in) {
+		if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
 			return nil, fmt.Errorf("no log: name files, a directory or a pattern, or send a log to standard input (see %s --help)", cmd.CommandPath())
 		}
 		args = []string{stdin}
@@ -166,18 +167,18 @@ func (f *logFile) begin(ctx context.Context, opts *accesslog.Options) {
 	if info, err := os.Stat(f.Name); err != nil || !info.Mode().IsRegular() { // reading a pipe would take from it
 		return
 	}
-	_, _ = f.read(ctx, nil, &progress{}, opts, func(r *accesslog.Record) error {
+	_, _ = f.read(ctx, nil, opts, func(r *accesslog.Record) error {
 		f.first = r.Time
 		return errBegun
 	})
 }
 
 // read calls each for the records of a file.
-func (f *logFile) read(ctx context.Context, in io.Reader, bar *progress, opts *accesslog.Options, each func(*accesslog.Record) error) (accesslog.Stats, error) {
+func (f *logFile) read(ctx context.Context, in io.Reader, opts *accesslog.Options, each func(*accesslog.Record) error) (accesslog.Stats, error) {
 	if f.Name == stdin {
 		pipe := untilEnded(ctx, in)
 		defer func() { _ = pipe.Close() }()
-		return accesslog.Read(ctx, f.name(), bar.reader(pipe), opts, each)
+		return accesslog.Read(ctx, f.name(), pipe, opts, each)
 	}
 	file, err := openUntilEnded(ctx, f.Name)
 	if err != nil {
@@ -190,7 +191,7 @@ func (f *logFile) read(ctx context.Context, in io.Reader, bar *progress, opts *a
 		defer func() { _ = pipe.Close() }()
 		from = pipe
 	}
-	return accesslog.Read(ctx, f.Name, bar.reader(from), opts, each)
+	return accesslog.Read(ctx, f.Name, from, opts, each)
 }
 
 // openUntilEnded opens a file, or fails when the context ends: a named pipe opens only when somebody writes. Its goroutine
@@ -223,19 +224,4 @@ func untilEnded(ctx context.Context, from io.Reader) *io.PipeReader {
 		_ = write.CloseWithError(err)
 	}()
 	return read
-}
-
-// sizes returns the bytes of all files, or 0 if one is not a regular file.
-func sizes(files []*logFile) (all int64) {
-	for _, f := range files {
-		if f.Skipped != "" {
-			continue
-		}
-		info, err := os.Stat(f.Name)
-		if err != nil || !info.Mode().IsRegular() {
-			return 0
-		}
-		all += info.Size()
-	}
-	return all
 }

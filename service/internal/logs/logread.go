@@ -33,14 +33,11 @@ func (l *logs) read(cmd *cobra.Command, a *app, args []string) (*replay.Trace, l
 	if err != nil {
 		return nil, logReport{}, err
 	}
-	bar := a.progress("reading", sizes(r.files))
 	for _, f := range r.files {
-		if err := r.file(cmd.Context(), f, cmd, bar); err != nil {
-			bar.end()
+		if err := r.file(cmd.Context(), f, cmd); err != nil {
 			return nil, logReport{}, err
 		}
 	}
-	bar.end()
 	trace := r.builder.Trace()
 	report := r.report(trace)
 	return trace, report, r.empty(report)
@@ -70,12 +67,12 @@ func (l *logs) newReading(cmd *cobra.Command, args []string) (*logReading, error
 }
 
 // file reads one file. It returns no error for a file that is damaged, is no log or is interrupted, which the reading says.
-func (r *logReading) file(ctx context.Context, f *logFile, cmd *cobra.Command, bar *progress) error {
+func (r *logReading) file(ctx context.Context, f *logFile, cmd *cobra.Command) error {
 	if f.Skipped != "" || r.interrupted {
 		return nil
 	}
 	r.survey.NextFile()
-	stats, err := f.read(ctx, cmd.InOrStdin(), bar, r.opts, r.record)
+	stats, err := f.read(ctx, cmd.InOrStdin(), r.opts, r.record)
 	var damaged *accesslog.DamagedError
 	switch {
 	case err == nil:

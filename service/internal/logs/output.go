@@ -21,31 +21,15 @@ func (a *app) print(asJSON bool, answer any, describe func(*text)) error {
 		encoder.SetEscapeHTML(false)
 		return encoder.Encode(answer)
 	}
-	t := &text{to: a.out, width: a.width()}
+	t := &text{to: a.out}
 	describe(t)
 	return t.err
 }
 
-// width returns the columns of the terminal that answers go to, or of the variable COLUMNS. It returns 0, no bound, for a file.
-func (a *app) width() int {
-	n := 0
-	if a.env != nil {
-		n, _ = strconv.Atoi(a.env("COLUMNS"))
-	}
-	if n <= 0 {
-		n = terminalWidth(a.out)
-	}
-	if n <= 0 {
-		return 0
-	}
-	return max(n, leastColumns)
-}
-
 // A text is output for people. After an error of its writer it writes nothing more.
 type text struct {
-	to    io.Writer
-	width int   // of the terminal; 0 is no bound
-	err   error // the first
+	to  io.Writer
+	err error // the first
 }
 
 // Write implements io.Writer.

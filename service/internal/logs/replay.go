@@ -80,10 +80,8 @@ func (r *replayFlags) study(ctx context.Context, a *app, trace *replay.Trace, lo
 		candidates = r.policy.candidates()
 	}
 	report := &replayReport{logReport: log, Demand: []replay.DemandReport{}}
-	bar := a.progress("replaying", log.Requests*int64(len(candidates)))
 	var err error
-	report.Candidates, err = trace.Run(ctx, candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Name: r.names, Partial: true, Progress: bar.set})
-	bar.end()
+	report.Candidates, err = trace.Run(ctx, candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Name: r.names, Partial: true})
 	if err != nil {
 		return nil, err
 	}
@@ -101,9 +99,7 @@ func (r *replayFlags) study(ctx context.Context, a *app, trace *replay.Trace, lo
 
 // rest adds what is not about single candidates.
 func (r *replayFlags) rest(ctx context.Context, a *app, trace *replay.Trace, candidates []replay.Candidate, report *replayReport) error {
-	bar := a.progress("measuring", report.Requests)
-	demands, err := trace.WithProgress(bar.pass).Demands(ctx, candidates)
-	bar.end()
+	demands, err := trace.Demands(ctx, candidates)
 	if err != nil {
 		return err
 	}
@@ -113,9 +109,7 @@ func (r *replayFlags) rest(ctx context.Context, a *app, trace *replay.Trace, can
 	if r.html == "" {
 		return nil
 	}
-	bar = a.progress("drawing", report.Requests)
-	defer bar.end()
-	return r.page(ctx, a, trace.WithProgress(bar.pass), candidates, report)
+	return r.page(ctx, a, trace, candidates, report)
 }
 
 // failed reports the conditions that hold, and returns errFound if any does.

@@ -47,10 +47,10 @@ func outcomeText(t *text, o *replay.Outcome) {
 	t.say("\n%s by %s (first refused at %s)", called(o, " and "), o.Algorithm, o.FirstRefused)
 	table := t.table(0)
 	for _, w := range o.WorstClients {
-		fmt.Fprintf(table, "  %s\t%d of %d refused\tlimited for %s\n", t.fitted(w.Name, 45), w.Refused, w.Requests, secondsText(w.LimitedSeconds))
+		fmt.Fprintf(table, "  %s\t%d of %d refused\tlimited for %s\n", printable(w.Name), w.Refused, w.Requests, secondsText(w.LimitedSeconds))
 	}
 	for _, w := range o.WorstRoutes {
-		fmt.Fprintf(table, "  %s\t%d of %d refused\t\n", t.fitted(w.Name, 45), w.Refused, w.Requests)
+		fmt.Fprintf(table, "  %s\t%d of %d refused\t\n", printable(w.Name), w.Refused, w.Requests)
 	}
 	_ = table.Flush()
 }

@@ -88,13 +88,11 @@ A limit is units, a slash and a window: 300/5m is at most 300 in any five minute
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	wrapHelp(root, a.width())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
 	root.AddCommand(a.replay(), a.suggest())
 	a.addVersion(root)
-	complete(root)
 	return root
 }
 

@@ -42,10 +42,8 @@ the requests, and names the clients; --affect-requests loosens it until it refus
 The proposal is tested on what it has not seen: the command makes it again from the first 70% of the
 log's time, and counts whom that refuses in the rest. It also shows what each day would have given.
 
-A few routes may need limits of their own: those that need many more requests than all others, and
-those that change something, or are slow or large, and of which clients need few. --write-policy
-writes them as a configuration of sash serve in shadow mode, and the output has the commands that
-test, serve and watch it. --route groups paths; elsewhere {id} stands for numbers, UUIDs and hashes.
+--write-policy writes the pair as a configuration of sash serve in shadow mode, and the output has the
+commands that test and serve it. --where proposes for a part of the requests, such as those of a route.
 
 A window that the log covers fewer than 10 times is refused: a busier one is likely to come. Without
 --sustained and --burst the command takes the longest up to 1h and 10s that the log covers.
@@ -56,16 +54,15 @@ Exit codes: 0 done, 2 an error, 3 a warning with --strict, 4 interrupted: the an
 was read until then.`,
 		Example: `  sash-logs suggest --affect 0.1% access.log
   sash-logs suggest --affect 1% --affect-requests 0.5% access.log
-  sash-logs suggest --write-policy limits.yaml --route 'GET /files/{rest...}' access.log
+  sash-logs suggest --write-policy limits.yaml --where 'path startsWith "/files/"' access.log
   sash-logs suggest --burst 1s --sustained 5m --key user --where 'user != ""' access.log`,
 		RunE: func(cmd *cobra.Command, files []string) error { return a.runSuggest(cmd, s, files) },
 	}
-	s.expressions.Templates = true
 	s.register(cmd)
 	f := cmd.Flags()
 	f.StringVar(&s.affect, "affect", "0.1%", "largest `share` of clients that may ever be refused")
 	f.StringVar(&s.requests, "affect-requests", "", "largest `share` of requests that may be refused (default: any; above 1% warns)")
-	f.StringVar(&s.policyFile, "write-policy", "", "write the limits by route to this new `file`, a configuration of sash serve in shadow mode")
+	f.StringVar(&s.policyFile, "write-policy", "", "write the pair to this new `file`, a configuration of sash serve in shadow mode")
 	f.StringVar(&s.burst, "burst", "10s", "short `window`")
 	f.StringVar(&s.sustained, "sustained", "1h", "long `window`")
 	return cmd
@@ -88,7 +85,7 @@ type suggestReport struct {
 	HoldOut       *holdOut              `json:"hold_out,omitempty"`
 	NoHoldOut     string                `json:"no_hold_out,omitempty"` // why
 	Days          []dayProposal         `json:"days"`
-	ByRoute       *byRoute              `json:"by_route"`
+	Written       *written              `json:"written,omitempty"`
 	Caveats       []string              `json:"caveats"`
 }
 
@@ -103,11 +100,8 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 }
 
 // study makes the answer. It chooses windows by the log.
-func (s *suggestFlags) study(ctx context.Context, a *app, whole *replay.Trace, log logReport, windows windowPair) (*answer, error) {
+func (s *suggestFlags) study(ctx context.Context, a *app, trace *replay.Trace, log logReport, windows windowPair) (*answer, error) {
 	pair := &windows
-	measuring := a.progress("measuring", log.Requests)
-	defer measuring.end()
-	trace := whole.WithProgress(measuring.pass)
 	early := func(err error) error {
 		if ctx.Err() != nil {
 			return errors.New("interrupted before there was a proposal")
@@ -132,21 +126,17 @@ func (s *suggestFlags) study(ctx context.Context, a *app, whole *replay.Trace, l
 	if report.Caveats, err = trace.Caveats(ctx, pair.burst, pair.sustained); err != nil {
 		return nil, early(err)
 	}
-	measuring.end()
 	candidates := []replay.Candidate{{Limits: proposal.Limits}, {Limits: proposal.Limits, Options: sash.Options{Algorithm: sash.FixedWindow}}}
-	bar := a.progress("replaying", 2*log.Requests)
-	report.Outcomes, err = trace.Run(ctx, candidates, &replay.RunOptions{Name: s.names, Partial: true, Progress: bar.set})
-	bar.end()
+	report.Outcomes, err = trace.Run(ctx, candidates, &replay.RunOptions{Name: s.names, Partial: true})
 	if err != nil {
 		return nil, err
 	}
 	if err := s.confide(ctx, trace, coverage, pair, report); err != nil && ctx.Err() == nil {
 		return nil, err
 	}
-	if err := s.divide(ctx, trace, proposal, report); err != nil && ctx.Err() == nil {
+	if err := s.write(report); err != nil {
 		return nil, err
 	}
-	measuring.end()
 	if ctx.Err() != nil {
 		report.Partial = "interrupted while the proposal was tested"
 		if report.HoldOut == nil {

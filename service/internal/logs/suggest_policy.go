@@ -5,169 +5,34 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-
-	"example.com/sash"
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/replay"
 )
 
-// policyDomain is the domain of the configurations that the command writes.
-const policyDomain = "web"
-
-// A proposedPolicy is a configuration in shadow mode: routes with limits of their own, below each path the other methods,
-// and everything else. Without routes it has one rule. Its parts are numbered in this order.
-type proposedPolicy struct {
-	client string // the key of the entry for the subject
-	routes []replay.Route
-	paths  []string // of the routes, as patterns: in the order of the file
-	cfg    *config.Config
-	parts  map[*config.Rule]int
+// A written configuration has the proposal in shadow mode, in one rule.
+type written struct {
+	Policy string `json:"policy"` // the file
+	Replay string `json:"replay"` // the command that gives the same outcome
 }
 
-// newPolicy returns the configuration for routes, which are known to the parts of a log by [proposedPolicy.part].
-func newPolicy(client string, routes []replay.Route) (*proposedPolicy, error) {
-	p := &proposedPolicy{client: client, routes: routes}
-	for _, r := range routes {
-		if path := pathPattern(r.Path); !slices.Contains(p.paths, path) {
-			p.paths = append(p.paths, path)
-		}
+// write writes the configuration, unless there is no file for it.
+func (s *suggestFlags) write(r *suggestReport) error {
+	if s.policyFile == "" {
+		return nil
 	}
-	// The first pattern of a file that matches counts, so the longest ones come first.
-	slices.SortStableFunc(p.paths, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-	order := []int{}
-	some := []sash.Limit{sash.PerSecond(1)}
-	text := p.text("", func(part int) []sash.Limit { order = append(order, part); return some })
-	var err error
-	if p.cfg, err = config.Parse("the proposed configuration", []byte(text)); err != nil {
-		return nil, err
+	r.Written = &written{s.policyFile, s.replayCommand()}
+	var limits []string
+	for _, l := range r.Limits {
+		limits = append(limits, strconv.Quote(l))
 	}
-	p.parts = make(map[*config.Rule]int)
-	for i, rule := range p.cfg.Rules() {
-		p.parts[rule] = order[i]
-	}
-	return p, nil
-}
-
-// size returns the number of parts.
-func (p *proposedPolicy) size() int { return len(p.routes) + len(p.paths) + 1 }
-
-// part returns the part that a route of a log is in, as the service would choose it. A request without a method or a path
-// lacks an entry, so no part limits it, unless there is but one.
-func (p *proposedPolicy) part(route string) int {
-	method, path, _ := strings.Cut(route, " ")
-	if len(p.routes) > 0 && (path == "" || strings.HasPrefix(method, "/")) {
-		return -1
-	}
-	if !strings.HasPrefix(path, "/") {
-		return p.size() - 1
-	}
-	entries := []config.Entry{{Key: "path", Value: path}, {Key: "method", Value: method}, {Key: p.client, Value: "x"}}
-	if len(p.routes) == 0 {
-		return 0
-	}
-	rule, _ := p.cfg.Match(policyDomain, entries) // every request matches
-	return p.parts[rule]
-}
-
-// name returns a part as outputs name it.
-func (p *proposedPolicy) name(part int) string {
-	switch n := len(p.routes); {
-	case part < n:
-		return p.routes[part].Method + " " + p.routes[part].Path
-	case part < n+len(p.paths):
-		return "other methods of " + p.paths[part-n]
-	}
-	return "everything else"
-}
-
-var variable = regexp.MustCompile(`\{[^}/]*\}`)
-
-// pathPattern returns the pattern of a configuration for a path in which {…} stands for any text.
-func pathPattern(path string) string { return variable.ReplaceAllString(path, "*") }
-
-// text returns the configuration with a comment at its head and the limits of each part.
-func (p *proposedPolicy) text(head string, limits func(part int) []sash.Limit) string {
-	var b strings.Builder
-	b.WriteString(head + "domain: " + policyDomain + "\ndescriptors:\n")
-	// A descriptor of the given depth, whose values count together if there are several.
-	descriptor := func(depth int, key, value string) {
-		in := strings.Repeat("    ", depth) + "  "
-		fmt.Fprintf(&b, "%s- key: %s\n", in, quoted(key))
-		if value != "" {
-			fmt.Fprintf(&b, "%s  value: %s\n", in, quoted(value))
-		}
-		if strings.Contains(value, "*") {
-			fmt.Fprintf(&b, "%s  share_threshold: true\n", in)
-		}
-	}
-	rule := func(depth, part int) {
-		descriptor(depth, p.client, "")
-		in := strings.Repeat("    ", depth) + "    "
-		fmt.Fprintf(&b, "%slimits: [%s]\n%sshadow_mode: true\n", in, strings.Join(eachQuoted(limitTexts(limits(part))), ", "), in)
-	}
-	below := func(depth int) { fmt.Fprintf(&b, "%s    descriptors:\n", strings.Repeat("    ", depth)) }
-	if len(p.routes) == 0 {
-		rule(0, 0)
-		return b.String()
-	}
-	for i, path := range p.paths {
-		descriptor(0, "path", path)
-		below(0)
-		for j, r := range p.routes {
-			if pathPattern(r.Path) == path {
-				fmt.Fprintf(&b, "      # %s\n", why(&r))
-				descriptor(1, "method", r.Method)
-				below(1)
-				rule(2, j)
-			}
-		}
-		b.WriteString("      # Other methods.\n")
-		descriptor(1, "method", "*")
-		below(1)
-		rule(2, len(p.routes)+i)
-	}
-	b.WriteString("  # Everything else, counted together.\n")
-	descriptor(0, "path", "*")
-	below(0)
-	descriptor(1, "method", "*")
-	below(1)
-	rule(2, p.size()-1)
-	return b.String()
-}
-
-// quoted writes a string as YAML does in double quotes, which have the escapes of Go for text.
-func quoted(s string) string { return strconv.Quote(s) }
-
-func eachQuoted(all []string) []string {
-	for i := range all {
-		all[i] = quoted(all[i])
-	}
-	return all
-}
-
-// why returns the reason for which a route has limits of its own.
-func why(r *replay.Route) string {
-	switch r.Reason {
-	case replay.Drives:
-		return fmt.Sprintf("without it the general limit is %.1f times lower", r.Factor)
-	case replay.Writes:
-		return fmt.Sprintf("writes, and clients need it %.1f times less than everything", r.Factor)
-	case replay.Slow:
-		return fmt.Sprintf("%.1f times as slow as the average", r.Factor)
-	}
-	return fmt.Sprintf("%.1f times as large as the average", r.Factor)
-}
-
-// create writes a new file. One that is there may have been edited since it was proposed.
-func create(name, text string) error {
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // a configuration has no secrets
+	text := s.head(r) + fmt.Sprintf("domain: web\ndescriptors:\n  - key: %s\n    limits: [%s]\n    shadow_mode: true\n", s.entry(), strings.Join(limits, ", "))
+	file, err := os.OpenFile(s.policyFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // a configuration has no secrets
 	if errors.Is(err, fs.ErrExist) {
-		return fileExists(name)
+		return fileExists(s.policyFile)
 	}
 	if err != nil {
 		return err
@@ -176,6 +41,62 @@ func create(name, text string) error {
 	return cmp.Or(err, file.Close())
 }
 
+// fileExists is the error for a file that is there, which may have been edited since it was proposed.
 func fileExists(name string) error {
 	return fmt.Errorf("--write-policy %s: the file exists; remove it, or choose another name", name)
+}
+
+var plainKey = regexp.MustCompile(`^[a-z_]+$`)
+
+// entry returns the key of the entry for the subject: the field of --key, or "client" for another expression.
+func (s *suggestFlags) entry() string {
+	if plainKey.MatchString(s.expressions.Key) {
+		return s.expressions.Key
+	}
+	return "client"
+}
+
+// replayCommand returns the command that replays the file, with the flags that decide how the log is read and what counts.
+func (s *suggestFlags) replayCommand() string {
+	words := []string{"sash-logs replay --policy", shellText(s.policyFile), "--entry", shellText(s.entry() + "=" + s.expressions.Key)}
+	add := func(flag, value, usual string) {
+		if value != usual {
+			words = append(words, flag, shellText(value))
+		}
+	}
+	add("--format", s.format, "auto")
+	add("--log-format", s.logFormat, "")
+	for _, name := range slices.Sorted(maps.Keys(s.fields)) {
+		add("--field", name+"="+s.fields[name], "")
+	}
+	add("--trusted-proxies", strings.Join(s.trusted, ","), "")
+	for _, pattern := range s.expressions.Routes {
+		add("--route", pattern, "")
+	}
+	add("--where", s.expressions.Where, "")
+	add("--cost", cmp.Or(s.expressions.Cost, "1"), "1")
+	return strings.Join(append(words, "FILE"), " ")
+}
+
+// head is the comment at the head of the file.
+func (s *suggestFlags) head(r *suggestReport) string {
+	key, counted := s.entry(), ""
+	if key != s.expressions.Key {
+		key += ", which is " + printable(s.expressions.Key)
+	}
+	if s.expressions.Where != "" {
+		counted = "# Only requests with " + printable(s.expressions.Where) + " were counted: send no others, or they are charged too.\n"
+	}
+	if cost := s.expressions.Cost; cost != "" && cost != "1" {
+		counted += "# A request costs " + printable(cost) + " units: send them with it.\n"
+	}
+	return fmt.Sprintf(`# Proposed by sash-logs suggest for %d requests of %s, from %s to %s.
+# A request has the entry %s.
+# shadow_mode: nothing is refused, and what would have been is counted. Remove it to enforce the rule.
+`, r.Requests, r.clients(int64(r.Clients)), r.First, r.Last, key) + counted
+}
+
+func writtenText(t *text, w *written) {
+	t.say("\n%s has these limits in shadow mode: nothing is refused, and what would have been is counted.", w.Policy)
+	t.say("  sash config check %s\n  %s\n  sash serve --config %s", shellText(w.Policy), w.Replay, shellText(w.Policy))
 }

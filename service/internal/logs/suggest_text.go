@@ -27,8 +27,8 @@ func suggestText(t *text, s *suggestFlags, r *suggestReport) {
 	for _, w := range r.Warnings {
 		t.say("\nWARNING: %s", w)
 	}
-	if r.ByRoute != nil { // unless an interrupt came first
-		routesText(t, r.ByRoute, &r.logReport)
+	if r.Written != nil {
+		writtenText(t, r.Written)
 	}
 	confidenceText(t, r, s.caps)
 	for i, d := range r.Demand {

@@ -51,10 +51,7 @@ func (b *Builder) Add(at int64, s Selection) {
 	}
 	t.fractions = t.fractions || at%1_000_000 != 0
 	t.counts.Requests++
-	route := b.route(s.Route)
-	w := &t.weights[route]
-	w.requests, w.bytes, w.seconds = w.requests+1, w.bytes+s.Bytes, w.seconds+s.Seconds
-	t.events = append(t.events, event{at: at, cost: s.Cost, client: number, route: route})
+	t.events = append(t.events, event{at: at, cost: s.Cost, client: number, route: b.route(s.Route)})
 }
 
 func (b *Builder) route(name string) uint32 {
@@ -73,7 +70,7 @@ func (b *Builder) route(name string) uint32 {
 func (b *Builder) newRoute(name string) uint32 {
 	number := uint32(len(b.trace.routes))
 	b.routes[name] = number
-	b.trace.routes, b.trace.weights = append(b.trace.routes, name), append(b.trace.weights, weight{})
+	b.trace.routes = append(b.trace.routes, name)
 	return number
 }
 

@@ -22,9 +22,6 @@ type RunOptions struct {
 	Name func(client string) string
 	// Partial returns what is known when the context ends, in place of its error: outcomes with Partial set.
 	Partial bool
-	// Progress is called from time to time with the number of requests done over all candidates. Calls may be
-	// concurrent.
-	Progress func(done int64)
 }
 
 func (o *RunOptions) name(client string) string {
@@ -39,12 +36,12 @@ func (o *RunOptions) name(client string) string {
 func (t *Trace) Run(ctx context.Context, candidates []Candidate, opts *RunOptions) ([]*Outcome, error) {
 	opts = cmp.Or(opts, &RunOptions{})
 	outcomes, failed := make([]*Outcome, len(candidates)), make([]error, len(candidates))
-	var next, done atomic.Int64
+	var next atomic.Int64
 	var group sync.WaitGroup
 	for range min(len(candidates), runtime.GOMAXPROCS(0)) {
 		group.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(candidates)); i = next.Add(1) - 1 {
-				outcomes[i], failed[i] = t.run(ctx, &candidates[i], opts, &done)
+				outcomes[i], failed[i] = t.run(ctx, &candidates[i], opts)
 			}
 		})
 	}
@@ -78,7 +75,7 @@ type clientTally struct {
 	until, limited    int64 // end of the current limitation; total so far, in microseconds
 }
 
-func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *atomic.Int64) (*Outcome, error) {
+func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions) (*Outcome, error) {
 	b, err := t.bench(c)
 	if err != nil {
 		return nil, err
@@ -103,13 +100,6 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions, done *a
 		}
 	}
 	var most Redis
-	before := int64(0)
-	t = t.WithProgress(func(now int64) {
-		if opts.Progress != nil {
-			opts.Progress(done.Add(now - before))
-		}
-		before = now
-	})
 	whole := context.WithoutCancel(ctx) // a request is decided, or not begun
 	err = t.each(ctx, func(e *event) error {
 		return s.try(whole, e, &most)

@@ -28,9 +28,6 @@ type Selection struct {
 	Route string
 	// Rule is the index of the rule that applies to the key. See [Candidate].
 	Rule int
-	// Bytes and Seconds are the response's size and time, or 0: with Templates, to tell which routes are heavy.
-	Bytes   int64
-	Seconds float64
 }
 
 // Expressions select the subject that a request is charged to, its cost, and the requests that count. They are in the
@@ -51,9 +48,6 @@ type Expressions struct {
 	// Routes are patterns in the form of [http.ServeMux], such as "GET /users/{id}". A request's route is the pattern
 	// that matches it, or else its path.
 	Routes []string
-	// Templates writes the routes of a Selection as templates: in paths that match no pattern, numbers, UUIDs and hashes
-	// are {id}. Expressions still see the path.
-	Templates bool
 }
 
 // A Selector turns records into selections. It is not safe for concurrent use.
@@ -62,7 +56,6 @@ type Selector struct {
 	machine          vm.VM
 	missing          missing
 	routes           *http.ServeMux
-	templates        bool
 	env              fields
 	bind             func(*accesslog.Record) // binds the functions to a record
 }
@@ -85,7 +78,7 @@ type fields struct {
 
 // NewSelector compiles expressions. The error names the invalid one, and the position.
 func NewSelector(e Expressions) (*Selector, error) {
-	s := &Selector{templates: e.Templates}
+	s := &Selector{}
 	var err error
 	e.Key = cmp.Or(e.Key, "remote_address")
 	var current *accesslog.Record // the current request
@@ -159,10 +152,6 @@ func (s *Selector) selection(r *accesslog.Record) (Selection, bool, error) {
 	sel := Selection{Cost: 1, Route: strings.TrimSpace(r.Method + " " + s.env.Route)}
 	if s.routes != nil && strings.Contains(s.env.Route, " ") { // the pattern includes the method
 		sel.Route = s.env.Route
-	}
-	if s.templates {
-		sel.Route = template(r.Method, s.env.Route, s.env.Route != r.Path)
-		sel.Bytes, sel.Seconds = r.Bytes, r.Duration
 	}
 	v, err := s.run(s.key, r)
 	if err != nil {

@@ -10,10 +10,8 @@ type Trace struct {
 	events    []event // by time
 	clients   []client
 	routes    []string
-	weights   []weight // of the routes
 	counts    Counts
 	fractions bool // some times are no whole seconds
-	progress  func(done int64)
 }
 
 // An event is one request.
@@ -29,12 +27,6 @@ type client struct {
 	requests int64
 }
 
-// A weight is the requests of a route, and the sizes and times of their responses.
-type weight struct {
-	requests, bytes int64
-	seconds         float64
-}
-
 // Counts are the numbers of requests of a log.
 type Counts struct {
 	// Requests counts those in the trace, which have a key and a cost.
@@ -47,15 +39,6 @@ type Counts struct {
 	Late int64
 	// Throttled counts those that the server had answered with 429.
 	Throttled int64
-}
-
-// WithProgress returns the same trace, whose methods call progress from time to time with the number of requests that
-// they have read, out of Counts.Requests. [Trace.Run] has an option instead. A method that reads the trace several times
-// begins again at 0.
-func (t *Trace) WithProgress(progress func(done int64)) *Trace {
-	with := *t
-	with.progress = progress
-	return &with
 }
 
 // Counts returns the numbers of requests.
@@ -76,7 +59,7 @@ func (t *Trace) Span() (first, last time.Time) {
 // WholeSeconds reports whether every time is a whole second, as in most logs. Then the order within a second is unknown.
 func (t *Trace) WholeSeconds() bool { return !t.fractions }
 
-// steps is after how many events passes look at the context and call progress.
+// steps is after how many events passes look at the context.
 const steps = 1 << 14
 
 // each calls visit for every event, in time order. The error is visit's or the context's.
@@ -86,16 +69,10 @@ func (t *Trace) each(ctx context.Context, visit func(*event) error) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if t.progress != nil {
-				t.progress(int64(i))
-			}
 		}
 		if err := visit(&t.events[i]); err != nil {
 			return err
 		}
-	}
-	if t.progress != nil {
-		t.progress(int64(len(t.events)))
 	}
 	return nil
 }

@@ -35,29 +35,13 @@ func TestRequestsAreSortedByTime(t *testing.T) {
 	}
 }
 
-func TestPassesReportProgressAndEndWithTheContext(t *testing.T) {
+func TestPassesEndWithTheContext(t *testing.T) {
 	var b Builder
 	for i := range int64(3 * steps) {
 		b.Add(1431857100*second+i, Selection{Key: "a", Cost: 1, Route: "/"})
 	}
-	trace, done := b.Trace(), int64(0)
-	watched := trace.WithProgress(func(now int64) {
-		if now < done {
-			t.Errorf("%d after %d", now, done)
-		}
-		done = now
-	})
-	if _, err := watched.Demand(t.Context(), time.Minute); err != nil || done != 3*steps {
-		t.Errorf("%d done, %v", done, err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	stopping := trace.WithProgress(func(now int64) {
-		if done = now; now > 0 {
-			stop()
-		}
-	})
-	if _, err := stopping.Demand(ctx, time.Minute); !errors.Is(err, context.Canceled) || done > 2*steps {
-		t.Errorf("%d done, %v", done, err)
+	if _, err := b.Trace().Demand(&endsAfter{Context: t.Context(), looks: 2}, time.Minute); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 
