@@ -106,10 +106,6 @@ test-arrival: redis ## send requests for a minute to an API that counts them whe
 test-regions: redis ## decide for a minute in three regions, healthy and beside three faults, and look for a window with more than the limit (five minutes; make test has nine seconds of it)
 	go test -count 1 -v -run TestNoWindowHasMoreThanTheLimitOverAllRegions ./internal/faulttest -regions 60s
 
-.PHONY: man
-man: ## write a man page for each command into bin/man, for MANPATH
-	go -C service run ./internal/manpages ../bin/man/man1
-
 .PHONY: playground
 playground: ## build the playground's page again, after its files, the limiter or the store in memory have changed
 	go -C service run ./internal/playground/bundle internal/playground/playground.html

@@ -72,13 +72,6 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 	return exitError
 }
 
-// Command returns the command line, for those who write its documentation.
-func Command() *cobra.Command {
-	root := (&app{out: io.Discard, err: io.Discard, env: func(string) string { return "" }}).root()
-	root.InitDefaultCompletionCmd()
-	return root
-}
-
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sash",
@@ -121,7 +114,6 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.inspect(), a.config(), a.doctor(), a.token(), redisTopic())
 	root.AddCommand(a.verify(), moved("replay"), moved("suggest"))
 	a.addVersion(root)
-	complete(root)
 	return root
 }
 

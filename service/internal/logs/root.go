@@ -65,13 +65,6 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 	return exitError
 }
 
-// Command returns the command line, for those who write its documentation.
-func Command() *cobra.Command {
-	root := (&app{out: io.Discard, err: io.Discard, env: func(string) string { return "" }}).root()
-	root.InitDefaultCompletionCmd()
-	return root
-}
-
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sash-logs",
