@@ -1,19 +1,25 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
+	"math/big"
+	"net"
 	"net/http"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -24,44 +30,27 @@ import (
 // sash token makes a token, the file of --access lists its digest, and the client with the token may do what the file
 // says, in both protocols' JSON. What is refused is in the metrics and in the log.
 func TestATokenOpensTheDataPorts(t *testing.T) {
-	made := struct{ Token, SHA256 string }{}
-	code, out, _ := sash(t, nil, "token", "--json")
-	if err := json.Unmarshal([]byte(out), &made); code != 0 || err != nil {
-		t.Fatal(code, out, err)
-	}
+	_, out, _ := sash(t, nil, "token", "--json")
+	made := decode[struct{ Token, SHA256 string }](t, out)
 	if _, text, _ := sash(t, nil, "token"); !regexp.MustCompile(`^token   [\w-]{43}\nsha256  [0-9a-f]{64}\n$`).MatchString(text) || strings.Contains(text, made.Token) {
 		t.Errorf("sash token prints %q", text)
 	}
-	file := filepath.Join(t.TempDir(), "access.yaml")
-	text := fmt.Sprintf("clients:\n  - name: billing\n    tokens: [%s]\n    allow: [decide]\n    domains: [demo, shop]\n", made.SHA256)
-	put(t, file, text)
+	file := tempFile(t, "access.yaml", "clients: [{name: billing, tokens: ["+made.SHA256+"], allow: [decide], domains: [demo, shop]}]\n")
 	p := serve(t, "--access", file)
-	ask := func(path, body, token string) int {
-		req := newRequest(t, http.MethodPost, p.url+path, strings.NewReader(body))
-		if token != "" {
-			req.Header.Set("Authorization", "Bearer "+token)
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-		return res.StatusCode
-	}
-	const one = `{"domain":"demo","entries":[{"key":"remote_address","value":"192.0.2.7"}]}`
+	one := subject("demo", "remote_address", "192.0.2.7")
 	const refund = `{"domain":"demo","descriptors":[{"entries":[{"key":"remote_address","value":"192.0.2.7"}],"isNegativeHits":true}]}`
 	for _, c := range []struct {
 		path, body, token string
 		want              int
 	}{
-		{"/v1/allow", one, made.Token, 200},
+		{"/v1/allow", one, "Bearer " + made.Token, 200},
 		{"/v1/allow", one, "", 401},
-		{"/v1/allow", one, made.SHA256, 401},
-		{"/json", refund, made.Token, 403},
+		{"/v1/allow", one, "Bearer " + made.SHA256, 401},
+		{"/json", refund, "Bearer " + made.Token, 403},
 		{"/json", refund, "", 401},
 	} {
-		if got := ask(c.path, c.body, c.token); got != c.want {
-			t.Errorf("%s with the token %q: %d, want %d", c.path, c.token, got, c.want)
+		if res, _ := send(t, "POST", p.url+c.path, c.body, "Authorization", c.token); res.StatusCode != c.want {
+			t.Errorf("%s with the token %q: %d, want %d", c.path, c.token, res.StatusCode, c.want)
 		}
 	}
 	_, metrics := get(t, p.admin+"/metrics")
@@ -70,72 +59,120 @@ func TestATokenOpensTheDataPorts(t *testing.T) {
 			t.Errorf("the metrics have no %s", line)
 		}
 	}
-	if err := p.stop(t); err != nil {
-		t.Error(err)
-	}
-	if log := p.logs.String(); !strings.Contains(log, "a caller was refused") || !strings.Contains(log, "domain=shop") || strings.Contains(log, made.Token) {
+	if log := p.stopped(t); !strings.Contains(log, "a caller was refused") || !strings.Contains(log, "domain=shop") || strings.Contains(log, made.Token) {
 		t.Errorf("the log: %s", log)
 	}
 }
 
-// One certificate makes both data ports TLS, clients show one of the authority, and the file has its name's rights.
-func TestTheDataPortsWithCertificates(t *testing.T) {
-	dir := t.TempDir()
-	ca, key := certify(t, dir, "authority", nil, nil)
-	for _, name := range []string{"server", "edge.example.com", "other.example.com"} {
-		certify(t, dir, name, ca, key)
+// An authority signs the certificates of a directory, of which its own is authority.pem.
+type authority struct {
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// certify returns an authority in a directory of its own, with certificates of some names.
+func certify(t *testing.T, names ...string) *authority {
+	t.Helper()
+	a := &authority{dir: t.TempDir()}
+	for _, name := range append([]string{"authority"}, names...) {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+			NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+			IsCA: a.cert == nil, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		}
+		if a.cert == nil {
+			a.cert, a.key = template, key
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, a.file(name+".pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+		put(t, a.file(name+".key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})))
+		if a.cert == template {
+			if a.cert, err = x509.ParseCertificate(der); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	file := filepath.Join(dir, "access.yaml")
-	put(t, file, "clients: [{name: edge, certificates: [Edge.example.com], allow: [decide, refund]}]\n")
-	p := serve(t, "--access", file, "--tls-cert", dir+"/server.pem", "--tls-key", dir+"/server.key", "--tls-client-ca", dir+"/authority.pem")
+	return a
+}
+
+func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
+
+// client is the TLS of a client that trusts the authority, and shows the certificate of a name, or none.
+func (a *authority) client(t *testing.T, name string, protocols ...string) *tls.Config {
+	t.Helper()
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool(), NextProtos: protocols}
+	config.RootCAs.AddCert(a.cert)
+	if name != "" {
+		pair, err := tls.LoadX509KeyPair(a.file(name+".pem"), a.file(name+".key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config
+}
+
+// http returns a client that speaks one protocol.
+func (a *authority) http(t *testing.T, name, protocol string) *http.Client {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: a.client(t, name, protocol), ForceAttemptHTTP2: protocol == "h2"}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// One certificate makes both data ports TLS, clients show one of the authority, and the file has its name's rights. A
+// wrong file in place of the certificate is logged, and the one in use stays.
+func TestTheDataPortsWithCertificates(t *testing.T) {
+	ca := certify(t, "server", "edge.example.com", "other.example.com")
+	file := tempFile(t, "access.yaml", "clients: [{name: edge, certificates: [Edge.example.com], allow: [decide, refund]}]\n")
+	p := serve(t, "--access", file, "--tls-cert", ca.file("server.pem"), "--tls-key", ca.file("server.key"), "--tls-client-ca", ca.file("authority.pem"))
 	if !strings.HasPrefix(p.url, "https://") {
 		t.Errorf("it says %s", p.url)
 	}
-	roots := x509.NewCertPool()
-	roots.AddCert(ca)
 	for name, want := range map[string]struct {
 		status int
 		code   codes.Code
 	}{"edge.example.com": {200, codes.OK}, "other.example.com": {401, codes.Unauthenticated}, "": {0, codes.Unavailable}} {
-		shown := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
-		if name != "" {
-			pair, err := tls.LoadX509KeyPair(filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			shown.Certificates = []tls.Certificate{pair}
-		}
 		for _, protocol := range []string{"h2", "http/1.1"} {
-			secured := shown.Clone()
-			secured.NextProtos = []string{protocol}
-			transport := &http.Transport{TLSClientConfig: secured, ForceAttemptHTTP2: protocol == "h2"}
 			got := 0
-			res, err := (&http.Client{Transport: transport}).Post(p.url+"/v1/allow", "application/json",
-				strings.NewReader(`{"domain":"demo","entries":[{"key":"remote_address","value":"192.0.2.7"}]}`))
+			res, err := ca.http(t, name, protocol).Post(p.url+"/v1/allow", "application/json", strings.NewReader(subject("demo", "remote_address", "192.0.2.7")))
 			if err == nil {
 				got = res.StatusCode
 				_ = res.Body.Close()
 			}
-			transport.CloseIdleConnections()
 			if got != want.status {
 				t.Errorf("%q over %s: %d %v, want %d", name, protocol, got, err, want.status)
 			}
 		}
-		conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(credentials.NewTLS(shown)))
+		conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(credentials.NewTLS(ca.client(t, name))))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "demo", Descriptors: []*common.RateLimitDescriptor{{
-			Entries: []*common.RateLimitDescriptor_Entry{{Key: "remote_address", Value: "192.0.2.8"}}, IsNegativeHits: true,
-		}}})
+		refund := descriptors("demo", "remote_address=192.0.2.8")
+		refund.Descriptors[0].IsNegativeHits = true
+		_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), refund)
 		_ = conn.Close()
 		if status.Code(err) != want.code {
 			t.Errorf("%q over gRPC: %v, want %v", name, err, want.code)
 		}
 	}
-	put(t, dir+"/server.pem", "none")
+	put(t, ca.file("server.pem"), "none")
 	for n, addr := range []string{strings.TrimPrefix(p.url, "https://"), p.grpc} {
-		conn, err := tls.Dial("tcp", addr, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, NextProtos: []string{"h2"}})
+		conn, err := tls.Dial("tcp", addr, ca.client(t, "", "h2"))
 		if err != nil {
 			t.Fatalf("with a wrong file in place of the one in use: %v", err)
 		}
@@ -146,59 +183,21 @@ func TestTheDataPortsWithCertificates(t *testing.T) {
 	}
 }
 
-func TestCredentialsAreSetUpWrong(t *testing.T) {
-	dir := t.TempDir()
-	put(t, dir+"/empty", "\n")
-	for name, c := range map[string]struct {
-		env  []string
-		args []string
-		say  string
-	}{
-		"half a pair":         {nil, []string{"--tls-cert", "x.pem"}, "--tls-cert and --tls-key belong together"},
-		"an authority alone":  {nil, []string{"--tls-client-ca", "x.pem"}, "needs them"},
-		"no such certificate": {nil, []string{"--tls-cert", "x.pem", "--tls-key", "x.key"}, "TLS of HTTP and gRPC"},
-
-		"no token file":             {nil, []string{"--admin-token-file", dir + "/none"}, "no such file"},
-		"an empty token file":       {nil, []string{"--admin-token-file", dir + "/empty"}, "is empty"},
-		"a short token":             {[]string{"SASH_ADMIN_TOKEN=short"}, nil, "at least 16"},
-		"half of the admin's pair":  {nil, []string{"--admin-tls-cert", dir + "/x.pem"}, "belong together"},
-		"the admin's authority":     {nil, []string{"--admin-client-ca", dir + "/x.pem"}, "needs them"},
-		"no certificate of admin's": {nil, []string{"--admin-tls-cert", dir + "/x.pem", "--admin-tls-key", dir + "/x.key"}, "TLS of the admin address"},
-	} {
-		code, out, err := sash(t, c.env, append([]string{"serve", "--addr", "127.0.0.1:0"}, c.args...)...)
-		if code != 2 || out != "" || !strings.Contains(err, c.say) {
-			t.Errorf("%s: exit %d, %q, %q; want 2 and %q", name, code, out, err, c.say)
-		}
-	}
-}
-
 // The command that sash serve prints works, or says what it needs.
 func TestTheCommandToTryWorksOrNamesTheToken(t *testing.T) {
-	dir := t.TempDir()
-	config, file := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "access.yaml")
-	write := func(path, text string) {
-		put(t, path, text)
-	}
-	write(config, "domain: a\ndescriptors: [{key: k, limits: [9/1m]}]\n---\ndomain: b\ndescriptors: [{key: k, limits: [9/1m]}]\n")
+	config := tempFile(t, "limits.yaml", "domain: a\ndescriptors: [{key: k, limits: [9/1m]}]\n---\ndomain: b\ndescriptors: [{key: k, limits: [9/1m]}]\n")
 	client := fmt.Sprintf("clients: [{name: c, tokens: [%x], allow: [decide]}]\n", sha256.Sum256([]byte("secret")))
-	for _, c := range []struct{ what, access, says, status string }{
-		{"anyone", "anonymous: {allow: [decide]}\n", "Try it:\n", "200"},
-		{"anyone in one domain", "anonymous: {allow: [decide], domains: [b]}\n", "Try it:\n", "200"},
-		{"a client", client, "Try it, with the token of a client in " + file + " that may decide in the domain a:\n", "200"},
+	for access, says := range map[string]string{
+		"anonymous: {allow: [decide]}\n":               "Try it:\n",
+		"anonymous: {allow: [decide], domains: [b]}\n": "Try it:\n",
+		client: "Try it, with the token of a client in FILE that may decide in the domain a:\n",
 	} {
-		write(file, c.access)
-		said := announced(t, "--config", config, "--access", file)
+		file := tempFile(t, "access.yaml", access)
+		said := serve(t, "--config", config, "--access", file).greets
 		_, command, _ := strings.Cut(said, "\n\n  ")
-		command = strings.Replace(command, "TOKEN", "secret", 1)
-		out, err := exec.CommandContext(t.Context(), "sh", "-c", command).Output()
-		if !strings.Contains(said, c.says) || err != nil || !strings.HasPrefix(string(out), "HTTP/1.1 "+c.status) {
-			t.Errorf("%s: %s\n%s %v", c.what, said, out, err)
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(command, "TOKEN", "secret", 1)).Output()
+		if !strings.Contains(said, strings.Replace(says, "FILE", file, 1)) || err != nil || !strings.HasPrefix(string(out), "HTTP/1.1 200") {
+			t.Errorf("%s: %s\n%s %v", access, said, out, err)
 		}
 	}
-}
-
-// announced starts sash serve and returns what it prints for people.
-func announced(t *testing.T, args ...string) string {
-	t.Helper()
-	return serveIn(t, nil, append([]string{"--drain-delay", "0s", "--addr", "127.0.0.1:0", "--grpc-addr", "", "--admin-addr", ""}, args...)...).greets
 }

@@ -9,11 +9,31 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"example.com/sash/internal/redistest"
 )
+
+// serveDashboard starts a service with rules, or the example, and an admin token.
+func serveDashboard(t *testing.T, env []string, rules string, args ...string) *service {
+	t.Helper()
+	args = append(args, "--admin-token-file", tempFile(t, "token", adminToken))
+	if rules != "" {
+		args = append(args, "--config", tempFile(t, "rules.yaml", "domain: demo\ndescriptors:\n"+rules))
+	}
+	return serveIn(t, env, append(freePorts, args...)...)
+}
+
+// calls requests units of a subject, some times.
+func (p *service) calls(t *testing.T, times int, key, value string, more ...string) {
+	t.Helper()
+	for range times {
+		post(t, p.url+"/v1/allow", subject("demo", key, value, more...))
+	}
+}
 
 // The dashboard works by keyboard: a user logs in, opens a subject, and sees the numbers of the API.
 func TestBrowserDashboard(t *testing.T) {
-	p := serve(t, "--admin-token-file", adminTokenFile(t))
+	p := serveDashboard(t, nil, "")
 	for i := range 40 {
 		allow(t, p, fmt.Sprintf("192.0.2.%d", 1+i%3))
 	}
@@ -22,10 +42,7 @@ func TestBrowserDashboard(t *testing.T) {
 
 	// Without the token the page shows counts and no subjects.
 	page.until(`document.querySelectorAll('#rules tbody tr').length === 1`)
-	if text := page.text(`document.body.textContent`); strings.Contains(text, "192.0.2.") {
-		t.Error("the page names a subject to strangers")
-	}
-	page.shoot("stranger")
+	page.lacks("192.0.2.")
 
 	page.login()
 	page.find("remote_address", "192.0.2.1")
@@ -38,18 +55,12 @@ func TestBrowserDashboard(t *testing.T) {
 		}
 	}
 	administer(t, http.DefaultClient, "GET", p.admin+"/admin/v1/subject?domain=demo&entry=remote_address:192.0.2.1", "", &stands)
-	if shown := page.text(`document.getElementById('h-window').textContent`); shown != stands.Subject {
-		t.Errorf("the subject is %q, want %q", shown, stands.Subject)
-	}
+	page.until(fmt.Sprintf(`document.getElementById('h-window').textContent === %q`, stands.Subject))
 	for i, l := range stands.Limits {
-		row := page.text(fmt.Sprintf(`[...document.querySelectorAll('#limits tbody tr')[%d].cells].slice(0, 3).map(c => c.textContent).join('|')`, i))
-		if want := fmt.Sprintf("%s|%d of %d|%d", l.Name, l.Used, l.Units, l.Remaining); row != want {
-			t.Errorf("limit %d is %q, want %q", i, row, want)
-		}
+		page.until(fmt.Sprintf(`[...document.querySelectorAll('#limits tbody tr')[%d].cells].slice(0, 3).map(c => c.textContent).join('|') === '%s|%d of %d|%d'`,
+			i, l.Name, l.Used, l.Units, l.Remaining))
 	}
-	if page.text(`String(document.getElementById('logout').hidden)`) != "false" {
-		t.Error("a user who logged in cannot log out")
-	}
+	page.until(`!document.getElementById('logout').hidden`)
 	page.shoot("subject")
 
 	// The numbers of the overview are those of the API.
@@ -67,24 +78,95 @@ func TestBrowserDashboard(t *testing.T) {
 		for _, s := range top.Top {
 			want = append(want, fmt.Sprintf("%s|%d", s.Subject, s.Count))
 		}
-		shown := page.text(`[...document.querySelectorAll('#top-` + by + ` tbody tr')].map(r => r.cells[0].textContent + '|' + r.cells[1].textContent).join(' ')`)
-		if shown != strings.Join(want, " ") {
-			t.Errorf("by %s the page shows %q, want %q", by, shown, want)
-		}
+		page.until(fmt.Sprintf(`[...document.querySelectorAll('#top-%s tbody tr')].map(r => r.cells[0].textContent + '|' + r.cells[1].textContent).join(' ') === %q`,
+			by, strings.Join(want, " ")))
 	}
-	if counts := page.text(`document.getElementById('count-allowed').textContent + ' ' + document.getElementById('count-refused').textContent`); counts != "30 10" {
-		t.Errorf("allowed and refused are %s, want 30 and 10", counts)
-	}
-	page.shoot("overview")
+	page.until(`document.getElementById('count-allowed').textContent + ' ' + document.getElementById('count-refused').textContent === '30 10'`)
 	page.scheme("dark")
 	page.shoot("overview-dark")
 
 	// It fits a phone.
 	page.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
 	page.until(`document.documentElement.scrollWidth <= 360`)
-	page.shoot("overview-phone")
 	page.do(chromedp.Click(chromedp.CSS(`#top-units a`)))
 	page.until(`document.querySelectorAll('#axis .marks rect').length > 0`)
 	page.until(`document.documentElement.scrollWidth <= 360`)
 	page.shoot("subject-phone")
+}
+
+// The overview shows what a candidate would refuse, rules without requests, and how long Redis takes; a subject's page
+// shows the calls that were refused, and its address opens it again.
+func TestBrowserDashboardShowsCandidatesAndRefusedCalls(t *testing.T) {
+	p := serveDashboard(t, nil, "  - {key: remote_address, limits: [20/1h], candidate: {limits: [5/1h]}}\n  - {key: never, limits: [7/1h]}\n",
+		"--redis", redistest.Start(t).Addr(), "--budget", "5s")
+	p.calls(t, 23, "remote_address", "192.0.2.7")
+	page := openTab(t, p.admin+"/dashboard")
+	page.until(`document.querySelector('#rules .tried')?.textContent.includes('18 of 23 so far')`)
+	page.text(`(document.querySelector('#idle').open = true, '')`)
+	page.until(`document.querySelectorAll('#idle tbody tr').length === 1 && document.querySelector('#idle tbody tr').textContent.startsWith('demo.never')`)
+	p.calls(t, 20, "remote_address", "192.0.2.8") // the page knows what it has seen itself
+	page.until(`[...document.querySelectorAll('#store > div')].some((d) => /^Redis decideshalf within [0-9.]+ ms, 99 % within /.test(d.textContent))`)
+	page.until(`[...document.querySelectorAll('#levels span')].map((s) => s.textContent).join(' ').split('/s').length === 5`)
+	page.text(`(() => {
+		const box = document.getElementById('flow').getBoundingClientRect();
+		document.getElementById('flow').dispatchEvent(new PointerEvent('pointermove', { clientX: box.right - 1, clientY: box.top + 5, bubbles: true }));
+		return '';
+	})()`)
+	page.until(`!document.getElementById('flow-tip').hidden && /^\d\d:\d\d:\d\d/.test(document.getElementById('flow-tip').textContent)`)
+
+	page.login()
+	page.find("remote_address", "192.0.2.7")
+	page.until(`document.querySelectorAll('#axis .refusals path').length === 3 && document.querySelectorAll('#axis .marks rect').length === 20`)
+	page.until(`document.getElementById('caption').textContent.includes('the last 3 that this instance knows of')`)
+	address := page.text(`location.href`)
+	page.do(chromedp.Navigate("about:blank"), chromedp.Navigate(address)) // the session is a cookie of this browser
+	page.until(`document.querySelectorAll('#axis .refusals path').length === 3`)
+	page.until(`document.getElementById('h-window').textContent.includes('192.0.2.7')`)
+	page.until(`document.querySelector('#axis .refusals title').textContent.startsWith('1 refused at ')`)
+	page.shoot("refused")
+}
+
+// The overview shows how many requests of a rule wait, and how long until the last of them starts; the page of the
+// subject draws them ahead of now.
+func TestBrowserQueueOfARule(t *testing.T) {
+	p := serveDashboard(t, nil, "")
+	p.calls(t, 25, "remote_address", "192.0.2.1", `,"wait_up_to":600`) // of a limit of ten a minute
+	page := openTab(t, p.admin+"/dashboard")
+	page.until(`/^15, up to 1 min [0-9]+ s$|^15, up to 2 min 00 s$/.test(document.querySelector('#rules tbody tr')?.cells[3].textContent)`)
+	page.login()
+	page.find("remote_address", "192.0.2.1")
+	page.until(`document.querySelectorAll('#axis .marks .booked').length > 0`)
+}
+
+// The page of a blocked subject says until when the block lasts, and takes no refusal for use.
+func TestBrowserBlockOfASubject(t *testing.T) {
+	p := serveDashboard(t, nil, "- {key: user, limits: [3/1h], block: {refusals: 1, for: 10m}}\n")
+	p.calls(t, 1, "user", "ann")
+	p.calls(t, 1, "user", "ann", `,"cost":3`) // refused, with two units left
+	page := openTab(t, p.admin+"/dashboard")
+	page.login()
+	page.find("user", "ann")
+	page.until(`/^blocked until .+: refused too often$/.test(document.querySelector('#badges [data-how=bad]')?.textContent)`)
+	page.until(`document.querySelector('#limits tbody tr').cells[1].textContent === 'not known'`)
+}
+
+// The dashboard knows a subject with a secret value by its HMAC: the lists link to it, and neither the page nor its
+// address keeps the value that an operator typed.
+func TestBrowserDashboardKeepsSecrets(t *testing.T) {
+	const secret = "sk-4242424242424242"
+	p := serveDashboard(t, []string{"SASH_SECRET_KEYS=" + strings.Repeat("k", 32)}, "- {key: api-key, secret: true, limits: [20/1h]}\n")
+	p.calls(t, 7, "api-key", secret)
+	page := openTab(t, p.admin+"/dashboard")
+	page.login()
+	page.find("api-key", secret)
+	const stands = `document.querySelector('#limits tbody tr')?.cells[1].textContent === '7 of 20'`
+	page.until(stands)
+	named := page.text(`document.getElementById('h-window').textContent`)
+	all := page.text(`decodeURIComponent(location.href) + ' ' + document.documentElement.outerHTML + ' ' + [...document.querySelectorAll('input')].map(i => i.value).join(' ')`)
+	if !strings.HasPrefix(named, "demo:api-key:") || strings.Contains(all, secret) || !strings.Contains(all, strings.TrimPrefix(named, "demo:")) {
+		t.Errorf("the page of %q keeps the secret, or has not its HMAC", named)
+	}
+	page.do(chromedp.Click(chromedp.CSS(`nav a[data-view=overview]`)))
+	page.do(chromedp.Click(chromedp.CSS(`#top-units a`)))
+	page.until(`document.getElementById('h-window').textContent === '` + named + `' && ` + stands)
 }

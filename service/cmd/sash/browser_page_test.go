@@ -6,6 +6,8 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,8 +30,7 @@ type tab struct {
 // openTab opens a page and watches its console from the start.
 func openTab(t *testing.T, url string) *tab {
 	t.Helper()
-	options := append([]chromedp.ExecAllocatorOption{}, chromedp.DefaultExecAllocatorOptions[:]...)
-	options = append(options, chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()))
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()))
 	ctx, end := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(end)
 	ctx, done := chromedp.NewExecAllocator(ctx, options...)
@@ -43,10 +44,9 @@ func openTab(t *testing.T, url string) *tab {
 			if err != nil {
 				return
 			}
-			if p.deaf.Load() {
-				continue
+			if !p.deaf.Load() {
+				t.Errorf("the console: %v (%s)", m, m.URL)
 			}
-			t.Errorf("the console: %v (%s)", m, m.URL)
 		}
 	})
 	t.Cleanup(func() {
@@ -64,12 +64,12 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// adminTokenFile returns a file with the admin token.
-func adminTokenFile(t *testing.T) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "token")
-	put(t, file, adminToken)
-	return file
+// lacks fails the test if the page shows a text.
+func (p *tab) lacks(text string) {
+	p.t.Helper()
+	if strings.Contains(p.text(`document.body.textContent`), text) {
+		p.t.Errorf("the page shows %s", text)
+	}
 }
 
 // login logs in, by keyboard alone.

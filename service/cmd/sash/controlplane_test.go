@@ -1,9 +1,6 @@
-//go:build envoy || kubernetes
-
 package main
 
 import (
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -52,36 +49,39 @@ func (c *controlPlane) reasons() []string {
 	return slices.Clone(c.rejected)
 }
 
+// response returns the resources of a type if they are others than before.
+func (c *controlPlane) response(kind string, before []*anypb.Any) *discovery.DiscoveryResponse {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	version, current := strconv.Itoa(c.version), c.resources[kind]
+	if len(current) == 0 || slices.Equal(current, before) {
+		return nil
+	}
+	return &discovery.DiscoveryResponse{VersionInfo: version, Nonce: version, TypeUrl: kind, Resources: current}
+}
+
 func (c *controlPlane) StreamAggregatedResources(stream grpc.BidiStreamingServer[discovery.DiscoveryRequest, discovery.DiscoveryResponse]) error {
 	requests := make(chan *discovery.DiscoveryRequest)
 	go func() {
 		defer close(requests)
-		for {
-			req, err := stream.Recv()
-			if err != nil {
-				return
-			}
+		for req, err := stream.Recv(); err == nil; req, err = stream.Recv() {
 			select {
 			case requests <- req:
 			case <-stream.Context().Done():
-				return
 			}
 		}
 	}()
 	sent := make(map[string][]*anypb.Any) // to this client, of each type that it has requested
 	for {
 		c.mu.Lock()
-		changed, version := c.changed, strconv.Itoa(c.version)
-		current := maps.Clone(c.resources)
+		changed := c.changed
 		c.mu.Unlock()
 		for kind, before := range sent {
-			if len(current[kind]) == 0 || slices.Equal(current[kind], before) {
-				continue
-			}
-			sent[kind] = current[kind]
-			err := stream.Send(&discovery.DiscoveryResponse{VersionInfo: version, Nonce: version, TypeUrl: kind, Resources: current[kind]})
-			if err != nil {
-				return err
+			if res := c.response(kind, before); res != nil {
+				sent[kind] = res.Resources
+				if err := stream.Send(res); err != nil {
+					return err
+				}
 			}
 		}
 		select {
@@ -98,8 +98,6 @@ func (c *controlPlane) StreamAggregatedResources(stream grpc.BidiStreamingServer
 				sent[req.TypeUrl] = nil
 			}
 		case <-changed:
-		case <-stream.Context().Done():
-			return nil
 		}
 	}
 }

@@ -14,9 +14,8 @@ import (
 // An image is what the Dockerfile says: the variables, the entry point and its arguments.
 func image(t *testing.T) (env, entry, args []string) {
 	t.Helper()
-	file := readFile(t, "../../../Dockerfile")
 	var err error
-	for line := range strings.Lines(string(file)) {
+	for line := range strings.Lines(string(readFile(t, repository+"/Dockerfile"))) {
 		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch word {
 		case "ENV":
@@ -30,47 +29,43 @@ func image(t *testing.T) (env, entry, args []string) {
 			t.Fatal(err)
 		}
 	}
+	if len(env) == 0 || len(entry) != 1 || len(args) == 0 {
+		t.Fatalf("the Dockerfile has ENV %v, ENTRYPOINT %v, CMD %v", env, entry, args)
+	}
 	return env, entry, args
+}
+
+// ratelimit returns the command under the name of Envoy's service.
+func ratelimit(t *testing.T) string {
+	t.Helper()
+	named := filepath.Join(t.TempDir(), "ratelimit")
+	if err := os.Symlink(binary, named); err != nil {
+		t.Fatal(err)
+	}
+	return named
 }
 
 // The image of Envoy's service is replaced in a deployment that sets its variables and, as a container engine has it, its
 // command as entry point or as arguments. The variables decide, and not what the image has by default.
 func TestTheImageReplacesEnvoys(t *testing.T) {
-	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "rl", "config"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	text := "domain: theirs\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1}}]\n"
-	if err := os.WriteFile(filepath.Join(root, "rl", "config", "a.yaml"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	file := tempFile(t, "rl/config/a.yaml", "domain: theirs\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1}}]\n")
+	root := strings.TrimSuffix(file, "/rl/config/a.yaml")
 	redis := redistest.Start(t)
-	ours, entry, args := image(t)
-	if len(ours) == 0 || len(entry) != 1 || len(args) == 0 {
-		t.Fatalf("the Dockerfile has ENV %v, ENTRYPOINT %v, CMD %v", ours, entry, args)
-	}
-	named := filepath.Join(t.TempDir(), "ratelimit")
-	if err := os.Symlink(binary, named); err != nil {
-		t.Fatal(err)
-	}
+	ours, _, args := image(t)
 	for name, line := range map[string][]string{
 		"no command":                 append([]string{binary}, args...),
-		"the command as entry point": {named},
+		"the command as entry point": {ratelimit(t)},
 		"the command as arguments":   {binary, "/bin/ratelimit"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			cmd := exec.Command(line[0], line[1:]...)
-			cmd.Env = append(ours, "RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=rl", "LOG_FORMAT=text", "LOG_LEVEL=info",
-				"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
-				"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr())
-			p := run(t, cmd)
-			if !strings.Contains(p.greets, filepath.Join(root, "rl", "config")+": domains theirs") {
-				t.Errorf("it serves %s", p.greets)
-			}
-			if log := p.logs.String(); strings.HasPrefix(log, "{") {
-				t.Errorf("LOG_FORMAT=text logs %s", log)
-			}
-		})
+		cmd := exec.Command(line[0], line[1:]...)
+		cmd.Env = append(ours, envoysPorts(redis, "RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=rl", "LOG_FORMAT=text", "LOG_LEVEL=info")...)
+		p := run(t, cmd)
+		if !strings.Contains(p.greets, filepath.Join(root, "rl", "config")+": domains theirs") {
+			t.Errorf("%s: it serves %s", name, p.greets)
+		}
+		if log := p.logs.String(); strings.HasPrefix(log, "{") {
+			t.Errorf("%s: LOG_FORMAT=text logs %s", name, log)
+		}
 	}
 }
 
@@ -78,14 +73,11 @@ func TestTheImageReplacesEnvoys(t *testing.T) {
 func TestTheDefaultsOfTheImage(t *testing.T) {
 	ours, _, args := image(t)
 	line := append(args, "--addr", "127.0.0.1:0")
-	_, _, logs := sash(t, ours, line...)
-	if !strings.Contains(logs, "/etc/sash") {
-		t.Errorf("without a configuration: %q", logs)
-	}
-	if _, _, logs = sash(t, ours, "/bin/ratelimit"); !strings.Contains(logs, "/srv/runtime_data/current/config") {
-		t.Errorf("/bin/ratelimit without a configuration: %q", logs)
-	}
-	if _, _, logs = sash(t, ours, append(line, "--config", "/flag")...); !strings.Contains(logs, "/flag") {
-		t.Errorf("with --config: %q", logs)
+	for want, line := range map[string][]string{
+		"/etc/sash": line, "/srv/runtime_data/current/config": {"/bin/ratelimit"}, "/flag": append(line, "--config", "/flag"),
+	} {
+		if _, _, logs := sash(t, ours, line...); !strings.Contains(logs, want) {
+			t.Errorf("%v: %q, want %s", line, logs, want)
+		}
 	}
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,7 +32,8 @@ func deploy(t *testing.T) *deployment {
 		t.Fatal("docs/security.md does not describe the deployment")
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
-	d := &deployment{dir: t.TempDir(), blocks: make(map[string][]string)}
+	ca := certify(t, "localhost")
+	d := &deployment{dir: ca.dir, blocks: make(map[string][]string)}
 	for i, part := range strings.Split(section, "```") {
 		if language, code, _ := strings.Cut(part, "\n"); i%2 == 1 {
 			d.blocks[language] = append(d.blocks[language], code)
@@ -42,21 +42,14 @@ func deploy(t *testing.T) *deployment {
 	if len(d.blocks["sh"]) != 2 || len(d.blocks["php"]) != 1 {
 		t.Fatalf("the section has other blocks: %v", d.blocks)
 	}
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, free, _ := net.SplitHostPort(port.Addr().String())
-	_ = port.Close()
+	free := portOf(t, freeAddress(t, 1))
 	d.names = strings.NewReplacer(
 		"limits.example.com:8443", "localhost:"+free, "--addr :8443", "--admin-addr 127.0.0.1:0 --addr :"+free,
 		"/etc/letsencrypt/live/limits.example.com", d.dir, "/etc/", d.dir+"/etc/", "/usr/local/bin/sash", binary,
 		"systemctl daemon-reload && systemctl restart sash", "true",
 	)
-	ca, key := certify(t, d.dir, "authority", nil, nil)
-	certify(t, d.dir, "localhost", ca, key)
 	for from, to := range map[string]string{"localhost.pem": "fullchain.pem", "localhost.key": "privkey.pem"} {
-		if err := os.Rename(filepath.Join(d.dir, from), filepath.Join(d.dir, to)); err != nil {
+		if err := os.Rename(ca.file(from), ca.file(to)); err != nil {
 			t.Fatal(err)
 		}
 	}

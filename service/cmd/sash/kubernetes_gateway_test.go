@@ -3,12 +3,10 @@
 package main
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
-	"io"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,10 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
-	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -32,70 +28,51 @@ import (
 // gatewayConfigs returns the configurations of a file, as Envoy Gateway makes them of policies.
 func gatewayConfigs(t *testing.T, file string) (all []proto.Message) {
 	t.Helper()
-	text := readFile(t, file)
-	for documents := yaml.NewDecoder(bytes.NewReader(text)); ; {
-		var tree any
-		if err := documents.Decode(&tree); errors.Is(err, io.EOF) {
-			return all
-		} else if err != nil {
-			t.Fatal(file, err)
-		}
-		text, err := json.Marshal(tree)
-		if err != nil {
-			t.Fatal(file, err)
-		}
+	for _, tree := range documents(t, file) {
 		config := &rls.RateLimitConfig{}
-		// The file has defaults that the protocol does not have.
-		if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, config); err != nil {
+		text, err := json.Marshal(tree)
+		if err == nil { // the file has defaults that the protocol does not have
+			err = (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, config)
+		}
+		if err != nil {
 			t.Fatal(file, err)
 		}
 		all = append(all, config)
 	}
+	return all
 }
 
 // Sash starts with the command, the variables and the certificates of the rate limit service that Envoy Gateway runs, is
 // well by its probes, takes each configuration that Envoy Gateway has in its own tests, and decides by it over TLS.
 func TestKubernetesInPlaceOfTheServiceOfEnvoyGateway(t *testing.T) {
 	theirs := os.Getenv("KUBERNETES_DIR") + "/envoy-gateway"
-	text := readFile(t, theirs+"/default.yaml")
-	var m manifest
-	if err := yaml.Unmarshal(text, &m); err != nil {
-		t.Fatal(err)
+	c := at(documents(t, theirs+"/default.yaml")[0], "spec", "template", "spec", "containers", 0)
+	if command := fmt.Sprint(at(c, "command")); command != "[/bin/ratelimit]" || at(c, "args") != nil || len(list(c, "env")) < 20 {
+		t.Fatalf("the container runs %s %v with %d variables", command, at(c, "args"), len(list(c, "env")))
 	}
-	c := m.Spec.Template.Spec.Containers[0]
-	if len(c.Command) != 1 || c.Command[0] != "/bin/ratelimit" || len(c.Args) != 0 || len(c.Env) < 20 {
-		t.Fatalf("the container runs %v %v with %d variables", c.Command, c.Args, len(c.Env))
-	}
-
-	certs := t.TempDir()
-	ca, key := certify(t, certs, "ca", nil, nil)
-	certify(t, certs, "tls", ca, key)
-	for from, to := range map[string]string{"ca.pem": "ca.crt", "tls.pem": "tls.crt"} {
-		if err := os.Rename(filepath.Join(certs, from), filepath.Join(certs, to)); err != nil {
+	ca := certify(t, "tls")
+	for from, to := range map[string]string{"authority.pem": "ca.crt", "tls.pem": "tls.crt"} {
+		if err := os.Rename(ca.file(from), ca.file(to)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	both, err := tls.LoadX509KeyPair(certs+"/tls.crt", certs+"/tls.key")
+	both, err := tls.LoadX509KeyPair(ca.file("tls.crt"), ca.file("tls.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	trusted := x509.NewCertPool()
-	trusted.AddCert(ca)
+	trusted.AddCert(ca.cert)
 	control, port := startControlPlane(t, grpc.Creds(credentials.NewTLS(&tls.Config{
 		Certificates: []tls.Certificate{both}, ClientCAs: trusted, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
 	})))
 
 	redis := redistest.Start(t)
 	ours, _, _ := image(t)
-	named := filepath.Join(t.TempDir(), "ratelimit")
-	if err := os.Symlink(binary, named); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(named)
-	cmd.Env = append(ours, "HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0", "LOG_FORMAT=text")
-	for _, v := range c.Env {
-		value := strings.ReplaceAll(v.Value, "/certs/", certs+"/")
-		switch v.Name {
+	cmd := exec.Command(ratelimit(t))
+	cmd.Env = append(ours, envoysPorts(redis, "LOG_FORMAT=text")...)
+	for _, v := range list(c, "env") {
+		value := strings.ReplaceAll(fmt.Sprint(at(v, "value")), "/certs/", ca.dir+"/")
+		switch at(v, "name") {
 		case "CONFIG_GRPC_XDS_SERVER_URL":
 			value = "127.0.0.1:" + port
 		case "REDIS_URL":
@@ -103,12 +80,13 @@ func TestKubernetesInPlaceOfTheServiceOfEnvoyGateway(t *testing.T) {
 		case "PROMETHEUS_ADDR":
 			value = "127.0.0.1:0"
 		}
-		cmd.Env = append(cmd.Env, v.Name+"="+value)
+		cmd.Env = append(cmd.Env, fmt.Sprint(at(v, "name"), "=", value))
 	}
 	p := run(t, cmd)
-	for name, of := range map[string]probe{"startup": c.Startup, "readiness": c.Readiness, "liveness": c.Liveness} {
-		if status, _ := get(t, p.url+of.Get.Path); of.Get.Port != "8080" || status != http.StatusOK {
-			t.Errorf("%s at %s: %d", name, of.Get.Port, status)
+	for _, name := range []string{"startupProbe", "readinessProbe", "livenessProbe"} {
+		of := at(c, name, "httpGet")
+		if status, _ := get(t, p.url+fmt.Sprint(at(of, "path"))); fmt.Sprint(at(of, "port")) != "8080" || status != http.StatusOK {
+			t.Errorf("%s at %v: %d", name, of, status)
 		}
 	}
 
@@ -150,13 +128,10 @@ func TestKubernetesInPlaceOfTheServiceOfEnvoyGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	request := &pb.RateLimitRequest{Domain: "first-listener", HitsAddend: 3, Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{
-		{Key: "first-route", Value: "first-route"}, {Key: "masked_remote_address", Value: "192.168.0.0/16"}, {Key: "remote_address", Value: "192.168.3.4"},
-	}}}}
-	for i, want := range []pb.RateLimitResponse_Code{pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT} { // 5 a second
-		res, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request)
-		if err != nil || i == 0 && res.OverallCode != want {
-			t.Errorf("call %d: %v, %v", i, res, err)
-		}
+	request := descriptors("first-listener", "first-route=first-route masked_remote_address=192.168.0.0/16 remote_address=192.168.3.4")
+	request.HitsAddend = 3 // of 5 a second
+	res, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request)
+	if err != nil || res.OverallCode != pb.RateLimitResponse_OK || len(res.Statuses) != 1 || res.Statuses[0].CurrentLimit == nil {
+		t.Errorf("a call: %v, %v", res, err)
 	}
 }

@@ -73,10 +73,11 @@ func TestKubernetesPodEndsInItsTime(t *testing.T) {
 	if err := p.interrupt(); err != nil {
 		t.Fatal(err)
 	}
-	grace := time.Duration(all["Deployment"].Spec.Template.Spec.Grace) * time.Second
+	grace := time.Duration(at(all["Deployment"], "spec", "template", "spec", "terminationGracePeriodSeconds").(int)) * time.Second
 	select {
 	case err := <-p.ended:
-		if took := time.Since(began); err != nil || took < drainDelay(t, p.spec) {
+		delay, _ := time.ParseDuration(argument(t, p.spec, "drain-delay"))
+		if took := time.Since(began); err != nil || took < delay {
 			t.Errorf("it ended with %v after %v", err, took)
 		}
 	case <-time.After(grace):

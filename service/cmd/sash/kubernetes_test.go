@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os/exec"
@@ -22,98 +23,54 @@ import (
 
 const kubernetes = examples + "/kubernetes"
 
-type labels map[string]string
-
-type selector struct {
-	MatchLabels labels `yaml:"matchLabels"`
-}
-
-// A manifest has what the tests read of a resource of Kubernetes.
-type manifest struct {
-	Kind     string
-	Metadata struct{ Name, Namespace string }
-	Data     map[string]string
-	Spec     struct {
-		Replicas    int
-		Selector    yaml.Node
-		PodSelector selector `yaml:"podSelector"`
-		Ingress     []struct {
-			Ports []struct{ Port string }
-		}
-		Ports []struct {
-			TargetPort string `yaml:"targetPort"`
-		}
-		Template struct {
-			Metadata struct{ Labels labels }
-			Spec     struct {
-				Grace           int `yaml:"terminationGracePeriodSeconds"`
-				SecurityContext struct {
-					RunAsUser  int `yaml:"runAsUser"`
-					RunAsGroup int `yaml:"runAsGroup"`
-				} `yaml:"securityContext"`
-				Containers []podContainer
-				Volumes    []struct {
-					Name      string
-					ConfigMap struct{ Name string } `yaml:"configMap"`
-				}
-			}
+// at returns what a tree of YAML has below keys, of maps and lists, or nil.
+func at(tree any, keys ...any) any {
+	for _, key := range keys {
+		switch of := tree.(type) {
+		case map[string]any:
+			tree = of[key.(string)]
+		case []any:
+			tree = of[key.(int)]
 		}
 	}
+	return tree
 }
 
-type podContainer struct {
-	Command []string
-	Args    []string
-	Env     []struct {
-		Name, Value string
-		ValueFrom   struct {
-			SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
-		} `yaml:"valueFrom"`
-	}
-	Ports []struct {
-		Name string
-		Port int `yaml:"containerPort"`
-	}
-	Readiness probe `yaml:"readinessProbe"`
-	Liveness  probe `yaml:"livenessProbe"`
-	Startup   probe `yaml:"startupProbe"`
-	Resources struct {
-		Limits struct{ Memory string }
-	}
-	Mounts []struct {
-		Name     string
-		Path     string `yaml:"mountPath"`
-		ReadOnly bool   `yaml:"readOnly"`
-		SubPath  string `yaml:"subPath"`
-	} `yaml:"volumeMounts"`
+// list returns the list below keys, which may be none.
+func list(tree any, keys ...any) []any {
+	all, _ := at(tree, keys...).([]any)
+	return all
 }
 
-type probe struct {
-	Get struct{ Path, Port string } `yaml:"httpGet"`
+// documents returns the trees of a file of YAML.
+func documents(t *testing.T, file string) (all []any) {
+	t.Helper()
+	for documents := yaml.NewDecoder(bytes.NewReader(readFile(t, file))); ; {
+		var tree any
+		if err := documents.Decode(&tree); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(file, err)
+		}
+		all = append(all, tree)
+	}
 }
 
 // manifests returns the resources of the example by their kinds.
-func manifests(t *testing.T) map[string]manifest {
+func manifests(t *testing.T) map[string]any {
 	t.Helper()
 	files, err := filepath.Glob(kubernetes + "/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no manifests", err)
 	}
-	all := map[string]manifest{}
+	all := map[string]any{}
 	for _, file := range files {
-		text := readFile(t, file)
-		documents := yaml.NewDecoder(bytes.NewReader(text))
-		for {
-			var m manifest
-			if err := documents.Decode(&m); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				t.Fatalf("%s: %v", file, err)
+		for _, m := range documents(t, file) {
+			kind := at(m, "kind").(string)
+			if all[kind] != nil {
+				t.Fatalf("%s: a second %s", file, kind)
 			}
-			if _, twice := all[m.Kind]; twice {
-				t.Fatalf("%s: a second %s", file, m.Kind)
-			}
-			all[m.Kind] = m
+			all[kind] = m
 		}
 	}
 	return all
@@ -122,51 +79,53 @@ func manifests(t *testing.T) map[string]manifest {
 // A pod is the service as the Deployment runs it.
 type pod struct {
 	*service
-	spec  podContainer
+	spec  any // of its container
 	redis *redistest.Server
 }
 
 // startPod runs the container's command with its variables, those of the image, a Redis and values for its secrets. Only
 // the addresses and the place of the configuration are those of the test.
-func startPod(t *testing.T, all map[string]manifest, extra ...string) *pod {
+func startPod(t *testing.T, all map[string]any) *pod {
 	t.Helper()
-	p := &pod{spec: all["Deployment"].Spec.Template.Spec.Containers[0], redis: redistest.Start(t)}
-	dir := t.TempDir()
-	(&kubelet{dir: dir}).mount(t, all["ConfigMap"].Data)
+	p := &pod{spec: at(all["Deployment"], "spec", "template", "spec", "containers", 0), redis: redistest.Start(t)}
+	k, files := &kubelet{dir: t.TempDir()}, map[string]string{}
+	for name, text := range at(all["ConfigMap"], "data").(map[string]any) {
+		files[name] = text.(string)
+	}
+	k.mount(t, files)
 	env, _, _ := image(t)
-	mounted := false
-	for i, pair := range env {
-		if pair == "SASH_CONFIG="+p.spec.Mounts[0].Path {
-			env[i], mounted = "SASH_CONFIG="+dir, true
+	mounted := slices.Index(env, fmt.Sprint("SASH_CONFIG=", at(p.spec, "volumeMounts", 0, "mountPath")))
+	if mounted < 0 {
+		t.Fatalf("the configuration is mounted at %s, and the image reads %v", at(p.spec, "volumeMounts", 0), env)
+	}
+	env[mounted] = "SASH_CONFIG=" + k.dir
+	for _, v := range list(p.spec, "env") {
+		value := fmt.Sprint(at(v, "value"))
+		if secret, ok := at(v, "valueFrom", "secretKeyRef", "key").(string); ok {
+			value = strings.Repeat(secret, 8)
 		}
-	}
-	if !mounted {
-		t.Fatalf("the configuration is mounted at %s, and the image reads %v", p.spec.Mounts[0].Path, env)
-	}
-	for _, v := range p.spec.Env {
-		value := v.Value
-		if secret := v.ValueFrom.SecretKeyRef; secret.Key != "" {
-			value = strings.Repeat(secret.Key, 8)
-			if v.Name == "SASH_REDIS" {
-				value = "redis://" + p.redis.Addr()
-			}
+		if at(v, "name") == "SASH_REDIS" {
+			value = "redis://" + p.redis.Addr()
 		}
-		env = append(env, v.Name+"="+value)
+		env = append(env, fmt.Sprint(at(v, "name"), "=", value))
 	}
-	args := slices.Concat(p.spec.Args, []string{"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--json=false"}, extra)
-	cmd := exec.Command(binary, args...)
+	cmd := exec.Command(binary, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--json=false")
+	for _, arg := range list(p.spec, "args") {
+		cmd.Args = append(cmd.Args, arg.(string))
+	}
+	cmd.Args = append(cmd.Args, "--admin-addr", "127.0.0.1:0")
 	cmd.Env = env
 	p.service = run(t, cmd)
 	return p
 }
 
 // probe asks as a kubelet does, by the pod's address.
-func (p *pod) probe(t *testing.T, of probe) int {
+func (p *pod) probe(t *testing.T, name string) int {
 	t.Helper()
-	base := map[string]string{"http": p.url, "admin": p.admin}[of.Get.Port]
-	req := newRequest(t, http.MethodGet, strings.TrimSuffix(base, "/dashboard")+of.Get.Path, nil)
+	get := at(p.spec, name+"Probe", "httpGet")
+	base := map[any]string{"http": p.url, "admin": p.admin}[at(get, "port")]
+	req := newRequest(t, http.MethodGet, strings.TrimSuffix(base, "/dashboard")+at(get, "path").(string), nil)
 	req.Host = "10.244.0.7:" + req.URL.Port()
-	req.Header.Set("User-Agent", "kube-probe/1.37")
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	res, err := client.Do(req)
 	if err != nil {
@@ -178,31 +137,32 @@ func (p *pod) probe(t *testing.T, of probe) int {
 
 // The probes find a pod well with and without its Redis, and not ready once it ends, while it still decides.
 func TestKubernetesPodAndItsProbes(t *testing.T) {
-	all := manifests(t)
-	p := startPod(t, all)
-	allowed := func() (int, map[string]any) {
-		return post(t, p.url+"/v1/allow", `{"domain":"shop","entries":[{"key":"path","value":"/search"}]}`)
+	p := startPod(t, manifests(t))
+	decidedBy := func() any {
+		t.Helper()
+		code, said := post(t, p.url+"/v1/allow", subject("shop", "path", "/search"))
+		if code != 200 {
+			t.Errorf("a call: %d %v", code, said)
+		}
+		return said["source"]
 	}
-	if code, said := allowed(); code != 200 || said["source"] != "store" {
-		t.Errorf("a call: %d %v", code, said)
+	well := func(by string) {
+		t.Helper()
+		servertest.Wait(t, "calls are not decided by the "+by, func() bool { return decidedBy() == by })
+		if ready, alive := p.probe(t, "readiness"), p.probe(t, "liveness"); ready != 200 || alive != 200 {
+			t.Errorf("decided by the %s: ready %d, alive %d", by, ready, alive)
+		}
 	}
-	if ready, alive := p.probe(t, p.spec.Readiness), p.probe(t, p.spec.Liveness); ready != 200 || alive != 200 {
-		t.Errorf("a pod that is well: ready %d, alive %d", ready, alive)
-	}
+	well("store")
 	p.redis.Stop()
-	servertest.Wait(t, "no share of this instance", func() bool { _, said := allowed(); return said["source"] == "local" })
-	if ready, alive := p.probe(t, p.spec.Readiness), p.probe(t, p.spec.Liveness); ready != 200 || alive != 200 {
-		t.Errorf("without Redis: ready %d, alive %d", ready, alive)
-	}
+	well("local")
 	if err := p.interrupt(); err != nil {
 		t.Fatal(err)
 	}
-	servertest.Wait(t, "a pod that ends is ready", func() bool { return p.probe(t, p.spec.Readiness) == 503 })
-	if code, said := allowed(); code != 200 {
-		t.Errorf("a call while it ends: %d %v", code, said)
-	}
-	if log := p.logs.String(); !strings.Contains(log, "for="+drainDelay(t, p.spec).String()) {
-		t.Errorf("it does not wait for %v: %s", drainDelay(t, p.spec), log)
+	servertest.Wait(t, "a pod that ends is ready", func() bool { return p.probe(t, "readiness") == 503 })
+	decidedBy()
+	if log := p.logs.String(); !strings.Contains(log, "for="+argument(t, p.spec, "drain-delay")) {
+		t.Errorf("it does not wait for %s: %s", argument(t, p.spec, "drain-delay"), log)
 	}
 	if err := p.interrupt(); err != nil { // the second ends it at once
 		t.Fatal(err)
@@ -210,115 +170,121 @@ func TestKubernetesPodAndItsProbes(t *testing.T) {
 	<-p.ended
 }
 
-// flag returns the value of a flag in the container's arguments.
-func (c podContainer) flag(t *testing.T, name string) string {
+// argument returns the value of a flag in a container's arguments.
+func argument(t *testing.T, container any, flag string) string {
 	t.Helper()
-	for _, arg := range c.Args {
-		if value, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
+	for _, arg := range list(container, "args") {
+		if value, ok := strings.CutPrefix(arg.(string), "--"+flag+"="); ok {
 			return value
 		}
 	}
-	t.Fatalf("the arguments %v have no --%s", c.Args, name)
+	t.Fatalf("the arguments have no --%s", flag)
 	return ""
-}
-
-func drainDelay(t *testing.T, c podContainer) time.Duration {
-	t.Helper()
-	d, err := time.ParseDuration(c.flag(t, "drain-delay"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
 }
 
 // What the manifests say of each other, of the image and of the service is true.
 func TestKubernetesManifestsAgree(t *testing.T) {
 	all := manifests(t)
-	deployment := all["Deployment"].Spec
-	spec := deployment.Template.Spec
-	c := spec.Containers[0]
-
+	deployment := at(all["Deployment"], "spec")
+	spec := at(deployment, "template", "spec")
+	c := at(spec, "containers", 0)
+	same := func(what string, got, want any) {
+		t.Helper()
+		if fmt.Sprint(got) != fmt.Sprint(want) || want == nil {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
 	// After --drain-delay requests have ten seconds, and local admissions five.
-	if least := drainDelay(t, c) + 15*time.Second; time.Duration(spec.Grace)*time.Second <= least {
-		t.Errorf("terminationGracePeriodSeconds is %d, and the service can need %v", spec.Grace, least)
+	delay, err := time.ParseDuration(argument(t, c, "drain-delay"))
+	if grace := at(spec, "terminationGracePeriodSeconds").(int); err != nil || time.Duration(grace)*time.Second <= delay+15*time.Second {
+		t.Errorf("terminationGracePeriodSeconds is %d, and --drain-delay %v", grace, delay)
 	}
-	if c.flag(t, "instances") != strconv.Itoa(deployment.Replicas) {
-		t.Errorf("--instances=%s with %d replicas", c.flag(t, "instances"), deployment.Replicas)
-	}
-	file := readFile(t, repository+"/Dockerfile")
-	if user := strconv.Itoa(spec.SecurityContext.RunAsUser) + ":" + strconv.Itoa(spec.SecurityContext.RunAsGroup); !strings.Contains(string(file), "\nUSER "+user+"\n") {
-		t.Errorf("the pod runs as %s, and the image does not", user)
+	same("--instances", argument(t, c, "instances"), at(deployment, "replicas"))
+	user := fmt.Sprintf("\nUSER %v:%v\n", at(spec, "securityContext", "runAsUser"), at(spec, "securityContext", "runAsGroup"))
+	if !strings.Contains(string(readFile(t, repository+"/Dockerfile")), user) {
+		t.Errorf("the image does not run as %s", user)
 	}
 	_, help, _ := sash(t, nil, "serve", "--help")
-	ports := map[string]string{}
-	for _, port := range c.Ports {
-		ports[port.Name] = ":" + strconv.Itoa(port.Port)
+	ports, reached := map[any]string{}, map[any]string{}
+	for _, port := range list(c, "ports") {
+		ports[at(port, "name")] = fmt.Sprint(":", at(port, "containerPort"))
 	}
 	for name, flag := range map[string]string{"http": "addr", "grpc": "grpc-addr"} {
 		if usage := regexp.MustCompile(`(?s)--` + flag + ` address.*?\(default\s+"([^"]+)"\)`).FindStringSubmatch(help); usage == nil || usage[1] != ports[name] {
 			t.Errorf("port %s is %s, and the service's is %q", name, ports[name], usage)
 		}
 	}
-	if ports["admin"] != c.flag(t, "admin-addr") {
-		t.Errorf("port admin is %s, and the service's is %s", ports["admin"], c.flag(t, "admin-addr"))
-	}
-	for _, port := range all["Service"].Spec.Ports {
-		if ports[port.TargetPort] == "" || port.TargetPort == "admin" {
-			t.Errorf("the Service leads to port %s", port.TargetPort)
+	same("port admin", ports["admin"], argument(t, c, "admin-addr"))
+	for _, port := range list(all["Service"], "spec", "ports") {
+		if name := at(port, "targetPort"); ports[name] == "" || name == "admin" {
+			t.Errorf("the Service leads to port %s", name)
 		}
 	}
-	reached := map[string]bool{}
-	for _, rule := range all["NetworkPolicy"].Spec.Ingress {
-		for _, port := range rule.Ports {
-			reached[port.Port] = true
+	for _, rule := range list(all["NetworkPolicy"], "spec", "ingress") {
+		for _, port := range list(rule, "ports") {
+			reached[at(port, "port")] = ports[at(port, "port")]
 		}
 	}
-	for name := range ports {
-		if !reached[name] || len(reached) != len(ports) {
-			t.Errorf("the policy lets callers reach %v of the ports %v", reached, ports)
-		}
-	}
-
-	pods := deployment.Template.Metadata.Labels
-	var byService labels
-	var byDeployment, byBudget selector
-	for kind, to := range map[string]any{"Service": &byService, "Deployment": &byDeployment, "PodDisruptionBudget": &byBudget} {
-		selects := all[kind].Spec.Selector
-		if err := selects.Decode(to); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for kind, selects := range map[string]labels{
-		"Service": byService, "Deployment": byDeployment.MatchLabels, "PodDisruptionBudget": byBudget.MatchLabels,
-		"NetworkPolicy": all["NetworkPolicy"].Spec.PodSelector.MatchLabels,
+	same("the ports that callers reach by the policy", reached, ports)
+	for kind, selects := range map[string]any{
+		"Service":             at(all["Service"], "spec", "selector"),
+		"Deployment":          at(deployment, "selector", "matchLabels"),
+		"PodDisruptionBudget": at(all["PodDisruptionBudget"], "spec", "selector", "matchLabels"),
+		"NetworkPolicy":       at(all["NetworkPolicy"], "spec", "podSelector", "matchLabels"),
 	} {
-		for name, value := range selects {
-			if pods[name] != value {
-				t.Errorf("the selector of %s is not of the pods: %v", kind, selects)
+		same("the selector of "+kind, selects, at(deployment, "template", "metadata", "labels"))
+		same("the namespace of "+kind, at(all[kind], "metadata", "namespace"), at(all["Namespace"], "metadata", "name"))
+	}
+	mount, volume := at(c, "volumeMounts", 0), at(spec, "volumes", 0)
+	same("the volume", at(mount, "name"), at(volume, "name"))
+	same("the ConfigMap", at(volume, "configMap", "name"), at(all["ConfigMap"], "metadata", "name"))
+	same("the mount is read-only, and follows changes", fmt.Sprint(at(mount, "readOnly"), at(mount, "subPath")), "true <nil>")
+
+	guide := string(readFile(t, kubernetes+"/README.md"))
+	for _, v := range list(c, "env") {
+		secret := at(v, "valueFrom", "secretKeyRef")
+		if secret != nil && (at(secret, "name") != "sash" || !strings.Contains(guide, fmt.Sprintf("--from-literal=%s=", at(secret, "key")))) {
+			t.Errorf("README.md does not create %v", secret)
+		}
+		if at(v, "name") == "GOMEMLIMIT" {
+			soft, err := strconv.Atoi(strings.TrimSuffix(at(v, "value").(string), "MiB"))
+			limit, err2 := strconv.Atoi(strings.TrimSuffix(at(c, "resources", "limits", "memory").(string), "Mi"))
+			if err != nil || err2 != nil || soft >= limit || soft < limit*3/4 {
+				t.Errorf("GOMEMLIMIT is %d of %d Mi", soft, limit)
 			}
 		}
-		if len(selects) == 0 || all[kind].Metadata.Namespace != all["Namespace"].Metadata.Name {
-			t.Errorf("%s selects %v in %s", kind, selects, all[kind].Metadata.Namespace)
-		}
 	}
-	if volume := spec.Volumes[0]; volume.Name != c.Mounts[0].Name || volume.ConfigMap.Name != all["ConfigMap"].Metadata.Name || !c.Mounts[0].ReadOnly || c.Mounts[0].SubPath != "" {
-		t.Errorf("the configuration is not mounted: %+v, %+v", volume, c.Mounts[0])
-	}
+}
 
-	guide := readFile(t, kubernetes+"/README.md")
-	limit, err := strconv.Atoi(strings.TrimSuffix(c.Resources.Limits.Memory, "Mi"))
+// istioFilter returns the filter that the EnvoyFilter of the example has Istio insert, in YAML, without its type and
+// service, and with time for a busy machine. It stands where a request's descriptors are made, before the router.
+func istioFilter(t *testing.T) (filter, cluster string) {
+	t.Helper()
+	var m map[string]any
+	if err := yaml.Unmarshal(readFile(t, kubernetes+"/istio/envoyfilter.yaml"), &m); err != nil {
+		t.Fatal(err)
+	}
+	patch := at(m, "spec", "configPatches", 0)
+	config := at(patch, "patch", "value", "typed_config").(map[string]any)
+	got := fmt.Sprintln(at(patch, "applyTo"), at(patch, "match", "listener", "filterChain", "filter", "subFilter", "name"),
+		at(patch, "patch", "operation"), at(patch, "patch", "value", "name"), config["@type"])
+	if got != "HTTP_FILTER envoy.filters.http.router INSERT_BEFORE envoy.filters.http.ratelimit type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit\n" {
+		t.Errorf("the filter is %s", got)
+	}
+	delete(config, "@type")
+	config["timeout"] = "20s"
+	out, err := yaml.Marshal(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range c.Env {
-		secret := v.ValueFrom.SecretKeyRef
-		if secret.Key != "" && (secret.Name != "sash" || !strings.Contains(string(guide), "--from-literal="+secret.Key+"=")) {
-			t.Errorf("README.md does not create key %s of the Secret %s", secret.Key, secret.Name)
-		}
-		if v.Name == "GOMEMLIMIT" {
-			if soft, err := strconv.Atoi(strings.TrimSuffix(v.Value, "MiB")); err != nil || soft >= limit || soft < limit*3/4 {
-				t.Errorf("GOMEMLIMIT is %s of %d Mi: %v", v.Value, limit, err)
-			}
-		}
+	return string(out), at(config, "rate_limit_service", "grpc_service", "envoy_grpc", "cluster_name").(string)
+}
+
+// The filter that Istio inserts stands before the router, and its cluster is the Service.
+func TestTheFilterOfIstio(t *testing.T) {
+	_, cluster := istioFilter(t)
+	service := manifests(t)["Service"]
+	if want := fmt.Sprintf("outbound|8081||%s.%s.svc.cluster.local", at(service, "metadata", "name"), at(service, "metadata", "namespace")); cluster != want {
+		t.Errorf("the cluster is %s, want %s", cluster, want)
 	}
 }

@@ -4,8 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -63,13 +66,8 @@ func environment(pairs []string) func(string) string {
 // sash runs a command in this process. The environment holds only what is given, and standard input is empty.
 func sash(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	return sashReads(t, strings.NewReader(""), env, args...)
-}
-
-func sashReads(t *testing.T, in io.Reader, env []string, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
 	var out, err bytes.Buffer
-	code = cli.Run(t.Context(), args, in, &out, &err, environment(env))
+	code = cli.Run(t.Context(), args, strings.NewReader(""), &out, &err, environment(env))
 	return code, out.String(), err.String()
 }
 
@@ -121,14 +119,7 @@ func serveIn(t *testing.T, env []string, args ...string) *service {
 // spawn runs sash serve in a process of its own, on free ports.
 func spawn(t *testing.T, env []string, args ...string) *service {
 	t.Helper()
-	return spawnBy(t, nil, env, args...)
-}
-
-// spawnBy runs sash serve by a command that executes its arguments.
-func spawnBy(t *testing.T, by, env []string, args ...string) *service {
-	t.Helper()
-	line := append(append(append(slices.Clip(by), binary, "serve"), freePorts...), args...)
-	cmd := exec.Command(line[0], line[1:]...)
+	cmd := exec.Command(binary, slices.Concat([]string{"serve"}, freePorts, args)...)
 	cmd.Env = append([]string{}, env...)
 	return run(t, cmd)
 }
@@ -212,6 +203,15 @@ func (p *service) stop(t *testing.T) error {
 	}
 }
 
+// stopped ends the service and returns what it logged.
+func (p *service) stopped(t *testing.T) string {
+	t.Helper()
+	if err := p.stop(t); err != nil {
+		t.Errorf("the service ended with %v: %s", err, p.logs)
+	}
+	return p.logs.String()
+}
+
 func newRequest(t *testing.T, method, url string, body io.Reader) *http.Request {
 	t.Helper()
 	v, err := http.NewRequestWithContext(t.Context(), method, url, body)
@@ -219,4 +219,107 @@ func newRequest(t *testing.T, method, url string, body io.Reader) *http.Request 
 		t.Fatal(err)
 	}
 	return v
+}
+
+// send sends a request with fields of a header, name, value, …, and returns the answer with its body.
+func send(t *testing.T, method, url, body string, header ...string) (*http.Response, string) {
+	t.Helper()
+	return sendBy(t, http.DefaultClient, method, url, body, header...)
+}
+
+func sendBy(t *testing.T, client *http.Client, method, url, body string, header ...string) (*http.Response, string) {
+	t.Helper()
+	req := newRequest(t, method, url, strings.NewReader(body))
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(text)
+}
+
+// get returns the status and the body of an answer.
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	res, body := send(t, http.MethodGet, url, "")
+	return res.StatusCode, body
+}
+
+// post sends JSON and returns the status and the answer.
+func post(t *testing.T, url, body string) (int, map[string]any) {
+	t.Helper()
+	res, text := send(t, http.MethodPost, url, body)
+	said := decode[map[string]any](t, text)
+	return res.StatusCode, said
+}
+
+func decode[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return v
+}
+
+// subject is the JSON of a request of one entry, with more fields, each ",name:value".
+func subject(domain, key, value string, more ...string) string {
+	return fmt.Sprintf(`{"domain":%q,"entries":[{"key":%q,"value":%q}]%s}`, domain, key, value, strings.Join(more, ""))
+}
+
+func readFile(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// put writes a file, and makes its directory.
+func put(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tempFile returns a new file in a directory of its own.
+func tempFile(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	put(t, file, text)
+	return file
+}
+
+// freeAddress returns an address with n free ports in a row, below the range that the system gives to outgoing
+// connections: there the connections of other tests leave few gaps.
+func freeAddress(t *testing.T, n int) string {
+	t.Helper()
+	for range 100 {
+		port, free := 10_000+rand.IntN(20_000), 0
+		for i := range n {
+			if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port+i)); err == nil {
+				_ = l.Close()
+				free++
+			}
+		}
+		if free == n {
+			return fmt.Sprint("127.0.0.1:", port)
+		}
+	}
+	t.Fatal("there are no free ports in a row")
+	return ""
 }

@@ -3,7 +3,24 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+
+	bootstrap "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/lua/v3" // in envoy.yaml, as the next ones
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
@@ -22,19 +39,19 @@ func TestRealEnvoyFailureModes(t *testing.T) {
 			closed, open := startUpstream(t), startUpstream(t)
 			deny := startEnvoy(t, envoyConfig(t, closed, p))
 			pass := startEnvoy(t, edited(t, envoyConfig(t, open, p), "failure_mode_deny: true", "failure_mode_deny: false"))
-			for i, e := range []*realEnvoy{deny, pass} {
-				servertest.Wait(t, "Redis does not decide", func() bool { return e.post(i, "/login", 0).Code == 429 })
+			decides := func(client int) {
+				t.Helper()
+				for i, e := range []*realEnvoy{deny, pass} {
+					servertest.Wait(t, "Redis does not decide", func() bool { return e.post(client+i, "/login", 0).StatusCode == 429 })
+				}
 			}
-
+			decides(0)
 			fault.begin(redis)
 			denied, allowed := closed.requests.Load(), open.requests.Load()
 			uncounted := pass.stat("cluster.application.ratelimit.failure_mode_allowed")
 			for range 8 { // more than any limit
-				if res := deny.post(3, "/login", 0); res.Code != 503 {
-					t.Errorf("deny: %d", res.Code)
-				}
-				if res := pass.post(4, "/login", 0); res.Code != 200 || res.Header().Get("X-Upstream") == "" {
-					t.Errorf("pass: %d", res.Code)
+				if a, b := deny.post(3, "/login", 0), pass.post(4, "/login", 0); a.StatusCode != 503 || b.StatusCode != 200 {
+					t.Errorf("deny: %d, pass: %d", a.StatusCode, b.StatusCode)
 				}
 			}
 			if n, m := closed.requests.Load()-denied, open.requests.Load()-allowed; n != 0 || m != 8 {
@@ -43,11 +60,8 @@ func TestRealEnvoyFailureModes(t *testing.T) {
 			if n := pass.stat("cluster.application.ratelimit.failure_mode_allowed") - uncounted; n != 8 {
 				t.Errorf("Envoy counted %d of 8 that it let through", n)
 			}
-
 			fault.end(redis)
-			for _, e := range []*realEnvoy{deny, pass} {
-				servertest.Wait(t, "a limit refuses", func() bool { return e.post(5, "/login", 0).Code == 429 })
-			}
+			decides(5)
 		})
 	}
 }
@@ -56,37 +70,22 @@ func TestRealEnvoyFailureModes(t *testing.T) {
 func TestRealEnvoyHearsTheFailureModeOfARule(t *testing.T) {
 	redis := redistest.Start(t)
 	p := servePolicies(t, "--redis", redis.Addr(), "--instances", "1")
-	u := startUpstream(t)
-	e := startEnvoy(t, withFilter(t, envoyConfig(t, u, p), `
+	e := startEnvoy(t, withFilter(t, envoyConfig(t, startUpstream(t), p), denying+`
 domain: d
-timeout: 10s
-failure_mode_deny: true
 rate_limits:
   - {actions: [{request_headers: {header_name: x-open, descriptor_key: open}}]}
   - {actions: [{request_headers: {header_name: x-local, descriptor_key: local}}]}
   - {actions: [{request_headers: {header_name: x-closed, descriptor_key: closed}}]}
 `))
 	redis.Pause()
+	got := map[string]int{}
 	for range 30 { // 20/1h
-		if res := through(e, "192.0.2.1", "x-open", "a"); res.Code != 200 {
-			t.Errorf("open: %d", res.Code)
+		for _, header := range []string{"x-open", "x-local", "x-closed"} {
+			got[fmt.Sprint(header, " ", e.get(1, header, "a").StatusCode)]++
 		}
 	}
-	admitted := 0
-	for range 30 {
-		switch res := through(e, "192.0.2.1", "x-local", "a"); res.Code {
-		case 200:
-			admitted++
-		case 429:
-		default:
-			t.Errorf("local: %d", res.Code)
-		}
-	}
-	if admitted != 20 {
-		t.Errorf("local: %d admitted, want 20", admitted)
-	}
-	if res := through(e, "192.0.2.1", "x-closed", "a"); res.Code != 500 {
-		t.Errorf("closed: %d", res.Code)
+	if got["x-open 200"] != 30 || got["x-local 200"] != 20 || got["x-local 429"] != 10 || got["x-closed 500"] != 30 {
+		t.Errorf("%v", got)
 	}
 	redis.Resume()
 }
@@ -96,48 +95,178 @@ rate_limits:
 // where the machine is not busy. Whatever Envoy gives up on is not admitted, and what it admits is charged.
 func TestRealEnvoyWithItsOwnTimeout(t *testing.T) {
 	for budget, givesUp := range map[string]bool{"50ms": true, "10ms": false} {
-		t.Run(budget, func(t *testing.T) {
-			redis := redistest.Start(t)
-			p := servePolicies(t, "--redis", redis.Addr(), "--instances", "1", "--budget", budget)
-			u := startUpstream(t)
-			e := startEnvoy(t, withFilter(t, envoyConfig(t, u, p), `
+		redis := redistest.Start(t)
+		p := servePolicies(t, "--redis", redis.Addr(), "--instances", "1", "--budget", budget)
+		u := startUpstream(t)
+		e := startEnvoy(t, withFilter(t, envoyConfig(t, u, p), `
 domain: d
 failure_mode_deny: true
 rate_limits:
   - {actions: [{request_headers: {header_name: x-open, descriptor_key: open}}]}
   - {actions: [{request_headers: {header_name: x-local, descriptor_key: local}}]}
 `))
-			ask := func(header string) int { return through(e, "192.0.2.1", header, "a").Code }
-			servertest.Wait(t, "the limit does not refuse", func() bool {
-				status := ask("x-local")
-				if status != 200 && status != 429 && status != 500 { // 500 where this machine is too slow for 20 ms
-					t.Fatalf("with Redis: %d", status)
-				}
-				return status == 429
-			})
-			if n := u.requests.Load(); n > 20 {
-				t.Errorf("%d of 20 requests were admitted", n)
+		refuses := func() bool { return e.get(1, "x-local", "a").StatusCode == 429 }
+		servertest.Wait(t, "the limit does not refuse", refuses)
+		if n := u.requests.Load(); n > 20 {
+			t.Errorf("%s: %d of 20 requests were admitted", budget, n)
+		}
+		redis.Pause()
+		before, given, admitted := u.requests.Load(), 0, int64(0)
+		servertest.Wait(t, "Envoy is not answered", func() bool {
+			if e.get(1, "x-open", "a").StatusCode == 200 {
+				admitted++
+			} else {
+				given++
 			}
+			return admitted == 20
+		})
+		if givesUp && given == 0 || given > 100 || u.requests.Load()-before != admitted || e.stat("cluster.application.ratelimit.error") < given {
+			t.Errorf("%s: %d requests were given up, %d admitted, and %d reached the application", budget, given, admitted, u.requests.Load()-before)
+		}
+		redis.Resume()
+		servertest.Wait(t, "Redis does not decide", refuses)
+	}
+}
 
-			redis.Pause()
-			before, given, admitted := u.requests.Load(), 0, int64(0)
-			servertest.Wait(t, "Envoy is not answered", func() bool {
-				if status := ask("x-open"); status == 200 {
-					admitted++
-				} else {
-					given++
+// roomy is the example's configuration for a test that sends many requests.
+func roomy(t *testing.T) string {
+	t.Helper()
+	return tempFile(t, "policy.yaml", edited(t, readExample(t, "policy.yaml"), `["5/10s", "300/1h"]`, `["1000000/1h"]`))
+}
+
+// charged checks that all requests of client 1 were admitted, and each was charged once.
+func charged(t *testing.T, p *service, u *upstream, sent, failed int64) {
+	t.Helper()
+	if left := peeked(t, p, "remote_address", "127.0.2.1"); failed != 0 || u.requests.Load() != sent || left != 1_000_000-sent {
+		t.Errorf("of %d requests %d failed and %d reached the application; %d units are left", sent, failed, u.requests.Load(), left)
+	}
+}
+
+// Two instances are restarted one after the other, as the example starts them, while clients send requests. Envoy keeps
+// its HTTP/2 connections to both. No request fails, and each is charged once.
+func TestRealEnvoyThroughARollingRestart(t *testing.T) {
+	flags := []string{"--redis", redistest.Start(t).Addr(), "--config", roomy(t), "--drain-delay", "5s", "--budget", patience}
+	instances := []*service{spawn(t, nil, flags...), spawn(t, nil, flags...)}
+	u := startUpstream(t)
+	e := startEnvoy(t, envoyConfig(t, u, instances...))
+	var sent, failed atomic.Int64
+	var stop atomic.Bool
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			for !stop.Load() {
+				sent.Add(1)
+				if e.get(1).StatusCode != http.StatusOK {
+					failed.Add(1)
 				}
-				return admitted == 20
-			})
-			t.Logf("Envoy gave %d requests up", given)
-			if givesUp && given == 0 || given > 100 || u.requests.Load()-before != admitted {
-				t.Errorf("%d requests were given up, %d admitted, and %d reached the application", given, admitted, u.requests.Load()-before)
 			}
-			if n := e.stat("cluster.application.ratelimit.error"); n < given {
-				t.Errorf("Envoy counted %d of %d", n, given)
-			}
-			redis.Resume()
-			servertest.Wait(t, "Redis does not decide", func() bool { return ask("x-local") == 429 })
 		})
 	}
+	for i := range instances {
+		instances[i].stopped(t)
+		servertest.Wait(t, "Envoy does not miss the instance", func() bool { return e.stat("cluster.sash.membership_healthy") == 1 })
+		instances[i] = spawn(t, nil, append(flags, "--grpc-addr", instances[i].grpc)...)
+		servertest.Wait(t, "Envoy does not find the instance again", func() bool { return e.stat("cluster.sash.membership_healthy") == 2 })
+		after := sent.Load()
+		servertest.Wait(t, "no requests", func() bool { return sent.Load() > after+100 })
+	}
+	stop.Store(true)
+	clients.Wait()
+	charged(t, instances[0], u, sent.Load(), failed.Load())
+	// Each of Envoy's two workers has a connection to each instance, before and after its restart, and may begin another
+	// one while it waits for the first.
+	if n := e.stat("cluster.sash.upstream_cx_http2_total"); n > 50 {
+		t.Errorf("%d connections for %d requests", n, sent.Load())
+	}
+}
+
+// 400 clients have requests in flight at once, more than one connection to Sash carries, and Sash asks Envoy for a new
+// connection each second (GRPC_MAX_CONNECTION_AGE). No request fails, and each is charged once.
+func TestRealEnvoyWithManyRequestsInFlight(t *testing.T) {
+	p := serveIn(t, []string{"GRPC_MAX_CONNECTION_AGE=1s", "GRPC_MAX_CONNECTION_AGE_GRACE=20s"},
+		append(freePorts, "--redis", redistest.Start(t).Addr(), "--config", roomy(t), "--budget", patience)...)
+	u := startUpstream(t)
+	e := startEnvoy(t, envoyConfig(t, u, p))
+	var failed atomic.Int64
+	var clients sync.WaitGroup
+	for range 400 {
+		clients.Go(func() {
+			for range 25 {
+				if e.get(1).StatusCode != http.StatusOK {
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	charged(t, p, u, 400*25, failed.Load())
+	if e.stat("cluster.sash.upstream_cx_close_notify") == 0 {
+		t.Error("Sash asked for no new connection")
+	}
+}
+
+// configure sends Envoy the listeners and clusters of a configuration of files.
+func (c *controlPlane) configure(t *testing.T, config string) {
+	t.Helper()
+	var tree any
+	if err := yaml.Unmarshal([]byte(config), &tree); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := new(bootstrap.Bootstrap)
+	if err := protojson.Unmarshal(text, all); err != nil {
+		t.Fatal(err)
+	}
+	var clusters, listeners []proto.Message
+	for _, cluster := range all.StaticResources.Clusters {
+		clusters = append(clusters, cluster)
+	}
+	for _, listener := range all.StaticResources.Listeners {
+		listeners = append(listeners, listener)
+	}
+	c.put(t, clusters...)
+	c.put(t, listeners...)
+}
+
+// One management server configures Sash and Envoy. What it changes holds without a restart, and charges stay. What it gets
+// wrong is rejected with the reason, and the last good configuration stays.
+func TestRealEnvoyAndSashFromAManagementServer(t *testing.T) {
+	control, port := startControlPlane(t)
+	limit := func(units uint32, key string) { // for each address, and one for none
+		control.put(t, &rls.RateLimitConfig{Name: "web", Domain: "web", Descriptors: []*rls.RateLimitDescriptor{
+			{Key: key, RateLimit: &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_HOUR, RequestsPerUnit: units}},
+			{Key: "closed", RateLimit: &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_HOUR, RequestsPerUnit: 0}},
+		}})
+	}
+	limit(3, "remote_address")
+	p := serveIn(t, envoysPorts(redistest.Start(t), "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:"+port, "CONFIG_GRPC_XDS_NODE_ID=sash-1"), "--budget", patience)
+	config := envoyConfig(t, startUpstream(t), p)
+	control.configure(t, config)
+	e := startEnvoy(t, edited(t, readExample(t, "xds.yaml"), "port_value: 9901", "port_value: 0", "port_value: 18000", "port_value: "+port))
+	admitted := func(client int) (n int) {
+		for e.get(client).StatusCode == 200 {
+			n++
+		}
+		return n
+	}
+	if n := admitted(1); n != 3 {
+		t.Errorf("%d admitted, want 3", n)
+	}
+	limit(5, "remote_address")
+	more := 0
+	servertest.Wait(t, "the new limit does not hold", func() bool { more += admitted(1); return more >= 2 })
+	if n := admitted(2); more != 2 || n != 5 {
+		t.Errorf("%d more of an address, and %d of another, want 2 and 5", more, n)
+	}
+	limit(7, "")
+	servertest.Wait(t, "the wrong limits are not rejected", func() bool { return len(control.reasons()) > 0 })
+	if n := admitted(3); n != 5 || !strings.Contains(control.reasons()[0], "key") {
+		t.Errorf("%d admitted, want 5; rejected with %q", n, control.reasons())
+	}
+	control.configure(t, withFilter(t, config, denying+"domain: web\nrate_limits: [{actions: [{generic_key: {descriptor_key: closed, descriptor_value: all}}]}]\n"))
+	servertest.Wait(t, "Envoy has not taken the new descriptors", func() bool { return e.get(4).StatusCode == 429 })
+	e.decided()
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -12,13 +11,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -51,12 +47,23 @@ func startUpstream(t *testing.T) *upstream {
 
 func readExample(t *testing.T, file string) string {
 	t.Helper()
-	text := readFile(t, filepath.Join(envoyExample, file))
-	return string(text)
+	return string(readFile(t, envoyExample+"/"+file))
 }
 
 // patience is the budget of a Sash that decides, however busy the machine is. Envoy waits longer.
 const patience = "10s"
+
+// serveInline starts Sash with a configuration, patience, and flags.
+func serveInline(t *testing.T, policy string, args ...string) *service {
+	t.Helper()
+	return serve(t, append([]string{"--config", tempFile(t, "policy.yaml", policy), "--budget", patience}, args...)...)
+}
+
+// startExample starts Sash with the example's limits and rights, patience, and flags.
+func startExample(t *testing.T, args ...string) *service {
+	t.Helper()
+	return serveInline(t, readExample(t, "policy.yaml"), append([]string{"--access", envoyExample + "/access.yaml"}, args...)...)
+}
 
 // envoyConfig returns the example's envoy.yaml with the ports of a test, and time for a busy machine. Envoy chooses its own
 // ports. A service alone stands in both places.
@@ -66,6 +73,9 @@ func envoyConfig(t *testing.T, u *upstream, services ...*service) string {
 		"timeout: 0.1s", "timeout: 20s", "port_value: 9000", "port_value: "+u.port, "port_value: 8081", "port_value: "+portOf(t, services[0].grpc),
 		"port_value: 8082", "port_value: "+portOf(t, services[len(services)-1].grpc))
 }
+
+// denying begins a filter that waits, and refuses what is not decided.
+const denying = "timeout: 20s\nfailure_mode_deny: true\nenable_x_ratelimit_headers: DRAFT_VERSION_03\n"
 
 // withFilter returns the configuration with other rate limit filters. Only the address of the service stays.
 func withFilter(t *testing.T, config string, filters ...string) string {
@@ -102,14 +112,12 @@ func withFilter(t *testing.T, config string, filters ...string) string {
 	return string(text)
 }
 
-// A realEnvoy is a process of Envoy. As a handler it passes requests to that process, from the address 127.0.2.N for
-// 192.0.2.N. It is safe for concurrent use.
+// A realEnvoy is a process of Envoy. It is safe for concurrent use.
 type realEnvoy struct {
-	t          *testing.T
-	address    string // of its listener web
-	admin      string // a URL
-	log        *servertest.Log
-	transports map[string]*http.Transport // by the last number of the client's address
+	t       *testing.T
+	address string // of its listener web
+	admin   string // a URL
+	clients [10]*http.Client
 }
 
 // startEnvoy runs Envoy until the test ends. It returns when Envoy listens and all instances of Sash are healthy.
@@ -132,84 +140,35 @@ func launchEnvoy(t *testing.T, config string) *realEnvoy {
 	}
 	dir := t.TempDir()
 	put(t, dir+"/envoy.yaml", config)
-	e := &realEnvoy{t: t, log: &servertest.Log{}, transports: make(map[string]*http.Transport)}
-	for i := range 10 {
-		from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 2, byte(i))}}
-		e.transports[strconv.Itoa(i)] = &http.Transport{DialContext: from.DialContext}
+	e := &realEnvoy{t: t}
+	for i := range e.clients {
+		e.clients[i] = &http.Client{Transport: &http.Transport{DialContext: e.dialer(i).DialContext}}
+		t.Cleanup(e.clients[i].CloseIdleConnections)
 	}
-	cmd := exec.Command(program, "-c", dir+"/envoy.yaml", "--admin-address-path", dir+"/admin", "--disable-hot-restart",
-		"--concurrency", "2", "--log-level", "warning")
-	cmd.Stdout, cmd.Stderr = e.log, e.log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
-		for _, transport := range e.transports {
-			transport.CloseIdleConnections()
-		}
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-ended:
-		case <-time.After(10 * time.Second):
-			t.Error("Envoy does not end on SIGTERM")
-			_ = cmd.Process.Kill()
-			<-ended
-		}
-		if t.Failed() {
-			t.Logf("Envoy said:\n%s", e.log)
-		}
-	})
-	servertest.Wait(t, "Envoy does not listen", func() bool {
-		select {
-		case err := <-ended:
-			ended <- err
-			t.Fatalf("Envoy has ended with %v: %s", err, e.log)
-		default:
-		}
+	p := start(t, exec.Command(program, "-c", dir+"/envoy.yaml", "--admin-address-path", dir+"/admin", "--disable-hot-restart",
+		"--concurrency", "2", "--log-level", "warning"))
+	p.ready("Envoy", func() bool {
 		address, err := os.ReadFile(dir + "/admin")
+		if err != nil || len(address) == 0 {
+			return false
+		}
 		e.admin = "http://" + string(address)
-		return err == nil && len(address) > 0 && e.ready()
+		res, err := http.Get(e.admin + "/ready")
+		if err != nil {
+			return false
+		}
+		_ = res.Body.Close()
+		_, text := get(t, e.admin+"/listeners")
+		_, web, _ := strings.Cut(text, "web::")
+		e.address, _, _ = strings.Cut(web, "\n")
+		return res.StatusCode == 200 && e.address != ""
 	})
 	return e
 }
 
-// ready reports whether Envoy listens.
-func (e *realEnvoy) ready() bool {
-	res, err := http.Get(e.admin + "/ready")
-	if err != nil {
-		return false
-	}
-	_ = res.Body.Close()
-	e.address = e.listener("web")
-	return res.StatusCode == 200 && e.address != ""
-}
-
-// listener returns the address of a listener, or "" if there is none of that name.
-func (e *realEnvoy) listener(name string) string {
-	e.t.Helper()
-	var all struct {
-		Statuses []struct {
-			Name    string `json:"name"`
-			Address struct {
-				Socket struct {
-					Host string `json:"address"`
-					Port int    `json:"port_value"`
-				} `json:"socket_address"`
-			} `json:"local_address"`
-		} `json:"listener_statuses"`
-	}
-	_, text := get(e.t, e.admin+"/listeners?format=json")
-	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		e.t.Fatal(err)
-	}
-	for _, l := range all.Statuses {
-		if l.Name == name {
-			return net.JoinHostPort(l.Address.Socket.Host, strconv.Itoa(l.Address.Socket.Port))
-		}
-	}
-	return ""
+// dialer dials from the address of a client.
+func (e *realEnvoy) dialer(client int) *net.Dialer {
+	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 2, byte(client))}}
 }
 
 // stat returns a counter or gauge of Envoy. One that has not been counted yet is 0.
@@ -224,40 +183,67 @@ func (e *realEnvoy) stat(name string) int {
 	return n
 }
 
-func (e *realEnvoy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	req := r.Clone(e.t.Context())
-	req.URL.Scheme, req.URL.Host, req.RequestURI = "http", e.address, ""
-	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	res, err := e.transports[strings.TrimPrefix(host, "192.0.2.")].RoundTrip(req)
+// send sends a request with a body of so many bytes from a client through Envoy. Headers are name, value, ….
+func (e *realEnvoy) send(client int, method, path string, size int, headers ...string) *http.Response {
+	req, err := http.NewRequest(method, "http://"+e.address+path, bytes.NewReader(make([]byte, size)))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := e.clients[client].Do(req)
 	if err != nil {
 		e.t.Errorf("Envoy does not answer: %v", err)
-		return
+		return &http.Response{}
 	}
-	defer func() { _ = res.Body.Close() }()
-	for name, values := range res.Header {
-		w.Header()[name] = values
-	}
-	w.WriteHeader(res.StatusCode)
-	_, _ = io.Copy(w, res.Body)
+	_, _ = io.Copy(io.Discard, res.Body)
+	_ = res.Body.Close()
+	return res
 }
 
-// post sends a body of so many bytes from 192.0.2.client.
-func (e *realEnvoy) post(client int, path string, size int) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, path, bytes.NewReader(make([]byte, size)))
-	r.RemoteAddr = fmt.Sprintf("192.0.2.%d:1234", client)
-	rec := httptest.NewRecorder()
-	e.ServeHTTP(rec, r)
-	return rec
+func (e *realEnvoy) get(client int, headers ...string) *http.Response {
+	return e.send(client, http.MethodGet, "/", 0, headers...)
 }
 
-// through sends a request from an address through an Envoy. Headers are name, value, ….
-func through(f http.Handler, address string, headers ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	r.RemoteAddr = address + ":1234"
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
+func (e *realEnvoy) post(client int, path string, size int) *http.Response {
+	return e.send(client, http.MethodPost, path, size)
+}
+
+// gets sends requests, one for each status that is wanted.
+func (e *realEnvoy) gets(client int, headers []string, statuses ...int) {
+	e.t.Helper()
+	for i, want := range statuses {
+		if res := e.get(client, headers...); res.StatusCode != want {
+			e.t.Errorf("request %d of client %d with %v: %d with %v, want %d", i+1, client, headers, res.StatusCode, res.Header, want)
+		}
 	}
-	rec := httptest.NewRecorder()
-	f.ServeHTTP(rec, r)
-	return rec
+}
+
+// decided fails the test if Envoy had no decision about a request: its failure mode would hide what others show.
+func (e *realEnvoy) decided() {
+	e.t.Helper()
+	if n := e.stat("cluster.application.ratelimit.error"); n != 0 {
+		e.t.Errorf("%d requests without a decision", n)
+	}
+}
+
+// connects opens a connection from a client, and reports whether Envoy serves it.
+func (e *realEnvoy) connects(client int) bool {
+	e.t.Helper()
+	conn, err := e.dialer(client).DialContext(e.t.Context(), "tcp", e.address)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_, _ = fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") // Envoy may have closed it
+	answer, _ := io.ReadAll(conn)
+	return strings.HasPrefix(string(answer), "HTTP/1.1 200")
+}
+
+// peeked returns the units that are left to a subject of domain web.
+func peeked(t *testing.T, p *service, key, value string) int64 {
+	t.Helper()
+	_, said := post(t, p.url+"/v1/peek", subject("web", key, value))
+	return int64(said["remaining"].(float64))
 }

@@ -3,16 +3,11 @@ package main
 import (
 	"encoding/base64"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"example.com/sash/internal/redistest"
 )
@@ -68,23 +63,8 @@ func (e evidence) check(t *testing.T, seen ...string) {
 // request sends a request with the admin's token and returns the answer with its header.
 func request(t *testing.T, method, url, body string, header ...string) string {
 	t.Helper()
-	req := newRequest(t, method, url, strings.NewReader(body))
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+adminToken)
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	client := &http.Client{Timeout: 5 * time.Second}
-	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintln(res.StatusCode, res.Header, string(text))
+	res, text := send(t, method, url, body, append([]string{"Authorization", "Bearer " + adminToken}, header...)...)
+	return fmt.Sprintln(res.StatusCode, res.Header, text)
 }
 
 // exercise sends a value through every way in.
@@ -117,10 +97,8 @@ func (p *service) exercise(t *testing.T, seen evidence, key, value string) {
 		seen.add("data", request(t, "GET", p.url+"/v1/forward-auth?domain=d&descriptor=header:authorization&descriptor=header:"+key, "",
 			"Authorization", "Bearer "+secretValue, key, value, "X-Forwarded-Uri", "/x", "X-Forwarded-For", "192.0.2.7"))
 	}
-	descriptor := &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: value}}}
-	unknown := &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: value}, {Key: "unknown"}}}
-	for _, d := range []*common.RateLimitDescriptor{descriptor, unknown} {
-		answer, err := p.dial(t).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{d}})
+	for _, entries := range []string{key + "=" + value, key + "=" + value + " unknown"} {
+		answer, err := p.asks(t, "d")(entries)
 		seen.add("data", answer, err)
 	}
 	seen.add("data", request(t, "POST", p.url+"/json", `{"domain":"d","descriptors":[{"entries":[{"key":"`+key+`","value":"`+value+`"}]}]}`))
@@ -223,35 +201,17 @@ func TestASecretIsNotInTheSnapshot(t *testing.T) {
 	seen.check(t, "snapshot", "log")
 }
 
-// A key that each instance, or each start, invents would split the limits of a secret or forget them.
-func TestSecretsNeedAKeyThatLasts(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "limits.yaml")
-	put(t, file, "domain: d\ndescriptors:\n- {key: x-api-key, limits: [1/1h]}\n")
-	whole := strings.Repeat("k", 32)
-	for _, c := range []struct {
-		env  string
-		args []string
-		say  string
-	}{
-		{"", []string{"--redis", "redis://127.0.0.1:1"}, `d / x-api-key: the values of "x-api-key" are secret (remove that with secret: false)`},
-		{"", []string{"--snapshot", filepath.Join(dir, "charged")}, "set SASH_SECRET_KEYS"},
-		{"short", nil, "SASH_SECRET_KEYS has a key of 5 bytes, the one at 1"},
-		{whole + ",short", nil, "SASH_SECRET_KEYS has a key of 5 bytes, the one at 2"},
-		{whole + ",", nil, "SASH_SECRET_KEYS has a key of 0 bytes, the one at 2"},
-	} {
-		code, _, stderr := sash(t, []string{"SASH_SECRET_KEYS=" + c.env}, append(append([]string{"serve", "--config", file}, freePorts...), c.args...)...)
-		if code == 0 || !strings.Contains(stderr, c.say) || strings.Contains(stderr, "kkkk") {
-			t.Errorf("%q, %v: exit %d, %s; want %q", c.env, c.args, code, stderr, c.say)
-		}
-	}
-	p := serve(t, "--config", file) // in memory a key of this process will do
+// In memory a key of this process will do, which the log says.
+func TestSecretsInMemoryNeedNoKey(t *testing.T) {
+	p := serve(t, "--config", tempFile(t, "limits.yaml", "domain: d\ndescriptors:\n- {key: x-api-key, limits: [1/1h]}\n"))
 	for i, want := range []string{"200", "429"} {
 		answer := request(t, "GET", p.url+"/v1/forward-auth?domain=d&descriptor=header:X-Api-Key", "", "X-Api-Key", secretValue, "X-Forwarded-Uri", "/")
 		if !strings.HasPrefix(answer, want) {
 			t.Errorf("call %d: %s, want %s", i, answer, want)
 		}
+	}
+	if logs := p.stopped(t); !strings.Contains(logs, "SASH_SECRET_KEYS is not set") {
+		t.Errorf("logs: %s", logs)
 	}
 }
 

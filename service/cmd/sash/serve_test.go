@@ -1,10 +1,22 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
@@ -13,7 +25,7 @@ import (
 var curlLine = regexp.MustCompile(`curl -i -H 'Content-Type: application/json' -d '([^']*)' (http://\S+)`)
 
 func TestServeSaysWhereItIsAndHowToTryIt(t *testing.T) {
-	p := serve(t)
+	p := serve(t, "--drain-delay", "50ms")
 	for _, want := range []string{p.url, "this process's memory", "the built-in example: domains demo"} {
 		if !strings.Contains(p.greets, want) {
 			t.Errorf("%q is not in\n%s", want, p.greets)
@@ -29,49 +41,23 @@ func TestServeSaysWhereItIsAndHowToTryIt(t *testing.T) {
 			t.Errorf("call %d: %d %v, want %d", call, got, body, want)
 		}
 	}
-}
-
-func TestServeEndsCleanlyOnSIGTERM(t *testing.T) {
-	p := spawn(t, nil)
-	get(t, p.url+"/healthz")
-	if err := p.stop(t); err != nil {
-		t.Errorf("the service ended with %v: %s", err, p.logs)
-	}
-	if !strings.Contains(p.logs.String(), "stopped") {
-		t.Errorf("logs: %s", p.logs)
+	if logs := p.stopped(t); !strings.Contains(logs, "health is down") || !strings.Contains(logs, "stopped") {
+		t.Errorf("logs: %s", logs)
 	}
 }
 
-func TestServeWithoutItsRedis(t *testing.T) {
-	server := redistest.Start(t)
-	p := serve(t, "--redis", server.Addr())
-	if !strings.Contains(p.greets, "redis at "+server.Addr()) {
-		t.Errorf("it says\n%s", p.greets)
-	}
-	server.Stop()
-	res, err := http.Post(p.url+"/v1/allow", "application/json", strings.NewReader(`{"domain":"demo","entries":[{"key":"remote_address","value":"a"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	if res.StatusCode != 503 || res.Header.Get("Retry-After") == "" {
-		t.Errorf("%d, Retry-After %q", res.StatusCode, res.Header.Get("Retry-After"))
-	}
-	if err := p.stop(t); err != nil {
-		t.Errorf("the service ended with %v", err)
-	}
-	if !strings.Contains(p.logs.String(), server.Addr()) {
-		t.Errorf("the log does not name the address: %s", p.logs)
-	}
-}
-
+// Without Redis, from the start or later, a service that has no failure mode refuses with 503, and Redis decides as soon as
+// it is there. The log names the address and not the password.
 func TestServeStartsWithoutRedisAndUsesItLater(t *testing.T) {
 	server := redistest.Start(t)
 	server.Stop()
 	p := serve(t, "--redis", "redis://:secret@"+server.Addr())
 	ask := func() int {
-		status, _ := post(t, p.url+"/v1/allow", `{"domain":"demo","entries":[{"key":"remote_address","value":"a"}]}`)
-		return status
+		res, _ := send(t, "POST", p.url+"/v1/allow", subject("demo", "remote_address", "a"))
+		if res.StatusCode == 503 && res.Header.Get("Retry-After") == "" {
+			t.Error("503 without Retry-After")
+		}
+		return res.StatusCode
 	}
 	for range 100 {
 		if status := ask(); status != 503 {
@@ -81,35 +67,256 @@ func TestServeStartsWithoutRedisAndUsesItLater(t *testing.T) {
 	server.Restart()
 	server.Must(t, "CONFIG", "SET", "requirepass", "secret")
 	servertest.Wait(t, "Redis is there, and decisions are not", func() bool { return ask() == 200 })
-	if err := p.stop(t); err != nil {
-		t.Errorf("the service ended with %v", err)
-	}
-	if logs := p.logs.String(); !strings.Contains(logs, "Redis does not answer") || strings.Contains(logs, "secret") {
+	server.Stop()
+	servertest.Wait(t, "Redis is away, and decisions are not", func() bool { return ask() == 503 })
+	if logs := p.stopped(t); !strings.Contains(logs, "Redis does not answer") || !strings.Contains(logs, server.Addr()) || strings.Contains(logs, "secret") {
 		t.Errorf("logs: %s", logs)
 	}
 }
 
-func TestServeDoesNotStartOnAMistake(t *testing.T) {
-	taken := serve(t)
-	file := tempFile(t, "bad.yaml", "domain: d\ndescriptors:\n- key: a\n  limits: [5]\n")
-	rights := tempFile(t, "rights.yaml", "anonymous:\n  allow: [admin]\n")
-	for name, tt := range map[string]struct {
-		args []string
-		say  string
-	}{
-		"bad configuration":       {[]string{"--config", file}, "bad.yaml:4:"},
-		"no such file":            {[]string{"--config", file + "x"}, "no such file"},
-		"address taken":           {[]string{"--addr", strings.TrimPrefix(taken.url, "http://")}, "cannot listen on"},
-		"not a Redis URL":         {[]string{"--redis", "http://127.0.0.1"}, "not a Redis URL"},
-		"unknown flag":            {[]string{"--port", "1"}, "unknown flag: --port (see sash serve --help)"},
-		"an argument that is not": {[]string{"limits.yaml"}, "limits.yaml"},
-		"bad level":               {[]string{"--log-level", "loud"}, "debug, info"},
-		"no right of that name":   {[]string{"--access", rights}, `rights.yaml:2: there is no right "admin"`},
-		"no file of rights":       {[]string{"--access", rights + "x"}, "--access: open"},
-	} {
-		code, out, err := sash(t, nil, append([]string{"serve", "--addr", "127.0.0.1:0"}, tt.args...)...)
-		if code != 2 || out != "" || !strings.Contains(err, tt.say) || strings.Contains(err, "secret") {
-			t.Errorf("%s: exit %d, %q, %q; want 2 and %q", name, code, out, err, tt.say)
+// Load balancers send requests until they have seen that health is down. The service answers those, over new connections
+// too, and a second signal ends it at once.
+func TestServeAnswersUntilLoadBalancersHaveSeenThatItStops(t *testing.T) {
+	p := spawn(t, nil, "--drain-delay", "1h") // the test ends it
+	conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	watching, err := healthpb.NewHealthClient(conn).Watch(ctx, &healthpb.HealthCheckRequest{Service: "ratelimit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []healthpb.HealthCheckResponse_ServingStatus{healthpb.HealthCheckResponse_SERVING, healthpb.HealthCheckResponse_NOT_SERVING} {
+		if res, err := watching.Recv(); err != nil || res.Status != want {
+			t.Fatal(res, err)
 		}
+		if want == healthpb.HealthCheckResponse_SERVING {
+			if err := p.interrupt(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	for path, want := range map[string]int{"/healthz": 503, "/healthcheck": 500, "/openapi.yaml": 200} {
+		if res, _ := sendBy(t, fresh, "GET", p.url+path, ""); res.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, res.StatusCode, want)
+		}
+	}
+	if res, body := sendBy(t, fresh, "POST", p.url+"/v1/allow", subject("demo", "remote_address", "a")); res.StatusCode != 200 {
+		t.Errorf("a request: %d %s", res.StatusCode, body)
+	}
+	if _, err := p.asks(t, "demo")("remote_address=a"); err != nil {
+		t.Errorf("a call: %v", err)
+	}
+	if err := p.interrupt(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(15 * time.Second):
+		t.Error("the second signal does not end it")
+	}
+}
+
+// An orchestrator sends SIGTERM, and its load balancers need a while. Somebody at a terminal does not want to wait.
+func TestOnlySIGTERMWaitsForLoadBalancers(t *testing.T) {
+	for signal, args := range map[os.Signal][]string{syscall.SIGTERM: {"--drain-delay", "50ms"}, os.Interrupt: {"--drain-delay", "1h"}} {
+		p := spawn(t, nil, args...)
+		if err := p.cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-p.ended; err != nil {
+			t.Errorf("%v: it ended with %v", signal, err)
+		}
+		if waits := strings.Contains(p.logs.String(), "health is down"); waits != (signal == syscall.SIGTERM) {
+			t.Errorf("%v waits: %v: %s", signal, waits, p.logs)
+		}
+	}
+	p := run(t, exec.Command(binary, "serve", "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"))
+	if err := p.interrupt(); err != nil {
+		t.Fatal(err)
+	}
+	servertest.Wait(t, "the default is not 5 s", func() bool { return strings.Contains(p.logs.String(), "for=5s") })
+}
+
+// A service without Redis keeps its charges over a restart, and starts with a damaged file.
+func TestARestartForgetsNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "charged")
+	start := func(want int) (*service, int) {
+		t.Helper()
+		p := serve(t, "--snapshot", file)
+		status, _ := allow(t, p, "192.0.2.7")
+		if status != want {
+			t.Errorf("%d, want %d: %s", status, want, p.logs)
+		}
+		return p, status
+	}
+	p, status := start(200)
+	for status == 200 {
+		status, _ = allow(t, p, "192.0.2.7")
+	}
+	p.stopped(t)
+	p, _ = start(429)
+	p.stopped(t)
+	whole := readFile(t, file)
+	put(t, file, string(whole[:len(whole)-1]))
+	p, _ = start(200)
+	if logs := p.stopped(t); !strings.Contains(logs, "damaged") {
+		t.Error(logs)
+	}
+	if kept := readFile(t, file+".damaged"); len(kept) != len(whole)-1 {
+		t.Errorf("%d bytes of the damaged file were kept", len(kept))
+	}
+}
+
+const webRule = "domain: web\ndescriptors:\n- key: remote_address\n  limits: [4/1h]\n"
+
+// A changed configuration has a running service watch, enforce and promote a candidate. Its answers, counters and log
+// show each step.
+func TestServeTriesACandidateOut(t *testing.T) {
+	file := tempFile(t, "web.yaml", webRule+"  candidate: {limits: [2/1h]}\n")
+	redis := redistest.Start(t).Addr()
+	p := serve(t, "--config", file, "--budget", "10s", "--show-keys", "--redis", redis)
+	asks := func(client string, statuses ...int) {
+		t.Helper()
+		for n, want := range statuses {
+			if got, _ := post(t, p.url+"/v1/allow", subject("web", "remote_address", client)); got != want {
+				t.Errorf("request %d of %s: %d", n, client, got)
+			}
+		}
+	}
+	asks("192.0.2.7", 200, 200, 200, 200, 429)
+	for _, want := range []string{"total_hits: 5", "within_limit: 2", "over_limit: 3", "shadow_mode: 3"} {
+		p.shows(t, "/stats", "rate_limit.web.remote_address.candidate."+want+"\n")
+	}
+	p.shows(t, "/metrics", `ratelimit_service_rate_limit_over_limit{domain="web",key1="remote_address",key2="candidate"} 3`)
+	code, out, err := sash(t, []string{"SASH_REDIS=" + redis}, "inspect", "--limit", "2/1h", "candidate:web:remote_address:192.0.2.7")
+	if code != 0 || !strings.Contains(out, "2/1h: 2 used, 0 left") {
+		t.Errorf("the candidate's own key: exit %d, %s%s", code, out, err)
+	}
+
+	put(t, file, webRule+"  candidate: {limits: [2/1h], enforce_percent: 100}\n")
+	p.shows(t, "/rlconfig", "enforced for 100%")
+	asks("192.0.2.8", 200, 200, 429)
+	put(t, file, strings.ReplaceAll(webRule, "4/1h", "2/1h"))
+	p.shows(t, "/rlconfig", "web.remote_address: 2/1h by sliding-log\n")
+	asks("192.0.2.8", 429)
+	if logs := p.stopped(t); strings.Count(logs, "a candidate would have refused what was allowed") != 2 || !strings.Contains(logs, "key=web:remote_address:192.0.2.7") {
+		t.Errorf("logs: %s", logs)
+	}
+}
+
+// Instances on one Redis settle each other's reservations if they know the key of the token, and others do not. A fleet
+// changes its key one by one, in three rounds: first all know both, then the new one makes tokens, then the old one goes. A
+// reservation of any round is settled by an instance of that round and of the next.
+func TestAFleetChangesItsSecretWithoutLosingAReservation(t *testing.T) {
+	redis := redistest.Start(t).Addr()
+	before, after := strings.Repeat("o", 32), strings.Repeat("n", 32)
+	var rounds []*service
+	for _, keys := range []string{before, before + "," + after, after + "," + before, after} {
+		rounds = append(rounds, serveIn(t, []string{"SASH_TOKEN_KEY=" + keys}, append(freePorts, "--redis", redis)...))
+	}
+	reserve := func(p *service) string {
+		t.Helper()
+		status, said := post(t, p.url+"/v1/reserve", subject("demo", "operation", "search", `,"cost":10`))
+		if status != 200 {
+			t.Fatalf("reserved: %d %v", status, said)
+		}
+		return said["token"].(string)
+	}
+	for by, p := range rounds {
+		for at, other := range rounds {
+			token, want := reserve(p), 200
+			if by < 2 && at == 3 || by >= 2 && at == 0 { // the key that makes the token is gone, or not there yet
+				want = 403
+			}
+			if status, said := post(t, other.url+"/v1/cancel", `{"token":"`+token+`"}`); status != want {
+				t.Errorf("of round %d, settled in round %d: %d %v, want %d", by, at, status, said, want)
+			}
+		}
+	}
+	stranger := serve(t, "--redis", redis)
+	if status, said := post(t, stranger.url+"/v1/cancel", `{"token":"`+reserve(rounds[0])+`"}`); status != 403 {
+		t.Errorf("settled by an instance with another key: %d %v", status, said)
+	}
+	if logs := stranger.stopped(t); !strings.Contains(logs, "one key in SASH_TOKEN_KEY") {
+		t.Errorf("it does not say that its reservations are its own: %s", logs)
+	}
+}
+
+// The curl lines of README.md do what it says, one after the other.
+func TestTheCurlLinesOfTheReadme(t *testing.T) {
+	p, token := serve(t), ""
+	lines := regexp.MustCompile(`(?m)^curl -d '([^']*)' localhost:8080(\S+) +# (.*)$`).FindAllStringSubmatch(string(readFile(t, repository+"/README.md")), -1)
+	for _, line := range lines {
+		status, said := post(t, p.url+line[2], strings.ReplaceAll(line[1], "TOKEN", token))
+		if reserved, ok := said["token"].(string); ok {
+			token = reserved
+		}
+		answer, err := json.Marshal(said)
+		want := strings.ReplaceAll(strings.TrimPrefix(line[3], "{…,"), "TOKEN", token)
+		if err != nil || status != 200 || !strings.Contains(string(answer), strings.TrimSuffix(want, "}")) {
+			t.Errorf("%s: %d %s", line[0], status, answer)
+		}
+	}
+	if len(lines) != 2 || token == "" {
+		t.Errorf("%d lines, token %q", len(lines), token)
+	}
+}
+
+const examples = repository + "/examples"
+
+// The examples of proxies share one valid configuration, and the command of docs/proxies.md exists. make test-proxies tests
+// the proxies themselves. No example hands a client's X-Sash-Token on to Sash, where a wrong one is 401 and a right one is
+// the proxy's: the requests of make test-proxies bring one, but Traefik is not among its proxies.
+func TestExamplesOfProxies(t *testing.T) {
+	policy := string(readFile(t, examples+"/nginx/policy.yaml"))
+	for file, drop := range map[string]string{
+		"caddy/Caddyfile":              "header_up -X-Sash-Token",
+		"caddy/forward_auth.Caddyfile": "header_up -X-Sash-Token",
+		"haproxy/sash.lua":             "no other headers of the client",
+		"nginx/nginx.conf":             "proxy_pass_request_headers off;",
+		"traefik/dynamic.yaml":         "authRequestHeaders: [Accept]",
+	} {
+		text := string(readFile(t, filepath.Join(examples, file)))
+		asks := strings.Count(text, "/v1/forward-auth") + strings.Count(text, "-- build returns the request to Sash")
+		if n := strings.Count(text, drop); asks == 0 || n != asks {
+			t.Errorf("%s asks Sash in %d places, and drops headers of the client in %d: want %q", file, asks, n, drop)
+		}
+		if text := string(readFile(t, filepath.Join(examples, filepath.Dir(file), "policy.yaml"))); text != policy {
+			t.Errorf("the policy beside %s differs from that of nginx", file)
+		}
+	}
+	_, command, _ := strings.Cut(string(readFile(t, repository+"/docs/proxies.md")), "\nbin/sash ")
+	command, _, _ = strings.Cut(command, "\n")
+	if !strings.Contains(command, "--config examples/nginx/policy.yaml") {
+		t.Fatal("docs/proxies.md does not start sash with an example's policy")
+	}
+	for _, line := range []string{command + " --help", "config check " + examples + "/nginx/policy.yaml", "config check " + examples + "/envoy/policy.yaml"} {
+		if code, out, failed := sash(t, nil, strings.Fields(line)...); code != 0 {
+			t.Errorf("%s: %s%s", line, out, failed)
+		}
+	}
+	serve(t, "--config", examples+"/envoy/policy.yaml", "--access", examples+"/envoy/access.yaml")
+}
+
+// The example of regions runs with one command, and never admits more than its limit.
+func TestTheExampleOfRegionsRuns(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), examples+"/regions/run.sh")
+	addr := freeAddress(t, 5)
+	cmd.Env = append(os.Environ(), "SASH="+binary, "PORT="+addr[strings.LastIndex(addr, ":")+1:])
+	cmd.WaitDelay = time.Second
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	var east, west, fromEast, fromWest, all int
+	_, err = fmt.Sscanf(string(text), "east: %d of 150 calls admitted, %d of them without a trip to the home\n"+
+		"west: %d of 150 calls admitted, %d of them without a trip to the home\ntogether: %d of 200 in 10m", &east, &fromEast, &west, &fromWest, &all)
+	if err != nil || all != east+west || all > 200 || all < 150 || fromEast+fromWest < all/2 {
+		t.Errorf("%v: %s", err, text)
 	}
 }

@@ -4,14 +4,12 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -37,49 +34,40 @@ var stops = flag.Int("stops", 1, "how many times TestStoppingUnderLoadLosesNoReq
 // connections that it keeps, over a new one for each request, and over gRPC. The clients send nothing twice. Redis
 // counts what the service decided, and the clients count the answers.
 func TestStoppingUnderLoadLosesNoRequest(t *testing.T) {
-	redis := redistest.Start(t)
-	file := filepath.Join(t.TempDir(), "limits.yaml")
-	limits := "domain: d\ndescriptors:\n  - {key: k, limits: [1000000000/1h], algorithm: fixed-window}\n"
-	put(t, file, limits)
-	args := []string{"--config", file, "--redis", "redis://" + redis.Addr(), "--budget", "5s"}
-	dir := t.TempDir()
-	ca, caKey := certify(t, dir, "authority", nil, nil)
-	certify(t, dir, "server", ca, caKey)
-	secure := append([]string{"--tls-cert", dir + "/server.pem", "--tls-key", dir + "/server.key"}, args...)
-	clients := map[string]struct {
-		args []string
-		send func(*load, *service)
+	file := tempFile(t, "limits.yaml", "domain: d\ndescriptors:\n  - {key: k, limits: [1000000000/1h], algorithm: fixed-window}\n")
+	args := []string{"--config", file, "--redis", "redis://" + redistest.Start(t).Addr(), "--budget", "5s"}
+	ca := certify(t, "server")
+	secure := append([]string{"--tls-cert", ca.file("server.pem"), "--tls-key", ca.file("server.key")}, args...)
+	for name, kind := range map[string]struct {
+		args    []string
+		clients int
+		send    func(l *load, p *service, i int)
 	}{
-		"kept":       {args, func(l *load, p *service) { l.clients(100, func(i int) { l.keeps(p, i) }) }},
-		"kept TLS":   {secure, func(l *load, p *service) { l.clients(50, func(i int) { l.keeps(p, i) }) }},
-		"new":        {args, func(l *load, p *service) { l.clients(20, func(int) { l.dials(p) }) }},
-		"HTTP/2":     {secure, func(l *load, p *service) { l.clients(4, func(int) { l.streams(p) }) }},
-		"gRPC":       {args, func(l *load, p *service) { l.clients(10, func(int) { l.calls(t, p, false) }) }},
-		"gRPC, new,": {args, func(l *load, p *service) { l.clients(10, func(int) { l.calls(t, p, true) }) }},
-	}
-	for _, delay := range []string{"0s", "300ms"} {
-		for name, kind := range clients {
+		"kept":       {args, 100, func(l *load, p *service, i int) { l.over1(p, i, false) }},
+		"kept TLS":   {secure, 50, func(l *load, p *service, i int) { l.over1(p, i, false) }},
+		"new":        {args, 20, func(l *load, p *service, _ int) { l.over1(p, 0, true) }},
+		"HTTP/2":     {secure, 4, func(l *load, p *service, _ int) { l.over2(p) }},
+		"gRPC":       {args, 10, func(l *load, p *service, _ int) { l.overGRPC(p, false) }},
+		"gRPC, new,": {args, 10, func(l *load, p *service, _ int) { l.overGRPC(p, true) }},
+	} {
+		for _, delay := range []string{"0s", "300ms"} {
 			t.Run(name+" with a drain delay of "+delay, func(t *testing.T) {
 				t.Parallel()
 				for range *stops {
-					key := fmt.Sprint(name, delay, time.Now().UnixNano())
+					l := &load{key: fmt.Sprint("at-", time.Now().UnixNano())}
 					p := spawn(t, nil, append(slices.Clip(kind.args), "--drain-delay", delay)...)
-					l := &load{key: key}
-					kind.send(l, p)
+					for i := range kind.clients {
+						l.running.Go(func() { kind.send(l, p, i) })
+					}
 					servertest.Wait(t, "fewer than 500 answers", func() bool { return l.answered.Load() >= 500 || l.failed.Load() != nil })
 					err := p.stop(t)
 					l.running.Wait()
 					after := spawn(t, nil, args...)
-					decided := after.used(t, key)
-					_ = after.stop(t)
-					t.Logf("%d sent, %d answered, %d decided", l.sent.Load(), l.answered.Load(), decided)
-					failed := "nothing"
-					if first := l.failed.Load(); first != nil {
-						failed = (*first).Error()
-					}
-					if err != nil || failed != "nothing" || l.sent.Load() != l.answered.Load() || decided != l.answered.Load() {
-						t.Errorf("lost %d of %d, decided %d; the first client failed with: %v; the service ended with: %v",
-							l.sent.Load()-l.answered.Load(), l.sent.Load(), decided, failed, err)
+					_, said := post(t, after.url+"/v1/peek", subject("d", "k", l.key))
+					decided := 1_000_000_000 - int64(said["remaining"].(float64))
+					if failed := l.failed.Load(); err != nil || failed != nil || l.sent.Load() != l.answered.Load() || decided != l.answered.Load() {
+						t.Errorf("%d sent, %d answered, %d decided; the first client failed with: %v; the service ended with: %v",
+							l.sent.Load(), l.answered.Load(), decided, failed, err)
 					}
 				}
 			})
@@ -87,130 +75,48 @@ func TestStoppingUnderLoadLosesNoRequest(t *testing.T) {
 	}
 }
 
-// used returns the units that the service's limit holds for a key.
-func (p *service) used(t *testing.T, key string) int64 {
-	t.Helper()
-	res, err := http.Post(p.url+"/v1/peek", "application/json", strings.NewReader(fmt.Sprintf(question, key)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	var o outcome
-	if err := json.NewDecoder(res.Body).Decode(&o); err != nil || res.StatusCode != http.StatusOK {
-		t.Fatal(res.Status, err)
-	}
-	return 1_000_000_000 - o.Remaining
-}
-
-const question = `{"domain":"d","entries":[{"key":"k","value":%q}]}`
-
 // A load is what clients send until the service refuses connections.
 type load struct {
 	key            string
 	sent, answered atomic.Int64
-	failed         atomic.Pointer[error] // the first
+	failed         atomic.Pointer[string] // the first
 	running        sync.WaitGroup
 }
 
-func (l *load) clients(n int, one func(i int)) {
-	for i := range n {
-		l.running.Go(func() { one(i) })
+// count counts a request that was sent, and reports whether it was answered.
+func (l *load) count(err error) bool {
+	l.sent.Add(1)
+	if err == nil {
+		l.answered.Add(1)
+		return true
 	}
+	text := err.Error()
+	l.failed.CompareAndSwap(nil, &text)
+	return false
 }
 
-func (l *load) fail(err error) { l.failed.CompareAndSwap(nil, &err) }
-
-// keeps sends requests over a connection that it keeps while the service does. Some clients pause in between.
-func (l *load) keeps(p *service, i int) {
+// over1 sends requests over HTTP/1.1, each over a connection of its own or all over one that it keeps while the service
+// does. Some clients pause in between.
+func (l *load) over1(p *service, i int, fresh bool) {
 	var c *client
+	defer func() { c.hangUp() }()
 	for {
-		if c == nil || c.closed() {
+		if c == nil || fresh || c.last || c.closed() {
 			c.hangUp()
 			var err error
 			if c, err = dial(p.url); err != nil {
-				l.refused(err)
+				if !errors.Is(err, syscall.ECONNREFUSED) && !crossed(err) {
+					l.count(err)
+				}
 				return
 			}
 		}
-		if !l.ask(c) {
-			c.hangUp()
+		first := !c.used
+		if err := c.ask(subject("d", "k", l.key)); first && crossed(err) || !l.count(err) {
 			return
-		}
-		if c.last {
-			c.hangUp()
-			c = nil
 		}
 		time.Sleep(time.Duration(i%10) * 10 * time.Millisecond)
 	}
-}
-
-// dials sends each request over a connection of its own.
-func (l *load) dials(p *service) {
-	for {
-		c, err := dial(p.url)
-		if err != nil {
-			l.refused(err)
-			return
-		}
-		ok := l.ask(c)
-		c.hangUp()
-		if !ok {
-			return
-		}
-	}
-}
-
-func (l *load) ask(c *client) bool {
-	fresh := !c.used
-	err := c.ask(fmt.Sprintf(question, l.key))
-	if fresh && crossed(err) {
-		return false
-	}
-	l.sent.Add(1)
-	if err != nil {
-		l.fail(err)
-		return false
-	}
-	l.answered.Add(1)
-	return true
-}
-
-// streams sends requests over HTTP/2, several at a time over one connection.
-func (l *load) streams(p *service) {
-	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-	defer transport.CloseIdleConnections()
-	client := http.Client{Transport: transport, Timeout: 20 * time.Second}
-	var all sync.WaitGroup
-	defer all.Wait()
-	for range 8 {
-		all.Go(func() {
-			for l.stream(&client, p) {
-			}
-		})
-	}
-}
-
-// stream sends one request, and reports whether the service takes more. What crosses the end of the connection is not
-// decided: Go's client sends it again, and is refused a connection.
-func (l *load) stream(client *http.Client, p *service) bool {
-	res, err := client.Post(p.url+"/v1/allow", "application/json", strings.NewReader(fmt.Sprintf(question, l.key)))
-	if err != nil {
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			return false
-		}
-		l.sent.Add(1)
-		l.fail(err)
-		return true
-	}
-	l.sent.Add(1)
-	answer, err := io.ReadAll(res.Body)
-	_ = res.Body.Close()
-	if err != nil || res.StatusCode != http.StatusOK || res.ProtoMajor != 2 {
-		l.fail(fmt.Errorf("%s over %s: %q, %v", res.Status, res.Proto, answer, err))
-		return true
-	}
-	l.answered.Add(1)
-	return true
 }
 
 // crossed reports whether a client connected at the moment when the port closed: it is disconnected, and what it may have
@@ -219,58 +125,65 @@ func crossed(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// refused records any end but a refused connection.
-func (l *load) refused(err error) {
-	if !errors.Is(err, syscall.ECONNREFUSED) && !crossed(err) {
-		l.fail(err)
+// over2 sends requests over HTTP/2, several at a time over one connection. What crosses the end of the connection is not
+// decided: Go's client sends it again, and is refused a connection.
+func (l *load) over2(p *service) {
+	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	defer transport.CloseIdleConnections()
+	client := http.Client{Transport: transport, Timeout: 20 * time.Second}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for {
+				res, err := client.Post(p.url+"/v1/allow", "application/json", strings.NewReader(subject("d", "k", l.key)))
+				if errors.Is(err, syscall.ECONNREFUSED) {
+					return
+				}
+				if err == nil {
+					err = read(res)
+				}
+				if err == nil && res.ProtoMajor != 2 {
+					err = errors.New(res.Proto)
+				}
+				l.count(err)
+			}
+		})
 	}
+	all.Wait()
 }
 
-// calls sends calls one after the other, over one connection or each over a new one.
-func (l *load) calls(t *testing.T, p *service, fresh bool) {
+// read reads an answer, which has to be 200.
+func read(res *http.Response) error {
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, text)
+	}
+	return err
+}
+
+// overGRPC sends calls one after the other, over one connection or each over a new one.
+func (l *load) overGRPC(p *service, fresh bool) {
 	var conn *grpc.ClientConn
-	defer func() {
-		if conn != nil {
-			_ = conn.Close()
-		}
-	}()
-	for {
-		if conn != nil && fresh {
-			_ = conn.Close()
-			conn = nil
-		}
-		if conn == nil {
+	for ok := true; ok; {
+		if conn == nil || fresh {
 			var err error
-			conn, err = grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
-			if err != nil {
-				t.Error(err)
+			if conn, err = grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry()); err != nil {
+				l.count(err)
 				return
 			}
 		}
-		if !l.call(conn) {
-			return
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, descriptors("d", "k="+l.key))
+		cancel()
+		// Before a call the client waits for what the server sends first, so such a call was not sent.
+		unsent := err != nil && status.Code(err) == codes.Unavailable &&
+			(strings.Contains(err.Error(), "while dialing") || strings.Contains(err.Error(), "server preface"))
+		ok = !unsent && l.count(err)
+		if fresh || !ok {
+			_ = conn.Close()
 		}
 	}
-}
-
-func (l *load) call(conn *grpc.ClientConn) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{
-		Domain: "d", Descriptors: []*common.RateLimitDescriptor{{
-			Entries: []*common.RateLimitDescriptor_Entry{{Key: "k", Value: l.key}},
-		}},
-	})
-	if status.Code(err) == codes.Unavailable && (strings.Contains(err.Error(), "while dialing") || strings.Contains(err.Error(), "server preface")) {
-		return false // not sent: before a call the client waits for what the server sends first
-	}
-	l.sent.Add(1)
-	if err != nil {
-		l.fail(err)
-		return false
-	}
-	l.answered.Add(1)
-	return true
 }
 
 // A client of HTTP keeps one connection, sends nothing twice, and looks before it sends, as curl does, whether the
@@ -307,13 +220,8 @@ func (c *client) ask(body string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	c.used = true
-	if c.last = res.Close; err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", res.Status, text)
-	}
-	return err
+	c.used, c.last = true, res.Close
+	return read(res)
 }
 
 // closed reports whether the server has closed the connection. All answers have been read.
@@ -332,15 +240,4 @@ func (c *client) hangUp() {
 	if c != nil {
 		_ = c.conn.Close()
 	}
-}
-
-// once sends one call over a connection of its own.
-func (l *load) once(t *testing.T, p *service) {
-	t.Helper()
-	conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	l.call(conn)
 }
