@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -92,14 +93,11 @@ func (w *heldWalk) note(format string, args ...any) {
 func (w *heldWalk) step() error {
 	w.advance()
 	now := w.clock.Now().UnixMicro()
-	kept, err := leasesOf(w.scripts, w.key)
+	lives, err := w.lives()
 	if err != nil {
 		return err
 	}
-	if kept == nil {
-		if w.model.Expires() > now {
-			return fmt.Errorf("the key is gone at %d, and what it held matters until %d", now, w.model.Expires())
-		}
+	if lives < 0 { // the key is gone
 		w.model = window.Leases{}
 		w.met["gone"]++
 	}
@@ -115,10 +113,25 @@ func (w *heldWalk) step() error {
 		w.model.Forget()
 		err = w.store.Forget(context.Background(), w.key)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = w.lives()
 	}
-	return w.same()
+	return err
+}
+
+var readExpiry = redisstore.NewScript("read_expiry.lua", "return struct.pack('>i8', redis.call('PTTL', KEYS[1]))")
+
+// lives returns how long the key lives, in milliseconds, or a negative number if it is gone. What matters must not be gone.
+func (w *heldWalk) lives() (int64, error) {
+	reply, err := w.scripts.Run(context.Background(), readExpiry, []string{"sash:held:" + w.key}, "")
+	if err != nil {
+		return 0, err
+	}
+	lives := int64(binary.BigEndian.Uint64([]byte(reply)))
+	if matters := w.model.Expires() - w.clock.Now().UnixMicro(); max(0, lives+1)*1000 < matters {
+		return lives, fmt.Errorf("the key lives for %d ms, and what it holds matters for %d µs", lives, matters)
+	}
+	return lives, nil
 }
 
 // advance moves the clock, mostly by what a call takes.
@@ -128,14 +141,13 @@ func (w *heldWalk) advance() {
 	case n < 50:
 		d = w.Int64N(w.longest/100 + 1)
 	case n < 75: // to the edge of something
-		v, now := modelled(&w.model), w.clock.Now()
-		edges := []time.Time{v.Since.Add(time.Duration(w.longest) * time.Microsecond), v.Until, v.Down, v.Refused}
-		for _, l := range v.Leases {
-			soon := time.Duration(2*w.way) * time.Microsecond
-			edges = append(edges, l.Starts, l.Ends, l.Starts.Add(-soon), l.Ends.Add(-soon), l.Ends.Add(time.Duration(w.longest)*time.Microsecond))
+		edges, now := instants(reflect.ValueOf(w.model)), w.clock.Now().UnixMicro()
+		if len(edges) == 0 {
+			break
 		}
-		if edge := edges[w.IntN(len(edges))]; edge.After(now) && edge.Before(now.Add(time.Hour)) {
-			d = edge.Sub(now).Microseconds() + w.Int64N(3) - 1
+		edge := edges[w.IntN(len(edges))] + []int64{0, 0, -2 * w.way, w.longest}[w.IntN(4)]
+		if edge > now && edge < now+time.Hour.Microseconds() {
+			d = edge - now + w.Int64N(3) - 1
 		}
 	case n < 90:
 		d = w.Int64N(w.longest/2 + 1)
@@ -194,10 +206,10 @@ func (w *heldWalk) bring(now int64) error {
 		e.Began = now - w.Int64N(1000)
 	}
 	switch n := w.IntN(10); {
-	case e.Began == 0 && (n > 3 || modelled(&w.model).Since.IsZero()) || n > 8:
+	case e.Began == 0 && (n > 3 || len(instants(reflect.ValueOf(w.model))) == 0) || n > 8:
 		e.Refused, e.RefusedCost = 1+w.Int64N(1+w.Int64N(5*w.longest)), 1+w.Int64N(5)
 	case n > 7:
-		e.Failed = 1 + w.Int64N(1+w.Int64N(5*w.longest))
+		e.Failed = 1 + w.Int64N(1+w.Int64N(3*w.longest))
 	case n > 6: // it brings nothing
 	default:
 		e.Units, e.Delay = 1+w.Int64N(40), max(0, w.Int64N(2*w.longest)-w.longest)
@@ -243,7 +255,7 @@ func (w *heldWalk) crowd() error {
 		if err := w.ask(now, driver.Spending{Key: w.key, Cost: 1, Longest: w.longest, Way: w.way, Again: true}); err != nil {
 			return err
 		}
-		if err := w.same(); err != nil {
+		if _, err := w.lives(); err != nil {
 			return err
 		}
 	}
@@ -267,49 +279,23 @@ func (w *heldWalk) giveBack() error {
 	return nil
 }
 
-// same compares what the store keeps with what the arithmetic has.
-func (w *heldWalk) same() error {
-	got, err := leasesOf(w.scripts, w.key)
-	if err != nil {
-		return err
-	}
-	if got == nil {
-		got = &heldLeases{Rest: -1}
-	} else if matters := w.model.Expires() - w.clock.Now().UnixMicro(); (got.TTL + time.Millisecond).Microseconds() < matters {
-		return fmt.Errorf("the key lives for %v, and what it holds matters for %d µs", got.TTL, matters)
-	}
-	got.TTL = 0
-	if want := modelled(&w.model); !reflect.DeepEqual(*got, want) {
-		return fmt.Errorf("Redis keeps\n%+v; by the arithmetic\n%+v", *got, want)
-	}
-	return nil
-}
-
-// modelled returns what the arithmetic has of a key, in the form of the value.
-func modelled(l *window.Leases) heldLeases {
-	v := reflect.ValueOf(l).Elem()
-	number := func(v reflect.Value, field string) int64 { return v.FieldByName(field).Int() }
-	instant := func(v reflect.Value, field string) time.Time {
-		if n := number(v, field); n != 0 {
-			return time.UnixMicro(n)
+// instants returns all that may be an instant of what the arithmetic keeps.
+func instants(v reflect.Value) (all []int64) {
+	switch v.Kind() {
+	case reflect.Int64:
+		if v.Int() > 1e15 {
+			all = append(all, v.Int())
 		}
-		return time.Time{}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			all = append(all, instants(v.Field(i))...)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			all = append(all, instants(v.Index(i))...)
+		}
 	}
-	refusal := v.FieldByName("refusal")
-	out := heldLeases{
-		Since: instant(v, "since"), Now: number(v, "now"), Past: number(v, "past"),
-		Began: instant(v, "began"), Until: instant(v, "until"), Down: instant(v, "down"),
-		Refused: instant(refusal, "until"), RefusedCost: number(refusal, "cost"), Rest: number(v, "rest") - 1,
-	}
-	held := v.FieldByName("held")
-	for i := range held.Len() {
-		h := held.Index(i)
-		out.Leases = append(out.Leases, heldLease{
-			Began: instant(h, "began"), Starts: instant(h, "starts"), Ends: instant(h, "ends"), Brought: instant(h, "brought"),
-			Left: number(h, "left"), Note: h.FieldByName("note").String(),
-		})
-	}
-	return out
+	return all
 }
 
 // held: leases are those of the arithmetic; what another process of Redis wrote is not spent; and keys live as long as what

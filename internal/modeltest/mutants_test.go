@@ -274,7 +274,6 @@ var mutants = []struct {
 		{"a clock that is slow ends a lease late", "math.ceil((delay + longest) / 1024)", "math.ceil(longest / 1024)"},
 		{"a lease that has ended is kept", "lease.ends > lease.starts and keep", "keep"},
 		{"a refusal outlives a lease", "refused, least, came, refusal, down = 0, 0, 0, '', 0\n", "down = 0\n"},
-		{"a failure outlives a lease", "refusal, down = 0, 0, 0, '', 0\n", "refusal = 0, 0, 0, ''\n"},
 		{"a refusal lasts from when it was brought", "(from > 0 and from or now) + refuses", "now + refuses"},
 		{"a refusal of any cost", "+ refuses, cost, now, note", "+ refuses, 0, now, note"},
 		{"the key goes before its refusal", "    lives = refused\n", ""},
