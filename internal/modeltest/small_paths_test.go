@@ -9,12 +9,6 @@ import (
 	"example.com/sash/internal/redistest"
 )
 
-// smallEvents are what happens seldom to a log, as the model sees it.
-var smallEvents = []string{
-	"the clock went back", "an entry is full", "newer ones outweigh the oldest", "the oldest joins the next",
-	"what has joined is found", "what has joined or moved is not given back", "a full entry gives nothing back",
-}
-
 // smallPaths are the paths of the scripts that few calls take. A path begins before a text, if a condition holds there.
 var smallPaths = []struct{ script, name, text, condition string }{
 	{"log.lua", "a hint is moved", "found, since = position, time", "true"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,21 +13,25 @@ import (
 	"example.com/sash/internal/judge"
 )
 
-// A smallWalk is random calls on one subject, judged by a smallModel.
+// A smallWalk is random calls on one subject, seen by callers who wait in real time while the store's clock goes back now and
+// then. Whatever a log forgets or joins, no window holds more units than a limit, and bookings start in order.
 type smallWalk struct {
 	store    smallStore
 	clock    *judge.Clock
 	rng      *rand.Rand
+	real     time.Time
 	key      string
 	policies []*driver.Policy // the first has every limit
-	dear, up bool             // calls cost as much as they can; they cost more when they are settled
-	model    smallModel
-	held     []*smallCharge      // not settled yet
+	longest  time.Duration
+	books    bool
+	dear, up bool // calls cost as much as they can; they cost more when they are settled
+	held     []*place
 	again    []driver.Settlement // settled, with an ID
-	back     int                 // how often the clock went back
-	calls    int                 // of the store
+	charged  int64               // since the last reset
+	last     int64               // when the store charged last
+	calls    int
+	met      map[string]int
 	trace    []string
-	traced   bool
 }
 
 type smallStore interface {
@@ -35,79 +40,82 @@ type smallStore interface {
 	driver.Resetter
 }
 
-// smallLimits are limits of walks: of a few units, and of so many that charges fill entries and sums.
-var smallLimits = [][]sash.Limit{
-	{sash.Every(40, 100*time.Second), sash.Every(12, 20*time.Second), sash.Every(6, 5*time.Second), sash.Every(25, 60*time.Second)},
-	{sash.Every(240, 100*time.Second), sash.Every(250, 5*time.Second), sash.Every(60, 20*time.Second), sash.Every(130, 60*time.Second)},
-	{sash.Every(1000, 100*time.Second), sash.Every(3, 1*time.Second), sash.Every(20, 30*time.Second)},
-	{sash.Every(390, 100*time.Second), sash.Every(1000, 2*time.Second), sash.Every(395, 3*time.Second)},
+// A place is units that count from an instant on.
+type place struct {
+	set     driver.Settlement
+	starts  time.Time // in real time
+	units   int64
+	settled bool
 }
 
-// smallPolicies are all of the limits, and then some of them in any order.
-func smallPolicies(rng *rand.Rand, opts *sash.Options) ([]*driver.Policy, error) {
-	limits := append([]sash.Limit(nil), smallLimits[rng.IntN(len(smallLimits))]...)
-	for i := range limits {
-		limits[i].Units = min(limits[i].Units, mostOfEntry-1)
+// smallLimits are limits of walks: of a few units, and of so many that charges fill entries and sums. The first is the longest.
+var smallLimits = [][]sash.Limit{
+	{sash.Every(40, 100*time.Second), sash.Every(12, 20*time.Second), sash.Every(6, 5*time.Second), sash.Every(25, 60*time.Second)},
+	{sash.Every(240, 100*time.Second), sash.Every(230, 5*time.Second), sash.Every(60, 20*time.Second), sash.Every(130, 60*time.Second)},
+	{sash.Every(398, 100*time.Second), sash.Every(3, 1*time.Second), sash.Every(20, 30*time.Second)},
+	{sash.Every(398, 100*time.Second), sash.Every(390, 2*time.Second), sash.Every(395, 3*time.Second)},
+	{sash.Every(60, 30*time.Second), sash.Every(20, 7*time.Second)},
+}
+
+// newSmallWalk returns the walk of a seed.
+func newSmallWalk(store smallStore, clock *judge.Clock, seed uint64, a sash.Algorithm, books bool, met map[string]int) (*smallWalk, error) {
+	rng := rand.New(rand.NewPCG(seed, 17))
+	opts := &sash.Options{Algorithm: a, CountRefused: rng.IntN(4) == 0}
+	if a == sash.SlidingBuckets {
+		opts.Resolution = time.Second
 	}
-	var policies []*driver.Policy
-	for n := len(limits); len(policies) < 12; n = 1 + rng.IntN(len(limits)) {
+	w := &smallWalk{
+		store: store, clock: clock, rng: rng, real: clock.Now(), key: fmt.Sprint("small ", walks.Add(1)), books: books && rng.IntN(2) == 0,
+		dear: rng.IntN(3) == 0, up: rng.IntN(3) == 0, met: met,
+	}
+	limits := slices.Clone(smallLimits[rng.IntN(len(smallLimits))])
+	w.longest = limits[0].Window
+	for n := len(limits); len(w.policies) < 12; n = 1 + rng.IntN(len(limits)) {
 		policy, err := sash.NewPolicy(opts, limits[:n]...)
 		if err != nil {
 			return nil, err
 		}
-		policies = append(policies, policy)
+		w.policies = append(w.policies, policy)
 		rng.Shuffle(len(limits), func(i, j int) { limits[i], limits[j] = limits[j], limits[i] })
 	}
-	return policies, nil
+	w.books = w.books && driver.CanBook(store, w.policies[0])
+	return w, nil
 }
 
 // run makes calls until one is judged wrong.
 func (w *smallWalk) run(steps int) error {
 	for range steps {
-		w.move()
 		if err := w.step(); err != nil {
-			return fmt.Errorf("%w\nafter\n\t%s", err, strings.Join(w.trace[max(0, len(w.trace)-60):], "\n\t"))
+			return fmt.Errorf("%w\nafter\n\t%s", err, strings.Join(w.trace[max(0, len(w.trace)-25):], "\n\t"))
 		}
 	}
 	return nil
 }
 
 func (w *smallWalk) note(format string, args ...any) {
-	if w.traced {
-		w.trace = append(w.trace, fmt.Sprintf(format, args...))
-	}
-}
-
-// move moves the clock by whole milliseconds. When it goes back, it goes to a part of a millisecond where it never was.
-func (w *smallWalk) move() {
-	switch n := w.rng.IntN(200); {
-	case n < 100:
-		w.clock.Advance(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
-	case n == 100:
-		w.clock.Advance(time.Duration(w.rng.IntN(300)) * time.Second)
-	case n < 104 && w.back < 900:
-		w.back++
-		now := w.clock.Now().UnixMicro()
-		to := now - int64(w.rng.IntN(60_000))*1000 - 1000
-		w.clock.Advance(time.Duration(to-to%1000+int64(w.back)-now) * time.Microsecond)
-		w.note("the clock goes back to %d", w.clock.Now().UnixMicro())
-		w.again = nil // a store may have forgotten the ID of a settlement that had ended
-	}
+	w.trace = append(w.trace, fmt.Sprintf("%d: "+format, append([]any{w.clock.Now().UnixMicro()}, args...)...))
 }
 
 func (w *smallWalk) step() error {
+	d := time.Duration(w.rng.IntN(2)*w.rng.IntN(5000)) * time.Millisecond
+	if w.rng.IntN(200) == 0 {
+		d = time.Duration(w.rng.IntN(300)) * time.Second
+	}
+	w.real = w.real.Add(d)
+	w.clock.Advance(d)
+	w.held = slices.DeleteFunc(w.held, func(p *place) bool { return w.real.Sub(p.starts) > 200*time.Second })
 	w.calls++
-	now := w.clock.Now().UnixMicro()
 	switch n := w.rng.IntN(100); {
-	case n < 12 && len(w.held) > 0:
-		return w.settle(now)
-	case n < 14 && len(w.again) > 0:
-		return w.repeat()
-	case n == 14 && w.rng.IntN(4) == 0:
-		return w.reset()
+	case n < 14 && len(w.held) > 0:
+		return w.settle()
+	case n < 16 && len(w.again) > 0: // what is settled stays as it is
+		return w.store.Settle(context.Background(), w.again[w.rng.IntN(len(w.again))])
+	case n == 16 && w.rng.IntN(4) == 0:
+		w.last = 0
+		return nil
 	}
 	policy := w.policies[w.rng.IntN(len(w.policies))]
-	req := driver.Request{Key: w.key, Policy: policy, Cost: 1, MaySettle: !w.model.countRefused}
+	req := driver.Request{Key: w.key, Policy: policy, Cost: 1, MaySettle: !policy.CountRefused}
 	switch n := w.rng.IntN(6); {
 	case n == 0:
 		req.Cost = 0
@@ -116,99 +124,130 @@ func (w *smallWalk) step() error {
 	case w.dear:
 		req.Cost = policy.MostUnits()
 	}
-	if w.forgotten(now) {
-		if err := w.store.Reset(context.Background(), w.key, policy); err != nil {
+	if w.books && req.Cost > 0 && w.rng.IntN(2) == 0 {
+		req.Within = int64(w.rng.IntN(100_000_000))
+	}
+	if w.clock.Now().UnixMicro()-w.last >= w.longest.Microseconds() { // from now on the log keeps what the longest window needs
+		if err := w.reset(); err != nil {
 			return err
 		}
-		w.restart()
-		w.clock.Advance(time.Millisecond)
-		req.Policy = w.policies[0] // from now on the log keeps what the longest window needs
-		req.Cost = 1
+		req.Policy, req.Cost, req.Within = w.policies[0], 1, 0
 	}
 	res, err := w.store.Decide(context.Background(), req)
-	if err != nil {
-		return err
+	if err == nil {
+		w.note("cost %d within %d under %v: %s", req.Cost, req.Within, policy.Limits, shown(&res))
+		err = w.check(req, res)
 	}
-	if w.traced {
-		w.note("at %d: cost %d under %v: refusals %b, %+v", res.At, req.Cost, limitsIn(req.Policy), res.Refusals, res.Statuses())
+	if err == nil && req.Cost > 0 && res.Allowed() && w.rng.IntN(30) == 0 { // between two calls, so that the store sees how far
+		w.met["the clock went back"]++
+		w.clock.Advance(-time.Duration(2+w.rng.IntN(60_000)) * time.Millisecond) // a step of one moves no booking
+		w.again = nil                                                            // an ID may have ended, and is forgotten
+		_, err = w.store.Decide(context.Background(), driver.Request{Key: w.key, Policy: policy})
 	}
-	charge, err := w.model.check(req, res)
-	if err != nil {
-		return err
-	}
-	if charge != nil && req.MaySettle && w.rng.IntN(3) > 0 {
-		w.held = append(w.held, charge)
-	}
-	return nil
-}
-
-// forgotten reports whether a store may have forgotten the subject, with its longest window.
-func (w *smallWalk) forgotten(now int64) bool {
-	n := len(w.model.entries)
-	return n == 0 || w.model.entries[n-1].at <= now-w.model.keep
-}
-
-func (w *smallWalk) restart() {
-	for _, c := range w.model.charges {
-		c.ended = true
-	}
-	w.model = smallModel{smallWorld: w.model.smallWorld, seen: w.model.seen}
-	w.held, w.again = nil, nil
+	return err
 }
 
 func (w *smallWalk) reset() error {
 	w.note("reset")
-	err := w.store.Reset(context.Background(), w.key, w.policies[0])
-	w.restart()
-	w.clock.Advance(time.Millisecond)
-	return err
+	w.held, w.again, w.charged = nil, nil, 0
+	defer w.clock.Advance(time.Millisecond)
+	return w.store.Reset(context.Background(), w.key, w.policies[0])
 }
 
-func (w *smallWalk) settle(now int64) error {
-	i := w.rng.IntN(len(w.held))
-	c := w.held[i]
-	w.held[i] = w.held[len(w.held)-1]
-	w.held = w.held[:len(w.held)-1]
-	if now >= c.set.Expires() {
+// check judges an answer as its caller would.
+func (w *smallWalk) check(req driver.Request, res driver.Answer) error {
+	p := &place{starts: w.real.Add(time.Duration(res.Delay) * time.Microsecond), units: req.Cost}
+	p.set = driver.Settlement{Request: req, At: res.At, Delay: res.Delay, Source: res.Source}
+	ends := []time.Time{p.starts}
+	for _, other := range w.held {
+		if other.units > 0 && other.starts.After(p.starts) {
+			ends = append(ends, other.starts)
+			if res.Delay > 0 && other.set.Delay > 0 {
+				return fmt.Errorf("a call starts at %v, and one that was booked before at %v", p.starts, other.starts)
+			}
+		}
+	}
+	switch {
+	case req.Cost == 0:
+		return w.left(&req, &res, ends)
+	case !res.Allowed():
+		w.met["a call was refused"]++
+		if !w.books && len(req.Policy.Limits) == 1 && w.charged+req.Cost <= req.Policy.Limits[0].Units {
+			return fmt.Errorf("%d are refused, and no more than %d were ever charged", req.Cost, w.charged)
+		}
+		if !req.Policy.CountRefused {
+			return nil
+		}
+	case res.Delay > req.Within:
+		return fmt.Errorf("a call within %d is booked %d ahead", req.Within, res.Delay)
+	case res.Delay > 0:
+		w.met["a call was booked"]++
+	case len(ends) > 1:
+		w.met["a call went ahead of bookings"]++
+	}
+	w.charged, w.last = w.charged+req.Cost, res.At
+	w.held = append(w.held, p)
+	if len(w.held) > 2*smallEntries {
+		w.met["a log was full"]++
+	}
+	if !res.Allowed() {
+		return w.left(&req, &res, ends)
+	}
+	for _, l := range req.Policy.Limits {
+		for _, end := range ends {
+			if window := time.Duration(l.Window) * time.Microsecond; end.Sub(p.starts) < window && w.used(end, window) > l.Units {
+				return fmt.Errorf("%d were admitted in a window of %v that ends at %v", w.used(end, window), l.String(), end)
+			}
+		}
+	}
+	return w.left(&req, &res, ends)
+}
+
+// left checks what is left as of now.
+func (w *smallWalk) left(req *driver.Request, res *driver.Answer, ends []time.Time) error {
+	if res.Delay > 0 || len(ends) > 1 {
 		return nil
 	}
-	set := c.set
-	set.Units = []int64{0, 0, 0, 1, set.Request.Cost / 2, set.Request.Cost + 2, mostOfEntry}[w.rng.IntN(7)]
-	if w.up {
-		set.Units = []int64{mostOfEntry, mostOfEntry, set.Request.Cost + 100, 0}[w.rng.IntN(4)]
+	for i, l := range req.Policy.Limits {
+		used, got := w.used(w.real, time.Duration(l.Window)*time.Microsecond), res.Statuses()[i].Remaining
+		if got > max(0, l.Units-used) {
+			return fmt.Errorf("%d units are left of %s, which holds %d", got, l.String(), used)
+		}
 	}
-	if w.rng.IntN(2) == 0 {
-		set.ID = fmt.Sprint(w.key, w.calls)
-		w.again = append(w.again, set)
-	}
-	w.note("at %d: settle %d of %d to %d", now, c.set.Request.Cost, c.set.At, set.Units)
-	if err := w.store.Settle(context.Background(), set); err != nil {
-		return err
-	}
-	w.model.settle(c, set.Units)
-	w.calls++
 	return nil
 }
 
-// repeat settles what is settled, which does nothing.
-func (w *smallWalk) repeat() error {
-	set := w.again[w.rng.IntN(len(w.again))]
-	w.note("settle %d of %d again", set.Request.Cost, set.At)
-	return w.store.Settle(context.Background(), set)
+// used returns the units in the window that ends at an instant.
+func (w *smallWalk) used(end time.Time, window time.Duration) (used int64) {
+	for _, p := range w.held {
+		if p.starts.After(end.Add(-window)) && !p.starts.After(end) {
+			used += p.units
+		}
+	}
+	return used
 }
 
-// newSmallWalk returns the walk of a seed.
-func newSmallWalk(store smallStore, clock *judge.Clock, seed uint64, a sash.Algorithm, world smallWorld, seen map[string]int) (*smallWalk, error) {
-	rng := rand.New(rand.NewPCG(seed, 17))
-	opts := &sash.Options{Algorithm: a, CountRefused: rng.IntN(4) == 0}
-	world.resolution, world.countRefused = 1, opts.CountRefused
-	if a == sash.SlidingBuckets {
-		opts.Resolution = time.Second
-		world.resolution = time.Second.Microseconds()
+// settle changes what a call is charged, once.
+func (w *smallWalk) settle() error {
+	p := w.held[w.rng.IntN(len(w.held))]
+	if p.settled || !p.set.Request.MaySettle || w.clock.Now().UnixMicro() >= p.set.Expires() {
+		return nil
 	}
-	policies, err := smallPolicies(rng, opts)
-	return &smallWalk{
-		dear: rng.IntN(3) == 0, up: rng.IntN(3) == 0, store: store, clock: clock, rng: rng, key: fmt.Sprint("small ", walks.Add(1)), policies: policies,
-		model: smallModel{smallWorld: world, seen: seen},
-	}, err
+	cost := p.set.Request.Cost
+	p.set.Units = []int64{0, 0, 0, 1, cost / 2, cost + 2, mostOfEntry}[w.rng.IntN(7)]
+	if w.up {
+		p.set.Units = []int64{mostOfEntry, mostOfEntry, cost + 100, 0}[w.rng.IntN(4)]
+	}
+	if p.set.Delay > 0 { // more would delay what is booked behind it
+		p.set.Units = min(p.set.Units, cost)
+	}
+	if w.rng.IntN(2) == 0 {
+		p.set.ID = fmt.Sprint(w.key, w.calls)
+		w.again = append(w.again, p.set)
+	}
+	w.note("settle %d of %d to %d", cost, p.set.At, p.set.Units)
+	w.met["a charge was settled"]++
+	w.charged += max(0, p.set.Units-cost)
+	p.units, p.settled = p.set.Units, true
+	return w.store.Settle(context.Background(), p.set)
 }
