@@ -61,7 +61,7 @@ func TestThePageSaysWhatItIsMadeFrom(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"Log": sampleLog + ", read as combined", "Time": "2015-05-17T10:05:00Z to 2015-05-17T13:05:59Z",
-		"Networks":          "78: the network of the address (/16, of IPv6 /64), by the key prefix(remote_address, 16)",
+		"Networks":          "78: the network of the address, by the key prefix(remote_address, 16)",
 		"Requests":          "393, 7 left out by --where, 366 after a later one in the log: decided in time order",
 		"Cost of a request": `path endsWith ".png" ? 2 : 1`, "Counted": "status < 400 && path != '/<b>'",
 	} {

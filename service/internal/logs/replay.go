@@ -81,7 +81,7 @@ func (r *replayFlags) study(ctx context.Context, a *app, trace *replay.Trace, lo
 	}
 	report := &replayReport{logReport: log, Demand: []replay.DemandReport{}}
 	var err error
-	report.Candidates, err = trace.Run(ctx, candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Name: r.names, Partial: true})
+	report.Candidates, err = trace.Run(ctx, candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Name: r.names})
 	if err != nil {
 		return nil, err
 	}

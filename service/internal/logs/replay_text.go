@@ -18,7 +18,7 @@ func replayText(t *text, r *replayReport) {
 	for _, o := range r.Candidates {
 		candidates.row(called(o, ",")+decided(o), o.Algorithm, part(o.Refused, o.RefusedShare),
 			part(o.ClientsLimited, o.ClientsLimitedShare), eachText(o), oneClient(o),
-			fmt.Sprintf("%d of %d in %s", o.AllClients[1].Admitted, o.AllClients[1].Offered, o.AllClients[1].Window),
+			fmt.Sprintf("%d of %d in %s", o.AllClients.Admitted, o.AllClients.Offered, o.AllClients.Window),
 			fmt.Sprintf("%s, %d calls", bytesText(o.Redis.Bytes), o.Redis.Calls))
 	}
 	candidates.write(t)

@@ -40,7 +40,7 @@ A few clients can send much of the traffic. The command warns if the pair refuse
 the requests, and names the clients; --affect-requests loosens it until it refuses at most so many.
 
 The proposal is tested on what it has not seen: the command makes it again from the first 70% of the
-log's time, and counts whom that refuses in the rest. It also shows what each day would have given.
+log's time, and counts whom that refuses in the rest.
 
 --write-policy writes the pair as a configuration of sash serve in shadow mode, and the output has the
 commands that test and serve it. --where proposes for a part of the requests, such as those of a route.
@@ -84,7 +84,6 @@ type suggestReport struct {
 	Warnings      []string              `json:"warnings"`
 	HoldOut       *holdOut              `json:"hold_out,omitempty"`
 	NoHoldOut     string                `json:"no_hold_out,omitempty"` // why
-	Days          []dayProposal         `json:"days"`
 	Written       *written              `json:"written,omitempty"`
 	Caveats       []string              `json:"caveats"`
 }
@@ -112,7 +111,7 @@ func (s *suggestFlags) study(ctx context.Context, a *app, trace *replay.Trace, l
 	if err != nil {
 		return nil, early(err)
 	}
-	report := &suggestReport{logReport: log, Warnings: []string{}, Days: []dayProposal{}}
+	report := &suggestReport{logReport: log, Warnings: []string{}}
 	if err := pair.choose(coverage, report); err != nil {
 		return nil, err
 	}
@@ -127,11 +126,11 @@ func (s *suggestFlags) study(ctx context.Context, a *app, trace *replay.Trace, l
 		return nil, early(err)
 	}
 	candidates := []replay.Candidate{{Limits: proposal.Limits}, {Limits: proposal.Limits, Options: sash.Options{Algorithm: sash.FixedWindow}}}
-	report.Outcomes, err = trace.Run(ctx, candidates, &replay.RunOptions{Name: s.names, Partial: true})
+	report.Outcomes, err = trace.Run(ctx, candidates, &replay.RunOptions{Name: s.names})
 	if err != nil {
 		return nil, err
 	}
-	if err := s.confide(ctx, trace, coverage, pair, report); err != nil && ctx.Err() == nil {
+	if err := s.confide(ctx, trace, pair, report); err != nil && ctx.Err() == nil {
 		return nil, err
 	}
 	if err := s.write(report); err != nil {

@@ -18,22 +18,12 @@ type holdOut struct {
 	Rest    replay.Judged `json:"rest"`
 }
 
-// A dayProposal is what the requests of one day alone would give. Windows is how often the day covers the long window; if
-// that is too little there are no limits.
-type dayProposal struct {
-	Day      string   `json:"day"`
-	Requests int64    `json:"requests"`
-	Clients  int      `json:"clients"`
-	Windows  int      `json:"windows"`
-	Limits   []string `json:"limits"`
-}
-
-// confide adds what the proposal is worth: warnings, the hold-out and the days.
-func (s *suggestFlags) confide(ctx context.Context, trace *replay.Trace, c *replay.Coverage, pair *windowPair, r *suggestReport) error {
+// confide adds what the proposal is worth: warnings and the hold-out.
+func (s *suggestFlags) confide(ctx context.Context, trace *replay.Trace, pair *windowPair, r *suggestReport) error {
 	if err := s.warnOfRequests(ctx, trace, pair, r); err != nil {
 		return err
 	}
-	held, err := trace.HoldOut(ctx, c, s.caps, pair.burst, pair.sustained)
+	held, err := trace.HoldOut(ctx, s.caps, pair.burst, pair.sustained)
 	switch {
 	case errors.Is(err, replay.ErrTooShort):
 		r.NoHoldOut = strings.TrimPrefix(err.Error(), replay.ErrTooShort.Error()+": ")
@@ -41,13 +31,6 @@ func (s *suggestFlags) confide(ctx context.Context, trace *replay.Trace, c *repl
 		return err
 	default:
 		r.HoldOut = &holdOut{Percent: held.Percent, Until: held.Until.Format(timeForm), Limits: limitTexts(held.Limits), First: held.First, Rest: held.Rest}
-	}
-	days, err := trace.Daily(ctx, c, s.caps, pair.burst, pair.sustained, knownWindows)
-	if err != nil {
-		return err
-	}
-	for _, d := range days {
-		r.Days = append(r.Days, dayProposal{Day: d.Day, Requests: d.Requests, Clients: d.Clients, Windows: d.Windows, Limits: limitTexts(d.Limits)})
 	}
 	return nil
 }
@@ -88,21 +71,4 @@ func confidenceText(t *text, r *suggestReport, caps replay.Caps) {
 			t.say("On the rest that is more than was asked for, so expect more in the days to come.")
 		}
 	}
-	t.say("\nWhat each day alone would have given (UTC):")
-	table := t.table(0)
-	for i, d := range r.Days {
-		if i == mostDays {
-			fmt.Fprintf(table, "  and %d more days (--json has them)\n", len(r.Days)-i)
-			break
-		}
-		limits := strings.Join(d.Limits, ",")
-		if len(d.Limits) == 0 {
-			limits = fmt.Sprintf("too little: it covers the long window %s", count(int64(d.Windows), "time"))
-		}
-		fmt.Fprintf(table, "  %s\t%s\t%d requests of %s\n", d.Day, limits, d.Requests, r.clients(int64(d.Clients)))
-	}
-	_ = table.Flush()
 }
-
-// mostDays is how many days the text lists.
-const mostDays = 31

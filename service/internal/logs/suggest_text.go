@@ -1,7 +1,6 @@
 package logs
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -42,7 +41,7 @@ func suggestText(t *text, s *suggestFlags, r *suggestReport) {
 	t.say("\nSee what it does to whom:  sash-logs replay --try %s FILE", strings.Join(r.Limits, ","))
 }
 
-// curveText writes a curve in a few lines, with its knee and the proposed limit.
+// curveText writes a curve in a few lines, with the proposed limit.
 func curveText(t *text, d replay.DemandReport, noun, proposed string) {
 	const most = 9
 	units, _, _ := strings.Cut(proposed, "/")
@@ -50,21 +49,17 @@ func curveText(t *text, d replay.DemandReport, noun, proposed string) {
 	fmt.Fprintf(table, "limit\t%ss affected\tshare\t\n", noun)
 	last := int64(-1)
 	for i, p := range d.Curve {
-		knee := d.Knee != nil && p.Units == d.Knee.Units
 		this := strconv.FormatInt(p.Units, 10) == units
 		// A line each time that the limit has grown by a half.
-		if i > 0 && i < len(d.Curve)-1 && !knee && !this && (float64(p.Units) < 1.5*float64(last) || len(d.Curve) > 4*most && p.Affected == 0) {
+		if i > 0 && i < len(d.Curve)-1 && !this && (float64(p.Units) < 1.5*float64(last) || len(d.Curve) > 4*most && p.Affected == 0) {
 			continue
 		}
-		if !knee && !this {
+		if !this {
 			last = p.Units
 		}
 		mark := ""
-		if knee {
-			mark = "  the knee"
-		}
 		if this {
-			mark = cmp.Or(mark, " ") + "  proposed"
+			mark = "   proposed"
 		}
 		fmt.Fprintf(table, "%d/%s\t%d\t%.2f%%\t%s\n", p.Units, d.Window, p.Affected, 100*p.Share, mark)
 	}

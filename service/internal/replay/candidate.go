@@ -28,7 +28,7 @@ type Rule struct {
 	Name    string
 	Limits  []sash.Limit
 	Options sash.Options
-	// Refuses means that the rule refuses everything. Demand leaves its limits out.
+	// Refuses means that the rule refuses everything. Demands leaves its limits out.
 	Refuses bool
 }
 
@@ -48,7 +48,7 @@ func ParseLimits(text string) ([]sash.Limit, error) {
 
 // Check returns an error that is [sash.ErrInvalidLimit] if the candidate's limits are invalid.
 func (c *Candidate) Check() error {
-	_, err := c.deciders(memstore.New(nil))
+	_, err := c.limiters(memstore.New(nil))
 	return err
 }
 
@@ -59,14 +59,8 @@ func (c *Candidate) rules() []Rule {
 	return []Rule{{Limits: c.Limits, Options: c.Options}}
 }
 
-// A decider decides for the clients of one rule.
-type decider struct {
-	*sash.Limiter
-	names []string
-}
-
-func (c *Candidate) deciders(store driver.Store) ([]decider, error) {
-	all := make([]decider, 0, 1)
+// limiters returns the limiter of each rule.
+func (c *Candidate) limiters(store driver.Store) (all []*sash.Limiter, err error) {
 	for i, rule := range c.rules() {
 		opts := rule.Options
 		opts.Prefix = fmt.Sprint(i) // rules share no charges
@@ -74,41 +68,16 @@ func (c *Candidate) deciders(store driver.Store) ([]decider, error) {
 		if err != nil {
 			return nil, err
 		}
-		d := decider{Limiter: l, names: limitNames(rule.Limits)}
-		all = append(all, d)
+		all = append(all, l)
 	}
 	return all, nil
 }
 
-func limitNames(limits []sash.Limit) []string {
-	names := make([]string, len(limits))
-	for i, l := range limits {
-		if names[i] = l.Name; l.Name == "" {
-			names[i] = l.String()
-		}
+func limitName(l sash.Limit) string {
+	if l.Name != "" {
+		return l.Name
 	}
-	return names
-}
-
-// Rule returns the rule that applies to a client of the trace; without Rules, the candidate's limits. It returns an error
-// if there is no such client.
-func (t *Trace) Rule(c Candidate, name string) (Rule, error) {
-	number, err := t.number(name)
-	if err != nil {
-		return Rule{}, err
-	}
-	return c.rules()[t.clients[number].rule], nil
-}
-
-// keep returns how long a charge can count.
-func (c *Candidate) keep() int64 {
-	longest := int64(0)
-	for _, rule := range c.rules() {
-		for _, l := range rule.Limits {
-			longest = max(longest, length(l))
-		}
-	}
-	return longest
+	return l.String()
 }
 
 // length returns a limit's window in microseconds; for a calendar limit, the longest.
@@ -125,26 +94,31 @@ func length(l sash.Limit) int64 {
 	return l.Window.Microseconds()
 }
 
+// windowName returns a limit's window as limits write it: 5m, 1h, day@UTC.
+func windowName(l sash.Limit) string {
+	_, name, _ := strings.Cut(l.String(), "/")
+	return name
+}
+
 // A bench is a candidate's limiters over a store on the virtual clock.
 type bench struct {
 	now      int64
-	store    *memstore.Store
-	deciders []decider
+	limiters []*sash.Limiter
 	clients  []client
 }
 
-func (t *Trace) bench(c *Candidate) (*bench, error) {
-	b := &bench{clients: t.clients}
+func (t *Trace) bench(c *Candidate) (b *bench, err error) {
+	b = &bench{clients: t.clients}
 	// The store has room for every client, so none is evicted.
-	b.store = memstore.New(&memstore.Options{MaxKeys: 2*len(t.clients) + 4096, Now: func() time.Time { return time.UnixMicro(b.now) }})
-	var err error
-	b.deciders, err = c.deciders(b.store)
+	b.limiters, err = c.limiters(memstore.New(&memstore.Options{
+		MaxKeys: 2*len(t.clients) + 4096, Now: func() time.Time { return time.UnixMicro(b.now) },
+	}))
 	return b, err
 }
 
-// decide decides on an event at an instant, with the given cost.
-func (b *bench) decide(ctx context.Context, at int64, e *event, cost int64) (sash.Result, error) {
-	b.now = at
+// decide decides on an event with the given cost.
+func (b *bench) decide(ctx context.Context, e *event, cost int64) (sash.Result, error) {
+	b.now = e.at
 	who := &b.clients[e.client]
-	return b.deciders[who.rule].AllowN(ctx, who.key, cost)
+	return b.limiters[who.rule].AllowN(ctx, who.key, cost)
 }

@@ -2,9 +2,11 @@ package replay
 
 import (
 	"context"
+	"fmt"
 	"math"
-	"sort"
 	"time"
+
+	"example.com/sash"
 )
 
 // Coverage is how much a log can know about windows: the stretches of time in which it has requests.
@@ -21,87 +23,88 @@ type Coverage struct {
 	// Sampled reports that the log looks like samples.
 	Sampled bool
 
-	stretches []stretch
-	tick      int64 // the resolution of times
+	events []event
+	tick   int64 // the resolution of times
 }
-
-// A stretch is a time without a silence of more than a second, both ends included, in microseconds.
-type stretch struct{ first, last int64 }
 
 // Coverage returns the coverage of the trace. The error is that of the context or the trace.
 func (t *Trace) Coverage(ctx context.Context) (*Coverage, error) {
-	const second, minute, day = 1_000_000, 60_000_000, 24 * 3600 * 1_000_000
-	c := &Coverage{tick: second}
+	const minute, day = 60_000_000, 24 * 60 // microseconds; minutes
+	c := &Coverage{events: t.events, tick: 1_000_000}
 	if t.fractions {
 		c.tick = 0
 	}
-	latest := make([]int64, len(t.clients)) // the last minute of each client, counted from the first minute as 1
-	visits, silent, origin, last := 0, int64(0), int64(0), int64(0)
+	latest := make([]int64, len(t.clients)) // the last minute of each client
+	visits, last := 0, int64(math.MinInt64)
 	err := t.each(ctx, func(e *event) error {
-		at := e.at / minute
-		n := len(c.stretches)
-		switch {
-		case n == 0:
-			origin = at - 1
-			c.stretches = append(c.stretches, stretch{e.at, e.at})
-		case e.at-c.stretches[n-1].last > second:
-			if silence := e.at - c.stretches[n-1].last; silence > day {
-				silent += silence / minute
-			}
-			c.stretches = append(c.stretches, stretch{e.at, e.at})
+		at := e.at/minute + 1
+		switch silence := at - last; {
+		case c.Busy > 0 && silence == 0:
+		case c.Busy > 0 && silence <= day:
+			c.Minutes += int(silence - 1)
+			fallthrough
 		default:
-			c.stretches[n-1].last = e.at
+			c.Busy, c.Minutes, last = c.Busy+1, c.Minutes+1, at
 		}
-		if at-origin != last {
-			last = at - origin
-			c.Busy++
-		}
-		if latest[e.client] != last {
-			latest[e.client] = last
+		if latest[e.client] != at {
+			latest[e.client] = at
 			visits++
 		}
 		return nil
 	})
-	c.Minutes = int(last - silent)
-	if c.Minutes > 0 {
-		expected := float64(c.Minutes) * (1 - math.Exp(-float64(visits)/float64(c.Minutes)))
-		c.Sampled = float64(c.Busy) < expected/10
-	}
+	expected := float64(c.Minutes) * (1 - math.Exp(-float64(visits)/float64(max(1, c.Minutes))))
+	c.Sampled = float64(c.Busy) < expected/10
 	return c, err
 }
 
 // Windows returns how often the log knows a window of a length.
 func (c *Coverage) Windows(length time.Duration) int {
-	return c.between(length, math.MinInt64, math.MaxInt64)
-}
-
-// Between returns how often the part of the log from one time until before another knows a window of a length.
-func (c *Coverage) Between(length time.Duration, from, until time.Time) int {
-	return c.between(length, from.UnixMicro(), until.UnixMicro())
-}
-
-func (c *Coverage) between(length time.Duration, from, until int64) int {
 	gap, least := length.Microseconds(), int64(1)
 	if c.Sampled {
 		gap, least = min(gap, time.Minute.Microseconds()), 0
 	}
-	windows, open := int64(0), stretch{last: math.MinInt64}
-	add := func() {
-		if open.last != math.MinInt64 {
-			windows += max(least, (open.last-open.first+c.tick)/length.Microseconds())
+	windows, first := int64(0), 0
+	for i, e := range c.events {
+		if i == len(c.events)-1 || c.events[i+1].at-e.at > max(gap, time.Second.Microseconds()) {
+			windows += max(least, (e.at-c.events[first].at+c.tick)/length.Microseconds())
+			first = i + 1
 		}
 	}
-	start := sort.Search(len(c.stretches), func(i int) bool { return c.stretches[i].last >= from })
-	for _, s := range c.stretches[start:] {
-		if s = (stretch{max(s.first, from), min(s.last, until-1)}); s.first > s.last {
-			break
-		}
-		if open.last == math.MinInt64 || s.first-open.last > gap {
-			add()
-			open = s
-		}
-		open.last = s.last
-	}
-	add()
 	return int(windows)
+}
+
+// Caveats returns what the trace cannot show about limits over windows of the given lengths, one sentence each. The
+// error is that of the context or the trace.
+func (t *Trace) Caveats(ctx context.Context, windows ...time.Duration) (all []string, err error) {
+	c, err := t.Coverage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	first, last := t.Span()
+	span := last.Sub(first)
+	if !t.fractions {
+		say("Times are whole seconds. The order within a second is unknown, so a window of a few seconds is measured to within one second.")
+	}
+	if c.Sampled {
+		say("Only %d of the %d minutes of the log have requests, %d each on average. The log looks sampled or incomplete, and real traffic may be denser.", c.Busy, c.Minutes, t.counts.Requests/int64(c.Busy))
+	}
+	for _, w := range windows {
+		if span < 20*w {
+			say("The log is %s long. A window of %s fits into it %.1f times, so busier windows are likely to exist.", span.Round(time.Second), windowName(sash.Every(1, w)), span.Seconds()/w.Seconds())
+		}
+	}
+	if n := len(t.clients); n < 10_000 && n > 1 {
+		say("There are %d clients. One of them is %.2f%%, and a smaller share cannot be distinguished from none.", n, 100/float64(n))
+	}
+	if t.counts.Throttled > 0 {
+		say("%d requests were answered with 429. Something limits them already, so clients may want more than the log shows.", t.counts.Throttled)
+	}
+	if t.counts.Late > 0 {
+		say("%d requests came after a later one in the log. Many servers log a request when its response ends, with the time at which it began or ended.", t.counts.Late)
+	}
+	say("Several people behind one address count as one client, and one person with many addresses as many.")
+	say("A log without refusals does not show how clients react to them.")
+	say("Requests that never reached the log (held back by a proxy, dropped under load, served from a cache) are missing.")
+	return all, nil
 }

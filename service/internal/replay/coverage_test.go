@@ -47,8 +47,4 @@ func TestWhatALogKnows(t *testing.T) {
 			}
 		}
 	}
-	c := covered(t, made(every(0, time.Second, day)))
-	if got := c.Between(time.Hour, noon.Add(2*time.Hour), noon.Add(5*time.Hour)); got != 3 {
-		t.Errorf("three hours of a day know an hour %d times", got)
-	}
 }

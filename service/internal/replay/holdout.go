@@ -42,42 +42,40 @@ var ErrTooShort = errors.New("too short")
 
 // HoldOut proposes limits for the first part of the trace and judges them on the rest. The error is [ErrTooShort] if
 // either part is, or that of the context or the trace.
-func (t *Trace) HoldOut(ctx context.Context, coverage *Coverage, caps Caps, burst, sustained time.Duration) (*HoldOut, error) {
+func (t *Trace) HoldOut(ctx context.Context, caps Caps, burst, sustained time.Duration) (*HoldOut, error) {
 	from, last := t.Span()
 	h := &HoldOut{Percent: holdOutPercent, Until: from.Add(last.Sub(from) / 100 * holdOutPercent)}
-	until := last.Add(time.Microsecond)
-	for _, part := range [][2]time.Time{{from, h.Until}, {h.Until, until}} {
-		if n := coverage.Between(sustained, part[0], part[1]); n < holdOutWindows {
+	coverage, err := t.Coverage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var parts [2]*Trace
+	for i, ends := range [][2]time.Time{{from, h.Until}, {h.Until, last.Add(time.Microsecond)}} {
+		parts[i] = t.between(ends[0], ends[1])
+		own := *coverage
+		own.events = parts[i].events
+		if n := own.Windows(sustained); n < holdOutWindows {
 			return nil, fmt.Errorf("%w: from %s to %s the log covers a window of %s %d times, and %d are needed",
-				ErrTooShort, part[0].Format(time.RFC3339), part[1].Format(time.RFC3339), windowName(sustained), n, holdOutWindows)
+				ErrTooShort, ends[0].Format(time.RFC3339), ends[1].Format(time.RFC3339), windowName(sash.Every(1, sustained)), n, holdOutWindows)
 		}
 	}
-	first, err := t.Between(ctx, from, h.Until)
+	s, err := parts[0].Suggest(ctx, caps, burst, sustained)
 	if err != nil {
 		return nil, err
 	}
-	s, err := first.Suggest(ctx, caps, burst, sustained)
-	if err != nil {
-		return nil, err
-	}
-	h.Limits, h.First = s.Limits, first.judged(s.Refused, s.Affected)
-	rest, err := t.Between(ctx, h.Until, until)
-	if err != nil {
-		return nil, err
-	}
-	h.Rest, err = rest.judge(ctx, s.Limits)
+	h.Limits, h.First = s.Limits, parts[0].judged(s.Refused, s.Affected)
+	h.Rest, err = parts[1].judge(ctx, s.Limits)
 	return h, err
 }
 
 // judge counts what a pair of limits refuses.
 func (t *Trace) judge(ctx context.Context, pair []sash.Limit) (Judged, error) {
-	demands, err := t.sliding(ctx, pair[0].Window, pair[1].Window)
+	s, err := t.measure(ctx, pair[0].Window, pair[1].Window)
 	if err != nil {
 		return Judged{}, err
 	}
-	r := t.refusals(demands[0], demands[1], pair[0].Units, pair[1].Units)
-	refused, limited := r.count(ctx, pair[0].Units, pair[1].Units)
-	return t.judged(refused, limited), r.err
+	units := [2]int64{pair[0].Units, pair[1].Units}
+	return t.judged(s.refuses(t.refusable(s, units), units)), nil
 }
 
 func (t *Trace) judged(refused int64, limited int) Judged {

@@ -32,8 +32,8 @@ type Outcome struct {
 	// OneClient is the most units that one client got in any sliding window of each limit. With an exact algorithm that
 	// is never more than the limit.
 	OneClient []Most `json:"one_client"`
-	// AllClients is the most units that all clients together requested, and got, in any window.
-	AllClients []Most `json:"all_clients"`
+	// AllClients is the most units that all clients together requested, and got, in any minute.
+	AllClients Most `json:"all_clients"`
 
 	Redis Redis `json:"redis"`
 }
@@ -44,7 +44,7 @@ type Worst struct {
 	Requests       int64   `json:"requests"`
 	Refused        int64   `json:"refused"`
 	LimitedSeconds float64 `json:"limited_seconds,omitempty"`
-	client         int
+	number         int
 }
 
 // A Most is the largest number of units in any window of a length.
@@ -58,8 +58,7 @@ type Most struct {
 // Redis is an estimate of the candidate's cost on Redis.
 type Redis struct {
 	// Calls counts one call per attempt, admitted or not.
-	Calls         int64 `json:"calls"`
-	CallsInSecond int64 `json:"calls_in_the_worst_second"`
+	Calls int64 `json:"calls"`
 	// Keys and Entries are the greatest numbers at one time, and Bytes is approximately the memory that they take.
 	Keys    int64 `json:"keys"`
 	Entries int64 `json:"entries"`

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -22,7 +21,7 @@ func (c *endsAfter) Err() error {
 	return nil
 }
 
-// A replay that is stopped gives the counts of what it has decided, and without Partial only the error.
+// A replay that is stopped gives the counts of what it has decided.
 func TestAStoppedReplayGivesWhatItKnows(t *testing.T) {
 	const requests = 5 * steps
 	var b Builder
@@ -31,20 +30,11 @@ func TestAStoppedReplayGivesWhatItKnows(t *testing.T) {
 	}
 	trace := b.Trace()
 	candidates := []Candidate{{Limits: []sash.Limit{sash.Every(1, 2*time.Second)}}}
-	for _, partial := range []bool{true, false} {
-		outcomes, err := trace.Run(&endsAfter{Context: t.Context(), looks: 3}, candidates, &RunOptions{Partial: partial})
-		if !partial {
-			if !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
-			continue
-		}
+	for looks, all := range map[int]bool{3: false, 100: true} {
 		// Every other request is refused.
-		if o := outcomes[0]; err != nil || !o.Partial || o.Requests < steps || o.Requests >= requests || o.Refused != o.Requests/2 || o.RefusedShare != 0.5 {
+		outcomes, err := trace.Run(&endsAfter{Context: t.Context(), looks: looks}, candidates, nil)
+		if o := outcomes[0]; err != nil || o.Partial == all || o.Requests < steps || (o.Requests == requests) != all || o.Refused != o.Requests/2 || o.RefusedShare != 0.5 {
 			t.Errorf("%+v, %v", o, err)
 		}
-	}
-	if outcomes, err := trace.Run(t.Context(), candidates, &RunOptions{Partial: true}); err != nil || outcomes[0].Partial || outcomes[0].Requests != requests {
-		t.Errorf("%+v, %v", outcomes[0], err)
 	}
 }

@@ -20,19 +20,10 @@ type RunOptions struct {
 	Worst int
 	// Name returns the name of a client in outcomes. Nil leaves names unchanged.
 	Name func(client string) string
-	// Partial returns what is known when the context ends, in place of its error: outcomes with Partial set.
-	Partial bool
-}
-
-func (o *RunOptions) name(client string) string {
-	if o == nil || o.Name == nil {
-		return client
-	}
-	return o.Name(client)
 }
 
 // Run replays the trace through every candidate separately, as many in parallel as there are processors. The outcomes are
-// in the order of the candidates. The error is [sash.ErrInvalidLimit], or the context's, unless opts.Partial is set.
+// in the order of the candidates, and Partial if the context ended. The error is [sash.ErrInvalidLimit].
 func (t *Trace) Run(ctx context.Context, candidates []Candidate, opts *RunOptions) ([]*Outcome, error) {
 	opts = cmp.Or(opts, &RunOptions{})
 	outcomes, failed := make([]*Outcome, len(candidates)), make([]error, len(candidates))
@@ -57,22 +48,34 @@ func (t *Trace) Run(ctx context.Context, candidates []Candidate, opts *RunOption
 // A tally holds the counts of one candidate.
 type tally struct {
 	*bench
-	trace     *Trace
-	candidate *Candidate
-	out       *Outcome
-	clients   []clientTally
-	trailing  trailing
-	routes    []int64 // refused
-	routeAll  []int64
-	offered   *rate // units of all attempts
-	calls     *rate // of the store
-	admitted  *rate
-	alive     []uint32 // per client: the charges that keep its key alive
+	trace    *Trace
+	rules    []Rule
+	out      *Outcome
+	clients  []refusedTally
+	routes   []refusedTally
+	admitted []bool // by event
+	windows  []*window
 }
 
-type clientTally struct {
+type refusedTally struct {
 	requests, refused int64
 	until, limited    int64 // end of the current limitation; total so far, in microseconds
+}
+
+// A window is what lies within a length of time that ends now. It counts what enters with a sign of 1, and what leaves
+// with -1.
+type window struct {
+	length int64 // microseconds
+	oldest int   // the first event within
+	count  func(e *event, admitted bool, sign int64)
+}
+
+// usage is a number of units now, and the most so far.
+type usage struct{ now, most int64 }
+
+func (u *usage) add(cost int64) {
+	u.now += cost
+	u.most = max(u.most, u.now)
 }
 
 func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions) (*Outcome, error) {
@@ -80,63 +83,123 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions) (*Outco
 	if err != nil {
 		return nil, err
 	}
-	keep := c.keep()
-	lives := keep // how long a key lives after its last charge
-	if a := c.rules()[0].Options.Algorithm; a == sash.SlidingLog || a == sash.SlidingBuckets {
-		lives = 2 * keep
-	}
 	s := &tally{
-		bench: b, trace: t, candidate: c, out: newOutcome(c),
-		clients: make([]clientTally, len(t.clients)), routes: make([]int64, len(t.routes)), routeAll: make([]int64, len(t.routes)),
-		offered: newRate(rateLengths...), admitted: newRate(append(slices.Clone(rateLengths), keep, lives)...),
-		calls: newRate(rateLengths[0]), alive: make([]uint32, len(t.clients)),
+		bench: b, trace: t, rules: c.rules(), out: newOutcome(c), admitted: make([]bool, len(t.events)),
+		clients: make([]refusedTally, len(t.clients)), routes: make([]refusedTally, len(t.routes)),
 	}
-	s.trailing = newTrailing(c, len(t.clients), s.admitted)
-	// These are current numbers; most keeps the greatest.
-	s.admitted.windows[len(rateLengths)].left = func(charge) { s.out.Redis.Entries-- }
-	s.admitted.windows[len(rateLengths)+1].left = func(gone charge) {
-		if s.alive[gone.client]--; s.alive[gone.client] == 0 {
-			s.out.Redis.Keys--
-		}
-	}
-	var most Redis
+	finish := s.watch()
 	whole := context.WithoutCancel(ctx) // a request is decided, or not begun
 	err = t.each(ctx, func(e *event) error {
-		return s.try(whole, e, &most)
+		n := s.out.Requests
+		for _, w := range s.windows {
+			for ; t.events[w.oldest].at <= e.at-w.length; w.oldest++ { // never e itself
+				w.count(&t.events[w.oldest], s.admitted[w.oldest], -1)
+			}
+		}
+		if err := s.try(whole, e); err != nil {
+			return err
+		}
+		for _, w := range s.windows {
+			w.count(e, s.admitted[n], 1)
+		}
+		return nil
 	})
-	s.out.Partial = opts.Partial && err != nil && ctx.Err() != nil
+	s.out.Partial = err != nil && ctx.Err() != nil
 	if err != nil && !s.out.Partial {
 		return nil, err
 	}
-	s.out.Redis.Keys, s.out.Redis.Entries = most.Keys, most.Entries
+	finish()
 	s.finish(opts)
 	return s.out, nil
 }
 
-// rateLengths are the windows over which the units of all clients are summed.
-var rateLengths = []int64{time.Second.Microseconds(), time.Minute.Microseconds(), time.Hour.Microseconds()}
+// watch adds the windows of what is counted. The function that it returns writes the counts to the outcome.
+func (s *tally) watch() (finish func()) {
+	var offered, admitted, entries, keys usage
+	alive := make([]uint32, len(s.clients)) // the charges that keep each client's key alive
+	keep := int64(0)                        // how long a charge can count
+	used := make(map[int64][]usage)         // by length of a sliding window, and client
+	add := func(length int64, count func(e *event, admitted bool, sign int64)) {
+		s.windows = append(s.windows, &window{length: length, count: count})
+	}
+	for _, rule := range s.rules {
+		for _, l := range rule.Limits {
+			keep = max(keep, length(l))
+			if _, known := used[length(l)]; known || l.Period != 0 || rule.Refuses {
+				continue
+			}
+			mine := make([]usage, len(s.clients))
+			used[length(l)] = mine
+			add(length(l), func(e *event, admitted bool, sign int64) {
+				if admitted {
+					mine[e.client].add(sign * e.cost)
+				}
+			})
+		}
+	}
+	algorithm := s.rules[0].Options.Algorithm
+	lives := keep // how long a key lives after its last charge
+	if algorithm == sash.SlidingLog || algorithm == sash.SlidingBuckets {
+		lives = 2 * keep
+	}
+	add(keep, func(_ *event, admitted bool, sign int64) {
+		if admitted {
+			entries.add(sign)
+		}
+	})
+	add(lives, func(e *event, admitted bool, sign int64) {
+		if !admitted {
+			return
+		}
+		if alive[e.client] += uint32(sign); sign == 1 && alive[e.client] == 1 || sign == -1 && alive[e.client] == 0 {
+			keys.add(sign)
+		}
+	})
+	add(time.Minute.Microseconds(), func(e *event, ok bool, sign int64) {
+		offered.add(sign * e.cost)
+		if ok {
+			admitted.add(sign * e.cost)
+		}
+	})
+	return func() {
+		o := s.out
+		o.AllClients = Most{Window: "1m", Offered: offered.most, Admitted: admitted.most}
+		o.Redis = Redis{Calls: o.Requests - o.AboveLimit, Keys: keys.most, Entries: entries.most} // what can never fit makes no call
+		o.Redis.Bytes = redisBytes(algorithm, keys.most, entries.most)
+		for r, rule := range s.rules {
+			for _, l := range rule.Limits {
+				if l.Period != 0 || rule.Refuses {
+					continue
+				}
+				m := Most{Window: windowName(l), Limit: l.Units}
+				for c, u := range used[length(l)] {
+					if s.trace.clients[c].rule == r {
+						m.Admitted = max(m.Admitted, u.most)
+					}
+				}
+				o.OneClient = append(o.OneClient, m)
+			}
+		}
+	}
+}
 
 // try decides on one request and counts its outcome.
-func (s *tally) try(ctx context.Context, e *event, most *Redis) error {
-	who := &s.clients[e.client]
+func (s *tally) try(ctx context.Context, e *event) error {
+	who, where := &s.clients[e.client], &s.routes[e.route]
 	who.requests++
+	where.requests++
 	s.out.Requests++
-	s.routeAll[e.route]++
-	s.offered.add(charge{e.at, e.cost, e.client})
-	res, err := s.decide(ctx, e.at, e, e.cost)
+	res, err := s.decide(ctx, e, e.cost)
 	tooMuch := errors.Is(err, sash.ErrCostAboveLimit)
 	if err != nil && !tooMuch {
 		return err
 	}
-	if !tooMuch {
-		s.calls.add(charge{e.at, 1, e.client})
-	}
 	if err == nil && res.Allowed {
-		s.admit(e, most)
+		s.admitted[s.out.Requests-1] = true
 		return nil
 	}
 	who.refused++
-	s.routes[e.route]++
+	where.refused++
 	if s.out.Refused++; s.out.Refused == 1 {
 		s.out.FirstRefused = time.UnixMicro(e.at).UTC().Format(time.RFC3339Nano)
 	}
@@ -153,25 +216,12 @@ func (s *tally) try(ctx context.Context, e *event, most *Redis) error {
 	return nil
 }
 
-func (s *tally) admit(e *event, most *Redis) {
-	c := charge{e.at, e.cost, e.client}
-	if s.alive[e.client]++; s.alive[e.client] == 1 {
-		s.out.Redis.Keys++
-	}
-	s.out.Redis.Entries++
-	s.admitted.add(c)
-	most.Keys, most.Entries = max(most.Keys, s.out.Redis.Keys), max(most.Entries, s.out.Redis.Entries)
-	s.trailing.count(c)
-}
-
 func newOutcome(c *Candidate) *Outcome {
-	o := &Outcome{ // JSON lists are never null
-		Policy: c.Name, RefusedBy: make(map[string]int64), Limits: []string{}, OneClient: []Most{},
-	}
+	o := &Outcome{Policy: c.Name, RefusedBy: make(map[string]int64), Limits: []string{}, OneClient: []Most{}} // JSON lists are never null
 	var algorithms []string
 	for _, rule := range c.rules() {
-		for _, name := range limitNames(rule.Limits) {
-			if !slices.Contains(o.Limits, name) {
+		for _, l := range rule.Limits {
+			if name := limitName(l); !slices.Contains(o.Limits, name) {
 				o.Limits = append(o.Limits, name)
 			}
 		}
@@ -183,57 +233,38 @@ func newOutcome(c *Candidate) *Outcome {
 	return o
 }
 
-func limitName(l sash.Limit) string { return limitNames([]sash.Limit{l})[0] }
-
-// finish returns the outcome of the counts.
+// finish adds what is known of clients and routes.
 func (s *tally) finish(opts *RunOptions) {
 	o := s.out
 	o.RefusedShare = share(o.Refused, o.Requests)
 	var limited, clients int64
-	for i := range s.clients {
-		if s.clients[i].requests > 0 {
-			clients++
-		}
-		if s.clients[i].refused > 0 {
-			o.ClientsLimited++
-		}
-		limited += s.clients[i].limited
+	for _, c := range s.clients {
+		clients += min(1, c.requests)
+		o.ClientsLimited += min(1, c.refused)
+		limited += c.limited
 	}
 	o.ClientsLimitedShare = share(o.ClientsLimited, clients)
 	o.LimitedSeconds = seconds(limited)
-	o.WorstClients, o.WorstRoutes = s.worst(opts)
-	for i, l := range rateLengths {
-		o.AllClients = append(o.AllClients, Most{
-			Window: windowName(time.Duration(l * 1000)), Offered: s.offered.windows[i].most, Admitted: s.admitted.windows[i].most,
-		})
+	n := max(0, cmp.Or(opts.Worst, 5))
+	o.WorstClients = worst(n, s.clients, func(i int) string { return s.trace.clients[i].name })
+	o.WorstRoutes = worst(n, s.routes, func(i int) string { return s.trace.routes[i] })
+	for i := range o.WorstClients {
+		if opts.Name != nil {
+			o.WorstClients[i].Name = opts.Name(o.WorstClients[i].Name)
+		}
 	}
-	s.trailing.finish(s)
-	o.Redis.CallsInSecond = s.calls.windows[0].most
-	o.Redis.Calls = o.Requests - o.AboveLimit // requests that can never fit make no call
-	o.Redis.Bytes = redisBytes(s.candidate.rules()[0].Options.Algorithm, o.Redis.Keys, o.Redis.Entries)
 }
 
-func (s *tally) worst(opts *RunOptions) (clients, routes []Worst) {
-	n := max(0, cmp.Or(opts.Worst, 5))
-	clients, routes = []Worst{}, []Worst{}
-	for i := range s.clients {
-		if c := &s.clients[i]; c.refused > 0 {
-			clients = append(clients, Worst{Name: s.trace.clients[i].name, Requests: c.requests, Refused: c.refused, LimitedSeconds: seconds(c.limited), client: i})
+// worst returns at most n of those that were refused, the most refused first.
+func worst(n int, of []refusedTally, name func(int) string) []Worst {
+	all := []Worst{}
+	for i, c := range of {
+		if c.refused > 0 {
+			all = append(all, Worst{Name: name(i), Requests: c.requests, Refused: c.refused, LimitedSeconds: seconds(c.limited), number: i})
 		}
 	}
-	for i, refused := range s.routes {
-		if refused > 0 {
-			routes = append(routes, Worst{Name: s.trace.routes[i], Requests: s.routeAll[i], Refused: refused})
-		}
-	}
-	for _, list := range []*[]Worst{&clients, &routes} {
-		slices.SortFunc(*list, func(a, b Worst) int { return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Name, b.Name)) })
-		*list = slices.Clip((*list)[:min(n, len(*list))])
-	}
-	for i := range clients {
-		clients[i].Name = opts.name(clients[i].Name)
-	}
-	return clients, routes
+	slices.SortFunc(all, func(a, b Worst) int { return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Name, b.Name)) })
+	return slices.Clip(all[:min(n, len(all))])
 }
 
 // redisBytes estimates the memory of keys, from MEMORY USAGE of small and of full ones.

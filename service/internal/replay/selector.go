@@ -9,9 +9,12 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/ast"
+	"github.com/expr-lang/expr/parser"
 	"github.com/expr-lang/expr/vm"
 
 	"example.com/sash"
@@ -54,10 +57,13 @@ type Expressions struct {
 type Selector struct {
 	key, cost, where *program
 	machine          vm.VM
-	missing          missing
 	routes           *http.ServeMux
 	env              fields
-	bind             func(*accesslog.Record) // binds the functions to a record
+	record           *accesslog.Record // the current one
+
+	records int64
+	missing []Missing
+	lacks   bool // the current record lacks a field that was read
 }
 
 // fields are the names that expressions can use.
@@ -79,18 +85,19 @@ type fields struct {
 // NewSelector compiles expressions. The error names the invalid one, and the position.
 func NewSelector(e Expressions) (*Selector, error) {
 	s := &Selector{}
-	var err error
-	e.Key = cmp.Or(e.Key, "remote_address")
-	var current *accesslog.Record // the current request
-	s.env = fields{}
+	function := func(name string, of func(string) string) expr.Option {
+		return expr.Function(name, func(args ...any) (any, error) {
+			value := of(args[0].(string))
+			if value == "" {
+				s.miss(fmt.Sprintf("%s(%q)", name, args[0]))
+			}
+			return value, nil
+		}, new(func(string) string))
+	}
 	functions := []expr.Option{
 		expr.Env(&s.env),
-		expr.Function("header", func(args ...any) (any, error) {
-			return s.missing.check("header", args[0].(string), current.Header(args[0].(string))), nil
-		}, new(func(string) string)),
-		expr.Function("field", func(args ...any) (any, error) {
-			return s.missing.check("field", args[0].(string), current.Field(args[0].(string))), nil
-		}, new(func(string) string)),
+		function("header", func(name string) string { return s.record.Header(name) }),
+		function("field", func(name string) string { return s.record.Field(name) }),
 		expr.Function("prefix", prefix, new(func(string, int) string), new(func(string, int, int) string)),
 		expr.Function("key", key, new(func(string, ...string) string)),
 	}
@@ -98,74 +105,153 @@ func NewSelector(e Expressions) (*Selector, error) {
 		if text == "" {
 			return nil, nil
 		}
-		p, err := expr.Compile(text, append(functions, kind)...)
+		p := &program{}
+		code, err := expr.Compile(text, append(functions, kind, expr.Patch(p))...)
 		if err != nil {
 			return nil, fmt.Errorf("expression for the %s: %w", what, err)
 		}
-		return &program{p, fieldsOf(text)}, nil
+		p.code = code
+		return p, nil
 	}
-	if s.key, err = compile("key", e.Key, expr.AsKind(reflect.String)); err != nil {
+	var err, wrong error
+	s.key, err = compile("key", cmp.Or(e.Key, defaultKey), expr.AsKind(reflect.String))
+	s.cost, wrong = compile("cost", e.Cost, expr.AsFloat64())
+	err = cmp.Or(err, wrong)
+	s.where, wrong = compile("requests that count", e.Where, expr.AsBool())
+	err = cmp.Or(err, wrong)
+	if len(e.Routes) > 0 && err == nil {
+		s.routes, err = newRoutes(e.Routes)
+	}
+	if err != nil {
 		return nil, err
 	}
-	if s.cost, err = compile("cost", e.Cost, expr.AsFloat64()); err != nil {
-		return nil, err
-	}
-	if s.where, err = compile("requests that count", e.Where, expr.AsBool()); err != nil {
-		return nil, err
-	}
-	if len(e.Routes) > 0 {
-		if s.routes, err = newRoutes(e.Routes); err != nil {
-			return nil, err
-		}
-	}
-	s.bind = func(r *accesslog.Record) { current = r }
 	return s, nil
+}
+
+// A program is a compiled expression, with the fields of a record that it reads.
+type program struct {
+	code   *vm.Program
+	fields []string
+}
+
+// Visit implements ast.Visitor.
+func (p *program) Visit(node *ast.Node) {
+	name, ok := (*node).(*ast.IdentifierNode)
+	if ok && slices.Contains(accesslog.Fields(), name.Value) && !slices.Contains(p.fields, name.Value) {
+		p.fields = append(p.fields, name.Value)
+	}
+}
+
+// A Missing is a field that an expression reads and that some records of the log do not have.
+type Missing struct {
+	// Field is the field as the expression has it, such as user or header("X-Api-Key").
+	Field string
+	// Records is how many records do not have it, and Of how many there were.
+	Records, Of int64
+
+	last int64 // the last record that does not have it
+}
+
+// String returns a sentence without its end: "7 of 10 lines have no user".
+func (m Missing) String() string {
+	return fmt.Sprintf("%d of %d lines have no %s", m.Records, m.Of, m.Field)
+}
+
+// mostMissing bounds the names, which expressions may compute.
+const mostMissing = 50
+
+// miss counts a field as missing, once in a record.
+func (s *Selector) miss(field string) {
+	s.lacks = true
+	i := slices.IndexFunc(s.missing, func(m Missing) bool { return m.Field == field })
+	if i < 0 && len(s.missing) < mostMissing {
+		i = len(s.missing)
+		s.missing = append(s.missing, Missing{Field: field})
+	}
+	if i >= 0 && s.missing[i].last != s.records {
+		s.missing[i].last = s.records
+		s.missing[i].Records++
+	}
+}
+
+// Missing returns the fields that expressions read and that some of the selected records did not have, in the order in
+// which they were missed. A request for which an expression fails because of it has no key.
+func (s *Selector) Missing() []Missing {
+	all := slices.Clone(s.missing)
+	for i := range all {
+		all[i].Of = s.records
+	}
+	return all
+}
+
+const defaultKey = "remote_address"
+
+// Describe returns a key expression in words: "the address". It returns the expression itself, in quotes, if there are no
+// words for it.
+func Describe(key string) string {
+	key = cmp.Or(key, defaultKey)
+	switch {
+	case key == defaultKey:
+		return "the address"
+	case strings.HasPrefix(key, "prefix("+defaultKey+","):
+		return "the network of the address"
+	case slices.Contains(accesslog.Fields(), key):
+		return "the " + strings.ReplaceAll(key, "_", " ")
+	case isConstant(key):
+		return key + " for every request"
+	}
+	return fmt.Sprintf("the value of %q", key)
+}
+
+// isConstant reports whether a key expression is the same text for every request.
+func isConstant(key string) bool {
+	tree, err := parser.Parse(cmp.Or(key, defaultKey))
+	if err != nil {
+		return false
+	}
+	_, ok := tree.Node.(*ast.StringNode)
+	return ok
 }
 
 // Select returns the selection of a record. It reports false for a record that does not count. An error is an
 // expression's error on this record.
 func (s *Selector) Select(r *accesslog.Record) (Selection, bool, error) {
-	s.bind(r)
+	s.record, s.lacks = r, false
+	s.records++
 	s.env = fields{
 		RemoteAddress: r.RemoteAddress, User: r.User, Method: r.Method, Path: r.Path, Query: r.Query, Host: r.Host,
 		Status: r.Status, Bytes: r.Bytes, Duration: r.Duration, UserAgent: r.UserAgent, Referer: r.Referer,
 		Route: s.route(r),
 	}
-	s.missing.next()
-	sel, counts, err := s.selection(r)
-	if err != nil && len(s.missing.now) > 0 { // the expression fails on what is not there
+	selection, counts, err := s.selection(r)
+	if err != nil && s.lacks { // the expression fails on what is not there
 		return Selection{}, true, nil
 	}
-	return sel, counts, err
+	return selection, counts, err
 }
 
-func (s *Selector) selection(r *accesslog.Record) (Selection, bool, error) {
+func (s *Selector) selection(r *accesslog.Record) (sel Selection, counts bool, err error) {
 	if s.where != nil {
-		v, err := s.run(s.where, r)
-		if err != nil {
-			return Selection{}, false, err
-		}
-		if !v.(bool) {
-			return Selection{}, false, nil
+		if v, err := s.run(s.where, r); err != nil || !v.(bool) {
+			return sel, false, err
 		}
 	}
-	sel := Selection{Cost: 1, Route: strings.TrimSpace(r.Method + " " + s.env.Route)}
+	sel = Selection{Cost: 1, Route: strings.TrimSpace(r.Method + " " + s.env.Route)}
 	if s.routes != nil && strings.Contains(s.env.Route, " ") { // the pattern includes the method
 		sel.Route = s.env.Route
 	}
-	v, err := s.run(s.key, r)
+	key, err := s.run(s.key, r)
 	if err != nil {
-		return Selection{}, false, err
+		return sel, false, err
 	}
-	sel.Key = v.(string)
+	sel.Key = key.(string)
 	if s.cost != nil {
-		v, err := s.run(s.cost, r)
+		cost, err := s.run(s.cost, r)
 		if err != nil {
-			return Selection{}, false, err
+			return sel, false, err
 		}
-		if sel.Cost, err = wholeUnits(v.(float64)); err != nil {
-			return Selection{}, false, err
-		}
+		sel.Cost, err = wholeUnits(cost.(float64))
+		return sel, err == nil, err
 	}
 	return sel, true, nil
 }
@@ -173,7 +259,7 @@ func (s *Selector) selection(r *accesslog.Record) (Selection, bool, error) {
 func (s *Selector) run(p *program, r *accesslog.Record) (any, error) {
 	for _, name := range p.fields {
 		if !r.Has(name) {
-			s.missing.add(name)
+			s.miss(name)
 		}
 	}
 	return s.machine.Run(p.code, &s.env)

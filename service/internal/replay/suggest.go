@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"time"
 
 	"example.com/sash"
@@ -24,16 +25,6 @@ type Caps struct {
 // whole, such as 0.7% of 1000.
 func shareOf(share float64, of int64) int64 { return int64(share*float64(of) + 1e-6) }
 
-func (c Caps) check() error {
-	switch {
-	case c.Clients < 0 || c.Clients >= 1 || math.IsNaN(c.Clients):
-		return fmt.Errorf("the share of clients that may be affected must be from 0 to below 1, not %v", c.Clients)
-	case c.Requests < 0 || c.Requests >= 1 || math.IsNaN(c.Requests):
-		return fmt.Errorf("the share of requests that may be refused must be from 0 to below 1, not %v", c.Requests)
-	}
-	return nil
-}
-
 // A Suggestion is a pair of limits.
 type Suggestion struct {
 	Limits []sash.Limit
@@ -49,83 +40,149 @@ type Suggestion struct {
 // ErrNothingToSuggest means that the trace is empty.
 var ErrNothingToSuggest = errors.New("no request has a key and a cost, so there is nothing to suggest")
 
-// Suggest proposes one limit over a short window and one over a long window that together stay within the caps. Neither
-// could be smaller without the other being larger. Of the pairs without a cap on requests it returns the one with the
-// smallest product of units; where more than 64 clients may be affected, it tries 64 burst limits. With a cap on requests
-// some of which cost more than others, a smaller limit can refuse fewer of them, and the pair may not be the smallest.
+// Suggest proposes one limit over a short window and one over a long window that together stay within the caps, which are
+// from 0 to below 1. Neither could be smaller without the other being larger. Of the pairs without a cap on requests it
+// returns the one with the smallest product of units; where more than 64 clients may be affected, it tries 64 burst
+// limits. With a cap on requests some of which cost more than others, a smaller limit can refuse fewer of them, and the
+// pair may not be the smallest.
 //
-// It does not ask whether the trace is long enough to know such windows: see [Coverage]. With a cap on requests it packs
-// those of the clients that may be refused once more, within the memory of the [Builder].
+// It does not ask whether the trace is long enough to know such windows: see [Coverage]. It copies the requests of the
+// clients that may be refused.
 func (t *Trace) Suggest(ctx context.Context, caps Caps, burst, sustained time.Duration) (*Suggestion, error) {
-	if err := caps.check(); err != nil {
-		return nil, err
-	}
-	switch {
-	case burst >= sustained:
-		return nil, fmt.Errorf("the window of the burst, %v, must be shorter than the sustained one, %v", burst, sustained)
-	case len(t.clients) == 0:
+	if len(t.clients) == 0 {
 		return nil, ErrNothingToSuggest
 	}
-	demands, err := t.sliding(ctx, burst, sustained)
+	s, err := t.measure(ctx, burst, sustained)
 	if err != nil {
 		return nil, err
 	}
-	s := &Suggestion{Allowed: int(shareOf(caps.Clients, int64(len(t.clients)))), Burst: demands[0], Sustained: demands[1]}
+	s.Allowed = int(shareOf(caps.Clients, int64(len(t.clients))))
 	// Whatever the pair is, it affects no other clients than these.
-	r := t.refusals(s.Burst, s.Sustained, s.Burst.Least(s.Allowed), s.Sustained.Least(s.Allowed))
+	least := s.Burst.Least(s.Allowed)
+	able := t.refusable(s, [2]int64{least, s.Sustained.Least(s.Allowed)})
 	most := int64(math.MaxInt64)
 	if caps.Requests > 0 {
 		most = shareOf(caps.Requests, t.counts.Requests)
-		r.pack(ctx)
 	}
 	best := math.Inf(1)
-	var first, second int64
+	var pair [2]int64
 	// The clients above the first limit determine how many may be above the second alone. If many clients may be
 	// affected, a few steps of the first are enough.
 	for above := 0; above <= s.Allowed; above += max(1, s.Allowed/64) {
-		b := s.Burst.Least(above)
-		l := t.second(s, b)
-		if l < 0 {
-			continue
-		}
-		if caps.Requests > 0 {
-			var ok bool
-			if l, ok = r.sustained(ctx, b, l, most, best); !ok {
-				continue
-			}
-		}
-		if product := math.Log(float64(b)) + math.Log(float64(l)); product < best {
-			best, first, second = product, b, l
-		}
-	}
-	if caps.Requests > 0 {
-		first = r.burst(ctx, s.Burst.Least(s.Allowed), first, second, most, s.Allowed)
-	}
-	s.Limits = []sash.Limit{sash.Every(first, burst), sash.Every(second, sustained)}
-	if s.Refused, s.Affected = r.count(ctx, first, second); r.err != nil {
-		return nil, r.err
-	}
-	for _, l := range s.Limits {
-		if err := l.Validate(); err != nil {
+		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		first := s.Burst.Least(above)
+		second := s.second(first)
+		if second < 0 {
+			continue
+		}
+		if caps.Requests > 0 { // the smallest that keeps the cap, if its product can be the best
+			fits := func(second int64) bool { n, _ := s.refuses(able, [2]int64{first, second}); return n <= most }
+			high := max(second, s.Sustained.Quantile(1))
+			if bound := math.Exp(best - math.Log(float64(first))); bound < float64(high) {
+				high = max(second, int64(bound))
+			}
+			if !fits(high) {
+				continue
+			}
+			second += int64(sort.Search(int(high-second), func(i int) bool { return fits(second + int64(i)) }))
+		}
+		if product := math.Log(float64(first)) + math.Log(float64(second)); product < best {
+			best, pair = product, [2]int64{first, second}
+		}
 	}
-	return s, nil
+	if caps.Requests > 0 { // the second limit may leave room for a smaller first one
+		pair[0] = least + int64(sort.Search(int(max(0, pair[0]-least)), func(i int) bool {
+			n, c := s.refuses(able, [2]int64{least + int64(i), pair[1]})
+			return n <= most && c <= s.Allowed
+		}))
+	}
+	s.Limits = []sash.Limit{sash.Every(pair[0], burst), sash.Every(pair[1], sustained)}
+	s.Refused, s.Affected = s.refuses(able, pair)
+	return s, errors.Join(s.Limits[0].Validate(), s.Limits[1].Validate())
+}
+
+// measure returns the demands in both windows.
+func (t *Trace) measure(ctx context.Context, burst, sustained time.Duration) (*Suggestion, error) {
+	if burst >= sustained {
+		return nil, fmt.Errorf("the window of the burst, %v, must be shorter than the sustained one, %v", burst, sustained)
+	}
+	s := &Suggestion{Limits: []sash.Limit{sash.Every(1, burst), sash.Every(1, sustained)}}
+	var err error
+	if s.Burst, err = t.Demand(ctx, s.Limits[0]); err == nil {
+		s.Sustained, err = t.Demand(ctx, s.Limits[1])
+	}
+	return s, err
 }
 
 // second returns the smallest sustained limit that, together with the burst limit, affects no more clients than allowed.
-func (t *Trace) second(s *Suggestion, first int64) int64 {
+func (s *Suggestion) second(first int64) int64 {
 	spared := &Demand{} // the clients that the first limit does not affect
-	for c := range t.clients {
-		if s.Burst.byClient[c] <= first {
+	for c, peak := range s.Burst.byClient {
+		if peak <= first {
 			spared.Peaks = append(spared.Peaks, s.Sustained.byClient[c])
 		}
 	}
-	left := s.Allowed - (len(t.clients) - len(spared.Peaks))
+	left := s.Allowed - (len(s.Burst.byClient) - len(spared.Peaks))
 	if left < 0 {
 		return -1
 	}
 	slices.Sort(spared.Peaks)
 	// A sustained limit below the burst limit would make the latter pointless.
 	return max(first, spared.Least(left))
+}
+
+// refusable is a client that some limits refuse, with its peaks.
+type refusable struct {
+	peaks  [2]int64
+	events []event
+}
+
+// refusable returns the clients above either limit.
+func (t *Trace) refusable(s *Suggestion, least [2]int64) (all []refusable) {
+	numbers := make([]int, len(t.clients)) // places in all, counted from 1
+	for c := range t.clients {
+		if peaks := [2]int64{s.Burst.byClient[c], s.Sustained.byClient[c]}; peaks[0] > least[0] || peaks[1] > least[1] {
+			all = append(all, refusable{peaks: peaks})
+			numbers[c] = len(all)
+		}
+	}
+	for _, e := range t.events {
+		if n := numbers[e.client]; n > 0 {
+			all[n-1].events = append(all[n-1].events, e)
+		}
+	}
+	return all
+}
+
+// refuses returns how many requests and clients a pair of limits refuses, without a limiter. Each of the limits must be at
+// least the one for which the clients were selected.
+func (s *Suggestion) refuses(able []refusable, pair [2]int64) (requests int64, clients int) {
+	lengths := [2]int64{s.Limits[0].Window.Microseconds(), s.Limits[1].Window.Microseconds()}
+	var admitted []*event
+	for _, c := range able {
+		if c.peaks[0] <= pair[0] && c.peaks[1] <= pair[1] {
+			continue
+		}
+		clients++
+		admitted = admitted[:0]
+		var used [2]int64
+		var oldest [2]int
+		for i := range c.events {
+			e, fits := &c.events[i], true
+			for w := range pair {
+				for ; oldest[w] < len(admitted) && admitted[oldest[w]].at <= e.at-lengths[w]; oldest[w]++ {
+					used[w] -= admitted[oldest[w]].cost
+				}
+				fits = fits && used[w]+e.cost <= pair[w]
+			}
+			if !fits {
+				requests++
+				continue
+			}
+			admitted, used = append(admitted, e), [2]int64{used[0] + e.cost, used[1] + e.cost}
+		}
+	}
+	return requests, clients
 }

@@ -119,9 +119,9 @@ func TestSurveyKnowsFiles(t *testing.T) {
 
 func TestDescribe(t *testing.T) {
 	for key, want := range map[string]string{
-		"": "the address", "user": "the user", `header("X-Api-Key")`: "the header X-Api-Key", `field("tls.version")`: "the field tls.version",
-		"prefix(remote_address, 24)": "the network of the address (/24, of IPv6 /64)", "prefix(remote_address, 16, 48)": "the network of the address (/16, of IPv6 /48)",
-		"key(user, route)": "the user with the route", `"api"`: `"api" for every request`, `user + "x"`: `the value of "user + \"x\""`, "header()": `the value of "header()"`, "(": `the value of "("`,
+		"": "the address", "user": "the user", "user_agent": "the user agent", `header("X-Api-Key")`: `the value of "header(\"X-Api-Key\")"`,
+		"prefix(remote_address, 24)": "the network of the address",
+		`"api"`:                      `"api" for every request`, "(": `the value of "("`,
 	} {
 		if got := Describe(key); got != want {
 			t.Errorf("%s: %s, want %s", key, got, want)

@@ -13,17 +13,15 @@ import (
 
 // A Moment is one request of a client and its decision.
 type Moment struct {
-	At      time.Time `json:"at"`
-	Cost    int64     `json:"cost"`
-	Allowed bool      `json:"allowed"`
+	At      time.Time
+	Cost    int64
+	Allowed bool
 	// Used is the units in each limit's window after the decision.
-	Used []int64 `json:"used"`
+	Used []int64
 }
 
 // mostMoments bounds a timeline. Tests make it small.
 var mostMoments = 1_000_000
-
-var errEnough = errors.New("the timeline is full")
 
 // Timeline replays one client's requests, the first million of them. It returns an error if there is no such client.
 func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) ([]Moment, error) {
@@ -38,30 +36,35 @@ func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) ([]Momen
 	limits := c.rules()[t.clients[number].rule].Limits
 	var all []Moment
 	err = t.each(ctx, func(e *event) error {
-		if int(e.client) != number {
+		if int(e.client) != number || len(all) == mostMoments {
 			return nil
 		}
-		res, err := b.decide(ctx, e.at, e, e.cost)
+		res, err := b.decide(ctx, e, e.cost)
 		if errors.Is(err, sash.ErrCostAboveLimit) {
-			res, err = b.decide(ctx, e.at, e, 0)
+			res, err = b.decide(ctx, e, 0)
 			res.Allowed = false
 		}
 		if err != nil {
 			return err
 		}
 		m := Moment{At: time.UnixMicro(e.at).UTC(), Cost: e.cost, Allowed: res.Allowed}
-		for j, l := range limits {
-			m.Used = append(m.Used, l.Units-res.Limits()[j].Remaining)
+		for i, l := range limits {
+			m.Used = append(m.Used, l.Units-res.Limits()[i].Remaining)
 		}
-		if all = append(all, m); len(all) == mostMoments {
-			return errEnough
-		}
+		all = append(all, m)
 		return nil
 	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return nil, err
+	return all, err
+}
+
+// Rule returns the rule that applies to a client of the trace; without Rules, the candidate's limits. It returns an error
+// if there is no such client.
+func (t *Trace) Rule(c Candidate, name string) (Rule, error) {
+	number, err := t.number(name)
+	if err != nil {
+		return Rule{}, err
 	}
-	return all, nil
+	return c.rules()[t.clients[number].rule], nil
 }
 
 func (t *Trace) number(name string) (int, error) {
@@ -73,18 +76,14 @@ func (t *Trace) number(name string) (int, error) {
 }
 
 // Client returns the name of one of the most refused clients as the key expression returned it. Outcomes may hide it.
-func (t *Trace) Client(w Worst) string { return t.clients[w.client].name }
+func (t *Trace) Client(w Worst) string { return t.clients[w.number].name }
 
 // Busiest returns at most n clients with the most requests.
-func (t *Trace) Busiest(n int) []string {
-	numbers := make([]int, len(t.clients))
-	for i := range numbers {
-		numbers[i] = i
-	}
-	slices.SortStableFunc(numbers, func(a, b int) int { return cmp.Compare(t.clients[b].requests, t.clients[a].requests) })
-	var names []string
-	for _, i := range numbers[:min(n, len(numbers))] {
-		names = append(names, t.clients[i].name)
+func (t *Trace) Busiest(n int) (names []string) {
+	all := slices.Clone(t.clients)
+	slices.SortStableFunc(all, func(a, b client) int { return cmp.Compare(b.requests, a.requests) })
+	for _, c := range all[:min(n, len(all))] {
+		names = append(names, c.name)
 	}
 	return names
 }

@@ -1,7 +1,11 @@
 package replay
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -41,6 +45,64 @@ type Counts struct {
 	Throttled int64
 }
 
+// A Builder collects requests. Its zero value is empty. It is not safe for concurrent use.
+type Builder struct {
+	trace           Trace
+	clients, routes map[string]uint32
+	latest          int64
+}
+
+// Skip counts a request that a filter left out.
+func (b *Builder) Skip() { b.trace.counts.Filtered++ }
+
+// Throttled counts a request that was refused according to the log.
+func (b *Builder) Throttled() { b.trace.counts.Throttled++ }
+
+// Add adds a request at a time in microseconds since the Unix epoch.
+func (b *Builder) Add(at int64, s Selection) {
+	t := &b.trace
+	if s.Key == "" || s.Cost <= 0 || s.Rule < 0 {
+		t.counts.Unlimited++
+		return
+	}
+	if b.clients == nil {
+		b.clients, b.routes = make(map[string]uint32), make(map[string]uint32)
+	}
+	number := add(b.clients, &t.clients, s.Key, func(name string) client {
+		return client{name: name, key: strconv.Itoa(len(t.clients)), rule: s.Rule}
+	})
+	t.clients[number].requests++
+	if b.latest > at && t.counts.Requests > 0 {
+		t.counts.Late++
+	} else {
+		b.latest = at
+	}
+	t.fractions = t.fractions || at%1_000_000 != 0
+	t.counts.Requests++
+	where := add(b.routes, &t.routes, s.Route, func(name string) string { return name })
+	t.events = append(t.events, event{at: at, cost: s.Cost, client: number, route: where})
+}
+
+// add returns the number of a name, and appends what a new one stands for.
+func add[T any](numbers map[string]uint32, all *[]T, name string, made func(string) T) uint32 {
+	number, known := numbers[name]
+	if !known {
+		name = strings.Clone(name) // without retaining the line around it
+		number = uint32(len(*all))
+		numbers[name], *all = number, append(*all, made(name))
+	}
+	return number
+}
+
+// Trace returns the added requests in time order, and of one time in the order in which they were added. The Builder is
+// empty afterwards.
+func (b *Builder) Trace() *Trace {
+	t := b.trace
+	*b = Builder{}
+	slices.SortStableFunc(t.events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
+	return &t
+}
+
 // Counts returns the numbers of requests.
 func (t *Trace) Counts() Counts { return t.counts }
 
@@ -55,9 +117,6 @@ func (t *Trace) Span() (first, last time.Time) {
 	}
 	return time.UnixMicro(t.events[0].at).UTC(), time.UnixMicro(t.events[n-1].at).UTC()
 }
-
-// WholeSeconds reports whether every time is a whole second, as in most logs. Then the order within a second is unknown.
-func (t *Trace) WholeSeconds() bool { return !t.fractions }
 
 // steps is after how many events passes look at the context.
 const steps = 1 << 14
@@ -75,4 +134,16 @@ func (t *Trace) each(ctx context.Context, visit func(*event) error) error {
 		}
 	}
 	return nil
+}
+
+// between returns the trace of the requests from one time until before another.
+func (t *Trace) between(from, until time.Time) *Trace {
+	var b Builder
+	for _, e := range t.events {
+		if e.at >= from.UnixMicro() && e.at < until.UnixMicro() {
+			c := &t.clients[e.client]
+			b.Add(e.at, Selection{Key: c.name, Cost: e.cost, Route: t.routes[e.route], Rule: c.rule})
+		}
+	}
+	return b.Trace()
 }

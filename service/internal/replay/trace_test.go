@@ -40,7 +40,7 @@ func TestPassesEndWithTheContext(t *testing.T) {
 	for i := range int64(3 * steps) {
 		b.Add(1431857100*second+i, Selection{Key: "a", Cost: 1, Route: "/"})
 	}
-	if _, err := b.Trace().Demand(&endsAfter{Context: t.Context(), looks: 2}, time.Minute); !errors.Is(err, context.Canceled) {
+	if _, err := b.Trace().Demand(&endsAfter{Context: t.Context(), looks: 2}, sash.PerMinute(1)); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

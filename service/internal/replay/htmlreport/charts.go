@@ -26,7 +26,6 @@ type curve struct {
 type line struct {
 	Window string         `json:"window"`
 	Points []replay.Point `json:"points"`
-	Knee   *replay.Point  `json:"knee,omitempty"`
 }
 
 // A mark is a limit that was tried, on the line of its window.
@@ -45,7 +44,7 @@ func (p *Page) curve() *curve {
 	c := &curve{Tried: []mark{}}
 	for _, d := range p.Demand {
 		if len(d.Curve) > 0 {
-			c.Lines = append(c.Lines, line{d.Window, fewer(d.Curve), d.Knee})
+			c.Lines = append(c.Lines, line{d.Window, fewer(d.Curve)})
 		}
 	}
 	if c.Lines == nil {

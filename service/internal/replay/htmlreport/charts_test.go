@@ -17,7 +17,7 @@ func TestAMarkIsOnTheCurve(t *testing.T) {
 			b.Add(1431857103_000000+int64(i), replay.Selection{Key: string(rune('a' + client)), Cost: 1})
 		}
 	}
-	d, err := b.Trace().Demand(t.Context(), time.Minute)
+	d, err := b.Trace().Demand(t.Context(), sash.PerMinute(1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"example.com/sash"
 	"example.com/sash/service/internal/replay"
@@ -23,7 +22,7 @@ func ExampleWrite() {
 		fmt.Println(err)
 		return
 	}
-	demand, err := trace.Demand(ctx, time.Minute)
+	demand, err := trace.Demand(ctx, sash.PerMinute(1))
 	if err != nil {
 		fmt.Println(err)
 		return

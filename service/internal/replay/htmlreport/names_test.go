@@ -4,7 +4,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -63,7 +62,7 @@ func TestNamesFromALogChangeNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		demand, err := trace.Demand(t.Context(), time.Minute)
+		demand, err := trace.Demand(t.Context(), sash.PerMinute(1))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -208,7 +208,7 @@ func TestPlotsOfVeryLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	demand, err := trace.Demand(t.Context(), time.Second)
+	demand, err := trace.Demand(t.Context(), sash.PerSecond(1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,9 +107,6 @@
           name: name(l), type: 'line', step: 'end', showSymbol: false, color: color(`line${1 + i % 6}`), lineStyle: { width: 2 },
           data: [...l.points.map(point), [1.1 * most, 100 * l.points.at(-1).share]],
         })),
-        ...lines.filter((l) => l.knee).map((l) => ({
-          name: name(l), type: 'scatter', symbolSize: 9, color: color(`line${1 + lines.indexOf(l) % 6}`), data: [point(l.knee)],
-        })),
         {
           name: 'tried', type: 'scatter', symbol: 'diamond', symbolSize: 13, color: color('text'), z: 5,
           data: tried.map((m, i) => ({ value: point(m), name: m.limit, label: { distance: 8 + 15 * level[i], offset: [Math.min(0, wide - across(m) - 4 * m.limit.length), 0] }, itemStyle: { color: color(`line${1 + m.line % 6}`), borderColor: color('text'), borderWidth: 1.5 } })),
