@@ -19,7 +19,7 @@ const (
 
 // page writes the report as HTML, with clients named as in the other outputs.
 func (r *replayFlags) page(ctx context.Context, a *app, trace *replay.Trace, candidates []replay.Candidate, report *replayReport) error {
-	caveats, err := trace.Caveats(ctx, replay.Windows(candidates)...)
+	caveats, err := trace.Caveats(ctx, candidates...)
 	if err != nil {
 		return err
 	}
@@ -48,14 +48,10 @@ func (r *replayFlags) page(ctx context.Context, a *app, trace *replay.Trace, can
 	if client == "" {
 		client = trace.Busiest(1)[0]
 		if worst := report.Candidates[0].WorstClients; len(worst) > 0 {
-			client = trace.Client(worst[0])
+			client = worst[0].Client
 		}
 	}
-	rule, err := trace.Rule(candidates[0], client)
-	if err != nil {
-		return err
-	}
-	moments, err := trace.Timeline(ctx, candidates[0], client)
+	rule, moments, err := trace.Timeline(ctx, candidates[0], client)
 	if err != nil {
 		return err
 	}

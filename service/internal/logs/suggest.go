@@ -122,7 +122,7 @@ func (s *suggestFlags) study(ctx context.Context, a *app, trace *replay.Trace, l
 	report.Limits, report.Affected, report.Allowed = limitTexts(proposal.Limits), proposal.Affected, proposal.Allowed
 	report.AffectedShare = float64(proposal.Affected) / float64(trace.Clients())
 	report.Demand = []replay.DemandReport{proposal.Burst.Report(), proposal.Sustained.Report()}
-	if report.Caveats, err = trace.Caveats(ctx, pair.burst, pair.sustained); err != nil {
+	if report.Caveats, err = trace.Caveats(ctx, replay.Candidate{Limits: proposal.Limits}); err != nil {
 		return nil, early(err)
 	}
 	candidates := []replay.Candidate{{Limits: proposal.Limits}, {Limits: proposal.Limits, Options: sash.Options{Algorithm: sash.FixedWindow}}}

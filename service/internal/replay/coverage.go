@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"example.com/sash"
@@ -36,7 +37,7 @@ func (t *Trace) Coverage(ctx context.Context) (*Coverage, error) {
 	}
 	latest := make([]int64, len(t.clients)) // the last minute of each client
 	visits, last := 0, int64(math.MinInt64)
-	err := t.each(ctx, func(e *event) error {
+	err := t.each(ctx, func(_ int, e *event) error {
 		at := e.at/minute + 1
 		switch silence := at - last; {
 		case c.Busy > 0 && silence == 0:
@@ -73,9 +74,8 @@ func (c *Coverage) Windows(length time.Duration) int {
 	return int(windows)
 }
 
-// Caveats returns what the trace cannot show about limits over windows of the given lengths, one sentence each. The
-// error is that of the context or the trace.
-func (t *Trace) Caveats(ctx context.Context, windows ...time.Duration) (all []string, err error) {
+// Caveats returns what the trace cannot show about candidates, one sentence each. The error is the context's.
+func (t *Trace) Caveats(ctx context.Context, candidates ...Candidate) (all []string, err error) {
 	c, err := t.Coverage(ctx)
 	if err != nil {
 		return nil, err
@@ -89,11 +89,13 @@ func (t *Trace) Caveats(ctx context.Context, windows ...time.Duration) (all []st
 	if c.Sampled {
 		say("Only %d of the %d minutes of the log have requests, %d each on average. The log looks sampled or incomplete, and real traffic may be denser.", c.Busy, c.Minutes, t.counts.Requests/int64(c.Busy))
 	}
-	for _, w := range windows {
-		if span < 20*w {
-			say("The log is %s long. A window of %s fits into it %.1f times, so busier windows are likely to exist.", span.Round(time.Second), windowName(sash.Every(1, w)), span.Seconds()/w.Seconds())
+	var said []time.Duration
+	limits(candidates, func(_ int, l sash.Limit) {
+		if w := l.Window; span < 20*w && !slices.Contains(said, w) {
+			said = append(said, w)
+			say("The log is %s long. A window of %s fits into it %.1f times, so busier windows are likely to exist.", span.Round(time.Second), windowName(l), span.Seconds()/w.Seconds())
 		}
-	}
+	})
 	if n := len(t.clients); n < 10_000 && n > 1 {
 		say("There are %d clients. One of them is %.2f%%, and a smaller share cannot be distinguished from none.", n, 100/float64(n))
 	}

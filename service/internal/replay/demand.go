@@ -5,7 +5,6 @@ import (
 	"context"
 	"math"
 	"slices"
-	"time"
 
 	"example.com/sash"
 )
@@ -20,29 +19,36 @@ type Demand struct {
 	byClient []int64
 }
 
-// Demands returns the demand in the windows of candidates: first the sliding ones, shortest first, then those of the
-// calendar. If candidates have rules, each demand covers the clients of the rules with that window, and is left out if
-// there are none. The error is [sash.ErrInvalidLimit], or that of the context or the trace.
-func (t *Trace) Demands(ctx context.Context, candidates []Candidate) ([]*Demand, error) {
-	var limits []sash.Limit               // one for each window
-	held := make(map[string]map[int]bool) // by window: the rules that have it
+// limits calls visit for every limit that a rule of a candidate holds clients to, with the index of the rule.
+func limits(candidates []Candidate, visit func(rule int, l sash.Limit)) {
 	for _, c := range candidates {
 		for i, rule := range c.rules() {
 			for _, l := range rule.Limits {
-				if name := windowName(l); !rule.Refuses {
-					if held[name] == nil {
-						held[name], limits = make(map[int]bool), append(limits, l)
-					}
-					held[name][i] = true
+				if !rule.Refuses {
+					visit(i, l)
 				}
 			}
 		}
 	}
-	slices.SortStableFunc(limits, func(a, b sash.Limit) int {
+}
+
+// Demands returns the demand in the windows of candidates: first the sliding ones, shortest first, then those of the
+// calendar. If candidates have rules, each demand covers the clients of the rules with that window, and is left out if
+// there are none. The error is [sash.ErrInvalidLimit], or that of the context or the trace.
+func (t *Trace) Demands(ctx context.Context, candidates []Candidate) (all []*Demand, err error) {
+	var windows []sash.Limit              // one limit for each
+	held := make(map[string]map[int]bool) // by window: the rules that have it
+	limits(candidates, func(rule int, l sash.Limit) {
+		name := windowName(l)
+		if held[name] == nil {
+			held[name], windows = make(map[int]bool), append(windows, l)
+		}
+		held[name][rule] = true
+	})
+	slices.SortStableFunc(windows, func(a, b sash.Limit) int {
 		return cmp.Or(cmp.Compare(min(1, a.Period), min(1, b.Period)), cmp.Compare(a.Window, b.Window))
 	})
-	var all []*Demand
-	for _, l := range limits {
+	for _, l := range windows {
 		d, err := t.Demand(ctx, l)
 		if err != nil {
 			return nil, err
@@ -53,33 +59,17 @@ func (t *Trace) Demands(ctx context.Context, candidates []Candidate) ([]*Demand,
 				d.Peaks = append(d.Peaks, peak)
 			}
 		}
-		slices.Sort(d.Peaks)
-		if len(d.Peaks) > 0 {
+		if slices.Sort(d.Peaks); len(d.Peaks) > 0 {
 			all = append(all, d)
 		}
 	}
 	return all, nil
 }
 
-// Windows returns the distinct sliding windows of candidates, shortest first.
-func Windows(candidates []Candidate) (all []time.Duration) {
-	for _, c := range candidates {
-		for _, rule := range c.rules() {
-			for _, l := range rule.Limits {
-				if l.Period == 0 && !rule.Refuses {
-					all = append(all, l.Window)
-				}
-			}
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // Demand finds each client's peak in the window of a limit. It ignores the limit's units. The error is
 // [sash.ErrInvalidLimit], or the context's.
 func (t *Trace) Demand(ctx context.Context, l sash.Limit) (*Demand, error) {
-	first := func(at int64) int64 { return at - l.Window.Microseconds() + 1 } // the start of the window that ends then
+	first := ending(l.Window.Microseconds())
 	if l.Period != 0 {
 		policy, err := sash.NewPolicy(nil, sash.Limit{Units: 1, Period: l.Period, Zone: l.Zone})
 		if err != nil {
@@ -87,20 +77,44 @@ func (t *Trace) Demand(ctx context.Context, l sash.Limit) (*Demand, error) {
 		}
 		first = func(at int64) int64 { from, _ := policy.Limits[0].Bounds(at); return from }
 	}
-	used, oldest := make([]usage, len(t.clients)), 0
-	err := t.each(ctx, func(e *event) error {
+	peaks, err := t.peaks(ctx, first, func(_ int, e *event) int64 { return e.cost })
+	return &Demand{Window: windowName(l), byClient: peaks, Peaks: slices.Sorted(slices.Values(peaks))}, err
+}
+
+// peaks returns the most units of each client in any window.
+func (t *Trace) peaks(ctx context.Context, first func(at int64) int64, units func(i int, e *event) int64) ([]int64, error) {
+	used, peaks := make([]usage, len(t.clients)), make([]int64, len(t.clients))
+	err := t.slide(ctx, first, func(i int, e *event, sign int64) { used[e.client].add(sign * units(i, e)) })
+	for c, u := range used {
+		peaks[c] = u.most
+	}
+	return peaks, err
+}
+
+// usage is a number now, and the most so far.
+type usage struct{ now, most int64 }
+
+func (u *usage) add(n int64) {
+	u.now += n
+	u.most = max(u.most, u.now)
+}
+
+// slide moves a window over the trace. It calls count for each event that enters, with a sign of 1, and before that for
+// each that has left, with -1. First returns the start of the window that ends at an instant.
+func (t *Trace) slide(ctx context.Context, first func(at int64) int64, count func(i int, e *event, sign int64)) error {
+	oldest := 0
+	return t.each(ctx, func(i int, e *event) error {
 		for from := first(e.at); t.events[oldest].at < from; oldest++ { // never e itself
-			used[t.events[oldest].client].now -= t.events[oldest].cost
+			count(oldest, &t.events[oldest], -1)
 		}
-		used[e.client].add(e.cost)
+		count(i, e, 1)
 		return nil
 	})
-	d := &Demand{Window: windowName(l)}
-	for _, u := range used {
-		d.byClient = append(d.byClient, u.most)
-	}
-	d.Peaks = slices.Sorted(slices.Values(d.byClient))
-	return d, err
+}
+
+// ending returns the start of the sliding window of a length that ends at an instant.
+func ending(length int64) func(at int64) int64 {
+	return func(at int64) int64 { return at - length + 1 }
 }
 
 // Quantile returns the smallest peak that at least a share q of the clients do not exceed: 0.5 is the

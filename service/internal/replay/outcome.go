@@ -41,10 +41,10 @@ type Outcome struct {
 // A Worst is a client or a route and its refusals.
 type Worst struct {
 	Name           string  `json:"name"`
+	Client         string  `json:"-"` // the name that the key expression returned, also where names are hidden
 	Requests       int64   `json:"requests"`
 	Refused        int64   `json:"refused"`
 	LimitedSeconds float64 `json:"limited_seconds,omitempty"`
-	number         int
 }
 
 // A Most is the largest number of units in any window of a length.

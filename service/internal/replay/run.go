@@ -54,28 +54,11 @@ type tally struct {
 	clients  []refusedTally
 	routes   []refusedTally
 	admitted []bool // by event
-	windows  []*window
 }
 
 type refusedTally struct {
 	requests, refused int64
 	until, limited    int64 // end of the current limitation; total so far, in microseconds
-}
-
-// A window is what lies within a length of time that ends now. It counts what enters with a sign of 1, and what leaves
-// with -1.
-type window struct {
-	length int64 // microseconds
-	oldest int   // the first event within
-	count  func(e *event, admitted bool, sign int64)
-}
-
-// usage is a number of units now, and the most so far.
-type usage struct{ now, most int64 }
-
-func (u *usage) add(cost int64) {
-	u.now += cost
-	u.most = max(u.most, u.now)
 }
 
 func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions) (*Outcome, error) {
@@ -87,116 +70,86 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions) (*Outco
 		bench: b, trace: t, rules: c.rules(), out: newOutcome(c), admitted: make([]bool, len(t.events)),
 		clients: make([]refusedTally, len(t.clients)), routes: make([]refusedTally, len(t.routes)),
 	}
-	finish := s.watch()
 	whole := context.WithoutCancel(ctx) // a request is decided, or not begun
-	err = t.each(ctx, func(e *event) error {
-		n := s.out.Requests
-		for _, w := range s.windows {
-			for ; t.events[w.oldest].at <= e.at-w.length; w.oldest++ { // never e itself
-				w.count(&t.events[w.oldest], s.admitted[w.oldest], -1)
-			}
-		}
-		if err := s.try(whole, e); err != nil {
-			return err
-		}
-		for _, w := range s.windows {
-			w.count(e, s.admitted[n], 1)
-		}
-		return nil
+	err = t.each(ctx, func(i int, e *event) (err error) {
+		s.admitted[i], err = s.try(whole, e)
+		return err
 	})
-	s.out.Partial = err != nil && ctx.Err() != nil
-	if err != nil && !s.out.Partial {
+	if s.out.Partial = err != nil && ctx.Err() != nil; err != nil && !s.out.Partial {
 		return nil, err
 	}
-	finish()
 	s.finish(opts)
-	return s.out, nil
+	return s.out, s.sums(whole)
 }
 
-// watch adds the windows of what is counted. The function that it returns writes the counts to the outcome.
-func (s *tally) watch() (finish func()) {
-	var offered, admitted, entries, keys usage
-	alive := make([]uint32, len(s.clients)) // the charges that keep each client's key alive
-	keep := int64(0)                        // how long a charge can count
-	used := make(map[int64][]usage)         // by length of a sliding window, and client
-	add := func(length int64, count func(e *event, admitted bool, sign int64)) {
-		s.windows = append(s.windows, &window{length: length, count: count})
+// sums adds what was in the windows at one time.
+func (s *tally) sums(ctx context.Context) (err error) {
+	o, t := s.out, &Trace{events: s.trace.events[:s.out.Requests], clients: s.trace.clients}
+	slide := func(length int64, count func(i int, e *event, sign int64)) {
+		err = cmp.Or(err, t.slide(ctx, ending(length), count))
 	}
-	for _, rule := range s.rules {
+	admitted := func(i int, units int64) int64 {
+		if s.admitted[i] {
+			return units
+		}
+		return 0
+	}
+	var offered, got, entries, keys usage
+	slide(time.Minute.Microseconds(), func(i int, e *event, sign int64) {
+		offered.add(sign * e.cost)
+		got.add(admitted(i, sign*e.cost))
+	})
+	o.AllClients = Most{Window: "1m", Offered: offered.most, Admitted: got.most}
+	keep := int64(0) // how long a charge can count
+	peaks := make(map[int64][]int64)
+	for r, rule := range s.rules {
 		for _, l := range rule.Limits {
 			keep = max(keep, length(l))
-			if _, known := used[length(l)]; known || l.Period != 0 || rule.Refuses {
+			if l.Period != 0 || rule.Refuses {
 				continue
 			}
-			mine := make([]usage, len(s.clients))
-			used[length(l)] = mine
-			add(length(l), func(e *event, admitted bool, sign int64) {
-				if admitted {
-					mine[e.client].add(sign * e.cost)
+			mine, known := peaks[length(l)]
+			if !known {
+				var failed error
+				mine, failed = t.peaks(ctx, ending(length(l)), func(i int, e *event) int64 { return admitted(i, e.cost) })
+				peaks[length(l)], err = mine, cmp.Or(err, failed)
+			}
+			m := Most{Window: windowName(l), Limit: l.Units}
+			for c, peak := range mine {
+				if t.clients[c].rule == r {
+					m.Admitted = max(m.Admitted, peak)
 				}
-			})
+			}
+			o.OneClient = append(o.OneClient, m)
 		}
 	}
+	slide(keep, func(i int, _ *event, sign int64) { entries.add(admitted(i, sign)) })
 	algorithm := s.rules[0].Options.Algorithm
-	lives := keep // how long a key lives after its last charge
 	if algorithm == sash.SlidingLog || algorithm == sash.SlidingBuckets {
-		lives = 2 * keep
+		keep *= 2 // for so long a key lives after its last charge
 	}
-	add(keep, func(_ *event, admitted bool, sign int64) {
-		if admitted {
-			entries.add(sign)
-		}
-	})
-	add(lives, func(e *event, admitted bool, sign int64) {
-		if !admitted {
-			return
-		}
-		if alive[e.client] += uint32(sign); sign == 1 && alive[e.client] == 1 || sign == -1 && alive[e.client] == 0 {
+	alive := make([]int64, len(s.clients)) // the charges that keep each client's key alive
+	slide(keep, func(i int, e *event, sign int64) {
+		before := alive[e.client]
+		if alive[e.client] += admitted(i, sign); min(1, before) != min(1, alive[e.client]) {
 			keys.add(sign)
 		}
 	})
-	add(time.Minute.Microseconds(), func(e *event, ok bool, sign int64) {
-		offered.add(sign * e.cost)
-		if ok {
-			admitted.add(sign * e.cost)
-		}
-	})
-	return func() {
-		o := s.out
-		o.AllClients = Most{Window: "1m", Offered: offered.most, Admitted: admitted.most}
-		o.Redis = Redis{Calls: o.Requests - o.AboveLimit, Keys: keys.most, Entries: entries.most} // what can never fit makes no call
-		o.Redis.Bytes = redisBytes(algorithm, keys.most, entries.most)
-		for r, rule := range s.rules {
-			for _, l := range rule.Limits {
-				if l.Period != 0 || rule.Refuses {
-					continue
-				}
-				m := Most{Window: windowName(l), Limit: l.Units}
-				for c, u := range used[length(l)] {
-					if s.trace.clients[c].rule == r {
-						m.Admitted = max(m.Admitted, u.most)
-					}
-				}
-				o.OneClient = append(o.OneClient, m)
-			}
-		}
-	}
+	// What can never fit makes no call.
+	o.Redis = Redis{Calls: o.Requests - o.AboveLimit, Keys: keys.most, Entries: entries.most, Bytes: redisBytes(algorithm, keys.most, entries.most)}
+	return err
 }
 
 // try decides on one request and counts its outcome.
-func (s *tally) try(ctx context.Context, e *event) error {
+func (s *tally) try(ctx context.Context, e *event) (admitted bool, err error) {
 	who, where := &s.clients[e.client], &s.routes[e.route]
 	who.requests++
 	where.requests++
 	s.out.Requests++
 	res, err := s.decide(ctx, e, e.cost)
 	tooMuch := errors.Is(err, sash.ErrCostAboveLimit)
-	if err != nil && !tooMuch {
-		return err
-	}
-	if err == nil && res.Allowed {
-		s.admitted[s.out.Requests-1] = true
-		return nil
+	if err != nil && !tooMuch || err == nil && res.Allowed {
+		return err == nil, err
 	}
 	who.refused++
 	where.refused++
@@ -205,7 +158,7 @@ func (s *tally) try(ctx context.Context, e *event) error {
 	}
 	if tooMuch { // it can never fit
 		s.out.AboveLimit++
-		return nil
+		return false, nil
 	}
 	if by, ok := res.RefusedBy(); ok {
 		s.out.RefusedBy[limitName(by.Limit)]++
@@ -213,7 +166,7 @@ func (s *tally) try(ctx context.Context, e *event) error {
 	until := e.at + res.RetryAfter.Microseconds()
 	who.limited += max(0, until-max(e.at, who.until))
 	who.until = max(who.until, until)
-	return nil
+	return false, nil
 }
 
 func newOutcome(c *Candidate) *Outcome {
@@ -249,8 +202,8 @@ func (s *tally) finish(opts *RunOptions) {
 	o.WorstClients = worst(n, s.clients, func(i int) string { return s.trace.clients[i].name })
 	o.WorstRoutes = worst(n, s.routes, func(i int) string { return s.trace.routes[i] })
 	for i := range o.WorstClients {
-		if opts.Name != nil {
-			o.WorstClients[i].Name = opts.Name(o.WorstClients[i].Name)
+		if w := &o.WorstClients[i]; opts.Name != nil {
+			w.Name = opts.Name(w.Client)
 		}
 	}
 }
@@ -260,7 +213,7 @@ func worst(n int, of []refusedTally, name func(int) string) []Worst {
 	all := []Worst{}
 	for i, c := range of {
 		if c.refused > 0 {
-			all = append(all, Worst{Name: name(i), Requests: c.requests, Refused: c.refused, LimitedSeconds: seconds(c.limited), number: i})
+			all = append(all, Worst{Name: name(i), Client: name(i), Requests: c.requests, Refused: c.refused, LimitedSeconds: seconds(c.limited)})
 		}
 	}
 	slices.SortFunc(all, func(a, b Worst) int { return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Name, b.Name)) })

@@ -92,14 +92,14 @@ func TestRulesShareNothing(t *testing.T) {
 func TestATimelineIsBounded(t *testing.T) {
 	defer func(most int) { mostMoments = most }(mostMoments)
 	mostMoments = 3
-	if all, err := traceOf("a", 0, 1, 2, 3, 4).Timeline(t.Context(), Candidate{Limits: []sash.Limit{sash.PerSecond(1)}}, "a"); err != nil || len(all) != mostMoments {
+	if _, all, err := traceOf("a", 0, 1, 2, 3, 4).Timeline(t.Context(), Candidate{Limits: []sash.Limit{sash.PerSecond(1)}}, "a"); err != nil || len(all) != mostMoments {
 		t.Errorf("%d moments, %v", len(all), err)
 	}
 }
 
 func TestATimelineShowsTheWindow(t *testing.T) {
 	tr := traceOf("a", 0, 1, 2, 11)
-	all, err := tr.Timeline(t.Context(), Candidate{Limits: []sash.Limit{sash.Every(2, 10*time.Second)}}, "a")
+	_, all, err := tr.Timeline(t.Context(), Candidate{Limits: []sash.Limit{sash.Every(2, 10*time.Second)}}, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestATimelineShowsTheWindow(t *testing.T) {
 			t.Errorf("%d: %+v, want %+v", i, all[i], want)
 		}
 	}
-	if _, err := tr.Timeline(t.Context(), Candidate{Limits: []sash.Limit{sash.PerMinute(1)}}, "b"); err == nil {
+	if _, _, err := tr.Timeline(t.Context(), Candidate{Limits: []sash.Limit{sash.PerMinute(1)}}, "b"); err == nil {
 		t.Error("an unknown client")
 	}
 	heat, err := tr.Heat(t.Context(), []string{"a"}, 2)

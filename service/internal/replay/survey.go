@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -193,18 +194,8 @@ func floor(us, length int64) int64 { return int64(math.Floor(float64(us) / float
 
 // isClient reports whether a text is an address or a host name with a dot, as servers write who look names up.
 func isClient(s string) bool {
-	if _, err := netip.ParseAddr(s); err == nil {
-		return true
-	}
-	dot := false
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':
-		case c == '.' && i > 0 && i < len(s)-1:
-			dot = true
-		default:
-			return false
-		}
-	}
-	return dot
+	_, err := netip.ParseAddr(s)
+	return err == nil || hostName.MatchString(s)
 }
+
+var hostName = regexp.MustCompile(`^[\w-][\w.-]*\.[\w.-]*[\w-]$`)

@@ -23,19 +23,20 @@ type Moment struct {
 // mostMoments bounds a timeline. Tests make it small.
 var mostMoments = 1_000_000
 
-// Timeline replays one client's requests, the first million of them. It returns an error if there is no such client.
-func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) ([]Moment, error) {
+// Timeline replays one client's requests, the first million of them, and returns the rule that applies to the client. It
+// returns an error if there is no such client.
+func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) (Rule, []Moment, error) {
 	number, err := t.number(name)
 	if err != nil {
-		return nil, err
+		return Rule{}, nil, err
 	}
 	b, err := t.bench(&c)
 	if err != nil {
-		return nil, err
+		return Rule{}, nil, err
 	}
-	limits := c.rules()[t.clients[number].rule].Limits
+	rule := c.rules()[t.clients[number].rule]
 	var all []Moment
-	err = t.each(ctx, func(e *event) error {
+	err = t.each(ctx, func(_ int, e *event) error {
 		if int(e.client) != number || len(all) == mostMoments {
 			return nil
 		}
@@ -48,23 +49,13 @@ func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) ([]Momen
 			return err
 		}
 		m := Moment{At: time.UnixMicro(e.at).UTC(), Cost: e.cost, Allowed: res.Allowed}
-		for i, l := range limits {
+		for i, l := range rule.Limits {
 			m.Used = append(m.Used, l.Units-res.Limits()[i].Remaining)
 		}
 		all = append(all, m)
 		return nil
 	})
-	return all, err
-}
-
-// Rule returns the rule that applies to a client of the trace; without Rules, the candidate's limits. It returns an error
-// if there is no such client.
-func (t *Trace) Rule(c Candidate, name string) (Rule, error) {
-	number, err := t.number(name)
-	if err != nil {
-		return Rule{}, err
-	}
-	return c.rules()[t.clients[number].rule], nil
+	return rule, all, err
 }
 
 func (t *Trace) number(name string) (int, error) {
@@ -74,9 +65,6 @@ func (t *Trace) number(name string) (int, error) {
 	}
 	return number, nil
 }
-
-// Client returns the name of one of the most refused clients as the key expression returned it. Outcomes may hide it.
-func (t *Trace) Client(w Worst) string { return t.clients[w.number].name }
 
 // Busiest returns at most n clients with the most requests.
 func (t *Trace) Busiest(n int) (names []string) {
@@ -109,7 +97,7 @@ func (t *Trace) Heat(ctx context.Context, clients []string, steps int) (Heat, er
 			rows[uint32(number)] = h.Units[i]
 		}
 	}
-	err := t.each(ctx, func(e *event) error {
+	err := t.each(ctx, func(_ int, e *event) error {
 		if row, ok := rows[e.client]; ok {
 			row[(e.at-first.UnixMicro())/h.Step.Microseconds()] += e.cost
 		}

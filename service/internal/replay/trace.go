@@ -122,14 +122,14 @@ func (t *Trace) Span() (first, last time.Time) {
 const steps = 1 << 14
 
 // each calls visit for every event, in time order. The error is visit's or the context's.
-func (t *Trace) each(ctx context.Context, visit func(*event) error) error {
+func (t *Trace) each(ctx context.Context, visit func(i int, e *event) error) error {
 	for i := range t.events {
 		if i%steps == 0 {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 		}
-		if err := visit(&t.events[i]); err != nil {
+		if err := visit(i, &t.events[i]); err != nil {
 			return err
 		}
 	}

@@ -22,7 +22,7 @@ func TestRequestsAreSortedByTime(t *testing.T) {
 		}
 		var at, cost int64
 		seen := 0
-		if err := b.Trace().each(t.Context(), func(e *event) error {
+		if err := b.Trace().each(t.Context(), func(_ int, e *event) error {
 			if e.at < at || e.at == at && e.cost < cost {
 				t.Errorf("request %d of %d comes after one of %d", e.cost, e.at, at)
 			}

@@ -58,7 +58,7 @@ func TestNamesFromALogChangeNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		moments, err := trace.Timeline(t.Context(), c, name)
+		_, moments, err := trace.Timeline(t.Context(), c, name)
 		if err != nil {
 			t.Fatal(err)
 		}

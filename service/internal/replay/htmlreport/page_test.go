@@ -33,8 +33,8 @@ func pageOf(t *testing.T, algorithm sash.Algorithm, limits ...sash.Limit) *Page 
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := trace.Client(outcomes[0].WorstClients[0])
-	moments, err := trace.Timeline(t.Context(), c, client)
+	client := outcomes[0].WorstClients[0].Client
+	_, moments, err := trace.Timeline(t.Context(), c, client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func pageOf(t *testing.T, algorithm sash.Algorithm, limits ...sash.Limit) *Page 
 	if err != nil {
 		t.Fatal(err)
 	}
-	caveats, err := trace.Caveats(t.Context(), time.Minute)
+	caveats, err := trace.Caveats(t.Context(), replay.Candidate{Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestPlotsOfVeryLittle(t *testing.T) {
 	b.Add(1431857103_000000, replay.Selection{Key: "a", Cost: 1, Route: "GET /"})
 	trace := b.Trace()
 	limits := []sash.Limit{sash.PerCalendar(1, sash.CalendarDay, nil), sash.PerSecond(1)}
-	moments, err := trace.Timeline(t.Context(), replay.Candidate{Limits: limits}, "a")
+	_, moments, err := trace.Timeline(t.Context(), replay.Candidate{Limits: limits}, "a")
 	if err != nil {
 		t.Fatal(err)
 	}

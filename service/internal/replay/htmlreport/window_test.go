@@ -17,7 +17,7 @@ func asked(t *testing.T, c replay.Candidate, times ...time.Time) *Timeline {
 	for _, at := range times {
 		b.Add(at.UnixMicro(), replay.Selection{Key: "a", Cost: 1, Route: "GET /"})
 	}
-	moments, err := b.Trace().Timeline(t.Context(), c, "a")
+	_, moments, err := b.Trace().Timeline(t.Context(), c, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
