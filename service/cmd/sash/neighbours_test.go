@@ -1,4 +1,4 @@
-//go:build envoy || kubernetes || prometheus || proxies
+//go:build envoy || kubernetes || original || prometheus || proxies
 
 package main
 

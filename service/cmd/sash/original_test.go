@@ -1,79 +1,53 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"example.com/sash/internal/redistest"
 )
 
-// asked are the requests of testdata/original, one a line: the domain and entries, and how often.
+// asked are the requests of testdata/original: how often, the domain and the entries. Those without one are errors.
 var asked = []struct {
-	times   int
-	domain  string
-	entries []string
+	times           int
+	domain, entries string
 }{
-	{7, "edge", []string{"user=ann"}},
-	{1, "edge", []string{"plan=gold"}},
-	{2, "edge", []string{"host=a.example"}},
-	{3, "edge", []string{"path=/api/v1"}},
-	{4, "edge", []string{"free=x"}},
-	{3, "edge", []string{"soft=x"}},
-	{1, "edge", []string{"address=192.0.2.7"}},
-	{2, "edge", []string{"address=v1.2"}},
-	{3, "edge", []string{"address=2001:db8::1"}},
-	{4, "edge", []string{"address="}},
-	{5, "edge", []string{"address=a|b"}},
-	{1, "edge", []string{"tenant=t.7"}},
-	{2, "edge", []string{"tenant="}},
-	{1, "edge", []string{"a=1", "b=x"}},
-	{2, "edge", []string{"a=1", "b=x", "c=2"}},
-	{4, "edge", []string{"a=1", "b=x", "d=2"}},
-	{2, "edge", []string{"unknown=x"}},
-	{2, "no-such.domain", []string{"user=ann"}},
-	{2, "", []string{"user=ann"}}, // an error
-	{3, "edge", nil},              // an error
+	{7, "edge", "user=ann"}, {1, "edge", "plan=gold"}, {2, "edge", "host=a.example"}, {3, "edge", "path=/api/v1"}, {4, "edge", "free=x"},
+	{3, "edge", "soft=x"}, {1, "edge", "address=192.0.2.7"}, {2, "edge", "address=v1.2"}, {3, "edge", "address=2001:db8::1"},
+	{4, "edge", "address="}, {5, "edge", "address=a|b"}, {1, "edge", "tenant=t.7"}, {2, "edge", "tenant="}, {1, "edge", "a=1 b=x"},
+	{2, "edge", "a=1 b=x c=2"}, {4, "edge", "a=1 b=x d=2"}, {2, "edge", "unknown=x"}, {2, "no-such.domain", "user=ann"},
+	{2, "", "user=ann"}, {3, "edge", ""},
 }
 
 // askAll sends the requests.
 func askAll(t *testing.T, client pb.RateLimitServiceClient) {
 	t.Helper()
 	for _, a := range asked {
-		req := &pb.RateLimitRequest{Domain: a.domain}
-		if len(a.entries) > 0 {
-			req.Descriptors = []*common.RateLimitDescriptor{{}}
-		}
-		for _, entry := range a.entries {
-			key, value, _ := strings.Cut(entry, "=")
-			d := req.Descriptors[0]
-			d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: key, Value: value})
+		req := descriptors(a.domain, a.entries)
+		if a.entries == "" {
+			req.Descriptors = nil
 		}
 		for range a.times {
-			if _, err := client.ShouldRateLimit(t.Context(), req); (err != nil) != (a.domain == "" || a.entries == nil) {
+			if _, err := client.ShouldRateLimit(t.Context(), req); (err != nil) != (a.domain == "" || a.entries == "") {
 				t.Fatalf("%v: %v", a, err)
 			}
 		}
 	}
 }
 
+var ownSeries = regexp.MustCompile(`(?m)^((?:ratelimit|runtime)_.*) (\S+)$`)
+
 // series returns the series of an exposition that are the service's own, with their values.
 func series(text string) map[string]string {
 	all := make(map[string]string)
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if i := strings.LastIndexByte(line, ' '); i > 0 && !strings.HasPrefix(line, "#") && regexp.MustCompile(`^(ratelimit|runtime)_`).MatchString(line) {
-			all[line[:i]] = line[i+1:]
-		}
+	for _, line := range ownSeries.FindAllStringSubmatch(text, -1) {
+		all[line[1]] = line[2]
 	}
 	return all
 }
@@ -81,13 +55,11 @@ func series(text string) map[string]string {
 // sideBySide reads the table "Metrics side by side" of docs/envoy.md: names, and same, name or none.
 func sideBySide(t *testing.T) (rows map[string]string) {
 	t.Helper()
-	text := readFile(t, "../../../docs/envoy.md")
-	_, section, _ := strings.Cut(string(text), "### Metrics side by side\n")
+	_, section, _ := strings.Cut(string(readFile(t, repository+"/docs/envoy.md")), "### Metrics side by side\n")
 	section, _, _ = strings.Cut(section, "\n#")
 	rows = make(map[string]string)
-	lines := bufio.NewScanner(strings.NewReader(section))
-	for lines.Scan() {
-		cells := strings.Split(lines.Text(), "|")
+	for line := range strings.Lines(section) {
+		cells := strings.Split(line, "|")
 		if len(cells) < 4 {
 			continue
 		}
@@ -101,12 +73,10 @@ func sideBySide(t *testing.T) (rows map[string]string) {
 // Every series that Envoy's service has after some requests, as recorded from its own binary, is here with the same name,
 // labels and value, or is a row of docs/envoy.md that says why not.
 func TestMetricsAreThoseOfEnvoysService(t *testing.T) {
-	recorded := readFile(t, "testdata/original/metrics.txt")
-	redis := redistest.Start(t)
-	p := serve(t, "--config", "testdata/original/config.yaml", "--redis", redis.Addr())
+	p := serve(t, "--config", "testdata/original/config.yaml", "--redis", redistest.Start(t).Addr())
 	askAll(t, p.dial(t))
 	_, text := get(t, p.admin+"/metrics")
-	here, there, rows := series(text), series(string(recorded)), sideBySide(t)
+	here, there, rows := series(text), series(string(readFile(t, "testdata/original/metrics.txt"))), sideBySide(t)
 	if len(there) < 50 || len(rows) < 10 {
 		t.Fatalf("%d series are recorded, and docs/envoy.md has %d rows", len(there), len(rows))
 	}
@@ -115,15 +85,9 @@ func TestMetricsAreThoseOfEnvoysService(t *testing.T) {
 		name, _, _ := strings.Cut(s, "{")
 		row := rowOf(rows, name)
 		met[row] = true
-		switch value, ok := here[s]; {
-		case row == "":
-			t.Errorf("docs/envoy.md has no row for %s", s)
-		case rows[row] == "same" && !ok:
-			t.Errorf("%s is not here", s)
-		case rows[row] == "same" && value != there[s]:
-			t.Errorf("%s is %s here and %s there", s, value, there[s])
-		case rows[row] == "name" && !ok:
-			t.Errorf("%s is not here, under any value", s)
+		value, ok := here[s]
+		if row == "" || rows[row] != "none" && !ok || rows[row] == "same" && value != there[s] {
+			t.Errorf("%s is %q here and %q there, and docs/envoy.md says %q of it", s, value, there[s], rows[row])
 		}
 	}
 	for row := range rows {
@@ -133,14 +97,10 @@ func TestMetricsAreThoseOfEnvoysService(t *testing.T) {
 	}
 }
 
-// rowOf returns the row for a name: its own, or the one whose * matches most of it.
+// rowOf returns the row for a name: the longest one that matches.
 func rowOf(rows map[string]string, name string) (row string) {
 	for pattern := range rows {
-		expr := "^" + strings.ReplaceAll(pattern, "*", ".*") + "$"
-		if pattern == name {
-			return pattern
-		}
-		if regexp.MustCompile(expr).MatchString(name) && len(pattern) > len(row) {
+		if regexp.MustCompile("^"+strings.ReplaceAll(pattern, "*", ".*")+"$").MatchString(name) && len(pattern) > len(row) {
 			row = pattern
 		}
 	}
@@ -149,13 +109,7 @@ func rowOf(rows map[string]string, name string) (row string) {
 
 // sorted returns the lines of a text that are no comments, in order.
 func sorted(text string) string {
-	var lines []string
-	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, "#") {
-			lines = append(lines, line)
-		}
-	}
-	slices.Sort(lines)
+	lines := slices.DeleteFunc(slices.Sorted(strings.Lines(text)), func(line string) bool { return strings.HasPrefix(line, "#") })
 	return strings.Join(lines, "")
 }
 
@@ -170,18 +124,9 @@ func jsonAnswers(t *testing.T, url string) string {
 		{"GET", ""}, {"HEAD", ""}, {"POST", "{"}, {"PUT", `{"x":1}`}, {"POST", `{"domain":""}`}, {"POST", `{"domain":"edge"}`},
 		{"POST", strings.ReplaceAll(one, "edge", "none")},
 	} {
-		req := newRequest(t, c[0], url, strings.NewReader(c[1]))
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(res.Body)
-		_ = res.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := regexp.MustCompile(`, *"durationUntilReset": *"[0-9]+s"`).ReplaceAllString(string(body), "")
-		if res.StatusCode == http.StatusBadRequest {
+		res, body := send(t, c[0], url, c[1])
+		text := regexp.MustCompile(`, *"durationUntilReset": *"[0-9]+s"`).ReplaceAllString(body, "")
+		if res.StatusCode == 400 {
 			text = "" // the text says what is wrong here, and nothing there
 		}
 		text = strings.ReplaceAll(text, ", ", ",") // protojson puts a space there, or not
@@ -195,8 +140,7 @@ func TestEndpointsAnswerAsEnvoysService(t *testing.T) {
 	p := serve(t, "--config", "testdata/original/config.yaml")
 	_, dumped := get(t, p.admin+"/rlconfig")
 	for name, got := range map[string]string{"rlconfig": sorted(dumped), "json": jsonAnswers(t, p.url+"/json")} {
-		want := readFile(t, "testdata/original/"+name+".txt")
-		if got != string(want) {
+		if want := string(readFile(t, "testdata/original/"+name+".txt")); got != want {
 			t.Errorf("/%s:\n%s\nwant\n%s", name, got, want)
 		}
 	}
