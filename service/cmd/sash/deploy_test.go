@@ -3,18 +3,15 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"debug/elf"
-	"encoding/json"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"example.com/sash/service/internal/servertest"
 )
 
 // The binary of the image runs in a directory that holds nothing else: no library, no zones, no shell. The test does not
@@ -23,27 +20,30 @@ func TestDeployImageNeedsNothingBesideIt(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Fatal("chroot needs root: run make test-deploy as root")
 	}
-	file := readFile(t, "../../../Dockerfile")
-	if !strings.Contains(string(file), "\nFROM scratch\nCOPY sash /sash\nCOPY bin /bin\n") {
+	if !strings.Contains(string(readFile(t, repository+"/Dockerfile")), "\nFROM scratch\nCOPY sash /sash\nCOPY bin /bin\n") {
 		t.Fatal("the Dockerfile does not copy the binary and its other name into an empty image")
 	}
 	env, _, command := image(t)
-	compile := exec.CommandContext(t.Context(), "make", "-C", "../../..", "static")
-	if out, err := compile.CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "make", "-C", repository, "static").CombinedOutput(); err != nil {
 		t.Fatalf("make static: %v\n%s", err, out)
 	}
-	if to, err := os.Readlink("../../../bin/image/bin/ratelimit"); err != nil || to != "../sash" {
+	if to, err := os.Readlink(repository + "/bin/image/bin/ratelimit"); err != nil || to != "../sash" {
 		t.Errorf("/bin/ratelimit is a link to %q: %v", to, err)
 	}
-	static := readFile(t, "../../../bin/image/sash")
+	static := readFile(t, repository+"/bin/image/sash")
 	if most := 25_000_000; len(static) > most {
 		t.Errorf("the binary has %d bytes, more than %d", len(static), most)
 	}
 	root := t.TempDir()
-	if err := os.WriteFile(filepath.Join(root, "sash"), static, 0o755); err != nil {
+	put(t, root+"/sash", string(static))
+	put(t, root+"/etc/sash/limits.yaml", "domain: d\ndescriptors:\n  - key: k\n    limits: [\"1/day@America/Los_Angeles\"]\n")
+	if out, err := exec.Command("chmod", "-R", "a+rX,u+x", root).CombinedOutput(); err != nil {
+		t.Fatalf("%s", out)
+	}
+	if err := os.Chmod(root+"/sash", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	parts, err := elf.Open(filepath.Join(root, "sash"))
+	parts, err := elf.Open(root + "/sash")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,73 +53,158 @@ func TestDeployImageNeedsNothingBesideIt(t *testing.T) {
 			t.Error("the binary is not static")
 		}
 	}
-	limits := filepath.Join(root, "etc", "sash", "limits.yaml")
-	if err := os.MkdirAll(filepath.Dir(limits), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	text := "domain: d\ndescriptors:\n  - key: k\n    limits: [\"1/day@America/Los_Angeles\"]\n"
-	if err := os.WriteFile(limits, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	run := exec.Command("/sash", append(command, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")...)
-	run.Dir, run.Env = "/", env
-	run.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
-	var logs bytes.Buffer
-	run.Stderr = &logs
-	stdout, err := run.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = run.Process.Signal(syscall.SIGTERM)
-		if err := run.Wait(); err != nil {
-			t.Errorf("it ended with %v\n%s", err, logs.String())
+	cmd := exec.Command("/sash", append(command, "--json=false", "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--drain-delay", "0s")...)
+	cmd.Dir, cmd.Env = "/", env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
+	p := run(t, cmd)
+	for i, want := range []int{200, 429} {
+		if got, said := post(t, p.url+"/v1/allow", subject("d", "k", "v")); got != want {
+			t.Errorf("call %d: %d %v, want %d", i+1, got, said, want)
 		}
-	}()
-	var said struct{ URL string }
-	line, err := bufio.NewReader(stdout).ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &said)
 	}
-	if err != nil {
-		t.Fatalf("%v\n%s", err, logs.String())
-	}
-	client := http.Client{Timeout: 10 * time.Second}
-	for i, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-		res, err := client.Post(said.URL+"/v1/allow", "application/json", strings.NewReader(`{"domain":"d","entries":[{"key":"k","value":"v"}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-		if res.StatusCode != want {
-			t.Errorf("call %d: %d, want %d", i+1, res.StatusCode, want)
-		}
+	p.stopped(t)
+}
+
+// verifyUnit has systemd check a unit in a directory, with what lies beside it.
+func verifyUnit(t *testing.T, dir, text string) {
+	t.Helper()
+	put(t, dir+"/sash.service", text)
+	cmd := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "sash.service")
+	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":")
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
 }
 
 // systemd accepts every line of the unit.
 func TestDeployUnit(t *testing.T) {
-	unit := readFile(t, "../../../examples/systemd/sash.service")
-	installed := filepath.Join(t.TempDir(), "sash.service")
-	text := strings.ReplaceAll(string(unit), "/usr/local/bin/sash", binary)
-	if text == string(unit) {
-		t.Fatal("the unit does not run /usr/local/bin/sash")
-	}
-	if err := os.WriteFile(installed, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for _, bound := range []string{"\nMemoryMax=", "\nEnvironment=GOMEMLIMIT=", "\nTasksMax="} {
-		if !strings.Contains(text, bound) {
-			t.Errorf("the unit has no %s", strings.TrimSpace(bound))
+	unit := string(readFile(t, examples+"/systemd/sash.service"))
+	for _, line := range []string{"/usr/local/bin/sash", "\nMemoryMax=", "\nEnvironment=GOMEMLIMIT=", "\nTasksMax="} {
+		if !strings.Contains(unit, line) {
+			t.Errorf("the unit has no %s", strings.TrimSpace(line))
 		}
 	}
-	if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", installed).CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	verifyUnit(t, t.TempDir(), strings.ReplaceAll(unit, "/usr/local/bin/sash", binary))
+}
+
+// A deployment is the section "Over the internet" of docs/security.md on this machine: its paths are below a directory,
+// its name is localhost, and its certificate is of an authority of the test.
+type deployment struct {
+	dir    string
+	blocks map[string][]string // by language
+	names  *strings.Replacer
+	env    []string
+}
+
+func deploy(t *testing.T) *deployment {
+	t.Helper()
+	_, section, _ := strings.Cut(string(readFile(t, repository+"/docs/security.md")), "\n## Over the internet\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	ca := certify(t, "localhost")
+	d := &deployment{dir: ca.dir, blocks: make(map[string][]string)}
+	for i, part := range strings.Split(section, "```") {
+		if language, code, _ := strings.Cut(part, "\n"); i%2 == 1 {
+			d.blocks[language] = append(d.blocks[language], code)
+		}
+	}
+	if len(d.blocks["sh"]) != 2 || len(d.blocks["php"]) != 1 {
+		t.Fatalf("docs/security.md has other blocks: %v", d.blocks)
+	}
+	free := freeAddress(t, 1)
+	free = free[strings.LastIndex(free, ":"):]
+	d.names = strings.NewReplacer(
+		"limits.example.com:8443", "localhost"+free, "--addr :8443", "--admin-addr 127.0.0.1:0 --addr "+free,
+		"/etc/letsencrypt/live/limits.example.com", d.dir, "/etc/", d.dir+"/etc/", "/usr/local/bin/sash", binary,
+		"systemctl daemon-reload && systemctl restart sash", "true",
+	)
+	for from, to := range map[string]string{"localhost.pem": "fullchain.pem", "localhost.key": "privkey.pem"} {
+		if err := os.Rename(ca.file(from), ca.file(to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.env = []string{"PATH=" + filepath.Dir(binary) + ":/usr/bin:/bin", "SSL_CERT_FILE=" + ca.file("authority.pem")}
+	return d
+}
+
+// shell runs a script of the page and returns what it prints.
+func (d *deployment) shell(t *testing.T, script string, env ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", d.names.Replace(script))
+	cmd.Env = append(append([]string{}, d.env...), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+	return string(out)
+}
+
+// start does what systemd does with the unit: it puts the credentials into a directory, and runs ExecStart.
+func (d *deployment) start(t *testing.T) {
+	t.Helper()
+	text := readFile(t, d.dir+"/etc/systemd/system/sash.service.d/internet.conf")
+	credentials, command := t.TempDir(), ""
+	for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", "")) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch name {
+		case "LoadCredential":
+			id, file, _ := strings.Cut(value, ":")
+			put(t, filepath.Join(credentials, id), string(readFile(t, file)))
+		case "ExecStart":
+			command = value
+		}
+	}
+	cmd := exec.Command("sh", "-c", "exec "+command)
+	cmd.Env = append([]string{"CREDENTIALS_DIRECTORY=" + credentials, "STATE_DIRECTORY=" + t.TempDir()}, d.env...)
+	p := run(t, cmd)
+	t.Cleanup(func() { p.stopped(t) })
+	servertest.Wait(t, "it does not answer", func() bool { return d.curl("https://limits.example.com:8443/healthz", d.env...) == nil })
+}
+
+// curl requests a path, and fails unless the answer is 200.
+func (d *deployment) curl(url string, env ...string) error {
+	cmd := exec.Command("curl", "-sf", d.names.Replace(url))
+	cmd.Env = env
+	return cmd.Run()
+}
+
+// The commands of the page deploy a service that decides over TLS for whoever has the token, and for nobody else.
+func TestDeployOverTheInternet(t *testing.T) {
+	d := deploy(t)
+	d.shell(t, d.blocks["sh"][0])
+	verifyUnit(t, d.dir+"/etc/systemd/system", d.names.Replace(string(readFile(t, examples+"/systemd/sash.service"))))
+	d.start(t)
+	token := strings.Fields(string(readFile(t, d.dir+"/etc/sash/token")))[1]
+	if len(token) < 32 {
+		t.Fatalf("the token is %q", token)
+	}
+	ask := d.blocks["sh"][1]
+	for i, want := range []string{"200", "200", "200", "429"} { // at 3 in 5 seconds
+		if out := strings.TrimSpace(d.shell(t, ask, "SASH_TOKEN="+token)); !strings.HasSuffix(out, want) {
+			t.Errorf("call %d with the token: %s, want %s", i+1, out, want)
+		}
+	}
+	const entries = `"entries":[{"key":"api","value":"search"}]`
+	for name, c := range map[string]struct {
+		token, want string
+		change      []string
+	}{
+		"a wrong token":  {"wrong", "401", nil},
+		"no token":       {"", "401", []string{`-H "Authorization: Bearer $SASH_TOKEN"`, ""}},
+		"plain HTTP":     {token, "400", []string{"https://", "http://"}},
+		"another domain": {token, "403", []string{`"domain":"pipeline"`, `"domain":"demo"`}},
+		"a limit":        {token, "403", []string{"/v1/allow", "/json", entries, `"descriptors":[{` + entries + `,"limit":{"requests_per_unit":9,"unit":"SECOND"}}]`}},
+		"a refund":       {token, "403", []string{"/v1/allow", "/json", entries, `"descriptors":[{` + entries + `,"is_negative_hits":true}]`}},
+	} {
+		out := d.shell(t, strings.NewReplacer(c.change...).Replace(ask), "SASH_TOKEN="+c.token)
+		if !strings.HasSuffix(strings.TrimSpace(out), c.want) {
+			t.Errorf("%s: %s, want %s", name, out, c.want)
+		}
+	}
+	if d.curl("https://limits.example.com:8443/healthz", "PATH=/usr/bin:/bin") == nil {
+		t.Error("a client that does not trust the authority connects")
+	}
+	file := tempFile(t, "pages.php", d.names.Replace(d.blocks["php"][0]))
+	if out := d.shell(t, "php "+file, "SASH_TOKEN="+token); out != "page 1\npage 2\npage 3\npage 4\npage 5\n" {
+		t.Errorf("PHP printed %s", out)
 	}
 }

@@ -171,8 +171,12 @@ func (p *service) listens(t *testing.T, stdout io.Reader) <-chan struct{} {
 			p.admin = strings.TrimSpace(url)
 		}
 		_, none, found := strings.Cut(lines.Text(), "  configuration  ")
-		if found && strings.HasSuffix(none, ": domains ") || strings.HasPrefix(strings.TrimSpace(lines.Text()), "curl ") || strings.HasPrefix(lines.Text(), "{") {
-			break // the last line, which for no rules is another one, or the only one in JSON
+		if found && strings.HasSuffix(none, ": domains ") || strings.HasPrefix(strings.TrimSpace(lines.Text()), "curl ") {
+			break // the last line, which for no rules is another one
+		}
+		if strings.HasPrefix(lines.Text(), "{") { // in JSON it is the only one
+			p.url = decode[struct{ URL string }](t, lines.Text()).URL
+			break
 		}
 	}
 	all := make(chan struct{})
