@@ -66,12 +66,6 @@ func share(rule string) string {
 	return fmt.Sprintf(`[...document.querySelectorAll('#rules tbody tr')].find(r => r.dataset.key === 'demo demo.%s')?.querySelector('td.share').textContent`, rule)
 }
 
-// alert waits until the banner says something.
-func (w *watched) alert(text string) {
-	w.t.Helper()
-	w.page.until(fmt.Sprintf(`!document.getElementById('alert').hidden && document.getElementById('alert').textContent.includes(%q)`, text))
-}
-
 // While Redis is killed or stopped, the dashboard names it, the cause and since when, and shows what nobody counted and
 // what nobody decided as such.
 func TestBrowserOverviewOfAnOutage(t *testing.T) {
@@ -83,7 +77,7 @@ func TestBrowserOverviewOfAnOutage(t *testing.T) {
 	w.redis.Stop() // SIGKILL
 	w.fails()
 	w.asks(30, "closed", "open", "local")
-	w.alert("Redis at " + w.redis.Addr() + " accepts no connections (refused) since ")
+	w.page.says("alert", "Redis at "+w.redis.Addr()+" accepts no connections (refused) since ")
 	w.page.until(share("closed") + ` === '100.0 % no decision'`)
 	w.page.until(share("local") + `.endsWith('decided locally')`)
 	w.page.until(share("open") + `.includes(' % uncounted, 0 % of the others refused')`)
@@ -91,7 +85,7 @@ func TestBrowserOverviewOfAnOutage(t *testing.T) {
 	if now.Uncounted < 30 {
 		t.Errorf("%d requests went ahead uncounted, want 30 and more", now.Uncounted)
 	}
-	w.alert(fmt.Sprintf("%d requests went ahead uncounted since then.", now.Uncounted))
+	w.page.says("alert", fmt.Sprintf("%d requests went ahead uncounted since then.", now.Uncounted))
 	w.page.until(fmt.Sprintf(`document.getElementById('count-uncounted').textContent === '%d'`, now.Uncounted))
 	w.page.until(`[...document.querySelectorAll('#top-units tbody tr')].some(r => r.cells[0].textContent === 'demo:open:ann' && r.cells[2].textContent === 'uncounted')`)
 	w.page.lacks("a-password")
@@ -106,23 +100,9 @@ func TestBrowserOverviewOfAnOutage(t *testing.T) {
 
 	w.redis.Pause() // SIGSTOP
 	w.fails()
-	w.alert("Redis at " + w.redis.Addr() + " does not answer in time (budget) since ")
+	w.page.says("alert", "Redis at "+w.redis.Addr()+" does not answer in time (budget) since ")
 	w.redis.Resume()
 	w.page.until(`document.getElementById('alert').hidden`)
-}
-
-// A page that gets no word from the service dims its numbers and says since when they stand.
-func TestBrowserPageThatLostTheService(t *testing.T) {
-	w := watchAnOutage(t)
-	w.asks(3, "open")
-	w.page.until(`document.getElementById('count-allowed').textContent === '3' && document.getElementById('stale').hidden`)
-	w.page.deaf.Store(true) // a refused connection stands in the console
-	if err := w.stop(t); err != nil {
-		t.Fatal(err)
-	}
-	w.page.until(`document.getElementById('stale').textContent.startsWith('No word from this sash since ')`)
-	w.page.until(`document.getElementById('overview').classList.contains('stale')`)
-	w.page.shoot("lost")
 }
 
 // open opens the page of a subject, and limit waits until its row of the limits begins with a text.
@@ -137,15 +117,9 @@ func (w *watched) limit(want string) {
 	w.page.until(fmt.Sprintf(`[...document.querySelectorAll('#limits tbody tr')].map(r => [...r.cells].map(c => c.textContent).join('|'))[0]?.startsWith(%q)`, want))
 }
 
-func (w *watched) known(words ...string) {
-	w.t.Helper()
-	for _, text := range words {
-		w.page.until(fmt.Sprintf(`!document.getElementById('known').hidden && document.getElementById('known').textContent.includes(%q)`, text))
-	}
-}
-
 // While Redis is killed or stopped, the page of a subject has no number that was not read: it shows what Redis said last,
-// dimmed and with its age, or this instance's share, or nothing.
+// dimmed and with its age, or this instance's share, or nothing. A page that gets no word from the service dims its numbers
+// and says since when they stand.
 func TestBrowserSubjectInAnOutage(t *testing.T) {
 	w := watchAnOutage(t)
 	w.asks(7, "closed", "open", "local")
@@ -156,19 +130,19 @@ func TestBrowserSubjectInAnOutage(t *testing.T) {
 	w.redis.Stop() // SIGKILL
 	w.fails()
 	since := "accepts no connections (refused) since "
-	w.known("Not known: Redis at "+w.redis.Addr()+" "+since, "The numbers below are what Redis said ", " ago, at ")
+	w.page.says("known", "Not known: Redis at "+w.redis.Addr()+" "+since, "The numbers below are what Redis said ", " ago, at ")
 	w.limit("20/1h|7 of 20|13|–|–")
 	w.page.until(`document.getElementById('limits').classList.contains('stale') && document.getElementById('axis').classList.contains('stale')`)
 	w.page.shoot("subject-open")
 	w.asks(20, "closed", "local")
 	w.open("closed:ann") // which this page has not shown before: the service knows it
-	w.known("Not known: Redis at "+w.redis.Addr()+" "+since, "The numbers below are what Redis said ")
+	w.page.says("known", "Not known: Redis at "+w.redis.Addr()+" "+since, "The numbers below are what Redis said ")
 	w.limit("20/1h|7 of 20|13|–|–")
 	w.open("local:ann")
-	w.known("Redis at "+w.redis.Addr()+" "+since, "This instance decides alone, over its share of each limit.", "7 of 20 used (20/1h).")
+	w.page.says("known", "Redis at "+w.redis.Addr()+" "+since, "This instance decides alone, over its share of each limit.", "7 of 20 used (20/1h).")
 	w.limit("20/1h|10 of 10, the share of 20|0|")
 	w.open("open:bob")
-	w.known("No earlier answer about this subject is at hand.")
+	w.page.says("known", "No earlier answer about this subject is at hand.")
 	w.limit("20/1h|not known|–|–|–")
 
 	w.redis.Restart() // without its data
@@ -177,7 +151,7 @@ func TestBrowserSubjectInAnOutage(t *testing.T) {
 
 	w.redis.Pause() // SIGSTOP
 	w.fails()
-	w.known("Not known: Redis at "+w.redis.Addr()+" does not answer in time (budget) since ", "what Redis said ")
+	w.page.says("known", "Not known: Redis at "+w.redis.Addr()+" does not answer in time (budget) since ", "what Redis said ")
 	w.limit("20/1h|0 of 20|20|–")
 	w.redis.Resume()
 	w.page.until(`document.getElementById('known').hidden`)
@@ -186,7 +160,8 @@ func TestBrowserSubjectInAnOutage(t *testing.T) {
 	if err := w.stop(t); err != nil {
 		t.Fatal(err)
 	}
-	w.page.until(`document.getElementById('found').classList.contains('stale')`)
+	w.page.until(`document.getElementById('stale').textContent.startsWith('No word from this sash since ')`)
+	w.page.until(`document.getElementById('overview').classList.contains('stale') && document.getElementById('found').classList.contains('stale')`)
 	w.page.until(`!document.getElementById('search-error').hidden`) // a service that stops may answer once more
 	clock := w.page.text(`document.getElementById('clock').textContent`)
 	w.page.until(`(window.then ??= performance.now()) + 1500 < performance.now()`)

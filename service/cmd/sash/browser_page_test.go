@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,6 +109,14 @@ func (p *tab) until(script string) {
 	}
 }
 
+// says waits until an element is shown and has texts.
+func (p *tab) says(element string, texts ...string) {
+	p.t.Helper()
+	for _, text := range texts {
+		p.until(fmt.Sprintf(`!document.getElementById(%q).hidden && document.getElementById(%[1]q).textContent.includes(%q)`, element, text))
+	}
+}
+
 // press presses keys, one after the other.
 func (p *tab) press(keys string) {
 	p.t.Helper()
@@ -142,7 +151,7 @@ func (p *tab) scheme(name string) {
 }
 
 // shoot takes a picture of the whole page: go test -artifacts keeps it.
-func (p *tab) shoot(name string) []byte {
+func (p *tab) shoot(name string) {
 	p.t.Helper()
 	picture, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
 	if err != nil {
@@ -151,5 +160,4 @@ func (p *tab) shoot(name string) []byte {
 	if err := os.WriteFile(filepath.Join(p.t.ArtifactDir(), name+".png"), picture, 0o600); err != nil {
 		p.t.Fatal(err)
 	}
-	return picture
 }

@@ -229,36 +229,6 @@ func TestAllowWaitsForItsTurn(t *testing.T) {
 	}
 }
 
-// A command that is interrupted while it waits holds up nobody.
-func TestAnInterruptedWaitGivesItsPlaceBack(t *testing.T) {
-	env := []string{"SASH_REDIS=" + redistest.Start(t).Addr()}
-	limit := []string{"allow", "k", "--limit", "1/1h"}
-	if code, _, err := sash(t, env, limit...); code != 0 {
-		t.Fatal(err)
-	}
-	retry := func() float64 {
-		_, out, _ := sash(t, env, append(limit, "--json")...)
-		return decode[map[string]any](t, out)["retry_after"].(float64)
-	}
-	var said strings.Builder
-	waiter := exec.CommandContext(t.Context(), binary, append(limit, "--wait", "2h")...)
-	waiter.Env, waiter.Stderr = append(os.Environ(), env...), &said
-	if err := waiter.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for retry() < 3700 && t.Context().Err() == nil { // until the waiter is ahead
-	}
-	if err := waiter.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := waiter.Wait(); err == nil || !strings.Contains(said.String(), "interrupt") && !strings.Contains(said.String(), "cancel") {
-		t.Errorf("interrupted it ends with %v and says %q", err, said.String())
-	}
-	if got := retry(); got > 3600 {
-		t.Errorf("the next waits %v s, behind one that has gone", got)
-	}
-}
-
 func TestInspectShowsWhatIsChargedAndChangesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	env := []string{"SASH_REDIS=" + server.Addr()}

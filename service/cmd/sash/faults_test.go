@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -198,40 +197,6 @@ func TestServeWhenRedisIsKilledOrHangs(t *testing.T) {
 	}
 }
 
-// Without a single call, /healthz follows a Redis that hangs from the start, comes back, and hangs again; and so it does
-// where connections are accepted and nobody ever answers.
-func TestHealthFollowsRedisWithoutCalls(t *testing.T) {
-	follows := func(p *service, status string) {
-		t.Helper()
-		began := time.Now()
-		servertest.Wait(t, "/healthz does not say "+status, func() bool { return p.health(t).Status == status })
-		if took := time.Since(began); took > 6*time.Second { // the promise is 3 s; a busy machine takes its time
-			t.Errorf("%s after %v", status, took)
-		}
-		want := map[string]float64{"degraded": 1}[status]
-		if got := scrape(t, p)["sash_degraded"].Metric[0].GetGauge().GetValue(); got != want {
-			t.Errorf("/healthz says %s, and sash_degraded is %v", status, got)
-		}
-	}
-	server := redistest.Start(t)
-	server.Pause()
-	p := servePolicies(t, "--redis", server.Addr(), "--instances", "2")
-	follows(p, "degraded")
-	server.Resume()
-	follows(p, "ok")
-	server.Pause()
-	follows(p, "degraded")
-	server.Resume()
-	follows(p, "ok")
-
-	hole, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = hole.Close() }()
-	follows(servePolicies(t, "--redis", hole.Addr().String(), "--instances", "2"), "degraded")
-}
-
 // With --open-per-second, on_unavailable: open lets so many units through in a second, and is closed beyond.
 func TestServeHasACeilingForOpen(t *testing.T) {
 	server := redistest.Start(t)
@@ -330,84 +295,4 @@ func TestServeWaitsForReplicas(t *testing.T) {
 	}
 	replica.Resume()
 	p.recovered(t)
-}
-
-// GET /healthcheck, for load balancers, fails without Redis only if the environment says so.
-func TestHealthcheckWithoutRedis(t *testing.T) {
-	for variable, down := range map[string]int{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=false": 200, "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true": 500} {
-		server := redistest.Start(t)
-		p := serveIn(t, []string{"REDIS_SOCKET_TYPE=tcp", variable}, append(freePorts, "--config", tempFile(t, "policies.yaml", policies), "--redis", server.Addr())...)
-		is := func(want int) {
-			t.Helper()
-			servertest.Wait(t, fmt.Sprint(variable, ": the answer is not ", want), func() bool {
-				status, text := get(t, p.url+"/healthcheck")
-				return status == want && (text == "OK") == (status == 200)
-			})
-		}
-		is(200)
-		server.Pause()
-		is(down)
-		server.Resume()
-		server.Stop()
-		is(down)
-		server.Restart()
-		is(200)
-		if logs := p.stopped(t); strings.Contains(logs, "not ready") != (down == 500) {
-			t.Errorf("%s: logs: %s", variable, logs)
-		}
-	}
-}
-
-// A key that holds something else gets no decision at any port, in any failure mode but that of a rule that does not
-// bind: the caller learns that this call is rejected, and not that Redis failed. Redis decides all others.
-func TestARejectedKeyAtThePorts(t *testing.T) {
-	server := redistest.Start(t)
-	p := servePolicies(t, "--redis", server.Addr(), "--instances", "1")
-	p.normal(t)
-	envoy := p.overGRPC(t, 10*time.Second)
-	for key, status := range map[string]int{"closed": 503, "open": 503, "local": 503, "cost": 503, "tried": 200} {
-		server.Must(t, "DEL", "sash:log:d:"+key+":a")
-		server.Must(t, "LPUSH", "sash:log:d:"+key+":a", "x")
-		for range 10 {
-			o := p.decide(t, key, 1)
-			if o.status != status || o.Cause != "rejected" || status == 503 && !strings.Contains(o.Error, "the key holds something else") {
-				t.Errorf("%s over HTTP: %+v", key, o)
-			}
-			if o := envoy(t, key, 1); o.status != status {
-				t.Errorf("%s through Envoy: %d", key, o.status)
-			}
-			res, _ := send(t, "GET", p.url+"/v1/forward-auth?domain=d&descriptor="+key+"=a", "", "X-Forwarded-For", "192.0.2.7")
-			if res.StatusCode != status || status == 503 && res.Header.Get("Retry-After") == "" {
-				t.Errorf("%s at forward-auth: %d, Retry-After %q", key, res.StatusCode, res.Header.Get("Retry-After"))
-			}
-		}
-	}
-	if h := p.health(t); h.Status != "ok" || h.Store != "up" {
-		t.Errorf("health: %+v", h)
-	}
-	server.Must(t, "DEL", "sash:log:d:open:a")
-	if o := p.decide(t, "open", 1); o.status != 200 || o.Source != "store" {
-		t.Errorf("the key was deleted: %+v", o)
-	}
-	p.shows(t, "/metrics", `sash_store_failures_total{cause="rejected"} 150`, "sash_requests_total{outcome=\"uncounted\"} 0")
-	if logs := p.stopped(t); !strings.Contains(logs, "rejects calls on one key") || strings.Contains(logs, "Redis is down") {
-		t.Errorf("logs: %s", logs)
-	}
-}
-
-// Envoy waits for 20 ms, which is less than the budget. The calls that it gives up still count as failures of Redis, so
-// failure modes answer soon. With a budget of more than a second the store still has all of it, and then they answer.
-func TestEnvoyWithATimeoutWhileRedisHangs(t *testing.T) {
-	for budget, within := range map[string]time.Duration{"100ms": 20 * time.Millisecond, "1100ms": 10 * time.Second} {
-		server := redistest.Start(t)
-		p := servePolicies(t, "--redis", server.Addr(), "--instances", "1", "--budget", budget)
-		p.normal(t)
-		server.Pause()
-		ask, given := p.overGRPC(t, within), 0
-		servertest.Wait(t, "Envoy is not answered", func() bool { given++; return ask(t, "open", 1).status == http.StatusOK })
-		if given > 100 || given > 1 && within > time.Second { // about ten: five failures of 100 ms, which overlap
-			t.Errorf("%d requests were given up on before a failure mode answered", given)
-		}
-		server.Resume()
-	}
 }

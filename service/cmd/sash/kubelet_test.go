@@ -103,27 +103,3 @@ func TestAConfigMapThatAKubeletReplaces(t *testing.T) {
 	k.mount(t, files)
 	holds("10 200 <nil> 4")
 }
-
-// The file of clients is in a ConfigMap too.
-func TestAFileOfClientsThatAKubeletReplaces(t *testing.T) {
-	clients := &kubelet{dir: t.TempDir()}
-	allows := func(rights string) {
-		t.Helper()
-		clients.mount(t, map[string]string{"access.yaml": "anonymous: {allow: " + rights + "}\n"})
-	}
-	allows("[decide]")
-	p := serve(t, "--access", filepath.Join(clients.dir, "access.yaml"))
-	code := func() int {
-		code, _ := post(t, p.url+"/v1/peek", subject("demo", "remote_address", "192.0.2.7"))
-		return code
-	}
-	if got := code(); got != 200 {
-		t.Fatalf("anonymous callers get %d", got)
-	}
-	allows("[everything]")
-	servertest.Wait(t, "nothing says that the file is wrong", func() bool {
-		return code() == 200 && strings.Contains(p.logs.String(), "the changed file of --access is wrong")
-	})
-	allows("[decide], domains: [other]")
-	servertest.Wait(t, "the new file does not hold", func() bool { return code() == 403 || code() == 401 })
-}

@@ -70,29 +70,24 @@ func request(t *testing.T, method, url, body string, header ...string) string {
 // exercise sends a value through every way in.
 func (p *service) exercise(t *testing.T, seen evidence, key, value string) {
 	t.Helper()
-	subject := `"domain":"d","entries":[{"key":"` + key + `","value":"` + value + `"}]`
-	deep := `"domain":"d","entries":[{"key":"` + key + `","value":"` + value + `"},{"key":"path","value":"/x"}]`
-	for _, path := range []string{"peek", "reserve", "allow", "allow", "allow", "allow", "allow", "reserve"} {
-		body := "{" + subject + "}"
-		if path == "allow" {
-			body = "{" + subject + `,"id":"` + fmt.Sprint(len(seen["data"])) + `"}`
-		}
-		answer := request(t, "POST", p.url+"/v1/"+path, body)
+	entry := fmt.Sprintf(`{"key":%q,"value":%q}`, key, value)
+	one, deep := `"domain":"d","entries":[`+entry+`]`, `"domain":"d","entries":[`+entry+`,{"key":"path","value":"/x"}]`
+	data := func(path, body string) string {
+		answer := request(t, "POST", p.url+path, "{"+body+"}")
 		seen.add("data", answer)
-		if _, token, found := strings.Cut(answer, `"token":"`); found {
-			token, _, _ = strings.Cut(token, `"`)
-			first, _, _ := strings.Cut(token, ".")
-			payload, err := base64.RawURLEncoding.DecodeString(first)
-			if err != nil {
-				t.Fatal(err)
-			}
-			seen.add("token", string(payload))
-			seen.add("data", request(t, "POST", p.url+"/v1/settle", `{"token":"`+token+`","used":0}`))
-		}
+		return answer
 	}
-	seen.add("data", request(t, "POST", p.url+"/v1/allow", "{"+deep+"}"))
-	seen.add("data", request(t, "POST", p.url+"/v1/allow", "{"+subject+`,"cost":1000}`))
-	seen.add("data", request(t, "POST", p.url+"/v1/allow", "{"+strings.Replace(subject, `"d"`, `"nowhere"`, 1)+"}"))
+	admin := func(method, path, body string) {
+		seen.add("admin", request(t, method, p.admin+"/admin/v1/"+path, body))
+	}
+	for i := range 5 {
+		data("/v1/allow", fmt.Sprintf(`%s,"id":"%s %d"`, one, key, i))
+	}
+	data("/v1/peek", one)
+	data("/v1/allow", deep)
+	data("/v1/allow", one+`,"cost":1000`)
+	data("/v1/allow", strings.Replace(one, `"d"`, `"nowhere"`, 1))
+	data("/json", `"domain":"d","descriptors":[{"entries":[`+entry+`]}]`)
 	for range 3 {
 		seen.add("data", request(t, "GET", p.url+"/v1/forward-auth?domain=d&descriptor=header:authorization&descriptor=header:"+key, "",
 			"Authorization", "Bearer "+secretValue, key, value, "X-Forwarded-Uri", "/x", "X-Forwarded-For", "192.0.2.7"))
@@ -101,19 +96,24 @@ func (p *service) exercise(t *testing.T, seen evidence, key, value string) {
 		answer, err := p.asks(t, "d")(entries)
 		seen.add("data", answer, err)
 	}
-	seen.add("data", request(t, "POST", p.url+"/json", `{"domain":"d","descriptors":[{"entries":[{"key":"`+key+`","value":"`+value+`"}]}]}`))
-
-	const api = "/admin/v1/"
-	query := "?domain=d&entry=" + key + ":" + value
-	for _, path := range []string{"subject" + query, "charges" + query} {
-		seen.add("admin", request(t, "GET", p.admin+api+path, ""))
+	for _, path := range []string{"subject", "charges"} {
+		admin("GET", path+"?domain=d&entry="+key+":"+value, "")
 	}
-	seen.add("admin", request(t, "POST", p.admin+api+"overrides", "{"+subject+`,"limits":["5/1h"],"expires":"1h"}`))
-	seen.add("admin", request(t, "POST", p.admin+api+"bans", "{"+deep+`,"expires":"1h","reason":"r"}`))
-	seen.add("data", request(t, "POST", p.url+"/v1/allow", "{"+deep+"}"))
-	seen.add("admin", request(t, "POST", p.admin+api+"bans", "{"+strings.Replace(subject, `"key":"`, `"key":"wrong`, 1)+`,"expires":"1h"}`))
-	seen.add("admin", request(t, "POST", p.admin+api+"reset", "{"+subject+"}"))
-	seen.add("data", request(t, "POST", p.url+"/v1/allow", "{"+subject+"}"))
+	admin("POST", "overrides", "{"+one+`,"limits":["5/1h"],"expires":"1h"}`)
+	admin("POST", "bans", "{"+deep+`,"expires":"1h","reason":"r"}`)
+	data("/v1/allow", deep)
+	admin("POST", "bans", "{"+strings.Replace(one, `"key":"`, `"key":"wrong`, 1)+`,"expires":"1h"}`)
+	admin("POST", "reset", "{"+one+"}")
+	_, token, found := strings.Cut(data("/v1/reserve", one), `"token":"`)
+	token, _, _ = strings.Cut(token, `"`)
+	first, _, _ := strings.Cut(token, ".")
+	payload, err := base64.RawURLEncoding.DecodeString(first)
+	if err != nil || !found {
+		t.Fatal("no token", err)
+	}
+	seen.add("token", string(payload))
+	data("/v1/settle", `"token":"`+token+`","used":0`)
+	data("/v1/allow", one)
 }
 
 // observe reads what operators see.

@@ -6,10 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	library "example.com/sash"
-	"example.com/sash/goredisstore"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
 )
@@ -46,70 +42,26 @@ func TestVerifyOnAClusterAndBySentinel(t *testing.T) {
 	}
 }
 
-func TestVerifyTellsNothingWhenTheClockGoesBack(t *testing.T) {
-	t.Parallel()
-	server, clock := redistest.StartWithClock(t)
-	moved := make(chan struct{})
-	go func() {
-		defer close(moved)
-		servertest.Wait(t, "no key is charged", func() bool { n, err := server.Do("DBSIZE"); return err == nil && n != int64(0) })
-		clock.Move(t, -time.Hour)
-	}()
-	code, out, err := sash(t, nil, "verify", "--redis", server.Addr(), "--for", "1s", "--workers", "4")
-	<-moved
-	if code != 2 || out != "" || !strings.Contains(err, "clock went back") {
-		t.Errorf("exit %d, %s%s", code, out, err)
+// A history of calls is judged by a limit: three units were admitted at once, and the fourth was refused.
+func TestVerifyJudgesAHistory(t *testing.T) {
+	calls := ""
+	for i, admitted := range []bool{true, true, true, false} {
+		at := time.Date(2026, 11, 20, 10, 0, i, 0, time.UTC).Format(time.RFC3339)
+		calls += fmt.Sprintf(`{"key": "user_7", "sent": %q, "received": %q, "admitted": %v}`+"\n", at, at, admitted)
 	}
-}
-
-// record calls a limiter fifty times and writes what it answered.
-func record(t *testing.T, allow func(call int) (bool, error)) string {
-	t.Helper()
-	var lines strings.Builder
-	for call := range 50 {
-		sent := time.Now()
-		admitted, err := allow(call)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&lines, `{"key": "user_7", "sent": %q, "received": %q, "admitted": %v}`+"\n",
-			sent.Format(time.RFC3339Nano), time.Now().Format(time.RFC3339Nano), admitted)
-	}
-	return tempFile(t, "calls.jsonl", lines.String())
-}
-
-func TestVerifyJudgesACounterThatStartsAnewAndSash(t *testing.T) {
-	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	counter := record(t, func(call int) (bool, error) { // its window ends after half of the calls
-		n, err := client.Incr(t.Context(), fmt.Sprint("counter-", call/25)).Result()
-		return n <= 20, err
-	})
-	limiter, err := library.New(goredisstore.New(client, nil), nil, library.Every(20, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
-	exact := record(t, func(int) (bool, error) {
-		res, err := limiter.Allow(t.Context(), "user_7")
-		return res.Allowed, err
-	})
-	for _, tt := range []struct {
-		file, limit, more string
-		code              int
-		says              []string
+	file := tempFile(t, "calls.jsonl", calls)
+	for args, want := range map[string]struct {
+		code int
+		say  string
 	}{
-		{counter, "20/1h", "--json=false", 1, []string{
-			"violated: 20 admissions went over 20/1h, on 1 of 1 key\n", `worst: "user_7" was admitted 40 units in the 1h that ends at `}},
-		{counter, "20/1h", "--json", 1, []string{`"verdict":"violated"`, `"over_admitted":20`, `"units":40`}},
-		{exact, "20/1h", "--json=false", 0, []string{"kept: no window held more than 20/1h, and no call was refused that certainly had room\n"}},
-		{exact, "60/1h", "--json=false", 1, []string{"but 30 refusals had room"}},
+		"--limit 2/1h":        {1, "violated: 1 admission went over 2/1h, on 1 of 1 key\n  worst: \"user_7\" was admitted 3 units in the 1h that ends at "},
+		"--limit 2/1h --json": {1, `"over_admitted":1`},
+		"--limit 3/1h":        {0, "kept: no window held more than 3/1h, and no call was refused that certainly had room\n"},
+		"--limit 9/1h":        {1, "but 1 refusal had room"},
 	} {
-		code, out, stderr := sash(t, nil, "verify", "--history", tt.file, "--limit", tt.limit, tt.more)
-		for _, say := range tt.says {
-			if code != tt.code || stderr != "" || !strings.Contains(out, say) {
-				t.Errorf("%s: exit %d, %s%s; want %d, %q", tt.limit, code, out, stderr, tt.code, say)
-			}
+		code, out, stderr := sash(t, nil, append([]string{"verify", "--history", file}, strings.Fields(args)...)...)
+		if code != want.code || stderr != "" || !strings.Contains(out, want.say) {
+			t.Errorf("%s: exit %d, %s%s; want %d, %q", args, code, out, stderr, want.code, want.say)
 		}
 	}
 }
