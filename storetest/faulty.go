@@ -85,20 +85,6 @@ func (f *Faulty) broken(ctx context.Context) error {
 	return ctx.Err()
 }
 
-var (
-	_ driver.Decorator    = (*Faulty)(nil)
-	_ driver.MultiStore   = (*Faulty)(nil)
-	_ driver.Deduplicator = (*Faulty)(nil)
-	_ driver.Settler      = (*Faulty)(nil)
-	_ driver.Resetter     = (*Faulty)(nil)
-	_ driver.Cooler       = (*Faulty)(nil)
-	_ driver.Extender     = (*Faulty)(nil)
-	_ driver.Blocker      = (*Faulty)(nil)
-	_ driver.Booker       = (*Faulty)(nil)
-	_ driver.Batcher      = (*Faulty)(nil)
-	_ driver.Taker        = (*Faulty)(nil)
-)
-
 // Unwrap implements [driver.Decorator].
 func (f *Faulty) Unwrap() driver.Store { return f.pass.Next }
 

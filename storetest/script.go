@@ -314,29 +314,37 @@ func number(r *script, s string) int64 {
 // randomLines are what random calls are drawn from: K is a key, and N a number of units.
 var randomLines = []string{
 	"allow K N", "allow K N", "peek K", "once idN K 2", "once idN K 2", "upto K N", "penalize K N", "reward K N",
-	"all Ka:1 Kb:N", "reserve K N", "reserve K N", "settle 0", "settle N", "book Ns K N", "book 1h K 2", "book 20s K N",
+	"all Ka:1 Kb:N", "reserve K N", "reserve K N", "settle 0", "settle N", "extend", "book Ns K N", "book 1h K 2", "book 20s K N",
 	"bookonce 20s idN K 1", "cool K Ns", "guess K Ns", "cooling K", "reset K",
 }
 
 // compareWithMemory makes random calls on a store and on memstore, on a clock that goes forward, and compares the answers.
-func compareWithMemory(s *suite, rng *rand.Rand, prefix string) {
+func compareWithMemory(s *suite, rng *rand.Rand, prefix string, blocks bool) {
 	s.Helper()
 	memory := *s
 	memory.Store = memstore.New(&memstore.Options{Now: s.Now})
 	both := [...]*script{newScript(&memory, "20/40s 9/7s"), newScript(s, "20/40s 9/7s")}
+	if blocks && has[driver.Blocker](s.Store) {
+		for _, r := range both {
+			r.options.Block = sash.Block{Refusals: 1 + len(prefix)%3, Window: window, For: 15 * time.Second}
+		}
+	}
 	var held []string // results that were not settled
 	trace := ""
 	for step := range 80 {
 		s.Advance(time.Duration(1+rng.IntN(3_000_000)) * time.Microsecond)
 		key, units := prefix+string("abc"[rng.IntN(3)]), strconv.Itoa(1+rng.IntN(7))
 		verb, rest, _ := strings.Cut(randomLines[rng.IntN(len(randomLines))], " ")
-		if !both[1].can(verb) || verb == "settle" && len(held) == 0 {
+		corrects := verb == "settle" || verb == "extend"
+		if !both[1].can(verb) || corrects && len(held) == 0 || verb == "extend" && !s.algorithm.Extends() {
 			continue
 		}
-		if verb == "settle" {
+		if corrects {
 			i := rng.IntN(len(held))
-			rest = held[i] + " " + rest + " " + prefix + held[i]
-			held = slices.Delete(held, i, i+1)
+			if rest = held[i] + " " + rest; verb == "settle" {
+				rest += " " + prefix + held[i]
+				held = slices.Delete(held, i, i+1)
+			}
 		}
 		line := verb + " " + strings.NewReplacer("Ka", prefix+"a", "Kb", prefix+"b", "K", key, "N", units).Replace(rest)
 		trace += fmt.Sprintf("\n\tat %d: %s", s.Now().UnixMicro(), line)
@@ -356,7 +364,7 @@ func compareWithMemory(s *suite, rng *rand.Rand, prefix string) {
 
 // String returns what two stores agree on.
 func (s *scripted) String() string {
-	text := fmt.Sprint(s.Allowed, " after ", s.RetryAfter, s.Delay, ", ", s.Charged, " of ", s.chosen, s.cooled)
+	text := fmt.Sprint(s.Allowed, " after ", s.RetryAfter, s.Delay, ", ", s.Charged, s.cooled, s.gone, s.Blocked)
 	for _, l := range s.Limits() {
 		text += fmt.Sprint("; ", l.Remaining, " ", l.RetryAfter, " ", l.ResetAfter)
 	}
