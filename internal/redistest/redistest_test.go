@@ -164,22 +164,3 @@ func TestServerDiesWithItsParent(t *testing.T) {
 		}
 	}
 }
-
-func TestAServerThatTheEnvironmentNamesSaysItsVersion(t *testing.T) {
-	redistest.Start(t)
-	if os.Getenv("SASH_REDISTEST_NAMED") != "" {
-		return
-	}
-	said, err := exec.Command("redis-server", "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, version, _ := strings.Cut(string(said), " v=")
-	version, _, _ = strings.Cut(version, " ")
-	t.Setenv(redistest.EnvServer, "redis-server")
-	out := again(t, "SASH_REDISTEST_NAMED=1")
-	want := redistest.Banner + "Redis " + version + "\n"
-	if n := strings.Count(out, want); n != 1 {
-		t.Errorf("%d lines %q in:\n%s", n, want, out)
-	}
-}

@@ -5,9 +5,7 @@
 // server, pause, resume, restart and promote it.
 //
 // The program is the redis-server on the PATH, or the one that the environment variable SASH_REDIS_SERVER
-// names, such as valkey-server: then the first server of a process prints its version to the standard
-// error, after [Banner]. On Linux a server ends with the process that started it, even if that
-// process is killed.
+// names, such as valkey-server. On Linux a server ends with the process that started it, even if that process is killed.
 package redistest
 
 import (
@@ -28,12 +26,6 @@ import (
 
 // EnvServer is the environment variable that names the program to start in place of redis-server.
 const EnvServer = "SASH_REDIS_SERVER"
-
-// Banner begins the line with the version of a server that the environment variable names, such as
-// "Valkey 9.1.2".
-const Banner = "internal/redistest: the servers are "
-
-var printed sync.Once
 
 // ErrNoServer is the error of [Run] if there is no server program to start.
 var ErrNoServer = errors.New("internal/redistest: no redis-server on the PATH: run `make test`, which installs it, or install Debian's package redis-server")
@@ -254,22 +246,7 @@ func (s *Server) answers() bool {
 	}
 	info, err := s.Do("INFO", "server")
 	text, _ := info.(string)
-	if err != nil || !strings.Contains(text, "process_id:"+strconv.Itoa(s.proc.pid)+"\r\n") {
-		return false
-	}
-	if os.Getenv(EnvServer) != "" {
-		printed.Do(func() { fmt.Fprintln(os.Stderr, Banner+version(text)) })
-	}
-	return true
-}
-
-// version returns the name and the version of a server by its INFO.
-func version(info string) string {
-	name, number := "Redis", fieldOf(info, "redis_version")
-	if own := fieldOf(info, "valkey_version"); own != "" {
-		name, number = "Valkey", own
-	}
-	return name + " " + number
+	return err == nil && strings.Contains(text, "process_id:"+strconv.Itoa(s.proc.pid)+"\r\n")
 }
 
 // kill ends the process; the caller holds mu.

@@ -125,7 +125,7 @@ func TestTunedClientHeedsContexts(t *testing.T) {
 
 func TestServersThatAreNotARedis(t *testing.T) {
 	t.Run("go-redis", func(t *testing.T) {
-		redistest.Foreign(t, func(t testing.TB, addr string) error {
+		foreign(t, func(t testing.TB, addr string) error {
 			client := redis.NewClient(goredisstore.Tune(&redis.Options{Addr: addr}))
 			defer client.Close()
 			goredisstore.Greet(client)
@@ -138,7 +138,7 @@ func TestServersThatAreNotARedis(t *testing.T) {
 		})
 	})
 	t.Run("rueidis", func(t *testing.T) {
-		redistest.Foreign(t, func(t testing.TB, addr string) error {
+		foreign(t, func(t testing.TB, addr string) error {
 			client, err := rueidis.NewClient(rueidisstore.Tune(rueidis.ClientOption{InitAddress: []string{addr}}))
 			if err == nil {
 				client.Close()

@@ -3,6 +3,8 @@ package redisclient
 import (
 	"errors"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -56,13 +58,15 @@ func TestAFailedHandshakeIsOneOfDialling(t *testing.T) {
 
 // A server that is not a Redis is named, and does not end the process.
 func TestServersThatAreNotARedis(t *testing.T) {
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	secure, _ := redistest.StartTLS(t)
 	for _, scheme := range []string{"redis://", "redis+cluster://"} {
-		redistest.Foreign(t, func(t testing.TB, addr string) error {
+		for addr, says := range map[string]string{web.Listener.Addr().String(): "web server", secure.Addr(): "TLS"} {
 			err := ping(t, scheme+addr)
-			if !dialling(err) || !strings.Contains(err.Error(), addr) {
-				t.Errorf("%v, want an error of dialling %s", err, addr)
+			if !dialling(err) || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), says) {
+				t.Errorf("%v, want an error of dialling %s that says %q", err, addr, says)
 			}
-			return err
-		})
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package redistest
+package adapters
 
 import (
 	"bufio"
@@ -10,11 +10,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"example.com/sash/internal/redistest"
 )
 
-// Foreign runs a test against servers that are not a Redis, or not the one that the client expects. call makes a
+// foreign runs a test against servers that are not a Redis, or not the one that the client expects. call makes a
 // client for an address and returns the error of its first decision, which must say what the server is and what to do.
-func Foreign(t *testing.T, call func(t testing.TB, addr string) error) {
+func foreign(t *testing.T, call func(t testing.TB, addr string) error) {
 	web, secureWeb := httptest.NewServer(http.NotFoundHandler()), httptest.NewUnstartedServer(http.NotFoundHandler())
 	secureWeb.Config.ErrorLog = log.New(io.Discard, "", 0)
 	secureWeb.StartTLS()
@@ -31,7 +33,7 @@ func Foreign(t *testing.T, call func(t testing.TB, addr string) error) {
 	}{
 		{"a web server", at(web.Listener.Addr().String()), []string{"HTTP/1.1 400 Bad Request", "web server", "check the address"}},
 		{"a web server with TLS", at(secureWeb.Listener.Addr().String()), []string{"TLS"}},
-		{"a Redis with TLS", func(t testing.TB) string { secure, _ := StartTLS(t); return secure.Addr() }, []string{"TLS"}},
+		{"a Redis with TLS", func(t testing.TB) string { secure, _ := redistest.StartTLS(t); return secure.Addr() }, []string{"TLS"}},
 		{"memcached", lines("", "ERROR"), []string{"ERROR", "memcached"}},
 		{"an SSH server", lines("SSH-2.0-OpenSSH_9.2", ""), []string{"SSH-2.0-OpenSSH_9.2", "SSH server"}},
 		{"a mail server", lines("+OK ready", "+OK"), []string{"+OK", "not a Redis"}},
