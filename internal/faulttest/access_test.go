@@ -34,7 +34,7 @@ func TestWaysToAServer(t *testing.T) {
 			}},
 			{"a user of few rights", func(t *testing.T) target {
 				server := redistest.Start(t)
-				server.AddUser(t, "limiter", "secret", leastRights...)
+				server.Must(t, append([]string{"ACL", "SETUSER", "limiter", "reset", "on", ">secret"}, leastRights...)...)
 				return target{addrs: []string{server.Addr()}, user: "limiter", password: "secret"}
 			}},
 			{"sentinels", func(t *testing.T) target {

@@ -3,6 +3,8 @@ package faulttest
 import (
 	"context"
 	"fmt"
+	"net"
+	"strconv"
 	"testing"
 	"time"
 
@@ -24,7 +26,7 @@ func TestSlotsAreMoved(t *testing.T) {
 				slot := cluster.Slot(t, redisKey(t, store, key))
 				from, to := cluster.Primaries[round], cluster.Primaries[(round+1)%3]
 				more(t, "admissions before a move", &load.admitted, 20)
-				cluster.MoveSlot(t, slot, from, to)
+				moveSlot(t, slot, from, to)
 				more(t, "admissions after a move", &load.admitted, 20)
 			}
 		}
@@ -84,7 +86,7 @@ func heldOpen(t *testing.T, cluster *redistest.Cluster, store *redisstore.Store)
 			}
 			used[i] += int64(n % 2)
 		}
-		cluster.MoveSlot(t, cluster.Slot(t, redisKey(t, store, key)), from, to)
+		moveSlot(t, cluster.Slot(t, redisKey(t, store, key)), from, to)
 		if res, err := l.AllowOnce(t.Context(), "call 0", key, 1); err != nil || res.Remaining != 20_000-used[i] {
 			t.Errorf("subject %d after its slot was moved: %d of 20,000 are left, want %d (%v)", i, res.Remaining, 20_000-used[i], err)
 		}
@@ -204,4 +206,29 @@ func redisKey(t testing.TB, store *redisstore.Store, key string) string {
 		t.Fatal(err)
 	}
 	return store.Key(key, policy)
+}
+
+// moveSlot moves a slot and its keys from one primary to another, as redis-cli does: key by key, while the
+// old owner redirects clients for keys that have moved.
+func moveSlot(t testing.TB, slot int, from, to *redistest.Server) {
+	t.Helper()
+	n := strconv.Itoa(slot)
+	to.Must(t, "CLUSTER", "SETSLOT", n, "IMPORTING", from.ID(t))
+	from.Must(t, "CLUSTER", "SETSLOT", n, "MIGRATING", to.ID(t))
+	host, port, err := net.SplitHostPort(to.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		keys, _ := from.Must(t, "CLUSTER", "GETKEYSINSLOT", n, "10").([]any)
+		if len(keys) == 0 {
+			break
+		}
+		for _, key := range keys {
+			from.Must(t, "MIGRATE", host, port, key.(string), "0", "5000")
+		}
+	}
+	for _, s := range []*redistest.Server{to, from} { // the new owner first, so that one of them owns it at any time
+		s.Must(t, "CLUSTER", "SETSLOT", n, "NODE", to.ID(t))
+	}
 }

@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"cmp"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -138,31 +137,6 @@ func (c *Cluster) Home(slot int) int {
 		}
 	}
 	panic("internal/redistest: there is no slot " + strconv.Itoa(slot))
-}
-
-// MoveSlot moves a slot and its keys from one primary to another, as redis-cli does: key by key, while the
-// old owner redirects clients for keys that have moved.
-func (c *Cluster) MoveSlot(t testing.TB, slot int, from, to *Server) {
-	t.Helper()
-	n := strconv.Itoa(slot)
-	to.Must(t, "CLUSTER", "SETSLOT", n, "IMPORTING", from.ID(t))
-	from.Must(t, "CLUSTER", "SETSLOT", n, "MIGRATING", to.ID(t))
-	host, port, err := net.SplitHostPort(to.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		keys, _ := from.Must(t, "CLUSTER", "GETKEYSINSLOT", n, "10").([]any)
-		if len(keys) == 0 {
-			break
-		}
-		for _, key := range keys {
-			from.Must(t, "MIGRATE", host, port, key.(string), "0", "5000")
-		}
-	}
-	for _, s := range []*Server{to, from} { // the new owner first, so that one of them owns it at any time
-		s.Must(t, "CLUSTER", "SETSLOT", n, "NODE", to.ID(t))
-	}
 }
 
 // ready reports whether every node knows all others and all slots.

@@ -2,13 +2,17 @@ package redistest
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"example.com/sash/redisstore"
 )
 
 // replyTimeout bounds one command, so that a test ends if its server hangs.
@@ -111,4 +115,43 @@ func readReply(r *bufio.Reader) (any, error) {
 		return all, nil
 	}
 	return nil, fmt.Errorf("internal/redistest: unknown kind of reply %q", kind)
+}
+
+// A Doer sends a command to a server and returns its reply: a [Server] or a [Remote].
+type Doer interface {
+	Do(args ...string) (any, error)
+}
+
+// Scripter returns a store's client over a plain connection of redistest, for tests that use no client library.
+func Scripter(server Doer) redisstore.Scripter { return scripter{server} }
+
+type scripter struct{ server Doer }
+
+// Cluster implements [redisstore.Scripter].
+func (s scripter) Cluster() bool { return false }
+
+// Run implements [redisstore.Scripter].
+func (s scripter) Run(_ context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
+	tail := append(append([]string{strconv.Itoa(len(keys))}, keys...), arg)
+	reply, err := s.server.Do(append([]string{"EVALSHA", script.SHA1}, tail...)...)
+	if err != nil && strings.Contains(err.Error(), "NOSCRIPT") {
+		reply, err = s.server.Do(append([]string{"EVAL", script.Text}, tail...)...)
+	}
+	text, _ := reply.(string)
+	return text, err
+}
+
+// A Remote is a server that another process started, for tests with several processes. It holds one
+// connection, which lives as long as this process.
+type Remote struct {
+	addr string
+	conn conn
+}
+
+// Dial returns the server at an address. The first command connects.
+func Dial(addr string) *Remote { return &Remote{addr: addr} }
+
+// Do sends one command and returns its reply, like [Server.Do].
+func (r *Remote) Do(args ...string) (any, error) {
+	return r.conn.do(func() (net.Conn, error) { return net.DialTimeout("tcp", r.addr, replyTimeout) }, args)
 }

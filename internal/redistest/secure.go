@@ -82,9 +82,3 @@ func StartUnix(t testing.TB, args ...string) (s *Server, path string) {
 	path = filepath.Join(dir, "redis.sock")
 	return Start(t, append([]string{"--unixsocket", path}, args...)...), path
 }
-
-// AddUser adds a user with a password and ACL rules, such as "~sash:*", "+eval".
-func (s *Server) AddUser(t testing.TB, name, password string, rules ...string) {
-	t.Helper()
-	s.Must(t, append([]string{"ACL", "SETUSER", name, "reset", "on", ">" + password}, rules...)...)
-}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,14 +39,6 @@ func follows(t *testing.T, primary *redistest.Server) {
 		}
 	}
 	t.Fatal("the replica does not follow")
-}
-
-// signal sends a signal to a server.
-func signal(t *testing.T, name string, server *redistest.Server) {
-	t.Helper()
-	if err := exec.Command("kill", "-"+name, strconv.Itoa(server.Pid())).Run(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func testReplicas(t *testing.T, open Open) {
@@ -88,7 +78,7 @@ func testReplicas(t *testing.T, open Open) {
 		}
 	}
 
-	signal(t, "STOP", replica)
+	replica.Pause()
 	begin := time.Now()
 	_, err := l.AllowN(patient(t), "k", 2)
 	short(err)
@@ -113,7 +103,7 @@ func testReplicas(t *testing.T, open Open) {
 		short(err)
 	}
 	left("once", 6)
-	signal(t, "CONT", replica)
+	replica.Resume()
 	follows(t, primary)
 	if res, err := l.AllowOnce(patient(t), "id", "once", 4); err != nil || !res.Allowed || res.Remaining != 6 {
 		t.Errorf("the replica is back: %+v, %v", res, err)

@@ -21,7 +21,6 @@ type Frames struct {
 	called bool // First
 
 	mu    sync.Mutex
-	begun map[uint32]bool // guarded by mu: streams with an answer
 	ended map[uint32]bool // guarded by mu: streams that the server ended
 	gone  bool            // guarded by mu
 	heard bool            // guarded by mu: a frame has come
@@ -42,7 +41,7 @@ func DialFrames(t testing.TB, addr string, settings ...http2.Setting) *Frames {
 func NewFrames(t testing.TB, conn net.Conn, settings ...http2.Setting) *Frames {
 	t.Helper()
 	t.Cleanup(func() { _ = conn.Close() })
-	f := &Frames{Framer: http2.NewFramer(conn, conn), conn: conn, next: 1, begun: make(map[uint32]bool), ended: make(map[uint32]bool)}
+	f := &Frames{Framer: http2.NewFramer(conn, conn), conn: conn, next: 1, ended: make(map[uint32]bool)}
 	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
 		t.Fatal(err)
 	}
@@ -65,9 +64,6 @@ func (f *Frames) read() {
 		}
 		header := frame.Header()
 		f.mu.Lock()
-		if header.Type == http2.FrameHeaders {
-			f.begun[header.StreamID] = true
-		}
 		if header.StreamID > 0 && (header.Type == http2.FrameRSTStream || header.Flags.Has(http2.FlagHeadersEndStream) && header.Type == http2.FrameHeaders) {
 			f.ended[header.StreamID] = true
 		}
@@ -101,13 +97,6 @@ func (f *Frames) First() bool {
 	return first
 }
 
-// Begun returns how many streams have at least the header of an answer.
-func (f *Frames) Begun() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.begun)
-}
-
 // Ended returns how many streams the server has ended.
 func (f *Frames) Ended() int {
 	f.mu.Lock()
@@ -122,16 +111,16 @@ func (f *Frames) Gone() bool {
 	return f.gone
 }
 
-// Greeted reports whether the server has sent a frame.
-func (f *Frames) Greeted() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.heard
-}
-
 // Last returns the last streams that the server answers, by each GOAWAY that it has sent.
 func (f *Frames) Last() []uint32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.last)
+}
+
+// Greeted reports whether the server has sent a frame.
+func (f *Frames) Greeted() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.heard
 }

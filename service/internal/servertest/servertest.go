@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,20 +39,6 @@ func StartWatched(t testing.TB) *Watched {
 // URL returns the URL of the primary by its Sentinels.
 func (w *Watched) URL() string {
 	return "redis+sentinel://" + strings.Join(w.Sentinels.Addrs(), ",") + "/" + w.Sentinels.Name
-}
-
-// Listened returns the Sentinel that a client listens to.
-func (w *Watched) Listened(t testing.TB) *redistest.Server {
-	t.Helper()
-	for _, s := range w.Sentinels.Servers {
-		for line := range strings.Lines(s.Must(t, "CLIENT", "LIST").(string)) {
-			if strings.Contains(line, " sub=") && !strings.Contains(line, " sub=0 ") {
-				return s
-			}
-		}
-	}
-	t.Fatal("no Sentinel is listened to")
-	return nil
 }
 
 // StartCluster starts three primaries with a replica each, and returns the URL. A primary that does not answer for a
@@ -116,4 +103,33 @@ func Wait(t testing.TB, what string, holds func() bool) {
 		}
 		<-time.After(20 * time.Millisecond)
 	}
+}
+
+// A Log is where a log writes, for tests that read it meanwhile. The zero value is empty.
+type Log struct {
+	mu   sync.Mutex
+	text strings.Builder // guarded by mu
+}
+
+// Write appends a line.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// String returns all lines.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Lines is where a log writes: each line is one value.
+type Lines chan string
+
+// Write sends a line.
+func (l Lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
 }
