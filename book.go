@@ -28,7 +28,7 @@ const MaxAhead = time.Duration(driver.MaxAhead) * time.Microsecond
 // counts as MaxAhead.
 //
 // Calls that are not booked go ahead of a booking only if they delay none. A booking that is given back leaves its place
-// to calls that fit there; those behind it keep their instants. One whose process dies stays charged, like any
+// to calls that fit there; see [Reservation.Wait] for those behind it. One whose process dies stays charged, like any
 // reservation that is never settled. A caller whose context ends before the store answers holds no place: one that the
 // store still grants within a second is given back.
 //

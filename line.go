@@ -29,8 +29,9 @@ const bookPolls = 64
 // lines are the lines of a limiter by key. Limiters made by With share them. The zero value has none.
 type lines struct {
 	mu    sync.Mutex
-	byKey map[string]*line // guarded by mu; none is empty
-	came  uint64           // guarded by mu: the callers so far
+	byKey map[string]*line  // guarded by mu; none is empty
+	came  uint64            // guarded by mu: the callers so far
+	alike map[string]*queue // guarded by mu: by what was booked; none is empty
 }
 
 // A line is the callers who wait for one subject. Its fields are guarded by the mutex of the lines.

@@ -25,12 +25,14 @@ const settleTime = time.Second
 type Reservation struct {
 	limiter *Limiter
 	store   driver.Settler
-	result  Result
-	starts  time.Time      // on this process's clock, at the earliest
+	subject string         // the key in the store
 	all     []*Reservation // those of one BookAll, which are waited for together; nil for others
 	id      string         // of the settlement, if the call may be repeated: one ID, so that it is applied once
+	turn    *turn          // of a caller who waits, kept by the first of all: guarded by the mutex of the queues
 
 	mu      sync.Mutex
+	result  Result            // its At is guarded by mu, the rest does not change
+	starts  time.Time         // guarded by mu: on this process's clock, at the earliest
 	set     driver.Settlement // guarded by mu
 	decided bool              // guarded by mu: set.Units is final
 	done    bool              // guarded by mu: nothing is left to settle
@@ -132,7 +134,7 @@ func (l *Limiter) settler(call string) (driver.Settler, error) {
 // newReservation returns the reservation of a call whose answer has just come. So a booking starts no earlier than the
 // store's instant: later by the time that the answer took.
 func newReservation(l *Limiter, store driver.Settler, c call, res Result) *Reservation {
-	r := &Reservation{limiter: l, store: store, result: res, set: c.settlement(&res), done: !res.Allowed}
+	r := &Reservation{limiter: l, store: store, result: res, subject: c.Key, set: c.settlement(&res), done: !res.Allowed}
 	if res.Delay > 0 {
 		r.starts = time.Now().Add(res.Delay)
 	}
@@ -142,24 +144,33 @@ func newReservation(l *Limiter, store driver.Settler, c call, res Result) *Reser
 // Allowed reports whether the estimate was admitted, and charged.
 func (r *Reservation) Allowed() bool { return r.result.Allowed }
 
-// Result returns the result of the estimate.
-func (r *Reservation) Result() Result { return r.result }
+// Result returns the result of the estimate. Of a booking that moved up while its caller waited, At is the instant that it
+// has now; the rest is as it was.
+func (r *Reservation) Result() Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.result
+}
 
 // Delay returns how long it takes until a booking starts: zero once it has, and for a call that was not booked.
 func (r *Reservation) Delay() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.starts.IsZero() {
 		return 0
 	}
 	return max(0, time.Until(r.starts))
 }
 
-// Wait sleeps until a booking starts. If the context ends first Wait gives the place back, as Release does, and returns
-// the context's error. If its deadline is nearer than the start it does so at once, and the error is a [*LimitedError]
-// that is also context.DeadlineExceeded. (A booking by [Limiter.BookOnce] keeps its place.) For a call that was refused
-// the error is a LimitedError too.
+// Wait sleeps until a booking starts. Callers of this process who wait for the same keys with the same limits and costs
+// stand in a queue: if the context of one ends first, the last place of the queue is given back, as Release does, those
+// behind it move up, and Wait returns the context's error. So a booking can start earlier than [Reservation.Delay] said,
+// and never later. If the context's deadline is nearer than the start Wait gives up at once, and the error is a
+// [*LimitedError] that is also context.DeadlineExceeded. (A booking by [Limiter.BookOnce] keeps its place.) For a call
+// that was refused the error is a LimitedError too.
 func (r *Reservation) Wait(ctx context.Context) error {
 	if !r.Allowed() {
-		return limited(r.key(), r.result, nil)
+		return limited(r.key(), r.Result(), nil)
 	}
 	if err := r.sleep(ctx); err != nil {
 		if r.id == "" {
@@ -184,11 +195,14 @@ func (r *Reservation) sleep(ctx context.Context) error {
 		return nil
 	}
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
-		res := r.result
+		res := r.Result()
 		res.Allowed, res.refusals, res.RetryAfter = false, 1<<r.fullest(), d
 		return limited(r.key(), res, context.DeadlineExceeded)
 	}
-	return sleep(ctx, d)
+	if r.id != "" {
+		return sleep(ctx, d)
+	}
+	return r.stand(ctx)
 }
 
 // fullest returns the limit that a booking leaves the fewest units, for which it most likely has to wait.
@@ -203,17 +217,22 @@ func (r *Reservation) fullest() (i int) {
 }
 
 // key returns the key as the caller wrote it.
-func (r *Reservation) key() string { return strings.TrimPrefix(r.set.Request.Key, r.limiter.prefix) }
+func (r *Reservation) key() string { return strings.TrimPrefix(r.subject, r.limiter.prefix) }
 
 // leave gives back the place of a caller who does not wait for it, also those that were booked with it. It tries once:
 // when the store fails, they stay charged.
 func (r *Reservation) leave(ctx context.Context) {
+	for _, each := range r.together() {
+		_ = each.Release(ctx)
+	}
+}
+
+// together returns the reservations that are waited for with this one, itself included.
+func (r *Reservation) together() []*Reservation {
 	if r.all == nil {
-		_ = r.Release(ctx)
+		return []*Reservation{r}
 	}
-	for _, other := range r.all {
-		_ = other.Release(ctx)
-	}
+	return r.all
 }
 
 // Settle corrects the charge to the units that the call used: 0 to [MaxUnits]. It corrects the charge at the instant at
@@ -269,6 +288,9 @@ func (r *Reservation) move(at int64) {
 // decide fixes the units of the call, and returns the settlement to apply, if any. A settlement that is not repeatable has
 // no ID.
 func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, pending bool) {
+	if r.result.Delay > 0 { // its place may be in a queue
+		defer r.limiter.lines.stepOut(r)()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.done {

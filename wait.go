@@ -13,10 +13,10 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 
 // WaitN waits for cost units, in order: it books them with a single decision and sleeps until they start. Calls are
 // admitted in the order in which the store gets them, over all processes that share it, and a high cost is not
-// overtaken by low ones. If they cannot start before the context's deadline it fails at once with a [*LimitedError]
-// that is also context.DeadlineExceeded, and nothing is charged. If the context ends first, it gives its place back, in
-// a second at most, and returns the context's error; those behind it keep theirs. If the process ends, the place stays
-// unused. Without a deadline it waits however long it takes.
+// overtaken by low ones, but for what callers who leave free. If they cannot start before the context's deadline it fails at once with a [*LimitedError]
+// that is also context.DeadlineExceeded, and nothing is charged. If the context ends first, it returns the context's error,
+// in a second at most, and those who wait behind it in this process with the same cost move up: callers who hang up leave
+// no gap. If the process ends, its places stay unused. Without a deadline it waits however long it takes.
 //
 // Where the store does not book (see [Limiter.Book]), or its queue is full or longer than [MaxAhead], the callers of this
 // process stand in line for each key, first come first served: the first of them sleeps for RetryAfter and asks again,

@@ -25,7 +25,7 @@
 //
 // In mode [Wait] a request books its place with one decision and sleeps until it starts. Requests of all processes
 // start in the order in which the store got them, retries at the end like others. A request whose context ends gives
-// its place back; those behind it keep theirs. A request whose turn comes in a cool-down gives its place back and books
+// its place to those behind it. A request whose turn comes in a cool-down gives its place back and books
 // again after it, and so does one whose limit has been lowered since, unless the queue is longer than a window. Where
 // the store does not book, or not all the buckets of a call together, a request asks again when there should be room, in
 // no order.

@@ -124,6 +124,8 @@ func (b booking) wait(ctx context.Context, limiter *sash.Limiter, left *time.Tim
 		b.Started, b.Doubtful = 0, time.Since(*left) >= time.Second
 	} else if err != nil {
 		b.Failed = err.Error()
+	} else {
+		b.At = micros(r.Result().At) // it may have moved up
 	}
 	write(b)
 }

@@ -67,7 +67,7 @@ func TestWaitersOfFourProcesses(t *testing.T) {
 }
 
 // A third of the waiters leave, and a third of those that stay are killed with their processes. The others keep their
-// places.
+// places or move up, in the order of their process.
 func TestWaitersLeaveAndAreKilled(t *testing.T) {
 	server := redistest.Start(t)
 	f := startFleet(t, 6, waitersJobs.on(server))
@@ -85,8 +85,12 @@ func TestWaitersLeaveAndAreKilled(t *testing.T) {
 	if len(left) < 100 || len(unused) < 100 {
 		t.Fatalf("%d left and %d were killed while they waited", len(left), len(unused))
 	}
-	all.charged().isInOrder(t) // the place of the last, when it leaves, goes to the next
-	all.charged().keepsTo(t, 1, waitersLimits...)
+	for p := range 6 {
+		for _, cost := range []int64{1, waitersJobs.HighCost} {
+			all.started().where(func(b booking) bool { return b.Process == p && b.Cost == cost }).isInOrder(t)
+		}
+	}
+	all.started().keepsTo(t, 1, waitersLimits...)
 	for _, b := range all.started() {
 		if b.Started < b.At {
 			t.Fatalf("a caller started before its place: %+v", b)

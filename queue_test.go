@@ -1,0 +1,248 @@
+package sash_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
+)
+
+// 30 requests a second at 20 a second, from clients who leave after a second: those who stay until their turn get nearly
+// all of what there is. When places of those who leave stay empty, nobody is served after four seconds.
+func TestCallersWhoHangUpStarveNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newBookStore()
+		l := newLimiter(t, store, nil, sash.PerSecond(20))
+		var mu sync.Mutex
+		served := make([]int, 20)
+		began := time.Now()
+		var group sync.WaitGroup
+		for range 600 {
+			group.Go(func() {
+				ctx, hangUp := context.WithCancel(t.Context())
+				defer time.AfterFunc(time.Second, hangUp).Stop()
+				if err := l.Wait(ctx, "k"); err == nil {
+					mu.Lock()
+					served[min(19, int(time.Since(began)/time.Second))]++
+					mu.Unlock()
+				} else if !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+			time.Sleep(time.Second / 30)
+		}
+		group.Wait()
+		sum := 0
+		for _, n := range served {
+			sum += n
+		}
+		if sum < 400 || slices.Min(served) < 19 { // 20 at once, and 20 a second
+			t.Errorf("%d of 420 were served: %v a second", sum, served)
+		}
+		if n := store.decisions.Load(); n != 600 {
+			t.Errorf("%d decisions for 600 callers", n)
+		}
+	})
+}
+
+// Callers of two costs leave at any moment, or are settled by somebody else while they wait, and answers overtake each
+// other: nobody who stays starts later than promised or behind one of the same cost who came when it was waiting already,
+// no window has more than its units, and what is not used is free.
+func TestAQueueKeepsItsPromises(t *testing.T) {
+	for seed := range uint64(100) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			limit := sash.Every(4+r.Int64N(8), time.Second)
+			store := &unsteadyStore{newBookStore(), 1}
+			unsteady := seed%2 == 1
+			if unsteady {
+				store.most = time.Duration(1 + r.Int64N(int64(200*time.Millisecond)))
+			}
+			l := newLimiter(t, store, nil, limit)
+			type caller struct {
+				cost                 int64
+				two, settled         bool
+				came, waited, starts time.Time
+			}
+			var mu sync.Mutex
+			var started []caller
+			var starts []judge.Charge
+			var group sync.WaitGroup
+			for i := range 150 {
+				time.Sleep(time.Duration(r.Int64N(int64(100 * time.Millisecond))))
+				c := caller{cost: 1 + r.Int64N(2)*2, two: r.IntN(4) == 0, came: time.Now()}
+				ctx, leave := context.WithCancel(t.Context())
+				leaves, settles := time.Duration(r.Int64N(int64(6*time.Second))), time.Duration(r.Int64N(int64(10*time.Second)))
+				group.Go(func() {
+					defer leave()
+					all, err := bookOver(t, l, c.cost, c.two)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					c.waited = time.Now()
+					promised := c.waited.Add(all[0].Delay())
+					if leaves < 3*time.Second {
+						time.AfterFunc(leaves, leave)
+					}
+					waits := true // guarded by mu
+					if settles < 2*time.Second {
+						time.AfterFunc(settles, func() {
+							mu.Lock()
+							defer mu.Unlock()
+							if c.settled = waits; waits {
+								go func() { _ = all[len(all)-1].Cancel(t.Context()) }()
+							}
+						})
+					}
+					err = all[0].Wait(ctx)
+					mu.Lock()
+					defer mu.Unlock()
+					if waits = false; err != nil {
+						return
+					}
+					if c.starts = time.Now(); c.starts.After(promised) {
+						t.Errorf("seed %d: caller %d starts %v late", seed, i, c.starts.Sub(promised))
+					}
+					started = append(started, c)
+					starts = append(starts, judge.Charge{From: c.starts.UnixMicro(), To: c.starts.UnixMicro(), Units: c.cost})
+				})
+			}
+			group.Wait()
+			for _, a := range started {
+				for _, b := range started {
+					if a.cost == b.cost && a.two == b.two && !a.settled && a.waited.Before(b.came) && a.starts.After(b.starts) {
+						t.Errorf("seed %d: a caller of cost %d that came after %v starts %v before one that was waiting", seed, a.cost, b.came.Sub(a.waited), a.starts.Sub(b.starts))
+					}
+				}
+			}
+			if full, over := judge.Fullest(starts, limit.Window.Microseconds(), limit.Units); over > 0 && !unsteady { // starts are later than their instants by as much as answers take
+				t.Errorf("seed %d: %d of %d units start in one window", seed, full.Units, limit.Units)
+			}
+			time.Sleep(2 * time.Second)
+			if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != limit.Units {
+				t.Errorf("seed %d: %d of %d left, %v", seed, res.Remaining, limit.Units, err)
+			}
+		})
+	}
+}
+
+// The answers of an unsteady store take up to a time.
+type unsteadyStore struct {
+	*bookStore
+	most time.Duration
+}
+
+func (s *unsteadyStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	defer time.Sleep(rand.N(s.most))
+	return s.bookStore.Decide(ctx, req)
+}
+
+// bookOver books a call over one subject, or over two.
+func bookOver(t *testing.T, l *sash.Limiter, cost int64, two bool) ([]*sash.Reservation, error) {
+	t.Helper()
+	if two {
+		_, all, err := l.BookAll(t.Context(), time.Hour, sash.Subject{Key: "k", Cost: cost}, sash.Subject{Key: "other", Cost: cost})
+		return all, err
+	}
+	r, err := l.Book(t.Context(), "k", cost, time.Hour)
+	return []*sash.Reservation{r}, err
+}
+
+// A booking that is settled while its caller waits keeps the place that it would have had, and those behind it theirs.
+func TestABookingIsSettledWhileItsCallerWaits(t *testing.T) {
+	for _, units := range []int64{0, 1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter(t, newBookStore(), nil, sash.Every(1, time.Second))
+			began := time.Now()
+			var all []*sash.Reservation
+			said := make([]string, 4)
+			var group sync.WaitGroup
+			for i := range said {
+				r, err := l.Book(t.Context(), "k", 1, time.Hour)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, r)
+				group.Go(func() {
+					err := r.Wait(t.Context())
+					said[i] = fmt.Sprint(time.Since(began).Round(time.Millisecond), " ", err == nil)
+				})
+				synctest.Wait()
+			}
+			time.Sleep(time.Second / 2)
+			if err := all[2].Settle(t.Context(), units); err != nil {
+				t.Fatal(err)
+			}
+			group.Wait()
+			want := []string{"0s true", "1s true", fmt.Sprint("2s ", units > 0), "3s true"}
+			if !slices.Equal(said, want) {
+				t.Errorf("settled to %d: %v, want %v", units, said, want)
+			}
+		})
+	}
+}
+
+// Whoever waits for the same booking learns that another has given it back.
+func TestTwoWaitForOneBooking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newBookStore(), nil, sash.Every(1, time.Second))
+		if err := l.Wait(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		r, err := l.Book(t.Context(), "k", 1, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		errs := make(chan error, 2)
+		go func() { errs <- r.Wait(ctx) }()
+		go func() { errs <- r.Wait(t.Context()) }()
+		synctest.Wait()
+		leave()
+		for range 2 {
+			if err := <-errs; err == nil {
+				t.Error("a caller starts on a booking that was given back")
+			}
+		}
+	})
+}
+
+// What was given back before its caller waits is no place for another: two would start on one.
+func TestASettledBookingBringsNoPlaceIntoItsQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newBookStore(), nil, sash.Every(1, time.Second))
+		if err := l.Wait(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		given, kept := book(t, l, "k", 1), book(t, l, "k", 1)
+		if err := given.Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() {
+			if err := given.Wait(ctx); err == nil {
+				t.Error("a caller starts on a booking that was given back")
+			}
+		})
+		group.Go(func() {
+			if err := kept.Wait(t.Context()); err != nil || time.Since(began) != 2*time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+		})
+		synctest.Wait()
+		leave()
+		group.Wait()
+	})
+}
