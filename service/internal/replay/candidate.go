@@ -80,18 +80,17 @@ func limitName(l sash.Limit) string {
 	return l.String()
 }
 
-// length returns a limit's window in microseconds; for a calendar limit, the longest.
-func length(l sash.Limit) int64 {
-	const hour = time.Hour
+// Length returns a limit's window; for a calendar limit, the longest.
+func Length(l sash.Limit) time.Duration {
 	switch l.Period {
 	case sash.CalendarHour:
-		return hour.Microseconds()
+		return time.Hour
 	case sash.CalendarDay:
-		return (25 * hour).Microseconds()
+		return 25 * time.Hour
 	case sash.CalendarMonth:
-		return (31*24*hour + hour).Microseconds()
+		return (31*24 + 1) * time.Hour
 	}
-	return l.Window.Microseconds()
+	return l.Window
 }
 
 // windowName returns a limit's window as limits write it: 5m, 1h, day@UTC.

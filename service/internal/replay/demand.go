@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"example.com/sash"
 )
@@ -69,7 +70,7 @@ func (t *Trace) Demands(ctx context.Context, candidates []Candidate) (all []*Dem
 // Demand finds each client's peak in the window of a limit. It ignores the limit's units. The error is
 // [sash.ErrInvalidLimit], or the context's.
 func (t *Trace) Demand(ctx context.Context, l sash.Limit) (*Demand, error) {
-	first := ending(l.Window.Microseconds())
+	first := ending(l.Window)
 	if l.Period != 0 {
 		policy, err := sash.NewPolicy(nil, sash.Limit{Units: 1, Period: l.Period, Zone: l.Zone})
 		if err != nil {
@@ -113,8 +114,8 @@ func (t *Trace) slide(ctx context.Context, first func(at int64) int64, count fun
 }
 
 // ending returns the start of the sliding window of a length that ends at an instant.
-func ending(length int64) func(at int64) int64 {
-	return func(at int64) int64 { return at - length + 1 }
+func ending(length time.Duration) func(at int64) int64 {
+	return func(at int64) int64 { return at - length.Microseconds() + 1 }
 }
 
 // Quantile returns the smallest peak that at least a share q of the clients do not exceed: 0.5 is the

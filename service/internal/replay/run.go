@@ -85,7 +85,7 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions) (*Outco
 // sums adds what was in the windows at one time.
 func (s *tally) sums(ctx context.Context) (err error) {
 	o, t := s.out, &Trace{events: s.trace.events[:s.out.Requests], clients: s.trace.clients}
-	slide := func(length int64, count func(i int, e *event, sign int64)) {
+	slide := func(length time.Duration, count func(i int, e *event, sign int64)) {
 		err = cmp.Or(err, t.slide(ctx, ending(length), count))
 	}
 	admitted := func(i int, units int64) int64 {
@@ -95,24 +95,24 @@ func (s *tally) sums(ctx context.Context) (err error) {
 		return 0
 	}
 	var offered, got, entries, keys usage
-	slide(time.Minute.Microseconds(), func(i int, e *event, sign int64) {
+	slide(time.Minute, func(i int, e *event, sign int64) {
 		offered.add(sign * e.cost)
 		got.add(admitted(i, sign*e.cost))
 	})
 	o.AllClients = Most{Window: "1m", Offered: offered.most, Admitted: got.most}
-	keep := int64(0) // how long a charge can count
-	peaks := make(map[int64][]int64)
+	keep := time.Duration(0) // how long a charge can count
+	peaks := make(map[time.Duration][]int64)
 	for r, rule := range s.rules {
 		for _, l := range rule.Limits {
-			keep = max(keep, length(l))
+			keep = max(keep, Length(l))
 			if l.Period != 0 || rule.Refuses {
 				continue
 			}
-			mine, known := peaks[length(l)]
+			mine, known := peaks[Length(l)]
 			if !known {
 				var failed error
-				mine, failed = t.peaks(ctx, ending(length(l)), func(i int, e *event) int64 { return admitted(i, e.cost) })
-				peaks[length(l)], err = mine, cmp.Or(err, failed)
+				mine, failed = t.peaks(ctx, ending(Length(l)), func(i int, e *event) int64 { return admitted(i, e.cost) })
+				peaks[Length(l)], err = mine, cmp.Or(err, failed)
 			}
 			m := Most{Window: windowName(l), Limit: l.Units}
 			for c, peak := range mine {

@@ -22,26 +22,21 @@ func TestAMarkIsOnTheCurve(t *testing.T) {
 		t.Fatal(err)
 	}
 	curve := d.Report().Curve
+	p := &Page{Demand: []replay.DemandReport{{Window: "1m"}}, Outcomes: []*replay.Outcome{{Limits: []string{"70001/1m", "5/1h"}}}}
+	for i := range 200_000 { // a year of ten thousand clients takes as little of the page as any other log
+		p.Demand[0].Curve = append(p.Demand[0].Curve, replay.Point{Units: int64(1 + i), Affected: 200_000 - i, Share: 1 - float64(i)/200_000})
+	}
+	c := p.curve()
+	if points := c.Lines[0].Points; len(points) > 2*(columns+1) || len(points) < columns || points[len(points)-1].Affected != 1 {
+		t.Errorf("%d points to %v", len(points), points[len(points)-1])
+	}
+	if len(c.Tried) != 1 || c.Tried[0].Affected != 130_000 {
+		t.Errorf("%+v", c.Tried)
+	}
 	for units := int64(1); units < 600; units++ {
 		if got := at(curve, units); got.Affected != d.Affected(units) || got.Units != units {
 			t.Fatalf("a limit of %d affects %d, want %d", units, got.Affected, d.Affected(units))
 		}
-	}
-}
-
-// A year of ten thousand clients takes as little of the page as any other log.
-func TestALineHasFewPoints(t *testing.T) {
-	var points []replay.Point
-	for i := range 200_000 {
-		points = append(points, replay.Point{Units: int64(1 + i), Affected: 200_000 - i})
-	}
-	some := fewer(points)
-	if len(some) > mostPoints || len(some) < mostPoints/2 || some[0] != points[0] || some[len(some)-1] != points[len(points)-1] {
-		t.Errorf("%d points from %v to %v", len(some), some[0], some[len(some)-1])
-	}
-	rows := (&curve{Lines: []line{{Points: some}}}).Table()
-	if len(rows) > 40 || rows[0].Units != 1 || rows[len(rows)-1].Units != 200_000 || rows[len(rows)-1].Cells[0].Affected != 1 {
-		t.Errorf("%d rows from %v to %v", len(rows), rows[0], rows[len(rows)-1])
 	}
 }
 
@@ -52,7 +47,8 @@ func TestThinStepsAreDrawnAlike(t *testing.T) {
 	for x := 0.0; x < 3600; x += random.ExpFloat64() / 50 {
 		steps = append(steps, point{1e9 + x, float64(random.IntN(1000))})
 	}
-	some := thin(steps, 1e9, 1e9+3600)
+	column := func(p point) int { return int((p.X - 1e9) / 3600 * columns) }
+	some := thin(steps, column, func(p point) float64 { return p.Y })
 	if len(some) > 4*(columns+1) || len(steps) < 100_000 {
 		t.Fatalf("%d of %d steps", len(some), len(steps))
 	}
@@ -60,12 +56,11 @@ func TestThinStepsAreDrawnAlike(t *testing.T) {
 	extents := func(all []point) map[int]extent {
 		m := make(map[int]extent)
 		for _, s := range all {
-			column := int((s.X - 1e9) / 3600 * columns)
-			e, ok := m[column]
+			e, ok := m[column(s)]
 			if !ok {
 				e = extent{s.Y, s.Y}
 			}
-			m[column] = extent{min(e.low, s.Y), max(e.high, s.Y)}
+			m[column(s)] = extent{min(e.low, s.Y), max(e.high, s.Y)}
 		}
 		return m
 	}
@@ -95,7 +90,7 @@ func TestManyRefusedCallsAreFewMarks(t *testing.T) {
 	for _, r := range c.Refused {
 		marked += r[1]
 	}
-	if len(c.Refused) > columns || marked != 19_999 || c.Count != 19_999 || len(c.First) != mostRefusals || c.Most != 1 {
-		t.Errorf("%d marks of %v calls, %d in the table of %d; at most %d units", len(c.Refused), marked, len(c.First), c.Count, c.Most)
+	if len(c.Refused) > columns || marked != 19_999 || c.Count != 19_999 || c.Most != 1 {
+		t.Errorf("%d marks of %v calls, %d counted; at most %d units", len(c.Refused), marked, c.Count, c.Most)
 	}
 }

@@ -14,6 +14,7 @@ import (
 func TestNamesAreShownAsText(t *testing.T) {
 	for name, want := range map[string]string{
 		"192.0.2.7":                   "192.0.2.7",
+		`DOMAIN\name "n"`:             `DOMAIN\name "n"`,
 		"":                            "",
 		"été 日本 مرحبا":                "été 日本 مرحبا",
 		"a\u202egnp.exe":              `a\u202egnp.exe`, // turns the direction of the text

@@ -3,7 +3,6 @@
 package htmlreport
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	_ "embed"
@@ -11,7 +10,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,7 +67,6 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"text":      visible,
 	"n":         Number,
 	"count":     func(n int) string { return Number(int64(n)) },
-	"bytes":     size,
 	"utc":       func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.999") },
 }).Parse(source))
 
@@ -80,36 +78,13 @@ func candidateName(o *replay.Outcome) string {
 	return strings.Join(o.Limits, ", ")
 }
 
-// size writes a number of bytes.
-func size(n int64) string {
-	switch {
-	case n >= 10_000_000:
-		return Number(n/1_000_000) + " MB"
-	case n >= 10_000:
-		return Number(n/1000) + " kB"
-	}
-	return Number(n) + " B"
-}
-
 // Noun is what the page calls the clients, in the plural.
-func (p *Page) Noun() string {
-	return cmp.Or(p.Clients, "clients")
-}
+func (p *Page) Noun() string { return cmp.Or(p.Clients, "clients") }
 
 // One is what the page calls a client.
 func (p *Page) One() string { return strings.TrimSuffix(p.Noun(), "s") }
 
-// Refused reports whether the client was ever refused.
-func (t *Timeline) Refused() bool {
-	return slices.ContainsFunc(t.Moments, func(m replay.Moment) bool { return !m.Allowed })
-}
-
-// Slides reports whether any limit has a sliding window.
-func (t *Timeline) Slides() bool {
-	return slices.ContainsFunc(t.Limits, func(l sash.Limit) bool { return l.Period == 0 })
-}
-
-// Write writes the page.
+// Write writes the page. After an error a part of it may be written.
 func Write(w io.Writer, p *Page) error {
 	library, err := echarts.Script()
 	if err != nil {
@@ -121,29 +96,54 @@ func Write(w io.Writer, p *Page) error {
 		Style           template.CSS
 		Library, Script template.JS
 		Charts          charts
-		Busy            []busy
 		Step            time.Duration
 	}{
 		Page: p, Style: template.CSS(style), Library: template.JS(library), Script: template.JS(script),
 		Policy: fmt.Sprintf("default-src 'none'; script-src %s %s; style-src %s; base-uri 'none'; form-action 'none'", hash(library), hash(script), hash(style)),
-		Charts: charts{Noun: p.Noun(), Curve: p.curve()}, Step: p.Heat.Step.Round(max(time.Millisecond, min(time.Second, p.Heat.Step/100))),
+		Charts: charts{Noun: p.Noun(), Curve: p.curve(), Heat: p.heat()}, Step: p.Heat.Step.Round(max(time.Millisecond, min(time.Second, p.Heat.Step/100))),
 	}
-	view.Charts.Heat, view.Busy = p.heat()
 	if t := p.Timeline; t != nil && len(t.Moments) > 0 {
 		for i := range t.Limits {
 			view.Charts.Windows = append(view.Charts.Windows, t.chart(i))
 		}
 	}
-	var all bytes.Buffer // nothing is written after an error
-	if err := page.Execute(&all, view); err != nil {
-		return err
-	}
-	_, err = w.Write(all.Bytes())
-	return err
+	return page.Execute(w, view)
 }
 
 // hash returns the source of a content security policy that is exactly this text.
 func hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// shown returns a name from a log as a page can show it: visible, and at most 200 characters.
+func shown(name string) string {
+	const most = 200
+	n := 0
+	for i := range name {
+		if n++; n > most {
+			return visible(name[:i]) + "…"
+		}
+	}
+	return visible(name)
+}
+
+// visible returns text in which what is not visible (controls, marks that turn the direction of the text, bytes that are
+// no UTF-8) is written as in a Go string. It does not escape HTML.
+func visible(text string) string {
+	quoted := strconv.QuoteToGraphic(text)
+	return strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(quoted[1 : len(quoted)-1])
+}
+
+// Number writes a number with a comma between thousands, as the page does.
+func Number(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, digits = "-", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
 }

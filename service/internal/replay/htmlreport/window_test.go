@@ -1,8 +1,6 @@
 package htmlreport
 
 import (
-	"bytes"
-	"strings"
 	"testing"
 	"time"
 
@@ -30,10 +28,10 @@ func TestEachWindowIsDrawnWhereItsOwnLimitRefused(t *testing.T) {
 	c := replay.Candidate{Limits: []sash.Limit{sash.PerSecond(1), sash.PerHour(3)}}
 	minutes := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Minute) }
 	line := asked(t, c, noon, noon, minutes(1), minutes(2), minutes(3))
-	if got := line.around(0); !got.Equal(noon) {
+	if got, _ := line.around(0); !got.Equal(noon) {
 		t.Errorf("the limit of a second refused at noon: %v", got)
 	}
-	if got := line.around(1); !got.Equal(minutes(3)) {
+	if got, _ := line.around(1); !got.Equal(minutes(3)) {
 		t.Errorf("the limit of an hour refused three minutes later: %v", got)
 	}
 }
@@ -53,24 +51,7 @@ func TestAQuotaIsDrawnFromItsFirstRequest(t *testing.T) {
 	day := sash.PerCalendar(2, sash.CalendarDay, time.UTC)
 	line := asked(t, replay.Candidate{Limits: []sash.Limit{day}}, noon, noon.Add(time.Hour), noon.Add(2*time.Hour))
 	points := line.used(0, noon.Add(30*time.Minute), noon.Add(24*time.Hour))
-	if len(points) != 2 || points[0].Y != 2 {
-		t.Errorf("%v", points)
-	}
-}
-
-func TestThePageTellsOfNoRefusals(t *testing.T) {
-	line := asked(t, replay.Candidate{Limits: []sash.Limit{sash.PerSecond(9)}}, noon)
-	p := &Page{Timeline: line, Outcomes: []*replay.Outcome{{Limits: []string{"9/1s"}}}}
-	var page bytes.Buffer
-	if err := Write(&page, p); err != nil {
-		t.Fatal(err)
-	}
-	text := page.String()
-	for _, want := range []string{
-		"the time at which it was fullest; nothing was refused",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the page has no %q", want)
-		}
+	if c := line.chart(0); len(points) != 2 || points[0].Y != 2 || len(c.Steps) != 3 || c.Band != nil {
+		t.Errorf("%v, %+v", points, c)
 	}
 }
