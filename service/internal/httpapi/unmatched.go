@@ -39,40 +39,47 @@ func (u *unmatched) warn(cfg *config.Config, q *question, query string, log *slo
 	logged := 0
 	for _, rule := range cfg.Rules() {
 		for _, d := range q.descriptors {
-			i, write := d.misses(rule, q)
-			if i < 0 || logged == maxUnmatched {
+			value := d.misses(rule, q)
+			if value == "" || logged == maxUnmatched {
 				continue
 			}
 			logged++
-			if write == "" {
-				write = "another value: no request has this one"
-			}
-			log.Warn("a rule limits nothing for a proxy: values of its requests are folded before they are compared, and none is as the rule's",
-				"domain", q.domain, "rule", rule.Label, "value", wire.Clip(rule.Path[i].Value), "write", wire.Clip(write), "question", wire.Clip(query))
+			log.Warn("a rule limits nothing for a proxy: its value is not written as values of requests are after folding",
+				"domain", q.domain, "rule", rule.Label, "value", wire.Clip(value), "question", wire.Clip(query))
 		}
 	}
 }
 
-// misses returns the level at which a rule has a value that no request of the question has, and how to write it; -1 if
-// there is none, or the question has other keys than the rule.
-func (d descriptor) misses(rule *config.Rule, q *question) (level int, write string) {
+// misses returns the first value of a rule that no request of the question has; "" if there is none, or the question has
+// other keys than the rule.
+func (d descriptor) misses(rule *config.Rule, q *question) (value string) {
 	if rule.Domain != q.domain || len(rule.Path) != len(d) {
-		return -1, ""
+		return ""
 	}
-	level = -1
 	for i, s := range d {
 		e := rule.Path[i]
 		if e.Key != s.key {
-			return -1, ""
+			return ""
 		}
-		if s.fold == nil || e.Value == "" || level >= 0 {
-			continue
-		}
-		if w := s.written(q.path, e.Value); w != e.Value {
-			level, write = i, w
+		if value == "" && s.fold != nil && !s.reaches(q.path, e.Value) {
+			value = e.Value
 		}
 	}
-	return level, write
+	return value
+}
+
+// reaches reports whether some request can have the value of a rule. Of a value that ends in *, the part before it is the
+// beginning of a request's: it is tried with a text that no fold changes and that completes no encoding.
+func (s source) reaches(by httplimit.PathFold, value string) bool {
+	begin, wildcard := strings.CutSuffix(value, "*")
+	if wildcard {
+		value = begin + "xyzzy"
+	}
+	if begin == "" {
+		return true
+	}
+	folded, err := s.fold(by, value)
+	return err == nil && folded == value
 }
 
 // foldPath folds the path of a rule. A path that is folded stays as it is.
@@ -89,29 +96,4 @@ func foldHost(_ httplimit.PathFold, value string) (string, error) {
 		value, _, _ = strings.Cut(value, ":")
 	}
 	return lowerHost(value), nil
-}
-
-// continuation is a text that no fold changes, wherever it is appended, and that completes no encoding.
-const continuation = "xyzzy"
-
-// written returns the value of a rule as requests have it: the same one if some request can match it, and "" if there is
-// none. Of a value that ends in *, the part before it is the beginning of a request's.
-func (s source) written(by httplimit.PathFold, value string) string {
-	prefix, wildcard := strings.CutSuffix(value, "*")
-	if !wildcard {
-		folded, _ := s.fold(by, value)
-		return folded
-	}
-	if prefix == "" {
-		return value
-	}
-	folded, err := s.fold(by, prefix+continuation)
-	if err != nil {
-		return ""
-	}
-	begin, kept := strings.CutSuffix(folded, continuation)
-	if !kept {
-		begin, _ = s.fold(by, prefix)
-	}
-	return begin + "*"
 }

@@ -56,7 +56,7 @@ type decision struct {
 }
 
 // prepare reads a command that asks the store.
-func (c *conn) prepare(of *command, args [][]byte) (d decision) {
+func (c *conn) prepare(of command, args [][]byte) (d decision) {
 	var err error
 	var panicked reply
 	c.safely(&panicked, func(*reply) { d, err = of.decides(c, args[1:]) })
@@ -119,14 +119,14 @@ func (c *conn) beside(running *sync.WaitGroup, f func()) {
 }
 
 // find returns the command of arguments. The error, of an unknown one or of too few arguments, has the words of Redis.
-func find(args [][]byte) (*command, error) {
+func find(args [][]byte) (command, error) {
 	name := string(args[0])
-	of := commands[strings.ToLower(name)]
-	if of == nil {
-		return nil, wrong("unknown command '" + clip(name) + "', with args beginning with: " + beginning(args[1:]))
-	}
-	if len(args) < of.least {
-		return nil, wrongArity(of.name)
+	of, ok := commands[strings.ToLower(name)]
+	switch {
+	case !ok:
+		return of, wrong("unknown command '" + clip(name) + "'")
+	case len(args) < of.least:
+		return of, wrongArity(name)
 	}
 	return of, nil
 }
@@ -134,11 +134,32 @@ func find(args [][]byte) (*command, error) {
 // clip shortens a text of a command for an error.
 func clip(s string) string { return s[:min(len(s), 128)] }
 
-// beginning quotes the first arguments.
-func beginning(args [][]byte) string {
-	var b strings.Builder
-	for _, arg := range args[:min(len(args), 3)] {
-		b.WriteString("'" + clip(string(arg)) + "' ")
-	}
-	return b.String()
+// A command has either run or decides.
+type command struct {
+	least int // arguments, its name included
+	// run answers at once, and may change the session.
+	run func(ctx context.Context, c *conn, args [][]byte)
+	// decides reads a command that asks the store, which may be answered beside others.
+	decides func(c *conn, args [][]byte) (decision, error)
+	settles bool // it is not decided beside commands that do not, which may be on the same subject
+}
+
+// commands are all, by their names in small letters.
+var commands = map[string]command{
+	"cl.throttle":  {decides: throttled}, // which counts its arguments itself
+	"sash.allow":   {least: 4, decides: allow},
+	"sash.book":    {least: 4, decides: book},
+	"sash.peek":    {least: 4, decides: peek},
+	"sash.reserve": {least: 4, decides: reserve},
+	"sash.reset":   {least: 4, run: forget},
+	"sash.settle":  {least: 3, decides: settle, settles: true},
+
+	"auth":   {least: 2, run: auth},
+	"client": {least: 2, run: client},
+	"echo":   {least: 2, run: ping},
+	"hello":  {least: 1, run: hello},
+	"info":   {least: 1, run: info},
+	"ping":   {least: 1, run: ping},
+	"quit":   {least: 1, run: quit},
+	"select": {least: 2, run: selectDatabase},
 }

@@ -15,13 +15,11 @@ type reply struct {
 	v3 bool
 }
 
-func (r *reply) text(s string)  { r.b = redcon.AppendBulkString(r.b, s) }
-func (r *reply) bytes(b []byte) { r.b = redcon.AppendBulk(r.b, b) }
-func (r *reply) status(s string) {
-	r.b = redcon.AppendString(r.b, s)
-}
-func (r *reply) number(n int64) { r.b = redcon.AppendInt(r.b, n) }
-func (r *reply) list(n int)     { r.b = redcon.AppendArray(r.b, n) }
+func (r *reply) text(s string)   { r.b = redcon.AppendBulkString(r.b, s) }
+func (r *reply) bytes(b []byte)  { r.b = redcon.AppendBulk(r.b, b) }
+func (r *reply) status(s string) { r.b = redcon.AppendString(r.b, s) }
+func (r *reply) number(n int64)  { r.b = redcon.AppendInt(r.b, n) }
+func (r *reply) list(n int)      { r.b = redcon.AppendArray(r.b, n) }
 
 // fail is an error: a code in capitals, and a text.
 func (r *reply) fail(code, text string) { r.b = redcon.AppendError(r.b, code+" "+text) }
@@ -37,6 +35,53 @@ func (r *reply) fields(n int) {
 	r.b = append(r.b, "\r\n"...)
 }
 
+// A field is a name and its value: see reply.value.
+type field struct {
+	name  string
+	value any
+}
+
+// object writes fields.
+func (r *reply) object(all []field) {
+	r.fields(len(all))
+	for _, f := range all {
+		r.text(f.name)
+		r.value(f.value)
+	}
+}
+
+// value writes a text, a number, a bool as 1 or 0, which programs in every language can add and compare, seconds, limits,
+// or a pointer to one of the first two, which may be nil.
+func (r *reply) value(of any) {
+	switch v := of.(type) {
+	case string:
+		r.text(v)
+	case int64:
+		r.number(v)
+	case *string:
+		if v == nil {
+			r.null()
+			return
+		}
+		r.text(*v)
+	case *int64:
+		if v == nil {
+			r.null()
+			return
+		}
+		r.number(*v)
+	case bool:
+		r.flag(v)
+	case wire.Seconds:
+		r.seconds(v)
+	case []wire.Limit:
+		r.list(len(v))
+		for i := range v {
+			r.limit(&v[i])
+		}
+	}
+}
+
 func (r *reply) null() {
 	if r.v3 {
 		r.b = append(r.b, "_\r\n"...)
@@ -45,7 +90,6 @@ func (r *reply) null() {
 	}
 }
 
-// flag is 1 or 0, which programs in every language can add and compare.
 func (r *reply) flag(is bool) {
 	if is {
 		r.number(1)
@@ -64,82 +108,35 @@ func (r *reply) seconds(d wire.Seconds) {
 	}
 }
 
-// A field is a name with what writes its value.
-type field struct {
-	name  string
-	write func()
-}
-
-// object writes fields.
-func (r *reply) object(all []field) {
-	r.fields(len(all))
-	for _, f := range all {
-		r.text(f.name)
-		f.write()
-	}
-}
-
 // decision has the names and values of the same decision over HTTP.
 func (r *reply) decision(d *wire.Decision) {
 	all := []field{
-		{"allowed", func() { r.flag(d.Allowed) }},
-		{"remaining", func() { r.optional(d.Remaining) }},
-		{"retry_after", func() { r.seconds(d.RetryAfter) }},
-		{"reset_after", func() { r.seconds(d.ResetAfter) }},
-		{"refused_by", func() { r.name(d.RefusedBy) }},
-		{"limits", func() {
-			r.list(len(d.Limits))
-			for i := range d.Limits {
-				r.limit(&d.Limits[i])
-			}
-		}},
-		{"source", func() { r.name(d.Source) }},
+		{"allowed", d.Allowed}, {"remaining", d.Remaining}, {"retry_after", d.RetryAfter}, {"reset_after", d.ResetAfter},
+		{"refused_by", d.RefusedBy}, {"limits", d.Limits}, {"source", d.Source},
 	}
 	if d.StartAfter != nil {
-		all = append(all, field{"start_after", func() { r.seconds(*d.StartAfter) }})
+		all = append(all, field{"start_after", *d.StartAfter})
 	}
 	if d.Blocked {
-		all = append(all, field{"blocked", func() { r.flag(true) }})
+		all = append(all, field{"blocked", true})
 	}
 	if d.Shadow {
-		all = append(all, field{"shadow", func() { r.flag(true) }})
+		all = append(all, field{"shadow", true})
 	}
-	if d.Cause != "" {
-		all = append(all, field{"cause", func() { r.text(d.Cause) }})
-	}
-	if d.Token != "" {
-		all = append(all, field{"token", func() { r.text(d.Token) }})
+	for _, f := range []field{{"cause", d.Cause}, {"token", d.Token}} {
+		if f.value != "" {
+			all = append(all, f)
+		}
 	}
 	r.object(all)
 }
 
 func (r *reply) limit(l *wire.Limit) {
-	all := []field{
-		{"name", func() { r.text(l.Name) }},
-		{"units", func() { r.number(l.Units) }},
-		{"window", func() { r.seconds(l.Window) }},
-		{"remaining", func() { r.optional(l.Remaining) }},
-	}
+	all := []field{{"name", l.Name}, {"units", l.Units}, {"window", l.Window}, {"remaining", l.Remaining}}
 	if l.Period != "" {
-		all = append(all, field{"period", func() { r.text(l.Period) }})
+		all = append(all, field{"period", l.Period})
 	}
 	r.object(all)
-}
-
-func (r *reply) optional(n *int64) {
-	if n == nil {
-		r.null()
-		return
-	}
-	r.number(*n)
-}
-
-func (r *reply) name(s *string) {
-	if s == nil {
-		r.null()
-		return
-	}
-	r.text(*s)
 }
 
 // wholeSeconds rounds up, so that who waits for them does not come too early.

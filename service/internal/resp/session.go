@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"example.com/sash/service/internal/access"
+	"example.com/sash/service/internal/wire"
 )
 
 // speaks is the version of Redis whose commands to connect the port has. Clients compare it with what they need.
@@ -18,7 +19,6 @@ type session struct {
 	id    int64
 	from  net.Addr
 	cert  *x509.Certificate // of the client, verified; nil is none
-	name  string
 	token string
 	wrong int // tokens that were not known
 	quit  bool
@@ -50,10 +50,6 @@ func word(args [][]byte) string {
 	return strings.ToUpper(string(args[0]))
 }
 
-func unknownSubcommand(sub string) *refusal {
-	return wrong("unknown subcommand '" + clip(sub) + "'")
-}
-
 var errPassword = &refusal{"WRONGPASS", "invalid username-password pair or user is disabled."}
 
 // login takes a token: the password of the user default, or of the client's name in the file of callers. A connection with
@@ -72,33 +68,26 @@ func (c *conn) login(user, token string) error {
 }
 
 func auth(_ context.Context, c *conn, args [][]byte) {
-	var user, token string
-	switch len(args) {
-	case 1:
-		user, token = "default", string(args[0])
-	case 2:
-		user, token = string(args[0]), string(args[1])
-	default:
-		c.handler.refuse(&c.out, wrongArity("auth"))
-		return
+	user := "default"
+	if len(args) > 1 {
+		user = string(args[0])
 	}
-	if err := c.login(user, token); err != nil {
+	err := error(wrongArity("auth"))
+	if len(args) <= 2 {
+		err = c.login(user, string(args[len(args)-1]))
+	}
+	if err != nil {
 		c.handler.refuse(&c.out, err)
 		return
 	}
 	c.out.status("OK")
 }
 
-// hello answers HELLO [2|3 [AUTH user token] [SETNAME name]]. After an error nothing is changed.
+// hello answers HELLO [2|3 [AUTH user token] [SETNAME name]]. After an error nothing is changed. Nobody reads the name.
 func hello(_ context.Context, c *conn, args [][]byte) {
-	v3, name, user, token, login := c.out.v3, c.session.name, "", "", false
+	v3, user, token, login := c.out.v3, "", "", false
 	if len(args) > 0 {
-		switch string(args[0]) {
-		case "2":
-			v3 = false
-		case "3":
-			v3 = true
-		default:
+		if v3 = string(args[0]) == "3"; !v3 && string(args[0]) != "2" {
 			c.handler.refuse(&c.out, &refusal{"NOPROTO", "unsupported protocol version"})
 			return
 		}
@@ -107,16 +96,12 @@ func hello(_ context.Context, c *conn, args [][]byte) {
 			case option == "AUTH" && len(args) > 2:
 				user, token, login, args = string(args[1]), string(args[2]), true, args[3:]
 			case option == "SETNAME" && len(args) > 1:
-				name, args = string(args[1]), args[2:]
+				args = args[2:]
 			default:
 				c.handler.refuse(&c.out, wrong("Syntax error in HELLO option '"+clip(string(args[0]))+"'"))
 				return
 			}
 		}
-	}
-	if err := checkName(name); err != nil {
-		c.handler.refuse(&c.out, err)
-		return
 	}
 	if login {
 		if err := c.login(user, token); err != nil {
@@ -124,55 +109,32 @@ func hello(_ context.Context, c *conn, args [][]byte) {
 			return
 		}
 	}
-	c.out.v3, c.session.name = v3, name
+	c.out.v3 = v3
+	version := int64(2)
+	if v3 {
+		version = 3
+	}
 	c.out.object([]field{
-		{"server", func() { c.out.text("sash") }},
-		{"version", func() { c.out.text(speaks) }},
-		{"proto", func() { c.out.number(map[bool]int64{false: 2, true: 3}[v3]) }},
-		{"id", func() { c.out.number(c.session.id) }},
-		{"mode", func() { c.out.text("standalone") }},
-		{"role", func() { c.out.text("master") }},
-		{"modules", func() { c.out.list(0) }},
+		{"server", "sash"}, {"version", speaks}, {"proto", version}, {"id", c.session.id}, {"mode", "standalone"}, {"role", "master"},
+		{"modules", []wire.Limit{}},
 	})
 }
 
-func checkName(name string) error {
-	for i := range len(name) {
-		if name[i] < '!' || name[i] > '~' {
-			return wrong("Client names cannot contain spaces, newlines or special characters.")
-		}
-	}
-	if len(name) > 256 {
-		return wrong("Client names have at most 256 bytes.")
-	}
-	return nil
-}
-
+// client answers what clients say of themselves to connect.
 func client(_ context.Context, c *conn, args [][]byte) {
-	sub := word(args)
-	switch {
-	case sub == "SETINFO" && len(args) == 3: // the name and the version of a library
+	switch sub := word(args); {
+	case sub == "SETINFO" && len(args) == 3, sub == "SETNAME" && len(args) == 2:
 		c.out.status("OK")
-	case sub == "SETNAME" && len(args) == 2:
-		if err := checkName(string(args[1])); err != nil {
-			c.handler.refuse(&c.out, err)
-			return
-		}
-		c.session.name = string(args[1])
-		c.out.status("OK")
-	case sub == "GETNAME" && len(args) == 1 && c.session.name == "":
-		c.out.null()
-	case sub == "GETNAME" && len(args) == 1:
-		c.out.text(c.session.name)
 	case sub == "ID" && len(args) == 1:
 		c.out.number(c.session.id)
-	case sub == "SETINFO", sub == "SETNAME", sub == "GETNAME", sub == "ID":
+	case sub == "SETINFO", sub == "SETNAME", sub == "ID":
 		c.handler.refuse(&c.out, wrongArity("client|"+sub))
 	default:
-		c.handler.refuse(&c.out, unknownSubcommand(sub))
+		c.handler.refuse(&c.out, wrong("unknown subcommand '"+clip(sub)+"'"))
 	}
 }
 
+// ping answers PING and ECHO.
 func ping(_ context.Context, c *conn, args [][]byte) {
 	switch len(args) {
 	case 0:
@@ -184,23 +146,9 @@ func ping(_ context.Context, c *conn, args [][]byte) {
 	}
 }
 
-func echo(_ context.Context, c *conn, args [][]byte) {
-	if len(args) != 1 {
-		c.handler.refuse(&c.out, wrongArity("echo"))
-		return
-	}
-	c.out.bytes(args[0])
-}
-
 func quit(_ context.Context, c *conn, _ [][]byte) {
 	c.session.quit = true
 	c.out.status("OK")
-}
-
-// reset makes the connection what it was at first.
-func reset(_ context.Context, c *conn, _ [][]byte) {
-	c.out.v3, c.session.name, c.session.token = false, "", ""
-	c.out.status("RESET")
 }
 
 func selectDatabase(_ context.Context, c *conn, args [][]byte) {

@@ -14,29 +14,20 @@ func TestClientsConnectWithoutComplaint(t *testing.T) {
 	c.is("ECHO there", "there")
 	c.is("SELECT 0", "OK")
 	c.begins("SELECT 1", "-ERR DB index is out of range")
-	c.is("CLIENT GETNAME", "null")
 	c.is("CLIENT SETNAME worker-7", "OK")
-	c.is("client getname", "worker-7")
 	c.is("CLIENT SETINFO LIB-NAME redis-py", "OK")
 	c.is("CLIENT ID", "1")
 	p.connect(t).is("CLIENT ID", "2")
 	c.begins("CLIENT KILL", "-ERR unknown subcommand 'KILL'")
-	c.is("COMMAND COUNT", c.do("COMMAND COUNT"))
-	c.begins("COMMAND", "[[auth -2 [] 0 0 0] [cl.throttle -1 [] 1 1 1] ")
-	c.is("COMMAND DOCS", "[]")
-	c.is("COMMAND INFO echo nothing", "[[echo -2 [] 0 0 0] null]")
 	if text := c.do("INFO"); !strings.Contains(text, "loading:0\r\n") || !strings.Contains(text, "redis_version:7.0.0\r\n") {
 		t.Errorf("INFO: %q", text)
 	}
 	c.is("HELLO", "[server sash version 7.0.0 proto 2 id 1 mode standalone role master modules []]")
 	c.is("HELLO 3 SETNAME other", "{server:sash version:7.0.0 proto:3 id:1 mode:standalone role:master modules:[]}")
-	c.is("CLIENT GETNAME", "other")
 	c.is("HELLO", "{server:sash version:7.0.0 proto:3 id:1 mode:standalone role:master modules:[]}")
 	c.is("HELLO 4", "-NOPROTO unsupported protocol version")
 	c.begins("HELLO 3 SET", "-ERR Syntax error in HELLO option 'SET'")
-	c.is("RESET", "RESET")
-	c.is("CLIENT GETNAME", "null")
-	c.begins("GET key", "-ERR unknown command 'GET', with args beginning with: 'key' ")
+	c.begins("GET key", "-ERR unknown command 'GET'")
 	c.is("ECHO", "-ERR wrong number of arguments for 'echo' command")
 	c.is("QUIT", "OK")
 	if text, err := readReply(c.in); err == nil {
@@ -69,8 +60,6 @@ func TestTokensHaveRights(t *testing.T) {
 	c.begins("SASH.ALLOW other ENTRY user 42", `-NOPERM not allowed: the client billing may not ask for decisions in the domain "other"`)
 	c.begins("SASH.ALLOW key LIMIT 25/5s", "-NOPERM not allowed: the client billing may not")
 	c.begins("CL.THROTTLE key 15 30 60", "-NOPERM not allowed: the client billing may not")
-	c.is("RESET", "RESET")
-	c.begins("SASH.ALLOW shop ENTRY user 42", "-NOAUTH ")
 	c.is("AUTH billing "+token, "OK")
 	c.begins("SASH.ALLOW shop ENTRY user 42", "[allowed 1 ")
 	other := p.connect(t)
@@ -88,7 +77,6 @@ func TestAConnectionWithWrongTokensEnds(t *testing.T) {
 		c.begins("HELLO 3 AUTH default wrong", "-WRONGPASS ")
 	}
 	c.is("AUTH "+token, "OK")
-	c.is("RESET", "RESET")
 	c.send(strings.Repeat(encode("AUTH", "wrong"), 5))
 	for range 2 {
 		if got := c.read(); !strings.HasPrefix(got, "-WRONGPASS ") {
