@@ -17,24 +17,18 @@ import (
 // release commits the version of all modules, with its section of CHANGELOG.md, and tags every published module. It
 // returns what to do next: it pushes nothing. After an error the checkout is as it was.
 func (r *repository) release(ctx context.Context, version string, now time.Time) (next string, err error) {
-	git := func(ctx context.Context, args ...string) (string, error) {
-		return output(ctx, r.root, nil, "git", args...)
-	}
 	if err := checkVersion(version); err != nil {
 		return "", err
 	}
-	branch, err := git(ctx, "symbolic-ref", "--short", "HEAD")
-	if err != nil {
-		return "", fmt.Errorf("check out the branch to release: %w", err)
+	run := runner{ctx: ctx, dir: r.root}
+	branch := run.output("git", "symbolic-ref", "--short", "HEAD")
+	changes, known := run.output("git", "status", "--porcelain"), run.output("git", "tag", "--list")
+	before := run.output("git", "rev-parse", "HEAD")
+	if run.err != nil {
+		return "", fmt.Errorf("check out the branch to release: %w", run.err)
 	}
-	if changes, err := git(ctx, "status", "--porcelain"); err != nil {
-		return "", err
-	} else if changes != "" {
+	if changes != "" {
 		return "", fmt.Errorf("commit or remove what is not in the last commit:\n%s", changes)
-	}
-	known, err := git(ctx, "tag", "--list")
-	if err != nil {
-		return "", err
 	}
 	var tags []string
 	for _, m := range r.published() {
@@ -47,23 +41,16 @@ func (r *repository) release(ctx context.Context, version string, now time.Time)
 	if err != nil {
 		return "", err
 	}
-	before, err := git(ctx, "rev-parse", "HEAD")
-	if err != nil {
-		return "", err
-	}
-
 	var made []string
 	defer func() {
-		if err == nil {
-			return
+		if err != nil {
+			undo := runner{ctx: context.WithoutCancel(ctx), dir: r.root}
+			undo.output("git", "reset", "--quiet", "--hard", before)
+			for _, tag := range made {
+				undo.output("git", "tag", "--delete", tag)
+			}
+			err = errors.Join(err, undo.err)
 		}
-		after := context.WithoutCancel(ctx)
-		for _, tag := range made {
-			_, failed := git(after, "tag", "--delete", tag)
-			err = errors.Join(err, failed)
-		}
-		_, failed := git(after, "reset", "--quiet", "--hard", before)
-		err = errors.Join(err, failed)
 	}()
 	if err := r.setVersion(version); err != nil {
 		return "", err
@@ -71,17 +58,15 @@ func (r *repository) release(ctx context.Context, version string, now time.Time)
 	if err := os.WriteFile(filepath.Join(r.root, "CHANGELOG.md"), changelog, 0o644); err != nil {
 		return "", err
 	}
-	if _, err := output(ctx, r.root, nil, "go", "list", "-deps", "work"); err != nil {
-		return "", err
-	}
-	if _, err := git(ctx, "commit", "--quiet", "--all", "--message", "release: "+version); err != nil {
-		return "", err
-	}
+	run.output("go", "list", "-deps", "work")
+	run.output("git", "commit", "--quiet", "--all", "--message", "release: "+version)
 	for _, tag := range tags {
-		if _, err := git(ctx, "tag", "--annotate", "--message", "sash "+version, tag); err != nil {
-			return "", err
+		if run.output("git", "tag", "--annotate", "--message", "sash "+version, tag); run.err == nil {
+			made = append(made, tag)
 		}
-		made = append(made, tag)
+	}
+	if run.err != nil {
+		return "", run.err
 	}
 	all := strings.Join(tags, " ")
 	return fmt.Sprintf(`%s is committed on %s and tagged in %d modules. Nothing is pushed yet.
@@ -93,6 +78,21 @@ To take it back:
   git tag --delete %s
   git reset --hard %s
 `, version, branch, len(tags), branch, all, all, before), nil
+}
+
+// A runner runs commands in a directory until one fails.
+type runner struct {
+	ctx context.Context
+	dir string
+	err error
+}
+
+// output returns what a command printed, or "" after an error.
+func (r *runner) output(name string, args ...string) (out string) {
+	if r.err == nil {
+		out, r.err = output(r.ctx, r.dir, nil, name, args...)
+	}
+	return out
 }
 
 // checkVersion refuses what the go command would not take as the version of these modules.
