@@ -148,10 +148,6 @@ func TestServersThatAreNotARedis(t *testing.T) {
 	})
 }
 
-func FuzzGoRedisReply(f *testing.F) { fuzzReply(f, openGoRedis) }
-
-func FuzzRueidisReply(f *testing.F) { fuzzReply(f, openRueidis) }
-
 // connect opens a client for one test.
 func connect(t *testing.T, open Open, addr string, opts Options) Conn {
 	t.Helper()
