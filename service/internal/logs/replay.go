@@ -45,8 +45,8 @@ Exit codes: 0 done, 1 a --fail-if holds for some candidate, 2 an error, 3 a warn
 // A replayReport is the JSON of sash-logs replay.
 type replayReport struct {
 	logReport
-	Demand     []replay.DemandReport `json:"demand"`
-	Candidates []*replay.Outcome     `json:"candidates"`
+	Demand     []*replay.Demand  `json:"demand"`
+	Candidates []*replay.Outcome `json:"candidates"`
 }
 
 func (a *app) runReplay(cmd *cobra.Command, r *replayFlags, files []string) error {
@@ -79,7 +79,7 @@ func (r *replayFlags) study(ctx context.Context, a *app, trace *replay.Trace, lo
 	if r.policy.file != "" {
 		candidates = r.policy.candidates()
 	}
-	report := &replayReport{logReport: log, Demand: []replay.DemandReport{}}
+	report := &replayReport{logReport: log, Demand: []*replay.Demand{}}
 	var err error
 	report.Candidates, err = trace.Run(ctx, candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Name: r.names})
 	if err != nil {
@@ -103,9 +103,7 @@ func (r *replayFlags) rest(ctx context.Context, a *app, trace *replay.Trace, can
 	if err != nil {
 		return err
 	}
-	for _, d := range demands {
-		report.Demand = append(report.Demand, d.Report())
-	}
+	report.Demand = append(report.Demand, demands...)
 	if r.html == "" {
 		return nil
 	}

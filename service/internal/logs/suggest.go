@@ -74,18 +74,18 @@ const warnRequests = 0.01
 // A suggestReport is the JSON of sash-logs suggest.
 type suggestReport struct {
 	logReport
-	Limits        []string              `json:"limits"`
-	Affected      int                   `json:"clients_affected"`
-	AffectedShare float64               `json:"clients_affected_share"`
-	Allowed       int                   `json:"clients_allowed"`
-	Demand        []replay.DemandReport `json:"demand"`
-	Outcomes      []*replay.Outcome     `json:"candidates"`
-	WindowNote    string                `json:"window_note,omitempty"`
-	Warnings      []string              `json:"warnings"`
-	HoldOut       *holdOut              `json:"hold_out,omitempty"`
-	NoHoldOut     string                `json:"no_hold_out,omitempty"` // why
-	Written       *written              `json:"written,omitempty"`
-	Caveats       []string              `json:"caveats"`
+	Limits        []string          `json:"limits"`
+	Affected      int               `json:"clients_affected"`
+	AffectedShare float64           `json:"clients_affected_share"`
+	Allowed       int               `json:"clients_allowed"`
+	Demand        []*replay.Demand  `json:"demand"`
+	Outcomes      []*replay.Outcome `json:"candidates"`
+	WindowNote    string            `json:"window_note,omitempty"`
+	Warnings      []string          `json:"warnings"`
+	HoldOut       *holdOut          `json:"hold_out,omitempty"`
+	NoHoldOut     string            `json:"no_hold_out,omitempty"` // why
+	Written       *written          `json:"written,omitempty"`
+	Caveats       []string          `json:"caveats"`
 }
 
 func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) error {
@@ -121,7 +121,7 @@ func (s *suggestFlags) study(ctx context.Context, a *app, trace *replay.Trace, l
 	}
 	report.Limits, report.Affected, report.Allowed = limitTexts(proposal.Limits), proposal.Affected, proposal.Allowed
 	report.AffectedShare = float64(proposal.Affected) / float64(trace.Clients())
-	report.Demand = []replay.DemandReport{proposal.Burst.Report(), proposal.Sustained.Report()}
+	report.Demand = []*replay.Demand{proposal.Burst, proposal.Sustained}
 	if report.Caveats, err = trace.Caveats(ctx, replay.Candidate{Limits: proposal.Limits}); err != nil {
 		return nil, early(err)
 	}

@@ -42,7 +42,7 @@ func suggestText(t *text, s *suggestFlags, r *suggestReport) {
 }
 
 // curveText writes a curve in a few lines, with the proposed limit.
-func curveText(t *text, d replay.DemandReport, noun, proposed string) {
+func curveText(t *text, d *replay.Demand, noun, proposed string) {
 	const most = 9
 	units, _, _ := strings.Cut(proposed, "/")
 	table := t.table(tabwriter.AlignRight)

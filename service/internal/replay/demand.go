@@ -13,11 +13,26 @@ import (
 // A Demand is what clients requested within a window, as if nothing limited them.
 type Demand struct {
 	// Window is as limits write it: 1m, or for the calendar day@Europe/Paris.
-	Window string
+	Window string `json:"window"`
+	// P50 is the most units that half of the clients requested at most in any such window, and so on.
+	P50  int64 `json:"p50"`
+	P90  int64 `json:"p90"`
+	P99  int64 `json:"p99"`
+	P999 int64 `json:"p99_9"`
+	Most int64 `json:"most"`
+	// Curve has the limits at which the number of affected clients changes, from 1 to the first that affects none.
+	Curve []Point `json:"curve"`
 	// Peaks is the most units that each client requested in any such window, in ascending order.
-	Peaks []int64
+	Peaks []int64 `json:"-"`
 
 	byClient []int64
+}
+
+// A Point of a curve is a limit and the clients that it affects.
+type Point struct {
+	Units    int64   `json:"units"`
+	Affected int     `json:"clients_affected"`
+	Share    float64 `json:"share"`
 }
 
 // limits calls visit for every limit that a rule of a candidate holds clients to, with the index of the rule.
@@ -54,14 +69,14 @@ func (t *Trace) Demands(ctx context.Context, candidates []Candidate) (all []*Dem
 		if err != nil {
 			return nil, err
 		}
-		d.Peaks = d.Peaks[:0]
+		var peaks []int64
 		for c, peak := range d.byClient {
 			if held[d.Window][t.clients[c].rule] {
-				d.Peaks = append(d.Peaks, peak)
+				peaks = append(peaks, peak)
 			}
 		}
-		if slices.Sort(d.Peaks); len(d.Peaks) > 0 {
-			all = append(all, d)
+		if len(peaks) > 0 {
+			all = append(all, newDemand(d.Window, peaks))
 		}
 	}
 	return all, nil
@@ -79,7 +94,7 @@ func (t *Trace) Demand(ctx context.Context, l sash.Limit) (*Demand, error) {
 		first = func(at int64) int64 { from, _ := policy.Limits[0].Bounds(at); return from }
 	}
 	peaks, err := t.peaks(ctx, first, func(_ int, e *event) int64 { return e.cost })
-	return &Demand{Window: windowName(l), byClient: peaks, Peaks: slices.Sorted(slices.Values(peaks))}, err
+	return newDemand(windowName(l), peaks), err
 }
 
 // peaks returns the most units of each client in any window.
@@ -118,14 +133,19 @@ func ending(length time.Duration) func(at int64) int64 {
 	return func(at int64) int64 { return at - length.Microseconds() + 1 }
 }
 
-// Quantile returns the smallest peak that at least a share q of the clients do not exceed: 0.5 is the
-// median, 1 the largest. It is 0 without clients.
-func (d *Demand) Quantile(q float64) int64 {
+func newDemand(window string, byClient []int64) *Demand {
+	d := &Demand{Window: window, byClient: byClient, Peaks: slices.Sorted(slices.Values(byClient)), Curve: []Point{}}
 	n := len(d.Peaks)
 	if n == 0 {
-		return 0
+		return d
 	}
-	return d.Peaks[min(n-1, max(0, int(math.Ceil(q*float64(n)))-1))]
+	quantile := func(q float64) int64 { return d.Peaks[int(math.Ceil(q*float64(n)))-1] }
+	d.P50, d.P90, d.P99, d.P999, d.Most = quantile(0.5), quantile(0.9), quantile(0.99), quantile(0.999), quantile(1)
+	for _, units := range slices.Compact(slices.Concat([]int64{1}, d.Peaks)) {
+		affected := d.Affected(units)
+		d.Curve = append(d.Curve, Point{units, affected, share(int64(affected), int64(n))})
+	}
+	return d
 }
 
 // Affected returns how many clients a sliding limit of units in the window would refuse at some point, if no request
@@ -135,42 +155,10 @@ func (d *Demand) Affected(units int64) int {
 	return len(d.Peaks) - at
 }
 
-// Least returns the smallest limit, at least 1, that affects at most the given number of clients.
-func (d *Demand) Least(clients int) int64 {
-	if clients >= len(d.Peaks) {
+// least returns the smallest limit, at least 1, that affects at most the given number of clients, whose peaks are sorted.
+func least(peaks []int64, clients int) int64 {
+	if clients >= len(peaks) {
 		return 1
 	}
-	return max(1, d.Peaks[len(d.Peaks)-1-clients])
-}
-
-// A Point of a curve is a limit and the clients that it affects.
-type Point struct {
-	Units    int64   `json:"units"`
-	Affected int     `json:"clients_affected"`
-	Share    float64 `json:"share"`
-}
-
-// A DemandReport summarizes a Demand.
-type DemandReport struct {
-	Window string `json:"window"`
-	P50    int64  `json:"p50"`
-	P90    int64  `json:"p90"`
-	P99    int64  `json:"p99"`
-	P999   int64  `json:"p99_9"`
-	Most   int64  `json:"most"`
-	// Curve has the limits at which the number of affected clients changes, from 1 to the first that affects none.
-	Curve []Point `json:"curve"`
-}
-
-// Report returns percentiles of the clients' peaks, and the curve.
-func (d *Demand) Report() DemandReport {
-	r := DemandReport{
-		Window: d.Window, P50: d.Quantile(0.5), P90: d.Quantile(0.9), P99: d.Quantile(0.99), P999: d.Quantile(0.999), Most: d.Quantile(1),
-		Curve: []Point{},
-	}
-	for _, units := range slices.Compact(slices.Concat([]int64{1}, d.Peaks)) {
-		n := d.Affected(units)
-		r.Curve = append(r.Curve, Point{units, n, share(int64(n), int64(len(d.Peaks)))})
-	}
-	return r
+	return max(1, peaks[len(peaks)-1-clients])
 }

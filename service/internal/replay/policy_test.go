@@ -31,7 +31,7 @@ func TestTheDemandUnderRulesIsOfThoseTheyHoldFor(t *testing.T) {
 	}
 	got := make(map[string][]int64)
 	for _, d := range demands {
-		got[d.Report().Window] = d.Peaks
+		got[d.Window] = d.Peaks
 	}
 	for window, want := range map[string][]int64{"1m": {3, 5, 7}, "1h": {5, 7}, "day@UTC": {5, 7}} {
 		if !slices.Equal(got[window], want) {

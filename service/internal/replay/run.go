@@ -7,9 +7,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"example.com/sash"
 )
@@ -26,23 +26,16 @@ type RunOptions struct {
 // in the order of the candidates, and Partial if the context ended. The error is [sash.ErrInvalidLimit].
 func (t *Trace) Run(ctx context.Context, candidates []Candidate, opts *RunOptions) ([]*Outcome, error) {
 	opts = cmp.Or(opts, &RunOptions{})
-	outcomes, failed := make([]*Outcome, len(candidates)), make([]error, len(candidates))
-	var next atomic.Int64
-	var group sync.WaitGroup
-	for range min(len(candidates), runtime.GOMAXPROCS(0)) {
-		group.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(candidates)); i = next.Add(1) - 1 {
-				outcomes[i], failed[i] = t.run(ctx, &candidates[i], opts)
-			}
+	outcomes := make([]*Outcome, len(candidates))
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range candidates {
+		group.Go(func() (err error) {
+			outcomes[i], err = t.run(ctx, &candidates[i], opts)
+			return err
 		})
 	}
-	group.Wait()
-	for _, err := range failed {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return outcomes, nil
+	return outcomes, group.Wait()
 }
 
 // A tally holds the counts of one candidate.

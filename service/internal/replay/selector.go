@@ -2,7 +2,6 @@ package replay
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -287,18 +286,16 @@ func (s *Selector) route(r *accesslog.Record) string {
 
 // newRoutes returns a matcher that uses the standard library's router.
 func newRoutes(patterns []string) (mux *http.ServeMux, err error) {
-	mux = http.NewServeMux()
-	for _, p := range patterns {
-		func() {
-			defer func() {
-				if why := recover(); why != nil {
-					err = errors.Join(err, fmt.Errorf("route %q: %v", p, why))
-				}
-			}()
-			mux.Handle(p, http.NotFoundHandler())
-		}()
+	mux, pattern := http.NewServeMux(), ""
+	defer func() {
+		if why := recover(); why != nil {
+			err = fmt.Errorf("route %q: %v", pattern, why)
+		}
+	}()
+	for _, pattern = range patterns {
+		mux.Handle(pattern, http.NotFoundHandler())
 	}
-	return mux, err
+	return mux, nil
 }
 
 // prefix returns the network of an address. It returns anything else unchanged.

@@ -3,7 +3,6 @@ package replay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"sort"
@@ -58,8 +57,8 @@ func (t *Trace) Suggest(ctx context.Context, caps Caps, burst, sustained time.Du
 	}
 	s.Allowed = int(shareOf(caps.Clients, int64(len(t.clients))))
 	// Whatever the pair is, it affects no other clients than these.
-	least := s.Burst.Least(s.Allowed)
-	able := t.refusable(s, [2]int64{least, s.Sustained.Least(s.Allowed)})
+	lowest := least(s.Burst.Peaks, s.Allowed)
+	able := t.refusable(s, [2]int64{lowest, least(s.Sustained.Peaks, s.Allowed)})
 	most := int64(math.MaxInt64)
 	if caps.Requests > 0 {
 		most = shareOf(caps.Requests, t.counts.Requests)
@@ -72,14 +71,14 @@ func (t *Trace) Suggest(ctx context.Context, caps Caps, burst, sustained time.Du
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		first := s.Burst.Least(above)
+		first := least(s.Burst.Peaks, above)
 		second := s.second(first)
 		if second < 0 {
 			continue
 		}
 		if caps.Requests > 0 { // the smallest that keeps the cap, if its product can be the best
 			fits := func(second int64) bool { n, _ := s.refuses(able, [2]int64{first, second}); return n <= most }
-			high := max(second, s.Sustained.Quantile(1))
+			high := max(second, s.Sustained.Most)
 			if bound := math.Exp(best - math.Log(float64(first))); bound < float64(high) {
 				high = max(second, int64(bound))
 			}
@@ -93,8 +92,8 @@ func (t *Trace) Suggest(ctx context.Context, caps Caps, burst, sustained time.Du
 		}
 	}
 	if caps.Requests > 0 { // the second limit may leave room for a smaller first one
-		pair[0] = least + int64(sort.Search(int(max(0, pair[0]-least)), func(i int) bool {
-			n, c := s.refuses(able, [2]int64{least + int64(i), pair[1]})
+		pair[0] = lowest + int64(sort.Search(int(max(0, pair[0]-lowest)), func(i int) bool {
+			n, c := s.refuses(able, [2]int64{lowest + int64(i), pair[1]})
 			return n <= most && c <= s.Allowed
 		}))
 	}
@@ -103,13 +102,9 @@ func (t *Trace) Suggest(ctx context.Context, caps Caps, burst, sustained time.Du
 	return s, errors.Join(s.Limits[0].Validate(), s.Limits[1].Validate())
 }
 
-// measure returns the demands in both windows.
-func (t *Trace) measure(ctx context.Context, burst, sustained time.Duration) (*Suggestion, error) {
-	if burst >= sustained {
-		return nil, fmt.Errorf("the window of the burst, %v, must be shorter than the sustained one, %v", burst, sustained)
-	}
-	s := &Suggestion{Limits: []sash.Limit{sash.Every(1, burst), sash.Every(1, sustained)}}
-	var err error
+// measure returns the demands in both windows, of which the second is longer.
+func (t *Trace) measure(ctx context.Context, burst, sustained time.Duration) (s *Suggestion, err error) {
+	s = &Suggestion{Limits: []sash.Limit{sash.Every(1, burst), sash.Every(1, sustained)}}
 	if s.Burst, err = t.Demand(ctx, s.Limits[0]); err == nil {
 		s.Sustained, err = t.Demand(ctx, s.Limits[1])
 	}
@@ -118,19 +113,19 @@ func (t *Trace) measure(ctx context.Context, burst, sustained time.Duration) (*S
 
 // second returns the smallest sustained limit that, together with the burst limit, affects no more clients than allowed.
 func (s *Suggestion) second(first int64) int64 {
-	spared := &Demand{} // the clients that the first limit does not affect
+	var spared []int64 // the peaks of clients that the first limit does not affect
 	for c, peak := range s.Burst.byClient {
 		if peak <= first {
-			spared.Peaks = append(spared.Peaks, s.Sustained.byClient[c])
+			spared = append(spared, s.Sustained.byClient[c])
 		}
 	}
-	left := s.Allowed - (len(s.Burst.byClient) - len(spared.Peaks))
+	left := s.Allowed - (len(s.Burst.byClient) - len(spared))
 	if left < 0 {
 		return -1
 	}
-	slices.Sort(spared.Peaks)
+	slices.Sort(spared)
 	// A sustained limit below the burst limit would make the latter pointless.
-	return max(first, spared.Least(left))
+	return max(first, least(spared, left))
 }
 
 // refusable is a client that some limits refuse, with its peaks.

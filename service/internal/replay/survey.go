@@ -33,13 +33,12 @@ const (
 	stepRun = 32
 	// A gap is long, longer than the second longest by a factor, and has room for that many of the usual pauses: no night
 	// and no lunch break.
-	longGap    = 20 * time.Hour
-	gapFactor  = 5
-	gapPauses  = 1000
-	longSpan   = 10 * 365 * 24 * time.Hour
-	binLength  = 10 * time.Minute
-	mostBins   = 1 << 20 // 20 years
-	shownSteps = 3
+	longGap   = 20 * time.Hour
+	gapFactor = 5
+	gapPauses = 1000
+	longSpan  = 10 * 365 * 24 * time.Hour
+	binLength = 10 * time.Minute
+	mostBins  = 1 << 20 // 20 years
 )
 
 // A Warning is a sign that a log was not understood, or is not what it seems. Text says what it means and what to do.
@@ -64,11 +63,9 @@ type Survey struct {
 	begun     int64           // the first of them
 	low, late int64           // the earliest and the latest of them
 	again     bool            // the first of them is at a time that the log has already
-	steps     []step
-	allSteps  int
+	from, to  int64           // the first step
+	steps     int
 }
-
-type step struct{ from, to int64 }
 
 // NextFile begins another file. Its times may be earlier than those of the one before.
 func (s *Survey) NextFile() { s.high, s.behind = 0, 0 }
@@ -113,8 +110,8 @@ func (s *Survey) clock(at int64) {
 			break // too few, in no direction yet, or as far apart as the step: then it is disorder
 		}
 		if s.again && at > s.begun { // a log with the newest first goes back at every line
-			if s.allSteps++; len(s.steps) < shownSteps {
-				s.steps = append(s.steps, step{s.high, s.low})
+			if s.steps++; s.steps == 1 {
+				s.from, s.to = s.high, s.low
 			}
 		}
 		s.high, s.behind = s.late, 0
@@ -154,15 +151,8 @@ func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []W
 }
 
 func (s *Survey) warnOfTimes(say func(sign, format string, args ...any)) {
-	if s.allSteps > 0 {
-		var where []string
-		for _, step := range s.steps {
-			where = append(where, fmt.Sprintf("from %s to %s", instant(step.from), instant(step.to)))
-		}
-		if s.allSteps > len(where) {
-			where = append(where, fmt.Sprintf("%d times more", s.allSteps-len(where)))
-		}
-		say("clock", "The times of the log go back, and over a time that it has already: %s. The clock was set, or times of a zone with daylight saving have no zone; then those requests look denser than they were. If the logs of several servers follow each other, give each as a file of its own.", strings.Join(where, ", "))
+	if s.steps > 0 {
+		say("clock", "The times of the log go back, and over a time that it has already: %d times, first from %s to %s. The clock was set, or times of a zone with daylight saving have no zone; then those requests look denser than they were. If the logs of several servers follow each other, give each as a file of its own.", s.steps, instant(s.from), instant(s.to))
 	}
 	bins := slices.Sorted(maps.Keys(s.bins))
 	var longest, second time.Duration

@@ -51,7 +51,7 @@ func (p *Page) curve() *curve {
 		for _, limit := range o.Limits {
 			text, window, _ := strings.Cut(limit, "/")
 			units, err := strconv.ParseInt(text, 10, 64)
-			i := slices.IndexFunc(p.Demand, func(d replay.DemandReport) bool { return d.Window == window })
+			i := slices.IndexFunc(p.Demand, func(d *replay.Demand) bool { return d.Window == window })
 			known := slices.ContainsFunc(c.Tried, func(m mark) bool { return m.Limit == limit })
 			if err == nil && !known && i >= 0 && len(c.Tried) < mostMarks {
 				c.Tried = append(c.Tried, mark{limit, i, at(p.Demand[i].Curve, units)})

@@ -21,8 +21,8 @@ func TestAMarkIsOnTheCurve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	curve := d.Report().Curve
-	p := &Page{Demand: []replay.DemandReport{{Window: "1m"}}, Outcomes: []*replay.Outcome{{Limits: []string{"70001/1m", "5/1h"}}}}
+	curve := d.Curve
+	p := &Page{Demand: []*replay.Demand{{Window: "1m"}}, Outcomes: []*replay.Outcome{{Limits: []string{"70001/1m", "5/1h"}}}}
 	for i := range 200_000 { // a year of ten thousand clients takes as little of the page as any other log
 		p.Demand[0].Curve = append(p.Demand[0].Curve, replay.Point{Units: int64(1 + i), Affected: 200_000 - i, Share: 1 - float64(i)/200_000})
 	}

@@ -73,7 +73,7 @@ func TestNamesFromALogChangeNothing(t *testing.T) {
 		}
 		_, rest := write(t, &Page{
 			Title: own, Summary: []string{own}, Inputs: []Input{{"Log", own}}, Command: own, Outcomes: outcomes, Caveats: []string{own},
-			Demand: []replay.DemandReport{demand.Report()}, Heat: heat, Timeline: &Timeline{name, c.Limits, sash.SlidingLog, moments},
+			Demand: []*replay.Demand{demand}, Heat: heat, Timeline: &Timeline{name, c.Limits, sash.SlidingLog, moments},
 		})
 		return rest
 	}

@@ -30,7 +30,7 @@ type Page struct {
 	Command string
 	// Clients is the plural for those whom the limits hold, such as networks. Empty means clients.
 	Clients string
-	Demand  []replay.DemandReport
+	Demand  []*replay.Demand
 	// Outcomes are the rows of the table of candidates.
 	Outcomes []*replay.Outcome
 	Heat     replay.Heat

@@ -55,7 +55,7 @@ func pageOf(t *testing.T, algorithm sash.Algorithm, limits ...sash.Limit) *Page 
 		t.Fatal(err)
 	}
 	for _, d := range demands {
-		p.Demand = append(p.Demand, d.Report())
+		p.Demand = append(p.Demand, d)
 	}
 	return p
 }
@@ -217,7 +217,7 @@ func TestPlotsOfVeryLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Page{Demand: []replay.DemandReport{demand.Report()}, Heat: heat,
+	p := &Page{Demand: []*replay.Demand{demand}, Heat: heat,
 		Timeline: &Timeline{"a", limits, sash.SlidingLog, moments}}
 	if err := Write(io.Discard, p); err != nil {
 		t.Error(err)
