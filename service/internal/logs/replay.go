@@ -1,7 +1,6 @@
 package logs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +80,7 @@ func (r *replayFlags) study(ctx context.Context, a *app, trace *replay.Trace, lo
 	}
 	report := &replayReport{logReport: log, Demand: []*replay.Demand{}}
 	var err error
-	report.Candidates, err = trace.Run(ctx, candidates, &replay.RunOptions{Worst: cmp.Or(r.worst, -1), Name: r.names})
+	report.Candidates, err = trace.Run(ctx, candidates, r.worst, r.names)
 	if err != nil {
 		return nil, err
 	}

@@ -126,7 +126,7 @@ func (s *suggestFlags) study(ctx context.Context, a *app, trace *replay.Trace, l
 		return nil, early(err)
 	}
 	candidates := []replay.Candidate{{Limits: proposal.Limits}, {Limits: proposal.Limits, Options: sash.Options{Algorithm: sash.FixedWindow}}}
-	report.Outcomes, err = trace.Run(ctx, candidates, &replay.RunOptions{Name: s.names})
+	report.Outcomes, err = trace.Run(ctx, candidates, 5, s.names)
 	if err != nil {
 		return nil, err
 	}

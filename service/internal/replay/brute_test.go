@@ -141,7 +141,7 @@ func TestCountsOnARealLogAreThoseOfTheDefinition(t *testing.T) {
 			limits[0].Units = 2000
 		}
 		refused, clients, requests := brute(lines, tt.key, tt.cost, limits)
-		got, err := trace(t, text, tt.e).Run(t.Context(), []Candidate{{Limits: limits}}, nil)
+		got, err := trace(t, text, tt.e).Run(t.Context(), []Candidate{{Limits: limits}}, 5, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestPeaksAreThoseOfTheDefinition(t *testing.T) {
 		}
 		// The curve says whom a limit refuses; so does a replay.
 		for _, units := range []int64{1, 5, 20, 100} {
-			got := outcomesOf(t, tr, []Candidate{{Limits: []sash.Limit{sash.Every(units, window)}}}, nil)
+			got := outcomesOf(t, tr, []Candidate{{Limits: []sash.Limit{sash.Every(units, window)}}})
 			if got[0].ClientsLimited != int64(d.Affected(units)) {
 				t.Errorf("%d/%v: the curve says %d clients, a replay %d", units, window, d.Affected(units), got[0].ClientsLimited)
 			}
@@ -227,7 +227,7 @@ func TestWorstAdmittedRates(t *testing.T) {
 		return most
 	}
 	tr := trace(t, text, Expressions{})
-	got := outcomesOf(t, tr, []Candidate{{Limits: limits}, {Limits: []sash.Limit{sash.Every(5, 10*time.Second)}, Options: sash.Options{Algorithm: sash.FixedWindow}}}, nil)
+	got := outcomesOf(t, tr, []Candidate{{Limits: limits}, {Limits: []sash.Limit{sash.Every(5, 10*time.Second)}, Options: sash.Options{Algorithm: sash.FixedWindow}}})
 	if all := got[0].AllClients; all.Offered != most(lines, time.Minute) || all.Admitted != most(admitted, time.Minute) {
 		t.Errorf("%+v, want %d and %d", all, most(lines, time.Minute), most(admitted, time.Minute))
 	}
@@ -254,7 +254,7 @@ func TestSuggestedLimitsAffectNoMoreThanAsked(t *testing.T) {
 	tr := trace(t, realLog(t), Expressions{})
 	for _, affect := range []float64{0, 0.001, 0.01, 0.1} {
 		s := suggest(t, tr, Caps{Clients: affect}, 10*time.Second, time.Hour)
-		got := outcomesOf(t, tr, []Candidate{{Limits: s.Limits}}, nil)
+		got := outcomesOf(t, tr, []Candidate{{Limits: s.Limits}})
 		if got[0].ClientsLimited != int64(s.Affected) || s.Affected > s.Allowed || float64(s.Affected) > affect*float64(tr.Clients()) {
 			t.Errorf("%v: %v affects %d, a replay says %d, allowed are %d", affect, s.Limits, s.Affected, got[0].ClientsLimited, s.Allowed)
 		}
@@ -264,7 +264,7 @@ func TestSuggestedLimitsAffectNoMoreThanAsked(t *testing.T) {
 			if less[i].Units--; less[i].Units < 1 || less[1].Units < less[0].Units {
 				continue
 			}
-			got := outcomesOf(t, tr, []Candidate{{Limits: less}}, nil)
+			got := outcomesOf(t, tr, []Candidate{{Limits: less}})
 			if got[0].ClientsLimited <= int64(s.Allowed) {
 				t.Errorf("%v: %v affects %d, so %v is not the least", affect, less, got[0].ClientsLimited, s.Limits)
 			}
@@ -282,9 +282,9 @@ func suggest(t testing.TB, trace *Trace, caps Caps, burst, sustained time.Durati
 	return v
 }
 
-func outcomesOf(t testing.TB, trace *Trace, candidates []Candidate, opts *RunOptions) []*Outcome {
+func outcomesOf(t testing.TB, trace *Trace, candidates []Candidate) []*Outcome {
 	t.Helper()
-	v, err := trace.Run(t.Context(), candidates, opts)
+	v, err := trace.Run(t.Context(), candidates, 5, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

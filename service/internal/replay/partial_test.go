@@ -32,7 +32,7 @@ func TestAStoppedReplayGivesWhatItKnows(t *testing.T) {
 	candidates := []Candidate{{Limits: []sash.Limit{sash.Every(1, 2*time.Second)}}}
 	for looks, all := range map[int]bool{3: false, 100: true} {
 		// Every other request is refused.
-		outcomes, err := trace.Run(&endsAfter{Context: t.Context(), looks: looks}, candidates, nil)
+		outcomes, err := trace.Run(&endsAfter{Context: t.Context(), looks: looks}, candidates, 5, nil)
 		if o := outcomes[0]; err != nil || o.Partial == all || o.Requests < steps || (o.Requests == requests) != all || o.Refused != o.Requests/2 || o.RefusedShare != 0.5 {
 			t.Errorf("%+v, %v", o, err)
 		}

@@ -56,7 +56,7 @@ func TestKeysAreThereUntilTheyExpire(t *testing.T) {
 		b.Add(1431857100_000000+int64(i)*90_000_000, Selection{Key: name, Cost: 1, Route: "GET /"})
 	}
 	limits := []sash.Limit{sash.PerMinute(2)}
-	outcomes, err := b.Trace().Run(t.Context(), []Candidate{{Limits: limits}, {Limits: limits, Options: sash.Options{Algorithm: sash.SortedSetLog}}}, nil)
+	outcomes, err := b.Trace().Run(t.Context(), []Candidate{{Limits: limits}, {Limits: limits, Options: sash.Options{Algorithm: sash.SortedSetLog}}}, 5, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

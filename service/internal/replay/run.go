@@ -14,24 +14,17 @@ import (
 	"example.com/sash"
 )
 
-// RunOptions are the options of Run. The zero value is the default.
-type RunOptions struct {
-	// Worst is how many of the most refused clients and routes are listed. Zero means 5, and a negative number none.
-	Worst int
-	// Name returns the name of a client in outcomes. Nil leaves names unchanged.
-	Name func(client string) string
-}
-
 // Run replays the trace through every candidate separately, as many in parallel as there are processors. The outcomes are
-// in the order of the candidates, and Partial if the context ended. The error is [sash.ErrInvalidLimit].
-func (t *Trace) Run(ctx context.Context, candidates []Candidate, opts *RunOptions) ([]*Outcome, error) {
-	opts = cmp.Or(opts, &RunOptions{})
+// in the order of the candidates, and Partial if the context ended. They list at most the given number of the most refused
+// clients and routes, with the names of clients as name returns them; nil leaves names unchanged. The error is
+// [sash.ErrInvalidLimit].
+func (t *Trace) Run(ctx context.Context, candidates []Candidate, most int, name func(client string) string) ([]*Outcome, error) {
 	outcomes := make([]*Outcome, len(candidates))
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range candidates {
 		group.Go(func() (err error) {
-			outcomes[i], err = t.run(ctx, &candidates[i], opts)
+			outcomes[i], err = t.run(ctx, &candidates[i], most, name)
 			return err
 		})
 	}
@@ -54,7 +47,7 @@ type refusedTally struct {
 	until, limited    int64 // end of the current limitation; total so far, in microseconds
 }
 
-func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions) (*Outcome, error) {
+func (t *Trace) run(ctx context.Context, c *Candidate, most int, name func(client string) string) (*Outcome, error) {
 	b, err := t.bench(c)
 	if err != nil {
 		return nil, err
@@ -71,7 +64,7 @@ func (t *Trace) run(ctx context.Context, c *Candidate, opts *RunOptions) (*Outco
 	if s.out.Partial = err != nil && ctx.Err() != nil; err != nil && !s.out.Partial {
 		return nil, err
 	}
-	s.finish(opts)
+	s.finish(most, name)
 	return s.out, s.sums(whole)
 }
 
@@ -180,7 +173,7 @@ func newOutcome(c *Candidate) *Outcome {
 }
 
 // finish adds what is known of clients and routes.
-func (s *tally) finish(opts *RunOptions) {
+func (s *tally) finish(most int, name func(client string) string) {
 	o := s.out
 	o.RefusedShare = share(o.Refused, o.Requests)
 	var limited, clients int64
@@ -191,12 +184,11 @@ func (s *tally) finish(opts *RunOptions) {
 	}
 	o.ClientsLimitedShare = share(o.ClientsLimited, clients)
 	o.LimitedSeconds = seconds(limited)
-	n := max(0, cmp.Or(opts.Worst, 5))
-	o.WorstClients = worst(n, s.clients, func(i int) string { return s.trace.clients[i].name })
-	o.WorstRoutes = worst(n, s.routes, func(i int) string { return s.trace.routes[i] })
+	o.WorstClients = worst(most, s.clients, func(i int) string { return s.trace.clients[i].name })
+	o.WorstRoutes = worst(most, s.routes, func(i int) string { return s.trace.routes[i] })
 	for i := range o.WorstClients {
-		if w := &o.WorstClients[i]; opts.Name != nil {
-			w.Name = opts.Name(w.Client)
+		if w := &o.WorstClients[i]; name != nil {
+			w.Name = name(w.Client)
 		}
 	}
 }

@@ -153,7 +153,7 @@ func TestTheSameTrafficGivesTheSameAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			outcome, err := trace.Run(t.Context(), []Candidate{{Limits: limits}}, nil)
+			outcome, err := trace.Run(t.Context(), []Candidate{{Limits: limits}}, 5, nil)
 			if err != nil || outcome[0].Refused != limited.Refused || outcome[0].ClientsLimited != limited.Clients {
 				t.Errorf("%s: %s refuses %d to %d clients, %v; want %+v", name, text, outcome[0].Refused, outcome[0].ClientsLimited, err, limited)
 			}

@@ -73,7 +73,7 @@ func TestRefusalsOfAPairAreThoseOfTheDefinition(t *testing.T) {
 			t.Fatal(failed)
 		}
 		refused, limited, requests := brute(all, byAddress, bytesOf, pair)
-		outcomes := outcomesOf(t, tr, []Candidate{{Limits: pair}}, nil)
+		outcomes := outcomesOf(t, tr, []Candidate{{Limits: pair}})
 		if o := outcomes[0]; got.Refused != refused || int64(got.Limited) != limited || got.Requests != requests || o.Refused != refused || o.ClientsLimited != limited {
 			t.Fatalf("%v: %+v, a limiter refuses %d of %d clients; the definition says %d of %d of %d", pair, got, o.Refused, o.ClientsLimited, refused, limited, requests)
 		}

@@ -38,7 +38,6 @@ const (
 	gapPauses = 1000
 	longSpan  = 10 * 365 * 24 * time.Hour
 	binLength = 10 * time.Minute
-	mostBins  = 1 << 20 // 20 years
 )
 
 // A Warning is a sign that a log was not understood, or is not what it seems. Text says what it means and what to do.
@@ -48,7 +47,7 @@ type Warning struct {
 }
 
 // A Survey looks for signs that a log is misread: its clients or its times. Its zero value is ready. It is not safe for
-// concurrent use, and takes little memory however long the log is.
+// concurrent use.
 type Survey struct {
 	records int64
 
@@ -116,9 +115,7 @@ func (s *Survey) clock(at int64) {
 		}
 		s.high, s.behind = s.late, 0
 	}
-	if _, known := s.bins[bin]; known || len(s.bins) < mostBins {
-		s.bins[bin]++
-	}
+	s.bins[bin]++
 }
 
 // Warnings returns what is suspicious in the log and in the trace of it. A constant key, as of an upstream's quota, makes one
@@ -146,11 +143,6 @@ func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []W
 		say("one-second", "%d of %d requests have the same second, %s. It may be the time at which the log was written or collected, not that of the requests; then no limit can be judged by it. --field time=NAME names another field.",
 			s.matches, s.records, instant(s.second*1_000_000))
 	}
-	s.warnOfTimes(say)
-	return all
-}
-
-func (s *Survey) warnOfTimes(say func(sign, format string, args ...any)) {
 	if s.steps > 0 {
 		say("clock", "The times of the log go back, and over a time that it has already: %d times, first from %s to %s. The clock was set, or times of a zone with daylight saving have no zone; then those requests look denser than they were. If the logs of several servers follow each other, give each as a file of its own.", s.steps, instant(s.from), instant(s.to))
 	}
@@ -166,7 +158,7 @@ func (s *Survey) warnOfTimes(say func(sign, format string, args ...any)) {
 		}
 	}
 	if len(bins) == 0 {
-		return
+		return all
 	}
 	begin := func(i int) string { return instant(bins[i] * binLength.Microseconds()) }
 	span := time.Duration(bins[len(bins)-1]-bins[0]) * binLength
@@ -176,6 +168,7 @@ func (s *Survey) warnOfTimes(say func(sign, format string, args ...any)) {
 	case longest >= longGap && longest >= gapFactor*second && float64(longest) >= gapPauses*float64(span-longest)/float64(s.records):
 		say("gap", "No request from about %s to %s (%.1f days), which no other pause is near. A file is missing, the server was down, or its clock was set. What is said about long windows and about all of the time is too low.", begin(at-1), begin(at), longest.Hours()/24)
 	}
+	return all
 }
 
 func instant(us int64) string { return time.UnixMicro(us).UTC().Format(time.RFC3339) }

@@ -55,7 +55,7 @@ func TestNamesFromALogChangeNothing(t *testing.T) {
 		}
 		trace := b.Trace()
 		c := replay.Candidate{Limits: []sash.Limit{sash.PerMinute(1)}}
-		outcomes, err := trace.Run(t.Context(), []replay.Candidate{c}, nil)
+		outcomes, err := trace.Run(t.Context(), []replay.Candidate{c}, 5, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

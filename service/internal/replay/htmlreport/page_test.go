@@ -29,7 +29,7 @@ func pageOf(t *testing.T, algorithm sash.Algorithm, limits ...sash.Limit) *Page 
 	}
 	trace := b.Trace()
 	c := replay.Candidate{Limits: limits, Options: sash.Options{Algorithm: algorithm}}
-	outcomes, err := trace.Run(t.Context(), []replay.Candidate{c}, nil)
+	outcomes, err := trace.Run(t.Context(), []replay.Candidate{c}, 5, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
