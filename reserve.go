@@ -39,7 +39,9 @@ type Reservation struct {
 }
 
 // Reserve charges an estimate for a call whose cost is known only afterwards, such as the tokens of a model's answer. A
-// refusal is a Reservation that is not Allowed and has nothing to settle, never an error.
+// refusal is a Reservation that is not Allowed and has nothing to settle, never an error: look at Allowed. Reserve books
+// nothing, unlike that of golang.org/x/time/rate, so its Delay is zero and to sleep for it limits nothing: see
+// [Limiter.Book] and [Limiter.Wait].
 //
 //	r, err := limiter.Reserve(ctx, key, 4000)
 //	...
@@ -152,7 +154,8 @@ func (r *Reservation) Result() Result {
 	return r.result
 }
 
-// Delay returns how long it takes until a booking starts: zero once it has, and for a call that was not booked.
+// Delay returns how long it takes until a booking starts: zero once it has, and for a call that was not booked, which may
+// be a refused one.
 func (r *Reservation) Delay() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

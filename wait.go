@@ -18,6 +18,9 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 // in a second at most, and those who wait behind it in this process with the same cost move up: callers who hang up leave
 // no gap. If the process ends, its places stay unused. Without a deadline it waits however long it takes.
 //
+// Calls that do not wait, such as Allow, get what those who wait leave: none, as long as those ask for all there is. A
+// limiter [Limiter.With] smaller limits for those who wait leaves the rest to the others.
+//
 // Where the store does not book (see [Limiter.Book]), or its queue is full or longer than [MaxAhead], the callers of this
 // process stand in line for each key, first come first served: the first of them sleeps for RetryAfter and asks again,
 // or when this process gives back units of the key, by a Reservation, a Reward or a Reset. Of several processes, the
