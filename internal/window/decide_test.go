@@ -59,17 +59,3 @@ func TestDecideIsALookAChargeAndALook(t *testing.T) {
 		}
 	}
 }
-
-// The oldest entry of a full log joins the next, and leaves with it.
-func TestDecideOnAFullLog(t *testing.T) {
-	limits := []driver.Limit{{Units: 2 * driver.MaxEntries, Window: 10 * driver.MaxEntries}}
-	log := window.Log{Resolution: 1}
-	p := pair{log, log}
-	for now := range int64(driver.MaxEntries) {
-		p.one.Charge(2*now, 1, limits)
-		p.other.Charge(2*now, 1, limits)
-	}
-	for now := range int64(10) {
-		p.decide(t, 2*driver.MaxEntries+2*now, 1, limits)
-	}
-}

@@ -301,13 +301,6 @@ func TestAWrongFileNamesTheLine(t *testing.T) {
 	}
 }
 
-func TestADomainThatNobodyConfiguresIsAWarning(t *testing.T) {
-	w := begin(t, file())
-	if log := w.log.String(); strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "domain=e ") {
-		t.Errorf("the log: %s", log)
-	}
-}
-
 // An empty token is nobody's, whatever the file lists: Basic, and a scheme alone, come to one.
 func TestAnEmptyTokenIsNobodys(t *testing.T) {
 	w := begin(t, file())
@@ -342,16 +335,6 @@ func TestACertificateIsOneClient(t *testing.T) {
 		if c.want == "" && !errors.Is(err, ErrUnknown) || c.want != "" && (err != nil || caller.Name != c.want) {
 			t.Errorf("%v: %v, %v, want %q", c.names, caller, err, c.want)
 		}
-	}
-}
-
-func TestALongDomainMakesAShortLine(t *testing.T) {
-	w := begin(t, file())
-	if err := w.may(t, "gate", strings.Repeat("x", 60_000), Decide); !errors.Is(err, ErrNotAllowed) {
-		t.Fatal(err)
-	}
-	if log := w.log.String(); len(log) > 1000 || !strings.Contains(log, "xxx") {
-		t.Errorf("%d bytes are logged: %.500s", len(log), log)
 	}
 }
 

@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"strings"
 	"testing"
 
 	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
@@ -59,17 +58,5 @@ func TestNewerFieldsOfAManagementServer(t *testing.T) {
 	sent, err := structpb.NewStruct(rule.Metadata)
 	if w := cfg.Warnings(); err != nil || !proto.Equal(sent, metadata) || len(w) != 0 {
 		t.Errorf("metadata %v, %v, warnings %q", sent, err, w)
-	}
-}
-
-// MERGE_DOMAIN_CONFIG is for resources too.
-func TestResourcesOfOneDomainAreMerged(t *testing.T) {
-	two := resources(t, &rls.RateLimitConfig{Name: "a", Domain: "d", Descriptors: []*rls.RateLimitDescriptor{perDay("a", "", 1)}},
-		&rls.RateLimitConfig{Name: "b", Domain: "d", Descriptors: []*rls.RateLimitDescriptor{perDay("b", "", 2)}})
-	if _, err := (Source{}).read(two); err == nil || !strings.Contains(err.Error(), "duplicate domain d") {
-		t.Errorf("without the setting: %v", err)
-	}
-	if cfg, err := (Source{Merge: true}).read(two); err != nil || len(cfg.Rules()) != 2 {
-		t.Errorf("merged: %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package envoy
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -72,34 +71,6 @@ func TestWhichFilesAreRead(t *testing.T) {
 		if s, err := Read(from("RUNTIME_ROOT=/data " + text)); err != nil || s.DotFiles != want[0] || s.Siblings != want[1] {
 			t.Errorf("%s: dot files %v, siblings %v, %v", text, s.DotFiles, s.Siblings, err)
 		}
-	}
-}
-
-// The format of the log is a text unless it is JSON, as Envoy's service has it: a deployment that starts there starts here.
-func TestAnUnknownLogFormatIsText(t *testing.T) {
-	for format, want := range map[string]bool{"xml": false, "text": false, "JSON": true} {
-		if s, err := Read(from("RUNTIME_ROOT=/ LOG_FORMAT=" + format)); err != nil || s.LogJSON != want {
-			t.Errorf("%s: %v, %v", format, s.LogJSON, err)
-		}
-	}
-}
-
-// HOST, PORT and the like are common names: alone they do not mean that Envoy's settings are in use.
-func TestVariablesOfOtherProgramsAreIgnored(t *testing.T) {
-	s, err := Read(from("HOST=laptop PORT=http LOG_LEVEL=loud REDIS_URL=x"))
-	if err != nil || s.Deployed || s.HTTP != "" || s.Redis != "" {
-		t.Errorf("%+v, %v", s, err)
-	}
-}
-
-func TestAPasswordInAFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "auth")
-	if err := os.WriteFile(file, []byte("user:secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := Read(from("REDIS_SOCKET_TYPE=tcp REDIS_URL=a:1 REDIS_AUTH_FILE=" + file))
-	if err != nil || s.Redis != "redis://user:secret@a:1" {
-		t.Errorf("%s, %v", s.Redis, err)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -218,25 +217,6 @@ func TestAConfigurationThatItsUserDoesNotTakeIsRejected(t *testing.T) {
 	}
 	if len(wrong) != 1 {
 		t.Errorf("the same error is reported %d times: %q", len(wrong), wrong)
-	}
-}
-
-func TestPausesBeforeARejectionGrow(t *testing.T) {
-	s := &subscription{Source: Source{Retry: time.Second}, use: func(*config.Config) error { return nil }, reject: func(error) {}}
-	bad := response(t, "1", limited("d", 5), limited("d", 6))
-	var pauses []time.Duration
-	for range 8 {
-		_, pause := s.answer(bad)
-		pauses = append(pauses, pause/time.Second)
-	}
-	if want := []time.Duration{0, 1, 2, 4, 8, 10, 10, 10}; !slices.Equal(pauses, want) {
-		t.Errorf("pauses of %v seconds, want %v", pauses, want)
-	}
-	if _, pause := s.answer(response(t, "2", limited("d", 5))); pause != 0 {
-		t.Errorf("a valid configuration is acknowledged after %v", pause)
-	}
-	if _, pause := s.answer(bad); pause != 0 {
-		t.Errorf("the next error is reported after %v", pause)
 	}
 }
 

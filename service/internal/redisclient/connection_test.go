@@ -139,24 +139,6 @@ func TestACallersEndBreaksNoConnection(t *testing.T) {
 	}
 }
 
-// To connect takes longer than a budget, and the next call finds the connection made.
-func TestABudgetThatIsTooShortToConnect(t *testing.T) {
-	server, _ := redistest.StartTLS(t)
-	if _, err := limiterOf(t, open(t, "rediss://"+server.Addr()+"?skip_verify=true").Store(nil)).Allow(t.Context(), "k"); err != nil {
-		t.Fatal(err) // it knows the script now
-	}
-	p := through(t, server.Addr())
-	p.slow(40 * time.Millisecond) // a round trip of 80 ms; connecting takes two, and a decision one
-	l, _ := guarded(t, open(t, "rediss://"+p.addr()+"?skip_verify=true"), &failover.Options{Budget: 130 * time.Millisecond})
-	if _, err := l.Allow(t.Context(), "k"); err == nil {
-		t.Error("a call was in time that had to connect first: the test shows nothing")
-	}
-	servertest.Wait(t, "no call is decided", func() bool { _, err := l.Allow(t.Context(), "k"); return err == nil })
-	if p.connections() != 1 {
-		t.Errorf("%d connections were made", p.connections())
-	}
-}
-
 // The name of one server can lead to another one: a client that learns that this one is a replica resolves it again.
 func TestAServerThatBecameAReplicaIsLeft(t *testing.T) {
 	old, primary := redistest.Start(t), redistest.Start(t)

@@ -45,19 +45,6 @@ func TestUsersAndPasswords(t *testing.T) {
 	}
 }
 
-func TestUnixSocket(t *testing.T) {
-	dir, err := os.MkdirTemp("", "s") //nolint:usetesting // a socket's path may have 107 bytes, and names of tests are long
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	socket := filepath.Join(dir, "redis.sock")
-	redistest.Start(t, "--unixsocket", socket)
-	if err := ping(t, "unix://"+socket); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	ca, cert, key := certificates(t, dir)
@@ -121,4 +108,17 @@ func certificates(t *testing.T, dir string) (ca, cert, key string) {
 		t.Fatal(err)
 	}
 	return write("ca.pem", "CERTIFICATE", authorityDER), write("cert.pem", "CERTIFICATE", leafDER), write("key.pem", "PRIVATE KEY", ownDER)
+}
+
+func TestUnixSocket(t *testing.T) {
+	dir, err := os.MkdirTemp("", "s") //nolint:usetesting // a socket's path may have 107 bytes, and names of tests are long
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	socket := filepath.Join(dir, "redis.sock")
+	redistest.Start(t, "--unixsocket", socket)
+	if err := ping(t, "unix://"+socket); err != nil {
+		t.Error(err)
+	}
 }

@@ -49,13 +49,6 @@ func through(t *testing.T, to string) *proxy {
 	return p
 }
 
-// slow delays every piece that passes on new connections.
-func (p *proxy) slow(delay time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.delay = delay
-}
-
 func (p *proxy) addr() string { return p.listener.Addr().String() }
 
 // lead has new connections lead elsewhere.

@@ -87,16 +87,6 @@ func TestTLSFilesThatAreWrongAreNamed(t *testing.T) {
 	}
 }
 
-// TLS names each node by its own address, and a single server by the URL's host.
-func TestTLSNames(t *testing.T) {
-	for url, name := range map[string]string{"rediss://cache": "cache", "rediss+cluster://a,b": "", "rediss+sentinel://a,b/main": ""} {
-		target, err := parse(url)
-		if err != nil || target.tls == nil || target.tls.ServerName != name {
-			t.Errorf("%s: %v, %v", url, target, err)
-		}
-	}
-}
-
 func newClient(t testing.TB, url string) *Client {
 	t.Helper()
 	v, err := New(url)

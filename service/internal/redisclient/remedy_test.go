@@ -1,10 +1,6 @@
 package redisclient
 
 import (
-	"errors"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -43,30 +39,5 @@ func TestFirstErrors(t *testing.T) {
 	}
 	if Remedy(nil) != nil {
 		t.Error("no error has a remedy")
-	}
-}
-
-// A handshake that fails is a connection that could not be made: nothing was sent.
-func TestAFailedHandshakeIsOneOfDialling(t *testing.T) {
-	server := redistest.Start(t)
-	err := ping(t, "rediss://"+server.Addr())
-	var op *net.OpError
-	if !errors.As(err, &op) || op.Op != "dial" {
-		t.Errorf("%v", err)
-	}
-}
-
-// A server that is not a Redis is named, and does not end the process.
-func TestServersThatAreNotARedis(t *testing.T) {
-	web := httptest.NewServer(http.NotFoundHandler())
-	defer web.Close()
-	secure, _ := redistest.StartTLS(t)
-	for _, scheme := range []string{"redis://", "redis+cluster://"} {
-		for addr, says := range map[string]string{web.Listener.Addr().String(): "web server", secure.Addr(): "TLS"} {
-			err := ping(t, scheme+addr)
-			if !dialling(err) || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), says) {
-				t.Errorf("%v, want an error of dialling %s that says %q", err, addr, says)
-			}
-		}
 	}
 }

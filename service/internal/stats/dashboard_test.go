@@ -1,14 +1,11 @@
 package stats
 
 import (
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"example.com/sash"
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/decide"
 )
 
 func TestCandidatesAreCountedBesideTheirRules(t *testing.T) {
@@ -30,24 +27,6 @@ descriptors:
 		case s.Rule == "d.user" && (s.Candidate == nil || *s.Candidate != Tried{5, 2} || s.Count.Allowed != 5):
 			t.Errorf("%+v, %+v", s, s.Candidate)
 		}
-	}
-}
-
-func TestTheLatencyIsThatOfTheStore(t *testing.T) {
-	r := New(nil)
-	for i := range 100 { // 97 within 0.25 ms, 3 within 5 ms
-		took := 200 * time.Microsecond
-		if i%33 == 32 {
-			took = 4 * time.Millisecond
-		}
-		r.Observe(t.Context(), &decide.Observation{Took: took, Answers: []decide.Answer{{Key: "k", Source: sash.FromStore, Limits: []sash.LimitResult{{}}}}, Parts: []decide.Part{{}}, Allowed: true})
-	}
-	r.took[sash.FromStore].Observe(3)      // seconds, beyond the bounds
-	r.took[sash.FromCache].Observe(.00001) // not of the store
-	l := r.Snapshot().Latency
-	at := func(bound float64) uint64 { return l.Counts[slices.Index(l.Bounds, bound)] }
-	if at(.0001) != 0 || at(.00025) != 97 || at(.005) != 100 || at(1) != 100 || l.Counts[len(l.Bounds)] != 101 {
-		t.Errorf("%+v", l)
 	}
 }
 

@@ -57,24 +57,6 @@ func TestConfiguredRulesKeepTheirSeries(t *testing.T) {
 	}
 }
 
-// Names that differ only in bytes that Prometheus cannot show are one: twice the same series would fail every scrape.
-func TestNamesOfInvalidBytes(t *testing.T) {
-	r := New(nil)
-	for _, name := range []string{"d.a\xff", "d.a\xfe", "d.a_", "d.b\n", "d.b:"} {
-		r.Rule(name).Total.Add(1)
-	}
-	if _, err := r.Prometheus.Gather(); err != nil {
-		t.Error(err)
-	}
-	var text strings.Builder
-	_ = r.WriteText(&text)
-	for _, line := range []string{"d.a_.total_hits: 3", "d.b_.total_hits: 2"} {
-		if strings.Count(text.String(), line+"\n") != 1 {
-			t.Errorf("not one %q", line)
-		}
-	}
-}
-
 // What is answered 400, 404 or 422, or could never be admitted, does not enter the list of the hottest subjects by its
 // units, and so pushes nobody out of it.
 func TestRequestsThatAreNotDecidedLeaveTheHottestAlone(t *testing.T) {

@@ -2,7 +2,6 @@ package stats
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
-	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
@@ -141,46 +139,6 @@ type broken struct{ err error }
 
 func (b broken) Decide(context.Context, driver.Request) (driver.Answer, error) {
 	return driver.Answer{}, b.err
-}
-
-func TestRequestsWithoutADecision(t *testing.T) {
-	d, r := counting(t, rules, broken{errors.New("down")})
-	ask := func(domain string, p decide.Part) {
-		_, _ = d.Decide(t.Context(), decide.Request{Domain: domain, Parts: []decide.Part{p}, Lenient: true})
-		cost := p.Cost
-		_, _ = d.Decide(t.Context(), decide.One(domain, p.Entries, &cost))
-	}
-	ask("d", part("user", "ann"))
-	ask("d", part("soft", "ann"))
-	ask("none", part("user", "ann")) // no limit in Envoy's protocol, and an error in the other
-	wrong := part("user", "ann")
-	wrong.Cost = -1
-	_, _ = d.Decide(t.Context(), decide.One("d", wrong.Entries, &wrong.Cost))
-	is(t, r, "sash_decisions_total", "d error user policy 2\nd uncounted soft policy 2")
-	is(t, r, "sash_requests_total", "error 2\nallowed 3\ninvalid 2")
-	if rule := r.Rule("d.user"); rule.Total.Load() != 0 {
-		t.Errorf("%d units of no decision", rule.Total.Load())
-	}
-}
-
-// There are as many series as rules, whatever values and limits requests bring.
-func TestValuesOfRequestsMakeNoSeries(t *testing.T) {
-	d, r := counting(t, rules, memstore.New(nil))
-	const many = 10_000
-	limit := sash.PerHour(5)
-	for i := range many {
-		value := fmt.Sprint(i)
-		brings := part("key-"+value, "x")
-		brings.RequestLimit = &limit
-		if _, err := d.Decide(t.Context(), decide.Request{Domain: "d", Parts: []decide.Part{part("user", value), part("plan", "t"+value), brings}, Lenient: true}); err != nil {
-			t.Fatal(err)
-		}
-		_, _ = d.Decide(t.Context(), decide.Request{Domain: "domain-" + value, Parts: []decide.Part{part("user", value)}, Lenient: true})
-	}
-	is(t, r, "sash_decisions_total", "d allowed user store 10000\nd allowed plan_t* store 10000\nd allowed (request) store 10000")
-	if len(r.units.All()) > maxNames+1+3 {
-		t.Errorf("%d names, with three rules", len(r.units.All()))
-	}
 }
 
 func BenchmarkDecisions(b *testing.B) {

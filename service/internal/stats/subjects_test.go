@@ -9,11 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-	"unsafe"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -165,64 +163,12 @@ func TestManySubjects(t *testing.T) {
 	}
 }
 
-// A key that comes when all counters are taken gets the smallest one's count, and its error.
-func TestTheSmallestCounterIsTakenOver(t *testing.T) {
-	s := newSketch[string](2)
-	for key, weight := range map[string]int64{"a": 5, "b": 3} {
-		s.add(key, weight)
-	}
-	s.add("c", 1)
-	if c, taken := s.add("c", 1); taken || c.count != 5 || c.above != 3 {
-		t.Errorf("c has %+v, new: %v", c, taken)
-	}
-	if c, taken := s.add("a", 1); taken || c.count != 6 || c.above != 0 || s.counters["b"] != nil {
-		t.Errorf("a has %+v, new: %v; b has %+v", c, taken, s.counters["b"])
-	}
-}
-
 func TestLongEntriesAreDropped(t *testing.T) {
 	c, o := hot(), observed("ann", 1, false)
 	o.Parts[0].Entries[0].Value = strings.Repeat("x", maxText)
 	c.Observe(t.Context(), o)
 	if lines, _ := c.Hottest(ByUnits, 1); lines[0].Entries != nil {
 		t.Error("they are kept")
-	}
-}
-
-// A request's texts may be parts of its message, of which a subject must not keep the rest.
-func TestSubjectsKeepNothingElseOfARequest(t *testing.T) {
-	message := strings.Repeat("d", 100)
-	o := observed("ann", 1, false)
-	o.Domain = message[:1]
-	c := hot()
-	c.Observe(t.Context(), o)
-	lines, _ := c.Hottest(ByUnits, 1)
-	if len(lines) != 1 || lines[0].Domain != "d" || unsafe.StringData(lines[0].Domain) == unsafe.StringData(message) {
-		t.Errorf("%+v is part of the message", lines)
-	}
-}
-
-func TestConcurrentRequestsOfSubjects(t *testing.T) {
-	c := hot()
-	var wg sync.WaitGroup
-	for g := range 4 {
-		wg.Go(func() {
-			for i := range 1000 {
-				c.Observe(t.Context(), observed(fmt.Sprint(i%7), 1, g == 0))
-				if i%100 == 0 {
-					c.Hottest(ByUnits, 10)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	lines, _ := c.Hottest(ByUnits, 10)
-	var sum int64
-	for _, l := range lines {
-		sum += l.Count
-	}
-	if sum != 4000 {
-		t.Errorf("%d units are counted, want 4000", sum)
 	}
 }
 

@@ -70,27 +70,6 @@ func TestNamesAreBoundedAndEscaped(t *testing.T) {
 	}
 }
 
-func TestSeriesAreThoseOfTheMapping(t *testing.T) {
-	const rule = "ratelimit_service_rate_limit_over_limit"
-	for name, want := range map[string]series{
-		"ratelimit.service.rate_limit.d.a.over_limit":             {name: rule, domain: "d", key1: "a"},
-		"ratelimit.service.rate_limit.d.a.b.over_limit":           {name: rule, domain: "d", key1: "a", key2: "b"},
-		"ratelimit.service.rate_limit.d.a.b.c.e.over_limit":       {name: rule, domain: "d", key1: "a", key2: "b"},
-		"ratelimit.service.rate_limit.d.a.candidate.over_limit":   {name: rule, domain: "d", key1: "a", key2: "candidate"},
-		"ratelimit.service.rate_limit.d.a.b.candidate.over_limit": {name: rule, domain: "d", key1: "a", key2: "b", candidate: "candidate"},
-		"ratelimit.service.rate_limit.d.over_limit":               {name: "ratelimit_service_rate_limit_d_over_limit"},
-		"ratelimit.service.rate_limit.d-1.domain_not_found":       {name: "ratelimit_service_rate_limit_d_1_domain_not_found"},
-		"ratelimit.service.call.should_rate_limit.redis_error":    {name: "ratelimit_service_should_rate_limit_error", err: "redis_error"},
-		"ratelimit_server.ShouldRateLimit.total_requests":         {name: "ratelimit_service_total_requests", method: "ShouldRateLimit"},
-		"ratelimit.service.config_load_error":                     {name: "ratelimit_service_config_load_error"},
-		"ratelimit.service.global_shadow_mode":                    {name: "ratelimit_service_global_shadow_mode"},
-	} {
-		if got := seriesOf(name); got != want {
-			t.Errorf("%s is %+v, want %+v", name, got, want)
-		}
-	}
-}
-
 // Values of requests with dots, and domains that are not configured, make no two series of one name.
 func TestSeriesOfEveryNameCanBeGathered(t *testing.T) {
 	r := New(nil)
