@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	"example.com/sash/internal/redistest"
+	"example.com/sash/service/internal/cli"
+	"example.com/sash/service/internal/servertest"
 )
 
 // What studies access logs is in sash-logs: the command that runs beside Envoy does not link it.
@@ -226,6 +230,26 @@ func TestAllowWaitsForItsTurn(t *testing.T) {
 	code, out, _ := sash(t, env, "allow", "k", "--limit", "1/700ms", "--wait", "1ms")
 	if code != 1 || !strings.HasPrefix(out, "refused by 1/700ms: 0 units left, retry after ") {
 		t.Errorf("one whose turn comes too late: exit %d, %s", code, out)
+	}
+}
+
+// A command that is interrupted while it waits holds up nobody.
+func TestAnInterruptedWaitGivesItsPlaceBack(t *testing.T) {
+	env := []string{"SASH_REDIS=" + redistest.Start(t).Addr()}
+	retry := func() float64 {
+		_, out, _ := sash(t, env, "allow", "k", "--limit", "1/1h", "--json")
+		return decode[map[string]any](t, out)["retry_after"].(float64)
+	}
+	retry() // the only unit
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() {
+		ended <- cli.Run(ctx, []string{"allow", "k", "--limit", "1/1h", "--wait", "2h"}, strings.NewReader(""), io.Discard, io.Discard, environment(env))
+	}()
+	servertest.Wait(t, "nobody waits", func() bool { return retry() > 3700 })
+	interrupt()
+	if code := <-ended; code != 2 || retry() > 3600 {
+		t.Errorf("exit %d, and the next waits %v s, behind one that has gone", code, retry())
 	}
 }
 

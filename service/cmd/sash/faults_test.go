@@ -296,3 +296,33 @@ func TestServeWaitsForReplicas(t *testing.T) {
 	replica.Resume()
 	p.recovered(t)
 }
+
+// A key that holds something else gets no decision in any failure mode: the caller learns that this call is rejected, and
+// not that Redis failed.
+func TestARejectedKeyAtThePorts(t *testing.T) {
+	server := redistest.Start(t)
+	p := servePolicies(t, "--redis", server.Addr(), "--instances", "1")
+	server.Must(t, "LPUSH", "sash:log:d:open:a", "x")
+	servertest.Wait(t, "the key is not rejected", func() bool { return p.decide(t, "open", 1).Cause == "rejected" }) // a busy machine is slow
+	if o := p.overGRPC(t, 10*time.Second)(t, "open", 1); o.status != 503 {
+		t.Errorf("over gRPC: %+v", o)
+	}
+	if h := p.health(t); h.Status != "ok" || h.Store != "up" {
+		t.Errorf("health: %+v", h)
+	}
+}
+
+// Envoy waits for 20 ms, which is less than the budget. The calls that it gives up still count as failures of Redis, so
+// failure modes answer soon.
+func TestEnvoyWithItsOwnTimeoutWhileRedisHangs(t *testing.T) {
+	server := redistest.Start(t)
+	p := servePolicies(t, "--redis", server.Addr(), "--instances", "1")
+	p.normal(t)
+	server.Pause()
+	ask, given := p.overGRPC(t, 20*time.Millisecond), 0
+	servertest.Wait(t, "Envoy is not answered", func() bool { given++; return ask(t, "open", 1).status == http.StatusOK })
+	if given > 100 { // about ten: five failures of 100 ms, which overlap
+		t.Errorf("%d requests were given up on before a failure mode answered", given)
+	}
+	server.Resume()
+}

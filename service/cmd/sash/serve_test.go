@@ -40,34 +40,6 @@ func TestServeSaysWhereItIsAndHowToTryIt(t *testing.T) {
 	}
 }
 
-// Without Redis, from the start or later, a service that has no failure mode refuses with 503, and Redis decides as soon as
-// it is there. The log names the address and not the password.
-func TestServeStartsWithoutRedisAndUsesItLater(t *testing.T) {
-	server := redistest.Start(t)
-	server.Stop()
-	p := serve(t, "--redis", "redis://:secret@"+server.Addr())
-	ask := func() int {
-		res, _ := send(t, "POST", p.url+"/v1/allow", subject("demo", "remote_address", "a"))
-		if res.StatusCode == 503 && res.Header.Get("Retry-After") == "" {
-			t.Error("503 without Retry-After")
-		}
-		return res.StatusCode
-	}
-	for range 100 {
-		if status := ask(); status != 503 {
-			t.Fatalf("without Redis: %d", status)
-		}
-	}
-	server.Restart()
-	server.Must(t, "CONFIG", "SET", "requirepass", "secret")
-	servertest.Wait(t, "Redis is there, and decisions are not", func() bool { return ask() == 200 })
-	server.Stop()
-	servertest.Wait(t, "Redis is away, and decisions are not", func() bool { return ask() == 503 })
-	if logs := p.stopped(t); !strings.Contains(logs, "Redis does not answer") || !strings.Contains(logs, server.Addr()) || strings.Contains(logs, "secret") {
-		t.Errorf("logs: %s", logs)
-	}
-}
-
 // An orchestrator sends SIGTERM, and its load balancers need a while. Somebody at a terminal does not want to wait.
 func TestOnlySIGTERMWaitsForLoadBalancers(t *testing.T) {
 	for signal, args := range map[os.Signal][]string{syscall.SIGTERM: {"--drain-delay", "50ms"}, os.Interrupt: {"--drain-delay", "1h"}} {

@@ -1,15 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strings"
 	"sync"
@@ -43,10 +42,10 @@ func TestStoppingUnderLoadLosesNoRequest(t *testing.T) {
 		clients int
 		send    func(l *load, p *service, i int)
 	}{
-		"kept":       {args, 100, func(l *load, p *service, i int) { l.over1(p, i, false) }},
-		"kept TLS":   {secure, 50, func(l *load, p *service, i int) { l.over1(p, i, false) }},
-		"new":        {args, 20, func(l *load, p *service, _ int) { l.over1(p, 0, true) }},
-		"HTTP/2":     {secure, 4, func(l *load, p *service, _ int) { l.over2(p) }},
+		"kept":       {args, 100, func(l *load, p *service, i int) { l.overHTTP(p, 1, i, false) }},
+		"kept TLS":   {secure, 50, func(l *load, p *service, i int) { l.overHTTP(p, 1, i, false) }},
+		"new":        {args, 20, func(l *load, p *service, _ int) { l.overHTTP(p, 1, 0, true) }},
+		"HTTP/2":     {secure, 4, func(l *load, p *service, _ int) { l.overHTTP(p, 8, 0, false) }},
 		"gRPC":       {args, 10, func(l *load, p *service, _ int) { l.overGRPC(p, false) }},
 		"gRPC, new,": {args, 10, func(l *load, p *service, _ int) { l.overGRPC(p, true) }},
 	} {
@@ -95,71 +94,47 @@ func (l *load) count(err error) bool {
 	return false
 }
 
-// over1 sends requests over HTTP/1.1, each over a connection of its own or all over one that it keeps while the service
-// does. Some clients pause in between.
-func (l *load) over1(p *service, i int, fresh bool) {
-	var c *client
-	defer func() { c.hangUp() }()
-	for {
-		if c == nil || fresh || c.last || c.closed() {
-			c.hangUp()
-			var err error
-			if c, err = dial(p.url); err != nil {
-				if !errors.Is(err, syscall.ECONNREFUSED) && !crossed(err) {
-					l.count(err)
-				}
-				return
-			}
-		}
-		first := !c.used
-		if err := c.ask(subject("d", "k", l.key)); first && crossed(err) || !l.count(err) {
-			return
-		}
-		time.Sleep(time.Duration(i%10) * 10 * time.Millisecond)
-	}
-}
-
-// crossed reports whether a client connected at the moment when the port closed: it is disconnected, and what it may have
-// sent is not decided.
-func crossed(err error) bool {
-	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-}
-
-// over2 sends requests over HTTP/2, several at a time over one connection. What crosses the end of the connection is not
-// decided: Go's client sends it again, and is refused a connection.
-func (l *load) over2(p *service) {
-	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+// overHTTP sends requests one after the other, each over a connection of its own or all over one that the client keeps
+// while the service does. Some clients pause in between. Several share a connection of HTTP/2. What crosses the end of a
+// connection is not decided: Go's client sends it again, and is refused a connection.
+func (l *load) overHTTP(p *service, atOnce, i int, fresh bool) {
+	transport := &http.Transport{DisableKeepAlives: fresh, ForceAttemptHTTP2: atOnce > 1, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
 	client := http.Client{Transport: transport, Timeout: 20 * time.Second}
 	var all sync.WaitGroup
-	for range 8 {
+	for range atOnce {
 		all.Go(func() {
-			for {
-				res, err := client.Post(p.url+"/v1/allow", "application/json", strings.NewReader(subject("d", "k", l.key)))
-				if errors.Is(err, syscall.ECONNREFUSED) {
-					return
-				}
-				if err == nil {
-					err = read(res)
-				}
-				if err == nil && res.ProtoMajor != 2 {
-					err = errors.New(res.Proto)
-				}
-				l.count(err)
+			for ok := true; ok; ok = l.post(&client, p.url, atOnce > 1) {
+				time.Sleep(time.Duration(i%10) * 10 * time.Millisecond)
 			}
 		})
 	}
 	all.Wait()
 }
 
-// read reads an answer, which has to be 200.
-func read(res *http.Response) error {
+// post sends a request, and reports whether the service takes more.
+func (l *load) post(client *http.Client, url string, http2 bool) bool {
+	reused := false
+	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { reused = got.Reused }})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/allow", strings.NewReader(subject("d", "k", l.key)))
+	if err != nil {
+		return l.count(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := client.Do(req)
+	// A client that connected at the moment when the port closed is disconnected, and what it may have sent is not decided.
+	if errors.Is(err, syscall.ECONNREFUSED) || !reused && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
+		return false
+	}
+	if err != nil {
+		return l.count(err)
+	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", res.Status, text)
+	if err == nil && (res.StatusCode != http.StatusOK || (res.ProtoMajor == 2) != http2) {
+		err = fmt.Errorf("%s over %s: %s", res.Status, res.Proto, text)
 	}
-	return err
+	return l.count(err)
 }
 
 // overGRPC sends calls one after the other, over one connection or each over a new one.
@@ -183,61 +158,5 @@ func (l *load) overGRPC(p *service, fresh bool) {
 		if fresh || !ok {
 			_ = conn.Close()
 		}
-	}
-}
-
-// A client of HTTP keeps one connection, sends nothing twice, and looks before it sends, as curl does, whether the
-// server has closed the connection.
-type client struct {
-	raw  *net.TCPConn
-	conn net.Conn // over raw
-	in   *bufio.Reader
-	used bool // a request was answered
-	last bool // the server has announced to close the connection
-}
-
-func dial(url string) (*client, error) {
-	addr, secure := strings.CutPrefix(url, "https://")
-	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(addr, "http://"), 20*time.Second)
-	if err != nil {
-		return nil, err
-	}
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
-	c := &client{raw: conn.(*net.TCPConn), conn: conn}
-	if secure {
-		c.conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
-	}
-	c.in = bufio.NewReader(c.conn)
-	return c, nil
-}
-
-func (c *client) ask(body string) error {
-	_, err := fmt.Fprintf(c.conn, "POST /v1/allow HTTP/1.1\r\nHost: sash\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	if err != nil {
-		return err
-	}
-	res, err := http.ReadResponse(c.in, nil)
-	if err != nil {
-		return err
-	}
-	c.used, c.last = true, res.Close
-	return read(res)
-}
-
-// closed reports whether the server has closed the connection. All answers have been read.
-func (c *client) closed() bool {
-	raw, err := c.raw.SyscallConn()
-	if err != nil {
-		return true
-	}
-	_ = raw.Control(func(fd uintptr) {
-		_, _, err = syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-	})
-	return err == nil // its end, or TLS's word of it
-}
-
-func (c *client) hangUp() {
-	if c != nil {
-		_ = c.conn.Close()
 	}
 }
