@@ -155,17 +155,6 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 	}
 }
 
-func TestHelpStandsAlone(t *testing.T) {
-	for args, say := range map[string]string{
-		"": "sash doctor", "--help": "SASH_REDIS", "help allow": "300/1m", "config": "diff", "verify --help": "--history", "help redis": "redis+sentinel://",
-	} {
-		code, out, err := sash(t, nil, strings.Fields(args)...)
-		if code != 0 || !strings.Contains(out, say) || err != "" {
-			t.Errorf("%s: exit %d, %q, %q", args, code, out, err)
-		}
-	}
-}
-
 func TestConfigCommands(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir+"/before.yaml", strings.ReplaceAll(edge, "LIMIT", "2"))

@@ -139,36 +139,6 @@ for i in`+loop)
 	}
 }
 
-// Envoy's network filter limits connections: all, and those of each address.
-func TestRealEnvoyLimitsConnections(t *testing.T) {
-	p := serveInline(t, "domain: connections\ndescriptors:\n  - {key: listener, value: web, limits: [5/1h]}\n  - {key: remote_address, limits: [2/1h]}\n")
-	const first = "            - name: envoy.filters.network.http_connection_manager\n"
-	const network = `            - name: envoy.filters.network.ratelimit
-              typed_config:
-                "@type": type.googleapis.com/envoy.extensions.filters.network.ratelimit.v3.RateLimit
-                stat_prefix: connections
-                domain: connections
-                timeout: 20s
-                failure_mode_deny: true
-                descriptors:
-                  - entries: [{key: listener, value: web}]
-                  - entries: [{key: remote_address, value: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"}]
-                rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: sash}}}
-`
-	config := edited(t, envoyConfig(t, startUpstream(t), p), first, network+first) // the HTTP filter's domain is unknown here
-	e := startEnvoy(t, config)
-	served := ""
-	for _, client := range []int{1, 1, 1, 2, 2, 3, 4} {
-		served += fmt.Sprintf(" %d %v", client, e.connects(client))
-	}
-	if want := " 1 true 1 true 1 false 2 true 2 true 3 true 4 false"; served != want {
-		t.Errorf("served%s, want%s", served, want)
-	}
-	if n, m := e.stat("ratelimit.connections.over_limit"), e.stat("ratelimit.connections.error"); n != 2 || m != 0 {
-		t.Errorf("Envoy counted %d over the limit and %d errors", n, m)
-	}
-}
-
 // Envoy has rights by a token in the initial_metadata of its service, with both of its gRPC clients. Without the token it
 // has no decisions.
 func TestRealEnvoyWithAToken(t *testing.T) {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -142,7 +141,7 @@ func launchEnvoy(t *testing.T, config string) *realEnvoy {
 	put(t, dir+"/envoy.yaml", config)
 	e := &realEnvoy{t: t}
 	for i := range e.clients {
-		e.clients[i] = &http.Client{Transport: &http.Transport{DialContext: e.dialer(i).DialContext}}
+		e.clients[i] = &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 2, byte(i))}}).DialContext}}
 		t.Cleanup(e.clients[i].CloseIdleConnections)
 	}
 	p := start(t, exec.Command(program, "-c", dir+"/envoy.yaml", "--admin-address-path", dir+"/admin", "--disable-hot-restart",
@@ -164,11 +163,6 @@ func launchEnvoy(t *testing.T, config string) *realEnvoy {
 		return res.StatusCode == 200 && e.address != ""
 	})
 	return e
-}
-
-// dialer dials from the address of a client.
-func (e *realEnvoy) dialer(client int) *net.Dialer {
-	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 2, byte(client))}}
 }
 
 // stat returns a counter or gauge of Envoy. One that has not been counted yet is 0.
@@ -226,19 +220,6 @@ func (e *realEnvoy) decided() {
 	if n := e.stat("cluster.application.ratelimit.error"); n != 0 {
 		e.t.Errorf("%d requests without a decision", n)
 	}
-}
-
-// connects opens a connection from a client, and reports whether Envoy serves it.
-func (e *realEnvoy) connects(client int) bool {
-	e.t.Helper()
-	conn, err := e.dialer(client).DialContext(e.t.Context(), "tcp", e.address)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	_, _ = fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") // Envoy may have closed it
-	answer, _ := io.ReadAll(conn)
-	return strings.HasPrefix(string(answer), "HTTP/1.1 200")
 }
 
 // peeked returns the units that are left to a subject of domain web.

@@ -4,7 +4,6 @@ package main
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -24,6 +23,40 @@ import (
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
 )
+
+// conforms validates manifests with kubeconform against the schemas of Kubernetes, and returns what it says.
+func conforms(t *testing.T, manifests string) (bool, string) {
+	t.Helper()
+	dir := os.Getenv("KUBERNETES_DIR")
+	if dir == "" {
+		t.Fatal("KUBERNETES_DIR does not name kubeconform and its schemas: run make test-kubernetes, which gets them")
+	}
+	cmd := exec.Command(dir+"/kubeconform", "-strict", "-verbose", "-summary", "-schema-location", dir+"/schemas/{{.ResourceKind}}{{.KindSuffix}}.json")
+	cmd.Stdin = strings.NewReader(manifests)
+	out, err := cmd.CombinedOutput()
+	return err == nil, string(out)
+}
+
+// Every manifest is valid.
+func TestKubernetesManifestsAreValid(t *testing.T) {
+	files, err := filepath.Glob(kubernetes + "/*.yaml")
+	deeper, err2 := filepath.Glob(kubernetes + "/*/*.yaml")
+	if files = append(files, deeper...); err != nil || err2 != nil || len(files) < 8 {
+		t.Fatalf("%d manifests", len(files))
+	}
+	for _, file := range files {
+		if filepath.Base(file) == "envoy-gateway.yaml" { // a file of Envoy Gateway, which has no schema
+			continue
+		}
+		if valid, said := conforms(t, string(readFile(t, file))); !valid || !strings.Contains(said, "Invalid: 0, Errors: 0, Skipped: 0") {
+			t.Errorf("%s: %s", file, said)
+		}
+	}
+	service := string(readFile(t, kubernetes+"/service.yaml"))
+	if valid, said := conforms(t, edited(t, service, "port: 8081", "port: grpc")); valid {
+		t.Errorf("a mistake is not found: %s", said)
+	}
+}
 
 // gatewayConfigs returns the configurations of a file, as Envoy Gateway makes them of policies.
 func gatewayConfigs(t *testing.T, file string) (all []proto.Message) {
@@ -51,20 +84,14 @@ func TestKubernetesInPlaceOfTheServiceOfEnvoyGateway(t *testing.T) {
 		t.Fatalf("the container runs %s %v with %d variables", command, at(c, "args"), len(list(c, "env")))
 	}
 	ca := certify(t, "tls")
+	both := ca.client(t, "tls")
+	both.ClientCAs, both.ClientAuth = both.RootCAs, tls.RequireAndVerifyClientCert
 	for from, to := range map[string]string{"authority.pem": "ca.crt", "tls.pem": "tls.crt"} {
 		if err := os.Rename(ca.file(from), ca.file(to)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	both, err := tls.LoadX509KeyPair(ca.file("tls.crt"), ca.file("tls.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	trusted := x509.NewCertPool()
-	trusted.AddCert(ca.cert)
-	control, port := startControlPlane(t, grpc.Creds(credentials.NewTLS(&tls.Config{
-		Certificates: []tls.Certificate{both}, ClientCAs: trusted, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
-	})))
+	control, port := startControlPlane(t, grpc.Creds(credentials.NewTLS(both)))
 
 	redis := redistest.Start(t)
 	ours, _, _ := image(t)
@@ -121,9 +148,7 @@ func TestKubernetesInPlaceOfTheServiceOfEnvoyGateway(t *testing.T) {
 		_, text := get(t, p.admin+"/rlconfig")
 		return strings.Contains(text, "192.168.0.0/16") && !strings.Contains(text, "value-match.yaml")
 	})
-	conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-		RootCAs: trusted, Certificates: []tls.Certificate{both}, MinVersion: tls.VersionTLS13,
-	})))
+	conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(credentials.NewTLS(both)))
 	if err != nil {
 		t.Fatal(err)
 	}
