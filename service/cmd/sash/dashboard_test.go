@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,13 +78,12 @@ func everyMetric(t *testing.T) map[string]*dto.MetricFamily {
 	if _, err := ask(); err == nil {
 		t.Error("a wrong request is answered")
 	}
-	const names, atOnce = 1001, 91
-	for i := 0; i < names; i += atOnce {
-		var texts []string
-		for n := range atOnce {
-			texts = append(texts, fmt.Sprint("named=", i+n))
-		}
-		if _, err := ask(texts...); err != nil {
+	var names []string
+	for i := range 1001 {
+		names = append(names, fmt.Sprint("named=", i))
+	}
+	for some := range slices.Chunk(names, 91) {
+		if _, err := ask(some...); err != nil {
 			t.Fatal(err)
 		}
 	}

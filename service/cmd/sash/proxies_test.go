@@ -247,18 +247,12 @@ func TestProxies(t *testing.T) {
 			}
 
 			// Sash hangs, stops, is back, and stops.
-			for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
-				if err := sash.cmd.Process.Signal(signal); err != nil {
-					t.Fatal(err)
-				}
-				if signal == syscall.SIGSTOP {
-					servertest.Wait(t, "a thread is still running", func() bool {
-						out, err := exec.Command("sh", "-c", fmt.Sprintf("cat /proc/%d/task/*/status | grep State: | grep -v 'T (stopped)'", sash.cmd.Process.Pid)).Output()
-						return err != nil && len(out) == 0 // grep has found nothing
-					})
-					s.wantUndecided()
-				}
+			hang := exec.Command("sh", "-c", `kill -STOP $1; while cat /proc/$1/task/*/status | grep State: | grep -qv stopped; do sleep 0.1; done`, "sh", fmt.Sprint(sash.cmd.Process.Pid))
+			if out, err := hang.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
 			}
+			s.wantUndecided()
+			_ = sash.cmd.Process.Signal(syscall.SIGCONT)
 			sash.stopped(t)
 			s.wantUndecided()
 			sash = spawn(t, nil, append(args, "--addr", addr)...)

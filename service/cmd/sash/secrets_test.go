@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -128,12 +127,16 @@ func (p *service) observe(t *testing.T, seen evidence) {
 // logs, metrics, traces, answers or tokens.
 func TestASecretIsNowhere(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "limits.yaml")
-	put(t, file, secretLimits)
+	file := tempFile(t, "limits.yaml", secretLimits)
 	redis := redistest.Start(t)
 	seen := evidence{}
-	monitored := monitor(t, redis.Addr())
-	statsd, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	monitor, err := net.Dial("tcp", redis.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = monitor.Close() }()
+	_, _ = monitor.Write([]byte("MONITOR\r\n"))
+	statsd, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,24 +158,13 @@ func TestASecretIsNowhere(t *testing.T) {
 	}
 	seen.add("exceptions", redis.Must(t, "GET", "sash:exceptions"))
 	_ = redis.Must(t, "ECHO", "the end of what was monitored")
-	seen.add("monitor", monitored("the end of what was monitored"))
+	seen.add("monitor", readUntil(t, monitor, "the end of what was monitored"))
 	c.until(t, "all spans", func() bool { return len(c.spans) >= 20 && strings.Contains(fmt.Sprint(c.spans), plainValue) })
-	if err := p.stop(t); err != nil {
-		t.Fatal(err, p.logs)
-	}
+	seen.add("log", p.stopped(t))
 	c.mu.Lock()
 	seen.add("spans", c.spans)
 	c.mu.Unlock()
-	_ = statsd.SetReadDeadline(time.Now().Add(2 * time.Second))
-	packet := make([]byte, 1<<16)
-	for !strings.Contains(seen["statsd"], plainValue) {
-		n, _, err := statsd.ReadFrom(packet)
-		if err != nil {
-			break
-		}
-		seen.add("statsd", string(packet[:n]))
-	}
-	seen.add("log", p.logs)
+	seen.add("statsd", readUntil(t, statsd, plainValue))
 	seen.check(t, "token", "admin", "stats", "metrics", "admin/v1/top", "admin/v1/bans", "admin/v1/overrides", "redis", "exceptions",
 		"monitor", "spans", "statsd", "log")
 	if !strings.Contains(seen["redis"], "hmac-") {
@@ -183,60 +175,35 @@ func TestASecretIsNowhere(t *testing.T) {
 // Without Redis the charges are in memory and in the snapshot.
 func TestASecretIsNotInTheSnapshot(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	file, snapshot := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "charged")
-	put(t, file, secretLimits)
-	seen := evidence{}
+	file := tempFile(t, "limits.yaml", secretLimits)
+	seen, snapshot := evidence{}, file+".charged"
 	p := serveIn(t, []string{"SASH_SECRET_KEYS=" + strings.Repeat("k", 32), "SASH_ADMIN_TOKEN=" + adminToken},
 		append(freePorts, "--config", file, "--snapshot", snapshot, "--show-keys", "--log-refusals", "--log-level", "debug")...)
 	p.exercise(t, seen, "token", secretValue)
 	p.exercise(t, seen, "name", plainValue)
 	p.observe(t, seen)
-	if err := p.stop(t); err != nil {
-		t.Fatal(err, p.logs)
-	}
-	text := readFile(t, snapshot)
-	seen.add("snapshot", string(text))
-	seen.add("log", p.logs)
+	seen.add("log", p.stopped(t))
+	seen.add("snapshot", string(readFile(t, snapshot)))
 	seen.check(t, "snapshot", "log")
-}
-
-// In memory a key of this process will do, which the log says.
-func TestSecretsInMemoryNeedNoKey(t *testing.T) {
-	p := serve(t, "--config", tempFile(t, "limits.yaml", "domain: d\ndescriptors:\n- {key: x-api-key, limits: [1/1h]}\n"))
-	for i, want := range []string{"200", "429"} {
-		answer := request(t, "GET", p.url+"/v1/forward-auth?domain=d&descriptor=header:X-Api-Key", "", "X-Api-Key", secretValue, "X-Forwarded-Uri", "/")
-		if !strings.HasPrefix(answer, want) {
-			t.Errorf("call %d: %s, want %s", i, answer, want)
-		}
-	}
+	p = serve(t, "--config", file) // a key of this process will do
 	if logs := p.stopped(t); !strings.Contains(logs, "SASH_SECRET_KEYS is not set") {
 		t.Errorf("logs: %s", logs)
 	}
 }
 
-// monitor returns a function that reads all commands that a Redis got so far, up to one with a text.
-func monitor(t *testing.T, addr string) func(last string) string {
+// readUntil returns what comes over a connection, up to a text.
+func readUntil(t *testing.T, conn net.Conn, text string) string {
 	t.Helper()
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
-		t.Fatal(err)
-	}
-	return func(last string) string {
-		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
-		var all strings.Builder
-		buffer := make([]byte, 1<<16)
-		for !strings.Contains(all.String(), last) {
-			n, err := conn.Read(buffer)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all.Write(buffer[:n])
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	var all strings.Builder
+	buffer := make([]byte, 1<<16)
+	for !strings.Contains(all.String(), text) {
+		n, err := conn.Read(buffer)
+		if err != nil {
+			t.Errorf("%q did not come: %v", text, err)
+			break
 		}
-		return all.String()
+		all.Write(buffer[:n])
 	}
+	return all.String()
 }
