@@ -197,6 +197,39 @@ func TestPeaksAreThoseOfTheDefinition(t *testing.T) {
 	}
 }
 
+// What clients ask for in the periods of a calendar, counted by the dates of its zone.
+func TestDemandOfACalendar(t *testing.T) {
+	text := realLog(t)
+	zone, err := time.LoadLocation("Asia/Kolkata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for form, l := range map[string]sash.Limit{
+		"2006-01-02":    {Units: 1, Period: sash.CalendarDay, Zone: zone},
+		"2006-01-02T15": {Units: 1, Period: sash.CalendarHour, Zone: zone},
+		"2006-01":       {Units: 1, Period: sash.CalendarMonth, Zone: zone},
+	} {
+		asked, peaks := make(map[[2]string]int64), make(map[string]int64)
+		for _, c := range calls(t, text) {
+			period := [2]string{c.address, c.at.In(zone).Format(form)}
+			asked[period]++
+			peaks[c.address] = max(peaks[c.address], asked[period])
+		}
+		var want []int64
+		for _, n := range peaks {
+			want = append(want, n)
+		}
+		slices.Sort(want)
+		got, err := trace(t, text, Expressions{}).Demands(t.Context(), []Candidate{{Limits: []sash.Limit{sash.PerMinute(3), l}}, {Limits: []sash.Limit{l}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != 2 || !slices.Equal(got[1].Peaks, want) {
+			t.Errorf("%s: %d demands, %v", form, len(got), got[1].Peaks)
+		}
+	}
+}
+
 // The most that was admitted within any window, of one client and of all, found by looking at all pairs.
 func TestWorstAdmittedRates(t *testing.T) {
 	text := realLog(t)
@@ -247,29 +280,6 @@ func TestWorstAdmittedRates(t *testing.T) {
 	}
 	if r := got[0].Redis; r.Keys != live || r.Entries != got[0].AllClients.Admitted || r.Calls != int64(len(lines)) {
 		t.Errorf("redis: %+v, want %d keys", r, live)
-	}
-}
-
-func TestSuggestedLimitsAffectNoMoreThanAsked(t *testing.T) {
-	tr := trace(t, realLog(t), Expressions{})
-	for _, affect := range []float64{0, 0.001, 0.01, 0.1} {
-		s := suggest(t, tr, Caps{Clients: affect}, 10*time.Second, time.Hour)
-		got := outcomesOf(t, tr, []Candidate{{Limits: s.Limits}})
-		if got[0].ClientsLimited != int64(s.Affected) || s.Affected > s.Allowed || float64(s.Affected) > affect*float64(tr.Clients()) {
-			t.Errorf("%v: %v affects %d, a replay says %d, allowed are %d", affect, s.Limits, s.Affected, got[0].ClientsLimited, s.Allowed)
-		}
-		// Neither limit can be one smaller.
-		for i := range s.Limits {
-			less := slices.Clone(s.Limits)
-			if less[i].Units--; less[i].Units < 1 || less[1].Units < less[0].Units {
-				continue
-			}
-			got := outcomesOf(t, tr, []Candidate{{Limits: less}})
-			if got[0].ClientsLimited <= int64(s.Allowed) {
-				t.Errorf("%v: %v affects %d, so %v is not the least", affect, less, got[0].ClientsLimited, s.Limits)
-			}
-		}
-		t.Logf("%v: %v affects %d of %d", affect, s.Limits, s.Affected, tr.Clients())
 	}
 }
 
