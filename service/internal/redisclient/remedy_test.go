@@ -1,6 +1,8 @@
 package redisclient
 
 import (
+	"errors"
+	"net"
 	"strings"
 	"testing"
 
@@ -39,5 +41,15 @@ func TestFirstErrors(t *testing.T) {
 	}
 	if Remedy(nil) != nil {
 		t.Error("no error has a remedy")
+	}
+}
+
+// A handshake that fails is a connection that could not be made: nothing was sent.
+func TestAFailedHandshakeIsOneOfDialling(t *testing.T) {
+	server := redistest.Start(t)
+	err := ping(t, "rediss://"+server.Addr())
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op != "dial" {
+		t.Errorf("%v", err)
 	}
 }
