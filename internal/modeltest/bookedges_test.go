@@ -3,6 +3,7 @@ package modeltest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"example.com/sash"
@@ -12,19 +13,19 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// A scenario makes calls that chance seldom makes, on Redis and in memory.
+// A scenario makes calls that chance seldom makes, and holds them against the definition.
 type scenario struct {
-	*bookWalk
+	store  *redisstore.Store
+	clock  *judge.Clock
+	oracle *oracle
+	name   string
 	policy *driver.Policy
 	err    error
 }
 
-func newScenario(redis *redisstore.Store, clock *judge.Clock, a sash.Algorithm, limits ...sash.Limit) *scenario {
-	w, err := newBookWalk(redis, clock, 0, a, make(map[string]int))
-	s := &scenario{bookWalk: w, err: err}
-	if err == nil {
-		s.policy = s.under(a, limits...)
-	}
+func newScenario(store *redisstore.Store, clock *judge.Clock, a sash.Algorithm, limits ...sash.Limit) *scenario {
+	s := &scenario{store: store, clock: clock, oracle: newOracle(), name: fmt.Sprint("edge ", walks.Add(1))}
+	s.policy = s.under(a, limits...)
 	return s
 }
 
@@ -40,7 +41,7 @@ func (s *scenario) under(a sash.Algorithm, limits ...sash.Limit) *driver.Policy 
 	return policy
 }
 
-// call makes a call and returns its answer, which is the same in both stores.
+// call makes a call and returns its answer.
 func (s *scenario) call(cost int64, within time.Duration) (answer driver.Answer) {
 	req := driver.Request{Key: s.name, Cost: cost, Within: within.Microseconds(), Policy: s.policy, MaySettle: true}
 	return s.ask(req)
@@ -50,25 +51,25 @@ func (s *scenario) ask(reqs ...driver.Request) (answer driver.Answer) {
 	if s.err != nil {
 		return answer
 	}
-	s.err = s.compare(reqs, func(store driver.Batcher) ([]driver.Answer, error) {
-		if len(reqs) > 1 {
-			return store.(driver.MultiStore).DecideAll(context.Background(), reqs)
-		}
-		got, err := store.Decide(context.Background(), reqs[0])
-		answer = got
-		return []driver.Answer{got}, err
-	})
-	return answer
+	answers := make([]driver.Answer, 1)
+	if len(reqs) > 1 {
+		answers, s.err = s.store.DecideAll(context.Background(), reqs)
+	} else {
+		answers[0], s.err = s.store.Decide(context.Background(), reqs[0])
+	}
+	if s.err == nil {
+		s.err = s.oracle.Check(s.clock.Now(), reqs, answers)
+	}
+	return answers[0]
 }
 
 // back gives the charge of an answer back.
 func (s *scenario) back(cost int64, answer driver.Answer) {
 	req := driver.Request{Key: s.name, Cost: cost, Policy: s.policy, MaySettle: true}
 	set := driver.Settlement{Request: req, At: answer.At, Delay: answer.Delay}
-	for _, store := range []driver.Settler{s.memory, s.redis} {
-		if err := store.Settle(context.Background(), set); err != nil {
-			s.err = err
-		}
+	s.oracle.Settle(s.clock.Now(), set)
+	if err := s.store.Settle(context.Background(), set); err != nil {
+		s.err = err
 	}
 }
 
@@ -177,4 +178,46 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 		}
 	}
 	return nil
+}
+
+// booked: random bookings answer by the definition, with rings and steps of any size.
+func (b *bench) booked() error {
+	if b.algorithm != sash.SlidingLog && b.algorithm != sash.SlidingBuckets {
+		return nil
+	}
+	small, clock, _ := b.small()
+	for seed := range uint64(45) { // the last 15 on a clock that also goes back by little
+		store, now := b.store, b.clock
+		if seed%2 == 0 {
+			store, now = small, clock
+		}
+		err := randomCalls(setup{
+			store: store, clock: now, algorithm: b.algorithm, usual: bookings, little: seed >= 30, steps: 150,
+			prefix: fmt.Sprint("booked", seed, ":"), choose: rand.New(rand.NewPCG(seed%30, 29)).IntN,
+		})
+		if err != nil {
+			return fmt.Errorf("walk %d with bookings: %w", seed, err)
+		}
+	}
+	return nil
+}
+
+// small returns the same build of the scripts with small steps.
+func (b *bench) small() (*redisstore.Store, *judge.Clock, *scripter) {
+	store, clock, scripts := virtual(b.t, b.server, b.edit)
+	scripts.thresholds = smallSteps
+	return store, clock, scripts
+}
+
+// edged: the edges of bookings are those of memory.
+func (b *bench) edged() error {
+	if b.algorithm != sash.SlidingLog && b.algorithm != sash.SlidingBuckets {
+		return nil
+	}
+	_, _, small := b.small()
+	return bookEdges(b.store, b.clock, small, b.algorithm)
+}
+
+func shown(a *driver.Answer) string {
+	return fmt.Sprintf("refusals %b, at %d, delay %d, %+v", a.Refusals, a.At%1e12, a.Delay, a.Statuses())
 }

@@ -3,6 +3,7 @@ package modeltest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,16 +21,18 @@ type setup struct {
 	steps     int
 	prefix    string          // keeps the walk's keys apart from those of other walks on the same store
 	choose    func(n int) int // returns a number from 0 to n-1
+	little    bool            // the clock of bookings also goes back by little
 }
 
-// usualCall is what most steps of a walk are: calls, calls on several subjects in one round trip, or choices of one subject of
-// several. A store without the power for it has no such walk.
+// usualCall is what most steps of a walk are: calls, calls on several subjects in one round trip, choices of one subject of
+// several, or bookings. A store without the power for it has no such walk.
 type usualCall int
 
 const (
 	calls usualCall = iota
 	many
 	choices
+	bookings
 )
 
 type walk struct {
@@ -38,6 +41,7 @@ type walk struct {
 	turn     func() error
 	opts     sash.Options
 	plans    []*driver.Policy
+	tight    []sash.Limit // of plans for bookings
 	trace    []string
 	last     driver.Answer // of the last call
 	lastReq  driver.Request
@@ -73,7 +77,7 @@ func randomCalls(s setup) error {
 	if w.choose(2) == 1 {
 		w.clock.Advance(time.Duration(w.choose(400*24*3600))*time.Second + time.Duration(w.choose(1e6))*time.Microsecond)
 	}
-	w.opts = sash.Options{Algorithm: s.algorithm, CountRefused: s.usual != choices && w.choose(5) == 4}
+	w.opts = sash.Options{Algorithm: s.algorithm, CountRefused: s.usual != choices && w.choose(5) == 4 && s.usual != bookings}
 	if err := w.draw(); err != nil {
 		return err
 	}
@@ -90,6 +94,9 @@ func randomCalls(s setup) error {
 func (w *walk) draw() error {
 	if w.algorithm == sash.SlidingBuckets {
 		w.opts.Resolution = resolutions[w.choose(len(resolutions))]
+	}
+	if w.setup.usual == bookings && w.opts.Resolution > 0 {
+		w.opts.Resolution = []time.Duration{time.Second, 300 * time.Millisecond}[w.choose(2)]
 	}
 	w.note("algorithm %v, resolution %v, count refused %v, at %v", w.algorithm, w.opts.Resolution, w.opts.CountRefused, w.clock.Now().UnixMicro())
 	for range 1 + w.choose(3) {
@@ -109,6 +116,9 @@ func (w *walk) note(format string, args ...any) {
 }
 
 func (w *walk) step() error {
+	if w.setup.usual == bookings {
+		w.drift()
+	}
 	switch w.choose(w.turns()) {
 	default:
 		return w.turn()
@@ -123,17 +133,16 @@ func (w *walk) step() error {
 	case 9: // a little later
 		w.move(time.Duration(1+w.choose(2_000_000)) * time.Microsecond)
 	case 10: // much later
+		if w.setup.usual == bookings {
+			return nil
+		}
 		w.move(time.Duration(1+w.choose(3000)) * time.Duration(1+w.choose(40)) * time.Second)
 	case 11: // around an instant of change
 		return w.edge()
 	case 12:
 		return w.together()
 	case 13:
-		w.passed()
-		w.back = max(w.back, w.clock.Now().UnixMicro(), w.oracle.latest())
-		w.move(-time.Duration(1+w.choose(1_000_000)) * time.Duration(1+w.choose(20)) * time.Microsecond)
-		// A store need not find charges that a clock that went back has moved.
-		w.admitted, w.again, w.before = nil, nil, nil
+		w.goBack(1+w.choose(1_000_000), 1+w.choose(20))
 	case 14:
 		return w.settle()
 	case 15:
@@ -149,6 +158,28 @@ func (w *walk) step() error {
 		return w.each()
 	}
 	return nil
+}
+
+// goBack sets the clock back. A store need not find charges that this moves.
+func (w *walk) goBack(micros, times int) {
+	w.passed()
+	w.back = max(w.back, w.clock.Now().UnixMicro(), w.oracle.latest())
+	w.move(-time.Duration(micros*times) * time.Microsecond)
+	w.admitted, w.again, w.before = nil, nil, nil
+}
+
+// drift moves the clock by as much as bookings wait.
+func (w *walk) drift() {
+	switch n := w.choose(100); {
+	case n < 50:
+		w.move(time.Duration(w.choose(2_000_000)) * time.Microsecond)
+	case n == 50:
+		w.move(time.Duration(w.choose(3)) * 20 * time.Second)
+	case n < 54:
+		w.goBack(1+w.choose(8_000_000), 1)
+	case w.little && n < 70:
+		w.goBack(1+w.choose(1500), 1) // around STEP_BACK
+	}
 }
 
 // turns returns how many kinds of steps there are.
@@ -202,6 +233,9 @@ func (w *walk) check(reqs []driver.Request, results []driver.Answer) error {
 		return err
 	}
 	for i, req := range reqs {
+		if results[i].Firm && slices.ContainsFunc(w.admitted, func(a admitted) bool { return a.req.Key == req.Key && a.res.At > w.clock.Now().UnixMicro() }) {
+			return fmt.Errorf("a refusal is firm although a booking can be given back")
+		}
 		if allowed && req.Cost > 0 && !w.joined() && (w.algorithm != sash.SlidingBuckets && !w.books || results[i].At > w.back) {
 			w.admitted = append(w.admitted, admitted{req, results[i]})
 		}

@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"example.com/sash"
@@ -21,8 +22,25 @@ var (
 	zones       = []string{"UTC", "America/Los_Angeles", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe"}
 )
 
+// bookPlans are limits of walks with bookings: few units, so that most calls wait.
+var bookPlans = [][]sash.Limit{
+	{sash.Every(5, 10*time.Second)},
+	{sash.Every(12, 20*time.Second), sash.Every(4, 3*time.Second), sash.Every(9, 12*time.Second)},
+	{sash.Every(9, 25*time.Second), sash.Every(6, 10*time.Second), sash.Every(3, time.Second)},
+	{sash.PerCalendar(40, sash.CalendarHour, nil), sash.Every(20, time.Minute)},
+	{sash.PerCalendar(30, sash.CalendarDay, nil), sash.Every(7, 10*time.Second+time.Microsecond)},
+}
+
 // plan draws 1 to 4 limits, seldom more, of different spans.
 func (w *walk) plan() (*driver.Policy, error) {
+	if w.setup.usual == bookings {
+		if len(w.plans) == 0 {
+			w.tight = bookPlans[w.choose(len(bookPlans))]
+		}
+		limits := slices.Clone(w.tight[:1+len(w.plans)%len(w.tight)])
+		slices.Reverse(limits)
+		return sash.NewPolicy(&w.opts, limits...)
+	}
 	n := 1 + w.choose(4)
 	if w.choose(10) == 9 {
 		n = driver.MaxLimits
@@ -60,7 +78,11 @@ func (w *walk) request() driver.Request {
 	if w.choose(2) == 1 {
 		req.Cost = 1 + int64(w.choose(int(plan.MostUnits())))
 	}
-	if w.books && w.choose(2) == 1 {
+	if w.setup.usual == bookings {
+		req.Cost = min(plan.MostUnits(), 1+int64(w.choose(3)))
+		req.Within = []int64{1 + int64(w.choose(30_000_000)), 1 + int64(w.choose(30_000_000)), driver.MaxAhead, 0, 0}[w.choose(5)]
+		req.MaySettle = w.choose(2) == 0
+	} else if w.books && w.choose(2) == 1 {
 		req.Within = min(driver.MaxAhead, 1+int64(w.choose(1<<(12+w.choose(26)))))
 	}
 	return req
