@@ -29,7 +29,7 @@ func (p *policyFlags) candidates() []replay.Candidate {
 		if r.Unlimited {
 			continue
 		}
-		rule := replay.Rule{Name: r.String(), Limits: r.Limits, Options: r.Options}
+		rule := replay.Rule{Limits: r.Limits, Options: r.Options}
 		if r.Refuses {
 			nothing := sash.PerSecond(refusesUnits)
 			nothing.Name = "nothing"

@@ -25,7 +25,6 @@ type Candidate struct {
 
 // A Rule is one rule of a configuration.
 type Rule struct {
-	Name    string
 	Limits  []sash.Limit
 	Options sash.Options
 	// Refuses means that the rule refuses everything. Demands leaves its limits out.

@@ -36,16 +36,15 @@ func (t *Trace) Coverage(ctx context.Context) (*Coverage, error) {
 		c.tick = 0
 	}
 	latest := make([]int64, len(t.clients)) // the last minute of each client
-	visits, last := 0, int64(math.MinInt64)
+	visits, last := 0, int64(-day)
 	err := t.each(ctx, func(_ int, e *event) error {
 		at := e.at/minute + 1
-		switch silence := at - last; {
-		case c.Busy > 0 && silence == 0:
-		case c.Busy > 0 && silence <= day:
-			c.Minutes += int(silence - 1)
-			fallthrough
-		default:
-			c.Busy, c.Minutes, last = c.Busy+1, c.Minutes+1, at
+		if at != last {
+			c.Busy, c.Minutes = c.Busy+1, c.Minutes+1
+			if at-last <= day {
+				c.Minutes += int(at - last - 1)
+			}
+			last = at
 		}
 		if latest[e.client] != at {
 			latest[e.client] = at

@@ -24,8 +24,7 @@ func traceOf(name string, at ...float64) *Trace {
 
 func outcome(t *testing.T, tr *Trace, c Candidate) *Outcome {
 	t.Helper()
-	got := outcomesOf(t, tr, []Candidate{c})
-	return got[0]
+	return outcomesOf(t, tr, []Candidate{c})[0]
 }
 
 func TestTimeSpentLimited(t *testing.T) {

@@ -8,12 +8,12 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/ast"
-	"github.com/expr-lang/expr/parser"
 	"github.com/expr-lang/expr/vm"
 
 	"example.com/sash"
@@ -202,15 +202,10 @@ func Describe(key string) string {
 	return fmt.Sprintf("the value of %q", key)
 }
 
-// isConstant reports whether a key expression is the same text for every request.
-func isConstant(key string) bool {
-	tree, err := parser.Parse(cmp.Or(key, defaultKey))
-	if err != nil {
-		return false
-	}
-	_, ok := tree.Node.(*ast.StringNode)
-	return ok
-}
+// isConstant reports whether a key expression is a text, the same for every request.
+func isConstant(key string) bool { return constant.MatchString(key) }
+
+var constant = regexp.MustCompile(`^\s*("[^"]*"|'[^']*')\s*$`)
 
 // Select returns the selection of a record. It reports false for a record that does not count. An error is an
 // expression's error on this record.

@@ -1,7 +1,10 @@
 package htmlreport
 
 import (
+	"cmp"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -56,27 +59,22 @@ func TestThinStepsAreDrawnAlike(t *testing.T) {
 	extents := func(all []point) map[int]extent {
 		m := make(map[int]extent)
 		for _, s := range all {
-			e, ok := m[column(s)]
-			if !ok {
-				e = extent{s.Y, s.Y}
+			if e, ok := m[column(s)]; ok {
+				m[column(s)] = extent{min(e.low, s.Y), max(e.high, s.Y)}
+			} else {
+				m[column(s)] = extent{s.Y, s.Y}
 			}
-			m[column(s)] = extent{min(e.low, s.Y), max(e.high, s.Y)}
 		}
 		return m
 	}
-	want := extents(steps)
-	for column, got := range extents(some) {
-		if got != want[column] {
-			t.Errorf("column %d goes from %v to %v, want %v", column, got.low, got.high, want[column])
-		}
+	if !maps.Equal(extents(steps), extents(some)) {
+		t.Error("the extents of columns differ")
 	}
 	if some[0] != steps[0] || some[len(some)-1] != steps[len(steps)-1] {
 		t.Errorf("the steps go from %v to %v", some[0], some[len(some)-1])
 	}
-	for i := range some[1:] {
-		if some[i+1].X < some[i].X {
-			t.Fatalf("step %d is before the one before it", i+1)
-		}
+	if !slices.IsSortedFunc(some, func(a, b point) int { return cmp.Compare(a.X, b.X) }) {
+		t.Error("a step is before the one before it")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"html"
 	"io"
 	"math"
@@ -22,43 +23,31 @@ import (
 
 // pageOf is a page about two clients, one of which has a key that looks like HTML.
 func pageOf(t *testing.T, algorithm sash.Algorithm, limits ...sash.Limit) *Page {
-	t.Helper()
 	var b replay.Builder
 	start := time.Date(2015, 5, 17, 10, 5, 3, 0, time.UTC).UnixMicro()
 	for i := range int64(40) {
 		b.Add(start+i*700_000, replay.Selection{Key: `<script>alert("x")</script>`, Cost: 1 + i%3, Route: "GET /<b>"})
 		b.Add(start+i*5_000_000, replay.Selection{Key: "192.0.2.7", Cost: 1, Route: "GET /"})
 	}
+	return drawn(t, &b, "A <title>", replay.Candidate{Limits: limits, Options: sash.Options{Algorithm: algorithm}})
+}
+
+// drawn is a page about requests and a candidate, with some text in all places that take one.
+func drawn(t *testing.T, b *replay.Builder, own string, c replay.Candidate) *Page {
+	t.Helper()
 	trace := b.Trace()
-	c := replay.Candidate{Limits: limits, Options: sash.Options{Algorithm: algorithm}}
-	outcomes, err := trace.Run(t.Context(), []replay.Candidate{c}, 5, nil)
-	if err != nil {
+	p := &Page{Title: own, Summary: []string{own}, Inputs: []Input{{"Log", own}}, Command: own}
+	var failed [5]error
+	p.Outcomes, failed[0] = trace.Run(t.Context(), []replay.Candidate{c}, 5, nil)
+	p.Timeline = &Timeline{Client: trace.Busiest(1)[0], Limits: c.Limits, Algorithm: c.Options.Algorithm}
+	_, p.Timeline.Moments, failed[1] = trace.Timeline(t.Context(), c, p.Timeline.Client)
+	p.Demand, failed[2] = trace.Demands(t.Context(), []replay.Candidate{c})
+	p.Heat, failed[3] = trace.Heat(t.Context(), trace.Busiest(5), 30)
+	p.Caveats, failed[4] = trace.Caveats(t.Context(), c)
+	if err := errors.Join(failed[:]...); err != nil {
 		t.Fatal(err)
 	}
-	client := outcomes[0].WorstClients[0].Client
-	_, moments, err := trace.Timeline(t.Context(), c, client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	heat, err := trace.Heat(t.Context(), trace.Busiest(5), 30)
-	if err != nil {
-		t.Fatal(err)
-	}
-	caveats, err := trace.Caveats(t.Context(), replay.Candidate{Limits: limits})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &Page{
-		Title: "A <title>", Summary: []string{"80 requests & more"}, Outcomes: outcomes, Heat: heat,
-		Timeline: &Timeline{client, limits, algorithm, moments}, Caveats: caveats,
-	}
-	demands, err := trace.Demands(t.Context(), []replay.Candidate{c})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range demands {
-		p.Demand = append(p.Demand, d)
-	}
+	p.Caveats = append(p.Caveats, own)
 	return p
 }
 
@@ -205,27 +194,11 @@ func TestTheChartsHaveTheNumbers(t *testing.T) {
 func TestPlotsOfVeryLittle(t *testing.T) {
 	var b replay.Builder
 	b.Add(1431857103_000000, replay.Selection{Key: "a", Cost: 1, Route: "GET /"})
-	trace := b.Trace()
-	limits := []sash.Limit{sash.PerCalendar(1, sash.CalendarDay, nil), sash.PerSecond(1)}
-	_, moments, err := trace.Timeline(t.Context(), replay.Candidate{Limits: limits}, "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	demand, err := trace.Demand(t.Context(), sash.PerSecond(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	heat, err := trace.Heat(t.Context(), []string{"a"}, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &Page{Demand: []*replay.Demand{demand}, Heat: heat,
-		Timeline: &Timeline{"a", limits, sash.SlidingLog, moments}}
-	if err := Write(io.Discard, p); err != nil {
-		t.Error(err)
-	}
-	if err := Write(io.Discard, &Page{}); err != nil {
-		t.Error(err)
+	little := drawn(t, &b, "", replay.Candidate{Limits: []sash.Limit{sash.PerCalendar(1, sash.CalendarDay, nil), sash.PerSecond(1)}})
+	for _, p := range []*Page{little, {}} {
+		if err := Write(io.Discard, p); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -279,28 +252,7 @@ func TestNamesFromALogChangeNothing(t *testing.T) {
 		for i := range int64(5) {
 			b.Add(1431857103_000000+i, replay.Selection{Key: name, Cost: 1, Route: name})
 		}
-		trace := b.Trace()
-		c := replay.Candidate{Limits: []sash.Limit{sash.PerMinute(1)}}
-		outcomes, err := trace.Run(t.Context(), []replay.Candidate{c}, 5, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, moments, err := trace.Timeline(t.Context(), c, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		demand, err := trace.Demand(t.Context(), sash.PerMinute(1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		heat, err := trace.Heat(t.Context(), []string{name}, 3)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, rest := write(t, &Page{
-			Title: own, Summary: []string{own}, Inputs: []Input{{"Log", own}}, Command: own, Outcomes: outcomes, Caveats: []string{own},
-			Demand: []*replay.Demand{demand}, Heat: heat, Timeline: &Timeline{name, c.Limits, sash.SlidingLog, moments},
-		})
+		_, rest := write(t, drawn(t, &b, own, replay.Candidate{Limits: []sash.Limit{sash.PerMinute(1)}}))
 		return rest
 	}
 	plain := page("plain", "plain")
