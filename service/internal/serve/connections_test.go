@@ -2,10 +2,8 @@ package serve
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -15,23 +13,9 @@ import (
 // An operator sees how many connections each port has, and a warning at the bound, also that of the admin port.
 func TestOpenConnectionsAreInTheMetricsAndFullPortsInTheLog(t *testing.T) {
 	log := &servertest.Log{}
-	at, stop := start(t, Options{
+	at := running(t, Options{
 		GRPC: "127.0.0.1:0", Admin: "127.0.0.1:0", MaxConnections: 8, Log: slog.New(slog.NewTextHandler(log, nil)),
 	})
-	defer func() { _ = stop() }()
-	metrics := func() string {
-		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-		res, err := client.Get("http://" + at.Admin.String() + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		text, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
 	var open []net.Conn
 	fill := func(addr net.Addr, n int) {
 		for range n {
@@ -49,7 +33,7 @@ func TestOpenConnectionsAreInTheMetricsAndFullPortsInTheLog(t *testing.T) {
 		`sash_max_connections{port="http"} 8`, `sash_max_connections{port="grpc"} 8`,
 	}
 	servertest.Wait(t, fmt.Sprintf("the metrics do not have %q", all), func() bool {
-		text := metrics()
+		text := get(t, at, "/metrics")
 		for _, line := range all {
 			if !strings.Contains(text, line+"\n") {
 				return false
@@ -69,5 +53,5 @@ func TestOpenConnectionsAreInTheMetricsAndFullPortsInTheLog(t *testing.T) {
 	for _, c := range open {
 		_ = c.Close()
 	}
-	servertest.Wait(t, "connections that are closed still count", func() bool { return strings.Contains(metrics(), `sash_connections{port="http"} 0`) })
+	servertest.Wait(t, "connections that are closed still count", func() bool { return strings.Contains(get(t, at, "/metrics"), `sash_connections{port="http"} 0`) })
 }

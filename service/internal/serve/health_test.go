@@ -2,7 +2,6 @@ package serve
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,19 +21,9 @@ import (
 // health returns what /healthz says.
 func health(t *testing.T, at Listening) (h degrade.Health) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at.HTTP.String()+"/healthz", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
-	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK || json.Unmarshal(text, &h) != nil {
-		t.Fatalf("%d %s: %v", res.StatusCode, text, err)
+	status, text := send(t, http.MethodGet, at.HTTP, "/healthz", "")
+	if status != http.StatusOK || json.Unmarshal([]byte(text), &h) != nil {
+		t.Fatalf("%d %s", status, text)
 	}
 	return h
 }
@@ -56,8 +45,7 @@ func TestHealthIsOkOnlyWhileDecisionsWork(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			server.Must(t, "ACL", "SETUSER", "limiter", "on", ">secret", "~*", "+@all")
-			at, stop := start(t, Options{Redis: "redis://" + c.user + server.Addr(), Budget: time.Second})
-			defer func() { _ = stop() }()
+			at := running(t, Options{Redis: "redis://" + c.user + server.Addr(), Budget: time.Second})
 			servertest.Wait(t, "it is not healthy", func() bool { return health(t, at).Status == "ok" })
 			for _, command := range c.breaks {
 				server.Must(t, command...)
@@ -79,23 +67,13 @@ func TestHealthIsOkOnlyWhileDecisionsWork(t *testing.T) {
 	}
 }
 
-func TestHealthWithoutAConfiguration(t *testing.T) {
-	at, stop := start(t, Options{Config: config.Source{Path: filepath.Join(t.TempDir(), "none.yaml")}, StartWithoutConfig: true})
-	if h := health(t, at); h.Status != "degraded" || h.Cause != "configuration" {
-		t.Errorf("%+v", h)
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-}
-
 // Load balancers that ask for it send nothing while Redis does not answer, or without a configuration, over either protocol.
 // The empty name says that the process serves.
 func TestReadinessOverBothProtocols(t *testing.T) {
 	redis := redistest.Start(t)
-	file := filepath.Join(t.TempDir(), "limits.yaml")
-	at, stop := start(t, Options{
-		Config: config.Source{Path: file}, StartWithoutConfig: true, Redis: "redis://" + redis.Addr(), GRPC: "127.0.0.1:0",
+	path := filepath.Join(t.TempDir(), "limits.yaml")
+	at := running(t, Options{
+		Config: config.Source{Path: path}, StartWithoutConfig: true, Redis: "redis://" + redis.Addr(), GRPC: "127.0.0.1:0",
 		ReadyNeedsRedis: true, ReadyNeedsConfig: true,
 	})
 	conn, err := grpc.NewClient(at.GRPC.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -111,16 +89,8 @@ func TestReadinessOverBothProtocols(t *testing.T) {
 		return res.Status == want
 	}
 	check := func() int {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at.HTTP.String()+"/healthcheck", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-		return res.StatusCode
+		status, _ := send(t, http.MethodGet, at.HTTP, "/healthcheck", "")
+		return status
 	}
 	follow := func(when string, ready bool) {
 		code, status := http.StatusInternalServerError, healthpb.HealthCheckResponse_NOT_SERVING
@@ -136,7 +106,7 @@ func TestReadinessOverBothProtocols(t *testing.T) {
 		}
 	}
 	follow("without a configuration", false)
-	if err := os.WriteFile(file, []byte("domain: d\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("domain: d\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	follow("with a configuration", true)
@@ -144,7 +114,4 @@ func TestReadinessOverBothProtocols(t *testing.T) {
 	follow("without Redis", false)
 	redis.Restart()
 	follow("with Redis again", true)
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
 }

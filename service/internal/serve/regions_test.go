@@ -2,10 +2,10 @@ package serve
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -30,33 +30,20 @@ descriptors:
 - {key: here, limits: ["5/10m"]}
 `
 
-func rulesIn(t *testing.T, text string) (path string) {
+// inRegion starts a service in a region of homes, with rules.
+func inRegion(t *testing.T, homes config.Homes, redis *redistest.Server, path string) Listening {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return running(t, Options{
+		Config: config.Source{Path: path}, Redis: redis.Addr(), Homes: homes, Budget: time.Second, HomeBudget: time.Second, Admin: "127.0.0.1:0",
+	})
 }
 
-// inRegion starts a service in a region.
-func inRegion(t *testing.T, home, redis *redistest.Server, path string) Listening {
+// world starts a home and two regions with the rules, of which a test may use one.
+func world(t *testing.T) (home *redistest.Server, here, there Listening) {
 	t.Helper()
-	return inRegionOf(t, home.Addr(), redis, path)
-}
-
-// inRegionOf starts a service in a region of a home.
-func inRegionOf(t *testing.T, home string, redis *redistest.Server, path string) Listening {
-	t.Helper()
-	at, stop := start(t, Options{
-		Config: config.Source{Path: path}, Redis: redis.Addr(), Homes: config.Homes{"": home}, Budget: time.Second, HomeBudget: time.Second, Admin: "127.0.0.1:0",
-	})
-	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return at
+	home, path := redistest.Start(t), file(t, regionRules)
+	homes := config.Homes{"": home.Addr()}
+	return home, inRegion(t, homes, redistest.Start(t), path), inRegion(t, homes, redistest.Start(t), path)
 }
 
 type decision struct {
@@ -129,25 +116,28 @@ func spendAll(t *testing.T, most int, key string, regions ...Listening) (admitte
 	return admitted, leased
 }
 
-// One limit over two regions: each of them can use all of it alone, and both together get no more.
+// One limit over two regions: each of them can use all of it alone, and both together get no more. A home may be a Redis
+// Cluster, or speak TLS.
 func TestAGlobalRuleIsOneLimitOverRegions(t *testing.T) {
-	home, path := redistest.Start(t), rulesIn(t, regionRules)
-	here, there := inRegion(t, home, redistest.Start(t), path), inRegion(t, home, redistest.Start(t), path)
-	for name, c := range map[string]struct {
-		key     string
-		regions []Listening
-	}{
-		"one region alone": {"all", []Listening{here}},
-		"both":             {"open", []Listening{here, there}},
+	secure, _ := redistest.StartTLS(t)
+	certificate := secure.Must(t, "CONFIG", "GET", "tls-cert-file").([]any)[1].(string)
+	_, cluster := servertest.StartCluster(t)
+	for name, home := range map[string]string{
+		"a server": redistest.Start(t).Addr(), "a cluster": cluster, "behind TLS": "rediss://" + secure.Addr() + "?tls_ca=" + certificate,
 	} {
 		t.Run(name, func(t *testing.T) {
-			admitted, leased := spendAll(t, quota, c.key, c.regions...)
-			t.Logf("%d admitted, %d of them from leases", admitted, leased)
-			if admitted != quota || leased < quota/2 {
-				t.Errorf("%d admitted of %d, %d of them from leases", admitted, quota, leased)
-			}
-			if d := call(t, there, c.key); d.status != http.StatusTooManyRequests {
-				t.Errorf("the other region answers %+v when all is used", d)
+			homes, path := config.Homes{"": home}, file(t, regionRules)
+			here, there := inRegion(t, homes, redistest.Start(t), path), inRegion(t, homes, redistest.Start(t), path)
+			servertest.Wait(t, "the home is down", func() bool { return health(t, here).Home == "up" && health(t, there).Home == "up" })
+			for key, regions := range map[string][]Listening{"all": {here}, "open": {here, there}} {
+				admitted, leased := spendAll(t, quota, key, regions...)
+				t.Logf("%d admitted, %d of them from leases", admitted, leased)
+				if admitted != quota || leased < quota/2 {
+					t.Errorf("%d admitted of %d, %d of them from leases", admitted, quota, leased)
+				}
+				if d := call(t, there, key); d.status != http.StatusTooManyRequests {
+					t.Errorf("the other region answers %+v when all is used", d)
+				}
 			}
 		})
 	}
@@ -156,8 +146,7 @@ func TestAGlobalRuleIsOneLimitOverRegions(t *testing.T) {
 // What is too small to split, and what cannot be leased, is decided by the home, exactly. A rule without a scope is each
 // region's own.
 func TestPlacesOfRules(t *testing.T) {
-	home, path := redistest.Start(t), rulesIn(t, regionRules)
-	here, there := inRegion(t, home, redistest.Start(t), path), inRegion(t, home, redistest.Start(t), path)
+	_, here, there := world(t)
 	for key, want := range map[string]int{"small": 5, "day": 5, "here": 10} {
 		admitted := 0
 		for range 10 {
@@ -178,8 +167,7 @@ func TestPlacesOfRules(t *testing.T) {
 
 // A request with a rule of all regions and one of this one is admitted by both or charged to neither.
 func TestARequestOverPlacesIsAllOrNothing(t *testing.T) {
-	home, path := redistest.Start(t), rulesIn(t, regionRules)
-	here := inRegion(t, home, redistest.Start(t), path)
+	_, here, _ := world(t)
 	over := 0
 	for range 50 {
 		if d := call(t, here, "all", "here"); d.status == http.StatusTooManyRequests {
@@ -197,8 +185,7 @@ func TestARequestOverPlacesIsAllOrNothing(t *testing.T) {
 }
 
 func TestTheHomeIsAway(t *testing.T) {
-	home, path := redistest.Start(t), rulesIn(t, regionRules)
-	here := inRegion(t, home, redistest.Start(t), path)
+	home, here, _ := world(t)
 	admitted := 0
 	for leased := 0; leased < 50; {
 		if d := call(t, here, "all"); d.status == http.StatusOK {
@@ -250,16 +237,14 @@ func TestTheHomeIsAway(t *testing.T) {
 // A home that answers and cannot write, such as a replica, is down, and calls say why.
 func TestTheHomeIsAReplica(t *testing.T) {
 	home := redistest.StartReplica(t, redistest.Start(t).Addr())
-	here := inRegion(t, home, redistest.Start(t), rulesIn(t, regionRules))
+	here := inRegion(t, config.Homes{"": home.Addr()}, redistest.Start(t), file(t, regionRules))
 	servertest.Wait(t, "health is ok", func() bool { h := health(t, here); return h.Home == "down" && h.Cause == "readonly" })
 	for range 3 {
 		if d := call(t, here, "all"); d.status != http.StatusServiceUnavailable || d.Cause != "readonly" {
 			t.Errorf("%+v", d)
 		}
 	}
-	if text := get(t, here, "/metrics"); !strings.Contains(text, "sash_home_up 0") {
-		t.Error("sash_home_up is not 0")
-	}
+	has(t, get(t, here, "/metrics"), "sash_home_up 0\n")
 }
 
 // Without the region's Redis the home decides each call: slower, and within the limit.
@@ -269,8 +254,8 @@ func TestTheRedisOfTheRegionIsAway(t *testing.T) {
 		"hangs":   func(s *redistest.Server) func() { s.Pause(); return s.Resume },
 	} {
 		t.Run(name, func(t *testing.T) {
-			home, redis, path := redistest.Start(t), redistest.Start(t), rulesIn(t, regionRules)
-			here := inRegion(t, home, redis, path)
+			home, redis := redistest.Start(t), redistest.Start(t)
+			here := inRegion(t, config.Homes{"": home.Addr()}, redis, file(t, regionRules))
 			admitted := 0
 			count := func(d decision) bool {
 				if d.status == http.StatusOK {
@@ -304,24 +289,38 @@ func TestTheRedisOfTheRegionIsAway(t *testing.T) {
 	}
 }
 
-func TestAGlobalRuleNeedsAHome(t *testing.T) {
-	path := rulesIn(t, regionRules)
-	for name, opts := range map[string]Options{"on Redis": {Redis: redistest.Start(t).Addr()}, "in memory": {}} {
-		opts.Config.Path, opts.Log = path, slog.New(slog.DiscardHandler)
-		err := Run(t.Context(), opts)
-		if err == nil || !strings.Contains(err.Error(), "rules.yaml:4: d / all: scope: global needs the home") {
+// A rule without the right home is an error at the start, with the names that there are.
+func TestAGlobalRuleNeedsItsHome(t *testing.T) {
+	redis := redistest.Start(t).Addr()
+	two := config.Homes{"eu": redis, "us": redis}
+	for name, test := range map[string]struct {
+		rule  string
+		redis string
+		homes config.Homes
+		want  string
+	}{
+		"on Redis":                   {"scope: global", redis, nil, "rules.yaml:3: d / k: scope: global needs the home"},
+		"in memory":                  {"scope: global", "", nil, "rules.yaml:3: d / k: scope: global needs the home"},
+		"a home without a region":    {"scope: global", "", two, "give --redis too"},
+		"none named":                 {"scope: global", redis, two, "rules.yaml:3: d / k: scope: global, and there are several homes: add home: with one of eu, us"},
+		"another name":               {"scope: global, home: ap", redis, two, "rules.yaml:3: d / k: home: ap is no home of --home: use one of eu, us"},
+		"the only home has no name":  {"scope: global, home: eu", redis, config.Homes{"": redis}, "give --home eu=URL"},
+		"a home, and none is global": {"home: eu", redis, two, "give scope: global beside it"},
+	} {
+		path := file(t, "domain: d\ndescriptors:\n- {key: k, limits: [\"1000/10m\"], "+test.rule+"}\n")
+		err := Run(t.Context(), Options{
+			Config: config.Source{Path: path}, Redis: test.redis, Homes: test.homes, Log: slog.New(slog.DiscardHandler),
+		})
+		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-	if err := Run(t.Context(), Options{Homes: config.Homes{"": "127.0.0.1:1"}}); err == nil || !strings.Contains(err.Error(), "give --redis too") {
-		t.Errorf("a home without a region: %v", err)
 	}
 }
 
 // A rule that moves from one region to all of them starts anew at the home. No window holds more than both limits.
 func TestAReloadMovesARule(t *testing.T) {
-	home, path := redistest.Start(t), rulesIn(t, "domain: d\ndescriptors:\n- {key: k, limits: [\"100/10m\"]}\n")
-	here := inRegion(t, home, redistest.Start(t), path)
+	home, path := redistest.Start(t), file(t, "domain: d\ndescriptors:\n- {key: k, limits: [\"100/10m\"]}\n")
+	here := inRegion(t, config.Homes{"": home.Addr()}, redistest.Start(t), path)
 	admitted := func() (n int) {
 		for range 150 {
 			if call(t, here, "k").status == http.StatusOK {
@@ -358,20 +357,105 @@ func TestAReloadMovesARule(t *testing.T) {
 	}
 }
 
-func get(t *testing.T, at Listening, path string) string {
+// A home that comes back without its state admits the limit once more, and not twice.
+func TestAHomeThatLosesItsState(t *testing.T) {
+	home, here, there := world(t)
+	first, _ := spendAll(t, quota, "all", here, there)
+	home.Stop()
+	home.Restart()
+	servertest.Wait(t, "nothing is decided", func() bool { return call(t, here, "open").status == 200 && call(t, there, "open").status == 200 })
+	second, _ := spendAll(t, quota, "all", here, there)
+	t.Logf("%d admitted, and %d after the home lost its state", first, second)
+	if first != quota || second == 0 || second > quota {
+		t.Errorf("%d admitted, and %d after the home lost its state: want %d, and at most as many again", first, second, quota)
+	}
+}
+
+const namedRules = `
+domain: d
+descriptors:
+- {key: eu, limits: ["1000/10m"], scope: global, lease: 2s, home: eu}
+- {key: us, limits: ["1000/10m"], scope: global, lease: 2s, home: us}
+`
+
+// A rule is decided by the home that it names, over all regions. A home that stops does not touch the rules of another.
+func TestARuleIsDecidedByTheHomeThatItNames(t *testing.T) {
+	eu, us := redistest.Start(t), redistest.Start(t)
+	homes := config.Homes{"eu": eu.Addr(), "us": us.Addr()}
+	path := file(t, namedRules)
+	here, there := inRegion(t, homes, redistest.Start(t), path), inRegion(t, homes, redistest.Start(t), path)
+	call(t, here, "us")
+	admitted, leased := spendAll(t, quota/2, "eu", here)
+	if admitted < quota/2 || leased == 0 {
+		t.Errorf("%d admitted of %d, %d from leases", admitted, quota/2, leased)
+	}
+	for server, want := range map[*redistest.Server][2]int{eu: {1, 0}, us: {0, 1}} {
+		ofEU, ofUS := server.Must(t, "KEYS", "*eu*").([]any), server.Must(t, "KEYS", "*us*").([]any)
+		if len(ofEU) != want[0] || len(ofUS) != want[1] {
+			t.Errorf("a home has %v and %v, want %d keys", ofEU, ofUS, want)
+		}
+	}
+	us.Stop()
+	servertest.Wait(t, "the home us answers", func() bool {
+		h := health(t, here)
+		return h.Home == "down" && h.Status == "degraded"
+	})
+	rest, _ := spendAll(t, quota-admitted, "eu", here, there)
+	if admitted+rest != quota {
+		t.Errorf("over both regions %d and %d are admitted of %d", admitted, rest, quota)
+	}
+	if d := call(t, there, "us"); d.status != http.StatusServiceUnavailable {
+		t.Errorf("a rule of the home that is away: %+v", d)
+	}
+	has(t, get(t, here, "/admin/v1/store"), `"homes":[{"name":"eu","state":"up","address":"`+eu.Addr(), `{"name":"us","state":"down","address":"`+us.Addr())
+	has(t, get(t, here, "/metrics"), `sash_home_up{home="eu"} 1`, `sash_home_up{home="us"} 0`)
+}
+
+// burst calls so often, and returns how many calls were admitted, how many of them by the own share, and the last status.
+func burst(t *testing.T, at Listening, calls int) (admitted, own, last int) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at.Admin.String()+path, nil)
-	if err != nil {
-		t.Fatal(err)
+	for range calls {
+		d := call(t, at, "own")
+		if last = d.status; last == http.StatusOK {
+			admitted++
+			if d.Source == "own" {
+				own++
+			}
+		}
 	}
-	res, err := caller.Do(req)
-	if err != nil {
-		t.Fatal(err)
+	return admitted, own, last
+}
+
+// While the home is stopped each region goes on with its own share. The sum stays at the limit, also when the home is back.
+func TestTheHomeIsStoppedAndRegionsHaveOwnShares(t *testing.T) {
+	home, percent := redistest.Start(t), 10
+	path := file(t, fmt.Sprintf("domain: d\ndescriptors:\n- {key: own, limits: [\"1000/10m\"], scope: global, lease: 2s, on_unavailable: local, regions: 2, own_share: %d%%}\n", percent))
+	homes := config.Homes{"": home.Addr()}
+	regions := []Listening{inRegion(t, homes, redistest.Start(t), path), inRegion(t, homes, redistest.Start(t), path)}
+	sum := 0
+	for _, at := range regions {
+		admitted, own, _ := burst(t, at, 200)
+		if sum += admitted; admitted != 200 || own > 0 {
+			t.Errorf("%d of 200 are admitted, %d by the own share", admitted, own)
+		}
 	}
-	defer func() { _ = res.Body.Close() }()
-	var text strings.Builder
-	if err := res.Write(&text); err != nil {
-		t.Fatal(err)
+	home.Pause()
+	for _, at := range regions {
+		admitted, own, last := burst(t, at, 400)
+		if sum += admitted; own != quota*percent/100 || last != http.StatusTooManyRequests {
+			t.Errorf("while the home is stopped %d are admitted, %d by the own share, and the last answer is %d", admitted, own, last)
+		}
 	}
-	return text.String()
+	home.Resume()
+	for _, at := range regions {
+		servertest.Wait(t, "the home does not decide", func() bool { return health(t, at).Home == "up" })
+		admitted, own, last := burst(t, at, 800)
+		if sum += admitted; own > 0 || last != http.StatusTooManyRequests {
+			t.Errorf("once it is back %d are admitted, %d by the own share, and the last answer is %d", admitted, own, last)
+		}
+	}
+	t.Logf("%d of %d", sum, quota)
+	if sum > quota {
+		t.Errorf("%d admitted of %d", sum, quota)
+	}
 }

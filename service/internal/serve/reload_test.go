@@ -3,7 +3,6 @@ package serve
 import (
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,23 +20,6 @@ func six() string {
 		fmt.Fprintf(&b, "- key: k%d\n  rate_limit: {unit: day, requests_per_unit: 1}\n", i)
 	}
 	return b.String()
-}
-
-// asks returns the status of a request with a key.
-func asks(t *testing.T, at Listening, key string) int {
-	t.Helper()
-	body := strings.NewReader(`{"domain":"demo","entries":[{"key":"` + key + `","value":"x"}]}`)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+at.HTTP.String()+"/v1/allow", body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	return res.StatusCode
 }
 
 // rewrite replaces a file at once.
@@ -68,14 +50,13 @@ func TestRulesThatAReloadRemoves(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "limits.yaml")
 			rewrite(t, path, six())
 			var log servertest.Log
-			at, stop := start(t, Options{Config: config.Source{Path: path}, MaxRulesRemoved: tt.most, Log: slog.New(slog.NewTextHandler(&log, nil))})
-			defer func() { _ = stop() }()
-			if status := asks(t, at, "k5"); status != 200 {
+			at := running(t, Options{Config: config.Source{Path: path}, MaxRulesRemoved: tt.most, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			if status := ask(t, at, "demo", "k5", "x", ""); status != 200 {
 				t.Fatalf("the first request: %d", status)
 			}
 			rewrite(t, path, cut)
 			servertest.Wait(t, "the change is not logged", func() bool { return strings.Contains(log.String(), tt.says) })
-			if status := asks(t, at, "k5"); status != tt.last {
+			if status := ask(t, at, "demo", "k5", "x", ""); status != tt.last {
 				t.Errorf("status %d after the reload, want %d", status, tt.last)
 			}
 		})

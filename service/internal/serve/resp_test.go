@@ -2,10 +2,7 @@ package serve
 
 import (
 	"context"
-	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +13,16 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
+func commander(t *testing.T, at Listening) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: at.RESP.String()})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
 // What is decided over RESP counts as over HTTP, and is in the same metrics, also what is not decided.
 func TestRESPSharesLimitsAndMetricsWithTheOtherPorts(t *testing.T) {
-	at, stop := start(t, Options{RESP: "127.0.0.1:0", Admin: "127.0.0.1:0"})
-	ctx := context.Background()
-	client := redis.NewClient(&redis.Options{Addr: at.RESP.String()})
+	at := running(t, Options{RESP: "127.0.0.1:0", Admin: "127.0.0.1:0"})
+	ctx, client := context.Background(), commander(t, at)
 	ask := func() map[any]any {
 		t.Helper()
 		reply, err := client.Do(ctx, "SASH.ALLOW", "demo", "ENTRY", "remote_address", "192.0.2.7", "COST", 1).Result()
@@ -47,49 +49,21 @@ func TestRESPSharesLimitsAndMetricsWithTheOtherPorts(t *testing.T) {
 	if err := client.Do(ctx, "CL.THROTTLE", "key", 15, 30, 60).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM ") {
 		t.Errorf("limits of a caller's own: %v", err)
 	}
-	web := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	res, err := web.Get("http://" + at.Admin.String() + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, _ := io.ReadAll(res.Body)
-	_ = res.Body.Close()
-	for _, line := range []string{
+	has(t, get(t, at, "/metrics"),
 		`sash_requests_total{outcome="allowed"} 10`, `sash_requests_total{outcome="refused"} 2`, `sash_requests_total{outcome="invalid"} 1`,
 		`sash_port_requests_total{port="http"} 1`, `sash_port_requests_total{port="grpc"} 0`, `sash_port_requests_total{port="resp"} 11`,
-		`sash_access_denied_total{reason="override"} 1`, `sash_connections{port="resp"} 1`,
-	} {
-		if !strings.Contains(string(text), line+"\n") {
-			t.Errorf("no %s in the metrics", line)
-		}
-	}
-	if err := client.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+		`sash_access_denied_total{reason="override"} 1`, `sash_connections{port="resp"} 1`)
 }
 
 // While Redis is away rules are answered by on_unavailable, and limits that commands bring along are not decided.
 func TestRESPWithoutItsRedis(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
 	server := redistest.Start(t)
-	at, stop := start(t, Options{
+	at := running(t, Options{
 		RESP: "127.0.0.1:0", Redis: server.Addr(), Budget: 200 * time.Millisecond,
-		Config: config.Source{Path: write("limits.yaml",
-			"domain: d\ndescriptors:\n- {key: open, limits: [3/1h], on_unavailable: open}\n- {key: closed, limits: [3/1h]}\n")},
-		AccessFile: write("access.yaml", "anonymous: {allow: [decide, override]}\n"),
+		Config:     config.Source{Path: file(t, "domain: d\ndescriptors:\n- {key: open, limits: [3/1h], on_unavailable: open}\n- {key: closed, limits: [3/1h]}\n")},
+		AccessFile: file(t, "anonymous: {allow: [decide, override]}\n"),
 	})
-	ctx := context.Background()
-	client := redis.NewClient(&redis.Options{Addr: at.RESP.String()})
+	ctx, client := context.Background(), commander(t, at)
 	ask := func(args ...any) string {
 		reply, err := client.Do(ctx, args...).Result()
 		if err != nil {
@@ -111,11 +85,5 @@ func TestRESPWithoutItsRedis(t *testing.T) {
 		if got := ask(commands[i]...); !strings.HasPrefix(got, want) {
 			t.Errorf("without Redis, %v: %s, want %s", commands[i], got, want)
 		}
-	}
-	if err := client.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
 	}
 }

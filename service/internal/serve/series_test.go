@@ -4,12 +4,9 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -49,70 +46,37 @@ descriptors:
 
 // A flood is a service, and strangers that may set their own limits.
 type flood struct {
-	t      *testing.T
-	at     Listening
-	client http.Client
-	grpc   pb.RateLimitServiceClient
+	t    *testing.T
+	at   Listening
+	grpc pb.RateLimitServiceClient
 }
 
 func startFlood(t *testing.T, statsd net.Addr) (*flood, func() error) {
 	t.Helper()
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	f := &flood{t: t, client: http.Client{Timeout: 20 * time.Second}}
-	var stop func() error
-	f.at, stop = start(t, Options{
-		Config: config.Source{Path: write("limits.yaml", someRules)}, AccessFile: write("access.yaml", "anonymous: {allow: [decide, override]}\n"),
+	at, stop := start(t, Options{
+		Config: config.Source{Path: file(t, someRules)}, AccessFile: file(t, "anonymous: {allow: [decide, override]}\n"),
 		GRPC: "127.0.0.1:0", Admin: "127.0.0.1:0", AdminAccess: admin.Access{Tokens: []string{adminToken}},
 		Telemetry: telemetry.Options{Exporters: telemetry.Exporters{
 			Statsd: &telemetry.Statsd{Network: "udp", Addr: statsd.String(), Interval: time.Hour},
 		}},
 	})
-	conn, err := grpc.NewClient(f.at.GRPC.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(at.GRPC.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.grpc = pb.NewRateLimitServiceClient(conn)
-	return f, func() error {
-		_ = conn.Close()
-		f.client.CloseIdleConnections()
-		return stop()
-	}
-}
-
-func (f *flood) send(method, url, body string, header ...string) (int, string) {
-	f.t.Helper()
-	req, err := http.NewRequestWithContext(f.t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header[header[i]] = []string{header[i+1]}
-	}
-	res, err := f.client.Do(req)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, _ := io.ReadAll(res.Body)
-	return res.StatusCode, string(text)
+	t.Cleanup(func() { _ = conn.Close() })
+	return &flood{t, at, pb.NewRateLimitServiceClient(conn)}, stop
 }
 
 func (f *flood) post(path, body string) int {
 	f.t.Helper()
-	status, _ := f.send("POST", "http://"+f.at.HTTP.String()+path, body, "Content-Type", "application/json")
+	status, _ := send(f.t, "POST", f.at.HTTP, path, body)
 	return status
 }
 
 func (f *flood) admin(path string) string {
 	f.t.Helper()
-	status, text := f.send("GET", "http://"+f.at.Admin.String()+path, "", "Authorization", "Bearer "+adminToken)
+	status, text := send(f.t, "GET", f.at.Admin, path, "", "Authorization", "Bearer "+adminToken)
 	if status != http.StatusOK {
 		f.t.Fatalf("%s: %d %s", path, status, text)
 	}
@@ -129,7 +93,7 @@ func (f *flood) event() int {
 		f.t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+adminToken)
-	res, err := f.client.Do(req)
+	res, err := web.Do(req)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -174,7 +138,7 @@ func (f *flood) vary(n int) {
 		f.post("/v1/allow", fmt.Sprintf(`{"domain":"d","entries":[{"key":"user","value":"stranger %d"}],"cost":1000000}`, i))
 		f.post("/json", fmt.Sprintf(`{"domain":"d","descriptors":[{"entries":[{"key":"route","value":"%d%s"}]},`+
 			`{"entries":[{"key":"%s%d"}],"limit":{"requests_per_unit":5,"unit":"HOUR"}}]}`, i, long, long, i))
-		f.send("GET", "http://"+f.at.HTTP.String()+"/v1/forward-auth?domain=d&descriptor="+url.QueryEscape(fmt.Sprintf("route=\xff%c\n|:%d", 0xfe, i)), "",
+		send(f.t, "GET", f.at.HTTP, "/v1/forward-auth?domain=d&descriptor="+url.QueryEscape(fmt.Sprintf("route=\xff%c\n|:%d", 0xfe, i)), "",
 			"X-Forwarded-For", "192.0.2.7")
 	}
 }
@@ -205,14 +169,9 @@ func TestStrangersMakeNoMoreSeriesThanDocumented(t *testing.T) {
 	if got := lines(text); got > most || len(text) > most*bytesOfLine || got < names/2 {
 		t.Errorf("/metrics has %d lines and %d bytes, at most %d lines are documented", got, len(text), most)
 	}
-	for _, own := range []string{
-		`ratelimit_service_rate_limit_total_hits{domain="d",key1="late"} 1`,
-		`sash_decisions_total{domain="d",outcome="allowed",rule="late",source="store"} 1`,
-	} {
-		if !strings.Contains(text, own+"\n") {
-			t.Errorf("the rule that was used last has no %s", own)
-		}
-	}
+	has(t, text, // of the rule that was used last
+		`ratelimit_service_rate_limit_total_hits{domain="d",key1="late"} 1`+"\n",
+		`sash_decisions_total{domain="d",outcome="allowed",rule="late",source="store"} 1`+"\n")
 	text, names = f.admin("/stats"), names+namesUnknown
 	if got := lines(text); got > stats+names || len(text) > (stats+names)*bytesOfLine {
 		t.Errorf("/stats has %d lines and %d bytes, at most %d lines are documented", got, len(text), stats+names)

@@ -4,14 +4,17 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/servertest"
 )
@@ -34,40 +37,89 @@ func start(t *testing.T, opts Options) (at Listening, stop func() error) {
 	return at, func() error { cancel(); return <-ended }
 }
 
-func allow(t *testing.T, at Listening) int {
+// running starts a service that runs until the test ends.
+func running(t *testing.T, opts Options) Listening {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
-	res, err := client.Post("http://"+at.HTTP.String()+"/v1/allow", "application/json",
-		strings.NewReader(`{"domain":"demo","entries":[{"key":"remote_address","value":"192.0.2.7"}],"cost":10}`))
+	at, stop := start(t, opts)
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return at
+}
+
+// file writes a file that a service can read.
+func file(t *testing.T, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var web = http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+
+// send sends a request with names and values of fields, and returns the status and the body of the answer.
+func send(t *testing.T, method string, addr net.Addr, path, body string, header ...string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+addr.String()+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = res.Body.Close()
-	return res.StatusCode
+	for i := 0; i < len(header); i += 2 {
+		req.Header[header[i]] = []string{header[i+1]}
+	}
+	res, err := web.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(text)
+}
+
+// get returns what the admin port answers.
+func get(t *testing.T, at Listening, path string) string {
+	t.Helper()
+	_, text := send(t, http.MethodGet, at.Admin, path, "")
+	return text
+}
+
+// has checks that a text has lines, or parts of lines.
+func has(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %s in %s", part, text)
+		}
+	}
+}
+
+// ask returns the status of a request with one entry, and perhaps more fields.
+func ask(t *testing.T, at Listening, domain, key, value, more string) int {
+	t.Helper()
+	status, _ := send(t, http.MethodPost, at.HTTP, "/v1/allow", fmt.Sprintf(`{"domain":%q,"entries":[{"key":%q,"value":%q}]%s}`, domain, key, value, more))
+	return status
+}
+
+// allow asks for all that the example has.
+func allow(t *testing.T, at Listening) int {
+	t.Helper()
+	return ask(t, at, "demo", "remote_address", "192.0.2.7", `,"cost":10`)
 }
 
 func TestTheZeroOptionsServeTheExampleFromMemory(t *testing.T) {
-	at, stop := start(t, Options{})
+	at := running(t, Options{})
 	if at.GRPC != nil || at.Admin != nil || at.ConfigName != "the built-in example" || len(at.Config.Rules()) == 0 {
 		t.Errorf("listening: %+v", at)
 	}
 	if first, second := allow(t, at), allow(t, at); first != 200 || second != 429 {
 		t.Errorf("status %d, then %d", first, second)
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestInstancesOnOneRedisShareTheLimits(t *testing.T) {
-	opts := Options{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Redis: redistest.Start(t).Addr(), Budget: 5 * time.Second}
-	here, stopHere := start(t, opts)
-	there, stopThere := start(t, opts)
-	if first, second := allow(t, here), allow(t, there); first != 200 || second != 429 {
-		t.Errorf("status %d, then %d of the other instance", first, second)
-	}
-	if err := errors.Join(stopHere(), stopThere()); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -82,17 +134,13 @@ func TestAnErrorOfListeningClosesThePorts(t *testing.T) {
 	}
 }
 
-func TestAServiceWithoutAConfigurationLimitsNothing(t *testing.T) {
+func TestAServiceWithoutAConfiguration(t *testing.T) {
 	opts := Options{Config: config.Source{Path: filepath.Join(t.TempDir(), "none.yaml")}}
 	if err := Run(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "none.yaml") {
 		t.Errorf("a configuration that is missing: %v", err)
 	}
 	opts.StartWithoutConfig = true
-	at, stop := start(t, opts)
-	if len(at.Config.Rules()) != 0 {
-		t.Errorf("rules: %v", at.Config.Rules())
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
+	if h := health(t, running(t, opts)); h.Status != "degraded" || h.Cause != "configuration" {
+		t.Errorf("%+v", h)
 	}
 }
