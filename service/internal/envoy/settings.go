@@ -70,6 +70,7 @@ var own = []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY
 // ignored are the variables without effect, and why.
 var ignored = [][2]string{
 	{"USE_DOG_STATSD_MOGRIFIERS", "rule names do not become tags: Prometheus has them as labels"},
+	{"SASH_CHARGE_EACH", "a request charges all of its descriptors or none; SASH_ENVOY_COMPATIBLE=true counts as Envoy's service does"},
 	{"PROMETHEUS_MAPPER_YAML", "metrics have the names of that service's own mapping"},
 	{"REDIS_PERSECOND", "one Redis decides all limits: a request with several limits is one decision"},
 	{"LOCAL_CACHE_SIZE_IN_BYTES", "refusals are always remembered while they hold, and SASH_ENVOY_COMPATIBLE is not set"},
