@@ -122,15 +122,12 @@ func (a *authority) http(t *testing.T, name, protocol string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// One certificate makes both data ports TLS, clients show one of the authority, and the file has its name's rights. A
-// wrong file in place of the certificate is logged, and the one in use stays.
-func TestTheDataPortsWithCertificates(t *testing.T) {
+// Certificates make the ports TLS, clients show one of the authority, and the file has its name's rights. A wrong file in place of the certificate is logged, and the one in use stays.
+func TestThePortsWithCertificates(t *testing.T) {
 	ca := certify(t, "server", "edge.example.com", "other.example.com")
 	file := tempFile(t, "access.yaml", "clients: [{name: edge, certificates: [Edge.example.com], allow: [decide, refund]}]\n")
-	p := serve(t, "--access", file, "--tls-cert", ca.file("server.pem"), "--tls-key", ca.file("server.key"), "--tls-client-ca", ca.file("authority.pem"))
-	if !strings.HasPrefix(p.url, "https://") {
-		t.Errorf("it says %s", p.url)
-	}
+	p := serve(t, "--access", file, "--tls-cert", ca.file("server.pem"), "--tls-key", ca.file("server.key"), "--tls-client-ca", ca.file("authority.pem"),
+		"--admin-tls-cert", ca.file("server.pem"), "--admin-tls-key", ca.file("server.key"), "--admin-client-ca", ca.file("authority.pem"))
 	for name, want := range map[string]struct {
 		status int
 		code   codes.Code
@@ -157,6 +154,19 @@ func TestTheDataPortsWithCertificates(t *testing.T) {
 		if status.Code(err) != want.code {
 			t.Errorf("%q over gRPC: %v, want %v", name, err, want.code)
 		}
+	}
+	// Operators of the admin port need no token with a certificate.
+	for _, protocol := range []string{"h2", "http/1.1"} {
+		var made struct{ By string }
+		ban := subject("demo", "remote_address", "192.0.2.9", `,"expires":"1h"`)
+		status := administer(t, ca.http(t, "other.example.com", protocol), "POST", p.admin+"/admin/v1/bans", ban, &made)
+		if status != 200 || made.By != "certificate other.example.com" {
+			t.Errorf("%s: %d, by %q", protocol, status, made.By)
+		}
+	}
+	if res, err := ca.http(t, "", "h2").Get(p.admin + "/stats"); err == nil {
+		_ = res.Body.Close()
+		t.Errorf("without a certificate: %d", res.StatusCode)
 	}
 	put(t, ca.file("server.pem"), "none")
 	for n, addr := range []string{strings.TrimPrefix(p.url, "https://"), p.grpc} {
@@ -274,28 +284,5 @@ func TestBansAndOverridesHoldOnAllInstances(t *testing.T) {
 	}
 	if logs := a.logs.String(); !strings.Contains(logs, "kind=ban subject=demo:remote_address:192.0.2.9") || !strings.Contains(logs, `by="token 1"`) {
 		t.Errorf("what was done is not logged: %s", logs)
-	}
-}
-
-// With an authority for clients, only clients with its certificate connect, and they need no token.
-func TestAdminWithCertificates(t *testing.T) {
-	ca := certify(t, "server", "operator")
-	p := serve(t, "--admin-tls-cert", ca.file("server.pem"), "--admin-tls-key", ca.file("server.key"), "--admin-client-ca", ca.file("authority.pem"))
-	if !strings.HasPrefix(p.admin, "https://") {
-		t.Errorf("it says %s", p.admin)
-	}
-	for _, protocol := range []string{"h2", "http/1.1"} {
-		var made struct{ By string }
-		status := administer(t, ca.http(t, "operator", protocol), "POST", p.admin+"/admin/v1/bans", subject("demo", "remote_address", "192.0.2.9", `,"expires":"1h"`), &made)
-		if status != 200 || made.By != "certificate operator" {
-			t.Errorf("%s: %d, by %q", protocol, status, made.By)
-		}
-	}
-	if status, _ := allow(t, p, "192.0.2.9"); status != 429 {
-		t.Errorf("the ban does not hold: %d", status)
-	}
-	if res, err := ca.http(t, "", "h2").Get(p.admin + "/stats"); err == nil {
-		_ = res.Body.Close()
-		t.Errorf("without a certificate: %d", res.StatusCode)
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -306,81 +305,42 @@ func TestInspectEveryAlgorithmAsTheLimitersUser(t *testing.T) {
 
 const repository = "../../.."
 
-// readmeBlocks returns the blocks of README.md that are commands of sash.
-func readmeBlocks(t *testing.T) (blocks []string) {
-	t.Helper()
-	for i, part := range strings.Split(string(readFile(t, repository+"/README.md")), "```") {
-		language, code, _ := strings.Cut(part, "\n")
-		if i%2 == 1 && (language == "" || language == "sh") && (strings.Contains(code, "sash serve") || strings.Contains(code, "sash allow")) {
-			blocks = append(blocks, strings.TrimSpace(code))
-		}
-	}
-	return blocks
-}
-
-// shell runs a script where bin/sash and sash are the command, against a Redis of the test.
-func shell(t *testing.T, redis, script string) (code int, output string) {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.Mkdir(dir+"/bin", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(binary, dir+"/bin/sash"); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(script, "redis://127.0.0.1:6379", redis))
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "REDIS="+redis)
-	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState == nil {
-		t.Fatal(err)
-	}
-	return cmd.ProcessState.ExitCode(), string(out)
-}
-
 // Every command line of README.md works as it stands. For sash serve only the flags are checked, sash verify is shortened,
 // and go build, whose package is linked into this test, only says what it would do. The loop ends by itself: of 9500 units,
 // 8500 of which are used, there are 10 turns of 100 left.
 func TestCommandsOfTheReadme(t *testing.T) {
+	text := string(readFile(t, repository+"/README.md"))
 	redis := "redis://" + redistest.Start(t).Addr()
-	checked, built, turned := 0, false, false
-	for _, block := range readmeBlocks(t) {
-		if loop, ok := strings.CutPrefix(block, "while "); ok {
-			used, _, _ := strings.Cut(loop, "--cost 100;")
-			code, out := shell(t, "redis://"+redistest.Start(t).Addr(), used+"--cost 8500\nfetch_one() { echo fetched; }\n"+block)
-			turned = true
-			if n := strings.Count(out, "fetched\n"); code != 0 || n != 10 || !strings.Contains(out, "refused by 9500/24h") {
-				t.Errorf("exit %d after %d turns, want 10: %s", code, n, out)
-			}
-			continue
+	lines := regexp.MustCompile(`(?m)^bin/sash ([^#\n]*)`).FindAllStringSubmatch(text, -1)
+	for _, line := range lines {
+		command := strings.ReplaceAll(line[1], "redis://127.0.0.1:6379", redis)
+		switch {
+		case strings.HasPrefix(command, "serve"):
+			command += " --help"
+		case strings.HasPrefix(command, "verify"):
+			command += " --for 1s"
 		}
-		for line := range strings.Lines(block) {
-			command, comment, _ := strings.Cut(strings.TrimSpace(line), "#")
-			switch {
-			case strings.HasPrefix(command, "go build "):
-				command, built = fmt.Sprintf("cd %s && %s 2>&1", repositoryPath(t), strings.Replace(command, "build", "build -n", 1)), true
-			case !strings.HasPrefix(command, "bin/sash ") && !strings.HasPrefix(command, "sash "):
-				continue
-			case strings.Contains(command, "sash serve"):
-				command += " --help"
-			case strings.Contains(command, "sash verify"):
-				command += " --for 1s"
-			}
-			checked++
-			if code, out := shell(t, redis, command); code != 0 || out == "" {
-				t.Errorf("%s: exit %d (%s): %s", command, code, comment, out)
-			}
+		if code, out, err := sash(t, nil, strings.Fields(command)...); code != 0 || out == "" {
+			t.Errorf("%s: exit %d, %s%s", command, code, out, err)
 		}
 	}
-	if checked < 5 || !built || !turned {
-		t.Errorf("only %d commands found; built: %v, turned: %v", checked, built, turned)
+	script := func(dir, text string) string {
+		cmd := exec.CommandContext(t.Context(), "sh", "-ec", text)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "REDIS=redis://"+redistest.Start(t).Addr())
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%v: %s\n%s", err, text, out)
+		}
+		return string(out)
 	}
-}
-
-func repositoryPath(t *testing.T) string {
-	t.Helper()
-	path, err := filepath.Abs(repository)
-	if err != nil {
-		t.Fatal(err)
+	build := regexp.MustCompile(`(?m)^go build (.*)`).FindStringSubmatch(text)
+	loop := regexp.MustCompile(`(?ms)^while (sash allow .*?)--cost 100;.*?^done`).FindStringSubmatch(text)
+	if len(lines) < 4 || build == nil || loop == nil {
+		t.Fatalf("%d commands, %q, %q", len(lines), build, loop)
 	}
-	return path
+	script(repository, "go build -n "+build[1])
+	out := script(".", loop[1]+"--cost 8500\nfetch_one() { echo fetched; }\n"+loop[0])
+	if n := strings.Count(out, "fetched\n"); n != 10 || !strings.Contains(out, "refused by 9500/24h") {
+		t.Errorf("%d turns, want 10: %s", n, out)
+	}
 }

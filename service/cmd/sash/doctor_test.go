@@ -169,17 +169,6 @@ func TestVerifyKeepsAndFinds(t *testing.T) {
 	}
 }
 
-func TestVerifyOnAClusterAndBySentinel(t *testing.T) {
-	t.Parallel()
-	_, cluster := servertest.StartCluster(t)
-	for name, url := range map[string]string{"cluster": cluster, "sentinel": servertest.StartWatched(t).URL()} {
-		code, out, err := sash(t, []string{"SASH_REDIS=" + url}, "verify", "--for", "1s", "--workers", "4", "--seed", "7", "--json")
-		if code != 0 || !strings.HasPrefix(out, `{"verdict":"kept"`) || !strings.Contains(out, `"seed":7`) || !strings.Contains(out, `"faults":[]`) {
-			t.Errorf("%s: exit %d, %s%s", name, code, out, err)
-		}
-	}
-}
-
 // A history of calls is judged by a limit: three units were admitted at once, and the fourth was refused.
 func TestVerifyJudgesAHistory(t *testing.T) {
 	calls := ""

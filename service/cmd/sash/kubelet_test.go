@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,35 +22,19 @@ type kubelet struct {
 func (k *kubelet) mount(t *testing.T, files map[string]string) {
 	t.Helper()
 	k.version++
-	data := filepath.Join(k.dir, "..data")
-	old, _ := os.Readlink(data)
 	current := fmt.Sprintf("..2026_11_23_07_00_%02d.1", k.version)
-	top := map[string]bool{}
 	for name, text := range files {
 		put(t, filepath.Join(k.dir, current, name), text)
-		first, _, _ := strings.Cut(name, "/")
-		top[first] = true
 	}
-	try := func(err error) {
-		t.Helper()
-		if err != nil && !os.IsExist(err) {
-			t.Fatal(err)
-		}
-	}
-	try(os.Symlink(current, data+"_tmp"))
-	try(os.Rename(data+"_tmp", data))
-	for first := range top {
-		try(os.Symlink(filepath.Join("..data", first), filepath.Join(k.dir, first)))
-	}
-	there, err := os.ReadDir(k.dir)
-	try(err)
-	for _, entry := range there {
-		if !top[entry.Name()] && !strings.HasPrefix(entry.Name(), "..") {
-			try(os.Remove(filepath.Join(k.dir, entry.Name())))
-		}
-	}
-	if old != "" {
-		try(os.RemoveAll(filepath.Join(k.dir, old)))
+	cmd := exec.Command("sh", "-ec", `
+ln -s "$0" ..data_tmp
+mv -T ..data_tmp ..data
+for name in $(ls ..data); do [ -L "$name" ] || ln -s "..data/$name" "$name"; done
+find -L . -maxdepth 1 -type l -delete # what the version does not have
+find . -maxdepth 1 -name '..2*' ! -name "$0" -exec rm -r {} +`, current)
+	cmd.Dir = k.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 }
 
