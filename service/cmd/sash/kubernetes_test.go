@@ -76,69 +76,46 @@ func manifests(t *testing.T) map[string]any {
 	return all
 }
 
-// A pod is the service as the Deployment runs it.
-type pod struct {
-	*service
-	spec  any // of its container
-	redis *redistest.Server
-}
-
-// startPod runs the container's command with its variables, those of the image, a Redis and values for its secrets. Only
-// the addresses and the place of the configuration are those of the test.
-func startPod(t *testing.T, all map[string]any) *pod {
-	t.Helper()
-	p := &pod{spec: at(all["Deployment"], "spec", "template", "spec", "containers", 0), redis: redistest.Start(t)}
-	k, files := &kubelet{dir: t.TempDir()}, map[string]string{}
+// The Deployment's container runs with its command, its variables, those of the image, a Redis and values for its secrets.
+// Only the addresses and the place of the configuration are those of the test. The probes find it well with and without its
+// Redis, and not ready once it ends, while it still decides.
+func TestKubernetesPodAndItsProbes(t *testing.T) {
+	t.Parallel() // it ends after --drain-delay
+	all := manifests(t)
+	spec, redis := at(all["Deployment"], "spec", "template", "spec", "containers", 0), redistest.Start(t)
+	dir := t.TempDir()
 	for name, text := range at(all["ConfigMap"], "data").(map[string]any) {
-		files[name] = text.(string)
+		put(t, filepath.Join(dir, name), text.(string))
 	}
-	k.mount(t, files)
 	env, _, _ := image(t)
-	mounted := slices.Index(env, fmt.Sprint("SASH_CONFIG=", at(p.spec, "volumeMounts", 0, "mountPath")))
+	mounted := slices.Index(env, fmt.Sprint("SASH_CONFIG=", at(spec, "volumeMounts", 0, "mountPath")))
 	if mounted < 0 {
-		t.Fatalf("the configuration is mounted at %s, and the image reads %v", at(p.spec, "volumeMounts", 0), env)
+		t.Fatalf("the configuration is mounted at %s, and the image reads %v", at(spec, "volumeMounts", 0), env)
 	}
-	env[mounted] = "SASH_CONFIG=" + k.dir
-	for _, v := range list(p.spec, "env") {
+	env[mounted] = "SASH_CONFIG=" + dir
+	for _, v := range list(spec, "env") {
 		value := fmt.Sprint(at(v, "value"))
 		if secret, ok := at(v, "valueFrom", "secretKeyRef", "key").(string); ok {
 			value = strings.Repeat(secret, 8)
 		}
 		if at(v, "name") == "SASH_REDIS" {
-			value = "redis://" + p.redis.Addr()
+			value = "redis://" + redis.Addr()
 		}
 		env = append(env, fmt.Sprint(at(v, "name"), "=", value))
 	}
 	cmd := exec.Command(binary, "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--json=false")
-	for _, arg := range list(p.spec, "args") {
+	for _, arg := range list(spec, "args") {
 		cmd.Args = append(cmd.Args, arg.(string))
 	}
-	cmd.Args = append(cmd.Args, "--admin-addr", "127.0.0.1:0")
-	cmd.Env = env
-	p.service = run(t, cmd)
-	return p
-}
+	cmd.Args, cmd.Env = append(cmd.Args, "--admin-addr", "127.0.0.1:0"), env
+	p := run(t, cmd)
 
-// probe asks as a kubelet does, by the pod's address.
-func (p *pod) probe(t *testing.T, name string) int {
-	t.Helper()
-	get := at(p.spec, name+"Probe", "httpGet")
-	base := map[any]string{"http": p.url, "admin": p.admin}[at(get, "port")]
-	req := newRequest(t, http.MethodGet, strings.TrimSuffix(base, "/dashboard")+at(get, "path").(string), nil)
-	req.Host = "10.244.0.7:" + req.URL.Port()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
-	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
+	probe := func(name string) int {
+		get := at(spec, name+"Probe", "httpGet")
+		base := map[any]string{"http": p.url, "admin": p.admin}[at(get, "port")]
+		res, _ := send(t, http.MethodGet, strings.TrimSuffix(base, "/dashboard")+at(get, "path").(string), "", "Host", "10.244.0.7") // a kubelet's
+		return res.StatusCode
 	}
-	_ = res.Body.Close()
-	return res.StatusCode
-}
-
-// The probes find a pod well with and without its Redis, and not ready once it ends, while it still decides.
-func TestKubernetesPodAndItsProbes(t *testing.T) {
-	t.Parallel() // it ends after --drain-delay
-	p := startPod(t, manifests(t))
 	decidedBy := func() any {
 		t.Helper()
 		code, said := post(t, p.url+"/v1/allow", subject("shop", "path", "/search"))
@@ -147,26 +124,21 @@ func TestKubernetesPodAndItsProbes(t *testing.T) {
 		}
 		return said["source"]
 	}
-	well := func(by string) {
-		t.Helper()
+	for _, by := range []string{"store", "local"} {
 		servertest.Wait(t, "calls are not decided by the "+by, func() bool { return decidedBy() == by })
-		if ready, alive := p.probe(t, "readiness"), p.probe(t, "liveness"); ready != 200 || alive != 200 {
+		if ready, alive := probe("readiness"), probe("liveness"); ready != 200 || alive != 200 {
 			t.Errorf("decided by the %s: ready %d, alive %d", by, ready, alive)
 		}
+		redis.Stop()
 	}
-	well("store")
-	p.redis.Stop()
-	well("local")
 	if err := p.interrupt(); err != nil {
 		t.Fatal(err)
 	}
-	servertest.Wait(t, "a pod that ends is ready", func() bool { return p.probe(t, "readiness") == 503 })
+	servertest.Wait(t, "a pod that ends is ready", func() bool { return probe("readiness") == 503 })
 	decidedBy()
-	if log := p.logs.String(); !strings.Contains(log, "for="+argument(t, p.spec, "drain-delay")) {
-		t.Errorf("it does not wait for %s: %s", argument(t, p.spec, "drain-delay"), log)
-	}
-	if err := <-p.ended; err != nil { // by itself
-		t.Error(err)
+	http.DefaultClient.CloseIdleConnections()
+	if err := <-p.ended; err != nil || !strings.Contains(p.logs.String(), "for="+argument(t, spec, "drain-delay")) {
+		t.Errorf("it ends with %v, and does not wait for %s: %s", err, argument(t, spec, "drain-delay"), p.logs)
 	}
 }
 

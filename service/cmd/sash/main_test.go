@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -240,6 +241,7 @@ func sendBy(t *testing.T, client *http.Client, method, url, body string, header 
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
+	req.Host = cmp.Or(req.Header.Get("Host"), req.Host)
 	res, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
