@@ -1,16 +1,12 @@
 package modeltest
 
 import (
-	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 	_ "time/tzdata" // the zones, also where the system has none
-
-	"pgregory.net/rapid"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -23,18 +19,6 @@ import (
 	"example.com/sash/stack"
 	"example.com/sash/storetest"
 )
-
-func TestMain(m *testing.M) {
-	// A hundred walks an algorithm and store by default; -rapid.checks=5000 makes it a longer search. The
-	// log of a failure has all that is needed to repeat it.
-	for name, value := range map[string]string{"rapid.checks": "100", "rapid.nofailfile": "true"} {
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
-	}
-	flag.Parse()
-	os.Exit(m.Run())
-}
 
 // start is far from any real time, so that the store's idea of the time is never right by chance.
 var start = time.Date(2031, 3, 29, 22, 59, 58, 999_999_000, time.UTC)
@@ -49,32 +33,6 @@ func virtual(t testing.TB, addr string, edit func(name, text string) string) (*r
 
 var walks atomic.Int64 // numbers the walks on one server
 
-func TestRedisAnswersByTheDefinition(t *testing.T) {
-	server := redistest.Start(t)
-	for _, a := range sash.Algorithms() {
-		t.Run(a.String(), func(t *testing.T) {
-			store, clock, scripts := virtual(t, server.Addr(), nil)
-			rapid.Check(t, func(t *rapid.T) {
-				choose := chooser(t)
-				clock.Advance(start.Sub(clock.Now()))
-				scripts.misled = false
-				scripts.skew = func() time.Duration { return time.Duration(choose(120)-60) * time.Hour / 2 }
-				err := randomCalls(setup{
-					store: store, clock: clock, algorithm: a, steps: rapid.IntRange(1, 60).Draw(t, "steps"), choose: choose,
-					prefix: fmt.Sprint(walks.Add(1), ":"),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-			})
-		})
-	}
-}
-
-func chooser(t *rapid.T) func(n int) int {
-	return func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
-}
-
 // conforms runs the suite on a store, and random calls whose answers are those of the definition.
 func conforms(t *testing.T, open func(testing.TB) (driver.Store, *judge.Clock), algorithms ...sash.Algorithm) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
@@ -85,7 +43,7 @@ func conforms(t *testing.T, open func(testing.TB) (driver.Store, *judge.Clock), 
 		for usual, steps := range []int{calls: 50, many: 100, choices: 100} {
 			t.Run(fmt.Sprint(a, "/random calls, usually ", usual), func(t *testing.T) {
 				store, clock := open(t)
-				for seed := range uint64(20) {
+				for seed := range uint64(20 * *times) {
 					if err := randomCalls(setup{
 						store: store, clock: clock, algorithm: a, usual: usualCall(usual), steps: steps,
 						prefix: fmt.Sprintf("walk%d:", seed), choose: rand.New(rand.NewPCG(seed, 0)).IntN,
