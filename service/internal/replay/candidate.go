@@ -72,13 +72,6 @@ func (c *Candidate) limiters(store driver.Store) (all []*sash.Limiter, err error
 	return all, nil
 }
 
-func limitName(l sash.Limit) string {
-	if l.Name != "" {
-		return l.Name
-	}
-	return l.String()
-}
-
 // Length returns a limit's window; for a calendar limit, the longest.
 func Length(l sash.Limit) time.Duration {
 	switch l.Period {

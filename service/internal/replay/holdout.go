@@ -9,12 +9,8 @@ import (
 	"example.com/sash"
 )
 
-// What part of a log's time a proposal is made on when the rest judges it, and how often each part must know the long
-// window: a part of fewer windows says little.
-const (
-	holdOutPercent = 70
-	holdOutWindows = 3
-)
+// holdOutWindows is how often each part of a hold-out must know the long window: a part of fewer windows says little.
+const holdOutWindows = 3
 
 // A HoldOut is a proposal that was made on the first part of a log, and what it does to the rest, which it has not seen.
 // Each part begins with empty windows.
@@ -44,7 +40,7 @@ var ErrTooShort = errors.New("too short")
 // either part is, or that of the context or the trace.
 func (t *Trace) HoldOut(ctx context.Context, caps Caps, burst, sustained time.Duration) (*HoldOut, error) {
 	from, last := t.Span()
-	h := &HoldOut{Percent: holdOutPercent, Until: from.Add(last.Sub(from) / 100 * holdOutPercent)}
+	h := &HoldOut{Percent: 70, Until: from.Add(last.Sub(from) / 100 * 70)}
 	coverage, err := t.Coverage(ctx)
 	if err != nil {
 		return nil, err

@@ -86,7 +86,7 @@ func TestRulesShareNothing(t *testing.T) {
 	}
 	tr := b.Trace()
 	o := outcome(t, tr, Candidate{Name: "p.yaml", Rules: []Rule{{Limits: []sash.Limit{sash.PerMinute(1)}}, {Limits: []sash.Limit{sash.PerMinute(2)}}}})
-	if o.Refused != 3 || o.RefusedBy["1/1m"] != 2 || o.RefusedBy["2/1m"] != 1 || tr.Counts().Unlimited != 3 || o.Policy != "p.yaml" {
+	if o.Refused != 3 || o.WorstClients[0].Refused != 2 || o.WorstClients[1].Refused != 1 || tr.Counts().Unlimited != 3 || o.Policy != "p.yaml" {
 		t.Errorf("%+v", o)
 	}
 }

@@ -156,14 +156,11 @@ func (m Missing) String() string {
 	return fmt.Sprintf("%d of %d lines have no %s", m.Records, m.Of, m.Field)
 }
 
-// mostMissing bounds the names, which expressions may compute.
-const mostMissing = 50
-
-// miss counts a field as missing, once in a record.
+// miss counts a field as missing, once in a record. Expressions may compute names: the first fifty are counted.
 func (s *Selector) miss(field string) {
 	s.lacks = true
 	i := slices.IndexFunc(s.missing, func(m Missing) bool { return m.Field == field })
-	if i < 0 && len(s.missing) < mostMissing {
+	if i < 0 && len(s.missing) < 50 {
 		i = len(s.missing)
 		s.missing = append(s.missing, Missing{Field: field})
 	}
@@ -196,15 +193,13 @@ func Describe(key string) string {
 		return "the network of the address"
 	case slices.Contains(accesslog.Fields(), key):
 		return "the " + strings.ReplaceAll(key, "_", " ")
-	case isConstant(key):
+	case constant.MatchString(key):
 		return key + " for every request"
 	}
 	return fmt.Sprintf("the value of %q", key)
 }
 
-// isConstant reports whether a key expression is a text, the same for every request.
-func isConstant(key string) bool { return constant.MatchString(key) }
-
+// constant is a key expression that is a text, the same for every request.
 var constant = regexp.MustCompile(`^\s*("[^"]*"|'[^']*')\s*$`)
 
 // Select returns the selection of a record. It reports false for a record that does not count. An error is an
@@ -261,9 +256,9 @@ func (s *Selector) run(p *program, r *accesslog.Record) (any, error) {
 
 // wholeUnits rounds a cost up. It forgives the error of floating point in what is meant to be whole, such as 3 * 0.1 * 10.
 func wholeUnits(cost float64) (int64, error) {
-	whole := math.Round(cost)
-	if math.Abs(cost-whole) > 1e-9*math.Max(1, cost) || whole == 0 && cost > 0 {
-		whole = math.Ceil(cost)
+	whole := math.Ceil(cost - 1e-9*math.Max(1, cost))
+	if cost > 0 {
+		whole = max(1, whole)
 	}
 	if !(whole >= 0 && whole <= sash.MaxUnits && cost >= 0) {
 		return 0, fmt.Errorf("the cost of this request is %v: it must be 0 to %d units", cost, int64(sash.MaxUnits))
@@ -295,18 +290,16 @@ func newRoutes(patterns []string) (mux *http.ServeMux, err error) {
 
 // prefix returns the network of an address. It returns anything else unchanged.
 func prefix(args ...any) (any, error) {
-	text, v4, v6 := args[0].(string), args[1].(int), 64
+	text, bits, v6 := args[0].(string), args[1].(int), 64
 	if len(args) > 2 {
 		v6 = args[2].(int)
 	}
-	address, _ := netip.ParseAddr(text)
-	if !address.IsValid() {
+	address, err := netip.ParseAddr(text)
+	if err != nil {
 		return text, nil
 	}
-	address = address.Unmap()
-	bits := v6
-	if address.Is4() {
-		bits = v4
+	if address = address.Unmap(); address.Is6() {
+		bits = v6
 	}
 	network, err := address.Prefix(bits)
 	if err != nil {

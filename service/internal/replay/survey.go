@@ -129,7 +129,7 @@ func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []W
 	switch {
 	case counts.Requests >= fewRequests && float64(clients) >= strangersShare*float64(counts.Requests):
 		say("strangers", "%d of %d requests are from a client of their own. Either nobody comes twice, or the client is misread: a time or an ID in place of an address. Look at the examples above; --format, --field and --key set what is read.", clients, counts.Requests)
-	case clients == 1 && counts.Requests >= loneRequests && !isConstant(key):
+	case clients == 1 && counts.Requests >= loneRequests && !constant.MatchString(key):
 		say("one-client", "All %d requests are from one client. It may be a proxy or load balancer in front of the server, or a word that begins every line. The log must have the address of the client itself, such as X-Forwarded-For; --key selects where.", counts.Requests)
 	}
 	if byAddress && s.records >= fewRequests && float64(s.nameless) >= namelessShare*float64(s.records) {

@@ -26,9 +26,9 @@ var mostMoments = 1_000_000
 // Timeline replays one client's requests, the first million of them, and returns the rule that applies to the client. It
 // returns an error if there is no such client.
 func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) (Rule, []Moment, error) {
-	number, err := t.number(name)
-	if err != nil {
-		return Rule{}, nil, err
+	number := slices.IndexFunc(t.clients, func(x client) bool { return x.name == name })
+	if number < 0 {
+		return Rule{}, nil, fmt.Errorf("the log has no client %q", name)
 	}
 	b, err := t.bench(&c)
 	if err != nil {
@@ -58,14 +58,6 @@ func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) (Rule, [
 	return rule, all, err
 }
 
-func (t *Trace) number(name string) (int, error) {
-	number := slices.IndexFunc(t.clients, func(x client) bool { return x.name == name })
-	if number < 0 {
-		return 0, fmt.Errorf("the log has no client %q", name)
-	}
-	return number, nil
-}
-
 // Busiest returns at most n clients with the most requests.
 func (t *Trace) Busiest(n int) (names []string) {
 	all := slices.Clone(t.clients)
@@ -90,15 +82,13 @@ func (t *Trace) Heat(ctx context.Context, clients []string, steps int) (Heat, er
 	first, last := t.Span()
 	h := Heat{Clients: clients, Start: first, Units: make([][]int64, len(clients))}
 	h.Step = (last.Sub(first)/time.Duration(steps) + time.Microsecond).Truncate(time.Microsecond)
-	rows := make(map[uint32][]int64)
+	rows := make(map[string][]int64)
 	for i, name := range clients {
 		h.Units[i] = make([]int64, steps)
-		if number, err := t.number(name); err == nil {
-			rows[uint32(number)] = h.Units[i]
-		}
+		rows[name] = h.Units[i]
 	}
 	err := t.each(ctx, func(_ int, e *event) error {
-		if row, ok := rows[e.client]; ok {
+		if row, ok := rows[t.clients[e.client].name]; ok {
 			row[(e.at-first.UnixMicro())/h.Step.Microseconds()] += e.cost
 		}
 		return nil

@@ -62,21 +62,13 @@ var (
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"percent":   func(share float64) string { return fmt.Sprintf("%.2f%%", 100*share) },
 	"time":      func(seconds float64) string { return time.Duration(seconds * 1e9).Round(time.Second).String() },
-	"candidate": candidateName,
+	"candidate": func(o *replay.Outcome) string { return shown(cmp.Or(o.Policy, strings.Join(o.Limits, ", "))) },
 	"name":      shown,
 	"text":      visible,
 	"n":         Number,
 	"count":     func(n int) string { return Number(int64(n)) },
 	"utc":       func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.999") },
 }).Parse(source))
-
-// candidateName returns the name of a candidate.
-func candidateName(o *replay.Outcome) string {
-	if o.Policy != "" {
-		return shown(o.Policy)
-	}
-	return strings.Join(o.Limits, ", ")
-}
 
 // Noun is what the page calls the clients, in the plural.
 func (p *Page) Noun() string { return cmp.Or(p.Clients, "clients") }
@@ -137,13 +129,8 @@ func visible(text string) string {
 
 // Number writes a number with a comma between thousands, as the page does.
 func Number(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	sign := ""
-	if n < 0 {
-		sign, digits = "-", digits[1:]
+	if -1000 < n && n < 1000 {
+		return strconv.FormatInt(n, 10)
 	}
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits
+	return fmt.Sprintf("%s,%03d", Number(n/1000), max(n%1000, -(n%1000)))
 }
