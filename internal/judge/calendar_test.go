@@ -1,12 +1,12 @@
-package modeltest
+package judge
 
 import (
 	"testing"
 	"time"
+	_ "time/tzdata" // the zones, also where the system has none
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 )
 
@@ -43,13 +43,13 @@ func TestCalendarPeriodsEndWhenTheLocalDateDoes(t *testing.T) {
 					t.Fatal(err)
 				}
 				for at := c.day.Add(-36 * time.Hour); at.Before(c.day.Add(60 * time.Hour)); at = at.Add(13*time.Minute + time.Microsecond) {
-					clock := judge.NewClock(at)
+					clock := NewClock(at)
 					store := memstore.New(&memstore.Options{Now: clock.Now})
 					res, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: policy})
 					if err != nil {
 						t.Fatal(err)
 					}
-					_, end := judge.Bounds(limit, clock.Now().UnixMicro())
+					_, end := Bounds(limit, clock.Now().UnixMicro())
 					if want := end - clock.Now().UnixMicro(); res.Statuses()[0].Reset != want {
 						t.Fatalf("at %v: Reset is %d, want %d", at.In(zone), res.Statuses()[0].Reset, want)
 					}
