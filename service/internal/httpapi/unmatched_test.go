@@ -3,12 +3,9 @@ package httpapi
 import (
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
-	"example.com/sash/httplimit"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -90,36 +87,5 @@ func TestARuleThatFoldingLeavesUnmatchedIsAWarning(t *testing.T) {
 	}
 	if got := said("host&descriptor=path"); got != "" || len(h.unmatched.seen) != maxQuestions {
 		t.Errorf("after many questions: %d known, %s", len(h.unmatched.seen), got)
-	}
-}
-
-// A rule with what folding returns, or with a beginning of that, matches: there is no warning without a reason.
-func TestWhatFoldingReturnsMatches(t *testing.T) {
-	pieces := []string{"/", "a", "B", ".", "..", ";", " ", "%", "2", "f", "%2f", "%252e", "u00", "\\", "\uFF0F", "É", "x", "?", "*"}
-	s := proxiedValues["path"]
-	folded := 0
-	for range 20_000 {
-		var b strings.Builder
-		for range rand.IntN(12) {
-			b.WriteString(pieces[rand.IntN(len(pieces))])
-		}
-		for _, fold := range []httplimit.PathFold{httplimit.FoldAll, httplimit.KeepCase, httplimit.CleanOnly} {
-			value, err := fold.Fold(b.String())
-			if err != nil || strings.Contains(value, "*") {
-				continue
-			}
-			folded++
-			if !s.reaches(fold, value) {
-				t.Fatalf("%v: %q, of %q, is said to match nothing", fold, value, b.String())
-			}
-			for i := range value + " " {
-				if begin := value[:min(i, len(value))] + "*"; utf8.ValidString(begin) && !s.reaches(fold, begin) {
-					t.Fatalf("%v: %q, a beginning of %q, is said to match nothing", fold, begin, value)
-				}
-			}
-		}
-	}
-	if folded < 10_000 {
-		t.Errorf("only %d values", folded)
 	}
 }

@@ -172,22 +172,6 @@ func FuzzPort(f *testing.F) {
 	})
 }
 
-// Arguments are read without a panic, and a command that is accepted has what it needs.
-func FuzzArguments(f *testing.F) {
-	f.Add("shop ENTRY user 42 COST 2 ID a")
-	f.Add("key LIMIT 25/5s LIMIT 300/day@UTC WITHIN 2.5")
-	f.Fuzz(func(t *testing.T, line string) {
-		var args [][]byte
-		for word := range strings.SplitSeq(line, " ") {
-			args = append(args, []byte(word))
-		}
-		a, err := parse(args, "ID", "WITHIN")
-		if err == nil && (len(a.entries) > 0) == (len(a.limits) > 0) {
-			t.Errorf("%q is accepted with %d entries and %d limits", line, len(a.entries), len(a.limits))
-		}
-	})
-}
-
 // Whatever a command is made of, its reply is one reply: the next command gets its own.
 func TestEveryCommandHasOneReply(t *testing.T) {
 	p := open(t, everything)

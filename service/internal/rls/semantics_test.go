@@ -30,13 +30,6 @@ descriptors:
   - {key: to, rate_limit: {unit: day, requests_per_unit: 3}}
   - {key: ldap, rate_limit: {unlimited: true}}
   - key: listed
-  - key: key_1
-    value: value_1
-    descriptors:
-      - {key: user, rate_limit: {name: specific, unit: second, requests_per_unit: 5}}
-  - key: key_2
-    descriptors:
-      - {key: user, rate_limit: {replaces: [{name: specific}], unit: second, requests_per_unit: 10}}
   - key: shared
     value: files/*
     share_threshold: true
@@ -44,10 +37,6 @@ descriptors:
   - key: own
     value: files/*
     rate_limit: {unit: hour, requests_per_unit: 2}
-  - key: service
-    descriptors:
-      - {key: user, value: a, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 1}}
-      - {key: user, value: b, rate_limit: {unit: second, requests_per_unit: 1}}
   - key: plain
     rate_limit: {unit: minute, requests_per_unit: 10}
   - key: detailed
@@ -89,16 +78,6 @@ func TestWhichRuleIsMeant(t *testing.T) {
 	})
 }
 
-func TestARuleThatIsReplaced(t *testing.T) {
-	begin(t, documented, nil).walk([]step{
-		{"alone it counts", "key_1=value_1 user=u", "OK: OK 5/SECOND 4 left 1s"},
-		{"so does the other", "key_2=x user=u", "OK: OK 10/SECOND 9 left 1s"},
-		{"together only the one that replaces", "key_1=value_1 user=u,key_2=x user=u", "OK: OK | OK 10/SECOND 8 left 1s"},
-		{"in any order", "key_2=x user=u,key_1=value_1 user=u", "OK: OK 10/SECOND 7 left 1s | OK"},
-		{"and the other was not charged", "key_1=value_1 user=u", "OK: OK 5/SECOND 3 left 1s"},
-	})
-}
-
 func TestSharedThresholds(t *testing.T) {
 	begin(t, documented, nil).walk([]step{
 		{"one value", "shared=files/a", "OK: OK 2/HOUR 1 left 1h0m0s"},
@@ -106,15 +85,6 @@ func TestSharedThresholds(t *testing.T) {
 		{"all together", "shared=files/c", "OVER_LIMIT: OVER_LIMIT 2/HOUR 0 left 1h0m0s"},
 		{"not shared", "own=files/a", "OK: OK 2/HOUR 1 left 1h0m0s"},
 		{"each value by itself", "own=files/b", "OK: OK 2/HOUR 1 left 1h0m0s"},
-	})
-}
-
-func TestAShadowRuleBesideOneThatBinds(t *testing.T) {
-	begin(t, documented, nil).walk([]step{
-		{"user a", "service=auth user=a", "OK: OK 1/SECOND 0 left 1s"},
-		{"user a, over", "service=auth user=a", "OK: OK 1/SECOND 0 left 1s"},
-		{"user b", "service=auth user=b", "OK: OK 1/SECOND 0 left 1s"},
-		{"user b, over", "service=auth user=b", "OVER_LIMIT: OVER_LIMIT 1/SECOND 0 left 1s"},
 	})
 }
 

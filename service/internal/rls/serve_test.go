@@ -11,10 +11,7 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
 	"example.com/sash/driver"
@@ -77,37 +74,6 @@ func TestAStoreThatFails(t *testing.T) {
 	}
 }
 
-func TestHealthAndReflection(t *testing.T) {
-	w := begin(t, text, nil)
-	health := healthpb.NewHealthClient(w.conn)
-	for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
-		res, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
-		if err != nil || res.Status != healthpb.HealthCheckResponse_SERVING {
-			t.Errorf("health of %q: %v, %v", name, res, err)
-		}
-	}
-	stream, err := reflectionpb.NewServerReflectionClient(w.conn).ServerReflectionInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, service := range res.GetListServicesResponse().GetService() {
-		names = append(names, service.GetName())
-	}
-	if got := strings.Join(names, " "); !strings.Contains(got, pb.RateLimitService_ServiceDesc.ServiceName) {
-		t.Errorf("services %s", got)
-	}
-	_ = stream.CloseSend()
-}
-
 func TestAPortAtItsBoundEnds(t *testing.T) {
 	inside, finish := make(chan struct{}), make(chan struct{})
 	store, full := memstore.New(nil), make(servertest.Lines, 1)
@@ -126,45 +92,10 @@ func TestAPortAtItsBoundEnds(t *testing.T) {
 	servertest.EndsAtItsBound(t, w.conn.Target(), full, w.stop, finish, answered)
 }
 
-func handler(t *testing.T) http.Handler {
-	t.Helper()
-	return New(deciderOf(t), nil)
-}
-
 func post(h http.Handler, body string) *httptest.ResponseRecorder {
 	rec := httptest.NewRecorder()
 	h.ServeHTTP(rec, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/json", strings.NewReader(body)))
 	return rec
-}
-
-func TestJSON(t *testing.T) {
-	h := handler(t)
-	for _, tt := range []struct {
-		what, body string
-		status     int
-		want       string
-	}{
-		{"allowed", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}]}],"hitsAddend":3}`, 200, `"overallCode":"OK"`},
-		{"refused", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}]}]}`, 429, `"currentLimit":{"requestsPerUnit":3,"unit":"MINUTE"}`},
-		{"names as in the schema", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"b"}],"hits_addend":"2"}],"hits_addend":1}`, 200, `"limitRemaining":1`},
-		{"no domain", `{"descriptors":[{"entries":[{"key":"ip","value":"a"}]}]}`, 400, "domain"},
-		{"no descriptors", `{"domain":"d"}`, 400, "descriptor"},
-		{"not JSON", `domain`, 400, "bad JSON"},
-		{"an unknown field", `{"domain":"d","descriptor":[]}`, 400, "bad JSON"},
-		{"not UTF-8", "{\"domain\":\"\xff\"}", 400, "UTF-8"},
-		{"large", `{"domain":"` + strings.Repeat("x", 4<<20) + `"}`, 413, "too large"},
-	} {
-		rec := post(h, tt.body)
-		got := strings.ReplaceAll(strings.ReplaceAll(rec.Body.String(), ": ", ":"), ", ", ",")
-		if rec.Code != tt.status || !strings.Contains(got, tt.want) {
-			t.Errorf("%s: %d %s, want %d and %s", tt.what, rec.Code, got, tt.status, tt.want)
-		}
-	}
-	rec := httptest.NewRecorder()
-	h.ServeHTTP(rec, httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/json", nil))
-	if rec.Code != 400 {
-		t.Errorf("GET without a body: %d", rec.Code)
-	}
 }
 
 func FuzzJSON(f *testing.F) {

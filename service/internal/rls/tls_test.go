@@ -1,7 +1,6 @@
 package rls
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -18,23 +16,14 @@ import (
 	"testing"
 	"time"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"
 )
 
-// An authority signs certificates for a test.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func (a *authority) sign(t *testing.T, name string, serial int64, ca bool) (certPEM, keyPEM []byte, cert *x509.Certificate, key *ecdsa.PrivateKey) {
+// sign returns a certificate of a name, signed by an authority, or an authority itself if that is nil.
+func sign(t *testing.T, by *tls.Certificate, name string, serial int64) (pair tls.Certificate, certPEM, keyPEM []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -43,25 +32,27 @@ func (a *authority) sign(t *testing.T, name string, serial int64, ca bool) (cert
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: ca, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		IsCA: by == nil, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	parent, signer := template, key
-	if a != nil {
-		parent, signer = a.cert, a.key
+	parent, signer := template, any(key)
+	if by != nil {
+		parent, signer = by.Leaf, by.PrivateKey
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	bytes, err := x509.MarshalPKCS8PrivateKey(key)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: bytes}), cert, key
+	certPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	keyPEM = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+	if pair, err = tls.X509KeyPair(certPEM, keyPEM); err != nil {
+		t.Fatal(err)
+	}
+	return pair, certPEM, keyPEM
 }
 
 func save(t *testing.T, name string, text []byte, at time.Time) {
@@ -76,11 +67,10 @@ func save(t *testing.T, name string, text []byte, at time.Time) {
 
 func TestMutualTLSAndRenewal(t *testing.T) {
 	dir := t.TempDir()
-	caPEM, _, cert, key := (*authority)(nil).sign(t, "authority", 1, true)
-	ca := &authority{cert, key}
+	ca, caPEM, _ := sign(t, nil, "authority", 1)
 	now := time.Now()
 	save(t, dir+"/ca.pem", caPEM, now)
-	first, firstKey, _, _ := ca.sign(t, "ratelimit.example", 2, false)
+	_, first, firstKey := sign(t, &ca, "ratelimit.example", 2)
 	save(t, dir+"/cert.pem", first, now)
 	save(t, dir+"/key.pem", firstKey, now)
 	log := &servertest.Log{}
@@ -89,31 +79,26 @@ func TestMutualTLSAndRenewal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := serveTLS(t, config)
-
 	roots := x509.NewCertPool()
-	roots.AddCert(cert)
-	ask := func(client string) (int64, error) {
+	roots.AddCert(ca.Leaf)
+	ask := func(name string) (serial int64, err error) {
 		clientConfig := &tls.Config{RootCAs: roots, ServerName: "ratelimit.example"}
-		if client != "" {
-			certPEM, keyPEM, _, _ := ca.sign(t, client, 9, false)
-			pair, err := tls.X509KeyPair(certPEM, keyPEM)
-			if err != nil {
-				t.Fatal(err)
-			}
+		if name != "" {
+			pair, _, _ := sign(t, &ca, name, 9)
 			clientConfig.Certificates = []tls.Certificate{pair}
 		}
-		var serial int64
-		clientConfig.VerifyConnection = func(state tls.ConnectionState) error {
-			serial = state.PeerCertificates[0].SerialNumber.Int64()
-			return nil
+		here, there := net.Pipe()
+		defer func() { _ = here.Close() }()
+		go func() {
+			server := tls.Server(there, config)
+			_, _ = server.Write([]byte{1})
+			_ = server.Close()
+		}()
+		client := tls.Client(here, clientConfig)
+		_, err = client.Read(make([]byte, 1)) // a server refuses a client after the client's handshake
+		if seen := client.ConnectionState().PeerCertificates; len(seen) > 0 {
+			serial = seen[0].SerialNumber.Int64()
 		}
-		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(credentials.NewTLS(clientConfig)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
-		_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request("ip=a"))
 		return serial, err
 	}
 	if serial, err := ask("envoy.example"); err != nil || serial != 2 {
@@ -139,32 +124,12 @@ func TestMutualTLSAndRenewal(t *testing.T) {
 		t.Errorf("not a line for each of two changes: %s", said)
 	}
 	save(t, dir+"/ca.pem", caPEM, now.Add(2*time.Second))
-	second, secondKey, _, _ := ca.sign(t, "ratelimit.example", 3, false)
+	_, second, secondKey := sign(t, &ca, "ratelimit.example", 3)
 	save(t, dir+"/key.pem", secondKey, now.Add(2*time.Second))
 	save(t, dir+"/cert.pem", second, now.Add(2*time.Second))
 	if serial, err := ask("envoy.example"); err != nil || serial != 3 {
 		t.Errorf("renewed: certificate %d, %v", serial, err)
 	}
-}
-
-func serveTLS(t *testing.T, config *tls.Config) string {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	service := New(deciderOf(t), &Options{Log: log})
-	go func() { ended <- Server{TLS: config, Log: log}.Serve(ctx, listener, service) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	return listener.Addr().String()
 }
 
 func deciderOf(t *testing.T) *decide.Decider {
