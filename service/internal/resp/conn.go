@@ -10,12 +10,11 @@ import (
 	"time"
 
 	"example.com/sash/service/internal/conns"
-	"example.com/sash/service/internal/resp/frame"
 )
 
 // Bytes that a connection holds.
 const (
-	firstBuffer = 4 << 10  // for commands that come; it grows up to frame.MaxCommand, and shrinks when it is empty
+	firstBuffer = 4 << 10  // for commands that come; it grows up to maxCommand, and shrinks when it is empty
 	mostReplies = 32 << 10 // that wait for the end of a pipeline before they are sent
 )
 
@@ -35,7 +34,7 @@ type conn struct {
 func (c *conn) run(ctx context.Context) {
 	for {
 		cmds, rest, err := c.next()
-		if wrong, ok := errors.AsType[frame.Error](err); ok {
+		if wrong, ok := errors.AsType[mistake](err); ok {
 			c.handler.invalid()
 			c.out.fail("ERR", wrong.Error())
 			_ = c.flush()
@@ -64,7 +63,7 @@ func (c *conn) next() (cmds [][][]byte, rest []byte, err error) {
 		for c.wrong == nil && len(cmds) < mostTogether {
 			var args [][]byte
 			var n int
-			if args, n, c.wrong = frame.Next(rest); n == 0 {
+			if args, n, c.wrong = frame(rest); n == 0 {
 				break
 			}
 			if rest = rest[n:]; len(args) > 0 {
@@ -103,7 +102,7 @@ func (c *conn) keep(rest []byte) {
 // fill reads what has come, behind what is in the buffer.
 func (c *conn) fill(deadline time.Time) error {
 	if len(c.buf) == cap(c.buf) {
-		// A command that has not come whole is shorter than frame.MaxCommand, or rejected.
+		// A command that has not come whole is shorter than maxCommand, or rejected.
 		grown := make([]byte, len(c.buf), max(firstBuffer, 2*cap(c.buf)))
 		copy(grown, c.buf)
 		c.buf = grown

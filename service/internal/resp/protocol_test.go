@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -10,8 +11,6 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
-
-	"example.com/sash/service/internal/resp/frame"
 )
 
 // A mistake in the protocol ends the connection, behind the replies to what came before it.
@@ -94,7 +93,7 @@ func TestTheBufferOfAConnectionIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.keep(rest)
-		if cap(c.buf) > 2*frame.MaxCommand {
+		if cap(c.buf) > 2*maxCommand {
 			t.Fatalf("the buffer has %d bytes", cap(c.buf))
 		}
 	}
@@ -103,7 +102,7 @@ func TestTheBufferOfAConnectionIsBounded(t *testing.T) {
 // Of a pipeline of short commands few are read at a time: each has a list of arguments in memory, which is many times as
 // long as the command.
 func TestAPipelineOfShortCommandsIsReadInParts(t *testing.T) {
-	c := &conn{buf: make([]byte, 0, frame.MaxCommand), net: &endless{text: "PING\r\n"}}
+	c := &conn{buf: make([]byte, 0, maxCommand), net: &endless{text: "PING\r\n"}}
 	for range 100 {
 		cmds, rest, err := c.next()
 		if err != nil {
@@ -218,4 +217,41 @@ func TestAClientThatTakesNoRepliesIsDisconnected(t *testing.T) {
 			return
 		}
 	}
+}
+
+// Only whole commands within the bounds pass, and are read as they were written.
+func FuzzFrame(f *testing.F) {
+	f.Add([]byte("*1\r\n$4\r\nPING\r\n*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n"))
+	f.Add([]byte("*1\r\n$-5\r\n"))
+	f.Add([]byte("*1\r\n$9223372036854775807\r\n"))
+	f.Add([]byte("PING\r\n\r\n*0\r\nQUIT\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for {
+			args, n, err := frame(b)
+			if n < 0 || n > len(b) || n > maxCommand || len(args) > maxArgs || err != nil && n != 0 {
+				t.Fatalf("%q: %d, %v", b, n, err)
+			}
+			if n == 0 {
+				return
+			}
+			for less := range n {
+				if _, early, err := frame(b[:less]); early != 0 || err != nil {
+					t.Fatalf("%q, of which %d bytes have come: %d, %v", b[:n], less, early, err)
+				}
+			}
+			if b[0] == '*' && len(args) > 0 {
+				if again := encode(texts(args)...); again != string(b[:n]) && !bytes.Contains(b[:n], []byte("0")) { // but leading zeros
+					t.Fatalf("%q is read as %q", b[:n], args)
+				}
+			}
+			b = b[n:]
+		}
+	})
+}
+
+func texts(args [][]byte) (all []string) {
+	for _, arg := range args {
+		all = append(all, string(arg))
+	}
+	return all
 }

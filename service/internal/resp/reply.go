@@ -2,9 +2,8 @@ package resp
 
 import (
 	"strconv"
+	"strings"
 	"time"
-
-	"github.com/tidwall/redcon"
 
 	"example.com/sash/service/internal/wire"
 )
@@ -15,25 +14,28 @@ type reply struct {
 	v3 bool
 }
 
-func (r *reply) text(s string)   { r.b = redcon.AppendBulkString(r.b, s) }
-func (r *reply) bytes(b []byte)  { r.b = redcon.AppendBulk(r.b, b) }
-func (r *reply) status(s string) { r.b = redcon.AppendString(r.b, s) }
-func (r *reply) number(n int64)  { r.b = redcon.AppendInt(r.b, n) }
-func (r *reply) list(n int)      { r.b = redcon.AppendArray(r.b, n) }
+var newlines = strings.NewReplacer("\r", " ", "\n", " ")
+
+// line writes a kind of reply that ends with its line.
+func (r *reply) line(kind byte, text string) {
+	r.b = append(append(append(r.b, kind), newlines.Replace(text)...), "\r\n"...)
+}
+
+func (r *reply) text(s string) {
+	r.list('$', int64(len(s)))
+	r.b = append(append(r.b, s...), "\r\n"...)
+}
+
+func (r *reply) status(s string) { r.line('+', s) }
+func (r *reply) number(n int64)  { r.list(':', n) }
+
+// list begins what has a number of parts: a list (*), a map (%), or the bytes of a text ($).
+func (r *reply) list(kind byte, n int64) {
+	r.b = append(strconv.AppendInt(append(r.b, kind), n, 10), "\r\n"...)
+}
 
 // fail is an error: a code in capitals, and a text.
-func (r *reply) fail(code, text string) { r.b = redcon.AppendError(r.b, code+" "+text) }
-
-// fields begins n names with a value each: a map, or a list of twice as many.
-func (r *reply) fields(n int) {
-	if !r.v3 {
-		r.list(2 * n)
-		return
-	}
-	r.b = append(r.b, '%')
-	r.b = strconv.AppendInt(r.b, int64(n), 10)
-	r.b = append(r.b, "\r\n"...)
-}
+func (r *reply) fail(code, text string) { r.line('-', code+" "+text) }
 
 // A field is a name and its value: see reply.value.
 type field struct {
@@ -41,9 +43,13 @@ type field struct {
 	value any
 }
 
-// object writes fields.
+// object writes fields: a map, or a list of names with a value each.
 func (r *reply) object(all []field) {
-	r.fields(len(all))
+	if r.v3 {
+		r.list('%', int64(len(all)))
+	} else {
+		r.list('*', int64(2*len(all)))
+	}
 	for _, f := range all {
 		r.text(f.name)
 		r.value(f.value)
@@ -75,7 +81,7 @@ func (r *reply) value(of any) {
 	case wire.Seconds:
 		r.seconds(v)
 	case []wire.Limit:
-		r.list(len(v))
+		r.list('*', int64(len(v)))
 		for i := range v {
 			r.limit(&v[i])
 		}
@@ -84,9 +90,9 @@ func (r *reply) value(of any) {
 
 func (r *reply) null() {
 	if r.v3 {
-		r.b = append(r.b, "_\r\n"...)
+		r.line('_', "")
 	} else {
-		r.b = redcon.AppendNull(r.b)
+		r.list('$', -1)
 	}
 }
 
@@ -102,9 +108,9 @@ func (r *reply) flag(is bool) {
 func (r *reply) seconds(d wire.Seconds) {
 	text, _ := d.MarshalJSON() // never fails
 	if r.v3 {
-		r.b = append(append(append(r.b, ','), text...), "\r\n"...)
+		r.line(',', string(text))
 	} else {
-		r.bytes(text)
+		r.text(string(text))
 	}
 }
 

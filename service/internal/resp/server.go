@@ -1,9 +1,6 @@
 // Package resp answers RESP, the protocol of Redis, so that a client of Redis in any language is a client of the service:
 // CL.THROTTLE as the module redis-cell has it, SASH.ALLOW and the other commands of SASH, and what clients send to
 // connect. docs/resp.md describes the commands.
-//
-// The package github.com/tidwall/redcon parses commands and writes replies. Its server is not used: it bounds neither the
-// bytes of a command nor what it keeps of a pipeline, and closes connections where this one drains them.
 package resp
 
 import (

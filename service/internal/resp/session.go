@@ -140,7 +140,7 @@ func ping(_ context.Context, c *conn, args [][]byte) {
 	case 0:
 		c.out.status("PONG")
 	case 1:
-		c.out.bytes(args[0])
+		c.out.text(string(args[0]))
 	default:
 		c.handler.refuse(&c.out, wrongArity("ping"))
 	}

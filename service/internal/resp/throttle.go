@@ -108,7 +108,7 @@ func (h *Handler) throttle(ctx context.Context, req decide.Request, limit, quant
 	if tightest, ok := a.Tightest(); ok {
 		remaining, reset = tightest.Remaining, wholeSeconds(tightest.ResetAfter)
 	}
-	out.list(5)
+	out.list('*', 5)
 	out.flag(refused)
 	out.number(limit)
 	out.number(remaining)
