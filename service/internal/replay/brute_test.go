@@ -34,7 +34,7 @@ func realLog(t testing.TB) string {
 // trace replays text through the package's reader.
 func trace(t testing.TB, text string, e Expressions) *Trace {
 	t.Helper()
-	s := newSelector(t, e)
+	s := must(NewSelector(e))
 	var b Builder
 	stats, err := accesslog.Read(t.Context(), "log", strings.NewReader(text), nil, func(r *accesslog.Record) error {
 		selection, counts, err := s.Select(r)
@@ -56,16 +56,12 @@ type call struct {
 	bytes         int64
 }
 
-func calls(t *testing.T, text string) (all []call) {
-	t.Helper()
+func calls(text string) (all []call) {
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
 		line := lines.Text()
 		parts := strings.Split(line, `"`)
 		head := strings.Fields(parts[0])
-		at, err := time.Parse("02/Jan/2006:15:04:05 -0700", strings.Trim(head[3]+" "+head[4], "[]"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		at := must(time.Parse("02/Jan/2006:15:04:05 -0700", strings.Trim(head[3]+" "+head[4], "[]")))
 		path, _, _ := strings.Cut(strings.Fields(parts[1])[1], "?")
 		size, _ := strconv.ParseInt(strings.Fields(parts[2])[1], 10, 64) // "-" is 0
 		all = append(all, call{at: at, address: head[0], path: path, bytes: size})
@@ -107,7 +103,7 @@ func brute(all []call, key func(call) string, cost func(call) int64, limits []sa
 
 func TestCountsOnARealLogAreThoseOfTheDefinition(t *testing.T) {
 	text := realLog(t)
-	lines := calls(t, text)
+	lines := calls(text)
 	address := func(c call) string { return c.address }
 	one := func(call) int64 { return 1 }
 	for _, tt := range []struct {
@@ -130,10 +126,7 @@ func TestCountsOnARealLogAreThoseOfTheDefinition(t *testing.T) {
 		{"500/1h", Expressions{Cost: "bytes / 10000 + 1"}, address, func(c call) int64 { return (c.bytes+9999)/10000 + 1 }},
 		{"2000/10m", Expressions{Cost: "int(ceil(bytes / 1000))"}, address, func(c call) int64 { return (c.bytes + 999) / 1000 }},
 	} {
-		limits, err := ParseLimits(tt.limits)
-		if err != nil {
-			t.Fatal(err)
-		}
+		limits := must(ParseLimits(tt.limits))
 		refused, clients, requests := brute(lines, tt.key, tt.cost, limits)
 		if o := outcomesOf(t, trace(t, text, tt.e), []Candidate{{Limits: limits}})[0]; o.Refused != refused || o.ClientsLimited != clients || o.Requests != requests {
 			t.Errorf("%s by %q, cost %q: %d of %d refused to %d clients; the definition says %d of %d to %d",
@@ -146,13 +139,10 @@ func TestCountsOnARealLogAreThoseOfTheDefinition(t *testing.T) {
 func TestPeaksAreThoseOfTheDefinition(t *testing.T) {
 	text := realLog(t)
 	byAddress := make(map[string][]time.Time)
-	for _, c := range calls(t, text) {
+	for _, c := range calls(text) {
 		byAddress[c.address] = append(byAddress[c.address], c.at)
 	}
-	zone, err := time.LoadLocation("Asia/Kolkata")
-	if err != nil {
-		t.Fatal(err)
-	}
+	zone := must(time.LoadLocation("Asia/Kolkata"))
 	within := func(window time.Duration) func(at, until time.Time) bool {
 		return func(at, until time.Time) bool { return at.After(until.Add(-window)) }
 	}
@@ -204,7 +194,7 @@ func TestPeaksAreThoseOfTheDefinition(t *testing.T) {
 // The most that was admitted within any window, of one client and of all, found by looking at all pairs.
 func TestWorstAdmittedRates(t *testing.T) {
 	text := realLog(t)
-	lines := calls(t, text)
+	lines := calls(text)
 	limits := []sash.Limit{sash.PerMinute(10)}
 	past := make(map[string][]call)
 	var admitted []call
@@ -248,29 +238,14 @@ func TestWorstAdmittedRates(t *testing.T) {
 	}
 }
 
-func suggest(t testing.TB, trace *Trace, caps Caps, burst, sustained time.Duration) *Suggestion {
-	t.Helper()
-	v, err := trace.Suggest(t.Context(), caps, burst, sustained)
+func must[T any](v T, err error) T {
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	return v
 }
 
 func outcomesOf(t testing.TB, trace *Trace, candidates []Candidate) []*Outcome {
 	t.Helper()
-	v, err := trace.Run(t.Context(), candidates, 5, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
-func newSelector(t testing.TB, e Expressions) *Selector {
-	t.Helper()
-	v, err := NewSelector(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return must(trace.Run(t.Context(), candidates, 5, nil))
 }

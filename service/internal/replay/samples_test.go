@@ -34,10 +34,7 @@ type sent struct {
 
 func sampleTraffic(t *testing.T) (all []sent, want expected) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(samples, "traffic.tsv"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile(filepath.Join(samples, "traffic.tsv")))
 	for line := range strings.Lines(string(text)) {
 		f := strings.Split(strings.TrimSpace(line), "\t")
 		second, err := strconv.ParseInt(f[0], 10, 64)
@@ -109,11 +106,8 @@ func TestTheSameTrafficGivesTheSameAnswer(t *testing.T) {
 	} {
 		seen[tt.file] = true
 		name := tt.file + " with " + fmt.Sprintf("%+v", tt.opts)
-		log, err := os.Open(filepath.Join(samples, tt.file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		selector := newSelector(t, Expressions{Cost: sampleCost})
+		log := must(os.Open(filepath.Join(samples, tt.file)))
+		selector := must(NewSelector(Expressions{Cost: sampleCost}))
 		var b Builder
 		var got []sent
 		var units int64
@@ -149,10 +143,7 @@ func TestTheSameTrafficGivesTheSameAnswer(t *testing.T) {
 			t.Errorf("%s: %d clients, %d requests, %d units; want %+v", name, trace.Clients(), trace.Counts().Requests, units, want)
 		}
 		for text, limited := range want.Limits {
-			limits, err := ParseLimits(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			limits := must(ParseLimits(text))
 			outcome, err := trace.Run(t.Context(), []Candidate{{Limits: limits}}, 5, nil)
 			if err != nil || outcome[0].Refused != limited.Refused || outcome[0].ClientsLimited != limited.Clients {
 				t.Errorf("%s: %s refuses %d to %d clients, %v; want %+v", name, text, outcome[0].Refused, outcome[0].ClientsLimited, err, limited)

@@ -62,7 +62,7 @@ func TestWrongExpressionsSayWhy(t *testing.T) {
 		"a cost below zero": {Cost: "-1"},
 		"too many bits":     {Key: "prefix(remote_address, 33)"},
 	} {
-		s := newSelector(t, e)
+		s := must(NewSelector(e))
 		if _, _, err := s.Select(&accesslog.Record{RemoteAddress: "192.0.2.7"}); err == nil {
 			t.Errorf("%s: no error", name)
 		}
@@ -73,13 +73,13 @@ func TestAFractionOfAUnitIsAUnit(t *testing.T) {
 	for cost, want := range map[string]int64{
 		"0.5": 1, "0.000000000001": 1, "1.000001": 2, "3": 3, "bytes / 1024": 3, "bytes / 1000": 4, "0.1 * 3 * 10": 3, "0": 0, "(0.1 + 0.2) * 10": 3, "status * 1000000": 404_000_000,
 	} {
-		s := newSelector(t, Expressions{Cost: cost})
+		s := must(NewSelector(Expressions{Cost: cost}))
 		if got, _, err := s.Select(&accesslog.Record{RemoteAddress: "192.0.2.7", Status: 404, Bytes: 3072}); err != nil || got.Cost != want {
 			t.Errorf("%s: %d, %v; want %d", cost, got.Cost, err, want)
 		}
 	}
 	for _, cost := range []string{"-0.1", "-0.0000000000001", "1 / 0", "0.0 / 0", "1e300"} {
-		s := newSelector(t, Expressions{Cost: cost})
+		s := must(NewSelector(Expressions{Cost: cost}))
 		if got, _, err := s.Select(&accesslog.Record{RemoteAddress: "192.0.2.7"}); err == nil {
 			t.Errorf("%s: %d, no error", cost, got.Cost)
 		}
@@ -87,12 +87,9 @@ func TestAFractionOfAUnitIsAUnit(t *testing.T) {
 }
 
 func TestMissingFieldsAreCounted(t *testing.T) {
-	s, err := NewSelector(Expressions{
+	s := must(NewSelector(Expressions{
 		Key: "key(user, remote_address)", Cost: `int(field("units"))`, Where: `int(header("X-Level")) > 3`,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	text := `{"time":1431857103,"status":200,"remote_addr":"192.0.2.7","user":"u","units":"5","http_x_level":"4"}
 {"time":1431857103,"status":200,"remote_addr":"192.0.2.7","user":"u","units":"","http_x_level":"4"}
 {"time":1431857103,"status":200,"remote_addr":"192.0.2.7","user":"-","units":"2","http_x_level":"4"}
@@ -123,9 +120,7 @@ func TestMissingFieldsAreCounted(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	// A mistake is one even so.
-	if s, err = NewSelector(Expressions{Cost: `int(path)`}); err != nil {
-		t.Fatal(err)
-	}
+	s = must(NewSelector(Expressions{Cost: `int(path)`}))
 	if _, _, err := s.Select(&accesslog.Record{RemoteAddress: "192.0.2.7", Path: "/a"}); err == nil {
 		t.Error("a path is no number")
 	}

@@ -121,11 +121,10 @@ func (t *Trace) Clients() int { return len(t.clients) }
 
 // Span returns the times of the first and the last request in UTC, or zero times if there are none.
 func (t *Trace) Span() (first, last time.Time) {
-	n := len(t.events)
-	if n == 0 {
-		return first, last
+	if n := len(t.events); n > 0 {
+		first, last = time.UnixMicro(t.events[0].at).UTC(), time.UnixMicro(t.events[n-1].at).UTC()
 	}
-	return time.UnixMicro(t.events[0].at).UTC(), time.UnixMicro(t.events[n-1].at).UTC()
+	return first, last
 }
 
 // steps is after how many events passes look at the context.

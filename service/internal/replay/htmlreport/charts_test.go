@@ -24,7 +24,6 @@ func TestAMarkIsOnTheCurve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	curve := d.Curve
 	p := &Page{Demand: []*replay.Demand{{Window: "1m"}}, Outcomes: []*replay.Outcome{{Limits: []string{"70001/1m", "5/1h"}}}}
 	for i := range 200_000 { // a year of ten thousand clients takes as little of the page as any other log
 		p.Demand[0].Curve = append(p.Demand[0].Curve, replay.Point{Units: int64(1 + i), Affected: 200_000 - i, Share: 1 - float64(i)/200_000})
@@ -37,7 +36,7 @@ func TestAMarkIsOnTheCurve(t *testing.T) {
 		t.Errorf("%+v", c.Tried)
 	}
 	for units := int64(1); units < 600; units++ {
-		if got := at(curve, units); got.Affected != d.Affected(units) || got.Units != units {
+		if got := at(d.Curve, units); got.Affected != d.Affected(units) || got.Units != units {
 			t.Fatalf("a limit of %d affects %d, want %d", units, got.Affected, d.Affected(units))
 		}
 	}
