@@ -59,6 +59,9 @@ func TestExitCodesOfDecisions(t *testing.T) {
 			t.Errorf("%s: exit %d, %q, %q; want %d and %q", step.args, code, out, err, step.code, step.say)
 		}
 	}
+	if code, out, err := sash(t, env); code != 0 || !strings.Contains(out, "sash doctor") {
+		t.Errorf("sash alone: exit %d, %s%s", code, out, err)
+	}
 	if code, _, err := sash(t, env, "reset", "youtube", "--algorithm", "sliding-buckets"); code != 0 {
 		t.Errorf("reset of buckets without a limit: exit %d, %s", code, err)
 	}
@@ -168,6 +171,7 @@ func TestConfigCommands(t *testing.T) {
 		code int
 		say  string
 	}{
+		{"", 0, "Usage:"},
 		{"example", 0, `limits: ["10/1m", "60/1h"]`},
 		{"check ../../example.yaml", 0, "demo / remote_address: 10/1m and 60/1h by sliding-log\n"},
 		{"check DIR/far.yaml", 0, "d / a: 100/1m by sliding-log, scope global, home us, lease 3s\n"},

@@ -121,7 +121,7 @@ func serveIn(t *testing.T, env []string, args ...string) *service {
 func spawn(t *testing.T, env []string, args ...string) *service {
 	t.Helper()
 	cmd := exec.Command(binary, slices.Concat([]string{"serve"}, freePorts, args)...)
-	cmd.Env = append([]string{}, env...)
+	cmd.Env = append([]string{"GOCOVERDIR=" + os.Getenv("GOCOVERDIR")}, env...)
 	return run(t, cmd)
 }
 
