@@ -49,8 +49,8 @@ func TestThinStepsAreDrawnAlike(t *testing.T) {
 	for x := 0.0; x < 3600; x += random.ExpFloat64() / 50 {
 		steps = append(steps, point{1e9 + x, float64(random.IntN(1000))})
 	}
-	column := func(p point) int { return int((p.X - 1e9) / 3600 * columns) }
-	some := thin(steps, column, func(p point) float64 { return p.Y })
+	column := func(p point) int { return int((p[0] - 1e9) / 3600 * columns) }
+	some := thin(steps, column, func(p point) float64 { return p[1] })
 	if len(some) > 4*(columns+1) || len(steps) < 100_000 {
 		t.Fatalf("%d of %d steps", len(some), len(steps))
 	}
@@ -59,9 +59,9 @@ func TestThinStepsAreDrawnAlike(t *testing.T) {
 		m := make(map[int]extent)
 		for _, s := range all {
 			if e, ok := m[column(s)]; ok {
-				m[column(s)] = extent{min(e.low, s.Y), max(e.high, s.Y)}
+				m[column(s)] = extent{min(e.low, s[1]), max(e.high, s[1])}
 			} else {
-				m[column(s)] = extent{s.Y, s.Y}
+				m[column(s)] = extent{s[1], s[1]}
 			}
 		}
 		return m
@@ -72,7 +72,7 @@ func TestThinStepsAreDrawnAlike(t *testing.T) {
 	if some[0] != steps[0] || some[len(some)-1] != steps[len(steps)-1] {
 		t.Errorf("the steps go from %v to %v", some[0], some[len(some)-1])
 	}
-	if !slices.IsSortedFunc(some, func(a, b point) int { return cmp.Compare(a.X, b.X) }) {
+	if !slices.IsSortedFunc(some, func(a, b point) int { return cmp.Compare(a[0], b[0]) }) {
 		t.Error("a step is before the one before it")
 	}
 }
@@ -124,8 +124,8 @@ func TestAWindowIsNotSeenBetweenTwoEventsOfOneInstant(t *testing.T) {
 	line := asked(t, replay.Candidate{Limits: []sash.Limit{sash.PerSecond(2)}}, noon, noon, noon.Add(time.Second), noon.Add(time.Second))
 	points := line.used(0, noon.Add(-time.Second), noon.Add(time.Minute))
 	for i := range points[1:] {
-		if points[i].X == points[i+1].X {
-			t.Errorf("two steps at %v: %v", points[i].X, points)
+		if points[i][0] == points[i+1][0] {
+			t.Errorf("two steps at %v: %v", points[i][0], points)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func TestAQuotaIsDrawnFromItsFirstRequest(t *testing.T) {
 	day := sash.PerCalendar(2, sash.CalendarDay, time.UTC)
 	line := asked(t, replay.Candidate{Limits: []sash.Limit{day}}, noon, noon.Add(time.Hour), noon.Add(2*time.Hour))
 	points := line.used(0, noon.Add(30*time.Minute), noon.Add(24*time.Hour))
-	if c := line.chart(0); len(points) != 2 || points[0].Y != 2 || len(c.Steps) != 3 || c.Band != nil {
+	if c := line.chart(0); len(points) != 2 || points[0][1] != 2 || len(c.Steps) != 3 || c.Band != nil {
 		t.Errorf("%v, %+v", points, c)
 	}
 }

@@ -209,18 +209,18 @@ func TestTheTimelineIsTheDefinition(t *testing.T) {
 	first, last := p.Timeline.Moments[0].At, p.Timeline.Moments[len(p.Timeline.Moments)-1].At
 	points := p.Timeline.used(0, first.Add(-time.Second), last.Add(time.Minute))
 	for i, point := range points[:len(points)-1] {
-		if points[i+1].X == point.X { // the last step at an instant counts
+		if points[i+1][0] == point[0] { // the last step at an instant counts
 			continue
 		}
-		at := time.UnixMicro(int64(point.X*1e3 + 0.5))
+		at := time.UnixMicro(int64(point[0]*1e3 + 0.5))
 		want := int64(0)
 		for _, m := range p.Timeline.Moments {
 			if m.Allowed && m.At.After(at.Add(-window)) && !m.At.After(at) {
 				want += m.Cost
 			}
 		}
-		if int64(point.Y) != want || want > 10 {
-			t.Errorf("at %v: %v units, want %d", at, point.Y, want)
+		if int64(point[1]) != want || want > 10 {
+			t.Errorf("at %v: %v units, want %d", at, point[1], want)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package htmlreport
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -24,11 +23,8 @@ type chart struct {
 	Most   int64     `json:"-"`
 }
 
-// A point has a time, in milliseconds since the epoch, and the units in the window from then on.
-type point struct{ X, Y float64 }
-
-// MarshalJSON implements json.Marshaler.
-func (p point) MarshalJSON() ([]byte, error) { return json.Marshal([2]float64{p.X, p.Y}) }
+// A point is a time, in milliseconds since the epoch, and the units in the window from then on.
+type point [2]float64
 
 // refusals are so close to each other that they are one mark: the time of the first, and how many they are.
 type refusals [2]float64
@@ -42,7 +38,7 @@ func (t *Timeline) chart(number int) chart {
 	c := chart{
 		Limit: limit.String(), Units: limit.Units, From: millis(from), To: millis(to), Around: around, Most: most, Refused: []refusals{},
 	}
-	c.Steps = thin(t.used(number, from, to), func(p point) int { return int((p.X - c.From) / (c.To - c.From) * columns) }, func(p point) float64 { return p.Y })
+	c.Steps = thin(t.used(number, from, to), func(p point) int { return int((p[0] - c.From) / (c.To - c.From) * columns) }, func(p point) float64 { return p[1] })
 	if limit.Period == 0 {
 		c.Band = []float64{millis(around.Add(-window)), millis(around)}
 	}
@@ -98,17 +94,17 @@ func (t *Timeline) used(number int, from, to time.Time) (steps []point) {
 			changes = append(changes, point{millis(m.At), float64(m.Cost)}, point{millis(m.At.Add(limit.Window)), -float64(m.Cost)})
 		}
 	}
-	slices.SortStableFunc(changes, func(a, b point) int { return cmp.Compare(a.X, b.X) })
+	slices.SortStableFunc(changes, func(a, b point) int { return cmp.Compare(a[0], b[0]) })
 	units := 0.0
-	steps = []point{{X: millis(from)}}
+	steps = []point{{millis(from)}}
 	for _, c := range changes {
-		if units += c.Y; c.X < millis(from) {
-			steps[0].Y = units
-		} else if last := len(steps) - 1; steps[last].X == c.X { // one step for all changes at one instant
-			steps[last].Y = units
-		} else if c.X <= millis(to) {
-			steps = append(steps, point{c.X, units})
+		if units += c[1]; c[0] < millis(from) {
+			steps[0][1] = units
+		} else if last := len(steps) - 1; steps[last][0] == c[0] { // one step for all changes at one instant
+			steps[last][1] = units
+		} else if c[0] <= millis(to) {
+			steps = append(steps, point{c[0], units})
 		}
 	}
-	return append(steps, point{millis(to), steps[len(steps)-1].Y})
+	return append(steps, point{millis(to), steps[len(steps)-1][1]})
 }
