@@ -42,12 +42,14 @@ func TestATokenOpensTheDataPorts(t *testing.T) {
 	file := tempFile(t, "access.yaml", "clients: [{name: billing, tokens: ["+made.SHA256+"], allow: [decide], domains: [demo, shop]}]\n")
 	p := serve(t, "--access", file)
 	for token, want := range map[string]int{made.Token: 200, "": 401, made.SHA256: 401} {
-		if res, _ := send(t, "POST", p.url+"/v1/allow", subject("demo", "remote_address", "a"), "Authorization", "Bearer "+token); res.StatusCode != want {
+		if res, _ := send(t, "POST", p.url+"/v1/allow", subject("demo", "remote_address", "a"), "Authorization",
+			"Bearer "+token); res.StatusCode != want {
 			t.Errorf("with the token %q: %d, want %d", token, res.StatusCode, want)
 		}
 	}
 	p.shows(t, "/metrics", `sash_access_denied_total{reason="unauthenticated"} 2`)
-	if log := p.stopped(t); !strings.Contains(log, "a caller was refused") || !strings.Contains(log, "domain=shop") || strings.Contains(log, made.Token) {
+	if log := p.stopped(t); !strings.Contains(log, "a caller was refused") || !strings.Contains(log, "domain=shop") ||
+		strings.Contains(log, made.Token) {
 		t.Errorf("the log: %s", log)
 	}
 }
@@ -122,11 +124,13 @@ func (a *authority) http(t *testing.T, name, protocol string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// Certificates make the ports TLS, clients show one of the authority, and the file has its name's rights. A wrong file in place of the certificate is logged, and the one in use stays.
+// Certificates make the ports TLS, clients show one of the authority, and the file has its name's rights. A wrong file in
+// place of the certificate is logged, and the one in use stays.
 func TestThePortsWithCertificates(t *testing.T) {
 	ca := certify(t, "server", "edge.example.com", "other.example.com")
 	file := tempFile(t, "access.yaml", "clients: [{name: edge, certificates: [Edge.example.com], allow: [decide, refund]}]\n")
-	p := serve(t, "--access", file, "--tls-cert", ca.file("server.pem"), "--tls-key", ca.file("server.key"), "--tls-client-ca", ca.file("authority.pem"),
+	p := serve(t, "--access", file, "--tls-cert", ca.file("server.pem"), "--tls-key", ca.file("server.key"),
+		"--tls-client-ca", ca.file("authority.pem"),
 		"--admin-tls-cert", ca.file("server.pem"), "--admin-tls-key", ca.file("server.key"), "--admin-client-ca", ca.file("authority.pem"))
 	for name, want := range map[string]struct {
 		status int
@@ -134,7 +138,8 @@ func TestThePortsWithCertificates(t *testing.T) {
 	}{"edge.example.com": {200, codes.OK}, "other.example.com": {401, codes.Unauthenticated}, "": {0, codes.Unavailable}} {
 		for _, protocol := range []string{"h2", "http/1.1"} {
 			got := 0
-			res, err := ca.http(t, name, protocol).Post(p.url+"/v1/allow", "application/json", strings.NewReader(subject("demo", "remote_address", "192.0.2.7")))
+			res, err := ca.http(t, name, protocol).Post(p.url+"/v1/allow", "application/json",
+				strings.NewReader(subject("demo", "remote_address", "192.0.2.7")))
 			if err == nil {
 				got = res.StatusCode
 				_ = res.Body.Close()
@@ -194,7 +199,8 @@ func TestTheCommandToTryWorksOrNamesTheToken(t *testing.T) {
 		said := serve(t, "--config", config, "--access", file).greets
 		_, command, _ := strings.Cut(said, "\n\n  ")
 		out, err := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(command, "TOKEN", "secret", 1)).Output()
-		if !strings.Contains(said, strings.Replace(says, "FILE", file, 1)) || err != nil || !strings.HasPrefix(string(out), "HTTP/1.1 200") {
+		if !strings.Contains(said, strings.Replace(says, "FILE", file, 1)) || err != nil || !strings.HasPrefix(string(out),
+			"HTTP/1.1 200") {
 			t.Errorf("%s: %s\n%s %v", access, said, out, err)
 		}
 	}
@@ -278,7 +284,8 @@ func TestBansAndOverridesHoldOnAllInstances(t *testing.T) {
 		t.Errorf("an instance without a token: %d", status)
 	}
 	for _, p := range []*service{a, b, c} {
-		if logs := p.stopped(t); strings.Contains(logs, "level=ERROR") || strings.Contains(logs, "level=WARN") || strings.Contains(logs, adminToken) {
+		if logs := p.stopped(t); strings.Contains(logs, "level=ERROR") || strings.Contains(logs, "level=WARN") ||
+			strings.Contains(logs, adminToken) {
 			t.Errorf("logs: %s", logs)
 		}
 	}

@@ -154,7 +154,8 @@ func TestBrowserBlockOfASubject(t *testing.T) {
 // address keeps the value that an operator typed.
 func TestBrowserDashboardKeepsSecrets(t *testing.T) {
 	const secret = "sk-4242424242424242"
-	p := serveDashboard(t, []string{"SASH_SECRET_KEYS=" + strings.Repeat("k", 32)}, "- {key: api-key, secret: true, limits: [20/1h]}\n")
+	p := serveDashboard(t, []string{"SASH_SECRET_KEYS=" + strings.Repeat("k", 32)},
+		"- {key: api-key, secret: true, limits: [20/1h]}\n")
 	p.calls(t, 7, "api-key", secret)
 	page := openTab(t, p.admin+"/dashboard")
 	page.login()
@@ -163,7 +164,8 @@ func TestBrowserDashboardKeepsSecrets(t *testing.T) {
 	page.until(stands)
 	named := page.text(`document.getElementById('h-window').textContent`)
 	all := page.text(`decodeURIComponent(location.href) + ' ' + document.documentElement.outerHTML + ' ' + [...document.querySelectorAll('input')].map(i => i.value).join(' ')`)
-	if !strings.HasPrefix(named, "demo:api-key:") || strings.Contains(all, secret) || !strings.Contains(all, strings.TrimPrefix(named, "demo:")) {
+	if !strings.HasPrefix(named, "demo:api-key:") || strings.Contains(all, secret) || !strings.Contains(all,
+		strings.TrimPrefix(named, "demo:")) {
 		t.Errorf("the page of %q keeps the secret, or has not its HMAC", named)
 	}
 	page.do(chromedp.Click(chromedp.CSS(`nav a[data-view=overview]`)))

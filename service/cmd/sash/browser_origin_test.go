@@ -76,7 +76,8 @@ document.title = 'tried: ' + answers;
 // A page of another origin, in the browser of an operator who is logged in and on a machine that may do everything,
 // changes nothing: no unit of a user is charged or given back, no operator's order is given or taken back.
 func TestBrowserPageOfAnotherOrigin(t *testing.T) {
-	p := serveDashboard(t, nil, "- {key: user, limits: [1000/1h]}\n", "--access", tempFile(t, "access.yaml", "anonymous: {allow: [decide, refund, override]}\n"))
+	p := serveDashboard(t, nil, "- {key: user, limits: [1000/1h]}\n", "--access", tempFile(t, "access.yaml",
+		"anonymous: {allow: [decide, refund, override]}\n"))
 	ann := subject("demo", "user", "ann", `,"cost":100`)
 	status, reserved := post(t, p.url+"/v1/reserve", ann)
 	if status != http.StatusOK {
@@ -100,7 +101,8 @@ func TestBrowserPageOfAnotherOrigin(t *testing.T) {
 			page.until(`document.title.startsWith('tried: ')`)
 			_, after := post(t, p.url+"/v1/peek", ann)
 			if title := page.text(`document.title`); title == "tried: 0" || before["remaining"] != after["remaining"] || requests() != decided {
-				t.Errorf("%s: of %v units %v are left; decisions were %s, and are %s", title, before["remaining"], after["remaining"], decided, requests())
+				t.Errorf("%s: of %v units %v are left; decisions were %s, and are %s", title, before["remaining"],
+					after["remaining"], decided, requests())
 			}
 			var bans struct{ Bans, Overrides []struct{} }
 			administer(t, http.DefaultClient, "GET", p.admin+"/admin/v1/bans", "", &bans)

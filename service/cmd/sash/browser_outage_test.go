@@ -139,7 +139,8 @@ func TestBrowserSubjectInAnOutage(t *testing.T) {
 	w.page.says("known", "Not known: Redis at "+w.redis.Addr()+" "+since, "The numbers below are what Redis said ")
 	w.limit("20/1h|7 of 20|13|–|–")
 	w.open("local:ann")
-	w.page.says("known", "Redis at "+w.redis.Addr()+" "+since, "This instance decides alone, over its share of each limit.", "7 of 20 used (20/1h).")
+	w.page.says("known", "Redis at "+w.redis.Addr()+" "+since,
+		"This instance decides alone, over its share of each limit.", "7 of 20 used (20/1h).")
 	w.limit("20/1h|10 of 10, the share of 20|0|")
 	w.open("open:bob")
 	w.page.says("known", "No earlier answer about this subject is at hand.")

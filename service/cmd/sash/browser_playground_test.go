@@ -59,7 +59,8 @@ func TestBrowserPlaygroundDecidesAsTheLimiter(t *testing.T) {
 				for _, at := range a.Starts {
 					starts = append(starts, at.Microseconds())
 				}
-				all = append(all, []any{a.Admitted, a.Refused, a.RetryAfter.Microseconds(), starts, append([]int64{}, a.Remaining...), a.Note})
+				all = append(all, []any{a.Admitted, a.Refused, a.RetryAfter.Microseconds(), starts, append([]int64{},
+					a.Remaining...), a.Note})
 			}
 			want = append(want, all)
 		}

@@ -22,7 +22,8 @@ func TestTheCommandDoesNotLinkWhatStudiesLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, unwanted := range []string{"expr-lang/expr", "klauspost/compress/zstd", "ulikunitz/xz", "internal/replay", "internal/logs"} {
+	for _, unwanted := range []string{"expr-lang/expr", "klauspost/compress/zstd", "ulikunitz/xz", "internal/replay",
+		"internal/logs"} {
 		if strings.Contains(string(out), unwanted) {
 			t.Errorf("sash links %s", unwanted)
 		}
@@ -141,7 +142,8 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		{"SASH_TOKEN_KEY=pa55words", "serve", "SASH_TOKEN_KEY has a key of 9 bytes"},
 		{none, "serve --config DIR/api.yaml --redis 127.0.0.1:1", `d / x-api-key: the values of "x-api-key" are secret (remove that with secret: false)`},
 		{none, "serve --config DIR/api.yaml --snapshot DIR/charged", "set SASH_SECRET_KEYS"},
-		{"SASH_SECRET_KEYS=" + strings.Repeat("pa55word", 4) + ",short", "serve --config DIR/api.yaml", "SASH_SECRET_KEYS has a key of 5 bytes, the one at 2"},
+		{"SASH_SECRET_KEYS=" + strings.Repeat("pa55word", 4) + ",short", "serve --config DIR/api.yaml",
+			"SASH_SECRET_KEYS has a key of 5 bytes, the one at 2"},
 	} {
 		args := strings.Fields(strings.ReplaceAll(tt[1], "DIR", dir))
 		for i := range args {
@@ -151,7 +153,8 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 			args = append(args, "--addr", "127.0.0.1:0")
 		}
 		code, out, err := sash(t, []string{tt[0]}, args...)
-		if code != 2 || out != "" || !strings.Contains("\n"+err, "\nsash: ") || !strings.Contains(err, tt[2]) || strings.Contains(err, "pa55word") {
+		if code != 2 || out != "" || !strings.Contains("\n"+err, "\nsash: ") || !strings.Contains(err, tt[2]) ||
+			strings.Contains(err, "pa55word") {
 			t.Errorf("%s: exit %d, %q, %q; want 2 and %q", tt[1], code, out, err, tt[2])
 		}
 	}
@@ -187,7 +190,8 @@ charged  edge:generic_key:login:user:ann
 metric   edge.generic_key_login.user
 `},
 		{"explain DIR/before.yaml user=ann --json", 0, `"rule":null`},
-		{"explain DIR/watched.yaml remote_address=192.0.2.7", 0, "held to  the limits; the candidate is watched on candidate:web:remote_address:192.0.2.7\n"},
+		{"explain DIR/watched.yaml remote_address=192.0.2.7", 0,
+			"held to  the limits; the candidate is watched on candidate:web:remote_address:192.0.2.7\n"},
 		{"explain DIR/enforced.yaml remote_address=192.0.2.7", 0, "held to  the candidate: this subject is one of the 100%\n"},
 		{"explain --json DIR/enforced.yaml remote_address=192.0.2.7", 0, `"candidate_enforced":true`},
 		{"diff DIR/before.yaml DIR/before.yaml", 0, ""},
@@ -236,7 +240,8 @@ func TestAnInterruptedWaitGivesItsPlaceBack(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
 	go func() {
-		ended <- cli.Run(ctx, []string{"allow", "k", "--limit", "1/1h", "--wait", "2h"}, strings.NewReader(""), io.Discard, io.Discard, environment(env))
+		ended <- cli.Run(ctx, []string{"allow", "k", "--limit", "1/1h", "--wait", "2h"}, strings.NewReader(""), io.Discard,
+			io.Discard, environment(env))
 	}()
 	servertest.Wait(t, "nobody waits", func() bool { return retry() > 3700 })
 	interrupt()
@@ -292,7 +297,8 @@ func TestInspectEveryAlgorithmAsTheLimitersUser(t *testing.T) {
 		for right, memory := range map[string]bool{"-memory|usage": false, "+memory|usage": true} {
 			server.Must(t, "ACL", "SETUSER", "limiter", right)
 			code, out, err := sash(t, env, append([]string{"inspect"}, args...)...)
-			if code != 0 || strings.Contains(out, "\nlog      1 charge of 4 units\n") != log || strings.Contains(out, "\nmemory") != memory ||
+			if code != 0 || strings.Contains(out, "\nlog      1 charge of 4 units\n") != log || strings.Contains(out,
+				"\nmemory") != memory ||
 				!strings.Contains(out, "\n10/24h: 4 used, 6 left") {
 				t.Errorf("%s with %s: exit %d, %s\n%s", algorithm, right, code, err, out)
 			}
@@ -330,7 +336,8 @@ func TestCommandsOfTheReadme(t *testing.T) {
 	}
 	script := func(dir, text string) string {
 		cmd := exec.CommandContext(t.Context(), "sh", "-ec", text)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "REDIS=redis://"+redistest.Start(t).Addr())
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"),
+			"REDIS=redis://"+redistest.Start(t).Addr())
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("%v: %s\n%s", err, text, out)

@@ -72,7 +72,8 @@ func dashboardQueries(t *testing.T) map[string]string {
 func everyMetric(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	redis := "redis://" + redistest.Start(t).Addr()
-	p := serve(t, "--config", tempFile(t, "limits.yaml", userLimits+"- {key: named, limits: [1/1h], detailed_metric: true}\n"), "--redis", redis, "--home", redis)
+	p := serve(t, "--config", tempFile(t, "limits.yaml",
+		userLimits+"- {key: named, limits: [1/1h], detailed_metric: true}\n"), "--redis", redis, "--home", redis)
 	callInATrace(t, p, "")
 	ask := p.asks(t, "d")
 	if _, err := ask(); err == nil {

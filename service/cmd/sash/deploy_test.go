@@ -53,7 +53,8 @@ func TestDeployImageNeedsNothingBesideIt(t *testing.T) {
 			t.Error("the binary is not static")
 		}
 	}
-	cmd := exec.Command("/sash", append(command, "--json=false", "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--drain-delay", "0s")...)
+	cmd := exec.Command("/sash", append(command, "--json=false", "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0",
+		"--admin-addr", "127.0.0.1:0", "--drain-delay", "0s")...)
 	cmd.Dir, cmd.Env = "/", env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
 	p := run(t, cmd)

@@ -158,7 +158,8 @@ func TestVerifyKeepsAndFinds(t *testing.T) {
 				t.Parallel()
 				code, out, err := sash(t, nil, "verify", "--redis", server.Addr(), "--for", "2s", "--workers", "8", "--seed", "42", "--algorithm", algorithm)
 				verdict := map[int]string{0: "kept: ", 1: "violated: "}[want]
-				if code != want || err != "" || !strings.HasPrefix(out, verdict) || !strings.Contains(out, "seed 42") || strings.Contains(out, "over the limit: ") != (want == 1) {
+				if code != want || err != "" || !strings.HasPrefix(out, verdict) || !strings.Contains(out, "seed 42") ||
+					strings.Contains(out, "over the limit: ") != (want == 1) {
 					t.Errorf("exit %d, %s%s", code, out, err)
 				}
 			})

@@ -77,7 +77,8 @@ descriptors:
 
 // envoysPorts are the variables of Envoy's service for ports that are free, and for a Redis.
 func envoysPorts(redis *redistest.Server, more ...string) []string {
-	return append([]string{"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+	return append([]string{"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1",
+		"DEBUG_PORT=0",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr()}, more...)
 }
 
@@ -101,7 +102,8 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 	p, other := serveIn(t, environment, "--drain-delay", "0s"), serveIn(t, environment, "--drain-delay", "0s")
 	first, second := p.asks(t, "edge"), other.asks(t, "edge")
 
-	call := func(ask func(...string) (*pb.RateLimitResponse, error), address, user string, code pb.RateLimitResponse_Code, remaining string) {
+	call := func(ask func(...string) (*pb.RateLimitResponse, error), address, user string,
+		code pb.RateLimitResponse_Code, remaining string) {
 		t.Helper()
 		descriptors := []string{"remote_address=" + address}
 		if user != "" {
@@ -112,7 +114,8 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 		for _, h := range res.GetResponseHeadersToAdd() {
 			header[h.Key] = h.Value
 		}
-		if err != nil || res.OverallCode != code || header["RateLimit-Remaining"] != remaining || header["X-RateLimit-Reset"] == "" || header["RateLimit-Limit"] == "" {
+		if err != nil || res.OverallCode != code || header["RateLimit-Remaining"] != remaining ||
+			header["X-RateLimit-Reset"] == "" || header["RateLimit-Limit"] == "" {
 			t.Errorf("%s %s: %v, %v; want %v with %s left", address, user, res, err, code, remaining)
 		}
 	}
@@ -157,7 +160,8 @@ func TestConfigurationFromAManagementServer(t *testing.T) {
 	control.put(t, &rls.RateLimitConfig{Name: "edge", Domain: "edge", Descriptors: []*rls.RateLimitDescriptor{
 		{Key: "remote_address", RateLimit: &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_HOUR, RequestsPerUnit: 1}},
 	}})
-	p := serveIn(t, envoysPorts(redistest.Start(t), "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:"+port), "--drain-delay", "0s")
+	p := serveIn(t, envoysPorts(redistest.Start(t), "CONFIG_TYPE=GRPC_XDS_SOTW",
+		"CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:"+port), "--drain-delay", "0s")
 	ask := p.asks(t, "edge")
 	for i, want := range []pb.RateLimitResponse_Code{pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT} {
 		if res, err := ask("remote_address=192.0.2.9"); err != nil || res.OverallCode != want {
@@ -214,7 +218,8 @@ func TestTheImageReplacesEnvoys(t *testing.T) {
 		"the command as arguments":   {binary, "/bin/ratelimit"},
 	} {
 		cmd := exec.Command(line[0], line[1:]...)
-		cmd.Env = append(ours, envoysPorts(redis, "RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=rl", "LOG_FORMAT=text", "LOG_LEVEL=info")...)
+		cmd.Env = append(ours, envoysPorts(redis, "RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=rl", "LOG_FORMAT=text",
+			"LOG_LEVEL=info")...)
 		p := run(t, cmd)
 		if !strings.Contains(p.greets, filepath.Join(root, "rl", "config")+": domains theirs") {
 			t.Errorf("%s: it serves %s", name, p.greets)

@@ -88,7 +88,8 @@ func (p *service) health(t *testing.T) health {
 // servePolicies starts a service with those rules.
 func servePolicies(t *testing.T, args ...string) *service {
 	t.Helper()
-	return serve(t, append([]string{"--config", tempFile(t, "policies.yaml", policies), "--budget", budget.String()}, args...)...)
+	return serve(t, append([]string{"--config", tempFile(t, "policies.yaml", policies), "--budget", budget.String()},
+		args...)...)
 }
 
 const (
@@ -185,12 +186,16 @@ func TestServeWhenRedisIsKilledOrHangs(t *testing.T) {
 			fault.end(server)
 			p.recovered(t)
 			if name == "killed" {
-				servertest.Wait(t, "local charges are not written", func() bool { return server.Must(t, "EXISTS", "sash:log:d:local:a") == int64(1) })
+				servertest.Wait(t, "local charges are not written", func() bool {
+					return server.Must(t, "EXISTS",
+						"sash:log:d:local:a") == int64(1)
+				})
 				if o := p.decide(t, "local", 1); o.Remaining != 20-share-1 || o.Source != "store" {
 					t.Errorf("after the %d units of before: %+v", share, o)
 				}
 			}
-			if logs := p.stopped(t); strings.Count(logs, "Redis is down: calls are answered") != 1 || strings.Count(logs, "Redis is back") != 1 {
+			if logs := p.stopped(t); strings.Count(logs, "Redis is down: calls are answered") != 1 || strings.Count(logs,
+				"Redis is back") != 1 {
 				t.Errorf("logs: %s", logs)
 			}
 		})
@@ -279,7 +284,10 @@ func TestARejectedKeyAtThePorts(t *testing.T) {
 	server := redistest.Start(t)
 	p := servePolicies(t, "--redis", server.Addr(), "--instances", "1")
 	server.Must(t, "LPUSH", "sash:log:d:open:a", "x")
-	servertest.Wait(t, "the key is not rejected", func() bool { return p.decide(t, "open", 1).Cause == "rejected" }) // a busy machine is slow
+	servertest.Wait(t, "the key is not rejected", func() bool {
+		return p.decide(t, "open",
+			1).Cause == "rejected"
+	}) // a busy machine is slow
 	if o := p.overGRPC(t, 10*time.Second)(t, "open", 1); o.status != 503 {
 		t.Errorf("over gRPC: %+v", o)
 	}

@@ -77,7 +77,8 @@ func TestRunImage(t *testing.T) {
 	name, url := container(t, "-v", dir+"/limits.yaml:/etc/sash/limits.yaml:ro", "sash")
 	answers(t, url+"/v1/allow", subject("d", "k", "v"))
 	engine(t, "stop", "-t", "30", name)
-	if code, logs := engine(t, "inspect", "--format", "{{.State.ExitCode}}", name), engine(t, "logs", name); code != "0" || !strings.Contains(logs, "health is down") {
+	if code, logs := engine(t, "inspect", "--format", "{{.State.ExitCode}}", name), engine(t, "logs",
+		name); code != "0" || !strings.Contains(logs, "health is down") {
 		t.Errorf("it ended with %s: %s", code, logs)
 	}
 }

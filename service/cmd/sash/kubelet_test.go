@@ -53,7 +53,8 @@ func left(t *testing.T, p *service, domain string) any {
 // The service follows a ConfigMap with files and directories, from version to version, and keeps the last valid one.
 func TestAConfigMapThatAKubeletReplaces(t *testing.T) {
 	k := &kubelet{dir: t.TempDir()}
-	files := map[string]string{"one.yaml": limitOf("one", "1"), "teams/two.yaml": limitOf("two", "2"), "teams/deep/three.yaml": limitOf("three", "3")}
+	files := map[string]string{"one.yaml": limitOf("one", "1"), "teams/two.yaml": limitOf("two", "2"),
+		"teams/deep/three.yaml": limitOf("three", "3")}
 	k.mount(t, files)
 	p := serve(t, "--config", k.dir)
 	holds := func(want string) {

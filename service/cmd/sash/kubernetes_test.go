@@ -113,7 +113,8 @@ func TestKubernetesPodAndItsProbes(t *testing.T) {
 	probe := func(name string) int {
 		get := at(spec, name+"Probe", "httpGet")
 		base := map[any]string{"http": p.url, "admin": p.admin}[at(get, "port")]
-		res, _ := send(t, http.MethodGet, strings.TrimSuffix(base, "/dashboard")+at(get, "path").(string), "", "Host", "10.244.0.7") // a kubelet's
+		res, _ := send(t, http.MethodGet, strings.TrimSuffix(base, "/dashboard")+at(get, "path").(string), "", "Host",
+			"10.244.0.7") // a kubelet's
 		return res.StatusCode
 	}
 	decidedBy := func() any {
@@ -168,7 +169,8 @@ func TestKubernetesManifestsAgree(t *testing.T) {
 	}
 	// After --drain-delay requests have ten seconds, and local admissions five.
 	delay, err := time.ParseDuration(argument(t, c, "drain-delay"))
-	if grace := at(spec, "terminationGracePeriodSeconds").(int); err != nil || time.Duration(grace)*time.Second <= delay+15*time.Second {
+	if grace := at(spec, "terminationGracePeriodSeconds").(int); err != nil ||
+		time.Duration(grace)*time.Second <= delay+15*time.Second {
 		t.Errorf("terminationGracePeriodSeconds is %d, and --drain-delay %v", grace, delay)
 	}
 	same("--instances", argument(t, c, "instances"), at(deployment, "replicas"))
@@ -215,7 +217,8 @@ func TestKubernetesManifestsAgree(t *testing.T) {
 	guide := string(readFile(t, kubernetes+"/README.md"))
 	for _, v := range list(c, "env") {
 		secret := at(v, "valueFrom", "secretKeyRef")
-		if secret != nil && (at(secret, "name") != "sash" || !strings.Contains(guide, fmt.Sprintf("--from-literal=%s=", at(secret, "key")))) {
+		if secret != nil && (at(secret, "name") != "sash" || !strings.Contains(guide, fmt.Sprintf("--from-literal=%s=",
+			at(secret, "key")))) {
 			t.Errorf("README.md does not create %v", secret)
 		}
 		if at(v, "name") == "GOMEMLIMIT" {
@@ -256,7 +259,8 @@ func istioFilter(t *testing.T) (filter, cluster string) {
 func TestTheFilterOfIstio(t *testing.T) {
 	_, cluster := istioFilter(t)
 	service := manifests(t)["Service"]
-	if want := fmt.Sprintf("outbound|8081||%s.%s.svc.cluster.local", at(service, "metadata", "name"), at(service, "metadata", "namespace")); cluster != want {
+	if want := fmt.Sprintf("outbound|8081||%s.%s.svc.cluster.local", at(service, "metadata", "name"), at(service,
+		"metadata", "namespace")); cluster != want {
 		t.Errorf("the cluster is %s, want %s", cluster, want)
 	}
 }

@@ -58,13 +58,15 @@ func program(t *testing.T, dir string, command []string, args ...string) *exec.C
 // three, and gets errors as errors.
 func TestLanguagesAreClients(t *testing.T) {
 	const want = "throttle 0 3 2 -1 60\nallowed 3\nerror ERR wrong number of arguments for 'sash.allow' command\ndenied "
-	access := fmt.Sprintf("clients: [{name: till, tokens: [%x], allow: [decide, override]}]\n", sha256.Sum256([]byte(languageToken)))
+	access := fmt.Sprintf("clients: [{name: till, tokens: [%x], allow: [decide, override]}]\n",
+		sha256.Sum256([]byte(languageToken)))
 	for _, l := range languages() {
 		for _, protocol := range l.protocols {
 			cmd := program(t, "testdata/languages", append(l.command, l.name+string(protocol), string(protocol)),
 				"--config", tempFile(t, "limits.yaml", "domain: web\ndescriptors:\n- {key: user, limits: [3/1h]}\n"), "--access", tempFile(t, "access.yaml", access))
 			out, err := cmd.Output()
-			if err != nil || !strings.HasPrefix(string(out), want) || !strings.Contains(string(out), "invalid username-password pair or user is disabled.") {
+			if err != nil || !strings.HasPrefix(string(out), want) || !strings.Contains(string(out),
+				"invalid username-password pair or user is disabled.") {
 				t.Errorf("%s by RESP%c: %v, it printed\n%s\nwant\n%s…", l.name, protocol, err, out, want)
 			}
 		}
@@ -115,7 +117,8 @@ func TestLanguagesExamplesOfPages(t *testing.T) {
 		})
 		for call := 1; call <= 7; call++ {
 			res, _ := send(t, "GET", "http://127.0.0.1:"+port[1]+"/", "")
-			if want := map[bool]int{true: 200, false: 429}[call <= 5]; res.StatusCode != want || (want == 429) != (res.Header.Get("Retry-After") != "") {
+			if want := map[bool]int{true: 200, false: 429}[call <= 5]; res.StatusCode != want ||
+				(want == 429) != (res.Header.Get("Retry-After") != "") {
 				t.Errorf("%s, request %d: %d, Retry-After %q", command[0], call, res.StatusCode, res.Header.Get("Retry-After"))
 			}
 		}

@@ -22,10 +22,14 @@ func TestRecordOriginal(t *testing.T) {
 	put(t, root+"/rl/config/config.yaml", string(readFile(t, "testdata/original/config.yaml")))
 	http, grpc, debug, prometheus := freeAddress(t, 1), freeAddress(t, 1), freeAddress(t, 1), freeAddress(t, 1)
 	cmd := exec.Command(os.Getenv("RATELIMIT"))
-	cmd.Env = envoysPorts(redistest.Start(t), "USE_STATSD=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR="+prometheus, "RUNTIME_ROOT="+root,
+	cmd.Env = envoysPorts(redistest.Start(t), "USE_STATSD=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR="+prometheus,
+		"RUNTIME_ROOT="+root,
 		"RUNTIME_SUBDIRECTORY=rl", "RUNTIME_WATCH_ROOT=false", "STATS_FLUSH_INTERVAL=1s",
 		"PORT="+portOf(t, http), "GRPC_PORT="+portOf(t, grpc), "DEBUG_PORT="+portOf(t, debug))
-	start(t, cmd).ready("ratelimit", func() bool { return exec.Command("curl", "-sf", "http://"+http+"/healthcheck").Run() == nil })
+	start(t, cmd).ready("ratelimit", func() bool {
+		return exec.Command("curl", "-sf",
+			"http://"+http+"/healthcheck").Run() == nil
+	})
 	askAll(t, (&service{grpc: grpc}).dial(t))
 	time.Sleep(3 * time.Second) // more than a flush
 	_, dumped := get(t, "http://"+debug+"/rlconfig")

@@ -18,9 +18,11 @@ var asked = []struct {
 	times           int
 	domain, entries string
 }{
-	{7, "edge", "user=ann"}, {1, "edge", "plan=gold"}, {2, "edge", "host=a.example"}, {3, "edge", "path=/api/v1"}, {4, "edge", "free=x"},
+	{7, "edge", "user=ann"}, {1, "edge", "plan=gold"}, {2, "edge", "host=a.example"}, {3, "edge", "path=/api/v1"}, {4,
+		"edge", "free=x"},
 	{3, "edge", "soft=x"}, {1, "edge", "address=192.0.2.7"}, {2, "edge", "address=v1.2"}, {3, "edge", "address=2001:db8::1"},
-	{4, "edge", "address="}, {5, "edge", "address=a|b"}, {1, "edge", "tenant=t.7"}, {2, "edge", "tenant="}, {1, "edge", "a=1 b=x"},
+	{4, "edge", "address="}, {5, "edge", "address=a|b"}, {1, "edge", "tenant=t.7"}, {2, "edge", "tenant="}, {1, "edge",
+		"a=1 b=x"},
 	{2, "edge", "a=1 b=x c=2"}, {4, "edge", "a=1 b=x d=2"}, {2, "edge", "unknown=x"}, {2, "no-such.domain", "user=ann"},
 	{2, "", "user=ann"}, {3, "edge", ""},
 }
@@ -109,7 +111,8 @@ func rowOf(rows map[string]string, name string) (row string) {
 
 // sorted returns the lines of a text that are no comments, in order.
 func sorted(text string) string {
-	lines := slices.DeleteFunc(slices.Sorted(strings.Lines(text)), func(line string) bool { return strings.HasPrefix(line, "#") })
+	lines := slices.DeleteFunc(slices.Sorted(strings.Lines(text)),
+		func(line string) bool { return strings.HasPrefix(line, "#") })
 	return strings.Join(lines, "")
 }
 

@@ -47,7 +47,8 @@ descriptors:
 func TestRealPrometheusAnswersEveryPanel(t *testing.T) {
 	region, home := redistest.Start(t), redistest.Start(t)
 	p := serveIn(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY=20"},
-		append(freePorts, "--config", tempFile(t, "limits.yaml", seenRules), "--redis", region.Addr(), "--home", home.Addr(), "--instances", "2", "--budget", "100ms")...)
+		append(freePorts, "--config", tempFile(t, "limits.yaml", seenRules), "--redis", region.Addr(), "--home",
+			home.Addr(), "--instances", "2", "--budget", "100ms")...)
 	prometheus := startPrometheus(t, strings.TrimPrefix(p.admin, "http://"))
 
 	// Prometheus sees a counter grow only if it was scraped before: so traffic goes on.
@@ -121,7 +122,8 @@ scrape_configs:
 `, rules, target))
 	listen := freeAddress(t, 1)
 	p := prometheus("http://" + listen)
-	start(t, exec.Command("prometheus", "--config.file", config, "--storage.tsdb.path", t.TempDir(), "--web.listen-address", listen)).ready("Prometheus", func() bool {
+	start(t, exec.Command("prometheus", "--config.file", config, "--storage.tsdb.path", t.TempDir(),
+		"--web.listen-address", listen)).ready("Prometheus", func() bool {
 		res, err := http.Get(string(p) + "/-/ready")
 		if err != nil {
 			return false

@@ -85,7 +85,8 @@ func newSite(t *testing.T, p *proxy, sash string) *site {
 	t.Cleanup(application.Close)
 	config := string(readFile(t, filepath.Join(examples, p.name, p.config)))
 	spaced := func(addr string) string { return strings.Replace(addr, ":", " ", 1) }
-	for from, to := range map[string]string{"127.0.0.1:8000": s.listen, "127.0.0.1:8080": sash, "127.0.0.1:9000": application.Listener.Addr().String()} {
+	for from, to := range map[string]string{"127.0.0.1:8000": s.listen, "127.0.0.1:8080": sash,
+		"127.0.0.1:9000": application.Listener.Addr().String()} {
 		if !strings.Contains(config, from) && !strings.Contains(config, spaced(from)) {
 			t.Fatalf("%s is not in %s", from, p.config)
 		}
@@ -134,7 +135,8 @@ func (s *site) send(method, target, body string) reply {
 	s.t.Helper()
 	s.spoofed++
 	address, other := fmt.Sprintf("198.51.100.%d", s.spoofed%250), fmt.Sprint(s.spoofed)
-	res, text := sendBy(s.t, patient, method, "http://"+s.listen+target, body, "X-Forwarded-For", address, "X-Real-IP", address, "Forwarded", address,
+	res, text := sendBy(s.t, patient, method, "http://"+s.listen+target, body, "X-Forwarded-For", address, "X-Real-IP",
+		address, "Forwarded", address,
 		"X-Forwarded-Uri", "/elsewhere/"+other, "X-Forwarded-Method", "NONE", "X-Forwarded-Host", other+".example",
 		"X-Sash-Token", "guess", "Cookie", "a="+strings.Repeat("a", 2000))
 	return reply{res.StatusCode, res.Header, text}
@@ -204,7 +206,8 @@ func (s *site) wantLeft(a reply, n int) {
 func (s *site) wantRefused(a reply, limit string, most int) time.Duration {
 	s.t.Helper()
 	seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
-	if a.status != 429 || err != nil || seconds < 1 || seconds > most || len(a.header.Values("Retry-After"))+len(a.header.Values("RateLimit")) != 2 ||
+	if a.status != 429 || err != nil || seconds < 1 || seconds > most ||
+		len(a.header.Values("Retry-After"))+len(a.header.Values("RateLimit")) != 2 ||
 		!strings.Contains(a.header.Get("RateLimit"), `"`+limit+`";r=0;t=`+strconv.Itoa(seconds)) || !strings.Contains(a.header.Get("RateLimit-Policy"), `"`+limit+`";q=`) {
 		s.t.Fatalf("%+v, want 429 by %s with Retry-After of 1 to %d", a, limit, most)
 	}
@@ -225,7 +228,8 @@ func TestProxies(t *testing.T) {
 		p := &proxies[i]
 		t.Run(p.config, func(t *testing.T) {
 			t.Parallel()
-			args := []string{"--config", examples + "/" + p.name + "/policy.yaml", "--access", tempFile(t, "access.yaml", "anonymous: {allow: [decide]}\n")}
+			args := []string{"--config", examples + "/" + p.name + "/policy.yaml", "--access", tempFile(t, "access.yaml",
+				"anonymous: {allow: [decide]}\n")}
 			sash := spawn(t, nil, args...)
 			addr := strings.TrimPrefix(sash.url, "http://")
 			s := newSite(t, p, addr)

@@ -75,7 +75,8 @@ func roomy(t *testing.T) string {
 func charged(t *testing.T, p *service, u *upstream, sent, failed int64) {
 	t.Helper()
 	if left := peeked(t, p, "remote_address", "127.0.2.1"); failed != 0 || u.requests.Load() != sent || left != 1_000_000-sent {
-		t.Errorf("of %d requests %d failed and %d reached the application; %d units are left", sent, failed, u.requests.Load(), left)
+		t.Errorf("of %d requests %d failed and %d reached the application; %d units are left", sent, failed,
+			u.requests.Load(), left)
 	}
 }
 
@@ -179,7 +180,8 @@ func TestRealEnvoyAndSashFromAManagementServer(t *testing.T) {
 		}})
 	}
 	limit(3, "remote_address")
-	p := serveIn(t, envoysPorts(redistest.Start(t), "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:"+port, "CONFIG_GRPC_XDS_NODE_ID=sash-1"), "--budget", patience)
+	p := serveIn(t, envoysPorts(redistest.Start(t), "CONFIG_TYPE=GRPC_XDS_SOTW",
+		"CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:"+port, "CONFIG_GRPC_XDS_NODE_ID=sash-1"), "--budget", patience)
 	config := envoyConfig(t, startUpstream(t), p)
 	control.configure(t, config)
 	e := startEnvoy(t, edited(t, readExample(t, "xds.yaml"), "port_value: 9901", "port_value: 0", "port_value: 18000", "port_value: "+port))

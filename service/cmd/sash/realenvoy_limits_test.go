@@ -86,8 +86,12 @@ func TestRealEnvoyLimits(t *testing.T) {
 		t.Errorf("%v requests over the limit that is tried, want 4", over)
 	}
 
-	e.gets(7, []string{"x-user", "ann", "x-use", "600"}, 200, 200) // 600 and 1,200 of 1,000 tokens; the charge comes after the response
-	servertest.Wait(t, "a user who is over the limit is admitted", func() bool { return e.get(8, "x-user", "ann").StatusCode == 429 })
+	e.gets(7, []string{"x-user", "ann", "x-use", "600"}, 200,
+		200) // 600 and 1,200 of 1,000 tokens; the charge comes after the response
+	servertest.Wait(t, "a user who is over the limit is admitted", func() bool {
+		return e.get(8, "x-user",
+			"ann").StatusCode == 429
+	})
 	e.decided()
 }
 
@@ -143,10 +147,12 @@ for i in`+loop)
 // it has no decisions.
 func TestRealEnvoyWithAToken(t *testing.T) {
 	const token = "0123456789abcdef0123456789abcdef"
-	rights := fmt.Sprintf("clients: [{name: edge, tokens: [%x], allow: [decide, override], domains: [web]}]\n", sha256.Sum256([]byte(token)))
+	rights := fmt.Sprintf("clients: [{name: edge, tokens: [%x], allow: [decide, override], domains: [web]}]\n",
+		sha256.Sum256([]byte(token)))
 	p := serveInline(t, readExample(t, "policy.yaml"), "--access", tempFile(t, "access.yaml", rights))
 	config := envoyConfig(t, startUpstream(t), p)
-	for i, service := range []string{"envoy_grpc: {cluster_name: sash}", "google_grpc: {target_uri: " + p.grpc + ", stat_prefix: sash}"} {
+	for i, service := range []string{"envoy_grpc: {cluster_name: sash}",
+		"google_grpc: {target_uri: " + p.grpc + ", stat_prefix: sash}"} {
 		for value, want := range map[string]int{"Bearer " + token: 200, "Bearer x" + token: 503} {
 			e := startEnvoy(t, edited(t, config, "grpc_service: {envoy_grpc: {cluster_name: sash}}",
 				"grpc_service: {"+service+`, initial_metadata: [{key: authorization, value: "`+value+`"}]}`))
@@ -190,7 +196,8 @@ rate_limits:
 // Envoy and Sash identify each other by certificates, as mtls.yaml has it: Envoy has its rights by its name, and neither
 // talks to a stranger. Without the right to override, a request with a limit of its own has no decision, and others have.
 func TestRealEnvoyWithCertificates(t *testing.T) {
-	ca, strangers := certify(t, "sash.internal", "envoy.internal", "reader.internal", "other.internal"), certify(t, "envoy.internal")
+	ca, strangers := certify(t, "sash.internal", "envoy.internal", "reader.internal", "other.internal"), certify(t,
+		"envoy.internal")
 	rights := tempFile(t, "access.yaml", `
 clients:
   - {name: envoy, certificates: [envoy.internal], allow: [decide, override], domains: [web]}
@@ -213,7 +220,8 @@ clients:
 
 	before := u.requests.Load()
 	for name, wrong := range map[string]string{
-		"no certificate": edited(t, config(p), "            tls_certificates:", "            ", "              - certificate_chain: {filename: "+ca.file("envoy.internal.pem")+"}\n", "",
+		"no certificate": edited(t, config(p), "            tls_certificates:", "            ",
+			"              - certificate_chain: {filename: "+ca.file("envoy.internal.pem")+"}\n", "",
 			"                private_key: {filename: "+ca.file("envoy.internal.key")+"}\n", ""),
 		"another authority's":     edited(t, config(p), ca.file("envoy.internal"), strangers.file("envoy.internal")),
 		"Sash has another name":   config(start("other.internal")),

@@ -45,7 +45,8 @@ func TestServeSaysWhereItIsAndHowToTryIt(t *testing.T) {
 
 // An orchestrator sends SIGTERM, and its load balancers need a while. Somebody at a terminal does not want to wait.
 func TestOnlySIGTERMWaitsForLoadBalancers(t *testing.T) {
-	for signal, args := range map[os.Signal][]string{syscall.SIGTERM: {"--drain-delay", "50ms"}, os.Interrupt: {"--drain-delay", "1h"}} {
+	for signal, args := range map[os.Signal][]string{syscall.SIGTERM: {"--drain-delay", "50ms"},
+		os.Interrupt: {"--drain-delay", "1h"}} {
 		p := spawn(t, nil, args...)
 		if err := p.cmd.Process.Signal(signal); err != nil {
 			t.Fatal(err)
@@ -57,7 +58,8 @@ func TestOnlySIGTERMWaitsForLoadBalancers(t *testing.T) {
 			t.Errorf("%v waits: %v: %s", signal, waits, p.logs)
 		}
 	}
-	p := run(t, exec.Command(binary, "serve", "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"))
+	p := run(t, exec.Command(binary, "serve", "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr",
+		"127.0.0.1:0"))
 	if err := p.interrupt(); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +191,8 @@ func TestExamplesOfProxies(t *testing.T) {
 	if !strings.Contains(command, "--config examples/nginx/policy.yaml") {
 		t.Fatal("docs/proxies.md does not start sash with an example's policy")
 	}
-	for _, line := range []string{command + " --help", "config check " + examples + "/nginx/policy.yaml", "config check " + examples + "/envoy/policy.yaml"} {
+	for _, line := range []string{command + " --help", "config check " + examples + "/nginx/policy.yaml",
+		"config check " + examples + "/envoy/policy.yaml"} {
 		if code, out, failed := sash(t, nil, strings.Fields(line)...); code != 0 {
 			t.Errorf("%s: %s%s", line, out, failed)
 		}

@@ -64,7 +64,8 @@ func TestStoppingUnderLoadLosesNoRequest(t *testing.T) {
 					after := spawn(t, nil, args...)
 					_, said := post(t, after.url+"/v1/peek", subject("d", "k", l.key))
 					decided := 1_000_000_000 - int64(said["remaining"].(float64))
-					if failed := l.failed.Load(); err != nil || failed != nil || l.sent.Load() != l.answered.Load() || decided != l.answered.Load() {
+					if failed := l.failed.Load(); err != nil || failed != nil || l.sent.Load() != l.answered.Load() ||
+						decided != l.answered.Load() {
 						t.Errorf("%d sent, %d answered, %d decided; the first client failed with: %v; the service ended with: %v",
 							l.sent.Load(), l.answered.Load(), decided, failed, err)
 					}
@@ -98,7 +99,8 @@ func (l *load) count(err error) bool {
 // while the service does. Some clients pause in between. Several share a connection of HTTP/2. What crosses the end of a
 // connection is not decided: Go's client sends it again, and is refused a connection.
 func (l *load) overHTTP(p *service, atOnce, i int, fresh bool) {
-	transport := &http.Transport{DisableKeepAlives: fresh, ForceAttemptHTTP2: atOnce > 1, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	transport := &http.Transport{DisableKeepAlives: fresh, ForceAttemptHTTP2: atOnce > 1,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
 	client := http.Client{Transport: transport, Timeout: 20 * time.Second}
 	var all sync.WaitGroup
@@ -115,7 +117,8 @@ func (l *load) overHTTP(p *service, atOnce, i int, fresh bool) {
 // post sends a request, and reports whether the service takes more.
 func (l *load) post(client *http.Client, url string, http2 bool) bool {
 	reused := false
-	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { reused = got.Reused }})
+	ctx := httptrace.WithClientTrace(context.Background(),
+		&httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { reused = got.Reused }})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/allow", strings.NewReader(subject("d", "k", l.key)))
 	if err != nil {
 		return l.count(err)
@@ -123,7 +126,8 @@ func (l *load) post(client *http.Client, url string, http2 bool) bool {
 	req.Header.Set("Content-Type", "application/json")
 	res, err := client.Do(req)
 	// A client that connected at the moment when the port closed is disconnected, and what it may have sent is not decided.
-	if errors.Is(err, syscall.ECONNREFUSED) || !reused && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
+	if errors.Is(err, syscall.ECONNREFUSED) || !reused && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err,
+		syscall.EPIPE)) {
 		return false
 	}
 	if err != nil {
@@ -143,7 +147,8 @@ func (l *load) overGRPC(p *service, fresh bool) {
 	for ok := true; ok; {
 		if conn == nil || fresh {
 			var err error
-			if conn, err = grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry()); err != nil {
+			if conn, err = grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithDisableRetry()); err != nil {
 				l.count(err)
 				return
 			}
