@@ -38,7 +38,7 @@ func TestNoPathAnswersAStranger(t *testing.T) {
 		Access: servertest.Gate(t, clientWith("allow: [decide]")),
 		JSON:   http.HandlerFunc(func(http.ResponseWriter, *http.Request) { touched++ }),
 	})
-	for _, path := range h.mux.patterns {
+	for path := range h.paths {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
 			for _, header := range [][]string{
 				nil, {"Authorization", "Bearer guess"}, {"X-Sash-Token", "guess"}, {"Authorization", "Bearer "}, {"Authorization", "Basic VE9LRU4="},
@@ -125,7 +125,7 @@ func TestAPageOfAnotherOriginChangesNothing(t *testing.T) {
 		{"Origin", "null"},               // a sandboxed frame
 		{"Origin", "http://example.com"}, // of this very origin: a name that now means this machine (DNS rebinding)
 	} {
-		for _, path := range h.mux.patterns {
+		for path := range h.paths {
 			if path == forwardAuthPath {
 				continue // which proxies call: below
 			}

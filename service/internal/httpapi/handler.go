@@ -7,6 +7,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -23,8 +24,8 @@ import (
 
 // A Handler answers requests.
 type Handler struct {
-	mux     mux
-	guarded http.Handler // mux, for callers that may use it
+	paths   map[string]http.HandlerFunc
+	guarded http.Handler // route, for callers that may use it
 	decider *decide.Decider
 	opts    Options
 	log     throttle.Log
@@ -60,48 +61,36 @@ type Options struct {
 
 // New returns a handler. A nil opts is the default.
 func New(decider *decide.Decider, opts *Options) *Handler {
-	h := prepare(decider, opts)
-	h.mux.HandleFunc("/openapi.yaml", serveDocument)
-	h.mux.HandleFunc("/v1/allow", h.allow)
-	h.mux.HandleFunc(forwardAuthPath, h.forwardAuth)
-	h.mux.HandleFunc("/v1/peek", h.peek)
-	h.mux.HandleFunc("/v1/reserve", h.reserve)
-	h.mux.HandleFunc("/v1/settle", h.settle)
-	h.mux.HandleFunc("/v1/cancel", h.cancel)
-	h.mux.HandleFunc("/healthz", h.health)
-	h.mux.HandleFunc("/healthcheck", h.check)
-	if h.opts.JSON != nil {
-		h.mux.Handle("/json", h.opts.JSON)
-	}
-	h.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		wire.Fail(w, http.StatusNotFound, "no such path: GET /openapi.yaml lists them")
-	})
-	// A proxy hands the Origin and Sec-Fetch-Site of its client on to forward-auth.
-	h.guarded = wire.Pageless(h.identified(&h.mux), forwardAuthPath)
-	return h
-}
-
-// prepare returns a handler without paths.
-func prepare(decider *decide.Decider, opts *Options) *Handler {
-	h := &Handler{decider: decider}
-	if opts != nil {
-		h.opts = *opts
-	}
-	if h.opts.Timeout <= 0 {
-		h.opts.Timeout = time.Second
-	}
+	h := &Handler{decider: decider, opts: *cmp.Or(opts, &Options{})}
+	h.opts.Timeout = cmp.Or(h.opts.Timeout, time.Second)
 	h.opts.Log = cmp.Or(h.opts.Log, slog.Default())
+	h.opts.Tokens = cmp.Or(h.opts.Tokens, wire.NewTokens())
 	if h.opts.Health == nil {
 		h.opts.Health = degrade.MemoryHealth
-	}
-	if h.opts.Tokens == nil {
-		h.opts.Tokens = wire.NewTokens()
 	}
 	if h.opts.Now == nil {
 		h.opts.Now = time.Now
 	}
 	h.log.To = h.opts.Log
+	h.paths = map[string]http.HandlerFunc{
+		"/v1/allow": h.allow, "/v1/peek": h.peek, "/v1/reserve": h.reserve, "/v1/settle": h.settle, "/v1/cancel": h.cancel,
+		forwardAuthPath: h.forwardAuth, "/healthz": h.health, "/healthcheck": h.check, "/openapi.yaml": serveDocument,
+	}
+	if h.opts.JSON != nil {
+		h.paths["/json"] = h.opts.JSON.ServeHTTP
+	}
+	// A proxy hands the Origin and Sec-Fetch-Site of its client on to forward-auth.
+	h.guarded = wire.Pageless(h.identified(http.HandlerFunc(h.route)), forwardAuthPath)
 	return h
+}
+
+// route answers callers that may use the path.
+func (h *Handler) route(w http.ResponseWriter, r *http.Request) {
+	if handle := h.paths[r.URL.Path]; handle != nil {
+		handle(w, r)
+		return
+	}
+	wire.Fail(w, http.StatusNotFound, "no such path: GET /openapi.yaml lists them")
 }
 
 // ServeHTTP implements http.Handler.
@@ -155,9 +144,7 @@ func (h *Handler) Health() http.Handler { return http.HandlerFunc(h.health) }
 // health answers 200 until the service is about to stop, whatever the state of its store: neither restarting nor
 // avoiding the service would bring that back.
 func (h *Handler) health(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		wire.Fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": GET the health here")
+	if !reads(w, r, "health") {
 		return
 	}
 	health, status := h.opts.Health(), http.StatusOK
@@ -208,4 +195,28 @@ func (h *Handler) identified(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, known)
 	})
+}
+
+// document describes every path, those of the admin port that belong to the API too. Tests hold it against the
+// handlers.
+//
+//go:embed openapi.yaml
+var document []byte
+
+func serveDocument(w http.ResponseWriter, r *http.Request) {
+	if !reads(w, r, "document") {
+		return
+	}
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = w.Write(document) // a client that is gone is no concern of ours
+}
+
+// reads reports whether a request reads, and answers it if not.
+func reads(w http.ResponseWriter, r *http.Request, what string) bool {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return true
+	}
+	w.Header().Set("Allow", "GET, HEAD")
+	wire.Fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": GET the "+what+" here")
+	return false
 }

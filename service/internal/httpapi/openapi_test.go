@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -325,7 +326,7 @@ func TestTheDocumentHasThePathsOfTheHandler(t *testing.T) {
 	doc := readDocument(t)
 	h, _ := virtual(t)
 	h = New(h.decider, &Options{JSON: http.NotFoundHandler()})
-	documented := []string{"/"} // which answers that there is no such path
+	var documented []string
 	for path, item := range doc.Paths.Map() {
 		if len(item.Servers) == 0 {
 			documented = append(documented, path)
@@ -334,7 +335,7 @@ func TestTheDocumentHasThePathsOfTheHandler(t *testing.T) {
 		}
 	}
 	slices.Sort(documented)
-	handled := slices.Sorted(slices.Values(h.mux.patterns))
+	handled := slices.Sorted(maps.Keys(h.paths))
 	if !slices.Equal(documented, handled) {
 		t.Errorf("documented are\n\t%v, handled\n\t%v", documented, handled)
 	}

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -43,16 +44,9 @@ type Options struct {
 
 // New returns a handler. A nil opts is the default.
 func New(decider *decide.Decider, opts *Options) *Handler {
-	h := &Handler{decider: decider, slots: make(chan struct{}, mostBeside)}
-	if opts != nil {
-		h.opts = *opts
-	}
-	if h.opts.Timeout <= 0 {
-		h.opts.Timeout = time.Second
-	}
-	if h.opts.Tokens == nil {
-		h.opts.Tokens = wire.NewTokens()
-	}
+	h := &Handler{decider: decider, slots: make(chan struct{}, mostBeside), opts: *cmp.Or(opts, &Options{})}
+	h.opts.Timeout = cmp.Or(h.opts.Timeout, time.Second)
+	h.opts.Tokens = cmp.Or(h.opts.Tokens, wire.NewTokens())
 	if h.opts.Now == nil {
 		h.opts.Now = time.Now
 	}

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -26,6 +27,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, int64(s.opts.maxMessage())), under: &s.large}
 	defer func() { s.large.give(from.taken) }()
 	body, err := io.ReadAll(from)
+	var req pb.RateLimitRequest
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
@@ -35,15 +37,16 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		wrong(http.StatusServiceUnavailable, err.Error())
 		return
 	case err != nil:
-		wrong(http.StatusBadRequest, "the body did not arrive")
-		return
+		err = errors.New("the body did not arrive")
 	case !utf8.Valid(body):
-		wrong(http.StatusBadRequest, "bad JSON: the body is not UTF-8")
-		return
+		err = errors.New("bad JSON: the body is not UTF-8")
+	default:
+		if err = protojson.Unmarshal(body, &req); err != nil {
+			err = fmt.Errorf("bad JSON: %w", err)
+		}
 	}
-	var req pb.RateLimitRequest
-	if err := protojson.Unmarshal(body, &req); err != nil {
-		wrong(http.StatusBadRequest, "bad JSON: "+err.Error())
+	if err != nil {
+		wrong(http.StatusBadRequest, err.Error())
 		return
 	}
 	res, err := s.ShouldRateLimit(r.Context(), &req)

@@ -40,10 +40,8 @@ func (s *Service) partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 	case len(descriptors) > s.opts.MaxDescriptors:
 		return nil, fmt.Errorf("%d descriptors: there may be at most %d", len(descriptors), s.opts.MaxDescriptors)
 	}
-	if err := bounded(descriptors); err != nil {
-		return nil, err
-	}
 	usual := max(1, int64(req.GetHitsAddend())) // absent is 1
+	refunds, limits := 0, 0                     // several calls of the store each, and perhaps decided one after the other
 	parts := make([]decide.Part, len(descriptors))
 	for i, d := range descriptors {
 		part := &parts[i]
@@ -61,29 +59,20 @@ func (s *Service) partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 			return nil, fmt.Errorf("descriptor %d: %w", i, err)
 		}
 		part.RequestLimit = limit
-	}
-	return parts, nil
-}
-
-// bounded returns what is wrong with a request that has too many refunds, each of which is several calls of the store, or
-// too many limits of its own, which the store may have to decide one after the other.
-func bounded(descriptors []*common.RateLimitDescriptor) error {
-	refunds, limits := 0, 0
-	for _, d := range descriptors {
-		if d.GetIsNegativeHits() {
+		if part.Refund {
 			refunds++
 		}
-		if d.GetLimit() != nil {
+		if limit != nil {
 			limits++
 		}
 	}
 	switch {
 	case refunds > decide.MaxRefunds:
-		return fmt.Errorf("%d descriptors with is_negative_hits: there may be at most %d; send several requests", refunds, decide.MaxRefunds)
+		return nil, fmt.Errorf("%d descriptors with is_negative_hits: there may be at most %d; send several requests", refunds, decide.MaxRefunds)
 	case limits > maxRequestLimits:
-		return fmt.Errorf("%d descriptors with a limit: there may be at most %d; send several requests", limits, maxRequestLimits)
+		return nil, fmt.Errorf("%d descriptors with a limit: there may be at most %d; send several requests", limits, maxRequestLimits)
 	}
-	return nil
+	return parts, nil
 }
 
 // needOf returns the rights that a request needs.
@@ -100,25 +89,20 @@ func needOf(parts []decide.Part) access.Right {
 	return need
 }
 
-// units are the windows of the protocol's units: a month is 30 days and a year 365.
-var units = map[pb.RateLimitResponse_RateLimit_Unit]time.Duration{
-	pb.RateLimitResponse_RateLimit_SECOND: time.Second,
-	pb.RateLimitResponse_RateLimit_MINUTE: time.Minute,
-	pb.RateLimitResponse_RateLimit_HOUR:   time.Hour,
-	pb.RateLimitResponse_RateLimit_DAY:    24 * time.Hour,
-	pb.RateLimitResponse_RateLimit_WEEK:   7 * 24 * time.Hour,
-	pb.RateLimitResponse_RateLimit_MONTH:  30 * 24 * time.Hour,
-	pb.RateLimitResponse_RateLimit_YEAR:   365 * 24 * time.Hour,
-}
-
-// requestUnits are the units of a limit in the request, whose numbers are others' than the response's.
-var requestUnits = map[typev3.RateLimitUnit]pb.RateLimitResponse_RateLimit_Unit{
-	typev3.RateLimitUnit_SECOND: pb.RateLimitResponse_RateLimit_SECOND,
-	typev3.RateLimitUnit_MINUTE: pb.RateLimitResponse_RateLimit_MINUTE,
-	typev3.RateLimitUnit_HOUR:   pb.RateLimitResponse_RateLimit_HOUR,
-	typev3.RateLimitUnit_DAY:    pb.RateLimitResponse_RateLimit_DAY,
-	typev3.RateLimitUnit_MONTH:  pb.RateLimitResponse_RateLimit_MONTH,
-	typev3.RateLimitUnit_YEAR:   pb.RateLimitResponse_RateLimit_YEAR,
+// units are the protocol's, the longest first: a month is 30 days and a year 365. Requests have other numbers than responses,
+// and no week.
+var units = []struct {
+	request  typev3.RateLimitUnit
+	response pb.RateLimitResponse_RateLimit_Unit
+	window   time.Duration
+}{
+	{typev3.RateLimitUnit_YEAR, pb.RateLimitResponse_RateLimit_YEAR, 365 * 24 * time.Hour},
+	{typev3.RateLimitUnit_MONTH, pb.RateLimitResponse_RateLimit_MONTH, 30 * 24 * time.Hour},
+	{-1, pb.RateLimitResponse_RateLimit_WEEK, 7 * 24 * time.Hour},
+	{typev3.RateLimitUnit_DAY, pb.RateLimitResponse_RateLimit_DAY, 24 * time.Hour},
+	{typev3.RateLimitUnit_HOUR, pb.RateLimitResponse_RateLimit_HOUR, time.Hour},
+	{typev3.RateLimitUnit_MINUTE, pb.RateLimitResponse_RateLimit_MINUTE, time.Minute},
+	{typev3.RateLimitUnit_SECOND, pb.RateLimitResponse_RateLimit_SECOND, time.Second},
 }
 
 // requestLimit reads the request limit of a descriptor; nil is none.
@@ -126,11 +110,16 @@ func requestLimit(o *common.RateLimitDescriptor_RateLimitOverride) (*sash.Limit,
 	if o == nil {
 		return nil, nil
 	}
-	unit, ok := requestUnits[o.GetUnit()]
-	if !ok {
+	at := -1
+	for i := range units {
+		if units[i].request == o.GetUnit() && o.GetUnit() > 0 {
+			at = i
+		}
+	}
+	if at < 0 {
 		return nil, fmt.Errorf("the limit has the unit %v: it must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR", o.GetUnit())
 	}
-	window, times := units[unit], int64(1)
+	window, times := units[at].window, int64(1)
 	if m := o.GetUnitMultiplier(); m != nil {
 		times = int64(m.GetValue())
 	}

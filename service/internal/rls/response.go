@@ -79,13 +79,6 @@ func asCounted(st *pb.RateLimitResponse_DescriptorStatus, a *decide.Answer) {
 	}
 }
 
-// unitsLongestFirst are the protocol's units of windows.
-var unitsLongestFirst = []pb.RateLimitResponse_RateLimit_Unit{
-	pb.RateLimitResponse_RateLimit_YEAR, pb.RateLimitResponse_RateLimit_MONTH, pb.RateLimitResponse_RateLimit_WEEK,
-	pb.RateLimitResponse_RateLimit_DAY, pb.RateLimitResponse_RateLimit_HOUR, pb.RateLimitResponse_RateLimit_MINUTE,
-	pb.RateLimitResponse_RateLimit_SECOND,
-}
-
 // spellLimit returns a limit in the protocol's units. A window that is not a whole number of seconds has the unit
 // UNKNOWN, and the limit's name instead.
 func spellLimit(l sash.Limit) *pb.RateLimitResponse_RateLimit {
@@ -104,10 +97,10 @@ func spellLimit(l sash.Limit) *pb.RateLimitResponse_RateLimit {
 	if l.Period != 0 || l.Window == 0 { // a ban has neither
 		return out
 	}
-	for _, unit := range unitsLongestFirst {
-		if window := units[unit]; l.Window%window == 0 {
-			out.Unit = unit
-			if times := l.Window / window; times > 1 {
+	for _, unit := range units {
+		if l.Window%unit.window == 0 {
+			out.Unit = unit.response
+			if times := l.Window / unit.window; times > 1 {
 				out.UnitMultiplier = wrapperspb.UInt32(clamp(int64(times)))
 			}
 			return out

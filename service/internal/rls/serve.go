@@ -64,12 +64,8 @@ const HealthService = "ratelimit"
 // that clients have begun, asks clients to go elsewhere (GOAWAY), lets calls in flight finish for up to ten seconds,
 // and returns nil. The listener is closed in any case.
 func (o Server) Serve(ctx context.Context, listener net.Listener, service *Service) error {
-	if o.MaxConnectionAge <= 0 {
-		o.MaxConnectionAge = 24 * time.Hour
-	}
-	if o.MaxConnectionAgeGrace <= 0 {
-		o.MaxConnectionAgeGrace = time.Hour
-	}
+	o.MaxConnectionAge = cmp.Or(o.MaxConnectionAge, 24*time.Hour)
+	o.MaxConnectionAgeGrace = cmp.Or(o.MaxConnectionAgeGrace, time.Hour)
 	o.Log = cmp.Or(o.Log, slog.Default())
 	ending, end := context.WithCancel(context.Background())
 	defer end()
@@ -89,8 +85,17 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(known) }()
-	if err := o.healthy(ctx, checks, failed); err != nil {
+	go func() {
+		select {
+		case <-o.Draining:
+			checks.Shutdown()
+		case <-ending.Done():
+		}
+	}()
+	select {
+	case err := <-failed:
 		return err
+	case <-ctx.Done():
 	}
 	checks.Shutdown()
 	known.Stop()
@@ -153,22 +158,6 @@ func setReady(checks *health.Server, ready bool) {
 	}
 	checks.SetServingStatus(HealthService, status)
 	checks.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, status)
-}
-
-// healthy waits for the context's end, and returns the error of a server that fails before. While the service is
-// draining it is unhealthy.
-func (o Server) healthy(ctx context.Context, checks *health.Server, failed <-chan error) error {
-	for draining := o.Draining; ; {
-		select {
-		case err := <-failed:
-			return err
-		case <-draining:
-			checks.Shutdown()
-			draining = nil
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }
 
 // finish lets calls in flight finish for graceTimeout.

@@ -60,16 +60,9 @@ type Service struct {
 
 // New returns a service. A nil opts is the default.
 func New(decider *decide.Decider, opts *Options) *Service {
-	s := &Service{decider: decider}
-	if opts != nil {
-		s.opts = *opts
-	}
-	if s.opts.Timeout <= 0 {
-		s.opts.Timeout = time.Second
-	}
-	if s.opts.MaxDescriptors <= 0 {
-		s.opts.MaxDescriptors = DefaultMaxDescriptors
-	}
+	s := &Service{decider: decider, opts: *cmp.Or(opts, &Options{})}
+	s.opts.Timeout = cmp.Or(s.opts.Timeout, time.Second)
+	s.opts.MaxDescriptors = cmp.Or(s.opts.MaxDescriptors, DefaultMaxDescriptors)
 	if s.opts.Stats == nil {
 		s.opts.Stats = stats.New(nil)
 	}

@@ -95,7 +95,7 @@ func (d *Decision) Waits(req *decide.Request, a *decide.Answer) {
 
 // ResultOf returns the decision of a limiter.
 func ResultOf(res sash.Result) Decision {
-	a := decide.Answer{Limits: res.Limits(), At: res.At, Source: res.Source, Cause: res.Cause}
+	a := answerOf(res)
 	a.RefusedBy, a.Refused = res.RefusedBy()
 	return AnswerOf(&a)
 }
@@ -103,9 +103,13 @@ func ResultOf(res sash.Result) Decision {
 // PeekOf returns the decision that a limiter would make on a call of a cost, by a look at what is left: see
 // decide.Answer.Foresee.
 func PeekOf(res sash.Result, cost int64) Decision {
-	a := decide.Answer{Limits: res.Limits(), At: res.At, Source: res.Source, Cause: res.Cause}
+	a := answerOf(res)
 	a.Foresee(cost)
 	return AnswerOf(&a)
+}
+
+func answerOf(res sash.Result) decide.Answer {
+	return decide.Answer{Limits: res.Limits(), At: res.At, Source: res.Source, Cause: res.Cause}
 }
 
 func (d *Decision) source(a *decide.Answer) {
