@@ -53,8 +53,7 @@ func (h *Handler) charge(w http.ResponseWriter, r *http.Request, by func(context
 	if !h.within(w, r, &wire.Undecided, func(ctx context.Context) (err error) { answer, token, err = by(ctx, req); return err }) {
 		return
 	}
-	decision := wire.AnswerOf(&answer)
-	decision.Waits(&req, &answer)
+	decision := wire.DecisionOn(&req, &answer)
 	decision.Token = token
 	status := http.StatusOK
 	if !decision.Allowed {
@@ -77,16 +76,12 @@ func (h *Handler) peek(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A settlement is the body of POST /v1/settle.
-type settlement struct {
-	// Token is what POST /v1/reserve answered.
-	Token string `json:"token"`
-	// Used is the units that the call used. It has to be there: without it a charge would be given back by mistake.
-	Used *int64 `json:"used"`
-}
-
+// settle answers POST /v1/settle. Used has to be there: without it a charge would be given back by mistake.
 func (h *Handler) settle(w http.ResponseWriter, r *http.Request) {
-	body := readAs[settlement](w, r, "token and used")
+	body := readAs[struct {
+		Token string `json:"token"` // what POST /v1/reserve answered
+		Used  *int64 `json:"used"`  // the units that the call used
+	}](w, r, "token and used")
 	switch {
 	case body == nil:
 	case body.Used == nil:
@@ -96,13 +91,11 @@ func (h *Handler) settle(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A cancellation is the body of POST /v1/cancel.
-type cancellation struct {
-	Token string `json:"token"`
-}
-
 func (h *Handler) cancel(w http.ResponseWriter, r *http.Request) {
-	if body := readAs[cancellation](w, r, "token"); body != nil {
+	body := readAs[struct {
+		Token string `json:"token"`
+	}](w, r, "token")
+	if body != nil {
 		h.settleTo(w, r, body.Token, 0)
 	}
 }
@@ -113,22 +106,9 @@ func (h *Handler) settleTo(w http.ResponseWriter, r *http.Request, token string,
 		wire.Fail(w, http.StatusBadRequest, "the token is missing, or too long: send what POST /v1/reserve answered")
 		return
 	}
-	reservation, err := h.opts.Tokens.Open(token)
-	domain := "" // any, for a token of nothing or of an earlier version
-	if err == nil {
-		domain = reservation.Domain
-	}
-	if err := h.opts.Access.Check(r.Context(), domain, access.Decide); err != nil {
-		access.Fail(w, err)
-		return
-	}
-	if err == nil && wire.Expired(reservation, h.opts.Now()) {
-		wire.Fail(w, http.StatusGone, "the reservation has expired: its charge has left every window, and there is nothing to settle")
-		return
-	}
-	if err == nil {
-		err = h.decider.Settle(r.Context(), reservation, used)
-	}
+	err := h.opts.Tokens.Settle(r.Context(), h.decider, h.opts.Now(), token, used, func(domain string) error {
+		return h.opts.Access.Check(r.Context(), domain, access.Decide)
+	})
 	if err != nil {
 		h.fail(w, r, err, &wire.Unsettled)
 		return

@@ -105,6 +105,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // fail answers a request that got no answer from the engine.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, silent *wire.Silence) {
 	switch {
+	case errors.Is(err, access.ErrUnknown), errors.Is(err, access.ErrNotAllowed):
+		access.Fail(w, err)
+	case errors.Is(err, wire.ErrExpired):
+		wire.Fail(w, http.StatusGone, err.Error())
 	case errors.Is(err, config.ErrUnknownDomain):
 		wire.Fail(w, http.StatusNotFound, err.Error())
 	case errors.Is(err, config.ErrNone):

@@ -35,8 +35,7 @@ func (c *conn) asked(req decide.Request, refused error, by func(context.Context,
 		if err != nil {
 			return nil, err
 		}
-		d := wire.AnswerOf(&answers[0])
-		d.Waits(&req, &answers[0])
+		d := wire.DecisionOn(&req, &answers[0])
 		return &d, nil
 	})
 }
@@ -88,8 +87,7 @@ func reserve(c *conn, args [][]byte) (decision, error) {
 		if err != nil {
 			return nil, err
 		}
-		d := wire.AnswerOf(&answer)
-		d.Waits(&req, &answer)
+		d := wire.DecisionOn(&req, &answer)
 		if reservation != nil {
 			d.Token = c.handler.opts.Tokens.Seal(reservation)
 		}
@@ -104,22 +102,9 @@ func settle(c *conn, args [][]byte) (decision, error) {
 		return decision{}, wrong("syntax error: give the token and the units that were used, 0 to give all of them back")
 	}
 	token, h := string(args[0]), c.handler
-	reservation, opened := h.opts.Tokens.Open(token)
-	domain := "" // any, for a token of nothing or of an earlier version
-	if opened == nil {
-		domain = reservation.Domain
-	}
-	if err := c.permit(domain, access.Decide); err != nil {
-		return decision{}, err
-	}
-	switch {
-	case opened != nil:
-		return decision{}, opened
-	case wire.Expired(reservation, h.opts.Now()):
-		return decision{}, &refusal{"SASHTOKEN", "the reservation has expired: its charge has left every window, and there is nothing to settle"}
-	}
 	return decision{subject: token, make: func(ctx context.Context, out *reply) {
-		if err := h.decider.Settle(ctx, reservation, used); err != nil {
+		err := h.opts.Tokens.Settle(ctx, h.decider, h.opts.Now(), token, used, func(domain string) error { return c.permit(domain, access.Decide) })
+		if err != nil {
 			h.refuseAs(out, err, &wire.Unsettled)
 			return
 		}

@@ -94,7 +94,7 @@ func (h *Handler) refuseAs(out *reply, err error, silent *wire.Silence) {
 		out.fail("SASHRULE", err.Error())
 	case errors.Is(err, sash.ErrInvalidCost), errors.Is(err, sash.ErrCostAboveLimit):
 		out.fail("SASHCOST", err.Error())
-	case errors.Is(err, wire.ErrToken), errors.Is(err, decide.ErrKept):
+	case errors.Is(err, wire.ErrToken), errors.Is(err, wire.ErrExpired), errors.Is(err, decide.ErrKept):
 		out.fail("SASHTOKEN", err.Error())
 	case errors.Is(err, sash.ErrInvalidLimit), errors.Is(err, sash.ErrInvalidKey), errors.Is(err, sash.ErrInvalidID):
 		out.fail("ERR", err.Error())

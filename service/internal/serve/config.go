@@ -3,6 +3,8 @@ package serve
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 
 	"example.com/sash/service"
@@ -65,13 +67,12 @@ func (s *instance) nameSecrets() error {
 // follow uses every later configuration, until ctx ends. It waits for what a management server sends first, also
 // if it is wrong, unless the service may start without. Known is the fingerprint of the files that were loaded.
 func (s *instance) follow(ctx context.Context, known config.Fingerprint) error {
-	switch {
-	case s.Management != nil:
+	if s.Management != nil {
 		return s.followManagement(ctx)
-	case s.Config.Path == "":
-		return nil
 	}
-	s.Config.Watch(ctx, known, s.reload)
+	if s.Config.Path != "" {
+		s.Config.Watch(ctx, known, s.reload)
+	}
 	return nil
 }
 
@@ -100,4 +101,68 @@ func (s *instance) followManagement(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	return nil
+}
+
+// reload decides by a configuration that was loaded again, or says what is wrong with it.
+func (s *instance) reload(cfg *config.Config, err error) {
+	if err == nil {
+		err = s.use(cfg)
+	}
+	if err != nil {
+		s.reject(err)
+	}
+}
+
+// use decides by a valid configuration, unless the decider or Options.MaxRulesRemoved has an error for it.
+func (s *instance) use(cfg *config.Config) error {
+	var removed []string
+	for _, change := range config.Diff(s.decider.Config(), cfg) {
+		if change.After == "" {
+			removed = append(removed, change.Rule)
+		}
+	}
+	if s.MaxRulesRemoved != nil && len(removed) > *s.MaxRulesRemoved { // a file may have been cut off
+		return fmt.Errorf("%d rules are missing, and a reload may remove %d (--max-rules-removed): put them back, or restart the service without them: %s",
+			len(removed), *s.MaxRulesRemoved, some(removed))
+	}
+	if err := s.decider.Use(cfg); err != nil {
+		return err
+	}
+	s.stats.Use(cfg)
+	s.loading.Note(nil)
+	s.gate.WarnOfDomains()
+	s.stats.Service.ConfigLoaded.Add(1)
+	s.warnOf(cfg)
+	if len(removed) > 0 {
+		s.Log.Warn("rules were removed from the configuration: what only they limited is unlimited", "removed", len(removed), "rules", some(removed))
+	}
+	s.Log.Info("the configuration was changed", "domains", strings.Join(cfg.Domains(), ", "), "rules", len(cfg.Rules()))
+	return nil
+}
+
+// reject says what is wrong with a configuration that is not used.
+func (s *instance) reject(err error) {
+	s.loading.Note(err)
+	s.stats.Service.ConfigErrors.Add(1)
+	if s.decider.Config().Loaded() {
+		s.Log.Error("the changed configuration is wrong: the last valid one stays in use", "error", err)
+	} else {
+		s.Log.Error("the first configuration is wrong: until there is a valid one, every request is answered with an error", "error", err)
+	}
+}
+
+// some returns the first names of a list that may be long.
+func some(names []string) string {
+	const most = 20
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + ", …"
+	}
+	return strings.Join(names, ", ")
+}
+
+// warnOf logs what the configuration accepts and probably does not mean.
+func (s *instance) warnOf(cfg *config.Config) {
+	for _, warning := range cfg.Warnings() {
+		s.Log.Warn("the configuration may not be what was meant", "warning", warning)
+	}
 }

@@ -61,14 +61,19 @@ func (s *instance) listen(ctx context.Context) (*ports, error) {
 // When draining is closed, health is down and requests are answered as before.
 func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(context.Context) error {
 	s.warnOfPlainText(ports)
-	protocol := s.protocol()
-	api := s.api(draining, protocol)
+	envoy := s.Protocol
+	envoy.Timeout, envoy.Access, envoy.Stats, envoy.Log = s.patience(), s.gate, s.stats, s.Log
+	protocol := rls.New(s.decider, &envoy)
+	api := httpapi.New(s.decider, &httpapi.Options{
+		Timeout: s.patience(), MaxWait: s.MaxWait, Health: s.health, Ready: s.ready(), Access: s.gate, JSON: protocol, Draining: draining,
+		Tokens: s.tokens, Log: s.Log,
+	})
 	data, admin := s.connections()
 	web := httpapi.Server{TLS: s.TLS, Connections: s.bounds("http", data), Log: s.Log}
 	all := append([]func(context.Context) error{
 		s.exceptions.Run,
 		func(ctx context.Context) error {
-			return web.Serve(ctx, ports.http, s.recovering(s.telemetry.Handler(api)))
+			return web.Serve(ctx, ports.http, httpapi.Recover(s.telemetry.Handler(api), s.Log, s.panicked))
 		},
 	}, s.store.runs...)
 	if ports.grpc != nil {
@@ -78,13 +83,15 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	}
 	if ports.resp != nil {
 		server := resp.Server{TLS: s.TLSOfRESP, Connections: s.bounds("resp", data), Panicked: s.panicked, Log: s.Log}
-		handler := s.commands()
+		handler := resp.New(s.decider, &resp.Options{
+			Timeout: s.patience(), MaxWait: s.MaxWait, Access: s.gate, Tokens: s.tokens, Invalid: s.stats.Invalid, Log: s.Log,
+		})
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.resp, handler) })
 	}
 	if ports.admin != nil {
 		operators := httpapi.Server{TLS: s.AdminTLS, Connections: s.bounds("admin", admin), Log: s.Log}
 		all = append(all, func(ctx context.Context) error {
-			return operators.Serve(ctx, ports.admin, s.recovering(s.admin(api.Health(), ctx.Done())))
+			return operators.Serve(ctx, ports.admin, httpapi.Recover(s.admin(api.Health(), ctx.Done()), s.Log, s.panicked))
 		})
 	}
 	return all
@@ -108,26 +115,6 @@ func (s *instance) bounds(port string, most int) conns.Bounds {
 	b := conns.Bounds{Max: most, Open: new(atomic.Int64), Log: s.Log}
 	s.stats.Connections(port, b.Open, most)
 	return b
-}
-
-// protocol answers Envoy, over gRPC and at /json.
-func (s *instance) protocol() *rls.Service {
-	opts := s.Protocol
-	opts.Timeout, opts.Access, opts.Stats, opts.Log = s.patience(), s.gate, s.stats, s.Log
-	return rls.New(s.decider, &opts)
-}
-
-// api answers the HTTP port.
-func (s *instance) api(draining <-chan struct{}, json http.Handler) *httpapi.Handler {
-	return httpapi.New(s.decider, &httpapi.Options{
-		Timeout: s.patience(), MaxWait: s.MaxWait, Health: s.health, Ready: s.ready(), Access: s.gate, JSON: json, Draining: draining,
-		Tokens: s.tokens, Log: s.Log,
-	})
-}
-
-// commands answers the RESP port.
-func (s *instance) commands() *resp.Handler {
-	return resp.New(s.decider, &resp.Options{Timeout: s.patience(), MaxWait: s.MaxWait, Access: s.gate, Tokens: s.tokens, Invalid: s.stats.Invalid, Log: s.Log})
 }
 
 // ready returns what load balancers' health checks ask beside whether the service is about to stop, or nil for nothing.
@@ -183,11 +170,6 @@ func (s *instance) warnOfPlainText(ports *ports) {
 			s.Log.Warn("tokens cross the network in plain text: give "+port.flag+" and its key, or listen on loopback", "addr", tcp.String())
 		}
 	}
-}
-
-// recovering counts and logs a panic of a handler, and answers 500.
-func (s *instance) recovering(h http.Handler) http.Handler {
-	return httpapi.Recover(h, s.Log, s.panicked)
 }
 
 func (s *instance) panicked() { s.stats.Service.Panics.Add(1) }

@@ -4,7 +4,12 @@ package serve
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
+	"math"
+	"runtime"
+	"runtime/metrics"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -98,13 +103,12 @@ type instance struct {
 // openGate reads who may use the HTTP, gRPC and RESP addresses, and the admin address.
 func (s *instance) openGate() (err error) {
 	s.guard = admin.NewGuard(s.AdminAccess, s.Log)
+	anonymous := access.Decide      // without a file of callers
+	if s.Protocol.Counting != nil { // Envoy's service lets everyone do everything
+		anonymous |= access.Refund | access.Override
+	}
 	s.gate, err = access.Open(s.AccessFile, &access.Options{
-		Refused: s.stats.Denied,
-		Domains: s.domains,
-		Log:     s.Log,
-
-		Anonymous: s.anonymous(),
-
+		Refused: s.stats.Denied, Domains: s.domains, Log: s.Log, Anonymous: anonymous,
 		Certificates: access.Verifies(s.TLS) || s.GRPC != "" && access.Verifies(s.Server.TLS) || s.RESP != "" && access.Verifies(s.TLSOfRESP),
 	})
 	return err
@@ -117,14 +121,6 @@ func (s *instance) domains() []string {
 		all = append(all, decide.OfRequest)
 	}
 	return all
-}
-
-// anonymous is what every caller may do without a file of callers. Envoy's service lets them do everything.
-func (s *instance) anonymous() access.Right {
-	if s.Protocol.Counting != nil {
-		return access.Decide | access.Refund | access.Override
-	}
-	return access.Decide
 }
 
 // observe counts, logs and exports what the decider decides.
@@ -155,4 +151,44 @@ func (s *instance) run(ctx context.Context, ports *ports) error {
 		group.Go(func() error { return run(late) })
 	}
 	return group.Wait()
+}
+
+// ErrInterrupted is the cause of a context that somebody at a terminal has ended: Run then ends without DrainDelay.
+var ErrInterrupted = errors.New("interrupted")
+
+// drain returns a context that ends DrainDelay after ctx. In between health is down and requests are answered, because
+// load balancers send requests until they have seen that. The second result releases what drain holds.
+func (s *instance) drain(ctx context.Context) (context.Context, context.CancelFunc) {
+	late, end := context.WithCancel(context.WithoutCancel(ctx))
+	forget := context.AfterFunc(ctx, func() {
+		defer end()
+		if s.DrainDelay == 0 || errors.Is(context.Cause(ctx), ErrInterrupted) {
+			return
+		}
+		s.Log.Info("stopping: health is down, and requests are answered until load balancers have seen it (--drain-delay)", "for", s.DrainDelay)
+		timer := time.NewTimer(s.DrainDelay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-late.Done():
+		}
+	})
+	return late, func() { forget(); end() }
+}
+
+// garbage is how much of it the service lets gather at least before the collector runs. The collector would otherwise run
+// for every 4 MB in a service with few subjects, a hundred times a second under load, which is a sixth of its processor
+// time.
+const garbage = 32 << 20
+
+// spareCollector makes the collector wait for garbage, until end is called. It does nothing where GOGC or GOMEMLIMIT says
+// how much memory the service may use.
+func spareCollector() (end func()) {
+	chosen := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}
+	metrics.Read(chosen)
+	if chosen[0].Value.Uint64() != 100 || chosen[1].Value.Uint64() != math.MaxInt64 {
+		return func() {}
+	}
+	unused := make([]byte, garbage) // counts as in use, and is never written, so that the system has no memory for it
+	return func() { runtime.KeepAlive(unused) }
 }

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/redisclient"
+	"example.com/sash/service/internal/stats"
 )
 
 // A store decides, and answers what the ports ask about it. Functions may be nil, where the handlers of the ports have
@@ -27,8 +29,11 @@ type store struct {
 	health  func() degrade.Health
 	ready   func(context.Context) error
 	report  func() degrade.Report
-	charges func(ctx context.Context, at config.Place, key string, policy *driver.Policy) (admin.Charges, error)
+	charges readCharges
 }
+
+// readCharges reads the charges of a key.
+type readCharges = func(ctx context.Context, at config.Place, key string, policy *driver.Policy) (admin.Charges, error)
 
 func (s *instance) openStore(ctx context.Context) (*store, error) {
 	if s.Redis == "" {
@@ -92,6 +97,42 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	return out, nil
 }
 
+// homes are the Redis servers that all regions share, by name.
+type homes struct {
+	watch map[string]*degrade.Home
+	reads map[string]*redisstore.Store // for people
+	close func()
+}
+
+// openHomes connects later, as openRedis does.
+func (s *instance) openHomes() (*homes, error) {
+	var clients []*redisclient.Client
+	out := &homes{watch: make(map[string]*degrade.Home), reads: make(map[string]*redisstore.Store), close: func() {
+		for _, client := range clients {
+			client.Close()
+		}
+	}}
+	for name, url := range s.Homes {
+		client, err := redisclient.Far(url)
+		if err != nil {
+			out.close()
+			return nil, fmt.Errorf("--home: %w", err)
+		}
+		clients = append(clients, client)
+		opts := &redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.HomeBudget / 2}
+		watch := degrade.NewHome(client.String(), s.HomeBudget, client.Store(opts), s.Log)
+		watch.Store = client.Observed(opts, watch.Note)
+		s.stats.Home(name, func() stats.Home {
+			h := watch.Stats()
+			return stats.Home{
+				Calls: h.Calls, Failed: h.Failed, Errands: h.Errands, Leased: h.Leased, Spent: h.Spent, Returned: h.Returned, Alone: h.Alone, Way: h.Way, Up: h.Up,
+			}
+		})
+		out.watch[name], out.reads[name] = watch, client.Store(&redisstore.Options{Prefix: s.RedisPrefix})
+	}
+	return out, nil
+}
+
 // pingTimeout bounds the check whether Redis answers.
 const pingTimeout = time.Second
 
@@ -139,4 +180,38 @@ func (s *instance) patience() time.Duration {
 		longest = max(longest, 2*(s.Budget+s.HomeBudget))
 	}
 	return longest
+}
+
+// charges returns entries of a log as the admin port has them.
+func charges[E memstore.Entry | redisstore.Entry](at time.Time, entries []E) admin.Charges {
+	out := admin.Charges{At: at, Entries: make([]admin.Charge, len(entries))}
+	for i, e := range entries {
+		out.Entries[i] = admin.Charge(e)
+	}
+	return out
+}
+
+func chargesInMemory(store *memstore.Store) readCharges {
+	return func(_ context.Context, _ config.Place, key string, policy *driver.Policy) (admin.Charges, error) {
+		entries, at := store.Inspect(key, policy)
+		return charges(at, entries), nil
+	}
+}
+
+// chargesOnRedis reads from the region's Redis, or from a home.
+func chargesOnRedis(region *redisstore.Store, homes map[string]*redisstore.Store) readCharges {
+	return func(ctx context.Context, at config.Place, key string, policy *driver.Policy) (admin.Charges, error) {
+		store, err := region, error(nil)
+		if at.Global {
+			store, err = config.HomeOf(homes, at)
+		}
+		if err != nil {
+			return admin.Charges{}, err
+		}
+		state, err := store.Inspect(ctx, key, policy)
+		if err != nil || state == nil {
+			return admin.Charges{}, err
+		}
+		return charges(state.At, state.Entries), nil
+	}
 }

@@ -85,12 +85,14 @@ func AnswerOf(a *decide.Answer) Decision {
 	return d
 }
 
-// Waits says when a request starts that could wait, or was booked before, and was let through.
-func (d *Decision) Waits(req *decide.Request, a *decide.Answer) {
+// DecisionOn is AnswerOf with when a request starts that could wait, or was booked before, and was let through.
+func DecisionOn(req *decide.Request, a *decide.Answer) Decision {
+	d := AnswerOf(a)
 	if d.Allowed && (req.Within > 0 || a.Delay > 0) {
 		after := Seconds(a.Delay)
 		d.StartAfter = &after
 	}
+	return d
 }
 
 // ResultOf returns the decision of a limiter.

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -26,6 +27,9 @@ var encoding = base64.RawURLEncoding.Strict()
 
 // ErrToken means that a token was not sealed with this key.
 var ErrToken = errors.New("the token is not valid here: it was changed, or given by an instance with another SASH_TOKEN_KEY")
+
+// ErrExpired means that there is nothing to settle.
+var ErrExpired = errors.New("the reservation has expired: its charge has left every window, and there is nothing to settle")
 
 // Tokens turns reservations into texts for clients, and back; all ports have the same. Anyone with such a text can read it: it holds the subject of
 // the request and its limits. It cannot be made or changed without the key, because a forged one would give back units
@@ -133,7 +137,22 @@ func mac(key, payload []byte) []byte {
 // expired while it still counts.
 const clockSlack = time.Minute
 
-// Expired reports whether the charge of a reservation has left every window, so that there is nothing to settle.
-func Expired(r *decide.Reservation, now time.Time) bool {
-	return r.Units > 0 && now.After(r.Expires().Add(clockSlack))
+// Settle corrects the charge of a token's reservation to the units that were used, if its caller is permitted to decide in
+// the domain. An empty domain is any. Errors are that of permit, ErrToken, ErrExpired and those of the engine.
+func (t *Tokens) Settle(ctx context.Context, engine *decide.Decider, now time.Time, token string, used int64, permit func(domain string) error) error {
+	reservation, err := t.Open(token)
+	domain := "" // for a token of nothing or of an earlier version
+	if err == nil {
+		domain = reservation.Domain
+	}
+	if denied := permit(domain); denied != nil {
+		return denied
+	}
+	switch {
+	case err != nil:
+		return err
+	case reservation.Units > 0 && now.After(reservation.Expires().Add(clockSlack)):
+		return ErrExpired
+	}
+	return engine.Settle(ctx, reservation, used)
 }
