@@ -175,18 +175,13 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 		for _, x := range []exchange{
 			{body: subject + `}`, status: 200},
 			{body: subject + `,"cost":1,"id":"job 1"}`, status: 200},
-			{body: subject + `,"cost":null,"id":null}`, status: 200},
 			{body: `{"domain":"d","entries":[{"key":"nobody"}]}`, status: 200},
 			{body: `{"domain":"d","entries":[{"key":"watched","value":null}]}`, status: 200},
-			{body: `{"domain":"d","entries":[{"key":"watched"}]}`, status: 200},
 			{body: `{"domain":"d","entries":[{"key":"day","value":"` + path + `"}],"cost":2}`, status: 200},
 			{body: subject + `}`, header: []string{"Sec-Fetch-Site", "cross-site"}, status: 403},
 			{body: subject + `,"id":""}`, wrong: true, status: 400},
-			{body: subject + `,"id":"` + strings.Repeat("x", decide.MaxIDLength+1) + `"}`, wrong: true, status: 400},
 			{body: subject + `,"cost":0}`, wrong: true, status: 400},
-			{body: subject + `,"used":1}`, wrong: true, status: 400},
 			{body: `{"domain":"d","entries":[]}`, wrong: true, status: 400},
-			{body: `{"domain":"d","entries":[{"value":"a"}]}`, wrong: true, status: 400},
 			{body: `{"entries":[{"key":"user"}]}`, wrong: true, status: 400},
 			{body: `{"domain":"e","entries":[{"key":"user"}]}`, status: 404},
 			{body: subject + `}` + strings.Repeat(" ", wire.MaxBody), status: 413},
@@ -236,7 +231,6 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 		settle(s, h.opts.Tokens.Seal(&old), 410)
 		for _, x := range []exchange{
 			{body: `{}`, wrong: true, status: 400},
-			{body: `{"token":""` + used + `}`, wrong: true, status: 400},
 			{body: `{"token":"` + strings.Repeat("x", wire.MaxToken+1) + `"` + used + `}`, wrong: true, status: 400},
 			{body: `{"token":"x","used":-1}`, wrong: true, status: map[string]int{"/v1/settle": 403, "/v1/cancel": 400}[path]},
 			{body: `{"token":"x"` + used + `}` + strings.Repeat(" ", wire.MaxBody), status: 413},
