@@ -49,18 +49,6 @@ func (r *request) subject() (wire.Subject, error) {
 	return s, s.Check()
 }
 
-// read reads a request. It answers one that is wrong, or whose caller may not decide in its domain, and returns false.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request) (req decide.Request, ok bool) {
-	if req, ok = readRequest(w, r); !ok {
-		return req, false
-	}
-	if err := h.opts.Access.Check(r.Context(), req.Domain, access.Decide); err != nil {
-		access.Fail(w, err)
-		return req, false
-	}
-	return req, true
-}
-
 // readCharge reads a request that charges, and so can wait.
 func (h *Handler) readCharge(w http.ResponseWriter, r *http.Request) (req decide.Request, ok bool) {
 	if req, ok = h.read(w, r); !ok {
@@ -74,8 +62,8 @@ func (h *Handler) readCharge(w http.ResponseWriter, r *http.Request) (req decide
 	return req, true
 }
 
-// readRequest reads a request. It answers one that is wrong, and returns false.
-func readRequest(w http.ResponseWriter, r *http.Request) (req decide.Request, ok bool) {
+// read reads a request. It answers one that is wrong, or whose caller may not decide in its domain, and returns false.
+func (h *Handler) read(w http.ResponseWriter, r *http.Request) (req decide.Request, ok bool) {
 	body := readAs[request](w, r, "domain and entries")
 	if body == nil {
 		return req, false
@@ -93,6 +81,10 @@ func readRequest(w http.ResponseWriter, r *http.Request) (req decide.Request, ok
 		}
 	}
 	req.Within = time.Duration(body.WaitUpTo)
+	if err := h.opts.Access.Check(r.Context(), req.Domain, access.Decide); err != nil {
+		access.Fail(w, err)
+		return req, false
+	}
 	return req, true
 }
 

@@ -72,45 +72,6 @@ func blocked() (handler http.Handler, inside, finish chan struct{}) {
 	}), inside, finish
 }
 
-func TestServeLetsRequestsInFlightFinish(t *testing.T) {
-	t.Parallel()
-	handler, inside, finish := blocked()
-	server := Server{}.start(t, handler)
-	answered := make(chan string, 1)
-	go func() {
-		res, err := http.Get("http://" + server.addr)
-		if err != nil {
-			answered <- err.Error()
-			return
-		}
-		defer func() { _ = res.Body.Close() }()
-		body, _ := io.ReadAll(res.Body)
-		answered <- string(body)
-	}()
-	<-inside
-	served := make(chan error, 1)
-	go func() { served <- server.stop() }()
-	servertest.Wait(t, "the listener is open", func() bool {
-		c, err := net.Dial("tcp", server.addr)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err != nil
-	})
-	select {
-	case err := <-served:
-		t.Fatalf("it ended before the request in flight: %v", err)
-	default:
-	}
-	close(finish)
-	if got := <-answered; got != "done" {
-		t.Errorf("the request in flight got %q", got)
-	}
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
-}
-
 // A client of HTTP/2 gets the answer to what the server has read, and learns the last such request.
 func TestARequestInFlightOverHTTP2IsAnswered(t *testing.T) {
 	t.Parallel()

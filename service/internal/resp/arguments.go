@@ -34,8 +34,20 @@ func parse(args [][]byte, takes ...string) (*asking, error) {
 	}
 	a := &asking{name: string(args[0])}
 	for args = args[1:]; len(args) > 0; {
-		n, err := a.option(word(args), args[1:], takes)
-		if err != nil {
+		name, n := word(args), 1
+		if name == "ENTRY" {
+			n = 2
+		}
+		if !slices.Contains(append([]string{"ENTRY", "LIMIT", "COST"}, takes...), name) {
+			return nil, wrong("syntax error: '" + clip(name) + "' is no option here: give ENTRY key value, or LIMIT limit, COST units" +
+				strings.Join(append([]string{""}, takes...), ", "))
+		}
+		if len(args) <= n {
+			return nil, wrong(fmt.Sprintf("syntax error: %s needs %d behind it", name, n))
+		}
+		if name == "ENTRY" {
+			a.entries = append(a.entries, config.Entry{Key: string(args[1]), Value: string(args[2])})
+		} else if err := a.option(name, string(args[1])); err != nil {
 			return nil, err
 		}
 		args = args[1+n:]
@@ -43,49 +55,39 @@ func parse(args [][]byte, takes ...string) (*asking, error) {
 	return a, a.check()
 }
 
-// option reads the values of an option from the arguments behind it, and returns their number.
-func (a *asking) option(name string, args [][]byte, takes []string) (n int, err error) {
-	value := func(i int) string {
-		if i < len(args) {
-			return string(args[i])
-		}
-		return ""
-	}
-	n = 1
-	switch {
-	case name == "ENTRY":
-		n = 2
-		a.entries = append(a.entries, config.Entry{Key: value(0), Value: value(1)})
-	case name == "LIMIT":
-		l, wrongLimit := sash.ParseLimit(value(0))
-		if wrongLimit != nil && len(args) > 0 {
-			return 0, wrong(wrongLimit.Error())
+// option reads the value of an option.
+func (a *asking) option(name, value string) error {
+	switch name {
+	case "LIMIT":
+		l, err := sash.ParseLimit(value)
+		if err != nil {
+			return wrong(err.Error())
 		}
 		a.limits = append(a.limits, l)
-	case name == "COST" && a.cost == nil:
-		cost, notNumber := strconv.ParseInt(value(0), 10, 64)
-		if notNumber != nil && len(args) > 0 {
-			return 0, wrong("value is not an integer or out of range: COST " + clip(value(0)))
+		return nil
+	case "COST":
+		cost, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return wrong("value is not an integer or out of range: COST " + clip(value))
 		}
-		a.cost = &cost
-	case name == "ID" && a.id == nil && slices.Contains(takes, name):
-		id := value(0)
-		a.id = &id
-	case name == "WITHIN" && a.within == nil && slices.Contains(takes, name):
-		within, notSeconds := time.ParseDuration(value(0) + "s")
-		if (notSeconds != nil || strings.Trim(value(0), "0123456789.") != "") && len(args) > 0 {
-			return 0, wrong("value is not a number of seconds: WITHIN " + clip(value(0)))
-		}
-		a.within = &within
-	case name == "COST", slices.Contains(takes, name):
-		return 0, wrong("syntax error: " + name + " is there twice")
-	default:
-		return 0, wrong("syntax error: '" + clip(name) + "' is no option here: give ENTRY key value, or LIMIT limit, COST units" + strings.Join(append([]string{""}, takes...), ", "))
+		return once(name, &a.cost, cost)
+	case "ID":
+		return once(name, &a.id, value)
 	}
-	if n > len(args) {
-		return 0, wrong(fmt.Sprintf("syntax error: %s needs %d behind it", name, n))
+	within, err := time.ParseDuration(value + "s")
+	if err != nil || strings.Trim(value, "0123456789.") != "" {
+		return wrong("value is not a number of seconds: WITHIN " + clip(value))
 	}
-	return n, nil
+	return once(name, &a.within, within)
+}
+
+// once sets what may be there once.
+func once[T any](name string, into **T, value T) error {
+	if *into != nil {
+		return wrong("syntax error: " + name + " is there twice")
+	}
+	*into = &value
+	return nil
 }
 
 // check returns what is wrong with the arguments together.

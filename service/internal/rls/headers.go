@@ -4,11 +4,9 @@ import (
 	"strconv"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 )
 
@@ -43,60 +41,58 @@ func (h *Headers) of(statuses []*pb.RateLimitResponse_DescriptorStatus) []*corev
 	}
 }
 
-// describeRequest describes the request to other filters of Envoy, with the metadata of the rules that have room.
+// describeRequest describes the request to other filters of Envoy, with the metadata of the rules that have room, and no
+// secret values of entries.
 func describeRequest(req *pb.RateLimitRequest, parts []decide.Part, answers []decide.Answer) *structpb.Struct {
-	descriptors := make([]*structpb.Value, len(req.GetDescriptors()))
+	descriptors := make([]any, len(req.GetDescriptors()))
 	for i, d := range req.GetDescriptors() {
-		descriptors[i] = structpb.NewStructValue(describe(d, parts[i].Entries))
+		entries := make([]any, len(parts[i].Entries))
+		for j, e := range parts[i].Entries {
+			entries[j] = e.Key + "=" + e.Value
+		}
+		one := map[string]any{"entries": entries}
+		if l := d.GetLimit(); l != nil {
+			one["limit"] = l.String()
+		}
+		if n := d.GetHitsAddend(); n != nil {
+			one["hitsAddend"] = n.GetValue()
+		}
+		descriptors[i] = one
 	}
-	fields := map[string]*structpb.Value{
-		"domain":      structpb.NewStringValue(req.GetDomain()),
-		"descriptors": structpb.NewListValue(&structpb.ListValue{Values: descriptors}),
-	}
+	fields := map[string]any{"domain": req.GetDomain(), "descriptors": descriptors}
 	if n := req.GetHitsAddend(); n != 0 {
-		fields["hitsAddend"] = structpb.NewNumberValue(float64(n))
+		fields["hitsAddend"] = n
 	}
-	all := &structpb.Struct{Fields: make(map[string]*structpb.Value)}
+	metadata := make(map[string]any)
 	for i := range answers {
 		a := &answers[i]
-		if a.Rule == nil || a.Rule.Metadata == nil || a.Rule.Unlimited || a.Replaced || a.Refused && !a.Shadow() {
-			continue
-		}
-		if of, err := structpb.NewStruct(a.Rule.Metadata); err == nil { // the configuration has checked it
-			merge(all, of)
+		if a.Rule != nil && !a.Rule.Unlimited && !a.Replaced && (!a.Refused || a.Shadow()) {
+			merge(metadata, a.Rule.Metadata)
 		}
 	}
-	if len(all.Fields) > 0 {
-		fields["metadata"] = structpb.NewStructValue(all)
+	if len(metadata) > 0 {
+		fields["metadata"] = metadata
 	}
-	return &structpb.Struct{Fields: fields}
+	all, _ := structpb.NewStruct(fields) // the configuration and protobuf have checked what is in it
+	return all
 }
 
-// merge adds what is not there yet.
-func merge(into, of *structpb.Struct) {
-	for key, value := range of.GetFields() {
-		there, ok := into.Fields[key]
+// merge adds copies of what is not there yet.
+func merge(into, of map[string]any) {
+	for key, value := range of {
+		there, ok := into[key]
+		inner, nested := value.(map[string]any)
 		switch {
+		case !ok && nested:
+			deeper := make(map[string]any)
+			into[key] = deeper
+			merge(deeper, inner)
 		case !ok:
-			into.Fields[key] = value
-		case there.GetStructValue() != nil && value.GetStructValue() != nil:
-			merge(there.GetStructValue(), value.GetStructValue())
+			into[key] = value
+		case nested:
+			if deeper, both := there.(map[string]any); both {
+				merge(deeper, inner)
+			}
 		}
 	}
-}
-
-// describe describes a descriptor, whose entries have no secret values.
-func describe(d *common.RateLimitDescriptor, of []config.Entry) *structpb.Struct {
-	entries := make([]*structpb.Value, len(of))
-	for i, e := range of {
-		entries[i] = structpb.NewStringValue(e.Key + "=" + e.Value)
-	}
-	fields := map[string]*structpb.Value{"entries": structpb.NewListValue(&structpb.ListValue{Values: entries})}
-	if l := d.GetLimit(); l != nil {
-		fields["limit"] = structpb.NewStringValue(l.String())
-	}
-	if n := d.GetHitsAddend(); n != nil {
-		fields["hitsAddend"] = structpb.NewNumberValue(float64(n.GetValue()))
-	}
-	return &structpb.Struct{Fields: fields}
 }

@@ -114,17 +114,11 @@ func (s *Service) answer(ctx context.Context, port decide.Port, caller *access.C
 func (s *Service) decide(ctx context.Context, port decide.Port, caller *access.Caller, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	parts, err := s.partsOf(req)
 	if err != nil {
-		s.opts.Stats.Service.ServiceErrors.Add(1)
-		s.opts.Stats.Invalid()
-		s.log.Log(slog.LevelError, "a wrong request was not decided: Envoy admits it, unless it has failure_mode_deny", "error", err)
-		return nil, status.Error(codes.InvalidArgument, err.Error())
+		return nil, s.wrong(codes.InvalidArgument, err)
 	}
 	if n := weight(req); n > longest {
 		if !s.large.take(n) {
-			s.opts.Stats.Service.ServiceErrors.Add(1)
-			s.opts.Stats.Invalid()
-			s.log.Log(slog.LevelError, "a large request was not decided: Envoy admits it, unless it has failure_mode_deny", "error", errManyBytes)
-			return nil, status.Error(codes.ResourceExhausted, errManyBytes.Error())
+			return nil, s.wrong(codes.ResourceExhausted, errManyBytes)
 		}
 		defer s.large.give(n)
 	}
@@ -139,6 +133,14 @@ func (s *Service) decide(ctx context.Context, port decide.Port, caller *access.C
 		s.countShadow(answers)
 	}
 	return s.response(req, parts, answers), nil
+}
+
+// wrong counts and logs a request that is wrong or too large, and returns its status.
+func (s *Service) wrong(code codes.Code, err error) error {
+	s.opts.Stats.Service.ServiceErrors.Add(1)
+	s.opts.Stats.Invalid()
+	s.log.Log(slog.LevelError, "a request was not decided: Envoy admits it, unless it has failure_mode_deny", "error", err)
+	return status.Error(code, err.Error())
 }
 
 // failure returns the gRPC status of a request that was not decided. Several parts may have been charged in part.
