@@ -153,23 +153,6 @@ func TestStopAcceptsTheQueue(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreKnownByTheirAddress(t *testing.T) {
-	for _, addr := range []string{"127.0.0.1:0", "unix://" + filepath.Join(t.TempDir(), "socket")} {
-		l := listen(t, addr)
-		for range 3 {
-			connect(t, l)
-			c, err := l.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = c.Close() }()
-		}
-		if all := l.conns(); len(all) != 3 || l.Of(all[0].RemoteAddr()) != all[0] || l.Of(all[1].RemoteAddr()) != all[1] {
-			t.Errorf("%s: %d connections", addr, len(all))
-		}
-	}
-}
-
 func TestFinishWaitsForBusyConnections(t *testing.T) {
 	l, server, _ := open(t)
 	server.Begin()
@@ -303,28 +286,28 @@ func TestSharesOfDescriptors(t *testing.T) {
 	}
 }
 
-func TestOpenConnectionsAreCounted(t *testing.T) {
-	inner, err := Listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var open atomic.Int64
-	l := New(inner, Bounds{Open: &open})
-	t.Cleanup(func() { _ = l.Close() })
-	for i := range 3 {
-		connect(t, l)
-		c, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if open.Load() != 1+int64(i) {
-			t.Errorf("%d are open after %d", open.Load(), i+1)
-		}
-		defer func() {
-			_, _ = c.Close(), c.Close()
-			if open.Load() != int64(i) {
-				t.Errorf("%d are open, and %d should", open.Load(), i)
+func TestConnectionsAreKnownByTheirAddressAndCounted(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:0", "unix://" + filepath.Join(t.TempDir(), "socket")} {
+		var open atomic.Int64
+		l := listen(t, addr)
+		l.bounds.Open = &open
+		var all []net.Conn
+		for range 3 {
+			connect(t, l)
+			c, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
 			}
-		}()
+			all = append(all, c)
+			if open.Load() != int64(len(all)) || l.Of(c.RemoteAddr()) != c {
+				t.Errorf("%s: %d are open after %d, or the last is not known", addr, open.Load(), len(all))
+			}
+		}
+		for i, c := range all {
+			_, _ = c.Close(), c.Close()
+			if open.Load() != int64(2-i) || l.Of(c.RemoteAddr()) != nil {
+				t.Errorf("%s: %d are open, want %d, or one that is closed is known", addr, open.Load(), 2-i)
+			}
+		}
 	}
 }
