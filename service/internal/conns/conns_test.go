@@ -311,3 +311,69 @@ func TestConnectionsAreKnownByTheirAddressAndCounted(t *testing.T) {
 		}
 	}
 }
+
+// readAll reads until the connection ends, as a server does, and then closes it.
+func readAll(c *Conn) {
+	_, _ = io.Copy(io.Discard, struct{ io.Reader }{c})
+	_ = c.Close()
+}
+
+func TestANewConnectionTakesThePlaceOfTheLongestSilent(t *testing.T) {
+	l, all, _ := full(t, 3)
+	for _, c := range all {
+		go readAll(c)
+	}
+	all[0].Begin() // and silent for longer
+	connect(t, l)
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if open := l.open[all[1].RemoteAddr()]; open != nil || len(l.open) != 3 {
+		t.Errorf("%d connections are open; the longest silent is one of them: %v", len(l.open), open != nil)
+	}
+}
+
+func TestStopLeavesThePathToANewListener(t *testing.T) {
+	addr := "unix://" + filepath.Join(t.TempDir(), "socket")
+	first := listen(t, addr)
+	first.Stop()
+	second := listen(t, addr)
+	if _, err := first.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	connect(t, second)
+}
+
+// A connection that waits for room is handed out if there is room soon after the listener has stopped, as is what waits
+// behind it.
+func TestStopAcceptsTheQueueAtTheBound(t *testing.T) {
+	l, all, logged := full(t, 1)
+	all[0].Begin()
+	connect(t, l)
+	connect(t, l)
+	accepted := make(chan error)
+	go func() {
+		for range 3 {
+			c, err := l.Accept()
+			accepted <- err
+			if err == nil {
+				_ = c.Close()
+			}
+		}
+	}()
+	<-logged // it waits for room
+	l.Stop()
+	_ = all[0].Close()
+	for range 2 {
+		if err := <-accepted; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("at the end %v", err)
+	}
+}

@@ -89,6 +89,34 @@ func TestATokenThatWasChangedIsNotOpened(t *testing.T) {
 	}
 }
 
+// What is not settled has its error before the engine is asked, and a caller without the right learns nothing of the token.
+func TestWhatIsNotSettled(t *testing.T) {
+	tokens, denied := NewTokens(), errors.New("denied")
+	r := reservation(t, "k", nil, "10/1m")
+	for name, c := range map[string]struct {
+		token  string
+		after  time.Duration
+		permit error
+		domain string
+		want   error
+	}{
+		"expired":           {tokens.Seal(r), 3 * time.Minute, nil, "shop", ErrExpired},
+		"changed":           {"x", 0, nil, "", ErrToken},
+		"without a right":   {tokens.Seal(r), 0, denied, "shop", denied},
+		"changed, and both": {"x", 0, denied, "", denied},
+	} {
+		err := tokens.Settle(t.Context(), nil, r.At.Add(c.after), c.token, 1, func(domain string) error {
+			if domain != c.domain {
+				t.Errorf("%s: the right is for %q, want %q", name, domain, c.domain)
+			}
+			return c.permit
+		})
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
 // A token that was not sealed here is never opened.
 func FuzzTokens(f *testing.F) {
 	ours, others := NewTokens(), NewTokens()
