@@ -17,7 +17,6 @@ type call struct {
 	key        string
 	cost       int64
 	start, end time.Time
-	books      bool
 	sash.Result
 	err error
 }

@@ -18,11 +18,6 @@ func (all bookings) where(holds func(booking) bool) bookings {
 	return slices.DeleteFunc(slices.Clone(all), func(b booking) bool { return !holds(b) })
 }
 
-// charged returns the bookings that hold a place: they were answered, and not given back.
-func (all bookings) charged() bookings {
-	return all.where(func(b booking) bool { return b.At > 0 && !b.Left })
-}
-
 func (all bookings) answered() bookings { return all.where(func(b booking) bool { return b.At > 0 }) }
 
 func (all bookings) started() bookings {

@@ -194,7 +194,7 @@ metric   edge.generic_key_login.user
 			"held to  the limits; the candidate is watched on candidate:web:remote_address:192.0.2.7\n"},
 		{"explain DIR/enforced.yaml remote_address=192.0.2.7", 0, "held to  the candidate: this subject is one of the 100%\n"},
 		{"explain --json DIR/enforced.yaml remote_address=192.0.2.7", 0, `"candidate_enforced":true`},
-		{"diff DIR/before.yaml DIR/before.yaml", 0, ""},
+		{"diff DIR/before.yaml DIR/./before.yaml", 0, ""},
 		{"diff DIR/before.yaml DIR/after", 2, "more.yaml:1: duplicate domain edge"},
 		{"diff DIR/before.yaml DIR/after --merge-domains", 1, `~ edge / generic_key=login / user: 2/1d by sliding-log -> 4/1d by sliding-log
 + edge / path="/api/*": refuses everything

@@ -169,6 +169,9 @@ func TestConfigurationFromAManagementServer(t *testing.T) {
 		}
 	}
 	p.stopped(t)
+	if reasons := control.reasons(); len(reasons) > 0 {
+		t.Errorf("the service rejects what it uses: %q", reasons)
+	}
 }
 
 // An image is what the Dockerfile says: the variables, the entry point and its arguments.

@@ -28,7 +28,7 @@ type logReading struct {
 }
 
 // read reads all logs into a trace. If the context ends, the trace has what was read until then.
-func (l *logs) read(cmd *cobra.Command, a *app, args []string) (*replay.Trace, logReport, error) {
+func (l *logs) read(cmd *cobra.Command, args []string) (*replay.Trace, logReport, error) {
 	r, err := l.newReading(cmd, args)
 	if err != nil {
 		return nil, logReport{}, err

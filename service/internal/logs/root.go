@@ -102,7 +102,7 @@ type study func(ctx context.Context, a *app, trace *replay.Trace, log logReport)
 
 // run reads the log and answers.
 func (l *logs) run(cmd *cobra.Command, a *app, args []string, study study) error {
-	trace, log, err := l.read(cmd, a, args)
+	trace, log, err := l.read(cmd, args)
 	if err != nil {
 		return err
 	}

@@ -93,13 +93,13 @@ func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) er
 	if err != nil {
 		return err
 	}
-	return s.run(cmd, a, files, func(ctx context.Context, with *app, trace *replay.Trace, log logReport) (*answer, error) {
-		return s.study(ctx, with, trace, log, *pair)
+	return s.run(cmd, a, files, func(ctx context.Context, _ *app, trace *replay.Trace, log logReport) (*answer, error) {
+		return s.study(ctx, trace, log, *pair)
 	})
 }
 
 // study makes the answer. It chooses windows by the log.
-func (s *suggestFlags) study(ctx context.Context, a *app, trace *replay.Trace, log logReport, windows windowPair) (*answer, error) {
+func (s *suggestFlags) study(ctx context.Context, trace *replay.Trace, log logReport, windows windowPair) (*answer, error) {
 	pair := &windows
 	early := func(err error) error {
 		if ctx.Err() != nil {

@@ -294,8 +294,8 @@ func prefix(args ...any) (any, error) {
 	if len(args) > 2 {
 		v6 = args[2].(int)
 	}
-	address, err := netip.ParseAddr(text)
-	if err != nil {
+	address, _ := netip.ParseAddr(text)
+	if !address.IsValid() {
 		return text, nil
 	}
 	if address = address.Unmap(); address.Is6() {
