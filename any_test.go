@@ -271,3 +271,34 @@ func (s slowChoice) DecideAny(ctx context.Context, reqs []driver.Request) (int, 
 	time.Sleep(50 * time.Millisecond)
 	return s.Store.DecideAny(ctx, reqs)
 }
+
+// Bookings are in line: a later caller does not take the room that is left in front of one that waits.
+func TestBookAnyKeepsTheOrder(t *testing.T) {
+	for name, wrap := range map[string]func(*memstore.Store) driver.Store{
+		"in one step": func(s *memstore.Store) driver.Store { return s },
+		"one by one":  func(s *memstore.Store) driver.Store { return booksApart{s} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLimiter(t, wrap(memstore.New(nil)), nil, sash.Every(10, 10*time.Second))
+				one := func(cost int64) *sash.Reservation {
+					_, r, err := l.BookAny(t.Context(), time.Minute, sash.Subject{Key: "a", Cost: cost})
+					if err != nil || !r.Allowed() {
+						t.Fatal(err)
+					}
+					return r
+				}
+				one(8)
+				large, small := one(5), one(1)
+				if large.Delay() != 10*time.Second || small.Delay() < large.Delay() {
+					t.Errorf("the large call starts after %v, and the small one that came later after %v", large.Delay(), small.Delay())
+				}
+				other := sash.Subject{Key: "b", Cost: 1}
+				i, r, err := l.BookAny(t.Context(), time.Minute, sash.Subject{Key: "a", Cost: 1}, other)
+				if err != nil || i != 1 || r.Delay() != 0 {
+					t.Errorf("subject %d after %v, %v: the other one is free", i, r.Delay(), err)
+				}
+			})
+		})
+	}
+}

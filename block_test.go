@@ -25,3 +25,35 @@ func TestBlocksThatCannotBe(t *testing.T) {
 		t.Errorf("the default block is %+v", got)
 	}
 }
+
+// Decorators that answer or decide for the store keep blocks what they are: each refusal counts, and no sum of calls.
+func TestABlockBehindDecorators(t *testing.T) {
+	for name, store := range layers(t, memstore.New(nil)) {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, store, &sash.Options{Block: sash.Block{Refusals: 10, For: time.Hour}}, sash.PerHour(3))
+			results := make(chan sash.Result)
+			for range 30 {
+				go func() {
+					res, err := l.Allow(t.Context(), name)
+					if err != nil {
+						t.Error(err)
+					}
+					results <- res
+				}()
+			}
+			admitted, blocked := 0, 0
+			for range 30 {
+				res := <-results
+				if res.Allowed {
+					admitted++
+				}
+				if res.Blocked {
+					blocked++
+				}
+			}
+			if admitted != 3 || blocked != 30-3-9 {
+				t.Errorf("of 30 calls %d were admitted and %d were blocked, want 3 and 18", admitted, blocked)
+			}
+		})
+	}
+}

@@ -265,3 +265,48 @@ func newPolicy(t testing.TB, opts *sash.Options, limits ...sash.Limit) *driver.P
 	}
 	return v
 }
+
+// Another call takes the room of "b" after the look. The call gives "a" back and begins again, three times in all.
+func TestACallBeginsAgainIfAnotherTookTheRoom(t *testing.T) {
+	policy := newPolicy(t, nil, sash.PerDay(1))
+	req := func(key string) driver.Request { return driver.Request{Key: key, Cost: 1, Policy: policy} }
+	for returned, want := range map[int]bool{1: true, 2: true, 3: false} { // when the other call gives "b" back
+		store := &recording{placed: placed{Store: memstore.New(nil), free: memstore.New(nil)}}
+		if _, err := store.Store.Decide(t.Context(), req("b")); err != nil {
+			t.Fatal(err)
+		}
+		tries := 0
+		store.settled = func() {
+			if tries++; tries == returned {
+				if err := store.Reset(t.Context(), "b", policy); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		_, admitted, err := driver.DecideInSteps(t.Context(), store, [][]driver.Request{{req("a")}, {req("b")}})
+		if err != nil || admitted != want {
+			t.Errorf("the room is back after %d tries: admitted is %v after %v, %v", returned, admitted, store.charged, err)
+		}
+	}
+}
+
+// Where refused calls are charged too, a refusal is charged to the step that refuses only.
+func TestARefusalIsChargedToTheStepThatRefuses(t *testing.T) {
+	policy := newPolicy(t, &sash.Options{CountRefused: true}, sash.PerDay(5))
+	req := func(key string, cost int64) driver.Request {
+		return driver.Request{Key: key, Cost: cost, Policy: policy}
+	}
+	store := memstore.New(nil)
+	if _, err := store.Decide(t.Context(), req("b", 4)); err != nil {
+		t.Fatal(err)
+	}
+	_, admitted, err := driver.DecideInSteps(t.Context(), placed{Store: store}, [][]driver.Request{{req("a", 2)}, {req("b", 2)}})
+	if err != nil || admitted {
+		t.Fatal(admitted, err)
+	}
+	for key, left := range map[string]int64{"a": 5, "b": 0} {
+		if answer, err := store.Decide(t.Context(), req(key, 0)); err != nil || answer.Remaining() != left {
+			t.Errorf("%s has %d left, want %d, %v", key, answer.Remaining(), left, err)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package failover_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -244,6 +245,25 @@ func TestALocalBookingWithAnIDKeepsItsPlace(t *testing.T) {
 		inner.becomes(nil)
 		time.Sleep(time.Minute)
 		if stats := store.Stats(); stats.Written != 4 || stats.Lost+stats.Doubtful != 0 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// A program that ends writes what has not started yet too.
+func TestCloseWritesBookings(t *testing.T) {
+	duringAnOutage(t, perTen, func(t *testing.T, inner *fake, store *failover.Store, l *sash.Limiter) {
+		for range 6 {
+			book(t, store, l, time.Hour)
+		}
+		inner.becomes(nil)
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := store.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if stats := store.Stats(); stats.Written != 6 || stats.Backlog != 0 {
 			t.Errorf("%+v", stats)
 		}
 	})

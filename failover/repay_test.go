@@ -349,3 +349,31 @@ func TestPaymentsThatFailAreNotRepeatedWithEveryAnswer(t *testing.T) {
 		})
 	}
 }
+
+func TestWritingStopsWhenTheStoreFailsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, store, l := outage(t, inFour, sash.PerHour(40))
+		bringDown(t, inner, store)
+		for i := range 100 {
+			allow(t, l, fmt.Sprint(i), 2)
+		}
+		calls := 0
+		inner.becomes(func(context.Context) error {
+			if calls++; calls > 11 { // a look and ten writes
+				return errRefused
+			}
+			return nil
+		})
+		time.Sleep(5 * time.Second)
+		stats := store.Stats()
+		// Ten subjects: of two units, or one of them the five of the calls that took the store down.
+		if stats.Written != 20 && stats.Written != 23 || stats.Backlog != 91 || stats.Lost != 0 {
+			t.Errorf("%+v", stats)
+		}
+		bringBack(t, inner, store)
+		synctest.Wait()
+		if got := store.Stats(); got.Backlog != 0 || got.Lost != 0 || got.Written != 200+5 {
+			t.Errorf("%+v", got)
+		}
+	})
+}

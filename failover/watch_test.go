@@ -127,3 +127,28 @@ func bubble(t *testing.T, name string, f func(*testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
+
+// A call that waits for a place does so by the time in which this process ran, too.
+func TestALateProcessQueuesAsMuchLonger(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes, late time.Duration
+		by          sash.Source
+	}{
+		"on time":                 {49 * time.Millisecond, 0, driver.FromStore},
+		"on time, too slow":       {51 * time.Millisecond, 0, driver.FromPolicy},
+		"late four times over":    {200 * time.Millisecond, 40 * time.Millisecond, driver.FromStore},
+		"late, and no place left": {time.Hour, 40 * time.Millisecond, driver.FromPolicy},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			g := &guard{budget: 50 * time.Millisecond, slots: make(chan struct{}, 1), woke: func() { time.Sleep(c.late) }}
+			b := &breaker{}
+			b.init(Trip{}, g.budget, nil)
+			g.slots <- struct{}{}
+			time.AfterFunc(c.takes, func() { <-g.slots })
+			waited, err := g.queue(t.Context(), b)
+			if by := map[bool]sash.Source{true: driver.FromStore, false: driver.FromPolicy}[err == nil]; by != c.by || waited > g.budget {
+				t.Errorf("%v of the budget, %v", waited, err)
+			}
+		})
+	}
+}

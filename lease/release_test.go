@@ -177,3 +177,27 @@ func (p *trapped) Forget(ctx context.Context, key string) error {
 	p.at("Forget")
 	return p.Store.Forget(ctx, key)
 }
+
+// A home may be given longer than a second for a lease.
+func TestAHomeThatTakesLongerThanASecondLeases(t *testing.T) {
+	for _, within := range []time.Duration{0, 4 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			home := newOcean(700 * time.Millisecond)
+			store, err := lease.Shared(contextual{home, time.Minute}, memstore.New(nil), 20*time.Second, &lease.Options{Within: within})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, fromLease := newLimiter(t, store, nil, sash.PerMinute(60_000)), 0
+			for range 5000 {
+				if res, err := l.Allow(t.Context(), "k"); err == nil && res.Allowed && res.Source == sash.FromLease {
+					fromLease++
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if leases := within > 0; leases != (fromLease > 4500) {
+				t.Errorf("within %v, %d of 5000 calls were decided beside a home that is 1.4 s away", within, fromLease)
+			}
+			time.Sleep(time.Minute)
+		})
+	}
+}

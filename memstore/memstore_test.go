@@ -175,3 +175,36 @@ func newPolicy(t testing.TB, opts *sash.Options, limits ...sash.Limit) *driver.P
 	}
 	return v
 }
+
+func TestKeysInUseStay(t *testing.T) {
+	store, clock := newStore(t, 0)
+	l := newLimiter(t, store, sash.SlidingLog, sash.Every(5, 10*time.Second))
+	for range 20 {
+		allow(t, l, "busy")
+		clock.Advance(3 * time.Second)
+		if got := store.Stats().Keys; got != 1 {
+			t.Fatalf("%d keys", got)
+		}
+	}
+}
+
+func TestResolutionsDoNotShareACount(t *testing.T) {
+	store, clock := newStore(t, 0)
+	at := func(resolution time.Duration) *sash.Limiter {
+		l, err := sash.New(store, &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: resolution}, sash.Every(10, time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	coarse, fine := at(30*time.Second), at(time.Millisecond)
+	for range 2 {
+		if res := allow(t, coarse, "k"); res.Remaining < 8 {
+			t.Errorf("%d remain", res.Remaining)
+		}
+		clock.Advance(time.Second)
+	}
+	if res := allow(t, fine, "k"); res.Remaining != 9 {
+		t.Errorf("%d remain of what another resolution was charged", res.Remaining)
+	}
+}

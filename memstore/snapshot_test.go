@@ -172,3 +172,15 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 	b.ReportMetric(float64(snapshot.Len())/100_000, "bytes/key")
 }
+
+// A snapshot of more keys than a store may hold leaves out those that expire first.
+func TestRestoreKeepsTheCap(t *testing.T) {
+	_, whole := filled(t)
+	small := memstore.New(&memstore.Options{MaxKeys: 5, Now: func() time.Time { return time.Date(2026, 5, 4, 10, 2, 0, 0, time.UTC) }})
+	if err := small.Restore(bytes.NewReader(whole)); err != nil {
+		t.Fatal(err)
+	}
+	if got := small.Stats(); got.Keys > 6 || got.Evicted == 0 {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,6 +1,7 @@
 package outgoing_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -196,3 +197,47 @@ func TestARequestDoesNotWaitForARefusedCredential(t *testing.T) {
 		})
 	}
 }
+
+// A body that can be sent again is, and one that cannot is not.
+func TestABodyIsSentAgainWithAnotherCredential(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := tokens(2)
+		api := newTokenAPI(1000, time.Minute, all[0])
+		var bodies []string
+		api.answer = func(_ http.ResponseWriter, r *http.Request, _ string) bool {
+			var b bytes.Buffer
+			_, _ = b.ReadFrom(r.Body)
+			bodies = append(bodies, b.String())
+			return false
+		}
+		store, pool := newStore(), newPool(t, apiTest, all...)
+		rt := pooled(t, store, pool, outgoing.Options{Base: handled(api.ServeHTTP)}, sash.PerMinute(1000))
+		for range 10 {
+			if status, err := send(t.Context(), rt, http.MethodPost, strings.NewReader("a page")); err != nil || status != http.StatusOK {
+				t.Fatalf("%d, %v", status, err)
+			}
+		}
+		if len(bodies) != 10 || strings.Join(bodies, "") != strings.Repeat("a page", 10) || api.denied[all[1]] != 1 {
+			t.Errorf("%d were denied, and these arrived: %q", api.denied[all[1]], bodies)
+		}
+		time.Sleep(time.Hour)
+		denied := 0
+		for range 10 {
+			status, err := send(t.Context(), rt, http.MethodPost, streamed{strings.NewReader("a stream")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if status == http.StatusUnauthorized {
+				denied++
+			}
+		}
+		if denied != 1 || api.denied[all[1]] != 2 {
+			t.Errorf("%d of 10 streams got the 401, and the token was sent %d times in all", denied, api.denied[all[1]])
+		}
+	})
+}
+
+// streamed is a body that cannot be sent again.
+type streamed struct{ *strings.Reader }
+
+func (streamed) Seek(int64, int) (int64, error) { return 0, errors.New("a stream") }

@@ -1,6 +1,7 @@
 package window_test
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -46,5 +47,43 @@ func TestWhatIsHeldCountsHoweverManyWereGivenBack(t *testing.T) {
 		if used() != 0 {
 			t.Errorf("%d are in flight after all ended", used())
 		}
+	}
+}
+
+// Full entries that a clock which went back merges are one that is full.
+func TestAnEntryIsNeverMoreThanFull(t *testing.T) {
+	log := &window.Log{Resolution: 1}
+	limits := []driver.Limit{{Units: driver.MaxUnits, Window: time.Hour.Microseconds()}}
+	for i := range int64(3) {
+		log.Charge(start+i, driver.MaxUnits, limits)
+	}
+	log.Look(start, 0, limits, make([]driver.Status, 1))
+	for at, units := range log.Entries() {
+		if at != start || units != driver.MaxUnits {
+			t.Errorf("%d units at %d, want %d at %d", units, at, int64(driver.MaxUnits), start)
+		}
+	}
+}
+
+// A log ends at MaxEntries, whatever is asked of it: the oldest entries join the next, and all count.
+func TestALogEndsAtItsLongest(t *testing.T) {
+	log := &window.Log{Resolution: 1}
+	limits := []driver.Limit{{Units: 1 << 39, Window: (30 * 24 * time.Hour).Microseconds()}}
+	now := start
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	const charges = 10 * driver.MaxEntries
+	for range charges {
+		now++
+		log.Charge(now, 1, limits)
+	}
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 64*driver.MaxEntries {
+		t.Errorf("%d charges hold %d bytes", charges, grown)
+	}
+	var status [1]driver.Status
+	log.Look(now, 0, limits, status[:])
+	if used := limits[0].Units - status[0].Remaining; used != charges {
+		t.Errorf("%d units are in use, of %d that were charged", used, charges)
 	}
 }

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -136,5 +137,26 @@ func TestAnOverrideHoldsWhateverIsRemembered(t *testing.T) {
 	d.Except([]Exception{exception("b", time.Minute, sash.Every(1, time.Minute))})
 	if !refused() {
 		t.Error("the override has room")
+	}
+}
+
+// The bound is one of memory: a cache of 8 MiB takes 8 MiB.
+func TestWhatIsRememberedTakesItsBound(t *testing.T) {
+	const most = 8 << 20
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	over, before := NewOverLimit(most), heap()
+	held := &limits{named: []sash.Limit{sash.Every(1, time.Hour)}}
+	for i := range most / 100 {
+		over.note(&Answer{Key: fmt.Sprintf("edge:remote_address:10.20.%06d", i), Refused: true, limits: held})
+	}
+	took := int64(heap() - before)
+	runtime.KeepAlive(over)
+	if took > most*5/4 {
+		t.Errorf("%d bytes take %d", most, took)
 	}
 }

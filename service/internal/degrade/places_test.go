@@ -181,3 +181,23 @@ func TestARegionsRedisThatPanics(t *testing.T) {
 		t.Errorf("a call gets %+v, %v", held, err)
 	}
 }
+
+// A home that is given longer than a second for a decision has as long for a lease.
+func TestTheBudgetOfAHomeIsThatOfLeases(t *testing.T) {
+	for _, budget := range []time.Duration{time.Second, 4 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			g, l, _ := overseas(t, island{Store: memstore.New(nil), takes: 2500 * time.Millisecond}, budget)
+			leased := 0
+			for range 1000 {
+				if res, err := l.Allow(t.Context(), "k"); err == nil && res.Source == sash.FromLease {
+					leased++
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if long := budget > time.Second; long != (leased > 900) {
+				t.Errorf("with a budget of %v %d of 1000 calls are decided beside a home that is 2.5 s away", budget, leased)
+			}
+			g.Close()
+		})
+	}
+}

@@ -194,3 +194,15 @@ descriptors:
 	c.now = c.now.Add(10 * time.Minute)
 	blocked(post(t, h, "/v1/allow", ann, 200), false)
 }
+
+func TestAReservationExpires(t *testing.T) {
+	here, _, c := fleet(t)
+	settle := fmt.Sprintf(`{"token":%q,"used":1}`, post(t, here, "/v1/reserve", annTwo, 200)["token"])
+	c.now = c.now.Add(time.Minute + time.Minute) // its longest window, and what clocks may differ
+	post(t, here, "/v1/settle", settle, 200)
+	c.now = c.now.Add(time.Microsecond)
+	said := post(t, here, "/v1/settle", settle, 410)
+	if text := fmt.Sprint(said["error"]); !strings.Contains(text, "expired") {
+		t.Error(text)
+	}
+}

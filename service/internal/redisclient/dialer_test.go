@@ -90,3 +90,27 @@ func TestACallerThatGivesUpTripsNothing(t *testing.T) {
 		t.Errorf("the next caller: %v", err)
 	}
 }
+
+func TestOneCallerAtATimeFindsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dials := 0
+		d := newDialer(time.Second, nil)
+		d.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			dials++
+			<-ctx.Done() // a black hole
+			return nil, ctx.Err()
+		}
+		_, _ = d.Dial(t.Context(), "tcp", "a")
+		time.Sleep(longestPause)
+		dials = 0
+		began := time.Now()
+		for range 50 {
+			go func() { _, _ = d.Dial(t.Context(), "tcp", "a") }()
+		}
+		synctest.Wait()
+		if dials != 1 || time.Since(began) != 0 {
+			t.Errorf("%d callers dial at once", dials)
+		}
+		time.Sleep(2 * time.Second)
+	})
+}

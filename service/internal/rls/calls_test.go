@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
@@ -252,4 +253,37 @@ func TestFloodsOfFrames(t *testing.T) {
 	servertest.Floods(t, pb.RateLimitService_ShouldRateLimit_FullMethodName, func(t testing.TB) *servertest.Frames {
 		return servertest.DialFrames(t, w.conn.Target())
 	}, func() { w.ask(request("ip=a")) })
+}
+
+// A client that waits for its answer has sent its message, however many calls others begin meanwhile.
+func TestHalfSentCallsCancelNoOther(t *testing.T) {
+	c := &calls{within: time.Hour, most: 5}
+	inside, finish, store := make(chan struct{}), make(chan struct{}), memstore.New(nil)
+	w := &world{t: t, calls: c}
+	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
+		close(inside)
+		select {
+		case <-finish:
+			return store.Decide(ctx, req)
+		case <-ctx.Done():
+			return driver.Answer{}, ctx.Err()
+		}
+	}), &Options{Timeout: time.Hour})
+	stranger := servertest.DialFrames(t, w.conn.Target())
+	half(t, stranger) // older than the call
+	servertest.Wait(t, "the call does not begin", func() bool { return c.number() == 1 })
+	answered := make(chan error, 1)
+	go func() {
+		_, err := w.client.ShouldRateLimit(t.Context(), request("ip=a"))
+		answered <- err
+	}()
+	<-inside
+	for range 20 {
+		half(t, stranger)
+	}
+	servertest.Wait(t, "half-sent calls too many are not cancelled", func() bool { return stranger.Ended() >= 16 })
+	close(finish)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -234,4 +235,28 @@ func (f *failing) Decide(ctx context.Context, req driver.Request) (driver.Answer
 		return driver.Answer{}, errors.New("LOADING Redis is loading the dataset in memory")
 	}
 	return f.Store.Decide(ctx, req)
+}
+
+func TestConcurrentRequestsOfSubjects(t *testing.T) {
+	c := hot()
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 1000 {
+				c.Observe(t.Context(), observed(fmt.Sprint(i%7), 1, g == 0))
+				if i%100 == 0 {
+					c.Hottest(ByUnits, 10)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	lines, _ := c.Hottest(ByUnits, 10)
+	var sum int64
+	for _, l := range lines {
+		sum += l.Count
+	}
+	if sum != 4000 {
+		t.Errorf("%d units are counted, want 4000", sum)
+	}
 }

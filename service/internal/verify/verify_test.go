@@ -136,3 +136,26 @@ func TestAFixedWindowIsFoundAtTwiceItsLimit(t *testing.T) {
 		t.Errorf("%+v", worst)
 	}
 }
+
+func TestTheSeedDrawsTheLimits(t *testing.T) {
+	limits := func(seed uint64) (out []sash.Limit) {
+		s, err := newStage(memstore.New(nil), Options{Seed: seed, Workers: 1}, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sub := range s.subjects {
+			out = append(out, sub.limits...)
+		}
+		return out
+	}
+	a, b, c := limits(1), limits(1), limits(2)
+	if len(a) != len(b) || a[0] != b[0] || a[len(a)-1] != b[len(b)-1] {
+		t.Error("one seed draws different limits")
+	}
+	if a[0] == c[0] && a[1] == c[1] {
+		t.Error("two seeds draw the same limits")
+	}
+	for seed := range uint64(300) { // every one is valid
+		limits(seed)
+	}
+}

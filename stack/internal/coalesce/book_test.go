@@ -265,3 +265,23 @@ func TestBookingsOverAStoreThatIsNoBatcher(t *testing.T) {
 		t.Error("it books over a store that does not")
 	}
 }
+
+// A store that never answers keeps no booking for longer than a second after the last caller has left.
+func TestABatchOfBookingsEndsASecondAfterItsLastCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := coalesce.New(&ledger{trip: time.Hour}), policy(t, sash.Every(100, time.Hour))
+		start := time.Now()
+		var wg sync.WaitGroup
+		for i := range 3 {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Duration(i)*time.Second, cancel)
+			wg.Go(func() { _, _ = store.Decide(ctx, booking(p, 1)) })
+		}
+		wg.Wait()
+		if took := time.Since(start); took != 2*time.Second {
+			t.Errorf("the callers waited for %v", took)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+	}) // the bubble fails when a goroutine is left
+}

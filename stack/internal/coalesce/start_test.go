@@ -270,3 +270,29 @@ func TestEveryStartedCallIsAnsweredOnce(t *testing.T) {
 		}
 	})
 }
+
+func TestARoundTripIsCanceledWhenAllStartedCallsAreLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMany()
+		s := coalesce.New(store)
+		before := occupy(t, s, store)
+		store.hangs["a"] = true
+		calls := []*begun{begin(t, s, "a"), begin(t, s, "b")}
+		for _, c := range before {
+			c.leave()
+		}
+		for _, c := range calls {
+			synctest.Wait()
+			if n, _, _ := c.result(); n != 0 {
+				t.Fatal("it does not hang")
+			}
+			c.leave()
+		}
+		synctest.Wait()
+		for _, c := range calls {
+			if n, _, err := c.result(); n != 1 || err == nil {
+				t.Errorf("answered %d times: %v", n, err)
+			}
+		}
+	})
+}
