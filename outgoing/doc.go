@@ -48,13 +48,15 @@
 //
 // A limit that the API states for the same window is held for twelve windows (a minute at least, an hour at most), and
 // then rises to the configured one in as long again. A refusal without such fields, or with those of another quota
-// alone, such as that of a day, says only that a window is full: then the limit of which the smallest part was left is
-// held in the same way at what went through before, at most three quarters of it, and at half of that when another
-// refusal follows within the window, and requests that wait are spread evenly, so that the next refusal comes before many
-// more are sent. The store keeps such a level for the other processes: each looks for it before its first request to the
-// bucket, after a cool-down and every ten seconds, before a charge, which is one round trip for each limit.
-// When less than a quarter of the limit went through, the refusal has another reason, and only the cool-down follows.
-// Requests on their way together are refused together.
+// alone, such as that of a day, may say that a window is full: the one of the limit of which the smallest part was left,
+// and of which a quarter went through. One such refusal is a cool-down, and requests that wait start farther apart until
+// more has been served than went through before it. Another refusal that agrees lowers the limit to what went through, at
+// most three quarters of it, and so does one whose Retry-After is more than a second, and a quarter of the window to all
+// of it. The level is held for a sixteenth of the window, 15 seconds at least, and rises to the limit in as long again,
+// while requests that wait are spread evenly; a refusal while it rises holds it four times as long, up to twelve
+// windows. The store keeps it for the other processes: each looks for it before its first request to the bucket, after a
+// cool-down and every ten seconds, before a charge, which is one round trip for each limit. Requests on their way
+// together are refused together. With [Options].KeepLimits a refusal is a cool-down and nothing else.
 //
 // # Pools of credentials
 //

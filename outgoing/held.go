@@ -11,11 +11,22 @@ import (
 	"example.com/sash/driver"
 )
 
-// A refusal without fields says that one of the API's windows is full, and nothing else. So the limit is held at what
-// went through before: the units that the store counted, without the call's own. It stays there for twelve windows, and
-// then rises by the limit's units in as long again: an API with a lower limit than the configured one refuses about one
-// request in that time. A limit that the API states is held in the same way, see learn.
+// A refusal without fields says that one of the API's windows is full, or nothing about windows at all: a proxy or an
+// overloaded server sends them too. So the first begins a cool-down, and a suspicion: that the API's limit is what went
+// through before, the units that the store counted without the call's own. A request that is served when an eighth more
+// was counted refutes it. A second refusal that agrees lowers the limit to that, and so does a first one that asks for a
+// quarter of the window up to all of it, in whole seconds and more than one.
+//
+// The limit is held there for a sixteenth of the window, and then rises by its units in as long again. A refusal while it
+// rises holds it four times as long, up to twelve windows. So what was wrongly lowered is soon back, and an API with a
+// lower limit than the configured one refuses a few requests, and then one in twelve windows. A limit that the API states
+// is held for twelve windows at once, see learn.
 const (
+	agreeing    = 8
+	convincing  = 4
+	heldPart    = 16
+	heldBriefly = 15 * time.Second
+	heldLonger  = 4
 	heldWindows = 12
 	heldLeast   = time.Minute
 	heldMost    = time.Hour
@@ -25,18 +36,29 @@ func holdTime(window time.Duration) time.Duration {
 	return max(heldLeast, min(heldWindows*window, heldMost)).Truncate(time.Second)
 }
 
-// held returns a level that begins now.
-func held(units int64, l sash.Limit, now time.Time) level {
-	d := holdTime(span(l))
-	return level{units: units, at: now.Add(d), span: d}
+// firstHold returns how long a level is held at first, and how long a suspicion lasts.
+func firstHold(window time.Duration) time.Duration {
+	return min(max(heldBriefly, window/heldPart), heldMost).Truncate(time.Second)
 }
 
-// refused lowers the limit whose window is most likely full, the one with the smallest part left, and returns it with its
-// level. It does nothing for a request that was sent before the last refusal was learnt from.
-func (c *levels) refused(call Call, counted []sash.LimitResult, sent, now time.Time) (l sash.Limit, low level, ok bool) {
+// held returns a level that is held for a time from now, and rises in as long again.
+func held(units int64, lasts time.Duration, now time.Time) level {
+	return level{units: units, at: now.Add(lasts), span: lasts}
+}
+
+// since returns when a level that is held was learnt.
+func (c level) since() time.Time { return c.at.Add(-c.span) }
+
+// exceeds reports whether more went through than a suspicion says, and not only because requests overtake each other.
+func (c level) exceeds(through int64) bool { return through > c.units+c.units/agreeing }
+
+// refused learns from a refusal, with the cool-down that followed. It returns the limit whose window is most likely full,
+// the one with the smallest part left, with its level or suspicion. It does nothing for a request that was sent before the
+// last refusal was learnt from.
+func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, sent, now time.Time) (l sash.Limit, low level, ok bool) {
 	full, least, used := -1, 2.0, int64(0)
 	for i, l := range call.Limits {
-		u := counted[i].Limit.Units - counted[i].Remaining
+		u := usedOf(counted[i])
 		if left := float64(l.Units-u) / float64(l.Units); l.Window > 0 && left < least {
 			full, least, used = i, left, u
 		}
@@ -48,40 +70,70 @@ func (c *levels) refused(call Call, counted []sash.LimitResult, sent, now time.T
 	id := idOf(call.Key, l)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// The first refusal can be of a request that arrived too early, so three quarters go on at most; the next one
-	// within the window says that the limit is lower, and halves that. When less than a quarter went through, the
-	// refusal has another reason than this window, and the cool-down is all.
-	through, most, fewest := used-call.Cost, l.Units*3/4, l.Units/4
-	if known, lower := c.held.get(id); lower && !known.risen(now) {
-		lowered := known.at.Add(-known.span)
-		if sent.Before(lowered) {
-			return l, low, false
+	known, ok := c.held.get(id)
+	if ok = ok && !known.risen(now); ok && sent.Before(known.since()) {
+		return l, low, false
+	}
+	// The first refusals can be of requests that arrived too early, so three quarters go on at most; the next one within
+	// the window says that the limit is lower, and halves that. When less than a quarter went through, the refusal has
+	// another reason than this window, and the cool-down is all.
+	through, most, fewest, lasts := used-call.Cost, l.Units*3/4, l.Units/4, firstHold(l.Window)
+	believed := !wanted.guessed && wanted.length > time.Second && wanted.length >= l.Window/convincing && wanted.length <= l.Window+time.Second
+	switch {
+	case !ok:
+	case !known.suspected:
+		believed, most, fewest, lasts = true, known.now(l, now), known.units/2, known.span
+		if !now.Before(known.at) {
+			lasts = min(heldLonger*lasts, holdTime(l.Window))
 		}
-		most, fewest = known.now(l, now), known.now(l, now)/2
-		if now.Sub(lowered) < l.Window && most > l.Units/2 { // what went through is mostly from before
+	case !known.exceeds(through):
+		believed, most, fewest = true, min(most, known.units), min(fewest, known.units/2)
+	}
+	if ok && believed {
+		if now.Sub(known.since()) < l.Window && most > l.Units/2 { // what went through is mostly from before
 			most /= 2
 		}
 	}
-	low = held(max(min(through, most), call.Cost), l, now)
-	if low.paced = true; through < max(fewest, 1) || low.units >= l.Units {
+	low = held(max(min(through, most), call.Cost), (lasts + wanted.length).Truncate(time.Second), now)
+	low.paced = true
+	if low.suspected = !believed; low.suspected {
+		low.units = through
+	}
+	if through < max(fewest, 1) || low.units >= l.Units {
 		return l, low, false
 	}
 	c.held.set(id, low, now)
 	return l, low, true
 }
 
-// paces reports whether the requests of a bucket are paced because refusals have lowered its limit: then the next refusal
-// comes before many more are sent.
-func (c *levels) paces(key string, limits []driver.Limit) bool {
+func usedOf(counted sash.LimitResult) int64 { return counted.Limit.Units - counted.Remaining }
+
+// served drops suspicions of limits above which the API has served a call.
+func (c *levels) served(call Call, counted []sash.LimitResult, sent, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, l := range call.Limits {
+		id := idOf(call.Key, l)
+		known, ok := c.held.get(id)
+		used := usedOf(counted[i])
+		if ok && known.suspected && !sent.Before(known.since()) && (used == l.Units || known.exceeds(used-call.Cost)) {
+			delete(c.held.all, id)
+		}
+	}
+}
+
+// paces reports whether the requests of a bucket are paced because refusals have lowered its limit, or suggest that it is
+// lower: then the next refusal comes before many more are sent.
+func (c *levels) paces(key string, limits []driver.Limit) (lowered, suspected bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range limits {
 		id := levelID{key, time.Duration(l.Window) * time.Microsecond, l.Period}
 		if low, ok := c.held.get(id); ok && low.paced && !low.risen(time.Now()) {
-			return true
+			lowered, suspected = lowered || !low.suspected, suspected || low.suspected
 		}
 	}
-	return false
+	return lowered, suspected
 }
 
 // explained reports whether a refusal's fields say why: that a limit of the call has nothing left, or that each has room,
@@ -106,8 +158,9 @@ func explained(call Call, quotas []quota) bool {
 // hold holds a limit at a level, and reports whether that is lower. The caller holds c.mu.
 func (c *levels) hold(id levelID, l sash.Limit, low level, now time.Time) bool {
 	known, ok := c.held.get(id)
-	lower := !ok || known.risen(now) || low.now(l, now) < known.now(l, now)
-	if lower {
+	ok = ok && !known.risen(now)
+	lower := !low.suspected && (!ok || known.suspected || low.now(l, now) < known.now(l, now))
+	if lower || !ok {
 		c.held.set(id, low, now)
 	}
 	return lower
@@ -122,7 +175,7 @@ func (c *levels) lowered(admitted *admission) bool {
 		booked := admitted.places[n].Result().Limits()
 		for i, whole := range s.Limits[:min(len(s.Limits), len(booked))] {
 			held, ok := c.held.get(idOf(s.Key, whole))
-			if ok && !held.risen(now) && share(held.now(whole, now), call.percent(n)) < booked[i].Limit.Units {
+			if ok && !held.suspected && !held.risen(now) && share(held.now(whole, now), call.percent(n)) < booked[i].Limit.Units {
 				return true
 			}
 		}
@@ -130,9 +183,9 @@ func (c *levels) lowered(admitted *admission) bool {
 	return false
 }
 
-// The store keeps a level for the other processes as a cool-down of a key that is the bucket's and the limit's. It
-// lasts as long as the level, a whole number of seconds; the microseconds beyond are the level in millionths of the
-// limit.
+// The store keeps a level for the other processes as a cool-down of a key that is the bucket's and the limit's, and a
+// suspicion as a guessed one. It lasts as long as the level, a whole number of seconds; the microseconds beyond are the
+// level in millionths of the limit.
 const millionths = 1_000_000
 
 func (c *coolDowns) levelKey(key string, l sash.Limit) string {
@@ -145,7 +198,8 @@ func (c *coolDowns) writeLevel(ctx context.Context, key string, l sash.Limit, lo
 		return
 	}
 	part := min(int64(math.Round(float64(low.units)*millionths/float64(l.Units))), millionths-1)
-	_, _ = c.store.CoolDown(ctx, c.levelKey(key, l), driver.CoolDown{Length: 2*low.span.Microseconds() + part})
+	length := low.ends().Sub(low.since()).Microseconds() + part
+	_, _ = c.store.CoolDown(ctx, c.levelKey(key, l), driver.CoolDown{Length: length, Guessed: low.suspected})
 }
 
 // readLevel returns the level that a process has written, if there is one.
@@ -158,16 +212,19 @@ func (c *coolDowns) readLevel(ctx context.Context, key string, l sash.Limit, now
 		return low, false
 	}
 	part := there.Length % millionths
-	half := time.Duration(there.Length-part) * time.Microsecond / 2
 	low.units = max(int64(math.Round(float64(part)*float64(l.Units)/millionths)), 1)
-	low.at = now.Add(time.Duration(there.Left)*time.Microsecond - half)
-	low.span, low.paced = half, true
+	low.paced, low.suspected = true, there.Guessed
+	low.at, low.span = now.Add(time.Duration(there.Left)*time.Microsecond), time.Duration(there.Length-part)*time.Microsecond
+	if !low.suspected {
+		low.span /= 2
+		low.at = low.at.Add(-low.span)
+	}
 	return low, true
 }
 
 // learnFull learns from a refusal that no field explains that a window is full, and writes that for the other processes.
-func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.LimitResult, sent, now time.Time) {
-	l, low, ok := t.learned.refused(call, counted, sent, now)
+func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.LimitResult, wanted pause, sent, now time.Time) {
+	l, low, ok := t.learned.refused(call, counted, wanted, sent, now)
 	if !ok {
 		return
 	}

@@ -81,7 +81,7 @@ func (c tightening) run(t *testing.T) (refused, served int) {
 
 // Requests that wait start at least the longest way apart, and at most half as far as evenly, so few are on their way when
 // the first is refused: whenever the API lowers its limit. The bounds are those of docs/algorithms.md: two refusals for each
-// process with fields, and five in the fleet without. There are more where more than one is on its way, and in a queue that
+// process with fields, and four in the fleet without. There are more where more than one is on its way, and in a queue that
 // is longer than a window.
 func TestALowerLimitIsLearntFromRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -91,11 +91,11 @@ func TestALowerLimitIsLearntFromRefusals(t *testing.T) {
 		"fields, paced":         {tightening{fields: true, pace: true, way: 5 * time.Millisecond}, 6},
 		"fields":                {tightening{fields: true, way: 5 * time.Millisecond}, 6},
 		"fields, a long way":    {tightening{fields: true, way: 50 * time.Millisecond}, 6},
-		"no fields, paced":      {tightening{pace: true, way: 5 * time.Millisecond}, 5},
-		"no fields":             {tightening{way: 5 * time.Millisecond}, 5},
-		"no fields, a long way": {tightening{way: 50 * time.Millisecond}, 5},
+		"no fields, paced":      {tightening{pace: true, way: 5 * time.Millisecond}, 4},
+		"no fields":             {tightening{way: 5 * time.Millisecond}, 4},
+		"no fields, a long way": {tightening{way: 50 * time.Millisecond}, 4},
 		"fields, R is 3":        {tightening{fields: true, way: 300 * time.Millisecond}, 10},
-		"no fields, R is 3":     {tightening{way: 300 * time.Millisecond}, 10},
+		"no fields, R is 3":     {tightening{way: 300 * time.Millisecond}, 12},
 		"fields, a queue":       {tightening{fields: true, way: 5 * time.Millisecond, workers: 50}, 35},
 		"no fields, a queue":    {tightening{way: 5 * time.Millisecond, workers: 50}, 50},
 	} {
@@ -115,15 +115,23 @@ func TestALowerLimitIsLearntFromRefusals(t *testing.T) {
 	}
 }
 
-// refusing returns an API that refuses a single request, the n-th.
-func refusing(n int) http.HandlerFunc {
+// refusing returns an API that refuses some requests, from the n-th on.
+func refusing(n, some int, fields ...string) http.HandlerFunc {
+	return refusingOf(answer(http.StatusOK), n, some, fields...)
+}
+
+func refusingOf(api http.HandlerFunc, n, some int, fields ...string) http.HandlerFunc {
 	var mu sync.Mutex
-	return func(w http.ResponseWriter, _ *http.Request) {
+	return func(w http.ResponseWriter, req *http.Request) {
 		mu.Lock()
-		defer mu.Unlock()
-		if n--; n == 0 {
-			w.WriteHeader(http.StatusTooManyRequests)
+		n--
+		refuse := n <= 0 && n > -some
+		mu.Unlock()
+		if refuse {
+			answer(http.StatusTooManyRequests, fields...)(w, req)
+			return
 		}
+		api(w, req)
 	}
 }
 
@@ -150,20 +158,22 @@ func TestARefusalWithFieldsOfAnotherQuotaLowersTheLimit(t *testing.T) {
 		"a day, by its window": {http.Header{"Ratelimit-Policy": {`"day";q=10000;w=86400`}, "Ratelimit": {`"day";r=9000;t=40000`}}, 0},
 		"tokens":               {http.Header{"Ratelimit-Policy": {`"t";q=10000;w=60;qu="tokens"`}, "Ratelimit": {`"t";r=9000;t=4`}}, 0},
 		"no more than a limit": {http.Header{"X-Ratelimit-Limit": {"40"}}, 0},
-		"room":                 {http.Header{"X-Ratelimit-Limit": {"100"}, "X-Ratelimit-Remaining": {"59"}}, 59},
+		"room":                 {http.Header{"X-Ratelimit-Limit": {"100"}, "X-Ratelimit-Remaining": {"59"}}, 58},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			store, count := newStore(), refusing(41)
+			store, count := newStore(), refusing(41, 2)
 			api := func(w http.ResponseWriter, req *http.Request) {
 				maps.Copy(w.Header(), c.fields)
 				count(w, req)
 			}
 			here := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
 			there := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
-			if n := burst(t, here); n != 41 {
-				t.Fatalf("%d requests were sent, the last of which was refused", n)
+			for _, want := range []int{41, 1} {
+				if n := burst(t, here); n != want {
+					t.Fatalf("%d requests were sent, the last of which was refused; want %d", n, want)
+				}
+				time.Sleep(3 * time.Second) // the cool-down is over
 			}
-			time.Sleep(2 * time.Second) // the cool-down is over
 			if n := burst(t, there); n != c.sent {
 				t.Errorf("another process sent %d requests more, want %d", n, c.sent)
 			}
@@ -171,38 +181,101 @@ func TestARefusalWithFieldsOfAnotherQuotaLowersTheLimit(t *testing.T) {
 	}
 }
 
-func TestALimitIsHeldAtWhatWentThroughAndRisesSlowly(t *testing.T) {
+// Refusals that agree lower a limit to what went through, in all processes, for a sixteenth of the window and 15 s at least.
+// Then it rises in as long again, and when refusals go on it is held longer.
+func TestRefusalsThatAgreeLowerALimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit    sash.Limit
+		refused  int    // requests, from the 41st on
+		fields   string // of the refusals
+		keep     bool
+		pause    time.Duration // after the first cool-down
+		sent     int           // by another process after it, with the second refusal if there is one
+		then     time.Duration
+		sentThen int // by this process, when the window is empty
+	}{
+		"one is a cool-down":           {limit: sash.PerMinute(100), refused: 1, sent: 59, then: time.Minute, sentThen: 100},
+		"one that asks for the window": {limit: sash.PerMinute(100), refused: 1, fields: "Retry-After: 15", pause: 14 * time.Second},
+		"two":                          {limit: sash.PerMinute(100), refused: 2, sent: 1, then: 15 * time.Second},
+		"two, when it has risen":       {limit: sash.PerMinute(100), refused: 2, sent: 1, then: 91 * time.Second, sentThen: 100},
+		"two of an hour":               {limit: sash.PerHour(100), refused: 2, sent: 1, then: 3 * time.Minute},
+		"two of an hour, a part later": {limit: sash.PerHour(100), refused: 2, sent: 1, then: 8 * time.Minute, sentThen: 58},
+		"two that lower nothing":       {limit: sash.PerMinute(100), refused: 2, keep: true, sent: 1, then: 3 * time.Second, sentThen: 58},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			var fields []string
+			if c.fields != "" {
+				fields = append(fields, c.fields)
+			}
+			store, api := newStore(), refusing(41, c.refused, fields...)
+			opts := outgoing.Options{Mode: outgoing.Refuse, KeepLimits: c.keep, Spread: -1}
+			here, there := newTransport(t, store, api, opts, c.limit), newTransport(t, store, api, opts, c.limit)
+			if n := burst(t, here); n != 41 {
+				t.Fatalf("%d requests were sent, the last of which was refused", n)
+			}
+			time.Sleep(2*time.Second + c.pause)
+			if n := burst(t, there); n != c.sent {
+				t.Errorf("another process sent %d requests, want %d", n, c.sent)
+			}
+			time.Sleep(c.then)
+			if n := burst(t, here); n != c.sentThen {
+				t.Errorf("%v later this process sent %d requests, want %d", c.then, n, c.sentThen)
+			}
+		})
+	}
+}
+
+// busy returns how many requests an API serves a fleet that sends as fast as it may, and how many it refuses because its
+// limit is reached. Another one is refused for no reason.
+func busy(t *testing.T, limit sash.Limit, lasts time.Duration, stray int, fields ...string) (served, refused int) {
 	synctest.Test(t, func(t *testing.T) {
-		store, api := newStore(), refusing(41)
-		here := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
-		there := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
-		if n := burst(t, here); n != 41 {
-			t.Fatalf("%d requests were sent, the last of which was refused", n)
-		}
-		time.Sleep(2 * time.Second) // the cool-down is over
-		if n := burst(t, there); n != 0 {
-			t.Errorf("another process sent %d requests more than went through", n)
-		}
-		for _, c := range []struct {
-			pause       time.Duration
-			least, most int
-		}{{time.Minute, 40, 40}, {5 * time.Minute, 40, 40}, {6 * time.Minute, 50, 62}, {10 * time.Minute, 100, 100}} {
-			time.Sleep(c.pause)
-			if n := burst(t, there); n < c.least || n > c.most {
-				t.Errorf("%v later another process sent %d requests, want %d to %d", c.pause, n, c.least, c.most)
-			}
-			time.Sleep(time.Minute)
-			if n := burst(t, here); n < c.least || n > c.most+10 {
-				t.Errorf("a minute after that this process sent %d requests, want %d to %d", n, c.least, c.most+10)
+		store, api := newStore(), &strict{units: int(limit.Units), window: limit.Window, jitter: time.Millisecond}
+		base := refusingOf(api.ServeHTTP, stray, 1, fields...)
+		ctx, stop := context.WithCancel(t.Context())
+		time.AfterFunc(lasts-time.Millisecond, stop)
+		var group sync.WaitGroup
+		for range 3 {
+			rt := newTransport(t, store, base, outgoing.Options{Spread: 2 * time.Millisecond}, limit)
+			for range 8 {
+				group.Go(func() {
+					for ctx.Err() == nil {
+						_, _ = get(ctx, rt)
+					}
+				})
 			}
 		}
+		group.Wait()
+		refused, served = api.counts()
 	})
+	return served, refused
+}
+
+// One refusal that has nothing to do with a limit costs its cool-down.
+func TestOneStrayRefusalCostsItsCoolDown(t *testing.T) {
+	for _, c := range []struct {
+		limit  sash.Limit
+		lasts  time.Duration
+		fields []string
+	}{
+		{sash.PerHour(5000), time.Hour, []string{"Retry-After: 1"}},
+		{sash.PerSecond(50), 125 * time.Second, []string{"Retry-After: 1"}},
+		{sash.PerSecond(50), 125 * time.Second, nil},
+	} {
+		all, _ := busy(t, c.limit, c.lasts, 1<<30)
+		for _, stray := range []int{1, 49, 50, 1300, 4000} {
+			served, refused := busy(t, c.limit, c.lasts, stray, c.fields...)
+			t.Logf("%v %v, request %d: %d served of %d, %d refused", c.limit, c.fields, stray, served, all, refused)
+			if served < all-100 || refused > 0 {
+				t.Errorf("%v %v, request %d: %d served of %d, %d refused", c.limit, c.fields, stray, served, all, refused)
+			}
+		}
+	}
 }
 
 // A refusal when little of the window is used has another reason than the window.
 func TestAnEarlyRefusalDoesNotCloseTheBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := newTransport(t, newStore(), refusing(3), outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
+		rt := newTransport(t, newStore(), refusing(3, 1), outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
 		sent := burst(t, rt)
 		time.Sleep(2 * time.Second)
 		if sent += burst(t, rt); sent != 100 {
@@ -226,7 +299,7 @@ func TestRequestsThatWaitLearnOfTheLowerLimit(t *testing.T) {
 			mu.Unlock()
 			if refuse {
 				time.Sleep(2 * time.Second)
-				w.WriteHeader(http.StatusTooManyRequests)
+				answer(http.StatusTooManyRequests, "Retry-After: 5")(w, nil)
 			}
 		}
 		here := newTransport(t, store, api, outgoing.Options{}, limit)

@@ -14,7 +14,7 @@ import (
 // the store has not. A level falls at once and rises again by the limit's units per window; when it reaches
 // the limit it is gone.
 //
-// A refusal says that a window of the API is full. Then the limit is held at what went through, see held.go.
+// Refusals say that a window of the API is full. Then the limit is held at what went through, see held.go.
 type levels struct {
 	mu     sync.Mutex
 	fallen *memory[levelID, level] // guarded by mu
@@ -29,12 +29,14 @@ type levelID struct {
 	period sash.Period
 }
 
-// A level is as high as units until at, and then rises by the limit's units per span.
+// A level is as high as units until at, and then rises by the limit's units per span. A suspicion lasts until at, and
+// lowers nothing.
 type level struct {
-	units int64
-	at    time.Time
-	span  time.Duration
-	paced bool // a guess from refusals, under which requests are paced
+	units     int64
+	at        time.Time
+	span      time.Duration
+	paced     bool // a guess from refusals, under which requests are paced
+	suspected bool
 }
 
 // A flight counts the units that this process charges to a bucket while calls are in flight: being decided, or
@@ -68,10 +70,15 @@ func span(l sash.Limit) time.Duration {
 }
 
 // risen reports whether a level is gone.
-func (c level) risen(now time.Time) bool { return now.Sub(c.at) >= c.span }
+func (c level) risen(now time.Time) bool { return !now.Before(c.ends()) }
 
 // ends returns when a level is gone.
-func (c level) ends() time.Time { return c.at.Add(c.span) }
+func (c level) ends() time.Time {
+	if c.suspected {
+		return c.at
+	}
+	return c.at.Add(c.span)
+}
 
 // rises returns the time in which a level rises by some units of a share of its limit.
 func (c level) rises(units int64, whole sash.Limit, percent int, now time.Time) time.Duration {
@@ -83,7 +90,7 @@ func (c level) rises(units int64, whole sash.Limit, percent int, now time.Time) 
 func (c *levels) lowest(id levelID, limit sash.Limit, now time.Time) (lowest level, lower bool) {
 	lowest, lower = c.fallen.get(id)
 	lower = lower && !lowest.risen(now)
-	if held, ok := c.held.get(id); ok && !held.risen(now) && (!lower || held.now(limit, now) < lowest.now(limit, now)) {
+	if held, ok := c.held.get(id); ok && !held.suspected && !held.risen(now) && (!lower || held.now(limit, now) < lowest.now(limit, now)) {
 		return held, true
 	}
 	return lowest, lower
@@ -200,12 +207,11 @@ func (c *levels) learn(call Call, counted []sash.LimitResult, meanwhile int64, q
 			if q.unit == unitPercent {
 				left = share(l.Units, int(min(left, 100)))
 			}
-			used := counted[i].Limit.Units - counted[i].Remaining
-			units := min(used+meanwhile+left, l.Units)
+			units := min(usedOf(counted[i])+meanwhile+left, l.Units)
 			if q.limit > 0 && q.window == span(l) && q.unit != unitPercent {
 				units = min(units, q.limit)
 				if q.limit < l.Units {
-					c.hold(idOf(call.Key, l), l, held(q.limit, l, now), now)
+					c.hold(idOf(call.Key, l), l, held(q.limit, holdTime(span(l)), now), now)
 				}
 			}
 			c.lower(idOf(call.Key, l), l, units, now)

@@ -15,8 +15,8 @@ import (
 //   - With Options.Pace the units of the shortest window are spread evenly over it.
 //   - So they are for requests that wait, while refusals have lowered the limit.
 //   - Other requests of mode Wait start at least as far apart as the longest way that a request has taken, and at most half
-//     as far as evenly: while a window is full, or the API has nothing left, and for a window after that. Before that they
-//     start at once.
+//     as far as evenly: while a window is full, or the API has nothing left, and for a window after that; and at most
+//     as far as evenly while a refusal suggests that the limit is lower. Before that they start at once.
 type pacer struct {
 	always  bool
 	learned *levels
@@ -41,16 +41,22 @@ func (p *pacer) limit(req *driver.Request, key string, shortest driver.Limit) (p
 	if req.Within == 0 {
 		return pace, false
 	}
-	if p.learned.paces(key, req.Policy.Limits) {
+	lowered, suspected := p.learned.paces(key, req.Policy.Limits)
+	if lowered {
 		return evenly, true
 	}
 	p.mu.Lock()
 	until, _ := p.full.get(req.Key)
 	p.mu.Unlock()
-	if !until.After(time.Now()) {
+	most := time.Duration(evenly.Window) * time.Microsecond
+	switch {
+	case suspected:
+	case until.After(time.Now()):
+		most /= 2
+	default:
 		return pace, false
 	}
-	apart := min(p.spreads.longest(req.Key), time.Duration(evenly.Window/2)*time.Microsecond)
+	apart := min(p.spreads.longest(req.Key), most)
 	return driver.Limit{Units: req.Cost, Window: apart.Microseconds()}, apart >= sash.MinWindow
 }
 

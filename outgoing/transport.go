@@ -80,6 +80,10 @@ type Options struct {
 	Observer sash.Observer
 	// Profile says how the API describes its quotas. The zero Profile reads the usual fields.
 	Profile Profile
+	// KeepLimits keeps limits as they are configured when the API refuses requests without saying why: a refusal is a
+	// cool-down and nothing else. Otherwise refusals that agree lower a limit for a time: see What it learns in the
+	// documentation of this package. Fields that state a lower limit, or what is left, lower it in any case.
+	KeepLimits bool
 	// MaxCoolDown is the longest cool-down, whatever the API asks for: at least a second, at most
 	// 25 hours, and the same in all processes. Zero is an hour, or 25 hours, the length of the
 	// longest day, when the Profile says that quotas are reset each day or month.
@@ -278,6 +282,9 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 	if !wanted.refused && res.StatusCode < http.StatusInternalServerError && !call.denied(res, wanted) {
 		t.cool.served(call.Key, sent)
 		t.cool.served(call.Account, sent)
+		if admitted.counted != nil {
+			t.learned.served(call, admitted.counted, sent, now)
+		}
 	}
 	if wanted.length > 0 {
 		key := call.Key
@@ -289,8 +296,8 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 			t.pacer.exhausted(t.prefix+call.Key, call.Limits, wanted.length)
 		}
 	}
-	if wanted.full && admitted.counted != nil && !explained(call, quotas) {
-		t.learnFull(req, call, admitted.counted, sent, now)
+	if wanted.full && admitted.counted != nil && !t.opts.KeepLimits && !explained(call, quotas) {
+		t.learnFull(req, call, admitted.counted, wanted, sent, now)
 	}
 	return res, call, wanted, nil
 }
