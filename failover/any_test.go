@@ -77,7 +77,7 @@ func TestAChoiceThatIsBookedTooLateIsGivenBack(t *testing.T) {
 			if _, err := direct.Allow(t.Context(), "a"); err != nil { // so the store chooses b
 				t.Fatal(err)
 			}
-			inner.becomes(hangs(80 * time.Millisecond))
+			inner.becomes(hangs(1080 * time.Millisecond))
 			a, b := booking(l, time.Hour), booking(l, time.Hour)
 			a.Key, b.Key = "a", "b"
 			if _, _, err := store.DecideAny(t.Context(), []driver.Request{a, b}); (err != nil) != (mode == failover.Closed) {

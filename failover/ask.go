@@ -120,17 +120,52 @@ func (a *attempt[T]) leave() {
 // callers with less time than the budget would never find that it is down. b is the breaker of the call's part of the
 // store. Answers for which own is false, such as those of a cache, do not count for the store's health.
 func ask[T any](ctx context.Context, g *guard, b *breaker, own func(T) bool, f func(context.Context) (T, error)) outcome[T] {
-	return askWith(ctx, g, b, true, own, nil, f)
+	return askWith(ctx, g, b, g.budget, true, own, nil, f)
 }
 
-// askWith is ask. A call that waits queues for a place if there is none; writes of local admissions leave it to callers. A
+// How many budgets a call can take that is ready to wait for its turn: as long as the store answers others, and while it
+// answers none. It may be no more than crowded.
+const (
+	patientBudgets = 100
+	silentBudgets  = 20
+)
+
+// patience returns how long a call can take that may start within a time from now.
+func (g *guard) patience(within int64) time.Duration {
+	return max(g.budget, min(time.Duration(within)*time.Microsecond, patientBudgets*g.budget))
+}
+
+// watchFor starts a watch over what is left of a call's patience, or as long of it as the store may be silent.
+func (g *guard) watchFor(b *breaker, left time.Duration) *watch {
+	w := g.watch(min(left, silentBudgets*g.budget))
+	if left > g.budget {
+		w.over = func() bool { return b.now() != Up }
+	}
+	return w
+}
+
+// persist waits on a watch, and begins it anew as long as the patience lasts and the store answers others.
+func (g *guard) persist(b *breaker, w *watch, patience time.Duration, done, left <-chan struct{}) {
+	end := time.Now().Add(patience)
+	for answers := b.answers.Load(); ; {
+		w.wait(done, left)
+		others, rest := b.answers.Load(), time.Until(end)
+		if w.steps > 0 || others == answers || rest < g.budget || b.now() != Up {
+			return
+		}
+		answers = others
+		w.begin(min(rest, silentBudgets*g.budget))
+	}
+}
+
+// askWith is ask, for a call with a patience of its own. A call that waits queues for a place if there is none; writes of local admissions leave it to callers. A
 // store that starts the call takes no goroutine.
-func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own func(T) bool,
+func askWith[T any](ctx context.Context, g *guard, b *breaker, patience time.Duration, waits bool, own func(T) bool,
 	start start[T], f func(context.Context) (T, error)) outcome[T] {
 	if err := ctx.Err(); err != nil { // the caller has left: charge nothing
 		return outcome[T]{err: err}
 	}
-	t, waited, err := g.admit(ctx, b, waits)
+	t, waited, err := g.admit(ctx, b, patience, waits)
 	switch {
 	case err != nil && ctx.Err() != nil: // the caller left while it waited
 		return outcome[T]{err: err}
@@ -138,12 +173,12 @@ func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own f
 		return outcome[T]{err: err, failed: true, kind: Unsent}
 	}
 	of, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	a := &attempt[T]{guard: g, own: own, done: make(chan struct{}), ctx: until{Context: of, cancel: cancel, deadline: time.Now().Add(longest(g.budget))}}
+	a := &attempt[T]{guard: g, own: own, done: make(chan struct{}), ctx: until{Context: of, cancel: cancel, deadline: time.Now().Add(longest(patience))}}
 	if !a.begin(start) {
 		go func() { a.end(attend(a.ctx, f)) }()
 	}
-	w := g.watch(g.budget - waited)
-	w.wait(a.done, ctx.Done())
+	w := g.watchFor(b, patience-waited)
+	g.persist(b, w, patience-waited, a.done, ctx.Done())
 	select {
 	case <-a.done:
 	default:
@@ -167,14 +202,14 @@ func askWith[T any](ctx context.Context, g *guard, b *breaker, waits bool, own f
 
 // admit takes a place among the calls under way and asks the breaker. While the store is up a call that waits does so one
 // after the other and within the budget; waited is for how long it did. If err is nil the caller has to empty the place.
-func (g *guard) admit(ctx context.Context, b *breaker, waits bool) (t ticket, waited time.Duration, err error) {
+func (g *guard) admit(ctx context.Context, b *breaker, patience time.Duration, waits bool) (t ticket, waited time.Duration, err error) {
 	select {
 	case g.slots <- struct{}{}:
 	default:
 		if !waits || b.now() != Up {
 			return ticket{}, 0, &sash.StoreError{Err: ErrBusy}
 		}
-		if waited, err = g.queue(ctx, b); err != nil {
+		if waited, err = g.queue(ctx, b, patience); err != nil {
 			return ticket{}, 0, err
 		}
 	}
@@ -185,11 +220,11 @@ func (g *guard) admit(ctx context.Context, b *breaker, waits bool) (t ticket, wa
 }
 
 // queue waits for a place, and takes it. It returns how much of the budget that took.
-func (g *guard) queue(ctx context.Context, b *breaker) (time.Duration, error) {
+func (g *guard) queue(ctx context.Context, b *breaker, patience time.Duration) (time.Duration, error) {
 	began, t := time.Now(), ticket{epoch: b.epoch.Load()}
-	w, settled, over := g.watch(g.budget), make(chan struct{}), make(chan struct{})
+	w, settled, over := g.watchFor(b, patience), make(chan struct{}), make(chan struct{})
 	go func() { // this one keeps its turn while that one wakes
-		w.wait(settled, nil)
+		g.persist(b, w, patience, settled, nil)
 		close(over)
 	}()
 	var err error
@@ -206,7 +241,7 @@ func (g *guard) queue(ctx context.Context, b *breaker) (time.Duration, error) {
 	if errors.Is(err, ErrBusy) {
 		b.crowd(t, w.wasLate())
 	}
-	return min(time.Since(began)-w.late, g.budget), err
+	return min(time.Since(began)-w.late, patience), err
 }
 
 // attend calls f and turns a panic of the store into an error: in this goroutine no caller could recover it, and it

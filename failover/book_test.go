@@ -201,7 +201,7 @@ func TestABookingThatComesTooLateIsGivenBack(t *testing.T) {
 	} {
 		bubble(t, c.mode.String(), func(t *testing.T) {
 			inner, store, l := outage(t, failover.Options{Modes: always(c.mode)}, perTen)
-			inner.becomes(hangs(80 * time.Millisecond))
+			inner.becomes(hangs(1080 * time.Millisecond))
 			for _, decide := range []func() error{
 				func() error { _, err := store.Decide(t.Context(), booking(l, time.Hour)); return err },
 				func() error {
@@ -221,7 +221,7 @@ func TestABookingThatComesTooLateIsGivenBack(t *testing.T) {
 				if err := l.Reset(t.Context(), "k"); err != nil {
 					t.Error(err)
 				}
-				inner.becomes(hangs(80 * time.Millisecond))
+				inner.becomes(hangs(1080 * time.Millisecond))
 			}
 		})
 	}

@@ -40,7 +40,7 @@ func (s *Store) recall(ctx context.Context, req driver.Request) (answer driver.A
 func (s *Store) decide(
 	ctx context.Context, req driver.Request, begin start[driver.Answer], decide func(context.Context) (driver.Answer, error),
 ) (driver.Answer, error) {
-	out := askWith(ctx, s.guard, s.part(req), true, decided, begin, decide)
+	out := askWith(ctx, s.guard, s.part(req), s.patience(req.Within), true, decided, begin, decide)
 	if !out.failed {
 		if out.err == nil {
 			s.mirror(ctx, "", charged(req, &out.value), out.value.Allowed(), out.value.Delay)
@@ -71,7 +71,9 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 		}
 		return nil, driver.ErrUnsupported
 	}
-	out := ask(ctx, s.guard, s.part(reqs[0]), nil, func(ctx context.Context) ([]driver.Answer, error) { return store.DecideAll(ctx, reqs) })
+	out := askWith(ctx, s.guard, s.part(reqs[0]), s.patience(reqs[0].Within), true, nil, nil, func(ctx context.Context) ([]driver.Answer, error) {
+		return store.DecideAll(ctx, reqs)
+	})
 	if !out.failed {
 		for i, req := range reqs[:min(len(reqs), len(out.value))] {
 			s.mirror(ctx, "", req, admitted(out.value), out.value[i].Delay)
@@ -125,7 +127,7 @@ func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driv
 		request int
 		answer  driver.Answer
 	}
-	out := ask(ctx, s.guard, s.part(reqs[0]), nil, func(ctx context.Context) (choice, error) {
+	out := askWith(ctx, s.guard, s.part(reqs[0]), s.patience(reqs[0].Within), true, nil, nil, func(ctx context.Context) (choice, error) {
 		i, answer, err := store.DecideAny(ctx, reqs)
 		if err == nil && (i < 0 || i >= len(reqs)) {
 			err = fmt.Errorf("failover: the store chose request %d of %d", i, len(reqs))
@@ -189,7 +191,7 @@ func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (
 	if !ok {
 		return driver.Answer{}, driver.ErrUnsupported
 	}
-	out := ask(ctx, s.guard, s.part(req), decided, func(ctx context.Context) (driver.Answer, error) {
+	out := askWith(ctx, s.guard, s.part(req), s.patience(req.Within), true, decided, nil, func(ctx context.Context) (driver.Answer, error) {
 		return store.DecideOnce(ctx, id, req)
 	})
 	if !out.failed {
@@ -234,7 +236,7 @@ func forgo[T any](ctx context.Context, g *guard, out *outcome[T], first driver.R
 		}
 		for i, req := range reqs[:min(len(reqs), len(late))] {
 			set := driver.Settlement{Request: req, At: late[i].At, Delay: late[i].Delay, Source: late[i].Source}
-			askWith(context.WithoutCancel(ctx), g, g.of(req.Key, req.Policy), false, nil, nil, func(ctx context.Context) (struct{}, error) {
+			askWith(context.WithoutCancel(ctx), g, g.of(req.Key, req.Policy), g.budget, false, nil, nil, func(ctx context.Context) (struct{}, error) {
 				return struct{}{}, store.Settle(ctx, set)
 			})
 		}

@@ -26,7 +26,9 @@ type Options struct {
 	// Budget is the most time that a call waits. Zero is DefaultBudget. It should be shorter than the deadlines of
 	// callers: a caller whose deadline comes first gets the error of its context. It is time in which this process runs:
 	// while the process has no processor the budget does not pass, so that a reply that is there is read. It lasts ten
-	// times its length at most, and no more than a second longer.
+	// times its length at most, and no more than a second longer. A call that is ready to wait for its turn, such as
+	// [sash.Limiter.Wait], has 20 times as long, and a hundred times while the store answers others, but no longer than
+	// it is ready to wait.
 	Budget time.Duration
 	// MaxInFlight is the most calls that the store works on at once, including those whose callers have left.
 	// Further calls wait for their turn within the budget. Zero is DefaultMaxInFlight.

@@ -111,7 +111,7 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 		return true
 	}
 	sent, policy := f.debt.sent, f.debt.policy
-	if sent != 0 && time.Since(time.UnixMicro(sent)) > driver.RepeatTime-longest(g.budget) { // the store may have forgotten the ID
+	if sent != 0 && time.Since(time.UnixMicro(sent)) > driver.RepeatTime-longest(patientBudgets*g.budget) { // the store may have forgotten the ID
 		if d := b.takeBack(f); d != nil {
 			b.giveUp(d)
 		}
@@ -123,7 +123,7 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 		of.id, sent = rand.Text(), time.Now().UnixMicro()
 	}
 	req := driver.Request{Key: of.key, Cost: f.units, Policy: holding(policy, f.units)}
-	out := askWith(context.Background(), g, store, false, decided, nil, func(ctx context.Context) (driver.Answer, error) {
+	out := askWith(context.Background(), g, store, g.budget, false, decided, nil, func(ctx context.Context) (driver.Answer, error) {
 		if repeats {
 			return once.DecideOnce(ctx, of.id, req)
 		}
@@ -157,7 +157,7 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 // look calls the store for a key without charging anything, and reports whether the store itself answered.
 func (g *guard) look(store *breaker, key string, policy *driver.Policy) bool {
 	req := driver.Request{Key: key, Policy: policy}
-	out := askWith(context.Background(), g, store, false, decided, nil, func(ctx context.Context) (driver.Answer, error) {
+	out := askWith(context.Background(), g, store, g.budget, false, decided, nil, func(ctx context.Context) (driver.Answer, error) {
 		return g.store.Decide(ctx, req)
 	})
 	return !out.failed && (out.err != nil || decided(out.value))

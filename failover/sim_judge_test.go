@@ -100,7 +100,8 @@ func (s *simulation) judge() {
 // judgeCall looks at one answer: in time, from where the policy says, and charged where it says.
 func (s *simulation) judgeCall(c *simCall) {
 	took := c.ended.Sub(c.began)
-	if took > min(DefaultBudget, c.timeout)+10*time.Millisecond {
+	budget := max(DefaultBudget, min(c.within, patientBudgets*DefaultBudget)) // a booking is patient
+	if took > min(budget, c.timeout)+10*time.Millisecond {
 		s.broken("call %x: the answer took %v", c.id, took)
 	}
 	admission, charged := s.server.admissions[c.id]

@@ -15,6 +15,7 @@ type watch struct {
 	late  time.Duration
 	much  time.Duration // of late: a fifth of the whole budget
 	more  bool          // the step after a late end has begun
+	over  func() bool   // ends the watch early, if it is not nil
 	woke  func()        // called when the timer has fired; tests replace it
 }
 
@@ -28,11 +29,17 @@ func longest(budget time.Duration) time.Duration { return budget + min(9*budget,
 
 // watch starts a watch over the budget, or what is left of it.
 func (g *guard) watch(left time.Duration) *watch {
-	now := time.Now()
-	w := &watch{step: left / stepsOfBudget, steps: stepsOfBudget, last: now.Add(longest(left)), much: g.budget / stepsOfBudget, woke: g.woke}
-	w.due = now.Add(w.step)
-	w.timer = time.NewTimer(w.step)
+	w := &watch{timer: time.NewTimer(left / stepsOfBudget), much: g.budget / stepsOfBudget, woke: g.woke}
+	w.begin(left)
 	return w
+}
+
+// begin starts the steps of a budget. What the watch was late before counts.
+func (w *watch) begin(left time.Duration) {
+	now := time.Now()
+	w.step, w.steps, w.last, w.more = left/stepsOfBudget, stepsOfBudget, now.Add(longest(left)), false
+	w.due = now.Add(w.step)
+	w.timer.Reset(w.step)
 }
 
 // wait returns when done or left is closed, or the budget is used up.
@@ -67,7 +74,7 @@ func (w *watch) next() {
 		w.late += late
 		w.due = now
 	}
-	if w.steps--; !now.Before(w.last) {
+	if w.steps--; !now.Before(w.last) || w.over != nil && w.over() {
 		w.steps = 0
 	}
 	switch {

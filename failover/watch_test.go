@@ -145,7 +145,7 @@ func TestALateProcessQueuesAsMuchLonger(t *testing.T) {
 			b.init(Trip{}, g.budget, nil)
 			g.slots <- struct{}{}
 			time.AfterFunc(c.takes, func() { <-g.slots })
-			waited, err := g.queue(t.Context(), b)
+			waited, err := g.queue(t.Context(), b, g.budget)
 			if by := map[bool]sash.Source{true: driver.FromStore, false: driver.FromPolicy}[err == nil]; by != c.by || waited > g.budget {
 				t.Errorf("%v of the budget, %v", waited, err)
 			}

@@ -15,7 +15,8 @@
 //     batch.
 //   - Group commit is nearest to the store, and decides concurrent calls in one round trip.
 //
-// By default limits are exact, and a call without an answer within 50 ms is an error.
+// By default limits are exact, and a call without an answer within 50 ms is an error. One that is ready to wait
+// has a second, and 5 s while the store answers others.
 //
 // # When not to use it
 //

@@ -15,7 +15,8 @@ import (
 	"example.com/sash/stack/internal/denials"
 )
 
-// Options for a Store. The zero value answers with an error when the store fails, within 50 ms, and leases nothing.
+// Options for a Store. The zero value answers with an error when the store fails, within 50 ms (a second for a call that is
+// ready to wait, and 5 s while the store answers others), and leases nothing.
 type Options struct {
 	// Failover says how calls are answered while the store is unavailable. The zero value is the default of failover, with
 	// two differences: a nil Classify is the one for Redis, and a nil Local is a new memstore if Modes has the mode Local.

@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/internal/redistest"
+	"example.com/sash/stack"
 )
 
 // What every test of waiters has: about 800 callers in a queue of two to three seconds.
@@ -230,6 +231,29 @@ func TestAHerdOnRedis(t *testing.T) {
 		places.isInOrder(t)
 		if scripts := decisions(t, server); scripts != n {
 			t.Errorf("%d scripts for %d admissions", scripts, n)
+		}
+	})
+}
+
+// A crowd that is ready to wait gets places and no errors, through a stack with its defaults: the store takes longer than
+// its budget of 50 ms, and there are more callers than may be under way at once.
+func TestACrowdThatWaitsGetsNoErrors(t *testing.T) {
+	each(t, func(t *testing.T, a adapter) {
+		store, err := stack.New(a.open(t, to(redistest.Start(t).Addr(), patient)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := limiter(t, store, sash.PerSecond(100))
+		for _, keys := range []int{1, 1000} {
+			var group sync.WaitGroup
+			for i := range 1500 {
+				group.Go(func() {
+					if r, err := l.Book(t.Context(), fmt.Sprint(keys, i%keys), 1, time.Hour); err != nil || !r.Allowed() {
+						t.Errorf("caller %d: %v", i, err)
+					}
+				})
+			}
+			group.Wait()
 		}
 	})
 }
