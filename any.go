@@ -82,7 +82,7 @@ func (l *Limiter) holdAny(ctx context.Context, store driver.Settler, within int6
 		chosen int
 		res    Result
 	}
-	h, err := driver.Outlive(ctx, func(ctx context.Context) (h held, err error) {
+	h, err := outlive(ctx, l.leavers, func(ctx context.Context) (h held, err error) {
 		h.chosen, h.res, err = l.decideAny(ctx, options)
 		return h, err
 	}, func(h held) { l.giveBack(ctx, store, []call{options[h.chosen].call}, []Result{h.res}) })

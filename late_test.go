@@ -3,6 +3,8 @@ package sash_test
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -184,6 +186,75 @@ func BenchmarkReserve(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
+		})
+	}
+}
+
+// A crowdedStore counts the calls that it works on at once.
+type crowdedStore struct {
+	*slowStore
+	now, most atomic.Int64
+}
+
+func (s *crowdedStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if n := s.now.Add(1); n > s.most.Load() {
+		s.most.Store(n)
+	}
+	defer s.now.Add(-1)
+	return s.slowStore.Decide(ctx, req)
+}
+
+func (s *crowdedStore) DecideAll(context.Context, []driver.Request) ([]driver.Answer, error) {
+	return nil, driver.ErrApart // as for keys of different slots
+}
+
+func (s *crowdedStore) DecideAny(context.Context, []driver.Request) (int, driver.Answer, error) {
+	return 0, driver.Answer{}, driver.ErrApart
+}
+
+// Callers who give up and come again wait for what is still decided for those before, so the store does not get more and
+// more to do, and everything is given back.
+func TestCallersWhoGiveUpAndComeAgainAreBounded(t *testing.T) {
+	subjects := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}, {Key: "c", Cost: 1}}
+	for name, ask := range map[string]func(context.Context, *sash.Limiter) error{
+		"Reserve": func(ctx context.Context, l *sash.Limiter) error { _, err := l.Reserve(ctx, "a", 1); return err },
+		"ReserveAny": func(ctx context.Context, l *sash.Limiter) error {
+			_, _, err := l.ReserveAny(ctx, subjects...)
+			return err
+		},
+		"ReserveAll": func(ctx context.Context, l *sash.Limiter) error {
+			_, _, err := l.ReserveAll(ctx, subjects...)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &crowdedStore{slowStore: &slowStore{memstore.New(nil), 100 * time.Millisecond}}
+				l := newLimiter(t, store, nil, sash.PerHour(100_000))
+				const callers = 32
+				var group sync.WaitGroup
+				for range callers {
+					group.Go(func() {
+						for range 500 {
+							ctx, stop := context.WithTimeout(t.Context(), 2*time.Millisecond)
+							if err := ask(ctx, l); !errors.Is(err, context.DeadlineExceeded) {
+								t.Error(err)
+							}
+							stop()
+						}
+					})
+				}
+				group.Wait()
+				if most := store.most.Load(); most > callers+16 {
+					t.Errorf("the store works on %d calls at once, for %d callers", most, callers)
+				}
+				time.Sleep(3 * time.Second)
+				for _, s := range subjects {
+					if left := remaining(t, l, s.Key); left != 100_000 {
+						t.Errorf("%d units of %s stay charged", 100_000-left, s.Key)
+					}
+				}
+			})
 		})
 	}
 }

@@ -14,13 +14,14 @@ import (
 // [Limiter.Wait]. A Limiter is safe for concurrent use, holds nothing that has to be closed, and is
 // cheap: users on different plans can have a Limiter each, on the same store.
 type Limiter struct {
-	store  driver.Store
-	prefix string
-	opts   Options
-	policy *policy
-	pace   *pace
-	lines  *lines
-	plans  *policies
+	store   driver.Store
+	prefix  string
+	opts    Options
+	policy  *policy
+	pace    *pace
+	lines   *lines
+	leavers *leavers
+	plans   *policies
 }
 
 // Options are the options of a Limiter. The zero value is the default.
@@ -56,7 +57,7 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	if _, ok := driver.As[driver.Blocker](store); !ok && policy.Block.Refusals > 0 {
 		return nil, fmt.Errorf("%w: Options.Block needs a driver.Blocker", ErrUnsupported)
 	}
-	l := &Limiter{store: store, policy: policy, pace: new(pace), lines: new(lines), plans: new(policies)}
+	l := &Limiter{store: store, policy: policy, pace: new(pace), lines: new(lines), leavers: new(leavers), plans: new(policies)}
 	if opts != nil {
 		l.opts = *opts
 		if opts.Prefix != "" {
@@ -73,7 +74,7 @@ func (l *Limiter) With(limits ...Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	with.pace, with.lines, with.plans = l.pace, l.lines, l.plans
+	with.pace, with.lines, with.leavers, with.plans = l.pace, l.lines, l.leavers, l.plans
 	return with, nil
 }
 

@@ -63,9 +63,20 @@ func safely[T any](ctx context.Context, f func(context.Context) (T, error)) (val
 // extend returns a context that ends a second after the deadline of ctx, so that clients that look at deadlines keep
 // one. It does not end when ctx is canceled.
 func extend(ctx context.Context) (context.Context, context.CancelFunc) {
-	detached := context.WithoutCancel(ctx)
+	detached := context.WithValue(context.WithoutCancel(ctx), callerKey{}, ctx)
 	if deadline, ok := ctx.Deadline(); ok {
 		return context.WithDeadline(detached, deadline.Add(afterwards))
 	}
 	return context.WithCancel(detached)
+}
+
+// callerKey is the key of the caller's context in one that outlives it.
+type callerKey struct{}
+
+// callerOf returns the context of the caller whom a decision may outlive.
+func callerOf(ctx context.Context) context.Context {
+	if caller, ok := ctx.Value(callerKey{}).(context.Context); ok {
+		return caller
+	}
+	return ctx
 }

@@ -29,7 +29,7 @@ const mostTries = 3
 // refused are set; the others have no statuses. The error is ErrUnsupported if it takes several steps and the store does
 // not settle.
 func DecideInSteps(ctx context.Context, store Store, steps [][]Request) ([][]Answer, bool, error) {
-	p := plan{store: store, left: ctx.Err, answers: make([][]Answer, len(steps))}
+	p := plan{store: store, left: callerOf(ctx).Err, answers: make([][]Answer, len(steps))}
 	for i, reqs := range steps {
 		p.answers[i] = make([]Answer, len(reqs))
 		p.steps = append(p.steps, &step{reqs, p.answers[i]})
