@@ -231,7 +231,7 @@ func TestCallersWhoGiveUpAndComeAgainAreBounded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &crowdedStore{slowStore: &slowStore{memstore.New(nil), 100 * time.Millisecond}}
 				l := newLimiter(t, store, nil, sash.PerHour(100_000))
-				const callers = 32
+				const callers = 16
 				var group sync.WaitGroup
 				for range callers {
 					group.Go(func() {
@@ -245,7 +245,7 @@ func TestCallersWhoGiveUpAndComeAgainAreBounded(t *testing.T) {
 					})
 				}
 				group.Wait()
-				if most := store.most.Load(); most > callers+16 {
+				if most := store.most.Load(); most > (callers+16)*int64(len(subjects)) { // ReserveAny looks at all at once
 					t.Errorf("the store works on %d calls at once, for %d callers", most, callers)
 				}
 				time.Sleep(3 * time.Second)
