@@ -99,6 +99,9 @@ const leastWait = time.Millisecond / 4
 
 // sleep waits for d, or returns the context's error if that ends first.
 func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
