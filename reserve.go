@@ -225,9 +225,8 @@ func (r *Reservation) key() string { return strings.TrimPrefix(r.subject, r.limi
 // leave gives back the place of a caller who does not wait for it, also those that were booked with it. It tries once:
 // when the store fails, they stay charged.
 func (r *Reservation) leave(ctx context.Context) {
-	for _, each := range r.together() {
-		_ = each.Release(ctx)
-	}
+	all := r.together()
+	_ = atOnce(len(all), func(i int) error { return all[i].Release(ctx) })
 }
 
 // together returns the reservations that are waited for with this one, itself included.
@@ -258,6 +257,35 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	r.done = true
 	r.mu.Unlock()
 	return nil
+}
+
+// SettleAll settles reservations, such as those of one [Limiter.ReserveAll], to the units that each used, in their order. It
+// does so at the same time, so that it takes no longer than one settlement does. The error joins those of [Reservation.Settle]:
+// after [ErrUnavailable] SettleAll can be called again. Other numbers of units than of reservations are [ErrInvalidCost],
+// and then nothing is settled.
+func SettleAll(ctx context.Context, reservations []*Reservation, actual ...int64) error {
+	if len(actual) != len(reservations) {
+		return fmt.Errorf("%w: %d numbers of units for %d reservations", ErrInvalidCost, len(actual), len(reservations))
+	}
+	return atOnce(len(actual), func(i int) error { return reservations[i].Settle(ctx, actual[i]) })
+}
+
+// atOnce calls f with each number below n, at the same time, and joins the errors.
+func atOnce(n int, f func(int) error) error {
+	errs := make([]error, n)
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() {
+			defer func() {
+				if p := recover(); p != nil { // no caller could recover it
+					errs[i] = fmt.Errorf("sash: the store panicked: %v", p)
+				}
+			}()
+			errs[i] = f(i)
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
 }
 
 // Cancel gives back the whole estimate: Settle with 0.

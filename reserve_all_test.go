@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
+	"example.com/sash/storetest"
 )
 
 // reserveAll reserves 3 of 10 for a client and 40 of 100 of what all clients share.
@@ -117,4 +120,43 @@ func TestARefusalBesideReservationsIsNotFirm(t *testing.T) {
 			t.Errorf("%s: %+v, %v", key, answer, err)
 		}
 	}
+}
+
+// Three settlements take as long as one, and can be repeated together when the store fails.
+func TestSettleAllTakesOneRoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewFaulty(&slowSettler{memstore.New(nil)})
+		l := newLimiter(t, store, nil, sash.PerHour(100))
+		_, all, err := l.ReserveAll(t.Context(), sash.Subject{Key: "a", Cost: 10}, sash.Subject{Key: "b", Cost: 10}, sash.Subject{Key: "c", Cost: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sash.SettleAll(t.Context(), all, 1, 2); !errors.Is(err, sash.ErrInvalidCost) {
+			t.Errorf("2 numbers for 3 reservations: %v", err)
+		}
+		store.Fail(errors.New("connection refused"))
+		if err := sash.SettleAll(t.Context(), all, 1, 2, 30); !errors.Is(err, sash.ErrUnavailable) {
+			t.Errorf("the store is down: %v", err)
+		}
+		store.Fail(nil)
+		began := time.Now()
+		if err := sash.SettleAll(t.Context(), all, 1, 2, 30); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != 20*time.Millisecond {
+			t.Errorf("three settlements took %v, one takes 20ms", took)
+		}
+		for key, used := range map[string]int64{"a": 1, "b": 2, "c": 30} {
+			if left := remaining(t, l, key); left != 100-used {
+				t.Errorf("%s has %d left, want %d", key, left, 100-used)
+			}
+		}
+	})
+}
+
+type slowSettler struct{ *memstore.Store }
+
+func (s *slowSettler) Settle(ctx context.Context, set driver.Settlement) error {
+	time.Sleep(20 * time.Millisecond)
+	return s.Store.Settle(ctx, set)
 }

@@ -178,3 +178,39 @@ func TestAHerdOfWaiters(t *testing.T) {
 		})
 	}
 }
+
+// Those who do not wait get nothing beside a queue that asks for all there is, and the rest beside one that asks for less.
+func TestAShareIsLeftForThoseWhoDoNotWait(t *testing.T) {
+	for share, want := range map[int64][2]int{100: {0, 0}, 95: {45, 55}} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter(t, memstore.New(nil), nil, sash.PerSecond(100))
+			waiters, err := l.With(sash.PerSecond(share))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			var group sync.WaitGroup
+			for range 200 {
+				group.Go(func() {
+					for waiters.Wait(ctx, "k") == nil {
+					}
+				})
+			}
+			synctest.Wait()
+			now := 0
+			for range 1000 {
+				time.Sleep(10 * time.Millisecond)
+				if res, err := l.Allow(t.Context(), "k"); err != nil {
+					t.Error(err)
+				} else if res.Allowed {
+					now++
+				}
+			}
+			stop()
+			group.Wait()
+			if now < want[0] || now > want[1] {
+				t.Errorf("with %d of 100 for those who wait, others get %d in 10 s, want %d to %d", share, now, want[0], want[1])
+			}
+		})
+	}
+}
