@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,6 +148,11 @@ func (s *unsteadyStore) Decide(ctx context.Context, req driver.Request) (driver.
 	return s.bookStore.Decide(ctx, req)
 }
 
+func (s *unsteadyStore) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
+	defer time.Sleep(rand.N(s.most) / 100)
+	return s.bookStore.Extend(ctx, set)
+}
+
 // bookOver books a call over one subject, or over two.
 func bookOver(t *testing.T, l *sash.Limiter, cost int64, two bool) ([]*sash.Reservation, error) {
 	t.Helper()
@@ -243,6 +249,90 @@ func TestASettledBookingBringsNoPlaceIntoItsQueue(t *testing.T) {
 		})
 		synctest.Wait()
 		leave()
+		group.Wait()
+	})
+}
+
+// A fleet that reserves four times what it uses gets what a fleet would that asks all the time, with a booking and one question
+// or two for each call.
+func TestUnitsThatComeBackBringWaitersForward(t *testing.T) {
+	for _, processes := range []int{1, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &movingStore{bookStore: newBookStore()}
+			store.takes = time.Millisecond
+			limit := sash.Every(1000, 10*time.Second)
+			ctx, stop := context.WithCancel(t.Context())
+			var group sync.WaitGroup
+			var calls atomic.Int64
+			for range processes {
+				l := newLimiter(t, store, nil, limit)
+				for range 48 / processes {
+					group.Go(func() {
+						for {
+							r, err := l.Book(ctx, "k", 40, time.Hour)
+							if err != nil || r.Wait(ctx) != nil {
+								return
+							}
+							calls.Add(1)
+							time.Sleep(50 * time.Millisecond)
+							if err := r.Settle(t.Context(), 10); err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				}
+			}
+			time.Sleep(100 * time.Second)
+			stop()
+			n, decisions := calls.Load(), store.decisions.Load()+store.questions.Load()
+			group.Wait()
+			t.Logf("%d processes: %d of 1,000 calls, and %.2f decisions for each", processes, n, float64(decisions)/float64(n))
+			if n < 850 || decisions > 4*n { // 230 without
+				t.Errorf("%d processes: %d of 1,000 calls, and %d decisions", processes, n, decisions)
+			}
+		})
+	}
+}
+
+// A movingStore counts and delays questions whether a booking can be brought forward, and fails at one of them.
+type movingStore struct {
+	*bookStore
+	questions atomic.Int64
+	fails     int64
+}
+
+func (s *movingStore) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
+	defer time.Sleep(s.takes)
+	n := s.questions.Add(1)
+	at, err := s.bookStore.Extend(ctx, set)
+	if n == s.fails {
+		return 0, errors.New("connection reset by peer")
+	}
+	return at, err
+}
+
+// Nobody knows where a booking is when the answer is lost: its caller gets the error, and all others start as promised.
+func TestAnAnswerThatIsLostCostsOneWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &movingStore{bookStore: newBookStore(), fails: 1}
+		l := newLimiter(t, store, nil, sash.Every(10, 10*time.Second))
+		first := book(t, l, "k", 10)
+		began := time.Now()
+		var group sync.WaitGroup
+		for i := range 3 {
+			r := book(t, l, "k", 10)
+			group.Go(func() {
+				err := r.Wait(t.Context())
+				if took := time.Since(began); errors.Is(err, sash.ErrUnavailable) != (i == 0) || took > r.Result().Delay {
+					t.Errorf("waiter %d: %v after %v", i, err, took)
+				}
+			})
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		if err := first.Settle(t.Context(), 1); err != nil {
+			t.Error(err)
+		}
 		group.Wait()
 	})
 }

@@ -13,10 +13,14 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 
 // WaitN waits for cost units, in order: it books them with a single decision and sleeps until they start. Calls are
 // admitted in the order in which the store gets them, over all processes that share it, and a high cost is not
-// overtaken by low ones, but for what callers who leave free. If they cannot start before the context's deadline it fails at once with a [*LimitedError]
-// that is also context.DeadlineExceeded, and nothing is charged. If the context ends first, it returns the context's error,
-// in a second at most, and those who wait behind it in this process with the same cost move up: callers who hang up leave
-// no gap. If the process ends, its places stay unused. Without a deadline it waits however long it takes.
+// overtaken by low ones, but for what callers who leave and settlements free. If they cannot start before the context's
+// deadline it fails at once with a [*LimitedError] that is also context.DeadlineExceeded, and nothing is charged. If the
+// context ends first, it returns the context's error, in a second at most, and those who wait behind it in this process with
+// the same cost move up: callers who hang up leave no gap. If the process ends, its places stay unused. Without a deadline
+// it waits however long it takes.
+//
+// When this process gives units of the key back, the first of those who wait asks the store to start now, which delays
+// nobody. If the store fails then, that caller gets the error.
 //
 // Calls that do not wait, such as Allow, get what those who wait leave: none, as long as those ask for all there is. A
 // limiter [Limiter.With] smaller limits for those who wait leaves the rest to the others.

@@ -20,10 +20,15 @@ func (s *Store) Extend(_ context.Context, set driver.Settlement) (int64, error) 
 	defer sh.mu.Unlock()
 	now := sh.clock.now()
 	sub := sh.find(hash, req.Key, req.Policy)
-	if sub == nil || set.At < sub.born || now >= set.Expires() || !sub.log.Extend(now, set.At, req.Cost, req.Policy.Limits) {
+	if sub == nil || set.At-set.Delay < sub.born || now >= set.Expires() {
+		return 0, nil
+	}
+	limits := req.Policy.Limits
+	if set.Delay == 0 && !sub.log.Extend(now, set.At, req.Cost, limits) ||
+		set.Delay > 0 && !sub.log.Bring(now, set.At, req.Cost, limits, sh.statuses[:len(limits)]) {
 		return 0, nil
 	}
 	sub.hold(now, now, &req)
-	sh.settled(now, sub, 0, req.Policy.Limits)
+	sh.settled(now, sub, 0, limits)
 	return now, nil
 }

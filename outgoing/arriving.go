@@ -43,6 +43,15 @@ func (a *arriving) DecideAll(ctx context.Context, reqs []driver.Request) ([]driv
 	return answers, nil
 }
 
+// Extend implements [driver.Extender]. It brings no booking forward: a request that waits is for limits as they were known
+// when it was booked, and for the distance to the one before it.
+func (a *arriving) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
+	if set.Delay > 0 {
+		return 0, driver.ErrUnsupported
+	}
+	return a.Passthrough.Extend(ctx, set)
+}
+
 // DecideAny implements [driver.Chooser].
 func (a *arriving) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
 	shaped, paced := a.shapeAll(reqs)

@@ -28,19 +28,27 @@ func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error
 	}
 	set.Units, set.ID = 0, ""
 	settlement := packSettlement(&set)
-	again := set.Request
-	again.Policy = &driver.Policy{
-		Algorithm: policy.Algorithm, Resolution: policy.Resolution,
-		Limits: []driver.Limit{{Units: driver.MaxUnits, Window: policy.Longest()}},
+	length, again := int64(len(settlement)), set.Request
+	if set.Delay > 0 {
+		length += 1 << 15
+		again.Within = 0
+	} else {
+		again.Policy = &driver.Policy{
+			Algorithm: policy.Algorithm, Resolution: policy.Resolution,
+			Limits: []driver.Limit{{Units: driver.MaxUnits, Window: policy.Longest()}},
+		}
 	}
-	arg := string(appendUint(nil, 2, int64(len(settlement)))) + settlement + pack([]driver.Request{again}, false, 0)
+	arg := string(appendUint(nil, 2, length)) + settlement + pack([]driver.Request{again}, false, calendarNow([]driver.Request{again}))
 	reply, err := s.send(ctx, logExtend, []string{s.Key(again.Key, policy)}, arg)
 	if err != nil || reply == "" {
 		return 0, err
 	}
 	var answers [1]driver.Answer
-	_, at, err := unpack([]driver.Request{again}, reply, answers[:])
-	if err == nil && !answers[0].Allowed() {
+	decided, at, err := unpack([]driver.Request{again}, reply, answers[:])
+	switch {
+	case err == nil && set.Delay > 0 && (!decided || !answers[0].Allowed()):
+		return 0, nil
+	case err == nil && !answers[0].Allowed():
 		err = fmt.Errorf("redisstore: a charge of %q was given back and not made again", again.Key)
 	}
 	return at, err

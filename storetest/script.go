@@ -30,7 +30,7 @@ import (
 //	book duration key units  the same, and start within a time
 //	bookonce, bookall        a booking with an ID, or of several subjects
 //	settle name units [id]   correct a charge, by the name of its result
-//	extend name              make a charge count from now, or "gone"
+//	extend name              make a charge count from now, or "gone", also for a booking without room
 //	reset key                forget a subject
 //	cool, guess key length   begin a cool-down, by a server's answer or by a guess
 //	cooling key              look at it
@@ -202,7 +202,7 @@ func (r *script) call(words []string, line string) *scripted {
 		var at int64
 		at, err = power[driver.Extender](r.suite).Extend(ctx, *set)
 		if got.gone = at == 0; !got.gone {
-			set.At = at
+			set.At, set.Delay = at, 0
 			got.At = time.UnixMicro(at)
 		}
 	case "reset":
@@ -352,7 +352,7 @@ func compareWithMemory(s *suite, rng *rand.Rand, prefix string, blocks bool) {
 		for i, r := range both {
 			got := r.call(strings.Fields(line), line)
 			r.results[strconv.Itoa(step)] = got
-			if answers[i] = got.String(); i == 1 && verb == "reserve" && got.Allowed {
+			if answers[i] = got.String(); i == 1 && (verb == "reserve" || verb == "book") && got.Allowed {
 				held = append(held, strconv.Itoa(step))
 			}
 		}

@@ -198,6 +198,21 @@ var scriptCases = []testCase{
 		extend r
 		settle r 0
 		peek k: left 10`),
+	scriptOf("a booking is brought forward",
+		"a booking that has room now without it, and delays no other, starts now when it is extended; without room it stays", extends, "10/10s", `
+		r = reserve k 9
+		b = book 60s k 9: delay 10s
+		c = book 60s k 9: delay 20s
+		1s extend b: gone
+		settle r 0
+		extend c: gone
+		extend b
+		extend c: gone
+		allow k 2: no
+		settle b 1
+		extend c
+		peek k: left 0 reset 10s
+		10s peek k: left 10`),
 	scriptOf("a charge that is gone cannot be extended",
 		"a charge that has left its window or was removed by a reset is not extended, and nothing is charged", extends, "10/10s", `
 		r = reserve k 4

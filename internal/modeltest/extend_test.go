@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -55,5 +56,48 @@ func (b *bench) extended() error {
 			held = append(held, answer.At)
 		}
 	}
-	return nil
+	return b.broughtForward()
+}
+
+// broughtForward: a booking starts now if it has room now, and otherwise stays where it is, as one that has started does.
+func (b *bench) broughtForward() error {
+	req, err := b.request("brought", 2, sash.Every(2, time.Minute))
+	if err != nil {
+		return err
+	}
+	req.MaySettle, req.Within = true, (10 * time.Minute).Microseconds()
+	ctx := context.Background()
+	book := func() (driver.Settlement, error) {
+		answer, err := b.store.Decide(ctx, req)
+		return driver.Settlement{Request: req, At: answer.At, Delay: answer.Delay}, err
+	}
+	wait := func(d time.Duration, set driver.Settlement, err error) error {
+		if set.Delay != d.Microseconds() {
+			err = fmt.Errorf("a booking starts in %d µs, want %v (%v)", set.Delay, d, err)
+		}
+		return err
+	}
+	brought := func(set driver.Settlement, want int64) error {
+		at, err := b.store.Extend(ctx, set)
+		if err != nil || at != want {
+			return fmt.Errorf("a booking was brought forward to %d, want %d (%v)", at, want, err)
+		}
+		return nil
+	}
+	now := func() int64 { return b.clock.Now().UnixMicro() }
+	first, err := book()
+	second, err2 := book()
+	if err := errors.Join(err, wait(time.Minute, second, err2), brought(second, 0)); err != nil {
+		return err
+	}
+	third, err := book()
+	if err := errors.Join(wait(2*time.Minute, third, err), b.store.Settle(ctx, first), brought(second, now()), brought(third, 0)); err != nil {
+		return err
+	}
+	b.clock.Advance(2*time.Minute + time.Second) // the third has started
+	if err := brought(third, 0); err != nil {
+		return err
+	}
+	last, err := book()
+	return wait(59*time.Second, last, err)
 }

@@ -135,8 +135,10 @@ var mutants = []struct {
 	}},
 	{"log_extend.lua", sash.SlidingLog, []mutant{
 		{"a charge that is gone is made anew", "if settled ~= 'settled' then return settled end", ""},
-		{"nothing is charged", "return decide()", "return struct.pack('>i8I8I8I8I8I8', 0, clock[1] * 1000000 + clock[2], 0, 0, 0, 0)"},
+		{"nothing is charged", "local reply = decide()", "local reply = struct.pack('>i8I8I8I8I8I8', 0, clock[1] * 1000000 + clock[2], 0, 0, 0, 0)"},
 		{"nothing is given back", "local settled = settle()", "local settled = 'settled'"},
+		{"a booking without room is gone", "call('SET', KEYS[1], saved, 'KEEPTTL')", ""},
+		{"a booking that has started is moved", "<= clock[1] * 1000000 + clock[2] then return '' end", "< 0 then return '' end"},
 	}},
 	{"log_book.lua", sash.SlidingLog, []mutant{
 		{"bookings do not go behind others", "if last > s and log.cost > 0 then s = last end", ""},

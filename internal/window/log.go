@@ -264,6 +264,27 @@ func (l *Log) Extend(now, at, cost int64, limits []driver.Limit) bool {
 	return true
 }
 
+// Bring makes a booking one of now, if every limit has room without it, and no other booking is delayed. It reports false,
+// and changes nothing, if not, or if it does not find it. It uses out.
+func (l *Log) Bring(now, at, cost int64, limits []driver.Limit, out []driver.Status) bool {
+	if !l.redate(now) {
+		return false
+	}
+	sum, last := l.before(l.head), l.slot(l.head-1).at
+	l.Settle(now, at, -cost, limits)
+	switch {
+	case l.before(l.head) == sum:
+		return false
+	case Decide(l, now, cost, limits, false, out) == 0:
+		return true
+	case at == last && (l.head == l.lo || l.slot(l.head-1).at < at):
+		l.append(now, at, cost)
+	default:
+		l.Settle(now, at, cost, limits)
+	}
+	return false
+}
+
 // Entries yields the time and units of each entry, the oldest first, including entries that no longer count. The log must
 // not change meanwhile.
 func (l *Log) Entries() iter.Seq2[int64, int64] {
