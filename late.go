@@ -23,7 +23,7 @@ func (l *Limiter) giveBack(ctx context.Context, store driver.Settler, calls []ca
 	if !join(results).Allowed {
 		return
 	}
-	_ = atOnce(len(results), func(i int) error { return l.settle(ctx, store, calls[i].settlement(&results[i])) })
+	_ = atOnce(len(results), func(i int) error { return l.settle(ctx, store, calls[i].settlement(&results[i]), true) })
 }
 
 // mostLeavers is how many callers can have left before the store has decided for them. While there are more, further calls

@@ -198,7 +198,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 		return err
 	}
 	err = store.Reset(ctx, key, &l.policy.Policy)
-	l.lines.give(key, MaxUnits, err)
+	l.lines.give(key, MaxUnits, err != nil)
 	return storeError(ctx, err)
 }
 

@@ -28,11 +28,12 @@ const bookPolls = 64
 
 // lines are the lines of a limiter by key. Limiters made by With share them. The zero value has none.
 type lines struct {
-	mu     sync.Mutex
-	byKey  map[string]*line    // guarded by mu; none is empty
-	came   uint64              // guarded by mu: the callers so far
-	alike  map[string]*queue   // guarded by mu: by what was booked; none is empty, but while its only place is moved
-	queues map[string][]*queue // guarded by mu: those of one subject, by its key
+	mu      sync.Mutex
+	byKey   map[string]*line    // guarded by mu; none is empty
+	came    uint64              // guarded by mu: the callers so far
+	alike   map[string]*queue   // guarded by mu: by what was booked; none is empty, but while its only place is moved
+	queues  map[string][]*queue // guarded by mu: those of one subject, by its key
+	lowered time.Time           // guarded by mu: when units of any key came back last
 }
 
 // A line is the callers who wait for one subject. Its fields are guarded by the mutex of the lines.
@@ -252,11 +253,11 @@ func (q *lines) leave(key string, w *waiter) {
 	}
 }
 
-// give wakes the first in line, because units of the subject were given back. With an error perhaps none were.
-func (q *lines) give(key string, units int64, err error) {
+// give wakes the first in line, because units of the subject were given back, perhaps not to be used now.
+func (q *lines) give(key string, units int64, later bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err == nil {
+	if !later {
 		q.given(key, units)
 	}
 	if l := q.byKey[key]; l != nil {

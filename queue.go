@@ -25,8 +25,7 @@ import (
 //
 // Units that come back by a settlement, a reward or a reset leave room before the first place. Then the first caller asks the
 // store to bring its place forward to now, and so does the next one when it is first: see bring. A store that has no room
-// leaves the place, and is asked again later. So is one of a key of which this process gave units back within a window: other
-// processes may do so, too.
+// leaves the place, and is asked again from time to time: other processes give units back, too.
 //
 // A queue has no goroutine. It has a timer for its first place, and is as long as there are callers in it.
 type queue struct {
@@ -36,7 +35,7 @@ type queue struct {
 	key     string // of the bookings, if they are of one subject
 	away    int    // callers whose place is being brought forward, which are not in the queue meanwhile
 
-	loose time.Time     // until when the first place may be brought forward
+	loose bool          // the first place may be brought forward
 	asked time.Time     // when the store had no room for it
 	pause time.Duration // until it is asked again
 	back  int64         // the units that came back since then
@@ -101,7 +100,7 @@ func (q *lines) soon(alike string, t *turn) time.Duration {
 	defer q.mu.Unlock()
 	line, n := q.find(alike, t)
 	now := time.Now()
-	if line == nil || n > 0 || line.away > 0 || !line.loose.After(now) {
+	if line == nil || n > 0 || line.away > 0 || !line.loose {
 		return neverBring
 	}
 	wait := max(time.Microsecond, line.asked.Add(line.pause).Sub(now))
@@ -142,7 +141,7 @@ func (r *Reservation) bring(ctx context.Context, alike string, t *turn) {
 	p := line.places[0]
 	set := p.sets[0]
 	if !ok || !set.Request.Policy.Algorithm.Extends() || set.Source != driver.FromStore {
-		line.loose = time.Time{}
+		line.loose = false
 		q.mu.Unlock()
 		return
 	}
@@ -167,9 +166,9 @@ func (r *Reservation) bring(ctx context.Context, alike string, t *turn) {
 		line.out(0, 0)
 		line.pause = 0
 	case errors.Is(err, ErrUnsupported):
-		line.loose = time.Time{}
+		line.loose = false
 	case err != nil:
-		line.loose, t.failed = time.Time{}, err
+		line.loose, t.failed = false, err
 		line.out(0, 0)
 	default:
 		first, last := pauses(&set.Request)
@@ -180,13 +179,13 @@ func (r *Reservation) bring(ctx context.Context, alike string, t *turn) {
 
 // given tells the queues of a key that units came back. The caller holds the mutex.
 func (q *lines) given(key string, units int64) {
+	q.lowered = time.Now()
 	for _, line := range q.queues[key] {
 		if len(line.places) == 0 {
 			continue
 		}
 		req := &line.places[0].sets[0].Request
-		now := time.Now()
-		line.loose = now.Add(time.Duration(req.Policy.Longest()) * time.Microsecond)
+		line.loose = true
 		if line.back += units; line.back >= req.Cost {
 			first, _ := pauses(req)
 			line.pause = min(line.pause, first)
@@ -237,6 +236,7 @@ func (q *lines) stepIn(alike string, holder []*Reservation) *turn {
 		q.alike[alike] = line
 		if len(holder) == 1 {
 			line.key = holder[0].subject
+			line.loose = time.Since(q.lowered) < time.Duration(p.sets[0].Request.Policy.Longest())*time.Microsecond
 			q.queues[line.key] = append(q.queues[line.key], line)
 		}
 	}
@@ -292,7 +292,7 @@ func (q *lines) start(alike string) {
 func (q *lines) tidy(alike string, line *queue) {
 	if len(line.places) > 0 {
 		line.timer.Reset(time.Until(line.places[0].starts))
-		if line.loose.After(time.Now()) {
+		if line.loose {
 			line.wake()
 		}
 		return

@@ -251,7 +251,7 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if !pending {
 		return nil
 	}
-	if err := r.limiter.settle(ctx, r.store, set); err != nil {
+	if err := r.limiter.settle(ctx, r.store, set, r.Delay() > 0); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -300,7 +300,7 @@ func (r *Reservation) Release(ctx context.Context) error {
 	if !pending {
 		return nil
 	}
-	return r.limiter.settle(ctx, r.store, set)
+	return r.limiter.settle(ctx, r.store, set, true)
 }
 
 // charge returns the charge, and whether it is still held: made, and not settled.
@@ -343,14 +343,15 @@ func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settleme
 	return r.set, pending
 }
 
-// settle applies a settlement, even if the caller has left.
-func (l *Limiter) settle(ctx context.Context, store driver.Settler, set driver.Settlement) error {
+// settle applies a settlement, even if the caller has left. What comes back later, from a booking
+// that lies ahead, or by chance, from a caller who left, brings nobody forward.
+func (l *Limiter) settle(ctx context.Context, store driver.Settler, set driver.Settlement, ahead bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	// The context outlives the caller, so any error is the store's.
 	err := store.Settle(ctx, set)
 	if back := set.Request.Cost - set.Units; back > 0 {
-		l.lines.give(set.Request.Key, back, err)
+		l.lines.give(set.Request.Key, back, err != nil || ahead)
 	}
 	return storeError(context.Background(), err)
 }
