@@ -50,9 +50,9 @@ func (l *logs) register(cmd *cobra.Command) {
 // expressionHelp is the part of the help that commands on access logs share.
 const expressionHelp = `The format is detected from the first lines: common or combined (also nginx's main, vhost_combined
 and Traefik's), JSON lines (nginx, Caddy, Traefik, Envoy), HAProxy, Envoy, AWS load balancers,
-CloudFront and IIS (W3C), logfmt, or CSV whose first line names the columns; and so is what stands
-around the lines: container runtimes, compose, syslog, journald. For any other format paste the
-server's own with --log-format.
+logfmt, or CSV whose first line names the columns; and so is what stands around the lines:
+container runtimes, compose, syslog, journald. For any other format paste the server's own with
+--log-format.
 
 Files are compressed with gzip, bzip2, xz or zstd or not at all. A FILE may be a directory, or a
 pattern such as 'access.log*': files in it that are no logs are skipped. Without a FILE, or for "-",

@@ -99,7 +99,6 @@ func TestTheSameTrafficGivesTheSameAnswer(t *testing.T) {
 		{file: "syslog-rfc3164.log", format: "combined", wrapping: rfc3164},
 		{file: "syslog-rfc5424.log", format: "combined", wrapping: rfc5424},
 		{file: "syslog-file.log", format: "combined", wrapping: rfc3164},
-		{file: "journald-export.log", format: "combined", wrapping: "journald's export"},
 		{file: "journald-json.log", format: "combined", wrapping: "journald's JSON"},
 		{file: "journald-short.log", format: "combined", wrapping: rfc3164},
 		{file: "journald-short-iso.log", format: "combined", wrapping: rfc3164},

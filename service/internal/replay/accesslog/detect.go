@@ -41,7 +41,7 @@ type detector struct {
 // detect returns the reading that most of the first lines speak for, and completes the stats.
 func (d *detector) detect(start []byte, stats *Stats) (reading, bool) {
 	d.guesses = make(map[string]*guess)
-	from, wrapped := newLineSource(bufio.NewReaderSize(bytes.NewReader(start), 1<<16))
+	from := &lines{from: bufio.NewReaderSize(bytes.NewReader(start), 1<<16)}
 	for i := 0; i < sampled; i++ {
 		line, err := from.next()
 		if err != nil {
@@ -61,9 +61,6 @@ func (d *detector) detect(start []byte, stats *Stats) (reading, bool) {
 		return reading{}, false
 	}
 	var outer []string
-	if wrapped != "" {
-		outer = append(outer, wrapped)
-	}
 	for _, w := range best.wrappings {
 		outer = append(outer, w.name)
 	}
@@ -114,12 +111,12 @@ func (d *detector) recognize(line []byte, isFirst bool) (format Format, weight i
 	var r Record
 	try := func(f Format, parse parser) bool {
 		err := parse.parse(line, &r)
-		if err != nil && !(f == W3C && bytes.HasPrefix(line, []byte("#Fields:"))) {
+		if err != nil {
 			r = Record{}
 			return false
 		}
 		format, weight = f, 1
-		if r.isRequest() || f == W3C || f == CSV {
+		if r.isRequest() || f == CSV {
 			weight = isRequest
 		}
 		return true
@@ -135,8 +132,8 @@ func (d *detector) recognize(line []byte, isFirst bool) (format Format, weight i
 		try(d.format, newParser(d.format, d.names))
 		return format, weight
 	}
-	for _, f := range []Format{JSON, W3C, HAProxy, Envoy, Combined, ALB, Logfmt} {
-		if (f == JSON) != (line[0] == '{') || f == W3C && line[0] != '#' || f == Envoy && line[0] != '[' {
+	for _, f := range []Format{JSON, HAProxy, Envoy, Combined, ALB, Logfmt} {
+		if (f == JSON) != (line[0] == '{') || f == Envoy && line[0] != '[' {
 			continue
 		}
 		if try(f, newParser(f, d.names)) && (f != Logfmt || weight == isRequest) {

@@ -20,14 +20,13 @@ const (
 	HAProxy                // HAProxy's HTTP log
 	Traefik                // Traefik's text or JSON
 	Envoy                  // Envoy's and Istio's default text, or JSON
-	W3C                    // W3C's extended format: CloudFront, IIS
 	Logfmt                 // key=value pairs
 )
 
-var formatNames = []string{"auto", "combined", "json", "csv", "alb", "haproxy", "traefik", "envoy", "w3c", "logfmt"}
+var formatNames = []string{"auto", "combined", "json", "csv", "alb", "haproxy", "traefik", "envoy", "logfmt"}
 
 // aliases are names by which people know a format.
-var aliases = map[string]Format{"common": Combined, "main": Combined, "vhost_combined": Combined, "caddy": JSON, "cloudfront": W3C}
+var aliases = map[string]Format{"common": Combined, "main": Combined, "vhost_combined": Combined, "caddy": JSON}
 
 // String returns the format's name, such as "combined".
 func (f Format) String() string {
@@ -56,6 +55,9 @@ func ParseFormat(name string) (Format, error) {
 
 func formatList() string { return strings.Join(formatNames[1:], ", ") }
 
+// errNoRecord is returned for a line that belongs to the log and is not a request: the one that names the columns.
+var errNoRecord = errors.New("no record")
+
 // A parser reads lines of one format. The error errNoRecord is for a line that belongs to the log without being a request.
 type parser interface {
 	parse(line []byte, r *Record) error
@@ -78,8 +80,6 @@ func newParser(format Format, names naming) parser {
 		return &namedLines{names: names, read: readLogfmt}
 	case CSV:
 		return &table{names: names}
-	case W3C:
-		return &w3c{names: names}
 	case ALB:
 		return textParser(parseALB)
 	case HAProxy:

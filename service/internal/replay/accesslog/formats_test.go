@@ -39,16 +39,6 @@ func TestFormatsOfProxies(t *testing.T) {
 			`[2015-05-17T10:05:03.123Z] "GET /a HTTP/1.1" 200 - via_upstream - "-" 0 5 3 2 "-" "curl" "cc21" "example.com" "127.0.0.1:80" inbound|80|| 127.0.0.6:1 10.0.0.2:80 192.0.2.7:4711 - default`,
 			"envoy", at, Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Status: 200, Bytes: 5, Duration: 3, Host: "example.com", UserAgent: "curl"},
 		},
-		"CloudFront": {
-			"#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) cs(User-Agent) cs-uri-query x-forwarded-for time-taken\n" +
-				"2015-05-17\t10:05:03\tLAX1\t5\t192.0.2.7\tGET\td1.cloudfront.net\t/a\t200\t-\tMozilla/5.0%2520(X11)\tb=c\t-\t0.25",
-			"w3c", second, Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b=c", Status: 200, Bytes: 5, Duration: 0.25, Host: "d1.cloudfront.net", UserAgent: "Mozilla/5.0 (X11)"},
-		},
-		"IIS": {
-			"#Software: Microsoft Internet Information Services 10.0\n#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) sc-status time-taken\n" +
-				"2015-05-17 10:05:03 10.0.0.1 GET /a b=c 80 - 192.0.2.7 Mozilla/5.0+(X11) 200 15",
-			"w3c", second, Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b=c", Status: 200, Duration: 15, UserAgent: "Mozilla/5.0 (X11)"},
-		},
 		"logfmt": {
 			`time=2015-05-17T10:05:03.123Z level=info method=GET path="/a?b" remote_addr=192.0.2.7:80 status=200 duration=12ms user_agent="a \"b\""`,
 			"logfmt", at, Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b", Status: 200, Duration: 12, UserAgent: `a "b"`},

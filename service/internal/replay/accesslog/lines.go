@@ -39,6 +39,3 @@ func (l *lines) next() ([]byte, error) {
 	}
 	return line, err
 }
-
-// at implements lineSource.
-func (l *lines) at() int64 { return l.number }

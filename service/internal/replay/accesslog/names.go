@@ -13,22 +13,21 @@ func Fields() []string {
 	return []string{"time", "remote_address", "forwarded_for", "user", "method", "path", "request", "status", "bytes", "duration", "host", "user_agent", "referer"}
 }
 
-// known are the names of fields in the logs of nginx, Caddy, Traefik, Envoy, load balancers and others, and in W3C's
-// format. The first one that is present counts, but see finerTime.
+// known are the names of fields in the logs of nginx, Caddy, Traefik, Envoy, load balancers and others. The first one that is present counts, but see finerTime.
 var known = map[string][]string{
 	"time":           {"StartUTC", "time", "timestamp", "@timestamp", "ts", "start_time", "msec", "time_iso8601", "time_local", "datetime", "date"},
-	"remote_address": {"remote_address", "remote_addr", "request.client_ip", "request.remote_ip", "client_ip", "remote_ip", "clientip", "downstream_remote_address", "ClientHost", "c-ip", "client", "ip", "address"},
-	"forwarded_for":  {"x_forwarded_for", "http_x_forwarded_for", "request.headers.X-Forwarded-For", "request_X-Forwarded-For", "x-forwarded-for", "cs(X-Forwarded-For)", "forwarded_for", "xff", "fwd"},
-	"user":           {"user", "remote_user", "user_id", "username", "ClientUsername", "cs-username"},
-	"method":         {"method", "request_method", "request.method", "request_verb", "verb", "RequestMethod", "cs-method"},
-	"path":           {"path", "request_uri", "uri", "request.uri", "request_url", "url", "RequestPath", "cs-uri-stem"},
+	"remote_address": {"remote_address", "remote_addr", "request.client_ip", "request.remote_ip", "client_ip", "remote_ip", "clientip", "downstream_remote_address", "ClientHost", "client", "ip", "address"},
+	"forwarded_for":  {"x_forwarded_for", "http_x_forwarded_for", "request.headers.X-Forwarded-For", "request_X-Forwarded-For", "x-forwarded-for", "forwarded_for", "xff", "fwd"},
+	"user":           {"user", "remote_user", "user_id", "username", "ClientUsername"},
+	"method":         {"method", "request_method", "request.method", "request_verb", "verb", "RequestMethod"},
+	"path":           {"path", "request_uri", "uri", "request.uri", "request_url", "url", "RequestPath"},
 	"request":        {"request"},
-	"status":         {"status", "status_code", "response_code", "elb_status_code", "response", "DownstreamStatus", "sc-status"},
-	"bytes":          {"bytes", "body_bytes_sent", "bytes_sent", "sent_bytes", "size", "DownstreamContentSize", "sc-bytes"},
-	"duration":       {"duration", "request_time", "target_processing_time", "Duration", "time-taken", "service"},
-	"host":           {"host", "http_host", "authority", "request.host", "RequestHost", "x-host-header", "cs(Host)", "cs-host"},
-	"user_agent":     {"user_agent", "http_user_agent", "request.headers.User-Agent", "request_User-Agent", "agent", "cs(User-Agent)"},
-	"referer":        {"referer", "http_referer", "request.headers.Referer", "request_Referer", "referrer", "cs(Referer)"},
+	"status":         {"status", "status_code", "response_code", "elb_status_code", "response", "DownstreamStatus"},
+	"bytes":          {"bytes", "body_bytes_sent", "bytes_sent", "sent_bytes", "size", "DownstreamContentSize"},
+	"duration":       {"duration", "request_time", "target_processing_time", "Duration", "service"},
+	"host":           {"host", "http_host", "authority", "request.host", "RequestHost"},
+	"user_agent":     {"user_agent", "http_user_agent", "request.headers.User-Agent", "request_User-Agent", "agent"},
+	"referer":        {"referer", "http_referer", "request.headers.Referer", "request_Referer", "referrer"},
 }
 
 var errNoTime = errors.New("no time; name its field with time=NAME")

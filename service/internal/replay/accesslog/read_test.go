@@ -194,7 +194,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 		opts *Options
 		want string
 	}{
-		"no format":           {"hello\nworld\n", nil, "have no known format: set it to one of combined, json, csv, alb, haproxy, traefik, envoy, w3c, logfmt, or give"},
+		"no format":           {"hello\nworld\n", nil, "have no known format: set it to one of combined, json, csv, alb, haproxy, traefik, envoy, logfmt, or give"},
 		"CSV without a time":  {"a,b\n1,2\n", &Options{Format: CSV}, "no column for the time"},
 		"a column twice":      {"time,a,a\n1,2,3\n", &Options{Format: CSV}, `column "a" twice`},
 		"CSV without a line":  {"", &Options{Format: CSV}, "names the columns"},

@@ -12,7 +12,7 @@ import (
 // A reader reads one log.
 type reader struct {
 	name     string
-	lines    lineSource
+	lines    *lines
 	parser   parser
 	wrappers []wrapper
 	clients  *clients
@@ -57,7 +57,7 @@ func newReader(name string, from *bufio.Reader, names naming, opts *Options, sta
 	for _, w := range found.wrappings {
 		r.wrappers = append(r.wrappers, w.new())
 	}
-	r.lines, _ = newLineSource(from)
+	r.lines = &lines{from: from}
 	return r, nil
 }
 
@@ -69,10 +69,10 @@ func (r *reader) read(ctx context.Context, each func(*Record) error) error {
 		}
 		line, err := r.lines.next()
 		if errors.Is(err, io.EOF) {
-			return r.rest(each)
+			return nil
 		}
 		if err != nil && !errors.Is(err, errLong) {
-			return fmt.Errorf("%s: line %d: %w", r.name, r.lines.at(), err)
+			return fmt.Errorf("%s: line %d: %w", r.name, r.lines.number, err)
 		}
 		if len(line) == 0 {
 			continue
@@ -81,20 +81,6 @@ func (r *reader) read(ctx context.Context, each func(*Record) error) error {
 			return err
 		}
 	}
-}
-
-// rest reads what is left of lines whose end is missing.
-func (r *reader) rest(each func(*Record) error) error {
-	for i, w := range r.wrappers {
-		if j, ok := w.(joiner); ok {
-			for left := j.rest(); len(left) > 0; left = j.rest() {
-				if err := r.line(left, nil, r.wrappers[i+1:], each); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
 }
 
 // line reads one line. The error is fatal: it is from the callback, or from the line that names the columns.
@@ -106,7 +92,7 @@ func (r *reader) line(line []byte, err error, wrappers []wrapper, each func(*Rec
 		}
 		inner, err = w.unwrap(inner)
 	}
-	if errors.Is(err, errPartial) || err == nil && len(inner) == 0 {
+	if err == nil && len(inner) == 0 {
 		return nil
 	}
 	r.record = Record{}
@@ -123,7 +109,7 @@ func (r *reader) line(line []byte, err error, wrappers []wrapper, each func(*Rec
 		r.stats.NoClient++
 	}
 	if err := each(&r.record); err != nil {
-		return fmt.Errorf("%s:%d: %w", r.name, r.lines.at(), err)
+		return fmt.Errorf("%s:%d: %w", r.name, r.lines.number, err)
 	}
 	return nil
 }
@@ -145,6 +131,6 @@ func (r *reader) broken(line []byte, why error) {
 	r.stats.Broken++
 	if len(r.stats.First) < shownBroken {
 		text := bytes.ToValidUTF8(line[:min(len(line), shownText)], []byte("?"))
-		r.stats.First = append(r.stats.First, Broken{r.name, r.lines.at(), why.Error(), string(text)})
+		r.stats.First = append(r.stats.First, Broken{r.name, r.lines.number, why.Error(), string(text)})
 	}
 }

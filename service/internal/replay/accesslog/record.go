@@ -131,7 +131,7 @@ func (r *Record) Field(name string) string {
 }
 
 // Header returns a header of the request, if the log has it: as "request.headers.Name" (Caddy),
-// "http_name" (nginx), "request_Name" (Traefik), "cs(Name)" (W3C) or "name", with "_" for "-".
+// "http_name" (nginx), "request_Name" (Traefik) or "name", with "_" for "-".
 func (r *Record) Header(name string) string {
 	flat := strings.ReplaceAll(strings.ToLower(name), "-", "_")
 	switch flat {
@@ -147,7 +147,7 @@ func (r *Record) Header(name string) string {
 	if r.other == nil {
 		return ""
 	}
-	for _, at := range []string{"request.headers." + name, "http_" + flat, "request_" + name, "cs(" + name + ")", flat, name} {
+	for _, at := range []string{"request.headers." + name, "http_" + flat, "request_" + name, flat, name} {
 		if v := r.other.field(at); v != "" && v != "-" {
 			return v
 		}

@@ -16,30 +16,19 @@ type wrapping struct {
 
 // A wrapper takes a wrapping off.
 type wrapper interface {
-	// unwrap returns what is wrapped, which is valid until the next call. The error is errPartial for the beginning of a
-	// line, of which more follows, and errWrapping for a line without the wrapping.
+	// unwrap returns what is wrapped. The error is errWrapping for a line without the wrapping.
 	unwrap(line []byte) ([]byte, error)
 }
 
-// A joiner is a wrapper that joins partial lines.
-type joiner interface {
-	wrapper
-	// rest returns what is left at the end of the log of a line whose end is missing, or nil, once.
-	rest() []byte
-}
-
-var (
-	errPartial  = errors.New("the line goes on")
-	errWrapping = errors.New("not wrapped as the other lines are")
-)
+var errWrapping = errors.New("not wrapped as the other lines are")
 
 // mostWrappings is how deep wrappings nest: journald around compose around a time around syslog.
 const mostWrappings = 4
 
 var wrappings = []wrapping{
-	{"CRI (containerd, CRI-O)", true, func() wrapper { return new(cri) }},
-	{"Docker's JSON", true, func() wrapper { return &jsonWrapper{key: "log", ends: true} }},
-	{"journald's JSON", true, func() wrapper { return &jsonWrapper{key: "MESSAGE", with: "__REALTIME_TIMESTAMP"} }},
+	{"CRI (containerd, CRI-O)", true, func() wrapper { return stateless(cri) }},
+	{"Docker's JSON", true, func() wrapper { return jsonWrapper{key: "log"} }},
+	{"journald's JSON", true, func() wrapper { return jsonWrapper{key: "MESSAGE", with: "__REALTIME_TIMESTAMP"} }},
 	{"syslog (RFC 5424)", false, func() wrapper { return stateless(syslogRFC5424) }},
 	{"syslog (RFC 3164)", false, func() wrapper { return stateless(syslogRFC3164) }},
 	{"names of containers (compose)", false, func() wrapper { return stateless(compose) }},

@@ -1,9 +1,6 @@
 package accesslog
 
 import (
-	"encoding/binary"
-	"fmt"
-	"strings"
 	"testing"
 )
 
@@ -26,15 +23,11 @@ func TestWrappingsAreTakenOff(t *testing.T) {
 		"syslog with a length":       {"108 <190>May 17 10:05:03 web nginx: " + wrappedLine, "syslog (RFC 3164)"},
 		"RFC 5424 without priority":  {"1 2015-05-17T10:05:03.1Z web nginx - - - " + wrappedLine, "syslog (RFC 5424)"},
 		"journald JSON":              {`{"__REALTIME_TIMESTAMP":"1431857103000000","MESSAGE":"192.0.2.7 - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"curl\""}`, "journald's JSON"},
-		"journald JSON, bytes":       {`{"__REALTIME_TIMESTAMP":"1431857103000000","MESSAGE":[` + strings.Trim(strings.ReplaceAll(fmt.Sprintf("%d", []byte(wrappedLine)), " ", ","), "[]") + `]}`, "journald's JSON"},
-		"journald export":            {"__CURSOR=s=1\n_PID=1\nMESSAGE=hello\n\n__CURSOR=s=2\nMESSAGE=" + wrappedLine + "\n_PID=2\n\n", journalExport},
-		"journald export, binary":    {"__CURSOR=s=1\nOTHER\n" + sized("a\n\nb") + "\nMESSAGE\n" + sized(wrappedLine) + "\n\n", journalExport},
 		"compose":                    {"web-1  | starting up\ndb-10  | ready\nweb-1  | " + wrappedLine, "names of containers (compose)"},
 		"compose, coloured":          {"\x1b[36mweb-1  | \x1b[0m" + wrappedLine, "names of containers (compose)"},
 		"kubectl":                    {"[pod/web-5d8f/nginx] " + wrappedLine, "names of pods (kubectl --prefix)"},
 		"docker logs -t":             {"2015-05-17T10:05:03.123456789Z " + wrappedLine, "a time before each line"},
 		"syslog in CRI":              {"2015-05-17T10:05:03.1Z stdout F <134>May 17 10:05:03 nginx[12]: " + wrappedLine, "CRI (containerd, CRI-O) around syslog (RFC 3164)"},
-		"compose in journald":        {"__CURSOR=s=1\nMESSAGE=web-1  | " + wrappedLine + "\n\n", journalExport + " around names of containers (compose)"},
 		"a time in compose":          {"web-1  | 2015-05-17T10:05:03.1Z " + wrappedLine, "names of containers (compose) around a time before each line"},
 		"compose in syslog, at last": {"May 17 10:05:03 web docker[7]: web-1  | " + wrappedLine, "syslog (RFC 3164) around names of containers (compose)"},
 	} {
@@ -50,40 +43,5 @@ func TestWrappingsAreTakenOff(t *testing.T) {
 		if len(all) != 1 || all[0].RemoteAddress != "192.0.2.7" || stats.Wrapping != tt.want {
 			t.Errorf("%s, with a format string: %+v, %+v", name, all, stats)
 		}
-	}
-}
-
-func sized(s string) string {
-	return string(binary.LittleEndian.AppendUint64(nil, uint64(len(s)))) + s
-}
-
-func TestPartialLinesAreJoined(t *testing.T) {
-	whole := "2015-05-17T10:05:03Z stdout F " + wrappedLine + "\n"
-	all, stats := read(t, whole+"2015-05-17T10:05:03Z stdout P 192.0.2.8 - - [17/May/2015:10:05:03 +0000] \"GET /\n"+
-		"2015-05-17T10:05:03Z stderr F an error between\n"+
-		"2015-05-17T10:05:03Z stdout P b\n2015-05-17T10:05:03Z stdout F  HTTP/1.1\" 200 1\n"+
-		"2015-05-17T10:05:03Z stdout P 192.0.2.9 - - [17/May/2015:10:05:03 +0000] \"GET /c HTTP/1.1\" 200 1\n", nil)
-	if len(all) != 3 || all[1].Path != "/b" || all[2].RemoteAddress != "192.0.2.9" || stats.Broken != 1 {
-		t.Errorf("%+v, %+v", all, stats)
-	}
-	docker := func(text string) string {
-		return fmt.Sprintf(`{"log":%q,"stream":"stdout","time":"2015-05-17T10:05:03Z"}`+"\n", text)
-	}
-	all, stats = read(t, docker(wrappedLine+"\n")+docker(`192.0.2.8 - - [17/May/2015:10:05:03 +0000] "GET /`)+docker(`b HTTP/1.1" 200 1`+"\n"), nil)
-	if len(all) != 2 || all[1].Path != "/b" || stats.Broken != 0 || stats.Lines != 2 {
-		t.Errorf("%+v, %+v", all, stats)
-	}
-	// What never ends stays within the bound.
-	part := "2015-05-17T10:05:03Z stdout P " + strings.Repeat("x", maxLine/2) + "\n"
-	all, stats = read(t, whole+part+part+part+"2015-05-17T10:05:03Z stdout F x\n"+whole, nil)
-	if len(all) != 2 || stats.Broken != 1 || !strings.Contains(stats.First[0].Reason, "longer than") {
-		t.Errorf("%d records, %+v", len(all), stats)
-	}
-}
-
-func TestAJournalThatIsCutOff(t *testing.T) {
-	_, err := Read(t.Context(), "log", strings.NewReader("__CURSOR=s=1\nMESSAGE="+wrappedLine+"\n\n__CURSOR=s=2\nMESSAGE\n"+sized(wrappedLine)[:20]), nil, func(*Record) error { return nil })
-	if err == nil || !strings.Contains(err.Error(), "cut off") {
-		t.Errorf("%v", err)
 	}
 }

@@ -153,13 +153,9 @@ def containers(seconds, lines):
     startup = "/docker-entrypoint.sh: Configuration complete; ready for start up"
     cri = [f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds[0]))}.000000001Z stdout F {startup}"]
     docker = [json.dumps({"log": startup + "\n", "stream": "stdout", "time": cri[0].split()[0]}, separators=(",", ":"))]
-    for i, (at, line) in enumerate(with_times(seconds, lines)):
-        parts = [line[:60], line[60:]] if i % 9 == 4 else [line]  # the runtimes divide a line of more than 16 KB
-        for part in parts[:-1]:
-            cri.append(f"{at} stdout P {part}")
-            docker.append(json.dumps({"log": part, "stream": "stdout", "time": at}, separators=(",", ":")))
-        cri.append(f"{at} stdout F {parts[-1]}")
-        docker.append(json.dumps({"log": parts[-1] + "\n", "stream": "stdout", "time": at}, separators=(",", ":")))
+    for at, line in with_times(seconds, lines):
+        cri.append(f"{at} stdout F {line}")
+        docker.append(json.dumps({"log": line + "\n", "stream": "stdout", "time": at}, separators=(",", ":")))
     write("containerd.log", cri)
     write("docker-json.log", docker)
     write("compose.log", [f"web-1  | {startup}", "db-1   | database system is ready to accept connections"] + [f"web-1  | {line}" for line in lines])
@@ -190,7 +186,7 @@ def journal(lines):
         subprocess.run(["systemd-cat", "-t", tag], input="\n".join(lines) + "\n", text=True, check=True)
         time.sleep(1)
         subprocess.run(["journalctl", "--sync"], capture_output=True, timeout=10)
-        for form in ("export", "json", "short", "short-iso"):
+        for form in ("json", "short", "short-iso"):
             out = subprocess.run(["journalctl", "-t", tag, "-o", form, "--no-pager", "--output-fields=MESSAGE"], capture_output=True, check=True).stdout
             (HERE / f"journald-{form}.log").write_bytes(out.replace(tag.encode(), b"nginx"))
     finally:
