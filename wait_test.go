@@ -192,7 +192,9 @@ func TestAShareIsLeftForThoseWhoDoNotWait(t *testing.T) {
 			var group sync.WaitGroup
 			for range 200 {
 				group.Go(func() {
-					for waiters.Wait(ctx, "k") == nil {
+					var err error
+					for err == nil {
+						err = waiters.Wait(ctx, "k")
 					}
 				})
 			}

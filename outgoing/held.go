@@ -109,7 +109,7 @@ func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, se
 func usedOf(counted sash.LimitResult) int64 { return counted.Limit.Units - counted.Remaining }
 
 // served drops suspicions of limits above which the API has served a call.
-func (c *levels) served(call Call, counted []sash.LimitResult, sent, now time.Time) {
+func (c *levels) served(call Call, counted []sash.LimitResult, sent time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, l := range call.Limits {

@@ -283,7 +283,7 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 		t.cool.served(call.Key, sent)
 		t.cool.served(call.Account, sent)
 		if admitted.counted != nil {
-			t.learned.served(call, admitted.counted, sent, now)
+			t.learned.served(call, admitted.counted, sent)
 		}
 	}
 	if wanted.length > 0 {
