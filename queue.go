@@ -158,18 +158,20 @@ func (r *Reservation) bring(ctx context.Context, alike string, t *turn) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	line.away--
-	line.callers, line.places = slices.Insert(line.callers, 0, t), slices.Insert(line.places, 0, p)
-	switch now := time.Now(); {
+	now := time.Now()
+	if at != 0 {
+		set.At, set.Delay, line.pause = at, 0, 0
+		p = place{at: at, starts: now, sets: []driver.Settlement{set}}
+	}
+	n = line.in(t, p)
+	switch {
 	case at != 0:
-		set.At, set.Delay = at, 0
-		line.places[0] = place{at: at, starts: now, sets: []driver.Settlement{set}}
-		line.out(0, 0)
-		line.pause = 0
+		line.out(n, n)
 	case errors.Is(err, ErrUnsupported):
 		line.loose = false
 	case err != nil:
 		line.loose, t.failed = false, err
-		line.out(0, 0)
+		line.out(n, n)
 	default:
 		first, last := pauses(&set.Request)
 		line.asked, line.back, line.pause = now, 0, min(max(bringAgain*line.pause, first), last)
@@ -240,8 +242,7 @@ func (q *lines) stepIn(alike string, holder []*Reservation) *turn {
 			q.queues[line.key] = append(q.queues[line.key], line)
 		}
 	}
-	n := sort.Search(len(line.places), func(i int) bool { return line.places[i].at > p.at })
-	line.callers, line.places = slices.Insert(line.callers, n, t), slices.Insert(line.places, n, p)
+	n := line.in(t, p)
 	for i := min(n+1, len(line.places)-1); i > 0; i-- { // an answer that took long made its place late: it begins no later than the next
 		if last := &line.places[i-1]; last.starts.After(line.places[i].starts) {
 			last.starts = line.places[i].starts
@@ -260,6 +261,13 @@ func (t *turn) take() (p place, settled bool) {
 		r.mu.Unlock()
 	}
 	return p, settled
+}
+
+// in puts a caller with its place into the queue, and returns their number. The caller holds the mutex.
+func (line *queue) in(t *turn, p place) int {
+	n := sort.Search(len(line.places), func(i int) bool { return line.places[i].at > p.at })
+	line.callers, line.places = slices.Insert(line.callers, n, t), slices.Insert(line.places, n, p)
+	return n
 }
 
 // out takes a caller out of the queue with a place, by their numbers. The caller holds the mutex.

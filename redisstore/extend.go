@@ -20,7 +20,7 @@ var logExtend = func() *Script {
 
 var _ driver.Extender = (*Store)(nil)
 
-// Extend implements [driver.Extender], in one script. It does not wait for replicas.
+// Extend implements [driver.Extender], in one script. It waits for replicas only when it brings a booking forward.
 func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
 	policy := set.Request.Policy
 	if !compact(policy.Algorithm) {
@@ -28,10 +28,13 @@ func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error
 	}
 	set.Units, set.ID = 0, ""
 	settlement := packSettlement(&set)
-	length, again := int64(len(settlement)), set.Request
+	length, again, run := int64(len(settlement)), set.Request, s.send
 	if set.Delay > 0 {
 		length += 1 << 15
 		again.Within = 0
+		run = func(ctx context.Context, script *Script, keys []string, arg string) (string, error) {
+			return s.run(ctx, []driver.Request{again}, script, keys, arg)
+		}
 	} else {
 		again.Policy = &driver.Policy{
 			Algorithm: policy.Algorithm, Resolution: policy.Resolution,
@@ -39,7 +42,7 @@ func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error
 		}
 	}
 	arg := string(appendUint(nil, 2, length)) + settlement + pack([]driver.Request{again}, false, calendarNow([]driver.Request{again}))
-	reply, err := s.send(ctx, logExtend, []string{s.Key(again.Key, policy)}, arg)
+	reply, err := run(ctx, logExtend, []string{s.Key(again.Key, policy)}, arg)
 	if err != nil || reply == "" {
 		return 0, err
 	}
