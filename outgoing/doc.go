@@ -53,8 +53,8 @@
 // more has been served than went through before it. Another refusal that agrees lowers the limit to what went through, at
 // most three quarters of it, and so does one whose Retry-After is more than a second, and a quarter of the window to all
 // of it. The level is held for a sixteenth of the window, 15 seconds at least, and rises to the limit in as long again,
-// while requests that wait are spread evenly; a refusal while it rises holds it four times as long, up to twelve
-// windows. The store keeps it for the other processes: each looks for it before its first request to the bucket, after a
+// while requests that wait are spread evenly; a refusal while it rises holds it four times as long, up to two windows
+// or a minute. The store keeps it for the other processes: each looks for it before its first request to the bucket, after a
 // cool-down and every ten seconds, before a charge, which is one round trip for each limit. Requests on their way
 // together are refused together. With [Options].KeepLimits a refusal is a cool-down and nothing else.
 //

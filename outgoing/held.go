@@ -18,8 +18,8 @@ import (
 // quarter of the window up to all of it, in whole seconds and more than one.
 //
 // The limit is held there for a sixteenth of the window, and then rises by its units in as long again. A refusal while it
-// rises holds it four times as long, up to twelve windows. So what was wrongly lowered is soon back, and an API with a
-// lower limit than the configured one refuses a few requests, and then one in twelve windows. A limit that the API states
+// rises holds it four times as long, up to two windows. So what was wrongly lowered is soon back, and an API with a
+// lower limit than the configured one refuses a few requests, and then one in three windows at most. A limit that the API states
 // is held for twelve windows at once, see learn.
 const (
 	agreeing    = 8
@@ -34,6 +34,11 @@ const (
 
 func holdTime(window time.Duration) time.Duration {
 	return max(heldLeast, min(heldWindows*window, heldMost)).Truncate(time.Second)
+}
+
+// longestHold returns how long a level is held at last that refusals suggest.
+func longestHold(window time.Duration) time.Duration {
+	return max(heldLeast, min(2*window, heldMost)).Truncate(time.Second)
 }
 
 // firstHold returns how long a level is held at first, and how long a suspicion lasts.
@@ -53,13 +58,14 @@ func (c level) since() time.Time { return c.at.Add(-c.span) }
 func (c level) exceeds(through int64) bool { return through > c.units+c.units/agreeing }
 
 // refused learns from a refusal, with the cool-down that followed. It returns the limit whose window is most likely full,
-// the one with the smallest part left, with its level or suspicion. It does nothing for a request that was sent before the
+// the one with the smallest part left of those that are free by the end of the cool-down, with its level or suspicion. It does nothing for a request that was sent before the
 // last refusal was learnt from.
 func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, sent, now time.Time) (l sash.Limit, low level, ok bool) {
 	full, least, used := -1, 2.0, int64(0)
 	for i, l := range call.Limits {
 		u := usedOf(counted[i])
-		if left := float64(l.Units-u) / float64(l.Units); l.Window > 0 && left < least {
+		free := wanted.guessed || wanted.length <= l.Window+time.Second // by then, if this window is full
+		if left := float64(l.Units-u) / float64(l.Units); l.Window > 0 && free && left < least {
 			full, least, used = i, left, u
 		}
 	}
@@ -78,13 +84,13 @@ func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, se
 	// the window says that the limit is lower, and halves that. When less than a quarter went through, the refusal has
 	// another reason than this window, and the cool-down is all.
 	through, most, fewest, lasts := used-call.Cost, l.Units*3/4, l.Units/4, firstHold(l.Window)
-	believed := !wanted.guessed && wanted.length > time.Second && wanted.length >= l.Window/convincing && wanted.length <= l.Window+time.Second
+	believed := !wanted.guessed && wanted.length > time.Second && wanted.length >= l.Window/convincing
 	switch {
 	case !ok:
 	case !known.suspected:
 		believed, most, fewest, lasts = true, known.now(l, now), known.units/2, known.span
 		if !now.Before(known.at) {
-			lasts = min(heldLonger*lasts, holdTime(l.Window))
+			lasts = min(heldLonger*lasts, longestHold(l.Window))
 		}
 	case !known.exceeds(through):
 		believed, most, fewest = true, min(most, known.units), min(fewest, known.units/2)
