@@ -90,7 +90,6 @@ type ruleRow struct {
 	Refuses    bool           `json:"refuses,omitempty"`
 	Candidate  string         `json:"candidate,omitempty"`
 	Scope      string         `json:"scope,omitempty"` // global, or empty
-	Home       string         `json:"home,omitempty"`  // as the rule names it
 	Lease      string         `json:"lease,omitempty"`
 	place      string
 }
@@ -98,7 +97,7 @@ type ruleRow struct {
 func rows(cfg *config.Config) []ruleRow {
 	out := []ruleRow{}
 	for _, r := range cfg.Rules() {
-		row := ruleRow{Descriptor: r.String(), Home: r.Place.Home, Algorithm: r.Options.Algorithm, Cost: r.Cost, Shadow: r.Shadow, Unlimited: r.Unlimited, Refuses: r.Refuses}
+		row := ruleRow{Descriptor: r.String(), Algorithm: r.Options.Algorithm, Cost: r.Cost, Shadow: r.Shadow, Unlimited: r.Unlimited, Refuses: r.Refuses}
 		if row.place = r.Place.Describe(); r.Place.Global {
 			row.Scope = "global"
 		}

@@ -126,8 +126,6 @@ descriptors:
 - key: above
   limits: [10/1h]
   candidate: {limits: [5/1h]}
-  descriptors:
-  - {key: below, reserve_below: 20%}
 - {key: blocks, limits: [5/1m], block: 1m}
 `
 	cfg, err := ParseBy(Defaults{Algorithm: sash.FixedWindow, CountRefused: true}, false, File{"x.yaml", []byte(text)})
@@ -135,13 +133,12 @@ descriptors:
 		t.Fatal(err)
 	}
 	want := map[string]sash.Options{
-		"none":        {Algorithm: sash.FixedWindow, CountRefused: true},
-		"many":        {Algorithm: sash.FixedWindow, CountRefused: true},
-		"own":         {Algorithm: sash.SlidingLog, CountRefused: true},
-		"step":        {Algorithm: sash.SlidingBuckets, CountRefused: true},
-		"above":       {Algorithm: sash.FixedWindow, CountRefused: true},
-		"above.below": {Algorithm: sash.FixedWindow, CountRefused: true},
-		"blocks":      {Algorithm: sash.FixedWindow},
+		"none":   {Algorithm: sash.FixedWindow, CountRefused: true},
+		"many":   {Algorithm: sash.FixedWindow, CountRefused: true},
+		"own":    {Algorithm: sash.SlidingLog, CountRefused: true},
+		"step":   {Algorithm: sash.SlidingBuckets, CountRefused: true},
+		"above":  {Algorithm: sash.FixedWindow, CountRefused: true},
+		"blocks": {Algorithm: sash.FixedWindow},
 	}
 	for _, rule := range cfg.Rules() {
 		if got := rule.Options; got.Algorithm != want[rule.Label].Algorithm || got.CountRefused != want[rule.Label].CountRefused {

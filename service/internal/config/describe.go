@@ -20,8 +20,6 @@ func (r *Rule) Describe() string {
 		words = append(words, "unlimited")
 	case r.Refuses:
 		words = append(words, "refuses everything")
-	case r.Reserve > 0:
-		words = append(words, r.usable())
 	default:
 		words = append(words, describeLimits(r.Limits, r.Options))
 	}

@@ -46,11 +46,7 @@ func (c *Config) Find(domain string, entries []Entry) (Found, error) {
 	if last == nil || last.rule == nil {
 		return found, nil
 	}
-	charged := len(path)
-	if last.rule.Reserve > 0 {
-		charged-- // the limits are those of the descriptor above
-	}
-	found.Rule, found.Key, found.Metric = last.rule, Key(domain, found.Charged[:charged]), metric(domain, entries, path)
+	found.Rule, found.Key, found.Metric = last.rule, Key(domain, found.Charged), metric(domain, entries, path)
 	return found, nil
 }
 

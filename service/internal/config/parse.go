@@ -126,11 +126,11 @@ func (p *parser) document(n *yaml.Node) error {
 	if descriptors == nil {
 		return nil
 	}
-	return p.level(descriptors, d.name, nil, nil, d.descriptors)
+	return p.level(descriptors, d.name, nil, d.descriptors)
 }
 
-// level reads the list of descriptors below a path. Above is the rule of the path's last descriptor, or nil.
-func (p *parser) level(n *yaml.Node, domain string, path []Entry, above *Rule, into *level) error {
+// level reads the list of descriptors below a path.
+func (p *parser) level(n *yaml.Node, domain string, path []Entry, into *level) error {
 	if len(path) >= maxDepth {
 		return p.errorf(n, "descriptors are nested more than %d deep", maxDepth)
 	}
@@ -138,11 +138,11 @@ func (p *parser) level(n *yaml.Node, domain string, path []Entry, above *Rule, i
 		if p.descriptors++; p.descriptors > maxDescriptors {
 			return p.errorf(n, "more than %d descriptors", maxDescriptors)
 		}
-		return p.descriptor(n, domain, path, above, into)
+		return p.descriptor(n, domain, path, into)
 	})
 }
 
-func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Rule, into *level) error {
+func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into *level) error {
 	d := &descriptor{children: newLevel()}
 	entry := &d.entry
 	var children *yaml.Node
@@ -174,7 +174,7 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Ru
 	if err := p.noteSecrecy(n, domain, d, secret); err != nil {
 		return err
 	}
-	rule, err := body.rule(n, above)
+	rule, err := body.rule(n)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Ru
 	if children == nil {
 		return nil
 	}
-	return p.level(children, domain, path, d.rule, d.children)
+	return p.level(children, domain, path, d.children)
 }
 
 // metadata reads data for Envoy, which answers may have: values that JSON has.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +20,6 @@ import (
 type Place struct {
 	// Global says that a home keeps the charges, for all regions: scope: global.
 	Global bool
-	// Home is the name of that home. Empty is the only one there is.
-	Home string
 	// Lease is the longest lease: whole microseconds. Zero is none, and the store decides each call.
 	Lease time.Duration
 	// Own is the own share of each region: on_unavailable: local beside scope: global. The zero OwnShare is none.
@@ -55,7 +51,6 @@ const notLeased = "algorithm sliding-log, sorted-set-log or sliding-buckets, no 
 // place reads scope and lease of a rule whose other keys were read.
 //
 //	scope: global    # the home keeps the charges, for all regions
-//	home: eu         # the one of that name
 //	lease: 2s        # units are charged up to 2 s in advance
 func (b *ruleBody) place(rule *Rule) error {
 	if err := b.readScope(rule); err != nil {
@@ -168,7 +163,7 @@ func (b *ruleBody) readScope(rule *Rule) error {
 		return b.errorf(b.scope, "scope %q must be global, for one limit over all regions, or region, for one in each", clip(text))
 	}
 	rule.Place.Global = text == "global"
-	return b.readHome(rule)
+	return nil
 }
 
 func (b *ruleBody) readLease(rule *Rule) error {
@@ -271,9 +266,6 @@ func (p Place) Describe() string {
 	if p.Global {
 		words = append(words, "scope global")
 	}
-	if p.Home != "" {
-		words = append(words, "home "+p.Home)
-	}
 	if p.Lease > 0 {
 		words = append(words, "lease "+short(p.Lease))
 	}
@@ -283,81 +275,5 @@ func (p Place) Describe() string {
 	return strings.Join(words, ", ")
 }
 
-// Homes are the URLs of homes by name: several, each with a name, or one whose name may be empty.
-type Homes map[string]string
-
-// homeName is what names of homes look like. They are values of a label of metrics.
-var homeName = regexp.MustCompile(`^[a-z0-9_-]{1,32}$`)
-
-const aHomeName = "1 to 32 of a-z, 0-9, - and _"
-
-// ParseHomes reads the homes: "eu=URL" each, or "URL" for one without a name.
-func ParseHomes(texts []string) (Homes, error) {
-	homes := make(Homes, len(texts))
-	for _, text := range texts {
-		name, url, named := strings.Cut(text, "=")
-		if !named || strings.ContainsAny(name, ":/?") { // the = is part of the URL
-			name, url = "", text
-		} else if !homeName.MatchString(name) {
-			return nil, fmt.Errorf("the name before the first = is %q: a name of a home is %s, such as eu=redis://10.0.0.7:6379", clip(name), aHomeName)
-		}
-		switch _, twice := homes[name]; {
-		case url == "":
-			return nil, fmt.Errorf("the URL of %s is empty: give NAME=URL", cmp.Or(name, "a home"))
-		case twice && name != "":
-			return nil, fmt.Errorf("there are two homes %s: give each another name", name)
-		case twice:
-			return nil, errors.New("there are several homes without a name: give NAME=URL for each")
-		}
-		homes[name] = url
-	}
-	if _, unnamed := homes[""]; unnamed && len(homes) > 1 {
-		return nil, errors.New("one of several homes has no name: give NAME=URL for each")
-	}
-	return homes, nil
-}
-
 // ErrNoHome says that a rule with scope: global has no home.
 var ErrNoHome = errors.New("scope: global needs the home, the Redis that all regions share: give --home, and --redis with the one of this region")
-
-// HomeOf returns the home of a place with scope: global, of homes by name: the one that it names, or the only one. It is an
-// error that lists the names if there is none.
-func HomeOf[T any](homes map[string]T, p Place) (home T, err error) {
-	if home, named := homes[p.Home]; named {
-		return home, nil
-	}
-	names := slices.Sorted(maps.Keys(homes))
-	switch {
-	case len(names) == 0:
-		return home, ErrNoHome
-	case p.Home == "" && len(names) == 1:
-		return homes[names[0]], nil
-	case p.Home == "":
-		return home, fmt.Errorf("scope: global, and there are several homes: add home: with one of %s", strings.Join(names, ", "))
-	case names[0] == "":
-		return home, fmt.Errorf("home: %s, and the only home has no name: give --home %s=URL, or remove home", p.Home, p.Home)
-	default:
-		return home, fmt.Errorf("home: %s is no home of --home: use one of %s", p.Home, strings.Join(names, ", "))
-	}
-}
-
-const homeNeedsScope = "home names the Redis that keeps the charges of all regions: give scope: global beside it, or remove home"
-
-// readHome reads the home of a rule whose scope was read.
-func (b *ruleBody) readHome(rule *Rule) error {
-	if b.home == nil {
-		return nil
-	}
-	if !rule.Place.Global {
-		return b.errorf(b.home, "%s", homeNeedsScope)
-	}
-	var name string
-	if err := b.text("home", &name)(b.home); err != nil {
-		return err
-	}
-	if !homeName.MatchString(name) {
-		return b.errorf(b.home, "home %q must be a name of --home: %s", clip(name), aHomeName)
-	}
-	rule.Place.Home = name
-	return nil
-}

@@ -37,7 +37,7 @@ type Rule struct {
 	Name string
 	// OnUnavailable is the failure mode by cost, from the keys on_unavailable and guard.
 	OnUnavailable failover.Modes
-	// Place is where the charges are kept, and whether units are leased: scope, home and lease.
+	// Place is where the charges are kept, and whether units are leased: scope and lease.
 	Place Place
 	// Line is where the descriptor stands, as "file:line".
 	Line string
@@ -47,9 +47,6 @@ type Rule struct {
 	Metadata map[string]any
 	// Detailed puts the values of requests into the names of metrics: detailed_metric.
 	Detailed bool
-	// Reserve is the percentage of each limit of the descriptor above that is left to other calls: reserve_below. Limits
-	// are the rest of those limits, and the subject is that of the descriptor above. Zero means no reserve.
-	Reserve float64
 	// Secrets are the keys in Path whose values are secret.
 	Secrets []string
 	// Candidate is the limits that are evaluated beside these, or nil.
@@ -63,8 +60,8 @@ func (r *Rule) Limited() bool { return !r.Unlimited && !r.Refuses }
 type ruleBody struct {
 	*reader
 	rateLimit, limits, algorithm, resolution, cost *yaml.Node // as given
-	onUnavailable, candidate, reserveBelow, block  *yaml.Node
-	scope, home, lease, regions, ownShare          *yaml.Node
+	onUnavailable, candidate, block                *yaml.Node
+	scope, lease, regions, ownShare                *yaml.Node
 
 	shadow, quota, detailed, guard, countRefused bool
 }
@@ -74,21 +71,19 @@ func (b *ruleBody) fields() map[string]field {
 		return func(n *yaml.Node) error { *into = n; return nil }
 	}
 	return map[string]field{
-		"rate_limit":    func(n *yaml.Node) error { return b.keepRateLimit(n) },
-		"limits":        keep(&b.limits),
-		"algorithm":     keep(&b.algorithm),
-		"resolution":    keep(&b.resolution),
-		"cost":          keep(&b.cost),
-		"candidate":     keep(&b.candidate),
-		"reserve_below": keep(&b.reserveBelow),
-		"block":         keep(&b.block),
-		"scope":         keep(&b.scope),
-		"home":          keep(&b.home),
-		"lease":         keep(&b.lease),
-		"regions":       keep(&b.regions),
-		"own_share":     keep(&b.ownShare),
-		"shadow_mode":   b.boolean("shadow_mode", &b.shadow),
-		"quota_mode":    b.boolean("quota_mode", &b.quota),
+		"rate_limit":  func(n *yaml.Node) error { return b.keepRateLimit(n) },
+		"limits":      keep(&b.limits),
+		"algorithm":   keep(&b.algorithm),
+		"resolution":  keep(&b.resolution),
+		"cost":        keep(&b.cost),
+		"candidate":   keep(&b.candidate),
+		"block":       keep(&b.block),
+		"scope":       keep(&b.scope),
+		"lease":       keep(&b.lease),
+		"regions":     keep(&b.regions),
+		"own_share":   keep(&b.ownShare),
+		"shadow_mode": b.boolean("shadow_mode", &b.shadow),
+		"quota_mode":  b.boolean("quota_mode", &b.quota),
 
 		"on_unavailable": keep(&b.onUnavailable),
 		"guard":          b.boolean("guard", &b.guard),
@@ -106,15 +101,9 @@ func (b *ruleBody) keepRateLimit(n *yaml.Node) error {
 	return nil
 }
 
-// rule returns the rule, or nil for a descriptor that limits nothing. Above is the rule of the descriptor above, or nil.
-func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
+// rule returns the rule, or nil for a descriptor that limits nothing.
+func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
 	rule := &Rule{Cost: 1, Shadow: b.shadow, Quota: b.quota, Detailed: b.detailed}
-	if b.home != nil && b.scope == nil {
-		return nil, b.errorf(b.home, "%s", homeNeedsScope)
-	}
-	if b.reserveBelow != nil {
-		return rule, b.reserved(rule, above)
-	}
 	rule.Options.CountRefused = b.countRefused || b.defaults.CountRefused && b.block == nil
 	if b.resolution == nil {
 		rule.Options.Algorithm = b.defaults.Algorithm

@@ -81,8 +81,8 @@ func (h *Home) saw(took time.Duration, err error) {
 	}
 }
 
-// run asks the home while nobody else does, until the context ends. It returns nil.
-func (h *Home) run(ctx context.Context) error {
+// run asks the home while nobody else does, until the context ends.
+func (h *Home) run(ctx context.Context) {
 	ticker := time.NewTicker(absent / 2)
 	defer ticker.Stop()
 	for {
@@ -94,7 +94,7 @@ func (h *Home) run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-ticker.C:
 		}
 	}
@@ -126,8 +126,6 @@ func (h *Home) state() (state, cause string) {
 
 // HomeStats are counts since the start, and what is known of the home now.
 type HomeStats struct {
-	// Name is that of the home; empty without one.
-	Name string
 	// Calls are those of this process to the home, and Failed those without an answer.
 	Calls, Failed int64
 	// Errands went to the home for units; Leased units came back, Spent were spent by calls here, whoever fetched them, and
@@ -143,7 +141,7 @@ type HomeStats struct {
 	Since   time.Time
 }
 
-// Stats returns the counts, without the name.
+// Stats returns the counts.
 func (h *Home) Stats() HomeStats {
 	c := &h.counts
 	s := HomeStats{

@@ -63,11 +63,11 @@ func overseas(t *testing.T, home island, budget time.Duration) (*Guard, *sash.Li
 	t.Helper()
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logged, nil))
-	g, err := New(redisstore.New(&scripts{}, nil), Options{Homes: map[string]*Home{"": NewHome("far", budget, home, log)}, Log: log})
+	g, err := New(redisstore.New(&scripts{}, nil), Options{Home: NewHome("far", budget, home, log), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.places.homes[""].holder = memstore.New(nil)
+	g.places.home.holder = memstore.New(nil)
 	store, err := g.Place(quota)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestASilentHomeAndARuleWithoutLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := &asked{island: island{Store: memstore.New(nil), takes: time.Hour}}
 		log := slog.New(slog.DiscardHandler)
-		g, err := New(redisstore.New(&scripts{}, nil), Options{Homes: map[string]*Home{"": NewHome("far", time.Second, home, log)}, Log: log})
+		g, err := New(redisstore.New(&scripts{}, nil), Options{Home: NewHome("far", time.Second, home, log), Log: log})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,11 +13,7 @@ import (
 
 // A region is the holder of leases on the region's Redis, within the budget of that Redis. A call that it does not answer
 // is decided by the home alone: slower, and as exact. What a late answer spent is spent by nobody: fewer are admitted.
-//
-// Leases of another home have other keys: after a rule has changed its home, no unit goes back to a home that did not
-// charge it.
 type region struct {
-	home   string // its name
 	next   driver.Holder
 	budget time.Duration
 	counts *counts
@@ -34,21 +30,12 @@ type counts struct {
 	calls, failed, errands, leased, spent, returned, alone atomic.Int64
 }
 
-// key returns the key of leases of this home.
-func (r *region) key(key string) string {
-	if r.home == "" {
-		return key
-	}
-	return key + " of " + r.home
-}
-
 // Spend implements [driver.Holder]. Its only errors are the context's.
 func (r *region) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
 	if !r.enter() {
 		r.counts.alone.Add(1)
 		return driver.Held{Alone: true}, nil
 	}
-	s.Key = r.key(s.Key)
 	held, err := within(ctx, r, func(ctx context.Context) (driver.Held, error) { return r.next.Spend(ctx, s) })
 	switch {
 	case ctx.Err() != nil:
@@ -67,7 +54,6 @@ func (r *region) Spend(ctx context.Context, s driver.Spending) (driver.Held, err
 
 // Bring implements [driver.Holder].
 func (r *region) Bring(ctx context.Context, e driver.Errand) (bool, error) {
-	e.Key = r.key(e.Key)
 	kept, err := within(ctx, r, func(ctx context.Context) (bool, error) { return r.next.Bring(ctx, e) })
 	if kept {
 		r.counts.leased.Add(e.Units)
@@ -77,14 +63,14 @@ func (r *region) Bring(ctx context.Context, e driver.Errand) (bool, error) {
 
 // Return implements [driver.Holder].
 func (r *region) Return(ctx context.Context, key string, began, keep int64) (int64, error) {
-	units, err := within(ctx, r, func(ctx context.Context) (int64, error) { return r.next.Return(ctx, r.key(key), began, keep) })
+	units, err := within(ctx, r, func(ctx context.Context) (int64, error) { return r.next.Return(ctx, key, began, keep) })
 	r.counts.returned.Add(units)
 	return units, err
 }
 
 // Forget implements [driver.Holder].
 func (r *region) Forget(ctx context.Context, key string) error {
-	_, err := within(ctx, r, func(ctx context.Context) (struct{}, error) { return struct{}{}, r.next.Forget(ctx, r.key(key)) })
+	_, err := within(ctx, r, func(ctx context.Context) (struct{}, error) { return struct{}{}, r.next.Forget(ctx, key) })
 	return err
 }
 

@@ -1,8 +1,6 @@
 package degrade
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"example.com/sash/failover"
@@ -24,8 +22,8 @@ type Report struct {
 	Uncounted int64
 	// Memory is how full the store in memory is: the service's own, or that of mode local.
 	Memory *memstore.Stats
-	// Homes is what is known of the stores that all regions share, by their names.
-	Homes []HomeStats
+	// Home is what is known of the store that all regions share; nil without one.
+	Home *HomeStats
 	// Stats are those of the store that answers while Redis does not.
 	Stats failover.Stats
 }
@@ -34,10 +32,9 @@ type Report struct {
 func (g *Guard) Report() Report {
 	memory := g.local.store.Occupancy()
 	r := Report{Health: g.Health(), Address: g.address, Stats: g.stats(), Memory: &memory}
-	for _, name := range slices.Sorted(maps.Keys(g.homes)) {
-		home := g.homes[name].Stats()
-		home.Name = name
-		r.Homes = append(r.Homes, home)
+	if g.home != nil {
+		home := g.home.Stats()
+		r.Home = &home
 	}
 	o := g.outages
 	o.mu.Lock()
