@@ -2,6 +2,7 @@ package config
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,17 +68,18 @@ func (b *ruleBody) envoy(rule *Rule) error {
 
 // perUnit reads requests_per_unit, which the protocol bounds. Nil and null are 0.
 func (b *ruleBody) perUnit(n *yaml.Node) (int64, error) {
-	switch {
-	case n == nil || isNull(n):
+	if n == nil || isNull(n) {
 		return 0, nil
-	case n.Kind != yaml.ScalarNode:
-		return 0, b.errorf(n, "requests_per_unit must be a whole number of at least 0")
-	case kindOf(n) == intScalar && integer(n) >= 0 && integer(n) <= math.MaxUint32:
-		return integer(n), nil
-	case kindOf(n) == textScalar && plainKind(n.Value) == intScalar:
+	}
+	units, whole := integer(n)
+	_, err := strconv.ParseInt(n.Value, 0, 64)
+	switch {
+	case whole && units >= 0 && units <= math.MaxUint32:
+		return units, nil
+	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && err == nil:
 		return 0, b.errorf(n, "requests_per_unit %q is a string: remove the quotes", clip(n.Value))
-	case kindOf(n) == intScalar && integer(n) > 0:
-		return 0, b.errorf(n, "requests_per_unit is more than %d: give limits, such as limits: [\"%d/1d\"]", math.MaxUint32, integer(n))
+	case whole && units > 0:
+		return 0, b.errorf(n, "requests_per_unit is more than %d: give limits, such as limits: [\"%d/1d\"]", math.MaxUint32, units)
 	}
 	return 0, b.errorf(n, "requests_per_unit must be a whole number of at least 0, without a point or an exponent")
 }

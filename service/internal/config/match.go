@@ -1,6 +1,8 @@
 package config
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,6 +61,40 @@ func (c *Config) domain(name string) (*domain, error) {
 		return d, nil
 	}
 	return nil, fmt.Errorf("%w %q: the configuration has %s", ErrUnknownDomain, clip(name), strings.Join(c.names, ", "))
+}
+
+// ErrNoDescriptor means that no descriptor has the keys of some entries, in their order.
+var ErrNoDescriptor = errors.New("nothing matches these entries")
+
+// Reach returns nil if the configuration has descriptors with the keys of these entries, so that a request that it
+// counts, or one of its siblings with another value, can begin with them. Errors are ErrUnknownDomain and
+// ErrNoDescriptor, with the keys that there are.
+func (c *Config) Reach(domain string, entries []Entry) error {
+	d, err := c.domain(domain)
+	if err != nil {
+		return err
+	}
+	here := []*level{d.descriptors}
+	for _, e := range entries {
+		var below []*level
+		var keys []string
+		for _, l := range here {
+			for at, d := range l.exact {
+				keys = append(keys, quote(at.Key))
+				if at.Key == e.Key || d.wildcard != nil && d.wildcard.key == "" && d.wildcard.begins(e.Key+"_") {
+					below = append(below, d.children)
+				}
+			}
+		}
+		if len(below) == 0 {
+			slices.Sort(keys)
+			keys = slices.Compact(keys)
+			return fmt.Errorf("%w: no descriptor here has the key %q; the keys are: %s", ErrNoDescriptor, clip(e.Key),
+				cmp.Or(strings.Join(keys[:min(len(keys), 10)], ", "), "none"))
+		}
+		here = below
+	}
+	return nil
 }
 
 // Match returns the rule for a request, or nil if nothing limits it. Errors are ErrUnknownDomain

@@ -48,7 +48,7 @@ func (r *reader) pairs(n *yaml.Node, what string, depth int) ([]pair, error) {
 			}
 			continue
 		}
-		if key.Kind != yaml.ScalarNode || kindOf(key) != textScalar {
+		if key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str" {
 			return nil, r.errorf(key, "unknown key %q: keys are words", clip(key.Value))
 		}
 		if line, twice := own[key.Value]; twice {

@@ -116,15 +116,17 @@ func (b *ruleBody) wantsOwn(rule *Rule) (bool, error) {
 //	own_share: 10%    # of each limit, for each of them
 func (b *ruleBody) own(rule *Rule) error {
 	own := OwnShare{Percent: defaultOwnShare}
-	switch regions := resolve(cmp.Or(b.regions, &yaml.Node{})); {
+	regions := resolve(cmp.Or(b.regions, &yaml.Node{}))
+	n, whole := integer(regions)
+	switch {
 	case rule.Place.Lease == 0:
 		return b.errorf(b.onUnavailable, "on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased: use open or closed")
 	case b.regions == nil:
 		return b.errorf(b.onUnavailable, "on_unavailable is local beside scope: global, an own share of each region: give their number, such as regions: 3")
-	case regions.Kind != yaml.ScalarNode || kindOf(regions) != intScalar || integer(regions) < 1 || integer(regions) > 99:
+	case !whole || n < 1 || n > 99:
 		return b.errorf(b.regions, "regions %q must be how many regions share the home, such as 3", clip(regions.Value))
 	default:
-		own.Regions = int(integer(regions))
+		own.Regions = int(n)
 	}
 	if b.ownShare != nil {
 		var text string

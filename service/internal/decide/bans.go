@@ -3,8 +3,8 @@ package decide
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,20 +15,19 @@ import (
 // entries, so that a lookup follows the request's entries down, and each node that it meets may be the end of a ban.
 //
 // An entry whose value is an address or a network is kept by its network, as netip.Prefix has it. For such an entry a
-// lookup asks one map once for each length of prefix that there is, however many bans there are.
+// lookup asks the map once for each length of prefix that there is, however many bans there are.
 type banTree struct {
-	by    *Exception // the ban that ends here, of several the last to end; nil is none
-	words map[config.Entry]*banTree
-	nets  map[string]*banNets // by the key of the entry
+	by      *Exception // the ban that ends here, of several the last to end; nil is none
+	below   map[banEdge]*banTree
+	lengths []int // of the prefixes in below
 }
 
-// banNets are the networks that are banned in the entries of one key.
-type banNets struct {
-	of map[netip.Prefix]*banTree
-	// clients are the bans on part of a /64, by the /64: a proxy's limit counts that as one client.
-	clients map[netip.Prefix]*banTree
-	bits4   []int // the lengths of the prefixes in of
-	bits6   []int
+// A banEdge is one entry of a ban: a key, and a value or a network.
+type banEdge struct {
+	key, value string
+	network    netip.Prefix
+	// client says that the ban is on part of the network, a /64: a proxy's limit counts that as one client.
+	client bool
 }
 
 // insert adds a ban. With asClient it does so for requests that name addresses by their /64, and adds nothing if the
@@ -36,32 +35,16 @@ type banNets struct {
 func (t *banTree) insert(e *Exception, asClient bool) {
 	found := false
 	for _, entry := range e.Entries {
-		p, isNet := network(entry.Value)
-		if !isNet {
-			t = child(&t.words, entry)
-			continue
-		}
-		nets := t.nets[entry.Key]
-		if nets == nil {
-			if t.nets == nil {
-				t.nets = make(map[string]*banNets)
+		edge := banEdge{key: entry.Key, value: entry.Value}
+		if p, isNet := network(entry.Value); isNet {
+			edge = banEdge{key: entry.Key, network: p}
+			if whole, longer := client(p); asClient && longer {
+				edge.network, edge.client, found = whole, true, true
+			} else if !slices.Contains(t.lengths, p.Bits()) {
+				t.lengths = append(t.lengths, p.Bits())
 			}
-			nets = &banNets{}
-			t.nets[entry.Key] = nets
 		}
-		if whole, longer := client(p); asClient && longer {
-			found = true
-			t = child(&nets.clients, whole)
-			continue
-		}
-		bits := &nets.bits4
-		if p.Addr().Is6() {
-			bits = &nets.bits6
-		}
-		if !slices.Contains(*bits, p.Bits()) {
-			*bits = append(*bits, p.Bits())
-		}
-		t = child(&nets.of, p)
+		t = child(&t.below, edge)
 	}
 	if (found || !asClient) && (t.by == nil || e.Until.After(t.by.Until)) {
 		t.by = e
@@ -91,29 +74,24 @@ func (t *banTree) find(entries, charged []config.Entry, now time.Time, best *Exc
 	if len(entries) == 0 {
 		return best
 	}
-	e, below, chargedBelow := entries[0], entries[1:], charged[1:]
-	best = t.words[e].find(below, chargedBelow, now, best)
+	e := entries[0]
+	follow := func(edge banEdge) { best = t.below[edge].find(entries[1:], charged[1:], now, best) }
+	follow(banEdge{key: e.Key, value: e.Value})
 	if charged[0] != e {
-		best = t.words[charged[0]].find(below, chargedBelow, now, best)
+		follow(banEdge{key: charged[0].Key, value: charged[0].Value})
 	}
-	nets := t.nets[e.Key]
-	if nets == nil {
+	if len(t.lengths) == 0 {
 		return best
 	}
-	p, isNet := network(e.Value)
-	if !isNet {
-		return best
-	}
-	lengths := nets.bits4
-	if p.Addr().Is6() {
-		lengths = nets.bits6
-	}
-	for _, bits := range lengths {
-		if bits <= p.Bits() {
-			best = nets.of[netip.PrefixFrom(p.Addr(), bits).Masked()].find(below, chargedBelow, now, best)
+	if p, isNet := network(e.Value); isNet {
+		for _, bits := range t.lengths {
+			if bits <= p.Bits() {
+				follow(banEdge{key: e.Key, network: netip.PrefixFrom(p.Addr(), bits).Masked()})
+			}
 		}
+		follow(banEdge{key: e.Key, network: p, client: true})
 	}
-	return nets.clients[p].find(below, chargedBelow, now, best)
+	return best
 }
 
 // network returns what a value means if it is an address or a network: an address is a network of one, and IPv4 within
@@ -176,11 +154,17 @@ func Networks(entries []config.Entry) (n int) {
 	return n
 }
 
+// likeNetwork is what a value looks like that was meant as addresses: four numbers with dots, or an IPv6 address, or the
+// beginning of one with *, in brackets or not, and perhaps a mask or the end of a range.
+var likeNetwork = regexp.MustCompile(`^\s*\[?(` +
+	`\d{1,3}(\.(\d{1,3}|\*)){3}|\d{1,3}\.[\d.]*\*|[[:xdigit:]]{0,4}:[[:xdigit:]:.]*:[[:xdigit:]:.]*\*?` +
+	`)\]?([/-][[:xdigit:].:-]*)?\s*$`)
+
 // checkNetworks returns config.ErrNoDescriptor if a value of a ban looks like addresses and is none: it would be a word,
 // which no address is. A value that the configuration has as it stands is a word.
 func checkNetworks(cfg *config.Config, domain string, entries []config.Entry) error {
 	for _, e := range entries {
-		if !resembles(e.Value) {
+		if _, isNet := network(e.Value); isNet || !strings.ContainsAny(e.Value, "*/-[ ") || !likeNetwork.MatchString(e.Value) {
 			continue
 		}
 		if found, err := cfg.Find(domain, entries); err == nil && found.Rule != nil && slices.Contains(found.Rule.Path, e) {
@@ -190,38 +174,4 @@ func checkNetworks(cfg *config.Config, domain string, entries []config.Entry) er
 			"each range as one ban or several", config.ErrNoDescriptor, e.Value)
 	}
 	return nil
-}
-
-// resembles reports whether a value that is neither an address nor a network was meant as one: with a mask, a wildcard,
-// brackets or spaces, or as a range.
-func resembles(value string) bool {
-	if _, isNet := network(value); isNet {
-		return false
-	}
-	isAddr := func(text string) bool {
-		_, err := netip.ParseAddr(text)
-		return err == nil
-	}
-	if trimmed := strings.TrimSpace(value); trimmed != value {
-		_, isNet := network(trimmed)
-		return isNet
-	}
-	addr, mask, masked := strings.Cut(value, "/")
-	if inner, opened := strings.CutPrefix(addr, "["); opened {
-		inner, closed := strings.CutSuffix(inner, "]")
-		return closed && isAddr(inner)
-	}
-	if masked && isAddr(addr) {
-		_, err := strconv.Atoi(mask)
-		return mask == "" || err == nil || isAddr(mask)
-	}
-	if from, to, ranged := strings.Cut(value, "-"); ranged {
-		return isAddr(from) && isAddr(to)
-	}
-	rest, wild := strings.CutSuffix(value, "*")
-	if !wild {
-		return false
-	}
-	begin := strings.TrimRight(rest, ".:*")
-	return isAddr(begin+strings.Repeat(".0", max(0, 3-strings.Count(begin, ".")))) || strings.Count(rest, ":") > 1 && isAddr(begin+"::")
 }
