@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash/failover"
+	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/doctor"
-	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/serve"
 )
 
@@ -126,7 +126,7 @@ func examine(ctx context.Context, to *remote, opts doctor.Options) (*examined, e
 	e := &examined{what: "redis", to: to, count: make(map[doctor.Level]int)}
 	var err error
 	if e.findings, err = doctor.Run(ctx, to.client, opts); err != nil {
-		return nil, to.explain(redisclient.Remedy(err))
+		return nil, to.explain(decide.Remedy(err))
 	}
 	for _, f := range e.findings {
 		e.count[f.Level]++

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"net/url"
@@ -66,6 +67,16 @@ func TestTLS(t *testing.T) {
 	}
 	if err := ping(t, "rediss://"+addr+"?"+patience); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a server of an unknown authority: %v", err)
+	}
+}
+
+// A handshake that fails is a connection that could not be made: nothing was sent.
+func TestAFailedHandshakeIsOneOfDialling(t *testing.T) {
+	server := redistest.Start(t)
+	err := ping(t, "rediss://"+server.Addr())
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op != "dial" {
+		t.Errorf("%v", err)
 	}
 }
 
