@@ -31,8 +31,6 @@ type Candidate struct {
 	Options sash.Options
 	// Percent is the percentage of subjects that are enforced: 0 to 100.
 	Percent float64
-	// Apart reports that the candidate has another algorithm or resolution than the rule. Then they never share keys.
-	Apart bool
 }
 
 // Enforced reports whether the candidate limits a subject. It depends only on the key and Percent: every instance
@@ -87,7 +85,6 @@ func (b *ruleBody) readCandidate(rule *Rule, declared sash.Options) error {
 		}
 	}
 	rule.Candidate = &Candidate{Limits: of.Limits, Options: of.Options}
-	rule.Candidate.Apart = of.Options.Algorithm != rule.Options.Algorithm || of.Options.Resolution != rule.Options.Resolution
 	if percent != "" {
 		p, err := strconv.ParseFloat(strings.TrimSuffix(percent, "%"), 64)
 		if err != nil || math.IsNaN(p) || p < 0 || p > 100 {
@@ -105,9 +102,6 @@ func (c *Candidate) Describe() string {
 		text += ", not enforced"
 	} else {
 		text += fmt.Sprintf(", enforced for %g%%", c.Percent)
-	}
-	if c.Apart {
-		text += ", on its own keys"
 	}
 	return text
 }

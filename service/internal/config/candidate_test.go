@@ -25,7 +25,7 @@ func TestARuleIsDescribedAsItWasWritten(t *testing.T) {
 		"limits: [10/1m]\ncandidate: {limits: [5/1m, 50/1h], enforce_percent: 10}":                             "10/1m by sliding-log, candidate 5/1m and 50/1h by sliding-log, enforced for 10%",
 		"limits: [10/1m]\ncandidate: {limits: [5/1m], enforce_percent: 0.5%}":                                  "10/1m by sliding-log, candidate 5/1m by sliding-log, enforced for 0.5%",
 		"limits: [10/1m]\nalgorithm: gcra\ncandidate: {limits: [5/1m]}":                                        "10/1m by gcra, candidate 5/1m by gcra, not enforced",
-		"limits: [10/1m]\nalgorithm: fixed-window\ncandidate: {limits: [10/1m], algorithm: sliding-log}":       "10/1m by fixed-window, candidate 10/1m by sliding-log, not enforced, on its own keys",
+		"limits: [10/1m]\nalgorithm: fixed-window\ncandidate: {limits: [10/1m], algorithm: sliding-log}":       "10/1m by fixed-window, candidate 10/1m by sliding-log, not enforced",
 		"rate_limit: {unit: minute, requests_per_unit: 10}\ncandidate: {limits: [5/1m], enforce_percent: 100}": "10/1m by sliding-log, candidate 5/1m by sliding-log, enforced for 100%",
 		"limits: [10/1m]\nalgorithm: sliding-buckets\nresolution: 1s\ncandidate: {limits: [5/1m]}":             "10/1m by sliding-buckets of 1s, candidate 5/1m by sliding-buckets of 1s, not enforced",
 		"limits: [10/1m]\ncount_refused: true\ncandidate: {limits: [5/1m]}":                                    "10/1m by sliding-log, count_refused, candidate 5/1m by sliding-log, not enforced",
@@ -144,7 +144,7 @@ descriptors:
 		if got := rule.Options; got.Algorithm != want[rule.Label].Algorithm || got.CountRefused != want[rule.Label].CountRefused {
 			t.Errorf("%s: %v, count_refused %v", rule.Label, got.Algorithm, got.CountRefused)
 		}
-		if c := rule.Candidate; c != nil && (c.Options.Algorithm != sash.FixedWindow || c.Apart) {
+		if c := rule.Candidate; c != nil && (c.Options.Algorithm != sash.FixedWindow) {
 			t.Errorf("the candidate of %s: %v", rule.Label, c.Options.Algorithm)
 		}
 	}

@@ -119,26 +119,18 @@ func (c *Config) Trace(domain string, entries []Entry) ([]Step, Found, error) {
 	in := c.domains[domain]
 	here := in.descriptors
 	for _, e := range entries {
-		step := Step{Entry: e}
 		d := in.find(here, e)
-		if d != nil {
-			step.Matched = quote(d.entry.Key)
-			if d.entry.Value != "" {
-				step.Matched += "=" + quote(d.entry.Value)
-			}
-			switch {
-			case d.entry == e && e.Value != "":
-				step.How = "exact value"
-			case d.wildcard != nil:
-				step.How = "wildcard"
-			default:
-				step.How = "key alone"
-			}
-		}
-		steps = append(steps, step)
 		if d == nil {
-			break
+			return append(steps, Step{Entry: e}), found, nil
 		}
+		how := "key alone"
+		switch {
+		case d.entry == e && e.Value != "":
+			how = "exact value"
+		case d.wildcard != nil:
+			how = "wildcard"
+		}
+		steps = append(steps, Step{e, spell(d.entry), how})
 		here = d.children
 	}
 	return steps, found, nil
@@ -159,10 +151,10 @@ func Diff(before, after *Config) []Change {
 	var changes []Change
 	is := make(map[string]bool)
 	for _, r := range after.rules {
-		name := r.String()
+		name, text := r.String(), r.Describe()
 		is[name] = true
-		if old, text := was[name], r.Describe(); old != text {
-			changes = append(changes, Change{name, old, text})
+		if was[name] != text {
+			changes = append(changes, Change{name, was[name], text})
 		}
 	}
 	for _, r := range before.rules {

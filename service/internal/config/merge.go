@@ -1,10 +1,6 @@
 package config
 
-import (
-	"fmt"
-
-	"go.yaml.in/yaml/v3"
-)
+import "go.yaml.in/yaml/v3"
 
 // Bounds of merge keys, which can expand a small file into a large one.
 const (
@@ -98,27 +94,11 @@ func isMerge(key *yaml.Node) bool {
 	return key.Kind == yaml.ScalarNode && key.Value == "<<" && key.ShortTag() == "!!merge"
 }
 
-// maxWarnings is the most warnings that a configuration keeps.
+// maxWarnings is the most warnings that a configuration keeps, and the most files that it names as not read.
 const maxWarnings = 100
 
 // notes are what a parser notes beside the configuration.
 type notes struct {
 	warnings []string
-	more     int // warnings that are not kept
 	merged   int // pairs that merge keys brought
-}
-
-func (n *notes) add(warning string) {
-	if len(n.warnings) == maxWarnings {
-		n.more++
-		return
-	}
-	n.warnings = append(n.warnings, warning)
-}
-
-func (n *notes) texts() []string {
-	if n.more > 0 {
-		return append(n.warnings, fmt.Sprintf("and %d more", n.more))
-	}
-	return n.warnings
 }

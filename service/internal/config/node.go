@@ -21,9 +21,11 @@ func (r *reader) errorf(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s", r.file, n.Line, fmt.Sprintf(format, args...))
 }
 
-// warn notes what is accepted, and probably not meant.
+// warn notes what is accepted, and probably not meant. The first hundred are kept.
 func (r *reader) warn(n *yaml.Node, format string, args ...any) {
-	r.notes.add(r.errorf(n, format, args...).Error())
+	if len(r.notes.warnings) < maxWarnings {
+		r.notes.warnings = append(r.notes.warnings, r.errorf(n, format, args...).Error())
+	}
 }
 
 // A field reads the value of one key of a mapping.

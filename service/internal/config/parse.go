@@ -60,7 +60,7 @@ func ParseBy(defaults Defaults, merge bool, files ...File) (*Config, error) {
 	if err := p.secrets(); err != nil {
 		return nil, err
 	}
-	p.config.warnings = notes.texts()
+	p.config.warnings = notes.warnings
 	return p.config, nil
 }
 
@@ -168,7 +168,7 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into *lev
 		return p.errorf(n, "share_threshold needs a value with *, such as one that ends in *, not %q", clip(entry.Value))
 	}
 	path = append(slices.Clip(path), *entry)
-	if err := p.once(n, "descriptor", spell(domain, path)); err != nil {
+	if err := p.once(n, "descriptor", position(domain, path)); err != nil {
 		return err
 	}
 	if err := p.noteSecrecy(n, domain, d, secret); err != nil {
@@ -228,18 +228,22 @@ func (p *parser) once(n *yaml.Node, what, name string) error {
 }
 
 // String returns the position of the rule, such as "demo / remote_address".
-func (r *Rule) String() string { return spell(r.Domain, r.Path) }
+func (r *Rule) String() string { return position(r.Domain, r.Path) }
 
-func spell(domain string, path []Entry) string {
+func position(domain string, path []Entry) string {
 	var b strings.Builder
 	b.WriteString(quote(domain))
 	for _, e := range path {
-		b.WriteString(" / " + quote(e.Key))
-		if e.Value != "" {
-			b.WriteString("=" + quote(e.Value))
-		}
+		b.WriteString(" / " + spell(e))
 	}
 	return b.String()
+}
+
+func spell(e Entry) string {
+	if e.Value == "" {
+		return quote(e.Key)
+	}
+	return quote(e.Key) + "=" + quote(e.Value)
 }
 
 // label names a path like metric does, without the domain and the values of requests.
