@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -114,5 +115,20 @@ func TestCauseOfConnecting(t *testing.T) {
 				t.Errorf("%v is %q, want %q", err, got, c.want)
 			}
 		})
+	}
+}
+
+func TestRemedies(t *testing.T) {
+	for text, do := range map[string]string{
+		"NOAUTH Authentication required.": "percent-encoded", "read: " + io.EOF.Error(): "",
+		"TLS handshake: read: connection reset by peer (is it a TLS port?)": "", "ERR unknown command": "",
+	} {
+		err := Remedy(errors.New(text))
+		if !strings.HasPrefix(err.Error(), text) || !strings.Contains(err.Error(), do) || do == "" && err.Error() != text {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if Remedy(nil) != nil {
+		t.Error("no error has a remedy")
 	}
 }
