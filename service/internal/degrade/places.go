@@ -53,15 +53,6 @@ type placed struct {
 // mostPlaces bounds the stores of a process: one for each scope and lease that its configurations have had.
 const mostPlaces = 256
 
-// Place returns the store of a place: see decide.Stores. In one process's memory a lease saves nothing, so every call is
-// decided.
-func (m *Memory) Place(p config.Place) (driver.Store, error) {
-	if p.Global {
-		return nil, config.ErrNoHome
-	}
-	return m, nil
-}
-
 // Place returns the store of a place: see decide.Stores.
 func (g *Guard) Place(p config.Place) (driver.Store, error) {
 	if p == (config.Place{}) {

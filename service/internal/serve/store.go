@@ -138,10 +138,7 @@ func ping(ctx context.Context, client *redisclient.Client) error {
 }
 
 func (s *instance) openMemory() (*store, error) {
-	memory, err := degrade.NewMemory(degrade.MemoryOptions{Store: s.Memory, OpenPerSecond: s.OpenPerSecond, Failed: s.stats.StoreFailed, Log: s.Log})
-	if err != nil {
-		return nil, err
-	}
+	memory := degrade.NewMemory(s.Memory, s.Log)
 	out := &store{
 		place: memory.Place, charges: chargesInMemory(memory.Store), close: func() {},
 		runs: []func(context.Context) error{memory.Run}, health: memory.Health, report: memory.Report,
