@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -76,13 +75,9 @@ func (b *ruleBody) readCandidate(rule *Rule, declared sash.Options) error {
 	if err := c.options(of); err != nil {
 		return err
 	}
-	if err := Fit(&of.Options, of.Limits); err != nil {
-		return b.errorf(c.limits, "%s", plain(err))
-	}
-	for _, l := range of.Limits {
-		if rule.Cost > l.Units {
-			return b.errorf(c.limits, "a cost of %d units can never fit into %s", rule.Cost, cmp.Or(l.Name, l.String()))
-		}
+	of.Cost = rule.Cost
+	if err := c.fit(c.limits, of); err != nil {
+		return err
 	}
 	rule.Candidate = &Candidate{Limits: of.Limits, Options: of.Options}
 	if percent != "" {

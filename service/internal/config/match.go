@@ -97,13 +97,6 @@ func (c *Config) Reach(domain string, entries []Entry) error {
 	return nil
 }
 
-// Match returns the rule for a request, or nil if nothing limits it. Errors are ErrUnknownDomain
-// and ErrNone.
-func (c *Config) Match(domain string, entries []Entry) (*Rule, error) {
-	found, err := c.Find(domain, entries)
-	return found.Rule, err
-}
-
 // metric returns the name of the statistics of a request that matched along a path.
 func metric(domain string, entries []Entry, path []*descriptor) string {
 	b := append(make([]byte, 0, 128), domain...)

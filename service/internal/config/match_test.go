@@ -87,6 +87,12 @@ func TestLargeLimitsShareEntries(t *testing.T) {
 	}
 }
 
+// Match returns the rule for a request, or nil if nothing limits it.
+func (c *Config) Match(domain string, entries []Entry) (*Rule, error) {
+	found, err := c.Find(domain, entries)
+	return found.Rule, err
+}
+
 func parsed(t testing.TB, text string) *Config {
 	t.Helper()
 	v, err := Parse("x.yaml", []byte(text))

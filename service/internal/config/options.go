@@ -121,15 +121,15 @@ func (b *ruleBody) readBlock(rule *Rule) error {
 	n := resolve(b.block)
 	switch n.Kind {
 	case yaml.ScalarNode:
-		if err := b.lasting(n, "block", mostBlockFor, blockForms, &block.For)(n); err != nil {
+		if err := b.lasting("block", mostBlockFor, blockForms, &block.For)(n); err != nil {
 			return err
 		}
 	case yaml.MappingNode:
 		refusals := int64(blockRefusals)
 		err := b.mapping(n, "block", map[string]field{
 			"refusals": b.units("refusals", &refusals),
-			"window":   b.lasting(n, "window", mostBlockWindow, "such as 1m", &block.Window),
-			"for":      b.lasting(n, "for", mostBlockFor, "such as 10m", &block.For),
+			"window":   b.lasting("window", mostBlockWindow, "such as 1m", &block.Window),
+			"for":      b.lasting("for", mostBlockFor, "such as 10m", &block.For),
 		})
 		switch {
 		case err != nil:
@@ -148,7 +148,7 @@ func (b *ruleBody) readBlock(rule *Rule) error {
 }
 
 // lasting reads a duration of whole microseconds, up to the longest.
-func (r *reader) lasting(at *yaml.Node, what string, longest time.Duration, example string, into *time.Duration) field {
+func (r *reader) lasting(what string, longest time.Duration, example string, into *time.Duration) field {
 	return func(n *yaml.Node) error {
 		var text string
 		if err := r.text(what, &text)(n); err != nil {
@@ -156,7 +156,7 @@ func (r *reader) lasting(at *yaml.Node, what string, longest time.Duration, exam
 		}
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 || d > longest || d%time.Microsecond != 0 {
-			return r.errorf(at, "%s %q must be a duration of up to %s, %s", what, clip(text), short(longest), example)
+			return r.errorf(n, "%s %q must be a duration of up to %s, %s", what, clip(text), short(longest), example)
 		}
 		*into = d
 		return nil

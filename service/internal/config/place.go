@@ -169,13 +169,12 @@ func (b *ruleBody) readScope(rule *Rule) error {
 }
 
 func (b *ruleBody) readLease(rule *Rule) error {
-	var text string
-	if err := b.text("lease", &text)(b.lease); err != nil {
+	var d time.Duration
+	if err := b.lasting("lease", maxLease, "at least 1ms, such as 2s", &d)(b.lease); err != nil {
 		return err
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < minLease || d > maxLease || d%time.Microsecond != 0 {
-		return b.errorf(b.lease, "lease %q must be a duration from %v to %s, such as 2s", clip(text), minLease, short(maxLease))
+	if d < minLease {
+		return b.errorf(b.lease, "lease %q must be at least %v", d, minLease)
 	}
 	if most := shortest(rule.Limits) / leastLeases; d > most {
 		return b.errorf(b.lease, "a lease of %s is longer than half of the window of %s: callers would get much less than the limit; give %s at most",

@@ -104,8 +104,8 @@ func TestALeaseOfALimitThatIsTooSmall(t *testing.T) {
 func TestPlaceErrorsNameTheLine(t *testing.T) {
 	for name, test := range map[string]struct{ keys, want string }{
 		"another scope":                 {"limits: [\"9/1m\"]\nscope: world", `x.yaml:5: scope "world" must be global`},
-		"a lease too short":             {"limits: [\"9/1m\"]\nlease: 10us", `x.yaml:5: lease "10us" must be a duration from 1ms to 1m`},
-		"a lease too long":              {"limits: [\"9/1h\"]\nlease: 61s", `x.yaml:5: lease "61s" must be a duration from 1ms to 1m`},
+		"a lease too short":             {"limits: [\"9/1m\"]\nlease: 10us", `x.yaml:5: lease "10µs" must be at least 1ms`},
+		"a lease too long":              {"limits: [\"9/1h\"]\nlease: 61s", `x.yaml:5: lease "61s" must be`},
 		"no duration":                   {"limits: [\"9/1m\"]\nlease: often", `x.yaml:5: lease "often" must be a duration`},
 		"half of the window":            {"limits: [\"9/1m\", \"3/10s\"]\nlease: 6s", "x.yaml:5: a lease of 6s is longer than half of the window of 10s"},
 		"an algorithm":                  {"limits: [\"9/1m\"]\nalgorithm: gcra\nlease: 1s", "x.yaml:6: units of this rule cannot be leased"},

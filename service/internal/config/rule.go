@@ -150,13 +150,8 @@ func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
 		return rule, nil
 	}
 	declared := rule.Options
-	if err := Fit(&rule.Options, rule.Limits); err != nil {
-		return nil, b.errorf(at, "%s", plain(err))
-	}
-	for _, l := range rule.Limits {
-		if rule.Cost > l.Units {
-			return nil, b.errorf(b.cost, "a cost of %d units can never fit into %s", rule.Cost, cmp.Or(l.Name, l.String()))
-		}
+	if err := b.fit(at, rule); err != nil {
+		return nil, err
 	}
 	if b.candidate != nil {
 		if err := b.readCandidate(rule, declared); err != nil {
@@ -164,6 +159,19 @@ func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
 		}
 	}
 	return rule, b.place(rule)
+}
+
+// fit validates the limits of a rule, at a node, with its options and its cost.
+func (b *ruleBody) fit(at *yaml.Node, rule *Rule) error {
+	if err := Fit(&rule.Options, rule.Limits); err != nil {
+		return b.errorf(at, "%s", plain(err))
+	}
+	for _, l := range rule.Limits {
+		if rule.Cost > l.Units {
+			return b.errorf(cmp.Or(b.cost, at), "a cost of %d units can never fit into %s", rule.Cost, cmp.Or(l.Name, l.String()))
+		}
+	}
+	return nil
 }
 
 // limit reads one limit in Sash's form, such as "300/1m".
@@ -192,12 +200,8 @@ func (b *ruleBody) options(rule *Rule) error {
 		}
 	}
 	if b.resolution != nil {
-		err := b.text("resolution", &text)(b.resolution)
-		if err != nil {
+		if err := b.lasting("resolution", sash.MaxWindow, "such as 1s or 100ms", &rule.Options.Resolution)(b.resolution); err != nil {
 			return err
-		}
-		if rule.Options.Resolution, err = time.ParseDuration(text); err != nil || rule.Options.Resolution <= 0 {
-			return b.errorf(b.resolution, "resolution %q must be a duration such as 1s or 100ms", clip(text))
 		}
 	}
 	if b.cost != nil {
