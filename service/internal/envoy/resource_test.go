@@ -35,7 +35,7 @@ func TestStringsOfAManagementServerAreStrings(t *testing.T) {
 			continue
 		}
 		if found, err := cfg.Find(text, []config.Entry{{Key: key, Value: text}}); found.Rule == nil || err != nil {
-			t.Errorf("%q: %v, %v", text, rule, err)
+			t.Errorf("%q: %v, %v", text, found.Rule, err)
 		}
 	}
 }
