@@ -136,42 +136,17 @@ func (c *Config) Trace(domain string, entries []Entry) ([]Step, Found, error) {
 	return steps, found, nil
 }
 
-// A Change is a rule that differs between two configurations. Before is empty if the rule is new, After if it is gone.
-type Change struct {
-	Rule, Before, After string
-}
-
-// Diff returns the rules that differ: first those of the new configuration in its order, then removed ones in the
-// order of the old configuration.
-func Diff(before, after *Config) []Change {
-	was := make(map[string]string)
-	for _, r := range before.rules {
-		was[r.String()] = r.Describe()
-	}
-	var changes []Change
-	is := make(map[string]bool)
+// Removed returns the rules of a configuration that another one does not have, in their order.
+func Removed(before, after *Config) []string {
+	stays := make(map[string]bool)
 	for _, r := range after.rules {
-		name, text := r.String(), r.Describe()
-		is[name] = true
-		if was[name] != text {
-			changes = append(changes, Change{name, was[name], text})
-		}
+		stays[r.String()] = true
 	}
+	var removed []string
 	for _, r := range before.rules {
-		if name := r.String(); !is[name] {
-			changes = append(changes, Change{name, was[name], ""})
+		if name := r.String(); !stays[name] {
+			removed = append(removed, name)
 		}
 	}
-	return changes
-}
-
-// String returns the change as one line: "+ rule: …", "- rule: …" or "~ rule: … -> …".
-func (c Change) String() string {
-	switch {
-	case c.Before == "":
-		return fmt.Sprintf("+ %s: %s", c.Rule, c.After)
-	case c.After == "":
-		return fmt.Sprintf("- %s: %s", c.Rule, c.Before)
-	}
-	return fmt.Sprintf("~ %s: %s -> %s", c.Rule, c.Before, c.After)
+	return removed
 }
