@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -69,33 +68,6 @@ func TestAWrongCandidateSaysWhatToDo(t *testing.T) {
 	} {
 		if _, err := ruleOf(body); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\nis %v, want %s", body, err, want)
-		}
-	}
-}
-
-// A larger percentage adds subjects and takes none away, and is about that share of them.
-func TestAPercentageOnlyAddsSubjects(t *testing.T) {
-	const subjects = 20_000
-	percents := []float64{0, 0.5, 1, 10, 50, 99, 100}
-	counts := make([]int, len(percents))
-	for n := range subjects {
-		key := Key("web", []Entry{{"remote_address", fmt.Sprint("192.0.2.", n)}})
-		in := false
-		for i, p := range percents {
-			c := Candidate{Percent: p}
-			now := c.Enforced(key)
-			if in && !now {
-				t.Fatalf("%s is enforced at %g%% and not at %g%%", key, percents[i-1], p)
-			}
-			if in = now; in {
-				counts[i]++
-			}
-		}
-	}
-	for i, p := range percents {
-		want := p / 100 * subjects
-		if got := float64(counts[i]); got < want-200 || got > want+200 || p == 0 && got != 0 || p == 100 && got != subjects {
-			t.Errorf("%g%% are %v of %d subjects", p, got, subjects)
 		}
 	}
 }

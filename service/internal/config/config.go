@@ -61,7 +61,7 @@ type Config struct {
 type domain struct {
 	name        string
 	descriptors *level
-	secret      map[string]bool // by the key of each descriptor: whether its values are secret
+	keys        map[string]*secrecy // of each descriptor without * in its key
 }
 
 // A level is the descriptors below one descriptor. A bare key has the value "".

@@ -41,8 +41,7 @@ func ParseBy(defaults Defaults, merge bool, files ...File) (*Config, error) {
 		seen:   make(map[string]string),
 		merge:  merge,
 
-		secrecies:    make(map[string]map[string]*secrecy),
-		keyWildcards: make(map[string][]keyWildcard),
+		keyWildcards: make(map[*domain][]keyWildcard),
 	}
 	if len(files) == 0 {
 		return nil, errors.New("there is no file with a domain")
@@ -89,8 +88,7 @@ type parser struct {
 	descriptors int
 	found       bool // a domain, in this file
 
-	secrecies    map[string]map[string]*secrecy // by domain and key
-	keyWildcards map[string][]keyWildcard       // by domain
+	keyWildcards map[*domain][]keyWildcard
 }
 
 func (p *parser) document(n *yaml.Node) error {
@@ -102,7 +100,7 @@ func (p *parser) document(n *yaml.Node) error {
 		return nil
 	}
 	p.found = true
-	d := &domain{descriptors: newLevel()}
+	d := &domain{descriptors: newLevel(), keys: make(map[string]*secrecy)}
 	var descriptors *yaml.Node
 	domainLine := root
 	err := p.mapping(root, "a document", map[string]field{
@@ -126,11 +124,11 @@ func (p *parser) document(n *yaml.Node) error {
 	if descriptors == nil {
 		return nil
 	}
-	return p.level(descriptors, d.name, nil, d.descriptors)
+	return p.level(descriptors, d, nil, d.descriptors)
 }
 
 // level reads the list of descriptors below a path.
-func (p *parser) level(n *yaml.Node, domain string, path []Entry, into *level) error {
+func (p *parser) level(n *yaml.Node, in *domain, path []Entry, into *level) error {
 	if len(path) >= maxDepth {
 		return p.errorf(n, "descriptors are nested more than %d deep", maxDepth)
 	}
@@ -138,11 +136,11 @@ func (p *parser) level(n *yaml.Node, domain string, path []Entry, into *level) e
 		if p.descriptors++; p.descriptors > maxDescriptors {
 			return p.errorf(n, "more than %d descriptors", maxDescriptors)
 		}
-		return p.descriptor(n, domain, path, into)
+		return p.descriptor(n, in, path, into)
 	})
 }
 
-func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into *level) error {
+func (p *parser) descriptor(n *yaml.Node, in *domain, path []Entry, into *level) error {
 	d := &descriptor{children: newLevel()}
 	entry := &d.entry
 	var children *yaml.Node
@@ -168,10 +166,10 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into *lev
 		return p.errorf(n, "share_threshold needs a value with *, such as one that ends in *, not %q", clip(entry.Value))
 	}
 	path = append(slices.Clip(path), *entry)
-	if err := p.once(n, "descriptor", position(domain, path)); err != nil {
+	if err := p.once(n, "descriptor", position(in.name, path)); err != nil {
 		return err
 	}
-	if err := p.noteSecrecy(n, domain, d, secret); err != nil {
+	if err := p.noteSecrecy(n, in, d, secret); err != nil {
 		return err
 	}
 	rule, err := body.rule(n)
@@ -180,7 +178,7 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into *lev
 	}
 	if rule != nil {
 		rule.Line = p.file + ":" + strconv.Itoa(n.Line)
-		rule.Domain, rule.Path, rule.Label, rule.Metadata = domain, path, label(path), metadata
+		rule.Domain, rule.Path, rule.Label, rule.Metadata = in.name, path, label(path), metadata
 		p.config.rules = append(p.config.rules, rule)
 		d.rule = rule
 	}
@@ -188,7 +186,7 @@ func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, into *lev
 	if children == nil {
 		return nil
 	}
-	return p.level(children, domain, path, d.children)
+	return p.level(children, in, path, d.children)
 }
 
 // metadata reads data for Envoy, which answers may have: values that JSON has.

@@ -74,56 +74,6 @@ descriptors:
 	}
 }
 
-func TestMatch(t *testing.T) {
-	cfg, err := Parse("x.yaml", []byte(`
-domain: d
-descriptors:
-  - key: user
-    limits: ["1/1s"]
-  - key: user
-    value: vip
-    limits: ["2/1s"]
-  - key: user
-    value: staff
-  - key: path
-    value: /login
-    descriptors:
-      - key: user
-        limits: ["3/1s"]
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, tt := range map[string]struct {
-		entries []Entry
-		want    int64 // the limit's units; 0 for none
-	}{
-		"a bare key matches every value":            {[]Entry{{"user", "42"}}, 1},
-		"a bare key matches the empty value":        {[]Entry{{"user", ""}}, 1},
-		"an exact value comes before the bare key":  {[]Entry{{"user", "vip"}}, 2},
-		"an exact value without limits lets pass":   {[]Entry{{"user", "staff"}}, 0},
-		"nested, at full depth":                     {[]Entry{{"path", "/login"}, {"user", "vip"}}, 3},
-		"fewer entries than the descriptor is deep": {[]Entry{{"path", "/login"}}, 0},
-		"more entries than the descriptor is deep":  {[]Entry{{"user", "42"}, {"path", "/login"}}, 0},
-		"the order of entries counts":               {[]Entry{{"user", "vip"}, {"path", "/login"}}, 0},
-		"an unknown key":                            {[]Entry{{"tenant", "1"}}, 0},
-		"another value":                             {[]Entry{{"path", "/"}, {"user", "1"}}, 0},
-		"no entries":                                {nil, 0},
-	} {
-		rule, err := cfg.Match("d", tt.entries)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		var units int64
-		if rule != nil {
-			units = rule.Limits[0].Units
-		}
-		if units != tt.want {
-			t.Errorf("%s: a limit of %d, want %d", name, units, tt.want)
-		}
-	}
-}
-
 func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 	const head = "domain: d\ndescriptors:\n- key: a\n" // what follows is line 4
 	for name, tt := range map[string]struct {
