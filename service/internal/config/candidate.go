@@ -51,39 +51,39 @@ func CandidateMetric(metric string) string { return metric + ".candidate" }
 func (b *ruleBody) readCandidate(rule *Rule, declared sash.Options) error {
 	c := &ruleBody{reader: b.reader}
 	var percent string
-	keep := c.fields()
-	err := b.mapping(b.candidate, "candidate", map[string]field{
-		"limits": keep["limits"], "algorithm": keep["algorithm"], "resolution": keep["resolution"],
+	written := c.fields(c)
+	err := b.mapping(b.Candidate, "candidate", map[string]field{
+		"limits": written["limits"], "algorithm": written["algorithm"], "resolution": written["resolution"],
 		"enforce_percent": b.text("enforce_percent", &percent),
 	})
 	if err != nil {
 		return err
 	}
 	if rule.Shadow || rule.Quota {
-		return b.errorf(b.candidate, "candidate beside shadow_mode or quota_mode: limits that do not bind need no candidate; put it into limits")
+		return b.errorf(b.Candidate, "candidate beside shadow_mode or quota_mode: limits that do not bind need no candidate; put it into limits")
 	}
-	if c.limits == nil {
-		return b.errorf(b.candidate, "candidate needs limits, such as limits: [\"10/1m\"]")
+	if c.Limits == nil {
+		return b.errorf(b.Candidate, "candidate needs limits, such as limits: [\"10/1m\"]")
 	}
 	of := &Rule{Options: declared}
-	if c.algorithm != nil && c.resolution == nil {
+	if c.Algorithm != nil && c.Resolution == nil {
 		of.Options.Resolution = 0
 	}
-	if err := b.list(c.limits, "limits", func(n *yaml.Node) error { return b.limit(n, of) }); err != nil {
+	if err := b.list(c.Limits, "limits", func(n *yaml.Node) error { return b.limit(n, of) }); err != nil {
 		return err
 	}
 	if err := c.options(of); err != nil {
 		return err
 	}
 	of.Cost = rule.Cost
-	if err := c.fit(c.limits, of); err != nil {
+	if err := c.fit(c.Limits, of); err != nil {
 		return err
 	}
 	rule.Candidate = &Candidate{Limits: of.Limits, Options: of.Options}
 	if percent != "" {
 		p, err := strconv.ParseFloat(strings.TrimSuffix(percent, "%"), 64)
 		if err != nil || math.IsNaN(p) || p < 0 || p > 100 {
-			return b.errorf(b.candidate, "enforce_percent %q must be a number from 0 to 100", clip(percent))
+			return b.errorf(b.Candidate, "enforce_percent %q must be a number from 0 to 100", clip(percent))
 		}
 		rule.Candidate.Percent = p
 	}

@@ -26,7 +26,7 @@ var envoyUnits = map[string]time.Duration{
 func (b *ruleBody) envoy(rule *Rule) error {
 	var unit string
 	var perUnit *yaml.Node
-	err := b.mapping(b.rateLimit, "rate_limit", map[string]field{
+	err := b.mapping(b.RateLimit, "rate_limit", map[string]field{
 		"unit":              b.str("unit", &unit),
 		"requests_per_unit": func(n *yaml.Node) error { perUnit = resolve(n); return nil },
 		"unlimited":         b.boolean("unlimited", &rule.Unlimited),
@@ -38,7 +38,7 @@ func (b *ruleBody) envoy(rule *Rule) error {
 	}
 	for _, name := range rule.Replaces {
 		if name == rule.Name {
-			return b.errorf(b.rateLimit, "replaces names the rule itself, %q", clip(name))
+			return b.errorf(b.RateLimit, "replaces names the rule itself, %q", clip(name))
 		}
 	}
 	units, err := b.perUnit(perUnit)
@@ -48,16 +48,16 @@ func (b *ruleBody) envoy(rule *Rule) error {
 	window, ok := envoyUnits[strings.ToUpper(unit)]
 	switch {
 	case rule.Unlimited && ok:
-		return b.errorf(b.rateLimit, "unlimited excludes a unit")
+		return b.errorf(b.RateLimit, "unlimited excludes a unit")
 	case rule.Unlimited:
 		if unit != "" {
-			b.warn(b.rateLimit, "unlimited: the unit %q has no effect", clip(unit))
+			b.warn(b.RateLimit, "unlimited: the unit %q has no effect", clip(unit))
 		}
 		return nil
 	case !ok:
-		return b.errorf(b.rateLimit, "unit %q must be second, minute, hour, day, week, month or year", clip(unit))
+		return b.errorf(b.RateLimit, "unit %q must be second, minute, hour, day, week, month or year", clip(unit))
 	case perUnit == nil || isNull(perUnit):
-		b.warn(b.rateLimit, "requests_per_unit is missing: this refuses everything, as 0 does")
+		b.warn(b.RateLimit, "requests_per_unit is missing: this refuses everything, as 0 does")
 	}
 	limit := sash.Every(units, window)
 	limit.Name = rule.Name

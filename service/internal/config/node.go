@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,6 +60,27 @@ func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field) err
 	return nil
 }
 
+// fields returns the readers of the fields of a struct, by their tags: a node stays as it is written.
+func (r *reader) fields(into any) map[string]field {
+	fields := make(map[string]field)
+	all := reflect.ValueOf(into).Elem()
+	for i := range all.NumField() {
+		name := all.Type().Field(i).Tag.Get("yaml")
+		if name == "" {
+			continue
+		}
+		switch at := all.Field(i).Addr().Interface().(type) {
+		case **yaml.Node:
+			fields[name] = func(n *yaml.Node) error { *at = n; return nil }
+		case *string:
+			fields[name] = r.str(name, at)
+		case *bool:
+			fields[name] = r.boolean(name, at)
+		}
+	}
+	return fields
+}
+
 // list reads a list. Null is an empty one.
 func (r *reader) list(n *yaml.Node, what string, read field) error {
 	if n = resolve(n); isNull(n) {
@@ -100,16 +122,6 @@ func (r *reader) boolean(what string, into *bool) field {
 		}
 		*into = v != nil && *v
 		return nil
-	}
-}
-
-// set reads a boolean that must be there.
-func (r *reader) set(what string, into *bool) field {
-	return func(n *yaml.Node) error {
-		if isNull(resolve(n)) {
-			return r.errorf(n, "%s must be true or false", what)
-		}
-		return r.boolean(what, into)(n)
 	}
 }
 

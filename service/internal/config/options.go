@@ -23,11 +23,11 @@ var modes = map[string]failover.Mode{"open": failover.Open, "local": failover.Lo
 // The second is open for calls of 1 unit, local up to 20 units, and closed above. Without else, costs above the last
 // one are closed.
 func (b *ruleBody) unavailable(rule *Rule) error {
-	rule.OnUnavailable.Guard = b.guard
-	if b.onUnavailable == nil {
+	rule.OnUnavailable.Guard = b.Guard
+	if b.OnUnavailable == nil {
 		return nil
 	}
-	n := resolve(b.onUnavailable)
+	n := resolve(b.OnUnavailable)
 	switch n.Kind {
 	case yaml.ScalarNode:
 		return b.mode(n, 0, rule)
@@ -71,7 +71,7 @@ func (b *ruleBody) mode(n *yaml.Node, maxCost int64, rule *Rule) error {
 	if n.Kind != yaml.ScalarNode || !known {
 		return b.errorf(n, "on_unavailable %q must be open, local or closed", clip(n.Value))
 	}
-	if mode == failover.Open && b.guard {
+	if mode == failover.Open && b.Guard {
 		return b.errorf(n, "on_unavailable is open beside guard: an attacker that brings the store down could guess without a limit; use local or closed")
 	}
 	rule.OnUnavailable.Rules = append(rule.OnUnavailable.Rules, failover.Rule{MaxCost: maxCost, Mode: mode})
@@ -114,11 +114,11 @@ const (
 //
 // Both are the same: five refusals within a minute begin a block of ten minutes.
 func (b *ruleBody) readBlock(rule *Rule) error {
-	if b.block == nil {
+	if b.Block == nil {
 		return nil
 	}
 	block := sash.Block{Refusals: blockRefusals, Window: blockWindow}
-	n := resolve(b.block)
+	n := resolve(b.Block)
 	switch n.Kind {
 	case yaml.ScalarNode:
 		if err := b.lasting("block", mostBlockFor, blockForms, &block.For)(n); err != nil {

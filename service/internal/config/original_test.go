@@ -165,7 +165,7 @@ func TestNumbersThatAreRejected(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tt.units, err, tt.say)
 		}
 	}
-	if _, err := Parse("f.yaml", []byte("domain: d\ndescriptors:\n- key: a\n  value: 1e3\n")); err == nil || !strings.Contains(err.Error(), "f.yaml:4: the value of a descriptor is the number 1e3: put it into quotes") {
+	if _, err := Parse("f.yaml", []byte("domain: d\ndescriptors:\n- key: a\n  value: 1e3\n")); err == nil || !strings.Contains(err.Error(), "f.yaml:4: value is the number 1e3: put it into quotes") {
 		t.Errorf("a value with an exponent: %v", err)
 	}
 	if rule := parsed(t, "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 010}}\n").Rules()[0]; rule.Limits[0].Units != 8 || rule.Limits[0].Window != 24*time.Hour {

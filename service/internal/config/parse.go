@@ -141,35 +141,32 @@ func (p *parser) level(n *yaml.Node, in *domain, path []Entry, into *level) erro
 }
 
 func (p *parser) descriptor(n *yaml.Node, in *domain, path []Entry, into *level) error {
-	d := &descriptor{children: newLevel()}
-	entry := &d.entry
-	var children *yaml.Node
-	var secret *bool
 	body := &ruleBody{reader: &p.reader}
-	fields := body.fields()
-	fields["key"] = p.str("the key of a descriptor", &entry.Key)
-	fields["value"] = p.str("the value of a descriptor", &entry.Value)
-	fields["share_threshold"] = p.boolean("share_threshold", &d.share)
-	fields["value_to_metric"] = p.boolean("value_to_metric", &d.inMetric)
-	fields["secret"] = func(n *yaml.Node) error { secret = new(bool); return p.set("secret", secret)(n) }
-	var metadata map[string]any
-	fields["metadata"] = func(n *yaml.Node) error { return p.metadata(n, &metadata) }
-	fields["descriptors"] = func(n *yaml.Node) error { children = n; return nil }
-	if err := p.mapping(n, "a descriptor", fields); err != nil {
+	if err := p.mapping(n, "a descriptor", p.fields(body)); err != nil {
 		return err
 	}
-	d.wildcard = newWildcard(*entry)
+	d := &descriptor{entry: Entry{body.Key, body.Value}, share: body.Share, inMetric: body.InMetric, children: newLevel()}
+	entry := d.entry
+	secret, err := p.secrecy(body.Secret)
+	if err != nil {
+		return err
+	}
+	d.wildcard = newWildcard(entry)
 	switch {
 	case entry.Key == "":
 		return p.errorf(n, "the key of a descriptor is missing or empty")
 	case d.share && d.wildcard == nil:
 		return p.errorf(n, "share_threshold needs a value with *, such as one that ends in *, not %q", clip(entry.Value))
 	}
-	path = append(slices.Clip(path), *entry)
+	path = append(slices.Clip(path), entry)
 	if err := p.once(n, "descriptor", position(in.name, path)); err != nil {
 		return err
 	}
 	if err := p.noteSecrecy(n, in, d, secret); err != nil {
+		return err
+	}
+	metadata, err := p.metadata(body.Metadata)
+	if err != nil {
 		return err
 	}
 	rule, err := body.rule(n)
@@ -183,31 +180,28 @@ func (p *parser) descriptor(n *yaml.Node, in *domain, path []Entry, into *level)
 		d.rule = rule
 	}
 	into.add(d)
-	if children == nil {
+	if body.Descriptors == nil {
 		return nil
 	}
-	return p.level(children, in, path, d.children)
+	return p.level(body.Descriptors, in, path, d.children)
 }
 
 // metadata reads data for Envoy, which answers may have: values that JSON has.
-func (p *parser) metadata(n *yaml.Node, into *map[string]any) error {
-	switch at := resolve(n); {
-	case isNull(at):
-		return nil
-	case at.Kind != yaml.MappingNode:
-		return p.errorf(n, "metadata must be a mapping of keys to values")
+func (p *parser) metadata(n *yaml.Node) (all map[string]any, err error) {
+	switch {
+	case n == nil || isNull(resolve(n)):
+		return nil, nil
+	case resolve(n).Kind != yaml.MappingNode:
+		return nil, p.errorf(n, "metadata must be a mapping of keys to values")
 	}
-	var all map[string]any
-	err := resolve(n).Decode(&all)
-	if err == nil {
+	if err = resolve(n).Decode(&all); err == nil {
 		_, err = json.Marshal(all)
 	}
 	if err != nil {
 		p.warn(n, "metadata is not sent to Envoy, because JSON has no form for it: %s", plain(err))
-		return nil
+		return nil, nil
 	}
-	*into = all
-	return nil
+	return all, nil
 }
 
 // once rejects a duplicate.

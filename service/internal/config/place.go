@@ -63,7 +63,7 @@ func (b *ruleBody) place(rule *Rule) error {
 	if err := b.readPlace(rule); err != nil {
 		return err
 	}
-	if stray := cmp.Or(b.regions, b.ownShare); !own && stray != nil {
+	if stray := cmp.Or(b.Regions, b.OwnShare); !own && stray != nil {
 		return b.errorf(stray, "regions and own_share are for the own share of each region: give scope: global and on_unavailable: local too")
 	}
 	if own {
@@ -76,9 +76,9 @@ func (b *ruleBody) place(rule *Rule) error {
 func (b *ruleBody) readPlace(rule *Rule) error {
 	fits := leasable(rule.Limits, rule.Options) && (rule.Candidate == nil || leasable(rule.Candidate.Limits, rule.Candidate.Options))
 	switch {
-	case b.lease != nil && !fits:
-		return b.errorf(b.lease, "units of this rule cannot be leased: a lease needs %s; remove lease, and every call is decided by the store", notLeased)
-	case b.lease != nil:
+	case b.Lease != nil && !fits:
+		return b.errorf(b.Lease, "units of this rule cannot be leased: a lease needs %s; remove lease, and every call is decided by the store", notLeased)
+	case b.Lease != nil:
 		return b.readLease(rule)
 	case !rule.Place.Global:
 		return nil
@@ -89,7 +89,7 @@ func (b *ruleBody) readPlace(rule *Rule) error {
 		return nil
 	}
 	rule.Place.Lease = 0
-	b.warn(b.scope, "scope: global, and units of this rule cannot be leased: every call takes a trip to the home; a lease needs %s", notLeased)
+	b.warn(b.Scope, "scope: global, and units of this rule cannot be leased: every call takes a trip to the home; a lease needs %s", notLeased)
 	return nil
 }
 
@@ -103,7 +103,7 @@ func (b *ruleBody) wantsOwn(rule *Rule) (bool, error) {
 		return false, nil
 	}
 	if len(modes) > 1 || modes[0].MaxCost > 0 {
-		return false, b.errorf(b.onUnavailable, "on_unavailable is local for some costs beside scope: global, and the own share of a region is for every cost: "+
+		return false, b.errorf(b.OnUnavailable, "on_unavailable is local for some costs beside scope: global, and the own share of a region is for every cost: "+
 			"use local alone, or open and closed")
 	}
 	return true, nil
@@ -116,31 +116,31 @@ func (b *ruleBody) wantsOwn(rule *Rule) (bool, error) {
 //	own_share: 10%    # of each limit, for each of them
 func (b *ruleBody) own(rule *Rule) error {
 	own := OwnShare{Percent: defaultOwnShare}
-	regions := resolve(cmp.Or(b.regions, &yaml.Node{}))
+	regions := resolve(cmp.Or(b.Regions, &yaml.Node{}))
 	n, whole := integer(regions)
 	switch {
 	case rule.Place.Lease == 0:
-		return b.errorf(b.onUnavailable, "on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased: use open or closed")
-	case b.regions == nil:
-		return b.errorf(b.onUnavailable, "on_unavailable is local beside scope: global, an own share of each region: give their number, such as regions: 3")
+		return b.errorf(b.OnUnavailable, "on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased: use open or closed")
+	case b.Regions == nil:
+		return b.errorf(b.OnUnavailable, "on_unavailable is local beside scope: global, an own share of each region: give their number, such as regions: 3")
 	case !whole || n < 1 || n > 99:
-		return b.errorf(b.regions, "regions %q must be how many regions share the home, such as 3", clip(regions.Value))
+		return b.errorf(b.Regions, "regions %q must be how many regions share the home, such as 3", clip(regions.Value))
 	default:
 		own.Regions = int(n)
 	}
-	if b.ownShare != nil {
+	if b.OwnShare != nil {
 		var text string
-		if err := b.text("own_share", &text)(b.ownShare); err != nil {
+		if err := b.text("own_share", &text)(b.OwnShare); err != nil {
 			return err
 		}
 		number, isPercent := strings.CutSuffix(text, "%")
 		percent, err := strconv.Atoi(number)
 		if err != nil || !isPercent || percent < 1 || percent > 99 {
-			return b.errorf(b.ownShare, "own_share %q must be whole percent of each limit, for each region, such as 10%%", clip(text))
+			return b.errorf(b.OwnShare, "own_share %q must be whole percent of each limit, for each region, such as 10%%", clip(text))
 		}
 		own.Percent = percent
 	}
-	at := cmp.Or(b.ownShare, b.regions)
+	at := cmp.Or(b.OwnShare, b.Regions)
 	if own.Regions*own.Percent >= 100 {
 		return b.errorf(at, "%d regions with %d %% of each limit each leave the home nothing: give a smaller own_share", own.Regions, own.Percent)
 	}
@@ -154,15 +154,15 @@ func (b *ruleBody) own(rule *Rule) error {
 }
 
 func (b *ruleBody) readScope(rule *Rule) error {
-	if b.scope == nil {
+	if b.Scope == nil {
 		return nil
 	}
 	var text string
-	if err := b.text("scope", &text)(b.scope); err != nil {
+	if err := b.text("scope", &text)(b.Scope); err != nil {
 		return err
 	}
 	if text != "global" && text != "region" {
-		return b.errorf(b.scope, "scope %q must be global, for one limit over all regions, or region, for one in each", clip(text))
+		return b.errorf(b.Scope, "scope %q must be global, for one limit over all regions, or region, for one in each", clip(text))
 	}
 	rule.Place.Global = text == "global"
 	return nil
@@ -170,19 +170,19 @@ func (b *ruleBody) readScope(rule *Rule) error {
 
 func (b *ruleBody) readLease(rule *Rule) error {
 	var d time.Duration
-	if err := b.lasting("lease", maxLease, "at least 1ms, such as 2s", &d)(b.lease); err != nil {
+	if err := b.lasting("lease", maxLease, "at least 1ms, such as 2s", &d)(b.Lease); err != nil {
 		return err
 	}
 	if d < minLease {
-		return b.errorf(b.lease, "lease %q must be at least %v", d, minLease)
+		return b.errorf(b.Lease, "lease %q must be at least %v", d, minLease)
 	}
 	if most := shortest(rule.Limits) / leastLeases; d > most {
-		return b.errorf(b.lease, "a lease of %s is longer than half of the window of %s: callers would get much less than the limit; give %s at most",
+		return b.errorf(b.Lease, "a lease of %s is longer than half of the window of %s: callers would get much less than the limit; give %s at most",
 			short(d), shortest(rule.Limits), short(most))
 	}
 	rule.Place.Lease = d
 	if err := b.longer(rule); err != nil {
-		return b.errorf(b.lease, "windows are longer by the lease of %s: %s", short(d), plain(err))
+		return b.errorf(b.Lease, "windows are longer by the lease of %s: %s", short(d), plain(err))
 	}
 	least, who := leastAlone, "Redis"
 	if rule.Place.Global {
@@ -190,7 +190,7 @@ func (b *ruleBody) readLease(rule *Rule) error {
 	}
 	for _, l := range rule.Limits {
 		if l.Units < least {
-			b.warn(b.lease, "a limit of %d units is too small for leases, which need %d: %s decides each call, and lease only makes the window longer", l.Units, least, who)
+			b.warn(b.Lease, "a limit of %d units is too small for leases, which need %d: %s decides each call, and lease only makes the window longer", l.Units, least, who)
 			break
 		}
 	}
@@ -258,7 +258,7 @@ func (p Place) For(limits []sash.Limit, opts sash.Options) Place {
 
 // strayPlace returns the node of a scope or a lease, or nil.
 func (b *ruleBody) strayPlace() *yaml.Node {
-	return cmp.Or(b.scope, b.lease, b.regions, b.ownShare)
+	return cmp.Or(b.Scope, b.Lease, b.Regions, b.OwnShare)
 }
 
 // Describe returns the place in a few words: "scope global, lease 2s". It is empty for the zero Place.

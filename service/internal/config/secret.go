@@ -24,6 +24,18 @@ type keyWildcard struct {
 	in reader
 }
 
+// secrecy reads the key secret; nil is one that is not there.
+func (p *parser) secrecy(n *yaml.Node) (*bool, error) {
+	if n == nil {
+		return nil, nil
+	}
+	secret := new(bool)
+	if isNull(resolve(n)) {
+		return nil, p.errorf(n, "secret must be true or false")
+	}
+	return secret, p.boolean("secret", secret)(n)
+}
+
 // noteSecrecy records what a descriptor says about its key. Secret is nil if it says nothing.
 func (p *parser) noteSecrecy(n *yaml.Node, in *domain, d *descriptor, secret *bool) error {
 	key := d.entry.Key
