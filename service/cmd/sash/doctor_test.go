@@ -120,12 +120,10 @@ func TestDoctorChecksTheKeysOfServe(t *testing.T) {
 	}
 }
 
-// The doctor looks at the Redis of the region, at each home, and at the leases of the rules.
-func TestDoctorLooksAtTheHomes(t *testing.T) {
-	region, home, other := redistest.Start(t), redistest.Start(t), redistest.Start(t)
+// The doctor looks at the Redis of the region, at the home, and at the leases of the rules.
+func TestDoctorLooksAtTheHome(t *testing.T) {
+	region, home := redistest.Start(t), redistest.Start(t)
 	rules := tempFile(t, "rules.yaml", "domain: d\ndescriptors:\n- {key: k, limits: [\"100/1m\"], scope: global, lease: 1ms}\n")
-	named := tempFile(t, "named.yaml", "domain: d\ndescriptors:\n- {key: k, limits: [\"100/1m\"], scope: global, home: us}\n")
-	eu, us := "eu="+home.Addr(), "us="+other.Addr()
 	check := func(code int, args string, says ...string) {
 		t.Helper()
 		got, out, err := sash(t, nil, append([]string{"doctor", "--redis", region.Addr()}, strings.Fields(args)...)...)
@@ -136,13 +134,8 @@ func TestDoctorLooksAtTheHomes(t *testing.T) {
 		}
 	}
 	one := "--home " + home.Addr() + " --config " + rules
-	two := "--home " + eu + " --home " + us + " --config " + named
 	check(0, one, "redis at "+region.Addr(), "home at "+home.Addr(), "the budget is 1s", " fit a way of ")
 	check(0, one+" --json", `"home":{`, `"redis":"`+region.Addr(), `"redis":"`+home.Addr(), `"lease"`)
-	check(0, two, "home eu at "+home.Addr(), "home us at "+other.Addr(), " fit a way of ")
-	check(0, two+" --json", `"homes":{"eu":{`, `"us":{`, `"redis":"`+home.Addr(), `"redis":"`+other.Addr())
-	check(2, "--home "+eu+" --home ap="+other.Addr()+" --config "+named, "home: us is no home of --home: use one of ap, eu")
-	check(2, "--home "+eu+" --home "+eu, "two homes eu")
 	check(2, "--config "+rules, "give --home too")
 	home.Stop()
 	check(2, one, "the home: redis at "+home.Addr())

@@ -78,18 +78,15 @@ func (h *handler) state(known bool) wire.Store {
 	if m := report.Memory; m != nil {
 		store.Memory = &wire.Memory{Subjects: m.Keys, MaxSubjects: m.MaxKeys, Evicted: m.Evicted, TurnedAway: m.TurnedAway}
 	}
-	for _, home := range report.Homes {
+	if home := report.Home; home != nil {
 		state := "down"
 		if home.Up {
 			state = "up"
 		}
-		store.Homes = append(store.Homes, wire.Home{
-			Name: home.Name, State: state, Address: home.Address, Since: wire.When(home.Since), Way: wire.Seconds(home.Way),
+		store.Home = &wire.Home{
+			State: state, Address: home.Address, Since: wire.When(home.Since), Way: wire.Seconds(home.Way),
 			Calls: home.Calls, Failed: home.Failed, Leased: home.Leased, Spent: home.Spent, Returned: home.Returned,
-		})
-	}
-	if len(store.Homes) == 1 {
-		store.Home, store.Homes = &store.Homes[0], nil
+		}
 	}
 	if store.Address, store.Cause = wire.Text(report.Address), wire.Text(report.Cause); store.Cause != nil {
 		store.Reason = wire.Text(decide.Reasons[report.Cause])

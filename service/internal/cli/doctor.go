@@ -1,27 +1,24 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"example.com/sash/failover"
-	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/doctor"
-	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/serve"
 )
 
 // A checkup is the flags of sash doctor.
 type checkup struct {
 	redis, config      string
-	homes              []string
+	home               string
 	budget, homeBudget time.Duration
 	strict, json       bool
 }
@@ -61,7 +58,7 @@ Redis does not answer or refuses the user.`,
 	f := cmd.Flags()
 	redisFlag(f, &c.redis)
 	f.DurationVar(&c.budget, "budget", failover.DefaultBudget, "time that one decision may take, as sash serve --budget has it")
-	homesFlag(f, &c.homes, ", to check as well")
+	homeFlag(f, &c.home, ", to check as well")
 	f.DurationVar(&c.homeBudget, "home-budget", serve.DefaultHomeBudget, "time that one decision of the home may take, as sash serve --home-budget has it")
 	f.StringVar(&c.config, "config", "", "configuration `file` or directory, whose leases are compared with the way to the home")
 	f.BoolVar(&c.strict, "strict", false, "exit 1 for warnings too")
@@ -70,15 +67,13 @@ Redis does not answer or refuses the user.`,
 }
 
 func (a *app) runDoctor(ctx context.Context, c *checkup) error {
-	homes, err := a.homes(c.homes)
+	c.home = cmp.Or(c.home, a.env(homeVariable))
 	switch {
-	case err != nil:
-		return err
 	case c.budget <= 0:
 		return fmt.Errorf("--budget %v: give a time above zero, such as 50ms", c.budget)
 	case c.homeBudget <= 0:
 		return fmt.Errorf("--home-budget %v: give a time above zero, such as 1s", c.homeBudget)
-	case c.config != "" && len(homes) == 0:
+	case c.config != "" && c.home == "":
 		return errors.New("--config: only leases of the home are compared with the configuration: give --home too")
 	}
 	to, err := a.shared(c.redis)
@@ -91,23 +86,13 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 		return err
 	}
 	all, answer := []*examined{found}, found.answer()
-	leases, err := c.leases(homes)
-	if err != nil {
-		return err
-	}
-	answers := make(map[string]any)
-	for _, name := range slices.Sorted(maps.Keys(homes)) {
-		home, err := c.examineHome(ctx, name, homes[name], doctor.Options{Prefix: to.prefix, Leases: leases[homes[name]]})
+	if c.home != "" {
+		home, err := c.examineHome(ctx, to.prefix)
 		if err != nil {
 			return err
 		}
 		all = append(all, home)
-		answers[name] = home.answer()
-		answer["home"] = answers[name]
-	}
-	if len(homes) > 1 {
-		delete(answer, "home")
-		answer["homes"] = answers
+		answer["home"] = home.answer()
 	}
 	err = a.print(c.json, answer, func(t *text) {
 		for _, e := range all {
@@ -124,7 +109,7 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 
 // An examined is a Redis with its findings.
 type examined struct {
-	what     string // redis, home, or home with its name
+	what     string // redis or home
 	to       *remote
 	findings []doctor.Finding
 	count    map[doctor.Level]int
@@ -141,7 +126,7 @@ func examine(ctx context.Context, to *remote, opts doctor.Options) (*examined, e
 	e := &examined{what: "redis", to: to, count: make(map[doctor.Level]int)}
 	var err error
 	if e.findings, err = doctor.Run(ctx, to.client, opts); err != nil {
-		return nil, to.explain(redisclient.Remedy(err))
+		return nil, to.explain(decide.Remedy(err))
 	}
 	for _, f := range e.findings {
 		e.count[f.Level]++
@@ -149,8 +134,8 @@ func examine(ctx context.Context, to *remote, opts doctor.Options) (*examined, e
 	return e, nil
 }
 
-// leases returns the leases of the configuration by the URL of their home.
-func (c *checkup) leases(homes config.Homes) (map[string][]doctor.Lease, error) {
+// leases returns the leases of the configuration.
+func (c *checkup) leases() ([]doctor.Lease, error) {
 	if c.config == "" {
 		return nil, nil
 	}
@@ -158,36 +143,31 @@ func (c *checkup) leases(homes config.Homes) (map[string][]doctor.Lease, error) 
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[string][]doctor.Lease)
+	var out []doctor.Lease
 	for _, r := range cfg.Rules() {
-		if !r.Place.Global {
-			continue
-		}
-		url, err := config.HomeOf(homes, r.Place)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", r.Line, r, err)
-		}
-		if r.Place.Lease > 0 {
-			out[url] = append(out[url], doctor.Lease{Rule: r.String(), Longest: r.Place.Lease})
+		if r.Place.Global && r.Place.Lease > 0 {
+			out = append(out, doctor.Lease{Rule: r.String(), Longest: r.Place.Lease})
 		}
 	}
 	return out, nil
 }
 
-// examineHome checks a home. Opts lack what is the same for each.
-func (c *checkup) examineHome(ctx context.Context, name, url string, opts doctor.Options) (*examined, error) {
-	opts.Budget, opts.Home = c.homeBudget, true
-	to, err := connect(url, opts.Prefix)
+// examineHome checks the home.
+func (c *checkup) examineHome(ctx context.Context, prefix string) (*examined, error) {
+	leases, err := c.leases()
+	if err != nil {
+		return nil, err
+	}
+	to, err := connect(c.home, prefix)
 	if err != nil {
 		return nil, fmt.Errorf("--home: %w", err)
 	}
 	defer to.close()
-	what := strings.TrimSpace("home " + name)
-	e, err := examine(ctx, to, opts)
+	e, err := examine(ctx, to, doctor.Options{Prefix: prefix, Leases: leases, Budget: c.homeBudget, Home: true})
 	if err != nil {
-		return nil, fmt.Errorf("the %s: %w", what, err)
+		return nil, fmt.Errorf("the home: %w", err)
 	}
-	e.what = what
+	e.what = "home"
 	return e, nil
 }
 

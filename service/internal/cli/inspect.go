@@ -12,7 +12,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/redisstore"
-	"example.com/sash/service/internal/redisclient"
+	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -106,7 +106,7 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string) error {
 		err = in.fill(ctx, state, limiter, key, given)
 	}
 	if err != nil {
-		return to.explain(redisclient.Remedy(err))
+		return to.explain(decide.Remedy(err))
 	}
 	return a.print(s.json, in, func(t *text) {
 		if in.Exists {

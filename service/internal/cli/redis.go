@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"example.com/sash/redisstore"
-	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/envoy"
 	"example.com/sash/service/internal/redisclient"
 )
@@ -21,24 +19,9 @@ const redisVariable = "SASH_REDIS"
 // homeVariable is the environment variable for commands without --home.
 const homeVariable = "SASH_HOME"
 
-const homeUsage = "`URL` of the Redis that all regions share, in the forms of --redis; or NAME=URL, several times, for the homes that rules name"
-
-// homesFlag adds --home. Use is what it is for.
-func homesFlag(f *pflag.FlagSet, into *[]string, use string) {
-	f.StringArrayVar(into, "home", nil, homeUsage+use+" (default: $"+homeVariable+", with spaces between several)")
-}
-
-// homes returns the homes of the flags, or else those of the environment.
-func (a *app) homes(flags []string) (config.Homes, error) {
-	from := "--home"
-	if len(flags) == 0 {
-		flags, from = strings.Fields(a.env(homeVariable)), homeVariable
-	}
-	homes, err := config.ParseHomes(flags)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", from, err)
-	}
-	return homes, nil
+// homeFlag adds --home. Use is what it is for.
+func homeFlag(f *pflag.FlagSet, into *string, use string) {
+	f.StringVar(into, "home", "", "`URL` of the Redis that all regions share"+use+" (default: $"+homeVariable+")")
 }
 
 const redisUsage = "Redis `URL`: host:port, redis://[user:password@]host:port[/db], redis+sentinel://…, redis+cluster://…, rediss://… or unix:///path (see sash help redis)"

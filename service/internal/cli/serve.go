@@ -16,7 +16,6 @@ type serving struct {
 	level           string
 	json            bool
 	maxRulesRemoved int
-	homes           []string
 
 	cert, key, clientCA                                string
 	adminTokenFile, adminCert, adminKey, adminClientCA string
@@ -81,7 +80,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.StringVar(&o.Config.Path, "config", "", "configuration `file`, or a directory of files (default: $"+configVariable+", or the built-in example)")
 	f.IntVar(&s.maxRulesRemoved, "max-rules-removed", -1, "most rules that a change may remove, in case that a file was cut off (default: any number)")
 	f.StringVar(&o.Redis, "redis", "", "`URL` of Redis: see sash help redis (default: $"+redisVariable+", or this process's memory)")
-	f.StringArrayVar(&s.homes, "home", nil, "`URL` of the Redis that all regions share, or NAME=URL for each home that rules name (default: $"+homeVariable+")")
+	homeFlag(f, &o.Home, "")
 	f.DurationVar(&o.Budget, "budget", failover.DefaultBudget, "time for Redis to make one decision")
 	f.DurationVar(&o.HomeBudget, "home-budget", serve.DefaultHomeBudget, "time for the home to make one decision")
 	f.Int64Var(&o.OpenPerSecond, "open-per-second", 0, "most units a second that this instance lets through by on_unavailable: open (default: no ceiling)")

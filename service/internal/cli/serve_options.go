@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,9 +47,7 @@ func (a *app) options(s *serving, replacing bool, given func(flag string) bool) 
 		return s.opts, err
 	}
 	s.opts.Redis = a.redisURL(s.opts.Redis, env)
-	if s.opts.Homes, err = a.homes(s.homes); err != nil {
-		return s.opts, err
-	}
+	s.opts.Home = cmp.Or(s.opts.Home, a.env(homeVariable))
 	s.opts.Telemetry.Env = a.env
 	if err := s.fromImage(a.env, env.Deployed, given); err != nil {
 		return s.opts, err
@@ -175,7 +174,7 @@ func (s *serving) check() error {
 		return fmt.Errorf("--budget %v: give a time above zero, such as 50ms", o.Budget)
 	case o.HomeBudget <= 0:
 		return fmt.Errorf("--home-budget %v: give a time above zero, more than a trip to the home, such as 1s", o.HomeBudget)
-	case len(o.Homes) > 0 && o.Redis == "":
+	case o.Home != "" && o.Redis == "":
 		return errors.New("--home: units of all regions are leased by way of the Redis of this region: give --redis too")
 	case o.OpenPerSecond < 0:
 		return fmt.Errorf("--open-per-second %d: give the most units of a second, or 0 for no ceiling", o.OpenPerSecond)

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash"
-	"example.com/sash/service/internal/redisclient"
+	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/verify"
 )
 
@@ -95,7 +95,7 @@ func (a *app) runVerify(ctx context.Context, v *verifying) error {
 	defer to.close()
 	report, ended := verify.Run(ctx, to.store, v.opts)
 	if ended != nil && !errors.Is(ended, verify.ErrClock) {
-		ended = to.explain(redisclient.Remedy(ended))
+		ended = to.explain(decide.Remedy(ended))
 	}
 	if ended != nil && !report.Answered() {
 		return fmt.Errorf("%w; nothing was judged (seed %d)", ended, v.opts.Seed)

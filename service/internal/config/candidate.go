@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -31,8 +30,6 @@ type Candidate struct {
 	Options sash.Options
 	// Percent is the percentage of subjects that are enforced: 0 to 100.
 	Percent float64
-	// Apart reports that the candidate has another algorithm or resolution than the rule. Then they never share keys.
-	Apart bool
 }
 
 // Enforced reports whether the candidate limits a subject. It depends only on the key and Percent: every instance
@@ -54,44 +51,39 @@ func CandidateMetric(metric string) string { return metric + ".candidate" }
 func (b *ruleBody) readCandidate(rule *Rule, declared sash.Options) error {
 	c := &ruleBody{reader: b.reader}
 	var percent string
-	keep := c.fields()
-	err := b.mapping(b.candidate, "candidate", map[string]field{
-		"limits": keep["limits"], "algorithm": keep["algorithm"], "resolution": keep["resolution"],
+	written := c.fields(c)
+	err := b.mapping(b.Candidate, "candidate", map[string]field{
+		"limits": written["limits"], "algorithm": written["algorithm"], "resolution": written["resolution"],
 		"enforce_percent": b.text("enforce_percent", &percent),
 	})
 	if err != nil {
 		return err
 	}
 	if rule.Shadow || rule.Quota {
-		return b.errorf(b.candidate, "candidate beside shadow_mode or quota_mode: limits that do not bind need no candidate; put it into limits")
+		return b.errorf(b.Candidate, "candidate beside shadow_mode or quota_mode: limits that do not bind need no candidate; put it into limits")
 	}
-	if c.limits == nil {
-		return b.errorf(b.candidate, "candidate needs limits, such as limits: [\"10/1m\"]")
+	if c.Limits == nil {
+		return b.errorf(b.Candidate, "candidate needs limits, such as limits: [\"10/1m\"]")
 	}
 	of := &Rule{Options: declared}
-	if c.algorithm != nil && c.resolution == nil {
+	if c.Algorithm != nil && c.Resolution == nil {
 		of.Options.Resolution = 0
 	}
-	if err := b.list(c.limits, "limits", func(n *yaml.Node) error { return b.limit(n, of) }); err != nil {
+	if err := b.list(c.Limits, "limits", func(n *yaml.Node) error { return b.limit(n, of) }); err != nil {
 		return err
 	}
 	if err := c.options(of); err != nil {
 		return err
 	}
-	if err := Fit(&of.Options, of.Limits); err != nil {
-		return b.errorf(c.limits, "%s", plain(err))
-	}
-	for _, l := range of.Limits {
-		if rule.Cost > l.Units {
-			return b.errorf(c.limits, "a cost of %d units can never fit into %s", rule.Cost, cmp.Or(l.Name, l.String()))
-		}
+	of.Cost = rule.Cost
+	if err := c.fit(c.Limits, of); err != nil {
+		return err
 	}
 	rule.Candidate = &Candidate{Limits: of.Limits, Options: of.Options}
-	rule.Candidate.Apart = of.Options.Algorithm != rule.Options.Algorithm || of.Options.Resolution != rule.Options.Resolution
 	if percent != "" {
 		p, err := strconv.ParseFloat(strings.TrimSuffix(percent, "%"), 64)
 		if err != nil || math.IsNaN(p) || p < 0 || p > 100 {
-			return b.errorf(b.candidate, "enforce_percent %q must be a number from 0 to 100", clip(percent))
+			return b.errorf(b.Candidate, "enforce_percent %q must be a number from 0 to 100", clip(percent))
 		}
 		rule.Candidate.Percent = p
 	}
@@ -106,75 +98,5 @@ func (c *Candidate) Describe() string {
 	} else {
 		text += fmt.Sprintf(", enforced for %g%%", c.Percent)
 	}
-	if c.Apart {
-		text += ", on its own keys"
-	}
 	return text
-}
-
-// reserved reads the key reserve_below. Calls of the descriptor count under the descriptor above it, on the same
-// subject, and leave the last part of each of its limits to other calls.
-//
-//	key: quota
-//	limits: ["10000/day@America/Los_Angeles"]
-//	descriptors:
-//	- {key: class, value: cron, reserve_below: 5%}
-//
-// Requests with quota alone may use all of it. Requests with quota and class=cron are admitted while they keep the use
-// within 95 %. So a cron job stops before the quota is used up, and users continue.
-func (b *ruleBody) reserved(rule, above *Rule) error {
-	n := b.reserveBelow
-	for _, stray := range [...]bool{b.rateLimit != nil, b.limits != nil, b.algorithm != nil, b.resolution != nil, b.candidate != nil, b.countRefused, b.block != nil, b.strayPlace() != nil} {
-		if stray {
-			return b.errorf(n, "reserve_below uses the limits of the descriptor above it: remove limits, rate_limit, algorithm, resolution, count_refused, block, scope, lease and candidate")
-		}
-	}
-	switch {
-	case above == nil || !above.Limited():
-		return b.errorf(n, "reserve_below needs a parent descriptor with limits: here there is nothing to reserve")
-	case above.Reserve > 0:
-		return b.errorf(n, "reserve_below below another reserve_below: put both directly below the descriptor with the limits")
-	case above.Options.Block != sash.Block{}:
-		return b.errorf(n, "reserve_below below a descriptor with block: refusals of these calls would keep out those that the reserve is for; remove one of the two")
-	}
-	var text string
-	if err := b.text("reserve_below", &text)(n); err != nil {
-		return err
-	}
-	number, isPercent := strings.CutSuffix(text, "%")
-	percent, err := strconv.ParseFloat(number, 64)
-	if err != nil || !isPercent || percent <= 0 || percent >= 100 || math.IsNaN(percent) {
-		return b.errorf(n, "reserve_below %q must be the percentage of each limit that is left to other calls, such as 5%%", clip(text))
-	}
-	rule.Reserve, rule.Options, rule.Cost, rule.Place = percent, above.Options, above.Cost, above.Place
-	b.guard = b.guard || above.OnUnavailable.Guard // they guard the same secret
-	if b.onUnavailable == nil {
-		rule.OnUnavailable = above.OnUnavailable
-	}
-	if err := b.options(rule); err != nil {
-		return err
-	}
-	if own, err := b.wantsOwn(rule); err != nil {
-		return err
-	} else if above, _ := b.wantsOwn(above); own != above {
-		return b.errorf(n, "on_unavailable is local for only one of reserve_below and the descriptor above it: with scope: global both have an own share, or neither")
-	}
-	for _, l := range above.Limits {
-		l.Name = cmp.Or(l.Name, l.String())
-		l.Units -= int64(math.Ceil(float64(l.Units) * percent / 100))
-		if l.Units < rule.Cost {
-			return b.errorf(n, "reserve_below %s leaves %d units of %s, into which a cost of %d can never fit", text, l.Units, l.Name, rule.Cost)
-		}
-		rule.Limits = append(rule.Limits, l)
-	}
-	return nil
-}
-
-// usable describes the part of the limits above that a rule with a reserve may use.
-func (r *Rule) usable() string {
-	var texts []string
-	for _, l := range r.Limits {
-		texts = append(texts, strconv.FormatInt(l.Units, 10)+" of "+l.Name)
-	}
-	return "reserve_below " + strconv.FormatFloat(r.Reserve, 'f', -1, 64) + "%: " + strings.Join(texts, " and ")
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -25,7 +24,7 @@ func TestARuleIsDescribedAsItWasWritten(t *testing.T) {
 		"limits: [10/1m]\ncandidate: {limits: [5/1m, 50/1h], enforce_percent: 10}":                             "10/1m by sliding-log, candidate 5/1m and 50/1h by sliding-log, enforced for 10%",
 		"limits: [10/1m]\ncandidate: {limits: [5/1m], enforce_percent: 0.5%}":                                  "10/1m by sliding-log, candidate 5/1m by sliding-log, enforced for 0.5%",
 		"limits: [10/1m]\nalgorithm: gcra\ncandidate: {limits: [5/1m]}":                                        "10/1m by gcra, candidate 5/1m by gcra, not enforced",
-		"limits: [10/1m]\nalgorithm: fixed-window\ncandidate: {limits: [10/1m], algorithm: sliding-log}":       "10/1m by fixed-window, candidate 10/1m by sliding-log, not enforced, on its own keys",
+		"limits: [10/1m]\nalgorithm: fixed-window\ncandidate: {limits: [10/1m], algorithm: sliding-log}":       "10/1m by fixed-window, candidate 10/1m by sliding-log, not enforced",
 		"rate_limit: {unit: minute, requests_per_unit: 10}\ncandidate: {limits: [5/1m], enforce_percent: 100}": "10/1m by sliding-log, candidate 5/1m by sliding-log, enforced for 100%",
 		"limits: [10/1m]\nalgorithm: sliding-buckets\nresolution: 1s\ncandidate: {limits: [5/1m]}":             "10/1m by sliding-buckets of 1s, candidate 5/1m by sliding-buckets of 1s, not enforced",
 		"limits: [10/1m]\ncount_refused: true\ncandidate: {limits: [5/1m]}":                                    "10/1m by sliding-log, count_refused, candidate 5/1m by sliding-log, not enforced",
@@ -73,33 +72,6 @@ func TestAWrongCandidateSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// A larger percentage adds subjects and takes none away, and is about that share of them.
-func TestAPercentageOnlyAddsSubjects(t *testing.T) {
-	const subjects = 20_000
-	percents := []float64{0, 0.5, 1, 10, 50, 99, 100}
-	counts := make([]int, len(percents))
-	for n := range subjects {
-		key := Key("web", []Entry{{"remote_address", fmt.Sprint("192.0.2.", n)}})
-		in := false
-		for i, p := range percents {
-			c := Candidate{Percent: p}
-			now := c.Enforced(key)
-			if in && !now {
-				t.Fatalf("%s is enforced at %g%% and not at %g%%", key, percents[i-1], p)
-			}
-			if in = now; in {
-				counts[i]++
-			}
-		}
-	}
-	for i, p := range percents {
-		want := p / 100 * subjects
-		if got := float64(counts[i]); got < want-200 || got > want+200 || p == 0 && got != 0 || p == 100 && got != subjects {
-			t.Errorf("%g%% are %v of %d subjects", p, got, subjects)
-		}
-	}
-}
-
 // Which subjects are enforced must not change with a version of Sash: instances of two versions would disagree. The
 // numbers are the first four bytes of each key's SHA-256, by sha256sum.
 func TestWhoIsEnforcedStaysSo(t *testing.T) {
@@ -126,8 +98,6 @@ descriptors:
 - key: above
   limits: [10/1h]
   candidate: {limits: [5/1h]}
-  descriptors:
-  - {key: below, reserve_below: 20%}
 - {key: blocks, limits: [5/1m], block: 1m}
 `
 	cfg, err := ParseBy(Defaults{Algorithm: sash.FixedWindow, CountRefused: true}, false, File{"x.yaml", []byte(text)})
@@ -135,19 +105,18 @@ descriptors:
 		t.Fatal(err)
 	}
 	want := map[string]sash.Options{
-		"none":        {Algorithm: sash.FixedWindow, CountRefused: true},
-		"many":        {Algorithm: sash.FixedWindow, CountRefused: true},
-		"own":         {Algorithm: sash.SlidingLog, CountRefused: true},
-		"step":        {Algorithm: sash.SlidingBuckets, CountRefused: true},
-		"above":       {Algorithm: sash.FixedWindow, CountRefused: true},
-		"above.below": {Algorithm: sash.FixedWindow, CountRefused: true},
-		"blocks":      {Algorithm: sash.FixedWindow},
+		"none":   {Algorithm: sash.FixedWindow, CountRefused: true},
+		"many":   {Algorithm: sash.FixedWindow, CountRefused: true},
+		"own":    {Algorithm: sash.SlidingLog, CountRefused: true},
+		"step":   {Algorithm: sash.SlidingBuckets, CountRefused: true},
+		"above":  {Algorithm: sash.FixedWindow, CountRefused: true},
+		"blocks": {Algorithm: sash.FixedWindow},
 	}
 	for _, rule := range cfg.Rules() {
 		if got := rule.Options; got.Algorithm != want[rule.Label].Algorithm || got.CountRefused != want[rule.Label].CountRefused {
 			t.Errorf("%s: %v, count_refused %v", rule.Label, got.Algorithm, got.CountRefused)
 		}
-		if c := rule.Candidate; c != nil && (c.Options.Algorithm != sash.FixedWindow || c.Apart) {
+		if c := rule.Candidate; c != nil && (c.Options.Algorithm != sash.FixedWindow) {
 			t.Errorf("the candidate of %s: %v", rule.Label, c.Options.Algorithm)
 		}
 	}

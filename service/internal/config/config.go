@@ -61,7 +61,7 @@ type Config struct {
 type domain struct {
 	name        string
 	descriptors *level
-	secret      map[string]bool // by the key of each descriptor: whether its values are secret
+	keys        map[string]*secrecy // of each descriptor without * in its key
 }
 
 // A level is the descriptors below one descriptor. A bare key has the value "".
@@ -127,7 +127,7 @@ func (c *Config) Loaded() bool { return !c.none }
 func (c *Config) Domains() []string { return slices.Clone(c.names) }
 
 // Warnings returns what is accepted in the configuration and probably not meant, one line each with the file and the
-// line. They are at most 101.
+// line. They are at most 200.
 func (c *Config) Warnings() []string { return slices.Clone(c.warnings) }
 
 // Rules returns all rules in the order of the file. The caller must not change them.

@@ -20,8 +20,6 @@ func (r *Rule) Describe() string {
 		words = append(words, "unlimited")
 	case r.Refuses:
 		words = append(words, "refuses everything")
-	case r.Reserve > 0:
-		words = append(words, r.usable())
 	default:
 		words = append(words, describeLimits(r.Limits, r.Options))
 	}
@@ -121,67 +119,34 @@ func (c *Config) Trace(domain string, entries []Entry) ([]Step, Found, error) {
 	in := c.domains[domain]
 	here := in.descriptors
 	for _, e := range entries {
-		step := Step{Entry: e}
 		d := in.find(here, e)
-		if d != nil {
-			step.Matched = quote(d.entry.Key)
-			if d.entry.Value != "" {
-				step.Matched += "=" + quote(d.entry.Value)
-			}
-			switch {
-			case d.entry == e && e.Value != "":
-				step.How = "exact value"
-			case d.wildcard != nil:
-				step.How = "wildcard"
-			default:
-				step.How = "key alone"
-			}
-		}
-		steps = append(steps, step)
 		if d == nil {
-			break
+			return append(steps, Step{Entry: e}), found, nil
 		}
+		how := "key alone"
+		switch {
+		case d.entry == e && e.Value != "":
+			how = "exact value"
+		case d.wildcard != nil:
+			how = "wildcard"
+		}
+		steps = append(steps, Step{e, spell(d.entry), how})
 		here = d.children
 	}
 	return steps, found, nil
 }
 
-// A Change is a rule that differs between two configurations. Before is empty if the rule is new, After if it is gone.
-type Change struct {
-	Rule, Before, After string
-}
-
-// Diff returns the rules that differ: first those of the new configuration in its order, then removed ones in the
-// order of the old configuration.
-func Diff(before, after *Config) []Change {
-	was := make(map[string]string)
-	for _, r := range before.rules {
-		was[r.String()] = r.Describe()
-	}
-	var changes []Change
-	is := make(map[string]bool)
+// Removed returns the rules of a configuration that another one does not have, in their order.
+func Removed(before, after *Config) []string {
+	stays := make(map[string]bool)
 	for _, r := range after.rules {
-		name := r.String()
-		is[name] = true
-		if old, text := was[name], r.Describe(); old != text {
-			changes = append(changes, Change{name, old, text})
-		}
+		stays[r.String()] = true
 	}
+	var removed []string
 	for _, r := range before.rules {
-		if name := r.String(); !is[name] {
-			changes = append(changes, Change{name, was[name], ""})
+		if name := r.String(); !stays[name] {
+			removed = append(removed, name)
 		}
 	}
-	return changes
-}
-
-// String returns the change as one line: "+ rule: …", "- rule: …" or "~ rule: … -> …".
-func (c Change) String() string {
-	switch {
-	case c.Before == "":
-		return fmt.Sprintf("+ %s: %s", c.Rule, c.After)
-	case c.After == "":
-		return fmt.Sprintf("- %s: %s", c.Rule, c.Before)
-	}
-	return fmt.Sprintf("~ %s: %s -> %s", c.Rule, c.Before, c.After)
+	return removed
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ var envoyUnits = map[string]time.Duration{
 func (b *ruleBody) envoy(rule *Rule) error {
 	var unit string
 	var perUnit *yaml.Node
-	err := b.mapping(b.rateLimit, "rate_limit", map[string]field{
+	err := b.mapping(b.RateLimit, "rate_limit", map[string]field{
 		"unit":              b.str("unit", &unit),
 		"requests_per_unit": func(n *yaml.Node) error { perUnit = resolve(n); return nil },
 		"unlimited":         b.boolean("unlimited", &rule.Unlimited),
@@ -37,7 +38,7 @@ func (b *ruleBody) envoy(rule *Rule) error {
 	}
 	for _, name := range rule.Replaces {
 		if name == rule.Name {
-			return b.errorf(b.rateLimit, "replaces names the rule itself, %q", clip(name))
+			return b.errorf(b.RateLimit, "replaces names the rule itself, %q", clip(name))
 		}
 	}
 	units, err := b.perUnit(perUnit)
@@ -47,16 +48,16 @@ func (b *ruleBody) envoy(rule *Rule) error {
 	window, ok := envoyUnits[strings.ToUpper(unit)]
 	switch {
 	case rule.Unlimited && ok:
-		return b.errorf(b.rateLimit, "unlimited excludes a unit")
+		return b.errorf(b.RateLimit, "unlimited excludes a unit")
 	case rule.Unlimited:
 		if unit != "" {
-			b.warn(b.rateLimit, "unlimited: the unit %q has no effect", clip(unit))
+			b.warn(b.RateLimit, "unlimited: the unit %q has no effect", clip(unit))
 		}
 		return nil
 	case !ok:
-		return b.errorf(b.rateLimit, "unit %q must be second, minute, hour, day, week, month or year", clip(unit))
+		return b.errorf(b.RateLimit, "unit %q must be second, minute, hour, day, week, month or year", clip(unit))
 	case perUnit == nil || isNull(perUnit):
-		b.warn(b.rateLimit, "requests_per_unit is missing: this refuses everything, as 0 does")
+		b.warn(b.RateLimit, "requests_per_unit is missing: this refuses everything, as 0 does")
 	}
 	limit := sash.Every(units, window)
 	limit.Name = rule.Name
@@ -67,17 +68,18 @@ func (b *ruleBody) envoy(rule *Rule) error {
 
 // perUnit reads requests_per_unit, which the protocol bounds. Nil and null are 0.
 func (b *ruleBody) perUnit(n *yaml.Node) (int64, error) {
-	switch {
-	case n == nil || isNull(n):
+	if n == nil || isNull(n) {
 		return 0, nil
-	case n.Kind != yaml.ScalarNode:
-		return 0, b.errorf(n, "requests_per_unit must be a whole number of at least 0")
-	case kindOf(n) == intScalar && integer(n) >= 0 && integer(n) <= math.MaxUint32:
-		return integer(n), nil
-	case kindOf(n) == textScalar && plainKind(n.Value) == intScalar:
+	}
+	units, whole := integer(n)
+	_, err := strconv.ParseInt(n.Value, 0, 64)
+	switch {
+	case whole && units >= 0 && units <= math.MaxUint32:
+		return units, nil
+	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && err == nil:
 		return 0, b.errorf(n, "requests_per_unit %q is a string: remove the quotes", clip(n.Value))
-	case kindOf(n) == intScalar && integer(n) > 0:
-		return 0, b.errorf(n, "requests_per_unit is more than %d: give limits, such as limits: [\"%d/1d\"]", math.MaxUint32, integer(n))
+	case whole && units > 0:
+		return 0, b.errorf(n, "requests_per_unit is more than %d: give limits, such as limits: [\"%d/1d\"]", math.MaxUint32, units)
 	}
 	return 0, b.errorf(n, "requests_per_unit must be a whole number of at least 0, without a point or an exponent")
 }

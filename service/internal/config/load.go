@@ -35,78 +35,43 @@ type Source struct {
 
 // Load reads and checks the configuration. The fingerprint is that of the files as Load read them, also beside an error.
 func (s Source) Load() (*Config, Fingerprint, error) {
-	files, found, err := s.read()
-	cfg, wrong := s.parse(files, found, err)
-	return cfg, fingerprint(files, err), wrong
+	r := s.read()
+	cfg, err := r.parse(s)
+	return cfg, r.fingerprint(), err
 }
 
-// parse returns the configuration in what read returned.
-func (s Source) parse(files []File, found *found, err error) (*Config, error) {
-	if err != nil {
-		return nil, err
+// A found is what there is at a Source.
+type found struct {
+	files   []File
+	skipped []string // what is not read and why, for people; at most maxWarnings
+	err     error    // what cannot be read
+}
+
+// parse returns the configuration in the files.
+func (f *found) parse(s Source) (*Config, error) {
+	if f.err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", f.err)
 	}
-	cfg, err := ParseBy(s.Defaults, s.Merge, files...)
-	if err != nil {
-		return nil, err
+	cfg, err := ParseBy(s.Defaults, s.Merge, f.files...)
+	if err == nil {
+		cfg.warnings = append(f.skipped, cfg.warnings...)
 	}
-	all := &notes{warnings: found.skipped}
-	for _, warning := range cfg.warnings {
-		all.add(warning)
-	}
-	cfg.warnings = all.texts()
-	return cfg, nil
+	return cfg, err
 }
 
 // read returns the current files.
-func (s Source) read() ([]File, *found, error) {
-	found, err := s.find()
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading the configuration: %w", err)
-	}
-	files := make([]File, len(found.files))
-	for i, name := range found.files {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return nil, nil, fmt.Errorf("reading the configuration: %w", err)
-		}
-		files[i] = File{Name: name, Text: text}
-	}
-	return files, found, nil
-}
-
-// found is what there is at a Source.
-type found struct {
-	files   []string
-	skipped []string // what is not read and why, for people; at most maxWarnings
-}
-
-// find returns the files of a configuration.
-func (s Source) find() (*found, error) {
+func (s Source) read() *found {
 	f := &found{}
 	paths, err := s.paths()
-	if err != nil {
-		return nil, err
-	}
 	for _, path := range paths {
-		info, err := os.Stat(path)
-		if err != nil {
-			return nil, err
-		}
-		switch {
-		case info.IsDir():
-			if err := s.walk(path, f); err != nil {
-				return nil, err
-			}
-		case s.Siblings && !info.Mode().IsRegular(): // reading a pipe would wait for somebody who writes
-			f.skip(path, "it is not a regular file")
-		default:
-			f.files = append(f.files, path)
+		if err == nil {
+			err = s.visit(path, f)
 		}
 	}
-	if len(f.files) == 0 {
-		return nil, fmt.Errorf("the directory %s has no file%s", s.Path, strings.Join(append([]string{""}, f.skipped...), "; "))
+	if f.err = err; err == nil && len(f.files) == 0 {
+		f.err = fmt.Errorf("the directory %s has no file%s", s.Path, strings.Join(append([]string{""}, f.skipped...), "; "))
 	}
-	return f, nil
+	return f
 }
 
 // paths returns Path and its siblings, in order.
@@ -131,34 +96,48 @@ func (s Source) paths() ([]string, error) {
 	return paths, nil
 }
 
-// walk adds what is in a directory and below it.
+// visit adds a file, or what is in a directory and below it.
+func (s Source) visit(path string, f *found) error {
+	info, err := os.Stat(path) // a ConfigMap's files are symbolic links
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return s.walk(path, f)
+	case !info.Mode().IsRegular() && (s.Siblings || path != s.Path): // reading a pipe would wait for somebody who writes
+		f.skip(path, "it is not a regular file")
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if f.files = append(f.files, File{Name: path, Text: text}); len(f.files) > maxFiles {
+		return fmt.Errorf("more than %d files: give a directory that has nothing but configurations", maxFiles)
+	}
+	return nil
+}
+
+// walk visits what is in a directory, and says what it leaves out.
 func (s Source) walk(dir string, f *found) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, entry := range entries {
-		name := filepath.Join(dir, entry.Name())
-		info, err := os.Stat(name) // a ConfigMap's files are symbolic links
+		path := filepath.Join(dir, entry.Name())
+		info, err := os.Stat(path)
 		switch {
 		case strings.HasPrefix(entry.Name(), ".."):
 		case !s.DotFiles && strings.HasPrefix(entry.Name(), "."):
-			f.skip(name, "its name begins with a dot")
+			f.skip(path, "its name begins with a dot")
 		case errors.Is(err, os.ErrNotExist):
-			f.skip(name, "it leads nowhere, or was removed meanwhile")
-		case err != nil:
-			return err
-		case entry.IsDir(), info.IsDir() && ofConfigMap(name):
-			if err := s.walk(name, f); err != nil {
-				return err
-			}
-		case info.IsDir():
-			f.skip(name, "it is a link to a directory")
-		case !info.Mode().IsRegular():
-			f.skip(name, "it is not a regular file")
+			f.skip(path, "it leads nowhere, or was removed meanwhile")
+		case err == nil && info.IsDir() && !entry.IsDir() && !ofConfigMap(path):
+			f.skip(path, "it is a link to a directory")
 		default:
-			if f.files = append(f.files, name); len(f.files) > maxFiles {
-				return fmt.Errorf("more than %d files: give a directory that has nothing but configurations", maxFiles)
+			if err := s.visit(path, f); err != nil {
+				return err
 			}
 		}
 	}
@@ -214,24 +193,24 @@ type watching struct {
 // look uses the files if they have changed and are the same as at the last look. What it compares is what it uses: the
 // files may be written again meanwhile.
 func (w *watching) look(changed func(*Config, error)) {
-	files, found, err := w.source.read()
-	now := fingerprint(files, err)
+	found := w.source.read()
+	now := found.fingerprint()
 	settled := now == w.seen
 	w.seen = now
 	if now == w.last || !settled {
 		return
 	}
 	w.last = now
-	changed(w.source.parse(files, found, err))
+	changed(found.parse(w.source))
 }
 
-// fingerprint returns the fingerprint of what read returned. Unreadable contents have one too.
-func fingerprint(files []File, err error) Fingerprint {
+// fingerprint returns the fingerprint of the files. Unreadable contents have one too.
+func (f *found) fingerprint() Fingerprint {
 	hash := sha256.New()
-	if err != nil {
-		hash.Write([]byte("unreadable " + err.Error()))
+	if f.err != nil {
+		hash.Write([]byte("unreadable " + f.err.Error()))
 	}
-	for _, file := range files {
+	for _, file := range f.files {
 		name, text := sha256.Sum256([]byte(file.Name)), sha256.Sum256(file.Text)
 		hash.Write(name[:])
 		hash.Write(text[:])

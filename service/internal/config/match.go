@@ -1,6 +1,8 @@
 package config
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,11 +48,7 @@ func (c *Config) Find(domain string, entries []Entry) (Found, error) {
 	if last == nil || last.rule == nil {
 		return found, nil
 	}
-	charged := len(path)
-	if last.rule.Reserve > 0 {
-		charged-- // the limits are those of the descriptor above
-	}
-	found.Rule, found.Key, found.Metric = last.rule, Key(domain, found.Charged[:charged]), metric(domain, entries, path)
+	found.Rule, found.Key, found.Metric = last.rule, Key(domain, found.Charged), metric(domain, entries, path)
 	return found, nil
 }
 
@@ -65,11 +63,38 @@ func (c *Config) domain(name string) (*domain, error) {
 	return nil, fmt.Errorf("%w %q: the configuration has %s", ErrUnknownDomain, clip(name), strings.Join(c.names, ", "))
 }
 
-// Match returns the rule for a request, or nil if nothing limits it. Errors are ErrUnknownDomain
-// and ErrNone.
-func (c *Config) Match(domain string, entries []Entry) (*Rule, error) {
-	found, err := c.Find(domain, entries)
-	return found.Rule, err
+// ErrNoDescriptor means that no descriptor has the keys of some entries, in their order.
+var ErrNoDescriptor = errors.New("nothing matches these entries")
+
+// Reach returns nil if the configuration has descriptors with the keys of these entries, so that a request that it
+// counts, or one of its siblings with another value, can begin with them. Errors are ErrUnknownDomain and
+// ErrNoDescriptor, with the keys that there are.
+func (c *Config) Reach(domain string, entries []Entry) error {
+	d, err := c.domain(domain)
+	if err != nil {
+		return err
+	}
+	here := []*level{d.descriptors}
+	for _, e := range entries {
+		var below []*level
+		var keys []string
+		for _, l := range here {
+			for at, d := range l.exact {
+				keys = append(keys, quote(at.Key))
+				if at.Key == e.Key || d.wildcard != nil && d.wildcard.key == "" && d.wildcard.begins(e.Key+"_") {
+					below = append(below, d.children)
+				}
+			}
+		}
+		if len(below) == 0 {
+			slices.Sort(keys)
+			keys = slices.Compact(keys)
+			return fmt.Errorf("%w: no descriptor here has the key %q; the keys are: %s", ErrNoDescriptor, clip(e.Key),
+				cmp.Or(strings.Join(keys[:min(len(keys), 10)], ", "), "none"))
+		}
+		here = below
+	}
+	return nil
 }
 
 // metric returns the name of the statistics of a request that matched along a path.

@@ -3,7 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
-	"regexp"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,13 +22,21 @@ func (r *reader) errorf(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s", r.file, n.Line, fmt.Sprintf(format, args...))
 }
 
-// warn notes what is accepted, and probably not meant.
+// warn notes what is accepted, and probably not meant. The first hundred are kept.
 func (r *reader) warn(n *yaml.Node, format string, args ...any) {
-	r.notes.add(r.errorf(n, format, args...).Error())
+	if len(r.notes.warnings) < maxWarnings {
+		r.notes.warnings = append(r.notes.warnings, r.errorf(n, format, args...).Error())
+	}
 }
 
 // A field reads the value of one key of a mapping.
 type field func(n *yaml.Node) error
+
+// removed are keys of earlier versions, with what to write instead.
+var removed = map[string]string{
+	"home":          "the one home of --home keeps the charges of every rule with scope: global; remove the key",
+	"reserve_below": "give the calls that stop earlier a rule with smaller limits of its own",
+}
 
 // mapping reads a mapping with the field of each key. Keys must be unique. What names the mapping in errors.
 func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field) error {
@@ -39,6 +47,9 @@ func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field) err
 	for _, p := range pairs {
 		read := fields[p.key.Value]
 		if read == nil {
+			if instead := removed[p.key.Value]; instead != "" {
+				return r.errorf(p.key, "the key %s is no longer known: %s", p.key.Value, instead)
+			}
 			known := slices.Sorted(maps.Keys(fields))
 			return r.errorf(p.key, "unknown key %q: %s can have %s", clip(p.key.Value), what, strings.Join(known, ", "))
 		}
@@ -47,6 +58,27 @@ func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field) err
 		}
 	}
 	return nil
+}
+
+// fields returns the readers of the fields of a struct, by their tags: a node stays as it is written.
+func (r *reader) fields(into any) map[string]field {
+	fields := make(map[string]field)
+	all := reflect.ValueOf(into).Elem()
+	for i := range all.NumField() {
+		name := all.Type().Field(i).Tag.Get("yaml")
+		if name == "" {
+			continue
+		}
+		switch at := all.Field(i).Addr().Interface().(type) {
+		case **yaml.Node:
+			fields[name] = func(n *yaml.Node) error { *at = n; return nil }
+		case *string:
+			fields[name] = r.str(name, at)
+		case *bool:
+			fields[name] = r.boolean(name, at)
+		}
+	}
+	return fields
 }
 
 // list reads a list. Null is an empty one.
@@ -83,22 +115,13 @@ func (r *reader) text(what string, into *string) field {
 func (r *reader) boolean(what string, into *bool) field {
 	return func(n *yaml.Node) error {
 		n = resolve(n)
-		kind := kindOf(n)
-		if n.Kind != yaml.ScalarNode || kind != boolScalar && kind != nullScalar {
+		var v *bool
+		quoted := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0
+		if n.Kind != yaml.ScalarNode || quoted || n.Decode(&v) != nil {
 			return r.errorf(n, "%s must be true or false", what)
 		}
-		*into = slices.Contains(trues, n.Value)
+		*into = v != nil && *v
 		return nil
-	}
-}
-
-// set reads a boolean that must be there.
-func (r *reader) set(what string, into *bool) field {
-	return func(n *yaml.Node) error {
-		if isNull(resolve(n)) {
-			return r.errorf(n, "%s must be true or false", what)
-		}
-		return r.boolean(what, into)(n)
 	}
 }
 
@@ -115,7 +138,7 @@ func (r *reader) units(what string, into *int64) field {
 	}
 }
 
-func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && kindOf(n) == nullScalar }
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
@@ -124,83 +147,10 @@ func resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// A scalarKind is what a scalar is in YAML 1.1, the version that Envoy's service reads: yes is a boolean there, and 010
-// is 8.
-type scalarKind int
-
-const (
-	textScalar scalarKind = iota
-	nullScalar
-	boolScalar
-	intScalar    // within 64 bits and a sign
-	numberScalar // any other number, such as 1.5, 1e3 and .inf
-	otherScalar  // such as !!binary
-)
-
-var (
-	nulls  = []string{"", "~", "null", "Null", "NULL"}
-	trues  = []string{"y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE"}
-	falses = []string{"n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE"}
-
-	notFinite = regexp.MustCompile(`^([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$`)
-	decimal   = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
-)
-
-// kindOf returns the kind of a scalar. A quoted one is text.
-func kindOf(n *yaml.Node) scalarKind {
-	const quoted = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
-	if n.Style&yaml.TaggedStyle == 0 {
-		if n.Style&quoted != 0 {
-			return textScalar
-		}
-		return plainKind(n.Value)
-	}
-	tags := map[string]scalarKind{"!!null": nullScalar, "!!bool": boolScalar, "!!int": intScalar, "!!float": numberScalar}
-	want, known := tags[n.ShortTag()]
-	switch is := plainKind(n.Value); {
-	case n.ShortTag() == "!!binary":
-		return otherScalar
-	case !known:
-		return textScalar
-	case is == want || is == intScalar && want == numberScalar:
-		return want
-	}
-	return otherScalar
-}
-
-// plainKind returns the kind of a scalar without quotes.
-func plainKind(text string) scalarKind {
-	switch {
-	case slices.Contains(nulls, text):
-		return nullScalar
-	case slices.Contains(trues, text), slices.Contains(falses, text):
-		return boolScalar
-	case notFinite.MatchString(text):
-		return numberScalar
-	case !strings.ContainsRune("0123456789+-.", rune(text[0])):
-		return textScalar
-	}
-	digits := strings.ReplaceAll(text, "_", "")
-	if text[0] == '.' {
-		digits = text
-	} else {
-		if _, err := strconv.ParseInt(digits, 0, 64); err == nil {
-			return intScalar
-		}
-		if _, err := strconv.ParseUint(digits, 0, 64); err == nil {
-			return numberScalar
-		}
-	}
-	if decimal.MatchString(digits) {
-		return numberScalar
-	}
-	return textScalar
-}
-
-// integer returns the value of an intScalar.
-func integer(n *yaml.Node) int64 {
-	v, _ := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 64)
-	return v
+// integer returns the value of a whole number; false if a node is none. 010 is 8.
+func integer(n *yaml.Node) (v int64, ok bool) {
+	ok = n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int" && n.Decode(&v) == nil
+	return v, ok
 }
 
 // str reads a scalar of a key that Envoy's service has. Like there, a number with a fraction or an exponent is none: it
@@ -208,19 +158,121 @@ func integer(n *yaml.Node) int64 {
 func (r *reader) str(what string, into *string) field {
 	return func(n *yaml.Node) error {
 		n = resolve(n)
-		if n.Kind != yaml.ScalarNode {
+		tag := n.ShortTag()
+		_, within := integer(n)
+		switch {
+		case n.Kind != yaml.ScalarNode:
 			return r.errorf(n, "%s must be a string", what)
-		}
-		switch kindOf(n) {
-		case nullScalar:
+		case tag == "!!null":
 			*into = ""
-		case numberScalar:
+		case tag == "!!float" || tag == "!!int" && !within:
 			return r.errorf(n, "%s is the number %s: put it into quotes", what, clip(n.Value))
-		case otherScalar:
-			return r.errorf(n, "%s is a %s: write it as a string, without the tag", what, clip(n.ShortTag()))
+		case tag == "!!binary":
+			return r.errorf(n, "%s is a %s: write it as a string, without the tag", what, tag)
 		default:
 			*into = n.Value
 		}
 		return nil
 	}
+}
+
+// Bounds of merge keys, which can expand a small file into a large one.
+const (
+	maxMergeDepth = 100
+	maxMerged     = 1_000_000 // pairs, of all files
+)
+
+// A pair is a key of a mapping and its value.
+type pair struct{ key, value *yaml.Node }
+
+// pairs returns the pairs of a mapping, with those that its merge keys (<<) bring. As in Envoy's service the last one of a
+// key counts, in the order of the file, so that a merge key after a key replaces it; and two mappings, such as those of
+// rate_limit, become one with the keys of both. Without a merge key, a key that is there twice is an error.
+func (r *reader) pairs(n *yaml.Node, what string, depth int) ([]pair, error) {
+	n = resolve(n)
+	if n.Kind != yaml.MappingNode {
+		return nil, r.errorf(n, "%s must be a mapping of keys to values", what)
+	}
+	out := make([]pair, 0, len(n.Content)/2)
+	at := make(map[string]int, len(n.Content)/2) // where a key is in out
+	own := make(map[string]int, len(n.Content)/2)
+	put := func(p pair) {
+		name := p.key.Value
+		i, there := at[name]
+		if !there {
+			at[name] = len(out)
+			out = append(out, p)
+			return
+		}
+		out[i] = pair{p.key, together(out[i].value, p.value)}
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if isMerge(key) {
+			merged, err := r.merged(value, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range merged {
+				put(p)
+			}
+			continue
+		}
+		if key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str" {
+			return nil, r.errorf(key, "unknown key %q: keys are words", clip(key.Value))
+		}
+		if line, twice := own[key.Value]; twice {
+			return nil, r.errorf(key, "duplicate key %q, first on line %d", clip(key.Value), line)
+		}
+		own[key.Value] = key.Line
+		put(pair{key, value})
+	}
+	return out, nil
+}
+
+// merged returns the pairs that the value of a merge key brings: of one mapping, or of a list of them, in which the first
+// one that has a key counts.
+func (r *reader) merged(n *yaml.Node, depth int) ([]pair, error) {
+	from := []*yaml.Node{n}
+	if list := resolve(n); list.Kind == yaml.SequenceNode {
+		from = list.Content
+	}
+	var all []pair
+	for i := len(from) - 1; i >= 0; i-- {
+		if depth > maxMergeDepth {
+			return nil, r.errorf(n, "<< is nested more than %d deep", maxMergeDepth)
+		}
+		pairs, err := r.pairs(from[i], "the value of <<", depth)
+		if err != nil {
+			return nil, err
+		}
+		if r.notes.merged += len(pairs) + 1; r.notes.merged > maxMerged {
+			return nil, r.errorf(n, "<< brings more than %d keys", maxMerged)
+		}
+		all = append(all, pairs...)
+	}
+	return all, nil
+}
+
+// together returns the value of a key that has two, the second of which counts.
+func together(first, second *yaml.Node) *yaml.Node {
+	if resolve(first).Kind != yaml.MappingNode || resolve(second).Kind != yaml.MappingNode {
+		return second
+	}
+	merge := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!merge", Value: "<<", Line: second.Line}
+	list := &yaml.Node{Kind: yaml.SequenceNode, Line: second.Line, Content: []*yaml.Node{second, first}}
+	return &yaml.Node{Kind: yaml.MappingNode, Line: second.Line, Content: []*yaml.Node{merge, list}}
+}
+
+func isMerge(key *yaml.Node) bool {
+	return key.Kind == yaml.ScalarNode && key.Value == "<<" && key.ShortTag() == "!!merge"
+}
+
+// maxWarnings is the most warnings that a configuration keeps, and the most files that it names as not read.
+const maxWarnings = 100
+
+// notes are what a parser notes beside the configuration.
+type notes struct {
+	warnings []string
+	merged   int // pairs that merge keys brought
 }

@@ -23,11 +23,11 @@ var modes = map[string]failover.Mode{"open": failover.Open, "local": failover.Lo
 // The second is open for calls of 1 unit, local up to 20 units, and closed above. Without else, costs above the last
 // one are closed.
 func (b *ruleBody) unavailable(rule *Rule) error {
-	rule.OnUnavailable.Guard = b.guard
-	if b.onUnavailable == nil {
+	rule.OnUnavailable.Guard = b.Guard
+	if b.OnUnavailable == nil {
 		return nil
 	}
-	n := resolve(b.onUnavailable)
+	n := resolve(b.OnUnavailable)
 	switch n.Kind {
 	case yaml.ScalarNode:
 		return b.mode(n, 0, rule)
@@ -71,7 +71,7 @@ func (b *ruleBody) mode(n *yaml.Node, maxCost int64, rule *Rule) error {
 	if n.Kind != yaml.ScalarNode || !known {
 		return b.errorf(n, "on_unavailable %q must be open, local or closed", clip(n.Value))
 	}
-	if mode == failover.Open && b.guard {
+	if mode == failover.Open && b.Guard {
 		return b.errorf(n, "on_unavailable is open beside guard: an attacker that brings the store down could guess without a limit; use local or closed")
 	}
 	rule.OnUnavailable.Rules = append(rule.OnUnavailable.Rules, failover.Rule{MaxCost: maxCost, Mode: mode})
@@ -114,22 +114,22 @@ const (
 //
 // Both are the same: five refusals within a minute begin a block of ten minutes.
 func (b *ruleBody) readBlock(rule *Rule) error {
-	if b.block == nil {
+	if b.Block == nil {
 		return nil
 	}
 	block := sash.Block{Refusals: blockRefusals, Window: blockWindow}
-	n := resolve(b.block)
+	n := resolve(b.Block)
 	switch n.Kind {
 	case yaml.ScalarNode:
-		if err := b.lasting(n, "block", mostBlockFor, blockForms, &block.For)(n); err != nil {
+		if err := b.lasting("block", mostBlockFor, blockForms, &block.For)(n); err != nil {
 			return err
 		}
 	case yaml.MappingNode:
 		refusals := int64(blockRefusals)
 		err := b.mapping(n, "block", map[string]field{
 			"refusals": b.units("refusals", &refusals),
-			"window":   b.lasting(n, "window", mostBlockWindow, "such as 1m", &block.Window),
-			"for":      b.lasting(n, "for", mostBlockFor, "such as 10m", &block.For),
+			"window":   b.lasting("window", mostBlockWindow, "such as 1m", &block.Window),
+			"for":      b.lasting("for", mostBlockFor, "such as 10m", &block.For),
 		})
 		switch {
 		case err != nil:
@@ -148,7 +148,7 @@ func (b *ruleBody) readBlock(rule *Rule) error {
 }
 
 // lasting reads a duration of whole microseconds, up to the longest.
-func (r *reader) lasting(at *yaml.Node, what string, longest time.Duration, example string, into *time.Duration) field {
+func (r *reader) lasting(what string, longest time.Duration, example string, into *time.Duration) field {
 	return func(n *yaml.Node) error {
 		var text string
 		if err := r.text(what, &text)(n); err != nil {
@@ -156,7 +156,7 @@ func (r *reader) lasting(at *yaml.Node, what string, longest time.Duration, exam
 		}
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 || d > longest || d%time.Microsecond != 0 {
-			return r.errorf(at, "%s %q must be a duration of up to %s, %s", what, clip(text), short(longest), example)
+			return r.errorf(n, "%s %q must be a duration of up to %s, %s", what, clip(text), short(longest), example)
 		}
 		*into = d
 		return nil

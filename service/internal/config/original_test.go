@@ -152,18 +152,6 @@ func TestOddFormsOfEnvoysConfigurationAreAcceptedWithAWarning(t *testing.T) {
 			t.Errorf("%q: warnings %q, want %q", text, got, want)
 		}
 	}
-	many := parsed(t, "domain: d\ndescriptors:\n"+strings.Repeat("- {key: k, rate_limit: }\n", 1)+manyWithout(105)).Warnings()
-	if len(many) != maxWarnings+1 || many[maxWarnings] != "and 6 more" {
-		t.Errorf("%d warnings, the last is %q", len(many), many[len(many)-1])
-	}
-}
-
-func manyWithout(n int) string {
-	var b strings.Builder
-	for i := range n {
-		fmt.Fprintf(&b, "- {key: k%d, rate_limit: }\n", i)
-	}
-	return b.String()
 }
 
 func TestNumbersThatAreRejected(t *testing.T) {
@@ -177,7 +165,7 @@ func TestNumbersThatAreRejected(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tt.units, err, tt.say)
 		}
 	}
-	if _, err := Parse("f.yaml", []byte("domain: d\ndescriptors:\n- key: a\n  value: 1e3\n")); err == nil || !strings.Contains(err.Error(), "f.yaml:4: the value of a descriptor is the number 1e3: put it into quotes") {
+	if _, err := Parse("f.yaml", []byte("domain: d\ndescriptors:\n- key: a\n  value: 1e3\n")); err == nil || !strings.Contains(err.Error(), "f.yaml:4: value is the number 1e3: put it into quotes") {
 		t.Errorf("a value with an exponent: %v", err)
 	}
 	if rule := parsed(t, "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 010}}\n").Rules()[0]; rule.Limits[0].Units != 8 || rule.Limits[0].Window != 24*time.Hour {

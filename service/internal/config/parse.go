@@ -41,8 +41,7 @@ func ParseBy(defaults Defaults, merge bool, files ...File) (*Config, error) {
 		seen:   make(map[string]string),
 		merge:  merge,
 
-		secrecies:    make(map[string]map[string]*secrecy),
-		keyWildcards: make(map[string][]keyWildcard),
+		keyWildcards: make(map[*domain][]keyWildcard),
 	}
 	if len(files) == 0 {
 		return nil, errors.New("there is no file with a domain")
@@ -60,7 +59,7 @@ func ParseBy(defaults Defaults, merge bool, files ...File) (*Config, error) {
 	if err := p.secrets(); err != nil {
 		return nil, err
 	}
-	p.config.warnings = notes.texts()
+	p.config.warnings = notes.warnings
 	return p.config, nil
 }
 
@@ -89,8 +88,7 @@ type parser struct {
 	descriptors int
 	found       bool // a domain, in this file
 
-	secrecies    map[string]map[string]*secrecy // by domain and key
-	keyWildcards map[string][]keyWildcard       // by domain
+	keyWildcards map[*domain][]keyWildcard
 }
 
 func (p *parser) document(n *yaml.Node) error {
@@ -102,7 +100,7 @@ func (p *parser) document(n *yaml.Node) error {
 		return nil
 	}
 	p.found = true
-	d := &domain{descriptors: newLevel()}
+	d := &domain{descriptors: newLevel(), keys: make(map[string]*secrecy)}
 	var descriptors *yaml.Node
 	domainLine := root
 	err := p.mapping(root, "a document", map[string]field{
@@ -126,11 +124,11 @@ func (p *parser) document(n *yaml.Node) error {
 	if descriptors == nil {
 		return nil
 	}
-	return p.level(descriptors, d.name, nil, nil, d.descriptors)
+	return p.level(descriptors, d, nil, d.descriptors)
 }
 
-// level reads the list of descriptors below a path. Above is the rule of the path's last descriptor, or nil.
-func (p *parser) level(n *yaml.Node, domain string, path []Entry, above *Rule, into *level) error {
+// level reads the list of descriptors below a path.
+func (p *parser) level(n *yaml.Node, in *domain, path []Entry, into *level) error {
 	if len(path) >= maxDepth {
 		return p.errorf(n, "descriptors are nested more than %d deep", maxDepth)
 	}
@@ -138,78 +136,72 @@ func (p *parser) level(n *yaml.Node, domain string, path []Entry, above *Rule, i
 		if p.descriptors++; p.descriptors > maxDescriptors {
 			return p.errorf(n, "more than %d descriptors", maxDescriptors)
 		}
-		return p.descriptor(n, domain, path, above, into)
+		return p.descriptor(n, in, path, into)
 	})
 }
 
-func (p *parser) descriptor(n *yaml.Node, domain string, path []Entry, above *Rule, into *level) error {
-	d := &descriptor{children: newLevel()}
-	entry := &d.entry
-	var children *yaml.Node
-	var secret *bool
+func (p *parser) descriptor(n *yaml.Node, in *domain, path []Entry, into *level) error {
 	body := &ruleBody{reader: &p.reader}
-	fields := body.fields()
-	fields["key"] = p.str("the key of a descriptor", &entry.Key)
-	fields["value"] = p.str("the value of a descriptor", &entry.Value)
-	fields["share_threshold"] = p.boolean("share_threshold", &d.share)
-	fields["value_to_metric"] = p.boolean("value_to_metric", &d.inMetric)
-	fields["secret"] = func(n *yaml.Node) error { secret = new(bool); return p.set("secret", secret)(n) }
-	var metadata map[string]any
-	fields["metadata"] = func(n *yaml.Node) error { return p.metadata(n, &metadata) }
-	fields["descriptors"] = func(n *yaml.Node) error { children = n; return nil }
-	if err := p.mapping(n, "a descriptor", fields); err != nil {
+	if err := p.mapping(n, "a descriptor", p.fields(body)); err != nil {
 		return err
 	}
-	d.wildcard = newWildcard(*entry)
+	d := &descriptor{entry: Entry{body.Key, body.Value}, share: body.Share, inMetric: body.InMetric, children: newLevel()}
+	entry := d.entry
+	secret, err := p.secrecy(body.Secret)
+	if err != nil {
+		return err
+	}
+	d.wildcard = newWildcard(entry)
 	switch {
 	case entry.Key == "":
 		return p.errorf(n, "the key of a descriptor is missing or empty")
 	case d.share && d.wildcard == nil:
 		return p.errorf(n, "share_threshold needs a value with *, such as one that ends in *, not %q", clip(entry.Value))
 	}
-	path = append(slices.Clip(path), *entry)
-	if err := p.once(n, "descriptor", spell(domain, path)); err != nil {
+	path = append(slices.Clip(path), entry)
+	if err := p.once(n, "descriptor", position(in.name, path)); err != nil {
 		return err
 	}
-	if err := p.noteSecrecy(n, domain, d, secret); err != nil {
+	if err := p.noteSecrecy(n, in, d, secret); err != nil {
 		return err
 	}
-	rule, err := body.rule(n, above)
+	metadata, err := p.metadata(body.Metadata)
+	if err != nil {
+		return err
+	}
+	rule, err := body.rule(n)
 	if err != nil {
 		return err
 	}
 	if rule != nil {
 		rule.Line = p.file + ":" + strconv.Itoa(n.Line)
-		rule.Domain, rule.Path, rule.Label, rule.Metadata = domain, path, label(path), metadata
+		rule.Domain, rule.Path, rule.Label, rule.Metadata = in.name, path, label(path), metadata
 		p.config.rules = append(p.config.rules, rule)
 		d.rule = rule
 	}
 	into.add(d)
-	if children == nil {
+	if body.Descriptors == nil {
 		return nil
 	}
-	return p.level(children, domain, path, d.rule, d.children)
+	return p.level(body.Descriptors, in, path, d.children)
 }
 
 // metadata reads data for Envoy, which answers may have: values that JSON has.
-func (p *parser) metadata(n *yaml.Node, into *map[string]any) error {
-	switch at := resolve(n); {
-	case isNull(at):
-		return nil
-	case at.Kind != yaml.MappingNode:
-		return p.errorf(n, "metadata must be a mapping of keys to values")
+func (p *parser) metadata(n *yaml.Node) (all map[string]any, err error) {
+	switch {
+	case n == nil || isNull(resolve(n)):
+		return nil, nil
+	case resolve(n).Kind != yaml.MappingNode:
+		return nil, p.errorf(n, "metadata must be a mapping of keys to values")
 	}
-	var all map[string]any
-	err := resolve(n).Decode(&all)
-	if err == nil {
+	if err = resolve(n).Decode(&all); err == nil {
 		_, err = json.Marshal(all)
 	}
 	if err != nil {
 		p.warn(n, "metadata is not sent to Envoy, because JSON has no form for it: %s", plain(err))
-		return nil
+		return nil, nil
 	}
-	*into = all
-	return nil
+	return all, nil
 }
 
 // once rejects a duplicate.
@@ -228,18 +220,22 @@ func (p *parser) once(n *yaml.Node, what, name string) error {
 }
 
 // String returns the position of the rule, such as "demo / remote_address".
-func (r *Rule) String() string { return spell(r.Domain, r.Path) }
+func (r *Rule) String() string { return position(r.Domain, r.Path) }
 
-func spell(domain string, path []Entry) string {
+func position(domain string, path []Entry) string {
 	var b strings.Builder
 	b.WriteString(quote(domain))
 	for _, e := range path {
-		b.WriteString(" / " + quote(e.Key))
-		if e.Value != "" {
-			b.WriteString("=" + quote(e.Value))
-		}
+		b.WriteString(" / " + spell(e))
 	}
 	return b.String()
+}
+
+func spell(e Entry) string {
+	if e.Value == "" {
+		return quote(e.Key)
+	}
+	return quote(e.Key) + "=" + quote(e.Value)
 }
 
 // label names a path like metric does, without the domain and the values of requests.

@@ -74,56 +74,6 @@ descriptors:
 	}
 }
 
-func TestMatch(t *testing.T) {
-	cfg, err := Parse("x.yaml", []byte(`
-domain: d
-descriptors:
-  - key: user
-    limits: ["1/1s"]
-  - key: user
-    value: vip
-    limits: ["2/1s"]
-  - key: user
-    value: staff
-  - key: path
-    value: /login
-    descriptors:
-      - key: user
-        limits: ["3/1s"]
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, tt := range map[string]struct {
-		entries []Entry
-		want    int64 // the limit's units; 0 for none
-	}{
-		"a bare key matches every value":            {[]Entry{{"user", "42"}}, 1},
-		"a bare key matches the empty value":        {[]Entry{{"user", ""}}, 1},
-		"an exact value comes before the bare key":  {[]Entry{{"user", "vip"}}, 2},
-		"an exact value without limits lets pass":   {[]Entry{{"user", "staff"}}, 0},
-		"nested, at full depth":                     {[]Entry{{"path", "/login"}, {"user", "vip"}}, 3},
-		"fewer entries than the descriptor is deep": {[]Entry{{"path", "/login"}}, 0},
-		"more entries than the descriptor is deep":  {[]Entry{{"user", "42"}, {"path", "/login"}}, 0},
-		"the order of entries counts":               {[]Entry{{"user", "vip"}, {"path", "/login"}}, 0},
-		"an unknown key":                            {[]Entry{{"tenant", "1"}}, 0},
-		"another value":                             {[]Entry{{"path", "/"}, {"user", "1"}}, 0},
-		"no entries":                                {nil, 0},
-	} {
-		rule, err := cfg.Match("d", tt.entries)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		var units int64
-		if rule != nil {
-			units = rule.Limits[0].Units
-		}
-		if units != tt.want {
-			t.Errorf("%s: a limit of %d, want %d", name, units, tt.want)
-		}
-	}
-}
-
 func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 	const head = "domain: d\ndescriptors:\n- key: a\n" // what follows is line 4
 	for name, tt := range map[string]struct {
@@ -131,56 +81,51 @@ func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 		line string
 		say  string
 	}{
-		"no document":                   {"# nothing\n", "", "no domain"},
-		"not a mapping":                 {"- a\n", "1", "must be a mapping"},
-		"broken YAML":                   {"domain: d\ndescriptors: [\n", "", "line 2"},
-		"no domain":                     {"descriptors: []\n", "1", "domain is missing"},
-		"empty domain":                  {"descriptors: []\ndomain: ''\n", "2", "domain is missing"},
-		"domain twice":                  {"domain: d\n---\ndomain: e\n---\n\ndomain: d\n", "6", "first on line 1"},
-		"unknown key at the top":        {"domain: d\ndescriptor: []\n", "2", `unknown key "descriptor"`},
-		"descriptors not a list":        {"domain: d\ndescriptors: {key: a}\n", "2", "must be a list"},
-		"key missing":                   {"domain: d\ndescriptors:\n- value: a\n", "3", "key of a descriptor is missing"},
-		"key empty":                     {"domain: d\ndescriptors:\n- key: ''\n", "3", "key of a descriptor is missing"},
-		"YAML key twice":                {head + "  key: b\n", "4", `duplicate key "key", first on line 3`},
-		"composite key twice":           {head + "- key: b\n- key: a\n", "5", "duplicate descriptor d / a, first on line 3"},
-		"composite key twice, nested":   {head + "  value: x\n  descriptors:\n  - {key: b}\n  - {key: b}\n", "7", "duplicate descriptor d / a=x / b, first on line 6"},
-		"unknown key":                   {head + "  limts: [1/s]\n", "4", `unknown key "limts": a descriptor can have algorithm, block, candidate, cost, count_refused, descriptors, detailed_metric, guard, home, key, lease, limits`},
-		"a reserve of nothing":          {head + "  reserve_below: 5%\n", "4", "a parent descriptor with limits"},
-		"a reserve that is no part":     {head + "  limits: [5/1s]\n  descriptors:\n  - key: b\n    reserve_below: 5\n", "7", "such as 5%"},
-		"a reserve of all":              {head + "  limits: [5/1s]\n  descriptors:\n  - {key: b, reserve_below: 100%}\n", "6", "such as 5%"},
-		"a reserve that leaves nothing": {head + "  limits: [5/1s]\n  descriptors:\n  - {key: b, reserve_below: 90%}\n", "6", "leaves 0 units of 5/1s"},
-		"a reserve with limits":         {head + "  limits: [5/1s]\n  descriptors:\n  - {key: b, reserve_below: 9%, limits: [2/1s]}\n", "6", "uses the limits of the descriptor above"},
-		"a reserve below a reserve":     {head + "  limits: [9/1s]\n  descriptors:\n  - key: b\n    reserve_below: 9%\n    descriptors: [{key: c, reserve_below: 9%}]\n", "8", "below another"},
-		"on_unavailable, no limits":     {head + "  on_unavailable: open\n", "4", "need rate_limit or limits beside"},
-		"an unknown mode":               {head + "  limits: [5/1s]\n  on_unavailable: ajar\n", "5", `on_unavailable "ajar" must be open, local or closed`},
-		"modes in a list":               {head + "  limits: [5/1s]\n  on_unavailable: [open]\n", "5", "or a mode by cost"},
-		"no modes":                      {head + "  limits: [5/1s]\n  on_unavailable: {}\n", "5", "omit it for closed"},
-		"an unknown mode for a cost":    {head + "  limits: [5/1s]\n  on_unavailable:\n    1: open\n    2: shut\n", "7", `on_unavailable "shut"`},
-		"a cost that is not one":        {head + "  limits: [5/1s]\n  on_unavailable: {few: open}\n", "5", `"few" must be else or the highest cost`},
-		"a cost of zero":                {head + "  limits: [5/1s]\n  on_unavailable: {0: open}\n", "5", "at least 1"},
-		"costs that do not grow":        {head + "  limits: [5/1s]\n  on_unavailable:\n    20: local\n    1: open\n", "7", "1 comes after 20"},
-		"else not last":                 {head + "  limits: [5/1s]\n  on_unavailable: {else: closed, 1: open}\n", "5", "must come last"},
-		"guarded and open":              {head + "  limits: [5/1s]\n  guard: true\n  on_unavailable: open\n", "6", "could guess without a limit"},
-		"guarded and open, for a cost":  {head + "  limits: [5/1s]\n  on_unavailable: {1: local, 2: open}\n  guard: true\n", "5", "use local or closed"},
-		"share_threshold, no wildcard":  {head + "  value: foo\n  share_threshold: true\n", "3", "ends in *"},
-		"bad limit":                     {head + "  limits:\n  - 5/1s\n  - 5 per second\n", "6", "write \"5/s\""},
-		"limit below 1":                 {head + "  limits: [0/1s]\n", "4", "units must be at least 1"},
-		"limits empty":                  {head + "  limits: []\n", "4", "limits is empty"},
-		"limits a text":                 {head + "  limits: 5/1s\n", "4", "limits must be a list"},
-		"same window twice":             {head + "  limits: [5/1m, 6/60s]\n", "4", "keep the smaller"},
-		"both forms":                    {head + "  limits: [5/1m]\n  rate_limit: {unit: day, requests_per_unit: 1}\n", "4", "not both"},
-		"bad unit":                      {head + "  rate_limit:\n    unit: fortnight\n    requests_per_unit: 1\n", "5", `unit "fortnight"`},
-		"units below zero":              {head + "  rate_limit: {unit: day, requests_per_unit: -1}\n", "4", "at least 0"},
-		"unlimited with a unit":         {head + "  rate_limit: {unlimited: true, unit: day}\n", "4", "unlimited excludes a unit"},
-		"replaces without a name":       {head + "  rate_limit:\n    replaces: [{name: ''}]\n", "5", "has no name"},
-		"replaces itself":               {head + "  rate_limit: {name: a, replaces: [{name: a}], unit: day, requests_per_unit: 1}\n", "4", "the rule itself"},
-		"bad algorithm":                 {head + "  limits: [5/1s]\n  algorithm: leaky\n", "5", `unknown algorithm "leaky"`},
-		"bad resolution":                {head + "  limits: [5/1s]\n  resolution: fine\n", "5", `resolution "fine"`},
-		"cost above the limit":          {head + "  limits: [5/1s]\n  cost: 6\n", "5", "can never fit into 5/1s"},
-		"cost zero":                     {head + "  limits: [5/1s]\n  cost: 0\n", "5", "cost must be a whole number of at least 1"},
-		"cost without limits":           {head + "  cost: 2\n", "4", "need rate_limit or limits beside"},
-		"shadow_mode not a boolean":     {head + "  limits: [5/1s]\n  shadow_mode: 1\n", "5", "true or false"},
-		"an alias into itself":          {"domain: d\ndescriptors: &x\n- key: a\n  descriptors: *x\n", "4", "nested more than"},
+		"no document":                  {"# nothing\n", "", "no domain"},
+		"not a mapping":                {"- a\n", "1", "must be a mapping"},
+		"broken YAML":                  {"domain: d\ndescriptors: [\n", "", "line 2"},
+		"no domain":                    {"descriptors: []\n", "1", "domain is missing"},
+		"empty domain":                 {"descriptors: []\ndomain: ''\n", "2", "domain is missing"},
+		"domain twice":                 {"domain: d\n---\ndomain: e\n---\n\ndomain: d\n", "6", "first on line 1"},
+		"unknown key at the top":       {"domain: d\ndescriptor: []\n", "2", `unknown key "descriptor"`},
+		"descriptors not a list":       {"domain: d\ndescriptors: {key: a}\n", "2", "must be a list"},
+		"key missing":                  {"domain: d\ndescriptors:\n- value: a\n", "3", "key of a descriptor is missing"},
+		"key empty":                    {"domain: d\ndescriptors:\n- key: ''\n", "3", "key of a descriptor is missing"},
+		"YAML key twice":               {head + "  key: b\n", "4", `duplicate key "key", first on line 3`},
+		"composite key twice":          {head + "- key: b\n- key: a\n", "5", "duplicate descriptor d / a, first on line 3"},
+		"composite key twice, nested":  {head + "  value: x\n  descriptors:\n  - {key: b}\n  - {key: b}\n", "7", "duplicate descriptor d / a=x / b, first on line 6"},
+		"unknown key":                  {head + "  limts: [1/s]\n", "4", `unknown key "limts": a descriptor can have algorithm, block, candidate, cost, count_refused, descriptors, detailed_metric, guard, key, lease, limits`},
+		"a key of earlier versions":    {head + "  reserve_below: 5%\n", "4", "no longer known: give the calls that stop earlier"},
+		"on_unavailable, no limits":    {head + "  on_unavailable: open\n", "4", "need rate_limit or limits beside"},
+		"an unknown mode":              {head + "  limits: [5/1s]\n  on_unavailable: ajar\n", "5", `on_unavailable "ajar" must be open, local or closed`},
+		"modes in a list":              {head + "  limits: [5/1s]\n  on_unavailable: [open]\n", "5", "or a mode by cost"},
+		"no modes":                     {head + "  limits: [5/1s]\n  on_unavailable: {}\n", "5", "omit it for closed"},
+		"an unknown mode for a cost":   {head + "  limits: [5/1s]\n  on_unavailable:\n    1: open\n    2: shut\n", "7", `on_unavailable "shut"`},
+		"a cost that is not one":       {head + "  limits: [5/1s]\n  on_unavailable: {few: open}\n", "5", `"few" must be else or the highest cost`},
+		"a cost of zero":               {head + "  limits: [5/1s]\n  on_unavailable: {0: open}\n", "5", "at least 1"},
+		"costs that do not grow":       {head + "  limits: [5/1s]\n  on_unavailable:\n    20: local\n    1: open\n", "7", "1 comes after 20"},
+		"else not last":                {head + "  limits: [5/1s]\n  on_unavailable: {else: closed, 1: open}\n", "5", "must come last"},
+		"guarded and open":             {head + "  limits: [5/1s]\n  guard: true\n  on_unavailable: open\n", "6", "could guess without a limit"},
+		"guarded and open, for a cost": {head + "  limits: [5/1s]\n  on_unavailable: {1: local, 2: open}\n  guard: true\n", "5", "use local or closed"},
+		"share_threshold, no wildcard": {head + "  value: foo\n  share_threshold: true\n", "3", "ends in *"},
+		"bad limit":                    {head + "  limits:\n  - 5/1s\n  - 5 per second\n", "6", "write \"5/s\""},
+		"limit below 1":                {head + "  limits: [0/1s]\n", "4", "units must be at least 1"},
+		"limits empty":                 {head + "  limits: []\n", "4", "limits is empty"},
+		"limits a text":                {head + "  limits: 5/1s\n", "4", "limits must be a list"},
+		"same window twice":            {head + "  limits: [5/1m, 6/60s]\n", "4", "keep the smaller"},
+		"both forms":                   {head + "  limits: [5/1m]\n  rate_limit: {unit: day, requests_per_unit: 1}\n", "4", "not both"},
+		"bad unit":                     {head + "  rate_limit:\n    unit: fortnight\n    requests_per_unit: 1\n", "5", `unit "fortnight"`},
+		"units below zero":             {head + "  rate_limit: {unit: day, requests_per_unit: -1}\n", "4", "at least 0"},
+		"unlimited with a unit":        {head + "  rate_limit: {unlimited: true, unit: day}\n", "4", "unlimited excludes a unit"},
+		"replaces without a name":      {head + "  rate_limit:\n    replaces: [{name: ''}]\n", "5", "has no name"},
+		"replaces itself":              {head + "  rate_limit: {name: a, replaces: [{name: a}], unit: day, requests_per_unit: 1}\n", "4", "the rule itself"},
+		"bad algorithm":                {head + "  limits: [5/1s]\n  algorithm: leaky\n", "5", `unknown algorithm "leaky"`},
+		"bad resolution":               {head + "  limits: [5/1s]\n  resolution: fine\n", "5", `resolution "fine"`},
+		"cost above the limit":         {head + "  limits: [5/1s]\n  cost: 6\n", "5", "can never fit into 5/1s"},
+		"cost zero":                    {head + "  limits: [5/1s]\n  cost: 0\n", "5", "cost must be a whole number of at least 1"},
+		"cost without limits":          {head + "  cost: 2\n", "4", "need rate_limit or limits beside"},
+		"shadow_mode not a boolean":    {head + "  limits: [5/1s]\n  shadow_mode: 1\n", "5", "true or false"},
+		"an alias into itself":         {"domain: d\ndescriptors: &x\n- key: a\n  descriptors: *x\n", "4", "nested more than"},
 	} {
 		_, err := Parse("f.yaml", []byte(tt.text))
 		want := "f.yaml:" + tt.line + ":"

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +20,6 @@ import (
 type Place struct {
 	// Global says that a home keeps the charges, for all regions: scope: global.
 	Global bool
-	// Home is the name of that home. Empty is the only one there is.
-	Home string
 	// Lease is the longest lease: whole microseconds. Zero is none, and the store decides each call.
 	Lease time.Duration
 	// Own is the own share of each region: on_unavailable: local beside scope: global. The zero OwnShare is none.
@@ -55,7 +51,6 @@ const notLeased = "algorithm sliding-log, sorted-set-log or sliding-buckets, no 
 // place reads scope and lease of a rule whose other keys were read.
 //
 //	scope: global    # the home keeps the charges, for all regions
-//	home: eu         # the one of that name
 //	lease: 2s        # units are charged up to 2 s in advance
 func (b *ruleBody) place(rule *Rule) error {
 	if err := b.readScope(rule); err != nil {
@@ -68,7 +63,7 @@ func (b *ruleBody) place(rule *Rule) error {
 	if err := b.readPlace(rule); err != nil {
 		return err
 	}
-	if stray := cmp.Or(b.regions, b.ownShare); !own && stray != nil {
+	if stray := cmp.Or(b.Regions, b.OwnShare); !own && stray != nil {
 		return b.errorf(stray, "regions and own_share are for the own share of each region: give scope: global and on_unavailable: local too")
 	}
 	if own {
@@ -81,9 +76,9 @@ func (b *ruleBody) place(rule *Rule) error {
 func (b *ruleBody) readPlace(rule *Rule) error {
 	fits := leasable(rule.Limits, rule.Options) && (rule.Candidate == nil || leasable(rule.Candidate.Limits, rule.Candidate.Options))
 	switch {
-	case b.lease != nil && !fits:
-		return b.errorf(b.lease, "units of this rule cannot be leased: a lease needs %s; remove lease, and every call is decided by the store", notLeased)
-	case b.lease != nil:
+	case b.Lease != nil && !fits:
+		return b.errorf(b.Lease, "units of this rule cannot be leased: a lease needs %s; remove lease, and every call is decided by the store", notLeased)
+	case b.Lease != nil:
 		return b.readLease(rule)
 	case !rule.Place.Global:
 		return nil
@@ -94,7 +89,7 @@ func (b *ruleBody) readPlace(rule *Rule) error {
 		return nil
 	}
 	rule.Place.Lease = 0
-	b.warn(b.scope, "scope: global, and units of this rule cannot be leased: every call takes a trip to the home; a lease needs %s", notLeased)
+	b.warn(b.Scope, "scope: global, and units of this rule cannot be leased: every call takes a trip to the home; a lease needs %s", notLeased)
 	return nil
 }
 
@@ -108,7 +103,7 @@ func (b *ruleBody) wantsOwn(rule *Rule) (bool, error) {
 		return false, nil
 	}
 	if len(modes) > 1 || modes[0].MaxCost > 0 {
-		return false, b.errorf(b.onUnavailable, "on_unavailable is local for some costs beside scope: global, and the own share of a region is for every cost: "+
+		return false, b.errorf(b.OnUnavailable, "on_unavailable is local for some costs beside scope: global, and the own share of a region is for every cost: "+
 			"use local alone, or open and closed")
 	}
 	return true, nil
@@ -121,29 +116,31 @@ func (b *ruleBody) wantsOwn(rule *Rule) (bool, error) {
 //	own_share: 10%    # of each limit, for each of them
 func (b *ruleBody) own(rule *Rule) error {
 	own := OwnShare{Percent: defaultOwnShare}
-	switch regions := resolve(cmp.Or(b.regions, &yaml.Node{})); {
+	regions := resolve(cmp.Or(b.Regions, &yaml.Node{}))
+	n, whole := integer(regions)
+	switch {
 	case rule.Place.Lease == 0:
-		return b.errorf(b.onUnavailable, "on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased: use open or closed")
-	case b.regions == nil:
-		return b.errorf(b.onUnavailable, "on_unavailable is local beside scope: global, an own share of each region: give their number, such as regions: 3")
-	case regions.Kind != yaml.ScalarNode || kindOf(regions) != intScalar || integer(regions) < 1 || integer(regions) > 99:
-		return b.errorf(b.regions, "regions %q must be how many regions share the home, such as 3", clip(regions.Value))
+		return b.errorf(b.OnUnavailable, "on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased: use open or closed")
+	case b.Regions == nil:
+		return b.errorf(b.OnUnavailable, "on_unavailable is local beside scope: global, an own share of each region: give their number, such as regions: 3")
+	case !whole || n < 1 || n > 99:
+		return b.errorf(b.Regions, "regions %q must be how many regions share the home, such as 3", clip(regions.Value))
 	default:
-		own.Regions = int(integer(regions))
+		own.Regions = int(n)
 	}
-	if b.ownShare != nil {
+	if b.OwnShare != nil {
 		var text string
-		if err := b.text("own_share", &text)(b.ownShare); err != nil {
+		if err := b.text("own_share", &text)(b.OwnShare); err != nil {
 			return err
 		}
 		number, isPercent := strings.CutSuffix(text, "%")
 		percent, err := strconv.Atoi(number)
 		if err != nil || !isPercent || percent < 1 || percent > 99 {
-			return b.errorf(b.ownShare, "own_share %q must be whole percent of each limit, for each region, such as 10%%", clip(text))
+			return b.errorf(b.OwnShare, "own_share %q must be whole percent of each limit, for each region, such as 10%%", clip(text))
 		}
 		own.Percent = percent
 	}
-	at := cmp.Or(b.ownShare, b.regions)
+	at := cmp.Or(b.OwnShare, b.Regions)
 	if own.Regions*own.Percent >= 100 {
 		return b.errorf(at, "%d regions with %d %% of each limit each leave the home nothing: give a smaller own_share", own.Regions, own.Percent)
 	}
@@ -157,36 +154,35 @@ func (b *ruleBody) own(rule *Rule) error {
 }
 
 func (b *ruleBody) readScope(rule *Rule) error {
-	if b.scope == nil {
+	if b.Scope == nil {
 		return nil
 	}
 	var text string
-	if err := b.text("scope", &text)(b.scope); err != nil {
+	if err := b.text("scope", &text)(b.Scope); err != nil {
 		return err
 	}
 	if text != "global" && text != "region" {
-		return b.errorf(b.scope, "scope %q must be global, for one limit over all regions, or region, for one in each", clip(text))
+		return b.errorf(b.Scope, "scope %q must be global, for one limit over all regions, or region, for one in each", clip(text))
 	}
 	rule.Place.Global = text == "global"
-	return b.readHome(rule)
+	return nil
 }
 
 func (b *ruleBody) readLease(rule *Rule) error {
-	var text string
-	if err := b.text("lease", &text)(b.lease); err != nil {
+	var d time.Duration
+	if err := b.lasting("lease", maxLease, "at least 1ms, such as 2s", &d)(b.Lease); err != nil {
 		return err
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < minLease || d > maxLease || d%time.Microsecond != 0 {
-		return b.errorf(b.lease, "lease %q must be a duration from %v to %s, such as 2s", clip(text), minLease, short(maxLease))
+	if d < minLease {
+		return b.errorf(b.Lease, "lease %q must be at least %v", d, minLease)
 	}
 	if most := shortest(rule.Limits) / leastLeases; d > most {
-		return b.errorf(b.lease, "a lease of %s is longer than half of the window of %s: callers would get much less than the limit; give %s at most",
+		return b.errorf(b.Lease, "a lease of %s is longer than half of the window of %s: callers would get much less than the limit; give %s at most",
 			short(d), shortest(rule.Limits), short(most))
 	}
 	rule.Place.Lease = d
 	if err := b.longer(rule); err != nil {
-		return b.errorf(b.lease, "windows are longer by the lease of %s: %s", short(d), plain(err))
+		return b.errorf(b.Lease, "windows are longer by the lease of %s: %s", short(d), plain(err))
 	}
 	least, who := leastAlone, "Redis"
 	if rule.Place.Global {
@@ -194,7 +190,7 @@ func (b *ruleBody) readLease(rule *Rule) error {
 	}
 	for _, l := range rule.Limits {
 		if l.Units < least {
-			b.warn(b.lease, "a limit of %d units is too small for leases, which need %d: %s decides each call, and lease only makes the window longer", l.Units, least, who)
+			b.warn(b.Lease, "a limit of %d units is too small for leases, which need %d: %s decides each call, and lease only makes the window longer", l.Units, least, who)
 			break
 		}
 	}
@@ -262,7 +258,7 @@ func (p Place) For(limits []sash.Limit, opts sash.Options) Place {
 
 // strayPlace returns the node of a scope or a lease, or nil.
 func (b *ruleBody) strayPlace() *yaml.Node {
-	return cmp.Or(b.scope, b.lease, b.regions, b.ownShare)
+	return cmp.Or(b.Scope, b.Lease, b.Regions, b.OwnShare)
 }
 
 // Describe returns the place in a few words: "scope global, lease 2s". It is empty for the zero Place.
@@ -270,9 +266,6 @@ func (p Place) Describe() string {
 	var words []string
 	if p.Global {
 		words = append(words, "scope global")
-	}
-	if p.Home != "" {
-		words = append(words, "home "+p.Home)
 	}
 	if p.Lease > 0 {
 		words = append(words, "lease "+short(p.Lease))
@@ -283,81 +276,5 @@ func (p Place) Describe() string {
 	return strings.Join(words, ", ")
 }
 
-// Homes are the URLs of homes by name: several, each with a name, or one whose name may be empty.
-type Homes map[string]string
-
-// homeName is what names of homes look like. They are values of a label of metrics.
-var homeName = regexp.MustCompile(`^[a-z0-9_-]{1,32}$`)
-
-const aHomeName = "1 to 32 of a-z, 0-9, - and _"
-
-// ParseHomes reads the homes: "eu=URL" each, or "URL" for one without a name.
-func ParseHomes(texts []string) (Homes, error) {
-	homes := make(Homes, len(texts))
-	for _, text := range texts {
-		name, url, named := strings.Cut(text, "=")
-		if !named || strings.ContainsAny(name, ":/?") { // the = is part of the URL
-			name, url = "", text
-		} else if !homeName.MatchString(name) {
-			return nil, fmt.Errorf("the name before the first = is %q: a name of a home is %s, such as eu=redis://10.0.0.7:6379", clip(name), aHomeName)
-		}
-		switch _, twice := homes[name]; {
-		case url == "":
-			return nil, fmt.Errorf("the URL of %s is empty: give NAME=URL", cmp.Or(name, "a home"))
-		case twice && name != "":
-			return nil, fmt.Errorf("there are two homes %s: give each another name", name)
-		case twice:
-			return nil, errors.New("there are several homes without a name: give NAME=URL for each")
-		}
-		homes[name] = url
-	}
-	if _, unnamed := homes[""]; unnamed && len(homes) > 1 {
-		return nil, errors.New("one of several homes has no name: give NAME=URL for each")
-	}
-	return homes, nil
-}
-
 // ErrNoHome says that a rule with scope: global has no home.
 var ErrNoHome = errors.New("scope: global needs the home, the Redis that all regions share: give --home, and --redis with the one of this region")
-
-// HomeOf returns the home of a place with scope: global, of homes by name: the one that it names, or the only one. It is an
-// error that lists the names if there is none.
-func HomeOf[T any](homes map[string]T, p Place) (home T, err error) {
-	if home, named := homes[p.Home]; named {
-		return home, nil
-	}
-	names := slices.Sorted(maps.Keys(homes))
-	switch {
-	case len(names) == 0:
-		return home, ErrNoHome
-	case p.Home == "" && len(names) == 1:
-		return homes[names[0]], nil
-	case p.Home == "":
-		return home, fmt.Errorf("scope: global, and there are several homes: add home: with one of %s", strings.Join(names, ", "))
-	case names[0] == "":
-		return home, fmt.Errorf("home: %s, and the only home has no name: give --home %s=URL, or remove home", p.Home, p.Home)
-	default:
-		return home, fmt.Errorf("home: %s is no home of --home: use one of %s", p.Home, strings.Join(names, ", "))
-	}
-}
-
-const homeNeedsScope = "home names the Redis that keeps the charges of all regions: give scope: global beside it, or remove home"
-
-// readHome reads the home of a rule whose scope was read.
-func (b *ruleBody) readHome(rule *Rule) error {
-	if b.home == nil {
-		return nil
-	}
-	if !rule.Place.Global {
-		return b.errorf(b.home, "%s", homeNeedsScope)
-	}
-	var name string
-	if err := b.text("home", &name)(b.home); err != nil {
-		return err
-	}
-	if !homeName.MatchString(name) {
-		return b.errorf(b.home, "home %q must be a name of --home: %s", clip(name), aHomeName)
-	}
-	rule.Place.Home = name
-	return nil
-}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -105,8 +104,8 @@ func TestALeaseOfALimitThatIsTooSmall(t *testing.T) {
 func TestPlaceErrorsNameTheLine(t *testing.T) {
 	for name, test := range map[string]struct{ keys, want string }{
 		"another scope":                 {"limits: [\"9/1m\"]\nscope: world", `x.yaml:5: scope "world" must be global`},
-		"a lease too short":             {"limits: [\"9/1m\"]\nlease: 10us", `x.yaml:5: lease "10us" must be a duration from 1ms to 1m`},
-		"a lease too long":              {"limits: [\"9/1h\"]\nlease: 61s", `x.yaml:5: lease "61s" must be a duration from 1ms to 1m`},
+		"a lease too short":             {"limits: [\"9/1m\"]\nlease: 10us", `x.yaml:5: lease "10µs" must be at least 1ms`},
+		"a lease too long":              {"limits: [\"9/1h\"]\nlease: 61s", `x.yaml:5: lease "61s" must be`},
 		"no duration":                   {"limits: [\"9/1m\"]\nlease: often", `x.yaml:5: lease "often" must be a duration`},
 		"half of the window":            {"limits: [\"9/1m\", \"3/10s\"]\nlease: 6s", "x.yaml:5: a lease of 6s is longer than half of the window of 10s"},
 		"an algorithm":                  {"limits: [\"9/1m\"]\nalgorithm: gcra\nlease: 1s", "x.yaml:6: units of this rule cannot be leased"},
@@ -115,11 +114,10 @@ func TestPlaceErrorsNameTheLine(t *testing.T) {
 		"a full log":                    {"limits: [\"99900000/100s\"]\nresolution: 1001us\nalgorithm: sliding-buckets\nlease: 1s", "x.yaml:7: windows are longer by the lease of 1s"},
 		"no limits":                     {"scope: global", "x.yaml:4: algorithm, resolution, cost, block, scope, lease"},
 		"no limits, a lease":            {"lease: 1s", "x.yaml:4: algorithm, resolution, cost, block, scope, lease"},
+		"a home by name":                {"limits: [\"9/1m\"]\nscope: global\nhome: eu", "x.yaml:6: the key home is no longer known: the one home of --home keeps"},
 		"nothing to lease":              {"rate_limit: {unit: minute, requests_per_unit: 0}\nscope: global", "x.yaml:5: scope and lease beside a limit that refuses everything"},
 		"a share":                       {"limits: [\"9/1m\"]\nscope: global\non_unavailable: {1: open, else: local}", "x.yaml:6: on_unavailable is local for some costs beside scope: global"},
 		"a share of what is not leased": {"limits: [\"900/day@UTC\"]\nscope: global\non_unavailable: local", "x.yaml:6: on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased"},
-		"a share, in a reserve":         {"limits: [\"90/1m\"]\nscope: global\ndescriptors:\n- {key: c, reserve_below: 10%, on_unavailable: local}", "x.yaml:7: on_unavailable is local for only one of reserve_below and the descriptor above it"},
-		"a reserve elsewhere":           {"limits: [\"90/1m\"]\ndescriptors:\n- {key: c, reserve_below: 10%, scope: global}", "x.yaml:6: reserve_below uses the limits of the descriptor above it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := placed(test.keys); err == nil || !strings.HasPrefix(err.Error(), test.want) {
@@ -143,7 +141,6 @@ func TestOwnShares(t *testing.T) {
 		"with its percent":  {"limits: [\"10/1m\"]\n" + local + "regions: 3\nown_share: 33%", OwnShare{3, 33}, ""},
 		"closed":            {"limits: [\"10/1m\"]\nscope: global", OwnShare{}, ""},
 		"in one region":     {"limits: [\"10/1m\"]\non_unavailable: local", OwnShare{}, ""},
-		"below its parent":  {"limits: [\"90/1m\"]\n" + local + "regions: 2\ndescriptors:\n- {key: c, reserve_below: 10%}", tenth, ""},
 
 		"too small":            {"limits: [\"900/1m\", \"9/1s\"]\n" + local + "regions: 2", OwnShare{}, "x.yaml:7: 10 % of 9/1s is no unit"},
 		"nothing for the home": {"limits: [\"900/1m\"]\n" + local + "regions: 4\nown_share: 25%", OwnShare{}, "x.yaml:8: 4 regions with 25 % of each limit each leave the home nothing"},
@@ -168,76 +165,5 @@ func TestOwnShares(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestHomes(t *testing.T) {
-	for _, test := range []struct {
-		texts []string
-		want  Homes
-		err   string
-	}{
-		{nil, Homes{}, ""},
-		{[]string{"10.0.0.7:6379"}, Homes{"": "10.0.0.7:6379"}, ""},
-		{[]string{"rediss://h?tls_ca=f"}, Homes{"": "rediss://h?tls_ca=f"}, ""},
-		{[]string{"h:1?db=2"}, Homes{"": "h:1?db=2"}, ""},
-		{[]string{"eu=rediss://h?tls_ca=f", "us-east-1=h:1"}, Homes{"eu": "rediss://h?tls_ca=f", "us-east-1": "h:1"}, ""},
-		{[]string{"eu=h:1", "eu=h:2"}, nil, "two homes eu"},
-		{[]string{"h:1", "h:2"}, nil, "several homes without a name"},
-		{[]string{"h:1", "eu=h:2"}, nil, "one of several homes has no name"},
-		{[]string{"EU=h:1"}, nil, `"EU"`},
-		{[]string{"=h:1"}, nil, "a name of a home is"},
-		{[]string{"eu="}, nil, "the URL of eu is empty"},
-		{[]string{""}, nil, "the URL of a home is empty"},
-	} {
-		homes, err := ParseHomes(test.texts)
-		if test.err == "" && (err != nil || !maps.Equal(homes, test.want)) || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
-			t.Errorf("%q: %v, %v", test.texts, homes, err)
-		}
-	}
-}
-
-func TestTheHomeOfAPlace(t *testing.T) {
-	for _, test := range []struct {
-		homes      Homes
-		name       string
-		want, says string
-	}{
-		{Homes{"": "a"}, "", "a", ""},
-		{Homes{"eu": "a"}, "", "a", ""},
-		{Homes{"eu": "a", "us": "b"}, "us", "b", ""},
-		{nil, "", "", "give --home"},
-		{nil, "eu", "", "give --home"},
-		{Homes{"us": "b", "eu": "a"}, "", "", "add home: with one of eu, us"},
-		{Homes{"us": "b", "eu": "a"}, "ap", "", "home: ap is no home of --home: use one of eu, us"},
-		{Homes{"": "a"}, "eu", "", "give --home eu=URL"},
-	} {
-		got, err := HomeOf(test.homes, Place{Global: true, Home: test.name})
-		if got != test.want || (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%q of %v: %q, %v", test.name, test.homes, got, err)
-		}
-	}
-}
-
-func TestARuleNamesItsHome(t *testing.T) {
-	cfg, err := placed("limits: [\"90/1m\"]\nscope: global\nhome: eu\ndescriptors:\n- {key: c, reserve_below: 10%}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range cfg.Rules() {
-		if r.Place.Home != "eu" || !strings.HasSuffix(r.Place.Describe(), "scope global, home eu, lease 3s") {
-			t.Errorf("%s: %+v, %s", r, r.Place, r.Place.Describe())
-		}
-	}
-	for keys, want := range map[string]string{
-		"limits: [\"9/1m\"]\nhome: eu":                "x.yaml:5: home names the Redis",
-		"limits: [\"9/1m\"]\nscope: region\nhome: eu": "x.yaml:6: home names the Redis",
-		"home: eu": "x.yaml:4: home names the Redis",
-		"limits: [\"9/1m\"]\nscope: global\nhome: E u":                                              `x.yaml:6: home "E u" must be a name`,
-		"limits: [\"90/1m\"]\nscope: global\ndescriptors:\n- {key: c, reserve_below: 10%, home: x}": "x.yaml:7: home names the Redis",
-	} {
-		if _, err := placed(keys); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%s: %v", keys, err)
-		}
 	}
 }

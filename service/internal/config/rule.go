@@ -37,7 +37,7 @@ type Rule struct {
 	Name string
 	// OnUnavailable is the failure mode by cost, from the keys on_unavailable and guard.
 	OnUnavailable failover.Modes
-	// Place is where the charges are kept, and whether units are leased: scope, home and lease.
+	// Place is where the charges are kept, and whether units are leased: scope and lease.
 	Place Place
 	// Line is where the descriptor stands, as "file:line".
 	Line string
@@ -47,9 +47,6 @@ type Rule struct {
 	Metadata map[string]any
 	// Detailed puts the values of requests into the names of metrics: detailed_metric.
 	Detailed bool
-	// Reserve is the percentage of each limit of the descriptor above that is left to other calls: reserve_below. Limits
-	// are the rest of those limits, and the subject is that of the descriptor above. Zero means no reserve.
-	Reserve float64
 	// Secrets are the keys in Path whose values are secret.
 	Secrets []string
 	// Candidate is the limits that are evaluated beside these, or nil.
@@ -59,86 +56,69 @@ type Rule struct {
 // Limited reports whether a store decides the requests of the rule.
 func (r *Rule) Limited() bool { return !r.Unlimited && !r.Refuses }
 
-// A ruleBody collects the keys of a descriptor that define its rule.
+// A ruleBody is a descriptor as it is written. A nil node is a key that is not there.
 type ruleBody struct {
 	*reader
-	rateLimit, limits, algorithm, resolution, cost *yaml.Node // as given
-	onUnavailable, candidate, reserveBelow, block  *yaml.Node
-	scope, home, lease, regions, ownShare          *yaml.Node
+	Key         string     `yaml:"key"`
+	Value       string     `yaml:"value"`
+	Descriptors *yaml.Node `yaml:"descriptors"`
+	Secret      *yaml.Node `yaml:"secret"`
+	Metadata    *yaml.Node `yaml:"metadata"`
+	Share       bool       `yaml:"share_threshold"`
+	InMetric    bool       `yaml:"value_to_metric"`
 
-	shadow, quota, detailed, guard, countRefused bool
+	RateLimit *yaml.Node `yaml:"rate_limit"`
+	Limits    *yaml.Node `yaml:"limits"`
+
+	Algorithm     *yaml.Node `yaml:"algorithm"`
+	Resolution    *yaml.Node `yaml:"resolution"`
+	Cost          *yaml.Node `yaml:"cost"`
+	CountRefused  bool       `yaml:"count_refused"`
+	Block         *yaml.Node `yaml:"block"`
+	OnUnavailable *yaml.Node `yaml:"on_unavailable"`
+	Guard         bool       `yaml:"guard"`
+	Candidate     *yaml.Node `yaml:"candidate"`
+	Shadow        bool       `yaml:"shadow_mode"`
+	Quota         bool       `yaml:"quota_mode"`
+	Detailed      bool       `yaml:"detailed_metric"`
+
+	Scope    *yaml.Node `yaml:"scope"`
+	Lease    *yaml.Node `yaml:"lease"`
+	Regions  *yaml.Node `yaml:"regions"`
+	OwnShare *yaml.Node `yaml:"own_share"`
 }
 
-func (b *ruleBody) fields() map[string]field {
-	keep := func(into **yaml.Node) field {
-		return func(n *yaml.Node) error { *into = n; return nil }
-	}
-	return map[string]field{
-		"rate_limit":    func(n *yaml.Node) error { return b.keepRateLimit(n) },
-		"limits":        keep(&b.limits),
-		"algorithm":     keep(&b.algorithm),
-		"resolution":    keep(&b.resolution),
-		"cost":          keep(&b.cost),
-		"candidate":     keep(&b.candidate),
-		"reserve_below": keep(&b.reserveBelow),
-		"block":         keep(&b.block),
-		"scope":         keep(&b.scope),
-		"home":          keep(&b.home),
-		"lease":         keep(&b.lease),
-		"regions":       keep(&b.regions),
-		"own_share":     keep(&b.ownShare),
-		"shadow_mode":   b.boolean("shadow_mode", &b.shadow),
-		"quota_mode":    b.boolean("quota_mode", &b.quota),
-
-		"on_unavailable": keep(&b.onUnavailable),
-		"guard":          b.boolean("guard", &b.guard),
-
-		"detailed_metric": b.boolean("detailed_metric", &b.detailed),
-		"count_refused":   b.boolean("count_refused", &b.countRefused),
-	}
-}
-
-func (b *ruleBody) keepRateLimit(n *yaml.Node) error {
-	if b.rateLimit = n; isNull(resolve(n)) {
-		b.rateLimit = nil
-		b.warn(n, "rate_limit is empty: this descriptor limits nothing")
-	}
-	return nil
-}
-
-// rule returns the rule, or nil for a descriptor that limits nothing. Above is the rule of the descriptor above, or nil.
-func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
-	rule := &Rule{Cost: 1, Shadow: b.shadow, Quota: b.quota, Detailed: b.detailed}
-	if b.home != nil && b.scope == nil {
-		return nil, b.errorf(b.home, "%s", homeNeedsScope)
-	}
-	if b.reserveBelow != nil {
-		return rule, b.reserved(rule, above)
-	}
-	rule.Options.CountRefused = b.countRefused || b.defaults.CountRefused && b.block == nil
-	if b.resolution == nil {
+// rule returns the rule, or nil for a descriptor that limits nothing.
+func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
+	rule := &Rule{Cost: 1, Shadow: b.Shadow, Quota: b.Quota, Detailed: b.Detailed}
+	rule.Options.CountRefused = b.CountRefused || b.defaults.CountRefused && b.Block == nil
+	if b.Resolution == nil {
 		rule.Options.Algorithm = b.defaults.Algorithm
+	}
+	if b.RateLimit != nil && isNull(resolve(b.RateLimit)) {
+		b.warn(b.RateLimit, "rate_limit is empty: this descriptor limits nothing")
+		b.RateLimit = nil
 	}
 	at := n // the node of errors about the limits
 	switch {
-	case b.rateLimit != nil && b.limits != nil:
-		return nil, b.errorf(b.limits, "set rate_limit or limits, not both")
-	case b.rateLimit != nil:
-		at = b.rateLimit
+	case b.RateLimit != nil && b.Limits != nil:
+		return nil, b.errorf(b.Limits, "set rate_limit or limits, not both")
+	case b.RateLimit != nil:
+		at = b.RateLimit
 		if err := b.envoy(rule); err != nil {
 			return nil, err
 		}
-	case b.limits != nil:
-		at = b.limits
-		if err := b.list(b.limits, "limits", func(n *yaml.Node) error { return b.limit(n, rule) }); err != nil {
+	case b.Limits != nil:
+		at = b.Limits
+		if err := b.list(b.Limits, "limits", func(n *yaml.Node) error { return b.limit(n, rule) }); err != nil {
 			return nil, err
 		}
 		if len(rule.Limits) == 0 {
-			return nil, b.errorf(b.limits, "limits is empty: omit it for a descriptor that limits nothing")
+			return nil, b.errorf(b.Limits, "limits is empty: omit it for a descriptor that limits nothing")
 		}
 	}
 	if rule.Unlimited || len(rule.Limits) == 0 {
-		for _, stray := range []*yaml.Node{b.algorithm, b.resolution, b.cost, b.onUnavailable, b.candidate, b.block, b.strayPlace()} {
+		for _, stray := range []*yaml.Node{b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.strayPlace()} {
 			if stray != nil {
 				return nil, b.errorf(stray, "algorithm, resolution, cost, block, scope, lease, on_unavailable and candidate need rate_limit or limits beside them")
 			}
@@ -152,8 +132,8 @@ func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
 		return nil, err
 	}
 	if rule.Refuses {
-		if b.candidate != nil {
-			return nil, b.errorf(b.candidate, "candidate beside a limit that refuses everything: give rate_limit some units, or replace it by the candidate's limits")
+		if b.Candidate != nil {
+			return nil, b.errorf(b.Candidate, "candidate beside a limit that refuses everything: give rate_limit some units, or replace it by the candidate's limits")
 		}
 		if stray := b.strayPlace(); stray != nil {
 			return nil, b.errorf(stray, "scope and lease beside a limit that refuses everything: give rate_limit some units, or remove them")
@@ -161,20 +141,28 @@ func (b *ruleBody) rule(n *yaml.Node, above *Rule) (*Rule, error) {
 		return rule, nil
 	}
 	declared := rule.Options
-	if err := Fit(&rule.Options, rule.Limits); err != nil {
-		return nil, b.errorf(at, "%s", plain(err))
+	if err := b.fit(at, rule); err != nil {
+		return nil, err
 	}
-	for _, l := range rule.Limits {
-		if rule.Cost > l.Units {
-			return nil, b.errorf(b.cost, "a cost of %d units can never fit into %s", rule.Cost, cmp.Or(l.Name, l.String()))
-		}
-	}
-	if b.candidate != nil {
+	if b.Candidate != nil {
 		if err := b.readCandidate(rule, declared); err != nil {
 			return nil, err
 		}
 	}
 	return rule, b.place(rule)
+}
+
+// fit validates the limits of a rule, at a node, with its options and its cost.
+func (b *ruleBody) fit(at *yaml.Node, rule *Rule) error {
+	if err := Fit(&rule.Options, rule.Limits); err != nil {
+		return b.errorf(at, "%s", plain(err))
+	}
+	for _, l := range rule.Limits {
+		if rule.Cost > l.Units {
+			return b.errorf(cmp.Or(b.Cost, at), "a cost of %d units can never fit into %s", rule.Cost, cmp.Or(l.Name, l.String()))
+		}
+	}
+	return nil
 }
 
 // limit reads one limit in Sash's form, such as "300/1m".
@@ -194,25 +182,21 @@ func (b *ruleBody) limit(n *yaml.Node, rule *Rule) error {
 
 func (b *ruleBody) options(rule *Rule) error {
 	var text string
-	if b.algorithm != nil {
-		if err := b.text("algorithm", &text)(b.algorithm); err != nil {
+	if b.Algorithm != nil {
+		if err := b.text("algorithm", &text)(b.Algorithm); err != nil {
 			return err
 		}
 		if err := rule.Options.Algorithm.UnmarshalText([]byte(text)); err != nil {
-			return b.errorf(b.algorithm, "%s", plain(err))
+			return b.errorf(b.Algorithm, "%s", plain(err))
 		}
 	}
-	if b.resolution != nil {
-		err := b.text("resolution", &text)(b.resolution)
-		if err != nil {
+	if b.Resolution != nil {
+		if err := b.lasting("resolution", sash.MaxWindow, "such as 1s or 100ms", &rule.Options.Resolution)(b.Resolution); err != nil {
 			return err
 		}
-		if rule.Options.Resolution, err = time.ParseDuration(text); err != nil || rule.Options.Resolution <= 0 {
-			return b.errorf(b.resolution, "resolution %q must be a duration such as 1s or 100ms", clip(text))
-		}
 	}
-	if b.cost != nil {
-		if err := b.units("cost", &rule.Cost)(b.cost); err != nil {
+	if b.Cost != nil {
+		if err := b.units("cost", &rule.Cost)(b.Cost); err != nil {
 			return err
 		}
 	}

@@ -13,9 +13,8 @@ var credentials = []string{"authorization", "proxy-authorization", "cookie", "x-
 
 // A secrecy is what a domain's descriptors say about the values of one key.
 type secrecy struct {
-	secret *bool      // as given
-	value  *yaml.Node // a descriptor that has a value of the key
-	in     reader     // the file of value
+	secret *bool // as given
+	value  error // what is wrong if they are secret: the first descriptor that has a value of the key
 }
 
 // A keyWildcard is a descriptor with * in its key.
@@ -25,60 +24,63 @@ type keyWildcard struct {
 	in reader
 }
 
+// secrecy reads the key secret; nil is one that is not there.
+func (p *parser) secrecy(n *yaml.Node) (*bool, error) {
+	if n == nil {
+		return nil, nil
+	}
+	secret := new(bool)
+	if isNull(resolve(n)) {
+		return nil, p.errorf(n, "secret must be true or false")
+	}
+	return secret, p.boolean("secret", secret)(n)
+}
+
 // noteSecrecy records what a descriptor says about its key. Secret is nil if it says nothing.
-func (p *parser) noteSecrecy(n *yaml.Node, domain string, d *descriptor, secret *bool) error {
-	e := d.entry
+func (p *parser) noteSecrecy(n *yaml.Node, in *domain, d *descriptor, secret *bool) error {
+	key := d.entry.Key
 	if d.wildcard != nil && d.wildcard.key == "" {
 		if secret != nil {
-			return p.errorf(n, "secret is for one key: %q has a *", clip(e.Key))
+			return p.errorf(n, "secret is for one key: %q has a *", clip(key))
 		}
-		p.keyWildcards[domain] = append(p.keyWildcards[domain], keyWildcard{d.wildcard, n, p.reader})
+		p.keyWildcards[in] = append(p.keyWildcards[in], keyWildcard{d.wildcard, n, p.reader})
 		return nil
 	}
-	of := p.secrecies[domain]
-	if of == nil {
-		of = make(map[string]*secrecy)
-		p.secrecies[domain] = of
-	}
-	s := of[e.Key]
+	s := in.keys[key]
 	if s == nil {
 		s = &secrecy{}
-		of[e.Key] = s
+		in.keys[key] = s
 	}
 	if secret != nil {
 		if s.secret != nil && *s.secret != *secret {
-			return p.errorf(n, "the key %q is secret: %v in another descriptor: a key is secret in the whole domain", clip(e.Key), *s.secret)
+			return p.errorf(n, "the key %q is secret: %v in another descriptor: a key is secret in the whole domain", clip(key), *s.secret)
 		}
 		s.secret = secret
 	}
-	if s.value == nil && e.Value != "" {
-		s.value, s.in = n, p.reader
+	if s.value == nil && d.entry.Value != "" {
+		s.value = p.errorf(n, "the values of %q are secret, and this descriptor matches one of them, which stands here and in metrics: "+
+			"remove the value, or set secret: false", clip(key))
 	}
 	return nil
 }
 
-// secrets decides which keys of each domain are secret.
+// secrets checks what the descriptors of each domain say about secrets, and tells the rules which of their keys are some.
 func (p *parser) secrets() error {
 	for _, name := range p.config.names {
-		d, of := p.config.domains[name], p.secrecies[name]
-		d.secret = make(map[string]bool)
-		for key, s := range of {
-			secret := isCredential(key)
-			if s.secret != nil {
-				secret = *s.secret
-			}
-			if d.secret[key] = secret; secret && s.value != nil {
-				return s.in.errorf(s.value, "the values of %q are secret, and this descriptor matches one of them, which stands here and in metrics: "+
-					"remove the value, or set secret: false", clip(key))
+		d := p.config.domains[name]
+		for key, s := range d.keys {
+			if s.value != nil && d.hides(key) {
+				return s.value
 			}
 		}
-		for _, w := range p.keyWildcards[name] {
+		for _, w := range p.keyWildcards[d] {
 			_, partly := d.secretsUnder(w.wildcard)
-			switch said := d.secret[partly]; {
-			case said:
+			switch {
+			case partly == "":
+			case d.keys[partly] != nil:
 				return w.in.errorf(w.at, "this wildcard covers some values of %q, which are secret: end its key in * and remove the value, "+
 					"or set secret: false there", clip(partly))
-			case partly != "":
+			default:
 				w.in.warn(w.at, "values of %q are secret, and this wildcard is not compared with them: end its key in * and remove the value, "+
 					"or add a descriptor {key: %s, secret: false}", partly, partly)
 			}
@@ -113,14 +115,14 @@ func (d *domain) secretsUnder(w *wildcard) (keys []string, partly string) {
 			partly = key
 		}
 	}
-	for key, secret := range d.secret {
-		if secret {
+	for key := range d.keys {
+		if d.hides(key) {
 			note(key, w, key+"_")
 		}
 	}
 	spelled := newWildcard(Entry{Key: spelling(w.pattern)})
 	for _, key := range credentials {
-		if _, said := d.secret[key]; !said {
+		if d.keys[key] == nil {
 			note(key, spelled, spelling(key+"_"))
 		}
 	}
@@ -147,10 +149,8 @@ func (c *Config) Hide(domain string, entries []Entry, hide func(string) string) 
 
 // hides reports whether the values of a key are secret. A nil domain is one that the configuration does not have.
 func (d *domain) hides(key string) bool {
-	if d != nil {
-		if secret, has := d.secret[key]; has {
-			return secret
-		}
+	if d != nil && d.keys[key] != nil && d.keys[key].secret != nil {
+		return *d.keys[key].secret
 	}
 	return isCredential(key)
 }

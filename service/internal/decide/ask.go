@@ -15,10 +15,30 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// A batch is what the store decides in one step: one request for each subject.
+// A batch is what the store decides in one step: one request for each subject, in the order of their keys.
 type batch struct {
 	requests []driver.Request
 	parts    [][]*Answer // those that each request is for
+}
+
+// A kind is what requests have in common that the store can decide in one step. A lease is of one subject, so that requests
+// for leased units have a kind each.
+type kind struct {
+	place        config.Place
+	algorithm    driver.Algorithm
+	resolution   time.Duration
+	countRefused bool
+	block        driver.Block
+	leased       string // the key
+}
+
+func (a *Answer) kind() kind {
+	policy := a.limits.policy
+	k := kind{a.limits.place, policy.Algorithm, policy.Resolution, policy.CountRefused, policy.Block, ""}
+	if k.place.Lease > 0 {
+		k.leased = a.Key
+	}
+	return k
 }
 
 // together decides parts all or nothing, and reports whether they were admitted.
@@ -75,58 +95,39 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 
 // batchesOf puts parts together that the store can decide in one step, the same ones whatever the order of the parts.
 // Parts of one subject and policy are one request for the sum of their units.
-func batchesOf(parts []*Answer) []batch {
+func batchesOf(parts []*Answer) []*batch {
 	parts = slices.Clone(parts)
 	slices.SortStableFunc(parts, func(a, b *Answer) int { return strings.Compare(a.Key, b.Key) })
-	var batches []batch
-	closed := 0 // that many batches are full, of lesser keys
-next:
+	var batches []*batch
+	open := make(map[kind]*batch)
 	for _, a := range parts {
-		req := a.request()
-		for closed < len(batches) && batches[closed].closed(req.Key) {
-			closed++
-		}
-		for i := closed; i < len(batches); i++ {
-			b := &batches[i]
-			first := b.requests[0].Policy
-			if b.place() != a.limits.place || a.limits.place.Lease > 0 && b.requests[0].Key != req.Key {
+		req, k := a.request(), a.kind()
+		b := open[k]
+		if b != nil {
+			at := len(b.requests) - 1
+			last := &b.requests[at]
+			switch same := last.Key == req.Key; {
+			case same && last.Policy == req.Policy && last.Cost <= sash.MaxUnits-req.Cost:
+				last.Cost += req.Cost
+				b.parts[at] = append(b.parts[at], a)
 				continue
-			}
-			if first.Algorithm != req.Policy.Algorithm || first.Resolution != req.Policy.Resolution ||
-				first.CountRefused != req.Policy.CountRefused || first.Block != req.Policy.Block {
-				continue
-			}
-			same := -1
-			for j := range b.requests {
-				if b.requests[j].Key == req.Key {
-					same = j
-				}
-			}
-			switch {
-			case same >= 0 && b.requests[same].Policy == req.Policy && b.requests[same].Cost <= sash.MaxUnits-req.Cost:
-				b.requests[same].Cost += req.Cost
-				b.parts[same] = append(b.parts[same], a)
-				continue next
-			case same < 0 && len(b.requests) < sash.MaxSubjects:
-				b.requests = append(b.requests, req)
-				b.parts = append(b.parts, []*Answer{a})
-				continue next
+			case same, len(b.requests) == sash.MaxSubjects: // a step has each subject once
+				b = nil
 			}
 		}
-		batches = append(batches, batch{requests: []driver.Request{req}, parts: [][]*Answer{{a}}})
+		if b == nil {
+			b = &batch{}
+			open[k] = b
+			batches = append(batches, b)
+		}
+		b.requests = append(b.requests, req)
+		b.parts = append(b.parts, []*Answer{a})
 	}
 	return batches
 }
 
-// place returns where the charges of a batch are kept. Requests for units that are leased have a batch each: a lease is
-// of one subject.
+// place returns where the charges of a batch are kept.
 func (b *batch) place() config.Place { return b.parts[0][0].limits.place }
-
-// closed reports whether a batch takes no part of a key, nor of a greater one.
-func (b *batch) closed(key string) bool {
-	n := len(b.requests)
-	return n == sash.MaxSubjects && b.requests[n-1].Key != key
-}
 
 // neverFits reports whether parts of one subject, each of which fits alone, can never fit together. It gives each of
 // them the cost of all.
@@ -146,11 +147,11 @@ func (b *batch) neverFits() bool {
 
 // storeFor returns the store for batches. Where it answers by failure modes the strictest mode of the parts counts, each
 // for the units of its request.
-func (d *Decider) storeFor(batches []batch) (driver.Store, error) {
+func (d *Decider) storeFor(batches []*batch) (driver.Store, error) {
 	modes := modesOf(batches)
 	place := batches[0].place()
 	first, err := d.storeBy(place, modes)
-	if err != nil || !slices.ContainsFunc(batches, func(b batch) bool { return b.place() != config.Place{} }) {
+	if err != nil || !slices.ContainsFunc(batches, func(b *batch) bool { return b.place() != config.Place{} }) {
 		return first, err
 	}
 	several := &apart{stores: make(map[*driver.Policy]driver.Store), first: first, leased: make(map[subject]bool)}
@@ -168,7 +169,7 @@ func (d *Decider) storeFor(batches []batch) (driver.Store, error) {
 }
 
 // modesOf returns the strictest failure modes of the parts of batches.
-func modesOf(batches []batch) failover.Modes {
+func modesOf(batches []*batch) failover.Modes {
 	mode, local, most := failover.Open, false, int64(1)
 	for _, b := range batches {
 		for i, req := range b.requests {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -16,49 +17,54 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// causes are why the store did not decide, and each what the store does then. They do not disclose where it is.
-var causes = [...]struct{ name, reason string }{
-	{"budget", "does not answer in time"},
-	{"busy", "is not called, because too many calls are under way"},
-	{"down", "is not called, because it failed before"},
-	{"rejected", "rejects a call because of its key or its ID"},
-	{"refused", "accepts no connections"},
-	{"lost", "ends connections"},
-	{"dns", "has a name without an address"},
-	{"tls", "fails the TLS handshake"},
-	{"protocol", "is not a Redis"},
-	{"auth", "rejects the user, the password or the user's rights"},
-	{"loading", "is loading its data"},
-	{"readonly", "is a replica, which takes no writes"},
-	{"replicas", "has too few replicas, or too few confirmed"},
-	{"script", "is busy with another client's script"},
-	{"memory", "has no memory left, or cannot write to disk"},
-	{"cluster", "has no node for a slot"},
-	{"full", "is full, and replaces the subjects that have used least, or takes no new ones"},
-	{"misconfigured", "rejects all calls of this service"},
-	{"error", "fails"},
+// Causes are why the store did not decide. They do not disclose where it is.
+var Causes = []string{
+	"budget", "busy", "down", "rejected", "refused", "lost", "dns", "tls", "protocol", "auth", "loading", "readonly", "replicas", "script", "memory",
+	"cluster", "full", "misconfigured", "error",
 }
 
-var (
-	// Causes are the words of Cause.
-	Causes = causeNames()
-	// Reasons are the causes in words. The subject of each is the store.
-	Reasons = causeReasons()
-)
-
-func causeNames() (names []string) {
-	for _, c := range causes {
-		names = append(names, c.name)
-	}
-	return names
+// Reasons are the Causes in words. The subject of each is the store.
+var Reasons = map[string]string{
+	"budget":        "does not answer in time",
+	"busy":          "is not called, because too many calls are under way",
+	"down":          "is not called, because it failed before",
+	"rejected":      "rejects a call because of its key or its ID",
+	"refused":       "accepts no connections",
+	"lost":          "ends connections",
+	"dns":           "has a name without an address",
+	"tls":           "fails the TLS handshake",
+	"protocol":      "is not a Redis",
+	"auth":          "rejects the user, the password or the user's rights",
+	"loading":       "is loading its data",
+	"readonly":      "is a replica, which takes no writes",
+	"replicas":      "has too few replicas, or too few confirmed",
+	"script":        "is busy with another client's script",
+	"memory":        "has no memory left, or cannot write to disk",
+	"cluster":       "has no node for a slot",
+	"full":          "is full, and replaces the subjects that have used least, or takes no new ones",
+	"misconfigured": "rejects all calls of this service",
+	"error":         "fails",
 }
 
-func causeReasons() map[string]string {
-	reasons := make(map[string]string, len(causes))
-	for _, c := range causes {
-		reasons[c.name] = c.reason
+// remedies are what an operator does about causes that an address in a command may have.
+var remedies = map[string]string{
+	"budget":  "no answer in time: a firewall, a server that hangs, or a port of something else?",
+	"refused": "is the server running, and is this its address?",
+	"lost":    "the server ended the connection: is it a TLS port? that is rediss://",
+	"dns":     "is the host's name right?",
+	"auth": "are the user and the password right? they are redis://user:password@host:port, where what is no letter or digit is percent-encoded, " +
+		"and none if the server has none; sash doctor prints the rights that a user needs",
+}
+
+// Remedy adds to the error of a first call what to do about it, if known.
+func Remedy(err error) error {
+	if err == nil || strings.Contains(err.Error(), "TLS handshake") { // which says it
+		return err
 	}
-	return reasons
+	if do := remedies[Cause(err)]; do != "" {
+		return fmt.Errorf("%w (%s)", err, do)
+	}
+	return err
 }
 
 // Rejected says to a caller why a call with the cause rejected has no decision.

@@ -6,15 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"example.com/sash/driver"
 	"example.com/sash/failover"
@@ -42,6 +39,9 @@ func TestCause(t *testing.T) {
 		{"dns", dial(&net.DNSError{Err: "no such host", Name: "nowhere.invalid"})},
 		{"protocol", dial(&redisstore.ForeignError{Said: "HTTP/1.1 400 Bad Request"})},
 		{"tls", dial(&redisstore.ForeignError{Said: "\x15\x03\x01"})},
+		{"tls", dial(tls.AlertError(116))},
+		{"tls", dial(&tls.CertificateVerificationError{Err: errors.New("x509: unknown authority")})},
+		{"tls", dial(errors.New("remote error: tls: protocol version not supported"))},
 		{"auth", errors.New("NOAUTH Authentication required")},
 		{"loading", errors.New("goredisstore: log.lua: LOADING Redis is loading the dataset in memory")},
 		{"script", errors.New("BUSY Redis is busy running a script")},
@@ -54,65 +54,23 @@ func TestCause(t *testing.T) {
 		if got := Cause(fmt.Errorf("the store failed: %w", c.err)); got != c.want {
 			t.Errorf("%v is %q, want %q", c.err, got, c.want)
 		}
-		if !slices.Contains(Causes[:], c.want) {
+		if !slices.Contains(Causes, c.want) {
 			t.Errorf("%q is no cause", c.want)
 		}
 	}
 }
 
-// Errors of connecting to servers that end the connection, or that use TLS in another way.
-func TestCauseOfConnecting(t *testing.T) {
-	web := httptest.NewUnstartedServer(http.NotFoundHandler())
-	web.Config.ErrorLog = log.New(io.Discard, "", 0)
-	web.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
-	web.StartTLS()
-	defer web.Close()
-	oldest := httptest.NewUnstartedServer(http.NotFoundHandler())
-	oldest.Config.ErrorLog = web.Config.ErrorLog
-	oldest.TLS = &tls.Config{MaxVersion: tls.VersionTLS12}
-	oldest.StartTLS()
-	defer oldest.Close()
-	closing, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer closing.Close()
-	go func() {
-		for {
-			conn, err := closing.Accept()
-			if err != nil {
-				return
-			}
-			conn.Close()
-		}
-	}()
-	for _, c := range []struct {
-		name, want, addr string
-		config           *tls.Config // nil is without TLS
-	}{
-		{"the server ends the connection", "lost", closing.Addr().String(), nil},
-		{"the server ends the handshake", "lost", closing.Addr().String(), &tls.Config{InsecureSkipVerify: true}},
-		{"only the server uses TLS, and does not say so", "lost", oldest.Listener.Addr().String(), nil},
-		{"nobody trusts the certificate", "tls", web.Listener.Addr().String(), &tls.Config{ServerName: "redis"}},
-		{"the server requires a certificate", "tls", web.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true}},
-		{"no version in common", "tls", oldest.Listener.Addr().String(),
-			&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}},
+func TestRemedies(t *testing.T) {
+	for text, do := range map[string]string{
+		"NOAUTH Authentication required.": "percent-encoded", "read: " + io.EOF.Error(): "",
+		"TLS handshake: read: connection reset by peer (is it a TLS port?)": "", "ERR unknown command": "",
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			defer cancel()
-			_, err := redisstore.Dial(ctx, c.addr, func(ctx context.Context) (net.Conn, error) {
-				if c.config != nil {
-					return (&tls.Dialer{Config: c.config}).DialContext(ctx, "tcp", c.addr)
-				}
-				return new(net.Dialer).DialContext(ctx, "tcp", c.addr)
-			})
-			if err == nil {
-				t.Fatal("it answered")
-			}
-			if got := Cause(err); got != c.want {
-				t.Errorf("%v is %q, want %q", err, got, c.want)
-			}
-		})
+		err := Remedy(errors.New(text))
+		if !strings.HasPrefix(err.Error(), text) || !strings.Contains(err.Error(), do) || do == "" && err.Error() != text {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if Remedy(nil) != nil {
+		t.Error("no error has a remedy")
 	}
 }

@@ -2,7 +2,6 @@ package decide
 
 import (
 	"cmp"
-	"container/list"
 	"context"
 	"sync"
 	"time"
@@ -200,21 +199,15 @@ type OverLimit struct {
 	most int // bytes
 
 	mu    sync.Mutex
-	of    map[windowOf]*list.Element // guarded by mu
-	order list.List                  // guarded by mu: of overEntry, the oldest first
-	stats OverLimitStats             // guarded by mu
-	bytes int                        // guarded by mu
+	ends  map[windowOf]time.Time // guarded by mu
+	stats OverLimitStats         // guarded by mu
+	bytes int                    // guarded by mu
 }
 
 // windowOf names a window: units of different lengths count apart.
 type windowOf struct {
 	key    string
 	window time.Duration
-}
-
-type overEntry struct {
-	windowOf
-	ends time.Time
 }
 
 // overEntryBytes is what an entry takes in memory beside its key, so that the bound is one of memory.
@@ -227,7 +220,7 @@ type OverLimitStats struct {
 
 // NewOverLimit returns one that remembers up to a number of bytes, and at least 512 KiB as the one of Envoy's service.
 func NewOverLimit(bytes int) *OverLimit {
-	return &OverLimit{now: time.Now, most: max(bytes, 512<<10), of: make(map[windowOf]*list.Element)}
+	return &OverLimit{now: time.Now, most: max(bytes, 512<<10), ends: make(map[windowOf]time.Time)}
 }
 
 // Stats returns the counts.
@@ -235,7 +228,7 @@ func (o *OverLimit) Stats() OverLimitStats {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.stats
-	s.Entries = uint64(o.order.Len())
+	s.Entries = uint64(len(o.ends))
 	return s
 }
 
@@ -250,50 +243,51 @@ func (o *OverLimit) holds(a *Answer) bool {
 		return false
 	}
 	limit, now := a.limits.named[0], o.now()
+	of := windowOf{a.Key, limit.Window}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stats.Lookups++
-	place := o.of[windowOf{a.Key, limit.Window}]
-	if place != nil && !now.Before(place.Value.(overEntry).ends) {
-		o.drop(place)
+	ends, known := o.ends[of]
+	if known && !now.Before(ends) {
+		o.drop(of)
 		o.stats.Expired++
-		place = nil
+		known = false
 	}
-	if place == nil {
+	if !known {
 		o.stats.Misses++
 		return false
 	}
 	o.stats.Hits++
-	left := place.Value.(overEntry).ends.Sub(now)
 	a.At, a.Source = now, sash.FromCache
-	a.answerBy(limit, true, left)
+	a.answerBy(limit, true, ends.Sub(now))
 	return true
 }
 
-// note remembers a part that the store refused.
+// note remembers a part that the store refused. At the bound any other entry makes room.
 func (o *OverLimit) note(a *Answer) {
 	if !o.covers(a) || !a.Refused || a.Source != sash.FromStore {
 		return
 	}
-	now := o.now()
 	of := windowOf{a.Key, a.limits.named[0].Window}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if place := o.of[of]; place != nil {
-		o.drop(place)
+	if _, known := o.ends[of]; known {
+		o.drop(of)
 		o.stats.Overwrites++
 	}
-	for o.bytes+len(of.key)+overEntryBytes > o.most && o.order.Len() > 0 {
-		o.drop(o.order.Front())
+	for other := range o.ends {
+		if o.bytes+len(of.key)+overEntryBytes <= o.most {
+			break
+		}
+		o.drop(other)
 		o.stats.Evacuated++
 	}
-	o.of[of] = o.order.PushBack(overEntry{of, now.Add(a.RefusedBy.RetryAfter)})
+	o.ends[of] = o.now().Add(a.RefusedBy.RetryAfter)
 	o.bytes += len(of.key) + overEntryBytes
 }
 
 // drop forgets an entry. The caller holds mu.
-func (o *OverLimit) drop(place *list.Element) {
-	e := o.order.Remove(place).(overEntry)
-	delete(o.of, e.windowOf)
-	o.bytes -= len(e.key) + overEntryBytes
+func (o *OverLimit) drop(of windowOf) {
+	delete(o.ends, of)
+	o.bytes -= len(of.key) + overEntryBytes
 }

@@ -202,41 +202,6 @@ func TestARefundMakesRoom(t *testing.T) {
 	}
 }
 
-// A marked store counts the charges with and without MaySettle. It decides one subject at a time.
-type marked struct {
-	driver.Store
-	later map[bool]int
-}
-
-func (m *marked) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if req.Cost > 0 {
-		m.later[req.MaySettle]++
-	}
-	return m.Store.Decide(ctx, req)
-}
-
-func (m *marked) Settle(ctx context.Context, set driver.Settlement) error {
-	return m.Store.(driver.Settler).Settle(ctx, set)
-}
-
-// Refusals are answered from memory unless units may be given back, so requests that may be given back have MaySettle.
-func TestWhatMayBeGivenBackIsSaidToTheStore(t *testing.T) {
-	store := &marked{memstore.New(nil), make(map[bool]int)}
-	d := deciderOn(t, "domain: d\ndescriptors: [{key: a, limits: [5/1m]}, {key: b, limits: [5/1m]}, {key: c, limits: [5/1m], algorithm: fixed-window}]\n", store)
-	ask(t, d, part("a=1", 1))
-	if store.later[true] != 0 || store.later[false] != 1 {
-		t.Errorf("a part alone, which is never given back: %v", store.later)
-	}
-	ask(t, d, part("a=1", 1), part("b=1", 1))
-	if store.later[true] != 2 {
-		t.Errorf("two parts, one after the other: %v", store.later)
-	}
-	ask(t, d, part("a=1", 1), part("c=1", 1))
-	if store.later[true] != 4 {
-		t.Errorf("two algorithms, one after the other: %v", store.later)
-	}
-}
-
 func parse(t testing.TB, text string) *config.Config {
 	t.Helper()
 	v, err := config.Parse("x.yaml", []byte(text))

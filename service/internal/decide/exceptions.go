@@ -2,6 +2,10 @@ package decide
 
 import (
 	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"example.com/sash"
@@ -108,4 +112,169 @@ func (a *Answer) ban(by *Exception) {
 	left := max(time.Until(by.Until).Truncate(time.Microsecond), time.Microsecond)
 	a.BannedBy, a.never = by, true
 	a.answerBy(sash.Limit{Name: Ban}, true, left)
+}
+
+// A banTree holds the bans of a domain, one level for each entry. A ban refuses the requests that begin with its
+// entries, so that a lookup follows the request's entries down, and each node that it meets may be the end of a ban.
+//
+// An entry whose value is an address or a network is kept by its network, as netip.Prefix has it. For such an entry a
+// lookup asks the map once for each length of prefix that there is, however many bans there are.
+type banTree struct {
+	by      *Exception // the ban that ends here, of several the last to end; nil is none
+	below   map[banEdge]*banTree
+	lengths []int // of the prefixes in below
+}
+
+// A banEdge is one entry of a ban: a key, and a value or a network.
+type banEdge struct {
+	key, value string
+	network    netip.Prefix
+	// client says that the ban is on part of the network, a /64: a proxy's limit counts that as one client.
+	client bool
+}
+
+// insert adds a ban. With asClient it does so for requests that name addresses by their /64, and adds nothing if the
+// ban names none that is longer.
+func (t *banTree) insert(e *Exception, asClient bool) {
+	found := false
+	for _, entry := range e.Entries {
+		edge := banEdge{key: entry.Key, value: entry.Value}
+		if p, isNet := network(entry.Value); isNet {
+			edge = banEdge{key: entry.Key, network: p}
+			if whole, longer := client(p); asClient && longer {
+				edge.network, edge.client, found = whole, true, true
+			} else if !slices.Contains(t.lengths, p.Bits()) {
+				t.lengths = append(t.lengths, p.Bits())
+			}
+		}
+		t = child(&t.below, edge)
+	}
+	if (found || !asClient) && (t.by == nil || e.Until.After(t.by.Until)) {
+		t.by = e
+	}
+}
+
+// child returns the subtree of a key, which it creates.
+func child[K comparable](of *map[K]*banTree, key K) *banTree {
+	if *of == nil {
+		*of = make(map[K]*banTree)
+	}
+	if (*of)[key] == nil {
+		(*of)[key] = &banTree{}
+	}
+	return (*of)[key]
+}
+
+// find returns the ban on a request with these entries that ends last, or best. Charged is the entries as a rule charges
+// them. A nil tree has no bans.
+func (t *banTree) find(entries, charged []config.Entry, now time.Time, best *Exception) *Exception {
+	if t == nil {
+		return best
+	}
+	if t.by != nil && now.Before(t.by.Until) && (best == nil || t.by.Until.After(best.Until)) {
+		best = t.by
+	}
+	if len(entries) == 0 {
+		return best
+	}
+	e := entries[0]
+	follow := func(edge banEdge) { best = t.below[edge].find(entries[1:], charged[1:], now, best) }
+	follow(banEdge{key: e.Key, value: e.Value})
+	if charged[0] != e {
+		follow(banEdge{key: charged[0].Key, value: charged[0].Value})
+	}
+	if len(t.lengths) == 0 {
+		return best
+	}
+	if p, isNet := network(e.Value); isNet {
+		for _, bits := range t.lengths {
+			if bits <= p.Bits() {
+				follow(banEdge{key: e.Key, network: netip.PrefixFrom(p.Addr(), bits).Masked()})
+			}
+		}
+		follow(banEdge{key: e.Key, network: p, client: true})
+	}
+	return best
+}
+
+// network returns what a value means if it is an address or a network: an address is a network of one, and IPv4 within
+// IPv6 is IPv4.
+func network(value string) (netip.Prefix, bool) {
+	if !strings.ContainsAny(value, ".:") || strings.IndexByte("0123456789abcdefABCDEF:", value[0]) < 0 {
+		return netip.Prefix{}, false // without the cost of an error
+	}
+	addr, err := netip.ParseAddr(value)
+	if err == nil {
+		addr = addr.Unmap().WithZone("")
+		return netip.PrefixFrom(addr, addr.BitLen()), true
+	}
+	p, err := netip.ParsePrefix(value)
+	if err != nil {
+		return p, false
+	}
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p.Masked(), true
+}
+
+// clientBits is the part of an IPv6 address that a proxy's limit counts as one client.
+const clientBits = 64
+
+// client returns the client that an IPv6 network longer than one belongs to.
+func client(p netip.Prefix) (netip.Prefix, bool) {
+	if !p.Addr().Is6() || p.Bits() <= clientBits {
+		return p, false
+	}
+	return netip.PrefixFrom(p.Addr(), clientBits).Masked(), true
+}
+
+// Canonical returns the entries of a ban with each address and network in one form: an address without a zone, IPv4
+// within IPv6 as IPv4, and a network without the bits of a host.
+func Canonical(entries []config.Entry) []config.Entry {
+	out := slices.Clone(entries)
+	for i, e := range out {
+		p, isNet := network(e.Value)
+		switch {
+		case !isNet:
+		case p.IsSingleIP():
+			out[i].Value = p.Addr().String()
+		default:
+			out[i].Value = p.String()
+		}
+	}
+	return out
+}
+
+// Networks returns how many of the values of a ban are networks of more than one address. Each level that has some
+// multiplies what a lookup visits.
+func Networks(entries []config.Entry) (n int) {
+	for _, e := range entries {
+		if p, isNet := network(e.Value); isNet && !p.IsSingleIP() {
+			n++
+		}
+	}
+	return n
+}
+
+// likeNetwork is what a value looks like that was meant as addresses: four numbers with dots, or an IPv6 address, or the
+// beginning of one with *, in brackets or not, and perhaps a mask or the end of a range.
+var likeNetwork = regexp.MustCompile(`^\s*\[?(` +
+	`\d{1,3}(\.(\d{1,3}|\*)){3}|\d{1,3}\.[\d.]*\*|[[:xdigit:]]{0,4}:[[:xdigit:]:.]*:[[:xdigit:]:.]*\*?` +
+	`)\]?([/-][[:xdigit:].:-]*)?\s*$`)
+
+// checkNetworks returns config.ErrNoDescriptor if a value of a ban looks like addresses and is none: it would be a word,
+// which no address is. A value that the configuration has as it stands is a word.
+func checkNetworks(cfg *config.Config, domain string, entries []config.Entry) error {
+	for _, e := range entries {
+		if _, isNet := network(e.Value); isNet || !strings.ContainsAny(e.Value, "*/-[ ") || !likeNetwork.MatchString(e.Value) {
+			continue
+		}
+		if found, err := cfg.Find(domain, entries); err == nil && found.Rule != nil && slices.Contains(found.Rule.Path, e) {
+			continue
+		}
+		return fmt.Errorf("%w: %q is no address and no network: write them such as 192.0.2.0/24, 2001:db8::/32 or 192.0.2.7, "+
+			"each range as one ban or several", config.ErrNoDescriptor, e.Value)
+	}
+	return nil
 }

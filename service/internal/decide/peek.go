@@ -101,7 +101,7 @@ func (d *Decider) ResetFor(ctx context.Context, req Request) error {
 	if part.given == nil {
 		return d.forget(ctx, req.Domain, part)
 	}
-	l, err := d.rules.Load().given.ready(d, part.given)
+	l, err := d.compileOwn(config.Place{}, sash.Options{}, part.given)
 	if err != nil {
 		return err
 	}

@@ -1,17 +1,13 @@
 package decide
 
 import (
-	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
-	"example.com/sash/stack"
 )
 
 func reserve(t *testing.T, d *Decider, id, entries string, units int64) (Answer, *Reservation) {
@@ -223,61 +219,4 @@ func TestAReservationWhileTheStoreIsUnavailable(t *testing.T) {
 		t.Errorf("open: %+v", r)
 	}
 	settle(t, there, r, 0)
-}
-
-// What is charged anew under the same ID, once the store has forgotten it, is settled by itself.
-func TestAnIDThatIsUsedAgainLater(t *testing.T) {
-	d, clock := decider(t, ten)
-	_, first := reserve(t, d, "job", "k=a", 4)
-	clock.move(sash.RepeatTime)
-	_, second := reserve(t, d, "job", "k=a", 4)
-	expectLeft(t, d, "charged twice", "k=a", 2)
-	settle(t, d, first, 0)
-	settle(t, d, second, 0)
-	expectLeft(t, d, "both cancelled", "k=a", 10)
-}
-
-// What is settled above its estimate counts in this instance's share when the store goes away.
-func TestWhatIsSettledHigherCountsInTheShare(t *testing.T) {
-	inner := &leaves{Store: memstore.New(nil)}
-	store, err := failover.New(inner, &failover.Options{Local: memstore.New(nil)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := deciderOn(t, "domain: d\ndescriptors:\n- {key: local, limits: [100/6h], on_unavailable: local}\n", store)
-	_, r := reserve(t, d, "", "local=a", 1)
-	settle(t, d, r, 90)
-	settle(t, d, r, 90)
-	inner.gone.Store(true)
-	expectLeft(t, d, "of this instance's share", "local=a", 10)
-}
-
-// An instance that keeps refusals in memory admits again as soon as another one has settled.
-func TestRefusalsBesideAReservationAreNotKept(t *testing.T) {
-	for _, id := range []string{"", "job"} {
-		store := memstore.New(nil)
-		cached := stack.DenialCache(store)
-		here, there := deciderOn(t, ten, cached), deciderOn(t, ten, store)
-		_, r := reserve(t, there, id, "k=a", 10)
-		if v, _ := reserve(t, here, "", "k=a", 1); v.Allowed() {
-			t.Fatalf("%+v", v)
-		}
-		settle(t, there, r, 9)
-		if v, _ := reserve(t, here, "", "k=a", 1); !v.Allowed() {
-			t.Errorf("id %q: refused after another instance gave back", id)
-		}
-	}
-}
-
-// A leaves store is one that goes away.
-type leaves struct {
-	*memstore.Store
-	gone atomic.Bool
-}
-
-func (s *leaves) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if s.gone.Load() {
-		return driver.Answer{}, errors.New("connection refused")
-	}
-	return s.Store.Decide(ctx, req)
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"example.com/sash"
@@ -19,7 +17,6 @@ import (
 type rules struct {
 	config *config.Config
 	limits map[*config.Rule]*limits // of rules that have some
-	given  *given
 	// overrides are by the key of their subject, and bans by their domain. Nil, which costs a request nothing, is none.
 	overrides map[string]*override
 	bans      map[string]*banTree
@@ -39,7 +36,7 @@ type limits struct {
 
 // compile makes a configuration ready for use.
 func (d *Decider) compile(cfg *config.Config) (*rules, error) {
-	r := &rules{config: cfg, limits: make(map[*config.Rule]*limits), given: &given{of: make(map[string]*limits)}}
+	r := &rules{config: cfg, limits: make(map[*config.Rule]*limits)}
 	for _, rule := range cfg.Rules() {
 		switch {
 		case rule.Unlimited:
@@ -160,7 +157,7 @@ func (req *Request) check() error {
 
 func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) error {
 	if part.given != nil {
-		return d.resolveGiven(r, part, a)
+		return d.resolveGiven(part, a)
 	}
 	a.Cost = part.Cost
 	found, err := r.config.Find(req.Domain, part.Entries)
@@ -276,9 +273,6 @@ func (r *rules) overrideOf(domain string, entries []config.Entry, found config.F
 	return nil
 }
 
-// maxGiven is how many sets of given limits are kept ready for use.
-const maxGiven = 1024
-
 // Given returns a request of one part that brings its limits along. Its subject is the key, among all keys of such
 // requests and apart from those of every domain: no rule, override or ban applies to it. Its domain is OfRequest. The
 // limits slide, whatever the algorithm of rules that name none, and while the store is unavailable there is no decision.
@@ -307,7 +301,7 @@ func (d *Decider) Subject(req *Request) string {
 func givenKey(part *Part) string { return sash.Key(OfRequest, part.Entries[0].Value) }
 
 // resolveGiven fills in the answer of a part that brings its limits along.
-func (d *Decider) resolveGiven(r *rules, part *Part, a *Answer) (err error) {
+func (d *Decider) resolveGiven(part *Part, a *Answer) (err error) {
 	if a.Cost = part.Cost; part.ByRule {
 		a.Cost = 1
 	}
@@ -315,40 +309,11 @@ func (d *Decider) resolveGiven(r *rules, part *Part, a *Answer) (err error) {
 		return fmt.Errorf("%w: %d units; a cost is at least 1", sash.ErrInvalidCost, a.Cost)
 	}
 	a.Key, a.Metric, a.need = givenKey(part), OfRequest, a.Cost
-	if a.limits, err = r.given.ready(d, part.given); err != nil {
+	if a.limits, err = d.compileOwn(config.Place{}, sash.Options{}, part.given); err != nil {
 		return err
 	}
 	if err = a.limits.fits(a.need); err != nil {
 		a.limits = nil
 	}
 	return err
-}
-
-// given keeps limits that requests bring along ready for use. It is safe for concurrent use.
-type given struct {
-	mu sync.Mutex
-	of map[string]*limits // guarded by mu: by the texts of the limits
-}
-
-// ready returns limits ready for use. The error is sash.ErrInvalidLimit.
-func (g *given) ready(d *Decider, own []sash.Limit) (*limits, error) {
-	var name strings.Builder
-	for _, l := range own {
-		name.WriteString(l.String())
-		name.WriteByte(' ')
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if l := g.of[name.String()]; l != nil {
-		return l, nil
-	}
-	l, err := d.compileOwn(config.Place{}, sash.Options{}, own)
-	if err != nil {
-		return nil, err
-	}
-	if len(g.of) == maxGiven { // which callers choose: forget, and begin again
-		clear(g.of)
-	}
-	g.of[name.String()] = l
-	return l, nil
 }

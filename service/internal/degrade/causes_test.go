@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +14,12 @@ import (
 	"example.com/sash/service/internal/redisclient"
 )
 
-// Every fault of a real server is counted under its cause.
+// remedies are words of what the error of a command says to do.
+var remedies = map[string]string{
+	"budget": "a firewall", "refused": "is the server running", "lost": "that is rediss://", "auth": "redis://user:password@", "tls": "TLS handshake",
+}
+
+// Every fault of a real server is counted under its cause, and an operator reads what to do.
 func TestFaultsHaveTheirCause(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
@@ -97,6 +103,9 @@ func TestFaultsHaveTheirCause(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = l.Allow(t.Context(), "k")
+			if do := remedies[c.cause]; !strings.Contains(decide.Remedy(failures[0]).Error(), do) {
+				t.Errorf("%v: to do: %v, want %q", c.cause, decide.Remedy(failures[0]), do)
+			}
 			if !errors.Is(err, sash.ErrUnavailable) || len(failures) != 1 || decide.Cause(failures[0]) != c.cause || decide.Cause(err) != c.cause {
 				t.Errorf("%v is %q; counted: %v", err, decide.Cause(err), failures)
 			}

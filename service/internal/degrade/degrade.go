@@ -38,9 +38,8 @@ type Options struct {
 	Address string
 	// Uncounted returns how many requests went ahead so far that nothing counts. Nil is none.
 	Uncounted func() int64
-	// Homes are the stores that all regions share, by name, for rules with scope: global. The name of the only one may be
-	// empty.
-	Homes map[string]*Home
+	// Home is the store that all regions share, for rules with scope: global. Nil is none.
+	Home *Home
 	// Local is the size of the store of mode local, and what happens when it is full.
 	Local memstore.Options
 	// Failed is called with the error of every call that Redis did not decide. It must not block. Nil is not called.
@@ -54,7 +53,7 @@ type Guard struct {
 	// Store answers no call while Redis is unavailable; its With makes those with the failure modes of rules.
 	Store   *failover.Store
 	places  *places
-	homes   map[string]*Home
+	home    *Home // nil is none
 	address string
 	fleet   *fleet
 	outages *outages
@@ -72,7 +71,7 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	if opts.Uncounted == nil {
 		opts.Uncounted = func() int64 { return 0 }
 	}
-	g := &Guard{log: opts.Log, address: opts.Address, outages: newOutages(&opts), fleet: &fleet{floor: opts.Instances, log: opts.Log}}
+	g := &Guard{log: opts.Log, address: opts.Address, outages: newOutages(&opts), fleet: &fleet{floor: opts.Instances, log: opts.Log}, home: opts.Home}
 	id := secret.Text()
 	g.fleet.beat = func(ctx context.Context) (int, error) { return redis.Instances(ctx, "serve", id, lives) }
 	part := func(string, *driver.Policy) int { return 0 }
@@ -116,8 +115,8 @@ func (g *Guard) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	group.Go(func() { g.probe(ctx) })
 	group.Go(func() { g.local.run(ctx) })
-	for _, home := range g.homes {
-		group.Go(func() { _ = home.run(ctx) })
+	if g.home != nil {
+		group.Go(func() { g.home.run(ctx) })
 	}
 	defer group.Wait()
 	return g.fleet.run(ctx)
@@ -188,7 +187,7 @@ type Health struct {
 	Status string `json:"status"`          // ok, degraded or Draining
 	Store  string `json:"store"`           // up, down, probing, or memory
 	Cause  string `json:"cause,omitempty"` // why it is not up: see decide.Cause
-	Home   string `json:"home,omitempty"`  // up, or down if one is; empty without one
+	Home   string `json:"home,omitempty"`  // up or down; empty without one
 	// Instances is how many share the limits; 0 while that is not known.
 	Instances int `json:"instances"`
 }
@@ -202,12 +201,9 @@ func (g *Guard) Health() Health {
 	if g.Store.State() != failover.Up {
 		h.Status, h.Cause = "degraded", g.outages.cause()
 	}
-	for _, home := range g.homes {
-		state, cause := home.state()
-		if h.Home != "down" {
-			h.Home = state
-		}
-		if state == "down" && h.Status == "ok" {
+	if g.home != nil {
+		var cause string
+		if h.Home, cause = g.home.state(); h.Home == "down" && h.Status == "ok" {
 			h.Status, h.Cause = "degraded", cause
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -172,6 +174,17 @@ func TestHealthWithoutCalls(t *testing.T) {
 			t.Errorf("the log says %d times that it is down, and %d times that it is back:\n%s", down, back, out)
 		}
 	})
+}
+
+// scriptCalls returns how many scripts a server has run.
+func scriptCalls(t *testing.T, server *redistest.Server) (n int) {
+	t.Helper()
+	stats, _ := server.Must(t, "INFO", "commandstats").(string)
+	for _, m := range regexp.MustCompile(`cmdstat_(?:eval|evalsha):calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
+		calls, _ := strconv.Atoi(m[1])
+		n += calls
+	}
+	return n
 }
 
 // Calls of many keys travel together through the whole chain.

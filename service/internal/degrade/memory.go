@@ -3,137 +3,36 @@ package degrade
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
-	"slices"
+	"sync"
+	"time"
 
-	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/failover"
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/throttle"
 )
 
-// A Memory is the store of a service without Redis: a memstore.Store, with answers by failure modes for new subjects
-// while it is full.
+// A Memory is the store of a service without Redis. New subjects for which it has no place are not decided, whatever
+// on_unavailable says: nothing is away that could come back.
 type Memory struct {
 	*memstore.Store
-	modes     *failover.Store // over full: it answers in the store's place
 	occupancy *occupancy
-	failed    func(error)
 }
 
-var (
-	_ driver.MultiStore   = (*Memory)(nil)
-	_ driver.Deduplicator = (*Memory)(nil)
-)
-
-// MemoryOptions for NewMemory. The zero value is the default.
-type MemoryOptions struct {
-	// Store is the size, and what happens when it is full.
-	Store memstore.Options
-	// OpenPerSecond is the most units let through in a second by on_unavailable: open. Zero is all.
-	OpenPerSecond int64
-	// Failed is called with memstore.ErrFull for every call that is not decided. It must not block. Nil is not called.
-	Failed func(error)
-	// Log gets warnings of a store that is nearly full, and full. Nil is slog.Default.
-	Log *slog.Logger
+// NewMemory returns an empty store. A nil log is slog.Default.
+func NewMemory(opts memstore.Options, log *slog.Logger) *Memory {
+	store := memstore.New(&opts)
+	return &Memory{store, newOccupancy(store, "every subject", cmp.Or(log, slog.Default()))}
 }
 
-// NewMemory returns an empty store.
-func NewMemory(opts MemoryOptions) (*Memory, error) {
-	opts.Log = cmp.Or(opts.Log, slog.Default())
-	m := &Memory{Store: memstore.New(&opts.Store), failed: opts.Failed}
-	m.occupancy = newOccupancy(m.Store, "every subject", opts.Log)
-	var err error
-	m.modes, err = failover.New(full{}, &failover.Options{OpenPerSecond: opts.OpenPerSecond, Trip: never})
-	return m, err
-}
-
-// full is a store without a place.
-type full struct{}
-
-// Decide implements [driver.Store].
-func (full) Decide(context.Context, driver.Request) (driver.Answer, error) {
-	return driver.Answer{}, memstore.ErrFull
-}
-
-// DecideAll implements [driver.MultiStore].
-func (full) DecideAll(context.Context, []driver.Request) ([]driver.Answer, error) {
-	return nil, memstore.ErrFull
-}
-
-// With returns the store with other failure modes. Mode local is closed: there is no other memory to decide in.
-func (m *Memory) With(modes failover.Modes) (driver.Store, error) {
-	with := *m
-	modes.Rules = slices.Clone(modes.Rules)
-	for i := range modes.Rules {
-		if modes.Rules[i].Mode == failover.Local {
-			modes.Rules[i].Mode = failover.Closed
-		}
+// Place returns the store of a place: see decide.Stores. In one process's memory a lease saves nothing, so every call is
+// decided.
+func (m *Memory) Place(p config.Place) (driver.Store, error) {
+	if p.Global {
+		return nil, config.ErrNoHome
 	}
-	var err error
-	with.modes, err = m.modes.With(modes)
-	return &with, err
-}
-
-// Decide implements [driver.Store].
-func (m *Memory) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	answer, err := m.Store.Decide(ctx, req)
-	if err != nil {
-		return m.answer(ctx, req, err)
-	}
-	return answer, nil
-}
-
-// DecideOnce implements [driver.Deduplicator].
-func (m *Memory) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	answer, err := m.Store.DecideOnce(ctx, id, req)
-	if err != nil {
-		return m.answer(ctx, req, err)
-	}
-	return answer, nil
-}
-
-// DecideAll implements [driver.MultiStore].
-func (m *Memory) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	answers, err := m.Store.DecideAll(ctx, reqs)
-	if err == nil {
-		return answers, nil
-	}
-	m.note(err)
-	answers, other := m.modes.DecideAll(ctx, reqs)
-	if other != nil {
-		return nil, because(err, other)
-	}
-	for i := range answers {
-		answers[i].Cause = err
-	}
-	return answers, nil
-}
-
-// answer answers a call that the store has no place for.
-func (m *Memory) answer(ctx context.Context, req driver.Request, err error) (driver.Answer, error) {
-	m.note(err)
-	answer, other := m.modes.Decide(ctx, req)
-	if other != nil {
-		return driver.Answer{}, because(err, other)
-	}
-	answer.Cause = err
-	return answer, nil
-}
-
-func (m *Memory) note(err error) {
-	if m.failed != nil {
-		m.failed(err)
-	}
-}
-
-// because returns the error of a call that no mode lets through. Only a ceiling is another cause than the store's.
-func because(err, of error) error {
-	if errors.Is(of, failover.ErrCeiling) {
-		err = errors.Join(err, failover.ErrCeiling)
-	}
-	return &sash.StoreError{Err: err}
+	return m.Store, nil
 }
 
 // Run watches how full the store is, until the context ends. It returns nil.
@@ -157,3 +56,71 @@ func (m *Memory) Report() Report {
 
 // MemoryHealth is the health of a service whose store is its own memory, and has room.
 func MemoryHealth() Health { return Health{Status: "ok", Store: "memory", Instances: 1} }
+
+const (
+	// fullFor is how long a store counts as full after it last evicted a subject or took no new one.
+	fullFor = time.Minute
+	// nearlyFull is the share of places in use, in percent, from which the log warns, once until it falls below rearm.
+	nearlyFull, rearm = 80, 70
+
+	occupancyEvery = time.Second
+)
+
+// An occupancy watches how full a store in memory is, for the log and for health.
+type occupancy struct {
+	store *memstore.Store
+	holds string // what the store holds, for the log
+	log   *slog.Logger
+	full  throttle.Log
+
+	mu     sync.Mutex
+	seen   memstore.Stats // guarded by mu: at the last look
+	at     time.Time      // guarded by mu: when it was last full; zero is never
+	since  time.Time      // guarded by mu: from when on it has been full
+	warned bool           // guarded by mu
+}
+
+func newOccupancy(store *memstore.Store, holds string, log *slog.Logger) *occupancy {
+	return &occupancy{store: store, holds: holds, log: log, full: throttle.Log{To: log, Every: fullFor}}
+}
+
+// run looks every second until the context ends.
+func (o *occupancy) run(ctx context.Context) {
+	ticker := time.NewTicker(occupancyEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			o.look()
+		}
+	}
+}
+
+// look logs what has changed, and returns since when the store has been full; the zero time if it is not.
+func (o *occupancy) look() (since time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now, is := time.Now(), o.store.Occupancy()
+	if is.Evicted != o.seen.Evicted || is.TurnedAway != o.seen.TurnedAway {
+		if o.at.IsZero() || now.Sub(o.at) > fullFor {
+			o.since = now
+		}
+		o.at = now
+		o.full.Log(slog.LevelWarn, "the store in memory is full: raise --memory-max-subjects, or find who brings so many subjects",
+			"holds", o.holds, "subjects", is.Keys, "max_subjects", is.MaxKeys, "evicted", is.Evicted, "turned_away", is.TurnedAway)
+	}
+	o.seen = is
+	switch used := 100 * is.Keys; {
+	case used >= nearlyFull*is.MaxKeys && !o.warned:
+		o.warned = true
+		o.log.Warn("the store in memory is nearly full", "holds", o.holds, "subjects", is.Keys, "max_subjects", is.MaxKeys)
+	case used < rearm*is.MaxKeys:
+		o.warned = false
+	}
+	if o.at.IsZero() || now.Sub(o.at) > fullFor {
+		return time.Time{}
+	}
+	return o.since
+}

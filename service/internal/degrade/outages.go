@@ -8,6 +8,7 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/throttle"
@@ -97,4 +98,44 @@ func (o *outages) cause() string {
 		return ""
 	}
 	return decide.Cause(o.why)
+}
+
+// A Report is the state of a service's store, for its operators.
+type Report struct {
+	Health
+	// Address is where the store is, without the password; empty in memory.
+	Address string
+	// Since is when the store went down, came back, or became full; zero when none of these happened since
+	// the start.
+	Since time.Time
+	// Err is the last failure; nil while the store is up.
+	Err error
+	// Uncounted is how many requests went ahead that nothing counts: since Since while the store is down, and otherwise in
+	// the last outage.
+	Uncounted int64
+	// Memory is how full the store in memory is: the service's own, or that of mode local.
+	Memory *memstore.Stats
+	// Home is what is known of the store that all regions share; nil without one.
+	Home *HomeStats
+	// Stats are those of the store that answers while Redis does not.
+	Stats failover.Stats
+}
+
+// Report returns the state now. It sends nothing.
+func (g *Guard) Report() Report {
+	memory := g.local.store.Occupancy()
+	r := Report{Health: g.Health(), Address: g.address, Stats: g.stats(), Memory: &memory}
+	if g.home != nil {
+		home := g.home.Stats()
+		r.Home = &home
+	}
+	o := g.outages
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.since.IsZero() {
+		r.Since, r.Uncounted = o.back, o.during
+	} else {
+		r.Since, r.Err, r.Uncounted = o.since, o.why, o.uncounted()-o.before
+	}
+	return r
 }

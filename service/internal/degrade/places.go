@@ -28,7 +28,7 @@ import (
 //	                                         \--> the region's Redis, which holds the leases and counts the own share
 type places struct {
 	redis  driver.Store      // behind group commit
-	homes  map[string]*far   // by name
+	home   *far              // nil is none
 	region *failover.Options // of rules of the region; Local is that of each store
 	memory memstore.Options  // of mode local
 
@@ -50,17 +50,8 @@ type placed struct {
 	leases *lease.Store // nil without
 }
 
-// mostPlaces bounds the stores of a process: one for each scope, home and lease that its configurations have had.
+// mostPlaces bounds the stores of a process: one for each scope and lease that its configurations have had.
 const mostPlaces = 256
-
-// Place returns the store of a place: see decide.Stores. In one process's memory a lease saves nothing, so every call is
-// decided.
-func (m *Memory) Place(p config.Place) (driver.Store, error) {
-	if p.Global {
-		return nil, config.ErrNoHome
-	}
-	return m, nil
-}
 
 // Place returns the store of a place: see decide.Stores.
 func (g *Guard) Place(p config.Place) (driver.Store, error) {
@@ -87,19 +78,18 @@ func (g *Guard) Place(p config.Place) (driver.Store, error) {
 func (s *places) open(p config.Place) (*placed, error) {
 	made, behind, opts := &placed{}, s.redis, *s.region
 	opts.Local = memstore.New(&s.memory)
-	var home *far
-	var err error
 	if p.Global {
-		if home, err = config.HomeOf(s.homes, p); err != nil {
-			return nil, err
+		if s.home == nil {
+			return nil, config.ErrNoHome
 		}
-		behind, opts = home.store, home.opts
+		behind, opts = s.home.store, s.home.opts
 	}
+	var err error
 	switch {
 	case p.Lease == 0:
 		opts.Trip = s.region.Trip // no region holds units of it: there is nothing to spend while the home is away
 	case p.Global:
-		made.leases, err = s.shared(home, p, &opts)
+		made.leases, err = s.shared(p, &opts)
 	default:
 		made.leases, err = lease.New(behind, p.Lease)
 	}
@@ -114,7 +104,8 @@ func (s *places) open(p config.Place) (*placed, error) {
 }
 
 // shared returns a store that leases the home's units. With an own share a call has time for the home, and then for that.
-func (s *places) shared(home *far, p config.Place, opts *failover.Options) (*lease.Store, error) {
+func (s *places) shared(p config.Place, opts *failover.Options) (*lease.Store, error) {
+	home := s.home
 	options := &lease.Options{Within: home.patience}
 	if p.Own.Regions > 0 {
 		near := stack.DenialCache(&punctual{driver.Passthrough{Next: s.redis}, s.region.Budget})
@@ -167,14 +158,13 @@ var never = failover.Trip{Blip: math.MaxInt64 / 8, Calls: math.MaxInt, Share: 1}
 
 // newPlaces returns the places over a Redis. Behind are the options of its own failover.
 func (g *Guard) newPlaces(redis driver.Store, holder driver.Holder, opts *Options, behind failover.Options) *places {
-	s := &places{redis: redis, homes: make(map[string]*far), region: &behind, memory: opts.Local, made: make(map[config.Place]*placed)}
-	g.homes = opts.Homes
+	s := &places{redis: redis, region: &behind, memory: opts.Local, made: make(map[config.Place]*placed)}
 	budget := cmp.Or(opts.Budget, failover.DefaultBudget)
 	behind.Budget = budget
-	for name, home := range opts.Homes {
-		s.homes[name] = &far{
+	if home := opts.Home; home != nil {
+		s.home = &far{
 			store:  stack.GroupCommit(home.Store),
-			holder: &region{home: name, next: holder, budget: budget, counts: &home.counts},
+			holder: &region{next: holder, budget: budget, counts: &home.counts},
 			opts: failover.Options{
 				Budget: budget + home.budget, // the region's Redis is asked first
 				Trip:   never, OpenPerSecond: opts.OpenPerSecond, Classify: behind.Classify,

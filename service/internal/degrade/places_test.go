@@ -63,11 +63,11 @@ func overseas(t *testing.T, home island, budget time.Duration) (*Guard, *sash.Li
 	t.Helper()
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logged, nil))
-	g, err := New(redisstore.New(&scripts{}, nil), Options{Homes: map[string]*Home{"": NewHome("far", budget, home, log)}, Log: log})
+	g, err := New(redisstore.New(&scripts{}, nil), Options{Home: NewHome("far", budget, home, log), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.places.homes[""].holder = memstore.New(nil)
+	g.places.home.holder.(*region).next = memstore.New(nil)
 	store, err := g.Place(quota)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestASilentHomeAndARuleWithoutLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := &asked{island: island{Store: memstore.New(nil), takes: time.Hour}}
 		log := slog.New(slog.DiscardHandler)
-		g, err := New(redisstore.New(&scripts{}, nil), Options{Homes: map[string]*Home{"": NewHome("far", time.Second, home, log)}, Log: log})
+		g, err := New(redisstore.New(&scripts{}, nil), Options{Home: NewHome("far", time.Second, home, log), Log: log})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,4 +200,40 @@ func TestTheBudgetOfAHomeIsThatOfLeases(t *testing.T) {
 			g.Close()
 		})
 	}
+}
+
+// A home that fails for a while is lost until it answers again, also where no call asks it. Its counts are those of calls.
+func TestAHomeIsLostAndFoundAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged bytes.Buffer
+		store := &scripts{err: errors.New("LOADING Redis is loading the dataset in memory")}
+		home := NewHome("far", time.Second, redisstore.New(store, nil), slog.New(slog.NewTextHandler(&logged, nil)))
+		g, err := New(redisstore.New(&scripts{}, nil), Options{Home: home, Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- g.Run(ctx) }()
+		home.Note(40*time.Millisecond, nil)
+		home.Note(time.Millisecond, errors.New("LOADING"))
+		if h := g.Health(); h.Home != "up" || home.Stats().Failed != 1 || home.Stats().Way != 40*time.Millisecond {
+			t.Errorf("after one failure %+v, %+v", h, home.Stats())
+		}
+		time.Sleep(5 * time.Second)
+		if h, r := g.Health(), g.Report().Home; h.Home != "down" || h.Status != "degraded" || r.Up || r.Calls != 2 || time.Since(r.Since) < 4*time.Second {
+			t.Errorf("it is away, and known as %+v, %+v", h, r)
+		}
+		home.Note(80*time.Millisecond, nil)
+		if h := g.Health(); h.Home != "up" || !home.Stats().Since.IsZero() || home.Stats().Way != 60*time.Millisecond {
+			t.Errorf("it answers, and is known as %+v, %+v", h, home.Stats())
+		}
+		if text := logged.String(); strings.Count(text, "does not answer") != 1 || strings.Count(text, "answers again") != 1 {
+			t.Errorf("logged:\n%s", text)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

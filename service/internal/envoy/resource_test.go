@@ -34,8 +34,8 @@ func TestStringsOfAManagementServerAreStrings(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 			continue
 		}
-		if rule, err := cfg.Match(text, []config.Entry{{Key: key, Value: text}}); rule == nil || err != nil {
-			t.Errorf("%q: %v, %v", text, rule, err)
+		if found, err := cfg.Find(text, []config.Entry{{Key: key, Value: text}}); found.Rule == nil || err != nil {
+			t.Errorf("%q: %v, %v", text, found.Rule, err)
 		}
 	}
 }
@@ -51,7 +51,8 @@ func TestNewerFieldsOfAManagementServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rule, err := cfg.Match("d", []config.Entry{{Key: "k", Value: "x"}})
+	found, err := cfg.Find("d", []config.Entry{{Key: "k", Value: "x"}})
+	rule := found.Rule
 	if err != nil || rule == nil || !rule.Quota || rule.Limits[0].Units != 5 {
 		t.Errorf("%+v, %v", rule, err)
 	}

@@ -130,7 +130,8 @@ func TestConfigurationsAreAcceptedOrRefused(t *testing.T) {
 	if n.err != nil {
 		t.Fatal(n.err)
 	}
-	rule, err := n.cfg.Match("d", []config.Entry{{Key: "a", Value: "404"}, {Key: "b", Value: "x"}})
+	found, err := n.cfg.Find("d", []config.Entry{{Key: "a", Value: "404"}, {Key: "b", Value: "x"}})
+	rule := found.Rule
 	if err != nil || rule == nil || rule.Limits[0].Units != 5 || rule.Limits[0].Window != time.Minute || rule.Name != "n" || rule.Replaces[0] != "m" {
 		t.Errorf("rule %+v, %v", rule, err)
 	}

@@ -1,3 +1,13 @@
+// Package redisclient creates Redis clients from a URL: for one server, for a primary that Sentinel watches, or for a
+// Cluster. A [Client] has one connection to each server, on which concurrent calls travel together.
+//
+// A client notices a failover within five seconds. It reads the nodes of a Cluster every second or two. Sentinel
+// announces a new primary, and the client also queries it every two seconds. It tests a connection that is silent for
+// half a second with a PING, and drops it if there is no answer within a second. If a single server reports that it has
+// become a replica, the client reconnects, because the server's name may resolve to another address now.
+//
+// Failed connections are retried after a growing pause with jitter, so that a server that comes back does not face all
+// clients at once. Until then calls fail at once.
 package redisclient
 
 import (
@@ -33,7 +43,7 @@ type Client struct {
 	conn atomic.Pointer[connection] // nil while not connected
 
 	mu     sync.Mutex
-	try    *attempt // guarded by mu: the last attempt, nil after a success
+	try    *attempt // guarded by mu: the last attempt, or nil
 	closed bool     // guarded by mu
 }
 
@@ -47,7 +57,7 @@ type connection struct {
 // An attempt is one attempt to connect.
 type attempt struct {
 	times int           // its number since the last success
-	done  chan struct{} // closed when conn and err are set
+	done  chan struct{} // closed when conn, err and again are set
 	conn  *connection
 	err   error
 	again time.Time // when the next attempt may begin
@@ -192,25 +202,10 @@ func (c *Client) get(ctx context.Context) (*connection, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	if m := c.conn.Load(); m != nil || c.closed {
-		c.mu.Unlock()
-		if m == nil {
-			return nil, &unconnected{rueidis.ErrClosing}
-		}
-		return m, nil
+	a, err := c.join()
+	if err != nil {
+		return nil, err
 	}
-	a := c.try
-	switch {
-	case a == nil:
-		a = c.begin(1)
-	case a.over() && time.Now().Before(a.again):
-		c.mu.Unlock()
-		return nil, &unconnected{fmt.Errorf("%w (not tried again yet)", a.err)}
-	case a.over():
-		a = c.begin(a.times + 1)
-	}
-	c.mu.Unlock()
 	select {
 	case <-a.done:
 		return a.conn, a.err
@@ -219,48 +214,56 @@ func (c *Client) get(ctx context.Context) (*connection, error) {
 	}
 }
 
-// begin starts an attempt. The caller holds mu.
-func (c *Client) begin(times int) *attempt {
+// join returns the attempt to wait for, which it starts if there is none.
+func (c *Client) join() (*attempt, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	times := 1
+	if a := c.try; a != nil {
+		select {
+		case <-a.done:
+		default:
+			return a, nil
+		}
+		if a.err == nil && c.conn.Load() != nil {
+			return a, nil
+		}
+		if time.Now().Before(a.again) {
+			return nil, &unconnected{fmt.Errorf("%w (not tried again yet)", a.err)}
+		}
+		if a.err != nil {
+			times = a.times + 1
+		}
+	}
+	if c.closed {
+		return nil, &unconnected{rueidis.ErrClosing}
+	}
 	a := &attempt{times: times, done: make(chan struct{})}
 	c.try = a
 	c.work.Go(func() { c.attempt(a) })
-	return a
-}
-
-func (a *attempt) over() bool {
-	select {
-	case <-a.done:
-		return true
-	default:
-		return false
-	}
+	return a, nil
 }
 
 // attempt connects and publishes the result.
 func (c *Client) attempt(a *attempt) {
+	defer close(a.done)
 	client, err := connect(c.option)
 	if err != nil {
 		a.err = &unconnected{own(context.Background(), err)}
 		if !dialling(err) { // the dialer has its own pause
 			a.again = time.Now().Add(pause(a.times))
 		}
-	} else {
-		a.conn = &connection{client, rueidisstore.Scripter(client), time.Now()}
+		return
 	}
 	c.mu.Lock()
-	switch {
-	case err != nil:
-	case c.closed:
-		a.conn, a.err = nil, &unconnected{rueidis.ErrClosing}
-	default:
-		c.conn.Store(a.conn)
-		c.try = nil
+	defer c.mu.Unlock()
+	if c.closed {
+		a.err = &unconnected{rueidis.ErrClosing}
+		c.work.Go(client.Close)
+		return
 	}
-	c.mu.Unlock()
-	close(a.done)
-	if err == nil && a.conn == nil {
-		client.Close()
-	}
+	a.conn = &connection{client, rueidisstore.Scripter(client), time.Now()}
+	c.conn.Store(a.conn)
 }
 
 // connect returns a connected client, or an error.
@@ -339,22 +342,20 @@ type detached struct {
 	note func(took time.Duration, err error)
 }
 
-func (d detached) Run(ctx context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
+func (d detached) Run(ctx context.Context, script *redisstore.Script, keys []string, arg string) (reply string, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	began := time.Now()
-	reply, err := d.Client.Run(context.WithoutCancel(ctx), script, keys, arg)
-	d.note(time.Since(began), err)
-	return reply, err
+	defer func(began time.Time) { d.note(time.Since(began), err) }(time.Now())
+	return d.Client.Run(context.WithoutCancel(ctx), script, keys, arg)
 }
 
-func (d detached) RunWait(ctx context.Context, script *redisstore.Script, keys []string, arg string, wait redisstore.Wait) (string, int64, error) {
+func (d detached) RunWait(
+	ctx context.Context, script *redisstore.Script, keys []string, arg string, wait redisstore.Wait,
+) (reply string, confirmed int64, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", 0, err
 	}
-	began := time.Now()
-	reply, confirmed, err := d.Client.RunWait(context.WithoutCancel(ctx), script, keys, arg, wait)
-	d.note(time.Since(began), err)
-	return reply, confirmed, err
+	defer func(began time.Time) { d.note(time.Since(began), err) }(time.Now())
+	return d.Client.RunWait(context.WithoutCancel(ctx), script, keys, arg, wait)
 }

@@ -4,13 +4,11 @@ import (
 	"context"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/failover"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
 )
@@ -29,84 +27,6 @@ func limiterOf(t *testing.T, store driver.Store) *sash.Limiter {
 		t.Fatal(err)
 	}
 	return l
-}
-
-// guarded returns a limiter as sash serve has it: with a budget for each call.
-func guarded(t *testing.T, client *Client, opts *failover.Options) (*sash.Limiter, *failover.Store) {
-	t.Helper()
-	store, err := failover.New(client.Detached(nil), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return limiterOf(t, store), store
-}
-
-// All callers share one connection. When it swallows what is sent, every caller has an answer when its budget is spent,
-// and the client gives the connection up for another one. Until the breaker opens each caller begins one call in a
-// budget, and from then on only probes are sent, so no more than these are under way.
-func TestAConnectionThatSwallowsIsReplaced(t *testing.T) {
-	server := redistest.Start(t)
-	p := through(t, server.Addr())
-	client := open(t, "redis://"+p.addr())
-	const budget = 50 * time.Millisecond
-	var began time.Time
-	var opened, probes atomic.Int64 // opened is in nanoseconds since began; 0 is never
-	l, store := guarded(t, client, &failover.Options{Budget: budget, OnChange: func(now failover.State, _ error) {
-		switch now {
-		case failover.Down:
-			opened.CompareAndSwap(0, int64(time.Since(began)))
-		case failover.Probing:
-			probes.Add(1)
-		}
-	}})
-	if _, err := limiterOf(t, client.Store(nil)).Allow(t.Context(), "k"); err != nil { // it knows the script now
-		t.Fatal(err)
-	}
-	p.swallow()
-	var calls, late, most atomic.Int64
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
-	defer stop()
-	var wg sync.WaitGroup
-	const callers = 64
-	began = time.Now()
-	for range callers {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				began := time.Now()
-				_, err := l.Allow(context.Background(), "k")
-				calls.Add(1)
-				if time.Since(began) > budget+10*time.Millisecond {
-					late.Add(1)
-				}
-				if n := int64(store.Stats().InFlight); n > most.Load() {
-					most.Store(n)
-				}
-				if err == nil {
-					stop()
-				}
-				<-time.After(time.Millisecond)
-			}
-		})
-	}
-	wg.Wait()
-	t.Logf("down after %v, decided again after %v and %d probes; %d calls, %d of them later than the budget and 10 ms, at most %d under way",
-		time.Duration(opened.Load()), time.Since(began).Round(time.Millisecond), probes.Load(), calls.Load(), late.Load(), most.Load())
-	if p.connections() < 2 || time.Since(began) > 15*time.Second {
-		t.Errorf("%d connections were made within %v", p.connections(), time.Since(began))
-	}
-	if late.Load() > calls.Load()/10 { // a machine that is busy runs a goroutine late now and then
-		t.Errorf("%d of %d answers are late", late.Load(), calls.Load())
-	}
-	// By failover.Trip and Options.Budget, in a process that is late itself: Blip is five times as long, and the budget
-	// before the first failure and before the last is twice as long.
-	const latest = 4*budget + 5*failover.DefaultBlip
-	if at := time.Duration(opened.Load()); at == 0 || at > latest {
-		t.Fatalf("the breaker opened after %v, or never if that is 0", at)
-	}
-	rounds := opened.Load()/int64(budget) + 1
-	if allowed := callers*rounds + probes.Load(); most.Load() > allowed {
-		t.Errorf("%d calls were under way, which is more than %d", most.Load(), allowed)
-	}
 }
 
 // A caller that leaves cancels its own call and no other, on a connection with few calls or many.

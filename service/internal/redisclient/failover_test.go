@@ -28,11 +28,7 @@ const plenty = 1_000_000
 
 func start(t *testing.T, client *Client) *load {
 	t.Helper()
-	limiter, err := sash.New(client.Store(nil), nil, sash.Every(plenty, time.Hour))
-	if err != nil {
-		// A log of so many units would need a resolution.
-		limiter, err = sash.New(client.Store(nil), &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Second}, sash.Every(plenty, time.Hour))
-	}
+	limiter, err := sash.New(client.Store(nil), &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Second}, sash.Every(plenty, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,4 +177,22 @@ func listened(t testing.TB, w *servertest.Watched) *redistest.Server {
 	}
 	t.Fatal("no Sentinel is listened to")
 	return nil
+}
+
+func TestEachPrimaryOfAClusterIsCalled(t *testing.T) {
+	c, url := servertest.StartCluster(t)
+	client := newClient(t, url)
+	defer client.Close()
+	seen := make(map[string]bool)
+	err := client.Primaries(t.Context(), func(addr string, primary *Client) error {
+		at, err := primary.Time(t.Context())
+		if seen[addr] || time.Since(at).Abs() > time.Minute {
+			t.Errorf("%s says that it is %v", addr, at)
+		}
+		seen[addr] = true
+		return err
+	})
+	if err != nil || len(seen) != len(c.Primaries) {
+		t.Errorf("called %v of %d, %v", seen, len(c.Primaries), err)
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"net"
 	"sync"
 	"testing"
-	"time"
 )
 
 // A proxy stands between a client and a server.
@@ -13,19 +12,10 @@ type proxy struct {
 	listener net.Listener
 	work     sync.WaitGroup
 
-	mu     sync.Mutex
-	to     string        // guarded by mu: where new connections lead; empty ends them at once
-	delay  time.Duration // guarded by mu: of every piece that passes, for new connections
-	taken  int           // guarded by mu: connections so far
-	links  []*link       // guarded by mu
-	closed bool          // guarded by mu
-}
-
-// A link is one connection through the proxy.
-type link struct {
-	ends [2]net.Conn
-	hole chan struct{} // closed when it swallows what comes
-	once sync.Once
+	mu    sync.Mutex
+	to    string     // guarded by mu: where new connections lead; empty ends them at once
+	taken int        // guarded by mu: connections so far
+	ends  []net.Conn // guarded by mu: of the connections that lead somewhere
 }
 
 func through(t *testing.T, to string) *proxy {
@@ -35,15 +25,17 @@ func through(t *testing.T, to string) *proxy {
 		t.Fatal(err)
 	}
 	p := &proxy{listener: l, to: to}
-	p.work.Go(p.serve)
+	accepting := make(chan struct{})
+	go func() {
+		defer close(accepting)
+		p.serve()
+	}()
 	t.Cleanup(func() {
 		_ = l.Close()
-		p.mu.Lock()
-		p.closed = true
-		for _, link := range p.links {
-			link.end()
+		<-accepting
+		for _, end := range p.ends {
+			_ = end.Close()
 		}
-		p.mu.Unlock()
 		p.work.Wait()
 	})
 	return p
@@ -56,15 +48,6 @@ func (p *proxy) lead(to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.to = to
-}
-
-// swallow makes a black hole of the connections that there are.
-func (p *proxy) swallow() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, l := range p.links {
-		l.once.Do(func() { close(l.hole) })
-	}
 }
 
 // connections returns how many there were.
@@ -82,47 +65,21 @@ func (p *proxy) serve() {
 		}
 		p.mu.Lock()
 		p.taken++
-		to, delay := p.to, p.delay
+		to := p.to
 		p.mu.Unlock()
 		server, err := net.Dial("tcp", to)
 		if err != nil {
 			_ = client.Close()
 			continue
 		}
-		l := &link{ends: [2]net.Conn{client, server}, hole: make(chan struct{})}
 		p.mu.Lock()
-		p.links = append(p.links, l)
-		if p.closed {
-			l.end()
-		}
+		p.ends = append(p.ends, client, server)
 		p.mu.Unlock()
-		p.work.Go(func() { l.pass(server, client, delay) })
-		p.work.Go(func() { l.pass(client, server, delay) })
-	}
-}
-
-func (l *link) end() {
-	for _, c := range l.ends {
-		_ = c.Close()
-	}
-}
-
-func (l *link) pass(to io.Writer, from io.Reader, delay time.Duration) {
-	defer l.end()
-	piece := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(piece)
-		if err != nil {
-			return
-		}
-		<-time.After(delay)
-		select {
-		case <-l.hole:
-			continue
-		default:
-		}
-		if _, err := to.Write(piece[:n]); err != nil {
-			return
+		for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+			p.work.Go(func() {
+				_, _ = io.Copy(way[0], way[1])
+				_, _ = way[0].Close(), way[1].Close()
+			})
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package redisclient
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -8,6 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/rueidis"
+
+	"example.com/sash/rueidisstore"
 )
 
 // Forms describes the URLs that New accepts, for messages and help texts.
@@ -200,4 +205,41 @@ func describe(url string) string {
 		return "what was given "
 	}
 	return `"` + url + `" `
+}
+
+const (
+	// poolSize bounds the connections to one server for calls that need their own: calls that wait for replicas.
+	poolSize = 64
+	// poolIdle is how long such a connection may be idle.
+	poolIdle = time.Minute
+)
+
+// option returns the options of the client. The caller adds the dialer.
+func (t *target) option() rueidis.ClientOption {
+	o := rueidis.ClientOption{
+		InitAddress:       t.addrs,
+		Username:          t.user,
+		Password:          t.password,
+		ClientName:        t.name,
+		SelectDB:          t.db,
+		AlwaysRESP2:       t.resp2,
+		TLSConfig:         t.tls, // selects the TLS port of a Cluster; the dialer does the rest
+		Dialer:            net.Dialer{Timeout: t.dial},
+		ConnWriteTimeout:  t.read,
+		ForceSingleClient: t.form == single,
+		// Only one connection to each server: all concurrent calls share one pipeline.
+		PipelineMultiplex:   -1,
+		BlockingPoolSize:    cmp.Or(t.pool, poolSize),
+		BlockingPoolCleanup: poolIdle,
+		// Never resend a command, and send none that needs further permissions.
+		DisableRetry:  true,
+		DisableCache:  true,
+		ClientSetInfo: rueidis.DisableClientSetInfo,
+	}
+	if t.form == sentinel {
+		o.Sentinel = rueidis.SentinelOption{
+			MasterSet: t.master, Username: t.sentinelUser, Password: t.sentinelPassword, TLSConfig: t.tls,
+		}
+	}
+	return rueidisstore.Tune(o)
 }

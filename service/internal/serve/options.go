@@ -66,10 +66,10 @@ type Options struct {
 	Redis string
 	// RedisPrefix begins all keys on Redis. Empty is that of package redisstore.
 	RedisPrefix string
-	// Homes are the Redis servers that all regions share, for rules with scope: global. Without one such a rule is an error.
+	// Home is the Redis that all regions share, for rules with scope: global. Without one such a rule is an error.
 	// They need Redis, the one of this region.
-	Homes config.Homes
-	// HomeBudget is the time that a home has for one decision, and so more than a trip there. Zero is DefaultHomeBudget.
+	Home string
+	// HomeBudget is the time that the home has for one decision, and so more than a trip there. Zero is DefaultHomeBudget.
 	HomeBudget time.Duration
 	// Budget is the time that Redis has for one decision. Zero is failover.DefaultBudget.
 	Budget time.Duration

@@ -30,11 +30,11 @@ descriptors:
 - {key: here, limits: ["5/10m"]}
 `
 
-// inRegion starts a service in a region of homes, with rules.
-func inRegion(t *testing.T, homes config.Homes, redis *redistest.Server, path string) Listening {
+// inRegion starts a service in a region of a home, with rules.
+func inRegion(t *testing.T, home string, redis *redistest.Server, path string) Listening {
 	t.Helper()
 	return running(t, Options{
-		Config: config.Source{Path: path}, Redis: redis.Addr(), Homes: homes, Budget: time.Second, HomeBudget: time.Second, Admin: "127.0.0.1:0",
+		Config: config.Source{Path: path}, Redis: redis.Addr(), Home: home, Budget: time.Second, HomeBudget: time.Second, Admin: "127.0.0.1:0",
 	})
 }
 
@@ -42,8 +42,7 @@ func inRegion(t *testing.T, homes config.Homes, redis *redistest.Server, path st
 func world(t *testing.T) (home *redistest.Server, here, there Listening) {
 	t.Helper()
 	home, path := redistest.Start(t), file(t, regionRules)
-	homes := config.Homes{"": home.Addr()}
-	return home, inRegion(t, homes, redistest.Start(t), path), inRegion(t, homes, redistest.Start(t), path)
+	return home, inRegion(t, home.Addr(), redistest.Start(t), path), inRegion(t, home.Addr(), redistest.Start(t), path)
 }
 
 type decision struct {
@@ -126,8 +125,8 @@ func TestAGlobalRuleIsOneLimitOverRegions(t *testing.T) {
 		"a server": redistest.Start(t).Addr(), "a cluster": cluster, "behind TLS": "rediss://" + secure.Addr() + "?tls_ca=" + certificate,
 	} {
 		t.Run(name, func(t *testing.T) {
-			homes, path := config.Homes{"": home}, file(t, regionRules)
-			here, there := inRegion(t, homes, redistest.Start(t), path), inRegion(t, homes, redistest.Start(t), path)
+			path := file(t, regionRules)
+			here, there := inRegion(t, home, redistest.Start(t), path), inRegion(t, home, redistest.Start(t), path)
 			servertest.Wait(t, "the home is down", func() bool { return health(t, here).Home == "up" && health(t, there).Home == "up" })
 			for key, regions := range map[string][]Listening{"all": {here}, "open": {here, there}} {
 				admitted, leased := spendAll(t, quota, key, regions...)
@@ -237,7 +236,7 @@ func TestTheHomeIsAway(t *testing.T) {
 // A home that answers and cannot write, such as a replica, is down, and calls say why.
 func TestTheHomeIsAReplica(t *testing.T) {
 	home := redistest.StartReplica(t, redistest.Start(t).Addr())
-	here := inRegion(t, config.Homes{"": home.Addr()}, redistest.Start(t), file(t, regionRules))
+	here := inRegion(t, home.Addr(), redistest.Start(t), file(t, regionRules))
 	servertest.Wait(t, "health is ok", func() bool { h := health(t, here); return h.Home == "down" && h.Cause == "readonly" })
 	for range 3 {
 		if d := call(t, here, "all"); d.status != http.StatusServiceUnavailable || d.Cause != "readonly" {
@@ -255,7 +254,7 @@ func TestTheRedisOfTheRegionIsAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			home, redis := redistest.Start(t), redistest.Start(t)
-			here := inRegion(t, config.Homes{"": home.Addr()}, redis, file(t, regionRules))
+			here := inRegion(t, home.Addr(), redis, file(t, regionRules))
 			admitted := 0
 			count := func(d decision) bool {
 				if d.status == http.StatusOK {
@@ -289,27 +288,18 @@ func TestTheRedisOfTheRegionIsAway(t *testing.T) {
 	}
 }
 
-// A rule without the right home is an error at the start, with the names that there are.
-func TestAGlobalRuleNeedsItsHome(t *testing.T) {
+func TestAGlobalRuleNeedsTheHome(t *testing.T) {
 	redis := redistest.Start(t).Addr()
-	two := config.Homes{"eu": redis, "us": redis}
 	for name, test := range map[string]struct {
-		rule  string
-		redis string
-		homes config.Homes
-		want  string
+		redis, home, want string
 	}{
-		"on Redis":                   {"scope: global", redis, nil, "rules.yaml:3: d / k: scope: global needs the home"},
-		"in memory":                  {"scope: global", "", nil, "rules.yaml:3: d / k: scope: global needs the home"},
-		"a home without a region":    {"scope: global", "", two, "give --redis too"},
-		"none named":                 {"scope: global", redis, two, "rules.yaml:3: d / k: scope: global, and there are several homes: add home: with one of eu, us"},
-		"another name":               {"scope: global, home: ap", redis, two, "rules.yaml:3: d / k: home: ap is no home of --home: use one of eu, us"},
-		"the only home has no name":  {"scope: global, home: eu", redis, config.Homes{"": redis}, "give --home eu=URL"},
-		"a home, and none is global": {"home: eu", redis, two, "give scope: global beside it"},
+		"on Redis":                {redis, "", "rules.yaml:3: d / k: scope: global needs the home"},
+		"in memory":               {"", "", "rules.yaml:3: d / k: scope: global needs the home"},
+		"a home without a region": {"", redis, "give --redis too"},
 	} {
-		path := file(t, "domain: d\ndescriptors:\n- {key: k, limits: [\"1000/10m\"], "+test.rule+"}\n")
+		path := file(t, "domain: d\ndescriptors:\n- {key: k, limits: [\"1000/10m\"], scope: global}\n")
 		err := Run(t.Context(), Options{
-			Config: config.Source{Path: path}, Redis: test.redis, Homes: test.homes, Log: slog.New(slog.DiscardHandler),
+			Config: config.Source{Path: path}, Redis: test.redis, Home: test.home, Log: slog.New(slog.DiscardHandler),
 		})
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
@@ -320,7 +310,7 @@ func TestAGlobalRuleNeedsItsHome(t *testing.T) {
 // A rule that moves from one region to all of them starts anew at the home. No window holds more than both limits.
 func TestAReloadMovesARule(t *testing.T) {
 	home, path := redistest.Start(t), file(t, "domain: d\ndescriptors:\n- {key: k, limits: [\"100/10m\"]}\n")
-	here := inRegion(t, config.Homes{"": home.Addr()}, redistest.Start(t), path)
+	here := inRegion(t, home.Addr(), redistest.Start(t), path)
 	admitted := func() (n int) {
 		for range 150 {
 			if call(t, here, "k").status == http.StatusOK {
@@ -371,46 +361,6 @@ func TestAHomeThatLosesItsState(t *testing.T) {
 	}
 }
 
-const namedRules = `
-domain: d
-descriptors:
-- {key: eu, limits: ["1000/10m"], scope: global, lease: 2s, home: eu}
-- {key: us, limits: ["1000/10m"], scope: global, lease: 2s, home: us}
-`
-
-// A rule is decided by the home that it names, over all regions. A home that stops does not touch the rules of another.
-func TestARuleIsDecidedByTheHomeThatItNames(t *testing.T) {
-	eu, us := redistest.Start(t), redistest.Start(t)
-	homes := config.Homes{"eu": eu.Addr(), "us": us.Addr()}
-	path := file(t, namedRules)
-	here, there := inRegion(t, homes, redistest.Start(t), path), inRegion(t, homes, redistest.Start(t), path)
-	call(t, here, "us")
-	admitted, leased := spendAll(t, quota/2, "eu", here)
-	if admitted < quota/2 || leased == 0 {
-		t.Errorf("%d admitted of %d, %d from leases", admitted, quota/2, leased)
-	}
-	for server, want := range map[*redistest.Server][2]int{eu: {1, 0}, us: {0, 1}} {
-		ofEU, ofUS := server.Must(t, "KEYS", "*eu*").([]any), server.Must(t, "KEYS", "*us*").([]any)
-		if len(ofEU) != want[0] || len(ofUS) != want[1] {
-			t.Errorf("a home has %v and %v, want %d keys", ofEU, ofUS, want)
-		}
-	}
-	us.Stop()
-	servertest.Wait(t, "the home us answers", func() bool {
-		h := health(t, here)
-		return h.Home == "down" && h.Status == "degraded"
-	})
-	rest, _ := spendAll(t, quota-admitted, "eu", here, there)
-	if admitted+rest != quota {
-		t.Errorf("over both regions %d and %d are admitted of %d", admitted, rest, quota)
-	}
-	if d := call(t, there, "us"); d.status != http.StatusServiceUnavailable {
-		t.Errorf("a rule of the home that is away: %+v", d)
-	}
-	has(t, get(t, here, "/admin/v1/store"), `"homes":[{"name":"eu","state":"up","address":"`+eu.Addr(), `{"name":"us","state":"down","address":"`+us.Addr())
-	has(t, get(t, here, "/metrics"), `sash_home_up{home="eu"} 1`, `sash_home_up{home="us"} 0`)
-}
-
 // burst calls so often, and returns how many calls were admitted, how many of them by the own share, and the last status.
 func burst(t *testing.T, at Listening, calls int) (admitted, own, last int) {
 	t.Helper()
@@ -430,8 +380,7 @@ func burst(t *testing.T, at Listening, calls int) (admitted, own, last int) {
 func TestTheHomeIsStoppedAndRegionsHaveOwnShares(t *testing.T) {
 	home, percent := redistest.Start(t), 10
 	path := file(t, fmt.Sprintf("domain: d\ndescriptors:\n- {key: own, limits: [\"1000/10m\"], scope: global, lease: 2s, on_unavailable: local, regions: 2, own_share: %d%%}\n", percent))
-	homes := config.Homes{"": home.Addr()}
-	regions := []Listening{inRegion(t, homes, redistest.Start(t), path), inRegion(t, homes, redistest.Start(t), path)}
+	regions := []Listening{inRegion(t, home.Addr(), redistest.Start(t), path), inRegion(t, home.Addr(), redistest.Start(t), path)}
 	sum := 0
 	for _, at := range regions {
 		admitted, own, _ := burst(t, at, 200)

@@ -37,7 +37,7 @@ type readCharges = func(ctx context.Context, at config.Place, key string, policy
 
 func (s *instance) openStore(ctx context.Context) (*store, error) {
 	if s.Redis == "" {
-		if len(s.Homes) > 0 {
+		if s.Home != "" {
 			return nil, errors.New("--home is for rules of all regions, whose leases are in this region's Redis: give --redis too")
 		}
 		return s.openMemory()
@@ -63,26 +63,26 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	out := &store{where: "redis at " + client.String(), client: others}
 	s.stats.Redis(client.Connections)
 	log := s.Log.With("store", out.where)
-	homes, err := s.openHomes()
+	home, err := s.openHome()
 	if err != nil {
 		disconnect()
 		return nil, err
 	}
 	detached := client.Detached(&redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.Budget / 2})
 	guard, err := degrade.New(detached, degrade.Options{
-		Homes:  homes.watch,
+		Home:   home.watch,
 		Budget: s.Budget, OpenPerSecond: s.OpenPerSecond, Local: s.Memory, Instances: s.Instances, Cluster: client.Cluster(),
 		Address: client.String(), Uncounted: s.stats.Uncounted, Failed: s.stats.StoreFailed, Log: log,
 	})
 	if err != nil {
 		disconnect()
-		homes.close()
+		home.close()
 		return nil, err
 	}
 	out.close = func() {
 		guard.Close()
 		disconnect()
-		homes.close()
+		home.close()
 	}
 	ping := func(ctx context.Context) error { return ping(ctx, client) }
 	if err := ping(ctx); err != nil && ctx.Err() == nil {
@@ -93,44 +93,36 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	}
 	out.place, out.runs = guard.Place, []func(context.Context) error{guard.Run}
 	out.health, out.report = guard.Health, guard.Report
-	out.charges = chargesOnRedis(others.Store(&redisstore.Options{Prefix: s.RedisPrefix}), homes.reads)
+	out.charges = chargesOnRedis(others.Store(&redisstore.Options{Prefix: s.RedisPrefix}), home.reads)
 	return out, nil
 }
 
-// homes are the Redis servers that all regions share, by name.
-type homes struct {
-	watch map[string]*degrade.Home
-	reads map[string]*redisstore.Store // for people
+// A home is the Redis that all regions share. The zero home is none.
+type home struct {
+	watch *degrade.Home
+	reads *redisstore.Store // for people
 	close func()
 }
 
-// openHomes connects later, as openRedis does.
-func (s *instance) openHomes() (*homes, error) {
-	var clients []*redisclient.Client
-	out := &homes{watch: make(map[string]*degrade.Home), reads: make(map[string]*redisstore.Store), close: func() {
-		for _, client := range clients {
-			client.Close()
-		}
-	}}
-	for name, url := range s.Homes {
-		client, err := redisclient.Far(url)
-		if err != nil {
-			out.close()
-			return nil, fmt.Errorf("--home: %w", err)
-		}
-		clients = append(clients, client)
-		opts := &redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.HomeBudget / 2}
-		watch := degrade.NewHome(client.String(), s.HomeBudget, client.Store(opts), s.Log)
-		watch.Store = client.Observed(opts, watch.Note)
-		s.stats.Home(name, func() stats.Home {
-			h := watch.Stats()
-			return stats.Home{
-				Calls: h.Calls, Failed: h.Failed, Errands: h.Errands, Leased: h.Leased, Spent: h.Spent, Returned: h.Returned, Alone: h.Alone, Way: h.Way, Up: h.Up,
-			}
-		})
-		out.watch[name], out.reads[name] = watch, client.Store(&redisstore.Options{Prefix: s.RedisPrefix})
+// openHome connects later, as openRedis does.
+func (s *instance) openHome() (home, error) {
+	if s.Home == "" {
+		return home{close: func() {}}, nil
 	}
-	return out, nil
+	client, err := redisclient.Far(s.Home)
+	if err != nil {
+		return home{}, fmt.Errorf("--home: %w", err)
+	}
+	opts := &redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.HomeBudget / 2}
+	watch := degrade.NewHome(client.String(), s.HomeBudget, client.Store(opts), s.Log)
+	watch.Store = client.Observed(opts, watch.Note)
+	s.stats.Home(func() stats.Home {
+		h := watch.Stats()
+		return stats.Home{
+			Calls: h.Calls, Failed: h.Failed, Errands: h.Errands, Leased: h.Leased, Spent: h.Spent, Returned: h.Returned, Alone: h.Alone, Way: h.Way, Up: h.Up,
+		}
+	})
+	return home{watch, client.Store(&redisstore.Options{Prefix: s.RedisPrefix}), client.Close}, nil
 }
 
 // pingTimeout bounds the check whether Redis answers.
@@ -146,10 +138,7 @@ func ping(ctx context.Context, client *redisclient.Client) error {
 }
 
 func (s *instance) openMemory() (*store, error) {
-	memory, err := degrade.NewMemory(degrade.MemoryOptions{Store: s.Memory, OpenPerSecond: s.OpenPerSecond, Failed: s.stats.StoreFailed, Log: s.Log})
-	if err != nil {
-		return nil, err
-	}
+	memory := degrade.NewMemory(s.Memory, s.Log)
 	out := &store{
 		place: memory.Place, charges: chargesInMemory(memory.Store), close: func() {},
 		runs: []func(context.Context) error{memory.Run}, health: memory.Health, report: memory.Report,
@@ -176,7 +165,7 @@ func (s *instance) openMemory() (*store, error) {
 // store that does not answer still gets an answer by its failure mode.
 func (s *instance) patience() time.Duration {
 	longest := max(time.Second, 2*s.Budget)
-	if len(s.Homes) > 0 {
+	if s.Home != "" {
 		longest = max(longest, 2*(s.Budget+s.HomeBudget))
 	}
 	return longest
@@ -198,15 +187,12 @@ func chargesInMemory(store *memstore.Store) readCharges {
 	}
 }
 
-// chargesOnRedis reads from the region's Redis, or from a home.
-func chargesOnRedis(region *redisstore.Store, homes map[string]*redisstore.Store) readCharges {
+// chargesOnRedis reads from the region's Redis, or from the home, which every rule with scope: global has.
+func chargesOnRedis(region, home *redisstore.Store) readCharges {
 	return func(ctx context.Context, at config.Place, key string, policy *driver.Policy) (admin.Charges, error) {
-		store, err := region, error(nil)
+		store := region
 		if at.Global {
-			store, err = config.HomeOf(homes, at)
-		}
-		if err != nil {
-			return admin.Charges{}, err
+			store = home
 		}
 		state, err := store.Inspect(ctx, key, policy)
 		if err != nil || state == nil {

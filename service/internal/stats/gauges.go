@@ -61,12 +61,8 @@ type Home struct {
 	Up                               bool
 }
 
-// Home exports what a service did at a home. A name is the value of the label home. Call it once for each name.
-func (r *Registry) Home(name string, now func() Home) {
-	var label prometheus.Labels
-	if name != "" {
-		label = prometheus.Labels{"home": name}
-	}
+// Home exports what a service did at its home. Call it once at most.
+func (r *Registry) Home(now func() Home) {
 	for _, c := range []struct {
 		name, help string
 		of         func(*Home) int64
@@ -79,8 +75,8 @@ func (r *Registry) Home(name string, now func() Home) {
 		{"sash_lease_returned_units_total", "Leased units that this instance gave back unspent.", func(h *Home) int64 { return h.Returned }},
 		{"sash_home_without_region_total", "Calls that the home decided because the region's Redis did not answer.", func(h *Home) int64 { return h.Alone }},
 	} {
-		r.counter(c.name, c.help, label, func() float64 { h := now(); return float64(c.of(&h)) })
+		r.counter(c.name, c.help, nil, func() float64 { h := now(); return float64(c.of(&h)) })
 	}
-	r.gauge("sash_home_way_seconds", "How long a call to the home takes.", label, func() float64 { return now().Way.Seconds() })
-	r.gauge("sash_home_up", "Whether the home answers.", label, func() float64 { return bit(now().Up) })
+	r.gauge("sash_home_way_seconds", "How long a call to the home takes.", nil, func() float64 { return now().Way.Seconds() })
+	r.gauge("sash_home_up", "Whether the home answers.", nil, func() float64 { return bit(now().Up) })
 }

@@ -50,7 +50,7 @@ func newTallies() tallies {
 		ports = append(ports, port.String())
 	}
 	return tallies{
-		failures: newTally("sash_store_failures_total", "Calls that the store did not decide, by cause.", "cause", decide.Causes[:]...),
+		failures: newTally("sash_store_failures_total", "Calls that the store did not decide, by cause.", "cause", decide.Causes...),
 		denied: newTally("sash_access_denied_total", "Requests that were not decided because their caller is not known or lacks the right.",
 			"reason", "unauthenticated", "decide", "refund", "override"),
 		exports: newTally("sash_export_failures_total", "Exports of traces or counters that failed.", "to", "otlp", "statsd"),

@@ -32,9 +32,8 @@ type Store struct {
 	// Since is when it went down or came back, and For how long ago; null when none of these happened.
 	Since *Instant `json:"since"`
 	For   *Seconds `json:"for"`
-	// Home is the store that all regions share, and Homes are they where there are several; what there is not is left out.
-	Home  *Home  `json:"home,omitempty"`
-	Homes []Home `json:"homes,omitempty"`
+	// Home is the store that all regions share; left out without one.
+	Home *Home `json:"home,omitempty"`
 	// Instances is how many share the limits; 0 while that is not known.
 	Instances int   `json:"instances"`
 	InFlight  int   `json:"in_flight"`
@@ -50,8 +49,7 @@ type Store struct {
 
 // A Home is the state of the store that all regions share, and what this instance did there since it started.
 type Home struct {
-	Name    string `json:"name,omitempty"` // left out if it has none
-	State   string `json:"state"`          // up or down
+	State   string `json:"state"` // up or down
 	Address string `json:"address"`
 	// Since is when it stopped answering; null while it is up.
 	Since *Instant `json:"since"`

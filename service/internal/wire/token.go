@@ -65,7 +65,7 @@ type sealed struct {
 	ID         string         `json:"i,omitempty"`
 	Instance   string         `json:"n,omitempty"`
 	Global     bool           `json:"g,omitempty"`
-	Home       string         `json:"h,omitempty"`
+	Home       string         `json:"h,omitempty"` // of a reservation of an earlier version at a home with a name
 	Lease      time.Duration  `json:"e,omitempty"`
 	Regions    int            `json:"o,omitempty"` // with an own share, of Percent each
 	Percent    int            `json:"p,omitempty"`
@@ -77,7 +77,7 @@ func (t *Tokens) Seal(r *decide.Reservation) string {
 	if r.Units > 0 {
 		s = sealed{
 			Domain: r.Domain, Key: r.Key, Units: r.Units, At: r.At.UnixMicro(), Delay: r.Delay, Source: r.Source, ID: r.ID, Instance: r.Instance,
-			Algorithm: r.Policy.Algorithm, Resolution: r.Policy.Resolution, Global: r.Place.Global, Home: r.Place.Home, Lease: r.Place.Lease,
+			Algorithm: r.Policy.Algorithm, Resolution: r.Policy.Resolution, Global: r.Place.Global, Lease: r.Place.Lease,
 			Regions: r.Place.Own.Regions, Percent: r.Place.Own.Percent,
 		}
 		for _, l := range r.Policy.Limits {
@@ -104,7 +104,7 @@ func (t *Tokens) Open(token string) (*decide.Reservation, error) {
 		return nil, ErrToken
 	}
 	var s sealed
-	if json.Unmarshal(payload, &s) != nil {
+	if json.Unmarshal(payload, &s) != nil || s.Home != "" {
 		return nil, ErrToken // of another version
 	}
 	if s.Units == 0 {
@@ -122,7 +122,7 @@ func (t *Tokens) Open(token string) (*decide.Reservation, error) {
 	}
 	return &decide.Reservation{
 		Domain: s.Domain, Key: s.Key, Units: s.Units, At: time.UnixMicro(s.At), Delay: s.Delay, Policy: policy, Source: s.Source, ID: s.ID, Instance: s.Instance,
-		Place: config.Place{Global: s.Global, Home: s.Home, Lease: s.Lease, Own: config.OwnShare{Regions: s.Regions, Percent: s.Percent}},
+		Place: config.Place{Global: s.Global, Lease: s.Lease, Own: config.OwnShare{Regions: s.Regions, Percent: s.Percent}},
 	}, nil
 }
 

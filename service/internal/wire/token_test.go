@@ -28,7 +28,7 @@ func reservation(t *testing.T, key string, opts *sash.Options, limits ...string)
 		t.Fatal(err)
 	}
 	return &decide.Reservation{
-		Domain: "shop", Key: key, Units: 7, At: time.UnixMicro(1_800_000_000_123_456), Policy: policy, Source: sash.FromLocal, Place: config.Place{Global: true, Home: "eu", Lease: 2 * time.Second},
+		Domain: "shop", Key: key, Units: 7, At: time.UnixMicro(1_800_000_000_123_456), Policy: policy, Source: sash.FromLocal, Place: config.Place{Global: true, Lease: 2 * time.Second},
 		ID: "0123456789abcdef0123456789abcdef", Instance: "AAAAAAAAAAAAAAAAAAAAAAAAAA",
 	}
 }

@@ -158,13 +158,12 @@ const store = (s, latency) => {
   if (s.error) why.push(['Last failure', s.error]);
   if (s.status !== 'ok') why.push(['Uncounted since then', many(s.uncounted, 'request'), 'bad']);
   else if (s.uncounted > 0) why.push(['Uncounted in the last outage', many(s.uncounted, 'request'), 'warn']);
-  for (const home of s.homes ?? (s.home ? [s.home] : [])) {
-    const up = home.state === 'up';
-    const name = home.name ? ` ${home.name}` : '';
+  if (s.home) {
+    const up = s.home.state === 'up';
     why.push(
-      [`Home${name}`, `${home.address} ${up ? 'answers' : 'does not answer'}`, up ? 'good' : 'bad'],
-      [`Calls to the home${name}`, `${count(home.calls)}, ${count(home.failed)} without an answer`],
-      [`Leased from the home${name}`, many(home.leased, 'unit')],
+      ['Home', `${s.home.address} ${up ? 'answers' : 'does not answer'}`, up ? 'good' : 'bad'],
+      ['Calls to the home', `${count(s.home.calls)}, ${count(s.home.failed)} without an answer`],
+      ['Leased from the home', many(s.home.leased, 'unit')],
     );
   }
   facts.splice(1, 0, ...why);
