@@ -242,23 +242,3 @@ func TestTheHandlerDoesNotRunForAClientThatHasGone(t *testing.T) {
 	wantLeft(t, limiter, "failed:shared:x", 3)
 	wantLeft(t, limiter, "open:shared:x", 3)
 }
-
-// A deafStore decides, and fails to settle.
-type deafStore struct{ *memstore.Store }
-
-func (deafStore) Settle(context.Context, driver.Settlement) error { return errors.New("gone") }
-
-func TestAFailedReleaseIsReported(t *testing.T) {
-	var reported error
-	limiter := newLimiter(t, deafStore{newClock().store()}, sash.PerMinute(3))
-	client := dial(t, &service{}, limited(onLayers(t, limiter, &grpclimit.ServerOptions{
-		OnError: func(_ context.Context, call grpclimit.Call, err error) {
-			reported = fmt.Errorf("%s: %w", call.FullMethod, err)
-		},
-	}, failures())))
-	wantCode(t, call(t.Context(), client), codes.OK)
-	if !errors.Is(reported, sash.ErrUnavailable) || reported.Error()[:8] != "/grpc.te" {
-		t.Errorf("OnError received %v", reported)
-	}
-	wantLeft(t, limiter, "failed:shared:x", 2)
-}

@@ -168,7 +168,7 @@ func TestClientWhileTheStoreFails(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			reported := make(chan error, 1)
-			c.opts.OnError = func(_ context.Context, _ grpclimit.Call, err error) { reported <- err }
+			c.opts.OnError = func(_ grpclimit.Call, err error) { reported <- err }
 			impl := &service{}
 			client := dial(t, impl, nil, limiting(onClient(t, newLimiter(t, c.store, sash.PerMinute(1)), grpclimit.Target, &c.opts))...)
 			err := call(t.Context(), client)

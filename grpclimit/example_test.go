@@ -86,7 +86,7 @@ func ExampleNewServerLayers() {
 		{
 			Name: "streams", Key: grpclimit.PeerAddress, Limits: []sash.Limit{sash.Every(5, time.Hour)},
 			Charge: grpclimit.InFlight,
-			Match:  func(_ context.Context, call grpclimit.Call) bool { return call.Stream },
+			Match:  func(call grpclimit.Call) bool { return call.Stream },
 		},
 	}, nil)
 	if err != nil {

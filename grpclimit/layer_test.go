@@ -36,10 +36,8 @@ func TestLayersAreOneDecision(t *testing.T) {
 		grpclimit.Layer{Name: "customer", Key: grpclimit.Metadata("customer"), Limits: []sash.Limit{sash.PerMinute(2)}},
 		grpclimit.Layer{
 			Name: "bytes", Key: grpclimit.Shared("x"),
-			Cost: func(context.Context, grpclimit.Call) int64 { return 10 },
-			Match: func(ctx context.Context, _ grpclimit.Call) bool {
-				return metadata.ValueFromIncomingContext(ctx, "large") != nil
-			},
+			Cost:  func(grpclimit.Call) int64 { return 10 },
+			Match: func(c grpclimit.Call) bool { return metadata.ValueFromIncomingContext(c.Context, "large") != nil },
 		},
 	)))
 	ann, bob := with(t, "customer", "ann", "large", "yes"), with(t, "customer", "bob")
@@ -93,11 +91,11 @@ func TestLimitsOfAPlan(t *testing.T) {
 	var reported error
 	limiter := newLimiter(t, newClock().store(), sash.PerMinute(2))
 	client := dial(t, &service{}, limited(onLayers(t, limiter, &grpclimit.ServerOptions{
-		OnError: func(_ context.Context, _ grpclimit.Call, err error) { reported = err },
+		OnError: func(_ grpclimit.Call, err error) { reported = err },
 	}, grpclimit.Layer{
 		Key: grpclimit.Shared("all"),
-		LimitsFor: func(ctx context.Context, _ grpclimit.Call) ([]sash.Limit, error) {
-			sent, _ := metadata.FromIncomingContext(ctx)
+		LimitsFor: func(c grpclimit.Call) ([]sash.Limit, error) {
+			sent, _ := metadata.FromIncomingContext(c.Context)
 			switch plan := sent.Get("plan")[0]; plan {
 			case "none":
 				return nil, status.Error(codes.PermissionDenied, "no plan")

@@ -2,7 +2,6 @@ package grpclimit
 
 import (
 	"cmp"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -16,29 +15,9 @@ import (
 	"example.com/sash"
 )
 
-// Subject says how a refusal names the key that was refused, in the subject of a violation.
-type Subject uint8
-
-// The forms of a violation's subject.
-const (
-	SubjectHidden Subject = iota // not at all
-	SubjectHMAC                  // the HMAC of the key under ServerOptions.PartitionKey, see sash.Secret
-	SubjectKey                   // the key as the store has it, with the limiter's prefix, for clients that may know it
-)
-
-var subjectNames = [...]string{SubjectHidden: "hidden", SubjectHMAC: "hmac", SubjectKey: "key"}
-
-// String returns "hidden", "hmac" or "key".
-func (s Subject) String() string {
-	if int(s) < len(subjectNames) {
-		return subjectNames[s]
-	}
-	return fmt.Sprintf("Subject(%d)", uint8(s))
-}
-
 // refusal returns the status of a refused call: RetryInfo, and a QuotaFailure with one violation for each
-// limit that refused. Its message describes the one with the longest retry time, and nothing of the key.
-func refusal(d *decision, subject func(key string) string) *status.Status {
+// limit that refused. Its message describes the one with the longest retry time. Nothing in it tells of the key.
+func refusal(d *decision) *status.Status {
 	failure := &errdetails.QuotaFailure{}
 	var retry, longest time.Duration
 	words := ""
@@ -58,7 +37,6 @@ func refusal(d *decision, subject func(key string) string) *status.Status {
 			words, longest = description, wait
 		}
 		failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{
-			Subject:     valid(subject(l.Key)),
 			Description: valid(description),
 			QuotaId:     valid(name),
 			QuotaValue:  l.Limit.Units,

@@ -22,19 +22,12 @@ type ServerOptions struct {
 	// Cost is the units that a call costs in the layers of Requests, or a stream's start, or a message: at
 	// least 1. Nil is 1. A layer can have its own. A cost above a limit's units is InvalidArgument: the call
 	// can never be admitted, so the client has to make it smaller; waiting does not help.
-	Cost func(ctx context.Context, call Call) int64
-	// Exempt calls go on to the handler without being counted. With Messages it is called for
-	// each message too: a stream's start can be exempt and its messages not. Nil is none.
-	Exempt func(ctx context.Context, call Call) bool
+	Cost func(call Call) int64
 	// Messages charges each message that a stream receives, besides the stream's start. A stream of
 	// answers to one request receives that one. Layers of Failures and InFlight charge calls alone.
 	Messages bool
 	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByCode.
 	Outcome OutcomeFunc
-	// Subject is how a refusal names the key. Zero is SubjectHidden.
-	Subject Subject
-	// PartitionKey is the HMAC key for SubjectHMAC.
-	PartitionKey []byte
 	// OnUnavailable says what happens while the store fails. Zero is FailClosed.
 	OnUnavailable Unavailable
 	// Timeout is the longest that a decision may take; a slower store has failed. It is also the longest
@@ -45,20 +38,18 @@ type ServerOptions struct {
 	// clients do not return together. Zero is 5 seconds.
 	UnavailableRetry time.Duration
 	// OnError receives every error: the store's, also when FailOpen hides it from the client or the call has
-	// been served already, and those of wrong keys, costs and limits. It does not receive what the caller has to change, which any caller can cause:
-	// refusals, ErrNoKey, ErrBadKey and sash.ErrCostAboveLimit; nor statuses that the key function chose and the
-	// errors of callers that gave up.
-	OnError func(ctx context.Context, call Call, err error)
+	// been served already, and those of wrong keys, costs and limits. It does not receive what the caller has to
+	// change, which any caller can cause: refusals, ErrNoKey, ErrBadKey and sash.ErrCostAboveLimit; nor statuses that
+	// the key function chose and the errors of callers that gave up.
+	OnError func(call Call, err error)
 }
 
 // A ServerInterceptor holds the calls that a server receives to limits. It is safe for concurrent use.
 type ServerInterceptor struct {
-	gate
-	exempt   func(context.Context, Call) bool
-	calls    *middleware.Gate[request]
-	messages *middleware.Gate[request] // the layers of Requests; nil without ServerOptions.Messages
+	undecided
+	calls    *middleware.Gate[Call]
+	messages *middleware.Gate[Call] // the layers of Requests; nil without ServerOptions.Messages
 	outcome  OutcomeFunc
-	subject  func(key string) string
 }
 
 // NewServerInterceptor returns an interceptor that holds every key to the limiter's limits. A nil opts is
@@ -79,71 +70,32 @@ func NewServerLayers(limiter *sash.Limiter, layers []Layer, opts *ServerOptions)
 		panic("grpclimit: an interceptor needs a limiter, from sash.New")
 	}
 	opts = cmp.Or(opts, &ServerOptions{})
-	s := &ServerInterceptor{
-		gate:    gate{onUnavailable: opts.OnUnavailable, retry: opts.UnavailableRetry, onError: opts.OnError},
-		exempt:  opts.Exempt,
-		outcome: opts.Outcome,
-	}
+	s := &ServerInterceptor{undecided: undecided{opts.OnUnavailable, opts.UnavailableRetry, opts.OnError}, outcome: opts.Outcome}
 	if s.outcome == nil {
 		s.outcome = ByCode
 	}
-	if err := s.check(); err != nil {
+	err := s.check()
+	if err != nil {
 		return nil, err
 	}
-	if err := s.gates(limiter, generic(layers), opts); err != nil {
+	of := middleware.GateOptions[Call]{Cost: opts.Cost, OnUnavailable: opts.OnUnavailable, Timeout: opts.Timeout, OnError: s.onError}
+	s.calls, err = middleware.NewGate(limiter, layers, of)
+	if err == nil && opts.Messages {
+		counting := slices.DeleteFunc(slices.Clone(layers), func(l Layer) bool { return l.Charge != Requests })
+		if len(counting) == 0 {
+			return nil, errors.New("grpclimit: Messages needs a layer of Requests: the others charge calls alone")
+		}
+		s.messages, err = middleware.NewGate(limiter, counting, of)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("grpclimit: %w", err)
-	}
-	if err := s.nameSubjects(opts); err != nil {
-		return nil, err
 	}
 	return s, nil
 }
 
-// gates sets what decides on calls, and on messages.
-func (s *ServerInterceptor) gates(limiter *sash.Limiter, layers []middleware.Layer[request], opts *ServerOptions) (err error) {
-	of := middleware.GateOptions[request]{
-		Cost:          onRequest(opts.Cost),
-		OnUnavailable: opts.OnUnavailable,
-		Timeout:       opts.Timeout,
-		OnError:       func(r request, err error) { s.onError(r.ctx, r.call, err) },
-	}
-	if s.calls, err = middleware.NewGate(limiter, layers, of); err != nil || !opts.Messages {
-		return err
-	}
-	layers = slices.DeleteFunc(layers, func(l middleware.Layer[request]) bool { return l.Charge != Requests })
-	if len(layers) == 0 {
-		return errors.New("Messages needs a layer of Requests: the others charge calls alone")
-	}
-	s.messages, err = middleware.NewGate(limiter, layers, of)
-	return err
-}
-
-// nameSubjects sets how refusals name keys.
-func (s *ServerInterceptor) nameSubjects(opts *ServerOptions) error {
-	if len(opts.PartitionKey) > 0 && opts.Subject != SubjectHMAC {
-		return errors.New("grpclimit: a PartitionKey has no effect without Subject: SubjectHMAC")
-	}
-	switch opts.Subject {
-	case SubjectKey:
-		s.subject = func(key string) string { return key }
-	case SubjectHMAC:
-		if len(opts.PartitionKey) == 0 {
-			return errors.New("grpclimit: SubjectHMAC needs a PartitionKey, such as 32 random bytes that all instances share")
-		}
-		hmacKey := append([]byte(nil), opts.PartitionKey...)
-		s.subject = func(key string) string { return sash.Secret(hmacKey, key) }
-	case SubjectHidden:
-		s.subject = func(string) string { return "" }
-	default:
-		return fmt.Errorf("grpclimit: unknown Subject %d", opts.Subject)
-	}
-	return nil
-}
-
 // Unary is a [grpc.UnaryServerInterceptor].
 func (s *ServerInterceptor) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (res any, err error) {
-	call := Call{FullMethod: info.FullMethod, Message: req}
-	err = s.serve(ctx, call, func() error {
+	err = s.serve(Call{Context: ctx, FullMethod: info.FullMethod, Message: req}, func() error {
 		res, err = handler(ctx, req)
 		return err
 	})
@@ -154,8 +106,8 @@ func (s *ServerInterceptor) Unary(ctx context.Context, req any, info *grpc.Unary
 // returns. With ServerOptions.Messages a message that is refused is an error of RecvMsg, which ends the stream when the
 // handler returns it. The message is lost: the client has to send it again on another stream.
 func (s *ServerInterceptor) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	call := Call{FullMethod: info.FullMethod, Stream: true}
-	return s.serve(stream.Context(), call, func() error {
+	call := Call{Context: stream.Context(), FullMethod: info.FullMethod, Stream: true}
+	return s.serve(call, func() error {
 		if s.messages != nil {
 			stream = &chargedStream{ServerStream: stream, limit: s, call: call}
 		}
@@ -165,8 +117,8 @@ func (s *ServerInterceptor) Stream(srv any, stream grpc.ServerStream, info *grpc
 
 // serve runs the handler of a call that is admitted and settles what it holds, also when the handler panics; the panic
 // goes on. It returns the handler's error, or the status of a call that does not go on.
-func (s *ServerInterceptor) serve(ctx context.Context, call Call, handler func() error) error {
-	d, err := s.admit(ctx, call, s.calls)
+func (s *ServerInterceptor) serve(call Call, handler func() error) error {
+	d, err := s.admit(call, s.calls)
 	if err != nil || !d.Held() {
 		if err == nil {
 			err = handler()
@@ -176,32 +128,32 @@ func (s *ServerInterceptor) serve(ctx context.Context, call Call, handler func()
 	end := status.New(codes.Internal, "the handler panicked")
 	defer func() {
 		outcome := Failed // also when the Outcome function panics; a slot is released all the same
-		defer func() { d.Settle(ctx, outcome) }()
+		defer func() { d.Settle(call.Context, outcome) }()
 		if d.Charges(Failures) {
-			outcome = s.outcome(ctx, call, end)
+			outcome = s.outcome(call, end)
 		}
 	}()
 	err = handler()
-	end = endOf(ctx, err)
+	end = endOf(call, err)
 	return err
 }
 
+// A decision is the answer to one call.
+type decision = middleware.Decision[Call]
+
 // admit decides on a call, or on a message of a stream. Its error is the status that ends it.
-func (s *ServerInterceptor) admit(ctx context.Context, call Call, layers *middleware.Gate[request]) (d decision, err error) {
-	if s.exempt != nil && s.exempt(ctx, call) {
-		return d, nil
-	}
-	d, err = layers.Decide(ctx, request{ctx, call})
+func (s *ServerInterceptor) admit(call Call, layers *middleware.Gate[Call]) (d decision, err error) {
+	d, err = layers.Decide(call.Context, call)
 	switch {
 	case err != nil:
-		return d, s.fail(ctx, call, err).Err()
+		return d, s.fail(call, err).Err()
 	case !d.Limited():
 		return d, nil
 	case !d.Result.Allowed:
-		return d, refusal(&d, s.subject).Err()
-	case d.Held() && ctx.Err() != nil: // no client is left to serve
-		d.Settle(ctx, Neutral)
-		return d, status.FromContextError(ctx.Err()).Err()
+		return d, refusal(&d).Err()
+	case d.Held() && call.Context.Err() != nil: // no client is left to serve
+		d.Settle(call.Context, Neutral)
+		return d, status.FromContextError(call.Context.Err()).Err()
 	}
 	return d, nil
 }
@@ -219,6 +171,6 @@ func (c *chargedStream) RecvMsg(m any) error {
 	}
 	call := c.call
 	call.Message = m
-	_, err := c.limit.admit(c.Context(), call, c.limit.messages)
+	_, err := c.limit.admit(call, c.limit.messages)
 	return err
 }

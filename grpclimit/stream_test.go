@@ -62,15 +62,17 @@ func TestStreamIsChargedWhenItStarts(t *testing.T) {
 
 func TestMessagesHaveTheirOwnCostAndTheStartCanBeExempt(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), sash.PerMinute(4))
-	client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), &grpclimit.ServerOptions{
+	client := dial(t, &service{}, limited(onLayers(t, limiter, &grpclimit.ServerOptions{
 		Messages: true,
-		Exempt:   func(_ context.Context, call grpclimit.Call) bool { return call.Stream && call.Message == nil },
-		Cost: func(_ context.Context, call grpclimit.Call) int64 {
+		Cost: func(call grpclimit.Call) int64 {
 			if _, ok := call.Message.(*pb.StreamingOutputCallRequest); ok {
 				return 2
 			}
 			return 1
 		},
+	}, grpclimit.Layer{
+		Key:   grpclimit.Shared("all"),
+		Match: func(call grpclimit.Call) bool { return !call.Stream || call.Message != nil },
 	})))
 	answers, err := echo(t, client, 9)
 	wantCode(t, err, codes.ResourceExhausted)

@@ -196,7 +196,7 @@ func serveGRPC(t *testing.T, store driver.Store, limits ...sash.Limit) (call fun
 	if err != nil {
 		t.Fatal(err)
 	}
-	everybody := func(context.Context, grpclimit.Call) (string, error) { return "client", nil }
+	everybody := func(grpclimit.Call) (string, error) { return "client", nil }
 	limit, err := grpclimit.NewServerInterceptor(limiter, everybody, nil)
 	if err != nil {
 		t.Fatal(err)

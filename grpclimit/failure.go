@@ -1,7 +1,6 @@
 package grpclimit
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -26,23 +25,23 @@ const (
 	FailOpen = middleware.FailOpen
 )
 
-// A gate is what becomes of a call without a decision, on a server and on a client.
-type gate struct {
+// undecided is what becomes of a call without a decision, on a server and on a client.
+type undecided struct {
 	onUnavailable Unavailable
 	retry         time.Duration
-	onError       func(context.Context, Call, error)
+	onError       func(Call, error)
 }
 
 // check fills in the defaults.
-func (g *gate) check() error {
-	if g.onUnavailable > FailOpen {
-		return fmt.Errorf("grpclimit: OnUnavailable is FailClosed or FailOpen, not %d", g.onUnavailable)
+func (u *undecided) check() error {
+	if u.onUnavailable > FailOpen {
+		return fmt.Errorf("grpclimit: OnUnavailable is FailClosed or FailOpen, not %d", u.onUnavailable)
 	}
-	if g.retry <= 0 {
-		g.retry = middleware.DefaultUnavailableRetry
+	if u.retry <= 0 {
+		u.retry = middleware.DefaultUnavailableRetry
 	}
-	if g.onError == nil {
-		g.onError = func(context.Context, Call, error) {}
+	if u.onError == nil {
+		u.onError = func(Call, error) {}
 	}
 	return nil
 }
@@ -59,8 +58,8 @@ func need(limiter *sash.Limiter, key KeyFunc) {
 
 // fail returns the status of a call without a decision: nil when it goes on all the same. The status has only
 // what a caller can act on; err may name the store.
-func (g *gate) fail(ctx context.Context, call Call, err error) *status.Status {
-	if gone := ctx.Err(); gone != nil {
+func (u *undecided) fail(call Call, err error) *status.Status {
+	if gone := call.Context.Err(); gone != nil {
 		return status.FromContextError(gone)
 	}
 	failure := middleware.FailureOf(err)
@@ -79,13 +78,13 @@ func (g *gate) fail(ctx context.Context, call Call, err error) *status.Status {
 			}
 		}
 	}
-	g.onError(ctx, call, err)
+	u.onError(call, err)
 	if failure != middleware.StoreFailed {
 		return status.New(codes.Internal, "the call could not be checked against its limits")
 	}
-	if g.onUnavailable == FailOpen {
+	if u.onUnavailable == FailOpen {
 		return nil
 	}
-	retry := middleware.RetryAfter(g.retry).Round(time.Millisecond)
+	retry := middleware.RetryAfter(u.retry).Round(time.Millisecond)
 	return withDetails(status.New(codes.Unavailable, "the call cannot be taken at the moment; retry after "+retry.String()), retryInfo(retry))
 }
