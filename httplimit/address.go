@@ -20,11 +20,10 @@ type Forwarding uint8
 const (
 	NotForwarded  Forwarding = iota // no header: the peer is the client
 	XForwardedFor                   // X-Forwarded-For: a list to which each proxy appends its peer
-	Forwarded                       // Forwarded (RFC 7239), the parameter "for"
 	XRealIP                         // X-Real-IP: one address, written by the proxy next to us
 )
 
-var forwardingNames = [...]string{"", "X-Forwarded-For", "Forwarded", "X-Real-IP"}
+var forwardingNames = [...]string{"", "X-Forwarded-For", "X-Real-IP"}
 
 // String returns the header's name; it is empty for NotForwarded.
 func (f Forwarding) String() string {
@@ -146,36 +145,20 @@ func (c *ClientAddress) walk(lines []string, client netip.Addr) (addr netip.Addr
 		}
 		return client, false
 	}
-	for i := len(lines) - 1; i >= 0; i-- {
-		for rest, more := lines[i], true; more; {
-			var hop netip.Addr
-			var ok bool
-			hop, rest, more, ok = c.lastHop(rest)
+	for _, line := range slices.Backward(lines) {
+		for more := true; more; {
+			i := strings.LastIndexByte(line, ',')
+			hop, ok := parseHop(strings.Trim(line[i+1:], " \t"))
 			if !ok {
 				return client, false
 			}
-			client = hop
-			if !contains(c.trusted, client) {
+			if client = hop; !contains(c.trusted, client) {
 				return client, true
 			}
+			line, more = line[:max(i, 0)], i >= 0
 		}
 	}
 	return client, true
-}
-
-// lastHop cuts the last hop off a line.
-func (c *ClientAddress) lastHop(line string) (hop netip.Addr, rest string, more, ok bool) {
-	if c.header == Forwarded {
-		var element string
-		if rest, element, more, ok = lastElement(line); !ok {
-			return hop, rest, more, false
-		}
-		hop, ok = forwardedFor(element)
-		return hop, rest, more, ok
-	}
-	i := strings.LastIndexByte(line, ',')
-	hop, ok = parseHop(strings.Trim(line[i+1:], " \t"))
-	return hop, line[:max(i, 0)], i >= 0, ok
 }
 
 // parseHop reads an address that may have a port and, around IPv6, brackets.
@@ -213,7 +196,7 @@ func (c *ClientAddress) Key(r *http.Request) (string, error) {
 	return middleware.AddressKey(addr, c.ipv6Bits), nil
 }
 
-// In returns a function for Options.Exempt or Options.Block that reports whether the client's address is in
+// In returns a function, such as for Layer.Match, that reports whether the client's address is in
 // one of the prefixes. An invalid prefix contains no address. The function returns false for a request
 // without an address, and for one whose proxy does not report the client: a hidden client does not count as
 // the proxy.

@@ -49,21 +49,6 @@ func TestClientAddress(t *testing.T) {
 		{"a trusted prefix in mapped form", httplimit.XForwardedFor, "192.0.2.7:80", []string{"198.51.100.1"}, "198.51.100.1"},
 		{"a trusted IPv6 peer with a zone", httplimit.XForwardedFor, "[fd00::1%eth0]:80", []string{"198.51.100.1"}, "198.51.100.1"},
 
-		{"forwarded", httplimit.Forwarded, "10.0.0.1:80", []string{"for=198.51.100.1"}, "198.51.100.1"},
-		{"forwarded with other parameters", httplimit.Forwarded, "10.0.0.1:80", []string{`proto=https ; For="198.51.100.1:99";by=10.0.0.1`}, "198.51.100.1"},
-		{"forwarded IPv6", httplimit.Forwarded, "10.0.0.1:80", []string{`for="[2001:db8::1]:99"`}, "2001:db8::1"},
-		{"forwarded IPv6 with a hidden port", httplimit.Forwarded, "10.0.0.1:80", []string{`for="[2001:db8::1]:_p"`}, "2001:db8::1"},
-		{"forwarded IPv6 without brackets", httplimit.Forwarded, "10.0.0.1:80", []string{`for="2001:db8::1"`}, "10.0.0.1"},
-		{"forwarded over lines", httplimit.Forwarded, "10.0.0.1:80", []string{"for=1.1.1.1", "for=198.51.100.1, for=10.2.2.2"}, "198.51.100.1"},
-		{"a comma within quotes", httplimit.Forwarded, "10.0.0.1:80", []string{`for=198.51.100.1;ext="a,b\",c"`}, "198.51.100.1"},
-		{"an open quote of the client", httplimit.Forwarded, "10.0.0.1:80", []string{`for=", for=198.51.100.1`}, "198.51.100.1"},
-		{"an open quote before a trusted hop", httplimit.Forwarded, "10.0.0.1:80", []string{`for="1.1.1.1, for=10.2.2.2`}, "10.2.2.2"},
-		{"an unknown client", httplimit.Forwarded, "10.0.0.1:80", []string{"for=unknown, for=10.2.2.2"}, "10.2.2.2"},
-		{"a hidden client", httplimit.Forwarded, "10.0.0.1:80", []string{"for=_hidden"}, "10.0.0.1"},
-		{"an element without for", httplimit.Forwarded, "10.0.0.1:80", []string{"for=1.1.1.1, proto=https"}, "10.0.0.1"},
-		{"an element with two", httplimit.Forwarded, "10.0.0.1:80", []string{"for=1.1.1.1;for=2.2.2.2"}, "10.0.0.1"},
-		{"a semicolon too many", httplimit.Forwarded, "10.0.0.1:80", []string{"for=1.1.1.1;"}, "10.0.0.1"},
-
 		{"the real address", httplimit.XRealIP, "10.0.0.1:80", []string{" 198.51.100.1 "}, "198.51.100.1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -74,7 +59,7 @@ func TestClientAddress(t *testing.T) {
 			client := newClientAddress(t, opts)
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.RemoteAddr = c.peer
-			for _, h := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip"} {
+			for _, h := range []string{"X-Forwarded-For", "X-Real-Ip"} {
 				r.Header.Set(h, "9.9.9.9") // the other headers differ and are ignored
 			}
 			r.Header[http.CanonicalHeaderKey(c.header.String())] = c.lines
@@ -148,12 +133,12 @@ func TestAddressLists(t *testing.T) {
 
 // Whatever a client writes, the address that a trusted proxy appends decides: the client cannot choose it.
 func FuzzClientAddress(f *testing.F) {
-	for _, seed := range []string{"", "1.1.1.1", "1.1.1.1, 10.0.0.1", `for="`, `for="\`, `for=1.1.1.1;x="a,b"`, "[::1%x]:1", ",,,", `"`, `\",`} {
+	for _, seed := range []string{"", "1.1.1.1", "1.1.1.1, 10.0.0.1", "[::1%x]:1", ",,,", `"`, `\",`} {
 		f.Add(seed, uint8(1), "203.0.113.9:1")
 		f.Add(seed, uint8(2), "[2001:db8::1]:1")
 	}
 	f.Fuzz(func(t *testing.T, claim string, header uint8, peer string) {
-		how := httplimit.Forwarding(header%3 + 1)
+		how := httplimit.Forwarding(header%2 + 1)
 		client := newClientAddress(t, &httplimit.AddressOptions{Header: how, Trusted: proxies})
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		set := func(lines ...string) { r.Header[http.CanonicalHeaderKey(how.String())] = lines }
@@ -186,15 +171,12 @@ func FuzzClientAddress(f *testing.F) {
 		if how == httplimit.XRealIP {
 			return // a proxy replaces it
 		}
-		hop := "198.51.100.7"
-		if how == httplimit.Forwarded {
-			hop = `for="198.51.100.7:80"`
-		}
+		const hop = "198.51.100.7"
 		r.RemoteAddr = "10.0.0.1:80"
 		for _, lines := range [][]string{{claim, hop}, {claim + ", " + hop}, {claim + "," + hop}} {
 			set(lines...)
-			if addr, err := client.Addr(r); err != nil || addr.String() != "198.51.100.7" {
-				t.Fatalf("%q: got %v, %v; the proxy reported 198.51.100.7", lines, addr, err)
+			if addr, err := client.Addr(r); err != nil || addr.String() != hop {
+				t.Fatalf("%q: got %v, %v; the proxy reported %s", lines, addr, err, hop)
 			}
 		}
 	})
@@ -208,11 +190,6 @@ func TestAnUnknownClientIsNotTheProxy(t *testing.T) {
 		value  string
 		exempt bool
 	}{
-		{httplimit.Forwarded, "for=unknown", false},
-		{httplimit.Forwarded, "for=_hidden", false},
-		{httplimit.Forwarded, `for="203.0.113.9" , `, false},
-		{httplimit.Forwarded, "", true},
-		{httplimit.Forwarded, "for=10.9.9.9", true},
 		{httplimit.XForwardedFor, "203.0.113.9, ", false},
 		{httplimit.XForwardedFor, "unknown, 10.0.0.2", false},
 		{httplimit.XForwardedFor, "", true},

@@ -71,7 +71,7 @@ func ExampleNewLayers() {
 		{Name: "customer", Key: customer, Limits: []sash.Limit{sash.PerMinute(300)}},
 		{Name: "write", Key: customer, Limits: []sash.Limit{sash.PerMinute(1)}, Match: httplimit.Writes},
 		{Name: "total", Key: httplimit.Shared("total")},
-	}, &httplimit.Options{PartitionKey: hmacKey})
+	}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

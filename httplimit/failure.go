@@ -26,19 +26,6 @@ const (
 // statusClientClosed is how access logs write "the client closed the request"; no client receives it.
 const statusClientClosed = 499
 
-// early handles requests that no limit applies to.
-func (o *Options) early(w http.ResponseWriter, r *http.Request, next http.Handler) (done bool) {
-	switch {
-	case o.Block != nil && o.Block(r):
-		o.Denied(w, r, Denial{Status: http.StatusForbidden})
-	case o.Exempt != nil && o.Exempt(r):
-		next.ServeHTTP(w, r)
-	default:
-		return false
-	}
-	return true
-}
-
 // fail answers a request without a decision.
 func (o *Options) fail(w http.ResponseWriter, r *http.Request, err error, next http.Handler) {
 	if errors.Is(r.Context().Err(), context.Canceled) {
@@ -81,7 +68,7 @@ func (o *Options) refuse(w http.ResponseWriter, r *http.Request, res sash.Result
 		}
 		d.Policies = append(d.Policies, q.name)
 	}
-	o.Dialect.write(w.Header(), quotas, o.PartitionKey, verdict{retryAfter: d.RetryAfter, at: res.At})
+	o.Dialect.write(w.Header(), quotas, verdict{retryAfter: d.RetryAfter, at: res.At})
 	setRetryAfter(w.Header(), d.RetryAfter)
 	o.Denied(w, r, d)
 }

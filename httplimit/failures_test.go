@@ -2,7 +2,6 @@ package httplimit_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -152,49 +151,6 @@ func TestAnInformationalStatusIsNotTheOutcome(t *testing.T) {
 	wantStatus(t, visit(t, server, "POST", "/"), 429)
 }
 
-// A carefulStore does nothing for a context that has ended, like a store on a network.
-type carefulStore struct{ *memstore.Store }
-
-func (s carefulStore) Settle(ctx context.Context, set driver.Settlement) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return s.Store.Settle(ctx, set)
-}
-
-func (s carefulStore) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return s.Store.Reset(ctx, key, policy)
-}
-
-func TestAClientThatHangsUpIsSettledLikeAnyOther(t *testing.T) {
-	for _, c := range []struct {
-		status int
-		reset  bool
-		left   int64
-	}{{401, false, 1}, {500, false, 2}, {200, false, 2}, {200, true, 3}} {
-		limiter := newLimiter(t, carefulStore{newClock().store()}, nil, sash.PerMinute(3))
-		layer := failures(httplimit.Shared("x"))
-		layer.ResetOnSuccess = c.reset
-		var hangUp context.CancelFunc
-		status := 401
-		h := newLayers(t, limiter, nil, layer)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			hangUp()
-			w.WriteHeader(status)
-		}))
-		for _, status = range []int{401, c.status} {
-			get(h, "POST", "/", func(r *http.Request) {
-				var ctx context.Context
-				ctx, hangUp = context.WithCancel(r.Context())
-				*r = *r.WithContext(ctx)
-			})
-		}
-		wantLeft(t, limiter, "shared:x", c.left)
-	}
-}
-
 // A panic has the outcome of the status that was sent before it, or of 500. It goes on to the server.
 func TestAHandlerThatPanicsIsSettled(t *testing.T) {
 	for sent, left := range map[int]int64{0: 1, 401: 0, 200: 1} {
@@ -209,23 +165,6 @@ func TestAHandlerThatPanicsIsSettled(t *testing.T) {
 		wantPanic(t, http.ErrAbortHandler, func() { get(h, "POST", "/", nil) })
 		wantLeft(t, limiter, "shared:x", left)
 	}
-}
-
-// A deafStore decides, and fails to settle.
-type deafStore struct{ *memstore.Store }
-
-func (deafStore) Settle(context.Context, driver.Settlement) error { return errors.New("gone") }
-
-func TestAFailedReleaseIsReported(t *testing.T) {
-	var reported []error
-	limiter := newLimiter(t, deafStore{newClock().store()}, nil, sash.PerMinute(3))
-	h := newLayers(t, limiter, &httplimit.Options{OnError: func(_ *http.Request, err error) { reported = append(reported, err) }},
-		failures(httplimit.Shared("x")))(answers)
-	wantStatus(t, get(h, "POST", "/?status=200", nil), 200)
-	if len(reported) != 1 || !errors.Is(reported[0], sash.ErrUnavailable) {
-		t.Errorf("OnError received %v", reported)
-	}
-	wantLeft(t, limiter, "shared:x", 2)
 }
 
 // A plainStore has no power of the store in it.

@@ -19,17 +19,10 @@ type Middleware = func(http.Handler) http.Handler
 type Options struct {
 	// Dialect is the form of the fields that report what is left. Zero is Draft11.
 	Dialect Dialect
-	// PartitionKey is an HMAC key. With it, the fields of Draft11 have the parameter pk: a digest of
-	// the subject's key, by which clients distinguish quotas of the same name.
-	PartitionKey []byte
 	// Cost is the units that a request costs in the layers of Requests: at least 1. Nil is 1 for every
 	// request. A layer can have its own. A cost above a limit's units is answered with 400: the request can
 	// never be admitted, so the client has to make it smaller; waiting does not help.
 	Cost func(r *http.Request) int64
-	// Exempt requests go on to the handler without being counted. Nil is none.
-	Exempt func(r *http.Request) bool
-	// Block requests are answered with 403 and not counted. It comes before Exempt. Nil is none.
-	Block func(r *http.Request) bool
 	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByStatus.
 	Outcome OutcomeFunc
 	// OnUnavailable says what happens while the store fails. Zero is FailClosed.
@@ -128,9 +121,6 @@ type gate struct {
 type decision = middleware.Decision[*http.Request]
 
 func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if g.opts.early(w, r, next) {
-		return
-	}
 	d, err := g.Decide(r.Context(), r)
 	if err != nil {
 		g.opts.fail(w, r, err, next)
@@ -151,7 +141,7 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		return
 	}
 	if d.Result.Source != sash.FromPolicy { // which counted nothing, so there is nothing to report
-		g.opts.Dialect.write(w.Header(), quotas, g.opts.PartitionKey, verdict{allowed: true, at: d.Result.At})
+		g.opts.Dialect.write(w.Header(), quotas, verdict{allowed: true, at: d.Result.At})
 	}
 	if !d.Held() {
 		next.ServeHTTP(w, r)
