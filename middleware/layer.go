@@ -59,17 +59,16 @@ func (l *Layer[R]) Describe(limit *sash.LimitResult) (name string, retryAfter ti
 
 // check rejects layers that cannot work.
 func (g *Gate[R]) check() error {
-	layers := g.layers
-	if len(layers) == 0 {
+	if len(g.layers) == 0 {
 		return errors.New("a middleware needs at least one layer")
 	}
 	always := 0
 	names := make(map[string]bool)
-	for i, l := range layers {
+	for i, l := range g.layers {
 		if l.Key == nil {
 			return fmt.Errorf("layer %d %q needs a key function, such as PeerAddress", i, l.Name)
 		}
-		if l.Name == "" && len(layers) > 1 {
+		if l.Name == "" && len(g.layers) > 1 {
 			return fmt.Errorf("layer %d needs a name: there are several", i)
 		}
 		if names[l.Name] {
