@@ -24,8 +24,7 @@ type Call struct {
 	Target string
 	// Stream says whether the call is a stream, in either direction.
 	Stream bool
-	// Message is the request of a unary call. Of a stream it is the received message that is charged, and
-	// nil at the stream's start. It must not be changed.
+	// Message is the request of a unary call, and nil for a stream. It must not be changed.
 	Message any
 
 	client bool // the metadata is the outgoing one
@@ -36,8 +35,8 @@ type Call struct {
 // the call with that status, and any other is Internal.
 type KeyFunc = middleware.KeyFunc[Call]
 
-// A Layer limits calls by one subject. See [middleware.Layer]. With ServerOptions.Messages its functions are called for
-// each message too. An error of LimitsFor with a gRPC status chooses the status of the call, as that of a KeyFunc does.
+// A Layer limits calls by one subject. See [middleware.Layer]. An error of LimitsFor with a gRPC status chooses the status
+// of the call, as that of a KeyFunc does.
 type Layer = middleware.Layer[Call]
 
 // The errors of a KeyFunc: see package middleware.

@@ -47,7 +47,7 @@ func TestLayersAreOneDecision(t *testing.T) {
 	err := call(ann, client)
 	wantCode(t, err, codes.ResourceExhausted)
 	wantRetryAfter(t, err, time.Minute)
-	if v := violations(t, err); len(v) != 1 || v[0].GetQuotaId() != "customer:2/1m" || v[0].GetDescription() != "2 calls per 1 minute" {
+	if v := violations(t, err); len(v) != 1 || v[0].GetQuotaId() != "customer:2/1m" || v[0].GetDescription() != "2 calls per minute" {
 		t.Errorf("violations %v", v)
 	}
 	wantLeft(t, limiter, "all:shared:x", 98) // of the limiter's hundred
@@ -59,7 +59,7 @@ func TestLayersAreOneDecision(t *testing.T) {
 	if v := violations(t, err); len(v) != 2 || v[0].GetQuotaId() != "all:3/1h" || v[1].GetQuotaId() != "customer:2/1m" {
 		t.Errorf("violations %v", v)
 	}
-	if got, want := status.Convert(err).Message(), "limited to 3 calls per 1 hour; retry after 1h0m0s"; got != want {
+	if got, want := status.Convert(err).Message(), "limited to 3 calls per hour; retry after 1h0m0s"; got != want {
 		t.Errorf("message %q, want %q", got, want)
 	}
 	wantLeft(t, limiter, "bytes:shared:x", 80)
@@ -72,10 +72,9 @@ func TestWrongLayersAreErrors(t *testing.T) {
 		opts   grpclimit.ServerOptions
 		layers []grpclimit.Layer
 	}{
-		"at least one layer":                 {},
-		`layer 0 "" needs a key function`:    {layers: []grpclimit.Layer{{}}},
-		"cannot be configured open":          {grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen}, []grpclimit.Layer{{Key: key, Charge: grpclimit.Failures}}},
-		"Messages needs a layer of Requests": {grpclimit.ServerOptions{Messages: true}, []grpclimit.Layer{{Key: key, Charge: grpclimit.InFlight}}},
+		"at least one layer":              {},
+		`layer 0 "" needs a key function`: {layers: []grpclimit.Layer{{}}},
+		"cannot be configured open":       {grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen}, []grpclimit.Layer{{Key: key, Charge: grpclimit.Failures}}},
 	} {
 		_, err := grpclimit.NewServerLayers(limiter, c.layers, &c.opts)
 		if err == nil || !strings.HasPrefix(err.Error(), "grpclimit: ") || !strings.Contains(err.Error(), says) {

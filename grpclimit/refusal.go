@@ -1,8 +1,6 @@
 package grpclimit
 
 import (
-	"cmp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -67,40 +65,16 @@ func withDetails(s *status.Status, details ...protoadapt.MessageV1) *status.Stat
 // valid returns text that a protobuf string can hold: a key or a name can have any bytes.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// inWords describes a limit: "10 calls per 1 minute", "5 failed calls per 1 hour", "3 calls at once".
+// inWords describes a limit as [sash.LimitedError] does: "10 calls per minute", "5 failed calls per hour", "3 calls at
+// once".
 func inWords(l sash.Limit, charge Charge) string {
-	words := strconv.FormatInt(l.Units, 10)
+	limited := sash.LimitedError{Limit: l, AtOnce: charge == InFlight}
+	_, words, _ := strings.Cut(limited.Error(), "is constrained to ")
+	words, _, _ = strings.Cut(words, ";")
 	if charge == Failures {
-		words += " failed"
+		words = strings.Replace(words, "call", "failed call", 1)
 	}
-	words += " call"
-	if l.Units != 1 {
-		words += "s"
-	}
-	if charge == InFlight {
-		return words + " at once"
-	}
-	return words + " per " + windowInWords(l)
-}
-
-func windowInWords(l sash.Limit) string {
-	if l.Period != 0 {
-		zone := cmp.Or(l.Zone, time.UTC)
-		return "calendar " + l.Period.String() + " in " + zone.String()
-	}
-	for _, unit := range [...]struct {
-		of   time.Duration
-		name string
-	}{
-		{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"}, {time.Millisecond, "millisecond"},
-	} {
-		if n := l.Window / unit.of; n == 1 && l.Window == unit.of {
-			return "1 " + unit.name
-		} else if n > 0 && l.Window%unit.of == 0 {
-			return strconv.FormatInt(int64(n), 10) + " " + unit.name + "s"
-		}
-	}
-	return l.Window.String()
+	return words
 }
 
 // RetryAfter returns the delay of the RetryInfo in an error's status: when to send the call again after a

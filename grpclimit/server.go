@@ -3,9 +3,7 @@ package grpclimit
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,13 +17,9 @@ import (
 // ServerOptions are the optional settings of a [ServerInterceptor]. The zero value is the default. All
 // functions may be called concurrently.
 type ServerOptions struct {
-	// Cost is the units that a call costs in the layers of Requests, or a stream's start, or a message: at
-	// least 1. Nil is 1. A layer can have its own. A cost above a limit's units is InvalidArgument: the call
+	// Cost is the units that a call costs in the layers of Requests: at least 1. Nil is 1. A layer can have its own. A cost above a limit's units is InvalidArgument: the call
 	// can never be admitted, so the client has to make it smaller; waiting does not help.
 	Cost func(call Call) int64
-	// Messages charges each message that a stream receives, besides the stream's start. A stream of
-	// answers to one request receives that one. Layers of Failures and InFlight charge calls alone.
-	Messages bool
 	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByCode.
 	Outcome OutcomeFunc
 	// OnUnavailable says what happens while the store fails. Zero is FailClosed.
@@ -47,9 +41,8 @@ type ServerOptions struct {
 // A ServerInterceptor holds the calls that a server receives to limits. It is safe for concurrent use.
 type ServerInterceptor struct {
 	undecided
-	calls    *middleware.Gate[Call]
-	messages *middleware.Gate[Call] // the layers of Requests; nil without ServerOptions.Messages
-	outcome  OutcomeFunc
+	calls   *middleware.Gate[Call]
+	outcome OutcomeFunc
 }
 
 // NewServerInterceptor returns an interceptor that holds every key to the limiter's limits. A nil opts is
@@ -80,13 +73,6 @@ func NewServerLayers(limiter *sash.Limiter, layers []Layer, opts *ServerOptions)
 	}
 	of := middleware.GateOptions[Call]{Cost: opts.Cost, OnUnavailable: opts.OnUnavailable, Timeout: opts.Timeout, OnError: s.onError}
 	s.calls, err = middleware.NewGate(limiter, layers, of)
-	if err == nil && opts.Messages {
-		counting := slices.DeleteFunc(slices.Clone(layers), func(l Layer) bool { return l.Charge != Requests })
-		if len(counting) == 0 {
-			return nil, errors.New("grpclimit: Messages needs a layer of Requests: the others charge calls alone")
-		}
-		s.messages, err = middleware.NewGate(limiter, counting, of)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("grpclimit: %w", err)
 	}
@@ -103,22 +89,16 @@ func (s *ServerInterceptor) Unary(ctx context.Context, req any, info *grpc.Unary
 }
 
 // Stream is a [grpc.StreamServerInterceptor]. It charges a stream when it starts, and settles it when its handler
-// returns. With ServerOptions.Messages a message that is refused is an error of RecvMsg, which ends the stream when the
-// handler returns it. The message is lost: the client has to send it again on another stream.
+// returns.
 func (s *ServerInterceptor) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	call := Call{Context: stream.Context(), FullMethod: info.FullMethod, Stream: true}
-	return s.serve(call, func() error {
-		if s.messages != nil {
-			stream = &chargedStream{ServerStream: stream, limit: s, call: call}
-		}
-		return handler(srv, stream)
-	})
+	return s.serve(call, func() error { return handler(srv, stream) })
 }
 
 // serve runs the handler of a call that is admitted and settles what it holds, also when the handler panics; the panic
 // goes on. It returns the handler's error, or the status of a call that does not go on.
 func (s *ServerInterceptor) serve(call Call, handler func() error) error {
-	d, err := s.admit(call, s.calls)
+	d, err := s.admit(call)
 	if err != nil || !d.Held() {
 		if err == nil {
 			err = handler()
@@ -141,9 +121,9 @@ func (s *ServerInterceptor) serve(call Call, handler func() error) error {
 // A decision is the answer to one call.
 type decision = middleware.Decision[Call]
 
-// admit decides on a call, or on a message of a stream. Its error is the status that ends it.
-func (s *ServerInterceptor) admit(call Call, layers *middleware.Gate[Call]) (d decision, err error) {
-	d, err = layers.Decide(call.Context, call)
+// admit decides on a call. Its error is the status that ends it.
+func (s *ServerInterceptor) admit(call Call) (d decision, err error) {
+	d, err = s.calls.Decide(call.Context, call)
 	switch {
 	case err != nil:
 		return d, s.fail(call, err).Err()
@@ -156,21 +136,4 @@ func (s *ServerInterceptor) admit(call Call, layers *middleware.Gate[Call]) (d d
 		return d, status.FromContextError(call.Context.Err()).Err()
 	}
 	return d, nil
-}
-
-// A chargedStream charges each message that it receives.
-type chargedStream struct {
-	grpc.ServerStream
-	limit *ServerInterceptor
-	call  Call
-}
-
-func (c *chargedStream) RecvMsg(m any) error {
-	if err := c.ServerStream.RecvMsg(m); err != nil {
-		return err
-	}
-	call := c.call
-	call.Message = m
-	_, err := c.limit.admit(call, c.limit.messages)
-	return err
 }

@@ -30,11 +30,11 @@ func TestRefusalSaysWhenAndWhy(t *testing.T) {
 	err := call(t.Context(), client)
 	wantCode(t, err, codes.ResourceExhausted)
 	wantRetryAfter(t, err, 47*time.Second+654322*time.Microsecond)
-	if got, want := status.Convert(err).Message(), "limited to 2 calls per 1 minute; retry after 47.654322s"; got != want {
+	if got, want := status.Convert(err).Message(), "limited to 2 calls per minute; retry after 47.654322s"; got != want {
 		t.Errorf("message %q, want %q", got, want)
 	}
 	v := violations(t, err)
-	if len(v) != 1 || v[0].GetSubject() != "" || v[0].GetDescription() != "2 calls per 1 minute" ||
+	if len(v) != 1 || v[0].GetSubject() != "" || v[0].GetDescription() != "2 calls per minute" ||
 		v[0].GetQuotaId() != "2/1m" || v[0].GetQuotaValue() != 2 {
 		t.Errorf("violations %v", v)
 	}
@@ -60,10 +60,10 @@ func TestDescriptionsOfLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, limit := range map[string]sash.Limit{
-		"1 call per 1 second":                        sash.PerSecond(1),
+		"1 call per second":                          sash.PerSecond(1),
 		"1 call per 90 seconds":                      sash.Every(1, 90*time.Second),
 		"1 call per 7 days":                          sash.Every(1, 7*24*time.Hour),
-		"1 call per 1.5ms":                           sash.Every(1, 1500*time.Microsecond),
+		"1 call per 1500 microseconds":               sash.Every(1, 1500*time.Microsecond),
 		"1 call per calendar day in UTC":             sash.PerCalendar(1, sash.CalendarDay, nil),
 		"1 call per calendar month in Europe/Berlin": sash.PerCalendar(1, sash.CalendarMonth, berlin),
 	} {

@@ -33,10 +33,6 @@ func (f Forwarding) String() string {
 	return fmt.Sprintf("Forwarding(%d)", uint8(f))
 }
 
-// DefaultIPv6Bits is the part of an IPv6 address that counts as one client: the network that a provider
-// usually gives to one customer.
-const DefaultIPv6Bits = middleware.DefaultIPv6Bits
-
 // AddressOptions configure how a client's address is found. The zero value is the peer's address.
 type AddressOptions struct {
 	// Header is the one header that is read, and only from Trusted peers.
@@ -46,7 +42,7 @@ type AddressOptions struct {
 	// TrustUnix trusts a peer without an address, as on a Unix socket, as your proxy. Otherwise such a
 	// request has no key. A Header needs Trusted or TrustUnix, and they need a Header.
 	TrustUnix bool
-	// IPv6Bits is the part of an IPv6 address that counts as one client: 1 to 128. Zero is DefaultIPv6Bits.
+	// IPv6Bits is the part of an IPv6 address that counts as one client: 1 to 128. Zero is middleware.DefaultIPv6Bits.
 	IPv6Bits int
 }
 
@@ -56,8 +52,7 @@ type AddressOptions struct {
 // read from the right, over all its lines: each trusted hop vouches for the next, and the first that is not
 // trusted is the client. Everything to its left comes from the client and is ignored. A hop that is not an
 // address, such as "unknown", ends the walk too: the request is then charged to the trusted proxy that
-// reported it, and [ClientAddress.In] treats its client as unknown. X-Real-IP has one address: several are
-// [ErrBadKey], because the proxy may have passed on the client's.
+// reported it. X-Real-IP has one address: several are [ErrBadKey], because the proxy may have passed on the client's.
 type ClientAddress struct {
 	header    Forwarding
 	trusted   []netip.Prefix
@@ -69,7 +64,7 @@ type ClientAddress struct {
 func NewClientAddress(opts *AddressOptions) (*ClientAddress, error) {
 	opts = cmp.Or(opts, &AddressOptions{})
 	c := &ClientAddress{header: opts.Header, trustUnix: opts.TrustUnix, ipv6Bits: opts.IPv6Bits}
-	c.ipv6Bits = cmp.Or(c.ipv6Bits, DefaultIPv6Bits)
+	c.ipv6Bits = cmp.Or(c.ipv6Bits, middleware.DefaultIPv6Bits)
 	if int(c.header) >= len(forwardingNames) {
 		return nil, fmt.Errorf("httplimit: unknown header %v", c.header)
 	}
@@ -83,82 +78,61 @@ func NewClientAddress(opts *AddressOptions) (*ClientAddress, error) {
 	if c.header != NotForwarded && !trusting {
 		return nil, fmt.Errorf("httplimit: header %v is read from trusted proxies only: set Trusted or TrustUnix, as any client can send it", c.header)
 	}
-	var err error
-	c.trusted, err = plainPrefixes(opts.Trusted)
-	return c, err
-}
-
-// plainPrefixes checks prefixes and returns them in the form in which addresses are compared.
-func plainPrefixes(prefixes []netip.Prefix) ([]netip.Prefix, error) {
-	out := make([]netip.Prefix, len(prefixes))
-	for i, p := range prefixes {
+	for i, p := range opts.Trusted {
 		if !p.IsValid() {
 			return nil, fmt.Errorf("httplimit: prefix %d of the list is not valid", i)
 		}
-		if p.Addr().Is4In6() && p.Bits() >= 96 {
+		if p.Addr().Is4In6() && p.Bits() >= 96 { // the form in which addresses are compared
 			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
-		out[i] = p.Masked()
+		c.trusted = append(c.trusted, p.Masked())
 	}
-	return out, nil
+	return c, nil
 }
 
 // Addr returns the client's address, without a zone, and as IPv4 if it is one. When a proxy does not report
 // it, Addr returns the proxy's address. The error is [ErrNoKey] when there is none, as on a Unix socket, and
 // [ErrBadKey] when there are several in X-Real-IP.
 func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
-	addr, _, err := c.find(r)
-	return addr, err
-}
-
-// find returns the address that a request is charged to, and whether it is the client's.
-func (c *ClientAddress) find(r *http.Request) (addr netip.Addr, known bool, err error) {
 	if c == nil {
-		return addr, false, errors.New("httplimit: a nil ClientAddress: check the error of NewClientAddress")
+		return netip.Addr{}, errors.New("httplimit: a nil ClientAddress: check the error of NewClientAddress")
 	}
 	addr, ok := parseHop(r.RemoteAddr)
 	if !ok && !(c.trustUnix && socket(r.RemoteAddr)) {
-		return addr, false, fmt.Errorf("%w: the peer %q has no address; AddressOptions.TrustUnix is for a proxy on a Unix socket", ErrNoKey, r.RemoteAddr)
+		return addr, fmt.Errorf("%w: the peer %q has no address; AddressOptions.TrustUnix is for a proxy on a Unix socket", ErrNoKey, r.RemoteAddr)
 	}
 	if ok && (c.header == NotForwarded || !contains(c.trusted, addr)) {
-		return addr, true, nil
+		return addr, nil
 	}
 	lines := r.Header.Values(c.header.String())
 	if c.header == XRealIP && (len(lines) > 1 || len(lines) == 1 && strings.Contains(lines[0], ",")) {
-		return netip.Addr{}, false, fmt.Errorf("%w: %v has several addresses; the proxy has to replace what the client sent", ErrBadKey, c.header)
+		return netip.Addr{}, fmt.Errorf("%w: %v has several addresses; the proxy has to replace what the client sent", ErrBadKey, c.header)
 	}
-	addr, known = c.walk(lines, addr)
-	if !addr.IsValid() {
-		return addr, false, fmt.Errorf("%w: the proxy on the Unix socket sends no usable %v", ErrNoKey, c.header)
+	if addr = c.walk(lines, addr); !addr.IsValid() {
+		return addr, fmt.Errorf("%w: the proxy on the Unix socket sends no usable %v", ErrNoKey, c.header)
 	}
-	return addr, known, nil
+	return addr, nil
 }
 
 // socket reports whether net/http names a peer on a Unix socket so.
 func socket(peer string) bool { return peer == "" || peer[0] == '@' || peer[0] == '/' }
 
-// walk follows the hops, starting at a trusted peer.
-func (c *ClientAddress) walk(lines []string, client netip.Addr) (addr netip.Addr, known bool) {
-	if c.header == XRealIP && len(lines) > 0 {
-		if hop, ok := parseHop(strings.Trim(lines[0], " \t")); ok {
-			return hop, true
-		}
-		return client, false
-	}
+// walk follows the hops, starting at a trusted peer. X-Real-IP has one, whether it is trusted or not.
+func (c *ClientAddress) walk(lines []string, client netip.Addr) netip.Addr {
 	for _, line := range slices.Backward(lines) {
 		for more := true; more; {
 			i := strings.LastIndexByte(line, ',')
 			hop, ok := parseHop(strings.Trim(line[i+1:], " \t"))
 			if !ok {
-				return client, false
+				return client
 			}
 			if client = hop; !contains(c.trusted, client) {
-				return client, true
+				return client
 			}
 			line, more = line[:max(i, 0)], i >= 0
 		}
 	}
-	return client, true
+	return client
 }
 
 // parseHop reads an address that may have a port and, around IPv6, brackets.
@@ -196,24 +170,7 @@ func (c *ClientAddress) Key(r *http.Request) (string, error) {
 	return middleware.AddressKey(addr, c.ipv6Bits), nil
 }
 
-// In returns a function, such as for Layer.Match, that reports whether the client's address is in
-// one of the prefixes. An invalid prefix contains no address. The function returns false for a request
-// without an address, and for one whose proxy does not report the client: a hidden client does not count as
-// the proxy.
-func (c *ClientAddress) In(prefixes ...netip.Prefix) func(*http.Request) bool {
-	var list []netip.Prefix
-	for _, p := range prefixes {
-		if plain, err := plainPrefixes([]netip.Prefix{p}); err == nil {
-			list = append(list, plain...)
-		}
-	}
-	return func(r *http.Request) bool {
-		addr, known, err := c.find(r)
-		return err == nil && known && contains(list, addr)
-	}
-}
-
-var peer = &ClientAddress{ipv6Bits: DefaultIPv6Bits}
+var peer = &ClientAddress{ipv6Bits: middleware.DefaultIPv6Bits}
 
 // PeerAddress is a [KeyFunc]: the address at the other end of the connection, by its /64 for IPv6. It
 // reads no header. Behind a proxy all requests would have the proxy's address: see [NewClientAddress].
