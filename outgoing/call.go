@@ -108,11 +108,6 @@ func (c Call) complete(t *Transport) (Call, error) {
 	if c.Share < 1 || c.Share > 100 {
 		return c, fmt.Errorf("outgoing: the route returned a Share of %d; it is a percentage, 1 to 100", c.Share)
 	}
-	for _, s := range c.subjects() {
-		if err := t.paceable(s.Limits); err != nil {
-			return c, err
-		}
-	}
 	c.Profile = cmp.Or(c.Profile, &t.opts.Profile)
 	c.Also = slices.Clone(c.Also)
 	for i := range c.Also {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -148,7 +147,7 @@ func TestADiscardedResponseFreesItsConnection(t *testing.T) {
 				if string(text) != "text" {
 					t.Errorf("attempt %d sent %q", attempts, text)
 				}
-				if attempts <= 3 {
+				if attempts == 1 {
 					w.Header().Set("Retry-After", "0")
 					w.WriteHeader(http.StatusTooManyRequests)
 					_, _ = w.Write([]byte(strings.Repeat("x", 40_000)))
@@ -159,10 +158,10 @@ func TestADiscardedResponseFreesItsConnection(t *testing.T) {
 			defer server.Close()
 			rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), &outgoing.Options{
 				Base:    server.Client().Transport,
-				Retries: outgoing.Retries{Most: 3, Base: time.Millisecond},
+				Retries: outgoing.Retries{Most: 1},
 			}, sash.PerHour(100))
 			res := roundTrip(t, rt, newRequest(t, http.MethodPut, server.URL, strings.NewReader("text"))) //nolint:bodyclose // the test's body holds nothing
-			if res.StatusCode != http.StatusOK || attempts != 4 || len(remotes) != 1 {
+			if res.StatusCode != http.StatusOK || attempts != 2 || len(remotes) != 1 {
 				t.Errorf("%d after %d attempts over %d connections", res.StatusCode, attempts, len(remotes))
 			}
 		})
@@ -200,7 +199,7 @@ func TestHostileFields(t *testing.T) {
 		strings.Repeat(`"a";r=0;t=999999999999999, `, 3000) + `"a";r=0`, strings.Repeat("(", 50_000), "\x00\r\nX-Injected: 1", "40/0", "0/0", "-3/40", long + "/" + long,
 		`{"call_count":1e308,"estimated_time_to_regain_access":1e308}`, strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000),
 	} {
-		for _, name := range []string{"", "github", "discord", "shopify", "openai", "anthropic", "meta", "reddit", "atlassian", "huggingface", "youtube"} {
+		for _, name := range []string{"", "github", "discord", "shopify", "openai", "anthropic", "meta", "youtube"} {
 			for _, status := range []int{200, 429} {
 				synctest.Test(t, func(t *testing.T) {
 					hostile := true
@@ -236,20 +235,7 @@ func hostileFields(p outgoing.Profile) []string {
 	names := []string{"Retry-After", "Date", "RateLimit", "RateLimit-Policy", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset",
 		"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Used", "X-RateLimit-Reset"}
 	for _, q := range p.Quotas {
-		names = append(names, q.Limit, q.Remaining, q.Used, q.UsedOfLimit, q.Percent, q.Reset)
+		names = append(names, q.Limit, q.Remaining, q.Used, q.UsedOfLimit, q.Reset)
 	}
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
-}
-
-// A budget without end, and the longest Base and Max, do not overflow into retries at once.
-func TestTheMostOfRetriesIsBounded(t *testing.T) {
-	for _, r := range []outgoing.Retries{{Most: 3, Budget: math.Inf(1)}, {Most: 3, Base: math.MaxInt64, Max: math.MaxInt64}} {
-		opts := &outgoing.Options{Base: handled(answer(503)), Retries: r}
-		rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), opts, sash.PerHour(100))
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if _, err := get(ctx, rt); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%+v: %v", r, err)
-		}
-		cancel()
-	}
 }

@@ -145,11 +145,12 @@ func (c *coolDowns) grown(d time.Duration, last, here coolDown) time.Duration {
 
 // served records that the API has served a request that was sent at a time.
 func (c *coolDowns) served(key string, sent time.Time) {
+	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if last, ok := c.seen.get(key); ok && !last.served && !sent.Before(last.end) {
+	if last, ok := c.seen.get(key, now); ok && !last.served && !sent.Before(last.end) {
 		last.served = true
-		c.seen.set(key, last, time.Now())
+		c.seen.set(key, last, now)
 	}
 }
 
@@ -187,9 +188,10 @@ func (c *coolDowns) sees(key string) {
 func (c *coolDowns) here(key string) coolDown {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last, ok := c.seen.get(key)
+	now := time.Now()
+	last, ok := c.seen.get(key, now)
 	if ok {
-		last.left = time.Until(last.end)
+		last.left = last.end.Sub(now)
 	}
 	return last
 }
@@ -204,7 +206,7 @@ func (c *coolDowns) remember(key string, last coolDown) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known, ok := c.seen.get(key)
+	known, ok := c.seen.get(key, now)
 	if !ok || last.left > 0 && last.end.After(known.end) || last.end.After(known.end.Add(latency)) {
 		c.seen.set(key, last, now)
 	}
@@ -229,8 +231,11 @@ func newMemory[K comparable, V any](over func(V, time.Time) bool) *memory[K, V] 
 	return &memory[K, V]{over: over, all: make(map[K]V), sweep: memorySweep}
 }
 
-func (m *memory[K, V]) get(key K) (V, bool) {
-	v, ok := m.all[key]
+// get returns a value that is not over.
+func (m *memory[K, V]) get(key K, now time.Time) (v V, ok bool) {
+	if v, ok = m.all[key]; ok && m.over(v, now) {
+		return *new(V), false
+	}
 	return v, ok
 }
 

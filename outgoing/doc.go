@@ -17,9 +17,9 @@
 // each bucket. Results and errors have the limits as they are configured; their times are those until a request may be
 // sent.
 //
-// With [Options].Pace requests are spread evenly over the window, in place of a burst and a silence. Without it, requests
-// of mode [Wait] that find no room, and those within a window after, start at least as far apart as the longest of the
-// last ones has taken, and at most half as far as evenly. So few are on their way together when the API refuses one.
+// Requests of mode [Wait] that find no room, and those within a window after, start at least as far apart as the longest of
+// the last ones has taken, and at most half as far as evenly. So few are on their way together when the API refuses one.
+// Where all should be spread evenly, a further limit such as sash.Every(1, 200*time.Millisecond) does it.
 //
 // # Waiting
 //

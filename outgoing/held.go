@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"net/http"
-	"slices"
 	"time"
 
 	"example.com/sash"
@@ -76,8 +75,8 @@ func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, se
 	id := idOf(call.Key, l)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known, ok := c.held.get(id)
-	if ok = ok && !known.risen(now); ok && sent.Before(known.since()) {
+	known, ok := c.held.get(id, now)
+	if ok && sent.Before(known.since()) {
 		return l, low, false
 	}
 	// The first refusals can be of requests that arrived too early, so three quarters go on at most; the next one within
@@ -95,10 +94,8 @@ func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, se
 	case !known.exceeds(through):
 		believed, most, fewest = true, min(most, known.units), min(fewest, known.units/2)
 	}
-	if ok && believed {
-		if now.Sub(known.since()) < l.Window && most > l.Units/2 { // what went through is mostly from before
-			most /= 2
-		}
+	if ok && believed && now.Sub(known.since()) < l.Window && most > l.Units/2 { // what went through is mostly from before
+		most /= 2
 	}
 	low = held(max(min(through, most), call.Cost), (lasts + wanted.length).Truncate(time.Second), now)
 	low.paced = true
@@ -120,7 +117,7 @@ func (c *levels) served(call Call, counted []sash.LimitResult, sent time.Time) {
 	defer c.mu.Unlock()
 	for i, l := range call.Limits {
 		id := idOf(call.Key, l)
-		known, ok := c.held.get(id)
+		known, ok := c.held.get(id, sent)
 		used := usedOf(counted[i])
 		if ok && known.suspected && !sent.Before(known.since()) && (used == l.Units || known.exceeds(used-call.Cost)) {
 			delete(c.held.all, id)
@@ -131,40 +128,21 @@ func (c *levels) served(call Call, counted []sash.LimitResult, sent time.Time) {
 // paces reports whether the requests of a bucket are paced because refusals have lowered its limit, or suggest that it is
 // lower: then the next refusal comes before many more are sent.
 func (c *levels) paces(key string, limits []driver.Limit) (lowered, suspected bool) {
+	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range limits {
 		id := levelID{key, time.Duration(l.Window) * time.Microsecond, l.Period}
-		if low, ok := c.held.get(id); ok && low.paced && !low.risen(time.Now()) {
+		if low, ok := c.held.get(id, now); ok && low.paced {
 			lowered, suspected = lowered || !low.suspected, suspected || low.suspected
 		}
 	}
 	return lowered, suspected
 }
 
-// explained reports whether a refusal's fields say why: that a limit of the call has nothing left, or that each has room,
-// so that the reason is another one. Fields of a quota with other units, such as that of a day, say neither.
-func explained(call Call, quotas []quota) bool {
-	room := 0
-	for _, l := range call.Limits {
-		says := func(q quota) bool {
-			same := q.window == span(l) || q.limit == l.Units || q.limit == 0 || q.unit == unitPercent
-			return q.hasRemaining && same && describes(q, l, call)
-		}
-		if slices.ContainsFunc(quotas, func(q quota) bool { return says(q) && q.remaining == 0 }) {
-			return true
-		}
-		if slices.ContainsFunc(quotas, says) {
-			room++
-		}
-	}
-	return room == len(call.Limits)
-}
-
 // hold holds a limit at a level, and reports whether that is lower. The caller holds c.mu.
 func (c *levels) hold(id levelID, l sash.Limit, low level, now time.Time) bool {
-	known, ok := c.held.get(id)
-	ok = ok && !known.risen(now)
+	known, ok := c.held.get(id, now)
 	lower := !low.suspected && (!ok || known.suspected || low.now(l, now) < known.now(l, now))
 	if lower || !ok {
 		c.held.set(id, low, now)
@@ -180,8 +158,8 @@ func (c *levels) lowered(admitted *admission) bool {
 	for n, s := range call.subjects() {
 		booked := admitted.places[n].Result().Limits()
 		for i, whole := range s.Limits[:min(len(s.Limits), len(booked))] {
-			held, ok := c.held.get(idOf(s.Key, whole))
-			if ok && !held.suspected && !held.risen(now) && share(held.now(whole, now), call.percent(n)) < booked[i].Limit.Units {
+			held, ok := c.held.get(idOf(s.Key, whole), now)
+			if ok && !held.suspected && share(held.now(whole, now), call.percent(n)) < booked[i].Limit.Units {
 				return true
 			}
 		}
@@ -196,16 +174,6 @@ const millionths = 1_000_000
 
 func (c *coolDowns) levelKey(key string, l sash.Limit) string {
 	return c.prefix + sash.Key("level", key, driver.FormatWindow(l.Window))
-}
-
-// writeLevel writes a level to the store, for the other processes. If the store fails, each learns from a refusal of its own.
-func (c *coolDowns) writeLevel(ctx context.Context, key string, l sash.Limit, low level) {
-	if c.store == nil {
-		return
-	}
-	part := min(int64(math.Round(float64(low.units)*millionths/float64(l.Units))), millionths-1)
-	length := low.ends().Sub(low.since()).Microseconds() + part
-	_, _ = c.store.CoolDown(ctx, c.levelKey(key, l), driver.CoolDown{Length: length, Guessed: low.suspected})
 }
 
 // readLevel returns the level that a process has written, if there is one.
@@ -228,15 +196,18 @@ func (c *coolDowns) readLevel(ctx context.Context, key string, l sash.Limit, now
 	return low, true
 }
 
-// learnFull learns from a refusal that no field explains that a window is full, and writes that for the other processes.
+// learnFull learns from a refusal that no field explains that a window is full, and writes that for the other processes. If
+// the store fails, each learns from a refusal of its own.
 func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.LimitResult, wanted pause, sent, now time.Time) {
 	l, low, ok := t.learned.refused(call, counted, wanted, sent, now)
-	if !ok {
+	if !ok || t.cool.store == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
 	defer cancel()
-	t.cool.writeLevel(ctx, call.Key, l, low)
+	part := min(int64(math.Round(float64(low.units)*millionths/float64(l.Units))), millionths-1)
+	length := low.ends().Sub(low.since()).Microseconds() + part
+	_, _ = t.cool.store.CoolDown(ctx, t.cool.levelKey(call.Key, l), driver.CoolDown{Length: length, Guessed: low.suspected})
 }
 
 // listen looks for levels that other processes have learnt, and reports whether one is lower than what this one knew. For

@@ -50,7 +50,7 @@ func (t *Transport) decideAny(ctx context.Context, call Call, within time.Durati
 		if err != nil || len(choice.calls) == 0 {
 			return admission{}, cooling, err
 		}
-		now, within, before := time.Now(), min(within, choice.rises), t.learned.chargedTo(choice.subjects)
+		now, within, before := time.Now(), min(within, choice.rises), t.learned.total(choice.subjects...)
 		i, res, place, err := t.chargeAny(ctx, within, choice.subjects)
 		if err != nil {
 			return admission{}, nil, err
@@ -64,42 +64,22 @@ func (t *Transport) decideAny(ctx context.Context, call Call, within time.Durati
 			}
 			return admission{}, refused, nil
 		}
-		admitted := admission{call: one}
+		var places []*sash.Reservation
 		if place != nil {
-			admitted.places = []*sash.Reservation{place}
+			places = []*sash.Reservation{place}
 		}
 		// The store knows of cool-downs that other processes have begun, and of levels. This one remembers them, and so
 		// does not choose that credential again.
 		there, err := t.cooling(ctx, &one)
 		if err != nil || there.wait > 0 || t.listen(ctx, wholes, false) {
-			admitted.giveBack(ctx)
+			giveBack(ctx, places)
 			if err != nil {
 				return admission{}, nil, err
 			}
 			continue
 		}
-		if res.Delay == 0 {
-			admitted.before = min(before[i], t.learned.leaving(wholes))
-			t.learned.charged(wholes)
-		}
-		if counted := res.Limits(); counts(res) && len(counted) >= len(one.Limits) {
-			admitted.counted, admitted.charged = counted[:len(one.Limits)], now.Add(res.Delay)
-		}
-		return admitted, nil, nil
+		return t.admitted(one, wholes, res, places, before[i], now), nil, nil
 	}
-}
-
-// chargedTo returns the units that this process has charged to each subject while calls of it were in flight.
-func (c *levels) chargedTo(subjects []sash.Subject) []int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	charged := make([]int64, len(subjects))
-	for i, s := range subjects {
-		if f := c.flying[s.Key]; f != nil {
-			charged[i] = f.charged
-		}
-	}
-	return charged
 }
 
 // A choice is the credentials that a call can be charged to, as subjects under the limits that hold now.

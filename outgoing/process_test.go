@@ -34,7 +34,6 @@ type errand struct {
 	Cold       bool          // each request has a connection of its own
 	Tokens     []string      // a pool of them, in place of one bucket
 	Spread     time.Duration // zero learns it
-	Pace       bool
 }
 
 // A report is the result of an errand.
@@ -85,7 +84,7 @@ func (e errand) run() (report, error) {
 		return report{}, err
 	}
 	took := &stopwatch{base: base}
-	rt, err := outgoing.New(store, route, &outgoing.Options{Mode: e.Mode, Base: took, Spread: e.Spread, Pace: e.Pace}, e.Limit)
+	rt, err := outgoing.New(store, route, &outgoing.Options{Mode: e.Mode, Base: took, Spread: e.Spread}, e.Limit)
 	if err != nil {
 		return report{}, err
 	}
@@ -299,36 +298,24 @@ func dump(t *testing.T, server *redistest.Server) string {
 	return all.String()
 }
 
-// The same with processes of their own and a real Redis: the two that are not paced, and all four in make test-arrival.
+// The same with processes of their own and a real Redis, for longer in make test-arrival.
 func TestAFleetLearnsALowerLimit(t *testing.T) {
-	long := *arrivalFor >= time.Minute
-	for name, c := range map[string]struct {
-		fields, pace bool
-		most         int
-	}{
-		"fields, paced":    {true, true, 6},
-		"no fields, paced": {false, true, 5},
-		"fields":           {true, false, 6},
-		"no fields":        {false, false, 5},
-	} {
-		if c.pace && !long {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
+	for fields, most := range map[bool]int{true: 6, false: 5} {
+		t.Run(fmt.Sprintf("fields %v", fields), func(t *testing.T) {
 			t.Parallel()
 			lasts := 16 * time.Second
-			if long {
+			if *arrivalFor >= time.Minute {
 				lasts = 40 * time.Second
 			}
-			api := &strict{units: 25, window: 5 * time.Second, fields: c.fields}
-			job := errand{Redis: redistest.Start(t).Addr(), API: api.start(t), Workers: 4, For: lasts, Pace: c.pace,
+			api := &strict{units: 25, window: 5 * time.Second, fields: fields}
+			job := errand{Redis: redistest.Start(t).Addr(), API: api.start(t), Workers: 4, For: lasts,
 				Limit: sash.Every(25, 5*time.Second), Mode: outgoing.Wait}
 			before := 0
 			time.AfterFunc(lasts/3, func() { before = api.refusals(); api.tighten(10) })
 			start(t, job, job, job)
 			t.Logf("%d refused before, %d afterwards", before, api.refusals())
-			if n := api.refusals(); n > c.most {
-				t.Errorf("the API refused %d requests, more than %d", n, c.most)
+			if n := api.refusals(); n > most {
+				t.Errorf("the API refused %d requests, more than %d", n, most)
 			}
 		})
 	}

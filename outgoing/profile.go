@@ -40,14 +40,6 @@ type QuotaFields struct {
 	Limit, Remaining, Used string
 	// UsedOfLimit is a field such as "39/40".
 	UsedOfLimit string
-	// Percent is a field with JSON. Its members with the names in Percentages, at any depth, are the
-	// percentages used; the greatest counts.
-	Percent     string
-	Percentages []string
-	// Regain is a member of the same JSON, the greatest of which counts: the time until more is available,
-	// in units of RegainIn.
-	Regain   string
-	RegainIn time.Duration
 	// Reset is a field with the time of the reset. A number above 10^12 is Unix milliseconds, above 10^9 Unix seconds, and
 	// else seconds from now, with a fraction or without; ISO 8601, HTTP dates and Go durations are known by their syntax.
 	Reset string
@@ -56,7 +48,6 @@ type QuotaFields struct {
 const (
 	unitRequests   = "requests"
 	unitConcurrent = "concurrent-requests"
-	unitPercent    = "percent"
 )
 
 var usual = []QuotaFields{

@@ -3,14 +3,11 @@ package outgoing
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // A Sign is a field or a value in the JSON body of a response that says that, and how, a request was refused. The
@@ -22,8 +19,8 @@ type Sign struct {
 	// Path is the path of a value in the body: names with dots between them, such as "error.errors.reason".
 	// It descends into each element of an array.
 	Path string
-	// Has are phrases; the value has to contain one of them, as whole words in any case: "4" is not found in
-	// "14", and "rate limit" is found in a sentence. Numbers and booleans are compared as JSON writes them.
+	// Has are phrases, one of which a text has to contain, in any case. A number or a boolean has to be one of them, as
+	// JSON writes it.
 	Has []string
 	// Means is the meaning of the refusal.
 	Means Meaning
@@ -42,16 +39,6 @@ const (
 	// Everywhere is TooFast for all buckets of the [Call].Account.
 	Everywhere
 )
-
-var meaningNames = [...]string{TooFast: "too-fast", UsedUp: "used-up", Everywhere: "everywhere"}
-
-// String returns "too-fast", "used-up" or "everywhere".
-func (m Meaning) String() string {
-	if int(m) < len(meaningNames) {
-		return meaningNames[m]
-	}
-	return fmt.Sprintf("Meaning(%d)", uint8(m))
-}
 
 // signOf returns the meaning of a refusal by its signs.
 func (p *Profile) signOf(res *http.Response) (means Meaning, found bool) {
@@ -89,38 +76,16 @@ func (s *Sign) under(value any, path []string) bool {
 	case string:
 		return s.in(v)
 	case float64:
-		return s.in(strconv.FormatFloat(v, 'f', -1, 64))
+		return slices.Contains(s.Has, strconv.FormatFloat(v, 'f', -1, 64))
 	case bool:
-		return s.in(strconv.FormatBool(v))
+		return slices.Contains(s.Has, strconv.FormatBool(v))
 	}
 	return false
 }
 
 func (s *Sign) in(text string) bool {
 	text = strings.ToLower(text)
-	return slices.ContainsFunc(s.Has, func(words string) bool { return hasWords(text, strings.ToLower(words)) })
-}
-
-func hasWords(text, words string) bool {
-	if words == "" {
-		return false
-	}
-	for from := 0; ; {
-		i := strings.Index(text[from:], words)
-		if i < 0 {
-			return false
-		}
-		before, _ := utf8.DecodeLastRuneInString(text[:from+i])
-		after, _ := utf8.DecodeRuneInString(text[from+i+len(words):])
-		if !inWord(before) && !inWord(after) {
-			return true
-		}
-		from += i + 1
-	}
-}
-
-func inWord(r rune) bool {
-	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_')
+	return slices.ContainsFunc(s.Has, func(phrase string) bool { return strings.Contains(text, strings.ToLower(phrase)) })
 }
 
 // mostPeeked is the most bytes of a body that are read to find signs.

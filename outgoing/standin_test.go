@@ -55,22 +55,6 @@ func leaking(limit int, window time.Duration) func() count {
 	}
 }
 
-// trailing counts in any window.
-func trailing(limit int, window time.Duration) func() count {
-	var log []time.Time
-	return func() count {
-		now := time.Now()
-		for len(log) > 0 && !log[0].After(now.Add(-window)) {
-			log = log[1:]
-		}
-		refused := len(log) >= limit
-		if !refused {
-			log = append(log, now)
-		}
-		return count{refused, limit, limit - len(log), log[len(log)-1].Add(window).Sub(now), log[0].Add(window).Sub(now)}
-	}
-}
-
 // pacificDays counts in calendar days of California, and sends no fields before it refuses.
 func pacificDays(t *testing.T, limit int) (func() count, *time.Location) {
 	zone, err := time.LoadLocation("America/Los_Angeles")
@@ -91,14 +75,10 @@ type dialect func(h http.Header, limit, left int, reset time.Time)
 // written returns a dialect of fields such as "X-RateLimit-Remaining: {left}".
 func written(lines ...string) dialect {
 	return func(h http.Header, limit, left int, reset time.Time) {
-		until, regain := time.Until(reset), 0.0
-		if left == 0 {
-			regain = until.Minutes()
-		}
+		until := time.Until(reset)
 		whole := func(n float64) string { return strconv.Itoa(int(math.Ceil(n))) }
 		values := strings.NewReplacer(
 			"{limit}", strconv.Itoa(limit), "{left}", strconv.Itoa(left), "{used}", strconv.Itoa(limit-left),
-			"{percent}", strconv.Itoa(100-100*left/limit), "{regain}", whole(regain),
 			"{s}", whole(until.Seconds()), "{ms}", fmt.Sprintf("%.3f", until.Seconds()), "{duration}", until.String(),
 			"{unix}", strconv.FormatInt(reset.Unix(), 10), "{time}", reset.UTC().Format(time.RFC3339),
 			"{minute}", reset.UTC().Format("2006-01-02T15:04Z"),
@@ -126,9 +106,6 @@ var dialects = map[string]dialect{
 	"anthropic": written("Anthropic-RateLimit-Requests-Limit: {limit}", "Anthropic-RateLimit-Requests-Remaining: {left}",
 		"Anthropic-RateLimit-Requests-Reset: {time}"),
 	"huggingface": written(`RateLimit: "api";r={left};t={s}`, `RateLimit-Policy: "fixed window";"api";q={limit};w=60`),
-	"meta":        written(`X-App-Usage: {"call_count":{percent},"total_time":1}`),
-	"meta, business": written(`X-Business-Use-Case-Usage: {"66782684":[{"type":"ads_management","call_count":{percent},` +
-		`"total_cputime":1,"total_time":1,"estimated_time_to_regain_access":{regain}}]}`),
 }
 
 // vendorOf returns the profile of the vendor that a name begins with.
@@ -163,19 +140,18 @@ func TestEachAPIWithItsOwnFields(t *testing.T) {
 		right   sash.Limit
 		refusal func(w http.ResponseWriter, c count)
 	}{
-		"draft 11":       {fixed, sash.PerMinute(60), retryAfter},
-		"draft 07":       {fixed, sash.PerMinute(60), retryAfter},
-		"draft 06":       {fixed, sash.PerMinute(60), retryAfter},
-		"legacy":         {fixed, sash.PerMinute(60), onlyStatus},
-		"github":         {fixed, sash.PerHour(60), body(403, `{"message":"API rate limit exceeded for user ID 1."}`)},
-		"discord":        {fixed, sash.Every(5, 5*time.Second), retryAfter},
-		"shopify":        {leaking, sash.Every(40, 20*time.Second), inTwoSeconds},
-		"openai":         {leaking, sash.PerMinute(60), body(429, openaiRate)},
-		"anthropic":      {leaking, sash.PerMinute(50), retryAfter},
-		"meta, business": {trailing, sash.PerHour(200), body(400, metaAds)},
-		"reddit":         {fixed, sash.Every(100, 10*time.Minute), onlyStatus},
-		"atlassian":      {fixed, sash.PerHour(100), retryAfter},
-		"huggingface":    {fixed, sash.Every(500, 5*time.Minute), onlyStatus},
+		"draft 11":    {fixed, sash.PerMinute(60), retryAfter},
+		"draft 07":    {fixed, sash.PerMinute(60), retryAfter},
+		"draft 06":    {fixed, sash.PerMinute(60), retryAfter},
+		"legacy":      {fixed, sash.PerMinute(60), onlyStatus},
+		"github":      {fixed, sash.PerHour(60), body(403, `{"message":"API rate limit exceeded for user ID 1."}`)},
+		"discord":     {fixed, sash.Every(5, 5*time.Second), retryAfter},
+		"shopify":     {leaking, sash.Every(40, 20*time.Second), inTwoSeconds},
+		"openai":      {leaking, sash.PerMinute(60), body(429, openaiRate)},
+		"anthropic":   {leaking, sash.PerMinute(50), retryAfter},
+		"reddit":      {fixed, sash.Every(100, 10*time.Minute), onlyStatus},
+		"atlassian":   {fixed, sash.PerHour(100), retryAfter},
+		"huggingface": {fixed, sash.Every(500, 5*time.Minute), onlyStatus},
 	} {
 		tooHigh := c.right
 		tooHigh.Units *= 10

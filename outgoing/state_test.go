@@ -2,7 +2,6 @@ package outgoing
 
 import (
 	"math/rand/v2"
-	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,41 +71,14 @@ func TestCoolDownsEndWithTheLatest(t *testing.T) {
 	}
 }
 
-type basis func(*http.Request) (*http.Response, error)
-
-func (b basis) RoundTrip(req *http.Request) (*http.Response, error) { return b(req) }
-
-// A flight ends when the transport behind panics, too.
-func TestAPanicEndsTheFlight(t *testing.T) {
-	base := basis(func(*http.Request) (*http.Response, error) { panic("a fault of the transport behind") })
-	rt, err := New(memstore.New(nil), Everything("api"), &Options{Base: base}, sash.PerHour(10))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.test/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	func() {
-		defer func() {
-			if recover() == nil {
-				t.Error("the panic is not the caller's")
-			}
-		}()
-		_, _ = rt.RoundTrip(req) //nolint:bodyclose // it panics
-	}()
-	if n := len(rt.learned.flying); n != 0 {
-		t.Errorf("%d buckets have calls in flight", n)
-	}
-}
-
 // A level that has risen to its limit lets requests book as far ahead as before.
 func TestALevelThatIsGoneHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		learned, limit := newLevels(), sash.PerMinute(100)
 		subject := sash.Subject{Key: "api", Cost: 1, Limits: []sash.Limit{limit}}
 		whole, _, ahead := learned.apply(subject, 100, time.Now())
-		learned.lower(idOf("api", limit), limit, 40, time.Now())
+		now := time.Now()
+		learned.fallen.set(idOf("api", limit), level{units: 40, at: now, span: time.Minute}, now)
 		if lower, _, rises := learned.apply(subject, 100, time.Now()); lower[0].Units != 40 || rises != time.Minute {
 			t.Errorf("the limit is %v, and rises for %v", lower[0], rises)
 		}
@@ -180,11 +152,11 @@ func TestAMemoryIsBounded(t *testing.T) {
 			now := start.Add(time.Duration(i) * time.Second)
 			m.set(i, now.Add(c.lasts), now)
 			most = max(most, len(m.all))
-			if _, ok := m.get(i); !ok && c.lasts > 0 {
+			if _, ok := m.get(i, now); !ok && c.lasts > 0 {
 				t.Fatalf("%s: key %d was forgotten at once", name, i)
 			}
 			if oldest := i - int(c.lasts/time.Second) + 1; c.all && c.lasts > 0 && oldest >= 0 {
-				if _, ok := m.get(oldest); !ok {
+				if _, ok := m.get(oldest, now); !ok {
 					t.Fatalf("%s: key %d was forgotten before its end", name, oldest)
 				}
 			}

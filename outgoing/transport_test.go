@@ -3,7 +3,6 @@ package outgoing_test
 import (
 	"context"
 	"errors"
-	"math"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -193,40 +192,23 @@ func errorAbove(cost int64, call outgoing.Call, err error) error {
 
 func TestWrongOptions(t *testing.T) {
 	day, all := sash.PerCalendar(100, sash.CalendarDay, nil), []sash.Limit{sash.PerDay(1)}
-	var many []sash.Limit
-	for i := range sash.MaxLimits {
-		many = append(many, sash.Every(int64(i+1), time.Duration(i+1)*time.Second))
-	}
 	for name, c := range map[string]struct {
 		opts   outgoing.Options
 		limits []sash.Limit
 		is     error // that has to be it
 	}{
-		"no limit":                    {outgoing.Options{}, nil, nil},
-		"unknown mode":                {outgoing.Options{Mode: 7}, all, nil},
-		"cool-downs without end":      {outgoing.Options{MaxCoolDown: 26 * time.Hour}, all, nil},
-		"negative retries":            {outgoing.Options{Retries: outgoing.Retries{Most: -1}}, all, nil},
-		"a budget that is no number":  {outgoing.Options{Retries: outgoing.Retries{Budget: math.NaN()}}, all, nil},
-		"a negative budget":           {outgoing.Options{Retries: outgoing.Retries{Budget: -1}}, all, nil},
-		"a spread above a minute":     {outgoing.Options{Spread: time.Minute + 1}, all, nil},
-		"pace, calendar limits only":  {outgoing.Options{Pace: true}, []sash.Limit{day}, nil},
-		"pace, an approximation":      {outgoing.Options{Pace: true, Algorithm: sash.FixedWindow}, all, nil},
-		"pace, as many limits as can": {outgoing.Options{Pace: true}, many, nil},
-		"in flight without a window":  {outgoing.Options{InFlight: sash.Limit{Units: 5}}, all, sash.ErrInvalidLimit},
-		"in flight without units":     {outgoing.Options{InFlight: sash.Limit{Window: time.Minute}}, all, sash.ErrInvalidLimit},
-		"in flight by the calendar":   {outgoing.Options{InFlight: day}, all, sash.ErrInvalidLimit},
+		"no limit":                   {outgoing.Options{}, nil, nil},
+		"unknown mode":               {outgoing.Options{Mode: 7}, all, nil},
+		"cool-downs without end":     {outgoing.Options{MaxCoolDown: 26 * time.Hour}, all, nil},
+		"negative retries":           {outgoing.Options{Retries: outgoing.Retries{Most: -1}}, all, nil},
+		"a spread above a minute":    {outgoing.Options{Spread: time.Minute + 1}, all, nil},
+		"in flight without a window": {outgoing.Options{InFlight: sash.Limit{Units: 5}}, all, sash.ErrInvalidLimit},
+		"in flight without units":    {outgoing.Options{InFlight: sash.Limit{Window: time.Minute}}, all, sash.ErrInvalidLimit},
+		"in flight by the calendar":  {outgoing.Options{InFlight: day}, all, sash.ErrInvalidLimit},
 	} {
 		_, err := outgoing.New(newStore(), outgoing.Everything("api"), &c.opts, c.limits...)
 		if err == nil || c.is != nil && !errors.Is(err, c.is) {
 			t.Errorf("%s: %v", name, err)
-		}
-		if c.opts.Algorithm != 0 || !c.opts.Pace {
-			continue
-		}
-		route := func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Limits: c.limits}, nil }
-		rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Pace: true, Base: handled(answer(200))}, all...)
-		if _, err := get(t.Context(), rt); err == nil {
-			t.Errorf("%s, of a call: no error", name)
 		}
 	}
 	defer func() {

@@ -60,7 +60,7 @@ func TestARetryWaitsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &seeing{Passthrough: driver.Passthrough{Next: newStore()}}
 		api := &scripted{answers: []http.HandlerFunc{answer(503, "Retry-After: 1"), answer(200)}}
-		rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Retries: outgoing.Retries{Most: 1, Base: 1}}, sash.PerMinute(1))
+		rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Retries: outgoing.Retries{Most: 1}}, sash.PerMinute(1))
 		start := time.Now()
 		ok(t, rt)
 		if took := time.Since(start); took.Truncate(time.Microsecond) != time.Minute || len(store.policies) != 2 {
