@@ -160,45 +160,6 @@ func TestCallerThatGivesUp(t *testing.T) {
 	}
 }
 
-func TestDeadlineOfTheCallIsNoFailureOfTheStore(t *testing.T) {
-	limit := onServer(t, newLimiter(t, hanging(nil), sash.PerMinute(1)), grpclimit.Shared("all"),
-		&grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen})
-	short := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
-		defer cancel()
-		return handler(ctx, req)
-	}
-	impl := &service{}
-	client := dial(t, impl, []grpc.ServerOption{grpc.ChainUnaryInterceptor(short, limit.Unary)})
-	wantCode(t, call(t.Context(), client), codes.DeadlineExceeded)
-	if impl.served() != 0 {
-		t.Error("the handler ran after the deadline")
-	}
-}
-
-func TestPanicOfAHandlerIsPassedOn(t *testing.T) {
-	caught := make(chan any, 1)
-	recoverer := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (res any, err error) {
-		defer func() {
-			v := recover()
-			caught <- v
-			err = status.Error(codes.Aborted, "recovered")
-		}()
-		return handler(ctx, req)
-	}
-	limit := onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(1)), grpclimit.Shared("all"), nil)
-	client := dial(t, &service{unary: func(context.Context) error { panic("the very value") }},
-		[]grpc.ServerOption{grpc.ChainUnaryInterceptor(recoverer, limit.Unary)})
-	wantCode(t, call(t.Context(), client), codes.Aborted)
-	if v := <-caught; v != "the very value" {
-		t.Errorf("recovered %v", v)
-	}
-	wantCode(t, call(t.Context(), client), codes.Aborted) // refused: nothing panicked
-	if v := <-caught; v != nil {
-		t.Errorf("recovered %v from a refused call", v)
-	}
-}
-
 func TestWrongOptionsAreErrors(t *testing.T) {
 	limiter, key := newLimiter(t, newClock().store(), sash.PerMinute(1)), grpclimit.Shared("all")
 	if _, err := grpclimit.NewServerInterceptor(limiter, key, &grpclimit.ServerOptions{OnUnavailable: 9}); err == nil {

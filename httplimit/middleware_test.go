@@ -71,32 +71,6 @@ func TestCost(t *testing.T) {
 	wantStatus(t, get(h, "GET", "/?n=0", nil), 500) // a cost function must not make requests free
 }
 
-// OnError is for what the operator has to mend; a client that sends a request of any cost does not fill a log.
-func TestOnErrorOfCosts(t *testing.T) {
-	for cost, want := range map[int64]struct {
-		status   int
-		err      error
-		reported bool
-	}{
-		11: {400, sash.ErrCostAboveLimit, false},
-		0:  {500, sash.ErrInvalidCost, true},
-	} {
-		var reported, denied error
-		h := newMiddleware(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(10)), httplimit.PeerAddress, &httplimit.Options{
-			Cost:    func(*http.Request) int64 { return cost },
-			OnError: func(_ *http.Request, err error) { reported = err },
-			Denied: func(w http.ResponseWriter, _ *http.Request, d httplimit.Denial) {
-				denied = d.Err
-				d.Write(w)
-			},
-		})(ok)
-		wantStatus(t, get(h, "GET", "/", nil), want.status)
-		if !errors.Is(denied, want.err) || (reported != nil) != want.reported {
-			t.Errorf("cost %d: Denied received %v, OnError %v", cost, denied, reported)
-		}
-	}
-}
-
 func TestMiddlewaresThatCannotWork(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), nil, sash.PerMinute(1))
 	layer := func(name string) httplimit.Layer { return httplimit.Layer{Name: name, Key: httplimit.Shared("x")} }

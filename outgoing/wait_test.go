@@ -55,20 +55,6 @@ func TestRequestsWaitInOrderWithOneDecisionEach(t *testing.T) {
 	})
 }
 
-// A retry waits in its turn like any other request, with one decision.
-func TestARetryWaitsInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &seeing{Passthrough: driver.Passthrough{Next: newStore()}}
-		api := &scripted{answers: []http.HandlerFunc{answer(503, "Retry-After: 1"), answer(200)}}
-		rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Retries: outgoing.Retries{Most: 1}}, sash.PerMinute(1))
-		start := time.Now()
-		ok(t, rt)
-		if took := time.Since(start); took.Truncate(time.Microsecond) != time.Minute || len(store.policies) != 2 {
-			t.Errorf("the retry was sent after %v, with %d decisions", took, len(store.policies))
-		}
-	})
-}
-
 // The place of a request whose caller leaves goes to the next one that fits there, and costs nothing.
 func TestACallerThatLeavesGivesItsPlaceBack(t *testing.T) {
 	stopped := errors.New("the job was stopped")
