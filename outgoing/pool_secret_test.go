@@ -81,30 +81,6 @@ func TestACredentialIsSentToItsOriginAlone(t *testing.T) {
 	}
 }
 
-// A user can set the credential in another way. The caller's request stays as it was.
-func TestACredentialIsSetByAFunction(t *testing.T) {
-	pool, err := outgoing.NewPool(apiTest, hmacKey, []string{"k3y"}, func(req *http.Request, credential string) {
-		req.Header.Set("X-Api-Key", credential)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got http.Header
-	rt := pooled(t, newStore(), pool, outgoing.Options{Base: handled(func(_ http.ResponseWriter, r *http.Request) { got = r.Header })}, sash.PerMinute(5))
-	req := newRequest(t, http.MethodGet, apiTest+"/", nil)
-	res, err := rt.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	if got.Get("X-Api-Key") != "k3y" || got.Get("Authorization") != "" {
-		t.Errorf("the API got %v", got)
-	}
-	if len(req.Header) != 0 || len(res.Request.Header) != 0 {
-		t.Errorf("the request has %v, and that of the response %v", req.Header, res.Request.Header)
-	}
-}
-
 // Errors of wrong pools say which credential is wrong, and never show one.
 func TestWrongPools(t *testing.T) {
 	good := "g00d-t0ken"

@@ -1,7 +1,6 @@
 package outgoing_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -191,8 +190,7 @@ func TestAQuotaIsThatOfItsCredential(t *testing.T) {
 func TestAPoolWithoutAStore(t *testing.T) {
 	all := tokens(3)
 	api := newTokenAPI(1000, time.Minute, all...)
-	store := &unavailable{}
-	rt := pooled(t, store, newPool(t, apiTest, all...), outgoing.Options{
+	rt := pooled(t, downStore(), newPool(t, apiTest, all...), outgoing.Options{
 		Base:        handled(api.ServeHTTP),
 		Unavailable: func(*http.Request, outgoing.Call, error) error { return nil },
 	}, sash.PerMinute(1000))
@@ -202,12 +200,6 @@ func TestAPoolWithoutAStore(t *testing.T) {
 	if len(api.served) != 3 {
 		t.Errorf("served by %v", api.served)
 	}
-}
-
-type unavailable struct{}
-
-func (unavailable) Decide(context.Context, driver.Request) (driver.Answer, error) {
-	return driver.Answer{}, errors.New("connection refused")
 }
 
 // Slots are for all credentials of a pool together, also when a request has held its own for too long while it waited.

@@ -86,30 +86,6 @@ func TestAClientOfAServerThatDecidesLocally(t *testing.T) {
 	}
 }
 
-// Open admits everything, and closed is never a refusal: 503, which blames the server.
-func TestAServerThatIsOpenOrClosed(t *testing.T) {
-	for mode, want := range map[failover.Mode]int{failover.Open: http.StatusOK, failover.Closed: http.StatusServiceUnavailable} {
-		bubble(t, mode.String(), func(t *testing.T) {
-			inner := storetest.NewFaulty(newStore())
-			a := newAPI(t, guard(t, inner, mode), arrangement{limits: []sash.Limit{sash.PerMinute(5)}})
-			inner.Fail(errDown)
-			for range 100 {
-				if code, err := send(t.Context(), a); code != want || err != nil {
-					t.Fatalf("%d, %v; want %d", code, err, want)
-				}
-			}
-			if want == http.StatusOK {
-				return
-			}
-			for _, c := range a.calls {
-				if c.retryAfter == 0 {
-					t.Fatal("a 503 without Retry-After")
-				}
-			}
-		})
-	}
-}
-
 // The client's own store can fail too: the client goes on over its share, and the API refuses nothing.
 func TestAClientThatDecidesLocally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
