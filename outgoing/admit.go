@@ -34,18 +34,11 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 			within = min(within, time.Until(deadline))
 		}
 		admitted, refusal, err := t.decide(ctx, call, min(patience, max(within, 0)))
-		if errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil {
-			if err := t.opts.Unavailable(req, call, err); err != nil {
-				return admission{}, err
-			}
-			call, err := t.uncounted(call)
-			if err != nil {
-				return admission{}, err
-			}
-			return admission{call: call}, nil
-		}
 		if err != nil {
-			return admission{}, err
+			if err = t.tolerate(req, call, err); err == nil {
+				call, err = t.uncounted(call)
+			}
+			return admission{call: call}, err
 		}
 		if refusal == nil {
 			again, err := t.start(req, &admitted)
@@ -74,6 +67,14 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 	}
 }
 
+// tolerate returns nil in place of an error of the store with which Options.Unavailable sends a request all the same.
+func (t *Transport) tolerate(req *http.Request, call Call, err error) error {
+	if errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil {
+		return t.opts.Unavailable(req, call, err)
+	}
+	return err
+}
+
 // start sleeps until an admitted call starts, if it was booked for later. The call gives its place back when its context
 // ends, and also when the API has refused others meanwhile or its limit has been lowered: then it asks again.
 func (t *Transport) start(req *http.Request, admitted *admission) (again bool, err error) {
@@ -92,9 +93,7 @@ func (t *Transport) start(req *http.Request, admitted *admission) (again bool, e
 		return false, err
 	}
 	cooling, err := t.cooling(ctx, &admitted.call)
-	if errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil {
-		err = t.opts.Unavailable(req, admitted.call, err) // its charge stands
-	}
+	err = t.tolerate(req, admitted.call, err) // its charge stands
 	again = err == nil && (cooling.wait > 0 || t.outdated(ctx, admitted))
 	if err != nil || again {
 		giveBack(ctx, admitted.places)

@@ -235,7 +235,7 @@ func hostileFields(p outgoing.Profile) []string {
 	names := []string{"Retry-After", "Date", "RateLimit", "RateLimit-Policy", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset",
 		"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Used", "X-RateLimit-Reset"}
 	for _, q := range p.Quotas {
-		names = append(names, q.Limit, q.Remaining, q.Used, q.UsedOfLimit, q.Reset)
+		names = append(names, q.Limit, q.Remaining, q.UsedOfLimit, q.Reset)
 	}
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }

@@ -3,7 +3,6 @@ package outgoing
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -107,11 +106,7 @@ func (c *coolDowns) inStore(ctx context.Context, key string, begin driver.CoolDo
 	if c.store == nil {
 		return coolDown{}, nil
 	}
-	name := c.prefix + key
-	if key == "" || len(name) > sash.MaxKeyLength {
-		return coolDown{}, fmt.Errorf("%w: a bucket's key has 1 to %d bytes with the prefix, not %d", sash.ErrInvalidKey, sash.MaxKeyLength, len(name))
-	}
-	there, err := c.store.CoolDown(ctx, name, begin)
+	there, err := c.store.CoolDown(ctx, c.prefix+key, begin)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:

@@ -31,18 +31,9 @@ const (
 	heldMost    = time.Hour
 )
 
-func holdTime(window time.Duration) time.Duration {
-	return max(heldLeast, min(heldWindows*window, heldMost)).Truncate(time.Second)
-}
-
-// longestHold returns how long a level is held at last that refusals suggest.
-func longestHold(window time.Duration) time.Duration {
-	return max(heldLeast, min(2*window, heldMost)).Truncate(time.Second)
-}
-
-// firstHold returns how long a level is held at first, and how long a suspicion lasts.
-func firstHold(window time.Duration) time.Duration {
-	return min(max(heldBriefly, window/heldPart), heldMost).Truncate(time.Second)
+// holdFor returns how long a level is held, which is long enough to matter and over within an hour.
+func holdFor(d, least time.Duration) time.Duration {
+	return max(least, min(d, heldMost)).Truncate(time.Second)
 }
 
 // held returns a level that is held for a time from now, and rises in as long again.
@@ -82,14 +73,14 @@ func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, se
 	// The first refusals can be of requests that arrived too early, so three quarters go on at most; the next one within
 	// the window says that the limit is lower, and halves that. When less than a quarter went through, the refusal has
 	// another reason than this window, and the cool-down is all.
-	through, most, fewest, lasts := used-call.Cost, l.Units*3/4, l.Units/4, firstHold(l.Window)
+	through, most, fewest, lasts := used-call.Cost, l.Units*3/4, l.Units/4, holdFor(l.Window/heldPart, heldBriefly)
 	believed := !wanted.guessed && wanted.length > time.Second && wanted.length >= l.Window/convincing
 	switch {
 	case !ok:
 	case !known.suspected:
 		believed, most, fewest, lasts = true, known.now(l, now), known.units/2, known.span
 		if !now.Before(known.at) {
-			lasts = min(heldLonger*lasts, longestHold(l.Window))
+			lasts = min(heldLonger*lasts, holdFor(2*l.Window, heldLeast))
 		}
 	case !known.exceeds(through):
 		believed, most, fewest = true, min(most, known.units), min(fewest, known.units/2)

@@ -70,7 +70,7 @@ func (t *Transport) slot(req *http.Request, call Call, patience time.Duration) (
 			by, _ := slot.Result().RefusedBy()
 			err = &sash.LimitedError{Key: key, Limit: by.Limit, Result: slot.Result(), AtOnce: true}
 		}
-		return t.unlessUnavailable(slot, req, call, err)
+		return slot, t.tolerate(req, call, err)
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, patience, ErrMaxWait)
 	defer cancel()
@@ -78,17 +78,7 @@ func (t *Transport) slot(req *http.Request, call Call, patience time.Duration) (
 	if limited := (*sash.LimitedError)(nil); errors.As(err, &limited) && ctx.Err() == nil {
 		limited.Cause = ErrMaxWait
 	}
-	return t.unlessUnavailable(slot, req, call, err)
-}
-
-func (t *Transport) unlessUnavailable(slot *sash.Slot, req *http.Request, call Call, err error) (*sash.Slot, error) {
-	switch {
-	case err == nil:
-		return slot, nil
-	case errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil:
-		return nil, t.opts.Unavailable(req, call, err)
-	}
-	return nil, err
+	return slot, t.tolerate(req, call, err)
 }
 
 // begin makes the hold time begin anew for a request that has waited since it took its slot. If it waited for longer than

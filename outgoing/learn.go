@@ -194,7 +194,7 @@ func (c *levels) learn(call Call, counted []sash.LimitResult, meanwhile int64, q
 			if q.limit > 0 && q.window == span(l) {
 				units = min(units, q.limit)
 				if q.limit < l.Units {
-					c.hold(id, l, held(q.limit, holdTime(span(l)), now), now)
+					c.hold(id, l, held(q.limit, holdFor(heldWindows*span(l), heldLeast), now), now)
 				}
 			}
 			if known, ok := c.fallen.get(id, now); units < l.Units && (!ok || units < known.now(l, now)) {

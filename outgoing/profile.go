@@ -36,8 +36,8 @@ type Profile struct {
 type QuotaFields struct {
 	// Unit is what the quota counts. Empty is "requests".
 	Unit string
-	// Limit, Remaining and Used are fields with a number.
-	Limit, Remaining, Used string
+	// Limit and Remaining are fields with a number.
+	Limit, Remaining string
 	// UsedOfLimit is a field such as "39/40".
 	UsedOfLimit string
 	// Reset is a field with the time of the reset. A number above 10^12 is Unix milliseconds, above 10^9 Unix seconds, and
@@ -52,7 +52,7 @@ const (
 
 var usual = []QuotaFields{
 	{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
-	{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining", Used: "X-RateLimit-Used", Reset: "X-RateLimit-Reset"},
+	{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"},
 	{Limit: "X-Rate-Limit-Limit", Remaining: "X-Rate-Limit-Remaining", Reset: "X-Rate-Limit-Reset"},
 }
 

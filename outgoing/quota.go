@@ -52,9 +52,6 @@ func (f *QuotaFields) read(h http.Header, now time.Time) (quota, bool) {
 		q.window = cmp.Or(windowFor(q.limit, policies([]string{inLimit})), windowFor(q.limit, policies(lines(h, "RateLimit-Policy"))))
 	}
 	q.setRemaining(number(get(h, f.Remaining)))
-	if used, ok := number(get(h, f.Used)); ok && !q.hasRemaining && q.limit > 0 {
-		q.setRemaining(max(0, float64(q.limit)-math.Ceil(used)), true)
-	}
 	if used, limit, found := strings.Cut(get(h, f.UsedOfLimit), "/"); found {
 		u, ok1 := number(used)
 		n, ok2 := number(limit)

@@ -100,8 +100,6 @@ func TestReadEveryDialect(t *testing.T) {
 			[]quota{left(208, "requests", 350, 5*time.Minute)}},
 		{"hugging face, with a policy that is not well formed", "", fields(`RateLimit: "api";r=489;t=189`, `RateLimit-Policy: "fixed window";"api";q=500;w=300`),
 			[]quota{windowed(left(489, "requests", 0, 189*time.Second), "api", 0)}},
-		{"only the limit and what was used", "github", fields("x-ratelimit-limit: 60", "x-ratelimit-used: 61"),
-			[]quota{noReset(left(0, "requests", 60, 0))}},
 		{"more than any limit is clamped", "", fields("X-RateLimit-Remaining: 99999999999999999999", "X-RateLimit-Reset: 999999999"),
 			[]quota{left(sash.MaxUnits, "requests", 0, sash.MaxWindow)}},
 		{"what is not a number is ignored", "", fields("X-RateLimit-Limit: -1", "X-RateLimit-Remaining: NaN", "X-RateLimit-Reset: soon"), nil},
@@ -180,7 +178,7 @@ func FuzzRead(f *testing.F) {
 		for _, p := range profiles {
 			h := http.Header{"Ratelimit": {a}, "Ratelimit-Policy": {b}, "Retry-After": {a}, "Date": {b}}
 			for _, q := range p.quotas() {
-				for i, name := range []string{q.Limit, q.Remaining, q.Used, q.UsedOfLimit, q.Reset} {
+				for i, name := range []string{q.Limit, q.Remaining, q.UsedOfLimit, q.Reset} {
 					if name != "" {
 						h.Set(name, []string{a, b}[i%2])
 					}

@@ -64,7 +64,7 @@ func backoff(attempt int) time.Duration {
 }
 
 func repeatable(req *http.Request) bool {
-	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
+	if !resendable(req) {
 		return false
 	}
 	switch req.Method {

@@ -41,19 +41,17 @@ type Options struct {
 	// MaxWait is the longest that mode Wait waits for room before one attempt. Zero is as long as the
 	// context allows.
 	MaxWait time.Duration
-	// Spread is by how much the ways of two requests to the API can differ: from a charge in the store to the
-	// arrival at the API, which counts then. Windows are longer by it at the store, so that limits hold at the API;
-	// results and errors have the limits as they are configured. Zero learns it for each bucket from what requests
-	// take, new connections included: a tenth of the window and at most a second at first, later at most a quarter of
-	// the window and two seconds. Negative is none. Calendar limits, and algorithms that approximate, have none.
+	// Spread is by how much the ways of two requests to the API can differ, from a charge in the store to the
+	// arrival at the API, which counts then. Windows are longer by it at the store, so that limits hold at the API. Zero
+	// learns it for each bucket from what requests take, new connections included: a tenth of the window and at most a
+	// second at first, later at most a quarter of the window and two seconds. Negative is none. Calendar limits, and
+	// algorithms that approximate, have none.
 	Spread time.Duration
 	// InFlight is the most requests of a bucket that are in flight at once, over all processes, as Units, and the longest
-	// time that one takes as Window, such as sash.Every(100, 10*time.Minute). A request is in flight until its response's
-	// body has been read to its end or is closed, which then takes a round trip to the store, and until the Window has
-	// passed if neither happens. It takes its slot
-	// before it asks for room, and holds it while it waits for that; the Window begins anew when it is sent, if the store
-	// extends slots (see [sash.Slot.Extend]). It counts for the Account of a call if that has one, otherwise for its Key,
-	// and for all credentials of a Pool together. The zero Limit is none.
+	// time that one takes as Window, such as sash.Every(100, 10*time.Minute). A request takes its slot before it asks for
+	// room, and gives it back, with a round trip to the store, when its response's body has been read to its end or is
+	// closed. The Window begins anew when it is sent, if the store extends slots (see [sash.Slot.Extend]). It counts for the
+	// Account of a call if that has one, otherwise for its Key, and for all credentials of a Pool. The zero Limit is none.
 	InFlight sash.Limit
 	// Prefix keeps the keys of one part of an application apart, as in [sash.Options].
 	Prefix string
