@@ -28,11 +28,11 @@ const (
 // An Outcome is how a request ended. See [middleware.Outcome].
 type Outcome = middleware.Outcome
 
-// The outcomes.
+// The outcomes: see package middleware.
 const (
-	Neutral   = middleware.Neutral   // layers of Failures release their charge
-	Failed    = middleware.Failed    // layers of Failures keep their charge
-	Succeeded = middleware.Succeeded // layers of Failures release their charge; those with ResetOnSuccess reset the subject
+	Neutral   = middleware.Neutral
+	Failed    = middleware.Failed
+	Succeeded = middleware.Succeeded
 )
 
 // An OutcomeFunc returns the outcome of a request by its response: the status and the header fields that

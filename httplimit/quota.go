@@ -81,11 +81,7 @@ func share(r, q int64, w time.Duration) time.Duration {
 
 // fieldName escapes the bytes of a name that a String of RFC 9651 cannot have.
 func fieldName(name string) string {
-	plain := true
-	for i := range len(name) {
-		plain = plain && name[i] >= ' ' && name[i] <= '~'
-	}
-	if plain {
+	if !strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
 		return name
 	}
 	var b strings.Builder
