@@ -137,7 +137,8 @@ func TestACredentialIsNowhere(t *testing.T) {
 	if err := json.NewEncoder(&logged).Encode(pool); err != nil { //nolint:staticcheck // that nothing is exported is what this shows
 		t.Fatal(err)
 	}
-	rt := pooled(t, newStore(), pool, outgoing.Options{Mode: outgoing.Refuse, Base: failing{}}, sash.PerMinute(1))
+	store := newStore()
+	rt := pooled(t, store, pool, outgoing.Options{Mode: outgoing.Refuse, Base: failing{}}, sash.PerMinute(1))
 	for range 2 { // an error of the transport behind, and a refusal
 		_, err := get(t.Context(), rt)
 		if err == nil {
@@ -146,6 +147,9 @@ func TestACredentialIsNowhere(t *testing.T) {
 		for ; err != nil; err = errors.Unwrap(err) {
 			_, _ = fmt.Fprintf(&logged, "%v %+v %#v", err, err, err)
 		}
+	}
+	if err := store.Snapshot(&logged); err != nil || !strings.Contains(logged.String(), sash.Key("github")) {
+		t.Fatal("the keys of the store are not looked at:", err)
 	}
 	for _, form := range []string{token, fmt.Sprintf("%x", token), fmt.Sprintf("%q", token)} {
 		if strings.Contains(logged.String(), form) {

@@ -6,8 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -26,7 +24,6 @@ type fleetJob struct {
 	Limit      sash.Limit
 	For        time.Duration
 	Cold       bool          // each request has a connection of its own
-	Tokens     []string      // a pool of them, in place of one bucket
 	Spread     time.Duration // zero learns it
 }
 
@@ -52,12 +49,8 @@ func (e fleetJob) run() (report, error) {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.DisableKeepAlives = e.Cold
 	store := redisstore.New(redistest.Scripter(redistest.Dial(e.Redis)), nil)
-	route, err := e.route()
-	if err != nil {
-		return report{}, err
-	}
 	took := &stopwatch{base: base}
-	rt, err := outgoing.New(store, route, &outgoing.Options{Base: took, Spread: e.Spread}, e.Limit)
+	rt, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Base: took, Spread: e.Spread}, e.Limit)
 	if err != nil {
 		return report{}, err
 	}
@@ -108,15 +101,6 @@ func (s *stopwatch) RoundTrip(req *http.Request) (*http.Response, error) {
 		s.shortest = d
 	}
 	return res, err
-}
-
-// route charges all requests to one bucket, or to a pool.
-func (e fleetJob) route() (outgoing.Route, error) {
-	if len(e.Tokens) == 0 {
-		return outgoing.Everything("api"), nil
-	}
-	pool, err := outgoing.NewPool(e.API, hmacKey, e.Tokens, nil)
-	return func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Pool: pool}, nil }, err
 }
 
 // start runs a job in n processes at once, for which transports that have nothing in common stand.
@@ -184,56 +168,6 @@ func TestNoRequestArrivesTooEarly(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Three processes share a pool of six tokens, each with a quota that the API enforces exactly. One is revoked in between.
-// No token gets a 429, all serve, the revoked one is dropped by all, and Redis has no token.
-func TestThreeProcessesShareAPool(t *testing.T) {
-	const limit, window, long = 15, 2 * time.Second, 12 * time.Second
-	redis, all := redistest.Start(t), tokens(6)
-	api := newTokenAPI(limit, window, all...)
-	server := httptest.NewServer(api)
-	defer server.Close()
-	job := fleetJob{Redis: redis.Addr(), API: server.URL, Workers: 4, For: long, Limit: sash.Every(limit, window), Tokens: all, Spread: window / 4}
-	time.AfterFunc(long/2, func() { api.revoke(all[3], true) })
-	statuses := map[int]int{}
-	for _, r := range start(t, 3, job) {
-		for status, n := range r.Status {
-			statuses[status] += n
-		}
-	}
-	if refused := api.sum(api.refused); refused != 0 || statuses[http.StatusOK] == 0 || len(statuses) != 1 {
-		t.Errorf("the API refused %d requests; the processes got %v", refused, statuses)
-	}
-	if n := api.denied[all[3]]; n < 1 || n > 12 { // each worker may have a request under way
-		t.Errorf("the revoked token was sent %d times", n)
-	}
-	// N for each W + δ, for six tokens and then five.
-	least := int(float64(limit) * 5.5 * float64(long-window) / float64(window+window/4))
-	if n := statuses[http.StatusOK]; n < least {
-		t.Errorf("%d requests were served, want at least %d", n, least)
-	}
-	for token, n := range api.served {
-		if token != all[3] && n < least/12 {
-			t.Errorf("a token served %d requests: %v", n, api.served)
-		}
-	}
-	t.Logf("served %v, denied %v", api.served, api.denied)
-	contents := dump(t, redis)
-	if !strings.Contains(contents, "credential:") || strings.Contains(contents, "S3cr3t") {
-		t.Errorf("Redis has %q", contents)
-	}
-}
-
-// dump returns all keys of a server, and their values.
-func dump(t *testing.T, server *redistest.Server) string {
-	var all strings.Builder
-	keys, _ := server.Must(t, "KEYS", "*").([]any)
-	for _, key := range keys {
-		value, _ := server.Must(t, "GET", key.(string)).(string)
-		all.WriteString(key.(string) + " " + value + "\n")
-	}
-	return all.String()
 }
 
 // The same with processes of their own and a real Redis, for longer in make test-arrival.

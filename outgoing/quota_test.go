@@ -170,7 +170,9 @@ func FuzzBody(f *testing.F) {
 // No response panics, or leads to numbers that a limit cannot have.
 func FuzzRead(f *testing.F) {
 	for _, s := range []string{`"burst";r=0;t=12`, "limit=100, remaining=50, reset=30", "100, 100;w=60", "40/40", "2.0", "6m0s",
-		"2026-05-04T12:01:00Z", "1777896030250", "999999999999999999999", "-1", "NaN", "()", `"a";r=1;t=?1`} {
+		"2026-05-04T12:01:00Z", "1777896030250", "999999999999999999999", "-1", "NaN", "()", `"a";r=1;t=?1`,
+		"1e300", "0x7fffffffffffffff", "18446744073709551616", "Fri, 31 Dec 9999 23:59:59 GMT", "0000-01-01T00:00:00Z", "-2562047h47m16s",
+		`"a";r=999999999999999;t=999999999999999`, "limit=0, remaining=0, reset=999999999999999", "40/0", "-3/40", "\x00\r\nX-Injected: 1"} {
 		f.Add(s, s)
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {

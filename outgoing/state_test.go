@@ -10,12 +10,6 @@ import (
 	"example.com/sash/memstore"
 )
 
-func twoProcesses(t *testing.T, longest time.Duration) (a, b *coolDowns) {
-	t.Helper()
-	store := memstore.New(nil)
-	return newCoolDowns(store, "p:", longest), newCoolDowns(store, "p:", longest)
-}
-
 func remains(t *testing.T, c *coolDowns) time.Duration {
 	t.Helper()
 	d, err := c.remaining(t.Context(), "k")
@@ -25,22 +19,6 @@ func remains(t *testing.T, c *coolDowns) time.Duration {
 	return d
 }
 
-func TestOldCoolDownsDoNotAddUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		here, there := twoProcesses(t, time.Hour)
-		for range 2 {
-			if _, err := here.begin(t.Context(), "k", 20*time.Minute, false); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(25 * time.Minute)
-		}
-		time.Sleep(8 * time.Minute) // the first was 58 minutes ago
-		if d := remains(t, there); d != 0 {
-			t.Errorf("the other process stays away for another %v, after both cool-downs have ended", d)
-		}
-	})
-}
-
 // Cool-downs come at random from several processes: a process that looks at the store stays away until the
 // latest end, but for rounding.
 func TestCoolDownsEndWithTheLatest(t *testing.T) {
@@ -48,7 +26,7 @@ func TestCoolDownsEndWithTheLatest(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 5))
 			longest := time.Duration(1+random.IntN(60)) * time.Minute
-			here, _ := twoProcesses(t, longest)
+			here := newCoolDowns(memstore.New(nil), "p:", longest)
 			var latest time.Time
 			for range 60 {
 				time.Sleep(1100*time.Millisecond + time.Duration(random.Int64N(int64(longest/20))))
