@@ -74,19 +74,6 @@ func TestRefusalsOfServerAndClientAreDistinct(t *testing.T) {
 	}
 }
 
-func TestClientRefusesStreams(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), sash.PerMinute(1))
-	impl := &service{}
-	client := dial(t, impl, nil, limiting(onClient(t, limiter, grpclimit.Target, &grpclimit.ClientOptions{Mode: grpclimit.Refuse}))...)
-	if answers, err := echo(t, client, 3); answers != 3 || err != nil {
-		t.Fatalf("%d answers, %v", answers, err)
-	}
-	_, err := echo(t, client, 3)
-	if !errors.Is(err, sash.ErrLimited) || impl.served() != 1 {
-		t.Errorf("%d streams served, then %v", impl.served(), err)
-	}
-}
-
 // inBubble runs f in a bubble whose time passes only while all goroutines wait. Send makes a call through a
 // client's interceptor and reports whether it was sent.
 func inBubble(t *testing.T, limit sash.Limit, f func(t *testing.T, send func(context.Context) (sent bool, err error))) {

@@ -25,7 +25,7 @@ func TestRequestsThatWaitStartApart(t *testing.T) {
 		"as long as apart": {100 * time.Millisecond, 100 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			api := &upstream{limit: 1 << 30, window: time.Hour, fields: silent}
+			api := &strict{units: 1 << 30, window: time.Hour}
 			rt := newTransport(t, newStore(), func(w http.ResponseWriter, req *http.Request) {
 				api.ServeHTTP(w, req)
 				time.Sleep(c.takes)

@@ -179,7 +179,7 @@ func TestAFleetLearnsALowerLimit(t *testing.T) {
 			if *arrivalFor >= time.Minute {
 				lasts = 40 * time.Second
 			}
-			api := &strict{units: 25, window: 5 * time.Second, fields: fields}
+			api := &strict{units: 25, window: 5 * time.Second, fields: stated(fields)}
 			job := fleetJob{Redis: redistest.Start(t).Addr(), API: api.start(t), Workers: 4, For: lasts, Limit: sash.Every(25, 5*time.Second)}
 			before := 0
 			time.AfterFunc(lasts/3, func() { before = api.refusals(); api.tighten(10) })

@@ -14,7 +14,7 @@ import (
 
 func TestAFleetSharesOneQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, up := newStore(), &upstream{limit: 1 << 30, window: time.Hour, fields: silent}
+		store, up := newStore(), &strict{units: 1 << 30, window: time.Hour}
 		fleet(t, 4, 4, 25, func() http.RoundTripper {
 			return newTransport(t, store, up.ServeHTTP, outgoing.Options{}, sash.Every(25, 5*time.Second), sash.Every(300, time.Minute))
 		})
@@ -93,38 +93,6 @@ type counting struct {
 func (c counting) RoundTrip(req *http.Request) (*http.Response, error) {
 	*c.n++
 	return c.RoundTripper.RoundTrip(req)
-}
-
-func TestCronLeavesHeadroomToInteractiveCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		route := func(req *http.Request) (outgoing.Call, error) {
-			call := outgoing.Call{Key: "api"}
-			if req.Method == http.MethodPut {
-				call.Share = 95
-			}
-			return call, nil
-		}
-		rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Mode: outgoing.Refuse, Base: handled(answer(200))}, sash.PerDay(100))
-		admitted := func(method string) (n int) {
-			for {
-				if _, err := send(t.Context(), rt, method, nil); errors.Is(err, sash.ErrLimited) {
-					return n
-				} else if err != nil {
-					t.Fatal(err)
-				}
-				n++
-			}
-		}
-		if _, err := send(t.Context(), rt, http.MethodGet, nil); err != nil {
-			t.Fatal(err)
-		}
-		if n := admitted(http.MethodPut); n != 94 {
-			t.Errorf("cron sent %d calls after an interactive one, want 94", n)
-		}
-		if n := admitted(http.MethodGet); n != 5 {
-			t.Errorf("5 were left to interactive calls, which sent %d", n)
-		}
-	})
 }
 
 func TestSeveralBucketsAreOneDecision(t *testing.T) {
