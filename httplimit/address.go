@@ -12,31 +12,15 @@ import (
 	"example.com/sash/middleware"
 )
 
-// A Forwarding is a header in which proxies name the client.
-type Forwarding uint8
-
-// The headers of proxies. Only the configured one is ever read: a proxy that sets one of them passes
-// the others on as the client sent them.
-const (
-	NotForwarded  Forwarding = iota // no header: the peer is the client
-	XForwardedFor                   // X-Forwarded-For: a list to which each proxy appends its peer
-	XRealIP                         // X-Real-IP: one address, written by the proxy next to us
-)
-
-var forwardingNames = [...]string{"", "X-Forwarded-For", "X-Real-IP"}
-
-// String returns the header's name; it is empty for NotForwarded.
-func (f Forwarding) String() string {
-	if int(f) < len(forwardingNames) {
-		return forwardingNames[f]
-	}
-	return fmt.Sprintf("Forwarding(%d)", uint8(f))
-}
+// forwardedFor is the header that is a list.
+const forwardedFor = "X-Forwarded-For"
 
 // AddressOptions configure how a client's address is found. The zero value is the peer's address.
 type AddressOptions struct {
-	// Header is the one header that is read, and only from Trusted peers.
-	Header Forwarding
+	// Header is the one header in which proxies name the client, read from Trusted peers only: X-Forwarded-For, a list to
+	// which each proxy appends its peer, or one with a single address that the proxy next to us writes, such as X-Real-IP.
+	// The others are never read: a proxy passes them on as the client sent them. Empty is none: the peer is the client.
+	Header string
 	// Trusted are the addresses of your proxies.
 	Trusted []netip.Prefix
 	// TrustUnix trusts a peer without an address, as on a Unix socket, as your proxy. Otherwise such a
@@ -52,9 +36,9 @@ type AddressOptions struct {
 // read from the right, over all its lines: each trusted hop vouches for the next, and the first that is not
 // trusted is the client. Everything to its left comes from the client and is ignored. A hop that is not an
 // address, such as "unknown", ends the walk too: the request is then charged to the trusted proxy that
-// reported it. X-Real-IP has one address: several are [ErrBadKey], because the proxy may have passed on the client's.
+// reported it. Another header has one address: several are [ErrBadKey], because the proxy may have passed on the client's.
 type ClientAddress struct {
-	header    Forwarding
+	header    string // in canonical form
 	trusted   []netip.Prefix
 	trustUnix bool
 	ipv6Bits  int
@@ -63,19 +47,19 @@ type ClientAddress struct {
 // NewClientAddress checks the options; nil is the default.
 func NewClientAddress(opts *AddressOptions) (*ClientAddress, error) {
 	opts = cmp.Or(opts, &AddressOptions{})
-	c := &ClientAddress{header: opts.Header, trustUnix: opts.TrustUnix, ipv6Bits: opts.IPv6Bits}
+	c := &ClientAddress{header: http.CanonicalHeaderKey(opts.Header), trustUnix: opts.TrustUnix, ipv6Bits: opts.IPv6Bits}
 	c.ipv6Bits = cmp.Or(c.ipv6Bits, middleware.DefaultIPv6Bits)
-	if int(c.header) >= len(forwardingNames) {
-		return nil, fmt.Errorf("httplimit: unknown header %v", c.header)
+	if c.header == "Forwarded" {
+		return nil, errors.New("httplimit: Forwarded (RFC 7239) is not read: let the proxy send X-Forwarded-For")
 	}
 	if c.ipv6Bits < 1 || c.ipv6Bits > 128 {
 		return nil, fmt.Errorf("httplimit: IPv6Bits must be 1 to 128, not %d", c.ipv6Bits)
 	}
 	trusting := len(opts.Trusted) > 0 || opts.TrustUnix
-	if c.header == NotForwarded && trusting {
+	if c.header == "" && trusting {
 		return nil, fmt.Errorf("httplimit: trusted proxies need a Header to read from them")
 	}
-	if c.header != NotForwarded && !trusting {
+	if c.header != "" && !trusting {
 		return nil, fmt.Errorf("httplimit: header %v is read from trusted proxies only: set Trusted or TrustUnix, as any client can send it", c.header)
 	}
 	for i, p := range opts.Trusted {
@@ -92,7 +76,7 @@ func NewClientAddress(opts *AddressOptions) (*ClientAddress, error) {
 
 // Addr returns the client's address, without a zone, and as IPv4 if it is one. When a proxy does not report
 // it, Addr returns the proxy's address. The error is [ErrNoKey] when there is none, as on a Unix socket, and
-// [ErrBadKey] when there are several in X-Real-IP.
+// [ErrBadKey] when there are several in a header for one.
 func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
 	if c == nil {
 		return netip.Addr{}, errors.New("httplimit: a nil ClientAddress: check the error of NewClientAddress")
@@ -101,11 +85,11 @@ func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
 	if !ok && !(c.trustUnix && socket(r.RemoteAddr)) {
 		return addr, fmt.Errorf("%w: the peer %q has no address; AddressOptions.TrustUnix is for a proxy on a Unix socket", ErrNoKey, r.RemoteAddr)
 	}
-	if ok && (c.header == NotForwarded || !contains(c.trusted, addr)) {
+	if ok && (c.header == "" || !contains(c.trusted, addr)) {
 		return addr, nil
 	}
-	lines := r.Header.Values(c.header.String())
-	if c.header == XRealIP && (len(lines) > 1 || len(lines) == 1 && strings.Contains(lines[0], ",")) {
+	lines := r.Header[c.header]
+	if c.header != forwardedFor && (len(lines) > 1 || len(lines) == 1 && strings.Contains(lines[0], ",")) {
 		return netip.Addr{}, fmt.Errorf("%w: %v has several addresses; the proxy has to replace what the client sent", ErrBadKey, c.header)
 	}
 	if addr = c.walk(lines, addr); !addr.IsValid() {
@@ -117,7 +101,7 @@ func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
 // socket reports whether net/http names a peer on a Unix socket so.
 func socket(peer string) bool { return peer == "" || peer[0] == '@' || peer[0] == '/' }
 
-// walk follows the hops, starting at a trusted peer. X-Real-IP has one, whether it is trusted or not.
+// walk follows the hops, starting at a trusted peer.
 func (c *ClientAddress) walk(lines []string, client netip.Addr) netip.Addr {
 	for _, line := range slices.Backward(lines) {
 		for more := true; more; {

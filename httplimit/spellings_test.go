@@ -19,7 +19,7 @@ import (
 // charge the address, does not get the request.
 func TestNoSpellingOfAKeyEscapesItsLimit(t *testing.T) {
 	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-	address := func(header httplimit.Forwarding) httplimit.KeyFunc {
+	address := func(header string) httplimit.KeyFunc {
 		c := newClientAddress(t, &httplimit.AddressOptions{Header: header, Trusted: proxies})
 		return c.Key
 	}
@@ -47,11 +47,11 @@ func TestNoSpellingOfAKeyEscapesItsLimit(t *testing.T) {
 			"joined": {"Bearer k1, Bearer k1"}, "joined with another scheme": {"Basic eDp5, Bearer k1"}, "joined with nothing": {"Bearer k1,"},
 			"no scheme": {"k1"}, "a scheme alone": {"Bearer"}, "another scheme around": {"Basic Bearer k1"}, "NUL": {"Bearer k1\x00"},
 		}},
-		{"X-Forwarded-For", address(httplimit.XForwardedFor), "X-Forwarded-For", "203.0.113.9", map[string][]string{
+		{"X-Forwarded-For", address("X-Forwarded-For"), "X-Forwarded-For", "203.0.113.9", map[string][]string{
 			"twice": {"203.0.113.9", "203.0.113.9"}, "joined": {"192.0.2.1, 203.0.113.9"}, "two lines": {"192.0.2.1", "203.0.113.9"},
 			"garbage before": {"x\x00\"", "203.0.113.9"}, "with a port": {"203.0.113.9:80"}, "mapped": {"::ffff:203.0.113.9"},
 		}},
-		{"X-Real-IP", address(httplimit.XRealIP), "X-Real-Ip", "203.0.113.9", map[string][]string{
+		{"X-Real-IP", address("X-Real-IP"), "X-Real-Ip", "203.0.113.9", map[string][]string{
 			"twice": {"203.0.113.9", "203.0.113.9"}, "two": {"192.0.2.1", "203.0.113.9"}, "joined": {"192.0.2.1, 203.0.113.9"}, "blank before": {"", "203.0.113.9"},
 		}},
 	} {

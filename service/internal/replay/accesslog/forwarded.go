@@ -29,7 +29,7 @@ func newClients(trusted []netip.Prefix) (*clients, error) {
 		trusted = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	}
 	var err error
-	c.forwardedFor, err = httplimit.NewClientAddress(&httplimit.AddressOptions{Header: httplimit.XForwardedFor, Trusted: trusted, TrustUnix: true})
+	c.forwardedFor, err = httplimit.NewClientAddress(&httplimit.AddressOptions{Header: "X-Forwarded-For", Trusted: trusted, TrustUnix: true})
 	if err != nil {
 		return nil, fmt.Errorf("trusted proxies: %w", err)
 	}
