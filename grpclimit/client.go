@@ -58,7 +58,7 @@ type ClientInterceptor struct {
 func NewClientInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ClientOptions) (*ClientInterceptor, error) {
 	need(limiter, key)
 	opts = cmp.Or(opts, &ClientOptions{})
-	c := &ClientInterceptor{undecided{opts.OnUnavailable, 0, opts.OnError}, limiter, key, *opts}
+	c := &ClientInterceptor{undecided{opts.OnUnavailable, opts.OnError}, limiter, key, *opts}
 	if err := c.check(); err != nil {
 		return nil, err
 	}

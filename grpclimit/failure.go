@@ -17,7 +17,7 @@ type Unavailable = middleware.Unavailable
 
 // The failure modes of an interceptor.
 const (
-	// FailClosed ends the call with Unavailable and RetryInfo. It is the default because a limit protects
+	// FailClosed ends the call with Unavailable and a random RetryInfo of 5 to 10 seconds. It is the default because a limit protects
 	// something, and a store often fails under load: to lift the limits just then should be a choice.
 	FailClosed = middleware.FailClosed
 	// FailOpen admits the call. There is no limit at all while the store fails. It suits limits that are a
@@ -28,7 +28,6 @@ const (
 // undecided is what becomes of a call without a decision, on a server and on a client.
 type undecided struct {
 	onUnavailable Unavailable
-	retry         time.Duration
 	onError       func(Call, error)
 }
 
@@ -36,9 +35,6 @@ type undecided struct {
 func (u *undecided) check() error {
 	if u.onUnavailable > FailOpen {
 		return fmt.Errorf("grpclimit: OnUnavailable is FailClosed or FailOpen, not %d", u.onUnavailable)
-	}
-	if u.retry <= 0 {
-		u.retry = middleware.DefaultUnavailableRetry
 	}
 	if u.onError == nil {
 		u.onError = func(Call, error) {}
@@ -85,6 +81,6 @@ func (u *undecided) fail(call Call, err error) *status.Status {
 	if u.onUnavailable == FailOpen {
 		return nil
 	}
-	retry := middleware.RetryAfter(u.retry).Round(time.Millisecond)
+	retry := middleware.RetryAfter().Round(time.Millisecond)
 	return withDetails(status.New(codes.Unavailable, "the call cannot be taken at the moment; retry after "+retry.String()), retryInfo(retry))
 }

@@ -28,9 +28,6 @@ type ServerOptions struct {
 	// that the end of a call waits for the release of a charge. Zero is a second, negative is as long
 	// as the call's context allows, and a second for a release.
 	Timeout time.Duration
-	// UnavailableRetry is the least RetryInfo of Unavailable, which is a random time of up to twice as long, so that
-	// clients do not return together. Zero is 5 seconds.
-	UnavailableRetry time.Duration
 	// OnError receives every error: the store's, also when FailOpen hides it from the client or the call has
 	// been served already, and those of wrong keys, costs and limits. It does not receive what the caller has to
 	// change, which any caller can cause: refusals, ErrNoKey, ErrBadKey and sash.ErrCostAboveLimit; nor statuses that
@@ -63,7 +60,7 @@ func NewServerLayers(limiter *sash.Limiter, layers []Layer, opts *ServerOptions)
 		panic("grpclimit: an interceptor needs a limiter, from sash.New")
 	}
 	opts = cmp.Or(opts, &ServerOptions{})
-	s := &ServerInterceptor{undecided: undecided{opts.OnUnavailable, opts.UnavailableRetry, opts.OnError}, outcome: opts.Outcome}
+	s := &ServerInterceptor{undecided: undecided{opts.OnUnavailable, opts.OnError}, outcome: opts.Outcome}
 	if s.outcome == nil {
 		s.outcome = ByCode
 	}

@@ -111,7 +111,6 @@ func TestStoreFailure(t *testing.T) {
 		retry time.Duration
 	}{
 		{"closed is the default", down, grpclimit.ServerOptions{}, codes.Unavailable, 5 * time.Second},
-		{"closed with a time", down, grpclimit.ServerOptions{UnavailableRetry: 3 * time.Second}, codes.Unavailable, 3 * time.Second},
 		{"open", down, grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen}, codes.OK, 0},
 		{"a store that hangs", hanging(nil), grpclimit.ServerOptions{Timeout: time.Millisecond}, codes.Unavailable, 5 * time.Second},
 		{"a store that hangs, open", hanging(nil), grpclimit.ServerOptions{Timeout: time.Millisecond, OnUnavailable: grpclimit.FailOpen}, codes.OK, 0},

@@ -27,7 +27,7 @@ type Denial struct {
 	// NoFields.
 	Policies []string
 	// RetryAfter is when to retry: for a 429 that of the Result, but a second for a limit on requests
-	// in flight that does not block; from Options.UnavailableRetry to twice that for a 503; zero otherwise. The header
+	// in flight that does not block; 5 to 10 seconds for a 503; zero otherwise. The header
 	// Retry-After has it in whole seconds.
 	RetryAfter time.Duration
 	// Err is why there is no decision. It is nil for 429. Clients should not see it: it may

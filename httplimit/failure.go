@@ -14,7 +14,7 @@ type Unavailable = middleware.Unavailable
 
 // The failure modes of a middleware.
 const (
-	// FailClosed answers 503 with Retry-After. It is the default because a limit protects something, and a
+	// FailClosed answers 503 with a random Retry-After of 5 to 10 seconds. It is the default because a limit protects something, and a
 	// store often fails under load: to lift the limits just then should be a choice.
 	FailClosed = middleware.FailClosed
 	// FailOpen admits the request, without fields. There is no limit at all while the store fails. When a
@@ -49,7 +49,7 @@ func (o *Options) fail(w http.ResponseWriter, r *http.Request, err error, next h
 	case o.OnUnavailable == FailOpen:
 		next.ServeHTTP(w, r)
 	default:
-		retry := middleware.RetryAfter(o.UnavailableRetry)
+		retry := middleware.RetryAfter()
 		setRetryAfter(w.Header(), retry)
 		o.Denied(w, r, Denial{Status: http.StatusServiceUnavailable, RetryAfter: retry, Err: err})
 	}

@@ -31,9 +31,6 @@ type Options struct {
 	// that a response waits for the release of a charge. Zero is a second, negative is as long as the
 	// request's context allows, and a second for a release.
 	Timeout time.Duration
-	// UnavailableRetry is the least Retry-After of a 503, which is a random time of up to twice as long, so that
-	// clients do not return together. Zero is 5 seconds.
-	UnavailableRetry time.Duration
 	// Denied answers the requests that do not go on. Retry-After and the fields of the dialect are set
 	// already. Nil is Denial.Write.
 	Denied func(w http.ResponseWriter, r *http.Request, d Denial)
@@ -95,9 +92,6 @@ func (o *Options) check() error {
 	}
 	if o.OnUnavailable > FailOpen {
 		return fmt.Errorf("httplimit: OnUnavailable is FailClosed or FailOpen, not %d", o.OnUnavailable)
-	}
-	if o.UnavailableRetry <= 0 {
-		o.UnavailableRetry = middleware.DefaultUnavailableRetry
 	}
 	if o.Denied == nil {
 		o.Denied = func(w http.ResponseWriter, _ *http.Request, d Denial) { d.Write(w) }

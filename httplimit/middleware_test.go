@@ -109,7 +109,6 @@ func TestFailures(t *testing.T) {
 		retry  int64 // the least
 	}{
 		{"closed by default", failing(down), httplimit.Options{}, 503, 5},
-		{"closed with a time of its own", failing(down), httplimit.Options{UnavailableRetry: 1500 * time.Millisecond}, 503, 2},
 		{"open", failing(down), httplimit.Options{OnUnavailable: httplimit.FailOpen}, 200, 0},
 		{"closed when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond}, 503, 5},
 		{"open when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond, OnUnavailable: httplimit.FailOpen}, 200, 0},

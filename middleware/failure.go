@@ -24,18 +24,12 @@ const (
 	FailOpen
 )
 
-// Defaults of a middleware.
-const (
-	// DefaultTimeout is the longest that a decision may take.
-	DefaultTimeout = time.Second
-	// DefaultUnavailableRetry is the least time after which clients should retry after a failure of the store: see
-	// RetryAfter.
-	DefaultUnavailableRetry = 5 * time.Second
-)
+// DefaultTimeout is the longest that a decision may take.
+const DefaultTimeout = time.Second
 
-// RetryAfter returns when a client should retry after a failure of the store: a random time from least to twice that, so
+// RetryAfter returns when a client should retry after a failure of the store: a random time from 5 to 10 seconds, so
 // that clients that failed together do not return together.
-func RetryAfter(least time.Duration) time.Duration { return least + rand.N(least+1) }
+func RetryAfter() time.Duration { return 5*time.Second + rand.N(5*time.Second+1) }
 
 // Within calls decide with a context that ends after timeout. Zero is DefaultTimeout; a negative timeout sets
 // no bound of its own. A decision that takes longer is a failure of the store, a [*sash.StoreError]. When ctx

@@ -83,7 +83,7 @@ func TestADecisionThatTakesTooLongIsAFailureOfTheStore(t *testing.T) {
 func TestRetryAfterVaries(t *testing.T) {
 	seen := map[time.Duration]bool{}
 	for range 100 {
-		d := middleware.RetryAfter(5 * time.Second)
+		d := middleware.RetryAfter()
 		if seen[d] = true; d < 5*time.Second || d > 10*time.Second {
 			t.Fatalf("%v", d)
 		}

@@ -161,7 +161,7 @@ func TestAFailedStoreIsNotALimit(t *testing.T) {
 			store := storetest.NewFaulty(newStore())
 			a := newAPI(t, store, arrangement{
 				limits: []sash.Limit{sash.PerMinute(60)},
-				opts:   httplimit.Options{Dialect: d, UnavailableRetry: 7 * time.Second},
+				opts:   httplimit.Options{Dialect: d},
 			})
 			rt := newClient(t, newStore(), a, sash.PerMinute(60))
 			if status, err := send(t.Context(), rt); status != http.StatusOK {
@@ -176,9 +176,9 @@ func TestAFailedStoreIsNotALimit(t *testing.T) {
 			if status, err := send(t.Context(), rt); status != http.StatusOK {
 				t.Fatal(status, err)
 			}
-			// The server says 7 s to 14 s, rounded up to a second, and the client adds up to a tenth.
-			if waited := time.Since(start); waited < 7*time.Second-2*latency || waited > 16*time.Second {
-				t.Errorf("the next request took %v, want 7 s to 15.4 s and a little", waited)
+			// The server says 5 s to 10 s, rounded up to a second, and the client adds up to a tenth.
+			if waited := time.Since(start); waited < 5*time.Second-2*latency || waited > 12*time.Second {
+				t.Errorf("the next request took %v, want 5 s to 11 s and a little", waited)
 			}
 			start = time.Now()
 			for range 57 { // what is left of the 60: the client has charged 3, the server 2
