@@ -201,11 +201,12 @@ func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.Limit
 	_, _ = t.cool.store.CoolDown(ctx, t.cool.levelKey(call.Key, l), driver.CoolDown{Length: length, Guessed: low.suspected})
 }
 
-// listen looks for levels that other processes have learnt, and reports whether one is lower than what this one knew. For
-// a call that is not charged yet it looks more often: a look between a charge and its request makes that one late.
-func (t *Transport) listen(ctx context.Context, subjects []sash.Subject, uncharged bool) (lower bool) {
+// listen looks for levels that other processes have learnt, and reports whether one is lower than what this one knew. Where
+// it looks after a charge it makes the request late, so a call that was booked looks after a cool-down only; the others do
+// so regularly, which costs a call with a pool a round trip every ten seconds.
+func (t *Transport) listen(ctx context.Context, subjects []sash.Subject, regularly bool) (lower bool) {
 	for _, s := range subjects {
-		if !t.cool.hears(s.Key, uncharged) {
+		if !t.cool.hears(s.Key, regularly) {
 			continue
 		}
 		looked := time.Now()

@@ -71,7 +71,7 @@ func (t *Transport) decideAny(ctx context.Context, call Call, within time.Durati
 		// The store knows of cool-downs that other processes have begun, and of levels. This one remembers them, and so
 		// does not choose that credential again.
 		there, err := t.cooling(ctx, &one)
-		if err != nil || there.wait > 0 || t.listen(ctx, wholes, false) {
+		if err != nil || there.wait > 0 || t.listen(ctx, wholes, true) {
 			giveBack(ctx, places)
 			if err != nil {
 				return admission{}, nil, err
