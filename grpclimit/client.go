@@ -26,6 +26,16 @@ const (
 	Refuse
 )
 
+var modeNames = [...]string{Wait: "wait", Refuse: "refuse"}
+
+// String returns "wait" or "refuse".
+func (m Mode) String() string {
+	if int(m) < len(modeNames) {
+		return modeNames[m]
+	}
+	return fmt.Sprintf("Mode(%d)", uint8(m))
+}
+
 // ClientOptions are the optional settings of a [ClientInterceptor]. The zero value is the default. All
 // functions may be called concurrently.
 type ClientOptions struct {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -23,6 +24,16 @@ const (
 	// a courtesy rather than a protection.
 	FailOpen
 )
+
+var unavailableNames = [...]string{FailClosed: "closed", FailOpen: "open"}
+
+// String returns "closed" or "open".
+func (u Unavailable) String() string {
+	if int(u) < len(unavailableNames) {
+		return unavailableNames[u]
+	}
+	return fmt.Sprintf("Unavailable(%d)", uint8(u))
+}
 
 // DefaultTimeout is the longest that a decision may take.
 const DefaultTimeout = time.Second
@@ -72,6 +83,16 @@ const (
 	TooCostly                  // the cost is above a limit's units: the client has to make the request smaller
 	StoreFailed                // the store failed: FailClosed or FailOpen decides
 )
+
+var failureNames = [...]string{Fault: "fault", NoKey: "no-key", BadKey: "bad-key", TooCostly: "too-costly", StoreFailed: "store-failed"}
+
+// String returns "fault", "no-key", "bad-key", "too-costly" or "store-failed".
+func (f Failure) String() string {
+	if int(f) < len(failureNames) {
+		return failureNames[f]
+	}
+	return fmt.Sprintf("Failure(%d)", uint8(f))
+}
 
 // FailureOf classifies the error of [KeyFunc.Resolve], [Within] or a limiter.
 func FailureOf(err error) Failure {

@@ -112,7 +112,7 @@ const apiTest = "http://api.test"
 // A pool has the limits of all its credentials together, and no credential gets more requests than its own.
 func TestAPoolUsesEveryCredentialUpToItsLimit(t *testing.T) {
 	for _, mode := range []outgoing.Mode{outgoing.Refuse, outgoing.Wait} {
-		bubble(t, fmt.Sprint(mode), func(t *testing.T) {
+		bubble(t, mode.String(), func(t *testing.T) {
 			all := tokens(5)
 			api := newTokenAPI(4, 10*time.Second, all...)
 			rt := pooled(t, newStore(), newPool(t, apiTest, all...),
