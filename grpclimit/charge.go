@@ -15,7 +15,7 @@ const (
 	// Requests counts every call that is admitted.
 	Requests = middleware.Requests
 	// Failures counts the calls whose outcome is Failed, see [OutcomeFunc], such as wrong passwords. A stream is
-	// one attempt until its handler returns. ServerOptions.OnUnavailable cannot be FailOpen beside it.
+	// one attempt until its handler returns. ServerOptions.FailOpen is an error beside it.
 	Failures = middleware.Failures
 	// InFlight counts the calls whose handler has not returned, such as open streams. RetryInfo is a second.
 	InFlight = middleware.InFlight

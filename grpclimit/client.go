@@ -3,7 +3,6 @@ package grpclimit
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,37 +13,16 @@ import (
 	"example.com/sash/middleware"
 )
 
-// Mode says what a client does with a call for which there is no room.
-type Mode uint8
-
-// The modes of a ClientInterceptor.
-const (
-	// Wait waits until there is room, as long as the call's context allows. A call whose deadline is
-	// earlier fails at once.
-	Wait Mode = iota
-	// Refuse fails at once.
-	Refuse
-)
-
-var modeNames = [...]string{Wait: "wait", Refuse: "refuse"}
-
-// String returns "wait" or "refuse".
-func (m Mode) String() string {
-	if int(m) < len(modeNames) {
-		return modeNames[m]
-	}
-	return fmt.Sprintf("Mode(%d)", uint8(m))
-}
-
 // ClientOptions are the optional settings of a [ClientInterceptor]. The zero value is the default. All
 // functions may be called concurrently.
 type ClientOptions struct {
-	// Mode says what happens when there is no room. Zero is Wait.
-	Mode Mode
+	// Refuse fails a call at once when there is no room. By default it waits, as long as its context allows; a call whose
+	// deadline is earlier fails at once.
+	Refuse bool
 	// Cost is the units that a call, or a stream's start, costs: at least 1. Nil is 1.
 	Cost func(call Call) int64
-	// OnUnavailable says what happens while the store fails. Zero is FailClosed: calls are not sent.
-	OnUnavailable Unavailable
+	// FailOpen sends calls while the store fails. By default they are not sent.
+	FailOpen bool
 	// Timeout is the longest that a decision may take; a slower store has failed. Waiting for room
 	// does not count. Zero is a second, negative is as long as the call's context allows.
 	Timeout time.Duration
@@ -65,17 +43,12 @@ type ClientInterceptor struct {
 
 // NewClientInterceptor returns an interceptor that holds every key to the limiter's limits. The usual keys
 // are [Target] and Join(Target, Method). A nil opts is the default. It panics if limiter or key is nil.
-func NewClientInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ClientOptions) (*ClientInterceptor, error) {
+func NewClientInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ClientOptions) *ClientInterceptor {
 	need(limiter, key)
 	opts = cmp.Or(opts, &ClientOptions{})
-	c := &ClientInterceptor{undecided{opts.OnUnavailable, opts.OnError}, limiter, key, *opts}
-	if err := c.check(); err != nil {
-		return nil, err
-	}
-	if opts.Mode > Refuse {
-		return nil, fmt.Errorf("grpclimit: Mode is Wait or Refuse, not %d", opts.Mode)
-	}
-	return c, nil
+	c := &ClientInterceptor{undecided{opts.FailOpen, opts.OnError}, limiter, key, *opts}
+	c.complete()
+	return c
 }
 
 // Unary is a [grpc.UnaryClientInterceptor]. The error of a call that is not sent is a [*NotSentError].
@@ -121,8 +94,8 @@ func (c *ClientInterceptor) admit(call Call) error {
 			return nil
 		}
 		deadline, ok := ctx.Deadline()
-		if late := ok && time.Until(deadline) < res.RetryAfter; c.opts.Mode == Refuse || late {
-			return notSent(key, res, late && c.opts.Mode == Wait)
+		if late := ok && time.Until(deadline) < res.RetryAfter; c.opts.Refuse || late {
+			return notSent(key, res, late && !c.opts.Refuse)
 		}
 		select {
 		case <-time.After(res.RetryAfter):

@@ -127,10 +127,7 @@ func ExampleNewClientInterceptor() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limit, err := grpclimit.NewClientInterceptor(limiter, grpclimit.Join(grpclimit.Target, grpclimit.Method), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	limit := grpclimit.NewClientInterceptor(limiter, grpclimit.Join(grpclimit.Target, grpclimit.Method), nil)
 	conn, err := grpc.NewClient("dns:///api.example.com:443",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithChainUnaryInterceptor(limit.Unary),

@@ -2,7 +2,6 @@ package grpclimit
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -12,34 +11,16 @@ import (
 	"example.com/sash/middleware"
 )
 
-// Unavailable says what happens to calls while the store fails.
-type Unavailable = middleware.Unavailable
-
-// The failure modes of an interceptor.
-const (
-	// FailClosed ends the call with Unavailable and a random RetryInfo of 5 to 10 seconds. It is the default because a limit protects
-	// something, and a store often fails under load: to lift the limits just then should be a choice.
-	FailClosed = middleware.FailClosed
-	// FailOpen admits the call. There is no limit at all while the store fails. It suits limits that are a
-	// courtesy rather than a protection. Watch OnError.
-	FailOpen = middleware.FailOpen
-)
-
 // undecided is what becomes of a call without a decision, on a server and on a client.
 type undecided struct {
-	onUnavailable Unavailable
-	onError       func(Call, error)
+	failOpen bool
+	onError  func(Call, error)
 }
 
-// check fills in the defaults.
-func (u *undecided) check() error {
-	if u.onUnavailable > FailOpen {
-		return fmt.Errorf("grpclimit: OnUnavailable is FailClosed or FailOpen, not %d", u.onUnavailable)
-	}
+func (u *undecided) complete() {
 	if u.onError == nil {
 		u.onError = func(Call, error) {}
 	}
-	return nil
 }
 
 // need panics without a limiter or a key function.
@@ -78,7 +59,7 @@ func (u *undecided) fail(call Call, err error) *status.Status {
 	if failure != middleware.StoreFailed {
 		return status.New(codes.Internal, "the call could not be checked against its limits")
 	}
-	if u.onUnavailable == FailOpen {
+	if u.failOpen {
 		return nil
 	}
 	retry := middleware.RetryAfter().Round(time.Millisecond)

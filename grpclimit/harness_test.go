@@ -58,15 +58,6 @@ func onLayers(t testing.TB, l *sash.Limiter, opts *grpclimit.ServerOptions, laye
 	return s
 }
 
-func onClient(t testing.TB, l *sash.Limiter, key grpclimit.KeyFunc, opts *grpclimit.ClientOptions) *grpclimit.ClientInterceptor {
-	t.Helper()
-	c, err := grpclimit.NewClientInterceptor(l, key, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
 // A service returns the payload of a request; its streams answer every message.
 type service struct {
 	pb.UnimplementedTestServiceServer

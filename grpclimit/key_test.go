@@ -133,7 +133,7 @@ func TestErrorsOfAKeyFunction(t *testing.T) {
 // A handler that calls another service has the metadata of its own client in its context.
 func TestAClientReadsTheOutgoingMetadata(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), sash.PerMinute(1))
-	client := dial(t, &service{}, nil, limiting(onClient(t, limiter, grpclimit.Metadata("tenant"), &grpclimit.ClientOptions{Mode: grpclimit.Refuse}))...)
+	client := dial(t, &service{}, nil, limiting(grpclimit.NewClientInterceptor(limiter, grpclimit.Metadata("tenant"), &grpclimit.ClientOptions{Refuse: true}))...)
 	incoming := metadata.NewIncomingContext(t.Context(), metadata.Pairs("tenant", "theirs"))
 	err := call(incoming, client)
 	wantCode(t, err, codes.InvalidArgument)

@@ -73,7 +73,7 @@ func TestWrongLayersAreErrors(t *testing.T) {
 	}{
 		"at least one layer":              {},
 		`layer 0 "" needs a key function`: {layers: []grpclimit.Layer{{}}},
-		"cannot be configured open":       {grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen}, []grpclimit.Layer{{Key: key, Charge: grpclimit.Failures}}},
+		"cannot be configured open":       {grpclimit.ServerOptions{FailOpen: true}, []grpclimit.Layer{{Key: key, Charge: grpclimit.Failures}}},
 	} {
 		_, err := grpclimit.NewServerLayers(limiter, c.layers, &c.opts)
 		if err == nil || !strings.HasPrefix(err.Error(), "grpclimit: ") || !strings.Contains(err.Error(), says) {

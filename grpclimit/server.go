@@ -22,8 +22,10 @@ type ServerOptions struct {
 	Cost func(call Call) int64
 	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByCode.
 	Outcome OutcomeFunc
-	// OnUnavailable says what happens while the store fails. Zero is FailClosed.
-	OnUnavailable Unavailable
+	// FailOpen admits calls while the store fails: there is no limit at all then. It suits limits that are a courtesy
+	// rather than a protection, and is an error beside a layer of Failures. Watch OnError. By default calls end with Unavailable and a random RetryInfo of 5 to 10
+	// seconds: a store often fails under load, when a limit has something to protect.
+	FailOpen bool
 	// Timeout is the longest that a decision may take; a slower store has failed. It is also the longest
 	// that the end of a call waits for the release of a charge. Zero is a second, negative is as long
 	// as the call's context allows, and a second for a release.
@@ -60,17 +62,14 @@ func NewServerLayers(limiter *sash.Limiter, layers []Layer, opts *ServerOptions)
 		panic("grpclimit: an interceptor needs a limiter, from sash.New")
 	}
 	opts = cmp.Or(opts, &ServerOptions{})
-	s := &ServerInterceptor{undecided: undecided{opts.OnUnavailable, opts.OnError}, outcome: opts.Outcome}
+	s := &ServerInterceptor{undecided: undecided{opts.FailOpen, opts.OnError}, outcome: opts.Outcome}
 	if s.outcome == nil {
 		s.outcome = ByCode
 	}
-	err := s.check()
-	if err != nil {
-		return nil, err
-	}
-	of := middleware.GateOptions[Call]{Cost: opts.Cost, OnUnavailable: opts.OnUnavailable, Timeout: opts.Timeout, OnError: s.onError}
-	s.calls, err = middleware.NewGate(limiter, layers, of)
-	if err != nil {
+	s.complete()
+	of := middleware.GateOptions[Call]{Cost: opts.Cost, FailOpen: opts.FailOpen, Timeout: opts.Timeout, OnError: s.onError}
+	var err error
+	if s.calls, err = middleware.NewGate(limiter, layers, of); err != nil {
 		return nil, fmt.Errorf("grpclimit: %w", err)
 	}
 	return s, nil

@@ -111,9 +111,9 @@ func TestStoreFailure(t *testing.T) {
 		retry time.Duration
 	}{
 		{"closed is the default", down, grpclimit.ServerOptions{}, codes.Unavailable, 5 * time.Second},
-		{"open", down, grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen}, codes.OK, 0},
+		{"open", down, grpclimit.ServerOptions{FailOpen: true}, codes.OK, 0},
 		{"a store that hangs", hanging(nil), grpclimit.ServerOptions{Timeout: time.Millisecond}, codes.Unavailable, 5 * time.Second},
-		{"a store that hangs, open", hanging(nil), grpclimit.ServerOptions{Timeout: time.Millisecond, OnUnavailable: grpclimit.FailOpen}, codes.OK, 0},
+		{"a store that hangs, open", hanging(nil), grpclimit.ServerOptions{Timeout: time.Millisecond, FailOpen: true}, codes.OK, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			reported := make(chan error, 1)
@@ -138,7 +138,7 @@ func TestStoreFailure(t *testing.T) {
 func TestCallerThatGivesUp(t *testing.T) {
 	decides, ended := make(chan struct{}, 1), make(chan error, 1)
 	limit := onServer(t, newLimiter(t, hanging(decides), sash.PerMinute(1)), grpclimit.Shared("all"),
-		&grpclimit.ServerOptions{Timeout: -1, OnUnavailable: grpclimit.FailOpen})
+		&grpclimit.ServerOptions{Timeout: -1, FailOpen: true})
 	record := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		res, err := limit.Unary(ctx, req, info, handler)
 		ended <- err
@@ -159,14 +159,8 @@ func TestCallerThatGivesUp(t *testing.T) {
 	}
 }
 
-func TestWrongOptionsAreErrors(t *testing.T) {
+func TestAnInterceptorNeedsALimiterAndAKey(t *testing.T) {
 	limiter, key := newLimiter(t, newClock().store(), sash.PerMinute(1)), grpclimit.Shared("all")
-	if _, err := grpclimit.NewServerInterceptor(limiter, key, &grpclimit.ServerOptions{OnUnavailable: 9}); err == nil {
-		t.Error("an unknown failure mode: no error")
-	}
-	if _, err := grpclimit.NewClientInterceptor(limiter, key, &grpclimit.ClientOptions{Mode: 9}); err == nil {
-		t.Error("an unknown mode: no error")
-	}
 	wantPanic(t, "grpclimit: an interceptor needs a limiter, from sash.New", func() {
 		_, _ = grpclimit.NewServerInterceptor(nil, key, nil)
 	})

@@ -68,7 +68,7 @@ func TestStreamWhileTheStoreFails(t *testing.T) {
 	wantRetryFrom(t, err, 5*time.Second)
 
 	open := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"),
-		&grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen})))
+		&grpclimit.ServerOptions{FailOpen: true})))
 	if answers, err := echo(t, open, 3); answers != 3 || err != nil {
 		t.Errorf("%d answers, %v", answers, err)
 	}

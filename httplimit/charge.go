@@ -17,8 +17,8 @@ const (
 	// Requests counts every request that is admitted.
 	Requests = middleware.Requests
 	// Failures counts the requests whose outcome is Failed, see [OutcomeFunc], such as wrong passwords. The
-	// fields of a response count the attempt itself, whatever its outcome. Options.OnUnavailable cannot be
-	// FailOpen beside it.
+	// fields of a response count the attempt itself, whatever its outcome. Options.FailOpen is an
+	// error beside it.
 	Failures = middleware.Failures
 	// InFlight counts the requests whose handler has not returned. A connection that a handler hijacks is in
 	// flight until the handler returns. Retry-After is 1, unless the subject is blocked.

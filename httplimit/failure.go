@@ -9,20 +9,6 @@ import (
 	"example.com/sash/middleware"
 )
 
-// Unavailable says what happens to requests while the store fails.
-type Unavailable = middleware.Unavailable
-
-// The failure modes of a middleware.
-const (
-	// FailClosed answers 503 with a random Retry-After of 5 to 10 seconds. It is the default because a limit protects something, and a
-	// store often fails under load: to lift the limits just then should be a choice.
-	FailClosed = middleware.FailClosed
-	// FailOpen admits the request, without fields. There is no limit at all while the store fails. When a
-	// deadline of the server ended the decision, the handler has no time left. It suits limits that are a
-	// courtesy rather than a protection, and is an error beside a layer of Failures. Watch Options.OnError.
-	FailOpen = middleware.FailOpen
-)
-
 // statusClientClosed is how access logs write "the client closed the request"; no client receives it.
 const statusClientClosed = 499
 
@@ -46,7 +32,7 @@ func (o *Options) fail(w http.ResponseWriter, r *http.Request, err error, next h
 	switch {
 	case failure != middleware.StoreFailed:
 		o.Denied(w, r, Denial{Status: http.StatusInternalServerError, Err: err})
-	case o.OnUnavailable == FailOpen:
+	case o.FailOpen:
 		next.ServeHTTP(w, r)
 	default:
 		retry := middleware.RetryAfter()

@@ -201,10 +201,7 @@ func TestLayersThatCannotBeCharged(t *testing.T) {
 		"in flight until midnight":                   {limiter, httplimit.Layer{Key: key, Charge: httplimit.InFlight, Limits: []sash.Limit{sash.PerCalendar(1, sash.CalendarDay, nil)}}, false, "one limit"},
 		"an unknown charge":                          {limiter, httplimit.Layer{Key: key, Charge: 9}, false, "unknown charge"},
 	} {
-		opts := &httplimit.Options{}
-		if c.open {
-			opts.OnUnavailable = httplimit.FailOpen
-		}
+		opts := &httplimit.Options{FailOpen: c.open}
 		if _, err := httplimit.NewLayers(c.limiter, []httplimit.Layer{c.layer}, opts); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: error %v, want one that contains %q", name, err, c.says)
 		}

@@ -25,8 +25,11 @@ type Options struct {
 	Cost func(r *http.Request) int64
 	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByStatus.
 	Outcome OutcomeFunc
-	// OnUnavailable says what happens while the store fails. Zero is FailClosed.
-	OnUnavailable Unavailable
+	// FailOpen admits requests while the store fails, without fields: there is no limit at all then. When a deadline of
+	// the server ended the decision, the handler has no time left. It suits limits that are a courtesy rather than a
+	// protection, and is an error beside a layer of Failures. Watch OnError. By default requests are answered with 503 and
+	// a random Retry-After of 5 to 10 seconds: a store often fails under load, when a limit has something to protect.
+	FailOpen bool
 	// Timeout is the longest that a decision may take; a slower store has failed. It is also the longest
 	// that a response waits for the release of a charge. Zero is a second, negative is as long as the
 	// request's context allows, and a second for a release.
@@ -75,7 +78,7 @@ func NewLayers(limiter *sash.Limiter, layers []Layer, opts *Options) (Middleware
 		return nil, err
 	}
 	inner, err := middleware.NewGate(limiter, layers, middleware.GateOptions[*http.Request]{
-		Cost: g.opts.Cost, OnUnavailable: g.opts.OnUnavailable, Timeout: g.opts.Timeout, OnError: g.opts.OnError,
+		Cost: g.opts.Cost, FailOpen: g.opts.FailOpen, Timeout: g.opts.Timeout, OnError: g.opts.OnError,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
@@ -89,9 +92,6 @@ func NewLayers(limiter *sash.Limiter, layers []Layer, opts *Options) (Middleware
 func (o *Options) check() error {
 	if o.Dialect > NoFields {
 		return fmt.Errorf("httplimit: unknown dialect %v", o.Dialect)
-	}
-	if o.OnUnavailable > FailOpen {
-		return fmt.Errorf("httplimit: OnUnavailable is FailClosed or FailOpen, not %d", o.OnUnavailable)
 	}
 	if o.Denied == nil {
 		o.Denied = func(w http.ResponseWriter, _ *http.Request, d Denial) { d.Write(w) }

@@ -79,14 +79,13 @@ func TestMiddlewaresThatCannotWork(t *testing.T) {
 		opts   httplimit.Options
 		says   string
 	}{
-		"no layer":                {nil, httplimit.Options{}, "at least one layer"},
-		"no key":                  {[]httplimit.Layer{{Name: "a"}}, httplimit.Options{}, "key function"},
-		"no name":                 {[]httplimit.Layer{layer("a"), layer("")}, httplimit.Options{}, "needs a name"},
-		"one name twice":          {[]httplimit.Layer{layer("a"), layer("a")}, httplimit.Options{}, `"a"`},
-		"five at once":            {[]httplimit.Layer{layer("a"), layer("b"), layer("c"), layer("d"), layer("e")}, httplimit.Options{}, "at most 4"},
-		"a limit of nothing":      {[]httplimit.Layer{{Key: httplimit.PeerAddress, Limits: []sash.Limit{{}}}}, httplimit.Options{}, "invalid limit"},
-		"a dialect of none":       {[]httplimit.Layer{layer("a")}, httplimit.Options{Dialect: 77}, "Dialect(77)"},
-		"an unknown failure mode": {[]httplimit.Layer{layer("a")}, httplimit.Options{OnUnavailable: 9}, "FailOpen"},
+		"no layer":           {nil, httplimit.Options{}, "at least one layer"},
+		"no key":             {[]httplimit.Layer{{Name: "a"}}, httplimit.Options{}, "key function"},
+		"no name":            {[]httplimit.Layer{layer("a"), layer("")}, httplimit.Options{}, "needs a name"},
+		"one name twice":     {[]httplimit.Layer{layer("a"), layer("a")}, httplimit.Options{}, `"a"`},
+		"five at once":       {[]httplimit.Layer{layer("a"), layer("b"), layer("c"), layer("d"), layer("e")}, httplimit.Options{}, "at most 4"},
+		"a limit of nothing": {[]httplimit.Layer{{Key: httplimit.PeerAddress, Limits: []sash.Limit{{}}}}, httplimit.Options{}, "invalid limit"},
+		"a dialect of none":  {[]httplimit.Layer{layer("a")}, httplimit.Options{Dialect: 77}, "Dialect(77)"},
 	} {
 		_, err := httplimit.NewLayers(limiter, c.layers, &c.opts)
 		if err == nil || !strings.Contains(err.Error(), c.says) {
@@ -109,9 +108,9 @@ func TestFailures(t *testing.T) {
 		retry  int64 // the least
 	}{
 		{"closed by default", failing(down), httplimit.Options{}, 503, 5},
-		{"open", failing(down), httplimit.Options{OnUnavailable: httplimit.FailOpen}, 200, 0},
+		{"open", failing(down), httplimit.Options{FailOpen: true}, 200, 0},
 		{"closed when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond}, 503, 5},
-		{"open when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond, OnUnavailable: httplimit.FailOpen}, 200, 0},
+		{"open when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond, FailOpen: true}, 200, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var reported error
@@ -136,11 +135,11 @@ func TestFailures(t *testing.T) {
 }
 
 func TestAClientThatLeftIsNeitherARefusalNorAFailure(t *testing.T) {
-	for _, mode := range []httplimit.Unavailable{httplimit.FailClosed, httplimit.FailOpen} {
+	for _, open := range []bool{false, true} {
 		ran, reported := false, false
 		h := newMiddleware(t, newLimiter(t, hanging(nil), nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
-			OnUnavailable: mode,
-			OnError:       func(*http.Request, error) { reported = true },
+			FailOpen: open,
+			OnError:  func(*http.Request, error) { reported = true },
 		})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
 		res := get(h, "GET", "/", func(r *http.Request) {
 			ctx, cancel := context.WithCancel(r.Context())
@@ -158,11 +157,11 @@ func TestAClientThatLeftIsNeitherARefusalNorAFailure(t *testing.T) {
 // A deadline of the server before the Timeout leaves the failure mode in force, and OnError still receives the
 // failure of the store.
 func TestADeadlineOfTheServerIsTheStoresFailure(t *testing.T) {
-	for mode, want := range map[httplimit.Unavailable]int{httplimit.FailClosed: 503, httplimit.FailOpen: 200} {
+	for open, want := range map[bool]int{false: 503, true: 200} {
 		var reported error
 		h := newMiddleware(t, newLimiter(t, hanging(nil), nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
-			OnUnavailable: mode,
-			OnError:       func(_ *http.Request, err error) { reported = err },
+			FailOpen: open,
+			OnError:  func(_ *http.Request, err error) { reported = err },
 		})(ok)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		wantStatus(t, get(h, "GET", "/", func(r *http.Request) { *r = *r.WithContext(ctx) }), want)
@@ -188,8 +187,8 @@ func TestAFailureOfAKeyOrAPlanIsNoFailureOfTheStore(t *testing.T) {
 		} {
 			var reported error
 			h := newLayers(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(1)), &httplimit.Options{
-				OnUnavailable: httplimit.FailOpen,
-				OnError:       func(_ *http.Request, err error) { reported = err },
+				FailOpen: true,
+				OnError:  func(_ *http.Request, err error) { reported = err },
 			}, layer)(ok)
 			wantStatus(t, get(h, "GET", "/", nil), 500)
 			if !errors.Is(reported, cause) {

@@ -11,30 +11,6 @@ import (
 	"example.com/sash"
 )
 
-// Unavailable says what happens to requests while the store fails.
-type Unavailable uint8
-
-// The failure modes of a middleware.
-const (
-	// FailClosed refuses the request with an error that blames the server. It is the default because a limit
-	// protects something, and a store often fails under load: to lift the limits just then should be a
-	// choice.
-	FailClosed Unavailable = iota
-	// FailOpen admits the request. There is no limit at all while the store fails. It suits limits that are
-	// a courtesy rather than a protection.
-	FailOpen
-)
-
-var unavailableNames = [...]string{FailClosed: "closed", FailOpen: "open"}
-
-// String returns "closed" or "open".
-func (u Unavailable) String() string {
-	if int(u) < len(unavailableNames) {
-		return unavailableNames[u]
-	}
-	return fmt.Sprintf("Unavailable(%d)", uint8(u))
-}
-
 // DefaultTimeout is the longest that a decision may take.
 const DefaultTimeout = time.Second
 
@@ -81,7 +57,7 @@ const (
 	NoKey                      // the request does not identify its subject: the client has to change it
 	BadKey                     // it does so more than once, or malformed: the client has to change it
 	TooCostly                  // the cost is above a limit's units: the client has to make the request smaller
-	StoreFailed                // the store failed: FailClosed or FailOpen decides
+	StoreFailed                // the store failed: FailOpen decides
 )
 
 var failureNames = [...]string{Fault: "fault", NoKey: "no-key", BadKey: "bad-key", TooCostly: "too-costly", StoreFailed: "store-failed"}

@@ -119,8 +119,8 @@ func (g *Gate[R]) checkCharge(l *Layer[R]) error {
 	if a := g.limiter.Algorithm(); !a.Exact() {
 		return fmt.Errorf("%w: algorithm %v admits more than the limit, and forgets when a request was charged; releasing a charge needs an exact one, such as sliding-log", sash.ErrInvalidLimit, a)
 	}
-	if l.Charge == Failures && g.opts.OnUnavailable == FailOpen {
-		return errors.New("a layer of Failures, such as that of a login, cannot be configured open: set OnUnavailable to FailClosed, or give the layer a middleware of its own")
+	if l.Charge == Failures && g.opts.FailOpen {
+		return errors.New("a layer of Failures, such as that of a login, cannot be configured open: leave FailOpen out, or give the layer a middleware of its own")
 	}
 	if l.Charge == InFlight {
 		limits := l.Limits
