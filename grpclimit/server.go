@@ -17,14 +17,16 @@ import (
 // ServerOptions are the optional settings of a [ServerInterceptor]. The zero value is the default. All
 // functions may be called concurrently.
 type ServerOptions struct {
-	// Cost is the units that a call costs in the layers of Requests: at least 1. Nil is 1. A layer can have its own. A cost above a limit's units is InvalidArgument: the call
-	// can never be admitted, so the client has to make it smaller; waiting does not help.
+	// Cost is the units that a call costs in the layers of Requests: at least 1. Nil is 1. A layer can have its own. A cost
+	// above a limit's units is InvalidArgument: the call can never be admitted, so the client has to make it smaller;
+	// waiting does not help.
 	Cost func(call Call) int64
 	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByCode.
 	Outcome OutcomeFunc
 	// FailOpen admits calls while the store fails: there is no limit at all then. It suits limits that are a courtesy
-	// rather than a protection, and is an error beside a layer of Failures. Watch OnError. By default calls end with Unavailable and a random RetryInfo of 5 to 10
-	// seconds: a store often fails under load, when a limit has something to protect.
+	// rather than a protection, and is an error beside a layer of Failures. Watch OnError. By default calls end with
+	// Unavailable and a random RetryInfo of 5 to 10 seconds: a store often fails under load, when a limit has something to
+	// protect.
 	FailOpen bool
 	// Timeout is the longest that a decision may take; a slower store has failed. It is also the longest
 	// that the end of a call waits for the release of a charge. Zero is a second, negative is as long

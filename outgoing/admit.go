@@ -201,7 +201,9 @@ func (t *Transport) decide(ctx context.Context, call Call, within time.Duration)
 
 // admitted returns the admission of a call whose charge began at an instant. A call that was booked is charged, for what
 // this process learns, when it starts.
-func (t *Transport) admitted(call Call, wholes []sash.Subject, res sash.Result, places []*sash.Reservation, before int64, began time.Time) admission {
+func (t *Transport) admitted(
+	call Call, wholes []sash.Subject, res sash.Result, places []*sash.Reservation, before int64, began time.Time,
+) admission {
 	a := admission{call: call, before: before, places: places}
 	if res.Delay == 0 {
 		t.learned.charged(wholes)
