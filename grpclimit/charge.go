@@ -1,8 +1,6 @@
 package grpclimit
 
 import (
-	"context"
-
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -17,7 +15,7 @@ const (
 	// Requests counts every call that is admitted.
 	Requests = middleware.Requests
 	// Failures counts the calls whose outcome is Failed, see [OutcomeFunc], such as wrong passwords. A stream is
-	// one attempt until its handler returns. ServerOptions.OnUnavailable cannot be FailOpen beside it.
+	// one attempt until its handler returns. ServerOptions.FailOpen is an error beside it.
 	Failures = middleware.Failures
 	// InFlight counts the calls whose handler has not returned, such as open streams. RetryInfo is a second.
 	InFlight = middleware.InFlight
@@ -26,11 +24,11 @@ const (
 // An Outcome is how a call ended. See [middleware.Outcome].
 type Outcome = middleware.Outcome
 
-// The outcomes.
+// The outcomes: see package middleware.
 const (
-	Neutral   = middleware.Neutral   // layers of Failures release their charge
-	Failed    = middleware.Failed    // layers of Failures keep their charge
-	Succeeded = middleware.Succeeded // layers of Failures release their charge; those with ResetOnSuccess reset the subject
+	Neutral   = middleware.Neutral
+	Failed    = middleware.Failed
+	Succeeded = middleware.Succeeded
 )
 
 // An OutcomeFunc returns the outcome of a call by the status that its handler, or an interceptor that runs after
@@ -39,7 +37,7 @@ const (
 //
 // A handler that returned no error, although the call's context had ended, has not succeeded, because the client got
 // no answer: its status is Canceled or DeadlineExceeded.
-type OutcomeFunc func(ctx context.Context, call Call, end *status.Status) Outcome
+type OutcomeFunc func(call Call, end *status.Status) Outcome
 
 // ByCode is an [OutcomeFunc]: OK is Succeeded. The codes that stand for a fault of the client are Failed, as those of
 // HTTP's 4xx are with httplimit.ByStatus: InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated,
@@ -49,7 +47,7 @@ type OutcomeFunc func(ctx context.Context, call Call, end *status.Status) Outcom
 // attacker gains nothing by ending an attempt early, and a user whose connection breaks uses up one of their own attempts.
 // So DeadlineExceeded is Failed if the call's own deadline has passed, and Neutral if it was one of the handler's. Where
 // clients usually end streams by leaving, an OutcomeFunc of your own has to tell that from an attack.
-func ByCode(ctx context.Context, _ Call, end *status.Status) Outcome {
+func ByCode(call Call, end *status.Status) Outcome {
 	switch end.Code() {
 	case codes.OK:
 		return Succeeded
@@ -57,7 +55,7 @@ func ByCode(ctx context.Context, _ Call, end *status.Status) Outcome {
 		codes.FailedPrecondition, codes.Aborted, codes.OutOfRange, codes.Canceled:
 		return Failed
 	case codes.DeadlineExceeded:
-		if ctx.Err() != nil {
+		if call.Context.Err() != nil {
 			return Failed
 		}
 	}
@@ -65,9 +63,9 @@ func ByCode(ctx context.Context, _ Call, end *status.Status) Outcome {
 }
 
 // endOf returns the status with which a call ends whose handler returned err.
-func endOf(ctx context.Context, err error) *status.Status {
+func endOf(call Call, err error) *status.Status {
 	if err == nil {
-		err = ctx.Err()
+		err = call.Context.Err()
 	}
 	if end, ok := status.FromError(err); ok {
 		return end

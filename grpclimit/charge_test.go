@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,9 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/grpclimit"
-	"example.com/sash/memstore"
 )
 
 func failures(limits ...sash.Limit) grpclimit.Layer {
@@ -33,32 +32,30 @@ func inFlight(n int64) grpclimit.Layer {
 
 // The codes that blame the client are those that google/rpc/code.proto maps to an HTTP status of 4xx; 429 is no failure.
 func TestACodeDecidesWhetherACallHasFailed(t *testing.T) {
-	plain := errors.New("no status")
-	for _, c := range []struct {
+	failed := []codes.Code{
+		codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,
+		codes.FailedPrecondition, codes.Aborted, codes.OutOfRange, codes.Canceled,
+	}
+	for code := codes.OK; code <= codes.Unauthenticated; code++ {
+		want := grpclimit.Neutral // DeadlineExceeded too: it is of the handler's own, the client's has not passed
+		if code == codes.OK {
+			want = grpclimit.Succeeded
+		} else if slices.Contains(failed, code) {
+			want = grpclimit.Failed
+		}
+		if got := grpclimit.ByCode(grpclimit.Call{Context: t.Context()}, status.New(code, "")); got != want {
+			t.Errorf("%v: outcome %d, want %d", code, got, want)
+		}
+	}
+	for name, c := range map[string]struct {
 		err  error
-		want grpclimit.Outcome
+		left int64
 	}{
-		{nil, grpclimit.Succeeded},
-		{status.Error(codes.InvalidArgument, ""), grpclimit.Failed},
-		{status.Error(codes.NotFound, ""), grpclimit.Failed},
-		{status.Error(codes.AlreadyExists, ""), grpclimit.Failed},
-		{status.Error(codes.PermissionDenied, ""), grpclimit.Failed},
-		{status.Error(codes.Unauthenticated, ""), grpclimit.Failed},
-		{status.Error(codes.FailedPrecondition, ""), grpclimit.Failed},
-		{status.Error(codes.Aborted, ""), grpclimit.Failed},
-		{status.Error(codes.OutOfRange, ""), grpclimit.Failed},
-		{status.Error(codes.Canceled, ""), grpclimit.Failed},
-		{fmt.Errorf("wrapped: %w", status.Error(codes.Unauthenticated, "")), grpclimit.Failed},
-		{fmt.Errorf("query: %w", context.Canceled), grpclimit.Failed},
-		{status.Error(codes.ResourceExhausted, ""), grpclimit.Neutral},
-		{status.Error(codes.Unknown, ""), grpclimit.Neutral},
-		{status.Error(codes.Unimplemented, ""), grpclimit.Neutral},
-		{status.Error(codes.Internal, ""), grpclimit.Neutral},
-		{status.Error(codes.Unavailable, ""), grpclimit.Neutral},
-		{status.Error(codes.DataLoss, ""), grpclimit.Neutral},
-		{status.Error(codes.DeadlineExceeded, ""), grpclimit.Neutral}, // of the handler's own: the client's has not passed
-		{fmt.Errorf("query: %w", context.DeadlineExceeded), grpclimit.Neutral},
-		{plain, grpclimit.Neutral},
+		"success forgets the failure before": {nil, 9},
+		"a wrapped status":                   {fmt.Errorf("wrapped: %w", status.Error(codes.Unauthenticated, "")), 7},
+		"cancelled":                          {fmt.Errorf("query: %w", context.Canceled), 7},
+		"a deadline of the handler":          {fmt.Errorf("query: %w", context.DeadlineExceeded), 8},
+		"no status":                          {errors.New("no status"), 8},
 	} {
 		limiter := newLimiter(t, newClock().store(), sash.PerMinute(9))
 		var answer error
@@ -69,11 +66,8 @@ func TestACodeDecidesWhetherACallHasFailed(t *testing.T) {
 		wantCode(t, call(t.Context(), client), codes.Unauthenticated)
 		answer = c.err
 		_ = call(t.Context(), client)
-		wantLeft(t, limiter, "failed:shared:x", map[grpclimit.Outcome]int64{
-			grpclimit.Succeeded: 9, // the failure before it is forgotten
-			grpclimit.Neutral:   8,
-			grpclimit.Failed:    7,
-		}[c.want])
+		t.Log(name)
+		wantLeft(t, limiter, "failed:shared:x", c.left)
 	}
 }
 
@@ -203,62 +197,4 @@ func TestAHandlerThatPanicsIsSettled(t *testing.T) {
 	})
 	wantLeft(t, limiter, "failed:shared:x", 3)
 	wantLeft(t, limiter, "open:shared:x", 3)
-}
-
-// A leavingStore admits a call whose client has gone when the store has decided.
-type leavingStore struct {
-	*memstore.Store
-	client *leaver
-}
-
-func (s leavingStore) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	answers, err := s.Store.DecideAll(ctx, reqs)
-	s.client.gone = true
-	return answers, err
-}
-
-// A leaver is a context that ends without closing Done.
-type leaver struct {
-	context.Context
-	gone bool
-}
-
-func (l *leaver) Err() error {
-	if l.gone {
-		return context.Canceled
-	}
-	return nil
-}
-
-func TestTheHandlerDoesNotRunForAClientThatHasGone(t *testing.T) {
-	client := &leaver{Context: t.Context()}
-	limiter := newLimiter(t, leavingStore{memstore.New(nil), client}, sash.PerHour(3))
-	_, err := onLayers(t, limiter, nil, inFlight(1), failures()).Unary(client, nil, &grpc.UnaryServerInfo{},
-		func(context.Context, any) (any, error) {
-			t.Error("the handler ran")
-			return "ok", nil
-		})
-	wantCode(t, err, codes.Canceled)
-	wantLeft(t, limiter, "failed:shared:x", 3)
-	wantLeft(t, limiter, "open:shared:x", 3)
-}
-
-// A deafStore decides, and fails to settle.
-type deafStore struct{ *memstore.Store }
-
-func (deafStore) Settle(context.Context, driver.Settlement) error { return errors.New("gone") }
-
-func TestAFailedReleaseIsReported(t *testing.T) {
-	var reported error
-	limiter := newLimiter(t, deafStore{newClock().store()}, sash.PerMinute(3))
-	client := dial(t, &service{}, limited(onLayers(t, limiter, &grpclimit.ServerOptions{
-		OnError: func(_ context.Context, call grpclimit.Call, err error) {
-			reported = fmt.Errorf("%s: %w", call.FullMethod, err)
-		},
-	}, failures())))
-	wantCode(t, call(t.Context(), client), codes.OK)
-	if !errors.Is(reported, sash.ErrUnavailable) || reported.Error()[:8] != "/grpc.te" {
-		t.Errorf("OnError received %v", reported)
-	}
-	wantLeft(t, limiter, "failed:shared:x", 2)
 }

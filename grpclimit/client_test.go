@@ -29,8 +29,8 @@ func limiting(c *grpclimit.ClientInterceptor) []grpc.DialOption {
 func TestClientRefusesBeforeSending(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), sash.Every(2, 5*time.Second), sash.PerMinute(10))
 	impl := &service{}
-	client := dial(t, impl, nil, limiting(onClient(t, limiter, grpclimit.Join(grpclimit.Target, grpclimit.Method),
-		&grpclimit.ClientOptions{Mode: grpclimit.Refuse}))...)
+	client := dial(t, impl, nil, limiting(grpclimit.NewClientInterceptor(limiter, grpclimit.Join(grpclimit.Target, grpclimit.Method),
+		&grpclimit.ClientOptions{Refuse: true}))...)
 	for range 2 {
 		wantCode(t, call(t.Context(), client), codes.OK)
 	}
@@ -60,7 +60,7 @@ func TestClientRefusesBeforeSending(t *testing.T) {
 // Both have the code ResourceExhausted and a retry time; only one call was sent.
 func TestRefusalsOfServerAndClientAreDistinct(t *testing.T) {
 	strict := onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(1)), grpclimit.Shared("all"), nil)
-	ours := onClient(t, newLimiter(t, newClock().store(), sash.PerHour(2)), grpclimit.Target, &grpclimit.ClientOptions{Mode: grpclimit.Refuse})
+	ours := grpclimit.NewClientInterceptor(newLimiter(t, newClock().store(), sash.PerHour(2)), grpclimit.Target, &grpclimit.ClientOptions{Refuse: true})
 	client := dial(t, &service{}, limited(strict), limiting(ours)...)
 	wantCode(t, call(t.Context(), client), codes.OK)
 
@@ -74,24 +74,11 @@ func TestRefusalsOfServerAndClientAreDistinct(t *testing.T) {
 	}
 }
 
-func TestClientRefusesStreams(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), sash.PerMinute(1))
-	impl := &service{}
-	client := dial(t, impl, nil, limiting(onClient(t, limiter, grpclimit.Target, &grpclimit.ClientOptions{Mode: grpclimit.Refuse}))...)
-	if answers, err := echo(t, client, 3); answers != 3 || err != nil {
-		t.Fatalf("%d answers, %v", answers, err)
-	}
-	_, err := echo(t, client, 3)
-	if !errors.Is(err, sash.ErrLimited) || impl.served() != 1 {
-		t.Errorf("%d streams served, then %v", impl.served(), err)
-	}
-}
-
 // inBubble runs f in a bubble whose time passes only while all goroutines wait. Send makes a call through a
 // client's interceptor and reports whether it was sent.
 func inBubble(t *testing.T, limit sash.Limit, f func(t *testing.T, send func(context.Context) (sent bool, err error))) {
 	synctest.Test(t, func(t *testing.T) {
-		c := onClient(t, newLimiter(t, memstore.New(nil), limit), grpclimit.Target, nil)
+		c := grpclimit.NewClientInterceptor(newLimiter(t, memstore.New(nil), limit), grpclimit.Target, nil)
 		conn, err := grpc.NewClient("passthrough:///nowhere", grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
@@ -163,14 +150,14 @@ func TestClientWhileTheStoreFails(t *testing.T) {
 		sent  int
 	}{
 		{"closed is the default", failing(errors.New("down")), grpclimit.ClientOptions{}, 0},
-		{"open", failing(errors.New("down")), grpclimit.ClientOptions{OnUnavailable: grpclimit.FailOpen}, 1},
+		{"open", failing(errors.New("down")), grpclimit.ClientOptions{FailOpen: true}, 1},
 		{"a store that hangs", hanging(nil), grpclimit.ClientOptions{Timeout: time.Millisecond}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			reported := make(chan error, 1)
-			c.opts.OnError = func(_ context.Context, _ grpclimit.Call, err error) { reported <- err }
+			c.opts.OnError = func(_ grpclimit.Call, err error) { reported <- err }
 			impl := &service{}
-			client := dial(t, impl, nil, limiting(onClient(t, newLimiter(t, c.store, sash.PerMinute(1)), grpclimit.Target, &c.opts))...)
+			client := dial(t, impl, nil, limiting(grpclimit.NewClientInterceptor(newLimiter(t, c.store, sash.PerMinute(1)), grpclimit.Target, &c.opts))...)
 			err := call(t.Context(), client)
 			if impl.served() != c.sent {
 				t.Errorf("the server saw %d calls, want %d", impl.served(), c.sent)

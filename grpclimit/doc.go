@@ -23,7 +23,7 @@
 // others end with a status:
 //
 //	ResourceExhausted  a limit has no room; with RetryInfo (exact) and QuotaFailure (the limits that refused)
-//	Unavailable        the store failed and OnUnavailable is FailClosed; with RetryInfo
+//	Unavailable        the store failed, unless FailOpen; with RetryInfo
 //	InvalidArgument    the call has no key (ErrNoKey) or a bad one (ErrBadKey), or costs more units than a limit has, so that it can never be admitted
 //	Internal           the key function, the cost or the limits are wrong
 //	Canceled, DeadlineExceeded  the caller gave up before there was a decision, or before the handler could run

@@ -86,7 +86,7 @@ func ExampleNewServerLayers() {
 		{
 			Name: "streams", Key: grpclimit.PeerAddress, Limits: []sash.Limit{sash.Every(5, time.Hour)},
 			Charge: grpclimit.InFlight,
-			Match:  func(_ context.Context, call grpclimit.Call) bool { return call.Stream },
+			Match:  func(call grpclimit.Call) bool { return call.Stream },
 		},
 	}, nil)
 	if err != nil {
@@ -127,10 +127,7 @@ func ExampleNewClientInterceptor() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limit, err := grpclimit.NewClientInterceptor(limiter, grpclimit.Join(grpclimit.Target, grpclimit.Method), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	limit := grpclimit.NewClientInterceptor(limiter, grpclimit.Join(grpclimit.Target, grpclimit.Method), nil)
 	conn, err := grpc.NewClient("dns:///api.example.com:443",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithChainUnaryInterceptor(limit.Unary),

@@ -58,15 +58,6 @@ func onLayers(t testing.TB, l *sash.Limiter, opts *grpclimit.ServerOptions, laye
 	return s
 }
 
-func onClient(t testing.TB, l *sash.Limiter, key grpclimit.KeyFunc, opts *grpclimit.ClientOptions) *grpclimit.ClientInterceptor {
-	t.Helper()
-	c, err := grpclimit.NewClientInterceptor(l, key, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
 // A service returns the payload of a request; its streams answer every message.
 type service struct {
 	pb.UnimplementedTestServiceServer
@@ -117,31 +108,15 @@ func limited(s *grpclimit.ServerInterceptor) []grpc.ServerOption {
 // dial starts a server in memory and returns a client of it.
 func dial(t testing.TB, impl pb.TestServiceServer, server []grpc.ServerOption, client ...grpc.DialOption) pb.TestServiceClient {
 	t.Helper()
-	lis := bufconn.Listen(1 << 16)
-	client = append(client, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
-	return serve(t, lis, "passthrough:///memory", impl, server, client...)
-}
-
-// dialTCP is dial over a loopback port.
-func dialTCP(t testing.TB, impl pb.TestServiceServer, server []grpc.ServerOption) pb.TestServiceClient {
-	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return serve(t, lis, lis.Addr().String(), impl, server)
-}
-
-func serve(t testing.TB, lis net.Listener, target string, impl pb.TestServiceServer, server []grpc.ServerOption, client ...grpc.DialOption) pb.TestServiceClient {
-	t.Helper()
-	s := grpc.NewServer(server...)
+	lis, s := bufconn.Listen(1<<16), grpc.NewServer(server...)
 	pb.RegisterTestServiceServer(s, impl)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = s.Serve(lis)
 	}()
-	conn, err := grpc.NewClient(target, append(client, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := grpc.NewClient("passthrough:///memory", append(client, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,21 +18,6 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// fleet starts gRPC servers that have nothing in common but a Redis server, and returns a client of each.
-func fleet(t *testing.T, redis *redistest.Server, impl *service, servers int, limit sash.Limit, layers ...grpclimit.Layer) []pb.TestServiceClient {
-	t.Helper()
-	if layers == nil {
-		layers = []grpclimit.Layer{{Key: grpclimit.PeerAddress}}
-	}
-	clients := make([]pb.TestServiceClient, servers)
-	for i := range clients {
-		store := redisstore.New(redistest.Scripter(redistest.Dial(redis.Addr())), nil)
-		interceptor := onLayers(t, newLimiter(t, store, limit), &grpclimit.ServerOptions{Timeout: 20 * time.Second}, layers...)
-		clients[i] = dialTCP(t, impl, limited(interceptor))
-	}
-	return clients
-}
-
 // Many callers of both servers, of whom every third fails: together the servers let exactly so many failures through, never
 // have more calls in flight, and free what the other calls held.
 func TestTwoServersOnOneRedisShareFailuresAndCallsInFlight(t *testing.T) {
@@ -65,7 +50,12 @@ func TestTwoServersOnOneRedisShareFailuresAndCallsInFlight(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	clients := fleet(t, redistest.Start(t), impl, 2, sash.PerHour(allowed), failures(), inFlight(atOnce))
+	redis, clients := redistest.Start(t), [2]pb.TestServiceClient{}
+	for i := range clients { // of servers that have nothing in common but Redis
+		store := redisstore.New(redistest.Scripter(redistest.Dial(redis.Addr())), nil)
+		limit := onLayers(t, newLimiter(t, store, sash.PerHour(allowed)), &grpclimit.ServerOptions{Timeout: 20 * time.Second}, failures(), inFlight(atOnce))
+		clients[i] = dial(t, impl, limited(limit))
+	}
 	var group sync.WaitGroup
 	for _, client := range clients {
 		for c := range callers {

@@ -1,9 +1,6 @@
 package grpclimit
 
 import (
-	"cmp"
-	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,29 +13,9 @@ import (
 	"example.com/sash"
 )
 
-// Subject says how a refusal names the key that was refused, in the subject of a violation.
-type Subject uint8
-
-// The forms of a violation's subject.
-const (
-	SubjectHidden Subject = iota // not at all
-	SubjectHMAC                  // the HMAC of the key under ServerOptions.PartitionKey, see sash.Secret
-	SubjectKey                   // the key as the store has it, with the limiter's prefix, for clients that may know it
-)
-
-var subjectNames = [...]string{SubjectHidden: "hidden", SubjectHMAC: "hmac", SubjectKey: "key"}
-
-// String returns "hidden", "hmac" or "key".
-func (s Subject) String() string {
-	if int(s) < len(subjectNames) {
-		return subjectNames[s]
-	}
-	return fmt.Sprintf("Subject(%d)", uint8(s))
-}
-
 // refusal returns the status of a refused call: RetryInfo, and a QuotaFailure with one violation for each
-// limit that refused. Its message describes the one with the longest retry time, and nothing of the key.
-func refusal(d *decision, subject func(key string) string) *status.Status {
+// limit that refused. Its message describes the one with the longest retry time. Nothing in it tells of the key.
+func refusal(d *decision) *status.Status {
 	failure := &errdetails.QuotaFailure{}
 	var retry, longest time.Duration
 	words := ""
@@ -58,7 +35,6 @@ func refusal(d *decision, subject func(key string) string) *status.Status {
 			words, longest = description, wait
 		}
 		failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{
-			Subject:     valid(subject(l.Key)),
 			Description: valid(description),
 			QuotaId:     valid(name),
 			QuotaValue:  l.Limit.Units,
@@ -89,40 +65,16 @@ func withDetails(s *status.Status, details ...protoadapt.MessageV1) *status.Stat
 // valid returns text that a protobuf string can hold: a key or a name can have any bytes.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// inWords describes a limit: "10 calls per 1 minute", "5 failed calls per 1 hour", "3 calls at once".
+// inWords describes a limit as [sash.LimitedError] does: "10 calls per minute", "5 failed calls per hour", "3 calls at
+// once".
 func inWords(l sash.Limit, charge Charge) string {
-	words := strconv.FormatInt(l.Units, 10)
+	limited := sash.LimitedError{Limit: l, AtOnce: charge == InFlight}
+	_, words, _ := strings.Cut(limited.Error(), "is constrained to ")
+	words, _, _ = strings.Cut(words, ";")
 	if charge == Failures {
-		words += " failed"
+		words = strings.Replace(words, "call", "failed call", 1)
 	}
-	words += " call"
-	if l.Units != 1 {
-		words += "s"
-	}
-	if charge == InFlight {
-		return words + " at once"
-	}
-	return words + " per " + windowInWords(l)
-}
-
-func windowInWords(l sash.Limit) string {
-	if l.Period != 0 {
-		zone := cmp.Or(l.Zone, time.UTC)
-		return "calendar " + l.Period.String() + " in " + zone.String()
-	}
-	for _, unit := range [...]struct {
-		of   time.Duration
-		name string
-	}{
-		{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"}, {time.Millisecond, "millisecond"},
-	} {
-		if n := l.Window / unit.of; n == 1 && l.Window == unit.of {
-			return "1 " + unit.name
-		} else if n > 0 && l.Window%unit.of == 0 {
-			return strconv.FormatInt(int64(n), 10) + " " + unit.name + "s"
-		}
-	}
-	return l.Window.String()
+	return words
 }
 
 // RetryAfter returns the delay of the RetryInfo in an error's status: when to send the call again after a

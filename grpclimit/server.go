@@ -3,9 +3,7 @@ package grpclimit
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,46 +17,33 @@ import (
 // ServerOptions are the optional settings of a [ServerInterceptor]. The zero value is the default. All
 // functions may be called concurrently.
 type ServerOptions struct {
-	// Cost is the units that a call costs in the layers of Requests, or a stream's start, or a message: at
-	// least 1. Nil is 1. A layer can have its own. A cost above a limit's units is InvalidArgument: the call
-	// can never be admitted, so the client has to make it smaller; waiting does not help.
-	Cost func(ctx context.Context, call Call) int64
-	// Exempt calls go on to the handler without being counted. With Messages it is called for
-	// each message too: a stream's start can be exempt and its messages not. Nil is none.
-	Exempt func(ctx context.Context, call Call) bool
-	// Messages charges each message that a stream receives, besides the stream's start. A stream of
-	// answers to one request receives that one. Layers of Failures and InFlight charge calls alone.
-	Messages bool
+	// Cost is the units that a call costs in the layers of Requests: at least 1. Nil is 1. A layer can have its own. A cost
+	// above a limit's units is InvalidArgument: the call can never be admitted, so the client has to make it smaller;
+	// waiting does not help.
+	Cost func(call Call) int64
 	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByCode.
 	Outcome OutcomeFunc
-	// Subject is how a refusal names the key. Zero is SubjectHidden.
-	Subject Subject
-	// PartitionKey is the HMAC key for SubjectHMAC.
-	PartitionKey []byte
-	// OnUnavailable says what happens while the store fails. Zero is FailClosed.
-	OnUnavailable Unavailable
+	// FailOpen admits calls while the store fails: there is no limit at all then. It suits limits that are a courtesy
+	// rather than a protection, and is an error beside a layer of Failures. Watch OnError. By default calls end with
+	// Unavailable and a random RetryInfo of 5 to 10 seconds: a store often fails under load, when a limit has something to
+	// protect.
+	FailOpen bool
 	// Timeout is the longest that a decision may take; a slower store has failed. It is also the longest
 	// that the end of a call waits for the release of a charge. Zero is a second, negative is as long
 	// as the call's context allows, and a second for a release.
 	Timeout time.Duration
-	// UnavailableRetry is the least RetryInfo of Unavailable, which is a random time of up to twice as long, so that
-	// clients do not return together. Zero is 5 seconds.
-	UnavailableRetry time.Duration
 	// OnError receives every error: the store's, also when FailOpen hides it from the client or the call has
-	// been served already, and those of wrong keys, costs and limits. It does not receive what the caller has to change, which any caller can cause:
-	// refusals, ErrNoKey, ErrBadKey and sash.ErrCostAboveLimit; nor statuses that the key function chose and the
-	// errors of callers that gave up.
-	OnError func(ctx context.Context, call Call, err error)
+	// been served already, and those of wrong keys, costs and limits. It does not receive what the caller has to
+	// change, which any caller can cause: refusals, ErrNoKey, ErrBadKey and sash.ErrCostAboveLimit; nor statuses that
+	// the key function chose and the errors of callers that gave up.
+	OnError func(call Call, err error)
 }
 
 // A ServerInterceptor holds the calls that a server receives to limits. It is safe for concurrent use.
 type ServerInterceptor struct {
-	gate
-	exempt   func(context.Context, Call) bool
-	calls    *middleware.Gate[request]
-	messages *middleware.Gate[request] // the layers of Requests; nil without ServerOptions.Messages
-	outcome  OutcomeFunc
-	subject  func(key string) string
+	undecided
+	calls   *middleware.Gate[Call]
+	outcome OutcomeFunc
 }
 
 // NewServerInterceptor returns an interceptor that holds every key to the limiter's limits. A nil opts is
@@ -79,71 +64,22 @@ func NewServerLayers(limiter *sash.Limiter, layers []Layer, opts *ServerOptions)
 		panic("grpclimit: an interceptor needs a limiter, from sash.New")
 	}
 	opts = cmp.Or(opts, &ServerOptions{})
-	s := &ServerInterceptor{
-		gate:    gate{onUnavailable: opts.OnUnavailable, retry: opts.UnavailableRetry, onError: opts.OnError},
-		exempt:  opts.Exempt,
-		outcome: opts.Outcome,
-	}
+	s := &ServerInterceptor{undecided: undecided{opts.FailOpen, opts.OnError}, outcome: opts.Outcome}
 	if s.outcome == nil {
 		s.outcome = ByCode
 	}
-	if err := s.check(); err != nil {
-		return nil, err
-	}
-	if err := s.gates(limiter, generic(layers), opts); err != nil {
+	s.complete()
+	of := middleware.GateOptions[Call]{Cost: opts.Cost, FailOpen: opts.FailOpen, Timeout: opts.Timeout, OnError: s.onError}
+	var err error
+	if s.calls, err = middleware.NewGate(limiter, layers, of); err != nil {
 		return nil, fmt.Errorf("grpclimit: %w", err)
-	}
-	if err := s.nameSubjects(opts); err != nil {
-		return nil, err
 	}
 	return s, nil
 }
 
-// gates sets what decides on calls, and on messages.
-func (s *ServerInterceptor) gates(limiter *sash.Limiter, layers []middleware.Layer[request], opts *ServerOptions) (err error) {
-	of := middleware.GateOptions[request]{
-		Cost:          onRequest(opts.Cost),
-		OnUnavailable: opts.OnUnavailable,
-		Timeout:       opts.Timeout,
-		OnError:       func(r request, err error) { s.onError(r.ctx, r.call, err) },
-	}
-	if s.calls, err = middleware.NewGate(limiter, layers, of); err != nil || !opts.Messages {
-		return err
-	}
-	layers = slices.DeleteFunc(layers, func(l middleware.Layer[request]) bool { return l.Charge != Requests })
-	if len(layers) == 0 {
-		return errors.New("Messages needs a layer of Requests: the others charge calls alone")
-	}
-	s.messages, err = middleware.NewGate(limiter, layers, of)
-	return err
-}
-
-// nameSubjects sets how refusals name keys.
-func (s *ServerInterceptor) nameSubjects(opts *ServerOptions) error {
-	if len(opts.PartitionKey) > 0 && opts.Subject != SubjectHMAC {
-		return errors.New("grpclimit: a PartitionKey has no effect without Subject: SubjectHMAC")
-	}
-	switch opts.Subject {
-	case SubjectKey:
-		s.subject = func(key string) string { return key }
-	case SubjectHMAC:
-		if len(opts.PartitionKey) == 0 {
-			return errors.New("grpclimit: SubjectHMAC needs a PartitionKey, such as 32 random bytes that all instances share")
-		}
-		hmacKey := append([]byte(nil), opts.PartitionKey...)
-		s.subject = func(key string) string { return sash.Secret(hmacKey, key) }
-	case SubjectHidden:
-		s.subject = func(string) string { return "" }
-	default:
-		return fmt.Errorf("grpclimit: unknown Subject %d", opts.Subject)
-	}
-	return nil
-}
-
 // Unary is a [grpc.UnaryServerInterceptor].
 func (s *ServerInterceptor) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (res any, err error) {
-	call := Call{FullMethod: info.FullMethod, Message: req}
-	err = s.serve(ctx, call, func() error {
+	err = s.serve(Call{Context: ctx, FullMethod: info.FullMethod, Message: req}, func() error {
 		res, err = handler(ctx, req)
 		return err
 	})
@@ -151,22 +87,16 @@ func (s *ServerInterceptor) Unary(ctx context.Context, req any, info *grpc.Unary
 }
 
 // Stream is a [grpc.StreamServerInterceptor]. It charges a stream when it starts, and settles it when its handler
-// returns. With ServerOptions.Messages a message that is refused is an error of RecvMsg, which ends the stream when the
-// handler returns it. The message is lost: the client has to send it again on another stream.
+// returns.
 func (s *ServerInterceptor) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	call := Call{FullMethod: info.FullMethod, Stream: true}
-	return s.serve(stream.Context(), call, func() error {
-		if s.messages != nil {
-			stream = &chargedStream{ServerStream: stream, limit: s, call: call}
-		}
-		return handler(srv, stream)
-	})
+	call := Call{Context: stream.Context(), FullMethod: info.FullMethod, Stream: true}
+	return s.serve(call, func() error { return handler(srv, stream) })
 }
 
 // serve runs the handler of a call that is admitted and settles what it holds, also when the handler panics; the panic
 // goes on. It returns the handler's error, or the status of a call that does not go on.
-func (s *ServerInterceptor) serve(ctx context.Context, call Call, handler func() error) error {
-	d, err := s.admit(ctx, call, s.calls)
+func (s *ServerInterceptor) serve(call Call, handler func() error) error {
+	d, err := s.admit(call)
 	if err != nil || !d.Held() {
 		if err == nil {
 			err = handler()
@@ -176,49 +106,32 @@ func (s *ServerInterceptor) serve(ctx context.Context, call Call, handler func()
 	end := status.New(codes.Internal, "the handler panicked")
 	defer func() {
 		outcome := Failed // also when the Outcome function panics; a slot is released all the same
-		defer func() { d.Settle(ctx, outcome) }()
+		defer func() { d.Settle(call.Context, outcome) }()
 		if d.Charges(Failures) {
-			outcome = s.outcome(ctx, call, end)
+			outcome = s.outcome(call, end)
 		}
 	}()
 	err = handler()
-	end = endOf(ctx, err)
+	end = endOf(call, err)
 	return err
 }
 
-// admit decides on a call, or on a message of a stream. Its error is the status that ends it.
-func (s *ServerInterceptor) admit(ctx context.Context, call Call, layers *middleware.Gate[request]) (d decision, err error) {
-	if s.exempt != nil && s.exempt(ctx, call) {
-		return d, nil
-	}
-	d, err = layers.Decide(ctx, request{ctx, call})
+// A decision is the answer to one call.
+type decision = middleware.Decision[Call]
+
+// admit decides on a call. Its error is the status that ends it.
+func (s *ServerInterceptor) admit(call Call) (d decision, err error) {
+	d, err = s.calls.Decide(call.Context, call)
 	switch {
 	case err != nil:
-		return d, s.fail(ctx, call, err).Err()
+		return d, s.fail(call, err).Err()
 	case !d.Limited():
 		return d, nil
 	case !d.Result.Allowed:
-		return d, refusal(&d, s.subject).Err()
-	case d.Held() && ctx.Err() != nil: // no client is left to serve
-		d.Settle(ctx, Neutral)
-		return d, status.FromContextError(ctx.Err()).Err()
+		return d, refusal(&d).Err()
+	case d.Held() && call.Context.Err() != nil: // no client is left to serve
+		d.Settle(call.Context, Neutral)
+		return d, status.FromContextError(call.Context.Err()).Err()
 	}
 	return d, nil
-}
-
-// A chargedStream charges each message that it receives.
-type chargedStream struct {
-	grpc.ServerStream
-	limit *ServerInterceptor
-	call  Call
-}
-
-func (c *chargedStream) RecvMsg(m any) error {
-	if err := c.ServerStream.RecvMsg(m); err != nil {
-		return err
-	}
-	call := c.call
-	call.Message = m
-	_, err := c.limit.admit(c.Context(), call, c.limit.messages)
-	return err
 }

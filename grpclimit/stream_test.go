@@ -60,25 +60,6 @@ func TestStreamIsChargedWhenItStarts(t *testing.T) {
 	}
 }
 
-func TestMessagesHaveTheirOwnCostAndTheStartCanBeExempt(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), sash.PerMinute(4))
-	client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), &grpclimit.ServerOptions{
-		Messages: true,
-		Exempt:   func(_ context.Context, call grpclimit.Call) bool { return call.Stream && call.Message == nil },
-		Cost: func(_ context.Context, call grpclimit.Call) int64 {
-			if _, ok := call.Message.(*pb.StreamingOutputCallRequest); ok {
-				return 2
-			}
-			return 1
-		},
-	})))
-	answers, err := echo(t, client, 9)
-	wantCode(t, err, codes.ResourceExhausted)
-	if answers != 2 {
-		t.Errorf("%d answers, want 2 of 2 units each", answers)
-	}
-}
-
 func TestStreamWhileTheStoreFails(t *testing.T) {
 	limiter := newLimiter(t, failing(errors.New("down")), sash.PerMinute(1))
 	closed := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
@@ -87,7 +68,7 @@ func TestStreamWhileTheStoreFails(t *testing.T) {
 	wantRetryFrom(t, err, 5*time.Second)
 
 	open := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"),
-		&grpclimit.ServerOptions{OnUnavailable: grpclimit.FailOpen, Messages: true})))
+		&grpclimit.ServerOptions{FailOpen: true})))
 	if answers, err := echo(t, open, 3); answers != 3 || err != nil {
 		t.Errorf("%d answers, %v", answers, err)
 	}

@@ -12,42 +12,21 @@ import (
 	"example.com/sash/middleware"
 )
 
-// A Forwarding is a header in which proxies name the client.
-type Forwarding uint8
-
-// The headers of proxies. Only the configured one is ever read: a proxy that sets one of them passes
-// the others on as the client sent them.
-const (
-	NotForwarded  Forwarding = iota // no header: the peer is the client
-	XForwardedFor                   // X-Forwarded-For: a list to which each proxy appends its peer
-	Forwarded                       // Forwarded (RFC 7239), the parameter "for"
-	XRealIP                         // X-Real-IP: one address, written by the proxy next to us
-)
-
-var forwardingNames = [...]string{"", "X-Forwarded-For", "Forwarded", "X-Real-IP"}
-
-// String returns the header's name; it is empty for NotForwarded.
-func (f Forwarding) String() string {
-	if int(f) < len(forwardingNames) {
-		return forwardingNames[f]
-	}
-	return fmt.Sprintf("Forwarding(%d)", uint8(f))
-}
-
-// DefaultIPv6Bits is the part of an IPv6 address that counts as one client: the network that a provider
-// usually gives to one customer.
-const DefaultIPv6Bits = middleware.DefaultIPv6Bits
+// forwardedFor is the header that is a list.
+const forwardedFor = "X-Forwarded-For"
 
 // AddressOptions configure how a client's address is found. The zero value is the peer's address.
 type AddressOptions struct {
-	// Header is the one header that is read, and only from Trusted peers.
-	Header Forwarding
+	// Header is the one header in which proxies name the client, read from Trusted peers only: X-Forwarded-For, a list to
+	// which each proxy appends its peer, or one with a single address that the proxy next to us writes, such as X-Real-IP.
+	// The others are never read: a proxy passes them on as the client sent them. Empty is none: the peer is the client.
+	Header string
 	// Trusted are the addresses of your proxies.
 	Trusted []netip.Prefix
 	// TrustUnix trusts a peer without an address, as on a Unix socket, as your proxy. Otherwise such a
 	// request has no key. A Header needs Trusted or TrustUnix, and they need a Header.
 	TrustUnix bool
-	// IPv6Bits is the part of an IPv6 address that counts as one client: 1 to 128. Zero is DefaultIPv6Bits.
+	// IPv6Bits is the part of an IPv6 address that counts as one client: 1 to 128. Zero is middleware.DefaultIPv6Bits.
 	IPv6Bits int
 }
 
@@ -57,10 +36,9 @@ type AddressOptions struct {
 // read from the right, over all its lines: each trusted hop vouches for the next, and the first that is not
 // trusted is the client. Everything to its left comes from the client and is ignored. A hop that is not an
 // address, such as "unknown", ends the walk too: the request is then charged to the trusted proxy that
-// reported it, and [ClientAddress.In] treats its client as unknown. X-Real-IP has one address: several are
-// [ErrBadKey], because the proxy may have passed on the client's.
+// reported it. Another header has one address: several are [ErrBadKey], because the proxy may have passed on the client's.
 type ClientAddress struct {
-	header    Forwarding
+	header    string // in canonical form
 	trusted   []netip.Prefix
 	trustUnix bool
 	ipv6Bits  int
@@ -69,113 +47,76 @@ type ClientAddress struct {
 // NewClientAddress checks the options; nil is the default.
 func NewClientAddress(opts *AddressOptions) (*ClientAddress, error) {
 	opts = cmp.Or(opts, &AddressOptions{})
-	c := &ClientAddress{header: opts.Header, trustUnix: opts.TrustUnix, ipv6Bits: opts.IPv6Bits}
-	c.ipv6Bits = cmp.Or(c.ipv6Bits, DefaultIPv6Bits)
-	if int(c.header) >= len(forwardingNames) {
-		return nil, fmt.Errorf("httplimit: unknown header %v", c.header)
+	c := &ClientAddress{header: http.CanonicalHeaderKey(opts.Header), trustUnix: opts.TrustUnix, ipv6Bits: opts.IPv6Bits}
+	c.ipv6Bits = cmp.Or(c.ipv6Bits, middleware.DefaultIPv6Bits)
+	if c.header == "Forwarded" {
+		return nil, errors.New("httplimit: Forwarded (RFC 7239) is not read: let the proxy send X-Forwarded-For")
 	}
 	if c.ipv6Bits < 1 || c.ipv6Bits > 128 {
 		return nil, fmt.Errorf("httplimit: IPv6Bits must be 1 to 128, not %d", c.ipv6Bits)
 	}
 	trusting := len(opts.Trusted) > 0 || opts.TrustUnix
-	if c.header == NotForwarded && trusting {
+	if c.header == "" && trusting {
 		return nil, fmt.Errorf("httplimit: trusted proxies need a Header to read from them")
 	}
-	if c.header != NotForwarded && !trusting {
+	if c.header != "" && !trusting {
 		return nil, fmt.Errorf("httplimit: header %v is read from trusted proxies only: set Trusted or TrustUnix, as any client can send it", c.header)
 	}
-	var err error
-	c.trusted, err = plainPrefixes(opts.Trusted)
-	return c, err
-}
-
-// plainPrefixes checks prefixes and returns them in the form in which addresses are compared.
-func plainPrefixes(prefixes []netip.Prefix) ([]netip.Prefix, error) {
-	out := make([]netip.Prefix, len(prefixes))
-	for i, p := range prefixes {
+	for i, p := range opts.Trusted {
 		if !p.IsValid() {
 			return nil, fmt.Errorf("httplimit: prefix %d of the list is not valid", i)
 		}
-		if p.Addr().Is4In6() && p.Bits() >= 96 {
+		if p.Addr().Is4In6() && p.Bits() >= 96 { // the form in which addresses are compared
 			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
-		out[i] = p.Masked()
+		c.trusted = append(c.trusted, p.Masked())
 	}
-	return out, nil
+	return c, nil
 }
 
 // Addr returns the client's address, without a zone, and as IPv4 if it is one. When a proxy does not report
 // it, Addr returns the proxy's address. The error is [ErrNoKey] when there is none, as on a Unix socket, and
-// [ErrBadKey] when there are several in X-Real-IP.
+// [ErrBadKey] when there are several in a header for one.
 func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
-	addr, _, err := c.find(r)
-	return addr, err
-}
-
-// find returns the address that a request is charged to, and whether it is the client's.
-func (c *ClientAddress) find(r *http.Request) (addr netip.Addr, known bool, err error) {
 	if c == nil {
-		return addr, false, errors.New("httplimit: a nil ClientAddress: check the error of NewClientAddress")
+		return netip.Addr{}, errors.New("httplimit: a nil ClientAddress: check the error of NewClientAddress")
 	}
 	addr, ok := parseHop(r.RemoteAddr)
 	if !ok && !(c.trustUnix && socket(r.RemoteAddr)) {
-		return addr, false, fmt.Errorf("%w: the peer %q has no address; AddressOptions.TrustUnix is for a proxy on a Unix socket", ErrNoKey, r.RemoteAddr)
+		return addr, fmt.Errorf("%w: the peer %q has no address; AddressOptions.TrustUnix is for a proxy on a Unix socket", ErrNoKey, r.RemoteAddr)
 	}
-	if ok && (c.header == NotForwarded || !contains(c.trusted, addr)) {
-		return addr, true, nil
+	if ok && (c.header == "" || !contains(c.trusted, addr)) {
+		return addr, nil
 	}
-	lines := r.Header.Values(c.header.String())
-	if c.header == XRealIP && (len(lines) > 1 || len(lines) == 1 && strings.Contains(lines[0], ",")) {
-		return netip.Addr{}, false, fmt.Errorf("%w: %v has several addresses; the proxy has to replace what the client sent", ErrBadKey, c.header)
+	lines := r.Header[c.header]
+	if c.header != forwardedFor && (len(lines) > 1 || len(lines) == 1 && strings.Contains(lines[0], ",")) {
+		return netip.Addr{}, fmt.Errorf("%w: %v has several addresses; the proxy has to replace what the client sent", ErrBadKey, c.header)
 	}
-	addr, known = c.walk(lines, addr)
-	if !addr.IsValid() {
-		return addr, false, fmt.Errorf("%w: the proxy on the Unix socket sends no usable %v", ErrNoKey, c.header)
+	if addr = c.walk(lines, addr); !addr.IsValid() {
+		return addr, fmt.Errorf("%w: the proxy on the Unix socket sends no usable %v", ErrNoKey, c.header)
 	}
-	return addr, known, nil
+	return addr, nil
 }
 
 // socket reports whether net/http names a peer on a Unix socket so.
 func socket(peer string) bool { return peer == "" || peer[0] == '@' || peer[0] == '/' }
 
 // walk follows the hops, starting at a trusted peer.
-func (c *ClientAddress) walk(lines []string, client netip.Addr) (addr netip.Addr, known bool) {
-	if c.header == XRealIP && len(lines) > 0 {
-		if hop, ok := parseHop(strings.Trim(lines[0], " \t")); ok {
-			return hop, true
-		}
-		return client, false
-	}
-	for i := len(lines) - 1; i >= 0; i-- {
-		for rest, more := lines[i], true; more; {
-			var hop netip.Addr
-			var ok bool
-			hop, rest, more, ok = c.lastHop(rest)
+func (c *ClientAddress) walk(lines []string, client netip.Addr) netip.Addr {
+	for _, line := range slices.Backward(lines) {
+		for more := true; more; {
+			i := strings.LastIndexByte(line, ',')
+			hop, ok := parseHop(strings.Trim(line[i+1:], " \t"))
 			if !ok {
-				return client, false
+				return client
 			}
-			client = hop
-			if !contains(c.trusted, client) {
-				return client, true
+			if client = hop; !contains(c.trusted, client) {
+				return client
 			}
+			line, more = line[:max(i, 0)], i >= 0
 		}
 	}
-	return client, true
-}
-
-// lastHop cuts the last hop off a line.
-func (c *ClientAddress) lastHop(line string) (hop netip.Addr, rest string, more, ok bool) {
-	if c.header == Forwarded {
-		var element string
-		if rest, element, more, ok = lastElement(line); !ok {
-			return hop, rest, more, false
-		}
-		hop, ok = forwardedFor(element)
-		return hop, rest, more, ok
-	}
-	i := strings.LastIndexByte(line, ',')
-	hop, ok = parseHop(strings.Trim(line[i+1:], " \t"))
-	return hop, line[:max(i, 0)], i >= 0, ok
+	return client
 }
 
 // parseHop reads an address that may have a port and, around IPv6, brackets.
@@ -213,24 +154,7 @@ func (c *ClientAddress) Key(r *http.Request) (string, error) {
 	return middleware.AddressKey(addr, c.ipv6Bits), nil
 }
 
-// In returns a function for Options.Exempt or Options.Block that reports whether the client's address is in
-// one of the prefixes. An invalid prefix contains no address. The function returns false for a request
-// without an address, and for one whose proxy does not report the client: a hidden client does not count as
-// the proxy.
-func (c *ClientAddress) In(prefixes ...netip.Prefix) func(*http.Request) bool {
-	var list []netip.Prefix
-	for _, p := range prefixes {
-		if plain, err := plainPrefixes([]netip.Prefix{p}); err == nil {
-			list = append(list, plain...)
-		}
-	}
-	return func(r *http.Request) bool {
-		addr, known, err := c.find(r)
-		return err == nil && known && contains(list, addr)
-	}
-}
-
-var peer = &ClientAddress{ipv6Bits: DefaultIPv6Bits}
+var peer = &ClientAddress{ipv6Bits: middleware.DefaultIPv6Bits}
 
 // PeerAddress is a [KeyFunc]: the address at the other end of the connection, by its /64 for IPv6. It
 // reads no header. Behind a proxy all requests would have the proxy's address: see [NewClientAddress].

@@ -17,8 +17,8 @@ const (
 	// Requests counts every request that is admitted.
 	Requests = middleware.Requests
 	// Failures counts the requests whose outcome is Failed, see [OutcomeFunc], such as wrong passwords. The
-	// fields of a response count the attempt itself, whatever its outcome. Options.OnUnavailable cannot be
-	// FailOpen beside it.
+	// fields of a response count the attempt itself, whatever its outcome. Options.FailOpen is an
+	// error beside it.
 	Failures = middleware.Failures
 	// InFlight counts the requests whose handler has not returned. A connection that a handler hijacks is in
 	// flight until the handler returns. Retry-After is 1, unless the subject is blocked.
@@ -28,11 +28,11 @@ const (
 // An Outcome is how a request ended. See [middleware.Outcome].
 type Outcome = middleware.Outcome
 
-// The outcomes.
+// The outcomes: see package middleware.
 const (
-	Neutral   = middleware.Neutral   // layers of Failures release their charge
-	Failed    = middleware.Failed    // layers of Failures keep their charge
-	Succeeded = middleware.Succeeded // layers of Failures release their charge; those with ResetOnSuccess reset the subject
+	Neutral   = middleware.Neutral
+	Failed    = middleware.Failed
+	Succeeded = middleware.Succeeded
 )
 
 // An OutcomeFunc returns the outcome of a request by its response: the status and the header fields that

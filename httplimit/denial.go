@@ -18,8 +18,8 @@ const (
 
 // A Denial says why a request does not go on to the handler.
 type Denial struct {
-	// Status is 429 for a refusal, 503 for a store that failed, 403 for a blocked request, 400 for one
-	// without a key, with a bad one or with a cost above a limit, and 500 for a key, a cost or limits that are wrong.
+	// Status is 429 for a refusal, 503 for a store that failed, 400 for a request without a key, with a bad one or with
+	// a cost above a limit, and 500 for a key, a cost or limits that are wrong.
 	Status int
 	// Result is the decision behind a 429, and zero otherwise.
 	Result sash.Result
@@ -27,10 +27,10 @@ type Denial struct {
 	// NoFields.
 	Policies []string
 	// RetryAfter is when to retry: for a 429 that of the Result, but a second for a limit on requests
-	// in flight that does not block; from Options.UnavailableRetry to twice that for a 503; zero otherwise. The header
+	// in flight that does not block; 5 to 10 seconds for a 503; zero otherwise. The header
 	// Retry-After has it in whole seconds.
 	RetryAfter time.Duration
-	// Err is why there is no decision. It is nil for 429 and 403. Clients should not see it: it may
+	// Err is why there is no decision. It is nil for 429. Clients should not see it: it may
 	// name the store.
 	Err error
 }

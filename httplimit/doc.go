@@ -21,8 +21,7 @@
 // others are answered with application/problem+json (RFC 9457), or by Options.Denied:
 //
 //	429  a limit has no room; Retry-After is whole seconds, rounded up
-//	503  the store failed and Options.OnUnavailable is FailClosed; with Retry-After
-//	403  Options.Block says so
+//	503  the store failed, unless Options.FailOpen; with Retry-After
 //	400  the request has no key (ErrNoKey) or a bad one (ErrBadKey), or costs more units than a limit has, so that it can never be admitted
 //	500  the key function, the cost or the limits are wrong
 //	499  the client has gone before the handler could run; only the access log has it

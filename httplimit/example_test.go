@@ -50,7 +50,7 @@ func Example() {
 func ExampleNewLayers() {
 	hmacKey := []byte("32 bytes that all instances know")
 	client, err := httplimit.NewClientAddress(&httplimit.AddressOptions{
-		Header:  httplimit.XForwardedFor,
+		Header:  "X-Forwarded-For",
 		Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, // our proxies
 	})
 	if err != nil {
@@ -71,7 +71,7 @@ func ExampleNewLayers() {
 		{Name: "customer", Key: customer, Limits: []sash.Limit{sash.PerMinute(300)}},
 		{Name: "write", Key: customer, Limits: []sash.Limit{sash.PerMinute(1)}, Match: httplimit.Writes},
 		{Name: "total", Key: httplimit.Shared("total")},
-	}, &httplimit.Options{PartitionKey: hmacKey})
+	}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func ExampleLayer_failures() {
 		log.Fatal(err)
 	}
 	client, err := httplimit.NewClientAddress(&httplimit.AddressOptions{
-		Header:  httplimit.XForwardedFor,
+		Header:  "X-Forwarded-For",
 		Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, // our proxies; without any, nil instead of options
 	})
 	if err != nil {

@@ -9,35 +9,8 @@ import (
 	"example.com/sash/middleware"
 )
 
-// Unavailable says what happens to requests while the store fails.
-type Unavailable = middleware.Unavailable
-
-// The failure modes of a middleware.
-const (
-	// FailClosed answers 503 with Retry-After. It is the default because a limit protects something, and a
-	// store often fails under load: to lift the limits just then should be a choice.
-	FailClosed = middleware.FailClosed
-	// FailOpen admits the request, without fields. There is no limit at all while the store fails. When a
-	// deadline of the server ended the decision, the handler has no time left. It suits limits that are a
-	// courtesy rather than a protection, and is an error beside a layer of Failures. Watch Options.OnError.
-	FailOpen = middleware.FailOpen
-)
-
 // statusClientClosed is how access logs write "the client closed the request"; no client receives it.
 const statusClientClosed = 499
-
-// early handles requests that no limit applies to.
-func (o *Options) early(w http.ResponseWriter, r *http.Request, next http.Handler) (done bool) {
-	switch {
-	case o.Block != nil && o.Block(r):
-		o.Denied(w, r, Denial{Status: http.StatusForbidden})
-	case o.Exempt != nil && o.Exempt(r):
-		next.ServeHTTP(w, r)
-	default:
-		return false
-	}
-	return true
-}
 
 // fail answers a request without a decision.
 func (o *Options) fail(w http.ResponseWriter, r *http.Request, err error, next http.Handler) {
@@ -59,10 +32,10 @@ func (o *Options) fail(w http.ResponseWriter, r *http.Request, err error, next h
 	switch {
 	case failure != middleware.StoreFailed:
 		o.Denied(w, r, Denial{Status: http.StatusInternalServerError, Err: err})
-	case o.OnUnavailable == FailOpen:
+	case o.FailOpen:
 		next.ServeHTTP(w, r)
 	default:
-		retry := middleware.RetryAfter(o.UnavailableRetry)
+		retry := middleware.RetryAfter()
 		setRetryAfter(w.Header(), retry)
 		o.Denied(w, r, Denial{Status: http.StatusServiceUnavailable, RetryAfter: retry, Err: err})
 	}
@@ -81,7 +54,7 @@ func (o *Options) refuse(w http.ResponseWriter, r *http.Request, res sash.Result
 		}
 		d.Policies = append(d.Policies, q.name)
 	}
-	o.Dialect.write(w.Header(), quotas, o.PartitionKey, verdict{retryAfter: d.RetryAfter, at: res.At})
+	o.Dialect.write(w.Header(), quotas, verdict{retryAfter: d.RetryAfter, at: res.At})
 	setRetryAfter(w.Header(), d.RetryAfter)
 	o.Denied(w, r, d)
 }

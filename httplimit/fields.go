@@ -36,7 +36,7 @@ type Dialect uint8
 // The dialects.
 const (
 	// Draft11 is RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-11: Lists of
-	// RFC 9651, with r and t, and q, w and perhaps pk.
+	// RFC 9651, with r and t, and q and w.
 	Draft11 Dialect = iota
 	// Draft07 is RateLimit: limit=…, remaining=…, reset=… of draft 07, with RateLimit-Policy: 100;w=60.
 	Draft07
@@ -86,7 +86,7 @@ func (d Dialect) Set(h http.Header, limits []sash.LimitResult, at time.Time) {
 			v.allowed, v.retryAfter = false, max(v.retryAfter, l.RetryAfter)
 		}
 	}
-	d.write(h, quotas, nil, v)
+	d.write(h, quotas, v)
 }
 
 // A verdict is the part of a decision that the fields report besides its limits.
@@ -97,12 +97,12 @@ type verdict struct {
 }
 
 // write sets the fields of the dialect for a decision.
-func (d Dialect) write(h http.Header, quotas []quota, hmacKey []byte, v verdict) {
+func (d Dialect) write(h http.Header, quotas []quota, v verdict) {
 	if d == NoFields || len(quotas) == 0 {
 		return
 	}
 	if d == Draft11 {
-		writeDraft11(h, quotas, hmacKey, v)
+		writeDraft11(h, quotas, v)
 		return
 	}
 	q := tightest(quotas)

@@ -151,32 +151,6 @@ func TestNamesAreEscaped(t *testing.T) {
 	wantField(t, res, "RateLimit", `"quo\"te\\:t%C3%A4glich";r=4;t=60`)
 }
 
-func TestPartitionKeyIsADigest(t *testing.T) {
-	clock := newClock()
-	limiter := newLimiter(t, clock.store(), nil, sash.PerMinute(5))
-	pk := func(hmacKey, addr string) string {
-		h := newMiddleware(t, limiter, httplimit.PeerAddress, &httplimit.Options{PartitionKey: []byte(hmacKey)})(ok)
-		res := get(h, "GET", "/", func(r *http.Request) { r.RemoteAddr = addr })
-		wantStatus(t, res, 200)
-		var found []string
-		for _, name := range []string{"RateLimit", "RateLimit-Policy"} {
-			_, digest, _ := strings.Cut(res.header.Get(name), ";pk=")
-			found = append(found, digest)
-		}
-		if found[0] != found[1] || len(found[0]) != len("::")+24 { // 16 bytes in Base64
-			t.Errorf("pk of RateLimit %s, of RateLimit-Policy %s", found[0], found[1])
-		}
-		return found[0]
-	}
-	first := pk("a", "203.0.113.9:1")
-	if pk("a", "203.0.113.9:2") != first {
-		t.Error("the same subject has another pk")
-	}
-	if pk("a", "203.0.113.10:1") == first || pk("b", "203.0.113.9:1") == first {
-		t.Error("another subject, or another HMAC key, has the same pk")
-	}
-}
-
 func TestFieldsOfNestedMiddlewares(t *testing.T) {
 	clock := newClock()
 	outer := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.PerHour(5)), httplimit.Shared("all"), nil)

@@ -129,32 +129,6 @@ func TestFieldsOfALimitInFlight(t *testing.T) {
 	}
 }
 
-// Both refuse: the fields report the one that has a time, and Retry-After covers both.
-func TestARefusalOfARateAndOfALimitInFlight(t *testing.T) {
-	for dialect, want := range map[httplimit.Dialect][2]string{
-		httplimit.Draft11: {"RateLimit", `"all:1/1m";r=0;t=60, "download:1 at once";r=0`},
-		httplimit.Draft06: {"RateLimit-Reset", "60"},
-	} {
-		first := true
-		var h http.Handler
-		h = newLayers(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(1)), &httplimit.Options{Dialect: dialect},
-			httplimit.Layer{Name: "all", Key: httplimit.PeerAddress}, inFlight(1))(
-			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				if first {
-					first = false
-					res := get(h, "GET", "/", nil)
-					wantStatus(t, res, 429)
-					wantField(t, res, want[0], want[1])
-					wantField(t, res, "Retry-After", "60")
-					if p := problemOf(t, res); len(p.Violated) != 2 {
-						t.Errorf("violated-policies %q", p.Violated)
-					}
-				}
-			}))
-		wantStatus(t, get(h, "GET", "/", nil), 200)
-	}
-}
-
 func TestOlderDialectsOmitALimitInFlight(t *testing.T) {
 	h := newLayers(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(9)), &httplimit.Options{Dialect: httplimit.Draft06}, inFlight(1))(ok)
 	res := get(h, "GET", "/", nil)

@@ -12,23 +12,14 @@ import (
 	"example.com/sash/middleware"
 )
 
-// A KeyFunc returns the key of the subject that a request is charged to. It may be called concurrently. Build
-// keys with [sash.Key], which keeps different parts apart. The error [ErrExempt] means that the layer does
-// not apply to this request, [ErrNoKey] that the request does not identify its subject, and [ErrBadKey] that it
-// does so twice or malformed (both an answer of 400); any other error is answered with 500. The KeyFuncs of this
-// package start a key with a word for its kind, so that an address and a header with the same text are different
-// subjects.
+// A KeyFunc returns the key of the subject that a request is charged to. See [middleware.KeyFunc]. [ErrNoKey] and
+// [ErrBadKey] are answered with 400, any other error but [ErrExempt] with 500.
 type KeyFunc = middleware.KeyFunc[*http.Request]
 
+// The errors of a KeyFunc: see package middleware.
 var (
-	// ErrExempt is the error of a KeyFunc for a request that its layer does not limit.
 	ErrExempt = middleware.ErrExempt
-	// ErrNoKey is the error of a KeyFunc for a request without the parts of the key. [FirstOf] goes on to
-	// its next function.
-	ErrNoKey = middleware.ErrNoKey
-	// ErrBadKey is the error of a KeyFunc for a request whose key is ambiguous or malformed, such as two API
-	// keys. The handler may accept such a request, so [FirstOf] does not go on: the caller would choose where
-	// it is charged.
+	ErrNoKey  = middleware.ErrNoKey
 	ErrBadKey = middleware.ErrBadKey
 )
 
@@ -69,12 +60,8 @@ func Header(name string) KeyFunc {
 	return field(name).Key()
 }
 
-// APIKey returns the HMAC of the API key in a header, see [sash.Secret]: neither the store nor a log
-// sees the API key. Of the header Authorization it takes the token of the scheme Bearer. A request
-// without an API key, or with another scheme, has no key. Several values are [ErrBadKey], and so is one that a
-// handler could read in more than one way: with a comma, which is how proxies join several, with bytes that
-// are not printable ASCII, or, in Authorization, without a scheme. The error is for an empty hmacKey, and for a
-// name that [Header] does not take.
+// APIKey returns the HMAC of the API key in a header, as [middleware.Field.APIKey] does: neither the store nor a log
+// sees the API key. The error is for an empty hmacKey, and for a name that [Header] does not take.
 //
 // A client that invents API keys invents subjects. Authenticate first, or add a [Layer] per address.
 func APIKey(header string, hmacKey []byte) (KeyFunc, error) {

@@ -19,28 +19,21 @@ type Middleware = func(http.Handler) http.Handler
 type Options struct {
 	// Dialect is the form of the fields that report what is left. Zero is Draft11.
 	Dialect Dialect
-	// PartitionKey is an HMAC key. With it, the fields of Draft11 have the parameter pk: a digest of
-	// the subject's key, by which clients distinguish quotas of the same name.
-	PartitionKey []byte
 	// Cost is the units that a request costs in the layers of Requests: at least 1. Nil is 1 for every
 	// request. A layer can have its own. A cost above a limit's units is answered with 400: the request can
 	// never be admitted, so the client has to make it smaller; waiting does not help.
 	Cost func(r *http.Request) int64
-	// Exempt requests go on to the handler without being counted. Nil is none.
-	Exempt func(r *http.Request) bool
-	// Block requests are answered with 403 and not counted. It comes before Exempt. Nil is none.
-	Block func(r *http.Request) bool
 	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByStatus.
 	Outcome OutcomeFunc
-	// OnUnavailable says what happens while the store fails. Zero is FailClosed.
-	OnUnavailable Unavailable
+	// FailOpen admits requests while the store fails, without fields: there is no limit at all then. When a deadline of
+	// the server ended the decision, the handler has no time left. It suits limits that are a courtesy rather than a
+	// protection, and is an error beside a layer of Failures. Watch OnError. By default requests are answered with 503 and
+	// a random Retry-After of 5 to 10 seconds: a store often fails under load, when a limit has something to protect.
+	FailOpen bool
 	// Timeout is the longest that a decision may take; a slower store has failed. It is also the longest
 	// that a response waits for the release of a charge. Zero is a second, negative is as long as the
 	// request's context allows, and a second for a release.
 	Timeout time.Duration
-	// UnavailableRetry is the least Retry-After of a 503, which is a random time of up to twice as long, so that
-	// clients do not return together. Zero is 5 seconds.
-	UnavailableRetry time.Duration
 	// Denied answers the requests that do not go on. Retry-After and the fields of the dialect are set
 	// already. Nil is Denial.Write.
 	Denied func(w http.ResponseWriter, r *http.Request, d Denial)
@@ -85,7 +78,7 @@ func NewLayers(limiter *sash.Limiter, layers []Layer, opts *Options) (Middleware
 		return nil, err
 	}
 	inner, err := middleware.NewGate(limiter, layers, middleware.GateOptions[*http.Request]{
-		Cost: g.opts.Cost, OnUnavailable: g.opts.OnUnavailable, Timeout: g.opts.Timeout, OnError: g.opts.OnError,
+		Cost: g.opts.Cost, FailOpen: g.opts.FailOpen, Timeout: g.opts.Timeout, OnError: g.opts.OnError,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
@@ -99,12 +92,6 @@ func NewLayers(limiter *sash.Limiter, layers []Layer, opts *Options) (Middleware
 func (o *Options) check() error {
 	if o.Dialect > NoFields {
 		return fmt.Errorf("httplimit: unknown dialect %v", o.Dialect)
-	}
-	if o.OnUnavailable > FailOpen {
-		return fmt.Errorf("httplimit: OnUnavailable is FailClosed or FailOpen, not %d", o.OnUnavailable)
-	}
-	if o.UnavailableRetry <= 0 {
-		o.UnavailableRetry = middleware.DefaultUnavailableRetry
 	}
 	if o.Denied == nil {
 		o.Denied = func(w http.ResponseWriter, _ *http.Request, d Denial) { d.Write(w) }
@@ -128,9 +115,6 @@ type gate struct {
 type decision = middleware.Decision[*http.Request]
 
 func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if g.opts.early(w, r, next) {
-		return
-	}
 	d, err := g.Decide(r.Context(), r)
 	if err != nil {
 		g.opts.fail(w, r, err, next)
@@ -151,7 +135,7 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		return
 	}
 	if d.Result.Source != sash.FromPolicy { // which counted nothing, so there is nothing to report
-		g.opts.Dialect.write(w.Header(), quotas, g.opts.PartitionKey, verdict{allowed: true, at: d.Result.At})
+		g.opts.Dialect.write(w.Header(), quotas, verdict{allowed: true, at: d.Result.At})
 	}
 	if !d.Held() {
 		next.ServeHTTP(w, r)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -72,51 +71,6 @@ func TestCost(t *testing.T) {
 	wantStatus(t, get(h, "GET", "/?n=0", nil), 500) // a cost function must not make requests free
 }
 
-// OnError is for what the operator has to mend; a client that sends a request of any cost does not fill a log.
-func TestOnErrorOfCosts(t *testing.T) {
-	for cost, want := range map[int64]struct {
-		status   int
-		err      error
-		reported bool
-	}{
-		11: {400, sash.ErrCostAboveLimit, false},
-		0:  {500, sash.ErrInvalidCost, true},
-	} {
-		var reported, denied error
-		h := newMiddleware(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(10)), httplimit.PeerAddress, &httplimit.Options{
-			Cost:    func(*http.Request) int64 { return cost },
-			OnError: func(_ *http.Request, err error) { reported = err },
-			Denied: func(w http.ResponseWriter, _ *http.Request, d httplimit.Denial) {
-				denied = d.Err
-				d.Write(w)
-			},
-		})(ok)
-		wantStatus(t, get(h, "GET", "/", nil), want.status)
-		if !errors.Is(denied, want.err) || (reported != nil) != want.reported {
-			t.Errorf("cost %d: Denied received %v, OnError %v", cost, denied, reported)
-		}
-	}
-}
-
-func TestExemptAndBlocked(t *testing.T) {
-	clock := newClock()
-	client := newClientAddress(t, nil)
-	h := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
-		Exempt: client.In(netip.MustParsePrefix("10.0.0.0/8")),
-		Block:  client.In(netip.MustParsePrefix("10.6.6.6/32"), netip.MustParsePrefix("198.51.100.0/24")),
-	})(ok)
-	from := func(addr string) func(*http.Request) { return func(r *http.Request) { r.RemoteAddr = addr + ":1" } }
-	for range 3 {
-		res := get(h, "GET", "/", from("10.0.0.1"))
-		wantStatus(t, res, 200)
-		wantField(t, res, "RateLimit", "")
-	}
-	wantStatus(t, get(h, "GET", "/", from("198.51.100.3")), 403)
-	wantStatus(t, get(h, "GET", "/", from("10.6.6.6")), 403) // blocking comes first
-	wantStatus(t, get(h, "GET", "/", from("203.0.113.9")), 200)
-	wantStatus(t, get(h, "GET", "/", from("203.0.113.9")), 429)
-}
-
 func TestMiddlewaresThatCannotWork(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), nil, sash.PerMinute(1))
 	layer := func(name string) httplimit.Layer { return httplimit.Layer{Name: name, Key: httplimit.Shared("x")} }
@@ -125,14 +79,13 @@ func TestMiddlewaresThatCannotWork(t *testing.T) {
 		opts   httplimit.Options
 		says   string
 	}{
-		"no layer":                {nil, httplimit.Options{}, "at least one layer"},
-		"no key":                  {[]httplimit.Layer{{Name: "a"}}, httplimit.Options{}, "key function"},
-		"no name":                 {[]httplimit.Layer{layer("a"), layer("")}, httplimit.Options{}, "needs a name"},
-		"one name twice":          {[]httplimit.Layer{layer("a"), layer("a")}, httplimit.Options{}, `"a"`},
-		"five at once":            {[]httplimit.Layer{layer("a"), layer("b"), layer("c"), layer("d"), layer("e")}, httplimit.Options{}, "at most 4"},
-		"a limit of nothing":      {[]httplimit.Layer{{Key: httplimit.PeerAddress, Limits: []sash.Limit{{}}}}, httplimit.Options{}, "invalid limit"},
-		"a dialect of none":       {[]httplimit.Layer{layer("a")}, httplimit.Options{Dialect: 77}, "Dialect(77)"},
-		"an unknown failure mode": {[]httplimit.Layer{layer("a")}, httplimit.Options{OnUnavailable: 9}, "FailOpen"},
+		"no layer":           {nil, httplimit.Options{}, "at least one layer"},
+		"no key":             {[]httplimit.Layer{{Name: "a"}}, httplimit.Options{}, "key function"},
+		"no name":            {[]httplimit.Layer{layer("a"), layer("")}, httplimit.Options{}, "needs a name"},
+		"one name twice":     {[]httplimit.Layer{layer("a"), layer("a")}, httplimit.Options{}, `"a"`},
+		"five at once":       {[]httplimit.Layer{layer("a"), layer("b"), layer("c"), layer("d"), layer("e")}, httplimit.Options{}, "at most 4"},
+		"a limit of nothing": {[]httplimit.Layer{{Key: httplimit.PeerAddress, Limits: []sash.Limit{{}}}}, httplimit.Options{}, "invalid limit"},
+		"a dialect of none":  {[]httplimit.Layer{layer("a")}, httplimit.Options{Dialect: 77}, "Dialect(77)"},
 	} {
 		_, err := httplimit.NewLayers(limiter, c.layers, &c.opts)
 		if err == nil || !strings.Contains(err.Error(), c.says) {
@@ -155,10 +108,9 @@ func TestFailures(t *testing.T) {
 		retry  int64 // the least
 	}{
 		{"closed by default", failing(down), httplimit.Options{}, 503, 5},
-		{"closed with a time of its own", failing(down), httplimit.Options{UnavailableRetry: 1500 * time.Millisecond}, 503, 2},
-		{"open", failing(down), httplimit.Options{OnUnavailable: httplimit.FailOpen}, 200, 0},
+		{"open", failing(down), httplimit.Options{FailOpen: true}, 200, 0},
 		{"closed when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond}, 503, 5},
-		{"open when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond, OnUnavailable: httplimit.FailOpen}, 200, 0},
+		{"open when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond, FailOpen: true}, 200, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var reported error
@@ -183,11 +135,11 @@ func TestFailures(t *testing.T) {
 }
 
 func TestAClientThatLeftIsNeitherARefusalNorAFailure(t *testing.T) {
-	for _, mode := range []httplimit.Unavailable{httplimit.FailClosed, httplimit.FailOpen} {
+	for _, open := range []bool{false, true} {
 		ran, reported := false, false
 		h := newMiddleware(t, newLimiter(t, hanging(nil), nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
-			OnUnavailable: mode,
-			OnError:       func(*http.Request, error) { reported = true },
+			FailOpen: open,
+			OnError:  func(*http.Request, error) { reported = true },
 		})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
 		res := get(h, "GET", "/", func(r *http.Request) {
 			ctx, cancel := context.WithCancel(r.Context())
@@ -205,11 +157,11 @@ func TestAClientThatLeftIsNeitherARefusalNorAFailure(t *testing.T) {
 // A deadline of the server before the Timeout leaves the failure mode in force, and OnError still receives the
 // failure of the store.
 func TestADeadlineOfTheServerIsTheStoresFailure(t *testing.T) {
-	for mode, want := range map[httplimit.Unavailable]int{httplimit.FailClosed: 503, httplimit.FailOpen: 200} {
+	for open, want := range map[bool]int{false: 503, true: 200} {
 		var reported error
 		h := newMiddleware(t, newLimiter(t, hanging(nil), nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
-			OnUnavailable: mode,
-			OnError:       func(_ *http.Request, err error) { reported = err },
+			FailOpen: open,
+			OnError:  func(_ *http.Request, err error) { reported = err },
 		})(ok)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		wantStatus(t, get(h, "GET", "/", func(r *http.Request) { *r = *r.WithContext(ctx) }), want)
@@ -235,8 +187,8 @@ func TestAFailureOfAKeyOrAPlanIsNoFailureOfTheStore(t *testing.T) {
 		} {
 			var reported error
 			h := newLayers(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(1)), &httplimit.Options{
-				OnUnavailable: httplimit.FailOpen,
-				OnError:       func(_ *http.Request, err error) { reported = err },
+				FailOpen: true,
+				OnError:  func(_ *http.Request, err error) { reported = err },
 			}, layer)(ok)
 			wantStatus(t, get(h, "GET", "/", nil), 500)
 			if !errors.Is(reported, cause) {

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -220,16 +221,6 @@ func encoding(out []byte) (n int, c rune) {
 }
 
 func hex(digits []byte) (c rune, ok bool) {
-	for _, d := range digits {
-		switch {
-		case '0' <= d && d <= '9':
-			d -= '0'
-		case 'a' <= d|0x20 && d|0x20 <= 'f':
-			d = d | 0x20 - 'a' + 10
-		default:
-			return 0, false
-		}
-		c = c<<4 | rune(d)
-	}
-	return c, true
+	n, err := strconv.ParseUint(string(digits), 16, 32)
+	return rune(n), err == nil
 }

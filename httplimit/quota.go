@@ -15,7 +15,6 @@ import (
 type quota struct {
 	layer     string // the name of its layer, which comes before its own name with a colon; may be empty
 	name      string
-	key       string // the subject
 	units     int64
 	remaining int64
 	window    time.Duration // for a calendar limit, the length of the current period
@@ -40,7 +39,6 @@ func newQuota(l *sash.LimitResult, layer *Layer, at time.Time) quota {
 	q := quota{
 		layer:     fieldName(layer.Name),
 		name:      fieldName(name),
-		key:       l.Key,
 		units:     l.Limit.Units,
 		remaining: min(l.Remaining, l.Limit.Units),
 		window:    l.Limit.Window,
@@ -83,11 +81,7 @@ func share(r, q int64, w time.Duration) time.Duration {
 
 // fieldName escapes the bytes of a name that a String of RFC 9651 cannot have.
 func fieldName(name string) string {
-	plain := true
-	for i := range len(name) {
-		plain = plain && name[i] >= ' ' && name[i] <= '~'
-	}
-	if plain {
+	if !strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
 		return name
 	}
 	var b strings.Builder

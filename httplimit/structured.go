@@ -1,9 +1,6 @@
 package httplimit
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"net/http"
 	"strconv"
 )
@@ -13,9 +10,6 @@ const (
 	fieldState  = "Ratelimit"
 	fieldPolicy = "Ratelimit-Policy"
 )
-
-// partitionBytes of an HMAC are enough to distinguish partitions.
-const partitionBytes = 16
 
 // The structured fields of RFC 9651 are appended to a buffer, where a library would build a tree of items for each
 // response. TestFieldsParseBack in internal/roundtrip compares the two.
@@ -53,16 +47,10 @@ func appendInteger(b []byte, before string, n int64) []byte {
 	return strconv.AppendInt(append(b, before...), n, 10)
 }
 
-// appendPartition appends the parameter pk, a Byte Sequence.
-func appendPartition(b, digest []byte) []byte {
-	return append(base64.StdEncoding.AppendEncode(append(b, ";pk=:"...), digest), ':')
-}
-
-func writeDraft11(h http.Header, quotas []quota, hmacKey []byte, v verdict) {
+func writeDraft11(h http.Header, quotas []quota, v verdict) {
 	latest := wholeSeconds(v.retryAfter)
 	var room [2][256]byte // enough for a few limits, without an allocation
 	state, policy := room[0][:0], room[1][:0]
-	var digest []byte
 	for i := range quotas {
 		q := &quotas[i]
 		t := wholeSeconds(q.effective)
@@ -77,12 +65,6 @@ func writeDraft11(h http.Header, quotas []quota, hmacKey []byte, v verdict) {
 			state = appendInteger(state, ";t=", t)
 			policy = appendInteger(policy, ";w=", wholeSeconds(q.window))
 		}
-		if len(hmacKey) > 0 {
-			if i == 0 || q.key != quotas[i-1].key {
-				digest = partition(hmacKey, q.key)
-			}
-			state, policy = appendPartition(state, digest), appendPartition(policy, digest)
-		}
 	}
 	if !v.allowed {
 		delete(h, fieldState) // an outer middleware's times may be beyond our Retry-After
@@ -90,13 +72,6 @@ func writeDraft11(h http.Header, quotas []quota, hmacKey []byte, v verdict) {
 	}
 	h[fieldPolicy] = append(h[fieldPolicy], string(policy))
 	h[fieldState] = append(h[fieldState], string(state))
-}
-
-// partition returns a digest that hides the subject's key.
-func partition(hmacKey []byte, key string) []byte {
-	mac := hmac.New(sha256.New, hmacKey)
-	mac.Write([]byte("pk:" + key)) // apart from sash.Secret under the same HMAC key
-	return mac.Sum(nil)[:partitionBytes]
 }
 
 func writeDraft07(h http.Header, quotas []quota, q *quota, reset int64) {

@@ -2,7 +2,9 @@ package middleware
 
 import (
 	"context"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"example.com/sash"
@@ -39,30 +41,23 @@ func (d *Decision[R]) Charges(charge Charge) bool {
 func (d *Decision[R]) LayerOf(limits []sash.LimitResult, i int) *Layer[R] {
 	subject, last := 0, 0
 	for j := 1; j < len(limits); j++ {
-		if limits[j].Key == limits[j-1].Key {
-			continue
-		}
-		last++
-		if j <= i {
-			subject++
+		if limits[j].Key != limits[j-1].Key {
+			if last++; j <= i {
+				subject++
+			}
 		}
 	}
-	if last != len(d.claims)-1 { // a store that decides one by one reports only the subject that refused
-		subject = d.claimOf(limits[i].Key)
+	if last == len(d.claims)-1 {
+		return d.claims[subject].layer
 	}
-	return d.claims[subject].layer
-}
-
-// claimOf finds the claim of a key that has the limiter's prefix.
-func (d *Decision[R]) claimOf(key string) int {
-	best := 0
-	for i, c := range d.claims {
-		mine, longest := c.subject.Key, d.claims[best].subject.Key
-		if strings.HasSuffix(key, mine) && (len(mine) > len(longest) || !strings.HasSuffix(key, longest)) {
-			best = i
+	// A store that decides one by one reports only the subject that refused. Its key has the limiter's prefix.
+	matches := func(c claim[R]) int {
+		if !strings.HasSuffix(limits[i].Key, c.subject.Key) {
+			return 0
 		}
+		return len(c.subject.Key)
 	}
-	return best
+	return slices.MaxFunc(d.claims, func(a, b claim[R]) int { return matches(a) - matches(b) }).layer
 }
 
 // settleTime is how long a release may take, also after the client has gone.
@@ -75,9 +70,9 @@ func (d *Decision[R]) Settle(ctx context.Context, outcome Outcome) {
 	if !d.Held() {
 		return
 	}
-	limiter, detached := d.gate.limiter, context.WithoutCancel(ctx)
-	released := make(chan error, len(d.claims))
-	pending := 0
+	limiter, opts, r := d.gate.limiter, &d.gate.opts, d.request
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	var releases sync.WaitGroup
 	for i, c := range d.claims {
 		release := d.held[i].Release // not Settle, which leaves a mark in the store: it is never repeated
 		switch {
@@ -86,41 +81,24 @@ func (d *Decision[R]) Settle(ctx context.Context, outcome Outcome) {
 		case c.layer.ResetOnSuccess && outcome == Succeeded:
 			release = func(ctx context.Context) error { return limiter.Reset(ctx, c.subject.Key) } // its own charge too
 		}
-		pending++
-		go func() {
-			ctx, cancel := context.WithTimeout(detached, settleTime)
-			defer cancel()
-			released <- release(ctx)
-		}()
+		releases.Go(func() {
+			if err := release(ctx); err != nil && opts.OnError != nil {
+				opts.OnError(r, err)
+			}
+		})
 	}
-	d.gate.await(d.request, released, pending)
-}
-
-// await passes the errors of releases to OnError.
-func (g *Gate[R]) await(r R, released <-chan error, pending int) {
-	timeout := g.opts.Timeout
+	done := make(chan struct{})
+	go func() {
+		releases.Wait()
+		cancel()
+		close(done)
+	}()
+	timeout := opts.Timeout
 	if timeout <= 0 {
 		timeout = DefaultTimeout
 	}
-	late := time.NewTimer(timeout)
-	defer late.Stop()
-	for ; pending > 0; pending-- {
-		select {
-		case err := <-released:
-			g.report(r, err)
-		case <-late.C:
-			go func() {
-				for range pending {
-					g.report(r, <-released)
-				}
-			}()
-			return
-		}
-	}
-}
-
-func (g *Gate[R]) report(r R, err error) {
-	if err != nil && g.opts.OnError != nil {
-		g.opts.OnError(r, err)
+	select {
+	case <-done:
+	case <-time.After(timeout):
 	}
 }

@@ -31,7 +31,7 @@ func Example() {
 			Name: "at once", Key: middleware.Shared[message]("all"), Charge: middleware.InFlight,
 			Limits: []sash.Limit{sash.Every(5, 10*time.Minute)}, // each for ten minutes at most
 		},
-	}, middleware.GateOptions[message]{OnUnavailable: middleware.FailOpen})
+	}, middleware.GateOptions[message]{FailOpen: true})
 	if err != nil {
 		log.Fatal(err)
 	}

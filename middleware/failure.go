@@ -11,42 +11,12 @@ import (
 	"example.com/sash"
 )
 
-// Unavailable says what happens to requests while the store fails.
-type Unavailable uint8
+// DefaultTimeout is the longest that a decision may take.
+const DefaultTimeout = time.Second
 
-// The failure modes of a middleware.
-const (
-	// FailClosed refuses the request with an error that blames the server. It is the default because a limit
-	// protects something, and a store often fails under load: to lift the limits just then should be a
-	// choice.
-	FailClosed Unavailable = iota
-	// FailOpen admits the request. There is no limit at all while the store fails. It suits limits that are
-	// a courtesy rather than a protection.
-	FailOpen
-)
-
-var unavailableNames = [...]string{FailClosed: "closed", FailOpen: "open"}
-
-// String returns "closed" or "open".
-func (u Unavailable) String() string {
-	if int(u) < len(unavailableNames) {
-		return unavailableNames[u]
-	}
-	return fmt.Sprintf("Unavailable(%d)", uint8(u))
-}
-
-// Defaults of a middleware.
-const (
-	// DefaultTimeout is the longest that a decision may take.
-	DefaultTimeout = time.Second
-	// DefaultUnavailableRetry is the least time after which clients should retry after a failure of the store: see
-	// RetryAfter.
-	DefaultUnavailableRetry = 5 * time.Second
-)
-
-// RetryAfter returns when a client should retry after a failure of the store: a random time from least to twice that, so
+// RetryAfter returns when a client should retry after a failure of the store: a random time from 5 to 10 seconds, so
 // that clients that failed together do not return together.
-func RetryAfter(least time.Duration) time.Duration { return least + rand.N(least+1) }
+func RetryAfter() time.Duration { return 5*time.Second + rand.N(5*time.Second+1) }
 
 // Within calls decide with a context that ends after timeout. Zero is DefaultTimeout; a negative timeout sets
 // no bound of its own. A decision that takes longer is a failure of the store, a [*sash.StoreError]. When ctx
@@ -87,7 +57,7 @@ const (
 	NoKey                      // the request does not identify its subject: the client has to change it
 	BadKey                     // it does so more than once, or malformed: the client has to change it
 	TooCostly                  // the cost is above a limit's units: the client has to make the request smaller
-	StoreFailed                // the store failed: FailClosed or FailOpen decides
+	StoreFailed                // the store failed: FailOpen decides
 )
 
 var failureNames = [...]string{Fault: "fault", NoKey: "no-key", BadKey: "bad-key", TooCostly: "too-costly", StoreFailed: "store-failed"}

@@ -22,9 +22,10 @@ type GateOptions[R any] struct {
 	// Cost is the units that a request costs in the layers of Requests: at least 1. Nil is 1 for every
 	// request. A layer can have its own.
 	Cost func(R) int64
-	// OnUnavailable is what the middleware does while the store fails. FailOpen is an error beside a layer of
-	// Failures.
-	OnUnavailable Unavailable
+	// FailOpen says that the middleware admits requests while the store fails, which is an error beside a layer of
+	// Failures. It is not the default, because a limit protects something, and a store often fails under load: to lift the
+	// limits just then should be a choice.
+	FailOpen bool
 	// Timeout is the longest that a decision may take, as that of [Within]. It is also the longest that
 	// [Decision.Settle] waits; a negative one is DefaultTimeout there.
 	Timeout time.Duration

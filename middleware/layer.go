@@ -59,17 +59,16 @@ func (l *Layer[R]) Describe(limit *sash.LimitResult) (name string, retryAfter ti
 
 // check rejects layers that cannot work.
 func (g *Gate[R]) check() error {
-	layers := g.layers
-	if len(layers) == 0 {
+	if len(g.layers) == 0 {
 		return errors.New("a middleware needs at least one layer")
 	}
 	always := 0
 	names := make(map[string]bool)
-	for i, l := range layers {
+	for i, l := range g.layers {
 		if l.Key == nil {
 			return fmt.Errorf("layer %d %q needs a key function, such as PeerAddress", i, l.Name)
 		}
-		if l.Name == "" && len(layers) > 1 {
+		if l.Name == "" && len(g.layers) > 1 {
 			return fmt.Errorf("layer %d needs a name: there are several", i)
 		}
 		if names[l.Name] {
@@ -120,8 +119,8 @@ func (g *Gate[R]) checkCharge(l *Layer[R]) error {
 	if a := g.limiter.Algorithm(); !a.Exact() {
 		return fmt.Errorf("%w: algorithm %v admits more than the limit, and forgets when a request was charged; releasing a charge needs an exact one, such as sliding-log", sash.ErrInvalidLimit, a)
 	}
-	if l.Charge == Failures && g.opts.OnUnavailable == FailOpen {
-		return errors.New("a layer of Failures, such as that of a login, cannot be configured open: set OnUnavailable to FailClosed, or give the layer a middleware of its own")
+	if l.Charge == Failures && g.opts.FailOpen {
+		return errors.New("a layer of Failures, such as that of a login, cannot be configured open: leave FailOpen out, or give the layer a middleware of its own")
 	}
 	if l.Charge == InFlight {
 		limits := l.Limits

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
@@ -25,15 +24,13 @@ const (
 //
 // A nil logger is slog.Default, as it is at each call.
 func Log(logger *slog.Logger) sash.Observer {
-	return &logs{logger: logger, last: make(map[line]*written), rest: make(map[string]*written)}
+	return &logs{logger: logger, last: make(map[line]*written)}
 }
 
 type logs struct {
 	logger *slog.Logger
 	mu     sync.Mutex
-	last   map[line]*written   // guarded by mu; at most mostLines
-	rest   map[string]*written // guarded by mu; by outcome, of all for which last has no room
-	swept  time.Time           // guarded by mu: when it last looked for lines to forget
+	last   map[line]*written // guarded by mu; mostLines, and one for each outcome of all other prefixes
 }
 
 type line struct{ prefix, outcome string }
@@ -89,9 +86,13 @@ func (l *logs) Observe(ctx context.Context, d sash.Decision) {
 func (l *logs) due(of line, now time.Time) (skipped int64, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.last[of] == nil && len(l.last) >= mostLines {
+		of.prefix = "" // prefixes are made of something that has many values
+	}
 	last := l.last[of]
 	if last == nil {
-		last = l.add(of, now)
+		last = new(written)
+		l.last[of] = last
 	}
 	if now.Sub(last.at) < logEvery {
 		last.skipped++
@@ -100,30 +101,4 @@ func (l *logs) due(of line, now time.Time) (skipped int64, due bool) {
 	skipped = last.skipped
 	*last = written{at: now}
 	return skipped, true
-}
-
-// add remembers another line. Where there are too many, because prefixes are made of something that has many values, it
-// forgets those that are due anyway, and without any it is one with the rest. The caller holds the mutex.
-func (l *logs) add(of line, now time.Time) *written {
-	if len(l.last) >= mostLines && now.Sub(l.swept) >= logEvery {
-		l.swept = now
-		maps.DeleteFunc(l.last, func(old line, w *written) bool {
-			due := now.Sub(w.at) >= logEvery
-			if due && w.skipped > 0 {
-				entry(l.rest, old.outcome).skipped += w.skipped
-			}
-			return due
-		})
-	}
-	if len(l.last) >= mostLines {
-		return entry(l.rest, of.outcome)
-	}
-	return entry(l.last, of)
-}
-
-func entry[K comparable](of map[K]*written, key K) *written {
-	if of[key] == nil {
-		of[key] = new(written)
-	}
-	return of[key]
 }

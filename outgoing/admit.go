@@ -12,12 +12,12 @@ import (
 	"example.com/sash"
 )
 
-// An admission is a call that may be sent. Landed ends it.
+// An admission is a call that may be sent.
 type admission struct {
 	call    Call               // with its credential, if it has a pool
 	counted []sash.LimitResult // of the call's limits; nil when the store has not counted it
 	charged time.Time          // no later than the charge; zero when the store has not counted it
-	before  int64              // from leaving, before the decision
+	before  int64              // what this process had charged to its bucket before the decision
 	places  []*sash.Reservation
 }
 
@@ -34,18 +34,11 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 			within = min(within, time.Until(deadline))
 		}
 		admitted, refusal, err := t.decide(ctx, call, min(patience, max(within, 0)))
-		if errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil {
-			if err := t.opts.Unavailable(req, call, err); err != nil {
-				return admission{}, err
-			}
-			call, err := t.uncounted(call)
-			if err != nil {
-				return admission{}, err
-			}
-			return admission{call: call, before: t.learned.leaving(call.subjects())}, nil
-		}
 		if err != nil {
-			return admission{}, err
+			if err = t.tolerate(req, call, err); err == nil {
+				call, err = t.uncounted(call)
+			}
+			return admission{call: call}, err
 		}
 		if refusal == nil {
 			again, err := t.start(req, &admitted)
@@ -74,6 +67,14 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 	}
 }
 
+// tolerate returns nil in place of an error of the store with which Options.Unavailable sends a request all the same.
+func (t *Transport) tolerate(req *http.Request, call Call, err error) error {
+	if errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil {
+		return t.opts.Unavailable(req, call, err)
+	}
+	return err
+}
+
 // start sleeps until an admitted call starts, if it was booked for later. The call gives its place back when its context
 // ends, and also when the API has refused others meanwhile or its limit has been lowered: then it asks again.
 func (t *Transport) start(req *http.Request, admitted *admission) (again bool, err error) {
@@ -82,8 +83,7 @@ func (t *Transport) start(req *http.Request, admitted *admission) (again bool, e
 		if t.coolingHere(&admitted.call).wait == 0 {
 			return false, nil
 		}
-		t.learned.landed(subjects, admitted.before)
-		admitted.giveBack(ctx)
+		giveBack(ctx, admitted.places)
 		return true, nil
 	}
 	if err := admitted.places[0].Wait(ctx); err != nil {
@@ -93,15 +93,13 @@ func (t *Transport) start(req *http.Request, admitted *admission) (again bool, e
 		return false, err
 	}
 	cooling, err := t.cooling(ctx, &admitted.call)
-	if errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil {
-		err = t.opts.Unavailable(req, admitted.call, err) // its charge stands
-	}
+	err = t.tolerate(req, admitted.call, err) // its charge stands
 	again = err == nil && (cooling.wait > 0 || t.outdated(ctx, admitted))
 	if err != nil || again {
-		admitted.giveBack(ctx)
+		giveBack(ctx, admitted.places)
 		return again, err
 	}
-	admitted.before = t.learned.leaving(subjects)
+	admitted.before = t.learned.total(subjects[0])[0]
 	t.learned.charged(subjects)
 	return false, nil
 }
@@ -116,8 +114,8 @@ func (t *Transport) outdated(ctx context.Context, admitted *admission) bool {
 }
 
 // giveBack gives back what a call that is not sent was charged. It stays charged when the store fails.
-func (a *admission) giveBack(ctx context.Context) {
-	for _, place := range a.places {
+func giveBack(ctx context.Context, places []*sash.Reservation) {
+	for _, place := range places {
 		_ = place.Release(ctx)
 	}
 }
@@ -190,25 +188,30 @@ func (t *Transport) decide(ctx context.Context, call Call, within time.Duration)
 	if cooling.wait > 0 {
 		return admission{}, &cooling, nil
 	}
-	before := t.learned.leaving(wholes)
+	before := t.learned.total(wholes[0])[0]
 	res, places, err := t.charge(ctx, within, subjects)
-	if err != nil || !res.Allowed || res.Delay > 0 {
-		t.learned.landed(wholes, before) // a call that was booked leaves when it starts
-	}
 	if err != nil {
 		return admission{}, nil, err
 	}
 	if !res.Allowed {
 		return admission{}, t.refusal(call, wholes, res), nil
 	}
+	return t.admitted(call, wholes, res, places, before, now), nil, nil
+}
+
+// admitted returns the admission of a call whose charge began at an instant. A call that was booked is charged, for what
+// this process learns, when it starts.
+func (t *Transport) admitted(
+	call Call, wholes []sash.Subject, res sash.Result, places []*sash.Reservation, before int64, began time.Time,
+) admission {
+	a := admission{call: call, before: before, places: places}
 	if res.Delay == 0 {
 		t.learned.charged(wholes)
 	}
-	admitted := admission{call: call, before: before, places: places}
 	if counted := res.Limits(); counts(res) && len(counted) >= len(call.Limits) {
-		admitted.counted, admitted.charged = counted[:len(call.Limits)], now.Add(res.Delay)
+		a.counted, a.charged = counted[:len(call.Limits)], began.Add(res.Delay)
 	}
-	return admitted, nil, nil
+	return a
 }
 
 // charge books a call that may wait, and charges another if it fits now. Where the store cannot book, or not all subjects

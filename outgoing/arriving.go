@@ -3,7 +3,7 @@ package outgoing
 import (
 	"context"
 	"slices"
-	"strings"
+	"sync"
 	"time"
 
 	"example.com/sash/driver"
@@ -17,7 +17,18 @@ type arriving struct {
 	driver.Passthrough
 	prefix  string // of keys, before those of buckets
 	spreads *spreads
-	pacer   *pacer
+	learned *levels
+
+	mu   sync.Mutex
+	full *memory[string, time.Time] // until when a bucket counts as full, by the store's key, guarded by mu
+}
+
+func newArriving(store driver.Store, prefix string, spread time.Duration) *arriving {
+	over := func(until, now time.Time) bool { return !until.After(now) }
+	return &arriving{
+		Passthrough: driver.Passthrough{Next: store}, prefix: prefix,
+		spreads: newSpreads(spread), learned: newLevels(), full: newMemory[string](over),
+	}
 }
 
 // Decide implements [driver.Store].
@@ -88,19 +99,15 @@ func (a *arriving) shape(req driver.Request) (shaped driver.Request, paced int) 
 		}
 		policy.Limits[i] = l
 	}
-	if len(policy.Limits) == driver.MaxLimits {
-		paced = -1
-	}
-	if paced >= 0 {
-		pace, ok := a.pacer.limit(&req, strings.TrimPrefix(req.Key, a.prefix), policy.Limits[paced])
-		if ok {
+	shaped = req
+	shaped.Policy = &policy
+	if paced >= 0 && len(policy.Limits) < driver.MaxLimits {
+		if pace, ok := a.pace(&req, policy.Limits[paced]); ok {
 			policy.Limits = append(policy.Limits, pace)
-		} else {
-			paced = -1
+			return shaped, paced
 		}
 	}
-	req.Policy = &policy
-	return req, paced
+	return shaped, -1
 }
 
 // fold returns the answer to a request, without its last limit if that paces: if that refused, the limit that it paces
@@ -108,7 +115,7 @@ func (a *arriving) shape(req driver.Request) (shaped driver.Request, paced int) 
 func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) driver.Answer {
 	answer = unpaced(answer, paced)
 	if req.Within > 0 && len(answer.Statuses()) == len(req.Policy.Limits) {
-		a.pacer.booked(req, paced >= 0, &answer)
+		a.booked(req, paced >= 0, &answer)
 	}
 	return answer
 }

@@ -102,25 +102,12 @@ func TestListeningDelaysNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lasts = 4 * time.Minute
 		store := far{slowStore{driver.Passthrough{Next: newStore()}, 60 * time.Millisecond}}
-		var mu sync.Mutex
-		var served []time.Time
-		refused := 0
-		api := func(w http.ResponseWriter, _ *http.Request) {
-			mu.Lock()
-			defer mu.Unlock()
-			now := time.Now()
-			if n := len(served); n >= 10 && now.Sub(served[n-10]) < time.Second {
-				refused++
-				w.WriteHeader(http.StatusTooManyRequests)
-				return
-			}
-			served = append(served, now)
-		}
+		api := &strict{units: 10, window: time.Second}
 		limits := []sash.Limit{sash.PerSecond(10), sash.PerMinute(10_000), sash.PerHour(50_000)}
 		var group sync.WaitGroup
 		start := time.Now()
 		for range 3 {
-			rt := newTransport(t, store, api, outgoing.Options{Spread: learnt}, limits...)
+			rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Spread: learnt}, limits...)
 			for range 10 {
 				group.Go(func() {
 					for time.Since(start) < lasts {
@@ -130,8 +117,8 @@ func TestListeningDelaysNoRequest(t *testing.T) {
 			}
 		}
 		group.Wait()
-		if most := 10 * int(lasts/time.Second); refused > 0 || len(served) < most*95/100 {
-			t.Errorf("%d requests were served and %d refused, want %d to %d and none", len(served), refused, most*95/100, most)
+		if most := 10 * int(lasts/time.Second); api.tooFew > 0 || api.served < most*95/100 {
+			t.Errorf("%d requests were served and %d refused, want %d to %d and none", api.served, api.tooFew, most*95/100, most)
 		}
 	})
 }

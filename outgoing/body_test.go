@@ -91,7 +91,7 @@ func TestOtherBodiesAreLeftAlone(t *testing.T) {
 		vendor string
 		status int
 	}{
-		"a success": {"youtube", 200}, "not found": {"youtube", 404}, "an API with fields only": {"reddit", 429},
+		"a success": {"youtube", 200}, "not found": {"youtube", 404}, "an API with fields only": {"anthropic", 429},
 	} {
 		body := &watched{Reader: errorReader{errors.New("it was read")}}
 		base := canned(&http.Response{StatusCode: c.status, Header: http.Header{}, Body: body})

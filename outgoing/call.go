@@ -59,10 +59,9 @@ type Call struct {
 	// here too; looking for its cool-down costs one more round trip. Empty Limits are those of the
 	// transport.
 	Also []sash.Subject
-	// Pool are credentials of which the request gets one: the one whose bucket has most room. The bucket of each is the
-	// Key and the name of the credential, and Limits, Share and what responses say apply to each of them. A credential
-	// that the API refuses (401, 403) is dropped for a time, for every Key. A Call with a Pool has no Account and no Also.
-	// Looking for cool-downs costs two round trips. Options.InFlight limits all credentials together.
+	// Pool are credentials of which the request gets one. The bucket of each is the Key and the name of the credential,
+	// and Limits and Share apply to each of them. A Call with a Pool has no Account and no Also. Looking for cool-downs
+	// costs two round trips. Options.InFlight limits all credentials together.
 	Pool *Pool
 	// Profile says how the API describes its quotas. Nil means that of the transport.
 	Profile *Profile
@@ -107,11 +106,6 @@ func (c Call) complete(t *Transport) (Call, error) {
 	c.Share = cmp.Or(c.Share, 100)
 	if c.Share < 1 || c.Share > 100 {
 		return c, fmt.Errorf("outgoing: the route returned a Share of %d; it is a percentage, 1 to 100", c.Share)
-	}
-	for _, s := range c.subjects() {
-		if err := t.paceable(s.Limits); err != nil {
-			return c, err
-		}
 	}
 	c.Profile = cmp.Or(c.Profile, &t.opts.Profile)
 	c.Also = slices.Clone(c.Also)

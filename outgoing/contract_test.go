@@ -5,15 +5,11 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"math"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -130,45 +126,6 @@ func TestOnlyRepeatableRequestsAreRetried(t *testing.T) {
 	}
 }
 
-// A retry uses the connection of the response that it replaces, over both versions of HTTP.
-func TestADiscardedResponseFreesItsConnection(t *testing.T) {
-	for name, version := range map[string]int{"HTTP/1.1": 1, "HTTP/2": 2} {
-		t.Run(name, func(t *testing.T) {
-			var mu sync.Mutex
-			attempts, remotes := 0, map[string]bool{}
-			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-				mu.Lock()
-				defer mu.Unlock()
-				attempts++
-				remotes[req.RemoteAddr] = true
-				if req.ProtoMajor != version {
-					t.Errorf("it came over %s", req.Proto)
-				}
-				text, _ := io.ReadAll(req.Body)
-				if string(text) != "text" {
-					t.Errorf("attempt %d sent %q", attempts, text)
-				}
-				if attempts <= 3 {
-					w.Header().Set("Retry-After", "0")
-					w.WriteHeader(http.StatusTooManyRequests)
-					_, _ = w.Write([]byte(strings.Repeat("x", 40_000)))
-				}
-			}))
-			server.EnableHTTP2 = version == 2
-			server.StartTLS()
-			defer server.Close()
-			rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), &outgoing.Options{
-				Base:    server.Client().Transport,
-				Retries: outgoing.Retries{Most: 3, Base: time.Millisecond},
-			}, sash.PerHour(100))
-			res := roundTrip(t, rt, newRequest(t, http.MethodPut, server.URL, strings.NewReader("text"))) //nolint:bodyclose // the test's body holds nothing
-			if res.StatusCode != http.StatusOK || attempts != 4 || len(remotes) != 1 {
-				t.Errorf("%d after %d attempts over %d connections", res.StatusCode, attempts, len(remotes))
-			}
-		})
-	}
-}
-
 // An endless body of a refusal is not read to its end before a retry.
 func TestAnEndlessResponseIsNotDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -188,68 +145,3 @@ type endless struct{ n *int }
 
 func (e endless) Read(p []byte) (int, error) { *e.n += len(p); return len(p), nil }
 func (endless) Close() error                 { return nil }
-
-// Fields of a hostile API: huge, many, and out of range. The cool-down is bounded, the caller gets the response,
-// and a later call is sent once the longest cool-down is over.
-func TestHostileFields(t *testing.T) {
-	long := strings.Repeat("9", 100_000)
-	for _, value := range []string{
-		"-1", "1e300", "NaN", "Inf", "-0", "0x7fffffffffffffff", "9223372036854775807", "18446744073709551616", "." + long, long,
-		"Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 GMT", "9999-12-31T23:59:59Z", "0000-01-01T00:00:00Z", "-2562047h47m16s", "2562047h47m16s",
-		"999999999999999999999h", `"a";r=999999999999999;t=999999999999999`, `"a";r=-999999999999999;t=-1`, "limit=0, remaining=0, reset=999999999999999",
-		strings.Repeat(`"a";r=0;t=999999999999999, `, 3000) + `"a";r=0`, strings.Repeat("(", 50_000), "\x00\r\nX-Injected: 1", "40/0", "0/0", "-3/40", long + "/" + long,
-		`{"call_count":1e308,"estimated_time_to_regain_access":1e308}`, strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000),
-	} {
-		for _, name := range []string{"", "github", "discord", "shopify", "openai", "anthropic", "meta", "reddit", "atlassian", "huggingface", "youtube"} {
-			for _, status := range []int{200, 429} {
-				synctest.Test(t, func(t *testing.T) {
-					hostile := true
-					opts := outgoing.Options{Mode: outgoing.Refuse, MaxCoolDown: time.Minute}
-					opts.Profile = vendor(t, name)
-					rt := newTransport(t, newStore(), func(w http.ResponseWriter, _ *http.Request) {
-						if !hostile {
-							return
-						}
-						h := w.Header()
-						for _, field := range hostileFields(opts.Profile) {
-							h[http.CanonicalHeaderKey(field)] = []string{value}
-						}
-						w.WriteHeader(status)
-					}, opts, sash.PerMinute(4))
-					if got, err := get(t.Context(), rt); err != nil || got != status {
-						t.Fatalf("%.40q of %q: %d, %v", value, name, got, err)
-					}
-					hostile = false
-					time.Sleep(time.Minute + time.Second)
-					for range 4 {
-						if _, err := get(t.Context(), rt); err != nil {
-							t.Fatalf("%.40q of %q with %d, a minute later: %v", value, name, status, err)
-						}
-					}
-				})
-			}
-		}
-	}
-}
-
-func hostileFields(p outgoing.Profile) []string {
-	names := []string{"Retry-After", "Date", "RateLimit", "RateLimit-Policy", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset",
-		"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Used", "X-RateLimit-Reset"}
-	for _, q := range p.Quotas {
-		names = append(names, q.Limit, q.Remaining, q.Used, q.UsedOfLimit, q.Percent, q.Reset)
-	}
-	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
-}
-
-// A budget without end, and the longest Base and Max, do not overflow into retries at once.
-func TestTheMostOfRetriesIsBounded(t *testing.T) {
-	for _, r := range []outgoing.Retries{{Most: 3, Budget: math.Inf(1)}, {Most: 3, Base: math.MaxInt64, Max: math.MaxInt64}} {
-		opts := &outgoing.Options{Base: handled(answer(503)), Retries: r}
-		rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), opts, sash.PerHour(100))
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if _, err := get(ctx, rt); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%+v: %v", r, err)
-		}
-		cancel()
-	}
-}

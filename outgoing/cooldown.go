@@ -3,7 +3,6 @@ package outgoing
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -22,13 +21,9 @@ type coolDowns struct {
 	longest time.Duration
 
 	mu    sync.Mutex
-	seen  *memory[string, coolDown] // guarded by mu
-	heard *memory[string, hearing]  // guarded by mu
+	seen  *memory[string, coolDown]  // guarded by mu
+	heard *memory[string, time.Time] // when this process last looked for what others have learnt, guarded by mu
 }
-
-// A hearing is when this process last looked for what others have learnt about a bucket, and until when it has seen every
-// cool-down of the bucket since.
-type hearing struct{ looked, seen time.Time }
 
 // A coolDown is the last cool-down of a bucket.
 type coolDown struct {
@@ -38,8 +33,7 @@ type coolDown struct {
 	served       bool      // the API has served a request of this process that was sent after the end
 }
 
-// hearAgain is how long a process can go without looking for cool-downs, and miss none: the store remembers one for as long
-// at least. After that it looks for what others have learnt, as it does after each cool-down.
+// hearAgain is after how long a process looks again for what others have learnt, as it does after each cool-down.
 const hearAgain = 10 * time.Second
 
 // latency is by how much two processes can differ on the end of a cool-down.
@@ -47,7 +41,7 @@ const latency = 100 * time.Millisecond
 
 func newCoolDowns(store driver.Store, prefix string, longest time.Duration) *coolDowns {
 	c := &coolDowns{prefix: prefix, longest: longest, seen: newMemory[string](coolDown.forgotten)}
-	c.heard = newMemory[string](func(h hearing, now time.Time) bool { return now.Sub(h.seen) >= hearAgain })
+	c.heard = newMemory[string](func(looked, now time.Time) bool { return now.Sub(looked) >= hearAgain })
 	c.store, _ = driver.As[driver.Cooler](store)
 	// A store that stands in for another decides by its failure mode whether the call goes on.
 	c.lenient = driver.Substituted(store)
@@ -68,9 +62,6 @@ func (c *coolDowns) remaining(ctx context.Context, key string) (time.Duration, e
 	}
 	there, err := c.inStore(ctx, key, driver.CoolDown{})
 	c.remember(key, there)
-	if err == nil {
-		c.sees(key)
-	}
 	return max(there.left, 0), err
 }
 
@@ -107,11 +98,7 @@ func (c *coolDowns) inStore(ctx context.Context, key string, begin driver.CoolDo
 	if c.store == nil {
 		return coolDown{}, nil
 	}
-	name := c.prefix + key
-	if key == "" || len(name) > sash.MaxKeyLength {
-		return coolDown{}, fmt.Errorf("%w: a bucket's key has 1 to %d bytes with the prefix, not %d", sash.ErrInvalidKey, sash.MaxKeyLength, len(name))
-	}
-	there, err := c.store.CoolDown(ctx, name, begin)
+	there, err := c.store.CoolDown(ctx, c.prefix+key, begin)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -145,24 +132,24 @@ func (c *coolDowns) grown(d time.Duration, last, here coolDown) time.Duration {
 
 // served records that the API has served a request that was sent at a time.
 func (c *coolDowns) served(key string, sent time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if last, ok := c.seen.get(key); ok && !last.served && !sent.Before(last.end) {
-		last.served = true
-		c.seen.set(key, last, time.Now())
-	}
-}
-
-// hears reports whether to look for what other processes have learnt about a bucket: before its first request, after a
-// cool-down, and when this process may have missed one. A call that is not charged yet looks also when the last look is a
-// while ago: what a slow process has learnt can reach the store after the cool-down.
-func (c *coolDowns) hears(key string, uncharged bool) bool {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h, last := c.heard.all[key], c.seen.all[key]
-	ended := !last.end.After(now) && !last.end.Before(h.looked)
-	return ended || now.Sub(h.seen) >= hearAgain || uncharged && now.Sub(h.looked) >= hearAgain
+	if last, ok := c.seen.get(key, now); ok && !last.served && !sent.Before(last.end) {
+		last.served = true
+		c.seen.set(key, last, now)
+	}
+}
+
+// hears reports whether to look for what other processes have learnt about a bucket: after a cool-down, and regularly, which
+// includes the first request.
+func (c *coolDowns) hears(key string, regularly bool) bool {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	looked, last := c.heard.all[key], c.seen.all[key]
+	ended := !last.end.After(now) && !last.end.Before(looked)
+	return ended || regularly && now.Sub(looked) >= hearAgain
 }
 
 // listened records a look for what other processes have learnt about a bucket. Until it is done others look too, so that
@@ -170,26 +157,17 @@ func (c *coolDowns) hears(key string, uncharged bool) bool {
 func (c *coolDowns) listened(key string, looked time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.heard.set(key, hearing{looked, looked}, looked)
-}
-
-// sees records that this process has looked for a cool-down in the store, unless it may have missed one before.
-func (c *coolDowns) sees(key string) {
-	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if h := c.heard.all[key]; now.Sub(h.seen) < hearAgain {
-		c.heard.set(key, hearing{h.looked, now}, now)
-	}
+	c.heard.set(key, looked, looked)
 }
 
 // here returns a bucket's last cool-down as far as this process has seen it.
 func (c *coolDowns) here(key string) coolDown {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last, ok := c.seen.get(key)
+	now := time.Now()
+	last, ok := c.seen.get(key, now)
 	if ok {
-		last.left = time.Until(last.end)
+		last.left = last.end.Sub(now)
 	}
 	return last
 }
@@ -204,7 +182,7 @@ func (c *coolDowns) remember(key string, last coolDown) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known, ok := c.seen.get(key)
+	known, ok := c.seen.get(key, now)
 	if !ok || last.left > 0 && last.end.After(known.end) || last.end.After(known.end.Add(latency)) {
 		c.seen.set(key, last, now)
 	}
@@ -229,8 +207,11 @@ func newMemory[K comparable, V any](over func(V, time.Time) bool) *memory[K, V] 
 	return &memory[K, V]{over: over, all: make(map[K]V), sweep: memorySweep}
 }
 
-func (m *memory[K, V]) get(key K) (V, bool) {
-	v, ok := m.all[key]
+// get returns a value that is not over.
+func (m *memory[K, V]) get(key K, now time.Time) (v V, ok bool) {
+	if v, ok = m.all[key]; ok && m.over(v, now) {
+		return *new(V), false
+	}
 	return v, ok
 }
 

@@ -13,13 +13,12 @@
 // # Arrival
 //
 // An API counts a request when it arrives, so requests whose ways differ can arrive closer together than they were
-// sent. The store therefore holds them to windows that are longer by [Options].Spread, which each process learns for
-// each bucket. Results and errors have the limits as they are configured; their times are those until a request may be
-// sent.
+// sent. The store therefore holds them to windows that are longer by [Options].Spread. Results and errors have the
+// limits as they are configured; their times are those until a request may be sent.
 //
-// With [Options].Pace requests are spread evenly over the window, in place of a burst and a silence. Without it, requests
-// of mode [Wait] that find no room, and those within a window after, start at least as far apart as the longest of the
-// last ones has taken, and at most half as far as evenly. So few are on their way together when the API refuses one.
+// Requests of mode [Wait] that find no room, and those within a window after, start at least as far apart as the longest of
+// the last ones has taken, and at most half as far as evenly. So few are on their way together when the API refuses one.
+// Where all should be spread evenly, a further limit such as sash.Every(1, 200*time.Millisecond) does it.
 //
 // # Waiting
 //
@@ -30,11 +29,8 @@
 // the store does not book, or not all the buckets of a call together, a request asks again when there should be room, in
 // no order.
 //
-// # Requests in flight
-//
-// With [Options].InFlight a request also takes one of so many slots, which all processes share, and holds it until the
-// response's body has been read to its end or is closed. In mode [Wait] the requests of a process get slots in order.
-// The slot comes before the decision, so that nothing lies between a charge and the request.
+// With [Options].InFlight a request also takes one of so many slots, which all processes share, until its response's body
+// has ended. The slot comes before the decision, so that nothing lies between a charge and the request.
 //
 // # What it learns
 //
@@ -58,33 +54,20 @@
 // cool-down and every ten seconds, before a charge, which is one round trip for each limit. Requests on their way
 // together are refused together. With [Options].KeepLimits a refusal is a cool-down and nothing else.
 //
-// # Pools of credentials
-//
-// A [Call] with a [Pool] is charged to one of its credentials: the one whose bucket has most room, or the first that has
-// room. If that cools down or is dropped while the call waits, the call is charged to another one that is free. The
-// transport sets the credential on a copy of the request, and sends it to the origin of the pool alone. A response
-// changes the limits and the cool-down of its credential.
-//
-// A credential that the API refuses, with 401 or with a 403 that another one does not get, is dropped for a minute. That
-// is a cool-down which the store shares, and which grows as below while the API refuses it again. The request is sent
-// with another credential if its body can be sent again. When all are dropped the error is a [*CredentialsError].
-//
 // # Cool-downs
 //
 // A 429, a vendor's equivalent (GitHub's 403), a 503 with Retry-After, or a response with nothing left begins a
 // cool-down of the bucket: no process sends to it until the cool-down ends. A [Sign] in the response, also in its
 // body, can say more: that the quota is used up until its reset (YouTube), or that the refusal is for every
-// bucket of the account (Discord). A waiting call adds up to a tenth of the cool-down at random, so that waiting
-// calls do not all continue at the same instant.
+// bucket of the account (Discord). A waiting call adds up to a tenth of the cool-down at random.
 //
-// The store keeps cool-downs if it is a [driver.Cooler], as those of sash are. Looking for one costs one more
-// round trip before every call. With any other store, cool-downs hold within one process only.
+// The store keeps cool-downs if it is a [driver.Cooler], as those of sash are; looking for one is one more round trip
+// before every call. With any other store, cool-downs hold within one process only.
 //
 // When a refusal gives no time the cool-down is [Profile].CoolDown. While refusals repeat it is twice the last one,
-// less up to a tenth at random, up to [Options].MaxCoolDown. It is short again once the API serves a request that
-// was sent after the last cool-down, or when that ended as long ago as it lasted, and ten seconds at least.
-// Processes read the last cool-down from the store, so it grows with the refusals of all of them; only the
-// process whose request was served knows of that.
+// less up to a tenth at random. It is short again once the API serves a request that was sent after the last cool-down,
+// or when that ended as long ago as it lasted, and ten seconds at least. Processes read the last cool-down from the
+// store, so it grows with the refusals of all of them; only the process whose request was served knows of that.
 //
 // The transport does not trust an API's fields: it ignores malformed ones, and no cool-down is longer than
 // [Options].MaxCoolDown.

@@ -52,10 +52,10 @@ func Example_crawler() {
 
 	for page := range 100 {
 		status, err := crawl(context.Background(), client, fmt.Sprintf("%s/page/%d", api.URL, page))
-		var out *outgoing.CredentialsError
+		var out *outgoing.CoolDownError
 		switch {
-		case errors.As(err, &out):
-			log.Fatalf("all tokens are revoked; come back at %v", out.Until)
+		case errors.Is(err, outgoing.ErrCredentials) && errors.As(err, &out):
+			log.Fatalf("all tokens are revoked; come back in %v", out.RetryAfter)
 		case err != nil:
 			log.Fatal(err)
 		case status != http.StatusOK:

@@ -182,19 +182,6 @@ func downStore() *storetest.Faulty {
 	return store
 }
 
-// A retry waits for the cool-down as it has grown.
-func TestARetryIsNotMadeWhenTheCoolDownHasGrownTooLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		api := &scripted{answers: []http.HandlerFunc{answer(429)}}
-		rt := newTransport(t, newStore(), api.ServeHTTP,
-			outgoing.Options{Retries: outgoing.Retries{Most: 100, Base: 1, MaxRetryAfter: 5 * time.Second}}, sash.PerHour(5000))
-		status, err := get(t.Context(), rt)
-		if err != nil || status != http.StatusTooManyRequests || api.calls != 4 {
-			t.Errorf("%d, %v after %d requests; the fourth cool-down is 8 s, more than MaxRetryAfter", status, err, api.calls)
-		}
-	})
-}
-
 // A store without the power to keep cool-downs leaves each process with its own.
 func TestWithoutThePowerACoolDownHoldsInItsProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

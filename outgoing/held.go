@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"net/http"
-	"slices"
 	"time"
 
 	"example.com/sash"
@@ -32,18 +31,9 @@ const (
 	heldMost    = time.Hour
 )
 
-func holdTime(window time.Duration) time.Duration {
-	return max(heldLeast, min(heldWindows*window, heldMost)).Truncate(time.Second)
-}
-
-// longestHold returns how long a level is held at last that refusals suggest.
-func longestHold(window time.Duration) time.Duration {
-	return max(heldLeast, min(2*window, heldMost)).Truncate(time.Second)
-}
-
-// firstHold returns how long a level is held at first, and how long a suspicion lasts.
-func firstHold(window time.Duration) time.Duration {
-	return min(max(heldBriefly, window/heldPart), heldMost).Truncate(time.Second)
+// holdFor returns how long a level is held, which is long enough to matter and over within an hour.
+func holdFor(d, least time.Duration) time.Duration {
+	return max(least, min(d, heldMost)).Truncate(time.Second)
 }
 
 // held returns a level that is held for a time from now, and rises in as long again.
@@ -76,29 +66,27 @@ func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, se
 	id := idOf(call.Key, l)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known, ok := c.held.get(id)
-	if ok = ok && !known.risen(now); ok && sent.Before(known.since()) {
+	known, ok := c.held.get(id, now)
+	if ok && sent.Before(known.since()) {
 		return l, low, false
 	}
 	// The first refusals can be of requests that arrived too early, so three quarters go on at most; the next one within
 	// the window says that the limit is lower, and halves that. When less than a quarter went through, the refusal has
 	// another reason than this window, and the cool-down is all.
-	through, most, fewest, lasts := used-call.Cost, l.Units*3/4, l.Units/4, firstHold(l.Window)
+	through, most, fewest, lasts := used-call.Cost, l.Units*3/4, l.Units/4, holdFor(l.Window/heldPart, heldBriefly)
 	believed := !wanted.guessed && wanted.length > time.Second && wanted.length >= l.Window/convincing
 	switch {
 	case !ok:
 	case !known.suspected:
 		believed, most, fewest, lasts = true, known.now(l, now), known.units/2, known.span
 		if !now.Before(known.at) {
-			lasts = min(heldLonger*lasts, longestHold(l.Window))
+			lasts = min(heldLonger*lasts, holdFor(2*l.Window, heldLeast))
 		}
 	case !known.exceeds(through):
 		believed, most, fewest = true, min(most, known.units), min(fewest, known.units/2)
 	}
-	if ok && believed {
-		if now.Sub(known.since()) < l.Window && most > l.Units/2 { // what went through is mostly from before
-			most /= 2
-		}
+	if ok && believed && now.Sub(known.since()) < l.Window && most > l.Units/2 { // what went through is mostly from before
+		most /= 2
 	}
 	low = held(max(min(through, most), call.Cost), (lasts + wanted.length).Truncate(time.Second), now)
 	low.paced = true
@@ -120,7 +108,7 @@ func (c *levels) served(call Call, counted []sash.LimitResult, sent time.Time) {
 	defer c.mu.Unlock()
 	for i, l := range call.Limits {
 		id := idOf(call.Key, l)
-		known, ok := c.held.get(id)
+		known, ok := c.held.get(id, sent)
 		used := usedOf(counted[i])
 		if ok && known.suspected && !sent.Before(known.since()) && (used == l.Units || known.exceeds(used-call.Cost)) {
 			delete(c.held.all, id)
@@ -131,40 +119,21 @@ func (c *levels) served(call Call, counted []sash.LimitResult, sent time.Time) {
 // paces reports whether the requests of a bucket are paced because refusals have lowered its limit, or suggest that it is
 // lower: then the next refusal comes before many more are sent.
 func (c *levels) paces(key string, limits []driver.Limit) (lowered, suspected bool) {
+	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range limits {
 		id := levelID{key, time.Duration(l.Window) * time.Microsecond, l.Period}
-		if low, ok := c.held.get(id); ok && low.paced && !low.risen(time.Now()) {
+		if low, ok := c.held.get(id, now); ok && low.paced {
 			lowered, suspected = lowered || !low.suspected, suspected || low.suspected
 		}
 	}
 	return lowered, suspected
 }
 
-// explained reports whether a refusal's fields say why: that a limit of the call has nothing left, or that each has room,
-// so that the reason is another one. Fields of a quota with other units, such as that of a day, say neither.
-func explained(call Call, quotas []quota) bool {
-	room := 0
-	for _, l := range call.Limits {
-		says := func(q quota) bool {
-			same := q.window == span(l) || q.limit == l.Units || q.limit == 0 || q.unit == unitPercent
-			return q.hasRemaining && same && describes(q, l, call)
-		}
-		if slices.ContainsFunc(quotas, func(q quota) bool { return says(q) && q.remaining == 0 }) {
-			return true
-		}
-		if slices.ContainsFunc(quotas, says) {
-			room++
-		}
-	}
-	return room == len(call.Limits)
-}
-
 // hold holds a limit at a level, and reports whether that is lower. The caller holds c.mu.
 func (c *levels) hold(id levelID, l sash.Limit, low level, now time.Time) bool {
-	known, ok := c.held.get(id)
-	ok = ok && !known.risen(now)
+	known, ok := c.held.get(id, now)
 	lower := !low.suspected && (!ok || known.suspected || low.now(l, now) < known.now(l, now))
 	if lower || !ok {
 		c.held.set(id, low, now)
@@ -180,8 +149,8 @@ func (c *levels) lowered(admitted *admission) bool {
 	for n, s := range call.subjects() {
 		booked := admitted.places[n].Result().Limits()
 		for i, whole := range s.Limits[:min(len(s.Limits), len(booked))] {
-			held, ok := c.held.get(idOf(s.Key, whole))
-			if ok && !held.suspected && !held.risen(now) && share(held.now(whole, now), call.percent(n)) < booked[i].Limit.Units {
+			held, ok := c.held.get(idOf(s.Key, whole), now)
+			if ok && !held.suspected && share(held.now(whole, now), call.percent(n)) < booked[i].Limit.Units {
 				return true
 			}
 		}
@@ -196,16 +165,6 @@ const millionths = 1_000_000
 
 func (c *coolDowns) levelKey(key string, l sash.Limit) string {
 	return c.prefix + sash.Key("level", key, driver.FormatWindow(l.Window))
-}
-
-// writeLevel writes a level to the store, for the other processes. If the store fails, each learns from a refusal of its own.
-func (c *coolDowns) writeLevel(ctx context.Context, key string, l sash.Limit, low level) {
-	if c.store == nil {
-		return
-	}
-	part := min(int64(math.Round(float64(low.units)*millionths/float64(l.Units))), millionths-1)
-	length := low.ends().Sub(low.since()).Microseconds() + part
-	_, _ = c.store.CoolDown(ctx, c.levelKey(key, l), driver.CoolDown{Length: length, Guessed: low.suspected})
 }
 
 // readLevel returns the level that a process has written, if there is one.
@@ -228,22 +187,26 @@ func (c *coolDowns) readLevel(ctx context.Context, key string, l sash.Limit, now
 	return low, true
 }
 
-// learnFull learns from a refusal that no field explains that a window is full, and writes that for the other processes.
+// learnFull learns from a refusal that no field explains that a window is full, and writes that for the other processes. If
+// the store fails, each learns from a refusal of its own.
 func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.LimitResult, wanted pause, sent, now time.Time) {
 	l, low, ok := t.learned.refused(call, counted, wanted, sent, now)
-	if !ok {
+	if !ok || t.cool.store == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
 	defer cancel()
-	t.cool.writeLevel(ctx, call.Key, l, low)
+	part := min(int64(math.Round(float64(low.units)*millionths/float64(l.Units))), millionths-1)
+	length := low.ends().Sub(low.since()).Microseconds() + part
+	_, _ = t.cool.store.CoolDown(ctx, t.cool.levelKey(call.Key, l), driver.CoolDown{Length: length, Guessed: low.suspected})
 }
 
-// listen looks for levels that other processes have learnt, and reports whether one is lower than what this one knew. For
-// a call that is not charged yet it looks more often: a look between a charge and its request makes that one late.
-func (t *Transport) listen(ctx context.Context, subjects []sash.Subject, uncharged bool) (lower bool) {
+// listen looks for levels that other processes have learnt, and reports whether one is lower than what this one knew. Where
+// it looks after a charge it makes the request late, so a call that was booked looks after a cool-down only; the others do
+// so regularly, which costs a call with a pool a round trip every ten seconds.
+func (t *Transport) listen(ctx context.Context, subjects []sash.Subject, regularly bool) (lower bool) {
 	for _, s := range subjects {
-		if !t.cool.hears(s.Key, uncharged) {
+		if !t.cool.hears(s.Key, regularly) {
 			continue
 		}
 		looked := time.Now()

@@ -36,7 +36,6 @@ func (s *strict) counts() (refused, served int) {
 // its way, and up to half of that longer.
 type tightening struct {
 	fields  bool // the API states its limit
-	pace    bool
 	workers int
 	way     time.Duration
 	after   time.Duration // from the start
@@ -45,7 +44,7 @@ type tightening struct {
 // run returns how many requests were refused and served in the minute after.
 func (c tightening) run(t *testing.T) (refused, served int) {
 	synctest.Test(t, func(t *testing.T) {
-		store, api := newStore(), &strict{units: 25, window: 5 * time.Second, jitter: c.way / 2, fields: c.fields}
+		store, api := newStore(), &strict{units: 25, window: 5 * time.Second, jitter: c.way / 2, fields: stated(c.fields)}
 		ctx, stop := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		for range 3 {
@@ -53,7 +52,7 @@ func (c tightening) run(t *testing.T) (refused, served int) {
 				time.Sleep(c.way / 2)
 				api.ServeHTTP(w, req)
 				time.Sleep(c.way / 2)
-			}, outgoing.Options{Pace: c.pace, Spread: learnt}, sash.Every(25, 5*time.Second))
+			}, outgoing.Options{Spread: learnt}, sash.Every(25, 5*time.Second))
 			for range c.workers {
 				group.Go(func() {
 					for {
@@ -88,10 +87,8 @@ func TestALowerLimitIsLearntFromRefusals(t *testing.T) {
 		tightening
 		most int
 	}{
-		"fields, paced":         {tightening{fields: true, pace: true, way: 5 * time.Millisecond}, 6},
 		"fields":                {tightening{fields: true, way: 5 * time.Millisecond}, 6},
 		"fields, a long way":    {tightening{fields: true, way: 50 * time.Millisecond}, 6},
-		"no fields, paced":      {tightening{pace: true, way: 5 * time.Millisecond}, 4},
 		"no fields":             {tightening{way: 5 * time.Millisecond}, 4},
 		"no fields, a long way": {tightening{way: 50 * time.Millisecond}, 4},
 		"fields, R is 3":        {tightening{fields: true, way: 300 * time.Millisecond}, 10},

@@ -30,38 +30,6 @@ func (o *Options) concurrency(store driver.Store) (*sash.Concurrency, error) {
 type holder struct {
 	slot  *sash.Slot // nil when the store was unavailable
 	taken time.Time
-	key   string
-	given *given
-}
-
-// given are the slots that a process is giving back: the last one of each key.
-type given struct {
-	mu   sync.Mutex
-	last map[string]chan struct{} // closed when the store has it, guarded by mu
-}
-
-// of returns the last slot that is on its way back, or nil.
-func (g *given) of(key string) <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.last[key]
-}
-
-// back gives a slot back, without waiting for the store.
-func (g *given) back(key string, slot *sash.Slot) {
-	done := make(chan struct{})
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.last[key] = done
-	go func() {
-		defer close(done)
-		_ = slot.Release(context.Background())
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if g.last[key] == done {
-			delete(g.last, key)
-		}
-	}()
 }
 
 // fly sends a request once, as attempt does, and holds a slot from before the decision until the response's body has ended.
@@ -76,7 +44,7 @@ func (t *Transport) fly(req *http.Request, call Call, patience time.Duration) (*
 		closeBody(req)
 		return nil, call, pause{}, err
 	}
-	call.holder = &holder{slot, time.Now(), call.slotKey(), &t.given}
+	call.holder = &holder{slot, time.Now()}
 	if patience > 0 {
 		patience = max(patience-time.Since(began), 1) // zero would not wait
 	}
@@ -97,20 +65,12 @@ func (t *Transport) fly(req *http.Request, call Call, patience time.Duration) (*
 func (t *Transport) slot(req *http.Request, call Call, patience time.Duration) (*sash.Slot, error) {
 	key, ctx := call.slotKey(), req.Context()
 	if patience == 0 {
-		back := t.given.of(key)
 		slot, err := t.slots.Start(ctx, key)
-		if err == nil && !slot.Allowed() && back != nil { // of a response that has ended
-			select {
-			case <-back:
-			case <-ctx.Done():
-			}
-			slot, err = t.slots.Start(ctx, key)
-		}
 		if err == nil && !slot.Allowed() {
 			by, _ := slot.Result().RefusedBy()
 			err = &sash.LimitedError{Key: key, Limit: by.Limit, Result: slot.Result(), AtOnce: true}
 		}
-		return t.unlessUnavailable(slot, req, call, err)
+		return slot, t.tolerate(req, call, err)
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, patience, ErrMaxWait)
 	defer cancel()
@@ -118,17 +78,7 @@ func (t *Transport) slot(req *http.Request, call Call, patience time.Duration) (
 	if limited := (*sash.LimitedError)(nil); errors.As(err, &limited) && ctx.Err() == nil {
 		limited.Cause = ErrMaxWait
 	}
-	return t.unlessUnavailable(slot, req, call, err)
-}
-
-func (t *Transport) unlessUnavailable(slot *sash.Slot, req *http.Request, call Call, err error) (*sash.Slot, error) {
-	switch {
-	case err == nil:
-		return slot, nil
-	case errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil:
-		return nil, t.opts.Unavailable(req, call, err)
-	}
-	return nil, err
+	return slot, t.tolerate(req, call, err)
 }
 
 // begin makes the hold time begin anew for a request that has waited since it took its slot. If it waited for longer than
@@ -145,10 +95,10 @@ func (t *Transport) begin(req *http.Request, call Call) (err error) {
 	return nil
 }
 
-// end gives the slot back. It does not keep its caller waiting for the store, which has a second.
+// end gives the slot back, which takes a round trip, and a second at most. It stays taken for its Window when the store fails.
 func (h *holder) end() {
 	if h.slot != nil {
-		h.given.back(h.key, h.slot)
+		_ = h.slot.Release(context.Background())
 	}
 }
 

@@ -17,9 +17,9 @@ import (
 // Refusals say that a window of the API is full. Then the limit is held at what went through, see held.go.
 type levels struct {
 	mu     sync.Mutex
-	fallen *memory[levelID, level] // guarded by mu
-	held   *memory[levelID, level] // by refusals, guarded by mu
-	flying map[string]*flight      // guarded by mu
+	fallen *memory[levelID, level] // by what fields say is left, guarded by mu
+	held   *memory[levelID, level] // by refusals, and by limits that fields state, guarded by mu
+	sent   *memory[string, tally]  // by bucket, guarded by mu
 }
 
 // A levelID identifies a limit of a bucket, whatever the share of a call.
@@ -39,18 +39,20 @@ type level struct {
 	suspected bool
 }
 
-// A flight counts the units that this process charges to a bucket while calls are in flight: being decided, or
-// waiting for their response.
-type flight struct {
-	calls   int
-	charged int64
+// A tally is the units that this process has charged to a bucket, of which the last were charged at an instant.
+type tally struct {
+	units int64
+	last  time.Time
 }
+
+// tallyKept is longer than a request takes: when a tally is forgotten, none is on its way.
+const tallyKept = time.Hour
 
 func newLevels() *levels {
 	return &levels{
 		fallen: newMemory[levelID](level.risen),
 		held:   newMemory[levelID](level.risen),
-		flying: make(map[string]*flight),
+		sent:   newMemory[string](func(t tally, now time.Time) bool { return now.Sub(t.last) > tallyKept }),
 	}
 }
 
@@ -86,19 +88,18 @@ func (c level) rises(units int64, whole sash.Limit, percent int, now time.Time) 
 	return max(c.at.Sub(now), 0) + max(time.Duration(float64(units)*float64(c.span)/perSpan), time.Millisecond)
 }
 
-// lowest returns the level of a limit that is the lowest now.
-func (c *levels) lowest(id levelID, limit sash.Limit, now time.Time) (lowest level, lower bool) {
-	lowest, lower = c.fallen.get(id)
-	lower = lower && !lowest.risen(now)
-	if held, ok := c.held.get(id); ok && !held.suspected && !held.risen(now) && (!lower || held.now(limit, now) < lowest.now(limit, now)) {
-		return held, true
-	}
-	return lowest, lower
-}
-
 func (c level) now(limit sash.Limit, now time.Time) int64 {
 	risen := float64(limit.Units) * float64(now.Sub(c.at)) / float64(c.span)
 	return min(c.units+int64(min(max(risen, 0), sash.MaxUnits)), limit.Units)
+}
+
+// lowest returns the level of a limit that is the lowest now.
+func (c *levels) lowest(id levelID, limit sash.Limit, now time.Time) (lowest level, lower bool) {
+	lowest, lower = c.fallen.get(id, now)
+	if held, ok := c.held.get(id, now); ok && !held.suspected && (!lower || held.now(limit, now) < lowest.now(limit, now)) {
+		return held, true
+	}
+	return lowest, lower
 }
 
 // apply returns a bucket's limits, lowered to their levels and to the share of the call's class. When a level has
@@ -154,96 +155,82 @@ func (c *levels) room(call Call, subjects []sash.Subject, res sash.Result, prefi
 	return wait
 }
 
-// leaving records that a call is in flight, and returns the units that this process has charged to its own
-// bucket, the first, so far.
-func (c *levels) leaving(subjects []sash.Subject) (before int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, s := range subjects {
-		f := c.flying[s.Key]
-		if f == nil {
-			f = new(flight)
-			c.flying[s.Key] = f
-		}
-		f.calls++
-	}
-	return c.flying[subjects[0].Key].charged
-}
-
 // charged records that a call was admitted.
 func (c *levels) charged(subjects []sash.Subject) {
+	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range subjects {
-		c.flying[s.Key].charged += s.Cost
+		before, _ := c.sent.get(s.Key, now)
+		c.sent.set(s.Key, tally{before.units + s.Cost, now}, now)
 	}
 }
 
-// landed ends the flight that leaving began. For an admitted call it returns the units that other calls of this
-// process have charged to its own bucket since then: the API may have counted those or not.
-func (c *levels) landed(subjects []sash.Subject, before int64) (meanwhile int64) {
+// total returns the units that this process has charged to each subject. What it has charged since a call left, besides
+// the call itself, the API may have counted or not when it answers.
+func (c *levels) total(subjects ...sash.Subject) []int64 {
+	now, units := time.Now(), make([]int64, len(subjects))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	meanwhile = c.flying[subjects[0].Key].charged - before - subjects[0].Cost
-	for _, s := range subjects {
-		f := c.flying[s.Key]
-		if f.calls--; f.calls == 0 {
-			delete(c.flying, s.Key)
-		}
+	for i, s := range subjects {
+		sent, _ := c.sent.get(s.Key, now)
+		units[i] = sent.units
 	}
-	return meanwhile
+	return units
 }
 
-// learn compares the units left by the API with those that the store counted when it admitted the call.
+// learn compares the units left by the API with those that the store counted when it admitted the call, and those that
+// this process has charged meanwhile.
 func (c *levels) learn(call Call, counted []sash.LimitResult, meanwhile int64, quotas []quota, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, l := range call.Limits {
+		id := idOf(call.Key, l)
 		for _, q := range quotas {
 			if !q.hasRemaining || !describes(q, l, call) {
 				continue
 			}
-			left := q.remaining
-			if q.unit == unitPercent {
-				left = share(l.Units, int(min(left, 100)))
-			}
-			units := min(usedOf(counted[i])+meanwhile+left, l.Units)
-			if q.limit > 0 && q.window == span(l) && q.unit != unitPercent {
+			units := min(usedOf(counted[i])+meanwhile+q.remaining, l.Units)
+			if q.limit > 0 && q.window == span(l) {
 				units = min(units, q.limit)
 				if q.limit < l.Units {
-					c.hold(idOf(call.Key, l), l, held(q.limit, holdTime(span(l)), now), now)
+					c.hold(id, l, held(q.limit, holdFor(heldWindows*span(l), heldLeast), now), now)
 				}
 			}
-			c.lower(idOf(call.Key, l), l, units, now)
+			if known, ok := c.fallen.get(id, now); units < l.Units && (!ok || units < known.now(l, now)) {
+				c.fallen.set(id, level{units: units, at: now, span: span(l)}, now)
+			}
 		}
 	}
 }
 
-func (c *levels) lower(id levelID, l sash.Limit, units int64, now time.Time) {
-	known := l.Units
-	if fallen, ok := c.fallen.get(id); ok {
-		known = fallen.now(l, now)
-	}
-	if units >= known {
-		return
-	}
-	c.fallen.set(id, level{units: units, at: now, span: span(l)}, now)
-}
-
 // describes reports whether a quota corresponds to a limit: by its window, or by its units, or because there is
-// no other limit. Percentages are of the call's longest limit.
+// no other limit.
 func describes(q quota, l sash.Limit, call Call) bool {
-	if q.unit == unitPercent {
-		return !slices.ContainsFunc(call.Limits, func(other sash.Limit) bool { return span(other) > span(l) })
-	}
-	if q.unit != call.Unit {
+	switch {
+	case q.unit != call.Unit:
 		return false
-	}
-	if q.window > 0 {
+	case q.window > 0:
 		return q.window == span(l)
 	}
-	if len(call.Limits) == 1 {
-		return true
+	return len(call.Limits) == 1 || q.limit == l.Units
+}
+
+// explained reports whether a refusal's fields say why: that a limit of the call has nothing left, or that each has room,
+// so that the reason is another one. Fields of a quota with other units, such as that of a day, say neither.
+func explained(call Call, quotas []quota) bool {
+	room := 0
+	for _, l := range call.Limits {
+		says := func(q quota) bool {
+			same := q.window == span(l) || q.limit == l.Units || q.limit == 0
+			return q.hasRemaining && same && describes(q, l, call)
+		}
+		if slices.ContainsFunc(quotas, func(q quota) bool { return says(q) && q.remaining == 0 }) {
+			return true
+		}
+		if slices.ContainsFunc(quotas, says) {
+			room++
+		}
 	}
-	return q.limit == l.Units
+	return room == len(call.Limits)
 }

@@ -18,12 +18,12 @@ import (
 func TestTheUsageOfOthersIsLearntFromTheFirstResponse(t *testing.T) {
 	for name, fields := range dialects {
 		bubble(t, name, func(t *testing.T) {
-			up := &upstream{limit: 100, window: time.Minute, fields: fields, status: http.StatusTooManyRequests}
+			up := &strict{units: 100, window: time.Minute, fields: fields}
 			opts := outgoing.Options{Mode: outgoing.Refuse, Profile: vendorOf(name)}
 			rt := newTransport(t, newStore(), up.ServeHTTP, opts, sash.PerMinute(100))
 			up.foreign(90)
-			if n := burst(t, rt); up.refused != 0 || n != 10 {
-				t.Errorf("%d calls were sent of 10 that were left, and the API refused %d", n, up.refused)
+			if n := burst(t, rt); up.tooFew != 0 || n != 10 {
+				t.Errorf("%d calls were sent of 10 that were left, and the API refused %d", n, up.tooFew)
 			}
 		})
 	}
@@ -32,7 +32,7 @@ func TestTheUsageOfOthersIsLearntFromTheFirstResponse(t *testing.T) {
 // Responses of calls in flight together count each other. That is not the usage of other clients.
 func TestOwnCallsInFlightAreNotTakenForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		up := &upstream{limit: 100, window: time.Minute, fields: dialects["draft 11"], status: http.StatusTooManyRequests}
+		up := &strict{units: 100, window: time.Minute, fields: dialects["draft 11"]}
 		arrive := make(chan struct{})
 		rt := newTransport(t, newStore(), func(w http.ResponseWriter, req *http.Request) {
 			<-arrive
@@ -49,8 +49,8 @@ func TestOwnCallsInFlightAreNotTakenForOthers(t *testing.T) {
 			}
 			group.Wait()
 		}
-		if up.served != 100 || up.refused != 0 {
-			t.Errorf("%d served and %d refused of 100", up.served, up.refused)
+		if up.served != 100 || up.tooFew != 0 {
+			t.Errorf("%d served and %d refused of 100", up.served, up.tooFew)
 		}
 	})
 }

@@ -14,8 +14,13 @@ import (
 )
 
 // A Pool is credentials for one API, each with a quota of its own, such as the access tokens of a crawler. A [Call] with a
-// Pool is charged to whichever credential has most room, and the transport sets that credential on the request. It is
-// immutable and safe for concurrent use. A program whose credentials change makes a new Pool, and its route returns that.
+// Pool is charged to whichever credential has most room, or the first that has room, and the transport sets that credential
+// on a copy of the request. A response changes the limits and the cool-down of its credential alone. A Pool is immutable and
+// safe for concurrent use. A program whose credentials change makes a new Pool, and its route returns that.
+//
+// A credential that the API refuses, with 401 or with a 403 that another one does not get, is dropped for a minute, by all
+// processes, and for longer while the API refuses it again. The request is sent with another credential if its body can be
+// sent again. When all are dropped the error is [ErrCredentials].
 //
 // Neither results, errors and keys in the store nor a printed Pool contain a credential. The response's Request is the
 // caller's own, without it.

@@ -81,30 +81,6 @@ func TestACredentialIsSentToItsOriginAlone(t *testing.T) {
 	}
 }
 
-// A user can set the credential in another way. The caller's request stays as it was.
-func TestACredentialIsSetByAFunction(t *testing.T) {
-	pool, err := outgoing.NewPool(apiTest, hmacKey, []string{"k3y"}, func(req *http.Request, credential string) {
-		req.Header.Set("X-Api-Key", credential)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got http.Header
-	rt := pooled(t, newStore(), pool, outgoing.Options{Base: handled(func(_ http.ResponseWriter, r *http.Request) { got = r.Header })}, sash.PerMinute(5))
-	req := newRequest(t, http.MethodGet, apiTest+"/", nil)
-	res, err := rt.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	if got.Get("X-Api-Key") != "k3y" || got.Get("Authorization") != "" {
-		t.Errorf("the API got %v", got)
-	}
-	if len(req.Header) != 0 || len(res.Request.Header) != 0 {
-		t.Errorf("the request has %v, and that of the response %v", req.Header, res.Request.Header)
-	}
-}
-
 // Errors of wrong pools say which credential is wrong, and never show one.
 func TestWrongPools(t *testing.T) {
 	good := "g00d-t0ken"
@@ -161,7 +137,8 @@ func TestACredentialIsNowhere(t *testing.T) {
 	if err := json.NewEncoder(&logged).Encode(pool); err != nil { //nolint:staticcheck // that nothing is exported is what this shows
 		t.Fatal(err)
 	}
-	rt := pooled(t, newStore(), pool, outgoing.Options{Mode: outgoing.Refuse, Base: failing{}}, sash.PerMinute(1))
+	store := newStore()
+	rt := pooled(t, store, pool, outgoing.Options{Mode: outgoing.Refuse, Base: failing{}}, sash.PerMinute(1))
 	for range 2 { // an error of the transport behind, and a refusal
 		_, err := get(t.Context(), rt)
 		if err == nil {
@@ -170,6 +147,9 @@ func TestACredentialIsNowhere(t *testing.T) {
 		for ; err != nil; err = errors.Unwrap(err) {
 			_, _ = fmt.Fprintf(&logged, "%v %+v %#v", err, err, err)
 		}
+	}
+	if err := store.Snapshot(&logged); err != nil || !strings.Contains(logged.String(), sash.Key("github")) {
+		t.Fatal("the keys of the store are not looked at:", err)
 	}
 	for _, form := range []string{token, fmt.Sprintf("%x", token), fmt.Sprintf("%q", token)} {
 		if strings.Contains(logged.String(), form) {

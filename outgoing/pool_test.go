@@ -1,7 +1,6 @@
 package outgoing_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -145,7 +144,7 @@ func TestAPoolUsesEveryCredentialUpToItsLimit(t *testing.T) {
 	}
 }
 
-// What a response says of a quota lowers the limit of its own credential, and a 429 is a cool-down of that one.
+// What a response says of a quota lowers the limit of its own credential.
 func TestAQuotaIsThatOfItsCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := tokens(2)
@@ -166,24 +165,6 @@ func TestAQuotaIsThatOfItsCredential(t *testing.T) {
 		if a, b := api.served[all[0]], api.served[all[1]]; a > 8 || b < 92 {
 			t.Errorf("%d requests with the token that has 3 left, and %d with the other", a, b)
 		}
-		api.answer = func(w http.ResponseWriter, _ *http.Request, token string) bool {
-			if token == all[1] {
-				answer(http.StatusTooManyRequests, "Retry-After: 60")(w, nil)
-			}
-			return token == all[1]
-		}
-		time.Sleep(2 * time.Hour) // both are free
-		statuses := map[int]int{}
-		for range 20 {
-			status, err := get(t.Context(), rt)
-			if err != nil {
-				t.Fatal(err)
-			}
-			statuses[status]++
-		}
-		if statuses[http.StatusTooManyRequests] != 1 || statuses[http.StatusOK] != 19 {
-			t.Errorf("one token cools down, and the other serves: %v", statuses)
-		}
 	})
 }
 
@@ -191,8 +172,7 @@ func TestAQuotaIsThatOfItsCredential(t *testing.T) {
 func TestAPoolWithoutAStore(t *testing.T) {
 	all := tokens(3)
 	api := newTokenAPI(1000, time.Minute, all...)
-	store := &unavailable{}
-	rt := pooled(t, store, newPool(t, apiTest, all...), outgoing.Options{
+	rt := pooled(t, downStore(), newPool(t, apiTest, all...), outgoing.Options{
 		Base:        handled(api.ServeHTTP),
 		Unavailable: func(*http.Request, outgoing.Call, error) error { return nil },
 	}, sash.PerMinute(1000))
@@ -202,12 +182,6 @@ func TestAPoolWithoutAStore(t *testing.T) {
 	if len(api.served) != 3 {
 		t.Errorf("served by %v", api.served)
 	}
-}
-
-type unavailable struct{}
-
-func (unavailable) Decide(context.Context, driver.Request) (driver.Answer, error) {
-	return driver.Answer{}, errors.New("connection refused")
 }
 
 // Slots are for all credentials of a pool together, also when a request has held its own for too long while it waited.

@@ -50,7 +50,7 @@ func (t *Transport) decideAny(ctx context.Context, call Call, within time.Durati
 		if err != nil || len(choice.calls) == 0 {
 			return admission{}, cooling, err
 		}
-		now, within, before := time.Now(), min(within, choice.rises), t.learned.chargedTo(choice.subjects)
+		now, within, before := time.Now(), min(within, choice.rises), t.learned.total(choice.subjects...)
 		i, res, place, err := t.chargeAny(ctx, within, choice.subjects)
 		if err != nil {
 			return admission{}, nil, err
@@ -64,42 +64,22 @@ func (t *Transport) decideAny(ctx context.Context, call Call, within time.Durati
 			}
 			return admission{}, refused, nil
 		}
-		admitted := admission{call: one}
+		var places []*sash.Reservation
 		if place != nil {
-			admitted.places = []*sash.Reservation{place}
+			places = []*sash.Reservation{place}
 		}
 		// The store knows of cool-downs that other processes have begun, and of levels. This one remembers them, and so
 		// does not choose that credential again.
 		there, err := t.cooling(ctx, &one)
-		if err != nil || there.wait > 0 || t.listen(ctx, wholes, false) {
-			admitted.giveBack(ctx)
+		if err != nil || there.wait > 0 || t.listen(ctx, wholes, true) {
+			giveBack(ctx, places)
 			if err != nil {
 				return admission{}, nil, err
 			}
 			continue
 		}
-		if res.Delay == 0 {
-			admitted.before = min(before[i], t.learned.leaving(wholes))
-			t.learned.charged(wholes)
-		}
-		if counted := res.Limits(); counts(res) && len(counted) >= len(one.Limits) {
-			admitted.counted, admitted.charged = counted[:len(one.Limits)], now.Add(res.Delay)
-		}
-		return admitted, nil, nil
+		return t.admitted(one, wholes, res, places, before[i], now), nil, nil
 	}
-}
-
-// chargedTo returns the units that this process has charged to each subject while calls of it were in flight.
-func (c *levels) chargedTo(subjects []sash.Subject) []int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	charged := make([]int64, len(subjects))
-	for i, s := range subjects {
-		if f := c.flying[s.Key]; f != nil {
-			charged[i] = f.charged
-		}
-	}
-	return charged
 }
 
 // A choice is the credentials that a call can be charged to, as subjects under the limits that hold now.
@@ -110,7 +90,7 @@ type choice struct {
 }
 
 // usable returns the credentials that are neither cooling down nor dropped, as far as this process knows, and the shortest
-// wait for one that cools down. If all are dropped the error is a [*CredentialsError].
+// wait for one that cools down. If all are dropped the error is [ErrCredentials].
 func (t *Transport) usable(call *Call) (choice, *refusal, error) {
 	now, out := time.Now(), choice{rises: math.MaxInt64}
 	cooling, dropped, back := &refusal{}, 0, time.Duration(math.MaxInt64)
@@ -142,9 +122,8 @@ func (t *Transport) usable(call *Call) (choice, *refusal, error) {
 		if dropped == 0 { // all that are not dropped have been tried with this request
 			back = firstDrop
 		}
-		return out, nil, &CredentialsError{
-			Key: call.Key, Credentials: len(call.Pool.credentials), RetryAfter: back, Until: now.Add(back),
-		}
+		cause := fmt.Errorf("%w (%d)", ErrCredentials, len(call.Pool.credentials))
+		return out, nil, &CoolDownError{Key: call.Key, RetryAfter: back, Cause: cause}
 	}
 	return out, cooling, nil
 }
@@ -236,24 +215,3 @@ func (t *Transport) left(used *Call) bool {
 func resendable(req *http.Request) bool {
 	return req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
 }
-
-// A CredentialsError means that a request was not sent because the API has refused all credentials of its pool, with 401
-// or 403. It is [sash.ErrLimited]. Like every error of a RoundTripper it arrives inside a *url.Error: use errors.As.
-type CredentialsError struct {
-	// Key is that of the call.
-	Key string
-	// Credentials is the number of credentials.
-	Credentials int
-	// RetryAfter is the time until one of them is tried again, and Until the instant, on this process's clock.
-	RetryAfter time.Duration
-	Until      time.Time
-}
-
-// Error says until when no credential is used.
-func (e *CredentialsError) Error() string {
-	return fmt.Sprintf("outgoing: the API has refused all credentials of the pool of %s (%d, with 401 or 403); one is tried again in %v, at %s",
-		e.Key, e.Credentials, e.RetryAfter.Round(time.Millisecond), e.Until.UTC().Format(time.RFC3339))
-}
-
-// Is reports that every CredentialsError is sash.ErrLimited.
-func (e *CredentialsError) Is(target error) bool { return target == sash.ErrLimited }

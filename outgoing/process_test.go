@@ -2,15 +2,10 @@ package outgoing_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"os/exec"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,47 +16,21 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// childEnv holds an errand: with it, the test binary is one more process of a fleet.
-const childEnv = "SASH_OUTGOING_CHILD"
-
-// An errand is the work of one process: workers that share a transport send requests for a time.
-type errand struct {
+// A fleetJob is the work of one process of a fleet, with a transport, a store and connections of its own: workers that share
+// the transport send requests for a time.
+type fleetJob struct {
 	Redis, API string
 	Workers    int
 	Limit      sash.Limit
-	Mode       outgoing.Mode
 	For        time.Duration
 	Cold       bool          // each request has a connection of its own
-	Tokens     []string      // a pool of them, in place of one bucket
 	Spread     time.Duration // zero learns it
-	Pace       bool
 }
 
-// A report is the result of an errand.
+// A report is the result of a process.
 type report struct {
-	Status   map[int]int
-	CoolDown time.Duration // of the last call that was not sent because of one
-	Shortest time.Duration // that a request took
-	Longest  time.Duration
-}
-
-func TestMain(m *testing.M) {
-	text, isChild := os.LookupEnv(childEnv)
-	if !isChild {
-		os.Exit(m.Run())
-	}
-	var e errand
-	err := json.Unmarshal([]byte(text), &e)
-	if err == nil {
-		var r report
-		if r, err = e.run(); err == nil {
-			err = json.NewEncoder(os.Stdout).Encode(r)
-		}
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	Status            map[int]int
+	Shortest, Longest time.Duration // that a request took
 }
 
 func fetchStatus(ctx context.Context, rt http.RoundTripper, url string) (int, error) {
@@ -76,16 +45,12 @@ func fetchStatus(ctx context.Context, rt http.RoundTripper, url string) (int, er
 	return res.StatusCode, res.Body.Close()
 }
 
-func (e errand) run() (report, error) {
+func (e fleetJob) run() (report, error) {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.DisableKeepAlives = e.Cold
 	store := redisstore.New(redistest.Scripter(redistest.Dial(e.Redis)), nil)
-	route, err := e.route()
-	if err != nil {
-		return report{}, err
-	}
 	took := &stopwatch{base: base}
-	rt, err := outgoing.New(store, route, &outgoing.Options{Mode: e.Mode, Base: took, Spread: e.Spread, Pace: e.Pace}, e.Limit)
+	rt, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Base: took, Spread: e.Spread}, e.Limit)
 	if err != nil {
 		return report{}, err
 	}
@@ -102,13 +67,9 @@ func (e errand) run() (report, error) {
 			for ctx.Err() == nil {
 				status, err := fetchStatus(ctx, rt, e.API)
 				mu.Lock()
-				var cool *outgoing.CoolDownError
-				switch {
-				case err == nil:
+				if err == nil {
 					r.Status[status]++
-				case errors.As(err, &cool):
-					r.CoolDown = cool.RetryAfter
-				case ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded):
+				} else if ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
 					failed = err
 				}
 				mu.Unlock()
@@ -142,58 +103,19 @@ func (s *stopwatch) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// route charges all requests to one bucket, or to a pool.
-func (e errand) route() (outgoing.Route, error) {
-	if len(e.Tokens) == 0 {
-		return outgoing.Everything("api"), nil
-	}
-	pool, err := outgoing.NewPool(e.API, hmacKey, e.Tokens, nil)
-	return func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Pool: pool}, nil }, err
-}
-
-// start runs errands in processes of their own, all at once.
-func start(t *testing.T, errands ...errand) []report {
+// start runs a job in n processes at once, for which transports that have nothing in common stand.
+func start(t *testing.T, n int, job fleetJob) []report {
 	t.Helper()
-	reports, errs := make([]report, len(errands)), make([]error, len(errands))
+	reports, errs := make([]report, n), make([]error, n)
 	var group sync.WaitGroup
-	for i, e := range errands {
-		text, err := json.Marshal(e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		group.Go(func() {
-			cmd := exec.CommandContext(t.Context(), os.Args[0])
-			cmd.Env = append(os.Environ(), childEnv+"="+string(text))
-			out, err := cmd.Output()
-			if err == nil {
-				err = json.Unmarshal(out, &reports[i])
-			}
-			var exit *exec.ExitError
-			if errors.As(err, &exit) {
-				err = fmt.Errorf("%w: %s", err, exit.Stderr)
-			}
-			errs[i] = err
-		})
+	for i := range n {
+		group.Go(func() { reports[i], errs[i] = job.run() })
 	}
 	group.Wait()
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
 	return reports
-}
-
-func TestOneProcessLearnsACoolDownAndTheOtherHoldsBack(t *testing.T) {
-	server := httptest.NewServer(answer(http.StatusTooManyRequests, "Retry-After: 1000"))
-	defer server.Close()
-	job := errand{Redis: redistest.Start(t).Addr(), API: server.URL, Workers: 1, For: 10 * time.Second,
-		Limit: sash.PerHour(5000), Mode: outgoing.Refuse}
-	if r := start(t, job)[0]; r.Status[http.StatusTooManyRequests] != 1 || r.CoolDown == 0 {
-		t.Fatalf("the first process: %+v", r)
-	}
-	job.Workers = 3
-	if r := start(t, job)[0]; len(r.Status) != 0 || r.CoolDown <= 900*time.Second || r.CoolDown > 1000*time.Second {
-		t.Errorf("the second process: %+v", r)
-	}
 }
 
 // arrivalFor is how long each fleet of TestNoRequestArrivesTooEarly sends: a minute in make test-arrival.
@@ -215,9 +137,8 @@ func TestNoRequestArrivesTooEarly(t *testing.T) {
 			t.Run(fmt.Sprintf("cold %v, jitter %v", cold, jitter), func(t *testing.T) {
 				t.Parallel()
 				api := &strict{units: units, window: window, jitter: jitter}
-				job := errand{Redis: redistest.Start(t).Addr(), API: api.start(t), Workers: 4, For: *arrivalFor, Cold: cold,
-					Limit: sash.Every(units, window), Mode: outgoing.Wait}
-				reports := start(t, job, job, job)
+				job := fleetJob{Redis: redistest.Start(t).Addr(), API: api.start(t), Workers: 4, For: *arrivalFor, Cold: cold, Limit: sash.Every(units, window)}
+				reports := start(t, 3, job)
 
 				spread := jitter
 				if cold {
@@ -249,86 +170,23 @@ func TestNoRequestArrivesTooEarly(t *testing.T) {
 	}
 }
 
-// Three processes share a pool of six tokens, each with a quota that the API enforces exactly. One is revoked in between.
-// No token gets a 429, all serve, the revoked one is dropped by all, and Redis has no token.
-func TestThreeProcessesShareAPool(t *testing.T) {
-	const limit, window, long = 15, 2 * time.Second, 12 * time.Second
-	redis, all := redistest.Start(t), tokens(6)
-	api := newTokenAPI(limit, window, all...)
-	server := httptest.NewServer(api)
-	defer server.Close()
-	job := errand{Redis: redis.Addr(), API: server.URL, Workers: 4, For: long, Limit: sash.Every(limit, window), Tokens: all, Spread: window / 4}
-	time.AfterFunc(long/2, func() { api.revoke(all[3], true) })
-	statuses := map[int]int{}
-	for _, r := range start(t, job, job, job) {
-		for status, n := range r.Status {
-			statuses[status] += n
-		}
-	}
-	if refused := api.sum(api.refused); refused != 0 || statuses[http.StatusOK] == 0 || len(statuses) != 1 {
-		t.Errorf("the API refused %d requests; the processes got %v", refused, statuses)
-	}
-	if n := api.denied[all[3]]; n < 1 || n > 12 { // each worker may have a request under way
-		t.Errorf("the revoked token was sent %d times", n)
-	}
-	// N for each W + δ, for six tokens and then five.
-	least := int(float64(limit) * 5.5 * float64(long-window) / float64(window+window/4))
-	if n := statuses[http.StatusOK]; n < least {
-		t.Errorf("%d requests were served, want at least %d", n, least)
-	}
-	for token, n := range api.served {
-		if token != all[3] && n < least/12 {
-			t.Errorf("a token served %d requests: %v", n, api.served)
-		}
-	}
-	t.Logf("served %v, denied %v", api.served, api.denied)
-	contents := dump(t, redis)
-	if !strings.Contains(contents, "credential:") || strings.Contains(contents, "S3cr3t") {
-		t.Errorf("Redis has %q", contents)
-	}
-}
-
-// dump returns all keys of a server, and their values.
-func dump(t *testing.T, server *redistest.Server) string {
-	var all strings.Builder
-	keys, _ := server.Must(t, "KEYS", "*").([]any)
-	for _, key := range keys {
-		value, _ := server.Must(t, "GET", key.(string)).(string)
-		all.WriteString(key.(string) + " " + value + "\n")
-	}
-	return all.String()
-}
-
-// The same with processes of their own and a real Redis: the two that are not paced, and all four in make test-arrival.
+// The same with processes of their own and a real Redis, for longer in make test-arrival.
 func TestAFleetLearnsALowerLimit(t *testing.T) {
-	long := *arrivalFor >= time.Minute
-	for name, c := range map[string]struct {
-		fields, pace bool
-		most         int
-	}{
-		"fields, paced":    {true, true, 6},
-		"no fields, paced": {false, true, 5},
-		"fields":           {true, false, 6},
-		"no fields":        {false, false, 5},
-	} {
-		if c.pace && !long {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
+	for fields, most := range map[bool]int{true: 6, false: 5} {
+		t.Run(fmt.Sprintf("fields %v", fields), func(t *testing.T) {
 			t.Parallel()
 			lasts := 16 * time.Second
-			if long {
+			if *arrivalFor >= time.Minute {
 				lasts = 40 * time.Second
 			}
-			api := &strict{units: 25, window: 5 * time.Second, fields: c.fields}
-			job := errand{Redis: redistest.Start(t).Addr(), API: api.start(t), Workers: 4, For: lasts, Pace: c.pace,
-				Limit: sash.Every(25, 5*time.Second), Mode: outgoing.Wait}
+			api := &strict{units: 25, window: 5 * time.Second, fields: stated(fields)}
+			job := fleetJob{Redis: redistest.Start(t).Addr(), API: api.start(t), Workers: 4, For: lasts, Limit: sash.Every(25, 5*time.Second)}
 			before := 0
 			time.AfterFunc(lasts/3, func() { before = api.refusals(); api.tighten(10) })
-			start(t, job, job, job)
+			start(t, 3, job)
 			t.Logf("%d refused before, %d afterwards", before, api.refusals())
-			if n := api.refusals(); n > c.most {
-				t.Errorf("the API refused %d requests, more than %d", n, c.most)
+			if n := api.refusals(); n > most {
+				t.Errorf("the API refused %d requests, more than %d", n, most)
 			}
 		})
 	}

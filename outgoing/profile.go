@@ -36,18 +36,10 @@ type Profile struct {
 type QuotaFields struct {
 	// Unit is what the quota counts. Empty is "requests".
 	Unit string
-	// Limit, Remaining and Used are fields with a number.
-	Limit, Remaining, Used string
+	// Limit and Remaining are fields with a number.
+	Limit, Remaining string
 	// UsedOfLimit is a field such as "39/40".
 	UsedOfLimit string
-	// Percent is a field with JSON. Its members with the names in Percentages, at any depth, are the
-	// percentages used; the greatest counts.
-	Percent     string
-	Percentages []string
-	// Regain is a member of the same JSON, the greatest of which counts: the time until more is available,
-	// in units of RegainIn.
-	Regain   string
-	RegainIn time.Duration
 	// Reset is a field with the time of the reset. A number above 10^12 is Unix milliseconds, above 10^9 Unix seconds, and
 	// else seconds from now, with a fraction or without; ISO 8601, HTTP dates and Go durations are known by their syntax.
 	Reset string
@@ -56,12 +48,11 @@ type QuotaFields struct {
 const (
 	unitRequests   = "requests"
 	unitConcurrent = "concurrent-requests"
-	unitPercent    = "percent"
 )
 
 var usual = []QuotaFields{
 	{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
-	{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining", Used: "X-RateLimit-Used", Reset: "X-RateLimit-Reset"},
+	{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"},
 	{Limit: "X-Rate-Limit-Limit", Remaining: "X-Rate-Limit-Remaining", Reset: "X-Rate-Limit-Reset"},
 }
 

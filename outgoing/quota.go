@@ -2,10 +2,8 @@ package outgoing
 
 import (
 	"cmp"
-	"encoding/json"
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +14,7 @@ import (
 // A quota is one quota of the API, as a response describes it.
 type quota struct {
 	name         string // in RateLimit fields
-	unit         string // "requests", "tokens", "content-bytes", "concurrent-requests", or "percent", whose limit is 100
+	unit         string // "requests", "tokens", "content-bytes" or "concurrent-requests"
 	limit        int64  // zero means unknown
 	remaining    int64  // rounded down; meaningful when hasRemaining
 	hasRemaining bool
@@ -47,18 +45,13 @@ func (p *Profile) read(h http.Header, now time.Time) []quota {
 }
 
 func (f *QuotaFields) read(h http.Header, now time.Time) (quota, bool) {
-	q := quota{unit: f.Unit}
-	q.unit = cmp.Or(q.unit, unitRequests)
-	if n, window, ok := limitOf(get(h, f.Limit)); ok {
-		q.limit, q.window = n, window
-		if window == 0 {
-			q.window = windowFor(n, namelessPolicies(lines(h, "RateLimit-Policy")))
-		}
+	q := quota{unit: cmp.Or(f.Unit, unitRequests)}
+	first, inLimit, _ := strings.Cut(get(h, f.Limit), ",") // drafts before 06 have the policies in it: "100, 100;w=60"
+	if n, ok := number(first); ok {
+		q.limit = units(n)
+		q.window = cmp.Or(windowFor(q.limit, policies([]string{inLimit})), windowFor(q.limit, policies(lines(h, "RateLimit-Policy"))))
 	}
 	q.setRemaining(number(get(h, f.Remaining)))
-	if used, ok := number(get(h, f.Used)); ok && !q.hasRemaining && q.limit > 0 {
-		q.setRemaining(max(0, float64(q.limit)-math.Ceil(used)), true)
-	}
 	if used, limit, found := strings.Cut(get(h, f.UsedOfLimit), "/"); found {
 		u, ok1 := number(used)
 		n, ok2 := number(limit)
@@ -68,7 +61,6 @@ func (f *QuotaFields) read(h http.Header, now time.Time) (quota, bool) {
 		}
 	}
 	q.reset, q.hasReset = resetOf(get(h, f.Reset), now)
-	f.readPercent(&q, h)
 	return q, q.hasRemaining || q.limit > 0
 }
 
@@ -114,55 +106,6 @@ func number(s string) (float64, bool) {
 
 // units rounds down and clamps.
 func units(n float64) int64 { return int64(min(n, sash.MaxUnits)) }
-
-// limitOf reads a limit, and the policies after it in drafts before 06: "100, 100;w=60".
-func limitOf(s string) (int64, time.Duration, bool) {
-	first, policies, _ := strings.Cut(s, ",")
-	n, ok := number(first)
-	if !ok {
-		return 0, 0, false
-	}
-	return units(n), windowFor(units(n), namelessPolicies([]string{policies})), true
-}
-
-// readPercent reads a field such as {"call_count":28,"total_time":25}, or the same in lists of a map.
-func (f *QuotaFields) readPercent(q *quota, h http.Header) {
-	var value any
-	if s := get(h, f.Percent); s == "" || json.Unmarshal([]byte(s), &value) != nil {
-		return
-	}
-	if used, ok := greatest(value, f.Percentages); ok {
-		q.limit = 100
-		q.setRemaining(max(0, 100-math.Ceil(used)), true)
-	}
-	if regain, ok := greatest(value, []string{f.Regain}); ok {
-		q.reset, q.hasReset = seconds(regain*f.RegainIn.Seconds()), true
-	}
-}
-
-// greatest returns the greatest number, not below zero, of the members with one of the names.
-func greatest(value any, names []string) (most float64, found bool) {
-	keep := func(n float64, ok bool) {
-		if ok && n >= 0 {
-			most, found = max(most, n), true
-		}
-	}
-	switch v := value.(type) {
-	case []any:
-		for _, element := range v {
-			keep(greatest(element, names))
-		}
-	case map[string]any:
-		for name, member := range v {
-			if n, ok := member.(float64); ok && slices.Contains(names, name) {
-				keep(n, true)
-			} else {
-				keep(greatest(member, names))
-			}
-		}
-	}
-	return most, found
-}
 
 // dateOf returns the server's clock, by which its resets are measured: the response's Date, or now without one.
 func dateOf(h http.Header, now time.Time) time.Time {

@@ -85,20 +85,6 @@ func TestReadEveryDialect(t *testing.T) {
 			[]quota{left(59, "requests", 60, time.Second), left(149984, "tokens", 150000, 6*time.Minute)}},
 		{"anthropic", "anthropic", fields("anthropic-ratelimit-requests-limit: 50", "anthropic-ratelimit-requests-remaining: 49", "anthropic-ratelimit-requests-reset: 2026-05-04T12:01:00Z", noonDate),
 			[]quota{left(49, "requests", 50, time.Minute)}},
-		{"meta", "meta", fields(`X-App-Usage: {"call_count":28,"total_time":25.4,"total_cputime":31.2}`),
-			[]quota{noReset(left(68, "percent", 100, 0))}},
-		{"meta, an ad account", "meta", fields(`X-Ad-Account-Usage: {"acc_id_util_pct":9.67,"reset_time_duration":100,"ads_api_access_tier":"standard_access"}`),
-			[]quota{left(90, "percent", 100, 100*time.Second)}},
-		{"meta, business use cases", "meta", fields(`X-Business-Use-Case-Usage: {"10153848260347724":[{"type":"ads_management","call_count":97,"total_cputime":23,"total_time":23,"estimated_time_to_regain_access":0}],` +
-			`"66782684":[{"type":"pages","call_count":30,"total_cputime":100,"total_time":25,"estimated_time_to_regain_access":19}]}`),
-			[]quota{left(0, "percent", 100, 19*time.Minute)}},
-		{"meta, several fields", "meta", fields(`X-App-Usage: {"call_count":28,"total_time":25,"total_cputime":25}`, `X-Business-Use-Case-Usage: {"66782684":[{"type":"pages","call_count":95,"total_cputime":20,"total_time":20,"estimated_time_to_regain_access":0}]}`),
-			[]quota{noReset(left(72, "percent", 100, 0)), left(5, "percent", 100, 0)}},
-		{"meta, beyond what can be", "meta", fields(`X-Business-Use-Case-Usage: {"1":[{"call_count":4e9,"estimated_time_to_regain_access":1e300}],"2":[[{"total_time":-3}]]}`),
-			[]quota{left(0, "percent", 100, sash.MaxWindow)}},
-		{"meta, other members are not percentages", "meta", fields(`X-App-Usage: {"id":66782684,"call_count":"28"}`), nil},
-		{"discord, all of it", "discord", fields("X-RateLimit-Limit: 50", "X-RateLimit-Remaining: 49", "X-RateLimit-Reset: 1470173023", "X-RateLimit-Reset-After: 1", "X-RateLimit-Bucket: abcd1234"),
-			[]quota{left(49, "requests", 50, time.Second)}},
 		{"the renamed field beside the unmerged one", "", fields(`RateLimit-Policy: "a";q=10;w=60`, `RateLimit: "a";a=7;w=30;c=1`, `RateLimit-Partition: "a";pk=:AAAA:`),
 			[]quota{windowed(left(7, "requests", 10, 30*time.Second), "a", time.Minute)}},
 		{"anthropic, all four", "anthropic", fields(
@@ -108,15 +94,12 @@ func TestReadEveryDialect(t *testing.T) {
 			"anthropic-ratelimit-output-tokens-limit: 8000", "anthropic-ratelimit-output-tokens-remaining: 8000", "anthropic-ratelimit-output-tokens-reset: 2026-05-04T12:00:00Z", noonDate),
 			[]quota{left(49, "requests", 50, time.Minute), left(47000, "tokens", 48000, time.Second), left(39000, "input-tokens", 40000, time.Second), left(8000, "output-tokens", 8000, 0)}},
 		{"youtube says nothing", "youtube", fields("X-RateLimit-Remaining: 3"), nil},
-		{"meta, malformed", "meta", fields(`X-App-Usage: {"call_count":`), nil},
-		{"reddit", "reddit", fields("X-Ratelimit-Remaining: 598.0", "X-Ratelimit-Used: 2", "X-Ratelimit-Reset: 312"),
+		{"reddit", "", fields("X-Ratelimit-Remaining: 598.0", "X-Ratelimit-Used: 2", "X-Ratelimit-Reset: 312"),
 			[]quota{left(598, "requests", 0, 312*time.Second)}},
-		{"atlassian", "atlassian", fields("X-RateLimit-Limit: 350", "X-RateLimit-Remaining: 208", "X-RateLimit-Reset: 2026-05-04T12:05Z", noonDate),
+		{"atlassian", "", fields("X-RateLimit-Limit: 350", "X-RateLimit-Remaining: 208", "X-RateLimit-Reset: 2026-05-04T12:05Z", noonDate),
 			[]quota{left(208, "requests", 350, 5*time.Minute)}},
-		{"hugging face, with a policy that is not well formed", "huggingface", fields(`RateLimit: "api";r=489;t=189`, `RateLimit-Policy: "fixed window";"api";q=500;w=300`),
+		{"hugging face, with a policy that is not well formed", "", fields(`RateLimit: "api";r=489;t=189`, `RateLimit-Policy: "fixed window";"api";q=500;w=300`),
 			[]quota{windowed(left(489, "requests", 0, 189*time.Second), "api", 0)}},
-		{"only the limit and what was used", "github", fields("x-ratelimit-limit: 60", "x-ratelimit-used: 61"),
-			[]quota{noReset(left(0, "requests", 60, 0))}},
 		{"more than any limit is clamped", "", fields("X-RateLimit-Remaining: 99999999999999999999", "X-RateLimit-Reset: 999999999"),
 			[]quota{left(sash.MaxUnits, "requests", 0, sash.MaxWindow)}},
 		{"what is not a number is ignored", "", fields("X-RateLimit-Limit: -1", "X-RateLimit-Remaining: NaN", "X-RateLimit-Reset: soon"), nil},
@@ -187,7 +170,9 @@ func FuzzBody(f *testing.F) {
 // No response panics, or leads to numbers that a limit cannot have.
 func FuzzRead(f *testing.F) {
 	for _, s := range []string{`"burst";r=0;t=12`, "limit=100, remaining=50, reset=30", "100, 100;w=60", "40/40", "2.0", "6m0s",
-		"2026-05-04T12:01:00Z", `{"call_count":28}`, `{"1":[{"total_time":1e300,"estimated_time_to_regain_access":1e300}]}`, "1777896030250", "999999999999999999999", "-1", "NaN", "()", `"a";r=1;t=?1`} {
+		"2026-05-04T12:01:00Z", "1777896030250", "999999999999999999999", "-1", "NaN", "()", `"a";r=1;t=?1`,
+		"1e300", "0x7fffffffffffffff", "18446744073709551616", "Fri, 31 Dec 9999 23:59:59 GMT", "0000-01-01T00:00:00Z", "-2562047h47m16s",
+		`"a";r=999999999999999;t=999999999999999`, "limit=0, remaining=0, reset=999999999999999", "40/0", "-3/40", "\x00\r\nX-Injected: 1"} {
 		f.Add(s, s)
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
@@ -195,7 +180,7 @@ func FuzzRead(f *testing.F) {
 		for _, p := range profiles {
 			h := http.Header{"Ratelimit": {a}, "Ratelimit-Policy": {b}, "Retry-After": {a}, "Date": {b}}
 			for _, q := range p.quotas() {
-				for i, name := range []string{q.Limit, q.Remaining, q.Used, q.UsedOfLimit, q.Percent, q.Reset} {
+				for i, name := range []string{q.Limit, q.Remaining, q.UsedOfLimit, q.Reset} {
 					if name != "" {
 						h.Set(name, []string{a, b}[i%2])
 					}

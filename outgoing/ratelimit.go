@@ -2,6 +2,7 @@ package outgoing
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/dunglas/httpsfv"
@@ -11,39 +12,17 @@ import (
 
 // readRateLimit reads RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers: lists of
 // named quotas (drafts 08 to 11), and one nameless quota (draft 07). Their syntax differs.
-func readRateLimit(h http.Header) []quota {
-	list := lines(h, "RateLimit")
-	if len(list) == 0 {
-		return nil
-	}
-	if all, err := httpsfv.UnmarshalList(list); err == nil {
-		if quotas := named(all, policiesByName(lines(h, "RateLimit-Policy"))); len(quotas) > 0 {
-			return quotas
-		}
-	}
-	dict, err := httpsfv.UnmarshalDictionary(list)
-	if err != nil {
-		return nil
-	}
-	return nameless(dict, namelessPolicies(lines(h, "RateLimit-Policy")))
-}
-
-// named reads "name";r=50;t=30. A branch of the draft calls them a and w.
-func named(list httpsfv.List, policies map[string]quota) []quota {
-	var quotas []quota
-	for _, member := range list {
-		item, ok := member.(httpsfv.Item)
-		if !ok {
-			continue
-		}
+func readRateLimit(h http.Header) (quotas []quota) {
+	list, all := lines(h, "RateLimit"), policies(lines(h, "RateLimit-Policy"))
+	for _, item := range items(list) { // "name";r=50;t=30; a branch of the draft calls them a and w
 		name, ok := item.Value.(string)
 		remaining, found := integer(item.Params, "r", "a")
 		if !ok || !found {
 			continue
 		}
-		q, known := policies[name]
-		if !known {
-			q = quota{name: name, unit: unitRequests}
+		q := quota{name: name, unit: unitRequests}
+		if i := slices.IndexFunc(all, func(p quota) bool { return p.name == name }); i >= 0 {
+			q = all[i]
 		}
 		q.remaining, q.hasRemaining = min(remaining, sash.MaxUnits), true
 		if t, ok := integer(item.Params, "t", "w"); ok {
@@ -51,34 +30,10 @@ func named(list httpsfv.List, policies map[string]quota) []quota {
 		}
 		quotas = append(quotas, q)
 	}
+	if dict, err := httpsfv.UnmarshalDictionary(list); err == nil && len(quotas) == 0 {
+		return nameless(dict, all)
+	}
 	return quotas
-}
-
-func policiesByName(lines []string) map[string]quota {
-	list, err := httpsfv.UnmarshalList(lines)
-	if err != nil {
-		return nil
-	}
-	policies := make(map[string]quota)
-	for _, member := range list {
-		item, ok := member.(httpsfv.Item)
-		if !ok {
-			continue
-		}
-		name, ok := item.Value.(string)
-		limit, found := integer(item.Params, "q")
-		if !ok || !found {
-			continue
-		}
-		q := quota{name: name, unit: unitRequests, limit: min(limit, sash.MaxUnits), window: windowOf(item.Params)}
-		if unit, ok := item.Params.Get("qu"); ok {
-			if s, ok := unit.(string); ok && s != "" {
-				q.unit = s
-			}
-		}
-		policies[name] = q
-	}
-	return policies
 }
 
 // nameless reads limit=100, remaining=50, reset=30.
@@ -104,35 +59,50 @@ func nameless(dict *httpsfv.Dictionary, policies []quota) []quota {
 	return []quota{q}
 }
 
-// windowFor returns the window of the policy that has this limit, or zero.
+// policies reads RateLimit-Policy: "name";q=100;w=60, or without a name 100;w=60, 1000;w=3600.
+func policies(lines []string) (all []quota) {
+	for _, item := range items(lines) {
+		q := quota{unit: unitRequests}
+		limit, ok := integer(item.Params, "q")
+		switch v := item.Value.(type) {
+		case string:
+			q.name = v
+		case int64:
+			limit, ok = v, v >= 0
+		}
+		if !ok {
+			continue
+		}
+		unit, _ := item.Params.Get("qu")
+		if s, ok := unit.(string); ok && s != "" {
+			q.unit = s
+		}
+		window, _ := integer(item.Params, "w")
+		q.limit, q.window = min(limit, sash.MaxUnits), seconds(float64(window))
+		all = append(all, q)
+	}
+	return all
+}
+
+// windowFor returns the window of the policy without a name that has this limit, or zero.
 func windowFor(limit int64, policies []quota) time.Duration {
 	for _, p := range policies {
-		if p.limit == limit {
+		if p.name == "" && p.limit == limit {
 			return p.window
 		}
 	}
 	return 0
 }
 
-// namelessPolicies reads 100;w=60, 1000;w=3600.
-func namelessPolicies(lines []string) []quota {
-	list, err := httpsfv.UnmarshalList(lines)
-	if err != nil {
-		return nil
-	}
-	var policies []quota
+// items returns the members of a List that are Items; none if it is malformed.
+func items(lines []string) (all []httpsfv.Item) {
+	list, _ := httpsfv.UnmarshalList(lines)
 	for _, member := range list {
-		item, _ := member.(httpsfv.Item)
-		if n, ok := item.Value.(int64); ok && n >= 0 {
-			policies = append(policies, quota{limit: min(n, sash.MaxUnits), window: windowOf(item.Params)})
+		if item, ok := member.(httpsfv.Item); ok {
+			all = append(all, item)
 		}
 	}
-	return policies
-}
-
-func windowOf(params *httpsfv.Params) time.Duration {
-	w, _ := integer(params, "w")
-	return seconds(float64(w))
+	return all
 }
 
 // integer returns the first of the parameters that is a whole number and not negative.

@@ -83,8 +83,8 @@ type CoolDownError struct {
 	Key string
 	// RetryAfter is the time until the bucket can be used again.
 	RetryAfter time.Duration
-	// Cause is nil, or why the call did not wait: an error that is context.DeadlineExceeded, or
-	// [ErrMaxWait].
+	// Cause is nil, or why the call did not wait: an error that is context.DeadlineExceeded, [ErrMaxWait] or
+	// [ErrCredentials].
 	Cause error
 }
 
@@ -105,6 +105,10 @@ func (e *CoolDownError) Unwrap() error { return e.Cause }
 
 // ErrMaxWait is the cause of a refusal in mode [Wait] whose wait is longer than [Options].MaxWait.
 var ErrMaxWait = errors.New("outgoing: the wait is longer than MaxWait")
+
+// ErrCredentials is the cause of a refusal when the API has refused all credentials of a call's [Pool]. The error's
+// RetryAfter is when one of them is tried again.
+var ErrCredentials = errors.New("outgoing: the API has refused all credentials of the pool, with 401 or 403")
 
 func reason(cause error) string {
 	if errors.Is(cause, context.DeadlineExceeded) {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"example.com/sash"
@@ -88,14 +87,11 @@ func TestOneRefusalStopsAllProcesses(t *testing.T) {
 		"github, another 403":               {"github", says(403, githubRights, "X-RateLimit-Remaining: 4893"), 0},
 		"discord, a route":                  {"discord", says(429, discordRoute, "Retry-After: 2", "X-RateLimit-Scope: user"), 2 * time.Second},
 		"meta, the application":             {"meta", says(400, metaApp), time.Minute},
-		"meta, a business use case": {"meta", says(400, metaAds,
-			`X-Business-Use-Case-Usage: {"66782684":[{"type":"ads_management","call_count":100,"total_cputime":25,"total_time":25,"estimated_time_to_regain_access":19}]}`), 19 * time.Minute},
-		"meta, code 104 is not code 4":    {"meta", says(400, metaProof), 0},
-		"meta, full before it refuses":    {"meta", answer(200, `X-Ad-Account-Usage: {"acc_id_util_pct":100,"reset_time_duration":100,"ads_api_access_tier":"standard_access"}`), 100 * time.Second},
-		"meta, regained in a week":        {"meta", answer(200, `X-Business-Use-Case-Usage: {"1":[{"call_count":100,"estimated_time_to_regain_access":10080}]}`), time.Hour},
-		"openai, nothing is paid for":     {"openai", says(429, openaiPaid), time.Hour},
-		"openai, too fast":                {"openai", says(429, openaiRate, "X-RateLimit-Remaining-Requests: 0", "X-RateLimit-Reset-Requests: 8.64s"), 8640 * time.Millisecond},
-		"an API that is not known at all": {"", says(403, youtubeQuota), 0},
+		"meta, a business use case":         {"meta", says(400, metaAds), time.Minute},
+		"meta, code 104 is not code 4":      {"meta", says(400, metaProof), 0},
+		"openai, nothing is paid for":       {"openai", says(429, openaiPaid), time.Hour},
+		"openai, too fast":                  {"openai", says(429, openaiRate, "X-RateLimit-Remaining-Requests: 0", "X-RateLimit-Reset-Requests: 8.64s"), 8640 * time.Millisecond},
+		"an API that is not known at all":   {"", says(403, youtubeQuota), 0},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			store, opts := newStore(), outgoing.Options{Mode: outgoing.Refuse, Profile: vendor(t, c.vendor)}
@@ -213,20 +209,4 @@ func TestLearntLimitsApplyToTheKeyWhereverItIsCharged(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Percentages are of the longest of several limits.
-func TestAPercentageLowersTheLongestLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := newTransport(t, newStore(), answer(200, `X-App-Usage: {"call_count":97,"total_time":25,"total_cputime":25}`),
-			outgoing.Options{Mode: outgoing.Refuse, Profile: vendor(t, "meta")}, sash.Every(100, time.Second), sash.PerHour(200))
-		for i := range 7 { // 3 % of 200 are left after the first
-			if err := getPath(t, rt, "/"); err != nil {
-				t.Fatal(i, err)
-			}
-		}
-		if err := getPath(t, rt, "/"); !errors.Is(err, sash.ErrLimited) {
-			t.Error("the eighth:", err)
-		}
-	})
 }

@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"example.com/sash"
 )
 
 // Retries says which responses are retried: 429, its equivalents in the profile, and 503, for requests that may
@@ -18,27 +16,28 @@ import (
 // room: for at most MaxRetryAfter in mode Refuse. When there is no time for a retry before the context's
 // deadline, the response is returned as it is.
 type Retries struct {
-	// Most is the most retries of one request. Zero is none.
+	// Most is the most retries of one request. Zero is none. Before retry n = 1, 2, ... there is a delay of a random
+	// part of half a second times 2^(n-1), 30 s at most, after the response's Retry-After.
 	Most int
-	// Base and Max bound the random part of the delay before retry n = 1, 2, ...: between 0 and
-	// Base·2^(n-1), at most Max. Zero is half a second, and 30 s. The response's Retry-After is added.
-	Base, Max time.Duration
 	// MaxRetryAfter is the longest Retry-After, or reset of an exhausted quota, to wait for; a response
 	// with a longer one is returned. Zero is a minute.
 	MaxRetryAfter time.Duration
-	// Budget is the retries for each request, over time: with 0.1, an API that refuses everything gets a
-	// tenth more requests, not Most times more. Ten are free. Zero is 0.1.
-	Budget float64
 }
 
+// The delays of retries, and how many there are for each request over time, after the first few: an API that refuses
+// everything gets a tenth more requests, not Most times more.
+const (
+	retryBase     = 500 * time.Millisecond
+	retryMost     = 30 * time.Second
+	retriesEarned = 0.1
+	freeRetries   = 10
+)
+
 func (r *Retries) complete() error {
-	if r.Most < 0 || r.Base < 0 || r.Max < 0 || r.MaxRetryAfter < 0 || !(r.Budget >= 0) {
+	if r.Most < 0 || r.MaxRetryAfter < 0 {
 		return errors.New("outgoing: the numbers of Retries must not be negative")
 	}
-	r.Base = cmp.Or(r.Base, 500*time.Millisecond)
-	r.Max = cmp.Or(r.Max, 30*time.Second)
 	r.MaxRetryAfter = cmp.Or(r.MaxRetryAfter, time.Minute)
-	r.Budget = cmp.Or(r.Budget, 0.1)
 	return nil
 }
 
@@ -51,7 +50,7 @@ func (t *Transport) retry(req *http.Request, res *http.Response, wanted pause, a
 	if !wanted.refused && res.StatusCode != http.StatusServiceUnavailable || wanted.length > r.MaxRetryAfter {
 		return 0, false
 	}
-	delay := wanted.length + r.backoff(attempt)
+	delay := wanted.length + backoff(attempt)
 	if deadline, ok := req.Context().Deadline(); ok && time.Until(deadline) <= delay {
 		return 0, false
 	}
@@ -59,20 +58,13 @@ func (t *Transport) retry(req *http.Request, res *http.Response, wanted pause, a
 }
 
 // backoff is random over its whole range, so that requests refused together are not retried together.
-func (r *Retries) backoff(attempt int) time.Duration {
-	most := r.Base
-	for range attempt {
-		if most >= r.Max/2 {
-			most = r.Max
-			break
-		}
-		most *= 2
-	}
-	return time.Duration(rand.Int64N(int64(min(most, r.Max, sash.MaxWindow)) + 1)) // bounded, so that adding a cool-down does not overflow
+func backoff(attempt int) time.Duration {
+	most := min(retryBase<<min(attempt, 10), retryMost)
+	return time.Duration(rand.Int64N(int64(most) + 1))
 }
 
 func repeatable(req *http.Request) bool {
-	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
+	if !resendable(req) {
 		return false
 	}
 	switch req.Method {
@@ -102,23 +94,16 @@ func discard(body io.ReadCloser) {
 	_ = body.Close()
 }
 
-// freeRetries are the retries of a new transport.
-const freeRetries = 10
-
 // A budget keeps retries in proportion to requests.
 type budget struct {
-	earns float64
-
 	mu   sync.Mutex
 	left float64 // guarded by mu
 }
 
-func newBudget(r Retries) *budget { return &budget{earns: r.Budget, left: freeRetries} }
-
 func (b *budget) earn() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.left = min(b.left+b.earns, freeRetries)
+	b.left = min(b.left+retriesEarned, freeRetries)
 }
 
 func (b *budget) spend() bool {

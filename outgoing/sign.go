@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // A Sign is a field or a value in the JSON body of a response that says that, and how, a request was refused. The
@@ -22,8 +20,8 @@ type Sign struct {
 	// Path is the path of a value in the body: names with dots between them, such as "error.errors.reason".
 	// It descends into each element of an array.
 	Path string
-	// Has are phrases; the value has to contain one of them, as whole words in any case: "4" is not found in
-	// "14", and "rate limit" is found in a sentence. Numbers and booleans are compared as JSON writes them.
+	// Has are phrases, one of which a text has to contain, in any case. A number or a boolean has to be one of them, as
+	// JSON writes it.
 	Has []string
 	// Means is the meaning of the refusal.
 	Means Meaning
@@ -89,38 +87,16 @@ func (s *Sign) under(value any, path []string) bool {
 	case string:
 		return s.in(v)
 	case float64:
-		return s.in(strconv.FormatFloat(v, 'f', -1, 64))
+		return slices.Contains(s.Has, strconv.FormatFloat(v, 'f', -1, 64))
 	case bool:
-		return s.in(strconv.FormatBool(v))
+		return slices.Contains(s.Has, strconv.FormatBool(v))
 	}
 	return false
 }
 
 func (s *Sign) in(text string) bool {
 	text = strings.ToLower(text)
-	return slices.ContainsFunc(s.Has, func(words string) bool { return hasWords(text, strings.ToLower(words)) })
-}
-
-func hasWords(text, words string) bool {
-	if words == "" {
-		return false
-	}
-	for from := 0; ; {
-		i := strings.Index(text[from:], words)
-		if i < 0 {
-			return false
-		}
-		before, _ := utf8.DecodeLastRuneInString(text[:from+i])
-		after, _ := utf8.DecodeRuneInString(text[from+i+len(words):])
-		if !inWord(before) && !inWord(after) {
-			return true
-		}
-		from += i + 1
-	}
-}
-
-func inWord(r rune) bool {
-	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_')
+	return slices.ContainsFunc(s.Has, func(phrase string) bool { return strings.Contains(text, strings.ToLower(phrase)) })
 }
 
 // mostPeeked is the most bytes of a body that are read to find signs.
@@ -137,18 +113,15 @@ func peek(res *http.Response) any {
 	if err != nil {
 		rest = failing{err} // the caller gets it at the same place
 	}
-	res.Body = &replayed{io.MultiReader(bytes.NewReader(start), rest), res.Body}
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(start), rest), res.Body}
 	var value any
 	if err != nil || len(start) > mostPeeked || json.Unmarshal(start, &value) != nil {
 		return nil
 	}
 	return value
-}
-
-// A replayed body has its start back.
-type replayed struct {
-	io.Reader
-	io.Closer
 }
 
 type failing struct{ err error }

@@ -39,8 +39,8 @@ func (s *spreads) took(key string, d time.Duration, fresh bool) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w, ok := s.seen.get(key)
-	if !ok || now.Sub(w.last) > waysKept {
+	w, ok := s.seen.get(key, now)
+	if !ok {
 		w = new(ways)
 		s.seen.set(key, w, now)
 	}
@@ -84,7 +84,7 @@ func (s *spreads) longest(key string) time.Duration {
 
 // last returns the ways of a bucket's last requests.
 func (s *spreads) last(key string) *ways {
-	if w, ok := s.seen.get(key); ok && time.Since(w.last) <= waysKept {
+	if w, ok := s.seen.get(key, time.Now()); ok {
 		return w
 	}
 	return new(ways)

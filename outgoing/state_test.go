@@ -2,7 +2,6 @@ package outgoing
 
 import (
 	"math/rand/v2"
-	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,12 +9,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/memstore"
 )
-
-func twoProcesses(t *testing.T, longest time.Duration) (a, b *coolDowns) {
-	t.Helper()
-	store := memstore.New(nil)
-	return newCoolDowns(store, "p:", longest), newCoolDowns(store, "p:", longest)
-}
 
 func remains(t *testing.T, c *coolDowns) time.Duration {
 	t.Helper()
@@ -26,22 +19,6 @@ func remains(t *testing.T, c *coolDowns) time.Duration {
 	return d
 }
 
-func TestOldCoolDownsDoNotAddUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		here, there := twoProcesses(t, time.Hour)
-		for range 2 {
-			if _, err := here.begin(t.Context(), "k", 20*time.Minute, false); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(25 * time.Minute)
-		}
-		time.Sleep(8 * time.Minute) // the first was 58 minutes ago
-		if d := remains(t, there); d != 0 {
-			t.Errorf("the other process stays away for another %v, after both cool-downs have ended", d)
-		}
-	})
-}
-
 // Cool-downs come at random from several processes: a process that looks at the store stays away until the
 // latest end, but for rounding.
 func TestCoolDownsEndWithTheLatest(t *testing.T) {
@@ -49,7 +26,7 @@ func TestCoolDownsEndWithTheLatest(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 5))
 			longest := time.Duration(1+random.IntN(60)) * time.Minute
-			here, _ := twoProcesses(t, longest)
+			here := newCoolDowns(memstore.New(nil), "p:", longest)
 			var latest time.Time
 			for range 60 {
 				time.Sleep(1100*time.Millisecond + time.Duration(random.Int64N(int64(longest/20))))
@@ -72,41 +49,14 @@ func TestCoolDownsEndWithTheLatest(t *testing.T) {
 	}
 }
 
-type basis func(*http.Request) (*http.Response, error)
-
-func (b basis) RoundTrip(req *http.Request) (*http.Response, error) { return b(req) }
-
-// A flight ends when the transport behind panics, too.
-func TestAPanicEndsTheFlight(t *testing.T) {
-	base := basis(func(*http.Request) (*http.Response, error) { panic("a fault of the transport behind") })
-	rt, err := New(memstore.New(nil), Everything("api"), &Options{Base: base}, sash.PerHour(10))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.test/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	func() {
-		defer func() {
-			if recover() == nil {
-				t.Error("the panic is not the caller's")
-			}
-		}()
-		_, _ = rt.RoundTrip(req) //nolint:bodyclose // it panics
-	}()
-	if n := len(rt.learned.flying); n != 0 {
-		t.Errorf("%d buckets have calls in flight", n)
-	}
-}
-
 // A level that has risen to its limit lets requests book as far ahead as before.
 func TestALevelThatIsGoneHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		learned, limit := newLevels(), sash.PerMinute(100)
 		subject := sash.Subject{Key: "api", Cost: 1, Limits: []sash.Limit{limit}}
 		whole, _, ahead := learned.apply(subject, 100, time.Now())
-		learned.lower(idOf("api", limit), limit, 40, time.Now())
+		now := time.Now()
+		learned.fallen.set(idOf("api", limit), level{units: 40, at: now, span: time.Minute}, now)
 		if lower, _, rises := learned.apply(subject, 100, time.Now()); lower[0].Units != 40 || rises != time.Minute {
 			t.Errorf("the limit is %v, and rises for %v", lower[0], rises)
 		}
@@ -180,11 +130,11 @@ func TestAMemoryIsBounded(t *testing.T) {
 			now := start.Add(time.Duration(i) * time.Second)
 			m.set(i, now.Add(c.lasts), now)
 			most = max(most, len(m.all))
-			if _, ok := m.get(i); !ok && c.lasts > 0 {
+			if _, ok := m.get(i, now); !ok && c.lasts > 0 {
 				t.Fatalf("%s: key %d was forgotten at once", name, i)
 			}
 			if oldest := i - int(c.lasts/time.Second) + 1; c.all && c.lasts > 0 && oldest >= 0 {
-				if _, ok := m.get(oldest); !ok {
+				if _, ok := m.get(oldest, now); !ok {
 					t.Fatalf("%s: key %d was forgotten before its end", name, oldest)
 				}
 			}

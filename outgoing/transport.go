@@ -51,24 +51,17 @@ type Options struct {
 	// MaxWait is the longest that mode Wait waits for room before one attempt. Zero is as long as the
 	// context allows.
 	MaxWait time.Duration
-	// Spread is by how much the ways of two requests to the API can differ: from a charge in the store to the
-	// arrival at the API, which counts then. Windows are longer by it at the store, so that limits hold at the API;
-	// results and errors have the limits as they are configured. Zero learns it for each bucket from what requests
-	// take, new connections included: a tenth of the window and at most a second at first, later at most a quarter of
-	// the window and two seconds. Negative is none. Calendar limits, and algorithms that approximate, have none.
+	// Spread is by how much the ways of two requests to the API can differ, from a charge in the store to the
+	// arrival at the API, which counts then. Windows are longer by it at the store, so that limits hold at the API. Zero
+	// learns it for each bucket from what requests take, new connections included: a tenth of the window and at most a
+	// second at first, later at most a quarter of the window and two seconds. Negative is none. Calendar limits, and
+	// algorithms that approximate, have none.
 	Spread time.Duration
-	// Pace spreads the units of each bucket's shortest window evenly over it, over all processes, in place of a burst and
-	// a silence: a request of cost c starts at least c/N of the window after the one before, in mode Wait in order. All
-	// limits hold as they do without it. Otherwise only requests that wait are paced, and less: see Arrival in the
-	// documentation of this package. It takes one of the [sash.MaxLimits] limits of a bucket, one of which has a
-	// sliding window, and an algorithm that is exact.
-	Pace bool
 	// InFlight is the most requests of a bucket that are in flight at once, over all processes, as Units, and the longest
-	// time that one takes as Window, such as sash.Every(100, 10*time.Minute). A request is in flight until its response's
-	// body has been read to its end or is closed, and until the Window has passed if neither happens. It takes its slot
-	// before it asks for room, and holds it while it waits for that; the Window begins anew when it is sent, if the store
-	// extends slots (see [sash.Slot.Extend]). It counts for the Account of a call if that has one, otherwise for its Key,
-	// and for all credentials of a Pool together. The zero Limit is none.
+	// time that one takes as Window, such as sash.Every(100, 10*time.Minute). A request takes its slot before it asks for
+	// room, and gives it back, with a round trip to the store, when its response's body has been read to its end or is
+	// closed. The Window begins anew when it is sent, if the store extends slots (see [sash.Slot.Extend]). It counts for the
+	// Account of a call if that has one, otherwise for its Key, and for all credentials of a Pool. The zero Limit is none.
 	InFlight sash.Limit
 	// Prefix keeps the keys of one part of an application apart, as in [sash.Options].
 	Prefix string
@@ -106,12 +99,10 @@ type Transport struct {
 	prefix  string // of the keys in the store
 	limiter *sash.Limiter
 	cool    *coolDowns
-	spreads *spreads
-	pacer   *pacer
+	at      *arriving
+	learned *levels           // those of at
 	slots   *sash.Concurrency // nil when Options have no InFlight
-	given   given
-	learned *levels
-	budget  *budget
+	budget  budget
 }
 
 // New returns a transport that charges requests to store. The limits apply to every bucket whose Call has none
@@ -125,7 +116,7 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if route == nil {
 		return nil, fmt.Errorf("%w: the route is nil; write one, or use outgoing.Everything with a key that is not empty", sash.ErrInvalidKey)
 	}
-	t := &Transport{route: route, limits: slices.Clone(limits), learned: newLevels(), given: given{last: make(map[string]chan struct{})}}
+	t := &Transport{route: route, limits: slices.Clone(limits), budget: budget{left: freeRetries}}
 	if opts != nil {
 		t.opts = *opts
 	}
@@ -147,22 +138,17 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if t.opts.Spread > time.Minute {
 		return nil, fmt.Errorf("outgoing: Spread is %v; it is at most a minute", t.opts.Spread)
 	}
-	if err := t.paceable(limits); err != nil {
-		return nil, err
-	}
 	if err := t.opts.Retries.complete(); err != nil {
 		return nil, err
 	}
-	t.budget = newBudget(t.opts.Retries)
 	if t.opts.Prefix != "" {
 		t.prefix = sash.Key(t.opts.Prefix) + ":"
 	}
 	var err error
 	counting := &sash.Options{Prefix: t.opts.Prefix, Algorithm: t.opts.Algorithm, Resolution: t.opts.Resolution, Observer: t.opts.Observer}
-	t.spreads = newSpreads(t.opts.Spread)
-	t.pacer = newPacer(t.opts.Pace, t.learned, t.spreads)
-	at := &arriving{driver.Passthrough{Next: store}, t.prefix, t.spreads, t.pacer}
-	if t.limiter, err = sash.New(at, counting, limits...); err != nil {
+	t.at = newArriving(store, t.prefix, t.opts.Spread)
+	t.learned = t.at.learned
+	if t.limiter, err = sash.New(t.at, counting, limits...); err != nil {
 		return nil, err
 	}
 	if t.slots, err = t.opts.concurrency(store); err != nil {
@@ -170,21 +156,6 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	}
 	t.cool = newCoolDowns(store, t.prefix, t.opts.MaxCoolDown)
 	return t, nil
-}
-
-// paceable returns an error if the requests of a bucket cannot be paced, but should.
-func (t *Transport) paceable(limits []sash.Limit) error {
-	slides := func(l sash.Limit) bool { return l.Window > 0 }
-	switch {
-	case !t.opts.Pace || len(limits) == 0:
-	case !t.opts.Algorithm.Exact():
-		return fmt.Errorf("outgoing: Pace needs an algorithm that is exact, not %v", t.opts.Algorithm)
-	case len(limits) >= sash.MaxLimits:
-		return fmt.Errorf("outgoing: Pace adds a limit to the %d of the bucket; it can have at most %d", len(limits), sash.MaxLimits)
-	case !slices.ContainsFunc(limits, slides):
-		return errors.New("outgoing: Pace needs a limit with a sliding window, and the bucket has calendar limits only")
-	}
-	return nil
 }
 
 // RoundTrip implements [http.RoundTripper]. Its own errors are [*sash.LimitedError], [*CoolDownError],
@@ -257,26 +228,26 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 	}
 	call = admitted.call
 	if err := t.begin(req, call); err != nil {
-		t.learned.landed(call.subjects(), admitted.before)
-		admitted.giveBack(req.Context())
+		giveBack(req.Context(), admitted.places)
 		closeBody(req)
 		return nil, call, pause{}, err
 	}
 	sent := time.Now()
 	traced, fresh := tracing(req)
-	res, meanwhile, err := t.send(traced, call, admitted.before)
+	res, err := t.send(traced, call)
 	if err != nil {
 		return nil, call, pause{}, err
 	}
 	now := time.Now()
 	if !admitted.charged.IsZero() {
 		for _, s := range call.subjects() {
-			t.spreads.took(t.prefix+s.Key, now.Sub(admitted.charged), fresh.Load())
+			t.at.spreads.took(t.prefix+s.Key, now.Sub(admitted.charged), fresh.Load())
 		}
 	}
 	quotas := call.Profile.read(res.Header, now)
 	if admitted.counted != nil {
-		t.learned.learn(call, admitted.counted, meanwhile, quotas, now)
+		meanwhile := t.learned.total(call.subjects()[0])[0] - admitted.before - call.Cost
+		t.learned.learn(call, admitted.counted, max(meanwhile, 0), quotas, now)
 	}
 	wanted := pauseOf(call, res, quotas, now)
 	if !wanted.refused && res.StatusCode < http.StatusInternalServerError && !call.denied(res, wanted) {
@@ -293,7 +264,7 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 		}
 		wanted.length = t.coolDown(req, key, wanted)
 		if !wanted.refused {
-			t.pacer.exhausted(t.prefix+call.Key, call.Limits, wanted.length)
+			t.at.exhausted(&call, wanted.length)
 		}
 	}
 	if wanted.full && admitted.counted != nil && !t.opts.KeepLimits && !explained(call, quotas) {
@@ -302,20 +273,18 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 	return res, call, wanted, nil
 }
 
-// send sends a request, with the credential of its call if that has one. The response does not return it. Send ends the
-// flight that began before that many units were charged, also when the base panics, and returns what landed returns.
-func (t *Transport) send(req *http.Request, call Call, before int64) (res *http.Response, meanwhile int64, err error) {
-	defer func() { meanwhile = t.learned.landed(call.subjects(), before) }()
+// send sends a request, with the credential of its call if that has one. The response does not return it.
+func (t *Transport) send(req *http.Request, call Call) (*http.Response, error) {
 	if call.credential == nil {
-		res, err = t.base.RoundTrip(req)
-		return res, 0, err
+		return t.base.RoundTrip(req)
 	}
 	signed := call.Pool.sign(req, call.credential)
-	if res, err = t.base.RoundTrip(signed); err != nil {
-		return nil, 0, call.credential.hide(err, req, signed)
+	res, err := t.base.RoundTrip(signed)
+	if err != nil {
+		return nil, call.credential.hide(err, req, signed)
 	}
 	res.Request = req
-	return res, 0, nil
+	return res, nil
 }
 
 // elsewhere sends a request that a redirect leads away from the origin of a pool, without a credential. Any other request

@@ -3,7 +3,6 @@ package outgoing_test
 import (
 	"context"
 	"errors"
-	"math"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -15,7 +14,7 @@ import (
 
 func TestAFleetSharesOneQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, up := newStore(), &upstream{limit: 1 << 30, window: time.Hour, fields: silent}
+		store, up := newStore(), &strict{units: 1 << 30, window: time.Hour}
 		fleet(t, 4, 4, 25, func() http.RoundTripper {
 			return newTransport(t, store, up.ServeHTTP, outgoing.Options{}, sash.Every(25, 5*time.Second), sash.Every(300, time.Minute))
 		})
@@ -96,38 +95,6 @@ func (c counting) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(req)
 }
 
-func TestCronLeavesHeadroomToInteractiveCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		route := func(req *http.Request) (outgoing.Call, error) {
-			call := outgoing.Call{Key: "api"}
-			if req.Method == http.MethodPut {
-				call.Share = 95
-			}
-			return call, nil
-		}
-		rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Mode: outgoing.Refuse, Base: handled(answer(200))}, sash.PerDay(100))
-		admitted := func(method string) (n int) {
-			for {
-				if _, err := send(t.Context(), rt, method, nil); errors.Is(err, sash.ErrLimited) {
-					return n
-				} else if err != nil {
-					t.Fatal(err)
-				}
-				n++
-			}
-		}
-		if _, err := send(t.Context(), rt, http.MethodGet, nil); err != nil {
-			t.Fatal(err)
-		}
-		if n := admitted(http.MethodPut); n != 94 {
-			t.Errorf("cron sent %d calls after an interactive one, want 94", n)
-		}
-		if n := admitted(http.MethodGet); n != 5 {
-			t.Errorf("5 were left to interactive calls, which sent %d", n)
-		}
-	})
-}
-
 func TestSeveralBucketsAreOneDecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, sent := newStore(), 0
@@ -193,40 +160,23 @@ func errorAbove(cost int64, call outgoing.Call, err error) error {
 
 func TestWrongOptions(t *testing.T) {
 	day, all := sash.PerCalendar(100, sash.CalendarDay, nil), []sash.Limit{sash.PerDay(1)}
-	var many []sash.Limit
-	for i := range sash.MaxLimits {
-		many = append(many, sash.Every(int64(i+1), time.Duration(i+1)*time.Second))
-	}
 	for name, c := range map[string]struct {
 		opts   outgoing.Options
 		limits []sash.Limit
 		is     error // that has to be it
 	}{
-		"no limit":                    {outgoing.Options{}, nil, nil},
-		"unknown mode":                {outgoing.Options{Mode: 7}, all, nil},
-		"cool-downs without end":      {outgoing.Options{MaxCoolDown: 26 * time.Hour}, all, nil},
-		"negative retries":            {outgoing.Options{Retries: outgoing.Retries{Most: -1}}, all, nil},
-		"a budget that is no number":  {outgoing.Options{Retries: outgoing.Retries{Budget: math.NaN()}}, all, nil},
-		"a negative budget":           {outgoing.Options{Retries: outgoing.Retries{Budget: -1}}, all, nil},
-		"a spread above a minute":     {outgoing.Options{Spread: time.Minute + 1}, all, nil},
-		"pace, calendar limits only":  {outgoing.Options{Pace: true}, []sash.Limit{day}, nil},
-		"pace, an approximation":      {outgoing.Options{Pace: true, Algorithm: sash.FixedWindow}, all, nil},
-		"pace, as many limits as can": {outgoing.Options{Pace: true}, many, nil},
-		"in flight without a window":  {outgoing.Options{InFlight: sash.Limit{Units: 5}}, all, sash.ErrInvalidLimit},
-		"in flight without units":     {outgoing.Options{InFlight: sash.Limit{Window: time.Minute}}, all, sash.ErrInvalidLimit},
-		"in flight by the calendar":   {outgoing.Options{InFlight: day}, all, sash.ErrInvalidLimit},
+		"no limit":                   {outgoing.Options{}, nil, nil},
+		"unknown mode":               {outgoing.Options{Mode: 7}, all, nil},
+		"cool-downs without end":     {outgoing.Options{MaxCoolDown: 26 * time.Hour}, all, nil},
+		"negative retries":           {outgoing.Options{Retries: outgoing.Retries{Most: -1}}, all, nil},
+		"a spread above a minute":    {outgoing.Options{Spread: time.Minute + 1}, all, nil},
+		"in flight without a window": {outgoing.Options{InFlight: sash.Limit{Units: 5}}, all, sash.ErrInvalidLimit},
+		"in flight without units":    {outgoing.Options{InFlight: sash.Limit{Window: time.Minute}}, all, sash.ErrInvalidLimit},
+		"in flight by the calendar":  {outgoing.Options{InFlight: day}, all, sash.ErrInvalidLimit},
 	} {
 		_, err := outgoing.New(newStore(), outgoing.Everything("api"), &c.opts, c.limits...)
 		if err == nil || c.is != nil && !errors.Is(err, c.is) {
 			t.Errorf("%s: %v", name, err)
-		}
-		if c.opts.Algorithm != 0 || !c.opts.Pace {
-			continue
-		}
-		route := func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Limits: c.limits}, nil }
-		rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Pace: true, Base: handled(answer(200))}, all...)
-		if _, err := get(t.Context(), rt); err == nil {
-			t.Errorf("%s, of a call: no error", name)
 		}
 	}
 	defer func() {

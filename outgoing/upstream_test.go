@@ -2,9 +2,7 @@ package outgoing_test
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -37,56 +35,6 @@ func (h handled) RoundTrip(req *http.Request) (*http.Response, error) {
 	res.Request = req
 	return res, nil
 }
-
-// An upstream counts in fixed windows of its own and says so in a vendor's fields.
-type upstream struct {
-	limit  int
-	window time.Duration
-	fields func(h http.Header, limit, left int, reset time.Time)
-	status int // of a refusal; zero is 429
-
-	mu       sync.Mutex
-	start    time.Time
-	used     int
-	served   int
-	refused  int
-	arrivals []time.Time
-}
-
-// foreign counts units that another client uses with the same credential.
-func (u *upstream) foreign(n int) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.turn()
-	u.used += n
-}
-
-func (u *upstream) turn() {
-	if now := time.Now(); now.Sub(u.start) >= u.window {
-		u.start, u.used = now.Truncate(u.window), 0
-	}
-}
-
-func (u *upstream) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.turn()
-	u.arrivals = append(u.arrivals, time.Now())
-	refuse := u.used >= u.limit
-	if !refuse {
-		u.used++
-	}
-	w.Header().Set("Date", time.Now().UTC().Format(http.TimeFormat))
-	u.fields(w.Header(), u.limit, max(0, u.limit-u.used), u.start.Add(u.window))
-	if refuse {
-		u.refused++
-		w.WriteHeader(max(u.status, http.StatusForbidden))
-		return
-	}
-	u.served++
-}
-
-func silent(http.Header, int, int, time.Time) {}
 
 // learnt is the Spread of a transport that learns it.
 const learnt = -2
@@ -190,16 +138,35 @@ func sent(t *testing.T, rt http.RoundTripper) {
 	}
 }
 
-// A strict API admits at most units requests in any window, counted exactly when they arrive, and says nothing of it.
+// A strict API admits at most units requests in any window, counted exactly when they arrive.
 type strict struct {
 	jitter time.Duration // of the way to it, and of a new connection once more
-	fields bool          // it describes its quota, unlike most
+	fields dialect       // how it describes its quota; nil as most do
 	mu     sync.Mutex
 	units  int
 	window time.Duration
 	log    []time.Time // of the requests in the window, guarded by mu
 	served int
 	tooFew int // refused
+
+	arrivals []time.Time
+}
+
+// foreign counts units that another client uses with the same credential.
+func (s *strict) foreign(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range n {
+		s.log = append(s.log, time.Now())
+	}
+}
+
+// stated is the dialect of an API that states its limit, or says nothing.
+func stated(says bool) dialect {
+	if says {
+		return dialects["draft 11"]
+	}
+	return nil
 }
 
 func (s *strict) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
@@ -214,10 +181,10 @@ func (s *strict) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if !refuse {
 		s.log = append(s.log, now)
 	}
-	if s.fields {
-		w.Header().Set("RateLimit-Policy", fmt.Sprintf(`"default";q=%d;w=%d`, s.units, int(s.window.Seconds())))
-		reset := s.log[0].Add(s.window).Sub(now)
-		w.Header().Set("RateLimit", fmt.Sprintf(`"default";r=%d;t=%d`, max(0, s.units-len(s.log)), int(math.Ceil(reset.Seconds()))))
+	s.arrivals = append(s.arrivals, now)
+	if s.fields != nil {
+		w.Header().Set("Date", now.UTC().Format(http.TimeFormat))
+		s.fields(w.Header(), s.units, max(0, s.units-len(s.log)), s.window, s.log[0].Add(s.window))
 	}
 	if refuse {
 		s.tooFew++

@@ -13,9 +13,7 @@ import (
 func vendors() []Profile {
 	return []Profile{
 		{
-			Name: "github",
-			Quotas: []QuotaFields{{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining", Used: "X-RateLimit-Used",
-				Reset: "X-RateLimit-Reset"}},
+			Name:        "github",
 			AlsoRefused: []int{http.StatusForbidden},
 			// A secondary limit comes without Retry-After at times, and with most of the primary quota left.
 			Signs:    []Sign{{Path: "message", Has: []string{"secondary rate limit", "rate limit exceeded", "abuse detection"}}},
@@ -24,8 +22,7 @@ func vendors() []Profile {
 		{
 			Name: "discord",
 			// Reset-After needs no clock; X-RateLimit-Reset says the same as Unix seconds.
-			Quotas: []QuotaFields{{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining",
-				Reset: "X-RateLimit-Reset-After"}},
+			Quotas: []QuotaFields{{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset-After"}},
 			Signs: []Sign{
 				{Field: "X-RateLimit-Global", Has: []string{"true"}, Means: Everywhere},
 				{Field: "X-RateLimit-Scope", Has: []string{"global"}, Means: Everywhere},
@@ -51,33 +48,14 @@ func vendors() []Profile {
 			},
 		},
 		{
-			Name: "meta",
-			Quotas: []QuotaFields{
-				{Unit: unitPercent, Percent: "X-App-Usage", Percentages: metaPercentages()},
-				{Unit: unitPercent, Percent: "X-Ad-Account-Usage", Percentages: []string{"acc_id_util_pct"},
-					Regain: "reset_time_duration", RegainIn: time.Second},
-				{Unit: unitPercent, Percent: "X-Business-Use-Case-Usage", Percentages: metaPercentages(),
-					Regain: "estimated_time_to_regain_access", RegainIn: time.Minute},
-			},
+			Name:        "meta",
+			Quotas:      []QuotaFields{}, // its percentages are not read
 			AlsoRefused: []int{http.StatusBadRequest, http.StatusForbidden},
 			Signs: []Sign{{Path: "error.code", Has: []string{
 				"4", "17", "32", "613", // calls of the application, the user, the page, and a custom limit
 				"80000", "80001", "80002", "80003", "80004", "80005", "80006", "80008", "80009", "80014", // business use cases
 			}}},
-			CoolDown: time.Minute, // its percentages are of a sliding hour, so a little comes back soon
-		},
-		{
-			Name:   "reddit",
-			Quotas: []QuotaFields{{Remaining: "X-RateLimit-Remaining", Used: "X-RateLimit-Used", Reset: "X-RateLimit-Reset"}},
-		},
-		{
-			Name: "atlassian",
-			Quotas: []QuotaFields{{Limit: "X-RateLimit-Limit", Remaining: "X-RateLimit-Remaining",
-				Reset: "X-RateLimit-Reset"}},
-		},
-		{
-			Name:   "huggingface",
-			Quotas: []QuotaFields{}, // RateLimit is well formed; RateLimit-Policy is not, and is ignored
+			CoolDown: time.Minute, // its limits are of a sliding hour, so a little comes back soon
 		},
 		{
 			Name:        "youtube",
@@ -97,8 +75,6 @@ func vendors() []Profile {
 	}
 }
 
-func metaPercentages() []string { return []string{"call_count", "total_time", "total_cputime"} }
-
 // pacific is the time zone of YouTube's days. Without a time zone database it has no summer time, when days begin
 // an hour late.
 func pacific() *time.Location {
@@ -114,9 +90,9 @@ func anthropic(unit string) QuotaFields {
 	return QuotaFields{Unit: unit, Limit: prefix + "-Limit", Remaining: prefix + "-Remaining", Reset: prefix + "-Reset"}
 }
 
-// Vendor returns the profile of a known API: anthropic, atlassian, discord, github, huggingface, meta,
-// openai, reddit, shopify or youtube. The case of the name does not matter. It returns false for others: use the
-// zero Profile, or write one.
+// Vendor returns the profile of a known API: anthropic, discord, github, meta, openai, shopify or youtube. The case of
+// the name does not matter. It returns false for others: write a profile, or use the zero one, which reads what most send,
+// such as Atlassian, Hugging Face and Reddit.
 func Vendor(name string) (Profile, bool) {
 	for _, p := range vendors() {
 		if p.Name == strings.ToLower(name) {

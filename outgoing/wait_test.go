@@ -55,42 +55,6 @@ func TestRequestsWaitInOrderWithOneDecisionEach(t *testing.T) {
 	})
 }
 
-// A retry waits in its turn like any other request, with one decision.
-func TestARetryWaitsInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &seeing{Passthrough: driver.Passthrough{Next: newStore()}}
-		api := &scripted{answers: []http.HandlerFunc{answer(503, "Retry-After: 1"), answer(200)}}
-		rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Retries: outgoing.Retries{Most: 1, Base: 1}}, sash.PerMinute(1))
-		start := time.Now()
-		ok(t, rt)
-		if took := time.Since(start); took.Truncate(time.Microsecond) != time.Minute || len(store.policies) != 2 {
-			t.Errorf("the retry was sent after %v, with %d decisions", took, len(store.policies))
-		}
-	})
-}
-
-// The place of a request whose caller leaves goes to the next one that fits there, and costs nothing.
-func TestACallerThatLeavesGivesItsPlaceBack(t *testing.T) {
-	stopped := errors.New("the job was stopped")
-	synctest.Test(t, func(t *testing.T) {
-		store := newStore()
-		rt := newTransport(t, store, answer(200), outgoing.Options{}, sash.PerMinute(1))
-		ok(t, rt)
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(10*time.Second, func() { cancel(stopped) })
-		start := time.Now()
-		req := newRequest(t, http.MethodGet, "http://api.test/", nil).WithContext(ctx)
-		_, err := rt.RoundTrip(req) //nolint:bodyclose // there is no answer
-		if took := time.Since(start); !errors.Is(err, stopped) || took != 10*time.Second {
-			t.Errorf("%v after %v", err, took)
-		}
-		ok(t, rt)
-		if took := time.Since(start); took != time.Minute {
-			t.Errorf("the next request was sent after %v, want the minute of the one that left", took)
-		}
-	})
-}
-
 // A cool-down that begins while requests wait holds them back, and they give their places back.
 func TestACoolDownHoldsBackRequestsThatAreBooked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -2,21 +2,14 @@ package routers
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"testing"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
-	"github.com/gofiber/fiber/v3"
-	"github.com/gofiber/fiber/v3/middleware/adaptor"
 	"github.com/labstack/echo/v5"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.com/sash"
 	"example.com/sash/httplimit"
@@ -119,104 +112,4 @@ func TestFailuresAndRequestsInFlightAreCountedUnder(t *testing.T) {
 			}
 		})
 	}
-}
-
-// What the comment of underFiber says is lost.
-func TestWhatIsLostUnderFiber(t *testing.T) {
-	app := fiber.New()
-	var seen []string
-	app.Get("/wrong", adaptor.HTTPMiddleware(login(t)), func(c fiber.Ctx) error {
-		for _, v := range c.Request().Header.PeekAll("X-Twice") {
-			seen = append(seen, string(v))
-		}
-		return c.SendStatus(http.StatusUnauthorized)
-	})
-	for range 5 {
-		r := httptest.NewRequest(http.MethodGet, "/wrong", nil)
-		r.Header["X-Twice"] = []string{"one", "two"}
-		res, err := app.Test(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-		if res.StatusCode != http.StatusUnauthorized { // of which there are two a minute
-			t.Errorf("failures are counted now (%d): say so", res.StatusCode)
-		}
-	}
-	if len(seen) == 0 || slices.Contains(seen, "one") {
-		t.Errorf("the handler saw %q", seen)
-	}
-}
-
-// A client of each protocol reads a refusal as one, with the time to retry in its details; of a bare 429 it reads that
-// the service is unavailable.
-func TestClientsOfConnectReadARefusal(t *testing.T) {
-	const procedure = "/demo.v1.EchoService/Say"
-	for _, c := range []struct {
-		opts *httplimit.Options
-		code connect.Code
-	}{
-		{&httplimit.Options{Denied: inProtocol()}, connect.CodeResourceExhausted},
-		{nil, connect.CodeUnavailable},
-	} {
-		limiter, err := sash.New(memstore.New(nil), nil, sash.Every(1, time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		limit, err := httplimit.New(limiter, httplimit.PeerAddress, c.opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		mux := http.NewServeMux()
-		mux.Handle(procedure, limit(connect.NewUnaryHandler(procedure, say)))
-		mux.Handle(procedure+"Stream", limit(connect.NewServerStreamHandler(procedure+"Stream",
-			func(context.Context, *connect.Request[wrapperspb.StringValue], *connect.ServerStream[wrapperspb.StringValue]) error {
-				return nil
-			})))
-		server := httptest.NewUnstartedServer(mux)
-		server.EnableHTTP2 = true
-		server.StartTLS()
-		t.Cleanup(server.Close)
-		if _, err := limiter.Allow(t.Context(), sash.Key("addr", "127.0.0.1")); err != nil {
-			t.Fatal(err)
-		}
-		for name, protocol := range map[string]connect.ClientOption{
-			"connect": connect.WithProtoJSON(), "gRPC": connect.WithGRPC(), "gRPC-Web": connect.WithGRPCWeb(),
-		} {
-			client := connect.NewClient[wrapperspb.StringValue, wrapperspb.StringValue](server.Client(), server.URL+procedure, protocol)
-			_, err := client.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("hello")))
-			wantRefusal(t, name, err, c.code)
-
-			client = connect.NewClient[wrapperspb.StringValue, wrapperspb.StringValue](server.Client(), server.URL+procedure+"Stream", protocol)
-			stream, err := client.CallServerStream(t.Context(), connect.NewRequest(wrapperspb.String("hello")))
-			if err == nil {
-				stream.Receive()
-				err = stream.Err()
-				_ = stream.Close()
-			}
-			wantRefusal(t, name+", a stream", err, c.code)
-		}
-	}
-}
-
-func wantRefusal(t *testing.T, name string, err error, code connect.Code) {
-	t.Helper()
-	refusal := new(connect.Error)
-	if !errors.As(err, &refusal) || refusal.Code() != code {
-		t.Errorf("%s: %v, want %v", name, err, code)
-		return
-	}
-	if code != connect.CodeResourceExhausted {
-		return
-	}
-	for _, detail := range refusal.Details() {
-		value, err := detail.Value()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if info, ok := value.(*errdetails.RetryInfo); ok && info.GetRetryDelay().AsDuration() > 59*time.Minute {
-			return
-		}
-	}
-	t.Errorf("%s: no RetryInfo in %v", name, refusal)
 }

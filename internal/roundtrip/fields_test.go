@@ -56,7 +56,7 @@ func TestFieldsParseBack(t *testing.T) {
 			sash.PerCalendar(1+rng.Int64N(300), sash.CalendarDay, nil),
 		}
 		cost := int64(1)
-		opts := httplimit.Options{Cost: func(*http.Request) int64 { return cost }, PartitionKey: []byte(names[rng.IntN(2)])}
+		opts := httplimit.Options{Cost: func(*http.Request) int64 { return cost }}
 		layers := []httplimit.Layer{{Name: names[rng.IntN(len(names))], Key: httplimit.Shared("client")}}
 		store := memstore.New(&memstore.Options{Now: clock.Now})
 		a := newAPI(t, store, arrangement{limits: limits, layers: layers, opts: opts})

@@ -20,9 +20,6 @@ import (
 // latency is the time that a request and its response take, each.
 const latency = 5 * time.Millisecond
 
-// decidedLocally is the field of a refusal that the server decided without its store.
-const decidedLocally = "X-Decided-Locally"
-
 // An api is a handler behind httplimit, and a record of its responses.
 type api struct {
 	handler http.Handler
@@ -36,7 +33,6 @@ type exchange struct {
 	sent, arrived time.Time
 	status        int
 	retryAfter    time.Duration
-	local         bool // refused without the store
 }
 
 // An arrangement is a middleware to test: its limits, and perhaps layers in place of one key for all.
@@ -54,12 +50,6 @@ func newAPI(t *testing.T, store driver.Store, a arrangement) *api {
 	}
 	if a.layers == nil {
 		a.layers = []httplimit.Layer{{Key: httplimit.Shared("client")}}
-	}
-	a.opts.Denied = func(w http.ResponseWriter, _ *http.Request, d httplimit.Denial) {
-		if d.Result.Source == sash.FromLocal {
-			w.Header().Set(decidedLocally, "true")
-		}
-		d.Write(w)
 	}
 	limit, err := httplimit.NewLayers(limiter, a.layers, &a.opts)
 	if err != nil {
@@ -83,7 +73,6 @@ func (a *api) RoundTrip(req *http.Request) (*http.Response, error) {
 	a.mu.Lock()
 	a.calls = append(a.calls, exchange{
 		sent: sent, arrived: time.Now().Add(latency), status: res.StatusCode, retryAfter: time.Duration(seconds) * time.Second,
-		local: res.Header.Get(decidedLocally) != "",
 	})
 	a.mu.Unlock()
 	time.Sleep(latency)
@@ -102,16 +91,13 @@ func (a *api) answered(status int) (n int) {
 }
 
 // repeated returns how many refusals came right after another refusal. A client that sends one request after the
-// other has then waited for the retry time of the first in vain. A retry time holds while the server decides over the
-// same part of the limit. When its store fails or returns meanwhile, that is another part: the share of one instance in
-// place of the whole, or the whole, where the share's admissions count as of when they are written. So only refusals
-// that were both decided with the store, or both without it, count.
+// other has then waited for the retry time of the first in vain.
 func (a *api) repeated() (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := 1; i < len(a.calls); i++ {
 		last, next := a.calls[i-1], a.calls[i]
-		if last.status == http.StatusTooManyRequests && next.status == http.StatusTooManyRequests && last.local == next.local {
+		if last.status == http.StatusTooManyRequests && next.status == http.StatusTooManyRequests {
 			n++
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/httplimit"
+	"example.com/sash/middleware"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -319,7 +320,7 @@ func (p *proxied) remoteAddress() (string, error) {
 	case addr.Is4():
 		return addr.String(), nil
 	}
-	return netip.PrefixFrom(addr, httplimit.DefaultIPv6Bits).Masked().String(), nil
+	return netip.PrefixFrom(addr, middleware.DefaultIPv6Bits).Masked().String(), nil
 }
 
 // path returns the path without the query, folded: another spelling is the same path.

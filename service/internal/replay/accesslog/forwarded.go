@@ -14,9 +14,9 @@ const fewPeers = 16
 
 // clients finds the client of a request that came through proxies, with the rules of httplimit.
 type clients struct {
-	trusting              bool
-	forwardedFor, element *httplimit.ClientAddress // by X-Forwarded-For, and by Forwarded
-	request               http.Request
+	trusting     bool
+	forwardedFor *httplimit.ClientAddress
+	request      http.Request
 
 	peers, named map[string]bool // the first few, where nothing is trusted
 	forwarded    int64           // records with a list
@@ -29,13 +29,11 @@ func newClients(trusted []netip.Prefix) (*clients, error) {
 		trusted = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	}
 	var err error
-	opts := httplimit.AddressOptions{Header: httplimit.XForwardedFor, Trusted: trusted, TrustUnix: true}
-	if c.forwardedFor, err = httplimit.NewClientAddress(&opts); err != nil {
+	c.forwardedFor, err = httplimit.NewClientAddress(&httplimit.AddressOptions{Header: "X-Forwarded-For", Trusted: trusted, TrustUnix: true})
+	if err != nil {
 		return nil, fmt.Errorf("trusted proxies: %w", err)
 	}
-	opts.Header = httplimit.Forwarded
-	c.element, err = httplimit.NewClientAddress(&opts)
-	return c, err
+	return c, nil
 }
 
 // find sets a record's client.
@@ -65,13 +63,8 @@ func (c *clients) find(r *Record) {
 
 // walk returns the client behind a peer, which is "" if it is unknown and thus counts as a proxy.
 func (c *clients) walk(peer, list string) string {
-	header, by := "X-Forwarded-For", c.forwardedFor
-	if strings.IndexByte(list, '=') >= 0 {
-		header, by = "Forwarded", c.element
-	}
-	clear(c.request.Header)
-	c.request.RemoteAddr, c.request.Header[header] = peer, []string{list}
-	address, err := by.Addr(&c.request)
+	c.request.RemoteAddr, c.request.Header["X-Forwarded-For"] = peer, []string{list}
+	address, err := c.forwardedFor.Addr(&c.request)
 	if err != nil { // a name instead of an address, or nothing usable
 		return ""
 	}

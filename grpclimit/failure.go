@@ -1,9 +1,7 @@
 package grpclimit
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,38 +11,16 @@ import (
 	"example.com/sash/middleware"
 )
 
-// Unavailable says what happens to calls while the store fails.
-type Unavailable = middleware.Unavailable
-
-// The failure modes of an interceptor.
-const (
-	// FailClosed ends the call with Unavailable and RetryInfo. It is the default because a limit protects
-	// something, and a store often fails under load: to lift the limits just then should be a choice.
-	FailClosed = middleware.FailClosed
-	// FailOpen admits the call. There is no limit at all while the store fails. It suits limits that are a
-	// courtesy rather than a protection. Watch OnError.
-	FailOpen = middleware.FailOpen
-)
-
-// A gate is what becomes of a call without a decision, on a server and on a client.
-type gate struct {
-	onUnavailable Unavailable
-	retry         time.Duration
-	onError       func(context.Context, Call, error)
+// undecided is what becomes of a call without a decision, on a server and on a client.
+type undecided struct {
+	failOpen bool
+	onError  func(Call, error)
 }
 
-// check fills in the defaults.
-func (g *gate) check() error {
-	if g.onUnavailable > FailOpen {
-		return fmt.Errorf("grpclimit: OnUnavailable is FailClosed or FailOpen, not %d", g.onUnavailable)
+func (u *undecided) complete() {
+	if u.onError == nil {
+		u.onError = func(Call, error) {}
 	}
-	if g.retry <= 0 {
-		g.retry = middleware.DefaultUnavailableRetry
-	}
-	if g.onError == nil {
-		g.onError = func(context.Context, Call, error) {}
-	}
-	return nil
 }
 
 // need panics without a limiter or a key function.
@@ -59,8 +35,8 @@ func need(limiter *sash.Limiter, key KeyFunc) {
 
 // fail returns the status of a call without a decision: nil when it goes on all the same. The status has only
 // what a caller can act on; err may name the store.
-func (g *gate) fail(ctx context.Context, call Call, err error) *status.Status {
-	if gone := ctx.Err(); gone != nil {
+func (u *undecided) fail(call Call, err error) *status.Status {
+	if gone := call.Context.Err(); gone != nil {
 		return status.FromContextError(gone)
 	}
 	failure := middleware.FailureOf(err)
@@ -79,13 +55,13 @@ func (g *gate) fail(ctx context.Context, call Call, err error) *status.Status {
 			}
 		}
 	}
-	g.onError(ctx, call, err)
+	u.onError(call, err)
 	if failure != middleware.StoreFailed {
 		return status.New(codes.Internal, "the call could not be checked against its limits")
 	}
-	if g.onUnavailable == FailOpen {
+	if u.failOpen {
 		return nil
 	}
-	retry := middleware.RetryAfter(g.retry).Round(time.Millisecond)
+	retry := middleware.RetryAfter().Round(time.Millisecond)
 	return withDetails(status.New(codes.Unavailable, "the call cannot be taken at the moment; retry after "+retry.String()), retryInfo(retry))
 }
