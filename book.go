@@ -12,7 +12,8 @@ import (
 const MaxAhead = time.Duration(driver.MaxAhead) * time.Microsecond
 
 // Book charges a call now if it fits, and otherwise at the earliest later instant at which it fits behind every call
-// that was booked before, over all processes that share the store. [Reservation.Wait] sleeps until then:
+// that was booked before, over all processes that share the store. Once units came back before bookings, it is charged at the
+// earliest instant at which it fits and delays none of them. [Reservation.Wait] sleeps until then:
 //
 //	r, err := limiter.Book(ctx, key, cost, time.Minute)
 //	if err != nil {
@@ -24,11 +25,12 @@ const MaxAhead = time.Duration(driver.MaxAhead) * time.Microsecond
 //	defer r.Settle(ctx, used) // or nothing, if the cost was right
 //
 // If that instant is farther away than within, the Reservation is not Allowed and nothing is charged; its RetryAfter is
-// the time until that instant. Within is whole microseconds; zero and less only ask for now, and more than [MaxAhead]
+// the time until it fits behind all bookings. Within is whole microseconds; zero and less only ask for now, and more than [MaxAhead]
 // counts as MaxAhead.
 //
 // Calls that are not booked go ahead of a booking only if they delay none. A booking that is given back leaves its place
-// to calls that fit there; see [Reservation.Wait] for those behind it. One whose process dies stays charged, like any
+// to the next calls that fit there. Where one gets an earlier instant than callers of this process who [Reservation.Wait] for
+// the same cost, they move up and it takes the last of theirs, so it overtakes none of them. One whose process dies stays charged, like any
 // reservation that is never settled. A caller whose context ends before the store answers holds no place: one that the
 // store still grants within a second is given back.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"example.com/sash/driver"
 )
@@ -23,7 +24,9 @@ func (l *Limiter) giveBack(ctx context.Context, store driver.Settler, calls []ca
 	if !join(results).Allowed {
 		return
 	}
-	_ = atOnce(len(results), func(i int) error { return l.settle(ctx, store, calls[i].settlement(&results[i]), true) })
+	_ = atOnce(len(results), func(i int) error {
+		return l.settle(ctx, store, calls[i].settlement(&results[i]), time.Now().Add(results[i].Delay))
+	})
 }
 
 // mostLeavers is how many callers can have left before the store has decided for them. While there are more, further calls

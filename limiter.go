@@ -198,7 +198,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 		return err
 	}
 	err = store.Reset(ctx, key, &l.policy.Policy)
-	l.lines.give(key, MaxUnits, err != nil)
+	l.lines.give(key, gap{units: MaxUnits}, err == nil)
 	return storeError(ctx, err)
 }
 

@@ -32,7 +32,7 @@ type lines struct {
 	byKey   map[string]*line    // guarded by mu; none is empty
 	came    uint64              // guarded by mu: the callers so far
 	alike   map[string]*queue   // guarded by mu: by what was booked; none is empty, but while its only place is moved
-	queues  map[string][]*queue // guarded by mu: those of one subject, by its key
+	forward map[string]*forward // guarded by mu: by key, for the queues of one subject
 	lowered time.Time           // guarded by mu: when units of any key came back last
 }
 
@@ -253,12 +253,19 @@ func (q *lines) leave(key string, w *waiter) {
 	}
 }
 
-// give wakes the first in line, because units of the subject were given back, perhaps not to be used now.
-func (q *lines) give(key string, units int64, later bool) {
+// give wakes those who can use the units of a subject that were given back, if sure: now, or ahead, where a place was.
+func (q *lines) give(key string, back gap, sure bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !later {
-		q.given(key, units)
+	f := q.forward[key]
+	switch {
+	case !sure:
+	case back.starts.IsZero():
+		if q.lowered = time.Now(); f != nil {
+			f.came(back.units)
+		}
+	case f != nil:
+		f.leave(back)
 	}
 	if l := q.byKey[key]; l != nil {
 		l.given++

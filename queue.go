@@ -2,9 +2,7 @@ package sash
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 	"strings"
@@ -23,23 +21,19 @@ import (
 // the next caller is booked where the last one was. A newcomer comes in with its place, behind those whose places are not
 // later. So the place of a caller who stays only ever moves forward, and callers start in the order in which they came in.
 //
-// Units that come back by a settlement, a reward or a reset leave room before the first place. Then the first caller asks the
-// store to bring its place forward to now, and so does the next one when it is first: see bring. A store that has no room
-// leaves the place, and is asked again from time to time: other processes give units back, too.
+// Units that come back now, and places that are given back before others, leave room before the first place: see forward.
 //
 // A queue has no goroutine. It has a timer for its first place, and is as long as there are callers in it.
 type queue struct {
 	callers []*turn
 	places  []place // by at, and so by starts; as many as there are callers
 	timer   *time.Timer
-	key     string // of the bookings, if they are of one subject
-	away    int    // callers whose place is being brought forward, which are not in the queue meanwhile
-
-	loose bool          // the first place may be brought forward
-	asked time.Time     // when the store had no room for it
-	pause time.Duration // until it is asked again
-	back  int64         // the units that came back since then
+	forward *forward // of the key, if the bookings are of one subject
+	fixed   bool     // the store does not bring its places forward
 }
+
+// cost returns the cost of each caller. The caller holds the mutex.
+func (line *queue) cost() int64 { return line.places[0].sets[0].Request.Cost }
 
 // A place is what was booked for one caller.
 type place struct {
@@ -86,124 +80,6 @@ func (r *Reservation) stand(ctx context.Context) error {
 	}
 }
 
-// The times between two questions whether a place can be brought forward.
-const (
-	leastBring = 10 * time.Millisecond
-	neverBring = time.Duration(math.MaxInt64)
-	bringAgain = 2  // times as long after each refusal
-	bringOften = 16 // times in the longest window at least
-)
-
-// soon returns how long a caller waits before it asks for its place to be brought forward.
-func (q *lines) soon(alike string, t *turn) time.Duration {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	line, n := q.find(alike, t)
-	now := time.Now()
-	if line == nil || n > 0 || line.away > 0 || !line.loose {
-		return neverBring
-	}
-	wait := max(time.Microsecond, line.asked.Add(line.pause).Sub(now))
-	if now.Add(wait + leastBring).After(line.places[0].starts) {
-		return neverBring
-	}
-	return wait
-}
-
-// pauses returns how long a queue pauses before it asks again: at first half of the time in which the units of a place flow
-// at the fastest limit, and at last a part of the longest window.
-func pauses(req *driver.Request) (first, last time.Duration) {
-	flow := int64(math.MaxInt64)
-	for _, l := range req.Policy.Limits {
-		if l.Window > 0 {
-			flow = min(flow, int64(float64(l.Window)/float64(l.Units)*float64(req.Cost)))
-		}
-	}
-	longest := time.Duration(req.Policy.Longest()) * time.Microsecond
-	last = max(longest/bringOften, leastBring)
-	return min(max(time.Duration(flow/2)*time.Microsecond, leastBring), last), last
-}
-
-// bring asks the store to bring the place of the first caller forward to now. The caller is not in the queue meanwhile. If
-// the store fails, nobody knows when the place is: the caller gets the error, and the queue asks no more until units come
-// back again.
-func (r *Reservation) bring(ctx context.Context, alike string, t *turn) {
-	store, ok := driver.As[driver.Extender](r.limiter.store)
-	q := r.limiter.lines
-	t.moving <- struct{}{}
-	defer func() { <-t.moving }()
-	q.mu.Lock()
-	line, n := q.find(alike, t)
-	if line == nil || n > 0 || line.away > 0 {
-		q.mu.Unlock()
-		return
-	}
-	p := line.places[0]
-	set := p.sets[0]
-	if !ok || !set.Request.Policy.Algorithm.Extends() || set.Source != driver.FromStore {
-		line.loose = false
-		q.mu.Unlock()
-		return
-	}
-	line.callers, line.places = line.callers[1:], line.places[1:]
-	line.away++
-	q.tidy(alike, line)
-	q.mu.Unlock()
-
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
-	set.Delay = max(set.Delay, 1)
-	at, err := store.Extend(ctx, set)
-	cancel()
-
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	line.away--
-	now := time.Now()
-	if at != 0 {
-		set.At, set.Delay, line.pause = at, 0, 0
-		p = place{at: at, starts: now, sets: []driver.Settlement{set}}
-	}
-	n = line.in(t, p)
-	switch {
-	case at != 0:
-		line.out(n, n)
-	case errors.Is(err, ErrUnsupported):
-		line.loose = false
-	case err != nil:
-		line.loose, t.failed = false, err
-		line.out(n, n)
-	default:
-		first, last := pauses(&set.Request)
-		line.asked, line.back, line.pause = now, 0, min(max(bringAgain*line.pause, first), last)
-	}
-	q.tidy(alike, line)
-}
-
-// given tells the queues of a key that units came back. The caller holds the mutex.
-func (q *lines) given(key string, units int64) {
-	q.lowered = time.Now()
-	for _, line := range q.queues[key] {
-		if len(line.places) == 0 {
-			continue
-		}
-		req := &line.places[0].sets[0].Request
-		line.loose = true
-		if line.back += units; line.back >= req.Cost {
-			first, _ := pauses(req)
-			line.pause = min(line.pause, first)
-		}
-		line.wake()
-	}
-}
-
-// wake wakes the first caller.
-func (line *queue) wake() {
-	select {
-	case line.callers[0].look <- struct{}{}:
-	default:
-	}
-}
-
 // alike returns what tells bookings apart that cannot stand in for one another.
 func (r *Reservation) alike() string {
 	var b strings.Builder
@@ -213,6 +89,61 @@ func (r *Reservation) alike() string {
 		each.mu.Unlock()
 	}
 	return b.String()
+}
+
+// trade gives those who wait in a queue the place of a new booking that is like theirs, which may be in a gap before them, and
+// the booking the last one of the queue that is within as many microseconds. So it overtakes nobody. It waits for a caller who
+// is out of the queue while its place is brought forward.
+func (q *lines) trade(ctx context.Context, holder []*Reservation, within int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.alike) == 0 {
+		return
+	}
+	alike := holder[0].alike()
+	line := q.alike[alike]
+	for line != nil && line.forward != nil && line.forward.away == line {
+		back := line.forward.back
+		q.mu.Unlock()
+		select {
+		case <-back:
+		case <-ctx.Done():
+		}
+		q.mu.Lock()
+		if ctx.Err() != nil {
+			return
+		}
+		line = q.alike[alike]
+	}
+	if line == nil {
+		return
+	}
+	t := turn{holder: holder}
+	own, _ := t.take()
+	if line.forward != nil {
+		line.forward.filled(own.at)
+	}
+	n := line.before(own.at - own.sets[0].Delay + within)
+	if n == 0 || line.places[n-1].at <= own.at {
+		return
+	}
+	if own.starts.IsZero() {
+		own.starts = time.Now()
+	}
+	first := line.before(own.at)
+	line.places = slices.Insert(line.places, first, own)
+	line.steady(first)
+	t.have(line.places[n])
+	for _, r := range holder {
+		r.result.Delay = time.Until(r.starts)
+	}
+	line.places = slices.Delete(line.places, n, n+1)
+	q.tidy(alike, line)
+}
+
+// before returns how many places are not later than an instant. The caller holds the mutex.
+func (line *queue) before(at int64) int {
+	return sort.Search(len(line.places), func(i int) bool { return line.places[i].at > at })
 }
 
 // stepIn puts a caller with its place into the queue.
@@ -229,7 +160,7 @@ func (q *lines) stepIn(alike string, holder []*Reservation) *turn {
 		return t
 	}
 	if q.alike == nil {
-		q.alike, q.queues = make(map[string]*queue), make(map[string][]*queue)
+		q.alike, q.forward = make(map[string]*queue), make(map[string]*forward)
 	}
 	line := q.alike[alike]
 	if line == nil {
@@ -237,19 +168,21 @@ func (q *lines) stepIn(alike string, holder []*Reservation) *turn {
 		line.timer = time.AfterFunc(time.Until(p.starts), func() { q.start(alike) })
 		q.alike[alike] = line
 		if len(holder) == 1 {
-			line.key = holder[0].subject
-			line.loose = time.Since(q.lowered) < time.Duration(p.sets[0].Request.Policy.Longest())*time.Microsecond
-			q.queues[line.key] = append(q.queues[line.key], line)
+			q.comeForward(line, &p.sets[0].Request)
 		}
 	}
-	n := line.in(t, p)
-	for i := min(n+1, len(line.places)-1); i > 0; i-- { // an answer that took long made its place late: it begins no later than the next
+	line.in(line.before(p.at), t, p)
+	q.tidy(alike, line)
+	return t
+}
+
+// steady makes the place with a number begin no later than the next, where an answer that took long made it late.
+func (line *queue) steady(n int) {
+	for i := min(n+1, len(line.places)-1); i > 0; i-- {
 		if last := &line.places[i-1]; last.starts.After(line.places[i].starts) {
 			last.starts = line.places[i].starts
 		}
 	}
-	q.tidy(alike, line)
-	return t
 }
 
 // take returns the place of a caller, and whether one of its reservations was settled. The caller holds the mutex.
@@ -263,23 +196,28 @@ func (t *turn) take() (p place, settled bool) {
 	return p, settled
 }
 
-// in puts a caller with its place into the queue, and returns their number. The caller holds the mutex.
-func (line *queue) in(t *turn, p place) int {
-	n := sort.Search(len(line.places), func(i int) bool { return line.places[i].at > p.at })
+// in puts a caller with its place into the queue, in front of the one with a number. Where an answer that took long made the
+// place late, it begins no later than the next. The caller holds the mutex.
+func (line *queue) in(n int, t *turn, p place) {
 	line.callers, line.places = slices.Insert(line.callers, n, t), slices.Insert(line.places, n, p)
-	return n
+	line.steady(n)
 }
 
 // out takes a caller out of the queue with a place, by their numbers. The caller holds the mutex.
 func (line *queue) out(caller, place int) {
 	t, p := line.callers[caller], line.places[place]
 	line.callers, line.places = slices.Delete(line.callers, caller, caller+1), slices.Delete(line.places, place, place+1)
+	t.have(p)
+	close(t.done)
+}
+
+// have makes a place that of the caller's reservations.
+func (t *turn) have(p place) {
 	for i, r := range t.holder {
 		r.mu.Lock()
 		r.starts, r.set, r.result.At = p.starts, p.sets[i], time.UnixMicro(p.at)
 		r.mu.Unlock()
 	}
-	close(t.done)
 }
 
 // start starts the callers whose places have begun.
@@ -298,23 +236,24 @@ func (q *lines) start(alike string) {
 
 // tidy sets the timer of a queue for its first place, or forgets it if it is empty. The caller holds the mutex.
 func (q *lines) tidy(alike string, line *queue) {
+	f := line.forward
+	if f != nil {
+		f.wake()
+	}
 	if len(line.places) > 0 {
 		line.timer.Reset(time.Until(line.places[0].starts))
-		if line.loose {
-			line.wake()
-		}
 		return
 	}
 	line.timer.Stop()
-	if line.away > 0 {
-		return
+	if f != nil {
+		if f.away == line { // it may come back
+			return
+		}
+		if f.queues = slices.DeleteFunc(f.queues, func(other *queue) bool { return other == line }); len(f.queues) == 0 {
+			delete(q.forward, f.key)
+		}
 	}
 	delete(q.alike, alike)
-	if all := q.queues[line.key]; len(all) > 1 {
-		q.queues[line.key] = slices.DeleteFunc(all, func(other *queue) bool { return other == line })
-	} else if line.key != "" {
-		delete(q.queues, line.key)
-	}
 }
 
 // giveUp takes out a caller whose context has ended, with the last place of the queue, to give it back. A caller whose turn

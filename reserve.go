@@ -81,7 +81,11 @@ func (l *Limiter) hold(ctx context.Context, store driver.Settler, c call) (*Rese
 	if err != nil {
 		return nil, err
 	}
-	return newReservation(l, store, c, results[0]), nil
+	r := newReservation(l, store, c, results[0])
+	if c.Within > 0 && r.Allowed() {
+		l.lines.trade(ctx, []*Reservation{r}, c.Within)
+	}
+	return r, nil
 }
 
 // ReserveAll charges several subjects, all or nothing, like [Limiter.AllowAll], and returns a Reservation
@@ -116,6 +120,9 @@ func (l *Limiter) holdAll(ctx context.Context, store driver.Settler, calls []cal
 	for i, c := range calls {
 		all[i] = newReservation(l, store, c, results[i])
 		all[i].all = all
+	}
+	if calls[0].Within > 0 {
+		l.lines.trade(ctx, all, calls[0].Within)
 	}
 	return res, all, nil
 }
@@ -251,7 +258,7 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if !pending {
 		return nil
 	}
-	if err := r.limiter.settle(ctx, r.store, set, r.Delay() > 0); err != nil {
+	if err := r.limiter.settle(ctx, r.store, set, r.begins()); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -300,7 +307,7 @@ func (r *Reservation) Release(ctx context.Context) error {
 	if !pending {
 		return nil
 	}
-	return r.limiter.settle(ctx, r.store, set, true)
+	return r.limiter.settle(ctx, r.store, set, r.begins())
 }
 
 // charge returns the charge, and whether it is still held: made, and not settled.
@@ -320,7 +327,7 @@ func (r *Reservation) move(at int64) {
 // decide fixes the units of the call, and returns the settlement to apply, if any. A settlement that is not repeatable has
 // no ID.
 func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, pending bool) {
-	if r.result.Delay > 0 { // its place may be in a queue
+	if r.set.Request.Within > 0 { // its place may be in a queue
 		defer r.limiter.lines.stepOut(r)()
 	}
 	r.mu.Lock()
@@ -343,15 +350,25 @@ func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settleme
 	return r.set, pending
 }
 
-// settle applies a settlement, even if the caller has left. What comes back later, from a booking
-// that lies ahead, or by chance, from a caller who left, brings nobody forward.
-func (l *Limiter) settle(ctx context.Context, store driver.Settler, set driver.Settlement, ahead bool) error {
+// begins returns when a booking that lies ahead starts, and zero for what has started.
+func (r *Reservation) begins() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Until(r.starts) > 0 {
+		return r.starts
+	}
+	return time.Time{}
+}
+
+// settle applies a settlement, even if the caller has left. What comes back of a booking that lies ahead is free when that
+// would have started.
+func (l *Limiter) settle(ctx context.Context, store driver.Settler, set driver.Settlement, starts time.Time) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	// The context outlives the caller, so any error is the store's.
 	err := store.Settle(ctx, set)
 	if back := set.Request.Cost - set.Units; back > 0 {
-		l.lines.give(set.Request.Key, back, err != nil || ahead)
+		l.lines.give(set.Request.Key, gap{at: set.At, starts: starts, units: back}, err == nil)
 	}
 	return storeError(context.Background(), err)
 }

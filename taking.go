@@ -79,7 +79,7 @@ func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, 
 		return Result{}, err
 	}
 	answer, err := store.Reward(ctx, c.Request)
-	l.lines.give(c.Key, answer.Charged, err != nil)
+	l.lines.give(c.Key, gap{units: answer.Charged}, err == nil)
 	if err == nil {
 		err = answer.Check(c.Policy)
 	}

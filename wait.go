@@ -13,7 +13,8 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 
 // WaitN waits for cost units, in order: it books them with a single decision and sleeps until they start. Calls are
 // admitted in the order in which the store gets them, over all processes that share it, and a high cost is not
-// overtaken by low ones, but for what callers who leave and settlements free. If they cannot start before the context's
+// overtaken by low ones, but for what callers who leave and settlements free: the next calls that fit there get that, and
+// delay no caller who waits. If they cannot start before the context's
 // deadline it fails at once with a [*LimitedError] that is also context.DeadlineExceeded, and nothing is charged. If the
 // context ends first, it returns the context's error, in a second at most, and those who wait behind it in this process with
 // the same cost move up: callers who hang up leave no gap. If the process ends, its places stay unused. Without a deadline

@@ -42,6 +42,11 @@ type Deduplicator interface {
 // [Answer].Delay is how long it is from now. So bookings start in the order in which the store decided them. If that
 // instant is farther away the request is refused, and its retry time is the time until that instant.
 //
+// Once units came back while bookings lay ahead of now, and as long as some do, one request under sliding limits is admitted at
+// the earliest instant at which every limit has room and which delays no booking, as described for a request that may not be
+// booked, if the store finds it within 1,000 instants at which charges are made or leave. (Within is compared with that instant,
+// and the retry time of a refusal is that behind all bookings.)
+//
 // A request that may not be booked delays no booking: it is admitted only if it fits now, and if every window that ends
 // at a booking then still holds no more than the request's own limits. Otherwise it is refused, and its retry time is
 // an upper bound: the time until it would fit behind all bookings. A store may refuse it without looking at every
@@ -49,7 +54,7 @@ type Deduplicator interface {
 // would admit.
 //
 // For every instant, also ahead of now, the window that ends there holds no more than a limit's units. A booking is given
-// back by a settlement; those behind it keep their instants, and a later booking may get the place of the last one. At
+// back by a settlement; those behind it keep their instants. At
 // most 10,000 instants ahead of now have bookings of one subject: then a request that does not fit now is refused, with
 // the time until it would fit.
 //

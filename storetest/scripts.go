@@ -385,16 +385,17 @@ var scriptCases = []testCase{
 		308.999999s bookonce 1h id k 1: delay 0s as first
 		2s bookonce 1h id k 1: delay 0s`),
 	scriptOf("a booking is given back",
-		"a booking that is given back makes room at its instant, and nobody moves; the last one leaves its place to the next", nil, "4/10s", `
+		"a booking that is given back makes room for the next one that fits there, and nobody moves", nil, "4/10s", `
 		book 1h k 4
 		first = book 1h k 4: delay 10s
 		book 1h k 4: delay 20s
 		third = book 1h k 3: delay 30s
 		settle first 0
 		settle third 1
+		book 1h k 3: delay 10s
 		book 1h k 3: delay 30s
-		book 1h k 1: delay 40s
-		10s allow k 4`),
+		book 1h k 1: delay 10s
+		10s allow k 4: no`),
 	scriptOf("the end of the queue moves up",
 		"when the last bookings are given back, the next one takes their place", nil, "1/10s", `
 		a = book 1h k 1

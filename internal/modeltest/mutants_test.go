@@ -76,6 +76,7 @@ var mutants = []struct {
 		{"what holds nothing stays last", "if left == 0 and position == head - 1 then", "if false then"},
 	}},
 	{"log_reward.lua", sash.SlidingLog, []mutant{
+		{"a reward before bookings leaves no gap", "if version == 3 then call", "if false then call"},
 		{"the total stays", "total = less(total)", "total = less(total) + given"},
 		{"the sums of blocks stay", "pack('>I6', less(unpack('>I6', call('GETRANGE', key, offset, offset + 5))))", "call('GETRANGE', key, offset, offset + 5)"},
 		{"the sums between the entries take it all", "math.min((sum - before) % SUM_MODULUS, given)", "given"},
@@ -141,6 +142,11 @@ var mutants = []struct {
 		{"a booking that has started is moved", "<= clock[1] * 1000000 + clock[2] then return '' end", "< 0 then return '' end"},
 	}},
 	{"log_book.lua", sash.SlidingLog, []mutant{
+		{"bookings fill no gap", "if gap and gap - clock <= within then s = gap end", ""},
+		{"a gap is looked for where no units came back", "if keep_units >= 2^47 and #KEYS", "if #KEYS"},
+		{"a booking delays others", "if full then at = nil elseif not at then at = t end", "at = at or t"},
+		{"a booking in a gap is not the first one ahead", "math.min(log.since or booked, booked)", "log.since or booked"},
+		{"gaps stay when no booking lies ahead", "if not log.since and keep_units >= 2^47 then", "if false then"},
 		{"bookings do not go behind others", "if last > s and log.cost > 0 then s = last end", ""},
 		{"a booking overtakes those of other subjects", "if last > s and log.cost > 0 then s = last end", "if last > s and i == 1 then s = last end"},
 		{"a booking is farther away than asked", "refusals > 0 and not crowded and s + wait - clock <= within", "refusals > 0 and not crowded"},
@@ -157,7 +163,7 @@ var mutants = []struct {
 		{"the present has another sum", "log.position, log.before, log.since = ahead.position, ahead.before, ahead.since", "log.position, log.since = ahead.position, ahead.since"},
 		{"what booked calls need goes as of their instant", "clock - keep, log, total + cost", "now - keep, log, total + cost"},
 		{"what a booking needs to begin is what others need", "and not stop and now == clock then needed", "and not stop then needed"},
-		{"the expiry counts from the booking", "call('PEXPIRE', key, math.ceil((expires - clock) / 1000))", "call('PEXPIRE', key, math.ceil((expires - now) / 1000))"},
+		{"the expiry counts from the booking", "call('PEXPIRE', key, math.ceil((expires - clock) / 1000))\n          call(", "call('PEXPIRE', key, math.ceil((expires - now) / 1000))\n          call("},
 		{"the first charge is the booking's", "pack('>I7I7I7', 0, clock, 0)", "pack('>I7I7I7', 0, now, 0)"},
 		{"a log that is widened goes early", "math.ceil((unpack('>I7', cold, 26) - now) / 1000)", "1"},
 		{"a booking is the last charge of a clock that went back", "(log.as_of or clock)", "clock"},
@@ -210,6 +216,7 @@ var mutants = []struct {
 		{"it ends after the first", "if struct.unpack('>i8', reply) == -1 then break end", "if true then break end"},
 	}},
 	{"log_settle.lua", sash.SlidingLog, []mutant{
+		{"what is given back before bookings leaves no gap", "if present and change < 0 then", "if false then"},
 		{"what a booking becomes is not in the sum of the present", "if hint > position then sum = ", "if false then sum = "},
 		{"what is before the end of the bookings goes with them", "charged = math.min(last, as_of - 2^52)", "charged = last"},
 		{"a booking from before a reset is settled", "if decided < born then", "if at < born then"},

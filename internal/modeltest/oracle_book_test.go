@@ -163,6 +163,43 @@ func (o *oracle) behind(now int64, reqs []driver.Request) (least, most int64) {
 	return least, most
 }
 
+// gap returns the first instant at which a request fits and delays no booking, without and with the charges that a
+// store may have forgotten, where units came back before bookings. It is sure if a store has to find it.
+func (o *oracle) gap(now int64, reqs []driver.Request) (least, most int64, sure bool) {
+	req, limits := reqs[0], limitsOf(reqs[0].Policy)
+	l, ok := o.state(req).(*log)
+	if !ok || len(reqs) > 1 || !l.open || slices.ContainsFunc(limits, func(l sash.Limit) bool { return l.Period != 0 }) {
+		return math.MaxInt64, math.MaxInt64, false
+	}
+	window, moved := req.Policy.Longest(), slices.ContainsFunc(l.charges, func(c unit) bool { return c.moved })
+	least, most = l.gap(now, req.Cost, limits, false), l.gap(now, req.Cost, limits, true)
+	few := (1+len(limits))*(l.instants(now-window, math.MaxInt64)+l.gaps) <= threshold.Log.Walk
+	return least, most, few && !moved && most < l.latest()
+}
+
+// gap returns the first instant from now on at which no window that a call would count in is too full with it.
+func (l *log) gap(now, cost int64, limits []sash.Limit, loose bool) int64 {
+	instants := []int64{now}
+	for _, c := range l.charges {
+		for _, limit := range limits {
+			if at := c.at + limit.Window.Microseconds(); at > now {
+				instants = append(instants, at)
+			}
+		}
+	}
+	slices.Sort(instants)
+	for _, at := range instants {
+		fits := true
+		for _, limit := range limits {
+			fits = fits && !l.lookAhead(at, cost, limit, loose).refused
+		}
+		if fits {
+			return at
+		}
+	}
+	return math.MaxInt64
+}
+
 // from returns the first instant at which requests can be booked: no charge is later.
 func (o *oracle) from(now int64, reqs []driver.Request) int64 {
 	from := now
@@ -186,6 +223,9 @@ func (o *oracle) checkBooking(now int64, reqs []driver.Request, answers []driver
 	}
 	least, most := o.behind(now, reqs)
 	at := answers[0].At
+	if first, last, sure := o.gap(now, reqs); at < o.from(now, reqs) || sure {
+		least, most = first, last
+	}
 	if at < least || at > most || at-now > reqs[0].Within {
 		return fmt.Errorf("%s, cost %d: booked for %d, want %s, within %d of %d", reqs[0].Key, reqs[0].Cost, at, between(least, most), reqs[0].Within, now)
 	}

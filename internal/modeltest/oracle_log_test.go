@@ -27,6 +27,7 @@ type log struct {
 	most       int64 // the most units that it was charged under
 	written    int64 // when a charge was made last: a later one is a booking
 	gaps       int   // bookings that were given back, which a store may still look at
+	open       bool  // units came back while bookings lay ahead, and some do: a booking may fill a gap
 }
 
 func (l *log) see(now int64) {
@@ -124,7 +125,7 @@ func (l *log) book(now, at, cost int64, limits []sash.Limit) {
 		l.most = max(l.most, limit.Units)
 	}
 	if l.latest() <= now {
-		l.written = now
+		l.written, l.open = now, false
 	}
 	l.written = max(l.written, now)
 	l.charges = slices.Insert(l.charges, l.started(at), unit{made: at, at: at, units: cost})
@@ -161,6 +162,7 @@ func (l *log) joins(last, now int64, limits []sash.Limit) bool {
 
 func (l *log) settle(now, made, cost, units int64, limits []sash.Limit) {
 	if now-made < settleable(limits) { // even if later calls have joined it
+		l.open = l.open || units < cost && l.latest() > now
 		l.charges = settled(l.charges, made, cost, units)
 		if units == 0 {
 			l.gaps++

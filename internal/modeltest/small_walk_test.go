@@ -14,7 +14,8 @@ import (
 )
 
 // A smallWalk is random calls on one subject, seen by callers who wait in real time while the store's clock goes back now and
-// then. Whatever a log forgets or joins, no window holds more units than a limit, and bookings start in order.
+// then. Whatever a log forgets or joins, no window holds more units than a limit, and bookings start in order until units come
+// back.
 type smallWalk struct {
 	store    smallStore
 	clock    *judge.Clock
@@ -24,6 +25,7 @@ type smallWalk struct {
 	policies []*driver.Policy // the first has every limit
 	longest  time.Duration
 	books    bool
+	open     bool // units came back while bookings lay ahead: one may start before those that were booked earlier
 	dear, up bool // calls cost as much as they can; they cost more when they are settled
 	held     []*place
 	again    []driver.Settlement // settled, with an ID
@@ -159,10 +161,15 @@ func (w *smallWalk) check(req driver.Request, res driver.Answer) error {
 	p := &place{starts: w.real.Add(time.Duration(res.Delay) * time.Microsecond), units: req.Cost}
 	p.set = driver.Settlement{Request: req, At: res.At, Delay: res.Delay, Source: res.Source}
 	ends := []time.Time{p.starts}
+	w.open = w.open && w.ahead()
 	for _, other := range w.held {
 		if other.units > 0 && other.starts.After(p.starts) {
 			ends = append(ends, other.starts)
 			if res.Delay > 0 && other.set.Delay > 0 {
+				if w.open {
+					w.met["a booking filled a gap"]++
+					continue
+				}
 				return fmt.Errorf("a call starts at %v, and one that was booked before at %v", p.starts, other.starts)
 			}
 		}
@@ -201,6 +208,11 @@ func (w *smallWalk) check(req driver.Request, res driver.Answer) error {
 		}
 	}
 	return w.left(&req, &res, ends)
+}
+
+// ahead reports whether a booking may lie ahead of the store's clock.
+func (w *smallWalk) ahead() bool {
+	return slices.ContainsFunc(w.held, func(p *place) bool { return p.set.At > w.clock.Now().UnixMicro() || p.starts.After(w.real) })
 }
 
 // left checks what is left as of now.
@@ -248,6 +260,7 @@ func (w *smallWalk) settle() error {
 	w.note("settle %d of %d to %d", cost, p.set.At, p.set.Units)
 	w.met["a charge was settled"]++
 	w.charged += max(0, p.set.Units-cost)
+	w.open = w.open || p.set.Units < cost && w.ahead()
 	p.units, p.settled = p.set.Units, true
 	return w.store.Settle(context.Background(), p.set)
 }

@@ -68,6 +68,7 @@ func (l *log) give(now, units int64, limits []sash.Limit) (given int64, sure boo
 			given += c.take(units - given)
 		}
 	}
+	l.open = l.open || given > 0 && l.latest() > now
 	l.charges = slices.DeleteFunc(l.charges, func(c unit) bool { return c.units == 0 })
 	return given, true
 }

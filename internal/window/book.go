@@ -1,6 +1,8 @@
 package window
 
 import (
+	"math"
+
 	"example.com/sash/driver"
 	"example.com/sash/internal/threshold"
 )
@@ -12,10 +14,14 @@ import (
 //	       |   ...   ...   ...   |            |         |
 //
 // A booking goes behind all entries, to the earliest instant at which every limit has room. From the last entry on, the
-// use of a window only falls, so that instant is found as the retry time of a refusal is. A window that ends at a booking
-// held at most its units when that was written, later bookings are behind it, and a call that is not booked is
-// charged only if each window that ends at a booking has room for it, too. A window that ends between two entries holds no
-// more than one that ends at the earlier of them. So no window exceeds its limit, whether it ends now or ahead.
+// use of a window only falls, so that instant is found as the retry time of a refusal is. Once units of a log with bookings
+// came back, a booking goes to the earliest instant at which it fits and delays none of them: see gap. So what is given back
+// is used by those who come next, and nobody starts later than was promised.
+//
+// A window that ends at a booking held at most its units when that was written, and what is charged before it later, by a
+// booking in a gap or a call that is not booked, is charged only if each window that ends at a booking has room for it, too.
+// A window that ends between two entries holds no more than one that ends at the earlier of them. So no window exceeds its
+// limit, whether it ends now or ahead.
 //
 // A clock that goes back moves bookings with it, because those who wait count real time. A step of at most a millisecond
 // moves none: a server whose clock ran ahead for a moment ends it so, and bookings did not move ahead with that.
@@ -26,7 +32,9 @@ type booked struct {
 	// written is the time of the last charge, which tells bookings from charges that a clock has gone back behind: those
 	// are not later than it. It is zero while no booking lies ahead.
 	written int64
-	// A clock that went back has moved bookings between these instants: from is zero when none has. A charge there may be
+	// gaps is set once units came back while bookings lay ahead, and as long as some do.
+	gaps bool
+	// A clock that went back has moved entries between these instants: from is zero when none has. A charge there may be
 	// another one than before.
 	to, from int64
 }
@@ -44,20 +52,75 @@ func (l *Log) Until(now int64) int64 {
 	return l.slot(l.head - 1).at
 }
 
-// Book charges at the earliest instant at which every limit has room behind all entries, if that is at most within ahead
-// of now, and returns it. It sets out to the statuses as of that instant, with times from now. Otherwise each limit that
+// Book charges in a gap, or else at the earliest instant at which every limit has room behind all entries, if that is at most
+// within ahead of now, and returns it. It sets out to the statuses as of that instant, with times from now. Otherwise each limit that
 // has no room until then refuses, with the time until it has, and the rest of out is as of now.
 func Book(l *Log, now, within, cost int64, limits []driver.Limit, out []driver.Status) (at int64, refusals uint64) {
 	if !(l.later(now) && l.redate(now)) && l.look(now, cost, limits, out) == 0 {
 		return now, Decide(l, now, cost, limits, false, out)
 	}
 	from := max(now, l.Until(now))
-	if at = l.Behind(from, cost, limits); at-now > within || l.crowded(now) {
+	if at = l.gap(now, from, cost, limits); at == from {
+		at = l.Behind(from, cost, limits)
+	}
+	if at-now > within || l.crowded(now) {
 		return now, l.Refuse(now, from, within, cost, limits, out)
 	}
 	l.ChargeAt(now, at, cost, limits)
 	l.LookFrom(now, at, limits, out)
 	return at, 0
+}
+
+// gap returns the earliest instant from now on and before the last booking, which is until, at which every limit has room, and
+// at every booking from then on in whose window it counts. It is until if there is none, if no units came back, if that
+// takes too many steps, or for a limit of the calendar.
+//
+// Seen from now on, the use of a window rises at each booking and falls where an entry leaves it. So it is enough to look at
+// these instants, in their order, for the first one behind which no use is too high for as long as the window is.
+func (l *Log) gap(now, until, cost int64, limits []driver.Limit) int64 {
+	if l.booked == nil || !l.booked.gaps {
+		return until
+	}
+	var old [driver.MaxLimits]int // the first entry that counts in the window of each limit
+	for i := range limits {
+		if limits[i].Period != 0 {
+			return until
+		}
+		old[i] = l.after(now - limits[i].Window)
+	}
+	const none = math.MaxInt64
+	at, next, longest := now, l.after(now), driver.Longest(limits)
+	for steps := 0; ; steps++ {
+		full := false
+		for i := range limits {
+			if int64(l.before(next)-l.before(old[i]))+cost > limits[i].Units && (at == none || now < at+limits[i].Window) {
+				full = true
+			}
+		}
+		if full {
+			at = none
+		} else if at == none {
+			at = now
+		}
+		switch {
+		case at != none && (next == l.head || now >= at+longest):
+			return at
+		case next == l.head || steps == threshold.Log.Walk:
+			return until
+		}
+		now = l.slot(next).at
+		for i := range limits {
+			now = min(now, l.slot(old[i]).at+limits[i].Window)
+		}
+		for i := range limits {
+			for old[i] < next && l.slot(old[i]).at+limits[i].Window <= now {
+				old[i]++
+			}
+		}
+		if l.slot(next).at == now {
+			next++
+		}
+	}
 }
 
 // Behind returns the earliest instant, from one that no entry is later than, at which every limit has room.
@@ -106,7 +169,7 @@ func (l *Log) Refuse(now, from, within, cost int64, limits []driver.Limit, out [
 	return refusals
 }
 
-// ChargeAt books at an instant that no entry is later than. The log was looked at now.
+// ChargeAt books at an instant, before entries that are later. The log was looked at now.
 func (l *Log) ChargeAt(now, at, cost int64, limits []driver.Limit) {
 	if at == now {
 		l.add(now, cost, limits)
@@ -119,18 +182,22 @@ func (l *Log) ChargeAt(now, at, cost int64, limits []driver.Limit) {
 	if l.later(now) {
 		l.booked.written = max(l.booked.written, now)
 	} else {
-		l.booked.written = now
+		l.booked.written, l.booked.gaps = now, false
 	}
-	if p := l.head - 1; p >= l.lo && l.slot(p).at == at {
+	if p := l.after(at) - 1; p >= l.lo && l.slot(p).at == at {
 		l.join(p, at, cost)
 		return
 	}
-	l.append(now, at, cost)
+	l.put(now, at, cost)
 }
 
-// LookFrom sets out to the statuses as of an instant that no entry is later than, with times from now.
+// LookFrom sets out to the statuses as of an instant, with times from now.
 func (l *Log) LookFrom(now, at int64, limits []driver.Limit, out []driver.Status) {
-	l.look(at, 0, limits, out)
+	if l.later(at) {
+		l.lookAhead(at, 0, limits, out)
+	} else {
+		l.look(at, 0, limits, out)
+	}
 	for i := range limits {
 		out[i].Retry = 0
 		out[i].Release += at - now
@@ -201,31 +268,36 @@ func (l *Log) insert(now, cost int64, limits []driver.Limit) {
 		l.join(q-1, now, cost)
 		return
 	}
+	l.put(now, now, cost)
+}
+
+// put charges to a new entry before those that are later.
+func (l *Log) put(now, at, cost int64) {
 	l.room(now, 0, false)
-	q = l.after(now)
+	q := l.after(at)
 	sum := l.before(q) + uint64(cost)
 	l.head++
 	for p := l.head - 1; p > q; p-- {
 		e := l.slot(p - 1)
 		*l.slot(p) = entry{e.at, e.sum + uint64(cost)}
 	}
-	*l.slot(q) = entry{now, sum}
+	*l.slot(q) = entry{at, sum}
 }
 
 // shift moves the bookings from position q on to p, as a clock that went back has moved. It reports whether there are any.
 func (l *Log) shift(p, q int, now, written int64) (ahead bool) {
-	if l.booked != nil {
-		l.booked.written = 0
+	b := l.booked
+	if b != nil { // a booking may come to the instant that a charge had
+		if b.written = 0; b.from == 0 {
+			b.to = now
+		}
+		b.to, b.from = min(b.to, now), max(b.from, l.slot(l.head-1).at)
 	}
 	if q == l.head {
 		l.head = p
 		return false
 	}
-	b := l.booked
-	if b.written = now; b.from == 0 {
-		b.to = now
-	}
-	b.to, b.from = min(b.to, now), max(b.from, l.slot(l.head-1).at)
+	b.written = now
 	lost := l.before(q)
 	if p > l.lo {
 		lost -= l.slot(p - 1).sum

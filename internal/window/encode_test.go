@@ -16,7 +16,7 @@ func TestALogComesBack(t *testing.T) {
 		l.Charge(at, at%7+1, limits)
 	}
 	l.joined, l.moved = 17, 18
-	l.booked = &booked{19, 20, 21}
+	l.booked = &booked{19, false, 20, 21}
 	b := AppendState([]byte{1, 2}, l)
 	s, rest, err := Decode(append(b[2:], 9))
 	if err != nil || len(rest) != 1 {

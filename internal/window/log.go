@@ -245,6 +245,9 @@ func (l *Log) Settle(_, at, more int64, _ []driver.Limit) {
 	if more = min(more, threshold.Log.Units-units); units+more < 0 || more < 0 && units >= threshold.Log.Units {
 		return
 	}
+	if more < 0 && l.booked != nil {
+		l.booked.gaps = true
+	}
 	for q := p; q < l.head; q++ {
 		l.slot(q).sum += uint64(more)
 	}
@@ -270,7 +273,7 @@ func (l *Log) Bring(now, at, cost int64, limits []driver.Limit, out []driver.Sta
 	if !l.redate(now) {
 		return false
 	}
-	sum, last := l.before(l.head), l.slot(l.head-1).at
+	sum, last, gaps := l.before(l.head), l.slot(l.head-1).at, l.booked != nil && l.booked.gaps
 	l.Settle(now, at, -cost, limits)
 	switch {
 	case l.before(l.head) == sum:
@@ -281,6 +284,9 @@ func (l *Log) Bring(now, at, cost int64, limits []driver.Limit, out []driver.Sta
 		l.append(now, at, cost)
 	default:
 		l.Settle(now, at, cost, limits)
+	}
+	if l.booked != nil {
+		l.booked.gaps = gaps
 	}
 	return false
 }

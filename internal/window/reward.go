@@ -31,6 +31,9 @@ func (l *Log) Reward(now, units int64, limits []driver.Limit) (given int64) {
 		end++
 	}
 	given = min(units, int64(l.before(end)-base))
+	if given > 0 && l.booked != nil {
+		l.booked.gaps = true
+	}
 	for q := p; q < l.head; q++ {
 		e := l.slot(q)
 		e.sum -= min(e.sum-base, uint64(given))

@@ -20,7 +20,7 @@
 --
 -- The value is one string: cold header, hot header, hints, ring of entries, ring of sums, moved, register.
 --   cold   I1 version  I1 hints, plus 128 once a charge may be settled  I4 slots  I6 first valid position
---          I7 keep  I6 keep units  I7 expires
+--          I7 keep  I6 keep units, plus 2^47 once bookings may leave gaps  I7 expires
 --   hot    I6 head  I6 total  I7 time of the last entry
 --   hint   I6 position  I6 sum before it  I7 as of  I7 time of the entry there
 --   entry  I7 time  I5 units              position p is in slot p % slots
@@ -86,7 +86,7 @@ while true do
     if oldest < first then oldest = first end
 
     if now < last and head > oldest and version == 3 then -- bookings
-      ahead = steps().ahead(key, slots, entries, head, total, oldest, last, keep, now, hinted)
+      ahead = steps().ahead(key, slots, entries, head, total, oldest, last, keep, now, hinted, clock)
       oldest, head, total, last = ahead.oldest, ahead.position, ahead.before, ahead.last
       if ahead.moved then header = call('GETRANGE', key, '0', 50 + 26 * limits) end
       if ahead.none then

@@ -9,7 +9,7 @@
   -- ahead returns a log as of now: {oldest, position, before, last}, where position is the first entry ahead, before
   -- the sum before it, and last the time of the entry before it. It is called when the last entry is later than now.
   -- After a clock that went back it moves what lies ahead; then moved is true, and none if nothing lies ahead any more.
-  function rare.ahead(key, slots, entries, head, total, oldest, last, keep, now, hinted)
+  function rare.ahead(key, slots, entries, head, total, oldest, last, keep, now, hinted, clock)
     local call, pack, unpack = redis.call, struct.pack, struct.unpack
     local hint = call('GETRANGE', key, entries - 26, entries - 1)
     local position, before, as_of, since = unpack('>I6I6I7I7', hint)
@@ -19,6 +19,7 @@
       if last <= as_of then
         oldest, head, total = rare.redate(log, key, slots, entries, head, total, oldest, last, keep, now, hinted)
         call('SETRANGE', key, '0', '\2')
+        rare.collide(key, slots, entries, last)
         a.oldest, a.position, a.before, a.last, a.moved, a.none = oldest, head, total, now, true, true
         return a
       end
@@ -39,7 +40,7 @@
       since = unpack('>I7', (log.read(position, 1)))
     end
     a.oldest, a.position, a.before, a.last, a.since = oldest, position, before, 0, since
-    a.head, a.total, a.ends, a.behind, a.as_of = head, total, last, last, math.max(as_of, now)
+    a.head, a.total, a.ends, a.behind, a.as_of = head, total, last, last, math.max(as_of, clock)
     if position > oldest then a.last = unpack('>I7', (log.read(position - 1, 1))) end
 
     -- entries_from returns an iterator over the time and units of the entries from a position up to another.
@@ -126,7 +127,7 @@
       if inserts and head - oldest == slots then
         if needed <= oldest then
           local full = mode == 1 and log
-          local grow, joined = rare.make_room(key, slots, entries, oldest, now - keep, full, total + added, keep_units)
+          local grow, joined = rare.make_room(key, slots, entries, oldest, clock - keep, full, total + added, keep_units)
           if grow then size = rare.larger(slots, keep_units) end
           void = void or joined
         end
@@ -137,7 +138,7 @@
       if size > slots or hinted <= limits then
         local h = math.max(hinted, limits + 1)
         local cold = pack('>I1I1I4I6I7I6I7', 3, h + marked, size, oldest, keep, keep_units, expires)
-        rare.widen(key, slots, entries, head, total, oldest, cold, size, h, now)
+        rare.widen(key, slots, entries, head, total, oldest, cold, size, h, clock)
         entries, slots, hinted = 51 + 26 * h, size, h
       end
 
@@ -162,7 +163,44 @@
       call('SETRANGE', key, '0', pack('>I1I1I4I6I7I6I7', 3, hinted + marked, slots, oldest, keep, keep_units, expires)
         .. pack('>I6I6I7', to, (total + added) % SUM_MODULUS, last) .. hints .. string.rep(nothing, hinted - 1 - limits)
         .. pack('>I6I6I7I7', position + to - head, (before + added) % SUM_MODULUS, 2^52 + a.as_of, since))
-      call('PEXPIRE', key, math.ceil((expires - now) / 1000))
+      call('PEXPIRE', key, math.ceil((expires - clock) / 1000))
+    end
+
+    -- gap returns the first instant before the last booking at which a call fits and delays no booking, or nothing. limits
+    -- are pairs of units and window. Seen from now on, the use of a window rises at each booking and falls where an entry
+    -- leaves it: it looks at these instants in their order, WALK_AHEAD of them.
+    function a.gap(cost, limits)
+      local t, at, longest, olds, time, units = now, now, 0, {}, nil, nil
+      local bookings = entries_from(position, head)
+      for i, limit in ipairs(limits) do
+        local begin = log.search(oldest, position, now - limit.window)
+        local old = {next = entries_from(begin, head), used = (before - log.sum_before(begin)) % SUM_MODULUS}
+        old.time, old.units = old.next()
+        olds[i], longest = old, math.max(longest, limit.window)
+      end
+      time, units = bookings()
+      for _ = 0, WALK_AHEAD do
+        local full = false
+        for i, limit in ipairs(limits) do
+          if olds[i].used + cost > limit.units and not (at and t >= at + limit.window) then full = true end
+        end
+        if full then at = nil elseif not at then at = t end
+        if at and (not time or t >= at + longest) then return at end
+        if not time then return nil end
+        t = time
+        for i, limit in ipairs(limits) do t = math.min(t, olds[i].time + limit.window) end
+        for i, limit in ipairs(limits) do
+          local old = olds[i]
+          while old.time and old.time < time and old.time + limit.window <= t do
+            old.used = old.used - old.units
+            old.time, old.units = old.next()
+          end
+        end
+        if time == t then
+          for _, old in ipairs(olds) do old.used = old.used + units end
+          time, units = bookings()
+        end
+      end
     end
 
     return a
@@ -202,11 +240,16 @@
     call('SETRANGE', key, '6', pack('>I6', oldest))
     call('SETRANGE', key, '32', pack('>I6I6I7', head, total, last - (as_of - now))
       .. string.rep(pack('>I6I6I7I7', 0, 0, 2^53 - 1, 0), hinted - 1) .. pack('>I6I6I7I7', ahead, sum_ahead, 2^52 + now, since))
-    local offset = sums + 6 * blocks
-    local moved = unpack('>I7', call('GETRANGE', key, offset, offset + 6))
-    call('SETRANGE', key, offset, pack('>I7', 2^52 + math.max(moved % 2^52, last)))
+    rare.collide(key, slots, entries, last)
     rare.reborn(key, slots, entries, now)
     return oldest, ahead, head, total, sum_ahead, since
+  end
+
+  -- collide writes down that a clock that went back has moved entries up to a time, and that bookings may be where they were.
+  function rare.collide(key, slots, entries, last)
+    local call, offset = redis.call, entries + slots * 12 + 6 * (math.ceil(slots / BLOCK) + 1)
+    local moved = struct.unpack('>I7', call('GETRANGE', key, offset, offset + 6))
+    call('SETRANGE', key, offset, struct.pack('>I7', 2^52 + math.max(moved % 2^52, last)))
   end
 
   -- widen writes the value anew with the same entries, in a ring of size slots, and room for more hints: those of
@@ -236,7 +279,7 @@
 
   -- mark writes down that entries of a log lie ahead, after a booking at an instant: {key, limits, position, before,
   -- since, as_of}, where position is the first entry ahead, before the sum before it, and since its time and as_of the
-  -- time of the last charge if entries were ahead before.
+  -- time of the last charge if entries were ahead before. If none were there are no gaps.
   function rare.mark(log, clock, booked)
     local call, pack, unpack, key = redis.call, struct.pack, struct.unpack, log.key
     local version, hinted, slots, first, keep, keep_units, expires, head, total =
@@ -251,7 +294,8 @@
     elseif version ~= 3 then
       call('SETRANGE', key, '0', '\3')
     end
-    call('SETRANGE', key, 25 + 26 * hinted, pack('>I6I6I7I7', log.position, log.before, 2^52 + (log.as_of or clock), log.since or booked))
+    if not log.since and keep_units >= 2^47 then call('SETRANGE', key, '19', pack('>I6', keep_units - 2^47)) end
+    call('SETRANGE', key, 25 + 26 * hinted, pack('>I6I6I7I7', log.position, log.before, 2^52 + (log.as_of or clock), math.min(log.since or booked, booked)))
   end
 
   return rare

@@ -10,7 +10,8 @@
 --          follows the answer.
 --
 -- A booking is a decision at the time of the last entry, or now if that is later; and if it has no room there, at the end
--- of its retry time, when it has: later than the last entry, what is used only falls.
+-- of its retry time, when it has: later than the last entry, what is used only falls. Once units of a log with bookings came
+-- back, one subject under sliding limits is booked at the earliest instant at which it fits and delays no booking.
 --
 -- Invariants: those of log.lua. At most MOST_AHEAD entries of a log lie ahead of now, and MOST_SUM / 4 units, so that
 -- neither joins them when the log is full.
@@ -32,34 +33,37 @@ local function book(clock)
 
   -- Read how far the logs reach.
   local s, crowded, logs, at, free = math.max(clock, from), false, {}, 9, string.sub(request, 1, 8) -- at no cost
+  local gap, windows = nil, {}
   for i, key in ipairs(KEYS) do
     local log, limits = {key = key, position = 0, before = 0}, nil
     free = free .. '\0\0\0\0\0'
-    local from = at + 5
+    local begins = at + 5
     log.cost, limits, at = unpack('>I5I1', request, at)
     log.limits = limits
     for _ = 1, limits do
-      local _, window
-      _, window, at = unpack('>I5I7', request, at)
-      if window == 0 then at = at + 39 end
+      local units, window
+      units, window, at = unpack('>I5I7', request, at)
+      if window == 0 then at, windows = at + 39, nil end
+      if windows then windows[#windows + 1] = {units = units, window = window} end
     end
-    free = free .. string.sub(request, from, at - 1)
+    free = free .. string.sub(request, begins, at - 1)
     local header = call('GETRANGE', key, '0', '50')
     local version = string.byte(header)
     if #header == 51 and (version == 2 or version == 3) then
-      local _, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
+      local _, hinted, slots, first, keep, keep_units, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
       hinted = hinted % 128
       local entries, oldest = 51 + 26 * hinted, math.max(first, head - slots)
       log.position, log.before = head, total
       if last > clock and head > oldest then
         if version == 3 then
-          local ahead = steps().ahead(key, slots, entries, head, total, oldest, last, keep, clock, hinted)
+          local ahead = steps().ahead(key, slots, entries, head, total, oldest, last, keep, clock, hinted, clock)
           log.position, log.before, log.since = ahead.position, ahead.before, ahead.since
           log.as_of = ahead.as_of
           if ahead.since then last = ahead.ends else last = clock end
           if ahead.since and log.cost > 0 then
             crowded = crowded or ahead.head - ahead.position >= MOST_AHEAD
               or (ahead.total - ahead.before) % SUM_MODULUS + log.cost > MOST_SUM / 4
+            if keep_units >= 2^47 and #KEYS == 1 and windows and from == 0 and not crowded then gap = ahead.gap(log.cost, windows) end
           end
         else
           local all = open(key, slots, entries, head, total)
@@ -73,7 +77,8 @@ local function book(clock)
     logs[i] = log
   end
 
-  -- Decide at the end of the queue, and then when there is room.
+  -- Decide in a gap, or at the end of the queue, and then when there is room.
+  if gap and gap - clock <= within then s = gap end
   local waits = s > clock and 2^40 or 0 -- a booking can be given back
   local looks = s > clock and (crowded or s - clock > within)
   local reply = decide(s, clock, looks)

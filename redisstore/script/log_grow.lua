@@ -42,7 +42,7 @@ local function steps()
     local offset = entries + oldest % slots * 12
     local time, u = unpack('>I7I5', call('GETRANGE', key, offset, offset + 11))
     if time <= cut then return false, false end
-    if log and (units - log.sum_before(oldest) - u) % SUM_MODULUS > most then return false, true end
+    if log and (units - log.sum_before(oldest) - u) % SUM_MODULUS > most % 2^47 then return false, true end
     if slots < MOST_ENTRIES then return true, false end
     -- No sum that is still used lies between the two.
     offset = entries + (oldest + 1) % slots * 12 + 7
@@ -72,6 +72,7 @@ local function steps()
   -- quarters, to take little more than they need; and then at once to the full size, because copying is what costs.
   function rare.larger(slots, keep_units)
     local size = MOST_ENTRIES
+    keep_units = keep_units % 2^47
     if slots < FOURFOLD_RING then
       size = slots * 4
     elseif slots < QUARTERS_RING then

@@ -25,7 +25,7 @@ local now = unpack('>I8', reply, 9)
 
 local header = call('GETRANGE', key, '0', '50')
 if header == '' then return reply .. pack('>I8', 0) end
-local version, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
+local version, hinted, slots, first, keep, keep_units, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
 hinted = hinted % 128
 local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / BLOCK) + 1, math.max(first, head - slots)
 
@@ -101,6 +101,7 @@ if position == head then
   last = head > oldest and time or 0
   call('SETRANGE', key, '6', pack('>I6', oldest))
 end
+if version == 3 then call('SETRANGE', key, '19', pack('>I6', keep_units % 2^47 + 2^47)) end -- bookings may leave gaps
 call('SETRANGE', key, '32', pack('>I6I6I7', head, total, last) .. hints)
 local after = decide()
 if type(after) == 'string' and unpack('>i8', after) >= 0 then reply = after end -- or the clock has just passed a boundary

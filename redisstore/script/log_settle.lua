@@ -27,7 +27,7 @@ if now >= ends then return '' end
 local header = call('GETRANGE', key, '0', '50')
 if header == '' then return '' end
 if #header < 51 then header = string.rep('\0', 51) end -- of another program
-local version, hinted, slots, first, keep, _, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
+local version, hinted, slots, first, keep, keep_units, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
 if version ~= 2 and version ~= 3 or slots > 2^20 then -- no log has as many
   return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
 end
@@ -107,6 +107,7 @@ end
 local change = left - units
 
 -- Change the entry, and the sums after it.
+if present and change < 0 then call('SETRANGE', key, '19', pack('>I6', keep_units % 2^47 + 2^47)) end -- bookings may leave gaps
 call('SETRANGE', key, entries + position % slots * 12 + 7, pack('>I5', left))
 for block = math.floor(position / BLOCK) + 1, math.ceil(head / BLOCK) - 1 do
   local offset = entries + slots * 12 + 6 * (block % blocks)

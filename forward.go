@@ -1,0 +1,249 @@
+package sash
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"example.com/sash/driver"
+)
+
+// Units come back to a key by a settlement, a reward or a reset, and by places that are given back before they begin. That
+// leaves room before the first place of those who wait. So the first caller asks the store to bring its place forward to now,
+// which frees the place that it had, and the next one asks when that would have begun.
+//
+// What this process knows to be free says when to ask: it counts units that come back, and keeps the instants of places that
+// were given back. A caller whose cost they cover asks. A store that has no room leaves the place as it is: other processes
+// may have taken the units, or bookings behind it would be delayed. They may have given units back, too, of which nobody
+// knows here; so while units come back now, the first caller also asks from time to time.
+type forward struct {
+	key    string
+	queues []*queue      // of the key; none is empty, but while its only place is moved
+	away   *queue        // a place of it is being brought forward, and its caller is not in the queue meanwhile
+	back   chan struct{} // closed when it is back
+	free   int64         // units that are known to have come back, and that nobody asked for since
+	gaps   []gap         // by their instants
+
+	polls bool          // units came back now, so that other processes may give some back, too
+	asked time.Time     // when the store had no room
+	pause time.Duration // until it is asked again
+}
+
+// A gap is a place that was given back, and can be filled when it begins.
+type gap struct {
+	at     int64     // on the store's clock
+	starts time.Time // on this process's clock
+	units  int64
+}
+
+const mostGaps = 256 // of a key that are remembered, the nearest
+
+// The times between two questions whether a place can be brought forward.
+const (
+	leastBring = 10 * time.Millisecond
+	neverBring = time.Duration(math.MaxInt64)
+	bringAgain = 2  // times as long after each refusal
+	bringOften = 16 // times in the longest window at least
+	bringFlows = 4  // times as long as the units of a place take to flow, at least
+)
+
+// next returns the caller who asks next, and when. There is none if it is nil. The caller holds the mutex.
+func (f *forward) next(now time.Time) (t *turn, at time.Time) {
+	if f.away != nil {
+		return nil, at
+	}
+	for len(f.gaps) > 0 && !f.gaps[0].starts.After(now) {
+		f.free = add(f.free, f.gaps[0].units)
+		f.gaps = f.gaps[1:]
+	}
+	var first, covered *queue
+	for _, q := range f.queues {
+		if len(q.places) == 0 || q.fixed {
+			continue
+		}
+		if first == nil || q.places[0].at < first.places[0].at {
+			first = q
+		}
+		if q.cost() <= f.free && (covered == nil || q.places[0].at < covered.places[0].at) {
+			covered = q
+		}
+	}
+	switch {
+	case first == nil:
+		return nil, at
+	case covered != nil:
+		first, at = covered, now
+	default:
+		at = now.Add(neverBring)
+		if f.polls {
+			at = f.asked.Add(f.pause)
+		}
+		if len(f.gaps) > 0 && f.gaps[0].starts.Before(at) {
+			at = f.gaps[0].starts
+		}
+	}
+	if at.Add(leastBring).After(first.places[0].starts) { // it starts soon enough
+		return nil, at
+	}
+	return first.callers[0], at
+}
+
+func add(a, b int64) int64 { return min(a+min(b, MaxUnits), MaxUnits) }
+
+// wake wakes the caller who asks next. The caller holds the mutex.
+func (f *forward) wake() {
+	if t, _ := f.next(time.Now()); t != nil {
+		select {
+		case t.look <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// came records units of the key that came back now.
+func (f *forward) came(units int64) {
+	f.free, f.polls = add(f.free, units), true
+	f.wake()
+}
+
+// leave records a place that was given back before it begins.
+func (f *forward) leave(g gap) {
+	n, _ := f.find(g.at)
+	f.gaps = slices.Insert(f.gaps, n, g)
+	f.gaps = f.gaps[:min(len(f.gaps), mostGaps)]
+	f.wake()
+}
+
+// filled records a booking, which may fill a gap.
+func (f *forward) filled(at int64) {
+	if n, found := f.find(at); found {
+		f.gaps = slices.Delete(f.gaps, n, n+1)
+	}
+}
+
+func (f *forward) find(at int64) (n int, found bool) {
+	return slices.BinarySearchFunc(f.gaps, at, func(g gap, at int64) int { return cmp.Compare(g.at, at) })
+}
+
+// refused records that the store had no room for a request.
+func (f *forward) refused(req *driver.Request, now time.Time) {
+	first, last := pauses(req)
+	f.asked, f.free, f.pause = now, 0, min(max(bringAgain*f.pause, first), last)
+}
+
+// pauses returns how long a queue pauses before it asks again: at first half of the time in which the units of a place flow
+// at the fastest limit, and at last a part of the longest window.
+func pauses(req *driver.Request) (first, last time.Duration) {
+	flow := int64(math.MaxInt64)
+	for _, l := range req.Policy.Limits {
+		if l.Window > 0 {
+			flow = min(flow, int64(float64(l.Window)/float64(l.Units)*float64(req.Cost)))
+		}
+	}
+	longest := req.Policy.Longest()
+	if flow > longest { // only periods of the calendar
+		flow = longest
+	}
+	last = max(time.Duration(max(longest/bringOften, bringFlows*flow))*time.Microsecond, leastBring)
+	return min(max(time.Duration(flow/2)*time.Microsecond, leastBring), last), last
+}
+
+// comeForward makes the places of a queue come forward with those of its key.
+func (q *lines) comeForward(line *queue, req *driver.Request) {
+	f := q.forward[req.Key]
+	if f == nil {
+		f = &forward{key: req.Key, polls: time.Since(q.lowered) < time.Duration(req.Policy.Longest())*time.Microsecond}
+		q.forward[req.Key] = f
+	}
+	line.forward, f.queues = f, append(f.queues, line)
+}
+
+// soon returns how long a caller waits before it asks for its place to be brought forward.
+func (q *lines) soon(alike string, t *turn) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	line, n := q.find(alike, t)
+	if line == nil || n > 0 || line.forward == nil {
+		return neverBring
+	}
+	now := time.Now()
+	next, at := line.forward.next(now)
+	switch {
+	case next == nil:
+		return neverBring
+	case next != t:
+		line.forward.wake()
+		return neverBring
+	}
+	return max(time.Microsecond, at.Sub(now))
+}
+
+// bring asks the store to bring the place of the first caller forward to now. The caller is not in the queue meanwhile. If
+// the store fails, nobody knows when the place is: the caller gets the error, and the key asks no more until units come
+// back again.
+func (r *Reservation) bring(ctx context.Context, alike string, t *turn) {
+	store, ok := driver.As[driver.Extender](r.limiter.store)
+	q := r.limiter.lines
+	t.moving <- struct{}{}
+	defer func() { <-t.moving }()
+	q.mu.Lock()
+	line, n := q.find(alike, t)
+	if line == nil || n > 0 {
+		q.mu.Unlock()
+		return
+	}
+	f := line.forward
+	if next, at := f.next(time.Now()); next != t || time.Until(at) > 0 {
+		f.wake()
+		q.mu.Unlock()
+		return
+	}
+	p := line.places[0]
+	set := p.sets[0]
+	if !ok || !set.Request.Policy.Algorithm.Extends() || set.Source != driver.FromStore {
+		line.fixed = true
+		f.wake()
+		q.mu.Unlock()
+		return
+	}
+	line.callers, line.places = line.callers[1:], line.places[1:]
+	f.away, f.back = line, make(chan struct{})
+	q.tidy(alike, line)
+	q.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	set.Delay = max(set.Delay, 1)
+	at, err := store.Extend(ctx, set)
+	cancel()
+
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f.away = nil
+	close(f.back)
+	now := time.Now()
+	if at != 0 {
+		f.free = max(0, f.free-set.Request.Cost)
+		f.asked, f.pause = now, 0
+		f.pause, _ = pauses(&set.Request)
+		f.leave(gap{at: p.at, starts: p.starts, units: set.Request.Cost})
+		set.At, set.Delay = at, 0
+		p = place{at: at, starts: now, sets: []driver.Settlement{set}}
+	}
+	n = line.before(p.at - 1) // it was the first
+	line.in(n, t, p)
+	switch {
+	case at != 0:
+		line.out(n, n)
+	case errors.Is(err, ErrUnsupported):
+		line.fixed = true
+	case err != nil:
+		f.polls, f.free, t.failed = false, 0, err
+		line.out(n, n)
+	default:
+		f.refused(&set.Request, now)
+	}
+	q.tidy(alike, line)
+}
