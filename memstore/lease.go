@@ -13,7 +13,7 @@ var leasing = &driver.Policy{Algorithm: 254}
 
 var _ driver.Holder = (*Store)(nil)
 
-// Spend implements [driver.Holder]. Leases of a key count as a key for Options.MaxKeys, and are not part of a snapshot. If
+// Spend implements [driver.Holder]. Leases of a key count as a key for Options.MaxKeys. If
 // they are evicted their units are lost. The only error is [ErrFull].
 func (s *Store) Spend(_ context.Context, sp driver.Spending) (held driver.Held, err error) {
 	err = s.leases(sp.Key, true, func(now int64, l *window.Leases) { held = l.Spend(now, &sp) })

@@ -158,14 +158,10 @@ func (sh *shard) add(now int64, hash uint64, req *driver.Request) *subject {
 	}
 	sub := &subject{id: identify(req.Key, req.Policy), hash: hash, born: now, index: -1}
 	sub.begin(req.Policy)
-	sh.link(sub)
-	return sub
-}
-
-func (sh *shard) link(sub *subject) {
-	sub.next = sh.subjects[sub.hash]
-	sh.subjects[sub.hash] = sub
+	sub.next = sh.subjects[hash]
+	sh.subjects[hash] = sub
 	sh.store.keys.Add(1)
+	return sub
 }
 
 // held returns how many subjects the shard holds.

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"example.com/sash/driver"
@@ -35,36 +34,4 @@ func (b *Block) Refuse(now int64, by *driver.Block) (begins int64) {
 	}
 	b.refusals, b.ends = nil, now+by.Length
 	return by.Length
-}
-
-// Append appends the encoding of the block, which CutBlock reads.
-func (b *Block) Append(to []byte) []byte {
-	to = binary.AppendVarint(binary.AppendVarint(to, b.ends), b.length)
-	to = binary.AppendUvarint(to, uint64(len(b.refusals)))
-	for _, at := range b.refusals {
-		to = binary.AppendVarint(to, at)
-	}
-	return to
-}
-
-// CutBlock reads what Append has written from the front.
-func CutBlock(from []byte) (b *Block, rest []byte, ok bool) {
-	next := func() (v int64) {
-		v, n := binary.Varint(from)
-		if ok = ok && n > 0; ok {
-			from = from[n:]
-		}
-		return v
-	}
-	ok = true
-	b = &Block{ends: next(), length: next()}
-	count, n := binary.Uvarint(from)
-	if !ok || n <= 0 || count >= driver.MaxRefusals || b.length < 0 {
-		return nil, nil, false
-	}
-	from = from[n:]
-	for range count {
-		b.refusals = append(b.refusals, next())
-	}
-	return b, from, ok
 }
