@@ -12,29 +12,15 @@ import (
 
 var _ driver.Gatherer = (*Store)(nil)
 
-// A Placer is a [Scripter] of a client that may place keys by something else than their slots.
-type Placer interface {
-	Scripter
-	// Place returns a number of the server that has a key now, and true. Keys of one server can be in one script. It
-	// returns false if servers have slots, or there is one server.
-	Place(key string) (place int, ok bool)
-}
-
 // Gathers implements [driver.Gatherer]: it takes plain decisions and peeks, under the algorithms that keep a compact log.
-// On a cluster the place is the slot of the key, if the client is no [Placer].
+// On a cluster the place is the slot of the key.
 func (s *Store) Gathers(req *driver.Request) (place int, ok bool) {
 	p := req.Policy
 	switch {
 	case !compact(p.Algorithm), p.Block.Refusals > 0, req.Within > 0, req.Partial, req.Forced, s.wait.Replicas > 0, s.apart.Load():
 		return 0, false
 	case s.scripts.Cluster():
-		key := s.Key(req.Key, p)
-		if placer, ok := s.scripts.(Placer); ok {
-			if place, ok := placer.Place(key); ok {
-				return place, true
-			}
-		}
-		return int(slot(key)), true
+		return s.Slot(req.Key, p), true
 	}
 	return 0, true
 }

@@ -71,8 +71,8 @@ func Uncharged(err error) bool {
 	return refused
 }
 
-// apart reports whether a script did not run because its keys are not on one server: those of a slot that moves, or of a
-// Ring.
+// apart reports whether a script did not run because its keys are not on one server: those of a slot that
+// moves, or of several.
 func apart(err error) bool {
 	if errors.Is(err, driver.ErrApart) {
 		return true
