@@ -35,3 +35,29 @@ func (b *Block) Refuse(now int64, by *driver.Block) (begins int64) {
 	b.refusals, b.ends = nil, now+by.Length
 	return by.Length
 }
+
+// A CoolDown is the time for which a key is left alone.
+type CoolDown struct {
+	end, length int64
+	guessed     bool
+}
+
+// Begin begins a cool-down at now, unless the state has one that ends as late.
+func (s *CoolDown) Begin(now int64, c driver.CoolDown) {
+	if s.At(now); now+c.Length > s.end {
+		s.end, s.length, s.guessed = now+c.Length, c.Length, c.Guessed
+	}
+}
+
+// At returns the cool-down as it is at now. One that began later than now, by a clock that went back, begins
+// now.
+func (s *CoolDown) At(now int64) driver.CoolDown {
+	if s.length == 0 || now >= s.Expires() {
+		return driver.CoolDown{}
+	}
+	s.end = min(s.end, now+s.length)
+	return driver.CoolDown{Length: s.length, Left: s.end - now, Guessed: s.guessed}
+}
+
+// Expires returns the instant from which nobody needs to know of it.
+func (s *CoolDown) Expires() int64 { return s.end + driver.CoolDown{Length: s.length}.Keep() }
