@@ -2,7 +2,7 @@ package driver
 
 import (
 	"context"
-	"errors"
+	"time"
 )
 
 // A Decorator is a store that works on top of another store. A limiter uses a power of it, such as settling, only
@@ -47,50 +47,62 @@ type Substitute interface {
 
 // Substituted reports whether a store, or any store behind it, is a Substitute.
 func Substituted(store Store) bool {
+	_, ok := first[Substitute](store)
+	return ok
+}
+
+// Silent returns what a store, or the first store behind it that is a [Witness], says of its servers.
+func Silent(store Store, d time.Duration) string {
+	if w, ok := first[Witness](store); ok {
+		return w.Silent(d)
+	}
+	return ""
+}
+
+// first returns the first of a store and those behind it that is a T.
+func first[T any](store Store) (found T, ok bool) {
 	for range maxDecorators {
-		if _, ok := store.(Substitute); ok {
-			return true
+		if found, ok = store.(T); ok {
+			return found, true
 		}
 		d, decorates := store.(Decorator)
 		if !decorates {
-			return false
+			break
 		}
 		store = d.Unwrap()
 	}
-	return false
+	return found, false
 }
 
 // A Passthrough is a Decorator that passes everything on to the store behind it. Embed it in a decorator,
 // which then has all powers of that store but [Gatherer] and [Recaller], and define only the methods that differ.
 type Passthrough struct {
-	// Next is the store behind it. Without one every method returns an error.
+	// Next is the store behind it.
 	Next Store
 }
-
-var errNoNext = errors.New("driver: the Passthrough has no Next, the store to pass requests on to")
 
 // power returns the store behind it as a T. The error is without if that store is none.
 func power[T any](p Passthrough, without error) (T, error) {
 	next, ok := p.Next.(T)
-	switch {
-	case ok:
-		return next, nil
-	case p.Next == nil:
-		return next, errNoNext
+	if !ok {
+		return next, without
 	}
-	return next, without
+	return next, nil
 }
 
 var (
 	_ Decorator    = Passthrough{}
 	_ MultiStore   = Passthrough{}
+	_ Chooser      = Passthrough{}
 	_ Deduplicator = Passthrough{}
 	_ Settler      = Passthrough{}
+	_ Extender     = Passthrough{}
 	_ Resetter     = Passthrough{}
 	_ Booker       = Passthrough{}
 	_ Batcher      = Passthrough{}
 	_ Blocker      = Passthrough{}
 	_ Taker        = Passthrough{}
+	_ Cooler       = Passthrough{}
 )
 
 // Unwrap implements [Decorator].
@@ -98,9 +110,6 @@ func (p Passthrough) Unwrap() Store { return p.Next }
 
 // Decide implements [Store].
 func (p Passthrough) Decide(ctx context.Context, req Request) (Answer, error) {
-	if p.Next == nil {
-		return Answer{}, errNoNext
-	}
 	return p.Next.Decide(ctx, req)
 }
 
@@ -114,6 +123,16 @@ func (p Passthrough) DecideAll(ctx context.Context, reqs []Request) ([]Answer, e
 	return next.DecideAll(ctx, reqs)
 }
 
+// DecideAny implements [Chooser]. The error is [ErrApart] when the store behind it does not: a limiter then looks at the
+// subjects one by one.
+func (p Passthrough) DecideAny(ctx context.Context, reqs []Request) (int, Answer, error) {
+	next, err := power[Chooser](p, ErrApart)
+	if err != nil {
+		return 0, Answer{}, err
+	}
+	return next.DecideAny(ctx, reqs)
+}
+
 // DecideOnce implements [Deduplicator]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) DecideOnce(ctx context.Context, id string, req Request) (Answer, error) {
 	next, err := power[Deduplicator](p, ErrUnsupported)
@@ -124,7 +143,7 @@ func (p Passthrough) DecideOnce(ctx context.Context, id string, req Request) (An
 }
 
 // Books implements [Booker]: it reports whether the store behind it books.
-func (p Passthrough) Books(policy *Policy) bool { return p.Next != nil && CanBook(p.Next, policy) }
+func (p Passthrough) Books(policy *Policy) bool { return CanBook(p.Next, policy) }
 
 // Blocks implements [Blocker].
 func (p Passthrough) Blocks() {}
@@ -162,6 +181,15 @@ func (p Passthrough) Settle(ctx context.Context, s Settlement) error {
 	return next.Settle(ctx, s)
 }
 
+// Extend implements [Extender]. The error is [ErrUnsupported] when the store behind it does not.
+func (p Passthrough) Extend(ctx context.Context, s Settlement) (int64, error) {
+	next, err := power[Extender](p, ErrUnsupported)
+	if err != nil {
+		return 0, err
+	}
+	return next.Extend(ctx, s)
+}
+
 // Reset implements [Resetter]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) Reset(ctx context.Context, key string, policy *Policy) error {
 	next, err := power[Resetter](p, ErrUnsupported)
@@ -169,4 +197,13 @@ func (p Passthrough) Reset(ctx context.Context, key string, policy *Policy) erro
 		return err
 	}
 	return next.Reset(ctx, key, policy)
+}
+
+// CoolDown implements [Cooler]. The error is [ErrUnsupported] when the store behind it does not.
+func (p Passthrough) CoolDown(ctx context.Context, key string, c CoolDown) (CoolDown, error) {
+	next, err := power[Cooler](p, ErrUnsupported)
+	if err != nil {
+		return CoolDown{}, err
+	}
+	return next.CoolDown(ctx, key, c)
 }
