@@ -81,15 +81,6 @@ type Passthrough struct {
 	Next Store
 }
 
-// power returns the store behind it as a T. The error is without if that store is none.
-func power[T any](p Passthrough, without error) (T, error) {
-	next, ok := p.Next.(T)
-	if !ok {
-		return next, without
-	}
-	return next, nil
-}
-
 var (
 	_ Decorator    = Passthrough{}
 	_ MultiStore   = Passthrough{}
@@ -116,30 +107,27 @@ func (p Passthrough) Decide(ctx context.Context, req Request) (Answer, error) {
 // DecideAll implements [MultiStore]. The error is [ErrApart] when the store behind it does not: a limiter
 // then decides the requests one by one.
 func (p Passthrough) DecideAll(ctx context.Context, reqs []Request) ([]Answer, error) {
-	next, err := power[MultiStore](p, ErrApart)
-	if err != nil {
-		return nil, err
+	if next, ok := p.Next.(MultiStore); ok {
+		return next.DecideAll(ctx, reqs)
 	}
-	return next.DecideAll(ctx, reqs)
+	return nil, ErrApart
 }
 
 // DecideAny implements [Chooser]. The error is [ErrApart] when the store behind it does not: a limiter then looks at the
 // subjects one by one.
 func (p Passthrough) DecideAny(ctx context.Context, reqs []Request) (int, Answer, error) {
-	next, err := power[Chooser](p, ErrApart)
-	if err != nil {
-		return 0, Answer{}, err
+	if next, ok := p.Next.(Chooser); ok {
+		return next.DecideAny(ctx, reqs)
 	}
-	return next.DecideAny(ctx, reqs)
+	return 0, Answer{}, ErrApart
 }
 
 // DecideOnce implements [Deduplicator]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) DecideOnce(ctx context.Context, id string, req Request) (Answer, error) {
-	next, err := power[Deduplicator](p, ErrUnsupported)
-	if err != nil {
-		return Answer{}, err
+	if next, ok := p.Next.(Deduplicator); ok {
+		return next.DecideOnce(ctx, id, req)
 	}
-	return next.DecideOnce(ctx, id, req)
+	return Answer{}, ErrUnsupported
 }
 
 // Books implements [Booker]: it reports whether the store behind it books.
@@ -165,45 +153,40 @@ func (p Passthrough) DecideEach(ctx context.Context, reqs []Request) ([]Answer, 
 
 // Reward implements [Taker]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) Reward(ctx context.Context, req Request) (Answer, error) {
-	next, err := power[Taker](p, ErrUnsupported)
-	if err != nil {
-		return Answer{}, err
+	if next, ok := p.Next.(Taker); ok {
+		return next.Reward(ctx, req)
 	}
-	return next.Reward(ctx, req)
+	return Answer{}, ErrUnsupported
 }
 
 // Settle implements [Settler]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) Settle(ctx context.Context, s Settlement) error {
-	next, err := power[Settler](p, ErrUnsupported)
-	if err != nil {
-		return err
+	if next, ok := p.Next.(Settler); ok {
+		return next.Settle(ctx, s)
 	}
-	return next.Settle(ctx, s)
+	return ErrUnsupported
 }
 
 // Extend implements [Extender]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) Extend(ctx context.Context, s Settlement) (int64, error) {
-	next, err := power[Extender](p, ErrUnsupported)
-	if err != nil {
-		return 0, err
+	if next, ok := p.Next.(Extender); ok {
+		return next.Extend(ctx, s)
 	}
-	return next.Extend(ctx, s)
+	return 0, ErrUnsupported
 }
 
 // Reset implements [Resetter]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) Reset(ctx context.Context, key string, policy *Policy) error {
-	next, err := power[Resetter](p, ErrUnsupported)
-	if err != nil {
-		return err
+	if next, ok := p.Next.(Resetter); ok {
+		return next.Reset(ctx, key, policy)
 	}
-	return next.Reset(ctx, key, policy)
+	return ErrUnsupported
 }
 
 // CoolDown implements [Cooler]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) CoolDown(ctx context.Context, key string, c CoolDown) (CoolDown, error) {
-	next, err := power[Cooler](p, ErrUnsupported)
-	if err != nil {
-		return CoolDown{}, err
+	if next, ok := p.Next.(Cooler); ok {
+		return next.CoolDown(ctx, key, c)
 	}
-	return next.CoolDown(ctx, key, c)
+	return CoolDown{}, ErrUnsupported
 }

@@ -174,7 +174,7 @@ func subjectError(text string) error {
 // alone returns the error of the whole script as that of each request. If the server has certainly decided none of them,
 // each is to be decided by itself: then it has its own error, as where a user may use some of the keys.
 func (s *Store) alone(err error) error {
-	crossed := !s.scripts.Cluster() && (errors.Is(err, driver.ErrApart) || saysCrossSlot(err))
+	crossed := !s.scripts.Cluster() && (errors.Is(err, driver.ErrApart) || says(err, "CROSSSLOT"))
 	if crossed { // a cluster behind a client that does not look like one
 		s.apart.Store(true)
 	}
@@ -182,15 +182,6 @@ func (s *Store) alone(err error) error {
 		return driver.ErrApart
 	}
 	return err
-}
-
-func saysCrossSlot(err error) bool {
-	for text := range chain(err) {
-		if strings.HasPrefix(text, "CROSSSLOT") {
-			return true
-		}
-	}
-	return false
 }
 
 // DecideAny implements [driver.Chooser], in one script. On a cluster the error is [driver.ErrApart] for keys of
