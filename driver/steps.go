@@ -173,10 +173,7 @@ func (p *plan) ask(ctx context.Context, reqs []Request) ([]Answer, error) {
 		return nil, err
 	}
 	if len(reqs) == 1 {
-		answer, err := p.store.Decide(ctx, reqs[0])
-		if err == nil {
-			err = answer.Check(reqs[0].Policy)
-		}
+		answer, err := decideChecked(ctx, p.store, reqs[0])
 		return []Answer{answer}, err
 	}
 	store, ok := p.store.(MultiStore)

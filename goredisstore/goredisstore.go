@@ -110,8 +110,7 @@ func (s *scripter) run(ctx context.Context, to processor, script *redisstore.Scr
 
 // send sends one script and returns what came of it.
 func (s *scripter) send(ctx context.Context, to processor, name, script string, keys []string, arg string) *redis.Cmd {
-	args := make([]any, 0, 4+len(keys))
-	args = append(args, name, script, len(keys))
+	args := append(make([]any, 0, 4+len(keys)), name, script, len(keys))
 	for _, key := range keys {
 		args = append(args, key)
 	}
@@ -121,24 +120,18 @@ func (s *scripter) send(ctx context.Context, to processor, name, script string, 
 // process sends one command, once. It returns the command with its reply, or another one with the context's
 // error when that ended first.
 func (s *scripter) process(ctx context.Context, to processor, args ...any) *redis.Cmd {
-	if err := ctx.Err(); err != nil {
-		return failed(ctx, err)
-	}
 	cmd := once{redis.NewCmd(ctx, args...)}
-	if s.beside(ctx, func() { _ = to.Process(ctx, cmd) }) { // cmd has the error
-		return failed(ctx, ctx.Err())
-	}
-	if deadline, ends := ctx.Deadline(); cmd.Err() != nil && ends && !time.Now().Before(deadline) {
+	ended := ctx.Err() != nil || s.beside(ctx, func() { _ = to.Process(ctx, cmd) }) // cmd has the error
+	if deadline, ends := ctx.Deadline(); !ended && cmd.Err() != nil && ends && !time.Now().Before(deadline) {
 		<-ctx.Done() // a connection's deadline can be a moment ahead of its context's
-		return failed(ctx, ctx.Err())
+		ended = true
 	}
-	return cmd.Cmd
-}
-
-func failed(ctx context.Context, err error) *redis.Cmd {
-	cmd := redis.NewCmd(ctx)
-	cmd.SetErr(err)
-	return cmd
+	if !ended {
+		return cmd.Cmd
+	}
+	failed := redis.NewCmd(ctx)
+	failed.SetErr(ctx.Err())
+	return failed
 }
 
 // beside calls do, beside go-redis if the client does not heed the deadline of the context. It reports whether the context

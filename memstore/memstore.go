@@ -35,8 +35,6 @@ type Options struct {
 	// of a call or a settlement that it remembers, at most 16,384 of them: then a further one replaces the one that
 	// ends first.
 	MaxKeys int
-	// NoEviction keeps every key until it expires: calls of new keys get [ErrFull] as long as the store is full.
-	NoEviction bool
 	// Now is the clock. It may be called concurrently and may go back. Nil is the wall clock; if that is set by 20 ms
 	// or more, the store follows within a second.
 	Now func() time.Time
@@ -48,7 +46,6 @@ type Options struct {
 type Store struct {
 	seed    maphash.Seed
 	most    int64
-	keepAll bool          // evict nothing
 	keys    atomic.Int64  // held in all shards
 	evicted atomic.Uint64 // before they expired
 	turned  atomic.Uint64 // calls that got ErrFull
@@ -73,7 +70,7 @@ var (
 // New returns an empty store. A nil opts is the default.
 func New(opts *Options) *Store {
 	opts = cmp.Or(opts, &Options{})
-	s := &Store{seed: maphash.MakeSeed(), most: int64(opts.MaxKeys), keepAll: opts.NoEviction}
+	s := &Store{seed: maphash.MakeSeed(), most: int64(opts.MaxKeys)}
 	if s.most <= 0 {
 		s.most = DefaultMaxKeys
 	}

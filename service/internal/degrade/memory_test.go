@@ -89,9 +89,16 @@ func TestAFullMemoryIsSeen(t *testing.T) {
 func TestModesAnswerForAFullMemory(t *testing.T) {
 	var failures []error
 	m, _ := memoryOf(t, MemoryOptions{
-		Store: memstore.Options{MaxKeys: 1, NoEviction: true}, OpenPerSecond: 5,
+		Store: memstore.Options{MaxKeys: 1}, OpenPerSecond: 5,
 		Failed: func(err error) { failures = append(failures, err) },
 	})
+	tight, err := sash.New(m.Store, nil, sash.PerHour(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tight.Allow(t.Context(), "held"); err != nil { // it has no unit left, and so it is not evicted
+		t.Fatal(err)
+	}
 	for mode, want := range map[failover.Mode]bool{failover.Open: true, failover.Closed: false, failover.Local: false} {
 		store, err := m.With(failover.Modes{Rules: []failover.Rule{{Mode: mode}}})
 		if err != nil {
