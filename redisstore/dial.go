@@ -39,9 +39,9 @@ func Dial(ctx context.Context, addr string, connect func(context.Context) (net.C
 // unmade ends an attempt to connect, and returns its error.
 func (w *watched) unmade(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		w.end(true) // the server did not answer
+		w.end(nil) // the server did not answer
 	} else {
-		w.fail(err)
+		w.end(err)
 	}
 	return err
 }
@@ -135,7 +135,7 @@ func Refused(addr string) error {
 	owing.mu.Lock()
 	defer owing.mu.Unlock()
 	owing.forget(clock())
-	return owing.refused[addr].err
+	return owing.ended[addr].err
 }
 
 // A Connector is a [Scripter] that knows whether its client is connected at all.
@@ -158,7 +158,7 @@ func (s *Store) Silent(d time.Duration) string {
 
 // owing holds the connections of this process. There is one, because clients copy their options, and so nothing else
 // leads from a store to the connections of its client.
-var owing = watches{open: make(map[*watched]struct{}), ended: make(map[string]ending), refused: make(map[string]unreached)}
+var owing = watches{open: make(map[*watched]struct{}), ended: make(map[string]ending)}
 
 // clock returns the time since the process began: never 0, and not that of a clock that can be set.
 func clock() time.Duration { return time.Since(began) + 1 }
@@ -173,19 +173,14 @@ const remembered = time.Second
 type watches struct {
 	mu    sync.Mutex
 	open  map[*watched]struct{} // guarded by mu
-	ended map[string]ending     // guarded by mu; by address, those that ended without an answer
-
-	refused map[string]unreached // guarded by mu; by address, the last attempt to connect, if it failed
+	ended map[string]ending     // guarded by mu; by address, the last that ended without an answer or was not made
 }
 
-// An unreached is when an attempt to connect failed, and why.
-type unreached struct {
-	at  time.Duration
-	err error
+// An ending is when a connection ended without an answer, and for how long it had waited, or why it was not made.
+type ending struct {
+	at, waited time.Duration
+	err        error
 }
-
-// An ending is when a connection ended without an answer, and for how long it had waited.
-type ending struct{ at, waited time.Duration }
 
 // A watched is a connection, or an attempt to make one.
 type watched struct {
@@ -202,8 +197,8 @@ func watch(addr string) *watched {
 	return w
 }
 
-// end forgets a connection. It remembers the server if that still owed an answer.
-func (w *watched) end(owed bool) {
+// end forgets a connection. It remembers the server if that still owed an answer, or the error with which it was not made.
+func (w *watched) end(err error) {
 	now := clock()
 	owing.mu.Lock()
 	defer owing.mu.Unlock()
@@ -212,25 +207,17 @@ func (w *watched) end(owed bool) {
 	}
 	delete(owing.open, w)
 	owing.forget(now)
-	if since := w.since.Load(); owed && since != 0 {
-		owing.ended[w.addr] = ending{now, now - time.Duration(since)}
+	switch since := w.since.Load(); {
+	case err != nil:
+		owing.ended[w.addr] = ending{at: now, err: err}
+	case since != 0:
+		owing.ended[w.addr] = ending{at: now, waited: now - time.Duration(since)}
 	}
-}
-
-// fail forgets an attempt to connect that failed, and remembers why.
-func (w *watched) fail(err error) {
-	w.end(false)
-	now := clock()
-	owing.mu.Lock()
-	defer owing.mu.Unlock()
-	owing.forget(now)
-	owing.refused[w.addr] = unreached{now, err}
 }
 
 // forget drops what is no longer remembered. The caller holds mu.
 func (o *watches) forget(now time.Duration) {
 	maps.DeleteFunc(o.ended, func(_ string, e ending) bool { return now-e.at > remembered })
-	maps.DeleteFunc(o.refused, func(_ string, r unreached) bool { return now-r.at > remembered })
 }
 
 // servers returns the servers that have owed an answer for at least d, and for how long.
@@ -250,7 +237,9 @@ func (o *watches) servers(now, d time.Duration) map[string]time.Duration {
 		}
 	}
 	for addr, e := range o.ended {
-		add(addr, e.waited)
+		if e.err == nil {
+			add(addr, e.waited)
+		}
 	}
 	return longest
 }
@@ -259,7 +248,9 @@ func (o *watches) servers(now, d time.Duration) map[string]time.Duration {
 func (w *watched) over(conn net.Conn) net.Conn {
 	w.since.Store(0)
 	owing.mu.Lock()
-	delete(owing.refused, w.addr)
+	if owing.ended[w.addr].err != nil {
+		delete(owing.ended, w.addr)
+	}
 	owing.mu.Unlock()
 	c := &connection{conn, w}
 	if raw, ok := conn.(syscall.Conn); ok {
@@ -297,6 +288,6 @@ func (c *connection) Read(b []byte) (int, error) {
 
 // Close implements net.Conn.
 func (c *connection) Close() error {
-	c.watched.end(true)
+	c.watched.end(nil)
 	return c.Conn.Close()
 }
