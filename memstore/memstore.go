@@ -41,7 +41,7 @@ type Options struct {
 }
 
 // A Store decides in memory. It is safe for concurrent use. It implements [driver.MultiStore], [driver.Booker],
-// [driver.Chooser], [driver.Batcher], [driver.Deduplicator], [driver.Settler], [driver.Resetter] and
+// [driver.Chooser], [driver.Deduplicator], [driver.Settler], [driver.Resetter] and
 // [driver.Cooler].
 type Store struct {
 	seed    maphash.Seed
@@ -56,7 +56,6 @@ var (
 	_ driver.MultiStore   = (*Store)(nil)
 	_ driver.Chooser      = (*Store)(nil)
 	_ driver.Booker       = (*Store)(nil)
-	_ driver.Batcher      = (*Store)(nil)
 	_ driver.Deduplicator = (*Store)(nil)
 	_ driver.Blocker      = (*Store)(nil)
 	_ driver.Settler      = (*Store)(nil)
@@ -124,22 +123,6 @@ func (s *Store) Decide(_ context.Context, req driver.Request) (answer driver.Ans
 		answer.Charged = req.Cost
 	}
 	return answer, nil
-}
-
-// DecideEach implements [driver.Batcher]. The error is [ErrFull].
-func (s *Store) DecideEach(_ context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	answers := make([]driver.Answer, len(reqs))
-	if len(reqs) == 0 {
-		return answers, nil
-	}
-	sh, hash, now := s.open(reqs[0].Key)
-	defer sh.mu.Unlock()
-	for i := range reqs {
-		if req := reqs[i]; !sh.decide(now, hash, &req, &answers[i]) {
-			return nil, ErrFull
-		}
-	}
-	return answers, nil
 }
 
 // Books implements [driver.Booker].
