@@ -129,7 +129,7 @@ func TestAFullStoreFreesNoRefusedCaller(t *testing.T) {
 						}
 					}
 				}
-				stats := w.store.Stats()
+				stats := w.store.Swept()
 				evicted += stats.Evicted
 				if stats.Keys > stats.MaxKeys {
 					t.Fatalf("%+v", stats)
@@ -173,7 +173,7 @@ func TestAFullStoreTakesNewKeysWhileOneHasRoom(t *testing.T) {
 		}
 	}
 	want := memstore.Stats{Keys: most, MaxKeys: most, Evicted: 1, TurnedAway: 1}
-	if got := store.Stats(); got != want {
+	if got := store.Swept(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	clock.Advance(time.Minute)
@@ -210,7 +210,7 @@ func TestACallOverSeveralKeysThatAFullStoreTurnsAwayChargesNothing(t *testing.T)
 	if res, err := l.Peek(t.Context(), "held"); err != nil || res.Remaining != 4 {
 		t.Errorf("%d remain, %v", res.Remaining, err)
 	}
-	if got := store.Stats().Keys; got != 1 {
+	if got := store.Swept().Keys; got != 1 {
 		t.Errorf("%d keys", got)
 	}
 }

@@ -168,19 +168,8 @@ type Stats struct {
 	TurnedAway uint64
 }
 
-// Stats drops every expired key and returns what is left. It takes time in proportion to the keys.
+// Stats returns the counts. Keys include those that have expired and were not dropped yet.
 func (s *Store) Stats() Stats {
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		sh.sweep(sh.clock.now(), sh.held())
-		sh.mu.Unlock()
-	}
-	return s.Occupancy()
-}
-
-// Occupancy returns the same counts at once. Its Keys include those that have expired and were not dropped yet.
-func (s *Store) Occupancy() Stats {
 	return Stats{Keys: int(s.keys.Load()), MaxKeys: int(s.most), Evicted: s.evicted.Load(), TurnedAway: s.turned.Load()}
 }
 
@@ -189,8 +178,4 @@ type id struct {
 	key        string
 	algorithm  driver.Algorithm
 	resolution time.Duration
-}
-
-func identify(key string, policy *driver.Policy) id {
-	return id{key, policy.Algorithm, policy.Resolution}
 }

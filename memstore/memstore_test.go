@@ -49,11 +49,11 @@ func TestKeysGoWhenNothingTheyWereChargedCounts(t *testing.T) {
 			for i := range 1000 {
 				allow(t, l, fmt.Sprint(i))
 			}
-			if got := store.Stats(); got != (memstore.Stats{Keys: 1000, MaxKeys: memstore.DefaultMaxKeys}) {
+			if got := store.Swept(); got != (memstore.Stats{Keys: 1000, MaxKeys: memstore.DefaultMaxKeys}) {
 				t.Errorf("after 1000 keys: %+v", got)
 			}
 			clock.Advance(60*time.Second + time.Millisecond)
-			if got := store.Stats(); got != (memstore.Stats{MaxKeys: memstore.DefaultMaxKeys}) {
+			if got := store.Swept(); got != (memstore.Stats{MaxKeys: memstore.DefaultMaxKeys}) {
 				t.Errorf("two windows later: %+v", got)
 			}
 		})
@@ -99,7 +99,7 @@ func TestPeeksAndRefusalsOfUnknownKeysTakeNoRoom(t *testing.T) {
 			t.Fatal(res.Allowed, err)
 		}
 	}
-	if got := store.Stats().Keys; got != 1 {
+	if got := store.Swept().Keys; got != 1 {
 		t.Errorf("%d keys, want the one that was charged", got)
 	}
 }
@@ -112,7 +112,7 @@ func TestTheCapOnKeysHoldsAndEvictionsAreCounted(t *testing.T) {
 		allow(t, l, fmt.Sprint(i))
 		clock.Advance(time.Millisecond)
 	}
-	got := store.Stats()
+	got := store.Swept()
 	if got.Keys > 640 || got.Keys < 500 {
 		t.Errorf("%d keys, with a cap of 640", got.Keys)
 	}
@@ -153,7 +153,7 @@ func TestConcurrentUse(t *testing.T) {
 				case 2:
 					err = l.Reset(ctx, key)
 				case 3:
-					store.Stats()
+					store.Swept()
 				default:
 					_, err = l.AllowN(ctx, key, int64(1+i%3))
 				}
@@ -182,7 +182,7 @@ func TestKeysInUseStay(t *testing.T) {
 	for range 20 {
 		allow(t, l, "busy")
 		clock.Advance(3 * time.Second)
-		if got := store.Stats().Keys; got != 1 {
+		if got := store.Swept().Keys; got != 1 {
 			t.Fatalf("%d keys", got)
 		}
 	}

@@ -210,7 +210,7 @@ func (sh *shard) add(now int64, hash uint64, key string, policy *driver.Policy) 
 	if !sh.room(now) {
 		return nil
 	}
-	sub := &subject{id: identify(key, policy), hash: hash, born: now, index: -1}
+	sub := &subject{id: id{key, policy.Algorithm, policy.Resolution}, hash: hash, born: now, index: -1}
 	sub.begin(policy)
 	sub.next = sh.subjects[hash]
 	sh.subjects[hash] = sub

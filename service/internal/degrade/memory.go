@@ -147,7 +147,7 @@ func (m *Memory) Health() Health { return m.Report().Health }
 
 // Report returns the state now.
 func (m *Memory) Report() Report {
-	occupancy := m.Occupancy()
+	occupancy := m.Store.Stats()
 	r := Report{Health: MemoryHealth(), Memory: &occupancy}
 	if r.Since = m.occupancy.look(); !r.Since.IsZero() {
 		r.Status, r.Cause = "degraded", "full"

@@ -55,7 +55,7 @@ func (o *occupancy) run(ctx context.Context) {
 func (o *occupancy) look() (since time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now, is := time.Now(), o.store.Occupancy()
+	now, is := time.Now(), o.store.Stats()
 	if is.Evicted != o.seen.Evicted || is.TurnedAway != o.seen.TurnedAway {
 		if o.at.IsZero() || now.Sub(o.at) > fullFor {
 			o.since = now
