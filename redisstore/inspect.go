@@ -83,34 +83,26 @@ func readState(algorithm driver.Algorithm, reply []byte) (*State, error) {
 	if ttl >= 0 {
 		state.TTL = time.Duration(min(ttl, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 	}
-	if !compact(algorithm) {
-		return state, nil
-	}
-	var err error
-	if state.Entries, err = readLog(value); err != nil {
-		return nil, err
+	if compact(algorithm) {
+		var err error
+		if state.Entries, err = readLog(value); err != nil {
+			return nil, err
+		}
 	}
 	return state, nil
 }
 
 // The layout of the compact log, as the head of script/log.lua has it.
 const (
-	logVersion  = 2
-	aheadLog    = 3 // of a log with bookings
-	headerBytes = 51
-	hintBytes   = 26
-	entryBytes  = 12
-	sumBytes    = 6
-	block       = 64 // entries a sum
-	mostHints   = 127
-	mostSlots   = 1 << 20 // more than any log has
-	mostIDs     = 1 << 16 // more than any log has
-	idBytes     = 16
+	logVersion   = 2
+	aheadLog     = 3 // of a log with bookings
+	headerBytes  = 51
+	hintBytes    = 26
+	entryBytes   = 12
+	mostHints    = 127
+	mostSlots    = 1 << 20  // more than any log has
+	mostLogBytes = 16 << 20 // more than any log has: room for so many slots, sums and IDs
 )
-
-// mostLogBytes is longer than any value of a log.
-const mostLogBytes = headerBytes + mostHints*hintBytes + mostSlots*entryBytes + (mostSlots/block+1)*sumBytes +
-	mostIDs*idBytes
 
 var (
 	errReply = errors.New("redisstore: inspect.lua answered something that makes no sense")
