@@ -60,7 +60,7 @@ func (s *Store) CoolDown(_ context.Context, key string, c driver.CoolDown) (at d
 // Spend implements [driver.Holder]. Leases of a key count as a key for Options.MaxKeys. If
 // they are evicted their units are lost. The only error is [ErrFull].
 func (s *Store) Spend(_ context.Context, sp driver.Spending) (held driver.Held, err error) {
-	err = s.leases(sp.Key, true, func(now int64, l *window.Leases) { held = l.Spend(now, &sp) })
+	err = s.leases(sp.Key, true, func(now int64, l *window.Leases) { l.Take(now, &sp, &held) })
 	return held, err
 }
 

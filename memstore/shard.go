@@ -174,7 +174,8 @@ func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer 
 	switch {
 	case req.Forced:
 		sub.log.CountRefused = false // charges that the policy could forget may still be given back
-		refusals = window.Force(sub.state, now, req.Cost, req.Policy.Limits, statuses)
+		sub.state.Charge(now, req.Cost, req.Policy.Limits)
+		refusals = sub.state.Look(now, 0, req.Policy.Limits, statuses)
 	case booked(req):
 		at, refusals = window.Book(&sub.log, now, req.Within, req.Cost, req.Policy.Limits, statuses)
 	default:

@@ -106,10 +106,6 @@ func (s *Store) Instances(ctx context.Context, group, id string, ttl time.Durati
 	if err != nil {
 		return 0, err
 	}
-	return unpackCount(reply)
-}
-
-func unpackCount(reply string) (int, error) {
 	n, err := strconv.Atoi(reply)
 	if err != nil || n < 1 {
 		return 0, fmt.Errorf("redisstore: %.40q is not a number of instances", reply)

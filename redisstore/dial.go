@@ -117,14 +117,12 @@ func (e *ForeignError) kind() string {
 func Silent(d time.Duration) string {
 	longest := owing.servers(clock(), d)
 	const most = 3
-	names := slices.Sorted(maps.Keys(longest))
-	said := make([]string, 0, most+1)
-	for i, addr := range names {
-		if i == most {
-			said = append(said, fmt.Sprintf("%d more servers", len(names)-most))
-			break
-		}
+	var said []string
+	for _, addr := range slices.Sorted(maps.Keys(longest)) {
 		said = append(said, fmt.Sprintf("%s has not answered for %v", addr, longest[addr].Round(time.Millisecond)))
+	}
+	if len(said) > most {
+		said = append(said[:most], fmt.Sprintf("%d more servers", len(said)-most))
 	}
 	return strings.Join(said, ", ")
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -38,7 +39,8 @@ func FuzzReply(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, reply []byte) {
-		if n, err := unpackCount(string(reply)); (err == nil) != (n > 0) {
+		store := New(replies(reply), nil)
+		if n, err := store.Instances(t.Context(), "group", "id", time.Second); (err == nil) != (n > 0) {
 			t.Errorf("%d instances, %v", n, err)
 		}
 		var taken driver.Answer

@@ -25,12 +25,6 @@ func Decide(s State, now, cost int64, limits []driver.Limit, countRefused bool, 
 	return 0
 }
 
-// Force charges a cost whether or not there is room, and sets out to the statuses after that.
-func Force(s State, now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
-	s.Charge(now, cost, limits)
-	return s.Look(now, 0, limits, out)
-}
-
 // Left sets out to the statuses after a call that was admitted, which does not wait: not even if the entry that it has
 // joined counts in windows that end at bookings now.
 func Left(s State, now int64, limits []driver.Limit, out []driver.Status) {

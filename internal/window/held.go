@@ -36,13 +36,7 @@ type refusal struct {
 	note                 string
 }
 
-// Spend implements [driver.Holder] at an instant of the holder's clock.
-func (l *Leases) Spend(now int64, s *driver.Spending) (a driver.Held) {
-	l.Take(now, s, &a)
-	return a
-}
-
-// Take is Spend in place: it saves copying the answer.
+// Take implements Spend of [driver.Holder] at an instant of the holder's clock, in place: it saves copying the answer.
 func (l *Leases) Take(now int64, s *driver.Spending, a *driver.Held) {
 	*a = driver.Held{At: now}
 	if now < l.since {
