@@ -45,14 +45,12 @@ func cutLefts(reply string, subjects int) (rest, lefts string) {
 	return reply[:end], reply[end:]
 }
 
-var errLefts = errors.New("redisstore: a script returned an impossible length of a block")
-
 // bar makes those answers refusals whose subjects are blocked.
 func bar(answers []driver.Answer, lefts string) error {
 	for i := 0; len(lefts) >= 8; i, lefts = i+1, lefts[8:] {
 		left := number(lefts)
 		if left>>53 != 0 {
-			return errLefts
+			return errors.New("redisstore: a script returned an impossible length of a block")
 		}
 		if left > 0 {
 			answers[i].Bar(int64(left))

@@ -6,6 +6,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -78,14 +79,8 @@ func New(scripts Scripter, opts *Options) *Store {
 	if scripts == nil {
 		panic("redisstore: New needs a Scripter; the modules goredisstore and rueidisstore make one of a client")
 	}
-	s := &Store{scripts: scripts, prefix: DefaultPrefix}
-	if opts != nil {
-		s.wait = opts.wait()
-		if opts.Prefix != "" {
-			s.prefix = opts.Prefix
-		}
-	}
-	return s
+	opts = cmp.Or(opts, &Options{})
+	return &Store{scripts: scripts, prefix: cmp.Or(opts.Prefix, DefaultPrefix), wait: opts.wait()}
 }
 
 // Key returns the name of the Redis key with a subject's charges under a policy's algorithm and resolution:
