@@ -208,3 +208,24 @@ func TestResolutionsDoNotShareACount(t *testing.T) {
 		t.Errorf("%d remain of what another resolution was charged", res.Remaining)
 	}
 }
+
+// One of two subjects is charged until neither has room; what is given back is charged in part.
+func TestAChoiceARewardAndAPart(t *testing.T) {
+	store, _ := newStore(t, 0)
+	policy := newPolicy(t, nil, sash.PerHour(5))
+	reqs := []driver.Request{{Key: "a", Cost: 5, Policy: policy}, {Key: "b", Cost: 5, Policy: policy}}
+	for call, want := range []int{0, 1, 0} {
+		chosen, answer, err := store.DecideAny(t.Context(), reqs)
+		if err != nil || chosen != want || answer.Allowed() != (call < 2) {
+			t.Errorf("call %d: subject %d, %+v, %v", call, chosen, answer, err)
+		}
+	}
+	answer, err := store.Reward(t.Context(), driver.Request{Key: "b", Cost: 2, Policy: policy})
+	if err != nil || answer.Charged != 2 || answer.Remaining() != 2 {
+		t.Errorf("given back: %+v, %v", answer, err)
+	}
+	answer, err = store.Decide(t.Context(), driver.Request{Key: "b", Cost: 5, Policy: policy, Partial: true})
+	if err != nil || !answer.Allowed() || answer.Charged != 2 || answer.Remaining() != 0 {
+		t.Errorf("in part: %+v, %v", answer, err)
+	}
+}
