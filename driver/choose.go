@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -30,18 +31,6 @@ type Chooser interface {
 	// policies do not charge refused calls. When the store cannot decide them in one step the error is ErrApart, and
 	// nothing was charged: see [ChooseApart].
 	DecideAny(ctx context.Context, reqs []Request) (chosen int, answer Answer, err error)
-}
-
-var _ Chooser = Passthrough{}
-
-// DecideAny implements [Chooser]. The error is [ErrApart] when the store behind it does not: a limiter then looks at the
-// subjects one by one.
-func (p Passthrough) DecideAny(ctx context.Context, reqs []Request) (int, Answer, error) {
-	next, err := power[Chooser](p, ErrApart)
-	if err != nil {
-		return 0, Answer{}, err
-	}
-	return next.DecideAny(ctx, reqs)
 }
 
 // Room returns the share of a limit's units that would be left after the request: that of the limit with the smallest
@@ -109,15 +98,7 @@ func byRoom(reqs []Request, looks []Answer) []int {
 			fit = append(fit, i)
 		}
 	}
-	slices.SortStableFunc(fit, func(a, b int) int {
-		switch {
-		case room[a] > room[b]:
-			return -1
-		case room[a] < room[b]:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(fit, func(a, b int) int { return cmp.Compare(room[b], room[a]) })
 	return fit
 }
 

@@ -2,7 +2,7 @@ package driver
 
 import (
 	"context"
-	"errors"
+	"time"
 )
 
 // A Decorator is a store that works on top of another store. A limiter uses a power of it, such as settling, only
@@ -47,50 +47,53 @@ type Substitute interface {
 
 // Substituted reports whether a store, or any store behind it, is a Substitute.
 func Substituted(store Store) bool {
+	_, ok := first[Substitute](store)
+	return ok
+}
+
+// Silent returns what a store, or the first store behind it that is a [Witness], says of its servers.
+func Silent(store Store, d time.Duration) string {
+	if w, ok := first[Witness](store); ok {
+		return w.Silent(d)
+	}
+	return ""
+}
+
+// first returns the first of a store and those behind it that is a T.
+func first[T any](store Store) (found T, ok bool) {
 	for range maxDecorators {
-		if _, ok := store.(Substitute); ok {
-			return true
+		if found, ok = store.(T); ok {
+			return found, true
 		}
 		d, decorates := store.(Decorator)
 		if !decorates {
-			return false
+			break
 		}
 		store = d.Unwrap()
 	}
-	return false
+	return found, false
 }
 
 // A Passthrough is a Decorator that passes everything on to the store behind it. Embed it in a decorator,
 // which then has all powers of that store but [Gatherer] and [Recaller], and define only the methods that differ.
 type Passthrough struct {
-	// Next is the store behind it. Without one every method returns an error.
+	// Next is the store behind it.
 	Next Store
-}
-
-var errNoNext = errors.New("driver: the Passthrough has no Next, the store to pass requests on to")
-
-// power returns the store behind it as a T. The error is without if that store is none.
-func power[T any](p Passthrough, without error) (T, error) {
-	next, ok := p.Next.(T)
-	switch {
-	case ok:
-		return next, nil
-	case p.Next == nil:
-		return next, errNoNext
-	}
-	return next, without
 }
 
 var (
 	_ Decorator    = Passthrough{}
 	_ MultiStore   = Passthrough{}
+	_ Chooser      = Passthrough{}
 	_ Deduplicator = Passthrough{}
 	_ Settler      = Passthrough{}
+	_ Extender     = Passthrough{}
 	_ Resetter     = Passthrough{}
 	_ Booker       = Passthrough{}
 	_ Batcher      = Passthrough{}
 	_ Blocker      = Passthrough{}
 	_ Taker        = Passthrough{}
+	_ Cooler       = Passthrough{}
 )
 
 // Unwrap implements [Decorator].
@@ -98,33 +101,37 @@ func (p Passthrough) Unwrap() Store { return p.Next }
 
 // Decide implements [Store].
 func (p Passthrough) Decide(ctx context.Context, req Request) (Answer, error) {
-	if p.Next == nil {
-		return Answer{}, errNoNext
-	}
 	return p.Next.Decide(ctx, req)
 }
 
 // DecideAll implements [MultiStore]. The error is [ErrApart] when the store behind it does not: a limiter
 // then decides the requests one by one.
 func (p Passthrough) DecideAll(ctx context.Context, reqs []Request) ([]Answer, error) {
-	next, err := power[MultiStore](p, ErrApart)
-	if err != nil {
-		return nil, err
+	if next, ok := p.Next.(MultiStore); ok {
+		return next.DecideAll(ctx, reqs)
 	}
-	return next.DecideAll(ctx, reqs)
+	return nil, ErrApart
+}
+
+// DecideAny implements [Chooser]. The error is [ErrApart] when the store behind it does not: a limiter then looks at the
+// subjects one by one.
+func (p Passthrough) DecideAny(ctx context.Context, reqs []Request) (int, Answer, error) {
+	if next, ok := p.Next.(Chooser); ok {
+		return next.DecideAny(ctx, reqs)
+	}
+	return 0, Answer{}, ErrApart
 }
 
 // DecideOnce implements [Deduplicator]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) DecideOnce(ctx context.Context, id string, req Request) (Answer, error) {
-	next, err := power[Deduplicator](p, ErrUnsupported)
-	if err != nil {
-		return Answer{}, err
+	if next, ok := p.Next.(Deduplicator); ok {
+		return next.DecideOnce(ctx, id, req)
 	}
-	return next.DecideOnce(ctx, id, req)
+	return Answer{}, ErrUnsupported
 }
 
 // Books implements [Booker]: it reports whether the store behind it books.
-func (p Passthrough) Books(policy *Policy) bool { return p.Next != nil && CanBook(p.Next, policy) }
+func (p Passthrough) Books(policy *Policy) bool { return CanBook(p.Next, policy) }
 
 // Blocks implements [Blocker].
 func (p Passthrough) Blocks() {}
@@ -146,27 +153,40 @@ func (p Passthrough) DecideEach(ctx context.Context, reqs []Request) ([]Answer, 
 
 // Reward implements [Taker]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) Reward(ctx context.Context, req Request) (Answer, error) {
-	next, err := power[Taker](p, ErrUnsupported)
-	if err != nil {
-		return Answer{}, err
+	if next, ok := p.Next.(Taker); ok {
+		return next.Reward(ctx, req)
 	}
-	return next.Reward(ctx, req)
+	return Answer{}, ErrUnsupported
 }
 
 // Settle implements [Settler]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) Settle(ctx context.Context, s Settlement) error {
-	next, err := power[Settler](p, ErrUnsupported)
-	if err != nil {
-		return err
+	if next, ok := p.Next.(Settler); ok {
+		return next.Settle(ctx, s)
 	}
-	return next.Settle(ctx, s)
+	return ErrUnsupported
+}
+
+// Extend implements [Extender]. The error is [ErrUnsupported] when the store behind it does not.
+func (p Passthrough) Extend(ctx context.Context, s Settlement) (int64, error) {
+	if next, ok := p.Next.(Extender); ok {
+		return next.Extend(ctx, s)
+	}
+	return 0, ErrUnsupported
 }
 
 // Reset implements [Resetter]. The error is [ErrUnsupported] when the store behind it does not.
 func (p Passthrough) Reset(ctx context.Context, key string, policy *Policy) error {
-	next, err := power[Resetter](p, ErrUnsupported)
-	if err != nil {
-		return err
+	if next, ok := p.Next.(Resetter); ok {
+		return next.Reset(ctx, key, policy)
 	}
-	return next.Reset(ctx, key, policy)
+	return ErrUnsupported
+}
+
+// CoolDown implements [Cooler]. The error is [ErrUnsupported] when the store behind it does not.
+func (p Passthrough) CoolDown(ctx context.Context, key string, c CoolDown) (CoolDown, error) {
+	if next, ok := p.Next.(Cooler); ok {
+		return next.CoolDown(ctx, key, c)
+	}
+	return CoolDown{}, ErrUnsupported
 }

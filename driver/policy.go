@@ -48,6 +48,9 @@ func (a Algorithm) Valid() bool { return int(a) < len(algorithmNames) }
 // Exact reports whether the algorithm never admits more than a limit's units in any sliding window.
 func (a Algorithm) Exact() bool { return a <= SlidingBuckets }
 
+// Extends reports whether charges under an algorithm can be extended.
+func (a Algorithm) Extends() bool { return a == SlidingLog || a == SlidingBuckets }
+
 // Bounds of a Policy.
 const (
 	// MaxLimits is the most limits of one policy.

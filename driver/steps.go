@@ -12,7 +12,7 @@ import (
 const mostTries = 3
 
 // DecideInSteps decides requests that a store cannot decide in one step, all or nothing. Each step holds requests for one
-// DecideAll. Those that the store cannot decide together (ErrApart) become steps of their own.
+// DecideAll. If the store cannot decide those of a step together (ErrApart), each request becomes a step of its own.
 //
 // All callers charge the steps in the order of their least keys, so that two calls over the same subjects do not refuse
 // each other. (Steps of several keys have no common order with all others: "a z" before "m", and "m" before "z".) A call
@@ -29,26 +29,26 @@ const mostTries = 3
 // refused are set; the others have no statuses. The error is ErrUnsupported if it takes several steps and the store does
 // not settle.
 func DecideInSteps(ctx context.Context, store Store, steps [][]Request) ([][]Answer, bool, error) {
-	p := plan{store: store, left: callerOf(ctx).Err, answers: make([][]Answer, len(steps))}
+	p := plan{store: store, left: callerOf(ctx).Err}
+	answers := make([][]Answer, len(steps))
 	for i, reqs := range steps {
-		p.answers[i] = make([]Answer, len(reqs))
-		p.steps = append(p.steps, &step{reqs, p.answers[i]})
+		answers[i] = make([]Answer, len(reqs))
+		p.steps = append(p.steps, step{reqs, answers[i]})
 	}
-	if len(p.steps) == 1 {
-		answers, err := p.ask(ctx, p.steps[0].reqs)
+	if len(steps) == 1 {
+		decided, err := p.ask(ctx, steps[0])
 		if !errors.Is(err, ErrApart) {
-			copy(p.answers[0], answers)
-			return p.answers, err == nil && allAdmitted(answers), err
+			copy(answers[0], decided)
+			return answers, err == nil && allAdmitted(decided), err
 		}
-		p.split(p.steps[0])
+		p.split()
 	}
 	settler, ok := As[Settler](store)
 	if !ok {
 		return nil, false, fmt.Errorf("%w: one decision over subjects in different places", ErrUnsupported)
 	}
 	p.settler = settler
-	decide := func(ctx context.Context) (bool, error) { return p.decide(ctx) }
-	admitted, err := Outlive(ctx, decide, func(admitted bool) {
+	admitted, err := Outlive(ctx, p.decide, func(admitted bool) {
 		if admitted {
 			_ = p.giveBack(ctx, p.steps)
 		}
@@ -56,7 +56,7 @@ func DecideInSteps(ctx context.Context, store Store, steps [][]Request) ([][]Ans
 	if err != nil {
 		return nil, false, err
 	}
-	return p.answers, admitted, nil
+	return answers, admitted, nil
 }
 
 // A plan is the steps of one decision.
@@ -64,8 +64,7 @@ type plan struct {
 	store   Store
 	settler Settler
 	left    func() error // the error of the caller's context
-	steps   []*step
-	answers [][]Answer
+	steps   []step
 }
 
 // A step is requests that are decided at once, and their answers, which are set while they are charged or have refused.
@@ -75,7 +74,7 @@ type step struct {
 }
 
 // key returns the least key of the step.
-func (s *step) key() string {
+func (s step) key() string {
 	least := s.reqs[0].Key
 	for _, req := range s.reqs[1:] {
 		least = min(least, req.Key)
@@ -83,18 +82,19 @@ func (s *step) key() string {
 	return least
 }
 
+// decide charges the steps in the order of their keys.
 func (p *plan) decide(ctx context.Context) (bool, error) {
-	p.sort()
 	for try := 1; ; {
+		slices.SortFunc(p.steps, func(a, b step) int { return strings.Compare(a.key(), b.key()) })
 		for _, s := range p.steps {
 			clear(s.answers)
 		}
 		order, err := p.order(ctx)
-		if err != nil {
-			return false, err
+		charged, admitted := 0, false
+		if err == nil {
+			charged, admitted, err = p.charge(ctx, order)
 		}
-		charged, admitted, err := p.charge(ctx, order)
-		if err == nil && len(p.steps) > len(order) { // a step was split, so another may come first now
+		if errors.Is(err, ErrApart) && p.split() {
 			continue
 		}
 		if err != nil || admitted || charged == 0 || try == mostTries {
@@ -106,7 +106,7 @@ func (p *plan) decide(ctx context.Context) (bool, error) {
 
 // order returns the steps in the order of their keys, but first one that has no room, if there is any. The first of the
 // keys is not looked at, because it is decided next.
-func (p *plan) order(ctx context.Context) ([]*step, error) {
+func (p *plan) order(ctx context.Context) ([]step, error) {
 	for i := 1; i < len(p.steps); i++ {
 		s := p.steps[i]
 		looks := slices.Clone(s.reqs)
@@ -114,11 +114,6 @@ func (p *plan) order(ctx context.Context) ([]*step, error) {
 			looks[j].Cost = 0
 		}
 		answers, err := p.ask(ctx, looks)
-		if errors.Is(err, ErrApart) {
-			p.split(s)
-			i--
-			continue
-		}
 		if err != nil {
 			return nil, err
 		}
@@ -132,29 +127,30 @@ func (p *plan) order(ctx context.Context) ([]*step, error) {
 }
 
 // charge charges the steps in an order, and reports whether all were admitted. If not, it has given back those that were,
-// and returns how many. It stops in the same way when it has split a step.
-func (p *plan) charge(ctx context.Context, order []*step) (charged int, admitted bool, err error) {
+// and returns how many. The error is ErrApart only if all were given back.
+func (p *plan) charge(ctx context.Context, order []step) (charged int, admitted bool, err error) {
 	for i, s := range order {
 		reqs := slices.Clone(s.reqs)
 		for j := range reqs {
 			reqs[j].MaySettle = true
 		}
 		answers, err := p.ask(ctx, reqs)
-		if errors.Is(err, ErrApart) && len(reqs) > 1 {
-			p.split(s)
-			return i, false, p.giveBack(ctx, order[:i])
-		}
 		copy(s.answers, answers)
-		if err != nil || !allAdmitted(answers) {
-			return i, false, errors.Join(err, p.giveBack(ctx, order[:i]))
+		if err == nil && allAdmitted(answers) {
+			continue
 		}
+		failed := p.giveBack(ctx, order[:i])
+		if failed != nil && errors.Is(err, ErrApart) {
+			err = nil
+		}
+		return i, false, errors.Join(err, failed)
 	}
 	return len(order), true, nil
 }
 
 // giveBack gives back the charges of steps, and forgets their answers. The error is the first: those of a store that ended
 // would be as many as the charges.
-func (p *plan) giveBack(ctx context.Context, steps []*step) (failed error) {
+func (p *plan) giveBack(ctx context.Context, steps []step) (failed error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterwards)
 	defer cancel()
 	for _, s := range steps {
@@ -177,10 +173,7 @@ func (p *plan) ask(ctx context.Context, reqs []Request) ([]Answer, error) {
 		return nil, err
 	}
 	if len(reqs) == 1 {
-		answer, err := p.store.Decide(ctx, reqs[0])
-		if err == nil {
-			err = answer.Check(reqs[0].Policy)
-		}
+		answer, err := decideChecked(ctx, p.store, reqs[0])
 		return []Answer{answer}, err
 	}
 	store, ok := p.store.(MultiStore)
@@ -194,20 +187,17 @@ func (p *plan) ask(ctx context.Context, reqs []Request) ([]Answer, error) {
 	return answers, err
 }
 
-// sort puts the steps into the order of their keys.
-func (p *plan) sort() {
-	slices.SortFunc(p.steps, func(a, b *step) int { return strings.Compare(a.key(), b.key()) })
-}
-
-// split replaces a step by one for each of its requests. They come where it was, or later.
-func (p *plan) split(s *step) {
-	i := slices.Index(p.steps, s)
-	single := make([]*step, len(s.reqs))
-	for j := range s.reqs {
-		single[j] = &step{s.reqs[j : j+1], s.answers[j : j+1]}
+// split makes each request a step of its own. It reports false if that is so already.
+func (p *plan) split() bool {
+	var single []step
+	for _, s := range p.steps {
+		for j := range s.reqs {
+			single = append(single, step{s.reqs[j : j+1], s.answers[j : j+1]})
+		}
 	}
-	p.steps = slices.Replace(slices.Clone(p.steps), i, i+1, single...)
-	p.sort()
+	several := len(single) > len(p.steps)
+	p.steps = single
+	return several
 }
 
 func allAdmitted(answers []Answer) bool {

@@ -114,10 +114,61 @@ type Settler interface {
 	Settle(ctx context.Context, s Settlement) error
 }
 
+// An Extender makes the charge of an admitted request count from now on: for a holder of a slot that needs it for longer, and
+// for a caller whose booking could start earlier because units came back.
+type Extender interface {
+	// Extend moves the charge of a request to now in one step, so that no other call can take the room, and returns the
+	// instant, which identifies the charge from then on. It is zero, and nothing has changed, if the charge has left its
+	// longest window, was given back, or was removed by a reset. After a clock that went back a charge can be taken for
+	// one that has left. The limits of the request do not matter: it was admitted.
+	//
+	// A booking, whose settlement has a Delay, is moved only if every limit of the request has room now without it, and no
+	// other booking is delayed. Otherwise the instant is zero, too. From then on its settlement has no Delay.
+	//
+	// s is the settlement of the charge, without Units and ID. The error is [ErrUnsupported] under an algorithm other than
+	// SlidingLog and SlidingBuckets. After any other error the charge may have been moved.
+	Extend(ctx context.Context, s Settlement) (at int64, err error)
+}
+
 // A Resetter forgets a subject.
 type Resetter interface {
 	// Reset removes every charge of the key under the policy's algorithm, and ends its block.
 	Reset(ctx context.Context, key string, policy *Policy) error
+}
+
+// A Cooler keeps cool-downs: times in which all processes that share the store leave a key alone, such as an API
+// that has refused a call.
+type Cooler interface {
+	// CoolDown begins a cool-down of the key that lasts c.Length from now on, unless there is one that ends
+	// as late; comparing and beginning are one atomic step. It returns the cool-down that the key has then:
+	// the zero CoolDown when there is none. A Length of zero begins nothing and only looks. The key has 1 to
+	// MaxKeyLength bytes; its charges do not matter and stay as they are. After an error the cool-down may
+	// have begun, and the call may be repeated.
+	//
+	// When the store's clock went back to before a cool-down began, it counts as begun now.
+	CoolDown(ctx context.Context, key string, c CoolDown) (CoolDown, error)
+}
+
+// A CoolDown is a time in which a key is left alone. Lengths are in microseconds.
+type CoolDown struct {
+	// Length is how long it lasts: at most a day and an hour. Zero is no cool-down.
+	Length int64
+	// Left is the time until its end on the store's clock: at most Length, and negative after the end. It is
+	// not used when a cool-down begins.
+	Left int64
+	// Guessed says that the Length is a guess. The store keeps it for its callers.
+	Guessed bool
+}
+
+// Keep returns how long after its end a store keeps a cool-down: as long as it lasted, and 10 seconds at
+// least. So a caller knows that the last one was too short.
+func (c CoolDown) Keep() int64 { return max(c.Length, 10*time.Second.Microseconds()) }
+
+// A Witness is a store that knows which servers leave it without an answer.
+type Witness interface {
+	// Silent names the servers that have owed an answer for at least d, or to which there is no connection, in words
+	// for an error. It is empty if there is none. It must not block.
+	Silent(d time.Duration) string
 }
 
 // Errors that stores return, for errors.Is.

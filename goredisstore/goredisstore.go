@@ -1,5 +1,5 @@
 // Package goredisstore keeps charges on Redis or Valkey through a client of
-// [github.com/redis/go-redis/v9]: a single node, Sentinel, a Cluster or a Ring.
+// [github.com/redis/go-redis/v9]: a single node, Sentinel or a Cluster.
 //
 // The client stays the caller's: its pools, timeouts and credentials are used as they are, and it is
 // never closed. [Tune] sets the options of a client that recovers quickly, and [Greet] makes errors say which server
@@ -32,10 +32,7 @@ import (
 )
 
 // New returns a store that decides through a client. A nil opts is the default. New does no I/O. It panics if client
-// is nil.
-//
-// On a Ring, subjects of one decision must have the same hash tag (see [sash.KeyTogether]) to be decided
-// in one step; otherwise they are charged one after the other, as on a Cluster.
+// is nil, or a Ring: that moves keys to another server when theirs does not answer, and so forgets what was charged.
 //
 // With opts.Replicas, make the client with [Tune], or with MaintNotificationsConfig's Mode ModeDisabled, unless the
 // server has these notifications (Redis Enterprise has): go-redis up to 9.23.0 turns them off at the first refusal
@@ -52,8 +49,7 @@ func New(client redis.UniversalClient, opts *redisstore.Options) *redisstore.Sto
 		s.cluster = true
 		s.deadlines = c.Options().ContextTimeoutEnabled
 	case *redis.Ring:
-		s.cluster = true
-		s.deadlines = c.Options().ContextTimeoutEnabled
+		panic("goredisstore: a Ring forgets charges when it moves keys; use a Cluster, or one server")
 	}
 	return redisstore.New(s, opts)
 }
@@ -67,20 +63,13 @@ type scripter struct {
 
 // Unconnected implements [redisstore.Connector]. It does not know about Clusters: go-redis may wait for their state.
 func (s *scripter) Unconnected() string {
-	var addr string
-	var attempts int
-	switch c := s.client.(type) {
-	case *redis.Client:
-		if addr, attempts = c.Options().Addr, c.Options().DialerRetries; addr == behindSentinels {
-			addr = "the primary"
-		}
-	case *redis.Ring:
-		addr, attempts = "any shard", c.Options().DialerRetries
-	default:
+	c, ok := s.client.(*redis.Client)
+	if !ok || c.PoolStats().TotalConns > 0 {
 		return ""
 	}
-	if s.client.PoolStats().TotalConns > 0 {
-		return ""
+	addr, attempts := c.Options().Addr, c.Options().DialerRetries
+	if addr == behindSentinels {
+		addr = "the primary"
 	}
 	said := "the client has no connection to " + addr
 	if err := redisstore.Refused(addr); err != nil {
@@ -97,13 +86,6 @@ func (s *scripter) Cluster() bool { return s.cluster }
 
 // Run runs a script.
 func (s *scripter) Run(ctx context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
-	if ring, ok := s.client.(*redis.Ring); ok && len(keys) > 1 {
-		node, err := shard(ring, keys)
-		if err != nil {
-			return "", fmt.Errorf("goredisstore: %s: %w", script.Name, err)
-		}
-		return s.run(ctx, node, script, keys, arg)
-	}
 	return s.run(ctx, s.client, script, keys, arg)
 }
 
@@ -128,8 +110,7 @@ func (s *scripter) run(ctx context.Context, to processor, script *redisstore.Scr
 
 // send sends one script and returns what came of it.
 func (s *scripter) send(ctx context.Context, to processor, name, script string, keys []string, arg string) *redis.Cmd {
-	args := make([]any, 0, 4+len(keys))
-	args = append(args, name, script, len(keys))
+	args := append(make([]any, 0, 4+len(keys)), name, script, len(keys))
 	for _, key := range keys {
 		args = append(args, key)
 	}
@@ -139,43 +120,89 @@ func (s *scripter) send(ctx context.Context, to processor, name, script string, 
 // process sends one command, once. It returns the command with its reply, or another one with the context's
 // error when that ended first.
 func (s *scripter) process(ctx context.Context, to processor, args ...any) *redis.Cmd {
-	if err := ctx.Err(); err != nil {
-		return failed(ctx, err)
-	}
 	cmd := once{redis.NewCmd(ctx, args...)}
-	deadline, ends := ctx.Deadline()
-	if !ends || s.deadlines {
-		_ = to.Process(ctx, cmd) // cmd has the error
-	} else if err := beside(ctx, to, cmd); err != nil {
-		return failed(ctx, err)
-	}
-	if cmd.Err() != nil && ends && !time.Now().Before(deadline) {
+	ended := ctx.Err() != nil || s.beside(ctx, func() { _ = to.Process(ctx, cmd) }) // cmd has the error
+	if deadline, ends := ctx.Deadline(); !ended && cmd.Err() != nil && ends && !time.Now().Before(deadline) {
 		<-ctx.Done() // a connection's deadline can be a moment ahead of its context's
-		return failed(ctx, ctx.Err())
+		ended = true
 	}
-	return cmd.Cmd
+	if !ended {
+		return cmd.Cmd
+	}
+	failed := redis.NewCmd(ctx)
+	failed.SetErr(ctx.Err())
+	return failed
 }
 
-func failed(ctx context.Context, err error) *redis.Cmd {
-	cmd := redis.NewCmd(ctx)
-	cmd.SetErr(err)
-	return cmd
-}
-
-// beside processes a command and returns nil, or the context's error when that ends first. The command
-// is then still under way and must not be looked at.
-func beside(ctx context.Context, to processor, cmd redis.Cmder) error {
+// beside calls do, beside go-redis if the client does not heed the deadline of the context. It reports whether the context
+// ended first: what do writes is then still under way and must not be read.
+func (s *scripter) beside(ctx context.Context, do func()) (ended bool) {
+	if _, ends := ctx.Deadline(); !ends || s.deadlines {
+		do()
+		return false
+	}
 	done := make(chan struct{})
 	go func() {
-		_ = to.Process(ctx, cmd) // cmd has the error
+		do()
 		close(done)
 	}()
 	select {
 	case <-done:
-		return nil
+		return false
 	case <-ctx.Done():
-		return ctx.Err()
+		return true
 	}
+}
+
+// RunWait implements [redisstore.Waiter]. A connection of the pool is set aside for both commands: WAIT knows of
+// no other's writes. On a cluster a MOVED or ASK, where nothing has run, is not followed but an error.
+func (s *scripter) RunWait(ctx context.Context, script *redisstore.Script, keys []string, arg string, wait redisstore.Wait) (string, int64, error) {
+	if err := ctx.Err(); err != nil {
+		return "", 0, err
+	}
+	var reply string
+	var confirmed int64
+	var err error
+	within := ctx
+	if !s.deadlines {
+		within = context.WithoutCancel(ctx) // the connection is given back when it is free
+	}
+	if s.beside(ctx, func() { reply, confirmed, err = s.exchange(within, script, keys, arg, wait) }) {
+		return "", 0, ctx.Err()
+	}
+	return reply, confirmed, err
+}
+
+func (s *scripter) exchange(ctx context.Context, script *redisstore.Script, keys []string, arg string, wait redisstore.Wait) (string, int64, error) {
+	node, err := s.node(ctx, keys)
+	if err != nil {
+		return "", 0, fmt.Errorf("goredisstore: %s: %w", script.Name, err)
+	}
+	conn := node.Conn()
+	defer func() { _ = conn.Close() }() // gives it back
+	reply, err := s.run(ctx, conn, script, keys, arg)
+	if err != nil || !wait.For(reply) {
+		if c, ok := s.client.(*redis.ClusterClient); ok && redis.HasErrorPrefix(err, "MOVED") {
+			c.ReloadState(ctx)
+		}
+		return reply, 0, err
+	}
+	confirmed, err := s.process(ctx, conn, "wait", wait.Replicas, wait.Timeout.Milliseconds()).Int64()
+	if err != nil {
+		return reply, 0, fmt.Errorf("goredisstore: WAIT after %s: %w", script.Name, err)
+	}
+	return reply, confirmed, nil
+}
+
+// node returns the client of the server that has the keys of a script.
+func (s *scripter) node(ctx context.Context, keys []string) (*redis.Client, error) {
+	switch c := s.client.(type) {
+	case *redis.Client:
+		return c, nil
+	case *redis.ClusterClient:
+		return c.MasterForKey(ctx, keys[0])
+	}
+	return nil, fmt.Errorf("%w: waiting for replicas through a %T", driver.ErrUnsupported, s.client)
 }
 
 // once is a command that is not sent again when it may have run.

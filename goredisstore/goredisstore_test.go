@@ -3,6 +3,7 @@ package goredisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -16,6 +17,8 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/redisstore"
 )
 
 // quiet asks for no notifications, as New says: some of these tests wait for replicas.
@@ -33,13 +36,19 @@ func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...
 // What is closed leaves no goroutine behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestNewPanicsWithoutAClient(t *testing.T) {
-	defer func() {
-		if p, ok := recover().(string); !ok || !strings.HasPrefix(p, "goredisstore: New needs a client") {
-			t.Errorf("it did not say what it needs: %v", p)
-		}
-	}()
-	goredisstore.New(nil, nil)
+func TestNewPanicsWithoutAClientThatKeepsCharges(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{})
+	defer ring.Close()
+	for want, client := range map[string]redis.UniversalClient{"goredisstore: New needs a client": nil, "goredisstore: a Ring": ring} {
+		func() {
+			defer func() {
+				if p, ok := recover().(string); !ok || !strings.HasPrefix(p, want) {
+					t.Errorf("it did not say what it needs: %v", p)
+				}
+			}()
+			goredisstore.New(client, nil)
+		}()
+	}
 }
 
 // go-redis reports a refused connection after five attempts, 100 ms apart, which is longer than a budget. The error of
@@ -102,5 +111,25 @@ func TestTheErrorSaysThatNothingCouldConnect(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Without a replica an admission is not confirmed: the call is charged, and an error, whether or not the client heeds the
+// deadlines of contexts.
+func TestAnAdmissionWaitsForReplicas(t *testing.T) {
+	addr := redistest.Start(t).Addr()
+	for _, heeds := range []bool{true, false} {
+		client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: heeds, MaintNotificationsConfig: quiet})
+		defer client.Close()
+		l := newLimiter(t, goredisstore.New(client, &redisstore.Options{Replicas: 1}), nil, sash.PerHour(5))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		key := fmt.Sprint("heeds ", heeds)
+		if _, err := l.Allow(ctx, key); !errors.Is(err, sash.ErrUnavailable) || !strings.Contains(err.Error(), "0 of 1 replicas") {
+			t.Errorf("%s: %v", key, err)
+		}
+		if res, err := l.Peek(ctx, key); err != nil || res.Remaining != 4 {
+			t.Errorf("%s: %d left, %v", key, res.Remaining, err)
+		}
 	}
 }

@@ -1,10 +1,14 @@
 package goredisstore
 
 import (
+	"context"
+	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"example.com/sash/redisstore"
 )
 
 // Tune sets the options that a client needs to recover quickly from a connection or a server that fails, and returns
@@ -30,7 +34,7 @@ import (
 //
 // The result can be copied and changed. MaxRetries and MaxRedirects stay as they are. They cannot repeat a decision
 // that may have been made.
-func Tune[O redis.Options | redis.FailoverOptions | redis.ClusterOptions | redis.RingOptions](opts *O) *O {
+func Tune[O redis.Options | redis.FailoverOptions | redis.ClusterOptions](opts *O) *O {
 	if opts == nil {
 		opts = new(O)
 	}
@@ -47,9 +51,6 @@ func Tune[O redis.Options | redis.FailoverOptions | redis.ClusterOptions | redis
 		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
 		quiet(&o.MaintNotificationsConfig)
 		set(&o.ClusterStateReloadInterval, time.Second)
-	case *redis.RingOptions:
-		o.ContextTimeoutEnabled = true
-		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
 	}
 	return opts
 }
@@ -72,4 +73,53 @@ func set[T int | time.Duration](option *T, value T) {
 	if *option == 0 {
 		*option = value
 	}
+}
+
+// Greet makes client connect through [redisstore.Dial] from now on: the error of a wrong address says what answers there,
+// [redisstore.Silent] names servers that do not answer, and [redisstore.Refused] says why one could not be reached. Errors
+// of calls without an answer quote both; for a Cluster that cannot be reached at all, only with [Tune]. It wraps the way
+// in which client connects, TLS included.
+// Call it once, before client is used. It is not for clients of other types than those of go-redis, and does nothing to
+// them.
+//
+// Behind Sentinels it greets the primary, and not the Sentinels.
+func Greet(client redis.UniversalClient) {
+	node := func(c *redis.Client) { c.AddHook(greeting{c.Options()}) }
+	switch c := client.(type) {
+	case *redis.Client:
+		node(c)
+	case *redis.ClusterClient:
+		c.OnNewNode(node)
+	}
+}
+
+// behindSentinels is what go-redis has in place of the address of a primary, which the Sentinels report next.
+const behindSentinels = "FailoverClient"
+
+// A greeting is a hook of the client with these options.
+type greeting struct{ opts *redis.Options }
+
+// DialHook implements redis.Hook.
+func (g greeting) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, g.opts.DialTimeout) // go-redis sets none for subscriptions
+		defer cancel()
+		connect := func(ctx context.Context) (net.Conn, error) { return next(ctx, network, addr) }
+		if addr == behindSentinels {
+			conn, err := connect(ctx)
+			if err != nil {
+				return nil, err
+			}
+			addr, connect = conn.RemoteAddr().String(), func(context.Context) (net.Conn, error) { return conn, nil }
+		}
+		return redisstore.Dial(ctx, addr, connect)
+	}
+}
+
+// ProcessHook implements redis.Hook.
+func (greeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (greeting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }

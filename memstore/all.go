@@ -1,11 +1,40 @@
 package memstore
 
 import (
+	"context"
 	"slices"
 
 	"example.com/sash/driver"
 	"example.com/sash/internal/window"
 )
+
+// DecideAll implements [driver.MultiStore]. The only error is [ErrFull], and then nothing was charged.
+func (s *Store) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	defer s.lock(reqs)()
+	if reqs[0].Policy.Block.Refusals == 0 {
+		return s.decideAll(reqs)
+	}
+	lefts, out := make([]int64, len(reqs)), false
+	looks := slices.Clone(reqs)
+	for i := range reqs {
+		sh, hash, now := s.at(reqs[i].Key)
+		lefts[i] = sh.blocked(now, hash, &reqs[i])
+		looks[i].Cost = 0
+		out = out || lefts[i] > 0
+	}
+	if out {
+		reqs = looks
+	}
+	answers, err := s.decideAll(reqs)
+	for i := range answers {
+		if lefts[i] > 0 {
+			answers[i].Bar(lefts[i])
+		}
+		sh, hash, now := s.at(reqs[i].Key)
+		sh.refuse(now, hash, &reqs[i], &answers[i])
+	}
+	return answers, err
+}
 
 // decideAll is DecideAll without blocks. The caller holds the locks.
 func (s *Store) decideAll(reqs []driver.Request) ([]driver.Answer, error) {
@@ -14,9 +43,7 @@ func (s *Store) decideAll(reqs []driver.Request) ([]driver.Answer, error) {
 	charge := true
 	for i, req := range reqs {
 		statuses := room[:len(req.Policy.Limits)]
-		hash := s.hash(req.Key)
-		sh := s.shard(hash)
-		now := sh.clock.now()
+		sh, hash, now := s.at(req.Key)
 		refusals := sh.look(now, hash, &req, statuses)
 		answers[i] = driver.NewAnswer(now, refusals, statuses)
 		charge = charge && refusals == 0
@@ -90,7 +117,7 @@ func (s *Store) hold(subjects []*subject, reqs []driver.Request, answers []drive
 			continue
 		}
 		hash := s.hash(req.Key)
-		if subjects[i] = s.shard(hash).add(answers[i].At, hash, &req); subjects[i] == nil {
+		if subjects[i] = s.shard(hash).add(answers[i].At, hash, req.Key, req.Policy); subjects[i] == nil {
 			s.release(subjects)
 			return false
 		}
@@ -126,4 +153,132 @@ func (s *Store) lock(reqs []driver.Request) (unlock func()) {
 			s.shards[i].mu.Unlock()
 		}
 	}
+}
+
+// booked reports whether a request may be booked.
+func booked(req *driver.Request) bool { return req.Within > 0 && req.Cost > 0 && req.Policy.Bookable() }
+
+// log returns the log of a request's subject, or an empty one.
+func (s *Store) log(req *driver.Request) *window.Log {
+	hash := s.hash(req.Key)
+	if sub := s.shard(hash).find(hash, req.Key, req.Policy); sub != nil {
+		return &sub.log
+	}
+	return new(window.Log)
+}
+
+// behind returns the first instant at which all requests have room, from one on that is behind all bookings, and whether
+// any lies ahead. The answers are those of a look.
+func (s *Store) behind(reqs []driver.Request, answers []driver.Answer) (at, from int64, ahead bool) {
+	for i := range reqs {
+		if req := &reqs[i]; req.Cost > 0 {
+			until := s.log(req).Until(answers[i].At)
+			from, ahead = max(from, until, answers[i].At), ahead || until > 0
+		}
+	}
+	at = from
+	for i := range reqs {
+		if req := &reqs[i]; req.Cost > 0 {
+			at = max(at, s.log(req).Behind(from, req.Cost, req.Policy.Limits))
+		}
+	}
+	return at, from, ahead
+}
+
+// refuseAll sets the answers to a refusal if not all requests can be booked together, and reports whether that is so. No
+// booking is later than from. A request without a cost is refused by a limit that is exceeded.
+func (s *Store) refuseAll(reqs []driver.Request, answers []driver.Answer, from int64) (refused bool) {
+	var room [driver.MaxLimits]driver.Status
+	for i := range reqs {
+		req, answer := &reqs[i], &answers[i]
+		if req.Cost > 0 {
+			statuses := room[:len(req.Policy.Limits)]
+			refusals := s.log(req).Refuse(answer.At, from, req.Within, req.Cost, req.Policy.Limits, statuses)
+			answer.Set(answer.At, refusals, statuses)
+		}
+		refused = refused || !answer.Allowed()
+	}
+	return refused
+}
+
+// wait sets how long requests wait that are refused while bookings lie ahead: until all have room behind them.
+func wait(answers []driver.Answer, at int64) {
+	for i := range answers {
+		answer := &answers[i]
+		statuses := slices.Clone(answer.Statuses())
+		for j := range statuses {
+			if answer.Refusals&(1<<j) != 0 {
+				statuses[j].Retry = at - answer.At
+			}
+		}
+		answer.Set(answer.At, answer.Refusals, statuses)
+	}
+}
+
+// book charges a request at an instant ahead.
+func (sh *shard) book(sub *subject, req *driver.Request, at int64, answer *driver.Answer) {
+	now := answer.At
+	sub.hold(now, at, req)
+	sub.log.ChargeAt(now, at, req.Cost, req.Policy.Limits)
+	statuses := sh.statuses[:len(req.Policy.Limits)]
+	sub.log.LookFrom(now, at, req.Policy.Limits, statuses)
+	sh.note(now, sub, req.Policy.Limits, 0, statuses)
+	answer.Set(at, 0, statuses)
+	answer.Delay = at - now
+}
+
+// DecideAny implements [driver.Chooser]. The only error is [ErrFull], and then nothing was charged.
+func (s *Store) DecideAny(_ context.Context, reqs []driver.Request) (chosen int, answer driver.Answer, _ error) {
+	if reqs[0].Policy.Block.Refusals > 0 {
+		return 0, driver.Answer{}, driver.ErrApart // each counts its refusals
+	}
+	defer s.lock(reqs)()
+	chosen = s.choose(reqs)
+	sh, hash, now := s.at(reqs[chosen].Key)
+	if !sh.decide(now, hash, &reqs[chosen], &answer) {
+		return chosen, driver.Answer{}, ErrFull
+	}
+	return chosen, answer, nil
+}
+
+// choose returns the request that is decided. The caller holds the locks of all.
+func (s *Store) choose(reqs []driver.Request) int {
+	best, most := -1, 0.0
+	soonest, shortest := 0, int64(0)
+	for i := range reqs {
+		room, wait := s.find(&reqs[i])
+		switch {
+		case wait == 0 && (best < 0 || room > most):
+			best, most = i, room
+		case i == 0 || wait < shortest:
+			soonest, shortest = i, wait
+		}
+		if best >= 0 && (i+1)%driver.ChoiceGroup == 0 {
+			break
+		}
+	}
+	if best >= 0 {
+		return best
+	}
+	return soonest
+}
+
+// find returns the room that a request would leave, and how long it waits: until it fits, or until it can be booked.
+func (s *Store) find(req *driver.Request) (room float64, wait int64) {
+	var statuses [driver.MaxLimits]driver.Status
+	look := statuses[:len(req.Policy.Limits)]
+	sh, hash, now := s.at(req.Key)
+	refusals := sh.look(now, hash, req, look)
+	if booked(req) {
+		log := s.log(req)
+		if until := log.Until(now); refusals != 0 || until > 0 {
+			return 0, log.Behind(max(until, now), req.Cost, req.Policy.Limits) - now
+		}
+	}
+	for i := range look {
+		if refusals&(1<<i) != 0 {
+			wait = max(wait, look[i].Retry)
+		}
+	}
+	return driver.Room(req, look), wait
 }

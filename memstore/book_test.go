@@ -82,11 +82,11 @@ func TestAKeyLivesAsLongAsItsBookings(t *testing.T) {
 		b.book("k", time.Duration(i)*time.Second)
 	}
 	b.clock.Advance(10*time.Second - time.Microsecond)
-	if n := b.Stats().Keys; n != 1 || b.left("k") != 0 {
+	if n := b.Swept().Keys; n != 1 || b.left("k") != 0 {
 		t.Errorf("%d keys, %d left, just before the last booking leaves", n, b.left("k"))
 	}
 	b.clock.Advance(time.Microsecond)
-	if n := b.Stats().Keys; n != 0 || b.left("k") != 1 {
+	if n := b.Swept().Keys; n != 0 || b.left("k") != 1 {
 		t.Errorf("%d keys, %d left, when the last booking has left", n, b.left("k"))
 	}
 }

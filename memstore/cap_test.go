@@ -36,7 +36,7 @@ func TestNoRefusedKeyIsGivenUp(t *testing.T) {
 			if admitted != 2*most {
 				t.Errorf("%d keys with a limit of 2 were admitted %d times", most, admitted)
 			}
-			stats := store.Stats()
+			stats := store.Swept()
 			if stats.Keys > most+most/50 || stats.Evicted+stats.TurnedAway == 0 {
 				t.Errorf("with a cap of %d keys: %+v", most, stats)
 			}

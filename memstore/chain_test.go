@@ -29,7 +29,7 @@ func TestKeysWithTheSameHashAreApart(t *testing.T) {
 		for range 400 {
 			now += random.Int64N(200)
 			req := driver.Request{Key: fmt.Sprint(random.IntN(keys)), Cost: random.Int64N(4), Policy: policies[random.IntN(len(policies))]}
-			of := identify(req.Key, req.Policy)
+			of := id{req.Key, req.Policy.Algorithm, req.Policy.Resolution}
 			if alone[of] == nil {
 				alone[of] = &New(nil).shards[0]
 			}

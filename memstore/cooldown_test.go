@@ -23,11 +23,11 @@ func TestCoolDownsCountAsKeysAndExpire(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if stats := store.Stats(); stats.Keys < most*98/100 || stats.Keys > most*102/100 || stats.Evicted != 0 || stats.TurnedAway == 0 {
+	if stats := store.Swept(); stats.Keys < most*98/100 || stats.Keys > most*102/100 || stats.Evicted != 0 || stats.TurnedAway == 0 {
 		t.Errorf("%+v", stats)
 	}
 	now = now.Add(2 * time.Minute)
-	if keys := store.Stats().Keys; keys != 0 {
+	if keys := store.Swept().Keys; keys != 0 {
 		t.Errorf("%d cool-downs are kept for longer than they lasted", keys)
 	}
 }

@@ -97,14 +97,12 @@ func (sh *shard) room(now int64) bool {
 	if sh.store.keys.Load() < sh.store.most {
 		return true
 	}
-	if !sh.store.keepAll {
-		if sh.held() == 0 {
-			return true // its share of the keys is above what it holds
-		}
-		if sub := sh.victim(now); sub != nil {
-			sh.evict(now, sub)
-			return true
-		}
+	if sh.held() == 0 {
+		return true // its share of the keys is above what it holds
+	}
+	if sub := sh.victim(now); sub != nil {
+		sh.evict(now, sub)
+		return true
 	}
 	sh.store.turned.Add(1)
 	return false

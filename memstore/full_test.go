@@ -129,7 +129,7 @@ func TestAFullStoreFreesNoRefusedCaller(t *testing.T) {
 						}
 					}
 				}
-				stats := w.store.Stats()
+				stats := w.store.Swept()
 				evicted += stats.Evicted
 				if stats.Keys > stats.MaxKeys {
 					t.Fatalf("%+v", stats)
@@ -173,7 +173,7 @@ func TestAFullStoreTakesNewKeysWhileOneHasRoom(t *testing.T) {
 		}
 	}
 	want := memstore.Stats{Keys: most, MaxKeys: most, Evicted: 1, TurnedAway: 1}
-	if got := store.Stats(); got != want {
+	if got := store.Swept(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	clock.Advance(time.Minute)
@@ -196,36 +196,11 @@ func TestAFullStoreEvictsTheLeastUsed(t *testing.T) {
 	}
 }
 
-func TestNoEviction(t *testing.T) {
-	clock := judge.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
-	store := memstore.New(&memstore.Options{MaxKeys: 100, NoEviction: true, Now: clock.Now})
-	l := newLimiter(t, store, sash.SlidingLog, sash.Every(5, time.Minute))
-	turned := 0
-	for i := range 1000 {
-		if _, err := l.Allow(t.Context(), fmt.Sprint(i)); errors.Is(err, memstore.ErrFull) {
-			turned++
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
-	want := memstore.Stats{Keys: 100, MaxKeys: 100, TurnedAway: 900}
-	if got := store.Stats(); got != want || turned != 900 {
-		t.Errorf("%d turned away, %+v", turned, got)
-	}
-	for i := range 100 {
-		if res := allow(t, l, fmt.Sprint(i)); res.Remaining != 3 {
-			t.Fatalf("key %d has %d left", i, res.Remaining)
-		}
-	}
-	clock.Advance(time.Minute)
-	allow(t, l, "new")
-}
-
 // A call over several keys that finds no room for one of them charges none.
 func TestACallOverSeveralKeysThatAFullStoreTurnsAwayChargesNothing(t *testing.T) {
-	store := memstore.New(&memstore.Options{MaxKeys: 1, NoEviction: true})
+	store := memstore.New(&memstore.Options{MaxKeys: 1})
+	allow(t, newLimiter(t, store, sash.SlidingLog, sash.PerHour(1)), "held") // and so it is not evicted
 	l := newLimiter(t, store, sash.SlidingLog, sash.PerHour(5))
-	allow(t, l, "held")
 	for _, keys := range [][2]string{{"held", "new"}, {"new", "held"}} {
 		_, err := l.AllowAll(t.Context(), sash.Subject{Key: keys[0], Cost: 1}, sash.Subject{Key: keys[1], Cost: 1})
 		if !errors.Is(err, memstore.ErrFull) {
@@ -235,7 +210,7 @@ func TestACallOverSeveralKeysThatAFullStoreTurnsAwayChargesNothing(t *testing.T)
 	if res, err := l.Peek(t.Context(), "held"); err != nil || res.Remaining != 4 {
 		t.Errorf("%d remain, %v", res.Remaining, err)
 	}
-	if got := store.Stats().Keys; got != 1 {
+	if got := store.Swept().Keys; got != 1 {
 		t.Errorf("%d keys", got)
 	}
 }

@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"cmp"
 	"container/heap"
 
 	"example.com/sash/driver"
@@ -48,10 +47,6 @@ func (i *ids) add(now int64, name window.Name, m memo) {
 		}
 		i.drop()
 	}
-	i.put(name, m)
-}
-
-func (i *ids) put(name window.Name, m memo) {
 	if i.known == nil {
 		i.known = make(map[window.Name]memo)
 	}
@@ -70,16 +65,14 @@ type ending struct {
 	nth   uint64 // of all: the older of two that end together is the first
 }
 
-func (e ending) compare(other ending) int {
-	return cmp.Or(cmp.Compare(e.until, other.until), cmp.Compare(e.nth, other.nth))
-}
-
 // Ends are a heap of endings, the first on top.
 type ends []ending
 
-func (e ends) Len() int           { return len(e) }
-func (e ends) Less(i, j int) bool { return e[i].compare(e[j]) < 0 }
-func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e ends) Len() int { return len(e) }
+func (e ends) Less(i, j int) bool {
+	return e[i].until < e[j].until || e[i].until == e[j].until && e[i].nth < e[j].nth
+}
+func (e ends) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 
 // Push implements heap.Interface.
 func (e *ends) Push(x any) { *e = append(*e, x.(ending)) }

@@ -35,20 +35,17 @@ type Options struct {
 	// of a call or a settlement that it remembers, at most 16,384 of them: then a further one replaces the one that
 	// ends first.
 	MaxKeys int
-	// NoEviction keeps every key until it expires: calls of new keys get [ErrFull] as long as the store is full.
-	NoEviction bool
 	// Now is the clock. It may be called concurrently and may go back. Nil is the wall clock; if that is set by 20 ms
 	// or more, the store follows within a second.
 	Now func() time.Time
 }
 
 // A Store decides in memory. It is safe for concurrent use. It implements [driver.MultiStore], [driver.Booker],
-// [driver.Chooser], [driver.Batcher], [driver.Deduplicator], [driver.Settler], [driver.Resetter] and
+// [driver.Chooser], [driver.Deduplicator], [driver.Settler], [driver.Resetter] and
 // [driver.Cooler].
 type Store struct {
 	seed    maphash.Seed
 	most    int64
-	keepAll bool          // evict nothing
 	keys    atomic.Int64  // held in all shards
 	evicted atomic.Uint64 // before they expired
 	turned  atomic.Uint64 // calls that got ErrFull
@@ -59,17 +56,20 @@ var (
 	_ driver.MultiStore   = (*Store)(nil)
 	_ driver.Chooser      = (*Store)(nil)
 	_ driver.Booker       = (*Store)(nil)
-	_ driver.Batcher      = (*Store)(nil)
 	_ driver.Deduplicator = (*Store)(nil)
+	_ driver.Blocker      = (*Store)(nil)
 	_ driver.Settler      = (*Store)(nil)
+	_ driver.Extender     = (*Store)(nil)
 	_ driver.Resetter     = (*Store)(nil)
 	_ driver.Taker        = (*Store)(nil)
+	_ driver.Cooler       = (*Store)(nil)
+	_ driver.Holder       = (*Store)(nil)
 )
 
 // New returns an empty store. A nil opts is the default.
 func New(opts *Options) *Store {
 	opts = cmp.Or(opts, &Options{})
-	s := &Store{seed: maphash.MakeSeed(), most: int64(opts.MaxKeys), keepAll: opts.NoEviction}
+	s := &Store{seed: maphash.MakeSeed(), most: int64(opts.MaxKeys)}
 	if s.most <= 0 {
 		s.most = DefaultMaxKeys
 	}
@@ -94,13 +94,25 @@ func (s *Store) index(hash uint64) int { return int(hash & uint64(len(s.shards)-
 
 func (s *Store) shard(hash uint64) *shard { return &s.shards[s.index(hash)] }
 
+// open locks the shard of a key, and returns it with the key's hash and the time. The caller unlocks it.
+func (s *Store) open(key string) (sh *shard, hash uint64, now int64) {
+	hash = s.hash(key)
+	sh = s.shard(hash)
+	sh.mu.Lock()
+	return sh, hash, sh.clock.now()
+}
+
+// at is open for a key whose shard is locked.
+func (s *Store) at(key string) (sh *shard, hash uint64, now int64) {
+	hash = s.hash(key)
+	sh = s.shard(hash)
+	return sh, hash, sh.clock.now()
+}
+
 // Decide implements [driver.Store]. It does not block and ignores the context. The only error is [ErrFull].
 func (s *Store) Decide(_ context.Context, req driver.Request) (answer driver.Answer, _ error) {
-	hash := s.hash(req.Key)
-	sh := s.shard(hash)
-	sh.mu.Lock()
+	sh, hash, now := s.open(req.Key)
 	defer sh.mu.Unlock()
-	now := sh.clock.now()
 	if req.Partial {
 		req.Cost = sh.fit(now, hash, req)
 	}
@@ -113,35 +125,16 @@ func (s *Store) Decide(_ context.Context, req driver.Request) (answer driver.Ans
 	return answer, nil
 }
 
-// DecideEach implements [driver.Batcher]. The error is [ErrFull].
-func (s *Store) DecideEach(_ context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	answers := make([]driver.Answer, len(reqs))
-	if len(reqs) == 0 {
-		return answers, nil
-	}
-	hash := s.hash(reqs[0].Key)
-	sh := s.shard(hash)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	now := sh.clock.now()
-	for i := range reqs {
-		if req := reqs[i]; !sh.decide(now, hash, &req, &answers[i]) {
-			return nil, ErrFull
-		}
-	}
-	return answers, nil
-}
-
 // Books implements [driver.Booker].
 func (s *Store) Books(policy *driver.Policy) bool { return policy.Bookable() }
 
+// Blocks implements [driver.Blocker].
+func (s *Store) Blocks() {}
+
 // DecideOnce implements [driver.Deduplicator].
 func (s *Store) DecideOnce(_ context.Context, id string, req driver.Request) (answer driver.Answer, _ error) {
-	hash := s.hash(req.Key)
-	sh := s.shard(hash)
-	sh.mu.Lock()
+	sh, hash, now := s.open(req.Key)
 	defer sh.mu.Unlock()
-	now := sh.clock.now()
 	name, statuses := window.CallName(id), sh.statuses[:len(req.Policy.Limits)]
 	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
 		if m, ok := sub.ids.find(now, name); ok {
@@ -163,58 +156,6 @@ func (s *Store) DecideOnce(_ context.Context, id string, req driver.Request) (an
 	return answer, nil
 }
 
-// Settle implements [driver.Settler].
-func (s *Store) Settle(_ context.Context, set driver.Settlement) error {
-	hash := s.hash(set.Request.Key)
-	sh := s.shard(hash)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	sh.settle(sh.clock.now(), hash, &set)
-	return nil
-}
-
-// settle corrects a charge, if it is there.
-func (sh *shard) settle(now int64, hash uint64, set *driver.Settlement) {
-	req := &set.Request
-	sub := sh.find(hash, req.Key, req.Policy)
-	if sub != nil && set.At-set.Delay >= sub.born && now < set.Expires() && sub.first(now, set) {
-		more := set.Units - req.Cost
-		sub.state.Settle(now, set.At, more, req.Policy.Limits)
-		sh.settled(now, sub, more, req.Policy.Limits)
-	}
-}
-
-// Reward implements [driver.Taker].
-func (s *Store) Reward(_ context.Context, req driver.Request) (answer driver.Answer, _ error) {
-	hash := s.hash(req.Key)
-	sh := s.shard(hash)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	now := sh.clock.now()
-	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
-		answer.Charged = sub.state.Reward(now, req.Cost, req.Policy.Limits)
-		sh.settled(now, sub, -answer.Charged, req.Policy.Limits)
-	}
-	req.Cost = 0
-	statuses := sh.statuses[:len(req.Policy.Limits)]
-	refusals := sh.look(now, hash, &req, statuses)
-	answer.Set(now, refusals, statuses)
-	return answer, nil
-}
-
-// Reset implements [driver.Resetter].
-func (s *Store) Reset(_ context.Context, key string, policy *driver.Policy) error {
-	hash := s.hash(key)
-	sh := s.shard(hash)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if sub := sh.find(hash, key, policy); sub != nil {
-		sh.clock.close(sh.clock.now())
-		sh.drop(sub)
-	}
-	return nil
-}
-
 // Stats count the keys of a store.
 type Stats struct {
 	// Keys is the number of keys with charges that still count or may still be settled, or with IDs of calls.
@@ -227,19 +168,8 @@ type Stats struct {
 	TurnedAway uint64
 }
 
-// Stats drops every expired key and returns what is left. It takes time in proportion to the keys.
+// Stats returns the counts. Keys include those that have expired and were not dropped yet.
 func (s *Store) Stats() Stats {
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		sh.sweep(sh.clock.now(), sh.held())
-		sh.mu.Unlock()
-	}
-	return s.Occupancy()
-}
-
-// Occupancy returns the same counts at once. Its Keys include those that have expired and were not dropped yet.
-func (s *Store) Occupancy() Stats {
 	return Stats{Keys: int(s.keys.Load()), MaxKeys: int(s.most), Evicted: s.evicted.Load(), TurnedAway: s.turned.Load()}
 }
 
@@ -248,8 +178,4 @@ type id struct {
 	key        string
 	algorithm  driver.Algorithm
 	resolution time.Duration
-}
-
-func identify(key string, policy *driver.Policy) id {
-	return id{key, policy.Algorithm, policy.Resolution}
 }

@@ -49,11 +49,11 @@ func TestKeysGoWhenNothingTheyWereChargedCounts(t *testing.T) {
 			for i := range 1000 {
 				allow(t, l, fmt.Sprint(i))
 			}
-			if got := store.Stats(); got != (memstore.Stats{Keys: 1000, MaxKeys: memstore.DefaultMaxKeys}) {
+			if got := store.Swept(); got != (memstore.Stats{Keys: 1000, MaxKeys: memstore.DefaultMaxKeys}) {
 				t.Errorf("after 1000 keys: %+v", got)
 			}
 			clock.Advance(60*time.Second + time.Millisecond)
-			if got := store.Stats(); got != (memstore.Stats{MaxKeys: memstore.DefaultMaxKeys}) {
+			if got := store.Swept(); got != (memstore.Stats{MaxKeys: memstore.DefaultMaxKeys}) {
 				t.Errorf("two windows later: %+v", got)
 			}
 		})
@@ -99,7 +99,7 @@ func TestPeeksAndRefusalsOfUnknownKeysTakeNoRoom(t *testing.T) {
 			t.Fatal(res.Allowed, err)
 		}
 	}
-	if got := store.Stats().Keys; got != 1 {
+	if got := store.Swept().Keys; got != 1 {
 		t.Errorf("%d keys, want the one that was charged", got)
 	}
 }
@@ -112,7 +112,7 @@ func TestTheCapOnKeysHoldsAndEvictionsAreCounted(t *testing.T) {
 		allow(t, l, fmt.Sprint(i))
 		clock.Advance(time.Millisecond)
 	}
-	got := store.Stats()
+	got := store.Swept()
 	if got.Keys > 640 || got.Keys < 500 {
 		t.Errorf("%d keys, with a cap of 640", got.Keys)
 	}
@@ -153,7 +153,7 @@ func TestConcurrentUse(t *testing.T) {
 				case 2:
 					err = l.Reset(ctx, key)
 				case 3:
-					store.Stats()
+					store.Swept()
 				default:
 					_, err = l.AllowN(ctx, key, int64(1+i%3))
 				}
@@ -182,7 +182,7 @@ func TestKeysInUseStay(t *testing.T) {
 	for range 20 {
 		allow(t, l, "busy")
 		clock.Advance(3 * time.Second)
-		if got := store.Stats().Keys; got != 1 {
+		if got := store.Swept().Keys; got != 1 {
 			t.Fatalf("%d keys", got)
 		}
 	}
@@ -206,5 +206,26 @@ func TestResolutionsDoNotShareACount(t *testing.T) {
 	}
 	if res := allow(t, fine, "k"); res.Remaining != 9 {
 		t.Errorf("%d remain of what another resolution was charged", res.Remaining)
+	}
+}
+
+// One of two subjects is charged until neither has room; what is given back is charged in part.
+func TestAChoiceARewardAndAPart(t *testing.T) {
+	store, _ := newStore(t, 0)
+	policy := newPolicy(t, nil, sash.PerHour(5))
+	reqs := []driver.Request{{Key: "a", Cost: 5, Policy: policy}, {Key: "b", Cost: 5, Policy: policy}}
+	for call, want := range []int{0, 1, 0} {
+		chosen, answer, err := store.DecideAny(t.Context(), reqs)
+		if err != nil || chosen != want || answer.Allowed() != (call < 2) {
+			t.Errorf("call %d: subject %d, %+v, %v", call, chosen, answer, err)
+		}
+	}
+	answer, err := store.Reward(t.Context(), driver.Request{Key: "b", Cost: 2, Policy: policy})
+	if err != nil || answer.Charged != 2 || answer.Remaining() != 2 {
+		t.Errorf("given back: %+v, %v", answer, err)
+	}
+	answer, err = store.Decide(t.Context(), driver.Request{Key: "b", Cost: 5, Policy: policy, Partial: true})
+	if err != nil || !answer.Allowed() || answer.Charged != 2 || answer.Remaining() != 0 {
+		t.Errorf("in part: %+v, %v", answer, err)
 	}
 }

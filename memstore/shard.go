@@ -22,10 +22,11 @@ type shard struct {
 // A subject is a key's charges and its place in a queue.
 type subject struct {
 	id    id
-	next  *subject // with the same hash
-	state window.State
-	log   window.Log // the state under most algorithms: here, to avoid a pointer
-	loose bool       // a charge may still be settled; once true, it stays true until the subject is dropped
+	next  *subject     // with the same hash
+	state window.State // nil for one that has something else
+	log   window.Log   // the state under most algorithms: here, to avoid a pointer
+	other *beside      // nil for one with charges
+	loose bool         // a charge may still be settled; once true, it stays true until the subject is dropped
 
 	barred   bool  // it is in the queue of those that refuse calls
 	deciding bool  // the current decision needs it
@@ -37,7 +38,7 @@ type subject struct {
 	due   int64  // when the queue visits it
 	index int    // in its queue; -1 before and after
 
-	until int64 // when no charge can be settled any more, and no call be repeated
+	until int64 // when no charge can be settled any more and no call be repeated, or what it has instead is over
 	ids   *ids  // nil until there is one
 
 	block *window.Block // nil until a refusal is counted
@@ -59,7 +60,12 @@ func (s *subject) begin(policy *driver.Policy) {
 }
 
 // expires returns when the subject can be forgotten: no charge counts any more, and no settlement does anything.
-func (s *subject) expires() int64 { return max(s.until, s.state.Expires()) }
+func (s *subject) expires() int64 {
+	if s.state == nil {
+		return s.until
+	}
+	return max(s.until, s.state.Expires())
+}
 
 // hold keeps the subject for as long as a charge may be settled that was made now, at an instant that lies ahead if it is
 // a booking.
@@ -100,6 +106,54 @@ func (sh *shard) fit(now int64, hash uint64, req driver.Request) int64 {
 	return cost
 }
 
+// decide decides a request, and keeps a subject out that is refused too often: then the request costs nothing. It
+// reports false if there is no place for a new subject.
+func (sh *shard) decide(now int64, hash uint64, req *driver.Request, answer *driver.Answer) (ok bool) {
+	if req.Policy.Block.Refusals == 0 {
+		return sh.decideOpen(now, hash, req, answer)
+	}
+	left := sh.blocked(now, hash, req)
+	if left > 0 {
+		req.Cost = 0
+	}
+	if !sh.decideOpen(now, hash, req, answer) {
+		return false
+	}
+	if left > 0 {
+		answer.Bar(left)
+	}
+	sh.refuse(now, hash, req, answer)
+	return true
+}
+
+// blocked returns the time until the block of a request's subject ends, or 0.
+func (sh *shard) blocked(now int64, hash uint64, req *driver.Request) int64 {
+	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
+		return sub.block.Left(now)
+	}
+	return 0
+}
+
+// refuse counts the refusal of a request that charges, if the answer is one.
+func (sh *shard) refuse(now int64, hash uint64, req *driver.Request, answer *driver.Answer) {
+	by := &req.Policy.Block
+	sub := sh.find(hash, req.Key, req.Policy)
+	if answer.Allowed() || req.Cost == 0 || sub == nil {
+		return
+	}
+	if sub.block == nil {
+		sub.block = new(window.Block)
+	}
+	left := sub.block.Refuse(now, by)
+	sub.until = max(sub.until, now+max(left, by.Window))
+	if left > 0 {
+		answer.Bar(left)
+		if now+left > sub.refuses {
+			sh.bar(sub, now+left)
+		}
+	}
+}
+
 // decideOpen looks, charges when there is room, and sets the answer. It reports false if there is no place for a new
 // subject.
 func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer *driver.Answer) (ok bool) {
@@ -111,7 +165,7 @@ func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer 
 			answer.Set(now, sh.look(now, hash, req, statuses), statuses)
 			return true
 		}
-		if sub = sh.add(now, hash, req); sub == nil {
+		if sub = sh.add(now, hash, req.Key, req.Policy); sub == nil {
 			return false
 		}
 	}
@@ -120,7 +174,8 @@ func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer 
 	switch {
 	case req.Forced:
 		sub.log.CountRefused = false // charges that the policy could forget may still be given back
-		refusals = window.Force(sub.state, now, req.Cost, req.Policy.Limits, statuses)
+		sub.state.Charge(now, req.Cost, req.Policy.Limits)
+		refusals = sub.state.Look(now, 0, req.Policy.Limits, statuses)
 	case booked(req):
 		at, refusals = window.Book(&sub.log, now, req.Within, req.Cost, req.Policy.Limits, statuses)
 	default:
@@ -152,20 +207,16 @@ func (sh *shard) find(hash uint64, key string, policy *driver.Policy) *subject {
 }
 
 // add creates a subject, or returns nil if there is no place for it. The caller puts it into a queue.
-func (sh *shard) add(now int64, hash uint64, req *driver.Request) *subject {
+func (sh *shard) add(now int64, hash uint64, key string, policy *driver.Policy) *subject {
 	if !sh.room(now) {
 		return nil
 	}
-	sub := &subject{id: identify(req.Key, req.Policy), hash: hash, born: now, index: -1}
-	sub.begin(req.Policy)
-	sh.link(sub)
-	return sub
-}
-
-func (sh *shard) link(sub *subject) {
-	sub.next = sh.subjects[sub.hash]
-	sh.subjects[sub.hash] = sub
+	sub := &subject{id: id{key, policy.Algorithm, policy.Resolution}, hash: hash, born: now, index: -1}
+	sub.begin(policy)
+	sub.next = sh.subjects[hash]
+	sh.subjects[hash] = sub
 	sh.store.keys.Add(1)
+	return sub
 }
 
 // held returns how many subjects the shard holds.

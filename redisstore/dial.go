@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -35,9 +39,9 @@ func Dial(ctx context.Context, addr string, connect func(context.Context) (net.C
 // unmade ends an attempt to connect, and returns its error.
 func (w *watched) unmade(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		w.end(true) // the server did not answer
+		w.end(nil) // the server did not answer
 	} else {
-		w.fail(err)
+		w.end(err)
 	}
 	return err
 }
@@ -105,4 +109,183 @@ func (e *ForeignError) kind() string {
 		}
 	}
 	return "check the address and the port"
+}
+
+// Silent names the servers that have owed this process the answer to a script for at least d, on a connection that [Dial]
+// made or is making, as in "127.0.0.1:6379 has not answered for 50ms". It is empty if there is none. Other commands do not
+// count, since Redis may answer them late, as it does BLPOP. See also [Refused].
+func Silent(d time.Duration) string {
+	longest := owing.servers(clock(), d)
+	const most = 3
+	var said []string
+	for _, addr := range slices.Sorted(maps.Keys(longest)) {
+		said = append(said, fmt.Sprintf("%s has not answered for %v", addr, longest[addr].Round(time.Millisecond)))
+	}
+	if len(said) > most {
+		said = append(said[:most], fmt.Sprintf("%d more servers", len(said)-most))
+	}
+	return strings.Join(said, ", ")
+}
+
+// Refused returns the error with which [Dial] failed to connect to the server at addr, if it did so in the last second
+// and has not connected to it since. Otherwise it is nil.
+func Refused(addr string) error {
+	owing.mu.Lock()
+	defer owing.mu.Unlock()
+	owing.forget(clock())
+	return owing.ended[addr].err
+}
+
+// A Connector is a [Scripter] that knows whether its client is connected at all.
+type Connector interface {
+	// Unconnected says that the client has no connection, to what, and perhaps why. Otherwise it is empty. It must not
+	// block.
+	Unconnected() string
+}
+
+// Silent implements [driver.Witness]: what a [Connector] says, and then that of the package.
+func (s *Store) Silent(d time.Duration) string {
+	said := Silent(d)
+	if connector, ok := s.scripts.(Connector); ok {
+		if unconnected := connector.Unconnected(); unconnected != "" {
+			said = strings.TrimSuffix(unconnected+"; "+said, "; ")
+		}
+	}
+	return said
+}
+
+// owing holds the connections of this process. There is one, because clients copy their options, and so nothing else
+// leads from a store to the connections of its client.
+var owing = watches{open: make(map[*watched]struct{}), ended: make(map[string]ending)}
+
+// clock returns the time since the process began: never 0, and not that of a clock that can be set.
+func clock() time.Duration { return time.Since(began) + 1 }
+
+var began = time.Now()
+
+// remembered is for how long Silent names a server whose connection ended without an answer, or was not made: clients
+// close such a connection at the deadline of the call that learns from Silent, and try to connect again.
+const remembered = time.Second
+
+// watches are the connections of a process, as many as it has open.
+type watches struct {
+	mu    sync.Mutex
+	open  map[*watched]struct{} // guarded by mu
+	ended map[string]ending     // guarded by mu; by address, the last that ended without an answer or was not made
+}
+
+// An ending is when a connection ended without an answer, and for how long it had waited, or why it was not made.
+type ending struct {
+	at, waited time.Duration
+	err        error
+}
+
+// A watched is a connection, or an attempt to make one.
+type watched struct {
+	addr  string
+	since atomic.Int64 // by clock, when the server began to owe an answer; 0 if it owes none
+}
+
+func watch(addr string) *watched {
+	w := &watched{addr: addr}
+	w.since.Store(int64(clock()))
+	owing.mu.Lock()
+	defer owing.mu.Unlock()
+	owing.open[w] = struct{}{}
+	return w
+}
+
+// end forgets a connection. It remembers the server if that still owed an answer, or the error with which it was not made.
+func (w *watched) end(err error) {
+	now := clock()
+	owing.mu.Lock()
+	defer owing.mu.Unlock()
+	if _, open := owing.open[w]; !open {
+		return
+	}
+	delete(owing.open, w)
+	owing.forget(now)
+	switch since := w.since.Load(); {
+	case err != nil:
+		owing.ended[w.addr] = ending{at: now, err: err}
+	case since != 0:
+		owing.ended[w.addr] = ending{at: now, waited: now - time.Duration(since)}
+	}
+}
+
+// forget drops what is no longer remembered. The caller holds mu.
+func (o *watches) forget(now time.Duration) {
+	maps.DeleteFunc(o.ended, func(_ string, e ending) bool { return now-e.at > remembered })
+}
+
+// servers returns the servers that have owed an answer for at least d, and for how long.
+func (o *watches) servers(now, d time.Duration) map[string]time.Duration {
+	longest := make(map[string]time.Duration)
+	add := func(addr string, waited time.Duration) {
+		if waited >= d {
+			longest[addr] = max(longest[addr], waited)
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.forget(now)
+	for w := range o.open {
+		if since := w.since.Load(); since != 0 {
+			add(w.addr, now-time.Duration(since))
+		}
+	}
+	for addr, e := range o.ended {
+		if e.err == nil {
+			add(addr, e.waited)
+		}
+	}
+	return longest
+}
+
+// over returns the connection that was made. It offers system calls if conn does, which go-redis uses to test it.
+func (w *watched) over(conn net.Conn) net.Conn {
+	w.since.Store(0)
+	owing.mu.Lock()
+	if owing.ended[w.addr].err != nil {
+		delete(owing.ended, w.addr)
+	}
+	owing.mu.Unlock()
+	c := &connection{conn, w}
+	if raw, ok := conn.(syscall.Conn); ok {
+		return struct {
+			*connection
+			syscall.Conn
+		}{c, raw}
+	}
+	return c
+}
+
+// A connection notes what the server owes: an answer from the first script after the last read on. Redis answers other
+// commands when it likes, such as BLPOP, WAIT and SUBSCRIBE of a client that is not for decisions alone.
+type connection struct {
+	net.Conn
+	watched *watched
+}
+
+// Write implements net.Conn.
+func (c *connection) Write(b []byte) (int, error) {
+	if c.watched.since.Load() == 0 && (bytes.Contains(b, []byte("EVAL")) || bytes.Contains(b, []byte("eval"))) {
+		c.watched.since.Store(int64(clock()))
+	}
+	return c.Conn.Write(b)
+}
+
+// Read implements net.Conn.
+func (c *connection) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.watched.since.Store(0)
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	c.watched.end(nil)
+	return c.Conn.Close()
 }

@@ -1,9 +1,12 @@
 package redisstore
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -36,7 +39,8 @@ func FuzzReply(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, reply []byte) {
-		if n, err := unpackCount(string(reply)); (err == nil) != (n > 0) {
+		store := New(replies(reply), nil)
+		if n, err := store.Instances(t.Context(), "group", "id", time.Second); (err == nil) != (n > 0) {
 			t.Errorf("%d instances, %v", n, err)
 		}
 		var taken driver.Answer
@@ -86,4 +90,96 @@ func FuzzReply(f *testing.F) {
 			}
 		}
 	})
+}
+
+// FuzzHeld reads replies of any bytes: an answer that says what a caller does, or an error.
+func FuzzHeld(f *testing.F) {
+	f.Add("")
+	for what := range byte(8) {
+		f.Add(strings.Repeat("\x00", 7) + string([]byte{what}) + strings.Repeat("\x00", 25) + "note")
+	}
+	f.Fuzz(func(t *testing.T, reply string) {
+		h, err := unpackHeld(reply)
+		if err != nil {
+			if h != (driver.Held{}) || !strings.HasPrefix(err.Error(), "redisstore: ") {
+				t.Errorf("%+v, and the error %q", h, err)
+			}
+			return
+		}
+		if h.At < 0 || h.Left < 0 || h.Refused < 0 || h.Wait < 0 || h.Rest < -1 || len(h.Note) > driver.MaxNote {
+			t.Errorf("%q is %+v", reply, h)
+		}
+		if !h.Spent && h.Refused == 0 && !h.Down && !h.Alone && h.Errand == 0 && h.Wait == 0 {
+			t.Errorf("%q says nothing", reply)
+		}
+	})
+}
+
+// FuzzInspect reads values of any bytes: a state or an error; and never more memory than
+// the bytes have room for.
+func FuzzInspect(f *testing.F) {
+	head := func(size uint64) []byte {
+		var b []byte
+		for _, n := range []uint64{1_700_000_000_000_000, 5000, 100, size} {
+			b = binary.BigEndian.AppendUint64(b, n)
+		}
+		return b
+	}
+	number := func(b []byte, fields ...int64) []byte {
+		for i := 0; i < len(fields); i += 2 {
+			b = appendUint(b, int(fields[i]), fields[i+1])
+		}
+		return b
+	}
+	const at = 1_699_999_999_000_000
+	log := number(nil, 1, 1, 1, 1, 4, 4, 6, 0, 7, 60_000_000, 6, 10, 7, at, 6, 2, 6, 3, 7, at)
+	log = append(log, make([]byte, hintBytes)...)
+	log = number(log, 7, at-5, 5, 1, 7, at, 5, 2, 7, 0, 5, 0, 7, 0, 5, 0, 6, 0, 6, 0)
+	f.Add([]byte{})
+	f.Add(append(head(uint64(len(log))), log...))
+	huge := append(head(uint64(len(log))), log...)
+	copy(huge[inspectReply+2:], "\xff\xff\xff\xff") // slots
+	f.Add(huge)
+	huge = append(head(uint64(len(log))), log...)
+	copy(huge[inspectReply+32:], "\xff\xff\xff\xff\xff\xff") // head
+	f.Add(huge)
+	f.Add(append(head(1), 0xff, 0xff, 0xff, 0xff))
+
+	f.Fuzz(func(t *testing.T, reply []byte) {
+		for _, a := range sash.Algorithms() {
+			s, err := readState(a, reply)
+			switch {
+			case err != nil && (s != nil || !strings.HasPrefix(err.Error(), "redisstore: ")):
+				t.Errorf("%v: %v, and the error %q", a, s, err)
+			case s != nil && cap(s.Entries) > len(reply)/8:
+				t.Errorf("%v: room for %d entries out of %d bytes", a, cap(s.Entries), len(reply))
+			}
+		}
+	})
+}
+
+// replies is a Scripter whose server replies the same to every script.
+type replies string
+
+func (s replies) Run(context.Context, *Script, []string, string) (string, error) {
+	return string(s), nil
+}
+func (s replies) Cluster() bool { return false }
+
+// TestAShortReplyToABatchIsAnError states that whatever a server replies to a batch ends in answers or an error.
+func TestAShortReplyToABatchIsAnError(t *testing.T) {
+	policy, err := sash.NewPolicy(nil, sash.PerMinute(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reqs := []driver.Request{{Key: "k", Cost: 1, Policy: policy}, {Key: "k", Cost: 1, Policy: policy}}
+	for size := range 2 * (24 + 32) {
+		_, err := New(replies(strings.Repeat("\x00", size)), nil).DecideEach(t.Context(), reqs)
+		if err == nil || errors.Is(err, driver.ErrApart) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	if _, err := New(replies(strings.Repeat("\x00", 2*(24+32))), nil).DecideEach(t.Context(), reqs); err != nil {
+		t.Errorf("a whole reply: %v", err)
+	}
 }

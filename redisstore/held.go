@@ -7,14 +7,6 @@ import (
 	"example.com/sash/driver"
 )
 
-// The scripts of a Holder.
-var (
-	heldSpend = load("held_spend.lua")
-	heldBring = load("held_bring.lua")
-)
-
-var _ driver.Holder = (*Store)(nil)
-
 // The orders of held_bring.lua.
 const (
 	orderBring  = 1

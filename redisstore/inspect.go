@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
-	"example.com/sash"
 	"example.com/sash/driver"
 )
 
@@ -25,7 +23,7 @@ type State struct {
 	TTL time.Duration
 	// Bytes is the memory of the key on the server; zero if the user may not run MEMORY USAGE.
 	Bytes int64
-	// Entries are the charges of a log, compact or as a sorted set, the oldest first. Some may no longer count. Entries
+	// Entries are the charges of a compact log, the oldest first. Some may no longer count. Entries
 	// that were given back entirely are left out. Other algorithms have none.
 	Entries []Entry
 }
@@ -42,15 +40,14 @@ const inspectReply = 32
 
 // Inspect returns the contents of a subject's key under a policy's algorithm and resolution, or nil if there is no such
 // key. It only reads, in one step on the server. The work is proportional to the log: a few milliseconds for 100,000
-// entries, and for a sorted set up to half a second, during which Redis does nothing else. It needs the rights of a
-// decision, and MEMORY USAGE for Bytes. A key of another type is an error.
+// entries. It needs the rights of a decision, and MEMORY USAGE for Bytes. A value that is not a log's is an error.
 func (s *Store) Inspect(ctx context.Context, key string, policy *driver.Policy) (*State, error) {
-	name, form := s.Key(key, policy), "none 0"
+	name, form := s.Key(key, policy), "string 0"
 	switch {
 	case compact(policy.Algorithm):
-		form = fmt.Sprintf("log %d", mostLogBytes)
+		form = "string " + strconv.Itoa(mostLogBytes)
 	case policy.Algorithm == driver.SortedSetLog:
-		form = fmt.Sprintf("zset %d", sash.MaxEntries+1000) // and some that are not removed yet
+		form = "zset 0"
 	}
 	reply, err := s.send(ctx, inspect, []string{name}, form)
 	if err != nil {
@@ -80,48 +77,36 @@ func readState(algorithm driver.Algorithm, reply []byte) (*State, error) {
 	case ttl == -2:
 		return nil, nil
 	case size > 0 && len(value) == 0:
-		return nil, fmt.Errorf("redisstore: a value of %d bytes or members is more than any of this store", size)
+		return nil, fmt.Errorf("redisstore: a value of %d bytes is more than any of this store", size)
 	}
 	state := &State{At: time.UnixMicro(at), TTL: -1, Bytes: bytes}
 	if ttl >= 0 {
 		state.TTL = time.Duration(min(ttl, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 	}
-	var err error
-	switch {
-	case compact(algorithm):
-		state.Entries, err = readLog(value)
-	case algorithm == driver.SortedSetLog:
-		state.Entries, err = readSet(value)
-	}
-	if err != nil {
-		return nil, err
+	if compact(algorithm) {
+		var err error
+		if state.Entries, err = readLog(value); err != nil {
+			return nil, err
+		}
 	}
 	return state, nil
 }
 
 // The layout of the compact log, as the head of script/log.lua has it.
 const (
-	logVersion  = 2
-	aheadLog    = 3 // of a log with bookings
-	headerBytes = 51
-	hintBytes   = 26
-	entryBytes  = 12
-	sumBytes    = 6
-	block       = 64 // entries a sum
-	mostHints   = 127
-	mostSlots   = 1 << 20 // more than any log has
-	mostIDs     = 1 << 16 // more than any log has
-	idBytes     = 16
+	logVersion   = 2
+	aheadLog     = 3 // of a log with bookings
+	headerBytes  = 51
+	hintBytes    = 26
+	entryBytes   = 12
+	mostHints    = 127
+	mostSlots    = 1 << 20  // more than any log has
+	mostLogBytes = 16 << 20 // more than any log has: room for so many slots, sums and IDs
 )
-
-// mostLogBytes is longer than any value of a log.
-const mostLogBytes = headerBytes + mostHints*hintBytes + mostSlots*entryBytes + (mostSlots/block+1)*sumBytes +
-	mostIDs*idBytes
 
 var (
 	errReply = errors.New("redisstore: inspect.lua answered something that makes no sense")
 	errNoLog = errors.New("redisstore: the value is not a log of this version")
-	errNoSet = errors.New("redisstore: the value is not a sorted set of this store")
 )
 
 // bigEndian returns the number of a few bytes.
@@ -154,37 +139,6 @@ func readLog(value []byte) ([]Entry, error) {
 		before = at
 		if units > 0 {
 			entries = append(entries, Entry{time.UnixMicro(at), units})
-		}
-	}
-	return entries, nil
-}
-
-// readSet reads the members of a sorted-set log, each followed by its score: see the head of script/zset.lua.
-func readSet(value []byte) ([]Entry, error) {
-	next := func() (string, bool) {
-		if len(value) < 4 || bigEndian(value[:4]) > int64(len(value)-4) {
-			return "", false
-		}
-		text, rest := value[4:4+bigEndian(value[:4])], value[4+bigEndian(value[:4]):]
-		value = rest
-		return string(text), true
-	}
-	var entries []Entry
-	before := int64(-1)
-	for n := 0; n == 0 || len(value) > 0; n++ {
-		member, _ := next()
-		score, ok := next()
-		if n == 0 && ok && score == "-inf" {
-			continue // the head
-		}
-		at, err := strconv.ParseFloat(score, 64) // Redis writes long numbers with an exponent
-		_, text, _ := strings.Cut(member, ":")
-		units, bad := strconv.ParseInt(text, 10, 64)
-		if n == 0 || !ok || err != nil || bad != nil || at != math.Trunc(at) || at > 1<<53 || int64(at) <= before || units < 0 || units > 1<<52 {
-			return nil, fmt.Errorf("%w: the member %.40q at %.40q", errNoSet, member, score)
-		}
-		if before = int64(at); units > 0 {
-			entries = append(entries, Entry{time.UnixMicro(before), units})
 		}
 	}
 	return entries, nil

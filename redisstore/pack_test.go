@@ -42,3 +42,21 @@ func TestACoolDownIsInTheSlotOfItsLog(t *testing.T) {
 		}
 	}
 }
+
+// On a cluster one script reads both keys.
+func TestABlockIsInTheSlotOfItsSubject(t *testing.T) {
+	names := make(map[string]string)
+	for _, prefix := range []string{"", "sash:", "{app}:", "a{b", "a}b", "{}"} {
+		for _, key := range []string{"user:42", "{org:1}:user", "a}b", "{}", "x{y", "}{", "{a}{b}", "{{}}"} {
+			s := &Store{prefix: prefix}
+			for _, p := range []*driver.Policy{{}, {Algorithm: driver.GCRA}} {
+				own := s.Key(key, p)
+				name := s.blockKey(own)
+				if slot(own) != slot(name) || names[name] != "" && names[name] != own || own == name {
+					t.Errorf("the block of %q is %q, in slot %d and not in %d", own, name, slot(name), slot(own))
+				}
+				names[name] = own
+			}
+		}
+	}
+}

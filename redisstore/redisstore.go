@@ -6,6 +6,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -59,12 +60,17 @@ type Store struct {
 
 var (
 	_ driver.MultiStore   = (*Store)(nil)
+	_ driver.Chooser      = (*Store)(nil)
 	_ driver.Deduplicator = (*Store)(nil)
 	_ driver.Booker       = (*Store)(nil)
 	_ driver.Batcher      = (*Store)(nil)
+	_ driver.Gatherer     = (*Store)(nil)
 	_ driver.Settler      = (*Store)(nil)
+	_ driver.Extender     = (*Store)(nil)
 	_ driver.Resetter     = (*Store)(nil)
 	_ driver.Taker        = (*Store)(nil)
+	_ driver.Cooler       = (*Store)(nil)
+	_ driver.Holder       = (*Store)(nil)
 	_ driver.Witness      = (*Store)(nil)
 )
 
@@ -73,14 +79,8 @@ func New(scripts Scripter, opts *Options) *Store {
 	if scripts == nil {
 		panic("redisstore: New needs a Scripter; the modules goredisstore and rueidisstore make one of a client")
 	}
-	s := &Store{scripts: scripts, prefix: DefaultPrefix}
-	if opts != nil {
-		s.wait = opts.wait()
-		if opts.Prefix != "" {
-			s.prefix = opts.Prefix
-		}
-	}
-	return s
+	opts = cmp.Or(opts, &Options{})
+	return &Store{scripts: scripts, prefix: cmp.Or(opts.Prefix, DefaultPrefix), wait: opts.wait()}
 }
 
 // Key returns the name of the Redis key with a subject's charges under a policy's algorithm and resolution:
@@ -110,16 +110,16 @@ var tags = [...]string{
 
 // Decide implements [driver.Store].
 func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	script, order := scripts[req.Policy.Algorithm], ""
+	of := &sets[req.Policy.Algorithm]
 	switch {
 	case req.Forced:
-		script, order = taking[req.Policy.Algorithm], takeForced
+		return s.decideOne(ctx, req, of.take, takeForced)
 	case req.Partial:
-		script, order = taking[req.Policy.Algorithm], takeFitting
+		return s.decideOne(ctx, req, of.take, takeFitting)
 	case bookable([]driver.Request{req}) > 0:
-		script = logBook
+		return s.decideOne(ctx, req, logBook, "")
 	}
-	return s.decideOne(ctx, req, script, order)
+	return s.decideOne(ctx, req, of.decide, "")
 }
 
 // DecideOnce implements [driver.Deduplicator]. IDs are part of the subject's key. A compact log remembers about 10,000 IDs
@@ -127,25 +127,8 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 // remembers about 600. Beyond that it forgets first what it would forget first anyway: such a call is a new one when it is
 // repeated, and a settlement that may be such a one gives no units back.
 func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	script, name := scripts[req.Policy.Algorithm], window.CallName(id)
-	if compact(req.Policy.Algorithm) {
-		script = logOnce
-	}
-	return s.decideOne(ctx, req, script, string(name[:]))
-}
-
-// Reward implements [driver.Taker]. It takes units from at most 1,000 charges of a log.
-func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	script := taking[req.Policy.Algorithm]
-	if compact(req.Policy.Algorithm) {
-		script = logReward
-	}
-	if req.Policy.Block.Refusals > 0 { // a reward is no call that is refused
-		open := *req.Policy
-		open.Block = driver.Block{}
-		req.Policy = &open
-	}
-	return s.decideOne(ctx, req, script, takeBack)
+	name := window.CallName(id)
+	return s.decideOne(ctx, req, sets[req.Policy.Algorithm].once, string(name[:]))
 }
 
 // decideOne keeps the request and its answer on the stack.
@@ -159,15 +142,8 @@ func (s *Store) decideOne(ctx context.Context, req driver.Request, script *Scrip
 
 // DecideAll implements [driver.MultiStore]. On a cluster the error is [driver.ErrApart] for keys of different slots.
 func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	if s.scripts.Cluster() {
-		for _, req := range reqs[1:] {
-			if slot(s.Key(req.Key, req.Policy)) != slot(s.Key(reqs[0].Key, req.Policy)) {
-				return nil, driver.ErrApart
-			}
-		}
-	}
 	answers := make([]driver.Answer, len(reqs))
-	script := scripts[reqs[0].Policy.Algorithm]
+	script := sets[reqs[0].Policy.Algorithm].decide
 	if bookable(reqs) > 0 {
 		script = logBook
 	}
@@ -175,6 +151,12 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 		return nil, err
 	}
 	return answers, nil
+}
+
+// scatters reports whether keys are in several slots of a cluster.
+func (s *Store) scatters(keys []string) bool {
+	return len(keys) > 1 && s.scripts.Cluster() &&
+		slices.ContainsFunc(keys[1:], func(key string) bool { return slot(key) != slot(keys[0]) })
 }
 
 // decide runs a script over all requests at once. It sends the tail after them: nothing, the ID of a single request, or
@@ -185,11 +167,14 @@ func (s *Store) decide(ctx context.Context, reqs []driver.Request, script *Scrip
 	for i, req := range reqs {
 		keys[i] = s.Key(req.Key, policy)
 	}
+	if s.scatters(keys) {
+		return driver.ErrApart
+	}
 	books, after := script == logBook || script == logOnce, tail
 	if policy.Block.Refusals > 0 && blocking[script] != nil {
 		script, after = blocking[script], tail+packBlock(&policy.Block)
-		for _, req := range reqs {
-			keys = append(keys, s.besideKey("block", req.Key, policy))
+		for _, own := range keys {
+			keys = append(keys, s.blockKey(own))
 		}
 	}
 	// Calendar limits are sent as boundaries around this process's clock. If the server's clock, or the instant of a
@@ -215,7 +200,7 @@ func (s *Store) decide(ctx context.Context, reqs []driver.Request, script *Scrip
 		waits := len(reply) >= 8 && int64(number(reply)) > 0 && number(reply)&onlyWaits != 0
 		decided, at, err := unpack(reqs, reply, answers)
 		if err == nil && decided && waits {
-			return errors.Join(s.lookNow(ctx, reqs, answers), bar(answers, lefts))
+			err = s.lookNow(ctx, reqs, answers)
 		}
 		if err != nil || decided {
 			return errors.Join(err, bar(answers, lefts))
@@ -225,7 +210,7 @@ func (s *Store) decide(ctx context.Context, reqs []driver.Request, script *Scrip
 			from = int64(number(reply[16:]))
 		}
 	}
-	return errors.New("redisstore: the server's clock is not steady enough for a calendar limit")
+	return errUnsteady
 }
 
 // lookNow sets what requests that were refused find now. Their retry times stay.
@@ -252,31 +237,10 @@ func (s *Store) lookNow(ctx context.Context, reqs []driver.Request, answers []dr
 // the last booking, and around the instant at which a call has room behind it, which others may take meanwhile.
 const mostTries = 5
 
+var errUnsteady = errors.New("redisstore: the server's clock is not steady enough for a calendar limit")
+
 // Books implements [driver.Booker].
 func (s *Store) Books(p *driver.Policy) bool { return p.Bookable() }
-
-// Settle implements [driver.Settler].
-func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
-	script := scripts[set.Request.Policy.Algorithm]
-	if compact(set.Request.Policy.Algorithm) {
-		script = logSettle
-	}
-	_, err := s.send(ctx, script, []string{s.Key(set.Request.Key, set.Request.Policy)}, packSettlement(&set))
-	return err
-}
-
-// Reset implements [driver.Resetter]. It ends the block of the subject whatever policy began it, by a script of its own
-// while the slot of the two moves.
-func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	keys := []string{s.Key(key, policy), s.besideKey("block", key, policy)}
-	_, err := s.send(ctx, reset, keys, "")
-	if apart(err) {
-		if _, err = s.send(ctx, reset, keys[1:], ""); err == nil {
-			_, err = s.send(ctx, reset, keys[:1], "")
-		}
-	}
-	return err
-}
 
 // Bits of the refusals in a reply.
 const (

@@ -71,14 +71,16 @@ func Uncharged(err error) bool {
 	return refused
 }
 
-// apart reports whether a script did not run because its keys are not on one server: those of a slot that moves, or of a
-// Ring.
+// apart reports whether a script did not run because its keys are not on one server: those of a slot that
+// moves, or of several.
 func apart(err error) bool {
-	if errors.Is(err, driver.ErrApart) {
-		return true
-	}
+	return errors.Is(err, driver.ErrApart) || says(err, "TRYAGAIN")
+}
+
+// says reports whether an error of the chain begins with a text.
+func says(err error, start string) bool {
 	for text := range chain(err) {
-		if strings.HasPrefix(text, "TRYAGAIN") {
+		if strings.HasPrefix(text, start) {
 			return true
 		}
 	}

@@ -65,9 +65,7 @@ func (s *Store) run(ctx context.Context, reqs []driver.Request, script *Script, 
 // send runs a script. Errors about the value of a key are driver.ErrRejected.
 func (s *Store) send(ctx context.Context, script *Script, keys []string, arg string) (string, error) {
 	reply, err := s.scripts.Run(ctx, script, keys, arg)
-	if err != nil {
-		err = rejected(err)
-	}
+	err = rejected(err)
 	if errors.Is(err, context.DeadlineExceeded) {
 		if said := s.Silent(remembered); said != "" {
 			err = fmt.Errorf("%w: %s", err, said)
@@ -97,10 +95,9 @@ func (e *waitError) Unwrap() error {
 func admitted(reply string) bool { return len(reply) >= 8 && number(reply)&^repeated == 0 }
 
 func (o *Options) wait() Wait {
-	w := Wait{Replicas: o.Replicas, Timeout: o.ReplicaTimeout, For: admitted}
-	if w.Timeout <= 0 {
-		w.Timeout = DefaultReplicaTimeout
+	timeout := o.ReplicaTimeout
+	if timeout <= 0 {
+		timeout = DefaultReplicaTimeout
 	}
-	w.Timeout = (w.Timeout + time.Millisecond - 1).Truncate(time.Millisecond)
-	return w
+	return Wait{Replicas: o.Replicas, Timeout: (timeout + time.Millisecond - 1).Truncate(time.Millisecond), For: admitted}
 }

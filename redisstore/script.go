@@ -5,6 +5,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -39,43 +40,44 @@ var files embed.FS
 
 var (
 	log       = load("log_search.lua", "log_grow.lua", "log_ahead.lua", "log_now.lua", "log.lua")
-	logSettle = load("register.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_settle.lua")
-	logReward = around(log, "log_reward.lua", "log_search.lua", "log_reward.lua")
 	logBook   = around(load("log.lua"), "log_book.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_book.lua")
 	logOnce   = around(logBook, "log_once.lua", "register.lua", "log_once.lua")
+	logSettle = load("register.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_settle.lua")
+	logExtend = extender()
 	logEach   = around(logBook, "log_each.lua", "log_each.lua")
 	logMany   = around(load("log.lua"), "log_many.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_many.lua")
 
-	scripts = [...]*Script{
-		driver.SlidingLog:     log,
-		driver.SortedSetLog:   shared("zset.lua"),
-		driver.SlidingBuckets: log,
-		driver.SlidingCounter: shared("windows.lua", "counter.lua"),
-		driver.FixedWindow:    shared("windows.lua", "fixed.lua"),
-		driver.GCRA:           shared("windows.lua", "gcra.lua"),
+	compactLog = set{
+		decide: log, once: logOnce, settle: logSettle, take: taker(log), choose: choose(logBook),
+		reward: around(log, "log_reward.lua", "log_search.lua", "log_reward.lua"),
 	}
-	anyLog = choose(logBook)
-	anyOf  = [...]*Script{
-		driver.SlidingLog:     anyLog,
-		driver.SortedSetLog:   choose(scripts[driver.SortedSetLog]),
-		driver.SlidingBuckets: anyLog,
-		driver.SlidingCounter: choose(scripts[driver.SlidingCounter]),
-		driver.FixedWindow:    choose(scripts[driver.FixedWindow]),
-		driver.GCRA:           choose(scripts[driver.GCRA]),
+	sets = [...]set{
+		driver.SlidingLog:     compactLog,
+		driver.SortedSetLog:   uniform(shared("zset.lua")),
+		driver.SlidingBuckets: compactLog,
+		driver.SlidingCounter: uniform(shared("windows.lua", "counter.lua")),
+		driver.FixedWindow:    uniform(shared("windows.lua", "fixed.lua")),
+		driver.GCRA:           uniform(shared("windows.lua", "gcra.lua")),
 	}
-	taking = [...]*Script{
-		driver.SlidingLog:     taker(driver.SlidingLog),
-		driver.SortedSetLog:   taker(driver.SortedSetLog),
-		driver.SlidingBuckets: taker(driver.SlidingBuckets),
-		driver.SlidingCounter: taker(driver.SlidingCounter),
-		driver.FixedWindow:    taker(driver.FixedWindow),
-		driver.GCRA:           taker(driver.GCRA),
-	}
-	blocking  = blockers()
+	blocking = blockers()
+
+	coolDown  = load("cooldown.lua")
+	heldSpend = load("held_spend.lua")
+	heldBring = load("held_bring.lua")
 	reset     = load("reset.lua")
 	instances = load("instances.lua")
 	inspect   = load("inspect.lua") // not one of Scripts: it needs other rights
 )
+
+// A set is the scripts of an algorithm. The one that decides may also be the one that decides with an ID or settles, by the
+// mode or the end of its argument.
+type set struct{ decide, once, settle, take, reward, choose *Script }
+
+// uniform returns the set of an algorithm with one script, and those that are made of it.
+func uniform(script *Script) set {
+	take := taker(script)
+	return set{decide: script, once: script, settle: script, take: take, reward: take, choose: choose(script)}
+}
 
 // load joins embedded files into one script, named after the last.
 func load(names ...string) *Script {
@@ -118,33 +120,41 @@ func around(script *Script, name string, files ...string) *Script {
 // blockers returns the scripts that block.lua makes of those that can refuse, by them.
 func blockers() map[*Script]*Script {
 	all := make(map[*Script]*Script)
-	for _, script := range slices.Concat(scripts[:], taking[:], []*Script{logOnce}) {
-		all[script] = around(script, "block_"+script.Name, "block.lua")
+	for _, of := range sets {
+		for _, script := range []*Script{of.decide, of.once, of.take} {
+			if all[script] == nil {
+				all[script] = around(script, "block_"+script.Name, "block.lua")
+			}
+		}
 	}
 	return all
 }
 
-// taker returns the script that take.lua makes of the decision of an algorithm.
-func taker(a driver.Algorithm) *Script {
-	return around(scripts[a], "take_"+scripts[a].Name, "take.lua")
-}
+// taker returns the script that take.lua makes of a decision.
+func taker(script *Script) *Script { return around(script, "take_"+script.Name, "take.lua") }
 
 // choose returns the script that makes a decision on whichever of several subjects has most room, by any.lua.
 func choose(script *Script) *Script { return around(script, "any_"+script.Name, "any.lua") }
+
+// extender returns the script that settles and decides at one time.
+func extender() *Script {
+	source := load("log_extend.lua").source
+	for mark, part := range map[string]*Script{"-- SETTLE\n": logSettle, "-- DECIDE\n": log} {
+		source = strings.Replace(source, mark, strings.Replace(part.source, "call('TIME')", "clock", 1), 1)
+	}
+	return NewScript("log_extend.lua", source).With(threshold.Scripts)
+}
 
 // compact reports whether an algorithm keeps the compact log, which has scripts of its own for settlements and IDs.
 func compact(a driver.Algorithm) bool { return a == driver.SlidingLog || a == driver.SlidingBuckets }
 
 // Scripts returns every script of the store, so that a program can load them ahead of time.
 func Scripts() []*Script {
-	return []*Script{
-		log, logBook, logEach, logMany, logSettle, logOnce, logReward, scripts[driver.SortedSetLog], scripts[driver.SlidingCounter], scripts[driver.FixedWindow],
-		scripts[driver.GCRA], anyLog, anyOf[driver.SortedSetLog], anyOf[driver.SlidingCounter], anyOf[driver.FixedWindow],
-		anyOf[driver.GCRA], taking[driver.SlidingLog], taking[driver.SortedSetLog], taking[driver.SlidingCounter],
-		taking[driver.FixedWindow], taking[driver.GCRA], reset, instances, heldSpend, heldBring, coolDown, logExtend,
-		blocking[log], blocking[logOnce], blocking[scripts[driver.SortedSetLog]], blocking[scripts[driver.SlidingCounter]],
-		blocking[scripts[driver.FixedWindow]], blocking[scripts[driver.GCRA]], blocking[taking[driver.SlidingLog]],
-		blocking[taking[driver.SortedSetLog]], blocking[taking[driver.SlidingCounter]], blocking[taking[driver.FixedWindow]],
-		blocking[taking[driver.GCRA]],
+	all := []*Script{logBook, logEach, logMany, logExtend, coolDown, heldSpend, heldBring, reset, instances}
+	for _, of := range sets {
+		all = append(all, of.decide, of.once, of.settle, of.take, of.reward, of.choose)
 	}
+	all = slices.AppendSeq(all, maps.Values(blocking))
+	slices.SortFunc(all, func(a, b *Script) int { return strings.Compare(a.Name, b.Name) })
+	return slices.Compact(all)
 }

@@ -1,9 +1,14 @@
 package rueidisstore
 
 import (
+	"context"
+	"crypto/tls"
+	"net"
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"example.com/sash/redisstore"
 )
 
 // Tune sets the options that a client needs to recover quickly from a connection or a server that fails, and returns
@@ -47,4 +52,19 @@ func set[T int | time.Duration](option *T, value T) {
 	if *option == 0 {
 		*option = value
 	}
+}
+
+// dial connects as rueidis does by itself, through redisstore.Dial: rueidis ends the process when a server sends more
+// replies than there were commands, as a server of another kind can.
+func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+	if d.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+		defer cancel()
+	}
+	connect := d.DialContext
+	if config != nil {
+		connect = (&tls.Dialer{NetDialer: d, Config: config}).DialContext
+	}
+	return redisstore.Dial(ctx, addr, func(ctx context.Context) (net.Conn, error) { return connect(ctx, "tcp", addr) })
 }

@@ -29,7 +29,7 @@ func (f *far) Decide(ctx context.Context, req driver.Request) (driver.Answer, er
 func (f *far) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	f.calls.Add(1)
 	time.Sleep(time.Millisecond)
-	return f.Store.DecideEach(ctx, reqs)
+	return driver.Passthrough{Next: f.Store}.DecideEach(ctx, reqs)
 }
 
 // A caller over its limit comes every 10 ms for 10 s. It reaches the store once for each denial, which lasts a second, or

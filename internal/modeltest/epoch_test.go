@@ -1,7 +1,6 @@
 package modeltest
 
 import (
-	"bytes"
 	"slices"
 	"testing"
 	"time"
@@ -13,7 +12,7 @@ import (
 )
 
 // A server whose clock is within a window of 1970, as that of a board without a battery is, decides like any other: with
-// sliding limits, and with those of the calendar, whose periods began before 1970. So does memory, also after a restart.
+// sliding limits, and with those of the calendar, whose periods began before 1970. So does memory.
 func TestAClockNear1970(t *testing.T) {
 	server := redistest.Start(t)
 	limits := []sash.Limit{sash.Every(3, time.Hour)}
@@ -59,23 +58,8 @@ func TestAClockNear1970(t *testing.T) {
 					if i == 3 {
 						clock.Advance(window)
 					}
-					memory = restarted(t, memory, clock.Now)
 				}
 			})
 		}
 	}
-}
-
-// restarted returns a store that is restored from the snapshot of another.
-func restarted(t *testing.T, store *memstore.Store, now func() time.Time) *memstore.Store {
-	t.Helper()
-	var file bytes.Buffer
-	if err := store.Snapshot(&file); err != nil {
-		t.Fatal(err)
-	}
-	again := memstore.New(&memstore.Options{Now: now})
-	if err := again.Restore(&file); err != nil {
-		t.Fatal(err)
-	}
-	return again
 }

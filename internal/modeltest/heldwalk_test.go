@@ -175,7 +175,8 @@ func (w *heldWalk) spend(now int64) error {
 // ask makes a call of both.
 func (w *heldWalk) ask(now int64, s driver.Spending) error {
 	got, err := w.store.Spend(context.Background(), s)
-	want := w.model.Spend(now, &s)
+	var want driver.Held
+	w.model.Take(now, &s, &want)
 	w.note("%+v gets %+v", s, got)
 	if err != nil || got != want {
 		return fmt.Errorf("%+v gets %+v, %v; by the arithmetic %+v", s, got, err, want)

@@ -17,7 +17,7 @@ import (
 func TestInspectReadsTheChargesThatWereMade(t *testing.T) {
 	server := redistest.Start(t)
 	const step = time.Second
-	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets} {
+	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets} {
 		t.Run(a.String(), func(t *testing.T) {
 			store, clock, _ := virtual(t, server.Addr(), nil)
 			random := rand.New(rand.NewPCG(7, uint64(a)))
@@ -121,7 +121,7 @@ func TestInspectOfSomethingElse(t *testing.T) {
 			{"SET", name, "words"}, {"HSET", name, "field", "value"}, {"ZADD", name, "5", "member"}, {"RPUSH", name, "x"},
 			{"SET", name, "\x02" + string(make([]byte, 200))},
 		} {
-			if command[0] == "SET" && !a.Exact() {
+			if command[0] == "SET" && !a.Exact() || command[0] == "ZADD" && a == sash.SortedSetLog {
 				continue // a decision reads the value, and says so
 			}
 			server.Must(t, "DEL", name)

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"example.com/sash/driver"
@@ -37,34 +36,28 @@ func (b *Block) Refuse(now int64, by *driver.Block) (begins int64) {
 	return by.Length
 }
 
-// Append appends the encoding of the block, which CutBlock reads.
-func (b *Block) Append(to []byte) []byte {
-	to = binary.AppendVarint(binary.AppendVarint(to, b.ends), b.length)
-	to = binary.AppendUvarint(to, uint64(len(b.refusals)))
-	for _, at := range b.refusals {
-		to = binary.AppendVarint(to, at)
-	}
-	return to
+// A CoolDown is the time for which a key is left alone.
+type CoolDown struct {
+	end, length int64
+	guessed     bool
 }
 
-// CutBlock reads what Append has written from the front.
-func CutBlock(from []byte) (b *Block, rest []byte, ok bool) {
-	next := func() (v int64) {
-		v, n := binary.Varint(from)
-		if ok = ok && n > 0; ok {
-			from = from[n:]
-		}
-		return v
+// Begin begins a cool-down at now, unless the state has one that ends as late.
+func (s *CoolDown) Begin(now int64, c driver.CoolDown) {
+	if s.At(now); now+c.Length > s.end {
+		s.end, s.length, s.guessed = now+c.Length, c.Length, c.Guessed
 	}
-	ok = true
-	b = &Block{ends: next(), length: next()}
-	count, n := binary.Uvarint(from)
-	if !ok || n <= 0 || count >= driver.MaxRefusals || b.length < 0 {
-		return nil, nil, false
-	}
-	from = from[n:]
-	for range count {
-		b.refusals = append(b.refusals, next())
-	}
-	return b, from, ok
 }
+
+// At returns the cool-down as it is at now. One that began later than now, by a clock that went back, begins
+// now.
+func (s *CoolDown) At(now int64) driver.CoolDown {
+	if s.length == 0 || now >= s.Expires() {
+		return driver.CoolDown{}
+	}
+	s.end = min(s.end, now+s.length)
+	return driver.CoolDown{Length: s.length, Left: s.end - now, Guessed: s.guessed}
+}
+
+// Expires returns the instant from which nobody needs to know of it.
+func (s *CoolDown) Expires() int64 { return s.end + driver.CoolDown{Length: s.length}.Keep() }

@@ -143,6 +143,21 @@ func (c *Counter) Settle(_, at, more int64, limits []driver.Limit) {
 	}
 }
 
+// Reward implements State. The charges of the window before are the oldest.
+func (c *Counter) Reward(now, units int64, limits []driver.Limit) (given int64) {
+	for i := range limits {
+		k := c.at(now, limits[i].Window)
+		before := min(units, k.prev)
+		since := min(units-before, k.current)
+		if before+since > 0 {
+			k.prev, k.current = k.prev-before, k.current-since
+			c.put(k)
+			given = max(given, before+since)
+		}
+	}
+	return given
+}
+
 // Expires implements State.
 func (c *Counter) Expires() int64 {
 	var t int64

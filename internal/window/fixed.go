@@ -97,6 +97,19 @@ func (f *Fixed) Settle(_, at, more int64, limits []driver.Limit) {
 	}
 }
 
+// Reward implements State.
+func (f *Fixed) Reward(now, units int64, limits []driver.Limit) (given int64) {
+	for i := range limits {
+		c := f.at(now, &limits[i])
+		if back := min(units, c.count); back > 0 {
+			c.count -= back
+			f.put(c)
+			given = max(given, back)
+		}
+	}
+	return given
+}
+
 // Expires implements State.
 func (f *Fixed) Expires() int64 {
 	var t int64

@@ -108,6 +108,21 @@ func (g *GCRA) Settle(now, at, more int64, limits []driver.Limit) {
 	}
 }
 
+// Reward implements State. A unit that is paid in part counts as one that is given back.
+func (g *GCRA) Reward(now, units int64, limits []driver.Limit) (given int64) {
+	for i := range limits {
+		limit := &limits[i]
+		m := g.at(now, limit.Window)
+		if m == nil || m.owed(now) == 0 {
+			continue
+		}
+		owed := m.owed(now)
+		given = max(given, min(units, int64(math.Ceil(owed*float64(limit.Units)/float64(limit.Window)))))
+		m.at, m.debt = now, math.Max(0, owed-float64(units)*float64(limit.Window)/float64(limit.Units))
+	}
+	return given
+}
+
 // Expires implements State.
 func (g *GCRA) Expires() int64 {
 	var t int64

@@ -36,13 +36,7 @@ type refusal struct {
 	note                 string
 }
 
-// Spend implements [driver.Holder] at an instant of the holder's clock.
-func (l *Leases) Spend(now int64, s *driver.Spending) (a driver.Held) {
-	l.Take(now, s, &a)
-	return a
-}
-
-// Take is Spend in place: it saves copying the answer.
+// Take implements Spend of [driver.Holder] at an instant of the holder's clock, in place: it saves copying the answer.
 func (l *Leases) Take(now int64, s *driver.Spending, a *driver.Held) {
 	*a = driver.Held{At: now}
 	if now < l.since {
@@ -229,7 +223,7 @@ func (l *Leases) Return(began, keep int64) (units int64) {
 // Forget implements [driver.Holder].
 func (l *Leases) Forget() { *l = Leases{} }
 
-// Expires implements [State]: nothing that is kept matters any more.
+// Expires returns the instant from which nothing that is kept matters any more.
 func (l *Leases) Expires() int64 {
 	expires := max(l.since+2*l.longest, l.until, l.down, l.refusal.until)
 	for i := range l.held {
@@ -237,20 +231,3 @@ func (l *Leases) Expires() int64 {
 	}
 	return expires
 }
-
-// Look implements [State].
-func (l *Leases) Look(_, _ int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
-	for i := range limits {
-		out[i] = driver.Status{Remaining: limits[i].Units}
-	}
-	return 0
-}
-
-// Charge implements [State].
-func (l *Leases) Charge(int64, int64, []driver.Limit) {}
-
-// Settle implements [State].
-func (l *Leases) Settle(int64, int64, int64, []driver.Limit) {}
-
-// Reward implements [State].
-func (l *Leases) Reward(_, _ int64, _ []driver.Limit) (given int64) { return 0 }

@@ -256,6 +256,37 @@ func (l *Log) Settle(_, at, more int64, _ []driver.Limit) {
 	}
 }
 
+// Reward implements State. It stops at a full entry, which may stand for more than it holds, and at entries that lie
+// ahead.
+func (l *Log) Reward(now, units int64, limits []driver.Limit) (given int64) {
+	l.redate(now)
+	cut := now
+	for i := range limits {
+		from, _ := limits[i].Cut(now)
+		cut = min(cut, from)
+	}
+	p := l.after(cut)
+	base, end := l.before(p), p
+	for end < l.head && int64(l.before(end)-base) < units {
+		if e := l.slot(end); e.at > now || int64(e.sum-l.before(end)) >= threshold.Log.Units {
+			break
+		}
+		end++
+	}
+	given = min(units, int64(l.before(end)-base))
+	if given > 0 && l.booked != nil {
+		l.booked.gaps = true
+	}
+	for q := p; q < l.head; q++ {
+		e := l.slot(q)
+		e.sum -= min(e.sum-base, uint64(given))
+	}
+	for l.head > l.lo && l.slot(l.head-1).sum == l.before(l.head-1) {
+		l.head--
+	}
+	return given
+}
+
 // Extend makes a charge of an earlier instant one of now. It reports false, and changes nothing, if it does not find it.
 func (l *Log) Extend(now, at, cost int64, limits []driver.Limit) bool {
 	sum := l.before(l.head)

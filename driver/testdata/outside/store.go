@@ -74,41 +74,35 @@ func add(charges []charge, now, units int64) []charge {
 func look(charges []charge, now, cost int64, limits []driver.Limit) (refusals uint64, statuses []driver.Status) {
 	for i := range limits {
 		l := &limits[i]
-		cut, stop := l.Cut(now)
-		leaves := func(c charge) int64 {
-			if stop != 0 {
-				return stop - now
+		left := func(at int64) int64 { // if no other call comes
+			left := l.Units
+			for _, c := range charges {
+				if cut, _ := l.Cut(at); c.at > cut {
+					left -= c.units
+				}
 			}
-			return c.at + l.Window - now
+			return left
 		}
-		var used int64
-		var inside []charge
-		for _, c := range charges {
-			if c.at > cut && c.units > 0 {
-				inside = append(inside, c)
-				used += c.units
-			}
-		}
-		status := driver.Status{Remaining: max(0, l.Units-used)}
-		if used+cost > l.Units {
+		status := driver.Status{Remaining: max(0, left(now))}
+		refused := left(now) < cost
+		if refused {
 			refusals |= 1 << i
 		}
-		left := used
-		for _, c := range inside {
-			if status.Retry == 0 && left+cost > l.Units && left-c.units+cost <= l.Units {
-				status.Retry = leaves(c)
+		for _, c := range charges {
+			leaves := c.at + l.Window
+			if _, stop := l.Cut(c.at); stop != 0 {
+				leaves = stop
 			}
-			left -= c.units
-			if status.Release == 0 && max(0, l.Units-left) > status.Remaining {
-				status.Release = leaves(c)
+			if c.units == 0 || leaves <= now {
+				continue
 			}
-			status.Reset = leaves(c)
-		}
-		if stop != 0 && used > 0 { // all leave at once
-			status.Release, status.Reset = stop-now, stop-now
-			if used+cost > l.Units {
-				status.Retry = stop - now
+			if refused && status.Retry == 0 && left(leaves) >= cost {
+				status.Retry = leaves - now
 			}
+			if status.Release == 0 && left(leaves) > status.Remaining {
+				status.Release = leaves - now
+			}
+			status.Reset = leaves - now
 		}
 		statuses = append(statuses, status)
 	}

@@ -48,12 +48,6 @@ func TestADecoratorHasThePowersOfItsStore(t *testing.T) {
 	if !driver.CanBook(all, p) || driver.CanBook(few, p) {
 		t.Error("it does not book as the store does")
 	}
-	if _, ok := driver.As[driver.Batcher](all); !ok {
-		t.Error("over memstore it does not decide many requests in one round trip")
-	}
-	if _, ok := driver.As[driver.Batcher](few); ok {
-		t.Error("over a store that decides one at a time it is a Batcher")
-	}
 }
 
 // Bookings go through every method, with their delay.

@@ -155,7 +155,7 @@ func (d *deployment) start(t *testing.T) {
 		}
 	}
 	cmd := exec.Command("sh", "-c", "exec "+command)
-	cmd.Env = append([]string{"CREDENTIALS_DIRECTORY=" + credentials, "STATE_DIRECTORY=" + t.TempDir()}, d.env...)
+	cmd.Env = append([]string{"CREDENTIALS_DIRECTORY=" + credentials}, d.env...)
 	p := run(t, cmd)
 	t.Cleanup(func() { p.stopped(t) })
 	servertest.Wait(t, "it does not answer", func() bool { return d.curl("https://limits.example.com:8443/healthz", d.env...) == nil })

@@ -73,36 +73,6 @@ func TestOnlySIGTERMWaitsForLoadBalancers(t *testing.T) {
 	}
 }
 
-// A service without Redis keeps its charges over a restart, and starts with a damaged file.
-func TestARestartForgetsNothing(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "charged")
-	start := func(want int) (*service, int) {
-		t.Helper()
-		p := serve(t, "--snapshot", file)
-		status, _ := allow(t, p, "192.0.2.7")
-		if status != want {
-			t.Errorf("%d, want %d: %s", status, want, p.logs)
-		}
-		return p, status
-	}
-	p, status := start(200)
-	for status == 200 {
-		status, _ = allow(t, p, "192.0.2.7")
-	}
-	p.stopped(t)
-	p, _ = start(429)
-	p.stopped(t)
-	whole := readFile(t, file)
-	put(t, file, string(whole[:len(whole)-1]))
-	p, _ = start(200)
-	if logs := p.stopped(t); !strings.Contains(logs, "damaged") {
-		t.Error(logs)
-	}
-	if kept := readFile(t, file+".damaged"); len(kept) != len(whole)-1 {
-		t.Errorf("%d bytes of the damaged file were kept", len(kept))
-	}
-}
-
 const webRule = "domain: web\ndescriptors:\n- key: remote_address\n  limits: [4/1h]\n"
 
 // Instances on one Redis settle each other's reservations if they know the key of the token, and others do not. A fleet

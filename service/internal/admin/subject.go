@@ -300,10 +300,10 @@ func (h *handler) unknown(policy *driver.Policy) string {
 		return "this service does not read the logs of its store"
 	}
 	switch policy.Algorithm {
-	case sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets:
+	case sash.SlidingLog, sash.SlidingBuckets:
 		return ""
 	}
-	return policy.Algorithm.String() + " keeps counts, and no log of charges"
+	return policy.Algorithm.String() + " keeps no compact log of charges"
 }
 
 func spans(limits []sash.Limit, policy *driver.Policy, at time.Time) []span {

@@ -24,9 +24,8 @@ func (a *app) inspect() *cobra.Command {
 		Long: `Show what Redis holds of a key under one algorithm: for each --limit the units that count, when the
 next one is free and when all are; how long the key lives, its memory, and the charges of a log.
 
-The command only reads: a few milliseconds of Redis for a log of 100,000 charges, and up to half a
-second for a sorted set of as many. It needs the rights that sash doctor prints for a limiter, and
-+memory|usage for the memory.
+The command only reads: a few milliseconds of Redis for a log of 100,000 charges. It needs the
+rights that sash doctor prints for a limiter, and +memory|usage for the memory.
 
 The key is used as it is, as in sash peek. Keys that Go programs build with sash.Key, and those of
 sash serve, are their parts joined by colons: demo:remote_address:192.0.2.7.`,
@@ -50,7 +49,7 @@ type inspection struct {
 	// TTL is negative for a key that has no expiry.
 	TTL    wire.Seconds `json:"ttl"`
 	Memory int64        `json:"memory_bytes"`
-	// Log is null for an algorithm without one.
+	// Log is null for an algorithm without a compact one.
 	Log    *logState    `json:"log"`
 	Limits []limitState `json:"limits"`
 }
@@ -141,7 +140,7 @@ func elsewhere(ctx context.Context, store *redisstore.Store, key string, not *dr
 func (in *inspection) fill(ctx context.Context, state *redisstore.State, limiter *sash.Limiter, key string, given bool) error {
 	in.Exists, in.At, in.TTL, in.Memory = true, wire.Instant(state.At), wire.Seconds(state.TTL), state.Bytes
 	policy := limiter.Policy()
-	if policy.Algorithm.Exact() {
+	if policy.Algorithm == sash.SlidingLog || policy.Algorithm == sash.SlidingBuckets {
 		in.Log = &logState{Charges: len(state.Entries)}
 		for _, e := range state.Entries {
 			in.Log.Units += e.Units

@@ -192,8 +192,6 @@ func (s *serving) check() error {
 		return fmt.Errorf("--drain-delay %v: give a time such as 5s, or 0 for none", o.DrainDelay)
 	case o.Redis == "" && o.Replicas > 0:
 		return errors.New("--replicas: only Redis has replicas: give --redis too")
-	case o.Redis != "" && o.Snapshot != "":
-		return errors.New("--snapshot is for this process's memory: Redis keeps what was charged by itself")
 	case (s.cert == "") != (s.key == "") || s.clientCA != "" && s.cert == "":
 		return errors.New("--tls-cert and --tls-key belong together, and --tls-client-ca needs them")
 	case (s.adminCert == "") != (s.adminKey == "") || s.adminClientCA != "" && s.adminCert == "":

@@ -46,7 +46,7 @@ func (m *Memory) Health() Health { return m.Report().Health }
 
 // Report returns the state now.
 func (m *Memory) Report() Report {
-	occupancy := m.Occupancy()
+	occupancy := m.Store.Stats()
 	r := Report{Health: MemoryHealth(), Memory: &occupancy}
 	if r.Since = m.occupancy.look(); !r.Since.IsZero() {
 		r.Status, r.Cause = "degraded", "full"
@@ -102,7 +102,7 @@ func (o *occupancy) run(ctx context.Context) {
 func (o *occupancy) look() (since time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now, is := time.Now(), o.store.Occupancy()
+	now, is := time.Now(), o.store.Stats()
 	if is.Evicted != o.seen.Evicted || is.TurnedAway != o.seen.TurnedAway {
 		if o.at.IsZero() || now.Sub(o.at) > fullFor {
 			o.since = now

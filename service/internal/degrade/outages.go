@@ -123,7 +123,7 @@ type Report struct {
 
 // Report returns the state now. It sends nothing.
 func (g *Guard) Report() Report {
-	memory := g.local.store.Occupancy()
+	memory := g.local.store.Stats()
 	r := Report{Health: g.Health(), Address: g.address, Stats: g.stats(), Memory: &memory}
 	if g.home != nil {
 		home := g.home.Stats()

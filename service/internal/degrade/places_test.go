@@ -37,7 +37,7 @@ func (i island) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver
 	if err := i.cross(ctx); err != nil {
 		return nil, err
 	}
-	return i.Store.DecideEach(ctx, reqs)
+	return driver.Passthrough{Next: i.Store}.DecideEach(ctx, reqs)
 }
 
 func (i island) cross(ctx context.Context) error {

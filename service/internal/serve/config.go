@@ -49,10 +49,10 @@ func (s *instance) loadFirst() (cfg *config.Config, known config.Fingerprint, er
 	return cfg, known, err
 }
 
-// nameSecrets has secret values named under the keys. A store that outlives this process, or has others beside it, needs
+// nameSecrets has secret values named under the keys. A Redis, which outlives this process and is shared with others, needs
 // some; otherwise a key of this process will do.
 func (s *instance) nameSecrets() error {
-	if s.Redis != "" || s.Snapshot != "" || len(s.SecretKeys) > 0 {
+	if s.Redis != "" || len(s.SecretKeys) > 0 {
 		return s.decider.NameSecrets(s.SecretKeys...)
 	}
 	for _, rule := range s.decider.Config().Rules() {

@@ -85,14 +85,12 @@ type Options struct {
 	// Memory is the size of the store in memory, and what happens when it is full: of the one that decides without
 	// Redis, and of mode local's.
 	Memory memstore.Options
-	// Snapshot is the file that keeps what was charged in memory over a restart. Empty is none; Redis needs none.
-	Snapshot string
 
 	// TokenKeys seal the tokens of reservations: the first seals, and all open. Instances with the same settle each
 	// other's. Empty is a key of this instance's own.
 	TokenKeys [][]byte
 	// SecretKeys name secret values: see decide.Decider.NameSecrets. With none, a configuration with secret values needs a
-	// store in memory without Snapshot, and names hold for this process.
+	// store in memory, and names hold for this process.
 	SecretKeys [][]byte
 	// DrainDelay is how long Run answers with health down after its context has ended, unless the cause is ErrInterrupted.
 	DrainDelay time.Duration

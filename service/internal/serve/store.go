@@ -139,26 +139,11 @@ func ping(ctx context.Context, client *redisclient.Client) error {
 
 func (s *instance) openMemory() (*store, error) {
 	memory := degrade.NewMemory(s.Memory, s.Log)
-	out := &store{
+	return &store{
 		place: memory.Place, charges: chargesInMemory(memory.Store), close: func() {},
 		runs: []func(context.Context) error{memory.Run}, health: memory.Health, report: memory.Report,
 		where: "this process's memory: forgotten when it ends, and not shared with other instances (--redis shares it)",
-	}
-	if s.Snapshot == "" {
-		return out, nil
-	}
-	file := &snapshot{memory.Store, s.Snapshot, s.Log}
-	if err := file.load(); err != nil {
-		return nil, err
-	}
-	out.where = "this process's memory, written to " + s.Snapshot + ", and not shared with other instances (--redis shares it)"
-	out.runs = append(out.runs, file.run)
-	out.close = func() {
-		if err := file.save(); err != nil {
-			s.Log.Error("the snapshot was not written: what was charged since the last one is forgotten", "error", err)
-		}
-	}
-	return out, nil
+	}, nil
 }
 
 // patience bounds one decision in all, the failure mode's answer included. It is longer than the budget, so that a

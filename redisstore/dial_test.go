@@ -107,10 +107,10 @@ func TestARefusedConnectionIsRemembered(t *testing.T) {
 	owing.mu.Lock()
 	defer owing.mu.Unlock()
 	now := clock()
-	if owing.forget(now + remembered/2); owing.refused[addr].err == nil {
+	if owing.forget(now + remembered/2); owing.ended[addr].err == nil {
 		t.Error("half a second later it is forgotten")
 	}
-	if owing.forget(now + 2*remembered); owing.refused[addr].err != nil {
+	if owing.forget(now + 2*remembered); owing.ended[addr].err != nil {
 		t.Error("two seconds later it is remembered")
 	}
 }

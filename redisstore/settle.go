@@ -3,22 +3,40 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"example.com/sash/driver"
-	"example.com/sash/internal/threshold"
 )
 
-// logExtend settles and decides at one time.
-var logExtend = func() *Script {
-	source := load("log_extend.lua").source
-	for mark, part := range map[string]*Script{"-- SETTLE\n": logSettle, "-- DECIDE\n": log} {
-		source = strings.Replace(source, mark, strings.Replace(part.source, "call('TIME')", "clock", 1), 1)
-	}
-	return NewScript("log_extend.lua", source).With(threshold.Scripts)
-}()
+// Settle implements [driver.Settler].
+func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
+	policy := set.Request.Policy
+	_, err := s.send(ctx, sets[policy.Algorithm].settle, []string{s.Key(set.Request.Key, policy)}, packSettlement(&set))
+	return err
+}
 
-var _ driver.Extender = (*Store)(nil)
+// Reset implements [driver.Resetter]. It ends the block of the subject whatever policy began it, by a script of its own
+// while the slot of the two moves.
+func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
+	own := s.Key(key, policy)
+	keys := []string{own, s.blockKey(own)}
+	_, err := s.send(ctx, reset, keys, "")
+	if apart(err) {
+		if _, err = s.send(ctx, reset, keys[1:], ""); err == nil {
+			_, err = s.send(ctx, reset, keys[:1], "")
+		}
+	}
+	return err
+}
+
+// Reward implements [driver.Taker]. It takes units from at most 1,000 charges of a log.
+func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if req.Policy.Block.Refusals > 0 { // a reward is no call that is refused
+		open := *req.Policy
+		open.Block = driver.Block{}
+		req.Policy = &open
+	}
+	return s.decideOne(ctx, req, sets[req.Policy.Algorithm].reward, takeBack)
+}
 
 // Extend implements [driver.Extender], in one script. It waits for replicas only when it brings a booking forward.
 func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error) {

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash/goredisstore"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
 )
 
@@ -37,11 +36,6 @@ func TestCopiesOfTunedOptionsKeepTheirTLS(t *testing.T) {
 			o := *goredisstore.Tune(&redis.ClusterOptions{Addrs: []string{addr}, Password: "secret", MaxRedirects: -1})
 			o.TLSConfig = config
 			return redis.NewClusterClient(&o)
-		}},
-		{"RingOptions", func() redis.UniversalClient {
-			o := *goredisstore.Tune(&redis.RingOptions{Addrs: map[string]string{"a": addr}, Password: "secret", MaxRetries: -1})
-			o.TLSConfig = config
-			return redis.NewRing(&o)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -123,32 +117,5 @@ func TestAServerThatDoesNotGreetIsNamed(t *testing.T) {
 				t.Errorf("silent: %q, want %s", said, addr)
 			}
 		})
-	}
-}
-
-// Greet reaches the nodes of a Ring, which it has from the start, and those that it gets later.
-func TestGreetReachesTheShardsOfARing(t *testing.T) {
-	one, two := redistest.Start(t), redistest.Start(t)
-	ring := redis.NewRing(goredisstore.Tune(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr()}}))
-	defer ring.Close()
-	goredisstore.Greet(ring)
-	ring.SetAddrs(map[string]string{"one": one.Addr(), "two": two.Addr()})
-	err := ring.ForEachShard(t.Context(), func(ctx context.Context, shard *redis.Client) error { return shard.Ping(ctx).Err() })
-	if err != nil {
-		t.Fatal(err)
-	}
-	one.Pause()
-	two.Pause()
-	defer one.Resume()
-	defer two.Resume()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_ = ring.ForEachShard(ctx, func(ctx context.Context, shard *redis.Client) error {
-		return shard.EvalSha(ctx, strings.Repeat("0", 40), nil).Err()
-	})
-	for _, server := range []*redistest.Server{one, two} {
-		if said := redisstore.Silent(50 * time.Millisecond); !strings.Contains(said, server.Addr()) {
-			t.Errorf("silent: %q, want %s", said, server.Addr())
-		}
 	}
 }

@@ -6,7 +6,11 @@
 // then what was charged later than now counts as charged now, so it never stays longer than a window.
 package window
 
-import "example.com/sash/driver"
+import (
+	"crypto/sha256"
+
+	"example.com/sash/driver"
+)
 
 // A State holds the charges of one subject under one algorithm.
 type State interface {
@@ -22,4 +26,33 @@ type State interface {
 	Reward(now, units int64, limits []driver.Limit) (given int64)
 	// Expires returns the instant from which the state is as good as none.
 	Expires() int64
+}
+
+// A Name stands for the ID of a call or of a settlement of one subject: 63 bits of the ID's SHA-256. Two of the IDs that
+// a subject remembers have the same name by chance once in 10^11 subjects. The zero Name is none.
+type Name [8]byte
+
+// CallName returns the name of a call's ID.
+func CallName(id string) Name {
+	n := name(id)
+	n[0] &^= settles
+	return n
+}
+
+// SettlementName returns the name of a settlement's ID, which is never that of a call.
+func SettlementName(id string) Name {
+	n := name(id)
+	n[0] |= settles
+	return n
+}
+
+// settles is the bit of a name's first byte that is set for a settlement.
+const settles = 0x80
+
+// Settles reports whether the name is that of a settlement.
+func (n Name) Settles() bool { return n[0]&settles != 0 }
+
+func name(id string) Name {
+	sum := sha256.Sum256([]byte(id))
+	return Name(sum[:len(Name{})])
 }

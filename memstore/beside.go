@@ -1,0 +1,90 @@
+package memstore
+
+import (
+	"context"
+
+	"example.com/sash/driver"
+	"example.com/sash/internal/window"
+)
+
+// A beside is what a shard keeps beside the charges of a key, as a subject of its own.
+type beside struct {
+	coolDown window.CoolDown
+	leases   window.Leases
+}
+
+// The policies under which a shard finds it. Their algorithms are no limiter's.
+var (
+	leasing = &driver.Policy{Algorithm: 254}
+	cooling = &driver.Policy{Algorithm: 255}
+)
+
+// beside calls do with what is kept of a key under a policy, with its shard locked. If there is nothing, it creates it or
+// does nothing. do sets until when that is kept.
+func (s *Store) beside(key string, policy *driver.Policy, create bool, do func(sh *shard, sub *subject, now int64)) error {
+	sh, hash, now := s.open(key)
+	defer sh.mu.Unlock()
+	sub := sh.find(hash, key, policy)
+	if sub == nil {
+		if !create {
+			return nil
+		}
+		if sub = sh.add(now, hash, key, policy); sub == nil {
+			return ErrFull
+		}
+		sub.state, sub.other = nil, new(beside)
+	}
+	do(sh, sub, now)
+	if sub.index < 0 {
+		sh.enqueue(sub)
+	}
+	return nil
+}
+
+// CoolDown implements [driver.Cooler]. A cool-down counts as a key for Options.MaxKeys,
+// and is not evicted before it has ended.
+func (s *Store) CoolDown(_ context.Context, key string, c driver.CoolDown) (at driver.CoolDown, err error) {
+	err = s.beside(key, cooling, c.Length > 0, func(sh *shard, sub *subject, now int64) {
+		state := &sub.other.coolDown
+		if c.Length > 0 {
+			state.Begin(now, c)
+		}
+		if at = state.At(now); at.Left > 0 {
+			sh.bar(sub, now+at.Left)
+		}
+		sub.until = state.Expires()
+	})
+	return at, err
+}
+
+// Spend implements [driver.Holder]. Leases of a key count as a key for Options.MaxKeys. If
+// they are evicted their units are lost. The only error is [ErrFull].
+func (s *Store) Spend(_ context.Context, sp driver.Spending) (held driver.Held, err error) {
+	err = s.leases(sp.Key, true, func(now int64, l *window.Leases) { l.Take(now, &sp, &held) })
+	return held, err
+}
+
+// Bring implements [driver.Holder]. The only error is [ErrFull].
+func (s *Store) Bring(_ context.Context, e driver.Errand) (kept bool, err error) {
+	err = s.leases(e.Key, true, func(now int64, l *window.Leases) { kept = l.Bring(now, &e) })
+	return kept, err
+}
+
+// Return implements [driver.Holder].
+func (s *Store) Return(_ context.Context, key string, began, keep int64) (units int64, err error) {
+	err = s.leases(key, false, func(_ int64, l *window.Leases) { units = l.Return(began, keep) })
+	return units, err
+}
+
+// Forget implements [driver.Holder].
+func (s *Store) Forget(_ context.Context, key string) error {
+	return s.leases(key, false, func(_ int64, l *window.Leases) { l.Forget() })
+}
+
+// leases calls do with the leases of a key and the clock.
+func (s *Store) leases(key string, create bool, do func(now int64, l *window.Leases)) error {
+	return s.beside(key, leasing, create, func(_ *shard, sub *subject, now int64) {
+		do(now, &sub.other.leases)
+		sub.until = sub.other.leases.Expires()
+	})
+}
