@@ -51,23 +51,16 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// sash runs a command in this process. The environment holds only what is given, and standard input is empty.
-func sash(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
+// sash runs a command in this process. Its standard input is empty.
+func sash(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	return sashReads(t, strings.NewReader(""), env, args...)
+	return sashReads(t, strings.NewReader(""), args...)
 }
 
-func sashReads(t *testing.T, in io.Reader, env []string, args ...string) (code int, stdout, stderr string) {
+func sashReads(t *testing.T, in io.Reader, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	code = logs.Run(t.Context(), args, in, &out, &err, func(name string) string {
-		for _, pair := range env {
-			if value, ok := strings.CutPrefix(pair, name+"="); ok {
-				return value
-			}
-		}
-		return ""
-	})
+	code = logs.Run(args, in, &out, &err)
 	return code, out.String(), err.String()
 }
 

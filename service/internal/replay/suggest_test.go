@@ -60,7 +60,7 @@ func TestRefusalsOfAPairAreThoseOfTheDefinition(t *testing.T) {
 		short, long := 10*time.Second, 5*time.Minute
 		first := 1 + r.Int64N(12)
 		pair := []sash.Limit{sash.Every(first, short), sash.Every(first+r.Int64N(40), long)}
-		got := must(tr.judge(t.Context(), pair))
+		got := tr.judge(pair)
 		refused, limited, requests := brute(all, byAddress, bytesOf, pair)
 		outcomes := outcomesOf(t, tr, []Candidate{{Limits: pair}})
 		if o := outcomes[0]; got.Refused != refused || int64(got.Limited) != limited || got.Requests != requests || o.Refused != refused || o.ClientsLimited != limited {
@@ -86,7 +86,7 @@ func TestASuggestionKeepsBothCaps(t *testing.T) {
 		all := random(r)
 		tr := made(all)
 		caps := Caps{Clients: []float64{0, 0.03, 0.1, 0.3}[n%4], Requests: []float64{0, 0.001, 0.05}[n%3]}
-		s := must(tr.Suggest(t.Context(), caps, 10*time.Second, 5*time.Minute))
+		s := must(tr.Suggest(caps, 10*time.Second, 5*time.Minute))
 		within := func(pair []sash.Limit) bool {
 			refused, limited, requests := brute(all, byAddress, bytesOf, pair)
 			allowed := cmp.Or(caps.Requests, 1) * float64(requests)
@@ -105,7 +105,7 @@ func TestASuggestionKeepsBothCaps(t *testing.T) {
 				t.Errorf("%+v: %v would do, too, instead of %v", caps, less, s.Limits)
 			}
 		}
-		open := must(tr.Suggest(t.Context(), Caps{Clients: caps.Clients}, 10*time.Second, 5*time.Minute))
+		open := must(tr.Suggest(Caps{Clients: caps.Clients}, 10*time.Second, 5*time.Minute))
 		if !within(open.Limits) {
 			bound++
 		}
@@ -122,7 +122,7 @@ func TestAHoldOutIsJudgedOnTheRest(t *testing.T) {
 		all := random(r)
 		tr := made(all)
 		caps := Caps{Clients: 0.1}
-		h := must(tr.HoldOut(t.Context(), caps, 10*time.Second, 5*time.Minute))
+		h := must(tr.HoldOut(caps, 10*time.Second, 5*time.Minute))
 		from, last := all[0].at, all[len(all)-1].at
 		var first, rest []call
 		for _, c := range all {
@@ -132,7 +132,7 @@ func TestAHoldOutIsJudgedOnTheRest(t *testing.T) {
 				rest = append(rest, c)
 			}
 		}
-		s := must(made(first).Suggest(t.Context(), caps, 10*time.Second, 5*time.Minute))
+		s := must(made(first).Suggest(caps, 10*time.Second, 5*time.Minute))
 		if !slices.Equal(h.Limits, s.Limits) || h.Percent != 70 {
 			t.Errorf("%v, and the first part alone gives %v", h.Limits, s.Limits)
 		}
@@ -150,7 +150,7 @@ func TestAHoldOutIsJudgedOnTheRest(t *testing.T) {
 	}
 	all = append(all, call{at: noon.Add(3 * time.Hour), address: "a", bytes: 1})
 	tr := made(all)
-	if _, err := tr.HoldOut(t.Context(), Caps{}, 10*time.Second, 5*time.Minute); !errors.Is(err, ErrTooShort) {
+	if _, err := tr.HoldOut(Caps{}, 10*time.Second, 5*time.Minute); !errors.Is(err, ErrTooShort) {
 		t.Errorf("%v", err)
 	}
 }
@@ -186,7 +186,7 @@ func TestWhatALogKnows(t *testing.T) {
 		"one request":               {every(0, time.Second, time.Second), false, map[time.Duration]int{time.Second: 1, time.Hour: 1}},
 		"nothing":                   {nil, false, map[time.Duration]int{time.Second: 0}},
 	} {
-		c := must(made(tt.log).Coverage(t.Context()))
+		c := made(tt.log).Coverage()
 		if c.Sampled != tt.sampled {
 			t.Errorf("%s: sampled %v, %d of %d minutes", name, c.Sampled, c.Busy, c.Minutes)
 		}

@@ -12,7 +12,6 @@ package replay
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -125,24 +124,6 @@ func (t *Trace) Span() (first, last time.Time) {
 		first, last = time.UnixMicro(t.events[0].at).UTC(), time.UnixMicro(t.events[n-1].at).UTC()
 	}
 	return first, last
-}
-
-// steps is after how many events passes look at the context.
-const steps = 1 << 14
-
-// each calls visit for every event, in time order. The error is visit's or the context's.
-func (t *Trace) each(ctx context.Context, visit func(i int, e *event) error) error {
-	for i := range t.events {
-		if i%steps == 0 {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-		}
-		if err := visit(i, &t.events[i]); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // between returns the trace of the requests from one time until before another.

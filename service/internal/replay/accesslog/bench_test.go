@@ -28,7 +28,7 @@ func BenchmarkRead(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(text.Len()))
 			for b.Loop() {
-				if stats, err := Read(b.Context(), "log", strings.NewReader(text.String()), nil, func(*Record) error { return nil }); err != nil || stats.Records != lines {
+				if stats, err := Read("log", strings.NewReader(text.String()), Options{}, func(*Record) error { return nil }); err != nil || stats.Records != lines {
 					b.Fatal(stats, err)
 				}
 			}

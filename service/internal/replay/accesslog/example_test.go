@@ -1,7 +1,6 @@
 package accesslog_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -12,7 +11,7 @@ func ExampleRead() {
 	log := `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /search?q=1 HTTP/1.1" 200 2326 "-" "curl"
 this line is broken
 `
-	stats, err := accesslog.Read(context.Background(), "access.log", strings.NewReader(log), nil, func(r *accesslog.Record) error {
+	stats, err := accesslog.Read("access.log", strings.NewReader(log), accesslog.Options{}, func(r *accesslog.Record) error {
 		fmt.Println(r.When(), r.RemoteAddress, r.Method, r.Path, r.Status)
 		return nil
 	})

@@ -24,13 +24,14 @@ func FuzzRead(f *testing.F) {
 		`<190>May 17 10:05:03 h nginx: 192.0.2.7, 10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "-" "192.0.2.8"`,
 	} {
 		f.Add([]byte(seed), uint8(i+1))
-		f.Add([]byte(seed), uint8(Auto))
+		f.Add([]byte(seed), uint8(len(formats)))
 	}
 	f.Fuzz(func(t *testing.T, text []byte, format uint8) {
 		calls := int64(0)
 		trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-		opts := &Options{Format: Format(format % uint8(len(formatNames))), Trusted: trusted[:format>>7]}
-		stats, err := Read(t.Context(), "f", strings.NewReader(string(text)), opts, func(r *Record) error {
+		names := append(FormatNames(), "")
+		opts := Options{Format: names[int(format)%len(names)], Trusted: trusted[:format>>7]}
+		stats, err := Read("f", strings.NewReader(string(text)), opts, func(r *Record) error {
 			calls++
 			if r.Time < earliest || r.Time > latest || r.Status < 0 || r.Bytes < 0 {
 				t.Errorf("%+v", r)
@@ -73,7 +74,8 @@ func FuzzLogFormat(f *testing.F) {
 			return
 		}
 		var r Record
-		if l.parse([]byte(line), &r) == nil && (r.Time < earliest || r.Time > latest || r.Status < 0 || r.Bytes < 0) {
+		names, _ := newNaming(nil)
+		if (layouts{l.bound(names)}).parse([]byte(line), &r) == nil && (r.Time < earliest || r.Time > latest || r.Status < 0 || r.Bytes < 0) {
 			t.Errorf("%q of %q: %+v", line, format, r)
 		}
 	})

@@ -69,7 +69,7 @@ func TestFormatStringsOfServers(t *testing.T) {
 			`%{%Y-%m-%d %H:%M:%S}t %h "%r" %s`, `2015-05-17 10:05:03 192.0.2.7 "GET /a?b HTTP/1.1" 200`, a, at,
 		},
 	} {
-		all, stats := read(t, "a line of another program\n"+tt.line+"\n", &Options{LogFormat: tt.format})
+		all, stats := read(t, "a line of another program\n"+tt.line+"\n", Options{Format: tt.format})
 		if len(all) != 1 || stats.Broken != 1 {
 			t.Errorf("%s: %+v", name, stats)
 			continue
@@ -86,11 +86,11 @@ func TestFormatStringsOfServers(t *testing.T) {
 }
 
 func TestOtherValuesOfAFormatString(t *testing.T) {
-	all, _ := read(t, `1431857103 "k1" ab`, &Options{LogFormat: `$msec "$http_x_api_key" $tenant`})
+	all, _ := read(t, `1431857103 "k1" ab`, Options{Format: `$msec "$http_x_api_key" $tenant`})
 	if r := all[0]; r.Header("X-Api-Key") != "k1" || r.Field("tenant") != "ab" || r.Field("none") != "" {
 		t.Errorf("%+v", r)
 	}
-	all, _ = read(t, `1431857103 "k1" ab`, &Options{LogFormat: `%{sec}t "%{X-Api-Key}i" %{tenant}e`})
+	all, _ = read(t, `1431857103 "k1" ab`, Options{Format: `%{sec}t "%{X-Api-Key}i" %{tenant}e`})
 	if r := all[0]; r.Header("X-Api-Key") != "k1" || r.Field("env_tenant") != "ab" {
 		t.Errorf("%+v", r)
 	}
@@ -99,7 +99,7 @@ func TestOtherValuesOfAFormatString(t *testing.T) {
 func TestFormatStringsThatCannotBeRead(t *testing.T) {
 	for format, want := range map[string]string{
 		"":                                       "", // no format string
-		"main":                                   `"main" is the name of a format`,
+		"main":                                   "and is none of json, combined, haproxy",
 		"hello":                                  "neither nginx's $variables nor Apache's %directives",
 		`$remote_addr $status`:                   "no time of the request",
 		`$msec$remote_addr`:                      "nothing separates $msec from $remote_addr",
