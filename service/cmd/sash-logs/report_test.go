@@ -81,11 +81,29 @@ func TestThePageSaysWhatItIsMadeFrom(t *testing.T) {
 	}
 }
 
-func TestHiddenClientsAreNotOnThePage(t *testing.T) {
-	_, text := reportPage(t, "--try", "3/1m", "--hide-clients", "--worst", "1000")
-	for _, address := range addresses(t) {
-		if strings.Contains(text, address) {
-			t.Fatalf("%s is on the page", address)
+// Neither an answer, nor a page, nor an error names a client that is hidden.
+func TestHiddenClientsAreNowhere(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "report.html")
+	all := make(map[string]bool)
+	for _, args := range [][]string{
+		{"--json"}, {"--html", page}, {"--key", `string(int(remote_address))`}, {"--key", `prefix(remote_address, 40)`},
+	} {
+		code, out, err := sash(t, append(append([]string{"replay", "--try", "3/1m", "--worst", "100000", "--hide-clients"}, args...), sampleLog)...)
+		if want := args[0] == "--key"; want != (code == 2) || want != strings.Contains(err, sampleLog+":1: an expression fails") {
+			t.Errorf("%s: exit %d, %s", args, code, err)
 		}
+		all[out+err] = true
+	}
+	all[string(readFile(t, page))] = true
+	for text := range all {
+		for _, address := range addresses(t) {
+			if strings.Contains(text, address) {
+				t.Fatalf("%s is in %.200s", address, text)
+			}
+		}
+	}
+	_, again, _ := sash(t, "replay", "--try", "3/1m", "--worst", "100000", "--hide-clients", "--json", sampleLog)
+	if all[again] {
+		t.Error("each run must have a key of its own")
 	}
 }

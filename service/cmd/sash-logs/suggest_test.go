@@ -26,19 +26,10 @@ func made(t *testing.T, lines func(request func(second float64, client, method, 
 }
 
 type suggested struct {
-	Limits   []string
-	Affected int `json:"clients_affected"`
-	Warnings []string
-	Note     string `json:"window_note"`
-	HoldOut  *struct {
-		Percent     int
-		Limits      []string
-		First, Rest struct {
-			Clients, Requests int
-			Share             float64 `json:"clients_limited_share"`
-		}
-	} `json:"hold_out"`
-	NoHoldOut  string `json:"no_hold_out"`
+	Limits     []string
+	Affected   int `json:"clients_affected"`
+	Warnings   []string
+	Note       string `json:"window_note"`
 	Candidates []struct {
 		Refused int
 		Share   float64 `json:"refused_share"`
@@ -115,33 +106,6 @@ func TestNoProposalForAWindowThatTheLogDoesNotKnow(t *testing.T) {
 		if code != 2 || out != "" || !strings.Contains(err, tt.say) {
 			t.Errorf("%v: exit %d, %s%s; want %q", tt.args, code, out, err, tt.say)
 		}
-	}
-}
-
-// The last day is busier than those before, and the proposal of the first part meets it.
-func TestAProposalIsTestedOnTheRest(t *testing.T) {
-	log := made(t, func(request func(float64, string, string, string)) {
-		for day := range 4 {
-			for hour := range 12 {
-				for c := range 100 {
-					for i := range 2 + day/3*3 {
-						request(float64((day*24+hour)*3600+c*30+i), fmt.Sprintf("192.0.2.%d", c), "GET", "/")
-					}
-				}
-			}
-		}
-	})
-	s := suggest(t, log)
-	h := s.HoldOut
-	if h == nil || h.Percent != 70 || strings.Join(h.Limits, ",") != "2/10s,2/1h" || h.First.Share != 0 || h.Rest.Share != 1 {
-		t.Fatalf("%+v", s)
-	}
-	if code, out, _ := sash(t, "suggest", "--json", "--sustained", "2h", log); code != 0 || strings.Contains(out, ":null") {
-		t.Errorf("exit %d, %s", code, out)
-	}
-	code, out, _ := sash(t, "suggest", log)
-	if code != 0 || !strings.Contains(out, "  on the rest  100.00% of the clients  (100 of 100)") || !strings.Contains(out, "On the rest that is more than was asked for") {
-		t.Errorf("exit %d, %s", code, out)
 	}
 }
 

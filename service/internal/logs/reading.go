@@ -1,7 +1,6 @@
 package logs
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -25,8 +24,6 @@ type logFile struct {
 	Broken   int64 `json:"broken"`
 	// Damaged says why the file was not read to its end.
 	Damaged string `json:"damaged,omitempty"`
-
-	first int64 // the time of the first request
 }
 
 const stdin = "-"
@@ -82,7 +79,7 @@ func (l *logs) read(cmd *cobra.Command, args []string) (*replay.Trace, logReport
 		r.selector, err = l.selector(cmd)
 	}
 	if err == nil {
-		r.files, err = r.named(cmd, args)
+		r.files, err = named(cmd, args)
 	}
 	if err != nil {
 		return nil, logReport{}, err
@@ -107,11 +104,8 @@ func (l *logs) selector(cmd *cobra.Command) (chooser, error) {
 	return replay.NewSelector(l.expressions)
 }
 
-var errBegun = errors.New("begun")
-
-// named returns the files that arguments name, those with the earliest requests first: rotated files may be given in any
-// order.
-func (r *logReading) named(cmd *cobra.Command, args []string) (files []*logFile, err error) {
+// named returns the files that arguments name.
+func named(cmd *cobra.Command, args []string) (files []*logFile, err error) {
 	if len(args) == 0 {
 		if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
 			return nil, fmt.Errorf("no log: name files, or send a log to standard input (see %s --help)", cmd.CommandPath())
@@ -122,28 +116,15 @@ func (r *logReading) named(cmd *cobra.Command, args []string) (files []*logFile,
 		if slices.Contains(args[:i], arg) {
 			return nil, fmt.Errorf("%s is named twice", arg)
 		}
-		f := &logFile{Name: arg}
-		files = append(files, f)
-		info, err := os.Stat(arg)
-		if err != nil && arg != stdin {
-			return nil, err
-		}
-		if arg == stdin || len(args) == 1 || !info.Mode().IsRegular() { // reading a pipe would take from it
-			continue
-		}
-		// Whatever is wrong with the file is found when it is read.
-		_, _ = f.read(nil, r.opts, func(record *accesslog.Record) error {
-			f.first = record.Time
-			return errBegun
-		})
+		files = append(files, &logFile{Name: arg})
 	}
-	slices.SortStableFunc(files, func(a, b *logFile) int { return cmp.Compare(a.first, b.first) })
 	return files, nil
 }
 
 // file reads one file. It returns no error for a file that is damaged, which the reading says.
 func (r *logReading) file(f *logFile, in io.Reader) error {
 	r.survey.NextFile()
+	r.builder.NextFile()
 	stats, err := f.read(in, r.opts, r.record)
 	if damaged := (*accesslog.DamagedError)(nil); errors.As(err, &damaged) {
 		f.Damaged, err = damaged.Error(), nil

@@ -72,7 +72,7 @@ func calls(text string) (all []call) {
 
 // brute decides by the definition: a call is admitted when, for every limit, the units admitted to the same
 // key in (t - window, t] and its own are at most the limit's.
-func brute(all []call, key func(call) string, cost func(call) int64, limits []sash.Limit) (refused, clients, requests int64) {
+func brute(all []call, key func(call) string, cost func(call) int64, limits []sash.Limit) (refused, clients, requests int64, admitted []call) {
 	past := make(map[string][]call)
 	limited := make(map[string]bool)
 	for _, c := range all {
@@ -92,13 +92,13 @@ func brute(all []call, key func(call) string, cost func(call) int64, limits []sa
 			fits = fits && used <= l.Units
 		}
 		if fits {
-			past[k] = append(past[k], c)
+			past[k], admitted = append(past[k], c), append(admitted, c)
 		} else {
 			refused++
 			limited[k] = true
 		}
 	}
-	return refused, int64(len(limited)), requests
+	return refused, int64(len(limited)), requests, admitted
 }
 
 func TestCountsOnARealLogAreThoseOfTheDefinition(t *testing.T) {
@@ -127,7 +127,7 @@ func TestCountsOnARealLogAreThoseOfTheDefinition(t *testing.T) {
 		{"2000/10m", Expressions{Cost: "int(ceil(bytes / 1000))"}, address, func(c call) int64 { return (c.bytes + 999) / 1000 }},
 	} {
 		limits := must(ParseLimits(tt.limits))
-		refused, clients, requests := brute(lines, tt.key, tt.cost, limits)
+		refused, clients, requests, _ := brute(lines, tt.key, tt.cost, limits)
 		if o := outcomesOf(t, trace(t, text, tt.e), []Candidate{{Limits: limits}})[0]; o.Refused != refused || o.ClientsLimited != clients || o.Requests != requests {
 			t.Errorf("%s by %q, cost %q: %d of %d refused to %d clients; the definition says %d of %d to %d",
 				tt.limits, tt.e.Key, tt.e.Cost, o.Refused, o.Requests, o.ClientsLimited, refused, requests, clients)
@@ -196,20 +196,7 @@ func TestWorstAdmittedRates(t *testing.T) {
 	text := realLog(t)
 	lines := calls(text)
 	limits := []sash.Limit{sash.PerMinute(10)}
-	past := make(map[string][]call)
-	var admitted []call
-	for _, c := range lines {
-		n := int64(0)
-		for _, p := range past[c.address] {
-			if p.at.After(c.at.Add(-time.Minute)) {
-				n++
-			}
-		}
-		if n < 10 {
-			past[c.address] = append(past[c.address], c)
-			admitted = append(admitted, c)
-		}
-	}
+	_, _, _, admitted := brute(lines, func(c call) string { return c.address }, func(call) int64 { return 1 }, limits)
 	most := func(of []call) (most int64) { // in any minute
 		for i, until := range of {
 			n := int64(0)

@@ -61,7 +61,7 @@ func TestRefusalsOfAPairAreThoseOfTheDefinition(t *testing.T) {
 		first := 1 + r.Int64N(12)
 		pair := []sash.Limit{sash.Every(first, short), sash.Every(first+r.Int64N(40), long)}
 		got := tr.judge(pair)
-		refused, limited, requests := brute(all, byAddress, bytesOf, pair)
+		refused, limited, requests, _ := brute(all, byAddress, bytesOf, pair)
 		outcomes := outcomesOf(t, tr, []Candidate{{Limits: pair}})
 		if o := outcomes[0]; got.Refused != refused || int64(got.Limited) != limited || got.Requests != requests || o.Refused != refused || o.ClientsLimited != limited {
 			t.Fatalf("%v: %+v, a limiter refuses %d of %d clients; the definition says %d of %d of %d", pair, got, o.Refused, o.ClientsLimited, refused, limited, requests)
@@ -88,11 +88,11 @@ func TestASuggestionKeepsBothCaps(t *testing.T) {
 		caps := Caps{Clients: []float64{0, 0.03, 0.1, 0.3}[n%4], Requests: []float64{0, 0.001, 0.05}[n%3]}
 		s := must(tr.Suggest(caps, 10*time.Second, 5*time.Minute))
 		within := func(pair []sash.Limit) bool {
-			refused, limited, requests := brute(all, byAddress, bytesOf, pair)
+			refused, limited, requests, _ := brute(all, byAddress, bytesOf, pair)
 			allowed := cmp.Or(caps.Requests, 1) * float64(requests)
 			return float64(refused) <= allowed && float64(limited) <= caps.Clients*float64(tr.Clients())
 		}
-		refused, limited, _ := brute(all, byAddress, bytesOf, s.Limits)
+		refused, limited, _, _ := brute(all, byAddress, bytesOf, s.Limits)
 		if !within(s.Limits) || s.Refused != refused || int64(s.Affected) != limited {
 			t.Fatalf("%+v: %v refuses %d (said %d) of %d clients (said %d)", caps, s.Limits, refused, s.Refused, limited, s.Affected)
 		}
@@ -137,7 +137,7 @@ func TestAHoldOutIsJudgedOnTheRest(t *testing.T) {
 			t.Errorf("%v, and the first part alone gives %v", h.Limits, s.Limits)
 		}
 		for i, part := range [][]call{first, rest} {
-			refused, limited, requests := brute(part, byAddress, bytesOf, h.Limits)
+			refused, limited, requests, _ := brute(part, byAddress, bytesOf, h.Limits)
 			if got := []Judged{h.First, h.Rest}[i]; got.Refused != refused || int64(got.Limited) != limited || got.Requests != requests || got.Clients != made(part).Clients() {
 				t.Errorf("part %d: %+v; the definition says %d of %d, %d clients", i, got, refused, requests, limited)
 			}

@@ -48,7 +48,7 @@ type Counts struct {
 	Filtered int64
 	// Unlimited counts those without a key, a cost, or a rule.
 	Unlimited int64
-	// Late counts requests of the trace that came after a later one in the log.
+	// Late counts requests of the trace that came after a later one in their file.
 	Late int64
 	// Throttled counts those that the server had answered with 429.
 	Throttled int64
@@ -60,6 +60,9 @@ type Builder struct {
 	clients, routes map[string]uint32
 	latest          int64
 }
+
+// NextFile begins another file. Its times may be earlier than those of the one before.
+func (b *Builder) NextFile() { b.latest = 0 }
 
 // Skip counts a request that a filter left out.
 func (b *Builder) Skip() { b.trace.counts.Filtered++ }
@@ -81,7 +84,7 @@ func (b *Builder) Add(at int64, s Selection) {
 		return client{name: name, key: strconv.Itoa(len(t.clients)), rule: s.Rule}
 	})
 	t.clients[number].requests++
-	if b.latest > at && t.counts.Requests > 0 {
+	if b.latest > at {
 		t.counts.Late++
 	} else {
 		b.latest = at

@@ -127,6 +127,7 @@ var traits = map[string]trait{
 	"upstream_addr":             {list: true},
 	"upstream_status":           {list: true},
 	"upstream_response_time":    {list: true},
+	"status":                    {is: func(s string) bool { return s != "" }},
 	"time_local":                {sample: "02/Jan/2006:15:04:05 -0700"},
 	"request":                   {sample: "GET / HTTP/1.1"},
 	"request_uri":               {path: true},

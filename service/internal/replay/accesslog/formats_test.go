@@ -4,65 +4,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 )
-
-func TestFormatsOfProxies(t *testing.T) {
-	at := time.Date(2015, 5, 17, 10, 5, 3, 123_000_000, time.UTC)
-	second := at.Truncate(time.Second)
-	for name, tt := range map[string]struct {
-		line, format string
-		at           time.Time
-		want         Record
-	}{
-		"HAProxy": {
-			`2001:db8::7:33317 [17/May/2015:10:05:03.123] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu|a} {} "GET /a?b HTTP/1.1"`,
-			"haproxy", at, Record{RemoteAddress: "2001:db8::7", Method: "GET", Path: "/a", Query: "b", Status: 200, Bytes: 2750, Duration: 109},
-		},
-		"HAProxy without a response": {
-			`192.0.2.7:33317 [17/May/2015:10:05:03.123] http-in static/<NOSRV> -1/-1/-1/-1/+12 -1 +0 - - CR-- 1/1/1/1/0 0/0 "<BADREQ>"`,
-			"haproxy", at, Record{RemoteAddress: "192.0.2.7", Duration: 12},
-		},
-		"Traefik": {
-			`192.0.2.7 - u [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "curl" 42 "r@docker" "http://10.0.0.1:80" 12ms`,
-			"combined (Traefik)", second, Record{RemoteAddress: "192.0.2.7", User: "u", Method: "GET", Path: "/a", Status: 200, Bytes: 5, UserAgent: "curl", Duration: 12},
-		},
-		"Traefik JSON": {
-			`{"ClientAddr":"192.0.2.7:4711","ClientHost":"192.0.2.7","ClientUsername":"-","DownstreamContentSize":5,"DownstreamStatus":200,"Duration":1200,"RequestHost":"example.com","RequestMethod":"GET","RequestPath":"/a?b","StartUTC":"2015-05-17T10:05:03.123Z","request_User-Agent":"curl","request_X-Forwarded-For":"192.0.2.9","time":"2015-05-17T10:05:04Z"}`,
-			"json (Traefik)", at, Record{RemoteAddress: "192.0.2.7", ForwardedFor: "192.0.2.9", Method: "GET", Path: "/a", Query: "b", Status: 200, Bytes: 5, Duration: 1200, Host: "example.com", UserAgent: "curl"},
-		},
-		"Envoy": {
-			`[2015-05-17T10:05:03.123Z] "GET /a?b HTTP/1.1" 200 - 0 5 3 2 "192.0.2.7, 10.0.0.1" "curl" "cc21" "example.com" "10.0.0.1:80"`,
-			"envoy", at, Record{RemoteAddress: "192.0.2.7", ForwardedFor: "192.0.2.7, 10.0.0.1", Method: "GET", Path: "/a", Query: "b", Status: 200, Bytes: 5, Duration: 3, Host: "example.com", UserAgent: "curl"},
-		},
-		"Istio": {
-			`[2015-05-17T10:05:03.123Z] "GET /a HTTP/1.1" 200 - via_upstream - "-" 0 5 3 2 "-" "curl" "cc21" "example.com" "127.0.0.1:80" inbound|80|| 127.0.0.6:1 10.0.0.2:80 192.0.2.7:4711 - default`,
-			"envoy", at, Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Status: 200, Bytes: 5, Duration: 3, Host: "example.com", UserAgent: "curl"},
-		},
-		"logfmt": {
-			`time=2015-05-17T10:05:03.123Z level=info method=GET path="/a?b" remote_addr=192.0.2.7:80 status=200 duration=12ms user_agent="a \"b\""`,
-			"logfmt", at, Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b", Status: 200, Duration: 12, UserAgent: `a "b"`},
-		},
-		"nginx's main": {
-			`10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "curl" "192.0.2.7, 192.0.2.8"`,
-			"combined with X-Forwarded-For (nginx's main)", second, Record{RemoteAddress: "10.0.0.1", ForwardedFor: "192.0.2.7, 192.0.2.8", Method: "GET", Path: "/a", Status: 200, Bytes: 5, UserAgent: "curl"},
-		},
-	} {
-		all, stats := read(t, "a line of another program\n"+tt.line+"\n", Options{})
-		if len(all) != 1 || stats.Broken != 1 || stats.Format != tt.format {
-			t.Errorf("%s: %d records, %+v", name, len(all), stats)
-			continue
-		}
-		got := all[0]
-		if !got.When().Equal(tt.at) {
-			t.Errorf("%s: at %v, want %v", name, got.When(), tt.at)
-		}
-		got.Time, got.other, got.has, got.leads = 0, nil, 0, false
-		if got != tt.want {
-			t.Errorf("%s: %+v\n\twant %+v", name, got, tt.want)
-		}
-	}
-}
 
 // Messages of the server between requests are no requests, whether they come first or later.
 func TestMessagesInTheFormatOfRequests(t *testing.T) {

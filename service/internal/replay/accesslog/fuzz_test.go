@@ -46,17 +46,6 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-func FuzzTime(f *testing.F) {
-	f.Add("1431857103.5")
-	f.Add("2015-05-17T10:05:03+0200")
-	f.Add("17/May/2015:10:05:03 +0000")
-	f.Fuzz(func(t *testing.T, text string) {
-		if us, err := parseTime(text); err == nil && (us < earliest || us > latest) {
-			t.Errorf("%q: %d", text, us)
-		}
-	})
-}
-
 // Whatever a format string is, it is compiled or refused, and lines are read or broken.
 func FuzzLogFormat(f *testing.F) {
 	line := `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "a\x22\u00e9"`

@@ -35,7 +35,7 @@ var wrappings = []wrapping{
 	{name: "syslog (RFC 5424)", before: regexp.MustCompile(priority + `1 (?:` + timePattern + `|-)(?: \S+){4} ` +
 		`(?:-|(?:\[(?:[^"\]]|"(?:[^"\\]|\\.)*")*\])+) ?(?:` + byteOrderMark + `)?`)},
 	{name: "syslog (RFC 3164)", before: regexp.MustCompile(priority +
-		`(?:` + timePattern + `|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?:` + tag + `|\S+ (?:` + tag + `)?)`)},
+		`(?:` + timePattern + `|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?:` + tag + `|[^\s",]+ (?:` + tag + `)?)`)},
 	{name: "names of containers (compose)", before: regexp.MustCompile(`^` + colour + `[\w./-]+ +\| ?` + colour)},
 	{name: "names of pods (kubectl --prefix)", before: regexp.MustCompile(`^\[pod/[^\s\]]+\] `)},
 	{name: "a time before each line", before: regexp.MustCompile(`^` + timePattern + ` `)},

@@ -115,31 +115,7 @@ func TestTheChartsHaveTheNumbers(t *testing.T) {
 	p := pageOf(t, sash.SlidingLog, sash.Every(10, 10*time.Second), sash.PerHour(50))
 	p.Clients = "networks"
 	_, text := write(t, p)
-	var got struct {
-		Noun  string
-		Curve struct {
-			Lines []struct {
-				Window string
-				Points []replay.Point
-			}
-			Tried []struct {
-				Limit    string
-				Line     int
-				Units    int64
-				Affected int `json:"clients_affected"`
-			}
-		}
-		Heat struct {
-			Names []string
-			Cells [][3]int64
-		}
-		Windows []struct {
-			Limit   string
-			Units   int64
-			Steps   [][2]float64
-			Refused [][2]float64
-		}
-	}
+	var got charts
 	data := regexp.MustCompile(`(?s)id="data">(.*?)</script>`).FindStringSubmatch(text)[1]
 	if err := json.Unmarshal([]byte(data), &got); err != nil {
 		t.Fatal(err)
