@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -14,35 +13,32 @@ import (
 
 var update = flag.Bool("update", false, "write the golden reports")
 
-// golden compares a report with the one in testdata, which `go test -update` writes.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		put(t, file, got)
-	}
-	want := readFile(t, file)
-	if got != string(want) {
-		t.Errorf("the report is not that of %s (write it with -update, and read the difference):\n%s", file, got)
-	}
-}
-
-func TestReplayReports(t *testing.T) {
+// The reports are those in testdata, which `go test -update` writes.
+func TestReports(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "report.html")
 	for name, args := range map[string][]string{
 		"replay.txt": {"replay", "--try", "10/1m", "--try", "5/10s,60/1h", "--algorithm", "sliding-log,fixed-window", "--worst", "3", sampleLog},
 		"key.txt": {"replay", "--try", "3/1m", "--key", "prefix(remote_address, 16)", "--cost", `path endsWith ".png" ? 2 : 1`,
 			"--where", "status < 400", "--route", "/presentations/{rest...}", sampleLog},
-		"policy.txt":  {"replay", "--policy", "../../example.yaml", "--worst", "2", sampleLog},
+		"policy.txt":  {"replay", "--policy", "../../example.yaml", "--worst", "2", "--html", page, sampleLog},
 		"suggest.txt": {"suggest", "--affect", "1%", sampleLog},
 	} {
 		code, out, err := sash(t, args...)
 		if code != 0 || err != "" {
 			t.Fatalf("%v: exit %d, %s", args, code, err)
 		}
-		golden(t, name, out)
+		file := filepath.Join("testdata", name)
+		if *update {
+			put(t, file, out)
+		}
+		if out != string(readFile(t, file)) {
+			t.Errorf("the report is not that of %s (write it with -update, and read the difference):\n%s", file, out)
+		}
+	}
+	// That of a policy has the curve, the heat map, and the windows of the two limits that hold for an address.
+	text := string(readFile(t, page))
+	if n := strings.Count(text, `<div class="plot"`); n != 4 || !strings.Contains(text, `id="demand"`) {
+		t.Errorf("%d charts, want 4", n)
 	}
 }
 
@@ -63,22 +59,6 @@ func TestReplayReadsStandardInputAndBrokenLines(t *testing.T) {
 	code, got, _ = sash(t, "replay", "--try", "10/1m", "--hide-clients", broken)
 	if code != 0 || strings.Contains(got, "192.0.2.99") {
 		t.Errorf("broken lines with hidden clients: exit %d, %s", code, got)
-	}
-}
-
-func TestThePageOfAPolicyHasEveryChart(t *testing.T) {
-	page := filepath.Join(t.TempDir(), "report.html")
-	code, out, err := sash(t, "replay", "--policy", "../../example.yaml", "--html", page, sampleLog)
-	if code != 0 || !strings.Contains(out, "What clients ask for at most") {
-		t.Fatalf("exit %d, %s%s", code, out, err)
-	}
-	text, failed := os.ReadFile(page)
-	if failed != nil {
-		t.Fatal(failed)
-	}
-	// The curve, the heat map, and the windows of the two limits that hold for an address.
-	if n := strings.Count(string(text), `<div class="plot"`); n != 4 || !strings.Contains(string(text), `id="demand"`) {
-		t.Errorf("%d charts, want 4", n)
 	}
 }
 

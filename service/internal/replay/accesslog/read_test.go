@@ -130,6 +130,12 @@ func TestOtherFieldsAndHeaders(t *testing.T) {
 	if r := all[0]; r.Header("x-api-key") != "k" || r.Field("other") != "o" {
 		t.Errorf("%+v", r)
 	}
+	for format, field := range map[string]string{`$msec "$http_x_api_key" $tenant`: "tenant", `%{sec}t "%{X-Api-Key}i" %{tenant}e`: "env_tenant"} {
+		all, _ = read(t, `1431857103 "k1" ab`, Options{Format: format})
+		if r := all[0]; r.Header("X-Api-Key") != "k1" || r.Field(field) != "ab" || r.Field("none") != "" {
+			t.Errorf("%+v", r)
+		}
+	}
 }
 
 func TestTimes(t *testing.T) {
@@ -247,12 +253,5 @@ func TestBytesAroundLinesAreNoPartOfThem(t *testing.T) {
 	_, err := Read("log", strings.NewReader("\xff\xfe1\x009\x00"), Options{}, nil)
 	if err == nil || !strings.Contains(err.Error(), "UTF-16") {
 		t.Errorf("UTF-16: %v", err)
-	}
-}
-
-func TestTheFirstLineMayBeBroken(t *testing.T) {
-	all, stats := read(t, "cut off] \"GET / HTTP/1.1\" 200\n192.0.2.7 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1\n", Options{})
-	if len(all) != 1 || stats.Broken != 1 {
-		t.Errorf("%d records, %+v", len(all), stats)
 	}
 }
