@@ -203,7 +203,9 @@ func (f failIf) holds(log *logReport, o *replay.Outcome) bool {
 func replayText(t *text, r *replayReport) {
 	logText(t, &r.logReport)
 	t.say("")
-	rows := [][]string{{"limits", "algorithm", "refused", r.noun() + "s limited", "each for about", "one " + r.noun() + " got at most", "all got at most"}}
+	rows := [][]string{{
+		"limits", "algorithm", "refused", r.noun() + "s limited", "each for about", "one " + r.noun() + " got at most", "all got at most",
+	}}
 	for _, o := range r.Candidates {
 		each := "-" // for how long a client was limited that was limited at all
 		if o.ClientsLimited > 0 {
@@ -222,7 +224,11 @@ func replayText(t *text, r *replayReport) {
 		t.say("\nWhat %ss ask for at most, without any limit:", r.noun())
 		rows = [][]string{{"in any", "half of them", "90 %", "99 %", "99.9 %", "the one with most", ""}}
 		for _, d := range r.Demand {
-			rows = append(rows, []string{d.Window, fmt.Sprint(d.P50), fmt.Sprint(d.P90), fmt.Sprint(d.P99), fmt.Sprint(d.P999), fmt.Sprint(d.Most), ""})
+			row := []string{d.Window}
+			for _, n := range []int64{d.P50, d.P90, d.P99, d.P999, d.Most} {
+				row = append(row, strconv.FormatInt(n, 10))
+			}
+			rows = append(rows, append(row, ""))
 		}
 		t.rows(tabwriter.AlignRight, rows)
 	}

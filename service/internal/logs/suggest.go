@@ -251,7 +251,8 @@ func longest(c *replay.Coverage, most time.Duration) time.Duration {
 }
 
 func covers(c *replay.Coverage, w time.Duration) string {
-	text := fmt.Sprintf("The log covers a window of %s %s, and %d times are needed", windowName(w), count(int64(c.Windows(w)), "time"), knownWindows)
+	text := fmt.Sprintf("The log covers a window of %s %s, and %d times are needed",
+		windowName(w), count(int64(c.Windows(w)), "time"), knownWindows)
 	if c.Sampled {
 		text += fmt.Sprintf(" (it looks sampled: its requests lie in %d of %d minutes)", c.Busy, c.Minutes)
 	}
@@ -260,7 +261,8 @@ func covers(c *replay.Coverage, w time.Duration) string {
 
 func unknown(flag string, w time.Duration, c *replay.Coverage, known time.Duration) error {
 	if known == 0 {
-		return fmt.Errorf("%s %s: %s, so a busier one is likely to come. It is too short for a proposal: use a longer log", flag, windowName(w), lower(covers(c, w)))
+		return fmt.Errorf("%s %s: %s, so a busier one is likely to come. It is too short for a proposal: use a longer log",
+			flag, windowName(w), lower(covers(c, w)))
 	}
 	return fmt.Errorf("%s %s: %s, so a busier one is likely to come. Use %s %s, the longest that it knows, or a longer log",
 		flag, windowName(w), lower(covers(c, w)), flag, windowName(known))
@@ -284,7 +286,8 @@ func suggestText(t *text, s *suggestFlags, r *suggestReport) {
 	if s.requests != "" {
 		requests = fmt.Sprintf(", and %s of the requests refused", s.requests)
 	}
-	t.say("\nAt most %s of the %ss may be affected, %d of %d%s.\n\n    %s\n", s.affect, r.noun(), r.Allowed, r.Clients, requests, together(r.Limits))
+	t.say("\nAt most %s of the %ss may be affected, %d of %d%s.\n\n    %s\n",
+		s.affect, r.noun(), r.Allowed, r.Clients, requests, together(r.Limits))
 	o, fixed := r.Outcomes[0], r.Outcomes[1]
 	t.say("would have refused %d of %d requests (%.2f%%), of %s (%.2f%%).",
 		o.Refused, o.Requests, 100*o.RefusedShare, r.clients(o.ClientsLimited), 100*o.ClientsLimitedShare)
@@ -343,7 +346,8 @@ func curveText(t *text, d *replay.Demand, noun string, proposed int64) {
 	last := int64(-1)
 	for i, p := range d.Curve {
 		// A line each time that the limit has grown by a half.
-		if i > 0 && i < len(d.Curve)-1 && p.Units != proposed && (float64(p.Units) < 1.5*float64(last) || len(d.Curve) > 4*most && p.Affected == 0) {
+		near := float64(p.Units) < 1.5*float64(last) || len(d.Curve) > 4*most && p.Affected == 0
+		if near && i > 0 && i < len(d.Curve)-1 && p.Units != proposed {
 			continue
 		}
 		mark := ""

@@ -185,6 +185,6 @@ func (r *reading) wrapping() string {
 
 // errUnknown is for a log of which no line could be read.
 func errUnknown(name string) error {
-	return fmt.Errorf("%s: the first lines have no known format (%s): give the server's own format string, and name the field of the time if it is unusual",
-		name, strings.Join(FormatNames(), ", "))
+	return fmt.Errorf("%s: the first lines have no known format (%s): "+
+		"give the server's own format string, and name the field of the time if it is unusual", name, strings.Join(FormatNames(), ", "))
 }

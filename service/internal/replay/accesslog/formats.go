@@ -147,7 +147,13 @@ type field struct {
 	names []string
 }
 
-// fields begin with the time. A request sets what the fields behind it set, too.
+// The places of two of the fields.
+const (
+	times = iota
+	addresses
+)
+
+// fields are in the order in which they are filled: a request sets what some behind it set, too.
 var fields = []field{
 	{"time", nil, (*Record).setTime, strings.Fields(`
 		StartUTC usec msec time timestamp @timestamp ts start_time time_iso8601 time_local datetime date sec`)},
@@ -252,7 +258,7 @@ func (n naming) fill(r *Record, from others) error {
 				}
 			}
 		}
-		if wrong == nil && i == 0 && r.Time == 0 {
+		if wrong == nil && i == times && r.Time == 0 {
 			wrong = errNoTime
 		}
 		if wrong != nil {

@@ -44,10 +44,12 @@ func (l *layout) text(s string) {
 // add adds a value. An address and the port behind it are one, because an address of IPv6 has colons itself.
 func (l *layout) add(p part) {
 	p.trait = traits[p.name]
-	if n := len(l.parts); n > 0 && strings.HasSuffix(p.name, "_port") && l.parts[n-1].after == ":" && slices.Contains(fields[1].names, l.parts[n-1].name) {
+	if n := len(l.parts); n > 0 && strings.HasSuffix(p.name, "_port") {
 		before := &l.parts[n-1]
-		before.directive, before.after, before.port = before.directive+":"+p.directive, "", true
-		return
+		if before.after == ":" && slices.Contains(fields[addresses].names, before.name) {
+			before.directive, before.after, before.port = before.directive+":"+p.directive, "", true
+			return
+		}
 	}
 	l.parts = append(l.parts, p)
 }
@@ -75,7 +77,7 @@ func (l *layout) build() error {
 		previous = p.after
 		l.labels = append(l.labels, p.name)
 	}
-	if names, _ := newNaming(nil); len(names.within(l.labels)[0]) == 0 {
+	if names, _ := newNaming(nil); len(names.within(l.labels)[times]) == 0 {
 		return errors.New("it has no time of the request")
 	}
 	return nil

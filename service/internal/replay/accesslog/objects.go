@@ -98,8 +98,9 @@ func (t *table) header(line string) error {
 			return headerError{fmt.Errorf("the first line names column %q twice", columns[i])}
 		}
 	}
-	if !slices.ContainsFunc(t.names[0], func(name string) bool { return slices.Contains(columns, name) }) {
-		return headerError{fmt.Errorf("the first line has no column for the time (one of %s); name it with time=COLUMN", strings.Join(t.names[0], ", "))}
+	if !slices.ContainsFunc(t.names[times], func(name string) bool { return slices.Contains(columns, name) }) {
+		return headerError{fmt.Errorf("the first line has no column for the time (one of %s); name it with time=COLUMN",
+			strings.Join(t.names[times], ", "))}
 	}
 	t.columns, t.names = columns, t.names.within(columns)
 	return nil

@@ -55,7 +55,10 @@ func (w *wrapping) unwrap(line []byte) ([]byte, bool) {
 	}
 	var object map[string]json.RawMessage
 	var text *string
-	if json.Unmarshal(line, &object) != nil || json.Unmarshal(object[w.key], &text) != nil || text == nil || w.with != "" && object[w.with] == nil {
+	if json.Unmarshal(line, &object) != nil || json.Unmarshal(object[w.key], &text) != nil || text == nil {
+		return nil, false
+	}
+	if w.with != "" && object[w.with] == nil {
 		return nil, false
 	}
 	return bytes.TrimRight([]byte(*text), "\r\n"), true
