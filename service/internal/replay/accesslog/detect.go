@@ -164,12 +164,10 @@ func (r *reading) parser(names naming) parser {
 	case *namedLines:
 		p.strict = r.weight >= isRequest
 	case layouts: // that of the first lines comes first
-		slices.SortStableFunc(p, func(a, b *layout) int {
-			if r.layout.form == a.form && a.form != b.form {
-				return -1
-			}
-			return 0
-		})
+		at := slices.IndexFunc(p, func(l *layout) bool { return l.form == r.layout.form })
+		own := p[at]
+		copy(p[1:], p[:at])
+		p[0] = own
 	}
 	return p
 }
