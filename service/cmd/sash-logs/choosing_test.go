@@ -13,20 +13,13 @@ import (
 func TestThePageOnChoosingALimit(t *testing.T) {
 	page := filepath.Join(repository, "docs", "choosing-a-limit.md")
 	text := readFile(t, page)
-	log, err := filepath.Abs(wholeLog)
-	if err != nil {
-		t.Fatal(err)
-	}
-	whole := true
+	log, whole := must(filepath.Abs(wholeLog)), true
 	if _, err := os.Stat(log); err != nil {
 		t.Logf("the whole log is absent (%v): running the commands on the sample", err)
-		whole = false
-		if log, err = filepath.Abs(sampleLog); err != nil {
-			t.Fatal(err)
-		}
+		log, whole = must(filepath.Abs(sampleLog)), false
 	}
-	dir := t.TempDir()
-	for name, target := range map[string]string{"access.log": log, "sash": filepath.Join(binary, "sash"), "sash-logs": filepath.Join(binary, "sash-logs")} {
+	dir, self := t.TempDir(), must(os.Executable())
+	for name, target := range map[string]string{"access.log": log, "sash": self, "sash-logs": self} {
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -19,9 +18,7 @@ const (
 	sampleLog  = "../../testdata/access_log_sample.log"
 )
 
-// binary is the directory in which this test binary is sash-logs and sash.
-var binary string
-
+// As sash-logs and as sash this test binary is that command.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case "sash-logs":
@@ -29,55 +26,32 @@ func TestMain(m *testing.M) {
 	case "sash":
 		os.Exit(cli.Run(cli.Signals(), cli.Args(os.Args), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 	}
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "sash-logs-test-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		self, err := os.Executable()
-		for _, name := range []string{"sash-logs", "sash"} {
-			if err == nil {
-				err = os.Symlink(self, filepath.Join(dir, name))
-			}
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		binary = dir
-		return m.Run()
-	}())
+	os.Exit(m.Run())
 }
 
-// sash runs a command in this process. The environment holds only what is given, and standard input is empty.
-func sash(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
+// sash runs a command in this process. Its standard input is empty.
+func sash(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	return sashReads(t, strings.NewReader(""), env, args...)
+	return sashReads(t, strings.NewReader(""), args...)
 }
 
-func sashReads(t *testing.T, in io.Reader, env []string, args ...string) (code int, stdout, stderr string) {
+func sashReads(t *testing.T, in io.Reader, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	code = logs.Run(t.Context(), args, in, &out, &err, func(name string) string {
-		for _, pair := range env {
-			if value, ok := strings.CutPrefix(pair, name+"="); ok {
-				return value
-			}
-		}
-		return ""
-	})
+	code = logs.Run(args, in, &out, &err)
 	return code, out.String(), err.String()
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 func readFile(t *testing.T, name string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return must(os.ReadFile(name))
 }
 
 func put(t *testing.T, name, text string) {

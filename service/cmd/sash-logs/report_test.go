@@ -18,7 +18,7 @@ func TestReportsInJSONHaveTheKeyAndNoNull(t *testing.T) {
 		{"suggest", "--key", "prefix(remote_address, 24)", "--cost", "2"},
 		{"replay", "--policy", "../../example.yaml"},
 	} {
-		code, out, err := sash(t, nil, append(args, "--json", sampleLog)...)
+		code, out, err := sash(t, append(args, "--json", sampleLog)...)
 		var report struct{ Key, Cost string }
 		if code != 0 || json.Unmarshal([]byte(out), &report) != nil {
 			t.Fatalf("%v: exit %d, %s%s", args, code, out, err)
@@ -40,7 +40,7 @@ func TestReportsInJSONHaveTheKeyAndNoNull(t *testing.T) {
 func reportPage(t *testing.T, args ...string) (file, text string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "report.html")
-	if code, out, err := sash(t, nil, append(append([]string{"replay", "--html", file}, args...), sampleLog)...); code != 0 {
+	if code, out, err := sash(t, append(append([]string{"replay", "--html", file}, args...), sampleLog)...); code != 0 {
 		t.Fatalf("exit %d, %s%s", code, out, err)
 	}
 	all := readFile(t, file)
@@ -81,14 +81,29 @@ func TestThePageSaysWhatItIsMadeFrom(t *testing.T) {
 	}
 }
 
-func TestHiddenClientsAreNotOnThePage(t *testing.T) {
-	one := addresses(t)[0]
-	for _, client := range [][]string{nil, {"--client", one}, {"--client=" + one}} {
-		_, text := reportPage(t, append(client, "--try", "3/1m", "--hide-clients", "--worst", "1000")...)
+// Neither an answer, nor a page, nor an error names a client that is hidden.
+func TestHiddenClientsAreNowhere(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "report.html")
+	all := make(map[string]bool)
+	for _, args := range [][]string{
+		{"--json"}, {"--html", page}, {"--key", `string(int(remote_address))`}, {"--key", `prefix(remote_address, 40)`},
+	} {
+		code, out, err := sash(t, append(append([]string{"replay", "--try", "3/1m", "--worst", "100000", "--hide-clients"}, args...), sampleLog)...)
+		if want := args[0] == "--key"; want != (code == 2) || want != strings.Contains(err, sampleLog+":1: an expression fails") {
+			t.Errorf("%s: exit %d, %s", args, code, err)
+		}
+		all[out+err] = true
+	}
+	all[string(readFile(t, page))] = true
+	for text := range all {
 		for _, address := range addresses(t) {
 			if strings.Contains(text, address) {
-				t.Fatalf("%v: %s is on the page", client, address)
+				t.Fatalf("%s is in %.200s", address, text)
 			}
 		}
+	}
+	_, again, _ := sash(t, "replay", "--try", "3/1m", "--worst", "100000", "--hide-clients", "--json", sampleLog)
+	if all[again] {
+		t.Error("each run must have a key of its own")
 	}
 }

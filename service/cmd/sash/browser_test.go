@@ -214,6 +214,6 @@ func TestBrowserReportOfHostileNames(t *testing.T) {
 func studies(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err strings.Builder
-	code = logs.Run(t.Context(), args, strings.NewReader(""), &out, &err, os.Getenv)
+	code = logs.Run(args, strings.NewReader(""), &out, &err)
 	return code, out.String(), err.String()
 }

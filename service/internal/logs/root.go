@@ -2,70 +2,32 @@
 package logs
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"slices"
 
 	"github.com/spf13/cobra"
-
-	"example.com/sash/service/internal/replay"
 )
 
 // Exit codes of every command.
 const (
-	exitDone    = 0
-	exitFound   = 1 // a --fail-if holds
-	exitError   = 2
-	exitWarned  = 3 // with --strict
-	exitPartial = 4 // interrupted: the answer is about a part
+	exitDone   = 0
+	exitFound  = 1 // a --fail-if holds
+	exitError  = 2
+	exitWarned = 3 // with --strict
 )
 
 // Errors of commands that have written their answer.
 var (
-	errFound       = errors.New("found")
-	errWarned      = errors.New("warned")
-	errInterrupted = errors.New("interrupted")
+	errFound  = errors.New("found")
+	errWarned = errors.New("warned")
 )
 
-// An app is one run of a command.
-type app struct {
-	args     []string
-	out, err io.Writer
-	env      func(string) string
-}
-
-// Run runs a command and returns its exit code: 0 done, 1 a condition holds, 2 an error, 3 a warning with --strict, 4
-// interrupted. The command ends when ctx does. It reads only env for the environment.
-func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, env func(string) string) int {
-	a := &app{args: args, out: out, err: err, env: env}
-	root := a.root()
-	root.SetArgs(args)
-	root.SetIn(in)
-	root.SetOut(out)
-	root.SetErr(err)
-	failed := root.ExecuteContext(ctx)
-	switch {
-	case failed == nil:
-		return exitDone
-	case errors.Is(failed, errFound):
-		return exitFound
-	case errors.Is(failed, errWarned):
-		return exitWarned
-	case errors.Is(failed, errInterrupted):
-		return exitPartial
-	}
-	if slices.Contains(args, "--json") {
-		_ = json.NewEncoder(out).Encode(map[string]string{"error": failed.Error()})
-		return exitError
-	}
-	_, _ = fmt.Fprintf(err, "sash-logs: %v\n", failed)
-	return exitError
-}
-
-func (a *app) root() *cobra.Command {
+// Run runs a command and returns its exit code: 0 done, 1 a condition holds, 2 an error, 3 a warning with --strict.
+func Run(args []string, in io.Reader, out, err io.Writer) int {
 	root := &cobra.Command{
 		Use:   "sash-logs",
 		Short: "Choose a limit from access logs",
@@ -76,6 +38,7 @@ production.
   sash-logs replay --try 60/1m access.log            what a limit would have refused, and to whom
 
 A limit is units, a slash and a window: 300/5m is at most 300 in any five minutes.`,
+		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
@@ -84,34 +47,38 @@ A limit is units, a slash and a window: 300/5m is at most 300 in any five minute
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	root.AddCommand(a.replay(), a.suggest())
-	a.addVersion(root)
-	return root
+	root.AddCommand(newReplay(args), newSuggest())
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(err)
+	failed := root.Execute()
+	switch {
+	case failed == nil:
+		return exitDone
+	case errors.Is(failed, errFound):
+		return exitFound
+	case errors.Is(failed, errWarned):
+		return exitWarned
+	case slices.Contains(args, "--json"):
+		_ = json.NewEncoder(out).Encode(map[string]string{"error": failed.Error()})
+	default:
+		_, _ = fmt.Fprintf(err, "sash-logs: %v\n", failed)
+	}
+	return exitError
 }
 
-// An answer is what a command says of a log.
-type answer struct {
-	report any
-	log    *logReport
-	text   func(*text)
-	ended  func() error
-}
-
-// A study makes an answer from a log.
-type study func(ctx context.Context, a *app, trace *replay.Trace, log logReport) (*answer, error)
-
-// run reads the log and answers.
-func (l *logs) run(cmd *cobra.Command, a *app, args []string, study study) error {
-	trace, log, err := l.read(cmd, args)
-	if err != nil {
-		return err
+// version returns the version of this binary. The commit is unknown unless it was built in a Git checkout.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown" // built without modules, there is nothing to report
 	}
-	said, err := study(log.studying(cmd.Context()), a, trace, log)
-	if err != nil {
-		return err
+	commit := "unknown"
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			commit = setting.Value
+		}
 	}
-	if err := a.print(l.json, said.report, said.text); err != nil {
-		return err
-	}
-	return said.ended()
+	return fmt.Sprintf("%s, commit %s, %s", info.Main.Version, commit, info.GoVersion)
 }

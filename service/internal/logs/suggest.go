@@ -1,13 +1,12 @@
 package logs
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"os"
+	"regexp"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,19 +21,18 @@ type suggestFlags struct {
 	affect, requests string
 	burst, sustained string
 
-	policyFile string
-
 	caps replay.Caps
 }
 
-func (a *app) suggest() *cobra.Command {
+func newSuggest() *cobra.Command {
 	s := &suggestFlags{}
 	cmd := &cobra.Command{
 		Use:   "suggest [FILE...]",
 		Short: "Propose a pair of limits that would have affected few clients of an access log",
 		Long: `Count the most units that each client requested in any short and in any long window, and propose a
 limit for each: the tightest pair under which at most a share of the clients would ever have been
-refused. The command replays the pair to show what it does, and lists what the log cannot show.
+refused. The command replays the pair to show what it does, and lists what the log cannot show. It
+ends with the pair as a rule of sash serve in shadow mode.
 
 A few clients can send much of the traffic. The command warns if the pair refuses more than 1% of
 the requests, and names the clients; --affect-requests loosens it until it refuses at most so many.
@@ -42,27 +40,22 @@ the requests, and names the clients; --affect-requests loosens it until it refus
 The proposal is tested on what it has not seen: the command makes it again from the first 70% of the
 log's time, and counts whom that refuses in the rest.
 
---write-policy writes the pair as a configuration of sash serve in shadow mode, and the output has the
-commands that test and serve it. --where proposes for a part of the requests, such as those of a route.
-
 A window that the log covers fewer than 10 times is refused: a busier one is likely to come. Without
---sustained and --burst the command takes the longest up to 1h and 10s that the log covers.
+--sustained and --burst the command takes the longest up to 1h and 10s that the log covers. --where
+proposes for a part of the requests, such as those of a route.
 
 ` + expressionHelp + `
 
-Exit codes: 0 done, 2 an error, 3 a warning with --strict, 4 interrupted: the answer is about what
-was read until then.`,
+Exit codes: 0 done, 2 an error, 3 a warning with --strict.`,
 		Example: `  sash-logs suggest --affect 0.1% access.log
   sash-logs suggest --affect 1% --affect-requests 0.5% access.log
-  sash-logs suggest --write-policy limits.yaml --where 'path startsWith "/files/"' access.log
   sash-logs suggest --burst 1s --sustained 5m --key user --where 'user != ""' access.log`,
-		RunE: func(cmd *cobra.Command, files []string) error { return a.runSuggest(cmd, s, files) },
+		RunE: func(cmd *cobra.Command, files []string) error { return s.run(cmd, files) },
 	}
 	s.register(cmd)
 	f := cmd.Flags()
 	f.StringVar(&s.affect, "affect", "0.1%", "largest `share` of clients that may ever be refused")
 	f.StringVar(&s.requests, "affect-requests", "", "largest `share` of requests that may be refused (default: any; above 1% warns)")
-	f.StringVar(&s.policyFile, "write-policy", "", "write the pair to this new `file`, a configuration of sash serve in shadow mode")
 	f.StringVar(&s.burst, "burst", "10s", "short `window`")
 	f.StringVar(&s.sustained, "sustained", "1h", "long `window`")
 	return cmd
@@ -74,7 +67,7 @@ const warnRequests = 0.01
 // A suggestReport is the JSON of sash-logs suggest.
 type suggestReport struct {
 	logReport
-	Limits        []string          `json:"limits"`
+	Limits        []sash.Limit      `json:"limits"`
 	Affected      int               `json:"clients_affected"`
 	AffectedShare float64           `json:"clients_affected_share"`
 	Allowed       int               `json:"clients_allowed"`
@@ -82,71 +75,67 @@ type suggestReport struct {
 	Outcomes      []*replay.Outcome `json:"candidates"`
 	WindowNote    string            `json:"window_note,omitempty"`
 	Warnings      []string          `json:"warnings"`
-	HoldOut       *holdOut          `json:"hold_out,omitempty"`
+	HoldOut       *replay.HoldOut   `json:"hold_out,omitempty"`
 	NoHoldOut     string            `json:"no_hold_out,omitempty"` // why
-	Written       *written          `json:"written,omitempty"`
 	Caveats       []string          `json:"caveats"`
 }
 
-func (a *app) runSuggest(cmd *cobra.Command, s *suggestFlags, files []string) error {
+func (s *suggestFlags) run(cmd *cobra.Command, files []string) error {
 	pair, err := s.parse(cmd)
 	if err != nil {
 		return err
 	}
-	return s.run(cmd, a, files, func(ctx context.Context, _ *app, trace *replay.Trace, log logReport) (*answer, error) {
-		return s.study(ctx, trace, log, *pair)
-	})
-}
-
-// study makes the answer. It chooses windows by the log.
-func (s *suggestFlags) study(ctx context.Context, trace *replay.Trace, log logReport, windows windowPair) (*answer, error) {
-	pair := &windows
-	early := func(err error) error {
-		if ctx.Err() != nil {
-			return errors.New("interrupted before there was a proposal")
-		}
+	trace, log, err := s.read(cmd, files)
+	if err != nil {
 		return err
 	}
-	coverage, err := trace.Coverage(ctx)
-	if err != nil {
-		return nil, early(err)
-	}
 	report := &suggestReport{logReport: log, Warnings: []string{}}
-	if err := pair.choose(coverage, report); err != nil {
-		return nil, err
+	if err := pair.choose(trace.Coverage(), report); err != nil {
+		return err
 	}
-	proposal, err := trace.Suggest(ctx, s.caps, pair.burst, pair.sustained)
+	proposal, err := trace.Suggest(s.caps, pair.burst, pair.sustained)
 	if err != nil {
-		return nil, early(err)
+		return err
 	}
-	report.Limits, report.Affected, report.Allowed = limitTexts(proposal.Limits), proposal.Affected, proposal.Allowed
+	report.Limits, report.Affected, report.Allowed = proposal.Limits, proposal.Affected, proposal.Allowed
 	report.AffectedShare = float64(proposal.Affected) / float64(trace.Clients())
 	report.Demand = []*replay.Demand{proposal.Burst, proposal.Sustained}
-	if report.Caveats, err = trace.Caveats(ctx, replay.Candidate{Limits: proposal.Limits}); err != nil {
-		return nil, early(err)
-	}
+	report.Caveats = trace.Caveats(replay.Candidate{Limits: proposal.Limits})
 	candidates := []replay.Candidate{{Limits: proposal.Limits}, {Limits: proposal.Limits, Options: sash.Options{Algorithm: sash.FixedWindow}}}
-	report.Outcomes, err = trace.Run(ctx, candidates, 5, s.names)
+	if report.Outcomes, err = trace.Run(candidates, 5, s.names); err != nil {
+		return err
+	}
+	if err := s.warnOfRequests(trace, pair, report); err != nil {
+		return err
+	}
+	report.HoldOut, err = trace.HoldOut(s.caps, pair.burst, pair.sustained)
+	if errors.Is(err, replay.ErrTooShort) {
+		report.NoHoldOut, err = strings.TrimPrefix(err.Error(), replay.ErrTooShort.Error()+": "), nil
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := s.confide(ctx, trace, pair, report); err != nil && ctx.Err() == nil {
-		return nil, err
+	if err := s.answer(cmd.OutOrStdout(), report, func(t *text) { suggestText(t, s, report) }); err != nil {
+		return err
 	}
-	if err := s.write(report); err != nil {
-		return nil, err
+	return s.warned(&report.logReport, len(report.Warnings) > 0, nil)
+}
+
+// warnOfRequests warns if a few clients lose much of the traffic, and says what would spare them.
+func (s *suggestFlags) warnOfRequests(trace *replay.Trace, pair *windowPair, r *suggestReport) error {
+	o := r.Outcomes[0]
+	if s.caps.Requests > 0 || o.RefusedShare <= warnRequests {
+		return nil
 	}
-	if ctx.Err() != nil {
-		report.Partial = "interrupted while the proposal was tested"
-		if report.HoldOut == nil {
-			report.NoHoldOut = cmp.Or(report.NoHoldOut, "interrupted")
-		}
+	capped := s.caps
+	capped.Requests = warnRequests
+	other, err := trace.Suggest(capped, pair.burst, pair.sustained)
+	if err != nil {
+		return err
 	}
-	return &answer{
-		report: report, log: &report.logReport,
-		text:  func(t *text) { suggestText(t, s, report) },
-		ended: func() error { return s.ended(&report.logReport, len(report.Warnings) > 0, nil) },
-	}, nil
+	r.Warnings = append(r.Warnings, fmt.Sprintf("%.2f%% of the requests would have been refused, all of %s, which may be the best customers. "+
+		"--affect-requests %g%% gives %s.", 100*o.RefusedShare, r.clients(o.ClientsLimited), 100*warnRequests, together(other.Limits)))
+	return nil
 }
 
 // parse reads the flags.
@@ -162,9 +151,6 @@ func (s *suggestFlags) parse(cmd *cobra.Command) (*windowPair, error) {
 		if s.caps.Requests == 0 {
 			return nil, errors.New("--affect-requests 0%: write --affect 0% to refuse nobody, or a share above 0%")
 		}
-	}
-	if _, err := os.Lstat(s.policyFile); s.policyFile != "" && err == nil {
-		return nil, fileExists(s.policyFile)
 	}
 	p := &windowPair{fixedBurst: cmd.Flags().Changed("burst"), fixedSustained: cmd.Flags().Changed("sustained")}
 	if p.burst, err = parseLength("--burst", s.burst); err != nil {
@@ -201,10 +187,196 @@ func parseLength(flag, text string) (time.Duration, error) {
 	return limit.Window, nil
 }
 
-func limitTexts(limits []sash.Limit) []string {
-	all := []string{}
+// together writes limits that hold together.
+func together(limits []sash.Limit) string {
+	var all []string
 	for _, l := range limits {
 		all = append(all, l.String())
 	}
-	return all
+	return strings.Join(all, ",")
+}
+
+// knownWindows is how often a log must cover a window. The next window is then busier than all of them with a chance of
+// at most 1 in 11.
+const knownWindows = 10
+
+// windowPair is the lengths of the two windows.
+type windowPair struct {
+	burst, sustained           time.Duration
+	fixedBurst, fixedSustained bool // given by a flag
+}
+
+// windowLadder is the lengths that are tried in place of a default that the log does not know, longest first.
+var windowLadder = []time.Duration{
+	time.Hour, 30 * time.Minute, 15 * time.Minute, 10 * time.Minute, 5 * time.Minute, 2 * time.Minute, time.Minute,
+	30 * time.Second, 20 * time.Second, 10 * time.Second, 5 * time.Second, 2 * time.Second, time.Second,
+}
+
+// choose replaces defaults that the log is too short to know, and says so in the report. The error says what the log does
+// know.
+func (p *windowPair) choose(c *replay.Coverage, report *suggestReport) error {
+	asked := p.sustained
+	switch known := longest(c, p.sustained); {
+	case c.Windows(p.sustained) >= knownWindows:
+	case p.fixedSustained || known == 0:
+		return unknown("--sustained", p.sustained, c, known)
+	default:
+		report.WindowNote = fmt.Sprintf("%s. So the long window is %s.", covers(c, p.sustained), windowName(known))
+		p.sustained = known
+	}
+	if p.burst < p.sustained && c.Windows(p.burst) >= knownWindows {
+		return nil
+	}
+	known := longest(c, min(p.burst, p.sustained/2))
+	switch {
+	case p.fixedBurst && p.burst >= p.sustained:
+		return fmt.Errorf("--burst %s must be shorter than the long window, and the log knows none longer than %s: %s",
+			windowName(p.burst), windowName(p.sustained), covers(c, asked))
+	case p.fixedBurst || known == 0:
+		return unknown("--burst", p.burst, c, known)
+	}
+	report.WindowNote += fmt.Sprintf(" The short one is %s.", windowName(known))
+	p.burst = known
+	return nil
+}
+
+// longest returns the longest window of the ladder up to a length that the log knows, or 0.
+func longest(c *replay.Coverage, most time.Duration) time.Duration {
+	for _, w := range windowLadder {
+		if w <= most && c.Windows(w) >= knownWindows {
+			return w
+		}
+	}
+	return 0
+}
+
+func covers(c *replay.Coverage, w time.Duration) string {
+	text := fmt.Sprintf("The log covers a window of %s %s, and %d times are needed",
+		windowName(w), count(int64(c.Windows(w)), "time"), knownWindows)
+	if c.Sampled {
+		text += fmt.Sprintf(" (it looks sampled: its requests lie in %d of %d minutes)", c.Busy, c.Minutes)
+	}
+	return text
+}
+
+func unknown(flag string, w time.Duration, c *replay.Coverage, known time.Duration) error {
+	if known == 0 {
+		return fmt.Errorf("%s %s: %s, so a busier one is likely to come. It is too short for a proposal: use a longer log",
+			flag, windowName(w), lower(covers(c, w)))
+	}
+	return fmt.Errorf("%s %s: %s, so a busier one is likely to come. Use %s %s, the longest that it knows, or a longer log",
+		flag, windowName(w), lower(covers(c, w)), flag, windowName(known))
+}
+
+// lower begins a sentence in lower case.
+func lower(s string) string { return "t" + s[1:] }
+
+// windowName writes a length as limits do, such as 5m.
+func windowName(w time.Duration) string {
+	_, name, _ := strings.Cut(sash.Every(1, w).String(), "/")
+	return name
+}
+
+func suggestText(t *text, s *suggestFlags, r *suggestReport) {
+	logText(t, &r.logReport)
+	if r.WindowNote != "" {
+		t.say("\n%s", r.WindowNote)
+	}
+	requests := ""
+	if s.requests != "" {
+		requests = fmt.Sprintf(", and %s of the requests refused", s.requests)
+	}
+	t.say("\nAt most %s of the %ss may be affected, %d of %d%s.\n\n    %s\n",
+		s.affect, r.noun(), r.Allowed, r.Clients, requests, together(r.Limits))
+	o, fixed := r.Outcomes[0], r.Outcomes[1]
+	t.say("would have refused %d of %d requests (%.2f%%), of %s (%.2f%%).",
+		o.Refused, o.Requests, 100*o.RefusedShare, r.clients(o.ClientsLimited), 100*o.ClientsLimitedShare)
+	t.say("Fixed windows of the same limits: %d requests, of %s; one %s gets up to %s.",
+		fixed.Refused, r.clients(fixed.ClientsLimited), r.noun(), oneClient(fixed))
+	if len(o.WorstClients) > 0 {
+		t.say("\nRefused most:")
+		var rows [][]string
+		for _, w := range o.WorstClients {
+			share := fmt.Sprintf("%d requests, %.2f%% of all", w.Requests, 100*float64(w.Requests)/float64(o.Requests))
+			rows = append(rows, []string{"  " + printable(w.Name), share, fmt.Sprintf("%d refused", w.Refused)})
+		}
+		t.rows(0, rows)
+	}
+	for _, w := range r.Warnings {
+		t.say("\nWARNING: %s", w)
+	}
+	holdOutText(t, r, s.caps)
+	for i, d := range r.Demand {
+		t.say("\nIn any %s a %s asks for at most %d (half of them), %d (90%%), %d (99%%), %d (99.9%%), %d (the most).",
+			d.Window, r.noun(), d.P50, d.P90, d.P99, d.P999, d.Most)
+		curveText(t, d, r.noun(), r.Limits[i].Units)
+	}
+	t.say("\nWhat this log cannot show:")
+	for _, c := range r.Caveats {
+		t.say("- %s", c)
+	}
+	t.say("\nSee what it does to whom:  sash-logs replay --try %s FILE", together(r.Limits))
+	ruleText(t, s, r)
+}
+
+func holdOutText(t *text, r *suggestReport, caps replay.Caps) {
+	h := r.HoldOut
+	if h == nil {
+		t.say("\nNot tested on a held-out part of the log: %s.", r.NoHoldOut)
+		return
+	}
+	t.say("\nTested on what it has not seen: the first %d%% of the time, until %s, gives %s. That refuses",
+		h.Percent, h.Until.Format(timeForm), together(h.Limits))
+	row := func(name string, j replay.Judged) []string {
+		return []string{
+			"  " + name, fmt.Sprintf("%.2f%% of the %ss", 100*j.LimitedShare, r.noun()), fmt.Sprintf("(%d of %d)", j.Limited, j.Clients),
+			fmt.Sprintf("%.2f%% of the requests", 100*j.RefusedShare), fmt.Sprintf("(%d of %d)", j.Refused, j.Requests),
+		}
+	}
+	t.rows(0, [][]string{row(fmt.Sprintf("on the %d%%", h.Percent), h.First), row("on the rest", h.Rest)})
+	if h.Rest.LimitedShare > caps.Clients || caps.Requests > 0 && h.Rest.RefusedShare > caps.Requests {
+		t.say("On the rest that is more than was asked for, so expect more in the days to come.")
+	}
+}
+
+// curveText writes a curve in a few lines, with the proposed limit.
+func curveText(t *text, d *replay.Demand, noun string, proposed int64) {
+	const most = 9
+	rows := [][]string{{"limit", noun + "s affected", "share", ""}}
+	last := int64(-1)
+	for i, p := range d.Curve {
+		// A line each time that the limit has grown by a half.
+		near := float64(p.Units) < 1.5*float64(last) || len(d.Curve) > 4*most && p.Affected == 0
+		if near && i > 0 && i < len(d.Curve)-1 && p.Units != proposed {
+			continue
+		}
+		mark := ""
+		if p.Units == proposed {
+			mark = "   proposed"
+		} else {
+			last = p.Units
+		}
+		rows = append(rows, []string{fmt.Sprintf("%d/%s", p.Units, d.Window), strconv.Itoa(p.Affected), fmt.Sprintf("%.2f%%", 100*p.Share), mark})
+	}
+	t.rows(tabwriter.AlignRight, rows)
+}
+
+var plainKey = regexp.MustCompile(`^[a-z_]+$`)
+
+// ruleText writes the pair as a configuration of the service.
+func ruleText(t *text, s *suggestFlags, r *suggestReport) {
+	t.say("\nAs a configuration of sash serve in shadow mode: nothing is refused, and what would have been is counted.\n")
+	e := s.expressions
+	entry := e.Key // the field of --key, or another name for another expression
+	if !plainKey.MatchString(entry) {
+		entry = "client"
+		t.say("# The entry client is %s.", printable(e.Key))
+	}
+	if e.Where != "" {
+		t.say("# Only requests with %s were counted: send no others, or they are charged too.", printable(e.Where))
+	}
+	if e.Cost != "" {
+		t.say("# A request costs %s units: send them with it.", printable(e.Cost))
+	}
+	t.say("domain: web\ndescriptors:\n  - key: %s\n    limits: [\"%s\", \"%s\"]\n    shadow_mode: true", entry, r.Limits[0], r.Limits[1])
 }

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -28,8 +27,8 @@ type Coverage struct {
 	tick   int64 // the resolution of times
 }
 
-// Coverage returns the coverage of the trace. The error is that of the context or the trace.
-func (t *Trace) Coverage(ctx context.Context) (*Coverage, error) {
+// Coverage returns the coverage of the trace.
+func (t *Trace) Coverage() *Coverage {
 	const minute, day = 60_000_000, 24 * 60 // microseconds; minutes
 	c := &Coverage{events: t.events, tick: 1_000_000}
 	if t.fractions {
@@ -37,7 +36,7 @@ func (t *Trace) Coverage(ctx context.Context) (*Coverage, error) {
 	}
 	latest := make([]int64, len(t.clients)) // the last minute of each client
 	visits, last := 0, int64(-day)
-	err := t.each(ctx, func(_ int, e *event) error {
+	for _, e := range t.events {
 		at := e.at/minute + 1
 		if at != last {
 			c.Busy, c.Minutes = c.Busy+1, c.Minutes+1
@@ -50,11 +49,10 @@ func (t *Trace) Coverage(ctx context.Context) (*Coverage, error) {
 			latest[e.client] = at
 			visits++
 		}
-		return nil
-	})
+	}
 	expected := float64(c.Minutes) * (1 - math.Exp(-float64(visits)/float64(max(1, c.Minutes))))
 	c.Sampled = float64(c.Busy) < expected/10
-	return c, err
+	return c
 }
 
 // Windows returns how often the log knows a window of a length.
@@ -73,12 +71,9 @@ func (c *Coverage) Windows(length time.Duration) int {
 	return int(windows)
 }
 
-// Caveats returns what the trace cannot show about candidates, one sentence each. The error is the context's.
-func (t *Trace) Caveats(ctx context.Context, candidates ...Candidate) (all []string, err error) {
-	c, err := t.Coverage(ctx)
-	if err != nil {
-		return nil, err
-	}
+// Caveats returns what the trace cannot show about candidates, one sentence each.
+func (t *Trace) Caveats(candidates ...Candidate) (all []string) {
+	c := t.Coverage()
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	first, last := t.Span()
 	span := last.Sub(first)
@@ -107,5 +102,5 @@ func (t *Trace) Caveats(ctx context.Context, candidates ...Candidate) (all []str
 	say("Several people behind one address count as one client, and one person with many addresses as many.")
 	say("A log without refusals does not show how clients react to them.")
 	say("Requests that never reached the log (held back by a proxy, dropped under load, served from a cache) are missing.")
-	return all, nil
+	return all
 }

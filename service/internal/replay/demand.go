@@ -2,7 +2,6 @@ package replay
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"slices"
 	"time"
@@ -50,8 +49,8 @@ func limits(candidates []Candidate, visit func(rule int, l sash.Limit)) {
 
 // Demands returns the demand in the windows of candidates: first the sliding ones, shortest first, then those of the
 // calendar. If candidates have rules, each demand covers the clients of the rules with that window, and is left out if
-// there are none. The error is [sash.ErrInvalidLimit], or that of the context or the trace.
-func (t *Trace) Demands(ctx context.Context, candidates []Candidate) (all []*Demand, err error) {
+// there are none. The limits must be valid.
+func (t *Trace) Demands(candidates []Candidate) (all []*Demand) {
 	var windows []sash.Limit              // one limit for each
 	held := make(map[string]map[int]bool) // by window: the rules that have it
 	limits(candidates, func(rule int, l sash.Limit) {
@@ -65,10 +64,7 @@ func (t *Trace) Demands(ctx context.Context, candidates []Candidate) (all []*Dem
 		return cmp.Or(cmp.Compare(min(1, a.Period), min(1, b.Period)), cmp.Compare(a.Window, b.Window))
 	})
 	for _, l := range windows {
-		d, err := t.Demand(ctx, l)
-		if err != nil {
-			return nil, err
-		}
+		d := t.Demand(l)
 		var peaks []int64
 		for c, peak := range d.byClient {
 			if held[d.Window][t.clients[c].rule] {
@@ -79,32 +75,30 @@ func (t *Trace) Demands(ctx context.Context, candidates []Candidate) (all []*Dem
 			all = append(all, newDemand(d.Window, peaks))
 		}
 	}
-	return all, nil
+	return all
 }
 
-// Demand finds each client's peak in the window of a limit. It ignores the limit's units. The error is
-// [sash.ErrInvalidLimit], or the context's.
-func (t *Trace) Demand(ctx context.Context, l sash.Limit) (*Demand, error) {
+// Demand finds each client's peak in the window of a limit, which must be valid. It ignores the limit's units.
+func (t *Trace) Demand(l sash.Limit) *Demand {
 	first := ending(l.Window)
 	if l.Period != 0 {
 		policy, err := sash.NewPolicy(nil, sash.Limit{Units: 1, Period: l.Period, Zone: l.Zone})
 		if err != nil {
-			return nil, err
+			panic(err)
 		}
 		first = func(at int64) int64 { from, _ := policy.Limits[0].Bounds(at); return from }
 	}
-	peaks, err := t.peaks(ctx, first, func(_ int, e *event) int64 { return e.cost })
-	return newDemand(windowName(l), peaks), err
+	return newDemand(windowName(l), t.peaks(first, func(_ int, e *event) int64 { return e.cost }))
 }
 
 // peaks returns the most units of each client in any window.
-func (t *Trace) peaks(ctx context.Context, first func(at int64) int64, units func(i int, e *event) int64) ([]int64, error) {
+func (t *Trace) peaks(first func(at int64) int64, units func(i int, e *event) int64) []int64 {
 	used, peaks := make([]usage, len(t.clients)), make([]int64, len(t.clients))
-	err := t.slide(ctx, first, func(i int, e *event, sign int64) { used[e.client].add(sign * units(i, e)) })
+	t.slide(first, func(i int, e *event, sign int64) { used[e.client].add(sign * units(i, e)) })
 	for c, u := range used {
 		peaks[c] = u.most
 	}
-	return peaks, err
+	return peaks
 }
 
 // usage is a number now, and the most so far.
@@ -117,15 +111,15 @@ func (u *usage) add(n int64) {
 
 // slide moves a window over the trace. It calls count for each event that enters, with a sign of 1, and before that for
 // each that has left, with -1. First returns the start of the window that ends at an instant.
-func (t *Trace) slide(ctx context.Context, first func(at int64) int64, count func(i int, e *event, sign int64)) error {
+func (t *Trace) slide(first func(at int64) int64, count func(i int, e *event, sign int64)) {
 	oldest := 0
-	return t.each(ctx, func(i int, e *event) error {
+	for i := range t.events {
+		e := &t.events[i]
 		for from := first(e.at); t.events[oldest].at < from; oldest++ { // never e itself
 			count(oldest, &t.events[oldest], -1)
 		}
 		count(i, e, 1)
-		return nil
-	})
+	}
 }
 
 // ending returns the start of the sliding window of a length that ends at an instant.

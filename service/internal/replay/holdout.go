@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -16,11 +15,11 @@ const holdOutWindows = 3
 // Each part begins with empty windows.
 type HoldOut struct {
 	// Percent is the part of the time, and Until its end.
-	Percent int
-	Until   time.Time
-	Limits  []sash.Limit
-	First   Judged
-	Rest    Judged
+	Percent int          `json:"percent"`
+	Until   time.Time    `json:"until"`
+	Limits  []sash.Limit `json:"limits"`
+	First   Judged       `json:"first"`
+	Rest    Judged       `json:"rest"`
 }
 
 // Judged is what a pair of limits does to a part of a log.
@@ -37,14 +36,11 @@ type Judged struct {
 var ErrTooShort = errors.New("too short")
 
 // HoldOut proposes limits for the first part of the trace and judges them on the rest. The error is [ErrTooShort] if
-// either part is, or that of the context or the trace.
-func (t *Trace) HoldOut(ctx context.Context, caps Caps, burst, sustained time.Duration) (*HoldOut, error) {
+// either part is.
+func (t *Trace) HoldOut(caps Caps, burst, sustained time.Duration) (*HoldOut, error) {
 	from, last := t.Span()
 	h := &HoldOut{Percent: 70, Until: from.Add(last.Sub(from) / 100 * 70)}
-	coverage, err := t.Coverage(ctx)
-	if err != nil {
-		return nil, err
-	}
+	coverage := t.Coverage()
 	var parts [2]*Trace
 	for i, ends := range [][2]time.Time{{from, h.Until}, {h.Until, last.Add(time.Microsecond)}} {
 		parts[i] = t.between(ends[0], ends[1])
@@ -55,23 +51,20 @@ func (t *Trace) HoldOut(ctx context.Context, caps Caps, burst, sustained time.Du
 				ErrTooShort, ends[0].Format(time.RFC3339), ends[1].Format(time.RFC3339), windowName(sash.Every(1, sustained)), n, holdOutWindows)
 		}
 	}
-	s, err := parts[0].Suggest(ctx, caps, burst, sustained)
+	s, err := parts[0].Suggest(caps, burst, sustained)
 	if err != nil {
 		return nil, err
 	}
 	h.Limits, h.First = s.Limits, parts[0].judged(s.Refused, s.Affected)
-	h.Rest, err = parts[1].judge(ctx, s.Limits)
-	return h, err
+	h.Rest = parts[1].judge(s.Limits)
+	return h, nil
 }
 
 // judge counts what a pair of limits refuses.
-func (t *Trace) judge(ctx context.Context, pair []sash.Limit) (Judged, error) {
-	s, err := t.measure(ctx, pair[0].Window, pair[1].Window)
-	if err != nil {
-		return Judged{}, err
-	}
+func (t *Trace) judge(pair []sash.Limit) Judged {
+	s := t.measure(pair[0].Window, pair[1].Window)
 	units := [2]int64{pair[0].Units, pair[1].Units}
-	return t.judged(s.refuses(t.refusable(s, units), units)), nil
+	return t.judged(s.refuses(t.refusable(s, units), units))
 }
 
 func (t *Trace) judged(refused int64, limited int) Judged {

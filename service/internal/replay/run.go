@@ -2,7 +2,6 @@ package replay
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"runtime"
 	"slices"
@@ -15,16 +14,15 @@ import (
 )
 
 // Run replays the trace through every candidate separately, as many in parallel as there are processors. The outcomes are
-// in the order of the candidates, and Partial if the context ended. They list at most the given number of the most refused
-// clients and routes, with the names of clients as name returns them; nil leaves names unchanged. The error is
-// [sash.ErrInvalidLimit].
-func (t *Trace) Run(ctx context.Context, candidates []Candidate, most int, name func(client string) string) ([]*Outcome, error) {
+// in the order of the candidates. They list at most the given number of the most refused clients and routes, with the names
+// of clients as name returns them; nil leaves names unchanged. The error is [sash.ErrInvalidLimit].
+func (t *Trace) Run(candidates []Candidate, most int, name func(client string) string) ([]*Outcome, error) {
 	outcomes := make([]*Outcome, len(candidates))
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range candidates {
 		group.Go(func() (err error) {
-			outcomes[i], err = t.run(ctx, &candidates[i], most, name)
+			outcomes[i], err = t.run(&candidates[i], most, name)
 			return err
 		})
 	}
@@ -47,7 +45,7 @@ type refusedTally struct {
 	until, limited    int64 // end of the current limitation; total so far, in microseconds
 }
 
-func (t *Trace) run(ctx context.Context, c *Candidate, most int, name func(client string) string) (*Outcome, error) {
+func (t *Trace) run(c *Candidate, most int, name func(client string) string) (*Outcome, error) {
 	b, err := t.bench(c)
 	if err != nil {
 		return nil, err
@@ -56,83 +54,59 @@ func (t *Trace) run(ctx context.Context, c *Candidate, most int, name func(clien
 		bench: b, trace: t, rules: c.rules(), out: newOutcome(c), admitted: make([]bool, len(t.events)),
 		clients: make([]refusedTally, len(t.clients)), routes: make([]refusedTally, len(t.routes)),
 	}
-	whole := context.WithoutCancel(ctx) // a request is decided, or not begun
-	err = t.each(ctx, func(i int, e *event) (err error) {
-		s.admitted[i], err = s.try(whole, e)
-		return err
-	})
-	if s.out.Partial = err != nil && ctx.Err() != nil; err != nil && !s.out.Partial {
-		return nil, err
+	for i := range t.events {
+		if s.admitted[i], err = s.try(&t.events[i]); err != nil {
+			return nil, err
+		}
 	}
 	s.finish(most, name)
-	return s.out, s.sums(whole)
+	s.sums()
+	return s.out, nil
 }
 
 // sums adds what was in the windows at one time.
-func (s *tally) sums(ctx context.Context) (err error) {
-	o, t := s.out, &Trace{events: s.trace.events[:s.out.Requests], clients: s.trace.clients}
-	slide := func(length time.Duration, count func(i int, e *event, sign int64)) {
-		err = cmp.Or(err, t.slide(ctx, ending(length), count))
-	}
+func (s *tally) sums() {
 	admitted := func(i int, units int64) int64 {
 		if s.admitted[i] {
 			return units
 		}
 		return 0
 	}
-	var offered, got, entries, keys usage
-	slide(time.Minute, func(i int, e *event, sign int64) {
+	var offered, got usage
+	s.trace.slide(ending(time.Minute), func(i int, e *event, sign int64) {
 		offered.add(sign * e.cost)
 		got.add(admitted(i, sign*e.cost))
 	})
-	o.AllClients = Most{Window: "1m", Offered: offered.most, Admitted: got.most}
-	keep := time.Duration(0) // how long a charge can count
+	s.out.AllClients = Most{Window: "1m", Offered: offered.most, Admitted: got.most}
 	peaks := make(map[time.Duration][]int64)
 	for r, rule := range s.rules {
 		for _, l := range rule.Limits {
-			keep = max(keep, Length(l))
 			if l.Period != 0 || rule.Refuses {
 				continue
 			}
-			mine, known := peaks[Length(l)]
+			mine, known := peaks[l.Window]
 			if !known {
-				var failed error
-				mine, failed = t.peaks(ctx, ending(Length(l)), func(i int, e *event) int64 { return admitted(i, e.cost) })
-				peaks[Length(l)], err = mine, cmp.Or(err, failed)
+				mine = s.trace.peaks(ending(l.Window), func(i int, e *event) int64 { return admitted(i, e.cost) })
+				peaks[l.Window] = mine
 			}
 			m := Most{Window: windowName(l), Limit: l.Units}
 			for c, peak := range mine {
-				if t.clients[c].rule == r {
+				if s.trace.clients[c].rule == r {
 					m.Admitted = max(m.Admitted, peak)
 				}
 			}
-			o.OneClient = append(o.OneClient, m)
+			s.out.OneClient = append(s.out.OneClient, m)
 		}
 	}
-	slide(keep, func(i int, _ *event, sign int64) { entries.add(admitted(i, sign)) })
-	algorithm := s.rules[0].Options.Algorithm
-	if algorithm == sash.SlidingLog || algorithm == sash.SlidingBuckets {
-		keep *= 2 // for so long a key lives after its last charge
-	}
-	alive := make([]int64, len(s.clients)) // the charges that keep each client's key alive
-	slide(keep, func(i int, e *event, sign int64) {
-		before := alive[e.client]
-		if alive[e.client] += admitted(i, sign); min(1, before) != min(1, alive[e.client]) {
-			keys.add(sign)
-		}
-	})
-	// What can never fit makes no call.
-	o.Redis = Redis{Calls: o.Requests - o.AboveLimit, Keys: keys.most, Entries: entries.most, Bytes: redisBytes(algorithm, keys.most, entries.most)}
-	return err
 }
 
 // try decides on one request and counts its outcome.
-func (s *tally) try(ctx context.Context, e *event) (admitted bool, err error) {
+func (s *tally) try(e *event) (admitted bool, err error) {
 	who, where := &s.clients[e.client], &s.routes[e.route]
 	who.requests++
 	where.requests++
 	s.out.Requests++
-	res, err := s.decide(ctx, e, e.cost)
+	res, err := s.decide(e, e.cost)
 	tooMuch := errors.Is(err, sash.ErrCostAboveLimit)
 	if err != nil && !tooMuch || err == nil && res.Allowed {
 		return err == nil, err
@@ -202,20 +176,6 @@ func worst(n int, of []refusedTally, name func(int) string) []Worst {
 	return slices.Clip(all[:min(n, len(all))])
 }
 
-// redisBytes estimates the memory of keys, from MEMORY USAGE of small and of full ones.
-func redisBytes(a sash.Algorithm, keys, entries int64) int64 {
-	switch a {
-	case sash.SlidingLog, sash.SlidingBuckets:
-		return 200*keys + 16*entries
-	case sash.SortedSetLog:
-		if entries > 128*keys { // then they are no longer listpacks
-			return 120 * entries
-		}
-		return 100*keys + 32*entries
-	}
-	return 120 * keys
-}
-
 func share(part, whole int64) float64 {
 	if whole == 0 {
 		return 0
@@ -232,8 +192,6 @@ type Outcome struct {
 	Policy    string   `json:"policy,omitempty"`
 	Algorithm string   `json:"algorithm"`
 
-	// Partial means that the replay was stopped before its end, after Requests of the log. All counts are of these.
-	Partial bool `json:"partial,omitempty"`
 	// Requests are those of the log. Refused counts those whose first attempt was refused.
 	Requests     int64   `json:"requests"`
 	Refused      int64   `json:"refused"`
@@ -257,8 +215,6 @@ type Outcome struct {
 	OneClient []Most `json:"one_client"`
 	// AllClients is the most units that all clients together requested, and got, in any minute.
 	AllClients Most `json:"all_clients"`
-
-	Redis Redis `json:"redis"`
 }
 
 // A Worst is a client or a route and its refusals.
@@ -276,14 +232,4 @@ type Most struct {
 	Offered  int64  `json:"offered,omitempty"`
 	Admitted int64  `json:"admitted"`
 	Limit    int64  `json:"limit,omitempty"`
-}
-
-// Redis is an estimate of the candidate's cost on Redis.
-type Redis struct {
-	// Calls counts one call per attempt, admitted or not.
-	Calls int64 `json:"calls"`
-	// Keys and Entries are the greatest numbers at one time, and Bytes is approximately the memory that they take.
-	Keys    int64 `json:"keys"`
-	Entries int64 `json:"entries"`
-	Bytes   int64 `json:"bytes"`
 }

@@ -67,18 +67,8 @@ type Selector struct {
 
 // fields are the names that expressions can use.
 type fields struct {
-	RemoteAddress string  `expr:"remote_address"`
-	User          string  `expr:"user"`
-	Method        string  `expr:"method"`
-	Path          string  `expr:"path"`
-	Query         string  `expr:"query"`
-	Route         string  `expr:"route"`
-	Host          string  `expr:"host"`
-	Status        int64   `expr:"status"`
-	Bytes         int64   `expr:"bytes"`
-	Duration      float64 `expr:"duration"`
-	UserAgent     string  `expr:"user_agent"`
-	Referer       string  `expr:"referer"`
+	accesslog.Record
+	Route string `expr:"route"`
 }
 
 // NewSelector compiles expressions. The error names the invalid one, and the position.
@@ -207,11 +197,7 @@ var constant = regexp.MustCompile(`^\s*("[^"]*"|'[^']*')\s*$`)
 func (s *Selector) Select(r *accesslog.Record) (Selection, bool, error) {
 	s.record, s.lacks = r, false
 	s.records++
-	s.env = fields{
-		RemoteAddress: r.RemoteAddress, User: r.User, Method: r.Method, Path: r.Path, Query: r.Query, Host: r.Host,
-		Status: r.Status, Bytes: r.Bytes, Duration: r.Duration, UserAgent: r.UserAgent, Referer: r.Referer,
-		Route: s.route(r),
-	}
+	s.env = fields{*r, s.route(r)}
 	selection, counts, err := s.selection(r)
 	if err != nil && s.lacks { // the expression fails on what is not there
 		return Selection{}, true, nil

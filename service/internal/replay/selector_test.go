@@ -97,7 +97,7 @@ func TestMissingFieldsAreCounted(t *testing.T) {
 {"time":1431857103,"status":200,"remote_addr":"192.0.2.7","user":"u","units":"2","http_x_level":"1"}
 `
 	var b Builder
-	if _, err := accesslog.Read(t.Context(), "log", strings.NewReader(text), nil, func(r *accesslog.Record) error {
+	if _, err := accesslog.Read("log", strings.NewReader(text), accesslog.Options{}, func(r *accesslog.Record) error {
 		selection, counts, err := s.Select(r)
 		if counts && err == nil {
 			b.Add(r.Time, selection)

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"context"
 	"errors"
 	"math"
 	"slices"
@@ -47,14 +46,11 @@ var ErrNothingToSuggest = errors.New("no request has a key and a cost, so there 
 //
 // It does not ask whether the trace is long enough to know such windows: see [Coverage]. It copies the requests of the
 // clients that may be refused.
-func (t *Trace) Suggest(ctx context.Context, caps Caps, burst, sustained time.Duration) (*Suggestion, error) {
+func (t *Trace) Suggest(caps Caps, burst, sustained time.Duration) (*Suggestion, error) {
 	if len(t.clients) == 0 {
 		return nil, ErrNothingToSuggest
 	}
-	s, err := t.measure(ctx, burst, sustained)
-	if err != nil {
-		return nil, err
-	}
+	s := t.measure(burst, sustained)
 	s.Allowed = int(shareOf(caps.Clients, int64(len(t.clients))))
 	// Whatever the pair is, it affects no other clients than these.
 	lowest := least(s.Burst.Peaks, s.Allowed)
@@ -68,9 +64,6 @@ func (t *Trace) Suggest(ctx context.Context, caps Caps, burst, sustained time.Du
 	// The clients above the first limit determine how many may be above the second alone. If many clients may be
 	// affected, a few steps of the first are enough.
 	for above := 0; above <= s.Allowed; above += max(1, s.Allowed/64) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
 		first := least(s.Burst.Peaks, above)
 		second := s.second(first)
 		if second < 0 {
@@ -103,12 +96,9 @@ func (t *Trace) Suggest(ctx context.Context, caps Caps, burst, sustained time.Du
 }
 
 // measure returns the demands in both windows, of which the second is longer.
-func (t *Trace) measure(ctx context.Context, burst, sustained time.Duration) (s *Suggestion, err error) {
-	s = &Suggestion{Limits: []sash.Limit{sash.Every(1, burst), sash.Every(1, sustained)}}
-	if s.Burst, err = t.Demand(ctx, s.Limits[0]); err == nil {
-		s.Sustained, err = t.Demand(ctx, s.Limits[1])
-	}
-	return s, err
+func (t *Trace) measure(burst, sustained time.Duration) *Suggestion {
+	pair := []sash.Limit{sash.Every(1, burst), sash.Every(1, sustained)}
+	return &Suggestion{Limits: pair, Burst: t.Demand(pair[0]), Sustained: t.Demand(pair[1])}
 }
 
 // second returns the smallest sustained limit that, together with the burst limit, affects no more clients than allowed.

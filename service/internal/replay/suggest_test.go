@@ -60,8 +60,8 @@ func TestRefusalsOfAPairAreThoseOfTheDefinition(t *testing.T) {
 		short, long := 10*time.Second, 5*time.Minute
 		first := 1 + r.Int64N(12)
 		pair := []sash.Limit{sash.Every(first, short), sash.Every(first+r.Int64N(40), long)}
-		got := must(tr.judge(t.Context(), pair))
-		refused, limited, requests := brute(all, byAddress, bytesOf, pair)
+		got := tr.judge(pair)
+		refused, limited, requests, _ := brute(all, byAddress, bytesOf, pair)
 		outcomes := outcomesOf(t, tr, []Candidate{{Limits: pair}})
 		if o := outcomes[0]; got.Refused != refused || int64(got.Limited) != limited || got.Requests != requests || o.Refused != refused || o.ClientsLimited != limited {
 			t.Fatalf("%v: %+v, a limiter refuses %d of %d clients; the definition says %d of %d of %d", pair, got, o.Refused, o.ClientsLimited, refused, limited, requests)
@@ -86,13 +86,13 @@ func TestASuggestionKeepsBothCaps(t *testing.T) {
 		all := random(r)
 		tr := made(all)
 		caps := Caps{Clients: []float64{0, 0.03, 0.1, 0.3}[n%4], Requests: []float64{0, 0.001, 0.05}[n%3]}
-		s := must(tr.Suggest(t.Context(), caps, 10*time.Second, 5*time.Minute))
+		s := must(tr.Suggest(caps, 10*time.Second, 5*time.Minute))
 		within := func(pair []sash.Limit) bool {
-			refused, limited, requests := brute(all, byAddress, bytesOf, pair)
+			refused, limited, requests, _ := brute(all, byAddress, bytesOf, pair)
 			allowed := cmp.Or(caps.Requests, 1) * float64(requests)
 			return float64(refused) <= allowed && float64(limited) <= caps.Clients*float64(tr.Clients())
 		}
-		refused, limited, _ := brute(all, byAddress, bytesOf, s.Limits)
+		refused, limited, _, _ := brute(all, byAddress, bytesOf, s.Limits)
 		if !within(s.Limits) || s.Refused != refused || int64(s.Affected) != limited {
 			t.Fatalf("%+v: %v refuses %d (said %d) of %d clients (said %d)", caps, s.Limits, refused, s.Refused, limited, s.Affected)
 		}
@@ -105,7 +105,7 @@ func TestASuggestionKeepsBothCaps(t *testing.T) {
 				t.Errorf("%+v: %v would do, too, instead of %v", caps, less, s.Limits)
 			}
 		}
-		open := must(tr.Suggest(t.Context(), Caps{Clients: caps.Clients}, 10*time.Second, 5*time.Minute))
+		open := must(tr.Suggest(Caps{Clients: caps.Clients}, 10*time.Second, 5*time.Minute))
 		if !within(open.Limits) {
 			bound++
 		}
@@ -122,7 +122,7 @@ func TestAHoldOutIsJudgedOnTheRest(t *testing.T) {
 		all := random(r)
 		tr := made(all)
 		caps := Caps{Clients: 0.1}
-		h := must(tr.HoldOut(t.Context(), caps, 10*time.Second, 5*time.Minute))
+		h := must(tr.HoldOut(caps, 10*time.Second, 5*time.Minute))
 		from, last := all[0].at, all[len(all)-1].at
 		var first, rest []call
 		for _, c := range all {
@@ -132,12 +132,12 @@ func TestAHoldOutIsJudgedOnTheRest(t *testing.T) {
 				rest = append(rest, c)
 			}
 		}
-		s := must(made(first).Suggest(t.Context(), caps, 10*time.Second, 5*time.Minute))
+		s := must(made(first).Suggest(caps, 10*time.Second, 5*time.Minute))
 		if !slices.Equal(h.Limits, s.Limits) || h.Percent != 70 {
 			t.Errorf("%v, and the first part alone gives %v", h.Limits, s.Limits)
 		}
 		for i, part := range [][]call{first, rest} {
-			refused, limited, requests := brute(part, byAddress, bytesOf, h.Limits)
+			refused, limited, requests, _ := brute(part, byAddress, bytesOf, h.Limits)
 			if got := []Judged{h.First, h.Rest}[i]; got.Refused != refused || int64(got.Limited) != limited || got.Requests != requests || got.Clients != made(part).Clients() {
 				t.Errorf("part %d: %+v; the definition says %d of %d, %d clients", i, got, refused, requests, limited)
 			}
@@ -150,7 +150,7 @@ func TestAHoldOutIsJudgedOnTheRest(t *testing.T) {
 	}
 	all = append(all, call{at: noon.Add(3 * time.Hour), address: "a", bytes: 1})
 	tr := made(all)
-	if _, err := tr.HoldOut(t.Context(), Caps{}, 10*time.Second, 5*time.Minute); !errors.Is(err, ErrTooShort) {
+	if _, err := tr.HoldOut(Caps{}, 10*time.Second, 5*time.Minute); !errors.Is(err, ErrTooShort) {
 		t.Errorf("%v", err)
 	}
 }
@@ -186,7 +186,7 @@ func TestWhatALogKnows(t *testing.T) {
 		"one request":               {every(0, time.Second, time.Second), false, map[time.Duration]int{time.Second: 1, time.Hour: 1}},
 		"nothing":                   {nil, false, map[time.Duration]int{time.Second: 0}},
 	} {
-		c := must(made(tt.log).Coverage(t.Context()))
+		c := made(tt.log).Coverage()
 		if c.Sampled != tt.sampled {
 			t.Errorf("%s: sampled %v, %d of %d minutes", name, c.Sampled, c.Busy, c.Minutes)
 		}

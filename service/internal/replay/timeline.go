@@ -2,7 +2,6 @@ package replay
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,7 +24,7 @@ var mostMoments = 1_000_000
 
 // Timeline replays one client's requests, the first million of them, and returns the rule that applies to the client. It
 // returns an error if there is no such client.
-func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) (Rule, []Moment, error) {
+func (t *Trace) Timeline(c Candidate, name string) (Rule, []Moment, error) {
 	number := slices.IndexFunc(t.clients, func(x client) bool { return x.name == name })
 	if number < 0 {
 		return Rule{}, nil, fmt.Errorf("the log has no client %q", name)
@@ -36,26 +35,26 @@ func (t *Trace) Timeline(ctx context.Context, c Candidate, name string) (Rule, [
 	}
 	rule := c.rules()[t.clients[number].rule]
 	var all []Moment
-	err = t.each(ctx, func(_ int, e *event) error {
+	for i := range t.events {
+		e := &t.events[i]
 		if int(e.client) != number || len(all) == mostMoments {
-			return nil
+			continue
 		}
-		res, err := b.decide(ctx, e, e.cost)
+		res, err := b.decide(e, e.cost)
 		if errors.Is(err, sash.ErrCostAboveLimit) {
-			res, err = b.decide(ctx, e, 0)
+			res, err = b.decide(e, 0)
 			res.Allowed = false
 		}
 		if err != nil {
-			return err
+			return Rule{}, nil, err
 		}
 		m := Moment{At: time.UnixMicro(e.at).UTC(), Cost: e.cost, Allowed: res.Allowed}
 		for i, l := range rule.Limits {
 			m.Used = append(m.Used, l.Units-res.Limits()[i].Remaining)
 		}
 		all = append(all, m)
-		return nil
-	})
-	return rule, all, err
+	}
+	return rule, all, nil
 }
 
 // Busiest returns at most n clients with the most requests.
@@ -76,9 +75,8 @@ type Heat struct {
 	Units   [][]int64 // by client and step
 }
 
-// Heat sums the units of clients in the given number of equal steps of the trace's time. The error is that of the
-// context or the trace.
-func (t *Trace) Heat(ctx context.Context, clients []string, steps int) (Heat, error) {
+// Heat sums the units of clients in the given number of equal steps of the trace's time.
+func (t *Trace) Heat(clients []string, steps int) Heat {
 	first, last := t.Span()
 	h := Heat{Clients: clients, Start: first, Units: make([][]int64, len(clients))}
 	h.Step = (last.Sub(first)/time.Duration(steps) + time.Microsecond).Truncate(time.Microsecond)
@@ -87,11 +85,10 @@ func (t *Trace) Heat(ctx context.Context, clients []string, steps int) (Heat, er
 		h.Units[i] = make([]int64, steps)
 		rows[name] = h.Units[i]
 	}
-	err := t.each(ctx, func(_ int, e *event) error {
+	for _, e := range t.events {
 		if row, ok := rows[t.clients[e.client].name]; ok {
 			row[(e.at-first.UnixMicro())/h.Step.Microseconds()] += e.cost
 		}
-		return nil
-	})
-	return h, err
+	}
+	return h
 }

@@ -12,7 +12,6 @@ package replay
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,7 +48,7 @@ type Counts struct {
 	Filtered int64
 	// Unlimited counts those without a key, a cost, or a rule.
 	Unlimited int64
-	// Late counts requests of the trace that came after a later one in the log.
+	// Late counts requests of the trace that came after a later one in their file.
 	Late int64
 	// Throttled counts those that the server had answered with 429.
 	Throttled int64
@@ -61,6 +60,9 @@ type Builder struct {
 	clients, routes map[string]uint32
 	latest          int64
 }
+
+// NextFile begins another file. Its times may be earlier than those of the one before.
+func (b *Builder) NextFile() { b.latest = 0 }
 
 // Skip counts a request that a filter left out.
 func (b *Builder) Skip() { b.trace.counts.Filtered++ }
@@ -82,7 +84,7 @@ func (b *Builder) Add(at int64, s Selection) {
 		return client{name: name, key: strconv.Itoa(len(t.clients)), rule: s.Rule}
 	})
 	t.clients[number].requests++
-	if b.latest > at && t.counts.Requests > 0 {
+	if b.latest > at {
 		t.counts.Late++
 	} else {
 		b.latest = at
@@ -125,24 +127,6 @@ func (t *Trace) Span() (first, last time.Time) {
 		first, last = time.UnixMicro(t.events[0].at).UTC(), time.UnixMicro(t.events[n-1].at).UTC()
 	}
 	return first, last
-}
-
-// steps is after how many events passes look at the context.
-const steps = 1 << 14
-
-// each calls visit for every event, in time order. The error is visit's or the context's.
-func (t *Trace) each(ctx context.Context, visit func(i int, e *event) error) error {
-	for i := range t.events {
-		if i%steps == 0 {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-		}
-		if err := visit(i, &t.events[i]); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // between returns the trace of the requests from one time until before another.

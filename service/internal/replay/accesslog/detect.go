@@ -4,70 +4,93 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
 
 // The first lines decide what a log is: until enough of them are requests, of one kind, but not more than sampled.
 const (
-	sampled = 400
-	enough  = 40 * isRequest
+	sampled   = 400
+	isRequest = 1000 // the weight of a line that is one
+	enough    = 40 * isRequest
 )
 
-// A reading is how the lines of a log are read.
-type reading struct {
-	format    Format
-	parser    parser
-	wrappings []*wrapping
+// A parser reads lines of one format.
+type parser interface {
+	parse(line []byte, r *Record) error
 }
 
-// A guess is a reading, with what speaks for it.
-type guess struct {
-	reading
-	weight int      // 1 for each line, or more if it is a request
-	lines  [][]byte // unwrapped
+// namedLines reads lines whose fields have names.
+type namedLines struct {
+	names naming
+	read  func([]byte) (others, error)
+	// strict is set for a log in which other lines are requests: then one without any of a request's fields is none.
+	strict bool
+}
+
+// parse implements parser.
+func (n *namedLines) parse(line []byte, r *Record) error {
+	from, err := n.read(line)
+	if err == nil {
+		err = n.names.fill(r, from)
+	}
+	if err == nil && n.strict && !r.isRequest() {
+		return errNotRequest
+	}
+	return err
+}
+
+// parser returns a parser of the lines of one log.
+func (f *format) parser(names naming) parser {
+	switch {
+	case f.read != nil:
+		return &namedLines{names: names, read: f.read}
+	case f.layouts == nil:
+		return &table{names: names}
+	}
+	var all layouts
+	for _, l := range f.layouts {
+		all = append(all, l.bound(names))
+	}
+	return all
+}
+
+// A reading is how the lines of a log may be read, and what speaks for it.
+type reading struct {
+	format    *format
+	wrappings []*wrapping
+	about     string // what the format of the first lines is called
+	layout    *layout
+	weight    int // 1 for each line, or more if it is a request
 }
 
 // A detector finds out from the first lines of a log how to read it.
 type detector struct {
-	names   naming
-	format  Format  // or Auto
-	layout  *layout // or nil
-	guesses map[string]*guess
-	order   []string
+	names    naming
+	formats  []format
+	parsers  []parser // of each format
+	readings []*reading
 }
 
-// detect returns the reading that most of the first lines speak for, and completes the stats.
-func (d *detector) detect(start []byte, stats *Stats) (reading, bool) {
-	d.guesses = make(map[string]*guess)
+// detect returns the reading that most of the first lines speak for, or nil if there is none.
+func (d *detector) detect(start []byte) *reading {
+	for i := range d.formats {
+		d.parsers = append(d.parsers, d.formats[i].parser(d.names))
+	}
 	from := &lines{from: bufio.NewReaderSize(bytes.NewReader(start), 1<<16)}
 	for i := 0; i < sampled; i++ {
 		line, err := from.next()
-		if err != nil {
-			break
-		}
-		if len(line) > 0 && d.line(line, nil, i == 0) >= enough {
+		if err != nil || len(line) > 0 && d.line(line, nil, i == 0) >= enough {
 			break
 		}
 	}
-	var best *guess
-	for _, name := range d.order {
-		if g := d.guesses[name]; best == nil || g.weight > best.weight {
-			best = g
+	var best *reading
+	for _, r := range d.readings {
+		if best == nil || r.weight > best.weight {
+			best = r
 		}
 	}
-	if best == nil {
-		return reading{}, false
-	}
-	var outer []string
-	for _, w := range best.wrappings {
-		outer = append(outer, w.name)
-	}
-	stats.Wrapping = strings.Join(outer, " around ")
-	stats.Format = d.describe(best)
-	best.parser = d.newParser(best, stats)
-	return best.reading, true
+	return best
 }
 
 // line records the reading that fits one line, the one with most wrappings first. It returns what speaks for that reading
@@ -78,162 +101,88 @@ func (d *detector) line(line []byte, outer []*wrapping, isFirst bool) int {
 		if len(outer) == mostWrappings || w.outermost && len(outer) > 0 {
 			continue
 		}
-		inner, err := w.new().unwrap(line)
-		if err != nil || len(inner) == 0 {
-			continue
-		}
-		if weight := d.line(inner, append(slices.Clip(outer), w), isFirst); weight > 0 {
-			return weight
+		if inner, ok := w.unwrap(line); ok && len(inner) > 0 {
+			if weight := d.line(inner, append(slices.Clip(outer), w), isFirst); weight > 0 {
+				return weight
+			}
 		}
 	}
-	format, weight := d.recognize(line, isFirst)
-	if weight == 0 {
+	this, ok := d.recognize(line, isFirst)
+	if !ok {
 		return 0
 	}
-	name := format.String()
-	for _, w := range outer {
-		name += "/" + w.name
+	this.wrappings = outer
+	for _, r := range d.readings {
+		if r.format == this.format && r.layout == this.layout && slices.Equal(r.wrappings, outer) {
+			if r.weight < isRequest {
+				r.about = this.about
+			}
+			r.weight += this.weight
+			return r.weight
+		}
 	}
-	g := d.guesses[name]
-	if g == nil {
-		g = &guess{reading: reading{format: format, wrappings: outer}}
-		d.guesses[name], d.order = g, append(d.order, name)
-	}
-	g.weight += weight
-	g.lines = append(g.lines, bytes.Clone(line))
-	return g.weight
+	d.readings = append(d.readings, &this)
+	return this.weight
 }
 
-const isRequest = 1000 // the weight of a line that is one
-
-// recognize returns the format of a line, and 0 if it has none.
-func (d *detector) recognize(line []byte, isFirst bool) (format Format, weight int) {
-	var r Record
-	try := func(f Format, parse parser) bool {
-		err := parse.parse(line, &r)
-		if err != nil {
-			r = Record{}
-			return false
-		}
-		format, weight = f, 1
-		if r.isRequest() || f == CSV {
-			weight = isRequest
-		}
-		return true
-	}
-	if d.layout != nil {
-		try(Auto, d.layout)
-		return format, weight
-	}
-	if d.format == CSV {
-		return CSV, isRequest // the first line names the columns, whatever the others are
-	}
-	if d.format != Auto {
-		try(d.format, newParser(d.format, d.names))
-		return format, weight
-	}
-	for _, f := range []Format{JSON, HAProxy, Envoy, Combined, ALB, Logfmt} {
-		if (f == JSON) != (line[0] == '{') || f == Envoy && line[0] != '[' {
+// recognize returns the format of a line.
+func (d *detector) recognize(line []byte, isFirst bool) (reading, bool) {
+	for i := range d.formats {
+		f, r := &d.formats[i], Record{}
+		if f.begins != 0 && line[0] != f.begins {
 			continue
 		}
-		if try(f, newParser(f, d.names)) && (f != Logfmt || weight == isRequest) {
-			return format, weight
+		this := reading{format: f, about: f.name, weight: 1}
+		if f.read == nil && f.layouts == nil {
+			this.weight = isRequest
+			if header := (&table{names: d.names}); isFirst && header.header(string(line)) == nil && len(header.columns) > 1 {
+				return this, true
+			}
+			continue
 		}
-		weight = 0
+		if d.parsers[i].parse(line, &r) != nil {
+			continue
+		}
+		if r.isRequest() {
+			this.weight = isRequest
+		} else if f.name == "logfmt" {
+			continue
+		}
+		if from, ok := r.other.(row); ok {
+			this.layout = from.layout
+		}
+		this.about = f.describe(&r)
+		return this, true
 	}
-	if isFirst && bytes.IndexByte(line, ',') > 0 && (&table{names: d.names}).header(string(line)) == nil {
-		return CSV, isRequest
-	}
-	return Auto, 0
+	return reading{}, false
 }
 
-// newParser returns the parser of a guess.
-func (d *detector) newParser(g *guess, stats *Stats) parser {
-	if d.layout != nil {
-		return d.layout
-	}
-	p := newParser(g.format, d.names)
-	var samples []others
-	strict := false
-	for _, line := range g.lines {
-		var r Record
-		if err := p.parse(line, &r); err == nil && r.isRequest() {
-			samples = append(samples, r.other)
-			strict = true
-		}
-	}
-	switch g.format {
-	case JSON, Logfmt, CSV, Envoy, Traefik:
-		samples = slices.DeleteFunc(samples, func(o others) bool { return o == nil })
-		if note := d.names.finerTime(samples); note != "" {
-			stats.Notes = append(stats.Notes, note)
-		}
-	}
-	p = newParser(g.format, d.names)
+// parser returns the parser of a reading.
+func (r *reading) parser(names naming) parser {
+	p := r.format.parser(names)
 	switch p := p.(type) {
 	case *namedLines:
-		p.strict = strict
-	case either:
-		p.object.(*namedLines).strict = strict
+		p.strict = r.weight >= isRequest
+	case layouts: // that of the first lines comes first
+		at := slices.IndexFunc(p, func(l *layout) bool { return l.form == r.layout.form })
+		own := p[at]
+		copy(p[1:], p[:at])
+		p[0] = own
 	}
 	return p
 }
 
-// describe names the format, for people.
-func (d *detector) describe(g *guess) string {
-	if d.layout != nil {
-		return "the given log format"
+// wrapping names what stands around the lines.
+func (r *reading) wrapping() string {
+	var names []string
+	for _, w := range r.wrappings {
+		names = append(names, w.name)
 	}
-	p := newParser(g.format, d.names)
-	for _, line := range g.lines {
-		var r Record
-		if p.parse(line, &r) != nil || !r.isRequest() && g.weight >= isRequest {
-			continue
-		}
-		switch {
-		case g.format == JSON || line[0] == '{':
-			if by := r.jsonOf(); by != "" {
-				return "json (" + by + ")"
-			}
-			return "json"
-		case g.format == Combined:
-			return describeCombined(string(line), &r)
-		}
-	}
-	return g.format.String()
+	return strings.Join(names, " around ")
 }
-
-// jsonOf returns whose JSON it is, by fields that others do not have.
-func (r *Record) jsonOf() string {
-	for _, by := range []struct{ field, name string }{
-		{"DownstreamStatus", "Traefik"}, {"request.remote_ip", "Caddy"}, {"response_code", "Envoy"}, {"remote_addr", "nginx"},
-	} {
-		if r.Field(by.field) != "" {
-			return by.name
-		}
-	}
-	return ""
-}
-
-func describeCombined(line string, r *Record) string {
-	name := Combined.String()
-	switch {
-	case r.has&hasDuration != 0:
-		return name + " (Traefik)"
-	case r.leads:
-		return name + " behind X-Forwarded-For"
-	case r.Host != "":
-		return name + " behind the host (vhost_combined)"
-	case r.ForwardedFor != "" || strings.HasSuffix(line, ` "-"`) && strings.Count(line, `"`) == 8:
-		return name + ` with X-Forwarded-For (nginx's main)`
-	}
-	return name
-}
-
-// sorted returns the keys of a map in order.
-func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // errUnknown is for a log of which no line could be read.
 func errUnknown(name string) error {
-	return fmt.Errorf("%s: the first lines have no known format: set it to one of %s, or give the server's own format string, and name the field of the time if it is unusual", name, formatList())
+	return fmt.Errorf("%s: the first lines have no known format (%s): "+
+		"give the server's own format string, and name the field of the time if it is unusual", name, strings.Join(FormatNames(), ", "))
 }

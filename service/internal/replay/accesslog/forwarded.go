@@ -91,7 +91,6 @@ func (c *clients) describe(s *Stats) {
 		s.Notes = append(s.Notes, "No line has forwarded addresses, so --trusted-proxies changes nothing. If they are in a field with an unusual name, name it with forwarded_for=NAME.")
 	}
 	if n := len(c.peers); n > 0 && n <= fewPeers && len(c.named) > 2*n {
-		s.Proxies = sorted(c.peers)
 		peers := "one peer"
 		if n > 1 {
 			peers = fmt.Sprintf("%d peers", n)

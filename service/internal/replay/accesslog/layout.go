@@ -3,6 +3,7 @@ package accesslog
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,190 +11,197 @@ import (
 
 // A layout is a server's format string, compiled: texts, and between them values.
 type layout struct {
+	name   string // for people
+	form   string // the string, for errors
 	before string // the text before the first value
 	parts  []part
-	form   string // of the parts' times, joined
-	leads  bool   // the first value is X-Forwarded-For
+	least  int // so many of the parts every line has
+	names  naming
+	labels []string // the names of the parts
 }
 
 // A part is a value of a line, and the text behind it.
 type part struct {
+	trait
 	directive string // as in the format string, for errors
-	name      string // for Record.Field, or ""
-	set       func(r *Record, text string) error
-	sample    string // what a value looks like, if it may contain the text behind it
+	name      string // for naming and Record.Field, or ""
+	time      string // a form in Go's way, if the value is a time in a form of its own
 	after     string
-	list      bool   // values are separated by ", "
-	path      bool   // the value begins with "/", so that nothing needs to be between it and a host
-	quoted    bool   // between quotation marks, within which others are escaped
-	skip      int    // how often the text behind it is in the value
-	rank      int    // of several times or clients the highest one counts; 0 for others
-	form      string // of a time, in Go's way: those of all parts are parsed together
+	quoted    bool // between quotation marks, within which others are escaped
+	greedy    bool // the value ends at the last text behind it that is before the time's end
+	skip      int  // how often the text behind it is in the value
 }
 
-// values are those of a line without a field in Record.
-type values struct {
-	layout *layout
-	texts  []string
+// text adds text behind the last value.
+func (l *layout) text(s string) {
+	if n := len(l.parts); n > 0 {
+		l.parts[n-1].after += s
+	} else {
+		l.before += s
+	}
 }
 
-// field implements others.
-func (v values) field(name string) string {
-	for i := range v.layout.parts {
-		if v.layout.parts[i].name == name {
-			return v.texts[i]
+// add adds a value. An address and the port behind it are one, because an address of IPv6 has colons itself.
+func (l *layout) add(p part) {
+	p.trait = traits[p.name]
+	if n := len(l.parts); n > 0 && strings.HasSuffix(p.name, "_port") {
+		before := &l.parts[n-1]
+		if before.after == ":" && slices.Contains(fields[addresses].names, before.name) {
+			before.directive, before.after, before.port = before.directive+":"+p.directive, "", true
+			return
 		}
 	}
-	return ""
+	l.parts = append(l.parts, p)
 }
 
 // build checks the parts and computes where each ends.
-func (l *layout) build() (*layout, error) {
-	timed := false
+func (l *layout) build() error {
 	previous := l.before
 	for i := range l.parts {
 		p := &l.parts[i]
 		last := i == len(l.parts)-1
 		if p.after == "" && !last && !l.parts[i+1].path {
-			return nil, fmt.Errorf("nothing separates %s from %s, so a line cannot be divided there", p.directive, l.parts[i+1].directive)
+			return fmt.Errorf("nothing separates %s from %s, so a line cannot be divided there", p.directive, l.parts[i+1].directive)
+		}
+		if p.time != "" {
+			p.sample = time.Unix(0, 0).UTC().Format(p.time)
 		}
 		p.quoted = strings.HasSuffix(previous, `"`) && strings.HasPrefix(p.after, `"`)
 		if !p.quoted && p.after != "" {
 			p.skip = strings.Count(p.sample, p.after)
 		}
 		if !p.quoted && p.sample == anyText && strings.HasPrefix(p.after, " ") && strings.TrimSpace(p.after) == "" {
-			return nil, fmt.Errorf("%s may contain spaces, and a space follows it: without quotation marks its end cannot be found", p.directive)
+			return fmt.Errorf("%s may contain spaces, and a space follows it: without quotation marks its end cannot be found", p.directive)
 		}
+		p.greedy = p.name == "remote_user" && !last && l.parts[i+1].name == "time_local"
 		previous = p.after
-		timed = timed || p.rank == rankTime || p.rank == rankFine
+		l.labels = append(l.labels, p.name)
 	}
-	if !timed {
-		return nil, errors.New("it has no time of the request")
+	if names, _ := newNaming(nil); len(names.within(l.labels)[times]) == 0 {
+		return errors.New("it has no time of the request")
 	}
-	l.onlyBest()
-	var forms []string
-	for i := range l.parts {
-		if l.parts[i].form != "" {
-			forms = append(forms, l.parts[i].form)
-		}
-	}
-	l.form = strings.Join(forms, " ")
-	l.leads = l.parts[0].name == "http_x_forwarded_for"
-	return l, nil
-}
-
-// Ranks of directives for the same field. Those of clients are below rankTime.
-const (
-	rankPeer = iota + 1
-	rankHost // a name, unless it is an address
-	rankClient
-	rankTime // and finer times are higher
-	rankFine
-	rankFraction // an addition to another time
-)
-
-// onlyBest ignores the times and clients of which there are better ones.
-func (l *layout) onlyBest() {
-	best := func(from, to int) {
-		top := 0
-		for i := range l.parts {
-			if r := l.parts[i].rank; r >= from && r <= to {
-				top = max(top, r)
-			}
-		}
-		for i := range l.parts {
-			if r := l.parts[i].rank; r >= from && r <= to && r < top {
-				l.parts[i].set, l.parts[i].form = nil, ""
-			}
-		}
-	}
-	best(rankPeer, rankClient)
-	best(rankTime, rankFine)
-}
-
-// anyText is the sample of a value that may contain anything.
-const anyText = "a b"
-
-// parse implements parser.
-func (l *layout) parse(line []byte, r *Record) error {
-	text, ok := strings.CutPrefix(string(line), l.before)
-	if !ok {
-		return fmt.Errorf("it does not begin with %q", l.before)
-	}
-	v := values{l, make([]string, len(l.parts))}
-	var at []string
-	for i := range l.parts {
-		p := &l.parts[i]
-		value, rest, err := p.cut(text, i == len(l.parts)-1)
-		if err != nil {
-			return err
-		}
-		text = rest
-		if value = unescaped(value); value == "-" {
-			value = ""
-		}
-		v.texts[i] = value
-		if p.form != "" {
-			at = append(at, value)
-		}
-		if p.set == nil || value == "" {
-			continue
-		}
-		if err := p.set(r, value); err != nil {
-			return fmt.Errorf("%s: %w", p.directive, err)
-		}
-	}
-	if l.form != "" {
-		t, err := time.Parse(l.form, strings.Join(at, " "))
-		if err != nil {
-			return errTime
-		}
-		r.Time += t.UnixMicro() // beside a fraction
-	}
-	if _, err := inRange(r.Time); err != nil {
-		return err
-	}
-	r.other = v
-	r.leads = l.leads
 	return nil
 }
 
-// cut takes the value off the front of a text, and what follows it.
-func (p *part) cut(text string, last bool) (value, rest string, err error) {
+// bound returns the layout for a log in which fields have some names.
+func (l *layout) bound(names naming) *layout {
+	own := *l
+	own.names = names.within(l.labels)
+	return &own
+}
+
+// split divides a line into its values.
+func (l *layout) split(line string) (row, error) {
+	text, ok := strings.CutPrefix(line, l.before)
+	if !ok {
+		return row{}, fmt.Errorf("it does not begin with %q", l.before)
+	}
+	values := make([]string, 0, len(l.parts))
+	for i := range l.parts {
+		if text == "" && i >= l.least {
+			break
+		}
+		value, rest, err := l.cut(i, text)
+		if err == nil && l.parts[i].is != nil && !l.parts[i].is(value) {
+			err = fmt.Errorf("%s cannot be %q", l.parts[i].directive, first(value, shownText))
+		}
+		if err != nil && i < l.least {
+			return row{}, err
+		}
+		if err != nil {
+			break // what follows is something else
+		}
+		values, text = append(values, unescaped(value)), rest
+	}
+	return row{l.labels, values, l}, nil
+}
+
+// cut takes the value of a part off the front of a text, and what follows it.
+func (l *layout) cut(i int, text string) (value, rest string, err error) {
+	p, last := &l.parts[i], i == len(l.parts)-1
+	end := -1
 	switch {
 	case p.quoted:
-		end := closing(text)
-		if end < 0 || !strings.HasPrefix(text[end:], p.after) {
+		end = closing(text)
+		isWhole := end >= 0 && strings.HasPrefix(text[end:], p.after)
+		if end < 0 || !isWhole && i < l.least {
 			return "", "", fmt.Errorf("%s does not end with %q", p.directive, p.after)
 		}
-		return text[:end], text[end+len(p.after):], nil
+		if !isWhole {
+			return text[:end], "", nil
+		}
 	case p.after == "" && last:
-		return text, "", nil
+		end = len(text)
 	case p.after == "": // a path follows
-		end := strings.IndexByte(text, '/')
-		if end < 0 {
+		if end = strings.IndexByte(text, '/'); end < 0 {
 			end = len(text)
 		}
-		return text[:end], text[end:], nil
+	case p.greedy:
+		until := max(0, strings.Index(text, l.parts[i+1].after))
+		end = strings.LastIndex(text[:until], p.after)
+	default:
+		end = p.end(text)
 	}
+	switch {
+	case end >= 0:
+		value, rest = text[:end], text[end+len(p.after):]
+	case i+1 < l.least || l.least == len(l.parts):
+		return "", "", fmt.Errorf("%q is missing behind %s", p.after, p.directive)
+	default: // the line ends with this value
+		value, _, _ = strings.Cut(text, " ")
+	}
+	if word, _, more := strings.Cut(value, " "); more && i >= l.least && !p.quoted { // something else follows
+		value, rest = word, ""
+	}
+	if colon := strings.LastIndexByte(value, ':'); p.port && colon > 0 {
+		value = value[:colon]
+	}
+	if p.time != "" {
+		at, err := time.Parse(p.time, value)
+		if err != nil {
+			return "", "", errTime
+		}
+		value = at.Format(time.RFC3339Nano)
+	}
+	return value, rest, nil
+}
+
+// end returns where the text behind a value begins, or -1.
+func (p *part) end(text string) int {
 	from := 0
-	for skip := p.skip; ; {
+	for skip := p.skip; ; skip-- {
 		end := strings.Index(text[from:], p.after)
 		if end < 0 {
-			return "", "", fmt.Errorf("%q is missing behind %s", p.after, p.directive)
+			return -1
 		}
 		end += from
-		if skip > 0 && text[:end] != "-" {
-			skip--
-			from = end + len(p.after)
-			continue
+		isList := p.list && strings.HasSuffix(text[:end], ",")
+		if !isList && (skip <= 0 || text[:end] == "-") {
+			return end
 		}
-		if p.list && strings.HasSuffix(text[:end], ",") {
-			from = end + len(p.after)
-			continue
-		}
-		return text[:end], text[end+len(p.after):], nil
+		from = end + len(p.after)
 	}
+}
+
+// layouts read lines of one of several layouts, the first that fits.
+type layouts []*layout
+
+// parse implements parser.
+func (all layouts) parse(line []byte, r *Record) error {
+	text := string(line)
+	var wrong error
+	for _, l := range all {
+		values, err := l.split(text)
+		if err == nil {
+			r.leads = l.labels[0] == "http_x_forwarded_for"
+			return l.names.fill(r, values)
+		}
+		wrong = err
+	}
+	if len(all) > 1 {
+		return fmt.Errorf("not of the form %s", all[0].form)
+	}
+	return wrong
 }
 
 // closing returns where a quotation mark ends a text, or -1.
@@ -252,3 +260,5 @@ func unescaped(s string) string {
 	}
 	return b.String()
 }
+
+func first(s string, n int) string { return s[:min(len(s), n)] }

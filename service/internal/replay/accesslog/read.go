@@ -1,8 +1,16 @@
+// Package accesslog reads the access logs of web servers, proxies and load balancers.
+//
+// [Read] detects the format from the first lines: one of a table of formats, or the server's own description of it, nginx's
+// log_format or Apache's LogFormat ([Options.Format]). What stands around the lines is detected too and taken off: the
+// prefixes of container runtimes, Docker's JSON, syslog, what journalctl writes, and the names that compose writes.
+//
+// Lines that cannot be parsed are counted and skipped. [Stats] says what was understood.
 package accesslog
 
 import (
-	"cmp"
-	"context"
+	"bufio"
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -19,11 +27,9 @@ const (
 
 // Options configure Read. The zero value detects the format.
 type Options struct {
-	// Format is the format of the lines. Zero detects it from the first lines.
-	Format Format
-	// LogFormat is the server's own description of its lines, instead of a Format: nginx's log_format or Apache's
-	// LogFormat, as it is in the configuration or its text alone.
-	LogFormat string
+	// Format is the name of the format of the lines, one of [FormatNames], or the server's own description of them: nginx's
+	// log_format or Apache's LogFormat, as it is in the configuration or its text alone. Empty detects the format.
+	Format string
 	// Trusted are the addresses of your proxies, as in httplimit.AddressOptions: the client is the first address that is
 	// not trusted, from the peer through the forwarded addresses from the right.
 	Trusted []netip.Prefix
@@ -41,16 +47,13 @@ type Stats struct {
 	// Client says where the clients' addresses were taken from, for people, such as "X-Forwarded-For, the first one". It is
 	// empty for the address of the peer.
 	Client string
-	// Proxies are the peers of requests with forwarded addresses, if they are few and those many, and none is trusted.
-	Proxies []string
 	// Notes are sentences on choices between fields that a reader may see differently.
 	Notes []string
 
-	Lines    int64 // non-empty lines
-	Records  int64
-	NoClient int64 // records without a client's address
-	Broken   int64
-	First    []Broken // the first few of the broken lines
+	Lines   int64 // non-empty lines
+	Records int64
+	Broken  int64
+	First   []Broken // the first few of the broken lines
 }
 
 // Add adds another log.
@@ -61,12 +64,6 @@ func (s *Stats) Add(more Stats) {
 			s.Notes = append(s.Notes, note)
 		}
 	}
-	for _, proxy := range more.Proxies {
-		if !slices.Contains(s.Proxies, proxy) {
-			s.Proxies = append(s.Proxies, proxy)
-		}
-	}
-	s.NoClient += more.NoClient
 	s.Lines += more.Lines
 	s.Records += more.Records
 	s.Broken += more.Broken
@@ -92,25 +89,154 @@ type Broken struct {
 	Text   string // the start of the line
 }
 
-// Read reads a log, compressed with gzip, bzip2, xz or zstd or not at all, and calls each for every record in the order of
-// the file. It reuses the record, but not the strings in it, for the next line. Errors begin with name. An error is from reading, from the
-// options, from the context, or from each; a [*DamagedError] comes after the last whole line.
-func Read(ctx context.Context, name string, from io.Reader, opts *Options, each func(*Record) error) (Stats, error) {
-	stats := Stats{}
-	opts = cmp.Or(opts, &Options{})
-	names, err := newNaming(opts.Fields)
+// Read reads a log, compressed with gzip or zstd or not at all, and calls each for every record in the order of the file. It
+// reuses the record, but not the strings in it, for the next line. Errors begin with name. An error is from reading, from the
+// options, or from each; a [*DamagedError] comes after the last whole line.
+func Read(name string, from io.Reader, opts Options, each func(*Record) error) (stats Stats, err error) {
+	r, err := newReader(name, from, opts, &stats)
 	if err != nil {
 		return stats, err
 	}
-	buffered, err := decompress(ctx, from)
-	if err != nil {
-		return stats, fmt.Errorf("%s: %w", name, err)
-	}
-	reader, err := newReader(name, buffered, names, opts, &stats)
-	if err != nil {
-		return stats, err
-	}
-	err = reader.read(ctx, each)
-	reader.clients.describe(&stats)
+	err = r.read(each)
+	r.clients.describe(&stats)
 	return stats, err
+}
+
+// A reader reads one log.
+type reader struct {
+	name      string
+	lines     *lines
+	parser    parser
+	wrappings []*wrapping
+	clients   *clients
+	stats     *Stats
+	record    Record // of the current line
+}
+
+// newReader finds out how a log is to be read.
+func newReader(name string, from io.Reader, opts Options, stats *Stats) (*reader, error) {
+	d := detector{formats: formats}
+	r := &reader{name: name, stats: stats}
+	var err error
+	if d.names, err = newNaming(opts.Fields); err != nil {
+		return nil, err
+	}
+	if r.clients, err = newClients(opts.Trusted); err != nil {
+		return nil, err
+	}
+	if i := slices.Index(FormatNames(), opts.Format); i >= 0 {
+		d.formats = formats[i : i+1]
+	} else if opts.Format != "" {
+		l, err := compileFormat(opts.Format)
+		if err != nil {
+			return nil, err
+		}
+		d.formats = []format{{name: l.name, layouts: []*layout{l}}}
+	}
+	unpacked, err := decompress(from)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	r.lines = &lines{from: unpacked}
+	start, _ := unpacked.Peek(readAhead)
+	found := d.detect(start)
+	switch {
+	case found != nil:
+		r.parser, r.wrappings, stats.Format, stats.Wrapping = found.parser(d.names), found.wrappings, found.about, found.wrapping()
+	case opts.Format == "" && len(bytes.TrimSpace(start)) > 0:
+		return nil, errUnknown(name)
+	default:
+		r.parser = d.parsers[0]
+	}
+	return r, nil
+}
+
+// read reads all lines.
+func (r *reader) read(each func(*Record) error) error {
+	for {
+		line, err := r.lines.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, errLong) {
+			return fmt.Errorf("%s: line %d: %w", r.name, r.lines.number, err)
+		}
+		if err == nil && len(line) > 0 {
+			err = r.line(line)
+		}
+		var header headerError
+		switch {
+		case len(line) == 0 || errors.Is(err, errNoRecord):
+			continue
+		case errors.As(err, &header):
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+		r.stats.Lines++
+		if err != nil {
+			r.broken(line, err)
+			continue
+		}
+		r.stats.Records++
+		r.clients.find(&r.record)
+		if err := each(&r.record); err != nil {
+			return fmt.Errorf("%s:%d: %w", r.name, r.lines.number, err)
+		}
+	}
+}
+
+var errWrapping = errors.New("not wrapped as the other lines are")
+
+// line reads the record of a line.
+func (r *reader) line(line []byte) error {
+	for _, w := range r.wrappings {
+		var ok bool
+		if line, ok = w.unwrap(line); !ok {
+			return errWrapping
+		}
+	}
+	if len(line) == 0 {
+		return errNoRecord
+	}
+	r.record = Record{}
+	return r.parser.parse(line, &r.record)
+}
+
+func (r *reader) broken(line []byte, why error) {
+	r.stats.Broken++
+	if len(r.stats.First) < shownBroken {
+		text := bytes.ToValidUTF8(line[:min(len(line), shownText)], []byte("?"))
+		r.stats.First = append(r.stats.First, Broken{r.name, r.lines.number, why.Error(), string(text)})
+	}
+}
+
+var errLong = fmt.Errorf("longer than %d bytes", maxLine)
+
+// lines returns the lines of a log without their ends.
+type lines struct {
+	from   *bufio.Reader
+	number int64
+	long   []byte
+}
+
+// next returns a line, which is valid until the next call. The error errLong concerns that line only.
+func (l *lines) next() ([]byte, error) {
+	l.number++
+	line, err := l.from.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		l.long = append(l.long[:0], line...)
+		for errors.Is(err, bufio.ErrBufferFull) {
+			line, err = l.from.ReadSlice('\n')
+			l.long = append(l.long, line[:min(len(line), maxLine+2-min(len(l.long), maxLine+2))]...)
+		}
+		line = l.long
+	}
+	if errors.Is(err, io.EOF) && len(line) > 0 {
+		err = nil // the last line has no line end
+	}
+	// A file that is copied and truncated under its writer begins with NULs, and one after a crash ends with them.
+	line = bytes.Trim(line, "\r\n\x00")
+	if err == nil && len(line) > maxLine {
+		err = errLong
+	}
+	return line, err
 }

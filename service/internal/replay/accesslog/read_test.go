@@ -1,19 +1,16 @@
 package accesslog
 
 import (
-	"bytes"
-	"compress/gzip"
-	"context"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 )
 
-func read(t *testing.T, text string, opts *Options) ([]Record, Stats) {
+func read(t *testing.T, text string, opts Options) ([]Record, Stats) {
 	t.Helper()
 	var all []Record
-	stats, err := Read(t.Context(), "log", strings.NewReader(text), opts, func(r *Record) error {
+	stats, err := Read("log", strings.NewReader(text), opts, func(r *Record) error {
 		all = append(all, *r)
 		return nil
 	})
@@ -26,57 +23,90 @@ func read(t *testing.T, text string, opts *Options) ([]Record, Stats) {
 func TestEveryFormatIsFoundOutAndRead(t *testing.T) {
 	at := time.Date(2015, 5, 17, 10, 5, 3, 0, time.UTC)
 	for name, tt := range map[string]struct {
-		line string
-		want Record // without the time
-		at   time.Time
+		line   string
+		want   Record // without the time
+		at     time.Time
+		format string
 	}{
 		"common": {
 			`192.0.2.7 - frank [17/May/2015:12:05:03 +0200] "GET /a?b=c HTTP/1.0" 200 2326`,
-			Record{RemoteAddress: "192.0.2.7", User: "frank", Method: "GET", Path: "/a", Query: "b=c", Status: 200, Bytes: 2326}, at,
+			Record{RemoteAddress: "192.0.2.7", User: "frank", Method: "GET", Path: "/a", Query: "b=c", Status: 200, Bytes: 2326}, at, "combined",
 		},
 		"combined": {
 			`2001:db8::1 - - [17/May/2015:10:05:03 +0000] "POST /a HTTP/1.1" 404 - "http://example.com/" "say \"hi\""`,
-			Record{RemoteAddress: "2001:db8::1", Method: "POST", Path: "/a", Status: 404, Referer: "http://example.com/", UserAgent: `say "hi"`}, at,
+			Record{RemoteAddress: "2001:db8::1", Method: "POST", Path: "/a", Status: 404, Referer: "http://example.com/", UserAgent: `say "hi"`}, at, "combined",
 		},
 		"combined, not HTTP": {
 			`192.0.2.7 - - [17/May/2015:10:05:03 +0000] "\x16\x03\x01" 400 0 "-" "-"`,
-			Record{RemoteAddress: "192.0.2.7", Status: 400}, at,
+			Record{RemoteAddress: "192.0.2.7", Status: 400}, at, "combined",
 		},
 		"combined, a user with spaces": {
 			`192.0.2.7 - a b c [17/May/2015:10:05:03 +0000] "-" 408 - "-" "-" 0.003`,
-			Record{RemoteAddress: "192.0.2.7", User: "a b c", Status: 408}, at,
+			Record{RemoteAddress: "192.0.2.7", User: "a b c", Status: 408}, at, "combined",
 		},
 		"combined, after a host": {
 			`example.com:80 192.0.2.7 - frank [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 7 "-" "curl"`,
-			Record{RemoteAddress: "192.0.2.7", User: "frank", Method: "GET", Path: "/a", Status: 200, Bytes: 7, UserAgent: "curl", Host: "example.com"}, at,
+			Record{RemoteAddress: "192.0.2.7", User: "frank", Method: "GET", Path: "/a", Status: 200, Bytes: 7, UserAgent: "curl", Host: "example.com"}, at, "combined behind the host (vhost_combined)",
 		},
 		"nginx JSON": {
 			`{"time_iso8601":"2015-05-17T10:05:03+00:00","remote_addr":"192.0.2.7","remote_user":"-","request":"GET /a?b=c HTTP/1.1","status":"200","body_bytes_sent":"7","request_time":"0.25","http_user_agent":"curl"}`,
-			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b=c", Status: 200, Bytes: 7, Duration: 0.25, UserAgent: "curl"}, at,
+			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b=c", Status: 200, Bytes: 7, Duration: 0.25, UserAgent: "curl"}, at, "json (nginx)",
 		},
 		"nginx JSON with milliseconds": {
 			`{"time_iso8601":"2015-05-17T10:05:03+00:00","msec":"1431857103.123","remote_addr":"192.0.2.7","status":200}`,
-			Record{RemoteAddress: "192.0.2.7", Status: 200}, at.Add(123 * time.Millisecond),
+			Record{RemoteAddress: "192.0.2.7", Status: 200}, at.Add(123 * time.Millisecond), "json (nginx)",
 		},
 		"Caddy": {
 			`{"level":"info","ts":1431857103.0000015,"logger":"http.log.access","request":{"remote_ip":"192.0.2.7","remote_port":"4","client_ip":"192.0.2.8","proto":"HTTP/2.0","method":"GET","host":"example.com","uri":"/a?b","headers":{"User-Agent":["curl"]}},"user_id":"","duration":0.5,"size":9,"status":200}`,
-			Record{RemoteAddress: "192.0.2.8", Method: "GET", Path: "/a", Query: "b", Status: 200, Bytes: 9, Duration: 0.5, UserAgent: "curl", Host: "example.com"}, at.Add(time.Microsecond),
+			Record{RemoteAddress: "192.0.2.8", Method: "GET", Path: "/a", Query: "b", Status: 200, Bytes: 9, Duration: 0.5, UserAgent: "curl", Host: "example.com"}, at.Add(time.Microsecond), "json (Caddy)",
 		},
 		"Envoy": {
 			`{"start_time":"2015-05-17T10:05:03.123Z","downstream_remote_address":"192.0.2.7:4711","method":"GET","path":"/a","response_code":503,"bytes_sent":57,"duration":3,"authority":"example.com","user_agent":"curl","x_forwarded_for":null}`,
-			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Status: 503, Bytes: 57, Duration: 3, UserAgent: "curl", Host: "example.com"}, at.Add(123 * time.Millisecond),
+			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Status: 503, Bytes: 57, Duration: 3, UserAgent: "curl", Host: "example.com"}, at.Add(123 * time.Millisecond), "json (Envoy)",
 		},
 		"load balancer": {
 			`http 2015-05-17T10:05:03.186641Z app/lb/50dc6c 192.0.2.7:2817 10.0.0.1:80 0.000 0.001 0.000 200 200 34 366 "GET http://example.com:80/a?b HTTP/1.1" "curl/7.46.0" - - arn:x "Root=1-58337262" "-" "-" 0`,
-			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b", Status: 200, Bytes: 366, Duration: 0.001, UserAgent: "curl/7.46.0"}, at.Add(186641 * time.Microsecond),
+			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b", Status: 200, Bytes: 366, Duration: 0.001, UserAgent: "curl/7.46.0"}, at.Add(186641 * time.Microsecond), "alb",
 		},
 		"CSV": {
 			"time,client_ip,method,url,status,user\n2015-05-17 10:05:03,192.0.2.7,GET,\"/a,b\",200,u",
-			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a,b", Status: 200, User: "u"}, at,
+			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a,b", Status: 200, User: "u"}, at, "csv",
+		},
+		"HAProxy": {
+			`2001:db8::7:33317 [17/May/2015:10:05:03.123] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu|a} {} "GET /a?b HTTP/1.1"`,
+			Record{RemoteAddress: "2001:db8::7", Method: "GET", Path: "/a", Query: "b", Status: 200, Bytes: 2750, Duration: 109}, at.Add(123 * time.Millisecond), "haproxy",
+		},
+		"HAProxy without a response": {
+			`192.0.2.7:33317 [17/May/2015:10:05:03.123] http-in static/<NOSRV> -1/-1/-1/-1/+12 -1 +0 - - CR-- 1/1/1/1/0 0/0 "<BADREQ>"`,
+			Record{RemoteAddress: "192.0.2.7", Duration: 12}, at.Add(123 * time.Millisecond), "haproxy",
+		},
+		"Traefik": {
+			`192.0.2.7 - u [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "curl" 42 "r@docker" "http://10.0.0.1:80" 12ms`,
+			Record{RemoteAddress: "192.0.2.7", User: "u", Method: "GET", Path: "/a", Status: 200, Bytes: 5, UserAgent: "curl", Duration: 12}, at, "combined (Traefik)",
+		},
+		"Traefik JSON": {
+			`{"ClientAddr":"192.0.2.7:4711","ClientHost":"192.0.2.7","ClientUsername":"-","DownstreamContentSize":5,"DownstreamStatus":200,"Duration":1200,"RequestHost":"example.com","RequestMethod":"GET","RequestPath":"/a?b","StartUTC":"2015-05-17T10:05:03.123Z","request_User-Agent":"curl","request_X-Forwarded-For":"192.0.2.9","time":"2015-05-17T10:05:04Z"}`,
+			Record{RemoteAddress: "192.0.2.7", ForwardedFor: "192.0.2.9", Method: "GET", Path: "/a", Query: "b", Status: 200, Bytes: 5, Duration: 1200, Host: "example.com", UserAgent: "curl"}, at.Add(123 * time.Millisecond), "json (Traefik)",
+		},
+		"Envoy text": {
+			`[2015-05-17T10:05:03.123Z] "GET /a?b HTTP/1.1" 200 - 0 5 3 2 "192.0.2.7, 10.0.0.1" "curl" "cc21" "example.com" "10.0.0.1:80"`,
+			Record{RemoteAddress: "192.0.2.7", ForwardedFor: "192.0.2.7, 10.0.0.1", Method: "GET", Path: "/a", Query: "b", Status: 200, Bytes: 5, Duration: 3, Host: "example.com", UserAgent: "curl"}, at.Add(123 * time.Millisecond), "envoy",
+		},
+		"Istio": {
+			`[2015-05-17T10:05:03.123Z] "GET /a HTTP/1.1" 200 - via_upstream - "-" 0 5 3 2 "-" "curl" "cc21" "example.com" "127.0.0.1:80" inbound|80|| 127.0.0.6:1 10.0.0.2:80 192.0.2.7:4711 - default`,
+			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Status: 200, Bytes: 5, Duration: 3, Host: "example.com", UserAgent: "curl"}, at.Add(123 * time.Millisecond), "envoy",
+		},
+		"logfmt": {
+			`time=2015-05-17T10:05:03.123Z level=info method=GET path="/a?b" remote_addr=192.0.2.7:80 status=200 duration=12ms user_agent="a \"b\""`,
+			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b", Status: 200, Duration: 12, UserAgent: `a "b"`}, at.Add(123 * time.Millisecond), "logfmt",
+		},
+		"nginx's main": {
+			`10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "curl" "192.0.2.7, 192.0.2.8"`,
+			Record{RemoteAddress: "10.0.0.1", ForwardedFor: "192.0.2.7, 192.0.2.8", Method: "GET", Path: "/a", Status: 200, Bytes: 5, UserAgent: "curl"}, at, "combined with X-Forwarded-For (nginx's main)",
 		},
 	} {
-		all, stats := read(t, tt.line+"\n", nil)
-		if len(all) != 1 || stats.Broken != 0 {
+		all, stats := read(t, tt.line+"\n", Options{})
+		if len(all) != 1 || stats.Broken != 0 || stats.Format != tt.format {
 			t.Errorf("%s: %d records, %+v", name, len(all), stats)
 			continue
 		}
@@ -84,7 +114,7 @@ func TestEveryFormatIsFoundOutAndRead(t *testing.T) {
 		if !got.When().Equal(tt.at) {
 			t.Errorf("%s: at %v, want %v", name, got.When(), tt.at)
 		}
-		got.Time, got.other, got.has = 0, nil, 0
+		got.Time, got.other, got.has, got.leads = 0, nil, 0, false
 		if got != tt.want {
 			t.Errorf("%s: %+v\n\twant %+v", name, got, tt.want)
 		}
@@ -92,13 +122,19 @@ func TestEveryFormatIsFoundOutAndRead(t *testing.T) {
 }
 
 func TestOtherFieldsAndHeaders(t *testing.T) {
-	all, _ := read(t, `{"ts":1431857103,"request":{"headers":{"X-Api-Key":["k1","k2"]}},"tls":{"resumed":true}}`, nil)
+	all, _ := read(t, `{"ts":1431857103,"request":{"headers":{"X-Api-Key":["k1","k2"]}},"tls":{"resumed":true}}`, Options{})
 	if r := all[0]; r.Header("X-Api-Key") != "k1" || r.Field("tls.resumed") != "true" || r.Field("tls") != "" || r.Field("no.thing") != "" {
 		t.Errorf("%+v", r)
 	}
-	all, _ = read(t, "when,http_x_api_key,other\n1431857103,k,o\n", &Options{Fields: map[string]string{"time": "when"}})
+	all, _ = read(t, "when,http_x_api_key,other\n1431857103,k,o\n", Options{Fields: map[string]string{"time": "when"}})
 	if r := all[0]; r.Header("x-api-key") != "k" || r.Field("other") != "o" {
 		t.Errorf("%+v", r)
+	}
+	for format, field := range map[string]string{`$msec "$http_x_api_key" $tenant`: "tenant", `%{sec}t "%{X-Api-Key}i" %{tenant}e`: "env_tenant"} {
+		all, _ = read(t, `1431857103 "k1" ab`, Options{Format: format})
+		if r := all[0]; r.Header("X-Api-Key") != "k1" || r.Field(field) != "ab" || r.Field("none") != "" {
+			t.Errorf("%+v", r)
+		}
 	}
 }
 
@@ -142,7 +178,7 @@ func TestBrokenLinesAreCountedAndShown(t *testing.T) {
 		"192.0.2.7 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" two 1\n" +
 		"192.0.2.7 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 -1\n" +
 		"\xff\xfe - - [17/May/2015:10:05:03 +0000] \"GET /\n" + strings.TrimSuffix(good, "\n")
-	all, stats := read(t, text, nil)
+	all, stats := read(t, text, Options{})
 	if len(all) != 3 || stats.Broken != 6 || stats.Lines != 9 || stats.Records != 3 || len(stats.First) != 5 {
 		t.Fatalf("%d records, %+v", len(all), stats)
 	}
@@ -157,62 +193,38 @@ func TestBrokenLinesAreCountedAndShown(t *testing.T) {
 }
 
 func TestStatsSayWhatWasUnderstood(t *testing.T) {
-	_, stats := read(t, `{"time":1431857103,"remote_addr":"192.0.2.7"}`+"\n"+`{"time":1431857103,"remote_addr":"-","status":200}`, nil)
-	if stats.Format != "json (nginx)" || stats.NoClient != 1 || stats.Records != 2 {
+	_, stats := read(t, `{"time":1431857103,"remote_addr":"192.0.2.7"}`+"\n"+`{"time":1431857103,"remote_addr":"-","status":200}`, Options{})
+	if stats.Format != "json (nginx)" || stats.Records != 2 {
 		t.Errorf("%+v", stats)
 	}
 	sum := Stats{}
 	for _, more := range []Stats{stats, stats, {Format: "csv", Wrapping: "w", Notes: []string{"a", "b"}}, {Notes: []string{"b"}}} {
 		sum.Add(more)
 	}
-	if sum.Format != "json (nginx), csv" || sum.Wrapping != "w" || sum.NoClient != 2 || len(sum.Notes) != 2 {
+	if sum.Format != "json (nginx), csv" || sum.Wrapping != "w" || len(sum.Notes) != 2 {
 		t.Errorf("%+v", sum)
-	}
-}
-
-func TestCompressedLogs(t *testing.T) {
-	var packed bytes.Buffer
-	w := gzip.NewWriter(&packed)
-	_, _ = w.Write([]byte(`192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1`))
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if all, _ := read(t, packed.String(), nil); len(all) != 1 || all[0].RemoteAddress != "192.0.2.7" {
-		t.Errorf("%+v", all)
-	}
-	// A file that ends too early is not a broken line: what is missing is unknown.
-	cut := packed.Bytes()[:packed.Len()-6]
-	_, err := Read(t.Context(), "log", bytes.NewReader(cut), nil, func(*Record) error { return nil })
-	if err == nil || !strings.Contains(err.Error(), "log: line") {
-		t.Errorf("a truncated file: %v", err)
 	}
 }
 
 func TestWhatCannotBeRead(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text string
-		opts *Options
+		opts Options
 		want string
 	}{
-		"no format":           {"hello\nworld\n", nil, "have no known format: set it to one of combined, json, csv, alb, haproxy, traefik, envoy, logfmt, or give"},
-		"CSV without a time":  {"a,b\n1,2\n", &Options{Format: CSV}, "no column for the time"},
-		"a column twice":      {"time,a,a\n1,2,3\n", &Options{Format: CSV}, `column "a" twice`},
-		"CSV without a line":  {"", &Options{Format: CSV}, "names the columns"},
-		"unknown field":       {"", &Options{Fields: map[string]string{"tine": "x"}}, `unknown field "tine"`},
-		"a callback's errors": {`{"time":1431857103}`, nil, "log:1: stop"},
+		"no format":           {"hello\nworld\n", Options{}, "have no known format (json, combined, haproxy, envoy, alb, logfmt, csv): give"},
+		"CSV without a time":  {"a,b\n1,2\n", Options{Format: "csv"}, "no column for the time"},
+		"a column twice":      {"time,a,a\n1,2,3\n", Options{Format: "csv"}, `column "a" twice`},
+		"unknown field":       {"", Options{Fields: map[string]string{"tine": "x"}}, `unknown field "tine"`},
+		"a callback's errors": {`{"time":1431857103}`, Options{}, "log:1: stop"},
 	} {
-		_, err := Read(t.Context(), "log", strings.NewReader(tt.text), tt.opts, func(*Record) error { return errors.New("stop") })
+		_, err := Read("log", strings.NewReader(tt.text), tt.opts, func(*Record) error { return errors.New("stop") })
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
 	}
-	if all, stats := read(t, "\n\n", nil); len(all) != 0 || stats.Lines != 0 {
+	if all, stats := read(t, "\n\n", Options{}); len(all) != 0 || stats.Lines != 0 {
 		t.Error("an empty log is no mistake")
-	}
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := Read(gone, "log", strings.NewReader(`{"time":1431857103}`), nil, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
 	}
 }
 
@@ -232,21 +244,14 @@ func TestBytesAroundLinesAreNoPartOfThem(t *testing.T) {
 		"a name with brackets and a space": strings.Replace(line, "- [", "a [17/May/2015:10:05:04 +0000] b [", 1),
 	} {
 		for _, before := range []string{"", byteOrderMark} {
-			all, stats := read(t, before+text, nil)
+			all, stats := read(t, before+text, Options{})
 			if len(all) != 1 || all[0].RemoteAddress != "192.0.2.7" || all[0].Path != "/a" || all[0].Time != 1431857103_000_000 || stats.Broken != 0 {
 				t.Errorf("%s: %+v, %+v", name, all, stats)
 			}
 		}
 	}
-	_, err := Read(t.Context(), "log", strings.NewReader("\xff\xfe1\x009\x00"), nil, nil)
+	_, err := Read("log", strings.NewReader("\xff\xfe1\x009\x00"), Options{}, nil)
 	if err == nil || !strings.Contains(err.Error(), "UTF-16") {
 		t.Errorf("UTF-16: %v", err)
-	}
-}
-
-func TestTheFirstLineMayBeBroken(t *testing.T) {
-	all, stats := read(t, "cut off] \"GET / HTTP/1.1\" 200\n192.0.2.7 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1\n", nil)
-	if len(all) != 1 || stats.Broken != 1 {
-		t.Errorf("%d records, %+v", len(all), stats)
 	}
 }

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"errors"
 	"math"
 	"net/netip"
 	"strconv"
@@ -8,65 +9,52 @@ import (
 	"time"
 )
 
-// A Record is one request of a log. Fields that the log lacks are empty or zero.
+// A Record is one request of a log. Fields that the log lacks are empty or zero. The tags are their names in expressions.
 type Record struct {
 	// Time is the time of the request in the log, in microseconds since the Unix epoch.
-	Time int64
+	Time int64 `expr:"-"`
 	// RemoteAddress is the client's address, without a port: the one that the log names, or, of a request that came
 	// through a trusted proxy ([Options.Trusted]), the one in ForwardedFor. In a log without the address of the peer, and
 	// in one whose lines begin with ForwardedFor, it is the first in ForwardedFor, which a client can invent.
-	RemoteAddress string
+	RemoteAddress string `expr:"remote_address"`
 	// ForwardedFor is the list of addresses that proxies forwarded: X-Forwarded-For, Forwarded, or X-Real-IP.
-	ForwardedFor string
+	ForwardedFor string `expr:"forwarded_for"`
 	// User is the user's name. It is empty if the log has "-".
-	User string
+	User string `expr:"user"`
 	// Method, Path and Query are from the request line. They are empty if that is not an HTTP request, such as those of
 	// scanners.
-	Method, Path, Query string
+	Method string `expr:"method"`
+	Path   string `expr:"path"`
+	Query  string `expr:"query"`
 	// Status is the code of the response.
-	Status int64
+	Status int64 `expr:"status"`
 	// Bytes is the size of the response.
-	Bytes int64
+	Bytes int64 `expr:"bytes"`
 	// Duration is the time to respond, in the log's own unit.
-	Duration float64
+	Duration float64 `expr:"duration"`
 	// Host, UserAgent and Referer are headers of the request.
-	Host, UserAgent, Referer string
+	Host      string `expr:"host"`
+	UserAgent string `expr:"user_agent"`
+	Referer   string `expr:"referer"`
 
-	other others // nil if the format has no further fields
-	has   fields // those of the numbers that the line has
-	leads bool   // the line begins with ForwardedFor
+	other others  // nil if the format has no further fields
+	has   numbers // those that the line has
+	leads bool    // the line begins with ForwardedFor
 }
 
-// fields is a set of fields that are numbers, whose zero may also be in the log.
-type fields uint8
+// numbers is a set of fields that are numbers, whose zero may also be in the log.
+type numbers uint8
 
 const (
-	hasStatus fields = 1 << iota
+	hasStatus numbers = 1 << iota
 	hasBytes
 	hasDuration
 )
 
-// Has reports whether the line has a field, by its name in [Fields]: a value that is neither empty nor "-".
-func (r *Record) Has(field string) bool {
-	switch field {
-	case "remote_address":
-		return r.RemoteAddress != ""
-	case "forwarded_for":
-		return r.ForwardedFor != ""
-	case "user":
-		return r.User != ""
-	case "method":
-		return r.Method != ""
-	case "path":
-		return r.Path != ""
-	case "query":
-		return r.Query != ""
-	case "host":
-		return r.Host != ""
-	case "user_agent":
-		return r.UserAgent != ""
-	case "referer":
-		return r.Referer != ""
+// Has reports whether the line has a field, by its name in [Fields]: a value that is neither empty nor "-". A request without
+// a query has an empty one.
+func (r *Record) Has(name string) bool {
+	switch name {
 	case "status":
 		return r.has&hasStatus != 0
 	case "bytes":
@@ -74,34 +62,84 @@ func (r *Record) Has(field string) bool {
 	case "duration":
 		return r.has&hasDuration != 0
 	}
-	return field == "time"
+	for i := range fields {
+		if f := &fields[i]; f.name == name && f.text != nil {
+			return *f.text(r) != ""
+		}
+	}
+	return true
 }
 
-// setStatus, setBytes and setDuration set numbers from their text, which is empty or "-" if the line has none.
-func (r *Record) setStatus(s string) (err error) {
-	if s == "" || s == "-" {
+func (r *Record) setTime(s string) (err error) {
+	r.Time, err = parseTime(s)
+	return err
+}
+
+func (r *Record) setAddress(s string) error {
+	r.RemoteAddress = withoutPort(s)
+	return nil
+}
+
+func (r *Record) setMethod(s string) error {
+	if isMethod(s) {
+		r.Method = s
+	}
+	return nil
+}
+
+// setRequest fills method, path and query from a request line or a URL.
+func (r *Record) setRequest(line string) error {
+	method, rest, ok := strings.Cut(line, " ")
+	if !ok || !isMethod(method) {
 		return nil
 	}
-	r.Status, err = parseStatus(s)
+	target, _, _ := strings.Cut(rest, " ")
+	r.Method = method
+	return r.setTarget(target)
+}
+
+func (r *Record) setTarget(url string) error {
+	if _, after, ok := strings.Cut(url, "://"); ok && !strings.HasPrefix(url, "/") { // the absolute form
+		url = "/"
+		if slash := strings.IndexByte(after, '/'); slash >= 0 {
+			url = after[slash:]
+		}
+	}
+	r.Path, r.Query, _ = strings.Cut(url, "?")
+	return nil
+}
+
+func (r *Record) setQuery(s string) error {
+	r.Query = strings.TrimPrefix(s, "?")
+	return nil
+}
+
+func (r *Record) setStatus(s string) error {
+	if s == "-1" { // HAProxy's for no response
+		return nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || n > 999 {
+		return errors.New("the status is not a number of three digits")
+	}
+	r.Status = n
 	r.has |= hasStatus
-	return err
+	return nil
 }
 
-func (r *Record) setBytes(s string) (err error) {
-	if s == "" || s == "-" {
-		return nil
+func (r *Record) setBytes(s string) error {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 {
+		return errors.New("the size in bytes is not a number")
 	}
-	r.Bytes, err = parseSize(s)
+	r.Bytes = n
 	r.has |= hasBytes
-	return err
+	return nil
 }
 
 // setDuration accepts a unit behind the number, and the list of several attempts that nginx writes for upstreams, of which
 // it takes the last.
-func (r *Record) setDuration(s string) {
-	if s == "" || s == "-" {
-		return
-	}
+func (r *Record) setDuration(s string) error {
 	if i := strings.LastIndexAny(s, ", "); i >= 0 {
 		s = s[i+1:]
 	}
@@ -109,16 +147,12 @@ func (r *Record) setDuration(s string) {
 		r.Duration = d
 		r.has |= hasDuration
 	}
+	return nil
 }
 
 // isRequest reports whether anything beside a time was read, which a message of another kind does not have.
 func (r *Record) isRequest() bool {
 	return r.RemoteAddress != "" || r.ForwardedFor != "" || r.Method != "" || r.Path != "" || r.has&hasStatus != 0
-}
-
-// others are the fields of a line that are not in a Record.
-type others interface {
-	field(name string) string
 }
 
 // Field returns a field by its name in the log: a JSON key, with dots between levels, or a column. It returns "" if there
@@ -127,7 +161,10 @@ func (r *Record) Field(name string) string {
 	if r.other == nil {
 		return ""
 	}
-	return r.other.field(name)
+	if v := r.other.field(name); v != "-" {
+		return v
+	}
+	return ""
 }
 
 // Header returns a header of the request, if the log has it: as "request.headers.Name" (Caddy),
@@ -144,11 +181,8 @@ func (r *Record) Header(name string) string {
 	case "x_forwarded_for":
 		return r.ForwardedFor
 	}
-	if r.other == nil {
-		return ""
-	}
 	for _, at := range []string{"request.headers." + name, "http_" + flat, "request_" + name, flat, name} {
-		if v := r.other.field(at); v != "" && v != "-" {
+		if v := r.Field(at); v != "" {
 			return v
 		}
 	}
@@ -157,29 +191,6 @@ func (r *Record) Header(name string) string {
 
 // When returns Time as a time in UTC.
 func (r *Record) When() time.Time { return time.UnixMicro(r.Time).UTC() }
-
-// request fills method, path and query from a request line or a URL.
-func (r *Record) request(line string) {
-	method, rest, ok := strings.Cut(line, " ")
-	if !ok || !isMethod(method) {
-		return
-	}
-	target, _, _ := strings.Cut(rest, " ")
-	r.Method = method
-	r.target(target)
-}
-
-func (r *Record) target(url string) {
-	if _, after, ok := strings.Cut(url, "://"); ok && !strings.HasPrefix(url, "/") { // the absolute form
-		slash := strings.IndexByte(after, '/')
-		if slash < 0 {
-			url = "/"
-		} else {
-			url = after[slash:]
-		}
-	}
-	r.Path, r.Query, _ = strings.Cut(url, "?")
-}
 
 func isMethod(s string) bool {
 	for i := range len(s) {
@@ -201,9 +212,16 @@ func withoutPort(s string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
 }
 
-func dash(s string) string {
-	if s == "-" {
-		return ""
+func isAddress(s string) bool {
+	if s == "-" || s == "" { // as in nearly all lines
+		return false
 	}
-	return s
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}
+
+// isForwarded reports whether a text is a list of addresses. The first one is a client's own claim and may be anything.
+func isForwarded(text string) bool {
+	last := text[strings.LastIndexByte(text, ',')+1:]
+	return isAddress(withoutPort(strings.Trim(last, " ")))
 }

@@ -31,7 +31,7 @@ func TestWrappingsAreTakenOff(t *testing.T) {
 		"a time in compose":          {"web-1  | 2015-05-17T10:05:03.1Z " + wrappedLine, "names of containers (compose) around a time before each line"},
 		"compose in syslog, at last": {"May 17 10:05:03 web docker[7]: web-1  | " + wrappedLine, "syslog (RFC 3164) around names of containers (compose)"},
 	} {
-		all, stats := read(t, tt.text+"\n", nil)
+		all, stats := read(t, tt.text+"\n", Options{})
 		if len(all) != 1 || all[0].RemoteAddress != "192.0.2.7" || all[0].Path != "/a" || all[0].UserAgent != "curl" {
 			t.Errorf("%s: %+v, %+v", name, all, stats)
 		}
@@ -39,7 +39,7 @@ func TestWrappingsAreTakenOff(t *testing.T) {
 			t.Errorf("%s: %q around %q, want %q", name, stats.Wrapping, stats.Format, tt.want)
 		}
 		// A format string finds the same wrapping.
-		all, stats = read(t, tt.text+"\n", &Options{LogFormat: `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i"`})
+		all, stats = read(t, tt.text+"\n", Options{Format: `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i"`})
 		if len(all) != 1 || all[0].RemoteAddress != "192.0.2.7" || stats.Wrapping != tt.want {
 			t.Errorf("%s, with a format string: %+v, %+v", name, all, stats)
 		}

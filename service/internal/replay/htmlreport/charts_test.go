@@ -20,10 +20,7 @@ func TestAMarkIsOnTheCurve(t *testing.T) {
 			b.Add(1431857103_000000+int64(i), replay.Selection{Key: string(rune('a' + client)), Cost: 1})
 		}
 	}
-	d, err := b.Trace().Demand(t.Context(), sash.PerMinute(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := b.Trace().Demand(sash.PerMinute(1))
 	p := &Page{Demand: []*replay.Demand{{Window: "1m"}}, Outcomes: []*replay.Outcome{{Limits: []string{"70001/1m", "5/1h"}}}}
 	for i := range 200_000 { // a year of ten thousand clients takes as little of the page as any other log
 		p.Demand[0].Curve = append(p.Demand[0].Curve, replay.Point{Units: int64(1 + i), Affected: 200_000 - i, Share: 1 - float64(i)/200_000})
@@ -99,7 +96,7 @@ func asked(t *testing.T, c replay.Candidate, times ...time.Time) *Timeline {
 	for _, at := range times {
 		b.Add(at.UnixMicro(), replay.Selection{Key: "a", Cost: 1, Route: "GET /"})
 	}
-	_, moments, err := b.Trace().Timeline(t.Context(), c, "a")
+	_, moments, err := b.Trace().Timeline(c, "a")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,13 +37,11 @@ func drawn(t *testing.T, b *replay.Builder, own string, c replay.Candidate) *Pag
 	t.Helper()
 	trace := b.Trace()
 	p := &Page{Title: own, Summary: []string{own}, Inputs: []Input{{"Log", own}}, Command: own}
-	var failed [5]error
-	p.Outcomes, failed[0] = trace.Run(t.Context(), []replay.Candidate{c}, 5, nil)
+	var failed [2]error
+	p.Outcomes, failed[0] = trace.Run([]replay.Candidate{c}, 5, nil)
 	p.Timeline = &Timeline{Client: trace.Busiest(1)[0], Limits: c.Limits, Algorithm: c.Options.Algorithm}
-	_, p.Timeline.Moments, failed[1] = trace.Timeline(t.Context(), c, p.Timeline.Client)
-	p.Demand, failed[2] = trace.Demands(t.Context(), []replay.Candidate{c})
-	p.Heat, failed[3] = trace.Heat(t.Context(), trace.Busiest(5), 30)
-	p.Caveats, failed[4] = trace.Caveats(t.Context(), c)
+	_, p.Timeline.Moments, failed[1] = trace.Timeline(c, p.Timeline.Client)
+	p.Demand, p.Heat, p.Caveats = trace.Demands([]replay.Candidate{c}), trace.Heat(trace.Busiest(5), 30), trace.Caveats(c)
 	if err := errors.Join(failed[:]...); err != nil {
 		t.Fatal(err)
 	}
@@ -117,31 +115,7 @@ func TestTheChartsHaveTheNumbers(t *testing.T) {
 	p := pageOf(t, sash.SlidingLog, sash.Every(10, 10*time.Second), sash.PerHour(50))
 	p.Clients = "networks"
 	_, text := write(t, p)
-	var got struct {
-		Noun  string
-		Curve struct {
-			Lines []struct {
-				Window string
-				Points []replay.Point
-			}
-			Tried []struct {
-				Limit    string
-				Line     int
-				Units    int64
-				Affected int `json:"clients_affected"`
-			}
-		}
-		Heat struct {
-			Names []string
-			Cells [][3]int64
-		}
-		Windows []struct {
-			Limit   string
-			Units   int64
-			Steps   [][2]float64
-			Refused [][2]float64
-		}
-	}
+	var got charts
 	data := regexp.MustCompile(`(?s)id="data">(.*?)</script>`).FindStringSubmatch(text)[1]
 	if err := json.Unmarshal([]byte(data), &got); err != nil {
 		t.Fatal(err)

@@ -4,8 +4,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/netip"
-	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,12 +16,10 @@ import (
 // logs is the flags of commands on access logs.
 type logs struct {
 	format      string
-	logFormat   string
 	trusted     []string
 	fields      map[string]string
 	expressions replay.Expressions
 	hide        bool
-	hideKey     string
 	json        bool
 	strict      bool
 	policy      policyFlags
@@ -33,18 +29,20 @@ type logs struct {
 
 func (l *logs) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&l.format, "format", "auto", "`name` of the lines' format: "+strings.Join(accesslog.FormatNames(), ", "))
-	f.StringVar(&l.logFormat, "log-format", "", "format of the lines as the server's configuration has it: `text` of nginx's log_format or Apache's LogFormat")
-	f.StringToStringVar(&l.fields, "field", nil, "JSON key or column of a field with an unusual `name`, such as time=when; fields are "+strings.Join(accesslog.Fields(), ", "))
-	f.StringSliceVar(&l.trusted, "trusted-proxies", nil, "`networks` of your proxies, such as 10.0.0.0/8: the client is the last forwarded address outside them")
+	f.StringVar(&l.format, "log-format", "", "`text` of nginx's log_format or Apache's LogFormat, or one of "+
+		strings.Join(accesslog.FormatNames(), ", ")+" (default: detected)")
+	f.StringToStringVar(&l.fields, "field", nil, "JSON key or column of a field with an unusual `name`, such as time=when; fields are "+
+		strings.Join(accesslog.Fields(), ", "))
+	f.StringSliceVar(&l.trusted, "trusted-proxies", nil,
+		"`networks` of your proxies, such as 10.0.0.0/8: the client is the last forwarded address outside them")
 	f.StringVar(&l.expressions.Key, "key", "remote_address", "subject that a request is charged to, as an `expression`")
 	f.StringVar(&l.expressions.Cost, "cost", "1", "units of a request, as an `expression`")
 	f.StringVar(&l.expressions.Where, "where", "", "requests that count, as an `expression` (default: all)")
-	f.StringArrayVar(&l.expressions.Routes, "route", nil, "`pattern` such as 'GET /users/{id}', whose requests count as one route; repeat it for several")
+	f.StringArrayVar(&l.expressions.Routes, "route", nil,
+		"`pattern` such as 'GET /users/{id}', whose requests count as one route; repeat it for several")
 	f.BoolVar(&l.hide, "hide-clients", false, "write an HMAC instead of each client, with a key that is made for this run")
-	f.StringVar(&l.hideKey, "hide-key", "", "`file` with the key for --hide-clients, so that several runs write the same")
 	f.BoolVar(&l.strict, "strict", false, "exit with 3 after a warning, such as that clients may be misread or a file is damaged")
-	jsonFlag(f, &l.json)
+	f.BoolVar(&l.json, "json", false, "answer in JSON")
 }
 
 // expressionHelp is the part of the help that commands on access logs share.
@@ -54,13 +52,12 @@ logfmt, or CSV whose first line names the columns; and so is what stands around 
 container runtimes, compose, syslog, journald. For any other format paste the server's own with
 --log-format.
 
-Files are compressed with gzip, bzip2, xz or zstd or not at all. A FILE may be a directory, or a
-pattern such as 'access.log*': files in it that are no logs are skipped. Without a FILE, or for "-",
-standard input is read. Files, such as rotated ones, and lines may be out of order. Broken lines are
-counted and the first of them shown. Of a file that is cut off everything before the damage counts.
+Files are compressed with gzip or zstd or not at all. Without a FILE, or for "-", standard input is
+read. Files, such as rotated ones, and lines may be out of order. Broken lines are counted and the
+first of them shown. Of a file that is cut off everything before the damage counts.
 
 The answer begins with what was understood: read it first. A warning says that clients or times look
-misread; --strict makes it an exit code. An interrupt ends the command with what is known so far.
+misread; --strict makes it an exit code.
 
 Expressions are in the language of github.com/expr-lang/expr over remote_address, user, method,
 path, query, route, host, status, bytes, duration, user_agent and referer, with header("X-Api-Key"),
@@ -76,59 +73,13 @@ has no such field is not charged, and how many lines lack the field is reported.
 // hiding sets the function that names clients.
 func (l *logs) hiding() error {
 	l.names = func(client string) string { return client }
-	if l.hideKey != "" {
-		l.hide = true
-	}
 	if !l.hide {
 		return nil
 	}
 	secret := make([]byte, 32)
-	if _, err := rand.Read(secret); err != nil {
-		return err
-	}
-	if l.hideKey != "" {
-		var err error
-		if secret, err = os.ReadFile(l.hideKey); err != nil {
-			return err
-		}
-		if len(secret) < 16 {
-			return fmt.Errorf("the key in %s has %d bytes; it must have at least 16, or addresses can be guessed from it", l.hideKey, len(secret))
-		}
-	}
+	_, err := rand.Read(secret)
 	l.names = func(client string) string { return sash.Secret(secret, client)[:16] }
-	return nil
-}
-
-// A chooser selects whom a record is charged to, and what.
-type chooser interface {
-	Select(r *accesslog.Record) (replay.Selection, bool, error)
-	// Missing returns the fields that were read and that some records did not have.
-	Missing() []replay.Missing
-}
-
-func (l *logs) selector(cmd *cobra.Command) (chooser, error) {
-	if l.expressions.Cost == "1" {
-		l.expressions.Cost = "" // faster
-	}
-	if l.policy.file != "" {
-		return l.policy.selector(l.expressions, cmd.Flags().Changed("cost"))
-	}
-	return replay.NewSelector(l.expressions)
-}
-
-// algorithms parses names of algorithms. It returns each once, in the order given.
-func algorithms(names []string) ([]sash.Algorithm, error) {
-	var all []sash.Algorithm
-	for _, name := range names {
-		var one sash.Algorithm
-		if err := one.UnmarshalText([]byte(name)); err != nil {
-			return nil, err
-		}
-		if !slices.Contains(all, one) {
-			all = append(all, one)
-		}
-	}
-	return all, nil
+	return err
 }
 
 // networks parses networks and single addresses.
@@ -139,7 +90,7 @@ func networks(texts []string) (all []netip.Prefix, err error) {
 			one, err = netip.PrefixFrom(address, address.BitLen()), nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%q is neither a network such as 10.0.0.0/8 nor an address", text)
+			return nil, fmt.Errorf("--trusted-proxies: %q is neither a network such as 10.0.0.0/8 nor an address", text)
 		}
 		all = append(all, one)
 	}

@@ -3,7 +3,6 @@ package logs
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"os"
 	"strings"
 	"time"
@@ -18,40 +17,31 @@ const (
 )
 
 // page writes the report as HTML, with clients named as in the other outputs.
-func (r *replayFlags) page(ctx context.Context, a *app, trace *replay.Trace, candidates []replay.Candidate, report *replayReport) error {
-	caveats, err := trace.Caveats(ctx, candidates...)
-	if err != nil {
-		return err
-	}
+func (r *replayFlags) page(args []string, trace *replay.Trace, candidates []replay.Candidate, report *replayReport) error {
 	p := &htmlreport.Page{
 		Title:    "What these limits would have done",
 		Inputs:   r.inputs(report),
-		Command:  r.again(a.args),
+		Command:  "sash-logs",
 		Clients:  report.noun() + "s",
 		Demand:   report.Demand,
 		Outcomes: report.Candidates,
-		Caveats:  caveats,
+		Heat:     trace.Heat(trace.Busiest(heatClients), heatSteps),
+		Caveats:  trace.Caveats(candidates...),
+	}
+	for _, arg := range args {
+		p.Command += " " + shellText(arg)
 	}
 	for _, w := range report.LogWarnings {
 		p.Summary = append(p.Summary, "Warning: "+w.Text)
 	}
-	if report.Partial != "" {
-		p.Summary = append(p.Summary, "This is about a part of the log: "+report.Partial+".")
-	}
-	if p.Heat, err = trace.Heat(ctx, trace.Busiest(heatClients), heatSteps); err != nil {
-		return err
-	}
 	for i, name := range p.Heat.Clients {
 		p.Heat.Clients[i] = r.names(name)
 	}
-	client := r.client
-	if client == "" {
-		client = trace.Busiest(1)[0]
-		if worst := report.Candidates[0].WorstClients; len(worst) > 0 {
-			client = worst[0].Client
-		}
+	client := trace.Busiest(1)[0]
+	if worst := report.Candidates[0].WorstClients; len(worst) > 0 {
+		client = worst[0].Client
 	}
-	rule, moments, err := trace.Timeline(ctx, candidates[0], client)
+	rule, moments, err := trace.Timeline(candidates[0], client)
 	if err != nil {
 		return err
 	}
@@ -88,18 +78,4 @@ func (r *replayFlags) inputs(report *replayReport) []htmlreport.Input {
 		all = append(all, htmlreport.Input{Name: "Routes", Text: strings.Join(r.expressions.Routes, ", ")})
 	}
 	return append(all, htmlreport.Input{Name: "Made", Text: time.Now().UTC().Format("2006-01-02 15:04 UTC") + ", by sash-logs " + version()})
-}
-
-// again returns the command line for a shell. Where clients are hidden, it names none either.
-func (r *replayFlags) again(args []string) string {
-	words := append([]string{"sash-logs"}, args...)
-	for i, word := range words {
-		if name, ok := strings.CutPrefix(word, "--client="); ok {
-			word = "--client=" + r.names(name)
-		} else if word == "--client" && i+1 < len(words) {
-			words[i+1] = r.names(words[i+1])
-		}
-		words[i] = shellText(word)
-	}
-	return strings.Join(words, " ")
 }

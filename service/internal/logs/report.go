@@ -34,21 +34,9 @@ type logReport struct {
 	Files       []*logFile       `json:"files"`
 	Notes       []string         `json:"notes"`
 	LogWarnings []replay.Warning `json:"log_warnings"`
-	// Partial says why the answer is about a part of the log.
-	Partial string `json:"partial,omitempty"`
 
 	lines int64
 }
-
-// noun is what the log's clients are called: those of a key such as prefix(remote_address, 24) are networks.
-func (r *logReport) noun() string {
-	if strings.HasPrefix(strings.TrimSpace(r.Key), "prefix(") {
-		return "network"
-	}
-	return "client"
-}
-
-func (r *logReport) clients(n int64) string { return count(n, r.noun()) }
 
 type brokenLine struct {
 	File   string `json:"file"`
@@ -68,11 +56,14 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 		Requests: counts.Requests, Broken: r.stats.Broken, Clients: trace.Clients(), Filtered: counts.Filtered,
 		Unlimited: counts.Unlimited, Late: counts.Late, Throttled: counts.Throttled, BrokenLines: []brokenLine{},
 		BrokenShare: float64(r.stats.Broken) / float64(max(r.stats.Lines, 1)), Format: r.stats.Format, Wrapping: r.stats.Wrapping,
-		Key: r.key(), Client: r.client(), Examples: []string{}, Cost: cmp.Or(r.expressions.Cost, "1"), Where: r.expressions.Where,
+		Key: r.expressions.Key, Client: r.client(), Examples: []string{}, Cost: cmp.Or(r.expressions.Cost, "1"), Where: r.expressions.Where,
 		Files: r.files, Notes: append([]string{}, r.stats.Notes...), lines: r.stats.Lines,
 	}
-	if r.policy.file != "" && !r.policy.costs {
-		report.Cost = "that of the rule"
+	if r.policy.file != "" {
+		report.Key = ""
+		if !r.policy.costs {
+			report.Cost = "that of the rule"
+		}
 	}
 	if first, last := trace.Span(); !first.IsZero() {
 		report.First, report.Last, report.SpanSeconds = first.Format(timeForm), last.Format(timeForm), last.Sub(first).Seconds()
@@ -81,7 +72,7 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 		report.Notes = append(report.Notes, m.String()+".")
 	}
 	for _, b := range r.stats.First {
-		line := brokenLine{File: b.File, Line: b.Line, Reason: b.Reason, Text: b.Text}
+		line := brokenLine(b)
 		if r.hide { // it contains the address
 			line.Text = ""
 		}
@@ -91,61 +82,51 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 		report.Examples = append(report.Examples, trace.Busiest(mostExamples)...)
 	}
 	report.LogWarnings = append([]replay.Warning{}, r.survey.Warnings(counts, trace.Clients(), r.expressions.Key, r.hide)...)
+	warn := func(sign, format string, args ...any) {
+		report.LogWarnings = append(report.LogWarnings, replay.Warning{Sign: sign, Text: fmt.Sprintf(format, args...)})
+	}
 	if report.Broken > report.lines/2 {
-		report.LogWarnings = append(report.LogWarnings, replay.Warning{Sign: "broken", Text: fmt.Sprintf(
-			"Most lines could not be read: %d of %d. They may be of another program, or a part of the log has another format; the answer is about the others. Give files of one format, each as a file of its own.", report.Broken, report.lines)})
+		warn("broken", "Most lines could not be read: %d of %d. They may be of another program, or a part of the log has another format; "+
+			"the answer is about the others. Give files of one format, each as a file of its own.", report.Broken, report.lines)
 	}
 	for _, f := range r.files {
 		if f.Damaged != "" {
-			report.LogWarnings = append(report.LogWarnings, replay.Warning{Sign: "damaged", Text: fmt.Sprintf(
-				"%s: %s after %s, which are counted. Copy the file again, or unpack it to see what is there.", f.name(), f.Damaged, count(f.Requests+f.Broken, "line"))})
+			warn("damaged", "%s: %s after %s, which are counted. Copy the file again, or unpack it to see what is there.",
+				f.name(), f.Damaged, count(f.Requests+f.Broken, "line"))
 		}
-	}
-	if r.interrupted {
-		report.Partial = "interrupted while the log was read"
 	}
 	return report
 }
 
-// key returns the key expression, which a policy does not have.
-func (r *logReading) key() string {
-	if r.policy.file != "" {
-		return ""
-	}
-	return r.expressions.Key
-}
-
-// shellText returns an argument as a shell takes it.
-func shellText(arg string) string {
-	plain := func(c rune) bool {
-		return strings.ContainsRune("_-./:=,@%+", c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-	}
-	if arg != "" && strings.TrimFunc(arg, plain) == "" {
-		return arg
-	}
-	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-}
-
-// client returns in words what was taken as the client.
+// client returns in words what was taken as the client, and where addresses were found.
 func (r *logReading) client() string {
+	describe := func(key string) string {
+		words := replay.Describe(key)
+		if r.stats.Client == "" {
+			return words
+		}
+		return strings.Replace(words, "the address", "the address in "+r.stats.Client, 1)
+	}
 	if r.policy.file == "" {
-		return r.withSource(replay.Describe(r.expressions.Key))
+		return describe(r.expressions.Key)
 	}
 	var parts []string
 	for _, entry := range r.policy.entries {
 		key, value, _ := strings.Cut(entry, "=")
-		parts = append(parts, fmt.Sprintf("%s (entry %s)", r.withSource(replay.Describe(value)), key))
+		parts = append(parts, fmt.Sprintf("%s (entry %s)", describe(value), key))
 	}
 	return strings.Join(parts, " with ")
 }
 
-// withSource adds where addresses were found.
-func (r *logReading) withSource(words string) string {
-	if r.stats.Client == "" {
-		return words
+// noun is what the log's clients are called: those of a key such as prefix(remote_address, 24) are networks.
+func (r *logReport) noun() string {
+	if strings.HasPrefix(strings.TrimSpace(r.Key), "prefix(") {
+		return "network"
 	}
-	return strings.Replace(words, "the address", "the address in "+r.stats.Client, 1)
+	return "client"
 }
+
+func (r *logReport) clients(n int64) string { return count(n, r.noun()) }
 
 // An aside is some requests of a log, and what is to be said of them.
 type aside struct {
@@ -168,9 +149,9 @@ func (r *logReport) asides() (some []aside) {
 // how returns how the lines were read.
 func (r *logReport) how() string {
 	if r.Wrapping == "" {
-		return cmp.Or(r.Format, "nothing known")
+		return r.Format
 	}
-	return cmp.Or(r.Format, "nothing known") + " in " + r.Wrapping
+	return r.Format + " in " + r.Wrapping
 }
 
 // logText writes what was understood, before anything else.
@@ -203,21 +184,9 @@ func logText(t *text, r *logReport) {
 	for _, note := range r.Notes {
 		t.say("note: %s", note)
 	}
-	skippedText(t, r.Files)
-	brokenText(t, r)
-	for _, w := range r.LogWarnings {
-		t.say("warning: %s", w.Text)
+	if r.Broken > 0 {
+		t.say("%d lines are broken and were left out; the first:", r.Broken)
 	}
-	if r.Partial != "" {
-		t.say("PARTIAL: %s. Everything below is about the requests until then.", r.Partial)
-	}
-}
-
-func brokenText(t *text, r *logReport) {
-	if r.Broken == 0 {
-		return
-	}
-	t.say("%d lines are broken and were left out; the first:", r.Broken)
 	for _, b := range r.BrokenLines {
 		line := ""
 		if b.Text != "" {
@@ -225,35 +194,19 @@ func brokenText(t *text, r *logReport) {
 		}
 		t.say("  %s:%d: %s%s", b.File, b.Line, b.Reason, line)
 	}
-}
-
-const shownFiles = 5
-
-// skippedText writes which files were not read, each in a line.
-func skippedText(t *text, files []*logFile) {
-	n := 0
-	for _, f := range files {
-		if f.Skipped == "" {
-			continue
-		}
-		if n++; n <= shownFiles {
-			t.say("skipped %s: %s", f.Name, f.Skipped)
-		}
-	}
-	if n > shownFiles {
-		t.say("skipped %s more", count(int64(n-shownFiles), "file"))
+	for _, w := range r.LogWarnings {
+		t.say("warning: %s", w.Text)
 	}
 }
 
 // filesText names the files that were read.
 func filesText(files []*logFile) string {
+	const most = 5
 	var names []string
 	for _, f := range files {
-		if f.Skipped == "" {
-			names = append(names, f.name())
-		}
+		names = append(names, f.name())
 	}
-	if len(names) > shownFiles {
+	if len(names) > most {
 		return fmt.Sprintf("%d files, from %s to %s", len(names), names[0], names[len(names)-1])
 	}
 	return strings.Join(names, ", ")

@@ -80,7 +80,8 @@ func (p *policyFlags) selector(e replay.Expressions, costs bool) (chooser, error
 	for _, entry := range p.entries {
 		key, value, ok := strings.Cut(entry, "=")
 		if !ok || key == "" || value == "" {
-			return nil, fmt.Errorf("--entry %q: write the key of a descriptor and an expression for its value, such as remote_address=remote_address", entry)
+			return nil, fmt.Errorf("--entry %q: write the key of a descriptor and an expression for its value, "+
+				"such as remote_address=remote_address", entry)
 		}
 		one := e
 		one.Key = value

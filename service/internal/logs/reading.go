@@ -1,0 +1,194 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"example.com/sash/service/internal/replay"
+	"example.com/sash/service/internal/replay/accesslog"
+)
+
+// A logFile is one file of a log, or standard input, and what came of it.
+type logFile struct {
+	Name string `json:"name"`
+	// Requests counts the lines that were read, and Broken the others.
+	Requests int64 `json:"requests"`
+	Broken   int64 `json:"broken"`
+	// Damaged says why the file was not read to its end.
+	Damaged string `json:"damaged,omitempty"`
+}
+
+const stdin = "-"
+
+// name returns the file as messages name it.
+func (f *logFile) name() string {
+	if f.Name == stdin {
+		return "standard input"
+	}
+	return f.Name
+}
+
+// read calls each for the records of a file.
+func (f *logFile) read(in io.Reader, opts accesslog.Options, each func(*accesslog.Record) error) (accesslog.Stats, error) {
+	if f.Name == stdin {
+		return accesslog.Read(f.name(), in, opts, each)
+	}
+	file, err := os.Open(f.Name)
+	if err != nil {
+		return accesslog.Stats{}, err
+	}
+	defer func() { _ = file.Close() }()
+	return accesslog.Read(f.Name, file, opts, each)
+}
+
+// A chooser selects whom a record is charged to, and what.
+type chooser interface {
+	Select(r *accesslog.Record) (replay.Selection, bool, error)
+	// Missing returns the fields that were read and that some records did not have.
+	Missing() []replay.Missing
+}
+
+// A logReading is what is read of all files of a log.
+type logReading struct {
+	*logs
+	opts     accesslog.Options
+	selector chooser
+	files    []*logFile
+
+	builder replay.Builder
+	survey  replay.Survey
+	stats   accesslog.Stats
+}
+
+// read reads all logs into a trace.
+func (l *logs) read(cmd *cobra.Command, args []string) (*replay.Trace, logReport, error) {
+	r := &logReading{logs: l, opts: accesslog.Options{Format: l.format, Fields: l.fields}}
+	err := l.hiding()
+	if err == nil {
+		r.opts.Trusted, err = networks(l.trusted)
+	}
+	if err == nil {
+		r.selector, err = l.selector(cmd)
+	}
+	if err == nil {
+		r.files, err = named(cmd, args)
+	}
+	if err != nil {
+		return nil, logReport{}, err
+	}
+	for _, f := range r.files {
+		if err := r.file(f, cmd.InOrStdin()); err != nil {
+			return nil, logReport{}, err
+		}
+	}
+	trace := r.builder.Trace()
+	report := r.report(trace)
+	return trace, report, r.empty(&report)
+}
+
+func (l *logs) selector(cmd *cobra.Command) (chooser, error) {
+	if l.expressions.Cost == "1" {
+		l.expressions.Cost = "" // faster
+	}
+	if l.policy.file != "" {
+		return l.policy.selector(l.expressions, cmd.Flags().Changed("cost"))
+	}
+	return replay.NewSelector(l.expressions)
+}
+
+// named returns the files that arguments name.
+func named(cmd *cobra.Command, args []string) (files []*logFile, err error) {
+	if len(args) == 0 {
+		if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+			return nil, fmt.Errorf("no log: name files, or send a log to standard input (see %s --help)", cmd.CommandPath())
+		}
+		args = []string{stdin}
+	}
+	for i, arg := range args {
+		if slices.Contains(args[:i], arg) {
+			return nil, fmt.Errorf("%s is named twice", arg)
+		}
+		files = append(files, &logFile{Name: arg})
+	}
+	return files, nil
+}
+
+// file reads one file. It returns no error for a file that is damaged, which the reading says.
+func (r *logReading) file(f *logFile, in io.Reader) error {
+	r.survey.NextFile()
+	r.builder.NextFile()
+	stats, err := f.read(in, r.opts, r.record)
+	if damaged := (*accesslog.DamagedError)(nil); errors.As(err, &damaged) {
+		f.Damaged, err = damaged.Error(), nil
+	}
+	f.Requests, f.Broken = stats.Records, stats.Broken
+	r.stats.Add(stats)
+	return err
+}
+
+// record adds one request.
+func (r *logReading) record(record *accesslog.Record) error {
+	r.survey.Add(record)
+	selection, counts, err := r.selector.Select(record)
+	switch {
+	case err != nil && r.hide: // the error may contain the client
+		return errors.New("an expression fails on this request (run without --hide-clients to see why)")
+	case err != nil:
+		return err
+	case !counts:
+		r.builder.Skip()
+		return nil
+	case record.Status == http.StatusTooManyRequests:
+		r.builder.Throttled()
+	}
+	r.builder.Add(record.Time, selection)
+	return nil
+}
+
+// empty returns an error for a log in which nothing can be limited: what was found, and what to try.
+func (r *logReading) empty(report *logReport) error {
+	damaged := slices.IndexFunc(r.files, func(f *logFile) bool { return f.Damaged != "" })
+	switch left := report.Filtered + report.Unlimited; {
+	case report.Requests > 0:
+		return nil
+	case left > 0:
+		var why []string
+		for _, m := range r.selector.Missing() {
+			why = append(why, m.String())
+		}
+		if report.Filtered > 0 {
+			why = append(why, fmt.Sprintf("--where leaves out %d", report.Filtered))
+		}
+		if report.Unlimited > 0 {
+			why = append(why, fmt.Sprintf("%d have no key, no cost, or no rule", report.Unlimited))
+		}
+		return fmt.Errorf("no request is left: %s. --key, --cost and --where select what counts, and --field names fields with unusual names",
+			strings.Join(why, ", "))
+	case report.Broken > 0:
+		b, begin := report.BrokenLines[0], ""
+		if b.Text != "" {
+			begin = fmt.Sprintf(". The line begins with %q", printable(b.Text))
+		}
+		return fmt.Errorf("no line of the log could be read: %s:%d: %s. Without --log-format the format is detected; "+
+			"--field names fields with unusual names: --field time=when%s", b.File, b.Line, b.Reason, begin)
+	case damaged >= 0:
+		return fmt.Errorf("%s: %s before its first request. Copy the file again", r.files[damaged].name(), r.files[damaged].Damaged)
+	}
+	return fmt.Errorf("the log is empty: no line in %s", filesText(r.files))
+}
+
+// warned returns the error for warnings with --strict, or another one.
+func (l *logs) warned(report *logReport, more bool, otherwise error) error {
+	if l.strict && (more || len(report.LogWarnings) > 0) {
+		return errWarned
+	}
+	return otherwise
+}
