@@ -2,10 +2,7 @@ package faulttest
 
 import (
 	"testing"
-	"time"
 
-	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/internal/redistest"
 )
 
@@ -47,45 +44,8 @@ func TestWaysToAServer(t *testing.T) {
 				t.Parallel()
 				at := way.to(t)
 				at.patience = patient
-				store := a.open(t, at)
-				load := startOn(t, limiter(t, store, limits...), patient)
-				more(t, "admissions", &load.admitted, 100)
-				all := load.stop()
-				all.isExact(t, used(t, limiter(t, store, limits...), subject), limits...)
-				if n := len(all.failed()); n > 0 {
-					t.Errorf("%d calls failed: %v", n, all.failed()[0].err)
-				}
-				decides(t, store)
+				a.dial(t, at).decides(t)
 			})
 		}
 	})
-}
-
-// decides runs every script.
-func decides(t *testing.T, store driver.Store) {
-	t.Helper()
-	for _, algorithm := range sash.Algorithms() {
-		opts := &sash.Options{Algorithm: algorithm}
-		if algorithm == sash.SlidingBuckets {
-			opts.Resolution = time.Millisecond
-		}
-		l, err := sash.New(store, opts, sash.PerHour(10))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := l.Reserve(t.Context(), algorithm.String(), 4)
-		if err != nil {
-			t.Errorf("%v: %v", algorithm, err)
-			continue
-		}
-		if err := r.Settle(t.Context(), 2); err != nil {
-			t.Errorf("%v: settle: %v", algorithm, err)
-		}
-		if res, err := l.AllowN(t.Context(), algorithm.String(), 10); err != nil || res.Allowed {
-			t.Errorf("%v: 10 of 8: %v, %v", algorithm, res.Allowed, err)
-		}
-		if err := l.Reset(t.Context(), algorithm.String()); err != nil {
-			t.Errorf("%v: reset: %v", algorithm, err)
-		}
-	}
 }

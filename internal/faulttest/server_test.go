@@ -31,27 +31,6 @@ func TestScriptsAreFlushed(t *testing.T) {
 	})
 }
 
-// The server holds back its clients for longer than they wait, as an administrator does for a failover.
-func TestClientsArePaused(t *testing.T) {
-	each(t, func(t *testing.T, a adapter) {
-		server := redistest.Start(t)
-		l := limiter(t, a.open(t, to(server.Addr(), hurried)), limits...)
-		load := startOn(t, l, hurried)
-		for _, what := range []string{"ALL", "WRITE"} {
-			more(t, "admissions before the fault", &load.admitted, 200)
-			server.Must(t, "CLIENT", "PAUSE", strconv.FormatInt((4*hurried).Milliseconds(), 10), what)
-			more(t, "calls that give up", &load.failed, callers)
-		}
-		more(t, "admissions after the fault", &load.admitted, 200)
-		all := load.stop()
-
-		all.keepsTo(t, 1, limits...)
-		charges := used(t, l, subject)
-		all.charged(t, charges)
-		all.log(t, "%d units are charged", charges)
-	})
-}
-
 // The server has no memory left, for a while. Refusals go on, and a call that fails is not charged.
 func TestMemoryIsUsedUp(t *testing.T) {
 	each(t, func(t *testing.T, a adapter) {
