@@ -2,7 +2,6 @@ package modeltest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -61,43 +60,29 @@ func (b *bench) extended() error {
 
 // broughtForward: a booking starts now if it has room now, and otherwise stays where it is, as one that has started does.
 func (b *bench) broughtForward() error {
-	req, err := b.request("brought", 2, sash.Every(2, time.Minute))
-	if err != nil {
-		return err
-	}
-	req.MaySettle, req.Within = true, (10 * time.Minute).Microseconds()
-	ctx := context.Background()
-	book := func() (driver.Settlement, error) {
-		answer, err := b.store.Decide(ctx, req)
-		return driver.Settlement{Request: req, At: answer.At, Delay: answer.Delay}, err
-	}
-	wait := func(d time.Duration, set driver.Settlement, err error) error {
-		if set.Delay != d.Microseconds() {
-			err = fmt.Errorf("a booking starts in %d µs, want %v (%v)", set.Delay, d, err)
+	s := b.scenario(sash.Every(2, time.Minute))
+	s.oracle, s.settles = nil, true
+	book := func(wait time.Duration) driver.Answer {
+		answer := s.call(2, 10*time.Minute)
+		if answer.Delay != wait.Microseconds() {
+			s.fail("a booking starts in %d µs, want %v", answer.Delay, wait)
 		}
-		return err
+		return answer
 	}
-	brought := func(set driver.Settlement, want int64) error {
-		at, err := b.store.Extend(ctx, set)
+	brought := func(answer driver.Answer, want int64) {
+		at, err := b.store.Extend(context.Background(), driver.Settlement{Request: s.request(2), At: answer.At, Delay: answer.Delay})
 		if err != nil || at != want {
-			return fmt.Errorf("a booking was brought forward to %d, want %d (%v)", at, want, err)
+			s.fail("a booking was brought forward to %d, want %d (%v)", at, want, err)
 		}
-		return nil
 	}
-	now := func() int64 { return b.clock.Now().UnixMicro() }
-	first, err := book()
-	second, err2 := book()
-	if err := errors.Join(err, wait(time.Minute, second, err2), brought(second, 0)); err != nil {
-		return err
-	}
-	third, err := book()
-	if err := errors.Join(wait(2*time.Minute, third, err), b.store.Settle(ctx, first), brought(second, now()), brought(third, 0)); err != nil {
-		return err
-	}
+	first, second := book(0), book(time.Minute)
+	brought(second, 0)
+	third := book(2 * time.Minute)
+	s.back(2, first)
+	brought(second, b.clock.Now().UnixMicro())
+	brought(third, 0)
 	b.clock.Advance(2*time.Minute + time.Second) // the third has started
-	if err := brought(third, 0); err != nil {
-		return err
-	}
-	last, err := book()
-	return wait(59*time.Second, last, err)
+	brought(third, 0)
+	book(59 * time.Second)
+	return s.err
 }
