@@ -25,9 +25,10 @@ func TestInspectReadsTheChargesThatWereMade(t *testing.T) {
 			if a == sash.SlidingBuckets {
 				opts.Resolution = step
 			}
-			policies := policies(t, opts,
-				[]sash.Limit{sash.Every(40, 10*time.Second)},
-				[]sash.Limit{sash.Every(30, 5*time.Second), sash.Every(300, time.Minute)})
+			policies := []*driver.Policy{
+				newPolicy(t, opts, sash.Every(40, 10*time.Second)),
+				newPolicy(t, opts, sash.Every(30, 5*time.Second), sash.Every(300, time.Minute)),
+			}
 			var made []redisstore.Entry // what was charged, by the definition
 			longest := time.Duration(0)
 			compared := 0
@@ -93,26 +94,12 @@ func TestInspectReadsTheChargesThatWereMade(t *testing.T) {
 
 func sameEntry(a, b redisstore.Entry) bool { return a.At.Equal(b.At) && a.Units == b.Units }
 
-func policies(t *testing.T, opts *sash.Options, limits ...[]sash.Limit) []*driver.Policy {
-	t.Helper()
-	var all []*driver.Policy
-	for _, l := range limits {
-		p := newPolicy(t, opts, l...)
-		all = append(all, p)
-	}
-	return all
-}
-
 // A key of something else is an error, and a missing one is not.
 func TestInspectOfSomethingElse(t *testing.T) {
 	server := redistest.Start(t)
 	store := redisstore.New(&scripter{client: newClient(server.Addr())}, nil)
 	for _, a := range sash.Algorithms() {
-		opts := &sash.Options{Algorithm: a}
-		if a == sash.SlidingBuckets {
-			opts.Resolution = time.Second
-		}
-		policy := policies(t, opts, []sash.Limit{sash.PerMinute(3)})[0]
+		policy := newPolicy(t, options(a), sash.PerMinute(3))
 		if state, err := store.Inspect(t.Context(), "nobody", policy); state != nil || err != nil {
 			t.Errorf("%v: nobody: %+v, %v", a, state, err)
 		}

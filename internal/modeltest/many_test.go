@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -136,19 +134,7 @@ func TestWhatDoesNotGoWithOthers(t *testing.T) {
 // A cluster behind a client that does not look like one rejects keys of several slots: then calls go alone, all of them are
 // decided, and no further round trip is tried in vain.
 func TestACrossedSlotEndsGathering(t *testing.T) {
-	server := redistest.Start(t, "--cluster-enabled", "yes")
-	slots := []string{"CLUSTER", "ADDSLOTS"}
-	for slot := range redistest.Slots {
-		slots = append(slots, strconv.Itoa(slot))
-	}
-	server.Must(t, slots...)
-	for ready := false; !ready; {
-		info, err := server.Do("CLUSTER", "INFO")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ready = strings.Contains(info.(string), "cluster_state:ok")
-	}
+	server := redistest.StartCluster(t, redistest.ClusterOptions{Primaries: 1}).Primaries[0]
 	scripts := &scripter{client: newClient(server.Addr())}
 	defer scripts.client.Close()
 	store := redisstore.New(scripts, nil)
