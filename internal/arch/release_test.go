@@ -143,15 +143,12 @@ func TestReleaseThatIsRefusedLeavesNothingBehind(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			c.git(t, "checkout", "--quiet", "--force", "-B", "main", strings.TrimSpace(first))
 			c.git(t, "clean", "--quiet", "--force")
-			for _, tag := range strings.Fields(c.git(t, "tag", "--list")) {
-				c.git(t, "tag", "--delete", tag)
-			}
+			c.git(t, append([]string{"tag", "--delete"}, strings.Fields(c.git(t, "tag", "--list"))...)...)
 			if r.before != nil {
 				r.before()
 			}
 			state := func() string {
-				return c.git(t, "rev-parse", "HEAD") + c.git(t, "status", "--porcelain") + c.git(t, "tag", "--list") + c.git(t, "diff") +
-					c.git(t, "branch", "--show-current")
+				return c.git(t, "status", "--porcelain", "--branch") + c.git(t, "for-each-ref") + c.git(t, "diff")
 			}
 			before := state()
 			if out, err := c.release(t, "tag", r.version); err == nil || !strings.Contains(out, r.say) {

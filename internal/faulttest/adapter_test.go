@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"flag"
-	"net"
 	"os"
 	"testing"
 	"time"
@@ -41,7 +40,6 @@ type target struct {
 	addrs          []string // the server, the sentinels, or nodes of the cluster
 	sentinel       string   // what sentinels call the primary
 	cluster        bool
-	unix           bool
 	tls            *tls.Config
 	user, password string
 	patience       time.Duration // how long the client waits for a reply; 0 is what Tune sets
@@ -114,11 +112,7 @@ func tryGoRedis(t testing.TB, at target) (connection, error) {
 	case at.sentinel != "":
 		client = redis.NewFailoverClient(goredisstore.Tune(opts.Failover()))
 	default:
-		simple := opts.Simple()
-		if at.unix {
-			simple.Network = "unix"
-		}
-		client = redis.NewClient(goredisstore.Tune(simple))
+		client = redis.NewClient(goredisstore.Tune(opts.Simple()))
 	}
 	t.Cleanup(func() {
 		if err := client.Close(); err != nil && at.plain {
@@ -137,11 +131,6 @@ func tryRueidis(t testing.TB, at target) (connection, error) {
 		Username: at.user, Password: at.password, TLSConfig: at.tls,
 		ConnWriteTimeout: at.patience,
 		DisableCache:     at.user != "", // its invalidations are a right of their own
-	}
-	if at.unix {
-		opts.DialCtxFn = func(ctx context.Context, path string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			return d.DialContext(ctx, "unix", path)
-		}
 	}
 	if at.pool > 0 {
 		opts.RingScaleEachConn, opts.PipelineMultiplex = 1, -1 // a ring of two places, on one connection

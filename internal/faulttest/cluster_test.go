@@ -93,26 +93,6 @@ func heldOpen(t *testing.T, cluster *redistest.Cluster, store *redisstore.Store)
 	}
 }
 
-// A primary of the cluster is killed under load, and its replica takes over.
-func TestClusterFailsOver(t *testing.T) {
-	each(t, func(t *testing.T, a adapter) {
-		cluster := redistest.StartCluster(t, redistest.ClusterOptions{Replicas: 1})
-		store := a.open(t, target{addrs: cluster.Addrs(), cluster: true, patience: hurried})
-		l := limiter(t, store, limits...)
-		key := subjectsOn(t, cluster, store, 1, 1)[0]
-		load := start(t, l, hurried, func(int, int) string { return key })
-		more(t, "admissions before the fault", &load.admitted, 200)
-		cluster.Primaries[1].Stop()
-		killed := time.Now()
-		more(t, "admissions after the fault", &load.admitted, 200)
-		await(t, "the limit is reached again", func() bool { return used(t, l, key) >= long.Units-1 })
-		all := load.stop()
-
-		all.failsOver(t, killed, used(t, l, key))
-		all.log(t, "the callers took %v to be admitted again", all.gap(killed).Round(time.Millisecond))
-	})
-}
-
 // subjectsOn returns subjects of different slots that live on one of the primaries.
 func subjectsOn(t testing.TB, c *redistest.Cluster, store *redisstore.Store, node, n int) []string {
 	t.Helper()
