@@ -8,12 +8,11 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/judge"
-	"example.com/sash/redisstore"
 )
 
 // A scenario makes chosen calls on one subject, and holds every answer against the definition. After an error it makes none.
 type scenario struct {
-	store   *redisstore.Store
+	store   smallStore
 	clock   *judge.Clock
 	oracle  *oracle // nil: answers are not compared
 	name    string
@@ -23,7 +22,7 @@ type scenario struct {
 }
 
 // newScenario returns a scenario on a new subject, under a policy or its error.
-func newScenario(store *redisstore.Store, clock *judge.Clock, policy *driver.Policy, err error) *scenario {
+func newScenario(store smallStore, clock *judge.Clock, policy *driver.Policy, err error) *scenario {
 	return &scenario{store: store, clock: clock, oracle: newOracle(), name: fmt.Sprint("scenario ", walks.Add(1)), policy: policy, err: err}
 }
 
@@ -60,7 +59,7 @@ func (s *scenario) ask(reqs ...driver.Request) driver.Answer {
 	}
 	answers := make([]driver.Answer, 1)
 	if len(reqs) > 1 {
-		answers, s.err = s.store.DecideAll(context.Background(), reqs)
+		answers, s.err = s.store.(driver.MultiStore).DecideAll(context.Background(), reqs)
 	} else {
 		answers[0], s.err = s.store.Decide(context.Background(), reqs[0])
 	}

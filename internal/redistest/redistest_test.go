@@ -38,8 +38,10 @@ func TestReplies(t *testing.T) {
 	if _, err := s.Do("LPUSH", "k", "x"); err == nil || !strings.HasPrefix(err.Error(), "WRONGTYPE ") {
 		t.Errorf("an error reply became %v", err)
 	}
-	if got, err := s.Do("PING"); got != "PONG" || err != nil {
-		t.Errorf("after an error reply: %v, %v", got, err)
+	for name, server := range map[string]*redistest.Server{"after an error reply": s, "to another process": redistest.Dial(s.Addr())} {
+		if got, err := server.Do("PING"); got != "PONG" || err != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
 	}
 }
 
