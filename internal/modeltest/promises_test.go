@@ -7,7 +7,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/redistest"
-	"example.com/sash/memstore"
 )
 
 // A sorted set gives units back at once behind 999 later calls. Behind 1,000 they stay until they leave the window.
@@ -82,31 +81,6 @@ func TestAClockThatGoesBackBringsNoExpiredChargesBack(t *testing.T) {
 			clock.Advance(time.Second - time.Hour)
 			fills()
 		})
-	}
-}
-
-// An entry of a log holds at most 2^40-1 units. Where one step would hold more, because refused calls are charged, Redis
-// and memory keep two entries, and return the same times.
-func TestAStepOfMoreUnitsThanAnEntryHolds(t *testing.T) {
-	server := redistest.Start(t)
-	redis, clock, _ := virtual(t, server.Addr(), nil)
-	memory := memstore.New(&memstore.Options{Now: clock.Now})
-	opts := &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Second, CountRefused: true}
-	policy := newPolicy(t, opts, sash.PerHour(sash.MaxUnits))
-	for i := range 8 {
-		var statuses [2]driver.Status
-		for j, store := range []driver.Store{redis, memory} {
-			req := driver.Request{Key: "absurd", Cost: sash.MaxUnits / 2, Policy: policy}
-			answer, err := store.Decide(t.Context(), req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			statuses[j] = answer.Statuses()[0]
-		}
-		if statuses[0] != statuses[1] {
-			t.Errorf("call %d: Redis says %+v, memory %+v", i, statuses[0], statuses[1])
-		}
-		clock.Advance(3 * time.Microsecond)
 	}
 }
 
