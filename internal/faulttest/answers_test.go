@@ -172,7 +172,7 @@ var losses = []struct {
 	loss     loss
 	patience time.Duration
 }{
-	{"it arrives after the client's timeout", drop, 150 * time.Millisecond},
+	{"it arrives after the client's timeout", drop, 500 * time.Millisecond},
 	{"the connection breaks", cut, 0},
 }
 

@@ -1,7 +1,6 @@
 package modeltest
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -132,23 +131,5 @@ func TestAReplicaThatIsPromotedSpendsNothingTwice(t *testing.T) {
 	s.over(promoted, l.store)
 	if s.spent < 100 {
 		t.Errorf("only %d units were spent", s.spent)
-	}
-}
-
-// Every process of Redis has another address for the same function, also with the same arguments.
-func TestAProcessOfRedisHasItsOwnMark(t *testing.T) {
-	server := redistest.Start(t)
-	var marks []string
-	for range 6 {
-		mark, _ := server.Must(t, "EVAL", "return string.sub(tostring(redis.call), -12)", "0").(string)
-		again, _ := server.Must(t, "EVAL", "return {1, string.sub(tostring(redis.call), -12)}", "0").([]any)
-		if len(mark) != 12 || len(again) != 2 || again[1] != mark {
-			t.Errorf("the mark of a process is %q, and then %q", mark, again)
-		}
-		if slices.Contains(marks, mark) {
-			t.Errorf("two processes have the mark %q of %q: does the system put memory at random addresses?", mark, marks)
-		}
-		marks = append(marks, mark)
-		server.Restart()
 	}
 }
