@@ -62,7 +62,8 @@ func guard(t testing.TB, store driver.Store) *failover.Store {
 // openWith puts failover in mode open before a store, with a budget.
 func openWith(t testing.TB, store driver.Store, budget time.Duration) *failover.Store {
 	t.Helper()
-	guarded, err := failover.New(store, &failover.Options{Modes: failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}}, Budget: budget})
+	open := failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}}
+	guarded, err := failover.New(store, &failover.Options{Modes: open, Budget: budget})
 	if err != nil {
 		t.Fatal(err)
 	}

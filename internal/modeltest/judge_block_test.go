@@ -59,7 +59,8 @@ func (b *bench) blocked() error {
 			for i := range some {
 				g, w := &got[i], &want[i]
 				if g.Allowed() != w.Allowed() || g.Blocked != w.Blocked || w.Blocked && g.Retry() != w.Retry() {
-					return fmt.Errorf("seed %d, step %d, %s: blocked %v, %s; in memory %v, %s", seed, step, some[i].Key, g.Blocked, shown(g), w.Blocked, shown(w))
+					return fmt.Errorf("seed %d, step %d, %s: blocked %v, %s; in memory %v, %s",
+						seed, step, some[i].Key, g.Blocked, shown(g), w.Blocked, shown(w))
 				}
 				if !w.Allowed() {
 					forgotten = min(forgotten, now+min(by.Window, by.Length))

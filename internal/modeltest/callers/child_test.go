@@ -59,7 +59,10 @@ type call struct {
 
 // run makes the calls of a job.
 func (j job) run() ([]call, error) {
-	client := redis.NewClient(&redis.Options{Addr: j.Addr, MaxRetries: -1, PoolSize: 64, DisableIdentity: true})
+	const patience = time.Minute // a busy machine is no fault of a limiter
+	client := redis.NewClient(&redis.Options{
+		Addr: j.Addr, MaxRetries: -1, PoolSize: 64, DisableIdentity: true, DialTimeout: patience, ReadTimeout: patience, PoolTimeout: patience,
+	})
 	defer client.Close()
 	limiter, err := sash.New(goredisstore.New(client, nil), &sash.Options{Algorithm: j.Algorithm, Resolution: resolutionOf(j.Algorithm)}, j.Limits...)
 	if err != nil {
