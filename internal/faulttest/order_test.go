@@ -24,15 +24,6 @@ func (all bookings) started() bookings {
 	return all.where(func(b booking) bool { return b.Started > 0 && b.Failed == "" })
 }
 
-// moved returns the bookings as if the server's clock had been ahead by less.
-func (all bookings) moved(less time.Duration) bookings {
-	all = slices.Clone(all)
-	for i := range all {
-		all[i].At -= less.Microseconds()
-	}
-	return all
-}
-
 // inversions returns the bookings that were overtaken. The network reorders those that are on their way at the same time,
 // and no others: who asks when the answer to another has arrived does not start before it.
 func (all bookings) inversions() (overtaken bookings) {
