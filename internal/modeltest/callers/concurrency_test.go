@@ -147,37 +147,24 @@ func places(calls []call) []step {
 }
 
 func TestTheModelFindsWhatIsWrong(t *testing.T) {
-	limits := []sash.Limit{sash.Every(1, time.Second)}
-	for _, c := range []struct {
-		name  string
+	one := func(began, at int64, allowed bool) call {
+		return call{Call: began, Return: began + 1, Cost: 1, Allowed: allowed, At: at}
+	}
+	for name, c := range map[string]struct {
 		calls []call
 		ok    bool
 	}{
-		{"one and a refusal", []call{
-			{Call: 0, Return: 1, Cost: 1, Allowed: true, At: 10},
-			{Call: 2, Return: 3, Cost: 1, At: 11},
-		}, true},
-		{"two of one", []call{
-			{Call: 0, Return: 1, Cost: 1, Allowed: true, At: 10},
-			{Call: 2, Return: 3, Cost: 1, Allowed: true, At: 11},
-		}, false},
-		{"a false refusal", []call{
-			{Call: 0, Return: 1, Cost: 1, Allowed: true, At: 10},
-			{Call: 2, Return: 3, Cost: 1, At: 1_000_010},
-		}, false},
-		{"decided after it was answered", []call{
-			{Call: 0, Return: 1, Cost: 1, At: 11},
-			{Call: 2, Return: 3, Cost: 1, Allowed: true, At: 10},
-		}, false},
+		"one and a refusal":             {[]call{one(0, 10, true), one(2, 11, false)}, true},
+		"two of one":                    {[]call{one(0, 10, true), one(2, 11, true)}, false},
+		"a false refusal":               {[]call{one(0, 10, true), one(2, 1_000_010, false)}, false},
+		"decided after it was answered": {[]call{one(0, 11, false), one(2, 10, true)}, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			var history []porcupine.Operation
-			for _, s := range places(c.calls) {
-				history = append(history, porcupine.Operation{Call: s.Call, Return: s.Return, Output: s})
-			}
-			if ok := porcupine.CheckOperations(model(limits), history); ok != c.ok {
-				t.Errorf("linearizable: %v", ok)
-			}
-		})
+		var history []porcupine.Operation
+		for _, s := range places(c.calls) {
+			history = append(history, porcupine.Operation{Call: s.Call, Return: s.Return, Output: s})
+		}
+		if ok := porcupine.CheckOperations(model([]sash.Limit{sash.Every(1, time.Second)}), history); ok != c.ok {
+			t.Errorf("%s: linearizable: %v", name, ok)
+		}
 	}
 }
