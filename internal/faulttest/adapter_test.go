@@ -101,6 +101,9 @@ func tryGoRedis(t testing.TB, at target) (connection, error) {
 		Username: at.user, Password: at.password, TLSConfig: at.tls,
 		ReadTimeout: at.patience, PoolSize: at.pool, PoolTimeout: time.Minute,
 	}
+	if at.patience > time.Second { // a busy machine is late to connect, too
+		opts.DialTimeout = at.patience
+	}
 	var client redis.UniversalClient
 	switch {
 	case at.plain:
@@ -131,6 +134,9 @@ func tryRueidis(t testing.TB, at target) (connection, error) {
 		Username: at.user, Password: at.password, TLSConfig: at.tls,
 		ConnWriteTimeout: at.patience,
 		DisableCache:     at.user != "", // its invalidations are a right of their own
+	}
+	if at.patience > time.Second {
+		opts.Dialer.Timeout = at.patience
 	}
 	if at.pool > 0 {
 		opts.RingScaleEachConn, opts.PipelineMultiplex = 1, -1 // a ring of two places, on one connection
