@@ -82,7 +82,7 @@ test: redis cc ## run every test, against real Redis servers (installs Debian's 
 	@$(MAKE) --no-print-directory -j2 test-race test-plain
 
 .PHONY: test-race
-test-race: LONGEST := /service/cmd/sash$$|/internal/faulttest$$|/service/internal/serve$$|/internal/release$$
+test-race: LONGEST := /service/cmd/sash$$|/internal/faulttest$$|/service/internal/serve$$
 test-race: # all but test-plain, with the race detector; first the longest, which mostly wait while others are built and run
 	go test $(RACE) -timeout $(TIMEOUT) $$(go list work | grep -E '$(LONGEST)') \
 		$$(go list work | grep -vE '$(LONGEST)|/internal/modeltest$$')
@@ -96,7 +96,7 @@ test-plain:
 
 .PHONY: test-short
 test-short: redis cc ## run the tests without the race detector, and without the long ones
-	go test -short -skip '^TestUsersInstallEveryModuleAndRunEveryProgramOfTheReadme$$' -timeout $(TIMEOUT) work
+	go test -short -timeout $(TIMEOUT) work
 
 .PHONY: test-arrival
 test-arrival: redis ## send requests for a minute to an API that counts them when they arrive, over eight kinds of ways, and to one that lowers its limit, and count refusals
@@ -341,12 +341,12 @@ cold: ## build sash, as make run does, with empty caches of modules and builds, 
 
 .PHONY: tidy
 tidy: ## tidy every go.mod, and build each module without go.work
-	@go run ./internal/release tidy
+	@.ci/release tidy
 
 .PHONY: release
 release: ## commit and tag a version of all published modules: make release VERSION=v0.2.0 (pushes nothing)
 	@[ -n "$(VERSION)" ] || { echo "which version? make release VERSION=v0.2.0" >&2; exit 2; }
-	@go run ./internal/release tag "$(VERSION)"
+	@.ci/release tag "$(VERSION)"
 
 .PHONY: module-path
 module-path: ## change the module path everywhere: make module-path NEW=github.com/you/sash

@@ -86,18 +86,6 @@ var concurrentCases = []testCase{
 			}
 		}
 	}},
-	{"concurrent callers spend a lease exactly", "taking units from a lease is one atomic step", oneAlgorithm, leases(func(s *leaseSuite) {
-		s.fetch(driver.Errand{Units: 100}, 0)
-		if n := s.concurrent(10, func(int) (int64, error) {
-			h, err := s.holder.Spend(s.Context(), s.spending("k", 1))
-			if h.Spent {
-				return 1, err
-			}
-			return 0, err
-		}); n != 100 {
-			s.broken("160 calls spend %d of 100 units", n)
-		}
-	})},
 	{"concurrent cool-downs end with the latest",
 		"comparing and beginning are one atomic step",
 		oneAlgorithm, func(s *suite) {

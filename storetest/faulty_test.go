@@ -40,6 +40,18 @@ func TestAFaultyStore(t *testing.T) {
 		ok(sash.ErrUnavailable)
 		store.Fail(nil)
 		ok(nil)
+		began := time.Now()
+		store.Slow(2 * time.Second)
+		if res, err := limiter.Allow(ctx, "k"); err != nil || !res.Allowed || time.Since(began) != 2*time.Second {
+			t.Errorf("after %v: %+v, %v", time.Since(began), res, err)
+		}
+		store.Slow(time.Hour)
+		ok(context.DeadlineExceeded)
+		if time.Since(began) != time.Minute {
+			t.Errorf("the context of a minute has ended after %v", time.Since(began))
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
 		store.Hang(nil)
 		ok(context.DeadlineExceeded)
 	})
@@ -86,24 +98,4 @@ func TestAStoreThatRefuses(t *testing.T) {
 	if res, err := limiter.Allow(ctx, "k"); err != nil || !res.Allowed {
 		t.Errorf("afterwards: %+v, %v", res, err)
 	}
-}
-
-func TestASlowStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := storetest.NewFaulty(memstore.New(nil))
-		limiter, err := sash.New(store, nil, sash.PerHour(5))
-		if err != nil {
-			t.Fatal(err)
-		}
-		store.Slow(2 * time.Second)
-		began := time.Now()
-		if res, err := limiter.Allow(t.Context(), "k"); err != nil || !res.Allowed || time.Since(began) != 2*time.Second {
-			t.Errorf("after %v: %+v, %v", time.Since(began), res, err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := limiter.Allow(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 3*time.Second {
-			t.Errorf("after %v: %v", time.Since(began), err)
-		}
-	})
 }

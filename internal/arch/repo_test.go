@@ -134,18 +134,3 @@ func parse(t *testing.T, module, name string) goFile {
 	})
 	return file
 }
-
-// A merge that was not finished leaves its marks.
-func TestNoFileHasMarksOfAMerge(t *testing.T) {
-	walk(t, func(name string) {
-		text, err := fs.ReadFile(os.DirFS(repository), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, mark := range []string{"<<<<<<< ", ">>>>>>> "} {
-			if strings.HasPrefix(string(text), mark) || strings.Contains(string(text), "\n"+mark) {
-				t.Errorf("%s has a line that begins with %q", name, mark)
-			}
-		}
-	})
-}

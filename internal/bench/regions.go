@@ -3,12 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
-	"sync"
+	"fmt"
+	"strings"
 	"time"
 
+	"github.com/Shopify/toxiproxy/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -19,74 +20,17 @@ import (
 // ways are the times to the home and back of three regions.
 var ways = []time.Duration{2 * time.Millisecond, 80 * time.Millisecond, 150 * time.Millisecond}
 
-// A farWay passes bytes to an address, each later than it came by a delay, however many are under way.
-type farWay struct {
-	net.Listener
-	delay time.Duration
-	group sync.WaitGroup
-	conns sync.Map // net.Conn to nothing
-}
-
-func newFarWay(to string, delay time.Duration) (*farWay, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+// newFarWay returns a proxy for a server that passes bytes in each direction later by a delay.
+func newFarWay(to string, delay time.Duration) (*toxiproxy.Proxy, error) {
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	way := toxiproxy.NewProxy(server, "far way", "127.0.0.1:0", to)
+	err := way.Start()
+	for _, stream := range []string{"upstream", "downstream"} {
+		toxic := fmt.Sprintf(`{"name": %q, "type": "latency", "stream": %[1]q, "attributes": {"latency": %d}}`, stream, delay.Milliseconds())
+		_, failed := way.Toxics.AddToxicJson(strings.NewReader(toxic))
+		err = errors.Join(err, failed)
 	}
-	w := &farWay{Listener: l, delay: delay}
-	w.group.Go(func() {
-		for {
-			near, err := l.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial("tcp", to)
-			if err != nil {
-				_ = near.Close()
-				continue
-			}
-			w.conns.Store(near, nil)
-			w.conns.Store(far, nil)
-			w.group.Go(func() { w.pass(near, far) })
-			w.group.Go(func() { w.pass(far, near) })
-		}
-	})
-	return w, nil
-}
-
-// pass copies one direction until it ends, and closes both ends.
-func (w *farWay) pass(from, to net.Conn) {
-	type piece struct {
-		due  time.Time
-		data []byte
-	}
-	pieces := make(chan piece, 1<<14)
-	w.group.Go(func() {
-		for p := range pieces {
-			time.Sleep(time.Until(p.due))
-			if _, err := to.Write(p.data); err != nil {
-				break
-			}
-		}
-		_ = errors.Join(from.Close(), to.Close())
-		for range pieces { // until the reader has seen it
-		}
-	})
-	defer close(pieces)
-	for buf := make([]byte, 64<<10); ; {
-		n, err := from.Read(buf)
-		if n > 0 {
-			pieces <- piece{time.Now().Add(w.delay), append([]byte(nil), buf[:n]...)}
-		}
-		if err != nil {
-			return // io.EOF, or closed
-		}
-	}
-}
-
-func (w *farWay) stop() {
-	_ = w.Close()
-	w.conns.Range(func(c, _ any) bool { _ = c.(io.Closer).Close(); return true })
-	w.group.Wait()
+	return way, err
 }
 
 // regions measures one limit of 10,000 in 20 s over three regions, each of which decides next door over units that it leases
@@ -108,12 +52,12 @@ func (b *bench) regions() error {
 		}
 		near, err := startRedis()
 		if err != nil {
-			way.stop()
+			way.Stop()
 			return err
 		}
-		cells, err := b.region(limit, way.Addr().String(), near.addr, home)
+		cells, err := b.region(limit, way.Listen, near.addr, home)
 		near.stop()
-		way.stop()
+		way.Stop()
 		if err != nil {
 			return err
 		}

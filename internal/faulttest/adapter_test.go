@@ -4,13 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"flag"
-	"net"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/redis/rueidis"
 
 	"example.com/sash/goredisstore"
@@ -40,21 +40,44 @@ type target struct {
 	addrs          []string // the server, the sentinels, or nodes of the cluster
 	sentinel       string   // what sentinels call the primary
 	cluster        bool
-	unix           bool
 	tls            *tls.Config
 	user, password string
 	patience       time.Duration // how long the client waits for a reply; 0 is what Tune sets
 	pool           int           // connections, or calls on their way where one is shared; 0 is many
+	db             int           // the number of the database
+	plain          bool          // the client has its defaults, and neither Tune's nor Greet's
 	options        *redisstore.Options
 }
 
-// An adapter is a store over a client library, as a user would set it up.
+// An adapter makes a client and a store over it, as a user would.
 type adapter struct {
 	name string
-	open func(testing.TB, target) *redisstore.Store
+	try  func(testing.TB, target) (connection, error)
 }
 
-var adapters = []adapter{{"go-redis", openGoRedis}, {"rueidis", openRueidis}}
+// A connection is a client and a store over it.
+type connection struct {
+	*redisstore.Store
+	ping func() error // sends a command of the client, without the store
+}
+
+// dial connects to a server that is up.
+func (a adapter) dial(t testing.TB, at target) connection {
+	t.Helper()
+	conn, err := a.try(t, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// open is dial for the store alone.
+func (a adapter) open(t testing.TB, at target) *redisstore.Store {
+	t.Helper()
+	return a.dial(t, at).Store
+}
+
+var adapters = []adapter{{"go-redis", tryGoRedis}, {"rueidis", tryRueidis}}
 
 // each runs a test with every adapter, side by side.
 func each(t *testing.T, f func(*testing.T, adapter)) {
@@ -72,49 +95,60 @@ func to(addr string, patience time.Duration) target {
 	return target{addrs: []string{addr}, patience: patience}
 }
 
-func openGoRedis(t testing.TB, at target) *redisstore.Store {
+func tryGoRedis(t testing.TB, at target) (connection, error) {
 	opts := redis.UniversalOptions{
-		Addrs: at.addrs, MasterName: at.sentinel, IsClusterMode: at.cluster,
+		Addrs: at.addrs, MasterName: at.sentinel, IsClusterMode: at.cluster, DB: at.db,
 		Username: at.user, Password: at.password, TLSConfig: at.tls,
 		ReadTimeout: at.patience, PoolSize: at.pool, PoolTimeout: time.Minute,
 	}
+	if at.patience > time.Second { // a busy machine is late to connect, too
+		opts.DialTimeout = at.patience
+	}
 	var client redis.UniversalClient
 	switch {
+	case at.plain:
+		// No notifications, as New says: some tests wait for replicas.
+		opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		client = redis.NewUniversalClient(&opts)
 	case at.cluster:
 		client = redis.NewClusterClient(goredisstore.Tune(opts.Cluster()))
 	case at.sentinel != "":
 		client = redis.NewFailoverClient(goredisstore.Tune(opts.Failover()))
 	default:
-		simple := opts.Simple()
-		if at.unix {
-			simple.Network = "unix"
-		}
-		client = redis.NewClient(goredisstore.Tune(simple))
+		client = redis.NewClient(goredisstore.Tune(opts.Simple()))
 	}
-	t.Cleanup(func() { client.Close() })
-	goredisstore.Greet(client)
-	return goredisstore.New(client, at.options)
+	t.Cleanup(func() {
+		if err := client.Close(); err != nil && at.plain {
+			t.Errorf("the client was closed before: %v", err)
+		}
+	})
+	if !at.plain {
+		goredisstore.Greet(client)
+	}
+	return connection{goredisstore.New(client, at.options), func() error { return client.Ping(context.Background()).Err() }}, nil
 }
 
-func openRueidis(t testing.TB, at target) *redisstore.Store {
+func tryRueidis(t testing.TB, at target) (connection, error) {
 	opts := rueidis.ClientOption{
-		InitAddress: at.addrs, Sentinel: rueidis.SentinelOption{MasterSet: at.sentinel},
+		InitAddress: at.addrs, Sentinel: rueidis.SentinelOption{MasterSet: at.sentinel}, SelectDB: at.db,
 		Username: at.user, Password: at.password, TLSConfig: at.tls,
 		ConnWriteTimeout: at.patience,
 		DisableCache:     at.user != "", // its invalidations are a right of their own
 	}
-	if at.unix {
-		opts.DialCtxFn = func(ctx context.Context, path string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			return d.DialContext(ctx, "unix", path)
-		}
+	if at.patience > time.Second {
+		opts.Dialer.Timeout = at.patience
 	}
 	if at.pool > 0 {
 		opts.RingScaleEachConn, opts.PipelineMultiplex = 1, -1 // a ring of two places, on one connection
 	}
-	client, err := rueidis.NewClient(rueidisstore.Tune(opts))
+	if !at.plain {
+		opts = rueidisstore.Tune(opts)
+	}
+	client, err := rueidis.NewClient(opts)
 	if err != nil {
-		t.Fatal(err)
+		return connection{}, err
 	}
 	t.Cleanup(client.Close)
-	return rueidisstore.New(client, at.options)
+	ping := func() error { return client.Do(context.Background(), client.B().Ping().Build()).Error() }
+	return connection{rueidisstore.New(client, at.options), ping}, nil
 }

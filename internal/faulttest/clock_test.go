@@ -45,32 +45,6 @@ func TestClockIsMovedByAnHour(t *testing.T) {
 	})
 }
 
-// After the clock went back, no caller is locked out for longer than the window, and no more calls are admitted.
-func TestClockGoesBackAndTheWindowGoesOn(t *testing.T) {
-	each(t, func(t *testing.T, a adapter) {
-		server, clock := redistest.StartWithClock(t)
-		clock.Move(t, time.Hour)
-		limit := sash.Every(60, 100*time.Millisecond)
-		l := limiter(t, a.open(t, to(server.Addr(), patient)), limit)
-		load := startOn(t, l, patient)
-		more(t, "admissions before the jump", &load.admitted, 200)
-		clock.Move(t, 0)
-		back := time.Now()
-		more(t, "admissions after the jump", &load.admitted, 200)
-		all := load.stop()
-
-		all.refused().waitsAtMost(t, limit.Window)
-		steady := append(history(nil), all.admitted().before(back.Add(30*time.Minute))...)
-		for _, c := range all.admitted().after(back.Add(30 * time.Minute)) {
-			c.At = c.At.Add(-time.Hour)
-			steady = append(steady, c)
-		}
-		// Both parts by one clock: none more than without the jump.
-		steady.keepsTo(t, 1, limit)
-		all.log(t, "worst %v over the jump: %d of %d", limit.Window, steady.worst(limit.Window), limit.Units)
-	})
-}
-
 // waitsAtMost reports refusals with a longer RetryAfter.
 func (h history) waitsAtMost(t testing.TB, longest time.Duration) {
 	t.Helper()

@@ -34,12 +34,7 @@ const (
 var modes = []struct {
 	subject string
 	cost    int64
-	mode    failover.Mode
-}{
-	{"open", 1, failover.Open},
-	{"local", 3, failover.Local},
-	{"closed", 25, failover.Closed},
-}
+}{{"open", 1}, {"local", 3}, {"closed", 25}}
 
 var (
 	shared = []sash.Limit{sash.Every(60, 50*time.Millisecond), sash.Every(20_000, time.Hour)}
@@ -64,32 +59,55 @@ func guard(t testing.TB, store driver.Store) *failover.Store {
 	return guarded
 }
 
+// openWith puts failover in mode open before a store, with a budget.
+func openWith(t testing.TB, store driver.Store, budget time.Duration) *failover.Store {
+	t.Helper()
+	open := failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}}
+	guarded, err := failover.New(store, &failover.Options{Modes: open, Budget: budget})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guarded
+}
+
+// isUp reports a store that is not used.
+func isUp(t testing.TB, store *failover.Store) {
+	t.Helper()
+	if store.State() != failover.Up {
+		t.Errorf("the store is %v", store.State())
+	}
+}
+
 // Whatever the server does, callers have their answers in time and by the policy, nothing piles up, and when
 // the fault is over the server is asked again.
 func TestFailover(t *testing.T) {
 	faults := []struct {
-		name   string
-		pool   int
-		begin  func(*testing.T, *redistest.Server, *proxy)
-		end    func(*testing.T, *redistest.Server, *proxy)
-		losses int64 // of state
+		name     string
+		pool     int
+		begin    func(*testing.T, *redistest.Server, *proxy)
+		end      func(*testing.T, *redistest.Server, *proxy)
+		losses   int64 // of state
+		replicas bool  // one has to confirm, and has the fault in place of the server
 	}{
 		{"down", 0,
 			func(_ *testing.T, s *redistest.Server, _ *proxy) { s.Stop() },
-			func(_ *testing.T, s *redistest.Server, _ *proxy) { s.Restart() }, 1},
+			func(_ *testing.T, s *redistest.Server, _ *proxy) { s.Restart() }, 1, false},
 		{"hung", 0,
 			func(_ *testing.T, s *redistest.Server, _ *proxy) { s.Pause() },
-			func(_ *testing.T, s *redistest.Server, _ *proxy) { s.Resume() }, 0},
-		{"black hole", 0, spoilt(spoil{"timeout", true, nil}), healed, 0},
-		{"slow drip", 0, spoilt(spoil{"slicer", false, map[string]int{"average_size": 7, "size_variation": 3, "delay": 40_000}}), healed, 0},
-		{"pool exhausted", 2, spoilt(spoil{"latency", false, map[string]int{"latency": 40}}), healed, 0},
+			func(_ *testing.T, s *redistest.Server, _ *proxy) { s.Resume() }, 0, false},
+		{"black hole", 0, spoilt(spoil{"timeout", true, nil}), healed, 0, false},
+		{"slow drip", 0, spoilt(spoil{"slicer", false, map[string]int{"average_size": 7, "size_variation": 3, "delay": 40_000}}), healed, 0, false},
+		{"pool exhausted", 2, spoilt(spoil{"latency", false, map[string]int{"latency": 40}}), healed, 0, false},
 		{"busy script", 0,
 			func(t *testing.T, s *redistest.Server, _ *proxy) {
 				s.Must(t, "CONFIG", "SET", "lua-time-limit", "5")
 				go func() { _, _ = redistest.Dial(s.Addr()).Do("EVAL", "while true do end", "0") }()
 				await(t, "the script is noticed", func() bool { _, err := s.Do("PING"); return err != nil })
 			},
-			func(t *testing.T, s *redistest.Server, _ *proxy) { s.Must(t, "SCRIPT", "KILL") }, 0},
+			func(t *testing.T, s *redistest.Server, _ *proxy) { s.Must(t, "SCRIPT", "KILL") }, 0, false},
+		{"too few replicas", 0, // the calls are charged, and not written once more
+			func(_ *testing.T, replica *redistest.Server, _ *proxy) { replica.Pause() },
+			func(_ *testing.T, replica *redistest.Server, _ *proxy) { replica.Resume() }, 0, true},
 	}
 	for _, a := range adapters { // one after the other, for goroutines are counted
 		for _, fault := range faults {
@@ -100,13 +118,18 @@ func TestFailover(t *testing.T) {
 					p := through(t, server.Addr())
 					at := to(p.Listen, time.Second)
 					at.pool = fault.pool
+					struck := server
+					if fault.replicas {
+						struck = redistest.StartReplica(t, server.Addr())
+						at.options = &redisstore.Options{Replicas: 1, ReplicaTimeout: 25 * time.Millisecond}
+					}
 					store := guard(t, a.open(t, at))
 					l := limiter(t, store, shared...)
 					load := askInModes(t, l)
 					time.Sleep(300 * time.Millisecond)
 					goroutines, connections := runtime.NumGoroutine(), clients(t, server)
 
-					fault.begin(t, server, p)
+					fault.begin(t, struck, p)
 					began := time.Now()
 					await(t, "the breaker opens", func() bool { return store.State() != failover.Up })
 					opened, most := time.Since(began), 0
@@ -117,7 +140,7 @@ func TestFailover(t *testing.T) {
 						}
 						time.Sleep(5 * time.Millisecond)
 					}
-					fault.end(t, server, p)
+					fault.end(t, struck, p)
 					ended := time.Now()
 					await(t, "the breaker closes", func() bool { return store.State() == failover.Up })
 					closed := time.Since(ended)
@@ -226,20 +249,14 @@ func (h history) followPolicy(t testing.TB) {
 	seen := map[sash.Source]int{}
 	for _, c := range h {
 		var want bool
-		switch i := slices.IndexFunc(modes, func(m struct {
-			subject string
-			cost    int64
-			mode    failover.Mode
-		}) bool {
-			return m.subject == c.key
-		}); {
+		switch {
 		case c.err != nil:
-			want = modes[i].mode == failover.Closed && errors.Is(c.err, sash.ErrUnavailable)
+			want = c.key == "closed" && errors.Is(c.err, sash.ErrUnavailable)
 		case c.Source == driver.FromStore:
 			want = c.Cause == nil
-		case modes[i].mode == failover.Open:
+		case c.key == "open":
 			want = c.Allowed && c.Source == driver.FromPolicy && errors.Is(c.Cause, sash.ErrUnavailable)
-		case modes[i].mode == failover.Local:
+		case c.key == "local":
 			want = c.Source == driver.FromLocal && errors.Is(c.Cause, sash.ErrUnavailable)
 		}
 		if !want {

@@ -137,7 +137,17 @@ func await(t testing.TB, what string, happened func() bool) {
 // limiter makes a limiter over a store.
 func limiter(t testing.TB, store driver.Store, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
-	l, err := sash.New(store, nil, limits...)
+	return limiterWith(t, store, sash.SlidingLog, limits...)
+}
+
+// limiterWith makes a limiter with an algorithm.
+func limiterWith(t testing.TB, store driver.Store, algorithm sash.Algorithm, limits ...sash.Limit) *sash.Limiter {
+	t.Helper()
+	opts := &sash.Options{Algorithm: algorithm}
+	if algorithm == sash.SlidingBuckets {
+		opts.Resolution = time.Second
+	}
+	l, err := sash.New(store, opts, limits...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,15 +24,6 @@ func (all bookings) started() bookings {
 	return all.where(func(b booking) bool { return b.Started > 0 && b.Failed == "" })
 }
 
-// moved returns the bookings as if the server's clock had been ahead by less.
-func (all bookings) moved(less time.Duration) bookings {
-	all = slices.Clone(all)
-	for i := range all {
-		all[i].At -= less.Microseconds()
-	}
-	return all
-}
-
 // inversions returns the bookings that were overtaken. The network reorders those that are on their way at the same time,
 // and no others: who asks when the answer to another has arrived does not start before it.
 func (all bookings) inversions() (overtaken bookings) {
@@ -111,41 +102,4 @@ func (all bookings) log(t testing.TB) {
 		text += fmt.Sprintf("; started after their instant: median %v, 99 %% %v, at most %v", at(50), at(99), at(100))
 	}
 	t.Log(text)
-}
-
-// The judge finds a booking that was overtaken, one that starts later than it has to, and one that starts before its place.
-func TestTheOrderIsJudged(t *testing.T) {
-	limit := sash.Every(1, time.Second)
-	right := bookings{
-		{Waiter: 1, Cost: 1, Asked: 1, Answered: 4, At: 2, Started: 5},
-		{Waiter: 2, Cost: 1, Asked: 5, Answered: 8, At: 1_000_002, Delay: 1_000_000, Started: 3_000_000},
-		{Waiter: 3, Cost: 1, Asked: 6, Answered: 7, At: 2_000_002, Delay: 2_000_000, Started: 3_000_000},
-	}
-	reordered := slices.Clone(right) // the two were on their way at the same time
-	reordered[1].At, reordered[2].At = right[2].At, right[1].At
-	overtaken := slices.Clone(right)
-	overtaken[2].Asked, overtaken[2].Answered = 9, 10
-	overtaken[1].At, overtaken[2].At = right[2].At, right[1].At
-	late, early := slices.Clone(right), slices.Clone(right)
-	late[2].At++
-	early[1].Started = early[1].At - 1
-	over := append(slices.Clone(right), booking{Cost: 1, Asked: 5, Answered: 8, At: 999_999})
-	for name, c := range map[string]struct {
-		all                 bookings
-		inOrder, keeps, due bool
-	}{
-		"right": {right, true, true, true}, "reordered on the way": {reordered, true, true, true},
-		"overtaken": {overtaken, false, true, true}, "later than it has to": {late, true, true, false},
-		"before its place": {early, true, true, false}, "above the limit": {over, true, false, true},
-	} {
-		if got := len(c.all.inversions()) == 0; got != c.inOrder {
-			t.Errorf("%s: in order is %v", name, got)
-		}
-		if got := judge.CheckHistory([]sash.Limit{limit}, c.all.admissions()) == nil; got != c.keeps {
-			t.Errorf("%s: keeps to the limit is %v", name, got)
-		}
-		if got := c.all.due(limit) == nil; got != c.due {
-			t.Errorf("%s: starts in time is %v", name, got)
-		}
-	}
 }

@@ -228,15 +228,3 @@ func TestNoWindowHasMoreThanTheLimitOverAllRegions(t *testing.T) {
 		})
 	}
 }
-
-// A home that loses its state admits more than the limit, at most a limit more, and the judge finds it.
-func TestALimitThatAHomeForgetsIsExceeded(t *testing.T) {
-	const units = 300
-	p := serveRegions(t, "domain: planet\ndescriptors:\n  - {key: large, limits: [300/1m], scope: global, lease: 620ms, on_unavailable: closed}\n"+
-		"  - {key: small, limits: [300/1m], scope: global}\n")
-	time.AfterFunc(3*time.Second, func() { _, _ = p.home.Do("FLUSHALL") })
-	a := p.ask(8*time.Second, 900)
-	if most := a.worst("large", time.Minute, units); most <= units || most > 2*units {
-		t.Errorf("%d units in the worst window: want more than %d, and at most twice as many", most, units)
-	}
-}

@@ -1,9 +1,11 @@
 package faulttest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/internal/redistest"
 )
 
@@ -11,52 +13,46 @@ import (
 func TestSentinelsFailOver(t *testing.T) {
 	each(t, func(t *testing.T, a adapter) {
 		primary := redistest.Start(t)
-		replicas := []*redistest.Server{redistest.StartReplica(t, primary.Addr()), redistest.StartReplica(t, primary.Addr())}
-		const down = time.Second
-		sentinels := redistest.StartSentinels(t, primary, len(replicas), down)
-		at := target{addrs: sentinels.Addrs(), sentinel: sentinels.Name, patience: hurried}
-		l := limiter(t, a.open(t, at), limits...)
-		load := startOn(t, l, hurried)
-		more(t, "admissions before the fault", &load.admitted, 200)
-		primary.Stop()
-		killed := time.Now()
-		await(t, "a sentinel names another primary", func() bool { return sentinels.Primary(t) != primary.Addr() })
-		named := time.Now()
-		more(t, "admissions after the fault", &load.admitted, 200)
-		await(t, "the limit is reached again", func() bool { return used(t, l, subject) >= long.Units-1 })
-		all := load.stop()
-
-		all.failsOver(t, killed, used(t, l, subject))
-		all.log(t, "the sentinels took %v to name the new primary, the callers %v to be admitted by it",
-			named.Sub(killed).Round(time.Millisecond), all.gap(killed).Round(time.Millisecond))
+		redistest.StartReplica(t, primary.Addr())
+		redistest.StartReplica(t, primary.Addr())
+		sentinels := redistest.StartSentinels(t, primary, 2, time.Second)
+		store := a.open(t, target{addrs: sentinels.Addrs(), sentinel: sentinels.Name, patience: hurried})
+		failOver(t, limiter(t, store, limits...), subject, primary)
 	})
 }
 
-// failsOver checks a history in which one server died with its charges and another took over with some of
-// them, which holds a number of units in the end.
-func (h history) failsOver(t testing.TB, killed time.Time, used int64) {
-	t.Helper()
-	before, after := h.before(killed).admitted(), h.after(killed).admitted()
-	before.keepsTo(t, 1, limits...)
-	after.keepsTo(t, 1, limits...)
-	h.keepsTo(t, 2, limits...)
-	if used > long.Units || used < after.units() {
-		t.Errorf("%d units are charged on the new primary, which admitted %d of %d", used, after.units(), long.Units)
-	}
-	if extra := h.admitted().units() - long.Units; extra > before.units() {
-		t.Errorf("%d units beyond the limit, but only %d could be lost", extra, before.units())
-	}
+// A primary of a cluster is killed under load, and its replica takes over.
+func TestClusterFailsOver(t *testing.T) {
+	each(t, func(t *testing.T, a adapter) {
+		cluster := redistest.StartCluster(t, redistest.ClusterOptions{Replicas: 1})
+		store := a.open(t, target{addrs: cluster.Addrs(), cluster: true, patience: hurried})
+		failOver(t, limiter(t, store, limits...), subjectsOn(t, cluster, store, 1, 1)[0], cluster.Primaries[1])
+	})
 }
 
-// gap returns how long after an instant the first call was admitted.
-func (h history) gap(since time.Time) time.Duration {
-	first := time.Duration(-1)
-	for _, c := range h.admitted() {
-		if d := c.At.Sub(since); d >= 0 && (first < 0 || d < first) {
-			first = d
-		}
+// failOver kills a primary under load. Another server takes over with some of its charges.
+func failOver(t *testing.T, l *sash.Limiter, key string, primary *redistest.Server) {
+	t.Helper()
+	load := start(t, l, hurried, func(int, int) string { return key })
+	more(t, "admissions before the fault", &load.admitted, 200)
+	primary.Stop()
+	killed := time.Now()
+	more(t, "admissions after the fault", &load.admitted, 200)
+	await(t, "the limit is reached again", func() bool { return used(t, l, key) >= long.Units-1 })
+	all := load.stop()
+
+	before, after := all.before(killed).admitted(), all.after(killed).admitted()
+	before.keepsTo(t, 1, limits...)
+	after.keepsTo(t, 1, limits...)
+	all.keepsTo(t, 2, limits...)
+	if charged := used(t, l, key); charged > long.Units || charged < after.units() {
+		t.Errorf("%d units are charged on the new primary, which admitted %d of %d", charged, after.units(), long.Units)
 	}
-	return first
+	if extra := all.admitted().units() - long.Units; extra > before.units() {
+		t.Errorf("%d units beyond the limit, but only %d could be lost", extra, before.units())
+	}
+	first := slices.MinFunc(after, func(a, b call) int { return a.At.Compare(b.At) })
+	all.log(t, "the callers took %v to be admitted again", first.At.Sub(killed).Round(time.Millisecond))
 }
 
 // The primary only hangs: it is replaced, comes back, and for a moment there are two of them. What it

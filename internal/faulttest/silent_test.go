@@ -2,16 +2,18 @@ package faulttest
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
-	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/failover"
 	"example.com/sash/internal/redistest"
+	"example.com/sash/redisstore"
 )
 
 // Connections fall silent without ending, as behind a firewall that forgot them; new ones work. Calls are decided again
@@ -21,12 +23,13 @@ func TestConnectionsFallSilent(t *testing.T) {
 		for _, of := range []int{1, 2} {
 			t.Run(fmt.Sprintf("one of %d", of), func(t *testing.T) {
 				t.Parallel()
-				f := newForgetful(t, redistest.Start(t).Addr())
-				l := limiter(t, a.open(t, target{addrs: []string{f.Addr().String()}}), sash.Every(100_000, time.Hour))
+				r := newRelay(t)
+				r.serve(redistest.Start(t).Addr())
+				l := limiter(t, a.open(t, target{addrs: []string{r.addr()}}), sash.Every(100_000, time.Hour))
 				if failed := decideTogether(t, l, 10*time.Second); failed > 0 {
 					t.Logf("%d calls failed before", failed)
 				}
-				f.forget(of)
+				r.silence(of)
 				since := time.Now()
 				failed := decideTogether(t, l, 4*time.Second)
 				t.Logf("%d calls failed until all callers were decided again, after %v", failed, time.Since(since).Round(time.Millisecond))
@@ -67,83 +70,52 @@ func decideTogether(t *testing.T, l *sash.Limiter, patience time.Duration) int64
 	return failed.Load()
 }
 
-// A forgetful is a proxy that can stop forwarding on the connections that it has.
-type forgetful struct {
-	net.Listener
-	mu    sync.Mutex
-	links []*link
+// The error of a call without an answer names the server that is silent: the node of a Cluster that hangs, and no other
+// node, or the end of a connection on which everything is swallowed. No other test runs beside it: the connections of a
+// process are known together.
+func TestASilentServerIsNamed(t *testing.T) {
+	for _, a := range adapters {
+		t.Run(a.name+", a node hangs", func(t *testing.T) {
+			cluster := redistest.StartCluster(t, redistest.ClusterOptions{NodeTimeout: time.Minute})
+			store := a.open(t, target{addrs: cluster.Addrs(), cluster: true})
+			hanging := cluster.Primaries[1]
+			err := firstFailure(t, store, subjectsOn(t, cluster, store, 1, 1)[0], hanging.Pause)
+			hanging.Resume()
+			if want := hanging.Addr() + " has not answered for "; !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %q", err, want)
+			}
+			for _, node := range []int{0, 2} {
+				if addr := cluster.Primaries[node].Addr(); strings.Contains(err.Error(), addr) {
+					t.Errorf("%v, but %s works", err, addr)
+				}
+			}
+		})
+		t.Run(a.name+", a black hole", func(t *testing.T) {
+			proxy := through(t, redistest.Start(t).Addr())
+			err := firstFailure(t, a.open(t, to(proxy.Listen, 0)), "k", func() { proxy.add(t, spoil{"timeout", true, nil}, 1) })
+			if want := proxy.Listen + " has not answered for "; !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		})
+	}
 }
 
-// A link is a connection through a forgetful.
-type link struct {
-	client, server net.Conn
-	silent         atomic.Bool
-}
-
-func newForgetful(t *testing.T, server string) *forgetful {
+// firstFailure returns the error of the first call through failover after a fault, which OnError has been given too.
+func firstFailure(t *testing.T, store *redisstore.Store, key string, fault func()) error {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	var reported error
+	guarded, err := failover.New(store, &failover.Options{
+		OnError: func(err error, _ failover.Kind) { reported = err },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &forgetful{Listener: listener}
-	var work sync.WaitGroup
-	work.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			conn, err := net.Dial("tcp", server)
-			if err != nil {
-				client.Close()
-				continue
-			}
-			l := &link{client: client, server: conn}
-			f.mu.Lock()
-			f.links = append(f.links, l)
-			f.mu.Unlock()
-			work.Go(func() { l.forward(client, conn) })
-			work.Go(func() { l.forward(conn, client) })
-		}
-	})
-	t.Cleanup(func() {
-		listener.Close()
-		f.mu.Lock()
-		for _, l := range f.links {
-			l.client.Close()
-			l.server.Close()
-		}
-		f.mu.Unlock()
-		work.Wait()
-	})
-	return f
-}
-
-// forget makes each connection silent, or one of so many.
-func (f *forgetful) forget(of int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i, l := range f.links {
-		l.silent.Store(i%of == 0)
+	l := limiter(t, guarded, sash.PerHour(1000))
+	await(t, "the store decides", func() bool { _, err := l.Allow(t.Context(), key); return err == nil })
+	fault()
+	_, err = l.Allow(t.Context(), key)
+	if !errors.Is(err, failover.ErrBudget) || !errors.Is(err, reported) {
+		t.Fatalf("%v; reported: %v", err, reported)
 	}
-}
-
-// forward copies from one end to the other, and drops what arrives while the link is silent.
-func (l *link) forward(to io.Writer, from io.Reader) {
-	buffer := make([]byte, 4096)
-	for {
-		n, err := from.Read(buffer)
-		if l.silent.Load() {
-			if err != nil {
-				return // the other end does not learn of it
-			}
-			continue
-		}
-		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
-			l.client.Close()
-			l.server.Close()
-			return
-		}
-	}
+	return err
 }

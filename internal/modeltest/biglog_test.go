@@ -29,19 +29,6 @@ type traffic struct {
 
 var traffics = []traffic{
 	{
-		name:  "a small ring that goes round and round",
-		plans: [][]sash.Limit{{sash.Every(50, 10*time.Second)}}, calls: 4000, gap: 300 * time.Millisecond, cost: 3, oracle: true,
-	},
-	{
-		name: "two windows, one short and one long",
-		plans: [][]sash.Limit{
-			{sash.Every(30, 10*time.Second), sash.Every(900, 10*time.Minute)},
-			{sash.Every(900, 10*time.Minute), sash.Every(30, 10*time.Second)},
-			{sash.Every(30, 10*time.Second)},
-		},
-		calls: 4000, gap: 700 * time.Millisecond, cost: 2, oracle: true,
-	},
-	{
 		name: "many hints, in changing order",
 		plans: [][]sash.Limit{
 			{sash.Every(2000, time.Hour), sash.Every(700, 11*time.Minute), sash.Every(200, 2*time.Minute), sash.Every(40, 10*time.Second)},
@@ -61,10 +48,6 @@ var traffics = []traffic{
 			{sash.Every(2500, 15*time.Minute)},
 		},
 		calls: 4000, gap: 200 * time.Millisecond, cost: 4, silent: 800, back: 90, oracle: true,
-	},
-	{
-		name:  "a ring beyond 8192 slots",
-		plans: [][]sash.Limit{{sash.Every(20_000, time.Minute)}}, calls: 25_000, gap: 8 * time.Millisecond, cost: 1,
 	},
 	{
 		name: "a large ring, with dear calls and a second window",

@@ -1,7 +1,6 @@
 package modeltest
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -13,69 +12,27 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// A scenario makes calls that chance seldom makes, and holds them against the definition.
-type scenario struct {
-	store  *redisstore.Store
-	clock  *judge.Clock
-	oracle *oracle
-	name   string
-	policy *driver.Policy
-	err    error
-}
-
-func newScenario(store *redisstore.Store, clock *judge.Clock, a sash.Algorithm, limits ...sash.Limit) *scenario {
-	s := &scenario{store: store, clock: clock, oracle: newOracle(), name: fmt.Sprint("edge ", walks.Add(1))}
-	s.policy = s.under(a, limits...)
+// bookScenario returns a scenario of calls that may be settled.
+func bookScenario(store *redisstore.Store, clock *judge.Clock, a sash.Algorithm, limits ...sash.Limit) *scenario {
+	policy, err := edgePolicy(a, limits...)
+	s := newScenario(store, clock, policy, err)
+	s.settles = true
 	return s
 }
 
-func (s *scenario) under(a sash.Algorithm, limits ...sash.Limit) *driver.Policy {
+func edgePolicy(a sash.Algorithm, limits ...sash.Limit) (*driver.Policy, error) {
 	opts := &sash.Options{Algorithm: a}
 	if a == sash.SlidingBuckets {
 		opts.Resolution = time.Second
 	}
-	policy, err := sash.NewPolicy(opts, limits...)
-	if err != nil {
+	return sash.NewPolicy(opts, limits...)
+}
+
+// under goes on under another limit.
+func (s *scenario) under(limit sash.Limit) {
+	policy, err := edgePolicy(s.policy.Algorithm, limit)
+	if s.policy = policy; err != nil {
 		s.err = err
-	}
-	return policy
-}
-
-// call makes a call and returns its answer.
-func (s *scenario) call(cost int64, within time.Duration) (answer driver.Answer) {
-	req := driver.Request{Key: s.name, Cost: cost, Within: within.Microseconds(), Policy: s.policy, MaySettle: true}
-	return s.ask(req)
-}
-
-func (s *scenario) ask(reqs ...driver.Request) (answer driver.Answer) {
-	if s.err != nil {
-		return answer
-	}
-	answers := make([]driver.Answer, 1)
-	if len(reqs) > 1 {
-		answers, s.err = s.store.DecideAll(context.Background(), reqs)
-	} else {
-		answers[0], s.err = s.store.Decide(context.Background(), reqs[0])
-	}
-	if s.err == nil {
-		s.err = s.oracle.Check(s.clock.Now(), reqs, answers)
-	}
-	return answers[0]
-}
-
-// back gives the charge of an answer back.
-func (s *scenario) back(cost int64, answer driver.Answer) {
-	req := driver.Request{Key: s.name, Cost: cost, Policy: s.policy, MaySettle: true}
-	set := driver.Settlement{Request: req, At: answer.At, Delay: answer.Delay}
-	s.oracle.Settle(s.clock.Now(), set)
-	if err := s.store.Settle(context.Background(), set); err != nil {
-		s.err = err
-	}
-}
-
-func (s *scenario) fail(format string, args ...any) {
-	if s.err == nil {
-		s.err = fmt.Errorf(format, args...)
 	}
 }
 
@@ -86,7 +43,7 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 		check func() error
 	}{
 		{"a window ahead", func() error {
-			s := newScenario(redis, clock, a, sash.Every(5, 10*time.Second))
+			s := bookScenario(redis, clock, a, sash.Every(5, 10*time.Second))
 			first := s.call(5, time.Hour)
 			s.call(5, time.Hour)
 			s.back(5, first)
@@ -96,7 +53,7 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			return s.err
 		}},
 		{"charges that may be settled", func() error {
-			s := newScenario(redis, clock, a, sash.Every(6, 10*time.Second))
+			s := bookScenario(redis, clock, a, sash.Every(6, 10*time.Second))
 			for i, within := range []time.Duration{0, time.Hour, 0} {
 				cost := []int64{4, 4, 1}[i]
 				s.ask(driver.Request{Key: s.name, Cost: cost, Within: within.Microseconds(), Policy: s.policy, MaySettle: i == 2})
@@ -109,19 +66,17 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			return s.err
 		}},
 		{"a longer window", func() error {
-			s := newScenario(redis, clock, a, sash.Every(2, time.Second))
+			s := bookScenario(redis, clock, a, sash.Every(2, time.Second))
 			s.call(2, time.Hour)
 			s.call(2, time.Hour)
-			s.policy = s.under(a, sash.Every(10, time.Minute))
+			s.under(sash.Every(10, time.Minute))
 			s.call(1, 0)
 			clock.Advance(59 * time.Second)
-			if got := s.call(0, 0); got.Remaining() != 5 {
-				s.fail("%d remain of 10 after a booking of 2 and others of 3", got.Remaining())
-			}
+			s.wantLeft(5)
 			return s.err
 		}},
 		{"a new log ahead", func() error {
-			s := newScenario(redis, clock, a, sash.Every(2, 10*time.Second))
+			s := bookScenario(redis, clock, a, sash.Every(2, 10*time.Second))
 			s.call(2, time.Hour)
 			one := driver.Request{Key: s.name, Cost: 1, Within: driver.MaxAhead, Policy: s.policy, MaySettle: true}
 			two := one
@@ -129,13 +84,11 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			s.ask(one, two)
 			s.name = two.Key
 			s.back(1, s.call(1, 0))
-			if got := s.call(0, 0); got.Remaining() != 2 {
-				s.fail("%d remain after what was charged before a booking is given back", got.Remaining())
-			}
+			s.wantLeft(2)
 			return s.err
 		}},
 		{"a clock that goes back onto other bookings", func() error {
-			s := newScenario(redis, clock, a, sash.Every(1, 10*time.Second))
+			s := bookScenario(redis, clock, a, sash.Every(1, 10*time.Second))
 			clock.Advance(time.Minute)
 			s.call(1, 0)
 			clock.Advance(5 * time.Second)
@@ -146,9 +99,7 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			s.call(0, 0)
 			s.back(1, second)
 			clock.Advance(26 * time.Second)
-			if got := s.call(0, 0); got.Remaining() != 0 {
-				s.fail("the settlement of a booking that was moved gave another one back")
-			}
+			s.wantLeft(0) // the settlement of a booking that was moved gives no other one back
 			return s.err
 		}},
 		{"the most ahead", func() error {
@@ -158,15 +109,15 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			threshold.Log.Ahead, threshold.Log.Walk = 5, 3
 			defer func() { threshold.Log = before }()
 			clock := small.clock
-			s := newScenario(redisstore.New(scripts, nil), clock, a, sash.Every(2, 10*time.Second))
+			s := bookScenario(redisstore.New(scripts, nil), clock, a, sash.Every(2, 10*time.Second))
 			for range 8 {
 				s.call(2, time.Hour)
 			}
-			s.policy = s.under(a, sash.Every(1000, 30*time.Second+time.Microsecond))
+			s.under(sash.Every(1000, 30*time.Second+time.Microsecond))
 			if got := s.call(1, 0); !got.Allowed() {
 				s.fail("a call is refused that has three bookings and the charge of now to look at")
 			}
-			s.policy = s.under(a, sash.Every(1000, 50*time.Second+time.Microsecond))
+			s.under(sash.Every(1000, 50*time.Second+time.Microsecond))
 			if got := s.call(1, 0); got.Allowed() {
 				s.fail("a call looks at more bookings than it may")
 			}
@@ -182,7 +133,7 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 
 // booked: random bookings answer by the definition, with rings and steps of any size.
 func (b *bench) booked() error {
-	if b.algorithm != sash.SlidingLog && b.algorithm != sash.SlidingBuckets {
+	if !b.books() {
 		return nil
 	}
 	small, clock, _ := b.small()
@@ -211,7 +162,7 @@ func (b *bench) small() (*redisstore.Store, *judge.Clock, *scripter) {
 
 // edged: the edges of bookings are those of memory.
 func (b *bench) edged() error {
-	if b.algorithm != sash.SlidingLog && b.algorithm != sash.SlidingBuckets {
+	if !b.books() {
 		return nil
 	}
 	_, _, small := b.small()

@@ -2,41 +2,33 @@ package modeltest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/memstore"
 )
 
-// cooled: random cool-downs, on a clock that also goes back, answer by the definition.
+// cooled: random cool-downs, on a clock that also goes back, are those of memory.
 func (b *bench) cooled() error {
 	if b.algorithm != driver.SlidingLog {
 		return nil
 	}
-	ctx := context.Background()
+	ctx, memory := context.Background(), memstore.New(&memstore.Options{Now: b.clock.Now})
 	random := rand.New(rand.NewPCG(3, 9))
-	var held driver.CoolDown
-	var end time.Time // of held
 	for i := range 400 {
 		step := time.Duration(random.IntN(20e6)) * time.Microsecond
 		if i%20 == 19 {
 			step = -step
 		}
 		b.clock.Advance(step)
-		now := b.clock.Now()
 		begin := driver.CoolDown{Length: max(0, int64(random.IntN(16e6))-4e6), Guessed: random.IntN(2) == 0}
-		left := min(end.Sub(now).Microseconds(), held.Length)
-		if left <= -max(held.Length, 10e6) {
-			held, left = driver.CoolDown{}, 0
-		}
-		if begin.Length > left && begin.Length > 0 {
-			held, left = begin, begin.Length
-		}
-		end, held.Left = now.Add(time.Duration(left)*time.Microsecond), left
-		got, err := b.store.CoolDown(ctx, "cooled", begin)
-		if err != nil || got != held {
-			return fmt.Errorf("step %d: %+v answers %+v, %v; by the definition %+v", i, begin, got, err, held)
+		want, err := memory.CoolDown(ctx, "cooled", begin)
+		got, err2 := b.store.CoolDown(ctx, "cooled", begin)
+		if err := errors.Join(err, err2); err != nil || got != want {
+			return fmt.Errorf("step %d: %+v answers %+v, %v; in memory %+v", i, begin, got, err, want)
 		}
 	}
 	return b.cooledOnRedis(ctx)

@@ -1,12 +1,10 @@
 package modeltest
 
 import (
-	"slices"
 	"testing"
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
 )
@@ -32,31 +30,22 @@ func TestAClockNear1970(t *testing.T) {
 			}
 			t.Run(a.String()+" "+limit.String(), func(t *testing.T) {
 				redis, clock, _ := virtual(t, server.Addr(), nil)
-				clock.Advance(time.Unix(10, 0).Sub(clock.Now()))
-				memory := memstore.New(&memstore.Options{Now: clock.Now})
-				key := "1970" + limit.String()
-				window := 2 * time.Hour
-				if limit.Period != 0 {
-					_, end := policy.Limits[0].Bounds(clock.Now().UnixMicro())
-					window = time.UnixMicro(end).Sub(clock.Now())
-				}
-				for i := range 8 {
-					var answers [2]driver.Answer
-					for j, store := range []driver.Store{redis, memory} {
-						answers[j], err = store.Decide(t.Context(), driver.Request{Key: key, Cost: 1, Policy: policy})
-						if err != nil {
-							t.Fatal(err)
-						}
-						if want := i%4 < 3; answers[j].Allowed() != want {
-							t.Errorf("call %d: allowed is %v, want %v", i, answers[j].Allowed(), want)
-						}
+				for _, store := range []smallStore{redis, memstore.New(&memstore.Options{Now: clock.Now})} {
+					clock.Advance(time.Unix(10, 0).Sub(clock.Now()))
+					window := 2 * time.Hour
+					if limit.Period != 0 {
+						_, end := policy.Limits[0].Bounds(clock.Now().UnixMicro())
+						window = time.UnixMicro(end).Sub(clock.Now())
 					}
-					if !slices.Equal(answers[0].Statuses(), answers[1].Statuses()) {
-						t.Errorf("call %d: Redis says %+v, memory %+v", i, answers[0].Statuses(), answers[1].Statuses())
-					}
-					clock.Advance(time.Second)
-					if i == 3 {
-						clock.Advance(window)
+					s := newScenario(store, clock, policy, nil)
+					for i := range 8 {
+						if answer := s.call(1, 0); s.err != nil || answer.Allowed() != (i%4 < 3) {
+							t.Errorf("%T, call %d: allowed is %v, %v", store, i, answer.Allowed(), s.err)
+						}
+						clock.Advance(time.Second)
+						if i == 3 {
+							clock.Advance(window)
+						}
 					}
 				}
 			})

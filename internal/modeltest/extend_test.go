@@ -9,51 +9,42 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/memstore"
 )
 
-// extended: charges that are extended count from then on, and those that are gone stay gone.
+// extended: charges that are extended count from then on, and those that are gone stay gone, as in memory.
 func (b *bench) extended() error {
 	if !b.algorithm.Extends() {
 		return nil
 	}
-	const units, window = 20, time.Minute
-	req, err := b.request("extended", 1, sash.Every(units, window))
+	req, err := b.request("extended", 1, sash.Every(20, time.Minute))
 	if err != nil {
 		return err
 	}
 	req.MaySettle = true
-	ctx, random := context.Background(), rand.New(rand.NewPCG(5, 6))
-	var held, past []int64
+	ctx, random, memory := context.Background(), rand.New(rand.NewPCG(5, 6)), memstore.New(&memstore.Options{Now: b.clock.Now})
+	var charges []int64 // of which some have left
 	for range 300 {
-		b.clock.Advance(time.Duration(random.IntN(int(window / 10))))
-		now, live := b.clock.Now().UnixMicro(), held[:0:0]
-		for _, at := range held {
-			if at > now-window.Microseconds() {
-				live = append(live, at)
-			} else {
-				past = append(past, at)
+		b.clock.Advance(time.Duration(random.IntN(int(6 * time.Second))))
+		for range min(2, len(charges)) {
+			i := len(charges) - 1 - random.IntN(min(40, len(charges)))
+			set := driver.Settlement{Request: req, At: charges[i]}
+			got, err := b.store.Extend(ctx, set)
+			want, err2 := memory.Extend(ctx, set)
+			if err := errors.Join(err, err2); err != nil || got != want {
+				return fmt.Errorf("a charge of %d was extended to %d, in memory to %d (%v)", set.At, got, want, err)
+			}
+			if got > 0 {
+				charges[i] = got
 			}
 		}
-		held = live
-		if len(past) > 0 && random.IntN(3) == 0 {
-			at := past[random.IntN(len(past))]
-			if to, err := b.store.Extend(ctx, driver.Settlement{Request: req, At: at}); err != nil || to != 0 {
-				return fmt.Errorf("a charge that has left was extended to %d (%v)", to, err)
-			}
+		got, err := b.store.Decide(ctx, req)
+		want, err2 := memory.Decide(ctx, req)
+		if err := errors.Join(err, err2); err != nil || got.At != want.At || got.Allowed() != want.Allowed() {
+			return fmt.Errorf("a call got %s, in memory %s (%v)", shown(&got), shown(&want), err)
 		}
-		if i := random.IntN(len(held) + 1); i < len(held) {
-			at, err := b.store.Extend(ctx, driver.Settlement{Request: req, At: held[i]})
-			if err != nil || at != now {
-				return fmt.Errorf("a charge that is held was extended to %d at %d (%v)", at, now, err)
-			}
-			held[i] = at
-		}
-		answer, err := b.store.Decide(ctx, req)
-		if err != nil || answer.Allowed() != (len(held) < units) {
-			return fmt.Errorf("with %d of %d held a call was allowed: %v (%v)", len(held), units, answer.Allowed(), err)
-		}
-		if answer.Allowed() {
-			held = append(held, answer.At)
+		if got.Allowed() {
+			charges = append(charges, got.At)
 		}
 	}
 	return b.broughtForward()
@@ -61,43 +52,29 @@ func (b *bench) extended() error {
 
 // broughtForward: a booking starts now if it has room now, and otherwise stays where it is, as one that has started does.
 func (b *bench) broughtForward() error {
-	req, err := b.request("brought", 2, sash.Every(2, time.Minute))
-	if err != nil {
-		return err
-	}
-	req.MaySettle, req.Within = true, (10 * time.Minute).Microseconds()
-	ctx := context.Background()
-	book := func() (driver.Settlement, error) {
-		answer, err := b.store.Decide(ctx, req)
-		return driver.Settlement{Request: req, At: answer.At, Delay: answer.Delay}, err
-	}
-	wait := func(d time.Duration, set driver.Settlement, err error) error {
-		if set.Delay != d.Microseconds() {
-			err = fmt.Errorf("a booking starts in %d µs, want %v (%v)", set.Delay, d, err)
+	s := b.scenario(sash.Every(2, time.Minute))
+	s.oracle, s.settles = nil, true
+	book := func(wait time.Duration) driver.Answer {
+		answer := s.call(2, 10*time.Minute)
+		if answer.Delay != wait.Microseconds() {
+			s.fail("a booking starts in %d µs, want %v", answer.Delay, wait)
 		}
-		return err
+		return answer
 	}
-	brought := func(set driver.Settlement, want int64) error {
-		at, err := b.store.Extend(ctx, set)
+	brought := func(answer driver.Answer, want int64) {
+		at, err := b.store.Extend(context.Background(), driver.Settlement{Request: s.request(2), At: answer.At, Delay: answer.Delay})
 		if err != nil || at != want {
-			return fmt.Errorf("a booking was brought forward to %d, want %d (%v)", at, want, err)
+			s.fail("a booking was brought forward to %d, want %d (%v)", at, want, err)
 		}
-		return nil
 	}
-	now := func() int64 { return b.clock.Now().UnixMicro() }
-	first, err := book()
-	second, err2 := book()
-	if err := errors.Join(err, wait(time.Minute, second, err2), brought(second, 0)); err != nil {
-		return err
-	}
-	third, err := book()
-	if err := errors.Join(wait(2*time.Minute, third, err), b.store.Settle(ctx, first), brought(second, now()), brought(third, 0)); err != nil {
-		return err
-	}
+	first, second := book(0), book(time.Minute)
+	brought(second, 0)
+	third := book(2 * time.Minute)
+	s.back(2, first)
+	brought(second, b.clock.Now().UnixMicro())
+	brought(third, 0)
 	b.clock.Advance(2*time.Minute + time.Second) // the third has started
-	if err := brought(third, 0); err != nil {
-		return err
-	}
-	last, err := book()
-	return wait(59*time.Second, last, err)
+	brought(third, 0)
+	book(59 * time.Second)
+	return s.err
 }

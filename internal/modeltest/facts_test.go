@@ -3,7 +3,6 @@ package modeltest
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -40,28 +39,12 @@ func options(a sash.Algorithm) *sash.Options {
 // key returns the name of a subject's Redis key.
 func (l *live) key(t testing.TB, name string, a sash.Algorithm) string {
 	t.Helper()
-	policy := newPolicy(t, options(a), sash.PerHour(1))
-	return l.store.Key(name, policy)
+	return l.store.Key(name, newPolicy(t, options(a), sash.PerHour(1)))
 }
 
 func (l *live) limiter(t testing.TB, a sash.Algorithm, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
-	limiter := newLimiter(t, l.store, options(a), limits...)
-	return limiter
-}
-
-func (l *live) info(t testing.TB, section, field string) string {
-	t.Helper()
-	text, err := l.client.Info(t.Context(), section).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, ok := strings.Cut(text, field+":")
-	if !ok {
-		t.Fatalf("INFO %s has no %s", section, field)
-	}
-	value, _, _ := strings.Cut(after, "\r\n")
-	return value
+	return newLimiter(t, l.store, options(a), limits...)
 }
 
 func TestIdleKeysGo(t *testing.T) {
@@ -95,5 +78,5 @@ func (l *live) state(t testing.TB, key string) string {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("%q, changes %s", dump, l.info(t, "persistence", "rdb_changes_since_last_save"))
+	return fmt.Sprintf("%q, changes %s", dump, l.Info(t, "persistence", "rdb_changes_since_last_save"))
 }

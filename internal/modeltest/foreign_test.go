@@ -28,13 +28,16 @@ func TestAValueOfAnotherProgramIsRejected(t *testing.T) {
 			}
 		}
 	}
-	for _, value := range []string{"\x01" + strings.Repeat("\xff", 60), "\x01", "\x01" + strings.Repeat("\x00", 60), strings.Repeat("\x02", 60)} {
-		if err := scripts.client.Set(t.Context(), store.Key("k", fixed), value, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-		check(fixed, value)
-		if got := scripts.client.Get(t.Context(), store.Key("k", fixed)).Val(); got != value {
-			t.Errorf("%.4q was overwritten", value)
+	for p, values := range map[*driver.Policy][]string{
+		fixed:  {"\x01" + strings.Repeat("\xff", 60), "\x01", "\x01" + strings.Repeat("\x00", 60), strings.Repeat("\x02", 60)},
+		policy: {strings.Repeat("\x02", 60), "\x02", "\x01" + strings.Repeat("\x00", 60), "\x02\x02\xff" + strings.Repeat("\x00", 60)},
+	} {
+		for _, value := range values {
+			server.Must(t, "SET", store.Key("k", p), value)
+			check(p, value)
+			if got := scripts.client.Get(t.Context(), store.Key("k", p)).Val(); got != value {
+				t.Errorf("%.4q was overwritten", value)
+			}
 		}
 	}
 	server.Must(t, "ZADD", store.Key("k", set), "5", "member")
@@ -46,15 +49,6 @@ func TestAValueOfAnotherProgramIsRejected(t *testing.T) {
 		}
 		server.Must(t, "ZADD", store.Key("k", set), score, member)
 		check(set, member)
-	}
-	for _, value := range []string{strings.Repeat("\x02", 60), "\x02", "\x01" + strings.Repeat("\x00", 60), "\x02\x02\xff" + strings.Repeat("\x00", 60)} {
-		if err := scripts.client.Set(t.Context(), store.Key("k", policy), value, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-		check(policy, value)
-		if got := scripts.client.Get(t.Context(), store.Key("k", policy)).Val(); got != value {
-			t.Errorf("%.4q was overwritten", value)
-		}
 	}
 }
 

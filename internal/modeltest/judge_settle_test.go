@@ -2,7 +2,6 @@ package modeltest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -12,31 +11,24 @@ import (
 
 // firm: a refusal is firm unless a charge may be settled, wherever that charge is.
 func (b *bench) firm() error {
-	if b.algorithm != sash.SlidingLog && b.algorithm != sash.SlidingBuckets {
+	if !b.books() {
 		return nil
 	}
-	ctx := context.Background()
 	const units = 20
 	for later := range units + 1 {
-		req, err := b.request(fmt.Sprint("firm", later), 1, sash.Every(units, time.Hour), sash.Every(units, 2*time.Hour))
-		if err != nil {
-			return err
-		}
+		s := b.scenario(sash.Every(units, time.Hour), sash.Every(units, 2*time.Hour))
 		for i := range units {
-			req.MaySettle = i == later
-			if _, err := b.store.Decide(ctx, req); err != nil {
-				return err
-			}
+			s.settles = i == later
+			s.call(1, 0)
 			b.clock.Advance(time.Minute)
 		}
 		for range 2 {
-			res, err := b.store.Decide(ctx, req)
-			if err != nil {
-				return err
+			if res := s.call(1, 0); res.Allowed() || res.Firm != (later == units) {
+				s.fail("the refusal after charge %d of %d could be settled is firm: %v", later, units, res.Firm)
 			}
-			if res.Allowed() || res.Firm != (later == units) {
-				return fmt.Errorf("the refusal after charge %d of %d could be settled is firm: %v", later, units, res.Firm)
-			}
+		}
+		if s.err != nil {
+			return s.err
 		}
 	}
 	return nil
@@ -44,144 +36,84 @@ func (b *bench) firm() error {
 
 // reset: a settlement of a charge from before a reset does nothing.
 func (b *bench) reset() error {
-	ctx := context.Background()
-	req, err := b.request("reset", 4, sash.Every(10, time.Hour))
-	if err != nil {
-		return err
-	}
-	before, err := b.store.Decide(ctx, req)
-	if err == nil {
-		err = b.store.Reset(ctx, req.Key, req.Policy)
-	}
-	if err != nil {
-		return err
-	}
+	s := b.scenario(sash.Every(10, time.Hour))
+	before := s.call(4, 0)
+	s.reset()
 	b.clock.Advance(time.Microsecond)
-	if _, err = b.store.Decide(ctx, req); err != nil {
-		return err
-	}
-	look := req
-	look.Cost = 0
+	s.call(4, 0)
+	s.oracle = nil // which does not know that the charge is gone
 	for _, units := range []int64{0, 9} {
-		err := b.store.Settle(ctx, driver.Settlement{Request: req, At: before.At, Units: units})
-		if err != nil {
-			return err
-		}
-		if res, err := b.store.Decide(ctx, look); err != nil || res.Remaining() != 6 {
-			return fmt.Errorf("%d of 10 are left after a charge from before a reset became %d, want 6 (%v)", res.Remaining(), units, err)
-		}
+		s.settle(4, before, units, "", 1)
+		s.wantLeft(6)
 	}
-	return nil
+	return s.err
 }
 
 // given: units that are given back out of a long log, under limits of two windows, are free at once, and only those.
 func (b *bench) given() error {
-	ctx := context.Background()
-	wide, err := b.request("given", 2, sash.Every(1000, time.Hour), sash.Every(900, 10*time.Minute))
+	s := b.scenario(sash.Every(1000, time.Hour), sash.Every(900, 10*time.Minute))
+	narrow, err := sash.NewPolicy(options(b.algorithm), sash.Every(900, 10*time.Minute))
 	if err != nil {
 		return err
 	}
-	narrow, err := b.request("given", 2, sash.Every(900, 10*time.Minute))
-	if err != nil {
-		return err
-	}
-	truth := newOracle()
-	ask := func(req driver.Request) error {
-		res, err := b.store.Decide(ctx, req)
-		if err == nil {
-			err = truth.Check(b.clock.Now(), []driver.Request{req}, []driver.Answer{res})
-		}
-		return err
-	}
-	give := func(req driver.Request, units int64) error {
-		req.Cost = units
-		want, sure := truth.Reward(b.clock.Now(), req)
-		if !sure {
-			return nil
-		}
-		res, err := b.store.Reward(ctx, req)
-		if err != nil {
-			return err
-		}
-		if res.Charged != want {
-			return fmt.Errorf("of %d units %d were given back, want %d", units, res.Charged, want)
-		}
-		req.Cost = 0
-		if err := truth.Check(b.clock.Now(), []driver.Request{req}, []driver.Answer{res}); err != nil {
-			return fmt.Errorf("the answer to a reward of %d: %w", units, err)
-		}
-		for _, cost := range []int64{0, 400, 3} {
-			wide.Cost, narrow.Cost = cost, cost
-			if err := errors.Join(ask(wide), ask(narrow)); err != nil {
-				return fmt.Errorf("after %d units were given back: %w", units, err)
+	policies := [2]*driver.Policy{s.policy, narrow}
+	ask := func(costs ...int64) {
+		for _, cost := range costs {
+			for _, s.policy = range policies {
+				s.call(cost, 0)
 			}
 		}
-		return nil
+	}
+	give := func(policy *driver.Policy, units int64) {
+		s.policy = policy
+		req := s.request(units)
+		want, sure := s.oracle.Reward(b.clock.Now(), req)
+		if !sure || s.err != nil {
+			return
+		}
+		res, err := b.store.Reward(context.Background(), req)
+		if s.err = err; res.Charged != want {
+			s.fail("of %d units %d were given back, want %d", units, res.Charged, want)
+		}
+		s.check([]driver.Request{s.request(0)}, []driver.Answer{res})
+		ask(0, 400, 3)
 	}
 	for n := range 260 {
 		b.clock.Advance(2 * time.Second)
-		wide.Cost = 1 + int64(n%3)
-		if err := ask(wide); err != nil {
-			return err
-		}
+		s.call(1+int64(n%3), 0)
 	}
 	for i, units := range []int64{1, 4, 40, 133, 1, 7, 90} {
-		if err := give([]driver.Request{wide, narrow}[i%2], units); err != nil {
-			return err
-		}
+		give(policies[i%2], units)
 		b.clock.Advance(time.Minute)
 	}
-	if err := errors.Join(give(narrow, 5000), give(wide, 5000)); err != nil { // all of it
-		return err
+	for _, policy := range []*driver.Policy{narrow, policies[0]} { // all of it
+		give(policy, 5000)
 	}
 	b.clock.Advance(time.Second)
-	return errors.Join(ask(wide), give(wide, 1), give(narrow, 2))
+	ask(3)
+	give(policies[0], 1)
+	give(narrow, 2)
+	return s.err
 }
 
 // settled: units that are given back out of a long log are free at once, and only those; what a call took
 // beyond its cost is charged where the call was.
 func (b *bench) settled() error {
-	ctx := context.Background()
-	req, err := b.request("settled", 2, sash.Every(1000, time.Hour), sash.Every(900, 10*time.Minute))
-	if err != nil {
-		return err
-	}
-	truth := newOracle()
-	ask := func(req driver.Request) (driver.Answer, error) {
-		res, err := b.store.Decide(ctx, req)
-		if err == nil {
-			err = truth.Check(b.clock.Now(), []driver.Request{req}, []driver.Answer{res})
-		}
-		return res, err
-	}
-	var results []driver.Answer
+	s := b.scenario(sash.Every(1000, time.Hour), sash.Every(900, 10*time.Minute))
+	var answers []driver.Answer
 	for range 300 {
 		b.clock.Advance(time.Second)
-		res, err := ask(req)
-		if err != nil {
-			return err
-		}
-		results = append(results, res)
+		answers = append(answers, s.call(2, 0))
 	}
 	worth := []int64{0, 0, 1, 40, 0, 0, 0, 7}
 	for n, i := range []int{299, 298, 63, 64, 150, 0, 1, 297} {
-		set := driver.Settlement{Request: req, At: results[i].At, Source: results[i].Source, Units: worth[n%len(worth)], ID: fmt.Sprint("s", i)}
-		truth.Settle(b.clock.Now(), set)
-		for range 2 { // once is enough
-			if err := b.store.Settle(ctx, set); err != nil {
-				return err
-			}
-		}
+		s.settle(2, answers[i], worth[n], fmt.Sprint("s", i), 2) // once is enough
 		for _, cost := range []int64{0, 700, 4} {
-			look := req
-			look.Cost = cost
-			if _, err := ask(look); err != nil {
-				return fmt.Errorf("after charge %d was settled: %w", i, err)
-			}
+			s.call(cost, 0)
 		}
 		b.clock.Advance(time.Minute)
 	}
-	return nil
+	return s.err
 }
 
 // moved: a charge that a clock that went back has moved takes nothing from others when it is given back, and
@@ -190,32 +122,62 @@ func (b *bench) moved() error {
 	if !b.algorithm.Exact() {
 		return nil
 	}
-	ctx := context.Background()
-	for i, c := range []struct{ units, left int64 }{{0, 8}, {9, 4}} {
-		req, err := b.request(fmt.Sprint("moved", i), 5, sash.Every(20, time.Minute))
-		if err != nil {
-			return err
-		}
-		look, other := req, req
-		look.Cost, other.Cost = 0, 7
-		res, err := b.store.Decide(ctx, req)
-		if err != nil {
-			return err
-		}
+	for _, c := range []struct{ units, left int64 }{{0, 8}, {9, 4}} {
+		s := b.scenario(sash.Every(20, time.Minute))
+		s.oracle = nil
+		moved := s.call(5, 0)
 		b.clock.Advance(-time.Second)
-		if _, err := b.store.Decide(ctx, look); err != nil {
-			return err
-		}
+		s.call(0, 0)
 		b.clock.Advance(2 * time.Second)
-		if _, err := b.store.Decide(ctx, other); err != nil {
-			return err
-		}
-		if err := b.store.Settle(ctx, driver.Settlement{Request: req, At: res.At, Source: res.Source, Units: c.units, ID: req.Key}); err != nil {
-			return err
-		}
-		if res, err = b.store.Decide(ctx, look); err != nil || res.Remaining() != c.left {
-			return fmt.Errorf("%d of 20 are left after a charge that was moved became %d, want %d (%v)", res.Remaining(), c.units, c.left, err)
+		s.call(7, 0)
+		s.settle(5, moved, c.units, s.name, 1)
+		if s.wantLeft(c.left); s.err != nil {
+			return fmt.Errorf("after a charge that was moved became %d: %w", c.units, s.err)
 		}
 	}
 	return nil
+}
+
+// repeated: a call with an ID is remembered although its window is short and its log grows, with a ring that has turned.
+func (b *bench) repeated() error {
+	s := b.scenario(sash.Every(200, time.Second))
+	more, err := sash.NewPolicy(options(b.algorithm), sash.Every(400, 2*time.Second), sash.Every(500, 3*time.Second))
+	if err != nil {
+		return err
+	}
+	once := func() (answer driver.Answer) {
+		if s.err == nil {
+			answer, s.err = b.store.DecideOnce(context.Background(), "id", s.request(1))
+		}
+		return answer
+	}
+	short := s.policy
+	s.calls(6, 300*time.Millisecond)
+	b.clock.Advance(time.Millisecond)
+	first := once()
+	s.check([]driver.Request{s.request(1)}, []driver.Answer{first})
+	made := b.clock.Now()
+	for _, after := range []time.Duration{0, driver.RepeatTime - time.Microsecond, driver.RepeatTime + time.Second} {
+		s.policy = short
+		s.calls(80, 5*time.Millisecond)
+		s.policy = more
+		s.calls(10, time.Millisecond)
+		b.clock.Advance(max(0, after-b.clock.Now().Sub(made)))
+		if again := once(); (again.At != first.At) != (after > driver.RepeatTime) || !again.Allowed() {
+			s.fail("%v after a call of %d its repetition is decided at %d", b.clock.Now().Sub(made), first.At, again.At)
+		}
+	}
+	return s.err
+}
+
+// midnight: calls on two sides of a boundary are counted apart, also in one step of the resolution.
+func (b *bench) midnight() error {
+	if b.algorithm == sash.SlidingCounter || b.algorithm == sash.GCRA {
+		return nil
+	}
+	s := b.scenario(sash.PerCalendar(9, sash.CalendarHour, nil), sash.Every(100, time.Minute))
+	b.clock.Advance(b.clock.Now().Truncate(time.Hour).Add(time.Hour - time.Microsecond).Sub(b.clock.Now()))
+	s.call(1, 0)
+	s.calls(3, time.Microsecond)
+	return s.err
 }

@@ -59,6 +59,11 @@ func judgeBuild(t testing.TB, server string, a sash.Algorithm, edit func(name, t
 	return nil
 }
 
+// books reports whether the store books under the algorithm.
+func (b *bench) books() bool {
+	return b.algorithm == sash.SlidingLog || b.algorithm == sash.SlidingBuckets
+}
+
 func (b *bench) request(key string, cost int64, limits ...sash.Limit) (driver.Request, error) {
 	policy, err := sash.NewPolicy(options(b.algorithm), limits...)
 	return driver.Request{Key: key, Cost: cost, Policy: policy}, err
@@ -140,30 +145,6 @@ func (b *bench) lives() error {
 	return nil
 }
 
-// midnight: calls on two sides of a boundary are counted apart, also in one step of the resolution.
-func (b *bench) midnight() error {
-	if b.algorithm == sash.SlidingCounter || b.algorithm == sash.GCRA {
-		return nil
-	}
-	req, err := b.request("midnight", 1, sash.PerCalendar(9, sash.CalendarHour, nil), sash.Every(100, time.Minute))
-	if err != nil {
-		return err
-	}
-	truth := newOracle()
-	b.clock.Advance(b.clock.Now().Truncate(time.Hour).Add(time.Hour - time.Microsecond).Sub(b.clock.Now()))
-	for range 4 {
-		res, err := b.store.Decide(context.Background(), req)
-		if err != nil {
-			return err
-		}
-		if err := truth.Check(b.clock.Now(), []driver.Request{req}, []driver.Answer{res}); err != nil {
-			return err
-		}
-		b.clock.Advance(time.Microsecond)
-	}
-	return nil
-}
-
 // walks: random calls answer by the definition.
 func (b *bench) walks() error {
 	defer func() { b.scripts.skew = nil }()
@@ -180,17 +161,23 @@ func (b *bench) walks() error {
 	return nil
 }
 
+// random makes random calls, in so many walks.
+func (b *bench) random(name string, walks int, stream uint64, s setup) error {
+	s.store, s.clock, s.algorithm = b.store, b.clock, b.algorithm
+	for seed := range uint64(walks) {
+		s.prefix, s.choose = fmt.Sprint(name, seed, ":"), rand.New(rand.NewPCG(seed, stream)).IntN
+		if err := randomCalls(s); err != nil {
+			return fmt.Errorf("%s %d: %w", name, seed, err)
+		}
+	}
+	return nil
+}
+
 // gathered: random calls on several subjects in one round trip answer by the definition, and a key that holds something
 // else fails only its own request.
 func (b *bench) gathered() error {
-	for seed := range uint64(20) {
-		err := randomCalls(setup{
-			usual: many,
-			store: b.store, clock: b.clock, algorithm: b.algorithm, steps: 60, prefix: fmt.Sprint("gathered", seed, ":"), choose: rand.New(rand.NewPCG(seed, 5)).IntN,
-		})
-		if err != nil {
-			return fmt.Errorf("gathered %d: %w", seed, err)
-		}
+	if err := b.random("gathered", 20, 5, setup{usual: many, steps: 60}); err != nil {
+		return err
 	}
 	var reqs []driver.Request
 	for i := range 3 {
@@ -221,14 +208,8 @@ func (b *bench) gathered() error {
 
 // chosen: random choices answer by the definition.
 func (b *bench) chosen() error {
-	for seed := range uint64(20) {
-		err := randomCalls(setup{
-			usual: choices,
-			store: b.store, clock: b.clock, algorithm: b.algorithm, steps: 80, prefix: fmt.Sprint("chosen", seed, ":"), choose: rand.New(rand.NewPCG(seed, 4)).IntN,
-		})
-		if err != nil {
-			return fmt.Errorf("choices %d: %w", seed, err)
-		}
+	if err := b.random("chosen", 20, 4, setup{usual: choices, steps: 80}); err != nil {
+		return err
 	}
 	reqs := make([]driver.Request, driver.ChoiceGroup+2) // of which the first group is full
 	for i := range reqs {
@@ -244,61 +225,6 @@ func (b *bench) chosen() error {
 	}
 	if i, answer, err := b.store.DecideAny(context.Background(), reqs); err != nil || i != driver.ChoiceGroup || !answer.Allowed() {
 		return fmt.Errorf("behind a full group subject %d is chosen: allowed %v, %w", i, answer.Allowed(), err)
-	}
-	return nil
-}
-
-// repeated: a call with an ID is remembered although its window is short and its log grows, with a ring that has turned.
-func (b *bench) repeated() error {
-	ctx, def := context.Background(), newOracle()
-	short, err := b.request("repeated", 1, sash.Every(200, time.Second))
-	if err != nil {
-		return err
-	}
-	more, err := b.request("repeated", 1, sash.Every(400, 2*time.Second), sash.Every(500, 3*time.Second))
-	if err != nil {
-		return err
-	}
-	calls := func(n int, req driver.Request, gap time.Duration) error {
-		for range n {
-			b.clock.Advance(gap)
-			res, err := b.store.Decide(ctx, req)
-			if err == nil {
-				err = def.Check(b.clock.Now(), []driver.Request{req}, []driver.Answer{res})
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if err := calls(6, short, 300*time.Millisecond); err != nil {
-		return err
-	}
-	b.clock.Advance(time.Millisecond)
-	first, err := b.store.DecideOnce(ctx, "id", short)
-	if err == nil {
-		err = def.Check(b.clock.Now(), []driver.Request{short}, []driver.Answer{first})
-	}
-	if err != nil {
-		return err
-	}
-	made := b.clock.Now()
-	for _, after := range []time.Duration{0, driver.RepeatTime - time.Microsecond, driver.RepeatTime + time.Second} {
-		if err := calls(80, short, 5*time.Millisecond); err != nil {
-			return err
-		}
-		if err := calls(10, more, time.Millisecond); err != nil {
-			return err
-		}
-		b.clock.Advance(max(0, after-b.clock.Now().Sub(made)))
-		again, err := b.store.DecideOnce(ctx, "id", more)
-		if err != nil {
-			return err
-		}
-		if (again.At != first.At) != (after > driver.RepeatTime) || !again.Allowed() {
-			return fmt.Errorf("%v after a call of %d its repetition is decided at %d", b.clock.Now().Sub(made), first.At, again.At)
-		}
 	}
 	return nil
 }

@@ -1,67 +1,15 @@
 package modeltest
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
 )
-
-// A gathering store decides every request that it may between others, in one round trip.
-type gathering struct {
-	*redisstore.Store
-	others []driver.Request
-	seen   atomic.Int64 // requests that were decided so
-}
-
-func (g *gathering) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if _, ok := g.Gathers(&req); !ok {
-		return g.Store.Decide(ctx, req)
-	}
-	place := int(g.seen.Add(1)) % (len(g.others) + 1)
-	reqs := slices.Insert(slices.Clone(g.others), place, req)
-	answers, errs := g.DecideMany(ctx, reqs)
-	for i := range reqs {
-		if reqs[i].Key == req.Key {
-			return answers[i], errs[i]
-		}
-	}
-	panic("unreachable")
-}
-
-// The whole suite holds for decisions that are made between those of other subjects, of which one holds something that is
-// no log, one has other limits, and one a limit of the calendar.
-func TestRedisConformsAmongOtherSubjects(t *testing.T) {
-	server := redistest.Start(t)
-	conforms(t, func(t testing.TB) (driver.Store, *judge.Clock) {
-		server.Must(t, "FLUSHALL")
-		store, clock, scripts := virtual(t, server.Addr(), nil)
-		g := &gathering{Store: store}
-		for i, l := range []sash.Limit{sash.PerHour(10), sash.PerSecond(2), sash.PerCalendar(5, sash.CalendarDay, time.UTC)} {
-			policy := newPolicy(t, nil, l)
-			g.others = append(g.others, driver.Request{Key: fmt.Sprint("another subject ", i), Cost: 1, Policy: policy})
-		}
-		bad := store.Key(g.others[0].Key, g.others[0].Policy)
-		if err := scripts.client.LPush(t.Context(), bad, "x").Err(); err != nil {
-			t.Fatal(err)
-		}
-		if err := scripts.client.PExpireAt(t.Context(), bad, start.AddDate(10, 0, 0)).Err(); err != nil {
-			t.Fatal(err)
-		}
-		return g, clock
-	}, sash.SlidingLog, sash.SlidingBuckets)
-}
 
 // plainRequests are requests on so many subjects, each under a limit of its own.
 func plainRequests(t testing.TB, n int) (reqs []driver.Request) {
@@ -136,19 +84,7 @@ func TestWhatDoesNotGoWithOthers(t *testing.T) {
 // A cluster behind a client that does not look like one rejects keys of several slots: then calls go alone, all of them are
 // decided, and no further round trip is tried in vain.
 func TestACrossedSlotEndsGathering(t *testing.T) {
-	server := redistest.Start(t, "--cluster-enabled", "yes")
-	slots := []string{"CLUSTER", "ADDSLOTS"}
-	for slot := range redistest.Slots {
-		slots = append(slots, strconv.Itoa(slot))
-	}
-	server.Must(t, slots...)
-	for ready := false; !ready; {
-		info, err := server.Do("CLUSTER", "INFO")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ready = strings.Contains(info.(string), "cluster_state:ok")
-	}
+	server := redistest.StartCluster(t, redistest.ClusterOptions{Primaries: 1}).Primaries[0]
 	scripts := &scripter{client: newClient(server.Addr())}
 	defer scripts.client.Close()
 	store := redisstore.New(scripts, nil)

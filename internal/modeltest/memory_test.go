@@ -2,7 +2,7 @@ package modeltest
 
 import (
 	"errors"
-	"strconv"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,88 +10,65 @@ import (
 	"example.com/sash"
 )
 
+// A server that is out of memory refuses and answers peeks. A call that would charge, and a settlement, fail and change nothing.
 func TestServerOutOfMemory(t *testing.T) {
 	l := startLive(t)
-	limit := func(bytes int) {
-		t.Helper()
-		if err := l.client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(bytes)).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, a := range sash.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
-			defer limit(0)
 			full := l.limiter(t, a, sash.Every(3, time.Hour))
 			for range 3 {
 				if _, err := full.Allow(t.Context(), "full"); err != nil {
 					t.Fatal(err)
 				}
 			}
-			limit(1)
+			l.Must(t, "CONFIG", "SET", "maxmemory", "1")
 			if res, err := full.Allow(t.Context(), "full"); err != nil || res.Allowed || res.RetryAfter <= 0 {
-				t.Errorf("a refusal on a server that is out of memory: allowed %v, %v", res.Allowed, err)
+				t.Errorf("a refusal: allowed %v, %v", res.Allowed, err)
 			}
 			if res, err := full.Peek(t.Context(), "full"); err != nil || res.Remaining != 0 {
-				t.Errorf("a peek on a server that is out of memory: %d left, %v", res.Remaining, err)
+				t.Errorf("a peek: %d left, %v", res.Remaining, err)
 			}
-			limit(0)
+			l.Must(t, "CONFIG", "SET", "maxmemory", "0")
 
-			// Every size of a growing log.
-			limiter := l.limiter(t, a, sash.Every(20_000, 30*24*time.Hour), sash.Every(20_000, 60*24*time.Hour)) // GCRA gives nothing back meanwhile
+			// Every size of a growing log. GCRA gives nothing back within these windows.
+			limiter := l.limiter(t, a, sash.Every(20_000, 30*24*time.Hour), sash.Every(20_000, 60*24*time.Hour))
 			key := l.key(t, "k", a)
 			for i := range 100 {
-				before := l.state(t, key)
-				limit(1)
-				_, err := limiter.Allow(t.Context(), "k")
-				limit(0)
-				if !errors.Is(err, sash.ErrUnavailable) || !strings.Contains(err.Error(), "OOM") {
-					t.Fatalf("call %d on a server that is out of memory: %v", i, err)
-				}
-				if after := l.state(t, key); after != before {
-					t.Fatalf("call %d failed and changed the key from %+v to %+v", i, before, after)
-				}
+				l.outOfMemory(t, key, func() error { _, err := limiter.Allow(t.Context(), "k"); return err })
 				if res, err := limiter.Allow(t.Context(), "k"); err != nil || res.Remaining != int64(20_000-1-i) {
 					t.Fatalf("call %d, with memory again: %d left, %v", i, res.Remaining, err)
 				}
+			}
+			for _, actual := range []int64{0, 1, 2, 3, 4, 6, 7, 8, 9, 10} {
+				r, err := limiter.Reserve(t.Context(), "k", 5)
+				if err != nil {
+					t.Fatal(err)
+				}
+				settle := func() error { return r.Settle(t.Context(), actual) }
+				l.outOfMemory(t, key, settle)
+				if err := settle(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if res, err := limiter.Peek(t.Context(), "k"); err != nil || res.Remaining != 20_000-100-50 {
+				t.Errorf("%d units are left after charges of 150 (%v)", res.Remaining, err)
 			}
 		})
 	}
 }
 
-func TestServerOutOfMemoryWhileSettling(t *testing.T) {
-	l := startLive(t)
-	for _, a := range sash.Algorithms() {
-		t.Run(a.String(), func(t *testing.T) {
-			limiter := l.limiter(t, a, sash.Every(1000, time.Hour))
-			key := l.key(t, "k", a)
-			for actual := range int64(10) {
-				r, err := limiter.Reserve(t.Context(), "k", 5)
-				if err != nil {
-					t.Fatal(err)
-				}
-				before := l.state(t, key)
-				if err := l.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
-					t.Fatal(err)
-				}
-				err = r.Settle(t.Context(), actual)
-				if err := l.client.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
-					t.Fatal(err)
-				}
-				if actual != 5 && (!errors.Is(err, sash.ErrUnavailable) || !strings.Contains(err.Error(), "OOM")) {
-					t.Fatalf("settled with %d on a server that is out of memory: %v", actual, err)
-				}
-				if after := l.state(t, key); after != before {
-					t.Fatalf("it failed and changed the key from %+v to %+v", before, after)
-				}
-				if err := r.Settle(t.Context(), actual); err != nil {
-					t.Fatal(err)
-				}
-			}
-			res, err := limiter.Peek(t.Context(), "k")
-			if used := 1000 - res.Remaining; err != nil || used != 45 && a.Exact() || used < 44 || used > 45 {
-				t.Errorf("%d units are in use, want 45 (%v)", used, err)
-			}
-		})
+// outOfMemory expects that a call fails while the server has no memory, and changes nothing.
+func (l *live) outOfMemory(t *testing.T, key string, call func() error) {
+	t.Helper()
+	before := l.state(t, key)
+	l.Must(t, "CONFIG", "SET", "maxmemory", "1")
+	err := call()
+	l.Must(t, "CONFIG", "SET", "maxmemory", "0")
+	if !errors.Is(err, sash.ErrUnavailable) || !strings.Contains(err.Error(), "OOM") {
+		t.Fatalf("a call on a server that is out of memory: %v", err)
+	}
+	if after := l.state(t, key); after != before {
+		t.Fatalf("it failed and changed the key from %+v to %+v", before, after)
 	}
 }
 
@@ -99,25 +76,15 @@ func TestServerOutOfMemoryWhileALargeLogGrows(t *testing.T) {
 	l := startLive(t)
 	limiter := l.limiter(t, sash.SlidingLog, sash.Every(100_000, time.Hour))
 	key := l.key(t, "k", sash.SlidingLog)
-	size := int64(0)
 	for i := range 6000 {
 		if i >= 4000 {
-			if err := l.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := limiter.Allow(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
-				t.Fatalf("call %d on a server that is out of memory: %v", i, err)
-			}
-			if err := l.client.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
-				t.Fatal(err)
-			}
+			l.outOfMemory(t, fmt.Sprint("not ", key), func() error { _, err := limiter.Allow(t.Context(), "k"); return err })
 		}
 		if res, err := limiter.Allow(t.Context(), "k"); err != nil || res.Remaining != int64(100_000-1-i) {
 			t.Fatalf("call %d: %d left, %v", i, res.Remaining, err)
 		}
-		size = l.client.StrLen(t.Context(), key).Val()
 	}
-	if size < 1_000_000 {
+	if size := l.client.StrLen(t.Context(), key).Val(); size < 1_000_000 {
 		t.Fatalf("the log is %d bytes: it did not grow to its full size", size)
 	}
 }

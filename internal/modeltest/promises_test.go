@@ -7,7 +7,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/redistest"
-	"example.com/sash/memstore"
 )
 
 // A sorted set gives units back at once behind 999 later calls. Behind 1,000 they stay until they leave the window.
@@ -15,33 +14,48 @@ func TestASortedSetGivesNothingBackBehindAThousandCalls(t *testing.T) {
 	server := redistest.Start(t)
 	for later, back := range map[int]int64{999: 2, 1000: 0} {
 		store, clock, _ := virtual(t, server.Addr(), nil)
-		policy := newPolicy(t, &sash.Options{Algorithm: sash.SortedSetLog}, sash.PerHour(5000))
-		key := "behind " + time.Duration(later).String()
-		decide := func(cost int64) *driver.Answer {
-			t.Helper()
-			clock.Advance(time.Microsecond)
-			answer, err := store.Decide(t.Context(), driver.Request{Key: key, Cost: cost, Policy: policy, MaySettle: true})
-			if err != nil || !answer.Allowed() {
-				t.Fatalf("%+v, %v", answer, err)
-			}
-			return &answer
-		}
-		req := driver.Request{Key: key, Cost: 2, Policy: policy, MaySettle: true}
-		set := driver.Settlement{Request: req, At: decide(2).At}
-		for range later {
-			decide(1)
-		}
-		if err := store.Settle(t.Context(), set); err != nil {
-			t.Fatal(err)
-		}
-		if left, want := decide(0).Remaining(), 5000-int64(later)-2+back; left != want {
-			t.Errorf("behind %d calls %d are left, want %d", later, left, want)
-		}
-		clock.Advance(time.UnixMicro(set.At).Add(time.Hour - time.Microsecond).Sub(clock.Now()))
-		if left, want := decide(0).Remaining(), 5000-int64(later); left != want {
-			t.Errorf("an hour after the charge %d are left, want %d", left, want)
+		s := newScenario(store, clock, newPolicy(t, options(sash.SortedSetLog), sash.PerHour(5000)), nil)
+		s.oracle, s.settles = nil, true
+		charge := s.call(2, 0)
+		s.calls(later, time.Microsecond)
+		s.back(2, charge)
+		s.wantLeft(5000 - int64(later) - 2 + back)
+		clock.Advance(time.UnixMicro(charge.At).Add(time.Hour).Sub(clock.Now()))
+		if s.wantLeft(5000 - int64(later)); s.err != nil {
+			t.Errorf("behind %d calls: %v", later, s.err)
 		}
 	}
+}
+
+// What no window counts any more leaves a sorted set, whether one leaves as one comes or many left since the last call,
+// and what a longer window still counts stays.
+func TestMembersLeaveASortedSetWithTheirWindow(t *testing.T) {
+	store, clock, scripts := virtual(t, redistest.Start(t).Addr(), nil)
+	short := newPolicy(t, options(sash.SortedSetLog), sash.Every(1000, 10*time.Second))
+	long := newPolicy(t, options(sash.SortedSetLog), sash.Every(1000, 15*time.Second))
+	s := newScenario(store, clock, short, nil)
+	members := func(what string, want int64) {
+		t.Helper()
+		s.call(1, 0)
+		if n := scripts.client.ZCard(t.Context(), store.Key(s.name, s.policy)).Val() - 1; n != want || s.err != nil { // one is the head
+			t.Fatalf("%s: %d members, want %d (%v)", what, n, want, s.err)
+		}
+	}
+	for i := range 100 {
+		clock.Advance(time.Second)
+		members("one a second", int64(min(i+1, 10)))
+	}
+	s.calls(5, time.Millisecond)
+	clock.Advance(11 * time.Second)
+	members("after a window without calls", 1)
+	clock.Advance(time.Millisecond)
+	s.policy = long // from now on the key keeps 15 seconds, and its expiry is later already
+	s.call(1, 0)
+	clock.Advance(12 * time.Second)
+	s.policy = short
+	s.call(1, 0)
+	clock.Advance(time.Second)
+	members("a longer window has been seen", 4)
 }
 
 // When the clock goes back after a key has expired, its charges do not come back. At most N more are admitted, as when
@@ -51,56 +65,22 @@ func TestAClockThatGoesBackBringsNoExpiredChargesBack(t *testing.T) {
 	for _, a := range sash.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
 			store, clock, _ := virtual(t, server.Addr(), nil)
-			policy := newPolicy(t, options(a), sash.PerMinute(3))
-			admitted := func() (n int) {
-				for range 10 {
-					answer, err := store.Decide(t.Context(), driver.Request{Key: "expired", Cost: 1, Policy: policy})
-					if err != nil {
-						t.Fatal(err)
-					}
-					if answer.Allowed() {
-						n++
+			s := newScenario(store, clock, newPolicy(t, options(a), sash.PerMinute(3)), nil)
+			s.oracle = nil
+			fills := func() {
+				t.Helper()
+				for i := range 10 {
+					if got := s.call(1, 0); got.Allowed() != (i < 3) || s.err != nil {
+						t.Errorf("call %d of 3: allowed is %v, %v", i, got.Allowed(), s.err)
 					}
 				}
-				return n
 			}
-			if n := admitted(); n != 3 {
-				t.Fatalf("%d of 3 were admitted", n)
-			}
+			fills()
 			clock.Advance(time.Hour)
-			if _, err := store.Decide(t.Context(), driver.Request{Key: "expired", Policy: policy}); err != nil { // the key goes
-				t.Fatal(err)
-			}
+			s.call(0, 0) // the key goes
 			clock.Advance(time.Second - time.Hour)
-			if n := admitted(); n != 3 {
-				t.Errorf("after the clock went back %d were admitted, want 3", n)
-			}
+			fills()
 		})
-	}
-}
-
-// An entry of a log holds at most 2^40-1 units. Where one step would hold more, because refused calls are charged, Redis
-// and memory keep two entries, and return the same times.
-func TestAStepOfMoreUnitsThanAnEntryHolds(t *testing.T) {
-	server := redistest.Start(t)
-	redis, clock, _ := virtual(t, server.Addr(), nil)
-	memory := memstore.New(&memstore.Options{Now: clock.Now})
-	opts := &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Second, CountRefused: true}
-	policy := newPolicy(t, opts, sash.PerHour(sash.MaxUnits))
-	for i := range 8 {
-		var statuses [2]driver.Status
-		for j, store := range []driver.Store{redis, memory} {
-			req := driver.Request{Key: "absurd", Cost: sash.MaxUnits / 2, Policy: policy}
-			answer, err := store.Decide(t.Context(), req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			statuses[j] = answer.Statuses()[0]
-		}
-		if statuses[0] != statuses[1] {
-			t.Errorf("call %d: Redis says %+v, memory %+v", i, statuses[0], statuses[1])
-		}
-		clock.Advance(3 * time.Microsecond)
 	}
 }
 

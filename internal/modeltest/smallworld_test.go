@@ -2,7 +2,6 @@ package modeltest
 
 import (
 	"flag"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -47,17 +46,6 @@ var times = flag.Int("small.times", 1, "how many times as many walks in the smal
 
 // exacts are the algorithms with a log.
 var exacts = []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets, sash.SortedSetLog}
-
-// walkSmall makes walks, each of which gets a seed and whether to keep a trace. It repeats one that fails to return its
-// trace.
-func walkSmall(walks int, walk func(seed uint64, traced bool) error) error {
-	for seed := range uint64(walks * *times) {
-		if walk(seed, false) != nil {
-			return fmt.Errorf("walk %d: %w", seed, walk(seed, true))
-		}
-	}
-	return nil
-}
 
 // A million calls in memory, which meet everything that a log does seldom: it is full, few bookings may lie ahead, and the clock
 // goes back.
@@ -198,21 +186,42 @@ func TestSettlementsDoNotWrapTheSums(t *testing.T) {
 func settledToTheModulus(t *testing.T, addr string, edit func(name, text string) string) int64 {
 	t.Helper()
 	store, clock, _ := virtualSmall(t, addr, edit)
-	policy := newPolicy(t, nil, sash.Every(40, time.Minute))
-	req := driver.Request{Key: fmt.Sprint("wraps ", walks.Add(1)), Cost: 1, Policy: policy, MaySettle: true}
-	var sets []driver.Settlement
+	s := newScenario(store, clock, newPolicy(t, nil, sash.Every(40, time.Minute)), nil)
+	s.oracle, s.settles = nil, true
+	var charges []driver.Answer
 	for left := small["SUM_MODULUS"]; left > 0; left -= mostOfEntry {
-		set := charge(t, store, req)
-		set.Units = min(left, mostOfEntry)
-		sets = append(sets, set)
+		charges = append(charges, s.call(1, 0))
 		clock.Advance(time.Millisecond)
 	}
-	for _, set := range sets {
-		if err := store.Settle(t.Context(), set); err != nil {
-			t.Fatal(err)
+	for i, charge := range charges {
+		s.settle(1, charge, min(small["SUM_MODULUS"]-int64(i)*mostOfEntry, mostOfEntry), "", 1)
+	}
+	left := s.call(0, 0)
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	return left.Remaining()
+}
+
+// A log that is full has joined its oldest entries. A settlement of a charge from before a reset finds nothing there.
+func TestAResetEndsWhatAFullLogHolds(t *testing.T) {
+	server := redistest.Start(t)
+	store, clock, _ := virtualSmall(t, server.Addr(), nil)
+	for _, units := range []int64{0, 5} {
+		s := newScenario(store, clock, newPolicy(t, nil, sash.Every(60, time.Hour)), nil)
+		s.oracle, s.settles = nil, true
+		old := s.call(2, 0)
+		s.reset()
+		for n := range int64(2 * smallEntries) {
+			clock.Advance(time.Millisecond)
+			s.call(2, 0)
+			s.settle(2, old, units, "", 1)
+			s.wantLeft(60 - 2*(n+1))
+		}
+		if s.err != nil {
+			t.Fatal(s.err)
 		}
 	}
-	return remaining(t, store, req)
 }
 
 // Whatever the thresholds are, the sums of a log have room for what two blocks add.

@@ -37,7 +37,7 @@ type scripter struct {
 }
 
 func newClient(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, PoolSize: 64, DisableIdentity: true})
+	return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, PoolSize: 64, DisableIdentity: true, ReadTimeout: time.Minute})
 }
 
 // timeCall is how every script reads the clock: once.

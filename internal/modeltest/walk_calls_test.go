@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,6 +57,10 @@ type walk struct {
 type admitted struct {
 	req driver.Request
 	res driver.Answer
+}
+
+func (a admitted) settlement(id string) driver.Settlement {
+	return driver.Settlement{Request: a.req, At: a.res.At, Delay: a.res.Delay, Source: a.res.Source, ID: id}
 }
 
 // randomCalls makes random calls on a store. If an answer differs from the definition, it returns an error with the calls
@@ -284,7 +289,7 @@ func (w *walk) settle() error {
 	i := w.choose(len(w.admitted))
 	a := w.admitted[i]
 	w.admitted = append(w.admitted[:i:i], w.admitted[i+1:]...)
-	set := driver.Settlement{Request: a.req, At: a.res.At, Delay: a.res.Delay, Source: a.res.Source, ID: fmt.Sprint(w.prefix, "s", len(w.trace))}
+	set := a.settlement(fmt.Sprint(w.prefix, "s", len(w.trace)))
 	switch cost := a.req.Cost; {
 	case w.choose(3) == 0: // cancel it
 	case w.choose(2) == 0:
@@ -331,8 +336,7 @@ func (w *walk) reset() error {
 	w.oracle.Reset(key, w.algorithm)
 	for i, a := range w.admitted {
 		if a.req.Key == key {
-			id := fmt.Sprint(w.prefix, "before ", len(w.trace), i)
-			w.before = append(w.before, driver.Settlement{Request: a.req, At: a.res.At, Delay: a.res.Delay, Source: a.res.Source, ID: id})
+			w.before = append(w.before, a.settlement(fmt.Sprint(w.prefix, "before ", len(w.trace), i)))
 		}
 	}
 	w.admitted, w.again = nil, nil
@@ -369,13 +373,18 @@ func (w *walk) each() error {
 		req.Cost = min(req.Cost, req.Policy.MostUnits())
 		reqs = append(reqs, req)
 	}
-	w.note("%d calls in one", len(reqs))
 	answers, err := store.DecideEach(context.Background(), reqs)
 	if err != nil {
 		return fmt.Errorf("DecideEach: %w", err)
 	}
+	return w.checkEach(reqs, answers)
+}
+
+// checkEach checks the answers of calls that were made in one round trip, each by itself.
+func (w *walk) checkEach(reqs []driver.Request, answers []driver.Answer) error {
+	w.note("%d calls in one", len(reqs))
 	if len(answers) != len(reqs) {
-		return fmt.Errorf("DecideEach: %d answers to %d requests", len(answers), len(reqs))
+		return fmt.Errorf("%d answers to %d requests", len(answers), len(reqs))
 	}
 	for i := range reqs {
 		if err := w.check(reqs[i:i+1], answers[i:i+1]); err != nil {
@@ -399,18 +408,9 @@ func (w *walk) many(store driver.Gatherer) error {
 		}
 		reqs = append(reqs, req)
 	}
-	w.note("%d calls in one", len(reqs))
 	answers, errs := store.DecideMany(context.Background(), reqs)
-	if len(answers) != len(reqs) || len(errs) != len(reqs) {
-		return fmt.Errorf("DecideMany: %d answers and %d errors to %d requests", len(answers), len(errs), len(reqs))
+	if err := errors.Join(errs...); err != nil || len(errs) != len(reqs) {
+		return fmt.Errorf("DecideMany: %d errors for %d requests: %w", len(errs), len(reqs), err)
 	}
-	for i := range reqs {
-		if errs[i] != nil {
-			return fmt.Errorf("DecideMany: request %d: %w", i, errs[i])
-		}
-		if err := w.check(reqs[i:i+1], answers[i:i+1]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return w.checkEach(reqs, answers)
 }

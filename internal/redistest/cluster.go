@@ -52,17 +52,12 @@ func StartCluster(t testing.TB, opts ClusterOptions) *Cluster {
 		}
 	}
 	c.meet(t)
-	await(t, "every node of the cluster knows the others and all slots", func() bool { return c.ready(t) })
+	await(t, "every node of the cluster knows the others and all slots", func() bool { return c.ready(t, 0) })
 	for i, s := range c.Replicas {
 		s.Must(t, "CLUSTER", "REPLICATE", c.Primaries[i/opts.Replicas].ID(t))
 	}
 	await(t, "the replicas of the cluster are synchronized, and every node knows them", func() bool {
-		for i, s := range c.Replicas {
-			if !c.replicated(t, s, c.Primaries[i/opts.Replicas]) {
-				return false
-			}
-		}
-		return c.ready(t)
+		return c.ready(t, len(c.Replicas)) && !slices.ContainsFunc(c.Replicas, func(s *Server) bool { return !s.linked(t) })
 	})
 	return c
 }
@@ -86,30 +81,9 @@ func (c *Cluster) meet(t testing.TB) {
 	}
 }
 
-// replicated reports whether a replica is synchronized, and every node knows its primary.
-func (c *Cluster) replicated(t testing.TB, replica, primary *Server) bool {
-	t.Helper()
-	if !replica.linked(t) {
-		return false
-	}
-	id, of := replica.ID(t), primary.ID(t)
-	return !slices.ContainsFunc(c.Nodes(), func(node *Server) bool { return !replicates(node.Must(t, "CLUSTER", "NODES"), id, of) })
-}
-
-// replicates reports whether, by a node's list of nodes, one node replicates another.
-func replicates(list any, id, of string) bool {
-	text, _ := list.(string)
-	for line := range strings.Lines(text) {
-		if f := strings.Fields(line); len(f) > 3 && f[0] == id {
-			return f[3] == of
-		}
-	}
-	return false
-}
-
 // Nodes returns all nodes, primaries first.
 func (c *Cluster) Nodes() []*Server {
-	return append(append([]*Server(nil), c.Primaries...), c.Replicas...)
+	return slices.Concat(c.Primaries, c.Replicas)
 }
 
 // Addrs returns the addresses of all nodes, primaries first.
@@ -139,15 +113,16 @@ func (c *Cluster) Home(slot int) int {
 	panic("internal/redistest: there is no slot " + strconv.Itoa(slot))
 }
 
-// ready reports whether every node knows all others and all slots.
-func (c *Cluster) ready(t testing.TB) bool {
+// ready reports whether every node knows all others, so many replicas among them, and all slots.
+func (c *Cluster) ready(t testing.TB, replicas int) bool {
 	t.Helper()
 	nodes := c.Nodes()
 	for _, s := range nodes {
 		info, _ := s.Must(t, "CLUSTER", "INFO").(string)
 		list, _ := s.Must(t, "CLUSTER", "NODES").(string)
 		if fieldOf(info, "cluster_state") != "ok" || fieldOf(info, "cluster_slots_ok") != strconv.Itoa(Slots) ||
-			fieldOf(info, "cluster_known_nodes") != strconv.Itoa(len(nodes)) || strings.Contains(list, "handshake") {
+			fieldOf(info, "cluster_known_nodes") != strconv.Itoa(len(nodes)) || strings.Contains(list, "handshake") ||
+			strings.Count(list, "slave ") != replicas {
 			return false
 		}
 	}

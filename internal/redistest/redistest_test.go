@@ -38,30 +38,23 @@ func TestReplies(t *testing.T) {
 	if _, err := s.Do("LPUSH", "k", "x"); err == nil || !strings.HasPrefix(err.Error(), "WRONGTYPE ") {
 		t.Errorf("an error reply became %v", err)
 	}
-	if got, err := s.Do("PING"); got != "PONG" || err != nil {
-		t.Errorf("after an error reply: %v, %v", got, err)
+	for name, server := range map[string]*redistest.Server{"after an error reply": s, "to another process": redistest.Dial(s.Addr())} {
+		if got, err := server.Do("PING"); got != "PONG" || err != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
 	}
 }
 
 func TestArgumentsReachTheServer(t *testing.T) {
-	s := redistest.Start(t, "--maxmemory", "3mb")
+	s := redistest.Start(t, "--maxmemory", "3mb", "--requirepass", "secret")
+	s.Must(t, "AUTH", "secret")
 	got, err := s.Do("CONFIG", "GET", "maxmemory")
 	if want := []any{"maxmemory", "3145728"}; err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("maxmemory: %v, %v", got, err)
 	}
-}
-
-func TestServerWithPassword(t *testing.T) {
-	s := redistest.Start(t, "--requirepass", "secret")
-	if _, err := s.Do("AUTH", "secret"); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestWrongArgumentsAreReported(t *testing.T) {
-	s, err := redistest.Run("--no-such-option", "1")
+	wrong, err := redistest.Run("--no-such-option", "1")
 	if err == nil {
-		s.Stop()
+		wrong.Stop()
 		t.Fatal("a server started")
 	}
 	if !strings.Contains(err.Error(), "no-such-option") {
@@ -70,24 +63,19 @@ func TestWrongArgumentsAreReported(t *testing.T) {
 }
 
 func TestRestartKeepsTheAddressAndForgets(t *testing.T) {
-	s := redistest.Start(t)
-	addr, pid := s.Addr(), s.Info(t, "server", "process_id")
-	if _, err := s.Do("SET", "k", "v"); err != nil {
+	s, err := redistest.Run()
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer s.Stop()
+	addr, pid := s.Addr(), s.Info(t, "server", "process_id")
+	s.Must(t, "SET", "k", "v")
 	s.Restart()
 	if again := s.Info(t, "server", "process_id"); s.Addr() != addr || again == pid {
 		t.Errorf("address %s then %s, process %s then %s", addr, s.Addr(), pid, again)
 	}
-	if got, err := s.Do("GET", "k"); got != nil || err != nil {
-		t.Errorf("after a restart: %v, %v", got, err)
-	}
-}
-
-func TestStop(t *testing.T) {
-	s, err := redistest.Run()
-	if err != nil {
-		t.Fatal(err)
+	if got := s.Must(t, "GET", "k"); got != nil {
+		t.Errorf("after a restart: %v", got)
 	}
 	s.Stop()
 	s.Stop()
@@ -95,10 +83,7 @@ func TestStop(t *testing.T) {
 		t.Error("a stopped server answers")
 	}
 	s.Restart()
-	defer s.Stop()
-	if _, err := s.Do("PING"); err != nil {
-		t.Errorf("started again: %v", err)
-	}
+	s.Must(t, "PING")
 }
 
 func TestNoServerSaysWhatToDo(t *testing.T) {

@@ -117,15 +117,10 @@ func readReply(r *bufio.Reader) (any, error) {
 	return nil, fmt.Errorf("internal/redistest: unknown kind of reply %q", kind)
 }
 
-// A Doer sends a command to a server and returns its reply: a [Server] or a [Remote].
-type Doer interface {
-	Do(args ...string) (any, error)
-}
+// Scripter returns a store's client over the plain connection of a server, for tests that use no client library.
+func Scripter(server *Server) redisstore.Scripter { return scripter{server} }
 
-// Scripter returns a store's client over a plain connection of redistest, for tests that use no client library.
-func Scripter(server Doer) redisstore.Scripter { return scripter{server} }
-
-type scripter struct{ server Doer }
+type scripter struct{ server *Server }
 
 // Cluster implements [redisstore.Scripter].
 func (s scripter) Cluster() bool { return false }
@@ -141,17 +136,8 @@ func (s scripter) Run(_ context.Context, script *redisstore.Script, keys []strin
 	return text, err
 }
 
-// A Remote is a server that another process started, for tests with several processes. It holds one
-// connection, which lives as long as this process.
-type Remote struct {
-	addr string
-	conn conn
-}
-
-// Dial returns the server at an address. The first command connects.
-func Dial(addr string) *Remote { return &Remote{addr: addr} }
-
-// Do sends one command and returns its reply, like [Server.Do].
-func (r *Remote) Do(args ...string) (any, error) {
-	return r.conn.do(func() (net.Conn, error) { return net.DialTimeout("tcp", r.addr, replyTimeout) }, args)
+// Dial returns a server that another process started, for tests with several processes. It takes commands on one
+// connection, which the first command opens and which lives as long as this process, and nothing else.
+func Dial(addr string) *Server {
+	return &Server{dial: func() (net.Conn, error) { return net.DialTimeout("tcp", addr, replyTimeout) }}
 }

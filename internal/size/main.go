@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"os"
 	"os/exec"
 	"path"
@@ -83,59 +84,34 @@ func exported(name string, text []byte) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	count := func(names ...*ast.Ident) {
-		for _, id := range names {
-			if id.IsExported() {
+	ast.FileExports(file)
+	count := func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.ValueSpec:
+			n += len(node.Names)
+		case *ast.Field:
+			n += len(node.Names)
+		case *ast.FuncType:
+			return false // its parameters
+		}
+		return true
+	}
+	for _, declaration := range file.Decls {
+		switch d := declaration.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil || ast.IsExported(strings.TrimPrefix(types.ExprString(d.Recv.List[0].Type), "*")) {
 				n++
 			}
-		}
-	}
-	for _, d := range file.Decls {
-		switch d := d.(type) {
-		case *ast.FuncDecl:
-			if d.Recv == nil || ast.IsExported(receiver(d.Recv.List[0].Type)) {
-				count(d.Name)
-			}
 		case *ast.GenDecl:
-			for _, s := range d.Specs {
-				switch s := s.(type) {
-				case *ast.ValueSpec:
-					count(s.Names...)
-				case *ast.TypeSpec:
-					count(s.Name)
-					if !s.Name.IsExported() {
-						continue
-					}
-					var fields *ast.FieldList
-					switch t := s.Type.(type) {
-					case *ast.StructType:
-						fields = t.Fields
-					case *ast.InterfaceType:
-						fields = t.Methods
-					}
-					if fields != nil {
-						for _, f := range fields.List {
-							count(f.Names...)
-						}
-					}
+			for _, spec := range d.Specs {
+				if t, ok := spec.(*ast.TypeSpec); ok {
+					n++
+					ast.Inspect(t.Type, count) // without its parameters
+				} else {
+					ast.Inspect(spec, count)
 				}
 			}
 		}
 	}
 	return n, nil
-}
-
-// receiver returns the name of a receiver's type.
-func receiver(t ast.Expr) string {
-	switch t := t.(type) {
-	case *ast.StarExpr:
-		return receiver(t.X)
-	case *ast.IndexExpr:
-		return receiver(t.X)
-	case *ast.IndexListExpr:
-		return receiver(t.X)
-	case *ast.Ident:
-		return t.Name
-	}
-	return ""
 }

@@ -9,20 +9,19 @@ import (
 	"example.com/sash/driver"
 )
 
-// A Store keeps every charge of the sliding log in a slice. It has no power but to decide, settle and reset.
+// A Store keeps every charge of the sliding log in a slice. It decides, and has no other power.
 type Store struct {
 	now func() time.Time
 
 	mu       sync.Mutex
 	subjects map[string][]charge // guarded by mu
-	settled  map[string]bool     // guarded by mu
 }
 
 type charge struct{ at, units int64 }
 
 // New returns an empty store with a clock.
 func New(now func() time.Time) *Store {
-	return &Store{now: now, subjects: make(map[string][]charge), settled: make(map[string]bool)}
+	return &Store{now: now, subjects: make(map[string][]charge)}
 }
 
 // Decide implements driver.Store.
@@ -107,42 +106,6 @@ func look(charges []charge, now, cost int64, limits []driver.Limit) (refusals ui
 		statuses = append(statuses, status)
 	}
 	return refusals, statuses
-}
-
-// Settle implements driver.Settler.
-func (s *Store) Settle(_ context.Context, set driver.Settlement) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if set.ID != "" && s.settled[set.ID] {
-		return nil
-	}
-	s.settled[set.ID] = set.ID != ""
-	now, more := s.now().UnixMicro(), set.Units-set.Request.Cost
-	if now >= set.Expires() {
-		return nil
-	}
-	charges := s.subjects[set.Request.Key] // all since the last reset
-	if len(charges) == 0 || set.At < charges[0].at {
-		return nil
-	}
-	for i := range charges {
-		if charges[i].at == set.At {
-			charges[i].units = max(0, charges[i].units+more)
-			return nil
-		}
-	}
-	if more > 0 { // the clock has moved the charge
-		s.subjects[set.Request.Key] = add(charges, now, more)
-	}
-	return nil
-}
-
-// Reset implements driver.Resetter.
-func (s *Store) Reset(_ context.Context, key string, _ *driver.Policy) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.subjects, key)
-	return nil
 }
 
 // A Counter is a decorator that counts decisions. It has all powers of the store behind it.

@@ -10,44 +10,61 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"example.com/sash"
 	"example.com/sash/goredisstore"
 )
 
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		child()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// resolutionOf returns the step of an algorithm: one that does not divide an hour.
+func resolutionOf(a sash.Algorithm) time.Duration {
+	if a == sash.SlidingBuckets {
+		return 7 * time.Millisecond
+	}
+	return 0
+}
+
 // childEnv holds a job: with it, the test binary is one more process that shares the limits.
 const childEnv = "SASH_MODELTEST_CHILD"
 
-// A job is what one process does: callers that ask as fast as they can, for a time or a number of calls.
+// A job is what one process does: callers that ask as fast as they can.
 type job struct {
 	Addr      string
 	Key       string
 	Algorithm sash.Algorithm
 	Limits    []sash.Limit
 	Callers   int
-	Calls     int           // of each caller; 0 is any number
-	For       time.Duration // 0 is as long as it takes
+	Calls     int // of each caller
 	MostCost  int64
 	Client    int // of the first caller
 }
 
-// A call is what one caller saw. Call and Return are since the process started, so they can be compared
-// within one process only.
+// A call is what one caller saw.
 type call struct {
 	Client         int
-	Call, Return   int64 // nanoseconds
+	Call, Return   int64 // nanoseconds since 1970, by the clock that the processes share
 	Cost           int64
 	Allowed        bool
 	Remaining      int64
 	At, RetryAfter int64 // microseconds
 }
 
-var began = time.Now()
-
 // run makes the calls of a job.
 func (j job) run() ([]call, error) {
-	client := newClient(j.Addr)
+	const patience = time.Minute // a busy machine is no fault of a limiter
+	client := redis.NewClient(&redis.Options{
+		Addr: j.Addr, MaxRetries: -1, PoolSize: 64, DisableIdentity: true, DialTimeout: patience, ReadTimeout: patience, PoolTimeout: patience,
+	})
 	defer client.Close()
-	limiter, err := sash.New(goredisstore.New(client, nil), options(j.Algorithm), j.Limits...)
+	limiter, err := sash.New(goredisstore.New(client, nil), &sash.Options{Algorithm: j.Algorithm, Resolution: resolutionOf(j.Algorithm)}, j.Limits...)
 	if err != nil {
 		return nil, err
 	}
@@ -57,18 +74,17 @@ func (j job) run() ([]call, error) {
 		failed error
 		group  sync.WaitGroup
 	)
-	end := time.Now().Add(j.For)
 	for c := range j.Callers {
 		group.Go(func() {
 			var mine []call
 			var err error
-			for i := 0; err == nil && (j.Calls == 0 || i < j.Calls) && (j.For == 0 || time.Now().Before(end)); i++ {
+			for i := 0; err == nil && i < j.Calls; i++ {
 				cost := 1 + int64(c+i)%j.MostCost
-				start := time.Since(began).Nanoseconds()
+				start := time.Now().UnixNano()
 				var res sash.Result
 				res, err = limiter.AllowN(context.Background(), j.Key, cost)
 				mine = append(mine, call{
-					Client: j.Client + c, Call: start, Return: time.Since(began).Nanoseconds(), Cost: cost, Allowed: res.Allowed,
+					Client: j.Client + c, Call: start, Return: time.Now().UnixNano(), Cost: cost, Allowed: res.Allowed,
 					Remaining: res.Remaining, At: res.At.UnixMicro(), RetryAfter: res.RetryAfter.Microseconds(),
 				})
 			}

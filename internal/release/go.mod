@@ -1,5 +1,0 @@
-module example.com/sash/internal/release
-
-go 1.26.0
-
-require golang.org/x/mod v0.41.0
