@@ -3,13 +3,15 @@ package admin
 import (
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/failover"
+	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/wire"
@@ -38,7 +40,7 @@ func TestABan(t *testing.T) {
 	}
 	var look struct {
 		Ban    *exception
-		Limits []wire.Usage
+		Limits []usage
 	}
 	w.says(&look, 200, "GET", "/admin/v1/subject?domain=d&entry=user:eve", "")
 	if look.Ban == nil || look.Ban.ID != made.ID || len(look.Limits) != 1 || *look.Limits[0].Used != 0 {
@@ -103,7 +105,7 @@ func TestAnOverrideAndAReset(t *testing.T) {
 		Subject  string
 		Override *exception
 		Ban      *exception
-		Limits   []wire.Usage
+		Limits   []usage
 		Rule     rule
 		At       *time.Time
 		Source   string
@@ -130,59 +132,29 @@ func TestAnOverrideAndAReset(t *testing.T) {
 	}
 }
 
-// The configuration is public, and its exceptions are not.
+// The configuration is public, and says who the caller is.
 func TestConfig(t *testing.T) {
 	w := begin(t, one)
-	w.says(&exception{}, 200, "POST", "/admin/v1/bans", `{`+eve+`,"expires":"2h"}`)
 	type answer struct {
 		Access struct {
 			Authenticated, Token, Certificate bool
 			By                                string
 		}
-		Domains         []string
-		Rules           []rule
-		Overrides, Bans []exception
+		Domains []string
+		Rules   []rule
 	}
 	var known, stranger answer
 	w.says(&known, 200, "GET", "/admin/v1/config", "")
-	if len(known.Rules) != 3 || len(known.Bans) != 1 || known.Overrides == nil || !known.Access.Authenticated || known.Domains[0] != "d" {
+	if len(known.Rules) != 3 || !known.Access.Authenticated || known.Access.By != "token 1" || known.Domains[0] != "d" {
 		t.Errorf("%+v", known)
 	}
-	if r := known.Rules[2]; !r.Shadow || r.Limits[0].Period != "day@UTC" || r.Limits[0].Window != 0 || r.Cost != 1 || r.Rule != "d.day" {
+	if r := known.Rules[2]; !r.Shadow || r.Rule != "d.day" || r.Path[0].Key != "day" || !strings.HasPrefix(r.Text, "9/day@UTC") {
 		t.Errorf("%+v", r)
 	}
 	w.token = ""
 	w.says(&stranger, 200, "GET", "/admin/v1/config", "")
-	if len(stranger.Rules) != 3 || stranger.Bans != nil || stranger.Overrides != nil || stranger.Access.Authenticated || !stranger.Access.Token {
+	if len(stranger.Rules) != 3 || stranger.Access.Authenticated || !stranger.Access.Token {
 		t.Errorf("without access: %+v", stranger)
-	}
-	if _, text := w.send("GET", "/admin/v1/config", ""); strings.Contains(text, "eve") {
-		t.Errorf("without access: %s", text)
-	}
-}
-
-func TestTopListsTheHottestSubjects(t *testing.T) {
-	w := begin(t, one)
-	for range 5 {
-		w.asks("user", "eve")
-	}
-	w.asks("user", "ann")
-	var answer struct {
-		By  string
-		Top []struct {
-			Subject, Last, Rule string
-			Count               int64
-			RefusedBy           *string `json:"refused_by"`
-			Entries             []config.Entry
-		}
-	}
-	w.says(&answer, 200, "GET", "/admin/v1/top", "")
-	if answer.By != "units" || len(answer.Top) != 2 || answer.Top[0].Count != 5 || answer.Top[0].Entries[0].Value != "eve" || answer.Top[0].Last != "refused" {
-		t.Errorf("%+v", answer)
-	}
-	w.says(&answer, 200, "GET", "/admin/v1/top?by=refused&n=1", "")
-	if answer.By != "refused" || len(answer.Top) != 1 || answer.Top[0].Count != 2 || *answer.Top[0].RefusedBy != "3/1h" {
-		t.Errorf("%+v", answer)
 	}
 }
 
@@ -217,9 +189,6 @@ func TestWrongRequests(t *testing.T) {
 		"large":                     {"POST", "reset", strings.Repeat(" ", wire.MaxBody+1), 413, "larger than"},
 		"a subject without a name":  {"GET", "subject?entry=user:ann", "", 400, "domain is missing"},
 		"a subject of nobody":       {"GET", "subject?domain=e&entry=user:ann", "", 404, "unknown domain"},
-		"an odd order":              {"GET", "top?by=name", "", 400, "units or refused"},
-		"too many":                  {"GET", "top?n=" + strconv.Itoa(mostTop+1), "", 400, "n is 1 to"},
-		"a number that is none":     {"GET", "top?n=x", "", 400, "n is 1 to"},
 	} {
 		res, text := w.send(c.method, "/admin/v1/"+c.path, c.body)
 		if res.StatusCode != c.status || !strings.Contains(text, c.say) || !strings.HasPrefix(text, `{"error":`) {
@@ -237,11 +206,11 @@ func TestStore(t *testing.T) {
 	w := begin(t, one)
 	_, text := w.send("GET", "/admin/v1/store", "")
 	if want := `{"status":"ok","store":"memory","address":null,"cause":null,"reason":null,"error":null,"uncounted":0,"since":null,"for":null,"instances":1,"in_flight":0,` +
-		`"local":{"backlog":0,"written":0,"lost":0,"doubtful":0},"memory":null,"overrides":0,"bans":0,"exceptions_read_at":null,"exceptions_current":true}` + "\n"; text != want {
+		`"local":{"backlog":0,"written":0,"lost":0,"doubtful":0},"overrides":0,"bans":0,"exceptions_current":true}` + "\n"; text != want {
 		t.Errorf("in memory: %s", text)
 	}
 	_, text = w.send("GET", "/metrics", "")
-	if !strings.Contains(text, "\nsash_store_up 1\n") || strings.Contains(text, "sash_breaker_state") || !strings.Contains(text, `sash_exceptions{kind="ban"} 0`) {
+	if !strings.Contains(text, "\nsash_store_up 1\n") || strings.Contains(text, "sash_store_calls") || !strings.Contains(text, `sash_exceptions{kind="ban"} 0`) {
 		t.Error("in memory:", grep(text, "sash_"))
 	}
 	handler := New(w.decider, &Options{Guard: NewGuard(one, nil), Store: func() degrade.Report {
@@ -249,7 +218,9 @@ func TestStore(t *testing.T) {
 			Health:  degrade.Health{Status: "degraded", Store: "probing", Cause: "budget", Instances: 3},
 			Address: "redis.example:6379", Err: errors.New("read tcp: i/o timeout"), Uncounted: 1240,
 			Since: time.Now().Add(-time.Minute),
-			Stats: failover.Stats{InFlight: 2, Backlog: 4, Written: 5, Lost: 6, Doubtful: 7},
+			Stats:  failover.Stats{InFlight: 2, Backlog: 4, Written: 5, Lost: 6, Doubtful: 7},
+			Memory: &memstore.Stats{Keys: 8, Evicted: 9},
+			Homes:  []degrade.HomeStats{{Name: "eu", Up: true, Calls: 3}},
 		}
 	}})
 	w.server.Config.Handler = handler
@@ -269,12 +240,13 @@ func TestStore(t *testing.T) {
 	if answer.Address != "redis.example:6379" || answer.Reason != "does not answer in time" || answer.Uncounted != 1240 || *answer.Error != "read tcp: i/o timeout" {
 		t.Errorf("%+v", answer)
 	}
-	if _, text := w.send("GET", "/admin/v1/store", "", "Authorization: none"); !strings.Contains(text, `"error":null`) {
-		t.Errorf("strangers read the error: %s", text)
+	if _, text := w.send("GET", "/admin/v1/store", "", "Authorization: none"); !strings.Contains(text, `"error":null`) ||
+		!strings.Contains(text, `"homes":[{"name":"eu","state":"up","address":"","calls":3,"failed":0,"leased":0}]`) {
+		t.Errorf("strangers read %s", text)
 	}
 	_, text = w.send("GET", "/metrics", "")
 	for _, want := range []string{
-		"sash_store_up 0", `sash_breaker_state{state="probing"} 1`, `sash_breaker_state{state="up"} 0`, `sash_breaker_state{state="down"} 0`, "sash_instances 3",
+		"sash_store_up 0", "sash_instances 3", "sash_memory_subjects 8", "sash_memory_evicted_total 9",
 		"sash_store_calls_in_flight 2", "sash_local_backlog_subjects 4", "sash_local_units_written_total 5", "sash_local_units_lost_total 6", "sash_local_units_doubtful_total 7",
 	} {
 		if !strings.Contains(text, "\n"+want+"\n") {
@@ -320,7 +292,7 @@ func TestABlockedSubject(t *testing.T) {
 	type look struct {
 		At      time.Time
 		Until   *time.Time `json:"blocked_until"`
-		Limits  []wire.Usage
+		Limits  []usage
 		Subject string
 	}
 	subject := func() (l look) {
@@ -346,5 +318,18 @@ func TestABlockedSubject(t *testing.T) {
 	w.says(&struct{}{}, 200, "POST", "/admin/v1/reset", `{`+ann+`}`)
 	if l := subject(); l.Until != nil || !w.asks("user", "ann") {
 		t.Errorf("after the reset: %+v", l)
+	}
+}
+
+// A home that decides beside own shares has 800 of 1,000 units, so 800 remain of a subject without a charge.
+func TestWhatIsUsedBesideOwnSharesIsNotKnown(t *testing.T) {
+	for _, regions := range []int{0, 2} {
+		used := (&handler{}).usage(&decide.State{Answer: decide.Answer{
+			Rule:   &config.Rule{Place: config.Place{Global: true, Own: config.OwnShare{Regions: regions}}},
+			Limits: []sash.LimitResult{{Limit: sash.Every(1000, time.Minute), Remaining: 800}},
+		}})[0].Used
+		if (used == nil) != (regions > 0) || used != nil && *used != 200 {
+			t.Errorf("with own shares of %d regions: %v", regions, used)
+		}
 	}
 }

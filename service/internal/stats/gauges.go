@@ -2,11 +2,10 @@ package stats
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/degrade"
 )
 
 func (r *Registry) gauge(name, help string, labels prometheus.Labels, f func() float64) {
@@ -31,9 +30,6 @@ func (r *Registry) Degraded(now func() bool) {
 		nil, func() float64 { return bit(now()) })
 }
 
-// Uncounted returns how many requests on_unavailable: open has let through since the start. Nothing counts them.
-func (r *Registry) Uncounted() int64 { return int64(r.requests.of(decide.Uncounted)) }
-
 // Redis exports how many connections to Redis were opened and closed, under the names of Envoy's rate limit service. Call
 // it once.
 func (r *Registry) Redis(connections func() (opened, closed uint64)) {
@@ -52,34 +48,26 @@ func (r *Registry) Connections(port string, open *atomic.Int64, most int) {
 	r.gauge("sash_max_connections", "The most connections of a port.", labels, func() float64 { return float64(most) })
 }
 
-// A Home is what a service did at the home store of its region, since the start, and what is known of the home now.
-type Home struct {
-	Calls, Failed                    int64 // to the home, and those without an answer
-	Errands, Leased, Spent, Returned int64 // errands for units, and units that came back, were spent, and went back unspent
-	Alone                            int64 // calls that the home decided because the region's Redis did not answer
-	Way                              time.Duration
-	Up                               bool
-}
-
 // Home exports what a service did at a home. A name is the value of the label home. Call it once for each name.
-func (r *Registry) Home(name string, now func() Home) {
+func (r *Registry) Home(name string, now func() degrade.HomeStats) {
 	var label prometheus.Labels
 	if name != "" {
 		label = prometheus.Labels{"home": name}
 	}
+	type state = degrade.HomeStats
 	for _, c := range []struct {
 		name, help string
-		of         func(*Home) int64
+		of         func(state) int64
 	}{
-		{"sash_home_calls_total", "Calls to the home.", func(h *Home) int64 { return h.Calls }},
-		{"sash_home_failures_total", "Calls to the home without an answer.", func(h *Home) int64 { return h.Failed }},
-		{"sash_home_errands_total", "Errands to the home for units to lease.", func(h *Home) int64 { return h.Errands }},
-		{"sash_leased_units_total", "Units that this instance has leased from the home for its region.", func(h *Home) int64 { return h.Leased }},
-		{"sash_lease_spent_units_total", "Leased units that calls of this instance spent.", func(h *Home) int64 { return h.Spent }},
-		{"sash_lease_returned_units_total", "Leased units that this instance gave back unspent.", func(h *Home) int64 { return h.Returned }},
-		{"sash_home_without_region_total", "Calls that the home decided because the region's Redis did not answer.", func(h *Home) int64 { return h.Alone }},
+		{"sash_home_calls_total", "Calls to the home.", func(h state) int64 { return h.Calls }},
+		{"sash_home_failures_total", "Calls to the home without an answer.", func(h state) int64 { return h.Failed }},
+		{"sash_home_errands_total", "Errands to the home for units to lease.", func(h state) int64 { return h.Errands }},
+		{"sash_leased_units_total", "Units that this instance has leased from the home for its region.", func(h state) int64 { return h.Leased }},
+		{"sash_lease_spent_units_total", "Leased units that calls of this instance spent.", func(h state) int64 { return h.Spent }},
+		{"sash_lease_returned_units_total", "Leased units that this instance gave back unspent.", func(h state) int64 { return h.Returned }},
+		{"sash_home_without_region_total", "Calls that the home decided because the region's Redis did not answer.", func(h state) int64 { return h.Alone }},
 	} {
-		r.counter(c.name, c.help, label, func() float64 { h := now(); return float64(c.of(&h)) })
+		r.counter(c.name, c.help, label, func() float64 { return float64(c.of(now())) })
 	}
 	r.gauge("sash_home_way_seconds", "How long a call to the home takes.", label, func() float64 { return now().Way.Seconds() })
 	r.gauge("sash_home_up", "Whether the home answers.", label, func() float64 { return bit(now().Up) })

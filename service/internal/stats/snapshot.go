@@ -5,6 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
 	"example.com/sash"
 	"example.com/sash/service/internal/decide"
 )
@@ -50,7 +53,8 @@ type Series struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"` // its name in statistics; empty for all requests
 	Count  Counts `json:"count"`
-	Queue  Queue  `json:"queue"` // of a rule
+	// LongestWait is the time in seconds until the last booking under the rule starts that this instance made.
+	LongestWait float64 `json:"longest_wait"`
 	// Candidate is what the rule's candidate refused or would have refused; null if it was never tried.
 	Candidate *Tried `json:"candidate"`
 }
@@ -73,6 +77,26 @@ type Snapshot struct {
 	Latency Latency
 }
 
+// A Latency is how long the store took to decide since counting began: Counts has, for each of the Bounds in seconds, the
+// decisions that took at most that long, and behind them all decisions.
+type Latency struct {
+	Bounds []float64 `json:"bounds"`
+	Counts []uint64  `json:"counts"`
+}
+
+func latencyOf(of prometheus.Observer) Latency {
+	l := Latency{Bounds: durationOpts.Buckets}
+	var read dto.Metric
+	if metric, ok := of.(prometheus.Metric); !ok || metric.Write(&read) != nil {
+		return l // impossible: the observers of a HistogramVec are metrics
+	}
+	for _, b := range read.GetHistogram().GetBucket() {
+		l.Counts = append(l.Counts, b.GetCumulativeCount())
+	}
+	l.Counts = append(l.Counts, read.GetHistogram().GetSampleCount())
+	return l
+}
+
 // Snapshot returns the state of the counters now.
 func (r *Registry) Snapshot() Snapshot {
 	now := time.Now()
@@ -84,9 +108,9 @@ func (r *Registry) Snapshot() Snapshot {
 		delete(all, otherRules)
 	}
 	for id, c := range all {
-		series := Series{Count: c.outcomes.counts(), Queue: c.queue.now(now)}
-		if n := c.tried.requests.Load(); n > 0 {
-			series.Candidate = &Tried{int64(n), int64(c.tried.refused.Load())}
+		series := Series{Count: c.outcomes.counts(), LongestWait: c.longestWait(now)}
+		if n := c.tried.Load(); n > 0 {
+			series.Candidate = &Tried{int64(n), int64(c.refused.Load())}
 		}
 		series.Domain, series.Rule = id.series()
 		snap.Rules = append(snap.Rules, series)

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"errors"
 	"hash/maphash"
 	"slices"
@@ -40,19 +41,13 @@ type Subject struct {
 	Subject string         `json:"subject"`
 	Domain  string         `json:"domain"`
 	Entries []config.Entry `json:"entries"`
-	// Rule is the rule's name in statistics.
-	Rule string `json:"rule"`
 	// Count is what the subject is ordered by. It is too high by AtMostOver at most.
 	Count      int64 `json:"count"`
 	AtMostOver int64 `json:"at_most_over"`
-	// Last is the outcome of its last request: allowed, uncounted, refused, banned, shadow or error. LastAt is
-	// its time, and RefusedBy the limit that refused it, or null.
-	Last      string    `json:"last"`
-	LastAt    time.Time `json:"last_at"`
-	RefusedBy *string   `json:"refused_by"`
-
-	seen     Seen
-	refusals refusals
+	// Last is the outcome of its last request: allowed, uncounted, refused, banned, shadow or error. RefusedBy is the
+	// limit that refused it, or null.
+	Last      string  `json:"last"`
+	RefusedBy *string `json:"refused_by"`
 }
 
 // subjects counts the hottest subjects in bounded memory: some megabytes at most, whatever requests contain.
@@ -68,8 +63,6 @@ type shard struct {
 	older [orders]*sketch[Subject] // guarded by mu: of the epoch before; nil where it counted nothing
 }
 
-func newSubjects() *subjects { return &subjects{seed: maphash.MakeSeed()} }
-
 // count counts part i, which had an outcome.
 func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
 	a, now := &o.Answers[i], o.Began.Add(o.Took)
@@ -84,10 +77,10 @@ func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
 	defer s.mu.Unlock()
 	s.turn(now)
 	if admissible(a) {
-		s.add(ByUnits, a.Cost, o, i, outcome, now)
+		s.add(ByUnits, a.Cost, o, i, outcome)
 	}
 	if a.Refused {
-		s.add(ByRefused, 1, o, i, outcome, now)
+		s.add(ByRefused, 1, o, i, outcome)
 	}
 }
 
@@ -115,7 +108,7 @@ func (s *shard) turn(now time.Time) {
 }
 
 // add adds to the count of one order. The caller holds mu.
-func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, outcome decide.Outcome, now time.Time) {
+func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, outcome decide.Outcome) {
 	if s.now[order] == nil {
 		s.now[order] = newSketch[Subject](counters)
 	}
@@ -123,21 +116,11 @@ func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, out
 	line, taken := s.now[order].add(a.Key, weight)
 	about := &line.about
 	if taken {
-		*about = Subject{Subject: a.Key, Domain: strings.Clone(o.Domain), Entries: keep(o.Parts[i].Entries), Rule: strings.Clone(a.Metric)}
-		if older := s.older[order]; older != nil && older.counters[a.Key] != nil { // an outage may be longer than an epoch
-			about.seen = older.counters[a.Key].about.seen.clone()
-		}
+		*about = Subject{Subject: a.Key, Domain: strings.Clone(o.Domain), Entries: keep(o.Parts[i].Entries)}
 	}
-	about.Last, about.LastAt, about.RefusedBy = nameOf(outcome), now, nil
+	about.Last, about.RefusedBy = nameOf(outcome), nil
 	if name := a.RefusedBy.Limit.Name; a.Refused && name != "" {
 		about.RefusedBy = &name
-	}
-	known := (a.Source == sash.FromStore || a.Source == sash.FromCache) && !a.Blocked && !a.At.IsZero() // a block hides what is used
-	if order == ByUnits && len(a.Limits) > 0 && known {
-		about.seen.see(a)
-	}
-	if order == ByRefused {
-		about.refusals.add(a, now)
 	}
 }
 
@@ -157,6 +140,62 @@ func keep(entries []config.Entry) []config.Entry {
 			return nil
 		}
 		out[i] = config.Entry{Key: strings.Clone(e.Key), Value: strings.Clone(e.Value)}
+	}
+	return out
+}
+
+// Hottest returns the first n subjects of an order, and when their counts began. It returns none without
+// Options.Subjects.
+func (r *Registry) Hottest(order Order, n int) ([]Subject, time.Time) {
+	now := time.Now()
+	since, all := now, []Subject{}
+	if r.subjects == nil {
+		return all, since
+	}
+	for i := range r.subjects.shards {
+		s := &r.subjects.shards[i]
+		s.mu.Lock()
+		if !s.began.IsZero() {
+			s.turn(now)
+			all = append(all, s.lines(order)...)
+			if began := s.earliest(); began.Before(since) {
+				since = began
+			}
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(all, func(x, y Subject) int {
+		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Subject, y.Subject))
+	})
+	return all[:min(n, len(all))], since
+}
+
+// earliest returns when the shard began to count what it has. The caller holds mu.
+func (s *shard) earliest() time.Time {
+	if s.older != ([orders]*sketch[Subject]{}) {
+		return s.began.Add(-epoch)
+	}
+	return s.began
+}
+
+// lines adds up both epochs. The caller holds mu.
+func (s *shard) lines(order Order) []Subject {
+	at := make(map[string]int)
+	var out []Subject
+	for _, sk := range []*sketch[Subject]{s.now[order], s.older[order]} {
+		if sk == nil {
+			continue
+		}
+		for key, c := range sk.counters {
+			i, known := at[key]
+			if !known {
+				i = len(out)
+				at[key] = i
+				out = append(out, c.about)
+			}
+			out[i].Count = plus(out[i].Count, c.count)
+			out[i].AtMostOver = plus(out[i].AtMostOver, c.above)
+		}
 	}
 	return out
 }
