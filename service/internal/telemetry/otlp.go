@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -112,11 +113,11 @@ func (s *settings) millis(value, from string, otherwise time.Duration) time.Dura
 	if value == "" {
 		return otherwise
 	}
-	n, err := strconv.ParseUint(value, 10, 31)
-	if err != nil || n == 0 {
-		s.fail("%s=%s: use milliseconds from 1 to 2147483647", from, value)
+	d, err := time.ParseDuration(value + "ms")
+	if err != nil || d <= 0 {
+		s.fail("%s=%s: use milliseconds, above 0", from, value)
 	}
-	return time.Duration(n) * time.Millisecond
+	return d
 }
 
 // sampler is the share of the traces that begin here to keep, and whether a caller's own decision goes before it.
@@ -126,23 +127,17 @@ func (s *settings) sampler(otherwise float64) (share float64, parentBased bool) 
 		return otherwise, true
 	}
 	kind, parentBased := strings.CutPrefix(name, "parentbased_")
-	switch kind {
-	case "always_on":
-		return 1, parentBased
-	case "always_off":
-		return 0, parentBased
-	case "traceidratio":
-		share := 1.0
-		if text := s.env("OTEL_TRACES_SAMPLER_ARG"); text != "" {
-			var err error
-			if share, err = strconv.ParseFloat(text, 64); err != nil || !(share >= 0 && share <= 1) {
-				s.fail("OTEL_TRACES_SAMPLER_ARG=%s: use a number from 0 to 1", text)
-			}
-		}
-		return share, parentBased
+	share, known := map[string]float64{"always_on": 1, "always_off": 0, "traceidratio": 1}[kind]
+	if !known {
+		s.fail("OTEL_TRACES_SAMPLER=%s: use always_on, always_off or traceidratio, or one of them after parentbased_", name)
 	}
-	s.fail("OTEL_TRACES_SAMPLER=%s: use always_on, always_off or traceidratio, or one of them after parentbased_", name)
-	return 0, false
+	if text := s.env("OTEL_TRACES_SAMPLER_ARG"); kind == "traceidratio" && text != "" {
+		var err error
+		if share, err = strconv.ParseFloat(text, 64); err != nil || !(share >= 0 && share <= 1) {
+			s.fail("OTEL_TRACES_SAMPLER_ARG=%s: use a number from 0 to 1", text)
+		}
+	}
+	return share, parentBased
 }
 
 // resource describes this process. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
@@ -158,7 +153,7 @@ func (s *settings) resource(envoy *Tracing) *resourcepb.Resource {
 	var r resourcepb.Resource
 	for key, value := range all {
 		if value != "" {
-			r.Attributes = append(r.Attributes, text(key, value))
+			r.Attributes = append(r.Attributes, attribute(key, value))
 		}
 	}
 	return &r
@@ -240,13 +235,19 @@ func (e *sender) add(span *tracepb.Span) {
 	}
 }
 
-// run sends until the context ends.
+// run sends until the context ends, and then what is left.
 func (e *sender) run(ctx context.Context) {
 	ticker := time.NewTicker(e.delay)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			ctx, cancel := lastExport(ctx)
+			defer cancel()
+			if err := e.send(ctx); err != nil {
+				e.failures.To.Warn("the last traces could not be exported", "error", err)
+			}
+			e.client.CloseIdleConnections()
 			return
 		case <-ticker.C:
 		case <-e.batch:
@@ -273,12 +274,11 @@ func (e *sender) send(ctx context.Context) error {
 			return nil
 		}
 		keep, err := e.post(ctx, spans)
-		if keep {
-			return err
+		if !keep {
+			e.mu.Lock()
+			e.spans = slices.Clone(e.spans[len(spans):])
+			e.mu.Unlock()
 		}
-		e.mu.Lock()
-		e.spans = append([]*tracepb.Span(nil), e.spans[len(spans):]...)
-		e.mu.Unlock()
 		if err != nil {
 			return err
 		}
@@ -306,18 +306,9 @@ func (e *sender) post(ctx context.Context, spans []*tracepb.Span) (keep bool, er
 	}
 	defer func() { _ = res.Body.Close() }()
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // so that the connection can be used again
-	switch {
-	case res.StatusCode < 300:
+	if res.StatusCode < 300 {
 		return false, nil
-	case res.StatusCode == http.StatusTooManyRequests || res.StatusCode >= 502 && res.StatusCode <= 504:
-		keep = true
 	}
+	keep = res.StatusCode == http.StatusTooManyRequests || res.StatusCode >= 502 && res.StatusCode <= 504
 	return keep, fmt.Errorf("the collector answers %s", res.Status)
-}
-
-// text returns an attribute. OTLP requires valid UTF-8; a value is cut after a kilobyte.
-func text(key, value string) *commonpb.KeyValue {
-	const maxValue = 1024
-	value = strings.ToValidUTF8(value[:min(len(value), maxValue)], "_")
-	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}}}
 }

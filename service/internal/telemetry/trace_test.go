@@ -98,14 +98,17 @@ func TestSampling(t *testing.T) {
 // A collector that answers with the status that a test sets.
 type collector struct {
 	*httptest.Server
+	env    string // variables that name it and its certificate
 	mu     sync.Mutex
 	status int            // guarded by mu
 	spans  map[string]int // guarded by mu: by the name, those that were taken
 	header http.Header    // guarded by mu
+
+	attributes map[string]int // guarded by mu: by the name and the value
 }
 
 func startCollector(t *testing.T) *collector {
-	c := &collector{status: http.StatusOK, spans: make(map[string]int)}
+	c := &collector{status: http.StatusOK, spans: make(map[string]int), attributes: make(map[string]int)}
 	c.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -117,25 +120,58 @@ func startCollector(t *testing.T) *collector {
 		if c.header = r.Header; c.status == http.StatusOK {
 			for _, span := range data.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans() {
 				c.spans[span.GetName()]++
+				for _, a := range span.GetAttributes() {
+					c.attributes[fmt.Sprint(a.GetKey(), " ", a.GetValue())]++
+				}
 			}
 		}
 		w.WriteHeader(c.status)
 	}))
 	t.Cleanup(c.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.env = "OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL + " OTEL_EXPORTER_OTLP_CERTIFICATE=" + ca + " OTEL_BSP_SCHEDULE_DELAY=3600000 "
 	return c
+}
+
+// Stop sends the last spans, each with what was decided.
+func TestStopSendsTheLastSpans(t *testing.T) {
+	c, d := startCollector(t), decider(t)
+	exports, err := Start(t.Context(), d, stats.New(nil), Options{
+		Env: variables(c.env), Exporters: Exporters{Tracing: &Tracing{Service: "RateLimit", Instance: "a", Rate: 1}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		ask(t, d, "user", "ann")
+	}
+	ask(t, d, "soft", "ann")
+	ask(t, d, "soft", "ann")
+	ask(t, d, "detailed", "ann")
+	ask(t, d, "unknown", "ann")
+	exports.Stop()
+	if c.spans["sash.decide"] != 7 {
+		t.Errorf("%v", c.spans)
+	}
+	for want, n := range map[string]int{
+		`sash.outcome string_value:"refused"`: 1, `sash.limit string_value:"2/1h"`: 1, `sash.rule string_value:"user"`: 3, `sash.units int_value:1`: 6,
+		`sash.shadow bool_value:true`: 1, `sash.key string_value:"d:detailed:ann"`: 1, `sash.key string_value:"d:user:ann"`: 0,
+	} {
+		if c.attributes[want] != n {
+			t.Errorf("%d of %s, want %d, in %v", c.attributes[want], want, n, c.attributes)
+		}
+	}
 }
 
 // Spans that a collector cannot take now are sent again, once each; those that it will never take are not. Both count as
 // failures, and so do spans for which there is no room.
 func TestSpansStayUntilTheCollectorTakesThem(t *testing.T) {
 	c := startCollector(t)
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	registry := stats.New(nil)
-	s := &settings{env: variables("OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL + " OTEL_EXPORTER_OTLP_CERTIFICATE=" + ca +
-		" OTEL_EXPORTER_OTLP_HEADERS=authorization=Basic%20x,tenant=a OTEL_BSP_SCHEDULE_DELAY=3600000")}
+	s := &settings{env: variables(c.env + "OTEL_EXPORTER_OTLP_HEADERS=authorization=Basic%20x,tenant=a")}
 	e := newSender(s, nil, registry, slog.New(slog.DiscardHandler))
 	if s.err != nil {
 		t.Fatal(s.err)
