@@ -36,7 +36,7 @@ func (c *conn) run(ctx context.Context) {
 		cmds, rest, err := c.next()
 		if wrong, ok := errors.AsType[mistake](err); ok {
 			c.handler.invalid()
-			c.out.fail("ERR", wrong.Error())
+			c.out.fail(&refusal{"ERR", wrong.Error()})
 			_ = c.flush()
 			return
 		}
@@ -143,7 +143,7 @@ func (c *conn) safely(out *reply, f func(*reply)) {
 				c.Panicked()
 			}
 			out.b = out.b[:before]
-			out.fail("ERR", "internal error: the service has a bug, and logged it")
+			out.fail(wrong("internal error: the service has a bug, and logged it"))
 		}
 	}()
 	f(out)

@@ -2,7 +2,6 @@ package resp
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
 	"example.com/sash/service/internal/access"
@@ -10,89 +9,68 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// asks reads a command that asks for units, and checks that its caller has the right to that, and to bring limits along
-// if it does.
-func (c *conn) asks(args [][]byte, need access.Right, takes ...string) (decide.Request, error) {
-	a, err := parse(args, takes...)
+// A decision is a command that asks the store.
+type decision struct {
+	subject string                                      // commands with the same one are in order
+	silent  *wire.Silence                               // what a store that does not answer means for it
+	make    func(ctx context.Context, out *reply) error // writes a reply unless it returns an error
+}
+
+// reads returns how a command that asks for units is read: with options beside those that all have. Its reply is a
+// decision.
+func reads(silent *wire.Silence, by func(context.Context, *Handler, *decide.Request) (wire.Decision, error), takes ...string) func(*conn, [][]byte) (decision, error) {
+	return func(c *conn, args [][]byte) (decision, error) {
+		req, err := c.asks(args, access.Decide, takes...)
+		if err != nil {
+			return decision{}, err
+		}
+		return decision{c.handler.decider.Subject(&req), silent, func(ctx context.Context, out *reply) error {
+			d, err := by(ctx, c.handler, &req)
+			if err == nil {
+				out.decision(&d)
+			}
+			return err
+		}}, nil
+	}
+}
+
+// allow decides SASH.ALLOW.
+func allow(ctx context.Context, h *Handler, req *decide.Request) (d wire.Decision, err error) {
+	answers, err := h.decider.Decide(ctx, *req)
 	if err != nil {
-		return decide.Request{}, err
+		return d, err
 	}
-	if a.within != nil && *a.within > c.handler.opts.MaxWait {
-		return decide.Request{}, wrong(fmt.Sprintf("WITHIN %v: it can be up to %v seconds here (sash serve --max-wait)",
-			a.within.Seconds(), c.handler.opts.MaxWait.Seconds()))
+	return wire.DecisionOn(req, &answers[0]), nil
+}
+
+// book decides SASH.BOOK: a command that waits for its turn, which its reply says.
+func book(ctx context.Context, h *Handler, req *decide.Request) (d wire.Decision, err error) {
+	if req.Within == 0 {
+		return d, wrong("syntax error: give WITHIN seconds, the longest that the caller can wait, above 0")
 	}
-	if len(a.limits) > 0 {
-		need |= access.Override
+	return allow(ctx, h, req)
+}
+
+// peek decides SASH.PEEK.
+func peek(ctx context.Context, h *Handler, req *decide.Request) (d wire.Decision, err error) {
+	answers, err := h.decider.Peek(ctx, *req)
+	if err != nil {
+		return d, err
 	}
-	req := a.request()
-	return req, c.permit(req.Domain, need)
+	return wire.AnswerOf(&answers[0]), nil
 }
 
-// asked is a decision by one method of the engine, unless the command was refused.
-func (c *conn) asked(req decide.Request, refused error, by func(context.Context, decide.Request) ([]decide.Answer, error), silent *wire.Silence) (decision, error) {
-	return c.replied(req, refused, silent, func(ctx context.Context) (*wire.Decision, error) {
-		answers, err := by(ctx, req)
-		if err != nil {
-			return nil, err
-		}
-		d := wire.DecisionOn(&req, &answers[0])
-		return &d, nil
-	})
-}
-
-// replied is a command whose reply is a decision, unless it was refused.
-func (c *conn) replied(req decide.Request, refused error, silent *wire.Silence, by func(context.Context) (*wire.Decision, error)) (decision, error) {
-	if refused != nil {
-		return decision{}, refused
+// reserve decides SASH.RESERVE.
+func reserve(ctx context.Context, h *Handler, req *decide.Request) (d wire.Decision, err error) {
+	answer, reservation, err := h.decider.Reserve(ctx, *req)
+	if err != nil {
+		return d, err
 	}
-	h := c.handler
-	return decision{subject: h.decider.Subject(&req), make: func(ctx context.Context, out *reply) {
-		ctx, cancel := h.within(ctx)
-		defer cancel()
-		d, err := by(ctx)
-		if err != nil {
-			h.refuseAs(out, err, silent)
-			return
-		}
-		out.decision(d)
-	}}, nil
-}
-
-// allow reads SASH.ALLOW.
-func allow(c *conn, args [][]byte) (decision, error) {
-	req, err := c.asks(args, access.Decide, "ID")
-	return c.asked(req, err, c.handler.decider.Decide, &wire.Undecided)
-}
-
-// book reads SASH.BOOK: a command that waits for its turn, which its reply says.
-func book(c *conn, args [][]byte) (decision, error) {
-	req, err := c.asks(args, access.Decide, "ID", "WITHIN")
-	if err == nil && req.Within == 0 {
-		err = wrong("syntax error: give WITHIN seconds, the longest that the caller can wait, above 0")
+	d = wire.DecisionOn(req, &answer)
+	if reservation != nil {
+		d.Token = h.opts.Tokens.Seal(reservation)
 	}
-	return c.asked(req, err, c.handler.decider.Decide, &wire.Undecided)
-}
-
-// peek reads SASH.PEEK.
-func peek(c *conn, args [][]byte) (decision, error) {
-	req, err := c.asks(args, access.Decide)
-	return c.asked(req, err, c.handler.decider.Peek, &wire.Unseen)
-}
-
-// reserve reads SASH.RESERVE.
-func reserve(c *conn, args [][]byte) (decision, error) {
-	req, err := c.asks(args, access.Decide, "ID", "WITHIN")
-	return c.replied(req, err, &wire.Undecided, func(ctx context.Context) (*wire.Decision, error) {
-		answer, reservation, err := c.handler.decider.Reserve(ctx, req)
-		if err != nil {
-			return nil, err
-		}
-		d := wire.DecisionOn(&req, &answer)
-		if reservation != nil {
-			d.Token = c.handler.opts.Tokens.Seal(reservation)
-		}
-		return &d, nil
-	})
+	return d, nil
 }
 
 // settle reads SASH.SETTLE token used. Those of one token are in order.
@@ -102,13 +80,12 @@ func settle(c *conn, args [][]byte) (decision, error) {
 		return decision{}, wrong("syntax error: give the token and the units that were used, 0 to give all of them back")
 	}
 	token, h := string(args[0]), c.handler
-	return decision{subject: token, make: func(ctx context.Context, out *reply) {
+	return decision{token, &wire.Unsettled, func(ctx context.Context, out *reply) error {
 		err := h.opts.Tokens.Settle(ctx, h.decider, h.opts.Now(), token, used, func(domain string) error { return c.permit(domain, access.Decide) })
-		if err != nil {
-			h.refuseAs(out, err, &wire.Unsettled)
-			return
+		if err == nil {
+			out.status("OK")
 		}
-		out.status("OK")
+		return err
 	}}, nil
 }
 
@@ -118,19 +95,19 @@ var unforgotten = wire.Silence{
 }
 
 // forget answers SASH.RESET. It gives back what any caller was charged, and so needs the right to refund.
-func forget(ctx context.Context, c *conn, args [][]byte) {
+func forget(ctx context.Context, c *conn, args [][]byte) error {
 	req, err := c.asks(args, access.Refund)
 	if err == nil && !req.Parts[0].ByRule {
 		err = wrong("syntax error: SASH.RESET forgets all charges, and takes no COST")
 	}
-	if err == nil {
-		ctx, cancel := c.handler.within(ctx)
-		defer cancel()
-		err = c.handler.decider.ResetFor(ctx, req)
-	}
 	if err != nil {
-		c.handler.refuseAs(&c.out, err, &unforgotten)
-		return
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout)
+	defer cancel()
+	if err = c.handler.decider.ResetFor(ctx, req); err != nil {
+		return c.handler.refusal(err, &unforgotten)
 	}
 	c.out.status("OK")
+	return nil
 }

@@ -2,9 +2,9 @@ package resp
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,36 +76,32 @@ func wrongArity(command string) *refusal {
 	return wrong("wrong number of arguments for '" + strings.ToLower(command) + "' command")
 }
 
-// refuse writes the error of a command that got no decision.
-func (h *Handler) refuse(out *reply, err error) { h.refuseAs(out, err, &wire.Undecided) }
-
-// refuseAs is refuse, with what a silent store means for the command.
-func (h *Handler) refuseAs(out *reply, err error, silent *wire.Silence) {
-	var refused *refusal
-	switch {
-	case errors.As(err, &refused):
-		out.fail(refused.code, refused.text)
-	case errors.Is(err, access.ErrUnknown):
-		out.fail("NOAUTH", "Authentication required. "+err.Error())
-	case errors.Is(err, access.ErrNotAllowed):
-		out.fail("NOPERM", err.Error())
-	case errors.Is(err, config.ErrUnknownDomain), errors.Is(err, config.ErrNone), errors.Is(err, decide.ErrNotLimited),
-		errors.Is(err, decide.ErrCountsRefused), errors.Is(err, decide.ErrNoQueue), errors.Is(err, sash.ErrUnsupported):
-		out.fail("SASHRULE", err.Error())
-	case errors.Is(err, sash.ErrInvalidCost), errors.Is(err, sash.ErrCostAboveLimit):
-		out.fail("SASHCOST", err.Error())
-	case errors.Is(err, wire.ErrToken), errors.Is(err, wire.ErrExpired), errors.Is(err, decide.ErrKept):
-		out.fail("SASHTOKEN", err.Error())
-	case errors.Is(err, sash.ErrInvalidLimit), errors.Is(err, sash.ErrInvalidKey), errors.Is(err, sash.ErrInvalidID):
-		out.fail("ERR", err.Error())
-	default:
-		h.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
-		text, cause := silent.Of(err)
-		out.fail("SASHSTORE", cause+": "+text)
-	}
+// codes are those of the errors of the engine. Others are failures of the store.
+var codes = []struct {
+	code string
+	errs []error
+}{
+	{"NOPERM", []error{access.ErrNotAllowed}},
+	{"SASHRULE", []error{config.ErrUnknownDomain, config.ErrNone, decide.ErrNotLimited, decide.ErrCountsRefused, decide.ErrNoQueue, sash.ErrUnsupported}},
+	{"SASHCOST", []error{sash.ErrInvalidCost, sash.ErrCostAboveLimit}},
+	{"SASHTOKEN", []error{wire.ErrToken, wire.ErrExpired, decide.ErrKept}},
+	{"ERR", []error{sash.ErrInvalidLimit, sash.ErrInvalidKey, sash.ErrInvalidID}},
 }
 
-// within returns a context that bounds one decision.
-func (h *Handler) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, h.opts.Timeout)
+// refusal returns the refusal of a command that got no decision, with what a silent store means for it.
+func (h *Handler) refusal(err error, silent *wire.Silence) *refusal {
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		return refused
+	}
+	if errors.Is(err, access.ErrUnknown) {
+		return &refusal{"NOAUTH", "Authentication required. " + err.Error()}
+	}
+	for _, of := range codes {
+		if slices.ContainsFunc(of.errs, func(target error) bool { return errors.Is(err, target) }) {
+			return &refusal{of.code, err.Error()}
+		}
+	}
+	h.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
+	text, cause := silent.Of(err)
+	return &refusal{"SASHSTORE", cause + ": " + text}
 }
