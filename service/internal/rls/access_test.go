@@ -106,13 +106,12 @@ func TestHealthIsOpenAndReflectionIsNot(t *testing.T) {
 	if res, err := checks.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || res.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("health: %v %v", res, err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	ctx := t.Context()
 	watch, err := checks.Watch(ctx, &healthpb.HealthCheckRequest{})
 	if err == nil {
 		_, err = watch.Recv()
 	}
-	if err != nil {
+	if status.Code(err) != codes.Unimplemented {
 		t.Errorf("a stream of health: %v", err)
 	}
 	list := func(ctx context.Context) error {
