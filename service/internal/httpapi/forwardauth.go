@@ -169,10 +169,12 @@ func (d descriptor) name() string {
 // A source is where an entry of a descriptor comes from.
 type source struct {
 	key   string
-	value func(*proxied) (string, error)
-	// fold returns the form that a value in the configuration has after folding; nil if it can be any.
-	fold func(by httplimit.PathFold, value string) (string, error)
+	from  string // one of words, or the name of a header after header:; empty for a fixed value
+	fixed string
 }
+
+// words are the values that the headers of a proxy give.
+var words = []string{"host", "method", "path", "remote_address"}
 
 // parseQuestion reads the parameters: domain, descriptor once or more, deny, fields and path.
 func parseQuestion(query string) (*question, error) {
@@ -234,17 +236,16 @@ func parseDescriptor(text string) (descriptor, error) {
 	for i, entry := range entries {
 		key, fixed, isFixed := strings.Cut(entry, "=")
 		header, isHeader := strings.CutPrefix(entry, "header:")
-		known, isKnown := proxiedValues[entry]
 		switch {
-		case isKnown:
-			d[i] = known
+		case slices.Contains(words, entry):
+			d[i] = source{key: entry, from: entry}
 		case isHeader && header != "":
-			d[i] = source{strings.ToLower(header), func(p *proxied) (string, error) { return p.sole(header) }, nil}
+			d[i] = source{key: strings.ToLower(header), from: entry}
 		case isFixed && key != "" && !isHeader:
-			d[i] = source{key, func(*proxied) (string, error) { return fixed, nil }, nil}
+			d[i] = source{key: key, fixed: fixed}
 		default:
 			return nil, fmt.Errorf("descriptor=%s: the entry %s is none: it is %s, header:NAME, or KEY=VALUE for a fixed one",
-				wire.Clip(text), strconv.Quote(wire.Clip(entry)), strings.Join(slices.Sorted(maps.Keys(proxiedValues)), ", "))
+				wire.Clip(text), strconv.Quote(wire.Clip(entry)), strings.Join(words, ", "))
 		}
 	}
 	return d, nil
@@ -256,12 +257,22 @@ type proxied struct {
 	fold   httplimit.PathFold // of its path
 }
 
-// proxiedValues are the entries that the proxy's headers give.
-var proxiedValues = map[string]source{
-	"remote_address": {"remote_address", (*proxied).remoteAddress, nil},
-	"method":         {"method", func(p *proxied) (string, error) { return p.required(forwardedMethod) }, nil},
-	"path":           {"path", (*proxied).path, foldPath},
-	"host":           {"host", (*proxied).host, foldHost},
+// value returns the value of an entry.
+func (p *proxied) value(s source) (string, error) {
+	switch s.from {
+	case "":
+		return s.fixed, nil
+	case "remote_address":
+		return p.remoteAddress()
+	case "method":
+		return p.required(forwardedMethod)
+	case "path":
+		return p.path()
+	case "host":
+		host, err := p.required(forwardedHost)
+		return lowerHost((&url.URL{Host: host}).Hostname()), err
+	}
+	return p.sole(strings.TrimPrefix(s.from, "header:"))
 }
 
 // parts are the descriptors of a request. An entry whose header the client did not send has an empty value:
@@ -272,7 +283,7 @@ func (q *question) parts(header http.Header) ([]decide.Part, error) {
 	for i, d := range q.descriptors {
 		entries := make([]config.Entry, len(d))
 		for j, s := range d {
-			value, err := s.value(p)
+			value, err := p.value(s)
 			if err != nil {
 				return nil, err
 			}
@@ -340,13 +351,5 @@ func (p *proxied) path() (string, error) {
 	return p.fold.Fold(uri)
 }
 
-// host returns the host name in small letters, without a port and a final dot.
-func (p *proxied) host() (string, error) {
-	host, err := p.required(forwardedHost)
-	if err != nil {
-		return "", err
-	}
-	return lowerHost((&url.URL{Host: host}).Hostname()), nil
-}
-
+// lowerHost returns a host name in small letters, without a final dot.
 func lowerHost(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
