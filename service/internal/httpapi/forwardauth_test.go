@@ -116,18 +116,6 @@ func TestForwardAuthAdmitsUntilTheLimitAndAgainAfterTheWindow(t *testing.T) {
 	wantAuth(t, "after Retry-After", auth(h, query), 200, "", `"2/10s";r=0;t=3`)
 }
 
-func TestForwardAuthDeniesWithTheStatusThatTheProxyTakes(t *testing.T) {
-	h, _ := edge(t)
-	for _, deny := range []string{"401", "403", "429"} {
-		key := "X-Api-Key"
-		auth(h, "domain=edge&descriptor=header:x-api-key&deny="+deny, key, deny)
-		w := auth(h, "domain=edge&descriptor=header:x-api-key&deny="+deny, key, deny)
-		if want := map[string]int{"401": 401, "403": 403, "429": 429}[deny]; w.Code != want || w.Header().Get("Retry-After") != "10" {
-			t.Errorf("deny=%s: %d, Retry-After %q", deny, w.Code, w.Header().Get("Retry-After"))
-		}
-	}
-}
-
 // Two requests that are charged to one subject: the second finds the limit of 1 used up.
 func TestForwardAuthCountsTogether(t *testing.T) {
 	for _, c := range []struct {

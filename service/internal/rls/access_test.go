@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -133,26 +132,6 @@ func TestHealthIsOpenAndReflectionIsNot(t *testing.T) {
 	}
 	if err := list(as(ctx, "a")); err != nil {
 		t.Errorf("reflection with one: %v", err)
-	}
-}
-
-func TestJSONHasTheRightsOfItsCaller(t *testing.T) {
-	gate := servertest.Gate(t, "anonymous: {allow: [decide], domains: [e]}\nclients: [{name: a, tokens: ["+digest("a")+"], allow: [decide]}]")
-	h := New(deciderOf(t), &Options{Access: gate, Log: slog.New(slog.DiscardHandler)})
-	for token, want := range map[string]int{"": 401, "a": 200} {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json",
-			strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}]}]}`))
-		if token != "" {
-			r.Header.Set("Authorization", "Bearer "+token)
-		}
-		known, err := gate.Identify(r, "Authorization")
-		if err != nil {
-			t.Fatal(err)
-		}
-		rec := httptest.NewRecorder()
-		if h.ServeHTTP(rec, known); rec.Code != want {
-			t.Errorf("with the token %q: %d %s", token, rec.Code, rec.Body)
-		}
 	}
 }
 

@@ -3,7 +3,6 @@ package rls
 import (
 	"strings"
 	"testing"
-	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -11,86 +10,20 @@ import (
 	"example.com/sash/service/internal/stats"
 )
 
-// What the documentation of Envoy's rate limit service says of its configuration, asked over gRPC.
-const documented = `
-domain: d
-descriptors:
-  - key: path
-    rate_limit: {unit: minute, requests_per_unit: 9}
-  - key: path
-    value: /api/*
-    rate_limit: {unit: minute, requests_per_unit: 5}
-  - key: path
-    value: /api/health
-    rate_limit: {unit: minute, requests_per_unit: 7}
-  - key: marketing
-    value: sms
-    descriptors:
-      - {key: to, rate_limit: {unit: day, requests_per_unit: 2}}
-  - {key: to, rate_limit: {unit: day, requests_per_unit: 3}}
-  - {key: ldap, rate_limit: {unlimited: true}}
-  - key: listed
-  - key: shared
-    value: files/*
-    share_threshold: true
-    rate_limit: {unit: hour, requests_per_unit: 2}
-  - key: own
-    value: files/*
-    rate_limit: {unit: hour, requests_per_unit: 2}
-  - key: plain
-    rate_limit: {unit: minute, requests_per_unit: 10}
-  - key: detailed
-    detailed_metric: true
-    rate_limit: {unit: minute, requests_per_unit: 10}
-  - key: route
-    value_to_metric: true
-    descriptors:
-      - {key: method, rate_limit: {unit: minute, requests_per_unit: 10}}
-`
-
-// A step asks with descriptors, separated by commas, and expects an answer as in says.
-type step struct{ what, descriptors, want string }
-
-func (w *world) walk(steps []step) {
-	w.t.Helper()
-	for _, s := range steps {
-		w.says(s.what, request(strings.Split(s.descriptors, ",")...), s.want)
-	}
-}
-
-func TestWhichRuleIsMeant(t *testing.T) {
-	begin(t, documented, nil).walk([]step{
-		{"the exact value comes first", "path=/api/health", "OK: OK 7/MINUTE 6 left 1m0s"},
-		{"then the wildcard", "path=/api/users", "OK: OK 5/MINUTE 4 left 1m0s"},
-		{"then the bare key", "path=/home", "OK: OK 9/MINUTE 8 left 1m0s"},
-		{"keys have a case", "Path=/home", "OK: OK"},
-		{"values have a case", "marketing=SMS to=1", "OK: OK"},
-		{"a rule of two entries", "marketing=sms to=1", "OK: OK 2/DAY 1 left 24h0m0s"},
-		{"less deep than the rule", "marketing=sms", "OK: OK"},
-		{"deeper than the rule", "to=1 path=/home", "OK: OK"},
-		{"deeper than the rule of two entries", "marketing=sms to=1 more=x", "OK: OK"},
-		{"in another order", "to=1 marketing=sms", "OK: OK"},
-		{"a key without a limit lets all pass", "listed=x", "OK: OK"},
-		{"no limit at all", "ldap=x", "OK: OK"},
-		{"each value of a bare key has its own units", "to=2", "OK: OK 3/DAY 2 left 24h0m0s"},
-		{"the protocol allows empty values", "to=", "OK: OK 3/DAY 2 left 24h0m0s"},
-		{"and all count together", "to", "OK: OK 3/DAY 1 left 24h0m0s"},
-	})
-}
-
-func TestSharedThresholds(t *testing.T) {
-	begin(t, documented, nil).walk([]step{
-		{"one value", "shared=files/a", "OK: OK 2/HOUR 1 left 1h0m0s"},
-		{"another value", "shared=files/b", "OK: OK 2/HOUR 0 left 1h0m0s"},
-		{"all together", "shared=files/c", "OVER_LIMIT: OVER_LIMIT 2/HOUR 0 left 1h0m0s"},
-		{"not shared", "own=files/a", "OK: OK 2/HOUR 1 left 1h0m0s"},
-		{"each value by itself", "own=files/b", "OK: OK 2/HOUR 1 left 1h0m0s"},
-	})
-}
-
+// Counters have the names and the units of Envoy's service: values only where the configuration asks for them.
 func TestNamesOfMetrics(t *testing.T) {
 	counted := stats.New(nil)
-	w := begin(t, documented, &Options{Stats: counted})
+	w := begin(t, `
+domain: d
+descriptors:
+  - {key: path, value: /api/*, rate_limit: {unit: minute, requests_per_unit: 5}}
+  - {key: path, value: /api/health, rate_limit: {unit: minute, requests_per_unit: 7}}
+  - {key: plain, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: detailed, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - key: route
+    value_to_metric: true
+    descriptors: [{key: method, rate_limit: {unit: minute, requests_per_unit: 10}}]
+`, &Options{Stats: counted})
 	req := request("plain=secret", "detailed=shown", "route=users method=GET", "path=/api/health", "path=/api/users")
 	req.HitsAddend = 5
 	w.ask(req)
@@ -133,16 +66,4 @@ descriptors:
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-}
-
-// A window of a configured limit that is no unit of the protocol is returned as a multiple of one, and its units
-// leave when it has passed.
-func TestAMultipleOfAUnit(t *testing.T) {
-	w := begin(t, "domain: d\ndescriptors:\n- {key: a, limits: [2/90s]}\n", nil)
-	w.says("first", request("a"), "OK: OK 2/SECOND*90 1 left 1m30s")
-	w.move(89 * time.Second)
-	w.says("second", request("a"), "OK: OK 2/SECOND*90 0 left 1s")
-	w.says("full", request("a"), "OVER_LIMIT: OVER_LIMIT 2/SECOND*90 0 left 1s")
-	w.move(time.Second)
-	w.says("the first has left", request("a"), "OK: OK 2/SECOND*90 0 left 1m29s")
 }

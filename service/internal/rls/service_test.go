@@ -199,22 +199,3 @@ func TestHeaders(t *testing.T) {
 		}
 	}
 }
-
-func TestUnitsAreCounted(t *testing.T) {
-	counted := stats.New(nil)
-	w := begin(t, text, &Options{Stats: counted})
-	ask := func(hits uint32) {
-		req := request("week")
-		req.HitsAddend = hits
-		w.ask(req)
-	}
-	ask(7) // below 80 % of 10
-	ask(2) // one of them above
-	ask(5) // refused
-	ask(1)
-	rule := counted.Rule("d.week")
-	got := []uint64{rule.Total.Load(), rule.Within.Load(), rule.Over.Load(), rule.Near.Load()}
-	if got[0] != 15 || got[1] != 10 || got[2] != 5 || got[3] != 2 {
-		t.Errorf("total, within, over, near: %v", got)
-	}
-}

@@ -31,25 +31,15 @@ const (
 
 // The header of a trace context: https://www.w3.org/TR/trace-context/#traceparent-header.
 func TestTraceparent(t *testing.T) {
+	const right = "00-" + traceID + "-" + spanID + "-01"
 	for header, want := range map[string]bool{
-		"00-" + traceID + "-" + spanID + "-01":                    true,
-		"00-" + traceID + "-" + spanID + "-00":                    true,
-		"cc-" + traceID + "-" + spanID + "-01-of-a-later-version": true,
-		"":                             false,
-		"00-" + traceID + "-" + spanID: false,
-		"00-" + traceID + "-" + spanID + "-01-more":                     false,
-		"cc-" + traceID + "-" + spanID + "-01more":                      false,
-		"ff-" + traceID + "-" + spanID + "-01":                          false,
-		"00-" + strings.ToUpper(traceID) + "-" + spanID + "-01":         false,
-		"00-" + strings.Repeat("0", 32) + "-" + spanID + "-01":          false,
-		"00-" + traceID + "-" + strings.Repeat("0", 16) + "-01":         false,
-		"00-" + strings.Repeat("z", 32) + "-" + spanID + "-01":          false,
-		"00_" + traceID + "_" + spanID + "_01":                          false,
-		strings.Repeat("0", 10_000):                                     false,
-		"00-" + traceID + "-" + spanID + "-zz":                          false,
-		"zz-" + traceID + "-" + strings.Repeat("y", 16) + "-01":         false,
-		"00-" + traceID + "-" + strings.Repeat("\xff", 16) + "-01":      false,
-		"00-" + traceID + "-" + spanID + "-01" + strings.Repeat("0", 9): false,
+		right: true, right[:54] + "0": true, "cc" + right[2:] + "-of-a-later-version": true,
+		"": false, right[:52]: false, right + "-more": false, "cc" + right[2:] + "more": false, "ff" + right[2:]: false,
+		strings.ToUpper(right): false, strings.ReplaceAll(right, "-", "_"): false, right[:53] + "zz": false, "zz" + right[2:]: false,
+		strings.Replace(right, traceID, strings.Repeat("0", 32), 1):   false,
+		strings.Replace(right, spanID, strings.Repeat("0", 16), 1):    false,
+		strings.Replace(right, traceID, strings.Repeat("z", 32), 1):   false,
+		strings.Replace(right, spanID, strings.Repeat("\xff", 16), 1): false,
 	} {
 		var got *parent
 		handler := (&tracing{}).handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = parentOf(r.Context()) }))
