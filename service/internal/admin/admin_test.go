@@ -217,7 +217,7 @@ func TestStore(t *testing.T) {
 		return degrade.Report{
 			Health:  degrade.Health{Status: "degraded", Store: "probing", Cause: "budget", Instances: 3},
 			Address: "redis.example:6379", Err: errors.New("read tcp: i/o timeout"), Uncounted: 1240,
-			Since: time.Now().Add(-time.Minute),
+			Since:  time.Now().Add(-time.Minute),
 			Stats:  failover.Stats{InFlight: 2, Backlog: 4, Written: 5, Lost: 6, Doubtful: 7},
 			Memory: &memstore.Stats{Keys: 8, Evicted: 9},
 			Homes:  []degrade.HomeStats{{Name: "eu", Up: true, Calls: 3}},

@@ -91,25 +91,6 @@ func (h *handler) state(known bool) storeState {
 	return state
 }
 
-func describe(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, labels, nil)
-}
-
-var (
-	storeUp    = describe("sash_store_up", "1 while the store decides, 0 while the failure mode answers.")
-	inFlight   = describe("sash_store_calls_in_flight", "Calls that Redis is processing.")
-	backlog    = describe("sash_local_backlog_subjects", "Subjects whose local charges wait to be written to Redis.")
-	written    = describe("sash_local_units_written_total", "Units admitted locally and written to Redis later.")
-	lost       = describe("sash_local_units_lost_total", "Units admitted locally that will never be written to Redis.")
-	doubtful   = describe("sash_local_units_doubtful_total", "Units admitted locally that Redis may have charged already.")
-	held       = describe("sash_memory_subjects", "Subjects in this process's memory.")
-	mostHeld   = describe("sash_memory_max_subjects", "Most subjects in this process's memory.")
-	evicted    = describe("sash_memory_evicted_total", "Subjects that made room for new ones in a full memory.")
-	turnedAway = describe("sash_memory_turned_away_total", "Calls of new subjects for which a full memory had no place.")
-	instances  = describe("sash_instances", "Instances that share the limits; 0 while unknown.")
-	excepted   = describe("sash_exceptions", "Overrides and bans in effect.", "kind")
-)
-
 // A collector collects the state of the store and of the exceptions.
 type collector struct{ *handler }
 
@@ -118,31 +99,32 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeBy
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	metric := func(kind prometheus.ValueType, name, help string, v float64) {
+		to <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, v)
 	}
-	counter := func(d *prometheus.Desc, v float64) { to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v) }
+	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
 	report := c.Store()
 	up := 0.0
 	if report.Status == "ok" || report.Health.Store == "memory" {
 		up = 1
 	}
-	gauge(storeUp, up)
+	metric(gauge, "sash_store_up", "1 while the store decides, 0 while the failure mode answers.", up)
 	if s := report.Stats; report.Health.Store != "memory" {
-		gauge(inFlight, float64(s.InFlight))
-		gauge(backlog, float64(s.Backlog))
-		counter(written, float64(s.Written))
-		counter(lost, float64(s.Lost))
-		counter(doubtful, float64(s.Doubtful))
+		metric(gauge, "sash_store_calls_in_flight", "Calls that Redis is processing.", float64(s.InFlight))
+		metric(gauge, "sash_local_backlog_subjects", "Subjects whose local charges wait to be written to Redis.", float64(s.Backlog))
+		metric(counter, "sash_local_units_written_total", "Units admitted locally and written to Redis later.", float64(s.Written))
+		metric(counter, "sash_local_units_lost_total", "Units admitted locally that will never be written to Redis.", float64(s.Lost))
+		metric(counter, "sash_local_units_doubtful_total", "Units admitted locally that Redis may have charged already.", float64(s.Doubtful))
 	}
 	if m := report.Memory; m != nil {
-		gauge(held, float64(m.Keys))
-		gauge(mostHeld, float64(m.MaxKeys))
-		counter(evicted, float64(m.Evicted))
-		counter(turnedAway, float64(m.TurnedAway))
+		metric(gauge, "sash_memory_subjects", "Subjects in this process's memory.", float64(m.Keys))
+		metric(gauge, "sash_memory_max_subjects", "Most subjects in this process's memory.", float64(m.MaxKeys))
+		metric(counter, "sash_memory_evicted_total", "Subjects that made room for new ones in a full memory.", float64(m.Evicted))
+		metric(counter, "sash_memory_turned_away_total", "Calls of new subjects for which a full memory had no place.", float64(m.TurnedAway))
 	}
-	gauge(instances, float64(report.Instances))
+	metric(gauge, "sash_instances", "Instances that share the limits; 0 while unknown.", float64(report.Instances))
+	excepted := prometheus.NewDesc("sash_exceptions", "Overrides and bans in effect.", []string{"kind"}, nil)
 	for _, kind := range []exceptions.Kind{exceptions.Override, exceptions.Ban} {
-		gauge(excepted, float64(len(c.Exceptions.List(kind))), string(kind))
+		to <- prometheus.MustNewConstMetric(excepted, gauge, float64(len(c.Exceptions.List(kind))), string(kind))
 	}
 }

@@ -103,25 +103,20 @@ func (c *conn) together(ctx context.Context, all []decision) {
 	}
 	var beside sync.WaitGroup
 	for _, lane := range lanes[1:] {
-		c.beside(&beside, func() { inOrder(lane) })
+		select {
+		case c.handler.slots <- struct{}{}:
+			beside.Go(func() {
+				defer func() { <-c.handler.slots }()
+				inOrder(lane)
+			})
+		default: // too many goroutines
+			inOrder(lane)
+		}
 	}
 	inOrder(lanes[0])
 	beside.Wait()
 	for i := range replies {
 		c.out.b = append(c.out.b, replies[i].b...)
-	}
-}
-
-// beside runs f in a goroutine, or at once if there are too many.
-func (c *conn) beside(running *sync.WaitGroup, f func()) {
-	select {
-	case c.handler.slots <- struct{}{}:
-		running.Go(func() {
-			defer func() { <-c.handler.slots }()
-			f()
-		})
-	default:
-		f()
 	}
 }
 

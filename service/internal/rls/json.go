@@ -24,7 +24,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.log.Log(slog.LevelWarn, "a wrong request to /json was not decided", "error", text)
 		s.fail(w, code, text)
 	}
-	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, int64(s.opts.maxMessage())), under: &s.large}
+	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, maxMessage), under: &s.large}
 	defer func() { s.large.give(from.taken) }()
 	body, err := io.ReadAll(from)
 	var req pb.RateLimitRequest

@@ -75,7 +75,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	o.Connections.Log = cmp.Or(o.Connections.Log, o.Log)
 	known := conns.New(listener, o.Connections)
 	bound.conns, bound.lost = known, service.opts.Stats.Invalid
-	server := grpc.NewServer(append(o.options(bound, service.opts.maxMessage()), service.opts.Access.ServerOptions()...)...)
+	server := grpc.NewServer(append(o.options(bound), service.opts.Access.ServerOptions()...)...)
 	pb.RegisterRateLimitServiceServer(server, overGRPC{service})
 	checks := checks{health.NewServer()}
 	setReady(checks, o.Ready == nil)
@@ -111,7 +111,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 }
 
 // options returns the bounds of connections and calls, and TLS.
-func (o Server) options(bound *calls, maxMessage int) []grpc.ServerOption {
+func (o Server) options(bound *calls) []grpc.ServerOption {
 	transport := insecure.NewCredentials()
 	if o.TLS != nil {
 		transport = credentials.NewTLS(o.TLS)

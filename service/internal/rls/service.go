@@ -27,9 +27,6 @@ import (
 type Options struct {
 	// Timeout bounds one decision. Zero is one second.
 	Timeout time.Duration
-	// MaxDescriptors bounds the descriptors of a request, and its message at 1 KiB for each, or 64 KiB if that is more. Zero is
-	// DefaultMaxDescriptors.
-	MaxDescriptors int
 	// Counting counts as Envoy's service does, and answers as it does. Nil is none.
 	Counting *decide.Counting
 	// Shadow answers OK to every request, with the statuses as they are.
@@ -62,13 +59,12 @@ type Service struct {
 func New(decider *decide.Decider, opts *Options) *Service {
 	s := &Service{decider: decider, opts: *cmp.Or(opts, &Options{})}
 	s.opts.Timeout = cmp.Or(s.opts.Timeout, time.Second)
-	s.opts.MaxDescriptors = cmp.Or(s.opts.MaxDescriptors, DefaultMaxDescriptors)
 	if s.opts.Stats == nil {
 		s.opts.Stats = stats.New(nil)
 	}
 	s.opts.Log = cmp.Or(s.opts.Log, slog.Default())
 	s.log.To = s.opts.Log
-	s.large.most = largeMessages * int64(s.opts.maxMessage())
+	s.large.most = largeMessages * maxMessage
 	return s
 }
 
@@ -112,7 +108,7 @@ func (s *Service) answer(ctx context.Context, port decide.Port, caller *access.C
 }
 
 func (s *Service) decide(ctx context.Context, port decide.Port, caller *access.Caller, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	parts, err := s.partsOf(req)
+	parts, err := partsOf(req)
 	if err != nil {
 		return nil, s.wrong(codes.InvalidArgument, err)
 	}
