@@ -68,17 +68,10 @@ func TestABanOfANetwork(t *testing.T) {
 	if made.Subject != "d:user:192.0.2.0/24" || made.Entries[0].Value != "192.0.2.0/24" || !made.InEffect || made.Why != nil {
 		t.Errorf("set %+v", made)
 	}
-	if w.asks("user", "192.0.2.7") || !w.asks("user", "192.0.3.7") {
-		t.Error("not the network is refused, or not only it")
-	}
 	var look struct{ Ban *exception }
 	w.says(&look, 200, "GET", "/admin/v1/subject?domain=d&entry=user:192.0.2.7", "")
 	if look.Ban == nil || look.Ban.ID != made.ID {
 		t.Errorf("a subject of the network: %+v", look)
-	}
-	if res, body := w.send("POST", "/admin/v1/bans", `{"domain":"d","entries":[{"key":"usr","value":"ann"}],"expires":"2h"}`); res.StatusCode != 422 ||
-		!strings.Contains(body, `no descriptor has the key \"usr\"; the keys are: day, free, user`) {
-		t.Errorf("a key that is nowhere: %d %s", res.StatusCode, body)
 	}
 	cfg, err := config.Parse("y.yaml", []byte("domain: d\ndescriptors:\n- {key: name, limits: [3/1h]}\n"))
 	if err != nil {

@@ -69,34 +69,6 @@ func TestByDefaultNobodyGivesBackOrSetsALimit(t *testing.T) {
 	}
 }
 
-func TestAClientMayDoWhatTheFileSays(t *testing.T) {
-	w := begin(t, text, &Options{Access: servertest.Gate(t, `
-clients:
-  - {name: gateway, tokens: [`+digest("gate")+`], allow: [decide, refund], domains: [d]}
-  - {name: other, tokens: [`+digest("other")+`], allow: [decide, refund, override], domains: [e]}
-`)})
-	for _, c := range []struct {
-		what, token string
-		req         *pb.RateLimitRequest
-		want        codes.Code
-	}{
-		{"a decision", "gate", request("ip=a"), codes.OK},
-		{"a refund", "gate", givenBack(request("ip=a")), codes.OK},
-		{"a limit", "gate", raised(request("ip=a")), codes.PermissionDenied},
-		{"another domain", "other", request("ip=a"), codes.PermissionDenied},
-		{"a wrong token", "guess", request("ip=a"), codes.Unauthenticated},
-		{"no token", "", request("ip=a"), codes.Unauthenticated},
-	} {
-		ctx := t.Context()
-		if c.token != "" {
-			ctx = as(ctx, c.token)
-		}
-		if _, err := w.client.ShouldRateLimit(ctx, c.req); status.Code(err) != c.want {
-			t.Errorf("%s: %v, want %v", c.what, err, c.want)
-		}
-	}
-}
-
 // Load balancers check health without credentials. What the service is, and its messages, is for clients.
 func TestHealthIsOpenAndReflectionIsNot(t *testing.T) {
 	w := begin(t, text, &Options{Access: servertest.Gate(t, "clients: [{name: a, tokens: ["+digest("a")+"], allow: [decide], domains: [e]}, "+
