@@ -12,14 +12,14 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// maxSeries is the most rules that a snapshot lists separately, the busiest ones. Others add up to one series, others.
+// maxSeries is the most rules that a snapshot lists, the busiest ones.
 const maxSeries = 1000
 
 // Names of series that are no rule of the configuration.
 const (
 	unlimited = "(no rule)"           // of requests that nothing limits
 	ofRequest = "(limit of requests)" // of request limits
-	others    = "(other rules)"
+	others    = "(other rules)"       // of earlier configurations, beyond maxLeft
 )
 
 // Counts has one number for each outcome: of requests, or of the parts of requests that a rule applied to. A part that
@@ -39,13 +39,6 @@ type Counts struct {
 // Sum returns the sum of all outcomes.
 func (c Counts) Sum() int64 {
 	return c.Allowed + c.Uncounted + c.Refused + c.Banned + c.Shadow + c.Failed + c.Invalid
-}
-
-func (c Counts) plus(d Counts) Counts {
-	return Counts{
-		c.Allowed + d.Allowed, c.Uncounted + d.Uncounted, c.Refused + d.Refused, c.Banned + d.Banned,
-		c.Shadow + d.Shadow, c.Failed + d.Failed, c.Invalid + d.Invalid, c.Local + d.Local,
-	}
 }
 
 // A Series is the counts of one rule, or of all requests.
@@ -101,13 +94,7 @@ func latencyOf(of prometheus.Observer) Latency {
 func (r *Registry) Snapshot() Snapshot {
 	now := time.Now()
 	snap := Snapshot{At: now, Since: r.since, Requests: Series{Count: r.requests.counts()}, Latency: latencyOf(r.took[sash.FromStore])}
-	all := r.rules.All()
-	var rest Counts
-	if c := all[otherRules]; c != nil {
-		rest = c.outcomes.counts()
-		delete(all, otherRules)
-	}
-	for id, c := range all {
+	for id, c := range r.rules.All() {
 		series := Series{Count: c.outcomes.counts(), LongestWait: c.longestWait(now)}
 		if n := c.tried.Load(); n > 0 {
 			series.Candidate = &Tried{int64(n), int64(c.refused.Load())}
@@ -116,12 +103,7 @@ func (r *Registry) Snapshot() Snapshot {
 		snap.Rules = append(snap.Rules, series)
 	}
 	slices.SortFunc(snap.Rules, busier)
-	for _, s := range snap.Rules[min(maxSeries, len(snap.Rules)):] {
-		rest = rest.plus(s.Count)
-	}
-	if snap.Rules = append([]Series{}, snap.Rules[:min(maxSeries, len(snap.Rules))]...); rest != (Counts{}) {
-		snap.Rules = append(snap.Rules, Series{Rule: others, Count: rest})
-	}
+	snap.Rules = append([]Series{}, snap.Rules[:min(maxSeries, len(snap.Rules))]...)
 	return snap
 }
 
@@ -130,6 +112,8 @@ func (id ruleID) series() (domain, rule string) {
 	switch {
 	case id == ruleID{}:
 		return "", unlimited
+	case id == otherRules:
+		return "", others
 	case id.rule == decide.OfRequest:
 		return id.domain, ofRequest
 	}

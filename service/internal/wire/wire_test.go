@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 )
@@ -210,5 +212,46 @@ func TestRetryAfterVaries(t *testing.T) {
 	}
 	if !reflect.DeepEqual(seen, map[string]bool{"1": true, "2": true, "3": true, "4": true, "5": true}) {
 		t.Errorf("%v", seen)
+	}
+}
+
+// A limiter's results and looks have the form of the service's decisions.
+func TestTheDecisionsOfALimiter(t *testing.T) {
+	now := time.Date(2026, 5, 4, 23, 59, 0, 0, time.UTC)
+	limiter, err := sash.New(memstore.New(&memstore.Options{Now: func() time.Time { return now }}), nil,
+		sash.PerMinute(2), sash.PerCalendar(5, sash.CalendarDay, time.UTC))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const limits = `"limits":[{"name":"2/1m","units":2,"window":60,"remaining":%d},{"name":"5/day@UTC","units":5,"window":0,"period":"day@UTC","remaining":%d}],` +
+		`"at":"2026-05-04T23:59:00.000000Z","source":"store"}`
+	for _, c := range []struct {
+		look        int64 // at a cost, or 0 to request a unit
+		says        string
+		minute, day int
+	}{
+		{0, `{"allowed":true,"remaining":1,"retry_after":0,"reset_after":60,"refused_by":null,`, 1, 4},
+		{2, `{"allowed":false,"remaining":1,"retry_after":60,"reset_after":60,"refused_by":"2/1m",`, 1, 4},
+		{0, `{"allowed":true,"remaining":0,"retry_after":0,"reset_after":60,"refused_by":null,`, 0, 3},
+		{0, `{"allowed":false,"remaining":0,"retry_after":60,"reset_after":60,"refused_by":"2/1m",`, 0, 3},
+	} {
+		var d Decision
+		if c.look > 0 {
+			res, err := limiter.Peek(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			d = PeekOf(res, c.look)
+		} else {
+			res, err := limiter.Allow(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			d = ResultOf(res)
+		}
+		got, err := json.Marshal(d)
+		if want := c.says + fmt.Sprintf(limits, c.minute, c.day); string(got) != want || err != nil {
+			t.Errorf("%s, %v, want\n%s", got, err, want)
+		}
 	}
 }
