@@ -1,7 +1,6 @@
 // Package httpapi is the service's HTTP interface: POST /v1/allow, peek, reserve, settle and cancel,
 // and GET /healthz, all JSON, and what Envoy's rate limit service has there, POST /json and GET /healthcheck.
-// Proxies ask /v1/forward-auth. GET /openapi.yaml describes it. Reset is for the admin port, and a handler of
-// its own.
+// Proxies ask /v1/forward-auth. GET /openapi.yaml describes it.
 package httpapi
 
 import (
@@ -209,8 +208,7 @@ func (h *Handler) identified(next http.Handler) http.Handler {
 	})
 }
 
-// document describes every path, those of the admin port that belong to the API too. Tests hold it against the
-// handlers.
+// document describes every path. Tests hold it against the handlers.
 //
 //go:embed openapi.yaml
 var document []byte

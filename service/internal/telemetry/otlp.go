@@ -12,10 +12,9 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
@@ -29,7 +28,7 @@ import (
 
 // Bounds of what waits for a collector, as the OpenTelemetry specification has them.
 const (
-	maxSpans = 2048 // further spans are dropped
+	maxSpans = 2048 // those of a batch included; further ones are dropped
 	maxBatch = 512  // spans in one request
 )
 
@@ -194,13 +193,12 @@ type sender struct {
 	client   *http.Client
 	resource *resourcepb.Resource
 	delay    time.Duration // between two rounds
-	batch    chan struct{} // has room for one: a batch is complete
 	registry *stats.Registry
 	failures throttle.Log
 
-	mu      sync.Mutex
-	spans   []*tracepb.Span // guarded by mu
-	dropped int             // guarded by mu: spans that had no room since the last round
+	spans   chan *tracepb.Span // those that wait
+	dropped atomic.Int64       // spans that had no room since the last round
+	batch   []*tracepb.Span    // what is sent next; only run has it
 }
 
 // newSender returns the sender that the variables describe.
@@ -209,7 +207,7 @@ func newSender(s *settings, envoy *Tracing, registry *stats.Registry, log *slog.
 		s.fail("%s is %q: use http/protobuf, which collectors receive on port 4318", from, protocol)
 	}
 	e := &sender{
-		url: s.endpoint(), header: http.Header{}, client: s.client(), resource: s.resource(envoy), batch: make(chan struct{}, 1),
+		url: s.endpoint(), header: http.Header{}, client: s.client(), resource: s.resource(envoy), spans: make(chan *tracepb.Span, maxSpans-maxBatch),
 		delay:    s.millis(s.env("OTEL_BSP_SCHEDULE_DELAY"), "OTEL_BSP_SCHEDULE_DELAY", 5*time.Second),
 		registry: registry, failures: throttle.Log{To: log, Every: time.Minute},
 	}
@@ -221,17 +219,10 @@ func newSender(s *settings, envoy *Tracing, registry *stats.Registry, log *slog.
 
 // add keeps a span until it is sent. It never waits.
 func (e *sender) add(span *tracepb.Span) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.spans) >= maxSpans {
-		e.dropped++
-		return
-	}
-	if e.spans = append(e.spans, span); len(e.spans) == maxBatch {
-		select {
-		case e.batch <- struct{}{}:
-		default:
-		}
+	select {
+	case e.spans <- span:
+	default:
+		e.dropped.Add(1)
 	}
 }
 
@@ -240,6 +231,10 @@ func (e *sender) run(ctx context.Context) {
 	ticker := time.NewTicker(e.delay)
 	defer ticker.Stop()
 	for {
+		spans := e.spans
+		if len(e.batch) == maxBatch { // the collector did not take it: it waits for the next round
+			spans = nil
+		}
 		select {
 		case <-ctx.Done():
 			ctx, cancel := lastExport(ctx)
@@ -249,8 +244,11 @@ func (e *sender) run(ctx context.Context) {
 			}
 			e.client.CloseIdleConnections()
 			return
+		case span := <-spans:
+			if e.batch = append(e.batch, span); len(e.batch) < maxBatch {
+				continue
+			}
 		case <-ticker.C:
-		case <-e.batch:
 		}
 		if err := e.send(ctx); err != nil && ctx.Err() == nil {
 			e.registry.ExportFailed("otlp")
@@ -261,23 +259,20 @@ func (e *sender) run(ctx context.Context) {
 
 // send sends what is there, a batch in each request, until one fails.
 func (e *sender) send(ctx context.Context) error {
+	if dropped := e.dropped.Swap(0); dropped > 0 {
+		e.registry.ExportFailed("otlp")
+		e.failures.Log(slog.LevelWarn, "spans were dropped: more came than the collector took", "spans", dropped)
+	}
 	for {
-		e.mu.Lock()
-		spans, dropped := e.spans[:min(len(e.spans), maxBatch)], e.dropped
-		e.dropped = 0
-		e.mu.Unlock()
-		if dropped > 0 {
-			e.registry.ExportFailed("otlp")
-			e.failures.Log(slog.LevelWarn, "spans were dropped: more came than the collector took", "spans", dropped)
+		for len(e.spans) > 0 && len(e.batch) < maxBatch {
+			e.batch = append(e.batch, <-e.spans)
 		}
-		if len(spans) == 0 {
+		if len(e.batch) == 0 {
 			return nil
 		}
-		keep, err := e.post(ctx, spans)
+		keep, err := e.post(ctx, e.batch)
 		if !keep {
-			e.mu.Lock()
-			e.spans = slices.Clone(e.spans[len(spans):])
-			e.mu.Unlock()
+			e.batch = nil
 		}
 		if err != nil {
 			return err
