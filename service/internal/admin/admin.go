@@ -7,7 +7,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,25 +43,25 @@ type attempt struct {
 // Note records the outcome of loading the configuration; nil is a success.
 func (l *Loading) Note(err error) { l.last.Store(&attempt{time.Now(), err}) }
 
-// Options for New. The zero value shows an empty service.
+// Options for New. What may be nil says so.
 type Options struct {
-	// Guard knows the callers with access. Nil knows none.
+	// Guard knows the callers with access.
 	Guard *Guard
-	// Stats counts decisions. It must observe the decider. Nil is an empty registry.
+	// Stats counts decisions. It must observe the decider.
 	Stats *stats.Registry
-	// Loading is the outcome of the last loading of the configuration. Nil is none.
+	// Loading is the outcome of the last loading of the configuration.
 	Loading *Loading
-	// Exceptions are the overrides and bans. Nil is a book in memory.
+	// Exceptions are the overrides and bans.
 	Exceptions *exceptions.Book
 	// Charges reads the log of a key under a policy that keeps one. Nil reads none.
 	Charges func(ctx context.Context, at config.Place, key string, policy *driver.Policy) (Charges, error)
-	// Store returns the state of the store. Nil is that of a store in memory.
+	// Store returns the state of the store.
 	Store func() degrade.Report
-	// Health answers GET /healthz, as on the data port. Nil is not found.
+	// Health answers GET /healthz, as on the data port.
 	Health http.Handler
 	// Ends ends streams of events when it is closed. Nil is never.
 	Ends <-chan struct{}
-	// Log receives every change with its author, and failures. Nil is slog.Default.
+	// Log receives every change with its author, and failures.
 	Log *slog.Logger
 }
 
@@ -73,19 +72,13 @@ type handler struct {
 	streams chan struct{} // holds one element for each open stream
 }
 
-// New returns a handler for a decider. A nil opts is the default.
-func New(decider *decide.Decider, opts *Options) http.Handler {
-	h := &handler{decider: decider, streams: make(chan struct{}, maxStreams)}
-	if opts != nil {
-		h.Options = *opts
-	}
-	h.defaults()
+// New returns a handler for a decider.
+func New(decider *decide.Decider, opts Options) http.Handler {
+	h := &handler{Options: opts, decider: decider, streams: make(chan struct{}, maxStreams)}
 	h.Stats.Prometheus.MustRegister(&collector{h})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(h.Stats.Prometheus, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
-	if h.Health != nil {
-		mux.Handle("GET /healthz", h.Health)
-	}
+	mux.Handle("GET /healthz", h.Health)
 	mux.HandleFunc("GET /stats", h.stats)
 	mux.HandleFunc("GET /rlconfig", h.rlconfig)
 	mux.HandleFunc("GET /{$}", index)
@@ -112,23 +105,6 @@ func New(decider *decide.Decider, opts *Options) http.Handler {
 		mux.HandleFunc("DELETE "+of.path+"/{id}", h.Guard.private(h.remove(of.kind)))
 	}
 	return guarded(h.Guard.identify(mux))
-}
-
-func (h *handler) defaults() {
-	if h.Stats == nil {
-		h.Stats = stats.New(nil)
-	}
-	h.Loading = cmp.Or(h.Loading, &Loading{})
-	h.Log = cmp.Or(h.Log, slog.Default())
-	if h.Guard == nil {
-		h.Guard = NewGuard(Access{}, h.Log)
-	}
-	if h.Exceptions == nil {
-		h.Exceptions = exceptions.New(h.decider, nil, "", h.Log)
-	}
-	if h.Store == nil {
-		h.Store = func() degrade.Report { return degrade.Report{Health: degrade.MemoryHealth()} }
-	}
 }
 
 // guarded refuses requests from pages of other origins, to which a browser would add its cookies and certificates.

@@ -13,7 +13,7 @@ import (
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
-	"example.com/sash/service/internal/exceptions"
+	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -206,7 +206,7 @@ func TestStore(t *testing.T) {
 	if !strings.Contains(text, "\nsash_store_up 1\n") || strings.Contains(text, "sash_store_calls") || !strings.Contains(text, `sash_exceptions{kind="ban"} 0`) {
 		t.Error("in memory:", grep(text, "sash_"))
 	}
-	handler := New(w.decider, &Options{Guard: NewGuard(one, nil), Store: func() degrade.Report {
+	w.options.Stats, w.options.Store = stats.New(nil), func() degrade.Report {
 		return degrade.Report{
 			Health:  degrade.Health{Status: "degraded", Store: "probing", Cause: "budget", Instances: 3},
 			Address: "redis.example:6379", Err: errors.New("read tcp: i/o timeout"), Uncounted: 1240,
@@ -215,8 +215,8 @@ func TestStore(t *testing.T) {
 			Memory: &memstore.Stats{Keys: 8, Evicted: 9},
 			Homes:  []degrade.HomeStats{{Name: "eu", Up: true, Calls: 3}},
 		}
-	}})
-	w.server.Config.Handler = handler
+	}
+	w.server.Config.Handler = New(w.decider, w.options)
 	var answer struct {
 		Status, Store, Cause, Address, Reason string
 		Error                                 *string
@@ -261,8 +261,7 @@ func grep(text, word string) string {
 // Errors without a status of their own are hidden from the client, and logged.
 func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	w := begin(t, one)
-	h := &handler{decider: w.decider, Options: Options{Guard: NewGuard(one, nil), Exceptions: exceptions.New(w.decider, nil, "", nil)}}
-	h.defaults()
+	h := &handler{decider: w.decider, Options: w.options}
 	w.server.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		h.refuse(rw, r, errors.New("dial tcp 10.0.0.1: refused"))
 	})

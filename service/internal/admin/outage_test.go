@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
-	"example.com/sash/service/internal/stats"
 )
 
 // away is a store that a test takes away.
@@ -35,34 +33,24 @@ func (a *away) Decide(ctx context.Context, req driver.Request) (driver.Answer, e
 // outage returns a world on a store with failure modes, which can be taken away, as one of two instances.
 func outage(t *testing.T) (*world, *away, *failover.Store) {
 	t.Helper()
-	cfg, err := config.Parse("x.yaml", []byte(`
-domain: d
-descriptors:
-- {key: closed, limits: [20/1h]}
-- {key: open, limits: [20/1h], on_unavailable: open}
-- {key: local, limits: [20/1h], on_unavailable: local}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
 	redis := &away{Store: memstore.New(nil)}
 	store, err := failover.New(redis, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, logs: &strings.Builder{}, token: token, stats: stats.New(&stats.Options{Subjects: true})}
-	if w.decider, err = decide.New(cfg, store); err != nil {
-		t.Fatal(err)
-	}
-	w.decider.Observe(w.stats.Observe)
-	w.server = httptest.NewServer(New(w.decider, &Options{Guard: NewGuard(one, nil), Stats: w.stats, Charges: charges(redis.Store), Store: func() degrade.Report {
+	w := beginOn(t, one, `
+domain: d
+descriptors:
+- {key: closed, limits: [20/1h]}
+- {key: open, limits: [20/1h], on_unavailable: open}
+- {key: local, limits: [20/1h], on_unavailable: local}
+`, store, redis.Store, func() degrade.Report {
 		r := degrade.Report{Health: degrade.Health{Status: "ok", Store: store.State().String(), Instances: 2}, Address: "redis.example:6379"}
 		if store.State() != failover.Up {
 			r.Status, r.Cause, r.Since = "degraded", "loading", time.Now()
 		}
 		return r
-	}}))
-	t.Cleanup(w.server.Close)
+	})
 	return w, redis, store
 }
 
