@@ -15,68 +15,26 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// within calls the engine with the request's context and Options.Timeout, answers what fails, and reports whether nothing
-// did.
-func (h *Handler) within(w http.ResponseWriter, r *http.Request, silent *wire.Silence, call func(context.Context) error) bool {
-	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
-	defer cancel()
-	err := call(ctx)
-	if err != nil {
-		h.fail(w, r, err, silent)
-	}
-	return err == nil
-}
-
-func (h *Handler) allow(w http.ResponseWriter, r *http.Request) {
-	h.charge(w, r, func(ctx context.Context, req decide.Request) (decide.Answer, string, error) {
-		answers, err := h.decider.Decide(ctx, req)
+// decides returns what answers requests for a decision by one way of the engine: 200, or 429 if it refuses one that charges.
+func (h *Handler) decides(charges bool, silent *wire.Silence, by func(context.Context, *decide.Decider, *decide.Request) (wire.Decision, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		req, ok := h.read(w, r, charges)
+		if !ok {
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
+		defer cancel()
+		decision, err := by(ctx, h.decider, &req)
 		if err != nil {
-			return decide.Answer{}, "", err
+			h.fail(w, r, err, silent)
+			return
 		}
-		return answers[0], "", nil
-	})
-}
-
-func (h *Handler) reserve(w http.ResponseWriter, r *http.Request) {
-	h.charge(w, r, func(ctx context.Context, req decide.Request) (decide.Answer, string, error) {
-		answer, reservation, err := h.decider.Reserve(ctx, req)
-		if err != nil || reservation == nil {
-			return answer, "", err
+		status := http.StatusOK
+		if charges && !decision.Allowed {
+			status = http.StatusTooManyRequests
+			w.Header().Set("Retry-After", strconv.FormatInt(decision.RetryAfter.RoundUp(), 10))
 		}
-		return answer, h.opts.Tokens.Seal(reservation), nil
-	})
-}
-
-// charge answers a request that charges, with the token of its reservation if it has one.
-func (h *Handler) charge(w http.ResponseWriter, r *http.Request, by func(context.Context, decide.Request) (decide.Answer, string, error)) {
-	req, ok := h.read(w, r, true)
-	if !ok {
-		return
-	}
-	var answer decide.Answer
-	var token string
-	if !h.within(w, r, &wire.Undecided, func(ctx context.Context) (err error) { answer, token, err = by(ctx, req); return err }) {
-		return
-	}
-	decision := wire.DecisionOn(&req, &answer)
-	decision.Token = token
-	status := http.StatusOK
-	if !decision.Allowed {
-		status = http.StatusTooManyRequests
-		w.Header().Set("Retry-After", strconv.FormatInt(decision.RetryAfter.RoundUp(), 10))
-	}
-	wire.Write(w, status, decision)
-}
-
-// peek answers what a request would be answered now, always with 200: nothing was refused.
-func (h *Handler) peek(w http.ResponseWriter, r *http.Request) {
-	req, ok := h.read(w, r, false)
-	if !ok {
-		return
-	}
-	var answers []decide.Answer
-	if h.within(w, r, &wire.Unseen, func(ctx context.Context) (err error) { answers, err = h.decider.Peek(ctx, req); return err }) {
-		wire.Write(w, http.StatusOK, wire.AnswerOf(&answers[0]))
+		wire.Write(w, status, decision)
 	}
 }
 
@@ -156,9 +114,9 @@ func (r *request) subject() (wire.Subject, error) {
 	return s, s.Check()
 }
 
-// read reads a request, of which waits says that it may wait. It answers one that is wrong, or whose caller may not decide in
-// its domain, and returns false.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, waits bool) (req decide.Request, ok bool) {
+// read reads a request, which may wait if it charges. It answers one that is wrong, or whose caller may not decide in its
+// domain, and returns false.
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, charges bool) (req decide.Request, ok bool) {
 	body := readAs[request](w, r, "domain and entries")
 	if body == nil {
 		return req, false
@@ -179,7 +137,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, waits bool) (req 
 		access.Fail(w, err)
 		return req, false
 	}
-	if !waits {
+	if !charges {
 		return req, true
 	}
 	if req.Within = time.Duration(body.WaitUpTo); req.Within < 0 || req.Within > h.opts.MaxWait {

@@ -62,11 +62,11 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 		wire.Fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	var answers []decide.Answer
-	if !h.within(w, r, &wire.Undecided, func(ctx context.Context) (err error) {
-		answers, err = h.decider.Decide(ctx, decide.Request{Domain: question.domain, Parts: parts, Lenient: true})
-		return err
-	}) {
+	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
+	defer cancel()
+	answers, err := h.decider.Decide(ctx, decide.Request{Domain: question.domain, Parts: parts, Lenient: true})
+	if err != nil {
+		h.fail(w, r, err, &wire.Undecided)
 		return
 	}
 	disclosed := question.disclose(answers)

@@ -73,8 +73,11 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	}
 	h.log.To = h.opts.Log
 	h.paths = map[string]http.HandlerFunc{
-		"/v1/allow": h.allow, "/v1/peek": h.peek, "/v1/reserve": h.reserve, "/v1/settle": h.settle, "/v1/cancel": h.cancel,
-		forwardAuthPath: h.forwardAuth, "/healthz": h.health, "/healthcheck": h.check, "/openapi.yaml": serveDocument,
+		"/v1/allow":   h.decides(true, &wire.Undecided, wire.Decide),
+		"/v1/peek":    h.decides(false, &wire.Unseen, wire.Peek),
+		"/v1/reserve": h.decides(true, &wire.Undecided, h.opts.Tokens.Reserve),
+		"/v1/settle":  h.settle, "/v1/cancel": h.cancel, forwardAuthPath: h.forwardAuth,
+		"/healthz": h.health, "/healthcheck": h.check, "/openapi.yaml": serveDocument,
 	}
 	if h.opts.JSON != nil {
 		h.paths["/json"] = h.opts.JSON.ServeHTTP

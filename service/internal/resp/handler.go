@@ -115,61 +115,41 @@ type decision struct {
 	make    func(ctx context.Context, out *reply) error // writes a reply unless it returns an error
 }
 
-// reads returns how a command that asks for units is read: with options beside those that all have. Its reply is a
-// decision.
-func reads(silent *wire.Silence, by func(context.Context, *Handler, *decide.Request) (wire.Decision, error), takes ...string) func(*conn, [][]byte) (decision, error) {
-	return func(c *conn, args [][]byte) (decision, error) {
-		req, err := c.asks(args, access.Decide, takes...)
-		if err != nil {
-			return decision{}, err
+// reads reads a command that asks for units, with options beside those that all have. Its reply is a decision.
+func (c *conn) reads(args [][]byte, silent *wire.Silence,
+	by func(context.Context, *decide.Decider, *decide.Request) (wire.Decision, error), takes ...string) (decision, error) {
+	req, err := c.asks(args, access.Decide, takes...)
+	if err != nil {
+		return decision{}, err
+	}
+	engine := c.handler.decider
+	return decision{engine.Subject(&req), silent, func(ctx context.Context, out *reply) error {
+		d, err := by(ctx, engine, &req)
+		if err == nil {
+			out.decision(&d)
 		}
-		return decision{c.handler.decider.Subject(&req), silent, func(ctx context.Context, out *reply) error {
-			d, err := by(ctx, c.handler, &req)
-			if err == nil {
-				out.decision(&d)
-			}
-			return err
-		}}, nil
-	}
+		return err
+	}}, nil
 }
 
-// allow decides SASH.ALLOW.
-func allow(ctx context.Context, h *Handler, req *decide.Request) (d wire.Decision, err error) {
-	answers, err := h.decider.Decide(ctx, *req)
-	if err != nil {
-		return d, err
-	}
-	return wire.DecisionOn(req, &answers[0]), nil
+func allow(c *conn, args [][]byte) (decision, error) {
+	return c.reads(args, &wire.Undecided, wire.Decide, "ID")
 }
 
-// book decides SASH.BOOK: a command that waits for its turn, which its reply says.
-func book(ctx context.Context, h *Handler, req *decide.Request) (d wire.Decision, err error) {
-	if req.Within == 0 {
-		return d, wrong("syntax error: give WITHIN seconds, the longest that the caller can wait, above 0")
-	}
-	return allow(ctx, h, req)
+// book reads SASH.BOOK: a command that waits for its turn, which its reply says.
+func book(c *conn, args [][]byte) (decision, error) {
+	return c.reads(args, &wire.Undecided, func(ctx context.Context, engine *decide.Decider, req *decide.Request) (wire.Decision, error) {
+		if req.Within == 0 {
+			return wire.Decision{}, wrong("syntax error: give WITHIN seconds, the longest that the caller can wait, above 0")
+		}
+		return wire.Decide(ctx, engine, req)
+	}, "ID", "WITHIN")
 }
 
-// peek decides SASH.PEEK.
-func peek(ctx context.Context, h *Handler, req *decide.Request) (d wire.Decision, err error) {
-	answers, err := h.decider.Peek(ctx, *req)
-	if err != nil {
-		return d, err
-	}
-	return wire.AnswerOf(&answers[0]), nil
-}
+func peek(c *conn, args [][]byte) (decision, error) { return c.reads(args, &wire.Unseen, wire.Peek) }
 
-// reserve decides SASH.RESERVE.
-func reserve(ctx context.Context, h *Handler, req *decide.Request) (d wire.Decision, err error) {
-	answer, reservation, err := h.decider.Reserve(ctx, *req)
-	if err != nil {
-		return d, err
-	}
-	d = wire.DecisionOn(req, &answer)
-	if reservation != nil {
-		d.Token = h.opts.Tokens.Seal(reservation)
-	}
-	return d, nil
+func reserve(c *conn, args [][]byte) (decision, error) {
+	return c.reads(args, &wire.Undecided, c.handler.opts.Tokens.Reserve, "ID", "WITHIN")
 }
 
 // settle reads SASH.SETTLE token used. Those of one token are in order.

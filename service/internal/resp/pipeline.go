@@ -149,10 +149,10 @@ type command struct {
 // commands are all, by their names in small letters.
 var commands = map[string]command{
 	"cl.throttle":  {decides: throttled}, // which counts its arguments itself
-	"sash.allow":   {least: 4, decides: reads(&wire.Undecided, allow, "ID")},
-	"sash.book":    {least: 4, decides: reads(&wire.Undecided, book, "ID", "WITHIN")},
-	"sash.peek":    {least: 4, decides: reads(&wire.Unseen, peek)},
-	"sash.reserve": {least: 4, decides: reads(&wire.Undecided, reserve, "ID", "WITHIN")},
+	"sash.allow":   {least: 4, decides: allow},
+	"sash.book":    {least: 4, decides: book},
+	"sash.peek":    {least: 4, decides: peek},
+	"sash.reserve": {least: 4, decides: reserve},
 	"sash.reset":   {least: 4, run: forget},
 	"sash.settle":  {least: 3, decides: settle, settles: true},
 

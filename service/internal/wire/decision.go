@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -92,14 +93,32 @@ func AnswerOf(a *decide.Answer) Decision {
 	return d
 }
 
-// DecisionOn is AnswerOf with when a request starts that could wait, or was booked before, and was let through.
-func DecisionOn(req *decide.Request, a *decide.Answer) Decision {
+// decisionOn is AnswerOf with when a request starts that could wait, or was booked before, and was let through.
+func decisionOn(req *decide.Request, a *decide.Answer) Decision {
 	d := AnswerOf(a)
 	if d.Allowed && (req.Within > 0 || a.Delay > 0) {
 		after := Seconds(a.Delay)
 		d.StartAfter = &after
 	}
 	return d
+}
+
+// Decide returns the decision of an engine on a request of one part.
+func Decide(ctx context.Context, engine *decide.Decider, req *decide.Request) (d Decision, err error) {
+	answers, err := engine.Decide(ctx, *req)
+	if err != nil {
+		return d, err
+	}
+	return decisionOn(req, &answers[0]), nil
+}
+
+// Peek returns the decision that Decide would return, and charges nothing.
+func Peek(ctx context.Context, engine *decide.Decider, req *decide.Request) (d Decision, err error) {
+	answers, err := engine.Peek(ctx, *req)
+	if err != nil {
+		return d, err
+	}
+	return AnswerOf(&answers[0]), nil
 }
 
 // ResultOf returns the decision of a limiter.
