@@ -25,6 +25,7 @@ import (
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
+	"example.com/sash/service/internal/wire"
 )
 
 // Options for a Service. The zero value is the default.
@@ -164,13 +165,12 @@ func (s *Service) failure(ctx context.Context, err error, several bool) error {
 	}
 	s.opts.Stats.Service.StoreErrors.Add(1)
 	s.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
-	switch cause := decide.Cause(err); {
-	case !several && (cause == "down" || cause == "busy"):
-		return status.Error(codes.Unavailable, "the store was not asked: there is no decision, and nothing was charged")
-	case cause == "rejected":
-		return status.Error(codes.Unavailable, decide.Rejected)
+	silent := wire.Undecided
+	if several {
+		silent.NotAsked = silent.Unknown
 	}
-	return status.Error(codes.Unavailable, "the store did not answer: there is no decision, and whether the request was charged is not known")
+	text, _ := silent.Of(err)
+	return status.Error(codes.Unavailable, text)
 }
 
 // countShadow counts what SHADOW_MODE lets through beside the rules that are tried out.
