@@ -69,18 +69,16 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err, &wire.Undecided)
 		return
 	}
-	disclosed := question.disclose(answers)
-	question.fields.Set(w.Header(), disclosed.limits, atOf(answers))
-	if !disclosed.refused {
+	limits, denial := question.disclose(answers)
+	question.fields.Set(w.Header(), limits, atOf(answers))
+	if denial == nil {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	if disclosed.retryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.FormatInt(wire.Seconds(disclosed.retryAfter).RoundUp(), 10))
+	if denial.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.FormatInt(wire.Seconds(denial.RetryAfter).RoundUp(), 10))
 	}
-	httplimit.Denial{
-		Status: question.deny, RetryAfter: disclosed.retryAfter, Policies: disclosed.refusedBy, Result: sash.Result{Blocked: disclosed.blocked},
-	}.Write(w)
+	denial.Write(w)
 }
 
 // ask returns the descriptors of a proxy's request.
@@ -97,29 +95,23 @@ func (h *Handler) ask(q *question, r *http.Request) ([]decide.Part, error) {
 	return q.parts(r.Header)
 }
 
-// A disclosure is what the client learns of a decision.
-type disclosure struct {
-	refused    bool
-	blocked    bool          // for too many refusals
-	retryAfter time.Duration // of a refusal; zero when waiting does not help
-	refusedBy  []string
-	limits     []sash.LimitResult
-}
-
-// disclose joins the answers, without limits that do not bind.
-func (q *question) disclose(answers []decide.Answer) (all disclosure) {
+// disclose joins the answers into what the client learns, without limits that do not bind: the limits, and the refusal, or
+// nil. Its time to retry is zero when waiting does not help.
+func (q *question) disclose(answers []decide.Answer) ([]sash.LimitResult, *httplimit.Denial) {
+	var limits []sash.LimitResult
+	denial, refused := &httplimit.Denial{Status: q.deny}, false
 	for i := range answers {
 		a := &answers[i]
 		if a.Soft() {
 			continue
 		}
-		all.refused, all.blocked = all.refused || a.Refused, all.blocked || a.Blocked
-		if a.Source == sash.FromPolicy { // nothing was counted
+		refused, denial.Result.Blocked = refused || a.Refused, denial.Result.Blocked || a.Blocked // for too many refusals
+		switch {
+		case a.Source == sash.FromPolicy: // nothing was counted
 			continue
-		}
-		if a.BannedBy != nil { // no limit that a client could keep to: a policy of no units and no window would be malformed
-			all.retryAfter = max(all.retryAfter, a.RefusedBy.RetryAfter)
-			all.refusedBy = append(all.refusedBy, a.RefusedBy.Limit.Name)
+		case a.BannedBy != nil: // no limit that a client could keep to: a policy of no units and no window would be malformed
+			denial.RetryAfter = max(denial.RetryAfter, a.RefusedBy.RetryAfter)
+			denial.Policies = append(denial.Policies, a.RefusedBy.Limit.Name)
 			continue
 		}
 		for _, l := range a.Limits {
@@ -127,13 +119,16 @@ func (q *question) disclose(answers []decide.Answer) (all disclosure) {
 				l.Limit.Name = q.descriptors[i].name() + ":" + l.Limit.Name
 			}
 			if l.Refused {
-				all.retryAfter = max(all.retryAfter, l.RetryAfter)
-				all.refusedBy = append(all.refusedBy, l.Limit.Name)
+				denial.RetryAfter = max(denial.RetryAfter, l.RetryAfter)
+				denial.Policies = append(denial.Policies, l.Limit.Name)
 			}
-			all.limits = append(all.limits, l)
+			limits = append(limits, l)
 		}
 	}
-	return all
+	if !refused {
+		return limits, nil
+	}
+	return limits, denial
 }
 
 // atOf returns the store's clock at the last decision, or this process's if the store made none.
