@@ -54,7 +54,8 @@ descriptors:
 	return w, redis, store
 }
 
-// While the store is away the answer on a subject has no number that was not read: it says from whom what is known is, which store does not answer, and why.
+// While the store is away the answer on a subject has no number that was not read: it says from whom what is known is,
+// which store does not answer, and why.
 func TestASubjectInAnOutage(t *testing.T) {
 	w, redis, store := outage(t)
 	ask := func(key string, times int) {

@@ -16,7 +16,8 @@ import (
 )
 
 // decides returns what answers requests for a decision by one way of the engine: 200, or 429 if it refuses one that charges.
-func (h *Handler) decides(charges bool, silent *wire.Silence, by func(context.Context, *decide.Decider, *decide.Request) (wire.Decision, error)) http.HandlerFunc {
+func (h *Handler) decides(charges bool, silent *wire.Silence,
+	by func(context.Context, *decide.Decider, *decide.Request) (wire.Decision, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		req, ok := h.read(w, r, charges)
 		if !ok {

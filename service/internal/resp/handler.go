@@ -84,7 +84,9 @@ var codes = []struct {
 	errs []error
 }{
 	{"NOPERM", []error{access.ErrNotAllowed}},
-	{"SASHRULE", []error{config.ErrUnknownDomain, config.ErrNone, decide.ErrNotLimited, decide.ErrCountsRefused, decide.ErrNoQueue, sash.ErrUnsupported}},
+	{"SASHRULE", []error{
+		config.ErrUnknownDomain, config.ErrNone, decide.ErrNotLimited, decide.ErrCountsRefused, decide.ErrNoQueue, sash.ErrUnsupported,
+	}},
 	{"SASHCOST", []error{sash.ErrInvalidCost, sash.ErrCostAboveLimit}},
 	{"SASHTOKEN", []error{wire.ErrToken, wire.ErrExpired, decide.ErrKept}},
 	{"ERR", []error{sash.ErrInvalidLimit, sash.ErrInvalidKey, sash.ErrInvalidID}},
@@ -160,7 +162,9 @@ func settle(c *conn, args [][]byte) (decision, error) {
 	}
 	token, h := string(args[0]), c.handler
 	return decision{token, &wire.Unsettled, func(ctx context.Context, out *reply) error {
-		err := h.opts.Tokens.Settle(ctx, h.decider, h.opts.Now(), token, used, func(domain string) error { return c.permit(domain, access.Decide) })
+		err := h.opts.Tokens.Settle(ctx, h.decider, h.opts.Now(), token, used, func(domain string) error {
+			return c.permit(domain, access.Decide)
+		})
 		if err == nil {
 			out.status("OK")
 		}

@@ -134,7 +134,8 @@ sash_home_up{home="eu"} 1
 # TYPE sash_leased_units_total counter
 sash_leased_units_total{home="eu"} 40
 `
-	if err := testutil.GatherAndCompare(r.Prometheus, strings.NewReader(want), "ratelimit_redis_pool_cx_active", "sash_connections", "sash_home_up", "sash_leased_units_total"); err != nil {
+	names := []string{"ratelimit_redis_pool_cx_active", "sash_connections", "sash_home_up", "sash_leased_units_total"}
+	if err := testutil.GatherAndCompare(r.Prometheus, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}
 	is(t, r, "sash_access_denied_total", "refund 1")

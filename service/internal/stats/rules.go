@@ -107,7 +107,8 @@ var (
 	requestsDesc = prometheus.NewDesc("sash_requests_total", "Requests for a decision.", []string{"outcome"}, nil)
 	rulesDesc    = prometheus.NewDesc("sash_decisions_total", "Decisions by rule; a request has one for each descriptor that matches a rule.",
 		[]string{"domain", "rule", "outcome", "source"}, nil)
-	longestDesc  = prometheus.NewDesc("sash_longest_wait_seconds", "Time until the last booking of this instance starts.", []string{"domain", "rule"}, nil)
+	longestDesc = prometheus.NewDesc("sash_longest_wait_seconds", "Time until the last booking of this instance starts.",
+		[]string{"domain", "rule"}, nil)
 	durationOpts = prometheus.HistogramOpts{
 		Name:    "sash_decision_duration_seconds",
 		Help:    "Time to decide a request, by where the answer came from.",

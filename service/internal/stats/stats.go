@@ -80,7 +80,8 @@ func New(opts *Options) *Registry {
 	for origin := range decide.Origins {
 		r.took[origin] = duration.WithLabelValues(origin.String())
 	}
-	r.Prometheus.MustRegister(r, r.ResponseTime, duration, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.Prometheus.MustRegister(r, r.ResponseTime, duration,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	r.failures = r.vector("sash_store_failures_total", "Calls that the store did not decide, by cause.", "cause", decide.Causes...)
 	r.denied = r.vector("sash_access_denied_total", "Requests that were not decided because their caller is not known or lacks the right.",
 		"reason", "unauthenticated", "decide", "refund", "override")

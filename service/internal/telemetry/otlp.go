@@ -207,7 +207,8 @@ func newSender(s *settings, envoy *Tracing, registry *stats.Registry, log *slog.
 		s.fail("%s is %q: use http/protobuf, which collectors receive on port 4318", from, protocol)
 	}
 	e := &sender{
-		url: s.endpoint(), header: http.Header{}, client: s.client(), resource: s.resource(envoy), spans: make(chan *tracepb.Span, maxSpans-maxBatch),
+		url: s.endpoint(), header: http.Header{}, client: s.client(), resource: s.resource(envoy),
+		spans:    make(chan *tracepb.Span, maxSpans-maxBatch),
 		delay:    s.millis(s.env("OTEL_BSP_SCHEDULE_DELAY"), "OTEL_BSP_SCHEDULE_DELAY", 5*time.Second),
 		registry: registry, failures: throttle.Log{To: log, Every: time.Minute},
 	}
