@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"encoding/base64"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -115,12 +117,35 @@ func (p *service) exercise(t *testing.T, seen evidence, key, value string) {
 	data("/v1/allow", one)
 }
 
+// event returns the first event of the admin port's stream, as JSON.
+func (p *service) event(t *testing.T) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.admin+"/admin/v1/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+adminToken)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	lines := bufio.NewReader(res.Body)
+	_, _ = lines.ReadString('\n') // its kind
+	data, err := lines.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimPrefix(data, "data: ")
+}
+
 // observe reads what operators see.
 func (p *service) observe(t *testing.T, seen evidence) {
 	t.Helper()
-	for _, path := range []string{"stats", "metrics", "rlconfig", "admin/v1/config", "admin/v1/top", "admin/v1/bans", "admin/v1/overrides", "admin/v1/store", "dashboard"} {
+	for _, path := range []string{"stats", "metrics", "rlconfig", "admin/v1/config", "admin/v1/bans", "admin/v1/overrides", "admin/v1/store", "dashboard"} {
 		seen.add(path, request(t, "GET", p.admin+"/"+path, ""))
 	}
+	seen.add("event", p.event(t))
 }
 
 // A secret that clients and operators send stays in the request: it is not in Redis, in what crosses the way there, in
@@ -165,7 +190,7 @@ func TestASecretIsNowhere(t *testing.T) {
 	seen.add("spans", c.spans)
 	c.mu.Unlock()
 	seen.add("statsd", readUntil(t, statsd, plainValue))
-	seen.check(t, "token", "admin", "stats", "metrics", "admin/v1/top", "admin/v1/bans", "admin/v1/overrides", "redis", "exceptions",
+	seen.check(t, "token", "admin", "stats", "metrics", "event", "admin/v1/bans", "admin/v1/overrides", "redis", "exceptions",
 		"monitor", "spans", "statsd", "log")
 	if !strings.Contains(seen["redis"], "hmac-") {
 		t.Errorf("Redis has no name of a secret: %s", seen["redis"])

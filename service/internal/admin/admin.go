@@ -7,7 +7,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,25 +43,25 @@ type attempt struct {
 // Note records the outcome of loading the configuration; nil is a success.
 func (l *Loading) Note(err error) { l.last.Store(&attempt{time.Now(), err}) }
 
-// Options for New. The zero value shows an empty service.
+// Options for New. What may be nil says so.
 type Options struct {
-	// Guard knows the callers with access. Nil knows none.
+	// Guard knows the callers with access.
 	Guard *Guard
-	// Stats counts decisions. It must observe the decider. Nil is an empty registry.
+	// Stats counts decisions. It must observe the decider.
 	Stats *stats.Registry
-	// Loading is the outcome of the last loading of the configuration. Nil is none.
+	// Loading is the outcome of the last loading of the configuration.
 	Loading *Loading
-	// Exceptions are the overrides and bans. Nil is a book in memory.
+	// Exceptions are the overrides and bans.
 	Exceptions *exceptions.Book
 	// Charges reads the log of a key under a policy that keeps one. Nil reads none.
 	Charges func(ctx context.Context, at config.Place, key string, policy *driver.Policy) (Charges, error)
-	// Store returns the state of the store. Nil is that of a store in memory.
+	// Store returns the state of the store.
 	Store func() degrade.Report
-	// Health answers GET /healthz, as on the data port. Nil is not found.
+	// Health answers GET /healthz, as on the data port.
 	Health http.Handler
 	// Ends ends streams of events when it is closed. Nil is never.
 	Ends <-chan struct{}
-	// Log receives every change with its author, and failures. Nil is slog.Default.
+	// Log receives every change with its author, and failures.
 	Log *slog.Logger
 }
 
@@ -73,37 +72,28 @@ type handler struct {
 	streams chan struct{} // holds one element for each open stream
 }
 
-// New returns a handler for a decider. A nil opts is the default.
-func New(decider *decide.Decider, opts *Options) http.Handler {
-	h := &handler{decider: decider, streams: make(chan struct{}, maxStreams)}
-	if opts != nil {
-		h.Options = *opts
-	}
-	h.defaults()
+// New returns a handler for a decider.
+func New(decider *decide.Decider, opts Options) http.Handler {
+	h := &handler{Options: opts, decider: decider, streams: make(chan struct{}, maxStreams)}
 	h.Stats.Prometheus.MustRegister(&collector{h})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(h.Stats.Prometheus, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
-	if h.Health != nil {
-		mux.Handle("GET /healthz", h.Health)
-	}
+	mux.Handle("GET /healthz", h.Health)
 	mux.HandleFunc("GET /stats", h.stats)
 	mux.HandleFunc("GET /rlconfig", h.rlconfig)
 	mux.HandleFunc("GET /{$}", index)
 	mux.HandleFunc("GET /dashboard", dashboard)
 	mux.HandleFunc("GET /dashboard/", dashboard)
-
 	mux.HandleFunc("GET /debug/pprof/", h.Guard.private(pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/profile", h.Guard.private(pprof.Profile))
 	mux.HandleFunc("GET /debug/pprof/trace", h.Guard.private(pprof.Trace))
 	mux.HandleFunc("GET /debug/pprof/symbol", h.Guard.private(pprof.Symbol))
-
 	mux.HandleFunc("POST /login", h.Guard.login)
 	mux.HandleFunc("POST /logout", h.Guard.logout)
 	mux.HandleFunc("GET /admin/v1/config", h.config)
 	mux.HandleFunc("GET /admin/v1/store", h.store)
 	mux.HandleFunc("GET /admin/v1/events", h.events)
 	mux.HandleFunc("GET /admin/v1/charges", h.Guard.private(h.charges))
-	mux.HandleFunc("GET /admin/v1/top", h.Guard.private(h.top))
 	mux.HandleFunc("GET /admin/v1/subject", h.Guard.private(h.subject))
 	mux.HandleFunc("POST /admin/v1/reset", h.Guard.private(h.reset))
 	for _, of := range []struct {
@@ -115,23 +105,6 @@ func New(decider *decide.Decider, opts *Options) http.Handler {
 		mux.HandleFunc("DELETE "+of.path+"/{id}", h.Guard.private(h.remove(of.kind)))
 	}
 	return guarded(h.Guard.identify(mux))
-}
-
-func (h *handler) defaults() {
-	if h.Stats == nil {
-		h.Stats = stats.New(nil)
-	}
-	h.Loading = cmp.Or(h.Loading, &Loading{})
-	h.Log = cmp.Or(h.Log, slog.Default())
-	if h.Guard == nil {
-		h.Guard = NewGuard(Access{}, h.Log)
-	}
-	if h.Exceptions == nil {
-		h.Exceptions = exceptions.New(h.decider, nil, "", h.Log)
-	}
-	if h.Store == nil {
-		h.Store = func() degrade.Report { return degrade.Report{Health: degrade.MemoryHealth()} }
-	}
 }
 
 // guarded refuses requests from pages of other origins, to which a browser would add its cookies and certificates.
@@ -148,7 +121,7 @@ func index(w http.ResponseWriter, _ *http.Request) {
 	plain(w)
 	fmt.Fprint(w, "/dashboard     decisions, subjects and the store, in a browser\n/rlconfig      the configuration in use, and the error of the one on disk\n"+
 		"/stats         counters, as text\n/metrics       counters, for Prometheus\n/healthz       the health, for liveness\n/debug/pprof/  profiles of the process, with the token\n"+
-		"/admin/v1/     config, store, events, top, subject, charges, reset, overrides and bans, as JSON\n")
+		"/admin/v1/     config, store, events, subject, charges, reset, overrides and bans, as JSON\n")
 }
 
 func (h *handler) stats(w http.ResponseWriter, _ *http.Request) {
@@ -162,6 +135,38 @@ func (h *handler) rlconfig(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, "# Loading the configuration failed at %s: %v\n# The last valid one is in use:\n", last.at.UTC().Format(time.RFC3339), last.err)
 	}
 	_ = h.decider.Config().Dump(w)
+}
+
+// A rule is one rule of the configuration in use.
+type rule struct {
+	Rule   string         `json:"rule"` // its name in statistics
+	Domain string         `json:"domain"`
+	Path   []config.Entry `json:"path"`
+	Shadow bool           `json:"shadow_mode"`
+	Text   string         `json:"text"` // the whole rule in a line
+}
+
+func ruleOf(r *config.Rule) *rule {
+	return &rule{Rule: r.Metric(), Domain: r.Domain, Path: r.Path, Shadow: r.Shadow, Text: r.Describe()}
+}
+
+// config answers the configuration in use, and what is wrong with the one on disk.
+func (h *handler) config(w http.ResponseWriter, r *http.Request) {
+	by, cfg := h.Guard.by(r), h.decider.Config()
+	rules := []*rule{}
+	for _, r := range cfg.Rules() {
+		rules = append(rules, ruleOf(r))
+	}
+	answer := map[string]any{
+		"access": map[string]any{
+			"authenticated": by != "", "by": by, "token": len(h.Guard.Tokens) > 0, "certificate": h.Guard.Certificates,
+		},
+		"domains": cfg.Domains(), "rules": rules, "error": nil,
+	}
+	if last := h.Loading.last.Load(); last != nil && last.err != nil {
+		answer["error"] = last.err.Error()
+	}
+	wire.Write(w, http.StatusOK, answer)
 }
 
 func plain(w http.ResponseWriter) { w.Header().Set("Content-Type", "text/plain; charset=utf-8") }
@@ -229,12 +234,12 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil {
 		h.Log.Error("a request to the admin port failed", "path", wire.Clip(r.URL.Path), "error", err)
 	}
-	wire.SetRetryAfter(w.Header())
-	if r.Method == http.MethodGet {
-		wire.Fail(w, http.StatusServiceUnavailable, "the store did not answer")
-		return
+	text := "the store did not answer"
+	if r.Method != http.MethodGet {
+		text += ": the change may have been made or not"
 	}
-	wire.Fail(w, http.StatusServiceUnavailable, "the store did not answer: the change may have been made or not")
+	wire.SetRetryAfter(w.Header())
+	wire.Fail(w, http.StatusServiceUnavailable, text)
 }
 
 // bounded returns a request's context with the timeout.

@@ -3,15 +3,17 @@ package admin
 import (
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/failover"
+	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
-	"example.com/sash/service/internal/exceptions"
+	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -38,7 +40,7 @@ func TestABan(t *testing.T) {
 	}
 	var look struct {
 		Ban    *exception
-		Limits []wire.Usage
+		Limits []usage
 	}
 	w.says(&look, 200, "GET", "/admin/v1/subject?domain=d&entry=user:eve", "")
 	if look.Ban == nil || look.Ban.ID != made.ID || len(look.Limits) != 1 || *look.Limits[0].Used != 0 {
@@ -66,17 +68,10 @@ func TestABanOfANetwork(t *testing.T) {
 	if made.Subject != "d:user:192.0.2.0/24" || made.Entries[0].Value != "192.0.2.0/24" || !made.InEffect || made.Why != nil {
 		t.Errorf("set %+v", made)
 	}
-	if w.asks("user", "192.0.2.7") || !w.asks("user", "192.0.3.7") {
-		t.Error("not the network is refused, or not only it")
-	}
 	var look struct{ Ban *exception }
 	w.says(&look, 200, "GET", "/admin/v1/subject?domain=d&entry=user:192.0.2.7", "")
 	if look.Ban == nil || look.Ban.ID != made.ID {
 		t.Errorf("a subject of the network: %+v", look)
-	}
-	if res, body := w.send("POST", "/admin/v1/bans", `{"domain":"d","entries":[{"key":"usr","value":"ann"}],"expires":"2h"}`); res.StatusCode != 422 ||
-		!strings.Contains(body, `no descriptor has the key \"usr\"; the keys are: day, free, user`) {
-		t.Errorf("a key that is nowhere: %d %s", res.StatusCode, body)
 	}
 	cfg, err := config.Parse("y.yaml", []byte("domain: d\ndescriptors:\n- {key: name, limits: [3/1h]}\n"))
 	if err != nil {
@@ -103,7 +98,7 @@ func TestAnOverrideAndAReset(t *testing.T) {
 		Subject  string
 		Override *exception
 		Ban      *exception
-		Limits   []wire.Usage
+		Limits   []usage
 		Rule     rule
 		At       *time.Time
 		Source   string
@@ -130,59 +125,29 @@ func TestAnOverrideAndAReset(t *testing.T) {
 	}
 }
 
-// The configuration is public, and its exceptions are not.
+// The configuration is public, and says who the caller is.
 func TestConfig(t *testing.T) {
 	w := begin(t, one)
-	w.says(&exception{}, 200, "POST", "/admin/v1/bans", `{`+eve+`,"expires":"2h"}`)
 	type answer struct {
 		Access struct {
 			Authenticated, Token, Certificate bool
 			By                                string
 		}
-		Domains         []string
-		Rules           []rule
-		Overrides, Bans []exception
+		Domains []string
+		Rules   []rule
 	}
 	var known, stranger answer
 	w.says(&known, 200, "GET", "/admin/v1/config", "")
-	if len(known.Rules) != 3 || len(known.Bans) != 1 || known.Overrides == nil || !known.Access.Authenticated || known.Domains[0] != "d" {
+	if len(known.Rules) != 3 || !known.Access.Authenticated || known.Access.By != "token 1" || known.Domains[0] != "d" {
 		t.Errorf("%+v", known)
 	}
-	if r := known.Rules[2]; !r.Shadow || r.Limits[0].Period != "day@UTC" || r.Limits[0].Window != 0 || r.Cost != 1 || r.Rule != "d.day" {
+	if r := known.Rules[2]; !r.Shadow || r.Rule != "d.day" || r.Path[0].Key != "day" || !strings.HasPrefix(r.Text, "9/day@UTC") {
 		t.Errorf("%+v", r)
 	}
 	w.token = ""
 	w.says(&stranger, 200, "GET", "/admin/v1/config", "")
-	if len(stranger.Rules) != 3 || stranger.Bans != nil || stranger.Overrides != nil || stranger.Access.Authenticated || !stranger.Access.Token {
+	if len(stranger.Rules) != 3 || stranger.Access.Authenticated || !stranger.Access.Token {
 		t.Errorf("without access: %+v", stranger)
-	}
-	if _, text := w.send("GET", "/admin/v1/config", ""); strings.Contains(text, "eve") {
-		t.Errorf("without access: %s", text)
-	}
-}
-
-func TestTopListsTheHottestSubjects(t *testing.T) {
-	w := begin(t, one)
-	for range 5 {
-		w.asks("user", "eve")
-	}
-	w.asks("user", "ann")
-	var answer struct {
-		By  string
-		Top []struct {
-			Subject, Last, Rule string
-			Count               int64
-			RefusedBy           *string `json:"refused_by"`
-			Entries             []config.Entry
-		}
-	}
-	w.says(&answer, 200, "GET", "/admin/v1/top", "")
-	if answer.By != "units" || len(answer.Top) != 2 || answer.Top[0].Count != 5 || answer.Top[0].Entries[0].Value != "eve" || answer.Top[0].Last != "refused" {
-		t.Errorf("%+v", answer)
-	}
-	w.says(&answer, 200, "GET", "/admin/v1/top?by=refused&n=1", "")
-	if answer.By != "refused" || len(answer.Top) != 1 || answer.Top[0].Count != 2 || *answer.Top[0].RefusedBy != "3/1h" {
-		t.Errorf("%+v", answer)
 	}
 }
 
@@ -217,9 +182,6 @@ func TestWrongRequests(t *testing.T) {
 		"large":                     {"POST", "reset", strings.Repeat(" ", wire.MaxBody+1), 413, "larger than"},
 		"a subject without a name":  {"GET", "subject?entry=user:ann", "", 400, "domain is missing"},
 		"a subject of nobody":       {"GET", "subject?domain=e&entry=user:ann", "", 404, "unknown domain"},
-		"an odd order":              {"GET", "top?by=name", "", 400, "units or refused"},
-		"too many":                  {"GET", "top?n=" + strconv.Itoa(mostTop+1), "", 400, "n is 1 to"},
-		"a number that is none":     {"GET", "top?n=x", "", 400, "n is 1 to"},
 	} {
 		res, text := w.send(c.method, "/admin/v1/"+c.path, c.body)
 		if res.StatusCode != c.status || !strings.Contains(text, c.say) || !strings.HasPrefix(text, `{"error":`) {
@@ -237,22 +199,24 @@ func TestStore(t *testing.T) {
 	w := begin(t, one)
 	_, text := w.send("GET", "/admin/v1/store", "")
 	if want := `{"status":"ok","store":"memory","address":null,"cause":null,"reason":null,"error":null,"uncounted":0,"since":null,"for":null,"instances":1,"in_flight":0,` +
-		`"local":{"backlog":0,"written":0,"lost":0,"doubtful":0},"memory":null,"overrides":0,"bans":0,"exceptions_read_at":null,"exceptions_current":true}` + "\n"; text != want {
+		`"local":{"backlog":0,"written":0,"lost":0,"doubtful":0},"overrides":0,"bans":0,"exceptions_current":true}` + "\n"; text != want {
 		t.Errorf("in memory: %s", text)
 	}
 	_, text = w.send("GET", "/metrics", "")
-	if !strings.Contains(text, "\nsash_store_up 1\n") || strings.Contains(text, "sash_breaker_state") || !strings.Contains(text, `sash_exceptions{kind="ban"} 0`) {
+	if !strings.Contains(text, "\nsash_store_up 1\n") || strings.Contains(text, "sash_store_calls") || !strings.Contains(text, `sash_exceptions{kind="ban"} 0`) {
 		t.Error("in memory:", grep(text, "sash_"))
 	}
-	handler := New(w.decider, &Options{Guard: NewGuard(one, nil), Store: func() degrade.Report {
+	w.options.Stats, w.options.Store = stats.New(nil), func() degrade.Report {
 		return degrade.Report{
 			Health:  degrade.Health{Status: "degraded", Store: "probing", Cause: "budget", Instances: 3},
 			Address: "redis.example:6379", Err: errors.New("read tcp: i/o timeout"), Uncounted: 1240,
-			Since: time.Now().Add(-time.Minute),
-			Stats: failover.Stats{InFlight: 2, Backlog: 4, Written: 5, Lost: 6, Doubtful: 7},
+			Since:  time.Now().Add(-time.Minute),
+			Stats:  failover.Stats{InFlight: 2, Backlog: 4, Written: 5, Lost: 6, Doubtful: 7},
+			Memory: &memstore.Stats{Keys: 8, Evicted: 9},
+			Home:   &degrade.HomeStats{Up: true, Calls: 3},
 		}
-	}})
-	w.server.Config.Handler = handler
+	}
+	w.server.Config.Handler = New(w.decider, w.options)
 	var answer struct {
 		Status, Store, Cause, Address, Reason string
 		Error                                 *string
@@ -269,12 +233,13 @@ func TestStore(t *testing.T) {
 	if answer.Address != "redis.example:6379" || answer.Reason != "does not answer in time" || answer.Uncounted != 1240 || *answer.Error != "read tcp: i/o timeout" {
 		t.Errorf("%+v", answer)
 	}
-	if _, text := w.send("GET", "/admin/v1/store", "", "Authorization: none"); !strings.Contains(text, `"error":null`) {
-		t.Errorf("strangers read the error: %s", text)
+	if _, text := w.send("GET", "/admin/v1/store", "", "Authorization: none"); !strings.Contains(text, `"error":null`) ||
+		!strings.Contains(text, `"home":{"state":"up","address":"","calls":3,"failed":0,"leased":0}`) {
+		t.Errorf("strangers read %s", text)
 	}
 	_, text = w.send("GET", "/metrics", "")
 	for _, want := range []string{
-		"sash_store_up 0", `sash_breaker_state{state="probing"} 1`, `sash_breaker_state{state="up"} 0`, `sash_breaker_state{state="down"} 0`, "sash_instances 3",
+		"sash_store_up 0", "sash_instances 3", "sash_memory_subjects 8", "sash_memory_evicted_total 9",
 		"sash_store_calls_in_flight 2", "sash_local_backlog_subjects 4", "sash_local_units_written_total 5", "sash_local_units_lost_total 6", "sash_local_units_doubtful_total 7",
 	} {
 		if !strings.Contains(text, "\n"+want+"\n") {
@@ -296,8 +261,7 @@ func grep(text, word string) string {
 // Errors without a status of their own are hidden from the client, and logged.
 func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	w := begin(t, one)
-	h := &handler{decider: w.decider, Options: Options{Guard: NewGuard(one, nil), Exceptions: exceptions.New(w.decider, nil, "", nil)}}
-	h.defaults()
+	h := &handler{decider: w.decider, Options: w.options}
 	w.server.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		h.refuse(rw, r, errors.New("dial tcp 10.0.0.1: refused"))
 	})
@@ -307,7 +271,7 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// A blocked subject says until when, and a reset lets it in.
+// A blocked subject says until when, and not what is used.
 func TestABlockedSubject(t *testing.T) {
 	w := begin(t, one)
 	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors: [{key: user, limits: [1/1m, 3/1h], block: {refusals: 2, for: 10m}}]\n"))
@@ -317,34 +281,34 @@ func TestABlockedSubject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type look struct {
-		At      time.Time
-		Until   *time.Time `json:"blocked_until"`
-		Limits  []wire.Usage
-		Subject string
+	for range 3 {
+		w.asks("user", "ann")
 	}
-	subject := func() (l look) {
-		w.says(&l, 200, "GET", "/admin/v1/subject?domain=d&entry=user:ann", "")
-		return l
+	var l struct {
+		At     time.Time
+		Until  *time.Time `json:"blocked_until"`
+		Limits []usage
 	}
-	w.asks("user", "ann")
-	w.asks("user", "ann")
-	if l := subject(); l.Until != nil || *l.Limits[1].Used != 1 {
-		t.Errorf("before the block: %+v", l)
-	}
-	w.asks("user", "ann")
-	began := time.Now()
-	l := subject()
-	if l.Until == nil || l.Until.After(began.Add(10*time.Minute)) || l.Until.Before(began.Add(10*time.Minute-5*time.Second)) {
-		t.Fatalf("during the block: %+v", l)
+	w.says(&l, 200, "GET", "/admin/v1/subject?domain=d&entry=user:ann", "")
+	if left := time.Until(*l.Until); left > 10*time.Minute || left < 9*time.Minute {
+		t.Fatalf("blocked for %v", left)
 	}
 	for _, u := range l.Limits { // the first is full for less than the block, and the second has units left
 		if *u.Remaining != 0 || u.Used != nil || time.Duration(*u.ReleaseAfter) != l.Until.Sub(l.At) {
-			t.Errorf("during the block: %+v", u)
+			t.Errorf("%+v", u)
 		}
 	}
-	w.says(&struct{}{}, 200, "POST", "/admin/v1/reset", `{`+ann+`}`)
-	if l := subject(); l.Until != nil || !w.asks("user", "ann") {
-		t.Errorf("after the reset: %+v", l)
+}
+
+// A home that decides beside own shares has 800 of 1,000 units, so 800 remain of a subject without a charge.
+func TestWhatIsUsedBesideOwnSharesIsNotKnown(t *testing.T) {
+	for _, regions := range []int{0, 2} {
+		used := (&handler{}).usage(&decide.State{Answer: decide.Answer{
+			Rule:   &config.Rule{Place: config.Place{Global: true, Own: config.OwnShare{Regions: regions}}},
+			Limits: []sash.LimitResult{{Limit: sash.Every(1000, time.Minute), Remaining: 800}},
+		}})[0].Used
+		if (used == nil) != (regions > 0) || used != nil && *used != 200 {
+			t.Errorf("with own shares of %d regions: %v", regions, used)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"embed"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"path"
 	"strconv"
@@ -71,21 +72,17 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Accel-Buffering", "no") // a proxy must not wait for more
 	w.WriteHeader(http.StatusOK)
 
-	send := func(kind string, body any) bool {
-		text, err := json.Marshal(body)
-		if err != nil {
-			return false // impossible: every event can be marshalled
-		}
-		_ = control.SetWriteDeadline(time.Now().Add(eventTimeout))
-		event := append([]byte("event: "+kind+"\ndata: "), text...)
-		if _, err = w.Write(append(event, "\n\n"...)); err != nil {
-			return false
-		}
-		return control.Flush() == nil
-	}
 	ticker := time.NewTicker(eventEvery)
 	defer ticker.Stop()
-	for send("state", h.event(r)) {
+	for {
+		text, err := json.Marshal(h.snapshot(r))
+		if err != nil {
+			return // impossible: every snapshot can be marshalled
+		}
+		_ = control.SetWriteDeadline(time.Now().Add(eventTimeout))
+		if _, err := fmt.Fprintf(w, "event: state\ndata: %s\n\n", text); err != nil || control.Flush() != nil {
+			return
+		}
 		select {
 		case <-ticker.C:
 		case <-h.Ends:
@@ -109,18 +106,38 @@ func (h *handler) enter(known bool) bool {
 	}
 }
 
-// event returns the state of the service, with subjects for an authenticated caller.
-func (h *handler) event(r *http.Request) wire.Event {
+// A snapshot is the state of the service.
+type snapshot struct {
+	At            wire.Instant   `json:"at"`
+	Since         wire.Instant   `json:"since"` // when counting began
+	Authenticated bool           `json:"authenticated"`
+	Requests      stats.Series   `json:"requests"`
+	Rules         []stats.Series `json:"rules"`
+	// Latency is how long the store took to decide, and with it the network and the queue in front of it.
+	Latency stats.Latency `json:"latency"`
+	Store   storeState    `json:"store"`
+	Top     *top          `json:"top"` // null to callers without access
+}
+
+// A top is the subjects that request the most units, and those that are refused most.
+type top struct {
+	Since   wire.Instant    `json:"since"`
+	Units   []stats.Subject `json:"units"`
+	Refused []stats.Subject `json:"refused"`
+}
+
+// snapshot returns the state of the service, with subjects for an authenticated caller.
+func (h *handler) snapshot(r *http.Request) snapshot {
 	snap := h.Stats.Snapshot()
 	known := h.Guard.by(r) != "" // checked for every event: a session may end while the stream goes on
-	event := wire.Event{
+	now := snapshot{
 		At: wire.Instant(snap.At), Since: wire.Instant(snap.Since), Authenticated: known,
 		Requests: snap.Requests, Rules: snap.Rules, Latency: snap.Latency, Store: h.state(known),
 	}
 	if known {
 		units, since := h.Stats.Hottest(stats.ByUnits, eventTop)
 		refused, _ := h.Stats.Hottest(stats.ByRefused, eventTop)
-		event.Top = &wire.Top{Since: wire.Instant(since), Units: units, Refused: refused}
+		now.Top = &top{wire.Instant(since), units, refused}
 	}
-	return event
+	return now
 }

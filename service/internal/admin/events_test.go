@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"example.com/sash/service/internal/stats"
-	"example.com/sash/service/internal/wire"
 )
 
 // A stream is one of events.
@@ -69,7 +68,7 @@ func TestEventsHideSubjectsWithoutAccess(t *testing.T) {
 		w.asks("user", "ann")
 	}
 	stream := w.watch(t, "")
-	var now wire.Event
+	var now snapshot
 	for now.Requests.Count.Sum() < 4 {
 		event(t, stream, "state", &now)
 	}
@@ -102,7 +101,7 @@ func TestStreamsAreBounded(t *testing.T) {
 			brings = token
 		}
 		stream := w.watch(t, brings)
-		if event(t, stream, "state", new(wire.Event)); i == 0 {
+		if event(t, stream, "state", new(snapshot)); i == 0 {
 			first = stream
 		}
 		if i+1 < maxPublic {
@@ -136,7 +135,7 @@ func TestStreamsEndWithTheService(t *testing.T) {
 	w.server = short
 	stream := w.watch(t, "")
 	for range 3 { // a second apart
-		event(t, stream, "state", new(wire.Event))
+		event(t, stream, "state", new(snapshot))
 	}
 	close(w.ends)
 	if _, err := io.Copy(io.Discard, stream); err != nil {

@@ -16,7 +16,9 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/exceptions"
+	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
 )
 
@@ -43,28 +45,30 @@ type world struct {
 	logs    *strings.Builder
 	token   string // that requests bring
 	stats   *stats.Registry
+	options Options
 	ends    chan struct{} // closed when the service ends
 }
 
 func begin(t *testing.T, access Access) *world {
+	memory := memstore.New(nil)
+	return beginOn(t, access, rules, memory, memory, func() degrade.Report { return degrade.Report{Health: degrade.MemoryHealth()} })
+}
+
+// beginOn begins on a store, which charges in memory.
+func beginOn(t *testing.T, access Access, rules string, store driver.Store, memory *memstore.Store, report func() degrade.Report) *world {
 	t.Helper()
-	cfg, err := config.Parse("x.yaml", []byte(rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, logs: &strings.Builder{}, ends: make(chan struct{})}
+	w := &world{t: t, logs: &strings.Builder{}, ends: make(chan struct{}), decider: servertest.Decider(t, store, rules)}
 	if len(access.Tokens) > 0 {
 		w.token = access.Tokens[0]
-	}
-	store := memstore.New(nil)
-	if w.decider, err = decide.New(cfg, store); err != nil {
-		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(w.logs, nil))
 	w.stats = stats.New(&stats.Options{Subjects: true})
 	w.decider.Observe(w.stats.Observe)
-	handler := New(w.decider, &Options{Guard: NewGuard(access, log), Log: log, Stats: w.stats, Ends: w.ends, Charges: charges(store), Exceptions: exceptions.New(w.decider, nil, "", log)})
-	w.server = httptest.NewServer(handler)
+	w.options = Options{
+		Guard: NewGuard(access, log), Log: log, Stats: w.stats, Ends: w.ends, Loading: new(Loading), Charges: charges(memory), Health: http.NotFoundHandler(),
+		Exceptions: exceptions.New(w.decider, nil, "", log), Store: report,
+	}
+	w.server = httptest.NewServer(New(w.decider, w.options))
 	w.server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	t.Cleanup(w.server.Close)
 	return w

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"example.com/sash"
@@ -13,7 +12,6 @@ import (
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/exceptions"
-	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -44,13 +42,14 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	answer := map[string]any{
-		"subject": state.Found.Key, "domain": of.Domain, "entries": state.Entries, "rule": nil,
-		"limits": h.usage(&state), "at": nil, "source": nil, "cause": nil, "last": h.last(state.Found.Key), "store": h.state(true),
-		"override": nil, "ban": nil, "blocked_until": nil, "refused": h.refused(state.Found.Key),
+	overridden := config.Key(of.Domain, state.Entries)
+	if o := state.Override; o != nil { // of values charged together, or under an older name
+		overridden = config.Key(o.Domain, o.Entries)
 	}
-	if until := state.BlockedUntil(); !until.IsZero() {
-		answer["blocked_until"] = wire.Instant(until)
+	answer := map[string]any{
+		"subject": cmp.Or(state.Found.Key, config.Key(of.Domain, state.Entries)), "domain": of.Domain, "entries": state.Entries, "rule": nil,
+		"limits": h.usage(&state), "at": nil, "source": nil, "cause": nil, "store": h.state(true),
+		"override": h.one(exceptions.Override, overridden), "ban": nil, "blocked_until": wire.When(state.BlockedUntil()),
 	}
 	if source := state.Answer.Source; state.Policy != nil {
 		answer["source"] = source.String()
@@ -61,38 +60,13 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 			answer["cause"] = decide.Cause(cause)
 		}
 	}
-	overridden := config.Key(of.Domain, state.Entries)
-	if o := state.Override; o != nil { // of values charged together, or under an older name
-		overridden = config.Key(o.Domain, o.Entries)
-	}
-	if e := h.one(exceptions.Override, overridden); e != nil {
-		answer["override"] = e
-	}
 	if ban := state.Ban; ban != nil { // of a network, or of the first entries
 		answer["ban"] = h.one(exceptions.Ban, config.Key(ban.Domain, ban.Entries))
-	}
-	if state.Found.Key == "" {
-		answer["subject"] = config.Key(of.Domain, state.Entries)
 	}
 	if rule := state.Found.Rule; rule != nil {
 		answer["rule"] = ruleOf(rule)
 	}
 	wire.Write(w, http.StatusOK, answer)
-}
-
-// A refusal is a refused call of a subject.
-type refusal struct {
-	At    wire.Instant `json:"at"`
-	Units int64        `json:"units"`
-}
-
-// refused returns the latest refused calls of a subject that this instance knows of, the oldest first.
-func (h *handler) refused(key string) []refusal {
-	all := []refusal{}
-	for _, r := range h.Stats.Refusals(key) {
-		all = append(all, refusal{wire.Instant(r.At), r.Units})
-	}
-	return all
 }
 
 // one returns the exception of a kind on a subject, or nil.
@@ -124,86 +98,48 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 	wire.Write(w, http.StatusOK, map[string]string{"subject": subject})
 }
 
-// Bounds of the answers of top.
-const (
-	usualTop = 50
-	mostTop  = 1000
-)
-
-// top answers the subjects that request the most units, or are refused most often.
-func (h *handler) top(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	by, n := query.Get("by"), usualTop
-	order, known := map[string]stats.Order{"": stats.ByUnits, "units": stats.ByUnits, "refused": stats.ByRefused}[by]
-	if text := query.Get("n"); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > mostTop {
-			n = 0
-		}
-	}
-	if !known || n == 0 {
-		wire.Fail(w, http.StatusBadRequest, "by is units or refused, and n is 1 to "+strconv.Itoa(mostTop))
-		return
-	}
-	by = cmp.Or(by, "units")
-	subjects, since := h.Stats.Hottest(order, n)
-	wire.Write(w, http.StatusOK, map[string]any{"by": by, "since": wire.Instant(since), "top": subjects})
+// A usage is a limit of a subject with what is used of it. A number that is not known is null.
+type usage struct {
+	wire.Limit
+	Remaining *int64 `json:"remaining"`
+	// Share is the units that this instance may admit alone while the store does not answer, and Used is of them. Share is
+	// absent otherwise. Used is null where it cannot be known: of a blocked subject, and of a rule with own shares of regions.
+	Share *int64 `json:"share,omitempty"`
+	Used  *int64 `json:"used"`
+	// ReleaseAfter is the time until the next unit is free, and ResetAfter until all are.
+	ReleaseAfter *wire.Seconds `json:"release_after"`
+	ResetAfter   *wire.Seconds `json:"reset_after"`
 }
 
 // usage returns the limits of a subject with what is known of their use: nothing if the store did not answer, and that of
 // this instance's share if the instance answered.
-func (h *handler) usage(s *decide.State) []wire.Usage {
-	if s.Policy != nil && s.Answer.Source == sash.FromPolicy {
-		unknown := make([]wire.Usage, len(s.Limits))
-		for i, l := range s.Limits {
-			unknown[i].Limit = wire.LimitOf(l)
+func (h *handler) usage(s *decide.State) []usage {
+	all, a := []usage{}, &s.Answer
+	if a.Source == sash.FromPolicy {
+		for _, l := range s.Limits {
+			all = append(all, usage{Limit: wire.LimitOf(l)})
 		}
-		return unknown
-	}
-	all := wire.UsageOf(&s.Answer)
-	if s.Answer.Source != sash.FromLocal {
 		return all
 	}
-	instances := int64(h.Store().Instances)
-	for i := range all {
-		u := &all[i]
-		share := int64(0)
-		if instances > 0 {
-			share = u.Units / instances
+	// Of a rule with own shares the home knows its part of the limit only.
+	known := a.Source != sash.FromOwn && (a.Rule == nil || a.Rule.Place.Own.Regions == 0)
+	for i := range a.Limits {
+		l := &a.Limits[i]
+		of, release, reset := l.Limit.Units, wire.Seconds(l.ReleaseAfter), wire.Seconds(l.ResetAfter)
+		u := usage{Limit: wire.LimitOf(l.Limit), Remaining: &l.Remaining, ReleaseAfter: &release, ResetAfter: &reset}
+		if a.Source == sash.FromLocal {
+			known, of = true, 0
+			if instances := int64(h.Store().Instances); instances > 0 {
+				of = l.Limit.Units / instances
+			}
+			u.Share = &of
 		}
-		used := max(0, share-*u.Remaining)
-		if u.Share = &share; !s.Answer.Blocked {
+		if used := max(0, of-l.Remaining); known && !a.Blocked { // a block leaves no units, whatever is used
 			u.Used = &used
 		}
+		all = append(all, u)
 	}
 	return all
-}
-
-// A last is what the store said last about a subject.
-type last struct {
-	At     wire.Instant `json:"at"` // the store's clock
-	For    wire.Seconds `json:"for"`
-	Limits []lastLimit  `json:"limits"`
-}
-
-type lastLimit struct {
-	Name      string `json:"name"`
-	Units     int64  `json:"units"`
-	Used      int64  `json:"used"`
-	Remaining int64  `json:"remaining"`
-}
-
-// last returns what the store said last about a subject, or nil if that is not known.
-func (h *handler) last(key string) *last {
-	seen := h.Stats.LastSeen(key)
-	if seen.At.IsZero() {
-		return nil
-	}
-	l := &last{At: wire.Instant(seen.At), For: wire.Seconds(max(0, time.Since(seen.At)))}
-	for _, s := range seen.Limits {
-		l.Limits = append(l.Limits, lastLimit{s.Name, s.Units, s.Units - s.Remaining, s.Remaining})
-	}
-	return l
 }
 
 // A Charge is the units that were charged at one time.
@@ -233,21 +169,9 @@ type span struct {
 	Until *wire.Instant `json:"until"` // of calendar limits: when the window ends
 }
 
-// A history is the charges of a subject.
-type history struct {
-	Subject   string        `json:"subject"`
-	At        *wire.Instant `json:"at"`
-	Algorithm *string       `json:"algorithm"`
-	Limits    []span        `json:"limits"`
-	// Entries are null if they are unknown, and Why is the reason. Count is the number in the store. If there are too
-	// many, entries within the step Merged are one, at the latest of their times.
-	Entries []charge     `json:"entries"`
-	Count   int          `json:"count"`
-	Merged  wire.Seconds `json:"merged"`
-	Why     *string      `json:"why"`
-}
-
-// charges answers the charges of a subject that its key still holds.
+// charges answers the charges of a subject that its key still holds. Entries are null if they are unknown, and why is the
+// reason. Count is the number in the store. If there are too many, entries within the step merged are one, at the latest
+// of their times.
 func (h *handler) charges(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := bounded(r)
 	defer cancel()
@@ -255,40 +179,36 @@ func (h *handler) charges(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	answer := history{Subject: state.Found.Key, At: wire.When(state.Answer.At), Limits: []span{}}
 	policy, at := state.Policy, state.Answer.At
+	answer := map[string]any{
+		"subject": state.Found.Key, "algorithm": nil, "limits": []span{}, "entries": nil, "count": 0, "merged": 0, "why": nil,
+	}
 	switch why := h.unknown(policy); {
 	case why != "":
-		answer.Why = &why
+		answer["why"] = why
 	case state.Answer.Cause != nil:
-		why = "the store does not answer (" + decide.Cause(state.Answer.Cause) + ")"
-		answer.At, answer.Why, at = nil, &why, time.Time{}
+		answer["why"], at = "the store does not answer ("+decide.Cause(state.Answer.Cause)+")", time.Time{}
 	default:
-		all, err := h.Charges(ctx, placeOf(state.Found.Rule), state.Found.Key, policy)
+		place := config.Place{} // of a request limit
+		if rule := state.Found.Rule; rule != nil {
+			place = rule.Place
+		}
+		all, err := h.Charges(ctx, place, state.Found.Key, policy)
 		if err != nil {
 			h.refuse(w, r, err)
 			return
 		}
 		if !all.At.IsZero() {
 			at = all.At
-			answer.At = wire.When(at)
 		}
-		answer.Count = len(all.Entries)
-		answer.Entries, answer.Merged = merge(all.Entries)
+		answer["count"] = len(all.Entries)
+		answer["entries"], answer["merged"] = merge(all.Entries)
 	}
+	answer["at"] = wire.When(at)
 	if policy != nil {
-		name := policy.Algorithm.String()
-		answer.Algorithm, answer.Limits = &name, spans(state.Limits, policy, at)
+		answer["algorithm"], answer["limits"] = policy.Algorithm.String(), spans(state.Limits, policy, at)
 	}
 	wire.Write(w, http.StatusOK, answer)
-}
-
-// placeOf returns where the charges of a rule are kept; nil is that of a request limit.
-func placeOf(r *config.Rule) config.Place {
-	if r == nil {
-		return config.Place{}
-	}
-	return r.Place
 }
 
 // unknown returns why the charges are unknown, or "".

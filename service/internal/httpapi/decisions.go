@@ -2,77 +2,40 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
+	"mime"
 	"net/http"
 	"strconv"
+	"strings"
+	"time"
 
 	"example.com/sash/service/internal/access"
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/wire"
 )
 
-// within calls the engine with the request's context and Options.Timeout, answers what fails, and reports whether nothing
-// did.
-func (h *Handler) within(w http.ResponseWriter, r *http.Request, silent *wire.Silence, call func(context.Context) error) bool {
-	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
-	defer cancel()
-	err := call(ctx)
-	if err != nil {
-		h.fail(w, r, err, silent)
-	}
-	return err == nil
-}
-
-func (h *Handler) allow(w http.ResponseWriter, r *http.Request) {
-	h.charge(w, r, func(ctx context.Context, req decide.Request) (decide.Answer, string, error) {
-		answers, err := h.decider.Decide(ctx, req)
+// decides returns what answers requests for a decision by one way of the engine: 200, or 429 if it refuses one that charges.
+func (h *Handler) decides(charges bool, silent *wire.Silence,
+	by func(context.Context, *decide.Decider, *decide.Request) (wire.Decision, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		req, ok := h.read(w, r, charges)
+		if !ok {
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
+		defer cancel()
+		decision, err := by(ctx, h.decider, &req)
 		if err != nil {
-			return decide.Answer{}, "", err
+			h.fail(w, r, err, silent)
+			return
 		}
-		return answers[0], "", nil
-	})
-}
-
-func (h *Handler) reserve(w http.ResponseWriter, r *http.Request) {
-	h.charge(w, r, func(ctx context.Context, req decide.Request) (decide.Answer, string, error) {
-		answer, reservation, err := h.decider.Reserve(ctx, req)
-		if err != nil || reservation == nil {
-			return answer, "", err
+		status := http.StatusOK
+		if charges && !decision.Allowed {
+			status = http.StatusTooManyRequests
+			w.Header().Set("Retry-After", strconv.FormatInt(decision.RetryAfter.RoundUp(), 10))
 		}
-		return answer, h.opts.Tokens.Seal(reservation), nil
-	})
-}
-
-// charge answers a request that charges, with the token of its reservation if it has one.
-func (h *Handler) charge(w http.ResponseWriter, r *http.Request, by func(context.Context, decide.Request) (decide.Answer, string, error)) {
-	req, ok := h.readCharge(w, r)
-	if !ok {
-		return
-	}
-	var answer decide.Answer
-	var token string
-	if !h.within(w, r, &wire.Undecided, func(ctx context.Context) (err error) { answer, token, err = by(ctx, req); return err }) {
-		return
-	}
-	decision := wire.DecisionOn(&req, &answer)
-	decision.Token = token
-	status := http.StatusOK
-	if !decision.Allowed {
-		status = http.StatusTooManyRequests
-		w.Header().Set("Retry-After", strconv.FormatInt(decision.RetryAfter.RoundUp(), 10))
-	}
-	wire.Write(w, status, decision)
-}
-
-// peek answers what a request would be answered now, always with 200: nothing was refused.
-func (h *Handler) peek(w http.ResponseWriter, r *http.Request) {
-	req, ok := h.read(w, r)
-	if !ok {
-		return
-	}
-	req.Within = 0
-	var answers []decide.Answer
-	if h.within(w, r, &wire.Unseen, func(ctx context.Context) (err error) { answers, err = h.decider.Peek(ctx, req); return err }) {
-		wire.Write(w, http.StatusOK, wire.AnswerOf(&answers[0]))
+		wire.Write(w, status, decision)
 	}
 }
 
@@ -114,4 +77,106 @@ func (h *Handler) settleTo(w http.ResponseWriter, r *http.Request, token string,
 		return
 	}
 	wire.Write(w, http.StatusOK, map[string]bool{"settled": true})
+}
+
+// A request is the body of POST /v1/allow, /v1/peek and /v1/reserve.
+type request struct {
+	Domain  string  `json:"domain"`
+	Entries []entry `json:"entries"`
+	// Cost is the units asked for; without one it is the matching rule's, which is 1 by default.
+	Cost *int64 `json:"cost"`
+	// ID names the request, so that it can be repeated and is charged once. Nil is none. What charges nothing
+	// ignores it.
+	ID *string `json:"id"`
+	// WaitUpTo is how many seconds the caller can wait. What charges nothing ignores it.
+	WaitUpTo wire.Seconds `json:"wait_up_to"`
+}
+
+// An entry is one of a subject's. A value that is left out is empty, and that of all callers.
+type entry struct {
+	Key   string  `json:"key"`
+	Value *string `json:"value"`
+}
+
+// subject returns the subject of a request, or what is wrong with it. An empty value is most likely a variable that its
+// program did not set, so that all callers without one would share a limit.
+func (r *request) subject() (wire.Subject, error) {
+	s := wire.Subject{Domain: r.Domain, Entries: make([]config.Entry, len(r.Entries))}
+	for i, e := range r.Entries {
+		s.Entries[i].Key = e.Key
+		if e.Value == nil {
+			continue
+		}
+		if s.Entries[i].Value = *e.Value; strings.TrimSpace(*e.Value) == "" {
+			return s, fmt.Errorf("entry %d: the value of %q is empty or blank, and every caller without one would share a limit; "+
+				"set it, or leave the value out to count all callers together", i+1, wire.Clip(e.Key))
+		}
+	}
+	return s, s.Check()
+}
+
+// read reads a request, which may wait if it charges. It answers one that is wrong, or whose caller may not decide in its
+// domain, and returns false.
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, charges bool) (req decide.Request, ok bool) {
+	body := readAs[request](w, r, "domain and entries")
+	if body == nil {
+		return req, false
+	}
+	subject, err := body.subject()
+	if err != nil {
+		wire.Fail(w, http.StatusBadRequest, err.Error())
+		return req, false
+	}
+	req = decide.One(subject.Domain, subject.Entries, body.Cost)
+	if body.ID != nil {
+		if req.ID = *body.ID; req.ID == "" || len(req.ID) > decide.MaxIDLength {
+			wire.Fail(w, http.StatusBadRequest, fmt.Sprintf("the id has %d bytes: it must have 1 to %d", len(req.ID), decide.MaxIDLength))
+			return req, false
+		}
+	}
+	if err := h.opts.Access.Check(r.Context(), req.Domain, access.Decide); err != nil {
+		access.Fail(w, err)
+		return req, false
+	}
+	if !charges {
+		return req, true
+	}
+	if req.Within = time.Duration(body.WaitUpTo); req.Within < 0 || req.Within > h.opts.MaxWait {
+		wire.Fail(w, http.StatusBadRequest, fmt.Sprintf("wait_up_to is %v; it can be 0 to %v seconds here (sash serve --max-wait)",
+			req.Within.Seconds(), h.opts.MaxWait.Seconds()))
+		return req, false
+	}
+	return req, true
+}
+
+// readAs reads the body of a POST; with says what is in it. It answers a request that is wrong, and returns nil.
+func readAs[T any](w http.ResponseWriter, r *http.Request, with string) *T {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		wire.Fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": POST a request here")
+		return nil
+	}
+	if !checkContent(w, r.Header) {
+		return nil
+	}
+	return wire.Read[T](w, r, with)
+}
+
+// checkContent reports whether a body may be JSON by its header, and answers the request when not. A body without a type
+// is taken for JSON, and so is a form, which is the type that curl -d gives to anything.
+func checkContent(w http.ResponseWriter, header http.Header) bool {
+	if coding := header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		wire.Fail(w, http.StatusUnsupportedMediaType, "the body must not be encoded; this one says "+wire.Clip(coding))
+		return false
+	}
+	given := header.Get("Content-Type")
+	if given == "" {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(given)
+	if err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json") || kind == "application/x-www-form-urlencoded") {
+		return true
+	}
+	wire.Fail(w, http.StatusUnsupportedMediaType, "the body must be application/json; this one says "+wire.Clip(given))
+	return false
 }

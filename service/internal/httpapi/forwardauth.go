@@ -63,25 +63,23 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 		wire.Fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	var answers []decide.Answer
-	if !h.within(w, r, &wire.Undecided, func(ctx context.Context) (err error) {
-		answers, err = h.decider.Decide(ctx, decide.Request{Domain: question.domain, Parts: parts, Lenient: true})
-		return err
-	}) {
+	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
+	defer cancel()
+	answers, err := h.decider.Decide(ctx, decide.Request{Domain: question.domain, Parts: parts, Lenient: true})
+	if err != nil {
+		h.fail(w, r, err, &wire.Undecided)
 		return
 	}
-	disclosed := question.disclose(answers)
-	question.fields.Set(w.Header(), disclosed.limits, atOf(answers))
-	if !disclosed.refused {
+	limits, denial := question.disclose(answers)
+	question.fields.Set(w.Header(), limits, atOf(answers))
+	if denial == nil {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	if disclosed.retryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.FormatInt(wire.Seconds(disclosed.retryAfter).RoundUp(), 10))
+	if denial.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.FormatInt(wire.Seconds(denial.RetryAfter).RoundUp(), 10))
 	}
-	httplimit.Denial{
-		Status: question.deny, RetryAfter: disclosed.retryAfter, Policies: disclosed.refusedBy, Result: sash.Result{Blocked: disclosed.blocked},
-	}.Write(w)
+	denial.Write(w)
 }
 
 // ask returns the descriptors of a proxy's request.
@@ -98,29 +96,23 @@ func (h *Handler) ask(q *question, r *http.Request) ([]decide.Part, error) {
 	return q.parts(r.Header)
 }
 
-// A disclosure is what the client learns of a decision.
-type disclosure struct {
-	refused    bool
-	blocked    bool          // for too many refusals
-	retryAfter time.Duration // of a refusal; zero when waiting does not help
-	refusedBy  []string
-	limits     []sash.LimitResult
-}
-
-// disclose joins the answers, without limits that do not bind.
-func (q *question) disclose(answers []decide.Answer) (all disclosure) {
+// disclose joins the answers into what the client learns, without limits that do not bind: the limits, and the refusal, or
+// nil. Its time to retry is zero when waiting does not help.
+func (q *question) disclose(answers []decide.Answer) ([]sash.LimitResult, *httplimit.Denial) {
+	var limits []sash.LimitResult
+	denial, refused := &httplimit.Denial{Status: q.deny}, false
 	for i := range answers {
 		a := &answers[i]
 		if a.Soft() {
 			continue
 		}
-		all.refused, all.blocked = all.refused || a.Refused, all.blocked || a.Blocked
-		if a.Source == sash.FromPolicy { // nothing was counted
+		refused, denial.Result.Blocked = refused || a.Refused, denial.Result.Blocked || a.Blocked // for too many refusals
+		switch {
+		case a.Source == sash.FromPolicy: // nothing was counted
 			continue
-		}
-		if a.BannedBy != nil { // no limit that a client could keep to: a policy of no units and no window would be malformed
-			all.retryAfter = max(all.retryAfter, a.RefusedBy.RetryAfter)
-			all.refusedBy = append(all.refusedBy, a.RefusedBy.Limit.Name)
+		case a.BannedBy != nil: // no limit that a client could keep to: a policy of no units and no window would be malformed
+			denial.RetryAfter = max(denial.RetryAfter, a.RefusedBy.RetryAfter)
+			denial.Policies = append(denial.Policies, a.RefusedBy.Limit.Name)
 			continue
 		}
 		for _, l := range a.Limits {
@@ -128,13 +120,16 @@ func (q *question) disclose(answers []decide.Answer) (all disclosure) {
 				l.Limit.Name = q.descriptors[i].name() + ":" + l.Limit.Name
 			}
 			if l.Refused {
-				all.retryAfter = max(all.retryAfter, l.RetryAfter)
-				all.refusedBy = append(all.refusedBy, l.Limit.Name)
+				denial.RetryAfter = max(denial.RetryAfter, l.RetryAfter)
+				denial.Policies = append(denial.Policies, l.Limit.Name)
 			}
-			all.limits = append(all.limits, l)
+			limits = append(limits, l)
 		}
 	}
-	return all
+	if !refused {
+		return limits, nil
+	}
+	return limits, denial
 }
 
 // atOf returns the store's clock at the last decision, or this process's if the store made none.
@@ -170,10 +165,12 @@ func (d descriptor) name() string {
 // A source is where an entry of a descriptor comes from.
 type source struct {
 	key   string
-	value func(*proxied) (string, error)
-	// fold returns the form that a value in the configuration has after folding; nil if it can be any.
-	fold func(by httplimit.PathFold, value string) (string, error)
+	from  string // one of words, or the name of a header after header:; empty for a fixed value
+	fixed string
 }
+
+// words are the values that the headers of a proxy give.
+var words = []string{"host", "method", "path", "remote_address"}
 
 // parseQuestion reads the parameters: domain, descriptor once or more, deny, fields and path.
 func parseQuestion(query string) (*question, error) {
@@ -235,17 +232,16 @@ func parseDescriptor(text string) (descriptor, error) {
 	for i, entry := range entries {
 		key, fixed, isFixed := strings.Cut(entry, "=")
 		header, isHeader := strings.CutPrefix(entry, "header:")
-		known, isKnown := proxiedValues[entry]
 		switch {
-		case isKnown:
-			d[i] = known
+		case slices.Contains(words, entry):
+			d[i] = source{key: entry, from: entry}
 		case isHeader && header != "":
-			d[i] = source{strings.ToLower(header), func(p *proxied) (string, error) { return p.sole(header) }, nil}
+			d[i] = source{key: strings.ToLower(header), from: entry}
 		case isFixed && key != "" && !isHeader:
-			d[i] = source{key, func(*proxied) (string, error) { return fixed, nil }, nil}
+			d[i] = source{key: key, fixed: fixed}
 		default:
 			return nil, fmt.Errorf("descriptor=%s: the entry %s is none: it is %s, header:NAME, or KEY=VALUE for a fixed one",
-				wire.Clip(text), strconv.Quote(wire.Clip(entry)), strings.Join(slices.Sorted(maps.Keys(proxiedValues)), ", "))
+				wire.Clip(text), strconv.Quote(wire.Clip(entry)), strings.Join(words, ", "))
 		}
 	}
 	return d, nil
@@ -257,12 +253,22 @@ type proxied struct {
 	fold   httplimit.PathFold // of its path
 }
 
-// proxiedValues are the entries that the proxy's headers give.
-var proxiedValues = map[string]source{
-	"remote_address": {"remote_address", (*proxied).remoteAddress, nil},
-	"method":         {"method", func(p *proxied) (string, error) { return p.required(forwardedMethod) }, nil},
-	"path":           {"path", (*proxied).path, foldPath},
-	"host":           {"host", (*proxied).host, foldHost},
+// value returns the value of an entry.
+func (p *proxied) value(s source) (string, error) {
+	switch s.from {
+	case "":
+		return s.fixed, nil
+	case "remote_address":
+		return p.remoteAddress()
+	case "method":
+		return p.required(forwardedMethod)
+	case "path":
+		return p.path()
+	case "host":
+		host, err := p.required(forwardedHost)
+		return lowerHost((&url.URL{Host: host}).Hostname()), err
+	}
+	return p.sole(strings.TrimPrefix(s.from, "header:"))
 }
 
 // parts are the descriptors of a request. An entry whose header the client did not send has an empty value:
@@ -273,7 +279,7 @@ func (q *question) parts(header http.Header) ([]decide.Part, error) {
 	for i, d := range q.descriptors {
 		entries := make([]config.Entry, len(d))
 		for j, s := range d {
-			value, err := s.value(p)
+			value, err := p.value(s)
 			if err != nil {
 				return nil, err
 			}
@@ -341,13 +347,5 @@ func (p *proxied) path() (string, error) {
 	return p.fold.Fold(uri)
 }
 
-// host returns the host name in small letters, without a port and a final dot.
-func (p *proxied) host() (string, error) {
-	host, err := p.required(forwardedHost)
-	if err != nil {
-		return "", err
-	}
-	return lowerHost((&url.URL{Host: host}).Hostname()), nil
-}
-
+// lowerHost returns a host name in small letters, without a final dot.
 func lowerHost(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }

@@ -116,18 +116,6 @@ func TestForwardAuthAdmitsUntilTheLimitAndAgainAfterTheWindow(t *testing.T) {
 	wantAuth(t, "after Retry-After", auth(h, query), 200, "", `"2/10s";r=0;t=3`)
 }
 
-func TestForwardAuthDeniesWithTheStatusThatTheProxyTakes(t *testing.T) {
-	h, _ := edge(t)
-	for _, deny := range []string{"401", "403", "429"} {
-		key := "X-Api-Key"
-		auth(h, "domain=edge&descriptor=header:x-api-key&deny="+deny, key, deny)
-		w := auth(h, "domain=edge&descriptor=header:x-api-key&deny="+deny, key, deny)
-		if want := map[string]int{"401": 401, "403": 403, "429": 429}[deny]; w.Code != want || w.Header().Get("Retry-After") != "10" {
-			t.Errorf("deny=%s: %d, Retry-After %q", deny, w.Code, w.Header().Get("Retry-After"))
-		}
-	}
-}
-
 // Two requests that are charged to one subject: the second finds the limit of 1 used up.
 func TestForwardAuthCountsTogether(t *testing.T) {
 	for _, c := range []struct {
@@ -324,4 +312,77 @@ func TestForwardAuthOfABannedClient(t *testing.T) {
 		t.Errorf("RateLimit-Policy %q, %s", got, w.Body)
 	}
 	wantAuth(t, "another client", auth(h, "domain=edge&descriptor=remote_address", "X-Forwarded-For", "192.0.2.8"), 200, "", `"2/10s";r=1;t=10`)
+}
+
+const unfolded = `
+domain: edge
+descriptors:
+  - {key: path, value: /Login, limits: ["1/1m"]}
+  - {key: path, value: /API/*, limits: ["1/1m"]}
+  - {key: path, value: /end/, limits: ["1/1m"]}
+  - {key: path, value: "/a;v", limits: ["1/1m"]}
+  - {key: path, value: "/x/..;/a", limits: ["1/1m"]}
+  - {key: path, value: /ok, limits: ["1/1m"]}
+  - {key: path, value: /ok/*, limits: ["1/1m"]}
+  - {key: path, value: "/ok *", limits: ["1/1m"]}
+  - {key: path, value: "*", limits: ["9/1m"]}
+  - {key: host, value: Example.com, limits: ["1/1m"]}
+  - {key: host, value: "2001:db8::1", limits: ["1/1m"]}
+  - key: method
+    descriptors: [{key: path, value: /Deep, limits: ["1/1m"]}]
+---
+domain: other
+descriptors: [{key: path, value: /Login, limits: ["1/1m"]}]
+`
+
+// A rule that no folded value can match is named in the log, once for each question and configuration.
+func TestARuleThatFoldingLeavesUnmatchedIsAWarning(t *testing.T) {
+	decider := servertest.Decider(t, memstore.New(nil), unfolded)
+	var log strings.Builder
+	h := New(decider, &Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	said := func(query string) string {
+		log.Reset()
+		auth(h, "domain=edge&descriptor="+query)
+		return log.String()
+	}
+	never := []string{`value=/end/ `, `value=/a;v `, `value=/x/..;/a `}
+	for query, want := range map[string][]string{
+		"path&path=all":        append([]string{`value=/Login `, `value=/API/* `}, never...),
+		"path":                 never,
+		"path&path=clean":      {`value=/end/ `},
+		"path,method&path=all": nil, // no rule has these keys
+		"method,path&path=all": {`rule=method.path_/Deep value=/Deep `},
+		"path=/Login&path=all": nil, // the proxy's own value
+		"host":                 {`value=Example.com `},
+		"remote_address":       nil,
+	} {
+		got := said(query)
+		if strings.Count(got, "level=WARN") != len(want) {
+			t.Errorf("%s: %d warnings, want %d:\n%s", query, strings.Count(got, "level=WARN"), len(want), got)
+		}
+		for _, line := range want {
+			if !strings.Contains(got, line) {
+				t.Errorf("%s: no %s in\n%s", query, line, got)
+			}
+		}
+		if again := said(query); again != "" {
+			t.Errorf("%s: again: %s", query, again)
+		}
+	}
+	again, err := config.Parse("test.yaml", []byte(unfolded))
+	if err == nil {
+		err = decider.Use(again)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := said("host"); strings.Count(got, "level=WARN") != 1 {
+		t.Errorf("with another configuration: %s", got)
+	}
+	for i := range 2 * maxQuestions {
+		said(fmt.Sprintf("host&descriptor=path=%d", i))
+	}
+	if got := said("host&descriptor=path"); got != "" || len(h.unmatched.seen) != maxQuestions {
+		t.Errorf("after many questions: %d known, %s", len(h.unmatched.seen), got)
+	}
 }

@@ -1,7 +1,6 @@
 // Package httpapi is the service's HTTP interface: POST /v1/allow, peek, reserve, settle and cancel,
 // and GET /healthz, all JSON, and what Envoy's rate limit service has there, POST /json and GET /healthcheck.
-// Proxies ask /v1/forward-auth. GET /openapi.yaml describes it. Reset is for the admin port, and a handler of
-// its own.
+// Proxies ask /v1/forward-auth. GET /openapi.yaml describes it.
 package httpapi
 
 import (
@@ -11,6 +10,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"example.com/sash"
@@ -73,8 +73,11 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	}
 	h.log.To = h.opts.Log
 	h.paths = map[string]http.HandlerFunc{
-		"/v1/allow": h.allow, "/v1/peek": h.peek, "/v1/reserve": h.reserve, "/v1/settle": h.settle, "/v1/cancel": h.cancel,
-		forwardAuthPath: h.forwardAuth, "/healthz": h.health, "/healthcheck": h.check, "/openapi.yaml": serveDocument,
+		"/v1/allow":   h.decides(true, &wire.Undecided, wire.Decide),
+		"/v1/peek":    h.decides(false, &wire.Unseen, wire.Peek),
+		"/v1/reserve": h.decides(true, &wire.Undecided, h.opts.Tokens.Reserve),
+		"/v1/settle":  h.settle, "/v1/cancel": h.cancel, forwardAuthPath: h.forwardAuth,
+		"/healthz": h.health, "/healthcheck": h.check, "/openapi.yaml": serveDocument,
 	}
 	if h.opts.JSON != nil {
 		h.paths["/json"] = h.opts.JSON.ServeHTTP
@@ -102,34 +105,41 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.guarded.ServeHTTP(w, r)
 }
 
+// statuses are those of the errors of the engine. Others are failures of the store.
+var statuses = []struct {
+	status int
+	errs   []error
+}{
+	{http.StatusGone, []error{wire.ErrExpired}},
+	{http.StatusNotFound, []error{config.ErrUnknownDomain}},
+	{http.StatusServiceUnavailable, []error{config.ErrNone}},
+	{http.StatusBadRequest, []error{sash.ErrInvalidCost}},
+	{http.StatusUnprocessableEntity, []error{sash.ErrCostAboveLimit, decide.ErrCountsRefused, decide.ErrNoQueue, decide.ErrNotLimited}},
+	{http.StatusForbidden, []error{wire.ErrToken}},
+	{http.StatusConflict, []error{decide.ErrKept}},
+}
+
 // fail answers a request that got no answer from the engine.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, silent *wire.Silence) {
-	switch {
-	case errors.Is(err, access.ErrUnknown), errors.Is(err, access.ErrNotAllowed):
+	if errors.Is(err, access.ErrUnknown) || errors.Is(err, access.ErrNotAllowed) {
 		access.Fail(w, err)
-	case errors.Is(err, wire.ErrExpired):
-		wire.Fail(w, http.StatusGone, err.Error())
-	case errors.Is(err, config.ErrUnknownDomain):
-		wire.Fail(w, http.StatusNotFound, err.Error())
-	case errors.Is(err, config.ErrNone):
-		wire.SetRetryAfter(w.Header())
-		wire.Fail(w, http.StatusServiceUnavailable, err.Error())
-	case errors.Is(err, sash.ErrInvalidCost):
-		wire.Fail(w, http.StatusBadRequest, err.Error())
-	case errors.Is(err, sash.ErrCostAboveLimit), errors.Is(err, decide.ErrCountsRefused), errors.Is(err, decide.ErrNoQueue), errors.Is(err, decide.ErrNotLimited):
-		wire.Fail(w, http.StatusUnprocessableEntity, err.Error())
-	case errors.Is(err, wire.ErrToken):
-		wire.Fail(w, http.StatusForbidden, err.Error())
-	case errors.Is(err, decide.ErrKept):
-		wire.Fail(w, http.StatusConflict, err.Error())
-	default:
-		if r.Context().Err() == nil { // otherwise the client went away
-			h.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
-		}
-		wire.SetRetryAfter(w.Header())
-		text, cause := silent.Of(err)
-		wire.Write(w, http.StatusServiceUnavailable, wire.Error{Error: text, Source: sash.FromPolicy.String(), Cause: cause})
+		return
 	}
+	for _, of := range statuses {
+		if slices.ContainsFunc(of.errs, func(target error) bool { return errors.Is(err, target) }) {
+			if of.status == http.StatusServiceUnavailable {
+				wire.SetRetryAfter(w.Header())
+			}
+			wire.Fail(w, of.status, err.Error())
+			return
+		}
+	}
+	if r.Context().Err() == nil { // otherwise the client went away
+		h.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
+	}
+	wire.SetRetryAfter(w.Header())
+	text, cause := silent.Of(err)
+	wire.Write(w, http.StatusServiceUnavailable, wire.Error{Error: text, Source: sash.FromPolicy.String(), Cause: cause})
 }
 
 // draining reports whether the service is about to stop.
@@ -201,8 +211,7 @@ func (h *Handler) identified(next http.Handler) http.Handler {
 	})
 }
 
-// document describes every path, those of the admin port that belong to the API too. Tests hold it against the
-// handlers.
+// document describes every path. Tests hold it against the handlers.
 //
 //go:embed openapi.yaml
 var document []byte

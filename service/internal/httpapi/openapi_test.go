@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,7 +21,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/servertest"
@@ -81,12 +79,7 @@ func (s *server) do(t *testing.T, x exchange) string {
 	}
 	input := &openapi3filter.RequestValidationInput{Request: newRequest(), Options: &openapi3filter.Options{
 		IncludeResponseStatus: true,
-		AuthenticationFunc: func(_ context.Context, of *openapi3filter.AuthenticationInput) error {
-			if of.RequestValidationInput.Request.Header.Get("Authorization") == "" {
-				return errors.New("there is no token")
-			}
-			return nil
-		},
+		AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc,
 	}}
 	operation := item.GetOperation(x.method)
 	if operation != nil {
@@ -123,22 +116,10 @@ func (s *server) do(t *testing.T, x exchange) string {
 	return string(body)
 }
 
-const adminToken, resetPath = "0123456789abcdef", "/admin/v1/reset"
-
-// withReset adds the path that is on the admin port.
-func withReset(h *Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/", h)
-	mux.Handle("/admin/", admin.New(h.decider, &admin.Options{Guard: admin.NewGuard(admin.Access{Tokens: []string{adminToken}}, nil), Log: slog.New(slog.DiscardHandler)}))
-	return mux
-}
-
 // gone is a store that fails in all that is asked of it.
 type gone struct{ broken }
 
 func (gone) Settle(context.Context, driver.Settlement) error { return io.EOF }
-
-func (gone) Reset(context.Context, string, *driver.Policy) error { return io.EOF }
 
 // panics is a store with a fault.
 type panics struct{ driver.Store }
@@ -156,7 +137,7 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 		opts.Timeout = 100 * time.Millisecond
 		opts.JSON = rls.New(decider, &rls.Options{Access: opts.Access, Log: opts.Log, Timeout: opts.Timeout})
 		h := New(decider, opts)
-		s := &server{doc, httptest.NewServer(withReset(h)), seen}
+		s := &server{doc, httptest.NewServer(h), seen}
 		t.Cleanup(s.http.Close)
 		return s, h
 	}
@@ -243,23 +224,6 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	}
 	s.do(t, exchange{method: http.MethodPost, path: "/v1/settle", body: `{"token":"x"}`, wrong: true, status: 400})
 
-	for _, x := range []exchange{
-		{body: user + `}`, status: 200},
-		{body: user + `,"cost":1}`, wrong: true, status: 400},
-		{body: `{"domain":"e","entries":[{"key":"user"}]}`, status: 404},
-		{body: `{"domain":"d","entries":[{"key":"nobody"}]}`, status: 422},
-		{body: user + `}` + strings.Repeat(" ", wire.MaxBody), status: 413},
-		{body: user + `}`, header: []string{"Content-Type", "application/x-www-form-urlencoded"}, wrong: true, status: 415},
-	} {
-		x.method, x.path = http.MethodPost, resetPath
-		x.header = append(x.header, "Authorization", "Bearer "+adminToken)
-		s.do(t, x)
-	}
-	s.do(t, exchange{method: http.MethodPost, path: resetPath, body: user + `}`, wrong: true, status: 401})
-	s.do(t, exchange{method: http.MethodPost, path: resetPath, body: user + `}`, header: []string{"Sec-Fetch-Site", "cross-site"}, wrong: true, status: 403})
-
-	down.do(t, exchange{method: http.MethodPost, path: resetPath, body: user + `}`, header: []string{"Authorization", "Bearer " + adminToken}, status: 503})
-
 	const forward = "/v1/forward-auth?domain=d&descriptor="
 	for _, x := range []exchange{
 		{path: forward + "user%3Dproxied&descriptor=day%3Dproxied", status: 200},
@@ -315,26 +279,13 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	}
 }
 
-// Every path of the handler is in the document, and every path there is on this port or says on which it is.
+// Every path of the handler is in the document, and the other way round.
 func TestTheDocumentHasThePathsOfTheHandler(t *testing.T) {
-	doc := readDocument(t)
 	h, _ := virtual(t)
 	h = New(h.decider, &Options{JSON: http.NotFoundHandler()})
-	var documented []string
-	for path, item := range doc.Paths.Map() {
-		if len(item.Servers) == 0 {
-			documented = append(documented, path)
-		} else if path != resetPath || !strings.Contains(item.Servers[0].Description, "admin port") {
-			t.Errorf("%s is on %v", path, item.Servers[0])
-		}
-	}
-	slices.Sort(documented)
-	handled := slices.Sorted(maps.Keys(h.paths))
-	if !slices.Equal(documented, handled) {
+	documented := slices.Sorted(maps.Keys(readDocument(t).Paths.Map()))
+	if handled := slices.Sorted(maps.Keys(h.paths)); !slices.Equal(documented, handled) {
 		t.Errorf("documented are\n\t%v, handled\n\t%v", documented, handled)
-	}
-	if w := send(h, http.MethodPost, resetPath, `{}`); w.Code != http.StatusNotFound {
-		t.Errorf("a client of decisions can reset: %d", w.Code)
 	}
 	if w := send(h, http.MethodGet, "/openapi.yaml", ""); !bytes.Equal(w.Body.Bytes(), document) || w.Header().Get("Content-Type") != "application/yaml" {
 		t.Errorf("served as %q: %s", w.Header().Get("Content-Type"), w.Body)

@@ -61,7 +61,7 @@ func (d descriptor) misses(rule *config.Rule, q *question) (value string) {
 		if e.Key != s.key {
 			return ""
 		}
-		if value == "" && s.fold != nil && !s.reaches(q.path, e.Value) {
+		if value == "" && !s.reaches(q.path, e.Value) {
 			value = e.Value
 		}
 	}
@@ -78,22 +78,17 @@ func (s source) reaches(by httplimit.PathFold, value string) bool {
 	if begin == "" {
 		return true
 	}
-	folded, err := s.fold(by, value)
+	folded, err := value, error(nil)
+	switch {
+	case s.from == "path" && by == httplimit.CleanOnly: // which decodes once, and a value is decoded
+		folded = path.Clean("/" + value)
+	case s.from == "path":
+		folded, err = by.Fold(value)
+	case s.from == "host":
+		if strings.Count(value, ":") == 1 { // and not an IPv6 address
+			folded, _, _ = strings.Cut(value, ":")
+		}
+		folded = lowerHost(folded)
+	}
 	return err == nil && folded == value
-}
-
-// foldPath folds the path of a rule. A path that is folded stays as it is.
-func foldPath(by httplimit.PathFold, value string) (string, error) {
-	if by == httplimit.CleanOnly { // which decodes once, and a value is decoded
-		return path.Clean("/" + value), nil
-	}
-	return by.Fold(value)
-}
-
-// foldHost folds the host of a rule.
-func foldHost(_ httplimit.PathFold, value string) (string, error) {
-	if strings.Count(value, ":") == 1 { // and not an IPv6 address
-		value, _, _ = strings.Cut(value, ":")
-	}
-	return lowerHost(value), nil
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -76,36 +78,119 @@ func wrongArity(command string) *refusal {
 	return wrong("wrong number of arguments for '" + strings.ToLower(command) + "' command")
 }
 
-// refuse writes the error of a command that got no decision.
-func (h *Handler) refuse(out *reply, err error) { h.refuseAs(out, err, &wire.Undecided) }
-
-// refuseAs is refuse, with what a silent store means for the command.
-func (h *Handler) refuseAs(out *reply, err error, silent *wire.Silence) {
-	var refused *refusal
-	switch {
-	case errors.As(err, &refused):
-		out.fail(refused.code, refused.text)
-	case errors.Is(err, access.ErrUnknown):
-		out.fail("NOAUTH", "Authentication required. "+err.Error())
-	case errors.Is(err, access.ErrNotAllowed):
-		out.fail("NOPERM", err.Error())
-	case errors.Is(err, config.ErrUnknownDomain), errors.Is(err, config.ErrNone), errors.Is(err, decide.ErrNotLimited),
-		errors.Is(err, decide.ErrCountsRefused), errors.Is(err, decide.ErrNoQueue), errors.Is(err, sash.ErrUnsupported):
-		out.fail("SASHRULE", err.Error())
-	case errors.Is(err, sash.ErrInvalidCost), errors.Is(err, sash.ErrCostAboveLimit):
-		out.fail("SASHCOST", err.Error())
-	case errors.Is(err, wire.ErrToken), errors.Is(err, wire.ErrExpired), errors.Is(err, decide.ErrKept):
-		out.fail("SASHTOKEN", err.Error())
-	case errors.Is(err, sash.ErrInvalidLimit), errors.Is(err, sash.ErrInvalidKey), errors.Is(err, sash.ErrInvalidID):
-		out.fail("ERR", err.Error())
-	default:
-		h.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
-		text, cause := silent.Of(err)
-		out.fail("SASHSTORE", cause+": "+text)
-	}
+// codes are those of the errors of the engine. Others are failures of the store.
+var codes = []struct {
+	code string
+	errs []error
+}{
+	{"NOPERM", []error{access.ErrNotAllowed}},
+	{"SASHRULE", []error{
+		config.ErrUnknownDomain, config.ErrNone, decide.ErrNotLimited, decide.ErrCountsRefused, decide.ErrNoQueue, sash.ErrUnsupported,
+	}},
+	{"SASHCOST", []error{sash.ErrInvalidCost, sash.ErrCostAboveLimit}},
+	{"SASHTOKEN", []error{wire.ErrToken, wire.ErrExpired, decide.ErrKept}},
+	{"ERR", []error{sash.ErrInvalidLimit, sash.ErrInvalidKey, sash.ErrInvalidID}},
 }
 
-// within returns a context that bounds one decision.
-func (h *Handler) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, h.opts.Timeout)
+// refusal returns the refusal of a command that got no decision, with what a silent store means for it.
+func (h *Handler) refusal(err error, silent *wire.Silence) *refusal {
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		return refused
+	}
+	if errors.Is(err, access.ErrUnknown) {
+		return &refusal{"NOAUTH", "Authentication required. " + err.Error()}
+	}
+	for _, of := range codes {
+		if slices.ContainsFunc(of.errs, func(target error) bool { return errors.Is(err, target) }) {
+			return &refusal{of.code, err.Error()}
+		}
+	}
+	h.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
+	text, cause := silent.Of(err)
+	return &refusal{"SASHSTORE", cause + ": " + text}
+}
+
+// A decision is a command that asks the store.
+type decision struct {
+	subject string                                      // commands with the same one are in order
+	silent  *wire.Silence                               // what a store that does not answer means for it
+	make    func(ctx context.Context, out *reply) error // writes a reply unless it returns an error
+}
+
+// reads reads a command that asks for units, with options beside those that all have. Its reply is a decision.
+func (c *conn) reads(args [][]byte, silent *wire.Silence,
+	by func(context.Context, *decide.Decider, *decide.Request) (wire.Decision, error), takes ...string) (decision, error) {
+	req, err := c.asks(args, access.Decide, takes...)
+	if err != nil {
+		return decision{}, err
+	}
+	engine := c.handler.decider
+	return decision{engine.Subject(&req), silent, func(ctx context.Context, out *reply) error {
+		d, err := by(ctx, engine, &req)
+		if err == nil {
+			out.decision(&d)
+		}
+		return err
+	}}, nil
+}
+
+func allow(c *conn, args [][]byte) (decision, error) {
+	return c.reads(args, &wire.Undecided, wire.Decide, "ID")
+}
+
+// book reads SASH.BOOK: a command that waits for its turn, which its reply says.
+func book(c *conn, args [][]byte) (decision, error) {
+	return c.reads(args, &wire.Undecided, func(ctx context.Context, engine *decide.Decider, req *decide.Request) (wire.Decision, error) {
+		if req.Within == 0 {
+			return wire.Decision{}, wrong("syntax error: give WITHIN seconds, the longest that the caller can wait, above 0")
+		}
+		return wire.Decide(ctx, engine, req)
+	}, "ID", "WITHIN")
+}
+
+func peek(c *conn, args [][]byte) (decision, error) { return c.reads(args, &wire.Unseen, wire.Peek) }
+
+func reserve(c *conn, args [][]byte) (decision, error) {
+	return c.reads(args, &wire.Undecided, c.handler.opts.Tokens.Reserve, "ID", "WITHIN")
+}
+
+// settle reads SASH.SETTLE token used. Those of one token are in order.
+func settle(c *conn, args [][]byte) (decision, error) {
+	used, err := strconv.ParseInt(string(args[1]), 10, 64)
+	if len(args) != 2 || err != nil {
+		return decision{}, wrong("syntax error: give the token and the units that were used, 0 to give all of them back")
+	}
+	token, h := string(args[0]), c.handler
+	return decision{token, &wire.Unsettled, func(ctx context.Context, out *reply) error {
+		err := h.opts.Tokens.Settle(ctx, h.decider, h.opts.Now(), token, used, func(domain string) error {
+			return c.permit(domain, access.Decide)
+		})
+		if err == nil {
+			out.status("OK")
+		}
+		return err
+	}}, nil
+}
+
+var unforgotten = wire.Silence{
+	Unknown:  "the store did not answer: whether the subject was reset is not known; send this again",
+	NotAsked: "the store was not asked: nothing was reset; send this again",
+}
+
+// forget answers SASH.RESET. It gives back what any caller was charged, and so needs the right to refund.
+func forget(ctx context.Context, c *conn, args [][]byte) error {
+	req, err := c.asks(args, access.Refund)
+	if err == nil && !req.Parts[0].ByRule {
+		err = wrong("syntax error: SASH.RESET forgets all charges, and takes no COST")
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout)
+	defer cancel()
+	if err = c.handler.decider.ResetFor(ctx, req); err != nil {
+		return c.handler.refusal(err, &unforgotten)
+	}
+	c.out.status("OK")
+	return nil
 }

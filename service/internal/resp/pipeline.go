@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"sync"
+
+	"example.com/sash/service/internal/wire"
 )
 
 // Bounds of commands that are decided beside one another.
@@ -16,66 +18,71 @@ const (
 // answer answers commands in their order, and reports whether the connection stays. Decisions that follow one another are
 // made beside one another, so that the store decides them together; those on one subject are made in their order.
 func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
-	for i := 0; i < len(cmds); {
+	for len(cmds) > 0 {
 		if len(c.out.b) > mostReplies && c.flush() != nil {
 			return false
 		}
-		of, err := find(cmds[i])
-		if err != nil || of.decides == nil {
-			c.safely(&c.out, func(out *reply) {
-				if err != nil {
-					c.handler.invalid()
-					c.handler.refuse(out, err)
-					return
+		first, err := find(cmds[0])
+		if err == nil && first.decides != nil {
+			all := []decision{c.prepare(first, cmds[0][1:])}
+			for cmds = cmds[1:]; len(cmds) > 0 && len(all) < mostTogether; cmds = cmds[1:] {
+				next, err := find(cmds[0])
+				if err != nil || next.decides == nil || next.settles != first.settles {
+					break
 				}
-				of.run(ctx, c, cmds[i][1:])
-			})
-			if c.session.quit {
-				return false
+				all = append(all, c.prepare(next, cmds[0][1:]))
 			}
-			i++
+			c.together(ctx, all)
 			continue
 		}
-		all := []decision{c.prepare(of, cmds[i])}
-		for i++; i < len(cmds) && len(all) < mostTogether; i++ {
-			next, err := find(cmds[i])
-			if err != nil || next.decides == nil || next.settles != of.settles {
-				break
+		c.safely(&c.out, func(out *reply) {
+			if err != nil {
+				c.handler.invalid()
+			} else {
+				err = first.run(ctx, c, cmds[0][1:])
 			}
-			all = append(all, c.prepare(next, cmds[i]))
+			if err != nil {
+				out.fail(c.handler.refusal(err, &wire.Undecided))
+			}
+		})
+		if cmds = cmds[1:]; c.session.quit {
+			return false
 		}
-		c.together(ctx, all)
 	}
 	return true
 }
 
-// A decision is a command that asks the store.
-type decision struct {
-	subject string // commands with the same one are in order
-	make    func(ctx context.Context, out *reply)
-}
-
-// prepare reads a command that asks the store.
+// prepare reads a command that asks the store. What is wrong with it has its place among the other replies.
 func (c *conn) prepare(of command, args [][]byte) (d decision) {
 	var err error
 	var panicked reply
-	c.safely(&panicked, func(*reply) { d, err = of.decides(c, args[1:]) })
-	switch {
-	case len(panicked.b) > 0:
-		return decision{make: func(_ context.Context, out *reply) { out.b = append(out.b, panicked.b...) }}
-	case err == nil:
-		return d
+	c.safely(&panicked, func(*reply) { d, err = of.decides(c, args) })
+	if len(panicked.b) > 0 {
+		d.make = func(_ context.Context, out *reply) error { out.b = append(out.b, panicked.b...); return nil }
+	} else if err != nil {
+		d.silent, d.make = &wire.Undecided, func(context.Context, *reply) error { return err }
 	}
-	if _, mistaken := errors.AsType[*refusal](err); mistaken {
-		c.handler.invalid()
-	}
-	return decision{make: func(_ context.Context, out *reply) { c.handler.refuse(out, err) }} // in its place among the others
+	return d
+}
+
+// decide makes a decision and writes its reply.
+func (c *conn) decide(ctx context.Context, d *decision, out *reply) {
+	c.safely(out, func(out *reply) {
+		ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout)
+		defer cancel()
+		if err := d.make(ctx, out); err != nil {
+			if _, mistaken := errors.AsType[*refusal](err); mistaken {
+				c.handler.invalid()
+			}
+			out.fail(c.handler.refusal(err, d.silent))
+		}
+	})
 }
 
 // together makes decisions, and writes their replies in order.
 func (c *conn) together(ctx context.Context, all []decision) {
 	if len(all) == 1 {
-		c.safely(&c.out, func(out *reply) { all[0].make(ctx, out) })
+		c.decide(ctx, &all[0], &c.out)
 		return
 	}
 	replies := make([]reply, len(all))
@@ -91,30 +98,25 @@ func (c *conn) together(ctx context.Context, all []decision) {
 	}
 	inOrder := func(lane []int) {
 		for _, i := range lane {
-			c.safely(&replies[i], func(out *reply) { all[i].make(ctx, out) })
+			c.decide(ctx, &all[i], &replies[i])
 		}
 	}
 	var beside sync.WaitGroup
 	for _, lane := range lanes[1:] {
-		c.beside(&beside, func() { inOrder(lane) })
+		select {
+		case c.handler.slots <- struct{}{}:
+			beside.Go(func() {
+				defer func() { <-c.handler.slots }()
+				inOrder(lane)
+			})
+		default: // too many goroutines
+			inOrder(lane)
+		}
 	}
 	inOrder(lanes[0])
 	beside.Wait()
 	for i := range replies {
 		c.out.b = append(c.out.b, replies[i].b...)
-	}
-}
-
-// beside runs f in a goroutine, or at once if there are too many.
-func (c *conn) beside(running *sync.WaitGroup, f func()) {
-	select {
-	case c.handler.slots <- struct{}{}:
-		running.Go(func() {
-			defer func() { <-c.handler.slots }()
-			f()
-		})
-	default:
-		f()
 	}
 }
 
@@ -134,11 +136,11 @@ func find(args [][]byte) (command, error) {
 // clip shortens a text of a command for an error.
 func clip(s string) string { return s[:min(len(s), 128)] }
 
-// A command has either run or decides.
+// A command has either run or decides. Both return what is wrong.
 type command struct {
 	least int // arguments, its name included
 	// run answers at once, and may change the session.
-	run func(ctx context.Context, c *conn, args [][]byte)
+	run func(ctx context.Context, c *conn, args [][]byte) error
 	// decides reads a command that asks the store, which may be answered beside others.
 	decides func(c *conn, args [][]byte) (decision, error)
 	settles bool // it is not decided beside commands that do not, which may be on the same subject

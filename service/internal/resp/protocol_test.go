@@ -139,38 +139,6 @@ func (e *endless) Read(p []byte) (int, error) {
 // SetReadDeadline is of net.Conn.
 func (e *endless) SetReadDeadline(time.Time) error { return nil }
 
-// FuzzPort sends bytes to a real listener. Whatever they are, it answers or ends the connection, and answers others.
-func FuzzPort(f *testing.F) {
-	f.Add([]byte(encode("CL.THROTTLE", "k", "15", "30", "60", "1") + encode("SASH.ALLOW", "shop", "ENTRY", "user", "42", "COST", "2")))
-	f.Add([]byte(encode("HELLO", "3", "AUTH", "default", "x", "SETNAME", "y") + encode("SASH.ALLOW", "k", "LIMIT", "25/5s", "LIMIT", "1/day@UTC")))
-	f.Add([]byte(encode("CLIENT", "SETNAME", "a") + encode("INFO") + encode("QUIT")))
-	f.Add([]byte("*3\r\n$11\r\nCL.THROTTLE\r\n$1\r\n\xff\r\n$-1\r\n"))
-	p := open(f, everything)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		c := p.connect(t)
-		go func() {
-			_, _ = c.conn.Write(b)
-			_, _ = io.WriteString(c.conn, "\r\n"+encode("QUIT")) // ends it, unless it is in the middle of an argument
-			if half, ok := c.conn.(interface{ CloseWrite() error }); ok {
-				_ = half.CloseWrite()
-			}
-		}()
-		for {
-			text, err := readReply(c.in)
-			if err == io.EOF || err != nil && strings.Contains(err.Error(), "reset by peer") {
-				break
-			}
-			if err != nil {
-				t.Fatalf("%q: %v", b, err)
-			}
-			if strings.HasPrefix(text, "-ERR internal error") {
-				t.Fatalf("%q: %s", b, text)
-			}
-		}
-		p.connect(t).is("PING", "PONG")
-	})
-}
-
 // Whatever a command is made of, its reply is one reply: the next command gets its own.
 func TestEveryCommandHasOneReply(t *testing.T) {
 	p := open(t, everything)

@@ -3,7 +3,6 @@ package resp
 import (
 	"strconv"
 	"strings"
-	"time"
 
 	"example.com/sash/service/internal/wire"
 )
@@ -34,8 +33,8 @@ func (r *reply) list(kind byte, n int64) {
 	r.b = append(strconv.AppendInt(append(r.b, kind), n, 10), "\r\n"...)
 }
 
-// fail is an error: a code in capitals, and a text.
-func (r *reply) fail(code, text string) { r.line('-', code+" "+text) }
+// fail is an error.
+func (r *reply) fail(why *refusal) { r.line('-', why.Error()) }
 
 // A field is a name and its value: see reply.value.
 type field struct {
@@ -67,15 +66,15 @@ func (r *reply) value(of any) {
 	case *string:
 		if v == nil {
 			r.null()
-			return
+		} else {
+			r.text(*v)
 		}
-		r.text(*v)
 	case *int64:
 		if v == nil {
 			r.null()
-			return
+		} else {
+			r.number(*v)
 		}
-		r.number(*v)
 	case bool:
 		r.flag(v)
 	case wire.Seconds:
@@ -144,6 +143,3 @@ func (r *reply) limit(l *wire.Limit) {
 	}
 	r.object(all)
 }
-
-// wholeSeconds rounds up, so that who waits for them does not come too early.
-func wholeSeconds(d time.Duration) int64 { return wire.Seconds(d).RoundUp() }

@@ -100,20 +100,13 @@ func (s *serving) accept(ctx context.Context) error {
 		}
 		if err != nil { // such as too many descriptors of the process
 			s.failed.Log(slog.LevelWarn, "a connection could not be accepted", "error", err)
-			pause(ctx, acceptPause)
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+			}
 			continue
 		}
 		s.open.Go(func() { s.serve(ctx, raw.(*conns.Conn)) })
-	}
-}
-
-// pause waits, or returns when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

@@ -28,14 +28,10 @@ type session struct {
 // caller that guesses more than the guess.
 const mostWrong = 10
 
-// caller returns who sends the commands. It is asked for each command, because the file of callers may change.
-func (c *conn) caller() (*access.Caller, error) {
-	return c.handler.opts.Access.Login(c.session.token, c.session.cert, c.session.from)
-}
-
-// permit returns nil if the caller has a right in a domain.
+// permit returns nil if the caller has a right in a domain. Who that is is asked for each command, because the file of
+// callers may change.
 func (c *conn) permit(domain string, need access.Right) error {
-	caller, err := c.caller()
+	caller, err := c.handler.opts.Access.Login(c.session.token, c.session.cert, c.session.from)
 	if err != nil {
 		return err
 	}
@@ -67,29 +63,34 @@ func (c *conn) login(user, token string) error {
 	return errPassword
 }
 
-func auth(_ context.Context, c *conn, args [][]byte) {
-	user := "default"
-	if len(args) > 1 {
-		user = string(args[0])
+// ok replies OK unless there is an error.
+func (c *conn) ok(err error) error {
+	if err == nil {
+		c.out.status("OK")
 	}
-	err := error(wrongArity("auth"))
-	if len(args) <= 2 {
-		err = c.login(user, string(args[len(args)-1]))
+	return err
+}
+
+func auth(_ context.Context, c *conn, args [][]byte) error {
+	switch len(args) {
+	case 1:
+		return c.ok(c.login("default", string(args[0])))
+	case 2:
+		return c.ok(c.login(string(args[0]), string(args[1])))
 	}
-	if err != nil {
-		c.handler.refuse(&c.out, err)
-		return
-	}
-	c.out.status("OK")
+	return wrongArity("auth")
 }
 
 // hello answers HELLO [2|3 [AUTH user token] [SETNAME name]]. After an error nothing is changed. Nobody reads the name.
-func hello(_ context.Context, c *conn, args [][]byte) {
-	v3, user, token, login := c.out.v3, "", "", false
+func hello(_ context.Context, c *conn, args [][]byte) error {
+	version, user, token, login := int64(2), "", "", false
+	if c.out.v3 {
+		version = 3
+	}
 	if len(args) > 0 {
-		if v3 = string(args[0]) == "3"; !v3 && string(args[0]) != "2" {
-			c.handler.refuse(&c.out, &refusal{"NOPROTO", "unsupported protocol version"})
-			return
+		var err error
+		if version, err = strconv.ParseInt(string(args[0]), 10, 64); err != nil || version < 2 || version > 3 {
+			return &refusal{"NOPROTO", "unsupported protocol version"}
 		}
 		for args = args[1:]; len(args) > 0; {
 			switch option := word(args); {
@@ -98,72 +99,69 @@ func hello(_ context.Context, c *conn, args [][]byte) {
 			case option == "SETNAME" && len(args) > 1:
 				args = args[2:]
 			default:
-				c.handler.refuse(&c.out, wrong("Syntax error in HELLO option '"+clip(string(args[0]))+"'"))
-				return
+				return wrong("Syntax error in HELLO option '" + clip(string(args[0])) + "'")
 			}
 		}
 	}
 	if login {
 		if err := c.login(user, token); err != nil {
-			c.handler.refuse(&c.out, err)
-			return
+			return err
 		}
 	}
-	c.out.v3 = v3
-	version := int64(2)
-	if v3 {
-		version = 3
-	}
+	c.out.v3 = version == 3
 	c.out.object([]field{
 		{"server", "sash"}, {"version", speaks}, {"proto", version}, {"id", c.session.id}, {"mode", "standalone"}, {"role", "master"},
 		{"modules", []wire.Limit{}},
 	})
+	return nil
 }
 
 // client answers what clients say of themselves to connect.
-func client(_ context.Context, c *conn, args [][]byte) {
+func client(_ context.Context, c *conn, args [][]byte) error {
 	switch sub := word(args); {
 	case sub == "SETINFO" && len(args) == 3, sub == "SETNAME" && len(args) == 2:
-		c.out.status("OK")
+		return c.ok(nil)
 	case sub == "ID" && len(args) == 1:
 		c.out.number(c.session.id)
+		return nil
 	case sub == "SETINFO", sub == "SETNAME", sub == "ID":
-		c.handler.refuse(&c.out, wrongArity("client|"+sub))
+		return wrongArity("client|" + sub)
 	default:
-		c.handler.refuse(&c.out, wrong("unknown subcommand '"+clip(sub)+"'"))
+		return wrong("unknown subcommand '" + clip(sub) + "'")
 	}
 }
 
 // ping answers PING and ECHO.
-func ping(_ context.Context, c *conn, args [][]byte) {
+func ping(_ context.Context, c *conn, args [][]byte) error {
 	switch len(args) {
 	case 0:
 		c.out.status("PONG")
 	case 1:
 		c.out.text(string(args[0]))
 	default:
-		c.handler.refuse(&c.out, wrongArity("ping"))
+		return wrongArity("ping")
 	}
+	return nil
 }
 
-func quit(_ context.Context, c *conn, _ [][]byte) {
+func quit(_ context.Context, c *conn, _ [][]byte) error {
 	c.session.quit = true
-	c.out.status("OK")
+	return c.ok(nil)
 }
 
-func selectDatabase(_ context.Context, c *conn, args [][]byte) {
+func selectDatabase(_ context.Context, c *conn, args [][]byte) error {
 	switch n, err := strconv.Atoi(string(args[0])); {
 	case err != nil || len(args) != 1:
-		c.handler.refuse(&c.out, wrong("invalid DB index"))
+		return wrong("invalid DB index")
 	case n != 0:
-		c.handler.refuse(&c.out, wrong("DB index is out of range: there is one, 0"))
-	default:
-		c.out.status("OK")
+		return wrong("DB index is out of range: there is one, 0")
 	}
+	return c.ok(nil)
 }
 
 // info has what clients look for before they send commands.
-func info(_ context.Context, c *conn, _ [][]byte) {
+func info(_ context.Context, c *conn, _ [][]byte) error {
 	c.out.text("# Server\r\nserver_name:sash\r\nredis_version:" + speaks + "\r\nredis_mode:standalone\r\n\r\n" +
 		"# Persistence\r\nloading:0\r\n\r\n# Replication\r\nrole:master\r\n")
+	return nil
 }

@@ -1,8 +1,20 @@
 package resp
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/servertest"
 )
 
 // What clients send before they send commands, with the replies of Redis.
@@ -97,4 +109,91 @@ func TestWithoutAFileOfCallersNobodyBringsLimits(t *testing.T) {
 	c.is("AUTH anything", "OK") // as the other ports ignore a token then
 	c.begins("CL.THROTTLE key 15 30 60", "-NOPERM not allowed: no caller may set its own limit in a request: start sash serve with --access FILE")
 	c.begins("SASH.ALLOW key LIMIT 25/5s", "-NOPERM ")
+}
+
+// A command that is being decided when the port stops is answered, and so is a pipeline that has come. Then the port ends,
+// because nothing more comes.
+func TestCommandsInFlightAreAnswered(t *testing.T) {
+	p, g := openGate(t, 2, 30*time.Second)
+	c, idle := p.connect(t), p.connect(t)
+	idle.is("PING", "PONG")
+	c.send(encode("SASH.ALLOW", "shop", "ENTRY", "user", "42"))
+	servertest.Wait(t, "the command is not decided", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.waiting == 1
+	})
+	p.stop()
+	servertest.Wait(t, "the port does not stop", func() bool { return p.refuses(t) })
+	idle.is("PING", "PONG") // a connection that is not silent stays for a while
+	close(g.open)
+	if got := c.read(); got[:10] != "[allowed 1" {
+		t.Error(got)
+	}
+	for _, c := range []*peer{c, idle} {
+		if rest, err := io.ReadAll(c.in); err != nil || len(rest) > 0 {
+			t.Errorf("%q, %v", rest, err)
+		}
+	}
+	if err := <-p.served; err != nil {
+		t.Error(err)
+	}
+}
+
+// refuses reports whether the port takes no new connections.
+func (p *port) refuses(t *testing.T) bool {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	conn, err := dialer.DialContext(ctx, "tcp", p.addr)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err != nil
+}
+
+// A client of Redis connects over TLS, with RESP2 and with RESP3, and a client in plain text does not.
+func TestOverTLS(t *testing.T) {
+	decider := servertest.Decider(t, memstore.New(nil), rules)
+	certified := httptest.NewTLSServer(http.NotFoundHandler())
+	defer certified.Close()
+	p := &port{}
+	p.listen(t, Server{TLS: &tls.Config{Certificates: certified.TLS.Certificates}}, New(decider, &Options{Access: servertest.Gate(t, listed)}))
+	roots := x509.NewCertPool()
+	roots.AddCert(certified.Certificate())
+	for _, protocol := range []int{2, 3} {
+		client := redis.NewClient(&redis.Options{
+			Addr: p.addr, Protocol: protocol, Username: "billing", Password: token, ClientName: "till",
+			TLSConfig: &tls.Config{RootCAs: roots, ServerName: "example.com"},
+		})
+		ctx := context.Background()
+		if err := client.Ping(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := client.Do(ctx, "SASH.ALLOW", "shop", "ENTRY", "user", protocol).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch reply := got.(type) {
+		case []any:
+			if protocol != 2 || reply[0] != "allowed" || reply[1] != int64(1) {
+				t.Errorf("RESP%d: %v", protocol, reply)
+			}
+		case map[any]any:
+			if protocol != 3 || reply["allowed"] != int64(1) || reply["retry_after"] != 0.0 || reply["refused_by"] != nil {
+				t.Errorf("RESP%d: %v", protocol, reply)
+			}
+		}
+		if err := client.Do(ctx, "SASH.ALLOW", "other", "ENTRY", "user", 42).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM ") {
+			t.Error(err)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	c := p.connect(t)
+	c.send(encode("PING"))
+	if text, err := readReply(c.in); err == nil && text == "PONG" {
+		t.Error("a client in plain text got an answer")
+	}
+	servertest.Wait(t, "no word of it in the log", func() bool { return strings.Contains(p.log.String(), "the TLS handshake failed") })
 }

@@ -11,6 +11,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/wire"
 )
 
 // cellError has the words of redis-cell. They have no code.
@@ -46,8 +47,8 @@ func throttled(c *conn, args [][]byte) (decision, error) {
 	cost := max(quantity, 1)
 	req := decide.Given(key, []sash.Limit{limit}, &cost)
 	req.Port = decide.RESP
-	return decision{subject: c.handler.decider.Subject(&req), make: func(ctx context.Context, out *reply) {
-		c.handler.throttle(ctx, req, limit.Units, quantity, out)
+	return decision{c.handler.decider.Subject(&req), &wire.Undecided, func(ctx context.Context, out *reply) error {
+		return c.handler.throttle(ctx, req, limit.Units, quantity, out)
 	}}, nil
 }
 
@@ -63,13 +64,13 @@ func slidingLimit(maxBurst, count, period int64) (sash.Limit, error) {
 	case period < 1 || period > int64(sash.MaxWindow/time.Second):
 		return sash.Limit{}, cellError(fmt.Sprintf("period is 1 to %d seconds", int64(sash.MaxWindow/time.Second)))
 	}
-	high, low := bits.Mul64(uint64(period)*uint64(time.Second/time.Microsecond), uint64(maxBurst)+1)
-	low, carry := bits.Add64(low, uint64(count)-1, 0)
-	high += carry
 	longest, shortest := uint64(sash.MaxWindow/time.Microsecond), uint64(sash.MinWindow/time.Microsecond)
 	window := longest + 1
-	if high < uint64(count) {
-		window, _ = bits.Div64(high, low, uint64(count))
+	if high, low := bits.Mul64(uint64(period)*uint64(time.Second/time.Microsecond), uint64(maxBurst)+1); high < uint64(count) {
+		whole, rest := bits.Div64(high, low, uint64(count))
+		if window = whole; rest > 0 && whole <= longest {
+			window++
+		}
 	}
 	if window < shortest || window > longest {
 		return sash.Limit{}, cellError(fmt.Sprintf("%d units at %d in %d s are a window of less than %v or more than %v",
@@ -79,10 +80,8 @@ func slidingLimit(maxBurst, count, period int64) (sash.Limit, error) {
 }
 
 // throttle answers with the five integers of redis-cell. A quantity of 0 looks, and one above the limit is refused for
-// ever, which retry_after says as -1.
-func (h *Handler) throttle(ctx context.Context, req decide.Request, limit, quantity int64, out *reply) {
-	ctx, cancel := h.within(ctx)
-	defer cancel()
+// ever, which retry_after says as -1. Seconds are rounded up, so that who waits for them does not come too early.
+func (h *Handler) throttle(ctx context.Context, req decide.Request, limit, quantity int64, out *reply) error {
 	var answers []decide.Answer
 	var err error
 	never := false
@@ -95,23 +94,19 @@ func (h *Handler) throttle(ctx context.Context, req decide.Request, limit, quant
 		answers, err = h.decider.Peek(ctx, req)
 	}
 	if err != nil {
-		h.refuse(out, err)
-		return
+		return err
 	}
 	a := &answers[0]
 	refused := never || quantity > 0 && a.Refused
 	retry := int64(-1)
 	if refused && !never {
-		retry = wholeSeconds(a.RefusedBy.RetryAfter)
+		retry = wire.Seconds(a.RefusedBy.RetryAfter).RoundUp()
 	}
-	var remaining, reset int64
-	if tightest, ok := a.Tightest(); ok {
-		remaining, reset = tightest.Remaining, wholeSeconds(tightest.ResetAfter)
-	}
+	tightest, _ := a.Tightest()
 	out.list('*', 5)
 	out.flag(refused)
-	out.number(limit)
-	out.number(remaining)
-	out.number(retry)
-	out.number(reset)
+	for _, n := range []int64{limit, tightest.Remaining, retry, wire.Seconds(tightest.ResetAfter).RoundUp()} {
+		out.number(n)
+	}
+	return nil
 }

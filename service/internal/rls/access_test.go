@@ -2,14 +2,24 @@ package rls
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/hex"
+	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"math/big"
+	"net"
 	"net/http"
-	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -20,6 +30,7 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
+	"example.com/sash/memstore"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"
@@ -70,34 +81,6 @@ func TestByDefaultNobodyGivesBackOrSetsALimit(t *testing.T) {
 	}
 }
 
-func TestAClientMayDoWhatTheFileSays(t *testing.T) {
-	w := begin(t, text, &Options{Access: servertest.Gate(t, `
-clients:
-  - {name: gateway, tokens: [`+digest("gate")+`], allow: [decide, refund], domains: [d]}
-  - {name: other, tokens: [`+digest("other")+`], allow: [decide, refund, override], domains: [e]}
-`)})
-	for _, c := range []struct {
-		what, token string
-		req         *pb.RateLimitRequest
-		want        codes.Code
-	}{
-		{"a decision", "gate", request("ip=a"), codes.OK},
-		{"a refund", "gate", givenBack(request("ip=a")), codes.OK},
-		{"a limit", "gate", raised(request("ip=a")), codes.PermissionDenied},
-		{"another domain", "other", request("ip=a"), codes.PermissionDenied},
-		{"a wrong token", "guess", request("ip=a"), codes.Unauthenticated},
-		{"no token", "", request("ip=a"), codes.Unauthenticated},
-	} {
-		ctx := t.Context()
-		if c.token != "" {
-			ctx = as(ctx, c.token)
-		}
-		if _, err := w.client.ShouldRateLimit(ctx, c.req); status.Code(err) != c.want {
-			t.Errorf("%s: %v, want %v", c.what, err, c.want)
-		}
-	}
-}
-
 // Load balancers check health without credentials. What the service is, and its messages, is for clients.
 func TestHealthIsOpenAndReflectionIsNot(t *testing.T) {
 	w := begin(t, text, &Options{Access: servertest.Gate(t, "clients: [{name: a, tokens: ["+digest("a")+"], allow: [decide], domains: [e]}, "+
@@ -106,13 +89,12 @@ func TestHealthIsOpenAndReflectionIsNot(t *testing.T) {
 	if res, err := checks.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || res.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("health: %v %v", res, err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	ctx := t.Context()
 	watch, err := checks.Watch(ctx, &healthpb.HealthCheckRequest{})
 	if err == nil {
 		_, err = watch.Recv()
 	}
-	if err != nil {
+	if status.Code(err) != codes.Unimplemented {
 		t.Errorf("a stream of health: %v", err)
 	}
 	list := func(ctx context.Context) error {
@@ -126,6 +108,9 @@ func TestHealthIsOpenAndReflectionIsNot(t *testing.T) {
 		_, err = stream.Recv()
 		return err
 	}
+	if _, err := w.client.ShouldRateLimit(ctx, request("ip=a")); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a decision without a token: %v", err)
+	}
 	if err := list(ctx); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("reflection without a token: %v", err)
 	}
@@ -134,26 +119,6 @@ func TestHealthIsOpenAndReflectionIsNot(t *testing.T) {
 	}
 	if err := list(as(ctx, "a")); err != nil {
 		t.Errorf("reflection with one: %v", err)
-	}
-}
-
-func TestJSONHasTheRightsOfItsCaller(t *testing.T) {
-	gate := servertest.Gate(t, "anonymous: {allow: [decide], domains: [e]}\nclients: [{name: a, tokens: ["+digest("a")+"], allow: [decide]}]")
-	h := New(deciderOf(t), &Options{Access: gate, Log: slog.New(slog.DiscardHandler)})
-	for token, want := range map[string]int{"": 401, "a": 200} {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json",
-			strings.NewReader(`{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}]}]}`))
-		if token != "" {
-			r.Header.Set("Authorization", "Bearer "+token)
-		}
-		known, err := gate.Identify(r, "Authorization")
-		if err != nil {
-			t.Fatal(err)
-		}
-		rec := httptest.NewRecorder()
-		if h.ServeHTTP(rec, known); rec.Code != want {
-			t.Errorf("with the token %q: %d %s", token, rec.Code, rec.Body)
-		}
 	}
 }
 
@@ -177,4 +142,119 @@ func TestRefundsAndLimitsOfARequestAreBounded(t *testing.T) {
 			}
 		}
 	}
+}
+
+// sign returns a certificate of a name, signed by an authority, or an authority itself if that is nil.
+func sign(t *testing.T, by *tls.Certificate, name string, serial int64) (pair tls.Certificate, certPEM, keyPEM []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: by == nil, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	parent, signer := template, any(key)
+	if by != nil {
+		parent, signer = by.Leaf, by.PrivateKey
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	keyPEM = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+	if pair, err = tls.X509KeyPair(certPEM, keyPEM); err != nil {
+		t.Fatal(err)
+	}
+	return pair, certPEM, keyPEM
+}
+
+func save(t *testing.T, name string, text []byte, at time.Time) {
+	t.Helper()
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(name, at, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMutualTLSAndRenewal(t *testing.T) {
+	dir := t.TempDir()
+	ca, caPEM, _ := sign(t, nil, "authority", 1)
+	now := time.Now()
+	save(t, dir+"/ca.pem", caPEM, now)
+	_, first, firstKey := sign(t, &ca, "ratelimit.example", 2)
+	save(t, dir+"/cert.pem", first, now)
+	save(t, dir+"/key.pem", firstKey, now)
+	log := &servertest.Log{}
+	config, err := access.TLSFiles{Log: slog.New(slog.NewTextHandler(log, nil)),
+		Cert: dir + "/cert.pem", Key: dir + "/key.pem", ClientCA: dir + "/ca.pem", ClientSAN: "envoy.example"}.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.Leaf)
+	ask := func(name string) (serial int64, err error) {
+		clientConfig := &tls.Config{RootCAs: roots, ServerName: "ratelimit.example"}
+		if name != "" {
+			pair, _, _ := sign(t, &ca, name, 9)
+			clientConfig.Certificates = []tls.Certificate{pair}
+		}
+		here, there := net.Pipe()
+		defer func() { _ = here.Close() }()
+		go func() {
+			server := tls.Server(there, config)
+			_, _ = server.Write([]byte{1})
+			_ = server.Close()
+		}()
+		client := tls.Client(here, clientConfig)
+		_, err = client.Read(make([]byte, 1)) // a server refuses a client after the client's handshake
+		if seen := client.ConnectionState().PeerCertificates; len(seen) > 0 {
+			serial = seen[0].SerialNumber.Int64()
+		}
+		return serial, err
+	}
+	if serial, err := ask("envoy.example"); err != nil || serial != 2 {
+		t.Errorf("certificate %d, %v", serial, err)
+	}
+	if _, err := ask(""); err == nil {
+		t.Error("a client without a certificate is served")
+	}
+	if _, err := ask("other.example"); err == nil {
+		t.Error("a client with another name is served")
+	}
+	save(t, dir+"/cert.pem", []byte("half a cert"), now.Add(time.Second))
+	if serial, err := ask("envoy.example"); err != nil || serial != 2 {
+		t.Errorf("while the file is written: certificate %d, %v", serial, err)
+	}
+	save(t, dir+"/ca.pem", []byte("garbage"), now.Add(time.Second))
+	for range 2 {
+		if serial, err := ask("envoy.example"); err != nil || serial != 2 {
+			t.Errorf("under garbage for authorities: certificate %d, %v", serial, err)
+		}
+	}
+	if said := log.String(); strings.Count(said, "level=ERROR") != 2 || strings.Count(said, "the last valid ones stay in use") != 2 {
+		t.Errorf("not a line for each of two changes: %s", said)
+	}
+	save(t, dir+"/ca.pem", caPEM, now.Add(2*time.Second))
+	_, second, secondKey := sign(t, &ca, "ratelimit.example", 3)
+	save(t, dir+"/key.pem", secondKey, now.Add(2*time.Second))
+	save(t, dir+"/cert.pem", second, now.Add(2*time.Second))
+	if serial, err := ask("envoy.example"); err != nil || serial != 3 {
+		t.Errorf("renewed: certificate %d, %v", serial, err)
+	}
+}
+
+func deciderOf(t *testing.T) *decide.Decider {
+	t.Helper()
+	return servertest.Decider(t, memstore.New(nil), text)
 }

@@ -4,16 +4,12 @@ import (
 	"cmp"
 	"container/list"
 	"context"
-	"net"
 	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
 	"example.com/sash/service/internal/conns"
@@ -23,9 +19,7 @@ import (
 const (
 	callTime   = 10 * time.Second
 	maxCalls   = 10_000
-	maxWatches = 10 // of health, on one connection
-	allWatches = 4_096
-	maxUntaken = 10 // answers that a connection has not taken in time, besides those to watches
+	maxUntaken = 20 // answers that a connection has not taken in time
 )
 
 // calls bounds the calls of a server. It sees a call before its message, which may never come.
@@ -33,14 +27,11 @@ type calls struct {
 	within time.Duration
 	most   int
 	conns  *conns.Listener
-	ending context.Context // watches end with it; other calls have within
-	lost   func()          // is called for each call, other than of health and reflection, that ends before its message came
+	lost   func() // is called for each call, other than of health and reflection, that ends before its message came
 
 	mu      sync.Mutex
-	partial list.List        // guarded by mu: the calls whose message has not come, the oldest first
-	whole   list.List        // guarded by mu: the others, likewise
-	watches map[net.Addr]int // guarded by mu: of each connection
-	watched int              // guarded by mu: of all
+	partial list.List // guarded by mu: the calls whose message has not come, the oldest first
+	whole   list.List // guarded by mu: the others, likewise
 }
 
 // A call is one that calls counts. Its context has it under callKey.
@@ -60,10 +51,10 @@ type callKey struct{}
 // enter lets a call begin. One too many cancels the oldest whose message has not come, or else the oldest: a client
 // that waits for an answer has sent its message.
 func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
-	if info.FullMethodName == healthpb.Health_Watch_FullMethodName {
-		return c.watch(ctx)
+	one := &call{of: c, counts: !strings.HasPrefix(info.FullMethodName, "/grpc.")}
+	if p, ok := peer.FromContext(ctx); ok {
+		one.conn = c.conns.Of(p.Addr)
 	}
-	one := &call{of: c, conn: c.conns.Of(client(ctx)), counts: !strings.HasPrefix(info.FullMethodName, "/grpc.")}
 	ctx, one.cancel = context.WithTimeout(ctx, c.within)
 	if one.conn != nil {
 		one.conn.Begin()
@@ -120,43 +111,4 @@ func (c *call) forget() {
 	if c.conn != nil {
 		c.conn.End()
 	}
-}
-
-// client returns the address of the caller's connection, one pointer for each connection.
-func client(ctx context.Context) net.Addr {
-	if p, ok := peer.FromContext(ctx); ok {
-		return p.Addr
-	}
-	return nil
-}
-
-// watch lets a stream of health begin. It may last as long as its connection.
-func (c *calls) watch(ctx context.Context) (context.Context, error) {
-	from := client(ctx)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.watches[from] >= maxWatches {
-		const advice = "the connection watches health %d times: watch each name once"
-		return nil, status.Errorf(codes.ResourceExhausted, advice, maxWatches)
-	}
-	if c.watched >= allWatches {
-		return nil, status.Errorf(codes.ResourceExhausted, "health is watched %d times: ask with Check instead", allWatches)
-	}
-	if c.watches == nil {
-		c.watches = make(map[net.Addr]int)
-	}
-	c.watches[from]++
-	c.watched++
-	ctx, cancel := context.WithCancel(ctx)
-	unlink := context.AfterFunc(c.ending, cancel)
-	context.AfterFunc(ctx, func() {
-		unlink()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.watched--
-		if c.watches[from]--; c.watches[from] == 0 {
-			delete(c.watches, from)
-		}
-	})
-	return ctx, nil
 }

@@ -10,11 +10,8 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"example.com/sash/driver"
@@ -130,97 +127,6 @@ func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
 	servertest.Wait(t, "the connection stays", refusing.Gone)
 	if refusing.Ended() > 0 || taking.Gone() {
 		t.Error("the wrong connection has ended, or answers of the right one")
-	}
-}
-
-// Watching health has no end of its own. It is bounded by connection, and ends with the server.
-func TestWatchesOfHealthAreBounded(t *testing.T) {
-	c := &calls{within: 50 * time.Millisecond, most: maxCalls}
-	w := limiting(t, c)
-	watch := func(ctx context.Context) (healthpb.Health_WatchClient, error) {
-		stream, err := healthpb.NewHealthClient(w.conn).Watch(ctx, &healthpb.HealthCheckRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = stream.Recv()
-		return stream, err
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	for i := range maxWatches - 1 {
-		if _, err := watch(ctx); err != nil {
-			t.Fatal(i, err)
-		}
-	}
-	last, err := watch(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := watch(t.Context()); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("one too many: %v", err)
-	}
-	cancel()
-	servertest.Wait(t, "the places of watches that ended are not free", func() bool {
-		_, err := watch(t.Context())
-		return err == nil
-	})
-	method := pb.RateLimitService_ShouldRateLimit_FullMethodName
-	younger, err := w.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := younger.RecvMsg(new(pb.RateLimitResponse)); status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("a half-sent call ends with %v", err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- w.stop() }()
-	if res, err := last.Recv(); err != nil || res.Status != healthpb.HealthCheckResponse_NOT_SERVING {
-		t.Errorf("when the server stops, health is %v, %v", res, err)
-	}
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(5 * time.Second):
-		t.Error("the server waits for clients that watch")
-	}
-	servertest.Wait(t, "watches of a connection that is gone are left", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return len(c.watches) == 0 && c.watched == 0
-	})
-}
-
-// What a watch costs lasts as long as its connection, so all of them have a bound, too.
-func TestWatchesOfAllConnectionsAreBounded(t *testing.T) {
-	c := &calls{within: callTime, most: maxCalls}
-	w := limiting(t, c)
-	watches := func() int {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.watched
-	}
-	begin := func(f *servertest.Frames) uint32 {
-		stream, err := f.Begin(healthpb.Health_Watch_FullMethodName)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = f.WriteData(stream, true, []byte{0, 0, 0, 0, 0})
-		return stream
-	}
-	for left := allWatches; left > 0; left -= maxWatches {
-		f := servertest.DialFrames(t, w.conn.Target())
-		for range min(left, maxWatches) {
-			begin(f)
-		}
-	}
-	servertest.Wait(t, "the watches do not begin", func() bool { return watches() == allWatches })
-	late := servertest.DialFrames(t, w.conn.Target())
-	begin(late)
-	servertest.Wait(t, "one too many goes on", func() bool { return late.Ended() == 1 })
-	w.says("the service answers", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
-	if n := watches(); n != allWatches {
-		t.Errorf("%d watches", n)
 	}
 }
 

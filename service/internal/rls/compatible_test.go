@@ -87,11 +87,11 @@ func TestCompatibleJSONErrorsAreEnvoys(t *testing.T) {
 		"no domain":            `{"descriptors":[{"entries":[{"key":"ip","value":"a"}]}]}`,
 		"no descriptors":       `{"domain":"d"}`,
 		"a store that is down": `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}]}]}`,
-		"a large body":         `{"domain":"` + strings.Repeat("d", 100_000) + `"}`,
+		"a large body":         `{"domain":"` + strings.Repeat("d", maxMessage) + `"}`,
 	} {
 		for compatible, opts := range map[bool]*Options{true: {Counting: &decide.Counting{}}, false: {}} {
 			var logs bytes.Buffer
-			opts.Log, opts.MaxDescriptors = slog.New(slog.NewTextHandler(&logs, nil)), 1
+			opts.Log = slog.New(slog.NewTextHandler(&logs, nil))
 			w := httptest.NewRecorder()
 			New(d, opts).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(body)))
 			if asThere := w.Code == http.StatusBadRequest && w.Body.String() == "Bad Request\n"; asThere != compatible {

@@ -16,29 +16,23 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// DefaultMaxDescriptors bounds the descriptors of a request.
-const DefaultMaxDescriptors = 4096
-
 // Bounds of a request.
 const (
-	perDescriptor    = 1 << 10 // bytes of the message, for each descriptor that a request may have
+	maxDescriptors   = 4096
 	maxRequestLimits = 8
+	maxMessage       = 4 << 20 // bytes, what gRPC servers take by default. It bounds the entries of a descriptor, too
 )
 
-// maxMessage is the most bytes of a request: by default 4 MiB, what gRPC servers take unless told otherwise. It bounds the
-// entries of a descriptor, too.
-func (o *Options) maxMessage() int { return max(o.MaxDescriptors*perDescriptor, 64<<10) }
-
 // partsOf reads a request. The error says what to correct.
-func (s *Service) partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
+func partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 	descriptors := req.GetDescriptors()
 	switch {
 	case req.GetDomain() == "":
 		return nil, errors.New("rate limit domain must not be empty")
 	case len(descriptors) == 0:
 		return nil, errors.New("rate limit descriptor list must not be empty")
-	case len(descriptors) > s.opts.MaxDescriptors:
-		return nil, fmt.Errorf("%d descriptors: there may be at most %d", len(descriptors), s.opts.MaxDescriptors)
+	case len(descriptors) > maxDescriptors:
+		return nil, fmt.Errorf("%d descriptors: there may be at most %d", len(descriptors), maxDescriptors)
 	}
 	usual := max(1, int64(req.GetHitsAddend())) // absent is 1
 	refunds, limits := 0, 0                     // several calls of the store each, and perhaps decided one after the other

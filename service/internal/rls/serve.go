@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
@@ -19,6 +20,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
 
 	"example.com/sash/service/internal/conns"
 )
@@ -72,10 +74,10 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	bound := cmp.Or(o.calls, &calls{within: callTime, most: maxCalls})
 	o.Connections.Log = cmp.Or(o.Connections.Log, o.Log)
 	known := conns.New(listener, o.Connections)
-	bound.ending, bound.conns, bound.lost = ending, known, service.opts.Stats.Invalid
-	server := grpc.NewServer(append(o.options(bound, service.opts.maxMessage()), service.opts.Access.ServerOptions()...)...)
+	bound.conns, bound.lost = known, service.opts.Stats.Invalid
+	server := grpc.NewServer(append(o.options(bound), service.opts.Access.ServerOptions()...)...)
 	pb.RegisterRateLimitServiceServer(server, overGRPC{service})
-	checks := health.NewServer()
+	checks := checks{health.NewServer()}
 	setReady(checks, o.Ready == nil)
 	if o.Ready != nil {
 		go o.follow(ending, checks)
@@ -109,7 +111,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 }
 
 // options returns the bounds of connections and calls, and TLS.
-func (o Server) options(bound *calls, maxMessage int) []grpc.ServerOption {
+func (o Server) options(bound *calls) []grpc.ServerOption {
 	transport := insecure.NewCredentials()
 	if o.TLS != nil {
 		transport = credentials.NewTLS(o.TLS)
@@ -133,11 +135,20 @@ func (o Server) options(bound *calls, maxMessage int) []grpc.ServerOption {
 	}
 }
 
+// checks answers health checks. A stream of health could last as long as its connection, so there is none: clients that ask
+// for one take the service for healthy, and learn by GOAWAY that it ends.
+type checks struct{ *health.Server }
+
+// Watch is of healthpb.HealthServer.
+func (checks) Watch(*healthpb.HealthCheckRequest, healthpb.Health_WatchServer) error {
+	return status.Error(codes.Unimplemented, "health is not watched: ask with Check")
+}
+
 // readyInterval is how often Ready is asked.
 const readyInterval = time.Second
 
 // follow has health follow Ready until the context ends.
-func (o Server) follow(ctx context.Context, checks *health.Server) {
+func (o Server) follow(ctx context.Context, checks checks) {
 	every := time.NewTicker(readyInterval)
 	defer every.Stop()
 	for {
@@ -151,7 +162,7 @@ func (o Server) follow(ctx context.Context, checks *health.Server) {
 }
 
 // setReady changes the health of the names of the service. It has no effect after a Shutdown.
-func setReady(checks *health.Server, ready bool) {
+func setReady(checks checks, ready bool) {
 	status := healthpb.HealthCheckResponse_NOT_SERVING
 	if ready {
 		status = healthpb.HealthCheckResponse_SERVING

@@ -7,13 +7,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"runtime/debug"
 	"time"
+	"unicode/utf8"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"example.com/sash"
 	"example.com/sash/service/internal/access"
@@ -21,15 +25,13 @@ import (
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
+	"example.com/sash/service/internal/wire"
 )
 
 // Options for a Service. The zero value is the default.
 type Options struct {
 	// Timeout bounds one decision. Zero is one second.
 	Timeout time.Duration
-	// MaxDescriptors bounds the descriptors of a request, and its message at 1 KiB for each, or 64 KiB if that is more. Zero is
-	// DefaultMaxDescriptors.
-	MaxDescriptors int
 	// Counting counts as Envoy's service does, and answers as it does. Nil is none.
 	Counting *decide.Counting
 	// Shadow answers OK to every request, with the statuses as they are.
@@ -62,13 +64,12 @@ type Service struct {
 func New(decider *decide.Decider, opts *Options) *Service {
 	s := &Service{decider: decider, opts: *cmp.Or(opts, &Options{})}
 	s.opts.Timeout = cmp.Or(s.opts.Timeout, time.Second)
-	s.opts.MaxDescriptors = cmp.Or(s.opts.MaxDescriptors, DefaultMaxDescriptors)
 	if s.opts.Stats == nil {
 		s.opts.Stats = stats.New(nil)
 	}
 	s.opts.Log = cmp.Or(s.opts.Log, slog.Default())
 	s.log.To = s.opts.Log
-	s.large.most = largeMessages * int64(s.opts.maxMessage())
+	s.large.most = largeMessages * maxMessage
 	return s
 }
 
@@ -112,7 +113,7 @@ func (s *Service) answer(ctx context.Context, port decide.Port, caller *access.C
 }
 
 func (s *Service) decide(ctx context.Context, port decide.Port, caller *access.Caller, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	parts, err := s.partsOf(req)
+	parts, err := partsOf(req)
 	if err != nil {
 		return nil, s.wrong(codes.InvalidArgument, err)
 	}
@@ -164,13 +165,12 @@ func (s *Service) failure(ctx context.Context, err error, several bool) error {
 	}
 	s.opts.Stats.Service.StoreErrors.Add(1)
 	s.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
-	switch cause := decide.Cause(err); {
-	case !several && (cause == "down" || cause == "busy"):
-		return status.Error(codes.Unavailable, "the store was not asked: there is no decision, and nothing was charged")
-	case cause == "rejected":
-		return status.Error(codes.Unavailable, decide.Rejected)
+	silent := wire.Undecided
+	if several {
+		silent.NotAsked = silent.Unknown
 	}
-	return status.Error(codes.Unavailable, "the store did not answer: there is no decision, and whether the request was charged is not known")
+	text, _ := silent.Of(err)
+	return status.Error(codes.Unavailable, text)
 }
 
 // countShadow counts what SHADOW_MODE lets through beside the rules that are tried out.
@@ -181,4 +181,80 @@ func (s *Service) countShadow(answers []decide.Answer) {
 			s.opts.Stats.Rule(a.Metric).Shadow.Add(uint64(min(a.Cost, sash.MaxUnits)))
 		}
 	}
+}
+
+// ServeHTTP answers a RateLimitRequest in JSON, by whatever method, as Envoy's service does: 200 when it is allowed and
+// 429 when it is not, both with the RateLimitResponse in JSON. 400 is a wrong request, 401 and 403 a caller without the right, 413 a
+// large one, 503 a store that does not answer, 504 one that did not in time, and 500 a fault; their bodies are text. With a
+// Counting every error is 400 and Bad Request, as there, and the log has what is wrong.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	wrong := func(code int, text string) {
+		s.opts.Stats.Invalid()
+		s.log.Log(slog.LevelWarn, "a wrong request to /json was not decided", "error", text)
+		s.fail(w, code, text)
+	}
+	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, maxMessage), under: &s.large}
+	defer func() { s.large.give(from.taken) }()
+	body, err := io.ReadAll(from)
+	var req pb.RateLimitRequest
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		wrong(http.StatusRequestEntityTooLarge, "the body is too large")
+		return
+	case errors.Is(err, errManyBytes):
+		wrong(http.StatusServiceUnavailable, err.Error())
+		return
+	case err != nil:
+		err = errors.New("the body did not arrive")
+	case !utf8.Valid(body):
+		err = errors.New("bad JSON: the body is not UTF-8")
+	default:
+		if err = protojson.Unmarshal(body, &req); err != nil {
+			err = fmt.Errorf("bad JSON: %w", err)
+		}
+	}
+	if err != nil {
+		wrong(http.StatusBadRequest, err.Error())
+		return
+	}
+	res, err := s.ShouldRateLimit(r.Context(), &req)
+	if err != nil {
+		s.fail(w, httpStatus(status.Code(err)), status.Convert(err).Message())
+		return
+	}
+	out, err := protojson.Marshal(res)
+	if err != nil { // every response here can be marshalled
+		http.Error(w, "the answer could not be written", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if res.OverallCode == pb.RateLimitResponse_OVER_LIMIT {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	_, _ = w.Write(out) // a client that is gone is no concern of ours
+}
+
+// fail answers a request that was not decided. The reason is logged already.
+func (s *Service) fail(w http.ResponseWriter, code int, text string) {
+	if s.opts.Counting != nil {
+		code, text = http.StatusBadRequest, http.StatusText(http.StatusBadRequest)
+	}
+	http.Error(w, text, code)
+}
+
+func httpStatus(code codes.Code) int {
+	switch code {
+	case codes.InvalidArgument:
+		return http.StatusBadRequest
+	case codes.Unauthenticated:
+		return http.StatusUnauthorized
+	case codes.PermissionDenied:
+		return http.StatusForbidden
+	case codes.Unavailable, codes.Canceled, codes.ResourceExhausted:
+		return http.StatusServiceUnavailable
+	case codes.DeadlineExceeded:
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusInternalServerError
 }

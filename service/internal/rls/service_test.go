@@ -11,6 +11,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.com/sash/service/internal/stats"
@@ -31,6 +32,10 @@ descriptors:
   limits: [2/10s, 5/1m]
 - key: odd
   limits: [2/90s]
+- {key: day, limits: [9/day@UTC]}
+- {key: hour, limits: [9/hour@UTC]}
+- {key: period, limits: [9/month@UTC]}
+- {key: part, limits: [2/1500ms]}
 - key: huge
   rate_limit: {unit: second, requests_per_unit: 4294967295}
 - key: free
@@ -55,6 +60,8 @@ func TestStatusesAreInTheOrderOfTheRequest(t *testing.T) {
 		"OK: OK 10/WEEK 9 left 168h0m0s | OK | OK | OK 3/MINUTE 2 left 1m0s | OK 2/SECOND*90 1 left 1m30s | OK 2/SECOND*10 1 left 10s")
 	w.says("one refuses, no other is charged", request("ip=a", "ip=192.0.2.66", "month"),
 		"OVER_LIMIT: OK 3/MINUTE 2 left 1m0s | OVER_LIMIT 0/SECOND 0 left 0s | OK 10/MONTH 10 left 0s")
+	w.says("calendars, and a window that is no whole number of seconds", request("day", "hour", "period", "part"),
+		"OK: OK 9/DAY 8 left 16h0m0s | OK 9/HOUR 8 left 1h0m0s | OK 9/MONTH 8 left 400h0m0s | OK 2/UNKNOWN 1 left 2s")
 	if res := w.ask(request("free")); res.Statuses[0].LimitRemaining != math.MaxUint32 {
 		t.Errorf("unlimited: %d left", res.Statuses[0].LimitRemaining)
 	}
@@ -200,21 +207,60 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-func TestUnitsAreCounted(t *testing.T) {
+// Counters have the names and the units of Envoy's service: values only where the configuration asks for them.
+func TestNamesOfMetrics(t *testing.T) {
 	counted := stats.New(nil)
-	w := begin(t, text, &Options{Stats: counted})
-	ask := func(hits uint32) {
-		req := request("week")
-		req.HitsAddend = hits
-		w.ask(req)
+	w := begin(t, `
+domain: d
+descriptors:
+  - {key: path, value: /api/*, rate_limit: {unit: minute, requests_per_unit: 5}}
+  - {key: path, value: /api/health, rate_limit: {unit: minute, requests_per_unit: 7}}
+  - {key: plain, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: detailed, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - key: route
+    value_to_metric: true
+    descriptors: [{key: method, rate_limit: {unit: minute, requests_per_unit: 10}}]
+`, &Options{Stats: counted})
+	req := request("plain=secret", "detailed=shown", "route=users method=GET", "path=/api/health", "path=/api/users")
+	req.HitsAddend = 5
+	w.ask(req)
+	w.says("over", &pb.RateLimitRequest{Domain: "d", HitsAddend: 7, Descriptors: request("plain=secret").Descriptors}, "OVER_LIMIT: OVER_LIMIT 10/MINUTE 5 left 1m0s")
+	var text strings.Builder
+	if err := counted.WriteText(&text); err != nil {
+		t.Fatal(err)
 	}
-	ask(7) // below 80 % of 10
-	ask(2) // one of them above
-	ask(5) // refused
-	ask(1)
-	rule := counted.Rule("d.week")
-	got := []uint64{rule.Total.Load(), rule.Within.Load(), rule.Over.Load(), rule.Near.Load()}
-	if got[0] != 15 || got[1] != 10 || got[2] != 5 || got[3] != 2 {
-		t.Errorf("total, within, over, near: %v", got)
+	const at = "ratelimit.service.rate_limit.d."
+	for _, want := range []string{
+		at + "plain.total_hits: 12\n", at + "plain.within_limit: 5\n", at + "plain.over_limit: 7\n", at + "plain.near_limit: 0\n",
+		at + "detailed_shown.total_hits: 5\n", at + "route_users.method.total_hits: 5\n",
+		at + "path_/api/health.near_limit: 0\n", // 80 % of 7 is 5
+		at + "path_/api/*.near_limit: 1\n",      // 80 % of 5 is 4: the fifth unit is near
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &text)
+		}
+	}
+	if strings.Contains(text.String(), "secret") {
+		t.Errorf("a value is shown that was not requested:\n%s", &text)
+	}
+}
+
+// The data of rules with room, the first of each key: Envoy routes by it, since April 2026.
+func TestMetadataOfRules(t *testing.T) {
+	const text = `
+domain: d
+descriptors:
+- {key: a, rate_limit: {unit: hour, requests_per_unit: 1}, metadata: {service: one, deep: {n: [1, 2.5, true, ~]}}}
+- {key: b, rate_limit: {unit: hour, requests_per_unit: 9}, metadata: {service: two, deep: {m: x}}}
+`
+	w := begin(t, text, &Options{Metadata: true, Quota: true})
+	for _, want := range []string{`{"deep":{"m":"x","n":[1,2.5,true,null]},"service":"one"}`, `{"deep":{"m":"x"},"service":"two"}`} {
+		got, err := protojson.Marshal(w.ask(request("a", "b")).DynamicMetadata.GetFields()["metadata"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.NewReplacer(", ", ",", ": ", ":").Replace(string(got)); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }

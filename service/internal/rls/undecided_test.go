@@ -57,8 +57,8 @@ func counter(t *testing.T, r *stats.Registry, name, value string) (n float64) {
 // A fail-open Envoy admits what is not decided, so each such call is counted, whatever is wrong with it.
 func TestEveryWrongCallIsCounted(t *testing.T) {
 	counted := stats.New(nil)
-	w := begin(t, text, &Options{Stats: counted, MaxDescriptors: 100})
-	many := request(strings.Split(strings.Repeat("ip=a,", 101), ",")[:101]...)
+	w := begin(t, text, &Options{Stats: counted})
+	many := request(strings.Split(strings.Repeat("ip=a,", maxDescriptors), ",")...)
 	raw := func(method string, message []byte) error {
 		var reply []byte
 		return w.conn.Invoke(t.Context(), method, &message, &reply, grpc.ForceCodec(rawCodec{}))
@@ -78,7 +78,7 @@ func TestEveryWrongCallIsCounted(t *testing.T) {
 		{"no descriptors", func() error { return ask(&pb.RateLimitRequest{Domain: "d"}) }, codes.InvalidArgument},
 		{"too many descriptors", func() error { return ask(many) }, codes.InvalidArgument},
 		{"a limit without a unit", func() error { return ask(noUnit) }, codes.InvalidArgument},
-		{"too large", func() error { return ask(request("ip=" + strings.Repeat("x", 100<<10))) }, codes.ResourceExhausted},
+		{"too large", func() error { return ask(request("ip=" + strings.Repeat("x", maxMessage))) }, codes.ResourceExhausted},
 		{"not protobuf", func() error { return raw(pb.RateLimitService_ShouldRateLimit_FullMethodName, []byte("\xff\xff\xff")) }, codes.Internal},
 		{"an old version", func() error { return raw("/envoy.service.ratelimit.v2.RateLimitService/ShouldRateLimit", nil) }, codes.Unimplemented},
 	} {

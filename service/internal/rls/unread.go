@@ -75,7 +75,7 @@ func (a *answers) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// check closes the connection if too many answers wait for their end. Those to watches have none.
+// check closes the connection if too many answers wait for their end.
 func (a *answers) check() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -85,7 +85,7 @@ func (a *answers) check() {
 			late++
 		}
 	}
-	if late > maxWatches+maxUntaken {
+	if late > maxUntaken {
 		_ = a.Conn.Close()
 	} else if len(a.begun) > 0 {
 		a.look.Reset(a.within)

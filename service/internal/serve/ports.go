@@ -144,7 +144,7 @@ func (s *instance) health() degrade.Health {
 
 // admin answers the admin port.
 func (s *instance) admin(health http.Handler, ends <-chan struct{}) http.Handler {
-	return admin.New(s.decider, &admin.Options{
+	return admin.New(s.decider, admin.Options{
 		Guard: s.guard, Stats: s.stats, Loading: s.loading, Exceptions: s.exceptions,
 		Charges: s.store.charges, Store: s.store.report, Health: health, Ends: ends, Log: s.Log,
 	})

@@ -14,7 +14,6 @@ import (
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/redisclient"
-	"example.com/sash/service/internal/stats"
 )
 
 // A store decides, and answers what the ports ask about it. Functions may be nil, where the handlers of the ports have
@@ -116,12 +115,7 @@ func (s *instance) openHome() (home, error) {
 	opts := &redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.HomeBudget / 2}
 	watch := degrade.NewHome(client.String(), s.HomeBudget, client.Store(opts), s.Log)
 	watch.Store = client.Observed(opts, watch.Note)
-	s.stats.Home(func() stats.Home {
-		h := watch.Stats()
-		return stats.Home{
-			Calls: h.Calls, Failed: h.Failed, Errands: h.Errands, Leased: h.Leased, Spent: h.Spent, Returned: h.Returned, Alone: h.Alone, Way: h.Way, Up: h.Up,
-		}
-	})
+	s.stats.Home(watch.Stats)
 	return home{watch, client.Store(&redisstore.Options{Prefix: s.RedisPrefix}), client.Close}, nil
 }
 

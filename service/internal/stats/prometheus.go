@@ -1,111 +1,50 @@
 package stats
 
 import (
+	"fmt"
+	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/degrade"
 )
-
-// Describe implements prometheus.Collector. It describes nothing, because a rule has one label or two for its keys.
-func (r *Registry) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector. The counters that Envoy's rate limit service has are under the names and
-// labels that the mapping in that service gives them.
-func (r *Registry) Collect(to chan<- prometheus.Metric) {
-	r.ResponseTime.Collect(to)
-	r.collectRequests(to)
-	r.collectRules(to)
-	for _, t := range []*tally{&r.failures, &r.denied, &r.exports, &r.ports} {
-		t.collect(to)
-	}
-	r.collectLocalCache(to)
-	counts := make(map[series]uint64)
-	r.envoys(func(name string, count uint64) { counts[seriesOf(name)] += count })
-	for s, count := range counts {
-		labels, values := s.labels()
-		desc := prometheus.NewDesc(s.name, "As Envoy's rate limit service counts it.", labels, nil)
-		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(count), values...)
-	}
-}
-
-// A series is a name and labels, most of which are empty: those without a value are not shown.
-type series struct {
-	name                                       string
-	method, err, domain, key1, key2, candidate string
-}
-
-// labels returns the labels that have a value.
-func (s series) labels() (labels, values []string) {
-	add := func(label, value string) { labels, values = append(labels, label), append(values, value) }
-	switch {
-	case s.method != "":
-		add("grpc_method", s.method)
-	case s.err != "":
-		add("err_type", s.err)
-	case s.domain != "":
-		add("domain", s.domain)
-		add("key1", s.key1)
-	}
-	if s.key2 != "" {
-		add("key2", s.key2)
-	}
-	if s.candidate != "" {
-		add("key3", s.candidate)
-	}
-	return labels, values
-}
-
-// ofRule are the counters of a rule that the mapping knows.
-var ofRule = []string{"near_limit", "over_limit", "total_hits", "within_limit", "shadow_mode"}
-
-// seriesOf returns the series of a counter, as the mapping in Envoy's rate limit service has it. A rule has the domain and
-// two keys, cut at the dots: those of deeper rules and of values with further dots count together. A candidate of a deeper
-// rule does not count with its rule. Other counters have their names, with _ in place of what is no letter or digit.
-func seriesOf(name string) series {
-	if rest, ok := strings.CutPrefix(name, rulePrefix); ok {
-		if i := strings.LastIndexByte(rest, '.'); i > 0 && slices.Contains(ofRule, rest[i+1:]) {
-			counter := rest[i+1:]
-			if keys := strings.Split(rest[:i], "."); len(keys) > 1 {
-				s := series{name: "ratelimit_service_rate_limit_" + counter, domain: keys[0], key1: keys[1]}
-				if len(keys) > 2 {
-					s.key2 = keys[2]
-				}
-				if len(keys) > 3 && keys[len(keys)-1] == "candidate" {
-					s.candidate = "candidate"
-				}
-				return s
-			}
-		}
-	}
-	if kind, ok := strings.CutPrefix(name, "ratelimit.service.call.should_rate_limit."); ok {
-		return series{name: "ratelimit_service_should_rate_limit_error", err: kind}
-	}
-	if rest, ok := strings.CutPrefix(name, "ratelimit_server."); ok {
-		if method, ok := strings.CutSuffix(rest, ".total_requests"); ok {
-			return series{name: "ratelimit_service_total_requests", method: method}
-		}
-	}
-	return series{name: strings.Map(func(c rune) rune {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
-			return c
-		}
-		return '_'
-	}, name)}
-}
 
 // rulePrefix begins the names of what is counted by rule and by domain.
 const rulePrefix = "ratelimit.service.rate_limit."
 
-// envoys calls f for every counter that has a name in Envoy's rate limit service, those of rules in the order of the names.
-func (r *Registry) envoys(f func(name string, count uint64)) {
+// A value is one counter under its name in Envoy's rate limit service.
+type value struct {
+	name  string
+	count uint64
+}
+
+func (s *Service) values() []value {
+	return []value{
+		{"ratelimit_server.ShouldRateLimit.total_requests", s.Calls.Load()},
+		{"ratelimit.service.call.should_rate_limit.redis_error", s.StoreErrors.Load()},
+		{"ratelimit.service.call.should_rate_limit.service_error", s.ServiceErrors.Load()},
+		{"ratelimit.service.call.should_rate_limit.panic", s.Panics.Load()},
+		{"ratelimit.service.config_load_success", s.ConfigLoaded.Load()},
+		{"ratelimit.service.config_load_error", s.ConfigErrors.Load()},
+		{"ratelimit.service.global_shadow_mode", s.GlobalShadow.Load()},
+	}
+}
+
+// Counters calls f for every counter that has a name in Envoy's rate limit service, those of rules in the order of the
+// names, without characters that would end a line of text or of statsd.
+func (r *Registry) Counters(f func(name string, count uint64)) {
 	for _, v := range r.Service.values() {
 		f(v.name, v.count)
 	}
 	counts := make(map[string]uint64) // names that differ only in what statName replaces are one
 	for name, rule := range r.units.All() {
-		for _, v := range r.valuesOf(rule) {
+		for _, v := range rule.values(r.over != nil) {
 			counts[rulePrefix+statName(name)+"."+v.name] += v.count
 		}
 	}
@@ -115,4 +54,178 @@ func (r *Registry) envoys(f func(name string, count uint64)) {
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		f(name, counts[name])
 	}
+}
+
+// WriteText writes one line a counter, "name: value", as the statistics of Envoy's rate limit service are.
+func (r *Registry) WriteText(w io.Writer) (err error) {
+	write := func(name string, count uint64) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "%s: %d\n", name, count)
+		}
+	}
+	r.Counters(write)
+	for _, v := range r.localCache() {
+		write("ratelimit.localcache."+v.name, v.count)
+	}
+	return err
+}
+
+// Remember shows what is remembered as over its limit under the names of the local cache of Envoy's service. Nil is
+// nothing. Call it before the registry is read.
+func (r *Registry) Remember(over *decide.OverLimit) { r.over = over }
+
+// localCache returns gauges.
+func (r *Registry) localCache() []value {
+	if r.over == nil {
+		return nil
+	}
+	s := r.over.Stats()
+	return []value{
+		{"entryCount", s.Entries}, {"evacuateCount", s.Evacuated}, {"expiredCount", s.Expired},
+		{"hitCount", s.Hits}, {"lookupCount", s.Lookups}, {"missCount", s.Misses}, {"overwriteCount", s.Overwrites},
+	}
+}
+
+// address is an IPv4 address, as Envoy's rate limit service finds it.
+var address = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
+
+// statName replaces the characters that would end a name or a line, and the dots of IPv4 addresses, which would make
+// levels of them.
+func statName(name string) string {
+	name = strings.Map(func(c rune) rune {
+		if c < ' ' || c == ':' || c == '|' || c == 0x7f {
+			return '_'
+		}
+		return c
+	}, strings.ToValidUTF8(name, "_"))
+	return address.ReplaceAllStringFunc(name, func(a string) string { return strings.ReplaceAll(a, ".", "_") })
+}
+
+// Describe implements prometheus.Collector. It describes nothing, because a rule has one label or two for its keys.
+func (r *Registry) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector. The counters that Envoy's rate limit service has are under the names and
+// labels that the mapping in that service gives them.
+func (r *Registry) Collect(to chan<- prometheus.Metric) {
+	r.collectRequests(to)
+	r.collectRules(to)
+	for _, v := range r.localCache() {
+		desc := prometheus.NewDesc("ratelimit_localcache_"+v.name, "Subjects that are remembered as over their limit.", nil, nil)
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(v.count))
+	}
+	counts := make(map[series]uint64)
+	r.Counters(func(name string, count uint64) { counts[seriesOf(name)] += count })
+	for s, count := range counts {
+		var labels, values []string
+		for _, label := range s.labels {
+			if label.name != "" {
+				labels, values = append(labels, label.name), append(values, label.value)
+			}
+		}
+		desc := prometheus.NewDesc(s.name, "As Envoy's rate limit service counts it.", labels, nil)
+		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(count), values...)
+	}
+}
+
+// A series is a name and its labels; those without a name are not there.
+type series struct {
+	name   string
+	labels [4]label
+}
+
+type label struct{ name, value string }
+
+// ofRule are the counters of a rule that the mapping knows.
+var ofRule = []string{"near_limit", "over_limit", "total_hits", "within_limit", "shadow_mode"}
+
+// seriesOf returns the series of a counter, as the mapping in Envoy's rate limit service has it. A rule has the domain and
+// two keys, cut at the dots: those of deeper rules and of values with further dots count together. A candidate of a deeper
+// rule does not count with its rule. Other counters have their names, with _ in place of what is no letter or digit.
+func seriesOf(name string) series {
+	if rest, ok := strings.CutPrefix(name, rulePrefix); ok {
+		i := strings.LastIndexByte(rest, '.')
+		if keys := strings.Split(rest[:i], "."); len(keys) > 1 && slices.Contains(ofRule, rest[i+1:]) {
+			s := series{"ratelimit_service_rate_limit_" + rest[i+1:], [4]label{{"domain", keys[0]}, {"key1", keys[1]}}}
+			if len(keys) > 2 && keys[2] != "" {
+				s.labels[2] = label{"key2", keys[2]}
+			}
+			if len(keys) > 3 && keys[len(keys)-1] == "candidate" {
+				s.labels[3] = label{"key3", "candidate"}
+			}
+			return s
+		}
+	}
+	if kind, ok := strings.CutPrefix(name, "ratelimit.service.call.should_rate_limit."); ok {
+		return series{"ratelimit_service_should_rate_limit_error", [4]label{{"err_type", kind}}}
+	}
+	if name == "ratelimit_server.ShouldRateLimit.total_requests" {
+		return series{"ratelimit_service_total_requests", [4]label{{"grpc_method", "ShouldRateLimit"}}}
+	}
+	return series{name: strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
+			return c
+		}
+		return '_'
+	}, name)}
+}
+
+func (r *Registry) gauge(name, help string, labels prometheus.Labels, f func() float64) {
+	r.Prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, f))
+}
+
+func (r *Registry) counter(name, help string, labels prometheus.Labels, f func() float64) {
+	r.Prometheus.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, f))
+}
+
+// bit returns 1 for true.
+func bit(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// Degraded exports whether the service is degraded, as GET /healthz reports it. Call it once.
+func (r *Registry) Degraded(now func() bool) {
+	r.gauge("sash_degraded", "Whether GET /healthz says degraded: the store or a home does not decide, memory is full, or no domain is configured.",
+		nil, func() float64 { return bit(now()) })
+}
+
+// Redis exports how many connections to Redis were opened and closed, under the names of Envoy's rate limit service. Call
+// it once.
+func (r *Registry) Redis(connections func() (opened, closed uint64)) {
+	r.gauge("ratelimit_redis_pool_cx_active", "Open connections to Redis that decide.", nil,
+		func() float64 { opened, closed := connections(); return float64(opened - closed) })
+	r.counter("ratelimit_redis_pool_cx_total", "Connections to Redis that were opened.", nil,
+		func() float64 { n, _ := connections(); return float64(n) })
+	r.counter("ratelimit_redis_pool_cx_local_close", "Connections to Redis that were closed.", nil,
+		func() float64 { _, n := connections(); return float64(n) })
+}
+
+// Connections exports how many connections of a port are open, and its bound. Call it once for each port.
+func (r *Registry) Connections(port string, open *atomic.Int64, most int) {
+	labels := prometheus.Labels{"port": port}
+	r.gauge("sash_connections", "Open connections of a port.", labels, func() float64 { return float64(open.Load()) })
+	r.gauge("sash_max_connections", "The most connections of a port.", labels, func() float64 { return float64(most) })
+}
+
+// Home exports what a service did at its home. Call it once at most.
+func (r *Registry) Home(now func() degrade.HomeStats) {
+	type state = degrade.HomeStats
+	for _, c := range []struct {
+		name, help string
+		of         func(state) int64
+	}{
+		{"sash_home_calls_total", "Calls to the home.", func(h state) int64 { return h.Calls }},
+		{"sash_home_failures_total", "Calls to the home without an answer.", func(h state) int64 { return h.Failed }},
+		{"sash_home_errands_total", "Errands to the home for units to lease.", func(h state) int64 { return h.Errands }},
+		{"sash_leased_units_total", "Units that this instance has leased from the home for its region.", func(h state) int64 { return h.Leased }},
+		{"sash_lease_spent_units_total", "Leased units that calls of this instance spent.", func(h state) int64 { return h.Spent }},
+		{"sash_lease_returned_units_total", "Leased units that this instance gave back unspent.", func(h state) int64 { return h.Returned }},
+		{"sash_home_without_region_total", "Calls that the home decided because the region's Redis did not answer.", func(h state) int64 { return h.Alone }},
+	} {
+		r.counter(c.name, c.help, nil, func() float64 { return float64(c.of(now())) })
+	}
+	r.gauge("sash_home_way_seconds", "How long a call to the home takes.", nil, func() float64 { return now().Way.Seconds() })
+	r.gauge("sash_home_up", "Whether the home answers.", nil, func() float64 { return bit(now().Up) })
 }

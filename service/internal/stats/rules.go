@@ -3,42 +3,112 @@ package stats
 import (
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.com/sash"
 	"example.com/sash/service/internal/decide"
 )
+
+// banned is a decide.Outcome that only this package knows: a refusal because of a ban. Metrics count it as Refused.
+const banned = decide.Outcomes
+
+// outcomes counts by outcome, banned included, and by where the answer came from.
+type outcomes [banned + 1][decide.Origins]atomic.Uint64
+
+// requestOutcome is o.Outcome, which the caller knows, with bans apart from other refusals, and Shadowed where a part had
+// no room that does not bind.
+func requestOutcome(o *decide.Observation, outcome decide.Outcome) decide.Outcome {
+	if o.Err != nil {
+		return outcome
+	}
+	for i := range o.Answers {
+		switch a := &o.Answers[i]; {
+		case a.BannedBy != nil:
+			return banned
+		case a.Refused && outcome == decide.Allowed:
+			outcome = decide.Shadowed
+		}
+	}
+	return outcome
+}
+
+// partOutcome is o.OutcomeOf, with bans apart from other refusals.
+func partOutcome(o *decide.Observation, i int) decide.Outcome {
+	if outcome := o.OutcomeOf(i); outcome != decide.Refused || o.Answers[i].BannedBy == nil {
+		return outcome
+	}
+	return banned
+}
+
+// of returns how often a decision had an outcome.
+func (c *outcomes) of(outcome decide.Outcome) (n uint64) {
+	for origin := range c[outcome] {
+		n += c[outcome][origin].Load()
+	}
+	return n
+}
+
+// counts returns the counts by outcome.
+func (c *outcomes) counts() Counts {
+	n := func(outcome decide.Outcome) int64 { return int64(c.of(outcome)) }
+	counts := Counts{
+		Allowed: n(decide.Allowed), Uncounted: n(decide.Uncounted), Refused: n(decide.Refused), Banned: n(banned),
+		Shadow: n(decide.Shadowed), Failed: n(decide.Failed), Invalid: n(decide.Invalid),
+	}
+	for outcome := range c {
+		counts.Local += int64(c[outcome][sash.FromLocal].Load())
+	}
+	return counts
+}
 
 // A ruleID is the domain and the rule of decide.Observation.Rule. It contains no values of requests, so there are as
 // many as the configurations in use have had rules. The zero value stands for requests that nothing limits.
 type ruleID struct{ domain, rule string }
-
-// ruleCounts is what is counted of a rule.
-type ruleCounts struct {
-	outcomes outcomes
-	queue    queue
-	tried    tried
-}
-
-// tried counts the requests that a rule's candidate was tried on, and those that it refused or would have refused.
-type tried struct{ requests, refused atomic.Uint64 }
-
-func (t *tried) count(candidate *decide.Answer) {
-	t.requests.Add(1)
-	if candidate.Refused {
-		t.refused.Add(1)
-	}
-}
 
 // otherRules stands for the rules beyond maxLeft.
 var otherRules = ruleID{overflow, overflow}
 
 func (id ruleID) clone() ruleID { return ruleID{strings.Clone(id.domain), strings.Clone(id.rule)} }
 
+// ruleCounts is what is counted of a rule.
+type ruleCounts struct {
+	outcomes       outcomes
+	booked         atomic.Int64  // when the last booking of this instance starts, in Unix nanoseconds; 0 before the first
+	tried, refused atomic.Uint64 // requests that the rule's candidate was tried on, and those that it refused
+}
+
+// count counts a part of a request that the rule decided.
+func (c *ruleCounts) count(a *decide.Answer, outcome decide.Outcome, origin decide.Origin) {
+	c.outcomes[outcome][origin].Add(1)
+	if a.Delay > 0 {
+		starts := time.Now().Add(a.Delay).UnixNano()
+		for last := c.booked.Load(); starts > last; last = c.booked.Load() {
+			if c.booked.CompareAndSwap(last, starts) {
+				break
+			}
+		}
+	}
+	if a.Candidate != nil {
+		c.tried.Add(1)
+		if a.Candidate.Refused {
+			c.refused.Add(1)
+		}
+	}
+}
+
+// longestWait returns the time in seconds until the last booking starts.
+func (c *ruleCounts) longestWait(now time.Time) float64 {
+	return max(0, time.Unix(0, c.booked.Load()).Sub(now).Seconds())
+}
+
 var (
 	requestsDesc = prometheus.NewDesc("sash_requests_total", "Requests for a decision.", []string{"outcome"}, nil)
 	rulesDesc    = prometheus.NewDesc("sash_decisions_total", "Decisions by rule; a request has one for each descriptor that matches a rule.",
 		[]string{"domain", "rule", "outcome", "source"}, nil)
+	longestDesc = prometheus.NewDesc("sash_longest_wait_seconds", "Time until the last booking of this instance starts.",
+		[]string{"domain", "rule"}, nil)
 	durationOpts = prometheus.HistogramOpts{
 		Name:    "sash_decision_duration_seconds",
 		Help:    "Time to decide a request, by where the answer came from.",
@@ -48,7 +118,6 @@ var (
 
 // collectRequests collects the metrics of requests. A request that a rule in shadow mode would have refused is allowed.
 func (r *Registry) collectRequests(to chan<- prometheus.Metric) {
-	r.duration.Collect(to)
 	for outcome, n := range map[decide.Outcome]uint64{
 		decide.Allowed:   r.requests.of(decide.Allowed) + r.requests.of(decide.Shadowed),
 		decide.Uncounted: r.requests.of(decide.Uncounted),
@@ -60,14 +129,17 @@ func (r *Registry) collectRequests(to chan<- prometheus.Metric) {
 	}
 }
 
-// collectRules collects the metrics of rules.
+// collectRules collects the metrics of rules. One has a longest wait from its first booking on.
 func (r *Registry) collectRules(to chan<- prometheus.Metric) {
+	now := time.Now()
 	for id, c := range r.rules.All() {
 		if id == (ruleID{}) {
 			continue
 		}
 		domain, rule := strings.ToValidUTF8(id.domain, "_"), strings.ToValidUTF8(id.rule, "_")
-		c.queue.collect(to, domain, rule)
+		if c.booked.Load() > 0 {
+			to <- prometheus.MustNewConstMetric(longestDesc, prometheus.GaugeValue, c.longestWait(now), domain, rule)
+		}
 		for outcome := range decide.Outcomes {
 			for origin := range decide.Origins {
 				n := c.outcomes[outcome][origin].Load()
@@ -79,5 +151,88 @@ func (r *Registry) collectRules(to chan<- prometheus.Metric) {
 				}
 			}
 		}
+	}
+}
+
+// A Rule counts the units that are requested of one rule.
+type Rule struct {
+	// Total is all units, and the others are parts of them: admitted, refused, admitted above the near
+	// limit ratio, and refused where that does not bind.
+	Total, Within, Over, Near, Shadow atomic.Uint64
+	// Cached is the part of Over that was refused from memory, because an earlier refusal still held.
+	Cached atomic.Uint64
+}
+
+// Rule returns the counters of a name in Envoy's statistics.
+func (r *Registry) Rule(name string) *Rule { return r.units.Get(name) }
+
+// values returns the counters, with that of the local cache if there is one: otherwise Envoy's service has it too, and it
+// is always 0.
+func (r *Rule) values(cached bool) []value {
+	all := []value{
+		{"total_hits", r.Total.Load()},
+		{"within_limit", r.Within.Load()},
+		{"over_limit", r.Over.Load()},
+		{"near_limit", r.Near.Load()},
+		{"shadow_mode", r.Shadow.Load()},
+		{"over_limit_with_local_cache", r.Cached.Load()},
+	}
+	if !cached {
+		return all[:len(all)-1]
+	}
+	return all
+}
+
+// countUnits counts the units of one part, and those of its rule's candidate under the name of the candidate.
+func (r *Registry) countUnits(a *decide.Answer, outcome decide.Outcome) {
+	if a.Metric == "" || a.Cost <= 0 || a.Rule != nil && a.Rule.Unlimited {
+		return
+	}
+	switch rule := r.Rule(a.Metric); outcome {
+	case decide.Uncounted: // how near it is to the limit is not known
+		rule.admit(a.Cost)
+	case decide.Allowed:
+		rule.admit(a.Cost)
+		if tightest, ok := a.Tightest(); ok {
+			used := tightest.Limit.Units - tightest.Remaining
+			rule.Near.Add(uint64(max(0, min(a.Cost, used-r.nearOf(tightest.Limit.Units)))))
+		}
+	default:
+		if a.Source == sash.FromCache {
+			rule.Cached.Add(uint64(min(a.Cost, sash.MaxUnits)))
+		}
+		rule.refuse(a.Cost, a.Fitted, !a.Shadow())
+		if a.Fitted > 0 {
+			limit := a.RefusedBy.Limit.Units
+			rule.Near.Add(uint64(limit - max(r.nearOf(limit), limit-a.Fitted)))
+		}
+	}
+	if c := a.Candidate; c != nil && c.Cost > 0 {
+		if rule := r.Rule(c.Metric); c.Refused {
+			rule.refuse(c.Cost, 0, c.Enforced)
+		} else {
+			rule.admit(c.Cost)
+		}
+	}
+}
+
+// nearOf is the units above which calls count as near a limit.
+func (r *Registry) nearOf(limit int64) int64 { return int64(float64(limit) * r.near) }
+
+func (r *Rule) admit(units int64) {
+	n := uint64(min(units, sash.MaxUnits)) // requests may ask for more than any limit has
+	r.Total.Add(n)
+	r.Within.Add(n)
+}
+
+// refuse counts units that were refused: as in Envoy's service, those that fitted are not over the limit. Binds is false in
+// shadow mode.
+func (r *Rule) refuse(units, fitted int64, binds bool) {
+	n := uint64(min(units, sash.MaxUnits))
+	over := n - min(n, uint64(fitted))
+	r.Total.Add(n)
+	r.Over.Add(over)
+	if !binds {
+		r.Shadow.Add(over)
 	}
 }

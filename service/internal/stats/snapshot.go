@@ -5,18 +5,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
 	"example.com/sash"
 	"example.com/sash/service/internal/decide"
 )
 
-// maxSeries is the most rules that a snapshot lists separately, the busiest ones. Others add up to one series, others.
+// maxSeries is the most rules that a snapshot lists, the busiest ones.
 const maxSeries = 1000
 
 // Names of series that are no rule of the configuration.
 const (
 	unlimited = "(no rule)"           // of requests that nothing limits
 	ofRequest = "(limit of requests)" // of request limits
-	others    = "(other rules)"
+	others    = "(other rules)"       // of earlier configurations, beyond maxLeft
 )
 
 // Counts has one number for each outcome: of requests, or of the parts of requests that a rule applied to. A part that
@@ -38,19 +41,13 @@ func (c Counts) Sum() int64 {
 	return c.Allowed + c.Uncounted + c.Refused + c.Banned + c.Shadow + c.Failed + c.Invalid
 }
 
-func (c Counts) plus(d Counts) Counts {
-	return Counts{
-		c.Allowed + d.Allowed, c.Uncounted + d.Uncounted, c.Refused + d.Refused, c.Banned + d.Banned,
-		c.Shadow + d.Shadow, c.Failed + d.Failed, c.Invalid + d.Invalid, c.Local + d.Local,
-	}
-}
-
 // A Series is the counts of one rule, or of all requests.
 type Series struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"` // its name in statistics; empty for all requests
 	Count  Counts `json:"count"`
-	Queue  Queue  `json:"queue"` // of a rule
+	// LongestWait is the time in seconds until the last booking under the rule starts that this instance made.
+	LongestWait float64 `json:"longest_wait"`
 	// Candidate is what the rule's candidate refused or would have refused; null if it was never tried.
 	Candidate *Tried `json:"candidate"`
 }
@@ -73,31 +70,40 @@ type Snapshot struct {
 	Latency Latency
 }
 
+// A Latency is how long the store took to decide since counting began: Counts has, for each of the Bounds in seconds, the
+// decisions that took at most that long, and behind them all decisions.
+type Latency struct {
+	Bounds []float64 `json:"bounds"`
+	Counts []uint64  `json:"counts"`
+}
+
+func latencyOf(of prometheus.Observer) Latency {
+	l := Latency{Bounds: durationOpts.Buckets}
+	var read dto.Metric
+	if metric, ok := of.(prometheus.Metric); !ok || metric.Write(&read) != nil {
+		return l // impossible: the observers of a HistogramVec are metrics
+	}
+	for _, b := range read.GetHistogram().GetBucket() {
+		l.Counts = append(l.Counts, b.GetCumulativeCount())
+	}
+	l.Counts = append(l.Counts, read.GetHistogram().GetSampleCount())
+	return l
+}
+
 // Snapshot returns the state of the counters now.
 func (r *Registry) Snapshot() Snapshot {
 	now := time.Now()
 	snap := Snapshot{At: now, Since: r.since, Requests: Series{Count: r.requests.counts()}, Latency: latencyOf(r.took[sash.FromStore])}
-	all := r.rules.All()
-	var rest Counts
-	if c := all[otherRules]; c != nil {
-		rest = c.outcomes.counts()
-		delete(all, otherRules)
-	}
-	for id, c := range all {
-		series := Series{Count: c.outcomes.counts(), Queue: c.queue.now(now)}
-		if n := c.tried.requests.Load(); n > 0 {
-			series.Candidate = &Tried{int64(n), int64(c.tried.refused.Load())}
+	for id, c := range r.rules.All() {
+		series := Series{Count: c.outcomes.counts(), LongestWait: c.longestWait(now)}
+		if n := c.tried.Load(); n > 0 {
+			series.Candidate = &Tried{int64(n), int64(c.refused.Load())}
 		}
 		series.Domain, series.Rule = id.series()
 		snap.Rules = append(snap.Rules, series)
 	}
 	slices.SortFunc(snap.Rules, busier)
-	for _, s := range snap.Rules[min(maxSeries, len(snap.Rules)):] {
-		rest = rest.plus(s.Count)
-	}
-	if snap.Rules = append([]Series{}, snap.Rules[:min(maxSeries, len(snap.Rules))]...); rest != (Counts{}) {
-		snap.Rules = append(snap.Rules, Series{Rule: others, Count: rest})
-	}
+	snap.Rules = append([]Series{}, snap.Rules[:min(maxSeries, len(snap.Rules))]...)
 	return snap
 }
 
@@ -106,6 +112,8 @@ func (id ruleID) series() (domain, rule string) {
 	switch {
 	case id == ruleID{}:
 		return "", unlimited
+	case id == otherRules:
+		return "", others
 	case id.rule == decide.OfRequest:
 		return id.domain, ofRequest
 	}

@@ -7,7 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"example.com/sash"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
@@ -19,6 +20,7 @@ domain: d
 descriptors:
 - {key: user, limits: [3/1h]}
 - {key: soft, limits: [1/1h], shadow_mode: true}
+- {key: tried, limits: [8/1h], candidate: {limits: [3/1h]}}
 - {key: none}
 `
 
@@ -53,14 +55,20 @@ func TestRequestsAndRulesAreCountedByOutcome(t *testing.T) {
 		w.ask("d", "user", "cyd", -1) // no such cost
 		w.decider.Except([]decide.Exception{{Domain: "d", Entries: []config.Entry{{Key: "user", Value: "dan"}}, Until: time.Now().Add(time.Hour)}})
 		w.ask("d", "user", "dan", 1)
+		for range 5 {
+			w.ask("d", "tried", "ann", 1)
+		}
 		snap := w.stats.Snapshot()
-		if want := (Counts{Allowed: 5, Refused: 3, Banned: 1, Shadow: 1, Invalid: 2}); snap.Requests.Count != want {
+		if want := (Counts{Allowed: 10, Refused: 3, Banned: 1, Shadow: 1, Invalid: 2}); snap.Requests.Count != want {
 			t.Errorf("requests: %+v, want %+v", snap.Requests.Count, want)
 		}
 		want := map[string]Counts{
-			"d.user": {Allowed: 3, Refused: 3, Banned: 1}, "d.soft": {Allowed: 1, Shadow: 1}, unlimited: {Allowed: 1},
+			"d.user": {Allowed: 3, Refused: 3, Banned: 1}, "d.soft": {Allowed: 1, Shadow: 1}, "d.tried": {Allowed: 5}, unlimited: {Allowed: 1},
 		}
 		for _, line := range snap.Rules {
+			if c := line.Candidate; (c != nil) != (line.Rule == "d.tried") || c != nil && *c != (Tried{5, 2}) {
+				t.Errorf("the candidate of %s: %+v", line.Rule, c)
+			}
 			if line.Count != want[line.Rule] {
 				t.Errorf("%s: %+v, want %+v", line.Rule, line.Count, want[line.Rule])
 			}
@@ -72,39 +80,38 @@ func TestRequestsAndRulesAreCountedByOutcome(t *testing.T) {
 	})
 }
 
-// A snapshot lists a bounded number of rules, and no count is lost.
+// A snapshot lists a bounded number of rules, the busiest ones.
 func TestSeriesAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		counter := New(nil)
-		const n = 1500
-		var ids []ruleID
-		for i := range n {
-			ids = append(ids, ruleID{"d", fmt.Sprint(i)})
+	counter := New(nil)
+	var ids []ruleID
+	for i := range maxSeries + 500 {
+		ids = append(ids, ruleID{"d", fmt.Sprint(i)})
+	}
+	counter.rules.Reserve(ids)
+	for i, id := range ids {
+		rule := &config.Rule{Domain: "d", Label: id.rule}
+		for range 1 + i/(maxSeries+497) { // three rules have two requests
+			counter.Observe(t.Context(), &decide.Observation{Answers: []decide.Answer{{Rule: rule, Metric: rule.Metric(), Cost: 1}}, Allowed: true})
 		}
-		counter.rules.Reserve(ids)
-		for i := range n {
-			rule := &config.Rule{Domain: "d", Label: fmt.Sprint(i)}
-			counter.Observe(t.Context(), &decide.Observation{Answers: []decide.Answer{{Rule: rule, Metric: rule.Metric(), Cost: 1, Source: sash.FromStore}}, Allowed: true})
-		}
-		sum := int64(0)
-		for _, line := range counter.Snapshot().Rules {
-			sum += line.Count.Sum()
-		}
-		if lines := len(counter.Snapshot().Rules); lines != 1001 || sum != n {
-			t.Errorf("%d series with %d requests, want 1001 and %d", lines, sum, n)
-		}
-	})
+	}
+	if lines := counter.Snapshot().Rules; len(lines) != maxSeries || lines[2].Count.Sum() != 2 || lines[3].Count.Sum() != 1 {
+		t.Errorf("%d series, of which the first are %+v", len(lines), lines[:4])
+	}
 }
 
 // While the store does not answer, what nobody counted is not allowed, what this instance decided over its share is
 // named.
 func TestAnOutageIsNotCountedAsDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, err := failover.New(broken{errors.New("connection refused")}, &failover.Options{Local: memstore.New(nil)})
+		var r *Registry
+		store, err := failover.New(broken{errors.New("LOADING Redis is loading")}, &failover.Options{
+			Local: memstore.New(nil), OnError: func(err error, _ failover.Kind) { r.StoreFailed(err) },
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		decider, r := counting(t, `
+		var decider *decide.Decider
+		decider, r = counting(t, `
 domain: d
 descriptors:
 - {key: open, limits: [2/1h], on_unavailable: open}
@@ -132,5 +139,38 @@ descriptors:
 		if len(want) > 0 {
 			t.Errorf("there is no series of %v", want)
 		}
+		is(t, r, "sash_requests_total", "allowed 10\nuncounted 8\nrefused 6\nerror 8")
+		is(t, r, "sash_decisions_total", "d error closed policy 8\nd allowed local local 2\nd refused local local 6\nd uncounted open policy 8\nd uncounted soft policy 8")
+		is(t, r, "sash_store_failures_total", "loading 32")
+	})
+}
+
+// A rule's longest wait is the time until the last booking starts, from its first booking on.
+func TestTheLongestWaitIsThatOfTheLastBooking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(nil)
+		rule := &config.Rule{Domain: "d", Label: "job"}
+		is := func(metrics int, want float64) {
+			t.Helper()
+			n, err := testutil.GatherAndCount(r.Prometheus, "sash_longest_wait_seconds")
+			if got := r.Snapshot().Rules[0].LongestWait; got != want || n != metrics || err != nil {
+				t.Errorf("%v s in %d metrics, want %v in %d (%v)", got, n, want, metrics, err)
+			}
+		}
+		book := func(delay time.Duration) {
+			r.Observe(t.Context(), &decide.Observation{
+				Domain: "d", Allowed: true, Parts: make([]decide.Part, 1),
+				Answers: []decide.Answer{{Rule: rule, Metric: "d.job", Cost: 1, Delay: delay}},
+			})
+		}
+		book(0)
+		is(0, 0)
+		book(2 * time.Hour)
+		book(time.Hour)
+		is(1, 7200)
+		time.Sleep(90 * time.Minute)
+		is(1, 1800)
+		time.Sleep(time.Hour)
+		is(1, 0)
 	})
 }

@@ -4,7 +4,9 @@
 package stats
 
 import (
+	"cmp"
 	"context"
+	"hash/maphash"
 	"sync/atomic"
 	"time"
 
@@ -33,18 +35,19 @@ type Registry struct {
 	// Prometheus gathers the metrics of this registry, of the Go runtime and of the process, and what others register.
 	Prometheus *prometheus.Registry
 
-	tallies
+	failures, denied, exports *prometheus.CounterVec
+	ports                     [decide.Ports]prometheus.Counter
+	took                      [decide.Origins]prometheus.Observer
+
 	requests outcomes
 	rules    *Bounded[ruleID, ruleCounts]
 	units    *Bounded[string, Rule]          // by the name of a rule in Envoy's statistics
 	unknown  *Bounded[string, atomic.Uint64] // by the domain that requests name
 	near     float64
-	unit     time.Duration // of ResponseTime
-	duration *prometheus.HistogramVec
-	took     [decide.Origins]prometheus.Observer // the histograms of duration
-	subjects *subjects                           // nil without Options.Subjects
-	since    time.Time                           // when counting began
-	over     *decide.OverLimit                   // nil is none
+	unit     time.Duration     // of ResponseTime
+	subjects *subjects         // nil without Options.Subjects
+	since    time.Time         // when counting began
+	over     *decide.OverLimit // nil is none
 }
 
 // Service counts calls and configurations.
@@ -56,32 +59,48 @@ type Service struct {
 
 // New returns an empty registry. Its Observe is a decide.Observer. A nil opts is the default.
 func New(opts *Options) *Registry {
+	opts = cmp.Or(opts, &Options{})
 	r := &Registry{
-		tallies:    newTallies(),
-		rules:      newRules(),
-		units:      newUnits(),
-		unknown:    newUnknown(),
-		near:       0.8,
+		rules:      NewBounded[ruleID, ruleCounts](maxLeft, otherRules, ruleID.clone),
+		units:      NewBounded[string, Rule](maxNames, overflow, short),
+		unknown:    NewBounded[string, atomic.Uint64](maxUnknown, overflow, short),
+		near:       cmp.Or(opts.NearLimitRatio, 0.8),
 		unit:       time.Second,
-		duration:   prometheus.NewHistogramVec(durationOpts, []string{"source"}),
 		Prometheus: prometheus.NewRegistry(),
 		since:      time.Now(),
 	}
-	if opts != nil && opts.NearLimitRatio > 0 {
-		r.near = opts.NearLimitRatio
-	}
-	if opts != nil && opts.Milliseconds {
+	if opts.Milliseconds {
 		r.unit = time.Millisecond
 	}
+	if opts.Subjects {
+		r.subjects = &subjects{seed: maphash.MakeSeed()}
+	}
 	r.ResponseTime = newResponseTime(r.unit)
-	if opts != nil && opts.Subjects {
-		r.subjects = newSubjects()
-	}
+	duration := prometheus.NewHistogramVec(durationOpts, []string{"source"})
 	for origin := range decide.Origins {
-		r.took[origin] = r.duration.WithLabelValues(origin.String())
+		r.took[origin] = duration.WithLabelValues(origin.String())
 	}
-	r.Prometheus.MustRegister(r, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.Prometheus.MustRegister(r, r.ResponseTime, duration,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.failures = r.vector("sash_store_failures_total", "Calls that the store did not decide, by cause.", "cause", decide.Causes...)
+	r.denied = r.vector("sash_access_denied_total", "Requests that were not decided because their caller is not known or lacks the right.",
+		"reason", "unauthenticated", "decide", "refund", "override")
+	r.exports = r.vector("sash_export_failures_total", "Exports of traces or counters that failed.", "to", "otlp", "statsd")
+	ports := r.vector("sash_port_requests_total", "Requests for a decision by the port that they came to, without those that are invalid.", "port")
+	for port := range decide.Ports {
+		r.ports[port] = ports.WithLabelValues(port.String())
+	}
 	return r
+}
+
+// vector returns a counter with a label. It exports each of the values, also if it is 0, so that its first increment shows.
+func (r *Registry) vector(name, help, label string, values ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	for _, value := range values {
+		v.WithLabelValues(value)
+	}
+	r.Prometheus.MustRegister(v)
+	return v
 }
 
 func newResponseTime(unit time.Duration) prometheus.Histogram {
@@ -108,7 +127,7 @@ func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
 	if request == decide.Invalid {
 		return
 	}
-	r.ports.counts[o.Port].Add(1)
+	r.ports[o.Port].Inc()
 	for i := range o.Answers {
 		a := &o.Answers[i]
 		if a.Replaced {
@@ -117,14 +136,7 @@ func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
 		outcome := partOutcome(o, i)
 		if a.Cost >= 0 {
 			domain, rule := o.Rule(i)
-			of := r.rules.Get(ruleID{domain, rule})
-			of.outcomes[outcome][o.OriginOf(i)].Add(1)
-			if a.Delay > 0 {
-				of.queue.add(time.Now(), a.Delay)
-			}
-			if a.Candidate != nil {
-				of.tried.count(a.Candidate)
-			}
+			r.rules.Get(ruleID{domain, rule}).count(a, outcome, o.OriginOf(i))
 		}
 		if request != decide.Failed {
 			r.countUnits(a, outcome)
@@ -138,8 +150,20 @@ func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
 // Invalid counts a request that was not decided because it is wrong: no observer learns of one that is not even a request.
 func (r *Registry) Invalid() { r.requests[decide.Invalid][decide.FromConfig].Add(1) }
 
+// Uncounted returns how many requests on_unavailable: open has let through since the start. Nothing counts them.
+func (r *Registry) Uncounted() int64 { return int64(r.requests.of(decide.Uncounted)) }
+
 // Took counts a call of ShouldRateLimit and how long it took.
 func (r *Registry) Took(d time.Duration) {
 	r.Service.Calls.Add(1)
 	r.ResponseTime.Observe(float64(d) / float64(r.unit))
 }
+
+// StoreFailed counts a call that the store did not decide.
+func (r *Registry) StoreFailed(err error) { r.failures.WithLabelValues(decide.Cause(err)).Inc() }
+
+// Denied counts a request whose caller was refused, by the reason: "unauthenticated", or the right that it lacks.
+func (r *Registry) Denied(reason string) { r.denied.WithLabelValues(reason).Inc() }
+
+// ExportFailed counts an export to "otlp" or "statsd" that failed.
+func (r *Registry) ExportFailed(to string) { r.exports.WithLabelValues(to).Inc() }

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
+	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
@@ -51,29 +51,25 @@ func part(key, value string) decide.Part {
 	return decide.Part{Entries: []config.Entry{{Key: key, Value: value}}, Cost: 1}
 }
 
-// is checks the series of a metric, one a line.
+// is checks the series of a counter that are not 0, one a line: the values of the labels, and of the counter.
 func is(t *testing.T, r *Registry, name, series string) {
 	t.Helper()
-	metrics := make(chan prometheus.Metric)
-	go func() {
-		defer close(metrics)
-		r.collectRequests(metrics)
-		r.collectRules(metrics)
-	}()
+	families, err := r.Prometheus.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var got []string
-	for metric := range metrics {
-		var m dto.Metric
-		if err := metric.Write(&m); err != nil {
-			t.Fatal(err)
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() != name || m.GetCounter().GetValue() == 0 {
+				continue
+			}
+			var words []string
+			for _, l := range m.GetLabel() {
+				words = append(words, l.GetValue())
+			}
+			got = append(got, fmt.Sprint(strings.Join(words, " "), " ", m.GetCounter().GetValue()))
 		}
-		if !strings.Contains(metric.Desc().String(), `"`+name+`"`) || m.GetCounter().GetValue() == 0 {
-			continue
-		}
-		var labels []string
-		for _, l := range m.Label {
-			labels = append(labels, l.GetValue())
-		}
-		got = append(got, fmt.Sprint(strings.Join(labels, " "), " ", m.GetCounter().GetValue()))
 	}
 	want := strings.Split(strings.TrimSpace(series), "\n")
 	slices.Sort(got)
@@ -115,8 +111,10 @@ d refused never store 1
 d allowed plan_t* store 1
 d allowed ip store 1`)
 	is(t, r, "sash_requests_total", "allowed 6\nrefused 4")
-	if n := testutil.CollectAndCount(r, "sash_decision_duration_seconds"); n != int(decide.Origins) {
-		t.Errorf("%d series of durations", n)
+	for name, want := range map[string]int{"sash_decision_duration_seconds": int(decide.Origins), "sash_store_failures_total": len(decide.Causes)} {
+		if n, err := testutil.GatherAndCount(r.Prometheus, name); n != want {
+			t.Errorf("%d series of %s, want %d, also of what did not occur (%v)", n, name, want, err)
+		}
 	}
 	for name, want := range map[string][5]uint64{ // total, within, over, near, shadow
 		"d.user":             {4, 2, 2, 1, 0},
@@ -141,37 +139,6 @@ func (b broken) Decide(context.Context, driver.Request) (driver.Answer, error) {
 	return driver.Answer{}, b.err
 }
 
-func BenchmarkDecisions(b *testing.B) {
-	for _, observed := range []bool{false, true} {
-		b.Run(fmt.Sprintf("observed=%v", observed), func(b *testing.B) {
-			cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors: [{key: user, limits: [1000000/1s]}, {key: ip, limits: [1000000/1s]}]\n"))
-			if err != nil {
-				b.Fatal(err)
-			}
-			d, err := decide.New(cfg, memstore.New(nil))
-			if err != nil {
-				b.Fatal(err)
-			}
-			if observed {
-				d.Observe(New(nil).Observe)
-			}
-			var requests [64][]decide.Part
-			for i := range requests {
-				requests[i] = []decide.Part{part("user", fmt.Sprint(i)), part("ip", fmt.Sprint(i))}
-			}
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				for i := 0; pb.Next(); i++ {
-					if _, err := d.Decide(b.Context(), decide.Request{Domain: "d", Parts: requests[i%len(requests)], Lenient: true}); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
-		})
-	}
-}
-
 // PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS of Envoy's service keeps dashboards that were made when it counted so.
 func TestResponseTimeInMilliseconds(t *testing.T) {
 	for milliseconds, want := range map[bool]float64{false: 0.25, true: 250} {
@@ -188,5 +155,44 @@ func TestResponseTimeInMilliseconds(t *testing.T) {
 		if buckets := h.GetBucket(); buckets[0].GetCumulativeCount() != 0 || buckets[len(buckets)-1].GetCumulativeCount() != 1 {
 			t.Errorf("milliseconds %v: the buckets are of another unit", milliseconds)
 		}
+	}
+}
+
+// Every rule of the configuration in use counts under its own name, whatever requests brought before it was first used,
+// and however often the configuration was replaced.
+func TestConfiguredRulesKeepTheirSeries(t *testing.T) {
+	d, r := counting(t, "domain: d\ndescriptors: [{key: first, limits: [5/1h]}]\n", memstore.New(nil))
+	one := sash.PerHour(1)
+	for i := range 2 * maxNames {
+		entries := []config.Entry{{Key: fmt.Sprint("own", i)}, {Key: "x"}}
+		_, _ = d.Decide(t.Context(), decide.Request{Domain: "d", Parts: []decide.Part{{Entries: entries, Cost: 1, RequestLimit: &one}}, Lenient: true})
+	}
+	for round := range 150 {
+		key, tried := fmt.Sprint("key", round), fmt.Sprint("tried", round)
+		cfg, err := config.Parse("x.yaml", fmt.Appendf(nil, "domain: d\ndescriptors:\n- {key: %s, limits: [5/1h]}\n"+
+			"- {key: %s, limits: [5/1h], candidate: {limits: [1/1h]}}\n", key, tried))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Use(cfg); err != nil {
+			t.Fatal(err)
+		}
+		r.Use(cfg)
+		for _, k := range []string{key, tried} {
+			if _, err := d.Decide(t.Context(), decide.Request{Domain: "d", Parts: []decide.Part{part(k, "a")}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range []string{key, tried, tried + ".candidate"} {
+			if n := r.Rule("d." + name).Total.Load(); n != 1 {
+				t.Fatalf("round %d: %d units are counted for %s", round, n, name)
+			}
+		}
+		if n := r.rules.Get(ruleID{"d", key}).outcomes.counts().Allowed; n != 1 {
+			t.Fatalf("round %d: %d decisions are counted", round, n)
+		}
+	}
+	if names, rules := len(r.units.All()), len(r.rules.All()); names > maxNames+1+3 || rules > maxLeft+1+4 {
+		t.Errorf("%d names and %d rules are held", names, rules)
 	}
 }

@@ -1,8 +1,11 @@
 package stats
 
 import (
+	"cmp"
+	"container/heap"
 	"errors"
 	"hash/maphash"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -40,19 +43,13 @@ type Subject struct {
 	Subject string         `json:"subject"`
 	Domain  string         `json:"domain"`
 	Entries []config.Entry `json:"entries"`
-	// Rule is the rule's name in statistics.
-	Rule string `json:"rule"`
 	// Count is what the subject is ordered by. It is too high by AtMostOver at most.
 	Count      int64 `json:"count"`
 	AtMostOver int64 `json:"at_most_over"`
-	// Last is the outcome of its last request: allowed, uncounted, refused, banned, shadow or error. LastAt is
-	// its time, and RefusedBy the limit that refused it, or null.
-	Last      string    `json:"last"`
-	LastAt    time.Time `json:"last_at"`
-	RefusedBy *string   `json:"refused_by"`
-
-	seen     Seen
-	refusals refusals
+	// Last is the outcome of its last request: allowed, uncounted, refused, banned, shadow or error. RefusedBy is the
+	// limit that refused it, or null.
+	Last      string  `json:"last"`
+	RefusedBy *string `json:"refused_by"`
 }
 
 // subjects counts the hottest subjects in bounded memory: some megabytes at most, whatever requests contain.
@@ -68,8 +65,6 @@ type shard struct {
 	older [orders]*sketch[Subject] // guarded by mu: of the epoch before; nil where it counted nothing
 }
 
-func newSubjects() *subjects { return &subjects{seed: maphash.MakeSeed()} }
-
 // count counts part i, which had an outcome.
 func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
 	a, now := &o.Answers[i], o.Began.Add(o.Took)
@@ -84,10 +79,10 @@ func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
 	defer s.mu.Unlock()
 	s.turn(now)
 	if admissible(a) {
-		s.add(ByUnits, a.Cost, o, i, outcome, now)
+		s.add(ByUnits, a.Cost, o, i, outcome)
 	}
 	if a.Refused {
-		s.add(ByRefused, 1, o, i, outcome, now)
+		s.add(ByRefused, 1, o, i, outcome)
 	}
 }
 
@@ -115,7 +110,7 @@ func (s *shard) turn(now time.Time) {
 }
 
 // add adds to the count of one order. The caller holds mu.
-func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, outcome decide.Outcome, now time.Time) {
+func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, outcome decide.Outcome) {
 	if s.now[order] == nil {
 		s.now[order] = newSketch[Subject](counters)
 	}
@@ -123,21 +118,11 @@ func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, out
 	line, taken := s.now[order].add(a.Key, weight)
 	about := &line.about
 	if taken {
-		*about = Subject{Subject: a.Key, Domain: strings.Clone(o.Domain), Entries: keep(o.Parts[i].Entries), Rule: strings.Clone(a.Metric)}
-		if older := s.older[order]; older != nil && older.counters[a.Key] != nil { // an outage may be longer than an epoch
-			about.seen = older.counters[a.Key].about.seen.clone()
-		}
+		*about = Subject{Subject: a.Key, Domain: strings.Clone(o.Domain), Entries: keep(o.Parts[i].Entries)}
 	}
-	about.Last, about.LastAt, about.RefusedBy = nameOf(outcome), now, nil
+	about.Last, about.RefusedBy = nameOf(outcome), nil
 	if name := a.RefusedBy.Limit.Name; a.Refused && name != "" {
 		about.RefusedBy = &name
-	}
-	known := (a.Source == sash.FromStore || a.Source == sash.FromCache) && !a.Blocked && !a.At.IsZero() // a block hides what is used
-	if order == ByUnits && len(a.Limits) > 0 && known {
-		about.seen.see(a)
-	}
-	if order == ByRefused {
-		about.refusals.add(a, now)
 	}
 }
 
@@ -159,4 +144,140 @@ func keep(entries []config.Entry) []config.Entry {
 		out[i] = config.Entry{Key: strings.Clone(e.Key), Value: strings.Clone(e.Value)}
 	}
 	return out
+}
+
+// Hottest returns the first n subjects of an order, and when their counts began. It returns none without
+// Options.Subjects.
+func (r *Registry) Hottest(order Order, n int) ([]Subject, time.Time) {
+	now := time.Now()
+	since, all := now, []Subject{}
+	if r.subjects == nil {
+		return all, since
+	}
+	for i := range r.subjects.shards {
+		s := &r.subjects.shards[i]
+		s.mu.Lock()
+		if !s.began.IsZero() {
+			s.turn(now)
+			all = append(all, s.lines(order)...)
+			if began := s.earliest(); began.Before(since) {
+				since = began
+			}
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(all, func(x, y Subject) int {
+		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Subject, y.Subject))
+	})
+	return all[:min(n, len(all))], since
+}
+
+// earliest returns when the shard began to count what it has. The caller holds mu.
+func (s *shard) earliest() time.Time {
+	if s.older != ([orders]*sketch[Subject]{}) {
+		return s.began.Add(-epoch)
+	}
+	return s.began
+}
+
+// lines adds up both epochs. The caller holds mu.
+func (s *shard) lines(order Order) []Subject {
+	at := make(map[string]int)
+	var out []Subject
+	for _, sk := range []*sketch[Subject]{s.now[order], s.older[order]} {
+		if sk == nil {
+			continue
+		}
+		for key, c := range sk.counters {
+			i, known := at[key]
+			if !known {
+				i = len(out)
+				at[key] = i
+				out = append(out, c.about)
+			}
+			out[i].Count = plus(out[i].Count, c.count)
+			out[i].AtMostOver = plus(out[i].AtMostOver, c.above)
+		}
+	}
+	return out
+}
+
+// A sketch counts the heaviest of many keys in bounded memory by the space-saving algorithm: it has a fixed number of
+// counters, and a key without one takes over the smallest, with its count.
+//
+// So no count is too low, none is too high by more than its error, and every key with more than the sum of all
+// weights divided by the number of counters has a counter.
+type sketch[T any] struct {
+	most     int
+	counters map[string]*counter[T]
+	heap     byCount[T] // the smallest first
+}
+
+// A counter is what a sketch knows of one key.
+type counter[T any] struct {
+	key   string
+	count int64
+	above int64 // the count may be too high by this much
+	about T
+	at    int // in the heap
+}
+
+func newSketch[T any](most int) *sketch[T] {
+	return &sketch[T]{most: most, counters: make(map[string]*counter[T])}
+}
+
+// add adds weight to the count of a key. It returns the key's counter, and whether the key is new to it.
+func (s *sketch[T]) add(key string, weight int64) (c *counter[T], taken bool) {
+	c = s.counters[key]
+	switch {
+	case c != nil:
+		c.count = plus(c.count, weight)
+		heap.Fix(&s.heap, c.at)
+		return c, false
+	case len(s.heap) < s.most:
+		c = &counter[T]{key: key, count: weight}
+		heap.Push(&s.heap, c)
+	default:
+		c = s.heap[0]
+		delete(s.counters, c.key)
+		c.key, c.above = key, c.count
+		c.count = plus(c.count, weight)
+		heap.Fix(&s.heap, 0)
+	}
+	s.counters[key] = c
+	return c, true
+}
+
+// plus adds numbers that are not negative, and stops at the largest one, because requests choose the weights.
+func plus(x, y int64) int64 {
+	if x > math.MaxInt64-y {
+		return math.MaxInt64
+	}
+	return x + y
+}
+
+// byCount is a heap of counters.
+type byCount[T any] []*counter[T]
+
+func (h byCount[T]) Len() int           { return len(h) }
+func (h byCount[T]) Less(i, j int) bool { return h[i].count < h[j].count }
+
+func (h byCount[T]) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].at, h[j].at = i, j
+}
+
+// Push implements heap.Interface.
+func (h *byCount[T]) Push(x any) {
+	c := x.(*counter[T])
+	c.at = len(*h)
+	*h = append(*h, c)
+}
+
+// Pop implements heap.Interface. A sketch never removes a counter.
+func (h *byCount[T]) Pop() any {
+	all := *h
+	last := all[len(all)-1]
+	*h = all[:len(all)-1]
+	return last
 }

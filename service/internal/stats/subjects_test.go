@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,8 +13,6 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
-	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -70,7 +66,7 @@ func TestSubjectsByUnitsAndByRefusals(t *testing.T) {
 		t.Errorf("the first: %s", got)
 	}
 	lines, since := c.Hottest(ByRefused, 1)
-	if l := lines[0]; l.RefusedBy == nil || *l.RefusedBy != "5/1m" || l.Rule != "d.user" || l.Entries[0].Value != "eve" || time.Since(since) < 0 {
+	if l := lines[0]; l.RefusedBy == nil || *l.RefusedBy != "5/1m" || l.Entries[0].Value != "eve" || time.Since(since) < 0 {
 		t.Errorf("%+v since %v", l, since)
 	}
 }
@@ -104,9 +100,15 @@ func TestTheLastOutcomeOfASubject(t *testing.T) {
 		c, o := hot(), observed("ann", 1, false)
 		change(o)
 		c.Observe(t.Context(), o)
-		if lines, _ := c.Hottest(ByUnits, 1); lines[0].Last != want {
-			t.Errorf("%s, want %s", lines[0].Last, want)
+		if lines, _ := c.Hottest(ByUnits, 1); lines[0].Last != want || len(lines[0].Entries) != 1 {
+			t.Errorf("%+v, want %s", lines[0], want)
 		}
+	}
+	c, o := hot(), observed("ann", 1, false)
+	o.Parts[0].Entries[0].Value = strings.Repeat("x", maxText)
+	c.Observe(t.Context(), o)
+	if lines, _ := c.Hottest(ByUnits, 1); lines[0].Entries != nil {
+		t.Error("long entries are kept")
 	}
 }
 
@@ -164,79 +166,6 @@ func TestManySubjects(t *testing.T) {
 	}
 }
 
-func TestLongEntriesAreDropped(t *testing.T) {
-	c, o := hot(), observed("ann", 1, false)
-	o.Parts[0].Entries[0].Value = strings.Repeat("x", maxText)
-	c.Observe(t.Context(), o)
-	if lines, _ := c.Hottest(ByUnits, 1); lines[0].Entries != nil {
-		t.Error("they are kept")
-	}
-}
-
-func BenchmarkSubjects(b *testing.B) {
-	c := hot()
-	var all []*decide.Observation
-	for i := range 10_000 {
-		all = append(all, observed(sash.Key("d", "user", fmt.Sprint(i)), 1, i%3 == 0))
-	}
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for i := rand.IntN(len(all)); pb.Next(); i++ {
-			c.Observe(context.Background(), all[i%len(all)])
-		}
-	})
-}
-
-// What the store said last of a subject outlasts an outage that is longer than an epoch, and is never another's.
-func TestTheStoresLastWordOnASubject(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		redis := &failing{Store: memstore.New(nil)}
-		store, err := failover.New(redis, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		decider, _ := counting(t, "domain: d\ndescriptors:\n- {key: user, limits: [5/1h, 9/2h], on_unavailable: open}\n", store)
-		r := New(&Options{Subjects: true})
-		decider.Observe(r.Observe)
-		ask := func(value string) {
-			_, _ = decider.Decide(t.Context(), decide.One("d", []config.Entry{{Key: "user", Value: value}}, nil))
-		}
-		ask("ann")
-		ask("ann")
-		at := time.Now()
-		redis.fails = true
-		for range 4 * epoch / time.Minute {
-			time.Sleep(time.Minute)
-			ask("ann")
-		}
-		want := Seen{at, []SeenLimit{{"5/1h", 5, 3}, {"9/2h", 9, 7}}}
-		if seen := r.LastSeen("d:user:ann"); !seen.At.Equal(want.At) || !slices.Equal(seen.Limits, want.Limits) {
-			t.Errorf("the store said %+v, want %+v", seen, want)
-		}
-		for i := range 4 * shards * counters { // which take over all counters
-			ask(strconv.Itoa(i))
-		}
-		for i := range 4 * shards * counters {
-			if seen := r.LastSeen("d:user:" + strconv.Itoa(i)); !seen.At.IsZero() {
-				t.Fatalf("of subject %d the store said %+v", i, seen)
-			}
-		}
-	})
-}
-
-// failing is a store that fails when a test says so.
-type failing struct {
-	*memstore.Store
-	fails bool
-}
-
-func (f *failing) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if f.fails {
-		return driver.Answer{}, errors.New("LOADING Redis is loading the dataset in memory")
-	}
-	return f.Store.Decide(ctx, req)
-}
-
 func TestConcurrentRequestsOfSubjects(t *testing.T) {
 	c := hot()
 	var wg sync.WaitGroup
@@ -258,5 +187,47 @@ func TestConcurrentRequestsOfSubjects(t *testing.T) {
 	}
 	if sum != 4000 {
 		t.Errorf("%d units are counted, want 4000", sum)
+	}
+}
+
+// What is answered 400, 404 or 422, or could never be admitted, does not enter the list of the hottest subjects by its
+// units, and so pushes nobody out of it.
+func TestRequestsThatAreNotDecidedLeaveTheHottestAlone(t *testing.T) {
+	d, r := counting(t, `
+domain: d
+descriptors:
+- {key: user, limits: [5/1h]}
+- {key: counts, limits: [5/1h], count_refused: true}
+`, memstore.New(nil))
+	r.subjects = hot().subjects
+	ask := func(parts ...decide.Part) error {
+		_, err := d.Decide(t.Context(), decide.Request{Domain: "d", Parts: parts})
+		return err
+	}
+	for range 3 {
+		if err := ask(part("user", "ann")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := spell(r, ByUnits, 9999)
+	for i := range 20 * counters {
+		stranger := fmt.Sprint("stranger ", i)
+		above, wrong := part("user", stranger), part("user", stranger)
+		above.Cost, wrong.Cost = 1<<40, -1
+		_, _, reserved := d.Reserve(t.Context(), decide.Request{Domain: "d", Parts: []decide.Part{part("counts", stranger)}})
+		_, nowhere := d.Decide(t.Context(), decide.Request{Domain: "other", Parts: []decide.Part{part("user", stranger)}})
+		_, named := d.Decide(t.Context(), decide.Request{Domain: "d", Parts: []decide.Part{part("user", stranger)}, ID: strings.Repeat("x", decide.MaxIDLength+1)})
+		for _, err := range []error{reserved, nowhere, named, ask(above), ask(wrong), ask(part("user", stranger), above)} {
+			if err == nil {
+				t.Fatal("a request was not rejected")
+			}
+		}
+		answers, err := d.Decide(t.Context(), decide.Request{Domain: "d", Parts: []decide.Part{above}, Lenient: true})
+		if err != nil || !answers[0].Refused {
+			t.Fatal(err)
+		}
+	}
+	if got := spell(r, ByUnits, 9999); got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

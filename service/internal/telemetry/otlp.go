@@ -14,7 +14,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
@@ -28,7 +28,7 @@ import (
 
 // Bounds of what waits for a collector, as the OpenTelemetry specification has them.
 const (
-	maxSpans = 2048 // further spans are dropped
+	maxSpans = 2048 // those of a batch included; further ones are dropped
 	maxBatch = 512  // spans in one request
 )
 
@@ -112,11 +112,11 @@ func (s *settings) millis(value, from string, otherwise time.Duration) time.Dura
 	if value == "" {
 		return otherwise
 	}
-	n, err := strconv.ParseUint(value, 10, 31)
-	if err != nil || n == 0 {
-		s.fail("%s=%s: use milliseconds from 1 to 2147483647", from, value)
+	d, err := time.ParseDuration(value + "ms")
+	if err != nil || d <= 0 {
+		s.fail("%s=%s: use milliseconds, above 0", from, value)
 	}
-	return time.Duration(n) * time.Millisecond
+	return d
 }
 
 // sampler is the share of the traces that begin here to keep, and whether a caller's own decision goes before it.
@@ -126,23 +126,17 @@ func (s *settings) sampler(otherwise float64) (share float64, parentBased bool) 
 		return otherwise, true
 	}
 	kind, parentBased := strings.CutPrefix(name, "parentbased_")
-	switch kind {
-	case "always_on":
-		return 1, parentBased
-	case "always_off":
-		return 0, parentBased
-	case "traceidratio":
-		share := 1.0
-		if text := s.env("OTEL_TRACES_SAMPLER_ARG"); text != "" {
-			var err error
-			if share, err = strconv.ParseFloat(text, 64); err != nil || !(share >= 0 && share <= 1) {
-				s.fail("OTEL_TRACES_SAMPLER_ARG=%s: use a number from 0 to 1", text)
-			}
-		}
-		return share, parentBased
+	share, known := map[string]float64{"always_on": 1, "always_off": 0, "traceidratio": 1}[kind]
+	if !known {
+		s.fail("OTEL_TRACES_SAMPLER=%s: use always_on, always_off or traceidratio, or one of them after parentbased_", name)
 	}
-	s.fail("OTEL_TRACES_SAMPLER=%s: use always_on, always_off or traceidratio, or one of them after parentbased_", name)
-	return 0, false
+	if text := s.env("OTEL_TRACES_SAMPLER_ARG"); kind == "traceidratio" && text != "" {
+		var err error
+		if share, err = strconv.ParseFloat(text, 64); err != nil || !(share >= 0 && share <= 1) {
+			s.fail("OTEL_TRACES_SAMPLER_ARG=%s: use a number from 0 to 1", text)
+		}
+	}
+	return share, parentBased
 }
 
 // resource describes this process. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
@@ -158,7 +152,7 @@ func (s *settings) resource(envoy *Tracing) *resourcepb.Resource {
 	var r resourcepb.Resource
 	for key, value := range all {
 		if value != "" {
-			r.Attributes = append(r.Attributes, text(key, value))
+			r.Attributes = append(r.Attributes, attribute(key, value))
 		}
 	}
 	return &r
@@ -199,13 +193,12 @@ type sender struct {
 	client   *http.Client
 	resource *resourcepb.Resource
 	delay    time.Duration // between two rounds
-	batch    chan struct{} // has room for one: a batch is complete
 	registry *stats.Registry
 	failures throttle.Log
 
-	mu      sync.Mutex
-	spans   []*tracepb.Span // guarded by mu
-	dropped int             // guarded by mu: spans that had no room since the last round
+	spans   chan *tracepb.Span // those that wait
+	dropped atomic.Int64       // spans that had no room since the last round
+	batch   []*tracepb.Span    // what is sent next; only run has it
 }
 
 // newSender returns the sender that the variables describe.
@@ -214,7 +207,8 @@ func newSender(s *settings, envoy *Tracing, registry *stats.Registry, log *slog.
 		s.fail("%s is %q: use http/protobuf, which collectors receive on port 4318", from, protocol)
 	}
 	e := &sender{
-		url: s.endpoint(), header: http.Header{}, client: s.client(), resource: s.resource(envoy), batch: make(chan struct{}, 1),
+		url: s.endpoint(), header: http.Header{}, client: s.client(), resource: s.resource(envoy),
+		spans:    make(chan *tracepb.Span, maxSpans-maxBatch),
 		delay:    s.millis(s.env("OTEL_BSP_SCHEDULE_DELAY"), "OTEL_BSP_SCHEDULE_DELAY", 5*time.Second),
 		registry: registry, failures: throttle.Log{To: log, Every: time.Minute},
 	}
@@ -226,30 +220,36 @@ func newSender(s *settings, envoy *Tracing, registry *stats.Registry, log *slog.
 
 // add keeps a span until it is sent. It never waits.
 func (e *sender) add(span *tracepb.Span) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.spans) >= maxSpans {
-		e.dropped++
-		return
-	}
-	if e.spans = append(e.spans, span); len(e.spans) == maxBatch {
-		select {
-		case e.batch <- struct{}{}:
-		default:
-		}
+	select {
+	case e.spans <- span:
+	default:
+		e.dropped.Add(1)
 	}
 }
 
-// run sends until the context ends.
+// run sends until the context ends, and then what is left.
 func (e *sender) run(ctx context.Context) {
 	ticker := time.NewTicker(e.delay)
 	defer ticker.Stop()
 	for {
+		spans := e.spans
+		if len(e.batch) == maxBatch { // the collector did not take it: it waits for the next round
+			spans = nil
+		}
 		select {
 		case <-ctx.Done():
+			ctx, cancel := lastExport(ctx)
+			defer cancel()
+			if err := e.send(ctx); err != nil {
+				e.failures.To.Warn("the last traces could not be exported", "error", err)
+			}
+			e.client.CloseIdleConnections()
 			return
+		case span := <-spans:
+			if e.batch = append(e.batch, span); len(e.batch) < maxBatch {
+				continue
+			}
 		case <-ticker.C:
-		case <-e.batch:
 		}
 		if err := e.send(ctx); err != nil && ctx.Err() == nil {
 			e.registry.ExportFailed("otlp")
@@ -260,25 +260,21 @@ func (e *sender) run(ctx context.Context) {
 
 // send sends what is there, a batch in each request, until one fails.
 func (e *sender) send(ctx context.Context) error {
+	if dropped := e.dropped.Swap(0); dropped > 0 {
+		e.registry.ExportFailed("otlp")
+		e.failures.Log(slog.LevelWarn, "spans were dropped: more came than the collector took", "spans", dropped)
+	}
 	for {
-		e.mu.Lock()
-		spans, dropped := e.spans[:min(len(e.spans), maxBatch)], e.dropped
-		e.dropped = 0
-		e.mu.Unlock()
-		if dropped > 0 {
-			e.registry.ExportFailed("otlp")
-			e.failures.Log(slog.LevelWarn, "spans were dropped: more came than the collector took", "spans", dropped)
+		for len(e.spans) > 0 && len(e.batch) < maxBatch {
+			e.batch = append(e.batch, <-e.spans)
 		}
-		if len(spans) == 0 {
+		if len(e.batch) == 0 {
 			return nil
 		}
-		keep, err := e.post(ctx, spans)
-		if keep {
-			return err
+		keep, err := e.post(ctx, e.batch)
+		if !keep {
+			e.batch = nil
 		}
-		e.mu.Lock()
-		e.spans = append([]*tracepb.Span(nil), e.spans[len(spans):]...)
-		e.mu.Unlock()
 		if err != nil {
 			return err
 		}
@@ -306,18 +302,9 @@ func (e *sender) post(ctx context.Context, spans []*tracepb.Span) (keep bool, er
 	}
 	defer func() { _ = res.Body.Close() }()
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // so that the connection can be used again
-	switch {
-	case res.StatusCode < 300:
+	if res.StatusCode < 300 {
 		return false, nil
-	case res.StatusCode == http.StatusTooManyRequests || res.StatusCode >= 502 && res.StatusCode <= 504:
-		keep = true
 	}
+	keep = res.StatusCode == http.StatusTooManyRequests || res.StatusCode >= 502 && res.StatusCode <= 504
 	return keep, fmt.Errorf("the collector answers %s", res.Status)
-}
-
-// text returns an attribute. OTLP requires valid UTF-8; a value is cut after a kilobyte.
-func text(key, value string) *commonpb.KeyValue {
-	const maxValue = 1024
-	value = strings.ToValidUTF8(value[:min(len(value), maxValue)], "_")
-	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}}}
 }

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -17,7 +18,7 @@ func logRefusals(t *testing.T, keys bool) (*decide.Decider, *time.Time, func() [
 	t.Helper()
 	var text bytes.Buffer
 	now := time.Unix(1_800_000_000, 0)
-	log := newRefusals(slog.New(slog.NewJSONHandler(&text, nil)), keys)
+	log := newRefusals(slog.New(slog.NewJSONHandler(&text, nil)), true, keys)
 	d := decider(t)
 	d.Observe(func(ctx context.Context, o *decide.Observation) {
 		o.Began, o.Took = now, 0
@@ -66,16 +67,24 @@ func TestARefusalIsLoggedWithItsLimit(t *testing.T) {
 	}
 }
 
-func TestRefusalsOfShadowAndZeroLimitsAreLogged(t *testing.T) {
-	d, _, lines := logRefusals(t, false)
-	ask(t, d, "soft", "x")
-	ask(t, d, "soft", "x")
-	if got := lines(); len(got) != 1 || got[0]["shadow"] != true {
-		t.Errorf("%v", got)
+// What does not bind is logged as such, and so is what only a candidate would have refused. An enforced candidate's refusals
+// are refusals.
+func TestWhatDoesNotBindIsLogged(t *testing.T) {
+	d, now, lines := logRefusals(t, false)
+	for key, want := range map[string]string{"soft": "shadow", "never": "limit", "tried": "limit", "held": "limit"} {
+		for range 6 {
+			ask(t, d, key, "ann")
+		}
+		got := lines()
+		if text := map[string]string{"tried": "a candidate would have refused what was allowed"}[key]; len(got) != 1 ||
+			got[0]["msg"] != cmp.Or(text, "refused") || got[0][want] == nil || got[0][want] == "" || got[0]["key"] != nil {
+			t.Errorf("%s: %v", key, got)
+		}
 	}
-	ask(t, d, "never", "x")
-	if got := lines(); len(got) != 1 || got[0]["limit"] == "" || got[0]["limit"] == nil {
-		t.Errorf("%v", got)
+	*now = now.Add(time.Second)
+	ask(t, d, "tried", "ann")
+	if got := lines(); len(got) != 1 || got[0]["not_logged_before"] != 3.0 || got[0]["limit"] != "2/1h" {
+		t.Errorf("the next line is %v", got)
 	}
 }
 

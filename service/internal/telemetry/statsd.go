@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/throttle"
 )
 
 // Bounds of one round to a statsd server.
@@ -24,15 +25,14 @@ const (
 type pusher struct {
 	to       *Statsd
 	registry *stats.Registry
-	log      *slog.Logger
+	failures throttle.Log
 	tags     string // behind each line, as DogStatsD writes them
 	suffix   string // the tags, as a part of each name
 	sent     map[string]uint64
-	failing  bool
 }
 
 func newPusher(to *Statsd, registry *stats.Registry, log *slog.Logger) *pusher {
-	p := &pusher{to: to, registry: registry, log: log, sent: make(map[string]uint64)}
+	p := &pusher{to: to, registry: registry, sent: make(map[string]uint64), failures: throttle.Log{To: log, Every: time.Minute}}
 	between := "|#"
 	for _, tag := range to.Tags {
 		key, value, _ := strings.Cut(tag, ":")
@@ -46,13 +46,16 @@ func newPusher(to *Statsd, registry *stats.Registry, log *slog.Logger) *pusher {
 	return p
 }
 
-// run sends until the context ends.
+// run sends until the context ends, and then once more.
 func (p *pusher) run(ctx context.Context) {
 	ticker := time.NewTicker(p.to.Interval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			ctx, cancel := lastExport(ctx)
+			defer cancel()
+			p.push(ctx)
 			return
 		case <-ticker.C:
 			p.push(ctx)
@@ -60,22 +63,12 @@ func (p *pusher) run(ctx context.Context) {
 	}
 }
 
-// push sends once, and logs when sending begins to fail and when it works again. Over UDP success means little, because
-// a lost packet is seldom noticed, so only the first failure is logged.
+// push sends once, and counts and logs a failure.
 func (p *pusher) push(ctx context.Context) {
-	err := p.send(ctx)
-	if err != nil {
+	if err := p.send(ctx); err != nil {
 		p.registry.ExportFailed("statsd")
+		p.failures.Log(slog.LevelWarn, "counters do not reach the statsd server", "server", p.to.Addr, "error", err)
 	}
-	switch {
-	case err != nil && !p.failing:
-		p.log.Warn("counters do not reach the statsd server; the next failures are not logged", "server", p.to.Addr, "error", err)
-	case err == nil && p.failing && p.to.Network == "udp":
-		return
-	case err == nil && p.failing:
-		p.log.Info("counters reach the statsd server again", "server", p.to.Addr)
-	}
-	p.failing = err != nil
 }
 
 func (p *pusher) send(ctx context.Context) error {

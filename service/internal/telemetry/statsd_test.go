@@ -142,25 +142,6 @@ sash_export_failures_total{to="statsd"} 3
 	if got := <-read; got != "ratelimit.service.rate_limit.d.user.total_hits:3|c\n" {
 		t.Errorf("the server reads %q", got)
 	}
-	if !strings.Contains(log.String(), "again") {
-		t.Errorf("the log does not report that the server is back: %s", log.String())
-	}
-}
-
-func TestAServerThatEnds(t *testing.T) {
-	server := udp(t)
-	addr := server.LocalAddr().String()
-	_ = server.Close()
-	var log bytes.Buffer
-	registry := stats.New(nil)
-	p := newPusher(&Statsd{Network: "udp", Addr: addr}, registry, slog.New(slog.NewTextHandler(&log, nil)))
-	for range 5 {
-		registry.Rule("d.user").Total.Add(1)
-		p.push(t.Context())
-	}
-	if n := strings.Count(log.String(), "do not reach"); n > 1 {
-		t.Errorf("%d failures are logged: %s", n, log.String())
-	}
 }
 
 // Stop sends the last increments, although the interval is not over.

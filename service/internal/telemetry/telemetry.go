@@ -80,7 +80,6 @@ type Telemetry struct {
 	tracing *tracing // nil for none
 	end     context.CancelFunc
 	running sync.WaitGroup
-	flushes []func(context.Context) error // the last exports
 	log     *slog.Logger
 }
 
@@ -98,13 +97,9 @@ func Start(ctx context.Context, decider *decide.Decider, registry *stats.Registr
 		return nil, err
 	}
 	if to := opts.Exporters.Statsd; to != nil {
-		p := newPusher(to, registry, opts.Log)
-		t.export(ctx, p.run, func(ctx context.Context) error { p.push(ctx); return nil })
+		t.running.Go(func() { newPusher(to, registry, opts.Log).run(ctx) })
 	}
-	if opts.Refusals {
-		decider.Observe(newRefusals(opts.Log, opts.Keys).observe)
-	}
-	decider.Observe(newCandidates(opts.Log, opts.Keys).observe)
+	decider.Observe(newRefusals(opts.Log, opts.Refusals, opts.Keys).observe)
 	if t.tracing != nil {
 		decider.Observe(t.tracing.observe)
 	}
@@ -129,18 +124,13 @@ func (t *Telemetry) startTraces(ctx context.Context, registry *stats.Registry, o
 		return fmt.Errorf("traces: %w", s.err)
 	}
 	t.tracing = &tracing{to: to.add, share: share, parentBased: parentBased, keys: opts.Keys}
-	t.export(ctx, to.run, func(ctx context.Context) error {
-		defer to.client.CloseIdleConnections()
-		return to.send(ctx)
-	})
+	t.running.Go(func() { to.run(ctx) })
 	return nil
 }
 
-// export runs an exporter until Stop, and then has it send the rest.
-func (t *Telemetry) export(ctx context.Context, run func(context.Context), flush func(context.Context) error) {
-	ended := make(chan struct{})
-	t.running.Go(func() { defer close(ended); run(ctx) })
-	t.flushes = append(t.flushes, func(ctx context.Context) error { <-ended; return flush(ctx) })
+// lastExport returns the context of what an exporter still has when ctx ends.
+func lastExport(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), flushTime)
 }
 
 // startPrometheus serves the metrics on the address that Envoy's variables configure, if any.
@@ -174,14 +164,5 @@ func (t *Telemetry) Handler(next http.Handler) http.Handler {
 // Stop exports what is left, within three seconds, and ends all exports. Call it after the last decision.
 func (t *Telemetry) Stop() {
 	t.end()
-	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
-	defer cancel()
-	for _, flush := range t.flushes {
-		t.running.Go(func() {
-			if err := flush(ctx); err != nil {
-				t.log.Warn("the last traces could not be exported", "error", err)
-			}
-		})
-	}
 	t.running.Wait()
 }

@@ -111,34 +111,49 @@ func (t *tracing) observe(ctx context.Context, o *decide.Observation) {
 // therefore no domain that is not configured.
 func (t *tracing) attributes(o *decide.Observation) []*commonpb.KeyValue {
 	attrs := []*commonpb.KeyValue{
-		text("sash.outcome", o.Outcome().String()),
-		text("sash.source", o.Origin().String()),
-		number("sash.descriptors", int64(len(o.Parts))),
+		attribute("sash.outcome", o.Outcome().String()),
+		attribute("sash.source", o.Origin().String()),
+		attribute("sash.descriptors", int64(len(o.Parts))),
 	}
 	i := o.Decisive()
 	if i < 0 {
 		return attrs
 	}
+	add := func(key string, value any) { attrs = append(attrs, attribute(key, value)) }
 	a := &o.Answers[i]
 	domain, rule := o.Rule(i)
-	attrs = append(attrs, text("sash.domain", domain), text("sash.rule", rule), number("sash.units", a.Cost))
+	add("sash.domain", domain)
+	add("sash.rule", rule)
+	add("sash.units", a.Cost)
 	if limit := o.RefusedBy(i); limit != "" {
-		retry := &commonpb.AnyValue{Value: &commonpb.AnyValue_DoubleValue{DoubleValue: a.RefusedBy.RetryAfter.Seconds()}}
-		attrs = append(attrs, text("sash.limit", limit), &commonpb.KeyValue{Key: "sash.retry_after", Value: retry})
+		add("sash.limit", limit)
+		add("sash.retry_after", a.RefusedBy.RetryAfter.Seconds())
 	}
 	if o.OutcomeOf(i) == decide.Shadowed {
-		yes := &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: true}}
-		attrs = append(attrs, &commonpb.KeyValue{Key: "sash.shadow", Value: yes})
+		add("sash.shadow", true)
 	}
 	if a.Cause != nil {
-		attrs = append(attrs, text("sash.cause", decide.Cause(a.Cause)))
+		add("sash.cause", decide.Cause(a.Cause))
 	}
 	if t.keys || a.Rule != nil && a.Rule.Detailed {
-		attrs = append(attrs, text("sash.key", a.Key))
+		add("sash.key", a.Key)
 	}
 	return attrs
 }
 
-func number(key string, value int64) *commonpb.KeyValue {
-	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: value}}}
+// attribute returns an attribute. OTLP requires valid UTF-8; a text is cut after a kilobyte.
+func attribute(key string, value any) *commonpb.KeyValue {
+	const maxText = 1024
+	v := &commonpb.AnyValue{}
+	switch value := value.(type) {
+	case string:
+		v.Value = &commonpb.AnyValue_StringValue{StringValue: strings.ToValidUTF8(value[:min(len(value), maxText)], "_")}
+	case int64:
+		v.Value = &commonpb.AnyValue_IntValue{IntValue: value}
+	case float64:
+		v.Value = &commonpb.AnyValue_DoubleValue{DoubleValue: value}
+	case bool:
+		v.Value = &commonpb.AnyValue_BoolValue{BoolValue: value}
+	}
+	return &commonpb.KeyValue{Key: key, Value: v}
 }

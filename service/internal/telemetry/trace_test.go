@@ -31,25 +31,15 @@ const (
 
 // The header of a trace context: https://www.w3.org/TR/trace-context/#traceparent-header.
 func TestTraceparent(t *testing.T) {
+	const right = "00-" + traceID + "-" + spanID + "-01"
 	for header, want := range map[string]bool{
-		"00-" + traceID + "-" + spanID + "-01":                    true,
-		"00-" + traceID + "-" + spanID + "-00":                    true,
-		"cc-" + traceID + "-" + spanID + "-01-of-a-later-version": true,
-		"":                             false,
-		"00-" + traceID + "-" + spanID: false,
-		"00-" + traceID + "-" + spanID + "-01-more":                     false,
-		"cc-" + traceID + "-" + spanID + "-01more":                      false,
-		"ff-" + traceID + "-" + spanID + "-01":                          false,
-		"00-" + strings.ToUpper(traceID) + "-" + spanID + "-01":         false,
-		"00-" + strings.Repeat("0", 32) + "-" + spanID + "-01":          false,
-		"00-" + traceID + "-" + strings.Repeat("0", 16) + "-01":         false,
-		"00-" + strings.Repeat("z", 32) + "-" + spanID + "-01":          false,
-		"00_" + traceID + "_" + spanID + "_01":                          false,
-		strings.Repeat("0", 10_000):                                     false,
-		"00-" + traceID + "-" + spanID + "-zz":                          false,
-		"zz-" + traceID + "-" + strings.Repeat("y", 16) + "-01":         false,
-		"00-" + traceID + "-" + strings.Repeat("\xff", 16) + "-01":      false,
-		"00-" + traceID + "-" + spanID + "-01" + strings.Repeat("0", 9): false,
+		right: true, right[:54] + "0": true, "cc" + right[2:] + "-of-a-later-version": true,
+		"": false, right[:52]: false, right + "-more": false, "cc" + right[2:] + "more": false, "ff" + right[2:]: false,
+		strings.ToUpper(right): false, strings.ReplaceAll(right, "-", "_"): false, right[:53] + "zz": false, "zz" + right[2:]: false,
+		strings.Replace(right, traceID, strings.Repeat("0", 32), 1):   false,
+		strings.Replace(right, spanID, strings.Repeat("0", 16), 1):    false,
+		strings.Replace(right, traceID, strings.Repeat("z", 32), 1):   false,
+		strings.Replace(right, spanID, strings.Repeat("\xff", 16), 1): false,
 	} {
 		var got *parent
 		handler := (&tracing{}).handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = parentOf(r.Context()) }))
@@ -98,14 +88,17 @@ func TestSampling(t *testing.T) {
 // A collector that answers with the status that a test sets.
 type collector struct {
 	*httptest.Server
+	env    string // variables that name it and its certificate
 	mu     sync.Mutex
 	status int            // guarded by mu
 	spans  map[string]int // guarded by mu: by the name, those that were taken
 	header http.Header    // guarded by mu
+
+	attributes map[string]int // guarded by mu: by the name and the value
 }
 
 func startCollector(t *testing.T) *collector {
-	c := &collector{status: http.StatusOK, spans: make(map[string]int)}
+	c := &collector{status: http.StatusOK, spans: make(map[string]int), attributes: make(map[string]int)}
 	c.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -117,25 +110,58 @@ func startCollector(t *testing.T) *collector {
 		if c.header = r.Header; c.status == http.StatusOK {
 			for _, span := range data.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans() {
 				c.spans[span.GetName()]++
+				for _, a := range span.GetAttributes() {
+					c.attributes[fmt.Sprint(a.GetKey(), " ", a.GetValue())]++
+				}
 			}
 		}
 		w.WriteHeader(c.status)
 	}))
 	t.Cleanup(c.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.env = "OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL + " OTEL_EXPORTER_OTLP_CERTIFICATE=" + ca + " OTEL_BSP_SCHEDULE_DELAY=3600000 "
 	return c
+}
+
+// Stop sends the last spans, each with what was decided.
+func TestStopSendsTheLastSpans(t *testing.T) {
+	c, d := startCollector(t), decider(t)
+	exports, err := Start(t.Context(), d, stats.New(nil), Options{
+		Env: variables(c.env), Exporters: Exporters{Tracing: &Tracing{Service: "RateLimit", Instance: "a", Rate: 1}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		ask(t, d, "user", "ann")
+	}
+	ask(t, d, "soft", "ann")
+	ask(t, d, "soft", "ann")
+	ask(t, d, "detailed", "ann")
+	ask(t, d, "unknown", "ann")
+	exports.Stop()
+	if c.spans["sash.decide"] != 7 {
+		t.Errorf("%v", c.spans)
+	}
+	for want, n := range map[string]int{
+		`sash.outcome string_value:"refused"`: 1, `sash.limit string_value:"2/1h"`: 1, `sash.rule string_value:"user"`: 3, `sash.units int_value:1`: 6,
+		`sash.shadow bool_value:true`: 1, `sash.key string_value:"d:detailed:ann"`: 1, `sash.key string_value:"d:user:ann"`: 0,
+	} {
+		if c.attributes[want] != n {
+			t.Errorf("%d of %s, want %d, in %v", c.attributes[want], want, n, c.attributes)
+		}
+	}
 }
 
 // Spans that a collector cannot take now are sent again, once each; those that it will never take are not. Both count as
 // failures, and so do spans for which there is no room.
 func TestSpansStayUntilTheCollectorTakesThem(t *testing.T) {
 	c := startCollector(t)
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	registry := stats.New(nil)
-	s := &settings{env: variables("OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL + " OTEL_EXPORTER_OTLP_CERTIFICATE=" + ca +
-		" OTEL_EXPORTER_OTLP_HEADERS=authorization=Basic%20x,tenant=a OTEL_BSP_SCHEDULE_DELAY=3600000")}
+	s := &settings{env: variables(c.env + "OTEL_EXPORTER_OTLP_HEADERS=authorization=Basic%20x,tenant=a")}
 	e := newSender(s, nil, registry, slog.New(slog.DiscardHandler))
 	if s.err != nil {
 		t.Fatal(s.err)
@@ -170,7 +196,7 @@ func TestSpansStayUntilTheCollectorTakesThem(t *testing.T) {
 	answer(http.StatusOK)
 	add("full", maxSpans+10)
 	send(false)
-	want := map[string]int{"kept": maxBatch + 1, "full": maxSpans}
+	want := map[string]int{"kept": maxBatch + 1, "full": maxSpans - maxBatch}
 	if got := c.spans; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", got, want)
 	}

@@ -1,6 +1,14 @@
 package wire
 
 import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
 	"example.com/sash"
 	"example.com/sash/service/internal/decide"
 )
@@ -85,14 +93,32 @@ func AnswerOf(a *decide.Answer) Decision {
 	return d
 }
 
-// DecisionOn is AnswerOf with when a request starts that could wait, or was booked before, and was let through.
-func DecisionOn(req *decide.Request, a *decide.Answer) Decision {
+// decisionOn is AnswerOf with when a request starts that could wait, or was booked before, and was let through.
+func decisionOn(req *decide.Request, a *decide.Answer) Decision {
 	d := AnswerOf(a)
 	if d.Allowed && (req.Within > 0 || a.Delay > 0) {
 		after := Seconds(a.Delay)
 		d.StartAfter = &after
 	}
 	return d
+}
+
+// Decide returns the decision of an engine on a request of one part.
+func Decide(ctx context.Context, engine *decide.Decider, req *decide.Request) (d Decision, err error) {
+	answers, err := engine.Decide(ctx, *req)
+	if err != nil {
+		return d, err
+	}
+	return decisionOn(req, &answers[0]), nil
+}
+
+// Peek returns the decision that Decide would return, and charges nothing.
+func Peek(ctx context.Context, engine *decide.Decider, req *decide.Request) (d Decision, err error) {
+	answers, err := engine.Peek(ctx, *req)
+	if err != nil {
+		return d, err
+	}
+	return AnswerOf(&answers[0]), nil
 }
 
 // ResultOf returns the decision of a limiter.
@@ -120,4 +146,102 @@ func (d *Decision) source(a *decide.Answer) {
 	if a.Cause != nil {
 		d.Cause = decide.Cause(a.Cause)
 	}
+}
+
+// A Limit is one limit, with what is used of it where that is known.
+type Limit struct {
+	// Name is the limit's name, which is its text, such as "10/1m", unless it was given another.
+	Name string `json:"name"`
+	// Units is the most that the window may hold.
+	Units int64 `json:"units"`
+	// Window is the length of a sliding window; 0 for a calendar limit, whose Period says which.
+	Window Seconds `json:"window"`
+	// Period is such as "day@Europe/Paris", and absent for a sliding window.
+	Period string `json:"period,omitempty"`
+	// Remaining is the units of this limit that are left; absent where the limit is only named.
+	Remaining *int64 `json:"remaining,omitempty"`
+}
+
+// LimitOf returns a limit by itself.
+func LimitOf(l sash.Limit) Limit {
+	out := Limit{Name: l.Name, Units: l.Units, Window: Seconds(l.Window)}
+	if out.Name == "" {
+		out.Name = l.String()
+	}
+	if l.Period != 0 {
+		_, out.Period, _ = strings.Cut(l.String(), "/")
+	}
+	return out
+}
+
+// Seconds is a duration that JSON has in seconds, to the microsecond: 90 for a minute and a half,
+// 0.000001 for a microsecond.
+type Seconds time.Duration
+
+// MarshalJSON writes a decimal, with no more digits than it needs.
+func (s Seconds) MarshalJSON() ([]byte, error) {
+	micros := time.Duration(s).Microseconds()
+	b := strconv.AppendInt(nil, micros/1e6, 10)
+	if rest := micros % 1e6; rest != 0 {
+		digits := strconv.FormatInt(1e6+rest, 10)[1:]
+		b = append(b, '.')
+		b = append(b, strings.TrimRight(digits, "0")...)
+	}
+	return b, nil
+}
+
+// UnmarshalJSON reads a number. Null leaves the duration as it is.
+func (s *Seconds) UnmarshalJSON(b []byte) error {
+	text := string(b)
+	if text == "null" {
+		return nil
+	}
+	if strings.ContainsAny(text, "eE") {
+		number, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return errSeconds(text)
+		}
+		text = strconv.FormatFloat(number, 'f', -1, 64)
+	}
+	d, err := time.ParseDuration(text + "s")
+	if err != nil {
+		return errSeconds(text)
+	}
+	*s = Seconds(d)
+	return nil
+}
+
+func errSeconds(text string) error { return fmt.Errorf("%.40s is no number of seconds", text) }
+
+// RoundUp returns whole seconds, never fewer than the duration: for the Retry-After field of HTTP.
+func (s Seconds) RoundUp() int64 {
+	return int64((time.Duration(s) + time.Second - 1) / time.Second)
+}
+
+// SetRetryAfter sets the Retry-After of an answer without a decision: 1 to 5 seconds at random, so that callers that
+// failed together do not return together.
+func SetRetryAfter(h http.Header) { h.Set("Retry-After", strconv.Itoa(1+rand.N(5))) }
+
+// Instant is a time that JSON has as RFC 3339 in UTC with six decimals.
+type Instant time.Time
+
+const instantLayout = "2006-01-02T15:04:05.000000Z07:00"
+
+// MarshalJSON writes the instant.
+func (i Instant) MarshalJSON() ([]byte, error) {
+	return []byte(time.Time(i).UTC().Format(`"` + instantLayout + `"`)), nil
+}
+
+// UnmarshalJSON reads an RFC 3339 time.
+func (i *Instant) UnmarshalJSON(b []byte) error {
+	return (*time.Time)(i).UnmarshalJSON(b)
+}
+
+// When returns a time as JSON has it, or nil for the zero time.
+func When(t time.Time) *Instant {
+	if t.IsZero() {
+		return nil
+	}
+	i := Instant(t)
+	return &i
 }

@@ -91,6 +91,18 @@ func (t *Tokens) Seal(r *decide.Reservation) string {
 	return encoding.EncodeToString(payload.Bytes()) + "." + encoding.EncodeToString(mac(t.keys[0], payload.Bytes()))
 }
 
+// Reserve is Decide for a request whose units are settled later. A decision that admits it has the token.
+func (t *Tokens) Reserve(ctx context.Context, engine *decide.Decider, req *decide.Request) (d Decision, err error) {
+	answer, reservation, err := engine.Reserve(ctx, *req)
+	if err != nil {
+		return d, err
+	}
+	if d = decisionOn(req, &answer); reservation != nil {
+		d.Token = t.Seal(reservation)
+	}
+	return d, nil
+}
+
 // Open returns what was sealed, or ErrToken.
 func (t *Tokens) Open(token string) (*decide.Reservation, error) {
 	if strings.ContainsAny(token, "\r\n") { // which package base64 overlooks

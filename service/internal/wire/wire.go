@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -120,28 +121,22 @@ func Read[T any](w http.ResponseWriter, r *http.Request, with string) *T {
 		Fail(w, http.StatusBadRequest, "bad JSON: the body is not UTF-8")
 		return nil
 	}
-	into, err := decode[T](body)
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	var into *T
+	if err = decoder.Decode(&into); err == nil {
+		if _, end := decoder.Token(); !errors.Is(end, io.EOF) {
+			err = errors.New("something follows the object")
+		}
+	}
 	switch {
 	case err != nil:
 		Fail(w, http.StatusBadRequest, "bad JSON: "+explain(err))
+		return nil
 	case into == nil:
 		Fail(w, http.StatusBadRequest, "bad JSON: send an object with "+with)
 	}
 	return into
-}
-
-// decode reads one object with known fields, and nothing after it.
-func decode[T any](body []byte) (*T, error) {
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	var into *T
-	if err := decoder.Decode(&into); err != nil {
-		return nil, err
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the object")
-	}
-	return into, nil
 }
 
 // explain puts a decoding error into the words of the sender.
@@ -179,4 +174,36 @@ func Text(s string) *string {
 		return nil
 	}
 	return &s
+}
+
+// SameOrigin refuses requests that change something and come from a page of another origin: a browser sends them with
+// the network access, cookies and certificates of its user. Programs send neither Origin nor Sec-Fetch-Site.
+func SameOrigin(next http.Handler) http.Handler {
+	guard := http.NewCrossOriginProtection()
+	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		Fail(w, http.StatusForbidden, "the request comes from a page of another origin, "+
+			"or through a proxy that changes Host: it must hand it on, such as nginx with proxy_set_header Host $http_host")
+	}))
+	return guard.Handler(next)
+}
+
+// Pageless is SameOrigin for a port that serves no pages. It refuses those of its own origin too: of a name that meant
+// another machine when its page was loaded, and now means this one (DNS rebinding). Over plain HTTP only Origin
+// identifies them. Over HTTPS, where browsers send Sec-Fetch-Site, such a page would need a certificate for the name.
+// Paths in except are not checked.
+func Pageless(next http.Handler, except ...string) http.Handler {
+	same := SameOrigin(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		safe := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
+		switch {
+		case slices.Contains(except, r.URL.Path):
+			next.ServeHTTP(w, r)
+		case r.Method == http.MethodOptions && r.Header.Get("Origin") != "":
+			Fail(w, http.StatusForbidden, "a page of another origin asks whether it may send a request: it may not")
+		case !safe && r.Header.Get("Origin") != "" && r.Header.Get("Sec-Fetch-Site") == "":
+			Fail(w, http.StatusForbidden, "the request comes from a page in a browser, which sends Origin: only programs may send it")
+		default:
+			same.ServeHTTP(w, r)
+		}
+	})
 }

@@ -27,7 +27,6 @@ export class Axis {
       ahead: svg('path', { class: 'ahead' }),
       lane: svg('line', { class: 'base' }),
       marks: svg('g', { class: 'marks' }),
-      refused: svg('g', { class: 'refusals' }),
       free: svg('g', { class: 'free' }, svg('line'), svg('text', { y: top - 14 })),
       now: svg('g', { class: 'now' }, svg('line', { y1: top - 6, y2: top + level + lane }), svg('text', { y: top - 14, 'text-anchor': 'middle' }, 'now')),
       cap: svg('text', { class: 'cap', x: left + 4 }),
@@ -46,8 +45,7 @@ export class Axis {
     if (this.data && this.at !== undefined) this.draw(this.at, this.parts.now.lastChild.textContent);
   }
 
-  // set takes {entries: [{at, units}], refused: [{at, units}], window} or {…, from, until}, the limit's units, and when the
-  // next unit is free.
+  // set takes {entries: [{at, units}], window} or {…, from, until}, the limit's units, and when the next unit is free.
   set(data) {
     this.data = data;
     this.frame = null;
@@ -141,11 +139,6 @@ export class Axis {
       const h = 6 + (lane - 10) * e.units / most;
       return svg('rect', { x: this.x(e.at) - slim, y: base - h, width: slim, height: h, 'data-at': e.at },
         svg('title', {}, `${count(e.units)} at ${clock(e.at)}`));
-    }));
-    this.parts.refused.replaceChildren(...(d.refused ?? []).filter((e) => e.at >= t0 && e.at <= t1).map((e) => {
-      const x = this.x(e.at).toFixed(1);
-      return svg('path', { d: `M${x} ${base - 4}l-3 -3m3 3l3 3m-3 -3l3 -3m-3 3l-3 3` },
-        svg('title', {}, `${count(e.units)} refused at ${clock(e.at)}`));
     }));
   }
 

@@ -57,8 +57,8 @@ const rules = (all) => {
     [r.rate.error, r.rate.uncounted, refused].forEach((n, i) => {
       row.cells[4].firstChild.children[i].style.width = calls > 0 ? `${100 * n / calls}%` : '0';
     });
-    say(row.cells[3], waiting(r.queue));
-    row.cells[3].classList.toggle('zero', r.queue.waiting === 0);
+    say(row.cells[3], r.longest_wait === 0 ? '0' : `up to ${span(r.longest_wait)}`);
+    row.cells[3].classList.toggle('zero', r.longest_wait === 0);
     say(row.cells[4].lastChild, share(r));
     columns.forEach((o, i) => {
       say(row.cells[5 + i], count(r.count[o]));
@@ -88,8 +88,6 @@ const idle = (all) => {
     say(row.cells[1], r.text);
   });
 };
-
-const waiting = (q) => (q.waiting === 0 ? '0' : `${count(q.waiting)}, up to ${span(q.longest_wait)}`);
 
 const columns = ['allowed', 'uncounted', 'refused', 'shadow', 'banned', 'error'];
 const shares = ['error', 'uncounted', 'refused'];

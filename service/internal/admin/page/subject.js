@@ -150,12 +150,8 @@ export const freeze = () => {
   wait(); // at once: the next frame may be late
 };
 
-// last returns what the store said last, {at, limits}, to this page or to the service; null is nothing.
-const last = () => {
-  const { said, now: { last: theirs } } = shown;
-  const ours = said?.at ? said : null;
-  return !theirs || (ours && ours.at >= theirs.at) ? ours : theirs;
-};
+// last returns what the store said last to this page, {at, limits}; null is nothing.
+const last = () => (shown.said?.at ? shown.said : null);
 
 const show = () => {
   const s = shown.now;
@@ -261,15 +257,13 @@ const draw = () => {
   const cut = log.limits.find((l) => l.name === limit.name);
   axis.set({
     entries: log.entries.map((e) => ({ at: Date.parse(e.at), units: e.units })),
-    refused: shown.now.refused.map((e) => ({ at: Date.parse(e.at), units: e.units })),
     units: limit.units,
     free: shown.frozen === null && limit.release_after > 0 ? shown.at + 1000 * limit.release_after : null,
     ...(limit.window > 0 ? { window: 1000 * limit.window } : { from: Date.parse(cut?.from), until: Date.parse(cut?.until) }),
   });
   const many = log.merged > 0 ? ` There are ${count(log.count)} charges; those in the same ${span(log.merged)} are drawn as one, at the latest of their times.` : '';
   const band = limit.window > 0 ? 'The shaded window moves with the store clock' : `The shaded period ends at ${moment(Date.parse(cut?.until))}`;
-  const refused = shown.now.refused.length > 0 ? ` A cross is a call that was refused: the last ${count(shown.now.refused.length)} that this instance knows of.` : '';
-  say($('caption'), `Each mark is a charge, hollow if it is booked.${refused} ${shown.frozen === null ? band : `Redis listed them last at ${moment(shown.frozen)}`}. The line is the number of units used; to the right it shows what will be in use if no further call arrives.${many}`);
+  say($('caption'), `Each mark is a charge, hollow if it is booked. ${shown.frozen === null ? band : `Redis listed them last at ${moment(shown.frozen)}`}. The line is the number of units used; to the right it shows what will be in use if no further call arrives.${many}`);
   cancelAnimationFrame(animation);
   tick();
 };

@@ -3,10 +3,15 @@ package stats
 import (
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/degrade"
 )
 
 func TestNamesAreThoseOfEnvoysService(t *testing.T) {
@@ -80,4 +85,58 @@ func TestSeriesOfEveryNameCanBeGathered(t *testing.T) {
 	if _, err := r.Prometheus.Gather(); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestTheLocalCacheHasEnvoysNames(t *testing.T) {
+	r := New(nil)
+	r.Rule("d.user").Cached.Add(3)
+	text := func() string {
+		var b strings.Builder
+		if err := r.WriteText(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	if got := text(); strings.Contains(got, "local") {
+		t.Errorf("without one there is\n%s", got)
+	}
+	r.Remember(decide.NewOverLimit(0))
+	for _, want := range []string{"rate_limit.d.user.over_limit_with_local_cache: 3\n", "ratelimit.localcache.entryCount: 0\n", "ratelimit.localcache.expiredCount: 0\n"} {
+		if got := text(); !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if n := testutil.CollectAndCount(r, "ratelimit_localcache_hitCount"); n != 1 {
+		t.Errorf("%d metrics of hits", n)
+	}
+}
+
+func TestGaugesFollowWhatTheyShow(t *testing.T) {
+	r, open := New(nil), new(atomic.Int64)
+	home := degrade.HomeStats{Calls: 7, Leased: 40, Spent: 30, Way: 90 * time.Millisecond, Up: true}
+	r.Degraded(func() bool { return true })
+	r.Redis(func() (opened, closed uint64) { return 5, 2 })
+	r.Connections("http", open, 4096)
+	r.Home(func() degrade.HomeStats { return home })
+	open.Store(3)
+	r.Denied("refund")
+	want := `
+# HELP ratelimit_redis_pool_cx_active Open connections to Redis that decide.
+# TYPE ratelimit_redis_pool_cx_active gauge
+ratelimit_redis_pool_cx_active 3
+# HELP sash_connections Open connections of a port.
+# TYPE sash_connections gauge
+sash_connections{port="http"} 3
+# HELP sash_home_up Whether the home answers.
+# TYPE sash_home_up gauge
+sash_home_up 1
+# HELP sash_leased_units_total Units that this instance has leased from the home for its region.
+# TYPE sash_leased_units_total counter
+sash_leased_units_total 40
+`
+	names := []string{"ratelimit_redis_pool_cx_active", "sash_connections", "sash_home_up", "sash_leased_units_total"}
+	if err := testutil.GatherAndCompare(r.Prometheus, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	is(t, r, "sash_access_denied_total", "refund 1")
 }

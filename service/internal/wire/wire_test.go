@@ -1,13 +1,17 @@
 package wire
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 )
@@ -138,4 +142,116 @@ func FuzzTokens(f *testing.F) {
 			r.Expires()
 		}
 	})
+}
+
+func TestSecondsAreExactDecimals(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"0":               0,
+		"60":              time.Minute,
+		"0.5":             500 * time.Millisecond,
+		"0.000001":        time.Microsecond,
+		"12.034":          12034 * time.Millisecond,
+		"34559999.999999": 400*24*time.Hour - time.Microsecond,
+	} {
+		b, err := json.Marshal(Seconds(d))
+		if err != nil || string(b) != want {
+			t.Errorf("%v is %s, want %s (%v)", d, b, want, err)
+		}
+		var back Seconds
+		if err := json.Unmarshal(b, &back); err != nil || time.Duration(back) != d {
+			t.Errorf("%s is read as %v (%v)", b, time.Duration(back), err)
+		}
+	}
+}
+
+// Encoders of JSON write small and large numbers with an exponent.
+func TestSecondsAreReadInEveryForm(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"5e-05": 50 * time.Microsecond, "1E-7": 100 * time.Nanosecond, "1e1": 10 * time.Second, "1.5e+2": 150 * time.Second, "-1e-9": -1, "null": 0,
+	} {
+		var s Seconds
+		if err := json.Unmarshal([]byte(text), &s); err != nil || time.Duration(s) != want {
+			t.Errorf("%s is %v, want %v (%v)", text, time.Duration(s), want, err)
+		}
+	}
+	for _, text := range []string{"1e400", "1e300", "-1e300", "99999999999999999999", `"5"`, `"1e1"`, "true", "[]", "{}"} {
+		var s Seconds
+		if err := json.Unmarshal([]byte(text), &s); err == nil {
+			t.Errorf("%s is %v", text, time.Duration(s))
+		}
+	}
+}
+
+func TestRetryAfterIsNeverEarly(t *testing.T) {
+	for d, want := range map[time.Duration]int64{0: 0, time.Microsecond: 1, time.Second: 1, time.Second + 1: 2, 90 * time.Second: 90} {
+		if got := Seconds(d).RoundUp(); got != want {
+			t.Errorf("%v is %d s, want %d", d, got, want)
+		}
+	}
+}
+
+func TestInstantKeepsMicroseconds(t *testing.T) {
+	at := time.Date(2026, 5, 4, 3, 2, 1, 1000, time.FixedZone("", 3600))
+	b, err := json.Marshal(Instant(at))
+	if err != nil || string(b) != `"2026-05-04T02:02:01.000001Z"` {
+		t.Fatal(string(b), err)
+	}
+	var back Instant
+	if err := json.Unmarshal(b, &back); err != nil || !time.Time(back).Equal(at) {
+		t.Error(time.Time(back), err)
+	}
+}
+
+// Callers that failed together do not return together.
+func TestRetryAfterVaries(t *testing.T) {
+	seen := make(map[string]bool)
+	for range 200 {
+		h := http.Header{}
+		SetRetryAfter(h)
+		seen[h.Get("Retry-After")] = true
+	}
+	if !reflect.DeepEqual(seen, map[string]bool{"1": true, "2": true, "3": true, "4": true, "5": true}) {
+		t.Errorf("%v", seen)
+	}
+}
+
+// A limiter's results and looks have the form of the service's decisions.
+func TestTheDecisionsOfALimiter(t *testing.T) {
+	now := time.Date(2026, 5, 4, 23, 59, 0, 0, time.UTC)
+	limiter, err := sash.New(memstore.New(&memstore.Options{Now: func() time.Time { return now }}), nil,
+		sash.PerMinute(2), sash.PerCalendar(5, sash.CalendarDay, time.UTC))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const limits = `"limits":[{"name":"2/1m","units":2,"window":60,"remaining":%d},{"name":"5/day@UTC","units":5,"window":0,"period":"day@UTC","remaining":%d}],` +
+		`"at":"2026-05-04T23:59:00.000000Z","source":"store"}`
+	for _, c := range []struct {
+		look        int64 // at a cost, or 0 to request a unit
+		says        string
+		minute, day int
+	}{
+		{0, `{"allowed":true,"remaining":1,"retry_after":0,"reset_after":60,"refused_by":null,`, 1, 4},
+		{2, `{"allowed":false,"remaining":1,"retry_after":60,"reset_after":60,"refused_by":"2/1m",`, 1, 4},
+		{0, `{"allowed":true,"remaining":0,"retry_after":0,"reset_after":60,"refused_by":null,`, 0, 3},
+		{0, `{"allowed":false,"remaining":0,"retry_after":60,"reset_after":60,"refused_by":"2/1m",`, 0, 3},
+	} {
+		var d Decision
+		if c.look > 0 {
+			res, err := limiter.Peek(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			d = PeekOf(res, c.look)
+		} else {
+			res, err := limiter.Allow(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			d = ResultOf(res)
+		}
+		got, err := json.Marshal(d)
+		if want := c.says + fmt.Sprintf(limits, c.minute, c.day); string(got) != want || err != nil {
+			t.Errorf("%s, %v, want\n%s", got, err, want)
+		}
+	}
 }
