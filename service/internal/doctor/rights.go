@@ -61,13 +61,17 @@ func (v *visit) rights(ctx context.Context) {
 	}
 	way := Way{Cluster: v.many, Sentinel: v.watched, Database: v.client.Database(), Prefix: v.prefix}
 	line := Line(user, way)
+	outside := "doctor-outside" // a key that does not begin with the prefix
+	if strings.HasPrefix(v.prefix, "d") {
+		outside = "outside-doctor"
+	}
 	var more []string
 	for _, one := range []struct { // they only read, and none of them reads user data
 		may   string
 		build func(rueidis.Builder) rueidis.Completed
 	}{
 		{"read the configuration", func(b rueidis.Builder) rueidis.Completed { return b.ConfigGet().Parameter("maxmemory").Build() }},
-		{"use keys outside " + v.prefix + "*", func(b rueidis.Builder) rueidis.Completed { return b.Exists().Key(outside(v.prefix)).Build() }},
+		{"use keys outside " + v.prefix + "*", func(b rueidis.Builder) rueidis.Completed { return b.Exists().Key(outside).Build() }},
 		{"list all users", func(b rueidis.Builder) rueidis.Completed { return b.AclList().Build() }},
 	} {
 		if _, err := v.client.Do(ctx, one.build); err == nil {
@@ -84,20 +88,12 @@ func (v *visit) rights(ctx context.Context) {
 			level, needed = Unchecked, "perhaps what is needed (see scripts)"
 		}
 	}
-	if len(more) == 0 {
-		v.note("acl", level, named+" may do "+needed+", and not much else", line)
-		return
+	seen, do := named+" may do "+needed+", and not much else", line
+	if len(more) > 0 {
+		seen, do = fmt.Sprintf("%s may do %s, and %s", named, needed, strings.Join(more, ", ")), "give the limiter its own user: "+line
 	}
-	if level == OK {
+	if len(more) > 0 && level == OK {
 		level = Warn
 	}
-	v.note("acl", level, fmt.Sprintf("%s may do %s, and %s", named, needed, strings.Join(more, ", ")), "give the limiter its own user: "+line)
-}
-
-// outside returns a key that does not begin with a prefix.
-func outside(prefix string) string {
-	if strings.HasPrefix(prefix, "d") {
-		return "outside-doctor"
-	}
-	return "doctor-outside"
+	v.add("acl", "", level, seen, do)
 }
