@@ -15,8 +15,6 @@ import (
 	"example.com/sash/service/internal/serve"
 )
 
-const mergeUsage = "let several files configure one domain"
-
 // reading is the flags of commands that read configurations.
 type reading struct {
 	json, merge bool
@@ -24,7 +22,7 @@ type reading struct {
 
 func (r *reading) register(cmd *cobra.Command) {
 	jsonFlag(cmd.Flags(), &r.json)
-	cmd.Flags().BoolVar(&r.merge, "merge-domains", false, mergeUsage)
+	cmd.Flags().BoolVar(&r.merge, "merge-domains", false, "let several files configure one domain")
 }
 
 func (r *reading) load(path string) (*config.Config, error) {
@@ -35,7 +33,7 @@ func (r *reading) load(path string) (*config.Config, error) {
 func (a *app) config() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Print the example configuration, check one, compare two, or explain a request",
+		Short: "Print the example configuration, check one, or explain a request",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -48,7 +46,7 @@ func (a *app) config() *cobra.Command {
 			_, err := a.out.Write(service.Example)
 			return err
 		},
-	}, a.configCheck(), a.configDiff(), a.configExplain())
+	}, a.configCheck(), a.configExplain())
 	return cmd
 }
 
@@ -63,11 +61,18 @@ func (a *app) configCheck() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all := rows(cfg)
+			rules := []ruleRow{}
+			for _, r := range cfg.Rules() {
+				row := ruleRow{r.String(), []string{}, r.Options.Algorithm, r.Shadow, r.Describe()}
+				for _, l := range r.Limits {
+					row.Limits = append(row.Limits, cmp.Or(l.Name, l.String()))
+				}
+				rules = append(rules, row)
+			}
 			warnings := append([]string{}, cfg.Warnings()...)
-			return a.print(r.json, map[string]any{"domains": cfg.Domains(), "rules": all, "warnings": warnings}, func(t *text) {
-				for _, row := range all {
-					row.text(t)
+			return a.print(r.json, map[string]any{"domains": cfg.Domains(), "rules": rules, "warnings": warnings}, func(t *text) {
+				for _, row := range rules {
+					t.say("%s: %s", row.Descriptor, row.Description)
 				}
 				for _, warning := range warnings {
 					t.say("warning: %s", warning)
@@ -81,92 +86,11 @@ func (a *app) configCheck() *cobra.Command {
 
 // A ruleRow is one rule in the list that config check prints.
 type ruleRow struct {
-	Descriptor string         `json:"descriptor"`
-	Limits     []string       `json:"limits"`
-	Algorithm  sash.Algorithm `json:"algorithm"`
-	Cost       int64          `json:"cost"`
-	Shadow     bool           `json:"shadow_mode"`
-	Unlimited  bool           `json:"unlimited,omitempty"`
-	Refuses    bool           `json:"refuses,omitempty"`
-	Candidate  string         `json:"candidate,omitempty"`
-	Scope      string         `json:"scope,omitempty"` // global, or empty
-	Home       string         `json:"home,omitempty"`  // as the rule names it
-	Lease      string         `json:"lease,omitempty"`
-	place      string
-}
-
-func rows(cfg *config.Config) []ruleRow {
-	out := []ruleRow{}
-	for _, r := range cfg.Rules() {
-		row := ruleRow{Descriptor: r.String(), Home: r.Place.Home, Algorithm: r.Options.Algorithm, Cost: r.Cost, Shadow: r.Shadow, Unlimited: r.Unlimited, Refuses: r.Refuses}
-		if row.place = r.Place.Describe(); r.Place.Global {
-			row.Scope = "global"
-		}
-		if r.Place.Lease > 0 {
-			row.Lease = r.Place.Lease.String()
-		}
-		for _, l := range r.Limits {
-			row.Limits = append(row.Limits, cmp.Or(l.Name, l.String()))
-		}
-		if r.Candidate != nil {
-			row.Candidate = r.Candidate.Describe()
-		}
-		out = append(out, row)
-	}
-	return out
-}
-
-func (r *ruleRow) text(t *text) {
-	switch {
-	case r.Unlimited:
-		t.say("%s: unlimited", r.Descriptor)
-	case r.Refuses:
-		t.say("%s: refuses everything", r.Descriptor)
-	default:
-		words := []string{strings.Join(r.Limits, " and ") + " by " + r.Algorithm.String()}
-		if r.place != "" {
-			words = append(words, r.place)
-		}
-		t.say("%s: %s", r.Descriptor, strings.Join(words, ", "))
-	}
-	if r.Candidate != "" {
-		t.say("%s: %s", r.Descriptor, r.Candidate)
-	}
-}
-
-func (a *app) configDiff() *cobra.Command {
-	r := &reading{}
-	cmd := &cobra.Command{
-		Use:   "diff OLD NEW",
-		Short: "List the rules that differ between two configurations; exit 1 if there are any",
-		Args:  exactly("OLD", "NEW"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			before, err := r.load(args[0])
-			if err != nil {
-				return err
-			}
-			after, err := r.load(args[1])
-			if err != nil {
-				return err
-			}
-			changes := config.Diff(before, after)
-			rows := []map[string]string{}
-			for _, c := range changes {
-				rows = append(rows, map[string]string{"rule": c.Rule, "before": c.Before, "after": c.After})
-			}
-			err = a.print(r.json, map[string]any{"changes": rows}, func(t *text) {
-				for _, c := range changes {
-					t.say("%s", c)
-				}
-			})
-			if err == nil && len(changes) > 0 {
-				return errFound
-			}
-			return err
-		},
-	}
-	r.register(cmd)
-	return cmd
+	Descriptor  string         `json:"descriptor"`
+	Limits      []string       `json:"limits"`
+	Algorithm   sash.Algorithm `json:"algorithm"`
+	Shadow      bool           `json:"shadow_mode"`
+	Description string         `json:"description"` // with all that the rule says
 }
 
 func (a *app) configExplain() *cobra.Command {

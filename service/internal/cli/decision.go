@@ -62,6 +62,11 @@ func (s *subject) limiter(store driver.Store) (*sash.Limiter, error) {
 
 // on calls f with the limiter that the flags describe.
 func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.Limiter) error) error {
+	return a.onStore(cmd, s, func(ctx context.Context, limiter *sash.Limiter, _ *remote) error { return f(ctx, limiter) })
+}
+
+// onStore is on, with the store of the limiter.
+func (a *app) onStore(cmd *cobra.Command, s *subject, f func(context.Context, *sash.Limiter, *remote) error) error {
 	if _, err := s.limiter(nowhere{}); err != nil { // wrong flags are reported before a missing Redis
 		return err
 	}
@@ -76,7 +81,7 @@ func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.L
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
 	defer cancel()
-	if err = f(ctx, limiter); errors.Is(err, sash.ErrUnavailable) || ctx.Err() != nil && cmd.Context().Err() == nil {
+	if err = f(ctx, limiter, to); errors.Is(err, sash.ErrUnavailable) || ctx.Err() != nil && cmd.Context().Err() == nil {
 		return to.explain(err)
 	}
 	return err
@@ -223,11 +228,11 @@ no difference and may be left out.`,
 	return cmd
 }
 
-// answer writes a decision, and returns errRefused for a refusal.
+// answer writes a decision, and returns errFound for a refusal.
 func (a *app) answer(s *subject, d wire.Decision) error {
 	err := a.print(s.json, d, func(t *text) { t.say("%s", describe(d)) })
 	if err == nil && !d.Allowed {
-		return errRefused
+		return errFound
 	}
 	return err
 }
