@@ -12,11 +12,10 @@ import (
 
 // serving is the flags of sash serve: those that are options as they are, and the others.
 type serving struct {
-	opts            serve.Options
-	level           string
-	json            bool
-	maxRulesRemoved int
-	homes           []string
+	opts  serve.Options
+	level string
+	json  bool
+	homes []string
 
 	cert, key, clientCA                                string
 	adminTokenFile, adminCert, adminKey, adminClientCA string
@@ -79,7 +78,6 @@ resp.md have the rest.`,
 func (s *serving) flags(cmd *cobra.Command) {
 	f, o := cmd.Flags(), &s.opts
 	f.StringVar(&o.Config.Path, "config", "", "configuration `file`, or a directory of files (default: $"+configVariable+", or the built-in example)")
-	f.IntVar(&s.maxRulesRemoved, "max-rules-removed", -1, "most rules that a change may remove, in case that a file was cut off (default: any number)")
 	f.StringVar(&o.Redis, "redis", "", "`URL` of Redis: see sash help redis (default: $"+redisVariable+", or this process's memory)")
 	f.StringArrayVar(&s.homes, "home", nil, "`URL` of the Redis that all regions share, or NAME=URL for each home that rules name (default: $"+homeVariable+")")
 	f.DurationVar(&o.Budget, "budget", failover.DefaultBudget, "time for Redis to make one decision")

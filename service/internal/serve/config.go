@@ -3,7 +3,6 @@ package serve
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 
@@ -113,17 +112,13 @@ func (s *instance) reload(cfg *config.Config, err error) {
 	}
 }
 
-// use decides by a valid configuration, unless the decider or Options.MaxRulesRemoved has an error for it.
+// use decides by a valid configuration, unless the decider has an error for it.
 func (s *instance) use(cfg *config.Config) error {
 	var removed []string
 	for _, change := range config.Diff(s.decider.Config(), cfg) {
 		if change.After == "" {
 			removed = append(removed, change.Rule)
 		}
-	}
-	if s.MaxRulesRemoved != nil && len(removed) > *s.MaxRulesRemoved { // a file may have been cut off
-		return fmt.Errorf("%d rules are missing, and a reload may remove %d (--max-rules-removed): put them back, or restart the service without them: %s",
-			len(removed), *s.MaxRulesRemoved, some(removed))
 	}
 	if err := s.decider.Use(cfg); err != nil {
 		return err
