@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -47,20 +46,18 @@ func (p *service) decide(t *testing.T, key string, cost int64) outcome {
 	return o
 }
 
-// overGRPC calls as decide does, over gRPC within a time. Envoy's protocol has no source and no cause: a closed rule is
-// UNAVAILABLE, which is 503 here, and nothing else is an error.
-func (p *service) overGRPC(t *testing.T, within time.Duration) func(t *testing.T, key string, cost int64) outcome {
+// overGRPC calls as decide does, over gRPC. Envoy's protocol has no source and no cause: a closed rule is UNAVAILABLE, which is
+// 503 here, and nothing else is an error.
+func (p *service) overGRPC(t *testing.T) func(t *testing.T, key string, cost int64) outcome {
 	client := p.dial(t)
 	return func(t *testing.T, key string, cost int64) outcome {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), within)
-		defer cancel()
 		began, req := time.Now(), descriptors("d", key+"=a")
 		req.Descriptors[0].HitsAddend = wrapperspb.UInt64(uint64(cost))
-		res, err := client.ShouldRateLimit(ctx, req)
+		res, err := client.ShouldRateLimit(t.Context(), req)
 		o := outcome{status: http.StatusOK, took: time.Since(began)}
-		switch code := status.Code(err); {
-		case code == codes.Unavailable, code == codes.DeadlineExceeded && within < time.Second: // by either end
+		switch {
+		case status.Code(err) == codes.Unavailable:
 			o.status = http.StatusServiceUnavailable
 		case err != nil:
 			t.Errorf("%s at cost %d: %v", key, cost, err)
@@ -103,7 +100,7 @@ const (
 func (p *service) degraded(t *testing.T, share int64) {
 	t.Helper()
 	inTime, all := 0, 0
-	ask := []func(*testing.T, string, int64) outcome{p.decide, p.overGRPC(t, 10*time.Second)}
+	ask := []func(*testing.T, string, int64) outcome{p.decide, p.overGRPC(t)}
 	one := func(i int, key string, cost int64, status int, source string) {
 		t.Helper()
 		o := ask[i](t, key, cost)
@@ -148,7 +145,7 @@ func (p *service) degraded(t *testing.T, share int64) {
 func (p *service) recovered(t *testing.T) {
 	t.Helper()
 	servertest.Wait(t, "Redis is back, and does not decide", func() bool { return p.decide(t, "closed", 1).Source == "store" })
-	envoy := p.overGRPC(t, 10*time.Second)
+	envoy := p.overGRPC(t)
 	servertest.Wait(t, "Redis is back, and gRPC is not let through", func() bool { return envoy(t, "closed", 1).status == 200 })
 	if h := p.health(t); h.Status != "ok" || h.Store != "up" {
 		t.Errorf("health: %+v", h)
@@ -171,49 +168,38 @@ func (p *service) normal(t *testing.T) (local int64) {
 	return local
 }
 
-// A Redis that is killed comes back empty, and is charged what was admitted locally. One that hangs keeps its charges.
-func TestServeWhenRedisIsKilledOrHangs(t *testing.T) {
-	for name, fault := range map[string]struct{ begin, end func(*redistest.Server) }{
-		"killed": {(*redistest.Server).Stop, (*redistest.Server).Restart},
-		"hung":   {(*redistest.Server).Pause, (*redistest.Server).Resume},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := redistest.Start(t)
-			p := servePolicies(t, "--redis", server.Addr(), "--instances", "2")
-			share := 10 - p.normal(t) // half of 20, less what was used before
-			fault.begin(server)
-			p.degraded(t, share)
-			fault.end(server)
-			p.recovered(t)
-			if name == "killed" {
-				servertest.Wait(t, "local charges are not written", func() bool {
-					return server.Must(t, "EXISTS",
-						"sash:log:d:local:a") == int64(1)
-				})
-				if o := p.decide(t, "local", 1); o.Remaining != 20-share-1 || o.Source != "store" {
-					t.Errorf("after the %d units of before: %+v", share, o)
-				}
-			}
-			if logs := p.stopped(t); strings.Count(logs, "Redis is down: calls are answered") != 1 || strings.Count(logs,
-				"Redis is back") != 1 {
-				t.Errorf("logs: %s", logs)
-			}
-		})
+// A Redis that is killed comes back empty, and is charged what was admitted locally. Later Redis counts the instances.
+func TestServeWhenRedisIsKilled(t *testing.T) {
+	server := redistest.Start(t)
+	p := servePolicies(t, "--redis", server.Addr(), "--instances", "2")
+	share := 10 - p.normal(t) // half of 20, less what was used before
+	server.Stop()
+	p.degraded(t, share)
+	server.Restart()
+	p.recovered(t)
+	servertest.Wait(t, "local charges are not written", func() bool { return server.Must(t, "EXISTS", "sash:log:d:local:a") == int64(1) })
+	if o := p.decide(t, "local", 1); o.Remaining != 20-share-1 || o.Source != "store" {
+		t.Errorf("after the %d units of before: %+v", share, o)
+	}
+	other := servePolicies(t, "--redis", server.Addr())
+	servertest.Wait(t, "the other instance is not counted", func() bool { return p.health(t).Instances == 2 && other.health(t).Instances == 2 })
+	if logs := p.stopped(t); strings.Count(logs, "Redis is down: calls are answered") != 1 || strings.Count(logs, "Redis is back") != 1 {
+		t.Errorf("logs: %s", logs)
 	}
 }
 
-// Without Redis from the start failure modes answer too, and later Redis counts the instances.
-func TestServeStartsWithoutRedisAndUsesFailureModes(t *testing.T) {
+// Without Redis from the start, or with the wrong password, failure modes answer.
+func TestServeStartsWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	server.Stop()
-	p := servePolicies(t, "--redis", server.Addr())
-	p.degraded(t, 0) // instances are not counted yet: no share
-	servePolicies(t, "--redis", server.Addr(), "--instances", "4").degraded(t, 5)
-	server.Restart()
-	p.recovered(t)
-	servertest.Wait(t, "the instances are not counted", func() bool { return p.health(t).Instances == 2 })
-	other := servePolicies(t, "--redis", server.Addr())
-	servertest.Wait(t, "the other instance is not counted", func() bool { return p.health(t).Instances == 3 && other.health(t).Instances == 3 })
+	servePolicies(t, "--redis", server.Addr()).degraded(t, 0) // instances are not counted yet: no share
+	server = redistest.Start(t, "--requirepass", "right")
+	p := servePolicies(t, "--redis", "redis://:secret@"+server.Addr(), "--instances", "4")
+	p.degraded(t, 5)
+	logs := p.stopped(t)
+	if n := strings.Count(logs, "rejects this service's calls"); n < 1 || n > 3 || strings.Contains(logs, "secret") {
+		t.Errorf("it is logged %d times: %s", n, logs)
+	}
 }
 
 // What was admitted locally is written to Redis when the service stops, or the log says how much was lost.
@@ -251,17 +237,6 @@ func TestServeWritesLocalAdmissionsWhenItStops(t *testing.T) {
 	}
 }
 
-// A Redis that refuses the password is logged, and failure modes answer.
-func TestServeWithTheWrongPassword(t *testing.T) {
-	server := redistest.Start(t, "--requirepass", "right")
-	p := servePolicies(t, "--redis", "redis://:secret@"+server.Addr(), "--instances", "1")
-	p.degraded(t, 20)
-	logs := p.stopped(t)
-	if n := strings.Count(logs, "rejects this service's calls"); n < 1 || n > 3 || strings.Contains(logs, "secret") {
-		t.Errorf("it is logged %d times: %s", n, logs)
-	}
-}
-
 // With --replicas, the failure mode answers if too few replicas confirm an admission.
 func TestServeWaitsForReplicas(t *testing.T) {
 	primary := redistest.Start(t, "--hz", "100")
@@ -269,44 +244,8 @@ func TestServeWaitsForReplicas(t *testing.T) {
 	p := servePolicies(t, "--redis", primary.Addr(), "--instances", "1", "--replicas", "1")
 	p.normal(t)
 	replica.Pause()
-	for range 3 {
-		if o := p.decide(t, "closed", 1); o.status != 503 || o.Source != "policy" || o.Cause != "replicas" && o.Cause != "budget" {
-			t.Errorf("without the replica: %+v", o)
-		}
+	if o := p.decide(t, "closed", 1); o.status != 503 || o.Source != "policy" || o.Cause != "replicas" && o.Cause != "budget" {
+		t.Errorf("without the replica: %+v", o)
 	}
 	replica.Resume()
-	p.recovered(t)
-}
-
-// A key that holds something else gets no decision in any failure mode: the caller learns that this call is rejected, and
-// not that Redis failed.
-func TestARejectedKeyAtThePorts(t *testing.T) {
-	server := redistest.Start(t)
-	p := servePolicies(t, "--redis", server.Addr(), "--instances", "1")
-	server.Must(t, "LPUSH", "sash:log:d:open:a", "x")
-	servertest.Wait(t, "the key is not rejected", func() bool {
-		return p.decide(t, "open",
-			1).Cause == "rejected"
-	}) // a busy machine is slow
-	if o := p.overGRPC(t, 10*time.Second)(t, "open", 1); o.status != 503 {
-		t.Errorf("over gRPC: %+v", o)
-	}
-	if h := p.health(t); h.Status != "ok" || h.Store != "up" {
-		t.Errorf("health: %+v", h)
-	}
-}
-
-// Envoy waits for 20 ms, which is less than the budget. The calls that it gives up still count as failures of Redis, so
-// failure modes answer soon.
-func TestEnvoyWithItsOwnTimeoutWhileRedisHangs(t *testing.T) {
-	server := redistest.Start(t)
-	p := servePolicies(t, "--redis", server.Addr(), "--instances", "1")
-	p.normal(t)
-	server.Pause()
-	ask, given := p.overGRPC(t, 20*time.Millisecond), 0
-	servertest.Wait(t, "Envoy is not answered", func() bool { given++; return ask(t, "open", 1).status == http.StatusOK })
-	if given > 100 { // about ten: five failures of 100 ms, which overlap
-		t.Errorf("%d requests were given up on before a failure mode answered", given)
-	}
-	server.Resume()
 }
