@@ -138,8 +138,7 @@ func TestBrowserQueueAndBlock(t *testing.T) {
 // address keeps the value that an operator typed.
 func TestBrowserDashboardKeepsSecrets(t *testing.T) {
 	const secret = "sk-4242424242424242"
-	p := serveDashboard(t, []string{"SASH_SECRET_KEYS=" + strings.Repeat("k", 32)},
-		"- {key: api-key, secret: true, limits: [20/1h]}\n")
+	p := serveDashboard(t, []string{"SASH_SECRET_KEYS=" + strings.Repeat("k", 32)}, "- {key: api-key, secret: true, limits: [20/1h]}\n")
 	p.calls(t, 7, "api-key", secret)
 	page := openTab(t, p.admin+"/dashboard")
 	page.login()

@@ -191,8 +191,7 @@ func TestTheImageReplacesEnvoys(t *testing.T) {
 		"the command as arguments":   {binary, "/bin/ratelimit"},
 	} {
 		cmd := exec.Command(line[0], line[1:]...)
-		cmd.Env = append(ours, envoysPorts(redis, "RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=rl", "LOG_FORMAT=text",
-			"LOG_LEVEL=info")...)
+		cmd.Env = append(ours, envoysPorts(redis, "RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=rl", "LOG_FORMAT=text", "LOG_LEVEL=info")...)
 		p := run(t, cmd)
 		if !strings.Contains(p.greets, filepath.Join(root, "rl", "config")+": domains theirs") {
 			t.Errorf("%s: it serves %s", name, p.greets)

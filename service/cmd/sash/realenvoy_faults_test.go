@@ -75,8 +75,7 @@ func roomy(t *testing.T) string {
 func charged(t *testing.T, p *service, u *upstream, sent, failed int64) {
 	t.Helper()
 	if left := peeked(t, p, "remote_address", "127.0.2.1"); failed != 0 || u.requests.Load() != sent || left != 1_000_000-sent {
-		t.Errorf("of %d requests %d failed and %d reached the application; %d units are left", sent, failed,
-			u.requests.Load(), left)
+		t.Errorf("of %d requests %d failed and %d reached the application; %d units are left", sent, failed, u.requests.Load(), left)
 	}
 }
 

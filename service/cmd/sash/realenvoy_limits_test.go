@@ -104,8 +104,7 @@ func TestRealEnvoyTakesTheDocumentedFilters(t *testing.T) {
 	}
 
 	text := at(manifests(t)["ConfigMap"], "data", "shop.yaml").(string) // the limits of an address do not end within the test
-	istio, _ := istioFilter(t)
-	e = startEnvoy(t, withFilter(t, envoyConfig(t, startUpstream(t), serveInline(t, edited(t, text, "5/2s", "5/1h", "1000/1m", "3/1h"))), istio))
+	e = startEnvoy(t, withFilter(t, envoyConfig(t, startUpstream(t), serveInline(t, edited(t, text, "5/2s", "5/1h", "1000/1m", "3/1h"))), istioFilter(t)))
 	e.gets(1, nil, 200, 200, 200, 200, 200, 429)
 	for i, want := range []int{200, 200, 200, 429} { // of clients of their own
 		if got := e.send(2+i, "GET", "/search?q=a", 0).StatusCode; got != want {

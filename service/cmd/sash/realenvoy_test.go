@@ -61,8 +61,7 @@ func serveInline(t *testing.T, policy string, args ...string) *service {
 // startExample starts Sash with the example's limits and rights, patience, and flags.
 func startExample(t *testing.T, args ...string) *service {
 	t.Helper()
-	return serveInline(t, readExample(t, "policy.yaml"), append([]string{"--access", envoyExample + "/access.yaml"},
-		args...)...)
+	return serveInline(t, readExample(t, "policy.yaml"), append([]string{"--access", envoyExample + "/access.yaml"}, args...)...)
 }
 
 // envoyConfig returns the example's envoy.yaml with the ports of a test, and time for a busy machine. Envoy chooses its own

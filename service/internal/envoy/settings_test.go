@@ -129,23 +129,27 @@ func TestWhereCountersGo(t *testing.T) {
 }
 
 func TestWhoReadsMetricsAndTraces(t *testing.T) {
-	s, err := Read(from("USE_PROMETHEUS=true TRACING_ENABLED=true"))
-	if err != nil {
-		t.Fatal(err)
+	for text, want := range map[string]telemetry.Exporters{
+		"USE_PROMETHEUS=true":  {PrometheusAddr: ":9090", PrometheusPath: "/metrics"},
+		"TRACING_ENABLED=true": {Tracing: &telemetry.Tracing{Service: "RateLimit", Rate: 1}},
+		"USE_PROMETHEUS=true PROMETHEUS_ADDR=:1 PROMETHEUS_PATH=/m": {PrometheusAddr: ":1", PrometheusPath: "/m"},
+		"TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=http TRACING_SERVICE_NAME=a TRACING_SERVICE_NAMESPACE=b " +
+			"TRACING_SERVICE_INSTANCE_ID=c TRACING_SAMPLING_RATE=0": {Tracing: &telemetry.Tracing{Protocol: "http", Service: "a", Namespace: "b", Instance: "c"}},
+		"TRACING_SERVICE_NAME=a PROMETHEUS_ADDR=:1": {}, // exports that no variable turns on
+	} {
+		if s, err := Read(from(text)); err != nil || !reflect.DeepEqual(s.Telemetry, want) {
+			t.Errorf("%s: %+v, %v", text, s.Telemetry, err)
+		}
 	}
-	if got := s.Telemetry; got.PrometheusAddr != ":9090" || got.PrometheusPath != "/metrics" ||
-		*got.Tracing != (telemetry.Tracing{Service: "RateLimit", Rate: 1}) {
-		t.Errorf("%+v, %+v", got, got.Tracing)
-	}
-	s, err = Read(from("USE_PROMETHEUS=true PROMETHEUS_ADDR=:1 PROMETHEUS_PATH=/m TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=http TRACING_SERVICE_NAME=a TRACING_SERVICE_NAMESPACE=b TRACING_SERVICE_INSTANCE_ID=c TRACING_SAMPLING_RATE=0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := s.Telemetry; got.PrometheusAddr != ":1" || got.PrometheusPath != "/m" || *got.Tracing != (telemetry.Tracing{Protocol: "http", Service: "a", Namespace: "b", Instance: "c"}) {
-		t.Errorf("%+v, %+v", got, got.Tracing)
-	}
-	if s, _ := Read(from("TRACING_SERVICE_NAME=a PROMETHEUS_ADDR=:1")); s.Telemetry != (telemetry.Exporters{}) {
-		t.Errorf("exports that no variable turns on: %+v", s.Telemetry)
+}
+
+// Variables without effect are reported with the reason, and those of the counting have one in the compatible mode.
+func TestIgnoredVariables(t *testing.T) {
+	const counting = "LOCAL_CACHE_SIZE_IN_BYTES=1000 STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true REDIS_PERSECOND=false "
+	for text, want := range map[string]int{counting: 2, counting + "SASH_ENVOY_COMPATIBLE=true": 0, "PROMETHEUS_MAPPER_YAML=x": 1} {
+		if s, err := Read(from(text)); err != nil || len(s.Ignored) != want {
+			t.Errorf("%s: %q, %v", text, s.Ignored, err)
+		}
 	}
 }
 

@@ -23,12 +23,12 @@ import (
 
 // The numbers of docs/metrics.md.
 const (
-	namesOfRequests = 1000 // that requests bring
-	rulesLeft       = 100  // of earlier configurations
-	linesOfName     = 5
-	namesUnknown    = 101 // domains that are not configured, of 3 lines each, and of one in /stats
-	linesOfRule     = 36  // outcomes times sources
-	bytesOfLine     = 1 << 10
+	namesOfRequests  = 1000 // that requests bring
+	rulesLeft        = 100  // of earlier configurations
+	linesOfName      = 5
+	namesUnknown     = 101 // domains that are not configured, of 3 lines each, and of one in /stats
+	linesOfRule      = 36  // outcomes times sources
+	bytesOfLine      = 1 << 10
 	subjectsOfEvents = 30
 )
 
