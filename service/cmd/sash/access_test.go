@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -58,36 +59,30 @@ type authority struct {
 func certify(t *testing.T, names ...string) *authority {
 	t.Helper()
 	a := &authority{dir: t.TempDir()}
-	for _, name := range append([]string{"authority"}, names...) {
+	for i, name := range append([]string{"authority"}, names...) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
 		template := &x509.Certificate{
 			SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-			NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-			IsCA: a.cert == nil, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+			IsCA: i == 0, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		}
-		if a.cert == nil {
+		if i == 0 {
 			a.cert, a.key = template, key
 		}
 		der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-		if err != nil {
+		private, err2 := x509.MarshalPKCS8PrivateKey(key)
+		if err := errors.Join(err, err2); err != nil {
 			t.Fatal(err)
 		}
-		text, err := x509.MarshalPKCS8PrivateKey(key)
-		if err != nil {
-			t.Fatal(err)
+		if i == 0 {
+			a.cert, _ = x509.ParseCertificate(der)
 		}
 		put(t, a.file(name+".pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-		put(t, a.file(name+".key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})))
-		if a.cert == template {
-			if a.cert, err = x509.ParseCertificate(der); err != nil {
-				t.Fatal(err)
-			}
-		}
+		put(t, a.file(name+".key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
 	}
 	return a
 }

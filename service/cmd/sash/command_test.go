@@ -66,7 +66,6 @@ func TestExitCodesOfDecisions(t *testing.T) {
 // Every mistake is exit code 2, names what is wrong and what to do, and shows no password.
 func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir+"/bad.yaml", "domain: d\ndescriptors:\n- key: a\n  limits: [5]\n")
 	put(t, dir+"/rights.yaml", "anonymous:\n  allow: [admin]\n")
 	put(t, dir+"/empty", "\n")
 	put(t, dir+"/api.yaml", "domain: d\ndescriptors:\n- {key: x-api-key, limits: [1/1h]}\n")
@@ -74,8 +73,6 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 	taken := strings.TrimPrefix(serve(t).url, "http://")
 	for _, tt := range [][3]string{ // a variable, the arguments and what is said
 		{none, "allow --limit 1/1s k", "forgotten when it exits"},
-		{none, "peek --limit 1/1s k", "SASH_REDIS"},
-		{none, "reset k", "SASH_REDIS"},
 		{redis, "allow --limit 1/1s k", "redis at 127.0.0.1:1"},
 		{none, "allow --limit 1/1s k --redis redis://u:pa55word@h:p", "not a Redis URL"},
 		{redis, "allow k", "--limit is missing"},
@@ -86,7 +83,6 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		{redis, "allow --limit 1/1s k --cost 0", "at least 1"},
 		{redis, "allow --limit 1/1s k --cost 2", "can never fit into 1/1s"},
 		{redis, "peek --limit 1/1s k --cost 2", "can never fit into 1/1s"},
-		{redis, "allow --limit 1/1s k --cost many", "--cost"},
 		{redis, "allow --limit 1/1s k --algorithm leaky", "unknown algorithm"},
 		{redis, "allow --limits 1/1s k", "(see sash allow --help)"},
 		{redis, "allow --limit 1/1s k --wait=-1s", "up to 24h"},
@@ -95,11 +91,9 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		{redis, "alow", "unknown command"},
 		{redis, "inspect --algorithm sliding-buckets k", "--resolution is missing"},
 		{redis, "inspect EMPTY", "it is empty"},
-		{none, "verify", "SASH_REDIS"},
 		{redis, "verify", "redis at 127.0.0.1:1"},
 		{redis, "verify --for 1ms", "a second at least"},
 		{redis, "verify --workers 0", "from 1 to 1000"},
-		{redis, "verify --algorithm leaky", "unknown algorithm"},
 		{none, "verify --history x", "give --limit too"},
 		{none, "verify --limit 1/1m", "give --history FILE too"},
 		{none, "verify --history x --limit 1/1m --redis y", "no store is called"},
@@ -107,12 +101,9 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		{none, "verify --history x --limit 1/day@UTC", "calendar limit"},
 		{none, "verify --history - --limit 1/1m", "standard input: there is no call in it"},
 		{redis, "verify everything", "give the address with --redis"},
-		{none, "doctor", "SASH_REDIS"},
 		{redis, "doctor --budget 0s", "above zero"},
 		{redis, "doctor --redis redis+cluster://127.0.0.1:1", "redis at cluster 127.0.0.1:1"},
-		{redis, "doctor --redis redis+sentinel://127.0.0.1:1/p", "redis at p of sentinel 127.0.0.1:1"},
 		{none, "config check main.go", "main.go:"},
-		{none, "serve --config DIR/bad.yaml", "bad.yaml:4:"},
 		{none, "serve --config DIR/gone", "no such file"},
 		{none, "serve --addr " + taken, "cannot listen on"},
 		{none, "serve --redis http://127.0.0.1", "not a Redis URL"},
@@ -121,18 +112,14 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		{none, "serve --log-level loud", "debug, info"},
 		{none, "serve --max-wait 25h", "to 24h"},
 		{none, "serve --access DIR/rights.yaml", `rights.yaml:2: there is no right "admin"`},
-		{none, "serve --access DIR/gone", "--access: open"},
 		{none, "serve --snapshot DIR/none/file", "--snapshot"},
-		{none, "serve --snapshot DIR", "--snapshot"},
 		{none, "serve --snapshot DIR/file --redis redis://127.0.0.1:1", "--snapshot"},
 		{none, "serve --tls-cert x.pem", "--tls-cert and --tls-key belong together"},
-		{none, "serve --tls-client-ca x.pem", "needs them"},
 		{none, "serve --tls-cert x.pem --tls-key x.key", "TLS of HTTP and gRPC"},
 		{none, "serve --admin-token-file DIR/none", "no such file"},
 		{none, "serve --admin-token-file DIR/empty", "is empty"},
 		{"SASH_ADMIN_TOKEN=short", "serve", "at least 16"},
 		{none, "serve --admin-tls-cert x.pem", "belong together"},
-		{none, "serve --admin-client-ca x.pem", "needs them"},
 		{none, "serve --admin-tls-cert x.pem --admin-tls-key x.key", "TLS of the admin address"},
 		{"SASH_TOKEN_KEY=pa55words", "serve", "SASH_TOKEN_KEY has a key of 9 bytes"},
 		{none, "serve --config DIR/api.yaml --redis 127.0.0.1:1", `d / x-api-key: the values of "x-api-key" are secret (remove that with secret: false)`},

@@ -179,32 +179,21 @@ func ratelimit(t *testing.T) string {
 }
 
 // The image of Envoy's service is replaced in a deployment that sets its variables and, as a container engine has it, its
-// command as entry point or as arguments. The variables decide, and not what the image has by default.
+// command as entry point or as arguments. The variables decide, and not what the image has by default. Without variables the
+// image has its own defaults, and under the name of that service its defaults.
 func TestTheImageReplacesEnvoys(t *testing.T) {
 	file := tempFile(t, "rl/config/a.yaml", "domain: theirs\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1}}]\n")
 	root := strings.TrimSuffix(file, "/rl/config/a.yaml")
 	redis := redistest.Start(t)
 	ours, _, args := image(t)
-	for name, line := range map[string][]string{
-		"no command":                 append([]string{binary}, args...),
-		"the command as entry point": {ratelimit(t)},
-		"the command as arguments":   {binary, "/bin/ratelimit"},
-	} {
+	for _, line := range [][]string{append([]string{binary}, args...), {ratelimit(t)}, {binary, "/bin/ratelimit"}} {
 		cmd := exec.Command(line[0], line[1:]...)
 		cmd.Env = append(ours, envoysPorts(redis, "RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=rl", "LOG_FORMAT=text", "LOG_LEVEL=info")...)
 		p := run(t, cmd)
-		if !strings.Contains(p.greets, filepath.Join(root, "rl", "config")+": domains theirs") {
-			t.Errorf("%s: it serves %s", name, p.greets)
-		}
-		if log := p.logs.String(); strings.HasPrefix(log, "{") {
-			t.Errorf("%s: LOG_FORMAT=text logs %s", name, log)
+		if log := p.logs.String(); !strings.Contains(p.greets, filepath.Join(root, "rl", "config")+": domains theirs") || strings.HasPrefix(log, "{") {
+			t.Errorf("%v: it serves %s and logs %s", line, p.greets, log)
 		}
 	}
-}
-
-// Without variables of Envoy's service the image has its own defaults, and under the name of that service its defaults.
-func TestTheDefaultsOfTheImage(t *testing.T) {
-	ours, _, args := image(t)
 	line := append(args, "--addr", "127.0.0.1:0")
 	for want, line := range map[string][]string{
 		"/etc/sash": line, "/srv/runtime_data/current/config": {"/bin/ratelimit"}, "/flag": append(line, "--config", "/flag"),

@@ -60,13 +60,8 @@ func (s *subject) limiter(store driver.Store) (*sash.Limiter, error) {
 	return sash.New(store, opts, limits...)
 }
 
-// on calls f with the limiter that the flags describe.
-func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.Limiter) error) error {
-	return a.onStore(cmd, s, func(ctx context.Context, limiter *sash.Limiter, _ *remote) error { return f(ctx, limiter) })
-}
-
-// onStore is on, with the store of the limiter.
-func (a *app) onStore(cmd *cobra.Command, s *subject, f func(context.Context, *sash.Limiter, *remote) error) error {
+// on calls f with the limiter that the flags describe, and its store.
+func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.Limiter, *remote) error) error {
 	if _, err := s.limiter(nowhere{}); err != nil { // wrong flags are reported before a missing Redis
 		return err
 	}
@@ -115,7 +110,7 @@ their parts joined by colons: demo:remote_address:192.0.2.7.`,
 			if wait < 0 || wait > sash.MaxAhead {
 				return fmt.Errorf("--wait %v: give how long the command can wait, up to %v", wait, sash.MaxAhead)
 			}
-			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter) error {
+			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, _ *remote) error {
 				if wait > 0 {
 					return a.wait(cmd.Context(), s, limiter, args[0], wait)
 				}
@@ -168,7 +163,7 @@ cost of 1; a larger cost may have to wait longer.`,
 		Example: `  sash peek --limit 9500/24h youtube --json`,
 		Args:    exactly("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter) error {
+			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, _ *remote) error {
 				if err := checkCost(s.cost, limiter.Limits()); err != nil {
 					return err
 				}
@@ -214,7 +209,7 @@ no difference and may be left out.`,
 			if s.resolution == 0 && s.algorithm == sash.SlidingBuckets.String() {
 				s.resolution = time.Second // and this algorithm has one
 			}
-			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter) error {
+			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, _ *remote) error {
 				if err := limiter.Reset(ctx, args[0]); err != nil {
 					return err
 				}

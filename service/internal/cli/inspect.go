@@ -84,7 +84,7 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string) error {
 	if s.prefix != "" {
 		full = sash.Key(s.prefix) + ":" + key
 	}
-	return a.onStore(cmd, s, func(ctx context.Context, limiter *sash.Limiter, to *remote) error {
+	return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, to *remote) error {
 		policy := limiter.Policy()
 		in := inspection{Key: full, RedisKey: to.store.Key(full, policy), Algorithm: policy.Algorithm.String(), Limits: []limitState{}}
 		state, err := to.store.Inspect(ctx, full, policy)

@@ -15,18 +15,11 @@ import (
 	"example.com/sash/service/internal/redisclient"
 )
 
-// redisVariable is the environment variable for commands without --redis.
-const redisVariable = "SASH_REDIS"
-
-// homeVariable is the environment variable for commands without --home.
-const homeVariable = "SASH_HOME"
-
-const homeUsage = "`URL` of the Redis that all regions share, in the forms of --redis; or NAME=URL, several times, for the homes that rules name"
-
-// homesFlag adds --home. Use is what it is for.
-func homesFlag(f *pflag.FlagSet, into *[]string, use string) {
-	f.StringArrayVar(into, "home", nil, homeUsage+use+" (default: $"+homeVariable+", with spaces between several)")
-}
+// Variables for commands without --redis and --home.
+const (
+	redisVariable = "SASH_REDIS"
+	homeVariable  = "SASH_HOME" // with spaces between several
+)
 
 // homes returns the homes of the flags, or else those of the environment.
 func (a *app) homes(flags []string) (config.Homes, error) {
@@ -41,11 +34,9 @@ func (a *app) homes(flags []string) (config.Homes, error) {
 	return homes, nil
 }
 
-const redisUsage = "Redis `URL`: host:port, redis://[user:password@]host:port[/db], redis+sentinel://…, redis+cluster://…, rediss://… or unix:///path (see sash help redis)"
-
 // redisFlag adds --redis for a command that uses the environment otherwise.
 func redisFlag(f *pflag.FlagSet, into *string) {
-	f.StringVar(into, "redis", "", redisUsage+" (default: $"+redisVariable+")")
+	f.StringVar(into, "redis", "", "`URL` of Redis, such as redis://user:password@host:6379: see sash help redis (default: $"+redisVariable+")")
 }
 
 // redisURL returns the flag's URL, or else the environment's.

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -78,22 +79,15 @@ func (v *visit) rights(ctx context.Context) {
 			more = append(more, one.may)
 		}
 	}
-	level, needed := OK, "what is needed"
-	for _, f := range v.findings {
-		switch {
-		case f.Check != "scripts" || f.Level != Fail:
-		case strings.Contains(f.Do, "ACL line"):
-			level, needed = Fail, "not all that is needed (see scripts)"
-		case level == OK:
-			level, needed = Unchecked, "perhaps what is needed (see scripts)"
-		}
-	}
-	seen, do := named+" may do "+needed+", and not much else", line
-	if len(more) > 0 {
-		seen, do = fmt.Sprintf("%s may do %s, and %s", named, needed, strings.Join(more, ", ")), "give the limiter its own user: "+line
-	}
-	if len(more) > 0 && level == OK {
-		level = Warn
+	level, seen, do := OK, named+" may do what is needed, and not much else", line
+	failed := slices.IndexFunc(v.findings, func(f Finding) bool { return f.Check == "scripts" && f.Level == Fail })
+	switch {
+	case failed >= 0 && v.findings[failed].Do == giveRights:
+		level, seen = Fail, named+" may not do all that is needed (see scripts)"
+	case failed >= 0:
+		level, seen = Unchecked, named+" may perhaps do what is needed (see scripts)"
+	case len(more) > 0:
+		level, seen, do = Warn, named+" may do what is needed, and "+strings.Join(more, ", "), "give the limiter its own user: "+line
 	}
 	v.add("acl", "", level, seen, do)
 }

@@ -151,12 +151,14 @@ func (t *trial) round(ctx context.Context, key string, exact bool) error {
 	return t.limiter.Reset(ctx, key)
 }
 
+const giveRights = "give the user the permissions of the ACL line below"
+
 // remedy returns what to do about the error of a script.
 func remedy(err error) string {
 	text := err.Error()
 	switch {
 	case lacksRights(err):
-		return "give the user the permissions of the ACL line below"
+		return giveRights
 	case strings.Contains(text, "NOREPLICAS"):
 		return "bring the replicas back, or lower min-replicas-to-write"
 	case strings.Contains(text, "READONLY"):

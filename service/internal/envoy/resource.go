@@ -6,6 +6,9 @@ import (
 
 	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protopath"
+	"google.golang.org/protobuf/reflect/protorange"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -24,7 +27,7 @@ func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
 			return nil, fmt.Errorf("resource %d: %w", i, err)
 		}
 		name := "resource " + message.GetName()
-		if field, found := unknown(message.ProtoReflect()); found {
+		if field, found := unknown(&message); found {
 			return nil, fmt.Errorf("%s: %s has a field that this version does not know", name, field)
 		}
 		text, err := text(&message)
@@ -71,23 +74,14 @@ func text(message *rls.RateLimitConfig) ([]byte, error) {
 
 // unknown finds a message with a field that this version's schema does not have: without the field it would be another
 // configuration.
-func unknown(m protoreflect.Message) (where string, found bool) {
-	if len(m.GetUnknown()) > 0 {
-		return string(m.Descriptor().Name()), true
-	}
-	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		switch {
-		case field.Kind() != protoreflect.MessageKind || field.IsMap(): // the map is that of metadata
-		case field.IsList():
-			for i := range value.List().Len() {
-				if where, found = unknown(value.List().Get(i).Message()); found {
-					return false
-				}
-			}
-		default:
-			where, found = unknown(value.Message())
+func unknown(m proto.Message) (where string, found bool) {
+	_ = protorange.Range(m.ProtoReflect(), func(path protopath.Values) error {
+		at, ok := path.Index(-1).Value.Interface().(protoreflect.Message)
+		if ok && len(at.GetUnknown()) > 0 {
+			where, found = string(at.Descriptor().Name()), true
+			return protorange.Terminate
 		}
-		return !found
+		return nil
 	})
 	return where, found
 }

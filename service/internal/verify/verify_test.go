@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -97,31 +96,6 @@ func TestAClockThatGoesBackTellsNothing(t *testing.T) {
 	}})
 	if _, err := Run(t.Context(), store, Options{For: time.Second, Workers: 2}); !errors.Is(err, ErrClock) {
 		t.Errorf("error %v", err)
-	}
-}
-
-// A forgetful store does not answer looks any more after a while.
-type forgetful struct {
-	*memstore.Store
-	until time.Time
-}
-
-func (f forgetful) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if req.Cost == 0 && time.Now().After(f.until) {
-		return driver.Answer{}, errors.New("gone")
-	}
-	return f.Store.Decide(ctx, req)
-}
-
-func TestARoundThatCannotBeginKeepsWhatWasSeenBefore(t *testing.T) {
-	t.Parallel()
-	store := forgetful{memstore.New(nil), time.Now().Add(round / 2)}
-	report, err := Run(t.Context(), store, Options{For: time.Minute, Workers: 2})
-	if err == nil || !strings.Contains(err.Error(), "gone") {
-		t.Errorf("error %v", err)
-	}
-	if report.Rounds != 1 || report.Admitted == 0 || report.Took < round || len(report.Faults) > 0 {
-		t.Errorf("%+v", report)
 	}
 }
 
