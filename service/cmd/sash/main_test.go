@@ -209,13 +209,20 @@ func (p *service) stopped(t *testing.T) string {
 	return p.logs.String()
 }
 
-// send sends a request with fields of a header, name, value, …, and returns the answer and its body.
-func send(t *testing.T, method, url, body string, header ...string) (*http.Response, string) {
+// An httpReply is an answer whose body was read.
+type httpReply struct {
+	StatusCode int
+	Status     string
+	Header     http.Header
+}
+
+// send sends a request with fields of a header, name, value, …, and returns the answer with its body.
+func send(t *testing.T, method, url, body string, header ...string) (httpReply, string) {
 	t.Helper()
 	return sendBy(t, http.DefaultClient, method, url, body, header...)
 }
 
-func sendBy(t *testing.T, client *http.Client, method, url, body string, header ...string) (*http.Response, string) {
+func sendBy(t *testing.T, client *http.Client, method, url, body string, header ...string) (httpReply, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
@@ -237,7 +244,7 @@ func sendBy(t *testing.T, client *http.Client, method, url, body string, header 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res, string(text)
+	return httpReply{res.StatusCode, res.Status, res.Header}, string(text)
 }
 
 // get returns the status and the body of an answer.

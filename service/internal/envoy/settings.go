@@ -175,18 +175,16 @@ func (s *Settings) deployment(r *reader) {
 	s.Redis, s.RedisPrefix = r.redis(), r.env("CACHE_KEY_PREFIX")
 	s.ReadyNeedsRedis = r.boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")
 	s.LogJSON = strings.EqualFold(r.env("LOG_FORMAT"), "json")
-	switch level := strings.ToLower(r.text("LOG_LEVEL", "warn")); level {
-	case "trace", "debug":
-		s.LogLevel = "debug"
-	case "info", "warn", "error":
-		s.LogLevel = level
-	case "warning":
-		s.LogLevel = "warn"
-	case "fatal", "panic":
-		s.LogLevel = "error"
-	default:
+	level := strings.ToLower(r.text("LOG_LEVEL", "warn"))
+	known := false
+	if s.LogLevel, known = levels[level]; !known {
 		r.fail("LOG_LEVEL=%s: use debug, info, warn or error", level)
 	}
+}
+
+// levels are those of Envoy's service, and ours.
+var levels = map[string]string{
+	"trace": "debug", "debug": "debug", "info": "info", "warn": "warn", "warning": "warn", "error": "error", "fatal": "error", "panic": "error",
 }
 
 // A reader reads variables and keeps the first error.

@@ -143,12 +143,25 @@ func TestWhoReadsMetricsAndTraces(t *testing.T) {
 	}
 }
 
-// Variables without effect are reported with the reason, and those of the counting have one in the compatible mode.
-func TestIgnoredVariables(t *testing.T) {
-	const counting = "LOCAL_CACHE_SIZE_IN_BYTES=1000 STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true REDIS_PERSECOND=false "
-	for text, want := range map[string]int{counting: 2, counting + "SASH_ENVOY_COMPATIBLE=true": 0, "PROMETHEUS_MAPPER_YAML=x": 1} {
-		if s, err := Read(from(text)); err != nil || len(s.Ignored) != want {
-			t.Errorf("%s: %q, %v", text, s.Ignored, err)
+// How units are counted. Variables without effect are reported, and those of the counting have one in the compatible mode.
+func TestHowUnitsAreCounted(t *testing.T) {
+	const counting, compatible = "LOCAL_CACHE_SIZE_IN_BYTES=1000 STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true REDIS_PERSECOND=false ", "SASH_ENVOY_COMPATIBLE=true "
+	for text, want := range map[string]string{
+		"":                                 "sliding-log false, <nil>, 0 ignored",
+		"SASH_ALGORITHM=gcra":              "gcra false, <nil>, 0 ignored",
+		compatible + "SASH_ALGORITHM=gcra": "gcra true, &{false <nil>}, 0 ignored",
+		compatible:                         "fixed-window true, &{false <nil>}, 0 ignored",
+		compatible + counting:              "fixed-window true, &{true 0x",
+		counting:                           "sliding-log false, <nil>, 2 ignored",
+		"PROMETHEUS_MAPPER_YAML=x":         "sliding-log false, <nil>, 1 ignored",
+	} {
+		s, err := Read(from(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := fmt.Sprintf("%v %v, %v, %d ignored", s.Config.Defaults.Algorithm, s.Config.Defaults.CountRefused, s.Protocol.Counting, len(s.Ignored))
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
 }

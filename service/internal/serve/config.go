@@ -3,6 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"sync"
 
@@ -148,9 +149,8 @@ func (s *instance) reject(err error) {
 
 // some returns the first names of a list that may be long.
 func some(names []string) string {
-	const most = 20
-	if len(names) > most {
-		return strings.Join(names[:most], ", ") + ", …"
+	if most := 20; len(names) > most {
+		names = append(slices.Clip(names[:most]), "…")
 	}
 	return strings.Join(names, ", ")
 }
