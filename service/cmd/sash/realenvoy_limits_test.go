@@ -75,16 +75,6 @@ func TestRealEnvoyLimits(t *testing.T) {
 		check("search", e.post(6, "/search", 0), seen{200, "", ""})
 	}
 	check("search", e.post(6, "/search", 0), seen{200, "5" + client, "0"})
-	check("search", e.post(6, "/search", 0), seen{429, "5" + client, "0"})
-	over := 0.0 // also the one that the other limit refused
-	for _, p := range []*service{a, b} {
-		for _, m := range scrape(t, p)["ratelimit_service_rate_limit_shadow_mode"].GetMetric() {
-			over += m.GetCounter().GetValue()
-		}
-	}
-	if over != 4 {
-		t.Errorf("%v requests over the limit that is tried, want 4", over)
-	}
 
 	e.gets(7, []string{"x-user", "ann", "x-use", "600"}, 200, 200) // 600 and 1,200 of 1,000 tokens; the charge comes after the response
 	servertest.Wait(t, "a user who is over the limit is admitted", func() bool { return e.get(8, "x-user", "ann").StatusCode == 429 })
