@@ -41,30 +41,6 @@ func TestOnlySIGTERMWaitsForLoadBalancers(t *testing.T) {
 	}
 }
 
-// A service without Redis keeps its charges over a restart, and starts with a damaged file.
-func TestARestartForgetsNothing(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "charged")
-	p := serve(t, "--snapshot", file)
-	for range 10 { // all that the example's limit has
-		allow(t, p, "192.0.2.7")
-	}
-	p.stopped(t)
-	p = serve(t, "--snapshot", file)
-	if status, _ := allow(t, p, "192.0.2.7"); status != 429 {
-		t.Errorf("after a restart: %d, %s", status, p.logs)
-	}
-	p.stopped(t)
-	whole := readFile(t, file)
-	put(t, file, string(whole[:len(whole)-1]))
-	p = serve(t, "--snapshot", file)
-	if status, _ := allow(t, p, "192.0.2.7"); status != 200 || !strings.Contains(p.stopped(t), "damaged") {
-		t.Errorf("with a damaged file: %d, %s", status, p.logs)
-	}
-	if kept := readFile(t, file+".damaged"); len(kept) != len(whole)-1 {
-		t.Errorf("%d bytes of the damaged file were kept", len(kept))
-	}
-}
-
 const webRule = "domain: web\ndescriptors:\n- key: remote_address\n  limits: [4/1h]\n"
 
 // Instances on one Redis settle each other's reservations if they know the key of the token, and others do not. A fleet

@@ -89,12 +89,14 @@ func TestScenariosThatAreWrong(t *testing.T) {
 		s    Scenario
 		want string
 	}{
-		"no limit":     {Scenario{Calls: one}, "invalid limit"},
-		"a calendar":   {Scenario{Limits: "1/day@UTC", Calls: one}, "limit of the calendar"},
-		"an algorithm": {Scenario{Limits: "1/1s", Algorithms: []string{"leaky"}, Calls: one}, "unknown algorithm"},
-		"a nanosecond": {Scenario{Limits: "1/1s", Calls: []Call{{At: 1, Cost: 1, Count: 1}}}, "whole microseconds"},
-		"no units":     {Scenario{Limits: "1/1s", Calls: []Call{{Count: 1}}}, "its cost"},
-		"too many":     {Scenario{Limits: "1/1s", Calls: []Call{{Cost: 1, Count: maxCalls}, {Cost: 1, Count: 1}}}, "more than 2000 calls"},
+		"no limit":        {Scenario{Calls: one}, "invalid limit"},
+		"a calendar":      {Scenario{Limits: "1/day@UTC", Calls: one}, "limit of the calendar"},
+		"an algorithm":    {Scenario{Limits: "1/1s", Algorithms: []string{"leaky"}, Calls: one}, "unknown algorithm"},
+		"before":          {Scenario{Limits: "1/1s", Calls: []Call{{At: -1, Cost: 1, Count: 1}}}, "call 1: its time"},
+		"no calls in one": {Scenario{Limits: "1/1s", Calls: []Call{{Cost: 1}}}, "its number"},
+		"a nanosecond":    {Scenario{Limits: "1/1s", Calls: []Call{{At: 1, Cost: 1, Count: 1}}}, "whole microseconds"},
+		"no units":        {Scenario{Limits: "1/1s", Calls: []Call{{Count: 1}}}, "its cost"},
+		"too many":        {Scenario{Limits: "1/1s", Calls: []Call{{Cost: 1, Count: maxCalls}, {Cost: 1, Count: 1}}}, "more than 2000 calls"},
 	} {
 		if _, err := Run(t.Context(), c.s); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)

@@ -137,3 +137,32 @@ func TestAServiceWithoutAConfiguration(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 }
+
+// A service without Redis keeps its charges over a restart, and starts with a damaged file.
+func TestARestartForgetsNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "charged")
+	log := &servertest.Log{}
+	allows := func(when string, want int) {
+		t.Helper()
+		at, stop := start(t, Options{Snapshot: path, Log: slog.New(slog.NewTextHandler(log, nil))})
+		if status := allow(t, at); status != want {
+			t.Errorf("%s: %d, want %d", when, status, want)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	allows("at first", 200)
+	allows("after a restart", 429)
+	whole, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, whole[:len(whole)-1], 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	allows("with a damaged file", 200)
+	if kept, err := os.ReadFile(path + ".damaged"); err != nil || len(kept) != len(whole)-1 || !strings.Contains(log.String(), "the snapshot is damaged") {
+		t.Errorf("%d bytes of the damaged file are kept, %v: %s", len(kept), err, log)
+	}
+}
