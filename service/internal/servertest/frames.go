@@ -21,6 +21,7 @@ type Frames struct {
 	mu    sync.Mutex
 	ended map[uint32]bool // guarded by mu: streams that the server ended
 	gone  bool            // guarded by mu
+	heard bool            // guarded by mu: a frame has come
 	last  []uint32        // guarded by mu
 }
 
@@ -67,6 +68,7 @@ func (f *Frames) read() {
 		if goodbye, ok := frame.(*http2.GoAwayFrame); ok {
 			f.last = append(f.last, goodbye.LastStreamID)
 		}
+		f.heard = true
 		f.mu.Unlock()
 	}
 }
@@ -105,4 +107,11 @@ func (f *Frames) Last() []uint32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.last)
+}
+
+// Greeted reports whether the server has sent a frame.
+func (f *Frames) Greeted() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.heard
 }
