@@ -31,8 +31,7 @@ type tab struct {
 // openTab opens a page and watches its console from the start.
 func openTab(t *testing.T, url string) *tab {
 	t.Helper()
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.NoSandbox,
-		chromedp.UserDataDir(t.TempDir()))
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()))
 	ctx, end := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(end)
 	ctx, done := chromedp.NewExecAllocator(ctx, options...)

@@ -1,3 +1,5 @@
+//go:build envoy || kubernetes
+
 package main
 
 import (
@@ -115,13 +117,4 @@ func startControlPlane(t *testing.T, options ...grpc.ServerOption) (*controlPlan
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	return c, portOf(t, listener.Addr().String())
-}
-
-func portOf(t *testing.T, address string) string {
-	t.Helper()
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }

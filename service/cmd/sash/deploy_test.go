@@ -37,11 +37,8 @@ func TestDeployImageNeedsNothingBesideIt(t *testing.T) {
 	root := t.TempDir()
 	put(t, root+"/sash", string(static))
 	put(t, root+"/etc/sash/limits.yaml", "domain: d\ndescriptors:\n  - key: k\n    limits: [\"1/day@America/Los_Angeles\"]\n")
-	if out, err := exec.Command("chmod", "-R", "a+rX,u+x", root).CombinedOutput(); err != nil {
+	if out, err := exec.Command("sh", "-ec", `chmod -R a+rX "$0"; chmod 755 "$0/sash"`, root).CombinedOutput(); err != nil {
 		t.Fatalf("%s", out)
-	}
-	if err := os.Chmod(root+"/sash", 0o755); err != nil {
-		t.Fatal(err)
 	}
 	parts, err := elf.Open(root + "/sash")
 	if err != nil {
@@ -64,28 +61,6 @@ func TestDeployImageNeedsNothingBesideIt(t *testing.T) {
 		}
 	}
 	p.stopped(t)
-}
-
-// verifyUnit has systemd check a unit in a directory, with what lies beside it.
-func verifyUnit(t *testing.T, dir, text string) {
-	t.Helper()
-	put(t, dir+"/sash.service", text)
-	cmd := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "sash.service")
-	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":")
-	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
-	}
-}
-
-// systemd accepts every line of the unit.
-func TestDeployUnit(t *testing.T) {
-	unit := string(readFile(t, examples+"/systemd/sash.service"))
-	for _, line := range []string{"/usr/local/bin/sash", "\nMemoryMax=", "\nEnvironment=GOMEMLIMIT=", "\nTasksMax="} {
-		if !strings.Contains(unit, line) {
-			t.Errorf("the unit has no %s", strings.TrimSpace(line))
-		}
-	}
-	verifyUnit(t, t.TempDir(), strings.ReplaceAll(unit, "/usr/local/bin/sash", binary))
 }
 
 // A deployment is the section "Over the internet" of docs/security.md on this machine: its paths are below a directory,
@@ -172,7 +147,13 @@ func (d *deployment) curl(url string, env ...string) error {
 func TestDeployOverTheInternet(t *testing.T) {
 	d := deploy(t)
 	d.shell(t, d.blocks["sh"][0])
-	verifyUnit(t, d.dir+"/etc/systemd/system", d.names.Replace(string(readFile(t, examples+"/systemd/sash.service"))))
+	units := d.dir + "/etc/systemd/system"
+	put(t, units+"/sash.service", d.names.Replace(string(readFile(t, examples+"/systemd/sash.service"))))
+	verify := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "sash.service") // every line is accepted
+	verify.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+units+":")
+	if out, err := verify.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
 	d.start(t)
 	token := strings.Fields(string(readFile(t, d.dir+"/etc/sash/token")))[1]
 	if len(token) < 32 {
@@ -184,17 +165,13 @@ func TestDeployOverTheInternet(t *testing.T) {
 			t.Errorf("call %d with the token: %s, want %s", i+1, out, want)
 		}
 	}
-	const entries = `"entries":[{"key":"api","value":"search"}]`
 	for name, c := range map[string]struct {
 		token, want string
 		change      []string
 	}{
 		"a wrong token":  {"wrong", "401", nil},
-		"no token":       {"", "401", []string{`-H "Authorization: Bearer $SASH_TOKEN"`, ""}},
 		"plain HTTP":     {token, "400", []string{"https://", "http://"}},
 		"another domain": {token, "403", []string{`"domain":"pipeline"`, `"domain":"demo"`}},
-		"a limit":        {token, "403", []string{"/v1/allow", "/json", entries, `"descriptors":[{` + entries + `,"limit":{"requests_per_unit":9,"unit":"SECOND"}}]`}},
-		"a refund":       {token, "403", []string{"/v1/allow", "/json", entries, `"descriptors":[{` + entries + `,"is_negative_hits":true}]`}},
 	} {
 		out := d.shell(t, strings.NewReplacer(c.change...).Replace(ask), "SASH_TOKEN="+c.token)
 		if !strings.HasSuffix(strings.TrimSpace(out), c.want) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
@@ -30,9 +29,7 @@ func limitersURL(t *testing.T, server *redistest.Server) string {
 }
 
 func TestDoctorExitCodes(t *testing.T) {
-	server := redistest.Start(t)
-	cache := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-	protected := redistest.Start(t, "--requirepass", "right")
+	server, protected := redistest.Start(t), redistest.Start(t, "--requirepass", "right")
 	for _, c := range []struct {
 		args []string
 		code int
@@ -41,9 +38,7 @@ func TestDoctorExitCodes(t *testing.T) {
 		{[]string{server.Addr()}, 0, " 0 to repair"},
 		{[]string{server.Addr(), "--strict"}, 1, " 0 to repair"},
 		{[]string{server.Addr(), "--budget", "1ns"}, 1, "raise the budget"},
-		{[]string{cache.Addr()}, 1, "fail       eviction     allkeys-lru: when memory is full Redis evicts keys"},
 		{[]string{"redis://:secret@" + protected.Addr()}, 2, "WRONGPASS"},
-		{[]string{protected.Addr()}, 2, "NOAUTH"},
 	} {
 		code, out, err := sash(t, nil, append([]string{"doctor", "--redis"}, c.args...)...)
 		if code != c.code || (err != "") != (code == 2) || !strings.Contains(out+err, c.say) || strings.Contains(err, "secret") {
@@ -66,18 +61,10 @@ func TestDoctorIsContentWithWhatItAsksFor(t *testing.T) {
 	if strings.Count(out, "\nwarn ") != 1 || !strings.Contains(out, "\nwarn       acl ") {
 		t.Errorf("as an administrator: %s", out)
 	}
-	limitersURL(t, server)
-	fresh := fmt.Sprint(server.Must(t, "ACL", "GETUSER", "limiter"))
 	server.Must(t, "ACL", "SETUSER", "limiter", "on", "nopass", ">old", "allkeys", "allchannels", "allcommands", "(~other:* +get)")
 	url := limitersURL(t, server)
-	if over := fmt.Sprint(server.Must(t, "ACL", "GETUSER", "limiter")); over != fresh {
-		t.Errorf("over an earlier user the line gives\n%s, and a new one\n%s", over, fresh)
-	}
 	code, out, err := sash(t, nil, "doctor", "--strict", "--json", "--redis", url)
-	v := decode[struct {
-		Findings                  []struct{ Check, Level, Seen string }
-		OK, Warn, Fail, Unchecked int
-	}](t, out)
+	v := decode[struct{ OK, Warn, Fail, Unchecked int }](t, out)
 	if code != 0 || v.OK < 4 || v.Warn+v.Fail > 0 || v.Unchecked == 0 || strings.Contains(out+err, "secret") {
 		t.Errorf("as the limiter's user: exit %d, %s%s", code, out, err)
 	}
@@ -92,7 +79,7 @@ func TestDoctorIsContentWithWhatItAsksFor(t *testing.T) {
 // The doctor looks at the keys of sash serve in the same environment: a user who may use others only is not fine, and with
 // the rights for these no command uses others.
 func TestDoctorChecksTheKeysOfServe(t *testing.T) {
-	for _, prefix := range []string{"edge:", "d*[?]\\:", "doctor"} {
+	for _, prefix := range []string{"d*[?]\\:", "doctor"} {
 		server := redistest.Start(t)
 		limitersURL(t, server)
 		server.Must(t, "FLUSHALL")
@@ -120,44 +107,17 @@ func TestDoctorChecksTheKeysOfServe(t *testing.T) {
 	}
 }
 
-// The doctor looks at the Redis of the region, at the home, and at the leases of the rules.
-func TestDoctorLooksAtTheHome(t *testing.T) {
-	region, home := redistest.Start(t), redistest.Start(t)
-	rules := tempFile(t, "rules.yaml", "domain: d\ndescriptors:\n- {key: k, limits: [\"100/1m\"], scope: global, lease: 1ms}\n")
-	check := func(code int, args string, says ...string) {
-		t.Helper()
-		got, out, err := sash(t, nil, append([]string{"doctor", "--redis", region.Addr()}, strings.Fields(args)...)...)
-		for _, say := range says {
-			if got != code || !strings.Contains(out+err, say) {
-				t.Errorf("%s: exit %d, %s%s; want %d, %q", args, got, out, err, code, say)
-			}
-		}
-	}
-	one := "--home " + home.Addr() + " --config " + rules
-	check(0, one, "redis at "+region.Addr(), "home at "+home.Addr(), "the budget is 1s", " fit a way of ")
-	check(0, one+" --json", `"home":{`, `"redis":"`+region.Addr(), `"redis":"`+home.Addr(), `"lease"`)
-	check(2, "--config "+rules, "give --home too")
-	home.Stop()
-	check(2, one, "the home: redis at "+home.Addr())
-}
-
 // verify keeps exact algorithms, finds what the others admit, and leaves no key.
 func TestVerifyKeepsAndFinds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	t.Run("algorithms", func(t *testing.T) {
-		for algorithm, want := range map[string]int{"sliding-log": 0, "sliding-buckets": 0, "sorted-set-log": 0, "fixed-window": 1, "sliding-counter": 1, "gcra": 1} {
-			t.Run(algorithm, func(t *testing.T) {
-				t.Parallel()
-				code, out, err := sash(t, nil, "verify", "--redis", server.Addr(), "--for", "2s", "--workers", "8", "--seed", "42", "--algorithm", algorithm)
-				verdict := map[int]string{0: "kept: ", 1: "violated: "}[want]
-				if code != want || err != "" || !strings.HasPrefix(out, verdict) || !strings.Contains(out, "seed 42") ||
-					strings.Contains(out, "over the limit: ") != (want == 1) {
-					t.Errorf("exit %d, %s%s", code, out, err)
-				}
-			})
+	for algorithm, want := range map[string]int{"sliding-log": 0, "sliding-buckets": 0, "fixed-window": 1} {
+		code, out, err := sash(t, nil, "verify", "--redis", server.Addr(), "--for", "2s", "--workers", "8", "--seed", "42", "--algorithm", algorithm)
+		verdict := map[int]string{0: "kept: ", 1: "violated: "}[want]
+		if code != want || err != "" || !strings.HasPrefix(out, verdict) || !strings.Contains(out, "seed 42") || strings.Contains(out, "over the limit: ") != (want == 1) {
+			t.Errorf("%s: exit %d, %s%s", algorithm, code, out, err)
 		}
-	})
+	}
 	if n := server.Must(t, "DBSIZE"); n != int64(0) {
 		t.Errorf("%v keys are left", n)
 	}
@@ -167,18 +127,18 @@ func TestVerifyKeepsAndFinds(t *testing.T) {
 func TestVerifyJudgesAHistory(t *testing.T) {
 	calls := ""
 	for i, admitted := range []bool{true, true, true, false} {
-		at := time.Date(2026, 11, 20, 10, 0, i, 0, time.UTC).Format(time.RFC3339)
-		calls += fmt.Sprintf(`{"key": "user_7", "sent": %q, "received": %q, "admitted": %v}`+"\n", at, at, admitted)
+		calls += fmt.Sprintf(`{"key": "user_7", "sent": %d, "received": %[1]d, "admitted": %v}`+"\n", i, admitted)
 	}
 	file := tempFile(t, "calls.jsonl", calls)
 	for args, want := range map[string]struct {
 		code int
 		say  string
 	}{
-		"--limit 2/1h":        {1, "violated: 1 admission went over 2/1h, on 1 of 1 key\n  worst: \"user_7\" was admitted 3 units in the 1h that ends at "},
+		"--limit 2/1h": {1, "violated: 1 of 1 key\n  over the limit: \"user_7\" was admitted 3 units in the 1h0m0s that end at 1970-01-01T00:00:02.000000Z, " +
+			"and the limit is 2/1h; 1 admission went over\n  limits 2/1h\n"},
 		"--limit 2/1h --json": {1, `"over_admitted":1`},
-		"--limit 3/1h":        {0, "kept: no window held more than 3/1h, and no call was refused that certainly had room\n"},
-		"--limit 9/1h":        {1, "but 1 refusal had room"},
+		"--limit 3/1h":        {0, "kept: no window held more than its limit, no call was refused that certainly had room\n"},
+		"--limit 9/1h":        {1, "refused with room: 1 times; the first, of 1 unit of \"user_7\" at 1970-"},
 	} {
 		code, out, stderr := sash(t, nil, append([]string{"verify", "--history", file}, strings.Fields(args)...)...)
 		if code != want.code || stderr != "" || !strings.Contains(out, want.say) {

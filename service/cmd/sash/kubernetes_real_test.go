@@ -48,8 +48,7 @@ func TestKubernetesManifestsAreValid(t *testing.T) {
 		if filepath.Base(file) == "envoy-gateway.yaml" { // a file of Envoy Gateway, which has no schema
 			continue
 		}
-		if valid, said := conforms(t, string(readFile(t, file))); !valid || !strings.Contains(said,
-			"Invalid: 0, Errors: 0, Skipped: 0") {
+		if valid, said := conforms(t, string(readFile(t, file))); !valid || !strings.Contains(said, "Invalid: 0, Errors: 0, Skipped: 0") {
 			t.Errorf("%s: %s", file, said)
 		}
 	}
@@ -64,11 +63,8 @@ func gatewayConfigs(t *testing.T, file string) (all []proto.Message) {
 	t.Helper()
 	for _, tree := range documents(t, file) {
 		config := &rls.RateLimitConfig{}
-		text, err := json.Marshal(tree)
-		if err == nil { // the file has defaults that the protocol does not have
-			err = (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, config)
-		}
-		if err != nil {
+		text, _ := json.Marshal(tree) // the file has defaults that the protocol does not have
+		if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, config); err != nil {
 			t.Fatal(file, err)
 		}
 		all = append(all, config)
@@ -81,8 +77,7 @@ func gatewayConfigs(t *testing.T, file string) (all []proto.Message) {
 func TestKubernetesInPlaceOfTheServiceOfEnvoyGateway(t *testing.T) {
 	theirs := os.Getenv("KUBERNETES_DIR") + "/envoy-gateway"
 	c := at(documents(t, theirs+"/default.yaml")[0], "spec", "template", "spec", "containers", 0)
-	if command := fmt.Sprint(at(c, "command")); command != "[/bin/ratelimit]" || at(c, "args") != nil || len(list(c,
-		"env")) < 20 {
+	if command := fmt.Sprint(at(c, "command")); command != "[/bin/ratelimit]" || at(c, "args") != nil || len(list(c, "env")) < 20 {
 		t.Fatalf("the container runs %s %v with %d variables", command, at(c, "args"), len(list(c, "env")))
 	}
 	ca := certify(t, "tls")
@@ -158,8 +153,7 @@ func TestKubernetesInPlaceOfTheServiceOfEnvoyGateway(t *testing.T) {
 	request := descriptors("first-listener", "first-route=first-route masked_remote_address=192.168.0.0/16 remote_address=192.168.3.4")
 	request.HitsAddend = 3 // of 5 a second
 	res, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request)
-	if err != nil || res.OverallCode != pb.RateLimitResponse_OK || len(res.Statuses) != 1 ||
-		res.Statuses[0].CurrentLimit == nil {
+	if err != nil || res.OverallCode != pb.RateLimitResponse_OK || len(res.Statuses) != 1 || res.Statuses[0].CurrentLimit == nil {
 		t.Errorf("a call: %v, %v", res, err)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,8 +112,7 @@ func TestKubernetesPodAndItsProbes(t *testing.T) {
 	probe := func(name string) int {
 		get := at(spec, name+"Probe", "httpGet")
 		base := map[any]string{"http": p.url, "admin": p.admin}[at(get, "port")]
-		res, _ := send(t, http.MethodGet, strings.TrimSuffix(base, "/dashboard")+at(get, "path").(string), "", "Host",
-			"10.244.0.7") // a kubelet's
+		res, _ := send(t, http.MethodGet, base+at(get, "path").(string), "", "Host", "10.244.0.7") // a kubelet's
 		return res.StatusCode
 	}
 	decidedBy := func() any {
@@ -169,8 +167,7 @@ func TestKubernetesManifestsAgree(t *testing.T) {
 	}
 	// After --drain-delay requests have ten seconds, and local admissions five.
 	delay, err := time.ParseDuration(argument(t, c, "drain-delay"))
-	if grace := at(spec, "terminationGracePeriodSeconds").(int); err != nil ||
-		time.Duration(grace)*time.Second <= delay+15*time.Second {
+	if grace := at(spec, "terminationGracePeriodSeconds").(int); err != nil || time.Duration(grace)*time.Second <= delay+15*time.Second {
 		t.Errorf("terminationGracePeriodSeconds is %d, and --drain-delay %v", grace, delay)
 	}
 	same("--instances", argument(t, c, "instances"), at(deployment, "replicas"))
@@ -178,17 +175,11 @@ func TestKubernetesManifestsAgree(t *testing.T) {
 	if !strings.Contains(string(readFile(t, repository+"/Dockerfile")), user) {
 		t.Errorf("the image does not run as %s", user)
 	}
-	_, help, _ := sash(t, nil, "serve", "--help")
 	ports, reached := map[any]string{}, map[any]string{}
 	for _, port := range list(c, "ports") {
 		ports[at(port, "name")] = fmt.Sprint(":", at(port, "containerPort"))
 	}
-	for name, flag := range map[string]string{"http": "addr", "grpc": "grpc-addr"} {
-		if usage := regexp.MustCompile(`(?s)--` + flag + ` address.*?\(default\s+"([^"]+)"\)`).FindStringSubmatch(help); usage == nil || usage[1] != ports[name] {
-			t.Errorf("port %s is %s, and the service's is %q", name, ports[name], usage)
-		}
-	}
-	same("port admin", ports["admin"], argument(t, c, "admin-addr"))
+	same("the ports of the service", ports["http"]+ports["grpc"]+ports["admin"], ":8080:8081"+argument(t, c, "admin-addr"))
 	for _, port := range list(all["Service"], "spec", "ports") {
 		if name := at(port, "targetPort"); ports[name] == "" || name == "admin" {
 			t.Errorf("the Service leads to port %s", name)
@@ -217,8 +208,7 @@ func TestKubernetesManifestsAgree(t *testing.T) {
 	guide := string(readFile(t, kubernetes+"/README.md"))
 	for _, v := range list(c, "env") {
 		secret := at(v, "valueFrom", "secretKeyRef")
-		if secret != nil && (at(secret, "name") != "sash" || !strings.Contains(guide, fmt.Sprintf("--from-literal=%s=",
-			at(secret, "key")))) {
+		if secret != nil && (at(secret, "name") != "sash" || !strings.Contains(guide, fmt.Sprintf("--from-literal=%s=", at(secret, "key")))) {
 			t.Errorf("README.md does not create %v", secret)
 		}
 		if at(v, "name") == "GOMEMLIMIT" {
@@ -232,8 +222,9 @@ func TestKubernetesManifestsAgree(t *testing.T) {
 }
 
 // istioFilter returns the filter that the EnvoyFilter of the example has Istio insert, in YAML, without its type and
-// service, and with time for a busy machine. It stands where a request's descriptors are made, before the router.
-func istioFilter(t *testing.T) (filter, cluster string) {
+// service, and with time for a busy machine. It stands where a request's descriptors are made, before the router, and its
+// cluster is the Service.
+func istioFilter(t *testing.T) string {
 	t.Helper()
 	var m map[string]any
 	if err := yaml.Unmarshal(readFile(t, kubernetes+"/istio/envoyfilter.yaml"), &m); err != nil {
@@ -252,15 +243,72 @@ func istioFilter(t *testing.T) (filter, cluster string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(out), at(config, "rate_limit_service", "grpc_service", "envoy_grpc", "cluster_name").(string)
-}
-
-// The filter that Istio inserts stands before the router, and its cluster is the Service.
-func TestTheFilterOfIstio(t *testing.T) {
-	_, cluster := istioFilter(t)
-	service := manifests(t)["Service"]
-	if want := fmt.Sprintf("outbound|8081||%s.%s.svc.cluster.local", at(service, "metadata", "name"), at(service,
-		"metadata", "namespace")); cluster != want {
+	service, cluster := manifests(t)["Service"], at(config, "rate_limit_service", "grpc_service", "envoy_grpc", "cluster_name")
+	want := fmt.Sprintf("outbound|8081||%s.%s.svc.cluster.local", at(service, "metadata", "name"), at(service, "metadata", "namespace"))
+	if cluster != want {
 		t.Errorf("the cluster is %s, want %s", cluster, want)
 	}
+	return string(out)
+}
+
+func TestTheFilterOfIstio(t *testing.T) { istioFilter(t) }
+
+// A kubelet mounts a ConfigMap or a Secret in a directory: the files are links through ..data to the directory of their
+// version, and so are directories, which `items` of a volume can make. It replaces all of them at once, by renaming
+// ..data. mount is the given version.
+func mount(t *testing.T, dir string, version int, files map[string]string) {
+	t.Helper()
+	current := fmt.Sprintf("..2026_11_23_07_00_%02d.1", version)
+	for name, text := range files {
+		put(t, filepath.Join(dir, current, name), text)
+	}
+	cmd := exec.Command("sh", "-ec", `
+ln -s "$0" ..data_tmp
+mv -T ..data_tmp ..data
+for name in $(ls ..data); do [ -L "$name" ] || ln -s "..data/$name" "$name"; done
+find -L . -maxdepth 1 -type l -delete # what the version does not have
+find . -maxdepth 1 -name '..2*' ! -name "$0" -exec rm -r {} +`, current)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// The service follows a ConfigMap with files and directories, from version to version, and keeps the last valid one.
+func TestAConfigMapThatAKubeletReplaces(t *testing.T) {
+	dir := t.TempDir()
+	limitOf := func(domain, units string) string { // for each value of key
+		return fmt.Sprintf("domain: %s\ndescriptors: [{key: key, limits: [%s/1h]}]\n", domain, units)
+	}
+	files := map[string]string{"one.yaml": limitOf("one", "1"), "teams/two.yaml": limitOf("two", "2"), "teams/deep/three.yaml": limitOf("three", "3")}
+	mount(t, dir, 1, files)
+	p := serve(t, "--config", dir)
+	holds := func(want string) {
+		t.Helper()
+		servertest.Wait(t, "the limits are not "+want, func() bool {
+			left := ""
+			for _, domain := range []string{"one", "two", "three", "four"} {
+				_, said := post(t, p.url+"/v1/peek", subject(domain, "key", "fresh"))
+				left += fmt.Sprint(said["remaining"], " ")
+			}
+			return left == want+" "
+		})
+	}
+	holds("1 2 3 <nil>")
+	for version, units := range []string{"20", "21"} { // the directories of earlier versions are gone
+		files["teams/two.yaml"], files["teams/deep/three.yaml"] = limitOf("two", units), limitOf("three", "3"+units)
+		mount(t, dir, 2+version, files)
+		holds("1 " + units + " 3" + units + " <nil>")
+	}
+	files["one.yaml"], files["teams/two.yaml"] = limitOf("one", "10"), limitOf("two", "many")
+	mount(t, dir, 4, files)
+	p.shows(t, "/rlconfig", "teams/two.yaml")
+	if logs := p.logs.String(); !strings.Contains(logs, "the last valid one stays in use") || strings.Contains(logs, "is not read") {
+		t.Errorf("logs: %s", logs)
+	}
+	holds("1 21 321 <nil>")
+	delete(files, "teams/deep/three.yaml")
+	files["teams/two.yaml"], files["later/four.yaml"] = limitOf("two", "200"), limitOf("four", "4")
+	mount(t, dir, 5, files)
+	holds("10 200 <nil> 4")
 }

@@ -58,8 +58,7 @@ func program(t *testing.T, dir string, command []string, args ...string) *exec.C
 // three, and gets errors as errors.
 func TestLanguagesAreClients(t *testing.T) {
 	const want = "throttle 0 3 2 -1 60\nallowed 3\nerror ERR wrong number of arguments for 'sash.allow' command\ndenied "
-	access := fmt.Sprintf("clients: [{name: till, tokens: [%x], allow: [decide, override]}]\n",
-		sha256.Sum256([]byte(languageToken)))
+	access := fmt.Sprintf("clients: [{name: till, tokens: [%x], allow: [decide, override]}]\n", sha256.Sum256([]byte(languageToken)))
 	for _, l := range languages() {
 		for _, protocol := range l.protocols {
 			cmd := program(t, "testdata/languages", append(l.command, l.name+string(protocol), string(protocol)),

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -32,24 +33,15 @@ func TestMain(m *testing.M) {
 	if name := filepath.Base(os.Args[0]); name == "sash" || name == "ratelimit" {
 		main()
 	}
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "sash-test-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		binary = filepath.Join(dir, "sash")
-		self, err := os.Executable()
-		if err == nil {
-			err = os.Symlink(self, binary)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return m.Run()
-	}())
+	dir, err := os.MkdirTemp("", "sash-test-")
+	self, err2 := os.Executable()
+	binary = filepath.Join(dir, "sash")
+	if err := errors.Join(err, err2, os.Symlink(self, binary)); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
 }
 
 // environment looks variables up in NAME=value pairs.
@@ -217,15 +209,6 @@ func (p *service) stopped(t *testing.T) string {
 	return p.logs.String()
 }
 
-func newRequest(t *testing.T, method, url string, body io.Reader) *http.Request {
-	t.Helper()
-	v, err := http.NewRequestWithContext(t.Context(), method, url, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
 // An httpReply is an answer whose body was read.
 type httpReply struct {
 	StatusCode int
@@ -241,7 +224,10 @@ func send(t *testing.T, method, url, body string, header ...string) (httpReply, 
 
 func sendBy(t *testing.T, client *http.Client, method, url, body string, header ...string) (httpReply, string) {
 	t.Helper()
-	req := newRequest(t, method, url, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -272,8 +258,7 @@ func get(t *testing.T, url string) (int, string) {
 func post(t *testing.T, url, body string) (int, map[string]any) {
 	t.Helper()
 	res, text := send(t, http.MethodPost, url, body)
-	said := decode[map[string]any](t, text)
-	return res.StatusCode, said
+	return res.StatusCode, decode[map[string]any](t, text)
 }
 
 func decode[T any](t *testing.T, text string) (v T) {

@@ -111,8 +111,7 @@ func rowOf(rows map[string]string, name string) (row string) {
 
 // sorted returns the lines of a text that are no comments, in order.
 func sorted(text string) string {
-	lines := slices.DeleteFunc(slices.Sorted(strings.Lines(text)),
-		func(line string) bool { return strings.HasPrefix(line, "#") })
+	lines := slices.DeleteFunc(slices.Sorted(strings.Lines(text)), func(line string) bool { return strings.HasPrefix(line, "#") })
 	return strings.Join(lines, "")
 }
 

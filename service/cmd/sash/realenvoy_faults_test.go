@@ -75,22 +75,24 @@ func roomy(t *testing.T) string {
 func charged(t *testing.T, p *service, u *upstream, sent, failed int64) {
 	t.Helper()
 	if left := peeked(t, p, "remote_address", "127.0.2.1"); failed != 0 || u.requests.Load() != sent || left != 1_000_000-sent {
-		t.Errorf("of %d requests %d failed and %d reached the application; %d units are left", sent, failed,
-			u.requests.Load(), left)
+		t.Errorf("of %d requests %d failed and %d reached the application; %d units are left", sent, failed, u.requests.Load(), left)
 	}
 }
 
-// Two instances are restarted one after the other, as the example starts them, while clients send requests. Envoy keeps
-// its HTTP/2 connections to both. No request fails, and each is charged once.
+// Two instances are restarted one after the other, as the example starts them, while 100 clients send requests. Sash asks
+// Envoy, which keeps its HTTP/2 connections, for new ones each second (GRPC_MAX_CONNECTION_AGE). No request fails, and each
+// is charged once.
 func TestRealEnvoyThroughARollingRestart(t *testing.T) {
-	flags := []string{"--redis", redistest.Start(t).Addr(), "--config", roomy(t), "--drain-delay", "5s", "--budget", patience}
-	instances := []*service{spawn(t, nil, flags...), spawn(t, nil, flags...)}
+	env := []string{"GRPC_MAX_CONNECTION_AGE=1s", "GRPC_MAX_CONNECTION_AGE_GRACE=20s"}
+	policy := tempFile(t, "policy.yaml", edited(t, readExample(t, "policy.yaml"), `["5/10s", "300/1h"]`, `["1000000/1h"]`))
+	flags := []string{"--redis", redistest.Start(t).Addr(), "--config", policy, "--drain-delay", "5s", "--budget", patience}
+	instances := []*service{spawn(t, env, flags...), spawn(t, env, flags...)}
 	u := startUpstream(t)
 	e := startEnvoy(t, envoyConfig(t, u, instances...))
 	var sent, failed atomic.Int64
 	var stop atomic.Bool
 	var clients sync.WaitGroup
-	for range 8 {
+	for range 100 {
 		clients.Go(func() {
 			for !stop.Load() {
 				sent.Add(1)
@@ -103,41 +105,17 @@ func TestRealEnvoyThroughARollingRestart(t *testing.T) {
 	for i := range instances {
 		instances[i].stopped(t)
 		servertest.Wait(t, "Envoy does not miss the instance", func() bool { return e.stat("cluster.sash.membership_healthy") == 1 })
-		instances[i] = spawn(t, nil, append(flags, "--grpc-addr", instances[i].grpc)...)
+		instances[i] = spawn(t, env, append(flags, "--grpc-addr", instances[i].grpc)...)
 		servertest.Wait(t, "Envoy does not find the instance again", func() bool { return e.stat("cluster.sash.membership_healthy") == 2 })
 		after := sent.Load()
-		servertest.Wait(t, "no requests", func() bool { return sent.Load() > after+100 })
+		servertest.Wait(t, "no requests", func() bool { return sent.Load() > after+1000 })
 	}
 	stop.Store(true)
 	clients.Wait()
-	charged(t, instances[0], u, sent.Load(), failed.Load())
-	// Each of Envoy's two workers has a connection to each instance, before and after its restart, and may begin another
-	// one while it waits for the first.
-	if n := e.stat("cluster.sash.upstream_cx_http2_total"); n > 50 {
-		t.Errorf("%d connections for %d requests", n, sent.Load())
+	left := peeked(t, instances[0], "remote_address", "127.0.2.1")
+	if failed.Load() != 0 || u.requests.Load() != sent.Load() || left != 1_000_000-sent.Load() {
+		t.Errorf("of %d requests %d failed and %d reached the application; %d units are left", sent.Load(), failed.Load(), u.requests.Load(), left)
 	}
-}
-
-// 400 clients have requests in flight at once, more than one connection to Sash carries, and Sash asks Envoy for a new
-// connection each second (GRPC_MAX_CONNECTION_AGE). No request fails, and each is charged once.
-func TestRealEnvoyWithManyRequestsInFlight(t *testing.T) {
-	p := serveIn(t, []string{"GRPC_MAX_CONNECTION_AGE=1s", "GRPC_MAX_CONNECTION_AGE_GRACE=20s"},
-		append(freePorts, "--redis", redistest.Start(t).Addr(), "--config", roomy(t), "--budget", patience)...)
-	u := startUpstream(t)
-	e := startEnvoy(t, envoyConfig(t, u, p))
-	var failed atomic.Int64
-	var clients sync.WaitGroup
-	for range 400 {
-		clients.Go(func() {
-			for range 25 {
-				if e.get(1).StatusCode != http.StatusOK {
-					failed.Add(1)
-				}
-			}
-		})
-	}
-	clients.Wait()
-	charged(t, p, u, 400*25, failed.Load())
 	if e.stat("cluster.sash.upstream_cx_close_notify") == 0 {
 		t.Error("Sash asked for no new connection")
 	}
@@ -173,17 +151,15 @@ func (c *controlPlane) configure(t *testing.T, config string) {
 // wrong is rejected with the reason, and the last good configuration stays.
 func TestRealEnvoyAndSashFromAManagementServer(t *testing.T) {
 	control, port := startControlPlane(t)
-	limit := func(units uint32, key string) { // for each address, and one for none
+	limit := func(units uint32, key string) {
 		control.put(t, &rls.RateLimitConfig{Name: "web", Domain: "web", Descriptors: []*rls.RateLimitDescriptor{
 			{Key: key, RateLimit: &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_HOUR, RequestsPerUnit: units}},
-			{Key: "closed", RateLimit: &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_HOUR, RequestsPerUnit: 0}},
 		}})
 	}
 	limit(3, "remote_address")
 	p := serveIn(t, envoysPorts(redistest.Start(t), "CONFIG_TYPE=GRPC_XDS_SOTW",
 		"CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:"+port, "CONFIG_GRPC_XDS_NODE_ID=sash-1"), "--budget", patience)
-	config := envoyConfig(t, startUpstream(t), p)
-	control.configure(t, config)
+	control.configure(t, envoyConfig(t, startUpstream(t), p))
 	e := startEnvoy(t, edited(t, readExample(t, "xds.yaml"), "port_value: 9901", "port_value: 0", "port_value: 18000", "port_value: "+port))
 	admitted := func(client int) (n int) {
 		for e.get(client).StatusCode == 200 {
@@ -205,7 +181,5 @@ func TestRealEnvoyAndSashFromAManagementServer(t *testing.T) {
 	if n := admitted(3); n != 5 || !strings.Contains(control.reasons()[0], "key") {
 		t.Errorf("%d admitted, want 5; rejected with %q", n, control.reasons())
 	}
-	control.configure(t, withFilter(t, config, denying+"domain: web\nrate_limits: [{actions: [{generic_key: {descriptor_key: closed, descriptor_value: all}}]}]\n"))
-	servertest.Wait(t, "Envoy has not taken the new descriptors", func() bool { return e.get(4).StatusCode == 429 })
 	e.decided()
 }

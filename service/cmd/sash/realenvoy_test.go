@@ -61,8 +61,7 @@ func serveInline(t *testing.T, policy string, args ...string) *service {
 // startExample starts Sash with the example's limits and rights, patience, and flags.
 func startExample(t *testing.T, args ...string) *service {
 	t.Helper()
-	return serveInline(t, readExample(t, "policy.yaml"), append([]string{"--access", envoyExample + "/access.yaml"},
-		args...)...)
+	return serveInline(t, readExample(t, "policy.yaml"), append([]string{"--access", envoyExample + "/access.yaml"}, args...)...)
 }
 
 // envoyConfig returns the example's envoy.yaml with the ports of a test, and time for a busy machine. Envoy chooses its own
@@ -84,13 +83,11 @@ func withFilter(t *testing.T, config string, filters ...string) string {
 	if err := yaml.Unmarshal([]byte(config), &root); err != nil {
 		t.Fatal(err)
 	}
-	first := func(of any, key string) map[string]any { return of.(map[string]any)[key].([]any)[0].(map[string]any) }
-	manager := first(first(first(root["static_resources"], "listeners"), "filter_chains"), "filters")["typed_config"].(map[string]any)
+	manager := at(root, "static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config").(map[string]any)
 	var all []any
-	for _, f := range manager["http_filters"].([]any) {
-		old := f.(map[string]any)
-		if old["name"] != "envoy.filters.http.ratelimit" {
-			all = append(all, f)
+	for _, old := range list(manager, "http_filters") {
+		if at(old, "name") != "envoy.filters.http.ratelimit" {
+			all = append(all, old)
 			continue
 		}
 		for _, text := range filters {
@@ -99,9 +96,9 @@ func withFilter(t *testing.T, config string, filters ...string) string {
 				t.Fatal(err)
 			}
 			for _, key := range []string{"@type", "rate_limit_service"} {
-				wanted[key] = old["typed_config"].(map[string]any)[key]
+				wanted[key] = at(old, "typed_config", key)
 			}
-			all = append(all, map[string]any{"name": old["name"], "typed_config": wanted})
+			all = append(all, map[string]any{"name": at(old, "name"), "typed_config": wanted})
 		}
 	}
 	manager["http_filters"] = all

@@ -42,12 +42,12 @@ func TestStoppingUnderLoadLosesNoRequest(t *testing.T) {
 		clients int
 		send    func(l *load, p *service, i int)
 	}{
-		"kept":       {args, 100, func(l *load, p *service, i int) { l.overHTTP(p, 1, i, false) }},
-		"kept TLS":   {secure, 50, func(l *load, p *service, i int) { l.overHTTP(p, 1, i, false) }},
-		"new":        {args, 20, func(l *load, p *service, _ int) { l.overHTTP(p, 1, 0, true) }},
-		"HTTP/2":     {secure, 4, func(l *load, p *service, _ int) { l.overHTTP(p, 8, 0, false) }},
-		"gRPC":       {args, 10, func(l *load, p *service, _ int) { l.overGRPC(p, false) }},
-		"gRPC, new,": {args, 10, func(l *load, p *service, _ int) { l.overGRPC(p, true) }},
+		"kept":      {args, 100, func(l *load, p *service, i int) { l.overHTTP(p, 1, i, false) }},
+		"kept TLS":  {secure, 50, func(l *load, p *service, i int) { l.overHTTP(p, 1, i, false) }},
+		"new":       {args, 20, func(l *load, p *service, _ int) { l.overHTTP(p, 1, 0, true) }},
+		"HTTP/2":    {secure, 4, func(l *load, p *service, _ int) { l.overHTTP(p, 8, 0, false) }},
+		"gRPC":      {args, 10, func(l *load, p *service, _ int) { l.overGRPC(p, false) }},
+		"gRPC, new": {args, 10, func(l *load, p *service, _ int) { l.overGRPC(p, true) }},
 	} {
 		for _, delay := range []string{"0s", "300ms"} {
 			t.Run(name+" with a drain delay of "+delay, func(t *testing.T) {
@@ -126,8 +126,7 @@ func (l *load) post(client *http.Client, url string, http2 bool) bool {
 	req.Header.Set("Content-Type", "application/json")
 	res, err := client.Do(req)
 	// A client that connected at the moment when the port closed is disconnected, and what it may have sent is not decided.
-	if errors.Is(err, syscall.ECONNREFUSED) || !reused && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err,
-		syscall.EPIPE)) {
+	if errors.Is(err, syscall.ECONNREFUSED) || !reused && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
 		return false
 	}
 	if err != nil {
@@ -147,8 +146,8 @@ func (l *load) overGRPC(p *service, fresh bool) {
 	for ok := true; ok; {
 		if conn == nil || fresh {
 			var err error
-			if conn, err = grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()),
-				grpc.WithDisableRetry()); err != nil {
+			conn, err = grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
+			if err != nil {
 				l.count(err)
 				return
 			}

@@ -1,21 +1,16 @@
 package main
 
 import (
-	"bytes"
 	"encoding/hex"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	spanpb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc/metadata"
@@ -50,12 +45,7 @@ func (c *collector) take(data *spanpb.TracesData) {
 func attributes(all []*commonpb.KeyValue) map[string]string {
 	m := make(map[string]string)
 	for _, a := range all {
-		switch v := a.Value.Value.(type) {
-		case *commonpb.AnyValue_StringValue:
-			m[a.Key] = v.StringValue
-		default:
-			m[a.Key] = fmt.Sprint(a.Value)
-		}
+		m[a.Key] = a.Value.GetStringValue()
 	}
 	return m
 }
@@ -110,148 +100,54 @@ descriptors:
 func callInATrace(t *testing.T, p *service, traceparent string) {
 	t.Helper()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", traceparent)
-	req := &pb.RateLimitRequest{Domain: "d"}
-	for _, key := range []string{"other", "user"} {
-		req.Descriptors = append(req.Descriptors, &common.RateLimitDescriptor{
-			Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: "secret-ann"}},
-		})
-	}
-	if _, err := p.dial(t).ShouldRateLimit(ctx, req); err != nil {
+	if _, err := p.dial(t).ShouldRateLimit(ctx, descriptors("d", "other=secret-ann", "user=secret-ann")); err != nil {
 		t.Fatal(err)
 	}
 	for path, body := range map[string]string{
-		"/v1/allow": `{"domain":"d","entries":[{"key":"user","value":"secret-ann"}]}`,
+		"/v1/allow": subject("d", "user", "secret-ann"),
 		"/json":     `{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"secret-ann"}]}]}`,
 	} {
-		r := newRequest(t, http.MethodPost, p.url+path, strings.NewReader(body))
-		r.Header.Set("Traceparent", traceparent)
-		r.Header.Set("Content-Type", "application/json")
-		res, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-		if res.StatusCode != http.StatusTooManyRequests {
+		if res, _ := send(t, http.MethodPost, p.url+path, body, "Traceparent", traceparent); res.StatusCode != http.StatusTooManyRequests {
 			t.Fatalf("%s: %s", path, res.Status)
 		}
 	}
 }
 
+// The spans in memory reach a collector before the service ends, as part of the callers' trace, with a subject only if
+// the operator wants that. Refusals are in the log.
 func TestTracesReachACollector(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "limits.yaml")
-	put(t, file, userLimits)
-	c := collect(t)
-	p := spawn(t, []string{
-		"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
-		"OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_RESOURCE_ATTRIBUTES=team=edge",
-	}, "--config", file)
 	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-	callInATrace(t, p, "00-"+trace+"-"+parent+"-01")
-	c.until(t, "three spans", func() bool { return len(c.spans) == 3 })
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.service["service.name"] != "sash" || c.service["team"] != "edge" {
-		t.Errorf("the resource is %v", c.service)
-	}
-	outcomes := map[string]int{}
-	for _, span := range c.spans {
-		if hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != parent {
-			t.Errorf("a span of trace %x below %x, want %s below %s", span.TraceId, span.ParentSpanId, trace, parent)
+	file := tempFile(t, "limits.yaml", userLimits)
+	for _, flags := range [][]string{nil, {"--show-keys", "--log-refusals"}} {
+		c := collect(t)
+		p := spawn(t, []string{
+			"TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL=http", "TRACING_SERVICE_NAMESPACE=edge", "OTEL_RESOURCE_ATTRIBUTES=team=edge",
+			"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=" + c.url + "/v1/traces", "OTEL_BSP_SCHEDULE_DELAY=3600000",
+		}, append([]string{"--config", file}, flags...)...)
+		callInATrace(t, p, "00-"+trace+"-"+parent+"-01")
+		logs := p.stopped(t)
+		c.mu.Lock()
+		if c.service["service.name"] != "RateLimit" || c.service["service.namespace"] != "edge" || c.service["team"] != "edge" {
+			t.Errorf("the resource is %v", c.service)
 		}
-		if span.Name != "sash.decide" || span.EndTimeUnixNano < span.StartTimeUnixNano {
-			t.Errorf("%v", span)
+		outcomes, keys := map[string]int{}, 0
+		for _, span := range c.spans {
+			if hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != parent || span.Name != "sash.decide" {
+				t.Errorf("%v is not below %s of trace %s", span, parent, trace)
+			}
+			if strings.Contains(span.String(), "secret-ann") {
+				keys++
+			}
+			a := attributes(span.Attributes)
+			outcomes[fmt.Sprint(a["sash.outcome"], " ", a["sash.domain"], " ", a["sash.rule"], " ", a["sash.source"], " ", a["sash.limit"])]++
 		}
-		if strings.Contains(span.String(), "secret-ann") {
-			t.Errorf("a span has a value of the request: %v", span)
+		if outcomes["allowed d other store "] != 1 || outcomes["refused d user store 1/1h"] != 2 || keys != 3*min(len(flags), 1) {
+			t.Errorf("%v, of which %d have the subject", outcomes, keys)
 		}
-		a := attributes(span.Attributes)
-		outcomes[fmt.Sprint(a["sash.outcome"], " ", a["sash.domain"], " ", a["sash.rule"], " ", a["sash.source"], " ", a["sash.limit"])]++
-	}
-	if outcomes["allowed d other store "] != 1 || outcomes["refused d user store 1/1h"] != 2 {
-		t.Errorf("%v", outcomes)
-	}
-}
-
-// The service sends the spans in memory before it ends.
-func TestTheLastSpansAreSent(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "limits.yaml")
-	put(t, file, userLimits)
-	c := collect(t)
-	p := spawn(t, []string{
-		"TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL=http", "TRACING_SERVICE_NAMESPACE=edge", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=" + c.url + "/v1/traces",
-		"OTEL_BSP_SCHEDULE_DELAY=3600000",
-	}, "--config", file, "--show-keys", "--log-refusals")
-	callInATrace(t, p, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	if err := p.stop(t); err != nil {
-		t.Fatal(err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.spans) != 3 || c.service["service.name"] != "RateLimit" || c.service["service.namespace"] != "edge" {
-		t.Errorf("%d spans of %v", len(c.spans), c.service)
-	}
-	var keys int
-	for _, span := range c.spans {
-		if strings.Contains(attributes(span.Attributes)["sash.key"], "secret-ann") {
-			keys++
+		c.mu.Unlock()
+		if refused := strings.Contains(logs, "msg=refused") && strings.Contains(logs, "limit=1/1h"); refused != (flags != nil) {
+			t.Errorf("logs: %s", logs)
 		}
-	}
-	if keys != 3 || !strings.Contains(p.logs.String(), "msg=refused") || !strings.Contains(p.logs.String(), "limit=1/1h") {
-		t.Errorf("%d spans have a key with --show-keys; logs: %s", keys, p.logs)
-	}
-}
-
-// A collector that is away delays neither the start nor answers, and the end only for seconds.
-func TestACollectorThatIsAway(t *testing.T) {
-	t.Parallel()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := listener.Addr().String()
-	_ = listener.Close()
-	p := spawn(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + addr, "USE_STATSD=true", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + addr[strings.LastIndex(addr, ":")+1:]})
-	res, err := http.Post(p.url+"/v1/allow", "application/json", bytes.NewReader([]byte(`{"domain":"demo","entries":[{"key":"remote_address","value":"a"}]}`)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		t.Errorf("%s", res.Status)
-	}
-	if err := p.stop(t); err != nil {
-		t.Errorf("%v: %s", err, p.logs)
-	}
-	if !strings.Contains(p.logs.String(), "could not be exported") {
-		t.Errorf("the log does not report it: %s", p.logs)
-	}
-}
-
-// The variables of a deployment of Envoy's service, through the whole command.
-func TestStatsdGetsWhatADeploymentSays(t *testing.T) {
-	t.Parallel()
-	server, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = server.Close() }()
-	_, port, _ := net.SplitHostPort(server.LocalAddr().String())
-	p := serveIn(t, []string{"USE_STATSD=true", "STATSD_PROTOCOL=udp", "STATSD_HOST=127.0.0.1", "STATSD_PORT=" + port, "STATS_FLUSH_INTERVAL=50ms", "EXTRA_TAGS=team:edge"}, freePorts...)
-	res, err := http.Post(p.url+"/v1/allow", "application/json", strings.NewReader(`{"domain":"demo","entries":[{"key":"remote_address","value":"a"}],"cost":3}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	const want = "ratelimit.service.rate_limit.demo.remote_address.total_hits.__team=edge:3|c\n"
-	_ = server.SetReadDeadline(time.Now().Add(20 * time.Second))
-	buffer := make([]byte, 1<<16)
-	for got := ""; !strings.Contains(got, want); {
-		n, _, err := server.ReadFrom(buffer)
-		if err != nil {
-			t.Fatalf("%v, after %q", err, got)
-		}
-		got += string(buffer[:n])
 	}
 }

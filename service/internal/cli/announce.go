@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -14,20 +16,19 @@ import (
 
 // announce prints where the service listens and a command to try it.
 func (a *app) announce(s *serving, on serve.Listening) error {
-	url := "http://" + reachable(on.HTTP)
-	if s.opts.TLS != nil {
-		url = "https://" + reachable(on.HTTP)
+	scheme := func(tls *tls.Config) string {
+		if tls != nil {
+			return "https://"
+		}
+		return "http://"
 	}
+	url := scheme(s.opts.TLS) + reachable(on.HTTP)
 	if s.json {
 		said := map[string]any{"url": url, "addr": on.HTTP.String(), "store": on.Store, "configuration": on.ConfigName, "domains": on.Config.Domains()}
-		if on.GRPC != nil {
-			said["grpc"] = on.GRPC.String()
-		}
-		if on.RESP != nil {
-			said["resp"] = on.RESP.String()
-		}
-		if on.Admin != nil {
-			said["admin"] = on.Admin.String()
+		for name, addr := range map[string]net.Addr{"grpc": on.GRPC, "resp": on.RESP, "admin": on.Admin} {
+			if addr != nil {
+				said[name] = addr.String()
+			}
 		}
 		return a.print(true, said, nil)
 	}
@@ -40,12 +41,8 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 		out.say("  RESP           %s: the protocol of Redis, such as redis-cli", reachable(on.RESP))
 	}
 	if on.Admin != nil {
-		scheme := "http"
-		if s.opts.AdminTLS != nil {
-			scheme = "https"
-		}
-		out.say("  admin          %s://%s", scheme, reachable(on.Admin))
-		out.say("  dashboard      %s://%s/dashboard", scheme, reachable(on.Admin))
+		admin := scheme(s.opts.AdminTLS) + reachable(on.Admin)
+		out.say("  admin          %s\n  dashboard      %[1]s/dashboard", admin)
 	}
 	out.say("  store          %s", on.Store)
 	out.say("  configuration  %s: domains %s", on.ConfigName, strings.Join(on.Config.Domains(), ", "))
@@ -55,7 +52,8 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 	return out.err
 }
 
-// tryIt prints a command for a rule that anyone may use, or for the first one and what the caller has to show for it.
+// tryIt prints a command that asks for a unit of a subject: of a rule that anyone may use, or of the first one, with what the
+// caller has to show for it.
 func (s *serving) tryIt(out *text, url string, rules []*config.Rule, anonymous func(domain string) bool) {
 	rule, credentials, needs := rules[0], "", ""
 	if i := slices.IndexFunc(rules, func(r *config.Rule) bool { return anonymous(r.Domain) }); i >= 0 {
@@ -67,7 +65,16 @@ func (s *serving) tryIt(out *text, url string, rules []*config.Rule, anonymous f
 	if access.Verifies(s.opts.TLS) {
 		credentials, needs = " --cert CERTIFICATE --key KEY"+credentials, ", with a certificate of a client"+needs
 	}
-	out.say("\nTry it%s:\n\n  %s\n", needs, curl(url, credentials, rule))
+	entries := slices.Clone(rule.Path)
+	for i := range entries {
+		if entries[i].Value == "" && entries[i].Key == "remote_address" {
+			entries[i].Value = "192.0.2.7"
+		}
+		entries[i].Value = cmp.Or(entries[i].Value, "example")
+	}
+	body, _ := json.Marshal(map[string]any{"domain": rule.Domain, "entries": entries}) // strings only: it cannot fail
+	out.say("\nTry it%s:\n\n  curl -i%s -H 'Content-Type: application/json' -d '%s' %s/v1/allow\n", needs, credentials,
+		strings.ReplaceAll(string(body), "'", `'\''`), url)
 }
 
 // reachable returns an address as a client on the same machine writes it.
@@ -80,20 +87,4 @@ func reachable(addr net.Addr) string {
 		host = "localhost"
 	}
 	return net.JoinHostPort(host, port)
-}
-
-// curl returns a command that asks for a unit of a subject of the rule, with the caller's credentials.
-func curl(url, credentials string, rule *config.Rule) string {
-	entries := make([]config.Entry, len(rule.Path))
-	for i, e := range rule.Path {
-		if e.Value == "" {
-			e.Value = "example"
-			if e.Key == "remote_address" {
-				e.Value = "192.0.2.7"
-			}
-		}
-		entries[i] = e
-	}
-	body, _ := json.Marshal(map[string]any{"domain": rule.Domain, "entries": entries}) // strings only: it cannot fail
-	return fmt.Sprintf("curl -i%s -H 'Content-Type: application/json' -d '%s' %s/v1/allow", credentials, strings.ReplaceAll(string(body), "'", `'\''`), url)
 }

@@ -60,8 +60,8 @@ func (s *subject) limiter(store driver.Store) (*sash.Limiter, error) {
 	return sash.New(store, opts, limits...)
 }
 
-// on calls f with the limiter that the flags describe.
-func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.Limiter) error) error {
+// on calls f with the limiter that the flags describe, and its store.
+func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.Limiter, *remote) error) error {
 	if _, err := s.limiter(nowhere{}); err != nil { // wrong flags are reported before a missing Redis
 		return err
 	}
@@ -76,7 +76,7 @@ func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.L
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
 	defer cancel()
-	if err = f(ctx, limiter); errors.Is(err, sash.ErrUnavailable) || ctx.Err() != nil && cmd.Context().Err() == nil {
+	if err = f(ctx, limiter, to); errors.Is(err, sash.ErrUnavailable) || ctx.Err() != nil && cmd.Context().Err() == nil {
 		return to.explain(err)
 	}
 	return err
@@ -110,7 +110,7 @@ their parts joined by colons: demo:remote_address:192.0.2.7.`,
 			if wait < 0 || wait > sash.MaxAhead {
 				return fmt.Errorf("--wait %v: give how long the command can wait, up to %v", wait, sash.MaxAhead)
 			}
-			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter) error {
+			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, _ *remote) error {
 				if wait > 0 {
 					return a.wait(cmd.Context(), s, limiter, args[0], wait)
 				}
@@ -163,7 +163,7 @@ cost of 1; a larger cost may have to wait longer.`,
 		Example: `  sash peek --limit 9500/24h youtube --json`,
 		Args:    exactly("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter) error {
+			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, _ *remote) error {
 				if err := checkCost(s.cost, limiter.Limits()); err != nil {
 					return err
 				}
@@ -209,7 +209,7 @@ no difference and may be left out.`,
 			if s.resolution == 0 && s.algorithm == sash.SlidingBuckets.String() {
 				s.resolution = time.Second // and this algorithm has one
 			}
-			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter) error {
+			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, _ *remote) error {
 				if err := limiter.Reset(ctx, args[0]); err != nil {
 					return err
 				}
@@ -223,11 +223,11 @@ no difference and may be left out.`,
 	return cmd
 }
 
-// answer writes a decision, and returns errRefused for a refusal.
+// answer writes a decision, and returns errFound for a refusal.
 func (a *app) answer(s *subject, d wire.Decision) error {
 	err := a.print(s.json, d, func(t *text) { t.say("%s", describe(d)) })
 	if err == nil && !d.Allowed {
-		return errRefused
+		return errFound
 	}
 	return err
 }

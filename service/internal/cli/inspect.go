@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/wire"
@@ -84,56 +83,18 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string) error {
 	if s.prefix != "" {
 		full = sash.Key(s.prefix) + ":" + key
 	}
-	if _, err := s.limiter(nowhere{}); err != nil { // wrong flags are reported before a missing Redis
-		return err
-	}
-	to, err := a.shared(s.redis)
-	if err != nil {
-		return err
-	}
-	defer to.close()
-	limiter, err := s.limiter(to.store)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
-	defer cancel()
-	policy := limiter.Policy()
-	in := inspection{Key: full, RedisKey: to.store.Key(full, policy), Algorithm: policy.Algorithm.String(), Limits: []limitState{}}
-	state, err := to.store.Inspect(ctx, full, policy)
-	if err == nil && state != nil {
-		err = in.fill(ctx, state, limiter, key, given)
-	}
-	if err != nil {
-		return to.explain(decide.Remedy(err))
-	}
-	return a.print(s.json, in, func(t *text) {
-		if in.Exists {
-			in.text(t, to.address)
-			return
+	return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, to *remote) error {
+		policy := limiter.Policy()
+		in := inspection{Key: full, RedisKey: to.store.Key(full, policy), Algorithm: policy.Algorithm.String(), Limits: []limitState{}}
+		state, err := to.store.Inspect(ctx, full, policy)
+		if err == nil && state != nil {
+			err = in.fill(ctx, state, limiter, key, given)
 		}
-		t.say("%s: there is no such key, so nothing is charged under %s", in.RedisKey, in.Algorithm)
-		for _, other := range elsewhere(ctx, to.store, full, policy) {
-			t.say("But there is %s", other)
-		}
-	})
-}
-
-// elsewhere returns what the key has under other algorithms, as far as the user may read it.
-func elsewhere(ctx context.Context, store *redisstore.Store, key string, not *driver.Policy) (found []string) {
-	for _, algorithm := range sash.Algorithms() {
-		if algorithm == not.Algorithm || algorithm == sash.SlidingBuckets {
-			continue
-		}
-		policy, err := sash.NewPolicy(&sash.Options{Algorithm: algorithm}, sash.PerSecond(1))
 		if err != nil {
-			continue
+			return to.explain(decide.Remedy(err))
 		}
-		if state, err := store.Inspect(ctx, key, policy); err == nil && state != nil {
-			found = append(found, fmt.Sprintf("%s: see it with --algorithm %s", state.Key, algorithm))
-		}
-	}
-	return found
+		return a.print(s.json, in, func(t *text) { in.text(t, to.address) })
+	})
 }
 
 // fill copies the state of a key into the JSON form. It looks at the limits if they were given.
@@ -175,6 +136,10 @@ func (in *inspection) fill(ctx context.Context, state *redisstore.State, limiter
 
 // text writes an inspection for people.
 func (in *inspection) text(t *text, address string) {
+	if !in.Exists {
+		t.say("%s: there is no such key, so nothing is charged under %s; other algorithms have other keys", in.RedisKey, in.Algorithm)
+		return
+	}
 	t.say("%s  (%s)", printable(in.RedisKey), in.Algorithm)
 	t.say("at       %s, by the clock of redis at %s", instantText(time.Time(in.At)), address)
 	if in.TTL < 0 {

@@ -24,11 +24,9 @@ func homeFlag(f *pflag.FlagSet, into *string, use string) {
 	f.StringVar(into, "home", "", "`URL` of the Redis that all regions share"+use+" (default: $"+homeVariable+")")
 }
 
-const redisUsage = "Redis `URL`: host:port, redis://[user:password@]host:port[/db], redis+sentinel://…, redis+cluster://…, rediss://… or unix:///path (see sash help redis)"
-
 // redisFlag adds --redis for a command that uses the environment otherwise.
 func redisFlag(f *pflag.FlagSet, into *string) {
-	f.StringVar(into, "redis", "", redisUsage+" (default: $"+redisVariable+")")
+	f.StringVar(into, "redis", "", "`URL` of Redis, such as redis://user:password@host:6379: see sash help redis (default: $"+redisVariable+")")
 }
 
 // redisURL returns the flag's URL, or else the environment's.

@@ -22,12 +22,8 @@ const (
 	exitError   = 2
 )
 
-// Errors of commands that have written their answer: a refusal, something wrong, or why the answer is incomplete.
-var (
-	errRefused = errors.New("refused")
-	errFound   = errors.New("found")
-	errPartial = errors.New("partial")
-)
+// errFound ends commands that have written their answer: a refusal, or something wrong.
+var errFound = errors.New("refused or found wrong")
 
 // An app is one run of a command.
 type app struct {
@@ -58,10 +54,8 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 	switch {
 	case failed == nil:
 		return exitAllowed
-	case errors.Is(failed, errRefused), errors.Is(failed, errFound):
+	case errors.Is(failed, errFound):
 		return exitRefused
-	case errors.Is(failed, errPartial):
-		return exitError
 	}
 	text := hide(strings.TrimPrefix(failed.Error(), "sash: "), args)
 	if slices.Contains(args, "--json") {
@@ -74,8 +68,9 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "sash",
-		Short: "A rate limiter whose window really slides",
+		Use:     "sash",
+		Version: version(),
+		Short:   "A rate limiter whose window really slides",
 		Long: `Sash limits rates: it admits at most so many units in any trailing window, and decides in one step.
 
 A limit is units, a slash and a window: 300/5m is at most 300 in any five minutes. Windows are
@@ -113,7 +108,6 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 	})
 	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.inspect(), a.config(), a.doctor(), a.token(), redisTopic())
 	root.AddCommand(a.verify(), moved("replay"), moved("suggest"))
-	a.addVersion(root)
 	return root
 }
 

@@ -12,10 +12,9 @@ import (
 
 // serving is the flags of sash serve: those that are options as they are, and the others.
 type serving struct {
-	opts            serve.Options
-	level           string
-	json            bool
-	maxRulesRemoved int
+	opts  serve.Options
+	level string
+	json  bool
 
 	cert, key, clientCA                                string
 	adminTokenFile, adminCert, adminKey, adminClientCA string
@@ -77,7 +76,6 @@ resp.md have the rest.`,
 func (s *serving) flags(cmd *cobra.Command) {
 	f, o := cmd.Flags(), &s.opts
 	f.StringVar(&o.Config.Path, "config", "", "configuration `file`, or a directory of files (default: $"+configVariable+", or the built-in example)")
-	f.IntVar(&s.maxRulesRemoved, "max-rules-removed", -1, "most rules that a change may remove, in case that a file was cut off (default: any number)")
 	f.StringVar(&o.Redis, "redis", "", "`URL` of Redis: see sash help redis (default: $"+redisVariable+", or this process's memory)")
 	homeFlag(f, &o.Home, "")
 	f.DurationVar(&o.Budget, "budget", failover.DefaultBudget, "time for Redis to make one decision")

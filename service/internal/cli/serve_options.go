@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,12 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"example.com/sash"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/access"
-	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/envoy"
-	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/serve"
 )
 
@@ -48,11 +47,7 @@ func (a *app) options(s *serving, replacing bool, given func(flag string) bool) 
 	}
 	s.opts.Redis = a.redisURL(s.opts.Redis, env)
 	s.opts.Home = cmp.Or(s.opts.Home, a.env(homeVariable))
-	s.opts.Telemetry.Env = a.env
-	if err := s.fromImage(a.env, env.Deployed, given); err != nil {
-		return s.opts, err
-	}
-	if err := s.fromEnvoy(env, given); err != nil {
+	if err := s.fromEnvironment(a.env, env, given); err != nil {
 		return s.opts, err
 	}
 	if err := s.check(); err != nil {
@@ -61,7 +56,7 @@ func (a *app) options(s *serving, replacing bool, given func(flag string) bool) 
 	if s.opts.Log, err = a.logger(s.level, s.json || env.LogJSON && !given("json")); err != nil {
 		return s.opts, err
 	}
-	if err := s.encryption(env); err != nil {
+	if err := s.encryption(env.TLS); err != nil {
 		return s.opts, err
 	}
 	if err := s.administration(a.env(adminTokenVariable)); err != nil {
@@ -79,21 +74,6 @@ func (a *app) options(s *serving, replacing bool, given func(flag string) bool) 
 	return s.opts, nil
 }
 
-// fromImage takes the defaults of the image.
-func (s *serving) fromImage(env func(string) string, deployed bool, given func(flag string) bool) error {
-	format := env(formatVariable)
-	if format != "" && format != "json" && format != "text" {
-		return fmt.Errorf("environment variable %s=%s: use json or text", formatVariable, format)
-	}
-	if !given("config") {
-		s.opts.Config.Path = env(configVariable)
-	}
-	if !given("json") && !(deployed && env("LOG_FORMAT") != "") {
-		s.json = format == "json"
-	}
-	return nil
-}
-
 func (a *app) logger(name string, asJSON bool) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(name)); err != nil {
@@ -106,64 +86,41 @@ func (a *app) logger(name string, asJSON bool) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(a.err, opts)), nil
 }
 
-// fromEnvoy takes what the environment of Envoy's rate limit service says.
-func (s *serving) fromEnvoy(env *envoy.Settings, given func(flag string) bool) error {
-	o := &s.opts
-	o.Config.Merge = env.Merge
-	o.StartWithoutConfig = env.StartWithoutConfig
-	o.RedisPrefix, o.NearLimit = env.RedisPrefix, env.NearLimitRatio
-	o.ReadyNeedsRedis, o.ReadyNeedsConfig = env.HealthNeedsRedis, env.HealthNeedsConfig
-	o.Telemetry.Exporters, o.Milliseconds = env.Telemetry, env.Milliseconds
-	if env.Algorithm != "" {
-		if err := o.Config.Defaults.Algorithm.UnmarshalText([]byte(env.Algorithm)); err != nil {
-			return fmt.Errorf("SASH_ALGORITHM: %w", err)
-		}
+// fromEnvironment takes what flags do not say: of the image, and of the environment of Envoy's rate limit service.
+func (s *serving) fromEnvironment(image func(string) string, env *envoy.Settings, given func(flag string) bool) error {
+	o, path := &s.opts, s.opts.Config.Path
+	o.Config, o.Protocol, o.Server = env.Config, env.Protocol, env.Server
+	o.RedisPrefix, o.StartWithoutConfig = env.RedisPrefix, env.StartWithoutConfig
+	o.ReadyNeedsRedis, o.ReadyNeedsConfig = env.ReadyNeedsRedis, env.ReadyNeedsConfig
+	o.NearLimit, o.Milliseconds = env.NearLimit, env.Milliseconds
+	o.Telemetry.Exporters, o.Telemetry.Env = env.Telemetry, image
+	switch {
+	case given("config"):
+		o.Config = config.Source{Path: path, Merge: env.Config.Merge, Defaults: env.Config.Defaults}
+	case env.Deployed:
+		o.Management = env.Management
+	default:
+		o.Config.Path = image(configVariable)
 	}
-	if env.Compatible {
-		s.compatible(env)
+	format := image(formatVariable)
+	if format != "" && format != "json" && format != "text" {
+		return fmt.Errorf("environment variable %s=%s: use json or text", formatVariable, format)
 	}
-	o.Protocol.Shadow, o.Protocol.Quota, o.Protocol.Metadata = env.Shadow, env.Quota, env.Metadata
-	if env.HeaderLimit != "" {
-		o.Protocol.Headers = &rls.Headers{Limit: env.HeaderLimit, Remaining: env.HeaderRemaining, Reset: env.HeaderReset}
+	if !given("json") && !(env.Deployed && image("LOG_FORMAT") != "") {
+		s.json = format == "json"
 	}
-	o.Server = rls.Server{MaxConnectionAge: env.MaxConnectionAge, MaxConnectionAgeGrace: env.MaxConnectionAgeGrace}
 	if !env.Deployed {
 		return nil
 	}
-	grpcAddr := env.GRPC
-	if env.GRPCNetwork == "unix" {
-		grpcAddr = "unix://" + env.GRPC
-	}
-	for _, setting := range []struct {
-		flag, value string
-		into        *string
-	}{
-		{"config", env.Config, &o.Config.Path},
-		{"addr", env.HTTP, &o.HTTP},
-		{"grpc-addr", grpcAddr, &o.GRPC},
-		{"admin-addr", env.Admin, &o.Admin},
-		{"log-level", env.LogLevel, &s.level},
-	} {
-		if !given(setting.flag) {
+	for flag, setting := range map[string]struct {
+		into  *string
+		value string
+	}{"addr": {&o.HTTP, env.HTTP}, "grpc-addr": {&o.GRPC, env.GRPC}, "admin-addr": {&o.Admin, env.Admin}, "log-level": {&s.level, env.LogLevel}} {
+		if !given(flag) {
 			*setting.into = setting.value
 		}
 	}
-	if !given("config") {
-		o.Config.DotFiles, o.Config.Siblings, o.Management = env.DotFiles, env.Siblings, env.Management
-	}
 	return nil
-}
-
-// compatible makes clients see what Envoy's service answers.
-func (s *serving) compatible(env *envoy.Settings) {
-	if env.Algorithm == "" {
-		s.opts.Config.Defaults.Algorithm = sash.FixedWindow
-	}
-	s.opts.Config.Defaults.CountRefused = true
-	s.opts.Protocol.Counting = &decide.Counting{Stop: env.Stop}
-	if env.LocalCache > 0 {
-		s.opts.Protocol.Counting.Over = decide.NewOverLimit(env.LocalCache)
-	}
 }
 
 // check returns what is wrong with the flags.
@@ -197,37 +154,31 @@ func (s *serving) check() error {
 	case (s.adminCert == "") != (s.adminKey == "") || s.adminClientCA != "" && s.adminCert == "":
 		return errors.New("--admin-tls-cert and --admin-tls-key belong together, and --admin-client-ca needs them")
 	}
-	if s.maxRulesRemoved >= 0 {
-		o.MaxRulesRemoved = &s.maxRulesRemoved
-	}
 	return nil
 }
 
 // encryption reads the certificate of the HTTP, gRPC and RESP addresses. gRPC has that of Envoy's variables, if they name one.
-func (s *serving) encryption(env *envoy.Settings) (err error) {
-	if env.TLS {
-		files := access.TLSFiles{Cert: env.TLSCert, Key: env.TLSKey, ClientCA: env.TLSClientCA, ClientSAN: env.TLSClientSAN, Log: s.opts.Log}
-		if s.opts.Server.TLS, err = files.Config(); err != nil {
+func (s *serving) encryption(ofGRPC *access.TLSFiles) (err error) {
+	if ofGRPC != nil {
+		ofGRPC.Log = s.opts.Log
+		if s.opts.Server.TLS, err = ofGRPC.Config(); err != nil {
 			return fmt.Errorf("TLS of gRPC (GRPC_SERVER_TLS_CERT and related variables): %w", err)
 		}
 	}
 	if s.cert == "" {
 		return nil
 	}
-	files := access.TLSFiles{Cert: s.cert, Key: s.key, ClientCA: s.clientCA, Log: s.opts.Log}
-	if s.opts.Server.TLS == nil {
-		s.opts.Server.TLS, err = files.Config()
-	}
-	if err == nil {
-		files.Protocols = []string{"h2", "http/1.1"}
-		s.opts.TLS, err = files.Config()
-	}
-	if err == nil {
-		files.Protocols = []string{}
-		s.opts.TLSOfRESP, err = files.Config()
-	}
-	if err != nil {
-		return fmt.Errorf("TLS of HTTP and gRPC, and of RESP (--tls-cert and related flags): %w", err)
+	for _, port := range []struct {
+		into      **tls.Config
+		protocols []string
+	}{{&s.opts.Server.TLS, nil}, {&s.opts.TLS, []string{"h2", "http/1.1"}}, {&s.opts.TLSOfRESP, []string{}}} {
+		if *port.into != nil {
+			continue
+		}
+		files := access.TLSFiles{Cert: s.cert, Key: s.key, ClientCA: s.clientCA, Protocols: port.protocols, Log: s.opts.Log}
+		if *port.into, err = files.Config(); err != nil {
+			return fmt.Errorf("TLS of HTTP and gRPC, and of RESP (--tls-cert and related flags): %w", err)
+		}
 	}
 	return nil
 }
@@ -235,7 +186,7 @@ func (s *serving) encryption(env *envoy.Settings) (err error) {
 // administration reads who may use the admin address, and its certificate.
 func (s *serving) administration(tokens string) (err error) {
 	who := &s.opts.AdminAccess
-	if who.Tokens, err = adminTokens("--admin-token-file", s.adminTokenFile, tokens); err != nil {
+	if who.Tokens, err = adminTokens(s.adminTokenFile, tokens); err != nil {
 		return err
 	}
 	who.Certificates = s.adminClientCA != ""
@@ -250,14 +201,13 @@ func (s *serving) administration(tokens string) (err error) {
 	return who.Check()
 }
 
-// adminTokens returns the tokens in the file that a flag names, one a line, or without a file those of the variable,
-// separated by commas.
-func adminTokens(flag, file, variable string) (tokens []string, err error) {
+// adminTokens returns the tokens in a file, one a line, or without a file those of the variable, separated by commas.
+func adminTokens(file, variable string) (tokens []string, err error) {
 	all := strings.Split(variable, ",")
 	if file != "" {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", flag, err)
+			return nil, fmt.Errorf("--admin-token-file: %w", err)
 		}
 		all = strings.Split(string(text), "\n")
 	}
@@ -267,7 +217,7 @@ func adminTokens(flag, file, variable string) (tokens []string, err error) {
 		}
 	}
 	if file != "" && len(tokens) == 0 {
-		return nil, fmt.Errorf("%s: %s is empty", flag, file)
+		return nil, fmt.Errorf("--admin-token-file: %s is empty", file)
 	}
 	return tokens, nil
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +20,8 @@ import (
 type verifying struct {
 	redis, algorithm string
 	opts             verify.Options
-	recorded         recorded
+	history          string
+	limits           []string // of a history
 	json             bool
 }
 
@@ -38,9 +41,9 @@ The seed determines limits, costs and keys; the machine determines the timing. K
 their own and are removed at the end. The load on the server is some ten thousand calls a second.
 
 The exit code is 0 if every promise was kept, 1 if one was broken, and 2 if nothing can be judged or
-the check could not go on: then it prints what it saw until then. It ends at the first round of four
-seconds that breaks a promise. To see it find a violation, run it with --algorithm fixed-window,
-sliding-counter or gcra, which are not exact.
+the check could not go on. It ends at the first round of four seconds that breaks a promise. To see
+it find a violation, run it with --algorithm fixed-window, sliding-counter or gcra, which are not
+exact.
 
 With --history it calls nothing, and judges calls that any limiter answered, in any language. Each
 line of the file is one call, with the time before the limiter was called and the time after it:
@@ -58,11 +61,11 @@ had room, wherever between its two times each call was decided.`,
 			if !cmd.Flags().Changed("seed") {
 				v.opts.Seed = uint64(rand.Uint32())
 			}
-			if err := v.recorded.check(cmd); err != nil {
-				return err
-			}
-			if v.recorded.history != "" {
+			if v.history != "" {
 				return a.verifyHistory(cmd, v)
+			}
+			if len(v.limits) > 0 {
+				return errors.New("--limit: give --history FILE too, the calls to judge")
 			}
 			return a.runVerify(cmd.Context(), v)
 		},
@@ -73,7 +76,8 @@ had room, wherever between its two times each call was decided.`,
 	f.Uint64Var(&v.opts.Seed, "seed", 0, "seed of limits, costs and keys (default: a new one, which is printed)")
 	f.IntVar(&v.opts.Workers, "workers", 16, "number of concurrent callers, from 1 to 1000")
 	f.StringVar(&v.algorithm, "algorithm", sash.SlidingLog.String(), algorithmUsage)
-	v.recorded.register(f)
+	f.StringVar(&v.history, "history", "", "judge the calls in this `file` instead, which any limiter answered: JSON lines, or - for standard input")
+	f.StringArrayVarP(&v.limits, "limit", "l", nil, "with --history: the `limit` of each key, such as 100/1m; repeat it for several that hold together")
 	jsonFlag(f, &v.json)
 	return cmd
 }
@@ -93,94 +97,70 @@ func (a *app) runVerify(ctx context.Context, v *verifying) error {
 		return err
 	}
 	defer to.close()
-	report, ended := verify.Run(ctx, to.store, v.opts)
-	if ended != nil && !errors.Is(ended, verify.ErrClock) {
-		ended = to.explain(decide.Remedy(ended))
+	report, err := verify.Run(ctx, to.store, v.opts)
+	if err != nil {
+		if !errors.Is(err, verify.ErrClock) {
+			err = to.explain(decide.Remedy(err))
+		}
+		return fmt.Errorf("%w; until then %d calls broke no promise (seed %d)", err, report.Calls(), v.opts.Seed)
 	}
-	if ended != nil && !report.Answered() {
-		return fmt.Errorf("%w; nothing was judged (seed %d)", ended, v.opts.Seed)
-	}
-	err = a.print(v.json, verifyAnswer(v, &report, ended), func(t *text) { verifyText(t, v, &report, ended) })
-	switch {
-	case err != nil:
-		return err
-	case ended != nil && v.json:
-		return errPartial
-	case ended != nil:
-		return ended
-	case len(report.Faults) > 0:
-		return errFound
-	}
-	return nil
+	return a.judged(v.json, &verdict{
+		Algorithm: v.opts.Algorithm.String(), Seed: v.opts.Seed, Workers: v.opts.Workers, Seconds: report.Took.Seconds(), Report: report,
+	})
 }
 
-func verifyText(t *text, v *verifying, r *verify.Report, ended error) {
-	kept := "kept"
-	if ended != nil {
-		kept = "kept so far"
-	}
-	held := ""
-	if v.opts.Algorithm == sash.SlidingBuckets {
-		held = " to the resolution"
-	}
-	switch {
-	case len(r.Faults) > 0:
-		t.say("violated: %d of %d keys", len(r.Faults), r.Keys)
-	case r.Doubtful == 0:
-		t.say("%s: no window held more than its limit, no call that fitted was refused, every retry time was exact%s", kept, held)
-	default:
-		t.say("%s: no window held more than its limit; %d of %d refusals were right, with exact retry times%s", kept, r.Refused-r.Doubtful, r.Refused, held)
-		t.say("  the other %d came after a call without an answer, which may have been charged: no retry time was too short;", r.Doubtful)
-		t.say("  whether one was too long, or was for units that were never charged, is unknown")
-	}
-	if f := r.Worst(); f != nil {
-		faultText(t, f)
-		if r.Unanswered > 0 {
-			t.say("  %d calls had no answer: a server that lost its state, by a restart or a failover, may admit a limit's units again", r.Unanswered)
+func (a *app) verifyHistory(cmd *cobra.Command, v *verifying) error {
+	for _, flag := range []string{"redis", "algorithm", "for", "seed", "workers"} {
+		if cmd.Flags().Changed(flag) {
+			return fmt.Errorf("--%s: with --history it has no effect; no store is called", flag)
 		}
 	}
-	t.say("  %s, %d workers, seed %d, %v", v.opts.Algorithm, v.opts.Workers, v.opts.Seed, r.Took.Round(time.Millisecond))
-	t.say("  %d calls on %d keys: %d admitted (%s), %d refused, %d without an answer",
-		r.Admitted+r.Refused+r.Unanswered, r.Keys, r.Admitted, units(r.Units), r.Refused, r.Unanswered)
+	if len(v.limits) == 0 {
+		return errors.New("--history: give --limit too, the limit that each key should have been held to, such as --limit 100/1m")
+	}
+	limits := make([]sash.Limit, len(v.limits))
+	for i, text := range v.limits {
+		limit, err := sash.ParseLimit(text)
+		if err != nil {
+			return err
+		}
+		if limit.Period != 0 {
+			return fmt.Errorf("--limit %s: a calendar limit has no sliding window to judge", text)
+		}
+		limits[i] = limit
+	}
+	name, from := v.history, cmd.InOrStdin()
+	if name == "-" {
+		name = "standard input"
+	} else {
+		file, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		from = file
+	}
+	recording, err := verify.ReadRecording(name, from)
+	if err != nil {
+		return err
+	}
+	return a.judged(v.json, &verdict{Limits: v.limits, Report: recording.Judge(limits)})
 }
 
-func faultText(t *text, f *verify.Fault) {
-	if o := f.Over; o != nil {
-		t.say("  over the limit: %d units were admitted in the %v that end at %s, and the limit is %s; %d admissions went over",
-			o.Units, o.Limit.Window, stamp(o.Ends), o.Limit, f.OverAdmitted)
-	}
-	if o := f.False; o != nil {
-		t.say("  false refusals: %d; the first, of %s at %s, had room", f.FalseRefusals, units(o.Cost), stamp(o.At))
-	}
-	if o := f.Wrong; o != nil {
-		t.say("  wrong retry times: %d; the first, of %s at %s, was %v and should have been %v", f.WrongWaits, units(o.Cost), stamp(o.At), o.Said, between(o.Least, o.Most))
-	}
+// A verdict is the JSON of sash verify: of a history, with its limits, or of a run.
+type verdict struct {
+	Verdict   string   `json:"verdict"` // kept or violated
+	Limits    []string `json:"limits,omitempty"`
+	Algorithm string   `json:"algorithm,omitempty"`
+	Seed      uint64   `json:"seed,omitempty"`
+	Workers   int      `json:"workers,omitempty"`
+	Seconds   float64  `json:"seconds,omitempty"`
+	verify.Report
+	Faults []fault `json:"faults"`
 }
 
-func between(least, most time.Duration) string {
-	if least == most {
-		return least.String()
-	}
-	return fmt.Sprintf("%v to %v", least, most)
-}
-
-func stamp(t time.Time) string { return t.UTC().Format("15:04:05.000000") }
-
-// verifyJSON is the JSON of sash verify.
-type verifyJSON struct {
-	Verdict   string  `json:"verdict"`
-	Algorithm string  `json:"algorithm"`
-	Seed      uint64  `json:"seed"`
-	Workers   int     `json:"workers"`
-	Seconds   float64 `json:"seconds"`
-	Doubtful  int     `json:"doubtful_refusals"` // after a call without an answer, so that less can be checked
-	verify.Tally
-	Faults []faultJSON `json:"faults"`
-	Error  string      `json:"error,omitempty"` // why it ended early; the rest is what was seen until then
-}
-
-// faultJSON is one key whose history breaks a promise.
-type faultJSON struct {
+// A fault is one key whose history breaks a promise.
+type fault struct {
 	Key           string `json:"key"`
 	Limit         string `json:"limit,omitempty"` // the limit that was exceeded the most
 	Units         int64  `json:"units,omitempty"` // in that window
@@ -190,30 +170,68 @@ type faultJSON struct {
 	WrongWaits    int    `json:"wrong_retry_times"`
 }
 
-// faultRows returns the rows of faults, and the verdict.
-func faultRows(faults []verify.Fault) (rows []faultJSON, verdict string) {
-	rows, verdict = []faultJSON{}, "kept"
-	for _, f := range faults {
-		row := faultJSON{Key: f.Key, OverAdmitted: f.OverAdmitted, FalseRefusals: f.FalseRefusals, WrongWaits: f.WrongWaits}
+// judged prints a verdict, and returns errFound if a promise was broken.
+func (a *app) judged(asJSON bool, v *verdict) error {
+	v.Verdict, v.Faults = "kept", []fault{}
+	for _, f := range v.Report.Faults {
+		row := fault{Key: f.Key, OverAdmitted: f.OverAdmitted, FalseRefusals: f.FalseRefusals, WrongWaits: f.WrongWaits}
 		if f.Over != nil {
 			row.Limit, row.Units, row.Ends = f.Over.Limit.String(), f.Over.Units, instantText(f.Over.Ends)
 		}
-		rows, verdict = append(rows, row), "violated"
+		v.Verdict, v.Faults = "violated", append(v.Faults, row)
 	}
-	return rows, verdict
+	err := a.print(asJSON, v, v.text)
+	if err == nil && len(v.Faults) > 0 {
+		return errFound
+	}
+	return err
 }
 
-func verifyAnswer(v *verifying, r *verify.Report, ended error) verifyJSON {
-	out := verifyJSON{
-		Algorithm: v.opts.Algorithm.String(), Seed: v.opts.Seed, Workers: v.opts.Workers, Seconds: r.Took.Seconds(),
-		Doubtful: r.Doubtful, Tally: r.Tally,
+// text writes a verdict, which says no more than what was checked.
+func (v *verdict) text(t *text) {
+	r := &v.Report
+	refusals := "no call that fitted was refused, every retry time was exact"
+	switch {
+	case v.Limits != nil && r.Refused == 0:
+		refusals = "no call was refused, which shows little"
+	case v.Limits != nil:
+		refusals = "no call was refused that certainly had room"
+	case r.Doubtful > 0:
+		refusals = fmt.Sprintf("%d of %d refusals were right, with exact retry times;\n  the other %d came after a call without an answer, "+
+			"which may have been charged: no retry time was too short", r.Refused-r.Doubtful, r.Refused, r.Doubtful)
 	}
-	out.Faults, out.Verdict = faultRows(r.Faults)
-	if ended != nil {
-		out.Error = ended.Error()
-		if out.Verdict == "kept" {
-			out.Verdict = "kept so far"
-		}
+	if v.Algorithm == sash.SlidingBuckets.String() {
+		refusals += " to the resolution"
 	}
-	return out
+	if len(r.Faults) == 0 {
+		t.say("kept: no window held more than its limit, %s", refusals)
+	} else {
+		t.say("violated: %d of %s", len(r.Faults), count(int64(r.Keys), "key"))
+		faultText(t, &r.Faults[0])
+	}
+	if len(r.Faults) > 0 && r.Unanswered > 0 {
+		t.say("  %d calls had no answer: a server that lost its state, by a restart or a failover, may admit a limit's units again", r.Unanswered)
+	}
+	if v.Limits == nil {
+		t.say("  %s, %d workers, seed %d, %.3fs", v.Algorithm, v.Workers, v.Seed, v.Seconds)
+	} else {
+		t.say("  limits %s", strings.Join(v.Limits, " and "))
+	}
+	t.say("  %s on %s: %d admitted (%s), %d refused, %d without an answer",
+		count(int64(r.Calls()), "call"), count(int64(r.Keys), "key"), r.Admitted, units(r.Units), r.Refused, r.Unanswered)
+}
+
+func faultText(t *text, f *verify.Fault) {
+	key := printable(f.Key)
+	if o := f.Over; o != nil {
+		t.say("  over the limit: %q was admitted %s in the %v that end at %s, and the limit is %s; %s went over",
+			key, units(o.Units), o.Limit.Window, instantText(o.Ends), o.Limit, count(int64(f.OverAdmitted), "admission"))
+	}
+	if o := f.False; o != nil {
+		t.say("  refused with room: %d times; the first, of %s of %q at %s", f.FalseRefusals, units(o.Cost), key, instantText(o.At))
+	}
+	if o := f.Wrong; o != nil {
+		t.say("  wrong retry times: %d; the first, of %s of %q at %s, was %v and should have been %v to %v",
+			f.WrongWaits, units(o.Cost), key, instantText(o.At), o.Said, o.Least, o.Most)
+	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 
@@ -11,35 +10,21 @@ import (
 
 // What is printed says no more than what was checked.
 func TestWhatVerifySays(t *testing.T) {
-	v := &verifying{opts: verify.Options{Seed: 42, Workers: 3}}
-	for _, c := range []struct {
-		name      string
-		report    verify.Report
-		ended     error
-		say, not  []string
-		inVerdict string
+	for name, c := range map[string]struct {
+		doubtful, unanswered int
+		say, not             string
 	}{
-		{"every call was answered", verify.Report{Rounds: 1, Tally: verify.Tally{Admitted: 7, Refused: 5}}, nil, []string{"kept: ", "every retry time was exact"}, []string{"is unknown"}, "kept"},
-		{"some calls had no answer", verify.Report{Rounds: 1, Doubtful: 3, Tally: verify.Tally{Admitted: 7, Refused: 5, Unanswered: 2}}, nil, []string{"kept: ", "2 of 5 refusals were right", "the other 3", "is unknown", "2 without an answer"}, []string{"every retry time"}, "kept"},
-		{"a round could not begin", verify.Report{Rounds: 1, Tally: verify.Tally{Admitted: 7, Refused: 5}}, errors.New("gone"), []string{"kept so far: "}, nil, "kept so far"},
+		"every call was answered":  {0, 0, "every retry time was exact\n", "came after a call without an answer"},
+		"some calls had no answer": {3, 2, "2 of 5 refusals were right, with exact retry times;\n  the other 3 came after a call without an answer", "every retry time"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			var out strings.Builder
-			verifyText(&text{to: &out}, v, &c.report, c.ended)
-			for _, say := range append(c.say, "seed 42", "7 admitted") {
-				if !strings.Contains(out.String(), say) {
-					t.Errorf("%q is not in\n%s", say, out.String())
-				}
-			}
-			for _, not := range c.not {
-				if strings.Contains(out.String(), not) {
-					t.Errorf("%q is in\n%s", not, out.String())
-				}
-			}
-			answer, err := json.Marshal(verifyAnswer(v, &c.report, c.ended))
-			if err != nil || !strings.Contains(string(answer), `"verdict":"`+c.inVerdict+`"`) || strings.Contains(string(answer), `"error"`) != (c.ended != nil) {
-				t.Errorf("%s, %v", answer, err)
-			}
-		})
+		v := verdict{Seed: 42, Workers: 3, Report: verify.Report{Admitted: 7, Refused: 5, Doubtful: c.doubtful, Unanswered: c.unanswered}}
+		var out, answer strings.Builder
+		if a := (&app{out: &out}); a.judged(false, &v) != nil || !strings.HasPrefix(out.String(), "kept: ") || !strings.Contains(out.String(), c.say) ||
+			strings.Contains(out.String(), c.not) || !strings.Contains(out.String(), "seed 42") || !strings.Contains(out.String(), "7 admitted") {
+			t.Errorf("%s: %s", name, out.String())
+		}
+		if err := json.NewEncoder(&answer).Encode(&v); err != nil || !strings.HasPrefix(answer.String(), `{"verdict":"kept"`) {
+			t.Errorf("%s: %s, %v", name, answer.String(), err)
+		}
 	}
 }

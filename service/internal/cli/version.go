@@ -3,31 +3,7 @@ package cli
 import (
 	"fmt"
 	"runtime/debug"
-
-	"github.com/spf13/cobra"
 )
-
-// addVersion gives the root command a --version flag and a version command, which print the same line. The flag is ours:
-// cobra's would need a template for that line, see wrapFlags.
-func (a *app) addVersion(root *cobra.Command) {
-	write := func(*cobra.Command, []string) error {
-		_, err := fmt.Fprintf(a.out, "%s %s\n", root.Name(), version())
-		return err
-	}
-	flag, otherwise := root.Flags().BoolP("version", "v", false, "version for "+root.Name()), root.RunE
-	root.RunE = func(cmd *cobra.Command, args []string) error {
-		if *flag {
-			return write(cmd, args)
-		}
-		return otherwise(cmd, args)
-	}
-	root.AddCommand(&cobra.Command{
-		Use:   "version",
-		Short: "Print the version, the commit and the Go version of this binary",
-		Args:  cobra.NoArgs,
-		RunE:  write,
-	})
-}
 
 // version returns the version of this binary.
 func version() string {

@@ -52,11 +52,11 @@ func judgeClocks(read []clock) (out []Finding) {
 		}
 		least, most = min(least, c.ahead), max(most, c.ahead)
 		f := Finding{Check: "clock", Node: c.address, Level: OK, Seen: fmt.Sprintf("%v ahead of this machine's", c.ahead.Round(time.Millisecond))}
-		if c.ahead.Abs() >= smallOffset {
-			f.Level, f.Do = Warn, "synchronize both clocks with NTP; decisions use the server's clock, but calendar limits and log times use this machine's"
-		}
 		if c.ahead < 0 {
 			f.Seen = fmt.Sprintf("%v behind this machine's", -c.ahead.Round(time.Millisecond))
+		}
+		if c.ahead.Abs() >= smallOffset {
+			f.Level, f.Do = Warn, "synchronize both clocks with NTP; decisions use the server's clock, but calendar limits and log times use this machine's"
 		}
 		out = append(out, f)
 	}
@@ -65,7 +65,9 @@ func judgeClocks(read []clock) (out []Finding) {
 		if apart >= largeOffset {
 			level = Fail
 		}
-		out = append(out, Finding{Check: "clock", Level: level, Do: "synchronize the servers' clocks with NTP", Seen: fmt.Sprintf("the servers' clocks are %v apart: after a failover to one that is ahead, units are admitted that much early; after one to a clock that is behind, they are held that much longer", apart.Round(time.Millisecond))})
+		seen := fmt.Sprintf("the servers' clocks are %v apart: after a failover to one that is ahead, units are admitted that much early; "+
+			"after one to a clock that is behind, they are held that much longer", apart.Round(time.Millisecond))
+		out = append(out, Finding{Check: "clock", Level: level, Seen: seen, Do: "synchronize the servers' clocks with NTP"})
 	}
 	return out
 }

@@ -5,7 +5,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -33,46 +32,35 @@ type Finding struct {
 	Do    string `json:"do,omitempty"` // the remedy
 }
 
-// Options for Run.
-type Options struct {
-	// Prefix begins all keys of the limiter. Empty is that of package redisstore.
-	Prefix string
-	// Budget is the time that the store has for one decision.
-	Budget time.Duration
-	// Home says that this Redis is the home of several regions. Leases are those of the rules that it is the home of.
-	Home   bool
-	Leases []Lease
-}
-
-// A Lease is the longest lease of a rule with scope: global.
-type Lease struct {
-	Rule    string
-	Longest time.Duration
-}
+// asAdministrator is the remedy if the user may not read what a check needs.
+const asAdministrator = "run sash doctor once as a user that may run INFO and CONFIG GET"
 
 // A visit is one run of all checks.
 type visit struct {
 	client   *redisclient.Client
 	prefix   string // of all keys
 	budget   time.Duration
-	many     bool          // there is more than one primary
-	watched  bool          // Sentinels name the primary
-	way      time.Duration // how long almost every decision takes; zero is unknown
+	many     bool // there is more than one primary
+	watched  bool // Sentinels name the primary
 	findings []Finding
 }
 
-// Run checks the Redis of a client. On a server that answers it takes a few seconds at most.
-// It returns an error if the server does not answer or does not accept the user.
-func Run(ctx context.Context, client *redisclient.Client, opts Options) ([]Finding, error) {
-	v := &visit{client: client, prefix: cmp.Or(opts.Prefix, redisstore.DefaultPrefix), budget: opts.Budget}
+// Run checks the Redis of a client, for a limiter whose keys begin with a prefix and whose store has so much time for one
+// decision. On a server that answers it takes a few seconds at most. It returns an error if the server does not answer or
+// does not accept the user.
+func Run(ctx context.Context, client *redisclient.Client, prefix string, budget time.Duration) ([]Finding, error) {
+	v := &visit{client: client, prefix: prefix, budget: budget, many: client.Cluster()}
 	if err := client.Ping(ctx); err != nil && !forbidden(err) {
 		return nil, err
 	}
-	v.many = client.Cluster()
 	var nodes []node
 	err := client.Primaries(ctx, func(address string, c *redisclient.Client) error {
 		n := inspect(ctx, address, c)
 		nodes = append(nodes, n)
+		if n.info == nil {
+			v.add("version", address, Unchecked, "INFO failed: "+n.err.Error(), asAdministrator)
+			return nil
+		}
 		v.version(n)
 		v.eviction(n)
 		v.memory(n)
@@ -86,11 +74,7 @@ func Run(ctx context.Context, client *redisclient.Client, opts Options) ([]Findi
 	v.topology(ctx, nodes)
 	v.clocks(ctx, nodes)
 	v.scripts(ctx)
-	v.waits(ctx)
 	v.latency(ctx)
-	if opts.Home {
-		v.leases(opts.Leases)
-	}
 	v.rights(ctx)
 	return v.findings, ctx.Err()
 }
@@ -100,16 +84,10 @@ func (v *visit) store() *redisstore.Store {
 	return v.client.Store(&redisstore.Options{Prefix: v.prefix})
 }
 
-// add records a finding on a node, which it names if there are several.
-func (v *visit) add(check string, n node, level Level, seen, do string) {
-	f := Finding{Check: check, Level: level, Seen: seen, Do: do}
-	if v.many {
-		f.Node = n.address
+// add records a finding. It names the node if there are several; an empty address is no node's.
+func (v *visit) add(check, address string, level Level, seen, do string) {
+	if !v.many {
+		address = ""
 	}
-	v.findings = append(v.findings, f)
-}
-
-// note records a finding that is not about one node.
-func (v *visit) note(check string, level Level, seen, do string) {
-	v.findings = append(v.findings, Finding{Check: check, Level: level, Seen: seen, Do: do})
+	v.findings = append(v.findings, Finding{check, address, level, seen, do})
 }

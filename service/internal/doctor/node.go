@@ -33,31 +33,23 @@ func inspect(ctx context.Context, address string, c *redisclient.Client) node {
 		n.err = err
 		return n
 	}
-	n.info = fields(text)
-	for _, name := range settings {
-		reply, err := c.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.ConfigGet().Parameter(name).Build() })
-		if err != nil {
-			n.config = nil
-			break
-		}
-		if n.config == nil {
-			n.config = make(map[string]string)
-		}
-		values, _ := reply.AsStrMap()
-		n.config[name] = values[name]
-	}
-	return n
-}
-
-// fields parses the answer of INFO.
-func fields(text string) map[string]string {
-	out := make(map[string]string)
+	n.info = make(map[string]string)
 	for line := range strings.SplitSeq(text, "\n") {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			out[name] = value
+			n.info[name] = value
 		}
 	}
-	return out
+	config := make(map[string]string)
+	for _, name := range settings { // Redis 6.2 takes one
+		reply, err := c.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.ConfigGet().Parameter(name).Build() })
+		if err != nil {
+			return n
+		}
+		values, _ := reply.AsStrMap()
+		config[name] = values[name]
+	}
+	n.config = config
+	return n
 }
 
 func (n node) number(field string) int64 {
@@ -65,77 +57,53 @@ func (n node) number(field string) int64 {
 	return v
 }
 
-// blind reports whether INFO failed, and records that as a finding.
-func (v *visit) blind(check string, n node) bool {
-	if n.info != nil {
-		return false
-	}
-	v.add(check, n, Unchecked, "INFO failed: "+n.err.Error(), "run sash doctor once as a user that may run INFO and CONFIG GET")
-	return true
-}
-
-// oldest is the first version that supports all that the scripts use.
-var oldest = [2]int{6, 2}
-
+// version compares with the first version that supports all that the scripts use. Every Valkey does.
 func (v *visit) version(n node) {
-	if v.blind("version", n) {
+	if valkey := n.info["valkey_version"]; valkey != "" {
+		v.add("version", n.address, OK, "Valkey "+valkey, "")
 		return
 	}
-	name, text := "Redis", n.info["redis_version"]
-	if n.info["valkey_version"] != "" {
-		name, text = "Valkey", n.info["valkey_version"]
+	text := n.info["redis_version"]
+	var major, minor int
+	if _, err := fmt.Sscanf(text, "%d.%d", &major, &minor); err != nil {
+		v.add("version", n.address, Unchecked, fmt.Sprintf("the version is %q", text), "")
+	} else if major < 6 || major == 6 && minor < 2 {
+		v.add("version", n.address, Fail, "Redis "+text, "upgrade to Redis 6.2 or later, or Valkey")
+	} else {
+		v.add("version", n.address, OK, "Redis "+text, "")
 	}
-	if name == "Valkey" {
-		v.add("version", n, OK, name+" "+text, "")
-		return
-	}
-	var have [2]int
-	if _, err := fmt.Sscanf(text, "%d.%d", &have[0], &have[1]); err != nil {
-		v.add("version", n, Unchecked, fmt.Sprintf("the version is %q", text), "")
-		return
-	}
-	if have[0] < oldest[0] || have[0] == oldest[0] && have[1] < oldest[1] {
-		v.add("version", n, Fail, name+" "+text, "upgrade to Redis 6.2 or later, or Valkey")
-		return
-	}
-	v.add("version", n, OK, name+" "+text, "")
 }
 
 func (v *visit) eviction(n node) {
-	if n.info == nil {
-		return
-	}
 	policy, evicted := n.info["maxmemory_policy"], n.number("evicted_keys")
 	do := "CONFIG SET maxmemory-policy noeviction, and give the limiter its own server if this one is a cache"
 	switch {
+	case policy == "noeviction" && evicted > 0:
+		v.add("eviction", n.address, Warn, fmt.Sprintf("noeviction now, but %d keys were evicted since the server started", evicted),
+			"the subjects of those keys were admitted a whole limit again; nothing to do if that is past")
 	case policy == "noeviction":
-		if evicted > 0 {
-			v.add("eviction", n, Warn, fmt.Sprintf("noeviction now, but %d keys were evicted since the server started", evicted), "the subjects of those keys were admitted a whole limit again; nothing to do if that is past")
-			return
-		}
-		v.add("eviction", n, OK, "noeviction", "")
+		v.add("eviction", n.address, OK, policy, "")
 	case n.number("maxmemory") == 0:
-		v.add("eviction", n, Warn, policy+", without effect as long as there is no maxmemory", do+" before you set maxmemory")
+		v.add("eviction", n.address, Warn, policy+", without effect as long as there is no maxmemory", do+" before you set maxmemory")
 	default:
-		v.add("eviction", n, Fail, fmt.Sprintf("%s: when memory is full Redis evicts keys, including a limiter's (all of which expire), whose subjects are then admitted a whole limit again; %d keys were evicted so far", policy, evicted), do)
+		v.add("eviction", n.address, Fail, fmt.Sprintf("%s: when memory is full Redis evicts keys, including a limiter's (all of which expire), "+
+			"whose subjects are then admitted a whole limit again; %d keys were evicted so far", policy, evicted), do)
 	}
 }
 
 func (v *visit) memory(n node) {
-	if n.info == nil {
-		return
-	}
 	most, used := n.number("maxmemory"), n.number("used_memory")
 	seen := fmt.Sprintf("%s of %s in use", size(used), size(most))
 	switch {
 	case most == 0:
-		v.add("memory", n, Warn, size(used)+" in use and no maxmemory: a server that grows too large is killed by the system and loses its state", "set maxmemory below what the machine can spare")
+		v.add("memory", n.address, Warn, size(used)+" in use and no maxmemory: a server that grows too large is killed by the system and loses its state",
+			"set maxmemory below what the machine can spare")
 	case used >= most:
-		v.add("memory", n, Fail, seen+": Redis rejects calls that would be admitted", "raise maxmemory, or find what fills it (redis-cli --bigkeys)")
+		v.add("memory", n.address, Fail, seen+": Redis rejects calls that would be admitted", "raise maxmemory, or find what fills it (redis-cli --bigkeys)")
 	case used > most*4/5:
-		v.add("memory", n, Warn, seen, "raise maxmemory: when it is full, calls that would be admitted fail")
+		v.add("memory", n.address, Warn, seen, "raise maxmemory: when it is full, calls that would be admitted fail")
 	default:
-		v.add("memory", n, OK, seen, "")
+		v.add("memory", n.address, OK, seen, "")
 	}
 }
 
@@ -148,28 +116,23 @@ func size(n int64) string {
 }
 
 func (v *visit) persistence(n node) {
-	if n.info == nil {
-		return
-	}
-	appends, replicas := n.info["aof_enabled"] == "1", n.number("connected_slaves")
+	const improve = "appendonly yes, with appendfsync everysec, loses a second at most; short windows may not need it"
+	appends := n.info["aof_enabled"] == "1"
 	switch {
 	case appends && n.info["aof_last_write_status"] == "err":
-		v.add("persistence", n, Fail, "the append-only file cannot be written, and Redis rejects writes", "free space on the disk; the server's log has the reason")
+		v.add("persistence", n.address, Fail, "the append-only file cannot be written, and Redis rejects writes", "free space on the disk; the server's log has the reason")
 	case n.info["rdb_last_bgsave_status"] == "err" && n.config["stop-writes-on-bgsave-error"] != "no":
-		v.add("persistence", n, Fail, "the last snapshot failed, and Redis rejects writes until one succeeds", "free space for the snapshot; the server's log has the reason")
+		v.add("persistence", n.address, Fail, "the last snapshot failed, and Redis rejects writes until one succeeds",
+			"free space for the snapshot; the server's log has the reason")
 	case appends:
-		seen := "append-only file"
-		if fsync := n.config["appendfsync"]; fsync != "" {
-			seen += ", appendfsync " + fsync
-		}
-		v.add("persistence", n, OK, seen, "")
-	case replicas > 0:
-		v.add("persistence", n, OK, "no append-only file; replicas keep the charges", "")
+		v.add("persistence", n.address, OK, strings.TrimSuffix("append-only file, appendfsync "+n.config["appendfsync"], ", appendfsync "), "")
+	case n.number("connected_slaves") > 0:
+		v.add("persistence", n.address, OK, "no append-only file; replicas keep the charges", "")
 	case n.config == nil:
-		v.add("persistence", n, Unchecked, "no append-only file; CONFIG GET is not permitted, so the snapshot settings are unknown", "run sash doctor once as a user that may run CONFIG GET")
+		v.add("persistence", n.address, Unchecked, "no append-only file; CONFIG GET is not permitted, so the snapshot settings are unknown", asAdministrator)
 	case n.config["save"] != "":
-		v.add("persistence", n, Warn, "snapshots only: a restart loses the charges since the last one, and those units are admitted again", "appendonly yes, with appendfsync everysec, loses a second at most")
+		v.add("persistence", n.address, Warn, "snapshots only: a restart loses the charges since the last one, and those units are admitted again", improve)
 	default:
-		v.add("persistence", n, Warn, "none: a restart loses every charge, and up to a whole limit is admitted again for each key", "appendonly yes, with appendfsync everysec, if that matters; short windows may not need it")
+		v.add("persistence", n.address, Warn, "none: a restart loses every charge, and up to a whole limit is admitted again for each key", improve)
 	}
 }

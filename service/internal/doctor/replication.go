@@ -38,11 +38,8 @@ func (n node) replicas() (out []replica) {
 }
 
 func (v *visit) replication(n node) {
-	if n.info == nil {
-		return
-	}
 	if n.info["role"] != "master" {
-		v.add("replication", n, Fail, "this server is a replica: it rejects every charge", "use the primary's address, or redis+sentinel:// to find it")
+		v.add("replication", n.address, Fail, "this server is a replica: it rejects every charge", "use the primary's address, or redis+sentinel:// to find it")
 		return
 	}
 	replicas, late := n.replicas(), 0
@@ -54,24 +51,32 @@ func (v *visit) replication(n node) {
 	least, _ := strconv.Atoi(n.config["min-replicas-to-write"])
 	seen := fmt.Sprintf("primary with %d replicas", len(replicas))
 	// Redis 6.2 applies min-replicas-to-write to commands, and not to scripts.
-	const upgrade = "upgrade to Redis 7.0 or later, or Valkey"
 	ignored := strings.HasPrefix(n.info["redis_version"], "6.")
+	const upgrade, apart = "upgrade to Redis 7.0 or later, or Valkey", "a primary that is cut off continues to admit calls beside the promoted one"
+	level, do := Warn, ""
 	switch {
 	case least > 0 && ignored:
-		v.add("replication", n, Warn, fmt.Sprintf("%s; min-replicas-to-write is %d, but Redis 6.2 does not apply it to scripts: a primary that is cut off continues to admit calls beside the promoted one", seen, least), upgrade)
+		seen += fmt.Sprintf("; min-replicas-to-write is %d, but Redis 6.2 does not apply it to scripts: %s", least, apart)
+		do = upgrade
 	case len(replicas)-late < least:
-		v.add("replication", n, Fail, fmt.Sprintf("%s, of which %d follow, and min-replicas-to-write is %d: Redis rejects every charge", seen, len(replicas)-late, least), "bring the replicas back, or lower min-replicas-to-write")
+		level, seen = Fail, fmt.Sprintf("%s, of which %d follow, and min-replicas-to-write is %d: Redis rejects every charge", seen, len(replicas)-late, least)
+		do = "bring the replicas back, or lower min-replicas-to-write"
 	case late > 0:
-		v.add("replication", n, Warn, fmt.Sprintf("%s, of which %d do not follow within a second", seen, late), "after a failover now, the charges that they lack would be admitted again: check their link and load")
+		seen += fmt.Sprintf(", of which %d do not follow within a second", late)
+		do = "after a failover now, the charges that they lack would be admitted again: check their link and load"
 	case len(replicas) == 0:
-		v.add("replication", n, Warn, "primary without a replica: when it is down only the failure mode answers", "add a replica and Sentinel, or accept that")
+		seen, do = "primary without a replica: when it is down only the failure mode answers", "add a replica and Sentinel, or accept that"
 	case n.config == nil:
-		v.add("replication", n, Unchecked, seen+", all follow; CONFIG GET is not permitted, so min-replicas-to-write is unknown", "run sash doctor once as a user that may run CONFIG GET")
+		level, seen = Unchecked, seen+", all follow; CONFIG GET is not permitted, so min-replicas-to-write is unknown"
+		do = asAdministrator
 	case least == 0 && ignored:
-		v.add("replication", n, Warn, seen+", all follow; Redis 6.2 does not apply min-replicas-to-write to scripts: a primary that is cut off continues to admit calls beside the promoted one", upgrade+", and CONFIG SET min-replicas-to-write 1")
+		seen += ", all follow; Redis 6.2 does not apply min-replicas-to-write to scripts: " + apart
+		do = upgrade + ", and CONFIG SET min-replicas-to-write 1"
 	case least == 0:
-		v.add("replication", n, Warn, seen+", all follow; min-replicas-to-write is 0, so a primary that is cut off continues to admit calls beside the promoted one", "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10; without a replica Redis then rejects charges")
+		seen += ", all follow; min-replicas-to-write is 0, so " + apart
+		do = "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10; without a replica Redis then rejects charges"
 	default:
-		v.add("replication", n, OK, fmt.Sprintf("%s, all follow; min-replicas-to-write %d, max-lag %s s", seen, least, n.config["min-replicas-max-lag"]), "")
+		level, seen = OK, fmt.Sprintf("%s, all follow; min-replicas-to-write %d, max-lag %s s", seen, least, n.config["min-replicas-max-lag"])
 	}
+	v.add("replication", n.address, level, seen, do)
 }

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -61,43 +62,32 @@ func (v *visit) rights(ctx context.Context) {
 	}
 	way := Way{Cluster: v.many, Sentinel: v.watched, Database: v.client.Database(), Prefix: v.prefix}
 	line := Line(user, way)
+	outside := "doctor-outside" // a key that does not begin with the prefix
+	if strings.HasPrefix(v.prefix, "d") {
+		outside = "outside-doctor"
+	}
 	var more []string
 	for _, one := range []struct { // they only read, and none of them reads user data
 		may   string
 		build func(rueidis.Builder) rueidis.Completed
 	}{
 		{"read the configuration", func(b rueidis.Builder) rueidis.Completed { return b.ConfigGet().Parameter("maxmemory").Build() }},
-		{"use keys outside " + v.prefix + "*", func(b rueidis.Builder) rueidis.Completed { return b.Exists().Key(outside(v.prefix)).Build() }},
+		{"use keys outside " + v.prefix + "*", func(b rueidis.Builder) rueidis.Completed { return b.Exists().Key(outside).Build() }},
 		{"list all users", func(b rueidis.Builder) rueidis.Completed { return b.AclList().Build() }},
 	} {
 		if _, err := v.client.Do(ctx, one.build); err == nil {
 			more = append(more, one.may)
 		}
 	}
-	level, needed := OK, "what is needed"
-	for _, f := range v.findings {
-		switch {
-		case f.Check != "scripts" || f.Level != Fail:
-		case strings.Contains(f.Do, "ACL line"):
-			level, needed = Fail, "not all that is needed (see scripts)"
-		case level == OK:
-			level, needed = Unchecked, "perhaps what is needed (see scripts)"
-		}
+	level, seen, do := OK, named+" may do what is needed, and not much else", line
+	failed := slices.IndexFunc(v.findings, func(f Finding) bool { return f.Check == "scripts" && f.Level == Fail })
+	switch {
+	case failed >= 0 && v.findings[failed].Do == giveRights:
+		level, seen = Fail, named+" may not do all that is needed (see scripts)"
+	case failed >= 0:
+		level, seen = Unchecked, named+" may perhaps do what is needed (see scripts)"
+	case len(more) > 0:
+		level, seen, do = Warn, named+" may do what is needed, and "+strings.Join(more, ", "), "give the limiter its own user: "+line
 	}
-	if len(more) == 0 {
-		v.note("acl", level, named+" may do "+needed+", and not much else", line)
-		return
-	}
-	if level == OK {
-		level = Warn
-	}
-	v.note("acl", level, fmt.Sprintf("%s may do %s, and %s", named, needed, strings.Join(more, ", ")), "give the limiter its own user: "+line)
-}
-
-// outside returns a key that does not begin with a prefix.
-func outside(prefix string) string {
-	if strings.HasPrefix(prefix, "d") {
-		return "outside-doctor"
-	}
-	return "doctor-outside"
+	v.add("acl", "", level, seen, do)
 }

@@ -21,44 +21,65 @@ const (
 	longest = 5 * time.Second
 )
 
+// window is the window of trials. They do not remove heartbeats, which expire after one window.
+const window = 5 * time.Second
+
 // A trial is a limiter on temporary keys.
 type trial struct {
 	limiter *sash.Limiter
-	store   driver.Cooler
-	keys    map[string]string // by the address of the primary that holds them
+	store   *redisstore.Store
+	prefix  string
+	keys    []place
 }
 
-// window is the window of trials. Trials do not remove heartbeats, which expire after one window.
-const window = 5 * time.Second
+// A place is a key, and the address of the primary that holds it.
+type place struct{ address, key string }
 
 // try returns a limiter with one key on every primary.
 func (v *visit) try(ctx context.Context, algorithm sash.Algorithm, units int64) (*trial, error) {
-	store := v.store()
-	opts := &sash.Options{Algorithm: algorithm, Prefix: "doctor-" + crand.Text()}
+	t := &trial{store: v.store(), prefix: "doctor-" + crand.Text()}
+	opts := &sash.Options{Algorithm: algorithm, Prefix: t.prefix}
 	if algorithm == sash.SlidingBuckets {
 		opts.Resolution = time.Second
 	}
-	limiter, err := sash.New(store, opts, sash.Every(units, window))
+	var err error
+	if t.limiter, err = sash.New(t.store, opts, sash.Every(units, window)); err != nil {
+		return nil, err
+	}
+	t.keys, err = v.everywhere(ctx, func(key string) int { return t.store.Slot(t.prefix+":"+key, t.limiter.Policy()) })
+	return t, err
+}
+
+// everywhere returns a key for every primary, such that the primary holds the slot of the key. Keys have a hash tag, so that
+// all that is kept for one is in its slot.
+func (v *visit) everywhere(ctx context.Context, slot func(key string) int) (out []place, err error) {
+	if !v.many {
+		return []place{{"", "key"}}, nil
+	}
+	slots, err := v.client.Slots(ctx)
 	if err != nil {
 		return nil, err
 	}
-	policy, err := sash.NewPolicy(opts, limiter.Limits()...)
-	if err != nil {
-		return nil, err
+	for _, s := range slots {
+		if len(s.Nodes) == 0 || slices.ContainsFunc(out, func(p place) bool { return p.address == s.Nodes[0] }) {
+			continue
+		}
+		for i := range 1_000_000 { // a node may have few slots
+			if key := fmt.Sprintf("key-{%d}", i); s.First <= slot(key) && slot(key) <= s.Last {
+				out = append(out, place{s.Nodes[0], key})
+				break
+			}
+		}
 	}
-	keys, err := v.everywhere(ctx, "key", func(key string) int { return store.Slot(opts.Prefix+":"+key, policy) })
-	if err != nil {
-		return nil, err
-	}
-	return &trial{limiter: limiter, store: store, keys: keys}, nil
+	return out, nil
 }
 
 // clean removes the keys, even after an interrupt.
 func (t *trial) clean(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	for _, key := range t.keys {
-		_ = t.limiter.Reset(ctx, key)
+	for _, p := range t.keys {
+		_ = t.limiter.Reset(ctx, p.key)
 	}
 }
 
@@ -68,14 +89,14 @@ func (v *visit) scripts(ctx context.Context) {
 	for _, algorithm := range algorithms {
 		t, err := v.try(ctx, algorithm, 5)
 		if err != nil {
-			v.note("scripts", Fail, fmt.Sprintf("%s: %v", algorithm, err), "see the error; without the nodes of the cluster there are no decisions")
+			v.add("scripts", "", Fail, fmt.Sprintf("%s: %v", algorithm, err), "see the error; without the nodes of the cluster there are no decisions")
 			return
 		}
 		var failed error
-		for _, address := range sorted(t.keys) {
-			if err := t.round(ctx, t.keys[address], algorithm.Exact()); err != nil {
+		for _, p := range t.keys {
+			if err := t.round(ctx, p.key, algorithm.Exact()); err != nil {
 				failed = err
-				v.add("scripts", node{address: address}, Fail, fmt.Sprintf("%s: %v", algorithm, err), remedy(err))
+				v.add("scripts", p.address, Fail, fmt.Sprintf("%s: %v", algorithm, err), remedy(err))
 			}
 		}
 		t.clean(ctx)
@@ -85,8 +106,8 @@ func (v *visit) scripts(ctx context.Context) {
 			return
 		}
 	}
-	if v.beats(ctx) && worked == len(algorithms) {
-		v.note("scripts", OK, fmt.Sprintf("all %d algorithms decide, settle and reset, and instances are counted", worked), "")
+	if worked == len(algorithms) {
+		v.add("scripts", "", OK, fmt.Sprintf("all %d algorithms decide, settle and reset, and instances are counted", worked), "")
 	}
 }
 
@@ -124,15 +145,20 @@ func (t *trial) round(ctx context.Context, key string, exact bool) error {
 	if _, err := t.store.CoolDown(ctx, key, driver.CoolDown{}); err != nil {
 		return err
 	}
+	if n, err := t.store.Instances(ctx, t.prefix+":"+key, "doctor", window); err != nil || n != 1 {
+		return cmp.Or(err, fmt.Errorf("%d instances were counted instead of one", n))
+	}
 	return t.limiter.Reset(ctx, key)
 }
+
+const giveRights = "give the user the permissions of the ACL line below"
 
 // remedy returns what to do about the error of a script.
 func remedy(err error) string {
 	text := err.Error()
 	switch {
 	case lacksRights(err):
-		return "give the user the permissions of the ACL line below"
+		return giveRights
 	case strings.Contains(text, "NOREPLICAS"):
 		return "bring the replicas back, or lower min-replicas-to-write"
 	case strings.Contains(text, "READONLY"):
@@ -166,23 +192,21 @@ func (v *visit) latency(ctx context.Context) {
 		return // scripts has reported it
 	}
 	defer t.clean(ctx)
-	for _, address := range sorted(t.keys) {
-		key, began := t.keys[address], time.Now()
+	for _, p := range t.keys {
 		var took []time.Duration
-		for len(took) < latencyCalls && time.Since(began) < longest {
+		for began := time.Now(); len(took) < latencyCalls && time.Since(began) < longest; {
 			before := time.Now()
-			if _, err := t.limiter.AllowN(ctx, key, 1); err != nil {
+			if _, err := t.limiter.AllowN(ctx, p.key, 1); err != nil {
 				break
 			}
 			took = append(took, time.Since(before))
 		}
 		if len(took) < 10 {
-			v.add("latency", node{address: address}, Unchecked, "too few decisions got an answer", "")
+			v.add("latency", p.address, Unchecked, "too few decisions got an answer", "")
 			continue
 		}
 		slices.Sort(took)
 		p50, p99, most := took[len(took)/2], took[len(took)*99/100], took[len(took)-1]
-		v.way = max(v.way, p99)
 		seen := fmt.Sprintf("p50 %v, p99 %v, max %v of %d decisions; the budget is %v", short(p50), short(p99), short(most), len(took), v.budget)
 		level, do := OK, ""
 		switch {
@@ -191,7 +215,7 @@ func (v *visit) latency(ctx context.Context) {
 		case most > v.budget || p50 > v.budget/2:
 			level, do = Warn, "some calls will end without a decision: check the network and the server's load (SLOWLOG GET)"
 		}
-		v.add("latency", node{address: address}, level, seen, do)
+		v.add("latency", p.address, level, seen, do)
 	}
 }
 
@@ -200,15 +224,6 @@ func short(d time.Duration) time.Duration {
 		return d.Round(time.Microsecond)
 	}
 	return d.Round(10 * time.Microsecond)
-}
-
-func sorted(keys map[string]string) []string {
-	out := make([]string, 0, len(keys))
-	for address := range keys {
-		out = append(out, address)
-	}
-	slices.SortFunc(out, cmp.Compare[string])
-	return out
 }
 
 // scriptCommands returns the commands that the store's scripts call, in lower case.

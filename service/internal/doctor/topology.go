@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,14 +19,12 @@ func (v *visit) topology(ctx context.Context, nodes []node) {
 	if v.many {
 		v.cluster(ctx)
 		v.coverage(nodes)
-		v.note("parts", OK, "sash serve has a breaker for each part of the slots, and reads the nodes every second; a program of "+
-			"your own needs failover.Options.Parts, Part and Classify, and a client that Tune set up, as README shows", "")
 	}
 	if sentinels, master := v.client.Sentinels(); len(sentinels) > 0 {
 		v.watched = true
 		v.sentinels(ctx, sentinels, master)
 		if _, err := v.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Role().Build() }); forbidden(err) {
-			v.note("sentinel", Fail, "the user may not run ROLE on the primary", "give the user +role: the client checks that a server is the primary before it uses it")
+			v.add("sentinel", "", Fail, "the user may not run ROLE on the primary", "give the user +role: the client checks that a server is the primary before it uses it")
 		}
 	}
 }
@@ -33,11 +32,11 @@ func (v *visit) topology(ctx context.Context, nodes []node) {
 func (v *visit) cluster(ctx context.Context) {
 	slots, err := v.client.Slots(ctx)
 	if err != nil {
-		v.note("cluster", Fail, "CLUSTER SLOTS: "+err.Error(), "give the user +cluster|slots: without it the client cannot find the nodes")
+		v.add("cluster", "", Fail, "CLUSTER SLOTS: "+err.Error(), "give the user +cluster|slots: without it the client cannot find the nodes")
 		return
 	}
 	if _, err := v.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.ClusterShards().Build() }); forbidden(err) {
-		v.note("cluster", Warn, "the user may not run CLUSTER SHARDS", "give the user +cluster|shards: since version 8 the client finds the nodes with it")
+		v.add("cluster", "", Warn, "the user may not run CLUSTER SHARDS", "give the user +cluster|shards: since version 8 the client finds the nodes with it")
 	}
 	covered, primaries, alone := 0, make(map[string]bool), make(map[string]bool)
 	for _, s := range slots {
@@ -52,13 +51,14 @@ func (v *visit) cluster(ctx context.Context) {
 	seen := fmt.Sprintf("%d primaries hold %d of 16384 slots", len(primaries), covered)
 	switch {
 	case covered < 16384:
-		v.note("cluster", Fail, seen, "keys in the other slots have no server: see redis-cli --cluster check")
+		v.add("cluster", "", Fail, seen, "keys in the other slots have no server: see redis-cli --cluster check")
 	case len(alone) > 0:
-		v.note("cluster", Warn, fmt.Sprintf("%s; %d of them have no replica", seen, len(alone)), "add a replica to each: without one there are no decisions on its keys while it is down")
+		v.add("cluster", "", Warn, fmt.Sprintf("%s; %d of them have no replica", seen, len(alone)),
+			"add a replica to each: without one there are no decisions on its keys while it is down")
 	case len(primaries) < 3:
-		v.note("cluster", Warn, seen, "a failover needs a majority of primaries: use at least three")
+		v.add("cluster", "", Warn, seen, "a failover needs a majority of primaries: use at least three")
 	default:
-		v.note("cluster", OK, seen+", each with a replica", "")
+		v.add("cluster", "", OK, seen+", each with a replica", "")
 	}
 }
 
@@ -67,64 +67,61 @@ func (v *visit) coverage(nodes []node) {
 	for _, n := range nodes {
 		switch setting := n.config["cluster-require-full-coverage"]; setting {
 		case "no":
-			v.add("coverage", n, OK, "it decides its keys while another primary is down", "")
+			v.add("coverage", n.address, OK, "it decides its keys while another primary is down", "")
 		case "":
-			v.add("coverage", n, Unchecked, "the user may not read cluster-require-full-coverage", "run sash doctor once as a user that may run CONFIG GET")
+			v.add("coverage", n.address, Unchecked, "the user may not read cluster-require-full-coverage", asAdministrator)
 		default:
-			v.add("coverage", n, Warn, "cluster-require-full-coverage is "+setting+": from when a primary counts as down until its replica is promoted, "+
+			v.add("coverage", n.address, Warn, "cluster-require-full-coverage is "+setting+": from when a primary counts as down until its replica is promoted, "+
 				"this node refuses its keys too", "CONFIG SET cluster-require-full-coverage no on every node, and in its redis.conf")
 		}
 	}
 }
 
 func (v *visit) sentinels(ctx context.Context, sentinels []*redisclient.Client, master string) {
-	addresses := make(map[string]bool)
-	silent := 0
+	var names []string // of the primary
 	var quorum error
-	var others int
+	var answered, others int
 	var after time.Duration
 	for _, s := range sentinels {
-		say := func(what string) (rueidis.RedisMessage, error) {
+		defer s.Close()
+		ask := func(what string) (rueidis.RedisMessage, error) {
 			return s.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Arbitrary("SENTINEL", what, master).Build() })
 		}
-		reply, err := say("GET-MASTER-ADDR-BY-NAME")
+		reply, err := ask("GET-MASTER-ADDR-BY-NAME")
 		addr, wrong := reply.AsStrSlice()
 		if err != nil || wrong != nil || len(addr) != 2 {
-			silent++
-			s.Close()
 			continue
 		}
-		addresses[net.JoinHostPort(addr[0], addr[1])] = true
-		if _, err := say("CKQUORUM"); err != nil {
+		answered++
+		names = append(names, net.JoinHostPort(addr[0], addr[1]))
+		if _, err := ask("CKQUORUM"); err != nil {
 			quorum = err
 		}
-		if reply, err := say("MASTER"); err == nil {
+		if reply, err := ask("MASTER"); err == nil {
 			fields, _ := reply.AsStrMap()
 			n, _ := strconv.Atoi(fields["num-other-sentinels"])
-			others = max(others, n)
 			ms, _ := strconv.Atoi(fields["down-after-milliseconds"])
-			after = max(after, time.Duration(ms)*time.Millisecond)
+			others, after = max(others, n), max(after, time.Duration(ms)*time.Millisecond)
 		}
-		s.Close()
 	}
-	var names []string
-	for a := range addresses {
-		names = append(names, a)
-	}
+	slices.Sort(names)
+	names = slices.Compact(names)
 	seen := fmt.Sprintf("%d of %d Sentinels answer and name %s as %s; they know %d others; a primary that is down is noticed after %v",
-		len(sentinels)-silent, len(sentinels), strings.Join(names, " and "), master, others, after)
+		answered, len(sentinels), strings.Join(names, " and "), master, others, after)
+	level, do := Warn, ""
 	switch {
-	case len(addresses) != 1:
-		v.note("sentinel", Fail, seen, "they must agree: see SENTINEL MASTER "+master+" on each")
+	case len(names) != 1:
+		level, do = Fail, "they must agree: see SENTINEL MASTER "+master+" on each"
 	case quorum != nil && !forbidden(quorum):
-		v.note("sentinel", Fail, seen+"; "+quorum.Error(), "bring the other Sentinels back: a failover is not possible now")
-	case silent > 0:
-		v.note("sentinel", Warn, seen, "bring back those that do not answer, or remove them from the URL")
+		level, seen, do = Fail, seen+"; "+quorum.Error(), "bring the other Sentinels back: a failover is not possible now"
+	case answered < len(sentinels):
+		do = "bring back those that do not answer, or remove them from the URL"
 	case others < 2:
-		v.note("sentinel", Warn, seen, "use at least three Sentinels: two cannot outvote one that is wrong or down")
+		do = "use at least three Sentinels: two cannot outvote one that is wrong or down"
 	case after > 10*time.Second:
-		v.note("sentinel", Warn, seen, "until then there are no decisions: SENTINEL SET "+master+" down-after-milliseconds 5000")
+		do = "until then there are no decisions: SENTINEL SET " + master + " down-after-milliseconds 5000"
 	default:
-		v.note("sentinel", OK, seen, "")
+		level = OK
 	}
+	v.add("sentinel", "", level, seen, do)
 }

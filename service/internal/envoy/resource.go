@@ -1,18 +1,21 @@
 package envoy
 
 import (
+	"encoding/json"
 	"fmt"
-	"strings"
 
 	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
-	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protopath"
+	"google.golang.org/protobuf/reflect/protorange"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"example.com/sash/service/internal/config"
 )
 
-// read returns the configuration in resources. It writes them as YAML first, so that one parser checks both forms.
+// read returns the configuration in resources. It writes them as a file first, so that one parser checks both forms.
 func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
 	if len(resources) == 0 {
 		return config.Empty(), nil
@@ -24,10 +27,10 @@ func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
 			return nil, fmt.Errorf("resource %d: %w", i, err)
 		}
 		name := "resource " + message.GetName()
-		if field, found := unknown(message.ProtoReflect()); found {
+		if field, found := unknown(&message); found {
 			return nil, fmt.Errorf("%s: %s has a field that this version does not know", name, field)
 		}
-		text, err := yaml.Marshal(map[string]any{"domain": quoted(message.GetDomain()), "descriptors": descriptors(message.GetDescriptors())})
+		text, err := text(&message)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -36,83 +39,49 @@ func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
 	return config.ParseBy(s.Defaults, s.Merge, files...)
 }
 
-func descriptors(all []*rls.RateLimitDescriptor) []any {
-	out := make([]any, len(all))
-	for i, d := range all {
-		one := map[string]any{"key": quoted(d.GetKey())}
-		if d.GetValue() != "" {
-			one["value"] = quoted(d.GetValue())
-		}
-		if d.GetShadowMode() {
-			one["shadow_mode"] = true
-		}
-		if d.GetQuotaMode() {
-			one["quota_mode"] = true
-		}
-		if d.GetMetadata() != nil {
-			one["metadata"] = d.GetMetadata().AsMap()
-		}
-		if d.GetDetailedMetric() {
-			one["detailed_metric"] = true
-		}
-		if limit := d.GetRateLimit(); limit != nil {
-			one["rate_limit"] = rateLimit(limit)
-		}
-		if len(d.GetDescriptors()) > 0 {
-			one["descriptors"] = descriptors(d.GetDescriptors())
-		}
-		out[i] = one
+// text returns a configuration in JSON, which is YAML, with what files say of a limit: its unit or none, and its units, also if
+// they are zero.
+func text(message *rls.RateLimitConfig) ([]byte, error) {
+	packed, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message)
+	if err != nil {
+		return nil, err
 	}
-	return out
-}
-
-// quoted returns a string that is read as one, whatever it looks like.
-func quoted(text string) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: text}
-}
-
-func rateLimit(limit *rls.RateLimitPolicy) map[string]any {
-	out := map[string]any{}
-	if limit.GetUnlimited() {
-		out["unlimited"] = true
-	} else {
-		out["requests_per_unit"] = limit.GetRequestsPerUnit()
+	var config map[string]any
+	if err := json.Unmarshal(packed, &config); err != nil {
+		return nil, err
 	}
-	if unit := limit.GetUnit(); unit != rls.RateLimitUnit_UNKNOWN {
-		out["unit"] = strings.ToLower(unit.String())
+	delete(config, "name") // of the resource
+	if config["domain"] == nil {
+		config["domain"] = ""
 	}
-	if limit.GetName() != "" {
-		out["name"] = quoted(limit.GetName())
-	}
-	if len(limit.GetReplaces()) > 0 {
-		var names []any
-		for _, r := range limit.GetReplaces() {
-			names = append(names, map[string]any{"name": quoted(r.GetName())})
+	var complete func(parent map[string]any)
+	complete = func(parent map[string]any) {
+		below, _ := parent["descriptors"].([]any)
+		for _, d := range below {
+			descriptor := d.(map[string]any)
+			if descriptor["key"] == nil {
+				descriptor["key"] = ""
+			}
+			if limit, ok := descriptor["rate_limit"].(map[string]any); ok && limit["unlimited"] == nil && limit["requests_per_unit"] == nil {
+				limit["requests_per_unit"] = 0
+			}
+			complete(descriptor)
 		}
-		out["replaces"] = names
 	}
-	return out
+	complete(config)
+	return json.Marshal(config)
 }
 
 // unknown finds a message with a field that this version's schema does not have: without the field it would be another
 // configuration.
-func unknown(m protoreflect.Message) (where string, found bool) {
-	if len(m.GetUnknown()) > 0 {
-		return string(m.Descriptor().Name()), true
-	}
-	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		switch {
-		case field.Kind() != protoreflect.MessageKind || field.IsMap(): // the map is that of metadata
-		case field.IsList():
-			for i := range value.List().Len() {
-				if where, found = unknown(value.List().Get(i).Message()); found {
-					return false
-				}
-			}
-		default:
-			where, found = unknown(value.Message())
+func unknown(m proto.Message) (where string, found bool) {
+	_ = protorange.Range(m.ProtoReflect(), func(path protopath.Values) error {
+		at, ok := path.Index(-1).Value.Interface().(protoreflect.Message)
+		if ok && len(at.GetUnknown()) > 0 {
+			where, found = string(at.Descriptor().Name()), true
+			return protorange.Terminate
 		}
-		return !found
+		return nil
 	})
 	return where, found
 }

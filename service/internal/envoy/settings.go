@@ -15,49 +15,44 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"example.com/sash"
+	"example.com/sash/service/internal/access"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/telemetry"
 )
 
 // Settings are the environment's settings.
 type Settings struct {
 	// Deployed reports whether this is a deployment of Envoy's service: one of its own variables is set. Only then are
-	// the addresses, Redis, Config, LogLevel and LogJSON read, whose variables other programs use too. Unset variables
-	// have the defaults of that service.
+	// the addresses, Redis, the path of Config, LogLevel and LogJSON read, whose variables other programs use too. Unset
+	// variables have the defaults of that service.
 	Deployed bool
-	// Config is the directory of the configuration. DotFiles and Siblings are those of config.Source.
-	Config             string
-	DotFiles, Siblings bool
+	// Config has the defaults of rules too: of SASH_ALGORITHM, which a file that Envoy's service reads cannot say, and of
+	// SASH_ENVOY_COMPATIBLE.
+	Config config.Source
 	// Management is the server that sends the configuration. Nil is files.
 	Management *Source
-	// Merge lets several files configure one domain.
-	Merge bool
 	// StartWithoutConfig starts before there is a configuration.
 	StartWithoutConfig bool
-	// HTTP, GRPC and Admin are addresses to listen on. GRPC is a path if GRPCNetwork is unix.
-	HTTP, GRPC, GRPCNetwork, Admin string
+	// HTTP, GRPC and Admin are addresses to listen on.
+	HTTP, GRPC, Admin string
 	// Redis is a URL as sash takes it, and RedisPrefix begins its keys.
 	Redis, RedisPrefix string
-	// HealthNeedsRedis fails health checks while Redis does not answer, and HealthNeedsConfig while no domain is configured.
-	HealthNeedsRedis, HealthNeedsConfig bool
+	// ReadyNeedsRedis fails health checks while Redis does not answer, and ReadyNeedsConfig while no domain is configured.
+	ReadyNeedsRedis, ReadyNeedsConfig bool
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 	LogJSON  bool
-	// Shadow, Quota, Metadata, NearLimitRatio and the headers are options of the protocol. An empty HeaderLimit is no headers.
-	Shadow, Quota, Metadata                   bool
-	NearLimitRatio                            float64
-	HeaderLimit, HeaderRemaining, HeaderReset string
-	// TLS of the gRPC server.
-	TLS                                        bool
-	TLSCert, TLSKey, TLSClientCA, TLSClientSAN string
-	MaxConnectionAge, MaxConnectionAgeGrace    time.Duration
-	// Milliseconds makes the response time in Prometheus count in milliseconds, as it did once, instead of seconds.
+	// Protocol has a Counting with SASH_ENVOY_COMPATIBLE: clients see what Envoy's service answers.
+	Protocol rls.Options
+	// Server is the gRPC server. TLS are its files; nil is none.
+	Server rls.Server
+	TLS    *access.TLSFiles
+	// NearLimit and Milliseconds are options of the metrics.
+	NearLimit    float64
 	Milliseconds bool
-	// Algorithm is SASH_ALGORITHM: what a configuration file cannot say that Envoy's service reads, too. Empty is not set.
-	Algorithm string
-	// Compatible is SASH_ENVOY_COMPATIBLE: clients see what Envoy's service answers. Stop and LocalCache, in bytes, have an
-	// effect with it only.
-	Compatible, Stop bool
-	LocalCache       int
 	// Telemetry configures where counters and traces are exported.
 	Telemetry telemetry.Exporters
 	// Ignored are variables that are set and have no effect, each with the reason.
@@ -70,13 +65,12 @@ var own = []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY
 // ignored are the variables without effect, and why.
 var ignored = [][2]string{
 	{"USE_DOG_STATSD_MOGRIFIERS", "rule names do not become tags: Prometheus has them as labels"},
-	{"SASH_CHARGE_EACH", "a request charges all of its descriptors or none; SASH_ENVOY_COMPATIBLE=true counts as Envoy's service does"},
 	{"PROMETHEUS_MAPPER_YAML", "metrics have the names of that service's own mapping"},
 	{"REDIS_PERSECOND", "one Redis decides all limits: a request with several limits is one decision"},
-	{"LOCAL_CACHE_SIZE_IN_BYTES", "refusals are always remembered while they hold, and SASH_ENVOY_COMPATIBLE is not set"},
+	{localCache, "refusals are always remembered while they hold, and SASH_ENVOY_COMPATIBLE is not set"},
 	{"CONFIG_GRPC_XDS_NODE_METADATA", "the management server receives only the node's ID"},
 	{"REDIS_PIPELINE_WINDOW", "concurrent decisions always travel together"},
-	{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "a refusal never charges anything, unless SASH_ENVOY_COMPATIBLE is set"},
+	{stopAtLimit, "a refusal never charges anything, unless SASH_ENVOY_COMPATIBLE is set"},
 }
 
 // InPlace returns the environment of a process that runs under the name of Envoy's service: it is a deployment of it,
@@ -94,34 +88,35 @@ func InPlace(env func(string) string) func(string) string {
 func Read(env func(string) string) (*Settings, error) {
 	r := &reader{env: env}
 	s := &Settings{
-		Deployed:              slices.ContainsFunc(own, func(name string) bool { return env(name) != "" }),
-		Merge:                 r.boolean("MERGE_DOMAIN_CONFIG"),
-		StartWithoutConfig:    r.boolean("FORCE_START_WITHOUT_INITIAL_CONFIG"),
-		HealthNeedsConfig:     r.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
-		Shadow:                r.boolean("SHADOW_MODE"),
-		Quota:                 r.boolean("QUOTA_MODE"),
-		Metadata:              r.boolean("RESPONSE_DYNAMIC_METADATA"),
-		NearLimitRatio:        r.ratio("NEAR_LIMIT_RATIO", "a number above 0 and at most 1", func(f float64) bool { return f > 0 && f <= 1 }),
-		Milliseconds:          r.boolean("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"),
-		Algorithm:             env("SASH_ALGORITHM"),
-		Compatible:            r.boolean("SASH_ENVOY_COMPATIBLE"),
-		Stop:                  r.boolean("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"),
-		LocalCache:            r.bytes("LOCAL_CACHE_SIZE_IN_BYTES"),
-		TLS:                   r.boolean("GRPC_SERVER_USE_TLS"),
-		TLSCert:               env("GRPC_SERVER_TLS_CERT"),
-		TLSKey:                env("GRPC_SERVER_TLS_KEY"),
-		TLSClientCA:           env("GRPC_CLIENT_TLS_CACERT"),
-		TLSClientSAN:          env("GRPC_CLIENT_TLS_SAN"),
-		MaxConnectionAge:      r.duration("GRPC_MAX_CONNECTION_AGE"),
-		MaxConnectionAgeGrace: r.duration("GRPC_MAX_CONNECTION_AGE_GRACE"),
+		Deployed:           slices.ContainsFunc(own, func(name string) bool { return env(name) != "" }),
+		Config:             config.Source{Merge: r.boolean("MERGE_DOMAIN_CONFIG")},
+		StartWithoutConfig: r.boolean("FORCE_START_WITHOUT_INITIAL_CONFIG"),
+		ReadyNeedsConfig:   r.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
+		Protocol: rls.Options{
+			Shadow: r.boolean("SHADOW_MODE"), Quota: r.boolean("QUOTA_MODE"), Metadata: r.boolean("RESPONSE_DYNAMIC_METADATA"),
+		},
+		Server: rls.Server{
+			MaxConnectionAge: r.duration("GRPC_MAX_CONNECTION_AGE"), MaxConnectionAgeGrace: r.duration("GRPC_MAX_CONNECTION_AGE_GRACE"),
+		},
+		NearLimit:    r.ratio("NEAR_LIMIT_RATIO", "a number above 0 and at most 1", func(f float64) bool { return f > 0 && f <= 1 }),
+		Milliseconds: r.boolean("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"),
 	}
 	if r.boolean("LIMIT_RESPONSE_HEADERS_ENABLED") {
-		s.HeaderLimit = r.header("LIMIT_LIMIT_HEADER", "RateLimit-Limit")
-		s.HeaderRemaining = r.header("LIMIT_REMAINING_HEADER", "RateLimit-Remaining")
-		s.HeaderReset = r.header("LIMIT_RESET_HEADER", "RateLimit-Reset")
+		s.Protocol.Headers = &rls.Headers{
+			Limit:     r.header("LIMIT_LIMIT_HEADER", "RateLimit-Limit"),
+			Remaining: r.header("LIMIT_REMAINING_HEADER", "RateLimit-Remaining"),
+			Reset:     r.header("LIMIT_RESET_HEADER", "RateLimit-Reset"),
+		}
 	}
+	if r.boolean("GRPC_SERVER_USE_TLS") {
+		s.TLS = &access.TLSFiles{
+			Cert: env("GRPC_SERVER_TLS_CERT"), Key: env("GRPC_SERVER_TLS_KEY"),
+			ClientCA: env("GRPC_CLIENT_TLS_CACERT"), ClientSAN: env("GRPC_CLIENT_TLS_SAN"),
+		}
+	}
+	s.counting(r)
 	for _, variable := range ignored {
-		if s.Compatible && (variable[0] == "LOCAL_CACHE_SIZE_IN_BYTES" || variable[0] == "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT") {
+		if s.Protocol.Counting != nil && (variable[0] == localCache || variable[0] == stopAtLimit) {
 			continue
 		}
 		if v := env(variable[0]); v != "" && v != "false" && v != "0" {
@@ -135,6 +130,30 @@ func Read(env func(string) string) (*Settings, error) {
 	return s, r.err
 }
 
+// Variables that have an effect with SASH_ENVOY_COMPATIBLE only.
+const (
+	localCache  = "LOCAL_CACHE_SIZE_IN_BYTES"
+	stopAtLimit = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"
+)
+
+// counting reads how units are counted.
+func (s *Settings) counting(r *reader) {
+	rules := &s.Config.Defaults
+	size, stop := r.bytes(localCache), r.boolean(stopAtLimit)
+	if r.boolean("SASH_ENVOY_COMPATIBLE") {
+		*rules = config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}
+		s.Protocol.Counting = &decide.Counting{Stop: stop}
+		if size > 0 {
+			s.Protocol.Counting.Over = decide.NewOverLimit(size)
+		}
+	}
+	if name := r.env("SASH_ALGORITHM"); name != "" {
+		if err := rules.Algorithm.UnmarshalText([]byte(name)); err != nil {
+			r.fail("SASH_ALGORITHM: %v", err)
+		}
+	}
+}
+
 // deployment reads the variables that count only in a deployment of Envoy's service.
 func (s *Settings) deployment(r *reader) {
 	switch kind := strings.ToUpper(r.text("CONFIG_TYPE", "FILE")); kind {
@@ -144,30 +163,28 @@ func (s *Settings) deployment(r *reader) {
 	default:
 		r.fail("CONFIG_TYPE=%s: use FILE or GRPC_XDS_SOTW", kind)
 	}
-	s.Config = filepath.Join(r.text("RUNTIME_ROOT", "/srv/runtime_data/current"), r.env("RUNTIME_SUBDIRECTORY"), r.text("RUNTIME_APPDIRECTORY", "config"))
-	s.DotFiles = !r.boolean("RUNTIME_IGNOREDOTFILES")
-	s.Siblings = r.env("RUNTIME_WATCH_ROOT") == "" || r.boolean("RUNTIME_WATCH_ROOT")
+	s.Config.Path = filepath.Join(r.text("RUNTIME_ROOT", "/srv/runtime_data/current"), r.env("RUNTIME_SUBDIRECTORY"), r.text("RUNTIME_APPDIRECTORY", "config"))
+	s.Config.DotFiles = !r.boolean("RUNTIME_IGNOREDOTFILES")
+	s.Config.Siblings = r.env("RUNTIME_WATCH_ROOT") == "" || r.boolean("RUNTIME_WATCH_ROOT")
 	s.HTTP = r.address("HOST", "PORT", "8080")
 	s.Admin = r.address("DEBUG_HOST", "DEBUG_PORT", "6070")
-	s.GRPCNetwork, s.GRPC = "tcp", r.address("GRPC_HOST", "GRPC_PORT", "8081")
+	s.GRPC = r.address("GRPC_HOST", "GRPC_PORT", "8081")
 	if path := r.env("GRPC_UDS"); path != "" {
-		s.GRPCNetwork, s.GRPC = "unix", path
+		s.GRPC = "unix://" + path
 	}
 	s.Redis, s.RedisPrefix = r.redis(), r.env("CACHE_KEY_PREFIX")
-	s.HealthNeedsRedis = r.boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")
+	s.ReadyNeedsRedis = r.boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")
 	s.LogJSON = strings.EqualFold(r.env("LOG_FORMAT"), "json")
-	switch level := strings.ToLower(r.text("LOG_LEVEL", "warn")); level {
-	case "trace", "debug":
-		s.LogLevel = "debug"
-	case "info", "warn", "error":
-		s.LogLevel = level
-	case "warning":
-		s.LogLevel = "warn"
-	case "fatal", "panic":
-		s.LogLevel = "error"
-	default:
+	level := strings.ToLower(r.text("LOG_LEVEL", "warn"))
+	known := false
+	if s.LogLevel, known = levels[level]; !known {
 		r.fail("LOG_LEVEL=%s: use debug, info, warn or error", level)
 	}
+}
+
+// levels are those of Envoy's service, and ours.
+var levels = map[string]string{
+	"trace": "debug", "debug": "debug", "info": "info", "warn": "warn", "warning": "warn", "error": "error", "fatal": "error", "panic": "error",
 }
 
 // A reader reads variables and keeps the first error.
@@ -183,10 +200,7 @@ func (r *reader) fail(format string, args ...any) {
 }
 
 func (r *reader) text(name, otherwise string) string {
-	if v := r.env(name); v != "" {
-		return v
-	}
-	return otherwise
+	return cmp.Or(r.env(name), otherwise)
 }
 
 // header reads the name of a header field and checks it, because Envoy would send any name to its clients.
@@ -230,11 +244,16 @@ func (r *reader) ratio(name, use string, valid func(float64) bool) float64 {
 }
 
 func (r *reader) address(host, port, otherwise string) string {
-	p := r.text(port, otherwise)
-	if n, err := strconv.ParseUint(p, 10, 16); err != nil || strconv.FormatUint(n, 10) != p {
-		r.fail("%s=%s: use a port number", port, p)
+	return net.JoinHostPort(r.text(host, "0.0.0.0"), r.port(port, otherwise, 0))
+}
+
+// port reads the number of a port, from a least one on.
+func (r *reader) port(name, otherwise string, least uint64) string {
+	p := r.text(name, otherwise)
+	if n, err := strconv.ParseUint(p, 10, 16); err != nil || strconv.FormatUint(n, 10) != p || n < least {
+		r.fail("%s=%s: use a port number", name, p)
 	}
-	return net.JoinHostPort(r.text(host, "0.0.0.0"), p)
+	return p
 }
 
 // telemetry reads where metrics and traces are exported. Envoy's service sends to statsd by default; this one only if a
@@ -270,23 +289,13 @@ func (r *reader) statsd(dog bool) *telemetry.Statsd {
 			r.fail("STATSD_PROTOCOL=%s: use tcp or udp", s.Network)
 		}
 	}
-	port := r.text("STATSD_PORT", "8125")
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		r.fail("STATSD_PORT=%s: use a port number", port)
-	}
-	s.Addr = net.JoinHostPort(r.text("STATSD_HOST", "localhost"), port)
-	if text := r.env("EXTRA_TAGS"); text != "" {
-		for pair := range strings.SplitSeq(text, ",") {
-			key, value, ok := strings.Cut(strings.TrimSpace(pair), ":")
-			if !ok || key == "" {
-				r.fail("EXTRA_TAGS=%s: use key:value,key:value", text)
-			}
-			if value != "" {
-				s.Tags = append(s.Tags, key+":"+value)
-			}
+	s.Addr = net.JoinHostPort(r.text("STATSD_HOST", "localhost"), r.port("STATSD_PORT", "8125", 1))
+	for _, pair := range r.pairs("EXTRA_TAGS", "key:value") {
+		if pair[1] != "" {
+			s.Tags = append(s.Tags, pair[0]+":"+pair[1])
 		}
-		slices.Sort(s.Tags)
 	}
+	slices.Sort(s.Tags)
 	return s
 }
 
@@ -322,15 +331,25 @@ func (r *reader) management() *Source {
 			ServerName: r.env("CONFIG_GRPC_XDS_SERVER_TLS_SAN"),
 		}
 	}
-	if text := r.env("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"); text != "" {
-		m.Headers = make(map[string]string)
-		for pair := range strings.SplitSeq(text, ",") {
-			name, value, ok := strings.Cut(pair, ":")
-			if !ok {
-				r.fail("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: use name:value,name:value")
-			}
-			m.Headers[strings.ToLower(strings.TrimSpace(name))] = strings.TrimSpace(value)
-		}
+	m.Headers = make(map[string]string)
+	for _, pair := range r.pairs("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "name:value") {
+		m.Headers[strings.ToLower(pair[0])] = pair[1]
 	}
 	return m
+}
+
+// pairs reads what a variable lists between commas, each written as form is. An error does not show what it lists, which may
+// be secret.
+func (r *reader) pairs(name, form string) (out [][2]string) {
+	if r.env(name) == "" {
+		return nil
+	}
+	for pair := range strings.SplitSeq(r.env(name), ",") {
+		key, value, ok := strings.Cut(pair, ":")
+		if key = strings.TrimSpace(key); !ok || key == "" {
+			r.fail("%s: use %s,%[2]s", name, form)
+		}
+		out = append(out, [2]string{key, strings.TrimSpace(value)})
+	}
+	return out
 }

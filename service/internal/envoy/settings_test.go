@@ -3,10 +3,12 @@ package envoy
 import (
 	"fmt"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 
+	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/telemetry"
 )
 
@@ -51,26 +53,23 @@ func TestDefaultsMatchEnvoysService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Config != "/data/ratelimit/config" || s.HTTP != "0.0.0.0:8080" || s.GRPC != "0.0.0.0:8081" || s.GRPCNetwork != "tcp" ||
-		!s.DotFiles || !s.Siblings || s.Admin != "0.0.0.0:6070" || s.LogLevel != "warn" || s.HeaderLimit != "" || s.Shadow {
+	if s.Config.Path != "/data/ratelimit/config" || s.HTTP != "0.0.0.0:8080" || s.GRPC != "0.0.0.0:8081" ||
+		!s.Config.DotFiles || !s.Config.Siblings || s.Admin != "0.0.0.0:6070" || s.LogLevel != "warn" || s.Protocol.Headers != nil || s.Protocol.Shadow {
 		t.Errorf("%+v", s)
 	}
-	s, err = Read(from("RUNTIME_ROOT=/data HOST=10.0.0.1 PORT=80 GRPC_UDS=/run/rl.sock LOG_LEVEL=WARNING LOG_FORMAT=json LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_RESET_HEADER=X NEAR_LIMIT_RATIO=0.5 USE_STATSD=true USE_DOG_STATSD=false"))
-	if err != nil || s.HTTP != "10.0.0.1:80" || s.GRPC != "/run/rl.sock" || s.GRPCNetwork != "unix" || !s.LogJSON || s.LogLevel != "warn" ||
-		s.HeaderLimit != "RateLimit-Limit" || s.HeaderReset != "X" || s.NearLimitRatio != 0.5 || len(s.Ignored) != 0 {
+	s, err = Read(from("RUNTIME_ROOT=/data HOST=10.0.0.1 PORT=80 GRPC_UDS=/run/rl.sock LOG_LEVEL=WARNING LOG_FORMAT=json " +
+		"LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_RESET_HEADER=X NEAR_LIMIT_RATIO=0.5 USE_STATSD=true USE_DOG_STATSD=false " +
+		"RUNTIME_IGNOREDOTFILES=true RUNTIME_WATCH_ROOT=false"))
+	if err != nil || s.HTTP != "10.0.0.1:80" || s.GRPC != "unix:///run/rl.sock" || !s.LogJSON || s.LogLevel != "warn" ||
+		*s.Protocol.Headers != (rls.Headers{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "X"}) ||
+		s.NearLimit != 0.5 || len(s.Ignored) != 0 || s.Config.DotFiles || s.Config.Siblings {
 		t.Errorf("%+v, %v", s, err)
 	}
-}
-
-func TestWhichFilesAreRead(t *testing.T) {
-	for text, want := range map[string][2]bool{ // dot files, siblings
-		"RUNTIME_IGNOREDOTFILES=true":                          {false, true},
-		"RUNTIME_WATCH_ROOT=false":                             {true, false},
-		"RUNTIME_WATCH_ROOT=true RUNTIME_IGNOREDOTFILES=false": {true, true},
-	} {
-		if s, err := Read(from("RUNTIME_ROOT=/data " + text)); err != nil || s.DotFiles != want[0] || s.Siblings != want[1] {
-			t.Errorf("%s: dot files %v, siblings %v, %v", text, s.DotFiles, s.Siblings, err)
-		}
+	s, err = Read(from("CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_NODE_ID=edge CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=X-A:1,b:c:d " +
+		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_SERVER_TLS_SAN=name XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=9"))
+	want := &Source{Server: "localhost:18000", Node: "edge", Headers: map[string]string{"x-a": "1", "b": "c:d"}, MaxMessage: 9, TLS: &ClientTLS{ServerName: "name"}}
+	if err != nil || !reflect.DeepEqual(s.Management, want) {
+		t.Errorf("%+v, %v", s.Management, err)
 	}
 }
 
@@ -85,7 +84,10 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"REDIS_URL=redis:6379 REDIS_SOCKET_TYPE=pigeon",
 		"REDIS_URL=redis:6379 REDIS_SOCKET_TYPE=unix", // and without REDIS_SOCKET_TYPE
 		"REDIS_TYPE=single REDIS_URL=redis:6379",
-		"REDIS_SOCKET_TYPE=tcp REDIS_URL=/run/redis.sock",
+		"REDIS_SOCKET_TYPE=tcp REDIS_URL=/run/redis.sock", "SASH_ALGORITHM=leaky",
+		"USE_STATSD=true USE_DOG_STATSD=true", "USE_STATSD=true STATSD_PORT=http", "USE_STATSD=true STATSD_PROTOCOL=pigeon",
+		"USE_STATSD=true EXTRA_TAGS=a", "USE_STATSD=true STATS_FLUSH_INTERVAL=soon", "USE_PROMETHEUS=true PROMETHEUS_PATH=metrics",
+		"TRACING_ENABLED=true TRACING_SAMPLING_RATE=2", "TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=zipkin", "USE_STATSD=perhaps",
 	} {
 		fields := strings.Fields(text)
 		name, _, _ := strings.Cut(fields[len(fields)-1], "=")
@@ -127,34 +129,39 @@ func TestWhereCountersGo(t *testing.T) {
 }
 
 func TestWhoReadsMetricsAndTraces(t *testing.T) {
-	s, err := Read(from("USE_PROMETHEUS=true TRACING_ENABLED=true"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := s.Telemetry; got.PrometheusAddr != ":9090" || got.PrometheusPath != "/metrics" ||
-		*got.Tracing != (telemetry.Tracing{Service: "RateLimit", Rate: 1}) {
-		t.Errorf("%+v, %+v", got, got.Tracing)
-	}
-	s, err = Read(from("USE_PROMETHEUS=true PROMETHEUS_ADDR=:1 PROMETHEUS_PATH=/m TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=http TRACING_SERVICE_NAME=a TRACING_SERVICE_NAMESPACE=b TRACING_SERVICE_INSTANCE_ID=c TRACING_SAMPLING_RATE=0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := s.Telemetry; got.PrometheusAddr != ":1" || got.PrometheusPath != "/m" || *got.Tracing != (telemetry.Tracing{Protocol: "http", Service: "a", Namespace: "b", Instance: "c"}) {
-		t.Errorf("%+v, %+v", got, got.Tracing)
-	}
-	if s, _ := Read(from("TRACING_SERVICE_NAME=a PROMETHEUS_ADDR=:1")); s.Telemetry != (telemetry.Exporters{}) {
-		t.Errorf("exports that no variable turns on: %+v", s.Telemetry)
+	for text, want := range map[string]telemetry.Exporters{
+		"USE_PROMETHEUS=true":  {PrometheusAddr: ":9090", PrometheusPath: "/metrics"},
+		"TRACING_ENABLED=true": {Tracing: &telemetry.Tracing{Service: "RateLimit", Rate: 1}},
+		"USE_PROMETHEUS=true PROMETHEUS_ADDR=:1 PROMETHEUS_PATH=/m": {PrometheusAddr: ":1", PrometheusPath: "/m"},
+		"TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=http TRACING_SERVICE_NAME=a TRACING_SERVICE_NAMESPACE=b " +
+			"TRACING_SERVICE_INSTANCE_ID=c TRACING_SAMPLING_RATE=0": {Tracing: &telemetry.Tracing{Protocol: "http", Service: "a", Namespace: "b", Instance: "c"}},
+		"TRACING_SERVICE_NAME=a PROMETHEUS_ADDR=:1": {}, // exports that no variable turns on
+	} {
+		if s, err := Read(from(text)); err != nil || !reflect.DeepEqual(s.Telemetry, want) {
+			t.Errorf("%s: %+v, %v", text, s.Telemetry, err)
+		}
 	}
 }
 
-func TestWrongValuesOfTelemetryAreNamed(t *testing.T) {
-	for _, text := range []string{
-		"USE_STATSD=true USE_DOG_STATSD=true", "USE_STATSD=true STATSD_PORT=http", "USE_STATSD=true STATSD_PROTOCOL=pigeon",
-		"USE_STATSD=true EXTRA_TAGS=a", "USE_STATSD=true STATS_FLUSH_INTERVAL=soon", "USE_PROMETHEUS=true PROMETHEUS_PATH=metrics",
-		"TRACING_ENABLED=true TRACING_SAMPLING_RATE=2", "TRACING_ENABLED=true TRACING_EXPORTER_PROTOCOL=zipkin", "USE_STATSD=perhaps",
+// How units are counted. Variables without effect are reported, and those of the counting have one in the compatible mode.
+func TestHowUnitsAreCounted(t *testing.T) {
+	const counting, compatible = "LOCAL_CACHE_SIZE_IN_BYTES=1000 STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true REDIS_PERSECOND=false ", "SASH_ENVOY_COMPATIBLE=true "
+	for text, want := range map[string]string{
+		"":                                 "sliding-log false, <nil>, 0 ignored",
+		"SASH_ALGORITHM=gcra":              "gcra false, <nil>, 0 ignored",
+		compatible + "SASH_ALGORITHM=gcra": "gcra true, &{false <nil>}, 0 ignored",
+		compatible:                         "fixed-window true, &{false <nil>}, 0 ignored",
+		compatible + counting:              "fixed-window true, &{true 0x",
+		counting:                           "sliding-log false, <nil>, 2 ignored",
+		"PROMETHEUS_MAPPER_YAML=x":         "sliding-log false, <nil>, 1 ignored",
 	} {
-		if _, err := Read(from(text)); err == nil {
-			t.Errorf("%s: no error", text)
+		s, err := Read(from(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := fmt.Sprintf("%v %v, %v, %d ignored", s.Config.Defaults.Algorithm, s.Config.Defaults.CountRefused, s.Protocol.Counting, len(s.Ignored))
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"context"
 	"errors"
 	"net"
 	"os"
@@ -96,22 +95,21 @@ type news struct {
 	err error
 }
 
-// all is the news of a Source.
-type all chan news
-
-func (c all) use(cfg *config.Config) error { c <- news{cfg: cfg}; return nil }
-
-func (c all) reject(err error) { c <- news{err: err} }
-
-func TestConfigurationsAreAcceptedOrRefused(t *testing.T) {
+// watch follows a new server, and returns it with the news and the errors that ended a stream.
+func watch(t *testing.T, source Source) (*management, chan news, chan error) {
+	t.Helper()
 	m, addr := manage(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	heard := make(all, 8)
-	source := Source{Server: addr, Node: "edge-1", Headers: map[string]string{"x-token": "t"}, Retry: time.Millisecond}
-	if err := source.Watch(ctx, heard.use, heard.reject); err != nil {
+	heard, lost := make(chan news, 8), make(chan error, 8)
+	source.Server, source.Lost = addr, func(err error) { lost <- err }
+	use := func(cfg *config.Config) error { heard <- news{cfg: cfg}; return nil }
+	if err := source.Watch(t.Context(), use, func(err error) { heard <- news{err: err} }); err != nil {
 		t.Fatal(err)
 	}
+	return m, heard, lost
+}
+
+func TestConfigurationsAreAcceptedOrRefused(t *testing.T) {
+	m, heard, _ := watch(t, Source{Node: "edge-1", Headers: map[string]string{"x-token": "t"}, Retry: time.Millisecond})
 	expect := func(what, version, nonce, refusal string) {
 		t.Helper()
 		req := <-m.requests
@@ -163,15 +161,7 @@ func TestConfigurationsAreAcceptedOrRefused(t *testing.T) {
 
 // Go-control-plane, on which most management servers are built, answers a rejection at once with what was rejected.
 func TestAConfigurationThatIsRejectedAgainIsRejectedLater(t *testing.T) {
-	m, addr := manage(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	heard := make(all, 8)
-	lost := make(chan error, 8)
-	source := Source{Server: addr, Retry: time.Hour, Lost: func(err error) { lost <- err }}
-	if err := source.Watch(ctx, heard.use, heard.reject); err != nil {
-		t.Fatal(err)
-	}
+	m, heard, _ := watch(t, Source{Retry: time.Hour})
 	<-m.token
 	<-m.requests
 	m.send <- response(t, "1", limited("d", 5), limited("d", 6))
@@ -223,15 +213,7 @@ func TestAConfigurationThatItsUserDoesNotTakeIsRejected(t *testing.T) {
 
 // A server that is away is reported once, and again after it was back.
 func TestAServerThatIsAwayIsReportedOnce(t *testing.T) {
-	m, addr := manage(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	heard := make(all, 8)
-	lost := make(chan error, 8)
-	source := Source{Server: addr, Retry: time.Millisecond, Lost: func(err error) { lost <- err }}
-	if err := source.Watch(ctx, heard.use, heard.reject); err != nil {
-		t.Fatal(err)
-	}
+	m, heard, lost := watch(t, Source{Retry: time.Millisecond})
 	for range 2 {
 		for range 3 {
 			<-m.token
@@ -253,8 +235,7 @@ func TestAServerThatIsAwayIsReportedOnce(t *testing.T) {
 
 func TestCertificatesThatAreNotThereAreAnError(t *testing.T) {
 	for _, files := range []ClientTLS{{CA: "/none"}, {CA: os.DevNull}, {Cert: "/none", Key: "/none"}} {
-		heard := make(all, 1)
-		if err := (Source{Server: "127.0.0.1:1", TLS: &files}).Watch(t.Context(), heard.use, heard.reject); err == nil {
+		if err := (Source{Server: "127.0.0.1:1", TLS: &files}).Watch(t.Context(), nil, nil); err == nil {
 			t.Errorf("%+v: no error", files)
 		}
 	}

@@ -3,7 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -113,13 +113,9 @@ func (s *instance) reload(cfg *config.Config, err error) {
 	}
 }
 
-// use decides by a valid configuration, unless the decider or Options.MaxRulesRemoved has an error for it.
+// use decides by a valid configuration, unless the decider has an error for it.
 func (s *instance) use(cfg *config.Config) error {
 	removed := config.Removed(s.decider.Config(), cfg)
-	if s.MaxRulesRemoved != nil && len(removed) > *s.MaxRulesRemoved { // a file may have been cut off
-		return fmt.Errorf("%d rules are missing, and a reload may remove %d (--max-rules-removed): put them back, or restart the service without them: %s",
-			len(removed), *s.MaxRulesRemoved, some(removed))
-	}
 	if err := s.decider.Use(cfg); err != nil {
 		return err
 	}
@@ -148,9 +144,8 @@ func (s *instance) reject(err error) {
 
 // some returns the first names of a list that may be long.
 func some(names []string) string {
-	const most = 20
-	if len(names) > most {
-		return strings.Join(names[:most], ", ") + ", …"
+	if most := 20; len(names) > most {
+		names = append(slices.Clip(names[:most]), "…")
 	}
 	return strings.Join(names, ", ")
 }

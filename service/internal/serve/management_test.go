@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,54 +21,41 @@ import (
 // at once, as those on go-control-plane do.
 type insistent struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
-	mu      sync.Mutex
-	version string                 // guarded by mu
-	config  []*rls.RateLimitConfig // guarded by mu
+	current atomic.Pointer[discovery.DiscoveryResponse]
 }
 
-func (m *insistent) set(version string, config ...*rls.RateLimitConfig) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.version, m.config = version, config
+// set makes a configuration the current one, of a rule for each number of units: more than one have the domain twice.
+func (m *insistent) set(t *testing.T, version string, units ...uint32) {
+	t.Helper()
+	res := &discovery.DiscoveryResponse{VersionInfo: version, TypeUrl: envoy.TypeURL, Nonce: version}
+	for _, n := range units {
+		limit := &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_HOUR, RequestsPerUnit: n}
+		resource, err := anypb.New(&rls.RateLimitConfig{Name: "demo", Domain: "demo", Descriptors: []*rls.RateLimitDescriptor{{Key: "remote_address", RateLimit: limit}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Resources = append(res.Resources, resource)
+	}
+	m.current.Store(res)
 }
 
 func (m *insistent) StreamAggregatedResources(stream grpc.BidiStreamingServer[discovery.DiscoveryRequest, discovery.DiscoveryResponse]) error {
 	for {
 		req, err := stream.Recv()
+		if res := m.current.Load(); err == nil && req.GetVersionInfo() != res.VersionInfo {
+			err = stream.Send(res)
+		}
 		if err != nil {
 			return err
 		}
-		m.mu.Lock()
-		res := &discovery.DiscoveryResponse{VersionInfo: m.version, TypeUrl: envoy.TypeURL, Nonce: m.version}
-		for _, c := range m.config {
-			resource, err := anypb.New(c)
-			if err != nil {
-				m.mu.Unlock()
-				return err
-			}
-			res.Resources = append(res.Resources, resource)
-		}
-		m.mu.Unlock()
-		if req.GetVersionInfo() == res.VersionInfo {
-			continue
-		}
-		if err := stream.Send(res); err != nil {
-			return err
-		}
 	}
-}
-
-func demo(units uint32) *rls.RateLimitConfig {
-	return &rls.RateLimitConfig{Name: "demo", Domain: "demo", Descriptors: []*rls.RateLimitDescriptor{
-		{Key: "remote_address", RateLimit: &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_HOUR, RequestsPerUnit: units}},
-	}}
 }
 
 // A service whose management server insists on a wrong configuration answers on its ports, says what is wrong once, and
 // uses the valid one when it comes.
 func TestAServiceListensWithoutAUsableConfiguration(t *testing.T) {
 	server := &insistent{}
-	server.set("1", demo(10), demo(20)) // a domain twice
+	server.set(t, "1", 10, 20)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +76,7 @@ func TestAServiceListensWithoutAUsableConfiguration(t *testing.T) {
 	if status := allow(t, at); status != 503 {
 		t.Errorf("a decision without a configuration is answered %d", status)
 	}
-	server.set("2", demo(10))
+	server.set(t, "2", 10)
 	servertest.Wait(t, "the valid configuration is not used", func() bool { return health(t, at).Status == "ok" })
 	if first, second := allow(t, at), allow(t, at); first != 200 || second != 429 {
 		t.Errorf("status %d, then %d", first, second)

@@ -31,9 +31,6 @@ type Options struct {
 	Config config.Source
 	// Management is a server that sends the configuration, in place of Config. Nil is none.
 	Management *envoy.Source
-	// MaxRulesRemoved is the most rules that a changed configuration may lack of the one in use: if it lacks more it is wrong,
-	// and the one in use stays. Nil is any number.
-	MaxRulesRemoved *int
 	// StartWithoutConfig starts although there is no valid configuration yet. Requests are answered with an error until
 	// there is one.
 	StartWithoutConfig bool

@@ -17,49 +17,46 @@ import (
 // requests something. Calls of the floods have this path.
 func Floods(t *testing.T, path string, dial func(testing.TB) *Frames, ask func()) {
 	garbage := bytes.Repeat([]byte{0x00, 0x01, 'a', 0x01, 'b'}, 2000) // of HPACK: a: b, not indexed
-	for what, one := range map[string]func(f *Frames) error{
-		"calls that are reset at once": func(f *Frames) error {
+	for what, one := range map[string]func(f *Frames, first bool) error{
+		"calls that are reset at once": func(f *Frames, _ bool) error {
 			stream, err := f.Begin(path)
 			if err != nil {
 				return err
 			}
 			return f.WriteRSTStream(stream, http2.ErrCodeCancel)
 		},
-		"pings": func(f *Frames) error { return f.WritePing(false, [8]byte{}) },
-		"settings": func(f *Frames) error {
+		"pings": func(f *Frames, _ bool) error { return f.WritePing(false, [8]byte{}) },
+		"settings": func(f *Frames, _ bool) error {
 			return f.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 1})
 		},
-		"windows":           func(f *Frames) error { return f.WriteWindowUpdate(0, 1) },
-		"data of no stream": func(f *Frames) error { return f.WriteData(1_000_001, false, garbage) },
-		"a header without an end": func(f *Frames) error {
-			if f.First() {
+		"windows":           func(f *Frames, _ bool) error { return f.WriteWindowUpdate(0, 1) },
+		"data of no stream": func(f *Frames, _ bool) error { return f.WriteData(1_000_001, false, garbage) },
+		"a header without an end": func(f *Frames, first bool) error {
+			if first {
 				return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: garbage})
 			}
 			return f.WriteContinuation(1, false, garbage)
 		},
-		"large headers": func(f *Frames) error {
+		"large headers": func(f *Frames, _ bool) error {
 			_, err := f.Begin(path, garbage...)
 			return err
 		},
-		"a message that is too large": func(f *Frames) error {
-			if f.First() {
-				if _, err := f.Begin(path); err != nil {
-					return err
-				}
-				return f.WriteData(1, false, []byte{0, 0x7f, 0xff, 0xff, 0xff})
+		"a message that is too large": func(f *Frames, first bool) error {
+			if !first {
+				return f.WriteData(1, false, garbage)
 			}
-			return f.WriteData(1, false, garbage)
+			if _, err := f.Begin(path); err != nil {
+				return err
+			}
+			return f.WriteData(1, false, []byte{0, 0x7f, 0xff, 0xff, 0xff})
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			ask()
 			before, goroutines := heap(), runtime.NumGoroutine()
-			f := dial(t)
-			sent := 0
-			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); sent++ {
-				if err := one(f); err != nil {
-					break
-				}
+			f, sent := dial(t), 0
+			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end) && one(f, sent == 0) == nil; {
+				sent++
 			}
 			began := time.Now()
 			ask()

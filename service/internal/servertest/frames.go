@@ -18,8 +18,6 @@ type Frames struct {
 	conn net.Conn
 	next uint32
 
-	called bool // First
-
 	mu    sync.Mutex
 	ended map[uint32]bool // guarded by mu: streams that the server ended
 	gone  bool            // guarded by mu
@@ -88,13 +86,6 @@ func (f *Frames) Begin(method string, more ...byte) (stream uint32, err error) {
 	stream = f.next
 	f.next += 2
 	return stream, f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: append(block.Bytes(), more...), EndHeaders: true})
-}
-
-// First reports whether it is called for the first time.
-func (f *Frames) First() bool {
-	first := !f.called
-	f.called = true
-	return first
 }
 
 // Ended returns how many streams the server has ended.

@@ -187,8 +187,8 @@ func (i *instant) UnmarshalJSON(text []byte) error {
 // Judge checks the calls of each key against sliding limits. It gives the limiter the benefit of the doubt: a call was
 // decided at some instant between its two times, and a call without an answer may have been charged or not. The fault with
 // the fullest window is the first.
-func (r *Recording) Judge(limits []sash.Limit) Tally {
-	v := Tally{Keys: len(r.order)}
+func (r *Recording) Judge(limits []sash.Limit) Report {
+	v := Report{Keys: len(r.order)}
 	for _, key := range r.order {
 		of := r.keys[key]
 		v.Admitted += len(of.admitted)
@@ -202,7 +202,7 @@ func (r *Recording) Judge(limits []sash.Limit) Tally {
 			worst, over := judge.Fullest(of.admitted, int64(l.Window), l.Units)
 			f.OverAdmitted += over
 			if worst.Units > l.Units && (f.Over == nil || worst.Units-l.Units > excess(f.Over)) {
-				f.Over = &Window{Limit: l, Units: worst.Units, Ends: time.Unix(0, worst.To)}
+				f.Over = &judge.Window{Limit: l, Units: worst.Units, Ends: time.Unix(0, worst.To)}
 			}
 		}
 		of.checkRefusals(limits, &f)
@@ -210,7 +210,7 @@ func (r *Recording) Judge(limits []sash.Limit) Tally {
 			v.Faults = append(v.Faults, f)
 		}
 	}
-	slices.SortStableFunc(v.Faults, func(a, b Fault) int { return cmp.Compare(excess(b.Over), excess(a.Over)) })
+	v.sortFaults()
 	return v
 }
 
@@ -226,7 +226,7 @@ func (of *recorded) checkRefusals(limits []sash.Limit, f *Fault) {
 			continue
 		}
 		if f.FalseRefusals++; f.False == nil {
-			f.False = &Refusal{At: time.Unix(0, c.From), Cost: c.Units}
+			f.False = &judge.Refusal{At: time.Unix(0, c.From), Cost: c.Units}
 		}
 	}
 }

@@ -1,12 +1,10 @@
 package verify
 
 import (
-	"cmp"
 	"context"
 	crand "crypto/rand"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -86,7 +84,7 @@ func (s *stage) run(ctx context.Context, length time.Duration) error {
 		res, err := sub.limiter.Peek(limited, sub.key)
 		cancel()
 		if err != nil {
-			return explain(sub.key, err)
+			return fmt.Errorf("peeking at %s: %w", sub.key, err)
 		}
 		sub.ahead = res.At.UnixMicro() - before.Add(time.Since(before)/2).UnixMicro()
 	}
@@ -114,7 +112,7 @@ func (s *stage) clean(ctx context.Context) {
 	}
 }
 
-// resting reports whether a subject gets no calls at an instant of this machine's cloch. It rests for the first four
+// resting reports whether a subject gets no calls at an instant of this machine's clock. It rests for the first four
 // fifths of every second window.
 func (sub *subject) resting(now time.Time) bool {
 	at := (now.UnixMicro() + sub.ahead) % (2 * sub.rhythm)
@@ -190,21 +188,4 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-}
-
-// Worst returns the fault with the fullest window, or else the first.
-func (r *Report) Worst() *Fault {
-	if len(r.Faults) == 0 {
-		return nil
-	}
-	worst := slices.MaxFunc(r.Faults, func(a, b Fault) int { return cmp.Compare(excess(a.Over), excess(b.Over)) })
-	return &worst
-}
-
-// excess returns how many units a window held above its limit.
-func excess(w *Window) int64 {
-	if w == nil {
-		return 0
-	}
-	return w.Units - w.Limit.Units
 }

@@ -12,10 +12,11 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"example.com/sash"
@@ -40,40 +41,40 @@ type Options struct {
 	Algorithm sash.Algorithm
 }
 
-// A Report is the result of a run.
+// A Report is what was judged, and what was found.
 type Report struct {
-	Tally
-	Rounds    int
-	Doubtful  int // refusals after a call on the same key without an answer, of which less can be checked
-	LastError error
-	Took      time.Duration
+	Keys       int           `json:"keys"`
+	Admitted   int           `json:"admitted"` // calls
+	Units      int64         `json:"units"`    // of them
+	Refused    int           `json:"refused"`
+	Unanswered int           `json:"unanswered"`                  // calls without an answer
+	Doubtful   int           `json:"doubtful_refusals,omitempty"` // after a call on the same key without an answer, so that less can be checked
+	Took       time.Duration `json:"-"`
+	Rounds     int           `json:"-"`
+	Faults     []Fault       `json:"-"` // one for each key with a violation; the one with the fullest window first
 }
 
-// A Tally is the calls that were judged, and what was found.
-type Tally struct {
-	Keys       int     `json:"keys"`
-	Admitted   int     `json:"admitted"` // calls
-	Units      int64   `json:"units"`    // of them
-	Refused    int     `json:"refused"`
-	Unanswered int     `json:"unanswered"` // calls without an answer
-	Faults     []Fault `json:"-"`          // a row for each key with a violation
-}
+// Calls returns how many calls were made.
+func (r *Report) Calls() int { return r.Admitted + r.Refused + r.Unanswered }
 
 // A Fault is a key whose history violates a guarantee.
 type Fault struct {
 	Key string
-	Findings
+	judge.Findings
 }
 
-// What the judge of histories finds.
-type (
-	// Findings are all that it found.
-	Findings = judge.Findings
-	// A Window held more than its limit.
-	Window = judge.Window
-	// A Refusal had room.
-	Refusal = judge.Refusal
-)
+// sortFaults puts the fault with the fullest window first.
+func (r *Report) sortFaults() {
+	slices.SortStableFunc(r.Faults, func(a, b Fault) int { return cmp.Compare(excess(b.Over), excess(a.Over)) })
+}
+
+// excess returns how many units a window held above its limit.
+func excess(w *judge.Window) int64 {
+	if w == nil {
+		return 0
+	}
+	return w.Units - w.Limit.Units
+}
 
 // ErrClock means that a server's clock went back, so the times do not show which calls share a window.
 var ErrClock = errors.New("the server's clock went back during the run (or another server took over whose clock is behind): the times prove nothing; run it again, and see sash doctor")
@@ -82,6 +83,7 @@ var ErrClock = errors.New("the server's clock went back during the run (or anoth
 // keys. After an error the report has the rounds that ended before it.
 func Run(ctx context.Context, store driver.Store, opts Options) (Report, error) {
 	var report Report
+	var failed error // the last call
 	began := time.Now()
 	for ctx.Err() == nil && len(report.Faults) == 0 && (report.Rounds == 0 || time.Since(began) < opts.For) {
 		s, err := newStage(store, opts, report.Rounds)
@@ -95,18 +97,16 @@ func Run(ctx context.Context, store driver.Store, opts Options) (Report, error) 
 			return report, err
 		}
 		s.judge(&report)
-	}
-	if !report.Answered() {
-		if report.LastError != nil {
-			return report, report.LastError
+		for _, w := range s.workers {
+			failed = cmp.Or(w.failed, failed)
 		}
-		return report, errors.New("the run ended before any call got an answer")
+	}
+	report.sortFaults()
+	if report.Admitted+report.Refused == 0 {
+		return report, cmp.Or(failed, errors.New("the run ended before any call got an answer"))
 	}
 	return report, nil
 }
-
-// Answered reports whether any call got an answer. Without one there is no verdict.
-func (r *Report) Answered() bool { return r.Admitted+r.Refused > 0 }
 
 // judge checks every key of a stage and adds to the report.
 func (s *stage) judge(report *Report) {
@@ -130,12 +130,7 @@ func (s *stage) judge(report *Report) {
 		f := h.Check()
 		report.Doubtful += f.Doubtful
 		if !f.Kept() {
-			report.Faults = append(report.Faults, Fault{Key: subject.key, Findings: f})
-		}
-	}
-	for _, w := range s.workers {
-		if w.failed != nil {
-			report.LastError = w.failed
+			report.Faults = append(report.Faults, Fault{subject.key, f})
 		}
 	}
 }
@@ -144,6 +139,3 @@ func (s *stage) judge(report *Report) {
 func rng(opts Options, rounds, part int) *rand.Rand {
 	return rand.New(rand.NewPCG(opts.Seed, uint64(rounds)<<32|uint64(part)))
 }
-
-// explain names the key in the error of a first call.
-func explain(key string, err error) error { return fmt.Errorf("peeking at %s: %w", key, err) }

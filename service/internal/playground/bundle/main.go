@@ -7,7 +7,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
-	"fmt"
+	"errors"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,21 +18,17 @@ import (
 const source = "internal/playground"
 
 func main() {
+	log.SetFlags(0)
 	if len(os.Args) != 2 {
-		fail(fmt.Errorf("usage: bundle FILE"))
+		log.Fatal("usage: bundle FILE")
 	}
 	page, err := bundle()
+	if err == nil {
+		err = os.WriteFile(os.Args[1], page, 0o644)
+	}
 	if err != nil {
-		fail(err)
+		log.Fatal("bundle: ", err)
 	}
-	if err := os.WriteFile(os.Args[1], page, 0o644); err != nil {
-		fail(err)
-	}
-}
-
-func fail(err error) {
-	fmt.Fprintln(os.Stderr, "bundle:", err)
-	os.Exit(1)
 }
 
 func bundle() ([]byte, error) {
@@ -77,15 +74,8 @@ func compile() ([]byte, error) {
 		return nil, err
 	}
 	var packed bytes.Buffer
-	to, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := to.Write(core); err != nil {
-		return nil, err
-	}
-	if err := to.Close(); err != nil {
-		return nil, err
-	}
-	return packed.Bytes(), nil
+	to, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // which is a level
+	_, err = to.Write(core)
+	err = errors.Join(err, to.Close())
+	return packed.Bytes(), err
 }
