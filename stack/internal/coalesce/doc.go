@@ -34,18 +34,13 @@
 //	                     d ┄┄┄┄├──────────────┤        round trip, each with an answer or an
 //	                        e ┄├──────────────┤        error of its own
 //
-// There is no timer here either, and a call that meets no others leaves at once. A place that hangs delays no call of
+// There is no timer here either, and a call that meets no others leaves at once: its round trip only lets the goroutines
+// run first that are about to call. A place that hangs delays no call of
 // another, and while one round trip hangs calls leave with the others. A round trip is canceled once all its callers have
 // left. Peeks and calls of policies that charge refused calls go with others too, but alone while another of their key waits.
 //
 // Do not use it over a proxy that sends a script with keys of several servers to the server of the first key: it would
 // decide on the wrong server. A Redis Cluster rejects such a script, and then calls go alone.
-//
-// # Callers without a goroutine
-//
-// Calls of a store that gathers can be started ([driver.Starter]), as failover does: nobody waits in a goroutine. They go by
-// the same rules, but none leaves on its caller's goroutine. A round trip that is about to leave lets other goroutines run
-// first, so that the calls of those that come at once go together.
 //
 // # Exact
 //
