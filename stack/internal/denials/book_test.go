@@ -1,4 +1,4 @@
-package denials_test
+package denials
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/stack/internal/denials"
 )
 
 // A full store has no room until an instant, neither now nor behind its queue.
@@ -62,7 +61,7 @@ func TestABookingIsRefusedFromMemoryIfItsTurnIsTooFarAway(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				end := time.Now().Add(500 * time.Millisecond)
 				inner := &full{until: end, loose: c.loose}
-				store := newStore(t, inner, nil)
+				store := New(inner, 0)
 				p, err := sash.NewPolicy(nil, sash.PerHour(5), sash.PerDay(50))
 				if err != nil {
 					t.Fatal(err)
@@ -98,7 +97,7 @@ func TestABookingIsRefusedFromMemoryIfItsTurnIsTooFarAway(t *testing.T) {
 func TestTheEndOfTheQueueIsNotRememberedLongerThanMaxAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &full{until: time.Now().Add(time.Hour)}
-		store := newStore(t, inner, &denials.Options{MaxAge: 100 * time.Millisecond})
+		store := New(inner, 100*time.Millisecond)
 		p, err := sash.NewPolicy(nil, sash.PerHour(5), sash.PerDay(50))
 		if err != nil {
 			t.Fatal(err)

@@ -1,7 +1,7 @@
 // Package denials answers refused calls from memory while their refusal still holds. A caller that is over its limit and
 // does not stop then costs the store nothing.
 //
-//	store, err := denials.New(goredisstore.New(client, nil), nil)
+//	store := denials.New(goredisstore.New(client, nil), 0)
 //
 // # Exact
 //
@@ -36,8 +36,8 @@
 // # Resets
 //
 // A Reset through this store takes effect at once. A Reset through another process, and every other loss of state, takes
-// effect after [Options].MaxAge at the latest: no refusal is kept longer, whatever its RetryAfter. MaxAge can be short,
-// because one request in MaxAge for a key costs little.
+// effect after maxAge at the latest: no refusal is kept longer, whatever its RetryAfter. It can be short, because one
+// request in maxAge for a key costs little.
 //
 // # Its place
 //
