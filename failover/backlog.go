@@ -20,8 +20,8 @@ const visits = 100
 
 // A ledger counts what the backlogs of all parts hold, and what became of it.
 type ledger struct {
-	mostAccounts, mostSettled int64
-	accounts, settled         atomic.Int64
+	mostAccounts int64
+	accounts     atomic.Int64
 
 	written, lost, doubtful atomic.Int64 // units
 }
@@ -35,11 +35,22 @@ type backlog struct {
 	write func(done chan<- struct{}) // writes the debts, and closes done at its end
 	wake  chan struct{}              // holds one element when write has to look again
 
+	mostSettled int
+
 	mu      sync.Mutex
 	debts   map[account]*debt    // guarded by mu
 	flights map[*flight]struct{} // guarded by mu: one write, and calls, of which MaxInFlight are under way
 	done    chan struct{}        // guarded by mu: closed when write has ended; nil if it does not run
 	closed  bool                 // guarded by mu: what is admitted from now on is lost
+	settled map[string]int64     // guarded by mu: by ID of a settlement that was applied, when its charge leaves
+	swept   time.Time            // guarded by mu: when settled was last searched for what has left
+}
+
+func newBacklog(l *ledger, mostSettled int) backlog {
+	return backlog{
+		ledger: l, wake: make(chan struct{}, 1), mostSettled: mostSettled,
+		debts: make(map[account]*debt), flights: make(map[*flight]struct{}), settled: make(map[string]int64),
+	}
 }
 
 // An account is a subject under some limits, or one call on it with an ID. Other limits have another account, because a
@@ -127,7 +138,7 @@ func (b *backlog) put(of account, policy *driver.Policy, c *charge, end int64) b
 	case of.id != "":
 		return true
 	case len(d.leave) > 2*steps:
-		b.drop(d)
+		d.drop()
 	}
 	d.add(c, end)
 	return true
@@ -142,14 +153,11 @@ func (b *backlog) room() bool {
 	return true
 }
 
-// drop forgets the charges of a debt that have left. The caller holds mu.
-func (b *backlog) drop(d *debt) { b.settled.Add(-int64(d.drop(time.Now().UnixMicro()))) }
-
 // makeRoom visits a few accounts and drops those whose charges have all left. The caller holds mu.
 func (b *backlog) makeRoom() (made bool) {
 	tries := 0
 	for of, d := range b.debts {
-		if b.drop(d); len(d.leave) == 0 {
+		if d.drop(); len(d.leave) == 0 {
 			b.remove(of)
 			made = true
 		}
@@ -162,7 +170,6 @@ func (b *backlog) makeRoom() (made bool) {
 
 // remove forgets an account. The caller holds mu.
 func (b *backlog) remove(of account) {
-	b.settled.Add(-int64(b.debts[of].ids()))
 	delete(b.debts, of)
 	b.accounts.Add(-1)
 }
@@ -173,7 +180,7 @@ func (b *backlog) next() (of account, policy *driver.Policy, wait time.Duration)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for of, d := range b.debts {
-		b.drop(d)
+		d.drop()
 		due, owes := d.due()
 		switch {
 		case !owes:
@@ -186,6 +193,9 @@ func (b *backlog) next() (of account, policy *driver.Policy, wait time.Duration)
 	}
 	if wait == 0 {
 		b.done = nil
+		if len(b.flights) == 0 {
+			clear(b.settled)
+		}
 	}
 	return account{}, nil, wait
 }
@@ -212,7 +222,6 @@ func (b *backlog) putBack(of account, d *debt) {
 	default:
 		return
 	}
-	b.settled.Add(int64(d.ids()))
 	b.start()
 }
 
@@ -232,7 +241,7 @@ func (b *backlog) abandon() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for of, d := range b.debts {
-		b.drop(d)
+		d.drop()
 		b.giveUp(d)
 		b.remove(of)
 	}
@@ -268,7 +277,7 @@ func (b *backlog) claim(of account) *flight {
 	if d == nil {
 		return nil
 	}
-	b.drop(d)
+	d.drop()
 	var ahead *debt
 	if !b.hurries(of) {
 		d, ahead = d.split()
@@ -312,7 +321,6 @@ func (b *backlog) takeBack(f *flight) (d *debt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	d, f.debt = f.debt, nil
-	b.settled.Add(-int64(d.ids()))
 	if f.forgotten {
 		return nil
 	}

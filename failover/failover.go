@@ -120,7 +120,6 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
 	g := &guard{store: store, budget: o.Budget, slots: make(chan struct{}, o.MaxInFlight), classify: o.Classify, onError: o.OnError}
 	g.recaller, _ = store.(driver.Recaller)
-	g.starter, _ = store.(driver.Starter)
 	g.ceiling.most, g.ceiling.born = o.OpenPerSecond, time.Now()
 	if g.classify == nil {
 		g.classify = func(error) Kind { return Unknown }
@@ -189,7 +188,6 @@ func (s *Store) Stats() Stats {
 type guard struct {
 	store    driver.Store
 	recaller driver.Recaller // the store, or nil
-	starter  driver.Starter  // the store, or nil
 	budget   time.Duration
 	classify func(error) Kind
 	onError  func(error, Kind)

@@ -39,11 +39,14 @@ func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	req := driver.Request{Key: key, Policy: probed, Cost: 1}
-	ended, underWay := make(chan outcome[driver.Answer], fewestFailures), 0
+	ended, underWay := make(chan outcome, fewestFailures), 0
 	call := func() {
 		underWay++
 		go func() {
-			ended <- ask(ctx, s.guard, b, decided, func(ctx context.Context) (driver.Answer, error) { return s.store.Decide(ctx, req) })
+			ended <- s.ask(ctx, question{breaker: b, patience: s.budget, ask: func(ctx context.Context) (decision, error) {
+				answer, err := s.store.Decide(ctx, req)
+				return decision{answers: []driver.Answer{answer}}, err
+			}})
 		}()
 	}
 	next := time.NewTicker(max(time.Millisecond, b.trip.Blip/(fewestFailures-1)))
