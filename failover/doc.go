@@ -10,7 +10,7 @@
 //	                                   --> Closed  an error that is sash.ErrUnavailable
 //
 // A [Store] is a decorator. Its answer comes within the budget whatever the store behind it does, even if that ignores
-// contexts. A store that has failed for longer than a moment counts as down ([Trip]). Then only one call at a time goes to
+// contexts. A store that has failed for longer than a moment counts as down ([Options].Blip). Then only one call at a time goes to
 // it, a caller's own decision, which tests whether the store is back.
 //
 // An error about one call or one key, of the kind [Rejected], is an answer of a store that works: the caller gets it in

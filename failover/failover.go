@@ -12,6 +12,7 @@ import (
 // Defaults of Options.
 const (
 	DefaultBudget      = 50 * time.Millisecond
+	DefaultBlip        = 200 * time.Millisecond
 	DefaultMaxInFlight = 1024
 )
 
@@ -33,8 +34,10 @@ type Options struct {
 	// MaxInFlight is the most calls that the store works on at once, including those whose callers have left.
 	// Further calls wait for their turn within the budget. Zero is DefaultMaxInFlight.
 	MaxInFlight int
-	// Trip says which failures take the store down. The zero Trip is the default.
-	Trip Trip
+	// Blip is the time for which the store may fail before it counts as down: then five failures take it down, if it
+	// answered nothing meanwhile, or not half of at least 20 calls. Zero is DefaultBlip, in which TCP sends a lost packet
+	// again. It should be longer for a Redis that stalls at each fork of a large data set.
+	Blip time.Duration
 	// Local decides in mode Local, such as memstore.New(nil). It must not block, and nothing else may use
 	// it. It can be nil if no rule has the mode Local.
 	Local LocalStore
@@ -110,12 +113,10 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	if opts != nil {
 		o = *opts
 	}
-	if o.Budget < 0 || o.MaxInFlight < 0 || o.Parts < 0 || o.OpenPerSecond < 0 {
-		return nil, errors.New("failover: Budget, MaxInFlight, Parts and OpenPerSecond must not be negative")
+	if o.Budget < 0 || o.Blip < 0 || o.MaxInFlight < 0 || o.Parts < 0 || o.OpenPerSecond < 0 {
+		return nil, errors.New("failover: Budget, Blip, MaxInFlight, Parts and OpenPerSecond must not be negative")
 	}
-	if err := o.Trip.setDefaults(); err != nil {
-		return nil, err
-	}
+	o.Blip = cmp.Or(o.Blip, DefaultBlip)
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
 	g := &guard{store: store, budget: o.Budget, slots: make(chan struct{}, o.MaxInFlight), classify: o.Classify, onError: o.OnError}

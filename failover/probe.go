@@ -49,7 +49,7 @@ func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
 			}})
 		}()
 	}
-	next := time.NewTicker(max(time.Millisecond, b.trip.Blip/(fewestFailures-1)))
+	next := time.NewTicker(max(time.Millisecond, b.blip/(fewestFailures-1)))
 	defer next.Stop()
 	before := b.answers.Load()
 	call()

@@ -45,7 +45,7 @@ func NewMemory(opts MemoryOptions) (*Memory, error) {
 	m := &Memory{Store: memstore.New(&opts.Store), failed: opts.Failed}
 	m.occupancy = newOccupancy(m.Store, "every subject", opts.Log)
 	var err error
-	m.modes, err = failover.New(full{}, &failover.Options{OpenPerSecond: opts.OpenPerSecond, Trip: never})
+	m.modes, err = failover.New(full{}, &failover.Options{OpenPerSecond: opts.OpenPerSecond, Blip: never})
 	return m, err
 }
 

@@ -97,7 +97,7 @@ func TestAConnectionThatSwallowsIsReplaced(t *testing.T) {
 	if late.Load() > calls.Load()/10 { // a machine that is busy runs a goroutine late now and then
 		t.Errorf("%d of %d answers are late", late.Load(), calls.Load())
 	}
-	// By failover.Trip and Options.Budget, in a process that is late itself: Blip is five times as long, and the budget
+	// By Blip and Budget of failover.Options, in a process that is late itself: Blip is five times as long, and the budget
 	// before the first failure and before the last is twice as long.
 	const latest = 4*budget + 5*failover.DefaultBlip
 	if at := time.Duration(opened.Load()); at == 0 || at > latest {
