@@ -188,8 +188,7 @@ func (s *Store) forgo(ctx context.Context, out *outcome, owed []driver.Request) 
 				continue
 			}
 			set := driver.Settlement{Request: req, At: late.answers[i].At, Delay: late.answers[i].Delay, Source: late.answers[i].Source}
-			s.ask(context.WithoutCancel(ctx), question{breaker: s.part(req), patience: s.budget, yields: true,
-				ask: func(ctx context.Context) (decision, error) { return decision{}, store.Settle(ctx, set) }})
+			_ = s.do(context.WithoutCancel(ctx), s.part(req), func(ctx context.Context) error { return store.Settle(ctx, set) })
 		}
 	})
 }

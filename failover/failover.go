@@ -127,6 +127,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	}
 	g.divide(&o)
 	g.enter = (*breaker).enter
+	g.keys = sync.OnceValue(g.probeKeys)
 	if o.Local != nil {
 		g.local = newLocal(o.Local, o.Instances, len(g.breakers))
 		for i := range g.local.backlogs {
@@ -198,7 +199,6 @@ type guard struct {
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
 	ceiling  ceiling                        // of mode Open
 	woke     func()                         // of every watch; nil but in tests
-	findKeys sync.Once
-	keys     []string // of findKeys: see probeKeys
-	local    *local   // nil without a local store
+	keys     func() []string                // probeKeys, once
+	local    *local                         // nil without a local store
 }

@@ -110,7 +110,7 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 		of.id, sent = rand.Text(), time.Now().UnixMicro()
 	}
 	req := driver.Request{Key: of.key, Cost: f.units, Policy: holding(policy, f.units)}
-	out := g.write(store, func(ctx context.Context) (driver.Answer, error) {
+	out := g.single(context.Background(), store, true, func(ctx context.Context) (driver.Answer, error) {
 		if repeats {
 			return once.DecideOnce(ctx, of.id, req)
 		}
@@ -144,13 +144,13 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 // look calls the store for a key without charging anything, and reports whether the store itself answered.
 func (g *guard) look(store *breaker, key string, policy *driver.Policy) bool {
 	req := driver.Request{Key: key, Policy: policy}
-	out := g.write(store, func(ctx context.Context) (driver.Answer, error) { return g.store.Decide(ctx, req) })
+	out := g.single(context.Background(), store, true, func(ctx context.Context) (driver.Answer, error) { return g.store.Decide(ctx, req) })
 	return !out.failed && (out.err != nil || out.own())
 }
 
-// write asks the store in the background. Callers go first.
-func (g *guard) write(store *breaker, decide func(context.Context) (driver.Answer, error)) outcome {
-	return g.ask(context.Background(), question{breaker: store, patience: g.budget, yields: true, ask: func(ctx context.Context) (decision, error) {
+// single has the store decide one request. One that yields leaves the places among the calls under way to callers.
+func (g *guard) single(ctx context.Context, store *breaker, yields bool, decide func(context.Context) (driver.Answer, error)) outcome {
+	return g.ask(ctx, question{breaker: store, patience: g.budget, yields: yields, ask: func(ctx context.Context) (decision, error) {
 		answer, err := decide(ctx)
 		return decision{answers: []driver.Answer{answer}}, err
 	}})

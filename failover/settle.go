@@ -56,10 +56,7 @@ func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, 
 	if !ok {
 		return driver.Answer{}, driver.ErrUnsupported
 	}
-	out := s.ask(ctx, question{breaker: s.part(req), patience: s.budget, ask: func(ctx context.Context) (decision, error) {
-		answer, err := store.Reward(ctx, req)
-		return decision{answers: []driver.Answer{answer}}, err
-	}})
+	out := s.single(ctx, s.part(req), false, func(ctx context.Context) (driver.Answer, error) { return store.Reward(ctx, req) })
 	return only(out.answers, out.err)
 }
 
