@@ -39,9 +39,6 @@
 // another, and while one round trip hangs calls leave with the others. A round trip is canceled once all its callers have
 // left. Peeks and calls of policies that charge refused calls go with others too, but alone while another of their key waits.
 //
-// Do not use it over a proxy that sends a script with keys of several servers to the server of the first key: it would
-// decide on the wrong server. A Redis Cluster rejects such a script, and then calls go alone.
-//
 // # Exact
 //
 // Each answer of the store is one atomic decision, and the answers of a batch are those of deciding its calls one after
@@ -49,12 +46,6 @@
 // charged at most once. Two things differ. Of calls that wait at the same time, a cheap one can be admitted after an
 // earlier, more expensive one was refused, as if they had come one by one. And a result's ResetAfter covers the whole
 // batch.
-//
-// # Its place
-//
-// It is nearest to the store: failover, denials and lease come before it (see [driver.Substitute]), and the calls that
-// they answer need no batch. Package stack puts them in this order. A store of failover behind it would see the sum of a batch instead of a call's cost, and
-// one error would fail all callers: then no calls are joined.
 //
 // # Bookings
 //
@@ -64,6 +55,7 @@
 // millisecond. If the caller leaves before its batch, nothing is booked. If it leaves later, its booking is given back
 // if it may be settled. Over a store that is no Batcher each booking is a round trip.
 //
-// Calls that take what fits, decisions over several subjects, policies that have a block, resets and settlements go straight
+// A store of failover behind it would see the sum of a batch instead of a call's cost, and one error would fail all callers:
+// then no calls are joined. Calls that take what fits, decisions over several subjects, policies that have a block, resets and settlements go straight
 // to the store. Peeks and policies that charge refused calls are not added up with others of their key.
 package coalesce
