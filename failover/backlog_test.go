@@ -45,28 +45,6 @@ func settlement(req driver.Request, at time.Time, units int64, id string) driver
 	return driver.Settlement{Request: req, At: at.UnixMicro(), Source: driver.FromLocal, Units: units, ID: id}
 }
 
-// What is settled long after it was charged joins the charges of its own time.
-func TestLateSettlementsJoinTheirCharge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBacklogOf(mostAccounts, mostSettled)
-		req := request(t, "k", 1, sash.PerHour(100_000))
-		old := time.Now()
-		b.add("", req, old.UnixMicro(), 0)
-		time.Sleep(20 * time.Minute)
-		for i := range 20_000 {
-			b.add("", req, time.Now().UnixMicro(), 0)
-			b.correct(settlement(req, old, 2, fmt.Sprint(i)))
-		}
-		if d := b.debt(req); len(d.leave) != 2 || d.units() != 40_001 {
-			t.Errorf("%d units at %d instants", d.units(), len(d.leave))
-		}
-		time.Sleep(50 * time.Minute)
-		if _, d, ok := b.take(); !ok || d.units() != 20_000 {
-			t.Errorf("%d units are due when the older ones have left", d.units())
-		}
-	})
-}
-
 // What is due is what a limit still counts, and at most what left within the last step besides.
 func TestWhatIsDueIsWhatStillCounts(t *testing.T) {
 	for seed := range uint64(300) {

@@ -22,11 +22,7 @@ func TestLocallyThisProcessHasItsShare(t *testing.T) {
 		} {
 			instances = c.instances
 			for _, a := range sash.Algorithms() {
-				opts := &sash.Options{Algorithm: a}
-				if a == sash.SlidingBuckets {
-					opts.Resolution = time.Millisecond
-				}
-				l := newLimiter(t, store, opts, sash.PerHour(units))
+				l := newLimiter(t, store, algorithm(a), sash.PerHour(units))
 				key := sash.Key(time.Duration(units).String(), a.String())
 				if got := admit(t, l, key, 40); got != c.share {
 					t.Errorf("%v: %d of %d units were admitted by one of %d", a, got, units, c.instances)
@@ -104,11 +100,7 @@ func TestSwitchingOverHandsOutNoFreshLimit(t *testing.T) {
 				store := guarded(t, inner, failover.Options{
 					Modes: always(failover.Local), Instances: func() int { return c.instances },
 				})
-				opts := &sash.Options{Algorithm: a}
-				if a == sash.SlidingBuckets {
-					opts.Resolution = time.Millisecond
-				}
-				l := newLimiter(t, store, opts, c.limits...)
+				l := newLimiter(t, store, algorithm(a), c.limits...)
 				if got := admit(t, l, "k", c.before); got != c.before {
 					t.Fatalf("%d of %d were admitted while the store worked", got, c.before)
 				}
@@ -155,29 +147,6 @@ func TestReservationsAreSettledWhereTheyWereCharged(t *testing.T) {
 		synctest.Wait()
 		if left := remaining(t, inner, sash.PerHour(100)); left != 100-2-5-10 {
 			t.Errorf("%d of 100 are left in the store", left)
-		}
-	})
-}
-
-func TestResetForgetsHereAndThere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local)}, sash.PerHour(10))
-		admit(t, l, "k", 7)
-		bringDown(t, inner, store)
-		admit(t, l, "k", 2)
-		if err := l.Reset(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
-			t.Errorf("resetting at a store that is down: %v", err)
-		}
-		if got := admit(t, l, "k", 20); got != 10 {
-			t.Errorf("%d were admitted after a reset", got)
-		}
-		inner.becomes(nil)
-		time.Sleep(5 * time.Second)
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Error(err)
-		}
-		if left := allow(t, l, "k", 1).Remaining; left != 9 {
-			t.Errorf("%d of 10 are left after a reset and a call", left)
 		}
 	})
 }

@@ -3,7 +3,6 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -45,71 +44,6 @@ func TestASteadyCallerNeverWaitsForATripAgain(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		})
 	}
-}
-
-// Demand that jumps costs one trip, once.
-func TestDemandThatJumpsCostsOneTrip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		home := newOcean(trip / 2)
-		region := newRegion(t, home, 3, 3*time.Second, -time.Hour, sash.PerMinute(100_000))
-		demand := func(pause time.Duration, during time.Duration) (waits []time.Duration) {
-			for begin := time.Now(); time.Since(begin) < during; time.Sleep(pause) {
-				before := time.Now()
-				if res, err := region[0].Allow(t.Context(), "k"); err != nil || !res.Allowed {
-					t.Fatalf("%+v, %v", res, err)
-				}
-				if took := time.Since(before); took > 0 {
-					waits = append(waits, took)
-				}
-			}
-			return waits
-		}
-		demand(20*time.Millisecond, 10*time.Second)
-		waits := demand(700*time.Microsecond, 10*time.Second)
-		t.Log(waits)
-		if len(waits) > 4 {
-			t.Errorf("calls waited %v", waits)
-		}
-		for _, took := range waits {
-			if took > trip {
-				t.Errorf("a call waited %v", took)
-			}
-		}
-		time.Sleep(10 * time.Second)
-	})
-}
-
-// A thousand callers come at once, over four processes.
-func TestABurstOfCallersAsksOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		home := newOcean(trip / 2)
-		region := newRegion(t, home, 4, 3*time.Second, 0, sash.PerMinute(60_000))
-		for range 3 { // so that the way is known, and the demand
-			for i := range 4 {
-				_, _ = region[i].Allow(t.Context(), "k")
-			}
-		}
-		time.Sleep(10 * time.Second)
-		home.asked.Store(0)
-		var wg sync.WaitGroup
-		for i := range 1000 {
-			wg.Go(func() {
-				before := time.Now()
-				if res, err := region[i%4].Allow(t.Context(), "k"); err != nil || !res.Allowed {
-					t.Errorf("%+v, %v", res, err)
-				}
-				if took := time.Since(before); took > 4*trip {
-					t.Errorf("a call took %v", took)
-				}
-			})
-		}
-		wg.Wait()
-		if n := home.asked.Load(); n > 5 {
-			t.Errorf("a burst asked %d times", n)
-		}
-		t.Logf("asked %d times", home.asked.Load())
-		time.Sleep(10 * time.Second)
-	})
 }
 
 // Over the limit nobody asks the home until the refusal ends, and a caller that comes back then is admitted.
@@ -154,47 +88,6 @@ func TestARefusalIsKnownToTheRegion(t *testing.T) {
 			t.Errorf("after the retry time: %+v, %v", res, err)
 		}
 		time.Sleep(10 * time.Second)
-	})
-}
-
-// A lease that hardly outlasts its way is of no use: each call takes one trip.
-func TestALeaseShorterThanItsWayIsNotTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		home := newOcean(trip / 2)
-		region := newRegion(t, home, 1, 200*time.Millisecond, 0, sash.PerMinute(60_000))
-		for i := range 300 {
-			before := time.Now()
-			if res, err := region[0].Allow(t.Context(), "k"); err != nil || !res.Allowed {
-				t.Fatalf("%+v, %v", res, err)
-			}
-			if took := time.Since(before); took > 2*trip || i > 5 && took > trip {
-				t.Errorf("call %d took %v", i, took)
-			}
-		}
-		time.Sleep(10 * time.Second)
-	})
-}
-
-// Of a limit that is too small to split, the home decides each call.
-func TestASmallLimitIsDecidedAtHome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		home := newOcean(trip / 2)
-		a, b := newRegion(t, home, 1, 3*time.Second, 0, sash.PerMinute(10))[0], newRegion(t, home, 1, 3*time.Second, 0, sash.PerMinute(10))[0]
-		admitted := 0
-		for range 20 {
-			for _, l := range []*sash.Limiter{a, b} {
-				res, err := l.Allow(t.Context(), "k")
-				if err != nil || res.Source != driver.FromStore {
-					t.Fatalf("%+v, %v", res, err)
-				}
-				if res.Allowed {
-					admitted++
-				}
-			}
-		}
-		if admitted != 10 {
-			t.Errorf("%d of 10 were admitted", admitted)
-		}
 	})
 }
 
@@ -359,46 +252,6 @@ func TestASilentHomeIsAskedByOneCallAtATime(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Many cheap calls use blocks up as they come. A dear one does not wait for one block after the other.
-func TestACallWaitsForAFewBlocksOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		far := newFar()
-		far.out, far.back = time.Millisecond, time.Millisecond
-		const trip = 2 * time.Millisecond
-		store, err := lease.New(far, 10*time.Millisecond) // so short that blocks are small
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := newLimiter(t, store, nil, sash.PerSecond(1000))
-		random := rand.New(rand.NewPCG(1, 1))
-		ctx, stop := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		for range 64 {
-			pause := time.Duration(random.Int64N(int64(200 * time.Microsecond)))
-			wg.Go(func() {
-				for ctx.Err() == nil {
-					_, _ = l.Allow(ctx, "k")
-					time.Sleep(pause)
-				}
-			})
-		}
-		for i := range 200 {
-			time.Sleep(7*time.Millisecond + time.Microsecond)
-			start := time.Now()
-			if _, err := l.AllowN(t.Context(), "k", 2+int64(i%8)); err != nil {
-				t.Error(err)
-			}
-			if took := time.Since(start); took > 4*trip {
-				t.Errorf("it took %v; three blocks and the call alone are %v", took, 4*trip)
-				break
-			}
-		}
-		stop()
-		wg.Wait()
-		time.Sleep(time.Second) // what is left goes back
-	})
 }
 
 // A way that was too long for leases is measured by the calls that the home decides meanwhile: connecting takes longer

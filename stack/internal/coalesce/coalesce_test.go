@@ -3,7 +3,6 @@ package coalesce_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -361,41 +360,25 @@ func TestPlansAreDecidedByTheirOwnLimits(t *testing.T) {
 	})
 }
 
-func TestASettledCallOfABatchGivesBackItsOwnUnits(t *testing.T) {
+// Callers that ask again at once find each other in the next batch.
+func TestThoseWhoWereAnsweredAreInTheNextBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const callers, rounds = 64, 50
 		store := newFar()
-		l := limiter(t, coalesce.New(store), sash.PerMinute(100))
+		l := limiter(t, coalesce.New(store), sash.PerMinute(100_000))
 		var wg sync.WaitGroup
-		for i := range 5 {
+		for range callers {
 			wg.Go(func() {
-				r, err := l.Reserve(t.Context(), "k", 10)
-				if err != nil || !r.Allowed() {
-					t.Errorf("%+v, %v", r, err)
-					return
-				}
-				if err := r.Settle(t.Context(), int64(i)); err != nil {
-					t.Error(err)
+				for range rounds {
+					if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+						t.Errorf("%+v, %v", res, err)
+					}
 				}
 			})
 		}
 		wg.Wait()
-		if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 100-(0+1+2+3+4) {
-			t.Errorf("%d left, %v", res.Remaining, err)
+		if n := store.calls.Load(); n > rounds*3/2 {
+			t.Errorf("%d calls of the store; %d and one for the first caller are enough", n, rounds)
 		}
 	})
-}
-
-func BenchmarkHotKey(b *testing.B) {
-	for _, n := range []int{1, 8, 64} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			l := limiter(b, coalesce.New(memstore.New(nil)), sash.Every(100_000, time.Second))
-			b.SetParallelism(n)
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					_, _ = l.Allow(context.Background(), "k")
-				}
-			})
-		})
-	}
 }

@@ -35,9 +35,9 @@
 //	                        e ┄├──────────────┤        error of its own
 //
 // There is no timer here either, and a call that meets no others leaves at once: its round trip only lets the goroutines
-// run first that are about to call. A place that hangs delays no call of
-// another, and while one round trip hangs calls leave with the others. A round trip is canceled once all its callers have
-// left. Peeks and calls of policies that charge refused calls go with others too, but alone while another of their key waits.
+// run first that are about to call. A place that hangs delays no call of another, and while one round trip hangs calls
+// leave with the others. A round trip is canceled once all its callers have left. Peeks and calls of policies that charge
+// refused calls go with others too, but alone while another of their key waits.
 //
 // # Exact
 //
@@ -56,6 +56,6 @@
 // if it may be settled. Over a store that is no Batcher each booking is a round trip.
 //
 // A store of failover behind it would see the sum of a batch instead of a call's cost, and one error would fail all callers:
-// then no calls are joined. Calls that take what fits, decisions over several subjects, policies that have a block, resets and settlements go straight
-// to the store. Peeks and policies that charge refused calls are not added up with others of their key.
+// then no calls are joined. Calls that take what fits, decisions over several subjects, policies that have a block, resets
+// and settlements go straight to the store. Peeks and policies that charge refused calls are not added up with others of their key.
 package coalesce

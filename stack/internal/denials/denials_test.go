@@ -307,20 +307,6 @@ func TestItRefusesNothingThatTheStoreWouldAdmit(t *testing.T) {
 	t.Logf("%d calls were answered from memory, %d of them bookings, and %d were booked ahead", kept, keptBookings, ahead)
 }
 
-func BenchmarkRefused(b *testing.B) {
-	l := newLimiter(b, New(memstore.New(nil), 0), sash.PerHour(1))
-	ctx := context.Background()
-	_, _ = l.Allow(ctx, "k")
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if res, _ := l.Allow(ctx, "k"); res.Allowed {
-				b.Error("admitted")
-			}
-		}
-	})
-}
-
 // Refusals count in the store until there is a block, which is then answered from memory.
 func TestARefusalThatCountsForABlockIsPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
