@@ -1,7 +1,6 @@
 package failover
 
 import (
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,22 +64,11 @@ type account struct {
 func accountOf(id, key string, policy *driver.Policy) account {
 	of := account{subject: subjectOf(key, policy), id: id}
 	if id == "" {
-		of.limits = limitsOf(policy)
+		for i := range policy.Limits { // a service makes a policy for each request
+			of.limits += policy.Limits[i].String() + " "
+		}
 	}
 	return of
-}
-
-// limitsOf returns the same for two policies with the same limits: a service makes a policy for each request.
-func limitsOf(policy *driver.Policy) string {
-	if len(policy.Limits) == 1 {
-		return policy.Limits[0].String()
-	}
-	var all strings.Builder
-	for i := range policy.Limits {
-		all.WriteString(policy.Limits[i].String())
-		all.WriteByte(' ')
-	}
-	return all.String()
 }
 
 // A subject is a key under an algorithm and a resolution. Each combination is counted apart.
@@ -278,23 +266,14 @@ func (b *backlog) claim(of account) *flight {
 		return nil
 	}
 	d.drop()
-	var ahead *debt
-	if !b.hurries(of) {
-		d, ahead = d.split()
-	}
-	switch _, owes := d.due(); {
-	case !owes && ahead == nil:
+	due := d.take(b.hurries(of))
+	if len(d.leave) == 0 {
 		b.remove(of)
-		return nil
-	case !owes:
-		return nil
-	case ahead == nil:
-		delete(b.debts, of)
-		b.accounts.Add(-1)
-	default:
-		b.debts[of] = ahead
 	}
-	return b.begin(&flight{of: of, units: min(d.units(), driver.MaxUnits), debt: d})
+	if due.units() == 0 {
+		return nil
+	}
+	return b.begin(&flight{of: of, units: min(due.units(), driver.MaxUnits), debt: due})
 }
 
 // call begins the flight of a call that was admitted locally at an instant, a delay ahead. It has a debt if it has no

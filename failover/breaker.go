@@ -22,15 +22,8 @@ const (
 	Probing              // one call tests whether the store is back
 )
 
-var stateNames = [...]string{Up: "up", Down: "down", Probing: "probing"}
-
 // String returns "up", "down" or "probing".
-func (s State) String() string {
-	if int(s) < len(stateNames) {
-		return stateNames[s]
-	}
-	return fmt.Sprintf("State(%d)", uint8(s))
-}
+func (s State) String() string { return [...]string{Up: "up", Down: "down", Probing: "probing"}[s] }
 
 // How long the breaker stays open. A pause is cut at random to between half and all of its length, so that processes
 // that saw the same failure do not return together.
@@ -193,26 +186,18 @@ func (b *breaker) fall(from time.Time) {
 	b.state.Store(uint32(Down))
 }
 
-// ready returns the time until enter admits a call: zero while Up.
-func (b *breaker) ready() time.Duration {
+// ready returns the time until enter admits a call, at least a part of a pause.
+func (b *breaker) ready(pause time.Duration) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.now() == Up {
-		return 0
+	wait := b.cut(pause)
+	if b.now() != Up {
+		wait = max(wait, time.Until(b.until))
 	}
-	return max(0, time.Until(b.until))
+	return wait
 }
 
-// wait returns the time after which a caller may try again.
-func (b *breaker) wait() time.Duration { return max(firstPause, b.ready()) }
-
-// jitter cuts a pause at random to between half and all of its length.
-func (b *breaker) jitter(pause time.Duration) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.cut(pause)
-}
-
+// cut cuts a pause at random to between half and all of its length. The caller holds mu.
 func (b *breaker) cut(pause time.Duration) time.Duration {
 	return pause/2 + time.Duration(b.random()*float64(pause/2))
 }

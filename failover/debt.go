@@ -103,20 +103,16 @@ func (d *debt) due() (in time.Duration, owes bool) {
 	return in, owes
 }
 
-// split returns the charges of calls that have started, and those that lie ahead, nil if there are none.
-func (d *debt) split() (started, ahead *debt) {
-	started = &debt{policy: d.policy, leave: make(map[int64]*charge), sent: d.sent}
+// take removes the charges of calls that have started, or all, and returns them.
+func (d *debt) take(all bool) *debt {
+	taken := &debt{policy: d.policy, leave: make(map[int64]*charge), sent: d.sent}
 	for end, c := range d.leave {
-		part := started
-		if c.ahead() > 0 {
-			if ahead == nil {
-				ahead = &debt{policy: d.policy, leave: make(map[int64]*charge)}
-			}
-			part = ahead
+		if all || c.ahead() <= 0 {
+			taken.leave[end] = c
+			delete(d.leave, end)
 		}
-		part.leave[end] = c
 	}
-	return started, ahead
+	return taken
 }
 
 func (d *debt) units() (n int64) {

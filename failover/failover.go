@@ -88,20 +88,6 @@ type Store struct {
 	modes Modes
 }
 
-var (
-	_ driver.Substitute   = (*Store)(nil)
-	_ driver.MultiStore   = (*Store)(nil)
-	_ driver.Deduplicator = (*Store)(nil)
-	_ driver.Settler      = (*Store)(nil)
-	_ driver.Resetter     = (*Store)(nil)
-	_ driver.Taker        = (*Store)(nil)
-	_ driver.Booker       = (*Store)(nil)
-	_ driver.Blocker      = (*Store)(nil)
-	_ driver.Chooser      = (*Store)(nil)
-	_ driver.Cooler       = (*Store)(nil)
-	_ driver.Extender     = (*Store)(nil)
-)
-
 // New returns a store that answers for another, which it does not own. A nil opts is the default. New does no
 // I/O, so a process can start while its store is down. The error says which option is wrong. New panics if
 // store is nil.
@@ -119,9 +105,9 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	o.Blip = cmp.Or(o.Blip, DefaultBlip)
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
-	g := &guard{store: store, budget: o.Budget, slots: make(chan struct{}, o.MaxInFlight), classify: o.Classify, onError: o.OnError}
+	g := &guard{store: store, budget: o.Budget, slots: make(chan struct{}, o.MaxInFlight), classify: o.Classify, onError: o.OnError,
+		ceiling: newCeiling(o.OpenPerSecond)}
 	g.recaller, _ = store.(driver.Recaller)
-	g.ceiling.most, g.ceiling.born = o.OpenPerSecond, time.Now()
 	if g.classify == nil {
 		g.classify = func(error) Kind { return Unknown }
 	}
@@ -197,7 +183,7 @@ type guard struct {
 	breakers []breaker     // of each part
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
-	ceiling  ceiling                        // of mode Open
+	ceiling  *ceiling                       // of mode Open
 	woke     func()                         // of every watch; nil but in tests
 	keys     func() []string                // probeKeys, once
 	local    *local                         // nil without a local store

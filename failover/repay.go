@@ -70,7 +70,7 @@ func (g *guard) repay(b *backlog, store *breaker, done chan<- struct{}) {
 // longer.
 func (g *guard) rest(store *breaker, pause time.Duration) bool {
 	over := g.local.over
-	for wait := max(store.ready(), store.jitter(pause)); wait > 0 && over.Err() == nil; wait = store.ready() {
+	for wait := store.ready(pause); wait > 0 && over.Err() == nil; wait = store.ready(0) {
 		select {
 		case <-over.Done():
 		case <-time.After(wait):

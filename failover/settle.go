@@ -177,18 +177,11 @@ func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error
 	if !ok {
 		return 0, driver.ErrUnsupported
 	}
-	var at int64
-	err := s.do(ctx, s.part(set.Request), func(ctx context.Context) (err error) {
-		at, err = store.Extend(ctx, set)
-		return err
-	})
-	if err != nil { // the store may still be at it
-		return 0, err
-	}
-	if at != 0 { // the charge that was moved stays there, too
+	at, err := returned(ctx, s.guard, s.part(set.Request), func(ctx context.Context) (int64, error) { return store.Extend(ctx, set) })
+	if err == nil && at != 0 { // the charge that was moved stays there, too
 		s.mirror(ctx, "", decision{[]driver.Request{set.Request}, make([]driver.Answer, 1)})
 	}
-	return at, nil
+	return at, err
 }
 
 // noPolicy places a cool-down, which has no policy, in a part: a store keeps it beside the key's sliding log.
@@ -201,13 +194,20 @@ func (s *Store) CoolDown(ctx context.Context, key string, c driver.CoolDown) (dr
 	if !ok {
 		return driver.CoolDown{}, driver.ErrUnsupported
 	}
-	var until driver.CoolDown
-	err := s.do(ctx, s.of(key, noPolicy), func(ctx context.Context) (err error) {
-		until, err = store.CoolDown(ctx, key, c)
+	return returned(ctx, s.guard, s.of(key, noPolicy), func(ctx context.Context) (driver.CoolDown, error) {
+		return store.CoolDown(ctx, key, c)
+	})
+}
+
+// returned is guard.do for what returns something.
+func returned[T any](ctx context.Context, g *guard, b *breaker, ask func(context.Context) (T, error)) (none T, err error) {
+	var value T
+	err = g.do(ctx, b, func(ctx context.Context) (err error) {
+		value, err = ask(ctx)
 		return err
 	})
 	if err != nil { // the store may still be at it
-		return driver.CoolDown{}, err
+		return none, err
 	}
-	return until, nil
+	return value, nil
 }

@@ -56,6 +56,11 @@ const (
 	Rejected                  // the store works and rejected only this call: no failure, and no failure mode answers
 )
 
+// String returns "unknown", "unsent", "misconfigured" or "rejected".
+func (k Kind) String() string {
+	return [...]string{Unknown: "unknown", Unsent: "unsent", Misconfigured: "misconfigured", Rejected: "rejected"}[k]
+}
+
 // ClassifyBy returns an Options.Classify that asks a store's package about its errors. For Redis:
 //
 //	Classify: failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),

@@ -292,4 +292,33 @@ func TestAPanicEndsOneRoundTrip(t *testing.T) {
 	})
 }
 
+// What the store does not decide with others goes alone, and answers that are missing are an error of every call.
+func TestAGathererThatTakesNoneOrAnswersNone(t *testing.T) {
+	for name, store := range map[string]driver.Store{"takes none": &choosy{newMany(), false}, "answers none": &choosy{newMany(), true}} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCrowd(t, store)
+			for i := range coalesce.MostTrips + 3 {
+				c.allow(t.Context(), fmt.Sprint("k", i), func(res sash.Result, err error) {
+					if alone := name == "takes none" || i < coalesce.MostTrips; alone != (err == nil && res.Allowed) {
+						t.Errorf("it %s: call %d: %+v, %v", name, i, res, err)
+					}
+				})
+			}
+			c.wg.Wait()
+		})
+	}
+}
+
+// A choosy store takes no call with others, or answers none of them.
+type choosy struct {
+	*many
+	takes bool
+}
+
+func (c *choosy) Gathers(*driver.Request) (int, bool) { return 0, c.takes }
+
+func (*choosy) DecideMany(context.Context, []driver.Request) ([]driver.Answer, []error) {
+	return nil, nil
+}
+
 var _ driver.Gatherer = (*many)(nil)

@@ -143,9 +143,6 @@ func neverKept(req *driver.Request) bool {
 
 // Decide implements [driver.Store]. An answer from memory is that of Recall.
 func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if neverKept(&req) {
-		return s.Next.Decide(ctx, req)
-	}
 	if answer, ok := s.Recall(req); ok {
 		return answer, nil
 	}
@@ -155,7 +152,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	sh.mu.Unlock()
 	sent := s.now()
 	answer, err := s.Next.Decide(ctx, req)
-	if err == nil && !answer.Allowed() && answer.Firm && (answer.Blocked || req.Policy.Block.Refusals == 0) && answer.Source == driver.FromStore {
+	if err == nil && !answer.Allowed() && !neverKept(&req) && answer.Firm && (answer.Blocked || req.Policy.Block.Refusals == 0) && answer.Source == driver.FromStore {
 		retry := microseconds(answer.Retry())
 		sh.keep(&req, epoch, refusal{
 			cost:     req.Cost,
