@@ -137,13 +137,8 @@ func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.A
 			out = s.send(ctx, name, req, &held)
 		}
 		switch {
-		case held.Spent:
-			if !spent(&held, req.Policy, &answer) {
-				return driver.Answer{}, errNote
-			}
-			return answer, nil
-		case held.Refused > 0:
-			if !refused(&held, req.Policy, &answer) {
+		case held.Spent || held.Refused > 0:
+			if !reads(&held, req.Policy, &answer) {
 				return driver.Answer{}, errNote
 			}
 			return answer, nil
