@@ -67,29 +67,3 @@ func TestAChoiceIsBookedLocally(t *testing.T) {
 		}
 	})
 }
-
-// A choice that the store books when the mode has answered is given back, unless the mode booked the same subject.
-func TestAChoiceThatIsBookedTooLateIsGivenBack(t *testing.T) {
-	for mode, want := range map[failover.Mode]int64{failover.Closed: 0, failover.Open: 0, failover.Local: 1} {
-		bubble(t, mode.String(), func(t *testing.T) {
-			inner, store, l := outage(t, failover.Options{Modes: always(mode)}, perTen)
-			direct := newLimiter(t, inner, nil, perTen)
-			if _, err := direct.Allow(t.Context(), "a"); err != nil { // so the store chooses b
-				t.Fatal(err)
-			}
-			inner.becomes(hangs(1080 * time.Millisecond))
-			a, b := booking(l, time.Hour), booking(l, time.Hour)
-			a.Key, b.Key = "a", "b"
-			if _, _, err := store.DecideAny(t.Context(), []driver.Request{a, b}); (err != nil) != (mode == failover.Closed) {
-				t.Errorf("the error is %v", err)
-			}
-			inner.becomes(nil)
-			time.Sleep(5 * time.Second)
-			for key, want := range map[string]int64{"a": 1 + want, "b": 0} {
-				if res, err := direct.Peek(t.Context(), key); err != nil || 8-res.Remaining != want {
-					t.Errorf("the store counts %d of %s, want %d, %v", 8-res.Remaining, key, want, err)
-				}
-			}
-		})
-	}
-}

@@ -164,6 +164,10 @@ func TestABookingThatComesTooLateIsGivenBack(t *testing.T) {
 					_, err := store.DecideAll(t.Context(), []driver.Request{booking(l, time.Hour)})
 					return err
 				},
+				func() error {
+					_, _, err := store.DecideAny(t.Context(), []driver.Request{booking(l, time.Hour)})
+					return err
+				},
 			} {
 				if err := decide(); (err != nil) != (c.mode == failover.Closed) {
 					t.Errorf("the error is %v", err)

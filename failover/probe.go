@@ -44,7 +44,7 @@ func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
 	ended := make(chan error, fewestFailures)
 	for i := range fewestFailures {
 		go func() {
-			for wait := step * time.Duration(i); ; wait = step {
+			for wait := step * time.Duration(i); ; wait = fewestFailures * step {
 				select {
 				case <-ctx.Done():
 					ended <- ctx.Err()

@@ -24,7 +24,6 @@ type many struct {
 	fails map[string]error              // by key
 	hangs map[string]bool               // by key: the round trip lasts until its context ends
 	place func(req *driver.Request) int // nil is one place
-	panic bool
 }
 
 func newMany() *many {
@@ -51,9 +50,6 @@ func (m *many) Decide(ctx context.Context, req driver.Request) (driver.Answer, e
 func (m *many) DecideMany(ctx context.Context, reqs []driver.Request) ([]driver.Answer, []error) {
 	answers, errs := make([]driver.Answer, len(reqs)), make([]error, len(reqs))
 	err := m.travel(ctx, reqs...)
-	if m.panic {
-		panic("out of order")
-	}
 	for i, req := range reqs {
 		if errs[i] = err; err == nil {
 			if errs[i] = m.fails[req.Key]; errs[i] == nil {
@@ -268,27 +264,6 @@ func TestACallerThatLeavesAmongOthers(t *testing.T) {
 		if res, err := c.l.Peek(t.Context(), "early"); err != nil || res.Remaining != 10 {
 			t.Errorf("it left before its round trip: %d remain, %v", res.Remaining, err)
 		}
-	})
-}
-
-// A store that panics fails the calls of that round trip, and only these.
-func TestAPanicEndsOneRoundTrip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newMany()
-		c := newCrowd(t, store)
-		c.keys(0, coalesce.MostTrips)
-		store.panic = true
-		for i := range 3 {
-			c.allow(t.Context(), fmt.Sprint("p", i), func(_ sash.Result, err error) {
-				if err == nil {
-					t.Error("a panic is no error")
-				}
-			})
-		}
-		c.wg.Wait()
-		store.panic = false
-		c.keys(100, 110+coalesce.MostTrips)
-		c.wg.Wait()
 	})
 }
 

@@ -92,25 +92,3 @@ func TestABookingIsRefusedFromMemoryIfItsTurnIsTooFarAway(t *testing.T) {
 		})
 	}
 }
-
-// However far away the turn is, the store decides again after MaxAge.
-func TestTheEndOfTheQueueIsNotRememberedLongerThanMaxAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := &full{until: time.Now().Add(time.Hour)}
-		store := New(inner, 100*time.Millisecond)
-		p, err := sash.NewPolicy(nil, sash.PerHour(5), sash.PerDay(50))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 10 {
-			answer, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: p, Within: within(1000)})
-			if err != nil || answer.Allowed() {
-				t.Errorf("%+v, %v", answer, err)
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-		if inner.calls != 5 {
-			t.Errorf("the store decided %d of 10 bookings in half a second; one in 100 ms is 5", inner.calls)
-		}
-	})
-}
