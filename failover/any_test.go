@@ -24,10 +24,8 @@ func (s *fake) DecideAny(ctx context.Context, reqs []driver.Request) (int, drive
 func TestAChoiceIsAnsweredByTheMode(t *testing.T) {
 	for mode, want := range map[failover.Mode]int{failover.Closed: 0, failover.Local: 6, failover.Open: 20} {
 		bubble(t, mode.String(), func(t *testing.T) {
-			inner := newFake()
-			store := guarded(t, inner, failover.Options{Modes: always(mode), Instances: func() int { return 2 }})
+			inner, store, l := outage(t, failover.Options{Modes: always(mode), Instances: func() int { return 2 }}, sash.PerMinute(4))
 			bringDown(t, inner, store)
-			l := newLimiter(t, store, nil, sash.PerMinute(4))
 			pool := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}, {Key: "c", Cost: 1}}
 			admitted := 0
 			for range 20 {
@@ -49,10 +47,8 @@ func TestAChoiceIsAnsweredByTheMode(t *testing.T) {
 // Callers that book while the store is away book the subject that is free first, of this process's share.
 func TestAChoiceIsBookedLocally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local)}, sash.Every(2, 10*time.Second))
 		bringDown(t, inner, store)
-		l := newLimiter(t, store, nil, sash.Every(2, 10*time.Second))
 		pool := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}, {Key: "c", Cost: 1}}
 		delays := map[time.Duration]int{}
 		for range 12 {

@@ -132,28 +132,26 @@ func (b *backlog) put(of account, policy *driver.Policy, c *charge, end int64) b
 	return true
 }
 
-// room counts another account, and reports whether there was room for it. The caller holds mu.
+// room counts another account, and reports whether there was room for it. Where there is none it visits a few accounts, and
+// drops those whose charges have all left. The caller holds mu.
 func (b *backlog) room() bool {
-	if b.accounts.Add(1) > b.mostAccounts && !b.makeRoom() {
-		b.accounts.Add(-1)
-		return false
+	if b.accounts.Add(1) <= b.mostAccounts {
+		return true
 	}
-	return true
-}
-
-// makeRoom visits a few accounts and drops those whose charges have all left. The caller holds mu.
-func (b *backlog) makeRoom() (made bool) {
 	tries := 0
 	for of, d := range b.debts {
 		if d.drop(); len(d.leave) == 0 {
 			b.remove(of)
-			made = true
 		}
 		if tries++; tries == visits {
 			break
 		}
 	}
-	return made
+	full := b.accounts.Load() > b.mostAccounts
+	if full {
+		b.accounts.Add(-1)
+	}
+	return !full
 }
 
 // remove forgets an account. The caller holds mu.

@@ -71,10 +71,8 @@ func TestCallsThatWaitKeepTheirOrder(t *testing.T) {
 // A caller that leaves while it waits for its turn, or whose budget ends then, is not charged.
 func TestACallWithoutATurnIsNotCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
+		inner, store, l := outage(t, failover.Options{MaxInFlight: 1}, sash.PerHour(90_000))
 		inner.becomes(hangs(time.Minute))
-		store := guarded(t, inner, failover.Options{MaxInFlight: 1})
-		l := newLimiter(t, store, nil, sash.PerHour(90_000))
 		var group sync.WaitGroup
 		defer group.Wait()
 		group.Go(func() { _, _ = l.Allow(t.Context(), "k") })

@@ -35,10 +35,8 @@ func TestLocallyThisProcessHasItsShare(t *testing.T) {
 func TestAPolicyForgetsNoShareWhenTheInstancesChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		instances := 2
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: func() int { return instances }})
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Instances: func() int { return instances }}, sash.PerHour(100))
 		bringDown(t, inner, store)
-		l := newLimiter(t, store, nil, sash.PerHour(100))
 		if got := admit(t, l, "k", 60); got != 50 {
 			t.Errorf("%d were admitted by one of two", got)
 		}
@@ -164,10 +162,8 @@ func remaining(t *testing.T, store *fake, limits ...sash.Limit) int64 {
 // A call for as much as fits takes what is left of the share, and exactly that is written to the store later.
 func TestAsMuchAsFitsIsOfTheShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Instances: four}, sash.PerHour(100))
 		bringDown(t, inner, store)
-		l := newLimiter(t, store, nil, sash.PerHour(100))
 		for _, want := range []int64{20, 5, 0} {
 			res, err := l.AllowUpTo(t.Context(), "up to", 20)
 			if err != nil || res.Charged != want || res.Allowed != (want > 0) || res.Source != sash.FromLocal {

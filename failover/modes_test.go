@@ -102,10 +102,8 @@ func TestStoresWithOtherPoliciesShareTheRest(t *testing.T) {
 
 func TestAnOpenAnswerLooksLikeAnUnusedLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Open)})
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerMinute(10), sash.PerHour(50))
 		bringDown(t, inner, store)
-		l := newLimiter(t, store, nil, sash.PerMinute(10), sash.PerHour(50))
 		r, err := l.Reserve(t.Context(), "k", 3)
 		if err != nil {
 			t.Fatal(err)
