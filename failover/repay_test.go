@@ -20,35 +20,6 @@ func localStore(t *testing.T, inner *fake) *failover.Store {
 	return guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
 }
 
-func TestLocalChargesAreWrittenWhenTheStoreIsBack(t *testing.T) {
-	for _, a := range sash.Algorithms() {
-		bubble(t, a.String(), func(t *testing.T) {
-			inner := newFake()
-			store := localStore(t, inner)
-			limits := []sash.Limit{sash.Every(100, 10*time.Minute), sash.Every(20, time.Second)}
-			l := newLimiter(t, store, algorithm(a), limits...)
-			bringDown(t, inner, store)
-			used := 0
-			for range 6 { // more in all than the smaller limit has units
-				used += admit(t, l, "k", 5)
-				time.Sleep(1100 * time.Millisecond)
-				inner.becomes(fails(errRefused))
-			}
-			inner.becomes(nil)
-			time.Sleep(5 * time.Second)
-			res, err := newLimiter(t, inner.Store, algorithm(a), limits...).Peek(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
-			left := res.Limits()[0].Remaining
-			// Five units are of the calls that took the store down.
-			if used < 18 || left != 100-int64(used) || store.Stats() != (failover.Stats{Written: int64(used) + 5}) {
-				t.Errorf("%d were admitted; %d of 100 are left in the store; %+v", used, left, store.Stats())
-			}
-		})
-	}
-}
-
 // Limiters of one key with other limits are owed each its own: what one of them admitted is not written under the
 // limits of another, which would forget it sooner or count it for less.
 func TestEachLimiterOfAKeyIsOwedItsOwn(t *testing.T) {

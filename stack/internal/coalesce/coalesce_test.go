@@ -276,26 +276,7 @@ func TestARefusalAfterABatchWithAReservationIsNotFirm(t *testing.T) {
 	})
 }
 
-func TestAFailureReachesEveryCallerOfTheBatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFar()
-		store.err = errors.New("out of order")
-		l := limiter(t, coalesce.New(store), sash.PerMinute(10))
-		var wg sync.WaitGroup
-		for range 5 {
-			wg.Go(func() {
-				if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
-					t.Errorf("the error is %v", err)
-				}
-			})
-		}
-		wg.Wait()
-		if n := store.calls.Load(); n != 2 {
-			t.Errorf("the store was asked %d times", n)
-		}
-	})
-}
-
+// A panicking store fails where many calls are one.
 type panicking struct{ far }
 
 func (p *panicking) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
@@ -306,26 +287,28 @@ func (p *panicking) Decide(ctx context.Context, req driver.Request) (driver.Answ
 	return res, err
 }
 
-func TestAStoreThatPanicsLeavesNoCallerWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, coalesce.New(&panicking{far{Store: memstore.New(nil), trip: time.Millisecond}}), sash.PerMinute(10))
-		var wg sync.WaitGroup
-		var failed atomic.Int64
-		for range 4 {
-			wg.Go(func() {
-				if _, err := l.Allow(t.Context(), "k"); err != nil {
-					failed.Add(1)
-				}
-			})
-		}
-		wg.Wait()
-		if failed.Load() != 3 {
-			t.Errorf("%d calls failed; the batch of three should", failed.Load())
-		}
-		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
-			t.Errorf("afterwards: %+v, %v", res, err)
-		}
-	})
+func TestAFailureReachesEveryCallerOfTheBatch(t *testing.T) {
+	for name, store := range map[string]driver.Store{
+		"it fails":  &far{Store: memstore.New(nil), trip: time.Millisecond, err: errors.New("out of order")},
+		"it panics": &panicking{far{Store: memstore.New(nil), trip: time.Millisecond}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiter(t, coalesce.New(store), sash.PerMinute(10))
+			var failed atomic.Int64
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					if _, err := l.Allow(t.Context(), "k"); errors.Is(err, sash.ErrUnavailable) {
+						failed.Add(1)
+					}
+				})
+			}
+			wg.Wait()
+			if want := map[string]int64{"it fails": 4, "it panics": 3}[name]; failed.Load() != want { // the first goes alone
+				t.Errorf("%s: %d of 4 calls got an error, want %d", name, failed.Load(), want)
+			}
+		})
+	}
 }
 
 func TestPlansAreDecidedByTheirOwnLimits(t *testing.T) {
