@@ -26,15 +26,8 @@ const (
 	Open
 )
 
-var modeNames = [...]string{Closed: "closed", Local: "local", Open: "open"}
-
 // String returns "closed", "local" or "open".
-func (m Mode) String() string {
-	if int(m) < len(modeNames) {
-		return modeNames[m]
-	}
-	return fmt.Sprintf("Mode(%d)", uint8(m))
-}
+func (m Mode) String() string { return [...]string{Closed: "closed", Local: "local", Open: "open"}[m] }
 
 // A Rule is a mode for calls up to a cost.
 type Rule struct {
@@ -77,7 +70,7 @@ func (m *Modes) validate(hasLocal bool) error {
 	for i, r := range m.Rules {
 		switch {
 		case r.Mode > Open:
-			return fmt.Errorf("failover: rule %d: unknown mode %v", i, r.Mode)
+			return fmt.Errorf("failover: rule %d: unknown mode %d", i, uint8(r.Mode))
 		case r.MaxCost < 0:
 			return fmt.Errorf("failover: rule %d: MaxCost must not be negative", i)
 		case i > 0 && (m.Rules[i-1].MaxCost == 0 || r.MaxCost != 0 && r.MaxCost <= m.Rules[i-1].MaxCost):

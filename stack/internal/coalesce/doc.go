@@ -2,8 +2,6 @@
 // call costs one round trip: it makes one round trip for all calls of a key that are waiting, and one for calls of up to 16
 // keys.
 //
-//	store := coalesce.New(goredisstore.New(client, nil))
-//
 // # How
 //
 // At most one decision of a key is in flight in a process, and one for bookings (below). If there is none, a call goes
@@ -26,13 +24,7 @@
 // If the store can decide several subjects in one round trip ([driver.Gatherer], which redisstore is), batches and single
 // calls of different keys travel together. Eight round trips to a place of the store, such as a Redis or a slot of a
 // cluster, go out at once, each for one call or for what waits. A call that comes meanwhile waits until one of them is over,
-// or until 16 calls wait. With two instead of eight:
-//
-//	time ─▶   a ├──────────────┤
-//	              b ├──────────────┤
-//	                c ┄┄┄┄┄┄┄┄┄├──────────────┤        c, d and e are three decisions in one
-//	                     d ┄┄┄┄├──────────────┤        round trip, each with an answer or an
-//	                        e ┄├──────────────┤        error of its own
+// or until 16 calls wait. Each has an answer or an error of its own.
 //
 // There is no timer here either, and a call that meets no others leaves at once: its round trip only lets the goroutines
 // run first that are about to call. A place that hangs delays no call of another, and while one round trip hangs calls

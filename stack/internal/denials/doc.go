@@ -1,8 +1,6 @@
 // Package denials answers refused calls from memory while their refusal still holds. A caller that is over its limit and
 // does not stop then costs the store nothing.
 //
-//	store := denials.New(goredisstore.New(client, nil), 0)
-//
 // # Exact
 //
 // A refusal says when the same call would be admitted at the earliest; other calls can only make it later. So until then
