@@ -152,7 +152,8 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	sh.mu.Unlock()
 	sent := s.now()
 	answer, err := s.Next.Decide(ctx, req)
-	if err == nil && !answer.Allowed() && !neverKept(&req) && answer.Firm && (answer.Blocked || req.Policy.Block.Refusals == 0) && answer.Source == driver.FromStore {
+	counts := req.Policy.Block.Refusals > 0 && !answer.Blocked // for a block
+	if err == nil && !answer.Allowed() && answer.Firm && answer.Source == driver.FromStore && !counts && !neverKept(&req) {
 		retry := microseconds(answer.Retry())
 		sh.keep(&req, epoch, refusal{
 			cost:     req.Cost,
