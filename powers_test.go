@@ -119,6 +119,7 @@ func TestConstructorsPanicWithoutAStore(t *testing.T) {
 		"sash: New ":            func() { _, _ = sash.New(nil, nil, sash.PerMinute(1)) },
 		"sash: NewConcurrency ": func() { _, _ = sash.NewConcurrency(nil, nil, 1, time.Minute) },
 		"coalesce: New ":        func() { stack.GroupCommit(nil) },
+		"denials: New ":         func() { stack.DenialCache(nil) },
 		"failover: New ":        func() { _, _ = failover.New(nil, nil) },
 		"lease: New ":           func() { _, _ = lease.New(nil, time.Second) },
 		"redisstore: New ":      func() { redisstore.New(nil, nil) },

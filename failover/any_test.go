@@ -24,10 +24,8 @@ func (s *fake) DecideAny(ctx context.Context, reqs []driver.Request) (int, drive
 func TestAChoiceIsAnsweredByTheMode(t *testing.T) {
 	for mode, want := range map[failover.Mode]int{failover.Closed: 0, failover.Local: 6, failover.Open: 20} {
 		bubble(t, mode.String(), func(t *testing.T) {
-			inner := newFake()
-			store := guarded(t, inner, failover.Options{Modes: always(mode), Instances: func() int { return 2 }})
+			inner, store, l := outage(t, failover.Options{Modes: always(mode), Instances: func() int { return 2 }}, sash.PerMinute(4))
 			bringDown(t, inner, store)
-			l := newLimiter(t, store, nil, sash.PerMinute(4))
 			pool := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}, {Key: "c", Cost: 1}}
 			admitted := 0
 			for range 20 {
@@ -49,10 +47,8 @@ func TestAChoiceIsAnsweredByTheMode(t *testing.T) {
 // Callers that book while the store is away book the subject that is free first, of this process's share.
 func TestAChoiceIsBookedLocally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local)}, sash.Every(2, 10*time.Second))
 		bringDown(t, inner, store)
-		l := newLimiter(t, store, nil, sash.Every(2, 10*time.Second))
 		pool := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}, {Key: "c", Cost: 1}}
 		delays := map[time.Duration]int{}
 		for range 12 {
@@ -66,30 +62,4 @@ func TestAChoiceIsBookedLocally(t *testing.T) {
 			t.Errorf("6 now and 6 in 10 s were to start: %v", delays)
 		}
 	})
-}
-
-// A choice that the store books when the mode has answered is given back, unless the mode booked the same subject.
-func TestAChoiceThatIsBookedTooLateIsGivenBack(t *testing.T) {
-	for mode, want := range map[failover.Mode]int64{failover.Closed: 0, failover.Open: 0, failover.Local: 1} {
-		bubble(t, mode.String(), func(t *testing.T) {
-			inner, store, l := outage(t, failover.Options{Modes: always(mode)}, perTen)
-			direct := newLimiter(t, inner, nil, perTen)
-			if _, err := direct.Allow(t.Context(), "a"); err != nil { // so the store chooses b
-				t.Fatal(err)
-			}
-			inner.becomes(hangs(1080 * time.Millisecond))
-			a, b := booking(l, time.Hour), booking(l, time.Hour)
-			a.Key, b.Key = "a", "b"
-			if _, _, err := store.DecideAny(t.Context(), []driver.Request{a, b}); (err != nil) != (mode == failover.Closed) {
-				t.Errorf("the error is %v", err)
-			}
-			inner.becomes(nil)
-			time.Sleep(5 * time.Second)
-			for key, want := range map[string]int64{"a": 1 + want, "b": 0} {
-				if res, err := direct.Peek(t.Context(), key); err != nil || 8-res.Remaining != want {
-					t.Errorf("the store counts %d of %s, want %d, %v", 8-res.Remaining, key, want, err)
-				}
-			}
-		})
-	}
 }

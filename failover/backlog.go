@@ -1,7 +1,6 @@
 package failover
 
 import (
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,8 +19,8 @@ const visits = 100
 
 // A ledger counts what the backlogs of all parts hold, and what became of it.
 type ledger struct {
-	mostAccounts, mostSettled int64
-	accounts, settled         atomic.Int64
+	mostAccounts int64
+	accounts     atomic.Int64
 
 	written, lost, doubtful atomic.Int64 // units
 }
@@ -35,11 +34,22 @@ type backlog struct {
 	write func(done chan<- struct{}) // writes the debts, and closes done at its end
 	wake  chan struct{}              // holds one element when write has to look again
 
+	mostSettled int
+
 	mu      sync.Mutex
 	debts   map[account]*debt    // guarded by mu
 	flights map[*flight]struct{} // guarded by mu: one write, and calls, of which MaxInFlight are under way
 	done    chan struct{}        // guarded by mu: closed when write has ended; nil if it does not run
 	closed  bool                 // guarded by mu: what is admitted from now on is lost
+	settled map[string]int64     // guarded by mu: by ID of a settlement that was applied, when its charge leaves
+	swept   time.Time            // guarded by mu: when settled was last searched for what has left
+}
+
+func newBacklog(l *ledger, mostSettled int) backlog {
+	return backlog{
+		ledger: l, wake: make(chan struct{}, 1), mostSettled: mostSettled,
+		debts: make(map[account]*debt), flights: make(map[*flight]struct{}), settled: make(map[string]int64),
+	}
 }
 
 // An account is a subject under some limits, or one call on it with an ID. Other limits have another account, because a
@@ -54,22 +64,11 @@ type account struct {
 func accountOf(id, key string, policy *driver.Policy) account {
 	of := account{subject: subjectOf(key, policy), id: id}
 	if id == "" {
-		of.limits = limitsOf(policy)
+		for i := range policy.Limits { // a service makes a policy for each request
+			of.limits += policy.Limits[i].String() + " "
+		}
 	}
 	return of
-}
-
-// limitsOf returns the same for two policies with the same limits: a service makes a policy for each request.
-func limitsOf(policy *driver.Policy) string {
-	if len(policy.Limits) == 1 {
-		return policy.Limits[0].String()
-	}
-	var all strings.Builder
-	for i := range policy.Limits {
-		all.WriteString(policy.Limits[i].String())
-		all.WriteByte(' ')
-	}
-	return all.String()
 }
 
 // A subject is a key under an algorithm and a resolution. Each combination is counted apart.
@@ -127,42 +126,36 @@ func (b *backlog) put(of account, policy *driver.Policy, c *charge, end int64) b
 	case of.id != "":
 		return true
 	case len(d.leave) > 2*steps:
-		b.drop(d)
+		d.drop()
 	}
 	d.add(c, end)
 	return true
 }
 
-// room counts another account, and reports whether there was room for it. The caller holds mu.
+// room counts another account, and reports whether there was room for it. Where there is none it visits a few accounts, and
+// drops those whose charges have all left. The caller holds mu.
 func (b *backlog) room() bool {
-	if b.accounts.Add(1) > b.mostAccounts && !b.makeRoom() {
-		b.accounts.Add(-1)
-		return false
+	if b.accounts.Add(1) <= b.mostAccounts {
+		return true
 	}
-	return true
-}
-
-// drop forgets the charges of a debt that have left. The caller holds mu.
-func (b *backlog) drop(d *debt) { b.settled.Add(-int64(d.drop(time.Now().UnixMicro()))) }
-
-// makeRoom visits a few accounts and drops those whose charges have all left. The caller holds mu.
-func (b *backlog) makeRoom() (made bool) {
 	tries := 0
 	for of, d := range b.debts {
-		if b.drop(d); len(d.leave) == 0 {
+		if d.drop(); len(d.leave) == 0 {
 			b.remove(of)
-			made = true
 		}
 		if tries++; tries == visits {
 			break
 		}
 	}
-	return made
+	full := b.accounts.Load() > b.mostAccounts
+	if full {
+		b.accounts.Add(-1)
+	}
+	return !full
 }
 
 // remove forgets an account. The caller holds mu.
 func (b *backlog) remove(of account) {
-	b.settled.Add(-int64(b.debts[of].ids()))
 	delete(b.debts, of)
 	b.accounts.Add(-1)
 }
@@ -173,7 +166,7 @@ func (b *backlog) next() (of account, policy *driver.Policy, wait time.Duration)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for of, d := range b.debts {
-		b.drop(d)
+		d.drop()
 		due, owes := d.due()
 		switch {
 		case !owes:
@@ -186,6 +179,9 @@ func (b *backlog) next() (of account, policy *driver.Policy, wait time.Duration)
 	}
 	if wait == 0 {
 		b.done = nil
+		if len(b.flights) == 0 {
+			clear(b.settled)
+		}
 	}
 	return account{}, nil, wait
 }
@@ -212,7 +208,6 @@ func (b *backlog) putBack(of account, d *debt) {
 	default:
 		return
 	}
-	b.settled.Add(int64(d.ids()))
 	b.start()
 }
 
@@ -232,7 +227,7 @@ func (b *backlog) abandon() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for of, d := range b.debts {
-		b.drop(d)
+		d.drop()
 		b.giveUp(d)
 		b.remove(of)
 	}
@@ -268,24 +263,15 @@ func (b *backlog) claim(of account) *flight {
 	if d == nil {
 		return nil
 	}
-	b.drop(d)
-	var ahead *debt
-	if !b.hurries(of) {
-		d, ahead = d.split()
-	}
-	switch _, owes := d.due(); {
-	case !owes && ahead == nil:
+	d.drop()
+	due := d.take(b.hurries(of))
+	if len(d.leave) == 0 {
 		b.remove(of)
-		return nil
-	case !owes:
-		return nil
-	case ahead == nil:
-		delete(b.debts, of)
-		b.accounts.Add(-1)
-	default:
-		b.debts[of] = ahead
 	}
-	return b.begin(&flight{of: of, units: min(d.units(), driver.MaxUnits), debt: d})
+	if due.units() == 0 {
+		return nil
+	}
+	return b.begin(&flight{of: of, units: min(due.units(), driver.MaxUnits), debt: due})
 }
 
 // call begins the flight of a call that was admitted locally at an instant, a delay ahead. It has a debt if it has no
@@ -312,7 +298,6 @@ func (b *backlog) takeBack(f *flight) (d *debt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	d, f.debt = f.debt, nil
-	b.settled.Add(-int64(d.ids()))
 	if f.forgotten {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -21,15 +22,8 @@ const (
 	Probing              // one call tests whether the store is back
 )
 
-var stateNames = [...]string{Up: "up", Down: "down", Probing: "probing"}
-
 // String returns "up", "down" or "probing".
-func (s State) String() string {
-	if int(s) < len(stateNames) {
-		return stateNames[s]
-	}
-	return fmt.Sprintf("State(%d)", uint8(s))
-}
+func (s State) String() string { return [...]string{Up: "up", Down: "down", Probing: "probing"}[s] }
 
 // How long the breaker stays open. A pause is cut at random to between half and all of its length, so that processes
 // that saw the same failure do not return together.
@@ -40,14 +34,14 @@ const (
 
 // A breaker keeps calls away from a failing store.
 //
-//	Up --failures: see Trip--> Down --pause over, next call--> Probing --answer--> Up
+//	Up --failures: see run--> Down --pause over, next call--> Probing --answer--> Up
 //	                            ^                                 |
 //	                            +------ failure: longer pause ----+
 //
 // The pause doubles with each failed probe, up to longestPause. A probe that never reports counts as failed after the
 // patience, which is as long as a budget can last; no timer runs for it.
 type breaker struct {
-	trip     Trip
+	blip     time.Duration // for which the store may fail
 	patience time.Duration // the time after which a probe without an answer has failed
 	onChange func(State, error)
 	random   func() float64 // called under mu
@@ -69,8 +63,8 @@ type ticket struct {
 	epoch uint64 // that of the probe that the call is, or of the last one before it
 }
 
-func (b *breaker) init(trip Trip, budget time.Duration, onChange func(State, error)) {
-	b.trip = trip
+func (b *breaker) init(blip, budget time.Duration, onChange func(State, error)) {
+	b.blip = blip
 	b.patience = longest(budget)
 	b.onChange = onChange
 	b.random = rand.Float64
@@ -84,30 +78,41 @@ func (b *breaker) idle() bool {
 
 func (b *breaker) now() State { return State(b.state.Load()) }
 
-// enter admits a call to the store, or returns an error that is ErrUnavailable and ErrDown.
-func (b *breaker) enter() (ticket, error) {
-	if epoch := b.epoch.Load(); b.now() == Up { // in this order: it is not that of a later probe
-		return ticket{epoch: epoch}, nil
-	}
+// change runs f, which reports whether it changed the state, and notifies the user.
+func (b *breaker) change(f func() bool) {
 	b.mu.Lock()
-	now := time.Now()
-	if b.now() == Probing && !now.Before(b.until) {
-		b.fall(b.until)
-	}
-	if b.now() == Up {
-		defer b.mu.Unlock()
-		return ticket{epoch: b.epoch.Load()}, nil
-	}
-	if b.now() == Probing || now.Before(b.until) {
-		defer b.mu.Unlock()
-		return ticket{}, b.cause
-	}
-	b.until = now.Add(b.patience)
-	t, cause := ticket{epoch: b.epoch.Add(1)}, b.cause
-	b.state.Store(uint32(Probing))
+	changed := f()
+	now, cause := b.now(), b.cause
 	b.mu.Unlock()
-	b.notify(Probing, cause)
-	return t, nil
+	if changed && b.onChange != nil {
+		safely(func() { b.onChange(now, cause) })
+	}
+}
+
+// enter admits a call to the store, or returns an error that is ErrUnavailable and ErrDown.
+func (b *breaker) enter() (t ticket, err error) {
+	if t.epoch = b.epoch.Load(); b.now() == Up { // in this order: it is not that of a later probe
+		return t, nil
+	}
+	b.change(func() bool {
+		now := time.Now()
+		if b.now() == Probing && !now.Before(b.until) {
+			b.fall(b.until)
+		}
+		switch {
+		case b.now() == Up:
+			t.epoch = b.epoch.Load()
+			return false
+		case b.now() == Probing || now.Before(b.until):
+			err = b.cause
+			return false
+		}
+		b.until = now.Add(b.patience)
+		t.epoch = b.epoch.Add(1)
+		b.state.Store(uint32(Probing))
+		return true
+	})
+	return t, err
 }
 
 // succeed records an answer of the store.
@@ -116,35 +121,30 @@ func (b *breaker) succeed(t ticket) {
 	if b.now() == Up {
 		return
 	}
-	b.mu.Lock()
-	back := b.mine(t)
-	if back {
-		b.pause, b.cause = 0, nil
-		b.run = run{began: time.Now().Add(-b.trip.Blip), before: b.answers.Load()}
-		b.state.Store(uint32(Up))
-	}
-	b.mu.Unlock()
-	if back {
-		b.notify(Up, nil)
-	}
+	b.change(func() bool {
+		back := b.mine(t)
+		if back {
+			b.pause, b.cause = 0, nil
+			b.run = run{began: time.Now().Add(-b.blip), before: b.answers.Load()}
+			b.state.Store(uint32(Up))
+		}
+		return back
+	})
 }
 
 // fail records a failure. late says that this process was late, so that it may be no failure of the store.
 func (b *breaker) fail(t ticket, err error, late bool) {
-	b.mu.Lock()
-	down := b.mine(t)
-	if b.now() == Up && t.of(b) {
-		down = b.run.fail(&b.trip, time.Now(), b.answers.Load(), late)
-	}
-	if down {
-		b.cause = &sash.StoreError{Err: fmt.Errorf("%w: %w", ErrDown, err)}
-		b.fall(time.Now())
-	}
-	cause := b.cause
-	b.mu.Unlock()
-	if down {
-		b.notify(Down, cause)
-	}
+	b.change(func() bool {
+		down := b.mine(t)
+		if b.now() == Up && t.of(b) {
+			down = b.run.fail(b.blip, time.Now(), b.answers.Load(), late)
+		}
+		if down {
+			b.cause = &sash.StoreError{Err: fmt.Errorf("%w: %w", ErrDown, err)}
+			b.fall(time.Now())
+		}
+		return down
+	})
 }
 
 // crowd records a call that found no place within its budget. It is a failure if no answer comes between others. late is
@@ -163,17 +163,14 @@ func (b *breaker) skip(t ticket) {
 	if b.now() == Up {
 		return
 	}
-	b.mu.Lock()
-	mine := b.mine(t)
-	if mine {
-		b.until = time.Now()
-		b.state.Store(uint32(Down))
-	}
-	cause := b.cause
-	b.mu.Unlock()
-	if mine {
-		b.notify(Down, cause)
-	}
+	b.change(func() bool {
+		mine := b.mine(t)
+		if mine {
+			b.until = time.Now()
+			b.state.Store(uint32(Down))
+		}
+		return mine
+	})
 }
 
 // mine reports whether a ticket is that of the current probe. The caller holds mu.
@@ -189,34 +186,20 @@ func (b *breaker) fall(from time.Time) {
 	b.state.Store(uint32(Down))
 }
 
-// ready returns the time until enter admits a call: zero while Up.
-func (b *breaker) ready() time.Duration {
+// ready returns the time until enter admits a call, at least a part of a pause.
+func (b *breaker) ready(pause time.Duration) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.now() == Up {
-		return 0
+	wait := b.cut(pause)
+	if b.now() != Up {
+		wait = max(wait, time.Until(b.until))
 	}
-	return max(0, time.Until(b.until))
+	return wait
 }
 
-// wait returns the time after which a caller may try again.
-func (b *breaker) wait() time.Duration { return max(firstPause, b.ready()) }
-
-// jitter cuts a pause at random to between half and all of its length.
-func (b *breaker) jitter(pause time.Duration) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.cut(pause)
-}
-
+// cut cuts a pause at random to between half and all of its length. The caller holds mu.
 func (b *breaker) cut(pause time.Duration) time.Duration {
 	return pause/2 + time.Duration(b.random()*float64(pause/2))
-}
-
-func (b *breaker) notify(now State, cause error) {
-	if b.onChange != nil {
-		safely(func() { b.onChange(now, cause) })
-	}
 }
 
 // divide creates a breaker for each part.
@@ -231,9 +214,7 @@ func (g *guard) divide(o *Options) {
 	if onChange != nil && n > 1 {
 		onChange = func(_ State, cause error) {
 			now := g.now()
-			if now != Up && cause == nil { // this part is back, but another one is not
-				cause = g.cause()
-			}
+			cause = cmp.Or(cause, g.cause()) // this part may be back, and another one not
 			if cause == nil || now == Up {
 				now, cause = Up, nil
 			}
@@ -242,7 +223,7 @@ func (g *guard) divide(o *Options) {
 	}
 	g.breakers = make([]breaker, n)
 	for i := range g.breakers {
-		g.breakers[i].init(o.Trip, o.Budget, onChange)
+		g.breakers[i].init(o.Blip, o.Budget, onChange)
 	}
 }
 

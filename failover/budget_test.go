@@ -71,10 +71,8 @@ func TestCallsThatWaitKeepTheirOrder(t *testing.T) {
 // A caller that leaves while it waits for its turn, or whose budget ends then, is not charged.
 func TestACallWithoutATurnIsNotCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
+		inner, store, l := outage(t, failover.Options{MaxInFlight: 1}, sash.PerHour(90_000))
 		inner.becomes(hangs(time.Minute))
-		store := guarded(t, inner, failover.Options{MaxInFlight: 1})
-		l := newLimiter(t, store, nil, sash.PerHour(90_000))
 		var group sync.WaitGroup
 		defer group.Wait()
 		group.Go(func() { _, _ = l.Allow(t.Context(), "k") })
@@ -177,14 +175,24 @@ type onlyDecides struct{ driver.Store }
 func TestWhatTheStoreCannotDoIsUnsupported(t *testing.T) {
 	store := guarded(t, onlyDecides{newFake()}, failover.Options{Modes: always(failover.Local)})
 	l := newLimiter(t, store, nil, sash.PerHour(10))
-	if err := l.Reset(t.Context(), "k"); !errors.Is(err, driver.ErrUnsupported) {
-		t.Errorf("Reset: %v", err)
+	req := driver.Request{Key: "k", Cost: 1, Policy: l.Policy()}
+	_, all := store.DecideAll(t.Context(), []driver.Request{req})
+	_, once := store.DecideOnce(t.Context(), "id", req)
+	_, reward := store.Reward(t.Context(), req)
+	_, extend := store.Extend(t.Context(), driver.Settlement{Request: req})
+	_, coolDown := store.CoolDown(t.Context(), "k", driver.CoolDown{})
+	for call, err := range map[string]error{
+		"DecideAll": all, "DecideOnce": once, "Reward": reward, "Extend": extend, "CoolDown": coolDown,
+		"Settle": store.Settle(t.Context(), driver.Settlement{Request: req}), "Reset": store.Reset(t.Context(), "k", l.Policy()),
+	} {
+		if !errors.Is(err, driver.ErrUnsupported) {
+			t.Errorf("%s: %v", call, err)
+		}
 	}
-	subjects := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}}
-	if _, err := l.AllowAll(t.Context(), subjects...); !errors.Is(err, driver.ErrUnsupported) {
-		t.Errorf("AllowAll: %v", err)
+	if _, _, err := store.DecideAny(t.Context(), []driver.Request{req}); !errors.Is(err, driver.ErrApart) {
+		t.Errorf("DecideAny: %v", err)
 	}
-	if left, err := l.Peek(t.Context(), "a"); err != nil || left.Remaining != 10 {
+	if left, err := l.Peek(t.Context(), "k"); err != nil || left.Remaining != 10 {
 		t.Errorf("%d of 10 are left after what is not supported: %v", left.Remaining, err)
 	}
 }

@@ -24,11 +24,10 @@ type debt struct {
 
 // A charge is units that leave at the same time.
 type charge struct {
-	units   int64
-	starts  time.Time           // when the first of them starts; zero if it has. The local clock may jump, this one does not
-	first   int64               // the instant of the first of them
-	last    int64               // and of the last
-	settled map[string]struct{} // the IDs of settlements that were applied; nil is none
+	units  int64
+	starts time.Time // when the first of them starts; zero if it has. The local clock may jump, this one does not
+	first  int64     // the instant of the first of them
+	last   int64     // and of the last
 }
 
 // newCharge returns a charge at an instant, a delay ahead, in microseconds.
@@ -80,36 +79,15 @@ func (d *debt) add(c *charge, end int64) {
 		if other.starts.Before(starts) {
 			starts = other.starts
 		}
-		c = &charge{c.units + other.units, starts, min(c.first, other.first), max(c.last, other.last), join(c.settled, other.settled)}
+		c = &charge{c.units + other.units, starts, min(c.first, other.first), max(c.last, other.last)}
 	}
 	d.leave[end] = c
 }
 
-func join(a, b map[string]struct{}) map[string]struct{} {
-	if len(a) < len(b) {
-		a, b = b, a
-	}
-	maps.Copy(a, b)
-	return a
-}
-
-// drop forgets the charges that have left. It returns how many IDs of settlements were forgotten.
-func (d *debt) drop(now int64) (ids int) {
-	for end, c := range d.leave {
-		if end <= now {
-			ids += len(c.settled)
-			delete(d.leave, end)
-		}
-	}
-	return ids
-}
-
-// ids returns how many IDs of settlements are remembered.
-func (d *debt) ids() (n int) {
-	for _, c := range d.leave {
-		n += len(c.settled)
-	}
-	return n
+// drop forgets the charges that have left.
+func (d *debt) drop() {
+	now := time.Now().UnixMicro()
+	maps.DeleteFunc(d.leave, func(end int64, _ *charge) bool { return end <= now })
 }
 
 // due returns the time until the first call starts that the debt owes units of, and whether it owes any.
@@ -125,20 +103,16 @@ func (d *debt) due() (in time.Duration, owes bool) {
 	return in, owes
 }
 
-// split returns the charges of calls that have started, and those that lie ahead, nil if there are none.
-func (d *debt) split() (started, ahead *debt) {
-	started = &debt{policy: d.policy, leave: make(map[int64]*charge), sent: d.sent}
+// take removes the charges of calls that have started, or all, and returns them.
+func (d *debt) take(all bool) *debt {
+	taken := &debt{policy: d.policy, leave: make(map[int64]*charge), sent: d.sent}
 	for end, c := range d.leave {
-		part := started
-		if c.ahead() > 0 {
-			if ahead == nil {
-				ahead = &debt{policy: d.policy, leave: make(map[int64]*charge)}
-			}
-			part = ahead
+		if all || c.ahead() <= 0 {
+			taken.leave[end] = c
+			delete(d.leave, end)
 		}
-		part.leave[end] = c
 	}
-	return started, ahead
+	return taken
 }
 
 func (d *debt) units() (n int64) {

@@ -10,7 +10,7 @@
 //	                                   --> Closed  an error that is sash.ErrUnavailable
 //
 // A [Store] is a decorator. Its answer comes within the budget whatever the store behind it does, even if that ignores
-// contexts. A store that has failed for longer than a moment counts as down ([Trip]). Then only one call at a time goes to
+// contexts. A store that has failed for longer than a moment counts as down ([Options].Blip). Then only one call at a time goes to
 // it, a caller's own decision, which tests whether the store is back.
 //
 // An error about one call or one key, of the kind [Rejected], is an answer of a store that works: the caller gets it in
@@ -41,21 +41,13 @@
 //
 // # Before which stores
 //
-// A Store of this package is the outermost decorator, and package stack puts all of them in their order:
-//
-//	failover --> denial cache --> lease --> group commit --> a store with a network in between
-//
-// So the budget covers everything that a call waits for, and the mode is that of the call's own cost. Behind
-// group commit it would be that of a whole batch, behind a lease that of a block. Therefore group commit joins no calls
-// when a Store is behind it, and [lease] returns an error. Answers that the other decorators give from memory do
-// not count as signs that the store works.
+// A Store of this package is the outermost decorator: package stack puts all of them in their order. So the budget covers
+// everything that a call waits for, and the mode is that of the call's own cost, not of a batch or a lease. Answers that the
+// other decorators give from memory do not count as signs that the store works.
 //
 // # Parts
 //
-// With one breaker, a cluster of which some nodes hang is lost to all callers: with a third of the keys hanging, none
-// (4 callers) to 95 % (16 callers and more) of the calls to healthy keys were answered by the failure mode, in virtual
-// time. Calls to healthy nodes keep closing the breaker, and calls to the others keep opening it. So a store can have
-// parts ([Options].Part) with a breaker each. MaxInFlight bounds the calls of all parts together.
-//
-// [lease]: https://pkg.go.dev/example.com/sash/lease
+// With one breaker, a cluster of which some nodes hang is lost to all callers: calls to healthy nodes keep closing it, and
+// calls to the others keep opening it. So a store can have parts ([Options].Part) with a breaker each. MaxInFlight bounds
+// the calls of all parts together.
 package failover

@@ -51,18 +51,3 @@ func Example() {
 	// 20 units: false from the local
 	// 50 units: sash: the store is unavailable: connection refused
 }
-
-// Limits that guard a secret share everything with others but the policy, and are never open.
-func ExampleStore_With() {
-	store, err := failover.New(memstore.New(nil), &failover.Options{Local: memstore.New(nil)})
-	if err != nil {
-		log.Fatal(err)
-	}
-	_, err = store.With(failover.Modes{Guard: true, Rules: []failover.Rule{{Mode: failover.Open}}})
-	fmt.Println(err)
-	logins, err := store.With(failover.Modes{Guard: true, Rules: []failover.Rule{{Mode: failover.Local}}})
-	fmt.Println(logins.State(), err)
-	// Output:
-	// failover: rule 0 says open, but these limits guard a secret: use local or closed
-	// up <nil>
-}

@@ -12,6 +12,7 @@ import (
 // Defaults of Options.
 const (
 	DefaultBudget      = 50 * time.Millisecond
+	DefaultBlip        = 200 * time.Millisecond
 	DefaultMaxInFlight = 1024
 )
 
@@ -33,8 +34,10 @@ type Options struct {
 	// MaxInFlight is the most calls that the store works on at once, including those whose callers have left.
 	// Further calls wait for their turn within the budget. Zero is DefaultMaxInFlight.
 	MaxInFlight int
-	// Trip says which failures take the store down. The zero Trip is the default.
-	Trip Trip
+	// Blip is the time for which the store may fail before it counts as down: then five failures take it down, if it
+	// answered nothing meanwhile, or not half of at least 20 calls. Zero is DefaultBlip, in which TCP sends a lost packet
+	// again. It should be longer for a Redis that stalls at each fork of a large data set.
+	Blip time.Duration
 	// Local decides in mode Local, such as memstore.New(nil). It must not block, and nothing else may use
 	// it. It can be nil if no rule has the mode Local.
 	Local LocalStore
@@ -85,20 +88,6 @@ type Store struct {
 	modes Modes
 }
 
-var (
-	_ driver.Substitute   = (*Store)(nil)
-	_ driver.MultiStore   = (*Store)(nil)
-	_ driver.Deduplicator = (*Store)(nil)
-	_ driver.Settler      = (*Store)(nil)
-	_ driver.Resetter     = (*Store)(nil)
-	_ driver.Taker        = (*Store)(nil)
-	_ driver.Booker       = (*Store)(nil)
-	_ driver.Blocker      = (*Store)(nil)
-	_ driver.Chooser      = (*Store)(nil)
-	_ driver.Cooler       = (*Store)(nil)
-	_ driver.Extender     = (*Store)(nil)
-)
-
 // New returns a store that answers for another, which it does not own. A nil opts is the default. New does no
 // I/O, so a process can start while its store is down. The error says which option is wrong. New panics if
 // store is nil.
@@ -110,23 +99,21 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	if opts != nil {
 		o = *opts
 	}
-	if o.Budget < 0 || o.MaxInFlight < 0 || o.Parts < 0 || o.OpenPerSecond < 0 {
-		return nil, errors.New("failover: Budget, MaxInFlight, Parts and OpenPerSecond must not be negative")
+	if o.Budget < 0 || o.Blip < 0 || o.MaxInFlight < 0 || o.Parts < 0 || o.OpenPerSecond < 0 {
+		return nil, errors.New("failover: Budget, Blip, MaxInFlight, Parts and OpenPerSecond must not be negative")
 	}
-	if err := o.Trip.setDefaults(); err != nil {
-		return nil, err
-	}
+	o.Blip = cmp.Or(o.Blip, DefaultBlip)
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
-	g := &guard{store: store, budget: o.Budget, slots: make(chan struct{}, o.MaxInFlight), classify: o.Classify, onError: o.OnError}
+	g := &guard{store: store, budget: o.Budget, slots: make(chan struct{}, o.MaxInFlight), classify: o.Classify, onError: o.OnError,
+		ceiling: newCeiling(o.OpenPerSecond)}
 	g.recaller, _ = store.(driver.Recaller)
-	g.starter, _ = store.(driver.Starter)
-	g.ceiling.most, g.ceiling.born = o.OpenPerSecond, time.Now()
 	if g.classify == nil {
 		g.classify = func(error) Kind { return Unknown }
 	}
 	g.divide(&o)
 	g.enter = (*breaker).enter
+	g.keys = sync.OnceValue(g.probeKeys)
 	if o.Local != nil {
 		g.local = newLocal(o.Local, o.Instances, len(g.breakers))
 		for i := range g.local.backlogs {
@@ -189,7 +176,6 @@ func (s *Store) Stats() Stats {
 type guard struct {
 	store    driver.Store
 	recaller driver.Recaller // the store, or nil
-	starter  driver.Starter  // the store, or nil
 	budget   time.Duration
 	classify func(error) Kind
 	onError  func(error, Kind)
@@ -197,9 +183,8 @@ type guard struct {
 	breakers []breaker     // of each part
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
-	ceiling  ceiling                        // of mode Open
+	ceiling  *ceiling                       // of mode Open
 	woke     func()                         // of every watch; nil but in tests
-	findKeys sync.Once
-	keys     []string // of findKeys: see probeKeys
-	local    *local   // nil without a local store
+	keys     func() []string                // probeKeys, once
+	local    *local                         // nil without a local store
 }

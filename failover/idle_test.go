@@ -22,54 +22,6 @@ func algorithm(a sash.Algorithm) *sash.Options {
 	return opts
 }
 
-// spendLocally makes every kind of call on the key k, and returns the units that are used in the end.
-func spendLocally(t *testing.T, l *sash.Limiter) (used int64) {
-	t.Helper()
-	allow(t, l, "k", 3)
-	once(t, l, "job 7", "k", 2)
-	res, err := l.AllowAll(t.Context(), sash.Subject{Key: "k", Cost: 1}, sash.Subject{Key: "m", Cost: 1})
-	if err != nil || !res.Allowed || res.Source != driver.FromLocal {
-		t.Fatal(res, err)
-	}
-	for _, units := range []int64{0, 1, 3} { // of an estimate of 2
-		r, err := l.Reserve(t.Context(), "k", 2)
-		if err != nil || !r.Allowed() {
-			t.Fatal(r.Result(), err)
-		}
-		if err := r.Settle(t.Context(), units); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return 3 + 2 + 1 + 0 + 1 + 3
-}
-
-// Units admitted locally are written when the store is back, even if no call follows.
-func TestTheBacklogIsWrittenWithoutALaterCall(t *testing.T) {
-	for _, a := range sash.Algorithms() {
-		for outage, do := range map[string]func(context.Context) error{"gone": fails(errRefused), "hung": stalls} {
-			bubble(t, a.String()+"/"+outage, func(t *testing.T) {
-				inner := newFake()
-				store := localStore(t, inner)
-				l := newLimiter(t, store, algorithm(a), sash.PerHour(80))
-				bringDown(t, inner, store)
-				inner.becomes(do)
-				used := spendLocally(t, l)
-				time.Sleep(20 * time.Second) // a probe that hangs charges nothing, so nothing is lost
-				inner.becomes(nil)
-				time.Sleep(3 * time.Second)
-				res, err := newLimiter(t, inner.Store, algorithm(a), sash.PerHour(80)).Peek(t.Context(), "k")
-				if err != nil || res.Remaining != 80-used {
-					t.Errorf("%d of 80 are left in the store, want %d: %v", res.Remaining, 80-used, err)
-				}
-				// Five units are of the calls that took the store down, one is of the key m.
-				if got := store.Stats(); got != (failover.Stats{Written: used + 5 + 1}) || store.State() != failover.Up {
-					t.Errorf("the store is %v; %+v", store.State(), got)
-				}
-			})
-		}
-	}
-}
-
 // Close writes what is waiting, once and within its time, and what it cannot write is counted.
 func TestCloseWritesTheBacklog(t *testing.T) {
 	const keys = 200 // of 2 units each

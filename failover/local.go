@@ -55,13 +55,13 @@ func newLocal(store LocalStore, instances func() int, parts int) *local {
 	l := &local{
 		store:     store,
 		instances: instances,
-		ledger:    ledger{mostAccounts: mostAccounts, mostSettled: mostSettled},
+		ledger:    ledger{mostAccounts: mostAccounts},
 		backlogs:  make([]backlog, parts),
 		shares:    make(map[*driver.Policy]*share),
 	}
 	l.over, l.end = context.WithCancel(context.Background())
 	for i := range l.backlogs {
-		l.backlogs[i] = backlog{ledger: &l.ledger, wake: make(chan struct{}, 1), debts: make(map[account]*debt), flights: make(map[*flight]struct{})}
+		l.backlogs[i] = newBacklog(&l.ledger, mostSettled/parts)
 	}
 	return l
 }
@@ -113,16 +113,25 @@ func forced(policy *driver.Policy) *driver.Policy {
 }
 
 // mirror charges locally what the store charged, if a mode is Local: once for each ID, unless that is empty. A booking is
-// charged after its delay, in microseconds.
-func (s *Store) mirror(ctx context.Context, id string, req driver.Request, allowed bool, delay int64) {
-	switch {
-	case s.local == nil || !s.modes.local() || !charges(req, allowed):
-	case delay > 0:
-		s.local.mirrorLater(id, req, time.Duration(delay)*time.Microsecond)
-	default:
-		s.local.mirror(ctx, id, req)
+// charged after its delay.
+func (s *Store) mirror(ctx context.Context, id string, d decision) {
+	if s.local == nil || !s.modes.local() {
+		return
+	}
+	allowed := admitted(d.answers)
+	for i, req := range d.reqs[:min(len(d.reqs), len(d.answers))] {
+		req = charged(req, &d.answers[i])
+		switch delay := d.answers[i].Delay; {
+		case !charges(req, allowed):
+		case delay > 0:
+			s.local.mirrorLater(id, req, microseconds(delay))
+		default:
+			s.local.mirror(ctx, id, req)
+		}
 	}
 }
+
+func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // mirror charges a request that the store admitted.
 func (l *local) mirror(ctx context.Context, id string, req driver.Request) {
@@ -215,12 +224,8 @@ func (l *local) mirrorLater(id string, req driver.Request, delay time.Duration) 
 	}
 	time.AfterFunc(delay, func() {
 		defer l.ahead.Add(-1)
-		if l.closed.Load() {
-			return
+		if !l.closed.Load() {
+			safely(func() { l.mirror(context.Background(), id, req) })
 		}
-		_, _ = attend(context.Background(), func(ctx context.Context) (struct{}, error) {
-			l.mirror(ctx, id, req)
-			return struct{}{}, nil
-		})
 	})
 }

@@ -22,11 +22,7 @@ func TestLocallyThisProcessHasItsShare(t *testing.T) {
 		} {
 			instances = c.instances
 			for _, a := range sash.Algorithms() {
-				opts := &sash.Options{Algorithm: a}
-				if a == sash.SlidingBuckets {
-					opts.Resolution = time.Millisecond
-				}
-				l := newLimiter(t, store, opts, sash.PerHour(units))
+				l := newLimiter(t, store, algorithm(a), sash.PerHour(units))
 				key := sash.Key(time.Duration(units).String(), a.String())
 				if got := admit(t, l, key, 40); got != c.share {
 					t.Errorf("%v: %d of %d units were admitted by one of %d", a, got, units, c.instances)
@@ -39,10 +35,8 @@ func TestLocallyThisProcessHasItsShare(t *testing.T) {
 func TestAPolicyForgetsNoShareWhenTheInstancesChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		instances := 2
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: func() int { return instances }})
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Instances: func() int { return instances }}, sash.PerHour(100))
 		bringDown(t, inner, store)
-		l := newLimiter(t, store, nil, sash.PerHour(100))
 		if got := admit(t, l, "k", 60); got != 50 {
 			t.Errorf("%d were admitted by one of two", got)
 		}
@@ -104,11 +98,7 @@ func TestSwitchingOverHandsOutNoFreshLimit(t *testing.T) {
 				store := guarded(t, inner, failover.Options{
 					Modes: always(failover.Local), Instances: func() int { return c.instances },
 				})
-				opts := &sash.Options{Algorithm: a}
-				if a == sash.SlidingBuckets {
-					opts.Resolution = time.Millisecond
-				}
-				l := newLimiter(t, store, opts, c.limits...)
+				l := newLimiter(t, store, algorithm(a), c.limits...)
 				if got := admit(t, l, "k", c.before); got != c.before {
 					t.Fatalf("%d of %d were admitted while the store worked", got, c.before)
 				}
@@ -159,29 +149,6 @@ func TestReservationsAreSettledWhereTheyWereCharged(t *testing.T) {
 	})
 }
 
-func TestResetForgetsHereAndThere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local)}, sash.PerHour(10))
-		admit(t, l, "k", 7)
-		bringDown(t, inner, store)
-		admit(t, l, "k", 2)
-		if err := l.Reset(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
-			t.Errorf("resetting at a store that is down: %v", err)
-		}
-		if got := admit(t, l, "k", 20); got != 10 {
-			t.Errorf("%d were admitted after a reset", got)
-		}
-		inner.becomes(nil)
-		time.Sleep(5 * time.Second)
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Error(err)
-		}
-		if left := allow(t, l, "k", 1).Remaining; left != 9 {
-			t.Errorf("%d of 10 are left after a reset and a call", left)
-		}
-	})
-}
-
 // remaining asks a store itself what is left of the key k.
 func remaining(t *testing.T, store *fake, limits ...sash.Limit) int64 {
 	t.Helper()
@@ -195,10 +162,8 @@ func remaining(t *testing.T, store *fake, limits ...sash.Limit) int64 {
 // A call for as much as fits takes what is left of the share, and exactly that is written to the store later.
 func TestAsMuchAsFitsIsOfTheShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Instances: four}, sash.PerHour(100))
 		bringDown(t, inner, store)
-		l := newLimiter(t, store, nil, sash.PerHour(100))
 		for _, want := range []int64{20, 5, 0} {
 			res, err := l.AllowUpTo(t.Context(), "up to", 20)
 			if err != nil || res.Charged != want || res.Allowed != (want > 0) || res.Source != sash.FromLocal {

@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/window"
 )
 
 // A Mode is how a Store answers while the store behind it is unavailable.
@@ -25,15 +26,8 @@ const (
 	Open
 )
 
-var modeNames = [...]string{Closed: "closed", Local: "local", Open: "open"}
-
 // String returns "closed", "local" or "open".
-func (m Mode) String() string {
-	if int(m) < len(modeNames) {
-		return modeNames[m]
-	}
-	return fmt.Sprintf("Mode(%d)", uint8(m))
-}
+func (m Mode) String() string { return [...]string{Closed: "closed", Local: "local", Open: "open"}[m] }
 
 // A Rule is a mode for calls up to a cost.
 type Rule struct {
@@ -76,7 +70,7 @@ func (m *Modes) validate(hasLocal bool) error {
 	for i, r := range m.Rules {
 		switch {
 		case r.Mode > Open:
-			return fmt.Errorf("failover: rule %d: unknown mode %v", i, r.Mode)
+			return fmt.Errorf("failover: rule %d: unknown mode %d", i, uint8(r.Mode))
 		case r.MaxCost < 0:
 			return fmt.Errorf("failover: rule %d: MaxCost must not be negative", i)
 		case i > 0 && (m.Rules[i-1].MaxCost == 0 || r.MaxCost != 0 && r.MaxCost <= m.Rules[i-1].MaxCost):
@@ -99,7 +93,7 @@ func (s *Store) answer(ctx context.Context, id string, reqs []driver.Request, ca
 	}
 	switch mode {
 	case Local:
-		return s.local.decide(ctx, id, reqs, cause, s.part(reqs[0]).wait())
+		return s.local.decide(ctx, id, reqs, cause, max(firstPause, s.part(reqs[0]).ready(0)))
 	case Open:
 		if !s.ceiling.admits(cost) {
 			return nil, &sash.StoreError{Err: fmt.Errorf("%w: %w", ErrCeiling, cause)}
@@ -128,38 +122,30 @@ func open(req driver.Request, cause error) driver.Answer {
 	return answer
 }
 
-// stepsOfSecond are the steps in which a ceiling counts. One more is kept, so that every second lies within them.
-const stepsOfSecond = 20
-
 // A ceiling bounds the units that mode Open lets through in any second. The zero ceiling lets everything through.
 type ceiling struct {
-	most int64
-	born time.Time
+	limits []driver.Limit // one, or none
+	born   time.Time
 
-	mu    sync.Mutex
-	units [stepsOfSecond + 1]int64 // guarded by mu: of the latest steps, each at its number modulo their count
-	last  int64                    // guarded by mu: the number of the latest step
-	sum   int64                    // guarded by mu: of units
+	mu  sync.Mutex
+	log window.Log // guarded by mu
+}
+
+func newCeiling(perSecond int64) *ceiling {
+	if perSecond == 0 {
+		return &ceiling{}
+	}
+	const second, steps = 1_000_000, 20 // in which units are counted
+	return &ceiling{limits: []driver.Limit{{Units: perSecond, Window: second}}, born: time.Now(), log: window.Log{Resolution: second / steps}}
 }
 
 // admits reports whether there is room for a cost now, and counts it.
 func (c *ceiling) admits(cost int64) bool {
-	if c.most == 0 || cost == 0 {
+	if c.limits == nil {
 		return true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := int64(time.Since(c.born) / (time.Second / stepsOfSecond))
-	for next := max(c.last+1, now-stepsOfSecond); next <= now; next++ {
-		at := &c.units[next%int64(len(c.units))]
-		c.sum -= *at
-		*at = 0
-	}
-	c.last = max(c.last, now)
-	if cost > c.most-c.sum {
-		return false
-	}
-	c.sum += cost
-	c.units[c.last%int64(len(c.units))] += cost
-	return true
+	var status [1]driver.Status
+	return window.Decide(&c.log, 1+time.Since(c.born).Microseconds(), cost, c.limits, false, status[:]) == 0
 }

@@ -2,9 +2,7 @@ package failover_test
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +59,7 @@ func TestPoliciesThatMeanNothingAreErrors(t *testing.T) {
 		"an unknown mode":       {Modes: always(77)},
 		"a negative budget":     {Budget: -1},
 		"a negative bound":      {MaxInFlight: -1},
+		"a negative blip":       {Blip: -1},
 	} {
 		if _, err := failover.New(newFake(), &opts); err == nil {
 			t.Errorf("%s is not an error", name)
@@ -103,10 +102,8 @@ func TestStoresWithOtherPoliciesShareTheRest(t *testing.T) {
 
 func TestAnOpenAnswerLooksLikeAnUnusedLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Open)})
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerMinute(10), sash.PerHour(50))
 		bringDown(t, inner, store)
-		l := newLimiter(t, store, nil, sash.PerMinute(10), sash.PerHour(50))
 		r, err := l.Reserve(t.Context(), "k", 3)
 		if err != nil {
 			t.Fatal(err)
@@ -184,13 +181,4 @@ func TestOpenHasACeiling(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestNames(t *testing.T) {
-	const want = "[closed local open Mode(9)] [up down probing State(9)] [unknown unsent misconfigured rejected Kind(9)]"
-	got := fmt.Sprint([]fmt.Stringer{failover.Closed, failover.Local, failover.Open, failover.Mode(9)}, []fmt.Stringer{failover.Up, failover.Down, failover.Probing, failover.State(9)},
-		[]fmt.Stringer{failover.Unknown, failover.Unsent, failover.Misconfigured, failover.Rejected, failover.Kind(9)})
-	if strings.ReplaceAll(got, "  ", " ") != want {
-		t.Error(got)
-	}
 }

@@ -90,28 +90,6 @@ func TestACallWithAnIDIsChargedOnce(t *testing.T) {
 	}
 }
 
-// A call that the store admitted is known when it is repeated while the store is gone, and charged to neither.
-func TestACallIsRepeatedAfterTheStoreWentAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, inFour, sash.PerHour(40))
-		for range 3 {
-			once(t, l, "job 7", "k", 4)
-		}
-		bringDown(t, inner, store)
-		if res := once(t, l, "job 7", "k", 4); !res.Allowed || res.Source != driver.FromLocal {
-			t.Errorf("repeated: %+v", res)
-		}
-		if n := admit(t, l, "k", 10); n != 6 {
-			t.Errorf("%d more were admitted, want the 6 of the share of 10", n)
-		}
-		bringBack(t, inner, store)
-		synctest.Wait()
-		if left := remaining(t, inner, sash.PerHour(40)); left != 30 {
-			t.Errorf("%d of 40 are left, want 30", left)
-		}
-	})
-}
-
 // A refusal is not remembered, and what costs more than the share is refused and not remembered either.
 func TestARefusalIsDecidedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 func (s *Store) Probe(ctx context.Context) error {
 	errs := make([]error, len(s.breakers))
 	var group sync.WaitGroup
-	for i, key := range s.probeKeys() {
+	for i, key := range s.keys() {
 		if b := &s.breakers[i]; key != "" && b.idle() {
 			group.Go(func() { errs[i] = s.probe(ctx, b, key) })
 		}
@@ -34,44 +34,42 @@ func (s *Store) Probe(ctx context.Context) error {
 	return nil
 }
 
-// probe asks a part until its state is certain: every Blip / 4, as many calls at a time as take a store down.
+// probe asks a part until its state is certain: as many calls at a time as take a store down, one after the other within
+// Blip.
 func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	req := driver.Request{Key: key, Policy: probed, Cost: 1}
-	ended, underWay := make(chan outcome[driver.Answer], fewestFailures), 0
-	call := func() {
-		underWay++
+	step, before := max(time.Millisecond, b.blip/(fewestFailures-1)), b.answers.Load()
+	ended := make(chan error, fewestFailures)
+	for i := range fewestFailures {
 		go func() {
-			ended <- ask(ctx, s.guard, b, decided, func(ctx context.Context) (driver.Answer, error) { return s.store.Decide(ctx, req) })
+			for wait := step * time.Duration(i); ; wait = fewestFailures * step {
+				select {
+				case <-ctx.Done():
+					ended <- ctx.Err()
+					return
+				case <-time.After(wait):
+				}
+				if i > 0 && b.now() != Up { // one call at a time tests a store that is down
+					continue
+				}
+				out := s.single(ctx, b, false, func(ctx context.Context) (driver.Answer, error) { return s.store.Decide(ctx, req) })
+				switch now := b.answers.Load(); {
+				case ctx.Err() != nil:
+				case !out.failed || now > before:
+					ended <- nil
+					return
+				case b.now() != Up:
+					ended <- out.err
+					return
+				}
+			}
 		}()
 	}
-	next := time.NewTicker(max(time.Millisecond, b.trip.Blip/(fewestFailures-1)))
-	defer next.Stop()
-	before := b.answers.Load()
-	call()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-next.C:
-			if underWay == 0 || underWay < fewestFailures && b.now() == Up {
-				call()
-			}
-		case out := <-ended:
-			underWay--
-			now := b.answers.Load()
-			b.probed.Store(now)
-			switch {
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case !out.failed, now > before:
-				return nil
-			case b.now() != Up:
-				return out.err
-			}
-		}
-	}
+	err := <-ended
+	b.probed.Store(b.answers.Load())
+	return err
 }
 
 // probed is the policy of probes. It refuses none, so that each of them writes, and no cache answers it.
@@ -79,16 +77,13 @@ var probed = &driver.Policy{Limits: []driver.Limit{{Units: 1e9, Window: int64(ti
 
 // probeKeys returns a subject of each part, or "" for a part that has none of many.
 func (g *guard) probeKeys() []string {
-	g.findKeys.Do(func() {
-		g.keys = make([]string, len(g.breakers))
-		left := len(g.keys)
-		for i := 0; left > 0 && i < 1000*len(g.keys); i++ {
-			key := fmt.Sprint("probe ", i)
-			if at := g.index(key, probed); g.keys[at] == "" {
-				g.keys[at] = key
-				left--
-			}
+	keys := make([]string, len(g.breakers))
+	for i, left := 0, len(keys); left > 0 && i < 1000*len(keys); i++ {
+		key := fmt.Sprint("probe ", i)
+		if at := g.index(key, probed); keys[at] == "" {
+			keys[at] = key
+			left--
 		}
-	})
-	return g.keys
+	}
+	return keys
 }

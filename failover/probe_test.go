@@ -104,7 +104,7 @@ func (s *counted) Decide(ctx context.Context, req driver.Request) (driver.Answer
 func TestAProbeEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		store := guarded(t, inner, failover.Options{Trip: failover.Trip{Blip: time.Hour}})
+		store := guarded(t, inner, failover.Options{Blip: time.Hour})
 		inner.becomes(stalls)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -10,38 +10,25 @@ import (
 	"example.com/sash/driver"
 )
 
-// stays reports whether local admissions answered requests, so that the store has to count them.
-func stays(results []driver.Answer, reqs []driver.Request) bool {
-	return results[0].Source == driver.FromLocal && (admitted(results) || reqs[0].Policy.CountRefused)
-}
-
 // owe records local admissions, which are written to the store when it is back. While the store may still charge the
-// call itself, owe waits for that in the background.
-func owe[T any](g *guard, out *outcome[T], reqs []driver.Request, results []driver.Answer, charged func(T) bool) {
-	if !stays(results, reqs) {
-		return
-	}
-	if out.kind != Unknown {
-		for i, req := range reqs {
-			g.owed(req.Key, req.Policy).add("", req, results[i].At, results[i].Delay)
-		}
-		return
-	}
-	flights := make([]*flight, len(reqs))
+// call itself, owe waits for that in the background; a call with an ID is written all the same, because the store knows it.
+func (g *guard) owe(id string, reqs []driver.Request, locally []driver.Answer, out *outcome) {
 	for i, req := range reqs {
-		if req.Cost > 0 {
-			flights[i] = g.owed(req.Key, req.Policy).call("", req, results[i].At, results[i].Delay)
+		if req.Cost == 0 {
+			continue
 		}
-	}
-	out.late.ends(func(value T, err error) {
-		for i, req := range reqs {
-			b, f := g.owed(req.Key, req.Policy), flights[i]
-			if f == nil {
-				continue
-			}
+		b := g.owed(req.Key, req.Policy)
+		if id != "" || out.kind != Unknown {
+			b.add(id, req, locally[i].At, locally[i].Delay)
+		}
+		if out.kind != Unknown {
+			continue
+		}
+		f := b.call(id, req, locally[i].At, locally[i].Delay)
+		out.late.ends(func(late decision, err error) {
 			d := b.takeBack(f)
 			switch {
-			case err == nil && charged(value): // do not charge it again
+			case err == nil && has(late.reqs, req.Key) && charges(req, admitted(late.answers)): // do not charge it again
 				b.doubtful.Add(f.moved)
 			case d != nil && (err == nil || answers(err) || g.kind(err) != Unknown):
 				b.putBack(f.of, d)
@@ -49,8 +36,8 @@ func owe[T any](g *guard, out *outcome[T], reqs []driver.Request, results []driv
 				b.doubtful.Add(max(f.units, d.units()))
 			}
 			b.end(f)
-		}
-	})
+		})
+	}
 }
 
 // repay writes the backlog of a part, one account at a time, until it is empty. Each round begins with a pause and a
@@ -83,7 +70,7 @@ func (g *guard) repay(b *backlog, store *breaker, done chan<- struct{}) {
 // longer.
 func (g *guard) rest(store *breaker, pause time.Duration) bool {
 	over := g.local.over
-	for wait := max(store.ready(), store.jitter(pause)); wait > 0 && over.Err() == nil; wait = store.ready() {
+	for wait := store.ready(pause); wait > 0 && over.Err() == nil; wait = store.ready(0) {
 		select {
 		case <-over.Done():
 		case <-time.After(wait):
@@ -123,7 +110,7 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 		of.id, sent = rand.Text(), time.Now().UnixMicro()
 	}
 	req := driver.Request{Key: of.key, Cost: f.units, Policy: holding(policy, f.units)}
-	out := askWith(context.Background(), g, store, g.budget, false, decided, nil, func(ctx context.Context) (driver.Answer, error) {
+	out := g.single(context.Background(), store, true, func(ctx context.Context) (driver.Answer, error) {
 		if repeats {
 			return once.DecideOnce(ctx, of.id, req)
 		}
@@ -150,17 +137,23 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 		b.end(f)
 		return !out.failed
 	}
-	out.late.ends(func(driver.Answer, error) { b.end(f) })
+	out.late.ends(func(decision, error) { b.end(f) })
 	return !out.failed
 }
 
 // look calls the store for a key without charging anything, and reports whether the store itself answered.
 func (g *guard) look(store *breaker, key string, policy *driver.Policy) bool {
 	req := driver.Request{Key: key, Policy: policy}
-	out := askWith(context.Background(), g, store, g.budget, false, decided, nil, func(ctx context.Context) (driver.Answer, error) {
-		return g.store.Decide(ctx, req)
-	})
-	return !out.failed && (out.err != nil || decided(out.value))
+	out := g.single(context.Background(), store, true, func(ctx context.Context) (driver.Answer, error) { return g.store.Decide(ctx, req) })
+	return !out.failed && (out.err != nil || out.own())
+}
+
+// single has the store decide one request. One that yields leaves the places among the calls under way to callers.
+func (g *guard) single(ctx context.Context, store *breaker, yields bool, decide func(context.Context) (driver.Answer, error)) outcome {
+	return g.ask(ctx, question{breaker: store, patience: g.budget, yields: yields, ask: func(ctx context.Context) (decision, error) {
+		answer, err := decide(ctx)
+		return decision{answers: []driver.Answer{answer}}, err
+	}})
 }
 
 // holding returns a policy that charges units whether or not there is room, and even if they are more than a limit has.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,39 +20,6 @@ func localStore(t *testing.T, inner *fake) *failover.Store {
 	return guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
 }
 
-func TestLocalChargesAreWrittenWhenTheStoreIsBack(t *testing.T) {
-	for _, a := range sash.Algorithms() {
-		bubble(t, a.String(), func(t *testing.T) {
-			inner := newFake()
-			store := localStore(t, inner)
-			opts := &sash.Options{Algorithm: a}
-			if a == sash.SlidingBuckets {
-				opts.Resolution = time.Millisecond
-			}
-			limits := []sash.Limit{sash.Every(100, 10*time.Minute), sash.Every(20, time.Second)}
-			l := newLimiter(t, store, opts, limits...)
-			bringDown(t, inner, store)
-			used := 0
-			for range 6 { // more in all than the smaller limit has units
-				used += admit(t, l, "k", 5)
-				time.Sleep(1100 * time.Millisecond)
-				inner.becomes(fails(errRefused))
-			}
-			inner.becomes(nil)
-			time.Sleep(5 * time.Second)
-			res, err := newLimiter(t, inner.Store, opts, limits...).Peek(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
-			left := res.Limits()[0].Remaining
-			// Five units are of the calls that took the store down.
-			if used < 18 || left != 100-int64(used) || store.Stats() != (failover.Stats{Written: int64(used) + 5}) {
-				t.Errorf("%d were admitted; %d of 100 are left in the store; %+v", used, left, store.Stats())
-			}
-		})
-	}
-}
-
 // Limiters of one key with other limits are owed each its own: what one of them admitted is not written under the
 // limits of another, which would forget it sooner or count it for less.
 func TestEachLimiterOfAKeyIsOwedItsOwn(t *testing.T) {
@@ -63,17 +29,13 @@ func TestEachLimiterOfAKeyIsOwedItsOwn(t *testing.T) {
 			bubble(t, fmt.Sprint(a, order), func(t *testing.T) {
 				inner := newFake()
 				store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
-				opts := &sash.Options{Algorithm: a}
-				if a == sash.SlidingBuckets {
-					opts.Resolution = time.Millisecond
-				}
 				bringDown(t, inner, store)
 				for _, limit := range order { // a policy of its own for each call, as services make them
-					r, err := newLimiter(t, store, opts, limit).Reserve(t.Context(), "k", limit.Units*2/5)
+					r, err := newLimiter(t, store, algorithm(a), limit).Reserve(t.Context(), "k", limit.Units*2/5)
 					if err != nil || !r.Allowed() {
 						t.Fatal(r, err)
 					}
-					allow(t, newLimiter(t, store, opts, limit), "k", 1)
+					allow(t, newLimiter(t, store, algorithm(a), limit), "k", 1)
 					if err := r.Settle(t.Context(), 1); err != nil {
 						t.Fatal(err)
 					}
@@ -81,7 +43,7 @@ func TestEachLimiterOfAKeyIsOwedItsOwn(t *testing.T) {
 				}
 				var here []int64
 				for _, limit := range order {
-					res, err := newLimiter(t, store, opts, limit).Peek(t.Context(), "k")
+					res, err := newLimiter(t, store, algorithm(a), limit).Peek(t.Context(), "k")
 					if err != nil || res.Source != driver.FromLocal {
 						t.Fatal(res, err)
 					}
@@ -96,7 +58,7 @@ func TestEachLimiterOfAKeyIsOwedItsOwn(t *testing.T) {
 					if a.Exact() && slices.Contains(order, short) { // a log counts that here, and it is not written
 						here[i] = limit.Units - 2
 					}
-					res, err := newLimiter(t, inner.Store, opts, limit).Peek(t.Context(), "k")
+					res, err := newLimiter(t, inner.Store, algorithm(a), limit).Peek(t.Context(), "k")
 					if err != nil || res.Remaining > here[i] {
 						t.Errorf("%v: %d are left in the store, want the %d that were left here: %v", limit, res.Remaining, here[i], err)
 					}
@@ -167,26 +129,6 @@ func TestNoCallIsChargedTwice(t *testing.T) {
 	}
 }
 
-// A call that was refused by the store too late was not charged there.
-func TestALateRefusalLeavesTheLocalChargeToBeWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, inFour, sash.PerHour(8))
-		for range 8 { // by others
-			allow(t, newLimiter(t, inner.Store, nil, sash.PerHour(8)), "k", 1)
-		}
-		inner.becomes(hangs(time.Second))
-		if res := allow(t, l, "k", 1); !res.Allowed || res.Source != driver.FromLocal {
-			t.Fatalf("%+v", res)
-		}
-		time.Sleep(time.Minute)
-		inner.becomes(nil)
-		time.Sleep(5 * time.Second)
-		if got := store.Stats(); got != (failover.Stats{Written: 1}) {
-			t.Errorf("%+v", got)
-		}
-	})
-}
-
 func TestTheBacklogIsBoundedAndWhatIsLostIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, store, l := outage(t, inFour, sash.PerHour(40))
@@ -223,34 +165,6 @@ func TestDecisionsDoNotWaitForTheBacklog(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if got := store.Stats(); got.Backlog != 0 || got.InFlight != 0 {
-			t.Errorf("%+v", got)
-		}
-	})
-}
-
-// Where every place is taken writing stops, and goes on with the next answer; it does not spin.
-func TestWritingWaitsForAPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), MaxInFlight: 2}, sash.PerHour(40))
-		bringDown(t, inner, store)
-		for i := range 20 {
-			allow(t, l, fmt.Sprint(i), 2)
-		}
-		time.Sleep(5 * time.Second)
-		inner.becomes(hangs(30 * time.Millisecond))
-		allow(t, l, "probe", 1)
-		for range 50 {
-			var group sync.WaitGroup
-			for range 8 {
-				group.Go(func() { _, _ = l.Allow(t.Context(), "another") })
-			}
-			group.Wait()
-		}
-		time.Sleep(time.Minute)
-		inner.becomes(nil)
-		allow(t, l, "another", 1)
-		synctest.Wait()
-		if got := store.Stats(); got.Backlog != 0 || got.Lost != 0 {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -348,32 +262,4 @@ func TestPaymentsThatFailAreNotRepeatedWithEveryAnswer(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestWritingStopsWhenTheStoreFailsAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, inFour, sash.PerHour(40))
-		bringDown(t, inner, store)
-		for i := range 100 {
-			allow(t, l, fmt.Sprint(i), 2)
-		}
-		calls := 0
-		inner.becomes(func(context.Context) error {
-			if calls++; calls > 11 { // a look and ten writes
-				return errRefused
-			}
-			return nil
-		})
-		time.Sleep(5 * time.Second)
-		stats := store.Stats()
-		// Ten subjects: of two units, or one of them the five of the calls that took the store down.
-		if stats.Written != 20 && stats.Written != 23 || stats.Backlog != 91 || stats.Lost != 0 {
-			t.Errorf("%+v", stats)
-		}
-		bringBack(t, inner, store)
-		synctest.Wait()
-		if got := store.Stats(); got.Backlog != 0 || got.Lost != 0 || got.Written != 200+5 {
-			t.Errorf("%+v", got)
-		}
-	})
 }

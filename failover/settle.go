@@ -3,6 +3,7 @@ package failover
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"example.com/sash/driver"
@@ -21,12 +22,10 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 	if !ok {
 		return driver.ErrUnsupported
 	}
-	out := ask(ctx, s.guard, s.part(set.Request), nil, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, store.Settle(ctx, set)
-	})
+	err := s.do(ctx, s.part(set.Request), func(ctx context.Context) error { return store.Settle(ctx, set) })
 	// Units that are given back stay charged in this process's share, which does not know which charge they were. The
 	// modes do not matter: those of the charge may be others.
-	if more := set.Units - set.Request.Cost; out.err == nil && more > 0 && s.local != nil {
+	if more := set.Units - set.Request.Cost; err == nil && more > 0 && s.local != nil {
 		id := set.ID
 		if id != "" {
 			id = "settle:" + id // the call may have the same
@@ -34,7 +33,7 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 		set.Request.Cost = more
 		s.local.mirror(ctx, id, set.Request)
 	}
-	return out.err
+	return err
 }
 
 func (s *Store) settleLocally(ctx context.Context, set driver.Settlement) error {
@@ -57,8 +56,8 @@ func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, 
 	if !ok {
 		return driver.Answer{}, driver.ErrUnsupported
 	}
-	out := ask(ctx, s.guard, s.part(req), decided, func(ctx context.Context) (driver.Answer, error) { return store.Reward(ctx, req) })
-	return out.value, out.err
+	out := s.single(ctx, s.part(req), false, func(ctx context.Context) (driver.Answer, error) { return store.Reward(ctx, req) })
+	return only(out.answers, out.err)
 }
 
 // Reset implements [driver.Resetter]. It forgets the subject locally at once. The error is nil if the store has forgotten
@@ -76,17 +75,16 @@ func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) er
 			return err
 		}
 	}
-	out := ask(ctx, s.guard, s.of(key, policy), nil, func(ctx context.Context) (struct{}, error) {
+	return s.do(ctx, s.of(key, policy), func(ctx context.Context) error {
 		for _, over := range before {
 			select {
 			case <-over:
 			case <-ctx.Done():
-				return struct{}{}, ctx.Err()
+				return ctx.Err()
 			}
 		}
-		return struct{}{}, store.Reset(ctx, key, policy)
+		return store.Reset(ctx, key, policy)
 	})
-	return out.err
 }
 
 // correct applies the settlement of a local charge that is waiting, once for each ID. If the charge is not waiting any
@@ -99,29 +97,32 @@ func (b *backlog) correct(set driver.Settlement) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if _, again := b.settled[set.ID]; again {
+		return
+	}
 	c, f := b.find(accountOf("", req.Key, req.Policy), set.At, leaves)
-	if c == nil {
+	if c == nil || set.ID != "" && !b.remember(set.ID, leaves) {
 		b.doubtful.Add(max(more, -more))
 		return
-	}
-	if _, again := c.settled[set.ID]; again {
-		return
-	}
-	if set.ID != "" {
-		if b.settled.Add(1) > b.mostSettled {
-			b.settled.Add(-1)
-			b.doubtful.Add(max(more, -more))
-			return
-		}
-		if c.settled == nil {
-			c.settled = make(map[string]struct{})
-		}
-		c.settled[set.ID] = struct{}{}
 	}
 	c.units = max(0, c.units+more)
 	if f != nil {
 		f.moved += max(more, -more)
 	}
+}
+
+// remember notes that a settlement was applied, until its charge has left, and reports whether there was room. The caller
+// holds mu.
+func (b *backlog) remember(id string, leaves int64) bool {
+	if now := time.Now(); len(b.settled) >= b.mostSettled && now.Sub(b.swept) > time.Second {
+		b.swept = now
+		maps.DeleteFunc(b.settled, func(_ string, leaves int64) bool { return leaves <= now.UnixMicro() })
+	}
+	if len(b.settled) >= b.mostSettled {
+		return false
+	}
+	b.settled[id] = leaves
+	return true
 }
 
 // find returns the charge of an account that was made at an instant and leaves at another, and its flight if it has one.
@@ -176,13 +177,11 @@ func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error
 	if !ok {
 		return 0, driver.ErrUnsupported
 	}
-	out := ask(ctx, s.guard, s.part(set.Request), nil, func(ctx context.Context) (int64, error) {
-		return store.Extend(ctx, set)
-	})
-	if out.err == nil && out.value != 0 {
-		s.mirror(ctx, "", set.Request, true, 0) // the charge that was moved stays there, too
+	at, err := returned(ctx, s.guard, s.part(set.Request), func(ctx context.Context) (int64, error) { return store.Extend(ctx, set) })
+	if err == nil && at != 0 { // the charge that was moved stays there, too
+		s.mirror(ctx, "", decision{[]driver.Request{set.Request}, make([]driver.Answer, 1)})
 	}
-	return out.value, out.err
+	return at, err
 }
 
 // noPolicy places a cool-down, which has no policy, in a part: a store keeps it beside the key's sliding log.
@@ -195,8 +194,20 @@ func (s *Store) CoolDown(ctx context.Context, key string, c driver.CoolDown) (dr
 	if !ok {
 		return driver.CoolDown{}, driver.ErrUnsupported
 	}
-	out := ask(ctx, s.guard, s.of(key, noPolicy), nil, func(ctx context.Context) (driver.CoolDown, error) {
+	return returned(ctx, s.guard, s.of(key, noPolicy), func(ctx context.Context) (driver.CoolDown, error) {
 		return store.CoolDown(ctx, key, c)
 	})
-	return out.value, out.err
+}
+
+// returned is guard.do for what returns something.
+func returned[T any](ctx context.Context, g *guard, b *breaker, ask func(context.Context) (T, error)) (none T, err error) {
+	var value T
+	err = g.do(ctx, b, func(ctx context.Context) (err error) {
+		value, err = ask(ctx)
+		return err
+	})
+	if err != nil { // the store may still be at it
+		return none, err
+	}
+	return value, nil
 }

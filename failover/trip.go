@@ -1,59 +1,27 @@
 package failover
 
-import (
-	"cmp"
-	"errors"
-	"fmt"
-	"time"
+import "time"
+
+// How many failures take the store down.
+const (
+	fewestFailures = 5           // in all
+	fewestCalls    = 20          // of a run of which a half counts
+	longestRun     = time.Second // with answers in between
+	blipsIfLate    = 5           // for a failure while this process was late
 )
 
-// A Trip says which failures take the store down. The zero Trip is the default.
-//
-// Failures are counted in a run. A run begins with a failure and lasts a second, or until the next answer if that takes
-// longer. The store goes down at the failure of a run that is
+// A run is failures that may take the store down. It begins with a failure and lasts a second, or until the next answer if
+// that takes longer. The store goes down at the failure of a run that is
 //
 //   - at least the fifth, and at least Blip after the first, and
-//   - either the store gave no answer in the run, or the run has at least Calls calls and at least Share of them failed.
+//   - either the store gave no answer in the run, or the run has at least 20 calls and at least half of them failed.
 //
 // So a store that hangs is down Budget + Blip after it began to, and at the fifth call if calls are fewer than that. In
 // between, each call waits for the whole budget: at the defaults, 5 calls at 1 and at 10 calls/s, and 250 at 1,000. A
 // store that stalls for less than Budget + Blip stays up, and the failure mode answers the calls that were late and no
 // others. If this process had no processor for a fifth of the budget or longer, the failure may be its own, and Blip is
 // five times as long. The first run of a store that has come back needs no Blip: it begins with the answer to the
-// probe.
-type Trip struct {
-	// Blip is the time for which a store may fail. Zero is DefaultBlip, in which TCP sends a lost packet again. It
-	// should be longer for a Redis that stalls at each fork of a large data set.
-	Blip time.Duration
-	// Calls is the fewest calls of a run of which a share counts. Zero is DefaultTripCalls.
-	Calls int
-	// Share is the share of failures, up to 1. Zero is DefaultTripShare. Behind one address with several servers, of
-	// which one may fail, it should be higher.
-	Share float64
-}
-
-// Defaults of Trip.
-const (
-	DefaultBlip      = 200 * time.Millisecond
-	DefaultTripCalls = 20
-	DefaultTripShare = 0.5
-)
-
-const (
-	fewestFailures = 5           // that take the store down
-	longestRun     = time.Second // with answers in between
-	blipsIfLate    = 5           // for a failure while this process was late
-)
-
-func (t *Trip) setDefaults() error {
-	if t.Blip < 0 || t.Calls < 0 || !(t.Share >= 0 && t.Share <= 1) {
-		return errors.New("failover: Trip.Blip and Trip.Calls must not be negative, and Trip.Share is from 0 to 1")
-	}
-	t.Blip, t.Calls, t.Share = cmp.Or(t.Blip, DefaultBlip), cmp.Or(t.Calls, DefaultTripCalls), cmp.Or(t.Share, DefaultTripShare)
-	return nil
-}
-
-// A run is failures that may take the store down. The zero run has not begun.
+// probe. The zero run has not begun.
 type run struct {
 	failures int64
 	began    time.Time
@@ -62,12 +30,11 @@ type run struct {
 
 // fail adds a failure and reports whether it takes the store down. answers counts all answers of the store. late says
 // that this process was late itself.
-func (r *run) fail(t *Trip, now time.Time, answers int64, late bool) bool {
+func (r *run) fail(blip time.Duration, now time.Time, answers int64, late bool) bool {
 	if r.began.IsZero() || answers > r.before && now.Sub(r.began) > longestRun {
 		*r = run{began: now, before: answers}
 	}
 	r.failures++
-	blip := t.Blip
 	if late {
 		blip *= blipsIfLate
 	}
@@ -75,7 +42,7 @@ func (r *run) fail(t *Trip, now time.Time, answers int64, late bool) bool {
 		return false
 	}
 	calls := r.failures + answers - r.before
-	return calls == r.failures || calls >= int64(t.Calls) && float64(r.failures) >= t.Share*float64(calls)
+	return calls == r.failures || calls >= fewestCalls && 2*r.failures >= calls
 }
 
 // A Kind is a kind of failure.
@@ -89,14 +56,9 @@ const (
 	Rejected                  // the store works and rejected only this call: no failure, and no failure mode answers
 )
 
-var kindNames = [...]string{Unknown: "unknown", Unsent: "unsent", Misconfigured: "misconfigured", Rejected: "rejected"}
-
 // String returns "unknown", "unsent", "misconfigured" or "rejected".
 func (k Kind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
-	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
+	return [...]string{Unknown: "unknown", Unsent: "unsent", Misconfigured: "misconfigured", Rejected: "rejected"}[k]
 }
 
 // ClassifyBy returns an Options.Classify that asks a store's package about its errors. For Redis:

@@ -13,10 +13,12 @@ type watch struct {
 	due   time.Time // of this step
 	last  time.Time // the end at the latest
 	late  time.Duration
-	much  time.Duration // of late: a fifth of the whole budget
-	more  bool          // the step after a late end has begun
-	over  func() bool   // ends the watch early, if it is not nil
-	woke  func()        // called when the timer has fired; tests replace it
+	more  bool // the step after a late end has begun
+
+	store   *breaker
+	budget  time.Duration // the whole budget
+	patient bool          // it lasts longer than the budget, and ends when the store is down
+	woke    func()        // called when the timer has fired; tests replace it
 }
 
 const (
@@ -27,11 +29,33 @@ const (
 // longest returns how long a budget lasts at most: ten times its length, and no more than a second longer.
 func longest(budget time.Duration) time.Duration { return budget + min(9*budget, time.Second) }
 
-// watch starts a watch over the budget, or what is left of it.
-func (g *guard) watch(left time.Duration) *watch {
-	w := &watch{timer: time.NewTimer(left / stepsOfBudget), much: g.budget / stepsOfBudget, woke: g.woke}
+// How many budgets a call can take that is ready to wait for its turn: as long as the store answers others, and while it
+// answers none.
+const (
+	patientBudgets = 100
+	silentBudgets  = 20
+)
+
+// watch starts a watch over what is left of a call's patience, or as long of it as the store may be silent.
+func (g *guard) watch(b *breaker, left time.Duration) *watch {
+	left = min(left, silentBudgets*g.budget)
+	w := &watch{timer: time.NewTimer(left / stepsOfBudget), store: b, budget: g.budget, patient: left > g.budget, woke: g.woke}
 	w.begin(left)
 	return w
+}
+
+// persist waits, and begins anew as long as the patience lasts and the store answers others.
+func (w *watch) persist(patience time.Duration, done, left <-chan struct{}) {
+	end := time.Now().Add(patience)
+	for answers := w.store.answers.Load(); ; {
+		w.wait(done, left)
+		others, rest := w.store.answers.Load(), time.Until(end)
+		if w.steps > 0 || others == answers || rest < w.budget || w.store.now() != Up {
+			return
+		}
+		answers = others
+		w.begin(min(rest, silentBudgets*w.budget))
+	}
 }
 
 // begin starts the steps of a budget. What the watch was late before counts.
@@ -57,10 +81,10 @@ func (w *watch) wait(done, left <-chan struct{}) {
 }
 
 // extend waits longer than the budget of the watch.
-func (w *watch) extend(g *guard, by time.Duration, done <-chan struct{}) {
-	more := g.watch(by)
-	more.wait(done, nil)
-	w.late += more.late
+func (w *watch) extend(by time.Duration, done <-chan struct{}) {
+	w.patient = false
+	w.begin(by)
+	w.wait(done, nil)
 }
 
 // next starts the next step if there is one.
@@ -74,7 +98,7 @@ func (w *watch) next() {
 		w.late += late
 		w.due = now
 	}
-	if w.steps--; !now.Before(w.last) || w.over != nil && w.over() {
+	if w.steps--; !now.Before(w.last) || w.patient && w.store.now() != Up {
 		w.steps = 0
 	}
 	switch {
@@ -91,4 +115,4 @@ func (w *watch) next() {
 }
 
 // wasLate reports whether this process was late by a fifth of the budget or more, so that a failure may be its own.
-func (w *watch) wasLate() bool { return w.late >= w.much }
+func (w *watch) wasLate() bool { return w.late >= w.budget/stepsOfBudget }

@@ -142,7 +142,7 @@ func TestALateProcessQueuesAsMuchLonger(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			g := &guard{budget: 50 * time.Millisecond, slots: make(chan struct{}, 1), woke: func() { time.Sleep(c.late) }}
 			b := &breaker{}
-			b.init(Trip{}, g.budget, nil)
+			b.init(DefaultBlip, g.budget, nil)
 			g.slots <- struct{}{}
 			time.AfterFunc(c.takes, func() { <-g.slots })
 			waited, err := g.queue(t.Context(), b, g.budget)

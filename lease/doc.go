@@ -49,17 +49,15 @@
 //	                        u ≤ g + τ, which counts until u + W at the latest ─┘
 //
 // The errand begins at r₀, by the holder's clock. The home charges the units at g, after r₀, and a unit is spent at some u
-// with g ≤ u < r₀ + τ ≤ g + τ. If the home books them for g + d, the lease starts d after the answer was brought, and ends at
-// r₀ + d + τ: the same holds with g + d in place of g. Take any window (t − W, t] and the units that were spent in it: they
-// were charged in (t − W − τ, t], and the home charges at most N units in any W + τ. So no window of length W has more than
-// N, over all regions.
+// with g ≤ u < r₀ + τ ≤ g + τ. So what is spent in a window (t − W, t] was charged in (t − W − τ, t], and the home charges at
+// most N units in any W + τ. docs/regions.md has the proof, with bookings, own shares and clocks of different rates.
 //
-// The holder's clock and the home's may differ by hours. Only rates matter: the holder waits d + d/1024 before a lease
-// starts, and ends it (d + τ)/1024 earlier, so its clock may run faster or slower than the home's by one part in 1,024. A
-// holder's clock that is set back ends the leases if it shows a time before the demand was last measured (an eighth of
-// the longest lease, or since the last call); if it is set back by less, units are spent late by as much. The clock of
-// [New] does not jump. On Linux and some other systems it stops while the machine is suspended: the rest of a lease can
-// then be spent within τ after the machine wakes, however late that is.
+// The holder's clock and the home's may differ by hours, and run at rates that differ by one part in 1,024: a holder waits
+// d + d/1024 before a lease that is booked d ahead starts, and ends it (d + τ)/1024 earlier. A holder's clock that is set
+// back ends the leases if it shows a time before the demand was last measured (an eighth of the longest lease, or since the
+// last call); if it is set back by less, units are spent late by as much. The clock of [New] does not jump. On Linux and some
+// other systems it stops while the machine is suspended: the rest of a lease can then be spent within τ after the machine
+// wakes, however late that is.
 //
 // An answer that is lost, a process that dies, or a holder that loses its state loses units: they stay charged until they
 // leave the window, and nobody spends them. A lease is spent only if the holder still knows of its errand. Units are taken
@@ -68,36 +66,26 @@
 // # Fairness
 //
 // A key has one errand of a region at a time, and one lease that is booked and has not started. So a region that begins to
-// ask waits for what the others have booked, at most what the tightest limit gives in an eighth of the longest lease, or in
-// two ways, for each of them; and for its own way. From then on every region gets a lease in turn. A region that nobody
-// calls gives back what it has when its lease ends.
+// ask waits for what the others have booked, at most one smallest lease for each of them, and for its own way. From then on
+// every region gets a lease in turn. A region that nobody calls gives back what it has when its lease ends.
 //
 // # When the home is silent
 //
 // A region spends what it holds. Then calls fail at once, also those that only the home decides, with an error that wraps
-// sash.ErrUnavailable; one question at a time goes to the home, ever more seldom, up to every four seconds. What answers in its place is the business of a failover
-// before this store.
+// sash.ErrUnavailable; one question at a time goes to the home, ever more seldom, up to every four seconds. What answers in
+// its place is the business of a failover before this store.
 //
 // # The own share
 //
 // With [Options].Own each of R regions has a fixed part of every limit for itself: s = floor(N · Percent / 100) units of N,
-// counted by an exact log in the region's own store. The home, with its leases, has the other N − R·s. The log counts a
-// 1,024th longer than the limit, by which the region's clock may be faster. So in any window at most R·s + (N − R·s) = N
-// units are admitted, whether or not regions are connected. There is nothing to agree on: R and Percent are configuration.
+// counted by an exact log in the region's own store, a 1,024th longer than the limit says. The home, with its leases, has the
+// other N − R·s, so in any window at most N units are admitted, whether or not regions are connected. There is nothing to
+// agree on: R and Percent are configuration, and docs/regions.md says how to change them in two steps.
 //
 // The own share decides a call where the home refuses it, lets it wait, or does not answer: the results have the source own.
-// So the part is not lost to a region with demand. Calls with an ID, bookings, partial calls and calls over several subjects
-// are the home's alone. A policy with a limit of which the part is no unit has no own part: the home has all of it.
-//
-// Nothing of an own share is sent to the home, so nothing is charged twice. A region's store that loses its charges admits
-// at most s more for each subject, as a home that loses them admits N − R·s more.
-//
-// While processes differ in R or Percent, and for a window after, as many units more are admitted as the home's part and the
-// own shares grow by. In two steps that is none. First the part that loses units does so; R alone can be set higher, which
-// takes units off the home. A window and a lease later the other part grows:
-//   - another region: R + 1 in all regions, then start it; to remove one, stop it, then R − 1;
-//   - from s to another share s': R·max(s, s')/min(s, s') regions, rounded up, with the smaller share, then R with s';
-//   - the first own shares: limits of N − R·s, then limits of N with own shares.
+// Calls with an ID, bookings, partial calls and calls over several subjects are the home's alone. A policy with a limit of
+// which the part is no unit has no own part: the home has all of it. A region's store that loses its charges admits at most s
+// more for each subject, as a home that loses them admits N − R·s more.
 //
 // # And how much less
 //
@@ -108,10 +96,10 @@
 //
 // # Its place
 //
-// It belongs behind failover and the denial cache, and before group commit, which joins the requests for calls and leases. A store of
-// failover behind it could answer by a failure mode, and units that were charged nowhere cannot be leased: New returns
-// an error. Package stack puts them in this order. Leases may be given back, so no refusal is firm while one counts: the
-// holder keeps those refusals, and the denial cache keeps those of limits that are not leased.
+// It belongs behind failover and the denial cache, and before group commit: package stack puts them in this order. New
+// returns an error over a store of failover, whose failure mode could answer with units that were charged nowhere. Leases may
+// be given back, so no refusal is firm while one counts: the holder keeps those refusals, and the denial cache keeps those of
+// limits that are not leased.
 //
 // Leases are for sliding windows. The home decides alone under policies with a calendar limit or a block and under those
 // that charge refused calls.

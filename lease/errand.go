@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,58 +18,63 @@ const (
 	mostWaits   = 2           // for errands; then the home decides the call alone
 	usualWithin = time.Second // the longest time to fetch a lease, and the least that it has to go back
 	mostErrands = 1024        // of this process at once
+	mostLeases  = 1 << 14     // that it has fetched; then the home decides
 )
 
-// An errand is one of this process.
+// work is what this process does for its region in the background: errands, and leases that go back.
+type work struct {
+	most int // errands at once
+
+	mu      sync.Mutex
+	errands map[id]*errand             // the last one of a name; guarded by mu, as all below
+	count   int                        // of errands, with those that the holder does not wait for any more
+	leases  map[errandName]*lease      // that were fetched, and have not ended
+	doing   map[chan struct{}]struct{} // each is closed at its end
+}
+
+// An errandName names an errand, and the lease that it fetches.
+type errandName struct {
+	name  id
+	began int64 // by the holder's clock
+}
+
+// An errand is a lease request that this process has in flight.
 type errand struct {
 	done  chan struct{}
 	alone bool // set before done is closed: the home does not lease, and decides each call alone
 }
 
-// errands are those of this process that are under way.
-type errands struct {
-	most  int // at once
-	mu    sync.Mutex
-	out   map[id]*errand // the last one of a name; guarded by mu
-	count int            // with those that the holder does not wait for any more; guarded by mu
-}
-
 // send goes on an errand, in the background: its caller may leave, and others can spend what it brings. A process that is on
-// as many as it may gives it up, so that another process of the region goes, and the home decides the call.
+// as many as it may, or holds as many leases, gives it up, so that another process of the region goes, and the home decides
+// the call.
 func (s *Store) send(ctx context.Context, name id, req driver.Request, held *driver.Held) *errand {
-	out := &errand{done: make(chan struct{})}
-	s.errands.mu.Lock()
-	full := s.errands.count >= s.errands.most || s.fetched.full()
+	out, w := &errand{done: make(chan struct{})}, &s.work
+	w.mu.Lock()
+	full := w.count >= w.most || len(w.leases) >= mostLeases
 	if !full {
-		s.errands.count++
-		s.errands.out[name] = out
+		w.count++
+		w.errands[name] = out
+		w.doing[out.done] = struct{}{}
 	}
-	s.errands.mu.Unlock()
+	w.mu.Unlock()
 	if full {
 		_, _ = s.holder.bring(ctx, name, driver.Errand{Longest: s.longest.Microseconds(), Began: held.At, Rest: held.Rest})
 		out.alone = true
 		close(out.done)
 		return out
 	}
-	end := s.under.begin()
-	go func() {
-		defer end()
-		s.run(context.WithoutCancel(ctx), name, req, *held, out)
-	}()
+	go s.run(context.WithoutCancel(ctx), name, req, *held, out)
 	return out
 }
 
 // run goes on an errand and brings what came of it.
 func (s *Store) run(ctx context.Context, name id, req driver.Request, held driver.Held, out *errand) {
-	defer func() {
-		s.errands.mu.Lock()
-		s.errands.count--
-		if s.errands.out[name] == out {
-			delete(s.errands.out, name)
+	defer s.work.end(out.done, func() {
+		s.work.count--
+		if s.work.errands[name] == out {
+			delete(s.work.errands, name)
 		}
-		s.errands.mu.Unlock()
-		close(out.done)
-	}()
+	})
 	ctx, cancel := context.WithTimeout(ctx, s.home.within)
 	defer cancel()
 	began := time.Now()
@@ -90,7 +97,7 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held drive
 			whole := req
 			whole.Cost, whole.MaySettle = asked, true
 			fetched = &lease{
-				name: name, began: held.At, fetched: began,
+				errandName: errandName{name, held.At}, fetched: began,
 				grant: driver.Settlement{Request: whole, At: answer.At, Delay: answer.Delay, Source: answer.Source},
 			}
 		} else {
@@ -215,9 +222,9 @@ func (p *patience) over(way int64, most time.Duration) bool {
 }
 
 // wait waits for an errand of this process, if it is on one, and otherwise until it is time to ask again.
-func (e *errands) wait(ctx context.Context, name id, out *errand, held *driver.Held, p *patience) error {
+func (w *work) wait(ctx context.Context, name id, out *errand, held *driver.Held, p *patience) error {
 	if out == nil {
-		out = e.of(name)
+		out = w.errand(name)
 	}
 	if out != nil {
 		select {
@@ -241,23 +248,33 @@ func (e *errands) wait(ctx context.Context, name id, out *errand, held *driver.H
 	}
 }
 
-// of returns the errand of this process for a name, or nil.
-func (e *errands) of(name id) *errand {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.out[name]
+// errand returns the errand of this process for a name, or nil.
+func (w *work) errand(name id) *errand {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.errands[name]
 }
 
-// ended waits until this process is on no errand for a name.
-func (e *errands) ended(ctx context.Context, name id) error {
-	out := e.of(name)
-	if out == nil {
-		return nil
+// end ends what is done in the background. It calls note under mu.
+func (w *work) end(done chan struct{}, note func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	note()
+	delete(w.doing, done)
+	close(done)
+}
+
+// ended waits until what is done now has ended, or the context, and returns how much has not.
+func (w *work) ended(ctx context.Context) (left int) {
+	w.mu.Lock()
+	all := slices.Collect(maps.Keys(w.doing))
+	w.mu.Unlock()
+	for _, done := range all {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			left++
+		}
 	}
-	select {
-	case <-out.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return left
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
@@ -60,52 +59,5 @@ func TestARegionNearTheHomeGetsNoLessThanOneFarAway(t *testing.T) {
 				t.Errorf("the region %v away was admitted %d of %d calls", 2*ways[i], n, all)
 			}
 		}
-	})
-}
-
-// All demand, twice the limit, moves from one region to another that is far away, where nothing is leased yet. Its callers
-// wait for what one of them fetches; they do not all go to the home.
-func TestDemandThatMovesDoesNotFloodTheHome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		home := memstore.New(nil)
-		const window, flow = 20 * time.Second, 500
-		ways := []time.Duration{time.Millisecond, 75 * time.Millisecond}
-		var group sync.WaitGroup
-		for i, way := range ways {
-			next := &far{Store: home, out: way, back: way}
-			store, err := lease.Shared(next, memstore.New(nil), window/20, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			l := newLimiter(t, store, nil, sash.Every(20*flow, window))
-			begin, end := time.Duration(i)*2*window, time.Duration(i+1)*2*window
-			var alone atomic.Int64
-			group.Go(func() {
-				time.Sleep(begin)
-				for at := begin; at < end; {
-					pause := time.Second / flow
-					if at > window {
-						pause /= 2
-					}
-					time.Sleep(pause)
-					at += pause
-					group.Go(func() {
-						res, err := l.Allow(t.Context(), "k")
-						if err != nil {
-							t.Error(err)
-						}
-						if res.Source == driver.FromStore {
-							alone.Add(1)
-						}
-					})
-				}
-				calls := int64((end - begin).Seconds()) * 2 * flow
-				if n := alone.Load(); n > calls/160 {
-					t.Errorf("%v away: the home decided %d of %d calls alone", 2*way, n, calls)
-				}
-			})
-		}
-		group.Wait()
-		time.Sleep(2 * time.Second) // errands end
 	})
 }

@@ -27,7 +27,7 @@ func TestAProcessOfManyErrandsGivesOneUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		store.errands.most = 1
+		store.work.most = 1
 		l, err := sash.New(store, nil, sash.PerHour(10_000))
 		if err != nil {
 			t.Fatal(err)

@@ -3,8 +3,6 @@ package lease
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,57 +11,37 @@ import (
 
 // A lease is one that this process has fetched, and gives back what is left of.
 type lease struct {
-	name    id
-	began   int64     // of its errand, by the holder's clock
-	fetched time.Time // when it began by this process's
+	errandName
+	fetched time.Time // when its errand began, by this process's clock
 	grant   driver.Settlement
 	timer   *time.Timer
 }
 
-// fetched are the leases that this process gives back.
-type fetched struct {
-	mu     sync.Mutex
-	leases map[fetchedName]*lease
-}
-
-const (
-	mostFetched = 1 << 14
-	mostReturns = 64 // by Release at once: each takes two round trips, one of them to the home
-)
-
-// full reports whether this process holds as many leases as it may. Then the home decides.
-func (f *fetched) full() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.leases) >= mostFetched
-}
-
-type fetchedName struct {
-	name  id
-	began int64
-}
-
-func (l *lease) key() fetchedName { return fetchedName{l.name, l.began} }
+const mostReturns = 64 // by Release at once: each takes two round trips, one of them to the home
 
 // keep gives back what is left of a lease at its end.
 func (s *Store) keep(l *lease) {
-	s.fetched.mu.Lock()
-	defer s.fetched.mu.Unlock()
-	s.fetched.leases[l.key()] = l
+	s.work.mu.Lock()
+	defer s.work.mu.Unlock()
+	s.work.leases[l.errandName] = l
 	ends := l.fetched.Add(time.Duration(l.grant.Delay)*time.Microsecond + s.longest)
 	l.timer = time.AfterFunc(time.Until(ends), func() { s.over(l) })
 }
 
 // over gives back what is left of a lease that has ended.
 func (s *Store) over(l *lease) {
-	defer s.under.begin()()
-	s.fetched.mu.Lock()
-	if s.fetched.leases[l.key()] != l {
-		s.fetched.mu.Unlock()
+	done := make(chan struct{})
+	s.work.mu.Lock()
+	held := s.work.leases[l.errandName] == l
+	if held {
+		delete(s.work.leases, l.errandName)
+		s.work.doing[done] = struct{}{}
+	}
+	s.work.mu.Unlock()
+	if !held {
 		return
 	}
-	delete(s.fetched.leases, l.key())
-	s.fetched.mu.Unlock()
+	defer s.work.end(done, func() {})
 	ctx, cancel := context.WithTimeout(context.Background(), s.returnWithin())
 	defer cancel()
 	_ = s.giveBack(ctx, l)
@@ -100,7 +78,7 @@ func (s *Store) returnWithin() time.Duration { return max(s.home.within, usualWi
 // leases could not be given back; their units stay charged until they leave the window.
 func (s *Store) Release(ctx context.Context) error {
 	failed, why := s.release(ctx)
-	left := s.under.ended(ctx)
+	left := s.work.ended(ctx)
 	more, last := s.release(ctx)
 	if failed += more; why == nil {
 		why = last
@@ -116,10 +94,10 @@ func (s *Store) Release(ctx context.Context) error {
 
 // release gives back the leases that this process has now. It returns of how many it could not, and one of the reasons.
 func (s *Store) release(ctx context.Context) (failed int, why error) {
-	s.fetched.mu.Lock()
-	all := s.fetched.leases
-	s.fetched.leases = make(map[fetchedName]*lease)
-	s.fetched.mu.Unlock()
+	s.work.mu.Lock()
+	all := s.work.leases
+	s.work.leases = make(map[errandName]*lease)
+	s.work.mu.Unlock()
 	var mu sync.Mutex // guards the results
 	var together sync.WaitGroup
 	places := make(chan struct{}, mostReturns)
@@ -137,42 +115,4 @@ func (s *Store) release(ctx context.Context) (failed int, why error) {
 	}
 	together.Wait()
 	return failed, why
-}
-
-// under is what is under way in the background: errands, and leases that go back. The zero under is nothing.
-type under struct {
-	mu  sync.Mutex
-	way map[chan struct{}]struct{} // guarded by mu; each is closed at its end
-}
-
-// begin returns what ends it.
-func (u *under) begin() (end func()) {
-	done := make(chan struct{})
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.way == nil {
-		u.way = make(map[chan struct{}]struct{})
-	}
-	u.way[done] = struct{}{}
-	return func() {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		delete(u.way, done)
-		close(done)
-	}
-}
-
-// ended waits until what is under way now has ended, or the context, and returns how many have not.
-func (u *under) ended(ctx context.Context) (left int) {
-	u.mu.Lock()
-	all := slices.Collect(maps.Keys(u.way))
-	u.mu.Unlock()
-	for _, done := range all {
-		select {
-		case <-done:
-		case <-ctx.Done():
-			left++
-		}
-	}
-	return left
 }

@@ -2,7 +2,6 @@ package lease_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -78,32 +77,6 @@ func TestARefusalIsNotFirmWhileALeaseMayGiveBack(t *testing.T) {
 	})
 }
 
-func TestABlockThatComesAfterItsCallerLeftIsSpentByOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFar()
-		store := newStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerMinute(1000))
-		warm(t, l)
-		time.Sleep(5 * time.Millisecond) // an errand may be under way
-		if err := store.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		inner.out = 10 * time.Millisecond
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-		defer cancel()
-		if _, err := l.Allow(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Millisecond)
-		inner.calls.Store(0)
-		res, err := l.Allow(t.Context(), "k")
-		if err != nil || res.Source != driver.FromLease || inner.calls.Load() != 0 {
-			t.Errorf("%+v, %v, after %d questions", res, err, inner.calls.Load())
-		}
-		time.Sleep(time.Second) // an errand may be under way
-	})
-}
-
 func TestAStoreThatPanicsLeavesNoCallerWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &panicking{far: newFar()}
@@ -127,56 +100,4 @@ func (p *panicking) Decide(ctx context.Context, req driver.Request) (driver.Answ
 		panic("a bug")
 	}
 	return p.far.Decide(ctx, req)
-}
-
-func TestAStoreThatLosesAnswersIsChargedLittle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFar()
-		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000))
-		warm(t, l)
-		time.Sleep(longest) // the lease ends, the demand is remembered
-		left := func() int64 {
-			res, err := newLimiter(t, inner, nil, sash.PerMinute(1000)).Peek(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return res.Remaining
-		}
-		before := left()
-		inner.silent.Store(true)
-		for range 30 {
-			if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
-				t.Fatal(err)
-			}
-		}
-		inner.silent.Store(false)
-		if charged := before - left(); charged < 30 || charged > 30+1000/8 {
-			t.Errorf("30 calls were charged %d units; their own and one block are what may be lost", charged)
-		}
-	})
-}
-
-func TestALeaseThatIsReplacedGivesBackWhatItHasLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFar()
-		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(100_000))
-		spent := int64(0)
-		for i := range 2000 { // dear calls find too little in the lease, and get a new one
-			cost := int64(1)
-			if i%10 == 0 {
-				cost = 40
-			}
-			res, err := l.AllowN(t.Context(), "k", cost)
-			if err != nil || !res.Allowed {
-				t.Fatalf("%+v, %v", res, err)
-			}
-			spent += cost
-			time.Sleep(200 * time.Microsecond)
-		}
-		time.Sleep(2 * longest)
-		res, err := newLimiter(t, inner, nil, sash.PerMinute(100_000)).Peek(t.Context(), "k")
-		if err != nil || res.Remaining != 100_000-spent {
-			t.Errorf("%d were spent, and %d are left, %v", spent, res.Remaining, err)
-		}
-	})
 }

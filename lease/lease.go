@@ -26,12 +26,10 @@ type Store struct {
 	holder  holder
 	private *private // the holder, if it is one: its calls allocate and copy nothing
 	home    home
+	work    work
 	longer  perPolicy[*driver.Policy] // with longer windows
-	errands errands
-	fetched fetched
-	under   under
-	own     *Own               // nil is none
-	divided perPolicy[divided] // in the parts of own
+	own     *Own                      // nil is none
+	divided perPolicy[divided]        // in the parts of own
 }
 
 // Options of Shared. The zero value is the default.
@@ -98,8 +96,7 @@ func makeStore(next driver.Store, h holder, longest time.Duration, least int64, 
 	s := &Store{Passthrough: driver.Passthrough{Next: next}, longest: longest, least: least, holder: h}
 	s.home.within = cmp.Or(within, usualWithin)
 	s.private, _ = h.(*private)
-	s.errands.out, s.errands.most = make(map[id]*errand), mostErrands
-	s.fetched.leases = make(map[fetchedName]*lease)
+	s.work = work{most: mostErrands, errands: make(map[id]*errand), leases: make(map[errandName]*lease), doing: make(map[chan struct{}]struct{})}
 	return s, nil
 }
 
@@ -140,13 +137,8 @@ func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.A
 			out = s.send(ctx, name, req, &held)
 		}
 		switch {
-		case held.Spent:
-			if !spent(&held, req.Policy, &answer) {
-				return driver.Answer{}, errNote
-			}
-			return answer, nil
-		case held.Refused > 0:
-			if !refused(&held, req.Policy, &answer) {
+		case held.Spent || held.Refused > 0:
+			if !reads(&held, req.Policy, &answer) {
 				return driver.Answer{}, errNote
 			}
 			return answer, nil
@@ -155,7 +147,7 @@ func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.A
 		case held.Alone || patience.over(call.Way, s.home.within):
 			return s.exact(ctx, name, req)
 		}
-		if err := s.errands.wait(ctx, name, out, &held, &patience); err != nil {
+		if err := s.work.wait(ctx, name, out, &held, &patience); err != nil {
 			return driver.Answer{}, err
 		}
 		if patience.alone {
@@ -229,11 +221,7 @@ func (s *Store) measured(ctx context.Context, req driver.Request) (driver.Answer
 // DecideOnce implements [driver.Deduplicator]. The store decides, under the longer windows: a lease does not know which
 // calls are repeated. The error is [driver.ErrUnsupported] if the store does not support IDs.
 func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	var err error
-	if req.Policy, err = s.behind(req.Policy); err != nil {
-		return driver.Answer{}, err
-	}
-	return s.Passthrough.DecideOnce(ctx, id, req)
+	return behind(s, &req, func() (driver.Answer, error) { return s.Passthrough.DecideOnce(ctx, id, req) })
 }
 
 // DecideAll implements [driver.MultiStore]. The store decides, under the longer windows.
@@ -271,21 +259,14 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 	if own {
 		return driver.Passthrough{Next: s.own.Store}.Settle(ctx, set)
 	}
-	var err error
-	if set.Request.Policy, err = s.behind(set.Request.Policy); err != nil {
-		return err
-	}
-	return s.Passthrough.Settle(ctx, set)
+	_, err := behind(s, &set.Request, func() (struct{}, error) { return struct{}{}, s.Passthrough.Settle(ctx, set) })
+	return err
 }
 
 // Reward implements [driver.Taker]: under the longer windows. It may take units of a lease, which are then spent although
 // they were given back. The error is [driver.ErrUnsupported] if the store does not give units back.
 func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	var err error
-	if req.Policy, err = s.behind(req.Policy); err != nil {
-		return driver.Answer{}, err
-	}
-	return s.Passthrough.Reward(ctx, req)
+	return behind(s, &req, func() (driver.Answer, error) { return s.Passthrough.Reward(ctx, req) })
 }
 
 // Extend implements [driver.Extender], under the longer windows. The error is [driver.ErrUnsupported] if the store does not
@@ -295,11 +276,7 @@ func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error
 	if own {
 		return driver.Passthrough{Next: s.own.Store}.Extend(ctx, set)
 	}
-	var err error
-	if set.Request.Policy, err = s.behind(set.Request.Policy); err != nil {
-		return 0, err
-	}
-	return s.Passthrough.Extend(ctx, set)
+	return behind(s, &set.Request, func() (int64, error) { return s.Passthrough.Extend(ctx, set) })
 }
 
 // Reset implements [driver.Resetter]. It ends the leases of the key under the policy's limits that its processes share, or
@@ -311,8 +288,12 @@ func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) er
 	if err := s.holder.forget(ctx, name); err != nil {
 		return err
 	}
-	if err := s.errands.ended(ctx, name); err != nil { // what it charges after the reset would be missing
-		return err
+	if out := s.work.errand(name); out != nil { // what it charges after the reset would be missing
+		select {
+		case <-out.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	err := s.Passthrough.Reset(ctx, key, policy)
 	if s.own != nil && err == nil {
@@ -327,6 +308,14 @@ func (s *Store) behind(policy *driver.Policy) (*driver.Policy, error) {
 		return policy, nil
 	}
 	return s.lengthened(s.parts(policy).home)
+}
+
+// behind makes a call after it has given its request the policy for the store behind.
+func behind[T any](s *Store, req *driver.Request, call func() (T, error)) (none T, err error) {
+	if req.Policy, err = s.behind(req.Policy); err != nil {
+		return none, err
+	}
+	return call()
 }
 
 // allBehind returns the requests for the store behind.

@@ -203,20 +203,6 @@ func TestWrongLeasesAreRefused(t *testing.T) {
 	}
 }
 
-func BenchmarkLeased(b *testing.B) {
-	l := newLimiter(b, newStore(b, memstore.New(nil)), &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: 10 * time.Millisecond}, sash.PerMinute(1<<39))
-	ctx := context.Background()
-	b.ReportAllocs()
-	b.SetParallelism(32)
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if res, _ := l.Allow(ctx, "k"); !res.Allowed {
-				b.Error("refused")
-			}
-		}
-	})
-}
-
 // bubble runs a subtest in a synctest bubble.
 func bubble(t *testing.T, name string, f func(*testing.T)) {
 	t.Helper()

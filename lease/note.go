@@ -31,65 +31,52 @@ func number(note string, at int) int64 {
 	return int64(binary.LittleEndian.Uint64([]byte(note[at : at+8])))
 }
 
-// read reads the note of a policy with so many limits: what the home said, as it is a time later.
-func read(note string, statuses []driver.Status, later int64) (at int64, refusals uint64, ok bool) {
+// reads sets the answer to a call that a lease has paid for, that the home has refused, or for which it has booked a lease
+// that starts later, from the holder's note. It reports whether the note could be read.
+func reads(held *driver.Held, policy *driver.Policy, answer *driver.Answer) bool {
+	note := held.Note
+	var all [driver.MaxLimits]driver.Status
+	statuses := all[:len(policy.Limits)]
 	if len(note) != noteHead+noteStatus*len(statuses) {
-		return 0, 0, false
+		return false
 	}
+	least := int64(driver.MaxUnits)
 	for i := range statuses {
 		from := noteHead + noteStatus*i
 		statuses[i] = driver.Status{
 			Remaining: number(note, from),
-			Retry:     max(0, number(note, from+8)-later),
-			Release:   max(0, number(note, from+16)-later),
-			Reset:     max(0, number(note, from+24)-later),
+			Retry:     max(0, number(note, from+8)-held.Noted),
+			Release:   max(0, number(note, from+16)-held.Noted),
+			Reset:     max(0, number(note, from+24)-held.Noted),
 		}
+		least = min(least, statuses[i].Remaining)
 	}
-	return number(note, 0), uint64(number(note, 8)), true
-}
-
-// spent sets the answer to a call that a lease has paid for. It reports whether the note could be read.
-func spent(held *driver.Held, policy *driver.Policy, answer *driver.Answer) bool {
-	var all [driver.MaxLimits]driver.Status
-	statuses := all[:len(policy.Limits)]
-	at, _, ok := read(held.Note, statuses, held.Noted)
-	for i := range statuses {
-		statuses[i].Remaining += held.Left
-	}
-	answer.Set(at, 0, statuses)
-	answer.Source = driver.FromLease
-	return ok
-}
-
-// refused sets the answer to a call that the home has refused, or for which it has booked a lease that starts later.
-func refused(held *driver.Held, policy *driver.Policy, answer *driver.Answer) bool {
-	var all [driver.MaxLimits]driver.Status
-	statuses := all[:len(policy.Limits)]
-	at, refusals, ok := read(held.Note, statuses, held.Noted)
-	answer.Source = driver.FromCache
-	at += held.Noted
-	if refusals == 0 { // the limits that made the lease wait have the least left
-		answer.Source = driver.FromLease
-		at -= held.Noted + held.Refused
-		least := int64(driver.MaxUnits)
+	at, refusals := number(note, 0), uint64(number(note, 8))
+	source := driver.FromLease
+	switch {
+	case held.Spent:
+		refusals = 0
 		for i := range statuses {
-			least = min(least, statuses[i].Remaining)
+			statuses[i].Remaining += held.Left
 		}
+	case refusals != 0:
+		source = driver.FromCache
+		at += held.Noted
 		for i := range statuses {
-			if statuses[i].Remaining == least {
-				refusals |= 1 << i
+			if refusals&(1<<i) != 0 {
+				statuses[i].Retry = max(statuses[i].Retry, held.Refused)
 			}
-			statuses[i].Retry = 0
 		}
-	}
-	for i := range statuses {
-		if refusals&(1<<i) != 0 {
-			statuses[i].Retry = max(statuses[i].Retry, held.Refused)
-			if answer.Source == driver.FromLease {
-				statuses[i].Remaining = 0
+	default: // the limits that made the lease wait have the least left
+		at -= held.Refused
+		for i := range statuses {
+			if statuses[i].Retry = 0; statuses[i].Remaining == least {
+				refusals |= 1 << i
+				statuses[i].Remaining, statuses[i].Retry = 0, held.Refused
 			}
 		}
 	}
 	answer.Set(at, refusals, statuses)
-	return ok
+	answer.Source = source
+	return true
 }

@@ -201,18 +201,3 @@ func TestLimitsWithoutAnOwnPart(t *testing.T) {
 		time.Sleep(10 * time.Second)
 	})
 }
-
-// A process that starts while its region is cut off has what the others of its region left.
-func TestARestartWhileARegionIsCutOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		home, near := memstore.New(nil), memstore.New(nil)
-		for _, want := range []int{60, 40} {
-			p := newPlace(t, home, near, tenth, sash.Every(1000, 10*time.Minute))
-			p.home.cut.Store(true)
-			if n, own, err := p.spend(60); n != want || own != want || err != nil {
-				t.Errorf("%d of %d, %d of the own share, %v", n, want, own, err)
-			}
-		}
-		time.Sleep(10 * time.Second)
-	})
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"example.com/sash/driver"
@@ -51,6 +52,9 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	if opts != nil {
 		o = *opts
 	}
+	if o.MaxAge < 0 {
+		return nil, errors.New("stack: MaxAge must not be negative; zero is a second")
+	}
 	var s Store
 	behind := GroupCommit(store)
 	var err error
@@ -60,13 +64,11 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 		}
 		behind = s.leases
 	}
-	if behind, err = denials.New(behind, &denials.Options{MaxAge: o.MaxAge}); err != nil {
-		return nil, fmt.Errorf("stack: MaxAge must not be negative; zero is a second: %w", err)
-	}
+	behind = denials.New(behind, o.MaxAge)
 	if o.Failover.Classify == nil {
 		o.Failover.Classify = failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured)
 	}
-	if o.Failover.Local == nil && decidesLocally(o.Failover.Modes) {
+	if o.Failover.Local == nil && slices.ContainsFunc(o.Failover.Modes.Rules, func(r failover.Rule) bool { return r.Mode == failover.Local }) {
 		o.Failover.Local = memstore.New(nil)
 	}
 	if s.Store, err = failover.New(behind, &o.Failover); err != nil {
@@ -85,10 +87,7 @@ func GroupCommit(next driver.Store) driver.Store { return coalesce.New(next) }
 // DenialCache returns a store that answers a refused caller from memory while the refusal holds, for a second at most, and
 // keeps 100,000 keys. Nothing is refused that the store would admit, but for that second after a reset or a loss of state by
 // another process. It owns no store, and panics if next is nil.
-func DenialCache(next driver.Store) driver.Store {
-	store, _ := denials.New(next, nil) // of the defaults, there is no error
-	return store
-}
+func DenialCache(next driver.Store) driver.Store { return denials.New(next, 0) }
 
 // bare returns an error if a store has one of the decorators already.
 func bare(store driver.Store) error {
@@ -106,15 +105,6 @@ func bare(store driver.Store) error {
 		store = d.Unwrap()
 	}
 	return nil
-}
-
-func decidesLocally(modes failover.Modes) bool {
-	for _, r := range modes.Rules {
-		if r.Mode == failover.Local {
-			return true
-		}
-	}
-	return false
 }
 
 // Close ends the work of a program that stops: it writes what was admitted locally to the store, and then gives back what

@@ -56,10 +56,6 @@ func TestWhatNewRejects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refusing, err := denials.New(plain, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	leasing, err := lease.New(plain, time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +67,7 @@ func TestWhatNewRejects(t *testing.T) {
 	}{
 		"no store":          {nil, stack.Options{}, "needs a store"},
 		"failover":          {guarded, stack.Options{}, "decorator 1 of the store is a *failover.Store"},
-		"denials":           {refusing, stack.Options{}, "decorator 1 of the store is a *denials.Store"},
+		"denials":           {denials.New(plain, 0), stack.Options{}, "decorator 1 of the store is a *denials.Store"},
 		"lease":             {leasing, stack.Options{}, "decorator 1 of the store is a *lease.Store"},
 		"coalesce":          {coalesce.New(plain), stack.Options{}, "give it the store behind that"},
 		"a stack":           {newStack(t, plain, nil), stack.Options{}, "decorator 1 of the store is a *stack.Store"},

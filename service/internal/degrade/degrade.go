@@ -27,8 +27,6 @@ type Options struct {
 	Budget time.Duration
 	// OpenPerSecond is the most units that this instance lets through in a second by on_unavailable: open. Zero is all.
 	OpenPerSecond int64
-	// Trip says which failures take Redis down. The zero Trip is the default.
-	Trip failover.Trip
 	// Instances is the least number of processes that share the limits. Heart-beats on Redis count them, and until
 	// Redis has counted this number holds. If it is zero too, mode local admits nothing until then.
 	Instances int
@@ -83,7 +81,6 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	g.local = newOccupancy(local, "what mode local knows of Redis", opts.Log)
 	behind := &failover.Options{
 		Budget:        opts.Budget,
-		Trip:          opts.Trip,
 		OpenPerSecond: opts.OpenPerSecond,
 		Local:         local,
 		Instances:     g.fleet.instances,

@@ -87,7 +87,7 @@ func (s *places) open(p config.Place) (*placed, error) {
 	var err error
 	switch {
 	case p.Lease == 0:
-		opts.Trip = s.region.Trip // no region holds units of it: there is nothing to spend while the home is away
+		opts.Blip = 0 // no region holds units of it: there is nothing to spend while the home is away
 	case p.Global:
 		made.leases, err = s.shared(p, &opts)
 	default:
@@ -152,9 +152,9 @@ func (s *places) close(ctx context.Context) (failed, kept error) {
 	return failed, group.Wait()
 }
 
-// never is a Trip that no failure reaches. Where units are leased the home's breaker is in package lease: while the home is
+// never is a Blip that no failure lasts for. Where units are leased the home's breaker is in package lease: while the home is
 // away, units that this region holds are still spent.
-var never = failover.Trip{Blip: math.MaxInt64 / 8, Calls: math.MaxInt, Share: 1}
+const never = time.Duration(math.MaxInt64 / 8)
 
 // newPlaces returns the places over a Redis. Behind are the options of its own failover.
 func (g *Guard) newPlaces(redis driver.Store, holder driver.Holder, opts *Options, behind failover.Options) *places {
@@ -167,7 +167,7 @@ func (g *Guard) newPlaces(redis driver.Store, holder driver.Holder, opts *Option
 			holder: &region{next: holder, budget: budget, counts: &home.counts},
 			opts: failover.Options{
 				Budget: budget + home.budget, // the region's Redis is asked first
-				Trip:   never, OpenPerSecond: opts.OpenPerSecond, Classify: behind.Classify,
+				Blip:   never, OpenPerSecond: opts.OpenPerSecond, Classify: behind.Classify,
 				OnError: func(err error, _ failover.Kind) { opts.Failed(err) },
 			},
 			patience: home.budget,

@@ -15,26 +15,86 @@ import (
 type call struct {
 	ctx    context.Context
 	req    driver.Request
-	batch  *batch        // guarded by the shard's mu; nil while it is in the queue
-	left   bool          // guarded by the shard's mu: its caller has left
-	done   chan struct{} // sent to once, when answer and err are set
+	batch  *batch        // guarded by the queue's mu; nil while it is in the queue
+	left   bool          // guarded by the queue's mu: its caller has left
+	done   chan struct{} // closed when answer and err are set
 	answer driver.Answer
 	err    error
-
-	started *started // nil if its caller waits for done
 }
 
-// reply gives the caller its answer and the call, which the caller may reuse.
 func (c *call) reply(answer driver.Answer, err error) {
-	if c.started != nil {
-		c.end(answer, err)
-		return
-	}
 	c.answer, c.err = answer, err
-	c.done <- struct{}{}
+	close(c.done)
 }
 
-// A batch is the calls of one key that are decided together. They have equal policies.
+func (c *call) answered() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// A queue is calls that wait until they are decided together, in order of arrival.
+type queue struct {
+	mu    *sync.Mutex
+	calls []*call // guarded by mu
+}
+
+// join adds a call. The caller holds mu.
+func (q *queue) join(ctx context.Context, req driver.Request) *call {
+	c := &call{ctx: ctx, req: req, done: make(chan struct{})}
+	q.calls = append(q.calls, c)
+	return c
+}
+
+// take removes the first n calls as a batch. The caller holds mu.
+func (q *queue) take(n int, books bool) *batch {
+	b := &batch{books: books, open: slices.Clone(q.calls[:n])}
+	q.calls = slices.Delete(q.calls, 0, n)
+	for _, c := range b.open {
+		c.batch = b
+	}
+	b.waiting.Store(int64(n))
+	b.left.Add(n)
+	b.ctx, b.cancel = b.context()
+	return b
+}
+
+// await waits for the answer to a call, or until its caller leaves.
+func (q *queue) await(c *call) (driver.Answer, error) {
+	select {
+	case <-c.done:
+		c.batch.leave()
+		return c.answer, ended(c.ctx, c.err)
+	case <-c.ctx.Done():
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c.left = true
+	if c.batch == nil {
+		q.calls = slices.DeleteFunc(q.calls, func(o *call) bool { return o == c })
+	} else {
+		c.batch.leave()
+	}
+	return driver.Answer{}, c.ctx.Err()
+}
+
+// ended returns the context's error in place of one that came at its deadline: the deadline of a batch is that of its last
+// caller, and can be a moment ahead of it.
+func ended(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return err
+}
+
+// A batch is calls that are decided together: of one key and with equal policies, or of different keys.
 type batch struct {
 	books   bool // they are bookings
 	ctx     context.Context
@@ -57,43 +117,6 @@ func (b *batch) leave() {
 	b.left.Done()
 }
 
-// take removes the next batch from the queue, or the queue if it is empty.
-func (sh *shard) take(q *queue) *batch {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if len(q.calls) == 0 {
-		delete(q.in, q.key)
-		return nil
-	}
-	policy, books := q.calls[0].req.Policy, q.calls[0].req.Within > 0
-	n, most := 1, len(q.calls)
-	if books {
-		most = min(most, mostBookings)
-	}
-	for n < most && policy.Equal(q.calls[n].req.Policy) {
-		n++
-	}
-	b := newBatch(slices.Clone(q.calls[:n]), books)
-	q.calls = slices.Delete(q.calls, 0, n)
-	return b
-}
-
-// newBatch returns a batch of calls. The caller holds the lock that guards their batch.
-func newBatch(calls []*call, books bool) *batch {
-	b := &batch{books: books, open: calls}
-	for _, c := range calls {
-		c.batch = b
-	}
-	b.waiting.Store(int64(len(calls)))
-	b.left.Add(len(calls))
-	if len(calls) == 1 && calls[0].started != nil {
-		b.ctx, b.cancel = calls[0].ctx, func() {}
-	} else {
-		b.ctx, b.cancel = b.context()
-	}
-	return b
-}
-
 // context returns the context of the batch: the values of its first call, and the latest deadline of its calls, so that
 // one caller's deadline does not end the calls of others. Bookings get a second more, as in leave.
 func (b *batch) context() (context.Context, context.CancelFunc) {
@@ -114,42 +137,37 @@ func (b *batch) context() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(first, last)
 }
 
-// ended returns the context's error in place of one that came at its deadline: the deadline of a batch is that of its last
-// caller, and can be a moment ahead of it.
-func ended(ctx context.Context, err error) error {
-	if err == nil {
-		return nil
+func (b *batch) requests() []driver.Request {
+	reqs := make([]driver.Request, len(b.open))
+	for i, c := range b.open {
+		reqs[i] = c.req
 	}
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	return err
+	return reqs
 }
 
-// giveUp removes a call whose caller leaves.
-func (sh *shard) giveUp(q *queue, c *call) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if c.batch == nil {
-		q.calls = slices.DeleteFunc(q.calls, func(o *call) bool { return o == c })
-		return
-	}
-	c.left = true
-	c.batch.leave()
-}
-
-// decide answers every call, whatever the store does, and reports whether the last answer was a refusal.
-//
-// Each request is for the first ask calls. With room for all or for none, one request is enough: after a refusal the
-// first call goes alone, and its answer is that of all calls with the same cost.
-func (b *batch) decide(store driver.Store, refused bool) (refusedLast bool) {
+// guard runs what answers every call, and does so itself if the store panics.
+func (b *batch) guard(decide func()) {
 	defer b.cancel()
 	defer func() {
 		if p := recover(); p != nil {
 			b.fail(fmt.Errorf("coalesce: the store panicked: %v", p))
 		}
 	}()
+	decide()
+}
+
+func (b *batch) fail(err error) {
+	for _, c := range b.open {
+		c.reply(driver.Answer{}, err)
+	}
+	b.open = nil
+}
+
+// decide answers every call of a key, and reports whether the last answer was a refusal.
+//
+// Each request is for the first ask calls. With room for all or for none, one request is enough: after a refusal the
+// first call goes alone, and its answer is that of all calls with the same cost.
+func (b *batch) decide(by func(context.Context, driver.Request) (driver.Answer, error), refused bool) (refusedLast bool) {
 	ask := 1
 	if !refused {
 		ask = b.fit(b.open[0].req.Policy.MostUnits())
@@ -162,7 +180,7 @@ func (b *batch) decide(store driver.Store, refused bool) (refusedLast bool) {
 		req := b.open[0].req
 		req.Cost = sum(b.open[:ask])
 		req.MaySettle = slices.ContainsFunc(b.open[:ask], func(c *call) bool { return c.req.MaySettle })
-		res, err := store.Decide(b.ctx, req)
+		res, err := by(b.ctx, req)
 		if err != nil {
 			b.fail(err)
 			return refused
@@ -216,13 +234,6 @@ func (b *batch) refuse(res driver.Answer, cost int64) {
 		c.reply(res, nil)
 		return true
 	})
-}
-
-func (b *batch) fail(err error) {
-	for _, c := range b.open {
-		c.reply(driver.Answer{}, err)
-	}
-	b.open = nil
 }
 
 func sum(calls []*call) (units int64) {

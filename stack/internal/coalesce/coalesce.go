@@ -4,23 +4,33 @@ import (
 	"context"
 	"hash/maphash"
 	"sync"
+	"time"
 
 	"example.com/sash/driver"
 )
 
 const shards = 64 // a power of two
 
+const (
+	// mostBookings is the most bookings of a batch. It bounds how long the store is busy with one, and redisstore makes a
+	// round trip for as many.
+	mostBookings = 64
+	// afterwards bounds what goes on after the callers of a batch have left: the decision, and then giving back.
+	afterwards = time.Second
+)
+
 // A Store decides concurrent calls together. It is safe for concurrent use and has nothing to close: it
-// holds only waiting calls, and its goroutine for a key ends when no call waits for the key. In tests with
-// testing/synctest, create it in the bubble, because it reuses channels.
+// holds only waiting calls, and its goroutine for a key ends when no call waits for the key.
 type Store struct {
 	driver.Passthrough
-	next   driver.Store   // decides: Next, or a gatherer before it
-	apart  bool           // do not join calls
-	each   driver.Batcher // decides many bookings; nil if the store decides one at a time
+	apart  bool            // do not join calls
+	each   driver.Batcher  // decides many bookings; nil if the store decides one at a time
+	many   driver.Gatherer // decides many keys; nil if the store decides one at a time
 	seed   maphash.Seed
 	shards [shards]shard
-	calls  sync.Pool // of *call whose callers have their answer
+
+	mu     sync.Mutex
+	places map[int]*place // guarded by mu
 }
 
 // New returns a store that decides through next, which it does not own. It panics if next is nil.
@@ -28,60 +38,67 @@ func New(next driver.Store) *Store {
 	if next == nil {
 		panic("coalesce: New needs a store to decide with, such as memstore.New(nil)")
 	}
-	s := &Store{Passthrough: driver.Passthrough{Next: next}, apart: driver.Substituted(next), seed: maphash.MakeSeed()}
+	s := &Store{Passthrough: driver.Passthrough{Next: next}, seed: maphash.MakeSeed(), places: make(map[int]*place)}
+	s.apart = driver.Substituted(next)
 	s.each, _ = driver.As[driver.Batcher](next)
-	s.next = next
-	if many, ok := driver.As[driver.Gatherer](next); ok && !s.apart {
-		s.next = &gatherer{Gatherer: many, calls: &s.calls, places: make(map[int]*place)}
+	if !s.apart {
+		s.many, _ = driver.As[driver.Gatherer](next)
 	}
-	s.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	for i := range s.shards {
-		s.shards[i].plain = make(map[string]*queue)
-		s.shards[i].bookings = make(map[string]*queue)
+		s.shards[i].lines = make(map[subject]*line)
 	}
 	return s
 }
 
-// A shard holds the keys that have a decision in flight. Bookings have queues of their own, so that no plain call waits
-// for them.
+// A shard holds the keys that have a decision in flight.
 type shard struct {
-	mu       sync.Mutex
-	plain    map[string]*queue // guarded by mu
-	bookings map[string]*queue // guarded by mu
+	mu    sync.Mutex
+	lines map[subject]*line // guarded by mu
 }
 
-// A queue holds the calls of one key that wait for the decision in flight, in order of arrival.
-type queue struct {
-	key     string
-	in      map[string]*queue // plain or bookings
-	calls   []*call           // guarded by the shard's mu
-	refused bool              // the last answer was a refusal; owned by the goroutine that decides
+// A subject is a key. Its bookings are another, so that no plain call waits for them.
+type subject struct {
+	key   string
+	books bool
+}
+
+// A line is the calls of one subject that wait for the decision in flight.
+type line struct {
+	queue
+	of      subject
+	shard   *shard
+	refused bool // the last answer was a refusal; owned by the goroutine that decides
 }
 
 // Decide implements [driver.Store]. If ctx ends while the call waits for others, the call is not charged. If ctx ends
 // during the decision, it may be charged; a booking that may be settled is given back then.
 func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if s.straight(&req) || req.Within > 0 && s.each == nil {
-		return s.next.Decide(ctx, req)
+	of := subject{req.Key, req.Within > 0}
+	if s.straight(&req) || of.books && s.each == nil {
+		return s.gather(ctx, req)
 	}
-	sh := s.shard(req.Key)
-	if req.Within > 0 {
-		return s.book(ctx, sh, req)
-	}
+	sh := &s.shards[maphash.String(s.seed, req.Key)&(shards-1)]
 	sh.mu.Lock()
-	q := sh.plain[req.Key]
-	if q == nil {
-		q = &queue{key: req.Key, in: sh.plain}
-		sh.plain[req.Key] = q
-		sh.mu.Unlock()
-		defer s.leave(sh, q)
-		res, err := s.next.Decide(ctx, req)
-		q.refused = err == nil && !res.Allowed()
-		return res, err
+	l := sh.lines[of]
+	if l == nil {
+		l = &line{queue: queue{mu: &sh.mu}, of: of, shard: sh}
+		sh.lines[of] = l
+		if !of.books {
+			sh.mu.Unlock()
+			defer s.leave(l)
+			answer, err := s.gather(ctx, req)
+			l.refused = err == nil && !answer.Allowed()
+			return answer, err
+		}
+		go s.run(l)
 	}
-	c := s.join(ctx, q, req)
+	c := l.join(ctx, req)
 	sh.mu.Unlock()
-	return s.await(sh, q, c)
+	answer, err := l.await(c)
+	if of.books && c.left && c.answered() && c.err == nil { // just now
+		s.giveBack(c, c.answer)
+	}
+	return answer, err
 }
 
 // straight reports whether a request is not joined with others of its key.
@@ -89,65 +106,85 @@ func (s *Store) straight(req *driver.Request) bool {
 	return s.apart || req.Cost == 0 || req.Partial || req.Policy.Block.Refusals > 0 || req.Policy.CountRefused
 }
 
-func (s *Store) shard(key string) *shard { return &s.shards[maphash.String(s.seed, key)&(shards-1)] }
-
-// join adds a call to a queue. The caller holds the shard's mu.
-func (s *Store) join(ctx context.Context, q *queue, req driver.Request) *call {
-	c := s.calls.Get().(*call)
-	c.ctx, c.req = ctx, req
-	q.calls = append(q.calls, c)
-	return c
-}
-
-// await waits for the answer to a call, or until its caller leaves.
-func (s *Store) await(sh *shard, q *queue, c *call) (driver.Answer, error) {
-	ctx := c.ctx
-	select {
-	case <-c.done:
-		c.batch.leave()
-		res, err := c.answer, ended(ctx, c.err)
-		*c = call{done: c.done}
-		s.calls.Put(c)
-		return res, err
-	case <-ctx.Done():
-		sh.giveUp(q, c)
-		select {
-		case <-c.done:
-			if c.req.Within > 0 && c.err == nil { // a booking, answered just now
-				s.giveBack(c, c.answer)
-			}
-		default:
-		}
-		return driver.Answer{}, ctx.Err()
-	}
-}
-
 // leave ends a caller's own decision. A goroutine decides the calls that have queued since, so that the caller has its
 // answer at once.
-func (s *Store) leave(sh *shard, q *queue) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if len(q.calls) == 0 {
-		delete(q.in, q.key)
+func (s *Store) leave(l *line) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.calls) == 0 {
+		delete(l.shard.lines, l.of)
 		return
 	}
-	go s.run(sh, q)
+	go s.run(l)
 }
 
 // run decides batch after batch until no call waits. It takes a batch when all callers of the last one have run,
 // because they often make their next call at once, and it should be in the batch. They are runnable or have given up,
 // so the wait is as short as the scheduler makes it.
-func (s *Store) run(sh *shard, q *queue) {
-	for {
-		b := sh.take(q)
-		switch {
-		case b == nil:
-			return
-		case b.books:
-			s.bookAll(sh, b)
-		default:
-			q.refused = b.decide(s.next, q.refused)
-		}
+func (s *Store) run(l *line) {
+	for b := l.next(); b != nil; b = l.next() {
+		b.guard(func() {
+			if l.of.books {
+				s.book(l, b)
+			} else {
+				l.refused = b.decide(s.gather, l.refused)
+			}
+		})
 		b.left.Wait()
 	}
+}
+
+// next takes the next batch, of calls with equal policies. If no call waits it removes the line and returns nil.
+func (l *line) next() *batch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.calls) == 0 {
+		delete(l.shard.lines, l.of)
+		return nil
+	}
+	n, most := 1, len(l.calls)
+	if l.of.books {
+		most = min(most, mostBookings)
+	}
+	for n < most && l.calls[0].req.Policy.Equal(l.calls[n].req.Policy) {
+		n++
+	}
+	return l.take(n, l.of.books)
+}
+
+// book answers a batch of bookings. Each booking has an instant of its own, so a batch has no sum that could be charged:
+// the store decides its requests one after the other, in one round trip.
+func (s *Store) book(l *line, b *batch) {
+	reqs := b.requests()
+	answers, err := s.each.DecideEach(b.ctx, reqs)
+	if err == nil {
+		err = driver.CheckAll(reqs, answers)
+	}
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, c := range b.open {
+		if c.left {
+			s.giveBack(c, answers[i])
+		} else {
+			c.reply(answers[i], nil)
+		}
+	}
+}
+
+// giveBack gives a booking back in the background, if the answer admitted it: its caller has left.
+func (s *Store) giveBack(c *call, answer driver.Answer) {
+	if !answer.Allowed() || !c.req.MaySettle {
+		return
+	}
+	set := driver.Settlement{Request: c.req, At: answer.At, Delay: answer.Delay, Source: answer.Source}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), afterwards)
+	go func() {
+		defer cancel()
+		defer func() { _ = recover() }() // a store that panics must not end the process: no caller is on this goroutine
+		_ = s.Settle(ctx, set)
+	}()
 }

@@ -2,8 +2,6 @@
 // call costs one round trip: it makes one round trip for all calls of a key that are waiting, and one for calls of up to 16
 // keys.
 //
-//	store := coalesce.New(goredisstore.New(client, nil))
-//
 // # How
 //
 // At most one decision of a key is in flight in a process, and one for bookings (below). If there is none, a call goes
@@ -26,26 +24,12 @@
 // If the store can decide several subjects in one round trip ([driver.Gatherer], which redisstore is), batches and single
 // calls of different keys travel together. Eight round trips to a place of the store, such as a Redis or a slot of a
 // cluster, go out at once, each for one call or for what waits. A call that comes meanwhile waits until one of them is over,
-// or until 16 calls wait. With two instead of eight:
+// or until 16 calls wait. Each has an answer or an error of its own.
 //
-//	time ─▶   a ├──────────────┤
-//	              b ├──────────────┤
-//	                c ┄┄┄┄┄┄┄┄┄├──────────────┤        c, d and e are three decisions in one
-//	                     d ┄┄┄┄├──────────────┤        round trip, each with an answer or an
-//	                        e ┄├──────────────┤        error of its own
-//
-// There is no timer here either, and a call that meets no others leaves at once. A place that hangs delays no call of
-// another, and while one round trip hangs calls leave with the others. A round trip is canceled once all its callers have
-// left. Peeks and calls of policies that charge refused calls go with others too, but alone while another of their key waits.
-//
-// Do not use it over a proxy that sends a script with keys of several servers to the server of the first key: it would
-// decide on the wrong server. A Redis Cluster rejects such a script, and then calls go alone.
-//
-// # Callers without a goroutine
-//
-// Calls of a store that gathers can be started ([driver.Starter]), as failover does: nobody waits in a goroutine. They go by
-// the same rules, but none leaves on its caller's goroutine. A round trip that is about to leave lets other goroutines run
-// first, so that the calls of those that come at once go together.
+// There is no timer here either, and a call that meets no others leaves at once: its round trip only lets the goroutines
+// run first that are about to call. A place that hangs delays no call of another, and while one round trip hangs calls
+// leave with the others. A round trip is canceled once all its callers have left. Peeks and calls of policies that charge
+// refused calls go with others too, but alone while another of their key waits.
 //
 // # Exact
 //
@@ -55,12 +39,6 @@
 // earlier, more expensive one was refused, as if they had come one by one. And a result's ResetAfter covers the whole
 // batch.
 //
-// # Its place
-//
-// It is nearest to the store: failover, denials and lease come before it (see [driver.Substitute]), and the calls that
-// they answer need no batch. Package stack puts them in this order. A store of failover behind it would see the sum of a batch instead of a call's cost, and
-// one error would fail all callers: then no calls are joined.
-//
 // # Bookings
 //
 // Calls that may be booked (see [driver.Booker]) have batches of their own, so no plain call waits for them. Each booking
@@ -69,6 +47,7 @@
 // millisecond. If the caller leaves before its batch, nothing is booked. If it leaves later, its booking is given back
 // if it may be settled. Over a store that is no Batcher each booking is a round trip.
 //
-// Calls that take what fits, decisions over several subjects, policies that have a block, resets and settlements go straight
-// to the store. Peeks and policies that charge refused calls are not added up with others of their key.
+// A store of failover behind it would see the sum of a batch instead of a call's cost, and one error would fail all callers:
+// then no calls are joined. Calls that take what fits, decisions over several subjects, policies that have a block, resets
+// and settlements go straight to the store. Peeks and policies that charge refused calls are not added up with others of their key.
 package coalesce

@@ -24,7 +24,6 @@ type many struct {
 	fails map[string]error              // by key
 	hangs map[string]bool               // by key: the round trip lasts until its context ends
 	place func(req *driver.Request) int // nil is one place
-	panic bool
 }
 
 func newMany() *many {
@@ -51,9 +50,6 @@ func (m *many) Decide(ctx context.Context, req driver.Request) (driver.Answer, e
 func (m *many) DecideMany(ctx context.Context, reqs []driver.Request) ([]driver.Answer, []error) {
 	answers, errs := make([]driver.Answer, len(reqs)), make([]error, len(reqs))
 	err := m.travel(ctx, reqs...)
-	if m.panic {
-		panic("out of order")
-	}
 	for i, req := range reqs {
 		if errs[i] = err; err == nil {
 			if errs[i] = m.fails[req.Key]; errs[i] == nil {
@@ -271,25 +267,33 @@ func TestACallerThatLeavesAmongOthers(t *testing.T) {
 	})
 }
 
-// A store that panics fails the calls of that round trip, and only these.
-func TestAPanicEndsOneRoundTrip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newMany()
-		c := newCrowd(t, store)
-		c.keys(0, coalesce.MostTrips)
-		store.panic = true
-		for i := range 3 {
-			c.allow(t.Context(), fmt.Sprint("p", i), func(_ sash.Result, err error) {
-				if err == nil {
-					t.Error("a panic is no error")
-				}
-			})
-		}
-		c.wg.Wait()
-		store.panic = false
-		c.keys(100, 110+coalesce.MostTrips)
-		c.wg.Wait()
-	})
+// What the store does not decide with others goes alone, and answers that are missing are an error of every call.
+func TestAGathererThatTakesNoneOrAnswersNone(t *testing.T) {
+	for name, store := range map[string]driver.Store{"takes none": &choosy{newMany(), false}, "answers none": &choosy{newMany(), true}} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCrowd(t, store)
+			for i := range coalesce.MostTrips + 3 {
+				c.allow(t.Context(), fmt.Sprint("k", i), func(res sash.Result, err error) {
+					if alone := name == "takes none" || i < coalesce.MostTrips; alone != (err == nil && res.Allowed) {
+						t.Errorf("it %s: call %d: %+v, %v", name, i, res, err)
+					}
+				})
+			}
+			c.wg.Wait()
+		})
+	}
+}
+
+// A choosy store takes no call with others, or answers none of them.
+type choosy struct {
+	*many
+	takes bool
+}
+
+func (c *choosy) Gathers(*driver.Request) (int, bool) { return 0, c.takes }
+
+func (*choosy) DecideMany(context.Context, []driver.Request) ([]driver.Answer, []error) {
+	return nil, nil
 }
 
 var _ driver.Gatherer = (*many)(nil)

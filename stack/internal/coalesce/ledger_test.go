@@ -9,83 +9,36 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/memstore"
 )
 
-// A ledger is a store a round trip away that books by the definition: it keeps every charge, and tries one instant after
-// the other.
+// A ledger is a store in memory, a round trip away, that keeps the round trips.
 type ledger struct {
+	*memstore.Store
 	trip time.Duration
-	err  error
 
-	mu      sync.Mutex
-	charges []charge // guarded by mu
-	trips   []int    // guarded by mu: the requests of each round trip
+	mu    sync.Mutex
+	trips []int // guarded by mu: the requests of each round trip
 }
 
-type charge struct{ at, units int64 }
+func newLedger(trip time.Duration) *ledger { return &ledger{Store: memstore.New(nil), trip: trip} }
 
-// used returns the units in the window that ends at an instant.
-func (s *ledger) used(at, window int64) (units int64) {
-	for _, c := range s.charges {
-		if c.at > at-window && c.at <= at {
-			units += c.units
-		}
-	}
-	return units
-}
-
-func (s *ledger) fits(at int64, req driver.Request) bool {
-	for _, l := range req.Policy.Limits {
-		if s.used(at, l.Window)+req.Cost > l.Units {
-			return false
-		}
-	}
-	return true
-}
-
-// earliest returns the first instant from now on at which the request fits behind all charges.
-func (s *ledger) earliest(now int64, req driver.Request) int64 {
-	for _, c := range s.charges {
-		now = max(now, c.at)
-	}
-	instants := []int64{now}
-	for _, c := range s.charges {
-		for _, l := range req.Policy.Limits {
-			instants = append(instants, max(now, c.at+l.Window))
-		}
-	}
-	slices.Sort(instants)
-	return instants[slices.IndexFunc(instants, func(at int64) bool { return s.fits(at, req) })]
-}
-
-func (s *ledger) decide(req driver.Request) driver.Answer {
-	now := time.Now().UnixMicro()
-	at := s.earliest(now, req)
-	statuses := make([]driver.Status, len(req.Policy.Limits))
-	if at-now > req.Within {
-		statuses[0].Retry = at - now
-		return driver.NewAnswer(now, 1, statuses)
-	}
-	s.charges = append(s.charges, charge{at, req.Cost})
-	answer := driver.NewAnswer(at, 0, statuses)
-	answer.Delay = at - now
-	return answer
-}
-
-func (s *ledger) DecideEach(ctx context.Context, reqs []driver.Request) (answers []driver.Answer, _ error) {
+func (s *ledger) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	if err := s.travel(ctx); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	s.trips = append(s.trips, len(reqs))
-	for _, req := range reqs {
-		answers = append(answers, s.decide(req))
-	}
 	s.mu.Unlock()
-	if err := s.travel(ctx); err != nil {
-		return nil, err
+	answers := make([]driver.Answer, len(reqs))
+	for i := range reqs {
+		answer, err := s.Store.Decide(ctx, reqs[i])
+		if err != nil {
+			return nil, err
+		}
+		answers[i] = answer
 	}
-	return answers, s.err
+	return answers, s.travel(ctx)
 }
 
 // travel is half of a round trip.
@@ -106,22 +59,14 @@ func (s *ledger) Decide(ctx context.Context, req driver.Request) (driver.Answer,
 	return answers[0], nil
 }
 
-func (s *ledger) Settle(_ context.Context, set driver.Settlement) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i := slices.Index(s.charges, charge{set.At, set.Request.Cost}); i >= 0 {
-		s.charges[i].units = set.Units
+// units returns the units of the key k that are charged.
+func (s *ledger) units(t *testing.T, limit sash.Limit) int64 {
+	t.Helper()
+	res, err := limiter(t, s.Store, limit).Peek(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return nil
-}
-
-func (s *ledger) Books(*driver.Policy) bool { return true }
-
-// units returns the units that are charged.
-func (s *ledger) units() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.used(1<<62, 1<<62)
+	return limit.Units - res.Remaining
 }
 
 // roundTrips returns the requests of each round trip so far.

@@ -1,4 +1,4 @@
-package denials_test
+package denials
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/stack/internal/denials"
 )
 
 // A full store has no room until an instant, neither now nor behind its queue.
@@ -62,7 +61,7 @@ func TestABookingIsRefusedFromMemoryIfItsTurnIsTooFarAway(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				end := time.Now().Add(500 * time.Millisecond)
 				inner := &full{until: end, loose: c.loose}
-				store := newStore(t, inner, nil)
+				store := New(inner, 0)
 				p, err := sash.NewPolicy(nil, sash.PerHour(5), sash.PerDay(50))
 				if err != nil {
 					t.Fatal(err)
@@ -92,26 +91,4 @@ func TestABookingIsRefusedFromMemoryIfItsTurnIsTooFarAway(t *testing.T) {
 			})
 		})
 	}
-}
-
-// However far away the turn is, the store decides again after MaxAge.
-func TestTheEndOfTheQueueIsNotRememberedLongerThanMaxAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := &full{until: time.Now().Add(time.Hour)}
-		store := newStore(t, inner, &denials.Options{MaxAge: 100 * time.Millisecond})
-		p, err := sash.NewPolicy(nil, sash.PerHour(5), sash.PerDay(50))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 10 {
-			answer, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: p, Within: within(1000)})
-			if err != nil || answer.Allowed() {
-				t.Errorf("%+v, %v", answer, err)
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-		if inner.calls != 5 {
-			t.Errorf("the store decided %d of 10 bookings in half a second; one in 100 ms is 5", inner.calls)
-		}
-	})
 }

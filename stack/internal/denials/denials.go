@@ -1,36 +1,23 @@
 package denials
 
 import (
-	"cmp"
+	"container/list"
 	"context"
-	"errors"
 	"hash/maphash"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"example.com/sash/driver"
 )
 
-// Defaults of Options.
-const (
-	DefaultMaxKeys = 100_000
-	DefaultMaxAge  = time.Second
-)
+// DefaultMaxAge is the longest time that a refusal is kept, unless New gets another.
+const DefaultMaxAge = time.Second
 
 const (
-	kept   = 4   // refusals of a key: one for plain calls and one for bookings of a cost
-	epochs = 256 // a power of two
+	kept         = 4   // refusals of a key: one for plain calls and one for bookings of a cost
+	shards       = 256 // a power of two
+	keysPerShard = 400 // about 100,000 keys in all, of about 700 bytes each
 )
-
-// Options for a Store. The zero value is the default.
-type Options struct {
-	// MaxKeys caps the keys whose refusals are kept. A key takes about 700 bytes. The least used keys are dropped
-	// first, which costs one request to the store. Zero is DefaultMaxKeys.
-	MaxKeys int
-	// MaxAge is the longest time that a refusal is kept, and so the longest time until a Reset by another process
-	// takes effect here. Zero is DefaultMaxAge.
-	MaxAge time.Duration
-}
 
 // A Store answers from memory while a refusal holds and passes everything else on to another store. It is safe for
 // concurrent use and has nothing to close.
@@ -40,21 +27,26 @@ type Options struct {
 // window; the log does not record which charges can be, so behind bookings no part of what is used is certain to stay.
 type Store struct {
 	driver.Passthrough
-	maxAge   time.Duration
-	start    time.Time // instants are durations since then: reading the wall clock too takes twice as long
-	cache    *lru
-	seed     maphash.Seed
-	epochs   [epochs]atomic.Uint64 // by hash of the key: how often units were given back
-	answered atomic.Uint64
+	maxAge time.Duration
+	start  time.Time // instants are durations since then: reading the wall clock too takes twice as long
+	seed   maphash.Seed
+	shards []shard
 }
 
-var (
-	_ driver.Recaller = (*Store)(nil)
-	_ driver.Starter  = (*Store)(nil)
-)
+var _ driver.Recaller = (*Store)(nil)
 
-// A denial is the refusals of a key under one policy. It is immutable.
+// A shard keeps the refusals of the keys of some hashes that were used last, at most so many.
+type shard struct {
+	mu    sync.Mutex
+	most  int
+	keys  map[string]*list.Element // of order; guarded by mu, as what they point to
+	order list.List                // guarded by mu: of *denial, the first was used last
+	epoch uint64                   // guarded by mu: how often units of a key were given back
+}
+
+// A denial is the refusals of a key under one policy.
 type denial struct {
+	key      string
 	policy   *driver.Policy
 	refusals [kept]refusal
 }
@@ -92,21 +84,31 @@ func (r *refusal) again(req *driver.Request, now time.Duration) driver.Answer {
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// New returns a store over next, which it does not own. A nil opts is the default. The error says which option is
-// wrong. New panics if next is nil.
-func New(next driver.Store, opts *Options) (*Store, error) {
+// New returns a store over next, which it does not own. No refusal is kept longer than maxAge, so that is the longest time
+// until a Reset by another process takes effect here. Zero is DefaultMaxAge. New panics if next is nil.
+func New(next driver.Store, maxAge time.Duration) *Store {
 	if next == nil {
 		panic("denials: New needs a store to decide with, such as memstore.New(nil)")
 	}
-	opts = cmp.Or(opts, &Options{})
-	if opts.MaxKeys < 0 || opts.MaxAge < 0 {
-		return nil, errors.New("denials: MaxKeys and MaxAge must not be negative; zero is the default")
+	if maxAge == 0 {
+		maxAge = DefaultMaxAge
 	}
-	s := &Store{Passthrough: driver.Passthrough{Next: next}, maxAge: opts.MaxAge, start: time.Now(), seed: maphash.MakeSeed()}
-	s.maxAge = cmp.Or(s.maxAge, DefaultMaxAge)
-	size := cmp.Or(opts.MaxKeys, DefaultMaxKeys)
-	s.cache = newLRU(size)
-	return s, nil
+	s := &Store{Passthrough: driver.Passthrough{Next: next}, maxAge: maxAge, start: time.Now(), seed: maphash.MakeSeed()}
+	s.size(shards, keysPerShard)
+	return s
+}
+
+// size sets how many keys it keeps. The ones that were not used for longest are dropped first, which costs one request to the
+// store.
+func (s *Store) size(shards, keys int) {
+	s.shards = make([]shard, shards)
+	for i := range s.shards {
+		s.shards[i].most, s.shards[i].keys = keys, make(map[string]*list.Element)
+	}
+}
+
+func (s *Store) shard(key string) *shard {
+	return &s.shards[maphash.String(s.seed, key)&uint64(len(s.shards)-1)]
 }
 
 // now returns the time since the start.
@@ -117,17 +119,21 @@ func (s *Store) Recall(req driver.Request) (driver.Answer, bool) {
 	if neverKept(&req) {
 		return driver.Answer{}, false
 	}
-	d := s.cache.get(req.Key)
-	if d == nil {
+	sh := s.shard(req.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.keys[req.Key]
+	if e == nil {
 		return driver.Answer{}, false
 	}
-	now := s.now()
-	r := d.find(&req, now)
-	if r == nil {
-		return driver.Answer{}, false
+	sh.order.MoveToFront(e)
+	now, d := s.now(), e.Value.(*denial)
+	for i := range d.refusals {
+		if r := &d.refusals[i]; r.refuses(&req, now) && d.policy.Equal(req.Policy) {
+			return r.again(&req, now), true
+		}
 	}
-	s.answered.Add(1)
-	return r.again(&req, now), true
+	return driver.Answer{}, false
 }
 
 // neverKept reports whether no refusal is kept for a request.
@@ -136,65 +142,52 @@ func neverKept(req *driver.Request) bool {
 }
 
 // Decide implements [driver.Store]. An answer from memory is that of Recall.
-func (s *Store) Decide(ctx context.Context, req driver.Request) (res driver.Answer, err error) {
-	if neverKept(&req) {
-		return s.Next.Decide(ctx, req)
-	}
+func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if answer, ok := s.Recall(req); ok {
 		return answer, nil
 	}
-	epoch := s.epoch(req.Key)
-	before, sent := epoch.Load(), s.now()
-	res, err = s.Next.Decide(ctx, req)
-	s.learn(req, &res, err, epoch, before, sent)
-	return res, err
-}
-
-// Start implements [driver.Starter]. It does not look for an answer that Recall has.
-func (s *Store) Start(ctx context.Context, req driver.Request, done func(driver.Answer, error)) driver.Started {
-	next, ok := s.Next.(driver.Starter)
-	if !ok {
-		return nil
-	}
-	if neverKept(&req) {
-		return next.Start(ctx, req, done)
-	}
-	epoch := s.epoch(req.Key)
-	before, sent := epoch.Load(), s.now()
-	return next.Start(ctx, req, func(res driver.Answer, err error) {
-		s.learn(req, &res, err, epoch, before, sent)
-		done(res, err)
-	})
-}
-
-// learn keeps the answer to a request if it is a refusal that holds.
-func (s *Store) learn(req driver.Request, res *driver.Answer, err error, epoch *atomic.Uint64, before uint64, sent time.Duration) {
-	if err == nil && !res.Allowed() && res.Firm && (res.Blocked || req.Policy.Block.Refusals == 0) && res.Source == driver.FromStore {
-		retry := microseconds(res.Retry())
-		s.keep(req, refusal{
+	sh := s.shard(req.Key)
+	sh.mu.Lock()
+	epoch := sh.epoch
+	sh.mu.Unlock()
+	sent := s.now()
+	answer, err := s.Next.Decide(ctx, req)
+	counts := req.Policy.Block.Refusals > 0 && !answer.Blocked // for a block
+	if err == nil && !answer.Allowed() && answer.Firm && answer.Source == driver.FromStore && !counts && !neverKept(&req) {
+		retry := microseconds(answer.Retry())
+		sh.keep(&req, epoch, refusal{
 			cost:     req.Cost,
 			books:    req.Within > 0,
-			answer:   *res,
+			answer:   answer,
 			received: s.now(),
 			room:     sent + retry,
 			until:    sent + min(retry, s.maxAge),
-		}, epoch, before)
+		})
 	}
+	return answer, err
 }
 
 // keep stores a refusal, unless units were given back since the request was sent.
-func (s *Store) keep(req driver.Request, r refusal, epoch *atomic.Uint64, before uint64) {
-	s.cache.update(req.Key, func(old *denial) *denial {
-		if epoch.Load() != before {
-			return nil
+func (sh *shard) keep(req *driver.Request, epoch uint64, r refusal) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.epoch != epoch {
+		return
+	}
+	e := sh.keys[req.Key]
+	if e == nil {
+		if last := sh.order.Back(); len(sh.keys) >= sh.most {
+			delete(sh.keys, sh.order.Remove(last).(*denial).key)
 		}
-		d := &denial{policy: req.Policy}
-		if old != nil && old.policy.Equal(req.Policy) {
-			*d = *old
-		}
-		d.set(r)
-		return d
-	})
+		e = sh.order.PushFront(&denial{key: req.Key, policy: req.Policy})
+		sh.keys[req.Key] = e
+	}
+	d := e.Value.(*denial)
+	if !d.policy.Equal(req.Policy) {
+		*d = denial{key: req.Key, policy: req.Policy}
+	}
+	d.set(r)
+	sh.order.MoveToFront(e)
 }
 
 // set replaces the refusal of the same cost and kind, or else the one that ends first.
@@ -213,27 +206,16 @@ func (d *denial) set(r refusal) {
 	*place = r
 }
 
-// find returns a refusal that refuses the request too, under an equal policy, or nil.
-func (d *denial) find(req *driver.Request, now time.Duration) *refusal {
-	for i := range d.refusals {
-		if r := &d.refusals[i]; r.refuses(req, now) && d.policy.Equal(req.Policy) {
-			return r
-		}
-	}
-	return nil
-}
-
-// Answered returns how many calls were answered from memory.
-func (s *Store) Answered() uint64 { return s.answered.Load() }
-
 // forget drops the refusals of a key, and those that are in flight.
 func (s *Store) forget(key string) {
-	s.epoch(key).Add(1)
-	s.cache.remove(key)
-}
-
-func (s *Store) epoch(key string) *atomic.Uint64 {
-	return &s.epochs[maphash.String(s.seed, key)&(epochs-1)]
+	sh := s.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.epoch++
+	if e := sh.keys[key]; e != nil {
+		sh.order.Remove(e)
+		delete(sh.keys, key)
+	}
 }
 
 // Settle implements [driver.Settler]. The error is [driver.ErrUnsupported] when the store does not settle.

@@ -1,11 +1,9 @@
-package denials_test
+package denials
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,7 +14,6 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
-	"example.com/sash/stack/internal/denials"
 	"example.com/sash/storetest"
 )
 
@@ -33,15 +30,6 @@ func (c *counted) Decide(ctx context.Context, req driver.Request) (driver.Answer
 	res, err := c.Store.Decide(ctx, req)
 	time.Sleep(c.back)
 	return res, err
-}
-
-func newStore(t testing.TB, inner driver.Store, opts *denials.Options) *denials.Store {
-	t.Helper()
-	s, err := denials.New(inner, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }
 
 func newLimiter(t testing.TB, store driver.Store, limits ...sash.Limit) *sash.Limiter {
@@ -68,7 +56,7 @@ func TestTheSuite(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
 		clock := judge.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
 		return storetest.Harness{
-			Store:   newStore(t, memstore.New(&memstore.Options{Now: clock.Now}), &denials.Options{MaxAge: 1}),
+			Store:   New(memstore.New(&memstore.Options{Now: clock.Now}), 1),
 			Now:     clock.Now,
 			Advance: clock.Advance,
 		}
@@ -78,7 +66,7 @@ func TestTheSuite(t *testing.T) {
 func TestARefusalIsAskedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &counted{Store: memstore.New(nil), out: time.Millisecond, back: 2 * time.Millisecond}
-		store := newStore(t, inner, nil)
+		store := New(inner, 0)
 		l := newLimiter(t, store, sash.Every(5, 500*time.Millisecond))
 		first := ask(t, l, "k", 5)
 		refused := ask(t, l, "k", 1)
@@ -100,8 +88,8 @@ func TestARefusalIsAskedForOnce(t *testing.T) {
 				t.Fatalf("%+v", l)
 			}
 		}
-		if n := inner.calls.Load(); n != 0 || store.Answered() != 100 {
-			t.Errorf("the store was asked %d times; %d were answered from memory", n, store.Answered())
+		if n := inner.calls.Load(); n != 0 {
+			t.Errorf("the store was asked %d times", n)
 		}
 		ask(t, l, "k", 2)
 		ask(t, l, "k", 2)
@@ -111,59 +99,52 @@ func TestARefusalIsAskedForOnce(t *testing.T) {
 	})
 }
 
+// What another process does is seen when the refusal is as old as it may be: a reset, and a refund, which takes units from a
+// charge that nobody had reserved, so it is no settlement that the store expected.
 func TestARefusalIsNotKeptLongerThanMaxAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := &counted{Store: memstore.New(nil)}
-		l := newLimiter(t, newStore(t, inner, &denials.Options{MaxAge: 100 * time.Millisecond}), sash.PerHour(1))
-		other := newLimiter(t, inner, sash.PerHour(1)) // of another process
-		ask(t, l, "k", 1)
-		ask(t, l, "k", 1)
-		if err := other.Reset(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(100*time.Millisecond - time.Nanosecond)
-		if res := ask(t, l, "k", 1); res.Allowed {
-			t.Error("admitted before MaxAge: the refusal was not kept")
-		}
-		time.Sleep(time.Nanosecond)
-		if res := ask(t, l, "k", 1); !res.Allowed {
-			t.Error("refused after MaxAge, though another process has reset the subject")
-		}
-	})
-}
-
-// A refund takes units from a charge that nobody had reserved, so it is no settlement that the store expected.
-func TestARefundByAnotherProcessIsSeenWithinMaxAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := memstore.New(nil)
-		here := newLimiter(t, newStore(t, inner, nil), sash.PerHour(2))
-		there := newStore(t, inner, nil)
-		charged := ask(t, here, "k", 2)
-		if ask(t, here, "k", 1).Allowed || ask(t, newLimiter(t, there, sash.PerHour(2)), "k", 1).Allowed {
-			t.Fatal("a third unit of 2 was admitted")
-		}
-		refund := driver.Settlement{Request: driver.Request{Key: "k", Cost: 2, Policy: here.Policy()}, At: charged.At.UnixMicro(), Units: 1}
-		if err := there.Settle(t.Context(), refund); err != nil {
-			t.Fatal(err)
-		}
-		if res, err := newLimiter(t, there, sash.PerHour(2)).Peek(t.Context(), "k"); err != nil || res.Remaining != 1 {
-			t.Errorf("where the refund was made %d are left, %v", res.Remaining, err)
-		}
-		time.Sleep(denials.DefaultMaxAge - time.Nanosecond)
-		if res := ask(t, here, "k", 1); res.Allowed || res.Source != sash.FromCache {
-			t.Error("the refusal was not kept for MaxAge")
-		}
-		time.Sleep(time.Nanosecond)
-		if res := ask(t, here, "k", 1); !res.Allowed {
-			t.Error("refused after MaxAge, though another process gave a unit back")
-		}
-	})
+	for name, makeRoom := range map[string]func(context.Context, driver.Store, driver.Settlement) error{
+		"reset": func(ctx context.Context, there driver.Store, set driver.Settlement) error {
+			return there.(driver.Resetter).Reset(ctx, set.Request.Key, set.Request.Policy)
+		},
+		"refund": func(ctx context.Context, there driver.Store, set driver.Settlement) error {
+			return there.(driver.Settler).Settle(ctx, set)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := memstore.New(nil)
+				here, there := newLimiter(t, New(inner, 100*time.Millisecond), sash.PerHour(2)), New(inner, 0)
+				charged := ask(t, here, "k", 2)
+				if ask(t, here, "k", 1).Allowed || ask(t, newLimiter(t, there, sash.PerHour(2)), "k", 1).Allowed {
+					t.Fatal("a third unit of 2 was admitted")
+				}
+				req := driver.Request{Key: "k", Cost: 2, Policy: here.Policy()}
+				if err := makeRoom(t.Context(), there, driver.Settlement{Request: req, At: charged.At.UnixMicro(), Units: 1}); err != nil {
+					t.Fatal(err)
+				}
+				if !ask(t, newLimiter(t, there, sash.PerHour(2)), "k", 1).Allowed {
+					t.Error("it is not seen where it was done")
+				}
+				if err := makeRoom(t.Context(), there, driver.Settlement{Request: req, At: charged.At.UnixMicro(), Units: 0}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(100*time.Millisecond - time.Nanosecond)
+				if res := ask(t, here, "k", 1); res.Allowed || res.Source != sash.FromCache {
+					t.Error("the refusal was not kept for so long")
+				}
+				time.Sleep(time.Nanosecond)
+				if res := ask(t, here, "k", 1); !res.Allowed {
+					t.Error("refused after that, though another process has made room")
+				}
+			})
+		})
+	}
 }
 
 func TestWhatMakesRoomIsSeenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := memstore.New(nil)
-		store := newStore(t, inner, nil)
+		store := New(inner, 0)
 		l := newLimiter(t, store, sash.PerHour(2))
 
 		ask(t, l, "reset", 2)
@@ -202,7 +183,7 @@ func TestWhatMakesRoomIsSeenAtOnce(t *testing.T) {
 func TestARefusalThatWasOnItsWayDuringAResetIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &counted{Store: memstore.New(nil)}
-		l := newLimiter(t, newStore(t, inner, nil), sash.PerHour(1))
+		l := newLimiter(t, New(inner, 0), sash.PerHour(1))
 		ask(t, l, "k", 1)
 		inner.back = 10 * time.Millisecond
 		var wg sync.WaitGroup
@@ -238,7 +219,9 @@ func TestItRefusesNothingThatTheStoreWouldAdmit(t *testing.T) {
 				inner := memstore.New(nil)
 				var store driver.Store = inner
 				if cached {
-					store = newStore(t, inner, &denials.Options{MaxAge: time.Hour, MaxKeys: 1 + random.IntN(4)})
+					cache := New(inner, time.Hour)
+					cache.size(1, 1+random.IntN(4))
+					store = cache
 				} else {
 					random.IntN(4)
 				}
@@ -317,64 +300,11 @@ func TestItRefusesNothingThatTheStoreWouldAdmit(t *testing.T) {
 	t.Logf("%d calls were answered from memory, %d of them bookings, and %d were booked ahead", kept, keptBookings, ahead)
 }
 
-func TestWrongOptionsAreRefused(t *testing.T) {
-	for _, opts := range []denials.Options{{MaxKeys: -1}, {MaxAge: -1}} {
-		if _, err := denials.New(memstore.New(nil), &opts); err == nil {
-			t.Errorf("%+v was accepted", opts)
-		}
-	}
-}
-
-func BenchmarkRefused(b *testing.B) {
-	l := newLimiter(b, newStore(b, memstore.New(nil), nil), sash.PerHour(1))
-	ctx := context.Background()
-	_, _ = l.Allow(ctx, "k")
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if res, _ := l.Allow(ctx, "k"); res.Allowed {
-				b.Error("admitted")
-			}
-		}
-	})
-}
-
-// What the store behind cannot do is not offered, and what it can is.
-func TestPowersAreThoseOfTheStore(t *testing.T) {
-	l := newLimiter(t, newStore(t, struct{ driver.Store }{memstore.New(nil)}, nil), sash.PerHour(10))
-	_, reserve := l.Reserve(t.Context(), "k", 1)
-	_, once := l.AllowOnce(t.Context(), "id", "k", 1)
-	for call, err := range map[string]error{"Reserve": reserve, "AllowOnce": once, "Reset": l.Reset(t.Context(), "k")} {
-		if !errors.Is(err, driver.ErrUnsupported) {
-			t.Errorf("%s: %v, want ErrUnsupported", call, err)
-		}
-	}
-	l = newLimiter(t, newStore(t, memstore.New(nil), nil), sash.PerHour(10))
-	for range 3 {
-		if res, err := l.AllowOnce(t.Context(), "id", "k", 10); err != nil || !res.Allowed {
-			t.Errorf("%+v, %v", res, err)
-		}
-		// A refusal that is kept is not the answer to a call that was admitted before.
-		if res := ask(t, l, "k", 10); res.Allowed {
-			t.Errorf("%+v", res)
-		}
-	}
-}
-
-func TestNewPanicsWithoutAStore(t *testing.T) {
-	defer func() {
-		if p, ok := recover().(string); !ok || !strings.HasPrefix(p, "denials: New needs a store") {
-			t.Errorf("it did not say what it needs: %v", p)
-		}
-	}()
-	_, _ = denials.New(nil, nil)
-}
-
 // Refusals count in the store until there is a block, which is then answered from memory.
 func TestARefusalThatCountsForABlockIsPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &counted{Store: memstore.New(nil)}
-		store := newStore(t, inner, nil)
+		store := New(inner, 0)
 		l, err := sash.New(store, &sash.Options{Block: sash.Block{Refusals: 4, For: time.Minute}}, sash.PerHour(1))
 		if err != nil {
 			t.Fatal(err)
@@ -384,14 +314,38 @@ func TestARefusalThatCountsForABlockIsPassedOn(t *testing.T) {
 				t.Errorf("call %d: allowed %v, blocked %v", i, res.Allowed, res.Blocked)
 			}
 		}
-		if n := inner.calls.Load(); n != 5 || store.Answered() != 15 {
-			t.Errorf("the store was asked %d times, and %d calls were answered from memory; want 5 and 15", n, store.Answered())
+		if n := inner.calls.Load(); n != 5 {
+			t.Errorf("the store was asked %d times, want 5", n)
 		}
 		if err := l.Reset(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
 		if res := ask(t, l, "k", 1); !res.Allowed {
 			t.Errorf("after a reset: %+v", res)
+		}
+	})
+}
+
+// Recall is what Decide answers without the store.
+func TestRecallAnswersWhatIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &counted{Store: memstore.New(nil)}
+		s := New(inner, 0)
+		l := newLimiter(t, s, sash.Every(1, 500*time.Millisecond))
+		req := driver.Request{Key: "k", Cost: 1, Policy: l.Policy()}
+		if _, ok := s.Recall(req); ok {
+			t.Error("recalled before the first call")
+		}
+		ask(t, l, "k", 1)
+		ask(t, l, "k", 1) // is refused
+		time.Sleep(100 * time.Millisecond)
+		answer, ok := s.Recall(req)
+		if !ok || answer.Allowed() || answer.Source != driver.FromCache || answer.Retry() != 400_000 {
+			t.Errorf("%+v, %v", answer, ok)
+		}
+		time.Sleep(400 * time.Millisecond)
+		if answer, ok := s.Recall(req); ok || inner.calls.Load() != 2 {
+			t.Errorf("when there is room: %+v", answer)
 		}
 	})
 }

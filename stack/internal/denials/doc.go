@@ -1,8 +1,6 @@
 // Package denials answers refused calls from memory while their refusal still holds. A caller that is over its limit and
 // does not stop then costs the store nothing.
 //
-//	store, err := denials.New(goredisstore.New(client, nil), nil)
-//
 // # Exact
 //
 // A refusal says when the same call would be admitted at the earliest; other calls can only make it later. So until then
@@ -29,21 +27,11 @@
 // otherwise. So does a plain call: it may go ahead of the queue. After the refusal of a plain call neither has room before
 // its retry time.
 //
-// A booking that is given back can bring the end of the queue nearer. So the rule is that of charges that may be settled:
-// while bookings lie ahead no refusal of memstore or redisstore is firm, and the store decides each call. From memory come
-// only the refusals of a full window that nobody waits for.
-//
 // # Resets
 //
 // A Reset through this store takes effect at once. A Reset through another process, and every other loss of state, takes
-// effect after [Options].MaxAge at the latest: no refusal is kept longer, whatever its RetryAfter. MaxAge can be short,
-// because one request in MaxAge for a key costs little.
-//
-// # Its place
-//
-// It belongs behind failover, and before lease and coalesce, so that answers from memory wait for no batch: package stack
-// puts them in this order. Before failover it works too, because it keeps only refusals of the store itself, but then
-// failover's budget does not cover it.
+// effect after maxAge at the latest: no refusal is kept longer, whatever its RetryAfter. It can be short, because one
+// request in maxAge for a key costs little.
 //
 // Calls that take what fits, decisions over several subjects and policies that charge refused calls go straight to the
 // store, and under a policy with a block all calls of a subject until it is blocked.
