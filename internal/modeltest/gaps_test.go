@@ -19,7 +19,7 @@ func (b *bench) gapped() error {
 		return nil
 	}
 	small, smallClock, _ := b.small()
-	for seed := range uint64(24) {
+	for seed := range uint64(36) {
 		store, clock := b.store, b.clock
 		if seed%2 == 0 {
 			store, clock = small, smallClock
@@ -34,10 +34,23 @@ func (b *bench) gapped() error {
 		if err != nil {
 			return err
 		}
+		least := slices.MinFunc(policy.Limits, func(a, b driver.Limit) int { return int(a.Units - b.Units) }).Units
 		memory := memstore.New(&memstore.Options{Now: clock.Now})
 		var held []driver.Settlement
-		for step := range 60 {
+		for step := range 90 {
 			clock.Advance(time.Duration(r.Int64N(1_500_000)) * time.Microsecond)
+			key := fmt.Sprint("gaps", seed)
+			if units := 1 + r.Int64N(2); r.IntN(8) == 0 {
+				err := both(store, memory, func(s driver.Settler) error {
+					_, err := s.(driver.Taker).Reward(context.Background(), driver.Request{Key: key, Policy: policy, Cost: units})
+					return err
+				})
+				if err != nil {
+					return fmt.Errorf("gaps %d: %w", seed, err)
+				}
+				held = nil // of which the units are gone
+				continue
+			}
 			if n := len(held); n > 0 && r.IntN(3) == 0 {
 				set := held[n-1-r.IntN(min(n, 6))]
 				set.Units = r.Int64N(set.Request.Cost + 1)
@@ -47,7 +60,7 @@ func (b *bench) gapped() error {
 				held = slices.DeleteFunc(held, func(h driver.Settlement) bool { return h.ID == set.ID })
 				continue
 			}
-			req := driver.Request{Key: fmt.Sprint("gaps", seed), Policy: policy, Cost: 1 + r.Int64N(policy.LeastUnits()), MaySettle: true}
+			req := driver.Request{Key: key, Policy: policy, Cost: 1 + r.Int64N(least), MaySettle: true}
 			if r.IntN(4) > 0 {
 				req.Within = r.Int64N(60_000_000)
 			}
