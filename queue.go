@@ -103,6 +103,11 @@ func (q *lines) trade(ctx context.Context, holder []*Reservation, within int64) 
 	if len(q.alike) == 0 {
 		return
 	}
+	t := turn{holder: holder}
+	own, _ := t.take()
+	if f := q.forward[holder[0].subject]; f != nil && len(holder) == 1 {
+		f.booked(&own)
+	}
 	alike := holder[0].alike()
 	line := q.alike[alike]
 	for line != nil && line.forward != nil && line.forward.away == line {
@@ -120,11 +125,6 @@ func (q *lines) trade(ctx context.Context, holder []*Reservation, within int64) 
 	}
 	if line == nil {
 		return
-	}
-	t := turn{holder: holder}
-	own, _ := t.take()
-	if line.forward != nil {
-		line.forward.filled(own.at)
 	}
 	n := line.before(own.decided()+within) - 1
 	for ; n >= 0 && line.places[n].at > own.at && line.places[n].decided() > own.decided(); n-- {
