@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,6 +40,18 @@ func TestOnlySIGTERMWaitsForLoadBalancers(t *testing.T) {
 	if <-p.ended; time.Since(began) > 3*time.Second {
 		t.Errorf("the second signal ends it after %v", time.Since(began))
 	}
+}
+
+// SIGHUP ends nothing, and a configuration that was written before it is in use soon.
+func TestSIGHUPIsNoEnd(t *testing.T) {
+	file := tempFile(t, "limits.yaml", webRule)
+	p := spawn(t, nil, "--config", file)
+	put(t, file, strings.Replace(webRule, "4/1h", "7/1h", 1))
+	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	servertest.Wait(t, "the configuration is not read again", func() bool { return strings.Contains(request(t, "GET", p.admin+"/rlconfig", ""), "7/1h") })
+	p.stopped(t)
 }
 
 const webRule = "domain: web\ndescriptors:\n- key: remote_address\n  limits: [4/1h]\n"
