@@ -44,7 +44,7 @@ type Deduplicator interface {
 //
 // Once units came back while bookings lay ahead of now, and as long as some do, one request under sliding limits is admitted at
 // the earliest instant at which every limit has room and which delays no booking, as described for a request that may not be
-// booked, if the store finds it within 1,000 instants at which charges are made or leave. (Within is compared with that instant,
+// booked, if the store finds it within 256 instants at which charges are made or leave. (Within is compared with that instant,
 // and the retry time of a refusal is that behind all bookings.)
 //
 // A request that may not be booked delays no booking: it is admitted only if it fits now, and if every window that ends

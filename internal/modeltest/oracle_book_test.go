@@ -173,7 +173,7 @@ func (o *oracle) gap(now int64, reqs []driver.Request) (least, most int64, sure 
 	}
 	window, moved := req.Policy.Longest(), slices.ContainsFunc(l.charges, func(c unit) bool { return c.moved })
 	least, most = l.gap(now, req.Cost, limits, false), l.gap(now, req.Cost, limits, true)
-	few := (1+len(limits))*(l.instants(now-window, math.MaxInt64)+l.gaps) <= threshold.Log.Walk
+	few := (1+len(limits))*(l.instants(now-window, math.MaxInt64)+l.gaps) <= threshold.Log.Gaps
 	return least, most, few && !moved && most < l.latest()
 }
 

@@ -52,7 +52,7 @@ var exacts = []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets, sash.SortedS
 func TestMemoryInTheSmallWorld(t *testing.T) {
 	before := threshold.Log
 	defer func() { threshold.Log = before }()
-	threshold.Log.Entries, threshold.Log.Units, threshold.Log.Ahead, threshold.Log.Walk = smallEntries, mostOfEntry, 4, 3
+	threshold.Log.Entries, threshold.Log.Units, threshold.Log.Ahead, threshold.Log.Walk, threshold.Log.Gaps = smallEntries, mostOfEntry, 4, 3, 3
 	met := make(map[string]int)
 	for _, a := range exacts {
 		for seed := range uint64(400 * *times) {

@@ -21,6 +21,7 @@ type Table map[string]int64
 const (
 	mostAhead = 10_000  // entries of a log that are bookings for later than now
 	walkAhead = 1024    // bookings that a call that goes ahead of them looks at, for each limit
+	walkGaps  = 256     // instants at which charges are made or leave that a booking looks at for a gap
 	stepBack  = 1000    // microseconds that a clock may go back without moving bookings
 	logIDs    = 1 << 14 // IDs that a log remembers
 )
@@ -44,7 +45,8 @@ var Scripts = Table{
 	"MOST_AHEAD":    mostAhead,
 	"STEP_BACK":     stepBack,
 	"WALK_AHEAD":    walkAhead, // with the charges that leave meanwhile
-	"GIVE_ENTRIES":  1000,      // entries that a reward looks at
+	"WALK_GAPS":     walkGaps,
+	"GIVE_ENTRIES":  1000, // entries that a reward looks at
 
 	// The log as a sorted set.
 	"SET_MODULUS":  1 << 52, // of sums
@@ -73,8 +75,9 @@ var Log = struct {
 	Units   int64 // in one entry
 	Ahead   int   // entries of a log that lie ahead
 	Walk    int   // bookings that a call that goes ahead of them looks at, for each limit
+	Gaps    int   // instants at which charges are made or leave that a booking looks at for a gap
 	Step    int64 // microseconds that a clock may go back without moving bookings
-}{driver.MaxEntries, driver.MaxUnits, mostAhead, walkAhead, stepBack}
+}{driver.MaxEntries, driver.MaxUnits, mostAhead, walkAhead, walkGaps, stepBack}
 
 // IDs is the most IDs of calls and settlements that a subject in memory remembers. Tests set it while nothing else runs.
 var IDs = logIDs

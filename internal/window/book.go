@@ -105,7 +105,7 @@ func (l *Log) gap(now, until, cost int64, limits []driver.Limit) int64 {
 		switch {
 		case at != none && (next == l.head || now >= at+longest):
 			return at
-		case next == l.head || steps == threshold.Log.Walk:
+		case next == l.head || steps == threshold.Log.Gaps:
 			return until
 		}
 		now = l.slot(next).at

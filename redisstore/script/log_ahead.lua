@@ -168,7 +168,7 @@
 
     -- gap returns the first instant before the last booking at which a call fits and delays no booking, or nothing. limits
     -- are pairs of units and window. Seen from now on, the use of a window rises at each booking and falls where an entry
-    -- leaves it: it looks at these instants in their order, WALK_AHEAD of them.
+    -- leaves it: it looks at these instants in their order, WALK_GAPS of them.
     function a.gap(cost, limits)
       local t, at, longest, olds, time, units = now, now, 0, {}, nil, nil
       local bookings = entries_from(position, head)
@@ -179,7 +179,7 @@
         olds[i], longest = old, math.max(longest, limit.window)
       end
       time, units = bookings()
-      for _ = 0, WALK_AHEAD do
+      for _ = 0, WALK_GAPS do
         local full = false
         for i, limit in ipairs(limits) do
           if olds[i].used + cost > limit.units and not (at and t >= at + limit.window) then full = true end
