@@ -106,7 +106,7 @@ func limited(s *grpclimit.ServerInterceptor) []grpc.ServerOption {
 }
 
 // dial starts a server in memory and returns a client of it.
-func dial(t testing.TB, impl pb.TestServiceServer, server []grpc.ServerOption, client ...grpc.DialOption) pb.TestServiceClient {
+func dial(t testing.TB, impl pb.TestServiceServer, server []grpc.ServerOption) pb.TestServiceClient {
 	t.Helper()
 	lis, s := bufconn.Listen(1<<16), grpc.NewServer(server...)
 	pb.RegisterTestServiceServer(s, impl)
@@ -115,8 +115,8 @@ func dial(t testing.TB, impl pb.TestServiceServer, server []grpc.ServerOption, c
 		defer close(done)
 		_ = s.Serve(lis)
 	}()
-	conn, err := grpc.NewClient("passthrough:///memory", append(client, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))...)
+	conn, err := grpc.NewClient("passthrough:///memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 	if err != nil {
 		t.Fatal(err)
 	}

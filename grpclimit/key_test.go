@@ -65,7 +65,6 @@ func TestKeys(t *testing.T) {
 		{"a user", user, context.WithValue(context.Background(), ctxKey{}, "ann"), "user:ann"},
 		{"the method", grpclimit.Method, context.Background(), "method:/s/m"},
 		{"all together", grpclimit.Shared("total"), context.Background(), "shared:total"},
-		{"a target on a server", grpclimit.Target, context.Background(), ""},
 
 		{"joined", grpclimit.Join(xAPIKey, grpclimit.Method), carrying("x-api-key", "k-1"), hashed + ":method:/s/m"},
 		{"the first of two", grpclimit.FirstOf(xAPIKey, grpclimit.PeerAddress), carrying("x-api-key", "k-1"), hashed},
@@ -127,24 +126,5 @@ func TestErrorsOfAKeyFunction(t *testing.T) {
 				t.Errorf("OnError was called %d times", len(reported))
 			}
 		})
-	}
-}
-
-// A handler that calls another service has the metadata of its own client in its context.
-func TestAClientReadsTheOutgoingMetadata(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), sash.PerMinute(1))
-	client := dial(t, &service{}, nil, limiting(grpclimit.NewClientInterceptor(limiter, grpclimit.Metadata("tenant"), &grpclimit.ClientOptions{Refuse: true}))...)
-	incoming := metadata.NewIncomingContext(t.Context(), metadata.Pairs("tenant", "theirs"))
-	err := call(incoming, client)
-	wantCode(t, err, codes.InvalidArgument)
-	if !errors.Is(err, grpclimit.ErrNoKey) {
-		t.Errorf("got %v", err)
-	}
-	_, err = client.FullDuplexCall(incoming)
-	wantCode(t, err, codes.InvalidArgument)
-	wantCode(t, call(metadata.AppendToOutgoingContext(incoming, "tenant", "ours"), client), codes.OK)
-	var refused *sash.LimitedError
-	if err := call(metadata.AppendToOutgoingContext(incoming, "tenant", "ours"), client); !errors.As(err, &refused) || refused.Key != "metadata:tenant:ours" {
-		t.Errorf("got %v", err)
 	}
 }

@@ -3,14 +3,17 @@ package grpclimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -164,7 +167,31 @@ func TestAnInterceptorNeedsALimiterAndAKey(t *testing.T) {
 	wantPanic(t, "grpclimit: an interceptor needs a limiter, from sash.New", func() {
 		_, _ = grpclimit.NewServerInterceptor(nil, key, nil)
 	})
-	wantPanic(t, "grpclimit: an interceptor needs a key function, such as PeerAddress on a server or Target on a client", func() {
+	wantPanic(t, "grpclimit: an interceptor needs a key function, such as PeerAddress", func() {
 		_, _ = grpclimit.NewServerInterceptor(limiter, nil, nil)
 	})
+}
+
+func TestRetryAfterRejectsInvalidDelays(t *testing.T) {
+	withDelay := func(d *durationpb.Duration) error {
+		s, err := status.New(codes.ResourceExhausted, "x").WithDetails(&errdetails.RetryInfo{RetryDelay: d})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Err()
+	}
+	for name, err := range map[string]error{
+		"nil":                     nil,
+		"no status":               errors.New("x"),
+		"a status without one":    status.Error(codes.ResourceExhausted, "x"),
+		"a RetryInfo without one": withDelay(nil),
+		"a negative delay":        withDelay(durationpb.New(-time.Second)),
+		"an invalid delay":        withDelay(&durationpb.Duration{Seconds: 1, Nanos: -1}),
+	} {
+		if d, ok := grpclimit.RetryAfter(err); ok {
+			t.Errorf("%s: %v", name, d)
+		}
+	}
+	wrapped := fmt.Errorf("loading the page: %w", withDelay(durationpb.New(1500*time.Microsecond)))
+	wantRetryAfter(t, wrapped, 1500*time.Microsecond)
 }
