@@ -55,7 +55,7 @@ func TestARevokedCredentialIsDropped(t *testing.T) {
 	})
 }
 
-// When all are out the error says until when, at once also in mode Wait.
+// When all are out the error says until when, at once also where requests wait.
 func TestAPoolWithoutACredentialSaysUntilWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := tokens(2)

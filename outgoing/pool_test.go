@@ -111,12 +111,12 @@ const apiTest = "http://api.test"
 
 // A pool has the limits of all its credentials together, and no credential gets more requests than its own.
 func TestAPoolUsesEveryCredentialUpToItsLimit(t *testing.T) {
-	for _, mode := range []outgoing.Mode{outgoing.Refuse, outgoing.Wait} {
-		bubble(t, mode.String(), func(t *testing.T) {
+	for _, refuse := range []bool{true, false} {
+		bubble(t, fmt.Sprint("refuse ", refuse), func(t *testing.T) {
 			all := tokens(5)
 			api := newTokenAPI(4, 10*time.Second, all...)
 			rt := pooled(t, newStore(), newPool(t, apiTest, all...),
-				outgoing.Options{Base: handled(api.ServeHTTP), Mode: mode, Spread: -1}, sash.Every(4, 10*time.Second))
+				outgoing.Options{Base: handled(api.ServeHTTP), Refuse: refuse, Spread: -1}, sash.Every(4, 10*time.Second))
 			began := time.Now()
 			for range 20 {
 				ok(t, rt)
@@ -126,7 +126,7 @@ func TestAPoolUsesEveryCredentialUpToItsLimit(t *testing.T) {
 					t.Errorf("%d requests with one token, want 4", n)
 				}
 			}
-			if mode == outgoing.Refuse {
+			if refuse {
 				_, err := get(t.Context(), rt)
 				var limited *sash.LimitedError
 				if !errors.As(err, &limited) || limited.Result.RetryAfter != 10*time.Second {
@@ -158,7 +158,7 @@ func TestAQuotaIsThatOfItsCredential(t *testing.T) {
 			w.Header().Set("X-RateLimit-Remaining", left)
 			return false
 		}
-		rt := pooled(t, newStore(), newPool(t, apiTest, all...), outgoing.Options{Base: handled(api.ServeHTTP), Mode: outgoing.Refuse, Spread: -1}, sash.PerHour(1000))
+		rt := pooled(t, newStore(), newPool(t, apiTest, all...), outgoing.Options{Base: handled(api.ServeHTTP), Refuse: true, Spread: -1}, sash.PerHour(1000))
 		for range 100 {
 			ok(t, rt)
 		}
