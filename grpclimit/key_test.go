@@ -98,25 +98,32 @@ func TestAnAPIKeyNeedsAnHMACKey(t *testing.T) {
 	}
 }
 
-func TestErrorsOfAKeyFunction(t *testing.T) {
+func TestCallsThatCannotBeCharged(t *testing.T) {
 	for _, c := range []struct {
 		name     string
+		key      string
 		err      error
+		cost     int64
 		want     codes.Code
 		reported bool
 	}{
-		{"exempt", grpclimit.ErrExempt, codes.OK, false},
-		{"no key", grpclimit.ErrNoKey, codes.InvalidArgument, false},
-		{"a bad key", grpclimit.ErrBadKey, codes.InvalidArgument, false},
-		{"a status of its own", status.Error(codes.Unauthenticated, "who are you?"), codes.Unauthenticated, false},
-		{"another error", errors.New("the database of users is down"), codes.Internal, true},
-		{"an empty key", nil, codes.Internal, true},
+		{"exempt", "", grpclimit.ErrExempt, 1, codes.OK, false},
+		{"no key", "", grpclimit.ErrNoKey, 1, codes.InvalidArgument, false},
+		{"a bad key", "", grpclimit.ErrBadKey, 1, codes.InvalidArgument, false},
+		{"a status of its own", "", status.Error(codes.Unauthenticated, "who are you?"), 1, codes.Unauthenticated, false},
+		{"another error", "", errors.New("the database of users is down"), 1, codes.Internal, true},
+		{"an empty key", "", nil, 1, codes.Internal, true},
+		{"a cost that fits", "ann", nil, 5, codes.OK, false},
+		{"a cost above the limit", "ann", nil, 6, codes.InvalidArgument, false},
+		{"a negative cost", "ann", nil, -1, codes.Internal, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			reported := make(chan error, 1)
-			key := func(grpclimit.Call) (string, error) { return "", c.err }
-			client := dial(t, &service{}, limited(onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(1)), key,
-				&grpclimit.ServerOptions{OnError: func(_ grpclimit.Call, err error) { reported <- err }})))
+			key := func(grpclimit.Call) (string, error) { return c.key, c.err }
+			client := dial(t, &service{}, limited(onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(5)), key, &grpclimit.ServerOptions{
+				OnError: func(_ grpclimit.Call, err error) { reported <- err },
+				Cost:    func(grpclimit.Call) int64 { return c.cost },
+			})))
 			err := call(t.Context(), client)
 			wantCode(t, err, c.want)
 			if err != nil && strings.Contains(err.Error(), "database") {

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -75,32 +74,6 @@ func TestDescriptionsOfLimits(t *testing.T) {
 		if v := violations(t, call(t.Context(), client)); len(v) != 1 || v[0].GetDescription() != want {
 			t.Errorf("violations %v, want %q", v, want)
 		}
-	}
-}
-
-func TestCost(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), sash.PerMinute(10))
-	reported := make(chan error, 2)
-	client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), &grpclimit.ServerOptions{
-		OnError: func(_ grpclimit.Call, err error) { reported <- err },
-		Cost: func(c grpclimit.Call) int64 {
-			size := strings.Join(metadata.ValueFromIncomingContext(c.Context, "size"), "")
-			return map[string]int64{"": 1, "large": 6, "huge": 11, "negative": -1}[size]
-		},
-	})))
-	wantCode(t, call(with(t, "size", "large"), client), codes.OK)
-	wantCode(t, call(with(t, "size", "large"), client), codes.ResourceExhausted)
-	for range 4 { // a refusal is free
-		wantCode(t, call(t.Context(), client), codes.OK)
-	}
-	wantCode(t, call(t.Context(), client), codes.ResourceExhausted)
-	wantCode(t, call(with(t, "size", "huge"), client), codes.InvalidArgument)
-	if len(reported) > 0 {
-		t.Errorf("OnError received %v, which the caller has to change", <-reported)
-	}
-	wantCode(t, call(with(t, "size", "negative"), client), codes.Internal)
-	if err := <-reported; !errors.Is(err, sash.ErrInvalidCost) {
-		t.Errorf("OnError received %v", err)
 	}
 }
 

@@ -59,17 +59,3 @@ func TestStreamIsChargedWhenItStarts(t *testing.T) {
 		t.Errorf("%d answers, %d streams served: %v", answers, impl.served(), err)
 	}
 }
-
-func TestStreamWhileTheStoreFails(t *testing.T) {
-	limiter := newLimiter(t, failing(errors.New("down")), sash.PerMinute(1))
-	closed := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), nil)))
-	_, err := echo(t, closed, 1)
-	wantCode(t, err, codes.Unavailable)
-	wantRetryFrom(t, err, 5*time.Second)
-
-	open := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"),
-		&grpclimit.ServerOptions{FailOpen: true})))
-	if answers, err := echo(t, open, 3); answers != 3 || err != nil {
-		t.Errorf("%d answers, %v", answers, err)
-	}
-}
