@@ -44,7 +44,7 @@ type tightening struct {
 // run returns how many requests were refused and served in the minute after.
 func (c tightening) run(t *testing.T) (refused, served int) {
 	synctest.Test(t, func(t *testing.T) {
-		store, api := newStore(), &strict{units: 25, window: 5 * time.Second, jitter: c.way / 2, fields: stated(c.fields)}
+		store, api := newStore(), &strict{units: 25, window: 5 * time.Second, jitter: c.way / 2, fields: c.fields}
 		ctx, stop := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		for range 3 {

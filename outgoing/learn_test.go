@@ -16,11 +16,15 @@ import (
 
 // Another client has used most of the quota. The first response says so, and the API never has to refuse.
 func TestTheUsageOfOthersIsLearntFromTheFirstResponse(t *testing.T) {
-	for name, fields := range dialects {
+	for name, bare := range map[string]bool{"with the limit": false, "what is left alone": true} {
 		bubble(t, name, func(t *testing.T) {
-			up := &strict{units: 100, window: time.Minute, fields: fields}
-			opts := outgoing.Options{Refuse: true, Profile: vendorOf(name)}
-			rt := newTransport(t, newStore(), up.ServeHTTP, opts, sash.PerMinute(100))
+			up := &strict{units: 100, window: time.Minute, fields: true}
+			rt := newTransport(t, newStore(), func(w http.ResponseWriter, req *http.Request) {
+				up.ServeHTTP(w, req)
+				if bare {
+					w.Header().Del("RateLimit-Policy")
+				}
+			}, outgoing.Options{Refuse: true}, sash.PerMinute(100))
 			up.foreign(90)
 			if n := burst(t, rt); up.tooFew != 0 || n != 10 {
 				t.Errorf("%d calls were sent of 10 that were left, and the API refused %d", n, up.tooFew)
@@ -32,7 +36,7 @@ func TestTheUsageOfOthersIsLearntFromTheFirstResponse(t *testing.T) {
 // Responses of calls in flight together count each other. That is not the usage of other clients.
 func TestOwnCallsInFlightAreNotTakenForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		up := &strict{units: 100, window: time.Minute, fields: dialects["draft 11"]}
+		up := &strict{units: 100, window: time.Minute, fields: true}
 		arrive := make(chan struct{})
 		rt := newTransport(t, newStore(), func(w http.ResponseWriter, req *http.Request) {
 			<-arrive

@@ -188,27 +188,16 @@ func TestAPoolWithoutAStore(t *testing.T) {
 func TestThePoolSharesItsSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := tokens(3)
-		var mu sync.Mutex
-		now, most := 0, 0
-		slow := func(http.ResponseWriter, *http.Request) {
-			mu.Lock()
-			now++
-			most = max(most, now)
-			mu.Unlock()
-			time.Sleep(time.Second)
-			mu.Lock()
-			now--
-			mu.Unlock()
-		}
+		slow := &slowAPI{takes: time.Second / 2}
 		rt := pooled(t, newStore(), newPool(t, apiTest, all...), outgoing.Options{
-			Base: handled(slow), Spread: -1, InFlight: sash.Every(2, 5*time.Second),
+			Base: slow, Spread: -1, InFlight: sash.Every(2, 5*time.Second),
 		}, sash.Every(1, 10*time.Second))
 		var requests sync.WaitGroup
 		for range 12 { // three at once would have room; the later ones wait for longer than a slot is held
 			requests.Go(func() { ok(t, rt) })
 		}
 		requests.Wait()
-		if most != 2 {
+		if most := slow.most.Load(); most != 2 {
 			t.Errorf("%d requests were in flight at once, want 2", most)
 		}
 	})
