@@ -2,7 +2,6 @@ package grpclimit_test
 
 import (
 	"context"
-	"io"
 	"net"
 	"sync"
 	"testing"
@@ -58,7 +57,7 @@ func onLayers(t testing.TB, l *sash.Limiter, opts *grpclimit.ServerOptions, laye
 	return s
 }
 
-// A service returns the payload of a request; its streams answer every message.
+// A service returns the payload of a request.
 type service struct {
 	pb.UnimplementedTestServiceServer
 	unary func(context.Context) error // nil succeeds
@@ -82,22 +81,6 @@ func (s *service) UnaryCall(ctx context.Context, req *pb.SimpleRequest) (*pb.Sim
 		}
 	}
 	return &pb.SimpleResponse{Payload: req.GetPayload()}, nil
-}
-
-func (s *service) FullDuplexCall(stream pb.TestService_FullDuplexCallServer) error {
-	s.mu.Lock()
-	s.calls++
-	s.mu.Unlock()
-	for {
-		if _, err := stream.Recv(); err == io.EOF {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := stream.Send(&pb.StreamingOutputCallResponse{}); err != nil {
-			return err
-		}
-	}
 }
 
 // limited are the server options for an interceptor on all calls.

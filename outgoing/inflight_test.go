@@ -206,11 +206,3 @@ func TestAStoreThatFailsGivesNoSlots(t *testing.T) {
 		})
 	}
 }
-
-func TestASlotIsFreeWhenTheBodyHasEnded(t *testing.T) {
-	opts := outgoing.Options{Refuse: true, InFlight: sash.Every(1, time.Minute)}
-	rt := newTransport(t, newStore(), answer(200, "X-Is: served"), opts, sash.PerMinute(1000))
-	for range 200 {
-		ok(t, rt)
-	}
-}
