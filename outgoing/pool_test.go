@@ -17,27 +17,20 @@ import (
 
 var hmacKey = []byte("thirty-two bytes for all of these tests")
 
-// A tokenAPI enforces a limit for each token in any window, exactly, and knows which tokens are valid.
+// A tokenAPI is a strict API for each of its tokens, and knows which of them are revoked.
 type tokenAPI struct {
-	limit  int
-	window time.Duration
 	answer func(w http.ResponseWriter, r *http.Request, token string) bool // reports whether it has answered
 
 	mu      sync.Mutex
-	valid   map[string]bool
-	log     map[string][]time.Time // of what was served
-	served  map[string]int
-	refused map[string]int // with 429
+	of      map[string]*strict
+	revoked map[string]bool
 	denied  map[string]int // with 401
 }
 
 func newTokenAPI(limit int, window time.Duration, tokens ...string) *tokenAPI {
-	a := &tokenAPI{
-		limit: limit, window: window, valid: map[string]bool{}, log: map[string][]time.Time{},
-		served: map[string]int{}, refused: map[string]int{}, denied: map[string]int{},
-	}
+	a := &tokenAPI{of: map[string]*strict{}, revoked: map[string]bool{}, denied: map[string]int{}}
 	for _, token := range tokens {
-		a.valid[token] = true
+		a.of[token] = &strict{units: limit, window: window}
 	}
 	return a
 }
@@ -45,42 +38,22 @@ func newTokenAPI(limit int, window time.Duration, tokens ...string) *tokenAPI {
 func (a *tokenAPI) revoke(token string, revoked bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.valid[token] = !revoked
+	a.revoked[token] = revoked
 }
 
 func (a *tokenAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !a.valid[token] {
+	api := a.of[token]
+	if api == nil || a.revoked[token] {
 		a.denied[token]++
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	now := time.Now()
-	log := a.log[token]
-	for len(log) > 0 && !log[0].After(now.Add(-a.window)) {
-		log = log[1:]
-	}
-	a.log[token] = log
-	if len(log) >= a.limit {
-		a.refused[token]++
-		w.WriteHeader(http.StatusTooManyRequests)
-		return
-	}
 	if a.answer == nil || !a.answer(w, r, token) {
-		a.served[token]++
-		a.log[token] = append(log, now)
+		api.ServeHTTP(w, r)
 	}
-}
-
-func (a *tokenAPI) sum(of map[string]int) (n int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, one := range of {
-		n += one
-	}
-	return n
 }
 
 func tokens(n int) []string {
@@ -122,7 +95,7 @@ func TestAPoolUsesEveryCredentialUpToItsLimit(t *testing.T) {
 				ok(t, rt)
 			}
 			for _, token := range all {
-				if n := api.served[token]; n != 4 {
+				if n := api.of[token].served; n != 4 {
 					t.Errorf("%d requests with one token, want 4", n)
 				}
 			}
@@ -137,8 +110,13 @@ func TestAPoolUsesEveryCredentialUpToItsLimit(t *testing.T) {
 			for range 40 { // each waits for the credential that is free first
 				ok(t, rt)
 			}
-			if took := time.Since(began); took != 20*time.Second || api.sum(api.refused) != 0 {
-				t.Errorf("60 requests at 20 in 10 s took %v, and %d were refused", took, api.sum(api.refused))
+			if took := time.Since(began); took != 20*time.Second {
+				t.Errorf("60 requests at 20 in 10 s took %v", took)
+			}
+			for token, of := range api.of {
+				if of.tooFew != 0 {
+					t.Errorf("%d requests with %s were refused", of.tooFew, token)
+				}
 			}
 		})
 	}
@@ -162,7 +140,7 @@ func TestAQuotaIsThatOfItsCredential(t *testing.T) {
 		for range 100 {
 			ok(t, rt)
 		}
-		if a, b := api.served[all[0]], api.served[all[1]]; a > 8 || b < 92 {
+		if a, b := api.of[all[0]].served, api.of[all[1]].served; a > 8 || b < 92 {
 			t.Errorf("%d requests with the token that has 3 left, and %d with the other", a, b)
 		}
 	})
@@ -179,8 +157,10 @@ func TestAPoolWithoutAStore(t *testing.T) {
 	for range 100 {
 		ok(t, rt)
 	}
-	if len(api.served) != 3 {
-		t.Errorf("served by %v", api.served)
+	for token, of := range api.of {
+		if of.served == 0 {
+			t.Errorf("%s was not used", token)
+		}
 	}
 }
 
