@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -58,6 +59,16 @@ const (
 	TooCostly                  // the cost is above a limit's units: the client has to make the request smaller
 	StoreFailed                // the store failed: FailOpen decides
 )
+
+var failureNames = [...]string{Fault: "fault", NoKey: "no-key", BadKey: "bad-key", TooCostly: "too-costly", StoreFailed: "store-failed"}
+
+// String returns "fault", "no-key", "bad-key", "too-costly" or "store-failed".
+func (f Failure) String() string {
+	if int(f) < len(failureNames) {
+		return failureNames[f]
+	}
+	return fmt.Sprintf("Failure(%d)", uint8(f))
+}
 
 // FailureOf classifies the error of [KeyFunc.Resolve], [Within] or a limiter.
 func FailureOf(err error) Failure {
