@@ -127,7 +127,9 @@ func Example_client() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	wait := func(ctx context.Context, method string, req, res any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	wait := func(
+		ctx context.Context, method string, req, res any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
 		if err := limiter.Wait(ctx, sash.Key("api", method)); err != nil {
 			return err
 		}
