@@ -1,5 +1,4 @@
-// Package grpclimit puts a [sash.Limiter] in front of gRPC: on a server around its handlers, on a client
-// around its calls.
+// Package grpclimit puts a [sash.Limiter] in front of the handlers of a gRPC server.
 //
 //	limiter, err := sash.New(store, nil, sash.PerMinute(60))
 //	...
@@ -30,9 +29,8 @@
 //
 // A failure is never ResourceExhausted: that would blame the client.
 //
-// # Calls that a client does not send
+// # Clients
 //
-// A [ClientInterceptor] waits until there is room, or refuses. A call that it does not send returns a
-// [*NotSentError], which no server can cause. When a limit was the reason it is a [*sash.LimitedError]
-// too. [RetryAfter] reads the retry time from it, and from a server's refusal.
+// [RetryAfter] reads the retry time from a refusal. A client that keeps to a limit of its own waits in an interceptor:
+// see the example.
 package grpclimit

@@ -2,7 +2,6 @@ package grpclimit_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"net"
@@ -121,43 +120,25 @@ func ExampleNewServerLayers() {
 }
 
 // A client that keeps to a server's limit of 60 calls a minute for each method. On a store on Redis all
-// instances of the client share it.
-func ExampleNewClientInterceptor() {
+// instances of the client share it, and calls start in the order in which they were made. A call whose deadline is
+// earlier than its turn fails at once, with a *sash.LimitedError.
+func Example_client() {
 	limiter, err := sash.New(memstore.New(nil), nil, sash.PerMinute(60))
 	if err != nil {
 		log.Fatal(err)
 	}
-	limit := grpclimit.NewClientInterceptor(limiter, grpclimit.Join(grpclimit.Target, grpclimit.Method), nil)
+	wait := func(
+		ctx context.Context, method string, req, res any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		if err := limiter.Wait(ctx, sash.Key("api", method)); err != nil {
+			return err
+		}
+		return invoke(ctx, method, req, res, cc, opts...)
+	}
 	conn, err := grpc.NewClient("dns:///api.example.com:443",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithChainUnaryInterceptor(limit.Unary),
-		grpc.WithChainStreamInterceptor(limit.Stream))
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithChainUnaryInterceptor(wait))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer conn.Close()
-}
-
-// The reasons why a call was refused or not sent.
-func ExampleNotSentError() {
-	explain := func(err error) {
-		var limited *sash.LimitedError
-		if errors.As(err, &limited) {
-			fmt.Println("our own limit:", limited.Limit)
-			return
-		}
-		var notSent *grpclimit.NotSentError
-		if errors.As(err, &notSent) {
-			fmt.Println("not sent:", notSent.Err)
-			return
-		}
-		if wait, ok := grpclimit.RetryAfter(err); ok {
-			fmt.Println("the server asks to wait for", wait)
-		}
-	}
-	explain(&grpclimit.NotSentError{Err: &sash.LimitedError{Key: "target:api", Limit: sash.PerMinute(60)}})
-	explain(&grpclimit.NotSentError{Err: grpclimit.ErrNoKey})
-	// Output:
-	// our own limit: 60/1m
-	// not sent: sash: the request does not identify its subject
 }

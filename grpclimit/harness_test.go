@@ -2,7 +2,6 @@ package grpclimit_test
 
 import (
 	"context"
-	"io"
 	"net"
 	"sync"
 	"testing"
@@ -58,7 +57,7 @@ func onLayers(t testing.TB, l *sash.Limiter, opts *grpclimit.ServerOptions, laye
 	return s
 }
 
-// A service returns the payload of a request; its streams answer every message.
+// A service returns the payload of a request.
 type service struct {
 	pb.UnimplementedTestServiceServer
 	unary func(context.Context) error // nil succeeds
@@ -84,29 +83,13 @@ func (s *service) UnaryCall(ctx context.Context, req *pb.SimpleRequest) (*pb.Sim
 	return &pb.SimpleResponse{Payload: req.GetPayload()}, nil
 }
 
-func (s *service) FullDuplexCall(stream pb.TestService_FullDuplexCallServer) error {
-	s.mu.Lock()
-	s.calls++
-	s.mu.Unlock()
-	for {
-		if _, err := stream.Recv(); err == io.EOF {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := stream.Send(&pb.StreamingOutputCallResponse{}); err != nil {
-			return err
-		}
-	}
-}
-
 // limited are the server options for an interceptor on all calls.
 func limited(s *grpclimit.ServerInterceptor) []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(s.Unary), grpc.ChainStreamInterceptor(s.Stream)}
 }
 
 // dial starts a server in memory and returns a client of it.
-func dial(t testing.TB, impl pb.TestServiceServer, server []grpc.ServerOption, client ...grpc.DialOption) pb.TestServiceClient {
+func dial(t testing.TB, impl pb.TestServiceServer, server []grpc.ServerOption) pb.TestServiceClient {
 	t.Helper()
 	lis, s := bufconn.Listen(1<<16), grpc.NewServer(server...)
 	pb.RegisterTestServiceServer(s, impl)
@@ -115,8 +98,8 @@ func dial(t testing.TB, impl pb.TestServiceServer, server []grpc.ServerOption, c
 		defer close(done)
 		_ = s.Serve(lis)
 	}()
-	conn, err := grpc.NewClient("passthrough:///memory", append(client, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))...)
+	conn, err := grpc.NewClient("passthrough:///memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 	if err != nil {
 		t.Fatal(err)
 	}

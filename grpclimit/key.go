@@ -19,15 +19,10 @@ type Call struct {
 	Context context.Context
 	// FullMethod is "/package.Service/Method".
 	FullMethod string
-	// Target is what the client's connection leads to, as it was given to grpc.NewClient. It is empty
-	// on a server.
-	Target string
 	// Stream says whether the call is a stream, in either direction.
 	Stream bool
 	// Message is the request of a unary call, and nil for a stream. It must not be changed.
 	Message any
-
-	client bool // the metadata is the outgoing one
 }
 
 // A KeyFunc returns the key of the subject that a call is charged to. See [middleware.KeyFunc]. [ErrNoKey] and
@@ -53,18 +48,9 @@ func Shared(name string) KeyFunc { return middleware.Shared[Call](name) }
 // its clients invent, each of them a subject.
 func Method(call Call) (string, error) { return sash.Key("method", call.FullMethod), nil }
 
-// Target returns the target of the client's connection as the key. A server has none.
-func Target(call Call) (string, error) {
-	if call.Target == "" {
-		return "", fmt.Errorf("%w: only a client's call has a target", ErrNoKey)
-	}
-	return sash.Key("target", call.Target), nil
-}
-
-// Metadata returns a metadata value as the key: of the incoming metadata on a server, of the outgoing on
-// a client. Whoever can choose the value can choose the key, so it has to come from a trusted peer, such as
-// your gateway, which replaces what the client sent. A call without a value, or with a blank one, has no key;
-// several values are [ErrBadKey]. A comma is part of the value.
+// Metadata returns a value of the incoming metadata as the key. Whoever can choose the value can choose the key, so it
+// has to come from a trusted peer, such as your gateway, which replaces what the client sent. A call without a value, or
+// with a blank one, has no key; several values are [ErrBadKey]. A comma is part of the value.
 func Metadata(name string) KeyFunc { return field(name).Key() }
 
 // APIKey returns the HMAC of the API key in a metadata value, as [middleware.Field.APIKey] does: neither the store nor a
@@ -76,10 +62,6 @@ func APIKey(name string, hmacKey []byte) (KeyFunc, error) { return field(name).A
 func field(name string) middleware.Field[Call] {
 	binary := strings.HasSuffix(strings.ToLower(name), "-bin")
 	return middleware.Field[Call]{Kind: "metadata", Name: name, Binary: binary, Values: func(call Call) []string {
-		if call.client {
-			md, _ := metadata.FromOutgoingContext(call.Context)
-			return md.Get(name)
-		}
 		return metadata.ValueFromIncomingContext(call.Context, name)
 	}}
 }
@@ -99,7 +81,7 @@ func Join(keys ...KeyFunc) KeyFunc { return middleware.Join(keys...) }
 // no other error, such as [ErrBadKey]. No function at all, or a nil one, is an error on every call.
 func FirstOf(keys ...KeyFunc) KeyFunc { return middleware.FirstOf(keys...) }
 
-// PeerAddress is a [KeyFunc] for servers: the address at the other end of the connection, by its /64 for
+// PeerAddress is a [KeyFunc]: the address at the other end of the connection, by its /64 for
 // IPv6, without a zone, and as IPv4 if it is one. It reads no metadata. Behind a proxy all calls have the
 // proxy's address. A peer without an address, as on a Unix socket, has no key.
 func PeerAddress(call Call) (string, error) {

@@ -65,7 +65,6 @@ func TestKeys(t *testing.T) {
 		{"a user", user, context.WithValue(context.Background(), ctxKey{}, "ann"), "user:ann"},
 		{"the method", grpclimit.Method, context.Background(), "method:/s/m"},
 		{"all together", grpclimit.Shared("total"), context.Background(), "shared:total"},
-		{"a target on a server", grpclimit.Target, context.Background(), ""},
 
 		{"joined", grpclimit.Join(xAPIKey, grpclimit.Method), carrying("x-api-key", "k-1"), hashed + ":method:/s/m"},
 		{"the first of two", grpclimit.FirstOf(xAPIKey, grpclimit.PeerAddress), carrying("x-api-key", "k-1"), hashed},
@@ -99,25 +98,32 @@ func TestAnAPIKeyNeedsAnHMACKey(t *testing.T) {
 	}
 }
 
-func TestErrorsOfAKeyFunction(t *testing.T) {
+func TestCallsThatCannotBeCharged(t *testing.T) {
 	for _, c := range []struct {
 		name     string
+		key      string
 		err      error
+		cost     int64
 		want     codes.Code
 		reported bool
 	}{
-		{"exempt", grpclimit.ErrExempt, codes.OK, false},
-		{"no key", grpclimit.ErrNoKey, codes.InvalidArgument, false},
-		{"a bad key", grpclimit.ErrBadKey, codes.InvalidArgument, false},
-		{"a status of its own", status.Error(codes.Unauthenticated, "who are you?"), codes.Unauthenticated, false},
-		{"another error", errors.New("the database of users is down"), codes.Internal, true},
-		{"an empty key", nil, codes.Internal, true},
+		{"exempt", "", grpclimit.ErrExempt, 1, codes.OK, false},
+		{"no key", "", grpclimit.ErrNoKey, 1, codes.InvalidArgument, false},
+		{"a bad key", "", grpclimit.ErrBadKey, 1, codes.InvalidArgument, false},
+		{"a status of its own", "", status.Error(codes.Unauthenticated, "who are you?"), 1, codes.Unauthenticated, false},
+		{"another error", "", errors.New("the database of users is down"), 1, codes.Internal, true},
+		{"an empty key", "", nil, 1, codes.Internal, true},
+		{"a cost that fits", "ann", nil, 5, codes.OK, false},
+		{"a cost above the limit", "ann", nil, 6, codes.InvalidArgument, false},
+		{"a negative cost", "ann", nil, -1, codes.Internal, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			reported := make(chan error, 1)
-			key := func(grpclimit.Call) (string, error) { return "", c.err }
-			client := dial(t, &service{}, limited(onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(1)), key,
-				&grpclimit.ServerOptions{OnError: func(_ grpclimit.Call, err error) { reported <- err }})))
+			key := func(grpclimit.Call) (string, error) { return c.key, c.err }
+			client := dial(t, &service{}, limited(onServer(t, newLimiter(t, newClock().store(), sash.PerMinute(5)), key, &grpclimit.ServerOptions{
+				OnError: func(_ grpclimit.Call, err error) { reported <- err },
+				Cost:    func(grpclimit.Call) int64 { return c.cost },
+			})))
 			err := call(t.Context(), client)
 			wantCode(t, err, c.want)
 			if err != nil && strings.Contains(err.Error(), "database") {
@@ -127,24 +133,5 @@ func TestErrorsOfAKeyFunction(t *testing.T) {
 				t.Errorf("OnError was called %d times", len(reported))
 			}
 		})
-	}
-}
-
-// A handler that calls another service has the metadata of its own client in its context.
-func TestAClientReadsTheOutgoingMetadata(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), sash.PerMinute(1))
-	client := dial(t, &service{}, nil, limiting(grpclimit.NewClientInterceptor(limiter, grpclimit.Metadata("tenant"), &grpclimit.ClientOptions{Refuse: true}))...)
-	incoming := metadata.NewIncomingContext(t.Context(), metadata.Pairs("tenant", "theirs"))
-	err := call(incoming, client)
-	wantCode(t, err, codes.InvalidArgument)
-	if !errors.Is(err, grpclimit.ErrNoKey) {
-		t.Errorf("got %v", err)
-	}
-	_, err = client.FullDuplexCall(incoming)
-	wantCode(t, err, codes.InvalidArgument)
-	wantCode(t, call(metadata.AppendToOutgoingContext(incoming, "tenant", "ours"), client), codes.OK)
-	var refused *sash.LimitedError
-	if err := call(metadata.AppendToOutgoingContext(incoming, "tenant", "ours"), client); !errors.As(err, &refused) || refused.Key != "metadata:tenant:ours" {
-		t.Errorf("got %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/sash"
+	"example.com/sash/middleware"
 )
 
 // refusal returns the status of a refused call: RetryInfo, and a QuotaFailure with one violation for each
@@ -40,15 +42,45 @@ func refusal(d *decision) *status.Status {
 			QuotaValue:  l.Limit.Units,
 		})
 	}
-	return withDetails(status.New(codes.ResourceExhausted, limitedMessage(words, d.Result.Blocked, retry)), retryInfo(retry), failure)
-}
-
-func limitedMessage(words string, blocked bool, retry time.Duration) string {
 	message := "limited to " + words
-	if blocked {
+	if d.Result.Blocked {
 		message += "; refused too often"
 	}
-	return valid(message + "; retry after " + retry.String())
+	message = valid(message + "; retry after " + retry.String())
+	return withDetails(status.New(codes.ResourceExhausted, message), retryInfo(retry), failure)
+}
+
+// fail returns the status of a call without a decision: nil when it goes on all the same. The status has only
+// what a caller can act on; err may name the store.
+func (o *ServerOptions) fail(call Call, err error) *status.Status {
+	if gone := call.Context.Err(); gone != nil {
+		return status.FromContextError(gone)
+	}
+	failure := middleware.FailureOf(err)
+	switch failure {
+	case middleware.NoKey:
+		return status.New(codes.InvalidArgument, "the call does not identify its caller")
+	case middleware.BadKey:
+		return status.New(codes.InvalidArgument, "the call identifies its caller more than once, or in a form that is not valid")
+	case middleware.TooCostly:
+		return status.New(codes.InvalidArgument, "the call costs more than a limit ever allows; make it smaller: waiting does not help")
+	case middleware.Fault:
+		var fromKey *middleware.FuncError
+		if errors.As(err, &fromKey) {
+			if s, ok := status.FromError(fromKey.Err); ok && s.Code() != codes.OK {
+				return s
+			}
+		}
+	}
+	o.OnError(call, err)
+	if failure != middleware.StoreFailed {
+		return status.New(codes.Internal, "the call could not be checked against its limits")
+	}
+	if o.FailOpen {
+		return nil
+	}
+	retry := middleware.RetryAfter().Round(time.Millisecond)
+	return withDetails(status.New(codes.Unavailable, "the call cannot be taken at the moment; retry after "+retry.String()), retryInfo(retry))
 }
 
 func retryInfo(d time.Duration) *errdetails.RetryInfo {
@@ -77,9 +109,9 @@ func inWords(l sash.Limit, charge Charge) string {
 	return words
 }
 
-// RetryAfter returns the delay of the RetryInfo in an error's status: when to send the call again after a
-// server's refusal, or after a [*NotSentError]. It returns false when there is none, or an invalid one. A
-// server that you do not trust may send any delay up to 292 years.
+// RetryAfter returns the delay of the RetryInfo in an error's status: when a client may send the call again after a
+// server's refusal. It returns false when there is none, or an invalid one. A server that you do not trust may send any
+// delay up to 292 years.
 func RetryAfter(err error) (time.Duration, bool) {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {

@@ -1,7 +1,6 @@
 package grpclimit
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -41,15 +40,16 @@ type ServerOptions struct {
 
 // A ServerInterceptor holds the calls that a server receives to limits. It is safe for concurrent use.
 type ServerInterceptor struct {
-	undecided
-	calls   *middleware.Gate[Call]
-	outcome OutcomeFunc
+	calls *middleware.Gate[Call]
+	opts  ServerOptions
 }
 
 // NewServerInterceptor returns an interceptor that holds every key to the limiter's limits. A nil opts is
 // the default. It panics if limiter or key is nil.
 func NewServerInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ServerOptions) (*ServerInterceptor, error) {
-	need(limiter, key)
+	if key == nil {
+		panic("grpclimit: an interceptor needs a key function, such as PeerAddress")
+	}
 	return NewServerLayers(limiter, []Layer{{Key: key}}, opts)
 }
 
@@ -63,13 +63,17 @@ func NewServerLayers(limiter *sash.Limiter, layers []Layer, opts *ServerOptions)
 	if limiter == nil {
 		panic("grpclimit: an interceptor needs a limiter, from sash.New")
 	}
-	opts = cmp.Or(opts, &ServerOptions{})
-	s := &ServerInterceptor{undecided: undecided{opts.FailOpen, opts.OnError}, outcome: opts.Outcome}
-	if s.outcome == nil {
-		s.outcome = ByCode
+	s := &ServerInterceptor{}
+	if opts != nil {
+		s.opts = *opts
 	}
-	s.complete()
-	of := middleware.GateOptions[Call]{Cost: opts.Cost, FailOpen: opts.FailOpen, Timeout: opts.Timeout, OnError: s.onError}
+	if s.opts.Outcome == nil {
+		s.opts.Outcome = ByCode
+	}
+	if s.opts.OnError == nil {
+		s.opts.OnError = func(Call, error) {}
+	}
+	of := middleware.GateOptions[Call]{Cost: s.opts.Cost, FailOpen: s.opts.FailOpen, Timeout: s.opts.Timeout, OnError: s.opts.OnError}
 	var err error
 	if s.calls, err = middleware.NewGate(limiter, layers, of); err != nil {
 		return nil, fmt.Errorf("grpclimit: %w", err)
@@ -108,7 +112,7 @@ func (s *ServerInterceptor) serve(call Call, handler func() error) error {
 		outcome := Failed // also when the Outcome function panics; a slot is released all the same
 		defer func() { d.Settle(call.Context, outcome) }()
 		if d.Charges(Failures) {
-			outcome = s.outcome(call, end)
+			outcome = s.opts.Outcome(call, end)
 		}
 	}()
 	err = handler()
@@ -124,7 +128,7 @@ func (s *ServerInterceptor) admit(call Call) (d decision, err error) {
 	d, err = s.calls.Decide(call.Context, call)
 	switch {
 	case err != nil:
-		return d, s.fail(call, err).Err()
+		return d, s.opts.fail(call, err).Err()
 	case !d.Limited():
 		return d, nil
 	case !d.Result.Allowed:

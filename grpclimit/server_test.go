@@ -3,14 +3,16 @@ package grpclimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -72,32 +74,6 @@ func TestDescriptionsOfLimits(t *testing.T) {
 		if v := violations(t, call(t.Context(), client)); len(v) != 1 || v[0].GetDescription() != want {
 			t.Errorf("violations %v, want %q", v, want)
 		}
-	}
-}
-
-func TestCost(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), sash.PerMinute(10))
-	reported := make(chan error, 2)
-	client := dial(t, &service{}, limited(onServer(t, limiter, grpclimit.Shared("all"), &grpclimit.ServerOptions{
-		OnError: func(_ grpclimit.Call, err error) { reported <- err },
-		Cost: func(c grpclimit.Call) int64 {
-			size := strings.Join(metadata.ValueFromIncomingContext(c.Context, "size"), "")
-			return map[string]int64{"": 1, "large": 6, "huge": 11, "negative": -1}[size]
-		},
-	})))
-	wantCode(t, call(with(t, "size", "large"), client), codes.OK)
-	wantCode(t, call(with(t, "size", "large"), client), codes.ResourceExhausted)
-	for range 4 { // a refusal is free
-		wantCode(t, call(t.Context(), client), codes.OK)
-	}
-	wantCode(t, call(t.Context(), client), codes.ResourceExhausted)
-	wantCode(t, call(with(t, "size", "huge"), client), codes.InvalidArgument)
-	if len(reported) > 0 {
-		t.Errorf("OnError received %v, which the caller has to change", <-reported)
-	}
-	wantCode(t, call(with(t, "size", "negative"), client), codes.Internal)
-	if err := <-reported; !errors.Is(err, sash.ErrInvalidCost) {
-		t.Errorf("OnError received %v", err)
 	}
 }
 
@@ -164,7 +140,31 @@ func TestAnInterceptorNeedsALimiterAndAKey(t *testing.T) {
 	wantPanic(t, "grpclimit: an interceptor needs a limiter, from sash.New", func() {
 		_, _ = grpclimit.NewServerInterceptor(nil, key, nil)
 	})
-	wantPanic(t, "grpclimit: an interceptor needs a key function, such as PeerAddress on a server or Target on a client", func() {
+	wantPanic(t, "grpclimit: an interceptor needs a key function, such as PeerAddress", func() {
 		_, _ = grpclimit.NewServerInterceptor(limiter, nil, nil)
 	})
+}
+
+func TestRetryAfterRejectsInvalidDelays(t *testing.T) {
+	withDelay := func(d *durationpb.Duration) error {
+		s, err := status.New(codes.ResourceExhausted, "x").WithDetails(&errdetails.RetryInfo{RetryDelay: d})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Err()
+	}
+	for name, err := range map[string]error{
+		"nil":                     nil,
+		"no status":               errors.New("x"),
+		"a status without one":    status.Error(codes.ResourceExhausted, "x"),
+		"a RetryInfo without one": withDelay(nil),
+		"a negative delay":        withDelay(durationpb.New(-time.Second)),
+		"an invalid delay":        withDelay(&durationpb.Duration{Seconds: 1, Nanos: -1}),
+	} {
+		if d, ok := grpclimit.RetryAfter(err); ok {
+			t.Errorf("%s: %v", name, d)
+		}
+	}
+	wrapped := fmt.Errorf("loading the page: %w", withDelay(durationpb.New(1500*time.Microsecond)))
+	wantRetryAfter(t, wrapped, 1500*time.Microsecond)
 }

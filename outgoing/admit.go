@@ -16,7 +16,7 @@ import (
 type admission struct {
 	call    Call               // with its credential, if it has a pool
 	counted []sash.LimitResult // of the call's limits; nil when the store has not counted it
-	charged time.Time          // no later than the charge; zero when the store has not counted it
+	charged time.Time          // no later than the charge or the start of the booking; zero when the store has not counted it
 	before  int64              // what this process had charged to its bucket before the decision
 	places  []*sash.Reservation
 }
@@ -102,6 +102,9 @@ func (t *Transport) start(req *http.Request, admitted *admission) (again bool, e
 	if err != nil || again {
 		giveBack(ctx, admitted.places)
 		return again, err
+	}
+	if !admitted.charged.IsZero() { // the booking may have moved up
+		admitted.charged = admitted.charged.Add(admitted.places[0].Result().At.Sub(booked))
 	}
 	admitted.before = t.learned.total(subjects[0])[0]
 	t.learned.charged(subjects)
@@ -208,12 +211,15 @@ func (t *Transport) decide(ctx context.Context, call Call, within time.Duration)
 func (t *Transport) admitted(
 	call Call, wholes []sash.Subject, res sash.Result, places []*sash.Reservation, before int64, began time.Time,
 ) admission {
-	a := admission{call: call, before: before, places: places}
-	if res.Delay == 0 {
+	a, delay := admission{call: call, before: before, places: places}, res.Delay
+	if len(places) > 0 { // those who waited may have taken the place that the store gave, for a later one
+		delay = places[0].Result().Delay
+	}
+	if delay == 0 {
 		t.learned.charged(wholes)
 	}
 	if counted := res.Limits(); counts(res) && len(counted) >= len(call.Limits) {
-		a.counted, a.charged = counted[:len(call.Limits)], began.Add(res.Delay)
+		a.counted, a.charged = counted[:len(call.Limits)], began.Add(delay)
 	}
 	return a
 }

@@ -39,7 +39,7 @@ func TestWindowsAreLongerInTheStoreAndNowhereElse(t *testing.T) {
 		}
 		store := &seeing{Passthrough: driver.Passthrough{Next: newStore()}}
 		rt := newTransport(t, store, answer(200), outgoing.Options{
-			Mode: outgoing.Refuse, Spread: 300 * time.Millisecond, Algorithm: algorithm,
+			Refuse: true, Spread: 300 * time.Millisecond, Algorithm: algorithm,
 		}, limits...)
 		ok(t, rt)
 		got := store.policies[0].Limits

@@ -54,7 +54,7 @@ func TestABodyWithSignsIsCompleteAndClosedByTheCaller(t *testing.T) {
 			body := &watched{Reader: io.MultiReader(parts...)}
 			res := &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: body, ContentLength: int64(len(c.text))}
 			rt := newRoundTripper(t, newStore(), outgoing.Everything("api"),
-				&outgoing.Options{Mode: outgoing.Refuse, Base: canned(res), Profile: vendor(t, "youtube")}, sash.PerDay(10_000))
+				&outgoing.Options{Refuse: true, Base: canned(res), Profile: vendor(t, "youtube")}, sash.PerDay(10_000))
 			req := newRequest(t, http.MethodGet, "http://api.test/", nil)
 			got, err := rt.RoundTrip(req)
 			if err != nil {

@@ -37,7 +37,7 @@ func TestTheBodyOfARequestIsAlwaysClosed(t *testing.T) {
 		"the same bucket twice":     {returns(twice, nil), newStore(), outgoing.Options{}, 2},
 		"a key that is too long":    {returns(outgoing.Call{Key: strings.Repeat("k", 10_000)}, nil), newStore(), outgoing.Options{}, 2},
 		"the store fails":           {api, downStore(), outgoing.Options{}, 2},
-		"no room":                   {outgoing.Everything("full"), newStore(), outgoing.Options{Mode: outgoing.Refuse}, 1},
+		"no room":                   {outgoing.Everything("full"), newStore(), outgoing.Options{Refuse: true}, 1},
 		"the caller has left":       {api, newStore(), outgoing.Options{}, 2},
 		"the transport below fails": {api, newStore(), outgoing.Options{}, 2},
 	} {
@@ -79,7 +79,7 @@ func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 func TestTheRequestIsNotChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{refuse: 2, status: http.StatusTooManyRequests}
-		rt := retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5})
+		rt := retrying(t, f, false, outgoing.Retries{Most: 5})
 		req := newRequest(t, http.MethodPut, "http://api.test/a?b=c", strings.NewReader("text"))
 		req.Header.Set("X-One", "1")
 		before, header, body := *req, req.Header.Clone(), req.Body
@@ -99,7 +99,7 @@ func TestAGetBodyThatFailsEndsARetry(t *testing.T) {
 		f := &flaky{refuse: 9, status: http.StatusTooManyRequests}
 		req := newRequest(t, http.MethodPut, "http://api.test/", strings.NewReader("text"))
 		req.GetBody = func() (io.ReadCloser, error) { return nil, gone }
-		_, err := retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}).RoundTrip(req) //nolint:bodyclose // there is no answer
+		_, err := retrying(t, f, false, outgoing.Retries{Most: 5}).RoundTrip(req) //nolint:bodyclose // there is no answer
 		if !errors.Is(err, gone) || len(f.bodies) != 1 || f.closed != 1 {
 			t.Errorf("%v after %d attempts; %d answers were drained and closed", err, len(f.bodies), f.closed)
 		}
@@ -119,7 +119,7 @@ func TestOnlyRepeatableRequestsAreRetried(t *testing.T) {
 			if key {
 				req.Header.Set("Idempotency-Key", "8e03978e")
 			}
-			if roundTrip(t, retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}), req); len(f.bodies) != attempts { //nolint:bodyclose // the test's body holds nothing
+			if roundTrip(t, retrying(t, f, false, outgoing.Retries{Most: 5}), req); len(f.bodies) != attempts { //nolint:bodyclose // the test's body holds nothing
 				t.Errorf("%s: %d attempts, want %d", request, len(f.bodies), attempts)
 			}
 		})

@@ -7,7 +7,7 @@
 //
 // A [Route] returns the bucket and the cost of each request. The transport sends the request once every limit of
 // every bucket has room, in one decision of the store. A call without room waits within its context, or is
-// refused, as [Options].Mode says. A refusal is an error, [*sash.LimitedError] or [*CoolDownError]; a 429 of
+// refused, as [Options].Refuse says. A refusal is an error, [*sash.LimitedError] or [*CoolDownError]; a 429 of
 // the API is a response and stays one.
 //
 // # Arrival
@@ -16,13 +16,13 @@
 // sent. The store therefore holds them to windows that are longer by [Options].Spread. Results and errors have the
 // limits as they are configured; their times are those until a request may be sent.
 //
-// Requests of mode [Wait] that find no room, and those within a window after, start at least as far apart as the longest of
+// Requests that wait because they find no room, and those within a window after, start at least as far apart as the longest of
 // the last ones has taken, and at most half as far as evenly. So few are on their way together when the API refuses one.
 // Where all should be spread evenly, a further limit such as sash.Every(1, 200*time.Millisecond) does it.
 //
 // # Waiting
 //
-// In mode [Wait] a request books its place with one decision and sleeps until it starts. Requests of all processes
+// A request that may wait books its place with one decision and sleeps until it starts. Requests of all processes
 // start in the order in which the store got them, retries at the end like others. A request whose context ends gives
 // its place to those behind it. A request whose turn comes in a cool-down gives its place back and books
 // again after it, and so does one whose limit has been lowered since, unless the queue is longer than a window. Where

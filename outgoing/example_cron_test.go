@@ -45,7 +45,7 @@ func Example_cron() {
 			}
 			return outgoing.Call{Key: sash.Key("youtube", "pool"), Share: share, Cost: units[req.URL.Path]}, nil
 		}
-		transport, err := outgoing.New(store, route, &outgoing.Options{Mode: outgoing.Refuse, Profile: youtube}, pool)
+		transport, err := outgoing.New(store, route, &outgoing.Options{Refuse: true, Profile: youtube}, pool)
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func TestACoolDownWithoutATimeGrowsWhileRefusalsRepeat(t *testing.T) {
 			}
 			bubble(t, name, func(t *testing.T) {
 				store, api := newStore(), &scripted{answers: c.api}
-				opts := outgoing.Options{Mode: outgoing.Refuse, MaxCoolDown: 20 * time.Second}
+				opts := outgoing.Options{Refuse: true, MaxCoolDown: 20 * time.Second}
 				opts.Profile = vendor(t, c.vendor)
 				if c.vendor == "github" {
 					opts.MaxCoolDown = time.Hour
@@ -117,13 +117,13 @@ func TestACoolDownWithoutATimeGrowsWhileRefusalsRepeat(t *testing.T) {
 func TestACoolDownGrowsOnceForRequestsRefusedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, refuse := newStore(), make(chan struct{})
-		transport := func(mode outgoing.Mode) http.RoundTripper {
+		transport := func(atOnce bool) http.RoundTripper {
 			return newTransport(t, store, func(w http.ResponseWriter, _ *http.Request) {
 				<-refuse
 				w.WriteHeader(http.StatusTooManyRequests)
-			}, outgoing.Options{Mode: mode}, sash.PerHour(5000))
+			}, outgoing.Options{Refuse: atOnce}, sash.PerHour(5000))
 		}
-		fleet := []http.RoundTripper{transport(outgoing.Wait), transport(outgoing.Wait), transport(outgoing.Wait)}
+		fleet := []http.RoundTripper{transport(false), transport(false), transport(false)}
 		for _, want := range []float64{1, 2, 4} {
 			var group sync.WaitGroup
 			for i := range 30 {
@@ -138,7 +138,7 @@ func TestACoolDownGrowsOnceForRequestsRefusedTogether(t *testing.T) {
 				refuse <- struct{}{}
 			}
 			group.Wait()
-			if d := coolDown(t, transport(outgoing.Refuse)); !about([]time.Duration{d}, want) {
+			if d := coolDown(t, transport(true)); !about([]time.Duration{d}, want) {
 				t.Errorf("the store says %v, want about %v s", d, want)
 			}
 		}
@@ -155,7 +155,7 @@ func TestASuccessThatWasSentBeforeDoesNotCount(t *testing.T) {
 				return
 			}
 			w.WriteHeader(http.StatusTooManyRequests)
-		}, outgoing.Options{Mode: outgoing.Refuse}, sash.PerHour(5000))
+		}, outgoing.Options{Refuse: true}, sash.PerHour(5000))
 		go func() {
 			if err := getPath(t, rt, "/slow"); err != nil {
 				t.Error(err)
@@ -187,8 +187,8 @@ func TestWithoutThePowerACoolDownHoldsInItsProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := struct{ driver.Store }{newStore()}
 		api := &scripted{answers: []http.HandlerFunc{answer(429, "Retry-After: 30"), answer(200)}}
-		here := newTransport(t, store, api.ServeHTTP, outgoing.Options{Mode: outgoing.Refuse}, sash.PerHour(5000))
-		there := newTransport(t, store, api.ServeHTTP, outgoing.Options{Mode: outgoing.Refuse}, sash.PerHour(5000))
+		here := newTransport(t, store, api.ServeHTTP, outgoing.Options{Refuse: true}, sash.PerHour(5000))
+		there := newTransport(t, store, api.ServeHTTP, outgoing.Options{Refuse: true}, sash.PerHour(5000))
 		if paused := pauses(t, 1, here); !about(paused, 30) {
 			t.Errorf("the process that was refused pauses for %v, want 30 s", paused)
 		}

@@ -44,7 +44,7 @@ type tightening struct {
 // run returns how many requests were refused and served in the minute after.
 func (c tightening) run(t *testing.T) (refused, served int) {
 	synctest.Test(t, func(t *testing.T) {
-		store, api := newStore(), &strict{units: 25, window: 5 * time.Second, jitter: c.way / 2, fields: stated(c.fields)}
+		store, api := newStore(), &strict{units: 25, window: 5 * time.Second, jitter: c.way / 2, fields: c.fields}
 		ctx, stop := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		for range 3 {
@@ -163,8 +163,8 @@ func TestARefusalWithFieldsOfAnotherQuotaLowersTheLimit(t *testing.T) {
 				maps.Copy(w.Header(), c.fields)
 				count(w, req)
 			}
-			here := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
-			there := newTransport(t, store, api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
+			here := newTransport(t, store, api, outgoing.Options{Refuse: true}, sash.PerMinute(100))
+			there := newTransport(t, store, api, outgoing.Options{Refuse: true}, sash.PerMinute(100))
 			for _, want := range []int{41, 1} {
 				if n := burst(t, here); n != want {
 					t.Fatalf("%d requests were sent, the last of which was refused; want %d", n, want)
@@ -205,7 +205,7 @@ func TestRefusalsThatAgreeLowerALimit(t *testing.T) {
 				fields = append(fields, c.fields)
 			}
 			store, api := newStore(), refusing(41, c.refused, fields...)
-			opts := outgoing.Options{Mode: outgoing.Refuse, KeepLimits: c.keep, Spread: -1}
+			opts := outgoing.Options{Refuse: true, KeepLimits: c.keep, Spread: -1}
 			here, there := newTransport(t, store, api, opts, c.limit), newTransport(t, store, api, opts, c.limit)
 			if n := burst(t, here); n != 41 {
 				t.Fatalf("%d requests were sent, the last of which was refused", n)
@@ -272,7 +272,7 @@ func TestOneStrayRefusalCostsItsCoolDown(t *testing.T) {
 // A refusal when little of the window is used has another reason than the window.
 func TestAnEarlyRefusalDoesNotCloseTheBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := newTransport(t, newStore(), refusing(3, 1), outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
+		rt := newTransport(t, newStore(), refusing(3, 1), outgoing.Options{Refuse: true}, sash.PerMinute(100))
 		sent := burst(t, rt)
 		time.Sleep(2 * time.Second)
 		if sent += burst(t, rt); sent != 100 {

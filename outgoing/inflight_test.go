@@ -131,7 +131,7 @@ func TestARequestWithoutASlotFails(t *testing.T) {
 		want   error
 		took   time.Duration // at most a second more
 	}{
-		"refused":         {outgoing.Options{Mode: outgoing.Refuse}, time.Hour, false, sash.ErrLimited, 0},
+		"refused":         {outgoing.Options{Refuse: true}, time.Hour, false, sash.ErrLimited, 0},
 		"MaxWait":         {outgoing.Options{MaxWait: 7 * time.Second}, time.Hour, false, outgoing.ErrMaxWait, 7 * time.Second},
 		"at the deadline": {outgoing.Options{}, 5 * time.Second, false, context.DeadlineExceeded, 5 * time.Second},
 		"cancelled":       {outgoing.Options{}, time.Hour, true, cause, time.Second},
@@ -204,13 +204,5 @@ func TestAStoreThatFailsGivesNoSlots(t *testing.T) {
 				t.Errorf("%d requests were sent", sent)
 			}
 		})
-	}
-}
-
-func TestASlotIsFreeWhenTheBodyHasEnded(t *testing.T) {
-	opts := outgoing.Options{Mode: outgoing.Refuse, InFlight: sash.Every(1, time.Minute)}
-	rt := newTransport(t, newStore(), answer(200, "X-Is: served"), opts, sash.PerMinute(1000))
-	for range 200 {
-		ok(t, rt)
 	}
 }

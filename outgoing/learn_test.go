@@ -16,11 +16,15 @@ import (
 
 // Another client has used most of the quota. The first response says so, and the API never has to refuse.
 func TestTheUsageOfOthersIsLearntFromTheFirstResponse(t *testing.T) {
-	for name, fields := range dialects {
+	for name, bare := range map[string]bool{"with the limit": false, "what is left alone": true} {
 		bubble(t, name, func(t *testing.T) {
-			up := &strict{units: 100, window: time.Minute, fields: fields}
-			opts := outgoing.Options{Mode: outgoing.Refuse, Profile: vendorOf(name)}
-			rt := newTransport(t, newStore(), up.ServeHTTP, opts, sash.PerMinute(100))
+			up := &strict{units: 100, window: time.Minute, fields: true}
+			rt := newTransport(t, newStore(), func(w http.ResponseWriter, req *http.Request) {
+				up.ServeHTTP(w, req)
+				if bare {
+					w.Header().Del("RateLimit-Policy")
+				}
+			}, outgoing.Options{Refuse: true}, sash.PerMinute(100))
 			up.foreign(90)
 			if n := burst(t, rt); up.tooFew != 0 || n != 10 {
 				t.Errorf("%d calls were sent of 10 that were left, and the API refused %d", n, up.tooFew)
@@ -32,12 +36,12 @@ func TestTheUsageOfOthersIsLearntFromTheFirstResponse(t *testing.T) {
 // Responses of calls in flight together count each other. That is not the usage of other clients.
 func TestOwnCallsInFlightAreNotTakenForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		up := &strict{units: 100, window: time.Minute, fields: dialects["draft 11"]}
+		up := &strict{units: 100, window: time.Minute, fields: true}
 		arrive := make(chan struct{})
 		rt := newTransport(t, newStore(), func(w http.ResponseWriter, req *http.Request) {
 			<-arrive
 			up.ServeHTTP(w, req)
-		}, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(100))
+		}, outgoing.Options{Refuse: true}, sash.PerMinute(100))
 		for range 4 {
 			var group sync.WaitGroup
 			for range 25 {
@@ -61,7 +65,7 @@ func TestALevelRisesOverOneWindowAndNeverAboveTheLimit(t *testing.T) {
 		rt := newTransport(t, newStore(), func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-RateLimit-Remaining", strconv.Itoa(left))
 			left = 1_000_000 // from then on the API says that there is plenty
-		}, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(60))
+		}, outgoing.Options{Refuse: true}, sash.PerMinute(60))
 		if n := burst(t, rt); n != 5 {
 			t.Errorf("%d calls; the first answer said 4 more", n)
 		}
@@ -106,7 +110,7 @@ func TestARequestAboveWhatTheAPIHasLeftIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cost := int64(1)
 		route := func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Cost: cost}, nil }
-		rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Mode: outgoing.Refuse, Base: handled(answer(200, "X-RateLimit-Remaining: 39"))}, sash.PerMinute(120))
+		rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Refuse: true, Base: handled(answer(200, "X-RateLimit-Remaining: 39"))}, sash.PerMinute(120))
 		ok(t, rt)
 		cost = 100
 		if d := coolDown(t, rt); d != 30*time.Second { // from 40 to 100, at 2 a second
@@ -129,7 +133,7 @@ func TestNothingIsLearntFromAStoreThatDidNotCount(t *testing.T) {
 				t.Fatal(err)
 			}
 			api := &scripted{answers: []http.HandlerFunc{answer(200)}}
-			rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Mode: outgoing.Refuse}, sash.PerDay(5000))
+			rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Refuse: true}, sash.PerDay(5000))
 			calls := func(says http.HandlerFunc) {
 				api.answers[0] = says
 				for range 20 {
@@ -141,7 +145,7 @@ func TestNothingIsLearntFromAStoreThatDidNotCount(t *testing.T) {
 			time.Sleep(time.Minute) // until the store is probed
 			calls(answer(200))
 			down.Fail(errDown)
-			refusing := newTransport(t, store, answer(429, "Retry-After: 30"), outgoing.Options{Mode: outgoing.Refuse}, sash.PerHour(5000))
+			refusing := newTransport(t, store, answer(429, "Retry-After: 30"), outgoing.Options{Refuse: true}, sash.PerHour(5000))
 			sent(t, refusing)
 			if d := coolDown(t, refusing); d != 30*time.Second {
 				t.Errorf("a process keeps to its own cool-down without the store: %v", d)

@@ -10,7 +10,7 @@ import (
 )
 
 // What is on its way when an API refuses the first request is refused too, so the fewer are on their way together, the
-// fewer are refused. Requests of mode Wait are therefore paced, over all processes:
+// fewer are refused. Requests that may wait are therefore paced, over all processes:
 //
 //   - While refusals have lowered the limit, its units are spread evenly over the shortest window.
 //   - While a window is full, or the API has nothing left, and for a window after that, they start at least as far apart

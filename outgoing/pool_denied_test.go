@@ -44,18 +44,18 @@ func TestARevokedCredentialIsDropped(t *testing.T) {
 			t.Errorf("the revoked token was sent %d times, want twice", n)
 		}
 		api.revoke(all[1], false)
-		served := api.served[all[1]]
+		served := api.of[all[1]].served
 		for range 10 {
 			time.Sleep(30 * time.Second)
 			ok(t, one)
 		}
-		if api.served[all[1]] == served {
+		if api.of[all[1]].served == served {
 			t.Error("the token is valid again, and was not used within five minutes")
 		}
 	})
 }
 
-// When all are out the error says until when, at once also in mode Wait.
+// When all are out the error says until when, at once also where requests wait.
 func TestAPoolWithoutACredentialSaysUntilWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := tokens(2)
@@ -75,7 +75,7 @@ func TestAPoolWithoutACredentialSaysUntilWhen(t *testing.T) {
 		if out.Key != "github" || out.RetryAfter <= 50*time.Second || out.RetryAfter > time.Minute || !strings.Contains(err.Error(), "with 401 or 403 (2)") {
 			t.Errorf("%+v: %v", out, err)
 		}
-		if n := api.sum(api.denied); n != 2 {
+		if n := api.denied[all[0]] + api.denied[all[1]]; n != 2 {
 			t.Errorf("%d requests were sent", n)
 		}
 		api.revoke(all[0], false)
@@ -114,8 +114,8 @@ func TestAForbiddenPageDropsNobody(t *testing.T) {
 		for range 60 {
 			ok(t, rt)
 		}
-		if tried != 1 || api.served[all[0]] < 25 || api.served[all[1]] < 25 {
-			t.Errorf("the suspended token was tried %d times; served: %v", tried, api.served)
+		if a, b := api.of[all[0]].served, api.of[all[1]].served; tried != 1 || a < 25 || b < 25 {
+			t.Errorf("the suspended token was tried %d times; the others served %d and %d", tried, a, b)
 		}
 	})
 }

@@ -140,7 +140,7 @@ func TestACredentialIsNowhere(t *testing.T) {
 	if err := json.NewEncoder(&logged).Encode(pool); err != nil { //nolint:staticcheck // that nothing is exported is what this shows
 		t.Fatal(err)
 	}
-	rt := pooled(t, keys{newStore(), &logged}, pool, outgoing.Options{Mode: outgoing.Refuse, Base: failing{}}, sash.PerMinute(1))
+	rt := pooled(t, keys{newStore(), &logged}, pool, outgoing.Options{Refuse: true, Base: failing{}}, sash.PerMinute(1))
 	for range 2 { // an error of the transport behind, and a refusal
 		_, err := get(t.Context(), rt)
 		if err == nil {

@@ -17,27 +17,20 @@ import (
 
 var hmacKey = []byte("thirty-two bytes for all of these tests")
 
-// A tokenAPI enforces a limit for each token in any window, exactly, and knows which tokens are valid.
+// A tokenAPI is a strict API for each of its tokens, and knows which of them are revoked.
 type tokenAPI struct {
-	limit  int
-	window time.Duration
 	answer func(w http.ResponseWriter, r *http.Request, token string) bool // reports whether it has answered
 
 	mu      sync.Mutex
-	valid   map[string]bool
-	log     map[string][]time.Time // of what was served
-	served  map[string]int
-	refused map[string]int // with 429
+	of      map[string]*strict
+	revoked map[string]bool
 	denied  map[string]int // with 401
 }
 
 func newTokenAPI(limit int, window time.Duration, tokens ...string) *tokenAPI {
-	a := &tokenAPI{
-		limit: limit, window: window, valid: map[string]bool{}, log: map[string][]time.Time{},
-		served: map[string]int{}, refused: map[string]int{}, denied: map[string]int{},
-	}
+	a := &tokenAPI{of: map[string]*strict{}, revoked: map[string]bool{}, denied: map[string]int{}}
 	for _, token := range tokens {
-		a.valid[token] = true
+		a.of[token] = &strict{units: limit, window: window}
 	}
 	return a
 }
@@ -45,42 +38,22 @@ func newTokenAPI(limit int, window time.Duration, tokens ...string) *tokenAPI {
 func (a *tokenAPI) revoke(token string, revoked bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.valid[token] = !revoked
+	a.revoked[token] = revoked
 }
 
 func (a *tokenAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !a.valid[token] {
+	api := a.of[token]
+	if api == nil || a.revoked[token] {
 		a.denied[token]++
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	now := time.Now()
-	log := a.log[token]
-	for len(log) > 0 && !log[0].After(now.Add(-a.window)) {
-		log = log[1:]
-	}
-	a.log[token] = log
-	if len(log) >= a.limit {
-		a.refused[token]++
-		w.WriteHeader(http.StatusTooManyRequests)
-		return
-	}
 	if a.answer == nil || !a.answer(w, r, token) {
-		a.served[token]++
-		a.log[token] = append(log, now)
+		api.ServeHTTP(w, r)
 	}
-}
-
-func (a *tokenAPI) sum(of map[string]int) (n int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, one := range of {
-		n += one
-	}
-	return n
 }
 
 func tokens(n int) []string {
@@ -111,22 +84,22 @@ const apiTest = "http://api.test"
 
 // A pool has the limits of all its credentials together, and no credential gets more requests than its own.
 func TestAPoolUsesEveryCredentialUpToItsLimit(t *testing.T) {
-	for _, mode := range []outgoing.Mode{outgoing.Refuse, outgoing.Wait} {
-		bubble(t, mode.String(), func(t *testing.T) {
+	for _, refuse := range []bool{true, false} {
+		bubble(t, fmt.Sprint("refuse ", refuse), func(t *testing.T) {
 			all := tokens(5)
 			api := newTokenAPI(4, 10*time.Second, all...)
 			rt := pooled(t, newStore(), newPool(t, apiTest, all...),
-				outgoing.Options{Base: handled(api.ServeHTTP), Mode: mode, Spread: -1}, sash.Every(4, 10*time.Second))
+				outgoing.Options{Base: handled(api.ServeHTTP), Refuse: refuse, Spread: -1}, sash.Every(4, 10*time.Second))
 			began := time.Now()
 			for range 20 {
 				ok(t, rt)
 			}
 			for _, token := range all {
-				if n := api.served[token]; n != 4 {
+				if n := api.of[token].served; n != 4 {
 					t.Errorf("%d requests with one token, want 4", n)
 				}
 			}
-			if mode == outgoing.Refuse {
+			if refuse {
 				_, err := get(t.Context(), rt)
 				var limited *sash.LimitedError
 				if !errors.As(err, &limited) || limited.Result.RetryAfter != 10*time.Second {
@@ -137,8 +110,13 @@ func TestAPoolUsesEveryCredentialUpToItsLimit(t *testing.T) {
 			for range 40 { // each waits for the credential that is free first
 				ok(t, rt)
 			}
-			if took := time.Since(began); took != 20*time.Second || api.sum(api.refused) != 0 {
-				t.Errorf("60 requests at 20 in 10 s took %v, and %d were refused", took, api.sum(api.refused))
+			if took := time.Since(began); took != 20*time.Second {
+				t.Errorf("60 requests at 20 in 10 s took %v", took)
+			}
+			for token, of := range api.of {
+				if of.tooFew != 0 {
+					t.Errorf("%d requests with %s were refused", of.tooFew, token)
+				}
 			}
 		})
 	}
@@ -158,11 +136,11 @@ func TestAQuotaIsThatOfItsCredential(t *testing.T) {
 			w.Header().Set("X-RateLimit-Remaining", left)
 			return false
 		}
-		rt := pooled(t, newStore(), newPool(t, apiTest, all...), outgoing.Options{Base: handled(api.ServeHTTP), Mode: outgoing.Refuse, Spread: -1}, sash.PerHour(1000))
+		rt := pooled(t, newStore(), newPool(t, apiTest, all...), outgoing.Options{Base: handled(api.ServeHTTP), Refuse: true, Spread: -1}, sash.PerHour(1000))
 		for range 100 {
 			ok(t, rt)
 		}
-		if a, b := api.served[all[0]], api.served[all[1]]; a > 8 || b < 92 {
+		if a, b := api.of[all[0]].served, api.of[all[1]].served; a > 8 || b < 92 {
 			t.Errorf("%d requests with the token that has 3 left, and %d with the other", a, b)
 		}
 	})
@@ -179,8 +157,10 @@ func TestAPoolWithoutAStore(t *testing.T) {
 	for range 100 {
 		ok(t, rt)
 	}
-	if len(api.served) != 3 {
-		t.Errorf("served by %v", api.served)
+	for token, of := range api.of {
+		if of.served == 0 {
+			t.Errorf("%s was not used", token)
+		}
 	}
 }
 
@@ -188,27 +168,16 @@ func TestAPoolWithoutAStore(t *testing.T) {
 func TestThePoolSharesItsSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := tokens(3)
-		var mu sync.Mutex
-		now, most := 0, 0
-		slow := func(http.ResponseWriter, *http.Request) {
-			mu.Lock()
-			now++
-			most = max(most, now)
-			mu.Unlock()
-			time.Sleep(time.Second)
-			mu.Lock()
-			now--
-			mu.Unlock()
-		}
+		slow := &slowAPI{takes: time.Second / 2}
 		rt := pooled(t, newStore(), newPool(t, apiTest, all...), outgoing.Options{
-			Base: handled(slow), Spread: -1, InFlight: sash.Every(2, 5*time.Second),
+			Base: slow, Spread: -1, InFlight: sash.Every(2, 5*time.Second),
 		}, sash.Every(1, 10*time.Second))
 		var requests sync.WaitGroup
 		for range 12 { // three at once would have room; the later ones wait for longer than a slot is held
 			requests.Go(func() { ok(t, rt) })
 		}
 		requests.Wait()
-		if most != 2 {
+		if most := slow.most.Load(); most != 2 {
 			t.Errorf("%d requests were in flight at once, want 2", most)
 		}
 	})

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,106 +18,63 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// A fleetJob is the work of one process of a fleet, with a transport, a store and connections of its own: workers that share
-// the transport send requests for a time.
-type fleetJob struct {
-	Redis, API string
-	Workers    int
-	Limit      sash.Limit
-	For        time.Duration
-	Cold       bool          // each request has a connection of its own
-	Spread     time.Duration // zero learns it
-}
-
-// A report is the result of a process.
-type report struct {
-	Status            map[int]int
-	Shortest, Longest time.Duration // that a request took
-}
-
-func fetchStatus(ctx context.Context, rt http.RoundTripper, url string) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return 0, err
-	}
-	res, err := (&http.Client{Transport: rt}).Do(req)
-	if err != nil {
-		return 0, err
-	}
-	return res.StatusCode, res.Body.Close()
-}
-
-func (e fleetJob) run() (report, error) {
-	base := http.DefaultTransport.(*http.Transport).Clone()
-	base.DisableKeepAlives = e.Cold
-	store := redisstore.New(redistest.Scripter(redistest.Dial(e.Redis)), nil)
-	took := &stopwatch{base: base}
-	rt, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Base: took, Spread: e.Spread}, e.Limit)
-	if err != nil {
-		return report{}, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), e.For)
+// overRedis sends requests to an API for a time, by four workers of each of three processes, for which transports stand that
+// share only a Redis. It returns how many the API served to each, and by how much the times differ that requests took.
+func overRedis(t *testing.T, api *strict, lasts time.Duration, cold bool) (served *[3]atomic.Int64, differ time.Duration) {
+	t.Helper()
+	redis, addr, limit := redistest.Start(t).Addr(), api.start(t), sash.Every(int64(api.units), api.window)
+	ctx, cancel := context.WithTimeout(t.Context(), lasts)
 	defer cancel()
-	var (
-		mu     sync.Mutex
-		r      = report{Status: map[int]int{}}
-		failed error
-		group  sync.WaitGroup
-	)
-	for range e.Workers {
-		group.Go(func() {
-			for ctx.Err() == nil {
-				status, err := fetchStatus(ctx, rt, e.API)
-				mu.Lock()
-				if err == nil {
-					r.Status[status]++
-				} else if ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
-					failed = err
+	served = new([3]atomic.Int64)
+	var took stopwatch
+	var group sync.WaitGroup
+	for i := range served {
+		base := http.DefaultTransport.(*http.Transport).Clone()
+		base.DisableKeepAlives = cold // each request has a connection of its own
+		base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}
+		store := redisstore.New(redistest.Scripter(redistest.Dial(redis)), nil)
+		rt := newRoundTripper(t, store, outgoing.Everything("api"), &outgoing.Options{Base: took.over(base)}, limit)
+		for range 4 {
+			group.Go(func() {
+				for ctx.Err() == nil {
+					status, err := get(ctx, rt)
+					if err != nil {
+						if ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+							t.Error(err)
+						}
+						return
+					}
+					if status == http.StatusOK {
+						served[i].Add(1)
+					}
 				}
-				mu.Unlock()
-				if err != nil {
-					return
-				}
-			}
-		})
+			})
+		}
 	}
 	group.Wait()
-	r.Shortest, r.Longest = took.shortest, took.longest
-	return r, failed
+	return served, took.longest - took.shortest
 }
 
 // A stopwatch records what requests take, after they were sent.
 type stopwatch struct {
-	base              http.RoundTripper
 	mu                sync.Mutex
 	shortest, longest time.Duration // guarded by mu
 }
 
-func (s *stopwatch) RoundTrip(req *http.Request) (*http.Response, error) {
-	sent := time.Now()
-	res, err := s.base.RoundTrip(req)
-	d := time.Since(sent)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.longest = max(s.longest, d); s.shortest == 0 || d < s.shortest {
-		s.shortest = d
-	}
-	return res, err
-}
-
-// start runs a job in n processes at once, for which transports that have nothing in common stand.
-func start(t *testing.T, n int, job fleetJob) []report {
-	t.Helper()
-	reports, errs := make([]report, n), make([]error, n)
-	var group sync.WaitGroup
-	for i := range n {
-		group.Go(func() { reports[i], errs[i] = job.run() })
-	}
-	group.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-	return reports
+func (s *stopwatch) over(base http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		sent := time.Now()
+		res, err := base.RoundTrip(req)
+		d := time.Since(sent)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.longest = max(s.longest, d); s.shortest == 0 || d < s.shortest {
+			s.shortest = d
+		}
+		return res, err
+	})
 }
 
 // arrivalFor is how long each fleet of TestNoRequestArrivesTooEarly sends: a minute in make test-arrival.
@@ -137,40 +96,34 @@ func TestNoRequestArrivesTooEarly(t *testing.T) {
 			t.Run(fmt.Sprintf("cold %v, jitter %v", cold, jitter), func(t *testing.T) {
 				t.Parallel()
 				api := &strict{units: units, window: window, jitter: jitter}
-				job := fleetJob{Redis: redistest.Start(t).Addr(), API: api.start(t), Workers: 4, For: *arrivalFor, Cold: cold, Limit: sash.Every(units, window)}
-				reports := start(t, 3, job)
-
+				each, differ := overRedis(t, api, *arrivalFor, cold)
+				refused, served := api.counts()
 				spread := jitter
 				if cold {
 					spread *= 2
 				}
-				// A machine without a free core makes ways differ by more than the jitter.
-				shortest, longest := reports[0].Shortest, reports[0].Longest
-				for _, r := range reports {
-					shortest, longest = min(shortest, r.Shortest), max(longest, r.Longest)
-				}
-				seen := max(spread, longest-shortest)
+				seen := max(spread, differ) // a machine without a free core makes ways differ by more than the jitter
 				allowed := units * arrivalFor.Seconds() / (window + seen).Seconds()
 				t.Logf("%d served, %.1f %% of %.0f (the ways differ by %v, of which %v are the API's: %.1f %%); %d refused",
-					api.served, 100*float64(api.served)/allowed, allowed, seen, spread,
-					100*float64(api.served)/(units*arrivalFor.Seconds()/(window+spread).Seconds()), api.tooFew)
-				if api.tooFew > tolerated {
-					t.Errorf("the API refused %d requests", api.tooFew)
+					served, 100*float64(served)/allowed, allowed, seen, spread,
+					100*float64(served)/(units*arrivalFor.Seconds()/(window+spread).Seconds()), refused)
+				if refused > tolerated {
+					t.Errorf("the API refused %d requests", refused)
 				}
-				for _, r := range reports {
-					if float64(r.Status[http.StatusOK]) < allowed/12 {
-						t.Errorf("one of three processes sent %d requests of %d", r.Status[http.StatusOK], api.served)
+				for i := range each {
+					if n := each[i].Load(); float64(n) < allowed/12 {
+						t.Errorf("one of three processes sent %d requests of %d", n, served)
 					}
 				}
-				if float64(api.served) < 0.95*allowed {
-					t.Errorf("%d requests were served, less than 95 %% of %.0f", api.served, allowed)
+				if float64(served) < 0.95*allowed {
+					t.Errorf("%d requests were served, less than 95 %% of %.0f", served, allowed)
 				}
 			})
 		}
 	}
 }
 
-// The same with processes of their own and a real Redis, for longer in make test-arrival.
+// The same with a real Redis, for longer in make test-arrival.
 func TestAFleetLearnsALowerLimit(t *testing.T) {
 	for fields, most := range map[bool]int{true: 6, false: 5} {
 		t.Run(fmt.Sprintf("fields %v", fields), func(t *testing.T) {
@@ -179,12 +132,10 @@ func TestAFleetLearnsALowerLimit(t *testing.T) {
 			if *arrivalFor >= time.Minute {
 				lasts = 40 * time.Second
 			}
-			api := &strict{units: 25, window: 5 * time.Second, fields: stated(fields)}
-			job := fleetJob{Redis: redistest.Start(t).Addr(), API: api.start(t), Workers: 4, For: lasts, Limit: sash.Every(25, 5*time.Second)}
-			before := 0
-			time.AfterFunc(lasts/3, func() { before = api.refusals(); api.tighten(10) })
-			start(t, 3, job)
-			t.Logf("%d refused before, %d afterwards", before, api.refusals())
+			api := &strict{units: 25, window: 5 * time.Second, fields: fields}
+			time.AfterFunc(lasts/3, func() { api.tighten(10) })
+			overRedis(t, api, lasts, false)
+			t.Logf("%d refused afterwards", api.refusals())
 			if n := api.refusals(); n > most {
 				t.Errorf("the API refused %d requests, more than %d", n, most)
 			}

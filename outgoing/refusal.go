@@ -103,7 +103,7 @@ func (e *CoolDownError) Is(target error) bool { return target == sash.ErrLimited
 // Unwrap returns the cause.
 func (e *CoolDownError) Unwrap() error { return e.Cause }
 
-// ErrMaxWait is the cause of a refusal in mode [Wait] whose wait is longer than [Options].MaxWait.
+// ErrMaxWait is the cause of a refusal whose wait is longer than [Options].MaxWait.
 var ErrMaxWait = errors.New("outgoing: the wait is longer than MaxWait")
 
 // ErrCredentials is the cause of a refusal when the API has refused all credentials of a call's [Pool]. The error's

@@ -94,7 +94,7 @@ func TestOneRefusalStopsAllProcesses(t *testing.T) {
 		"an API that is not known at all":   {"", says(403, youtubeQuota), 0},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			store, opts := newStore(), outgoing.Options{Mode: outgoing.Refuse, Profile: vendor(t, c.vendor)}
+			store, opts := newStore(), outgoing.Options{Refuse: true, Profile: vendor(t, c.vendor)}
 			first := newTransport(t, store, c.base, opts, sash.PerHour(5000))
 			sent(t, first)
 			other := newTransport(t, store, answer(200), opts, sash.PerHour(5000))
@@ -141,7 +141,7 @@ func TestARefusalForEverythingStopsAllBucketsOfTheAccount(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			store := newStore()
 			transport := func(account string, base http.HandlerFunc) http.RoundTripper {
-				return newRoundTripper(t, store, routes(account), &outgoing.Options{Mode: outgoing.Refuse, Base: handled(base), Profile: vendor(t, "discord")}, sash.PerSecond(5))
+				return newRoundTripper(t, store, routes(account), &outgoing.Options{Refuse: true, Base: handled(base), Profile: vendor(t, "discord")}, sash.PerSecond(5))
 			}
 			if err := getPath(t, transport(c.account, c.base), "/channels"); err != nil {
 				t.Fatal(err)
@@ -190,7 +190,7 @@ func TestLearntLimitsApplyToTheKeyWhereverItIsCharged(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			base := c.base
-			rt, err := outgoing.New(newStore(), route, &outgoing.Options{Mode: outgoing.Refuse,
+			rt, err := outgoing.New(newStore(), route, &outgoing.Options{Refuse: true,
 				Base: handled(func(w http.ResponseWriter, req *http.Request) { base(w, req) })}, sash.PerHour(100))
 			if err != nil {
 				t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 // Retries says which responses are retried: 429, its equivalents in the profile, and 503, for requests that may
 // be repeated. Those are GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and others with an Idempotency-Key field,
 // provided that GetBody returns their body, if any. Each retry is charged like the first attempt, and waits for
-// room: for at most MaxRetryAfter in mode Refuse. When there is no time for a retry before the context's
+// room: for at most MaxRetryAfter under Options.Refuse. When there is no time for a retry before the context's
 // deadline, the response is returned as it is.
 type Retries struct {
 	// Most is the most retries of one request. Zero is none. Before retry n = 1, 2, ... there is a delay of a random

@@ -53,13 +53,13 @@ func (c *closing) Close() error {
 	return nil
 }
 
-func retrying(t *testing.T, f *flaky, mode outgoing.Mode, r outgoing.Retries) *outgoing.Transport {
+func retrying(t *testing.T, f *flaky, refuse bool, r outgoing.Retries) *outgoing.Transport {
 	t.Helper()
 	p := outgoing.Profile{}
 	if f.status == http.StatusForbidden {
 		p = vendor(t, "github")
 	}
-	opts := &outgoing.Options{Base: f, Mode: mode, Retries: r, Profile: p}
+	opts := &outgoing.Options{Base: f, Refuse: refuse, Retries: r, Profile: p}
 	return newRoundTripper(t, newStore(), outgoing.Everything("api"), opts, sash.PerHour(5000))
 }
 
@@ -90,14 +90,14 @@ func TestRetries(t *testing.T) {
 		"not POST":                        {"POST", again, flaky{refuse: 1, status: 429}, outgoing.Retries{Most: 1}, 1, 429, 0, 0},
 		"not a Retry-After above the cap": {"GET", nil, flaky{refuse: 1, status: 429, after: "61"}, outgoing.Retries{Most: 1}, 1, 429, 0, 0},
 	} {
-		for _, mode := range []outgoing.Mode{outgoing.Wait, outgoing.Refuse} {
+		for _, refuse := range []bool{false, true} {
 			bubble(t, name, func(t *testing.T) {
 				f, body := c.f, io.Reader(nil)
 				if c.body != nil {
 					body = c.body()
 				}
 				start := time.Now()
-				status, err := send(t.Context(), retrying(t, &f, mode, c.retries), c.method, body)
+				status, err := send(t.Context(), retrying(t, &f, refuse, c.retries), c.method, body)
 				if took := time.Since(start); err != nil || status != c.status || len(f.bodies) != c.attempts || took < c.least || took > c.most {
 					t.Errorf("%d after %d attempts and %v: %v", status, len(f.bodies), took, err)
 				}
@@ -130,7 +130,7 @@ func TestARetryAfterIsNotTrusted(t *testing.T) {
 				want, most = http.StatusOK, 2*time.Second
 			}
 			f, start := &flaky{refuse: 1, status: http.StatusServiceUnavailable, after: after}, time.Now()
-			status, err := get(t.Context(), retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}))
+			status, err := get(t.Context(), retrying(t, f, false, outgoing.Retries{Most: 5}))
 			if took := time.Since(start); err != nil || status != want || took > most {
 				t.Errorf("Retry-After %q: %d, %v after %v and %d attempts", after, status, err, took, len(f.bodies))
 			}
@@ -146,7 +146,7 @@ func TestARetryAfterIsNotTrusted(t *testing.T) {
 	})
 }
 
-func TestRetriesInModeRefuseWaitForRoomButNotLong(t *testing.T) {
+func TestRetriesWaitForRoomButNotLongWhereRequestsAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		limit sash.Limit
 		err   error
@@ -156,7 +156,7 @@ func TestRetriesInModeRefuseWaitForRoomButNotLong(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &flaky{refuse: 1, status: 503}
-			opts := &outgoing.Options{Base: f, Mode: outgoing.Refuse, Retries: outgoing.Retries{Most: 1}}
+			opts := &outgoing.Options{Base: f, Refuse: true, Retries: outgoing.Retries{Most: 1}}
 			rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), opts, c.limit)
 			if _, err := get(t.Context(), rt); !errors.Is(err, c.err) {
 				t.Errorf("%v: %v, want %v", c.limit, err, c.err)
@@ -168,7 +168,7 @@ func TestRetriesInModeRefuseWaitForRoomButNotLong(t *testing.T) {
 func TestRetriesHaveABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{refuse: 1 << 30, status: 503}
-		rt := retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5})
+		rt := retrying(t, f, false, outgoing.Retries{Most: 5})
 		for range 200 {
 			if status, err := get(t.Context(), rt); status != 503 || err != nil {
 				t.Fatal(status, err)
@@ -186,7 +186,7 @@ func TestRetriesKeepToTheContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		start := time.Now()
-		status, err := get(ctx, retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}))
+		status, err := get(ctx, retrying(t, f, false, outgoing.Retries{Most: 5}))
 		if status != 429 || err != nil || time.Since(start) != 0 {
 			t.Errorf("past the deadline: %d, %v after %v; want the API's answer at once", status, err, time.Since(start))
 		}
@@ -199,7 +199,7 @@ func TestRetriesKeepToTheContext(t *testing.T) {
 			time.AfterFunc(10*time.Second, func() { cancel(stopped) })
 			start := time.Now()
 			req := newRequest(t, http.MethodGet, "http://api.test/", nil).WithContext(ctx)
-			_, err := retrying(t, f, outgoing.Wait, outgoing.Retries{Most: 5}).RoundTrip(req) //nolint:bodyclose // there is no answer
+			_, err := retrying(t, f, false, outgoing.Retries{Most: 5}).RoundTrip(req) //nolint:bodyclose // there is no answer
 			if !errors.Is(err, stopped) || time.Since(start) != 10*time.Second || len(f.bodies) != 1 {
 				t.Errorf("Retry-After %q: %v after %v and %d attempts", after, err, time.Since(start), len(f.bodies))
 			}

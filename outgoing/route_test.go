@@ -66,7 +66,7 @@ func TestARouteWithAKeyOfNothingFailsTheRequest(t *testing.T) {
 
 func TestExemptRequestsAreNotLimited(t *testing.T) {
 	route := func(*http.Request) (outgoing.Call, error) { return outgoing.Call{}, outgoing.ErrExempt }
-	rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Mode: outgoing.Refuse, Base: handled(answer(200))}, sash.PerDay(1))
+	rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Refuse: true, Base: handled(answer(200))}, sash.PerDay(1))
 	for range 3 {
 		ok(t, rt)
 	}
@@ -81,8 +81,8 @@ func TestARefusalReadsAsASentence(t *testing.T) {
 		want   string
 		cause  error
 	}{
-		"refused":           {outgoing.Options{Mode: outgoing.Refuse}, 0, "api is constrained to 1 call per 5 seconds; retry after 5s", nil},
-		"with a prefix":     {outgoing.Options{Mode: outgoing.Refuse, Prefix: "crawler"}, 0, "api is constrained to 1 call per 5 seconds; retry after 5s", nil},
+		"refused":           {outgoing.Options{Refuse: true}, 0, "api is constrained to 1 call per 5 seconds; retry after 5s", nil},
+		"with a prefix":     {outgoing.Options{Refuse: true, Prefix: "crawler"}, 0, "api is constrained to 1 call per 5 seconds; retry after 5s", nil},
 		"past the deadline": {outgoing.Options{}, time.Second, "api is constrained to 1 call per 5 seconds; retry after 5s, which is past the deadline", context.DeadlineExceeded},
 		"past MaxWait":      {outgoing.Options{MaxWait: time.Second}, 0, "api is constrained to 1 call per 5 seconds; retry after 5s: outgoing: the wait is longer than MaxWait", outgoing.ErrMaxWait},
 	} {

@@ -14,28 +14,6 @@ import (
 	"example.com/sash/driver"
 )
 
-// A Mode says what happens to a request when a limit has no room.
-type Mode uint8
-
-// The modes.
-const (
-	// Wait waits until there is room, in the order in which requests were made, over all processes. When the context's
-	// deadline, or MaxWait, is earlier than that it fails at once.
-	Wait Mode = iota
-	// Refuse fails at once.
-	Refuse
-)
-
-var modeNames = [...]string{Wait: "wait", Refuse: "refuse"}
-
-// String returns "wait" or "refuse".
-func (m Mode) String() string {
-	if int(m) < len(modeNames) {
-		return modeNames[m]
-	}
-	return fmt.Sprintf("Mode(%d)", uint8(m))
-}
-
 // defaultMaxCoolDown is the longest cool-down when Options do not give one.
 const defaultMaxCoolDown = time.Hour
 
@@ -46,10 +24,10 @@ const longestDay = 25 * time.Hour
 type Options struct {
 	// Base sends the requests. Nil is http.DefaultTransport.
 	Base http.RoundTripper
-	// Mode is Wait or Refuse. Zero is Wait.
-	Mode Mode
-	// MaxWait is the longest that mode Wait waits for room before one attempt. Zero is as long as the
-	// context allows.
+	// Refuse fails a request at once when a limit has no room. By default it waits, in the order in which requests were
+	// made, over all processes. When the context's deadline, or MaxWait, is earlier than its turn it fails at once.
+	Refuse bool
+	// MaxWait is the longest that a request waits for room before one attempt. Zero is as long as the context allows.
 	MaxWait time.Duration
 	// Spread is by how much the ways of two requests to the API can differ, from a charge in the store to the
 	// arrival at the API, which counts then. Windows are longer by it at the store, so that limits hold at the API. Zero
@@ -132,9 +110,6 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if d := t.opts.MaxCoolDown; d < time.Second || d > longestDay || d%time.Millisecond != 0 {
 		return nil, fmt.Errorf("outgoing: MaxCoolDown is %v; it is whole milliseconds, from a second to 25 hours", d)
 	}
-	if t.opts.Mode > Refuse {
-		return nil, fmt.Errorf("outgoing: unknown mode %d", t.opts.Mode)
-	}
 	if t.opts.Spread > time.Minute {
 		return nil, fmt.Errorf("outgoing: Spread is %v; it is at most a minute", t.opts.Spread)
 	}
@@ -202,7 +177,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if req, err = rewound(req); err != nil {
 			return nil, err
 		}
-		if t.opts.Mode == Refuse {
+		if t.opts.Refuse {
 			patience = t.opts.Retries.MaxRetryAfter // the response is discarded, so it cannot be returned instead
 		}
 	}
@@ -211,7 +186,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // patience returns how long a request's first attempt may wait for room.
 func (t *Transport) patience() time.Duration {
 	switch {
-	case t.opts.Mode == Refuse:
+	case t.opts.Refuse:
 		return 0
 	case t.opts.MaxWait > 0:
 		return t.opts.MaxWait

@@ -69,7 +69,7 @@ func TestARefusalDiffersFromTheAPIs429(t *testing.T) {
 			requests++
 			answer(http.StatusTooManyRequests, "Retry-After: 60")(w, r)
 		}
-		rt := newTransport(t, newStore(), api, outgoing.Options{Mode: outgoing.Refuse}, sash.PerMinute(2))
+		rt := newTransport(t, newStore(), api, outgoing.Options{Refuse: true}, sash.PerMinute(2))
 		if status, err := get(t.Context(), rt); err != nil || status != http.StatusTooManyRequests {
 			t.Fatal("the API's own refusal is not a response:", err)
 		}
@@ -106,7 +106,7 @@ func TestSeveralBucketsAreOneDecision(t *testing.T) {
 			}
 			return call, nil
 		}
-		rt := newRoundTripper(t, store, route, &outgoing.Options{Mode: outgoing.Refuse, Base: counting{handled(answer(200)), &sent}}, sash.PerDay(1000))
+		rt := newRoundTripper(t, store, route, &outgoing.Options{Refuse: true, Base: counting{handled(answer(200)), &sent}}, sash.PerDay(1000))
 		var limited *sash.LimitedError
 		for i := range 3 {
 			if _, err := send(t.Context(), rt, http.MethodPut, nil); (err != nil) != (i == 2) || err != nil && !errors.As(err, &limited) {
@@ -166,7 +166,6 @@ func TestWrongOptions(t *testing.T) {
 		is     error // that has to be it
 	}{
 		"no limit":                   {outgoing.Options{}, nil, nil},
-		"unknown mode":               {outgoing.Options{Mode: 7}, all, nil},
 		"cool-downs without end":     {outgoing.Options{MaxCoolDown: 26 * time.Hour}, all, nil},
 		"negative retries":           {outgoing.Options{Retries: outgoing.Retries{Most: -1}}, all, nil},
 		"a spread above a minute":    {outgoing.Options{Spread: time.Minute + 1}, all, nil},

@@ -2,7 +2,9 @@ package outgoing_test
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -141,7 +143,7 @@ func sent(t *testing.T, rt http.RoundTripper) {
 // A strict API admits at most units requests in any window, counted exactly when they arrive.
 type strict struct {
 	jitter time.Duration // of the way to it, and of a new connection once more
-	fields dialect       // how it describes its quota; nil as most do
+	fields bool          // it describes its quota
 	mu     sync.Mutex
 	units  int
 	window time.Duration
@@ -161,14 +163,6 @@ func (s *strict) foreign(n int) {
 	}
 }
 
-// stated is the dialect of an API that states its limit, or says nothing.
-func stated(says bool) dialect {
-	if says {
-		return dialects["draft 11"]
-	}
-	return nil
-}
-
 func (s *strict) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	time.Sleep(upTo(s.jitter)) // still on its way
 	s.mu.Lock()
@@ -182,9 +176,10 @@ func (s *strict) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		s.log = append(s.log, now)
 	}
 	s.arrivals = append(s.arrivals, now)
-	if s.fields != nil {
-		w.Header().Set("Date", now.UTC().Format(http.TimeFormat))
-		s.fields(w.Header(), s.units, max(0, s.units-len(s.log)), s.window, s.log[0].Add(s.window))
+	if s.fields {
+		w.Header().Set("RateLimit-Policy", fmt.Sprintf(`"default";q=%d;w=%.0f`, s.units, s.window.Seconds()))
+		left, reset := max(0, s.units-len(s.log)), math.Ceil(s.log[0].Add(s.window).Sub(now).Seconds())
+		w.Header().Set("RateLimit", fmt.Sprintf(`"default";r=%d;t=%.0f`, left, reset))
 	}
 	if refuse {
 		s.tooFew++
@@ -196,14 +191,14 @@ func (s *strict) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 func upTo(d time.Duration) time.Duration { return time.Duration(rand.Int64N(int64(d) + 1)) }
 
-// start serves the API. Its new connections take up to jitter longer.
+// start serves the API and returns its address. Its new connections take up to jitter longer.
 func (s *strict) start(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(s)
 	server.Listener = slow{server.Listener, s.jitter}
 	server.Start()
 	t.Cleanup(server.Close)
-	return server.URL
+	return server.Listener.Addr().String()
 }
 
 type slow struct {

@@ -60,7 +60,7 @@ func TestACoolDownHoldsBackRequestsThatAreBooked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore()
 		rt := newTransport(t, store, answer(200), outgoing.Options{}, sash.PerSecond(1))
-		other := newTransport(t, store, answer(429, "Retry-After: 100"), outgoing.Options{Mode: outgoing.Refuse}, sash.PerSecond(1000))
+		other := newTransport(t, store, answer(429, "Retry-After: 100"), outgoing.Options{Refuse: true}, sash.PerSecond(1000))
 		ok(t, rt)
 		start := time.Now()
 		var group sync.WaitGroup
@@ -163,11 +163,11 @@ func (s slowStore) Decide(ctx context.Context, req driver.Request) (driver.Answe
 // A request that the store has admitted is not sent when the API has refused another one meanwhile. It gives its charge
 // back where it may wait.
 func TestARequestIsHeldBackUntilItIsSent(t *testing.T) {
-	for _, mode := range []outgoing.Mode{outgoing.Wait, outgoing.Refuse} {
+	for _, refuse := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			store := slowStore{driver.Passthrough{Next: newStore()}, 100 * time.Millisecond}
 			api := &scripted{answers: []http.HandlerFunc{answer(429, "Retry-After: 5"), answer(200)}}
-			rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Mode: mode}, sash.PerMinute(10))
+			rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Refuse: refuse}, sash.PerMinute(10))
 			start := time.Now()
 			var group sync.WaitGroup
 			group.Go(func() {
@@ -178,15 +178,9 @@ func TestARequestIsHeldBackUntilItIsSent(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			status, err := get(t.Context(), rt)
 			var cool *outgoing.CoolDownError
-			switch mode {
-			case outgoing.Wait:
-				if took := time.Since(start); err != nil || status != http.StatusOK || took < 5*time.Second || took > 6*time.Second {
-					t.Errorf("%v: %d, %v after %v", mode, status, err, took)
-				}
-			default:
-				if !errors.As(err, &cool) {
-					t.Errorf("%v: %d, %v", mode, status, err)
-				}
+			took := time.Since(start)
+			if refuse != errors.As(err, &cool) || !refuse && (status != http.StatusOK || took < 5*time.Second || took > 6*time.Second) {
+				t.Errorf("refuse %v: %d, %v after %v", refuse, status, err, took)
 			}
 			group.Wait()
 		})

@@ -51,7 +51,7 @@ func say(_ context.Context, req *connect.Request[wrapperspb.StringValue]) (*conn
 	return connect.NewResponse(req.Msg), nil
 }
 
-// The handler of a service is one of net/http. Layers of Failures need an interceptor: see the next example. The pattern of
+// The handler of a service is one of net/http. Layers of Failures need an interceptor: see package middleware. The pattern of
 // a mux is the service, or the procedure if it stands alone.
 func Example_connect() {
 	limit, err := httplimit.New(newLimiter(), httplimit.Join(httplimit.PeerAddress, httplimit.Pattern),

@@ -122,7 +122,7 @@ func (a *api) early() (worst time.Duration) {
 	return worst
 }
 
-// newClient returns a transport in mode Wait with limits, which shares its charges in store.
+// newClient returns a transport with limits whose requests wait, which shares its charges in store.
 func newClient(t *testing.T, store driver.Store, base http.RoundTripper, limits ...sash.Limit) *outgoing.Transport {
 	t.Helper()
 	transport, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Base: base}, limits...)
