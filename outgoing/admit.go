@@ -93,9 +93,6 @@ func (t *Transport) start(req *http.Request, admitted *admission) (again bool, e
 		}
 		return false, err
 	}
-	if !admitted.charged.IsZero() { // its place came forward meanwhile
-		admitted.charged = admitted.charged.Add(admitted.places[0].Result().At.Sub(booked))
-	}
 	cooling, err := t.cooling(ctx, &admitted.call)
 	err = t.tolerate(req, admitted.call, err) // its charge stands
 	again = err == nil && (cooling.wait > 0 || t.outdated(ctx, admitted))

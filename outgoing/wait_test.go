@@ -186,32 +186,3 @@ func TestARequestIsHeldBackUntilItIsSent(t *testing.T) {
 		})
 	}
 }
-
-// Clients that leave after a second, 30 a second at 20 a second: the API gets what it allows nevertheless.
-func TestCallersWhoHangUpLeaveTheAPIBusy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var arrived atomic.Int64
-		rt := newTransport(t, newStore(), func(http.ResponseWriter, *http.Request) { arrived.Add(1) }, outgoing.Options{Spread: -1}, sash.PerSecond(20))
-		var group sync.WaitGroup
-		for range 750 {
-			group.Go(func() {
-				ctx, hangUp := context.WithCancel(t.Context())
-				defer hangUp()
-				defer time.AfterFunc(time.Second, hangUp).Stop()
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.example/", nil)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if res, err := rt.RoundTrip(req); err == nil {
-					_ = res.Body.Close()
-				}
-			})
-			time.Sleep(time.Second / 30)
-		}
-		group.Wait()
-		if n := arrived.Load(); n < 475 {
-			t.Errorf("%d of 500 requests arrived", n)
-		}
-	})
-}
