@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"encoding/base64"
 	"fmt"
 	"net"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -117,28 +115,6 @@ func (p *service) exercise(t *testing.T, seen evidence, key, value string) {
 	data("/v1/allow", one)
 }
 
-// event returns the first event of the admin port's stream, as JSON.
-func (p *service) event(t *testing.T) string {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.admin+"/admin/v1/events", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+adminToken)
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	lines := bufio.NewReader(res.Body)
-	_, _ = lines.ReadString('\n') // its kind
-	data, err := lines.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimPrefix(data, "data: ")
-}
-
 // A secret that clients and operators send stays in the request: it is not in Redis, in what crosses the way there, in
 // logs, metrics, traces, answers or tokens.
 func TestASecretIsNowhere(t *testing.T) {
@@ -166,7 +142,7 @@ func TestASecretIsNowhere(t *testing.T) {
 	}, "--config", file, "--redis", "redis://"+redis.Addr(), "--show-keys", "--log-refusals", "--log-level", "debug")
 	p.exercise(t, seen, "token", secretValue)
 	p.exercise(t, seen, "name", plainValue)
-	for _, path := range []string{"stats", "metrics", "rlconfig", "admin/v1/config", "admin/v1/top", "admin/v1/bans", "admin/v1/overrides", "admin/v1/store", "dashboard"} {
+	for _, path := range []string{"stats", "metrics", "rlconfig", "admin/v1/config", "admin/v1/top", "admin/v1/bans", "admin/v1/overrides", "admin/v1/state", "dashboard"} {
 		seen.add(path, request(t, "GET", p.admin+"/"+path, ""))
 	}
 

@@ -197,9 +197,9 @@ func TestWrongRequests(t *testing.T) {
 // The state of the store is answered as JSON and as metrics for Prometheus.
 func TestStore(t *testing.T) {
 	w := begin(t, one)
-	_, text := w.send("GET", "/admin/v1/store", "")
-	if want := `{"status":"ok","store":"memory","address":null,"cause":null,"reason":null,"error":null,"uncounted":0,"since":null,"for":null,"instances":1,"in_flight":0,` +
-		`"local":{"backlog":0,"written":0,"lost":0,"doubtful":0},"overrides":0,"bans":0,"exceptions_current":true}` + "\n"; text != want {
+	_, text := w.send("GET", "/admin/v1/state", "")
+	if want := `"store":{"status":"ok","store":"memory","address":null,"cause":null,"reason":null,"error":null,"uncounted":0,"since":null,"for":null,"instances":1,"in_flight":0,` +
+		`"local":{"backlog":0,"written":0,"lost":0,"doubtful":0},"overrides":0,"bans":0,"exceptions_current":true}`; !strings.Contains(text, want) {
 		t.Errorf("in memory: %s", text)
 	}
 	_, text = w.send("GET", "/metrics", "")
@@ -217,7 +217,7 @@ func TestStore(t *testing.T) {
 		}
 	}
 	w.server.Config.Handler = New(w.decider, w.options)
-	var answer struct {
+	type state struct {
 		Status, Store, Cause, Address, Reason string
 		Error                                 *string
 		Uncounted                             int
@@ -226,14 +226,16 @@ func TestStore(t *testing.T) {
 		InFlight                              int `json:"in_flight"`
 		Local                                 struct{ Backlog, Written, Lost, Doubtful int }
 	}
-	w.says(&answer, 200, "GET", "/admin/v1/store", "")
+	var now struct{ Store state }
+	w.says(&now, 200, "GET", "/admin/v1/state", "")
+	answer := now.Store
 	if answer.Status != "degraded" || answer.Cause != "budget" || answer.Since == nil || answer.For < 60 || answer.InFlight != 2 || answer.Local.Lost != 6 {
 		t.Errorf("%+v", answer)
 	}
 	if answer.Address != "redis.example:6379" || answer.Reason != "does not answer in time" || answer.Uncounted != 1240 || *answer.Error != "read tcp: i/o timeout" {
 		t.Errorf("%+v", answer)
 	}
-	if _, text := w.send("GET", "/admin/v1/store", "", "Authorization: none"); !strings.Contains(text, `"error":null`) ||
+	if _, text := w.send("GET", "/admin/v1/state", "", "Authorization: none"); !strings.Contains(text, `"error":null`) ||
 		!strings.Contains(text, `"home":{"state":"up","address":"","calls":3,"failed":0,"leased":0}`) {
 		t.Errorf("strangers read %s", text)
 	}

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -46,18 +45,16 @@ type world struct {
 	token   string // that requests bring
 	stats   *stats.Registry
 	options Options
-	ends    chan struct{} // closed when the service ends
 }
 
 func begin(t *testing.T, access Access) *world {
-	memory := memstore.New(nil)
-	return beginOn(t, access, rules, memory, memory, func() degrade.Report { return degrade.Report{Health: degrade.MemoryHealth()} })
+	return beginOn(t, access, rules, memstore.New(nil), func() degrade.Report { return degrade.Report{Health: degrade.MemoryHealth()} })
 }
 
-// beginOn begins on a store, which charges in memory.
-func beginOn(t *testing.T, access Access, rules string, store driver.Store, memory *memstore.Store, report func() degrade.Report) *world {
+// beginOn begins on a store.
+func beginOn(t *testing.T, access Access, rules string, store driver.Store, report func() degrade.Report) *world {
 	t.Helper()
-	w := &world{t: t, logs: &strings.Builder{}, ends: make(chan struct{}), decider: servertest.Decider(t, store, rules)}
+	w := &world{t: t, logs: &strings.Builder{}, decider: servertest.Decider(t, store, rules)}
 	if len(access.Tokens) > 0 {
 		w.token = access.Tokens[0]
 	}
@@ -65,25 +62,13 @@ func beginOn(t *testing.T, access Access, rules string, store driver.Store, memo
 	w.stats = stats.New(&stats.Options{Subjects: true})
 	w.decider.Observe(w.stats.Observe)
 	w.options = Options{
-		Guard: NewGuard(access, log), Log: log, Stats: w.stats, Ends: w.ends, Loading: new(Loading), Charges: charges(memory), Health: http.NotFoundHandler(),
+		Guard: NewGuard(access, log), Log: log, Stats: w.stats, Loading: new(Loading), Health: http.NotFoundHandler(),
 		Exceptions: exceptions.New(w.decider, nil, "", log), Store: report,
 	}
 	w.server = httptest.NewServer(New(w.decider, w.options))
 	w.server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	t.Cleanup(w.server.Close)
 	return w
-}
-
-// charges reads a store in memory.
-func charges(store *memstore.Store) func(context.Context, config.Place, string, *driver.Policy) (Charges, error) {
-	return func(_ context.Context, _ config.Place, key string, policy *driver.Policy) (Charges, error) {
-		entries, at := store.Inspect(key, policy)
-		all := Charges{At: at}
-		for _, e := range entries {
-			all.Entries = append(all.Entries, Charge{e.At, e.Units})
-		}
-		return all, nil
-	}
 }
 
 // A reply is a response without its body.

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,13 +56,8 @@ type local struct {
 	Doubtful int64 `json:"doubtful"`
 }
 
-// store answers the state of the store.
-func (h *handler) store(w http.ResponseWriter, r *http.Request) {
-	wire.Write(w, http.StatusOK, h.state(h.Guard.by(r) != ""))
-}
-
-// state returns the state of the store, with free text only for a caller with access.
-func (h *handler) state(known bool) storeState {
+// storeState returns the state of the store, with free text only for a caller with access.
+func (h *handler) storeState(known bool) storeState {
 	report := h.Store()
 	state := storeState{
 		Status: report.Status, Store: report.Health.Store, Address: wire.Text(report.Address), Cause: wire.Text(report.Cause),

@@ -91,7 +91,7 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	if ports.admin != nil {
 		operators := httpapi.Server{TLS: s.AdminTLS, Connections: s.bounds("admin", admin), Log: s.Log}
 		all = append(all, func(ctx context.Context) error {
-			return operators.Serve(ctx, ports.admin, httpapi.Recover(s.admin(api.Health(), ctx.Done()), s.Log, s.panicked))
+			return operators.Serve(ctx, ports.admin, httpapi.Recover(s.admin(api.Health()), s.Log, s.panicked))
 		})
 	}
 	return all
@@ -143,10 +143,10 @@ func (s *instance) health() degrade.Health {
 }
 
 // admin answers the admin port.
-func (s *instance) admin(health http.Handler, ends <-chan struct{}) http.Handler {
+func (s *instance) admin(health http.Handler) http.Handler {
 	return admin.New(s.decider, admin.Options{
 		Guard: s.guard, Stats: s.stats, Loading: s.loading, Exceptions: s.exceptions,
-		Charges: s.store.charges, Store: s.store.report, Health: health, Ends: ends, Log: s.Log,
+		Store: s.store.report, Health: health, Log: s.Log,
 	})
 }
 
