@@ -29,8 +29,6 @@ type Handler struct {
 	decider *decide.Decider
 	opts    Options
 	log     throttle.Log
-
-	unmatched unmatched
 }
 
 // Options for a Handler. The zero value is the default.
