@@ -82,9 +82,9 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.grpc, protocol) })
 	}
 	if ports.resp != nil {
-		server := resp.Server{TLS: s.TLSOfRESP, Connections: s.bounds("resp", data), Panicked: s.panicked, Log: s.Log}
+		server := resp.Server{TLS: s.TLSOfRESP, Connections: s.bounds("resp", data), Log: s.Log}
 		handler := resp.New(s.decider, &resp.Options{
-			Timeout: s.patience(), MaxWait: s.MaxWait, Access: s.gate, Tokens: s.tokens, Invalid: s.stats.Invalid, Log: s.Log,
+			Timeout: s.patience(), MaxWait: s.MaxWait, Access: s.gate, Tokens: s.tokens, Stats: s.stats, Log: s.Log,
 		})
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.resp, handler) })
 	}
