@@ -153,7 +153,6 @@ func TestConfig(t *testing.T) {
 
 func TestWrongRequests(t *testing.T) {
 	w := begin(t, one)
-	many := `"domain":"d","entries":[` + strings.Repeat(`{"key":"k"},`, wire.MaxEntries) + `{"key":"k"}]`
 	for name, c := range map[string]struct {
 		method, path, body string
 		status             int
@@ -162,7 +161,6 @@ func TestWrongRequests(t *testing.T) {
 		"an expiry that is missing": {"POST", "bans", `{` + eve + `}`, 400, "expires is missing"},
 		"an expiry that is none":    {"POST", "bans", `{` + eve + `,"expires":"soon"}`, 400, "such as"},
 		"expired already":           {"POST", "bans", `{` + eve + `,"expires":"-1h"}`, 422, "at least 1s"},
-		"no time at all":            {"POST", "bans", `{` + eve + `,"expires":"0s"}`, 422, "at least 1s"},
 		"too long":                  {"POST", "bans", `{` + eve + `,"expires":"31d"}`, 422, "at most 720h"},
 		"limits of a ban":           {"POST", "bans", `{` + eve + `,"expires":"1h","limits":["1/1m"]}`, 422, "a ban must not have any"},
 		"an override without":       {"POST", "overrides", `{` + eve + `,"expires":"1h"}`, 422, "an override needs limits"},
@@ -170,15 +168,9 @@ func TestWrongRequests(t *testing.T) {
 		"what is no network":        {"POST", "bans", `{"domain":"d","entries":[{"key":"user","value":"192.0.2.0/33"}],"expires":"1h"}`, 422, "such as 192.0.2.0/24"},
 		"an unknown field":          {"POST", "bans", `{` + eve + `,"expire":"1h"}`, 400, `unknown field`},
 		"an unknown domain":         {"POST", "bans", `{"domain":"e","entries":[{"key":"user"}],"expires":"1h"}`, 404, "unknown domain"},
-		"no domain":                 {"POST", "bans", `{"entries":[{"key":"user"}],"expires":"1h"}`, 400, "domain is missing"},
-		"no entries":                {"POST", "bans", `{"domain":"d","expires":"1h"}`, 400, "entries are missing"},
-		"many entries":              {"POST", "bans", `{` + many + `,"expires":"1h"}`, 400, "at most 32"},
-		"an empty key":              {"POST", "bans", `{"domain":"d","entries":[{"value":"x"}],"expires":"1h"}`, 400, "entry 1"},
 		"nobody's limits":           {"POST", "overrides", `{"domain":"d","entries":[{"key":"x"}],"expires":"1h","limits":["1/1m"]}`, 422, "nothing limits"},
 		"nobody's charges":          {"POST", "reset", `{"domain":"d","entries":[{"key":"free","value":"x"}]}`, 422, "nothing to forget"},
 		"not JSON":                  {"POST", "reset", `domain=d`, 400, "bad JSON"},
-		"two objects":               {"POST", "reset", `{` + ann + `}{}`, 400, "something follows"},
-		"not UTF-8":                 {"POST", "reset", "{\"domain\":\"\xff\"}", 400, "UTF-8"},
 		"large":                     {"POST", "reset", strings.Repeat(" ", wire.MaxBody+1), 413, "larger than"},
 		"a subject without a name":  {"GET", "subject?entry=user:ann", "", 400, "domain is missing"},
 		"a subject of nobody":       {"GET", "subject?domain=e&entry=user:ann", "", 404, "unknown domain"},
@@ -213,7 +205,7 @@ func TestStore(t *testing.T) {
 			Since:  time.Now().Add(-time.Minute),
 			Stats:  failover.Stats{InFlight: 2, Backlog: 4, Written: 5, Lost: 6, Doubtful: 7},
 			Memory: &memstore.Stats{Keys: 8, Evicted: 9},
-			Home:   &degrade.HomeStats{Up: true, Calls: 3},
+			Home:   &degrade.HomeStats{Up: true, Calls: 3, Way: 90 * time.Millisecond},
 		}
 	}
 	w.server.Config.Handler = New(w.decider, w.options)
@@ -241,7 +233,7 @@ func TestStore(t *testing.T) {
 	}
 	_, text = w.send("GET", "/metrics", "")
 	for _, want := range []string{
-		"sash_store_up 0", "sash_instances 3", "sash_memory_subjects 8", "sash_memory_evicted_total 9",
+		"sash_store_up 0", "sash_home_up 1", "sash_home_way_seconds 0.09", "sash_home_calls_total 3", "sash_leased_units_total 0", "sash_instances 3", "sash_memory_subjects 8", "sash_memory_evicted_total 9",
 		"sash_store_calls_in_flight 2", "sash_local_backlog_subjects 4", "sash_local_units_written_total 5", "sash_local_units_lost_total 6", "sash_local_units_doubtful_total 7",
 	} {
 		if !strings.Contains(text, "\n"+want+"\n") {

@@ -105,7 +105,6 @@ func (s *instance) openHome() (home, error) {
 	opts := &redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.HomeBudget / 2}
 	watch := degrade.NewHome(client.String(), s.HomeBudget, client.Store(opts), s.Log)
 	watch.Store = client.Observed(opts, watch.Note)
-	s.stats.Home(watch.Stats)
 	return home{watch, client.Close}, nil
 }
 
