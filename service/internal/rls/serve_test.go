@@ -74,24 +74,6 @@ func TestAStoreThatFails(t *testing.T) {
 	}
 }
 
-func TestAPortAtItsBoundEnds(t *testing.T) {
-	inside, finish := make(chan struct{}), make(chan struct{})
-	store, full := memstore.New(nil), make(servertest.Lines, 1)
-	w := &world{t: t, most: 1}
-	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
-		close(inside)
-		<-finish
-		return store.Decide(ctx, req)
-	}), &Options{Log: slog.New(slog.NewTextHandler(full, nil))})
-	answered := make(chan error, 1)
-	go func() {
-		_, err := w.client.ShouldRateLimit(context.Background(), request("ip=a"))
-		answered <- err
-	}()
-	<-inside
-	servertest.EndsAtItsBound(t, w.conn.Target(), full, w.stop, finish, answered)
-}
-
 func post(h http.Handler, body string) *httptest.ResponseRecorder {
 	rec := httptest.NewRecorder()
 	h.ServeHTTP(rec, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/json", strings.NewReader(body)))
