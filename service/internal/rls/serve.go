@@ -73,7 +73,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	known := conns.New(listener, o.Connections)
 	bound.conns, bound.lost = known, service.opts.Stats.Invalid
 	server := grpc.NewServer(append(o.options(bound), service.opts.Access.ServerOptions()...)...)
-	pb.RegisterRateLimitServiceServer(server, overGRPC{service})
+	pb.RegisterRateLimitServiceServer(server, service)
 	healthpb.RegisterHealthServer(server, checks{ready: o.Ready, draining: o.Draining, ended: ctx.Done()})
 	reflection.Register(server)
 
