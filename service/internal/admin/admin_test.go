@@ -208,7 +208,7 @@ func TestStore(t *testing.T) {
 			Home:   &degrade.HomeStats{Up: true, Calls: 3, Way: 90 * time.Millisecond},
 		}
 	}
-	w.server.Config.Handler = New(w.decider, w.options)
+	w.handler = New(w.decider, w.options)
 	type state struct {
 		Status, Store, Cause, Address, Reason string
 		Error                                 *string
@@ -256,7 +256,7 @@ func grep(text, word string) string {
 func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	w := begin(t, one)
 	h := &handler{decider: w.decider, Options: w.options}
-	w.server.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w.handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		h.refuse(rw, r, errors.New("dial tcp 10.0.0.1: refused"))
 	})
 	res, text := w.send("GET", "/", "")

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -57,6 +56,6 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	if _, text := w.send("GET", "/", ""); !strings.Contains(text, "/dashboard") {
-		t.Error(fmt.Sprint("/ does not name the dashboard: ", text))
+		t.Errorf("/ does not name the dashboard: %s", text)
 	}
 }

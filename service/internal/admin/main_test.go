@@ -2,7 +2,6 @@ package admin
 
 import (
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -36,10 +35,10 @@ descriptors:
 - {key: day, limits: [9/day@UTC], shadow_mode: true}
 `
 
-// A world is an admin port over HTTP.
+// A world is an admin port.
 type world struct {
 	t       *testing.T
-	server  *httptest.Server
+	handler http.Handler
 	decider *decide.Decider
 	logs    *strings.Builder
 	token   string // that requests bring
@@ -65,9 +64,7 @@ func beginOn(t *testing.T, access Access, rules string, store driver.Store, repo
 		Guard: NewGuard(access, log), Log: log, Stats: w.stats, Loading: new(Loading), Health: http.NotFoundHandler(),
 		Exceptions: exceptions.New(w.decider, nil, "", log), Store: report,
 	}
-	w.server = httptest.NewServer(New(w.decider, w.options))
-	w.server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	t.Cleanup(w.server.Close)
+	w.handler = New(w.decider, w.options)
 	return w
 }
 
@@ -75,19 +72,15 @@ func beginOn(t *testing.T, access Access, rules string, store driver.Store, repo
 type reply struct {
 	StatusCode int
 	Header     http.Header
-	cookies    []*http.Cookie
 }
 
 // Cookies are those that it sets.
-func (r *reply) Cookies() []*http.Cookie { return r.cookies }
+func (r *reply) Cookies() []*http.Cookie { return (&http.Response{Header: r.Header}).Cookies() }
 
 // send sends a request with headers, "Name: value", and returns the answer and its body.
 func (w *world) send(method, path, body string, headers ...string) (*reply, string) {
 	w.t.Helper()
-	r, err := http.NewRequestWithContext(w.t.Context(), method, w.server.URL+path, strings.NewReader(body))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	r := httptest.NewRequestWithContext(w.t.Context(), method, path, strings.NewReader(body))
 	if w.token != "" {
 		r.Header.Set("Authorization", "Bearer "+w.token)
 	}
@@ -98,16 +91,9 @@ func (w *world) send(method, path, body string, headers ...string) (*reply, stri
 		name, value, _ := strings.Cut(text, ": ")
 		r.Header.Set(name, value)
 	}
-	res, err := w.server.Client().Do(r)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return &reply{res.StatusCode, res.Header, res.Cookies()}, string(text)
+	res := httptest.NewRecorder()
+	w.handler.ServeHTTP(res, r)
+	return &reply{res.Code, res.Header()}, res.Body.String()
 }
 
 // login returns the header of a session.
