@@ -127,6 +127,9 @@ func TestWhatCannotBeKept(t *testing.T) {
 		if _, err := b.Put(t.Context(), c.e, c.life); !errors.Is(err, c.fail) {
 			t.Errorf("%s: %v, want %v", name, err, c.fail)
 		}
+		if err := b.Effect(c.e); !errors.Is(err, c.fail) && c.life == time.Hour {
+			t.Errorf("%s: its effect is %v, want %v", name, err, c.fail)
+		}
 	}
 }
 

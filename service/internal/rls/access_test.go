@@ -76,7 +76,7 @@ func TestByDefaultNobodyGivesBackOrSetsALimit(t *testing.T) {
 	w.says("nothing was given back, charged or raised", request("ip=a"), "OK: OK 3/MINUTE 1 left 1m0s")
 	w.says("nor to the other", request("ip=b"), "OK: OK 3/MINUTE 2 left 1m0s")
 	body := `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}],"isNegativeHits":true}]}`
-	if rec := post(New(deciderOf(t), &Options{Access: none}), body); rec.Code != http.StatusForbidden {
+	if rec := post(New(servertest.Decider(t, memstore.New(nil), text), &Options{Access: none}), body); rec.Code != http.StatusForbidden {
 		t.Errorf("as JSON: %d %s", rec.Code, rec.Body)
 	}
 }
@@ -236,9 +236,4 @@ func TestMutualTLSAndRenewal(t *testing.T) {
 	if serial, err := ask(right); err != nil || serial != 3 {
 		t.Errorf("renewed: certificate %d, %v", serial, err)
 	}
-}
-
-func deciderOf(t *testing.T) *decide.Decider {
-	t.Helper()
-	return servertest.Decider(t, memstore.New(nil), text)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"example.com/sash/driver"
@@ -71,6 +72,24 @@ func TestAStoreThatFails(t *testing.T) {
 	w.says("a rule that is tried out stops nothing", request("shadow"), "OK: OK")
 	if counted.Service.StoreErrors.Load() < 2 {
 		t.Errorf("%d store errors counted", counted.Service.StoreErrors.Load())
+	}
+}
+
+// The empty name says that the process serves, the others that it is ready.
+func TestHealthByName(t *testing.T) {
+	closed, up, down := make(chan struct{}), healthpb.HealthCheckResponse_SERVING, healthpb.HealthCheckResponse_NOT_SERVING
+	close(closed)
+	unready := func(context.Context) error { return errors.New("no store") }
+	for i, c := range []struct {
+		checks      checks
+		empty, name healthpb.HealthCheckResponse_ServingStatus
+	}{{checks{}, up, up}, {checks{ready: unready}, up, down}, {checks{draining: closed}, down, down}, {checks{ended: closed}, down, down}} {
+		for service, want := range map[string]healthpb.HealthCheckResponse_ServingStatus{"": c.empty, HealthService: c.name, "other": 0} {
+			res, err := c.checks.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
+			if got := res.GetStatus(); service != "other" && got != want || service == "other" && i < 2 && status.Code(err) != codes.NotFound {
+				t.Errorf("%d: the health of %q is %v, %v; want %v", i, service, got, err, want)
+			}
+		}
 	}
 }
 
