@@ -233,7 +233,8 @@ func TestStore(t *testing.T) {
 	}
 	_, text = w.send("GET", "/metrics", "")
 	for _, want := range []string{
-		"sash_store_up 0", "sash_home_up 1", "sash_home_way_seconds 0.09", "sash_home_calls_total 3", "sash_leased_units_total 0", "sash_instances 3", "sash_memory_subjects 8", "sash_memory_evicted_total 9",
+		"sash_store_up 0", "sash_home_up 1", "sash_home_way_seconds 0.09", "sash_home_calls_total 3", "sash_leased_units_total 0",
+		"sash_instances 3", "sash_memory_subjects 8", "sash_memory_evicted_total 9",
 		"sash_store_calls_in_flight 2", "sash_local_backlog_subjects 4", "sash_local_units_written_total 5", "sash_local_units_lost_total 6", "sash_local_units_doubtful_total 7",
 	} {
 		if !strings.Contains(text, "\n"+want+"\n") {

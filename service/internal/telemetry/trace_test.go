@@ -47,7 +47,8 @@ func TestTraceparent(t *testing.T) {
 		r.Header.Set("Traceparent", header)
 		r.Header.Set("Tracestate", strings.Repeat("x", 513)) // longer than the specification has it
 		handler.ServeHTTP(httptest.NewRecorder(), r)
-		if (got != nil) != want || want && (got.state != "" || hex.EncodeToString(got.trace) != traceID || hex.EncodeToString(got.span) != spanID) {
+		if (got != nil) != want || want && (got.state != "" ||
+			hex.EncodeToString(got.trace) != traceID || hex.EncodeToString(got.span) != spanID) {
 			t.Errorf("%.70q: %v, want %v", header, got, want)
 		}
 	}
@@ -131,7 +132,8 @@ func startCollector(t *testing.T) *collector {
 func TestStopSendsTheLastSpans(t *testing.T) {
 	c, d := startCollector(t), decider(t)
 	exports, err := Start(t.Context(), d, stats.New(nil), Options{
-		Env: variables(c.env + "OTEL_SERVICE_NAME=edge OTEL_RESOURCE_ATTRIBUTES=team=a"), Exporters: Exporters{Tracing: &Tracing{Service: "RateLimit", Instance: "a", Rate: 1}},
+		Env:       variables(c.env + "OTEL_SERVICE_NAME=edge OTEL_RESOURCE_ATTRIBUTES=team=a"),
+		Exporters: Exporters{Tracing: &Tracing{Service: "RateLimit", Instance: "a", Rate: 1}},
 	})
 	if err != nil {
 		t.Fatal(err)
