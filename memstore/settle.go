@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"context"
-	"time"
 
 	"example.com/sash/driver"
 )
@@ -71,29 +70,4 @@ func (s *Store) Reset(_ context.Context, key string, policy *driver.Policy) erro
 		sh.drop(sub)
 	}
 	return nil
-}
-
-// An Entry is the units that were charged at one instant, or for sliding buckets within one step of the resolution, at
-// the latest of their instants. One that lies ahead of the store's clock is a booking.
-type Entry struct {
-	At    time.Time
-	Units int64
-}
-
-// Inspect returns the entries of a key's log under a policy's algorithm and resolution, the oldest first, and the store's
-// clock. It is for people who debug one key. It may return entries that no longer count; it leaves out units that were
-// given back. It returns nil for a key without charges, and under an algorithm that keeps no log. It copies up to
-// 100,000 entries and holds the lock of the key's shard meanwhile.
-func (s *Store) Inspect(key string, policy *driver.Policy) ([]Entry, time.Time) {
-	sh, hash, now := s.open(key)
-	defer sh.mu.Unlock()
-	var entries []Entry
-	if sub := sh.find(hash, key, policy); sub != nil {
-		for at, units := range sub.log.Entries() {
-			if units > 0 {
-				entries = append(entries, Entry{time.UnixMicro(at), units})
-			}
-		}
-	}
-	return entries, time.UnixMicro(now)
 }

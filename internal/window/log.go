@@ -1,7 +1,6 @@
 package window
 
 import (
-	"iter"
 	"math/bits"
 
 	"example.com/sash/driver"
@@ -320,18 +319,6 @@ func (l *Log) Bring(now, at, cost int64, limits []driver.Limit, out []driver.Sta
 		l.booked.gaps = gaps
 	}
 	return false
-}
-
-// Entries yields the time and units of each entry, the oldest first, including entries that no longer count. The log must
-// not change meanwhile.
-func (l *Log) Entries() iter.Seq2[int64, int64] {
-	return func(yield func(at, units int64) bool) {
-		for p := l.lo; p < l.head; p++ {
-			if e := l.slot(p); !yield(e.at, int64(e.sum-l.before(p))) {
-				return
-			}
-		}
-	}
 }
 
 // Expires implements State.

@@ -3,13 +3,14 @@ package access
 import (
 	"cmp"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"sync"
 	"time"
+
+	"example.com/sash/service/internal/certs"
 )
 
 // TLSFiles are the files of a port's certificate, in PEM. They are read again when they change, so that
@@ -97,13 +98,8 @@ func (k *keeper) read() error {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: k.files.Protocols, Certificates: []tls.Certificate{pair}}
 	if k.files.ClientCA != "" {
-		text, err := os.ReadFile(k.files.ClientCA)
-		if err != nil {
+		if config.ClientCAs, err = certs.Authorities(k.files.ClientCA); err != nil {
 			return fmt.Errorf("reading the authorities of clients: %w", err)
-		}
-		config.ClientCAs = x509.NewCertPool()
-		if !config.ClientCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("%s has no certificate in PEM", k.files.ClientCA)
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 	}

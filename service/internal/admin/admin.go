@@ -21,7 +21,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
@@ -53,14 +52,10 @@ type Options struct {
 	Loading *Loading
 	// Exceptions are the overrides and bans.
 	Exceptions *exceptions.Book
-	// Charges reads the log of a key under a policy that keeps one. Nil reads none.
-	Charges func(ctx context.Context, at config.Place, key string, policy *driver.Policy) (Charges, error)
 	// Store returns the state of the store.
 	Store func() degrade.Report
 	// Health answers GET /healthz, as on the data port.
 	Health http.Handler
-	// Ends ends streams of events when it is closed. Nil is never.
-	Ends <-chan struct{}
 	// Log receives every change with its author, and failures.
 	Log *slog.Logger
 }
@@ -69,12 +64,11 @@ type Options struct {
 type handler struct {
 	Options
 	decider *decide.Decider
-	streams chan struct{} // holds one element for each open stream
 }
 
 // New returns a handler for a decider.
 func New(decider *decide.Decider, opts Options) http.Handler {
-	h := &handler{Options: opts, decider: decider, streams: make(chan struct{}, maxStreams)}
+	h := &handler{Options: opts, decider: decider}
 	h.Stats.Prometheus.MustRegister(&collector{h})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(h.Stats.Prometheus, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
@@ -91,9 +85,7 @@ func New(decider *decide.Decider, opts Options) http.Handler {
 	mux.HandleFunc("POST /login", h.Guard.login)
 	mux.HandleFunc("POST /logout", h.Guard.logout)
 	mux.HandleFunc("GET /admin/v1/config", h.config)
-	mux.HandleFunc("GET /admin/v1/store", h.store)
-	mux.HandleFunc("GET /admin/v1/events", h.events)
-	mux.HandleFunc("GET /admin/v1/charges", h.Guard.private(h.charges))
+	mux.HandleFunc("GET /admin/v1/state", h.state)
 	mux.HandleFunc("GET /admin/v1/subject", h.Guard.private(h.subject))
 	mux.HandleFunc("POST /admin/v1/reset", h.Guard.private(h.reset))
 	for _, of := range []struct {
@@ -121,7 +113,7 @@ func index(w http.ResponseWriter, _ *http.Request) {
 	plain(w)
 	fmt.Fprint(w, "/dashboard     decisions, subjects and the store, in a browser\n/rlconfig      the configuration in use, and the error of the one on disk\n"+
 		"/stats         counters, as text\n/metrics       counters, for Prometheus\n/healthz       the health, for liveness\n/debug/pprof/  profiles of the process, with the token\n"+
-		"/admin/v1/     config, store, events, subject, charges, reset, overrides and bans, as JSON\n")
+		"/admin/v1/     config, state, subject, reset, overrides and bans, as JSON\n")
 }
 
 func (h *handler) stats(w http.ResponseWriter, _ *http.Request) {

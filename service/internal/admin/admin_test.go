@@ -153,7 +153,6 @@ func TestConfig(t *testing.T) {
 
 func TestWrongRequests(t *testing.T) {
 	w := begin(t, one)
-	many := `"domain":"d","entries":[` + strings.Repeat(`{"key":"k"},`, wire.MaxEntries) + `{"key":"k"}]`
 	for name, c := range map[string]struct {
 		method, path, body string
 		status             int
@@ -162,7 +161,6 @@ func TestWrongRequests(t *testing.T) {
 		"an expiry that is missing": {"POST", "bans", `{` + eve + `}`, 400, "expires is missing"},
 		"an expiry that is none":    {"POST", "bans", `{` + eve + `,"expires":"soon"}`, 400, "such as"},
 		"expired already":           {"POST", "bans", `{` + eve + `,"expires":"-1h"}`, 422, "at least 1s"},
-		"no time at all":            {"POST", "bans", `{` + eve + `,"expires":"0s"}`, 422, "at least 1s"},
 		"too long":                  {"POST", "bans", `{` + eve + `,"expires":"31d"}`, 422, "at most 720h"},
 		"limits of a ban":           {"POST", "bans", `{` + eve + `,"expires":"1h","limits":["1/1m"]}`, 422, "a ban must not have any"},
 		"an override without":       {"POST", "overrides", `{` + eve + `,"expires":"1h"}`, 422, "an override needs limits"},
@@ -170,15 +168,9 @@ func TestWrongRequests(t *testing.T) {
 		"what is no network":        {"POST", "bans", `{"domain":"d","entries":[{"key":"user","value":"192.0.2.0/33"}],"expires":"1h"}`, 422, "such as 192.0.2.0/24"},
 		"an unknown field":          {"POST", "bans", `{` + eve + `,"expire":"1h"}`, 400, `unknown field`},
 		"an unknown domain":         {"POST", "bans", `{"domain":"e","entries":[{"key":"user"}],"expires":"1h"}`, 404, "unknown domain"},
-		"no domain":                 {"POST", "bans", `{"entries":[{"key":"user"}],"expires":"1h"}`, 400, "domain is missing"},
-		"no entries":                {"POST", "bans", `{"domain":"d","expires":"1h"}`, 400, "entries are missing"},
-		"many entries":              {"POST", "bans", `{` + many + `,"expires":"1h"}`, 400, "at most 32"},
-		"an empty key":              {"POST", "bans", `{"domain":"d","entries":[{"value":"x"}],"expires":"1h"}`, 400, "entry 1"},
 		"nobody's limits":           {"POST", "overrides", `{"domain":"d","entries":[{"key":"x"}],"expires":"1h","limits":["1/1m"]}`, 422, "nothing limits"},
 		"nobody's charges":          {"POST", "reset", `{"domain":"d","entries":[{"key":"free","value":"x"}]}`, 422, "nothing to forget"},
 		"not JSON":                  {"POST", "reset", `domain=d`, 400, "bad JSON"},
-		"two objects":               {"POST", "reset", `{` + ann + `}{}`, 400, "something follows"},
-		"not UTF-8":                 {"POST", "reset", "{\"domain\":\"\xff\"}", 400, "UTF-8"},
 		"large":                     {"POST", "reset", strings.Repeat(" ", wire.MaxBody+1), 413, "larger than"},
 		"a subject without a name":  {"GET", "subject?entry=user:ann", "", 400, "domain is missing"},
 		"a subject of nobody":       {"GET", "subject?domain=e&entry=user:ann", "", 404, "unknown domain"},
@@ -197,9 +189,9 @@ func TestWrongRequests(t *testing.T) {
 // The state of the store is answered as JSON and as metrics for Prometheus.
 func TestStore(t *testing.T) {
 	w := begin(t, one)
-	_, text := w.send("GET", "/admin/v1/store", "")
-	if want := `{"status":"ok","store":"memory","address":null,"cause":null,"reason":null,"error":null,"uncounted":0,"since":null,"for":null,"instances":1,"in_flight":0,` +
-		`"local":{"backlog":0,"written":0,"lost":0,"doubtful":0},"overrides":0,"bans":0,"exceptions_current":true}` + "\n"; text != want {
+	_, text := w.send("GET", "/admin/v1/state", "")
+	if want := `"store":{"status":"ok","store":"memory","address":null,"cause":null,"reason":null,"error":null,"uncounted":0,"since":null,"for":null,"instances":1,"in_flight":0,` +
+		`"local":{"backlog":0,"written":0,"lost":0,"doubtful":0},"overrides":0,"bans":0,"exceptions_current":true}`; !strings.Contains(text, want) {
 		t.Errorf("in memory: %s", text)
 	}
 	_, text = w.send("GET", "/metrics", "")
@@ -213,11 +205,11 @@ func TestStore(t *testing.T) {
 			Since:  time.Now().Add(-time.Minute),
 			Stats:  failover.Stats{InFlight: 2, Backlog: 4, Written: 5, Lost: 6, Doubtful: 7},
 			Memory: &memstore.Stats{Keys: 8, Evicted: 9},
-			Home:   &degrade.HomeStats{Up: true, Calls: 3},
+			Home:   &degrade.HomeStats{Up: true, Calls: 3, Way: 90 * time.Millisecond},
 		}
 	}
-	w.server.Config.Handler = New(w.decider, w.options)
-	var answer struct {
+	w.handler = New(w.decider, w.options)
+	type state struct {
 		Status, Store, Cause, Address, Reason string
 		Error                                 *string
 		Uncounted                             int
@@ -226,20 +218,23 @@ func TestStore(t *testing.T) {
 		InFlight                              int `json:"in_flight"`
 		Local                                 struct{ Backlog, Written, Lost, Doubtful int }
 	}
-	w.says(&answer, 200, "GET", "/admin/v1/store", "")
+	var now struct{ Store state }
+	w.says(&now, 200, "GET", "/admin/v1/state", "")
+	answer := now.Store
 	if answer.Status != "degraded" || answer.Cause != "budget" || answer.Since == nil || answer.For < 60 || answer.InFlight != 2 || answer.Local.Lost != 6 {
 		t.Errorf("%+v", answer)
 	}
 	if answer.Address != "redis.example:6379" || answer.Reason != "does not answer in time" || answer.Uncounted != 1240 || *answer.Error != "read tcp: i/o timeout" {
 		t.Errorf("%+v", answer)
 	}
-	if _, text := w.send("GET", "/admin/v1/store", "", "Authorization: none"); !strings.Contains(text, `"error":null`) ||
+	if _, text := w.send("GET", "/admin/v1/state", "", "Authorization: none"); !strings.Contains(text, `"error":null`) ||
 		!strings.Contains(text, `"home":{"state":"up","address":"","calls":3,"failed":0,"leased":0}`) {
 		t.Errorf("strangers read %s", text)
 	}
 	_, text = w.send("GET", "/metrics", "")
 	for _, want := range []string{
-		"sash_store_up 0", "sash_instances 3", "sash_memory_subjects 8", "sash_memory_evicted_total 9",
+		"sash_store_up 0", "sash_home_up 1", "sash_home_way_seconds 0.09", "sash_home_calls_total 3", "sash_leased_units_total 0",
+		"sash_instances 3", "sash_memory_subjects 8", "sash_memory_evicted_total 9",
 		"sash_store_calls_in_flight 2", "sash_local_backlog_subjects 4", "sash_local_units_written_total 5", "sash_local_units_lost_total 6", "sash_local_units_doubtful_total 7",
 	} {
 		if !strings.Contains(text, "\n"+want+"\n") {
@@ -262,7 +257,7 @@ func grep(text, word string) string {
 func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	w := begin(t, one)
 	h := &handler{decider: w.decider, Options: w.options}
-	w.server.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w.handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		h.refuse(rw, r, errors.New("dial tcp 10.0.0.1: refused"))
 	})
 	res, text := w.send("GET", "/", "")

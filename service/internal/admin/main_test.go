@@ -1,9 +1,7 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -37,27 +35,25 @@ descriptors:
 - {key: day, limits: [9/day@UTC], shadow_mode: true}
 `
 
-// A world is an admin port over HTTP.
+// A world is an admin port.
 type world struct {
 	t       *testing.T
-	server  *httptest.Server
+	handler http.Handler
 	decider *decide.Decider
 	logs    *strings.Builder
 	token   string // that requests bring
 	stats   *stats.Registry
 	options Options
-	ends    chan struct{} // closed when the service ends
 }
 
 func begin(t *testing.T, access Access) *world {
-	memory := memstore.New(nil)
-	return beginOn(t, access, rules, memory, memory, func() degrade.Report { return degrade.Report{Health: degrade.MemoryHealth()} })
+	return beginOn(t, access, rules, memstore.New(nil), func() degrade.Report { return degrade.Report{Health: degrade.MemoryHealth()} })
 }
 
-// beginOn begins on a store, which charges in memory.
-func beginOn(t *testing.T, access Access, rules string, store driver.Store, memory *memstore.Store, report func() degrade.Report) *world {
+// beginOn begins on a store.
+func beginOn(t *testing.T, access Access, rules string, store driver.Store, report func() degrade.Report) *world {
 	t.Helper()
-	w := &world{t: t, logs: &strings.Builder{}, ends: make(chan struct{}), decider: servertest.Decider(t, store, rules)}
+	w := &world{t: t, logs: &strings.Builder{}, decider: servertest.Decider(t, store, rules)}
 	if len(access.Tokens) > 0 {
 		w.token = access.Tokens[0]
 	}
@@ -65,44 +61,26 @@ func beginOn(t *testing.T, access Access, rules string, store driver.Store, memo
 	w.stats = stats.New(&stats.Options{Subjects: true})
 	w.decider.Observe(w.stats.Observe)
 	w.options = Options{
-		Guard: NewGuard(access, log), Log: log, Stats: w.stats, Ends: w.ends, Loading: new(Loading), Charges: charges(memory), Health: http.NotFoundHandler(),
+		Guard: NewGuard(access, log), Log: log, Stats: w.stats, Loading: new(Loading), Health: http.NotFoundHandler(),
 		Exceptions: exceptions.New(w.decider, nil, "", log), Store: report,
 	}
-	w.server = httptest.NewServer(New(w.decider, w.options))
-	w.server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	t.Cleanup(w.server.Close)
+	w.handler = New(w.decider, w.options)
 	return w
-}
-
-// charges reads a store in memory.
-func charges(store *memstore.Store) func(context.Context, config.Place, string, *driver.Policy) (Charges, error) {
-	return func(_ context.Context, _ config.Place, key string, policy *driver.Policy) (Charges, error) {
-		entries, at := store.Inspect(key, policy)
-		all := Charges{At: at}
-		for _, e := range entries {
-			all.Entries = append(all.Entries, Charge{e.At, e.Units})
-		}
-		return all, nil
-	}
 }
 
 // A reply is a response without its body.
 type reply struct {
 	StatusCode int
 	Header     http.Header
-	cookies    []*http.Cookie
 }
 
 // Cookies are those that it sets.
-func (r *reply) Cookies() []*http.Cookie { return r.cookies }
+func (r *reply) Cookies() []*http.Cookie { return (&http.Response{Header: r.Header}).Cookies() }
 
 // send sends a request with headers, "Name: value", and returns the answer and its body.
 func (w *world) send(method, path, body string, headers ...string) (*reply, string) {
 	w.t.Helper()
-	r, err := http.NewRequestWithContext(w.t.Context(), method, w.server.URL+path, strings.NewReader(body))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	r := httptest.NewRequestWithContext(w.t.Context(), method, path, strings.NewReader(body))
 	if w.token != "" {
 		r.Header.Set("Authorization", "Bearer "+w.token)
 	}
@@ -113,16 +91,9 @@ func (w *world) send(method, path, body string, headers ...string) (*reply, stri
 		name, value, _ := strings.Cut(text, ": ")
 		r.Header.Set(name, value)
 	}
-	res, err := w.server.Client().Do(r)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return &reply{res.StatusCode, res.Header, res.Cookies()}, string(text)
+	res := httptest.NewRecorder()
+	w.handler.ServeHTTP(res, r)
+	return &reply{res.Code, res.Header()}, res.Body.String()
 }
 
 // login returns the header of a session.

@@ -44,7 +44,7 @@ descriptors:
 - {key: closed, limits: [20/1h]}
 - {key: open, limits: [20/1h], on_unavailable: open}
 - {key: local, limits: [20/1h], on_unavailable: local}
-`, store, redis.Store, func() degrade.Report {
+`, store, func() degrade.Report {
 		r := degrade.Report{Health: degrade.Health{Status: "ok", Store: store.State().String(), Instances: 2}, Address: "redis.example:6379"}
 		if store.State() != failover.Up {
 			r.Status, r.Cause, r.Since = "degraded", "loading", time.Now()
@@ -106,14 +106,5 @@ func TestASubjectInAnOutage(t *testing.T) {
 	}
 	if now := look("open", "stranger"); string(now.Limits) != unknown {
 		t.Errorf("of whom the store said nothing: %s", now.Limits)
-	}
-	var log struct {
-		At      *time.Time
-		Entries []struct{}
-		Why     string
-	}
-	w.says(&log, 200, "GET", "/admin/v1/charges?domain=d&entry=open:ann", "")
-	if log.At != nil || log.Entries != nil || !strings.HasPrefix(log.Why, "the store does not answer (") {
-		t.Errorf("charges: %+v", log)
 	}
 }

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,13 +56,8 @@ type local struct {
 	Doubtful int64 `json:"doubtful"`
 }
 
-// store answers the state of the store.
-func (h *handler) store(w http.ResponseWriter, r *http.Request) {
-	wire.Write(w, http.StatusOK, h.state(h.Guard.by(r) != ""))
-}
-
-// state returns the state of the store, with free text only for a caller with access.
-func (h *handler) state(known bool) storeState {
+// storeState returns the state of the store, with free text only for a caller with access.
+func (h *handler) storeState(known bool) storeState {
 	report := h.Store()
 	state := storeState{
 		Status: report.Status, Store: report.Health.Store, Address: wire.Text(report.Address), Cause: wire.Text(report.Cause),
@@ -119,6 +113,19 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		metric(gauge, "sash_memory_max_subjects", "Most subjects in this process's memory.", float64(m.MaxKeys))
 		metric(counter, "sash_memory_evicted_total", "Subjects that made room for new ones in a full memory.", float64(m.Evicted))
 		metric(counter, "sash_memory_turned_away_total", "Calls of new subjects for which a full memory had no place.", float64(m.TurnedAway))
+	}
+	if h := report.Home; h != nil {
+		homeUp := 0.0
+		if h.Up {
+			homeUp = 1
+		}
+		metric(gauge, "sash_home_up", "Whether the home answers.", homeUp)
+		metric(gauge, "sash_home_way_seconds", "How long a call to the home takes.", h.Way.Seconds())
+		metric(counter, "sash_home_calls_total", "Calls to the home.", float64(h.Calls))
+		metric(counter, "sash_home_failures_total", "Calls to the home without an answer.", float64(h.Failed))
+		metric(counter, "sash_leased_units_total", "Units that this instance has leased from the home for its region.", float64(h.Leased))
+		metric(counter, "sash_lease_spent_units_total", "Leased units that calls of this instance spent.", float64(h.Spent))
+		metric(counter, "sash_lease_returned_units_total", "Leased units that this instance gave back unspent.", float64(h.Returned))
 	}
 	metric(gauge, "sash_instances", "Instances that share the limits; 0 while unknown.", float64(report.Instances))
 	excepted := prometheus.NewDesc("sash_exceptions", "Overrides and bans in effect.", []string{"kind"}, nil)

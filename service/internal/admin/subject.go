@@ -2,10 +2,8 @@ package admin
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -15,31 +13,21 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// stateOf returns the subject that a query names, and its state. If the store does not answer, the answer of the state
-// has the source policy and the cause. StateOf answers a wrong request itself, and returns false.
-func (h *handler) stateOf(ctx context.Context, w http.ResponseWriter, r *http.Request) (of wire.Subject, state decide.State, ok bool) {
+// subject answers the state of a subject. It charges nothing. If the store does not answer, the source is policy.
+func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := bounded(r)
+	defer cancel()
 	of, err := subjectOf(r)
 	if err != nil {
 		wire.Fail(w, http.StatusBadRequest, err.Error()+", as in ?domain=d&entry=user:ann")
-		return of, state, false
+		return
 	}
-	state, err = h.decider.State(ctx, of.Domain, of.Entries)
+	state, err := h.decider.State(ctx, of.Domain, of.Entries)
 	if errors.Is(err, sash.ErrUnavailable) && !errors.Is(err, driver.ErrRejected) {
 		state.Answer.Source, state.Answer.Cause, err = sash.FromPolicy, err, nil
 	}
 	if err != nil {
 		h.refuse(w, r, err)
-		return of, state, false
-	}
-	return of, state, true
-}
-
-// subject answers the state of a subject. It charges nothing.
-func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := bounded(r)
-	defer cancel()
-	of, state, ok := h.stateOf(ctx, w, r)
-	if !ok {
 		return
 	}
 	overridden := config.Key(of.Domain, state.Entries)
@@ -48,7 +36,7 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := map[string]any{
 		"subject": cmp.Or(state.Found.Key, config.Key(of.Domain, state.Entries)), "domain": of.Domain, "entries": state.Entries, "rule": nil,
-		"limits": h.usage(&state), "at": nil, "source": nil, "cause": nil, "store": h.state(true),
+		"limits": h.usage(&state), "at": nil, "source": nil, "cause": nil, "store": h.storeState(true),
 		"override": h.one(exceptions.Override, overridden), "ban": nil, "blocked_until": wire.When(state.BlockedUntil()),
 	}
 	if source := state.Answer.Source; state.Policy != nil {
@@ -140,129 +128,4 @@ func (h *handler) usage(s *decide.State) []usage {
 		all = append(all, u)
 	}
 	return all
-}
-
-// A Charge is the units that were charged at one time.
-type Charge struct {
-	At    time.Time
-	Units int64
-}
-
-// Charges is the content of a log at an instant of the store's clock.
-type Charges struct {
-	At      time.Time
-	Entries []Charge // the oldest first
-}
-
-// mostCharges is the most entries of an answer. More are merged with their neighbors.
-const mostCharges = 2000
-
-type charge struct {
-	At    wire.Instant `json:"at"`
-	Units int64        `json:"units"`
-}
-
-// A span is the part of the time axis that a limit counts.
-type span struct {
-	Name  string        `json:"name"`
-	From  wire.Instant  `json:"from"`  // charges at this time or before do not count
-	Until *wire.Instant `json:"until"` // of calendar limits: when the window ends
-}
-
-// charges answers the charges of a subject that its key still holds. Entries are null if they are unknown, and why is the
-// reason. Count is the number in the store. If there are too many, entries within the step merged are one, at the latest
-// of their times.
-func (h *handler) charges(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := bounded(r)
-	defer cancel()
-	_, state, ok := h.stateOf(ctx, w, r)
-	if !ok {
-		return
-	}
-	policy, at := state.Policy, state.Answer.At
-	answer := map[string]any{
-		"subject": state.Found.Key, "algorithm": nil, "limits": []span{}, "entries": nil, "count": 0, "merged": 0, "why": nil,
-	}
-	switch why := h.unknown(policy); {
-	case why != "":
-		answer["why"] = why
-	case state.Answer.Cause != nil:
-		answer["why"], at = "the store does not answer ("+decide.Cause(state.Answer.Cause)+")", time.Time{}
-	default:
-		place := config.Place{} // of a request limit
-		if rule := state.Found.Rule; rule != nil {
-			place = rule.Place
-		}
-		all, err := h.Charges(ctx, place, state.Found.Key, policy)
-		if err != nil {
-			h.refuse(w, r, err)
-			return
-		}
-		if !all.At.IsZero() {
-			at = all.At
-		}
-		answer["count"] = len(all.Entries)
-		answer["entries"], answer["merged"] = merge(all.Entries)
-	}
-	answer["at"] = wire.When(at)
-	if policy != nil {
-		answer["algorithm"], answer["limits"] = policy.Algorithm.String(), spans(state.Limits, policy, at)
-	}
-	wire.Write(w, http.StatusOK, answer)
-}
-
-// unknown returns why the charges are unknown, or "".
-func (h *handler) unknown(policy *driver.Policy) string {
-	switch {
-	case policy == nil:
-		return "nothing is counted for this subject"
-	case h.Charges == nil:
-		return "this service does not read the logs of its store"
-	}
-	switch policy.Algorithm {
-	case sash.SlidingLog, sash.SlidingBuckets:
-		return ""
-	}
-	return policy.Algorithm.String() + " keeps no compact log of charges"
-}
-
-func spans(limits []sash.Limit, policy *driver.Policy, at time.Time) []span {
-	out := []span{}
-	if at.IsZero() {
-		return out
-	}
-	for i, l := range policy.Limits {
-		cut, stop := l.Cut(at.UnixMicro())
-		s := span{Name: cmp.Or(limits[i].Name, limits[i].String()), From: wire.Instant(time.UnixMicro(cut))}
-		if stop != 0 {
-			s.Until = wire.When(time.UnixMicro(stop))
-		}
-		out = append(out, s)
-	}
-	return out
-}
-
-// merge merges neighbors into at most mostCharges entries, at the latest of their times, so that no charge seems to
-// leave the window earlier than it does.
-func merge(all []Charge) ([]charge, wire.Seconds) {
-	out := []charge{}
-	var step time.Duration
-	if n := len(all); n > mostCharges {
-		step = (all[n-1].At.Sub(all[0].At)/(mostCharges-1) + time.Microsecond).Truncate(time.Microsecond)
-	}
-	last := int64(-1)
-	for _, c := range all {
-		slot := int64(len(out))
-		if step > 0 {
-			slot = int64(c.At.Sub(all[0].At) / step)
-		}
-		if slot == last {
-			before := &out[len(out)-1]
-			before.At, before.Units = wire.Instant(c.At), before.Units+c.Units
-			continue
-		}
-		last = slot
-		out = append(out, charge{wire.Instant(c.At), c.Units})
-	}
-	return out, wire.Seconds(step)
 }

@@ -213,31 +213,6 @@ func TestAConnectionThatNobodyReadsMakesRoom(t *testing.T) {
 	_ = c.Close()
 }
 
-func TestWithoutASilentConnectionANewOneWaits(t *testing.T) {
-	l, all, _ := full(t, 2)
-	for _, c := range all {
-		c.Begin()
-	}
-	connect(t, l)
-	accepted := make(chan error, 1)
-	go func() {
-		c, err := l.Accept()
-		if err == nil {
-			_ = c.Close()
-		}
-		accepted <- err
-	}()
-	select {
-	case err := <-accepted:
-		t.Fatalf("one too many is accepted: %v", err)
-	case <-time.After(silence + 2*roomEvery):
-	}
-	_ = all[0].Close()
-	if err := <-accepted; err != nil {
-		t.Error(err)
-	}
-}
-
 // A server that ends waits for Accept, so a port at its bound must end too. What waits for room then is disconnected.
 func TestAListenerAtItsBoundEnds(t *testing.T) {
 	for what, end := range map[string]func(*Listener){

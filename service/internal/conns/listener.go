@@ -6,6 +6,7 @@
 package conns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -59,6 +60,7 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 
 // New returns a listener over one of Listen.
 func New(listener net.Listener, bounds Bounds) *Listener {
+	bounds.Open = cmp.Or(bounds.Open, new(atomic.Int64))
 	return &Listener{
 		Listener: listener, bounds: bounds, full: throttle.Log{To: bounds.Log, Every: time.Minute},
 		freed: make(chan struct{}, 1), closed: make(chan struct{}), open: make(map[net.Addr]*Conn),
@@ -148,17 +150,11 @@ func (l *Listener) conns() []*Conn {
 	return slices.Collect(maps.Values(l.open))
 }
 
-func (l *Listener) count(n int64) {
-	if l.bounds.Open != nil {
-		l.bounds.Open.Add(n)
-	}
-}
-
 func (l *Listener) forget(c *Conn) {
 	l.mu.Lock()
 	if l.open[c.RemoteAddr()] == c { // the first Close
 		delete(l.open, c.RemoteAddr())
-		l.count(-1)
+		l.bounds.Open.Add(-1)
 	}
 	l.mu.Unlock()
 	select {
@@ -226,7 +222,7 @@ func (l *Listener) enter(c *Conn) (victim *Conn, ok bool) {
 	defer l.mu.Unlock()
 	if l.bounds.Max == 0 || len(l.open) < l.bounds.Max {
 		l.open[c.RemoteAddr()] = c
-		l.count(1)
+		l.bounds.Open.Add(1)
 		return nil, true
 	}
 	began, seen := time.Now().Add(-silence), 0

@@ -131,11 +131,9 @@ func (h *Home) state() (state, cause string) {
 type HomeStats struct {
 	// Calls are those of this process to the home, and Failed those without an answer.
 	Calls, Failed int64
-	// Errands went to the home for units; Leased units came back, Spent were spent by calls here, whoever fetched them, and
-	// Returned went back unspent. Over all instances of a region, what was leased and neither spent nor returned is lost.
-	Errands, Leased, Spent, Returned int64
-	// Alone counts calls that the home decided because the region's Redis did not answer.
-	Alone int64
+	// Leased units came from the home, Spent were spent by calls here, whoever fetched them, and Returned went back unspent.
+	// Over all instances of a region, what was leased and neither spent nor returned is lost.
+	Leased, Spent, Returned int64
 	// Way is how long a call to the home takes. Up is whether it answers.
 	Way time.Duration
 	Up  bool
@@ -148,8 +146,7 @@ type HomeStats struct {
 func (h *Home) Stats() HomeStats {
 	c := &h.counts
 	s := HomeStats{
-		Calls: c.calls.Load(), Failed: c.failed.Load(), Errands: c.errands.Load(), Leased: c.leased.Load(), Spent: c.spent.Load(),
-		Returned: c.returned.Load(), Alone: c.alone.Load(),
+		Calls: c.calls.Load(), Failed: c.failed.Load(), Leased: c.leased.Load(), Spent: c.spent.Load(), Returned: c.returned.Load(),
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -176,13 +173,12 @@ var _ driver.Holder = (*region)(nil)
 
 // counts are what a service did at its home and with leases.
 type counts struct {
-	calls, failed, errands, leased, spent, returned, alone atomic.Int64
+	calls, failed, leased, spent, returned atomic.Int64
 }
 
 // Spend implements [driver.Holder]. Its only errors are the context's.
 func (r *region) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
 	if !r.enter() {
-		r.counts.alone.Add(1)
 		return driver.Held{Alone: true}, nil
 	}
 	held, err := within(ctx, r, func(ctx context.Context) (driver.Held, error) { return r.next.Spend(ctx, s) })
@@ -190,13 +186,9 @@ func (r *region) Spend(ctx context.Context, s driver.Spending) (driver.Held, err
 	case ctx.Err() != nil:
 		return driver.Held{}, ctx.Err()
 	case err != nil:
-		r.counts.alone.Add(1)
 		return driver.Held{Alone: true}, nil //nolint:nilerr // the home decides the call
 	case held.Spent:
 		r.counts.spent.Add(s.Cost)
-	}
-	if held.Errand > 0 {
-		r.counts.errands.Add(1)
 	}
 	return held, nil
 }

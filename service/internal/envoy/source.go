@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"os"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -19,6 +17,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
+	"example.com/sash/service/internal/certs"
 	"example.com/sash/service/internal/config"
 )
 
@@ -60,22 +59,8 @@ type ClientTLS struct {
 // config reads the files.
 func (m *ClientTLS) config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: m.ServerName}
-	if m.CA != "" {
-		text, err := os.ReadFile(m.CA)
-		if err != nil {
-			return nil, fmt.Errorf("reading the authorities of the management server: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s has no certificate in PEM", m.CA)
-		}
-	}
-	if m.Cert != "" || m.Key != "" {
-		pair, err := tls.LoadX509KeyPair(m.Cert, m.Key)
-		if err != nil {
-			return nil, fmt.Errorf("reading the certificate for the management server: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
+	if err := certs.Of(config, m.CA, m.Cert, m.Key); err != nil {
+		return nil, fmt.Errorf("reading the certificates for the management server: %w", err)
 	}
 	return config, nil
 }

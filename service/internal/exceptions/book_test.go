@@ -127,6 +127,9 @@ func TestWhatCannotBeKept(t *testing.T) {
 		if _, err := b.Put(t.Context(), c.e, c.life); !errors.Is(err, c.fail) {
 			t.Errorf("%s: %v, want %v", name, err, c.fail)
 		}
+		if err := b.Effect(c.e); !errors.Is(err, c.fail) && c.life == time.Hour {
+			t.Errorf("%s: its effect is %v, want %v", name, err, c.fail)
+		}
 	}
 }
 
@@ -251,27 +254,25 @@ func TestInstancesShareExceptions(t *testing.T) {
 
 // A document is written only over the one that it was made from.
 func TestADocumentThatChangedMeanwhileStays(t *testing.T) {
-	client := connect(t, redistest.Start(t).Addr())
-	for name, k := range map[string]keeper{"memory": &memory{}, "redis": newOnRedis(client, "")} {
-		first, second := document("first version 16[]"), document("another version [1]")
-		for _, step := range []struct {
-			instead string
-			doc     document
-			written bool
-			then    document
-		}{
-			{"no such version!", first, false, ""},
-			{"", first, true, first},
-			{"", second, false, first},
-			{second.version(), second, false, first},
-			{first.version(), second, true, second},
-		} {
-			written, err := k.write(t.Context(), step.instead, step.doc, time.Hour)
-			doc, _, failed := k.read(t.Context())
-			version, err2 := k.version(t.Context())
-			if err != nil || failed != nil || err2 != nil || written != step.written || doc != step.then || version != step.then.version() {
-				t.Errorf("%s: %q in the place of %q: written %v, then %q, %q; %v, %v, %v", name, step.doc, step.instead, written, doc, version, err, failed, err2)
-			}
+	k := newOnRedis(connect(t, redistest.Start(t).Addr()), "")
+	first, second := document("first version 16[]"), document("another version [1]")
+	for _, step := range []struct {
+		instead string
+		doc     document
+		written bool
+		then    document
+	}{
+		{"no such version!", first, false, ""},
+		{"", first, true, first},
+		{"", second, false, first},
+		{second.version(), second, false, first},
+		{first.version(), second, true, second},
+	} {
+		written, err := k.write(t.Context(), step.instead, step.doc, time.Hour)
+		doc, _, failed := k.read(t.Context())
+		version, err2 := k.version(t.Context())
+		if err != nil || failed != nil || err2 != nil || written != step.written || doc != step.then || version != step.then.version() {
+			t.Errorf("%q in the place of %q: written %v, then %q, %q; %v, %v, %v", step.doc, step.instead, written, doc, version, err, failed, err2)
 		}
 	}
 }

@@ -69,7 +69,7 @@ func (h *Handler) settleTo(w http.ResponseWriter, r *http.Request, token string,
 		wire.Fail(w, http.StatusBadRequest, "the token is missing, or too long: send what POST /v1/reserve answered")
 		return
 	}
-	err := h.opts.Tokens.Settle(r.Context(), h.decider, h.opts.Now(), token, used, func(domain string) error {
+	err := h.opts.Tokens.Settle(r.Context(), h.decider, token, used, func(domain string) error {
 		return h.opts.Access.Check(r.Context(), domain, access.Decide)
 	})
 	if err != nil {

@@ -20,9 +20,16 @@ func fleet(t *testing.T) (here, there *Handler, c *clock) {
 	c = &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	store := memstore.New(&memstore.Options{Now: c.read})
 	instance := func() *Handler {
-		return newHandler(t, store, &Options{Tokens: wire.NewTokens([]byte("one secret of all instances")), Now: c.read})
+		return newHandler(t, store, &Options{Tokens: tokensAt(c.read, "one secret of all instances")})
 	}
 	return instance(), instance(), c
+}
+
+// tokensAt returns tokens of a key and a clock.
+func tokensAt(now func() time.Time, key string) *wire.Tokens {
+	tokens := wire.NewTokens([]byte(key))
+	tokens.Now = now
+	return tokens
 }
 
 func post(t *testing.T, h http.Handler, path, body string, status int) map[string]any {
@@ -80,7 +87,7 @@ func waiting(seconds string) string {
 func waitingHandler(t *testing.T) (*Handler, *clock) {
 	t.Helper()
 	c := &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
-	return newHandler(t, memstore.New(&memstore.Options{Now: c.read}), &Options{MaxWait: time.Hour, Now: c.read}), c
+	return newHandler(t, memstore.New(&memstore.Options{Now: c.read}), &Options{MaxWait: time.Hour}), c
 }
 
 // TestRequestsWaitInOrder states that requests that can wait are let through at once, each with the time of its turn:

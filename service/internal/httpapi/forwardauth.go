@@ -92,7 +92,6 @@ func (h *Handler) ask(q *question, r *http.Request) ([]decide.Part, error) {
 	if _, err := h.decider.Config().Find(q.domain, nil); err != nil { // there is no such domain
 		return nil, err
 	}
-	h.unmatched.warn(h.decider.Config(), q, r.URL.RawQuery, h.opts.Log)
 	return q.parts(r.Header)
 }
 

@@ -29,8 +29,6 @@ type Handler struct {
 	decider *decide.Decider
 	opts    Options
 	log     throttle.Log
-
-	unmatched unmatched
 }
 
 // Options for a Handler. The zero value is the default.
@@ -53,8 +51,6 @@ type Options struct {
 	Ready func(context.Context) error
 	// Tokens are those of reservations. Nil is some of this handler's own.
 	Tokens *wire.Tokens
-	// Now is the clock that the lives of tokens are held against. Nil is time.Now.
-	Now func() time.Time
 	// Log gets the store's failures, at most one a second. Nil is slog.Default.
 	Log *slog.Logger
 }
@@ -67,9 +63,6 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	h.opts.Tokens = cmp.Or(h.opts.Tokens, wire.NewTokens())
 	if h.opts.Health == nil {
 		h.opts.Health = degrade.MemoryHealth
-	}
-	if h.opts.Now == nil {
-		h.opts.Now = time.Now
 	}
 	h.log.To = h.opts.Log
 	h.paths = map[string]http.HandlerFunc{

@@ -101,12 +101,6 @@ func TestShadowLetsThroughAndSaysWhatItWouldHaveSaid(t *testing.T) {
 		`"limits":[{"name":"1/10s","units":1,"window":10,"remaining":0}],"at":"2026-01-01T23:59:00.000000Z","source":"store"}`)
 }
 
-func TestCalendarLimitNamesItsPeriod(t *testing.T) {
-	h, _ := virtual(t)
-	expect(t, allow(h, `{"domain":"d","entries":[{"key":"day","value":"a"}]}`), 200, "", `{"allowed":true,"remaining":1,"retry_after":0,"reset_after":60,"refused_by":null,`+
-		`"limits":[{"name":"2/day@UTC","units":2,"window":0,"period":"day@UTC","remaining":1}],"at":"2026-01-01T23:59:00.000000Z","source":"store"}`)
-}
-
 func TestWrongRequestsGetAnErrorThatSaysWhy(t *testing.T) {
 	h, _ := virtual(t)
 	const right = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`

@@ -143,8 +143,8 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	}
 	const user, strict = `{"domain":"d","entries":[{"key":"user","value":"a"}]`, `{"domain":"d","entries":[{"key":"strict","value":"a"}]`
 	now := func() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) } // stands still
-	s, h := over(memstore.New(&memstore.Options{Now: now}), &Options{Now: now, Tokens: wire.NewTokens([]byte("one"))})
-	down, _ := over(gone{}, &Options{Now: now, Tokens: wire.NewTokens([]byte("one")), Ready: func(context.Context) error { return io.EOF }})
+	s, h := over(memstore.New(&memstore.Options{Now: now}), &Options{Tokens: tokensAt(now, "one")})
+	down, _ := over(gone{}, &Options{Tokens: tokensAt(now, "one"), Ready: func(context.Context) error { return io.EOF }})
 	fault, _ := over(panics{}, nil)
 	drained := make(chan struct{})
 	close(drained)

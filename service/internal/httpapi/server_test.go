@@ -16,7 +16,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -143,24 +142,6 @@ func TestServeAnswersOnKeptConnectionsWhenItStops(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-}
-
-func TestAPortAtItsBoundEnds(t *testing.T) {
-	t.Parallel()
-	handler, inside, finish := blocked()
-	full := make(servertest.Lines, 1)
-	log := slog.New(slog.NewTextHandler(full, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	server := Server{Connections: conns.Bounds{Max: 1}, Log: log}.start(t, handler)
-	answered := make(chan error, 1)
-	go func() {
-		res, err := http.Get("http://" + server.addr)
-		if err == nil {
-			_ = res.Body.Close()
-		}
-		answered <- err
-	}()
-	<-inside
-	servertest.EndsAtItsBound(t, server.addr, full, server.stop, finish, answered)
 }
 
 // A connection that fails its handshake costs its client nothing.

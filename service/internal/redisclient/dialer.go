@@ -3,7 +3,6 @@ package redisclient
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/certs"
 )
 
 // Bounds of the pause after a failed connection attempt.
@@ -163,22 +163,8 @@ func (f tlsFiles) config(base *tls.Config) (*tls.Config, error) {
 	if (f.cert == "") != (f.key == "") {
 		return nil, errors.New("tls_cert and tls_key must be set together")
 	}
-	if f.ca != "" {
-		text, err := os.ReadFile(f.ca)
-		if err != nil {
-			return nil, fmt.Errorf("reading tls_ca: %w", err)
-		}
-		base.RootCAs = x509.NewCertPool()
-		if !base.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("tls_ca: %s has no certificate in PEM", f.ca)
-		}
-	}
-	if f.cert != "" {
-		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-		if err != nil {
-			return nil, fmt.Errorf("reading tls_cert and tls_key: %w", err)
-		}
-		base.Certificates = []tls.Certificate{pair}
+	if err := certs.Of(base, f.ca, f.cert, f.key); err != nil {
+		return nil, fmt.Errorf("tls_ca, tls_cert and tls_key: %w", err)
 	}
 	return base, nil
 }

@@ -36,7 +36,7 @@ func (c *conn) run(ctx context.Context) {
 	for {
 		cmds, rest, err := c.next()
 		if wrong, ok := errors.AsType[mistake](err); ok {
-			c.handler.invalid()
+			c.handler.opts.Stats.Invalid()
 			c.out.fail(&refusal{"ERR", wrong.Error()})
 			_ = c.flush()
 			return
@@ -140,9 +140,7 @@ func (c *conn) safely(out *reply, f func(*reply)) {
 	defer func() {
 		if p := recover(); p != nil {
 			c.Log.Error("answering a command panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			if c.Panicked != nil {
-				c.Panicked()
-			}
+			c.handler.opts.Stats.Service.Panics.Add(1)
 			out.b = out.b[:before]
 			out.fail(wrong("internal error: the service has a bug, and logged it"))
 		}

@@ -214,7 +214,7 @@ func TestThrottleRejectsWrongArgumentsAsRedisCell(t *testing.T) {
 		c.begins(command, want)
 	}
 	c.is("CL.THROTTLE k 15 30 60", "[0 16 15 -1 32]") // nothing of it was charged
-	if got := p.invalid.Load(); got != 14 {
+	if got := p.invalid(); got != 14 {
 		t.Errorf("%d wrong commands were counted, want 14", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
 	"example.com/sash/service/internal/wire"
 )
@@ -34,12 +35,10 @@ type Options struct {
 	MaxWait time.Duration
 	// Tokens are those of reservations. Nil is some of this handler's own.
 	Tokens *wire.Tokens
-	// Now is the clock that the lives of tokens are held against. Nil is time.Now.
-	Now func() time.Time
 	// Access says which callers may decide. Nil is all.
 	Access *access.Gate
-	// Invalid is called for each command that is not decided because it is wrong. Nil is not called.
-	Invalid func()
+	// Stats counts what no observer of decisions learns of: commands that are wrong, and faults. Nil counts nowhere.
+	Stats *stats.Registry
 	// Log gets the store's failures, at most one a second. Nil is slog.Default.
 	Log *slog.Logger
 }
@@ -49,17 +48,11 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	h := &Handler{decider: decider, slots: make(chan struct{}, mostBeside), opts: *cmp.Or(opts, &Options{})}
 	h.opts.Timeout = cmp.Or(h.opts.Timeout, time.Second)
 	h.opts.Tokens = cmp.Or(h.opts.Tokens, wire.NewTokens())
-	if h.opts.Now == nil {
-		h.opts.Now = time.Now
+	if h.opts.Stats == nil {
+		h.opts.Stats = stats.New(nil)
 	}
 	h.log.To = h.opts.Log
 	return h
-}
-
-func (h *Handler) invalid() {
-	if h.opts.Invalid != nil {
-		h.opts.Invalid()
-	}
 }
 
 // A refusal is why a command has no other answer: an error of RESP, which begins with a code.
@@ -162,7 +155,7 @@ func settle(c *conn, args [][]byte) (decision, error) {
 	}
 	token, h := string(args[0]), c.handler
 	return decision{token, &wire.Unsettled, func(ctx context.Context, out *reply) error {
-		err := h.opts.Tokens.Settle(ctx, h.decider, h.opts.Now(), token, used, func(domain string) error {
+		err := h.opts.Tokens.Settle(ctx, h.decider, token, used, func(domain string) error {
 			return c.permit(domain, access.Decide)
 		})
 		if err == nil {

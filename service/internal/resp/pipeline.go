@@ -37,7 +37,7 @@ func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 		}
 		c.safely(&c.out, func(out *reply) {
 			if err != nil {
-				c.handler.invalid()
+				c.handler.opts.Stats.Invalid()
 			} else {
 				err = first.run(ctx, c, cmds[0][1:])
 			}
@@ -72,7 +72,7 @@ func (c *conn) decide(ctx context.Context, d *decision, out *reply) {
 		defer cancel()
 		if err := d.make(ctx, out); err != nil {
 			if _, mistaken := errors.AsType[*refusal](err); mistaken {
-				c.handler.invalid()
+				c.handler.opts.Stats.Invalid()
 			}
 			out.fail(c.handler.refusal(err, d.silent))
 		}

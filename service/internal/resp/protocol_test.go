@@ -35,7 +35,7 @@ func TestMistakesInTheProtocol(t *testing.T) {
 		"POST / HTTP/1.1\r\nHost: x\r\n\r\nSASH.ALLOW shop ENTRY a b\n": "-ERR Protocol error: send commands as arrays",
 		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03aaaaaaaaaa":        "-ERR Protocol error: send commands as arrays", // TLS
 	} {
-		before := p.invalid.Load()
+		before := p.invalid()
 		c := p.connect(t)
 		c.send(encode("PING") + text)
 		if got := c.read(); got != "PONG" {
@@ -47,7 +47,7 @@ func TestMistakesInTheProtocol(t *testing.T) {
 		if rest, _ := io.ReadAll(c.in); len(rest) > 0 {
 			t.Errorf("%q: then %q", text, rest)
 		}
-		if p.invalid.Load() != before+1 {
+		if p.invalid() != before+1 {
 			t.Errorf("%q is not counted", text)
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/servertest"
+	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/wire"
 )
 
 func TestMain(m *testing.M) { servertest.NoLeak(m) }
@@ -33,13 +35,16 @@ const everything = "anonymous: {allow: [decide, refund, override]}\n"
 
 // A port answers RESP from memory, by a clock that the test moves.
 type port struct {
-	addr    string
-	now     atomic.Int64
-	invalid atomic.Int64
-	stop    context.CancelFunc
-	served  chan error
-	log     *servertest.Log
+	addr   string
+	now    atomic.Int64
+	stats  *stats.Registry
+	stop   context.CancelFunc
+	served chan error
+	log    *servertest.Log
 }
+
+// invalid returns how many commands were counted as wrong.
+func (p *port) invalid() int64 { return p.stats.Snapshot().Requests.Count.Invalid }
 
 // pass moves the clock of the store.
 func (p *port) pass(d time.Duration) { p.now.Add(int64(d)) }
@@ -47,7 +52,7 @@ func (p *port) pass(d time.Duration) { p.now.Add(int64(d)) }
 // open opens a port over a store in memory. The text is that of the file of callers.
 func open(t testing.TB, accessText string) *port {
 	t.Helper()
-	p := &port{}
+	p := &port{stats: stats.New(nil)}
 	p.now.Store(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 	store := memstore.New(&memstore.Options{Now: func() time.Time { return time.Unix(0, p.now.Load()) }})
 	decider := servertest.Decider(t, store, rules)
@@ -55,9 +60,10 @@ func open(t testing.TB, accessText string) *port {
 	if accessText != "" {
 		gate = servertest.Gate(t, accessText)
 	}
+	tokens := wire.NewTokens()
+	tokens.Now = func() time.Time { return time.Unix(0, p.now.Load()) }
 	p.listen(t, Server{}, New(decider, &Options{
-		MaxWait: time.Hour, Now: func() time.Time { return time.Unix(0, p.now.Load()) },
-		Access: gate, Invalid: func() { p.invalid.Add(1) }, Log: slog.New(slog.DiscardHandler),
+		MaxWait: time.Hour, Tokens: tokens, Access: gate, Stats: p.stats, Log: slog.New(slog.DiscardHandler),
 	}))
 	return p
 }

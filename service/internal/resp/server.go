@@ -38,8 +38,6 @@ type Server struct {
 	TLS *tls.Config
 	// Connections bounds and counts the connections. A nil Log is that of the server.
 	Connections conns.Bounds
-	// Panicked is called for each command whose answer panicked; the process goes on. Nil is not called.
-	Panicked func()
 	// Log gets what an operator should know. Nil is none.
 	Log *slog.Logger
 

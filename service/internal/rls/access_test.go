@@ -8,9 +8,9 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/hex"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/big"
@@ -76,7 +76,7 @@ func TestByDefaultNobodyGivesBackOrSetsALimit(t *testing.T) {
 	w.says("nothing was given back, charged or raised", request("ip=a"), "OK: OK 3/MINUTE 1 left 1m0s")
 	w.says("nor to the other", request("ip=b"), "OK: OK 3/MINUTE 2 left 1m0s")
 	body := `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}],"isNegativeHits":true}]}`
-	if rec := post(New(deciderOf(t), &Options{Access: none}), body); rec.Code != http.StatusForbidden {
+	if rec := post(New(servertest.Decider(t, memstore.New(nil), text), &Options{Access: none}), body); rec.Code != http.StatusForbidden {
 		t.Errorf("as JSON: %d %s", rec.Code, rec.Body)
 	}
 }
@@ -144,34 +144,23 @@ func TestRefundsAndLimitsOfARequestAreBounded(t *testing.T) {
 	}
 }
 
-// sign returns a certificate of a name, signed by an authority, or an authority itself if that is nil.
-func sign(t *testing.T, by *tls.Certificate, name string, serial int64) (pair tls.Certificate, certPEM, keyPEM []byte) {
+// sign returns a certificate of a name, signed by itself.
+func sign(t *testing.T, name string, serial int64) (pair tls.Certificate, certPEM, keyPEM []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: by == nil, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(serial), DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	parent, signer := template, any(key)
-	if by != nil {
-		parent, signer = by.Leaf, by.PrivateKey
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der, err1 := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	secret, err2 := x509.MarshalPKCS8PrivateKey(key)
 	certPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	keyPEM = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
-	if pair, err = tls.X509KeyPair(certPEM, keyPEM); err != nil {
+	pair, err3 := tls.X509KeyPair(certPEM, keyPEM)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		t.Fatal(err)
 	}
 	return pair, certPEM, keyPEM
@@ -189,10 +178,11 @@ func save(t *testing.T, name string, text []byte, at time.Time) {
 
 func TestMutualTLSAndRenewal(t *testing.T) {
 	dir := t.TempDir()
-	ca, caPEM, _ := sign(t, nil, "authority", 1)
-	now := time.Now()
-	save(t, dir+"/ca.pem", caPEM, now)
-	_, first, firstKey := sign(t, &ca, "ratelimit.example", 2)
+	right, rightPEM, _ := sign(t, "envoy.example", 8)
+	other, otherPEM, _ := sign(t, "other.example", 9)
+	clients, now := append(rightPEM, otherPEM...), time.Now()
+	save(t, dir+"/ca.pem", clients, now)
+	_, first, firstKey := sign(t, "ratelimit.example", 2)
 	save(t, dir+"/cert.pem", first, now)
 	save(t, dir+"/key.pem", firstKey, now)
 	log := &servertest.Log{}
@@ -201,14 +191,8 @@ func TestMutualTLSAndRenewal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots := x509.NewCertPool()
-	roots.AddCert(ca.Leaf)
-	ask := func(name string) (serial int64, err error) {
-		clientConfig := &tls.Config{RootCAs: roots, ServerName: "ratelimit.example"}
-		if name != "" {
-			pair, _, _ := sign(t, &ca, name, 9)
-			clientConfig.Certificates = []tls.Certificate{pair}
-		}
+	ask := func(as ...tls.Certificate) (serial int64, err error) {
+		clientConfig := &tls.Config{InsecureSkipVerify: true, Certificates: as}
 		here, there := net.Pipe()
 		defer func() { _ = here.Close() }()
 		go func() {
@@ -223,38 +207,33 @@ func TestMutualTLSAndRenewal(t *testing.T) {
 		}
 		return serial, err
 	}
-	if serial, err := ask("envoy.example"); err != nil || serial != 2 {
+	if serial, err := ask(right); err != nil || serial != 2 {
 		t.Errorf("certificate %d, %v", serial, err)
 	}
-	if _, err := ask(""); err == nil {
+	if _, err := ask(); err == nil {
 		t.Error("a client without a certificate is served")
 	}
-	if _, err := ask("other.example"); err == nil {
+	if _, err := ask(other); err == nil {
 		t.Error("a client with another name is served")
 	}
 	save(t, dir+"/cert.pem", []byte("half a cert"), now.Add(time.Second))
-	if serial, err := ask("envoy.example"); err != nil || serial != 2 {
+	if serial, err := ask(right); err != nil || serial != 2 {
 		t.Errorf("while the file is written: certificate %d, %v", serial, err)
 	}
 	save(t, dir+"/ca.pem", []byte("garbage"), now.Add(time.Second))
 	for range 2 {
-		if serial, err := ask("envoy.example"); err != nil || serial != 2 {
+		if serial, err := ask(right); err != nil || serial != 2 {
 			t.Errorf("under garbage for authorities: certificate %d, %v", serial, err)
 		}
 	}
 	if said := log.String(); strings.Count(said, "level=ERROR") != 2 || strings.Count(said, "the last valid ones stay in use") != 2 {
 		t.Errorf("not a line for each of two changes: %s", said)
 	}
-	save(t, dir+"/ca.pem", caPEM, now.Add(2*time.Second))
-	_, second, secondKey := sign(t, &ca, "ratelimit.example", 3)
+	save(t, dir+"/ca.pem", clients, now.Add(2*time.Second))
+	_, second, secondKey := sign(t, "ratelimit.example", 3)
 	save(t, dir+"/key.pem", secondKey, now.Add(2*time.Second))
 	save(t, dir+"/cert.pem", second, now.Add(2*time.Second))
-	if serial, err := ask("envoy.example"); err != nil || serial != 3 {
+	if serial, err := ask(right); err != nil || serial != 3 {
 		t.Errorf("renewed: certificate %d, %v", serial, err)
 	}
-}
-
-func deciderOf(t *testing.T) *decide.Decider {
-	t.Helper()
-	return servertest.Decider(t, memstore.New(nil), text)
 }

@@ -19,7 +19,6 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"
 )
@@ -27,7 +26,6 @@ import (
 // A world is a service on a loopback port, with a client and a clock that the test moves.
 type world struct {
 	calls *calls // bounds; nil is the default
-	most  int    // connections; zero is no bound
 
 	defaults config.Defaults
 	t        *testing.T
@@ -91,7 +89,7 @@ func (w *world) serve(text string, store driver.Store, opts *Options) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Server{Log: opts.Log, Connections: conns.Bounds{Max: w.most}, calls: w.calls}.Serve(ctx, listener, New(decider, opts))
+		ended <- Server{Log: opts.Log, calls: w.calls}.Serve(ctx, listener, New(decider, opts))
 	}()
 	w.stop = sync.OnceValue(func() error { cancel(); return <-ended })
 	w.conn, err = grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
-	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -47,8 +46,8 @@ type Server struct {
 	MaxConnectionAgeGrace time.Duration
 	// Connections bounds and counts the connections. A nil Log is that of the server.
 	Connections conns.Bounds
-	// Ready is asked each second, and health is down while it returns an error. The empty name stays healthy: it says that
-	// the process serves. Nil is always ready.
+	// Ready is asked at each check of health, which is down while it returns an error. The empty name stays healthy: it says
+	// that the process serves. Nil is always ready.
 	Ready func(context.Context) error
 	// Draining is closed some time before the context of Serve ends: then it is unhealthy, and answers as before.
 	// Nil is never.
@@ -69,43 +68,27 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	o.MaxConnectionAge = cmp.Or(o.MaxConnectionAge, 24*time.Hour)
 	o.MaxConnectionAgeGrace = cmp.Or(o.MaxConnectionAgeGrace, time.Hour)
 	o.Log = cmp.Or(o.Log, slog.Default())
-	ending, end := context.WithCancel(context.Background())
-	defer end()
 	bound := cmp.Or(o.calls, &calls{within: callTime, most: maxCalls})
 	o.Connections.Log = cmp.Or(o.Connections.Log, o.Log)
 	known := conns.New(listener, o.Connections)
 	bound.conns, bound.lost = known, service.opts.Stats.Invalid
 	server := grpc.NewServer(append(o.options(bound), service.opts.Access.ServerOptions()...)...)
-	pb.RegisterRateLimitServiceServer(server, overGRPC{service})
-	checks := checks{health.NewServer()}
-	setReady(checks, o.Ready == nil)
-	if o.Ready != nil {
-		go o.follow(ending, checks)
-	}
-	healthpb.RegisterHealthServer(server, checks)
+	pb.RegisterRateLimitServiceServer(server, service)
+	healthpb.RegisterHealthServer(server, checks{ready: o.Ready, draining: o.Draining, ended: ctx.Done()})
 	reflection.Register(server)
 
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(known) }()
-	go func() {
-		select {
-		case <-o.Draining:
-			checks.Shutdown()
-		case <-ending.Done():
-		}
-	}()
 	select {
 	case err := <-failed:
 		return err
 	case <-ctx.Done():
 	}
-	checks.Shutdown()
 	known.Stop()
 	if err := <-failed; !errors.Is(err, net.ErrClosed) {
 		server.Stop()
 		return err
 	}
-	end()
 	o.finish(server)
 	return nil
 }
@@ -135,40 +118,35 @@ func (o Server) options(bound *calls) []grpc.ServerOption {
 	}
 }
 
-// checks answers health checks. A stream of health could last as long as its connection, so there is none: clients that ask
-// for one take the service for healthy, and learn by GOAWAY that it ends.
-type checks struct{ *health.Server }
-
-// Watch is of healthpb.HealthServer.
-func (checks) Watch(*healthpb.HealthCheckRequest, healthpb.Health_WatchServer) error {
-	return status.Error(codes.Unimplemented, "health is not watched: ask with Check")
+// checks answers health checks. A stream of health could last as long as its connection, so Watch is not implemented: clients
+// that ask for one take the service for healthy, and learn by GOAWAY that it ends.
+type checks struct {
+	healthpb.UnimplementedHealthServer
+	ready           func(context.Context) error
+	draining, ended <-chan struct{}
 }
 
-// readyInterval is how often Ready is asked.
-const readyInterval = time.Second
-
-// follow has health follow Ready until the context ends.
-func (o Server) follow(ctx context.Context, checks checks) {
-	every := time.NewTicker(readyInterval)
-	defer every.Stop()
-	for {
-		setReady(checks, o.Ready(ctx) == nil)
-		select {
-		case <-every.C:
-		case <-ctx.Done():
-			return
+// Check is of healthpb.HealthServer.
+func (c checks) Check(ctx context.Context, req *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	serving := &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}
+	down := &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}
+	select {
+	case <-c.draining:
+		return down, nil
+	case <-c.ended:
+		return down, nil
+	default:
+	}
+	switch req.GetService() {
+	case "":
+		return serving, nil
+	case HealthService, pb.RateLimitService_ServiceDesc.ServiceName:
+		if c.ready != nil && c.ready(ctx) != nil {
+			return down, nil
 		}
+		return serving, nil
 	}
-}
-
-// setReady changes the health of the names of the service. It has no effect after a Shutdown.
-func setReady(checks checks, ready bool) {
-	status := healthpb.HealthCheckResponse_NOT_SERVING
-	if ready {
-		status = healthpb.HealthCheckResponse_SERVING
-	}
-	checks.SetServingStatus(HealthService, status)
-	checks.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, status)
+	return nil, status.Error(codes.NotFound, "the service has no health under this name")
 }
 
 // finish lets calls in flight finish for graceTimeout.

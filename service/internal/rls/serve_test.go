@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"example.com/sash/driver"
@@ -74,22 +75,22 @@ func TestAStoreThatFails(t *testing.T) {
 	}
 }
 
-func TestAPortAtItsBoundEnds(t *testing.T) {
-	inside, finish := make(chan struct{}), make(chan struct{})
-	store, full := memstore.New(nil), make(servertest.Lines, 1)
-	w := &world{t: t, most: 1}
-	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
-		close(inside)
-		<-finish
-		return store.Decide(ctx, req)
-	}), &Options{Log: slog.New(slog.NewTextHandler(full, nil))})
-	answered := make(chan error, 1)
-	go func() {
-		_, err := w.client.ShouldRateLimit(context.Background(), request("ip=a"))
-		answered <- err
-	}()
-	<-inside
-	servertest.EndsAtItsBound(t, w.conn.Target(), full, w.stop, finish, answered)
+// The empty name says that the process serves, the others that it is ready.
+func TestHealthByName(t *testing.T) {
+	closed, up, down := make(chan struct{}), healthpb.HealthCheckResponse_SERVING, healthpb.HealthCheckResponse_NOT_SERVING
+	close(closed)
+	unready := func(context.Context) error { return errors.New("no store") }
+	for i, c := range []struct {
+		checks      checks
+		empty, name healthpb.HealthCheckResponse_ServingStatus
+	}{{checks{}, up, up}, {checks{ready: unready}, up, down}, {checks{draining: closed}, down, down}, {checks{ended: closed}, down, down}} {
+		for service, want := range map[string]healthpb.HealthCheckResponse_ServingStatus{"": c.empty, HealthService: c.name, "other": 0} {
+			res, err := c.checks.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
+			if got := res.GetStatus(); service != "other" && got != want || service == "other" && i < 2 && status.Code(err) != codes.NotFound {
+				t.Errorf("%d: the health of %q is %v, %v; want %v", i, service, got, err, want)
+			}
+		}
+	}
 }
 
 func post(h http.Handler, body string) *httptest.ResponseRecorder {

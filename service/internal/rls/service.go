@@ -76,19 +76,11 @@ func New(decider *decide.Decider, opts *Options) *Service {
 // errUndecided is the cause of a context that ended because the decision took longer than Options.Timeout.
 var errUndecided = errors.New("the decision took too long")
 
-// ShouldRateLimit implements the protocol for requests over HTTP. Errors are gRPC statuses: INVALID_ARGUMENT for a request that is
+// ShouldRateLimit implements the protocol over gRPC. Errors are gRPC statuses: INVALID_ARGUMENT for a request that is
 // wrong, UNAUTHENTICATED and PERMISSION_DENIED for a caller without the right, UNAVAILABLE for a store that does not
 // answer or a configuration that is not there yet, DEADLINE_EXCEEDED and CANCELLED for the caller's end, and INTERNAL
 // for a fault of this program, which is logged.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	return s.answer(ctx, decide.HTTP, s.opts.Access.Caller(ctx), req)
-}
-
-// overGRPC is the service for calls over gRPC, whose callers it identifies.
-type overGRPC struct{ *Service }
-
-// ShouldRateLimit implements the protocol.
-func (s overGRPC) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	caller, err := s.opts.Access.Call(ctx)
 	if err != nil {
 		return nil, access.Status(err)
@@ -218,7 +210,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		wrong(http.StatusBadRequest, err.Error())
 		return
 	}
-	res, err := s.ShouldRateLimit(r.Context(), &req)
+	res, err := s.answer(r.Context(), decide.HTTP, s.opts.Access.Caller(r.Context()), &req)
 	if err != nil {
 		s.fail(w, httpStatus(status.Code(err)), status.Convert(err).Message())
 		return

@@ -82,16 +82,16 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.grpc, protocol) })
 	}
 	if ports.resp != nil {
-		server := resp.Server{TLS: s.TLSOfRESP, Connections: s.bounds("resp", data), Panicked: s.panicked, Log: s.Log}
+		server := resp.Server{TLS: s.TLSOfRESP, Connections: s.bounds("resp", data), Log: s.Log}
 		handler := resp.New(s.decider, &resp.Options{
-			Timeout: s.patience(), MaxWait: s.MaxWait, Access: s.gate, Tokens: s.tokens, Invalid: s.stats.Invalid, Log: s.Log,
+			Timeout: s.patience(), MaxWait: s.MaxWait, Access: s.gate, Tokens: s.tokens, Stats: s.stats, Log: s.Log,
 		})
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.resp, handler) })
 	}
 	if ports.admin != nil {
 		operators := httpapi.Server{TLS: s.AdminTLS, Connections: s.bounds("admin", admin), Log: s.Log}
 		all = append(all, func(ctx context.Context) error {
-			return operators.Serve(ctx, ports.admin, httpapi.Recover(s.admin(api.Health(), ctx.Done()), s.Log, s.panicked))
+			return operators.Serve(ctx, ports.admin, httpapi.Recover(s.admin(api.Health()), s.Log, s.panicked))
 		})
 	}
 	return all
@@ -143,10 +143,10 @@ func (s *instance) health() degrade.Health {
 }
 
 // admin answers the admin port.
-func (s *instance) admin(health http.Handler, ends <-chan struct{}) http.Handler {
+func (s *instance) admin(health http.Handler) http.Handler {
 	return admin.New(s.decider, admin.Options{
 		Guard: s.guard, Stats: s.stats, Loading: s.loading, Exceptions: s.exceptions,
-		Charges: s.store.charges, Store: s.store.report, Health: health, Ends: ends, Log: s.Log,
+		Store: s.store.report, Health: health, Log: s.Log,
 	})
 }
 

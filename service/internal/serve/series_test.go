@@ -1,8 +1,6 @@
 package serve
 
 import (
-	"bufio"
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -24,13 +22,13 @@ import (
 
 // The numbers of docs/metrics.md.
 const (
-	namesOfRequests  = 1000 // that requests bring
-	rulesLeft        = 100  // of earlier configurations
-	linesOfName      = 5
-	namesUnknown     = 101 // domains that are not configured, of 3 lines each, and of one in /stats
-	linesOfRule      = 36  // outcomes times sources
-	bytesOfLine      = 1 << 10
-	subjectsOfEvents = 30
+	namesOfRequests = 1000 // that requests bring
+	rulesLeft       = 100  // of earlier configurations
+	linesOfName     = 5
+	namesUnknown    = 101 // domains that are not configured, of 3 lines each, and of one in /stats
+	linesOfRule     = 36  // outcomes times sources
+	bytesOfLine     = 1 << 10
+	subjectsOfState = 30
 )
 
 const adminToken = "a token that is long enough for the admin port"
@@ -81,32 +79,6 @@ func (f *flood) admin(path string) string {
 		f.t.Fatalf("%s: %d %s", path, status, text)
 	}
 	return text
-}
-
-// event returns an event with the state, for a caller with access.
-func (f *flood) event() string {
-	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), 10*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+f.at.Admin.String()+"/admin/v1/events", nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+adminToken)
-	res, err := web.Do(req)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	lines := bufio.NewScanner(res.Body)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		if lines.Text() == "event: state" && lines.Scan() {
-			return lines.Text()
-		}
-	}
-	f.t.Fatal(lines.Err())
-	return ""
 }
 
 // invent sends requests of 8 descriptors with request limits, each under a key of its own.
@@ -176,11 +148,11 @@ func TestStrangersMakeNoMoreSeriesThanDocumented(t *testing.T) {
 	if got := lines(text); got > stats+names || len(text) > (stats+names)*bytesOfLine {
 		t.Errorf("/stats has %d lines and %d bytes, at most %d lines are documented", got, len(text), stats+names)
 	}
-	event := f.event()
-	if size := len(event); size > bytesOfLine*(rules+len(f.at.Config.Domains())+3)+subjectsOfEvents*4*bytesOfLine {
-		t.Errorf("an event has %d bytes", size)
+	state := f.admin("/admin/v1/state")
+	if size := len(state); size > bytesOfLine*(rules+len(f.at.Config.Domains())+3)+subjectsOfState*4*bytesOfLine {
+		t.Errorf("the state has %d bytes", size)
 	}
-	if _, top, _ := strings.Cut(event, `"top":{`); !strings.Contains(top, `"units":[{"subject":"d:user:ann"`) {
+	if _, top, _ := strings.Cut(state, `"top":{`); !strings.Contains(top, `"units":[{"subject":"d:user:ann"`) {
 		t.Errorf("the hottest are %s", top)
 	}
 	if err := stop(); err != nil {

@@ -6,11 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/sash/driver"
-	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
-	"example.com/sash/service/internal/admin"
-	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/redisclient"
@@ -24,15 +20,11 @@ type store struct {
 	runs  []func(context.Context) error // run as long as the service
 	close func()
 
-	client  *redisclient.Client // for exceptions; nil in memory
-	health  func() degrade.Health
-	ready   func(context.Context) error
-	report  func() degrade.Report
-	charges readCharges
+	client *redisclient.Client // for exceptions; nil in memory
+	health func() degrade.Health
+	ready  func(context.Context) error
+	report func() degrade.Report
 }
-
-// readCharges reads the charges of a key.
-type readCharges = func(ctx context.Context, at config.Place, key string, policy *driver.Policy) (admin.Charges, error)
 
 func (s *instance) openStore(ctx context.Context) (*store, error) {
 	if s.Redis == "" {
@@ -92,14 +84,12 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	}
 	out.place, out.runs = guard.Place, []func(context.Context) error{guard.Run}
 	out.health, out.report = guard.Health, guard.Report
-	out.charges = chargesOnRedis(others.Store(&redisstore.Options{Prefix: s.RedisPrefix}), home.reads)
 	return out, nil
 }
 
 // A home is the Redis that all regions share. The zero home is none.
 type home struct {
 	watch *degrade.Home
-	reads *redisstore.Store // for people
 	close func()
 }
 
@@ -115,8 +105,7 @@ func (s *instance) openHome() (home, error) {
 	opts := &redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.HomeBudget / 2}
 	watch := degrade.NewHome(client.String(), s.HomeBudget, client.Store(opts), s.Log)
 	watch.Store = client.Observed(opts, watch.Note)
-	s.stats.Home(watch.Stats)
-	return home{watch, client.Store(&redisstore.Options{Prefix: s.RedisPrefix}), client.Close}, nil
+	return home{watch, client.Close}, nil
 }
 
 // pingTimeout bounds the check whether Redis answers.
@@ -134,7 +123,7 @@ func ping(ctx context.Context, client *redisclient.Client) error {
 func (s *instance) openMemory() (*store, error) {
 	memory := degrade.NewMemory(s.Memory, s.Log)
 	return &store{
-		place: memory.Place, charges: chargesInMemory(memory.Store), close: func() {},
+		place: memory.Place, close: func() {},
 		runs: []func(context.Context) error{memory.Run}, health: memory.Health, report: memory.Report,
 		where: "this process's memory: forgotten when it ends, and not shared with other instances (--redis shares it)",
 	}, nil
@@ -148,35 +137,4 @@ func (s *instance) patience() time.Duration {
 		longest = max(longest, 2*(s.Budget+s.HomeBudget))
 	}
 	return longest
-}
-
-// charges returns entries of a log as the admin port has them.
-func charges[E memstore.Entry | redisstore.Entry](at time.Time, entries []E) admin.Charges {
-	out := admin.Charges{At: at, Entries: make([]admin.Charge, len(entries))}
-	for i, e := range entries {
-		out.Entries[i] = admin.Charge(e)
-	}
-	return out
-}
-
-func chargesInMemory(store *memstore.Store) readCharges {
-	return func(_ context.Context, _ config.Place, key string, policy *driver.Policy) (admin.Charges, error) {
-		entries, at := store.Inspect(key, policy)
-		return charges(at, entries), nil
-	}
-}
-
-// chargesOnRedis reads from the region's Redis, or from the home, which every rule with scope: global has.
-func chargesOnRedis(region, home *redisstore.Store) readCharges {
-	return func(ctx context.Context, at config.Place, key string, policy *driver.Policy) (admin.Charges, error) {
-		store := region
-		if at.Global {
-			store = home
-		}
-		state, err := store.Inspect(ctx, key, policy)
-		if err != nil || state == nil {
-			return admin.Charges{}, err
-		}
-		return charges(state.At, state.Entries), nil
-	}
 }

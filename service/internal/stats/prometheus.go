@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/sash/service/internal/decide"
-	"example.com/sash/service/internal/degrade"
 )
 
 // rulePrefix begins the names of what is counted by rule and by domain.
@@ -207,25 +206,4 @@ func (r *Registry) Connections(port string, open *atomic.Int64, most int) {
 	labels := prometheus.Labels{"port": port}
 	r.gauge("sash_connections", "Open connections of a port.", labels, func() float64 { return float64(open.Load()) })
 	r.gauge("sash_max_connections", "The most connections of a port.", labels, func() float64 { return float64(most) })
-}
-
-// Home exports what a service did at its home. Call it once at most.
-func (r *Registry) Home(now func() degrade.HomeStats) {
-	type state = degrade.HomeStats
-	for _, c := range []struct {
-		name, help string
-		of         func(state) int64
-	}{
-		{"sash_home_calls_total", "Calls to the home.", func(h state) int64 { return h.Calls }},
-		{"sash_home_failures_total", "Calls to the home without an answer.", func(h state) int64 { return h.Failed }},
-		{"sash_home_errands_total", "Errands to the home for units to lease.", func(h state) int64 { return h.Errands }},
-		{"sash_leased_units_total", "Units that this instance has leased from the home for its region.", func(h state) int64 { return h.Leased }},
-		{"sash_lease_spent_units_total", "Leased units that calls of this instance spent.", func(h state) int64 { return h.Spent }},
-		{"sash_lease_returned_units_total", "Leased units that this instance gave back unspent.", func(h state) int64 { return h.Returned }},
-		{"sash_home_without_region_total", "Calls that the home decided because the region's Redis did not answer.", func(h state) int64 { return h.Alone }},
-	} {
-		r.counter(c.name, c.help, nil, func() float64 { return float64(c.of(now())) })
-	}
-	r.gauge("sash_home_way_seconds", "How long a call to the home takes.", nil, func() float64 { return now().Way.Seconds() })
-	r.gauge("sash_home_up", "Whether the home answers.", nil, func() float64 { return bit(now().Up) })
 }

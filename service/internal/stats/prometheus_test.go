@@ -5,13 +5,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"example.com/sash/service/internal/decide"
-	"example.com/sash/service/internal/degrade"
 )
 
 func TestNamesAreThoseOfEnvoysService(t *testing.T) {
@@ -113,11 +111,9 @@ func TestTheLocalCacheHasEnvoysNames(t *testing.T) {
 
 func TestGaugesFollowWhatTheyShow(t *testing.T) {
 	r, open := New(nil), new(atomic.Int64)
-	home := degrade.HomeStats{Calls: 7, Leased: 40, Spent: 30, Way: 90 * time.Millisecond, Up: true}
 	r.Degraded(func() bool { return true })
 	r.Redis(func() (opened, closed uint64) { return 5, 2 })
 	r.Connections("http", open, 4096)
-	r.Home(func() degrade.HomeStats { return home })
 	open.Store(3)
 	r.Denied("refund")
 	want := `
@@ -127,14 +123,8 @@ ratelimit_redis_pool_cx_active 3
 # HELP sash_connections Open connections of a port.
 # TYPE sash_connections gauge
 sash_connections{port="http"} 3
-# HELP sash_home_up Whether the home answers.
-# TYPE sash_home_up gauge
-sash_home_up 1
-# HELP sash_leased_units_total Units that this instance has leased from the home for its region.
-# TYPE sash_leased_units_total counter
-sash_leased_units_total 40
 `
-	names := []string{"ratelimit_redis_pool_cx_active", "sash_connections", "sash_home_up", "sash_leased_units_total"}
+	names := []string{"ratelimit_redis_pool_cx_active", "sash_connections"}
 	if err := testutil.GatherAndCompare(r.Prometheus, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}

@@ -2,7 +2,6 @@ package stats
 
 import (
 	"cmp"
-	"container/heap"
 	"errors"
 	"hash/maphash"
 	"math"
@@ -60,9 +59,9 @@ type subjects struct {
 
 type shard struct {
 	mu    sync.Mutex
-	began time.Time                // guarded by mu: when the epoch began
-	now   [orders]*sketch[Subject] // guarded by mu; nil before the first request of the epoch
-	older [orders]*sketch[Subject] // guarded by mu: of the epoch before; nil where it counted nothing
+	began time.Time      // guarded by mu: when the epoch began
+	now   [orders]sketch // guarded by mu
+	older [orders]sketch // guarded by mu: of the epoch before
 }
 
 // count counts part i, which had an outcome.
@@ -104,25 +103,21 @@ func (s *shard) turn(now time.Time) {
 	case age < 2*epoch:
 		s.older, s.began = s.now, s.began.Add(epoch)
 	default:
-		s.older, s.began = [orders]*sketch[Subject]{}, now
+		s.older, s.began = [orders]sketch{}, now
 	}
-	s.now = [orders]*sketch[Subject]{}
+	s.now = [orders]sketch{}
 }
 
 // add adds to the count of one order. The caller holds mu.
 func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, outcome decide.Outcome) {
-	if s.now[order] == nil {
-		s.now[order] = newSketch[Subject](counters)
-	}
 	a := &o.Answers[i]
 	line, taken := s.now[order].add(a.Key, weight)
-	about := &line.about
 	if taken {
-		*about = Subject{Subject: a.Key, Domain: strings.Clone(o.Domain), Entries: keep(o.Parts[i].Entries)}
+		line.Domain, line.Entries = strings.Clone(o.Domain), keep(o.Parts[i].Entries)
 	}
-	about.Last, about.RefusedBy = nameOf(outcome), nil
+	line.Last, line.RefusedBy = nameOf(outcome), nil
 	if name := a.RefusedBy.Limit.Name; a.Refused && name != "" {
-		about.RefusedBy = &name
+		line.RefusedBy = &name
 	}
 }
 
@@ -174,7 +169,7 @@ func (r *Registry) Hottest(order Order, n int) ([]Subject, time.Time) {
 
 // earliest returns when the shard began to count what it has. The caller holds mu.
 func (s *shard) earliest() time.Time {
-	if s.older != ([orders]*sketch[Subject]{}) {
+	if len(s.older[ByUnits].all)+len(s.older[ByRefused].all) > 0 {
 		return s.began.Add(-epoch)
 	}
 	return s.began
@@ -182,70 +177,53 @@ func (s *shard) earliest() time.Time {
 
 // lines adds up both epochs. The caller holds mu.
 func (s *shard) lines(order Order) []Subject {
-	at := make(map[string]int)
-	var out []Subject
-	for _, sk := range []*sketch[Subject]{s.now[order], s.older[order]} {
-		if sk == nil {
-			continue
-		}
-		for key, c := range sk.counters {
-			i, known := at[key]
-			if !known {
-				i = len(out)
-				at[key] = i
-				out = append(out, c.about)
-			}
-			out[i].Count = plus(out[i].Count, c.count)
-			out[i].AtMostOver = plus(out[i].AtMostOver, c.above)
+	out := slices.Clone(s.now[order].all)
+	for _, older := range s.older[order].all {
+		if i, known := s.now[order].at[older.Subject]; known {
+			out[i].Count = plus(out[i].Count, older.Count)
+			out[i].AtMostOver = plus(out[i].AtMostOver, older.AtMostOver)
+		} else {
+			out = append(out, older)
 		}
 	}
 	return out
 }
 
-// A sketch counts the heaviest of many keys in bounded memory by the space-saving algorithm: it has a fixed number of
-// counters, and a key without one takes over the smallest, with its count.
+// A sketch counts the heaviest of many subjects in bounded memory by the space-saving algorithm: it has a fixed number of
+// counters, and a key without one takes over the smallest, with its count. The zero value is ready.
 //
-// So no count is too low, none is too high by more than its error, and every key with more than the sum of all
+// So no count is too low, none is too high by more than AtMostOver, and every key with more than the sum of all
 // weights divided by the number of counters has a counter.
-type sketch[T any] struct {
-	most     int
-	counters map[string]*counter[T]
-	heap     byCount[T] // the smallest first
-}
-
-// A counter is what a sketch knows of one key.
-type counter[T any] struct {
-	key   string
-	count int64
-	above int64 // the count may be too high by this much
-	about T
-	at    int // in the heap
-}
-
-func newSketch[T any](most int) *sketch[T] {
-	return &sketch[T]{most: most, counters: make(map[string]*counter[T])}
+type sketch struct {
+	all []Subject
+	at  map[string]int // by key: where in all
 }
 
 // add adds weight to the count of a key. It returns the key's counter, and whether the key is new to it.
-func (s *sketch[T]) add(key string, weight int64) (c *counter[T], taken bool) {
-	c = s.counters[key]
+func (s *sketch) add(key string, weight int64) (line *Subject, taken bool) {
+	i, known := s.at[key]
 	switch {
-	case c != nil:
-		c.count = plus(c.count, weight)
-		heap.Fix(&s.heap, c.at)
-		return c, false
-	case len(s.heap) < s.most:
-		c = &counter[T]{key: key, count: weight}
-		heap.Push(&s.heap, c)
+	case known:
+	case len(s.all) == 0:
+		s.at = make(map[string]int)
+		fallthrough
+	case len(s.all) < counters:
+		i = len(s.all)
+		s.all = append(s.all, Subject{})
 	default:
-		c = s.heap[0]
-		delete(s.counters, c.key)
-		c.key, c.above = key, c.count
-		c.count = plus(c.count, weight)
-		heap.Fix(&s.heap, 0)
+		for j := range s.all {
+			if s.all[j].Count < s.all[i].Count {
+				i = j
+			}
+		}
+		delete(s.at, s.all[i].Subject)
 	}
-	s.counters[key] = c
-	return c, true
+	if line = &s.all[i]; !known {
+		*line = Subject{Subject: key, Count: line.Count, AtMostOver: line.Count}
+		s.at[key] = i
+	}
+	line.Count = plus(line.Count, weight)
+	return line, !known
 }
 
 // plus adds numbers that are not negative, and stops at the largest one, because requests choose the weights.
@@ -254,30 +232,4 @@ func plus(x, y int64) int64 {
 		return math.MaxInt64
 	}
 	return x + y
-}
-
-// byCount is a heap of counters.
-type byCount[T any] []*counter[T]
-
-func (h byCount[T]) Len() int           { return len(h) }
-func (h byCount[T]) Less(i, j int) bool { return h[i].count < h[j].count }
-
-func (h byCount[T]) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].at, h[j].at = i, j
-}
-
-// Push implements heap.Interface.
-func (h *byCount[T]) Push(x any) {
-	c := x.(*counter[T])
-	c.at = len(*h)
-	*h = append(*h, c)
-}
-
-// Pop implements heap.Interface. A sketch never removes a counter.
-func (h *byCount[T]) Pop() any {
-	all := *h
-	last := all[len(all)-1]
-	*h = all[:len(all)-1]
-	return last
 }

@@ -79,10 +79,10 @@ func TestCountsDoNotOverflow(t *testing.T) {
 	if got, want := spell(c, ByUnits, 9), fmt.Sprintf("eve %d refused", int64(3*sash.MaxUnits)); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	s := newSketch[int](1)
-	for _, key := range []string{"a", "a", "b"} {
-		if c, _ := s.add(key, math.MaxInt64-1); c.count < math.MaxInt64-1 {
-			t.Errorf("%s has %d", key, c.count)
+	var s sketch
+	for i := range 2 * counters { // the second half takes the places of the first
+		if line, _ := s.add(fmt.Sprint(i), math.MaxInt64-1); line.Count < math.MaxInt64-1 {
+			t.Errorf("%+v", line)
 		}
 	}
 }
@@ -159,8 +159,8 @@ func TestManySubjects(t *testing.T) {
 	}
 	for i := range c.subjects.shards {
 		for _, s := range c.subjects.shards[i].now {
-			if len(s.counters) > counters || len(s.heap) != len(s.counters) {
-				t.Fatalf("%d counters and %d in the heap", len(s.counters), len(s.heap))
+			if len(s.all) > counters || len(s.at) != len(s.all) {
+				t.Fatalf("%d counters, and %d are found", len(s.all), len(s.at))
 			}
 		}
 	}

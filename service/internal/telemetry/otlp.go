@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -22,6 +20,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"example.com/sash/service/internal/certs"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
 )
@@ -161,22 +160,11 @@ func (s *settings) resource(envoy *Tracing) *resourcepb.Resource {
 // client returns the client for a collector, with the certificates of the variables.
 func (s *settings) client() *http.Client {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if file, from := s.otlp("CERTIFICATE"); file != "" {
-		config.RootCAs = x509.NewCertPool()
-		if pem, err := os.ReadFile(file); err != nil {
-			s.fail("%s: %w", from, err)
-		} else if !config.RootCAs.AppendCertsFromPEM(pem) {
-			s.fail("%s: %s has no certificate in PEM", from, file)
-		}
-	}
-	cert, from := s.otlp("CLIENT_CERTIFICATE")
+	ca, _ := s.otlp("CERTIFICATE")
+	cert, _ := s.otlp("CLIENT_CERTIFICATE")
 	key, _ := s.otlp("CLIENT_KEY")
-	if cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			s.fail("%s and its CLIENT_KEY: %w", from, err)
-		}
-		config.Certificates = []tls.Certificate{pair}
+	if err := certs.Of(config, ca, cert, key); err != nil {
+		s.fail("OTEL_EXPORTER_OTLP_CERTIFICATE, CLIENT_CERTIFICATE and CLIENT_KEY: %w", err)
 	}
 	timeout, from := s.otlp("TIMEOUT")
 	return &http.Client{

@@ -45,8 +45,10 @@ func TestTraceparent(t *testing.T) {
 		handler := (&tracing{}).handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = parentOf(r.Context()) }))
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.Header.Set("Traceparent", header)
+		r.Header.Set("Tracestate", strings.Repeat("x", 513)) // longer than the specification has it
 		handler.ServeHTTP(httptest.NewRecorder(), r)
-		if (got != nil) != want || want && (hex.EncodeToString(got.trace) != traceID || hex.EncodeToString(got.span) != spanID) {
+		if (got != nil) != want || want && (got.state != "" ||
+			hex.EncodeToString(got.trace) != traceID || hex.EncodeToString(got.span) != spanID) {
 			t.Errorf("%.70q: %v, want %v", header, got, want)
 		}
 	}
@@ -130,7 +132,8 @@ func startCollector(t *testing.T) *collector {
 func TestStopSendsTheLastSpans(t *testing.T) {
 	c, d := startCollector(t), decider(t)
 	exports, err := Start(t.Context(), d, stats.New(nil), Options{
-		Env: variables(c.env), Exporters: Exporters{Tracing: &Tracing{Service: "RateLimit", Instance: "a", Rate: 1}},
+		Env:       variables(c.env + "OTEL_SERVICE_NAME=edge OTEL_RESOURCE_ATTRIBUTES=team=a"),
+		Exporters: Exporters{Tracing: &Tracing{Service: "RateLimit", Instance: "a", Rate: 1}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -39,6 +39,8 @@ var ErrExpired = errors.New("the reservation has expired: its charge has left ev
 //
 // The form is the reservation as JSON and its HMAC-SHA-256, each in base64url, with a dot between them.
 type Tokens struct {
+	// Now is the clock that the lives of reservations are held against.
+	Now  func() time.Time
 	keys [][]byte
 }
 
@@ -48,7 +50,7 @@ func NewTokens(keys ...[]byte) *Tokens {
 		keys = [][]byte{make([]byte, sha256.Size)}
 		_, _ = rand.Read(keys[0]) // never fails
 	}
-	return &Tokens{keys}
+	return &Tokens{Now: time.Now, keys: keys}
 }
 
 // A sealed is a reservation as a token holds it. Of one that charged nothing all is empty.
@@ -151,7 +153,7 @@ const clockSlack = time.Minute
 
 // Settle corrects the charge of a token's reservation to the units that were used, if its caller is permitted to decide in
 // the domain. An empty domain is any. Errors are that of permit, ErrToken, ErrExpired and those of the engine.
-func (t *Tokens) Settle(ctx context.Context, engine *decide.Decider, now time.Time, token string, used int64, permit func(domain string) error) error {
+func (t *Tokens) Settle(ctx context.Context, engine *decide.Decider, token string, used int64, permit func(domain string) error) error {
 	reservation, err := t.Open(token)
 	domain := "" // for a token of nothing or of an earlier version
 	if err == nil {
@@ -163,7 +165,7 @@ func (t *Tokens) Settle(ctx context.Context, engine *decide.Decider, now time.Ti
 	switch {
 	case err != nil:
 		return err
-	case reservation.Units > 0 && now.After(reservation.Expires().Add(clockSlack)):
+	case reservation.Units > 0 && t.Now().After(reservation.Expires().Add(clockSlack)):
 		return ErrExpired
 	}
 	return engine.Settle(ctx, reservation, used)

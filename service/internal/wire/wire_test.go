@@ -109,7 +109,8 @@ func TestWhatIsNotSettled(t *testing.T) {
 		"without a right":   {tokens.Seal(r), 0, denied, "shop", denied},
 		"changed, and both": {"x", 0, denied, "", denied},
 	} {
-		err := tokens.Settle(t.Context(), nil, r.At.Add(c.after), c.token, 1, func(domain string) error {
+		tokens.Now = func() time.Time { return r.At.Add(c.after) }
+		err := tokens.Settle(t.Context(), nil, c.token, 1, func(domain string) error {
 			if domain != c.domain {
 				t.Errorf("%s: the right is for %q, want %q", name, domain, c.domain)
 			}

@@ -1,4 +1,4 @@
-// The page: the current view, the viewer’s access, and the event stream that feeds it.
+// The page: the current view, the viewer’s access, and the state of the service, which it reads every second.
 
 import { $, say } from './dom.js';
 import { call, postForm } from './api.js';
@@ -7,59 +7,52 @@ import * as overview from './overview.js';
 import * as subject from './subject.js';
 
 let access = null;
-let stream = null;
-let reconnect = 0;
+let timer = 0;
+let turn = 0; // counts readings, so that a late answer can be discarded
 
 const connection = (state, text) => {
   $('connection').dataset.state = state;
   say($('connection'), text);
 };
 
-let heard = 0; // when the last event came
-let opened = 0; // when the stream was opened
-const silence = 4000; // there is an event a second
+let heard = 0; // when the last state came
+let began = 0; // when the page began to read
+const silence = 4000;
 
 // stale dims the numbers of the page if the service has not sent any for a while, and says since when they stand.
 const stale = (is) => {
   for (const id of ['alert', 'overview', 'found']) $(id).classList.toggle('stale', is);
   $('stale').hidden = !is;
   if (!is) return;
-  subject.freeze();
   say($('stale'), `No word from this sash since ${moment(heard)}. The numbers on this page are from then.`);
 };
 
 setInterval(() => {
-  if (stream && Date.now() - Math.max(heard, opened) > silence) lose(stream); // the service hangs
+  if (!document.hidden && heard && Date.now() - Math.max(heard, began) > silence) stale(true); // the service hangs
 }, 1000);
 
-const lose = (mine) => {
-  mine.close();
-  if (mine !== stream) return;
-  stream = null;
-  connection('lost', 'disconnected, reconnecting');
-  if (heard) stale(true);
-  clearTimeout(reconnect);
-  reconnect = setTimeout(listen, 2000);
+// watch begins to read the state. A hidden page reads nothing.
+const watch = () => {
+  clearTimeout(timer);
+  began = Date.now();
+  const mine = ++turn;
+  if (!document.hidden) read(mine);
 };
 
-// listen opens the event stream and reopens it when it ends. A hidden page has no stream.
-const listen = () => {
-  clearTimeout(reconnect);
-  stream?.close();
-  stream = null;
-  if (document.hidden) return;
-  const mine = new EventSource('/admin/v1/events');
-  stream = mine;
-  opened = Date.now();
-  mine.addEventListener('state', (e) => {
-    heard = Date.now();
-    stale(false);
-    connection('live', 'live');
-    const s = JSON.parse(e.data);
-    overview.state(s);
-    if (access && s.authenticated !== access.authenticated) configure(); // the session has expired
-  });
-  mine.addEventListener('error', () => lose(mine));
+const read = async (mine) => {
+  const s = await call('/admin/v1/state');
+  if (mine !== turn) return;
+  timer = setTimeout(() => read(mine), s.error ? 2000 : 1000);
+  if (s.error) {
+    connection('lost', 'disconnected, trying again');
+    if (heard) stale(true);
+    return;
+  }
+  heard = Date.now();
+  stale(false);
+  connection('live', 'live');
+  overview.state(s);
+  if (access && s.authenticated !== access.authenticated) configure(); // the session has expired
 };
 
 const configure = async () => {
@@ -102,7 +95,7 @@ $('login').addEventListener('submit', async (e) => {
   if (error) { field.select(); return; }
   field.value = '';
   await configure();
-  listen();
+  watch();
   if (location.hash.startsWith('#/subject')) subject.focus();
   else $('main').focus({ preventScroll: true });
 });
@@ -110,7 +103,7 @@ $('login').addEventListener('submit', async (e) => {
 $('logout').addEventListener('click', async () => {
   await postForm('/logout');
   await configure();
-  listen();
+  watch();
 });
 
 document.addEventListener('keydown', (e) => {
@@ -122,7 +115,7 @@ document.addEventListener('keydown', (e) => {
 });
 
 document.addEventListener('visibilitychange', () => {
-  listen();
+  watch();
   route(); // starts or stops refreshing the subject
 });
 addEventListener('hashchange', route);
@@ -132,8 +125,8 @@ subject.begin();
 route();
 const ready = configure();
 await ready;
-listen();
-setInterval(() => { if (!document.hidden && stream) configureQuietly(); }, 30000);
+watch();
+setInterval(() => { if (!document.hidden) configureQuietly(); }, 30000);
 
 // configureQuietly picks up a reloaded configuration without changing the view.
 async function configureQuietly() {

@@ -1,6 +1,6 @@
-// Rates from the counters that events bring: the page keeps its own series.
+// Rates from the counters of the state: the page keeps its own series.
 
-const over = 10500; // milliseconds: a rate is the mean over the last ten events
+const over = 10500; // milliseconds: a rate is the mean over the last ten states
 let states = []; // the oldest first: at, count by series, tried by series, latency
 let since = ''; // when the service began to count
 
@@ -17,7 +17,7 @@ const share = (rate) => {
   return { refused: part(refused, refused + rate.allowed + rate.shadow), uncounted: part(rate.uncounted, sum(rate)), error: part(rate.error, sum(rate)) };
 };
 
-// quantile returns the bound that a part of the calls since an earlier event did not exceed, or null.
+// quantile returns the bound that a part of the calls since an earlier state did not exceed, or null.
 const quantile = (now, before, part) => {
   const counts = now.counts.map((n, i) => n - (before.counts[i] ?? 0));
   const all = counts.at(-1);
@@ -25,8 +25,8 @@ const quantile = (now, before, part) => {
   return all > 0 && i < now.bounds.length ? now.bounds[i] : null;
 };
 
-// add gives the series of an event their rates and shares, orders the rules, the busiest first, and returns what came
-// since the last event: null if that is not a second ago.
+// add gives the series of a state their rates and shares, orders the rules, the busiest first, and returns what came
+// since the last state: null if that is not a second ago.
 export const add = (s) => {
   if (s.since !== since) { // it is another process
     states = [];

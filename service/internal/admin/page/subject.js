@@ -1,28 +1,22 @@
-// One subject: its windows and the charges of its log.
+// One subject: its limits, and what is used of them.
 
 import { $, cells, el, rows, say } from './dom.js';
 import { call } from './api.js';
-import { Axis } from './axis.js';
 import { clock, count, moment, span } from './format.js';
 import { subjectURL, unavailable } from './overview.js';
 
-let axis;
-let shown = null; // {domain, entries, query, now, at, receivedAt, said, log, logAt, pick, frozen}
+let shown = null; // {domain, entries, query, now, said}
 let timer = 0;
-let animation = 0;
 let visit = 0; // counts openings, so that late answers can be discarded
 
-const calm = matchMedia('(prefers-reduced-motion: reduce)');
 const form = () => $('search');
 
 export const begin = () => {
-  axis = new Axis($('axis'));
   $('add').addEventListener('click', () => entry().focus());
   form().addEventListener('submit', (e) => {
     e.preventDefault();
     find();
   });
-  $('charges').addEventListener('toggle', charges);
   entry();
 };
 
@@ -90,7 +84,7 @@ export const open = async (query) => {
     entry(at < 0 ? text : text.slice(0, at), at < 0 ? '' : text.slice(at + 1));
   }
   if (query.getAll('entry').length === 0) entry();
-  shown = { ...named(), query: query.toString(), pick: null, log: null, logAt: 0, said: null, frozen: null };
+  shown = { ...named(), query: query.toString(), said: null };
   await refresh();
 };
 
@@ -99,10 +93,9 @@ export const close = () => {
   visit++;
   shown = null;
   clearTimeout(timer);
-  cancelAnimationFrame(animation);
 };
 
-// refresh reads the windows every second, and the log as often as its size allows.
+// refresh reads the limits every second.
 const refresh = async () => {
   const mine = visit;
   const s = shown;
@@ -111,27 +104,12 @@ const refresh = async () => {
   if (mine !== visit) return;
   if (answer.error) {
     showError(answer.error);
-    freeze();
     next = 5000; // the service logs each failed attempt
     if (answer.status !== 503) { $('found').hidden = true; return; }
   } else {
     showError(null);
     s.now = answer;
-    s.receivedAt = performance.now();
-    s.at = answer.at ? Date.parse(answer.at) : Date.now();
-    s.frozen = null;
-    if (!readable(answer)) {
-      show();
-      timer = setTimeout(refresh, next);
-      return;
-    }
-    if (!answer.blocked_until) s.said = answer; // a block hides what is used
-    const interval = !s.log ? 0 : s.log.algorithm === 'sorted-set-log' && s.log.count > 1000 ? 60000 : Math.max(1000, s.log.count);
-    if (Date.now() - s.logAt >= interval) {
-      const log = await call(`/admin/v1/charges?${s.query}`);
-      if (mine !== visit) return;
-      if (!log.error) { s.log = log; s.logAt = Date.now(); }
-    }
+    if (readable(answer) && !answer.blocked_until) s.said = answer; // a block hides what is used
     show();
   }
   timer = setTimeout(refresh, next);
@@ -139,16 +117,6 @@ const refresh = async () => {
 
 // readable reports whether the store answered, or there is nothing to ask it.
 const readable = (answer) => answer.source !== 'policy' && answer.source !== 'local';
-
-// now returns the time by the store's clock, or when the store said what is shown.
-const now = () => shown.frozen ?? shown.at + performance.now() - shown.receivedAt;
-
-// freeze stops the clock of what is shown, which grows old, until the next answer.
-export const freeze = () => {
-  if (!shown?.now || shown.frozen !== null) return;
-  shown.frozen = now();
-  wait(); // at once: the next frame may be late
-};
 
 // last returns what the store said last to this page, {at, limits}; null is nothing.
 const last = () => (shown.said?.at ? shown.said : null);
@@ -158,13 +126,12 @@ const show = () => {
   const known = readable(s);
   const before = known ? null : last();
   $('found').hidden = false;
-  for (const id of ['axis', 'limits', 'charges']) $(id).classList.toggle('stale', s.source === 'policy' || (!known && id !== 'limits'));
+  $('limits').classList.toggle('stale', s.source === 'policy');
   $('known').hidden = known;
   say($('known'), known ? '' : standing(s, before));
   if (s.source === 'policy') {
     s.limits = s.limits.map((l) => ({ ...l, ...pick(before?.limits.find((b) => b.name === l.name)) }));
   }
-  if (!known && before) shown.frozen = Date.parse(before.at);
   say($('h-window'), s.subject);
   const badges = [];
   if (s.ban) badges.push(['bad', `banned until ${moment(Date.parse(s.ban.expires))}${s.ban.subject === s.subject ? '' : ` as ${s.ban.subject}`}${s.ban.reason ? `: ${s.ban.reason}` : ''}`]);
@@ -177,9 +144,7 @@ const show = () => {
   if ($('badges').textContent !== badges.map((b) => b[1]).join('')) $('badges').replaceChildren(...badges.map(([how, text]) => el('span', { 'data-how': how }, text)));
   say($('rule'), s.rule ? `${s.rule.rule}: ${s.rule.text}` : 'No rule matches these entries. Requests are allowed, and nothing is counted.');
   limits(s.limits);
-  picks(s.limits);
-  draw();
-  charges();
+  say($('clock'), s.at ? `clock of ${s.source === 'local' ? 'this instance' : 'the store'} ${clock(Date.parse(s.at))}` : '');
 };
 
 // pick returns what a limit had when the store said so last.
@@ -205,99 +170,15 @@ const limits = (all) => {
     row.cells[1].classList.toggle('full', l.remaining === 0);
     say(row.cells[1].lastChild, used(l));
     say(row.cells[2], l.remaining === null ? '–' : count(l.remaining));
-    row.dataset.release = l.release_after ?? '';
-    row.dataset.reset = l.reset_after ?? '';
+    say(row.cells[3], left(l.release_after));
+    say(row.cells[4], left(l.reset_after));
   });
   $('limits').hidden = all.length === 0;
-  wait();
 };
+
+const left = (seconds) => (seconds === null ? '–' : seconds > 0 ? span(seconds) : 'free');
 
 const used = (l) => {
   if (l.used === null) return 'not known';
   return `${count(l.used)} of ${l.share === undefined ? count(l.units) : `${count(l.share)}, the share of ${count(l.units)}`}`;
-};
-
-// wait updates the countdowns.
-const wait = () => {
-  const gone = (performance.now() - shown.receivedAt) / 1000;
-  const left = (seconds) => (seconds === '' ? '–' : seconds > 0 ? span(seconds - gone) : 'free');
-  for (const row of $('limits').tBodies[0].rows) {
-    say(row.cells[3], left(row.dataset.release));
-    say(row.cells[4], left(row.dataset.reset));
-  }
-  say($('clock'), shown.now.source === 'policy' ? '' : shown.now.source === 'local' ? `clock of this instance ${clock(shown.at)}` : `store clock ${clock(now())}`);
-};
-
-const picks = (all) => {
-  if (!all.some((l) => l.name === shown.pick)) {
-    const tightest = all.reduce((a, b) => (a && a.remaining / a.units <= b.remaining / b.units ? a : b), null);
-    shown.pick = tightest?.name;
-  }
-  const names = all.map((l) => l.name);
-  const there = [...$('picks').querySelectorAll('input')].map((i) => i.value);
-  $('picks').hidden = names.length < 2;
-  if (names.join('\n') !== there.join('\n')) {
-    $('picks').replaceChildren(...names.map((name) => el('label', {}, el('input', { type: 'radio', name: 'pick', value: name, onchange: () => { shown.pick = name; draw(); charges(); } }), el('span', {}, name))));
-  }
-  for (const i of $('picks').querySelectorAll('input')) i.checked = i.value === shown.pick;
-};
-
-// draw hands the axis its data and starts the animation.
-const draw = () => {
-  const limit = shown.now.limits.find((l) => l.name === shown.pick);
-  const log = shown.log;
-  const drawable = limit && log?.entries;
-  $('axis').style.display = drawable ? '' : 'none';
-  if (!drawable) {
-    say($('caption'), log?.why ? `No charges to draw: ${log.why}.` : readable(shown.now) ? '' : 'No charges to draw: they are not known.');
-    cancelAnimationFrame(animation);
-    tick();
-    return;
-  }
-  const cut = log.limits.find((l) => l.name === limit.name);
-  axis.set({
-    entries: log.entries.map((e) => ({ at: Date.parse(e.at), units: e.units })),
-    units: limit.units,
-    free: shown.frozen === null && limit.release_after > 0 ? shown.at + 1000 * limit.release_after : null,
-    ...(limit.window > 0 ? { window: 1000 * limit.window } : { from: Date.parse(cut?.from), until: Date.parse(cut?.until) }),
-  });
-  const many = log.merged > 0 ? ` There are ${count(log.count)} charges; those in the same ${span(log.merged)} are drawn as one, at the latest of their times.` : '';
-  const band = limit.window > 0 ? 'The shaded window moves with the store clock' : `The shaded period ends at ${moment(Date.parse(cut?.until))}`;
-  say($('caption'), `Each mark is a charge, hollow if it is booked. ${shown.frozen === null ? band : `Redis listed them last at ${moment(shown.frozen)}`}. The line is the number of units used; to the right it shows what will be in use if no further call arrives.${many}`);
-  cancelAnimationFrame(animation);
-  tick();
-};
-
-let drawn = 0;
-const tick = () => {
-  if (!shown?.now) return;
-  if (shown.frozen !== null) {
-    axis.draw(now(), clock(now()));
-    wait();
-    return;
-  }
-  const t = performance.now();
-  const pace = calm.matches ? 1 : axis.pace();
-  if (t - drawn >= 1000 / pace - 4 || t < drawn) {
-    drawn = t;
-    axis.draw(now());
-    wait();
-  }
-  animation = requestAnimationFrame(tick);
-};
-
-// charges fills the table of charges, newest first.
-const charges = () => {
-  const log = shown?.log;
-  $('charges').hidden = !log?.entries?.length;
-  if (!$('charges').open || !log?.entries) return;
-  const limit = shown.now.limits.find((l) => l.name === shown.pick);
-  const until = Date.parse(log.limits.find((l) => l.name === shown.pick)?.until);
-  rows($('charges').querySelector('table'), log.entries.slice(-50).reverse(), (e) => e.at, () => cells('', 'n', 'n'), (row, e) => {
-    const at = Date.parse(e.at);
-    say(row.cells[0], moment(at));
-    say(row.cells[1], count(e.units));
-    const leaves = limit?.window > 0 ? at + 1000 * limit.window : until;
-    say(row.cells[2], leaves <= now() ? 'has left' : moment(leaves));
-  });
 };
