@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -26,54 +27,44 @@ func (apartStore) DecideAll(context.Context, []driver.Request) ([]driver.Answer,
 	return nil, driver.ErrApart
 }
 
-func TestSeveralSubjectsAllOrNothing(t *testing.T) {
-	for name, store := range map[string]driver.Store{
-		"in one step": memstore.New(nil),
-		"one by one":  apartStore{memstore.New(nil)},
+func (apartStore) DecideAny(context.Context, []driver.Request) (int, driver.Answer, error) {
+	return 0, driver.Answer{}, driver.ErrApart
+}
+
+// eachWay runs a test on a store that decides over several subjects in one step, and on one that does not, in bubbles.
+func eachWay(t *testing.T, test func(t *testing.T, store driver.Store)) {
+	for name, wrap := range map[string]func(*memstore.Store) driver.Store{
+		"in one step": func(s *memstore.Store) driver.Store { return s },
+		"one by one":  func(s *memstore.Store) driver.Store { return apartStore{s} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLimiter(t, store, nil, sash.PerMinute(5))
-			client := sash.Subject{Key: "client", Cost: 1}
-			quota := sash.Subject{Key: "quota", Cost: 100, Limits: []sash.Limit{sash.PerDay(250)}}
-			for range 2 {
-				res, err := l.AllowAll(t.Context(), client, quota)
-				if err != nil || !res.Allowed {
-					t.Fatalf("%+v, %v", res, err)
-				}
-			}
-			res, err := l.AllowAll(t.Context(), client, quota)
-			if err != nil || res.Allowed {
-				t.Fatalf("the quota had 50 left and 100 were admitted: %+v, %v", res, err)
-			}
-			if by, _ := res.RefusedBy(); by.Key != "quota" || by.Limit.Name != "250/1d" {
-				t.Errorf("refused by %+v", by)
-			}
-			if n := remaining(t, l, "client"); n != 3 {
-				t.Errorf("the client has %d left: a refused decision charged it", n)
-			}
+			synctest.Test(t, func(t *testing.T) { test(t, wrap(memstore.New(nil))) })
 		})
 	}
 }
 
-func TestAllowAllRefusesWrongCalls(t *testing.T) {
-	l := newLimiter(t, panicStore{}, nil, sash.PerMinute(5))
-	a, b := sash.Subject{Key: "a", Cost: 1}, sash.Subject{Key: "b", Cost: 1}
-	for name, c := range map[string]struct {
-		subjects []sash.Subject
-		want     error
-	}{
-		"none":           {nil, sash.ErrInvalidLimit},
-		"five":           {[]sash.Subject{a, a, a, a, a}, sash.ErrInvalidLimit},
-		"the same twice": {[]sash.Subject{a, b, a}, sash.ErrInvalidKey},
-		"a bad limit":    {[]sash.Subject{a, {Key: "b", Cost: 1, Limits: []sash.Limit{{Units: 1}}}}, sash.ErrInvalidLimit},
-		"a bad cost":     {[]sash.Subject{a, {Key: "b"}}, sash.ErrInvalidCost},
-		"a cost too big": {[]sash.Subject{a, {Key: "b", Cost: 6}}, sash.ErrCostAboveLimit},
-		"no store can":   {[]sash.Subject{a, b}, sash.ErrUnsupported},
-	} {
-		if _, err := l.AllowAll(t.Context(), c.subjects...); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
+func TestSeveralSubjectsAllOrNothing(t *testing.T) {
+	eachWay(t, func(t *testing.T, store driver.Store) {
+		l := newLimiter(t, store, nil, sash.PerMinute(5))
+		client := sash.Subject{Key: "client", Cost: 1}
+		quota := sash.Subject{Key: "quota", Cost: 100, Limits: []sash.Limit{sash.PerDay(250)}}
+		for range 2 {
+			res, err := l.AllowAll(t.Context(), client, quota)
+			if err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
 		}
-	}
+		res, err := l.AllowAll(t.Context(), client, quota)
+		if err != nil || res.Allowed {
+			t.Fatalf("the quota had 50 left and 100 were admitted: %+v, %v", res, err)
+		}
+		if by, _ := res.RefusedBy(); by.Key != "quota" || by.Limit.Name != "250/1d" {
+			t.Errorf("refused by %+v", by)
+		}
+		if n := remaining(t, l, "client"); n != 3 {
+			t.Errorf("the client has %d left: a refused decision charged it", n)
+		}
+	})
 }
 
 // localFor is a store that decides about one of its subjects elsewhere.

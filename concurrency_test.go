@@ -79,38 +79,6 @@ func TestNeverMoreThanNAtOnce(t *testing.T) {
 	}
 }
 
-func TestAllThatWaitGetASlot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newConcurrency(t, memstore.New(nil), 5, time.Minute)
-		var g gauge
-		var group sync.WaitGroup
-		began := time.Now()
-		for range 500 {
-			group.Go(func() {
-				slot, err := c.Wait(t.Context(), "k")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				g.enter()
-				time.Sleep(100 * time.Millisecond)
-				g.leave()
-				if err := slot.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		group.Wait()
-		if g.total.Load() != 500 || g.most.Load() != 5 {
-			t.Errorf("%d ran, %d at once; want 500 and 5", g.total.Load(), g.most.Load())
-		}
-		// 500 calls of 100 ms in 5 slots take 10 s; the pauses are what else it took.
-		if took := time.Since(began); took < 10*time.Second || took > 20*time.Second {
-			t.Errorf("it took %v", took)
-		}
-	})
-}
-
 func TestASlotIsTakenSoonAfterItComesFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &countingStore{Store: memstore.New(nil)}

@@ -36,15 +36,6 @@ func TestKeysOfDifferentPartsDiffer(t *testing.T) {
 	}
 }
 
-func TestKeysTogetherShareATag(t *testing.T) {
-	if got := sash.KeyTogether("t{1}", "user", "4{2}"); got != "{t%7B1%7D}:user:4%7B2%7D" {
-		t.Errorf("got %q", got)
-	}
-	if got := sash.KeyTogether(strings.Repeat("t", 1<<20), strings.Repeat("p", 1<<20)); len(got) > sash.MaxKeyLength {
-		t.Errorf("%d bytes", len(got))
-	}
-}
-
 func TestSecretsDoNotShow(t *testing.T) {
 	token := "ghp_secret"
 	part := sash.Secret([]byte("pepper"), token)

@@ -11,6 +11,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
+	"example.com/sash/storetest"
 )
 
 // panicStore is a store that must not be asked.
@@ -34,37 +35,6 @@ func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...
 		t.Fatal(err)
 	}
 	return l
-}
-
-func TestWrongCallsNeverReachTheStore(t *testing.T) {
-	ctx := t.Context()
-	l := newLimiter(t, panicStore{}, nil, sash.PerHour(100), sash.PerMinute(5))
-	for name, c := range map[string]struct {
-		key  string
-		cost int64
-		want error
-	}{
-		"empty key":        {"", 1, sash.ErrInvalidKey},
-		"blank key":        {" \t\r\n\u00a0", 1, sash.ErrInvalidKey},
-		"endless key":      {strings.Repeat("k", sash.MaxKeyLength+1), 1, sash.ErrInvalidKey},
-		"no cost":          {"k", 0, sash.ErrInvalidCost},
-		"negative cost":    {"k", -1, sash.ErrInvalidCost},
-		"above one limit":  {"k", 6, sash.ErrCostAboveLimit},
-		"above all limits": {"k", 101, sash.ErrCostAboveLimit},
-	} {
-		if _, err := l.AllowN(ctx, c.key, c.cost); !errors.Is(err, c.want) {
-			t.Errorf("%s: AllowN: %v, want %v", name, err, c.want)
-		}
-		if err := l.WaitN(ctx, c.key, c.cost); !errors.Is(err, c.want) {
-			t.Errorf("%s: WaitN: %v, want %v", name, err, c.want)
-		}
-		if _, err := l.AllowAll(ctx, sash.Subject{Key: c.key, Cost: c.cost}); !errors.Is(err, c.want) {
-			t.Errorf("%s: AllowAll: %v, want %v", name, err, c.want)
-		}
-	}
-	if _, err := l.AllowN(ctx, "k", 6); !strings.Contains(err.Error(), "5/1m") {
-		t.Errorf("the error does not name the limit that is too small: %v", err)
-	}
 }
 
 func TestDoSaysWhoIsConstrained(t *testing.T) {
@@ -104,12 +74,16 @@ func TestDoSaysWhoIsConstrained(t *testing.T) {
 func TestAStoreThatFailsIsAnErrorOfItsOwn(t *testing.T) {
 	down := errors.New("connection refused")
 	l := newLimiter(t, failingStore{down}, nil, sash.PerMinute(1))
-	_, err := l.Allow(t.Context(), "k")
-	if !errors.Is(err, sash.ErrUnavailable) || !errors.Is(err, down) || errors.Is(err, sash.ErrLimited) {
-		t.Errorf("a failing store gives %v", err)
+	store := storetest.NewFaulty(memstore.New(nil))
+	store.Fail(down)
+	for _, call := range calls {
+		err := call.make(t.Context(), newLimiter(t, store, nil, sash.PerMinute(1)), "k", 1)
+		if !errors.Is(err, sash.ErrUnavailable) || !errors.Is(err, down) || errors.Is(err, sash.ErrLimited) {
+			t.Errorf("%s: a failing store gives %v", call.name, err)
+		}
 	}
 	dial := fmt.Errorf("dial: %w", context.DeadlineExceeded)
-	_, err = newLimiter(t, failingStore{dial}, nil, sash.PerMinute(1)).Allow(t.Context(), "k")
+	_, err := newLimiter(t, failingStore{dial}, nil, sash.PerMinute(1)).Allow(t.Context(), "k")
 	if !errors.Is(err, sash.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a connection's time-out gives %v, as if the caller had given up", err)
 	}
@@ -141,45 +115,5 @@ func TestPrefixesKeepLimitersApart(t *testing.T) {
 	}
 	if res, _ := api.Peek(t.Context(), "k"); res.Remaining != 0 {
 		t.Errorf("the other limiter was reset too: %d remain", res.Remaining)
-	}
-}
-
-func TestPlansShareWhatWasCharged(t *testing.T) {
-	store := memstore.New(nil)
-	free := newLimiter(t, store, nil, sash.PerMinute(2))
-	pro, err := free.With(sash.PerMinute(5))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if res, _ := free.Allow(t.Context(), "user"); !res.Allowed {
-			t.Fatal("refused below the limit")
-		}
-	}
-	if res, _ := free.Allow(t.Context(), "user"); res.Allowed {
-		t.Error("the free plan admitted a third call")
-	}
-	if res, _ := pro.Allow(t.Context(), "user"); !res.Allowed || res.Remaining != 2 {
-		t.Errorf("after the upgrade: %+v", res)
-	}
-}
-
-func TestACallerThatIsGoneIsNotCharged(t *testing.T) {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	gone := errors.New("the client hung up")
-	cancel(gone)
-	l := newLimiter(t, panicStore{}, nil, sash.PerMinute(1))
-	_, err := l.Allow(ctx, "k")
-	if !errors.Is(err, context.Canceled) || !errors.Is(err, gone) || errors.Is(err, sash.ErrUnavailable) {
-		t.Errorf("Allow: %v", err)
-	}
-	if _, err := l.AllowAll(ctx, sash.Subject{Key: "k", Cost: 1}); !errors.Is(err, context.Canceled) {
-		t.Errorf("AllowAll: %v", err)
-	}
-	if err := l.Do(ctx, "k", func(context.Context) error { panic("it ran") }); !errors.Is(err, context.Canceled) {
-		t.Errorf("Do: %v", err)
-	}
-	if err := l.Wait(ctx, "k"); !errors.Is(err, context.Canceled) {
-		t.Errorf("Wait: %v", err)
 	}
 }

@@ -13,23 +13,10 @@ import (
 	"example.com/sash/storetest"
 )
 
-// reserveAll reserves 3 of 10 for a client and 40 of 100 of what all clients share.
-func reserveAll(t *testing.T, l *sash.Limiter) (sash.Result, []*sash.Reservation) {
-	t.Helper()
-	res, reserved, err := l.ReserveAll(t.Context(),
-		sash.Subject{Key: "client", Cost: 3},
-		sash.Subject{Key: "all", Cost: 40, Limits: []sash.Limit{sash.PerHour(100)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res, reserved
-}
-
 func TestEverySubjectIsSettledByItself(t *testing.T) {
-	for where, store := range map[string]func() driver.Store{
-		"in one step": func() driver.Store { return memstore.New(nil) },
-		"one by one":  func() driver.Store { return apartStore{memstore.New(nil)} },
-	} {
+	eachWay(t, func(t *testing.T, store driver.Store) {
+		l := newLimiter(t, store, nil, sash.PerHour(10))
+		wide := newLimiter(t, store, nil, sash.PerHour(100))
 		for name, c := range map[string]struct {
 			client, all step  // nil is never settled
 			left        int64 // of the client's 10
@@ -42,64 +29,27 @@ func TestEverySubjectIsSettledByItself(t *testing.T) {
 			"the other":         {nil, cancel, 7, 100},
 			"both":              {cancel, cancel, 10, 100},
 		} {
-			t.Run(where+"/"+name, func(t *testing.T) {
-				s := store()
-				l := newLimiter(t, s, nil, sash.PerHour(10))
-				res, reserved := reserveAll(t, l)
-				if !res.Allowed || len(reserved) != 2 || !reserved[0].Allowed() || !reserved[1].Allowed() {
-					t.Fatalf("%+v, %d reservations", res, len(reserved))
-				}
-				if one, all := reserved[0].Result().Remaining, reserved[1].Result().Remaining; one != 7 || all != 60 {
-					t.Errorf("each subject's own answer: %d of 10 and %d of 100 left", one, all)
-				}
-				for i, step := range []step{c.client, c.all} {
+			client, all := sash.Subject{Key: name, Cost: 3}, sash.Subject{Key: name + ", all", Cost: 40, Limits: wide.Limits()}
+			res, reserved, err := l.ReserveAll(t.Context(), client, all)
+			if err != nil || !res.Allowed || reserved[0].Result().Remaining != 7 || reserved[1].Result().Remaining != 60 {
+				t.Fatalf("%+v, %v: each subject has its own answer, of 10 and of 100", res, err)
+			}
+			for i, step := range []step{c.client, c.all} {
+				for range 2 { // once, however often
 					if step == nil {
 						continue
 					}
-					for range 2 { // once, however often
-						if err := step(t.Context(), reserved[i]); err != nil {
-							t.Fatal(err)
-						}
+					if err := step(t.Context(), reserved[i]); err != nil {
+						t.Fatal(err)
 					}
 				}
-				if left := remaining(t, l, "client"); left != c.left {
-					t.Errorf("the client has %d of 10 left, want %d", left, c.left)
-				}
-				if left := remaining(t, newLimiter(t, s, nil, sash.PerHour(100)), "all"); left != c.leftOfAll {
-					t.Errorf("%d of 100 left, want %d", left, c.leftOfAll)
-				}
-			})
+			}
+			if one, both := remaining(t, l, client.Key), remaining(t, wide, all.Key); one != c.left || both != c.leftOfAll {
+				t.Errorf("%s: %d of 10 and %d of 100 are left, want %d and %d", name, one, both, c.left, c.leftOfAll)
+			}
 		}
-	}
+	})
 }
-
-func TestReserveAllRefusesWhatItCannotDo(t *testing.T) {
-	subject := sash.Subject{Key: "k", Cost: 1}
-	counting := newLimiter(t, memstore.New(nil), &sash.Options{CountRefused: true}, sash.PerHour(10))
-	settles := newLimiter(t, memstore.New(nil), nil, sash.PerHour(10))
-	for name, c := range map[string]struct {
-		limiter  *sash.Limiter
-		subjects []sash.Subject
-		want     error
-	}{
-		"a store that cannot settle":  {newLimiter(t, panicStore{}, nil, sash.PerHour(10)), []sash.Subject{subject}, sash.ErrUnsupported},
-		"the same for nobody":         {newLimiter(t, panicStore{}, nil, sash.PerHour(10)), nil, sash.ErrUnsupported},
-		"refused calls that count":    {counting, []sash.Subject{subject}, sash.ErrUnsupported},
-		"nobody":                      {settles, nil, sash.ErrInvalidLimit},
-		"an estimate above the limit": {settles, []sash.Subject{{Key: "k", Cost: 11}}, sash.ErrCostAboveLimit},
-		"one subject twice":           {settles, []sash.Subject{subject, subject}, sash.ErrInvalidKey},
-		"a store that is down":        {newLimiter(t, downSettler{failingStore{errLost}}, nil, sash.PerHour(10)), []sash.Subject{subject}, sash.ErrUnavailable},
-	} {
-		if _, reserved, err := c.limiter.ReserveAll(t.Context(), c.subjects...); !errors.Is(err, c.want) || reserved != nil {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
-		}
-	}
-}
-
-// downSettler would settle, if it were not down.
-type downSettler struct{ failingStore }
-
-func (downSettler) Settle(context.Context, driver.Settlement) error { return errLost }
 
 func TestARefusalBesideReservationsIsNotFirm(t *testing.T) {
 	store := memstore.New(nil)

@@ -27,53 +27,6 @@ func (s *countingStore) Decide(ctx context.Context, req driver.Request) (driver.
 	return s.Store.Decide(ctx, req)
 }
 
-func TestWaitWakesAtTheReleaseAndAsksOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &countingStore{Store: memstore.New(nil)}
-		l := newLimiter(t, store, nil, sash.Every(3, 10*time.Second))
-		start := time.Now()
-		for range 3 {
-			if err := l.Wait(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Second)
-		}
-		if err := l.WaitN(t.Context(), "k", 2); err != nil {
-			t.Fatal(err)
-		}
-		if waited := time.Since(start); waited != 11*time.Second {
-			t.Errorf("two units were admitted after %v; the second charge leaves at 11s", waited)
-		}
-		if store.calls != 5 {
-			t.Errorf("the store was asked %d times for 4 calls of which one waited", store.calls)
-		}
-	})
-}
-
-func TestWaitFailsAtOnceWhenTheDeadlineCannotBeMet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, memstore.New(nil), nil, sash.PerMinute(1))
-		if err := l.Wait(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		start := time.Now()
-		err := l.Wait(ctx, "k")
-		if time.Since(start) != 0 {
-			t.Errorf("it took %v to fail", time.Since(start))
-		}
-		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, sash.ErrLimited) {
-			t.Errorf("the error is %v", err)
-		}
-		ctx, cancel = context.WithTimeout(t.Context(), time.Minute+time.Microsecond)
-		defer cancel()
-		if err := l.Wait(ctx, "k"); err != nil {
-			t.Errorf("a deadline after the release: %v", err)
-		}
-	})
-}
-
 // No call is booked more than a day ahead. A caller with more time than that waits until it can be.
 func TestATurnThatIsDaysAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -93,25 +46,6 @@ func TestATurnThatIsDaysAway(t *testing.T) {
 		defer cancel()
 		if err := l.Wait(long, "k"); err != nil || time.Since(start).Round(time.Second) != 40*time.Hour {
 			t.Errorf("with a deadline of 72 h, %v after %v", err, time.Since(start))
-		}
-	})
-}
-
-func TestWaitHonoursCancellation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, memstore.New(nil), nil, sash.PerHour(1))
-		if err := l.Wait(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		start := time.Now()
-		err := l.Wait(ctx, "k")
-		if !errors.Is(err, context.Canceled) || errors.Is(err, sash.ErrLimited) {
-			t.Errorf("the error is %v", err)
-		}
-		if time.Since(start) != time.Second {
-			t.Errorf("it returned after %v", time.Since(start))
 		}
 	})
 }
