@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"example.com/sash"
-	"example.com/sash/internal/judge"
 )
 
 // A tally is the list of charges made under one window length, which the fixed window and the sliding counter
@@ -66,7 +65,7 @@ func (c *counts) touch(now int64, limits []sash.Limit) {
 // period returns the fixed window around an instant.
 func period(l sash.Limit, at int64) (start, end int64) {
 	if l.Period != 0 {
-		return judge.Bounds(l, at)
+		return bounds(l, at)
 	}
 	w := l.Window.Microseconds()
 	start = at / w * w
