@@ -52,8 +52,12 @@ func TestAFaultyStore(t *testing.T) {
 		}
 		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		store.Hang(nil)
+		calls := make(chan struct{}, 3)
+		store.Hang(calls)
 		ok(context.DeadlineExceeded)
+		if len(calls) == 0 {
+			t.Error("no call reports that it hangs")
+		}
 	})
 }
 

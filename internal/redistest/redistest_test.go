@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.com/sash/internal/redistest"
+	"example.com/sash/redisstore"
 )
 
 func TestReplies(t *testing.T) {
@@ -37,6 +38,12 @@ func TestReplies(t *testing.T) {
 	}
 	if _, err := s.Do("LPUSH", "k", "x"); err == nil || !strings.HasPrefix(err.Error(), "WRONGTYPE ") {
 		t.Errorf("an error reply became %v", err)
+	}
+	echo := redisstore.NewScript("echo", "return ARGV[1]")
+	for range 2 { // the server has it the second time
+		if got, err := redistest.Scripter(s).Run(t.Context(), echo, nil, "x"); got != "x" || err != nil {
+			t.Errorf("a script: %q, %v", got, err)
+		}
 	}
 	for name, server := range map[string]*redistest.Server{"after an error reply": s, "to another process": redistest.Dial(s.Addr())} {
 		if got, err := server.Do("PING"); got != "PONG" || err != nil {
