@@ -111,21 +111,28 @@ func (f *forward) came(units int64) {
 
 // leave records a place that was given back before it begins.
 func (f *forward) leave(g gap) {
-	n, _ := f.find(g.at)
+	n, _ := slices.BinarySearchFunc(f.gaps, g.at, func(g gap, at int64) int { return cmp.Compare(g.at, at) })
 	f.gaps = slices.Insert(f.gaps, n, g)
 	f.gaps = f.gaps[:min(len(f.gaps), mostGaps)]
 	f.wake()
 }
 
-// filled records a booking, which may fill a gap.
-func (f *forward) filled(at int64) {
-	if n, found := f.find(at); found {
-		f.gaps = slices.Delete(f.gaps, n, n+1)
+// booked records a booking for which the store has just looked for the earliest instant: it fills a gap there, and before it no
+// gap has room for its cost.
+func (f *forward) booked(p *place) {
+	cost := p.sets[0].Request.Cost
+	for i := range f.gaps {
+		switch g := &f.gaps[i]; {
+		case g.at < p.at:
+			g.units = min(g.units, cost-1)
+		case g.at == p.at:
+			g.units -= cost
+		}
 	}
-}
-
-func (f *forward) find(at int64) (n int, found bool) {
-	return slices.BinarySearchFunc(f.gaps, at, func(g gap, at int64) int { return cmp.Compare(g.at, at) })
+	f.gaps = slices.DeleteFunc(f.gaps, func(g gap) bool { return g.units <= 0 })
+	if p.sets[0].Delay > 0 {
+		f.free = min(f.free, cost-1)
+	}
 }
 
 // refused records that the store had no room for a request.

@@ -42,6 +42,9 @@ type place struct {
 	sets   []driver.Settlement // of each reservation of the caller
 }
 
+// decided returns when the store decided on the place.
+func (p *place) decided() int64 { return p.sets[0].At - p.sets[0].Delay }
+
 // A turn is a caller in a queue. Its fields are guarded by the mutex of the lines, and do not change once done is closed.
 type turn struct {
 	holder []*Reservation
@@ -100,6 +103,11 @@ func (q *lines) trade(ctx context.Context, holder []*Reservation, within int64) 
 	if len(q.alike) == 0 {
 		return
 	}
+	t := turn{holder: holder}
+	own, _ := t.take()
+	if f := q.forward[holder[0].subject]; f != nil && len(holder) == 1 {
+		f.booked(&own)
+	}
 	alike := holder[0].alike()
 	line := q.alike[alike]
 	for line != nil && line.forward != nil && line.forward.away == line {
@@ -118,13 +126,11 @@ func (q *lines) trade(ctx context.Context, holder []*Reservation, within int64) 
 	if line == nil {
 		return
 	}
-	t := turn{holder: holder}
-	own, _ := t.take()
-	if line.forward != nil {
-		line.forward.filled(own.at)
+	n := line.before(own.decided()+within) - 1
+	for ; n >= 0 && line.places[n].at > own.at && line.places[n].decided() > own.decided(); n-- {
+		continue // it was booked later, and its answer overtook this one
 	}
-	n := line.before(own.at - own.sets[0].Delay + within)
-	if n == 0 || line.places[n-1].at <= own.at {
+	if n < 0 || line.places[n].at <= own.at {
 		return
 	}
 	if own.starts.IsZero() {
@@ -133,11 +139,11 @@ func (q *lines) trade(ctx context.Context, holder []*Reservation, within int64) 
 	first := line.before(own.at)
 	line.places = slices.Insert(line.places, first, own)
 	line.steady(first)
-	t.have(line.places[n])
+	t.have(line.places[n+1])
 	for _, r := range holder {
 		r.result.Delay = time.Until(r.starts)
 	}
-	line.places = slices.Delete(line.places, n, n+1)
+	line.places = slices.Delete(line.places, n+1, n+2)
 	q.tidy(alike, line)
 }
 

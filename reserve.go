@@ -123,6 +123,7 @@ func (l *Limiter) holdAll(ctx context.Context, store driver.Settler, calls []cal
 	}
 	if calls[0].Within > 0 {
 		l.lines.trade(ctx, all, calls[0].Within)
+		res.At, res.Delay = all[0].result.At, all[0].result.Delay
 	}
 	return res, all, nil
 }

@@ -159,11 +159,24 @@ func (a simTime) epoch(key string) [2]int {
 	return [2]int{a.ahead, a.resets}
 }
 
-// judgeOrder checks that bookings start in the order in which they were decided: those of the store over all processes,
-// and those that a process admitted locally. A jump ahead and a reset begin another queue.
+// judgeOrder checks that bookings start in the order in which they were decided, until units come back: those of the store over
+// all processes, and those that a process admitted locally. A jump ahead and a reset begin another queue.
 func (s *simulation) judgeOrder(key string) {
+	var open time.Time // when units came back, or may have, because a caller got no answer
+	for _, c := range s.calls {
+		at := c.settled
+		if c.err != nil && c.res.Source == driver.FromStore {
+			at = c.ended
+		}
+		if c.has(key) && (c.back > 0 || c.err != nil) && !at.IsZero() && (open.IsZero() || at.Before(open)) {
+			open = at
+		}
+	}
 	for i, c := range s.calls {
 		for j, d := range s.calls {
+			if !open.IsZero() && !d.ended.Before(open) {
+				continue
+			}
 			if c.within == 0 || d.within == 0 || c.back == c.cost || d.back == d.cost || !c.has(key) || !d.has(key) {
 				continue
 			}

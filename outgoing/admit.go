@@ -86,11 +86,15 @@ func (t *Transport) start(req *http.Request, admitted *admission) (again bool, e
 		giveBack(ctx, admitted.places)
 		return true, nil
 	}
+	booked := admitted.places[0].Result().At
 	if err := admitted.places[0].Wait(ctx); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
 		return false, err
+	}
+	if !admitted.charged.IsZero() { // its place came forward meanwhile
+		admitted.charged = admitted.charged.Add(admitted.places[0].Result().At.Sub(booked))
 	}
 	cooling, err := t.cooling(ctx, &admitted.call)
 	err = t.tolerate(req, admitted.call, err) // its charge stands

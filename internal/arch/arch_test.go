@@ -40,7 +40,7 @@ var layers = []layer{
 	{"examples/...", []string{"./..."}},
 	{"service/internal/config", []string{".", "driver", "failover"}},
 	{"service/internal/decide", []string{".", "driver", "failover", "memstore", "redisstore", "service/internal/config"}},
-	{"service/internal/stats", []string{".", "service/internal/config", "service/internal/decide"}},
+	{"service/internal/stats", []string{".", "service/internal/config", "service/internal/decide", "service/internal/degrade"}},
 	{"service/internal/wire", []string{".", "service/internal/config", "service/internal/decide", "service/internal/stats"}},
 	{"service/...", []string{"./..."}},
 }

@@ -30,7 +30,8 @@ type waitersJob struct {
 	Process  int
 	Waiters  int
 	Limits   []sash.Limit
-	HighCost int64 // of one waiter in a hundred; the others cost 1
+	HighCost int64         // of one waiter in a hundred; the others cost 1
+	Stays    time.Duration // after which a waiter leaves and comes again; zero is never
 }
 
 // A booking is what one waiter saw. All times but At and Delay are of the clock that the processes share, in microseconds
@@ -89,7 +90,12 @@ func waitersMain(text string) error {
 		}
 		group.Go(func() {
 			for ; !ended.Load() && ctx.Err() == nil; b.Round++ {
-				b.wait(ctx, limiter, &left, write)
+				staying, hangUp := context.WithCancel(ctx)
+				if j.Stays > 0 {
+					time.AfterFunc(j.Stays, hangUp)
+				}
+				b.wait(staying, limiter, &left, write)
+				hangUp()
 			}
 		})
 	}

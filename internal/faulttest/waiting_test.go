@@ -121,6 +121,35 @@ func startQueue(t *testing.T, processes int, bookings int64) (*fleet, *redistest
 	}
 }
 
+// Four processes ask for three times as much as there is, and every caller leaves after a second: the limit is used (98 %
+// of it on a quiet machine), and those of a process who stay start in order.
+func TestWaitersWhoHangUp(t *testing.T) {
+	server := redistest.Start(t)
+	limit := sash.PerSecond(60)
+	f := startFleet(t, 4, waitersJob{Waiters: 45, Limits: []sash.Limit{limit}, Stays: time.Second}.on(server))
+	more(t, "bookings", &f.answers, 1200**times)
+	all := f.end()
+	all.log(t)
+	all.started().keepsTo(t, 1, limit)
+	for i := range all {
+		all[i].Answered += 250_000 // a caller waits a moment after its answer, and only then keeps its turn
+	}
+	for p := range 4 {
+		all.started().where(func(b booking) bool { return b.Process == p }).isInOrder(t)
+	}
+	begins, ends := all[0].Asked, all[0].Asked
+	for _, b := range all {
+		begins, ends = min(begins, b.Asked), max(ends, b.Asked)
+	}
+	begins, ends = begins+1_500_000, ends-500_000 // all processes ask
+	used := len(all.started().where(func(b booking) bool { return begins < b.At && b.At <= ends }))
+	if possible := limit.Units * (ends - begins) / 1_000_000; possible < 120 || int64(used) < possible*9/10 {
+		t.Errorf("%d of %d calls start while others hang up", used, possible)
+	} else {
+		t.Logf("%d of %d calls start while others hang up", used, possible)
+	}
+}
+
 // A third of the waiters leave, and a third of those that stay are killed with their processes. The others keep their
 // places or move up, in the order of their process.
 func TestWaitersLeaveAndAreKilled(t *testing.T) {

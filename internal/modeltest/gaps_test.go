@@ -1,0 +1,94 @@
+package modeltest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/memstore"
+)
+
+// gapped: where units come back before bookings, bookings start when they do in memory, whose gaps are those of the definition.
+func (b *bench) gapped() error {
+	if b.algorithm != sash.SlidingLog && b.algorithm != sash.SlidingBuckets {
+		return nil
+	}
+	small, smallClock, _ := b.small()
+	for seed := range uint64(36) {
+		store, clock := b.store, b.clock
+		if seed%2 == 0 {
+			store, clock = small, smallClock
+		}
+		r := rand.New(rand.NewPCG(seed, 31))
+		limits := slices.Clone(bookPlans[seed%3])
+		opts := sash.Options{Algorithm: b.algorithm}
+		if b.algorithm == sash.SlidingBuckets {
+			opts.Resolution = time.Second
+		}
+		policy, err := sash.NewPolicy(&opts, limits...)
+		if err != nil {
+			return err
+		}
+		least := slices.MinFunc(policy.Limits, func(a, b driver.Limit) int { return int(a.Units - b.Units) }).Units
+		memory := memstore.New(&memstore.Options{Now: clock.Now})
+		var held []driver.Settlement
+		for step := range 90 {
+			clock.Advance(time.Duration(r.Int64N(1_500_000)) * time.Microsecond)
+			key := fmt.Sprint("gaps", seed)
+			if units := 1 + r.Int64N(2); r.IntN(8) == 0 {
+				err := both(store, memory, func(s driver.Settler) error {
+					_, err := s.(driver.Taker).Reward(context.Background(), driver.Request{Key: key, Policy: policy, Cost: units})
+					return err
+				})
+				if err != nil {
+					return fmt.Errorf("gaps %d: %w", seed, err)
+				}
+				held = nil // of which the units are gone
+				continue
+			}
+			if n := len(held); n > 0 && r.IntN(3) == 0 {
+				set := held[n-1-r.IntN(min(n, 6))]
+				set.Units = r.Int64N(set.Request.Cost + 1)
+				if err := both(store, memory, func(s driver.Settler) error { return s.Settle(context.Background(), set) }); err != nil {
+					return fmt.Errorf("gaps %d: %w", seed, err)
+				}
+				held = slices.DeleteFunc(held, func(h driver.Settlement) bool { return h.ID == set.ID })
+				continue
+			}
+			req := driver.Request{Key: key, Policy: policy, Cost: 1 + r.Int64N(least), MaySettle: true}
+			if r.IntN(4) > 0 {
+				req.Within = r.Int64N(60_000_000)
+			}
+			var answers []driver.Answer
+			err := both(store, memory, func(s driver.Settler) error {
+				answer, err := s.(driver.Store).Decide(context.Background(), req)
+				answers = append(answers, answer)
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("gaps %d: %w", seed, err)
+			}
+			got, want := &answers[0], &answers[1]
+			if got.At != want.At || got.Delay != want.Delay || got.Refusals != want.Refusals || !reflect.DeepEqual(got.Statuses(), want.Statuses()) {
+				return fmt.Errorf("gaps %d, step %d: cost %d within %d: %s, want %s", seed, step, req.Cost, req.Within, shown(got), shown(want))
+			}
+			if got.Allowed() {
+				held = append(held, driver.Settlement{Request: req, At: got.At, Delay: got.Delay, Source: driver.FromStore, ID: fmt.Sprint(seed, "-", step)})
+			}
+		}
+	}
+	return nil
+}
+
+// both calls f with each store, and returns the first error.
+func both(a, b driver.Settler, f func(driver.Settler) error) error {
+	if err := f(a); err != nil {
+		return err
+	}
+	return f(b)
+}
