@@ -43,30 +43,6 @@ func eachWay(t *testing.T, test func(t *testing.T, store driver.Store)) {
 	}
 }
 
-func TestSeveralSubjectsAllOrNothing(t *testing.T) {
-	eachWay(t, func(t *testing.T, store driver.Store) {
-		l := newLimiter(t, store, nil, sash.PerMinute(5))
-		client := sash.Subject{Key: "client", Cost: 1}
-		quota := sash.Subject{Key: "quota", Cost: 100, Limits: []sash.Limit{sash.PerDay(250)}}
-		for range 2 {
-			res, err := l.AllowAll(t.Context(), client, quota)
-			if err != nil || !res.Allowed {
-				t.Fatalf("%+v, %v", res, err)
-			}
-		}
-		res, err := l.AllowAll(t.Context(), client, quota)
-		if err != nil || res.Allowed {
-			t.Fatalf("the quota had 50 left and 100 were admitted: %+v, %v", res, err)
-		}
-		if by, _ := res.RefusedBy(); by.Key != "quota" || by.Limit.Name != "250/1d" {
-			t.Errorf("refused by %+v", by)
-		}
-		if n := remaining(t, l, "client"); n != 3 {
-			t.Errorf("the client has %d left: a refused decision charged it", n)
-		}
-	})
-}
-
 // localFor is a store that decides about one of its subjects elsewhere.
 type localFor struct {
 	driver.MultiStore

@@ -83,11 +83,8 @@ func TestAWrongAnswerOfAStoreIsAnErrorThatNamesIt(t *testing.T) {
 			}
 			l := newLimiter(t, store, nil, three...)
 			for _, call := range append(but("Book", "BookAll", "BookAny", "BookOnce"), // of which the store has no power
-				call{"Peek", func(ctx context.Context, l *sash.Limiter, key string, _ int64) error {
-					_, err := l.Peek(ctx, key)
-					return err
-				}},
-				call{"Do", func(ctx context.Context, l *sash.Limiter, key string, _ int64) error { return l.Do(ctx, key, nil) }}) {
+				call{"Peek", func(a arguments) error { return second(a.Peek(a.ctx, a.key)) }},
+				call{"Do", func(a arguments) error { return a.Do(a.ctx, a.key, nil) }}) {
 				err := call.make(t.Context(), l, "k", 1)
 				if !errors.Is(err, sash.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("%s: %v, want %q", call.name, err, c.want)

@@ -3,7 +3,6 @@ package sash_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -45,39 +44,6 @@ func (g *gauge) enter() {
 }
 
 func (g *gauge) leave() { g.inside.Add(-1) }
-
-func TestNeverMoreThanNAtOnce(t *testing.T) {
-	c := newConcurrency(t, memstore.New(nil), 5, time.Minute)
-	var (
-		g       gauge
-		refused atomic.Int64
-		group   sync.WaitGroup
-	)
-	for range 500 {
-		group.Go(func() {
-			for range 20 {
-				err := c.Do(t.Context(), "k", func(context.Context) error {
-					g.enter()
-					defer g.leave()
-					return nil
-				})
-				switch {
-				case errors.Is(err, sash.ErrLimited):
-					refused.Add(1)
-				case err != nil:
-					t.Error(err)
-				}
-			}
-		})
-	}
-	group.Wait()
-	if g.most.Load() > 5 {
-		t.Errorf("%d ran at once", g.most.Load())
-	}
-	if g.total.Load()+refused.Load() != 500*20 || g.total.Load() < 20 {
-		t.Errorf("%d ran and %d were refused, of %d", g.total.Load(), refused.Load(), 500*20)
-	}
-}
 
 func TestASlotIsTakenSoonAfterItComesFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -15,6 +15,8 @@ func FuzzKey(f *testing.F) {
 		{"a_b|c", "a|b_c"}, {"a:b|c", "a|b:c"}, {"", "|"}, {"a|", "a"}, {"%41", "A"}, {"{x}|y", "x|y"},
 		{"~1~x", "x"}, {"\n\x00\xff", "\n\x00"}, {strings.Repeat("a", 97), strings.Repeat("a", 96)},
 		{strings.Repeat("abc|", 200) + "abc", ""}, {strings.Repeat("abc|", 200), strings.Repeat("abc|", 201)}, {strings.Repeat("\x00", 5000), "~5000~"},
+		{"a%3Ab|c", "a:b|c"}, {"{a}", "a"}, {"ä", "a"}, {strings.Repeat("é", 50), strings.Repeat("é", 51)}, {strings.Repeat("p |", 400), "p"},
+		{strings.Repeat("x", 1<<20), strings.Repeat("x", 1<<20) + "x"}, {sash.Key(strings.Repeat("x", 1<<20)), strings.Repeat("x", 1<<20)},
 	} {
 		f.Add(seed[0], seed[1], byte('|'))
 	}

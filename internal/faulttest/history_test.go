@@ -56,16 +56,6 @@ func (h history) decisions() []judge.Call {
 	return all
 }
 
-// worst returns the most units that were admitted in any window of a length, by the store's clock.
-func (h history) worst(window time.Duration) int64 {
-	var charges []judge.Charge
-	for _, c := range h.admitted() {
-		charges = append(charges, judge.Charge{From: c.At.UnixMicro(), To: c.At.UnixMicro(), Units: c.cost})
-	}
-	full, _ := judge.Fullest(charges, window.Microseconds(), 0)
-	return full.Units
-}
-
 // keepsTo reports windows that hold more than their limit: times is 1, and one more for each loss of state.
 func (h history) keepsTo(t testing.TB, times int64, limits ...sash.Limit) {
 	t.Helper()

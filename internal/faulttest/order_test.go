@@ -87,19 +87,11 @@ func (all bookings) due(limits ...sash.Limit) error {
 // log logs what was seen, for docs/guarantees.md.
 func (all bookings) log(t testing.TB) {
 	t.Helper()
-	var late []int64
+	var late time.Duration
 	for _, b := range all.started() {
-		late = append(late, b.Started-b.At)
+		late = max(late, time.Duration(b.Started-b.At)*time.Microsecond)
 	}
-	slices.Sort(late)
-	failed := len(all.where(func(b booking) bool { return b.Failed != "" }))
-	text := fmt.Sprintf("%d answered, %d started, %d left, %d failed", len(all.answered()), len(late),
-		len(all.where(func(b booking) bool { return b.Left })), failed)
-	if len(late) > 0 {
-		at := func(part int) time.Duration {
-			return time.Duration(late[(len(late)-1)*part/100]) * time.Microsecond
-		}
-		text += fmt.Sprintf("; started after their instant: median %v, 99 %% %v, at most %v", at(50), at(99), at(100))
-	}
-	t.Log(text)
+	left, failed := all.where(func(b booking) bool { return b.Left }), all.where(func(b booking) bool { return b.Failed != "" })
+	t.Logf("%d answered, %d started, at most %v after their instant, %d left, %d failed",
+		len(all.answered()), len(all.started()), late, len(left), len(failed))
 }

@@ -82,7 +82,6 @@ func TestPrimaryComesBackAfterItWasReplaced(t *testing.T) {
 		all := append(load.stop(), stray.stop()...)
 
 		all.keepsTo(t, 2, limits...)
-		all.log(t, "%d units beyond %d; worst %v: %d of %d",
-			max(0, all.admitted().units()-long.Units), long.Units, short.Window, all.worst(short.Window), short.Units)
+		all.log(t, "%d units beyond %d", max(0, all.admitted().units()-long.Units), long.Units)
 	})
 }
