@@ -2,8 +2,11 @@ package sash_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
+	"sync"
+	"time"
 
 	"example.com/sash"
 	"example.com/sash/memstore"
@@ -25,4 +28,125 @@ func Example() {
 	fmt.Println(res.Allowed, res.Remaining, res.RetryAfter) // a refusal charges nothing, and fits after RetryAfter
 
 	// Output: true 59 0s
+}
+
+// A model that is paid by the token: what a call takes is known when the answer is there. Each call
+// reserves the most that it may take, and gives back what it did not.
+func ExampleLimiter_Reserve() {
+	limiter, err := sash.New(memstore.New(nil), nil, sash.PerMinute(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ask := func(ctx context.Context, maxTokens int64) (string, error) {
+		r, err := limiter.Reserve(ctx, "model", maxTokens)
+		if err != nil {
+			return "", err
+		}
+		if !r.Allowed() {
+			return "refused", nil
+		}
+		defer r.Cancel(ctx) // gives all back, unless the call is settled
+		const tokens = 12   // what the model says that it took
+		return "answered", r.Settle(ctx, tokens)
+	}
+
+	var mu sync.Mutex
+	count := make(map[string]int)
+	var group sync.WaitGroup
+	for range 5 {
+		group.Go(func() {
+			answer, err := ask(context.Background(), 20)
+			if err != nil {
+				log.Fatal(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			count[answer]++
+		})
+	}
+	group.Wait()
+	left, err := limiter.Peek(context.Background(), "model")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(count["answered"], "answered,", left.Remaining, "of 100 tokens left")
+	for range 3 { // 40, 28 and 16 are left: a third call of at most 20 might take more
+		answer, err := ask(context.Background(), 20)
+		fmt.Println(answer, err)
+	}
+	// Output:
+	// 5 answered, 40 of 100 tokens left
+	// answered <nil>
+	// answered <nil>
+	// refused <nil>
+}
+
+// At most two reports are made at once, over all processes that share the store. One whose process dies
+// holds its slot for ten minutes, and no longer.
+func ExampleConcurrency() {
+	reports, err := sash.NewConcurrency(memstore.New(nil), nil, 2, 10*time.Minute)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+
+	// Begin now or not at all, and end elsewhere.
+	first, err := reports.Start(ctx, "reports")
+	if err != nil || !first.Allowed() {
+		log.Fatal("no slot: ", err)
+	}
+
+	// Run a function, or get an error if there is no slot.
+	err = reports.Do(ctx, "reports", func(ctx context.Context) error {
+		third := func(ctx context.Context) error {
+			return reports.Do(ctx, "reports", func(context.Context) error { return nil })
+		}
+		fmt.Println("a third is refused:", errors.Is(third(ctx), sash.ErrLimited))
+		if err := first.Release(ctx); err != nil {
+			return err
+		}
+		fmt.Println("when the first has ended:", third(ctx))
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// Wait for a slot: ten reports, two at a time.
+	var group sync.WaitGroup
+	for range 10 {
+		group.Go(func() {
+			slot, err := reports.Wait(ctx, "reports")
+			if err != nil {
+				log.Fatal(err)
+			}
+			defer slot.Release(ctx)
+		})
+	}
+	group.Wait()
+	// Output:
+	// a third is refused: true
+	// when the first has ended: <nil>
+}
+
+// The code of docs/migrating/x-time-rate.md.
+func Example_migratingFromXTimeRate() {
+	ctx := context.Background()
+	limiter, err := sash.New(memstore.New(nil), nil, sash.PerMinute(60))
+	if err != nil {
+		log.Fatal(err)
+	}
+	res, err := limiter.AllowN(ctx, "api", 5)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if !res.Allowed {
+		fmt.Println("limited, retry after", res.RetryAfter)
+		return
+	}
+	if err := limiter.WaitN(ctx, "api", 2); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(res.Remaining)
+	// Output: 55
 }

@@ -2,6 +2,7 @@ package redistest_test
 
 import (
 	"bufio"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -151,4 +152,17 @@ func TestServerDiesWithItsParent(t *testing.T) {
 			t.Fatalf("process %s outlives its parent", words[3])
 		}
 	}
+}
+
+// A command, a benchmark or an example starts a server with Run; a test starts one with Start, which needs no Stop.
+func Example() {
+	server, err := redistest.Run()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Stop()
+
+	fmt.Println(server.Do("INCRBY", "calls", "3"))
+	// Output: 3 <nil>
 }
