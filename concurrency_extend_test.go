@@ -125,7 +125,7 @@ func (s *slowToExtend) Extend(ctx context.Context, set driver.Settlement) (int64
 }
 
 func TestAStoreThatCannotExtend(t *testing.T) {
-	c := newConcurrency(t, settling{&countingStore{Store: memstore.New(nil)}}, 1, time.Hour)
+	c := newConcurrency(t, &settlingStore{Store: memstore.New(nil)}, 1, time.Hour)
 	if _, err := start(t, c, "k").Extend(t.Context()); !errors.Is(err, sash.ErrUnsupported) {
 		t.Errorf("the error is %v", err)
 	}

@@ -52,8 +52,8 @@ func eachOrder(t *testing.T, test func(t *testing.T, store driver.Store, opts *s
 		return s, func() int { return int(s.decisions.Load()) }
 	}
 	inLine := func() (driver.Store, func() int) {
-		s := &countingStore{Store: memstore.New(nil)}
-		return s, func() int { s.mu.Lock(); defer s.mu.Unlock(); return s.calls }
+		s := &settlingStore{Store: memstore.New(nil)}
+		return s, func() int { return int(s.calls.Load()) }
 	}
 	for name, c := range map[string]struct {
 		make func() (driver.Store, func() int)

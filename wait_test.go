@@ -15,20 +15,6 @@ import (
 	"example.com/sash/memstore"
 )
 
-// countingStore counts the decisions of a store.
-type countingStore struct {
-	driver.Store
-	mu    sync.Mutex
-	calls int
-}
-
-func (s *countingStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	s.mu.Lock()
-	s.calls++
-	s.mu.Unlock()
-	return s.Store.Decide(ctx, req)
-}
-
 // No call is booked more than a day ahead. A caller with more time than that waits until it can be.
 func TestATurnThatIsDaysAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
