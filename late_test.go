@@ -130,22 +130,6 @@ func TestASlotIsReleasedOnceAndLeavesNothingToRemember(t *testing.T) {
 	}
 }
 
-func BenchmarkReserve(b *testing.B) {
-	l := newLimiter(b, memstore.New(nil), nil, sash.PerSecond(1000))
-	leaves, stop := context.WithCancel(context.Background())
-	defer stop()
-	for name, ctx := range map[string]context.Context{"of a caller who stays": context.Background(), "of a caller who may leave": leaves} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				r, err := l.Reserve(ctx, "k", 1)
-				if err != nil || r.Release(ctx) != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 // A crowdedStore counts the calls that it works on at once.
 type crowdedStore struct {
 	*slowStore
