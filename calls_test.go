@@ -303,18 +303,10 @@ func TestPrefixesKeepLimitersApart(t *testing.T) {
 	store := memstore.New(nil)
 	login := newLimiter(t, store, &sash.Options{Prefix: "login"}, sash.PerMinute(1))
 	api := newLimiter(t, store, &sash.Options{Prefix: "api"}, sash.PerMinute(1))
-	for _, l := range []*sash.Limiter{login, api} {
-		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
-			t.Errorf("%+v, %v", res, err)
-		}
-	}
-	if err := login.Reset(t.Context(), "k"); err != nil {
+	if err := errors.Join(login.Wait(t.Context(), "k"), api.Wait(t.Context(), "k"), login.Reset(t.Context(), "k")); err != nil {
 		t.Fatal(err)
 	}
-	if res, _ := login.Peek(t.Context(), "k"); res.Remaining != 1 {
-		t.Errorf("after Reset %d remain", res.Remaining)
-	}
-	if res, _ := api.Peek(t.Context(), "k"); res.Remaining != 0 {
-		t.Errorf("the other limiter was reset too: %d remain", res.Remaining)
+	if a, b := remaining(t, login, "k"), remaining(t, api, "k"); a != 1 || b != 0 {
+		t.Errorf("after a reset of the first, %d and %d remain of 1", a, b)
 	}
 }

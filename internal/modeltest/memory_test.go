@@ -77,23 +77,6 @@ func (l *live) outOfMemory(t *testing.T, key string, call func() error) {
 	}
 }
 
-func TestServerOutOfMemoryWhileALargeLogGrows(t *testing.T) {
-	l := startLive(t)
-	limiter := l.limiter(t, sash.SlidingLog, sash.Every(100_000, time.Hour))
-	key := l.key(t, "k", sash.SlidingLog)
-	for i := range 6000 {
-		if i >= 4000 {
-			l.outOfMemory(t, fmt.Sprint("not ", key), func() error { _, err := limiter.Allow(t.Context(), "k"); return err })
-		}
-		if res, err := limiter.Allow(t.Context(), "k"); err != nil || res.Remaining != int64(100_000-1-i) {
-			t.Fatalf("call %d: %d left, %v", i, res.Remaining, err)
-		}
-	}
-	if size := l.client.StrLen(t.Context(), key).Val(); size < 1_000_000 {
-		t.Fatalf("the log is %d bytes: it did not grow to its full size", size)
-	}
-}
-
 // live is a real server, with the real scripts on the server's own time.
 type live struct {
 	*redistest.Server
