@@ -39,33 +39,26 @@ func credentials(n int) []sash.Subject {
 }
 
 func TestAnyUsesEverySubjectUpToItsLimit(t *testing.T) {
-	for name, store := range map[string]driver.Store{
-		"in one step": memstore.New(nil),
-		"one by one":  &separate{store: memstore.New(nil)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLimiter(t, store, nil, sash.PerMinute(4))
-				pool := credentials(3 * sash.AnyGroup)
-				used := make([]int, len(pool))
-				for range 4 * len(pool) {
-					i, res, err := l.AllowAny(t.Context(), pool...)
-					if err != nil || !res.Allowed {
-						t.Fatalf("refused while there is room: %+v, %v", res, err)
-					}
-					used[i]++
-				}
-				for i, n := range used {
-					if n != 4 || remaining(t, l, pool[i].Key) != 0 {
-						t.Errorf("subject %d was charged %d times", i, n)
-					}
-				}
-				if i, res, err := l.AllowAny(t.Context(), pool...); err != nil || res.Allowed || res.RetryAfter <= 0 || i < 0 {
-					t.Errorf("all are full: subject %d, %+v, %v", i, res, err)
-				}
-			})
-		})
-	}
+	eachWay(t, func(t *testing.T, store driver.Store) {
+		l := newLimiter(t, store, nil, sash.PerMinute(4))
+		pool := credentials(3 * sash.AnyGroup)
+		used := make([]int, len(pool))
+		for range 4 * len(pool) {
+			i, res, err := l.AllowAny(t.Context(), pool...)
+			if err != nil || !res.Allowed {
+				t.Fatalf("refused while there is room: %+v, %v", res, err)
+			}
+			used[i]++
+		}
+		for i, n := range used {
+			if n != 4 || remaining(t, l, pool[i].Key) != 0 {
+				t.Errorf("subject %d was charged %d times", i, n)
+			}
+		}
+		if i, res, err := l.AllowAny(t.Context(), pool...); err != nil || res.Allowed || res.RetryAfter <= 0 || i < 0 {
+			t.Errorf("all are full: subject %d, %+v, %v", i, res, err)
+		}
+	})
 }
 
 // A store that cannot decide in one step takes two round trips, however many subjects of a group there are.
@@ -157,36 +150,6 @@ func TestAnyBeginsAnywhere(t *testing.T) {
 	}
 }
 
-func TestAnyRejectsWrongCalls(t *testing.T) {
-	l := newLimiter(t, memstore.New(nil), nil, sash.PerMinute(5))
-	counting := newLimiter(t, memstore.New(nil), &sash.Options{CountRefused: true}, sash.PerMinute(5))
-	for name, c := range map[string]struct {
-		limiter  *sash.Limiter
-		subjects []sash.Subject
-		want     error
-	}{
-		"none":                 {l, nil, sash.ErrInvalidLimit},
-		"too many":             {l, credentials(sash.MaxAny + 1), sash.ErrInvalidLimit},
-		"one twice":            {l, append(credentials(3), sash.Subject{Key: "credential:1", Cost: 1}), sash.ErrInvalidKey},
-		"a blank key":          {l, []sash.Subject{{Key: " ", Cost: 1}}, sash.ErrInvalidKey},
-		"no cost":              {l, []sash.Subject{{Key: "a"}}, sash.ErrInvalidCost},
-		"a wrong limit":        {l, []sash.Subject{{Key: "a", Cost: 1, Limits: []sash.Limit{{Units: -1}}}}, sash.ErrInvalidLimit},
-		"refusals are counted": {counting, credentials(2), sash.ErrUnsupported},
-	} {
-		if i, _, err := c.limiter.AllowAny(t.Context(), c.subjects...); !errors.Is(err, c.want) || i != -1 {
-			t.Errorf("%s: %d, %v, want %v", name, i, err, c.want)
-		}
-	}
-	if _, res, err := l.AllowAny(t.Context(), credentials(sash.MaxAny)...); err != nil || !res.Allowed {
-		t.Errorf("as many as there can be: %+v, %v", res, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, _, err := l.AllowAny(ctx, credentials(2)...); !errors.Is(err, context.Canceled) {
-		t.Errorf("a caller that has left: %v", err)
-	}
-}
-
 // wild is a store that chooses what there is not.
 type wild struct {
 	*memstore.Store
@@ -208,97 +171,49 @@ func TestAWrongChoiceOfAStoreIsAnError(t *testing.T) {
 
 // Callers that book go to the subject that is free first, and behind those that booked it before.
 func TestBookAnyTakesTheShortestQueue(t *testing.T) {
-	for name, wrap := range map[string]func(*memstore.Store) driver.Store{
-		"in one step": func(s *memstore.Store) driver.Store { return s },
-		"one by one":  func(s *memstore.Store) driver.Store { return booksApart{s} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memstore.New(nil)
-				l := newLimiter(t, wrap(store), nil, sash.Every(2, 10*time.Second))
-				pool := credentials(3)
-				began := time.Now()
-				starts := map[time.Duration]int{}
-				for range 18 {
-					i, r, err := l.BookAny(t.Context(), time.Minute, pool...)
-					if err != nil || !r.Allowed() || i < 0 {
-						t.Fatalf("%d, %v", i, err)
-					}
-					starts[r.Result().At.Sub(began)]++
-				}
-				for _, at := range []time.Duration{0, 10 * time.Second, 20 * time.Second} {
-					if starts[at] != 6 {
-						t.Errorf("%d start after %v, want 6 of 18: %v", starts[at], at, starts)
-					}
-				}
-				if _, r, err := l.BookAny(t.Context(), 25*time.Second, pool...); err != nil || r.Allowed() || r.Result().RetryAfter != 30*time.Second {
-					t.Errorf("beyond 25 s: %+v, %v", r.Result(), err)
-				}
-			})
-		})
-	}
-}
-
-// booksApart is a store that books, and decides on one subject at a time.
-type booksApart struct{ *memstore.Store }
-
-func (booksApart) DecideAny(context.Context, []driver.Request) (int, driver.Answer, error) {
-	return 0, driver.Answer{}, driver.ErrApart
-}
-
-// A caller that leaves while the store decides holds nothing.
-func TestReserveAnyForACallerThatLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := slowChoice{memstore.New(nil)}
-		l := newLimiter(t, store, nil, sash.PerMinute(1))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		if _, _, err := l.ReserveAny(ctx, credentials(2)...); !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
-		time.Sleep(time.Second)
-		for _, s := range credentials(2) {
-			if n := remaining(t, l, s.Key); n != 1 {
-				t.Errorf("%s is still charged", s.Key)
+	eachWay(t, func(t *testing.T, store driver.Store) {
+		l := newLimiter(t, store, nil, sash.Every(2, 10*time.Second))
+		pool := credentials(3)
+		began := time.Now()
+		starts := map[time.Duration]int{}
+		for range 18 {
+			i, r, err := l.BookAny(t.Context(), time.Minute, pool...)
+			if err != nil || !r.Allowed() || i < 0 {
+				t.Fatalf("%d, %v", i, err)
 			}
+			starts[r.Result().At.Sub(began)]++
+		}
+		for _, at := range []time.Duration{0, 10 * time.Second, 20 * time.Second} {
+			if starts[at] != 6 {
+				t.Errorf("%d start after %v, want 6 of 18: %v", starts[at], at, starts)
+			}
+		}
+		if _, r, err := l.BookAny(t.Context(), 25*time.Second, pool...); err != nil || r.Allowed() || r.Result().RetryAfter != 30*time.Second {
+			t.Errorf("beyond 25 s: %+v, %v", r.Result(), err)
 		}
 	})
 }
 
-type slowChoice struct{ *memstore.Store }
-
-func (s slowChoice) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
-	time.Sleep(50 * time.Millisecond)
-	return s.Store.DecideAny(ctx, reqs)
-}
-
 // Bookings are in line: a later caller does not take the room that is left in front of one that waits.
 func TestBookAnyKeepsTheOrder(t *testing.T) {
-	for name, wrap := range map[string]func(*memstore.Store) driver.Store{
-		"in one step": func(s *memstore.Store) driver.Store { return s },
-		"one by one":  func(s *memstore.Store) driver.Store { return booksApart{s} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLimiter(t, wrap(memstore.New(nil)), nil, sash.Every(10, 10*time.Second))
-				one := func(cost int64) *sash.Reservation {
-					_, r, err := l.BookAny(t.Context(), time.Minute, sash.Subject{Key: "a", Cost: cost})
-					if err != nil || !r.Allowed() {
-						t.Fatal(err)
-					}
-					return r
-				}
-				one(8)
-				large, small := one(5), one(1)
-				if large.Delay() != 10*time.Second || small.Delay() < large.Delay() {
-					t.Errorf("the large call starts after %v, and the small one that came later after %v", large.Delay(), small.Delay())
-				}
-				other := sash.Subject{Key: "b", Cost: 1}
-				i, r, err := l.BookAny(t.Context(), time.Minute, sash.Subject{Key: "a", Cost: 1}, other)
-				if err != nil || i != 1 || r.Delay() != 0 {
-					t.Errorf("subject %d after %v, %v: the other one is free", i, r.Delay(), err)
-				}
-			})
-		})
-	}
+	eachWay(t, func(t *testing.T, store driver.Store) {
+		l := newLimiter(t, store, nil, sash.Every(10, 10*time.Second))
+		one := func(cost int64) *sash.Reservation {
+			_, r, err := l.BookAny(t.Context(), time.Minute, sash.Subject{Key: "a", Cost: cost})
+			if err != nil || !r.Allowed() {
+				t.Fatal(err)
+			}
+			return r
+		}
+		one(8)
+		large, small := one(5), one(1)
+		if large.Delay() != 10*time.Second || small.Delay() < large.Delay() {
+			t.Errorf("the large call starts after %v, and the small one that came later after %v", large.Delay(), small.Delay())
+		}
+		other := sash.Subject{Key: "b", Cost: 1}
+		i, r, err := l.BookAny(t.Context(), time.Minute, sash.Subject{Key: "a", Cost: 1}, other)
+		if err != nil || i != 1 || r.Delay() != 0 {
+			t.Errorf("subject %d after %v, %v: the other one is free", i, r.Delay(), err)
+		}
+	})
 }

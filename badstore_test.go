@@ -82,22 +82,12 @@ func TestAWrongAnswerOfAStoreIsAnErrorThatNamesIt(t *testing.T) {
 				answers: func(reqs []driver.Request) []driver.Answer { return []driver.Answer{c.answer, c.answer}[:len(reqs)] },
 			}
 			l := newLimiter(t, store, nil, three...)
-			two := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}}
-			for call, f := range map[string]func(context.Context) error{
-				"Allow":      func(ctx context.Context) error { _, err := l.Allow(ctx, "k"); return err },
-				"Peek":       func(ctx context.Context) error { _, err := l.Peek(ctx, "k"); return err },
-				"Do":         func(ctx context.Context) error { return l.Do(ctx, "k", nil) },
-				"Wait":       func(ctx context.Context) error { return l.Wait(ctx, "k") },
-				"AllowOnce":  func(ctx context.Context) error { _, err := l.AllowOnce(ctx, "id", "k", 1); return err },
-				"AllowAll":   func(ctx context.Context) error { _, err := l.AllowAll(ctx, two...); return err },
-				"Reserve":    func(ctx context.Context) error { _, err := l.Reserve(ctx, "k", 1); return err },
-				"AllowUpTo":  func(ctx context.Context) error { _, err := l.AllowUpTo(ctx, "k", 1); return err },
-				"Penalize":   func(ctx context.Context) error { _, err := l.Penalize(ctx, "k", 1); return err },
-				"Reward":     func(ctx context.Context) error { _, err := l.Reward(ctx, "k", 1); return err },
-				"ReserveAll": func(ctx context.Context) error { _, _, err := l.ReserveAll(ctx, two...); return err },
-			} {
-				if err := f(t.Context()); !errors.Is(err, sash.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
-					t.Errorf("%s: %v, want %q", call, err, c.want)
+			for _, call := range append(but("Book", "BookAll", "BookAny", "BookOnce"), // of which the store has no power
+				call{"Peek", func(a arguments) error { return second(a.Peek(a.ctx, a.key)) }},
+				call{"Do", func(a arguments) error { return a.Do(a.ctx, a.key, nil) }}) {
+				err := call.make(t.Context(), l, "k", 1)
+				if !errors.Is(err, sash.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s: %v, want %q", call.name, err, c.want)
 				}
 			}
 		})
@@ -114,14 +104,33 @@ func TestAStoreThatAnswersAnotherNumberOfRequestsHasFailed(t *testing.T) {
 			return answers
 		}}
 		l := newLimiter(t, store, nil, sash.PerMinute(5))
-		two := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}}
 		for _, ctx := range []context.Context{context.Background(), t.Context()} {
-			if res, err := l.AllowAll(ctx, two...); !errors.Is(err, sash.ErrUnavailable) || res.Allowed {
+			if res, err := l.AllowAll(ctx, two("k", 1)...); !errors.Is(err, sash.ErrUnavailable) || res.Allowed {
 				t.Errorf("%d answers to AllowAll: allowed %v, %v", n, res.Allowed, err)
 			}
-			if _, rs, err := l.ReserveAll(ctx, two...); !errors.Is(err, sash.ErrUnavailable) || rs != nil {
+			if _, rs, err := l.ReserveAll(ctx, two("k", 1)...); !errors.Is(err, sash.ErrUnavailable) || rs != nil {
 				t.Errorf("%d answers to ReserveAll: %v, %v", n, rs, err)
 			}
+		}
+	}
+}
+
+func TestAStoreThatTakesAnotherNumberOfUnitsHasFailed(t *testing.T) {
+	for _, charged := range []int64{-1, 0, 6} {
+		store := &scripted{answer: func(driver.Request) driver.Answer {
+			answer := driver.NewAnswer(1, 0, statuses(1, driver.Status{}))
+			answer.Charged = charged
+			return answer
+		}}
+		l := newLimiter(t, store, nil, sash.PerMinute(50))
+		if res, err := l.AllowUpTo(t.Context(), "k", 5); !errors.Is(err, sash.ErrUnavailable) {
+			t.Errorf("%d of up to 5 are charged: %+v, %v", charged, res, err)
+		}
+		if charged == 0 {
+			continue
+		}
+		if res, err := l.Reward(t.Context(), "k", 5); !errors.Is(err, sash.ErrUnavailable) {
+			t.Errorf("%d of up to 5 are given back: %+v, %v", charged, res, err)
 		}
 	}
 }

@@ -46,75 +46,10 @@ func (g *gauge) enter() {
 
 func (g *gauge) leave() { g.inside.Add(-1) }
 
-func TestNeverMoreThanNAtOnce(t *testing.T) {
-	c := newConcurrency(t, memstore.New(nil), 5, time.Minute)
-	var (
-		g       gauge
-		refused atomic.Int64
-		group   sync.WaitGroup
-	)
-	for range 500 {
-		group.Go(func() {
-			for range 20 {
-				err := c.Do(t.Context(), "k", func(context.Context) error {
-					g.enter()
-					defer g.leave()
-					return nil
-				})
-				switch {
-				case errors.Is(err, sash.ErrLimited):
-					refused.Add(1)
-				case err != nil:
-					t.Error(err)
-				}
-			}
-		})
-	}
-	group.Wait()
-	if g.most.Load() > 5 {
-		t.Errorf("%d ran at once", g.most.Load())
-	}
-	if g.total.Load()+refused.Load() != 500*20 || g.total.Load() < 20 {
-		t.Errorf("%d ran and %d were refused, of %d", g.total.Load(), refused.Load(), 500*20)
-	}
-}
-
-func TestAllThatWaitGetASlot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newConcurrency(t, memstore.New(nil), 5, time.Minute)
-		var g gauge
-		var group sync.WaitGroup
-		began := time.Now()
-		for range 500 {
-			group.Go(func() {
-				slot, err := c.Wait(t.Context(), "k")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				g.enter()
-				time.Sleep(100 * time.Millisecond)
-				g.leave()
-				if err := slot.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		group.Wait()
-		if g.total.Load() != 500 || g.most.Load() != 5 {
-			t.Errorf("%d ran, %d at once; want 500 and 5", g.total.Load(), g.most.Load())
-		}
-		// 500 calls of 100 ms in 5 slots take 10 s; the pauses are what else it took.
-		if took := time.Since(began); took < 10*time.Second || took > 20*time.Second {
-			t.Errorf("it took %v", took)
-		}
-	})
-}
-
 func TestASlotIsTakenSoonAfterItComesFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &countingStore{Store: memstore.New(nil)}
-		c := newConcurrency(t, settling{store}, 1, time.Hour)
+		store := &settlingStore{Store: memstore.New(nil)}
+		c := newConcurrency(t, store, 1, time.Hour)
 		slot := start(t, c, "k")
 		const held = 10 * time.Minute
 		time.AfterFunc(held, func() { _ = slot.Release(t.Context()) })
@@ -125,17 +60,10 @@ func TestASlotIsTakenSoonAfterItComesFree(t *testing.T) {
 		if late := time.Since(began) - held; late < 0 || late > time.Second {
 			t.Errorf("the slot was taken %v after it came free", late)
 		}
-		if store.calls < 600 || store.calls > 1250 {
-			t.Errorf("the store was asked %d times in 10 minutes", store.calls)
+		if n := store.calls.Load(); n < 600 || n > 1250 {
+			t.Errorf("the store was asked %d times in 10 minutes", n)
 		}
 	})
-}
-
-// settling is a counting store that settles.
-type settling struct{ *countingStore }
-
-func (s settling) Settle(ctx context.Context, set driver.Settlement) error {
-	return s.Store.(driver.Settler).Settle(ctx, set)
 }
 
 func TestAHolderThatDiesFreesItsSlotAfterTheHoldTime(t *testing.T) {
@@ -250,4 +178,147 @@ func TestConcurrenciesThatCannotWork(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
+}
+
+// extend extends a slot, and fails unless it is held.
+func extend(t *testing.T, slot *sash.Slot, held bool) {
+	t.Helper()
+	if extended, err := slot.Extend(t.Context()); err != nil || extended != held {
+		t.Errorf("extended %v, %v; held %v", extended, err, held)
+	}
+}
+
+func TestASlotIsExtended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConcurrency(t, memstore.New(nil), 1, 10*time.Second)
+		slot := start(t, c, "k")
+		began := time.Now()
+		for range 3 {
+			time.Sleep(9 * time.Second)
+			extend(t, slot, true)
+		}
+		go func() { // a waiter does not get the slot in between
+			time.Sleep(9 * time.Second)
+			extend(t, slot, true)
+		}()
+		other, err := c.Wait(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < 46*time.Second || took > 46*time.Second+time.Millisecond {
+			t.Errorf("the slot was free after %v; it was extended for the last time after 36s, for 10s", took)
+		}
+		extend(t, slot, false)
+		if err := slot.Release(t.Context()); err != nil || start(t, c, "k").Allowed() {
+			t.Error("a slot that was gone freed that of another")
+		}
+		extend(t, other, true)
+		if err := other.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		extend(t, other, false)
+		if next := start(t, c, "k"); !next.Allowed() {
+			t.Error("a slot that was extended was not released")
+		}
+		extend(t, start(t, c, "k"), false) // a refusal
+	})
+}
+
+// Holders that extend and release at random, and others that want their slots: never more than n hold one.
+func TestHoldersThatExtendNeverExceedN(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, hold = 3, time.Second
+		c := newConcurrency(t, memstore.New(nil), n, hold)
+		var g gauge
+		var group sync.WaitGroup
+		for i := range 30 {
+			group.Go(func() {
+				for round := range 20 {
+					slot, err := c.Wait(t.Context(), "k")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					g.enter()
+					for range (i + round) % 5 {
+						time.Sleep(time.Duration(500+37*i%400) * time.Millisecond)
+						extend(t, slot, true)
+					}
+					g.leave()
+					_ = slot.Release(t.Context())
+				}
+			})
+		}
+		group.Wait()
+		if g.most.Load() != n || g.total.Load() != 600 {
+			t.Errorf("%d of %d held slots, %d in all", g.most.Load(), n, g.total.Load())
+		}
+	})
+}
+
+func TestASlotThatIsReleasedWhileItIsExtendedIsFree(t *testing.T) {
+	store := &slowToExtend{memstore.New(nil), make(chan struct{}), make(chan struct{})}
+	c := newConcurrency(t, store, 1, time.Hour)
+	slot := start(t, c, "k")
+	go func() { _, _ = slot.Extend(t.Context()) }()
+	<-store.extended
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		_ = slot.Release(t.Context())
+	}()
+	select {
+	case <-released:
+	case <-time.After(10 * time.Millisecond): // it waits for the new instant
+	}
+	close(store.reply)
+	<-released
+	if !start(t, c, "k").Allowed() {
+		t.Error("the slot is still taken")
+	}
+}
+
+// slowToExtend extends at once, and replies when the test lets it.
+type slowToExtend struct {
+	*memstore.Store
+	extended, reply chan struct{}
+}
+
+func (s *slowToExtend) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
+	at, err := s.Store.Extend(ctx, set)
+	close(s.extended)
+	<-s.reply
+	return at, err
+}
+
+func TestAStoreThatCannotExtend(t *testing.T) {
+	c := newConcurrency(t, &settlingStore{Store: memstore.New(nil)}, 1, time.Hour)
+	if _, err := start(t, c, "k").Extend(t.Context()); !errors.Is(err, sash.ErrUnsupported) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestSlotsAreSeenAndReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConcurrency(t, memstore.New(nil), 2, time.Hour)
+		first := start(t, c, "k")
+		if res, err := c.Peek(t.Context(), "k"); err != nil || res.Remaining != 1 {
+			t.Errorf("%d slots are free, want 1 (%v)", res.Remaining, err)
+		}
+		start(t, c, "k")
+		time.Sleep(time.Minute)
+		began := time.Now()
+		time.AfterFunc(time.Second/2, func() { _ = c.Reset(t.Context(), "k") })
+		if _, err := c.Wait(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took != time.Second/2 {
+			t.Errorf("the waiter got a slot %v after it came, and the reset was after half a second", took)
+		}
+		extend(t, first, false)
+		_ = first.Release(t.Context())
+		if res, err := c.Peek(t.Context(), "k"); err != nil || res.Remaining != 1 {
+			t.Errorf("%d slots are free, want 1 (%v)", res.Remaining, err)
+		}
+	})
 }

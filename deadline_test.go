@@ -14,6 +14,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
+	"example.com/sash/storetest"
 )
 
 // A pacedStore decides, and answers as much later as the test says. It heeds contexts.
@@ -174,13 +175,8 @@ func TestACallThatIsNotSentSaysSo(t *testing.T) {
 // second of them is sent.
 func TestCallersAreNotKeptBackAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var hangs atomic.Bool
-		store := &pacedStore{memstore.New(nil), func(string) time.Duration {
-			if hangs.Load() {
-				return time.Hour
-			}
-			return 300 * time.Microsecond
-		}}
+		store := storetest.NewFaulty(memstore.New(nil))
+		store.Slow(300 * time.Microsecond)
 		l := newLimiter(t, store, nil, sash.PerDay(100_000))
 		allow := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -194,13 +190,13 @@ func TestCallersAreNotKeptBackAfterAnOutage(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		hangs.Store(true)
+		store.Hang(nil)
 		for range 120 {
 			if err := allow(); !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
 		}
-		hangs.Store(false)
+		store.Slow(300 * time.Microsecond)
 		_ = allow()
 		for range 5 {
 			if err := allow(); err != nil {
@@ -210,25 +206,12 @@ func TestCallersAreNotKeptBackAfterAnOutage(t *testing.T) {
 	})
 }
 
-// A brokenStore fails at once when it is gone.
-type brokenStore struct {
-	pacedStore
-	gone *atomic.Bool
-}
-
-func (s *brokenStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if s.gone.Load() {
-		return driver.Answer{}, errors.New("connection refused")
-	}
-	return s.pacedStore.Decide(ctx, req)
-}
-
 // The store hangs, and then fails at once. Callers get its error, as they would without deadlines, not that of their own.
 func TestAStoreThatFailsAtOnceKeepsNoCallersBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var gone atomic.Bool
-		store := pacedStore{memstore.New(nil), func(string) time.Duration { return time.Hour }}
-		l := newLimiter(t, &brokenStore{store, &gone}, nil, sash.PerDay(100_000))
+		store := storetest.NewFaulty(memstore.New(nil))
+		store.Hang(nil)
+		l := newLimiter(t, store, nil, sash.PerDay(100_000))
 		call := func(patience time.Duration) (failed int) {
 			for range 100 {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -240,7 +223,7 @@ func TestAStoreThatFailsAtOnceKeepsNoCallersBack(t *testing.T) {
 			return failed
 		}
 		_ = call(50 * time.Millisecond)
-		gone.Store(true)
+		store.Fail(errors.New("connection refused"))
 		if failed := call(20 * time.Millisecond); failed < 98 {
 			t.Errorf("%d of 100 calls got the store's error", failed)
 		}

@@ -2,6 +2,7 @@ package sash_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,39 +10,9 @@ import (
 	"example.com/sash/memstore"
 )
 
-func TestKeysOfDifferentPartsDiffer(t *testing.T) {
-	long := strings.Repeat("x", 1<<20)
-	parts := [][]string{
-		{"a_b", "c"}, {"a", "b_c"}, {"a:b", "c"}, {"a", "b:c"}, {"a", "b", "c"}, {"a%3Ab", "c"},
-		{"a"}, {"a", ""}, {"", "a"}, {"", "", "a"}, {"{a}"}, {"a\nb"}, {"a\x00b"}, {"ä"}, {"~3~a"},
-		{long}, {long + "x"}, {long, "x"}, {strings.Repeat("é", 50)}, {strings.Repeat("é", 51)},
-		{sash.Key(long)}, strings.Split(strings.Repeat("p ", 400), " "),
-	}
-	seen := map[string][]string{}
-	for _, p := range parts {
-		key := sash.Key(p...)
-		if other, ok := seen[key]; ok {
-			t.Errorf("%.40q and %.40q have the same key %q", p, other, key)
-		}
-		seen[key] = p
-		if len(key) > sash.MaxKeyLength {
-			t.Errorf("the key of %.40q has %d bytes", p, len(key))
-		}
-		if strings.ContainsAny(key, "{} \r\n\x00") {
-			t.Errorf("the key %q has a character that does harm", key)
-		}
-	}
+func TestAPlainKeyIsReadable(t *testing.T) {
 	if got := sash.Key("user", "42", "GET /items"); got != "user:42:GET%20/items" {
-		t.Errorf("a plain key is %q", got)
-	}
-}
-
-func TestKeysTogetherShareATag(t *testing.T) {
-	if got := sash.KeyTogether("t{1}", "user", "4{2}"); got != "{t%7B1%7D}:user:4%7B2%7D" {
-		t.Errorf("got %q", got)
-	}
-	if got := sash.KeyTogether(strings.Repeat("t", 1<<20), strings.Repeat("p", 1<<20)); len(got) > sash.MaxKeyLength {
-		t.Errorf("%d bytes", len(got))
+		t.Errorf("it is %q", got)
 	}
 }
 
@@ -71,4 +42,51 @@ func TestAKeyOfEmptyPartsIsInvalid(t *testing.T) {
 			t.Errorf("%q: %v", key, err)
 		}
 	}
+}
+
+// FuzzKey shows that keys are bounded, harmless, and different for different parts. Each input is two
+// lists of parts, separated by a byte of the fuzzer's choice.
+func FuzzKey(f *testing.F) {
+	for _, seed := range [][2]string{
+		{"a_b|c", "a|b_c"}, {"a:b|c", "a|b:c"}, {"", "|"}, {"a|", "a"}, {"%41", "A"}, {"{x}|y", "x|y"},
+		{"~1~x", "x"}, {"\n\x00\xff", "\n\x00"}, {strings.Repeat("a", 97), strings.Repeat("a", 96)},
+		{strings.Repeat("abc|", 200) + "abc", ""}, {strings.Repeat("abc|", 200), strings.Repeat("abc|", 201)}, {strings.Repeat("\x00", 5000), "~5000~"},
+		{"a%3Ab|c", "a:b|c"}, {"{a}", "a"}, {"ä", "a"}, {strings.Repeat("é", 50), strings.Repeat("é", 51)}, {strings.Repeat("p |", 400), "p"},
+		{strings.Repeat("x", 1<<20), strings.Repeat("x", 1<<20) + "x"}, {sash.Key(strings.Repeat("x", 1<<20)), strings.Repeat("x", 1<<20)},
+	} {
+		f.Add(seed[0], seed[1], byte('|'))
+	}
+	f.Fuzz(func(t *testing.T, first, second string, separator byte) {
+		a, b := strings.Split(first, string(separator)), strings.Split(second, string(separator))
+		for _, key := range []string{sash.Key(a...), sash.KeyTogether(second, a...)} {
+			if len(key) > sash.MaxKeyLength {
+				t.Errorf("%q has %d bytes", key, len(key))
+			}
+			for i := range len(key) {
+				if c := key[i]; c <= ' ' || c > '~' {
+					t.Errorf("%q has the byte %#x", key, c)
+				}
+			}
+		}
+		key := sash.Key(a...)
+		if strings.ContainsAny(key, "{}") {
+			t.Errorf("%q could have a hash tag", key)
+		}
+		if same := slices.Equal(a, b); same != (key == sash.Key(b...)) {
+			t.Errorf("the parts %q and %q have the keys %q and %q", a, b, key, sash.Key(b...))
+		}
+		// Also when one part looks like what the others make together.
+		for _, joined := range []string{strings.Join(a, ":"), key} {
+			if one := []string{joined}; sash.Key(one...) == key && !slices.Equal(one, a) {
+				t.Errorf("the parts %q and the one part %q have the key %q", a, joined, key)
+			}
+		}
+		tagged, want := sash.KeyTogether(first, b...), sash.Key(first)
+		if first == "" {
+			want = "~" // an empty tag is none
+		}
+		if tag, rest, ok := strings.Cut(tagged, "}:"); !ok || tag != "{"+want || rest != sash.Key(b...) {
+			t.Errorf("KeyTogether(%q, %q) is %q", first, b, tagged)
+		}
+	})
 }

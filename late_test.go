@@ -37,64 +37,20 @@ func (s *slowStore) Decide(ctx context.Context, req driver.Request) (driver.Answ
 	return res, err
 }
 
+func (s *slowStore) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
+	chosen, res, err := s.Store.DecideAny(ctx, reqs)
+	if late := s.answer(ctx); late != nil {
+		return 0, driver.Answer{}, late
+	}
+	return chosen, res, err
+}
+
 func (s *slowStore) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
 	res, err := s.Store.DecideAll(ctx, reqs)
 	if late := s.answer(ctx); late != nil {
 		return nil, late
 	}
 	return res, err
-}
-
-// Callers who leave while the store decides would fill the limit for a whole window, though none of them
-// does anything.
-func TestWhatIsAdmittedForACallerWhoLeftIsGivenBack(t *testing.T) {
-	for name, leave := range map[string]func(context.Context) (context.Context, context.CancelFunc){
-		"at a deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, 10*time.Millisecond)
-		},
-		"by cancellation": func(ctx context.Context) (context.Context, context.CancelFunc) {
-			ctx, stop := context.WithCancel(ctx)
-			time.AfterFunc(10*time.Millisecond, stop)
-			return ctx, stop
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &slowStore{memstore.New(nil), 900 * time.Millisecond}
-				l := newLimiter(t, store, nil, sash.PerHour(3))
-				c := newConcurrency(t, store, 3, time.Hour)
-				for call, ask := range map[string]func(context.Context) error{
-					"Reserve": func(ctx context.Context) error { _, err := l.Reserve(ctx, "k", 3); return err },
-					"ReserveAll": func(ctx context.Context) error {
-						_, _, err := l.ReserveAll(ctx, sash.Subject{Key: "k", Cost: 3}, sash.Subject{Key: "other", Cost: 1})
-						return err
-					},
-					"Start": func(ctx context.Context) error { _, err := c.Start(ctx, "k"); return err },
-				} {
-					ctx, stop := leave(t.Context())
-					began := time.Now()
-					if err := ask(ctx); err == nil || !errors.Is(err, ctx.Err()) {
-						t.Errorf("%s: the error is %v, want %v", call, err, ctx.Err())
-					}
-					if took := time.Since(began); took != 10*time.Millisecond {
-						t.Errorf("%s: the caller waited for %v, longer than its context", call, took)
-					}
-					stop()
-				}
-				time.Sleep(time.Second)
-				for _, key := range []string{"k", "other"} {
-					if left := remaining(t, l, key); left != 3 {
-						t.Errorf("%d of 3 are left for %s", left, key)
-					}
-				}
-				for range 3 {
-					if !start(t, c, "k").Allowed() {
-						t.Error("a caller that left still has its slot")
-					}
-				}
-			})
-		})
-	}
 }
 
 // The store has a second more than its caller; synctest fails if anything runs on after that.
@@ -171,22 +127,6 @@ func TestASlotIsReleasedOnceAndLeavesNothingToRemember(t *testing.T) {
 	}
 	if err := slot.Release(t.Context()); err != nil || store.settled != 11 {
 		t.Errorf("a release that may have been made was repeated: %d times, %v", store.settled, err)
-	}
-}
-
-func BenchmarkReserve(b *testing.B) {
-	l := newLimiter(b, memstore.New(nil), nil, sash.PerSecond(1000))
-	leaves, stop := context.WithCancel(context.Background())
-	defer stop()
-	for name, ctx := range map[string]context.Context{"of a caller who stays": context.Background(), "of a caller who may leave": leaves} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				r, err := l.Reserve(ctx, "k", 1)
-				if err != nil || r.Release(ctx) != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }
 

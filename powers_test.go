@@ -43,27 +43,13 @@ func TestADecoratorHasOnlyThePowersOfItsStore(t *testing.T) {
 	for name, store := range layers(t, plain{memstore.New(nil)}) {
 		t.Run(name, func(t *testing.T) {
 			l := newLimiter(t, store, nil, sash.PerHour(10))
-			two := []sash.Subject{{Key: "k", Cost: 1}, {Key: "l", Cost: 1}}
-			_, reserve := l.Reserve(t.Context(), "k", 1)
-			_, _, reserveAll := l.ReserveAll(t.Context(), two...)
-			_, _, reserveAny := l.ReserveAny(t.Context(), two...)
-			_, book := l.Book(t.Context(), "k", 1, time.Minute)
-			_, _, bookAll := l.BookAll(t.Context(), time.Minute, two...)
-			_, _, bookAny := l.BookAny(t.Context(), time.Minute, two...)
-			_, bookOnce := l.BookOnce(t.Context(), "id", "k", 1, time.Minute)
-			_, once := l.AllowOnce(t.Context(), "id", "k", 1)
-			_, all := l.AllowAll(t.Context(), two...)
-			_, upTo := l.AllowUpTo(t.Context(), "k", 1)
-			_, penalize := l.Penalize(t.Context(), "k", 1)
-			_, reward := l.Reward(t.Context(), "k", 1)
 			_, concurrency := sash.NewConcurrency(store, nil, 5, time.Minute)
 			_, block := sash.New(store, &sash.Options{Block: sash.Block{For: time.Minute}}, sash.PerHour(10))
-			for call, err := range map[string]error{
-				"Reserve": reserve, "ReserveAll": reserveAll, "ReserveAny": reserveAny, "AllowOnce": once, "AllowAll": all,
-				"Book": book, "BookAll": bookAll, "BookAny": bookAny, "BookOnce": bookOnce,
-				"AllowUpTo": upTo, "Penalize": penalize, "Reward": reward,
-				"NewConcurrency": concurrency, "New with a Block": block, "Reset": l.Reset(t.Context(), "k"),
-			} {
+			errs := map[string]error{"NewConcurrency": concurrency, "New with a Block": block, "Reset": l.Reset(t.Context(), "k")}
+			for _, call := range but("AllowN", "WaitN", "AllowAny") {
+				errs[call.name] = call.make(t.Context(), l, "k", 1)
+			}
+			for call, err := range errs {
 				if !errors.Is(err, sash.ErrUnsupported) {
 					t.Errorf("%s: %v, want ErrUnsupported", call, err)
 				}
@@ -79,36 +65,17 @@ func TestADecoratorPassesOnThePowersOfItsStore(t *testing.T) {
 	for name, store := range layers(t, memstore.New(nil)) {
 		t.Run(name, func(t *testing.T) {
 			l := newLimiter(t, store, nil, sash.PerHour(10))
-			r, err := l.Reserve(t.Context(), name, 4)
-			if err != nil || !r.Allowed() {
-				t.Fatal(r, err)
-			}
-			if err := r.Settle(t.Context(), 3); err != nil {
-				t.Error(err)
-			}
-			for range 3 {
-				if res, err := l.AllowOnce(t.Context(), "id", name, 2); err != nil || !res.Allowed || res.Remaining != 5 {
-					t.Errorf("%+v, %v; want 5 of 10 left", res, err)
+			for _, call := range calls {
+				if err := call.make(t.Context(), l, name+call.name, 1); err != nil {
+					t.Errorf("%s: %v", call.name, err)
 				}
 			}
-			if err := l.Reset(t.Context(), name); err != nil {
-				t.Error(err)
+			r := reserve(t, l, name, 4)
+			if err := r.Settle(t.Context(), 3); err != nil || remaining(t, l, name) != 7 {
+				t.Errorf("settled: %v, %d of 10 are left", err, remaining(t, l, name))
 			}
-			if res, err := l.Peek(t.Context(), name); err != nil || res.Remaining != 10 {
-				t.Errorf("%d of 10 are left: %v", res.Remaining, err)
-			}
-			if res, err := l.AllowUpTo(t.Context(), name, 30); err != nil || res.Charged != 10 {
-				t.Errorf("%d of 10 charged, %v", res.Charged, err)
-			}
-			if res, err := l.Penalize(t.Context(), name, 5); err != nil || res.Allowed {
-				t.Errorf("15 of 10 are charged: %+v, %v", res, err)
-			}
-			if res, err := l.Reward(t.Context(), name, 20); err != nil || res.Charged != 15 || res.Remaining != 10 {
-				t.Errorf("of 15 units %d were given back: %d of 10 remain, %v", res.Charged, res.Remaining, err)
-			}
-			two := []sash.Subject{{Key: name, Cost: 1}, {Key: name + " two", Cost: 1}}
-			if res, err := l.AllowAll(t.Context(), two...); err != nil || !res.Allowed {
-				t.Errorf("%+v, %v", res, err)
+			if err := l.Reset(t.Context(), name); err != nil || remaining(t, l, name) != 10 {
+				t.Errorf("reset: %v, %d of 10 are left", err, remaining(t, l, name))
 			}
 		})
 	}
@@ -132,5 +99,53 @@ func TestConstructorsPanicWithoutAStore(t *testing.T) {
 			}()
 			construct()
 		}()
+	}
+}
+
+func TestBlocksThatCannotBe(t *testing.T) {
+	for _, b := range []sash.Block{
+		{Refusals: 3}, {Window: time.Second}, {Refusals: -1, For: time.Minute}, {Refusals: 101, For: time.Minute},
+		{For: -1}, {For: time.Nanosecond}, {For: 31 * 24 * time.Hour}, {For: time.Minute, Window: -1},
+		{For: time.Minute, Window: 25 * time.Hour}, {For: time.Minute, Window: time.Microsecond + 1},
+	} {
+		if l, err := sash.New(memstore.New(nil), &sash.Options{Block: b}, sash.PerMinute(1)); !errors.Is(err, sash.ErrInvalidLimit) {
+			t.Errorf("%+v: %v, %v", b, l, err)
+		}
+	}
+	l := newLimiter(t, memstore.New(nil), &sash.Options{Block: sash.Block{For: time.Hour}}, sash.PerMinute(1))
+	if got := l.Policy().Block; got != (driver.Block{Refusals: 5, Window: 60e6, Length: 3600e6}) {
+		t.Errorf("the default block is %+v", got)
+	}
+}
+
+// Decorators that answer or decide for the store keep blocks what they are: each refusal counts, and no sum of calls.
+func TestABlockBehindDecorators(t *testing.T) {
+	for name, store := range layers(t, memstore.New(nil)) {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, store, &sash.Options{Block: sash.Block{Refusals: 10, For: time.Hour}}, sash.PerHour(3))
+			results := make(chan sash.Result)
+			for range 30 {
+				go func() {
+					res, err := l.Allow(t.Context(), name)
+					if err != nil {
+						t.Error(err)
+					}
+					results <- res
+				}()
+			}
+			admitted, blocked := 0, 0
+			for range 30 {
+				res := <-results
+				if res.Allowed {
+					admitted++
+				}
+				if res.Blocked {
+					blocked++
+				}
+			}
+			if admitted != 3 || blocked != 30-3-9 {
+				t.Errorf("of 30 calls %d were admitted and %d were blocked, want 3 and 18", admitted, blocked)
+			}
+		})
 	}
 }

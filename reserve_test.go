@@ -3,13 +3,14 @@ package sash_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
+	"example.com/sash/storetest"
 )
 
 func reserve(t *testing.T, l *sash.Limiter, key string, estimate int64) *sash.Reservation {
@@ -136,28 +137,8 @@ func TestSettledWhenTheCallerIsGone(t *testing.T) {
 	}
 }
 
-func TestReserveRefusesWhatItCannotDo(t *testing.T) {
-	plain := newLimiter(t, panicStore{}, nil, sash.PerHour(10))
-	if _, err := plain.Reserve(t.Context(), "k", 1); !errors.Is(err, sash.ErrUnsupported) {
-		t.Errorf("a store that cannot settle: %v", err)
-	}
-	countRefused := &sash.Options{CountRefused: true}
-	counting := newLimiter(t, memstore.New(nil), countRefused, sash.PerHour(10))
-	_, one := counting.Reserve(t.Context(), "k", 1)
-	_, _, all := counting.ReserveAll(t.Context(), sash.Subject{Key: "k", Cost: 1})
-	_, atOnce := sash.NewConcurrency(memstore.New(nil), countRefused, 1, time.Minute)
-	for _, err := range []error{one, all, atOnce} {
-		if !errors.Is(err, sash.ErrUnsupported) || !strings.Contains(err.Error(), "CountRefused") || strings.Contains(err.Error(), "this store") {
-			t.Errorf("the error of a limiter that charges refused calls blames something else: %v", err)
-		}
-	}
+func TestASettlementThatCannotBeChangesNothing(t *testing.T) {
 	l := newLimiter(t, memstore.New(nil), nil, sash.PerHour(10))
-	if _, err := l.Reserve(t.Context(), "k", 11); !errors.Is(err, sash.ErrCostAboveLimit) {
-		t.Errorf("an estimate above the limit: %v", err)
-	}
-	if _, err := l.Reserve(t.Context(), "", 1); !errors.Is(err, sash.ErrInvalidKey) {
-		t.Errorf("no key: %v", err)
-	}
 	r := reserve(t, l, "k", 5)
 	for _, units := range []int64{-1, sash.MaxUnits + 1} {
 		if err := r.Settle(t.Context(), units); !errors.Is(err, sash.ErrInvalidCost) {
@@ -167,4 +148,95 @@ func TestReserveRefusesWhatItCannotDo(t *testing.T) {
 	if err := r.Settle(t.Context(), 1); err != nil || remaining(t, l, "k") != 9 {
 		t.Errorf("after a settlement that was wrong: %v, %d left", err, remaining(t, l, "k"))
 	}
+}
+
+func TestEverySubjectIsSettledByItself(t *testing.T) {
+	eachWay(t, func(t *testing.T, store driver.Store) {
+		l := newLimiter(t, store, nil, sash.PerHour(10))
+		wide := newLimiter(t, store, nil, sash.PerHour(100))
+		for name, c := range map[string]struct {
+			client, all step  // nil is never settled
+			left        int64 // of the client's 10
+			leftOfAll   int64 // of 100
+		}{
+			"neither":           {nil, nil, 7, 60},
+			"the first lower":   {settle(1), nil, 9, 60},
+			"the second higher": {nil, settle(70), 7, 30},
+			"one given back":    {cancel, nil, 10, 60},
+			"the other":         {nil, cancel, 7, 100},
+			"both":              {cancel, cancel, 10, 100},
+		} {
+			client, all := sash.Subject{Key: name, Cost: 3}, sash.Subject{Key: name + ", all", Cost: 40, Limits: wide.Limits()}
+			res, reserved, err := l.ReserveAll(t.Context(), client, all)
+			if err != nil || !res.Allowed || reserved[0].Result().Remaining != 7 || reserved[1].Result().Remaining != 60 {
+				t.Fatalf("%+v, %v: each subject has its own answer, of 10 and of 100", res, err)
+			}
+			for i, step := range []step{c.client, c.all} {
+				for range 2 { // once, however often
+					if step == nil {
+						continue
+					}
+					if err := step(t.Context(), reserved[i]); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if one, both := remaining(t, l, client.Key), remaining(t, wide, all.Key); one != c.left || both != c.leftOfAll {
+				t.Errorf("%s: %d of 10 and %d of 100 are left, want %d and %d", name, one, both, c.left, c.leftOfAll)
+			}
+		}
+	})
+}
+
+func TestARefusalBesideReservationsIsNotFirm(t *testing.T) {
+	store := memstore.New(nil)
+	l := newLimiter(t, store, nil, sash.PerMinute(1))
+	policy, err := sash.NewPolicy(nil, sash.PerMinute(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, rs, err := l.ReserveAll(t.Context(), sash.Subject{Key: "a", Cost: 1}, sash.Subject{Key: "b", Cost: 1}); err != nil || rs == nil {
+		t.Fatal(rs, err)
+	}
+	if _, err := l.Allow(t.Context(), "c"); err != nil {
+		t.Fatal(err)
+	}
+	for key, firm := range map[string]bool{"a": false, "b": false, "c": true} {
+		answer, err := store.Decide(t.Context(), driver.Request{Key: key, Cost: 1, Policy: policy})
+		if err != nil || answer.Allowed() || answer.Firm != firm {
+			t.Errorf("%s: %+v, %v", key, answer, err)
+		}
+	}
+}
+
+// Three settlements take as long as one, and can be repeated together when the store fails.
+func TestSettleAllTakesOneRoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewFaulty(newFarStore())
+		l := newLimiter(t, store, nil, sash.PerHour(100))
+		_, all, err := l.ReserveAll(t.Context(), sash.Subject{Key: "a", Cost: 10}, sash.Subject{Key: "b", Cost: 10}, sash.Subject{Key: "c", Cost: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sash.SettleAll(t.Context(), all, 1, 2); !errors.Is(err, sash.ErrInvalidCost) {
+			t.Errorf("2 numbers for 3 reservations: %v", err)
+		}
+		store.Fail(errors.New("connection refused"))
+		if err := sash.SettleAll(t.Context(), all, 1, 2, 30); !errors.Is(err, sash.ErrUnavailable) {
+			t.Errorf("the store is down: %v", err)
+		}
+		store.Fail(nil)
+		began := time.Now()
+		if err := sash.SettleAll(t.Context(), all, 1, 2, 30); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != roundTrip {
+			t.Errorf("three settlements took %v, one takes %v", took, roundTrip)
+		}
+		for key, used := range map[string]int64{"a": 1, "b": 2, "c": 30} {
+			if left := remaining(t, l, key); left != 100-used {
+				t.Errorf("%s has %d left, want %d", key, left, 100-used)
+			}
+		}
+	})
 }

@@ -4,75 +4,16 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/failover"
 	"example.com/sash/memstore"
 )
-
-// countingStore counts the decisions of a store.
-type countingStore struct {
-	driver.Store
-	mu    sync.Mutex
-	calls int
-}
-
-func (s *countingStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	s.mu.Lock()
-	s.calls++
-	s.mu.Unlock()
-	return s.Store.Decide(ctx, req)
-}
-
-func TestWaitWakesAtTheReleaseAndAsksOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &countingStore{Store: memstore.New(nil)}
-		l := newLimiter(t, store, nil, sash.Every(3, 10*time.Second))
-		start := time.Now()
-		for range 3 {
-			if err := l.Wait(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Second)
-		}
-		if err := l.WaitN(t.Context(), "k", 2); err != nil {
-			t.Fatal(err)
-		}
-		if waited := time.Since(start); waited != 11*time.Second {
-			t.Errorf("two units were admitted after %v; the second charge leaves at 11s", waited)
-		}
-		if store.calls != 5 {
-			t.Errorf("the store was asked %d times for 4 calls of which one waited", store.calls)
-		}
-	})
-}
-
-func TestWaitFailsAtOnceWhenTheDeadlineCannotBeMet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, memstore.New(nil), nil, sash.PerMinute(1))
-		if err := l.Wait(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		start := time.Now()
-		err := l.Wait(ctx, "k")
-		if time.Since(start) != 0 {
-			t.Errorf("it took %v to fail", time.Since(start))
-		}
-		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, sash.ErrLimited) {
-			t.Errorf("the error is %v", err)
-		}
-		ctx, cancel = context.WithTimeout(t.Context(), time.Minute+time.Microsecond)
-		defer cancel()
-		if err := l.Wait(ctx, "k"); err != nil {
-			t.Errorf("a deadline after the release: %v", err)
-		}
-	})
-}
 
 // No call is booked more than a day ahead. A caller with more time than that waits until it can be.
 func TestATurnThatIsDaysAway(t *testing.T) {
@@ -93,25 +34,6 @@ func TestATurnThatIsDaysAway(t *testing.T) {
 		defer cancel()
 		if err := l.Wait(long, "k"); err != nil || time.Since(start).Round(time.Second) != 40*time.Hour {
 			t.Errorf("with a deadline of 72 h, %v after %v", err, time.Since(start))
-		}
-	})
-}
-
-func TestWaitHonoursCancellation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, memstore.New(nil), nil, sash.PerHour(1))
-		if err := l.Wait(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		start := time.Now()
-		err := l.Wait(ctx, "k")
-		if !errors.Is(err, context.Canceled) || errors.Is(err, sash.ErrLimited) {
-			t.Errorf("the error is %v", err)
-		}
-		if time.Since(start) != time.Second {
-			t.Errorf("it returned after %v", time.Since(start))
 		}
 	})
 }
@@ -215,4 +137,59 @@ func TestAShareIsLeftForThoseWhoDoNotWait(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A downStore books until it is down.
+type downStore struct {
+	*bookStore
+	down atomic.Bool
+}
+
+func (s *downStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if s.down.Load() {
+		return driver.Answer{}, errors.New("down")
+	}
+	return s.bookStore.Decide(ctx, req)
+}
+
+// While the store is down failover answers those who come to wait, by its mode. Those who have a place start at its time.
+func TestWaitingWhileFailoverAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &downStore{bookStore: newBookStore()}
+		guarded, err := failover.New(store, &failover.Options{
+			Modes: failover.Modes{Rules: []failover.Rule{
+				{MaxCost: 1, Mode: failover.Open}, {MaxCost: 2, Mode: failover.Local}, {MaxCost: 3, Mode: failover.Closed},
+			}},
+			Local: memstore.New(nil),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLimiter(t, guarded, nil, sash.Every(4, time.Minute))
+		began := time.Now()
+		if err := l.WaitN(t.Context(), "k", 4); err != nil {
+			t.Fatal(err)
+		}
+		booked := book(t, l, "k", 4)
+		store.down.Store(true)
+		for range 3 {
+			if err := l.Wait(t.Context(), "k"); err != nil || time.Since(began) != 0 {
+				t.Errorf("open: after %v: %v", time.Since(began), err)
+			}
+		}
+		if err := l.WaitN(t.Context(), "k", 3); !errors.Is(err, sash.ErrUnavailable) {
+			t.Errorf("closed: %v", err)
+		}
+		for i := range 3 {
+			if err := l.WaitN(t.Context(), "other", 2); err != nil || time.Since(began) != time.Duration(i/2)*time.Minute {
+				t.Errorf("local, call %d of two a minute: after %v: %v", i, time.Since(began), err)
+			}
+		}
+		if err := booked.Wait(t.Context()); err != nil || time.Since(began) != time.Minute {
+			t.Errorf("a place of before: after %v: %v", time.Since(began), err)
+		}
+		if err := guarded.Close(t.Context()); err != nil {
+			t.Log(err)
+		}
+	})
 }

@@ -11,9 +11,11 @@ import (
 // A Faulty store passes every call on to another store, or makes it fail, take long or be refused: for tests of a program
 // without its store. It is safe for concurrent use. Make one with NewFaulty.
 type Faulty struct {
-	pass  driver.Passthrough
+	passthrough
 	fault atomic.Pointer[fault]
 }
+
+type passthrough = driver.Passthrough
 
 // A fault is what happens to calls: an error, a refusal, a delay, or none of them, which hangs.
 type fault struct {
@@ -26,7 +28,7 @@ type fault struct {
 // NewFaulty returns a store that passes calls on to next until [Faulty.Fail], [Faulty.Hang], [Faulty.Slow] or
 // [Faulty.Refuse] is called. The last one counts.
 func NewFaulty(next driver.Store) *Faulty {
-	return &Faulty{pass: driver.Passthrough{Next: next}}
+	return &Faulty{passthrough: passthrough{Next: next}}
 }
 
 // Fail makes every call from now on fail with err. Nil ends whatever fault there is.
@@ -85,15 +87,6 @@ func (f *Faulty) broken(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Unwrap implements [driver.Decorator].
-func (f *Faulty) Unwrap() driver.Store { return f.pass.Next }
-
-// Blocks implements [driver.Blocker].
-func (f *Faulty) Blocks() {}
-
-// Books implements [driver.Booker].
-func (f *Faulty) Books(p *driver.Policy) bool { return f.pass.Books(p) }
-
 // passed returns what call returns, or the error of the fault.
 func passed[T any](ctx context.Context, f *Faulty, call func() (T, error)) (T, error) {
 	if err := f.broken(ctx); err != nil {
@@ -131,23 +124,23 @@ func (f *Faulty) allDecided(ctx context.Context, reqs []driver.Request, call fun
 
 // Decide implements [driver.Store].
 func (f *Faulty) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	return f.decided(ctx, &req, func() (driver.Answer, error) { return f.pass.Decide(ctx, req) })
+	return f.decided(ctx, &req, func() (driver.Answer, error) { return f.passthrough.Decide(ctx, req) })
 }
 
 // DecideAll implements [driver.MultiStore].
 func (f *Faulty) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	return f.allDecided(ctx, reqs, func() ([]driver.Answer, error) { return f.pass.DecideAll(ctx, reqs) })
+	return f.allDecided(ctx, reqs, func() ([]driver.Answer, error) { return f.passthrough.DecideAll(ctx, reqs) })
 }
 
 // DecideEach implements [driver.Batcher].
 func (f *Faulty) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	return f.allDecided(ctx, reqs, func() ([]driver.Answer, error) { return f.pass.DecideEach(ctx, reqs) })
+	return f.allDecided(ctx, reqs, func() ([]driver.Answer, error) { return f.passthrough.DecideEach(ctx, reqs) })
 }
 
 // DecideAny implements [driver.Chooser].
 func (f *Faulty) DecideAny(ctx context.Context, reqs []driver.Request) (chosen int, answer driver.Answer, err error) {
 	answer, err = f.decided(ctx, &reqs[0], func() (answer driver.Answer, err error) {
-		chosen, answer, err = f.pass.DecideAny(ctx, reqs)
+		chosen, answer, err = f.passthrough.DecideAny(ctx, reqs)
 		return answer, err
 	})
 	return chosen, answer, err
@@ -155,36 +148,32 @@ func (f *Faulty) DecideAny(ctx context.Context, reqs []driver.Request) (chosen i
 
 // DecideOnce implements [driver.Deduplicator].
 func (f *Faulty) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	return f.decided(ctx, &req, func() (driver.Answer, error) { return f.pass.DecideOnce(ctx, id, req) })
+	return f.decided(ctx, &req, func() (driver.Answer, error) { return f.passthrough.DecideOnce(ctx, id, req) })
 }
 
 // Settle implements [driver.Settler].
 func (f *Faulty) Settle(ctx context.Context, s driver.Settlement) error {
-	if err := f.broken(ctx); err != nil {
-		return err
-	}
-	return f.pass.Settle(ctx, s)
+	_, err := passed(ctx, f, func() (none struct{}, err error) { return none, f.passthrough.Settle(ctx, s) })
+	return err
 }
 
 // Extend implements [driver.Extender].
 func (f *Faulty) Extend(ctx context.Context, s driver.Settlement) (int64, error) {
-	return passed(ctx, f, func() (int64, error) { return f.pass.Extend(ctx, s) })
+	return passed(ctx, f, func() (int64, error) { return f.passthrough.Extend(ctx, s) })
 }
 
 // Reward implements [driver.Taker].
 func (f *Faulty) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	return passed(ctx, f, func() (driver.Answer, error) { return f.pass.Reward(ctx, req) })
+	return passed(ctx, f, func() (driver.Answer, error) { return f.passthrough.Reward(ctx, req) })
 }
 
 // Reset implements [driver.Resetter].
 func (f *Faulty) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	if err := f.broken(ctx); err != nil {
-		return err
-	}
-	return f.pass.Reset(ctx, key, policy)
+	_, err := passed(ctx, f, func() (none struct{}, err error) { return none, f.passthrough.Reset(ctx, key, policy) })
+	return err
 }
 
 // CoolDown implements [driver.Cooler].
 func (f *Faulty) CoolDown(ctx context.Context, key string, c driver.CoolDown) (driver.CoolDown, error) {
-	return passed(ctx, f, func() (driver.CoolDown, error) { return f.pass.CoolDown(ctx, key, c) })
+	return passed(ctx, f, func() (driver.CoolDown, error) { return f.passthrough.CoolDown(ctx, key, c) })
 }

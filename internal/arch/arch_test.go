@@ -1,3 +1,5 @@
+// Package arch has no code, only tests: who may import whom in this repository, what its modules require, and what its
+// documents say. Tests may import any package that is not internal to another module.
 package arch_test
 
 import (

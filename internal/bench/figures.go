@@ -38,15 +38,6 @@ func short(v float64) string {
 	return strconv.FormatFloat(v, 'f', min(digits, 4), 64)
 }
 
-// ratios divides round by round.
-func ratios(a, b figure) figure {
-	var all figure
-	for i := range min(len(a), len(b)) {
-		all = append(all, a[i]/b[i])
-	}
-	return all
-}
-
 // A table is one of the page, by name. The first of a part has its versions.
 type table struct {
 	name     string

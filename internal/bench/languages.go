@@ -2,22 +2,18 @@ package main
 
 import (
 	"bufio"
-	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 )
-
-//go:embed rivals
-var rivals embed.FS
 
 // programs are limiters of other languages, each in a program of its own. A program gets the address of Redis as its
 // argument and writes one line of JSON with its version. Then it answers each line with a workload by one with an outcome.
@@ -117,14 +113,10 @@ func readLine(r *bufio.Reader, into any) error {
 // install copies a folder and runs the commands in it, unless that has been done.
 func install(b *bench, name, dir string, commands [][]string) error {
 	done := filepath.Join(dir, ".installed") // written last
-	files, err := fs.Sub(rivals, "rivals/"+name)
-	if err != nil {
-		return err
-	}
 	if _, err := os.Stat(done); err == nil {
 		return nil
 	}
-	if err := errors.Join(os.RemoveAll(dir), os.CopyFS(dir, files)); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(filepath.Join("rivals", name)))); err != nil {
 		return err
 	}
 	for _, command := range commands {
@@ -140,11 +132,9 @@ func install(b *bench, name, dir string, commands [][]string) error {
 // modules returns the versions of modules of this program.
 func modules(paths ...string) (versions []string) {
 	info, _ := debug.ReadBuildInfo()
-	for _, path := range paths {
-		for _, dep := range info.Deps {
-			if dep.Path == path {
-				versions = append(versions, strings.TrimPrefix(path, "github.com/")+" "+dep.Version)
-			}
+	for _, dep := range info.Deps {
+		if slices.Contains(paths, dep.Path) {
+			versions = append(versions, strings.TrimPrefix(dep.Path, "github.com/")+" "+dep.Version)
 		}
 	}
 	return versions

@@ -60,17 +60,13 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	b := &bench{ctx: ctx, out: os.Stderr}
+	b := &bench{ctx: ctx, out: os.Stderr, rounds: 5, turn: time.Second, calls: 10_000, dir: "../../bin/bench"}
 	only := flags.String("parts", "", "the parts to measure, with commas between them (all)")
 	page := flags.String("o", "", "the page whose tables are replaced (none: print them)")
 	quick := flags.Bool("quick", false, "check that everything runs")
-	flags.IntVar(&b.rounds, "rounds", 5, "alternating rounds of every figure")
-	flags.DurationVar(&b.turn, "turn", time.Second, "how long a contender decides in a round")
-	flags.StringVar(&b.dir, "dir", "../../bin/bench", "for what is built and installed")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	b.calls = 10_000
 	if *quick {
 		b.rounds, b.turn, b.calls = 1, 100*time.Millisecond, 640
 	}
@@ -79,15 +75,12 @@ func run(ctx context.Context, args []string) error {
 	}
 	names := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
 	for _, p := range parts {
-		if len(names) > 0 && !slices.Contains(names, p.name) {
+		if *only != "" && !slices.Contains(names, p.name) {
 			continue
 		}
 		names = slices.DeleteFunc(names, func(n string) bool { return n == p.name })
 		if err := p.run(b); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
-		}
-		if len(names) == 0 && *only != "" {
-			break
 		}
 	}
 	if len(names) > 0 {

@@ -180,14 +180,13 @@ func (b *bench) scripts() error {
 	}
 	defer s.stop()
 	t := table{name: "server time of a decision, µs", versions: []string{s.version}, head: []string{"script"}}
-	ratio := table{name: "server time beside the sorted set by hand", head: []string{"script"}}
 	times := make([][]figure, len(scripts))
 	for i := range times {
 		times[i] = make([]figure, len(states(b.calls)))
 	}
 	for k, in := range states(b.calls) {
 		b.say("server time, %s", in.name)
-		t.head, ratio.head = append(t.head, in.name), append(ratio.head, in.name)
+		t.head = append(t.head, in.name)
 		if err := b.alternate(len(scripts), func(i int) error {
 			micros, err := s.once(scripts[i], in, b.calls)
 			times[i][k] = append(times[i][k], micros)
@@ -197,14 +196,11 @@ func (b *bench) scripts() error {
 		}
 	}
 	for i, by := range scripts {
-		cells, against := []any{by.name}, []any{by.name}
-		for k := range times[i] {
-			cells, against = append(cells, times[i][k]), append(against, ratios(times[i][k], times[1][k]))
+		cells := []any{by.name}
+		for _, f := range times[i] {
+			cells = append(cells, f)
 		}
 		t.row(cells...)
-		if i != 1 && i < 4 {
-			ratio.row(against...)
-		}
 	}
 	sizes := []int{1, 10, 60, 300, 1000, 10_000}
 	memory := table{name: "bytes of a key", head: []string{"script"}}
@@ -225,6 +221,6 @@ func (b *bench) scripts() error {
 		}
 		memory.row(cells...)
 	}
-	b.tables = append(b.tables, t, ratio, memory)
+	b.tables = append(b.tables, t, memory)
 	return nil
 }

@@ -101,8 +101,8 @@ func tryGoRedis(t testing.TB, at target) (connection, error) {
 		Username: at.user, Password: at.password, TLSConfig: at.tls,
 		ReadTimeout: at.patience, PoolSize: at.pool, PoolTimeout: time.Minute,
 	}
-	if at.patience > time.Second { // a busy machine is late to connect, too
-		opts.DialTimeout = at.patience
+	if at.patience > time.Second { // a busy machine is late to connect and to write, too
+		opts.DialTimeout, opts.WriteTimeout = at.patience, at.patience
 	}
 	var client redis.UniversalClient
 	switch {

@@ -25,7 +25,6 @@ func TestAdapters(t *testing.T) {
 			name string
 			run  func(*testing.T, adapter)
 		}{
-			{"every algorithm decides", testAlgorithms},
 			{"few rights and TLS are enough", testFewRights},
 			{"a missing script is sent once, and again after a flush", testNoScript},
 			{"a lost reply is charged at most once", testLostReply},
@@ -42,14 +41,6 @@ func TestAdapters(t *testing.T) {
 			t.Run(test.name, func(t *testing.T) { test.run(t, a) })
 		}
 	})
-}
-
-func TestTunedClientHeedsContexts(t *testing.T) {
-	t.Parallel()
-	testContexts(t, adapter{"go-redis, tuned", func(t testing.TB, at target) (connection, error) {
-		at.plain = false
-		return tryGoRedis(t, at)
-	}})
 }
 
 // plain is a server at an address, for a client with its defaults.
@@ -83,12 +74,6 @@ func (c connection) isUsable(t *testing.T) {
 		}
 	}
 	t.Errorf("the client is no longer usable: %v", err)
-}
-
-func testAlgorithms(t *testing.T, a adapter) {
-	conn := a.dial(t, plain(redistest.Start(t).Addr()))
-	conn.decides(t)
-	conn.isUsable(t)
 }
 
 // decides runs every script.

@@ -63,7 +63,8 @@ func serveRegions(t *testing.T, rules string) *planet {
 		r := &region{redis: redistest.Start(t), way: through(t, p.home.Addr()), delay: delay}
 		r.far(t)
 		for range 2 {
-			r.services = append(r.services, serveSash(t, binary, "--config", path, "--redis", r.redis.Addr(), "--home", r.way.Listen))
+			r.services = append(r.services, serveSash(t, binary, "--config", path, "--redis", r.redis.Addr(), "--home", r.way.Listen,
+				"--budget", "500ms")) // for the Redis next door, also on a busy machine
 		}
 		p.regions = append(p.regions, r)
 	}
@@ -156,9 +157,9 @@ func (a *admissions) call(client *http.Client, url, rule, subject string, cost i
 }
 
 // ask has callers in all regions ask for a time, about twelve subjects with a large limit, whose demand moves around the
-// planet, and about three with a small one.
-func (p *planet) ask(span time.Duration, perSecond int) *admissions {
-	a := &admissions{subjects: make(map[string][]judge.Charge)}
+// planet, and about three with a small one. They are no more at once than a machine that is well needs for so many calls.
+func (a *admissions) ask(p *planet, span time.Duration, perSecond int) {
+	atOnce := make(chan struct{}, perSecond/2)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: 10 * time.Second}
 	defer client.CloseIdleConnections()
 	var group sync.WaitGroup
@@ -173,10 +174,10 @@ func (p *planet) ask(span time.Duration, perSecond int) *admissions {
 		if i%30 == 0 {
 			rule, subject = "small", fmt.Sprint(rand.IntN(3))
 		}
-		group.Go(func() { a.call(client, url, rule, subject, 1+rand.IntN(3)) })
+		atOnce <- struct{}{}
+		group.Go(func() { a.call(client, url, rule, subject, 1+rand.IntN(3)); <-atOnce })
 	}
 	group.Wait()
-	return a
 }
 
 // worst returns the most units of a rule in any window, over its subjects.
@@ -215,9 +216,13 @@ func TestNoWindowHasMoreThanTheLimitOverAllRegions(t *testing.T) {
 					faults.Go(func() { time.Sleep(time.Duration(f.after * float64(span))); f.do(t, p) })
 				}
 			}
-			a := p.ask(span, 900)
-			faults.Wait()
-			most, least := a.worst("large", window, large), a.worst("small", window, small)
+			a := &admissions{subjects: make(map[string][]judge.Charge)}
+			var most, least int64
+			for again := 0; again < 6 && (a.leased == 0 || most < large/2 || least == 0); again++ { // a busy machine needs longer
+				a.ask(p, span, 900)
+				faults.Wait()
+				most, least = a.worst("large", window, large), a.worst("small", window, small)
+			}
 			t.Logf("%d calls, %d by leases; worst window of %v: %d of %d units, %d of %d", a.calls, a.leased, window, most, large, least, small)
 			if most > large || least > small {
 				t.Error("a window has more than the limit")

@@ -55,7 +55,8 @@ func waitersMain(text string) error {
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
 		return err
 	}
-	opts := redis.UniversalOptions{Addrs: j.Addrs, MasterName: j.Sentinel, DialTimeout: patient, ReadTimeout: patient, PoolTimeout: time.Minute}
+	opts := redis.UniversalOptions{Addrs: j.Addrs, MasterName: j.Sentinel, PoolTimeout: time.Minute}
+	opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = patient, patient, patient // so that no caller fails because a machine is busy
 	client := redis.NewClient(goredisstore.Tune(opts.Simple()))
 	if j.Sentinel != "" {
 		client = redis.NewFailoverClient(goredisstore.Tune(opts.Failover()))
@@ -199,12 +200,13 @@ func (f *fleet) read(from io.Reader) {
 	}
 }
 
-// waiting returns how many callers of a process have a place, and have not started or left, as far as is known here.
-func (f *fleet) waiting(p int) (n int) {
+// waiting returns how many callers have a place, and have not started or left, as far as is known here, in the processes from
+// one on.
+func (f *fleet) waiting(from int) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, b := range f.all {
-		if b.Process == p && b.At > 0 && b.Started == 0 && !b.Left && b.Failed == "" {
+		if b.Process >= from && b.At > 0 && b.Started == 0 && !b.Left && b.Failed == "" {
 			n++
 		}
 	}

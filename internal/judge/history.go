@@ -1,3 +1,6 @@
+// Package judge says what is right. A [History] of calls is checked against the definition of a limit: no window holds more
+// units than the limit, no refusal is needless, and every wait is the shortest. [Fullest] finds the most units in any window,
+// also where the instants are uncertain, and [Overtaken] who was overtaken in a queue. The tests use them, and sash verify.
 package judge
 
 import (
@@ -9,6 +12,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // A Call is a decided call on one subject. The zero values of Refused and Wait make it an admission.
@@ -170,7 +174,8 @@ func left(l sash.Limit, now int64, hold time.Duration) int64 {
 	if l.Period == 0 {
 		return now - int64(l.Window+hold)
 	}
-	start, _ := Bounds(l, time.Unix(0, now).UnixMicro())
+	period := driver.Limit{Period: l.Period, Zone: cmp.Or(l.Zone, time.UTC)}
+	start, _ := period.Bounds(time.Unix(0, now).UnixMicro())
 	return start*1000 - 1
 }
 

@@ -71,20 +71,20 @@ func random(rng *rand.Rand, mistakes int) *History {
 			scaled = append(scaled, sash.Every(limit.Units, limit.Window*1000))
 		}
 	}
-	now := time.UnixMicro(0)
-	limiter, err := sash.New(memstore.New(&memstore.Options{Now: func() time.Time { return now }}), nil, scaled...)
+	clock := NewClock(time.UnixMicro(0))
+	limiter, err := sash.New(memstore.New(&memstore.Options{Now: clock.Now}), nil, scaled...)
 	if err != nil {
 		panic(err)
 	}
 	for range 60 {
-		now = now.Add(time.Duration(rng.IntN(4)) * time.Millisecond)
+		clock.Advance(time.Duration(rng.IntN(4)) * time.Millisecond)
 		cost := 1 + rng.Int64N(3)
 		res, err := limiter.AllowN(context.Background(), "k", cost)
 		if err != nil {
 			panic(err)
 		}
 		h.Calls = append(h.Calls, Call{
-			At: time.UnixMicro(now.UnixMilli()), Cost: cost, Refused: !res.Allowed, Wait: res.RetryAfter / 1000,
+			At: time.UnixMicro(clock.Now().UnixMilli()), Cost: cost, Refused: !res.Allowed, Wait: res.RetryAfter / 1000,
 		})
 	}
 	for range mistakes {

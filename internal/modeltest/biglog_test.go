@@ -38,18 +38,6 @@ var traffics = []traffic{
 		calls: 3000, gap: 900 * time.Millisecond, cost: 5, silent: 900, oracle: true,
 	},
 	{
-		name:  "dear calls against a log of cheap ones",
-		plans: [][]sash.Limit{{sash.Every(3000, 30*time.Second)}}, calls: 5000, gap: 12 * time.Millisecond, cost: 3000, oracle: true,
-	},
-	{
-		name: "a clock that goes back",
-		plans: [][]sash.Limit{
-			{sash.Every(300, time.Minute), sash.Every(2500, 15*time.Minute)},
-			{sash.Every(2500, 15*time.Minute)},
-		},
-		calls: 4000, gap: 200 * time.Millisecond, cost: 4, silent: 800, back: 90, oracle: true,
-	},
-	{
 		name: "a large ring, with dear calls and a second window",
 		plans: [][]sash.Limit{
 			{sash.Every(20_000, time.Minute), sash.Every(40_000, 3*time.Minute)},

@@ -1,12 +1,20 @@
 package modeltest
 
 import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/redistest"
+	"example.com/sash/redisstore"
 )
 
 // A value of another program is rejected as fast as one of the store is decided on, even if it begins as that does.
@@ -68,5 +76,142 @@ func TestARepetitionKeepsItsSubject(t *testing.T) {
 		if look, err := store.Decide(t.Context(), driver.Request{Key: "k", Policy: policy}); err != nil || look.Remaining() != 6 {
 			t.Errorf("%v: then %+v, %v", a, look, err)
 		}
+	}
+}
+
+// Instances of two builds on one Redis, as during an upgrade, read each other's keys. The values are charges of 2 units for
+// the IDs "one" and "two" of a limit of 10 an hour. A build that cannot read them gives its keys another name (tags in
+// redisstore.go), and this test its values: builds that reject each other's refuse every subject until its key expires.
+func TestAKeyOfAnEarlierBuildIsReadOrHasAnotherName(t *testing.T) {
+	server := redistest.Start(t)
+	const register = "06ddae8bc119bf000000000000007692c3ad3540bb8006ddae9da2bcbf003fc4ccfe745870e206ddae9da2bcbf00"
+	log := "020100000004000000000000000000d693a40000000000000a06ddb038e861bf00000000000100000000000406ddae8bc119bf" +
+		"00000000000000000000000006ddadb52d75bf06ddae8bc119bf" + "06ddae8bc119bf0000000004" + strings.Repeat("0", 2*(36+12+7)) + register
+	for key, value := range map[string]string{
+		"sash:log:k":         log,
+		"sash:buckets-7ms:k": log,
+		"sash:zset2:k":       "000000d693a40000000000000a06ddb038e861bf" + register,
+		"sash:counter2:k":    "010106ddaf62640000000000d693a40006ddadb53cb80040100000000000000000000000000000" + register,
+		"sash:fixed2:k":      "010106ddae9da2bcbf000000d693a40006ddadb53cb80040100000000000000000000000000000" + register,
+		"sash:gcra2:k":       "010106ddaee195c1bf000000d693a40006ddae8bc119bf41d5752a000000000000000000000000" + register,
+	} {
+		client := newClient(server.Addr())
+		defer client.Close()
+		b, err := hex.DecodeString(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key == "sash:zset2:k" {
+			err = client.ZAdd(t.Context(), key, redis.Z{Score: math.Inf(-1), Member: b}, redis.Z{Score: float64(start.UnixMicro()), Member: "4:4"}).Err()
+			client.Expire(t.Context(), key, time.Hour)
+		} else {
+			err = client.Set(t.Context(), key, b, time.Hour).Err()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, a := range sash.Algorithms() {
+		store, _, _ := virtual(t, server.Addr(), nil)
+		policy, err := sash.NewPolicy(options(a), sash.PerHour(10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"one", "two", "three"} {
+			want := map[string]int64{"one": 6, "two": 6, "three": 4}[id]
+			got, err := store.DecideOnce(t.Context(), id, driver.Request{Key: "k", Cost: 2, Policy: policy})
+			if err != nil || got.Remaining() != want {
+				t.Errorf("%s: %d units remain after %q, not %d; %v", store.Key("k", policy), got.Remaining(), id, want, err)
+			}
+		}
+	}
+}
+
+// plainRequests are requests on so many subjects, each under a limit of its own.
+func plainRequests(t testing.TB, n int) (reqs []driver.Request) {
+	t.Helper()
+	for i := range n {
+		policy := newPolicy(t, nil, sash.PerHour(int64(10+i)))
+		reqs = append(reqs, driver.Request{Key: fmt.Sprint("subject ", i), Cost: 1, Policy: policy})
+	}
+	return reqs
+}
+
+// Where the server takes no charges, and where a user may not use every key, each request is sent back to be decided by
+// itself: so it has its own answer or error.
+func TestWhatTheServerRefusesIsDecidedAlone(t *testing.T) {
+	for name, commands := range map[string][][]string{
+		"replica":      {{"REPLICAOF", "127.0.0.1", "1"}},
+		"memory":       {{"CONFIG", "SET", "maxmemory", "1"}},
+		"key patterns": {{"ACL", "SETUSER", "default", "resetkeys", "~sash:log:subject?1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			scripts := &scripter{client: newClient(server.Addr())}
+			defer scripts.client.Close()
+			store := redisstore.New(scripts, nil)
+			reqs := plainRequests(t, 3)
+			for _, command := range commands {
+				server.Must(t, command...)
+			}
+			_, errs := store.DecideMany(t.Context(), reqs)
+			for i := range reqs {
+				if !errors.Is(errs[i], driver.ErrApart) {
+					t.Errorf("subject %d: %v", i, errs[i])
+				}
+			}
+			if _, ok := store.Gathers(&reqs[0]); !ok {
+				t.Error("the store gathers no more")
+			}
+		})
+	}
+}
+
+// What is no plain decision goes by itself.
+func TestWhatDoesNotGoWithOthers(t *testing.T) {
+	store := redisstore.New(&scripter{}, nil)
+	confirmed := redisstore.New(&scripter{}, &redisstore.Options{Replicas: 1})
+	plain := plainRequests(t, 1)[0]
+	if _, ok := store.Gathers(&plain); !ok {
+		t.Error("a plain decision goes by itself")
+	}
+	if _, ok := confirmed.Gathers(&plain); ok {
+		t.Error("a decision that waits for replicas goes with others")
+	}
+	with := func(change func(*driver.Request, *driver.Policy)) driver.Request {
+		req, policy := plain, *plain.Policy
+		req.Policy = &policy
+		change(&req, &policy)
+		return req
+	}
+	for name, req := range map[string]driver.Request{
+		"booking": with(func(r *driver.Request, _ *driver.Policy) { r.Within = 1 }),
+		"partial": with(func(r *driver.Request, _ *driver.Policy) { r.Partial = true }),
+		"forced":  with(func(r *driver.Request, _ *driver.Policy) { r.Forced = true }),
+		"block":   with(func(_ *driver.Request, p *driver.Policy) { p.Block = driver.Block{Refusals: 1, Window: 1, Length: 1} }),
+		"gcra":    with(func(_ *driver.Request, p *driver.Policy) { p.Algorithm = driver.GCRA }),
+	} {
+		if _, ok := store.Gathers(&req); ok {
+			t.Errorf("%s: it goes with others", name)
+		}
+	}
+}
+
+// A cluster behind a client that does not look like one rejects keys of several slots: then calls go alone, all of them are
+// decided, and no further round trip is tried in vain.
+func TestACrossedSlotEndsGathering(t *testing.T) {
+	server := redistest.StartCluster(t, redistest.ClusterOptions{Primaries: 1}).Primaries[0]
+	scripts := &scripter{client: newClient(server.Addr())}
+	defer scripts.client.Close()
+	store := redisstore.New(scripts, nil)
+	reqs := plainRequests(t, 4)
+	_, errs := store.DecideMany(t.Context(), reqs)
+	for i := range reqs {
+		if !errors.Is(errs[i], driver.ErrApart) {
+			t.Errorf("subject %d: %v", i, errs[i])
+		}
+	}
+	if _, ok := store.Gathers(&reqs[0]); ok {
+		t.Error("the store still gathers")
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/internal/judge"
 	"example.com/sash/internal/threshold"
 )
 
@@ -28,7 +27,7 @@ func (l *log) latest() int64 {
 // since returns the first instant that counts in the window that ends at an instant.
 func since(limit sash.Limit, at int64) int64 {
 	if limit.Period != 0 {
-		start, _ := judge.Bounds(limit, at)
+		start, _ := bounds(limit, at)
 		return start
 	}
 	return at - limit.Window.Microseconds() + 1
@@ -55,7 +54,7 @@ func (l *log) earliest(from, cost int64, limit sash.Limit, loose bool) int64 {
 		}
 	}
 	if limit.Period != 0 {
-		_, end := judge.Bounds(limit, from)
+		_, end := bounds(limit, from)
 		instants = []int64{from, end}
 	}
 	slices.Sort(instants)
@@ -78,7 +77,7 @@ func (l *log) lookAhead(now, cost int64, limit sash.Limit, loose bool) status {
 	s := status{remaining: max(0, limit.Units-most), refused: most+cost > limit.Units}
 	end := l.latest() + limit.Window.Microseconds()
 	if limit.Period != 0 {
-		_, end = judge.Bounds(limit, l.latest())
+		_, end = bounds(limit, l.latest())
 	}
 	s.reset = end - now
 	if s.remaining < limit.Units {

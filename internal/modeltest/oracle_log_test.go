@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"example.com/sash"
-	"example.com/sash/internal/judge"
 )
 
 // A unit is the charge of one call.
@@ -71,7 +70,7 @@ func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
 	window := limit.Window.Microseconds()
 	cut := now - window // the last instant that no longer counts
 	if limit.Period != 0 {
-		start, _ := judge.Bounds(limit, now)
+		start, _ := bounds(limit, now)
 		cut = start - 1
 	}
 	var times, sums []int64 // of the charges that count now, and of all up to each
@@ -85,7 +84,7 @@ func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
 	used := func(d int64) int64 {
 		cut := now + d - window
 		if limit.Period != 0 {
-			start, _ := judge.Bounds(limit, now+d)
+			start, _ := bounds(limit, now+d)
 			cut = start - 1
 		}
 		if gone, _ := slices.BinarySearch(times, cut+1); gone > 0 {
@@ -96,7 +95,7 @@ func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
 	// The units in use can only change when a charge leaves or a period ends.
 	instants := []int64{0}
 	if limit.Period != 0 {
-		_, end := judge.Bounds(limit, now)
+		_, end := bounds(limit, now)
 		instants = append(instants, end-now)
 	} else {
 		for _, at := range times {
@@ -152,7 +151,7 @@ func (l *log) joins(last, now int64, limits []sash.Limit) bool {
 	}
 	for _, limit := range limits {
 		if limit.Period != 0 {
-			if start, _ := judge.Bounds(limit, now); last < start {
+			if start, _ := bounds(limit, now); last < start {
 				return false
 			}
 		}

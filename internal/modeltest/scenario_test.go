@@ -3,11 +3,14 @@ package modeltest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/judge"
+	"example.com/sash/internal/threshold"
+	"example.com/sash/redisstore"
 )
 
 // A scenario makes chosen calls on one subject, and holds every answer against the definition. After an error it makes none.
@@ -110,4 +113,165 @@ func (s *scenario) wantLeft(want int64) {
 	if got := s.call(0, 0); got.Remaining() != want {
 		s.fail("%d units remain, want %d", got.Remaining(), want)
 	}
+}
+
+// bookScenario returns a scenario of calls that may be settled.
+func bookScenario(store *redisstore.Store, clock *judge.Clock, a sash.Algorithm, limits ...sash.Limit) *scenario {
+	policy, err := edgePolicy(a, limits...)
+	s := newScenario(store, clock, policy, err)
+	s.settles = true
+	return s
+}
+
+func edgePolicy(a sash.Algorithm, limits ...sash.Limit) (*driver.Policy, error) {
+	opts := &sash.Options{Algorithm: a}
+	if a == sash.SlidingBuckets {
+		opts.Resolution = time.Second
+	}
+	return sash.NewPolicy(opts, limits...)
+}
+
+// under goes on under another limit.
+func (s *scenario) under(limit sash.Limit) {
+	policy, err := edgePolicy(s.policy.Algorithm, limit)
+	if s.policy = policy; err != nil {
+		s.err = err
+	}
+}
+
+// bookEdges are the edges of bookings. The second scripter has small steps.
+func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a sash.Algorithm) error {
+	for _, edge := range []struct {
+		name  string
+		check func() error
+	}{
+		{"a window ahead", func() error {
+			s := bookScenario(redis, clock, a, sash.Every(5, 10*time.Second))
+			first := s.call(5, time.Hour)
+			s.call(5, time.Hour)
+			s.back(5, first)
+			if got := s.call(5, 0); !got.Allowed() {
+				s.fail("a call is refused for a booking that starts a window later")
+			}
+			return s.err
+		}},
+		{"charges that may be settled", func() error {
+			s := bookScenario(redis, clock, a, sash.Every(6, 10*time.Second))
+			for i, within := range []time.Duration{0, time.Hour, 0} {
+				cost := []int64{4, 4, 1}[i]
+				s.ask(driver.Request{Key: s.name, Cost: cost, Within: within.Microseconds(), Policy: s.policy, MaySettle: i == 2})
+				clock.Advance(time.Millisecond)
+			}
+			clock.Advance(9998 * time.Millisecond)
+			if got := s.call(6, 0); got.Allowed() || got.Firm {
+				s.fail("after a charge that may be settled: allowed %v, firm %v", got.Allowed(), got.Firm)
+			}
+			return s.err
+		}},
+		{"a longer window", func() error {
+			s := bookScenario(redis, clock, a, sash.Every(2, time.Second))
+			s.call(2, time.Hour)
+			s.call(2, time.Hour)
+			s.under(sash.Every(10, time.Minute))
+			s.call(1, 0)
+			clock.Advance(59 * time.Second)
+			s.wantLeft(5)
+			return s.err
+		}},
+		{"a new log ahead", func() error {
+			s := bookScenario(redis, clock, a, sash.Every(2, 10*time.Second))
+			s.call(2, time.Hour)
+			one := driver.Request{Key: s.name, Cost: 1, Within: driver.MaxAhead, Policy: s.policy, MaySettle: true}
+			two := one
+			two.Key += "two"
+			s.ask(one, two)
+			s.name = two.Key
+			s.back(1, s.call(1, 0))
+			s.wantLeft(2)
+			return s.err
+		}},
+		{"a clock that goes back onto other bookings", func() error {
+			s := bookScenario(redis, clock, a, sash.Every(1, 10*time.Second))
+			clock.Advance(time.Minute)
+			s.call(1, 0)
+			clock.Advance(5 * time.Second)
+			s.call(1, time.Hour)
+			second := s.call(1, time.Hour)
+			s.call(1, time.Hour)
+			clock.Advance(-10 * time.Second)
+			s.call(0, 0)
+			s.back(1, second)
+			clock.Advance(26 * time.Second)
+			s.wantLeft(0) // the settlement of a booking that was moved gives no other one back
+			return s.err
+		}},
+		{"the most ahead", func() error {
+			scripts := &scripter{client: small.client, clock: small.clock, edit: small.edit, aging: small.aging}
+			scripts.thresholds = smallSteps.But(threshold.Table{"MOST_AHEAD": 5, "WALK_AHEAD": 4})
+			before := threshold.Log
+			threshold.Log.Ahead, threshold.Log.Walk = 5, 3
+			defer func() { threshold.Log = before }()
+			clock := small.clock
+			s := bookScenario(redisstore.New(scripts, nil), clock, a, sash.Every(2, 10*time.Second))
+			for range 8 {
+				s.call(2, time.Hour)
+			}
+			s.under(sash.Every(1000, 30*time.Second+time.Microsecond))
+			if got := s.call(1, 0); !got.Allowed() {
+				s.fail("a call is refused that has three bookings and the charge of now to look at")
+			}
+			s.under(sash.Every(1000, 50*time.Second+time.Microsecond))
+			if got := s.call(1, 0); got.Allowed() {
+				s.fail("a call looks at more bookings than it may")
+			}
+			return s.err
+		}},
+	} {
+		if err := edge.check(); err != nil {
+			return fmt.Errorf("%s: %w", edge.name, err)
+		}
+	}
+	return nil
+}
+
+// booked: random bookings answer by the definition, with rings and steps of any size.
+func (b *bench) booked() error {
+	if !b.books() {
+		return nil
+	}
+	small, clock, _ := b.small()
+	for seed := range uint64(45) { // the last 15 on a clock that also goes back by little
+		store, now := b.store, b.clock
+		if seed%2 == 0 {
+			store, now = small, clock
+		}
+		err := randomCalls(setup{
+			store: store, clock: now, algorithm: b.algorithm, usual: bookings, little: seed >= 30, steps: 150,
+			prefix: fmt.Sprint("booked", seed, ":"), choose: rand.New(rand.NewPCG(seed%30, 29)).IntN,
+		})
+		if err != nil {
+			return fmt.Errorf("walk %d with bookings: %w", seed, err)
+		}
+	}
+	return nil
+}
+
+// small returns the same build of the scripts with small steps.
+func (b *bench) small() (*redisstore.Store, *judge.Clock, *scripter) {
+	store, clock, scripts := virtual(b.t, b.server, b.edit)
+	scripts.thresholds = smallSteps
+	return store, clock, scripts
+}
+
+// edged: the edges of bookings are those of memory.
+func (b *bench) edged() error {
+	if !b.books() {
+		return nil
+	}
+	_, _, small := b.small()
+	return bookEdges(b.store, b.clock, small, b.algorithm)
+}
+
+func shown(a *driver.Answer) string {
+	return fmt.Sprintf("refusals %b, at %d, delay %d, %+v", a.Refusals, a.At%1e12, a.Delay, a.Statuses())
 }

@@ -9,7 +9,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/internal/judge"
 )
 
 // Fits returns the least and the most units, of one to the request's cost, that a partial request may be charged; none if
@@ -51,7 +50,7 @@ func (l *log) give(now, units int64, limits []sash.Limit) (given int64, sure boo
 	for _, limit := range limits {
 		from := now - limit.Window.Microseconds()
 		if limit.Period != 0 {
-			start, _ := judge.Bounds(limit, now)
+			start, _ := bounds(limit, now)
 			from = start - 1
 		}
 		cut = min(cut, from)

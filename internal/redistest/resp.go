@@ -25,10 +25,7 @@ type conn struct {
 	r  *bufio.Reader
 }
 
-// A dialer connects to a server.
-type dialer func() (net.Conn, error)
-
-func (c *conn) do(dial dialer, args []string) (any, error) {
+func (c *conn) do(dial func() (net.Conn, error), args []string) (any, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.nc == nil {

@@ -3,6 +3,7 @@ package redistest
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -42,8 +43,9 @@ sentinel failover-timeout %[3]s 5000
 	}
 	await(t, "the sentinels know each other and the replicas", func() bool {
 		for _, one := range s.Servers {
-			state := pairs(one.Must(t, "SENTINEL", "MASTER", name))
-			if state["num-other-sentinels"] != strconv.Itoa(count-1) || state["num-slaves"] != strconv.Itoa(replicas) {
+			state, _ := one.Must(t, "SENTINEL", "MASTER", name).([]any) // names, each before its value
+			others, slaves := slices.Index(state, any("num-other-sentinels")), slices.Index(state, any("num-slaves"))
+			if state[others+1] != strconv.Itoa(count-1) || state[slaves+1] != strconv.Itoa(replicas) {
 				return false
 			}
 			if _, err := one.Do("SENTINEL", "CKQUORUM", name); err != nil {
@@ -74,15 +76,4 @@ func addrs(servers []*Server) []string {
 		all = append(all, s.Addr())
 	}
 	return all
-}
-
-// pairs reads a reply of names and values.
-func pairs(reply any) map[string]string {
-	list, _ := reply.([]any)
-	m := make(map[string]string, len(list)/2)
-	for i := 0; i+1 < len(list); i += 2 {
-		name, _ := list[i].(string)
-		m[name], _ = list[i+1].(string)
-	}
-	return m
 }

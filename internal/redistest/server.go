@@ -45,7 +45,7 @@ type Server struct {
 	ownDir bool
 	args   []string
 	port   int
-	dial   dialer
+	dial   func() (net.Conn, error)
 	config func() string // returns a configuration file to use in place of the usual arguments; nil for none
 	env    []string
 	fail   func(error)
@@ -128,7 +128,7 @@ func (s *Server) Restart() {
 // Do sends a command on a connection of its own and returns the reply: a string, an int64, nil, or a
 // []any of these and errors. An error reply is returned as an error with the server's text. After the
 // connection failed, the next command opens a new one; no command is sent twice.
-func (s *Server) Do(args ...string) (any, error) { return s.conn.do(s.dialer(), args) }
+func (s *Server) Do(args ...string) (any, error) { return s.conn.do(s.dial, args) }
 
 // Must is [Server.Do] for commands that must succeed: an error fails the test.
 func (s *Server) Must(t testing.TB, args ...string) any {
@@ -140,13 +140,6 @@ func (s *Server) Must(t testing.TB, args ...string) any {
 	return reply
 }
 
-func (s *Server) dialer() dialer {
-	if s.dial != nil {
-		return s.dial
-	}
-	return func() (net.Conn, error) { return net.DialTimeout("tcp", s.Addr(), replyTimeout) }
-}
-
 // first chooses a free port and starts the server on it.
 func (s *Server) first() error {
 	name := cmp.Or(os.Getenv(EnvServer), "redis-server")
@@ -156,6 +149,9 @@ func (s *Server) first() error {
 			return fmt.Errorf("internal/redistest: %s: %w", EnvServer, err)
 		}
 		return ErrNoServer
+	}
+	if s.dial == nil {
+		s.dial = func() (net.Conn, error) { return net.DialTimeout("tcp", s.Addr(), replyTimeout) }
 	}
 	for range 20 {
 		s.port = lowPort + rand.IntN(highPort-lowPort)
