@@ -226,6 +226,6 @@ func (r *Registry) Home(now func() degrade.HomeStats) {
 	} {
 		r.counter(c.name, c.help, nil, func() float64 { return float64(c.of(now())) })
 	}
-	r.gauge("sash_home_way_seconds", "How long a call to the home takes.", nil, func() float64 { return now().Way.Seconds() })
+	r.gauge("sash_home_way_seconds", "How long the last call to the home took.", nil, func() float64 { return now().Way.Seconds() })
 	r.gauge("sash_home_up", "Whether the home answers.", nil, func() float64 { return bit(now().Up) })
 }
