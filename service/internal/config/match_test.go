@@ -3,9 +3,6 @@ package config
 import (
 	"strings"
 	"testing"
-	"time"
-
-	"example.com/sash"
 )
 
 const envoyText = `
@@ -41,29 +38,6 @@ descriptors:
   - key: banned
     rate_limit: {unit: minute, requests_per_unit: 0}
 `
-
-func TestLargeLimitsShareEntries(t *testing.T) {
-	for text, want := range map[string]sash.Options{
-		"100000/1m":              {},
-		"100001/1m":              {Algorithm: sash.SlidingBuckets, Resolution: 60 * time.Millisecond},
-		"4294967295/365d":        {Algorithm: sash.SlidingBuckets, Resolution: 31536 * time.Second},
-		"1000000/1s":             {Algorithm: sash.SlidingBuckets, Resolution: time.Millisecond},
-		"1000000/1ms":            {Algorithm: sash.SlidingBuckets, Resolution: time.Microsecond},
-		"1000000/day@UTC":        {Algorithm: sash.SlidingBuckets, Resolution: 93600 * time.Millisecond},
-		"1000000/1s, 90000000/d": {Algorithm: sash.SlidingBuckets, Resolution: 1729 * time.Millisecond},
-	} {
-		cfg, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n- key: a\n  limits: ["+text+"]\n"))
-		if text == "1000000/1s, 90000000/d" {
-			if err == nil {
-				t.Errorf("%s: a resolution of more than the shorter window was taken", text)
-			}
-			continue
-		}
-		if err != nil || cfg.Rules()[0].Options != want {
-			t.Errorf("%s: %+v, %v; want %+v", text, cfg.Rules(), err, want)
-		}
-	}
-}
 
 // Match returns the rule for a request, or nil if nothing limits it.
 func (c *Config) Match(domain string, entries []Entry) (*Rule, error) {
