@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 )
@@ -27,9 +29,7 @@ func decider(t *testing.T, text string) (*Decider, *clock) {
 
 func deciderOn(t testing.TB, text string, store driver.Store) *Decider {
 	t.Helper()
-	cfg := parse(t, text)
-	d := newDecider(t, cfg, store)
-	return d
+	return newDecider(t, parse(t, text), store)
 }
 
 // part reads "key=value key=value" and the units.
@@ -218,4 +218,69 @@ func newDecider(t testing.TB, cfg *config.Config, store driver.Store) *Decider {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// allowed reports whether a lenient request goes ahead.
+func allowed(t *testing.T, d *Decider, req Request) bool {
+	t.Helper()
+	req.Domain, req.Lenient = "d", true
+	answers, err := d.Decide(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return !slices.ContainsFunc(answers, func(a Answer) bool { return !a.Allowed() })
+}
+
+// A broken store does not answer for keys with a prefix.
+type broken struct {
+	*memstore.Store
+	prefix string
+	asked  int // for such keys
+}
+
+func (b *broken) fails(reqs ...driver.Request) error {
+	for _, req := range reqs {
+		if strings.HasPrefix(req.Key, b.prefix) {
+			b.asked++
+			return errors.New("connection refused")
+		}
+	}
+	return nil
+}
+
+func (b *broken) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if err := b.fails(req); err != nil {
+		return driver.Answer{}, err
+	}
+	return b.Store.Decide(ctx, req)
+}
+
+func (b *broken) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
+	if err := b.fails(req); err != nil {
+		return driver.Answer{}, err
+	}
+	return b.Store.DecideOnce(ctx, id, req)
+}
+
+func (b *broken) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	if err := b.fails(reqs...); err != nil {
+		return nil, err
+	}
+	return b.Store.DecideAll(ctx, reqs)
+}
+
+// substituted answers for a store by failure modes, as one of two instances.
+func substituted(t *testing.T, store driver.Store) *failover.Store {
+	t.Helper()
+	over, err := failover.New(store, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return over
+}
+
+// alone returns the decider of an instance whose store never answers.
+func alone(t *testing.T, text string) *Decider {
+	t.Helper()
+	return deciderOn(t, text, substituted(t, &broken{Store: memstore.New(nil)}))
 }
