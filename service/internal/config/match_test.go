@@ -65,35 +65,3 @@ func TestExceptionsReachWhatAWildcardInTheKeyCovers(t *testing.T) {
 		t.Errorf("a key that nothing covers: %v", err)
 	}
 }
-
-// The engine does not see secret values, so a wildcard that covers only some of them would match none.
-func TestWildcardsThatWouldLookIntoSecrets(t *testing.T) {
-	for descriptors, tt := range map[string]struct{ refusal, warning string }{
-		"- {key: 'auth*', limits: [5/1m]}":                                                     {},
-		"- {key: '*', limits: [5/1m]}":                                                         {},
-		"- {key: 'auth*', value: 'Bearer *', limits: [5/1m]}":                                  {"", `values of "authorization" are secret, and this wildcard is not compared`},
-		"- {key: 'Auth*Bearer', limits: [5/1m]}":                                               {"", `values of "authorization"`},
-		"- {key: 'auth*', value: 'B*', limits: [5/1m]}\n- {key: authorization, secret: false}": {},
-		"- {key: 'to*', value: 'B*', limits: [5/1m]}\n- {key: token, secret: true}":            {`covers some values of "token"`, ""},
-		"- {key: 'to*', secret: true, limits: [5/1m]}":                                         {"secret is for one key", ""},
-	} {
-		cfg, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n"+descriptors+"\n"))
-		if tt.refusal != "" {
-			if err == nil || !strings.HasPrefix(err.Error(), "x.yaml:3: ") || !strings.Contains(err.Error(), tt.refusal) {
-				t.Errorf("%s: %v, want %q", descriptors, err, tt.refusal)
-			}
-			continue
-		}
-		if err != nil {
-			t.Errorf("%s: %v", descriptors, err)
-			continue
-		}
-		if all := strings.Join(cfg.Warnings(), "; "); (all == "") != (tt.warning == "") || !strings.Contains(all, tt.warning) {
-			t.Errorf("%s: warnings %q, want %q", descriptors, all, tt.warning)
-		}
-	}
-	cfg := parsed(t, "domain: d\ndescriptors:\n- {key: 'x-*', limits: [5/1m]}\n")
-	if got := strings.Join(cfg.Rules()[0].Secrets, " "); got != "x-access-token x-api-key x-auth-token" { // so it needs SASH_SECRET_KEYS
-		t.Errorf("secrets under x-*: %s", got)
-	}
-}

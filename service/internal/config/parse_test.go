@@ -125,6 +125,17 @@ func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 		"cost zero":                    {head + "  limits: [5/1s]\n  cost: 0\n", "5", "cost must be a whole number of at least 1"},
 		"cost without limits":          {head + "  cost: 2\n", "4", "need rate_limit or limits beside"},
 		"shadow_mode not a boolean":    {head + "  limits: [5/1s]\n  shadow_mode: 1\n", "5", "true or false"},
+		"a secret value":               {head + "  secret: true\n- {key: user, descriptors: [{key: a, value: abc, limits: [1/1m]}]}\n", "5", `the values of "a" are secret, and this descriptor matches one of them`},
+		"another spelling of one":      {head + "- {key: API_Key, value: a, limits: [1/1m]}\n", "4", "or set secret: false"},
+		"a wildcard of credentials":    {head + "- {key: authorization, value: 'Bearer *', limits: [1/1m]}\n", "4", "or set secret: false"},
+		"secret and not":               {head + "  secret: true\n- {key: user, descriptors: [{key: a, secret: false}]}\n", "5", `the key "a" is secret: true in another descriptor`},
+		"perhaps secret":               {head + "  secret: perhaps\n", "4", "secret must be true or false"},
+		"a wildcard over some secrets": {head + "- {key: 'to*', value: 'B*', limits: [5/1m]}\n- {key: token, secret: true}\n", "4", `covers some values of "token"`},
+		"a secret wildcard":            {head + "- {key: 'to*', secret: true, limits: [5/1m]}\n", "4", "secret is for one key"},
+		"a merge of a number":          {head + "  <<: 5\n", "4", "the value of << must be a mapping"},
+		"a merge of an unknown key":    {head + "  <<: {limts: 5}\n", "4", `unknown key "limts"`},
+		"a merge of a key twice":       {head + "  <<: {key: b, key: c}\n", "4", `duplicate key "key"`},
+		"a quoted merge key":           {head + "  '<<': {value: b}\n", "4", `unknown key "<<"`},
 		"an alias into itself":         {"domain: d\ndescriptors: &x\n- key: a\n  descriptors: *x\n", "4", "nested more than"},
 	} {
 		_, err := Parse("f.yaml", []byte(tt.text))

@@ -41,14 +41,12 @@ func NewHome(address string, budget time.Duration, store driver.Store, log *slog
 	return h, err
 }
 
-// Note counts a call that the home answered or did not: how long it took, and its error. It may be called concurrently.
-func (h *Home) Note(took time.Duration, err error) {
+// Note counts a call that the home answered, or did not if there is an error. It may be called concurrently.
+func (h *Home) Note(err error) {
 	h.counts.calls.Add(1)
 	if err != nil {
 		h.counts.failed.Add(1)
-		return
 	}
-	h.counts.way.Store(int64(took))
 }
 
 // change logs that the home is lost, and that it is found again. Every failed probe is a change too.
@@ -85,14 +83,11 @@ func (h *Home) state() (state, cause string) {
 type HomeStats struct {
 	// Calls are those of this process to the home, and Failed those without an answer.
 	Calls, Failed int64
-	// Errands went to the home for units; Leased units came back, Spent were spent by calls here, whoever fetched them, and
-	// Returned went back unspent. Over all instances of a region, what was leased and neither spent nor returned is lost.
-	Errands, Leased, Spent, Returned int64
-	// Alone counts calls that the home decided because the region's Redis did not answer.
-	Alone int64
-	// Way is how long the last call took that the home answered. Up is whether it answers probes.
-	Way time.Duration
-	Up  bool
+	// Leased units came from the home, Spent were spent by calls here, whoever fetched them, and Returned went back unspent.
+	// Over all instances of a region, what was leased and neither spent nor returned is lost.
+	Leased, Spent, Returned int64
+	// Up is whether it answers probes.
+	Up bool
 	// Address is where it is, without the password, and Since when it stopped answering; zero while it is up.
 	Address string
 	Since   time.Time
@@ -104,9 +99,8 @@ func (h *Home) Stats() HomeStats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return HomeStats{
-		Calls: c.calls.Load(), Failed: c.failed.Load(), Errands: c.errands.Load(), Leased: c.leased.Load(), Spent: c.spent.Load(),
-		Returned: c.returned.Load(), Alone: c.alone.Load(),
-		Way: time.Duration(c.way.Load()), Up: h.since.IsZero(), Address: h.address, Since: h.since,
+		Calls: c.calls.Load(), Failed: c.failed.Load(), Leased: c.leased.Load(), Spent: c.spent.Load(), Returned: c.returned.Load(),
+		Up: h.since.IsZero(), Address: h.address, Since: h.since,
 	}
 }
 
@@ -123,14 +117,12 @@ var _ driver.Holder = (*region)(nil)
 
 // counts are what a service did at its home and with leases.
 type counts struct {
-	calls, failed, errands, leased, spent, returned, alone atomic.Int64
-	way                                                    atomic.Int64 // of the last call that was answered, in nanoseconds
+	calls, failed, leased, spent, returned atomic.Int64
 }
 
 // Spend implements [driver.Holder]. Its only errors are the context's.
 func (r *region) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
 	if !r.up() {
-		r.counts.alone.Add(1)
 		return driver.Held{Alone: true}, nil
 	}
 	held, err := within(ctx, r, func(ctx context.Context) (driver.Held, error) { return r.next.Spend(ctx, s) })
@@ -138,13 +130,9 @@ func (r *region) Spend(ctx context.Context, s driver.Spending) (driver.Held, err
 	case ctx.Err() != nil:
 		return driver.Held{}, ctx.Err()
 	case err != nil:
-		r.counts.alone.Add(1)
 		return driver.Held{Alone: true}, nil //nolint:nilerr // the home decides the call
 	case held.Spent:
 		r.counts.spent.Add(s.Cost)
-	}
-	if held.Errand > 0 {
-		r.counts.errands.Add(1)
 	}
 	return held, nil
 }

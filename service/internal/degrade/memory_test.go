@@ -3,6 +3,7 @@ package degrade
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
 )
 
 // Log and health report a memory that is nearly full, and full, once and for as long as that lasts.
@@ -22,7 +24,14 @@ func TestAFullMemoryIsSeen(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- m.Run(ctx) }()
-		l, err := sash.New(m, nil, sash.PerHour(10))
+		if _, err := m.Place(config.Place{Global: true}); !errors.Is(err, config.ErrNoHome) {
+			t.Errorf("memory is a home: %v", err)
+		}
+		store, err := m.Place(config.Place{Lease: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := sash.New(store, nil, sash.PerHour(10))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -218,14 +218,11 @@ func (r *Registry) Home(now func() degrade.HomeStats) {
 	}{
 		{"sash_home_calls_total", "Calls to the home.", func(h state) int64 { return h.Calls }},
 		{"sash_home_failures_total", "Calls to the home without an answer.", func(h state) int64 { return h.Failed }},
-		{"sash_home_errands_total", "Errands to the home for units to lease.", func(h state) int64 { return h.Errands }},
 		{"sash_leased_units_total", "Units that this instance has leased from the home for its region.", func(h state) int64 { return h.Leased }},
 		{"sash_lease_spent_units_total", "Leased units that calls of this instance spent.", func(h state) int64 { return h.Spent }},
 		{"sash_lease_returned_units_total", "Leased units that this instance gave back unspent.", func(h state) int64 { return h.Returned }},
-		{"sash_home_without_region_total", "Calls that the home decided because the region's Redis did not answer.", func(h state) int64 { return h.Alone }},
 	} {
 		r.counter(c.name, c.help, nil, func() float64 { return float64(c.of(now())) })
 	}
-	r.gauge("sash_home_way_seconds", "How long the last call to the home took.", nil, func() float64 { return now().Way.Seconds() })
 	r.gauge("sash_home_up", "Whether the home answers.", nil, func() float64 { return bit(now().Up) })
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -113,7 +112,7 @@ func TestTheLocalCacheHasEnvoysNames(t *testing.T) {
 
 func TestGaugesFollowWhatTheyShow(t *testing.T) {
 	r, open := New(nil), new(atomic.Int64)
-	home := degrade.HomeStats{Calls: 7, Leased: 40, Spent: 30, Way: 90 * time.Millisecond, Up: true}
+	home := degrade.HomeStats{Calls: 7, Leased: 40, Spent: 30, Up: true}
 	r.Degraded(func() bool { return true })
 	r.Redis(func() (opened, closed uint64) { return 5, 2 })
 	r.Connections("http", open, 4096)
