@@ -6,7 +6,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.com/sash/service/internal/servertest"
 )
+
+// What is closed leaves no goroutine behind.
+func TestMain(m *testing.M) { servertest.NoLeak(m) }
 
 func TestURLs(t *testing.T) {
 	for url, address := range map[string]string{
