@@ -95,7 +95,6 @@ func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 		"composite key twice":          {head + "- key: b\n- key: a\n", "5", "duplicate descriptor d / a, first on line 3"},
 		"composite key twice, nested":  {head + "  value: x\n  descriptors:\n  - {key: b}\n  - {key: b}\n", "7", "duplicate descriptor d / a=x / b, first on line 6"},
 		"unknown key":                  {head + "  limts: [1/s]\n", "4", `unknown key "limts": a descriptor can have algorithm, block, candidate, cost, count_refused, descriptors, detailed_metric, guard, key, lease, limits`},
-		"a key of earlier versions":    {head + "  reserve_below: 5%\n", "4", "no longer known: give the calls that stop earlier"},
 		"on_unavailable, no limits":    {head + "  on_unavailable: open\n", "4", "need rate_limit or limits beside"},
 		"an unknown mode":              {head + "  limits: [5/1s]\n  on_unavailable: ajar\n", "5", `on_unavailable "ajar" must be open, local or closed`},
 		"modes in a list":              {head + "  limits: [5/1s]\n  on_unavailable: [open]\n", "5", "or a mode by cost"},

@@ -192,7 +192,6 @@ func TestAWrongRuleSaysWhatToWrite(t *testing.T) {
 		"limits: [99900000/100s]\nresolution: 1001us\nalgorithm: sliding-buckets\nlease: 1s": "f.yaml:7: windows are longer by the lease of 1s",
 		"scope: global": "f.yaml:4: algorithm, resolution, cost, block, scope, lease",
 		"lease: 1s":     "f.yaml:4: algorithm, resolution, cost, block, scope, lease",
-		"limits: [9/1m]\nscope: global\nhome: eu":                                               "f.yaml:6: the key home is no longer known: the one home of --home keeps",
 		"rate_limit: {unit: minute, requests_per_unit: 0}\nscope: global":                       "f.yaml:5: scope and lease beside a limit that refuses everything",
 		"limits: [9/1m]\nscope: global\non_unavailable: {1: open, else: local}":                 "f.yaml:6: on_unavailable is local for some costs beside scope: global",
 		"limits: [900/day@UTC]\nscope: global\non_unavailable: local":                           "f.yaml:6: on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased",
