@@ -31,10 +31,7 @@ func TestAFullMemoryIsSeen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := sash.New(store, nil, sash.PerHour(10))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := limiterOf(t, store, sash.PerHour(10))
 		next := 0
 		grow := func(n int) {
 			t.Helper()

@@ -88,10 +88,7 @@ func overseas(t *testing.T, home island, budget time.Duration) (*Guard, *sash.Li
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := sash.New(store, nil, sash.PerMinute(60_000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := limiterOf(t, store, sash.PerMinute(60_000))
 	return g, l, &logged
 }
 
@@ -105,10 +102,7 @@ func TestASilentHomeAndARuleWithoutLeases(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := sash.New(store, nil, sash.PerMinute(5))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := limiterOf(t, store, sash.PerMinute(5))
 		for i := range 1000 {
 			go func() { _, _ = l.Allow(t.Context(), fmt.Sprint(i)) }()
 			time.Sleep(10 * time.Millisecond)
