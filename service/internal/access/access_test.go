@@ -43,14 +43,21 @@ type world struct {
 
 func begin(t *testing.T, text string) *world {
 	t.Helper()
+	return beginOn(t, text, false)
+}
+
+// beginOn is begin where a port verifies certificates, or none does.
+func beginOn(t *testing.T, text string, certificates bool) *world {
+	t.Helper()
 	w := &world{file: filepath.Join(t.TempDir(), "access.yaml"), now: time.Unix(1_800_000_000, 0)}
 	write(t, w.file, text)
 	var err error
 	w.Gate, err = Open(w.file, &Options{
-		Refused: func(reason string) { w.refused = append(w.refused, reason) },
-		Domains: func() []string { return []string{"d"} },
-		Log:     slog.New(slog.NewTextHandler(&w.log, nil)),
-		Now:     func() time.Time { return w.now },
+		Refused:      func(reason string) { w.refused = append(w.refused, reason) },
+		Domains:      func() []string { return []string{"d"} },
+		Certificates: certificates,
+		Log:          slog.New(slog.NewTextHandler(&w.log, nil)),
+		Now:          func() time.Time { return w.now },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -143,6 +150,7 @@ func TestWithoutAFileEveryoneMayOnlyDecide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	gate.WarnOfDomains() // of which there are none
 	for _, g := range []*Gate{nil, gate} {
 		for need, want := range map[Right]error{Decide: nil, Refund: ErrNotAllowed, Override: ErrNotAllowed, Decide | Override: ErrNotAllowed} {
 			w := &world{Gate: g}
@@ -339,15 +347,7 @@ func TestCertificatesThatNoPortVerifiesAreAWarning(t *testing.T) {
 	const text = "clients: [{name: edge, certificates: [edge.example.com, www.example.com], allow: [decide]}, " +
 		"{name: batch, certificates: [batch.example.com], allow: [decide]}]\n"
 	for _, verified := range []bool{false, true} {
-		w := &world{file: filepath.Join(t.TempDir(), "access.yaml"), now: time.Unix(1_800_000_000, 0)}
-		write(t, w.file, text)
-		var err error
-		w.Gate, err = Open(w.file, &Options{
-			Certificates: verified, Log: slog.New(slog.NewTextHandler(&w.log, nil)), Now: func() time.Time { return w.now },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := beginOn(t, text, verified)
 		write(t, w.file, text+"anonymous: {allow: [decide]}\n")
 		w.now = w.now.Add(lookEvery)
 		_ = w.may(t, "", "d", Decide)

@@ -120,7 +120,6 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 			homeUp = 1
 		}
 		metric(gauge, "sash_home_up", "Whether the home answers.", homeUp)
-		metric(gauge, "sash_home_way_seconds", "How long a call to the home takes.", h.Way.Seconds())
 		metric(counter, "sash_home_calls_total", "Calls to the home.", float64(h.Calls))
 		metric(counter, "sash_home_failures_total", "Calls to the home without an answer.", float64(h.Failed))
 		metric(counter, "sash_leased_units_total", "Units that this instance has leased from the home for its region.", float64(h.Leased))

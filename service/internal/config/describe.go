@@ -116,22 +116,19 @@ func (c *Config) Trace(domain string, entries []Entry) ([]Step, Found, error) {
 		return nil, Found{}, err
 	}
 	var steps []Step
-	in := c.domains[domain]
-	here := in.descriptors
-	for _, e := range entries {
-		d := in.find(here, e)
-		if d == nil {
-			return append(steps, Step{Entry: e}), found, nil
-		}
+	path := c.domains[domain].walk(entries, nil)
+	for i, d := range path {
 		how := "key alone"
 		switch {
-		case d.entry == e && e.Value != "":
+		case d.entry == entries[i] && d.entry.Value != "":
 			how = "exact value"
 		case d.wildcard != nil:
 			how = "wildcard"
 		}
-		steps = append(steps, Step{e, spell(d.entry), how})
-		here = d.children
+		steps = append(steps, Step{entries[i], spell(d.entry), how})
+	}
+	if len(path) < len(entries) {
+		steps = append(steps, Step{Entry: entries[len(path)]})
 	}
 	return steps, found, nil
 }

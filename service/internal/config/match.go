@@ -30,26 +30,33 @@ func (c *Config) Find(domain string, entries []Entry) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
-	here := d.descriptors
-	var last *descriptor
-	path := make([]*descriptor, 0, usualDepth)
+	path := d.walk(entries, make([]*descriptor, 0, usualDepth))
 	found := Found{Charged: entries}
-	for i, e := range entries {
-		if last = d.find(here, e); last == nil {
-			return found, nil
-		}
-		if last.share {
-			charged := Entry{e.Key, last.wildcard.shown(e.Key)}
+	for i, at := range path {
+		if e := entries[i]; at.share {
+			charged := Entry{e.Key, at.wildcard.shown(e.Key)}
 			found.Charged = slices.Concat(found.Charged[:i], []Entry{charged}, entries[i+1:])
 		}
-		here = last.children
-		path = append(path, last)
 	}
-	if last == nil || last.rule == nil {
+	if len(path) < len(entries) || len(path) == 0 || path[len(path)-1].rule == nil {
 		return found, nil
 	}
+	last := path[len(path)-1]
 	found.Rule, found.Key, found.Metric = last.rule, Key(domain, found.Charged), metric(domain, entries, path)
 	return found, nil
+}
+
+// walk appends to path the descriptors that match entries, one each, up to the first entry that none matches.
+func (d *domain) walk(entries []Entry, path []*descriptor) []*descriptor {
+	here := d.descriptors
+	for _, e := range entries {
+		at := d.find(here, e)
+		if at == nil {
+			break
+		}
+		path, here = append(path, at), at.children
+	}
+	return path
 }
 
 // domain returns a domain. Errors are ErrUnknownDomain and ErrNone.

@@ -3,9 +3,6 @@ package config
 import (
 	"strings"
 	"testing"
-	"time"
-
-	"example.com/sash"
 )
 
 const envoyText = `
@@ -42,29 +39,6 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 0}
 `
 
-func TestLargeLimitsShareEntries(t *testing.T) {
-	for text, want := range map[string]sash.Options{
-		"100000/1m":              {},
-		"100001/1m":              {Algorithm: sash.SlidingBuckets, Resolution: 60 * time.Millisecond},
-		"4294967295/365d":        {Algorithm: sash.SlidingBuckets, Resolution: 31536 * time.Second},
-		"1000000/1s":             {Algorithm: sash.SlidingBuckets, Resolution: time.Millisecond},
-		"1000000/1ms":            {Algorithm: sash.SlidingBuckets, Resolution: time.Microsecond},
-		"1000000/day@UTC":        {Algorithm: sash.SlidingBuckets, Resolution: 93600 * time.Millisecond},
-		"1000000/1s, 90000000/d": {Algorithm: sash.SlidingBuckets, Resolution: 1729 * time.Millisecond},
-	} {
-		cfg, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n- key: a\n  limits: ["+text+"]\n"))
-		if text == "1000000/1s, 90000000/d" {
-			if err == nil {
-				t.Errorf("%s: a resolution of more than the shorter window was taken", text)
-			}
-			continue
-		}
-		if err != nil || cfg.Rules()[0].Options != want {
-			t.Errorf("%s: %+v, %v; want %+v", text, cfg.Rules(), err, want)
-		}
-	}
-}
-
 // Match returns the rule for a request, or nil if nothing limits it.
 func (c *Config) Match(domain string, entries []Entry) (*Rule, error) {
 	found, err := c.Find(domain, entries)
@@ -89,37 +63,5 @@ func TestExceptionsReachWhatAWildcardInTheKeyCovers(t *testing.T) {
 	}
 	if err := cfg.Reach("d", []Entry{{"user", "1"}}); err == nil || !strings.Contains(err.Error(), "the keys are: tenant*") {
 		t.Errorf("a key that nothing covers: %v", err)
-	}
-}
-
-// The engine does not see secret values, so a wildcard that covers only some of them would match none.
-func TestWildcardsThatWouldLookIntoSecrets(t *testing.T) {
-	for descriptors, tt := range map[string]struct{ refusal, warning string }{
-		"- {key: 'auth*', limits: [5/1m]}":                                                     {},
-		"- {key: '*', limits: [5/1m]}":                                                         {},
-		"- {key: 'auth*', value: 'Bearer *', limits: [5/1m]}":                                  {"", `values of "authorization" are secret, and this wildcard is not compared`},
-		"- {key: 'Auth*Bearer', limits: [5/1m]}":                                               {"", `values of "authorization"`},
-		"- {key: 'auth*', value: 'B*', limits: [5/1m]}\n- {key: authorization, secret: false}": {},
-		"- {key: 'to*', value: 'B*', limits: [5/1m]}\n- {key: token, secret: true}":            {`covers some values of "token"`, ""},
-		"- {key: 'to*', secret: true, limits: [5/1m]}":                                         {"secret is for one key", ""},
-	} {
-		cfg, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n"+descriptors+"\n"))
-		if tt.refusal != "" {
-			if err == nil || !strings.HasPrefix(err.Error(), "x.yaml:3: ") || !strings.Contains(err.Error(), tt.refusal) {
-				t.Errorf("%s: %v, want %q", descriptors, err, tt.refusal)
-			}
-			continue
-		}
-		if err != nil {
-			t.Errorf("%s: %v", descriptors, err)
-			continue
-		}
-		if all := strings.Join(cfg.Warnings(), "; "); (all == "") != (tt.warning == "") || !strings.Contains(all, tt.warning) {
-			t.Errorf("%s: warnings %q, want %q", descriptors, all, tt.warning)
-		}
-	}
-	cfg := parsed(t, "domain: d\ndescriptors:\n- {key: 'x-*', limits: [5/1m]}\n")
-	if got := strings.Join(cfg.Rules()[0].Secrets, " "); got != "x-access-token x-api-key x-auth-token" { // so it needs SASH_SECRET_KEYS
-		t.Errorf("secrets under x-*: %s", got)
 	}
 }

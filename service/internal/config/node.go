@@ -32,12 +32,6 @@ func (r *reader) warn(n *yaml.Node, format string, args ...any) {
 // A field reads the value of one key of a mapping.
 type field func(n *yaml.Node) error
 
-// removed are keys of earlier versions, with what to write instead.
-var removed = map[string]string{
-	"home":          "the one home of --home keeps the charges of every rule with scope: global; remove the key",
-	"reserve_below": "give the calls that stop earlier a rule with smaller limits of its own",
-}
-
 // mapping reads a mapping with the field of each key. Keys must be unique. What names the mapping in errors.
 func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field) error {
 	pairs, err := r.pairs(n, what, 0)
@@ -47,9 +41,6 @@ func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field) err
 	for _, p := range pairs {
 		read := fields[p.key.Value]
 		if read == nil {
-			if instead := removed[p.key.Value]; instead != "" {
-				return r.errorf(p.key, "the key %s is no longer known: %s", p.key.Value, instead)
-			}
 			known := slices.Sorted(maps.Keys(fields))
 			return r.errorf(p.key, "unknown key %q: %s can have %s", clip(p.key.Value), what, strings.Join(known, ", "))
 		}

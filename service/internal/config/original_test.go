@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // A precedent is one line of testdata/envoy.jsonl: a configuration, and what Envoy's own service makes of it. The lines
@@ -137,42 +136,6 @@ func TestConfigurationsMeanWhatTheyDoToEnvoysService(t *testing.T) {
 	}
 }
 
-func TestOddFormsOfEnvoysConfigurationAreAcceptedWithAWarning(t *testing.T) {
-	const head = "domain: d\ndescriptors:\n- key: a\n" // what follows is line 4
-	for text, want := range map[string]string{
-		"  rate_limit: {unit: day}\n":                        "x.yaml:4: requests_per_unit is missing: this refuses everything, as 0 does",
-		"  rate_limit: {unit: day, requests_per_unit: ~}\n":  "x.yaml:4: requests_per_unit is missing",
-		"  rate_limit:\n":                                    "x.yaml:4: rate_limit is empty: this descriptor limits nothing",
-		"  rate_limit: {unlimited: true, unit: fortnight}\n": "x.yaml:4: unlimited: the unit \"fortnight\" has no effect",
-		"  metadata: {service: {[a]: x}}\n":                  "x.yaml:4: metadata is not sent to Envoy",
-		"  metadata:\n":                                      "",
-		"  rate_limit: {unit: day, requests_per_unit: 0, replaces: }\n  descriptors:\n": "",
-	} {
-		if got := strings.Join(parsed(t, head+text).Warnings(), "; "); (got == "") != (want == "") || !strings.HasPrefix(got, want) {
-			t.Errorf("%q: warnings %q, want %q", text, got, want)
-		}
-	}
-}
-
-func TestNumbersThatAreRejected(t *testing.T) {
-	for _, tt := range []struct{ units, say string }{
-		{`"10"`, `f.yaml:4: requests_per_unit "10" is a string: remove the quotes`},
-		{"4294967296", "requests_per_unit is more than 4294967295: give limits, such as limits: [\"4294967296/1d\"]"},
-		{"1.5", "must be a whole number"}, {"1e3", "must be a whole number"}, {".inf", "must be a whole number"}, {"-1", "must be a whole number"}, {"[1]", "must be a whole number"},
-	} {
-		_, err := Parse("f.yaml", []byte("domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: "+tt.units+"}\n"))
-		if err == nil || !strings.Contains(err.Error(), tt.say) {
-			t.Errorf("%s: %v, want %q", tt.units, err, tt.say)
-		}
-	}
-	if _, err := Parse("f.yaml", []byte("domain: d\ndescriptors:\n- key: a\n  value: 1e3\n")); err == nil || !strings.Contains(err.Error(), "f.yaml:4: value is the number 1e3: put it into quotes") {
-		t.Errorf("a value with an exponent: %v", err)
-	}
-	if rule := parsed(t, "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 010}}\n").Rules()[0]; rule.Limits[0].Units != 8 || rule.Limits[0].Window != 24*time.Hour {
-		t.Errorf("010 a day is %s", rule.Describe())
-	}
-}
-
 // Merge keys can expand without bound, and lead back to themselves.
 func TestMergeKeysAreBounded(t *testing.T) {
 	var b strings.Builder
@@ -183,10 +146,6 @@ func TestMergeKeysAreBounded(t *testing.T) {
 	for text, say := range map[string]string{
 		"domain: d\ndescriptors:\n- &x {key: a, <<: *x}\n": "nested more than 100 deep",
 		b.String(): "",
-		"domain: d\ndescriptors:\n- {key: a, <<: 5}\n":                "the value of << must be a mapping",
-		"domain: d\ndescriptors:\n- {key: a, <<: {limts: 5}}\n":       `unknown key "limts"`,
-		"domain: d\ndescriptors:\n- {key: a, <<: {key: b, key: c}}\n": `duplicate key "key"`,
-		"domain: d\ndescriptors:\n- {key: a, '<<': {value: b}}\n":     `unknown key "<<"`,
 	} {
 		if _, err := Parse("f.yaml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "f.yaml:") || !strings.Contains(err.Error(), say) {
 			t.Errorf("%s: %v, want %q", text[:min(len(text), 60)], err, say)

@@ -53,22 +53,6 @@ func TestWhichValuesAreSecret(t *testing.T) {
 	}
 }
 
-func TestSecretsThatCannotBe(t *testing.T) {
-	for what, c := range map[string]struct{ text, say string }{
-		"a value in the configuration": {"- {key: token, secret: true}\n- {key: user, descriptors: [{key: token, value: abc, limits: [1/1m]}]}",
-			`x.yaml:4: the values of "token" are secret, and this descriptor matches one of them`},
-		"another spelling of one":               {`- {key: API_Key, value: "a", limits: [1/1m]}`, "or set secret: false"},
-		"a wildcard of a header of credentials": {`- {key: authorization, value: "Bearer *", limits: [1/1m]}`, "or set secret: false"},
-		"both":                                  {"- {key: token, secret: true}\n- {key: user, descriptors: [{key: token, secret: false}]}", `x.yaml:4: the key "token" is secret: true in another descriptor`},
-		"neither":                               {"- {key: token, secret: perhaps}", "secret must be true or false"},
-	} {
-		_, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n"+c.text+"\n"))
-		if err == nil || !strings.Contains(err.Error(), c.say) {
-			t.Errorf("%s: %v, want %q", what, err, c.say)
-		}
-	}
-}
-
 // A request has the name of a secret value, whose letters are any: a wildcard must not match by them, nor by the value,
 // which only sash config explain has.
 func TestAWildcardInTheKeyIsNotComparedWithSecretValues(t *testing.T) {
@@ -98,5 +82,13 @@ func TestAWildcardInTheKeyIsNotComparedWithSecretValues(t *testing.T) {
 		if err != nil || units != tt.units || (steps[0].How == "wildcard") != (units > 0) {
 			t.Errorf("%v: a rule of %d units, want %d; %v, %v", tt.entry, units, tt.units, steps, err)
 		}
+	}
+}
+
+// A rule under a wildcard that covers secret keys needs SASH_SECRET_KEYS.
+func TestTheSecretsUnderAWildcard(t *testing.T) {
+	cfg := parsed(t, "domain: d\ndescriptors:\n- {key: 'x-*', limits: [5/1m]}\n")
+	if got := strings.Join(cfg.Rules()[0].Secrets, " "); got != "x-access-token x-api-key x-auth-token" {
+		t.Errorf("secrets under x-*: %s", got)
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
-	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 )
@@ -86,8 +84,7 @@ func TestAWatchedCandidateIsDecidedAsIfAlone(t *testing.T) {
 func TestWhatWasAdmittedStaysWhenACandidateComesAndGoes(t *testing.T) {
 	use := func(w *twin, text string) {
 		t.Helper()
-		cfg := parse(t, text)
-		if err := w.Use(cfg); err != nil {
+		if err := w.Use(parse(t, text)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -161,12 +158,8 @@ func TestACandidateIsChargedAsTheRuleWouldBe(t *testing.T) {
 // While the store does not decide, the answer of a candidate is unknown, and no request waits for it or is refused by it.
 func TestNoCandidateWithoutAStore(t *testing.T) {
 	cfg := parse(t, "domain: d\ndescriptors:\n- key: user\n  limits: [10/1h]\n  on_unavailable: open\n  candidate: {limits: [1/1h]}\n")
-	down := &failsFor{Store: memstore.New(nil)}
-	store, err := failover.New(down, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := newDecider(t, cfg, store)
+	down := &broken{Store: memstore.New(nil)}
+	d := newDecider(t, cfg, substituted(t, down))
 	observed := 0
 	d.Observe(func(_ context.Context, o *Observation) {
 		if observed++; o.Answers[0].Candidate != nil {
@@ -186,31 +179,14 @@ func TestNoCandidateWithoutAStore(t *testing.T) {
 		}
 	}
 	// One that fails only for the candidate is no error either.
-	failing := &failsFor{Store: memstore.New(nil), prefix: config.CandidateKey("")}
-	if d, err = New(cfg, failing); err != nil {
-		t.Fatal(err)
-	}
+	failing := &broken{Store: memstore.New(nil), prefix: config.CandidateKey("")}
+	d = newDecider(t, cfg, failing)
 	if v, err := one(t.Context(), d, One("d", user.Entries, nil)); err != nil || !v.Allowed() || failing.asked != 1 {
 		t.Errorf("%+v, %v; the candidate was asked %d times", v, err, failing.asked)
 	}
 	if observed != 10 {
 		t.Errorf("%d requests were observed", observed)
 	}
-}
-
-// A failsFor store fails for keys with a prefix.
-type failsFor struct {
-	driver.Store
-	prefix string
-	asked  int
-}
-
-func (f *failsFor) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if len(req.Key) > len(f.prefix) && req.Key[:len(f.prefix)] == f.prefix {
-		f.asked++
-		return driver.Answer{}, sash.ErrUnavailable
-	}
-	return f.Store.Decide(ctx, req)
 }
 
 // A subject with a ban or an override is neither limited by a candidate nor watched beside it. A reset forgets what was

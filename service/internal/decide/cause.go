@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -18,10 +20,7 @@ import (
 )
 
 // Causes are why the store did not decide. They do not disclose where it is.
-var Causes = []string{
-	"budget", "busy", "down", "rejected", "refused", "lost", "dns", "tls", "protocol", "auth", "loading", "readonly", "replicas", "script", "memory",
-	"cluster", "full", "misconfigured", "error",
-}
+var Causes = slices.Sorted(maps.Keys(Reasons))
 
 // Reasons are the Causes in words. The subject of each is the store.
 var Reasons = map[string]string{

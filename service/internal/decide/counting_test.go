@@ -31,13 +31,19 @@ func counts(t *testing.T, how *Counting) (*clock, func(parts ...Part) string) {
 	return c, countsOn(t, how, counted, memstore.New(&memstore.Options{Now: func() time.Time { return c.now }}))
 }
 
-func countsOn(t *testing.T, how *Counting, text string, store driver.Store) func(parts ...Part) string {
+// asEnvoy returns a decider whose rules count as Envoy's service does.
+func asEnvoy(t *testing.T, text string, store driver.Store) *Decider {
 	t.Helper()
 	cfg, err := config.ParseBy(config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}, false, config.File{Name: "x.yaml", Text: []byte(text)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := newDecider(t, cfg, store)
+	return newDecider(t, cfg, store)
+}
+
+func countsOn(t *testing.T, how *Counting, text string, store driver.Store) func(parts ...Part) string {
+	t.Helper()
+	d := asEnvoy(t, text, store)
 	return func(parts ...Part) string {
 		t.Helper()
 		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: parts, Lenient: true, Counting: how})
@@ -114,19 +120,9 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 }
 
 func TestAnOverrideHoldsWhateverIsRemembered(t *testing.T) {
-	cfg, err := config.ParseBy(config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}, false, config.File{Name: "x.yaml", Text: []byte(counted)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := newDecider(t, cfg, memstore.New(nil))
+	d := asEnvoy(t, counted, memstore.New(nil))
 	how := &Counting{Over: NewOverLimit(0)}
-	refused := func() bool {
-		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{part("b", 3)}, Lenient: true, Counting: how})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answers[0].Refused
-	}
+	refused := func() bool { return !allowed(t, d, Request{Parts: []Part{part("b", 3)}, Counting: how}) }
 	if first, second := refused(), refused(); !first || !second {
 		t.Fatal("it has room")
 	}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 )
@@ -27,9 +29,7 @@ func decider(t *testing.T, text string) (*Decider, *clock) {
 
 func deciderOn(t testing.TB, text string, store driver.Store) *Decider {
 	t.Helper()
-	cfg := parse(t, text)
-	d := newDecider(t, cfg, store)
-	return d
+	return newDecider(t, parse(t, text), store)
 }
 
 // part reads "key=value key=value" and the units.
@@ -173,33 +173,22 @@ func TestRefusalsThatCountAreSeenByTheNextLook(t *testing.T) {
 }
 
 func TestARefundMakesRoom(t *testing.T) {
-	for _, algorithm := range sash.Algorithms() {
-		t.Run(algorithm.String(), func(t *testing.T) {
-			d, c := decider(t, "domain: d\ndescriptors:\n- {key: a, limits: [10/1h], algorithm: "+algorithm.String()+"}\n- {key: full, rate_limit: {unit: day, requests_per_unit: 0}}\n")
-			back := func(units int64) Part {
-				p := part("a", units)
-				p.Refund = true
-				return p
-			}
-			for _, units := range []int64{1, 1, 3, 1, 4} {
-				ask(t, d, part("a", units))
-				c.move(time.Second)
-			}
-			if algorithm == sash.GCRA || algorithm == sash.SlidingCounter { // their state is not in whole units
-				before := ask(t, d, part("a", 0))
-				if after := ask(t, d, back(4)); after == before {
-					t.Errorf("a refund changes nothing: %s", after)
-				}
-				return
-			}
-			want(t, "full", ask(t, d, part("a", 1)), "OVER:0")
-			want(t, "not where the request is refused", ask(t, d, back(1), part("full", 1)), "ok:0 | OVER:0")
-			want(t, "one unit", ask(t, d, back(1)), "ok:1")
-			want(t, "across charges", ask(t, d, back(5)), "ok:6")
-			want(t, "more than is used", ask(t, d, back(100)), "ok:10")
-			want(t, "nothing is owed", ask(t, d, part("a", 10)), "ok:0")
-		})
+	d, c := decider(t, "domain: d\ndescriptors:\n- {key: a, limits: [10/1h]}\n- {key: full, rate_limit: {unit: day, requests_per_unit: 0}}\n")
+	back := func(units int64) Part {
+		p := part("a", units)
+		p.Refund = true
+		return p
 	}
+	for _, units := range []int64{1, 1, 3, 1, 4} {
+		ask(t, d, part("a", units))
+		c.move(time.Second)
+	}
+	want(t, "full", ask(t, d, part("a", 1)), "OVER:0")
+	want(t, "not where the request is refused", ask(t, d, back(1), part("full", 1)), "ok:0 | OVER:0")
+	want(t, "one unit", ask(t, d, back(1)), "ok:1")
+	want(t, "across charges", ask(t, d, back(5)), "ok:6")
+	want(t, "more than is used", ask(t, d, back(100)), "ok:10")
+	want(t, "nothing is owed", ask(t, d, part("a", 10)), "ok:0")
 }
 
 func parse(t testing.TB, text string) *config.Config {
@@ -218,4 +207,69 @@ func newDecider(t testing.TB, cfg *config.Config, store driver.Store) *Decider {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// allowed reports whether a lenient request goes ahead.
+func allowed(t *testing.T, d *Decider, req Request) bool {
+	t.Helper()
+	req.Domain, req.Lenient = "d", true
+	answers, err := d.Decide(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return !slices.ContainsFunc(answers, func(a Answer) bool { return !a.Allowed() })
+}
+
+// A broken store does not answer for keys with a prefix.
+type broken struct {
+	*memstore.Store
+	prefix string
+	asked  int // for such keys
+}
+
+func (b *broken) fails(reqs ...driver.Request) error {
+	for _, req := range reqs {
+		if strings.HasPrefix(req.Key, b.prefix) {
+			b.asked++
+			return errors.New("connection refused")
+		}
+	}
+	return nil
+}
+
+func (b *broken) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if err := b.fails(req); err != nil {
+		return driver.Answer{}, err
+	}
+	return b.Store.Decide(ctx, req)
+}
+
+func (b *broken) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
+	if err := b.fails(req); err != nil {
+		return driver.Answer{}, err
+	}
+	return b.Store.DecideOnce(ctx, id, req)
+}
+
+func (b *broken) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	if err := b.fails(reqs...); err != nil {
+		return nil, err
+	}
+	return b.Store.DecideAll(ctx, reqs)
+}
+
+// substituted answers for a store by failure modes, as one of two instances.
+func substituted(t *testing.T, store driver.Store) *failover.Store {
+	t.Helper()
+	over, err := failover.New(store, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return over
+}
+
+// alone returns the decider of an instance whose store never answers.
+func alone(t *testing.T, text string) *Decider {
+	t.Helper()
+	return deciderOn(t, text, substituted(t, &broken{Store: memstore.New(nil)}))
 }

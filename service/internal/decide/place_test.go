@@ -1,16 +1,15 @@
 package decide
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/failover"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
@@ -174,34 +173,16 @@ func TestACostAboveWhatRegionsShareIsNoFailure(t *testing.T) {
 	}
 }
 
-// gone is a store that cannot be reached.
-type gone struct{ *memstore.Store }
-
-func (gone) Decide(context.Context, driver.Request) (driver.Answer, error) {
-	return driver.Answer{}, errors.New("connection refused")
-}
-
-func (gone) DecideOnce(context.Context, string, driver.Request) (driver.Answer, error) {
-	return driver.Answer{}, errors.New("connection refused")
-}
-
-func (gone) DecideAll(context.Context, []driver.Request) ([]driver.Answer, error) {
-	return nil, errors.New("connection refused")
-}
-
 // Of several descriptors in one request the strictest mode counts, each for its own units.
 func TestTheStrictestModeCounts(t *testing.T) {
-	cfg, err := config.Parse("x.yaml", []byte(`
+	const text = `
 domain: d
 descriptors:
 - {key: open, limits: [100/1m], on_unavailable: open}
 - {key: cheap, limits: [100/1m], on_unavailable: {1: open}}
 - {key: local, limits: [4/1m], on_unavailable: {20: local}}
 - {key: closed, limits: [100/1m]}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
+`
 	for name, c := range map[string]struct {
 		units    map[string]int64
 		admitted int // of ten; -1 is an error
@@ -214,14 +195,10 @@ descriptors:
 		"open, local and closed":      {map[string]int64{"open": 1, "local": 1, "closed": 1}, -1},
 		"a limit that nobody matches": {map[string]int64{"other": 1}, 10},
 	} {
-		store, err := failover.New(gone{memstore.New(nil)}, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		d := newDecider(t, cfg, store)
+		d := alone(t, text)
 		var parts []Part
 		for key, units := range c.units {
-			parts = append(parts, Part{Entries: []config.Entry{{Key: key, Value: "a"}}, Cost: units})
+			parts = append(parts, part(key+"=a", units))
 		}
 		admitted := 0
 		for range 10 {
@@ -233,11 +210,7 @@ descriptors:
 				admitted = -1
 				break
 			}
-			ok := true
-			for _, a := range answers {
-				ok = ok && !a.Refused
-			}
-			if ok {
+			if !slices.ContainsFunc(answers, func(a Answer) bool { return a.Refused }) {
 				admitted++
 			}
 		}

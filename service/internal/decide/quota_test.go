@@ -24,18 +24,6 @@ descriptors:
 // Envoy's service, since February 2026, refuses a request when all of its quotas are over, or a limit that is none.
 func TestAllQuotasOverRefuse(t *testing.T) {
 	d, _ := decider(t, quotas)
-	allowed := func(parts ...Part) bool {
-		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: parts, Lenient: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range answers {
-			if !answers[i].Allowed() {
-				return false
-			}
-		}
-		return true
-	}
 	for i, step := range []struct {
 		what  string
 		parts []Part
@@ -50,7 +38,7 @@ func TestAllQuotasOverRefuse(t *testing.T) {
 		{"one that is tried out is none", []Part{part("small", 1), part("both", 1)}, false},
 		{"one has room beside a limit without", []Part{part("a", 6), part("small=x", 1), part("small", 1)}, false},
 	} {
-		if got := allowed(step.parts...); got != step.want {
+		if got := allowed(t, d, Request{Parts: step.parts}); got != step.want {
 			t.Errorf("step %d, %s: allowed %v", i+1, step.what, got)
 		}
 	}
@@ -70,16 +58,8 @@ func TestAllPartsAreQuotasOnRequest(t *testing.T) {
 		{[]Part{part("a", 1), part("b", 1)}, false},
 		{[]Part{part("a", 1)}, false},
 	} {
-		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: step.parts, Lenient: true, Quota: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		allowed := true
-		for i := range answers {
-			allowed = allowed && answers[i].Allowed()
-		}
-		if allowed != step.want {
-			t.Errorf("step %d: allowed %v", i+1, allowed)
+		if got := allowed(t, d, Request{Parts: step.parts, Quota: true}); got != step.want {
+			t.Errorf("step %d: allowed %v", i+1, got)
 		}
 	}
 }
@@ -112,21 +92,8 @@ func TestAQuotaThatEndsInBetweenGivesTheOthersBack(t *testing.T) {
 	want(t, "a is not charged", ask(t, d, part("a", 0)), "ok:5")
 }
 
-// failsOn is a store that is unavailable for one key.
-type failsOn struct {
-	*memstore.Store
-	key string
-}
-
-func (s failsOn) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if req.Key == s.key {
-		return driver.Answer{}, &sash.StoreError{Err: errors.New("away")}
-	}
-	return s.Store.Decide(ctx, req)
-}
-
 func TestAQuotaThatIsNotDecidedIsNotRoom(t *testing.T) {
-	d := deciderOn(t, quotas, failsOn{memstore.New(nil), config.Key("d", part("small", 1).Entries)})
+	d := deciderOn(t, quotas, &broken{Store: memstore.New(nil), prefix: config.Key("d", part("small", 1).Entries)})
 	two := Request{Domain: "d", Parts: []Part{part("small", 1), part("large", 1)}, Lenient: true}
 	for i, failed := range []bool{false, false, true} {
 		if _, err := d.Decide(t.Context(), two); errors.Is(err, sash.ErrUnavailable) != failed {

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"example.com/sash"
-	"example.com/sash/failover"
 	"example.com/sash/memstore"
 )
 
@@ -146,8 +145,7 @@ func TestTheConfigurationChangesMeanwhile(t *testing.T) {
 	} {
 		d, _ := decider(t, ten)
 		_, r := reserve(t, d, "", "k=a", 6)
-		cfg := parse(t, "domain: d\ndescriptors:\n"+c.text+"\n")
-		if err := d.Use(cfg); err != nil {
+		if err := d.Use(parse(t, "domain: d\ndescriptors:\n"+c.text+"\n")); err != nil {
 			t.Fatal(err)
 		}
 		settle(t, d, r, 2)
@@ -191,14 +189,7 @@ descriptors:
 // What an instance decides alone only that instance can settle.
 func TestAReservationWhileTheStoreIsUnavailable(t *testing.T) {
 	const text = "domain: d\ndescriptors:\n- {key: local, limits: [10/6h], on_unavailable: local}\n- {key: open, limits: [10/6h], on_unavailable: open}\n"
-	alone := func() *Decider {
-		store, err := failover.New(gone{memstore.New(nil)}, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return deciderOn(t, text, store)
-	}
-	here, there := alone(), alone()
+	here, there := alone(t, text), alone(t, text)
 	v, r := reserve(t, here, "", "local=a", 4)
 	if v.Source != sash.FromLocal {
 		t.Fatalf("%+v", v)

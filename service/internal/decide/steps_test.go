@@ -2,7 +2,6 @@ package decide
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -82,15 +81,13 @@ func TestARefundCostsRedisOneCall(t *testing.T) {
 	back.Refund = true
 	server.Must(t, "CONFIG", "RESETSTAT")
 	want(t, "all of them", ask(t, d, back), "ok:1000")
-	stats, _ := server.Must(t, "INFO", "commandstats").(string)
 	calls := 0
-	for _, command := range []string{"evalsha", "eval"} {
-		_, line, _ := strings.Cut(stats, "cmdstat_"+command+":calls=")
-		some, _, _ := strings.Cut(line, ",")
-		more, _ := strconv.Atoi(some)
-		calls += more
+	for _, command := range []string{"cmdstat_evalsha", "cmdstat_eval"} {
+		var some int
+		_, _ = fmt.Sscanf(server.Info(t, "commandstats", command), "calls=%d", &some)
+		calls += some
 	}
-	if calls > 3 { // two refunds, and EVAL after the first EVALSHA
+	if calls < 1 || calls > 3 { // two refunds, and EVAL after the first EVALSHA
 		t.Errorf("a refund of 100 charges took %d calls of scripts", calls)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/decide"
-	"example.com/sash/service/internal/redisclient"
 )
 
 // remedies are words of what the error of a command says to do.
@@ -86,11 +85,7 @@ func TestFaultsHaveTheirCause(t *testing.T) {
 			} else { // on a busy machine a handshake takes longer than the second that is the default
 				at += "?dial_timeout=1m&read_timeout=1m"
 			}
-			client, err := redisclient.New(at)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer client.Close()
+			client := clientOf(t, at)
 			var failures []error
 			g, err := New(client.Detached(nil), Options{
 				Budget: budget, Instances: 1, Log: quiet, Failed: func(err error) { failures = append(failures, err) },
@@ -98,10 +93,7 @@ func TestFaultsHaveTheirCause(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := sash.New(g.Store, nil, sash.PerMinute(10))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := limiterOf(t, g.Store, sash.PerMinute(10))
 			_, err = l.Allow(t.Context(), "k")
 			if do := remedies[c.cause]; !strings.Contains(decide.Remedy(failures[0]).Error(), do) {
 				t.Errorf("%v: to do: %v, want %q", c.cause, decide.Remedy(failures[0]), do)

@@ -13,7 +13,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/redistest"
-	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -21,11 +20,7 @@ import (
 // is answered by failure mode, within the budget.
 func TestOneNodeThatHangsIsNotTheWholeCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.ClusterOptions{NodeTimeout: time.Minute})
-	client, err := redisclient.New("redis+cluster://" + cluster.Primaries[1].Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := clientOf(t, "redis+cluster://"+cluster.Primaries[1].Addr())
 	const budget = 100 * time.Millisecond
 	store := client.Detached(nil)
 	var logged bytes.Buffer
@@ -33,10 +28,7 @@ func TestOneNodeThatHangsIsNotTheWholeCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := sash.New(g.Store, nil, sash.PerHour(90_000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := limiterOf(t, g.Store, sash.PerHour(90_000))
 	policy, err := sash.NewPolicy(nil, sash.PerHour(90_000))
 	if err != nil {
 		t.Fatal(err)

@@ -110,26 +110,26 @@ const (
 // Run counts instances, and asks Redis while nobody else does, until the context ends. It returns nil.
 func (g *Guard) Run(ctx context.Context) error {
 	var group sync.WaitGroup
-	group.Go(func() { g.probe(ctx) })
+	group.Go(func() { probe(ctx, g.Store) })
 	group.Go(func() { g.local.run(ctx) })
 	if g.home != nil {
-		group.Go(func() { g.home.run(ctx) })
+		group.Go(func() { probe(ctx, g.home.watch) })
 	}
 	defer group.Wait()
 	return g.fleet.run(ctx)
 }
 
-// How often Redis is asked while nobody calls it: each time half to all of the pause.
+// How often a store is asked while nobody calls it: each time half to all of the pause.
 const (
 	idle   = 2 * time.Second
 	absent = time.Second
 )
 
-// probe asks the parts of Redis that no call reaches, so that their state is right without traffic.
-func (g *Guard) probe(ctx context.Context) {
+// probe asks the parts of a store that no call reaches, so that their state is right without traffic.
+func probe(ctx context.Context, store *failover.Store) {
 	for ctx.Err() == nil {
 		pause := idle
-		if err := g.Store.Probe(ctx); err != nil { // OnError and OnChange log it
+		if err := store.Probe(ctx); err != nil { // OnError and OnChange log it
 			pause = absent
 		}
 		select {

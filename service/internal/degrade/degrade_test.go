@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -65,12 +63,29 @@ func guardOf(t *testing.T, s *scripts) (*Guard, *bytes.Buffer) {
 	return g, &out
 }
 
-func ask(t *testing.T, g *Guard, calls int) (last error) {
+func limiterOf(t *testing.T, store driver.Store, limit sash.Limit) *sash.Limiter {
 	t.Helper()
-	l, err := sash.New(g.Store, nil, sash.PerMinute(10))
+	l, err := sash.New(store, nil, limit)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return l
+}
+
+// clientOf returns a client that is closed at the end of the test.
+func clientOf(t *testing.T, url string) *redisclient.Client {
+	t.Helper()
+	client, err := redisclient.New(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func ask(t *testing.T, g *Guard, calls int) (last error) {
+	t.Helper()
+	l := limiterOf(t, g.Store, sash.PerMinute(10))
 	for range calls {
 		_, last = l.Allow(t.Context(), "k")
 	}
@@ -111,10 +126,7 @@ func TestTheLogSaysWhatIsLostAtTheEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := sash.New(store, nil, sash.PerHour(100))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := limiterOf(t, store, sash.PerHour(100))
 		if res, err := l.AllowN(t.Context(), "k", 7); err != nil || !res.Allowed {
 			t.Fatal(res, err)
 		}
@@ -177,32 +189,25 @@ func TestHealthWithoutCalls(t *testing.T) {
 }
 
 // scriptCalls returns how many scripts a server has run.
-func scriptCalls(t *testing.T, server *redistest.Server) (n int) {
+func scriptCalls(t *testing.T, server *redistest.Server) (sum int) {
 	t.Helper()
-	stats, _ := server.Must(t, "INFO", "commandstats").(string)
-	for _, m := range regexp.MustCompile(`cmdstat_(?:eval|evalsha):calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
-		calls, _ := strconv.Atoi(m[1])
-		n += calls
+	for _, command := range []string{"cmdstat_eval", "cmdstat_evalsha"} {
+		var calls int
+		_, _ = fmt.Sscanf(server.Info(t, "commandstats", command), "calls=%d", &calls)
+		sum += calls
 	}
-	return n
+	return sum
 }
 
 // Calls of many keys travel together through the whole chain.
 func TestManyKeysTravelTogether(t *testing.T) {
 	server := redistest.Start(t)
-	client, err := redisclient.New("redis://" + server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := clientOf(t, "redis://"+server.Addr())
 	g, err := New(client.Detached(nil), Options{Budget: 10 * time.Second, Instances: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := sash.New(g.Store, nil, sash.PerHour(1000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := limiterOf(t, g.Store, sash.PerHour(1000))
 	const callers, calls = 64, 20
 	before := scriptCalls(t, server)
 	var wg sync.WaitGroup

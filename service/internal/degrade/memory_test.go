@@ -3,6 +3,7 @@ package degrade
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
 )
 
 // Log and health report a memory that is nearly full, and full, once and for as long as that lasts.
@@ -22,10 +24,14 @@ func TestAFullMemoryIsSeen(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- m.Run(ctx) }()
-		l, err := sash.New(m, nil, sash.PerHour(10))
+		if _, err := m.Place(config.Place{Global: true}); !errors.Is(err, config.ErrNoHome) {
+			t.Errorf("memory is a home: %v", err)
+		}
+		store, err := m.Place(config.Place{Lease: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
+		l := limiterOf(t, store, sash.PerHour(10))
 		next := 0
 		grow := func(n int) {
 			t.Helper()

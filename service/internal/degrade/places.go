@@ -164,7 +164,7 @@ func (g *Guard) newPlaces(redis driver.Store, holder driver.Holder, opts *Option
 	if home := opts.Home; home != nil {
 		s.home = &far{
 			store:  stack.GroupCommit(home.Store),
-			holder: &region{next: holder, budget: budget, counts: &home.counts},
+			holder: &region{next: holder, budget: budget, up: func() bool { return g.Store.State() == failover.Up }, counts: &home.counts},
 			opts: failover.Options{
 				Budget: budget + home.budget, // the region's Redis is asked first
 				Blip:   never, OpenPerSecond: opts.OpenPerSecond, Classify: behind.Classify,

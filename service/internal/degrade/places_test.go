@@ -58,24 +58,37 @@ func (i island) Settle(ctx context.Context, set driver.Settlement) error {
 
 var quota = config.Place{Global: true, Lease: 20 * time.Second}
 
+func watching(t *testing.T, budget time.Duration, store driver.Store, log *slog.Logger) *Home {
+	t.Helper()
+	home, err := NewHome("far", budget, store, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return home
+}
+
+// regionOf returns a guard of a region with a home.
+func regionOf(t *testing.T, home *Home, log *slog.Logger) *Guard {
+	t.Helper()
+	g, err := New(redisstore.New(&scripts{}, nil), Options{Home: home, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
 // overseas returns a guard of a region whose leases are in memory, and a limiter of a rule for all regions.
 func overseas(t *testing.T, home island, budget time.Duration) (*Guard, *sash.Limiter, *bytes.Buffer) {
 	t.Helper()
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logged, nil))
-	g, err := New(redisstore.New(&scripts{}, nil), Options{Home: NewHome("far", budget, home, log), Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := regionOf(t, watching(t, budget, home, log), log)
 	g.places.home.holder.(*region).next = memstore.New(nil)
 	store, err := g.Place(quota)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := sash.New(store, nil, sash.PerMinute(60_000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := limiterOf(t, store, sash.PerMinute(60_000))
 	return g, l, &logged
 }
 
@@ -84,18 +97,12 @@ func TestASilentHomeAndARuleWithoutLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := &asked{island: island{Store: memstore.New(nil), takes: time.Hour}}
 		log := slog.New(slog.DiscardHandler)
-		g, err := New(redisstore.New(&scripts{}, nil), Options{Home: NewHome("far", time.Second, home, log), Log: log})
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := regionOf(t, watching(t, time.Second, home, log), log)
 		store, err := g.Place(config.Place{Global: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := sash.New(store, nil, sash.PerMinute(5))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := limiterOf(t, store, sash.PerMinute(5))
 		for i := range 1000 {
 			go func() { _, _ = l.Allow(t.Context(), fmt.Sprint(i)) }()
 			time.Sleep(10 * time.Millisecond)
@@ -136,49 +143,43 @@ func TestCloseSaysWhatStaysLeased(t *testing.T) {
 	}
 }
 
-// A holder for tests does what a test says.
+// A mood is a holder that does what a test says.
 type mood struct {
 	*memstore.Store
-	takes  time.Duration
-	panics bool
+	spend func()
 }
 
-func (m *mood) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
-	time.Sleep(m.takes)
-	if m.panics {
-		panic("a bug of the client")
-	}
+func (m mood) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
+	m.spend()
 	return m.Store.Spend(ctx, s)
 }
 
-// A region's Redis that hangs is left alone after a few calls, also if their callers leave before its budget has passed.
-func TestARegionsRedisThatHangsAndCallersThatLeave(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &region{next: &mood{memstore.New(nil), 10 * time.Second, false}, budget: time.Second, counts: &counts{}}
-		for range 2 * mostFailures {
+// The home decides where the region's Redis is late, or known to be away, or its client panics; a caller need not wait for it.
+func TestARegionsRedisThatDoesNotAnswer(t *testing.T) {
+	spending := driver.Spending{Key: "k", Cost: 1, Longest: 1e6}
+	hangs, panics := func() { time.Sleep(10 * time.Second) }, func() { panic("a bug of the client") }
+	for name, c := range map[string]struct {
+		spend func()
+		up    bool
+		takes time.Duration
+	}{"late": {hangs, true, time.Second}, "away": {hangs, false, 0}, "panics": {panics, true, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &region{next: mood{memstore.New(nil), c.spend}, budget: time.Second, up: func() bool { return c.up }, counts: &counts{}}
+			began := time.Now()
+			held, err := r.Spend(t.Context(), spending)
+			if took := time.Since(began); !held.Alone || err != nil || took != c.takes {
+				t.Errorf("%s: %+v, %v after %v", name, held, err, took)
+			}
 			ctx, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			if _, err := r.Spend(ctx, driver.Spending{Key: "k", Cost: 1, Longest: 1e6}); !errors.Is(err, context.DeadlineExceeded) {
+			defer leave()
+			if err := r.Forget(t.Context(), "k"); err != nil {
+				t.Errorf("%s: a reset: %v", name, err)
+			}
+			if _, err := r.Spend(ctx, spending); name == "late" && !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("a caller that leaves gets %v", err)
 			}
-			leave()
-		}
-		time.Sleep(time.Second)
-		_, _ = r.Spend(t.Context(), driver.Spending{Key: "k", Cost: 1, Longest: 1e6}) // the one that tries
-		began := time.Now()
-		held, err := r.Spend(t.Context(), driver.Spending{Key: "k", Cost: 1, Longest: 1e6})
-		if took := time.Since(began); !held.Alone || err != nil || took > 0 {
-			t.Errorf("a call gets %+v, %v after %v", held, err, took)
-		}
-		time.Sleep(20 * time.Second)
-	})
-}
-
-// A client that panics fails its call, and not the process.
-func TestARegionsRedisThatPanics(t *testing.T) {
-	r := &region{next: &mood{memstore.New(nil), 0, true}, budget: time.Second, counts: &counts{}}
-	held, err := r.Spend(t.Context(), driver.Spending{Key: "k", Cost: 1, Longest: 1e6})
-	if !held.Alone || err != nil {
-		t.Errorf("a call gets %+v, %v", held, err)
+			time.Sleep(20 * time.Second)
+		})
 	}
 }
 
@@ -206,26 +207,26 @@ func TestTheBudgetOfAHomeIsThatOfLeases(t *testing.T) {
 func TestAHomeIsLostAndFoundAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged bytes.Buffer
-		store := &scripts{err: errors.New("LOADING Redis is loading the dataset in memory")}
-		home := NewHome("far", time.Second, redisstore.New(store, nil), slog.New(slog.NewTextHandler(&logged, nil)))
-		g, err := New(redisstore.New(&scripts{}, nil), Options{Home: home, Log: quiet})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := &scripts{}
+		home := watching(t, time.Second, redisstore.New(store, nil), slog.New(slog.NewTextHandler(&logged, nil)))
+		g := regionOf(t, home, quiet)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- g.Run(ctx) }()
-		home.Note(40*time.Millisecond, nil)
-		home.Note(time.Millisecond, errors.New("LOADING"))
-		if h := g.Health(); h.Home != "up" || home.Stats().Failed != 1 || home.Stats().Way != 40*time.Millisecond {
-			t.Errorf("after one failure %+v, %+v", h, home.Stats())
+		home.Note(nil)
+		home.Note(errors.New("LOADING"))
+		time.Sleep(time.Minute)
+		if h, s := g.Health(), home.Stats(); h.Home != "up" || s.Calls != 2 || s.Failed != 1 {
+			t.Errorf("after one failure %+v, %+v", h, s)
 		}
-		time.Sleep(5 * time.Second)
-		if h, r := g.Health(), g.Report().Home; h.Home != "down" || h.Status != "degraded" || r.Up || r.Calls != 2 || time.Since(r.Since) < 4*time.Second {
+		store.hang(true)
+		time.Sleep(10 * time.Second)
+		if h, r := g.Health(), g.Report().Home; h.Home != "down" || h.Status != "degraded" || h.Cause != "budget" || r.Up || r.Calls != 2 || time.Since(r.Since) < 4*time.Second {
 			t.Errorf("it is away, and known as %+v, %+v", h, r)
 		}
-		home.Note(80*time.Millisecond, nil)
-		if h := g.Health(); h.Home != "up" || !home.Stats().Since.IsZero() || home.Stats().Way != 60*time.Millisecond {
+		store.hang(false)
+		time.Sleep(5 * time.Second)
+		if h := g.Health(); h.Home != "up" || !home.Stats().Since.IsZero() {
 			t.Errorf("it answers, and is known as %+v, %+v", h, home.Stats())
 		}
 		if text := logged.String(); strings.Count(text, "does not answer") != 1 || strings.Count(text, "answers again") != 1 {

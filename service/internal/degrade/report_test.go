@@ -25,10 +25,7 @@ func TestAReportCountsWhatAnOutageLetThrough(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := sash.New(open, nil, sash.PerMinute(10))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := limiterOf(t, open, sash.PerMinute(10))
 		ask := func() {
 			if res, err := l.Allow(t.Context(), "k"); err == nil && res.Source == sash.FromPolicy {
 				let++

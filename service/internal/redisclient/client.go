@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+	"golang.org/x/sync/singleflight"
 
 	"example.com/sash/redisstore"
 	"example.com/sash/rueidisstore"
@@ -40,11 +41,12 @@ type Client struct {
 	stop   context.CancelFunc // ends connecting
 	work   sync.WaitGroup     // of goroutines that open and close connections
 
-	conn atomic.Pointer[connection] // nil while not connected
+	conn   atomic.Pointer[connection] // nil while not connected
+	flight singleflight.Group         // of the attempt to connect
 
 	mu     sync.Mutex
-	try    *attempt // guarded by mu: the last attempt, or nil
-	closed bool     // guarded by mu
+	failed failure // guarded by mu: the attempts since the last success
+	closed bool    // guarded by mu
 }
 
 // A connection is a connected rueidis client.
@@ -52,15 +54,6 @@ type connection struct {
 	client  rueidis.Client
 	scripts redisstore.Waiter
 	since   time.Time
-}
-
-// An attempt is one attempt to connect.
-type attempt struct {
-	times int           // its number since the last success
-	done  chan struct{} // closed when conn, err and again are set
-	conn  *connection
-	err   error
-	again time.Time // when the next attempt may begin
 }
 
 // New returns a client for a Redis URL, or a plain host:port. It does not connect, so it succeeds even while Redis is
@@ -117,11 +110,11 @@ func (c *Client) Store(opts *redisstore.Options) *redisstore.Store { return redi
 // All calls share the connection. Otherwise a call that opens the connection, or is alone on it, would close it for all
 // when its budget is spent, and a budget may be too short for connecting over a network.
 func (c *Client) Detached(opts *redisstore.Options) *redisstore.Store {
-	return redisstore.New(detached{c, func(time.Duration, error) {}}, opts)
+	return redisstore.New(detached{c, func(error) {}}, opts)
 }
 
-// Observed is Detached, and calls note after each call with how long it took and its error. Note must not block.
-func (c *Client) Observed(opts *redisstore.Options, note func(took time.Duration, err error)) *redisstore.Store {
+// Observed is Detached, and calls note after each call with its error. Note must not block.
+func (c *Client) Observed(opts *redisstore.Options, note func(error)) *redisstore.Store {
 	return redisstore.New(detached{c, note}, opts)
 }
 
@@ -202,68 +195,50 @@ func (c *Client) get(ctx context.Context) (*connection, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	a, err := c.join()
-	if err != nil {
-		return nil, err
-	}
 	select {
-	case <-a.done:
-		return a.conn, a.err
+	case done := <-c.flight.DoChan("", c.attempt):
+		m, _ := done.Val.(*connection)
+		return m, done.Err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// join returns the attempt to wait for, which it starts if there is none.
-func (c *Client) join() (*attempt, error) {
+// attempt connects, unless that has happened meanwhile, and returns the *connection.
+func (c *Client) attempt() (any, error) {
+	c.mu.Lock()
+	m, failed, closed := c.conn.Load(), c.failed, c.closed
+	if !closed {
+		c.work.Add(1)
+		defer c.work.Done()
+	}
+	c.mu.Unlock()
+	switch {
+	case m != nil:
+		return m, nil
+	case closed:
+		return nil, &unconnected{rueidis.ErrClosing}
+	case time.Now().Before(failed.until):
+		return nil, &unconnected{fmt.Errorf("%w (not tried again yet)", failed.err)}
+	}
+	client, err := connect(c.option)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	times := 1
-	if a := c.try; a != nil {
-		select {
-		case <-a.done:
-		default:
-			return a, nil
+	if err != nil {
+		dialled := !dialling(err) // or the dialer has its own pause
+		if err = own(context.Background(), err); dialled {
+			c.failed = failure{err: err, times: failed.times + 1, until: time.Now().Add(pause(failed.times + 1))}
 		}
-		if a.err == nil && c.conn.Load() != nil {
-			return a, nil
-		}
-		if time.Now().Before(a.again) {
-			return nil, &unconnected{fmt.Errorf("%w (not tried again yet)", a.err)}
-		}
-		if a.err != nil {
-			times = a.times + 1
-		}
+		return nil, &unconnected{err}
 	}
+	c.failed = failure{}
 	if c.closed {
+		c.work.Go(client.Close)
 		return nil, &unconnected{rueidis.ErrClosing}
 	}
-	a := &attempt{times: times, done: make(chan struct{})}
-	c.try = a
-	c.work.Go(func() { c.attempt(a) })
-	return a, nil
-}
-
-// attempt connects and publishes the result.
-func (c *Client) attempt(a *attempt) {
-	defer close(a.done)
-	client, err := connect(c.option)
-	if err != nil {
-		a.err = &unconnected{own(context.Background(), err)}
-		if !dialling(err) { // the dialer has its own pause
-			a.again = time.Now().Add(pause(a.times))
-		}
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		a.err = &unconnected{rueidis.ErrClosing}
-		c.work.Go(client.Close)
-		return
-	}
-	a.conn = &connection{client, rueidisstore.Scripter(client), time.Now()}
-	c.conn.Store(a.conn)
+	m = &connection{client, rueidisstore.Scripter(client), time.Now()}
+	c.conn.Store(m)
+	return m, nil
 }
 
 // connect returns a connected client, or an error.
@@ -339,14 +314,14 @@ func (e *unconnected) As(target any) bool {
 // detached runs scripts even after the context ends, unless it has ended before.
 type detached struct {
 	*Client
-	note func(took time.Duration, err error)
+	note func(error)
 }
 
 func (d detached) Run(ctx context.Context, script *redisstore.Script, keys []string, arg string) (reply string, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	defer func(began time.Time) { d.note(time.Since(began), err) }(time.Now())
+	defer func() { d.note(err) }()
 	return d.Client.Run(context.WithoutCancel(ctx), script, keys, arg)
 }
 
@@ -356,6 +331,6 @@ func (d detached) RunWait(
 	if err := ctx.Err(); err != nil {
 		return "", 0, err
 	}
-	defer func(began time.Time) { d.note(time.Since(began), err) }(time.Now())
+	defer func() { d.note(err) }()
 	return d.Client.RunWait(context.WithoutCancel(ctx), script, keys, arg, wait)
 }

@@ -49,7 +49,7 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// A failure is the state of an unreachable address.
+// A failure is the state of an unreachable address, or of a client that cannot connect.
 type failure struct {
 	err    error
 	times  int

@@ -6,7 +6,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.com/sash/service/internal/servertest"
 )
+
+// What is closed leaves no goroutine behind.
+func TestMain(m *testing.M) { servertest.NoLeak(m) }
 
 func TestURLs(t *testing.T) {
 	for url, address := range map[string]string{
@@ -44,7 +49,7 @@ func TestParametersAreThoseOfEveryForm(t *testing.T) {
 		if form := client.target.form; form == sentinel && (o.Sentinel.MasterSet != "main" || o.Sentinel.Username != "w" || o.Sentinel.Password != "other") {
 			t.Errorf("%s: %+v", url, o.Sentinel)
 		}
-		if o.Username != "u" || o.Password != "secret" || (o.SelectDB == 7) == client.Cluster() || len(o.InitAddress) != 1 || o.InitAddress[0] != "a:1" {
+		if o.Username != "u" || o.Password != "secret" || client.Database() == client.Cluster() || client.Database() != (o.SelectDB == 7) || len(o.InitAddress) != 1 || o.InitAddress[0] != "a:1" {
 			t.Errorf("%s: %+v", url, o)
 		}
 	}

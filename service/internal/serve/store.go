@@ -103,7 +103,10 @@ func (s *instance) openHome() (home, error) {
 		return home{}, fmt.Errorf("--home: %w", err)
 	}
 	opts := &redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.HomeBudget / 2}
-	watch := degrade.NewHome(client.String(), s.HomeBudget, client.Store(opts), s.Log)
+	watch, err := degrade.NewHome(client.String(), s.HomeBudget, client.Store(opts), s.Log)
+	if err != nil {
+		return home{}, fmt.Errorf("--home: %w", err)
+	}
 	watch.Store = client.Observed(opts, watch.Note)
 	return home{watch, client.Close}, nil
 }

@@ -9,19 +9,16 @@ import (
 	"time"
 )
 
-// A Log logs one kind of message, and counts the lines that it skips: up to Burst lines at once, and on average
-// Burst lines in each Every. Callers never wait for one another, so a log that is slow to write delays only those that
-// write. The zero value logs one line a second to slog.Default. It is safe for concurrent use; its fields must not
-// change after the first line.
+// A Log logs one kind of message, one line in each Every, and counts the lines that it skips. Callers never wait for one
+// another, so a log that is slow to write delays only those that write. The zero value logs one line a second to
+// slog.Default. It is safe for concurrent use; its fields must not change after the first line.
 type Log struct {
 	// To receives the lines. Nil is slog.Default.
 	To *slog.Logger
 	// Every is the period. Zero is one second.
 	Every time.Duration
-	// Burst is the number of lines in a period, which may come at once. Zero is 1.
-	Burst int
 
-	full    atomic.Int64 // Unix nanoseconds: when a whole Burst has room again
+	next    atomic.Int64 // Unix nanoseconds: when a line may come again
 	skipped atomic.Int64
 }
 
@@ -34,20 +31,11 @@ func (l *Log) Log(level slog.Level, message string, args ...any) {
 
 // Allow reports whether the caller may log a line now, and if so how many were skipped since the last one.
 func (l *Log) Allow(now time.Time) (skipped int64, ok bool) {
-	every := int64(cmp.Or(l.Every, time.Second))
-	step, at := every/int64(max(1, l.Burst)), now.UnixNano()
-	for {
-		full := l.full.Load()
-		next := full + step
-		if full < at || full > at+every { // all of Burst has room, or the clock went back
-			next = at + step
-		}
-		if next > at+every {
-			l.skipped.Add(1)
-			return 0, false
-		}
-		if l.full.CompareAndSwap(full, next) {
-			return l.skipped.Swap(0), true
-		}
+	every, at, next := int64(cmp.Or(l.Every, time.Second)), now.UnixNano(), l.next.Load()
+	free := at >= next || next > at+every // or the clock went back
+	if free && l.next.CompareAndSwap(next, at+every) {
+		return l.skipped.Swap(0), true
 	}
+	l.skipped.Add(1)
+	return 0, false
 }
