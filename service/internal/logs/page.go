@@ -37,15 +37,6 @@ func (r *replayFlags) page(args []string, trace *replay.Trace, candidates []repl
 	for i, name := range p.Heat.Clients {
 		p.Heat.Clients[i] = r.names(name)
 	}
-	client := trace.Busiest(1)[0]
-	if worst := report.Candidates[0].WorstClients; len(worst) > 0 {
-		client = worst[0].Client
-	}
-	rule, moments, err := trace.Timeline(candidates[0], client)
-	if err != nil {
-		return err
-	}
-	p.Timeline = &htmlreport.Timeline{Client: r.names(client), Limits: rule.Limits, Algorithm: rule.Options.Algorithm, Moments: moments}
 	var html bytes.Buffer
 	if err := htmlreport.Write(&html, p); err != nil {
 		return err

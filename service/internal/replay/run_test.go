@@ -91,23 +91,8 @@ func TestRulesShareNothing(t *testing.T) {
 	}
 }
 
-func TestATimelineShowsTheWindow(t *testing.T) {
-	tr := traceOf("a", 0, 1, 2, 11)
-	defer func(most int) { mostMoments = most }(mostMoments)
-	mostMoments = 3
-	_, all, err := tr.Timeline(Candidate{Limits: []sash.Limit{sash.Every(2, 10*time.Second)}}, "a")
-	if err != nil || len(all) != mostMoments {
-		t.Fatal(len(all), err)
-	}
-	for i, want := range []struct {
-		used    int64
-		allowed bool
-	}{{1, true}, {2, true}, {2, false}} {
-		if all[i].Used[0] != want.used || all[i].Allowed != want.allowed {
-			t.Errorf("%d: %+v, want %+v", i, all[i], want)
-		}
-	}
-	heat := tr.Heat([]string{"a"}, 2)
+func TestAHeatSumsUnitsByStep(t *testing.T) {
+	heat := traceOf("a", 0, 1, 2, 11).Heat([]string{"a"}, 2)
 	if len(heat.Units[0]) != 2 || heat.Units[0][0] != 3 || heat.Units[0][1] != 1 {
 		t.Errorf("%+v", heat)
 	}
@@ -142,11 +127,5 @@ func TestTheDemandUnderRulesIsOfThoseTheyHoldFor(t *testing.T) {
 	}
 	if len(demands) != 3 {
 		t.Errorf("%d demands", len(demands))
-	}
-	if rule, _, err := trace.Timeline(candidates[1], "c"); err != nil || rule.Limits[0] != sash.PerMinute(6) {
-		t.Errorf("%+v, %v", rule, err)
-	}
-	if _, _, err := trace.Timeline(candidates[1], "nobody"); err == nil {
-		t.Error("an unknown client has no error")
 	}
 }

@@ -13,10 +13,9 @@ import (
 
 // charts are the numbers that report.js draws. Times are milliseconds since the epoch.
 type charts struct {
-	Noun    string  `json:"noun"`
-	Curve   *curve  `json:"curve,omitempty"`
-	Heat    *heat   `json:"heat,omitempty"`
-	Windows []chart `json:"windows,omitempty"`
+	Noun  string `json:"noun"`
+	Curve *curve `json:"curve,omitempty"`
+	Heat  *heat  `json:"heat,omitempty"`
 }
 
 // A curve is the clients affected over the limit, a line for each window.
@@ -39,7 +38,7 @@ type mark struct {
 
 const (
 	mostMarks = 24
-	columns   = 500 // of a chart, in which the highest and the lowest can be told apart
+	columns   = 500 // of a chart
 )
 
 func (p *Page) curve() *curve {
@@ -60,8 +59,7 @@ func (p *Page) curve() *curve {
 	}
 	for _, d := range p.Demand {
 		width := math.Log(float64(d.Curve[len(d.Curve)-1].Units))
-		column := func(p replay.Point) int { return int(columns * math.Log(float64(p.Units)) / width) }
-		c.Lines = append(c.Lines, line{d.Window, thin(d.Curve, column, func(p replay.Point) float64 { return p.Share })})
+		c.Lines = append(c.Lines, line{d.Window, thin(d.Curve, func(p replay.Point) int { return int(columns * math.Log(float64(p.Units)) / width) })})
 	}
 	return c
 }
@@ -77,27 +75,16 @@ func at(curve []replay.Point, units int64) replay.Point {
 	return p
 }
 
-// thin leaves out what a chart cannot show: of each column it keeps the first, the last, the lowest and the highest.
-func thin[T any](all []T, column func(T) int, height func(T) float64) (some []T) {
-	if len(all) <= 4*columns {
-		return all
+// thin leaves out what a chart cannot show of a curve, which falls: of each column it keeps the first point and the last.
+func thin(curve []replay.Point, column func(replay.Point) int) (some []replay.Point) {
+	if len(curve) <= 2*columns {
+		return curve
 	}
-	for len(all) > 0 {
-		n, low, high := 0, 0, 0
-		for ; n < len(all) && column(all[n]) == column(all[0]); n++ {
-			if height(all[n]) < height(all[low]) {
-				low = n
-			}
-			if height(all[n]) > height(all[high]) {
-				high = n
-			}
+	for i, p := range curve {
+		inside := i > 0 && i < len(curve)-1
+		if !inside || column(p) != column(curve[i-1]) || column(p) != column(curve[i+1]) {
+			some = append(some, p)
 		}
-		keep := []int{0, low, high, n - 1}
-		slices.Sort(keep)
-		for _, i := range slices.Compact(keep) {
-			some = append(some, all[i])
-		}
-		all = all[n:]
 	}
 	return some
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"example.com/sash"
 	"example.com/sash/service/internal/replay"
 	"example.com/sash/service/internal/replay/htmlreport/internal/echarts"
 )
@@ -34,21 +33,11 @@ type Page struct {
 	// Outcomes are the rows of the table of candidates.
 	Outcomes []*replay.Outcome
 	Heat     replay.Heat
-	// Timeline is left out if nil.
-	Timeline *Timeline
 	Caveats  []string
 }
 
 // An Input is a line of the table of inputs, such as the key and its expression.
 type Input struct{ Name, Text string }
-
-// A Timeline is the requests of one client under a candidate.
-type Timeline struct {
-	Client    string
-	Limits    []sash.Limit
-	Algorithm sash.Algorithm
-	Moments   []replay.Moment
-}
 
 var (
 	//go:embed page.html
@@ -67,7 +56,6 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"text":      visible,
 	"n":         Number,
 	"count":     func(n int) string { return Number(int64(n)) },
-	"utc":       func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.999") },
 }).Parse(source))
 
 // Noun is what the page calls the clients, in the plural.
@@ -93,11 +81,6 @@ func Write(w io.Writer, p *Page) error {
 		Page: p, Style: template.CSS(style), Library: template.JS(library), Script: template.JS(script),
 		Policy: fmt.Sprintf("default-src 'none'; script-src %s %s; style-src %s; base-uri 'none'; form-action 'none'", hash(library), hash(script), hash(style)),
 		Charts: charts{Noun: p.Noun(), Curve: p.curve(), Heat: p.heat()}, Step: p.Heat.Step.Round(max(time.Millisecond, min(time.Second, p.Heat.Step/100))),
-	}
-	if t := p.Timeline; t != nil && len(t.Moments) > 0 {
-		for i := range t.Limits {
-			view.Charts.Windows = append(view.Charts.Windows, t.chart(i))
-		}
 	}
 	return page.Execute(w, view)
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"html"
 	"io"
 	"math"
@@ -37,14 +36,11 @@ func drawn(t *testing.T, b *replay.Builder, own string, c replay.Candidate) *Pag
 	t.Helper()
 	trace := b.Trace()
 	p := &Page{Title: own, Summary: []string{own}, Inputs: []Input{{"Log", own}}, Command: own}
-	var failed [2]error
-	p.Outcomes, failed[0] = trace.Run([]replay.Candidate{c}, 5, nil)
-	p.Timeline = &Timeline{Client: trace.Busiest(1)[0], Limits: c.Limits, Algorithm: c.Options.Algorithm}
-	_, p.Timeline.Moments, failed[1] = trace.Timeline(c, p.Timeline.Client)
-	p.Demand, p.Heat, p.Caveats = trace.Demands([]replay.Candidate{c}), trace.Heat(trace.Busiest(5), 30), trace.Caveats(c)
-	if err := errors.Join(failed[:]...); err != nil {
+	var err error
+	if p.Outcomes, err = trace.Run([]replay.Candidate{c}, 5, nil); err != nil {
 		t.Fatal(err)
 	}
+	p.Demand, p.Heat, p.Caveats = trace.Demands([]replay.Candidate{c}), trace.Heat(trace.Busiest(5), 30), trace.Caveats(c)
 	p.Caveats = append(p.Caveats, own)
 	return p
 }
@@ -82,8 +78,8 @@ func TestThePageStandsAlone(t *testing.T) {
 		if strings.Count(text, "<script") != 3 || strings.Count(text, "<script></script>") != 2 || strings.Count(text, `<script type="application/json" id="data">`) != 1 {
 			t.Errorf("%v: the page has other scripts than the library, its own and its numbers", algorithm)
 		}
-		if n := strings.Count(text, `<div class="plot"`); n != 4 {
-			t.Errorf("%v: %d charts, want the curve, the heat map and two windows", algorithm, n)
+		if n := strings.Count(text, `<div class="plot"`); n != 2 {
+			t.Errorf("%v: %d charts, want the curve and the heat map", algorithm, n)
 		}
 		if !strings.Contains(text, "&lt;script&gt;") || !strings.Contains(text, "10/10s, 50/1h") {
 			t.Errorf("%v: the page lacks the candidate or the client", algorithm)
@@ -148,21 +144,6 @@ func TestTheChartsHaveTheNumbers(t *testing.T) {
 			t.Errorf("the heat map has %d units of %s, want %d", units[i], got.Heat.Names[i], want)
 		}
 	}
-	refused := 0.0
-	for _, r := range got.Windows[0].Refused {
-		refused += r[1]
-	}
-	around, _ := p.Timeline.around(0)
-	from, to := around.Add(-15*time.Second), around.Add(15*time.Second)
-	want := 0.0
-	for _, m := range p.Timeline.Moments {
-		if !m.Allowed && !m.At.Before(from) && !m.At.After(to) {
-			want++
-		}
-	}
-	if refused != want || want == 0 || got.Windows[1].Limit != "50/1h" {
-		t.Errorf("the window shows %v refused calls, want %v", refused, want)
-	}
 }
 
 func TestPlotsOfVeryLittle(t *testing.T) {
@@ -172,29 +153,6 @@ func TestPlotsOfVeryLittle(t *testing.T) {
 	for _, p := range []*Page{little, {}} {
 		if err := Write(io.Discard, p); err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-// The window's units are those of the definition at every step: what was admitted in (t - window, t].
-func TestTheTimelineIsTheDefinition(t *testing.T) {
-	window := 10 * time.Second
-	p := pageOf(t, sash.SlidingLog, sash.Every(10, window))
-	first, last := p.Timeline.Moments[0].At, p.Timeline.Moments[len(p.Timeline.Moments)-1].At
-	points := p.Timeline.used(0, first.Add(-time.Second), last.Add(time.Minute))
-	for i, point := range points[:len(points)-1] {
-		if points[i+1][0] == point[0] { // the last step at an instant counts
-			continue
-		}
-		at := time.UnixMicro(int64(point[0]*1e3 + 0.5))
-		want := int64(0)
-		for _, m := range p.Timeline.Moments {
-			if m.Allowed && m.At.After(at.Add(-window)) && !m.At.After(at) {
-				want += m.Cost
-			}
-		}
-		if int64(point[1]) != want || want > 10 {
-			t.Errorf("at %v: %v units, want %d", at, point[1], want)
 		}
 	}
 }

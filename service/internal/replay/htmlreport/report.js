@@ -147,39 +147,6 @@
     };
   };
 
-  const window_ = ({ units, from, to, band, steps, refused }) => () => {
-    const highest = Math.max(units, ...steps.map((s) => s[1]));
-    const names = { used: 'used', limit: 'limit', refused: 'refused calls', band: 'the window' };
-    return {
-      ...common(),
-      legend: legend([names.used, names.limit, ...(band ? [names.band] : []), ...(refused.length ? [names.refused] : [])]),
-      grid,
-      xAxis: axis('', {
-        label: { formatter: { year: '{yyyy}', month: '{d} {MMM}', day: '{d} {MMM}', hour: '{HH}:{mm}', minute: '{HH}:{mm}', second: '{HH}:{mm}:{ss}', millisecond: '{HH}:{mm}:{ss}.{SSS}' } },
-        axis: { type: 'time', min: from, max: to, splitLine: { show: false } },
-      }),
-      yAxis: axis('units in the window', { label: { formatter: short }, axis: { type: 'value', min: 0, max: Math.ceil(1.15 * highest), minInterval: 1, nameGap: 46 } }),
-      tooltip: {
-        ...common().tooltip, trigger: 'axis', axisPointer: pointer(),
-        formatter: (all) => {
-          const ms = all[0].axisValue;
-          const lines = [`${number(before(steps, ms, (s) => s[0])?.[1] ?? 0)} of ${count(units, 'unit')} in the window`];
-          const here = refused.filter(([at]) => Math.abs(at - ms) <= (to - from) / 400).reduce((n, [, more]) => n + more, 0);
-          if (here > 0) lines.push(`${count(here, 'call')} refused`);
-          return tip(`${clock(ms)} UTC`, lines);
-        },
-      },
-      series: [
-        { name: names.used, type: 'line', step: 'end', showSymbol: false, color: color('line1'), lineStyle: { width: 1.5 }, areaStyle: { opacity: 0.12 }, data: steps },
-        { name: names.limit, type: 'line', showSymbol: false, silent: true, color: color('soft'), lineStyle: { type: 'dashed', width: 1.5 }, data: [[from, units], [to, units]] },
-        ...(band ? [{
-          name: names.band, type: 'line', color: color('band'), data: [], symbol: 'roundRect', markArea: { silent: true, itemStyle: { color: color('band') }, data: [[{ xAxis: band[0] }, { xAxis: band[1] }]] }, z: 0,
-        }] : []),
-        { name: names.refused, type: 'scatter', symbol: 'path://M0,1L1,0L5,4L9,0L10,1L6,5L10,9L9,10L5,6L1,10L0,9L4,5Z', symbolSize: 8, color: color('bad'), z: 5, data: refused.map(([at]) => [at, Math.min(1.06 * units, 1.12 * highest)]) },
-      ],
-    };
-  };
-
   const drawings = [];
   const add = (id, options) => {
     const place = document.getElementById(id);
@@ -190,7 +157,6 @@
     document.getElementById('heat').style.setProperty('--tall', `${100 + 22 * data.heat.names.length}px`);
     add('heat', heat(data.heat));
   }
-  (data.windows ?? []).forEach((w, i) => add(`window${i}`, window_(w)));
 
   const draw = (d) => {
     d.chart.resize();
