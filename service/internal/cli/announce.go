@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/tls"
 	"encoding/json"
-	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -47,20 +46,16 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 	out.say("  store          %s", on.Store)
 	out.say("  configuration  %s: domains %s", on.ConfigName, strings.Join(on.Config.Domains(), ", "))
 	if rules := on.Config.Rules(); len(rules) > 0 {
-		s.tryIt(out, url, rules, on.Anonymous)
+		s.tryIt(out, url, rules[0])
 	}
 	return out.err
 }
 
-// tryIt prints a command that asks for a unit of a subject: of a rule that anyone may use, or of the first one, with what the
-// caller has to show for it.
-func (s *serving) tryIt(out *text, url string, rules []*config.Rule, anonymous func(domain string) bool) {
-	rule, credentials, needs := rules[0], "", ""
-	if i := slices.IndexFunc(rules, func(r *config.Rule) bool { return anonymous(r.Domain) }); i >= 0 {
-		rule = rules[i]
-	} else {
-		credentials = " -H 'Authorization: Bearer TOKEN'"
-		needs = fmt.Sprintf(", with the token of a client in %s that may decide in the domain %s", s.opts.AccessFile, rule.Domain)
+// tryIt prints a command that asks for a unit of a subject of a rule, with what the caller has to show for it.
+func (s *serving) tryIt(out *text, url string, rule *config.Rule) {
+	credentials, needs := "", ""
+	if s.opts.AccessFile != "" {
+		credentials, needs = " -H 'Authorization: Bearer TOKEN'", ", with the token of a client in "+s.opts.AccessFile
 	}
 	if access.Verifies(s.opts.TLS) {
 		credentials, needs = " --cert CERTIFICATE --key KEY"+credentials, ", with a certificate of a client"+needs
