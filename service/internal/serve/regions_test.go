@@ -202,38 +202,6 @@ func TestTheHomeIsAway(t *testing.T) {
 	}
 }
 
-// Without the region's Redis the home decides each call: slower, and within the limit.
-func TestTheRedisOfTheRegionIsAway(t *testing.T) {
-	home, redis := redistest.Start(t), redistest.Start(t)
-	here := inRegion(t, home.Addr(), redis, file(t, regionRules))
-	admitted, _, _ := burst(t, here, 200, "all")
-	decidedBy := func(source string) func() bool {
-		return func() bool {
-			d := call(t, here, "all")
-			if d.status == http.StatusOK {
-				admitted++
-			}
-			return d.status == http.StatusOK && d.Source == source
-		}
-	}
-	redis.Pause()
-	servertest.Wait(t, "the home does not decide", decidedBy("store"))
-	for range 20 {
-		if !decidedBy("store")() {
-			t.Error("the home does not decide each call")
-		}
-	}
-	if d := call(t, here, "here"); d.status != http.StatusServiceUnavailable {
-		t.Errorf("a rule of the region: %+v", d)
-	}
-	redis.Resume()
-	servertest.Wait(t, "no units are leased", decidedBy("lease"))
-	more, _, _ := burst(t, here, 2*quota, "all")
-	if t.Logf("%d of %d", admitted+more, quota); admitted+more > quota {
-		t.Errorf("%d admitted of %d", admitted+more, quota)
-	}
-}
-
 // A rule without the right home is an error at the start.
 func TestAGlobalRuleNeedsItsHome(t *testing.T) {
 	redis := redistest.Start(t).Addr()
