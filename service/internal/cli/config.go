@@ -3,8 +3,6 @@ package cli
 import (
 	"cmp"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,6 +10,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/service"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/serve"
 )
 
@@ -70,12 +69,12 @@ func (a *app) configCheck() *cobra.Command {
 				rules = append(rules, row)
 			}
 			warnings := append([]string{}, cfg.Warnings()...)
-			return a.print(r.json, map[string]any{"domains": cfg.Domains(), "rules": rules, "warnings": warnings}, func(t *text) {
+			return output.Print(a.out, r.json, map[string]any{"domains": cfg.Domains(), "rules": rules, "warnings": warnings}, func(t *output.Text) {
 				for _, row := range rules {
-					t.say("%s: %s", row.Descriptor, row.Description)
+					t.Say("%s: %s", row.Descriptor, row.Description)
 				}
 				for _, warning := range warnings {
-					t.say("warning: %s", warning)
+					t.Say("warning: %s", warning)
 				}
 			})
 		},
@@ -106,7 +105,7 @@ func (a *app) configExplain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if domain, err = domainOf(cfg, domain); err != nil {
+			if domain, err = serve.Domain(cfg, domain); err != nil {
 				return err
 			}
 			entries := make([]config.Entry, len(args)-1)
@@ -121,7 +120,7 @@ func (a *app) configExplain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(r.json, explained(steps, found), func(t *text) { explain(t, steps, found) })
+			return output.Print(a.out, r.json, explained(steps, found), func(t *output.Text) { explain(t, steps, found) })
 		},
 	}
 	cmd.Flags().StringVar(&domain, "domain", "", "`domain` of the request (default: the only one)")
@@ -129,43 +128,31 @@ func (a *app) configExplain() *cobra.Command {
 	return cmd
 }
 
-// domainOf returns the domain that --domain names, or the only one.
-func domainOf(cfg *config.Config, flag string) (string, error) {
-	names := cfg.Domains()
-	if flag == "" && len(names) == 1 {
-		return names[0], nil
-	}
-	if !slices.Contains(names, flag) {
-		return "", fmt.Errorf("--domain %q: give one of %s", flag, strings.Join(names, ", "))
-	}
-	return flag, nil
-}
-
-func explain(t *text, steps []config.Step, found config.Found) {
+func explain(t *output.Text, steps []config.Step, found config.Found) {
 	for _, s := range steps {
 		if s.Matched == "" {
-			t.say("%s=%s  matches nothing here", s.Entry.Key, s.Entry.Value)
+			t.Say("%s=%s  matches nothing here", s.Entry.Key, s.Entry.Value)
 		} else {
-			t.say("%s=%s  matches %s by its %s", s.Entry.Key, s.Entry.Value, s.Matched, s.How)
+			t.Say("%s=%s  matches %s by its %s", s.Entry.Key, s.Entry.Value, s.Matched, s.How)
 		}
 	}
 	if found.Rule == nil {
-		t.say("No rule: the request is allowed, and not counted.")
+		t.Say("No rule: the request is allowed, and not counted.")
 		return
 	}
-	t.say("rule     %s", found.Rule)
-	t.say("limits   %s", found.Rule.Describe())
+	t.Say("rule     %s", found.Rule)
+	t.Say("limits   %s", found.Rule.Describe())
 	if found.Rule.Limited() {
-		t.say("charged  %s", found.Key)
+		t.Say("charged  %s", found.Key)
 	}
 	if c := found.Rule.Candidate; c != nil {
 		if c.Enforced(found.Key) {
-			t.say("held to  the candidate: this subject is one of the %g%%", c.Percent)
+			t.Say("held to  the candidate: this subject is one of the %g%%", c.Percent)
 		} else {
-			t.say("held to  the limits; the candidate is watched on %s", config.CandidateKey(found.Key))
+			t.Say("held to  the limits; the candidate is watched on %s", config.CandidateKey(found.Key))
 		}
 	}
-	t.say("metric   %s", found.Metric)
+	t.Say("metric   %s", found.Metric)
 }
 
 func explained(steps []config.Step, found config.Found) map[string]any {

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"example.com/sash/service/internal/output"
 )
 
 // Exit codes of every command.
@@ -69,7 +71,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "sash",
-		Version: version(),
+		Version: output.Version(),
 		Short:   "A rate limiter whose window really slides",
 		Long: `Sash limits rates: it admits at most so many units in any trailing window, and decides in one step.
 
