@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"example.com/sash"
 	"example.com/sash/service"
@@ -14,19 +15,14 @@ import (
 	"example.com/sash/service/internal/serve"
 )
 
-// reading is the flags of commands that read configurations.
-type reading struct {
-	json, merge bool
-}
-
-func (r *reading) register(cmd *cobra.Command) {
-	jsonFlag(cmd.Flags(), &r.json)
-	cmd.Flags().BoolVar(&r.merge, "merge-domains", false, "let several files configure one domain")
-}
-
-func (r *reading) load(path string) (*config.Config, error) {
-	cfg, _, err := serve.Load(config.Source{Path: path, Merge: r.merge})
+// load reads a configuration. Merge lets several files configure one domain.
+func load(path string, merge bool) (*config.Config, error) {
+	cfg, _, err := serve.Load(config.Source{Path: path, Merge: merge})
 	return cfg, err
+}
+
+func mergeFlag(f *pflag.FlagSet, into *bool) {
+	f.BoolVar(into, "merge-domains", false, "let several files configure one domain")
 }
 
 func (a *app) config() *cobra.Command {
@@ -50,13 +46,13 @@ func (a *app) config() *cobra.Command {
 }
 
 func (a *app) configCheck() *cobra.Command {
-	r := &reading{}
+	var asJSON, merge bool
 	cmd := &cobra.Command{
 		Use:   "check PATH",
 		Short: "Check a configuration and list its limits; exit 0 if it is valid, 2 if not",
 		Args:  exactly("a PATH"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, err := r.load(args[0])
+			cfg, err := load(args[0], merge)
 			if err != nil {
 				return err
 			}
@@ -69,7 +65,7 @@ func (a *app) configCheck() *cobra.Command {
 				rules = append(rules, row)
 			}
 			warnings := append([]string{}, cfg.Warnings()...)
-			return output.Print(a.out, r.json, map[string]any{"domains": cfg.Domains(), "rules": rules, "warnings": warnings}, func(t *output.Text) {
+			return output.Print(a.out, asJSON, map[string]any{"domains": cfg.Domains(), "rules": rules, "warnings": warnings}, func(t *output.Text) {
 				for _, row := range rules {
 					t.Say("%s: %s", row.Descriptor, row.Description)
 				}
@@ -79,7 +75,8 @@ func (a *app) configCheck() *cobra.Command {
 			})
 		},
 	}
-	r.register(cmd)
+	jsonFlag(cmd.Flags(), &asJSON)
+	mergeFlag(cmd.Flags(), &merge)
 	return cmd
 }
 
@@ -93,15 +90,15 @@ type ruleRow struct {
 }
 
 func (a *app) configExplain() *cobra.Command {
-	r := &reading{}
 	var domain string
+	var merge bool
 	cmd := &cobra.Command{
 		Use:     "explain PATH KEY=VALUE...",
 		Short:   "Show which rule limits a request with these entries, and why",
 		Example: "  sash config explain limits.yaml --domain demo plan=free user=42",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, err := r.load(args[0])
+			cfg, err := load(args[0], merge)
 			if err != nil {
 				return err
 			}
@@ -120,11 +117,11 @@ func (a *app) configExplain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return output.Print(a.out, r.json, explained(steps, found), func(t *output.Text) { explain(t, steps, found) })
+			return output.Print(a.out, false, nil, func(t *output.Text) { explain(t, steps, found) })
 		},
 	}
 	cmd.Flags().StringVar(&domain, "domain", "", "`domain` of the request (default: the only one)")
-	r.register(cmd)
+	mergeFlag(cmd.Flags(), &merge)
 	return cmd
 }
 
@@ -153,19 +150,4 @@ func explain(t *output.Text, steps []config.Step, found config.Found) {
 		}
 	}
 	t.Say("metric   %s", found.Metric)
-}
-
-func explained(steps []config.Step, found config.Found) map[string]any {
-	rows := []map[string]string{}
-	for _, s := range steps {
-		rows = append(rows, map[string]string{"key": s.Entry.Key, "value": s.Entry.Value, "matched": s.Matched, "how": s.How})
-	}
-	out := map[string]any{"steps": rows, "rule": nil}
-	if found.Rule != nil {
-		out["rule"], out["limits"], out["charged"], out["metric"] = found.Rule.String(), found.Rule.Describe(), found.Key, found.Metric
-		if c := found.Rule.Candidate; c != nil {
-			out["candidate_enforced"] = c.Enforced(found.Key)
-		}
-	}
-	return out
 }

@@ -222,7 +222,7 @@ func (p *windowPair) choose(c *replay.Coverage, report *suggestReport) error {
 	case p.fixedSustained || known == 0:
 		return unknown("--sustained", p.sustained, c, known)
 	default:
-		report.WindowNote = fmt.Sprintf("%s. So the long window is %s.", covers(c, p.sustained), windowName(known))
+		report.WindowNote = fmt.Sprintf("%s. So the long window is %s.", covers(c, p.sustained), replay.WindowName(sash.Every(1, known)))
 		p.sustained = known
 	}
 	if p.burst < p.sustained && c.Windows(p.burst) >= knownWindows {
@@ -232,11 +232,11 @@ func (p *windowPair) choose(c *replay.Coverage, report *suggestReport) error {
 	switch {
 	case p.fixedBurst && p.burst >= p.sustained:
 		return fmt.Errorf("--burst %s must be shorter than the long window, and the log knows none longer than %s: %s",
-			windowName(p.burst), windowName(p.sustained), covers(c, asked))
+			replay.WindowName(sash.Every(1, p.burst)), replay.WindowName(sash.Every(1, p.sustained)), covers(c, asked))
 	case p.fixedBurst || known == 0:
 		return unknown("--burst", p.burst, c, known)
 	}
-	report.WindowNote += fmt.Sprintf(" The short one is %s.", windowName(known))
+	report.WindowNote += fmt.Sprintf(" The short one is %s.", replay.WindowName(sash.Every(1, known)))
 	p.burst = known
 	return nil
 }
@@ -253,7 +253,7 @@ func longest(c *replay.Coverage, most time.Duration) time.Duration {
 
 func covers(c *replay.Coverage, w time.Duration) string {
 	text := fmt.Sprintf("The log covers a window of %s %s, and %d times are needed",
-		windowName(w), output.Count(int64(c.Windows(w)), "time"), knownWindows)
+		replay.WindowName(sash.Every(1, w)), output.Count(int64(c.Windows(w)), "time"), knownWindows)
 	if c.Sampled {
 		text += fmt.Sprintf(" (it looks sampled: its requests lie in %d of %d minutes)", c.Busy, c.Minutes)
 	}
@@ -263,20 +263,14 @@ func covers(c *replay.Coverage, w time.Duration) string {
 func unknown(flag string, w time.Duration, c *replay.Coverage, known time.Duration) error {
 	if known == 0 {
 		return fmt.Errorf("%s %s: %s, so a busier one is likely to come. It is too short for a proposal: use a longer log",
-			flag, windowName(w), lower(covers(c, w)))
+			flag, replay.WindowName(sash.Every(1, w)), lower(covers(c, w)))
 	}
 	return fmt.Errorf("%s %s: %s, so a busier one is likely to come. Use %s %s, the longest that it knows, or a longer log",
-		flag, windowName(w), lower(covers(c, w)), flag, windowName(known))
+		flag, replay.WindowName(sash.Every(1, w)), lower(covers(c, w)), flag, replay.WindowName(sash.Every(1, known)))
 }
 
 // lower begins a sentence in lower case.
 func lower(s string) string { return "t" + s[1:] }
-
-// windowName writes a length as limits do, such as 5m.
-func windowName(w time.Duration) string {
-	_, name, _ := strings.Cut(sash.Every(1, w).String(), "/")
-	return name
-}
 
 func suggestText(t *output.Text, s *suggestFlags, r *suggestReport) {
 	logText(t, &r.logReport)

@@ -70,8 +70,8 @@ func (c *Candidate) limiters(store driver.Store) (all []*sash.Limiter, err error
 	return all, nil
 }
 
-// windowName returns a limit's window as limits write it: 5m, 1h, day@UTC.
-func windowName(l sash.Limit) string {
+// WindowName returns a limit's window as limits write it: 5m, 1h, day@UTC.
+func WindowName(l sash.Limit) string {
 	_, name, _ := strings.Cut(l.String(), "/")
 	return name
 }

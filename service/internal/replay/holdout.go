@@ -48,7 +48,7 @@ func (t *Trace) HoldOut(caps Caps, burst, sustained time.Duration) (*HoldOut, er
 		own.events = parts[i].events
 		if n := own.Windows(sustained); n < holdOutWindows {
 			return nil, fmt.Errorf("%w: from %s to %s the log covers a window of %s %d times, and %d are needed",
-				ErrTooShort, ends[0].Format(time.RFC3339), ends[1].Format(time.RFC3339), windowName(sash.Every(1, sustained)), n, holdOutWindows)
+				ErrTooShort, ends[0].Format(time.RFC3339), ends[1].Format(time.RFC3339), WindowName(sash.Every(1, sustained)), n, holdOutWindows)
 		}
 	}
 	s, err := parts[0].Suggest(caps, burst, sustained)

@@ -96,7 +96,7 @@ func (s *tally) sums() {
 				mine = s.trace.peaks(ending(l.Window), func(i int, e *event) int64 { return admitted(i, e.cost) })
 				peaks[l.Window] = mine
 			}
-			m := Most{Window: windowName(l), Limit: l.Units}
+			m := Most{Window: WindowName(l), Limit: l.Units}
 			for c, peak := range mine {
 				if s.trace.clients[c].rule == r {
 					m.Admitted = max(m.Admitted, peak)
