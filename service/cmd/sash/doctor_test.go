@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"example.com/sash/internal/redistest"
-	"example.com/sash/service/internal/servertest"
 )
 
 // aclLine returns the line that the doctor prints, with the password secret.
@@ -44,35 +43,6 @@ func TestDoctorExitCodes(t *testing.T) {
 		if code != c.code || (err != "") != (code == 2) || !strings.Contains(out+err, c.say) || strings.Contains(err, "secret") {
 			t.Errorf("%v: exit %d, %s%s; want %d and %q", c.args, code, out, err, c.code, c.say)
 		}
-	}
-}
-
-// The doctor finds nothing wrong in a setup that it recommends, with the user whose ACL line it prints, whatever that user
-// was before. sash serve needs no more rights.
-func TestDoctorIsContentWithWhatItAsksFor(t *testing.T) {
-	server := redistest.Start(t, "--appendonly", "yes", "--maxmemory", "100mb")
-	redistest.StartReplica(t, server.Addr())
-	server.Must(t, "CONFIG", "SET", "min-replicas-to-write", "1")
-	servertest.Wait(t, "the primary does not count its replica", func() bool {
-		_, err := server.Do("SET", "a", "b", "PX", "1")
-		return err == nil
-	})
-	_, out, _ := sash(t, nil, "doctor", "--redis", server.Addr())
-	if strings.Count(out, "\nwarn ") != 1 || !strings.Contains(out, "\nwarn       acl ") {
-		t.Errorf("as an administrator: %s", out)
-	}
-	server.Must(t, "ACL", "SETUSER", "limiter", "on", "nopass", ">old", "allkeys", "allchannels", "allcommands", "(~other:* +get)")
-	url := limitersURL(t, server)
-	code, out, err := sash(t, nil, "doctor", "--strict", "--json", "--redis", url)
-	v := decode[struct{ OK, Warn, Fail, Unchecked int }](t, out)
-	if code != 0 || v.OK < 4 || v.Warn+v.Fail > 0 || v.Unchecked == 0 || strings.Contains(out+err, "secret") {
-		t.Errorf("as the limiter's user: exit %d, %s%s", code, out, err)
-	}
-	p := servePolicies(t, "--redis", url)
-	p.normal(t)
-	servertest.Wait(t, "the instance is not counted", func() bool { return p.health(t).Instances == 1 })
-	if logs := p.stopped(t); strings.Contains(logs, "level=ERROR") || strings.Contains(logs, "level=WARN") {
-		t.Errorf("logs: %s", logs)
 	}
 }
 

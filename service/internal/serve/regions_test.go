@@ -216,24 +216,3 @@ func TestAGlobalRuleNeedsItsHome(t *testing.T) {
 		}
 	}
 }
-
-// A rule that moves from one region to all of them starts anew at the home. No window holds more than both limits.
-func TestAReloadMovesARule(t *testing.T) {
-	path := file(t, "domain: d\ndescriptors:\n- {key: k, limits: [\"100/10m\"]}\n")
-	here := inRegion(t, redistest.Start(t).Addr(), redistest.Start(t), path)
-	if n, _, _ := burst(t, here, 150, "k"); n != 100 {
-		t.Fatalf("%d of 100", n)
-	}
-	write := func(lease string) {
-		rewrite(t, path, "domain: d\ndescriptors:\n- {key: k, limits: [\"100/10m\"], scope: global, lease: "+lease+"}\n")
-		servertest.Wait(t, "the rule does not move", func() bool { return strings.Contains(get(t, here, "/rlconfig"), "lease "+lease) })
-	}
-	write("1s")
-	if n, _, _ := burst(t, here, 150, "k"); n == 0 || n > 100 {
-		t.Errorf("%d of 100 at the home", n)
-	}
-	write("3s")
-	if n, _, _ := burst(t, here, 150, "k"); n > 20 { // a lease of before may have come back
-		t.Errorf("%d more after a change of the lease", n)
-	}
-}
