@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,15 +16,27 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// An insistent management server answers every request that does not accept its configuration with that configuration,
-// at once, as those on go-control-plane do.
-type insistent struct {
+// A management server sends what a test gives it, whatever its client answers.
+type management struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
-	current atomic.Pointer[discovery.DiscoveryResponse]
+	send chan *discovery.DiscoveryResponse
 }
 
-// set makes a configuration the current one, of a rule for each number of units: more than one have the domain twice.
-func (m *insistent) set(t *testing.T, version string, units ...uint32) {
+func (m *management) StreamAggregatedResources(stream grpc.BidiStreamingServer[discovery.DiscoveryRequest, discovery.DiscoveryResponse]) error {
+	for {
+		select {
+		case res := <-m.send:
+			if err := stream.Send(res); err != nil {
+				return err
+			}
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+}
+
+// set sends a configuration of a rule for each number of units: more than one have the domain twice.
+func (m *management) set(t *testing.T, version string, units ...uint32) {
 	t.Helper()
 	res := &discovery.DiscoveryResponse{VersionInfo: version, TypeUrl: envoy.TypeURL, Nonce: version}
 	for _, n := range units {
@@ -36,34 +47,23 @@ func (m *insistent) set(t *testing.T, version string, units ...uint32) {
 		}
 		res.Resources = append(res.Resources, resource)
 	}
-	m.current.Store(res)
-}
-
-func (m *insistent) StreamAggregatedResources(stream grpc.BidiStreamingServer[discovery.DiscoveryRequest, discovery.DiscoveryResponse]) error {
-	for {
-		req, err := stream.Recv()
-		if res := m.current.Load(); err == nil && req.GetVersionInfo() != res.VersionInfo {
-			err = stream.Send(res)
-		}
-		if err != nil {
-			return err
-		}
-	}
+	m.send <- res
 }
 
 // A service whose management server insists on a wrong configuration answers on its ports, says what is wrong once, and
 // uses the valid one when it comes.
 func TestAServiceListensWithoutAUsableConfiguration(t *testing.T) {
-	server := &insistent{}
+	server := &management{send: make(chan *discovery.DiscoveryResponse, 2)}
+	server.set(t, "1", 10, 20)
 	server.set(t, "1", 10, 20)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	management := grpc.NewServer()
-	discovery.RegisterAggregatedDiscoveryServiceServer(management, server)
-	go func() { _ = management.Serve(listener) }()
-	defer management.Stop()
+	over := grpc.NewServer()
+	discovery.RegisterAggregatedDiscoveryServiceServer(over, server)
+	go func() { _ = over.Serve(listener) }()
+	defer over.Stop()
 
 	log := &servertest.Log{}
 	at, stop := start(t, Options{
