@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -90,29 +89,5 @@ func TestVerifyKeepsAndFinds(t *testing.T) {
 	}
 	if n := server.Must(t, "DBSIZE"); n != int64(0) {
 		t.Errorf("%v keys are left", n)
-	}
-}
-
-// A history of calls is judged by a limit: three units were admitted at once, and the fourth was refused.
-func TestVerifyJudgesAHistory(t *testing.T) {
-	calls := ""
-	for i, admitted := range []bool{true, true, true, false} {
-		calls += fmt.Sprintf(`{"key": "user_7", "sent": %d, "received": %[1]d, "admitted": %v}`+"\n", i, admitted)
-	}
-	file := tempFile(t, "calls.jsonl", calls)
-	for args, want := range map[string]struct {
-		code int
-		say  string
-	}{
-		"--limit 2/1h": {1, "violated: 1 of 1 key\n  over the limit: \"user_7\" was admitted 3 units in the 1h0m0s that end at 1970-01-01T00:00:02.000000Z, " +
-			"and the limit is 2/1h; 1 admission went over\n  limits 2/1h\n"},
-		"--limit 2/1h --json": {1, `"over_admitted":1`},
-		"--limit 3/1h":        {0, "kept: no window held more than its limit, no call was refused that certainly had room\n"},
-		"--limit 9/1h":        {1, "refused with room: 1 times; the first, of 1 unit of \"user_7\" at 1970-"},
-	} {
-		code, out, stderr := sash(t, nil, append([]string{"verify", "--history", file}, strings.Fields(args)...)...)
-		if code != want.code || stderr != "" || !strings.Contains(out, want.say) {
-			t.Errorf("%s: exit %d, %s%s; want %d, %q", args, code, out, stderr, want.code, want.say)
-		}
 	}
 }
