@@ -114,6 +114,10 @@ func TestTheZeroOptionsServeTheExampleFromMemory(t *testing.T) {
 	if first, second := allow(t, at), allow(t, at); first != 200 || second != 429 {
 		t.Errorf("status %d, then %d", first, second)
 	}
+	only, err := Domain(at.Config, "")
+	if _, unknown := Domain(at.Config, "x"); only != "demo" || err != nil || unknown == nil || !strings.Contains(unknown.Error(), "give one of demo") {
+		t.Errorf("the only domain is %q, %v; another one: %v", only, err, unknown)
+	}
 }
 
 func TestAnErrorOfListeningClosesThePorts(t *testing.T) {
