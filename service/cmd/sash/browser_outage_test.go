@@ -66,7 +66,7 @@ func TestBrowserInAnOutage(t *testing.T) {
 	page.until(`document.getElementById('limits').classList.contains('stale') && document.getElementById('axis').classList.contains('stale')`)
 	asks(30, "closed", "open", "local")
 	open("local:ann")
-	page.says("known", "Redis at "+redis.Addr()+since, "This instance decides alone, over its share of each limit.", "7 of 20 used (20/1h).")
+	page.says("known", "Redis at "+redis.Addr()+since, "This instance decides alone, over its share of each limit.")
 	limit("20/1h|10 of 10, the share of 20|0|")
 	open("open:bob")
 	page.says("known", "No earlier answer about this subject is at hand.")
