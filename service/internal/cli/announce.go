@@ -23,7 +23,9 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 		return "http://"
 	}
 	url := scheme(s.opts.TLS) + reachable(on.HTTP)
-	said := map[string]any{"url": url, "addr": on.HTTP.String(), "store": on.Store, "configuration": on.ConfigName, "domains": on.Config.Domains()}
+	said := map[string]any{
+		"url": url, "addr": on.HTTP.String(), "store": on.Store, "configuration": on.ConfigName, "domains": on.Config.Domains(),
+	}
 	for name, addr := range map[string]net.Addr{"grpc": on.GRPC, "resp": on.RESP, "admin": on.Admin} {
 		if addr != nil {
 			said[name] = addr.String()

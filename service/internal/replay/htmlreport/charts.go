@@ -59,7 +59,8 @@ func (p *Page) curve() *curve {
 	}
 	for _, d := range p.Demand {
 		width := math.Log(float64(d.Curve[len(d.Curve)-1].Units))
-		c.Lines = append(c.Lines, line{d.Window, thin(d.Curve, func(p replay.Point) int { return int(columns * math.Log(float64(p.Units)) / width) })})
+		column := func(p replay.Point) int { return int(columns * math.Log(float64(p.Units)) / width) }
+		c.Lines = append(c.Lines, line{d.Window, thin(d.Curve, column)})
 	}
 	return c
 }
