@@ -209,6 +209,22 @@ func fullest(begun, ended timeline, limit int64, left func(int64) int64) (over i
 	return over, full
 }
 
+// Needless returns the first of the refused calls that certainly had room under every limit, also if all calls whose outcome
+// is unknown were charged, and how many had. From and To of a refused call are when it was sent and answered.
+func Needless(limits []sash.Limit, admitted, unknown, refused []Charge) (first *Refusal, had int) {
+	begun := timelineOf(slices.Concat(admitted, unknown), func(c Charge) int64 { return c.From })
+	ended := timelineOf(slices.Clone(admitted), func(c Charge) int64 { return c.To })
+	for _, c := range slices.SortedFunc(slices.Values(refused), func(a, b Charge) int { return cmp.Compare(a.From, b.From) }) {
+		full := func(l sash.Limit) bool {
+			return begun.sums[begun.upTo(c.To)]-ended.sums[ended.upTo(c.From-int64(l.Window))]+c.Units > l.Units
+		}
+		if !slices.ContainsFunc(limits, full) {
+			note(&first, &had, Call{At: time.Unix(0, c.From), Cost: c.Units}, 0, 0)
+		}
+	}
+	return first, had
+}
+
 // A timeline is charges by time. The sum at i counts the units before charge i.
 type timeline struct{ times, sums []int64 }
 

@@ -35,10 +35,10 @@ func TestReports(t *testing.T) {
 			t.Errorf("the report is not that of %s (write it with -update, and read the difference):\n%s", file, out)
 		}
 	}
-	// That of a policy has the curve, the heat map, and the windows of the two limits that hold for an address.
+	// That of a policy has the curve and the heat map.
 	text := string(readFile(t, page))
-	if n := strings.Count(text, `<div class="plot"`); n != 4 || !strings.Contains(text, `id="demand"`) {
-		t.Errorf("%d charts, want 4", n)
+	if n := strings.Count(text, `<div class="plot"`); n != 2 || !strings.Contains(text, `id="demand"`) {
+		t.Errorf("%d charts, want 2", n)
 	}
 }
 
@@ -85,18 +85,12 @@ func TestReplayMistakes(t *testing.T) {
 		say  string
 	}{
 		"no limits":          {[]string{"replay", sampleLog}, "--try is missing"},
-		"a wrong limit":      {[]string{"replay", "--try", "10", sampleLog}, "write units, a slash and a window"},
-		"the same window":    {[]string{"replay", "--try", "10/1m,20/1m", sampleLog}, "keep the smaller"},
 		"no such file":       {append(try, "nothing.log"), "nothing.log: no such file"},
 		"an empty log":       {append(try, empty), "the log is empty"},
 		"no log":             {append(try, words), "have no known format"},
 		"the wrong format":   {append(try, "--log-format", "combined", words), "no line of the log could be read"},
-		"an unknown format":  {append(try, "--log-format", "xml", sampleLog), "is none of json, combined"},
-		"an unknown field":   {append(try, "--field", "tine=x", sampleLog), "unknown field"},
-		"a wrong key":        {append(try, "--key", "addr", sampleLog), "expression for the key: unknown name addr"},
 		"a wrong cost":       {append(try, "--cost", "-bytes - 1", sampleLog), "it must be 0 to"},
 		"nothing left":       {append(try, "--where", "status == 999", sampleLog), "--where leaves out"},
-		"unknown algorithm":  {append(try, "--algorithm", "x", sampleLog), "unknown algorithm"},
 		"a wrong condition":  {append(try, "--fail-if", "clients>1", sampleLog), "write clients-limited, refused or broken"},
 		"an unknown domain":  {[]string{"replay", "--policy", "../../example.yaml", "--domain", "x", sampleLog}, `--domain "x": give one of demo`},
 		"two kinds":          {append(try, "--policy", "../../example.yaml", sampleLog), "charge different keys"},

@@ -4,14 +4,12 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -32,14 +30,20 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// sash token makes a token, the file of --access lists its digest, and the client with the token may decide.
+// sash token makes a token, the file of --access lists its digest, and the client with the token may decide, also by the
+// command that sash serve prints.
 func TestATokenOpensTheDataPorts(t *testing.T) {
 	_, out, _ := sash(t, nil, "token", "--json")
 	made := decode[struct{ Token, SHA256 string }](t, out)
 	if _, text, _ := sash(t, nil, "token"); !regexp.MustCompile(`^token   [\w-]{43}\nsha256  [0-9a-f]{64}\n$`).MatchString(text) || strings.Contains(text, made.Token) {
 		t.Errorf("sash token prints %q", text)
 	}
-	p := serve(t, "--access", tempFile(t, "access.yaml", "clients: [{name: billing, tokens: ["+made.SHA256+"], allow: [decide], domains: [demo]}]\n"))
+	file := tempFile(t, "access.yaml", "clients: [{name: billing, tokens: ["+made.SHA256+"], allow: [decide], domains: [demo]}]\n")
+	p := serve(t, "--access", file)
+	_, command, _ := strings.Cut(p.greets, "Try it, with the token of a client in "+file+":\n\n  ")
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(command, "TOKEN", made.Token, 1)).Output(); err != nil || !strings.HasPrefix(string(out), "HTTP/1.1 200") {
+		t.Errorf("%s: %s %v", p.greets, out, err)
+	}
 	for token, want := range map[string]int{made.Token: 200, "": 401, made.SHA256: 401} {
 		if res, _ := send(t, "POST", p.url+"/v1/allow", subject("demo", "remote_address", "a"), "Authorization", "Bearer "+token); res.StatusCode != want {
 			t.Errorf("with the token %q: %d, want %d", token, res.StatusCode, want)
@@ -122,26 +126,20 @@ func TestThePortsWithCertificates(t *testing.T) {
 		status int
 		code   codes.Code
 	}{"edge.example.com": {200, codes.OK}, "other.example.com": {401, codes.Unauthenticated}, "": {0, codes.Unavailable}} {
-		for _, protocol := range []string{"h2", "http/1.1"} {
-			got := 0
-			body := strings.NewReader(subject("demo", "remote_address", "192.0.2.7"))
-			res, err := ca.http(t, name, protocol).Post(p.url+"/v1/allow", "application/json", body)
-			if err == nil {
-				got = res.StatusCode
-				_ = res.Body.Close()
-			}
-			if got != want.status {
-				t.Errorf("%q over %s: %d %v, want %d", name, protocol, got, err, want.status)
-			}
+		got := 0
+		res, err := ca.http(t, name, "http/1.1").Post(p.url+"/v1/allow", "application/json", strings.NewReader(subject("demo", "remote_address", "192.0.2.7")))
+		if err == nil {
+			got = res.StatusCode
+			_ = res.Body.Close()
 		}
-		conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(credentials.NewTLS(ca.client(t, name))))
-		if err != nil {
-			t.Fatal(err)
+		conn, failed := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(credentials.NewTLS(ca.client(t, name))))
+		if failed != nil {
+			t.Fatal(failed)
 		}
-		_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), descriptors("demo", "remote_address=192.0.2.8"))
+		_, failed = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), descriptors("demo", "remote_address=192.0.2.8"))
 		_ = conn.Close()
-		if status.Code(err) != want.code {
-			t.Errorf("%q over gRPC: %v, want %v", name, err, want.code)
+		if got != want.status || status.Code(failed) != want.code {
+			t.Errorf("%q: %d %v, and over gRPC %v; want %+v", name, got, err, failed, want)
 		}
 	}
 	// Operators of the admin port need no token with a certificate.
@@ -154,25 +152,6 @@ func TestThePortsWithCertificates(t *testing.T) {
 	if res, err := ca.http(t, "", "h2").Get(p.admin + "/stats"); err == nil {
 		_ = res.Body.Close()
 		t.Errorf("without a certificate: %d", res.StatusCode)
-	}
-}
-
-// The command that sash serve prints works, or says what it needs.
-func TestTheCommandToTryWorksOrNamesTheToken(t *testing.T) {
-	config := tempFile(t, "limits.yaml", "domain: a\ndescriptors: [{key: k, limits: [9/1m]}]\n---\ndomain: b\ndescriptors: [{key: k, limits: [9/1m]}]\n")
-	client := fmt.Sprintf("clients: [{name: c, tokens: [%x], allow: [decide]}]\n", sha256.Sum256([]byte("secret")))
-	for access, says := range map[string]string{
-		"anonymous: {allow: [decide], domains: [b]}\n": "Try it:\n",
-		client: "Try it, with the token of a client in FILE that may decide in the domain a:\n",
-	} {
-		file := tempFile(t, "access.yaml", access)
-		p := serve(t, "--config", config, "--access", file)
-		_, command, _ := strings.Cut(p.greets, "\n\n  ")
-		out, err := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(command, "TOKEN", "secret", 1)).Output()
-		if !strings.Contains(p.greets, strings.Replace(says, "FILE", file, 1)) || !strings.Contains(p.greets, config+": domains a, b") ||
-			err != nil || !strings.HasPrefix(string(out), "HTTP/1.1 200") {
-			t.Errorf("%s: %s\n%s %v", access, p.greets, out, err)
-		}
 	}
 }
 

@@ -78,9 +78,10 @@ var rowOfAMetric = regexp.MustCompile("(?m)^\\| `([a-zA-Z0-9_]+)` \\| (counter|h
 // each kind and with more names than it keeps. make test-prometheus shows that each query has data.
 func TestDashboardAlertsAndDocumentationFitTheMetrics(t *testing.T) {
 	redis := "redis://" + redistest.Start(t).Addr()
-	p := serve(t, "--config", tempFile(t, "limits.yaml", userLimits+"- {key: named, limits: [1/1h], detailed_metric: true}\n"),
+	p := serve(t, "--config", tempFile(t, "limits.yaml", "domain: d\ndescriptors:\n- {key: user, limits: [2/1h]}\n- {key: named, limits: [1/1h], detailed_metric: true}\n"),
 		"--redis", redis, "--home", redis, "--budget", "10s")
-	callInATrace(t, p, "")
+	p.decide(t, "user", 2)
+	post(t, p.url+"/json", `{"domain":"d","descriptors":[{"entries":[{"key":"user","value":"ann"}]}]}`)
 	ask := p.asks(t, "d")
 	if _, err := ask(); err == nil {
 		t.Error("a wrong request is answered")

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
 	"example.com/sash/internal/redistest"
-	"example.com/sash/service/internal/servertest"
 )
 
 // aclLine returns the line that the doctor prints, with the password secret.
@@ -44,35 +42,6 @@ func TestDoctorExitCodes(t *testing.T) {
 		if code != c.code || (err != "") != (code == 2) || !strings.Contains(out+err, c.say) || strings.Contains(err, "secret") {
 			t.Errorf("%v: exit %d, %s%s; want %d and %q", c.args, code, out, err, c.code, c.say)
 		}
-	}
-}
-
-// The doctor finds nothing wrong in a setup that it recommends, with the user whose ACL line it prints, whatever that user
-// was before. sash serve needs no more rights.
-func TestDoctorIsContentWithWhatItAsksFor(t *testing.T) {
-	server := redistest.Start(t, "--appendonly", "yes", "--maxmemory", "100mb")
-	redistest.StartReplica(t, server.Addr())
-	server.Must(t, "CONFIG", "SET", "min-replicas-to-write", "1")
-	servertest.Wait(t, "the primary does not count its replica", func() bool {
-		_, err := server.Do("SET", "a", "b", "PX", "1")
-		return err == nil
-	})
-	_, out, _ := sash(t, nil, "doctor", "--redis", server.Addr())
-	if strings.Count(out, "\nwarn ") != 1 || !strings.Contains(out, "\nwarn       acl ") {
-		t.Errorf("as an administrator: %s", out)
-	}
-	server.Must(t, "ACL", "SETUSER", "limiter", "on", "nopass", ">old", "allkeys", "allchannels", "allcommands", "(~other:* +get)")
-	url := limitersURL(t, server)
-	code, out, err := sash(t, nil, "doctor", "--strict", "--json", "--redis", url)
-	v := decode[struct{ OK, Warn, Fail, Unchecked int }](t, out)
-	if code != 0 || v.OK < 4 || v.Warn+v.Fail > 0 || v.Unchecked == 0 || strings.Contains(out+err, "secret") {
-		t.Errorf("as the limiter's user: exit %d, %s%s", code, out, err)
-	}
-	p := servePolicies(t, "--redis", url)
-	p.normal(t)
-	servertest.Wait(t, "the instance is not counted", func() bool { return p.health(t).Instances == 1 })
-	if logs := p.stopped(t); strings.Contains(logs, "level=ERROR") || strings.Contains(logs, "level=WARN") {
-		t.Errorf("logs: %s", logs)
 	}
 }
 
@@ -120,29 +89,5 @@ func TestVerifyKeepsAndFinds(t *testing.T) {
 	}
 	if n := server.Must(t, "DBSIZE"); n != int64(0) {
 		t.Errorf("%v keys are left", n)
-	}
-}
-
-// A history of calls is judged by a limit: three units were admitted at once, and the fourth was refused.
-func TestVerifyJudgesAHistory(t *testing.T) {
-	calls := ""
-	for i, admitted := range []bool{true, true, true, false} {
-		calls += fmt.Sprintf(`{"key": "user_7", "sent": %d, "received": %[1]d, "admitted": %v}`+"\n", i, admitted)
-	}
-	file := tempFile(t, "calls.jsonl", calls)
-	for args, want := range map[string]struct {
-		code int
-		say  string
-	}{
-		"--limit 2/1h": {1, "violated: 1 of 1 key\n  over the limit: \"user_7\" was admitted 3 units in the 1h0m0s that end at 1970-01-01T00:00:02.000000Z, " +
-			"and the limit is 2/1h; 1 admission went over\n  limits 2/1h\n"},
-		"--limit 2/1h --json": {1, `"over_admitted":1`},
-		"--limit 3/1h":        {0, "kept: no window held more than its limit, no call was refused that certainly had room\n"},
-		"--limit 9/1h":        {1, "refused with room: 1 times; the first, of 1 unit of \"user_7\" at 1970-"},
-	} {
-		code, out, stderr := sash(t, nil, append([]string{"verify", "--history", file}, strings.Fields(args)...)...)
-		if code != want.code || stderr != "" || !strings.Contains(out, want.say) {
-			t.Errorf("%s: exit %d, %s%s; want %d, %q", args, code, out, stderr, want.code, want.say)
-		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -148,29 +149,22 @@ func run(t *testing.T, cmd *exec.Cmd) *service {
 	return s
 }
 
+// printed is the addresses that sash serve prints, in text or in JSON.
+var printed = regexp.MustCompile(`(?m)^(?:sash listens on|\{.*"url":") ?([^"\s]+)|^  gRPC +(\S+):|^  admin +(\S+)`)
+
 // listens reads the addresses from standard output, and goes on reading it until it is closed, as the channel is then.
 func (p *service) listens(t *testing.T, stdout io.Reader) <-chan struct{} {
 	t.Helper()
+	last := regexp.MustCompile(`^\{|^ *curl |configuration .*: domains $`) // the last line, of JSON, of rules, and of none
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
 		p.greets += lines.Text() + "\n"
-		if url, ok := strings.CutPrefix(lines.Text(), "sash listens on "); ok {
-			p.url = url
-		}
-		if addr, ok := strings.CutPrefix(lines.Text(), "  gRPC "); ok {
-			p.grpc, _, _ = strings.Cut(strings.TrimSpace(addr), ": ")
-		}
-		if url, ok := strings.CutPrefix(lines.Text(), "  admin "); ok {
-			p.admin = strings.TrimSpace(url)
-		}
-		_, none, found := strings.Cut(lines.Text(), "  configuration  ")
-		if found && strings.HasSuffix(none, ": domains ") || strings.HasPrefix(strings.TrimSpace(lines.Text()), "curl ") {
-			break // the last line, which for no rules is another one
-		}
-		if strings.HasPrefix(lines.Text(), "{") { // in JSON it is the only one
-			p.url = decode[struct{ URL string }](t, lines.Text()).URL
+		if last.MatchString(lines.Text()) {
 			break
 		}
+	}
+	for _, found := range printed.FindAllStringSubmatch(p.greets, -1) {
+		p.url, p.grpc, p.admin = p.url+found[1], p.grpc+found[2], p.admin+found[3]
 	}
 	all := make(chan struct{})
 	go func() {

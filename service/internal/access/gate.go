@@ -180,12 +180,6 @@ func (g *Gate) warnOfCertificates() {
 		"give --tls-client-ca, or list tokens", "clients", strings.Join(names[:min(len(names), 10)], ", "), "number", len(names))
 }
 
-// Anonymous reports whether callers without credentials have all these rights in a domain.
-func (g *Gate) Anonymous(domain string, need Right) bool {
-	all := &g.current().anonymous
-	return all.allow&need == need && all.in(domain)
-}
-
 // identify returns the caller of a token, of which there may be several, or else of a certificate. A wrong token is
 // never anonymous: its sender expects more.
 func (g *Gate) identify(tokens []string, cert *x509.Certificate, from any) (*Caller, error) {

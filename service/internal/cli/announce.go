@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"crypto/tls"
 	"encoding/json"
-	"fmt"
 	"net"
 	"slices"
 	"strings"
 
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/serve"
 )
 
@@ -23,44 +23,38 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 		return "http://"
 	}
 	url := scheme(s.opts.TLS) + reachable(on.HTTP)
-	if s.json {
-		said := map[string]any{"url": url, "addr": on.HTTP.String(), "store": on.Store, "configuration": on.ConfigName, "domains": on.Config.Domains()}
-		for name, addr := range map[string]net.Addr{"grpc": on.GRPC, "resp": on.RESP, "admin": on.Admin} {
-			if addr != nil {
-				said[name] = addr.String()
-			}
+	said := map[string]any{
+		"url": url, "addr": on.HTTP.String(), "store": on.Store, "configuration": on.ConfigName, "domains": on.Config.Domains(),
+	}
+	for name, addr := range map[string]net.Addr{"grpc": on.GRPC, "resp": on.RESP, "admin": on.Admin} {
+		if addr != nil {
+			said[name] = addr.String()
 		}
-		return a.print(true, said, nil)
 	}
-	out := &text{to: a.out}
-	out.say("sash listens on %s", url)
-	if on.GRPC != nil {
-		out.say("  gRPC           %s: Envoy's rate limit protocol", reachable(on.GRPC))
-	}
-	if on.RESP != nil {
-		out.say("  RESP           %s: the protocol of Redis, such as redis-cli", reachable(on.RESP))
-	}
-	if on.Admin != nil {
-		admin := scheme(s.opts.AdminTLS) + reachable(on.Admin)
-		out.say("  admin          %s\n  dashboard      %[1]s/dashboard", admin)
-	}
-	out.say("  store          %s", on.Store)
-	out.say("  configuration  %s: domains %s", on.ConfigName, strings.Join(on.Config.Domains(), ", "))
-	if rules := on.Config.Rules(); len(rules) > 0 {
-		s.tryIt(out, url, rules, on.Anonymous)
-	}
-	return out.err
+	return output.Print(a.out, s.json, said, func(out *output.Text) {
+		out.Say("sash listens on %s", url)
+		if on.GRPC != nil {
+			out.Say("  gRPC           %s: Envoy's rate limit protocol", reachable(on.GRPC))
+		}
+		if on.RESP != nil {
+			out.Say("  RESP           %s: the protocol of Redis, such as redis-cli", reachable(on.RESP))
+		}
+		if on.Admin != nil {
+			out.Say("  admin          %s\n  dashboard      %[1]s/dashboard", scheme(s.opts.AdminTLS)+reachable(on.Admin))
+		}
+		out.Say("  store          %s", on.Store)
+		out.Say("  configuration  %s: domains %s", on.ConfigName, strings.Join(on.Config.Domains(), ", "))
+		if rules := on.Config.Rules(); len(rules) > 0 {
+			s.tryIt(out, url, rules[0])
+		}
+	})
 }
 
-// tryIt prints a command that asks for a unit of a subject: of a rule that anyone may use, or of the first one, with what the
-// caller has to show for it.
-func (s *serving) tryIt(out *text, url string, rules []*config.Rule, anonymous func(domain string) bool) {
-	rule, credentials, needs := rules[0], "", ""
-	if i := slices.IndexFunc(rules, func(r *config.Rule) bool { return anonymous(r.Domain) }); i >= 0 {
-		rule = rules[i]
-	} else {
-		credentials = " -H 'Authorization: Bearer TOKEN'"
-		needs = fmt.Sprintf(", with the token of a client in %s that may decide in the domain %s", s.opts.AccessFile, rule.Domain)
+// tryIt prints a command that asks for a unit of a subject of a rule, with what the caller has to show for it.
+func (s *serving) tryIt(out *output.Text, url string, rule *config.Rule) {
+	credentials, needs := "", ""
+	if s.opts.AccessFile != "" {
+		credentials, needs = " -H 'Authorization: Bearer TOKEN'", ", with the token of a client in "+s.opts.AccessFile
 	}
 	if access.Verifies(s.opts.TLS) {
 		credentials, needs = " --cert CERTIFICATE --key KEY"+credentials, ", with a certificate of a client"+needs
@@ -73,7 +67,7 @@ func (s *serving) tryIt(out *text, url string, rules []*config.Rule, anonymous f
 		entries[i].Value = cmp.Or(entries[i].Value, "example")
 	}
 	body, _ := json.Marshal(map[string]any{"domain": rule.Domain, "entries": entries}) // strings only: it cannot fail
-	out.say("\nTry it%s:\n\n  curl -i%s -H 'Content-Type: application/json' -d '%s' %s/v1/allow\n", needs, credentials,
+	out.Say("\nTry it%s:\n\n  curl -i%s -H 'Content-Type: application/json' -d '%s' %s/v1/allow\n", needs, credentials,
 		strings.ReplaceAll(string(body), "'", `'\''`), url)
 }
 

@@ -3,31 +3,26 @@ package cli
 import (
 	"cmp"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"example.com/sash"
 	"example.com/sash/service"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/serve"
 )
 
-// reading is the flags of commands that read configurations.
-type reading struct {
-	json, merge bool
-}
-
-func (r *reading) register(cmd *cobra.Command) {
-	jsonFlag(cmd.Flags(), &r.json)
-	cmd.Flags().BoolVar(&r.merge, "merge-domains", false, "let several files configure one domain")
-}
-
-func (r *reading) load(path string) (*config.Config, error) {
-	cfg, _, err := serve.Load(config.Source{Path: path, Merge: r.merge})
+// load reads a configuration. Merge lets several files configure one domain.
+func load(path string, merge bool) (*config.Config, error) {
+	cfg, _, err := serve.Load(config.Source{Path: path, Merge: merge})
 	return cfg, err
+}
+
+func mergeFlag(f *pflag.FlagSet, into *bool) {
+	f.BoolVar(into, "merge-domains", false, "let several files configure one domain")
 }
 
 func (a *app) config() *cobra.Command {
@@ -51,13 +46,13 @@ func (a *app) config() *cobra.Command {
 }
 
 func (a *app) configCheck() *cobra.Command {
-	r := &reading{}
+	var asJSON, merge bool
 	cmd := &cobra.Command{
 		Use:   "check PATH",
 		Short: "Check a configuration and list its limits; exit 0 if it is valid, 2 if not",
 		Args:  exactly("a PATH"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, err := r.load(args[0])
+			cfg, err := load(args[0], merge)
 			if err != nil {
 				return err
 			}
@@ -70,17 +65,18 @@ func (a *app) configCheck() *cobra.Command {
 				rules = append(rules, row)
 			}
 			warnings := append([]string{}, cfg.Warnings()...)
-			return a.print(r.json, map[string]any{"domains": cfg.Domains(), "rules": rules, "warnings": warnings}, func(t *text) {
+			return output.Print(a.out, asJSON, map[string]any{"domains": cfg.Domains(), "rules": rules, "warnings": warnings}, func(t *output.Text) {
 				for _, row := range rules {
-					t.say("%s: %s", row.Descriptor, row.Description)
+					t.Say("%s: %s", row.Descriptor, row.Description)
 				}
 				for _, warning := range warnings {
-					t.say("warning: %s", warning)
+					t.Say("warning: %s", warning)
 				}
 			})
 		},
 	}
-	r.register(cmd)
+	jsonFlag(cmd.Flags(), &asJSON)
+	mergeFlag(cmd.Flags(), &merge)
 	return cmd
 }
 
@@ -94,19 +90,19 @@ type ruleRow struct {
 }
 
 func (a *app) configExplain() *cobra.Command {
-	r := &reading{}
 	var domain string
+	var merge bool
 	cmd := &cobra.Command{
 		Use:     "explain PATH KEY=VALUE...",
 		Short:   "Show which rule limits a request with these entries, and why",
 		Example: "  sash config explain limits.yaml --domain demo plan=free user=42",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, err := r.load(args[0])
+			cfg, err := load(args[0], merge)
 			if err != nil {
 				return err
 			}
-			if domain, err = domainOf(cfg, domain); err != nil {
+			if domain, err = serve.Domain(cfg, domain); err != nil {
 				return err
 			}
 			entries := make([]config.Entry, len(args)-1)
@@ -121,64 +117,37 @@ func (a *app) configExplain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(r.json, explained(steps, found), func(t *text) { explain(t, steps, found) })
+			return output.Print(a.out, false, nil, func(t *output.Text) { explain(t, steps, found) })
 		},
 	}
 	cmd.Flags().StringVar(&domain, "domain", "", "`domain` of the request (default: the only one)")
-	r.register(cmd)
+	mergeFlag(cmd.Flags(), &merge)
 	return cmd
 }
 
-// domainOf returns the domain that --domain names, or the only one.
-func domainOf(cfg *config.Config, flag string) (string, error) {
-	names := cfg.Domains()
-	if flag == "" && len(names) == 1 {
-		return names[0], nil
-	}
-	if !slices.Contains(names, flag) {
-		return "", fmt.Errorf("--domain %q: give one of %s", flag, strings.Join(names, ", "))
-	}
-	return flag, nil
-}
-
-func explain(t *text, steps []config.Step, found config.Found) {
+func explain(t *output.Text, steps []config.Step, found config.Found) {
 	for _, s := range steps {
 		if s.Matched == "" {
-			t.say("%s=%s  matches nothing here", s.Entry.Key, s.Entry.Value)
+			t.Say("%s=%s  matches nothing here", s.Entry.Key, s.Entry.Value)
 		} else {
-			t.say("%s=%s  matches %s by its %s", s.Entry.Key, s.Entry.Value, s.Matched, s.How)
+			t.Say("%s=%s  matches %s by its %s", s.Entry.Key, s.Entry.Value, s.Matched, s.How)
 		}
 	}
 	if found.Rule == nil {
-		t.say("No rule: the request is allowed, and not counted.")
+		t.Say("No rule: the request is allowed, and not counted.")
 		return
 	}
-	t.say("rule     %s", found.Rule)
-	t.say("limits   %s", found.Rule.Describe())
+	t.Say("rule     %s", found.Rule)
+	t.Say("limits   %s", found.Rule.Describe())
 	if found.Rule.Limited() {
-		t.say("charged  %s", found.Key)
+		t.Say("charged  %s", found.Key)
 	}
 	if c := found.Rule.Candidate; c != nil {
 		if c.Enforced(found.Key) {
-			t.say("held to  the candidate: this subject is one of the %g%%", c.Percent)
+			t.Say("held to  the candidate: this subject is one of the %g%%", c.Percent)
 		} else {
-			t.say("held to  the limits; the candidate is watched on %s", config.CandidateKey(found.Key))
+			t.Say("held to  the limits; the candidate is watched on %s", config.CandidateKey(found.Key))
 		}
 	}
-	t.say("metric   %s", found.Metric)
-}
-
-func explained(steps []config.Step, found config.Found) map[string]any {
-	rows := []map[string]string{}
-	for _, s := range steps {
-		rows = append(rows, map[string]string{"key": s.Entry.Key, "value": s.Entry.Value, "matched": s.Matched, "how": s.How})
-	}
-	out := map[string]any{"steps": rows, "rule": nil}
-	if found.Rule != nil {
-		out["rule"], out["limits"], out["charged"], out["metric"] = found.Rule.String(), found.Rule.Describe(), found.Key, found.Metric
-		if c := found.Rule.Candidate; c != nil {
-			out["candidate_enforced"] = c.Enforced(found.Key)
-		}
-	}
-	return out
+	t.Say("metric   %s", found.Metric)
 }

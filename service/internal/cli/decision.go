@@ -11,6 +11,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -213,8 +214,8 @@ no difference and may be left out.`,
 				if err := limiter.Reset(ctx, args[0]); err != nil {
 					return err
 				}
-				return a.print(s.json, map[string]any{"reset": true, "key": args[0]}, func(t *text) {
-					t.say("reset: nothing is charged to %q any more", args[0])
+				return output.Print(a.out, s.json, map[string]any{"reset": true, "key": args[0]}, func(t *output.Text) {
+					t.Say("reset: nothing is charged to %q any more", args[0])
 				})
 			})
 		},
@@ -225,7 +226,7 @@ no difference and may be left out.`,
 
 // answer writes a decision, and returns errFound for a refusal.
 func (a *app) answer(s *subject, d wire.Decision) error {
-	err := a.print(s.json, d, func(t *text) { t.say("%s", describe(d)) })
+	err := output.Print(a.out, s.json, d, func(t *output.Text) { t.Say("%s", describe(d)) })
 	if err == nil && !d.Allowed {
 		return errFound
 	}

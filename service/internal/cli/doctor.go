@@ -10,6 +10,7 @@ import (
 	"example.com/sash/failover"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/doctor"
+	"example.com/sash/service/internal/output"
 )
 
 // A checkup is the flags of sash doctor.
@@ -80,18 +81,18 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 		"redis": to.address, "prefix": to.prefix, "findings": findings,
 		"ok": count[doctor.OK], "unchecked": count[doctor.Unchecked], "warn": count[doctor.Warn], "fail": count[doctor.Fail],
 	}
-	err = a.print(c.json, answer, func(t *text) {
-		t.say("redis at %s, keys under %s*", to.address, to.prefix)
+	err = output.Print(a.out, c.json, answer, func(t *output.Text) {
+		t.Say("redis at %s, keys under %s*", to.address, to.prefix)
 		for _, f := range findings {
 			if f.Node != "" {
 				f.Seen = f.Node + ": " + f.Seen
 			}
-			t.say("%-9s  %-11s  %s", f.Level, f.Check, f.Seen)
+			t.Say("%-9s  %-11s  %s", f.Level, f.Check, f.Seen)
 			if f.Do != "" {
-				t.say("%-9s  %-11s  > %s", "", "", f.Do)
+				t.Say("%-9s  %-11s  > %s", "", "", f.Do)
 			}
 		}
-		t.say("%d ok, %d unchecked, %d to think about, %d to repair", count[doctor.OK], count[doctor.Unchecked], count[doctor.Warn], count[doctor.Fail])
+		t.Say("%d ok, %d unchecked, %d to think about, %d to repair", count[doctor.OK], count[doctor.Unchecked], count[doctor.Warn], count[doctor.Fail])
 	})
 	if err == nil && (count[doctor.Fail] > 0 || c.strict && count[doctor.Warn] > 0) {
 		return errFound

@@ -12,6 +12,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -93,7 +94,7 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string) error {
 		if err != nil {
 			return to.explain(decide.Remedy(err))
 		}
-		return a.print(s.json, in, func(t *text) { in.text(t, to.address) })
+		return output.Print(a.out, s.json, in, func(t *output.Text) { in.text(t, to.address) })
 	})
 }
 
@@ -135,29 +136,29 @@ func (in *inspection) fill(ctx context.Context, state *redisstore.State, limiter
 }
 
 // text writes an inspection for people.
-func (in *inspection) text(t *text, address string) {
+func (in *inspection) text(t *output.Text, address string) {
 	if !in.Exists {
-		t.say("%s: there is no such key, so nothing is charged under %s; other algorithms have other keys", in.RedisKey, in.Algorithm)
+		t.Say("%s: there is no such key, so nothing is charged under %s; other algorithms have other keys", in.RedisKey, in.Algorithm)
 		return
 	}
-	t.say("%s  (%s)", printable(in.RedisKey), in.Algorithm)
-	t.say("at       %s, by the clock of redis at %s", instantText(time.Time(in.At)), address)
+	t.Say("%s  (%s)", output.Printable(in.RedisKey), in.Algorithm)
+	t.Say("at       %s, by the clock of redis at %s", instantText(time.Time(in.At)), address)
 	if in.TTL < 0 {
-		t.say("expires  never: Sash did not write it")
+		t.Say("expires  never: Sash did not write it")
 	} else {
-		t.say("expires  in %v unless it is charged again", time.Duration(in.TTL))
+		t.Say("expires  in %v unless it is charged again", time.Duration(in.TTL))
 	}
 	if in.Memory > 0 {
-		t.say("memory   %s", bytesText(in.Memory))
+		t.Say("memory   %s", bytesText(in.Memory))
 	}
 	if in.Log != nil {
-		t.say("log      %s of %s", count(int64(in.Log.Charges), "charge"), units(in.Log.Units))
+		t.Say("log      %s of %s", output.Count(int64(in.Log.Charges), "charge"), units(in.Log.Units))
 	}
 	for _, l := range in.Limits {
 		free := ""
 		if l.AllFree > 0 {
 			free = fmt.Sprintf("; the next unit is free in %v, all in %v", time.Duration(l.NextFree), time.Duration(l.AllFree))
 		}
-		t.say("%s: %d used, %d left%s", l.Name, l.Used, l.Remaining, free)
+		t.Say("%s: %d used, %d left%s", l.Name, l.Used, l.Remaining, free)
 	}
 }

@@ -1,56 +1,18 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"example.com/sash/service/internal/output"
 )
 
 // jsonFlag adds --json.
 func jsonFlag(f *pflag.FlagSet, into *bool) { f.BoolVar(into, "json", false, "answer in JSON") }
 
-// print writes an answer: as JSON, or as the text that describe writes.
-func (a *app) print(asJSON bool, answer any, describe func(*text)) error {
-	if asJSON {
-		encoder := json.NewEncoder(a.out)
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(answer)
-	}
-	t := &text{to: a.out}
-	describe(t)
-	return t.err
-}
-
-// A text is output for people. After an error of its writer it writes nothing more.
-type text struct {
-	to  io.Writer
-	err error // the first
-}
-
-// Write implements io.Writer.
-func (t *text) Write(p []byte) (n int, err error) {
-	if t.err == nil {
-		n, t.err = t.to.Write(p)
-	}
-	return n, t.err
-}
-
-// say writes a line.
-func (t *text) say(format string, args ...any) { fmt.Fprintf(t, format+"\n", args...) }
-
-func units(n int64) string { return count(n, "unit") }
-
-func count(n int64, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.FormatInt(n, 10) + " " + what + "s"
-}
+func units(n int64) string { return output.Count(n, "unit") }
 
 func bytesText(n int64) string {
 	switch {
@@ -64,19 +26,3 @@ func bytesText(n int64) string {
 
 // instantText writes an instant as the JSON forms do.
 func instantText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
-
-// printable shortens s and replaces control characters, so that input cannot move the terminal's cursor or fill the
-// screen.
-func printable(s string) string {
-	const most = 70
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, s)
-	if runes := []rune(s); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return s
-}

@@ -19,11 +19,6 @@ const redisVariable = "SASH_REDIS"
 // homeVariable is the environment variable for commands without --home.
 const homeVariable = "SASH_HOME"
 
-// homeFlag adds --home. Use is what it is for.
-func homeFlag(f *pflag.FlagSet, into *string, use string) {
-	f.StringVar(into, "home", "", "`URL` of the Redis that all regions share"+use+" (default: $"+homeVariable+")")
-}
-
 // redisFlag adds --redis for a command that uses the environment otherwise.
 func redisFlag(f *pflag.FlagSet, into *string) {
 	f.StringVar(into, "redis", "", "`URL` of Redis, such as redis://user:password@host:6379: see sash help redis (default: $"+redisVariable+")")

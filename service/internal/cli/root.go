@@ -7,12 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"example.com/sash/service/internal/output"
+	"example.com/sash/service/internal/serve"
 )
 
 // Exit codes of every command.
@@ -69,7 +76,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "sash",
-		Version: version(),
+		Version: output.Version(),
 		Short:   "A rate limiter whose window really slides",
 		Long: `Sash limits rates: it admits at most so many units in any trailing window, and decides in one step.
 
@@ -154,4 +161,50 @@ func exactly(names ...string) cobra.PositionalArgs {
 		}
 		return fmt.Errorf("%d arguments instead of %s (see %s --help)", len(args), strings.Join(names, " and "), cmd.CommandPath())
 	}
+}
+
+// helpColumns is the width of help.
+const helpColumns = 100
+
+// wrapHelp wraps the flags in the help of every command, in the text that cobra writes: a template of our own would make
+// the linker keep every method of every type, in case that the template calls it.
+func wrapHelp(root *cobra.Command) {
+	usage := root.UsageFunc()
+	root.SetUsageFunc(func(cmd *cobra.Command) error {
+		out := cmd.OutOrStderr()
+		var text strings.Builder
+		cmd.SetOut(&text)
+		defer cmd.SetOut(out)
+		err := usage(cmd)
+		wrapped := text.String()
+		for _, flags := range []*pflag.FlagSet{cmd.LocalFlags(), cmd.InheritedFlags()} {
+			if line := strings.TrimRight(flags.FlagUsages(), " \n"); line != "" {
+				wrapped = strings.Replace(wrapped, line, strings.TrimRight(flags.FlagUsagesWrapped(helpColumns), " \n"), 1)
+			}
+		}
+		if err == nil {
+			_, err = out.Write([]byte(wrapped))
+		}
+		return err
+	})
+}
+
+// Signals returns a context that ends with SIGTERM, or with an interrupt, whose cause is serve.ErrInterrupted. A second
+// signal ends the process at once. SIGHUP, which asks many services to read their configuration again, changes nothing: sash
+// reads it whenever it changes.
+func Signals() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Ignore(syscall.SIGHUP)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		first := <-signals
+		signal.Stop(signals)
+		if first == os.Interrupt {
+			cancel(serve.ErrInterrupted)
+			return
+		}
+		cancel(nil)
+	}()
+	return ctx
 }

@@ -77,7 +77,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f, o := cmd.Flags(), &s.opts
 	f.StringVar(&o.Config.Path, "config", "", "configuration `file`, or a directory of files (default: $"+configVariable+", or the built-in example)")
 	f.StringVar(&o.Redis, "redis", "", "`URL` of Redis: see sash help redis (default: $"+redisVariable+", or this process's memory)")
-	homeFlag(f, &o.Home, "")
+	f.StringVar(&o.Home, "home", "", "`URL` of the Redis that all regions share (default: $"+homeVariable+")")
 	f.DurationVar(&o.Budget, "budget", failover.DefaultBudget, "time for Redis to make one decision")
 	f.DurationVar(&o.HomeBudget, "home-budget", serve.DefaultHomeBudget, "time for the home to make one decision")
 	f.Int64Var(&o.OpenPerSecond, "open-per-second", 0, "most units a second that this instance lets through by on_unavailable: open (default: no ceiling)")

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 
 	"github.com/spf13/cobra"
+
+	"example.com/sash/service/internal/output"
 )
 
 func (a *app) token() *cobra.Command {
@@ -32,9 +34,9 @@ remove the old one. The SHA-256 of a token of your own: printf %s TOKEN | sha256
 			token := base64.RawURLEncoding.EncodeToString(random)
 			sum := sha256.Sum256([]byte(token))
 			listed := hex.EncodeToString(sum[:])
-			return a.print(asJSON, map[string]string{"token": token, "sha256": listed}, func(out *text) {
-				out.say("token   %s", token)
-				out.say("sha256  %s", listed)
+			return output.Print(a.out, asJSON, map[string]string{"token": token, "sha256": listed}, func(out *output.Text) {
+				out.Say("token   %s", token)
+				out.Say("sha256  %s", listed)
 			})
 		},
 	}

@@ -13,6 +13,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/verify"
 )
 
@@ -180,7 +181,7 @@ func (a *app) judged(asJSON bool, v *verdict) error {
 		}
 		v.Verdict, v.Faults = "violated", append(v.Faults, row)
 	}
-	err := a.print(asJSON, v, v.text)
+	err := output.Print(a.out, asJSON, v, v.text)
 	if err == nil && len(v.Faults) > 0 {
 		return errFound
 	}
@@ -188,7 +189,7 @@ func (a *app) judged(asJSON bool, v *verdict) error {
 }
 
 // text writes a verdict, which says no more than what was checked.
-func (v *verdict) text(t *text) {
+func (v *verdict) text(t *output.Text) {
 	r := &v.Report
 	refusals := "no call that fitted was refused, every retry time was exact"
 	switch {
@@ -204,34 +205,34 @@ func (v *verdict) text(t *text) {
 		refusals += " to the resolution"
 	}
 	if len(r.Faults) == 0 {
-		t.say("kept: no window held more than its limit, %s", refusals)
+		t.Say("kept: no window held more than its limit, %s", refusals)
 	} else {
-		t.say("violated: %d of %s", len(r.Faults), count(int64(r.Keys), "key"))
+		t.Say("violated: %d of %s", len(r.Faults), output.Count(int64(r.Keys), "key"))
 		faultText(t, &r.Faults[0])
 	}
 	if len(r.Faults) > 0 && r.Unanswered > 0 {
-		t.say("  %d calls had no answer: a server that lost its state, by a restart or a failover, may admit a limit's units again", r.Unanswered)
+		t.Say("  %d calls had no answer: a server that lost its state, by a restart or a failover, may admit a limit's units again", r.Unanswered)
 	}
 	if v.Limits == nil {
-		t.say("  %s, %d workers, seed %d, %.3fs", v.Algorithm, v.Workers, v.Seed, v.Seconds)
+		t.Say("  %s, %d workers, seed %d, %.3fs", v.Algorithm, v.Workers, v.Seed, v.Seconds)
 	} else {
-		t.say("  limits %s", strings.Join(v.Limits, " and "))
+		t.Say("  limits %s", strings.Join(v.Limits, " and "))
 	}
-	t.say("  %s on %s: %d admitted (%s), %d refused, %d without an answer",
-		count(int64(r.Calls()), "call"), count(int64(r.Keys), "key"), r.Admitted, units(r.Units), r.Refused, r.Unanswered)
+	t.Say("  %s on %s: %d admitted (%s), %d refused, %d without an answer",
+		output.Count(int64(r.Calls()), "call"), output.Count(int64(r.Keys), "key"), r.Admitted, units(r.Units), r.Refused, r.Unanswered)
 }
 
-func faultText(t *text, f *verify.Fault) {
-	key := printable(f.Key)
+func faultText(t *output.Text, f *verify.Fault) {
+	key := output.Printable(f.Key)
 	if o := f.Over; o != nil {
-		t.say("  over the limit: %q was admitted %s in the %v that end at %s, and the limit is %s; %s went over",
-			key, units(o.Units), o.Limit.Window, instantText(o.Ends), o.Limit, count(int64(f.OverAdmitted), "admission"))
+		t.Say("  over the limit: %q was admitted %s in the %v that end at %s, and the limit is %s; %s went over",
+			key, units(o.Units), o.Limit.Window, instantText(o.Ends), o.Limit, output.Count(int64(f.OverAdmitted), "admission"))
 	}
 	if o := f.False; o != nil {
-		t.say("  refused with room: %d times; the first, of %s of %q at %s", f.FalseRefusals, units(o.Cost), key, instantText(o.At))
+		t.Say("  refused with room: %d times; the first, of %s of %q at %s", f.FalseRefusals, units(o.Cost), key, instantText(o.At))
 	}
 	if o := f.Wrong; o != nil {
-		t.say("  wrong retry times: %d; the first, of %s of %q at %s, was %v and should have been %v to %v",
+		t.Say("  wrong retry times: %d; the first, of %s of %q at %s, was %v and should have been %v to %v",
 			f.WrongWaits, units(o.Cost), key, instantText(o.At), o.Said, o.Least, o.Most)
 	}
 }

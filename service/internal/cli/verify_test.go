@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -25,6 +26,31 @@ func TestWhatVerifySays(t *testing.T) {
 		}
 		if err := json.NewEncoder(&answer).Encode(&v); err != nil || !strings.HasPrefix(answer.String(), `{"verdict":"kept"`) {
 			t.Errorf("%s: %s, %v", name, answer.String(), err)
+		}
+	}
+}
+
+// A history of calls is judged by a limit: three units were admitted at once, and the fourth was refused.
+func TestVerifyJudgesAHistory(t *testing.T) {
+	var calls strings.Builder
+	for i, admitted := range []bool{true, true, true, false} {
+		fmt.Fprintf(&calls, `{"key": "user_7", "sent": %d, "received": %[1]d, "admitted": %v}`+"\n", i, admitted)
+	}
+	for args, want := range map[string]struct {
+		code int
+		say  string
+	}{
+		"--limit 2/1h": {exitRefused, "violated: 1 of 1 key\n  over the limit: \"user_7\" was admitted 3 units in the 1h0m0s that end at 1970-01-01T00:00:02.000000Z, " +
+			"and the limit is 2/1h; 1 admission went over\n  limits 2/1h\n"},
+		"--limit 2/1h --json": {exitRefused, `"over_admitted":1`},
+		"--limit 3/1h":        {exitAllowed, "kept: no window held more than its limit, no call was refused that certainly had room\n"},
+		"--limit 9/1h":        {exitRefused, "refused with room: 1 times; the first, of 1 unit of \"user_7\" at 1970-"},
+	} {
+		var out strings.Builder
+		line := append([]string{"verify", "--history", "-"}, strings.Fields(args)...)
+		code := Run(t.Context(), line, strings.NewReader(calls.String()), &out, &out, func(string) string { return "" })
+		if code != want.code || !strings.Contains(out.String(), want.say) {
+			t.Errorf("%s: exit %d, %s; want %d, %q", args, code, out.String(), want.code, want.say)
 		}
 	}
 }

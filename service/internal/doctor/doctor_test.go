@@ -129,6 +129,16 @@ func TestRedis6DoesNotAskForReplicas(t *testing.T) {
 	}
 }
 
+func TestVersionsThatSupportTheScripts(t *testing.T) {
+	for version, want := range map[string]Level{"6.0.16": Fail, "6.2.0": OK, "unknown": Unchecked} {
+		var v visit
+		v.version(node{info: map[string]string{"redis_version": version}})
+		if got := v.findings[0]; got.Level != want || (got.Do != "") != (want == Fail) {
+			t.Errorf("%s: %+v", version, got)
+		}
+	}
+}
+
 // The printed ACL line suffices for a limiter, and for the doctor.
 func TestTheRightsThatArePrintedAreEnough(t *testing.T) {
 	single := redistest.Start(t)

@@ -19,22 +19,14 @@ type Way struct {
 	Prefix            string
 }
 
-// glob escapes what a pattern of keys does not mean literally. Redis takes none with spaces: any character stands for one.
-var glob = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`, " ", "?", "\t", "?", "\n", "?", "\v", "?", "\f", "?", "\r", "?")
-
-// keys returns the rule for the keys with a prefix, as redis-cli reads it.
-func keys(prefix string) string {
-	rule := "~" + glob.Replace(prefix) + "*"
-	if !strings.ContainsAny(rule, `"'`) {
-		return rule
-	}
-	return `"` + strings.NewReplacer(`"`, `\"`, `\`, `\\`).Replace(rule) + `"`
-}
+// glob escapes what a pattern of keys does not mean literally. Redis takes none with spaces, and redis-cli reads quotes as its
+// own: any character stands for one.
+var glob = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`, " ", "?", "\t", "?", "\n", "?", "\v", "?", "\f", "?", "\r", "?", `"`, "?", "'", "?")
 
 // Line returns the ACL rules of a user with exactly the permissions that a limiter needs, whatever it had before.
 func Line(user string, way Way) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "ACL SETUSER %s reset on >PASSWORD %s +ping +eval +evalsha +wait", user, keys(way.Prefix))
+	fmt.Fprintf(&b, "ACL SETUSER %s reset on >PASSWORD ~%s* +ping +eval +evalsha +wait", user, glob.Replace(way.Prefix))
 	if way.Cluster {
 		b.WriteString(" +cluster|slots +cluster|shards") // the client uses the second one since version 8
 	}

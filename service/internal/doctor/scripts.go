@@ -207,7 +207,7 @@ func (v *visit) latency(ctx context.Context) {
 		}
 		slices.Sort(took)
 		p50, p99, most := took[len(took)/2], took[len(took)*99/100], took[len(took)-1]
-		seen := fmt.Sprintf("p50 %v, p99 %v, max %v of %d decisions; the budget is %v", short(p50), short(p99), short(most), len(took), v.budget)
+		seen := fmt.Sprintf("p50 %v, p99 %v, max %v of %d decisions; the budget is %v", p50.Round(time.Microsecond), p99.Round(time.Microsecond), most.Round(time.Microsecond), len(took), v.budget)
 		level, do := OK, ""
 		switch {
 		case p99 > v.budget:
@@ -217,13 +217,6 @@ func (v *visit) latency(ctx context.Context) {
 		}
 		v.add("latency", p.address, level, seen, do)
 	}
-}
-
-func short(d time.Duration) time.Duration {
-	if d < time.Millisecond {
-		return d.Round(time.Microsecond)
-	}
-	return d.Round(10 * time.Microsecond)
 }
 
 // scriptCommands returns the commands that the store's scripts call, in lower case.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/replay"
 	"example.com/sash/service/internal/replay/htmlreport"
 )
@@ -68,5 +69,5 @@ func (r *replayFlags) inputs(report *replayReport) []htmlreport.Input {
 	if len(r.expressions.Routes) > 0 {
 		all = append(all, htmlreport.Input{Name: "Routes", Text: strings.Join(r.expressions.Routes, ", ")})
 	}
-	return append(all, htmlreport.Input{Name: "Made", Text: time.Now().UTC().Format("2006-01-02 15:04 UTC") + ", by sash-logs " + version()})
+	return append(all, htmlreport.Input{Name: "Made", Text: time.Now().UTC().Format("2006-01-02 15:04 UTC") + ", by sash-logs " + output.Version()})
 }

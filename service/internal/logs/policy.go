@@ -64,7 +64,7 @@ func (p *policyFlags) selector(e replay.Expressions, costs bool) (chooser, error
 	if p.cfg, _, err = serve.Load(config.Source{Path: p.file}); err != nil {
 		return nil, err
 	}
-	if p.domain, err = domainOf(p.cfg, p.domain); err != nil {
+	if p.domain, err = serve.Domain(p.cfg, p.domain); err != nil {
 		return nil, err
 	}
 	if len(p.entries) == 0 {
@@ -136,16 +136,4 @@ func (s *policySelector) Missing() (all []replay.Missing) {
 		}
 	}
 	return all
-}
-
-// domainOf returns the domain of a flag, or the only one of the configuration.
-func domainOf(cfg *config.Config, flag string) (string, error) {
-	names := cfg.Domains()
-	if flag == "" && len(names) == 1 {
-		return names[0], nil
-	}
-	if !slices.Contains(names, flag) {
-		return "", fmt.Errorf("--domain %q: give one of %s", flag, strings.Join(names, ", "))
-	}
-	return flag, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/replay"
 	"example.com/sash/service/internal/replay/accesslog"
 )
@@ -175,7 +176,7 @@ func (r *logReading) empty(report *logReport) error {
 	case report.Broken > 0:
 		b, begin := report.BrokenLines[0], ""
 		if b.Text != "" {
-			begin = fmt.Sprintf(". The line begins with %q", printable(b.Text))
+			begin = fmt.Sprintf(". The line begins with %q", output.Printable(b.Text))
 		}
 		return fmt.Errorf("no line of the log could be read: %s:%d: %s. Without --log-format the format is detected; "+
 			"--field names fields with unusual names: --field time=when%s", b.File, b.Line, b.Reason, begin)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/replay"
 )
 
@@ -147,7 +148,7 @@ func (r *replayFlags) run(cmd *cobra.Command, args, files []string) error {
 			return err
 		}
 	}
-	if err := r.answer(cmd.OutOrStdout(), report, func(t *text) { replayText(t, report) }); err != nil {
+	if err := output.Print(cmd.OutOrStdout(), r.json, report, func(t *output.Text) { replayText(t, report) }); err != nil {
 		return err
 	}
 	var found error
@@ -200,9 +201,9 @@ func (f failIf) holds(log *logReport, o *replay.Outcome) bool {
 }
 
 // replayText writes the summary for a terminal.
-func replayText(t *text, r *replayReport) {
+func replayText(t *output.Text, r *replayReport) {
 	logText(t, &r.logReport)
-	t.say("")
+	t.Say("")
 	rows := [][]string{{
 		"limits", "algorithm", "refused", r.noun() + "s limited", "each for about", "one " + r.noun() + " got at most", "all got at most",
 	}}
@@ -216,12 +217,12 @@ func replayText(t *text, r *replayReport) {
 			fmt.Sprintf("%d of %d in %s", o.AllClients.Admitted, o.AllClients.Offered, o.AllClients.Window),
 		})
 	}
-	t.rows(0, rows)
+	t.Rows(0, rows)
 	for _, o := range r.Candidates {
 		absurdText(t, r.SpanSeconds, o)
 	}
 	if len(r.Demand) > 0 {
-		t.say("\nWhat %ss ask for at most, without any limit:", r.noun())
+		t.Say("\nWhat %ss ask for at most, without any limit:", r.noun())
 		rows = [][]string{{"in any", "half of them", "90 %", "99 %", "99.9 %", "the one with most", ""}}
 		for _, d := range r.Demand {
 			row := []string{d.Window}
@@ -230,7 +231,7 @@ func replayText(t *text, r *replayReport) {
 			}
 			rows = append(rows, append(row, ""))
 		}
-		t.rows(tabwriter.AlignRight, rows)
+		t.Rows(tabwriter.AlignRight, rows)
 	}
 	for _, o := range r.Candidates {
 		outcomeText(t, o)
@@ -238,14 +239,14 @@ func replayText(t *text, r *replayReport) {
 }
 
 // outcomeText lists the clients and routes that a candidate refuses most.
-func outcomeText(t *text, o *replay.Outcome) {
+func outcomeText(t *output.Text, o *replay.Outcome) {
 	if len(o.WorstClients) == 0 {
 		return
 	}
-	t.say("\n%s by %s (first refused at %s)", called(o, " and "), o.Algorithm, o.FirstRefused)
+	t.Say("\n%s by %s (first refused at %s)", called(o, " and "), o.Algorithm, o.FirstRefused)
 	var rows [][]string
 	row := func(w replay.Worst, limited string) {
-		rows = append(rows, []string{"  " + printable(w.Name), fmt.Sprintf("%d of %d refused", w.Refused, w.Requests), limited})
+		rows = append(rows, []string{"  " + output.Printable(w.Name), fmt.Sprintf("%d of %d refused", w.Refused, w.Requests), limited})
 	}
 	for _, w := range o.WorstClients {
 		row(w, "limited for "+secondsText(w.LimitedSeconds))
@@ -253,17 +254,17 @@ func outcomeText(t *text, o *replay.Outcome) {
 	for _, w := range o.WorstRoutes {
 		row(w, "")
 	}
-	t.rows(0, rows)
+	t.Rows(0, rows)
 }
 
 // absurdText says what times mean that are longer than the log.
-func absurdText(t *text, span float64, o *replay.Outcome) {
+func absurdText(t *output.Text, span float64, o *replay.Outcome) {
 	if each := o.LimitedSeconds / float64(max(o.ClientsLimited, 1)); each > span {
-		t.say("%s: limited for longer than the log lasts (%s, not %s). A refusal ends when the window of the limit has moved on, "+
+		t.Say("%s: limited for longer than the log lasts (%s, not %s). A refusal ends when the window of the limit has moved on, "+
 			"and that is after the end of the log.", called(o, ","), secondsText(each), secondsText(span))
 	}
 	if o.AboveLimit > 0 {
-		t.say("%s: %d requests cost more than the whole limit and can never be admitted. Raise the limit, or look at --cost.",
+		t.Say("%s: %d requests cost more than the whole limit and can never be admitted. Raise the limit, or look at --cost.",
 			called(o, ","), o.AboveLimit)
 	}
 }

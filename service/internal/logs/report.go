@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/replay"
 )
 
@@ -92,7 +93,7 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 	for _, f := range r.files {
 		if f.Damaged != "" {
 			warn("damaged", "%s: %s after %s, which are counted. Copy the file again, or unpack it to see what is there.",
-				f.name(), f.Damaged, count(f.Requests+f.Broken, "line"))
+				f.name(), f.Damaged, output.Count(f.Requests+f.Broken, "line"))
 		}
 	}
 	return report
@@ -126,7 +127,7 @@ func (r *logReport) noun() string {
 	return "client"
 }
 
-func (r *logReport) clients(n int64) string { return count(n, r.noun()) }
+func (r *logReport) clients(n int64) string { return output.Count(n, r.noun()) }
 
 // An aside is some requests of a log, and what is to be said of them.
 type aside struct {
@@ -155,12 +156,12 @@ func (r *logReport) how() string {
 }
 
 // logText writes what was understood, before anything else.
-func logText(t *text, r *logReport) {
+func logText(t *output.Text, r *logReport) {
 	broken := "none broken"
 	if r.Broken > 0 {
 		broken = part(r.Broken, r.BrokenShare) + " broken"
 	}
-	t.say("Read as %s: %s of %s, %s.", r.how(), count(r.lines, "line"), filesText(r.Files), broken)
+	t.Say("Read as %s: %s of %s, %s.", r.how(), output.Count(r.lines, "line"), filesText(r.Files), broken)
 	client := "A client is " + r.Client
 	if r.Key != "" {
 		client += " (--key " + shellText(r.Key) + ")"
@@ -168,34 +169,34 @@ func logText(t *text, r *logReport) {
 	if len(r.Examples) > 0 {
 		examples := make([]string, len(r.Examples))
 		for i, name := range r.Examples {
-			examples[i] = printable(name)
+			examples[i] = output.Printable(name)
 		}
 		client += ", such as " + strings.Join(examples, ", ")
 	}
-	t.say("%s.", client)
-	t.say("%d requests of %s in %s, from %s to %s", r.Requests, r.clients(int64(r.Clients)), secondsText(r.SpanSeconds), r.First, r.Last)
+	t.Say("%s.", client)
+	t.Say("%d requests of %s in %s, from %s to %s", r.Requests, r.clients(int64(r.Clients)), secondsText(r.SpanSeconds), r.First, r.Last)
 	var more []string
 	for _, p := range r.asides() {
 		more = append(more, fmt.Sprintf("%d %s", p.n, p.what))
 	}
 	if len(more) > 0 {
-		t.say("(%s)", strings.Join(more, "; "))
+		t.Say("(%s)", strings.Join(more, "; "))
 	}
 	for _, note := range r.Notes {
-		t.say("note: %s", note)
+		t.Say("note: %s", note)
 	}
 	if r.Broken > 0 {
-		t.say("%d lines are broken and were left out; the first:", r.Broken)
+		t.Say("%d lines are broken and were left out; the first:", r.Broken)
 	}
 	for _, b := range r.BrokenLines {
 		line := ""
 		if b.Text != "" {
-			line = ": " + printable(b.Text)
+			line = ": " + output.Printable(b.Text)
 		}
-		t.say("  %s:%d: %s%s", b.File, b.Line, b.Reason, line)
+		t.Say("  %s:%d: %s%s", b.File, b.Line, b.Reason, line)
 	}
 	for _, w := range r.LogWarnings {
-		t.say("warning: %s", w.Text)
+		t.Say("warning: %s", w.Text)
 	}
 }
 

@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"slices"
 
 	"github.com/spf13/cobra"
+
+	"example.com/sash/service/internal/output"
 )
 
 // Exit codes of every command.
@@ -38,7 +39,7 @@ production.
   sash-logs replay --try 60/1m access.log            what a limit would have refused, and to whom
 
 A limit is units, a slash and a window: 300/5m is at most 300 in any five minutes.`,
-		Version:       version(),
+		Version:       output.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
@@ -66,19 +67,4 @@ A limit is units, a slash and a window: 300/5m is at most 300 in any five minute
 		_, _ = fmt.Fprintf(err, "sash-logs: %v\n", failed)
 	}
 	return exitError
-}
-
-// version returns the version of this binary. The commit is unknown unless it was built in a Git checkout.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown" // built without modules, there is nothing to report
-	}
-	commit := "unknown"
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
-			commit = setting.Value
-		}
-	}
-	return fmt.Sprintf("%s, commit %s, %s", info.Main.Version, commit, info.GoVersion)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/replay"
 )
 
@@ -115,7 +116,7 @@ func (s *suggestFlags) run(cmd *cobra.Command, files []string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.answer(cmd.OutOrStdout(), report, func(t *text) { suggestText(t, s, report) }); err != nil {
+	if err := output.Print(cmd.OutOrStdout(), s.json, report, func(t *output.Text) { suggestText(t, s, report) }); err != nil {
 		return err
 	}
 	return s.warned(&report.logReport, len(report.Warnings) > 0, nil)
@@ -221,7 +222,7 @@ func (p *windowPair) choose(c *replay.Coverage, report *suggestReport) error {
 	case p.fixedSustained || known == 0:
 		return unknown("--sustained", p.sustained, c, known)
 	default:
-		report.WindowNote = fmt.Sprintf("%s. So the long window is %s.", covers(c, p.sustained), windowName(known))
+		report.WindowNote = fmt.Sprintf("%s. So the long window is %s.", covers(c, p.sustained), replay.WindowName(sash.Every(1, known)))
 		p.sustained = known
 	}
 	if p.burst < p.sustained && c.Windows(p.burst) >= knownWindows {
@@ -231,11 +232,11 @@ func (p *windowPair) choose(c *replay.Coverage, report *suggestReport) error {
 	switch {
 	case p.fixedBurst && p.burst >= p.sustained:
 		return fmt.Errorf("--burst %s must be shorter than the long window, and the log knows none longer than %s: %s",
-			windowName(p.burst), windowName(p.sustained), covers(c, asked))
+			replay.WindowName(sash.Every(1, p.burst)), replay.WindowName(sash.Every(1, p.sustained)), covers(c, asked))
 	case p.fixedBurst || known == 0:
 		return unknown("--burst", p.burst, c, known)
 	}
-	report.WindowNote += fmt.Sprintf(" The short one is %s.", windowName(known))
+	report.WindowNote += fmt.Sprintf(" The short one is %s.", replay.WindowName(sash.Every(1, known)))
 	p.burst = known
 	return nil
 }
@@ -252,7 +253,7 @@ func longest(c *replay.Coverage, most time.Duration) time.Duration {
 
 func covers(c *replay.Coverage, w time.Duration) string {
 	text := fmt.Sprintf("The log covers a window of %s %s, and %d times are needed",
-		windowName(w), count(int64(c.Windows(w)), "time"), knownWindows)
+		replay.WindowName(sash.Every(1, w)), output.Count(int64(c.Windows(w)), "time"), knownWindows)
 	if c.Sampled {
 		text += fmt.Sprintf(" (it looks sampled: its requests lie in %d of %d minutes)", c.Busy, c.Minutes)
 	}
@@ -262,70 +263,64 @@ func covers(c *replay.Coverage, w time.Duration) string {
 func unknown(flag string, w time.Duration, c *replay.Coverage, known time.Duration) error {
 	if known == 0 {
 		return fmt.Errorf("%s %s: %s, so a busier one is likely to come. It is too short for a proposal: use a longer log",
-			flag, windowName(w), lower(covers(c, w)))
+			flag, replay.WindowName(sash.Every(1, w)), lower(covers(c, w)))
 	}
 	return fmt.Errorf("%s %s: %s, so a busier one is likely to come. Use %s %s, the longest that it knows, or a longer log",
-		flag, windowName(w), lower(covers(c, w)), flag, windowName(known))
+		flag, replay.WindowName(sash.Every(1, w)), lower(covers(c, w)), flag, replay.WindowName(sash.Every(1, known)))
 }
 
 // lower begins a sentence in lower case.
 func lower(s string) string { return "t" + s[1:] }
 
-// windowName writes a length as limits do, such as 5m.
-func windowName(w time.Duration) string {
-	_, name, _ := strings.Cut(sash.Every(1, w).String(), "/")
-	return name
-}
-
-func suggestText(t *text, s *suggestFlags, r *suggestReport) {
+func suggestText(t *output.Text, s *suggestFlags, r *suggestReport) {
 	logText(t, &r.logReport)
 	if r.WindowNote != "" {
-		t.say("\n%s", r.WindowNote)
+		t.Say("\n%s", r.WindowNote)
 	}
 	requests := ""
 	if s.requests != "" {
 		requests = fmt.Sprintf(", and %s of the requests refused", s.requests)
 	}
-	t.say("\nAt most %s of the %ss may be affected, %d of %d%s.\n\n    %s\n",
+	t.Say("\nAt most %s of the %ss may be affected, %d of %d%s.\n\n    %s\n",
 		s.affect, r.noun(), r.Allowed, r.Clients, requests, together(r.Limits))
 	o, fixed := r.Outcomes[0], r.Outcomes[1]
-	t.say("would have refused %d of %d requests (%.2f%%), of %s (%.2f%%).",
+	t.Say("would have refused %d of %d requests (%.2f%%), of %s (%.2f%%).",
 		o.Refused, o.Requests, 100*o.RefusedShare, r.clients(o.ClientsLimited), 100*o.ClientsLimitedShare)
-	t.say("Fixed windows of the same limits: %d requests, of %s; one %s gets up to %s.",
+	t.Say("Fixed windows of the same limits: %d requests, of %s; one %s gets up to %s.",
 		fixed.Refused, r.clients(fixed.ClientsLimited), r.noun(), oneClient(fixed))
 	if len(o.WorstClients) > 0 {
-		t.say("\nRefused most:")
+		t.Say("\nRefused most:")
 		var rows [][]string
 		for _, w := range o.WorstClients {
 			share := fmt.Sprintf("%d requests, %.2f%% of all", w.Requests, 100*float64(w.Requests)/float64(o.Requests))
-			rows = append(rows, []string{"  " + printable(w.Name), share, fmt.Sprintf("%d refused", w.Refused)})
+			rows = append(rows, []string{"  " + output.Printable(w.Name), share, fmt.Sprintf("%d refused", w.Refused)})
 		}
-		t.rows(0, rows)
+		t.Rows(0, rows)
 	}
 	for _, w := range r.Warnings {
-		t.say("\nWARNING: %s", w)
+		t.Say("\nWARNING: %s", w)
 	}
 	holdOutText(t, r, s.caps)
 	for i, d := range r.Demand {
-		t.say("\nIn any %s a %s asks for at most %d (half of them), %d (90%%), %d (99%%), %d (99.9%%), %d (the most).",
+		t.Say("\nIn any %s a %s asks for at most %d (half of them), %d (90%%), %d (99%%), %d (99.9%%), %d (the most).",
 			d.Window, r.noun(), d.P50, d.P90, d.P99, d.P999, d.Most)
 		curveText(t, d, r.noun(), r.Limits[i].Units)
 	}
-	t.say("\nWhat this log cannot show:")
+	t.Say("\nWhat this log cannot show:")
 	for _, c := range r.Caveats {
-		t.say("- %s", c)
+		t.Say("- %s", c)
 	}
-	t.say("\nSee what it does to whom:  sash-logs replay --try %s FILE", together(r.Limits))
+	t.Say("\nSee what it does to whom:  sash-logs replay --try %s FILE", together(r.Limits))
 	ruleText(t, s, r)
 }
 
-func holdOutText(t *text, r *suggestReport, caps replay.Caps) {
+func holdOutText(t *output.Text, r *suggestReport, caps replay.Caps) {
 	h := r.HoldOut
 	if h == nil {
-		t.say("\nNot tested on a held-out part of the log: %s.", r.NoHoldOut)
+		t.Say("\nNot tested on a held-out part of the log: %s.", r.NoHoldOut)
 		return
 	}
-	t.say("\nTested on what it has not seen: the first %d%% of the time, until %s, gives %s. That refuses",
+	t.Say("\nTested on what it has not seen: the first %d%% of the time, until %s, gives %s. That refuses",
 		h.Percent, h.Until.Format(timeForm), together(h.Limits))
 	row := func(name string, j replay.Judged) []string {
 		return []string{
@@ -333,14 +328,14 @@ func holdOutText(t *text, r *suggestReport, caps replay.Caps) {
 			fmt.Sprintf("%.2f%% of the requests", 100*j.RefusedShare), fmt.Sprintf("(%d of %d)", j.Refused, j.Requests),
 		}
 	}
-	t.rows(0, [][]string{row(fmt.Sprintf("on the %d%%", h.Percent), h.First), row("on the rest", h.Rest)})
+	t.Rows(0, [][]string{row(fmt.Sprintf("on the %d%%", h.Percent), h.First), row("on the rest", h.Rest)})
 	if h.Rest.LimitedShare > caps.Clients || caps.Requests > 0 && h.Rest.RefusedShare > caps.Requests {
-		t.say("On the rest that is more than was asked for, so expect more in the days to come.")
+		t.Say("On the rest that is more than was asked for, so expect more in the days to come.")
 	}
 }
 
 // curveText writes a curve in a few lines, with the proposed limit.
-func curveText(t *text, d *replay.Demand, noun string, proposed int64) {
+func curveText(t *output.Text, d *replay.Demand, noun string, proposed int64) {
 	const most = 9
 	rows := [][]string{{"limit", noun + "s affected", "share", ""}}
 	last := int64(-1)
@@ -358,25 +353,25 @@ func curveText(t *text, d *replay.Demand, noun string, proposed int64) {
 		}
 		rows = append(rows, []string{fmt.Sprintf("%d/%s", p.Units, d.Window), strconv.Itoa(p.Affected), fmt.Sprintf("%.2f%%", 100*p.Share), mark})
 	}
-	t.rows(tabwriter.AlignRight, rows)
+	t.Rows(tabwriter.AlignRight, rows)
 }
 
 var plainKey = regexp.MustCompile(`^[a-z_]+$`)
 
 // ruleText writes the pair as a configuration of the service.
-func ruleText(t *text, s *suggestFlags, r *suggestReport) {
-	t.say("\nAs a configuration of sash serve in shadow mode: nothing is refused, and what would have been is counted.\n")
+func ruleText(t *output.Text, s *suggestFlags, r *suggestReport) {
+	t.Say("\nAs a configuration of sash serve in shadow mode: nothing is refused, and what would have been is counted.\n")
 	e := s.expressions
 	entry := e.Key // the field of --key, or another name for another expression
 	if !plainKey.MatchString(entry) {
 		entry = "client"
-		t.say("# The entry client is %s.", printable(e.Key))
+		t.Say("# The entry client is %s.", output.Printable(e.Key))
 	}
 	if e.Where != "" {
-		t.say("# Only requests with %s were counted: send no others, or they are charged too.", printable(e.Where))
+		t.Say("# Only requests with %s were counted: send no others, or they are charged too.", output.Printable(e.Where))
 	}
 	if e.Cost != "" {
-		t.say("# A request costs %s units: send them with it.", printable(e.Cost))
+		t.Say("# A request costs %s units: send them with it.", output.Printable(e.Cost))
 	}
-	t.say("domain: web\ndescriptors:\n  - key: %s\n    limits: [\"%s\", \"%s\"]\n    shadow_mode: true", entry, r.Limits[0], r.Limits[1])
+	t.Say("domain: web\ndescriptors:\n  - key: %s\n    limits: [\"%s\", \"%s\"]\n    shadow_mode: true", entry, r.Limits[0], r.Limits[1])
 }

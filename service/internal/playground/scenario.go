@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 )
 
@@ -206,27 +207,12 @@ func ask(ctx context.Context, limiter *sash.Limiter, c Call) (sash.Result, error
 
 // worst finds, by the definition, the trailing window that holds the most units. It ends at some call's start.
 func (s *Scenario) worst(t *Track, l sash.Limit) Worst {
-	type charge struct {
-		at    time.Duration
-		units int64
-	}
-	var all []charge
+	var all []judge.Charge
 	for i, a := range t.Answers {
 		for _, at := range a.Starts {
-			all = append(all, charge{at, s.Calls[i].Cost})
+			all = append(all, judge.Charge{From: int64(at), To: int64(at), Units: s.Calls[i].Cost})
 		}
 	}
-	slices.SortFunc(all, func(a, b charge) int { return cmp.Compare(a.at, b.at) })
-	w := Worst{Limit: l.String(), Units: l.Units}
-	first, units := 0, int64(0)
-	for _, c := range all {
-		units += c.units
-		for ; all[first].at <= c.at-l.Window; first++ {
-			units -= all[first].units
-		}
-		if units > w.Most {
-			w.Most, w.Ends = units, c.at
-		}
-	}
-	return w
+	full, _ := judge.Fullest(all, int64(l.Window), l.Units)
+	return Worst{l.String(), l.Units, full.Units, time.Duration(full.To)}
 }

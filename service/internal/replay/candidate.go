@@ -1,10 +1,8 @@
 package replay
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -72,44 +70,8 @@ func (c *Candidate) limiters(store driver.Store) (all []*sash.Limiter, err error
 	return all, nil
 }
 
-// Length returns a limit's window; for a calendar limit, the longest.
-func Length(l sash.Limit) time.Duration {
-	switch l.Period {
-	case sash.CalendarHour:
-		return time.Hour
-	case sash.CalendarDay:
-		return 25 * time.Hour
-	case sash.CalendarMonth:
-		return (31*24 + 1) * time.Hour
-	}
-	return l.Window
-}
-
-// windowName returns a limit's window as limits write it: 5m, 1h, day@UTC.
-func windowName(l sash.Limit) string {
+// WindowName returns a limit's window as limits write it: 5m, 1h, day@UTC.
+func WindowName(l sash.Limit) string {
 	_, name, _ := strings.Cut(l.String(), "/")
 	return name
-}
-
-// A bench is a candidate's limiters over a store on the virtual clock.
-type bench struct {
-	now      int64
-	limiters []*sash.Limiter
-	clients  []client
-}
-
-func (t *Trace) bench(c *Candidate) (b *bench, err error) {
-	b = &bench{clients: t.clients}
-	// The store has room for every client, so none is evicted.
-	b.limiters, err = c.limiters(memstore.New(&memstore.Options{
-		MaxKeys: 2*len(t.clients) + 4096, Now: func() time.Time { return time.UnixMicro(b.now) },
-	}))
-	return b, err
-}
-
-// decide decides on an event with the given cost.
-func (b *bench) decide(e *event, cost int64) (sash.Result, error) {
-	b.now = e.at
-	who := &b.clients[e.client]
-	return b.limiters[who.rule].AllowN(context.Background(), who.key, cost)
 }

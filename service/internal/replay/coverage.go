@@ -87,7 +87,7 @@ func (t *Trace) Caveats(candidates ...Candidate) (all []string) {
 	limits(candidates, func(_ int, l sash.Limit) {
 		if w := l.Window; span < 20*w && !slices.Contains(said, w) {
 			said = append(said, w)
-			say("The log is %s long. A window of %s fits into it %.1f times, so busier windows are likely to exist.", span.Round(time.Second), windowName(l), span.Seconds()/w.Seconds())
+			say("The log is %s long. A window of %s fits into it %.1f times, so busier windows are likely to exist.", span.Round(time.Second), WindowName(l), span.Seconds()/w.Seconds())
 		}
 	})
 	if n := len(t.clients); n < 10_000 && n > 1 {

@@ -54,7 +54,7 @@ func (t *Trace) Demands(candidates []Candidate) (all []*Demand) {
 	var windows []sash.Limit              // one limit for each
 	held := make(map[string]map[int]bool) // by window: the rules that have it
 	limits(candidates, func(rule int, l sash.Limit) {
-		name := windowName(l)
+		name := WindowName(l)
 		if held[name] == nil {
 			held[name], windows = make(map[int]bool), append(windows, l)
 		}
@@ -88,7 +88,7 @@ func (t *Trace) Demand(l sash.Limit) *Demand {
 		}
 		first = func(at int64) int64 { from, _ := policy.Limits[0].Bounds(at); return from }
 	}
-	return newDemand(windowName(l), t.peaks(first, func(_ int, e *event) int64 { return e.cost }))
+	return newDemand(WindowName(l), t.peaks(first, func(_ int, e *event) int64 { return e.cost }))
 }
 
 // peaks returns the most units of each client in any window.

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"runtime"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/sash"
+	"example.com/sash/memstore"
 )
 
 // Run replays the trace through every candidate separately, as many in parallel as there are processors. The outcomes are
@@ -29,9 +31,10 @@ func (t *Trace) Run(candidates []Candidate, most int, name func(client string) s
 	return outcomes, group.Wait()
 }
 
-// A tally holds the counts of one candidate.
+// A tally holds a candidate's limiters, over a store on the virtual clock, and its counts.
 type tally struct {
-	*bench
+	now      int64
+	limiters []*sash.Limiter
 	trace    *Trace
 	rules    []Rule
 	out      *Outcome
@@ -46,13 +49,17 @@ type refusedTally struct {
 }
 
 func (t *Trace) run(c *Candidate, most int, name func(client string) string) (*Outcome, error) {
-	b, err := t.bench(c)
+	s := &tally{
+		trace: t, rules: c.rules(), out: newOutcome(c), admitted: make([]bool, len(t.events)),
+		clients: make([]refusedTally, len(t.clients)), routes: make([]refusedTally, len(t.routes)),
+	}
+	var err error
+	// The store has room for every client, so none is evicted.
+	s.limiters, err = c.limiters(memstore.New(&memstore.Options{
+		MaxKeys: 2*len(t.clients) + 4096, Now: func() time.Time { return time.UnixMicro(s.now) },
+	}))
 	if err != nil {
 		return nil, err
-	}
-	s := &tally{
-		bench: b, trace: t, rules: c.rules(), out: newOutcome(c), admitted: make([]bool, len(t.events)),
-		clients: make([]refusedTally, len(t.clients)), routes: make([]refusedTally, len(t.routes)),
 	}
 	for i := range t.events {
 		if s.admitted[i], err = s.try(&t.events[i]); err != nil {
@@ -89,7 +96,7 @@ func (s *tally) sums() {
 				mine = s.trace.peaks(ending(l.Window), func(i int, e *event) int64 { return admitted(i, e.cost) })
 				peaks[l.Window] = mine
 			}
-			m := Most{Window: windowName(l), Limit: l.Units}
+			m := Most{Window: WindowName(l), Limit: l.Units}
 			for c, peak := range mine {
 				if s.trace.clients[c].rule == r {
 					m.Admitted = max(m.Admitted, peak)
@@ -106,7 +113,9 @@ func (s *tally) try(e *event) (admitted bool, err error) {
 	who.requests++
 	where.requests++
 	s.out.Requests++
-	res, err := s.decide(e, e.cost)
+	s.now = e.at
+	subject := &s.trace.clients[e.client]
+	res, err := s.limiters[subject.rule].AllowN(context.Background(), subject.key, e.cost)
 	tooMuch := errors.Is(err, sash.ErrCostAboveLimit)
 	if err != nil && !tooMuch || err == nil && res.Allowed {
 		return err == nil, err
@@ -159,7 +168,7 @@ func (s *tally) finish(most int, name func(client string) string) {
 	o.WorstRoutes = worst(most, s.routes, func(i int) string { return s.trace.routes[i] })
 	for i := range o.WorstClients {
 		if w := &o.WorstClients[i]; name != nil {
-			w.Name = name(w.Client)
+			w.Name = name(w.Name)
 		}
 	}
 }
@@ -169,7 +178,7 @@ func worst(n int, of []refusedTally, name func(int) string) []Worst {
 	all := []Worst{}
 	for i, c := range of {
 		if c.refused > 0 {
-			all = append(all, Worst{Name: name(i), Client: name(i), Requests: c.requests, Refused: c.refused, LimitedSeconds: seconds(c.limited)})
+			all = append(all, Worst{Name: name(i), Requests: c.requests, Refused: c.refused, LimitedSeconds: seconds(c.limited)})
 		}
 	}
 	slices.SortFunc(all, func(a, b Worst) int { return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Name, b.Name)) })
@@ -220,7 +229,6 @@ type Outcome struct {
 // A Worst is a client or a route and its refusals.
 type Worst struct {
 	Name           string  `json:"name"`
-	Client         string  `json:"-"` // the name that the key expression returned, also where names are hidden
 	Requests       int64   `json:"requests"`
 	Refused        int64   `json:"refused"`
 	LimitedSeconds float64 `json:"limited_seconds,omitempty"`

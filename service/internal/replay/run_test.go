@@ -91,7 +91,7 @@ func TestRulesShareNothing(t *testing.T) {
 	}
 }
 
-func TestTheHeatIsTheUnitsInEachStep(t *testing.T) {
+func TestAHeatSumsUnitsByStep(t *testing.T) {
 	heat := traceOf("a", 0, 1, 2, 11).Heat([]string{"a"}, 2)
 	if len(heat.Units[0]) != 2 || heat.Units[0][0] != 3 || heat.Units[0][1] != 1 {
 		t.Errorf("%+v", heat)

@@ -156,7 +156,7 @@ func TestFramesAreReadFromAnyPieces(t *testing.T) {
 
 func TestFloodsOfFrames(t *testing.T) {
 	w := begin(t, text, nil)
-	servertest.Floods(t, pb.RateLimitService_ShouldRateLimit_FullMethodName, func(t testing.TB) *servertest.Frames {
+	floods(t, pb.RateLimitService_ShouldRateLimit_FullMethodName, func(t testing.TB) *servertest.Frames {
 		return servertest.DialFrames(t, w.conn.Target())
 	}, func() { w.ask(request("ip=a")) })
 }

@@ -3,6 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,18 @@ func Load(source config.Source) (*config.Config, config.Fingerprint, error) {
 	}
 	cfg, err := config.ParseBy(source.Defaults, false, config.File{Name: example, Text: service.Example})
 	return cfg, config.Fingerprint{}, err
+}
+
+// Domain returns the domain that --domain names, or the only one.
+func Domain(cfg *config.Config, flag string) (string, error) {
+	names := cfg.Domains()
+	if flag == "" && len(names) == 1 {
+		return names[0], nil
+	}
+	if !slices.Contains(names, flag) {
+		return "", fmt.Errorf("--domain %q: give one of %s", flag, strings.Join(names, ", "))
+	}
+	return flag, nil
 }
 
 // origin returns where the configuration comes from, for people.

@@ -2,6 +2,8 @@ package serve
 
 import (
 	"encoding/json"
+	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -9,13 +11,17 @@ import (
 	"testing"
 	"time"
 
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/degrade"
+	"example.com/sash/service/internal/envoy"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -97,4 +103,77 @@ func TestReadinessOverBothProtocols(t *testing.T) {
 	follow("without Redis", false)
 	redis.Restart()
 	follow("with Redis again", true)
+}
+
+// A management server sends what a test gives it, whatever its client answers.
+type management struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+	send chan *discovery.DiscoveryResponse
+}
+
+func (m *management) StreamAggregatedResources(stream grpc.BidiStreamingServer[discovery.DiscoveryRequest, discovery.DiscoveryResponse]) error {
+	for {
+		select {
+		case res := <-m.send:
+			if err := stream.Send(res); err != nil {
+				return err
+			}
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+}
+
+// set sends a configuration of a rule for each number of units: more than one have the domain twice.
+func (m *management) set(t *testing.T, version string, units ...uint32) {
+	t.Helper()
+	res := &discovery.DiscoveryResponse{VersionInfo: version, TypeUrl: envoy.TypeURL, Nonce: version}
+	for _, n := range units {
+		limit := &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_HOUR, RequestsPerUnit: n}
+		resource, err := anypb.New(&rls.RateLimitConfig{Name: "demo", Domain: "demo", Descriptors: []*rls.RateLimitDescriptor{{Key: "remote_address", RateLimit: limit}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Resources = append(res.Resources, resource)
+	}
+	m.send <- res
+}
+
+// A service whose management server insists on a wrong configuration answers on its ports, says what is wrong once, and
+// uses the valid one when it comes.
+func TestAServiceListensWithoutAUsableConfiguration(t *testing.T) {
+	server := &management{send: make(chan *discovery.DiscoveryResponse, 2)}
+	server.set(t, "1", 10, 20)
+	server.set(t, "1", 10, 20)
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := grpc.NewServer()
+	discovery.RegisterAggregatedDiscoveryServiceServer(over, server)
+	go func() { _ = over.Serve(listener) }()
+	defer over.Stop()
+
+	log := &servertest.Log{}
+	at, stop := start(t, Options{
+		Management: &envoy.Source{Server: listener.Addr().String(), Retry: 10 * time.Millisecond},
+		Log:        slog.New(slog.NewTextHandler(log, nil)),
+	})
+	if h := health(t, at); h.Status != "degraded" || h.Cause != "configuration" {
+		t.Errorf("%+v", h)
+	}
+	if status := allow(t, at); status != 503 {
+		t.Errorf("a decision without a configuration is answered %d", status)
+	}
+	server.set(t, "2", 10)
+	servertest.Wait(t, "the valid configuration is not used", func() bool { return health(t, at).Status == "ok" })
+	if first, second := allow(t, at), allow(t, at); first != 200 || second != 429 {
+		t.Errorf("status %d, then %d", first, second)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(log.String(), "the first configuration is wrong"); n != 1 {
+		t.Errorf("the error is logged %d times:\n%s", n, log)
+	}
 }

@@ -111,6 +111,4 @@ type Listening struct {
 	// Store and ConfigName say for people where charges are kept and where the configuration comes from.
 	Store, ConfigName string
 	Config            *config.Config
-	// Anonymous reports whether callers without credentials may ask for decisions in a domain.
-	Anonymous func(domain string) bool
 }

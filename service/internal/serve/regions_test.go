@@ -202,38 +202,6 @@ func TestTheHomeIsAway(t *testing.T) {
 	}
 }
 
-// Without the region's Redis the home decides each call: slower, and within the limit.
-func TestTheRedisOfTheRegionIsAway(t *testing.T) {
-	home, redis := redistest.Start(t), redistest.Start(t)
-	here := inRegion(t, home.Addr(), redis, file(t, regionRules))
-	admitted, _, _ := burst(t, here, 200, "all")
-	decidedBy := func(source string) func() bool {
-		return func() bool {
-			d := call(t, here, "all")
-			if d.status == http.StatusOK {
-				admitted++
-			}
-			return d.status == http.StatusOK && d.Source == source
-		}
-	}
-	redis.Pause()
-	servertest.Wait(t, "the home does not decide", decidedBy("store"))
-	for range 20 {
-		if !decidedBy("store")() {
-			t.Error("the home does not decide each call")
-		}
-	}
-	if d := call(t, here, "here"); d.status != http.StatusServiceUnavailable {
-		t.Errorf("a rule of the region: %+v", d)
-	}
-	redis.Resume()
-	servertest.Wait(t, "no units are leased", decidedBy("lease"))
-	more, _, _ := burst(t, here, 2*quota, "all")
-	if t.Logf("%d of %d", admitted+more, quota); admitted+more > quota {
-		t.Errorf("%d admitted of %d", admitted+more, quota)
-	}
-}
-
 // A rule without the right home is an error at the start.
 func TestAGlobalRuleNeedsItsHome(t *testing.T) {
 	redis := redistest.Start(t).Addr()
@@ -246,26 +214,5 @@ func TestAGlobalRuleNeedsItsHome(t *testing.T) {
 		if err := Run(t.Context(), opts); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
-	}
-}
-
-// A rule that moves from one region to all of them starts anew at the home. No window holds more than both limits.
-func TestAReloadMovesARule(t *testing.T) {
-	path := file(t, "domain: d\ndescriptors:\n- {key: k, limits: [\"100/10m\"]}\n")
-	here := inRegion(t, redistest.Start(t).Addr(), redistest.Start(t), path)
-	if n, _, _ := burst(t, here, 150, "k"); n != 100 {
-		t.Fatalf("%d of 100", n)
-	}
-	write := func(lease string) {
-		rewrite(t, path, "domain: d\ndescriptors:\n- {key: k, limits: [\"100/10m\"], scope: global, lease: "+lease+"}\n")
-		servertest.Wait(t, "the rule does not move", func() bool { return strings.Contains(get(t, here, "/rlconfig"), "lease "+lease) })
-	}
-	write("1s")
-	if n, _, _ := burst(t, here, 150, "k"); n == 0 || n > 100 {
-		t.Errorf("%d of 100 at the home", n)
-	}
-	write("3s")
-	if n, _, _ := burst(t, here, 150, "k"); n > 20 { // a lease of before may have come back
-		t.Errorf("%d more after a change of the lease", n)
 	}
 }

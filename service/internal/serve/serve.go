@@ -76,7 +76,6 @@ func Run(ctx context.Context, opts Options) error {
 	if s.Listening != nil {
 		err = s.Listening(Listening{
 			addr(ports.http), addr(ports.grpc), addr(ports.resp), addr(ports.admin), s.store.where, s.origin(), s.decider.Config(),
-			func(domain string) bool { return s.gate.Anonymous(domain, access.Decide) },
 		})
 		if err != nil {
 			ports.close()

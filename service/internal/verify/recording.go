@@ -2,13 +2,11 @@ package verify
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -205,46 +203,11 @@ func (r *Recording) Judge(limits []sash.Limit) Report {
 				f.Over = &judge.Window{Limit: l, Units: worst.Units, Ends: time.Unix(0, worst.To)}
 			}
 		}
-		of.checkRefusals(limits, &f)
+		f.False, f.FalseRefusals = judge.Needless(limits, of.admitted, of.unknown, of.refused)
 		if f.OverAdmitted+f.FalseRefusals > 0 {
 			v.Faults = append(v.Faults, f)
 		}
 	}
 	v.sortFaults()
 	return v
-}
-
-// checkRefusals counts refusals that had room under every limit even if all calls were charged that may have been.
-func (of *recorded) checkRefusals(limits []sash.Limit, f *Fault) {
-	begun := sumsOf(slices.Concat(of.admitted, of.unknown), func(c judge.Charge) int64 { return c.From })
-	ended := sumsOf(of.admitted, func(c judge.Charge) int64 { return c.To })
-	slices.SortFunc(of.refused, func(a, b judge.Charge) int { return cmp.Compare(a.From, b.From) })
-	for _, c := range of.refused {
-		if slices.ContainsFunc(limits, func(l sash.Limit) bool {
-			return begun.until(c.To)-ended.until(c.From-int64(l.Window))+c.Units > l.Units
-		}) {
-			continue
-		}
-		if f.FalseRefusals++; f.False == nil {
-			f.False = &judge.Refusal{At: time.Unix(0, c.From), Cost: c.Units}
-		}
-	}
-}
-
-// sums are the units of charges by time. The total at i is that of the charges before i.
-type sums struct{ at, total []int64 }
-
-func sumsOf(charges []judge.Charge, at func(judge.Charge) int64) sums {
-	slices.SortFunc(charges, func(a, b judge.Charge) int { return cmp.Compare(at(a), at(b)) })
-	s := sums{total: []int64{0}}
-	for i, c := range charges {
-		s.at, s.total = append(s.at, at(c)), append(s.total, s.total[i]+c.Units)
-	}
-	return s
-}
-
-// until returns the units up to and including an instant.
-func (s *sums) until(at int64) int64 {
-	i, _ := slices.BinarySearch(s.at, at+1)
-	return s.total[i]
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
@@ -132,3 +134,6 @@ func TestTheSeedDrawsTheLimits(t *testing.T) {
 		limits(seed)
 	}
 }
+
+// What has ended leaves no goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -77,14 +77,7 @@ func TestFormatStringsOfServers(t *testing.T) {
 			t.Errorf("%s: %+v", name, stats)
 			continue
 		}
-		got := all[0]
-		if !got.When().Equal(tt.at) {
-			t.Errorf("%s: at %v, want %v", name, got.When(), tt.at)
-		}
-		got.Time, got.other, got.has, got.leads = 0, nil, 0, false
-		if got != tt.want {
-			t.Errorf("%s: %+v\n\twant %+v", name, got, tt.want)
-		}
+		same(t, name, all[0], tt.want, tt.at)
 	}
 }
 

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,15 @@ func read(t *testing.T, text string, opts Options) ([]Record, Stats) {
 		t.Fatal(err)
 	}
 	return all, stats
+}
+
+// same compares a record with one without a time, and with that time.
+func same(t *testing.T, name string, got, want Record, at time.Time) {
+	t.Helper()
+	got.other, got.has, got.leads, want.Time = nil, 0, false, at.UnixMicro()
+	if got != want {
+		t.Errorf("%s: %+v\n\twant %+v", name, got, want)
+	}
 }
 
 func TestEveryFormatIsFoundOutAndRead(t *testing.T) {
@@ -44,9 +54,9 @@ func TestEveryFormatIsFoundOutAndRead(t *testing.T) {
 			`192.0.2.7 - a b c [17/May/2015:10:05:03 +0000] "-" 408 - "-" "-" 0.003`,
 			Record{RemoteAddress: "192.0.2.7", User: "a b c", Status: 408}, at, "combined",
 		},
-		"combined, after a host": {
-			`example.com:80 192.0.2.7 - frank [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 7 "-" "curl"`,
-			Record{RemoteAddress: "192.0.2.7", User: "frank", Method: "GET", Path: "/a", Status: 200, Bytes: 7, UserAgent: "curl", Host: "example.com"}, at, "combined behind the host (vhost_combined)",
+		"nginx's main": {
+			`10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "curl" "192.0.2.7, 192.0.2.8"`,
+			Record{RemoteAddress: "10.0.0.1", ForwardedFor: "192.0.2.7, 192.0.2.8", Method: "GET", Path: "/a", Status: 200, Bytes: 5, UserAgent: "curl"}, at, "combined with X-Forwarded-For (nginx's main)",
 		},
 		"nginx JSON": {
 			`{"time_iso8601":"2015-05-17T10:05:03+00:00","remote_addr":"192.0.2.7","remote_user":"-","request":"GET /a?b=c HTTP/1.1","status":"200","body_bytes_sent":"7","request_time":"0.25","http_user_agent":"curl"}`,
@@ -100,24 +110,13 @@ func TestEveryFormatIsFoundOutAndRead(t *testing.T) {
 			`time=2015-05-17T10:05:03.123Z level=info method=GET path="/a?b" remote_addr=192.0.2.7:80 status=200 duration=12ms user_agent="a \"b\""`,
 			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b", Status: 200, Duration: 12, UserAgent: `a "b"`}, at.Add(123 * time.Millisecond), "logfmt",
 		},
-		"nginx's main": {
-			`10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "curl" "192.0.2.7, 192.0.2.8"`,
-			Record{RemoteAddress: "10.0.0.1", ForwardedFor: "192.0.2.7, 192.0.2.8", Method: "GET", Path: "/a", Status: 200, Bytes: 5, UserAgent: "curl"}, at, "combined with X-Forwarded-For (nginx's main)",
-		},
 	} {
 		all, stats := read(t, tt.line+"\n", Options{})
 		if len(all) != 1 || stats.Broken != 0 || stats.Format != tt.format {
 			t.Errorf("%s: %d records, %+v", name, len(all), stats)
 			continue
 		}
-		got := all[0]
-		if !got.When().Equal(tt.at) {
-			t.Errorf("%s: at %v, want %v", name, got.When(), tt.at)
-		}
-		got.Time, got.other, got.has, got.leads = 0, nil, 0, false
-		if got != tt.want {
-			t.Errorf("%s: %+v\n\twant %+v", name, got, tt.want)
-		}
+		same(t, name, all[0], tt.want, tt.at)
 	}
 }
 
@@ -254,4 +253,66 @@ func TestBytesAroundLinesAreNoPartOfThem(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "UTF-16") {
 		t.Errorf("UTF-16: %v", err)
 	}
+}
+
+// Whatever the bytes are, reading ends, counts every line once, and gives no record without a time.
+func FuzzRead(f *testing.F) {
+	for i, seed := range []string{
+		`192.0.2.7 - frank [17/May/2015:12:05:03 +0200] "GET /a?b=c HTTP/1.0" 200 2326 "-" "\"\\"`,
+		`{"ts":1431857103.5,"request":{"uri":"/","headers":{"A":["b"]}},"status":200}`,
+		"time,status,\"a b\"\n2015-05-17 10:05:03,200,\"\"\"\"\n",
+		`http 2015-05-17T10:05:03.186641Z app/lb/5 192.0.2.7:2817 - -1 -1 -1 460 - 34 366 "- http://h:80- -" "-" - -`,
+		`10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /index.html HTTP/1.1"`,
+		`192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "-" 7 "r@docker" "http://10.0.0.1:80" 3ms`,
+		`[2015-05-17T10:05:03.123Z] "GET / HTTP/1.1" 200 - 0 5 3 2 "192.0.2.7, 10.0.0.1" "curl" "id" "example.com" "10.0.0.1:80"`,
+		`time=2015-05-17T10:05:03Z method=GET path="/a b" status=200 remote_addr=192.0.2.7`,
+		`{"log":"192.0.2.7 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 1\n","stream":"stdout","time":"2015-05-17T10:05:03Z"}`,
+		`<13>1 2015-05-17T10:05:03Z h a 1 - [x y="]"] web-1  | "192.0.2.7, 10.0.0.1" 10.0.0.2 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1`,
+		`<190>May 17 10:05:03 h nginx: 192.0.2.7, 10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "-" "192.0.2.8"`,
+	} {
+		f.Add([]byte(seed), uint8(i+1))
+		f.Add([]byte(seed), uint8(len(formats)))
+	}
+	f.Fuzz(func(t *testing.T, text []byte, format uint8) {
+		calls := int64(0)
+		trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+		names := append(FormatNames(), "")
+		opts := Options{Format: names[int(format)%len(names)], Trusted: trusted[:format>>7]}
+		stats, err := Read("f", strings.NewReader(string(text)), opts, func(r *Record) error {
+			calls++
+			if r.Time < earliest || r.Time > latest || r.Status < 0 || r.Bytes < 0 {
+				t.Errorf("%+v", r)
+			}
+			r.Header("x-a")
+			r.Field("a.b.c")
+			return nil
+		})
+		if stats.Lines != stats.Records+stats.Broken || stats.Records != calls || int64(len(stats.First)) != min(stats.Broken, shownBroken) {
+			t.Errorf("%+v after %d calls, %v", stats, calls, err)
+		}
+	})
+}
+
+// Whatever a format string is, it is compiled or refused, and lines are read or broken.
+func FuzzLogFormat(f *testing.F) {
+	line := `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "a\x22\u00e9"`
+	for _, format := range []string{
+		`$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"`,
+		`log_format main escape=json '{"t":"$msec",' "'a':$host$request_uri";`,
+		`LogFormat "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%!200,304{User-agent}i\"" combined`,
+		`%{%d/%b/%Y %T}t.%{msec_frac}t %{%z}t %a:%{remote}p %U%q %^FB`,
+	} {
+		f.Add(format, line)
+	}
+	f.Fuzz(func(t *testing.T, format, line string) {
+		l, err := compileFormat(format)
+		if err != nil {
+			return
+		}
+		var r Record
+		names, _ := newNaming(nil)
+		if (layouts{l.bound(names)}).parse([]byte(line), &r) == nil && (r.Time < earliest || r.Time > latest || r.Status < 0 || r.Bytes < 0) {
+			t.Errorf("%q of %q: %+v", line, format, r)
+		}
+	})
 }

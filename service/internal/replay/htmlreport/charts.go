@@ -38,7 +38,7 @@ type mark struct {
 
 const (
 	mostMarks = 24
-	columns   = 500 // of a chart, in which the highest and the lowest can be told apart
+	columns   = 500 // of a chart
 )
 
 func (p *Page) curve() *curve {
@@ -76,15 +76,14 @@ func at(curve []replay.Point, units int64) replay.Point {
 	return p
 }
 
-// thin leaves out what a chart cannot show: a curve falls from point to point, so of each column it keeps the first and the
-// last.
-func thin(all []replay.Point, column func(replay.Point) int) (some []replay.Point) {
-	if len(all) <= 4*columns {
-		return all
+// thin leaves out what a chart cannot show of a curve, which falls: of each column it keeps the first point and the last.
+func thin(curve []replay.Point, column func(replay.Point) int) (some []replay.Point) {
+	if len(curve) <= 2*columns {
+		return curve
 	}
-	for i, p := range all {
-		first := i == 0 || column(all[i-1]) != column(p)
-		if last := i == len(all)-1 || column(all[i+1]) != column(p); first || last {
+	for i, p := range curve {
+		inside := i > 0 && i < len(curve)-1
+		if !inside || column(p) != column(curve[i-1]) || column(p) != column(curve[i+1]) {
 			some = append(some, p)
 		}
 	}

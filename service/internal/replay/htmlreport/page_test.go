@@ -36,12 +36,11 @@ func drawn(t *testing.T, b *replay.Builder, own string, c replay.Candidate) *Pag
 	t.Helper()
 	trace := b.Trace()
 	p := &Page{Title: own, Summary: []string{own}, Inputs: []Input{{"Log", own}}, Command: own}
-	var failed error
-	p.Outcomes, failed = trace.Run([]replay.Candidate{c}, 5, nil)
-	p.Demand, p.Heat, p.Caveats = trace.Demands([]replay.Candidate{c}), trace.Heat(trace.Busiest(5), 30), trace.Caveats(c)
-	if failed != nil {
-		t.Fatal(failed)
+	var err error
+	if p.Outcomes, err = trace.Run([]replay.Candidate{c}, 5, nil); err != nil {
+		t.Fatal(err)
 	}
+	p.Demand, p.Heat, p.Caveats = trace.Demands([]replay.Candidate{c}), trace.Heat(trace.Busiest(5), 30), trace.Caveats(c)
 	p.Caveats = append(p.Caveats, own)
 	return p
 }
@@ -213,6 +212,33 @@ func TestNumbersHaveSeparators(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", 1234567: "1,234,567", math.MaxInt64: "9,223,372,036,854,775,807", math.MinInt64: "-9,223,372,036,854,775,808"} {
 		if got := Number(n); got != want {
 			t.Errorf("%d is written %s, want %s", n, got, want)
+		}
+	}
+}
+
+// What a curve says of a limit is what the replay counts, between the limits of the curve too.
+func TestAMarkIsOnTheCurve(t *testing.T) {
+	var b replay.Builder
+	for client, peak := range []int{1, 3, 3, 8, 20, 500} {
+		for i := range peak {
+			b.Add(1431857103_000000+int64(i), replay.Selection{Key: string(rune('a' + client)), Cost: 1})
+		}
+	}
+	d := b.Trace().Demand(sash.PerMinute(1))
+	p := &Page{Demand: []*replay.Demand{{Window: "1m"}}, Outcomes: []*replay.Outcome{{Limits: []string{"70001/1m", "5/1h"}}}}
+	for i := range 200_000 { // a year of ten thousand clients takes as little of the page as any other log
+		p.Demand[0].Curve = append(p.Demand[0].Curve, replay.Point{Units: int64(1 + i), Affected: 200_000 - i, Share: 1 - float64(i)/200_000})
+	}
+	c := p.curve()
+	if points := c.Lines[0].Points; len(points) > 2*(columns+1) || len(points) < columns || points[len(points)-1].Affected != 1 {
+		t.Errorf("%d points to %v", len(points), points[len(points)-1])
+	}
+	if len(c.Tried) != 1 || c.Tried[0].Affected != 130_000 {
+		t.Errorf("%+v", c.Tried)
+	}
+	for units := int64(1); units < 600; units++ {
+		if got := at(d.Curve, units); got.Affected != d.Affected(units) || got.Units != units {
+			t.Fatalf("a limit of %d affects %d, want %d", units, got.Affected, d.Affected(units))
 		}
 	}
 }
