@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A store and a decorator that are written in another module, with public packages only, pass the suite.
+// A store that is written in another module, with public packages only, passes the suite.
 func TestAStoreFromOutsidePassesTheSuite(t *testing.T) {
 	root, err := filepath.Abs("..")
 	if err != nil {

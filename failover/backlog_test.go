@@ -166,34 +166,6 @@ func TestSettlementsAreBounded(t *testing.T) {
 	})
 }
 
-// A settlement of a charge that is being written counts if the write fails without a charge; otherwise the difference is
-// doubtful.
-func TestASettlementDuringAWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBacklogOf(mostAccounts, mostSettled)
-		req := request(t, "k", 10, sash.PerHour(100))
-		old := time.Now()
-		b.add("", req, old.UnixMicro(), 0)
-		f, _, _ := b.take()
-		time.Sleep(time.Microsecond)
-		b.add("", req, time.Now().UnixMicro(), 0)
-		for range 2 {
-			b.correct(settlement(req, old, 4, "old"))
-			b.correct(settlement(req, time.Now(), 9, "new"))
-		}
-		if b.debt(req).units() != 9 || f.units != 10 || f.debt.units() != 4 || f.moved != 6 || b.doubtful.Load() != 0 || len(b.settled) != 2 {
-			t.Errorf("%d units wait; of %d that are written %d are left, %d moved; %d are doubtful; %d IDs", b.debt(req).units(),
-				f.units, f.debt.units(), f.moved, b.doubtful.Load(), len(b.settled))
-		}
-		b.putBack(f.of, b.takeBack(f))
-		b.end(f)
-		b.correct(settlement(req, old, 4, "old"))
-		if units := b.debt(req).units(); units != 13 || b.doubtful.Load() != 0 || len(b.settled) != 2 || len(b.flights) != 0 {
-			t.Errorf("%d units after the write failed; %d are doubtful; %d IDs", units, b.doubtful.Load(), len(b.settled))
-		}
-	})
-}
-
 // A settlement finds no charge but its own: not those that were made after its own was written.
 func TestASettlementOfAWrittenChargeIsDoubtful(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

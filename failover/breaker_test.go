@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,51 +43,33 @@ func TestFailuresInARowTakeTheStoreDown(t *testing.T) {
 	})
 }
 
-func TestOneCallAtATimeProbes(t *testing.T) {
-	for name, does := range map[string]func(context.Context) error{
-		"failing at once": fails(errBroken), "stalling": stalls, "hanging": hangs(time.Minute),
-	} {
-		bubble(t, name, func(t *testing.T) {
-			inner := newFake()
-			store := guarded(t, inner, failover.Options{})
-			bringDown(t, inner, store)
-			inner.becomes(nil)
-			l := newLimiter(t, store, nil, sash.PerHour(1000))
-			var mu sync.Mutex
-			var probes []time.Time
-			inner.becomes(func(ctx context.Context) error {
-				mu.Lock()
-				probes = append(probes, time.Now())
-				mu.Unlock()
-				return does(ctx)
-			})
-			start := time.Now()
-			for time.Since(start) < time.Minute {
-				var group sync.WaitGroup
-				for range 4 {
-					group.Go(func() { _, _ = l.Allow(t.Context(), "k") })
-				}
-				time.Sleep(10 * time.Millisecond)
-				if name != "stalling" {
-					group.Wait()
-				}
+// The pauses between probes grow up to two seconds, and differ.
+func TestProbesBecomeSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := guarded(t, inner, failover.Options{})
+		bringDown(t, inner, store)
+		l := newLimiter(t, store, nil, sash.PerHour(1000))
+		var pauses []time.Duration
+		var last time.Time
+		inner.becomes(func(context.Context) error {
+			if !last.IsZero() {
+				pauses = append(pauses, time.Since(last))
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			var pauses []time.Duration
-			for i := 1; i < len(probes); i++ {
-				pauses = append(pauses, probes[i].Sub(probes[i-1]))
-			}
-			const most = 2*time.Second + failover.DefaultBudget + 60*time.Millisecond
-			if len(pauses) < 20 || len(pauses) > 70 || slices.Max(pauses) > most || slices.Min(pauses) < 50*time.Millisecond {
-				t.Errorf("%d pauses between probes, of %v to %v", len(pauses), slices.Min(pauses), slices.Max(pauses))
-			}
-			if pauses[0] > 400*time.Millisecond || slices.Max(pauses[5:]) < 1100*time.Millisecond || slices.Max(pauses[5:]) == slices.Min(pauses[5:]) {
-				t.Errorf("the pauses do not grow, or are not spread: %v", pauses)
-			}
-			time.Sleep(time.Hour)
+			last = time.Now()
+			return errBroken
 		})
-	}
+		for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(10 * time.Millisecond) {
+			_, _ = l.Allow(t.Context(), "k")
+		}
+		late := pauses[5:]
+		if len(pauses) < 30 || len(pauses) > 70 || slices.Max(pauses) > 2010*time.Millisecond || slices.Min(pauses) < 50*time.Millisecond {
+			t.Errorf("%d pauses between probes: %v", len(pauses), pauses)
+		}
+		if pauses[0] > 400*time.Millisecond || slices.Max(late) < 1100*time.Millisecond || slices.Max(late) == slices.Min(late) {
+			t.Errorf("the pauses do not grow, or are not spread: %v", pauses)
+		}
+	})
 }
 
 // A probe whose caller leaves while the store hangs must not keep others from probing.

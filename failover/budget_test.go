@@ -3,7 +3,6 @@ package failover_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -42,30 +41,6 @@ func TestTheBudgetHoldsWhateverTheStoreDoes(t *testing.T) {
 			time.Sleep(2 * time.Hour) // the store lets go
 		})
 	}
-}
-
-func TestCallsThatWaitKeepTheirOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		inner.becomes(hangs(2 * time.Millisecond))
-		l := newLimiter(t, guarded(t, inner, failover.Options{MaxInFlight: 1}), nil, sash.PerHour(90_000))
-		var group sync.WaitGroup
-		var mu sync.Mutex
-		var order []int
-		for i := range 20 {
-			group.Go(func() {
-				allow(t, l, "k", 1)
-				mu.Lock()
-				defer mu.Unlock()
-				order = append(order, i)
-			})
-			synctest.Wait()
-		}
-		group.Wait()
-		if !slices.IsSorted(order) {
-			t.Errorf("the order is %v", order)
-		}
-	})
 }
 
 // A caller that leaves while it waits for its turn, or whose budget ends then, is not charged.
@@ -182,15 +157,18 @@ func TestWhatTheStoreCannotDoIsUnsupported(t *testing.T) {
 	_, extend := store.Extend(t.Context(), driver.Settlement{Request: req})
 	_, coolDown := store.CoolDown(t.Context(), "k", driver.CoolDown{})
 	for call, err := range map[string]error{
-		"DecideAll": all, "DecideOnce": once, "Reward": reward, "Extend": extend, "CoolDown": coolDown,
+		"DecideOnce": once, "Reward": reward, "Extend": extend, "CoolDown": coolDown,
 		"Settle": store.Settle(t.Context(), driver.Settlement{Request: req}), "Reset": store.Reset(t.Context(), "k", l.Policy()),
 	} {
 		if !errors.Is(err, driver.ErrUnsupported) {
 			t.Errorf("%s: %v", call, err)
 		}
 	}
-	if _, _, err := store.DecideAny(t.Context(), []driver.Request{req}); !errors.Is(err, driver.ErrApart) {
-		t.Errorf("DecideAny: %v", err)
+	_, _, choose := store.DecideAny(t.Context(), []driver.Request{req})
+	for call, err := range map[string]error{"DecideAll": all, "DecideAny": choose} { // the limiter decides one by one
+		if !errors.Is(err, driver.ErrApart) {
+			t.Errorf("%s: %v", call, err)
+		}
 	}
 	if left, err := l.Peek(t.Context(), "k"); err != nil || left.Remaining != 10 {
 		t.Errorf("%d of 10 are left after what is not supported: %v", left.Remaining, err)

@@ -44,14 +44,7 @@ func (s *Store) recall(ctx context.Context, req driver.Request) (answer driver.A
 
 // DecideAll implements [driver.MultiStore]. While the store is unavailable the strictest mode of the requests counts.
 func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	store, ok := s.store.(driver.MultiStore)
-	if !ok {
-		if _, settles := s.store.(driver.Settler); settles {
-			return nil, driver.ErrApart // the limiter decides one by one
-		}
-		return nil, driver.ErrUnsupported
-	}
-	return s.decide(ctx, "", reqs, func(ctx context.Context) ([]driver.Answer, error) { return store.DecideAll(ctx, reqs) })
+	return s.decide(ctx, "", reqs, func(ctx context.Context) ([]driver.Answer, error) { return s.next.DecideAll(ctx, reqs) })
 }
 
 // DecideOnce implements [driver.Deduplicator]. While the store is unavailable, mode Local remembers the ID too: it
@@ -63,12 +56,8 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 // process's share, and those that another process received. The store decides a call anew if it refused the call when
 // the call was written to it.
 func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	store, ok := s.store.(driver.Deduplicator)
-	if !ok {
-		return driver.Answer{}, driver.ErrUnsupported
-	}
 	return only(s.decide(ctx, id, []driver.Request{req}, func(ctx context.Context) ([]driver.Answer, error) {
-		answer, err := store.DecideOnce(ctx, id, req)
+		answer, err := s.next.DecideOnce(ctx, id, req)
 		return []driver.Answer{answer}, err
 	}))
 }
@@ -77,13 +66,9 @@ func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (
 // the other, in their order, until it admits one now: it does not compare their room. If the store has charged another
 // subject by then, that charge stays.
 func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
-	store, ok := s.store.(driver.Chooser)
-	if !ok {
-		return 0, driver.Answer{}, driver.ErrApart // the limiter looks at them one by one
-	}
 	chosen := 0
 	out := s.try(ctx, "", reqs, func(ctx context.Context) (decision, error) {
-		i, answer, err := store.DecideAny(ctx, reqs)
+		i, answer, err := s.next.DecideAny(ctx, reqs)
 		switch {
 		case err != nil:
 			return decision{}, err
@@ -175,8 +160,7 @@ func (s *Store) instead(ctx context.Context, id string, reqs []driver.Request, o
 // forgo gives back what the store books after the failure mode has answered otherwise: no caller knows of that place, and
 // those behind it would wait for nothing. A place that is owed is charged locally, too.
 func (s *Store) forgo(ctx context.Context, out *outcome, owed []driver.Request) {
-	store, ok := s.store.(driver.Settler)
-	if !ok || out.late == nil {
+	if out.late == nil {
 		return
 	}
 	out.late.ends(func(late decision, err error) {
@@ -188,7 +172,7 @@ func (s *Store) forgo(ctx context.Context, out *outcome, owed []driver.Request) 
 				continue
 			}
 			set := driver.Settlement{Request: req, At: late.answers[i].At, Delay: late.answers[i].Delay, Source: late.answers[i].Source}
-			_ = s.do(context.WithoutCancel(ctx), s.part(req), func(ctx context.Context) error { return store.Settle(ctx, set) })
+			_ = s.do(context.WithoutCancel(ctx), s.part(req), func(ctx context.Context) error { return s.next.Settle(ctx, set) })
 		}
 	})
 }

@@ -105,7 +105,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	o.Blip = cmp.Or(o.Blip, DefaultBlip)
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
-	g := &guard{store: store, budget: o.Budget, slots: make(chan struct{}, o.MaxInFlight), classify: o.Classify, onError: o.OnError,
+	g := &guard{store: store, next: driver.Passthrough{Next: store}, budget: o.Budget, slots: make(chan struct{}, o.MaxInFlight), classify: o.Classify, onError: o.OnError,
 		ceiling: newCeiling(o.OpenPerSecond)}
 	g.recaller, _ = store.(driver.Recaller)
 	if g.classify == nil {
@@ -175,7 +175,8 @@ func (s *Store) Stats() Stats {
 // A guard is the state that all stores made of one by With share.
 type guard struct {
 	store    driver.Store
-	recaller driver.Recaller // the store, or nil
+	next     driver.Passthrough // the store with every power, of which some are ErrUnsupported
+	recaller driver.Recaller    // the store, or nil
 	budget   time.Duration
 	classify func(error) Kind
 	onError  func(error, Kind)

@@ -95,40 +95,6 @@ func TestWhatHasLeftTheWindowIsNotWritten(t *testing.T) {
 	})
 }
 
-// A call is charged by the store itself or written to it later, never both.
-func TestNoCallIsChargedTwice(t *testing.T) {
-	for name, c := range map[string]struct {
-		does                       func(*fake) func(context.Context) error
-		charges, written, doubtful int64
-	}{
-		"not sent":              {func(*fake) func(context.Context) error { return fails(errRefused) }, 1, 1, 0},
-		"failed, and who knows": {func(*fake) func(context.Context) error { return fails(errBroken) }, 0, 0, 1},
-		"charged late":          {func(*fake) func(context.Context) error { return hangs(time.Second) }, 1, 0, 0},
-		"not sent, late": {func(*fake) func(context.Context) error {
-			return func(context.Context) error { <-time.After(time.Second); return errRefused }
-		}, 1, 1, 0},
-		"ended with the budget": {func(*fake) func(context.Context) error { return stalls }, 0, 0, 1},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			inner, store, l := outage(t, inFour, sash.PerHour(40))
-			inner.becomes(c.does(inner))
-			if res := allow(t, l, "k", 1); !res.Allowed || res.Source != driver.FromLocal {
-				t.Fatalf("%+v", res)
-			}
-			time.Sleep(time.Minute)
-			inner.becomes(nil)
-			time.Sleep(5 * time.Second)
-			stats := store.Stats()
-			if left := remaining(t, inner, sash.PerHour(40)); left != 40-c.charges {
-				t.Errorf("%d of 40 are left", left)
-			}
-			if stats.Written != c.written || stats.Doubtful != c.doubtful || stats.Lost != 0 || stats.Backlog != 0 {
-				t.Errorf("%+v", stats)
-			}
-		})
-	}
-}
-
 func TestTheBacklogIsBoundedAndWhatIsLostIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, store, l := outage(t, inFour, sash.PerHour(40))

@@ -18,11 +18,7 @@ func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
 	case driver.FromLocal:
 		return s.settleLocally(ctx, set)
 	}
-	store, ok := s.store.(driver.Settler)
-	if !ok {
-		return driver.ErrUnsupported
-	}
-	err := s.do(ctx, s.part(set.Request), func(ctx context.Context) error { return store.Settle(ctx, set) })
+	err := s.do(ctx, s.part(set.Request), func(ctx context.Context) error { return s.next.Settle(ctx, set) })
 	// Units that are given back stay charged in this process's share, which does not know which charge they were. The
 	// modes do not matter: those of the charge may be others.
 	if more := set.Units - set.Request.Cost; err == nil && more > 0 && s.local != nil {
@@ -52,11 +48,7 @@ func (s *Store) settleLocally(ctx context.Context, set driver.Settlement) error 
 // Reward implements [driver.Taker]. An unavailable store is an error in every mode. The units stay charged in this
 // process's share.
 func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	store, ok := s.store.(driver.Taker)
-	if !ok {
-		return driver.Answer{}, driver.ErrUnsupported
-	}
-	out := s.single(ctx, s.part(req), false, func(ctx context.Context) (driver.Answer, error) { return store.Reward(ctx, req) })
+	out := s.single(ctx, s.part(req), false, func(ctx context.Context) (driver.Answer, error) { return s.next.Reward(ctx, req) })
 	return only(out.answers, out.err)
 }
 
@@ -64,10 +56,6 @@ func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, 
 // it too, after everything that this process admitted locally before and that the store may be working on. Only a request
 // that the network delivers after its call has ended can still be charged later.
 func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	store, ok := s.store.(driver.Resetter)
-	if !ok {
-		return driver.ErrUnsupported
-	}
 	var before []<-chan struct{}
 	if s.local != nil {
 		before = s.owed(key, policy).forget(key, policy)
@@ -83,7 +71,7 @@ func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) er
 				return ctx.Err()
 			}
 		}
-		return store.Reset(ctx, key, policy)
+		return s.next.Reset(ctx, key, policy)
 	})
 }
 
@@ -173,11 +161,7 @@ func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error
 	case driver.FromLocal:
 		return 0, fmt.Errorf("%w: this process admitted the call in its place", driver.ErrUnsupported)
 	}
-	store, ok := s.store.(driver.Extender)
-	if !ok {
-		return 0, driver.ErrUnsupported
-	}
-	at, err := returned(ctx, s.guard, s.part(set.Request), func(ctx context.Context) (int64, error) { return store.Extend(ctx, set) })
+	at, err := returned(ctx, s.guard, s.part(set.Request), func(ctx context.Context) (int64, error) { return s.next.Extend(ctx, set) })
 	if err == nil && at != 0 { // the charge that was moved stays there, too
 		s.mirror(ctx, "", decision{[]driver.Request{set.Request}, make([]driver.Answer, 1)})
 	}
@@ -190,12 +174,8 @@ var noPolicy = new(driver.Policy)
 // CoolDown implements [driver.Cooler]. A store that is unavailable is an error in every mode, and this process
 // keeps no cool-downs in its place.
 func (s *Store) CoolDown(ctx context.Context, key string, c driver.CoolDown) (driver.CoolDown, error) {
-	store, ok := s.store.(driver.Cooler)
-	if !ok {
-		return driver.CoolDown{}, driver.ErrUnsupported
-	}
 	return returned(ctx, s.guard, s.of(key, noPolicy), func(ctx context.Context) (driver.CoolDown, error) {
-		return store.CoolDown(ctx, key, c)
+		return s.next.CoolDown(ctx, key, c)
 	})
 }
 

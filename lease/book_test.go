@@ -55,6 +55,11 @@ func TestBookingsAreUnderTheLongerWindows(t *testing.T) {
 		}
 		answer, err := store.Decide(t.Context(), req)
 		check("first", answer, err)
+		if at, err := store.Extend(t.Context(), driver.Settlement{Request: req, At: last}); err != nil || at <= last {
+			t.Errorf("the first, which has started at %d, is extended to %d: %v", last, at, err)
+		} else {
+			last = at
+		}
 		answer, err = store.Decide(t.Context(), req)
 		check("Decide", answer, err)
 		answer, err = store.DecideOnce(t.Context(), "id", req)

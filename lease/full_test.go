@@ -43,7 +43,7 @@ func TestAProcessOfManyErrandsGivesOneUp(t *testing.T) {
 		synctest.Wait()
 		allow("b") // would go on one
 		held, err := region.Spend(t.Context(), driver.Spending{
-			Key: identify(&driver.Request{Key: "b", Policy: l.Policy()}).String(), Cost: 1, Longest: 1e6, Way: 100_000,
+			Key: string(identify(&driver.Request{Key: "b", Policy: l.Policy()})), Cost: 1, Longest: 1e6, Way: 100_000,
 		})
 		if err != nil || held.Errand == 0 {
 			t.Errorf("another process gets %+v, %v; want the errand", held, err)

@@ -24,7 +24,6 @@ type Store struct {
 	longest time.Duration
 	least   int64 // a limit of fewer units is too small to split
 	holder  holder
-	private *private // the holder, if it is one: its calls allocate and copy nothing
 	home    home
 	work    work
 	longer  perPolicy[*driver.Policy] // with longer windows
@@ -70,7 +69,7 @@ func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts
 		panic("lease: Shared needs a holder of leases, such as a store on the Redis of the region")
 	}
 	opts = cmp.Or(opts, &Options{})
-	s, err := makeStore(home, shared{region}, longest, leastShared, opts.Within)
+	s, err := makeStore(home, region, longest, leastShared, opts.Within)
 	if err != nil || opts.Own == nil {
 		return s, err
 	}
@@ -82,7 +81,7 @@ func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts
 	return s, nil
 }
 
-func makeStore(next driver.Store, h holder, longest time.Duration, least int64, within time.Duration) (*Store, error) {
+func makeStore(next driver.Store, h driver.Holder, longest time.Duration, least int64, within time.Duration) (*Store, error) {
 	if next == nil {
 		panic("lease: New needs a store to lease from, such as memstore.New(nil)")
 	}
@@ -93,9 +92,8 @@ func makeStore(next driver.Store, h holder, longest time.Duration, least int64, 
 		return nil, errors.New("lease: the store behind it answers by policy when its own store fails, and a block of such units is not leased: " +
 			"put failover before lease, not behind it")
 	}
-	s := &Store{Passthrough: driver.Passthrough{Next: next}, longest: longest, least: least, holder: h}
+	s := &Store{Passthrough: driver.Passthrough{Next: next}, longest: longest, least: least, holder: holder{h}}
 	s.home.within = cmp.Or(within, usualWithin)
-	s.private, _ = h.(*private)
 	s.work = work{most: mostErrands, errands: make(map[id]*errand), leases: make(map[errandName]*lease), doing: make(map[chan struct{}]struct{})}
 	return s, nil
 }
@@ -125,10 +123,8 @@ func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.A
 	}
 	var patience patience
 	for {
-		var held driver.Held
-		if s.private != nil {
-			s.private.take(name, &call, &held)
-		} else if held, err = s.holder.spend(ctx, name, call); err != nil {
+		held, err := s.holder.spend(ctx, name, call)
+		if err != nil {
 			return driver.Answer{}, err
 		}
 		call.Again = true

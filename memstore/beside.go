@@ -57,8 +57,8 @@ func (s *Store) CoolDown(_ context.Context, key string, c driver.CoolDown) (at d
 	return at, err
 }
 
-// Spend implements [driver.Holder]. Leases of a key count as a key for Options.MaxKeys. If
-// they are evicted their units are lost. The only error is [ErrFull].
+// Spend implements [driver.Holder]. Leases of a key count as a key for Options.MaxKeys, and are not evicted before they have
+// ended. The only error is [ErrFull].
 func (s *Store) Spend(_ context.Context, sp driver.Spending) (held driver.Held, err error) {
 	err = s.leases(sp.Key, true, func(now int64, l *window.Leases) { l.Take(now, &sp, &held) })
 	return held, err
@@ -83,8 +83,10 @@ func (s *Store) Forget(_ context.Context, key string) error {
 
 // leases calls do with the leases of a key and the clock.
 func (s *Store) leases(key string, create bool, do func(now int64, l *window.Leases)) error {
-	return s.beside(key, leasing, create, func(_ *shard, sub *subject, now int64) {
+	return s.beside(key, leasing, create, func(sh *shard, sub *subject, now int64) {
 		do(now, &sub.other.leases)
-		sub.until = sub.other.leases.Expires()
+		if sub.until = sub.other.leases.Expires(); sub.until > now {
+			sh.bar(sub, sub.until)
+		}
 	})
 }

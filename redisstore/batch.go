@@ -106,20 +106,12 @@ func (s *Store) DecideMany(ctx context.Context, reqs []driver.Request) ([]driver
 // of open, and the server's time, around which these are.
 func (s *Store) decideMany(ctx context.Context, reqs []driver.Request, open []int, now int64, answers []driver.Answer, errs []error) ([]int, int64) {
 	keys := make([]string, len(open))
-	var args strings.Builder
-	before, end := "", 0 // of the last request that is not the one before
+	var args arguments
 	for n, i := range open {
 		keys[n] = s.Key(reqs[i].Key, reqs[i].Policy)
-		arg := pack(reqs[i:i+1], reqs[i].Policy.CountRefused, now)
-		if arg == before {
-			args.WriteString("\x00\x00")
-			continue
-		}
-		args.Write([]byte{byte(len(arg) >> 8), byte(len(arg))})
-		args.WriteString(arg)
-		before, end = arg, args.Len()
+		args.add(pack(reqs[i:i+1], reqs[i].Policy.CountRefused, now))
 	}
-	reply, err := s.send(ctx, logMany, keys, args.String()[:end])
+	reply, err := s.send(ctx, logMany, keys, string(args.all))
 	if err != nil {
 		err = s.alone(err)
 		for _, i := range open {
@@ -222,30 +214,40 @@ func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driv
 	return 0, driver.Answer{}, errUnsteady
 }
 
-// packAny writes the argument of any.lua. Requests that are equal but for their keys, as those of most pools, are written
-// once.
+// packAny writes the argument of any.lua.
 func packAny(reqs []driver.Request, now int64) string {
-	books := reqs[0].Within > 0 && compact(reqs[0].Policy.Algorithm)
-	b, before := []byte{0}, ""
+	args := arguments{all: []byte{0}}
 	each := func(most int64) {
+		args.before = ""
 		for _, req := range reqs {
 			req.Within = min(req.Within, most)
 			packed := pack([]driver.Request{req}, false, now)
 			if compact(req.Policy.Algorithm) {
 				packed += packBooking(req.Within, 0)
 			}
-			if packed == before {
-				b = append(b, 0, 0)
-				continue
-			}
-			b = append(appendUint(b, 2, int64(len(packed))), packed...)
-			before = packed
+			args.add(packed)
 		}
 	}
 	each(1) // now: a call that may not be booked at all would go ahead of bookings
-	if books {
-		b[0], before = 1, ""
+	if reqs[0].Within > 0 && compact(reqs[0].Policy.Algorithm) {
+		args.all[0] = 1
 		each(driver.MaxAhead)
 	}
-	return string(b)
+	return string(args.all)
+}
+
+// Arguments are those of several requests, each behind its length. Requests that are equal but for their keys, as those of most
+// pools, are written once: the length of one that is like the one before is 0.
+type arguments struct {
+	all    []byte
+	before string
+}
+
+func (a *arguments) add(arg string) {
+	if arg == a.before {
+		a.all = append(a.all, 0, 0)
+		return
+	}
+	a.all = append(appendUint(a.all, 2, int64(len(arg))), arg...)
+	a.before = arg
 }

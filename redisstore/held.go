@@ -19,11 +19,7 @@ func (s *Store) heldKey(key string) string { return s.prefix + "held:" + key }
 // Spend implements [driver.Holder], in one script on one key. It does not wait for replicas: a server that did not get what
 // was spent keeps no lease, because what another process of Redis has written of leases counts as nothing.
 func (s *Store) Spend(ctx context.Context, spending driver.Spending) (driver.Held, error) {
-	arg, err := packSpending(&spending)
-	if err != nil {
-		return driver.Held{}, err
-	}
-	reply, err := s.send(ctx, heldSpend, []string{s.heldKey(spending.Key)}, arg)
+	reply, err := s.send(ctx, heldSpend, []string{s.heldKey(spending.Key)}, packSpending(&spending))
 	if err != nil {
 		return driver.Held{}, err
 	}
@@ -32,11 +28,7 @@ func (s *Store) Spend(ctx context.Context, spending driver.Spending) (driver.Hel
 
 // Bring implements [driver.Holder].
 func (s *Store) Bring(ctx context.Context, e driver.Errand) (kept bool, err error) {
-	arg, err := packErrand(&e)
-	if err != nil {
-		return false, err
-	}
-	n, err := s.changeHeld(ctx, e.Key, arg)
+	n, err := s.changeHeld(ctx, e.Key, packErrand(&e))
 	return n > 0, err
 }
 
@@ -64,35 +56,21 @@ func (s *Store) changeHeld(ctx context.Context, key, arg string) (int64, error) 
 }
 
 // packSpending writes the argument of held_spend.lua.
-func packSpending(s *driver.Spending) (string, error) {
-	if s.Cost < 1 || s.Cost > driver.MaxUnits || s.Longest < 1 || s.Longest > driver.MaxAhead ||
-		s.Way < 0 || s.Way > s.Longest {
-		return "", fmt.Errorf("redisstore: %d units cannot be spent from leases of %d µs that take %d µs to fetch", s.Cost, s.Longest, s.Way)
-	}
+func packSpending(s *driver.Spending) string {
 	var buf [20]byte
 	b := appendUint(appendUint(appendUint(buf[:0], 5, s.Cost), 7, s.Longest), 7, s.Way)
 	if s.Again {
-		return string(append(b, 1)), nil
+		return string(append(b, 1))
 	}
-	return string(append(b, 0)), nil
+	return string(append(b, 0))
 }
 
 // packErrand writes the argument of held_bring.lua for an errand.
-func packErrand(e *driver.Errand) (string, error) {
-	most := driver.MaxAhead
-	for _, n := range [...]struct{ n, most int64 }{
-		{e.Longest, most}, {e.Began, 1<<53 - 1}, {e.Units, driver.MaxUnits}, {e.Delay, most}, {e.Refused, most},
-		{e.RefusedCost, driver.MaxUnits}, {e.Failed, most}, {e.Rest + 1, driver.MaxUnits + 1},
-		{int64(len(e.Note)), driver.MaxNote},
-	} {
-		if n.n < 0 || n.n > n.most {
-			return "", fmt.Errorf("redisstore: an errand for %.100q brings %d where 0 to %d can be kept", e.Key, n.n, n.most)
-		}
-	}
+func packErrand(e *driver.Errand) string {
 	b := appendUint(appendUint([]byte{orderBring}, 7, e.Longest), 7, e.Began)
 	b = appendUint(appendUint(b, 5, e.Units), 7, e.Delay)
 	b = appendUint(appendUint(b, 7, e.Refused), 5, e.RefusedCost)
-	return string(appendUint(appendUint(b, 7, e.Failed), 6, e.Rest+1)) + e.Note, nil
+	return string(appendUint(appendUint(b, 7, e.Failed), 6, e.Rest+1)) + e.Note
 }
 
 // What held_spend.lua returns.

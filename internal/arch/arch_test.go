@@ -26,6 +26,7 @@ var layers = []layer{
 	{".", []string{"driver"}},
 	{"goredisstore", []string{".", "driver", "redisstore"}},
 	{"rueidisstore", []string{".", "driver", "redisstore"}},
+	{"lease", []string{".", "driver", "internal/window", "memstore"}},
 	{"stack/internal/...", []string{".", "driver"}},
 	{"stack", []string{"driver", "failover", "lease", "memstore", "redisstore"}},
 	{"httplimit", []string{".", "driver", "middleware"}},

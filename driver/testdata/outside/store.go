@@ -1,4 +1,4 @@
-// Package outside is a store and a decorator as somebody writes them who has only the public packages of Sash.
+// Package outside is a store as somebody writes it who has only the public packages of Sash.
 package outside
 
 import (
@@ -106,19 +106,4 @@ func look(charges []charge, now, cost int64, limits []driver.Limit) (refusals ui
 		statuses = append(statuses, status)
 	}
 	return refusals, statuses
-}
-
-// A Counter is a decorator that counts decisions. It has all powers of the store behind it.
-type Counter struct {
-	driver.Passthrough
-	mu sync.Mutex
-	n  int // guarded by mu
-}
-
-// Decide implements driver.Store.
-func (c *Counter) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	c.mu.Lock()
-	c.n++
-	c.mu.Unlock()
-	return c.Next.Decide(ctx, req)
 }

@@ -16,7 +16,6 @@ type call struct {
 	ctx    context.Context
 	req    driver.Request
 	batch  *batch        // guarded by the queue's mu; nil while it is in the queue
-	left   bool          // guarded by the queue's mu: its caller has left
 	done   chan struct{} // closed when answer and err are set
 	answer driver.Answer
 	err    error
@@ -25,15 +24,6 @@ type call struct {
 func (c *call) reply(answer driver.Answer, err error) {
 	c.answer, c.err = answer, err
 	close(c.done)
-}
-
-func (c *call) answered() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // A queue is calls that wait until they are decided together, in order of arrival.
@@ -50,8 +40,8 @@ func (q *queue) join(ctx context.Context, req driver.Request) *call {
 }
 
 // take removes the first n calls as a batch. The caller holds mu.
-func (q *queue) take(n int, books bool) *batch {
-	b := &batch{books: books, open: slices.Clone(q.calls[:n])}
+func (q *queue) take(n int) *batch {
+	b := &batch{open: slices.Clone(q.calls[:n])}
 	q.calls = slices.Delete(q.calls, 0, n)
 	for _, c := range b.open {
 		c.batch = b
@@ -72,7 +62,6 @@ func (q *queue) await(c *call) (driver.Answer, error) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c.left = true
 	if c.batch == nil {
 		q.calls = slices.DeleteFunc(q.calls, func(o *call) bool { return o == c })
 	} else {
@@ -96,7 +85,6 @@ func ended(ctx context.Context, err error) error {
 
 // A batch is calls that are decided together: of one key and with equal policies, or of different keys.
 type batch struct {
-	books   bool // they are bookings
 	ctx     context.Context
 	cancel  context.CancelFunc
 	open    []*call        // not yet answered; those of the next request come first
@@ -104,21 +92,16 @@ type batch struct {
 	left    sync.WaitGroup // of the same callers
 }
 
-// leave is called for a caller that runs with its answer or has given up. A batch without waiting callers is canceled,
-// but bookings get a second to be given back.
+// leave is called for a caller that runs with its answer or has given up. A batch without waiting callers is canceled.
 func (b *batch) leave() {
-	switch {
-	case b.waiting.Add(-1) > 0:
-	case b.books:
-		time.AfterFunc(afterwards, b.cancel)
-	default:
+	if b.waiting.Add(-1) == 0 {
 		b.cancel()
 	}
 	b.left.Done()
 }
 
 // context returns the context of the batch: the values of its first call, and the latest deadline of its calls, so that
-// one caller's deadline does not end the calls of others. Bookings get a second more, as in leave.
+// one caller's deadline does not end the calls of others.
 func (b *batch) context() (context.Context, context.CancelFunc) {
 	var last time.Time
 	first := context.WithoutCancel(b.open[0].ctx)
@@ -130,9 +113,6 @@ func (b *batch) context() (context.Context, context.CancelFunc) {
 		if deadline.After(last) {
 			last = deadline
 		}
-	}
-	if b.books {
-		last = last.Add(afterwards)
 	}
 	return context.WithDeadline(first, last)
 }

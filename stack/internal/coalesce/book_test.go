@@ -2,10 +2,8 @@ package coalesce_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,89 +104,6 @@ func (s *slowFor) Decide(ctx context.Context, req driver.Request) (driver.Answer
 	return answers[0], nil
 }
 
-func TestACallerThatLeavesGivesItsBookingBack(t *testing.T) {
-	for name, c := range map[string]struct {
-		leaves time.Duration // in round trips of a second
-		settle bool          // the booking may be settled
-		alone  bool
-		want   int64 // units of the callers that leave
-	}{
-		"while it queues":                        {500 * time.Millisecond, true, false, 0},
-		"during the round trip":                  {1250 * time.Millisecond, true, false, 0},
-		"when the store has decided":             {1750 * time.Millisecond, true, false, 0},
-		"all of a batch":                         {1250 * time.Millisecond, true, true, 0},
-		"all of a batch, when it is decided":     {1750 * time.Millisecond, true, true, 0},
-		"with a booking that nobody may settle":  {1250 * time.Millisecond, false, false, 5},
-		"while it queues, and nobody may settle": {500 * time.Millisecond, false, false, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newLedger(time.Second)
-				store, limit := coalesce.New(inner), sash.Every(100, time.Hour)
-				var wg sync.WaitGroup
-				ask := func(ctx context.Context, cost int64, want error) {
-					req := booking(policy(t, limit), cost)
-					req.MaySettle = c.settle
-					wg.Go(func() {
-						if _, err := store.Decide(ctx, req); !errors.Is(err, want) {
-							t.Errorf("cost %d: %v", cost, err)
-						}
-					})
-					synctest.Wait()
-				}
-				stays := int64(10)
-				ask(t.Context(), 10, nil) // the first round trip
-				ctx, cancel := context.WithTimeout(t.Context(), c.leaves)
-				defer cancel()
-				ask(ctx, 5, context.DeadlineExceeded)
-				if !c.alone {
-					ask(t.Context(), 20, nil)
-					stays += 20
-				}
-				wg.Wait()
-				time.Sleep(2 * time.Second)
-				if got := inner.units(t, limit); got != stays+c.want {
-					t.Errorf("%d units are charged, want %d", got, stays+c.want)
-				}
-			})
-		})
-	}
-}
-
-// Callers leave just as their answers come. In the end the store holds what the callers know of.
-func TestNoBookingIsLostWhenCallersLeave(t *testing.T) {
-	left, stayed := 0, 0
-	for range 50 {
-		synctest.Test(t, func(t *testing.T) {
-			inner := newLedger(time.Second)
-			store, limit := coalesce.New(inner), sash.Every(1000, time.Hour)
-			p := policy(t, limit)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*inner.trip)
-			defer cancel()
-			var known, gone atomic.Int64
-			var wg sync.WaitGroup
-			for range 50 {
-				wg.Go(func() {
-					if answer, err := store.Decide(ctx, booking(p, 1)); err == nil && answer.Allowed() {
-						known.Add(1)
-					} else {
-						gone.Add(1)
-					}
-				})
-			}
-			wg.Wait()
-			synctest.Wait()
-			if units := inner.units(t, limit); units != known.Load() {
-				t.Errorf("%d units are charged; the callers know of %d", units, known.Load())
-			}
-			left, stayed = left+int(gone.Load()), stayed+int(known.Load())-1
-		})
-	}
-	if left < 100 || stayed < 100 {
-		t.Errorf("%d callers left, and %d were answered: this test shows nothing", left, stayed)
-	}
-}
-
 // A mute ledger forgets answers, or panics.
 type mute struct {
 	*ledger
@@ -245,24 +160,4 @@ func TestBookingsOverAStoreThatIsNoBatcher(t *testing.T) {
 	if driver.CanBook(coalesce.New(struct{ driver.Store }{memstore.New(nil)}), policy(t, sash.PerMinute(10))) {
 		t.Error("it books over a store that does not")
 	}
-}
-
-// A store that never answers keeps no booking for longer than a second after the last caller has left.
-func TestABatchOfBookingsEndsASecondAfterItsLastCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, p := coalesce.New(newLedger(time.Hour)), policy(t, sash.Every(100, time.Hour))
-		start := time.Now()
-		var wg sync.WaitGroup
-		for i := range 3 {
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Duration(i)*time.Second, cancel)
-			wg.Go(func() { _, _ = store.Decide(ctx, booking(p, 1)) })
-		}
-		wg.Wait()
-		if took := time.Since(start); took != 2*time.Second {
-			t.Errorf("the callers waited for %v", took)
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-	}) // the bubble fails when a goroutine is left
 }

@@ -4,20 +4,15 @@ import (
 	"context"
 	"hash/maphash"
 	"sync"
-	"time"
 
 	"example.com/sash/driver"
 )
 
 const shards = 64 // a power of two
 
-const (
-	// mostBookings is the most bookings of a batch. It bounds how long the store is busy with one, and redisstore makes a
-	// round trip for as many.
-	mostBookings = 64
-	// afterwards bounds what goes on after the callers of a batch have left: the decision, and then giving back.
-	afterwards = time.Second
-)
+// mostBookings is the most bookings of a batch. It bounds how long the store is busy with one, and redisstore makes a round
+// trip for as many.
+const mostBookings = 64
 
 // A Store decides concurrent calls together. It is safe for concurrent use and has nothing to close: it
 // holds only waiting calls, and its goroutine for a key ends when no call waits for the key.
@@ -71,7 +66,7 @@ type line struct {
 }
 
 // Decide implements [driver.Store]. If ctx ends while the call waits for others, the call is not charged. If ctx ends
-// during the decision, it may be charged; a booking that may be settled is given back then.
+// during the decision, it may be charged.
 func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	of := subject{req.Key, req.Within > 0}
 	if s.straight(&req) || of.books && s.each == nil {
@@ -94,11 +89,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	}
 	c := l.join(ctx, req)
 	sh.mu.Unlock()
-	answer, err := l.await(c)
-	if of.books && c.left && c.answered() && c.err == nil { // just now
-		s.giveBack(c, c.answer)
-	}
-	return answer, err
+	return l.await(c)
 }
 
 // straight reports whether a request is not joined with others of its key.
@@ -125,7 +116,7 @@ func (s *Store) run(l *line) {
 	for b := l.next(); b != nil; b = l.next() {
 		b.guard(func() {
 			if l.of.books {
-				s.book(l, b)
+				s.book(b)
 			} else {
 				l.refused = b.decide(s.gather, l.refused)
 			}
@@ -149,12 +140,12 @@ func (l *line) next() *batch {
 	for n < most && l.calls[0].req.Policy.Equal(l.calls[n].req.Policy) {
 		n++
 	}
-	return l.take(n, l.of.books)
+	return l.take(n)
 }
 
 // book answers a batch of bookings. Each booking has an instant of its own, so a batch has no sum that could be charged:
 // the store decides its requests one after the other, in one round trip.
-func (s *Store) book(l *line, b *batch) {
+func (s *Store) book(b *batch) {
 	reqs := b.requests()
 	answers, err := s.each.DecideEach(b.ctx, reqs)
 	if err == nil {
@@ -164,27 +155,7 @@ func (s *Store) book(l *line, b *batch) {
 		b.fail(err)
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	for i, c := range b.open {
-		if c.left {
-			s.giveBack(c, answers[i])
-		} else {
-			c.reply(answers[i], nil)
-		}
+		c.reply(answers[i], nil)
 	}
-}
-
-// giveBack gives a booking back in the background, if the answer admitted it: its caller has left.
-func (s *Store) giveBack(c *call, answer driver.Answer) {
-	if !answer.Allowed() || !c.req.MaySettle {
-		return
-	}
-	set := driver.Settlement{Request: c.req, At: answer.At, Delay: answer.Delay, Source: answer.Source}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), afterwards)
-	go func() {
-		defer cancel()
-		defer func() { _ = recover() }() // a store that panics must not end the process: no caller is on this goroutine
-		_ = s.Settle(ctx, set)
-	}()
 }

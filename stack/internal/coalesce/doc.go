@@ -44,8 +44,8 @@
 // Calls that may be booked (see [driver.Booker]) have batches of their own, so no plain call waits for them. Each booking
 // starts at its own instant, so they have no sum: the store decides them one after the other in one round trip, in the
 // order in which they came ([driver.Batcher]). A batch has at most 64 bookings, which keep a Redis busy for less than a
-// millisecond. If the caller leaves before its batch, nothing is booked. If it leaves later, its booking is given back
-// if it may be settled. Over a store that is no Batcher each booking is a round trip.
+// millisecond. If the caller leaves before its batch, nothing is booked. A limiter stays for a second after its own caller
+// has left, and gives back what is booked then. Over a store that is no Batcher each booking is a round trip.
 //
 // A store of failover behind it would see the sum of a batch instead of a call's cost, and one error would fail all callers:
 // then no calls are joined. Calls that take what fits, decisions over several subjects, policies that have a block, resets

@@ -72,7 +72,7 @@ func (p *place) next() *batch {
 		p.trips--
 		return nil
 	}
-	return p.take(min(len(p.calls), driver.MaxGather), false)
+	return p.take(min(len(p.calls), driver.MaxGather))
 }
 
 // decideMany answers the calls of a round trip.

@@ -2,16 +2,13 @@ package coalesce_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/memstore"
 	"example.com/sash/stack/internal/coalesce"
 )
 
@@ -57,44 +54,4 @@ func TestABatchIsCanceledOnceEveryUnansweredCallerGaveUp(t *testing.T) {
 			t.Errorf("afterwards: %+v, %v", res, err)
 		}
 	})
-}
-
-// A numbered store answers with the instant 1, 2, 3 and so on, in microseconds, after a random delay.
-type numbered struct {
-	*memstore.Store
-	n atomic.Int64
-}
-
-func (s *numbered) Decide(_ context.Context, req driver.Request) (driver.Answer, error) {
-	from := s.n.Add(1)
-	for range rand.IntN(200) {
-		_ = time.Now()
-	}
-	return driver.NewAnswer(from, 0, []driver.Status{{Remaining: 1 << 30}}), nil
-}
-
-// Calls are reused. When a caller gives up just as its answer arrives, no later caller may receive that answer.
-func TestNoCallerGetsTheAnswerToAnEarlierCall(t *testing.T) {
-	store := &numbered{Store: memstore.New(nil)}
-	l := limiter(t, coalesce.New(store), sash.PerMinute(1<<16))
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			for range 1000 {
-				ctx, cancel := context.WithCancel(context.Background())
-				begun := store.n.Load()
-				if rand.IntN(2) == 0 {
-					go cancel()
-				}
-				res, err := l.Allow(ctx, "k")
-				cancel()
-				switch {
-				case err != nil: // it gave up
-				case res.At.UnixMicro() <= begun:
-					t.Errorf("decision %d for a call that came after %d", res.At.UnixMicro(), begun)
-				}
-			}
-		})
-	}
-	wg.Wait()
 }

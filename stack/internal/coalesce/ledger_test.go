@@ -59,16 +59,6 @@ func (s *ledger) Decide(ctx context.Context, req driver.Request) (driver.Answer,
 	return answers[0], nil
 }
 
-// units returns the units of the key k that are charged.
-func (s *ledger) units(t *testing.T, limit sash.Limit) int64 {
-	t.Helper()
-	res, err := limiter(t, s.Store, limit).Peek(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return limit.Units - res.Remaining
-}
-
 // roundTrips returns the requests of each round trip so far.
 func (s *ledger) roundTrips() []int {
 	s.mu.Lock()

@@ -141,45 +141,6 @@ func TestARefusalIsNotKeptLongerThanMaxAge(t *testing.T) {
 	}
 }
 
-func TestWhatMakesRoomIsSeenAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := memstore.New(nil)
-		store := New(inner, 0)
-		l := newLimiter(t, store, sash.PerHour(2))
-
-		ask(t, l, "reset", 2)
-		ask(t, l, "reset", 1)
-		if err := l.Reset(t.Context(), "reset"); err != nil {
-			t.Fatal(err)
-		}
-		if res := ask(t, l, "reset", 1); !res.Allowed {
-			t.Error("refused after a reset")
-		}
-
-		r, err := newLimiter(t, inner, sash.PerHour(2)).Reserve(t.Context(), "settled", 2) // of another process
-		if err != nil {
-			t.Fatal(err)
-		}
-		ask(t, l, "settled", 1)
-		if err := r.Cancel(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if res := ask(t, l, "settled", 1); !res.Allowed {
-			t.Error("refused after another process gave back")
-		}
-
-		ask(t, l, "raised", 2)
-		ask(t, l, "raised", 1)
-		raised, err := l.With(sash.PerHour(3))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if res := ask(t, raised, "raised", 1); !res.Allowed {
-			t.Error("refused after the limit was raised")
-		}
-	})
-}
-
 func TestARefusalThatWasOnItsWayDuringAResetIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &counted{Store: memstore.New(nil)}
@@ -322,30 +283,6 @@ func TestARefusalThatCountsForABlockIsPassedOn(t *testing.T) {
 		}
 		if res := ask(t, l, "k", 1); !res.Allowed {
 			t.Errorf("after a reset: %+v", res)
-		}
-	})
-}
-
-// Recall is what Decide answers without the store.
-func TestRecallAnswersWhatIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := &counted{Store: memstore.New(nil)}
-		s := New(inner, 0)
-		l := newLimiter(t, s, sash.Every(1, 500*time.Millisecond))
-		req := driver.Request{Key: "k", Cost: 1, Policy: l.Policy()}
-		if _, ok := s.Recall(req); ok {
-			t.Error("recalled before the first call")
-		}
-		ask(t, l, "k", 1)
-		ask(t, l, "k", 1) // is refused
-		time.Sleep(100 * time.Millisecond)
-		answer, ok := s.Recall(req)
-		if !ok || answer.Allowed() || answer.Source != driver.FromCache || answer.Retry() != 400_000 {
-			t.Errorf("%+v, %v", answer, ok)
-		}
-		time.Sleep(400 * time.Millisecond)
-		if answer, ok := s.Recall(req); ok || inner.calls.Load() != 2 {
-			t.Errorf("when there is room: %+v", answer)
 		}
 	})
 }
