@@ -90,7 +90,11 @@ func (l *Limiter) holdAny(ctx context.Context, store driver.Settler, within int6
 		return -1, nil, storeError(ctx, err)
 	}
 	chosen := &options[h.chosen]
-	return chosen.index, newReservation(l, store, chosen.call, h.res), nil
+	r := newReservation(l, store, chosen.call, h.res)
+	if within > 0 && r.Allowed() {
+		l.lines.trade(ctx, []*Reservation{r}, within)
+	}
+	return chosen.index, r, nil
 }
 
 // An option is one of the calls of which any may be charged.

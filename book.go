@@ -30,7 +30,7 @@ const MaxAhead = time.Duration(driver.MaxAhead) * time.Microsecond
 //
 // Calls that are not booked go ahead of a booking only if they delay none. A booking that is given back leaves its place
 // to the next calls that fit there. Where one gets an earlier instant than callers of this process who [Reservation.Wait] for
-// the same cost, they move up and it takes the last of theirs, so it overtakes none of them. One whose process dies stays charged, like any
+// the same cost, they move up and it takes the last of theirs that is within, so it overtakes none of those. One whose process dies stays charged, like any
 // reservation that is never settled. A caller whose context ends before the store answers holds no place: one that the
 // store still grants within a second is given back.
 //
@@ -77,7 +77,7 @@ func (l *Limiter) BookAll(ctx context.Context, within time.Duration, subjects ..
 // [Limiter.AllowOnce]. Repeated with the same ID and key until [RepeatTime] after it starts, it finds its place again:
 // the same instant, without another charge. A refusal is not remembered.
 //
-// Since a repetition may come, [Reservation.Wait] keeps the place when its caller leaves, and so does BookOnce.
+// Since a repetition may come, [Reservation.Wait] keeps the place when its caller leaves, and so does BookOnce, also one in a gap.
 // Settle and Cancel are applied once, from whichever repetition they come, and reckon from its cost, which has to be
 // that of the first. A call that was canceled is still remembered, so repeat it only with another ID.
 //

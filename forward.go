@@ -18,7 +18,8 @@ import (
 // What this process knows to be free says when to ask: it counts units that come back, and keeps the instants of places that
 // were given back. A caller whose cost they cover asks. A store that has no room leaves the place as it is: other processes
 // may have taken the units, or bookings behind it would be delayed. They may have given units back, too, of which nobody
-// knows here; so while units come back now, the first caller also asks from time to time.
+// knows here; so while units come back now, and while the first place is farther away than a full limit puts it, the first
+// caller also asks from time to time.
 type forward struct {
 	key    string
 	queues []*queue      // of the key; none is empty, but while its only place is moved
@@ -28,7 +29,9 @@ type forward struct {
 	gaps   []gap         // by their instants
 
 	polls bool          // units came back now, so that other processes may give some back, too
-	asked time.Time     // when the store had no room
+	found bool          // the store had room of which nobody knew here
+	asked time.Time     // when the store was asked last
+	heard time.Time     // when it was, or a booking showed where it has room
 	pause time.Duration // until it is asked again
 }
 
@@ -39,7 +42,10 @@ type gap struct {
 	units  int64
 }
 
-const mostGaps = 256 // of a key that are remembered, the nearest
+const (
+	mostGaps = 4096 // of a key that are remembered, the nearest
+	nearGaps = 64   // places of a queue before a gap that a store surely looks at
+)
 
 // The times between two questions whether a place can be brought forward.
 const (
@@ -78,8 +84,11 @@ func (f *forward) next(now time.Time) (t *turn, at time.Time) {
 		first, at = covered, now
 	default:
 		at = now.Add(neverBring)
-		if f.polls {
+		half := time.Duration(first.places[0].sets[0].Request.Policy.Longest()) * time.Microsecond / 2
+		if f.polls || f.found {
 			at = f.asked.Add(f.pause)
+		} else if first.places[0].starts.Sub(now) > half {
+			at = f.heard.Add(half)
 		}
 		if len(f.gaps) > 0 && f.gaps[0].starts.Before(at) {
 			at = f.gaps[0].starts
@@ -117,13 +126,18 @@ func (f *forward) leave(g gap) {
 	f.wake()
 }
 
-// booked records a booking for which the store has just looked for the earliest instant: it fills a gap there, and before it no
-// gap has room for its cost.
+// booked records a booking under the limits of a queue, for which the store has just looked for the earliest instant: it fills a
+// gap there, and before it no gap has room for its cost. A store looks at no gap that is far away.
 func (f *forward) booked(p *place) {
-	cost := p.sets[0].Request.Cost
+	cost, policy := p.sets[0].Request.Cost, p.sets[0].Request.Policy
+	n := slices.IndexFunc(f.queues, func(q *queue) bool { return len(q.places) > 0 && q.places[0].sets[0].Request.Policy.Equal(policy) })
+	if n < 0 || slices.ContainsFunc(policy.Limits, func(l driver.Limit) bool { return l.Period != 0 }) {
+		return
+	}
+	f.heard = time.Now()
 	for i := range f.gaps {
 		switch g := &f.gaps[i]; {
-		case g.at < p.at:
+		case g.at < p.at && f.queues[n].before(g.at) <= nearGaps:
 			g.units = min(g.units, cost-1)
 		case g.at == p.at:
 			g.units -= cost
@@ -138,7 +152,7 @@ func (f *forward) booked(p *place) {
 // refused records that the store had no room for a request.
 func (f *forward) refused(req *driver.Request, now time.Time) {
 	first, last := pauses(req)
-	f.asked, f.free, f.pause = now, 0, min(max(bringAgain*f.pause, first), last)
+	f.asked, f.heard, f.found, f.free, f.pause = now, now, false, 0, min(max(bringAgain*f.pause, first), last)
 }
 
 // pauses returns how long a queue pauses before it asks again: at first half of the time in which the units of a place flow
@@ -162,7 +176,7 @@ func pauses(req *driver.Request) (first, last time.Duration) {
 func (q *lines) comeForward(line *queue, req *driver.Request) {
 	f := q.forward[req.Key]
 	if f == nil {
-		f = &forward{key: req.Key, polls: time.Since(q.lowered) < time.Duration(req.Policy.Longest())*time.Microsecond}
+		f = &forward{key: req.Key, heard: time.Now(), polls: time.Since(q.lowered) < time.Duration(req.Policy.Longest())*time.Microsecond}
 		q.forward[req.Key] = f
 	}
 	line.forward, f.queues = f, append(f.queues, line)
@@ -221,10 +235,14 @@ func (r *Reservation) bring(ctx context.Context, alike string, t *turn) {
 	q.tidy(alike, line)
 	q.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	at, err := int64(0), error(nil)
 	set.Delay = max(set.Delay, 1)
-	at, err := store.Extend(ctx, set)
-	cancel()
+	err = atOnce(1, func(int) error { // which recovers a panic: the key would come forward no more
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+		defer cancel()
+		at, err = store.Extend(ctx, set)
+		return err
+	})
 
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -232,8 +250,8 @@ func (r *Reservation) bring(ctx context.Context, alike string, t *turn) {
 	close(f.back)
 	now := time.Now()
 	if at != 0 {
+		f.asked, f.heard, f.found = now, now, f.free < set.Request.Cost
 		f.free = max(0, f.free-set.Request.Cost)
-		f.asked, f.pause = now, 0
 		f.pause, _ = pauses(&set.Request)
 		f.leave(gap{at: p.at, starts: p.starts, units: set.Request.Cost})
 		set.At, set.Delay = at, 0

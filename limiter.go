@@ -186,7 +186,8 @@ func (l *Limiter) Do(ctx context.Context, key string, f func(context.Context) er
 	return f(ctx)
 }
 
-// Reset forgets the charges of a subject under this limiter's algorithm, and ends its block. The error is
+// Reset forgets the charges of a subject under this limiter's algorithm, and ends its block. Callers who wait keep their
+// places, of which the store knows nothing any more: until those are over it admits as many units besides. The error is
 // [ErrUnsupported] if the store cannot reset, which comes first, or one of those of AllowN.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	store, ok := driver.As[driver.Resetter](l.store)

@@ -88,15 +88,19 @@ func (r *Reservation) alike() string {
 	var b strings.Builder
 	for _, each := range r.together() {
 		each.mu.Lock()
-		fmt.Fprintf(&b, "%p %d %q ", each.set.Request.Policy, each.set.Request.Cost, each.subject)
+		policy := each.set.Request.Policy
+		fmt.Fprintf(&b, "%d %d %d %q ", policy.Algorithm, policy.Resolution, each.set.Request.Cost, each.subject)
+		for _, l := range policy.Limits {
+			fmt.Fprintf(&b, "%d/%d/%d@%v ", l.Units, l.Window, l.Period, l.Zone)
+		}
 		each.mu.Unlock()
 	}
 	return b.String()
 }
 
 // trade gives those who wait in a queue the place of a new booking that is like theirs, which may be in a gap before them, and
-// the booking the last one of the queue that is within as many microseconds. So it overtakes nobody. It waits for a caller who
-// is out of the queue while its place is brought forward.
+// the booking the last one of the queue that is within as many microseconds. So it overtakes nobody who starts within that time.
+// It waits for a caller who is out of the queue while its place is brought forward, which takes a second at most.
 func (q *lines) trade(ctx context.Context, holder []*Reservation, within int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -113,12 +117,14 @@ func (q *lines) trade(ctx context.Context, holder []*Reservation, within int64) 
 	for line != nil && line.forward != nil && line.forward.away == line {
 		back := line.forward.back
 		q.mu.Unlock()
+		returned := false
 		select {
 		case <-back:
+			returned = true
 		case <-ctx.Done():
+		case <-time.After(settleTime):
 		}
-		q.mu.Lock()
-		if ctx.Err() != nil {
+		if q.mu.Lock(); !returned {
 			return
 		}
 		line = q.alike[alike]
@@ -127,8 +133,9 @@ func (q *lines) trade(ctx context.Context, holder []*Reservation, within int64) 
 		return
 	}
 	n := line.before(own.decided()+within) - 1
-	for ; n >= 0 && line.places[n].at > own.at && line.places[n].decided() > own.decided(); n-- {
-		continue // it was booked later, and its answer overtook this one
+	latest := time.Now().Add(time.Duration(within) * time.Microsecond)
+	for ; n >= 0 && line.places[n].at > own.at && (line.places[n].decided() > own.decided() || line.places[n].starts.After(latest)); n-- {
+		continue // it was booked later, and its answer overtook this one; or it starts too late
 	}
 	if n < 0 || line.places[n].at <= own.at {
 		return
@@ -141,7 +148,7 @@ func (q *lines) trade(ctx context.Context, holder []*Reservation, within int64) 
 	line.steady(first)
 	t.have(line.places[n+1])
 	for _, r := range holder {
-		r.result.Delay = time.Until(r.starts)
+		r.result.Delay = max(0, time.Until(r.starts))
 	}
 	line.places = slices.Delete(line.places, n+1, n+2)
 	q.tidy(alike, line)

@@ -299,7 +299,7 @@ func TestASettledBookingBringsNoPlaceIntoItsQueue(t *testing.T) {
 			}
 		})
 		group.Go(func() {
-			if err := kept.Wait(t.Context()); err != nil || time.Since(began) != 2*time.Second {
+			if err := kept.Wait(t.Context()); err != nil || time.Since(began) != time.Second { // where the other one was
 				t.Errorf("%v after %v", err, time.Since(began))
 			}
 		})
@@ -355,13 +355,16 @@ type movingStore struct {
 	*bookStore
 	questions atomic.Int64
 	fails     int64
+	panics    bool // where it fails
 }
 
 func (s *movingStore) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
 	defer time.Sleep(s.takes)
 	n := s.questions.Add(1)
 	at, err := s.bookStore.Extend(ctx, set)
-	if n == s.fails {
+	if n == s.fails && s.panics {
+		panic("a bug of a store")
+	} else if n == s.fails {
 		return 0, errors.New("connection reset by peer")
 	}
 	return at, err
@@ -369,8 +372,14 @@ func (s *movingStore) Extend(ctx context.Context, set driver.Settlement) (int64,
 
 // Nobody knows where a booking is when the answer is lost: its caller gets the error, and all others start as promised.
 func TestAnAnswerThatIsLostCostsOneWaiter(t *testing.T) {
+	for _, panics := range []bool{false, true} {
+		lostAnswer(t, panics)
+	}
+}
+
+func lostAnswer(t *testing.T, panics bool) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &movingStore{bookStore: newBookStore(), fails: 1}
+		store := &movingStore{bookStore: newBookStore(), fails: 1, panics: panics}
 		l := newLimiter(t, store, nil, sash.Every(10, 10*time.Second))
 		first := book(t, l, "k", 10)
 		began := time.Now()
@@ -388,6 +397,64 @@ func TestAnAnswerThatIsLostCostsOneWaiter(t *testing.T) {
 		time.Sleep(time.Second)
 		if err := first.Settle(t.Context(), 1); err != nil {
 			t.Error(err)
+		}
+		group.Wait()
+	})
+}
+
+// Units that another process gives back go to those who wait here, although nobody comes who would find them.
+func TestWhatAnotherProcessGivesBackIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newBookStore()
+		there, here := newLimiter(t, store, nil, sash.PerSecond(20)), newLimiter(t, store, nil, sash.PerSecond(20))
+		ctx, hangUp := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		for range 200 {
+			group.Go(func() { _ = there.Wait(ctx, "k") })
+		}
+		synctest.Wait()
+		began := time.Now()
+		for range 60 {
+			group.Go(func() {
+				if err := here.Wait(t.Context(), "k"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		hangUp()
+		if group.Wait(); time.Since(began) > 6*time.Second { // 12 s, where each keeps its place
+			t.Errorf("60 calls at 20 a second start within %v", time.Since(began))
+		}
+	})
+}
+
+// A choice that is booked in a gap overtakes nobody who waits for the same subject: they take its place, and it takes the last.
+func TestAChoiceOvertakesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newBookStore(), nil, sash.Every(2, 10*time.Second))
+		var all []*sash.Reservation
+		for range 6 {
+			all = append(all, book(t, l, "k", 1))
+		}
+		var group sync.WaitGroup
+		group.Go(func() {
+			began := time.Now()
+			if err := all[5].Wait(t.Context()); err != nil || time.Since(began) > 10*time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+		})
+		synctest.Wait()
+		if err := all[2].Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, r, err := l.BookAny(t.Context(), time.Hour, sash.Subject{Key: "k", Cost: 1}, sash.Subject{Key: "k", Cost: 1, Limits: []sash.Limit{sash.Every(1, time.Hour)}})
+		if err == nil || r != nil {
+			t.Errorf("a subject twice: %v", err)
+		}
+		if _, r, err = l.BookAny(t.Context(), time.Hour, sash.Subject{Key: "k", Cost: 1}); err != nil || r.Delay() != 20*time.Second {
+			t.Errorf("the newcomer starts in %v, %v", r.Delay(), err)
 		}
 		group.Wait()
 	})

@@ -27,6 +27,7 @@ type Reservation struct {
 	store   driver.Settler
 	subject string         // the key in the store
 	all     []*Reservation // those of one BookAll, which are waited for together; nil for others
+	books   bool           // it may have been booked, and its place may be in a queue
 	id      string         // of the settlement, if the call may be repeated: one ID, so that it is applied once
 	turn    *turn          // of a caller who waits, kept by the first of all: guarded by the mutex of the queues
 
@@ -144,7 +145,7 @@ func (l *Limiter) settler(call string) (driver.Settler, error) {
 // newReservation returns the reservation of a call whose answer has just come. So a booking starts no earlier than the
 // store's instant: later by the time that the answer took.
 func newReservation(l *Limiter, store driver.Settler, c call, res Result) *Reservation {
-	r := &Reservation{limiter: l, store: store, result: res, subject: c.Key, set: c.settlement(&res), done: !res.Allowed}
+	r := &Reservation{limiter: l, store: store, result: res, subject: c.Key, set: c.settlement(&res), done: !res.Allowed, books: c.Within > 0}
 	if res.Delay > 0 {
 		r.starts = time.Now().Add(res.Delay)
 	}
@@ -328,7 +329,7 @@ func (r *Reservation) move(at int64) {
 // decide fixes the units of the call, and returns the settlement to apply, if any. A settlement that is not repeatable has
 // no ID.
 func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, pending bool) {
-	if r.set.Request.Within > 0 { // its place may be in a queue
+	if r.books {
 		defer r.limiter.lines.stepOut(r)()
 	}
 	r.mu.Lock()

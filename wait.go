@@ -16,7 +16,7 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 // overtaken by low ones, but for what callers who leave and settlements free: the next calls that fit there get that, and
 // delay no caller who waits. If they cannot start before the context's
 // deadline it fails at once with a [*LimitedError] that is also context.DeadlineExceeded, and nothing is charged. If the
-// context ends first, it returns the context's error, in a second at most, and those who wait behind it in this process with
+// context ends first, it returns the context's error, in two seconds at most, and those who wait behind it in this process with
 // the same cost move up: callers who hang up leave no gap. If the process ends, its places stay unused. Without a deadline
 // it waits however long it takes.
 //

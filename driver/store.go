@@ -44,8 +44,8 @@ type Deduplicator interface {
 //
 // Once units came back while bookings lay ahead of now, and as long as some do, one request under sliding limits is admitted at
 // the earliest instant at which every limit has room and which delays no booking, as described for a request that may not be
-// booked, if the store finds it within 256 instants at which charges are made or leave. (Within is compared with that instant,
-// and the retry time of a refusal is that behind all bookings.)
+// booked, if the store finds it within 256 instants at which charges are made or leave, and Within is more than a microsecond, with
+// which a choice asks. (Within is compared with that instant, and the retry time of a refusal is that behind all bookings.)
 //
 // A request that may not be booked delays no booking: it is admitted only if it fits now, and if every window that ends
 // at a booking then still holds no more than the request's own limits. Otherwise it is refused, and its retry time is

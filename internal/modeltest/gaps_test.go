@@ -85,6 +85,48 @@ func (b *bench) gapped() error {
 	return nil
 }
 
+// counted: charges of a limiter that counts refused calls are not forgotten, also where units came back before bookings.
+func (b *bench) counted() error {
+	if b.algorithm != sash.SlidingLog {
+		return nil
+	}
+	ctx, key := context.Background(), "gaps counted"
+	few, err := sash.NewPolicy(nil, sash.PerMinute(10))
+	if err != nil {
+		return err
+	}
+	many, err := sash.NewPolicy(&sash.Options{CountRefused: true}, sash.PerMinute(100))
+	if err != nil {
+		return err
+	}
+	var last driver.Answer
+	req := driver.Request{Key: key, Policy: few, Cost: 1, MaySettle: true, Within: 3_600_000_000}
+	for range 12 {
+		b.clock.Advance(time.Millisecond)
+		if last, err = b.store.Decide(ctx, req); err != nil {
+			return err
+		}
+	}
+	if err := b.store.Settle(ctx, driver.Settlement{Request: req, At: last.At, Delay: last.Delay, Source: driver.FromStore}); err != nil {
+		return err
+	}
+	admitted := 0
+	for range 500 {
+		b.clock.Advance(time.Millisecond)
+		answer, err := b.store.Decide(ctx, driver.Request{Key: key, Policy: many, Cost: 1})
+		if err != nil {
+			return err
+		}
+		if answer.Allowed() {
+			admitted++
+		}
+	}
+	if admitted > 90 {
+		return fmt.Errorf("%d calls of a limit of 100 are admitted beside 10 others", admitted)
+	}
+	return nil
+}
+
 // both calls f with each store, and returns the first error.
 func both(a, b driver.Settler, f func(driver.Settler) error) error {
 	if err := f(a); err != nil {

@@ -145,6 +145,7 @@ var mutants = []struct {
 		{"bookings fill no gap", "if gap and gap - clock <= within then s = gap end", ""},
 		{"a gap is looked for where no units came back", "if keep_units >= 2^47 and #KEYS", "if #KEYS"},
 		{"a booking delays others", "if full then at = nil elseif not at then at = t end", "at = at or t"},
+		{"more units are forgotten once there are gaps", "elseif keep_units >= 2^47 and units > keep_units - 2^47 then", "elseif false then"},
 		{"a booking in a gap is not the first one ahead", "math.min(log.since or booked, booked)", "log.since or booked"},
 		{"gaps stay when no booking lies ahead", "if not log.since and keep_units >= 2^47 then", "if false then"},
 		{"bookings do not go behind others", "if last > s and log.cost > 0 then s = last end", ""},

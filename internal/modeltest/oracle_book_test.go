@@ -167,7 +167,7 @@ func (o *oracle) behind(now int64, reqs []driver.Request) (least, most int64) {
 func (o *oracle) gap(now int64, reqs []driver.Request) (least, most int64, sure bool) {
 	req, limits := reqs[0], limitsOf(reqs[0].Policy)
 	l, ok := o.state(req).(*log)
-	if !ok || len(reqs) > 1 || !l.open || slices.ContainsFunc(limits, func(l sash.Limit) bool { return l.Period != 0 }) {
+	if !ok || len(reqs) > 1 || req.Within <= 1 || !l.open || slices.ContainsFunc(limits, func(l sash.Limit) bool { return l.Period != 0 }) {
 		return math.MaxInt64, math.MaxInt64, false
 	}
 	window, moved := req.Policy.Longest(), slices.ContainsFunc(l.charges, func(c unit) bool { return c.moved })

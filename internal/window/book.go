@@ -60,7 +60,10 @@ func Book(l *Log, now, within, cost int64, limits []driver.Limit, out []driver.S
 		return now, Decide(l, now, cost, limits, false, out)
 	}
 	from := max(now, l.Until(now))
-	if at = l.gap(now, from, cost, limits); at == from {
+	if at = from; within > 1 { // a choice asks each subject whether it has room at once
+		at = l.gap(now, from, cost, limits)
+	}
+	if at == from {
 		at = l.Behind(from, cost, limits)
 	}
 	if at-now > within || l.crowded(now) {

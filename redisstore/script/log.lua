@@ -139,7 +139,11 @@ while true do
         elseif now < b2 then cut, stop = b1 - 1, b2
         else cut, stop = b2 - 1, b3 end
       end
-      if units > keep_units then keep_units = units end
+      if units > keep_units then
+        keep_units = units
+      elseif keep_units >= 2^47 and units > keep_units - 2^47 then -- bookings may leave gaps
+        keep_units = 2^47 + units
+      end
       if window > keep then keep = window end
 
       -- Locate: the first position that counts, the sum before it and its time.

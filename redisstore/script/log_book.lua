@@ -11,7 +11,8 @@
 --
 -- A booking is a decision at the time of the last entry, or now if that is later; and if it has no room there, at the end
 -- of its retry time, when it has: later than the last entry, what is used only falls. Once units of a log with bookings came
--- back, one subject under sliding limits is booked at the earliest instant at which it fits and delays no booking.
+-- back, one subject under sliding limits is booked at the earliest instant at which it fits and delays no booking. (That is not
+-- looked for within a microsecond, which is how a choice asks each subject.)
 --
 -- Invariants: those of log.lua. At most MOST_AHEAD entries of a log lie ahead of now, and MOST_SUM / 4 units, so that
 -- neither joins them when the log is full.
@@ -63,7 +64,7 @@ local function book(clock)
           if ahead.since and log.cost > 0 then
             crowded = crowded or ahead.head - ahead.position >= MOST_AHEAD
               or (ahead.total - ahead.before) % SUM_MODULUS + log.cost > MOST_SUM / 4
-            if keep_units >= 2^47 and #KEYS == 1 and windows and from == 0 and not crowded then gap = ahead.gap(log.cost, windows) end
+            if keep_units >= 2^47 and #KEYS == 1 and windows and from == 0 and within > 1 and not crowded then gap = ahead.gap(log.cost, windows) end
           end
         else
           local all = open(key, slots, entries, head, total)
