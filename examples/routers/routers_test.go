@@ -67,7 +67,7 @@ func underFiber(limit httplimit.Middleware) fiber.Handler {
 	wrapped := adaptor.HTTPMiddleware(func(next http.Handler) http.Handler {
 		limited := limit(next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			route, _ := r.Context().Value(routeKey{}).(string) // the context is Fiber's, with its Locals
+			route, _ := r.Context().Value(routeKey{}).(string)    // the context is Fiber's, with its Locals
 			r = r.WithContext(context.WithoutCancel(r.Context())) // Fiber uses it again for another request
 			r.Pattern = route
 			limited.ServeHTTP(w, r)

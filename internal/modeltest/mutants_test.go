@@ -17,6 +17,7 @@ var mutants = []struct {
 	mutants   []mutant
 }{
 	{"log.lua", sash.SlidingLog, []mutant{
+		{"more units are forgotten once there are gaps", "elseif keep_units >= 2^47 and units > keep_units - 2^47 then", "elseif false then"},
 		{"writes before it decides",
 			"if oldest < first then oldest = first end",
 			"if oldest < first then oldest = first end if header ~= '' then call('SETRANGE', key, '6', pack('>I6', oldest)) end"},
@@ -145,7 +146,6 @@ var mutants = []struct {
 		{"bookings fill no gap", "if gap and gap - clock <= within then s = gap end", ""},
 		{"a gap is looked for where no units came back", "if keep_units >= 2^47 and #KEYS", "if #KEYS"},
 		{"a booking delays others", "if full then at = nil elseif not at then at = t end", "at = at or t"},
-		{"more units are forgotten once there are gaps", "elseif keep_units >= 2^47 and units > keep_units - 2^47 then", "elseif false then"},
 		{"a booking in a gap is not the first one ahead", "math.min(log.since or booked, booked)", "log.since or booked"},
 		{"gaps stay when no booking lies ahead", "if not log.since and keep_units >= 2^47 then", "if false then"},
 		{"bookings do not go behind others", "if last > s and log.cost > 0 then s = last end", ""},
