@@ -52,13 +52,3 @@ const (
 	Failed                   // layers of Failures keep their charge
 	Succeeded                // layers of Failures release their charge; those with ResetOnSuccess reset the subject
 )
-
-var outcomeNames = [...]string{Neutral: "neutral", Failed: "failed", Succeeded: "succeeded"}
-
-// String returns "neutral", "failed" or "succeeded".
-func (o Outcome) String() string {
-	if int(o) < len(outcomeNames) {
-		return outcomeNames[o]
-	}
-	return fmt.Sprintf("Outcome(%d)", uint8(o))
-}

@@ -3,7 +3,6 @@ package outgoing
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -40,16 +39,6 @@ const (
 	// Everywhere is TooFast for all buckets of the [Call].Account.
 	Everywhere
 )
-
-var meaningNames = [...]string{TooFast: "too-fast", UsedUp: "used-up", Everywhere: "everywhere"}
-
-// String returns "too-fast", "used-up" or "everywhere".
-func (m Meaning) String() string {
-	if int(m) < len(meaningNames) {
-		return meaningNames[m]
-	}
-	return fmt.Sprintf("Meaning(%d)", uint8(m))
-}
 
 // signOf returns the meaning of a refusal by its signs.
 func (p *Profile) signOf(res *http.Response) (means Meaning, found bool) {

@@ -27,12 +27,7 @@ func (d *Decider) storeBy(place config.Place, modes failover.Modes) (driver.Stor
 	if place.Global {
 		modes.Rules = instanceless(modes.Rules)
 	}
-	switch store := store.(type) {
-	case *failover.Store:
-		return store.With(modes)
-	case interface {
-		With(modes failover.Modes) (driver.Store, error)
-	}:
+	if store, ok := store.(*failover.Store); ok {
 		return store.With(modes)
 	}
 	return store, nil
