@@ -214,11 +214,14 @@ func TestWaitersThroughAFailover(t *testing.T) {
 	after := all.where(func(b booking) bool { return b.Asked > killed })
 	before.isInOrder(t)
 	after.isInOrder(t)
-	before.keepsTo(t, 1, waitersLimits...)
-	after.keepsTo(t, 1, waitersLimits...)
+	lost := len(all.inversions())
+	if lost == 0 { // otherwise a place from before and one from after it may have changed hands
+		before.keepsTo(t, 1, waitersLimits...)
+		after.keepsTo(t, 1, waitersLimits...)
+	}
 	all.keepsTo(t, 2, waitersLimits...)
 	all.allStarted(t)
-	t.Logf("%d of %d places that were given before the failover were not known after it", len(all.inversions()), len(before))
+	t.Logf("%d of %d places that were given before the failover were not known after it", lost, len(before))
 }
 
 // A crowd that is ready to wait gets places and no errors, through a stack with its defaults: the store takes longer than
@@ -227,7 +230,7 @@ func TestWaitersThroughAFailover(t *testing.T) {
 func TestACrowdThatWaitsGetsNoErrors(t *testing.T) {
 	for _, a := range adapters { // one after the other, for answers are due within a budget
 		for budget := failover.DefaultBudget; ; budget *= 2 {
-			failed, late := crowd(t, a, budget)
+			late, failed := crowd(t, a, budget)
 			if failed == nil {
 				break
 			}
@@ -242,7 +245,7 @@ func TestACrowdThatWaitsGetsNoErrors(t *testing.T) {
 
 // crowd has 1500 callers come at once, for one key and for many. It returns an error that one of them got, if any did, and how
 // late goroutines ran meanwhile.
-func crowd(t *testing.T, a adapter, budget time.Duration) (failed error, late time.Duration) {
+func crowd(t *testing.T, a adapter, budget time.Duration) (late time.Duration, failed error) {
 	t.Helper()
 	server := redistest.Start(t)
 	store, err := stack.New(a.open(t, to(server.Addr(), patient)), &stack.Options{Failover: failover.Options{Budget: budget}})
@@ -270,5 +273,5 @@ func crowd(t *testing.T, a adapter, budget time.Duration) (failed error, late ti
 	for err := range errs {
 		failed = cmp.Or(failed, err)
 	}
-	return failed, slices.Max(machine.late)
+	return slices.Max(machine.late), failed
 }

@@ -19,12 +19,12 @@ type spender struct {
 const leaseHour = int64(time.Hour / time.Microsecond)
 
 // ask asks a server for units, and returns the last answer. Unless any answer will do, all have to be spent.
-func (s *spender) ask(store *redisstore.Store, units int, any bool) (h driver.Held) {
+func (s *spender) ask(store *redisstore.Store, units int, whole bool) (h driver.Held) {
 	s.Helper()
 	for i := range units {
 		var err error
 		h, err = store.Spend(s.Context(), driver.Spending{Key: "k", Cost: 1, Longest: leaseHour, Way: 1000})
-		if err != nil || !any && !h.Spent {
+		if err != nil || !whole && !h.Spent {
 			s.Fatalf("unit %d of %d: %+v, %v", i+1, units, h, err)
 		}
 		if h.Spent {

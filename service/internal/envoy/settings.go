@@ -176,8 +176,7 @@ func (s *Settings) deployment(r *reader) {
 	s.ReadyNeedsRedis = r.boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")
 	s.LogJSON = strings.EqualFold(r.env("LOG_FORMAT"), "json")
 	level := strings.ToLower(r.text("LOG_LEVEL", "warn"))
-	known := false
-	if s.LogLevel, known = levels[level]; !known {
+	if s.LogLevel = levels[level]; s.LogLevel == "" {
 		r.fail("LOG_LEVEL=%s: use debug, info, warn or error", level)
 	}
 }

@@ -110,7 +110,7 @@ type decision struct {
 	make    func(ctx context.Context, out *reply) error // writes a reply unless it returns an error
 }
 
-// reads reads a command that asks for units, with options beside those that all have. Its reply is a decision.
+// reads parses a command that asks for units, with options beside those that all have. Its reply is a decision.
 func (c *conn) reads(args [][]byte, silent *wire.Silence,
 	by func(context.Context, *decide.Decider, *decide.Request) (wire.Decision, error), takes ...string) (decision, error) {
 	req, err := c.asks(args, access.Decide, takes...)

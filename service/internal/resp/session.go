@@ -28,7 +28,7 @@ type session struct {
 // caller that guesses more than the guess.
 const mostWrong = 10
 
-// permit returns nil if the caller has a right in a domain. Who that is is asked for each command, because the file of
+// permit returns nil if the caller has a right in a domain. The caller is identified for each command, because the file of
 // callers may change.
 func (c *conn) permit(domain string, need access.Right) error {
 	caller, err := c.handler.opts.Access.Login(c.session.token, c.session.cert, c.session.from)

@@ -142,7 +142,7 @@ func (c checks) Check(ctx context.Context, req *healthpb.HealthCheckRequest) (*h
 		return serving, nil
 	case HealthService, pb.RateLimitService_ServiceDesc.ServiceName:
 		if c.ready != nil && c.ready(ctx) != nil {
-			return down, nil
+			return down, nil //nolint:nilerr // the error is what down says
 		}
 		return serving, nil
 	}

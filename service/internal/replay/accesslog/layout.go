@@ -105,11 +105,11 @@ func (l *layout) split(line string) (row, error) {
 		if err == nil && l.parts[i].is != nil && !l.parts[i].is(value) {
 			err = fmt.Errorf("%s cannot be %q", l.parts[i].directive, first(value, shownText))
 		}
-		if err != nil && i < l.least {
+		switch {
+		case err != nil && i < l.least:
 			return row{}, err
-		}
-		if err != nil {
-			break // what follows is something else
+		case err != nil:
+			return row{l.labels, values, l}, nil //nolint:nilerr // what follows is something else
 		}
 		values, text = append(values, unescaped(value)), rest
 	}
@@ -119,7 +119,7 @@ func (l *layout) split(line string) (row, error) {
 // cut takes the value of a part off the front of a text, and what follows it.
 func (l *layout) cut(i int, text string) (value, rest string, err error) {
 	p, last := &l.parts[i], i == len(l.parts)-1
-	end := -1
+	var end int
 	switch {
 	case p.quoted:
 		end = closing(text)
