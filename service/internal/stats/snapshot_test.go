@@ -140,7 +140,7 @@ descriptors:
 			t.Errorf("there is no series of %v", want)
 		}
 		is(t, r, "sash_requests_total", "allowed 10\nuncounted 8\nrefused 6\nerror 8")
-		is(t, r, "sash_decisions_total", "d error closed policy 8\nd allowed local " + "local 2\nd refused local " + "local 6\nd uncounted open policy 8\nd uncounted soft policy 8")
+		is(t, r, "sash_decisions_total", "d error closed policy 8\nd allowed local "+"local 2\nd refused local "+"local 6\nd uncounted open policy 8\nd uncounted soft policy 8")
 		is(t, r, "sash_store_failures_total", "loading 32")
 	})
 }
