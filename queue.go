@@ -42,9 +42,6 @@ type place struct {
 	sets   []driver.Settlement // of each reservation of the caller
 }
 
-// decided returns when the store decided on the place.
-func (p *place) decided() int64 { return p.sets[0].At - p.sets[0].Delay }
-
 // A turn is a caller in a queue. Its fields are guarded by the mutex of the lines, and do not change once done is closed.
 type turn struct {
 	holder []*Reservation
@@ -132,10 +129,10 @@ func (q *lines) trade(ctx context.Context, holder []*Reservation, within int64) 
 	if line == nil {
 		return
 	}
-	n := line.before(own.decided()+within) - 1
+	n, came := line.before(holder[0].came+within)-1, holder[0].came
 	latest := time.Now().Add(time.Duration(within) * time.Microsecond)
-	for ; n >= 0 && line.places[n].at > own.at && (line.places[n].decided() > own.decided() || line.places[n].starts.After(latest)); n-- {
-		continue // it was booked later, and its answer overtook this one; or it starts too late
+	for ; n >= 0 && line.places[n].at > own.at && (line.callers[n].holder[0].came > came || line.places[n].starts.After(latest)); n-- {
+		continue // its caller came later, and its answer overtook this one; or it starts too late
 	}
 	if n < 0 || line.places[n].at <= own.at {
 		return

@@ -19,7 +19,7 @@ import (
 
 // Half more is requested than a limit of 20 a second has, by one process or four, at one cost or several, and clients leave after
 // a second, or at any moment, or half of them stay. As many units are served as one line serves that keeps strictly to the order
-// in which they came, with two decisions for each admission or fewer (a quarter more, as goroutines run), those for clients who
+// in which they came, with two decisions for each admission or fewer (up to three, as goroutines run), those for clients who
 // leave included. When places of those who leave stay empty, nobody is served after four seconds.
 func TestCallersWhoHangUpStarveNobody(t *testing.T) {
 	for _, most := range []int64{1, 2, 5} {
@@ -75,7 +75,7 @@ func hangUps(t *testing.T, most int64, stay string, processes int) {
 	possible, decisions := inOneLine(clients, perSecond, lasts), store.decisions.Load()+store.questions.Load()
 	each := float64(decisions) / float64(admitted.Load())
 	t.Logf("%d of %d units, and %.2f decisions an admission", served.Load(), possible, each)
-	if served.Load() < possible*97/100 || each > 2.25 {
+	if served.Load() < possible*97/100 || each > 3 {
 		t.Errorf("%d of %d units are served, with %.2f decisions an admission", served.Load(), possible, each)
 	}
 }

