@@ -121,8 +121,8 @@ func startQueue(t *testing.T, processes int, bookings int64) (*fleet, *redistest
 	}
 }
 
-// Four processes ask for three times as much as there is, and every caller leaves after a second: the limit is used (98 %
-// of it on a quiet machine), and those of a process who stay start in order.
+// Four processes ask for three times as much as there is, and every caller leaves after a second or so: the limit is used,
+// 98 % of it on a quiet machine.
 func TestWaitersWhoHangUp(t *testing.T) {
 	server := redistest.Start(t)
 	limit := sash.PerSecond(60)
