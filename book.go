@@ -30,7 +30,8 @@ const MaxAhead = time.Duration(driver.MaxAhead) * time.Microsecond
 //
 // Calls that are not booked go ahead of a booking only if they delay none. A booking that is given back leaves its place
 // to the next calls that fit there. Where one gets an earlier instant than callers of this process who [Reservation.Wait] for
-// the same cost, they move up and it takes the last of theirs that is within, so it overtakes none of those. One whose process dies stays charged, like any
+// the same cost, they move up and it takes the last of theirs that is within, so it overtakes none of those. One whose
+// process dies stays charged, like any
 // reservation that is never settled. A caller whose context ends before the store answers holds no place: one that the
 // store still grants within a second is given back.
 //

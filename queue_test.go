@@ -75,6 +75,9 @@ func hangUps(t *testing.T, most int64, stay string, processes int) {
 	possible, decisions := inOneLine(clients, perSecond, lasts), store.decisions.Load()+store.questions.Load()
 	each := float64(decisions) / float64(admitted.Load())
 	t.Logf("%d of %d units, and %.2f decisions an admission", served.Load(), possible, each)
+	if n := store.decisions.Load(); n > int64(len(clients)) {
+		t.Errorf("%d bookings for %d callers", n, len(clients))
+	}
 	if served.Load() < possible*97/100 || each > 3 {
 		t.Errorf("%d of %d units are served, with %.2f decisions an admission", served.Load(), possible, each)
 	}
