@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,8 +27,15 @@ func TestFailures(t *testing.T) {
 		"a key function with a limiter's cost": {&middleware.FuncError{Err: sash.ErrCostAboveLimit}, middleware.Fault},
 	} {
 		if got := middleware.FailureOf(c.err); got != c.want {
-			t.Errorf("%s: failure %d, want %d", name, got, c.want)
+			t.Errorf("%s: failure %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	got := fmt.Sprint(middleware.Requests, middleware.InFlight, middleware.Charge(9), middleware.Fault, middleware.StoreFailed, middleware.Failure(9))
+	if want := "requests in-flight Charge(9) fault store-failed Failure(9)"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 

@@ -323,6 +323,32 @@ func TestStopLeavesThePathToANewListener(t *testing.T) {
 	connect(t, second)
 }
 
+// A socket that a killed process left gives its path to the next one.
+func TestASocketThatWasLeft(t *testing.T) {
+	addr := "unix://" + filepath.Join(t.TempDir(), "socket")
+	killed, err := Listen(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = killed.Close()
+	connect(t, listen(t, addr))
+}
+
+func TestAServerEndsItsHalfAndReadsOn(t *testing.T) {
+	_, server, client := open(t)
+	if err := server.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(client); err != nil || len(rest) > 0 {
+		t.Errorf("the client reads %q, %v", rest, err)
+	}
+	write(t, client, "last words")
+	if _, err := io.ReadFull(server, make([]byte, 10)); err != nil {
+		t.Error(err)
+	}
+}
+
 // A connection that waits for room is handed out if there is room soon after the listener has stopped, as is what waits
 // behind it.
 func TestStopAcceptsTheQueueAtTheBound(t *testing.T) {

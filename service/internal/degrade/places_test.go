@@ -125,6 +125,26 @@ func (a *asked) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	return a.island.Decide(ctx, req)
 }
 
+// A place that cannot be had is an error that says what to do.
+func TestPlacesThatAreNotThere(t *testing.T) {
+	g, err := New(redisstore.New(&scripts{}, nil), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Place(config.Place{Global: true}); !errors.Is(err, config.ErrNoHome) {
+		t.Errorf("without a home: %v", err)
+	}
+	for i := range mostPlaces {
+		if _, err := g.Place(config.Place{Lease: time.Duration(i+1) * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := g.Place(config.Place{Lease: time.Hour}); err == nil || !strings.Contains(err.Error(), "restart") {
+		t.Errorf("one lease more: %v", err)
+	}
+	g.Close()
+}
+
 // A service that ends says if what it leased could not be given back.
 func TestCloseSaysWhatStaysLeased(t *testing.T) {
 	for _, keeps := range []error{nil, errors.New("the home takes nothing back")} {

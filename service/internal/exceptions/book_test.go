@@ -157,6 +157,24 @@ func TestTheNumberIsBounded(t *testing.T) {
 	put(t, b, ban("one more"), time.Hour)
 }
 
+func TestTheBytesAreBounded(t *testing.T) {
+	b := New(decider(t), nil, "", quiet)
+	now := time.Now()
+	all := make([]Exception, Most-1)
+	for i := range all {
+		all[i] = ban(strings.Repeat("x", maxDocument/Most) + strconv.Itoa(i))
+		all[i].Since, all[i].Until = now, now.Add(time.Hour)
+	}
+	doc, _, err := compose(all, now, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.keeper.(*memory).doc = doc
+	if _, err := b.Put(t.Context(), ban("one more"), time.Hour); !errors.Is(err, ErrFull) {
+		t.Errorf("%d bytes of %d exceptions, and one more: %v", len(doc), len(all), err)
+	}
+}
+
 // A ban from before its key was secret holds under the name of the secret, and the next change takes the value from the
 // document.
 func TestAnExceptionFromBeforeItsKeyWasSecret(t *testing.T) {

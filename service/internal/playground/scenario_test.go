@@ -90,7 +90,7 @@ func TestScenariosThatAreWrong(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	tracks := run(t, Scenario{Limits: "1/1s", Resolution: time.Hour, Calls: []Call{{Cost: 2, Count: 1}}})
+	tracks := run(t, Scenario{Limits: "1/1s,2/1m", Resolution: time.Hour, Calls: []Call{{Cost: 2, Count: 1}}})
 	if !strings.Contains(tracks["sliding-log"].Answers[0].Note, "limit") || tracks["sliding-buckets"].Error == "" {
 		t.Errorf("%+v", tracks)
 	}
