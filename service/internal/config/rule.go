@@ -47,6 +47,8 @@ type Rule struct {
 	Metadata map[string]any
 	// Detailed puts the values of requests into the names of metrics: detailed_metric.
 	Detailed bool
+	// MaxWait is how far ahead requests can be booked without the right to book further: max_wait. Zero is DefaultMaxWait.
+	MaxWait time.Duration
 	// Secrets are the keys in Path whose values are secret.
 	Secrets []string
 	// Candidate is the limits that are evaluated beside these, or nil.
@@ -55,6 +57,20 @@ type Rule struct {
 
 // Limited reports whether a store decides the requests of the rule.
 func (r *Rule) Limited() bool { return !r.Unlimited && !r.Refuses }
+
+// DefaultMaxWait bounds bookings of rules that do not say how far ahead they may be. A caller who never comes holds the
+// subject for as long.
+const DefaultMaxWait = 10 * time.Second
+
+const mostWait = 24 * time.Hour
+
+// LongestWait returns how far ahead requests can be booked. A nil rule has the default.
+func (r *Rule) LongestWait() time.Duration {
+	if r == nil {
+		return DefaultMaxWait
+	}
+	return cmp.Or(r.MaxWait, DefaultMaxWait)
+}
 
 // A ruleBody is a descriptor as it is written. A nil node is a key that is not there.
 type ruleBody struct {
@@ -77,6 +93,7 @@ type ruleBody struct {
 	Block         *yaml.Node `yaml:"block"`
 	OnUnavailable *yaml.Node `yaml:"on_unavailable"`
 	Guard         bool       `yaml:"guard"`
+	MaxWait       *yaml.Node `yaml:"max_wait"`
 	Candidate     *yaml.Node `yaml:"candidate"`
 	Shadow        bool       `yaml:"shadow_mode"`
 	Quota         bool       `yaml:"quota_mode"`
@@ -118,9 +135,9 @@ func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
 		}
 	}
 	if rule.Unlimited || len(rule.Limits) == 0 {
-		for _, stray := range []*yaml.Node{b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.strayPlace()} {
+		for _, stray := range []*yaml.Node{b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.MaxWait, b.strayPlace()} {
 			if stray != nil {
-				return nil, b.errorf(stray, "algorithm, resolution, cost, block, scope, lease, on_unavailable and candidate need rate_limit or limits beside them")
+				return nil, b.errorf(stray, "algorithm, resolution, cost, block, max_wait, scope, lease, on_unavailable and candidate need rate_limit or limits beside them")
 			}
 		}
 		if rule.Unlimited {
@@ -197,6 +214,11 @@ func (b *ruleBody) options(rule *Rule) error {
 	}
 	if b.Cost != nil {
 		if err := b.units("cost", &rule.Cost)(b.Cost); err != nil {
+			return err
+		}
+	}
+	if b.MaxWait != nil {
+		if err := b.lasting("max_wait", mostWait, "such as 30s", &rule.MaxWait)(b.MaxWait); err != nil {
 			return err
 		}
 	}

@@ -31,6 +31,8 @@ type Request struct {
 	// were booked before, and starts after Answer.Delay, which is not longer. Zero is not at all. A part that does not
 	// bind never waits.
 	Within time.Duration
+	// Book lets the request wait for longer than the rule's MaxWait.
+	Book bool
 }
 
 // ErrNoQueue means that requests cannot wait under a rule, because of how it counts.
@@ -68,6 +70,13 @@ func One(domain string, entries []config.Entry, cost *int64) Request {
 	}
 	return Request{Domain: domain, Parts: []Part{part}}
 }
+
+// longest is the longest window of a limit in a request whose caller has no right to longer ones: for as long a subject is
+// kept that the caller makes up.
+const longest = 24 * time.Hour
+
+// Long reports whether a request limit needs the right to long windows.
+func Long(l *sash.Limit) bool { return l.Window > longest || l.Period == sash.CalendarMonth }
 
 // An Answer is the decision on one Part.
 type Answer struct {

@@ -120,13 +120,13 @@ func (d *Decider) resolve(req *Request, answers []Answer) error {
 	}
 	req.quotas(answers)
 	if req.Within > 0 {
-		return answers[0].mayWait(req.Within)
+		return req.mayWait(&answers[0])
 	}
 	return nil
 }
 
 // mayWait lets a part wait, unless nothing limits it or it does not bind. The error is ErrNoQueue.
-func (a *Answer) mayWait(within time.Duration) error {
+func (req *Request) mayWait(a *Answer) error {
 	if a.limits == nil || a.limits.policy == nil || a.Soft() {
 		return nil
 	}
@@ -135,6 +135,10 @@ func (a *Answer) mayWait(within time.Duration) error {
 			return fmt.Errorf("%w; this one has block", ErrNoQueue)
 		}
 		return fmt.Errorf("%w; this one counts by %v", ErrNoQueue, a.limits.policy.Algorithm)
+	}
+	within := req.Within
+	if !req.Book {
+		within = min(within, a.Rule.LongestWait())
 	}
 	a.within = within.Microseconds()
 	return nil

@@ -78,6 +78,9 @@ func needOf(parts []decide.Part) access.Right {
 		}
 		if parts[i].RequestLimit != nil {
 			need |= access.Override
+			if decide.Long(parts[i].RequestLimit) {
+				need |= access.LongWindows
+			}
 		}
 	}
 	return need

@@ -104,7 +104,7 @@ func (s *instance) openGate() (err error) {
 	s.guard = admin.NewGuard(s.AdminAccess, s.Log)
 	anonymous := access.Decide      // without a file of callers
 	if s.Protocol.Counting != nil { // Envoy's service lets everyone do everything
-		anonymous |= access.Refund | access.Override
+		anonymous = access.All
 	}
 	s.gate, err = access.Open(s.AccessFile, &access.Options{
 		Refused: s.stats.Denied, Domains: s.domains, Log: s.Log, Anonymous: anonymous,
