@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -50,6 +52,52 @@ func TestATokenOpensTheDataPorts(t *testing.T) {
 		}
 	}
 	p.shows(t, "/metrics", `sash_access_denied_total{reason="unauthenticated"} 2`)
+}
+
+// The files of examples/resp let everyone bring limits along over RESP, and open nothing else: no rule can be replaced, no
+// charge forgotten, and no key kept for longer than a day.
+func TestCommandsBringTheirLimitsBesideTheRules(t *testing.T) {
+	const example = "../../../examples/resp/"
+	p := serve(t, "--config", example+"limits.yaml", "--access", example+"access.yaml", "--resp-addr", "127.0.0.1:0")
+	client := redis.NewClient(&redis.Options{Addr: regexp.MustCompile(`  RESP +(\S+):`).FindStringSubmatch(p.greets)[1]})
+	defer func() { _ = client.Close() }()
+	do := func(command string) (any, error) {
+		var args []any
+		for _, word := range strings.Fields(command) {
+			args = append(args, word)
+		}
+		return client.Do(t.Context(), args...).Result()
+	}
+	for _, command := range []string{"CL.THROTTLE user123 15 30 60", "SASH.ALLOW user123 LIMIT 25/5s", "SASH.ALLOW web ENTRY visitor ann"} {
+		if got, err := do(command); err != nil {
+			t.Errorf("%s: %v, %v", command, got, err)
+		}
+	}
+	for _, command := range []string{"CL.THROTTLE k 0 1 34560000", "SASH.RESET user123 LIMIT 25/5s", "SASH.RESET web ENTRY visitor ann"} {
+		if got, err := do(command); err == nil || !strings.HasPrefix(err.Error(), "NOAUTH ") {
+			t.Errorf("%s: %v, %v", command, got, err)
+		}
+	}
+	const bring = `{"domain":%q,"descriptors":[{"entries":[{"key":"visitor","value":"ann"}],%s}]}`
+	for more, want := range map[string]int{
+		`"hitsAddend":"1"`: 200,
+		`"limit":{"requestsPerUnit":1000000,"unit":"HOUR"}`: 401,
+		`"limit":{"requestsPerUnit":0,"unit":"HOUR"}`:       401, // nobody is refused by another's limit
+		`"isNegativeHits":true`:                             401,
+	} {
+		for range 2 {
+			if res, body := send(t, "POST", p.url+"/json", fmt.Sprintf(bring, "web", more)); res.StatusCode != want {
+				t.Errorf("%s: %d %s, want %d", more, res.StatusCode, body, want)
+			}
+		}
+	}
+	// The domain of the commands is none that a request over another port has limits in.
+	if res, body := send(t, "POST", p.url+"/v1/allow", subject("(request)", "key", "user123")); res.StatusCode != 404 {
+		t.Errorf("%d %s", res.StatusCode, body)
+	}
+	if _, body := send(t, "POST", p.url+"/v1/peek", subject("web", "visitor", "ann")); !strings.Contains(body, `"remaining":2,`) {
+		t.Errorf("three of five requests were charged: %s", body)
+	}
 }
 
 // An authority signs the certificates of a directory, of which its own is authority.pem.

@@ -52,8 +52,8 @@ var rights = []struct {
 	{"decide", Decide, "ask for decisions"},
 	{"book", Book, "book further ahead than the max_wait of a rule"},
 	{"refund", Refund, "give units back (is_negative_hits)"},
-	{"override", Override, "set its own limit in a request"},
-	{"long_windows", LongWindows, "set its own limit with a window of more than a day"},
+	{"override", Override, "bring a limit along in a request"},
+	{"long_windows", LongWindows, "bring a limit along with a window of more than a day"},
 }
 
 // Errors of callers, with what to do in their text.
