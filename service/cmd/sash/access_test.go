@@ -14,9 +14,11 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +99,47 @@ func TestCommandsBringTheirLimitsBesideTheRules(t *testing.T) {
 	}
 	if _, body := send(t, "POST", p.url+"/v1/peek", subject("web", "visitor", "ann")); !strings.Contains(body, `"remaining":2,`) {
 		t.Errorf("three of five requests were charged: %s", body)
+	}
+}
+
+// The start says for each address who reaches it and what they may do there without credentials, and warns of what is open
+// to other machines, of tokens that others can read, and of nothing else.
+func TestTheStartSaysWhatIsOpenToWhom(t *testing.T) {
+	listed := "clients: [{name: a, tokens: [" + strings.Repeat("4c", 32) + "], allow: [decide]}]\n"
+	secret := tempFile(t, "token", strings.Repeat("k", 40))
+	const machines, plain, readable = "callers from other machines need no credentials", "tokens cross the network in plain text", "every user of this machine can read the tokens"
+	for _, tt := range []struct {
+		access, addr string
+		mode         os.FileMode
+		says         string
+		warns        []string
+	}{
+		{"", "127.0.0.1:0", 0o600, `this machine: without a token, {"*": [decide]}`, nil},
+		{"", ":0", 0o644, `other machines: without a token, {"*": [decide]}`, []string{machines, readable}},
+		{"anonymous: {allow: {demo: [decide, override]}}", ":0", 0o600, `other machines: without a token, {"demo": [decide, override]}`, []string{machines}},
+		{listed, "127.0.0.1:0", 0o600, "this machine: nothing without a token", nil},
+		{listed, ":0", 0o604, "other machines: nothing without a token", []string{plain, readable}},
+		{listed + "anonymous: {allow: [decide]}", ":0", 0o640, `other machines: without a token, {"*": [decide]}`, []string{machines, plain}},
+	} {
+		if err := os.Chmod(secret, tt.mode); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"--addr", tt.addr, "--admin-token-file", secret}
+		if tt.access != "" {
+			args = append(args, "--access", tempFile(t, "access.yaml", tt.access))
+		}
+		p := serve(t, args...)
+		if !regexp.MustCompile(`(?m)^    HTTP   \S+:\d+ +`+regexp.QuoteMeta(tt.says)).MatchString(p.greets) ||
+			!regexp.MustCompile(`(?m)^    gRPC   127\.0\.0\.1:\d+ +this machine: `).MatchString(p.greets) ||
+			!regexp.MustCompile(`(?m)^    admin  127\.0\.0\.1:\d+ +this machine: .* operator's credentials$`).MatchString(p.greets) {
+			t.Errorf("%q at %s: %s", tt.access, tt.addr, p.greets)
+		}
+		log := p.stopped(t)
+		for _, text := range []string{machines, plain, readable} {
+			if strings.Contains(log, text) != slices.Contains(tt.warns, text) {
+				t.Errorf("%q at %s with %v: %q is in the log or not: %s", tt.access, tt.addr, tt.mode, text, log)
+			}
+		}
 	}
 }
 

@@ -107,6 +107,17 @@ func (g *Gate) current() *clients {
 	return g.clients.Load()
 }
 
+// Anonymous returns, for people, what callers without credentials may do in which domains; empty is nothing.
+func (g *Gate) Anonymous() string {
+	if may := g.current().anonymous; may.in("") != 0 {
+		return may.String()
+	}
+	return ""
+}
+
+// HasTokens reports whether the file lists tokens, which callers then send.
+func (g *Gate) HasTokens() bool { return len(g.current().tokens) > 0 }
+
 // load returns the text of a file, of which it reads little more than is allowed, and when it was changed.
 func load(path string) (data []byte, changed time.Time, err error) {
 	file, err := os.Open(path)

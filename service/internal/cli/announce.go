@@ -26,10 +26,21 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 	said := map[string]any{
 		"url": url, "addr": on.HTTP.String(), "store": on.Store, "configuration": on.ConfigName, "domains": on.Config.Domains(),
 	}
-	for name, addr := range map[string]net.Addr{"grpc": on.GRPC, "resp": on.RESP, "admin": on.Admin} {
-		if addr != nil {
-			said[name] = addr.String()
+	open, rows := make(map[string]string), [][]string{}
+	said["open"] = open
+	for _, port := range []struct {
+		name string
+		addr net.Addr
+		tls  *tls.Config
+	}{{"HTTP", on.HTTP, s.opts.TLS}, {"gRPC", on.GRPC, s.opts.Server.TLS}, {"RESP", on.RESP, s.opts.TLSOfRESP}, {"admin", on.Admin, s.opts.AdminTLS}} {
+		if port.addr == nil {
+			continue
 		}
+		name, to := strings.ToLower(port.name), s.opens(port.addr, port.tls, port.name == "admin", on.Anonymous)
+		if open[name] = to; name != "http" {
+			said[name] = port.addr.String()
+		}
+		rows = append(rows, []string{"    " + port.name, port.addr.String(), to})
 	}
 	return output.Print(a.out, s.json, said, func(out *output.Text) {
 		out.Say("sash listens on %s", url)
@@ -43,11 +54,33 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 			out.Say("  admin          %s\n  dashboard      %[1]s/dashboard", scheme(s.opts.AdminTLS)+reachable(on.Admin))
 		}
 		out.Say("  store          %s", on.Store)
+		out.Say("  open to")
+		out.Rows(0, rows)
 		out.Say("  configuration  %s: domains %s", on.ConfigName, strings.Join(on.Config.Domains(), ", "))
 		if rules := on.Config.Rules(); len(rules) > 0 {
 			s.tryIt(out, url, rules[0])
 		}
 	})
+}
+
+// opens says who reaches an address, and what callers without a token may do there.
+func (s *serving) opens(addr net.Addr, config *tls.Config, admin bool, anonymous string) string {
+	from := "other machines"
+	if serve.Local(addr) {
+		from = "this machine"
+	}
+	if access.Verifies(config) {
+		from += ", with a certificate of a client"
+	}
+	switch {
+	case admin && !s.opts.AdminAccess.Possible():
+		return from + ": read metrics and state; nobody may change anything"
+	case admin:
+		return from + ": read metrics and state; changes need the operator's credentials"
+	case anonymous == "":
+		return from + ": nothing without a token or certificate that " + s.opts.AccessFile + " lists"
+	}
+	return from + ": without a token, " + anonymous
 }
 
 // tryIt prints a command that asks for a unit of a subject of a rule, with what the caller has to show for it.

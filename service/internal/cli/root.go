@@ -137,6 +137,9 @@ func hide(text string, args []string) string {
 		if i := strings.LastIndex(arg, "@"); i < 0 || !strings.Contains(arg[:i], ":") {
 			continue
 		}
+		if _, rest, ok := strings.Cut(arg, "://"); ok { // which an error of the network has by itself
+			text = strings.ReplaceAll(strings.ReplaceAll(text, arg, hidden), rest, hidden)
+		}
 		quoted := strconv.Quote(arg)
 		text = strings.NewReplacer(quoted, hidden, quoted[1:len(quoted)-1], hidden, arg, hidden).Replace(text)
 	}

@@ -111,4 +111,6 @@ type Listening struct {
 	// Store and ConfigName say for people where charges are kept and where the configuration comes from.
 	Store, ConfigName string
 	Config            *config.Config
+	// Anonymous is what callers without credentials may do at HTTP, GRPC and RESP, for people; empty is nothing.
+	Anonymous string
 }

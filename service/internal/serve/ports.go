@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/degrade"
@@ -60,7 +62,7 @@ func (s *instance) listen(ctx context.Context) (*ports, error) {
 // runners returns what runs until its context ends: the ports, and what the store and the exceptions do beside them.
 // When draining is closed, health is down and requests are answered as before.
 func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(context.Context) error {
-	s.warnOfPlainText(ports)
+	s.warnOfPorts(ports)
 	envoy := s.Protocol
 	envoy.Timeout, envoy.Access, envoy.Stats, envoy.Log = s.patience(), s.gate, s.stats, s.Log
 	protocol := rls.New(s.decider, &envoy)
@@ -150,25 +152,39 @@ func (s *instance) admin(health http.Handler) http.Handler {
 	})
 }
 
-// warnOfPlainText warns of tokens that others can read on the way.
-func (s *instance) warnOfPlainText(ports *ports) {
+// Local reports whether an address is reached from this machine only.
+func Local(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return !ok || tcp.IP.IsLoopback()
+}
+
+// warnOfPorts warns of callers from other machines that need no credentials, and of tokens that others can read on the way.
+func (s *instance) warnOfPorts(ports *ports) {
+	var open []string
 	for _, port := range []struct {
 		of     net.Listener
 		tls    *tls.Config
 		tokens bool
 		flag   string
 	}{
-		{ports.http, s.TLS, s.AccessFile != "", "--tls-cert"},
-		{ports.grpc, s.Server.TLS, s.AccessFile != "", "--tls-cert"},
-		{ports.resp, s.TLSOfRESP, s.AccessFile != "", "--tls-cert"},
+		{ports.http, s.TLS, s.gate.HasTokens(), "--tls-cert"},
+		{ports.grpc, s.Server.TLS, s.gate.HasTokens(), "--tls-cert"},
+		{ports.resp, s.TLSOfRESP, s.gate.HasTokens(), "--tls-cert"},
 		{ports.admin, s.AdminTLS, len(s.AdminAccess.Tokens) > 0, "--admin-tls-cert"},
 	} {
-		if port.of == nil || port.tls != nil || !port.tokens {
+		if port.of == nil || Local(port.of.Addr()) {
 			continue
 		}
-		if tcp, ok := port.of.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
-			s.Log.Warn("tokens cross the network in plain text: give "+port.flag+" and its key, or listen on loopback", "addr", tcp.String())
+		if port.of != ports.admin && !access.Verifies(port.tls) {
+			open = append(open, port.of.Addr().String())
 		}
+		if port.tls == nil && port.tokens {
+			s.Log.Warn("tokens cross the network in plain text: give "+port.flag+" and its key, or listen on loopback", "addr", port.of.Addr().String())
+		}
+	}
+	if may := s.gate.Anonymous(); len(open) > 0 && may != "" {
+		s.Log.Warn("callers from other machines need no credentials: list clients in the file of --access, or listen on loopback",
+			"addr", strings.Join(open, ", "), "they_may", may)
 	}
 }
 

@@ -76,6 +76,7 @@ func Run(ctx context.Context, opts Options) error {
 	if s.Listening != nil {
 		err = s.Listening(Listening{
 			addr(ports.http), addr(ports.grpc), addr(ports.resp), addr(ports.admin), s.store.where, s.origin(), s.decider.Config(),
+			s.gate.Anonymous(),
 		})
 		if err != nil {
 			ports.close()
