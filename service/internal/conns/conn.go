@@ -2,6 +2,7 @@ package conns
 
 import (
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ const lookTime = time.Millisecond
 type Conn struct {
 	net.Conn
 	from    *Listener
+	party   netip.Prefix // the client's address
 	streams atomic.Bool
 
 	mu       sync.Mutex

@@ -6,8 +6,10 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -200,6 +202,60 @@ func full(t *testing.T, n int) (*Listener, []*Conn, servertest.Lines) {
 		all = append(all, c.(*Conn))
 	}
 	return l, all, logged
+}
+
+// An address that keeps all connections busy, and asks for more all the time, does not keep another one out, which gets up to
+// half of the places. The places of those with fewer are their own, also where they are silent.
+func TestOneAddressKeepsNobodyOut(t *testing.T) {
+	const places = 8
+	l, all, _ := full(t, places)
+	for _, c := range all {
+		c.Begin()
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var dialing sync.WaitGroup
+	defer dialing.Wait()
+	defer stop()
+	for range 4 {
+		dialing.Go(func() {
+			for ctx.Err() == nil {
+				if c, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr().String()); err == nil {
+					_ = c.SetReadDeadline(time.Now().Add(time.Second))
+					_, _ = c.Read(make([]byte, 1))
+					_ = c.Close()
+				}
+			}
+		})
+	}
+	other := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	defer time.AfterFunc(20*time.Second, func() { _ = l.Close() }).Stop() // otherwise it would wait for ever
+	for range places / 2 {
+		client, err := other.DialContext(ctx, "tcp", l.Addr().String())
+		if err != nil {
+			t.Skip("there is no second address of this machine: ", err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		c, err := l.Accept() // the other address's, since those of the first are closed
+		if err != nil || partyOf(c.RemoteAddr()) != partyOf(other.LocalAddr) {
+			t.Fatalf("accepted %v, %v", c.RemoteAddr(), err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	go func() { _, _ = l.Accept() }() // the first address goes on
+	time.Sleep(2 * silence)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if held := l.held[partyOf(other.LocalAddr)]; held != places/2 || len(l.open) != places {
+		t.Errorf("the other address has %d of %d", held, len(l.open))
+	}
+}
+
+func TestAnAddressOfIPv6IsItsNetwork(t *testing.T) {
+	of := func(ip string) netip.Prefix { return partyOf(&net.TCPAddr{IP: net.ParseIP(ip), Port: 1}) }
+	if of("2001:db8::1") != of("2001:db8::2:3:4:5") || of("2001:db8::1") == of("2001:db8:0:1::1") || of("192.0.2.1") == of("192.0.2.2") ||
+		of("::ffff:192.0.2.1") != of("192.0.2.1") || !partyOf(&net.UnixAddr{}).IsValid() {
+		t.Error("addresses are told apart otherwise")
+	}
 }
 
 // A server that does not read, because it waits for room to write, does not notice that a connection is retiring.

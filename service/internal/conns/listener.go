@@ -13,6 +13,7 @@ import (
 	"maps"
 	"math"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -41,8 +42,11 @@ type Listener struct {
 	closed chan struct{}
 	once   sync.Once // closes closed
 
+	futile time.Time // until when a connection from an address with the most does not wait; only for Accept
+
 	mu   sync.Mutex
-	open map[net.Addr]*Conn // guarded by mu: by the address of the client, which is one pointer for each connection
+	open map[net.Addr]*Conn   // guarded by mu: by the address of the client, which is one pointer for each connection
+	held map[netip.Prefix]int // guarded by mu: how many each address has
 }
 
 // Listen listens on host:port, or on the path of unix:///path.
@@ -64,11 +68,24 @@ func New(listener net.Listener, bounds Bounds) *Listener {
 	return &Listener{
 		Listener: listener, bounds: bounds, full: throttle.Log{To: bounds.Log, Every: time.Minute},
 		freed: make(chan struct{}, 1), closed: make(chan struct{}), open: make(map[net.Addr]*Conn),
+		held: make(map[netip.Prefix]int),
 	}
 }
 
 // Accept returns the next connection. After Stop it returns those that wait, and then net.ErrClosed.
 func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.next()
+		if err != nil {
+			return nil, err
+		}
+		if conn, err = l.admit(conn); conn != nil || err != nil {
+			return conn, err
+		}
+	}
+}
+
+func (l *Listener) next() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if l.stopping.Load() {
 		if errors.Is(err, os.ErrDeadlineExceeded) { // which may have passed before the last look at the queue
@@ -81,10 +98,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		l.within(lookTime)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return l.admit(conn)
+	return conn, err
 }
 
 // Stop has Accept return the connections that wait, and then close the listener, after two seconds at most. A client that
@@ -152,10 +166,7 @@ func (l *Listener) conns() []*Conn {
 
 func (l *Listener) forget(c *Conn) {
 	l.mu.Lock()
-	if l.open[c.RemoteAddr()] == c { // the first Close
-		delete(l.open, c.RemoteAddr())
-		l.bounds.Open.Add(-1)
-	}
+	l.drop(c)
 	l.mu.Unlock()
 	select {
 	case l.freed <- struct{}{}:
@@ -171,8 +182,9 @@ func (l *Listener) Close() error {
 
 // Bounds of the connections that a Listener has open.
 type Bounds struct {
-	// Max is the most connections. At the bound a new one takes the place of one that is silent and waits for no
-	// answer. If there is none it waits, as do those behind it in the system's queue. Zero is no bound.
+	// Max is the most connections. At the bound a new one takes the place of one that is silent and waits for no answer,
+	// of its own address or of one that has more. If there is none it takes any place of the address that has most, unless
+	// that is its own: then it waits for a moment and is closed. An IPv6 address counts as its /64. Zero is no bound.
 	Max int
 	// Open is how many connections are open. The listener changes it. Nil is not counted.
 	Open *atomic.Int64
@@ -184,21 +196,47 @@ const (
 	silence   = 250 * time.Millisecond // after which a connection may make room; a client that has connected sends sooner
 	sample    = 16                     // silent connections, of which the one that was silent for longest ends
 	roomEvery = 100 * time.Millisecond // for a connection to become silent, and for one that was closed to end
+
+	// patience is how long a connection from an address with the most waits, and those of other addresses behind it in
+	// the system's queue. After one that waited in vain, none waits for inVain.
+	patience = 300 * time.Millisecond
+	inVain   = time.Second
 )
 
-// admit returns the connection when there is room for it.
+// partyOf returns the address that shares places with others.
+func partyOf(addr net.Addr) netip.Prefix {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 32)
+	}
+	ip, bits := tcp.AddrPort().Addr().Unmap().WithZone(""), 32
+	if ip.Is6() {
+		bits = 64
+	}
+	party, _ := ip.Prefix(bits) // of as many bits as the address has
+	return party
+}
+
+// admit returns the connection when there is room for it. It closes one for which there is none, and returns nil.
 func (l *Listener) admit(conn net.Conn) (net.Conn, error) {
-	c := &Conn{Conn: conn, from: l, last: time.Now()}
-	for {
-		victim, ok := l.enter(c)
+	c := &Conn{Conn: conn, from: l, last: time.Now(), party: partyOf(conn.RemoteAddr())}
+	for began := c.last; ; {
+		victim, greedy, ok := l.enter(c)
 		if ok {
 			return c, nil
 		}
 		l.full.Log(slog.LevelWarn,
-			"all connections of the port are in use: a new one takes the place of one that is silent, or waits",
+			"all connections of the port are in use: a new one takes the place of one that is silent or of the address with most, or waits",
 			"addr", l.Addr().String(), "connections", l.bounds.Max)
-		if victim != nil {
-			victim.retire(time.Now().Add(-silence))
+		now := time.Now()
+		switch {
+		case victim != nil:
+			victim.retire(now.Add(-silence))
+		case greedy == c.party && (now.Before(l.futile) || now.Sub(began) > patience):
+			if now.After(l.futile) {
+				l.futile = now.Add(inVain)
+			}
+			return nil, conn.Close()
 		}
 		timer := time.NewTimer(roomEvery)
 		select {
@@ -216,30 +254,74 @@ func (l *Listener) admit(conn net.Conn) (net.Conn, error) {
 	}
 }
 
-// enter takes a place for a connection. If there is none it returns a connection that can end, or nil.
-func (l *Listener) enter(c *Conn) (victim *Conn, ok bool) {
+// enter takes a place for a connection, also from the address that has most if the connection's has fewer. If it gets none
+// it returns a connection that can end, or nil, and the address that has most, which is the connection's if that has as many.
+// There is no such address where none has two.
+func (l *Listener) enter(c *Conn) (victim *Conn, greedy netip.Prefix, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.bounds.Max == 0 || len(l.open) < l.bounds.Max {
-		l.open[c.RemoteAddr()] = c
-		l.bounds.Open.Add(1)
-		return nil, true
+		l.add(c)
+		return nil, greedy, true
 	}
-	began, seen := time.Now().Add(-silence), 0
+	own := l.held[c.party]
+	most := max(own, 1)
+	if own > 1 {
+		greedy = c.party
+	}
+	for party, n := range l.held {
+		if n > max(most, own+1) {
+			greedy, most = party, n
+		}
+	}
+	now := time.Now()
+	if greedy == c.party && now.Before(l.futile) {
+		return nil, greedy, false
+	}
+	began, seen := now.Add(-silence), 0
 	var longest time.Time
-	for _, c := range l.open { // in random order
-		last, idle := c.idle()
-		if !idle || last.After(began) {
+	var taken *Conn
+	for _, other := range l.open { // in random order
+		if other.party == greedy {
+			taken = other
+		}
+		last, idle := other.idle()
+		if !idle || last.After(began) || other.party != c.party && l.held[other.party] <= own {
 			continue
 		}
 		if victim == nil || last.Before(longest) {
-			victim, longest = c, last
+			victim, longest = other, last
 		}
 		if seen++; seen == sample {
 			break
 		}
 	}
-	return victim, false
+	if victim != nil || taken == nil || greedy == c.party {
+		return victim, greedy, false
+	}
+	l.drop(taken)
+	_ = taken.Conn.Close()
+	l.add(c)
+	return nil, greedy, true
+}
+
+// add counts a connection. The caller holds mu.
+func (l *Listener) add(c *Conn) {
+	l.open[c.RemoteAddr()] = c
+	l.held[c.party]++
+	l.bounds.Open.Add(1)
+}
+
+// drop counts a connection no more. The caller holds mu.
+func (l *Listener) drop(c *Conn) {
+	if l.open[c.RemoteAddr()] != c { // not the first Close
+		return
+	}
+	delete(l.open, c.RemoteAddr())
+	if l.held[c.party]--; l.held[c.party] == 0 {
+		delete(l.held, c.party)
+	}
+	l.bounds.Open.Add(-1)
 }
 
 // Shares divides the descriptors of the process: up to a quarter, and 256, are kept for Redis and for files; up to an
