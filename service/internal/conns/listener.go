@@ -182,9 +182,9 @@ func (l *Listener) Close() error {
 
 // Bounds of the connections that a Listener has open.
 type Bounds struct {
-	// Max is the most connections. At the bound a new one takes the place of one that is silent and waits for no answer,
-	// of its own address or of one that has more. If there is none it takes any place of the address that has most, unless
-	// that is its own: then it waits for a moment and is closed. An IPv6 address counts as its /64. Zero is no bound.
+	// Max is the most connections. At the bound a new one takes a place of the address that has most: of a connection that
+	// is silent and waits for no answer, or else of any, unless that address is its own. Then it waits for a moment and is
+	// closed. An IPv6 address counts as its /64. Zero is no bound.
 	Max int
 	// Open is how many connections are open. The listener changes it. Nil is not counted.
 	Open *atomic.Int64
@@ -282,11 +282,12 @@ func (l *Listener) enter(c *Conn) (victim *Conn, greedy netip.Prefix, ok bool) {
 	var longest time.Time
 	var taken *Conn
 	for _, other := range l.open { // in random order
-		if other.party == greedy {
-			taken = other
+		if greedy.IsValid() && other.party != greedy {
+			continue
 		}
+		taken = other
 		last, idle := other.idle()
-		if !idle || last.After(began) || other.party != c.party && l.held[other.party] <= own {
+		if !idle || last.After(began) {
 			continue
 		}
 		if victim == nil || last.Before(longest) {
@@ -296,7 +297,7 @@ func (l *Listener) enter(c *Conn) (victim *Conn, greedy netip.Prefix, ok bool) {
 			break
 		}
 	}
-	if victim != nil || taken == nil || greedy == c.party {
+	if victim != nil || greedy == c.party || !greedy.IsValid() {
 		return victim, greedy, false
 	}
 	l.drop(taken)
