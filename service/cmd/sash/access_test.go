@@ -114,12 +114,12 @@ func TestTheStartSaysWhatIsOpenToWhom(t *testing.T) {
 		says         string
 		warns        []string
 	}{
-		{"", "127.0.0.1:0", 0o600, `this machine: without a token, {"*": [decide]}`, nil},
-		{"", ":0", 0o644, `other machines: without a token, {"*": [decide]}`, []string{machines, readable}},
-		{"anonymous: {allow: {demo: [decide, override]}}", ":0", 0o600, `other machines: without a token, {"demo": [decide, override]}`, []string{machines}},
-		{listed, "127.0.0.1:0", 0o600, "this machine: nothing without a token", nil},
-		{listed, ":0", 0o604, "other machines: nothing without a token", []string{plain, readable}},
-		{listed + "anonymous: {allow: [decide]}", ":0", 0o640, `other machines: without a token, {"*": [decide]}`, []string{machines, plain}},
+		{"", "127.0.0.1:0", 0o600, `this machine: without credentials {"*": [decide]}`, nil},
+		{"", ":0", 0o644, `other machines: without credentials {"*": [decide]}`, []string{machines, readable}},
+		{"anonymous: {allow: {demo: [decide, override]}}", ":0", 0o600, `other machines: without credentials {"demo": [decide, override]}`, []string{machines}},
+		{listed, "127.0.0.1:0", 0o600, "this machine: without credentials nothing", nil},
+		{listed, ":0", 0o604, "other machines: without credentials nothing", []string{plain, readable}},
+		{listed + "anonymous: {allow: [decide]}", ":0", 0o640, `other machines: without credentials {"*": [decide]}`, []string{machines, plain}},
 	} {
 		if err := os.Chmod(secret, tt.mode); err != nil {
 			t.Fatal(err)
@@ -129,9 +129,9 @@ func TestTheStartSaysWhatIsOpenToWhom(t *testing.T) {
 			args = append(args, "--access", tempFile(t, "access.yaml", tt.access))
 		}
 		p := serve(t, args...)
-		if !regexp.MustCompile(`(?m)^    HTTP   \S+:\d+ +`+regexp.QuoteMeta(tt.says)).MatchString(p.greets) ||
-			!regexp.MustCompile(`(?m)^    gRPC   127\.0\.0\.1:\d+ +this machine: `).MatchString(p.greets) ||
-			!regexp.MustCompile(`(?m)^    admin  127\.0\.0\.1:\d+ +this machine: .* operator's credentials$`).MatchString(p.greets) {
+		if !regexp.MustCompile(`(?m)^    http   \S+:\d+ +`+regexp.QuoteMeta(tt.says)).MatchString(p.greets) ||
+			!regexp.MustCompile(`(?m)^    grpc   127\.0\.0\.1:\d+ +this machine: `).MatchString(p.greets) ||
+			!regexp.MustCompile(`(?m)^    admin  127\.0\.0\.1:\d+ +this machine: without credentials metrics and state`).MatchString(p.greets) {
 			t.Errorf("%q at %s: %s", tt.access, tt.addr, p.greets)
 		}
 		log := p.stopped(t)

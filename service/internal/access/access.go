@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"example.com/sash"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -42,6 +44,14 @@ const (
 	// All is every right.
 	All Right = 1<<iota - 1
 )
+
+// Bring returns the rights to bring a limit along. A subject that a caller makes up is kept for as long as its window.
+func Bring(limit *sash.Limit) Right {
+	if limit.Window > 24*time.Hour || limit.Period == sash.CalendarMonth {
+		return Override | LongWindows
+	}
+	return Override
+}
 
 // rights are all of them, under their names in the file.
 var rights = []struct {

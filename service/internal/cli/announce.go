@@ -27,21 +27,21 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 		"url": url, "addr": on.HTTP.String(), "store": on.Store, "configuration": on.ConfigName, "domains": on.Config.Domains(),
 	}
 	open, rows := make(map[string]string), [][]string{}
-	said["open"] = open
 	for _, port := range []struct {
 		name string
 		addr net.Addr
 		tls  *tls.Config
-	}{{"HTTP", on.HTTP, s.opts.TLS}, {"gRPC", on.GRPC, s.opts.Server.TLS}, {"RESP", on.RESP, s.opts.TLSOfRESP}, {"admin", on.Admin, s.opts.AdminTLS}} {
-		if port.addr == nil {
-			continue
+		may  string
+	}{
+		{"http", on.HTTP, s.opts.TLS, on.Anonymous}, {"grpc", on.GRPC, s.opts.Server.TLS, on.Anonymous},
+		{"resp", on.RESP, s.opts.TLSOfRESP, on.Anonymous}, {"admin", on.Admin, s.opts.AdminTLS, "metrics and state, but no subjects and no changes"},
+	} {
+		if port.addr != nil {
+			said[port.name], open[port.name] = port.addr.String(), opens(port.addr, port.tls, port.may)
+			rows = append(rows, []string{"    " + port.name, port.addr.String(), open[port.name]})
 		}
-		name, to := strings.ToLower(port.name), s.opens(port.addr, port.tls, port.name == "admin", on.Anonymous)
-		if open[name] = to; name != "http" {
-			said[name] = port.addr.String()
-		}
-		rows = append(rows, []string{"    " + port.name, port.addr.String(), to})
 	}
+	said["open"] = open
 	return output.Print(a.out, s.json, said, func(out *output.Text) {
 		out.Say("sash listens on %s", url)
 		if on.GRPC != nil {
@@ -63,24 +63,16 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 	})
 }
 
-// opens says who reaches an address, and what callers without a token may do there.
-func (s *serving) opens(addr net.Addr, config *tls.Config, admin bool, anonymous string) string {
+// opens says who reaches an address, and what callers without credentials may do there.
+func opens(addr net.Addr, config *tls.Config, may string) string {
 	from := "other machines"
 	if serve.Local(addr) {
 		from = "this machine"
 	}
 	if access.Verifies(config) {
-		from += ", with a certificate of a client"
+		from += ", with a certificate"
 	}
-	switch {
-	case admin && !s.opts.AdminAccess.Possible():
-		return from + ": read metrics and state; nobody may change anything"
-	case admin:
-		return from + ": read metrics and state; changes need the operator's credentials"
-	case anonymous == "":
-		return from + ": nothing without a token or certificate that " + s.opts.AccessFile + " lists"
-	}
-	return from + ": without a token, " + anonymous
+	return from + ": without credentials " + cmp.Or(may, "nothing")
 }
 
 // tryIt prints a command that asks for a unit of a subject of a rule, with what the caller has to show for it.

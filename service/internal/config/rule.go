@@ -47,7 +47,7 @@ type Rule struct {
 	Metadata map[string]any
 	// Detailed puts the values of requests into the names of metrics: detailed_metric.
 	Detailed bool
-	// MaxWait is how far ahead requests can be booked without the right to book further: max_wait. Zero is DefaultMaxWait.
+	// MaxWait is how far ahead requests can be booked without the right to book further: max_wait.
 	MaxWait time.Duration
 	// Secrets are the keys in Path whose values are secret.
 	Secrets []string
@@ -61,16 +61,6 @@ func (r *Rule) Limited() bool { return !r.Unlimited && !r.Refuses }
 // DefaultMaxWait bounds bookings of rules that do not say how far ahead they may be. A caller who never comes holds the
 // subject for as long.
 const DefaultMaxWait = 10 * time.Second
-
-const mostWait = 24 * time.Hour
-
-// LongestWait returns how far ahead requests can be booked. A nil rule has the default.
-func (r *Rule) LongestWait() time.Duration {
-	if r == nil {
-		return DefaultMaxWait
-	}
-	return cmp.Or(r.MaxWait, DefaultMaxWait)
-}
 
 // A ruleBody is a descriptor as it is written. A nil node is a key that is not there.
 type ruleBody struct {
@@ -107,7 +97,7 @@ type ruleBody struct {
 
 // rule returns the rule, or nil for a descriptor that limits nothing.
 func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
-	rule := &Rule{Cost: 1, Shadow: b.Shadow, Quota: b.Quota, Detailed: b.Detailed}
+	rule := &Rule{Cost: 1, MaxWait: DefaultMaxWait, Shadow: b.Shadow, Quota: b.Quota, Detailed: b.Detailed}
 	rule.Options.CountRefused = b.CountRefused || b.defaults.CountRefused && b.Block == nil
 	if b.Resolution == nil {
 		rule.Options.Algorithm = b.defaults.Algorithm
@@ -218,7 +208,7 @@ func (b *ruleBody) options(rule *Rule) error {
 		}
 	}
 	if b.MaxWait != nil {
-		if err := b.lasting("max_wait", mostWait, "such as 30s", &rule.MaxWait)(b.MaxWait); err != nil {
+		if err := b.lasting("max_wait", 24*time.Hour, "such as 30s", &rule.MaxWait)(b.MaxWait); err != nil {
 			return err
 		}
 	}

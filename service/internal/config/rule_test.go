@@ -246,10 +246,10 @@ func TestWhatIsAcceptedWithAWarning(t *testing.T) {
 		"limits: [16/1m]\nlease: 1s":                "",
 		"limits: [10/1m]\nscope: global":            "", // nobody has asked for one
 		// The engine does not see secret values, so a wildcard that covers only some of them would match none.
-		"descriptors:\n- key: 'auth*'":                                                       "",
-		"descriptors:\n- key: '*'":                                                           "",
-		"descriptors:\n- {key: 'auth*', value: 'Bearer *'}":                                  `f.yaml:5: values of "authorization" are secret, and this wildcard is not compared`,
-		"descriptors:\n- key: 'Auth*Bearer'":                                                 `f.yaml:5: values of "authorization"`,
+		"descriptors:\n- key: 'auth*'":                      "",
+		"descriptors:\n- key: '*'":                          "",
+		"descriptors:\n- {key: 'auth*', value: 'Bearer *'}": `f.yaml:5: values of "authorization" are secret, and this wildcard is not compared`,
+		"descriptors:\n- key: 'Auth*Bearer'":                `f.yaml:5: values of "authorization"`,
 		"descriptors:\n- {key: 'authori*', value: 'B*'}\n- {key: authorization, secret: false}": "",
 	} {
 		cfg, err := withRule(body)

@@ -171,7 +171,9 @@ func (d *domain) hides(key string) bool {
 	if d != nil && d.keys[key] != nil && d.keys[key].secret != nil {
 		return *d.keys[key].secret
 	}
-	return slices.ContainsFunc(d.guessed(key), func(name string) bool { return spelled(name, key) })
+	return slices.ContainsFunc(d.guessed(key), func(name string) bool {
+		return len(name) == len(key) && name[0]|' ' == key[0]|' ' && name == spelling(key) // few keys are alike: spelling copies
+	})
 }
 
 // guessed returns the names that make the values of a key secret.
@@ -186,25 +188,6 @@ func (d *domain) guessed(key string) []string {
 // which says nothing about the value.
 func (d *domain) guesses(w *wildcard, e Entry) bool {
 	return w.key == "" && e.Value != "" && d.hides(e.Key) && !w.coversAll(e.Key+"_")
-}
-
-// spelled reports whether spelling(key) is a name. It does not copy the key.
-func spelled(name, key string) bool {
-	if len(name) != len(key) {
-		return false
-	}
-	for i := range len(key) {
-		c := key[i]
-		if c == '_' {
-			c = '-'
-		} else if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		if c != name[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // spelling returns the one spelling of a key that the list of credentials has.

@@ -42,11 +42,11 @@ type Listener struct {
 	closed chan struct{}
 	once   sync.Once // closes closed
 
-	futile time.Time // until when a connection from an address with the most does not wait; only for Accept
+	hoarder netip.Prefix // the address with most connections, of which one has waited in vain; only for Accept
+	futile  time.Time    // until when none of the hoarder's waits; only for Accept
 
 	mu   sync.Mutex
-	open map[net.Addr]*Conn   // guarded by mu: by the address of the client, which is one pointer for each connection
-	held map[netip.Prefix]int // guarded by mu: how many each address has
+	open map[net.Addr]*Conn // guarded by mu: by the address of the client, which is one pointer for each connection
 }
 
 // Listen listens on host:port, or on the path of unix:///path.
@@ -68,7 +68,6 @@ func New(listener net.Listener, bounds Bounds) *Listener {
 	return &Listener{
 		Listener: listener, bounds: bounds, full: throttle.Log{To: bounds.Log, Every: time.Minute},
 		freed: make(chan struct{}, 1), closed: make(chan struct{}), open: make(map[net.Addr]*Conn),
-		held: make(map[netip.Prefix]int),
 	}
 }
 
@@ -166,7 +165,10 @@ func (l *Listener) conns() []*Conn {
 
 func (l *Listener) forget(c *Conn) {
 	l.mu.Lock()
-	l.drop(c)
+	if l.open[c.RemoteAddr()] == c { // the first Close
+		delete(l.open, c.RemoteAddr())
+		l.bounds.Open.Add(-1)
+	}
 	l.mu.Unlock()
 	select {
 	case l.freed <- struct{}{}:
@@ -220,22 +222,21 @@ func partyOf(addr net.Addr) netip.Prefix {
 // admit returns the connection when there is room for it. It closes one for which there is none, and returns nil.
 func (l *Listener) admit(conn net.Conn) (net.Conn, error) {
 	c := &Conn{Conn: conn, from: l, last: time.Now(), party: partyOf(conn.RemoteAddr())}
-	for began := c.last; ; {
-		victim, greedy, ok := l.enter(c)
+	for came := c.last; ; {
+		victim, most, ok := l.enter(c)
 		if ok {
 			return c, nil
 		}
 		l.full.Log(slog.LevelWarn,
 			"all connections of the port are in use: a new one takes the place of one that is silent or of the address with most, or waits",
 			"addr", l.Addr().String(), "connections", l.bounds.Max)
-		now := time.Now()
 		switch {
 		case victim != nil:
-			victim.retire(now.Add(-silence))
-		case greedy == c.party && (now.Before(l.futile) || now.Sub(began) > patience):
-			if now.After(l.futile) {
-				l.futile = now.Add(inVain)
-			}
+			victim.retire(time.Now().Add(-silence))
+		case most && came.Before(l.futile):
+			return nil, conn.Close()
+		case most && time.Since(came) > patience:
+			l.hoarder, l.futile = c.party, time.Now().Add(inVain)
 			return nil, conn.Close()
 		}
 		timer := time.NewTimer(roomEvery)
@@ -254,35 +255,35 @@ func (l *Listener) admit(conn net.Conn) (net.Conn, error) {
 	}
 }
 
-// enter takes a place for a connection, also from the address that has most if the connection's has fewer. If it gets none
-// it returns a connection that can end, or nil, and the address that has most, which is the connection's if that has as many.
-// There is no such address where none has two.
-func (l *Listener) enter(c *Conn) (victim *Conn, greedy netip.Prefix, ok bool) {
+// enter takes a place for a connection, also one of the address that has most. If it gets none it returns a connection that
+// can end, or nil, and whether the connection's own address has most. Where none has two, none has most.
+func (l *Listener) enter(c *Conn) (victim *Conn, mine, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.bounds.Max == 0 || len(l.open) < l.bounds.Max {
-		l.add(c)
-		return nil, greedy, true
+		l.open[c.RemoteAddr()] = c
+		l.bounds.Open.Add(1)
+		return nil, false, true
 	}
-	own := l.held[c.party]
+	if c.party == l.hoarder && c.last.Before(l.futile) {
+		return nil, true, false
+	}
+	held := make(map[netip.Prefix]int)
+	for _, other := range l.open {
+		held[other.party]++
+	}
+	own, greedy := held[c.party], c.party
 	most := max(own, 1)
-	if own > 1 {
-		greedy = c.party
-	}
-	for party, n := range l.held {
+	for party, n := range held {
 		if n > max(most, own+1) {
 			greedy, most = party, n
 		}
 	}
-	now := time.Now()
-	if greedy == c.party && now.Before(l.futile) {
-		return nil, greedy, false
-	}
-	began, seen := now.Add(-silence), 0
+	began, seen := time.Now().Add(-silence), 0
 	var longest time.Time
 	var taken *Conn
 	for _, other := range l.open { // in random order
-		if greedy.IsValid() && other.party != greedy {
+		if most > 1 && other.party != greedy {
 			continue
 		}
 		taken = other
@@ -297,32 +298,13 @@ func (l *Listener) enter(c *Conn) (victim *Conn, greedy netip.Prefix, ok bool) {
 			break
 		}
 	}
-	if victim != nil || greedy == c.party || !greedy.IsValid() {
-		return victim, greedy, false
+	if victim == nil && greedy != c.party {
+		delete(l.open, taken.RemoteAddr())
+		_ = taken.Conn.Close()
+		l.open[c.RemoteAddr()] = c
+		return nil, false, true
 	}
-	l.drop(taken)
-	_ = taken.Conn.Close()
-	l.add(c)
-	return nil, greedy, true
-}
-
-// add counts a connection. The caller holds mu.
-func (l *Listener) add(c *Conn) {
-	l.open[c.RemoteAddr()] = c
-	l.held[c.party]++
-	l.bounds.Open.Add(1)
-}
-
-// drop counts a connection no more. The caller holds mu.
-func (l *Listener) drop(c *Conn) {
-	if l.open[c.RemoteAddr()] != c { // not the first Close
-		return
-	}
-	delete(l.open, c.RemoteAddr())
-	if l.held[c.party]--; l.held[c.party] == 0 {
-		delete(l.held, c.party)
-	}
-	l.bounds.Open.Add(-1)
+	return victim, most > 1 && greedy == c.party, false
 }
 
 // Shares divides the descriptors of the process: up to a quarter, and 256, are kept for Redis and for files; up to an

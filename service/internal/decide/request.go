@@ -71,13 +71,6 @@ func One(domain string, entries []config.Entry, cost *int64) Request {
 	return Request{Domain: domain, Parts: []Part{part}}
 }
 
-// longest is the longest window of a limit in a request whose caller has no right to longer ones: for as long a subject is
-// kept that the caller makes up.
-const longest = 24 * time.Hour
-
-// Long reports whether a request limit needs the right to long windows.
-func Long(l *sash.Limit) bool { return l.Window > longest || l.Period == sash.CalendarMonth }
-
 // An Answer is the decision on one Part.
 type Answer struct {
 	// Rule is the rule that matched; nil when none did or the request has a request limit.

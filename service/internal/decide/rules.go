@@ -136,11 +136,14 @@ func (req *Request) mayWait(a *Answer) error {
 		}
 		return fmt.Errorf("%w; this one counts by %v", ErrNoQueue, a.limits.policy.Algorithm)
 	}
-	within := req.Within
-	if !req.Book {
-		within = min(within, a.Rule.LongestWait())
+	longest := config.DefaultMaxWait
+	if a.Rule != nil {
+		longest = a.Rule.MaxWait
 	}
-	a.within = within.Microseconds()
+	if req.Book {
+		longest = req.Within
+	}
+	a.within = min(req.Within, longest).Microseconds()
 	return nil
 }
 

@@ -49,7 +49,7 @@ func (c *conn) asks(args [][]byte, need access.Right, takes ...string) (req deci
 			if err != nil {
 				return req, wrong(err.Error())
 			}
-			limits, need = append(limits, limit), need|bringing(&limit)
+			limits, need = append(limits, limit), need|access.Bring(&limit)
 		default:
 			given[option] = string(args[1])
 		}

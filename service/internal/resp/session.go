@@ -7,9 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"example.com/sash"
 	"example.com/sash/service/internal/access"
-	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -38,14 +36,6 @@ func (c *conn) permit(domain string, need access.Right) (*access.Caller, error) 
 		return nil, err
 	}
 	return caller, c.handler.opts.Access.Permit(caller, domain, need)
-}
-
-// bringing returns the rights that a command needs to bring a limit along.
-func bringing(limit *sash.Limit) access.Right {
-	if decide.Long(limit) {
-		return access.Override | access.LongWindows
-	}
-	return access.Override
 }
 
 // word returns the first argument in capitals, or "".

@@ -77,10 +77,7 @@ func needOf(parts []decide.Part) access.Right {
 			need |= access.Refund
 		}
 		if parts[i].RequestLimit != nil {
-			need |= access.Override
-			if decide.Long(parts[i].RequestLimit) {
-				need |= access.LongWindows
-			}
+			need |= access.Bring(parts[i].RequestLimit)
 		}
 	}
 	return need
