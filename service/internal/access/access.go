@@ -113,7 +113,7 @@ func (g grant) with(domain string, more Right) grant {
 func (g grant) String() string {
 	var text []string
 	for _, domain := range slices.Sorted(maps.Keys(g)) {
-		text = append(text, fmt.Sprintf("%q: [%s]", cmp.Or(wire.Clip(domain), everywhere), g[domain].names()))
+		text = append(text, fmt.Sprintf("%q: [%s]", cmp.Or(domain, everywhere), g[domain].names()))
 	}
 	return "{" + strings.Join(text, ", ") + "}"
 }
@@ -162,8 +162,8 @@ const mostShown = 16
 // loses what they may do now.
 func (g *Gate) missing(caller *Caller, means, domain string, need Right) error {
 	in := ""
-	if domain != "" {
-		in = fmt.Sprintf(" in the domain %q", wire.Clip(domain))
+	if domain = wire.Clip(domain); domain != "" {
+		in = fmt.Sprintf(" in the domain %q", domain)
 	}
 	write := "allow: " + caller.with(domain, need|Decide).String() // every caller of the ports needs the right to decide
 	if len(caller.grant) > mostShown {

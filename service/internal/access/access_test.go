@@ -137,7 +137,6 @@ func TestACallerMayDoWhatTheFileAllowsIt(t *testing.T) {
 // Rights of one domain are none in another, for clients and for anonymous callers.
 func TestRightsAreThoseOfTheDomain(t *testing.T) {
 	w := begin(t, "clients:\n- name: a\n  tokens: ["+sum("a")+"]\n  allow: {d: [decide, book], \"(request)\": [decide, override]}\n"+
-		"- {name: star, tokens: ["+sum("star")+"], allow: [decide], domains: [\"*\"]}\n"+
 		"anonymous: {allow: {\"*\": [decide], e: [refund]}}\n")
 	may := func(token, domain string) (all Right) {
 		for _, r := range rights {
@@ -156,8 +155,6 @@ func TestRightsAreThoseOfTheDomain(t *testing.T) {
 		{"a", "f", 0},
 		{"a", "*", 0},
 		{"a", "", Decide | Book | Override}, // of some domain
-		{"star", "*", Decide},               // a domain of that name: the list has no other
-		{"star", "d", 0},
 		{"", "d", Decide},
 		{"", "e", Decide | Refund},
 		{"", "(request)", Decide},
@@ -166,7 +163,7 @@ func TestRightsAreThoseOfTheDomain(t *testing.T) {
 			t.Errorf("%q in %q may %s, want %s", c.token, c.domain, got.names(), c.want.names())
 		}
 	}
-	if got := w.clients.Load().domains(); !slices.Equal(got, []string{"(request)", "*", "d", "e"}) {
+	if got := w.clients.Load().domains(); !slices.Equal(got, []string{"(request)", "d", "e"}) {
 		t.Errorf("the domains of the file: %v", got)
 	}
 }
@@ -386,6 +383,7 @@ func TestAWrongFileNamesTheLine(t *testing.T) {
 		"anonymous:\n  allow: [decide]\n  allow: [refund]\n":                                        "access.yaml:3: mapping key \"allow\" already defined",
 		"anonymous: {allow: {d: [all]}}":                                                            `access.yaml:1: there is no right "all"`,
 		"anonymous: {allow: {d: decide}}":                                                           "access.yaml:1: it must be a list",
+		"anonymous: {allow: [decide], domains: ['*']}":                                              "access.yaml:1: * is all domains only in allow",
 		"anonymous: {allow: {d: }}":                                                                 `access.yaml:1: "d" has no value`,
 		"anonymous: {allow: {'': [decide]}}":                                                        "access.yaml:1: it must not be empty",
 		"anonymous:\n  allow: {d: [decide]}\n  domains: [d]\n":                                      "access.yaml:2: allow has its domains already",

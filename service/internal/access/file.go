@@ -228,6 +228,9 @@ func (p *parser) grant(given *Grant) (grant, error) {
 		g[""] = rights
 	}
 	for _, t := range given.Domains {
+		if t.value == everywhere {
+			return nil, p.errorf(t, "* is all domains only in allow: write allow: {\"*\": [decide]}, or leave domains out")
+		}
 		g[t.value] = rights
 	}
 	return g, nil
