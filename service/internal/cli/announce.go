@@ -27,19 +27,9 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 		"url": url, "addr": on.HTTP.String(), "store": on.Store, "configuration": on.ConfigName, "domains": on.Config.Domains(),
 	}
 	open, rows := make(map[string]string), [][]string{}
-	for _, port := range []struct {
-		name string
-		addr net.Addr
-		tls  *tls.Config
-		may  string
-	}{
-		{"http", on.HTTP, s.opts.TLS, on.Anonymous}, {"grpc", on.GRPC, s.opts.Server.TLS, on.Anonymous},
-		{"resp", on.RESP, s.opts.TLSOfRESP, on.Anonymous}, {"admin", on.Admin, s.opts.AdminTLS, "metrics and state, but no subjects and no changes"},
-	} {
-		if port.addr != nil {
-			said[port.name], open[port.name] = port.addr.String(), opens(port.addr, port.tls, port.may)
-			rows = append(rows, []string{"    " + port.name, port.addr.String(), open[port.name]})
-		}
+	for _, port := range on.Open {
+		said[port.Name], open[port.Name] = port.Addr, port.To
+		rows = append(rows, []string{"    " + port.Name, port.Addr, port.To})
 	}
 	said["open"] = open
 	return output.Print(a.out, s.json, said, func(out *output.Text) {
@@ -61,18 +51,6 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 			s.tryIt(out, url, rules[0])
 		}
 	})
-}
-
-// opens says who reaches an address, and what callers without credentials may do there.
-func opens(addr net.Addr, config *tls.Config, may string) string {
-	from := "other machines"
-	if serve.Local(addr) {
-		from = "this machine"
-	}
-	if access.Verifies(config) {
-		from += ", with a certificate"
-	}
-	return from + ": without credentials " + cmp.Or(may, "nothing")
 }
 
 // tryIt prints a command that asks for a unit of a subject of a rule, with what the caller has to show for it.

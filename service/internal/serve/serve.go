@@ -73,10 +73,11 @@ func Run(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
+	open := s.opened(ports)
 	if s.Listening != nil {
 		err = s.Listening(Listening{
 			addr(ports.http), addr(ports.grpc), addr(ports.resp), addr(ports.admin), s.store.where, s.origin(), s.decider.Config(),
-			s.gate.Anonymous(),
+			open,
 		})
 		if err != nil {
 			ports.close()
