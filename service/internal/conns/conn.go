@@ -2,7 +2,6 @@ package conns
 
 import (
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,7 +14,7 @@ const lookTime = time.Millisecond
 type Conn struct {
 	net.Conn
 	from    *Listener
-	party   netip.Prefix // the client's address
+	party   string // see Party
 	streams atomic.Bool
 
 	mu       sync.Mutex

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -227,7 +226,7 @@ func TestOneAddressKeepsNobodyOut(t *testing.T) {
 			}
 		})
 	}
-	other := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	other, party := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}, Party("127.0.0.2:1")
 	defer time.AfterFunc(20*time.Second, func() { _ = l.Close() }).Stop() // otherwise it would wait for ever
 	for range places / 2 {
 		client, err := other.DialContext(ctx, "tcp", l.Addr().String())
@@ -236,7 +235,7 @@ func TestOneAddressKeepsNobodyOut(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = client.Close() })
 		c, err := l.Accept() // the other address's, since those of the first are closed
-		if err != nil || partyOf(c.RemoteAddr()) != partyOf(other.LocalAddr) {
+		if err != nil || c.(*Conn).party != party {
 			t.Fatalf("accepted %v, %v", c.RemoteAddr(), err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
@@ -247,7 +246,7 @@ func TestOneAddressKeepsNobodyOut(t *testing.T) {
 	defer l.mu.Unlock()
 	held := 0
 	for _, c := range l.open {
-		if c.party == partyOf(other.LocalAddr) {
+		if c.party == party {
 			held++
 		}
 	}
@@ -256,11 +255,15 @@ func TestOneAddressKeepsNobodyOut(t *testing.T) {
 	}
 }
 
-func TestAnAddressOfIPv6IsItsNetwork(t *testing.T) {
-	of := func(ip string) netip.Prefix { return partyOf(&net.TCPAddr{IP: net.ParseIP(ip), Port: 1}) }
-	if of("2001:db8::1") != of("2001:db8::2:3:4:5") || of("2001:db8::1") == of("2001:db8:0:1::1") || of("192.0.2.1") == of("192.0.2.2") ||
-		of("::ffff:192.0.2.1") != of("192.0.2.1") || !partyOf(&net.UnixAddr{}).IsValid() {
-		t.Error("addresses are told apart otherwise")
+// An address counts without its port and its zone, one of IPv6 as its network, and all peers of a Unix socket as one.
+func TestWhatCountsAsOneAddress(t *testing.T) {
+	for from, want := range map[string]string{
+		"192.0.2.7:1": Party("192.0.2.7:2"), "[::ffff:192.0.2.7]:1": Party("192.0.2.7:1"),
+		"[2001:db8::1]:1": Party("[2001:db8::ffff:2]:1"), "[fe80::1%eth0]:1": Party("[fe80::1%eth1]:1"), "@": Party(""),
+	} {
+		if Party(from) != want || Party("192.0.2.8:1") == want {
+			t.Errorf("%s counts as %s", from, Party(from))
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.com/sash/middleware"
 	"example.com/sash/service/internal/throttle"
 )
 
@@ -42,8 +43,8 @@ type Listener struct {
 	closed chan struct{}
 	once   sync.Once // closes closed
 
-	hoarder netip.Prefix // the address with most connections, of which one has waited in vain; only for Accept
-	futile  time.Time    // until when none of the hoarder's waits; only for Accept
+	hoarder string    // the address with most connections, of which one has waited in vain; only for Accept
+	futile  time.Time // until when none of the hoarder's waits; only for Accept
 
 	mu   sync.Mutex
 	open map[net.Addr]*Conn // guarded by mu: by the address of the client, which is one pointer for each connection
@@ -205,23 +206,18 @@ const (
 	inVain   = time.Second
 )
 
-// partyOf returns the address that shares places with others.
-func partyOf(addr net.Addr) netip.Prefix {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 32)
+// Party returns what connections from an address have in common: the address, of IPv6 its /64, or that it is a Unix socket.
+func Party(from string) string {
+	peer, err := netip.ParseAddrPort(from)
+	if err != nil {
+		return "socket"
 	}
-	ip, bits := tcp.AddrPort().Addr().Unmap().WithZone(""), 32
-	if ip.Is6() {
-		bits = 64
-	}
-	party, _ := ip.Prefix(bits) // of as many bits as the address has
-	return party
+	return middleware.AddressKey(peer.Addr().WithZone("").Unmap(), middleware.DefaultIPv6Bits)
 }
 
 // admit returns the connection when there is room for it. It closes one for which there is none, and returns nil.
 func (l *Listener) admit(conn net.Conn) (net.Conn, error) {
-	c := &Conn{Conn: conn, from: l, last: time.Now(), party: partyOf(conn.RemoteAddr())}
+	c := &Conn{Conn: conn, from: l, last: time.Now(), party: Party(conn.RemoteAddr().String())}
 	for came := c.last; ; {
 		victim, most, ok := l.enter(c)
 		if ok {
@@ -268,7 +264,7 @@ func (l *Listener) enter(c *Conn) (victim *Conn, mine, ok bool) {
 	if c.party == l.hoarder && c.last.Before(l.futile) {
 		return nil, true, false
 	}
-	held := make(map[netip.Prefix]int)
+	held := make(map[string]int)
 	for _, other := range l.open {
 		held[other.party]++
 	}
