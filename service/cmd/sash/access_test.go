@@ -10,17 +10,21 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -50,6 +54,93 @@ func TestATokenOpensTheDataPorts(t *testing.T) {
 		}
 	}
 	p.shows(t, "/metrics", `sash_access_denied_total{reason="unauthenticated"} 2`)
+}
+
+// The files of examples/resp let everyone bring limits along over RESP, and open nothing else: no rule can be replaced, no
+// charge forgotten, and no key kept for longer than a day.
+func TestCommandsBringTheirLimitsBesideTheRules(t *testing.T) {
+	const example = "../../../examples/resp/"
+	p := serve(t, "--config", example+"limits.yaml", "--access", example+"access.yaml", "--resp-addr", "127.0.0.1:0")
+	client := redis.NewClient(&redis.Options{Addr: regexp.MustCompile(`  RESP +(\S+):`).FindStringSubmatch(p.greets)[1]})
+	defer func() { _ = client.Close() }()
+	do := func(command string) (any, error) {
+		var args []any
+		for _, word := range strings.Fields(command) {
+			args = append(args, word)
+		}
+		return client.Do(t.Context(), args...).Result()
+	}
+	for _, command := range []string{"CL.THROTTLE user123 15 30 60", "SASH.ALLOW user123 LIMIT 25/5s", "SASH.ALLOW web ENTRY visitor ann"} {
+		if got, err := do(command); err != nil {
+			t.Errorf("%s: %v, %v", command, got, err)
+		}
+	}
+	for _, command := range []string{"CL.THROTTLE k 0 1 34560000", "SASH.RESET user123 LIMIT 25/5s", "SASH.RESET web ENTRY visitor ann"} {
+		if got, err := do(command); err == nil || !strings.HasPrefix(err.Error(), "NOAUTH ") {
+			t.Errorf("%s: %v, %v", command, got, err)
+		}
+	}
+	const bring = `{"domain":%q,"descriptors":[{"entries":[{"key":"visitor","value":"ann"}],%s}]}`
+	for more, want := range map[string]int{
+		`"hitsAddend":"1"`: 200,
+		`"limit":{"requestsPerUnit":1000000,"unit":"HOUR"}`: 401,
+		`"limit":{"requestsPerUnit":0,"unit":"HOUR"}`:       401, // nobody is refused by another's limit
+		`"isNegativeHits":true`:                             401,
+	} {
+		for range 2 {
+			if res, body := send(t, "POST", p.url+"/json", fmt.Sprintf(bring, "web", more)); res.StatusCode != want {
+				t.Errorf("%s: %d %s, want %d", more, res.StatusCode, body, want)
+			}
+		}
+	}
+	// The domain of the commands is none that a request over another port has limits in.
+	if res, body := send(t, "POST", p.url+"/v1/allow", subject("(request)", "key", "user123")); res.StatusCode != 404 {
+		t.Errorf("%d %s", res.StatusCode, body)
+	}
+	if _, body := send(t, "POST", p.url+"/v1/peek", subject("web", "visitor", "ann")); !strings.Contains(body, `"remaining":2,`) {
+		t.Errorf("three of five requests were charged: %s", body)
+	}
+}
+
+// The start says for each address who reaches it and what they may do there without credentials, and warns of what is open
+// to other machines, of tokens that others can read, and of nothing else.
+func TestTheStartSaysWhatIsOpenToWhom(t *testing.T) {
+	listed := "clients: [{name: a, tokens: [" + strings.Repeat("4c", 32) + "], allow: [decide]}]\n"
+	secret := tempFile(t, "token", strings.Repeat("k", 40))
+	const machines, plain, readable = "callers from other machines need no credentials", "tokens cross the network in plain text", "every user of this machine can read the tokens"
+	for _, tt := range []struct {
+		access, addr string
+		mode         os.FileMode
+		says         string
+		warns        []string
+	}{
+		{"", "127.0.0.1:0", 0o600, `this machine: without credentials {"*": [decide]}`, nil},
+		{"", ":0", 0o644, `other machines: without credentials {"*": [decide]}`, []string{machines, readable}},
+		{"anonymous: {allow: {demo: [decide, override]}}", ":0", 0o600, `other machines: without credentials {"demo": [decide, override]}`, []string{machines}},
+		{listed, "127.0.0.1:0", 0o600, "this machine: without credentials nothing", nil},
+		{listed, ":0", 0o604, "other machines: without credentials nothing", []string{plain, readable}},
+		{listed + "anonymous: {allow: [decide]}", ":0", 0o640, `other machines: without credentials {"*": [decide]}`, []string{machines, plain}},
+	} {
+		if err := os.Chmod(secret, tt.mode); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"--addr", tt.addr, "--admin-token-file", secret}
+		if tt.access != "" {
+			args = append(args, "--access", tempFile(t, "access.yaml", tt.access))
+		}
+		p := serve(t, args...)
+		if !regexp.MustCompile(`(?m)^    http   \S+:\d+ +`+regexp.QuoteMeta(tt.says)).MatchString(p.greets) ||
+			!regexp.MustCompile(`(?m)^    grpc   127\.0\.0\.1:\d+ +this machine: `).MatchString(p.greets) ||
+			!regexp.MustCompile(`(?m)^    admin  127\.0\.0\.1:\d+ +this machine: without credentials metrics and state`).MatchString(p.greets) {
+			t.Errorf("%q at %s: %s", tt.access, tt.addr, p.greets)
+		}
+		log := p.stopped(t)
+		for _, text := range []string{machines, plain, readable} {
+			if strings.Contains(log, text) != slices.Contains(tt.warns, text) {
+				t.Errorf("%q at %s with %v: %q is in the log or not: %s", tt.access, tt.addr, tt.mode, text, log)
+			}
+		}
+	}
 }
 
 // An authority signs the certificates of a directory, of which its own is authority.pem.

@@ -96,7 +96,7 @@ func TestBrowserDashboardShowsCandidates(t *testing.T) {
 // The overview shows how long until the last request of a rule starts that waits; the page of a
 // blocked subject says until when the block lasts, and takes no refusal for use.
 func TestBrowserQueueAndBlock(t *testing.T) {
-	p := serveDashboard(t, nil, "- {key: remote_address, limits: [10/1m]}\n- {key: user, limits: [3/1h], block: {refusals: 1, for: 10m}}\n")
+	p := serveDashboard(t, nil, "- {key: remote_address, limits: [10/1m], max_wait: 10m}\n- {key: user, limits: [3/1h], block: {refusals: 1, for: 10m}}\n")
 	p.calls(t, 25, "remote_address", "192.0.2.1", `,"wait_up_to":600`)
 	p.calls(t, 1, "user", "ann")
 	p.calls(t, 1, "user", "ann", `,"cost":3`) // refused, with two units left

@@ -25,8 +25,7 @@ const (
 const secretLimits = `
 domain: d
 descriptors:
-- key: token
-  secret: true
+- key: token # secret by its name
   detailed_metric: true
   value_to_metric: true
   limits: [4/1h]

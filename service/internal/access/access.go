@@ -4,13 +4,16 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,6 +22,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"example.com/sash"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -29,11 +33,25 @@ type Right uint8
 const (
 	// Decide asks for units, reads what is left, and settles what it reserved.
 	Decide Right = 1 << iota
+	// Book books further ahead than the max_wait of a rule.
+	Book
 	// Refund gives back units that were charged by any caller: is_negative_hits of Envoy's protocol.
 	Refund
 	// Override sets a request limit, which replaces the configuration's.
 	Override
+	// LongWindows lets such a limit have a window of more than a day.
+	LongWindows
+	// All is every right.
+	All Right = 1<<iota - 1
 )
+
+// Bring returns the rights to bring a limit along. A subject that a caller makes up is kept for as long as its window.
+func Bring(limit *sash.Limit) Right {
+	if limit.Window > 24*time.Hour || limit.Period == sash.CalendarMonth {
+		return Override | LongWindows
+	}
+	return Override
+}
 
 // rights are all of them, under their names in the file.
 var rights = []struct {
@@ -42,8 +60,10 @@ var rights = []struct {
 	means string
 }{
 	{"decide", Decide, "ask for decisions"},
+	{"book", Book, "book further ahead than the max_wait of a rule"},
 	{"refund", Refund, "give units back (is_negative_hits)"},
-	{"override", Override, "set its own limit in a request"},
+	{"override", Override, "bring a limit along in a request"},
+	{"long_windows", LongWindows, "bring a limit along with a window of more than a day"},
 }
 
 // Errors of callers, with what to do in their text.
@@ -64,14 +84,38 @@ type Caller struct {
 	grant
 }
 
-// A grant is what a client may do, and in which domains; nil is all.
-type grant struct {
-	allow   Right
-	domains []string
+// A grant is the rights in each domain. Those under "" hold in all domains.
+type grant map[string]Right
+
+// in returns the rights in a domain. An empty domain is any: then it returns those that the grant has in some domain.
+func (g grant) in(domain string) Right {
+	if domain != "" {
+		return g[""] | g[domain]
+	}
+	all := Right(0)
+	for _, right := range g {
+		all |= right
+	}
+	return all
 }
 
-func (g *grant) in(domain string) bool {
-	return domain == "" || g.domains == nil || slices.Contains(g.domains, domain)
+// with returns a copy that has rights in a domain too.
+func (g grant) with(domain string, more Right) grant {
+	g = maps.Clone(g)
+	if g == nil {
+		g = make(grant)
+	}
+	g[domain] |= g[""] | more
+	return g
+}
+
+// String returns the grant as the file has it: {"*": [decide], "shop": [decide, refund]}.
+func (g grant) String() string {
+	var text []string
+	for _, domain := range slices.Sorted(maps.Keys(g)) {
+		text = append(text, fmt.Sprintf("%q: [%s]", cmp.Or(domain, everywhere), g[domain].names()))
+	}
+	return "{" + strings.Join(text, ", ") + "}"
 }
 
 type key struct{}
@@ -94,45 +138,48 @@ func (g *Gate) Check(ctx context.Context, domain string, need Right) error {
 	return g.Permit(g.Caller(ctx), domain, need)
 }
 
+// May reports whether a caller has rights in a domain. Unlike [Gate.Permit] it counts and logs nothing.
+func (c *Caller) May(domain string, need Right) bool { return need&^c.in(domain) == 0 }
+
 // Permit returns nil if a caller has all rights that its request needs in a domain; an empty domain is any. The error is
 // ErrUnknown or ErrNotAllowed; it is counted and logged.
 func (g *Gate) Permit(caller *Caller, domain string, need Right) error {
 	for _, r := range rights {
-		if need&r.right == 0 || caller.allow&r.right != 0 && caller.in(domain) {
+		if need&r.right == 0 || caller.May(domain, r.right) {
 			continue
 		}
-		err := g.missing(caller, r.name, r.means, domain)
+		err := g.missing(caller, r.means, domain, need)
 		g.refuse(r.name, caller, domain, err)
 		return err
 	}
 	return nil
 }
 
-// missing is the error of a caller that lacks the right, with what to put into the file.
-func (g *Gate) missing(caller *Caller, right, means, domain string) error {
-	in, domains := "", ""
-	if domain != "" {
-		in, domains = fmt.Sprintf(" in the domain %q", wire.Clip(domain)), fmt.Sprintf(", domains: [%q]", wire.Clip(domain))
+// mostShown bounds the domains in the text of an error.
+const mostShown = 16
+
+// missing is the error of a caller that lacks a right, with what to put into the file: the whole entry, so that nobody
+// loses what they may do now.
+func (g *Gate) missing(caller *Caller, means, domain string, need Right) error {
+	in := ""
+	if domain = wire.Clip(domain); domain != "" {
+		in = fmt.Sprintf(" in the domain %q", domain)
+	}
+	write := "allow: " + caller.with(domain, need|Decide).String() // every caller of the ports needs the right to decide
+	if len(caller.grant) > mostShown {
+		write = fmt.Sprintf("%v beside what its allow has", grant{domain: need | Decide})
 	}
 	switch {
 	case !g.listed():
-		return fmt.Errorf("%w: no caller may %s: start sash serve with --access FILE, and write into it anonymous: {allow: [%s]%s}, "+
-			"or a client with that right (sash token makes its token)", ErrNotAllowed, means, both(right), domains)
+		return fmt.Errorf("%w: no caller may %s: start sash serve with --access FILE, and write into it anonymous: {%s}, "+
+			"or a client with that right (sash token makes its token) beside anonymous: {allow: %v}", ErrNotAllowed, means, write, caller.grant)
 	case caller.Name == "":
 		return fmt.Errorf("%w: callers without a token may not %s%s: send one of a client that may, as Authorization: Bearer TOKEN "+
-			"(X-Sash-Token to forward-auth, AUTH over RESP), or write into the file of --access anonymous: {allow: [%s]%s}", ErrUnknown, means, in, both(right), domains)
-	case caller.in(domain):
-		return fmt.Errorf("%w: the client %s may not %s: add %s to its allow, in the file of --access", ErrNotAllowed, caller.Name, means, right)
+			"(X-Sash-Token to forward-auth, AUTH over RESP), or write into the file of --access anonymous: {%s}, in place of its "+
+			"entry now", ErrUnknown, means, in, write)
 	}
-	return fmt.Errorf("%w: the client %s may not %s%s: add the domain to its domains, in the file of --access", ErrNotAllowed, caller.Name, means, in)
-}
-
-// both names a right together with the one to decide, which a caller of the ports needs in any case.
-func both(right string) string {
-	if right == "decide" {
-		return right
-	}
-	return "decide, " + right
+	return fmt.Errorf("%w: the client %s may not %s%s: give it %s in the file of --access, in place of its allow and domains now",
+		ErrNotAllowed, caller.Name, means, in, write)
 }
 
 // names returns the names of rights, for people.

@@ -6,11 +6,14 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -104,14 +107,14 @@ func TestACallerMayDoWhatTheFileAllowsIt(t *testing.T) {
 		{"gate", "d", Decide, nil, ""},
 		{"gate", "e", Decide | Refund, nil, ""},
 		{"gate", "", Refund, nil, ""},
-		{"gate", "f", Decide, ErrNotAllowed, `the client gateway may not ask for decisions in the domain "f": add the domain`},
-		{"gate", "d", Decide | Override, ErrNotAllowed, "add override to its allow"},
+		{"gate", "f", Decide, ErrNotAllowed, `the client gateway may not ask for decisions in the domain "f": give it allow: {"d": [decide, refund], "e": [decide, refund], "f": [decide]}`},
+		{"gate", "d", Decide | Override, ErrNotAllowed, `give it allow: {"d": [decide, refund, override], "e": [decide, refund]}`},
 		{"batch", "f", Override, nil, ""},
 		{"next", "f", Override, nil, ""}, // the other of its tokens
-		{"batch", "d", Decide, ErrNotAllowed, "add decide to its allow"},
+		{"batch", "d", Decide, ErrNotAllowed, `give it allow: {"*": [override], "d": [decide, override]}`},
 		{"", "d", Decide, nil, ""},
-		{"", "e", Decide, ErrUnknown, `anonymous: {allow: [decide], domains: ["e"]}`},
-		{"", "d", Refund, ErrUnknown, `anonymous: {allow: [decide, refund], domains: ["d"]}`},
+		{"", "e", Decide, ErrUnknown, `anonymous: {allow: {"d": [decide], "e": [decide]}}`},
+		{"", "d", Refund, ErrUnknown, `anonymous: {allow: {"d": [decide, refund]}}`},
 		{"guess", "d", Decide, ErrUnknown, "not one of those"},     // never anonymous
 		{sum("gate"), "d", Decide, ErrUnknown, "not one of those"}, // the digest in the file is no token
 	} {
@@ -128,6 +131,113 @@ func TestACallerMayDoWhatTheFileAllowsIt(t *testing.T) {
 	}
 	if log := w.log.String(); strings.Contains(log, "guess") || strings.Contains(log, sum("gate")) {
 		t.Errorf("a credential is in the log: %s", log)
+	}
+}
+
+// Rights of one domain are none in another, for clients and for anonymous callers.
+func TestRightsAreThoseOfTheDomain(t *testing.T) {
+	w := begin(t, "clients:\n- name: a\n  tokens: ["+sum("a")+"]\n  allow: {d: [decide, book], \"(request)\": [decide, override]}\n"+
+		"anonymous: {allow: {\"*\": [decide], e: [refund]}}\n")
+	may := func(token, domain string) (all Right) {
+		for _, r := range rights {
+			if w.may(t, token, domain, r.right) == nil {
+				all |= r.right
+			}
+		}
+		return all
+	}
+	for _, c := range []struct {
+		token, domain string
+		want          Right
+	}{
+		{"a", "d", Decide | Book},
+		{"a", "(request)", Decide | Override},
+		{"a", "f", 0},
+		{"a", "*", 0},
+		{"a", "", Decide | Book | Override}, // of some domain
+		{"", "d", Decide},
+		{"", "e", Decide | Refund},
+		{"", "(request)", Decide},
+	} {
+		if got := may(c.token, c.domain); got != c.want {
+			t.Errorf("%q in %q may %s, want %s", c.token, c.domain, got.names(), c.want.names())
+		}
+	}
+	if got := w.clients.Load().domains(); !slices.Equal(got, []string{"(request)", "d", "e"}) {
+		t.Errorf("the domains of the file: %v", got)
+	}
+}
+
+// What an error says to write into the file gives its caller what it needs, and takes from nobody and gives nobody anything
+// else.
+func TestTheRemedyOfAnErrorIsWhole(t *testing.T) {
+	domains, tokens := []string{"d", "e", "f", "(request)"}, []string{"", "a", "b"}
+	who := func(text string) map[string]Right {
+		gate := begin(t, text)
+		all := make(map[string]Right)
+		for _, token := range tokens {
+			for _, domain := range domains {
+				for _, r := range rights {
+					if gate.may(t, token, domain, r.right) == nil {
+						all[token+" "+domain] |= r.right
+					}
+				}
+			}
+		}
+		return all
+	}
+	remedy := regexp.MustCompile(`(anonymous: \{)?allow: (\{.*?\]\})`)
+	b := "\n- {name: b, tokens: [" + sum("b") + "], allow: [decide]}\n"
+	for _, entry := range []string{"allow: [decide, refund], domains: [d, e]", "allow: [decide]", "allow: {d: [decide, book], e: [refund]}", "allow: {e: [override]}"} {
+		for _, token := range tokens[:2] {
+			text := func(of, entry string) string {
+				anonymous, a := "allow: {d: [decide]}", "allow: [decide]"
+				if of == "" {
+					anonymous = entry
+				} else {
+					a = entry
+				}
+				return "clients:\n- {name: a, tokens: [" + sum("a") + "], " + a + "}" + b + "anonymous: {" + anonymous + "}\n"
+			}
+			before := who(text(token, entry))
+			for _, domain := range domains {
+				for _, need := range []Right{Decide, Decide | Override, Refund, Decide | Override | LongWindows} {
+					err := begin(t, text(token, entry)).may(t, token, domain, need)
+					if err == nil {
+						continue
+					}
+					said := remedy.FindStringSubmatch(err.Error())
+					if said == nil {
+						t.Fatalf("no remedy: %v", err)
+					}
+					after := who(text(token, "allow: "+said[2]))
+					want := maps.Clone(before)
+					want[token+" "+domain] |= need | Decide
+					if !maps.Equal(after, want) {
+						t.Errorf("%q needs %s in %q beside %s: %v gives %v, want %v", token, need.names(), domain, entry, err, after, want)
+					}
+				}
+			}
+		}
+	}
+	// Without a file everyone decides everywhere, and goes on.
+	gate, err := Open("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = gate.Check(t.Context(), "(request)", Decide|Override)
+	after := who("anonymous: {allow: " + remedy.FindStringSubmatch(err.Error())[2] + "}\n")
+	if want := map[string]Right{" d": Decide, " e": Decide, " f": Decide, " (request)": Decide | Override}; !maps.Equal(after, want) {
+		t.Errorf("%v gives %v, want %v", err, after, want)
+	}
+	// Of many domains the text names one.
+	var many []string
+	for i := range 100 {
+		many = append(many, fmt.Sprintf("domain-%d", i))
+	}
+	err = begin(t, "anonymous: {allow: [decide], domains: ["+strings.Join(many, ", ")+"]}").may(t, "", "d", Decide)
+	if err == nil || len(err.Error()) > 500 || !strings.Contains(err.Error(), `{"d": [decide]}`) {
+		t.Errorf("beside many domains: %v", err)
 	}
 }
 
@@ -263,7 +373,7 @@ func TestAWrongFileNamesTheLine(t *testing.T) {
 	for text, says := range map[string]string{
 		one + "  - name: a\n    tokens: [" + sum("b") + "]\n    allow: [decide]\n":                  `access.yaml:5: the client "a" is there already, on line 2`,
 		one + "  - name: b\n    tokens: [" + strings.ToUpper(sum("a")) + "]\n    allow: [decide]\n": "access.yaml:6: the token",
-		strings.Replace(one, "decide", "admin", 1):                                                  `access.yaml:4: there is no right "admin": there are decide, refund, override`,
+		strings.Replace(one, "decide", "admin", 1):                                                  `access.yaml:4: there is no right "admin": there are decide, book, refund, override, long_windows`,
 		strings.Replace(one, "[decide]", "decide", 1):                                               "access.yaml:4: it must be a list",
 		strings.Replace(one, sum("a"), "secret", 1):                                                 "access.yaml:3: a token is listed by its SHA-256, which has 64 digits",
 		strings.Replace(one, "tokens", "token", 1):                                                  `access.yaml:3: unknown key "token"`,
@@ -271,6 +381,13 @@ func TestAWrongFileNamesTheLine(t *testing.T) {
 		strings.Replace(one, "    allow: [decide]\n", "", 1):                                        `access.yaml:2: the client "a" may do nothing`,
 		"clients:\n  - tokens: [x]\n":                                                               "access.yaml: client 1 has no name",
 		"anonymous:\n  allow: [decide]\n  allow: [refund]\n":                                        "access.yaml:3: mapping key \"allow\" already defined",
+		"anonymous: {allow: {d: [all]}}":                                                            `access.yaml:1: there is no right "all"`,
+		"anonymous: {allow: {d: decide}}":                                                           "access.yaml:1: it must be a list",
+		"anonymous: {allow: [decide], domains: ['*']}":                                              "access.yaml:1: * is all domains only in allow",
+		"anonymous: {allow: {d: }}":                                                                 `access.yaml:1: "d" has no value`,
+		"anonymous: {allow: {'': [decide]}}":                                                        "access.yaml:1: it must not be empty",
+		"anonymous:\n  allow: {d: [decide]}\n  domains: [d]\n":                                      "access.yaml:2: allow has its domains already",
+		"anonymous:\n  allow:\n    d: [decide]\n    d: [refund]\n":                                  "access.yaml:4: mapping key \"d\" already defined",
 		"anonymous: {allow: [[decide]]}":                                                            "access.yaml:1: it must be a text",
 		"anonymous: {allow: [decide]}\n---\nclients: []\n":                                          "must be one YAML document",
 		"clients: [\n": "access.yaml:1: ",
@@ -309,7 +426,7 @@ func TestAWrongFileNamesTheLine(t *testing.T) {
 func TestAnEmptyTokenIsNobodys(t *testing.T) {
 	w := begin(t, file())
 	all := *w.clients.Load()
-	all.tokens[sha256.Sum256(nil)] = &client{name: "all", grant: grant{allow: Decide | Refund | Override}}
+	all.tokens[sha256.Sum256(nil)] = &client{name: "all", grant: grant{"": All}}
 	for header, values := range map[string][]string{"Authorization": {"", "Basic", "Basic Z2F0ZQ==", "Bearer", "Bearer ", "Digest gate"}, ProxyHeader: {""}} {
 		for _, value := range values {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/allow", nil)

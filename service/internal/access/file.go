@@ -34,7 +34,7 @@ type client struct {
 }
 
 // unlisted is what holds without a Gate.
-var unlisted = &clients{anonymous: grant{allow: Decide}}
+var unlisted = &clients{anonymous: grant{"": Decide}}
 
 // A text is a scalar of the file, and the line that it is on.
 type text struct {
@@ -66,8 +66,24 @@ type document struct {
 
 // A Grant is the part that clients and anonymous callers have in common. It is exported for package yaml alone.
 type Grant struct {
-	Allow   []text `yaml:"allow"`
-	Domains []text `yaml:"domains"`
+	Allow   allowed `yaml:"allow"`
+	Domains []text  `yaml:"domains"`
+}
+
+// everywhere is the domain of rights that hold in all domains, in the map of allow.
+const everywhere = "*"
+
+// allowed are rights in each domain, or as a list the same ones in each of Domains.
+type allowed struct {
+	list []text
+	each map[text][]text
+}
+
+func (a *allowed) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.MappingNode {
+		return n.Decode(&a.each)
+	}
+	return n.Decode(&a.list)
 }
 
 // parse reads a file. Errors begin with its name and the line.
@@ -96,7 +112,7 @@ func parse(name string, data []byte) (*clients, error) {
 		if len(given.Tokens)+len(given.Certificates) == 0 {
 			return nil, p.errorf(given.Name, "the client %q has no tokens and no certificates: nobody could be it (sash token makes a token)", c.name)
 		}
-		if len(given.Allow) == 0 {
+		if len(given.Allow.list)+len(given.Allow.each) == 0 {
 			return nil, p.errorf(given.Name, "the client %q may do nothing: give it allow, such as [decide]", c.name)
 		}
 		for _, t := range given.Tokens {
@@ -120,13 +136,13 @@ func parse(name string, data []byte) (*clients, error) {
 			}
 			all.certificates[t.value] = c
 		}
-		if c.grant, err = p.grant(given.Grant); err != nil {
+		if c.grant, err = p.grant(&given.Grant); err != nil {
 			return nil, err
 		}
 		all.all = append(all.all, c)
 	}
 	if doc.Anonymous != nil {
-		all.anonymous, err = p.grant(*doc.Anonymous)
+		all.anonymous, err = p.grant(doc.Anonymous)
 	}
 	return all, err
 }
@@ -188,25 +204,50 @@ func (p *parser) valued(n *yaml.Node) error {
 	return nil
 }
 
-func (p *parser) grant(given Grant) (g grant, err error) {
+// grant reads what a client may do. Each domain of a list has all its rights.
+func (p *parser) grant(given *Grant) (grant, error) {
+	g := make(grant)
+	for domain, list := range given.Allow.each {
+		if given.Domains != nil {
+			return nil, p.errorf(domain, "allow has its domains already: remove domains, or write allow: [decide] beside it")
+		}
+		rights, err := p.rights(list)
+		if err != nil {
+			return nil, err
+		}
+		if domain.value == everywhere {
+			domain.value = ""
+		}
+		g[domain.value] |= rights
+	}
+	rights, err := p.rights(given.Allow.list)
+	if err != nil || given.Allow.each != nil {
+		return g, err
+	}
+	if given.Domains == nil {
+		g[""] = rights
+	}
+	for _, t := range given.Domains {
+		if t.value == everywhere {
+			return nil, p.errorf(t, "* is all domains only in allow: write allow: {\"*\": [decide]}, or leave domains out")
+		}
+		g[t.value] = rights
+	}
+	return g, nil
+}
+
+func (p *parser) rights(list []text) (all Right, err error) {
 next:
-	for _, t := range given.Allow {
+	for _, t := range list {
 		for _, r := range rights {
 			if t.value == r.name {
-				g.allow |= r.right
+				all |= r.right
 				continue next
 			}
 		}
-		return g, p.errorf(t, "there is no right %q: there are %s", t.value, (Decide | Refund | Override).names())
+		return 0, p.errorf(t, "there is no right %q: there are %s", t.value, All.names())
 	}
-	if given.Domains == nil {
-		return g, nil
-	}
-	g.domains = []string{}
-	for _, t := range given.Domains {
-		g.domains = append(g.domains, t.value)
-	}
-	return g, nil
+	return all, nil
 }
 
 var (
@@ -227,6 +268,6 @@ func (p *parser) explain(err error) error {
 		return fmt.Errorf("%s: %s", p.file, said)
 	}
 	rest = unknownField.ReplaceAllString(rest, `unknown key "$1": there are clients (name, tokens, certificates, allow, domains) and anonymous (allow, domains)`)
-	rest = wrongKind.ReplaceAllString(rest, "it must be a list, such as [decide]")
+	rest = wrongKind.ReplaceAllString(rest, "it must be a list, such as [decide], or a list for each domain, such as {shop: [decide]}")
 	return fmt.Errorf("%s:%s: %s", p.file, line, rest)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -69,7 +70,7 @@ func Open(path string, opts *Options) (*Gate, error) {
 	g.log.To = g.opts.Log
 	g.began = g.opts.Now()
 	g.due.Store(int64(lookEvery))
-	g.clients.Store(&clients{anonymous: grant{allow: cmp.Or(g.opts.Anonymous, Decide)}})
+	g.clients.Store(&clients{anonymous: grant{"": cmp.Or(g.opts.Anonymous, Decide)}})
 	if path == "" {
 		return g, nil
 	}
@@ -105,6 +106,17 @@ func (g *Gate) current() *clients {
 	}
 	return g.clients.Load()
 }
+
+// Anonymous returns, for people, what callers without credentials may do in which domains; empty is nothing.
+func (g *Gate) Anonymous() string {
+	if may := g.current().anonymous; may.in("") != 0 {
+		return may.String()
+	}
+	return ""
+}
+
+// HasTokens reports whether the file lists tokens, which callers then send.
+func (g *Gate) HasTokens() bool { return len(g.current().tokens) > 0 }
 
 // load returns the text of a file, of which it reads little more than is allowed, and when it was changed.
 func load(path string) (data []byte, changed time.Time, err error) {
@@ -207,7 +219,7 @@ func (g *Gate) identify(tokens []string, cert *x509.Certificate, from any) (*Cal
 		}
 	}
 	caller := &Caller{From: from, grant: all.anonymous}
-	if caller.allow != 0 {
+	if caller.in("") != 0 {
 		return caller, nil
 	}
 	err := fmt.Errorf("%w: send a token of a client of the file of --access, as Authorization: Bearer TOKEN (X-Sash-Token to forward-auth, AUTH over RESP)", ErrUnknown)
@@ -244,10 +256,10 @@ func (g *Gate) refuse(reason string, caller *Caller, domain string, err error) {
 
 // domains returns all domains that the file names.
 func (c *clients) domains() []string {
-	domains := slices.Clone(c.anonymous.domains)
+	all := slices.Collect(maps.Keys(c.anonymous))
 	for _, one := range c.all {
-		domains = append(domains, one.domains...)
+		all = slices.AppendSeq(all, maps.Keys(one.grant))
 	}
-	slices.Sort(domains)
-	return slices.Compact(domains)
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(domain string) bool { return domain == "" })
 }

@@ -269,18 +269,6 @@ func TestAnAddressGuessesTenTokensAMinute(t *testing.T) {
 	}
 }
 
-// An address counts without its port and its zone, one of IPv6 as its network, and all peers of a Unix socket as one.
-func TestWhatCountsAsOneAddress(t *testing.T) {
-	for from, want := range map[string]string{
-		"192.0.2.7:1": guesser("192.0.2.7:2"), "[::ffff:192.0.2.7]:1": guesser("192.0.2.7:1"),
-		"[2001:db8::1]:1": guesser("[2001:db8::ffff:2]:1"), "[fe80::1%eth0]:1": guesser("[fe80::1%eth1]:1"), "@": guesser(""),
-	} {
-		if guesser(from) != want || guesser("192.0.2.8:1") == want {
-			t.Errorf("%s counts as %s", from, guesser(from))
-		}
-	}
-}
-
 // Where more addresses wait than are remembered, the answer to a further one shows nothing that 401 does not, and no
 // operator is locked out.
 func TestMoreGuessersThanAreRemembered(t *testing.T) {

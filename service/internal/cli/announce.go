@@ -26,11 +26,12 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 	said := map[string]any{
 		"url": url, "addr": on.HTTP.String(), "store": on.Store, "configuration": on.ConfigName, "domains": on.Config.Domains(),
 	}
-	for name, addr := range map[string]net.Addr{"grpc": on.GRPC, "resp": on.RESP, "admin": on.Admin} {
-		if addr != nil {
-			said[name] = addr.String()
-		}
+	open, rows := make(map[string]string), [][]string{}
+	for _, port := range on.Open {
+		said[port.Name], open[port.Name] = port.Addr, port.To
+		rows = append(rows, []string{"    " + port.Name, port.Addr, port.To})
 	}
+	said["open"] = open
 	return output.Print(a.out, s.json, said, func(out *output.Text) {
 		out.Say("sash listens on %s", url)
 		if on.GRPC != nil {
@@ -43,6 +44,8 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 			out.Say("  admin          %s\n  dashboard      %[1]s/dashboard", scheme(s.opts.AdminTLS)+reachable(on.Admin))
 		}
 		out.Say("  store          %s", on.Store)
+		out.Say("  open to")
+		out.Rows(0, rows)
 		out.Say("  configuration  %s: domains %s", on.ConfigName, strings.Join(on.Config.Domains(), ", "))
 		if rules := on.Config.Rules(); len(rules) > 0 {
 			s.tryIt(out, url, rules[0])

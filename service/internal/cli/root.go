@@ -114,18 +114,8 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
 	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.inspect(), a.config(), a.doctor(), a.token(), redisTopic())
-	root.AddCommand(a.verify(), moved("replay"), moved("suggest"))
+	root.AddCommand(a.verify())
 	return root
-}
-
-// moved is a command that another program has.
-func moved(name string) *cobra.Command {
-	return &cobra.Command{
-		Use: name, Hidden: true, DisableFlagParsing: true,
-		RunE: func(*cobra.Command, []string) error {
-			return fmt.Errorf("access logs are the business of sash-logs: sash-logs %s (go build ./service/cmd/sash-logs)", name)
-		},
-	}
 }
 
 // hide removes arguments that may contain a password, those with a colon before an "@", from a message.
@@ -136,6 +126,9 @@ func hide(text string, args []string) string {
 		}
 		if i := strings.LastIndex(arg, "@"); i < 0 || !strings.Contains(arg[:i], ":") {
 			continue
+		}
+		if _, rest, ok := strings.Cut(arg, "://"); ok { // which an error of the network has by itself
+			text = strings.ReplaceAll(strings.ReplaceAll(text, arg, hidden), rest, hidden)
 		}
 		quoted := strconv.Quote(arg)
 		text = strings.NewReplacer(quoted, hidden, quoted[1:len(quoted)-1], hidden, arg, hidden).Replace(text)

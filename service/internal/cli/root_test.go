@@ -103,7 +103,7 @@ func TestFlagsTakePrecedence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defaults := config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}
+	defaults := config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true, HeadersOnly: true}
 	if opts.HTTP != ":1" || opts.GRPC != "0.0.0.0:8081" || opts.Protocol.Counting == nil ||
 		opts.Config != (config.Source{Path: "a.yaml", Defaults: defaults}) {
 		t.Errorf("%+v", opts)

@@ -87,7 +87,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.StringVar(&o.HTTP, "addr", ":8080", "`address` of HTTP; port 0 takes a free port")
 	f.StringVar(&o.GRPC, "grpc-addr", ":8081", "`address` of gRPC, or unix:///path; empty for none")
 	f.StringVar(&o.RESP, "resp-addr", "", "`address` for clients of Redis, or unix:///path")
-	f.StringVar(&o.AccessFile, "access", "", "`file` of clients, their tokens and rights (default: everyone may decide, nobody may refund or override)")
+	f.StringVar(&o.AccessFile, "access", "", "`file` of clients, their tokens and rights (default: everyone may decide, and no more)")
 	f.StringVar(&s.cert, "tls-cert", "", "certificate `file` of the HTTP, gRPC and RESP addresses")
 	f.StringVar(&s.key, "tls-key", "", "key `file` of that certificate")
 	f.StringVar(&s.clientCA, "tls-client-ca", "", "`file` of the authorities of clients that may use these addresses")

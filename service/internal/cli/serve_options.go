@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -188,6 +189,9 @@ func (s *serving) administration(tokens string) (err error) {
 	who := &s.opts.AdminAccess
 	if who.Tokens, err = adminTokens(s.adminTokenFile, tokens); err != nil {
 		return err
+	}
+	if info, err := os.Stat(s.adminTokenFile); err == nil && info.Mode().Perm()&0o004 != 0 && runtime.GOOS != "windows" {
+		s.opts.Log.Warn("every user of this machine can read the tokens: take that right from the others (chmod o-r)", "admin-token-file", s.adminTokenFile)
 	}
 	who.Certificates = s.adminClientCA != ""
 	if s.adminCert != "" {

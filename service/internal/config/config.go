@@ -62,6 +62,7 @@ type domain struct {
 	name        string
 	descriptors *level
 	keys        map[string]*secrecy // of each descriptor without * in its key
+	headersOnly bool                // see Defaults
 }
 
 // A level is the descriptors below one descriptor. A bare key has the value "".
@@ -108,6 +109,8 @@ type descriptor struct {
 type Defaults struct {
 	Algorithm    sash.Algorithm
 	CountRefused bool
+	// HeadersOnly makes only the names of headers secret by themselves: Envoy's service has all values in clear text.
+	HeadersOnly bool
 }
 
 // Defaults returns those that the configuration was read with.

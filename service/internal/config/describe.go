@@ -32,6 +32,7 @@ func (r *Rule) Describe() string {
 	optional(r.Cost > 1, "cost %d", r.Cost)
 	optional(r.Options.CountRefused, "count_refused")
 	optional(r.Options.Block != sash.Block{}, "%s", describeBlock(r.Options.Block))
+	optional(r.MaxWait != DefaultMaxWait && r.Limited(), "max_wait %s", short(r.MaxWait))
 	optional(r.Shadow, "shadow_mode")
 	optional(r.Quota, "quota_mode")
 	optional(r.Detailed, "detailed_metric")

@@ -100,7 +100,7 @@ func (p *parser) document(n *yaml.Node) error {
 		return nil
 	}
 	p.found = true
-	d := &domain{descriptors: newLevel(), keys: make(map[string]*secrecy)}
+	d := &domain{descriptors: newLevel(), keys: make(map[string]*secrecy), headersOnly: p.defaults.HeadersOnly}
 	var descriptors *yaml.Node
 	domainLine := root
 	err := p.mapping(root, "a document", map[string]field{

@@ -47,6 +47,8 @@ type Rule struct {
 	Metadata map[string]any
 	// Detailed puts the values of requests into the names of metrics: detailed_metric.
 	Detailed bool
+	// MaxWait is how far ahead requests can be booked without the right to book further: max_wait.
+	MaxWait time.Duration
 	// Secrets are the keys in Path whose values are secret.
 	Secrets []string
 	// Candidate is the limits that are evaluated beside these, or nil.
@@ -55,6 +57,10 @@ type Rule struct {
 
 // Limited reports whether a store decides the requests of the rule.
 func (r *Rule) Limited() bool { return !r.Unlimited && !r.Refuses }
+
+// DefaultMaxWait bounds bookings of rules that do not say how far ahead they may be. A caller who never comes holds the
+// subject for as long.
+const DefaultMaxWait = 10 * time.Second
 
 // A ruleBody is a descriptor as it is written. A nil node is a key that is not there.
 type ruleBody struct {
@@ -77,6 +83,7 @@ type ruleBody struct {
 	Block         *yaml.Node `yaml:"block"`
 	OnUnavailable *yaml.Node `yaml:"on_unavailable"`
 	Guard         bool       `yaml:"guard"`
+	MaxWait       *yaml.Node `yaml:"max_wait"`
 	Candidate     *yaml.Node `yaml:"candidate"`
 	Shadow        bool       `yaml:"shadow_mode"`
 	Quota         bool       `yaml:"quota_mode"`
@@ -90,7 +97,7 @@ type ruleBody struct {
 
 // rule returns the rule, or nil for a descriptor that limits nothing.
 func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
-	rule := &Rule{Cost: 1, Shadow: b.Shadow, Quota: b.Quota, Detailed: b.Detailed}
+	rule := &Rule{Cost: 1, MaxWait: DefaultMaxWait, Shadow: b.Shadow, Quota: b.Quota, Detailed: b.Detailed}
 	rule.Options.CountRefused = b.CountRefused || b.defaults.CountRefused && b.Block == nil
 	if b.Resolution == nil {
 		rule.Options.Algorithm = b.defaults.Algorithm
@@ -118,9 +125,9 @@ func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
 		}
 	}
 	if rule.Unlimited || len(rule.Limits) == 0 {
-		for _, stray := range []*yaml.Node{b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.strayPlace()} {
+		for _, stray := range []*yaml.Node{b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.MaxWait, b.strayPlace()} {
 			if stray != nil {
-				return nil, b.errorf(stray, "algorithm, resolution, cost, block, scope, lease, on_unavailable and candidate need rate_limit or limits beside them")
+				return nil, b.errorf(stray, "algorithm, resolution, cost, block, max_wait, scope, lease, on_unavailable and candidate need rate_limit or limits beside them")
 			}
 		}
 		if rule.Unlimited {
@@ -197,6 +204,11 @@ func (b *ruleBody) options(rule *Rule) error {
 	}
 	if b.Cost != nil {
 		if err := b.units("cost", &rule.Cost)(b.Cost); err != nil {
+			return err
+		}
+	}
+	if b.MaxWait != nil {
+		if err := b.lasting("max_wait", 24*time.Hour, "such as 30s", &rule.MaxWait)(b.MaxWait); err != nil {
 			return err
 		}
 	}

@@ -151,7 +151,7 @@ func TestAWrongRuleSaysWhatToWrite(t *testing.T) {
 		"rate_limit: {unit: day, requests_per_unit: [1]}":        "must be a whole number",
 		"value: 1e3":                       "f.yaml:4: value is the number 1e3: put it into quotes",
 		"limits: [1000000/1s, 90000000/d]": "the resolution 1.729s is longer than the window",
-		"candidate: {limits: [5/1m]}":      "f.yaml:4: algorithm, resolution, cost, block, scope, lease, on_unavailable and candidate need rate_limit or limits",
+		"candidate: {limits: [5/1m]}":      "f.yaml:4: algorithm, resolution, cost, block, max_wait, scope, lease, on_unavailable and candidate need rate_limit or limits",
 		"limits: [10/1m]\ncandidate: {limits: [5/1m]}\nshadow_mode: true":                    "f.yaml:5: candidate beside shadow_mode",
 		"limits: [10/1m]\ncandidate: {limits: [5/1m]}\nquota_mode: true":                     "f.yaml:5: candidate beside shadow_mode or quota_mode",
 		"limits: [10/1m]\ncandidate: {enforce_percent: 5}":                                   "f.yaml:5: candidate needs limits",
@@ -190,8 +190,11 @@ func TestAWrongRuleSaysWhatToWrite(t *testing.T) {
 		"limits: [9/day@UTC]\nlease: 1s":                                                     "f.yaml:5: units of this rule cannot be leased",
 		"limits: [9/1m]\ncount_refused: true\nlease: 1s":                                     "f.yaml:6: units of this rule cannot be leased",
 		"limits: [99900000/100s]\nresolution: 1001us\nalgorithm: sliding-buckets\nlease: 1s": "f.yaml:7: windows are longer by the lease of 1s",
-		"scope: global": "f.yaml:4: algorithm, resolution, cost, block, scope, lease",
-		"lease: 1s":     "f.yaml:4: algorithm, resolution, cost, block, scope, lease",
+		"max_wait: 5s":                  "f.yaml:4: algorithm",
+		"limits: [9/1m]\nmax_wait: 25h": `f.yaml:5: max_wait "25h" must be a duration of up to 24h, such as 30s`,
+		"limits: [9/1m]\nmax_wait: 0s":  `f.yaml:5: max_wait "0s" must be`,
+		"scope: global":                 "f.yaml:4: algorithm, resolution, cost, block, max_wait, scope, lease",
+		"lease: 1s":                     "f.yaml:4: algorithm, resolution, cost, block, max_wait, scope, lease",
 		"rate_limit: {unit: minute, requests_per_unit: 0}\nscope: global":                       "f.yaml:5: scope and lease beside a limit that refuses everything",
 		"limits: [9/1m]\nscope: global\non_unavailable: {1: open, else: local}":                 "f.yaml:6: on_unavailable is local for some costs beside scope: global",
 		"limits: [900/day@UTC]\nscope: global\non_unavailable: local":                           "f.yaml:6: on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased",
@@ -243,11 +246,11 @@ func TestWhatIsAcceptedWithAWarning(t *testing.T) {
 		"limits: [16/1m]\nlease: 1s":                "",
 		"limits: [10/1m]\nscope: global":            "", // nobody has asked for one
 		// The engine does not see secret values, so a wildcard that covers only some of them would match none.
-		"descriptors:\n- key: 'auth*'":                                                       "",
-		"descriptors:\n- key: '*'":                                                           "",
-		"descriptors:\n- {key: 'auth*', value: 'Bearer *'}":                                  `f.yaml:5: values of "authorization" are secret, and this wildcard is not compared`,
-		"descriptors:\n- key: 'Auth*Bearer'":                                                 `f.yaml:5: values of "authorization"`,
-		"descriptors:\n- {key: 'auth*', value: 'B*'}\n- {key: authorization, secret: false}": "",
+		"descriptors:\n- key: 'auth*'":                      "",
+		"descriptors:\n- key: '*'":                          "",
+		"descriptors:\n- {key: 'auth*', value: 'Bearer *'}": `f.yaml:5: values of "authorization" are secret, and this wildcard is not compared`,
+		"descriptors:\n- key: 'Auth*Bearer'":                `f.yaml:5: values of "authorization"`,
+		"descriptors:\n- {key: 'authori*', value: 'B*'}\n- {key: authorization, secret: false}": "",
 	} {
 		cfg, err := withRule(body)
 		if err != nil {

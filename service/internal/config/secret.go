@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -9,12 +10,22 @@ import (
 
 // credentials are the keys whose values are secret unless the configuration says otherwise, in any spelling: forward-auth
 // and Envoy name entries after the headers they come from, whose letters have no case.
-var credentials = []string{"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-auth-token", "x-access-token"}
+var credentials = []string{
+	"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-auth-token", "x-access-token",
+	// The others are names that programs choose. They are clear in a domain with a descriptor for one of their values.
+	"access-token", "api-token", "apikey", "auth-token", "client-secret", "id-token", "jwt", "passwd", "password", "refresh-token",
+	"secret", "session", "session-id", "session-token", "sessionid", "token",
+}
+
+// headers is how many of the credentials are names of headers.
+const headers = 7
 
 // A secrecy is what a domain's descriptors say about the values of one key.
 type secrecy struct {
 	secret *bool // as given
 	value  error // what is wrong if they are secret: the first descriptor that has a value of the key
+	at     *yaml.Node
+	in     reader // of at, the first descriptor of the key
 }
 
 // A keyWildcard is a descriptor with * in its key.
@@ -48,7 +59,7 @@ func (p *parser) noteSecrecy(n *yaml.Node, in *domain, d *descriptor, secret *bo
 	}
 	s := in.keys[key]
 	if s == nil {
-		s = &secrecy{}
+		s = &secrecy{at: n, in: p.reader}
 		in.keys[key] = s
 	}
 	if secret != nil {
@@ -68,9 +79,17 @@ func (p *parser) noteSecrecy(n *yaml.Node, in *domain, d *descriptor, secret *bo
 func (p *parser) secrets() error {
 	for _, name := range p.config.names {
 		d := p.config.domains[name]
-		for key, s := range d.keys {
-			if s.value != nil && d.hides(key) {
+		for _, key := range slices.Sorted(maps.Keys(d.keys)) {
+			s := d.keys[key]
+			switch {
+			case d.hides(key) && s.value != nil:
 				return s.value
+			case s.secret != nil || d.headersOnly || slices.Index(credentials, spelling(key)) < headers:
+			case s.value != nil:
+				s.in.warn(s.at, "the values of %q are in clear text in Redis and in logs, since a descriptor matches one of them: set secret: false "+
+					"if they are no secrets, or else secret: true, and remove the value", clip(key))
+			default:
+				s.in.warn(s.at, "the values of %q are secret because of its name: set secret: true, or secret: false to have them in clear text", clip(key))
 			}
 		}
 		for _, w := range p.keyWildcards[d] {
@@ -111,7 +130,7 @@ func (d *domain) secretsUnder(w *wildcard) (keys []string, partly string) {
 			return
 		}
 		keys = append(keys, key)
-		if !w.coversAll(start) {
+		if partly == "" && !w.coversAll(start) {
 			partly = key
 		}
 	}
@@ -121,7 +140,7 @@ func (d *domain) secretsUnder(w *wildcard) (keys []string, partly string) {
 		}
 	}
 	spelled := newWildcard(Entry{Key: spelling(w.pattern)})
-	for _, key := range credentials {
+	for _, key := range d.guessed("") {
 		if d.keys[key] == nil {
 			note(key, spelled, spelling(key+"_"))
 		}
@@ -152,20 +171,23 @@ func (d *domain) hides(key string) bool {
 	if d != nil && d.keys[key] != nil && d.keys[key].secret != nil {
 		return *d.keys[key].secret
 	}
-	return isCredential(key)
+	return slices.ContainsFunc(d.guessed(key), func(name string) bool {
+		return len(name) == len(key) && name[0]|' ' == key[0]|' ' && name == spelling(key) // few keys are alike: spelling copies
+	})
+}
+
+// guessed returns the names that make the values of a key secret.
+func (d *domain) guessed(key string) []string {
+	if d != nil && (d.headersOnly || d.keys[key] != nil && d.keys[key].value != nil) {
+		return credentials[:headers]
+	}
+	return credentials
 }
 
 // guesses reports whether a wildcard in the key matches an entry by a secret value. Requests have a name in place of it,
 // which says nothing about the value.
 func (d *domain) guesses(w *wildcard, e Entry) bool {
 	return w.key == "" && e.Value != "" && d.hides(e.Key) && !w.coversAll(e.Key+"_")
-}
-
-// isCredential reports whether the values of a key are secret without a word of the configuration.
-func isCredential(key string) bool {
-	return slices.ContainsFunc(credentials, func(name string) bool {
-		return len(name) == len(key) && name == spelling(key) // few keys are as long: spelling copies
-	})
 }
 
 // spelling returns the one spelling of a key that the list of credentials has.

@@ -35,6 +35,11 @@ func TestWhichValuesAreSecret(t *testing.T) {
 		{"both", "d", "X_Api_Key", true},
 		{"another spelling of one that is clear", "d", "Cookie", true},
 		{"a longer one", "d", "x-api-keys", false},
+		{"a name that programs choose", "d", "access_token", true},
+		{"another", "d", "Session", true},
+		{"one more", "e", "password", true},
+		{"and another", "e", "client_secret", true},
+		{"a name that has one in it", "d", "token_count", false},
 	} {
 		if got, want := hidden(t, some, c.domain, c.key), map[bool]string{true: "<b>", false: "b"}[c.secret]; got != want {
 			t.Errorf("%s: %s of %s is %q, want %q", c.what, c.key, c.domain, got, want)
@@ -50,6 +55,39 @@ func TestWhichValuesAreSecret(t *testing.T) {
 	c, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n- {key: X-Api_Key, limits: [1/1m]}\n"))
 	if err != nil || len(c.Rules()[0].Secrets) != 1 { // so that it needs SASH_SECRET_KEYS
 		t.Errorf("the rule of another spelling: %v, %v", c, err)
+	}
+}
+
+// A name makes values secret, with a warning until the configuration says that it is so, or is not. It does not where that
+// would break a configuration that matches them, or in place of Envoy's service.
+func TestANameThatProgramsChooseIsAGuess(t *testing.T) {
+	for _, c := range []struct {
+		what, rules string
+		headersOnly bool
+		secret      bool
+		warns       string
+	}{
+		{"alone", "- {key: Access_Token, limits: [1/1m]}", false, true, `x.yaml:3: the values of "Access_Token" are secret because of its name: set secret: true`},
+		{"below another", "- {key: user, descriptors: [{key: Access_Token, limits: [1/1m]}]}", false, true, "are secret because of its name"},
+		{"declared", "- {key: Access_Token, secret: true, limits: [1/1m]}", false, true, ""},
+		{"declared clear", "- {key: Access_Token, secret: false, limits: [1/1m]}", false, false, ""},
+		{"declared clear beside a value", "- {key: Access_Token, secret: false, limits: [1/1m]}\n- {key: Access_Token, value: free}", false, false, ""},
+		{"beside a value", "- {key: Access_Token, limits: [1/1m]}\n- {key: Access_Token, value: free}", false, false, "are in clear text in Redis and in logs"},
+		{"in place of Envoy's service", "- {key: Access_Token, limits: [1/1m]}", true, false, ""},
+	} {
+		cfg, err := ParseBy(Defaults{HeadersOnly: c.headersOnly}, false, File{"x.yaml", []byte("domain: d\ndescriptors:\n" + c.rules + "\n")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := cfg.Hide("d", []Entry{{"Access_Token", "b"}}, func(string) string { return "hidden" })
+		secret, warnings := out[0].Value == "hidden", strings.Join(cfg.Warnings(), "\n")
+		if secret != c.secret || !strings.Contains(warnings, c.warns) || c.warns == "" && warnings != "" || len(cfg.Rules()[0].Secrets) > 0 != secret {
+			t.Errorf("%s: secret %v, want %v, with %q", c.what, secret, c.secret, warnings)
+		}
+	}
+	cfg, err := ParseBy(Defaults{HeadersOnly: true}, false, File{"x.yaml", []byte("domain: d\ndescriptors: [{key: x-api-key, limits: [1/1m]}]\n")})
+	if err != nil || len(cfg.Rules()[0].Secrets) != 1 {
+		t.Errorf("a header in place of Envoy's service: %v", err)
 	}
 }
 

@@ -14,6 +14,7 @@ const lookTime = time.Millisecond
 type Conn struct {
 	net.Conn
 	from    *Listener
+	party   string // see Party
 	streams atomic.Bool
 
 	mu       sync.Mutex

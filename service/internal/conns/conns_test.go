@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -200,6 +201,70 @@ func full(t *testing.T, n int) (*Listener, []*Conn, servertest.Lines) {
 		all = append(all, c.(*Conn))
 	}
 	return l, all, logged
+}
+
+// An address that keeps all connections busy, and asks for more all the time, does not keep another one out, which gets up to
+// half of the places. The places of those with fewer are their own, also where they are silent.
+func TestOneAddressKeepsNobodyOut(t *testing.T) {
+	const places = 8
+	l, all, _ := full(t, places)
+	for _, c := range all {
+		c.Begin()
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var dialing sync.WaitGroup
+	defer dialing.Wait()
+	defer stop()
+	for range 4 {
+		dialing.Go(func() {
+			for ctx.Err() == nil {
+				if c, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr().String()); err == nil {
+					_ = c.SetReadDeadline(time.Now().Add(time.Second))
+					_, _ = c.Read(make([]byte, 1))
+					_ = c.Close()
+				}
+			}
+		})
+	}
+	other, party := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}, Party("127.0.0.2:1")
+	defer time.AfterFunc(20*time.Second, func() { _ = l.Close() }).Stop() // otherwise it would wait for ever
+	for range places / 2 {
+		client, err := other.DialContext(ctx, "tcp", l.Addr().String())
+		if err != nil {
+			t.Skip("there is no second address of this machine: ", err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		c, err := l.Accept() // the other address's, since those of the first are closed
+		if err != nil || c.(*Conn).party != party {
+			t.Fatalf("accepted %v, %v", c.RemoteAddr(), err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	go func() { _, _ = l.Accept() }() // the first address goes on
+	time.Sleep(2 * silence)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held := 0
+	for _, c := range l.open {
+		if c.party == party {
+			held++
+		}
+	}
+	if held != places/2 || len(l.open) != places {
+		t.Errorf("the other address has %d of %d", held, len(l.open))
+	}
+}
+
+// An address counts without its port and its zone, one of IPv6 as its network, and all peers of a Unix socket as one.
+func TestWhatCountsAsOneAddress(t *testing.T) {
+	for from, want := range map[string]string{
+		"192.0.2.7:1": Party("192.0.2.7:2"), "[::ffff:192.0.2.7]:1": Party("192.0.2.7:1"),
+		"[2001:db8::1]:1": Party("[2001:db8::ffff:2]:1"), "[fe80::1%eth0]:1": Party("[fe80::1%eth1]:1"), "@": Party(""),
+	} {
+		if Party(from) != want || Party("192.0.2.8:1") == want {
+			t.Errorf("%s counts as %s", from, Party(from))
+		}
+	}
 }
 
 // A server that does not read, because it waits for room to write, does not notice that a connection is retiring.

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"math"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.com/sash/middleware"
 	"example.com/sash/service/internal/throttle"
 )
 
@@ -40,6 +42,9 @@ type Listener struct {
 	freed  chan struct{} // has a value after a connection has ended
 	closed chan struct{}
 	once   sync.Once // closes closed
+
+	hoarder string    // the address with most connections, of which one has waited in vain; only for Accept
+	futile  time.Time // until when none of the hoarder's waits; only for Accept
 
 	mu   sync.Mutex
 	open map[net.Addr]*Conn // guarded by mu: by the address of the client, which is one pointer for each connection
@@ -69,6 +74,18 @@ func New(listener net.Listener, bounds Bounds) *Listener {
 
 // Accept returns the next connection. After Stop it returns those that wait, and then net.ErrClosed.
 func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.next()
+		if err != nil {
+			return nil, err
+		}
+		if conn, err = l.admit(conn); conn != nil || err != nil {
+			return conn, err
+		}
+	}
+}
+
+func (l *Listener) next() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if l.stopping.Load() {
 		if errors.Is(err, os.ErrDeadlineExceeded) { // which may have passed before the last look at the queue
@@ -81,10 +98,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		l.within(lookTime)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return l.admit(conn)
+	return conn, err
 }
 
 // Stop has Accept return the connections that wait, and then close the listener, after two seconds at most. A client that
@@ -171,8 +185,9 @@ func (l *Listener) Close() error {
 
 // Bounds of the connections that a Listener has open.
 type Bounds struct {
-	// Max is the most connections. At the bound a new one takes the place of one that is silent and waits for no
-	// answer. If there is none it waits, as do those behind it in the system's queue. Zero is no bound.
+	// Max is the most connections. At the bound a new one takes a place of the address that has most: of a connection that
+	// is silent and waits for no answer, or else of any, unless that address is its own. Then it waits for a moment and is
+	// closed. An IPv6 address counts as its /64. Zero is no bound.
 	Max int
 	// Open is how many connections are open. The listener changes it. Nil is not counted.
 	Open *atomic.Int64
@@ -184,21 +199,41 @@ const (
 	silence   = 250 * time.Millisecond // after which a connection may make room; a client that has connected sends sooner
 	sample    = 16                     // silent connections, of which the one that was silent for longest ends
 	roomEvery = 100 * time.Millisecond // for a connection to become silent, and for one that was closed to end
+
+	// patience is how long a connection from an address with the most waits, and those of other addresses behind it in
+	// the system's queue. After one that waited in vain, none waits for inVain.
+	patience = 300 * time.Millisecond
+	inVain   = time.Second
 )
 
-// admit returns the connection when there is room for it.
+// Party returns what connections from an address have in common: the address, of IPv6 its /64, or that it is a Unix socket.
+func Party(from string) string {
+	peer, err := netip.ParseAddrPort(from)
+	if err != nil {
+		return "socket"
+	}
+	return middleware.AddressKey(peer.Addr().WithZone("").Unmap(), middleware.DefaultIPv6Bits)
+}
+
+// admit returns the connection when there is room for it. It closes one for which there is none, and returns nil.
 func (l *Listener) admit(conn net.Conn) (net.Conn, error) {
-	c := &Conn{Conn: conn, from: l, last: time.Now()}
-	for {
-		victim, ok := l.enter(c)
+	c := &Conn{Conn: conn, from: l, last: time.Now(), party: Party(conn.RemoteAddr().String())}
+	for came := c.last; ; {
+		victim, most, ok := l.enter(c)
 		if ok {
 			return c, nil
 		}
 		l.full.Log(slog.LevelWarn,
-			"all connections of the port are in use: a new one takes the place of one that is silent, or waits",
+			"all connections of the port are in use: a new one takes the place of one that is silent or of the address with most, or waits",
 			"addr", l.Addr().String(), "connections", l.bounds.Max)
-		if victim != nil {
+		switch {
+		case victim != nil:
 			victim.retire(time.Now().Add(-silence))
+		case most && came.Before(l.futile):
+			return nil, conn.Close()
+		case most && time.Since(came) > patience:
+			l.hoarder, l.futile = c.party, time.Now().Add(inVain)
+			return nil, conn.Close()
 		}
 		timer := time.NewTimer(roomEvery)
 		select {
@@ -216,30 +251,56 @@ func (l *Listener) admit(conn net.Conn) (net.Conn, error) {
 	}
 }
 
-// enter takes a place for a connection. If there is none it returns a connection that can end, or nil.
-func (l *Listener) enter(c *Conn) (victim *Conn, ok bool) {
+// enter takes a place for a connection, also one of the address that has most. If it gets none it returns a connection that
+// can end, or nil, and whether the connection's own address has most. Where none has two, none has most.
+func (l *Listener) enter(c *Conn) (victim *Conn, mine, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.bounds.Max == 0 || len(l.open) < l.bounds.Max {
 		l.open[c.RemoteAddr()] = c
 		l.bounds.Open.Add(1)
-		return nil, true
+		return nil, false, true
+	}
+	if c.party == l.hoarder && c.last.Before(l.futile) {
+		return nil, true, false
+	}
+	held := make(map[string]int)
+	for _, other := range l.open {
+		held[other.party]++
+	}
+	own, greedy := held[c.party], c.party
+	most := max(own, 1)
+	for party, n := range held {
+		if n > max(most, own+1) {
+			greedy, most = party, n
+		}
 	}
 	began, seen := time.Now().Add(-silence), 0
 	var longest time.Time
-	for _, c := range l.open { // in random order
-		last, idle := c.idle()
+	var taken *Conn
+	for _, other := range l.open { // in random order
+		if most > 1 && other.party != greedy {
+			continue
+		}
+		taken = other
+		last, idle := other.idle()
 		if !idle || last.After(began) {
 			continue
 		}
 		if victim == nil || last.Before(longest) {
-			victim, longest = c, last
+			victim, longest = other, last
 		}
 		if seen++; seen == sample {
 			break
 		}
 	}
-	return victim, false
+	if victim == nil && greedy != c.party {
+		delete(l.open, taken.RemoteAddr())
+		_ = taken.Conn.Close()
+		l.open[c.RemoteAddr()] = c
+		return nil, false, true
+	}
+	return victim, most > 1 && greedy == c.party, false
 }
 
 // Shares divides the descriptors of the process: up to a quarter, and 256, are kept for Redis and for files; up to an

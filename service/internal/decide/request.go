@@ -31,6 +31,8 @@ type Request struct {
 	// were booked before, and starts after Answer.Delay, which is not longer. Zero is not at all. A part that does not
 	// bind never waits.
 	Within time.Duration
+	// Book lets the request wait for longer than the rule's MaxWait.
+	Book bool
 }
 
 // ErrNoQueue means that requests cannot wait under a rule, because of how it counts.

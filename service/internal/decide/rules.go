@@ -120,13 +120,13 @@ func (d *Decider) resolve(req *Request, answers []Answer) error {
 	}
 	req.quotas(answers)
 	if req.Within > 0 {
-		return answers[0].mayWait(req.Within)
+		return req.mayWait(&answers[0])
 	}
 	return nil
 }
 
 // mayWait lets a part wait, unless nothing limits it or it does not bind. The error is ErrNoQueue.
-func (a *Answer) mayWait(within time.Duration) error {
+func (req *Request) mayWait(a *Answer) error {
 	if a.limits == nil || a.limits.policy == nil || a.Soft() {
 		return nil
 	}
@@ -136,7 +136,14 @@ func (a *Answer) mayWait(within time.Duration) error {
 		}
 		return fmt.Errorf("%w; this one counts by %v", ErrNoQueue, a.limits.policy.Algorithm)
 	}
-	a.within = within.Microseconds()
+	longest := config.DefaultMaxWait
+	if a.Rule != nil {
+		longest = a.Rule.MaxWait
+	}
+	if req.Book {
+		longest = req.Within
+	}
+	a.within = min(req.Within, longest).Microseconds()
 	return nil
 }
 

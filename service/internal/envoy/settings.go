@@ -141,7 +141,7 @@ func (s *Settings) counting(r *reader) {
 	rules := &s.Config.Defaults
 	size, stop := r.bytes(localCache), r.boolean(stopAtLimit)
 	if r.boolean("SASH_ENVOY_COMPATIBLE") {
-		*rules = config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}
+		*rules = config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true, HeadersOnly: true}
 		s.Protocol.Counting = &decide.Counting{Stop: stop}
 		if size > 0 {
 			s.Protocol.Counting.Over = decide.NewOverLimit(size)

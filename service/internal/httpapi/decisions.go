@@ -141,6 +141,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, charges bool) (re
 	if !charges {
 		return req, true
 	}
+	req.Book = h.opts.Access.Caller(r.Context()).May(req.Domain, access.Book)
 	if req.Within = time.Duration(body.WaitUpTo); req.Within < 0 || req.Within > h.opts.MaxWait {
 		wire.Fail(w, http.StatusBadRequest, fmt.Sprintf("wait_up_to is %v; it can be 0 to %v seconds here (sash serve --max-wait)",
 			req.Within.Seconds(), h.opts.MaxWait.Seconds()))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/wire"
 )
@@ -87,7 +88,9 @@ func waiting(seconds string) string {
 func waitingHandler(t *testing.T) (*Handler, *clock) {
 	t.Helper()
 	c := &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
-	return newHandler(t, memstore.New(&memstore.Options{Now: c.read}), &Options{MaxWait: time.Hour}), c
+	return newHandler(t, memstore.New(&memstore.Options{Now: c.read}), &Options{
+		MaxWait: time.Hour, Access: servertest.Gate(t, "anonymous: {allow: [decide, book]}"),
+	}), c
 }
 
 // TestRequestsWaitInOrder states that requests that can wait are let through at once, each with the time of its turn:
@@ -117,6 +120,23 @@ func TestRequestsWaitInOrder(t *testing.T) {
 			if again := post(t, h, path, waiting(wait+`,"id":"job"`), 200)["start_after"]; again != first-1 {
 				t.Errorf("%s: repeated a second later, with a wait of %s s, it starts after %v, at first %v", path, wait, again, first)
 			}
+		}
+	}
+}
+
+// Bookings of callers who never come hold a subject for seconds, unless they have the right to book further.
+func TestBookingsHoldASubjectForSeconds(t *testing.T) {
+	further, c := waitingHandler(t)
+	everyone := newHandler(t, memstore.New(&memstore.Options{Now: c.read}), &Options{MaxWait: time.Hour})
+	for h, held := range map[*Handler]bool{everyone: false, further: true} {
+		for range 62 {
+			for _, path := range []string{"/v1/allow", "/v1/reserve"} {
+				send(h, http.MethodPost, path, waiting("3600"))
+			}
+		}
+		c.now = c.now.Add(config.DefaultMaxWait + time.Minute) // the last booking, and the window
+		if said := post(t, h, "/v1/peek", ann, 200); said["allowed"] == held {
+			t.Errorf("a minute later, with the right to book further %v: %v", held, said)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -100,7 +101,7 @@ func parse(given string) (*target, error) {
 	t.password, _ = u.User.Password()
 	if t.form == sentinel {
 		master, db, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
-		if master == "" {
+		if master == "" || strings.ContainsAny(master, "@:") {
 			return nil, errors.New(describe(given) + "does not name the primary that Sentinel watches: use redis+sentinel://host:port,host:port/primary[/db]")
 		}
 		t.master, u.Path, u.RawPath = master, "/"+db, ""
@@ -116,7 +117,7 @@ func parse(given string) (*target, error) {
 	db := strings.Trim(u.Path, "/")
 	switch {
 	case base == "unix":
-		if u.Path == "" || u.Host != "" {
+		if u.Path == "" || u.Host != "" || strings.Contains(u.Path, "@") && strings.Contains(u.Path, ":") {
 			return nil, wrong
 		}
 		t.network, t.addrs, db = "unix", []string{u.Path}, ""
@@ -199,9 +200,12 @@ func hostPort(text, port string) (string, bool) {
 	return net.JoinHostPort(u.Hostname(), port), true
 }
 
+// harmless is a URL without a place for a password, whatever its author meant.
+var harmless = regexp.MustCompile(`^([a-z+]+://)?[\w.-]*(:\d{1,5})?(/\d{0,2})?$`)
+
 // describe returns an invalid URL for messages, unless it might contain a password.
 func describe(url string) string {
-	if strings.Contains(url, "@") || strings.Contains(url, "password") {
+	if !harmless.MatchString(url) {
 		return "what was given "
 	}
 	return `"` + url + `" `

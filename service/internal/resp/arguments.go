@@ -49,7 +49,7 @@ func (c *conn) asks(args [][]byte, need access.Right, takes ...string) (req deci
 			if err != nil {
 				return req, wrong(err.Error())
 			}
-			limits = append(limits, limit)
+			limits, need = append(limits, limit), need|access.Bring(&limit)
 		default:
 			given[option] = string(args[1])
 		}
@@ -68,7 +68,6 @@ func (c *conn) asks(args [][]byte, need access.Right, takes ...string) (req deci
 	}
 	if req = decide.One(name, entries, cost); len(limits) > 0 {
 		req = decide.Given(name, limits, cost)
-		need |= access.Override
 	}
 	req.Port = decide.RESP
 	id, named := given["ID"]
@@ -83,7 +82,11 @@ func (c *conn) asks(args [][]byte, need access.Right, takes ...string) (req deci
 			return req, wrong(fmt.Sprintf("WITHIN %v: it can be up to %v seconds here (sash serve --max-wait)", req.Within.Seconds(), most.Seconds()))
 		}
 	}
-	return req, c.permit(req.Domain, need)
+	caller, err := c.permit(req.Domain, need)
+	if err == nil {
+		req.Book = caller.May(req.Domain, access.Book)
+	}
+	return req, err
 }
 
 // checkSubject returns what is wrong with what a command names.

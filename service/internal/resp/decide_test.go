@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/config"
 )
 
 func TestAllowByRule(t *testing.T) {
@@ -105,6 +106,33 @@ func TestBookingsWaitTheirTurn(t *testing.T) {
 	c.begins("SASH.BOOK shop ENTRY user 42 WITHIN -1", "-ERR value is not a number of seconds: WITHIN -1")
 	c.begins("SASH.BOOK shop ENTRY user 42 WITHIN 3601", "-ERR WITHIN 3601: it can be up to 3600 seconds here (sash serve --max-wait)")
 	c.begins("SASH.BOOK shop ENTRY counted 42 WITHIN 1", "-SASHRULE ")
+}
+
+// Without the right to book further, callers who never come hold a subject for as long as its rule says, in seconds, whatever
+// they ask for.
+func TestBookingsHoldASubjectForSeconds(t *testing.T) {
+	for _, tt := range []struct {
+		access, subject string
+		after           time.Duration // the longest wait, and the window
+		held            bool
+	}{
+		{"", "shop ENTRY user 42", config.DefaultMaxWait + time.Minute, false},
+		{"", "shop ENTRY patient 42", 3 * time.Minute, false},
+		{"", "shop ENTRY patient 42", config.DefaultMaxWait + time.Minute, true},
+		{"anonymous: {allow: [decide, override]}", "key LIMIT 1/2s", config.DefaultMaxWait + 2*time.Second, false},
+		{`anonymous: {allow: {shop: [decide], "(request)": [book]}}`, "shop ENTRY user 42", config.DefaultMaxWait + time.Minute, false},
+		{"anonymous: {allow: {shop: [decide, book]}}", "shop ENTRY user 42", config.DefaultMaxWait + time.Minute, true},
+	} {
+		p := open(t, tt.access)
+		c := p.connect(t)
+		for i := range 62 {
+			c.do("SASH." + []string{"BOOK", "RESERVE"}[i%2] + " " + tt.subject + " WITHIN 3600")
+		}
+		p.pass(tt.after)
+		if got := c.do("SASH.PEEK " + tt.subject); strings.HasPrefix(got, "[allowed 0 ") != tt.held {
+			t.Errorf("%s with %q, %v later: %s", tt.subject, tt.access, tt.after, got)
+		}
+	}
 }
 
 var sealed = regexp.MustCompile(` token (\S+)\]$`)

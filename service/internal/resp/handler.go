@@ -156,7 +156,8 @@ func settle(c *conn, args [][]byte) (decision, error) {
 	token, h := string(args[0]), c.handler
 	return decision{token, &wire.Unsettled, func(ctx context.Context, out *reply) error {
 		err := h.opts.Tokens.Settle(ctx, h.decider, token, used, func(domain string) error {
-			return c.permit(domain, access.Decide)
+			_, err := c.permit(domain, access.Decide)
+			return err
 		})
 		if err == nil {
 			out.status("OK")

@@ -26,12 +26,13 @@ const rules = `
 domain: shop
 descriptors:
   - {key: user, limits: [3/1m]}
+  - {key: patient, limits: [3/1m], max_wait: 2m}
   - {key: counted, limits: [3/1m], count_refused: true}
   - {key: free, rate_limit: {unlimited: true}}
 `
 
 // everything lets callers without a token do all that the port has.
-const everything = "anonymous: {allow: [decide, refund, override]}\n"
+const everything = "anonymous: {allow: [decide, book, refund, override]}\n"
 
 // A port answers RESP from memory, by a clock that the test moves.
 type port struct {

@@ -28,14 +28,14 @@ type session struct {
 // caller that guesses more than the guess.
 const mostWrong = 10
 
-// permit returns nil if the caller has a right in a domain. The caller is identified for each command, because the file of
-// callers may change.
-func (c *conn) permit(domain string, need access.Right) error {
+// permit returns the caller if it has a right in a domain. It is identified for each command, because the file of callers
+// may change.
+func (c *conn) permit(domain string, need access.Right) (*access.Caller, error) {
 	caller, err := c.handler.opts.Access.Login(c.session.token, c.session.cert, c.session.from)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return c.handler.opts.Access.Permit(caller, domain, need)
+	return caller, c.handler.opts.Access.Permit(caller, domain, need)
 }
 
 // word returns the first argument in capitals, or "".

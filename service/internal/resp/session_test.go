@@ -107,8 +107,26 @@ func TestWithoutAFileOfCallersNobodyBringsLimits(t *testing.T) {
 	c := p.connect(t)
 	c.begins("SASH.ALLOW shop ENTRY user 42", "[allowed 1 ")
 	c.is("AUTH anything", "OK") // as the other ports ignore a token then
-	c.begins("CL.THROTTLE key 15 30 60", "-NOPERM not allowed: no caller may set its own limit in a request: start sash serve with --access FILE")
+	c.begins("CL.THROTTLE key 15 30 60", "-NOPERM not allowed: no caller may bring a limit along in a request: start sash serve with --access FILE")
 	c.begins("SASH.ALLOW key LIMIT 25/5s", "-NOPERM ")
+}
+
+// Whoever makes up keys has them kept for a day at most, without the right to more.
+func TestWindowsThatCommandsBringAlongEndAtADay(t *testing.T) {
+	const short, long = `anonymous: {allow: {"(request)": [decide, override]}}`, `anonymous: {allow: {"(request)": [decide, override, long_windows]}}`
+	c, may := open(t, short).connect(t), open(t, long).connect(t)
+	for command, within := range map[string]bool{
+		"CL.THROTTLE key 0 1 86400": true, "CL.THROTTLE key 0 1 86401": false, "CL.THROTTLE key 0 1 34560000": false, "CL.THROTTLE key 30 30 86400": false,
+		"SASH.ALLOW key LIMIT 1/24h": true, "SASH.ALLOW key LIMIT 1/day@UTC": true, "SASH.ALLOW key LIMIT 1/month@UTC": false,
+		"SASH.PEEK key LIMIT 1/1m LIMIT 1/25h": false, "SASH.BOOK key LIMIT 1/25h WITHIN 1": false, "SASH.RESERVE key LIMIT 1/25h": false,
+	} {
+		if got := c.do(command); strings.HasPrefix(got, "[") != within {
+			t.Errorf("%s: %s", command, got)
+		} else if !within && !strings.Contains(got, "callers without a token may not bring a limit along with a window of more than a day") {
+			t.Errorf("%s: %s", command, got)
+		}
+		may.begins(command, "[")
+	}
 }
 
 // A command that is being decided when the port stops is answered, and so is a pipeline that has come. Then the port ends,

@@ -41,7 +41,7 @@ func throttled(c *conn, args [][]byte) (decision, error) {
 	if quantity < 0 {
 		return decision{}, cellError("quantity must not be negative: SASH.RESERVE and SASH.SETTLE give units back")
 	}
-	if err := c.permit(decide.OfRequest, access.Decide|access.Override); err != nil {
+	if _, err := c.permit(decide.OfRequest, access.Decide|access.Bring(&limit)); err != nil {
 		return decision{}, err
 	}
 	cost := max(quantity, 1)

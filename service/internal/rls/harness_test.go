@@ -50,7 +50,7 @@ func (w *world) move(d time.Duration) {
 }
 
 // everything lets every caller do all that the protocol has.
-const everything = "anonymous: {allow: [decide, refund, override]}"
+const everything = "anonymous: {allow: [decide, refund, override, long_windows]}"
 
 func begin(t *testing.T, text string, opts *Options) *world {
 	t.Helper()

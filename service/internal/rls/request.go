@@ -77,7 +77,7 @@ func needOf(parts []decide.Part) access.Right {
 			need |= access.Refund
 		}
 		if parts[i].RequestLimit != nil {
-			need |= access.Override
+			need |= access.Bring(parts[i].RequestLimit)
 		}
 	}
 	return need

@@ -111,4 +111,9 @@ type Listening struct {
 	// Store and ConfigName say for people where charges are kept and where the configuration comes from.
 	Store, ConfigName string
 	Config            *config.Config
+	// Open has the addresses in use.
+	Open []Opening
 }
+
+// An Opening is an address, and for people who reaches it and what they may do there without credentials.
+type Opening struct{ Name, Addr, To string }

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/degrade"
@@ -60,7 +62,6 @@ func (s *instance) listen(ctx context.Context) (*ports, error) {
 // runners returns what runs until its context ends: the ports, and what the store and the exceptions do beside them.
 // When draining is closed, health is down and requests are answered as before.
 func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(context.Context) error {
-	s.warnOfPlainText(ports)
 	envoy := s.Protocol
 	envoy.Timeout, envoy.Access, envoy.Stats, envoy.Log = s.patience(), s.gate, s.stats, s.Log
 	protocol := rls.New(s.decider, &envoy)
@@ -150,26 +151,47 @@ func (s *instance) admin(health http.Handler) http.Handler {
 	})
 }
 
-// warnOfPlainText warns of tokens that others can read on the way.
-func (s *instance) warnOfPlainText(ports *ports) {
+// opened says who reaches each address. It warns of callers from other machines that need no credentials, and of tokens that
+// others can read on the way.
+func (s *instance) opened(ports *ports) (all []Opening) {
+	may, tokens := cmp.Or(s.gate.Anonymous(), "nothing"), s.gate.HasTokens()
+	var open []string
 	for _, port := range []struct {
+		name   string
 		of     net.Listener
 		tls    *tls.Config
 		tokens bool
+		may    string
 		flag   string
 	}{
-		{ports.http, s.TLS, s.AccessFile != "", "--tls-cert"},
-		{ports.grpc, s.Server.TLS, s.AccessFile != "", "--tls-cert"},
-		{ports.resp, s.TLSOfRESP, s.AccessFile != "", "--tls-cert"},
-		{ports.admin, s.AdminTLS, len(s.AdminAccess.Tokens) > 0, "--admin-tls-cert"},
+		{"http", ports.http, s.TLS, tokens, may, "--tls-cert"},
+		{"grpc", ports.grpc, s.Server.TLS, tokens, may, "--tls-cert"},
+		{"resp", ports.resp, s.TLSOfRESP, tokens, may, "--tls-cert"},
+		{"admin", ports.admin, s.AdminTLS, len(s.AdminAccess.Tokens) > 0, "metrics and state, but no subjects and no changes", "--admin-tls-cert"},
 	} {
-		if port.of == nil || port.tls != nil || !port.tokens {
+		if port.of == nil {
 			continue
 		}
-		if tcp, ok := port.of.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
-			s.Log.Warn("tokens cross the network in plain text: give "+port.flag+" and its key, or listen on loopback", "addr", tcp.String())
+		from, addr := "this machine", port.of.Addr().String()
+		if at, ok := port.of.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() {
+			from = "other machines"
+			if port.tls == nil && port.tokens {
+				s.Log.Warn("tokens cross the network in plain text: give "+port.flag+" and its key, or listen on loopback", "addr", addr)
+			}
+			if port.name != "admin" && may != "nothing" && !access.Verifies(port.tls) {
+				open = append(open, addr)
+			}
 		}
+		if access.Verifies(port.tls) {
+			from += ", with a certificate"
+		}
+		all = append(all, Opening{port.name, addr, from + ": without credentials " + port.may})
 	}
+	if len(open) > 0 {
+		s.Log.Warn("callers from other machines need no credentials: list clients in the file of --access, or listen on loopback",
+			"addr", strings.Join(open, ", "), "they_may", may)
+	}
+	return all
 }
 
 func (s *instance) panicked() { s.stats.Service.Panics.Add(1) }

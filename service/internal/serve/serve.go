@@ -73,9 +73,11 @@ func Run(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
+	open := s.opened(ports)
 	if s.Listening != nil {
 		err = s.Listening(Listening{
 			addr(ports.http), addr(ports.grpc), addr(ports.resp), addr(ports.admin), s.store.where, s.origin(), s.decider.Config(),
+			open,
 		})
 		if err != nil {
 			ports.close()
@@ -104,7 +106,7 @@ func (s *instance) openGate() (err error) {
 	s.guard = admin.NewGuard(s.AdminAccess, s.Log)
 	anonymous := access.Decide      // without a file of callers
 	if s.Protocol.Counting != nil { // Envoy's service lets everyone do everything
-		anonymous |= access.Refund | access.Override
+		anonymous = access.All
 	}
 	s.gate, err = access.Open(s.AccessFile, &access.Options{
 		Refused: s.stats.Denied, Domains: s.domains, Log: s.Log, Anonymous: anonymous,
