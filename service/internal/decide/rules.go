@@ -187,6 +187,7 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 	}
 	a.limits, a.candidate, a.overridden = held.enforced(found.Key), held.candidate, overridden != nil
 	if err = a.limits.fits(a.need); err == nil {
+		a.never = a.limits.policy == nil // also a look
 		return nil
 	}
 	a.never = true
