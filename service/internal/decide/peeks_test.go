@@ -11,37 +11,39 @@ import (
 )
 
 // Peeks and charges of random units in random requests, beside an oracle that has one sum for each rule: the windows do not
-// end. No port's request ends without an answer, whatever refuses it.
+// end. Units that are always charged count whatever becomes of the request. No request ends without an answer.
 func TestPeeksAndChargesAreWhatAnOracleSays(t *testing.T) {
 	const text = `
 domain: d
 descriptors:
 - {key: a, limits: [9/6h]}
 - {key: fixed, limits: [5/6h], algorithm: fixed-window}
+- {key: spares, limits: [7/6h], count_refused: false}
 - {key: shadow, limits: [3/6h], shadow_mode: true}
 - {key: never, rate_limit: {unit: day, requests_per_unit: 0}}
 - {key: neither, rate_limit: {unit: day, requests_per_unit: 0}, shadow_mode: true}
 - {key: free, rate_limit: {unlimited: true}}
 `
-	units := map[string]int64{"a": 9, "fixed": 5, "shadow": 3, "own": 4}
-	keys := []string{"a", "fixed", "shadow", "never", "neither", "free", "own", "none", "nothing"}
+	units := map[string]int64{"a": 9, "fixed": 5, "spares": 7, "shadow": 3, "own": 4}
+	keys := []string{"a", "fixed", "spares", "shadow", "never", "neither", "free", "own", "none", "nothing"}
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		d, _ := decider(t, text)
 		used := make(map[string]int64)
 		for range 12 {
 			var parts []Part
-			admitted, asked := true, make(map[string]int64)
+			admitted, asked, always := true, make(map[string]int64), make(map[string]bool)
 			for _, i := range random.Perm(len(keys))[:1+random.IntN(5)] {
 				key := keys[i]
-				p := part(key, int64(random.IntN(4)))
+				p := part(key, int64(random.IntN(4)*(1+7*random.IntN(2)*random.IntN(2))))
+				p.Always = random.IntN(2) == 0
 				switch key {
 				case "own":
 					p.RequestLimit = &sash.Limit{Units: 4, Window: time.Hour}
 				case "none":
 					p.RequestLimit = &sash.Limit{Window: time.Hour}
 				}
-				parts, asked[key] = append(parts, p), p.Cost
+				parts, asked[key], always[key] = append(parts, p), p.Cost, p.Always && key != "spares"
 				most, limited := units[key]
 				admitted = admitted && key != "never" && key != "none" && (!limited || key == "shadow" || used[key]+p.Cost <= most)
 			}
@@ -59,10 +61,10 @@ descriptors:
 				room, goes = room && looked[i].Allowed(), goes && answers[i].Allowed()
 			}
 			if room != admitted || goes != admitted {
-				t.Fatalf("seed %d: %v of %+v used: a look says %v, the decision %v, want %v", seed, asked, used, room, goes, admitted)
+				t.Fatalf("seed %d: %v with %v used: a look says %v, the decision %v, want %v", seed, asked, used, room, goes, admitted)
 			}
 			for key, n := range asked {
-				if admitted && used[key]+n <= units[key] {
+				if always[key] || admitted && used[key]+n <= units[key] {
 					used[key] += n
 				}
 			}
