@@ -131,7 +131,8 @@ func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
 	if rule.Unlimited || len(rule.Limits) == 0 {
 		for _, stray := range []*yaml.Node{b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.RefundWithin, b.strayPlace()} {
 			if stray != nil {
-				return nil, b.errorf(stray, "algorithm, resolution, cost, block, scope, lease, on_unavailable, refund_within and candidate need rate_limit or limits beside them")
+				return nil, b.errorf(stray, "algorithm, resolution, cost, block, scope, lease, on_unavailable, refund_within and candidate "+
+					"need rate_limit or limits beside them")
 			}
 		}
 		if rule.Unlimited {
