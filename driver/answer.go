@@ -214,6 +214,17 @@ func (a *Answer) Bar(left int64) {
 	}
 }
 
+// Foresee makes the answer to a peek that to a request of a cost: limits with fewer units left refuse it.
+func (a *Answer) Foresee(cost int64) {
+	statuses := a.own()
+	for i := range statuses {
+		if s := &statuses[i]; s.Remaining < cost {
+			a.Refusals |= 1 << i
+			s.Retry = max(s.Retry, s.Release)
+		}
+	}
+}
+
 // own returns the statuses for modification. If they were shared with other answers, it copies them first.
 func (a *Answer) own() []Status {
 	if a.statuses.many != nil {

@@ -22,13 +22,18 @@ func (s *Store) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.An
 		looks[i].Cost = 0
 		out = out || lefts[i] > 0
 	}
+	asked := reqs
 	if out {
-		reqs = looks
+		asked = looks
 	}
-	answers, err := s.decideAll(reqs)
+	answers, err := s.decideAll(asked)
 	for i := range answers {
 		if lefts[i] > 0 {
 			answers[i].Bar(lefts[i])
+			continue
+		}
+		if out {
+			answers[i].Foresee(reqs[i].Cost)
 		}
 		sh, hash, now := s.at(reqs[i].Key)
 		sh.refuse(now, hash, &reqs[i], &answers[i])

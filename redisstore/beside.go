@@ -45,10 +45,14 @@ func cutLefts(reply string, subjects int) (rest, lefts string) {
 	return reply[:end], reply[end:]
 }
 
-// bar makes those answers refusals whose subjects are blocked.
-func bar(answers []driver.Answer, lefts string) error {
+// bar makes those answers refusals whose subjects are blocked, or that block.lua says refuse while another one is blocked.
+func bar(reqs []driver.Request, answers []driver.Answer, lefts string) error {
 	for i := 0; len(lefts) >= 8; i, lefts = i+1, lefts[8:] {
 		left := number(lefts)
+		if left>>52 == 1 {
+			left -= 1 << 52
+			answers[i].Foresee(reqs[i].Cost)
+		}
 		if left>>53 != 0 {
 			return errors.New("redisstore: a script returned an impossible length of a block")
 		}

@@ -53,9 +53,9 @@ func FuzzReply(f *testing.F) {
 		} {
 			answers := make([]driver.Answer, len(reqs))
 			if rest, lefts := cutLefts(string(reply), len(reqs)); lefts != "" { // of block.lua
-				if decided, _, err := unpack(reqs, rest, answers); err == nil && decided && bar(answers, lefts) == nil {
+				if decided, _, err := unpack(reqs, rest, answers); err == nil && decided && bar(reqs, answers, lefts) == nil {
 					for i := range answers {
-						if left := number(lefts[8*i:]); answers[i].Blocked != (left > 0) || left > 0 && answers[i].Retry() < int64(left) {
+						if left := number(lefts[8*i:]) % (1 << 52); answers[i].Blocked != (left > 0) || left > 0 && answers[i].Retry() < int64(left) {
 							t.Errorf("subject %d, blocked for %d: %+v", i, left, answers[i])
 						}
 					}

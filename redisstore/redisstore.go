@@ -203,7 +203,7 @@ func (s *Store) decide(ctx context.Context, reqs []driver.Request, script *Scrip
 			err = s.lookNow(ctx, reqs, answers)
 		}
 		if err != nil || decided {
-			return errors.Join(err, bar(answers, lefts))
+			return errors.Join(err, bar(reqs, answers, lefts))
 		}
 		now = at
 		if len(reply) >= 24 {

@@ -500,6 +500,15 @@ var scriptCases = []testCase{
 		all a:1 b:1 c:1: no blocked
 		10s all a:1 b:1: no blocked retry 50s by b
 		all a:1 c:1: left 1`, blocks(2, window, time.Minute)),
+	scriptOf("a block of one of several",
+		"while one subject is blocked the refusals of the others count towards their own blocks", nil, "2/5m", `
+		allow a 2
+		allow b 2
+		allow a 1: no
+		allow a 1: no blocked
+		2x all a:1 b:1 c:2: no blocked
+		allow b 1: no blocked
+		allow c 2`, blocks(2, window, time.Minute)),
 	scriptOf("a block and a clock that goes back",
 		"after a clock that went back a block lasts no longer than its length", nil, "1/10s", `
 		allow k 1

@@ -1,6 +1,7 @@
 package routers
 
 import (
+	"cmp"
 	"context"
 	"log"
 	"net/http"
@@ -19,13 +20,24 @@ import (
 	"example.com/sash/memstore"
 )
 
+// withPattern has requests that no route matches count together: a limit by Pattern is an error without one.
+func withPattern(limit httplimit.Middleware) httplimit.Middleware {
+	return func(next http.Handler) http.Handler {
+		limited := limit(next)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Pattern = cmp.Or(r.Pattern, "none")
+			limited.ServeHTTP(w, r)
+		})
+	}
+}
+
 // underGin makes a middleware of net/http one of Gin, with the route as the request's pattern. Handlers that run after it
 // write to Gin's own writer, so it passes their status on, for layers that charge failures.
 func underGin(limit httplimit.Middleware) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		admitted := false
 		c.Request.Pattern = c.FullPath()
-		limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		withPattern(limit)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			admitted = true
 			c.Request = r
 			c.Next()
@@ -42,7 +54,7 @@ func underGin(limit httplimit.Middleware) gin.HandlerFunc {
 // underEcho is echo.WrapMiddleware for limits. Echo answers an error of a handler after all middleware has returned; this
 // has it answered before the limit returns, so that a layer that charges failures sees the status.
 func underEcho(e *echo.Echo, limit httplimit.Middleware) echo.MiddlewareFunc {
-	wrap := echo.WrapMiddleware(limit)
+	wrap := echo.WrapMiddleware(withPattern(limit))
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return wrap(func(c *echo.Context) error {
 			if err := next(c); err != nil {
@@ -177,6 +189,26 @@ func TestRequestsAreCountedByRouteUnder(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A path without a route is 404 under every router, and counted where the limit stands in front of the routes.
+func TestUnknownPathsAreNotFoundUnder(t *testing.T) {
+	for name, build := range routers {
+		limit, err := httplimit.New(newLimiter(), httplimit.Join(httplimit.PeerAddress, httplimit.Pattern), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		router := build(limit, func() bool { return false })
+		for i, path := range []string{"/nowhere", "/nowhere/1", "/"} {
+			want := http.StatusNotFound
+			if i == 2 && (name == "gin" || name == "echo") {
+				want = http.StatusTooManyRequests
+			}
+			if w := get(t.Context(), router, path); w.Code != want {
+				t.Errorf("%s: %s: %d, want %d: %s", name, path, w.Code, want, w.Body)
+			}
+		}
 	}
 }
 

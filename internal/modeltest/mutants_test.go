@@ -98,6 +98,7 @@ var mutants = []struct {
 		{"a refusal at the edge counts", "if time > now - window then", "if time >= now - window then"},
 		{"refusals count on after a block", "times, ends, remains = '', now + length, length", "ends, remains = now + length, length"},
 		{"a block refuses nothing", "if blocked or not asks or repeats", "if not asks or repeats"},
+		{"a refusal beside a block does not count", "if blocked and own and lefts", "if false and lefts"},
 		{"a blocked call charges", "ARGV[1] = look\n", "ARGV[1] = request\n"},
 		{"a clock that goes back prolongs it", "if ends > now + lasts then", "if false then"},
 		{"a clock that goes back is not written down", "    write(s, ends, lasts, '', lasts)\n", ""},
@@ -107,7 +108,7 @@ var mutants = []struct {
 		{"every subject counts", "local own, remains = bits % 2^limits[s], 0", "local own, remains = bits, 0"},
 	}},
 	{"block_log_once.lua", sash.SlidingLog, []mutant{
-		{"a repetition is refused", "local remains = not repeats(refusals) and left(s, now) or 0", "local remains = left(s, now)"},
+		{"a repetition is refused", "lefts[s] = not repeats(refusals) and left(s, now) or 0", "lefts[s] = left(s, now)"},
 	}},
 	{"take_log.lua", sash.SlidingLog, []mutant{
 		{"all or nothing", "cost = math.min(cost, math.max(1, (unpack('>I8', reply, at))))", ""},

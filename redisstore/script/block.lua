@@ -4,7 +4,7 @@
 -- KEYS     the subjects' keys, and then the key of the block of each
 -- ARGV     1: the request, as in the decision's script, and at the end I2 refusals   I7 window   I7 length of a block
 -- Returns  what the decision returns and, if that is an answer, I8 for each subject: the time until its block ends, or 0.
---          If one is blocked, the answer is that to a look.
+--          If one is blocked, the answer is that to a look, and 2^52 is added for each of the others that refuses.
 --
 -- The value of a block is I7 end, I7 length, and I7 for each refusal that is counted, the last ones in a window. They begin
 -- anew when a block begins. The end is 0 until the first block.
@@ -26,11 +26,11 @@ local request = sub(ARGV[1], 1, -17)
 local most, window, length = unpack('>I2I7I7', ARGV[1], #request + 1)
 
 -- The limits of each subject, and the request at no cost.
-local limits, look, asks, at = {}, sub(request, 1, 8), false, 9
+local limits, costs, look, asks, at = {}, {}, sub(request, 1, 8), false, 9
 for s = 1, subjects do
   local cost, from
   cost, limits[s], from = unpack('>I5I1', request, at)
-  at = from
+  costs[s], at = cost, from
   for _ = 1, limits[s] do
     local _, slides
     _, slides, at = unpack('>I5I7', request, at)
@@ -77,15 +77,39 @@ local function left(s, now)
   return math.max(0, ends - now)
 end
 
+-- refuse counts a refusal of a subject, and returns the length of the block that begins with it, or 0.
+local function refuse(s, now)
+  local times, n, ends, remains = '', 1, 0, 0
+  for i = 15, #blocks[s], 7 do
+    local time = math.min(now, (unpack('>I7', blocks[s], i)))
+    if time > now - window then times, n = times .. pack('>I7', time), n + 1 end
+  end
+  if n < most then
+    times = times .. pack('>I7', now)
+  else
+    times, ends, remains = '', now + length, length
+  end
+  write(s, ends, length, times, math.max(remains, window))
+  return remains
+end
+
 if known or not asks then
   ARGV[1] = look
   local reply = decide()
   local refusals, now = answered(reply)
   if not refusals then return reply end
-  local out, blocked = '', false
+  local lefts, blocked, out, at = {}, false, '', 17
   for s = 1, subjects do
-    local remains = not repeats(refusals) and left(s, now) or 0 -- a repetition is decided already
-    out, blocked = out .. pack('>I8', remains), blocked or remains > 0
+    lefts[s] = not repeats(refusals) and left(s, now) or 0 -- a repetition is decided already
+    blocked = blocked or lefts[s] > 0
+  end
+  for s = 1, subjects do
+    local own = false
+    for _ = 1, limits[s] do
+      own, at = own or unpack('>I8', reply, at) < costs[s], at + 32
+    end
+    if blocked and own and lefts[s] == 0 then lefts[s] = 2^52 + refuse(s, now) end
+    out = out .. pack('>I8', lefts[s])
   end
   if blocked or not asks or repeats(refusals) then return reply .. out end
 end
@@ -98,19 +122,7 @@ local bits, out = repeats(refusals) and 0 or refusals % 2^40, ''
 for s = 1, subjects do
   local own, remains = bits % 2^limits[s], 0
   bits = math.floor(bits / 2^limits[s])
-  if own > 0 then
-    local times, n, ends = '', 1, 0
-    for i = 15, #blocks[s], 7 do
-      local time = math.min(now, (unpack('>I7', blocks[s], i)))
-      if time > now - window then times, n = times .. pack('>I7', time), n + 1 end
-    end
-    if n < most then
-      times = times .. pack('>I7', now)
-    else
-      times, ends, remains = '', now + length, length
-    end
-    write(s, ends, length, times, math.max(remains, window))
-  end
+  if own > 0 then remains = refuse(s, now) end
   out = out .. pack('>I8', remains)
 end
 return reply .. out

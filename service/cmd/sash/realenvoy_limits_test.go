@@ -140,7 +140,7 @@ func TestRealEnvoyWithAToken(t *testing.T) {
 // What a request charged is given back when its response is done, with is_negative_hits: a limit of requests in flight. A
 // limit in the configuration of Envoy is a request limit too.
 func TestRealEnvoyGivesBack(t *testing.T) {
-	p := serveInline(t, "domain: web\ndescriptors:\n  - {key: flight, limits: [2/1h]}\n  - {key: free, rate_limit: {unlimited: true}}\n",
+	p := serveInline(t, "domain: web\ndescriptors:\n  - {key: flight, limits: [2/1h], refund_within: 1m}\n  - {key: free, rate_limit: {unlimited: true}}\n",
 		"--access", tempFile(t, "access.yaml", "anonymous: {allow: [decide, refund, override]}\n"))
 	e := startEnvoy(t, withFilter(t, envoyConfig(t, startUpstream(t), p), denying+`
 domain: web

@@ -11,14 +11,20 @@ import (
 	"example.com/sash"
 	"example.com/sash/service"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/envoy"
 	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/serve"
 )
 
-// load reads a configuration. Merge lets several files configure one domain.
-func load(path string, merge bool) (*config.Config, error) {
-	cfg, _, err := serve.Load(config.Source{Path: path, Merge: merge})
-	return cfg, err
+// load reads a configuration as serve does in the same environment. Merge lets several files configure one domain.
+func (a *app) load(path string, merge bool) (*config.Config, *envoy.Settings, error) {
+	env, err := envoy.Read(a.env)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg, _, err := serve.Load(config.Source{Path: path, Merge: merge || env.Config.Merge, Defaults: env.Config.Defaults})
+	return cfg, env, err
 }
 
 func mergeFlag(f *pflag.FlagSet, into *bool) {
@@ -52,9 +58,20 @@ func (a *app) configCheck() *cobra.Command {
 		Short: "Check a configuration and list its limits; exit 0 if it is valid, 2 if not",
 		Args:  exactly("a PATH"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, err := load(args[0], merge)
+			cfg, env, err := a.load(args[0], merge)
 			if err != nil {
 				return err
+			}
+			keys, err := keysOf(secretKeysVariable, a.env(secretKeysVariable))
+			if err != nil {
+				return err
+			}
+			warnings := append([]string{}, cfg.Warnings()...)
+			if unnamed := decide.NeedsKeys(cfg); unnamed != nil && len(keys) == 0 {
+				if a.redisURL("", env) != "" {
+					return unnamed
+				}
+				warnings = append(warnings, "on Redis, "+unnamed.Error())
 			}
 			rules := []ruleRow{}
 			for _, r := range cfg.Rules() {
@@ -64,7 +81,6 @@ func (a *app) configCheck() *cobra.Command {
 				}
 				rules = append(rules, row)
 			}
-			warnings := append([]string{}, cfg.Warnings()...)
 			return output.Print(a.out, asJSON, map[string]any{"domains": cfg.Domains(), "rules": rules, "warnings": warnings}, func(t *output.Text) {
 				for _, row := range rules {
 					t.Say("%s: %s", row.Descriptor, row.Description)
@@ -98,7 +114,7 @@ func (a *app) configExplain() *cobra.Command {
 		Example: "  sash config explain limits.yaml --domain demo plan=free user=42",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, err := load(args[0], merge)
+			cfg, _, err := a.load(args[0], merge)
 			if err != nil {
 				return err
 			}

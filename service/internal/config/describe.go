@@ -31,6 +31,8 @@ func (r *Rule) Describe() string {
 	place, modes := r.Place.Describe(), describeModes(&r.OnUnavailable)
 	optional(r.Cost > 1, "cost %d", r.Cost)
 	optional(r.Options.CountRefused, "count_refused")
+	optional(r.SparesRefused, "count_refused: false")
+	optional(r.RefundWithin > 0, "refund_within %s", short(r.RefundWithin))
 	optional(r.Options.Block != sash.Block{}, "%s", describeBlock(r.Options.Block))
 	optional(r.MaxWait != DefaultMaxWait && r.Limited(), "max_wait %s", short(r.MaxWait))
 	optional(r.Shadow, "shadow_mode")

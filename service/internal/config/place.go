@@ -217,8 +217,17 @@ func longerBy(lease time.Duration, opts sash.Options, limits []sash.Limit) error
 
 // leasable reports whether units of limits can be spent later than they are charged: see package lease.
 func leasable(limits []sash.Limit, opts sash.Options) bool {
-	return opts.Algorithm.Exact() && !opts.CountRefused && opts.Block == (sash.Block{}) &&
-		!slices.ContainsFunc(limits, func(l sash.Limit) bool { return l.Period != 0 })
+	return slides(limits, opts) && opts.Block == (sash.Block{})
+}
+
+func slides(limits []sash.Limit, opts sash.Options) bool {
+	return opts.Algorithm.Exact() && !opts.CountRefused && !slices.ContainsFunc(limits, func(l sash.Limit) bool { return l.Period != 0 })
+}
+
+// Refundable reports whether every charge counts in the longest of the limits for a time, so that a refund within it frees
+// no other charge.
+func Refundable(limits []sash.Limit, opts sash.Options, within time.Duration) bool {
+	return within > 0 && slides(limits, opts) && slices.ContainsFunc(limits, func(l sash.Limit) bool { return l.Window > within })
 }
 
 // shortest returns the shortest window of limits without periods.

@@ -29,6 +29,10 @@ type Rule struct {
 	Unlimited bool
 	// Refuses admits nothing: requests_per_unit is 0.
 	Refuses bool
+	// SparesRefused charges no refused request, not even units that it names for one descriptor: count_refused is false.
+	SparesRefused bool
+	// RefundWithin is the longest time from a charge to its refund. Zero gives nothing back.
+	RefundWithin time.Duration
 	// Shadow admits every request, whatever the limits decide: shadow_mode.
 	Shadow bool
 	// Quota refuses a request when no other quota of the request has room, either: quota_mode.
@@ -79,7 +83,8 @@ type ruleBody struct {
 	Algorithm     *yaml.Node `yaml:"algorithm"`
 	Resolution    *yaml.Node `yaml:"resolution"`
 	Cost          *yaml.Node `yaml:"cost"`
-	CountRefused  bool       `yaml:"count_refused"`
+	CountRefused  *yaml.Node `yaml:"count_refused"`
+	RefundWithin  *yaml.Node `yaml:"refund_within"`
 	Block         *yaml.Node `yaml:"block"`
 	OnUnavailable *yaml.Node `yaml:"on_unavailable"`
 	Guard         bool       `yaml:"guard"`
@@ -98,7 +103,13 @@ type ruleBody struct {
 // rule returns the rule, or nil for a descriptor that limits nothing.
 func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
 	rule := &Rule{Cost: 1, MaxWait: DefaultMaxWait, Shadow: b.Shadow, Quota: b.Quota, Detailed: b.Detailed}
-	rule.Options.CountRefused = b.CountRefused || b.defaults.CountRefused && b.Block == nil
+	if b.CountRefused != nil {
+		if err := b.boolean("count_refused", &rule.Options.CountRefused)(b.CountRefused); err != nil {
+			return nil, err
+		}
+		rule.SparesRefused = !rule.Options.CountRefused
+	}
+	rule.Options.CountRefused = rule.Options.CountRefused || b.defaults.CountRefused && b.Block == nil
 	if b.Resolution == nil {
 		rule.Options.Algorithm = b.defaults.Algorithm
 	}
@@ -125,9 +136,11 @@ func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
 		}
 	}
 	if rule.Unlimited || len(rule.Limits) == 0 {
-		for _, stray := range []*yaml.Node{b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.MaxWait, b.strayPlace()} {
+		for _, stray := range []*yaml.Node{b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.MaxWait,
+			b.RefundWithin, b.strayPlace()} {
 			if stray != nil {
-				return nil, b.errorf(stray, "algorithm, resolution, cost, block, max_wait, scope, lease, on_unavailable and candidate need rate_limit or limits beside them")
+				return nil, b.errorf(stray, "algorithm, resolution, cost, block, max_wait, scope, lease, on_unavailable, refund_within and candidate "+
+					"need rate_limit or limits beside them")
 			}
 		}
 		if rule.Unlimited {
@@ -150,6 +163,15 @@ func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
 	declared := rule.Options
 	if err := b.fit(at, rule); err != nil {
 		return nil, err
+	}
+	if b.RefundWithin != nil {
+		if err := b.lasting("refund_within", sash.MaxWindow, "such as 1m", &rule.RefundWithin)(b.RefundWithin); err != nil {
+			return nil, err
+		}
+		if !Refundable(rule.Limits, rule.Options, rule.RefundWithin) && !b.defaults.CountRefused {
+			return nil, b.errorf(b.RefundWithin, "a refund after refund_within, %s, would free other charges: it needs a longer window, "+
+				"algorithm sliding-log, sorted-set-log or sliding-buckets, no calendar limit and no count_refused", short(rule.RefundWithin))
+		}
 	}
 	if b.Candidate != nil {
 		if err := b.readCandidate(rule, declared); err != nil {

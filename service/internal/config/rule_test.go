@@ -151,7 +151,7 @@ func TestAWrongRuleSaysWhatToWrite(t *testing.T) {
 		"rate_limit: {unit: day, requests_per_unit: [1]}":        "must be a whole number",
 		"value: 1e3":                       "f.yaml:4: value is the number 1e3: put it into quotes",
 		"limits: [1000000/1s, 90000000/d]": "the resolution 1.729s is longer than the window",
-		"candidate: {limits: [5/1m]}":      "f.yaml:4: algorithm, resolution, cost, block, max_wait, scope, lease, on_unavailable and candidate need rate_limit or limits",
+		"candidate: {limits: [5/1m]}":      "f.yaml:4: algorithm, resolution, cost, block, max_wait, scope, lease, on_unavailable, refund_within and candidate need rate_limit or limits",
 		"limits: [10/1m]\ncandidate: {limits: [5/1m]}\nshadow_mode: true":                    "f.yaml:5: candidate beside shadow_mode",
 		"limits: [10/1m]\ncandidate: {limits: [5/1m]}\nquota_mode: true":                     "f.yaml:5: candidate beside shadow_mode or quota_mode",
 		"limits: [10/1m]\ncandidate: {enforce_percent: 5}":                                   "f.yaml:5: candidate needs limits",
@@ -206,6 +206,10 @@ func TestAWrongRuleSaysWhatToWrite(t *testing.T) {
 		"limits: [900/1m]\nscope: global\non_unavailable: local\nregions: 2\nown_share: 0.1":    "f.yaml:8: own_share",
 		"limits: [900/1m]\nscope: global\nregions: 2":                                           "f.yaml:6: regions and own_share are for the own share",
 		"limits: [900/1m]\nscope: global\non_unavailable: {1: local, else: closed}\nregions: 2": "local for some costs",
+		"limits: [9/1m]\nrefund_within: 1m":                                                     "f.yaml:5: a refund after refund_within, 1m, would free other charges",
+		"limits: [9/1m, 9/day@UTC]\nrefund_within: 1s":                                          "it needs a longer window",
+		"limits: [9/1m]\ncount_refused: true\nrefund_within: 1s":                                "and no count_refused",
+		"limits: [9/1m]\nalgorithm: fixed-window\nrefund_within: 1s":                            "algorithm sliding-log",
 	} {
 		if _, err := ruleOf(body); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\nis %v, want %s", body, err, want)

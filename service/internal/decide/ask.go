@@ -240,6 +240,22 @@ func (a *Answer) impossible(ctx context.Context) error {
 	return a.look(ctx)
 }
 
+// insist charges a part of Part.Always that was not charged because it, or the request, was refused. The refusal stands, also
+// if units have left meanwhile or the store fails.
+func (a *Answer) insist(ctx context.Context, admitted bool) {
+	if !a.always || a.limits == nil || a.limits.policy == nil || a.limits.policy.CountRefused || admitted && !a.Refused {
+		return
+	}
+	was, forced := *a, *a.limits.policy
+	forced.CountRefused, forced.Block = true, driver.Block{}
+	err := a.ask(ctx, driver.Request{Key: a.Key, Cost: min(a.need, sash.MaxUnits), Policy: &forced, Forced: true})
+	if err != nil || was.Blocked || a.Source == sash.FromPolicy {
+		*a = was
+	} else if was.Refused && !a.Refused {
+		a.Refused, a.RefusedBy = true, was.RefusedBy
+	}
+}
+
 func lookAll(ctx context.Context, parts []*Answer) error {
 	for _, a := range parts {
 		if err := a.look(ctx); err != nil {

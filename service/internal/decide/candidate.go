@@ -77,16 +77,17 @@ func (d *Decider) compare(ctx context.Context, answers []Answer) {
 		// Without a rule it does not bind.
 		c := &Answer{
 			Metric: config.CandidateMetric(a.Metric), Key: config.CandidateKey(a.Key), Cost: a.Cost,
-			limits: a.candidate.compared, need: max(a.Cost, -a.Cost), refund: a.refund,
+			limits: a.candidate.compared, need: max(a.Cost, -a.Cost), refund: a.refund, always: a.always,
 		}
 		c.never = c.limits.fits(c.need) != nil
-		charge := c.alone
+		charge, gives := c.alone, c.limits.refunds(a.Rule)
 		if c.refund {
-			charge = func(ctx context.Context, charge bool) error { return d.giveBack(ctx, c, charge) }
+			charge = func(ctx context.Context, charge bool) error { return d.giveBack(ctx, c, charge && gives) }
 		}
 		if charge(ctx, others == 0) != nil {
 			return
 		}
+		c.insist(ctx, others == 0)
 		c.Rule, a.Candidate = a.Rule, c
 	}
 }

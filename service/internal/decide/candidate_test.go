@@ -123,7 +123,7 @@ func TestWhatWasAdmittedStaysWhenACandidateComesAndGoes(t *testing.T) {
 
 // What another part refuses is charged to no candidate; what only the rule refuses is.
 func TestACandidateIsChargedAsTheRuleWouldBe(t *testing.T) {
-	w := newTwin(t, withCandidate("1/1h", "{limits: [5/1h]}"))
+	w := newTwin(t, withCandidate("1/1h", "{limits: [5/1h]}\n  refund_within: 1m"))
 	user, plan := part("user=ann", 1), part("plan=free", 3)
 	ask(t, w.Decider, user, plan)
 	left := func() int64 { return w.last[0].Candidate.Limits[0].Remaining }

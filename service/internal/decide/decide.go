@@ -60,7 +60,7 @@ func (d *Decider) Use(cfg *config.Config) error {
 func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 
 // Decide decides a request, and returns one answer for each part. The parts that bind are charged when all of them
-// have room, and none is otherwise. Parts that do not bind are charged, each by itself, when the others
+// have room, and none is otherwise but those of Part.Always. Parts that do not bind are charged, each by itself, when the others
 // were admitted, and so are quotas, one of which must have room: see Request.Quota.
 //
 // Up to sash.MaxSubjects parts of one algorithm and resolution are one atomic step in memory, on one Redis
@@ -132,8 +132,10 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 		}
 	}
 	for i := range answers {
-		if a := &answers[i]; a.Limited() && a.refund {
-			if err := d.giveBack(ctx, a, admitted); err != nil {
+		a := &answers[i]
+		a.insist(ctx, admitted)
+		if a.Limited() && a.refund {
+			if err := d.giveBack(ctx, a, admitted && a.limits.refunds(a.Rule)); err != nil {
 				return failure(ctx, err)
 			}
 		}

@@ -173,7 +173,7 @@ func TestRefusalsThatCountAreSeenByTheNextLook(t *testing.T) {
 }
 
 func TestARefundMakesRoom(t *testing.T) {
-	d, c := decider(t, "domain: d\ndescriptors:\n- {key: a, limits: [10/1h]}\n- {key: full, rate_limit: {unit: day, requests_per_unit: 0}}\n")
+	d, c := decider(t, "domain: d\ndescriptors:\n- {key: a, limits: [10/1h], refund_within: 1m}\n- {key: full, rate_limit: {unit: day, requests_per_unit: 0}}\n")
 	back := func(units int64) Part {
 		p := part("a", units)
 		p.Refund = true

@@ -14,7 +14,7 @@ import (
 const excepted = `
 domain: d
 descriptors:
-- {key: user, limits: [3/1h]}
+- {key: user, limits: [3/1h], refund_within: 1m}
 - {key: fixed, limits: [3/1h], algorithm: fixed-window}
 - {key: tried, limits: [1/1h], shadow_mode: true}
 - {key: free, rate_limit: {unlimited: true}}

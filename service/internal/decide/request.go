@@ -50,7 +50,9 @@ type Part struct {
 	RequestLimit *sash.Limit
 	// ByRule asks for the cost of the rule that matches, if one does, instead of Cost.
 	ByRule bool
-	// Refund gives the units back instead of asking for them.
+	// Always charges the units whether or not they have room, unless the rule's count_refused says something else.
+	Always bool
+	// Refund gives the units back instead of asking for them, if the rule says how late a refund can come.
 	Refund bool
 	// Named takes the name of a secret, as answers and logs have it, for its value. It is for operators: a client's value
 	// is always taken for the secret itself.
@@ -118,6 +120,7 @@ type Answer struct {
 	need       int64      // the units that need room: of Cost, or of all parts of the subject if they can never fit together
 	within     int64      // how far ahead the part may be booked, in microseconds
 	refund     bool
+	always     bool // the units are charged also if the request is refused
 	quota      bool // one of several quotas of the request
 	overridden bool // an operator's override limits the part
 	spared     bool // another quota has room, so that this one does not bind

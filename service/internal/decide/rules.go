@@ -89,6 +89,12 @@ func (l *limits) fits(cost int64) error {
 	return nil
 }
 
+// refunds reports whether the refund of a rule's charges frees no other charge.
+func (l *limits) refunds(rule *config.Rule) bool {
+	return rule != nil && l.policy != nil &&
+		config.Refundable(l.named, sash.Options{Algorithm: l.policy.Algorithm, CountRefused: l.policy.CountRefused}, rule.RefundWithin)
+}
+
 // resolve finds the limits of each part of a request, and fills in the answers that need no store.
 func (d *Decider) resolve(req *Request, answers []Answer) error {
 	r := d.rules.Load()
@@ -181,6 +187,7 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 	if a.need = a.Cost; part.Refund {
 		a.Cost = -a.Cost
 	}
+	a.always = part.Always && a.Cost > 0 && (found.Rule == nil || !found.Rule.SparesRefused)
 	held, overridden, banned := r.limitsOf(req.Domain, part, found)
 	switch {
 	case banned != nil && !part.Refund:
@@ -194,6 +201,7 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 	}
 	a.limits, a.candidate, a.overridden = held.enforced(found.Key), held.candidate, overridden != nil
 	if err = a.limits.fits(a.need); err == nil {
+		a.never = a.limits.policy == nil // also a look
 		return nil
 	}
 	a.never = true

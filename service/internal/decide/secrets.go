@@ -48,8 +48,16 @@ func (d *Decider) NameSecrets(keys ...[]byte) error {
 
 // checkSecrets returns ErrNoSecretKeys if a configuration has secret values and there is no key for them.
 func (d *Decider) checkSecrets(cfg *config.Config) error {
+	if len(d.keys) > 0 {
+		return nil
+	}
+	return NeedsKeys(cfg)
+}
+
+// NeedsKeys returns ErrNoSecretKeys if a configuration has secret values.
+func NeedsKeys(cfg *config.Config) error {
 	for _, rule := range cfg.Rules() {
-		if len(rule.Secrets) > 0 && len(d.keys) == 0 {
+		if len(rule.Secrets) > 0 {
 			return fmt.Errorf("%s: the values of %q are secret (remove that with secret: false): %w", rule, rule.Secrets[0], ErrNoSecretKeys)
 		}
 	}

@@ -73,7 +73,7 @@ func TestOnACluster(t *testing.T) {
 func TestARefundCostsRedisOneCall(t *testing.T) {
 	server := redistest.Start(t)
 	d := onRedis(t, redis.NewClient(&redis.Options{Addr: server.Addr()}),
-		"domain: d\ndescriptors:\n- {key: a, limits: [1000/6h], candidate: {limits: [900/6h]}}\n")
+		"domain: d\ndescriptors:\n- {key: a, limits: [1000/6h], refund_within: 1m, candidate: {limits: [900/6h]}}\n")
 	for range 100 {
 		ask(t, d, part("a", 1))
 	}

@@ -164,7 +164,7 @@ func (d descriptor) name() string {
 // A source is where an entry of a descriptor comes from.
 type source struct {
 	key   string
-	from  string // one of words, or the name of a header after header:; empty for a fixed value
+	from  string // one of words, or the name of a header after header:, or of a cookie after cookie:; empty for a fixed value
 	fixed string
 }
 
@@ -221,7 +221,8 @@ func parseQuestion(query string) (*question, error) {
 	return q, nil
 }
 
-// parseDescriptor reads entries between commas: a word for a value that the proxy sends, header:NAME, or KEY=VALUE.
+// parseDescriptor reads entries between commas: a word for a value that the proxy sends, header:NAME, cookie:NAME, or
+// KEY=VALUE.
 func parseDescriptor(text string) (descriptor, error) {
 	entries := strings.Split(text, ",")
 	if len(entries) > wire.MaxEntries {
@@ -231,15 +232,18 @@ func parseDescriptor(text string) (descriptor, error) {
 	for i, entry := range entries {
 		key, fixed, isFixed := strings.Cut(entry, "=")
 		header, isHeader := strings.CutPrefix(entry, "header:")
+		cookie, isCookie := strings.CutPrefix(entry, "cookie:")
 		switch {
 		case slices.Contains(words, entry):
 			d[i] = source{key: entry, from: entry}
 		case isHeader && header != "":
 			d[i] = source{key: strings.ToLower(header), from: entry}
-		case isFixed && key != "" && !isHeader:
+		case isCookie && cookie != "" && !isFixed: // in the case in which it is written, which counts
+			d[i] = source{key: cookie, from: entry}
+		case isFixed && key != "" && !isHeader && !isCookie:
 			d[i] = source{key: key, fixed: fixed}
 		default:
-			return nil, fmt.Errorf("descriptor=%s: the entry %s is none: it is %s, header:NAME, or KEY=VALUE for a fixed one",
+			return nil, fmt.Errorf("descriptor=%s: the entry %s is none: it is %s, header:NAME, cookie:NAME, or KEY=VALUE for a fixed one",
 				wire.Clip(text), strconv.Quote(wire.Clip(entry)), strings.Join(words, ", "))
 		}
 	}
@@ -267,7 +271,22 @@ func (p *proxied) value(s source) (string, error) {
 		host, err := p.required(forwardedHost)
 		return lowerHost((&url.URL{Host: host}).Hostname()), err
 	}
+	if name, is := strings.CutPrefix(s.from, "cookie:"); is {
+		return p.cookie(name)
+	}
 	return p.sole(strings.TrimPrefix(s.from, "header:"))
+}
+
+// cookie returns the value of a cookie. One that is there twice is an error, as a header is.
+func (p *proxied) cookie(name string) (string, error) {
+	switch found := (&http.Request{Header: p.header}).CookiesNamed(name); len(found) {
+	case 0:
+		return "", nil
+	case 1:
+		return found[0].Value, nil
+	default:
+		return "", fmt.Errorf("the cookie %s is there %d times: %w", wire.Clip(name), len(found), errRepeated)
+	}
 }
 
 // parts are the descriptors of a request. An entry whose header the client did not send has an empty value:

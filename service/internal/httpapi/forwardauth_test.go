@@ -39,6 +39,8 @@ descriptors:
     limits: ["1/1m"]
   - key: x-api-key
     limits: ["1/10s"]
+  - key: sid
+    limits: ["1/10s"]
   - key: method
     limits: ["1/10s"]
   - key: host
@@ -149,6 +151,9 @@ func TestForwardAuthCountsTogether(t *testing.T) {
 		{"hosts", "host", nil, []string{"X-Forwarded-Host", "other.example"}, false},
 		{"no header, and an empty one", "header:X-Api-Key", nil, []string{"X-Api-Key", ""}, true},
 		{"headers", "header:X-Api-Key", []string{"X-Api-Key", "a"}, []string{"X-Api-Key", "b"}, false},
+		{"one cookie", "cookie:sid", []string{"Cookie", "a=1; sid=x"}, []string{"Cookie", `sid="x"; b=2`}, true},
+		{"cookies", "cookie:sid", []string{"Cookie", "a=1; sid=x"}, []string{"Cookie", "a=1; sid=y"}, false},
+		{"no cookie, and one of another case", "cookie:sid", nil, []string{"Cookie", "SID=x"}, true},
 		{"bytes that are no text", "header:X-Api-Key", []string{"X-Api-Key", "a\xfe"}, []string{"X-Api-Key", "a\xff"}, true},
 		{"long values that differ at the end", "header:X-Api-Key", []string{"X-Api-Key", strings.Repeat("a", 4096) + "b"},
 			[]string{"X-Api-Key", strings.Repeat("a", 4096) + "c"}, false},
@@ -205,7 +210,7 @@ func TestForwardAuthSaysWhatIsWrongWithTheProxy(t *testing.T) {
 		"a dialect there is not":  {right + "&fields=draft-99", nil, `fields=draft-99: httplimit: unknown dialect "draft-99"; there are draft-11,`},
 		"a fold there is not":     {right + "&path=lower", nil, `path=lower: httplimit: unknown fold of paths "lower"; there are all, keep-case, clean`},
 		"a status no proxy takes": {right + "&deny=200", nil, "deny=200: it is 401, 403 or 429"},
-		"an unknown entry":        {"domain=edge&descriptor=peer", nil, `"peer" is none: it is host, method, path, remote_address, header:NAME, or KEY=VALUE`},
+		"an unknown entry":        {"domain=edge&descriptor=peer", nil, `"peer" is none: it is host, method, path, remote_address, header:NAME, cookie:NAME, or KEY=VALUE`},
 		"an empty entry":          {"domain=edge&descriptor=path,", nil, `the entry "" is none`},
 		"a header without name":   {"domain=edge&descriptor=header:", nil, `"header:" is none`},
 		"a key without name":      {"domain=edge&descriptor==a", nil, `"=a" is none`},
@@ -234,13 +239,15 @@ func TestForwardAuthSaysWhatIsWrongWithTheProxy(t *testing.T) {
 func TestForwardAuthRefusesARepeatedHeader(t *testing.T) {
 	var log strings.Builder
 	h := proxyHandler(t, memstore.New(nil), &log)
-	r := httptest.NewRequest("GET", "/v1/forward-auth?domain=edge&descriptor=header:X-Api-Key", nil)
-	r.Header["X-Api-Key"] = []string{"a", "b"}
-	r.Header.Set("X-Forwarded-For", "192.0.2.7")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	if w.Code != 400 || !strings.Contains(w.Body.String(), "X-Api-Key is there 2 times") || log.Len() != 0 {
-		t.Errorf("%d %s, log %s", w.Code, w.Body, &log)
+	for entry, says := range map[string]string{"header:X-Api-Key": "X-Api-Key is there 2 times", "cookie:sid": "sid is there 2 times"} {
+		r := httptest.NewRequest("GET", "/v1/forward-auth?domain=edge&descriptor="+entry, nil)
+		r.Header["X-Api-Key"], r.Header["Cookie"] = []string{"a", "b"}, []string{"sid=a", "b=c; sid=d"}
+		r.Header.Set("X-Forwarded-For", "192.0.2.7")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != 400 || !strings.Contains(w.Body.String(), says) || log.Len() != 0 {
+			t.Errorf("%d %s, log %s", w.Code, w.Body, &log)
+		}
 	}
 }
 

@@ -45,7 +45,7 @@ func partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 		}
 		part.Cost = usual
 		if own := d.GetHitsAddend(); own != nil {
-			part.Cost = int64(min(own.GetValue(), math.MaxInt64))
+			part.Cost, part.Always = int64(min(own.GetValue(), math.MaxInt64)), true
 		}
 		part.Refund = d.GetIsNegativeHits()
 		limit, err := requestLimit(d.GetLimit())

@@ -48,6 +48,7 @@ descriptors:
   rate_limit: {unit: hour, requests_per_unit: 1}
 - key: week
   rate_limit: {unit: week, requests_per_unit: 10}
+  refund_within: 1m
 - key: month
   rate_limit: {unit: month, requests_per_unit: 10}
 - key: year
@@ -103,11 +104,13 @@ func TestHits(t *testing.T) {
 	w.says("of the request", hits(n(3), nil, false), "OK: OK 10/WEEK 6 left 168h0m0s")
 	w.says("of the descriptor", hits(n(3), n(1), false), "OK: OK 10/WEEK 5 left 168h0m0s")
 	w.says("zero of the descriptor looks", hits(n(3), n(0), false), "OK: OK 10/WEEK 5 left 168h0m0s")
-	w.says("refused, and free", hits(nil, n(6), false), "OVER_LIMIT: OVER_LIMIT 10/WEEK 5 left 168h0m0s")
+	w.says("refused, and free", hits(n(6), nil, false), "OVER_LIMIT: OVER_LIMIT 10/WEEK 5 left 168h0m0s")
 	w.says("fewer have room", hits(nil, n(5), false), "OK: OK 10/WEEK 0 left 168h0m0s")
 	w.says("given back", hits(nil, n(4), true), "OK: OK 10/WEEK 4 left 168h0m0s")
-	w.says("as many as there are", hits(n(math.MaxUint32), n(math.MaxUint64), false), "OVER_LIMIT: OVER_LIMIT 10/WEEK 4 left 168h0m0s")
 	w.says("given back, more than there is", hits(nil, n(math.MaxUint64), true), "OK: OK 10/WEEK 10 left 0s")
+	w.says("refused, and charged", hits(nil, n(11), false), "OVER_LIMIT: OVER_LIMIT 10/WEEK 0 left 168h0m0s")
+	w.says("a look finds it", hits(nil, n(0), false), "OVER_LIMIT: OVER_LIMIT 10/WEEK 0 left 168h0m0s")
+	w.says("as many as there are", hits(n(math.MaxUint32), n(math.MaxUint64), false), "OVER_LIMIT: OVER_LIMIT 10/WEEK 0 left 168h0m0s")
 }
 
 func TestALimitInTheRequest(t *testing.T) {
