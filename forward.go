@@ -131,7 +131,7 @@ func (f *forward) leave(g gap) {
 func (f *forward) booked(p *place) {
 	cost, policy := p.sets[0].Request.Cost, p.sets[0].Request.Policy
 	n := slices.IndexFunc(f.queues, func(q *queue) bool { return len(q.places) > 0 && q.places[0].sets[0].Request.Policy.Equal(policy) })
-	if n < 0 || slices.ContainsFunc(policy.Limits, func(l driver.Limit) bool { return l.Period != 0 }) {
+	if n < 0 {
 		return
 	}
 	f.heard = time.Now()
