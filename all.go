@@ -57,7 +57,8 @@ func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, er
 type call struct {
 	driver.Request
 	policy *policy
-	waits  bool // the caller waits
+	waits  bool      // the caller waits
+	asked  time.Time // of a call that books, before the store was asked
 }
 
 // newCall makes a call that was checked.

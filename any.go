@@ -66,17 +66,17 @@ func (l *Limiter) BookAny(ctx context.Context, within time.Duration, subjects ..
 	if err != nil {
 		return -1, nil, err
 	}
-	return l.holdAny(ctx, store, ahead(within), subjects)
+	return l.holdAny(ctx, store, within, subjects)
 }
 
 // holdAny decides on any of several subjects for a caller that settles: see decideForHolder.
-func (l *Limiter) holdAny(ctx context.Context, store driver.Settler, within int64, subjects []Subject) (int, *Reservation, error) {
+func (l *Limiter) holdAny(ctx context.Context, store driver.Settler, within time.Duration, subjects []Subject) (int, *Reservation, error) {
 	options, err := l.choice(subjects, true)
 	if err != nil {
 		return -1, nil, err
 	}
 	for i := range options {
-		options[i].Within = within
+		options[i].book(within)
 	}
 	type held struct {
 		chosen int
@@ -91,8 +91,8 @@ func (l *Limiter) holdAny(ctx context.Context, store driver.Settler, within int6
 	}
 	chosen := &options[h.chosen]
 	r := newReservation(l, store, chosen.call, h.res)
-	if within > 0 && r.Allowed() {
-		l.lines.trade(ctx, []*Reservation{r}, within)
+	if r.books && r.Allowed() {
+		l.lines.trade(ctx, []*Reservation{r}, chosen.Within)
 	}
 	return chosen.index, r, nil
 }

@@ -49,7 +49,7 @@ func (l *Limiter) Book(ctx context.Context, key string, cost int64, within time.
 		return nil, err
 	}
 	c := newCall(key, cost, l.policy, true)
-	c.Within = ahead(within)
+	c.book(within)
 	return l.hold(ctx, store, c)
 }
 
@@ -69,7 +69,7 @@ func (l *Limiter) BookAll(ctx context.Context, within time.Duration, subjects ..
 		return Result{}, nil, err
 	}
 	for i := range calls {
-		calls[i].Within = ahead(within)
+		calls[i].book(within)
 	}
 	return l.holdAll(ctx, store, calls)
 }
@@ -89,7 +89,7 @@ func (l *Limiter) BookOnce(ctx context.Context, id, key string, cost int64, with
 		return nil, err
 	}
 	c := newCall(key, cost, l.policy, true)
-	c.Within = ahead(within)
+	c.book(within)
 	res, err := l.decideOnce(ctx, id, &c)
 	if err != nil {
 		return nil, err
@@ -108,6 +108,9 @@ func (l *Limiter) booker(call string) (driver.Settler, error) {
 	}
 	return store, err
 }
+
+// book makes the call one that books.
+func (c *call) book(within time.Duration) { c.Within, c.asked = ahead(within), time.Now() }
 
 // ahead returns a time ahead as a request has it.
 func ahead(within time.Duration) int64 { return max(0, min(within.Microseconds(), driver.MaxAhead)) }

@@ -70,10 +70,10 @@ func (f *forward) next(now time.Time) (t *turn, at time.Time) {
 		if len(q.places) == 0 || q.fixed {
 			continue
 		}
-		if first == nil || q.places[0].at < first.places[0].at {
+		if first == nil || q.places[0].starts.Before(first.places[0].starts) {
 			first = q
 		}
-		if q.cost() <= f.free && (covered == nil || q.places[0].at < covered.places[0].at) {
+		if q.cost() <= f.free && (covered == nil || q.places[0].starts.Before(covered.places[0].starts)) {
 			covered = q
 		}
 	}
@@ -131,7 +131,7 @@ func (f *forward) leave(g gap) {
 func (f *forward) booked(p *place) {
 	cost, policy := p.sets[0].Request.Cost, p.sets[0].Request.Policy
 	n := slices.IndexFunc(f.queues, func(q *queue) bool { return len(q.places) > 0 && q.places[0].sets[0].Request.Policy.Equal(policy) })
-	if n < 0 || slices.ContainsFunc(policy.Limits, func(l driver.Limit) bool { return l.Period != 0 }) {
+	if n < 0 {
 		return
 	}
 	f.heard = time.Now()
@@ -183,11 +183,11 @@ func (q *lines) comeForward(line *queue, req *driver.Request) {
 }
 
 // soon returns how long a caller waits before it asks for its place to be brought forward.
-func (q *lines) soon(alike string, t *turn) time.Duration {
+func (q *lines) soon(t *turn) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	line, n := q.find(alike, t)
-	if line == nil || n > 0 || line.forward == nil {
+	line, n := t.find()
+	if n != 0 || line.forward == nil {
 		return neverBring
 	}
 	now := time.Now()
@@ -205,14 +205,14 @@ func (q *lines) soon(alike string, t *turn) time.Duration {
 // bring asks the store to bring the place of the first caller forward to now. The caller is not in the queue meanwhile. If
 // the store fails, nobody knows when the place is: the caller gets the error, and the key asks no more until units come
 // back again.
-func (r *Reservation) bring(ctx context.Context, alike string, t *turn) {
+func (r *Reservation) bring(ctx context.Context, t *turn) {
 	store, ok := driver.As[driver.Extender](r.limiter.store)
 	q := r.limiter.lines
 	t.moving <- struct{}{}
 	defer func() { <-t.moving }()
 	q.mu.Lock()
-	line, n := q.find(alike, t)
-	if line == nil || n > 0 {
+	line, n := t.find()
+	if n != 0 {
 		q.mu.Unlock()
 		return
 	}
@@ -232,7 +232,7 @@ func (r *Reservation) bring(ctx context.Context, alike string, t *turn) {
 	}
 	line.callers, line.places = line.callers[1:], line.places[1:]
 	f.away, f.back = line, make(chan struct{})
-	q.tidy(alike, line)
+	q.tidy(line)
 	q.mu.Unlock()
 
 	at, err := int64(0), error(nil)
@@ -270,5 +270,5 @@ func (r *Reservation) bring(ctx context.Context, alike string, t *turn) {
 	default:
 		f.refused(&set.Request, now)
 	}
-	q.tidy(alike, line)
+	q.tidy(line)
 }

@@ -31,7 +31,7 @@ type lines struct {
 	mu      sync.Mutex
 	byKey   map[string]*line    // guarded by mu; none is empty
 	came    uint64              // guarded by mu: the callers so far
-	alike   map[string]*queue   // guarded by mu: by what was booked; none is empty, but while its only place is moved
+	alike   map[string]*queue   // guarded by mu: by what was booked, those of newcomers; none is empty, but while its only place is moved
 	forward map[string]*forward // guarded by mu: by key, for the queues of one subject
 	lowered time.Time           // guarded by mu: when units of any key came back last
 }

@@ -23,13 +23,17 @@ import (
 //
 // Units that come back now, and places that are given back before others, leave room before the first place: see forward.
 //
+// When the store's clock jumps, places from before and after it cannot stand in for one another, and newcomers begin another queue.
+//
 // A queue has no goroutine. It has a timer for its first place, and is as long as there are callers in it.
 type queue struct {
+	alike   string
 	callers []*turn
 	places  []place // by at, and so by starts; as many as there are callers
 	timer   *time.Timer
 	forward *forward // of the key, if the bookings are of one subject
 	fixed   bool     // the store does not bring its places forward
+	newest  place    // the last that was booked
 }
 
 // cost returns the cost of each caller. The caller holds the mutex.
@@ -39,12 +43,23 @@ func (line *queue) cost() int64 { return line.places[0].sets[0].Request.Cost }
 type place struct {
 	at     int64               // on the store's clock
 	starts time.Time           // on this process's clock
+	took   time.Duration       // how long the answer took, by which it may start earlier
 	sets   []driver.Settlement // of each reservation of the caller
+}
+
+// mostTremble is by how much clocks may move between two bookings of a queue.
+const mostTremble = 2 * time.Millisecond
+
+// jumped reports whether the store's clock has jumped between this booking and a later one.
+func (p *place) jumped(later *place) bool {
+	more := later.starts.Sub(p.starts) - time.Duration(later.at-p.at)*time.Microsecond
+	return more > later.took+mostTremble || -more > p.took+mostTremble
 }
 
 // A turn is a caller in a queue. Its fields are guarded by the mutex of the lines, and do not change once done is closed.
 type turn struct {
 	holder []*Reservation
+	line   *queue
 	done   chan struct{} // closed when the caller has left the queue, with a place for itself
 	look   chan struct{} // holds one value when the caller may be the first, or may have its place brought forward
 	none   bool          // to be given back
@@ -54,11 +69,11 @@ type turn struct {
 
 // stand waits in the queue until the booking starts.
 func (r *Reservation) stand(ctx context.Context) error {
-	q, alike := r.limiter.lines, r.alike()
-	t := q.stepIn(alike, r.together())
+	q := r.limiter.lines
+	t := q.stepIn(r.alike(), r.together())
 	for {
 		var due <-chan time.Time
-		if d := q.soon(alike, t); d < neverBring {
+		if d := q.soon(t); d < neverBring {
 			due = time.After(d)
 		}
 		select {
@@ -71,11 +86,11 @@ func (r *Reservation) stand(ctx context.Context) error {
 			}
 			return sleep(ctx, r.Delay()) // if it was settled meanwhile
 		case <-ctx.Done():
-			q.giveUp(alike, t)
+			q.giveUp(t)
 			return storeError(ctx, ctx.Err())
 		case <-t.look:
 		case <-due:
-			r.bring(ctx, alike, t)
+			r.bring(ctx, t)
 		}
 	}
 }
@@ -126,7 +141,7 @@ func (q *lines) trade(ctx context.Context, holder []*Reservation, within int64) 
 		}
 		line = q.alike[alike]
 	}
-	if line == nil {
+	if line == nil || line.newest.jumped(&own) {
 		return
 	}
 	n, came := line.before(holder[0].came+within)-1, holder[0].came
@@ -137,9 +152,6 @@ func (q *lines) trade(ctx context.Context, holder []*Reservation, within int64) 
 	if n < 0 || line.places[n].at <= own.at {
 		return
 	}
-	if own.starts.IsZero() {
-		own.starts = time.Now()
-	}
 	first := line.before(own.at)
 	line.places = slices.Insert(line.places, first, own)
 	line.steady(first)
@@ -148,7 +160,7 @@ func (q *lines) trade(ctx context.Context, holder []*Reservation, within int64) 
 		r.result.Delay = max(0, time.Until(r.starts))
 	}
 	line.places = slices.Delete(line.places, n+1, n+2)
-	q.tidy(alike, line)
+	q.tidy(line)
 }
 
 // before returns how many places are not later than an instant. The caller holds the mutex.
@@ -173,16 +185,17 @@ func (q *lines) stepIn(alike string, holder []*Reservation) *turn {
 		q.alike, q.forward = make(map[string]*queue), make(map[string]*forward)
 	}
 	line := q.alike[alike]
-	if line == nil {
-		line = new(queue)
-		line.timer = time.AfterFunc(time.Until(p.starts), func() { q.start(alike) })
+	if line == nil || line.newest.jumped(&p) {
+		line = &queue{alike: alike}
+		line.timer = time.AfterFunc(time.Until(p.starts), func() { q.start(line) })
 		q.alike[alike] = line
 		if len(holder) == 1 {
 			q.comeForward(line, &p.sets[0].Request)
 		}
 	}
+	t.line, line.newest = line, p
 	line.in(line.before(p.at), t, p)
-	q.tidy(alike, line)
+	q.tidy(line)
 	return t
 }
 
@@ -199,7 +212,7 @@ func (line *queue) steady(n int) {
 func (t *turn) take() (p place, settled bool) {
 	for _, r := range t.holder {
 		r.mu.Lock()
-		p.at, p.starts, settled = r.set.At, r.starts, settled || r.decided
+		p.at, p.starts, p.took, settled = r.set.At, r.starts, r.took, settled || r.decided
 		p.sets = append(p.sets, r.set)
 		r.mu.Unlock()
 	}
@@ -225,27 +238,23 @@ func (line *queue) out(caller, place int) {
 func (t *turn) have(p place) {
 	for i, r := range t.holder {
 		r.mu.Lock()
-		r.starts, r.set, r.result.At = p.starts, p.sets[i], time.UnixMicro(p.at)
+		r.starts, r.took, r.set, r.result.At = p.starts, p.took, p.sets[i], time.UnixMicro(p.at)
 		r.mu.Unlock()
 	}
 }
 
 // start starts the callers whose places have begun.
-func (q *lines) start(alike string) {
+func (q *lines) start(line *queue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	line := q.alike[alike]
-	if line == nil {
-		return
-	}
 	for now := time.Now(); len(line.places) > 0 && !line.places[0].starts.After(now); {
 		line.out(0, 0)
 	}
-	q.tidy(alike, line)
+	q.tidy(line)
 }
 
 // tidy sets the timer of a queue for its first place, or forgets it if it is empty. The caller holds the mutex.
-func (q *lines) tidy(alike string, line *queue) {
+func (q *lines) tidy(line *queue) {
 	f := line.forward
 	if f != nil {
 		f.wake()
@@ -263,18 +272,20 @@ func (q *lines) tidy(alike string, line *queue) {
 			delete(q.forward, f.key)
 		}
 	}
-	delete(q.alike, alike)
+	if q.alike[line.alike] == line {
+		delete(q.alike, line.alike)
+	}
 }
 
 // giveUp takes out a caller whose context has ended, with the last place of the queue, to give it back. A caller whose turn
 // has just come has its own.
-func (q *lines) giveUp(alike string, t *turn) {
+func (q *lines) giveUp(t *turn) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if line, n := q.find(alike, t); line != nil {
+	if line, n := t.find(); n >= 0 {
 		t.none = true
 		line.out(n, len(line.places)-1)
-		q.tidy(alike, line)
+		q.tidy(line)
 	}
 }
 
@@ -289,10 +300,9 @@ func (q *lines) stepOut(r *Reservation) (unlock func()) {
 	q.mu.Unlock()
 	t.moving <- struct{}{}
 	q.mu.Lock()
-	alike := r.alike()
-	if line, n := q.find(alike, t); line != nil {
+	if line, n := t.find(); n >= 0 {
 		line.out(n, n)
-		q.tidy(alike, line)
+		q.tidy(line)
 	}
 	return func() {
 		q.mu.Unlock()
@@ -300,15 +310,10 @@ func (q *lines) stepOut(r *Reservation) (unlock func()) {
 	}
 }
 
-// find returns the queue that a caller is in, and its number there; nil if it has left. The caller holds the mutex.
-func (q *lines) find(alike string, t *turn) (*queue, int) {
-	line := q.alike[alike]
-	if line == nil {
-		return nil, 0
+// find returns the queue of a caller, and its number there: -1 when it has left. The caller holds the mutex.
+func (t *turn) find() (*queue, int) {
+	if t.line == nil {
+		return nil, -1
 	}
-	n := slices.Index(line.callers, t)
-	if n < 0 {
-		return nil, 0
-	}
-	return line, n
+	return t.line, slices.Index(t.line.callers, t)
 }

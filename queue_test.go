@@ -17,24 +17,32 @@ import (
 	"example.com/sash/internal/judge"
 )
 
-// Half more is requested than a limit of 20 a second has, by one process or four, at one cost or several, and clients leave after
+// Half more is requested than a limit of 20 a second has, by one process or four, at one cost or several, of one subject or of two,
+// one of them each client's own, also beside a limit of the calendar, and clients leave after
 // a second, or at any moment, or half of them stay. As many units are served as one line serves that keeps strictly to the order
 // in which they came, with two decisions for each admission or fewer (up to three, as goroutines run), those for clients who
 // leave included. When places of those who leave stay empty, nobody is served after four seconds.
 func TestCallersWhoHangUpStarveNobody(t *testing.T) {
-	for _, most := range []int64{1, 2, 5} {
+	for _, load := range []struct {
+		most  int64
+		two   bool
+		other []sash.Limit
+	}{{1, false, nil}, {2, false, nil}, {5, false, nil}, {1, true, nil}, {2, true, nil}, {1, true, calendar}, {1, false, calendar}} {
 		for _, stay := range []string{"a second", "any time", "or not"} {
 			for _, processes := range []int{1, 4} {
-				t.Run(fmt.Sprintf("costs of 1 to %d, %d processes, stay %s", most, processes, stay), func(t *testing.T) {
+				t.Run(fmt.Sprintf("costs of 1 to %d, two %v, %d more, %d processes, stay %s", load.most, load.two, len(load.other), processes, stay), func(t *testing.T) {
 					t.Parallel()
-					synctest.Test(t, func(t *testing.T) { hangUps(t, most, stay, processes) })
+					synctest.Test(t, func(t *testing.T) { hangUps(t, load.most, load.two, load.other, stay, processes) })
 				})
 			}
 		}
 	}
 }
 
-func hangUps(t *testing.T, most int64, stay string, processes int) {
+// calendar has room for every call of a test.
+var calendar = []sash.Limit{sash.PerCalendar(90_000, sash.CalendarDay, time.UTC)}
+
+func hangUps(t *testing.T, most int64, two bool, other []sash.Limit, stay string, processes int) {
 	const lasts, perSecond = 40 * time.Second, 20
 	r := rand.New(rand.NewPCG(1, uint64(most)))
 	var clients []client
@@ -52,7 +60,7 @@ func hangUps(t *testing.T, most int64, stay string, processes int) {
 	store := &movingStore{bookStore: newBookStore()}
 	var limiters []*sash.Limiter
 	for range processes {
-		limiters = append(limiters, newLimiter(t, store, nil, sash.PerSecond(perSecond)))
+		limiters = append(limiters, newLimiter(t, store, nil, append(other, sash.PerSecond(perSecond))...))
 	}
 	var served, admitted atomic.Int64
 	var group sync.WaitGroup
@@ -63,7 +71,18 @@ func hangUps(t *testing.T, most int64, stay string, processes int) {
 			ctx, hangUp := context.WithTimeout(t.Context(), time.Hour)
 			defer hangUp()
 			defer time.AfterFunc(c.stays, hangUp).Stop()
-			if err := limiters[i%processes].WaitN(ctx, "k", c.cost); err == nil && time.Since(began) < lasts {
+			wait := func() error { return limiters[i%processes].WaitN(ctx, "k", c.cost) }
+			if two {
+				wait = func() error {
+					own := sash.Subject{Key: fmt.Sprint("own", i%50), Cost: c.cost}
+					_, all, err := limiters[i%processes].BookAll(ctx, time.Hour, sash.Subject{Key: "k", Cost: c.cost}, own)
+					if err != nil {
+						return err
+					}
+					return all[0].Wait(ctx)
+				}
+			}
+			if err := wait(); err == nil && time.Since(began) < lasts {
 				served.Add(c.cost)
 				admitted.Add(1)
 			} else if err != nil && !errors.Is(err, context.Canceled) {
@@ -78,7 +97,11 @@ func hangUps(t *testing.T, most int64, stay string, processes int) {
 	if n := store.decisions.Load(); n > int64(len(clients)) {
 		t.Errorf("%d bookings for %d callers", n, len(clients))
 	}
-	if served.Load() < possible*97/100 || each > 3 {
+	least := int64(97)
+	if two { // nobody is brought forward
+		least = 93
+	}
+	if served.Load() < possible*least/100 || each > 3 {
 		t.Errorf("%d of %d units are served, with %.2f decisions an admission", served.Load(), possible, each)
 	}
 }
@@ -531,4 +554,17 @@ func TestNoWindowIsOverWhileBookingsAreBroughtForward(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A reward brings the first of those who wait forward, at once.
+func TestARewardBringsWaitersForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newBookStore(), nil, sash.Every(10, 10*time.Second))
+		book(t, l, "k", 10)
+		time.AfterFunc(time.Second, func() { _, _ = l.Reward(t.Context(), "k", 1) })
+		began := time.Now()
+		if err := l.Wait(t.Context(), "k"); err != nil || time.Since(began) > 1100*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
 }

@@ -34,7 +34,8 @@ type Reservation struct {
 
 	mu      sync.Mutex
 	result  Result            // its At is guarded by mu, the rest does not change
-	starts  time.Time         // guarded by mu: on this process's clock, at the earliest
+	starts  time.Time         // guarded by mu: on this process's clock, at the latest
+	took    time.Duration     // guarded by mu: how long the answer took, by which it may start earlier
 	set     driver.Settlement // guarded by mu
 	decided bool              // guarded by mu: set.Units is final
 	done    bool              // guarded by mu: nothing is left to settle
@@ -148,8 +149,9 @@ func (l *Limiter) settler(call string) (driver.Settler, error) {
 func newReservation(l *Limiter, store driver.Settler, c call, res Result) *Reservation {
 	r := &Reservation{limiter: l, store: store, result: res, subject: c.Key, set: c.settlement(&res), done: !res.Allowed, books: c.Within > 0}
 	r.came = r.set.At - r.set.Delay
-	if res.Delay > 0 {
-		r.starts = time.Now().Add(res.Delay)
+	if r.books {
+		now := time.Now()
+		r.starts, r.took = now.Add(res.Delay), now.Sub(c.asked)
 	}
 	return r
 }

@@ -58,7 +58,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 	var r *Reservation
 	book := func() (Result, error) {
 		patience := l.patience(ctx)
-		c.Within = ahead(patience)
+		c.book(patience)
 		r, err = l.hold(ctx, store, c)
 		if err != nil {
 			return Result{}, err

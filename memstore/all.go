@@ -2,9 +2,11 @@ package memstore
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/threshold"
 	"example.com/sash/internal/window"
 )
 
@@ -67,7 +69,7 @@ func (s *Store) decideAll(reqs []driver.Request) ([]driver.Answer, error) {
 			return answers, nil
 		case charge && !ahead:
 			books = false
-		case s.refuseAll(reqs, answers, from):
+		case s.refuseAll(reqs, answers, at, from):
 			return answers, nil
 		}
 	}
@@ -173,9 +175,12 @@ func (s *Store) log(req *driver.Request) *window.Log {
 }
 
 // behind returns the first instant at which all requests have room, from one on that is behind all bookings, and whether
-// any lies ahead. The answers are those of a look.
+// any lies ahead. Once units came back before those, it is the first instant at which all fit and delay none. The answers are
+// those of a look.
 func (s *Store) behind(reqs []driver.Request, answers []driver.Answer) (at, from int64, ahead bool) {
+	now, gaps := int64(0), false
 	for i := range reqs {
+		now = max(now, answers[i].At)
 		if req := &reqs[i]; req.Cost > 0 {
 			until := s.log(req).Until(answers[i].At)
 			from, ahead = max(from, until, answers[i].At), ahead || until > 0
@@ -185,23 +190,48 @@ func (s *Store) behind(reqs []driver.Request, answers []driver.Answer) (at, from
 	for i := range reqs {
 		if req := &reqs[i]; req.Cost > 0 {
 			at = max(at, s.log(req).Behind(from, req.Cost, req.Policy.Limits))
+			gaps = gaps || req.Within > 1 && s.log(req).Gaps()
 		}
+	}
+	if gaps {
+		at = min(at, s.gap(reqs, now))
 	}
 	return at, from, ahead
 }
 
-// refuseAll sets the answers to a refusal if not all requests can be booked together, and reports whether that is so. No
+// gap returns the first instant from now on at which all requests fit and delay no booking, or a late one if it is not found.
+func (s *Store) gap(reqs []driver.Request, at int64) int64 {
+	for range threshold.Log.Logs {
+		was := at
+		for i := range reqs {
+			if req := &reqs[i]; req.Cost > 0 {
+				at = s.log(req).Earliest(at, req.Cost, req.Policy.Limits)
+			}
+		}
+		if at == was {
+			return at
+		}
+	}
+	return math.MaxInt64
+}
+
+// refuseAll sets the answers to a refusal if not all requests can be booked for an instant, and reports whether that is so. No
 // booking is later than from. A request without a cost is refused by a limit that is exceeded.
-func (s *Store) refuseAll(reqs []driver.Request, answers []driver.Answer, from int64) (refused bool) {
+func (s *Store) refuseAll(reqs []driver.Request, answers []driver.Answer, at, from int64) (refused bool) {
+	late := false
+	for i := range reqs {
+		req, now := &reqs[i], answers[i].At
+		late = late || req.Cost > 0 && (at-now > req.Within || s.log(req).Crowded(now))
+	}
 	var room [driver.MaxLimits]driver.Status
 	for i := range reqs {
 		req, answer := &reqs[i], &answers[i]
-		if req.Cost > 0 {
+		if req.Cost > 0 && late {
 			statuses := room[:len(req.Policy.Limits)]
 			refusals := s.log(req).Refuse(answer.At, from, req.Within, req.Cost, req.Policy.Limits, statuses)
 			answer.Set(answer.At, refusals, statuses)
 		}
-		refused = refused || !answer.Allowed()
+		refused = refused || (late || req.Cost == 0) && !answer.Allowed()
 	}
 	return refused
 }

@@ -42,6 +42,7 @@ type booking struct {
 	Cost                     int64
 	Asked, Answered, Started int64 // Started is 0 for those who never did
 	At, Delay                int64 // by the server; 0 for those who left while it decided
+	Place                    int64 // At as the server gave it: a process has another caller start there, and this one at another's
 	Left                     bool  // it gave its place back
 	Doubtful                 bool  // giving it back took a second, so the store may not have heard of it
 	Failed                   string
@@ -63,7 +64,7 @@ func waitersMain(text string) error {
 		client = redis.NewFailoverClient(goredisstore.Tune(opts.Failover()))
 	}
 	defer client.Close()
-	limiter, err := sash.New(goredisstore.New(client, nil), nil, j.Limits...)
+	limiter, err := sash.New(goredisstore.New(client, nil), &sash.Options{Observer: placer{}}, j.Limits...)
 	if err != nil {
 		return err
 	}
@@ -111,9 +112,10 @@ func waitersMain(text string) error {
 
 // wait is one booking of a waiter. left is when ctx ended, once it has.
 func (b booking) wait(ctx context.Context, limiter *sash.Limiter, left *time.Time, write func(booking)) {
+	var place atomic.Int64
 	b.Asked = micros(time.Now())
-	r, err := limiter.Book(ctx, subject, b.Cost, time.Hour)
-	b.Answered = micros(time.Now())
+	r, err := limiter.Book(context.WithValue(ctx, placer{}, &place), subject, b.Cost, time.Hour)
+	b.Answered, b.Place = micros(time.Now()), place.Load()
 	if b.Left = errors.Is(err, context.Canceled); b.Left { // while the store decided
 		write(b)
 		return
@@ -136,6 +138,13 @@ func (b booking) wait(ctx context.Context, limiter *sash.Limiter, left *time.Tim
 		b.At = micros(r.Result().At) // it may have moved up
 	}
 	write(b)
+}
+
+// A placer gives a caller the instant of each decision of the server.
+type placer struct{}
+
+func (placer) Observe(ctx context.Context, d sash.Decision) {
+	ctx.Value(placer{}).(*atomic.Int64).Store(micros(d.Result.At))
 }
 
 // A fleet is processes of waiters.

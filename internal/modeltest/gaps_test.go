@@ -13,19 +13,20 @@ import (
 	"example.com/sash/memstore"
 )
 
-// gapped: where units come back before bookings, bookings start when they do in memory, whose gaps are those of the definition.
+// gapped: where units come back before bookings, bookings of one subject or two start when they do in memory, whose gaps are
+// those of the definition.
 func (b *bench) gapped() error {
 	if b.algorithm != sash.SlidingLog && b.algorithm != sash.SlidingBuckets {
 		return nil
 	}
 	small, smallClock, _ := b.small()
-	for seed := range uint64(36) {
+	for seed := range uint64(60) {
 		store, clock := b.store, b.clock
 		if seed%2 == 0 {
 			store, clock = small, smallClock
 		}
 		r := rand.New(rand.NewPCG(seed, 31))
-		limits := slices.Clone(bookPlans[seed%3])
+		limits := slices.Clone(bookPlans[seed%5])
 		opts := sash.Options{Algorithm: b.algorithm}
 		if b.algorithm == sash.SlidingBuckets {
 			opts.Resolution = time.Second
@@ -39,8 +40,9 @@ func (b *bench) gapped() error {
 		var held []driver.Settlement
 		for step := range 90 {
 			clock.Advance(time.Duration(r.Int64N(1_500_000)) * time.Microsecond)
-			key := fmt.Sprint("gaps", seed)
+			keys := []string{fmt.Sprint("gaps", seed), fmt.Sprint("gaps beside ", seed)}
 			if units := 1 + r.Int64N(2); r.IntN(8) == 0 {
+				key := keys[r.IntN(2)]
 				err := both(store, memory, func(s driver.Settler) error {
 					_, err := s.(driver.Taker).Reward(context.Background(), driver.Request{Key: key, Policy: policy, Cost: units})
 					return err
@@ -60,25 +62,35 @@ func (b *bench) gapped() error {
 				held = slices.DeleteFunc(held, func(h driver.Settlement) bool { return h.ID == set.ID })
 				continue
 			}
-			req := driver.Request{Key: key, Policy: policy, Cost: 1 + r.Int64N(least), MaySettle: true}
+			req := driver.Request{Key: keys[0], Policy: policy, Cost: 1 + r.Int64N(least), MaySettle: true}
 			if r.IntN(4) > 0 {
 				req.Within = r.Int64N(60_000_000)
 			}
+			reqs := []driver.Request{req, req}
+			reqs[1].Key, reqs[1].Cost = keys[1], 1+r.Int64N(least)
+			switch r.IntN(2 + int(seed)/20) { // so some worlds have only those of one subject
+			case 0:
+				reqs = reqs[:1]
+			case 1:
+				reqs = reqs[1:]
+			}
 			var answers []driver.Answer
 			err := both(store, memory, func(s driver.Settler) error {
-				answer, err := s.(driver.Store).Decide(context.Background(), req)
-				answers = append(answers, answer)
+				all, err := s.(driver.MultiStore).DecideAll(context.Background(), reqs)
+				answers = append(answers, all...)
 				return err
 			})
 			if err != nil {
 				return fmt.Errorf("gaps %d: %w", seed, err)
 			}
-			got, want := &answers[0], &answers[1]
-			if got.At != want.At || got.Delay != want.Delay || got.Refusals != want.Refusals || !reflect.DeepEqual(got.Statuses(), want.Statuses()) {
-				return fmt.Errorf("gaps %d, step %d: cost %d within %d: %s, want %s", seed, step, req.Cost, req.Within, shown(got), shown(want))
-			}
-			if got.Allowed() {
-				held = append(held, driver.Settlement{Request: req, At: got.At, Delay: got.Delay, Source: driver.FromStore, ID: fmt.Sprint(seed, "-", step)})
+			for i, req := range reqs {
+				got, want := &answers[i], &answers[len(reqs)+i]
+				if got.At != want.At || got.Delay != want.Delay || got.Refusals != want.Refusals || !reflect.DeepEqual(got.Statuses(), want.Statuses()) {
+					return fmt.Errorf("gaps %d, step %d: %d subjects, cost %d within %d: %s, want %s", seed, step, len(reqs), req.Cost, req.Within, shown(got), shown(want))
+				}
+				if got.Allowed() {
+					held = append(held, driver.Settlement{Request: req, At: got.At, Delay: got.Delay, Source: driver.FromStore, ID: fmt.Sprint(seed, "-", step, "-", i)})
+				}
 			}
 		}
 	}

@@ -162,35 +162,49 @@ func (o *oracle) behind(now int64, reqs []driver.Request) (least, most int64) {
 	return least, most
 }
 
-// gap returns the first instant at which a request fits and delays no booking, without and with the charges that a
-// store may have forgotten, where units came back before bookings. It is sure if a store has to find it.
+// gap returns the first instant at which requests fit and delay no booking, without and with the charges that a store may
+// have forgotten, where units came back before bookings. It is sure if a store has to find it.
 func (o *oracle) gap(now int64, reqs []driver.Request) (least, most int64, sure bool) {
-	req, limits := reqs[0], limitsOf(reqs[0].Policy)
-	l, ok := o.state(req).(*log)
-	if !ok || len(reqs) > 1 || req.Within <= 1 || !l.open || slices.ContainsFunc(limits, func(l sash.Limit) bool { return l.Period != 0 }) {
+	open, few, moved := false, true, false
+	for _, req := range reqs {
+		l, ok := o.state(req).(*log)
+		if !ok || req.Within <= 1 {
+			return math.MaxInt64, math.MaxInt64, false
+		}
+		instants := l.instants(now-req.Policy.Longest(), math.MaxInt64) + l.gaps
+		open, few = open || l.open, few && (1+len(req.Policy.Limits))*instants <= threshold.Log.Gaps && (len(reqs) == 1 || instants < threshold.Log.Logs)
+		moved = moved || slices.ContainsFunc(l.charges, func(c unit) bool { return c.moved })
+	}
+	if !open {
 		return math.MaxInt64, math.MaxInt64, false
 	}
-	window, moved := req.Policy.Longest(), slices.ContainsFunc(l.charges, func(c unit) bool { return c.moved })
-	least, most = l.gap(now, req.Cost, limits, false), l.gap(now, req.Cost, limits, true)
-	few := (1+len(limits))*(l.instants(now-window, math.MaxInt64)+l.gaps) <= threshold.Log.Gaps
-	return least, most, few && !moved && most < l.latest()
+	least, most = o.fits(now, reqs, false), o.fits(now, reqs, true)
+	return least, most, few && !moved && most < o.from(now, reqs)
 }
 
-// gap returns the first instant from now on at which no window that a call would count in is too full with it.
-func (l *log) gap(now, cost int64, limits []sash.Limit, loose bool) int64 {
+// fits returns the first instant from now on at which no window that requests would count in is too full with them.
+func (o *oracle) fits(now int64, reqs []driver.Request, loose bool) int64 {
 	instants := []int64{now}
-	for _, c := range l.charges {
-		for _, limit := range limits {
-			if at := c.at + limit.Window.Microseconds(); at > now {
-				instants = append(instants, at)
+	for _, req := range reqs {
+		for _, c := range o.state(req).(*log).charges {
+			for _, limit := range limitsOf(req.Policy) {
+				at := c.at + limit.Window.Microseconds()
+				if limit.Period != 0 {
+					_, at = bounds(limit, c.at)
+				}
+				if at > now {
+					instants = append(instants, at)
+				}
 			}
 		}
 	}
 	slices.Sort(instants)
 	for _, at := range instants {
 		fits := true
-		for _, limit := range limits {
-			fits = fits && !l.lookAhead(at, cost, limit, loose).refused
+		for _, req := range reqs {
+			for _, limit := range limitsOf(req.Policy) {
+				fits = fits && !o.state(req).(*log).lookAhead(at, req.Cost, limit, loose).refused
+			}
 		}
 		if fits {
 			return at

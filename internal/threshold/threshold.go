@@ -22,6 +22,7 @@ const (
 	mostAhead = 10_000  // entries of a log that are bookings for later than now
 	walkAhead = 1024    // bookings that a call that goes ahead of them looks at, for each limit
 	walkGaps  = 256     // instants at which charges are made or leave that a booking looks at for a gap
+	walkLogs  = 16      // instants at which one of several subjects has room that are looked at for one at which all have
 	stepBack  = 1000    // microseconds that a clock may go back without moving bookings
 	logIDs    = 1 << 14 // IDs that a log remembers
 )
@@ -46,6 +47,7 @@ var Scripts = Table{
 	"STEP_BACK":     stepBack,
 	"WALK_AHEAD":    walkAhead, // with the charges that leave meanwhile
 	"WALK_GAPS":     walkGaps,
+	"WALK_LOGS":     walkLogs,
 	"GIVE_ENTRIES":  1000, // entries that a reward looks at
 
 	// The log as a sorted set.
@@ -76,8 +78,9 @@ var Log = struct {
 	Ahead   int   // entries of a log that lie ahead
 	Walk    int   // bookings that a call that goes ahead of them looks at, for each limit
 	Gaps    int   // instants at which charges are made or leave that a booking looks at for a gap
+	Logs    int   // instants at which one of several subjects has room that are looked at for one at which all have
 	Step    int64 // microseconds that a clock may go back without moving bookings
-}{driver.MaxEntries, driver.MaxUnits, mostAhead, walkAhead, walkGaps, stepBack}
+}{driver.MaxEntries, driver.MaxUnits, mostAhead, walkAhead, walkGaps, walkLogs, stepBack}
 
 // IDs is the most IDs of calls and settlements that a subject in memory remembers. Tests set it while nothing else runs.
 var IDs = logIDs

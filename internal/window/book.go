@@ -15,7 +15,7 @@ import (
 //
 // A booking goes behind all entries, to the earliest instant at which every limit has room. From the last entry on, the
 // use of a window only falls, so that instant is found as the retry time of a refusal is. Once units of a log with bookings
-// came back, a booking goes to the earliest instant at which it fits and delays none of them: see gap. So what is given back
+// came back, a booking goes to the earliest instant at which it fits and delays none of them: see Earliest. So what is given back
 // is used by those who come next, and nobody starts later than was promised.
 //
 // A window that ends at a booking held at most its units when that was written, and what is charged before it later, by a
@@ -60,13 +60,12 @@ func Book(l *Log, now, within, cost int64, limits []driver.Limit, out []driver.S
 		return now, Decide(l, now, cost, limits, false, out)
 	}
 	from := max(now, l.Until(now))
-	if at = from; within > 1 { // a choice asks each subject whether it has room at once
-		at = l.gap(now, from, cost, limits)
-	}
-	if at == from {
+	if within > 1 && l.Gaps() { // a choice asks each subject whether it has room at once
+		at = l.Earliest(now, cost, limits)
+	} else {
 		at = l.Behind(from, cost, limits)
 	}
-	if at-now > within || l.crowded(now) {
+	if at-now > within || l.Crowded(now) {
 		return now, l.Refuse(now, from, within, cost, limits, out)
 	}
 	l.ChargeAt(now, at, cost, limits)
@@ -74,56 +73,70 @@ func Book(l *Log, now, within, cost int64, limits []driver.Limit, out []driver.S
 	return at, 0
 }
 
-// gap returns the earliest instant from now on and before the last booking, which is until, at which every limit has room, and
-// at every booking from then on in whose window it counts. It is until if there is none, if no units came back, if that
-// takes too many steps, or for a limit of the calendar.
+// Gaps reports whether units came back before bookings.
+func (l *Log) Gaps() bool { return l.booked != nil && l.booked.gaps }
+
+// Earliest returns the earliest instant from one on at which every limit has room, and at every booking from then on in whose
+// window it counts. If that takes too many steps, it is behind all entries.
 //
-// Seen from now on, the use of a window rises at each booking and falls where an entry leaves it. So it is enough to look at
-// these instants, in their order, for the first one behind which no use is too high for as long as the window is.
-func (l *Log) gap(now, until, cost int64, limits []driver.Limit) int64 {
-	if l.booked == nil || !l.booked.gaps {
-		return until
-	}
-	var old [driver.MaxLimits]int // the first entry that counts in the window of each limit
-	for i := range limits {
-		if limits[i].Period != 0 {
-			return until
-		}
-		old[i] = l.after(now - limits[i].Window)
-	}
+// Seen from an instant on, the use of a window rises at each booking and falls where an entry leaves it. So it is enough to look
+// at these instants, in their order, for the first one behind which no use is too high for as long as the window is. A period of
+// the calendar has room at each of its instants, or at none.
+func (l *Log) Earliest(from, cost int64, limits []driver.Limit) int64 {
 	const none = math.MaxInt64
-	at, next, longest := now, l.after(now), driver.Longest(limits)
-	for steps := 0; ; steps++ {
+	var old [driver.MaxLimits]int     // the first entry that counts in the window of each limit
+	var ends [driver.MaxLimits]int64  // of the period of each limit of the calendar
+	var closed [driver.MaxLimits]bool // which has no room
+	longest := int64(0)
+	for i := range limits {
+		if limits[i].Period == 0 {
+			old[i], longest = l.after(from-limits[i].Window), max(longest, limits[i].Window)
+		}
+	}
+	for t, at, next, steps := from, int64(none), l.after(from), 0; steps <= threshold.Log.Gaps; steps++ {
 		full := false
 		for i := range limits {
-			if int64(l.before(next)-l.before(old[i]))+cost > limits[i].Units && (at == none || now < at+limits[i].Window) {
-				full = true
+			limit := &limits[i]
+			if limit.Period == 0 {
+				full = full || int64(l.before(next)-l.before(old[i]))+cost > limit.Units && (at == none || t < at+limit.Window)
+				continue
 			}
+			if t >= ends[i] {
+				var cut int64
+				cut, ends[i] = limit.Cut(t)
+				closed[i] = int64(l.before(l.after(ends[i]-1))-l.before(l.after(cut)))+cost > limit.Units
+			}
+			full = full || at == none && closed[i]
 		}
 		if full {
 			at = none
 		} else if at == none {
-			at = now
+			at = t
 		}
 		switch {
-		case at != none && (next == l.head || now >= at+longest):
+		case at != none && (next == l.head || t >= at+longest):
 			return at
-		case next == l.head || steps == threshold.Log.Gaps:
-			return until
+		case next == l.head:
+			return l.Behind(t, cost, limits)
 		}
-		now = l.slot(next).at
+		t = l.slot(next).at
 		for i := range limits {
-			now = min(now, l.slot(old[i]).at+limits[i].Window)
+			if limits[i].Period == 0 {
+				t = min(t, l.slot(old[i]).at+limits[i].Window)
+			} else if closed[i] {
+				t = min(t, ends[i])
+			}
 		}
 		for i := range limits {
-			for old[i] < next && l.slot(old[i]).at+limits[i].Window <= now {
+			for limits[i].Period == 0 && old[i] < next && l.slot(old[i]).at+limits[i].Window <= t {
 				old[i]++
 			}
 		}
-		if l.slot(next).at == now {
+		if l.slot(next).at == t {
 			next++
 		}
 	}
+	return l.Behind(max(from, l.Until(from)), cost, limits)
 }
 
 // Behind returns the earliest instant, from one that no entry is later than, at which every limit has room.
@@ -152,13 +165,13 @@ func (l *Log) earliest(from, cost int64, limit *driver.Limit) int64 {
 	return l.leaves(p, uint64(over)) + limit.Window
 }
 
-// crowded reports whether there are as many entries ahead as there may be.
-func (l *Log) crowded(now int64) bool { return l.head-l.after(now) >= threshold.Log.Ahead }
+// Crowded reports whether there are as many entries ahead as there may be.
+func (l *Log) Crowded(now int64) bool { return l.head-l.after(now) >= threshold.Log.Ahead }
 
 // Refuse sets out to the statuses as of now, and returns a bit for each limit that has no room until within has passed, at
 // an instant from which no entry is later. If the log is crowded, that is each limit that has no room now.
 func (l *Log) Refuse(now, from, within, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
-	if l.crowded(now) {
+	if l.Crowded(now) {
 		within = 0
 	}
 	l.Look(now, 0, limits, out)

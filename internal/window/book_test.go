@@ -43,11 +43,12 @@ func (p *plan) latest() (at int64) {
 func (p *plan) gap(now, cost int64) (at int64, ok bool) {
 	instants := []int64{now}
 	for i := range p.limits {
-		if p.limits[i].Period != 0 {
-			return 0, false
-		}
 		for _, c := range p.charges {
-			if leaves := c.at + p.limits[i].Window; now < leaves && leaves < p.latest() {
+			leaves := c.at + p.limits[i].Window
+			if p.limits[i].Period != 0 {
+				_, leaves = p.limits[i].Bounds(c.at)
+			}
+			if now < leaves && leaves < p.latest() {
 				instants = append(instants, leaves)
 			}
 		}

@@ -6,6 +6,20 @@
 -- window, because that time is in no past.
 -- A call that is not booked sees the entries up to now as a log of their own. What it is charged is inserted behind them.
 
+  -- entries_from returns an iterator over the time and units of the entries of a log from a position up to another.
+  local function entries_from(log, from, to)
+    local str, count, i = '', 0, 0
+    return function()
+      if i == count then
+        if from >= to then return nil end
+        str, count = log.read(from, math.min(64, to - from))
+        from, i = from + count, 0
+      end
+      i = i + 1
+      return struct.unpack('>I7I5', str, i * 12 - 11)
+    end
+  end
+
   -- ahead returns a log as of now: {oldest, position, before, last}, where position is the first entry ahead, before
   -- the sum before it, and last the time of the entry before it. It is called when the last entry is later than now.
   -- After a clock that went back it moves what lies ahead; then moved is true, and none if nothing lies ahead any more.
@@ -43,27 +57,13 @@
     a.head, a.total, a.ends, a.behind, a.as_of = head, total, last, last, math.max(as_of, clock)
     if position > oldest then a.last = unpack('>I7', (log.read(position - 1, 1))) end
 
-    -- entries_from returns an iterator over the time and units of the entries from a position up to another.
-    local function entries_from(from, to)
-      local str, count, i = '', 0, 0
-      return function()
-        if i == count then
-          if from >= to then return nil end
-          str, count = log.read(from, math.min(64, to - from))
-          from, i = from + count, 0
-        end
-        i = i + 1
-        return unpack('>I7I5', str, i * 12 - 11)
-      end
-    end
-
     -- fewest returns the least that remains of the units in a window that ends at a booking and would contain a charge
     -- of now, given where the window that ends now begins. It returns nothing if that takes too many steps.
     local function fewest(units, window, begin, sum_begin)
       local least, sum, steps = units, before, WALK_AHEAD
-      local next_old = entries_from(begin, position)
+      local next_old = entries_from(log, begin, position)
       local old, old_units = next_old()
-      for time, u in entries_from(position, head) do
+      for time, u in entries_from(log, position, head) do
         if time >= now + window then return least end
         steps, sum = steps - 1, sum + u
         while old and old <= time - window do
@@ -166,44 +166,56 @@
       call('PEXPIRE', key, math.ceil((expires - clock) / 1000))
     end
 
-    -- gap returns the first instant before the last booking at which a call fits and delays no booking, or nothing. limits
-    -- are pairs of units and window. Seen from now on, the use of a window rises at each booking and falls where an entry
-    -- leaves it: it looks at these instants in their order, WALK_GAPS of them.
-    function a.gap(cost, limits)
-      local t, at, longest, olds, time, units = now, now, 0, {}, nil, nil
-      local bookings = entries_from(position, head)
-      for i, limit in ipairs(limits) do
-        local begin = log.search(oldest, position, now - limit.window)
-        local old = {next = entries_from(begin, head), used = (before - log.sum_before(begin)) % SUM_MODULUS}
-        old.time, old.units = old.next()
-        olds[i], longest = old, math.max(longest, limit.window)
-      end
-      time, units = bookings()
-      for _ = 0, WALK_GAPS do
-        local full = false
-        for i, limit in ipairs(limits) do
-          if olds[i].used + cost > limit.units and not (at and t >= at + limit.window) then full = true end
-        end
-        if full then at = nil elseif not at then at = t end
-        if at and (not time or t >= at + longest) then return at end
-        if not time then return nil end
-        t = time
-        for i, limit in ipairs(limits) do t = math.min(t, olds[i].time + limit.window) end
-        for i, limit in ipairs(limits) do
-          local old = olds[i]
-          while old.time and old.time < time and old.time + limit.window <= t do
-            old.used = old.used - old.units
-            old.time, old.units = old.next()
-          end
-        end
-        if time == t then
-          for _, old in ipairs(olds) do old.used = old.used + units end
-          time, units = bookings()
-        end
+    a.log = log
+    return a
+  end
+
+  -- earliest returns the first instant from one on at which a call fits and delays no booking, or nothing if that takes too
+  -- many steps, and the instant that its calendar boundaries do not surround. limits have units and a window, or the boundaries of a calendar. Seen from an instant on, the use of a window
+  -- rises at each booking and falls where an entry leaves it: it looks at these instants in their order, WALK_GAPS of them. A
+  -- period has room at each of its instants, or at none.
+  function rare.earliest(log, oldest, head, cost, limits, from)
+    local t, at, longest, position = from, nil, 0, log.search(oldest, head, from)
+    local before, bookings = log.sum_before(position), entries_from(log, position, head)
+    for _, limit in ipairs(limits) do
+      limit.ends = 0
+      if limit.window then
+        local begin = log.search(oldest, position, t - limit.window)
+        limit.next, limit.used = entries_from(log, begin, head), (before - log.sum_before(begin)) % SUM_MODULUS
+        limit.time, limit.leave = limit.next()
+        longest = math.max(longest, limit.window)
       end
     end
-
-    return a
+    local time, units = bookings()
+    for _ = 0, WALK_GAPS do
+      local full, next = false, time
+      for _, limit in ipairs(limits) do
+        if limit.window then
+          full = full or limit.used + cost > limit.units and not (at and t >= at + limit.window)
+        elseif t < limit[1] or t >= limit[4] then
+          return nil, t
+        elseif t >= limit.ends then
+          local period = t < limit[2] and 1 or t < limit[3] and 2 or 3
+          limit.ends = limit[period + 1]
+          local first, behind = log.search(oldest, head, limit[period] - 1), log.search(oldest, head, limit.ends - 1)
+          limit.full = (log.sum_before(behind) - log.sum_before(first)) % SUM_MODULUS + cost > limit.units
+        end
+        full = full or limit.full and not at
+        local leaves = limit.time and limit.time + limit.window or limit.full and limit.ends
+        if leaves and (not next or leaves < next) then next = leaves end
+      end
+      if full then at = nil elseif not at then at = t end
+      if at and (not time or t >= at + longest) then return at end
+      t = next
+      for _, limit in ipairs(limits) do
+        while limit.time and (not time or limit.time < time) and limit.time + limit.window <= t do
+          limit.used = limit.used - limit.leave
+          limit.time, limit.leave = limit.next()
+        end
+        if time == t and limit.window then limit.used = limit.used + units end
+      end
+      if time == t then time, units = bookings() end
+    end
   end
 
   -- move_back is redate where bookings lie ahead. Charges later than now that are none become one of now, and bookings

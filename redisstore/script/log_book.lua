@@ -11,8 +11,8 @@
 --
 -- A booking is a decision at the time of the last entry, or now if that is later; and if it has no room there, at the end
 -- of its retry time, when it has: later than the last entry, what is used only falls. Once units of a log with bookings came
--- back, one subject under sliding limits is booked at the earliest instant at which it fits and delays no booking. (That is not
--- looked for within a microsecond, which is how a choice asks each subject.)
+-- back, it is the earliest instant at which it fits and delays no booking. (That is not looked for within a microsecond,
+-- which is how a choice asks each subject.)
 --
 -- Invariants: those of log.lua. At most MOST_AHEAD entries of a log lie ahead of now, and MOST_SUM / 4 units, so that
 -- neither joins them when the log is full.
@@ -34,7 +34,7 @@ local function book(clock)
 
   -- Read how far the logs reach.
   local s, crowded, logs, at, free = math.max(clock, from), false, {}, 9, string.sub(request, 1, 8) -- at no cost
-  local gap, windows = nil, {}
+  local gaps, entered = false, {} -- whether any log may have gaps, and those that have entries
   for i, key in ipairs(KEYS) do
     local log, limits = {key = key, position = 0, before = 0}, nil
     free = free .. '\0\0\0\0\0'
@@ -44,8 +44,12 @@ local function book(clock)
     for _ = 1, limits do
       local units, window
       units, window, at = unpack('>I5I7', request, at)
-      if window == 0 then at, windows = at + 39, nil end
-      if windows then windows[#windows + 1] = {units = units, window = window} end
+      log[#log + 1] = {units = units, window = window}
+      if window == 0 then
+        local _, b0, b1, b2, b3
+        _, _, b0, b1, b2, b3, at = unpack('>I7I4I7I7I7I7', request, at)
+        log[#log] = {units = units, b0, b1, b2, b3}
+      end
     end
     free = free .. string.sub(request, begins, at - 1)
     local header = call('GETRANGE', key, '0', '50')
@@ -55,30 +59,41 @@ local function book(clock)
       hinted = hinted % 128
       local entries, oldest = 51 + 26 * hinted, math.max(first, head - slots)
       log.position, log.before = head, total
+      log.open, log.oldest, log.head = open(key, slots, entries, head, total), oldest, head
       if last > clock and head > oldest then
         if version == 3 then
           local ahead = steps().ahead(key, slots, entries, head, total, oldest, last, keep, clock, hinted, clock)
           log.position, log.before, log.since = ahead.position, ahead.before, ahead.since
           log.as_of = ahead.as_of
           if ahead.since then last = ahead.ends else last = clock end
+          log.open, log.oldest, log.head = ahead.log, ahead.oldest, ahead.head
           if ahead.since and log.cost > 0 then
             crowded = crowded or ahead.head - ahead.position >= MOST_AHEAD
               or (ahead.total - ahead.before) % SUM_MODULUS + log.cost > MOST_SUM / 4
-            if keep_units >= 2^47 and #KEYS == 1 and windows and from == 0 and within > 1 and not crowded then gap = ahead.gap(log.cost, windows) end
+            gaps = gaps or keep_units >= 2^47 and from == 0 and within > 1
           end
         else
-          local all = open(key, slots, entries, head, total)
           local _
-          _, log.position, log.before = steps().redate(all, key, slots, entries, head, total, oldest, last, keep, clock, hinted)
-          last = clock
+          _, log.position, log.before = steps().redate(log.open, key, slots, entries, head, total, oldest, last, keep, clock, hinted)
+          last, log.open = clock, nil
         end
         if last > s and log.cost > 0 then s = last end
       end
+      if log.open and log.cost > 0 then entered[#entered + 1] = log end
     end
     logs[i] = log
   end
 
   -- Decide in a gap, or at the end of the queue, and then when there is room.
+  local gap, agree, asked, unknown = gaps and not crowded and clock, 0, 0, nil
+  while gap and agree < #entered do
+    local log, last = entered[asked % #entered + 1], gap
+    asked = asked + 1
+    gap, unknown = steps().earliest(log.open, log.oldest, log.head, log.cost, log, gap)
+    if unknown == clock then return pack('>i8I8I8', -1, clock, 0) end
+    if asked > WALK_LOGS * #entered then gap = nil end
+    agree = gap == last and agree + 1 or 1
+  end
   if gap and gap - clock <= within then s = gap end
   local waits = s > clock and 2^40 or 0 -- a booking can be given back
   local looks = s > clock and (crowded or s - clock > within)
