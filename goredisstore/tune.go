@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"example.com/sash/driver"
 	"example.com/sash/redisstore"
 )
 
@@ -86,6 +87,9 @@ func set[T int | time.Duration](option *T, value T) {
 //
 // Behind Sentinels it greets the primary, and not the Sentinels.
 func Greet(client redis.UniversalClient) {
+	if driver.Nil(client) {
+		panic("goredisstore: Greet needs a client, such as redis.NewClient returns")
+	}
 	node := func(c *redis.Client) { c.AddHook(greeting{c.Options()}) }
 	switch c := client.(type) {
 	case *redis.Client:

@@ -65,7 +65,7 @@ func New(next driver.Store, longest time.Duration) (*Store, error) {
 // same longest lease. A nil opts is the default. Shared panics if home or holder is nil; the error says what is wrong with
 // the rest, as that of New.
 func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts *Options) (*Store, error) {
-	if region == nil {
+	if driver.Nil(region) {
 		panic("lease: Shared needs a holder of leases, such as a store on the Redis of the region")
 	}
 	opts = cmp.Or(opts, &Options{})
@@ -82,7 +82,7 @@ func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts
 }
 
 func makeStore(next driver.Store, h driver.Holder, longest time.Duration, least int64, within time.Duration) (*Store, error) {
-	if next == nil {
+	if driver.Nil(next) {
 		panic("lease: New needs a store to lease from, such as memstore.New(nil)")
 	}
 	if longest < MinLease || longest > MaxLease || longest%time.Microsecond != 0 {
