@@ -104,7 +104,7 @@ test-arrival: redis ## send requests for a minute to an API that counts them whe
 
 .PHONY: test-regions
 test-regions: redis ## decide for a minute in three regions, healthy and beside three faults, and look for a window with more than the limit (five minutes; make test has nine seconds of it)
-	go test -count 1 -v -run TestNoWindowHasMoreThanTheLimitOverAllRegions ./internal/faulttest -regions 60s
+	go test -count 1 -v -run 'TestNoWindowHasMoreThanTheLimitOverAllRegions|TestAFarRegion' ./internal/faulttest -regions 60s
 
 .PHONY: playground
 playground: ## build the playground's page again, after its files, the limiter or the store in memory have changed
@@ -169,13 +169,14 @@ test-languages: ## ask over RESP from redis-cli, PHP, Ruby, Python, Node, Go and
 		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$${missing[@]}"; \
 	fi
 	@[ -d bin/languages/node_modules/express ] || npm install --silent --no-audit --no-fund --no-save --prefix bin/languages ioredis@6.0.0 express@5.3.0
+	@[ -d bin/languages/python ] || { python3 -m venv bin/languages/python && bin/languages/python/bin/pip install -q redis==8.1.0; }
 	@if ! { command -v mvn && command -v javac; } >/dev/null; then \
 		echo "Java is NOT tested: there is no Maven or no JDK here (apt-get install maven)"; \
 	elif ! [ -d bin/languages/jedis ]; then \
 		mvn -q -B -f service/cmd/sash/testdata/languages/pom.xml dependency:copy-dependencies -DoutputDirectory="$(CURDIR)/bin/languages/jedis"; \
 	fi
 	jedis=; [ ! -d bin/languages/jedis ] || jedis="$(CURDIR)/bin/languages/jedis"; \
-	SASH_JEDIS="$$jedis" NODE_PATH="$(CURDIR)/bin/languages/node_modules" go test -tags languages -count 1 -v -run Languages ./service/cmd/sash
+	SASH_PYTHON="$(CURDIR)/bin/languages/python/bin/python" SASH_JEDIS="$$jedis" NODE_PATH="$(CURDIR)/bin/languages/node_modules" go test -tags languages -count 1 -v -run Languages ./service/cmd/sash
 
 .PHONY: test-deploy
 test-deploy: ## run the image's binary in an empty root, check the systemd unit, and deploy as docs/security.md does (as root; not part of make test)

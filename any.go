@@ -18,7 +18,8 @@ import (
 // share; of subjects with equal room any one is charged. So a pool is used evenly, and a large call finds room for as
 // long as possible. Of more than [AnyGroup] subjects it compares that many, beginning at a random one, and goes on to
 // the next as long as none of them has room. A call is refused only if no subject has room. Subjects whose limits are
-// all below their cost are passed over.
+// all below their cost are passed over, and so are subjects that the store rejects, such as a Redis key that holds something else:
+// the error is theirs only if there is no other.
 //
 // In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step.
 // Keys of different slots are looked at concurrently first. Then a call is refused only if every subject was seen

@@ -38,7 +38,7 @@ type Concurrency struct {
 // would begin by asking, and [ErrUnsupported] when the store does not settle or the options charge refused calls. It does
 // no I/O. It panics if store is nil.
 func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Duration) (*Concurrency, error) {
-	if store == nil {
+	if driver.Nil(store) {
 		panic("sash: NewConcurrency needs a store, such as memstore.New(nil)")
 	}
 	limit := Every(n, maxHold)

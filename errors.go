@@ -94,8 +94,11 @@ type StoreError struct {
 
 // Error includes the store's error.
 func (e *StoreError) Error() string {
-	if e.Err == nil {
+	switch {
+	case e.Err == nil:
 		return ErrUnavailable.Error()
+	case errors.Is(e.Err, driver.ErrRejected):
+		return e.Err.Error()
 	}
 	return ErrUnavailable.Error() + ": " + e.Err.Error()
 }

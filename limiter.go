@@ -47,7 +47,7 @@ type Options struct {
 // The error is [ErrInvalidLimit], for limits and options that cannot be enforced, or [ErrUnsupported], for a Block that
 // the store does not keep. New does no I/O. It panics if store is nil.
 func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
-	if store == nil {
+	if driver.Nil(store) {
 		panic("sash: New needs a store, such as memstore.New(nil)")
 	}
 	policy, err := newPolicy(opts, limits)
@@ -56,6 +56,9 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	}
 	if _, ok := driver.As[driver.Blocker](store); !ok && policy.Block.Refusals > 0 {
 		return nil, fmt.Errorf("%w: Options.Block needs a driver.Blocker", ErrUnsupported)
+	}
+	if opts != nil && opts.Observer != nil && driver.Nil(opts.Observer) {
+		return nil, fmt.Errorf("%w: Options.Observer is a nil %T, which observes nothing", ErrInvalidLimit, opts.Observer)
 	}
 	l := &Limiter{store: store, policy: policy, pace: new(pace), lines: new(lines), leavers: new(leavers), plans: new(policies)}
 	if opts != nil {

@@ -2,7 +2,6 @@ package sash_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"example.com/sash/failover"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
-	"example.com/sash/redisstore"
 	"example.com/sash/stack"
 )
 
@@ -78,27 +76,6 @@ func TestADecoratorPassesOnThePowersOfItsStore(t *testing.T) {
 				t.Errorf("reset: %v, %d of 10 are left", err, remaining(t, l, name))
 			}
 		})
-	}
-}
-
-func TestConstructorsPanicWithoutAStore(t *testing.T) {
-	for name, construct := range map[string]func(){
-		"sash: New ":            func() { _, _ = sash.New(nil, nil, sash.PerMinute(1)) },
-		"sash: NewConcurrency ": func() { _, _ = sash.NewConcurrency(nil, nil, 1, time.Minute) },
-		"coalesce: New ":        func() { stack.GroupCommit(nil) },
-		"denials: New ":         func() { stack.DenialCache(nil) },
-		"failover: New ":        func() { _, _ = failover.New(nil, nil) },
-		"lease: New ":           func() { _, _ = lease.New(nil, time.Second) },
-		"redisstore: New ":      func() { redisstore.New(nil, nil) },
-	} {
-		func() {
-			defer func() {
-				if p, ok := recover().(string); !ok || !strings.HasPrefix(p, name) || !strings.Contains(p, "needs a ") {
-					t.Errorf("%sdid not say what it needs: %v", name, p)
-				}
-			}()
-			construct()
-		}()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 )
@@ -29,7 +30,8 @@ type Chooser interface {
 	//
 	// There are 1 to MaxChoice requests. All have the same algorithm, resolution and Within, and no key twice. Their
 	// policies do not charge refused calls. When the store cannot decide them in one step the error is ErrApart, and
-	// nothing was charged: see [ChooseApart].
+	// nothing was charged: see [ChooseApart]. A subject that the store rejects is left out, and the error is that of
+	// [NoneOf] only if it rejects all.
 	DecideAny(ctx context.Context, reqs []Request) (chosen int, answer Answer, err error)
 }
 
@@ -50,16 +52,22 @@ func Room(req *Request, statuses []Status) float64 {
 // if only for a moment; and another subject may have room before its retry time, or could have been booked earlier. Of
 // a subject with calendar limits alone, a look does not show whether bookings lie ahead.
 //
-// At most one subject is charged. After an error of a decision it may have been.
+// At most one subject is charged. After an error of a decision it may have been. Subjects that the store rejects are left out.
 func ChooseApart(ctx context.Context, store Store, reqs []Request) (chosen int, answer Answer, err error) {
-	soonest, expected := 0, int64(0)
+	soonest, expected, bad := -1, int64(0), error(nil)
 	for begin := 0; begin < len(reqs); begin += ChoiceGroup {
 		group := reqs[begin:min(begin+ChoiceGroup, len(reqs))]
-		looks, err := lookAt(ctx, store, group)
-		if err != nil {
-			return 0, Answer{}, err
+		looks, errs := lookAt(ctx, store, group)
+		for _, err := range errs {
+			if err != nil && !errors.Is(err, ErrRejected) {
+				return 0, Answer{}, errors.Join(errs...)
+			}
+			bad = cmp.Or(bad, err)
 		}
 		for _, i := range byRoom(group, looks) {
+			if errs[i] != nil {
+				continue
+			}
 			req := group[i]
 			req.Within = min(req.Within, 1) // now; one that may not be booked at all would go ahead of bookings
 			if answer, err = decideChecked(ctx, store, req); err != nil || answer.Allowed() {
@@ -68,17 +76,25 @@ func ChooseApart(ctx context.Context, store Store, reqs []Request) (chosen int, 
 			looks[i] = answer
 		}
 		for i := range group {
-			if wait := expect(&group[i], &looks[i]); begin+i == 0 || wait < expected {
+			if wait := expect(&group[i], &looks[i]); errs[i] == nil && (soonest < 0 || wait < expected) {
 				soonest, expected = begin+i, wait
 			}
 		}
+	}
+	if soonest < 0 {
+		return 0, Answer{}, NoneOf(len(reqs), bad)
 	}
 	answer, err = decideChecked(ctx, store, reqs[soonest])
 	return soonest, answer, err
 }
 
+// NoneOf returns the error of a choice whose subjects are all rejected, the first of them with this error.
+func NoneOf(subjects int, first error) error {
+	return fmt.Errorf("none of the %d subjects can be decided, the first because of this: %w", subjects, first)
+}
+
 // lookAt looks at the subjects of requests concurrently.
-func lookAt(ctx context.Context, store Store, reqs []Request) ([]Answer, error) {
+func lookAt(ctx context.Context, store Store, reqs []Request) ([]Answer, []error) {
 	looks, errs := make([]Answer, len(reqs)), make([]error, len(reqs))
 	var all sync.WaitGroup
 	for i, req := range reqs {
@@ -86,7 +102,7 @@ func lookAt(ctx context.Context, store Store, reqs []Request) ([]Answer, error) 
 		all.Go(func() { looks[i], errs[i] = decideChecked(ctx, store, req) })
 	}
 	all.Wait()
-	return looks, errors.Join(errs...)
+	return looks, errs
 }
 
 // byRoom returns the requests that fit, the one with most room first.

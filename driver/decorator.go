@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"reflect"
 	"time"
 )
 
@@ -12,6 +13,19 @@ type Decorator interface {
 	Store
 	// Unwrap returns the store behind it.
 	Unwrap() Store
+}
+
+// Nil reports whether a value is nil, or holds a nil pointer, function or the like: an argument that was never set, as
+// constructors see it.
+func Nil(value any) bool {
+	v := reflect.ValueOf(value)
+	switch v.Kind() {
+	case reflect.Invalid:
+		return true
+	case reflect.Pointer, reflect.Func, reflect.Map, reflect.Chan, reflect.Slice, reflect.UnsafePointer:
+		return v.IsNil()
+	}
+	return false
 }
 
 // maxDecorators bounds a chain of decorators, in which a store that unwraps to itself would be endless.

@@ -92,7 +92,7 @@ type Store struct {
 // I/O, so a process can start while its store is down. The error says which option is wrong. New panics if
 // store is nil.
 func New(store driver.Store, opts *Options) (*Store, error) {
-	if store == nil {
+	if driver.Nil(store) {
 		panic("failover: New needs a store to answer for, such as goredisstore.New(client, nil)")
 	}
 	var o Options

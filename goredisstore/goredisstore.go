@@ -38,7 +38,7 @@ import (
 // server has these notifications (Redis Enterprise has): go-redis up to 9.23.0 turns them off at the first refusal
 // of a server, and connections of which one is set aside for WAIT can do so at the same time, which is a data race.
 func New(client redis.UniversalClient, opts *redisstore.Options) *redisstore.Store {
-	if client == nil {
+	if driver.Nil(client) {
 		panic("goredisstore: New needs a client, such as redis.NewClient returns")
 	}
 	s := &scripter{client: client}

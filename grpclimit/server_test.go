@@ -135,16 +135,6 @@ func TestCallerThatGivesUp(t *testing.T) {
 	}
 }
 
-func TestAnInterceptorNeedsALimiterAndAKey(t *testing.T) {
-	limiter, key := newLimiter(t, newClock().store(), sash.PerMinute(1)), grpclimit.Shared("all")
-	wantPanic(t, "grpclimit: an interceptor needs a limiter, from sash.New", func() {
-		_, _ = grpclimit.NewServerInterceptor(nil, key, nil)
-	})
-	wantPanic(t, "grpclimit: an interceptor needs a key function, such as PeerAddress", func() {
-		_, _ = grpclimit.NewServerInterceptor(limiter, nil, nil)
-	})
-}
-
 func TestRetryAfterRejectsInvalidDelays(t *testing.T) {
 	withDelay := func(d *durationpb.Duration) error {
 		s, err := status.New(codes.ResourceExhausted, "x").WithDetails(&errdetails.RetryInfo{RetryDelay: d})

@@ -35,8 +35,10 @@
 // holder refuses calls until then. If the home refuses, the region knows it until the retry time comes near, at most for two
 // longest leases, because units may come back.
 //
-// The home decides alone under limits of fewer than 64 units, with [New] 16, and where a lease would not last two ways. It
-// also decides bookings, peeks, partial calls, calls over several subjects and those with an ID, under the longer windows.
+// The home decides alone under limits of fewer than 64 units, with [New] 16. It also decides bookings, peeks, partial calls,
+// calls over several subjects and those with an ID, under the longer windows. Calls that two errands brought nothing for wait
+// for the next one, and eight of them at a time go home instead: if all did, they would fill the pool of a client, and errands
+// would wait in it. A call waits for four seconds at most.
 //
 // # Never more
 //

@@ -169,11 +169,14 @@ func (s *Store) fetch(ctx context.Context, req driver.Request, held *driver.Held
 	return answer, asked, err
 }
 
-// askFor asks the home for units.
+// askFor asks the home for units, and measures the way. Calls that the home decides do not: any number of them may wait in the
+// client's pool.
 func (s *Store) askFor(ctx context.Context, req driver.Request, units int64) (driver.Answer, error) {
 	req.Cost = units
-	answer, err := s.measured(ctx, req)
+	sent := time.Now()
+	answer, err := s.ask(ctx, req)
 	if err == nil {
+		s.home.measure(time.Since(sent))
 		if wrong := answer.Check(req.Policy); wrong != nil {
 			err = fmt.Errorf("%w: %w", errWrong, wrong)
 		}
@@ -187,7 +190,7 @@ func (s *Store) books(policy *driver.Policy) bool { return driver.CanBook(s.Next
 // floor returns the units of the smallest lease: what the tightest limit gives to a caller that never stops in a part of
 // the longest lease, or in two ways.
 func (s *Store) floor(policy *driver.Policy) int64 {
-	span := float64(max(s.longest.Microseconds()/8, 2*s.home.way.Load()))
+	span := float64(max(s.longest.Microseconds()/8, 2*s.way()))
 	flow := math.Inf(1)
 	for i := range policy.Limits {
 		l := &policy.Limits[i]
@@ -208,12 +211,15 @@ func (s *Store) standsFor(answer *driver.Answer, policy *driver.Policy) int64 {
 
 // A patience is how long a call has waited for leases.
 type patience struct {
+	since   time.Time     // when it began to wait
 	errands int           // of this process
 	waited  time.Duration // for those of other processes
 	alone   bool
+	places  chan<- struct{} // once it is over: a place among the calls that the home decides
+	placed  bool            // it has one
 }
 
-// over reports whether the home decides the call alone.
+// over reports whether the home may decide the call alone, as one of a few.
 func (p *patience) over(way int64, most time.Duration) bool {
 	if way > 0 { // otherwise nobody knows how long an errand takes
 		most = max(time.Duration(4*way)*time.Microsecond, 100*time.Millisecond)
@@ -221,8 +227,11 @@ func (p *patience) over(way int64, most time.Duration) bool {
 	return p.errands >= mostWaits || p.waited > most
 }
 
-// wait waits for an errand of this process, if it is on one, and otherwise until it is time to ask again.
+// wait waits for an errand of this process, if it is on one, and otherwise until it is time to ask again, or for a place.
 func (w *work) wait(ctx context.Context, name id, out *errand, held *driver.Held, p *patience) error {
+	if p.since.IsZero() {
+		p.since = time.Now()
+	}
 	if out == nil {
 		out = w.errand(name)
 	}
@@ -231,6 +240,9 @@ func (w *work) wait(ctx context.Context, name id, out *errand, held *driver.Held
 		case <-out.done:
 			p.errands++
 			p.alone = out.alone
+			return nil
+		case p.places <- struct{}{}:
+			p.placed = true
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -242,6 +254,9 @@ func (w *work) wait(ctx context.Context, name id, out *errand, held *driver.Held
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return nil
+	case p.places <- struct{}{}:
+		p.placed = true
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

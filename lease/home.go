@@ -13,7 +13,8 @@ import (
 // seldom: others would wait for nothing.
 type home struct {
 	within time.Duration // the longest time to fetch a lease
-	way    atomic.Int64  // how long an answer takes, in microseconds; 0 before the first
+	way    atomic.Int64  // how long the answer to an errand takes, in microseconds; 0 before the first
+	direct chan struct{} // holds one for each call that has waited for leases in vain, while the home decides it
 
 	mu     sync.Mutex
 	silent int       // questions, one after the other, without an answer; guarded by mu, as all below
@@ -26,6 +27,7 @@ const (
 	firstPause = 250 * time.Millisecond // after an errand that failed; twice as long after the next
 	lastPause  = 4 * time.Second
 	leastSlow  = 100 * time.Millisecond // a failure that comes earlier is an answer of the home
+	mostDirect = 8                      // calls at once that the home decides since leases do not come: less than a client's pool
 )
 
 // measure counts how long an answer took: the measure rises quickly and falls slowly.
@@ -98,4 +100,10 @@ func (h *home) down() error {
 		return fmt.Errorf("lease: the home store did not answer when it was last asked for a lease: %w", sash.ErrUnavailable)
 	}
 	return fmt.Errorf("lease: the home store did not answer: %w: %w", sash.ErrUnavailable, h.cause)
+}
+
+// slow returns the error of a call that has found no lease and no place among those that the home decides instead.
+func (h *home) slow(longest time.Duration) error {
+	return fmt.Errorf("lease: an errand to the home store takes %v, and leases of %v do not last until callers have them: use a longer lease, "+
+		"of at least four trips to the home: %w", time.Duration(h.way.Load())*time.Microsecond, longest, sash.ErrUnavailable)
 }

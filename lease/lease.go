@@ -65,7 +65,7 @@ func New(next driver.Store, longest time.Duration) (*Store, error) {
 // same longest lease. A nil opts is the default. Shared panics if home or holder is nil; the error says what is wrong with
 // the rest, as that of New.
 func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts *Options) (*Store, error) {
-	if region == nil {
+	if driver.Nil(region) {
 		panic("lease: Shared needs a holder of leases, such as a store on the Redis of the region")
 	}
 	opts = cmp.Or(opts, &Options{})
@@ -82,7 +82,7 @@ func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts
 }
 
 func makeStore(next driver.Store, h driver.Holder, longest time.Duration, least int64, within time.Duration) (*Store, error) {
-	if next == nil {
+	if driver.Nil(next) {
 		panic("lease: New needs a store to lease from, such as memstore.New(nil)")
 	}
 	if longest < MinLease || longest > MaxLease || longest%time.Microsecond != 0 {
@@ -93,7 +93,7 @@ func makeStore(next driver.Store, h driver.Holder, longest time.Duration, least 
 			"put failover before lease, not behind it")
 	}
 	s := &Store{Passthrough: driver.Passthrough{Next: next}, longest: longest, least: least, holder: holder{h}}
-	s.home.within = cmp.Or(within, usualWithin)
+	s.home.within, s.home.direct = cmp.Or(within, usualWithin), make(chan struct{}, mostDirect)
 	s.work = work{most: mostErrands, errands: make(map[id]*errand), leases: make(map[errandName]*lease), doing: make(map[chan struct{}]struct{})}
 	return s, nil
 }
@@ -117,10 +117,7 @@ func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.A
 		return s.guarded(ctx, req)
 	}
 	name := identify(&req)
-	call := driver.Spending{Cost: req.Cost, Longest: s.longest.Microseconds(), Way: s.home.way.Load()}
-	if 2*call.Way > call.Longest { // it would end before its answer is here, or soon after
-		return s.guarded(ctx, req)
-	}
+	call := driver.Spending{Cost: req.Cost, Longest: s.longest.Microseconds(), Way: s.way()}
 	var patience patience
 	for {
 		held, err := s.holder.spend(ctx, name, call)
@@ -140,14 +137,22 @@ func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.A
 			return answer, nil
 		case held.Down:
 			return driver.Answer{}, s.home.down()
-		case held.Alone || patience.over(call.Way, s.home.within):
+		case held.Alone:
 			return s.exact(ctx, name, req)
+		case patience.over(call.Way, s.home.within):
+			patience.places = s.home.direct
 		}
 		if err := s.work.wait(ctx, name, out, &held, &patience); err != nil {
 			return driver.Answer{}, err
 		}
-		if patience.alone {
+		switch {
+		case patience.alone:
 			return s.exact(ctx, name, req)
+		case patience.placed:
+			defer func() { <-s.home.direct }()
+			return s.exact(ctx, name, req)
+		case time.Since(patience.since) > lastPause:
+			return driver.Answer{}, s.home.slow(s.longest)
 		}
 	}
 }
@@ -189,7 +194,7 @@ func (s *Store) guarded(ctx context.Context, req driver.Request) (driver.Answer,
 		defer cancel()
 	}
 	sent := time.Now()
-	answer, err := s.measured(ctx, req)
+	answer, err := s.ask(ctx, req)
 	switch {
 	case err == nil || errors.Is(err, driver.ErrRejected):
 		s.home.answered()
@@ -199,20 +204,17 @@ func (s *Store) guarded(ctx context.Context, req driver.Request) (driver.Answer,
 	return answer, err
 }
 
-// measured lets the home decide under the longer windows, and measures the way. A way that was too long for leases once is
-// found to be shorter then.
-func (s *Store) measured(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	var err error
+// ask lets the home decide under the longer windows.
+func (s *Store) ask(ctx context.Context, req driver.Request) (answer driver.Answer, err error) {
 	if req.Policy, err = s.lengthened(req.Policy); err != nil {
-		return driver.Answer{}, err
+		return answer, err
 	}
-	sent := time.Now()
-	answer, err := s.Next.Decide(ctx, req)
-	if err == nil {
-		s.home.measure(time.Since(sent))
-	}
-	return answer, err
+	return s.Next.Decide(ctx, req)
 }
+
+// way returns how long an errand takes, in microseconds. A lease is of use if it lasts two ways: beyond that errands are sent as
+// if it were so, and measure when the way is shorter again.
+func (s *Store) way() int64 { return min(s.home.way.Load(), s.longest.Microseconds()/2) }
 
 // DecideOnce implements [driver.Deduplicator]. The store decides, under the longer windows: a lease does not know which
 // calls are repeated. The error is [driver.ErrUnsupported] if the store does not support IDs.

@@ -27,7 +27,7 @@ func (o *Own) check() error {
 	switch {
 	case o.Regions < 1 || o.Percent < 1 || o.Regions >= 100 || o.Regions*o.Percent >= 100:
 		return fmt.Errorf("lease: %d regions cannot have %d %% of each limit each: give a percentage that leaves the home a part", o.Regions, o.Percent)
-	case o.Store == nil:
+	case driver.Nil(o.Store):
 		return errors.New("lease: an own share needs the store of the region")
 	}
 	return nil

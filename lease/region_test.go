@@ -235,8 +235,7 @@ func TestASilentHomeIsAskedByOneCallAtATime(t *testing.T) {
 	}
 }
 
-// A way that was too long for leases is measured by the calls that the home decides meanwhile: connecting takes longer
-// than what follows.
+// A way that was too long for leases is measured by errands meanwhile: connecting takes longer than what follows.
 func TestLeasesBeginWhenTheWayIsShortEnoughAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFar()

@@ -126,6 +126,19 @@ func (h forsakes) Spend(ctx context.Context, s driver.Spending) (driver.Held, er
 	return held, err
 }
 
+// stampedes lets every call go home as long as calls home, with their wait for a connection, take longer than half a lease.
+type stampedes struct{ simHolder }
+
+func (h stampedes) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
+	h.mu.Lock()
+	long := h.took > h.s.longest/2
+	h.mu.Unlock()
+	if long {
+		return driver.Held{At: h.clock(), Alone: true}, nil
+	}
+	return h.simHolder.Spend(ctx, s)
+}
+
 // The simulation finds what is put in on purpose.
 func TestTheSimulationFindsBugs(t *testing.T) {
 	for name, b := range map[string]bug{
@@ -140,6 +153,7 @@ func TestTheSimulationFindsBugs(t *testing.T) {
 		"a region does not recover":                      {holder: func(h simHolder) driver.Holder { return forsakes{h} }, found: "has no admission"},
 		"own shares are not taken off the home's limits": {home: func(h simHome) driver.Store { return generous{h} }, found: "units of"},
 		"each process of a region has an own share":      {near: func(n simNear) driver.Store { return alone{n} }, found: "units of"},
+		"a wait for connections is taken for the way":    {holder: func(h simHolder) driver.Holder { return stampedes{h} }, found: "of a crowd fails"},
 		"clocks of regions are slow":                     {rate: 300_000, found: "after their charge"},
 	} {
 		t.Run(name, func(t *testing.T) {

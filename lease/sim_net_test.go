@@ -71,13 +71,15 @@ type process struct {
 	far     *way // to the home
 	heeds   bool // its clients heed contexts
 	timeout time.Duration
+	pool    chan struct{} // holds one for each connection to the home that a call has
 	dead    atomic.Bool
 
 	mu    sync.Mutex
-	asked int  // calls of its callers; guarded by mu, as those below
-	sent  int  // calls home
-	calls busy // calls home that decide or reset
-	backs busy // settlements
+	asked int           // calls of its callers; guarded by mu, as those below
+	sent  int           // calls home
+	took  time.Duration // the last call home that decided, with its wait for a connection
+	calls busy          // calls home that decide or reset
+	backs busy          // settlements
 }
 
 // A busy is how many calls are under way, and the most of them at once.
@@ -118,8 +120,19 @@ func (p *process) send(ctx context.Context, w *way, f func(*memstore.Store)) err
 	if !p.heeds {
 		ended = nil
 	}
-	began, timeout := time.Now(), time.NewTimer(p.timeout)
+	timeout := time.NewTimer(p.timeout)
 	defer timeout.Stop()
+	if w == p.far {
+		select {
+		case p.pool <- struct{}{}:
+			defer func() { <-p.pool }()
+		case <-ended:
+			return ctx.Err()
+		case <-timeout.C:
+			return errTimeout
+		}
+	}
+	began := time.Now()
 	on := time.NewTimer(there)
 	defer on.Stop()
 	select {
@@ -169,10 +182,12 @@ func (h simHome) call(ctx context.Context, of *busy, f func(*memstore.Store)) er
 	of.now++
 	of.most = max(of.most, of.now)
 	h.mu.Unlock()
+	began := time.Now()
 	defer func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		of.now--
+		h.took = time.Since(began)
 	}()
 	return h.send(ctx, h.far, f)
 }

@@ -37,6 +37,7 @@ type simulation struct {
 	shared   bool // the processes of a region share leases
 	maySleep bool // bookings, IDs, several subjects
 	forgets  bool // resets
+	crowd    bool // callers do not wait for each other, and come faster than the pools of clients can send calls home
 	own      *Own // of each region; nil without
 	home     *site
 	regions  []*region
@@ -165,6 +166,11 @@ func newSimulation(seed uint64, rng *rand.Rand, b *bug) *simulation {
 	if own := rand.New(rand.NewPCG(seed, 7)); own.IntN(4) == 0 {
 		s.opts = &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: 5 * time.Millisecond}
 	}
+	if crowd := rand.New(rand.NewPCG(seed, 8)); crowd.IntN(16) == 0 {
+		s.crowd, s.shared, s.own, s.opts, s.maySleep, s.forgets = true, true, nil, nil, false, false
+		s.longest = 800*time.Millisecond + time.Duration(crowd.IntN(800))*time.Millisecond // four trips at least
+		s.limits = []sash.Limit{sash.Every(10_000, 2*time.Second)}
+	}
 	s.home = newSite(simClock{start: s.start, offset: hours(rng)})
 	for i := range simRegions {
 		at := newSite(simClock{start: s.start, offset: hours(rng), rate: rng.Int64N(2*mostDrift+1) - mostDrift - b.rate})
@@ -212,9 +218,15 @@ func (s *simulation) become(group *sync.WaitGroup, w *way, now weather, lasts ti
 // healthy returns the latest time at which faults end.
 func (s *simulation) healthy() time.Duration { return s.end + 1500*time.Millisecond }
 
+// recovered returns from when on no call fails.
+func (s *simulation) recovered() time.Duration { return s.healthy() + lastPause + 2*time.Second }
+
 // live runs one process after the other, at a place of a region.
 func (s *simulation) live(t *testing.T, region int, place uint64, rng *rand.Rand) {
 	stops := s.healthy() + s.patience() + time.Second
+	if s.crowd {
+		stops = s.recovered() + time.Second
+	}
 	for life := uint64(0); s.now() < stops && !s.allServed(); life++ {
 		until := stops
 		if s.now() < s.end && rng.IntN(3) == 0 {
@@ -223,6 +235,7 @@ func (s *simulation) live(t *testing.T, region int, place uint64, rng *rand.Rand
 		p := &process{
 			s: s, id: place<<8 | life, region: region, near: s.regions[region].near, far: s.regions[region].far,
 			heeds: rng.IntN(2) == 0, timeout: time.Duration(300+rng.IntN(1500)) * time.Millisecond,
+			pool: make(chan struct{}, mostDirect+2), // as small as that of go-redis
 		}
 		s.mu.Lock()
 		s.lives = append(s.lives, p)
@@ -286,7 +299,19 @@ func (s *simulation) work(t *testing.T, p *process, store *Store, worker uint64,
 	}
 	most := s.limits[0].Units
 	var spell, gap, pause time.Duration
+	var crowd sync.WaitGroup
+	defer crowd.Wait()
 	for n := uint64(1); s.now() < until && !s.allServed(); n++ {
+		if s.crowd {
+			time.Sleep(1 + time.Duration(rng.Int64N(int64(20*time.Millisecond))))
+			crowd.Go(func() {
+				c := simCall{id: worker<<24 | n, process: p, key: "a", cost: 1}
+				ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), callKey{}, c.id), time.Second)
+				defer cancel()
+				s.make(ctx, limiter, c, nil)
+			})
+			continue
+		}
 		if spell <= s.now() {
 			spell, gap = s.now()+time.Duration(100+rng.IntN(800))*time.Millisecond, 12*time.Millisecond<<rng.IntN(5)
 			if pause = 0; rng.IntN(2) == 0 { // bursts, some of which come when a lease ends
@@ -317,7 +342,11 @@ func (s *simulation) make(ctx context.Context, limiter *sash.Limiter, c simCall,
 	c.process.mu.Lock()
 	c.process.asked++
 	c.process.mu.Unlock()
-	switch kind := rng.IntN(60); {
+	kind := 60
+	if rng != nil {
+		kind = rng.IntN(60)
+	}
+	switch {
 	case kind == 0 && s.forgets && c.began < s.end:
 		err := limiter.Reset(ctx, c.key)
 		s.mu.Lock()
@@ -386,7 +415,7 @@ func (s *simulation) note(c simCall) int {
 
 // allServed reports whether every region had an admission after all was well: then the run is over.
 func (s *simulation) allServed() bool {
-	return s.served[0].Load() && s.served[1].Load() && s.served[2].Load()
+	return !s.crowd && s.served[0].Load() && s.served[1].Load() && s.served[2].Load()
 }
 
 // sorted returns the admitted calls of a key in the order of their instants.

@@ -59,6 +59,9 @@ func (l *Layer[R]) Describe(limit *sash.LimitResult) (name string, retryAfter ti
 
 // check rejects layers that cannot work.
 func (g *Gate[R]) check() error {
+	if g.limiter == nil {
+		return errors.New("a middleware needs a limiter, from sash.New")
+	}
 	if len(g.layers) == 0 {
 		return errors.New("a middleware needs at least one layer")
 	}

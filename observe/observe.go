@@ -6,12 +6,13 @@ import (
 	"slices"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // All returns an observer that calls several, one after the other. A panic of one is dropped, and the others are called all
-// the same. Nil is none.
+// the same. A nil observer is none.
 func All(observers ...sash.Observer) sash.Observer {
-	return all(slices.DeleteFunc(slices.Clone(observers), func(o sash.Observer) bool { return o == nil }))
+	return all(slices.DeleteFunc(slices.Clone(observers), func(o sash.Observer) bool { return driver.Nil(o) }))
 }
 
 type all []sash.Observer

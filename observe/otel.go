@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // scope names the instrumentation.
@@ -20,12 +21,15 @@ const scope = "example.com/sash/observe"
 
 // Metrics returns an observer that records one histogram, sash.decision.duration, in seconds: it counts decisions and how
 // long they took, by sash.prefix, sash.outcome, sash.source, sash.limit, sash.waiting and error.type. A nil provider is the
-// global one. The error is the provider's.
+// global one. The error is the provider's, or says that it holds none.
 //
 // There are as many series as prefixes, outcomes and limits. A program whose limits differ by customer should give them
 // names, so that they are few: see [sash.Limit].
 func Metrics(provider metric.MeterProvider) (sash.Observer, error) {
 	provider = cmp.Or(provider, otel.GetMeterProvider())
+	if driver.Nil(provider) {
+		return nil, fmt.Errorf("observe: Metrics got a nil %T", provider)
+	}
 	duration, err := provider.Meter(scope).Float64Histogram("sash.decision.duration",
 		metric.WithUnit("s"), metric.WithDescription("Duration of decisions on rate limits."),
 		metric.WithExplicitBucketBoundaries(.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1))
@@ -47,6 +51,9 @@ func (m metrics) Observe(ctx context.Context, d sash.Decision) {
 // status; its text stays out, because it is the store's. A nil provider is the global one.
 func Spans(provider trace.TracerProvider) sash.Observer {
 	provider = cmp.Or(provider, otel.GetTracerProvider())
+	if driver.Nil(provider) {
+		panic(fmt.Sprintf("observe: Spans got a nil %T", provider))
+	}
 	return spans{provider.Tracer(scope)}
 }
 

@@ -88,7 +88,7 @@ type Transport struct {
 // [Everything] returns for a key that names nothing, or says which option is wrong. New does no I/O. It panics if store
 // is nil.
 func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (*Transport, error) {
-	if store == nil {
+	if driver.Nil(store) {
 		panic("outgoing: New needs a store, such as memstore.New(nil)")
 	}
 	if route == nil {
@@ -100,6 +100,8 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	}
 	if t.base = t.opts.Base; t.base == nil {
 		t.base = http.DefaultTransport
+	} else if driver.Nil(t.base) {
+		return nil, fmt.Errorf("outgoing: Options.Base is a nil %T, which sends nothing", t.base)
 	}
 	if t.opts.MaxCoolDown == 0 {
 		t.opts.MaxCoolDown = defaultMaxCoolDown

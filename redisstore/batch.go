@@ -194,6 +194,9 @@ func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driv
 	script := sets[policy.Algorithm].choose
 	for range mostTries {
 		reply, err := s.run(ctx, reqs, script, keys, packAny(reqs, now))
+		if errors.Is(err, driver.ErrRejected) {
+			err = driver.NoneOf(len(reqs), err)
+		}
 		if err != nil {
 			return 0, driver.Answer{}, err
 		}

@@ -76,7 +76,7 @@ var (
 
 // New returns a store over a client. A nil opts is the default. New does no I/O. It panics if scripts is nil.
 func New(scripts Scripter, opts *Options) *Store {
-	if scripts == nil {
+	if driver.Nil(scripts) {
 		panic("redisstore: New needs a Scripter; the modules goredisstore and rueidisstore make one of a client")
 	}
 	opts = cmp.Or(opts, &Options{})

@@ -20,6 +20,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"example.com/sash/driver"
 	"example.com/sash/redisstore"
 )
 
@@ -31,7 +32,7 @@ func New(client rueidis.Client, opts *redisstore.Options) *redisstore.Store {
 
 // Scripter returns the Scripter of New's store, for a store that is made before its client. It panics if client is nil.
 func Scripter(client rueidis.Client) redisstore.Waiter {
-	if client == nil {
+	if driver.Nil(client) {
 		panic("rueidisstore: New needs a client, such as rueidis.NewClient returns")
 	}
 	return &scripter{client: client}

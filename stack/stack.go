@@ -42,7 +42,7 @@ type Store struct {
 // New returns the stack over a store, which it does not own: a store itself, such as goredisstore.New returns, without
 // decorators of this order. A nil opts is the default. New does no I/O. The error says what is wrong.
 func New(store driver.Store, opts *Options) (*Store, error) {
-	if store == nil {
+	if driver.Nil(store) {
 		return nil, errors.New("stack: New needs a store to decide with, such as goredisstore.New(client, nil)")
 	}
 	if err := bare(store); err != nil {

@@ -28,6 +28,9 @@ type fault struct {
 // NewFaulty returns a store that passes calls on to next until [Faulty.Fail], [Faulty.Hang], [Faulty.Slow] or
 // [Faulty.Refuse] is called. The last one counts.
 func NewFaulty(next driver.Store) *Faulty {
+	if driver.Nil(next) {
+		panic("storetest: NewFaulty needs a store, such as memstore.New(nil)")
+	}
 	return &Faulty{passthrough: passthrough{Next: next}}
 }
 

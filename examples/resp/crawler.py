@@ -10,11 +10,11 @@ sash = redis.Redis(port=int(os.environ.get("SASH_PORT", 6380)), decode_responses
 
 def read(page):
     reply = sash.execute_command("SASH.BOOK", "web", "ENTRY", "host", "example.com", "WITHIN", 30)
-    answer = dict(zip(reply[::2], reply[1::2]))
+    answer = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2]))  # redis-py 8 returns a dict
     if not answer["allowed"]:
         return print(page, "would wait for more than 30 seconds")
     time.sleep(float(answer["start_after"]))
-    print(page, "is read")  # the request
+    print(f"{page} is read\n", end="")  # the request
 
 
 workers = [threading.Thread(target=read, args=(f"page {n}",)) for n in range(1, 6)]

@@ -2,7 +2,9 @@
 // way: limited(req, res, () => answer(req, res)).
 const Redis = require('ioredis');
 const express = require('express');
-const sash = new Redis({ port: Number(process.env.SASH_PORT || 6380), maxRetriesPerRequest: 1 });
+// 250 ms to connect, and 500 ms for each answer, also while there is no connection.
+const sash = new Redis({ port: Number(process.env.SASH_PORT || 6380), maxRetriesPerRequest: 1, connectTimeout: 250, commandTimeout: 500 });
+sash.on('error', (err) => console.error('no decision:', err.message));
 
 async function limited(req, res, next) {
   const reply = await sash.call('SASH.ALLOW', 'web', 'ENTRY', 'visitor', req.socket.remoteAddress).catch(() => null);

@@ -31,7 +31,7 @@ var layers = []layer{
 	{"stack", []string{"driver", "failover", "lease", "memstore", "redisstore"}},
 	{"httplimit", []string{".", "driver", "middleware"}},
 	{"grpclimit", []string{".", "driver", "middleware"}},
-	{"observe", []string{"."}},
+	{"observe", []string{".", "driver"}},
 	{"outgoing", []string{".", "driver"}},
 	{"service/internal/replay/...", []string{".", "driver", "memstore", "httplimit", "service/internal/replay/..."}},
 	{"storetest", []string{".", "driver", "memstore"}},

@@ -69,15 +69,16 @@ func (b *bench) regions() error {
 
 // region measures a region: with leases in its own Redis, and by the home alone.
 func (b *bench) region(limit sash.Limit, homeAddr, nearAddr string, home *server) (cells []any, err error) {
-	options := func(addr string) *redis.Options { return &redis.Options{Addr: addr, MaxRetries: -1, PoolSize: 100} }
-	far, near := redis.NewClient(options(homeAddr)), redis.NewClient(options(nearAddr))
+	far, near := redis.NewClient(&redis.Options{Addr: homeAddr}), redis.NewClient(&redis.Options{Addr: nearAddr})
+	one := redis.NewClient(&redis.Options{Addr: homeAddr, PoolSize: 100}) // each call goes home
 	defer far.Close()
 	defer near.Close()
+	defer one.Close()
 	leased, err := lease.Shared(goredisstore.New(far, nil), goredisstore.New(near, nil), time.Second, nil)
 	if err != nil {
 		return nil, err
 	}
-	for _, store := range []driver.Store{leased, goredisstore.New(far, nil)} {
+	for _, store := range []driver.Store{leased, goredisstore.New(one, nil)} {
 		limiter, err := sash.New(store, nil, limit)
 		if err != nil {
 			return nil, err

@@ -3,6 +3,8 @@ package faulttest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -13,11 +15,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
+	"example.com/sash/lease"
 )
 
 var regionsFor = flag.Duration("regions", 0, "how long callers in three regions ask, beside each fault by itself: 60s. Zero is nine seconds with all faults")
@@ -232,4 +237,44 @@ func TestNoWindowHasMoreThanTheLimitOverAllRegions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A region 150 ms from its home decides 400 calls a second next door, with clients whose pools are as they come.
+func TestAFarRegionWithClientsAsTheyCome(t *testing.T) {
+	span := cmp.Or(*regionsFor, 6*time.Second)
+	each(t, func(t *testing.T, a adapter) {
+		home := redistest.Start(t)
+		r := &region{redis: redistest.Start(t), way: through(t, home.Addr()), delay: 75}
+		r.far(t)
+		far, near := a.open(t, target{addrs: []string{r.way.Listen}, plain: true}), a.open(t, target{addrs: []string{r.redis.Addr()}, plain: true})
+		leases, err := lease.Shared(far, near, time.Second, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limiter, err := sash.New(leases, nil, sash.PerMinute(90_000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var calls, leased, failed atomic.Int64
+		var group sync.WaitGroup
+		for began, tick := time.Now(), time.NewTicker(time.Second/400); time.Since(began) < span; <-tick.C {
+			group.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				calls.Add(1)
+				res, err := limiter.Allow(ctx, "k")
+				switch {
+				case err != nil || !res.Allowed:
+					failed.Add(1)
+				case res.Source == sash.FromLease:
+					leased.Add(1)
+				}
+			})
+		}
+		group.Wait()
+		t.Logf("%d calls, %d by leases, %d without an admission", calls.Load(), leased.Load(), failed.Load())
+		if failed.Load() > 0 || leased.Load() < calls.Load()/2 {
+			t.Error("every call fits, and most are decided next door")
+		}
+	})
 }

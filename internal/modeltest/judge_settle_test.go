@@ -198,7 +198,7 @@ func (b *bench) extended() error {
 	ctx, random, memory := context.Background(), rand.New(rand.NewPCG(5, 6)), memstore.New(&memstore.Options{Now: b.clock.Now})
 	var charges []int64 // of which some have left
 	for range 300 {
-		b.clock.Advance(time.Duration(random.IntN(int(6 * time.Second))))
+		b.clock.Advance(time.Duration(random.Int64N(int64(6 * time.Second))))
 		for range min(2, len(charges)) {
 			i := len(charges) - 1 - random.IntN(min(40, len(charges)))
 			set := driver.Settlement{Request: req, At: charges[i]}

@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -214,7 +215,7 @@ func (w *walk) request() driver.Request {
 		req.Within = []int64{1 + int64(w.choose(30_000_000)), 1 + int64(w.choose(30_000_000)), driver.MaxAhead, 0, 0}[w.choose(5)]
 		req.MaySettle = w.choose(2) == 0
 	} else if w.books && w.choose(2) == 1 {
-		req.Within = min(driver.MaxAhead, 1+int64(w.choose(1<<(12+w.choose(26)))))
+		req.Within = min(driver.MaxAhead, 1+int64(w.choose(1<<min(12+w.choose(26), bits.UintSize-2))))
 	}
 	return req
 }

@@ -5,12 +5,15 @@
 -- ARGV     1: I1 whether the call may be booked, then per subject I2 length   the request, as in log.lua or log_book.lua;
 --             a length of 0 is the same request as the one before. If the call may be booked, these requests are
 --             booked within a microsecond, and those within the time that the caller has follow.
--- Returns  the answer of the decision on the chosen subject, and I2 which that is, from 0 on
+-- Returns  the answer of the decision on the chosen subject, and I2 which that is, from 0 on; or the first error, if no
+--          subject can be read
 --
 -- It looks at the subjects in groups of CHOICE_GROUP, in order, and charges the one with most room in the first group
 -- that has room: the largest share of a limit's units left after the call, by the limit that has least. The first of
 -- several counts. If no subject has room, the answer is that of the one with the shortest retry time, which is booked
 -- if the call may be. A call that may be booked has no room behind a booking.
+--
+-- A subject that cannot be read, since its key holds something else, is left out.
 --
 -- Invariant: at most one subject is charged, by the last decision that is made.
 
@@ -60,19 +63,23 @@ local function compare(request, reply)
 end
 
 local requests, later = read(2)
-local best, most, since, first = nil, nil, {}, 1
-local request, looking
+local best, most, since, first = nil, nil, {}, nil
+local request, looking, failure
 for i = 1, #keys do
   if requests[i] ~= request then
     request = requests[i]
     looking = sub(request, 1, 8) .. '\0\0\0\0\0' .. sub(request, 14) -- at no cost
   end
-  local reply = on(i, looking)
-  if type(reply) ~= 'string' or unpack('>i8', reply) < 0 then return reply end
-  local left
-  left, since[i] = compare(request, reply)
-  if left >= 0 and (not best or left > most) then best, most = i, left end
-  if since[i] < since[first] then first = i end
+  local can_read, reply = pcall(on, i, looking)
+  if not can_read or type(reply) ~= 'string' then
+    failure = failure or reply
+  else
+    if unpack('>i8', reply) < 0 then return reply end
+    local left
+    left, since[i] = compare(request, reply)
+    if left >= 0 and (not best or left > most) then best, most = i, left end
+    if not first or since[i] < since[first] then first = i end
+  end
   if best and i % CHOICE_GROUP == 0 then break end
 end
 
@@ -90,7 +97,7 @@ local function soonest()
   local best, answer, final, when = answered(first, requests[first])
   for i = 1, #keys do
     if final then break end
-    if i ~= first and (since[i] < when or since[i] == when and i < best) then
+    if since[i] and i ~= first and (since[i] < when or since[i] == when and i < best) then
       local _, other, decides, at = answered(i, requests[i])
       if decides or at < when or at == when and i < best then best, answer, final, when = i, other, decides, at end
     end
@@ -101,6 +108,10 @@ local function soonest()
   return best, answer
 end
 
+if not first then
+  if type(failure) == 'table' then return failure end
+  error(failure, 0)
+end
 local answer, final
 if best then best, answer, final = answered(best, requests[best]) end
 if not final then best, answer = soonest() end

@@ -5,12 +5,14 @@ package main
 import (
 	"crypto/sha256"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"example.com/sash/service/internal/servertest"
 )
@@ -84,6 +86,7 @@ func TestLanguagesExamplesThatWait(t *testing.T) {
 	for _, tt := range [][]string{ // the command, the file and the lines
 		{"ruby", "job.rb", "job 1 is done", "job 7 is done", "comes back"},
 		{"/usr/bin/python3", "crawler.py", "page 1 is read", "page 5 is read"},
+		{today(), "crawler.py", "page 1 is read", "page 5 is read"},
 		{"sh", "loop.sh", "call 1", "call 5"},
 	} {
 		out, err := exampleOf(t, tt[:2]...).Output()
@@ -95,27 +98,100 @@ func TestLanguagesExamplesThatWait(t *testing.T) {
 	}
 }
 
+var pages = [][]string{{"php", "-S", "", "page.php"}, {"node", "middleware.js"}}
+
+var serving = regexp.MustCompile(`(?:http://127\.0\.0\.1:|listening on )(\d+)`)
+
+// servePage starts an example that shows pages, and returns its URL.
+func servePage(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	if cmd.Args[1] == "-S" {
+		cmd.Args[2] = freeAddress(t, 1)
+	}
+	said := &servertest.Log{}
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(cmd.Env, "PORT=0"), said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	var port []string
+	servertest.Wait(t, cmd.Args[0]+" did not say where it listens", func() bool {
+		port = serving.FindStringSubmatch(said.String())
+		return port != nil
+	})
+	return "http://127.0.0.1:" + port[1] + "/"
+}
+
+// Pages are shown within a second while the service is down, silent, or does not decide.
+func TestLanguagesExamplesFailOpen(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // connections wait in its queue
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	down := freeAddress(t, 1)
+	for _, command := range pages {
+		for name, cmd := range map[string]*exec.Cmd{
+			"down":      exampleOf(t, command...),
+			"silent":    exampleOf(t, command...),
+			"undecided": exampleOf(t, command...),
+		} {
+			switch name { // the last one counts
+			case "down":
+				cmd.Env = append(cmd.Env, "SASH_PORT="+portOf(down))
+			case "silent":
+				cmd.Env = append(cmd.Env, "SASH_PORT="+portOf(silent.Addr().String()))
+			case "undecided":
+				cmd = program(t, examples+"/resp", command, "--config", examples+"/resp/limits.yaml", "--access", examples+"/resp/access.yaml", "--redis", down)
+			}
+			url := servePage(t, cmd)
+			for range 3 {
+				began := time.Now()
+				if res, _ := send(t, "GET", url, ""); res.StatusCode != 200 || time.Since(began) > time.Second {
+					t.Errorf("%s, the service is %s: %d after %v", command[0], name, res.StatusCode, time.Since(began))
+				}
+			}
+		}
+	}
+}
+
+func portOf(addr string) string { return addr[strings.LastIndex(addr, ":")+1:] }
+
+// What this has run with.
+func TestLanguagesVersions(t *testing.T) {
+	for _, command := range [][]string{
+		{"redis-cli", "--version"},
+		{"php", "-r", `echo "PHP ", PHP_VERSION, ", php-redis ", phpversion("redis");`},
+		{"ruby", "-e", `require "redis"; print "Ruby ", RUBY_VERSION, ", redis-rb ", Redis::VERSION`},
+		{"/usr/bin/python3", "-c", pythonVersions},
+		{today(), "-c", pythonVersions},
+		{"node", "-p", "`Node ${process.version}, ioredis ${require('ioredis/package.json').version}, express ${require('express/package.json').version}`"},
+	} {
+		out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).Output()
+		if err != nil {
+			t.Errorf("%s: %v", command[0], err)
+		}
+		t.Logf("| %s |", strings.TrimSpace(string(out)))
+	}
+	if jars, _ := filepath.Glob(filepath.Join(os.Getenv("SASH_JEDIS"), "jedis-*.jar")); len(jars) > 0 {
+		t.Logf("| %s |", filepath.Base(jars[0]))
+	}
+}
+
+const pythonVersions = "import platform, redis; print('Python', platform.python_version() + ', redis-py', redis.__version__)"
+
+// today returns a Python with the redis-py of today; Debian's is older.
+func today() string { return os.Getenv("SASH_PYTHON") }
+
 // Pages are shown five times, and then 429 says when to come back.
 func TestLanguagesExamplesOfPages(t *testing.T) {
-	serving := regexp.MustCompile(`(?:http://127\.0\.0\.1:|listening on )(\d+)`)
-	for _, command := range [][]string{{"php", "-S", freeAddress(t, 1), "page.php"}, {"node", "middleware.js"}} {
-		cmd := exampleOf(t, command...)
-		said := &servertest.Log{}
-		cmd.Env, cmd.Stdout, cmd.Stderr = append(cmd.Env, "PORT=0"), said, said
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		})
-		var port []string
-		servertest.Wait(t, command[0]+" did not say where it listens", func() bool {
-			port = serving.FindStringSubmatch(said.String())
-			return port != nil
-		})
+	for _, command := range pages {
+		url := servePage(t, exampleOf(t, command...))
 		for call := 1; call <= 7; call++ {
-			res, _ := send(t, "GET", "http://127.0.0.1:"+port[1]+"/", "")
+			res, _ := send(t, "GET", url, "")
 			if want := map[bool]int{true: 200, false: 429}[call <= 5]; res.StatusCode != want ||
 				(want == 429) != (res.Header.Get("Retry-After") != "") {
 				t.Errorf("%s, request %d: %d, Retry-After %q", command[0], call, res.StatusCode, res.Header.Get("Retry-After"))

@@ -79,7 +79,7 @@ func (b *ruleBody) perUnit(n *yaml.Node) (int64, error) {
 	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && err == nil:
 		return 0, b.errorf(n, "requests_per_unit %q is a string: remove the quotes", clip(n.Value))
 	case whole && units > 0:
-		return 0, b.errorf(n, "requests_per_unit is more than %d: give limits, such as limits: [\"%d/1d\"]", math.MaxUint32, units)
+		return 0, b.errorf(n, "requests_per_unit is more than %d: give limits, such as limits: [\"%d/1d\"]", int64(math.MaxUint32), units)
 	}
 	return 0, b.errorf(n, "requests_per_unit must be a whole number of at least 0, without a point or an exponent")
 }

@@ -30,7 +30,7 @@ type Store struct {
 
 // New returns a store that decides through next, which it does not own. It panics if next is nil.
 func New(next driver.Store) *Store {
-	if next == nil {
+	if driver.Nil(next) {
 		panic("coalesce: New needs a store to decide with, such as memstore.New(nil)")
 	}
 	s := &Store{Passthrough: driver.Passthrough{Next: next}, seed: maphash.MakeSeed(), places: make(map[int]*place)}

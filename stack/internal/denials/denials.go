@@ -87,7 +87,7 @@ func microseconds(n int64) time.Duration { return time.Duration(n) * time.Micros
 // New returns a store over next, which it does not own. No refusal is kept longer than maxAge, so that is the longest time
 // until a Reset by another process takes effect here. Zero is DefaultMaxAge. New panics if next is nil.
 func New(next driver.Store, maxAge time.Duration) *Store {
-	if next == nil {
+	if driver.Nil(next) {
 		panic("denials: New needs a store to decide with, such as memstore.New(nil)")
 	}
 	if maxAge == 0 {
