@@ -8,7 +8,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -19,6 +21,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"example.com/sash/failover"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -76,9 +79,30 @@ func (g *grant) in(domain string) bool {
 
 type key struct{}
 
-// With returns a context of a request from the caller.
+// With returns a context of a request from the caller, which has turns with other clients.
 func With(ctx context.Context, caller *Caller) context.Context {
-	return context.WithValue(ctx, key{}, caller)
+	return failover.WithClient(context.WithValue(ctx, key{}, caller), caller.Client())
+}
+
+// Client returns what names the caller among those that have turns: the client of the file, or else its address, or the
+// network of 64 bits of an IPv6 address, since a host has all of it.
+func (c *Caller) Client() string {
+	if c.Name != "" {
+		return c.Name
+	}
+	var addr netip.Addr
+	switch from := c.From.(type) {
+	case *net.TCPAddr:
+		addr = from.AddrPort().Addr()
+	case string:
+		port, _ := netip.ParseAddrPort(from)
+		addr = port.Addr()
+	}
+	if addr = addr.Unmap(); addr.Is6() {
+		network, _ := addr.Prefix(64)
+		addr = network.Addr()
+	}
+	return addr.String()
 }
 
 // Caller returns the sender of a request by its context. Without one there, the sender is anonymous.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -354,6 +355,21 @@ func TestCertificatesThatNoPortVerifiesAreAWarning(t *testing.T) {
 		warnings := strings.Count(w.log.String(), "no port verifies them")
 		if verified != (warnings == 0) || !verified && (warnings != 2 || !strings.Contains(w.log.String(), `clients="batch, edge" number=2`)) {
 			t.Errorf("verified %v: %s", verified, w.log.String())
+		}
+	}
+}
+
+func TestClientsHaveTurnsByNameOrNetwork(t *testing.T) {
+	for _, c := range []struct {
+		caller Caller
+		want   string
+	}{
+		{Caller{Name: "shop", From: "10.0.0.1:5"}, "shop"}, {Caller{From: "10.0.0.1:5"}, "10.0.0.1"},
+		{Caller{From: &net.TCPAddr{IP: net.ParseIP("::ffff:10.0.0.1"), Port: 5}}, "10.0.0.1"},
+		{Caller{From: "[2001:db8:1:2:3:4:5:6]:7"}, "2001:db8:1:2::"}, {Caller{From: &net.UnixAddr{Name: "@"}}, "invalid IP"}, {Caller{}, "invalid IP"},
+	} {
+		if got := c.caller.Client(); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.caller, got, c.want)
 		}
 	}
 }
