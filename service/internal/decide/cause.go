@@ -99,6 +99,11 @@ func Cause(err error) string {
 	return "error"
 }
 
+// Asked reports whether a call may have reached the store although its cause is overload: it had its turn, and no answer.
+func Asked(err error) bool {
+	return errors.Is(err, failover.ErrOverload) && errors.Is(err, failover.ErrBudget)
+}
+
 // ofServer returns the cause of an error that begins with a word of Redis, which clients and scripts wrap, or "".
 func ofServer(text string) string {
 	for _, c := range [...]struct{ word, cause string }{

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"example.com/sash/failover"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 )
@@ -44,7 +43,7 @@ type Silence struct {
 func (s *Silence) Of(err error) (text, cause string) {
 	switch cause = decide.Cause(err); cause {
 	case "down", "busy", "overload":
-		if !errors.Is(err, failover.ErrBudget) || cause != "overload" {
+		if !decide.Asked(err) {
 			return s.NotAsked, cause
 		}
 	case "full":
