@@ -73,6 +73,16 @@ func Silent(store Store, d time.Duration) string {
 	return ""
 }
 
+// Waits returns for how long a store, or the first store behind it that is a [Witness], has waited for its servers; known is
+// false if there is none.
+func Waits(store Store) (waits time.Duration, known bool) {
+	w, ok := first[Witness](store)
+	if !ok {
+		return 0, false
+	}
+	return w.Waits(), true
+}
+
 // first returns the first of a store and those behind it that is a T.
 func first[T any](store Store) (found T, ok bool) {
 	for range maxDecorators {

@@ -164,8 +164,11 @@ type CoolDown struct {
 // least. So a caller knows that the last one was too short.
 func (c CoolDown) Keep() int64 { return max(c.Length, 10*time.Second.Microseconds()) }
 
-// A Witness is a store that knows which servers leave it without an answer.
+// A Witness is a store that knows for how long it waits for its servers. What a call waits for besides is in this process.
 type Witness interface {
+	// Waits returns for how long the oldest call has been on its way to the servers or back; 0 if there is none. It must
+	// not block.
+	Waits() time.Duration
 	// Silent names the servers that have owed an answer for at least d, or to which there is no connection, in words
 	// for an error. It is empty if there is none. It must not block.
 	Silent(d time.Duration) string

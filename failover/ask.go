@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"example.com/sash"
@@ -47,6 +51,10 @@ type attempt struct {
 	decision
 	err error
 
+	entry *admission
+	began time.Time
+	left  atomic.Bool // its place among those at the store is free
+
 	mu   sync.Mutex
 	then []func(decision, error) // guarded by mu: called at the end if the caller has left
 }
@@ -65,10 +73,12 @@ func (u until) Deadline() (time.Time, bool) { return u.deadline, true }
 // begin makes a call in a goroutine, so that the caller has its answer in time even if the store ignores its context.
 func (g *guard) begin(ctx context.Context, q *question) *attempt {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	a := &attempt{done: make(chan struct{}), ctx: until{ctx, cancel, time.Now().Add(longest(q.patience))}}
+	now := time.Now()
+	a := &attempt{done: make(chan struct{}), ctx: until{ctx, cancel, now.Add(longest(q.patience))}, entry: &q.breaker.entry, began: now}
 	go func() {
 		d, err := attend(a.ctx, q.ask)
-		<-g.slots
+		g.inFlight.Add(-1)
+		a.leave(err == nil, d.own())
 		a.mu.Lock()
 		a.decision, a.err = d, err
 		close(a.done)
@@ -80,6 +90,13 @@ func (g *guard) begin(ctx context.Context, q *question) *attempt {
 		cancel()
 	}()
 	return a
+}
+
+// leave gives the call's place to another one, once.
+func (a *attempt) leave(answered, own bool) {
+	if a.left.CompareAndSwap(false, true) {
+		a.entry.leave(a.began, answered, own)
+	}
 }
 
 func (a *attempt) over() bool {
@@ -123,7 +140,7 @@ func (g *guard) ask(ctx context.Context, q question) outcome {
 	}
 	t, waited, err := g.admit(ctx, &q)
 	switch {
-	case err != nil && ctx.Err() != nil: // the caller left while it waited
+	case err != nil && ctx.Err() != nil, errors.Is(err, ErrOverload): // the caller left, or this process has too many
 		return outcome{err: err}
 	case err != nil:
 		return outcome{err: err, failed: true, kind: Unsent}
@@ -153,55 +170,44 @@ func (g *guard) do(ctx context.Context, b *breaker, ask func(context.Context) er
 	}}).err
 }
 
-// admit takes a place among the calls under way and asks the breaker. While the store is up a call that waits does so one
-// after the other and within the budget; waited is for how long it did. If err is nil the caller has to empty the place.
+// admit takes a place among the calls at the store and asks the breaker. While the store is up a call waits for its turn.
+// waited is how long the store was silent meanwhile, which counts as a part of the budget.
 func (g *guard) admit(ctx context.Context, q *question) (t ticket, waited time.Duration, err error) {
-	select {
-	case g.slots <- struct{}{}:
-	default:
-		if q.yields || q.breaker.now() != Up {
-			return ticket{}, 0, &sash.StoreError{Err: ErrBusy}
+	b := q.breaker
+	before := ticket{epoch: b.epoch.Load()}
+	waited, silent, err := b.entry.enter(ctx, q)
+	if err == nil && g.inFlight.Add(1) > g.most {
+		g.inFlight.Add(-1)
+		b.entry.leave(time.Now(), false, false)
+		silent, err = true, &sash.StoreError{Err: ErrBusy}
+	}
+	if err != nil {
+		if silent && b.now() == Up && errors.Is(err, ErrBusy) {
+			b.crowd(before, false)
 		}
-		if waited, err = g.queue(ctx, q.breaker, q.patience); err != nil {
-			return ticket{}, 0, err
-		}
+		return ticket{}, 0, err
 	}
-	if t, err = g.enter(q.breaker); err != nil {
-		<-g.slots
+	if !silent {
+		q.patience = min(q.patience, max(g.budget, q.patience-waited))
+		waited = 0
 	}
-	return t, waited, err
-}
-
-// queue waits for a place, and takes it. It returns how much of the budget that took.
-func (g *guard) queue(ctx context.Context, b *breaker, patience time.Duration) (time.Duration, error) {
-	began, t := time.Now(), ticket{epoch: b.epoch.Load()}
-	w, settled, over := g.watch(b, patience), make(chan struct{}), make(chan struct{})
-	go func() { // this one keeps its turn while that one wakes
-		w.persist(patience, settled, nil)
-		close(over)
-	}()
-	var err error
-	select {
-	case g.slots <- struct{}{}:
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-over:
-		err = &sash.StoreError{Err: ErrBusy}
+	if t, err = g.enter(b); err != nil {
+		g.inFlight.Add(-1)
+		b.entry.leave(time.Now(), false, false)
 	}
-	close(settled)
-	<-over
-	w.timer.Stop()
-	if errors.Is(err, ErrBusy) {
-		b.crowd(t, w.wasLate())
-	}
-	return min(time.Since(began)-w.late, patience), err
+	return t, min(waited, q.patience), err
 }
 
 // judge returns whether the store answered or failed, when it has answered or its time is over.
 func (g *guard) judge(b *breaker, a *attempt, t ticket, w *watch) outcome {
 	if !a.over() {
-		err := g.late()
+		a.leave(false, false)
 		a.ctx.cancel()
+		if w.here() { // it has not been at the store for as long as the budget
+			b.skip(t)
+			return outcome{err: fmt.Errorf("%w (%w)", ErrOverload, ErrBudget), late: a}
+		}
+		err := g.late()
 		b.fail(t, err, w.wasLate())
 		g.report(err, Unknown)
 		return outcome{err: &sash.StoreError{Err: err}, failed: true, late: a}
@@ -224,9 +230,13 @@ func (g *guard) judge(b *breaker, a *attempt, t ticket, w *watch) outcome {
 	case errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("%w (%v)", g.late(), err)
 	case errors.Is(err, context.Canceled):
-		err = errors.New(err.Error())
+		err = fmt.Errorf("%w: %v", io.ErrClosedPipe, err) // by the client
 	}
-	b.fail(t, err, w.wasLate())
+	if counts(err, kind) {
+		b.fail(t, err, w.wasLate())
+	} else {
+		b.skip(t)
+	}
 	g.report(err, kind)
 	return outcome{err: &sash.StoreError{Err: err}, failed: true, kind: kind, late: a}
 }
@@ -244,6 +254,20 @@ func (g *guard) late() error {
 func answers(err error) bool {
 	about := []error{driver.ErrUnsupported, driver.ErrApart, sash.ErrInvalidLimit, sash.ErrInvalidCost, sash.ErrInvalidKey, sash.ErrCostAboveLimit}
 	return slices.ContainsFunc(about, func(about error) bool { return errors.Is(err, about) })
+}
+
+// counts reports whether an error shows that the store does not work, which takes it down. The list is closed: there was no
+// answer in time, a connection failed, the store's package says that it decided nothing or is misconfigured, or the store
+// says that it is unavailable. Any other error is about its call, however often that is repeated.
+func counts(err error, kind Kind) bool {
+	if kind == Unsent || kind == Misconfigured {
+		return true
+	}
+	var network net.Error
+	var system syscall.Errno
+	return errors.As(err, &network) || errors.As(err, &system) || slices.ContainsFunc([]error{
+		ErrBudget, sash.ErrUnavailable, io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed, os.ErrDeadlineExceeded,
+	}, func(one error) bool { return errors.Is(err, one) })
 }
 
 // kind returns the kind of failure of an error.

@@ -45,6 +45,7 @@ type breaker struct {
 	patience time.Duration // the time after which a probe without an answer has failed
 	onChange func(State, error)
 	random   func() float64 // called under mu
+	entry    admission      // of calls on the part
 
 	state   atomic.Uint32 // a State; written under mu
 	epoch   atomic.Uint64 // counts the probes; written under mu
@@ -224,6 +225,7 @@ func (g *guard) divide(o *Options) {
 	g.breakers = make([]breaker, n)
 	for i := range g.breakers {
 		g.breakers[i].init(o.Blip, o.Budget, onChange)
+		g.breakers[i].entry.init(&g.breakers[i], g)
 	}
 }
 

@@ -123,6 +123,7 @@ func (s *Store) decide(
 		return decision{reqs, answers}, err
 	})
 	if !out.failed {
+		s.forgo(ctx, &out, nil)
 		return out.answers, out.err
 	}
 	answers, owed, err := s.instead(ctx, id, reqs, &out)

@@ -2,16 +2,17 @@
 // beforehand.
 //
 //	                    in time
-//	call --> breaker --> store ------------------------> its answer
-//	            |          | failed, late, too many calls
-//	            | down     v
-//	            +------> mode, by cost --> Open    admitted, not counted
-//	                                   --> Local   this process decides over its share
-//	                                   --> Closed  an error that is sash.ErrUnavailable
+//	call --> its turn --> breaker --> store -----------> its answer
+//	            |            |         | failed, late
+//	      a second     down |         v
+//	            v            +-----> mode, by cost --> Open    admitted, not counted
+//	      ErrOverload                              --> Local   this process decides over its share
+//	                                               --> Closed  an error that is sash.ErrUnavailable
 //
-// A [Store] is a decorator. Its answer comes within the budget whatever the store behind it does, even if that ignores
-// contexts. A store that has failed for longer than a moment counts as down ([Options].Blip). Then only one call at a time goes to
-// it, a caller's own decision, which tests whether the store is back.
+// A [Store] is a decorator. A call waits for its turn, in which as many calls are at the store as it answers in time, and
+// clients take turns ([WithClient]). From then on its answer comes within the budget whatever the store behind it does, even
+// if that ignores contexts. A store that has failed for longer than a moment counts as down ([Options].Blip). Then only one
+// call at a time goes to it, a caller's own decision, which tests whether the store is back.
 //
 // An error about one call or one key, of the kind [Rejected], is an answer of a store that works: the caller gets it in
 // every mode, and the subjects of other calls are still decided.

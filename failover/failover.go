@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/driver"
 )
 
@@ -24,15 +26,15 @@ type Options struct {
 	// together. It protects what is behind the limits while nothing is counted. Beyond it the answer is that of Closed,
 	// with ErrCeiling. A call over several subjects counts with its highest cost. Zero is no ceiling.
 	OpenPerSecond int64
-	// Budget is the most time that a call waits. Zero is DefaultBudget. It should be shorter than the deadlines of
+	// Budget is the most time that a call waits for the store, from its turn on. Zero is DefaultBudget. It should be shorter than the deadlines of
 	// callers: a caller whose deadline comes first gets the error of its context. It is time in which this process runs:
 	// while the process has no processor the budget does not pass, so that a reply that is there is read. It lasts ten
 	// times its length at most, and no more than a second longer. A call that is ready to wait for its turn, such as
 	// [sash.Limiter.Wait], has 20 times as long, and a hundred times while the store answers others, but no longer than
 	// it is ready to wait.
 	Budget time.Duration
-	// MaxInFlight is the most calls that the store works on at once, including those whose callers have left.
-	// Further calls wait for their turn within the budget. Zero is DefaultMaxInFlight.
+	// MaxInFlight is the most calls that the store works on at once, including those whose callers have left. Fewer are
+	// admitted when the store answers slowly. Further calls wait for their turn. Zero is DefaultMaxInFlight.
 	MaxInFlight int
 	// Blip is the time for which the store may fail before it counts as down: then five failures take it down, if it
 	// answered nothing meanwhile, or not half of at least 20 calls. Zero is DefaultBlip, in which TCP sends a lost packet
@@ -47,7 +49,8 @@ type Options struct {
 	// Classify returns the kind of failure of a store's error. Nil takes a failed dial for Unsent and every other
 	// error for Unknown, and what is admitted locally in place of an Unknown call is never charged. So set it for
 	// Redis: see ClassifyBy. If the call may have been charged, the kind must be Unknown even if a setting is wrong.
-	// Rejected is for errors that the breaker should ignore; errors that are driver.ErrRejected are so without Classify.
+	// Rejected is for errors that the breaker should ignore; errors that are driver.ErrRejected are so without Classify. The
+	// breaker counts an Unknown error only if it is one of a connection or sash.ErrUnavailable: any other is about its call.
 	Classify func(error) Kind
 	// Parts is the number of parts of the store that can fail on their own, such as the nodes of a cluster. Part
 	// returns which of them holds a subject, from 0 to Parts-1. Each part has its own breaker, so that the
@@ -72,13 +75,27 @@ var (
 	// connections, if the store is a [driver.Witness], as redisstore's is. A client that tries to connect for longer
 	// than the budget hides the cause, as go-redis does by default: see goredisstore.Tune and goredisstore.Greet.
 	ErrBudget = errors.New("failover: no answer within the budget")
-	// ErrBusy means that MaxInFlight calls were under way, for the whole budget or while the store was down.
+	// ErrBusy means that too many calls were under way while the store was down, or answered none for the whole budget.
 	ErrBusy = errors.New("failover: too many calls are under way")
+	// ErrOverload means that the store answers, and that this process has more calls than it answers in time: the call
+	// has waited in this process for longer than a budget can last. No failure mode answers it, and it says nothing about
+	// the store. It is sash.ErrUnavailable. Nothing was charged, unless the error is ErrBudget, too.
+	ErrOverload error = overload{}
 	// ErrDown means that the store failed before and gets no calls for now.
 	ErrDown = errors.New("failover: the store is down")
 	// ErrCeiling means that mode Open let OpenPerSecond units through already.
 	ErrCeiling = errors.New("failover: mode open lets no more through in this second")
 )
+
+type overload struct{}
+
+// Error says what to do.
+func (overload) Error() string {
+	return "sash: overload: this process has more calls than the store answers in time: try again in a second"
+}
+
+// Is is of package errors.
+func (overload) Is(target error) bool { return target == sash.ErrUnavailable }
 
 // A Store answers for another store while that is unavailable. It is safe for concurrent use. Only in mode Local it has
 // goroutines of its own, while local admissions are waiting to be written, and something to close: see [Store.Close].
@@ -105,12 +122,15 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	o.Blip = cmp.Or(o.Blip, DefaultBlip)
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
-	g := &guard{store: store, next: driver.Passthrough{Next: store}, budget: o.Budget, slots: make(chan struct{}, o.MaxInFlight), classify: o.Classify, onError: o.OnError,
-		ceiling: newCeiling(o.OpenPerSecond)}
+	g := &guard{
+		store: store, next: driver.Passthrough{Next: store}, budget: o.Budget, most: int64(o.MaxInFlight),
+		classify: o.Classify, onError: o.OnError, ceiling: newCeiling(o.OpenPerSecond),
+	}
 	g.recaller, _ = store.(driver.Recaller)
 	if g.classify == nil {
 		g.classify = func(error) Kind { return Unknown }
 	}
+	g.waits = func() (time.Duration, bool) { return driver.Waits(store) }
 	g.divide(&o)
 	g.enter = (*breaker).enter
 	g.keys = sync.OnceValue(g.probeKeys)
@@ -164,7 +184,7 @@ type Stats struct {
 
 // Stats returns the counts of all stores that were made of one by With.
 func (s *Store) Stats() Stats {
-	stats := Stats{InFlight: len(s.slots)}
+	stats := Stats{InFlight: int(s.inFlight.Load())}
 	if l := s.local; l != nil {
 		stats.Backlog = int(l.accounts.Load())
 		stats.Written, stats.Lost, stats.Doubtful = l.written.Load(), l.lost.Load(), l.doubtful.Load()
@@ -180,12 +200,14 @@ type guard struct {
 	budget   time.Duration
 	classify func(error) Kind
 	onError  func(error, Kind)
-	slots    chan struct{} // holds the calls in flight
-	breakers []breaker     // of each part
+	inFlight atomic.Int64 // calls that the store works on
+	most     int64        // of them at once
+	breakers []breaker    // of each part
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
 	ceiling  *ceiling                       // of mode Open
-	woke     func()                         // of every watch; nil but in tests
+	woke     func()                         // after every step; nil but in tests
+	waits    func() (time.Duration, bool)   // driver.Waits of the store
 	keys     func() []string                // probeKeys, once
 	local    *local                         // nil without a local store
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,7 @@ import (
 )
 
 var (
-	errBroken  = errors.New("broken pipe")
+	errBroken  = syscall.EPIPE
 	errRefused = &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 )
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -367,7 +368,7 @@ func (l *link) send(ctx context.Context, f func()) error {
 	case <-ended:
 		return ctx.Err()
 	case <-time.After(l.timeout):
-		return errors.New("i/o timeout")
+		return os.ErrDeadlineExceeded
 	}
 }
 

@@ -1,11 +1,15 @@
 package failover
 
-import "time"
+import (
+	"runtime"
+	"time"
+)
 
 // A watch measures a budget as time in which this process ran. It wakes in steps. A step that ends late shows that this
 // process had no processor for a while, and then the store's reply may be waiting to be read. So the budget lasts longer
 // by as much: see longest. It does not end with a wake-up that is late by a whole step: one more step lets the goroutines
-// run that read replies.
+// run that read replies. Nor does it end while the store has not waited for its servers for as long as the budget: then the
+// call waits in this process.
 type watch struct {
 	timer *time.Timer
 	step  time.Duration
@@ -16,9 +20,10 @@ type watch struct {
 	more  bool // the step after a late end has begun
 
 	store   *breaker
-	budget  time.Duration // the whole budget
-	patient bool          // it lasts longer than the budget, and ends when the store is down
-	woke    func()        // called when the timer has fired; tests replace it
+	budget  time.Duration                // the whole budget
+	patient bool                         // it lasts longer than the budget, and ends when the store is down
+	woke    func()                       // called when the timer has fired; tests replace it
+	waits   func() (time.Duration, bool) // driver.Waits of the store
 }
 
 const (
@@ -39,7 +44,7 @@ const (
 // watch starts a watch over what is left of a call's patience, or as long of it as the store may be silent.
 func (g *guard) watch(b *breaker, left time.Duration) *watch {
 	left = min(left, silentBudgets*g.budget)
-	w := &watch{timer: time.NewTimer(left / stepsOfBudget), store: b, budget: g.budget, patient: left > g.budget, woke: g.woke}
+	w := &watch{timer: time.NewTimer(left / stepsOfBudget), store: b, budget: g.budget, patient: left > g.budget, woke: g.woke, waits: g.waits}
 	w.begin(left)
 	return w
 }
@@ -98,7 +103,8 @@ func (w *watch) next() {
 		w.late += late
 		w.due = now
 	}
-	if w.steps--; !now.Before(w.last) || w.patient && w.store.now() != Up {
+	ended := !now.Before(w.last) || w.patient && w.store.now() != Up
+	if w.steps--; ended {
 		w.steps = 0
 	}
 	switch {
@@ -108,10 +114,36 @@ func (w *watch) next() {
 		}
 	case late >= w.step && !w.more:
 		w.steps, w.more, w.due = 1, true, now.Add(w.step)
+	case !ended && (w.here() || w.behind()):
+		w.steps, w.due = 1, now.Add(w.step)
 	default:
 		return
 	}
 	w.timer.Reset(w.due.Sub(now))
+}
+
+// here reports whether what the call waits for is in this process: nothing has been at the store for the whole budget, less
+// the time in which this process did not run.
+func (w *watch) here() bool {
+	waits, known := w.waits()
+	return known && waits < w.budget-w.step+w.late
+}
+
+// behind reports whether goroutines wait for a processor, such as one that reads replies: this one has to wait for them.
+func (w *watch) behind() bool {
+	late := yield()
+	w.late += late
+	return late > 0
+}
+
+// yield lets those goroutines run that are ready, and returns how long that took, or 0 if it was no time to speak of.
+func yield() time.Duration {
+	began := time.Now()
+	runtime.Gosched()
+	if took := time.Since(began); took > onTime {
+		return took
+	}
+	return 0
 }
 
 // wasLate reports whether this process was late by a fifth of the budget or more, so that a failure may be its own.

@@ -140,14 +140,19 @@ func TestALateProcessQueuesAsMuchLonger(t *testing.T) {
 		"late, and no place left": {time.Hour, 40 * time.Millisecond, driver.FromPolicy},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			g := &guard{budget: 50 * time.Millisecond, slots: make(chan struct{}, 1), woke: func() { time.Sleep(c.late) }}
 			b := &breaker{}
-			b.init(DefaultBlip, g.budget, nil)
-			g.slots <- struct{}{}
-			time.AfterFunc(c.takes, func() { <-g.slots })
-			waited, err := g.queue(t.Context(), b, g.budget)
-			if by := map[bool]sash.Source{true: driver.FromStore, false: driver.FromPolicy}[err == nil]; by != c.by || waited > g.budget {
-				t.Errorf("%v of the budget, %v", waited, err)
+			b.init(DefaultBlip, DefaultBudget, nil)
+			b.entry.init(b, &guard{
+				budget: DefaultBudget, most: 1, woke: func() { time.Sleep(c.late) }, waits: func() (time.Duration, bool) { return 0, false },
+			})
+			q := &question{breaker: b, patience: DefaultBudget}
+			if _, _, err := b.entry.enter(t.Context(), q); err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(c.takes, func() { b.entry.leave(time.Now(), true, true) })
+			_, _, err := b.entry.enter(t.Context(), q)
+			if by := map[bool]sash.Source{true: driver.FromStore, false: driver.FromPolicy}[err == nil]; by != c.by {
+				t.Error(err)
 			}
 		})
 	}

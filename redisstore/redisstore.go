@@ -55,6 +55,7 @@ type Store struct {
 	scripts Scripter
 	prefix  string
 	wait    Wait
+	trips   trips
 	apart   atomic.Bool // a cluster has rejected keys of several slots; set once
 }
 

@@ -49,6 +49,7 @@ func (s *Store) run(ctx context.Context, reqs []driver.Request, script *Script, 
 	if !ok {
 		return "", fmt.Errorf("%w: waiting for replicas, by %T", driver.ErrUnsupported, s.scripts)
 	}
+	defer s.trips.end(s.trips.begin())
 	reply, confirmed, err := scripts.RunWait(ctx, script, keys, arg, s.wait)
 	switch {
 	case err != nil && reply != "":
@@ -64,6 +65,7 @@ func (s *Store) run(ctx context.Context, reqs []driver.Request, script *Script, 
 
 // send runs a script. Errors about the value of a key are driver.ErrRejected.
 func (s *Store) send(ctx context.Context, script *Script, keys []string, arg string) (string, error) {
+	defer s.trips.end(s.trips.begin())
 	reply, err := s.scripts.Run(ctx, script, keys, arg)
 	err = rejected(err)
 	if errors.Is(err, context.DeadlineExceeded) {

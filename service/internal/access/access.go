@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.com/sash"
+	"example.com/sash/failover"
+	"example.com/sash/middleware"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -120,9 +123,27 @@ func (g grant) String() string {
 
 type key struct{}
 
-// With returns a context of a request from the caller.
+// With returns a context of a request from the caller, which has turns with other clients.
 func With(ctx context.Context, caller *Caller) context.Context {
-	return context.WithValue(ctx, key{}, caller)
+	return failover.WithClient(context.WithValue(ctx, key{}, caller), caller.Client())
+}
+
+// Client returns what names the caller among those that have turns: the client of the file, or else its address, as
+// [Party] has it.
+func (c *Caller) Client() string {
+	if c.Name != "" {
+		return c.Name
+	}
+	return Party(fmt.Sprint(c.From))
+}
+
+// Party returns what connections from an address have in common: the address, of IPv6 its /64, or that it is a Unix socket.
+func Party(from string) string {
+	peer, err := netip.ParseAddrPort(from)
+	if err != nil {
+		return "socket"
+	}
+	return middleware.AddressKey(peer.Addr().WithZone("").Unmap(), middleware.DefaultIPv6Bits)
 }
 
 // Caller returns the sender of a request by its context. Without one there, the sender is anonymous.

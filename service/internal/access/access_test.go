@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -471,6 +472,26 @@ func TestCertificatesThatNoPortVerifiesAreAWarning(t *testing.T) {
 		warnings := strings.Count(w.log.String(), "no port verifies them")
 		if verified != (warnings == 0) || !verified && (warnings != 2 || !strings.Contains(w.log.String(), `clients="batch, edge" number=2`)) {
 			t.Errorf("verified %v: %s", verified, w.log.String())
+		}
+	}
+}
+
+func TestClientsHaveTurnsByNameOrAddress(t *testing.T) {
+	address := &net.TCPAddr{IP: net.ParseIP("192.0.2.1"), Port: 5}
+	shop, one, same, none := Caller{Name: "shop", From: address}, Caller{From: address}, Caller{From: "192.0.2.1:6"}, Caller{}
+	if shop.Client() != "shop" || one.Client() != same.Client() || one.Client() == none.Client() || one.Client() == shop.Client() {
+		t.Errorf("%q, %q, %q, %q", shop.Client(), one.Client(), same.Client(), none.Client())
+	}
+}
+
+// An address counts without its port and its zone, one of IPv6 as its network, and all peers of a Unix socket as one.
+func TestWhatCountsAsOneAddress(t *testing.T) {
+	for from, want := range map[string]string{
+		"192.0.2.7:1": Party("192.0.2.7:2"), "[::ffff:192.0.2.7]:1": Party("192.0.2.7:1"),
+		"[2001:db8::1]:1": Party("[2001:db8::ffff:2]:1"), "[fe80::1%eth0]:1": Party("[fe80::1%eth1]:1"), "@": Party(""),
+	} {
+		if Party(from) != want || Party("192.0.2.8:1") == want {
+			t.Errorf("%s counts as %s", from, Party(from))
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/conns"
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/throttle"
 	"example.com/sash/service/internal/wire"
 )
@@ -277,7 +277,7 @@ func newGuesses(now func() time.Time) *guesses {
 // Compare the token first, so that guesses that arrive together get no more answers than guesses in sequence. Do not
 // call it for the cookie of a session: nobody guesses a random ID, and the ID of an expired session is no guess.
 func (g *guesses) withhold(from string, right bool) time.Duration {
-	ctx, key := context.Background(), conns.Party(from) // a store in memory does not wait
+	ctx, key := context.Background(), access.Party(from) // a store in memory does not wait
 	if !right {
 		res, err := g.limiter.Allow(ctx, key)
 		if err != nil { // guessers other addresses wait

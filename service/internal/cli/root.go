@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -58,6 +59,9 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 	root.SetOut(out)
 	root.SetErr(err)
 	failed := root.ExecuteContext(ctx)
+	if log, ok := a.err.(*lossy); ok {
+		defer log.end(time.Second)
+	}
 	switch {
 	case failed == nil:
 		return exitAllowed
@@ -69,7 +73,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 		_ = json.NewEncoder(out).Encode(map[string]string{"error": text})
 		return exitError
 	}
-	_, _ = fmt.Fprintf(err, "sash: %s\n", text)
+	_, _ = fmt.Fprintf(a.err, "sash: %s\n", text)
 	return exitError
 }
 

@@ -61,6 +61,7 @@ resp.md have the rest.`,
   sash serve --config limits.yaml --redis redis://127.0.0.1:6379 --addr 127.0.0.1:8080`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.err = newLossy(a.err)
 			opts, err := a.options(s, cmd.CalledAs() == asRatelimit, cmd.Flags().Changed)
 			if err != nil {
 				return err

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -226,7 +227,7 @@ func TestOneAddressKeepsNobodyOut(t *testing.T) {
 			}
 		})
 	}
-	other, party := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}, Party("127.0.0.2:1")
+	other, party := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}, access.Party("127.0.0.2:1")
 	defer time.AfterFunc(20*time.Second, func() { _ = l.Close() }).Stop() // otherwise it would wait for ever
 	for range places / 2 {
 		client, err := other.DialContext(ctx, "tcp", l.Addr().String())
@@ -252,18 +253,6 @@ func TestOneAddressKeepsNobodyOut(t *testing.T) {
 	}
 	if held != places/2 || len(l.open) != places {
 		t.Errorf("the other address has %d of %d", held, len(l.open))
-	}
-}
-
-// An address counts without its port and its zone, one of IPv6 as its network, and all peers of a Unix socket as one.
-func TestWhatCountsAsOneAddress(t *testing.T) {
-	for from, want := range map[string]string{
-		"192.0.2.7:1": Party("192.0.2.7:2"), "[::ffff:192.0.2.7]:1": Party("192.0.2.7:1"),
-		"[2001:db8::1]:1": Party("[2001:db8::ffff:2]:1"), "[fe80::1%eth0]:1": Party("[fe80::1%eth1]:1"), "@": Party(""),
-	} {
-		if Party(from) != want || Party("192.0.2.8:1") == want {
-			t.Errorf("%s counts as %s", from, Party(from))
-		}
 	}
 }
 

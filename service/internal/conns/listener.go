@@ -13,7 +13,6 @@ import (
 	"maps"
 	"math"
 	"net"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -21,7 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/sash/middleware"
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/throttle"
 )
 
@@ -206,18 +205,9 @@ const (
 	inVain   = time.Second
 )
 
-// Party returns what connections from an address have in common: the address, of IPv6 its /64, or that it is a Unix socket.
-func Party(from string) string {
-	peer, err := netip.ParseAddrPort(from)
-	if err != nil {
-		return "socket"
-	}
-	return middleware.AddressKey(peer.Addr().WithZone("").Unmap(), middleware.DefaultIPv6Bits)
-}
-
 // admit returns the connection when there is room for it. It closes one for which there is none, and returns nil.
 func (l *Listener) admit(conn net.Conn) (net.Conn, error) {
-	c := &Conn{Conn: conn, from: l, last: time.Now(), party: Party(conn.RemoteAddr().String())}
+	c := &Conn{Conn: conn, from: l, last: time.Now(), party: access.Party(conn.RemoteAddr().String())}
 	for came := c.last; ; {
 		victim, most, ok := l.enter(c)
 		if ok {

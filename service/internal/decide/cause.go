@@ -26,6 +26,7 @@ var Causes = slices.Sorted(maps.Keys(Reasons))
 var Reasons = map[string]string{
 	"budget":        "does not answer in time",
 	"busy":          "is not called, because too many calls are under way",
+	"overload":      "answers, but this instance has more calls than it answers in time",
 	"down":          "is not called, because it failed before",
 	"rejected":      "rejects a call because of its key or its ID",
 	"refused":       "accepts no connections",
@@ -75,6 +76,8 @@ func Cause(err error) string {
 	switch {
 	case errors.Is(err, memstore.ErrFull):
 		return "full"
+	case errors.Is(err, failover.ErrOverload):
+		return "overload"
 	case errors.Is(err, failover.ErrDown):
 		return "down"
 	case errors.Is(err, failover.ErrBusy):
@@ -94,6 +97,11 @@ func Cause(err error) string {
 		return "misconfigured"
 	}
 	return "error"
+}
+
+// Asked reports whether a call may have reached the store although its cause is overload: it had its turn, and no answer.
+func Asked(err error) bool {
+	return errors.Is(err, failover.ErrOverload) && errors.Is(err, failover.ErrBudget)
 }
 
 // ofServer returns the cause of an error that begins with a word of Redis, which clients and scripts wrap, or "".

@@ -28,6 +28,7 @@ func TestCause(t *testing.T) {
 	}{
 		{"down", fmt.Errorf("%w: %w", failover.ErrDown, failover.ErrBudget)},
 		{"busy", failover.ErrBusy},
+		{"overload", fmt.Errorf("%w (%w)", failover.ErrOverload, failover.ErrBudget)},
 		{"budget", failover.ErrBudget},
 		{"budget", fmt.Errorf("call: %w", context.DeadlineExceeded)},
 		{"budget", dial(os.ErrDeadlineExceeded)},

@@ -74,9 +74,27 @@ func Far(url string) (*Client, error) {
 		return nil, err
 	}
 	t.dial = cmp.Or(t.dial, farDial)
-	t.read = cmp.Or(t.read, farRead)
-	return clientOf(t), nil
+	c := clientOf(t)
+	if t.read == 0 {
+		c.option.ConnWriteTimeout = farRead
+	}
+	return c, nil
 }
+
+// Hold makes the client wait for longer than a budget, so that it does not drop a connection with all calls on it while the
+// budget lasts. The error says that the URL has a shorter read_timeout. Call it before the client is used.
+func (c *Client) Hold(budget time.Duration) error {
+	if c.target.read == 0 {
+		c.option.ConnWriteTimeout = max(c.option.ConnWriteTimeout, budget+heldFor)
+	} else if c.target.read <= budget {
+		return fmt.Errorf("the URL of Redis has read_timeout=%v, after which the client drops the connection with all calls on it, "+
+			"and the budget is %v: give a read_timeout above the budget, or none", c.target.read, budget)
+	}
+	return nil
+}
+
+// heldFor is by how much longer than a budget a client waits.
+const heldFor = 500 * time.Millisecond
 
 const (
 	farDial = 5 * time.Second

@@ -167,3 +167,28 @@ func TestAnAdmissionIsOnItsReplicas(t *testing.T) {
 		t.Error("a closed client decided")
 	}
 }
+
+// A client that holds a budget gets the answer that comes within it, however long that is. A URL that does not is an error.
+func TestAClientHoldsTheBudget(t *testing.T) {
+	server := redistest.Start(t)
+	client := open(t, "redis://"+server.Addr())
+	if err := client.Hold(4 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	l := limiterOf(t, client.Detached(nil))
+	if _, err := l.Allow(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	server.Pause()
+	time.AfterFunc(2500*time.Millisecond, server.Resume) // without it the client gives up after 1.9 s
+	if _, err := l.Allow(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+	short := open(t, "redis://"+server.Addr()+"?read_timeout=2s")
+	if err := short.Hold(time.Second); err != nil {
+		t.Error(err)
+	}
+	if err := short.Hold(2 * time.Second); err == nil || !strings.Contains(err.Error(), "read_timeout=2s") {
+		t.Errorf("a budget that the URL does not hold: %v", err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"example.com/sash/failover"
 	"example.com/sash/service/internal/wire"
 )
 
@@ -81,6 +82,7 @@ func (c *conn) decide(ctx context.Context, d *decision, out *reply) {
 
 // together makes decisions, and writes their replies in order.
 func (c *conn) together(ctx context.Context, all []decision) {
+	ctx = failover.WithClient(ctx, c.session.name)
 	if len(all) == 1 {
 		c.decide(ctx, &all[0], &c.out)
 		return

@@ -20,7 +20,8 @@ type session struct {
 	from  net.Addr
 	cert  *x509.Certificate // of the client, verified; nil is none
 	token string
-	wrong int // tokens that were not known
+	name  string // of the client among those that have turns
+	wrong int    // tokens that were not known
 	quit  bool
 }
 
@@ -35,6 +36,7 @@ func (c *conn) permit(domain string, need access.Right) (*access.Caller, error) 
 	if err != nil {
 		return nil, err
 	}
+	c.session.name = caller.Client()
 	return caller, c.handler.opts.Access.Permit(caller, domain, need)
 }
 

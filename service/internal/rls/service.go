@@ -9,17 +9,22 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"example.com/sash"
+	"example.com/sash/failover"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -85,7 +90,11 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest)
 	if err != nil {
 		return nil, access.Status(err)
 	}
-	return s.answer(ctx, decide.GRPC, caller, req)
+	res, err := s.answer(failover.WithClient(ctx, caller.Client()), decide.GRPC, caller, req)
+	if status.Code(err) == codes.Unavailable { // as Retry-After over HTTP
+		_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.Itoa(1000+rand.N(4000))))
+	}
+	return res, err
 }
 
 // answer answers a request within Options.Timeout.

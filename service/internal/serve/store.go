@@ -42,6 +42,10 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := client.Hold(s.Budget); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("--budget: %w", err)
+	}
 	others, err := redisclient.New(s.Redis) // what decides nothing must not delay what does
 	if err != nil {
 		client.Close()
@@ -102,6 +106,10 @@ func (s *instance) openHome() (home, error) {
 	if err != nil {
 		return home{}, fmt.Errorf("--home: %w", err)
 	}
+	if err := client.Hold(s.HomeBudget); err != nil {
+		client.Close()
+		return home{}, fmt.Errorf("--home-budget: %w", err)
+	}
 	opts := &redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.HomeBudget / 2}
 	watch, err := degrade.NewHome(client.String(), s.HomeBudget, client.Store(opts), s.Log)
 	if err != nil {
@@ -132,12 +140,12 @@ func (s *instance) openMemory() (*store, error) {
 	}, nil
 }
 
-// patience bounds one decision in all, the failure mode's answer included. It is longer than the budget, so that a
-// store that does not answer still gets an answer by its failure mode.
+// patience bounds one decision in all, the failure mode's answer and a wait for its turn included. It is longer than the
+// budget, so that a store that does not answer still gets an answer by its failure mode.
 func (s *instance) patience() time.Duration {
 	longest := max(time.Second, 2*s.Budget)
 	if s.Home != "" {
 		longest = max(longest, 2*(s.Budget+s.HomeBudget))
 	}
-	return longest
+	return longest + time.Second
 }

@@ -36,14 +36,16 @@ type Error struct {
 // A Silence is what a client learns of a request that the store did not answer.
 type Silence struct {
 	Unknown  string // the store was asked
-	NotAsked string // it was not: it failed before, or too many calls are under way
+	NotAsked string // it was not: it failed before, or too many calls are under way or wait
 }
 
 // Of returns the text for an error of the engine that is no answer, and its cause as in a Decision.
 func (s *Silence) Of(err error) (text, cause string) {
 	switch cause = decide.Cause(err); cause {
-	case "down", "busy":
-		return s.NotAsked, cause
+	case "down", "busy", "overload":
+		if !decide.Asked(err) {
+			return s.NotAsked, cause
+		}
 	case "full":
 		return "the store in memory is full and has no place for a new subject: there is no decision, and nothing was charged", cause
 	case "rejected":

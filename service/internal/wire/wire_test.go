@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -253,6 +254,18 @@ func TestTheDecisionsOfALimiter(t *testing.T) {
 		got, err := json.Marshal(d)
 		if want := c.says + fmt.Sprintf(limits, c.minute, c.day); string(got) != want || err != nil {
 			t.Errorf("%s, %v, want\n%s", got, err, want)
+		}
+	}
+}
+
+// A call that waited for its turn in vain was not charged. One that had it may have been.
+func TestOverloadSaysWhetherTheCallWasCharged(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{{failover.ErrOverload, Undecided.NotAsked}, {fmt.Errorf("%w (%w)", failover.ErrOverload, failover.ErrBudget), Undecided.Unknown}} {
+		if text, cause := Undecided.Of(c.err); cause != "overload" || text != c.want {
+			t.Errorf("%v: %q, %q", c.err, cause, text)
 		}
 	}
 }

@@ -1,0 +1,258 @@
+package failover
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"example.com/sash"
+)
+
+// How a part of the store admits calls.
+const (
+	firstLimit = 16               // calls at the store before anything is known of it
+	baseWindow = 10 * time.Second // the fastest answer is that of one such window or two
+
+	longestWait = time.Second // for a turn, while the store answers, unless the budget can last longer
+)
+
+// An admission bounds how many calls are at a part of the store, and lets clients have the places in turn.
+//
+//	caller --> waits in this process, in turn with other clients --> at the store --> answered
+//	             overload beyond the longest wait                     the budget
+//
+// Only the time at the store says something about the store, so budget and breaker know no other. The limit follows the
+// store: it grows while all places are taken and answers take little longer than the fastest one, and it shrinks by a
+// quarter when one takes longer by a part of the time that the budget leaves. So calls queue in this process, where clients
+// have turns, and not at the store.
+type admission struct {
+	of     *breaker
+	budget time.Duration
+	most   int    // the highest limit
+	woke   func() // after every step; nil but in tests
+	waits  func() (time.Duration, bool)
+
+	mu      sync.Mutex
+	limit   int              // guarded by mu: calls at the store, from 1 to most
+	at      int              // guarded by mu: those there now, without those whose budget is over
+	fastest [2]time.Duration // guarded by mu: answer of this window, and of the one before
+	window  time.Time        // guarded by mu: when this window began
+	shrunk  time.Time        // guarded by mu: when the limit last shrank
+	heard   time.Time        // guarded by mu: when the store last answered
+	lines   map[string]*line // guarded by mu: calls that wait, by client
+	turns   []*line          // guarded by mu: those lines, the next one first
+	timer   *time.Timer      // guarded by mu: of the next step; nil while no call waits
+	due     time.Time        // guarded by mu: of the next step
+	late    time.Duration    // guarded by mu: by how much steps came late in all
+}
+
+// A line is the calls of one client that wait, in order.
+type line struct {
+	client string
+	calls  []*waiter
+}
+
+// A waiter is a call that waits for a place.
+type waiter struct {
+	ended    chan error // gets nil with a place, or why there is none
+	gone     bool       // guarded by mu: its caller has left
+	began    time.Time
+	patience time.Duration // the longest wait while the store answers nothing
+	last     time.Time     // the end of the longest wait
+	late     time.Duration // of the admission when it began
+}
+
+func (a *admission) init(of *breaker, g *guard) {
+	*a = admission{
+		of: of, budget: g.budget, most: int(g.most), woke: g.woke, waits: g.waits,
+		limit: min(firstLimit, int(g.most)), fastest: [2]time.Duration{g.budget / 2, g.budget / 2}, lines: make(map[string]*line),
+	}
+}
+
+type clientKey struct{}
+
+// WithClient returns a context for calls of a client, such as a tenant. While calls wait in this process, clients have turns,
+// so that one with many calls does not delay the others. Calls without a client are one client together.
+func WithClient(ctx context.Context, client string) context.Context {
+	return context.WithValue(ctx, clientKey{}, client)
+}
+
+// enter takes a place, and waits for its turn if there is none. waited is how long it did, and silent that the store
+// answered nothing meanwhile. If err is nil the call has to leave.
+func (a *admission) enter(ctx context.Context, q *question) (waited time.Duration, silent bool, err error) {
+	a.mu.Lock()
+	if a.at < a.limit && len(a.turns) == 0 {
+		a.at++
+		a.mu.Unlock()
+		return 0, false, nil
+	}
+	if q.yields || a.of.now() != Up {
+		a.mu.Unlock()
+		return 0, false, &sash.StoreError{Err: ErrBusy}
+	}
+	w := a.join(ctx, q.patience)
+	a.mu.Unlock()
+	select {
+	case err = <-w.ended:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil && !w.gone { // the caller has left, perhaps with a place
+		w.gone = true
+		if len(w.ended) > 0 && <-w.ended == nil {
+			a.at--
+			a.admit()
+		}
+	}
+	return time.Since(w.began), a.heard.Before(w.began), err
+}
+
+// join adds a call to the line of its client. The caller holds mu.
+func (a *admission) join(ctx context.Context, patience time.Duration) *waiter {
+	client, _ := ctx.Value(clientKey{}).(string)
+	l := a.lines[client]
+	if l == nil {
+		l = &line{client: client}
+		a.lines[client] = l
+		a.turns = append(a.turns, l)
+	}
+	now := time.Now()
+	w := &waiter{
+		ended: make(chan error, 1), began: now, patience: min(patience, silentBudgets*a.budget),
+		last: now.Add(max(longestWait, longest(a.budget), patience)), late: a.late,
+	}
+	l.calls = append(l.calls, w)
+	if a.timer == nil {
+		a.due = now.Add(a.gap())
+		a.timer = time.AfterFunc(a.gap(), a.step)
+	}
+	return w
+}
+
+// gap returns the time between two steps.
+func (a *admission) gap() time.Duration { return a.budget / stepsOfBudget }
+
+// leave gives back the place of a call that began at an instant: at its answer, or when its budget is over. own says that
+// the store itself answered.
+func (a *admission) leave(began time.Time, answered, own bool) {
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.follow(began, now, answered, own)
+	a.at--
+	a.admit()
+}
+
+// follow changes the limit by a call that ends. The caller holds mu.
+func (a *admission) follow(began, now time.Time, answered, own bool) {
+	took := now.Sub(began)
+	if answered && own {
+		if a.heard = now; now.Sub(a.window) > baseWindow {
+			a.window, a.fastest = now, [2]time.Duration{a.budget / 2, a.fastest[0]}
+		}
+		a.fastest[0] = min(a.fastest[0], took)
+	}
+	base := min(a.fastest[0], a.fastest[1])
+	room := a.budget - base
+	slow := min(room/2, max(room/4, 2*base)) // a group commit takes up to three round trips
+	switch queued := took - base; {
+	case queued > slow:
+		if began.After(a.shrunk) { // of calls that were there together one counts
+			a.shrunk, a.limit = now, max(1, a.limit*3/4)
+		}
+	case answered && queued <= slow/2 && a.at >= a.limit:
+		a.limit = min(a.most, a.limit+1)
+	}
+}
+
+// admit gives free places to calls that wait, one of each client in turn. The caller holds mu.
+func (a *admission) admit() {
+	for a.at < a.limit && len(a.turns) > 0 {
+		l := a.turns[0]
+		a.turns = a.turns[1:]
+		w := l.calls[0]
+		l.calls[0] = nil
+		if l.calls = l.calls[1:]; len(l.calls) > 0 {
+			a.turns = append(a.turns, l)
+		} else {
+			delete(a.lines, l.client)
+		}
+		if !w.gone {
+			a.at++
+			w.ended <- nil
+		}
+	}
+}
+
+// step ends waits that took too long.
+func (a *admission) step() {
+	if a.woke != nil {
+		a.woke()
+	}
+	_ = yield() // to those that read replies
+	waits, known := a.waits()
+	here := known && waits < a.budget-a.gap() // the store keeps no call waiting
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	if late := now.Sub(a.due); late > onTime {
+		a.late += late
+	}
+	down, next := a.of.now() != Up, now.Add(a.gap())
+	turns := a.turns[:0]
+	for _, l := range a.turns {
+		kept := l.calls[:0]
+		for _, w := range l.calls {
+			over, err := a.over(w, now, here)
+			switch {
+			case w.gone:
+			case down:
+				w.ended <- &sash.StoreError{Err: ErrBusy}
+			case err != nil:
+				w.ended <- err
+			default:
+				kept = append(kept, w)
+				if over.Before(next) {
+					next = over
+				}
+			}
+		}
+		clear(l.calls[len(kept):])
+		if l.calls = kept; len(kept) > 0 {
+			turns = append(turns, l)
+		} else {
+			delete(a.lines, l.client)
+		}
+	}
+	clear(a.turns[len(turns):])
+	if a.turns = turns; len(turns) == 0 {
+		a.timer = nil
+		return
+	}
+	a.due = now.Add(max(time.Millisecond, next.Sub(now)))
+	a.timer.Reset(a.due.Sub(now))
+}
+
+// over returns when a wait is over, and why if it is. A call has waited for the store if that answers nothing for as long as
+// the call may be there, less the time in which this process did not run: then the failure mode answers. Otherwise it has
+// waited for other calls, and it may do so for longer. The caller holds mu.
+func (a *admission) over(w *waiter, now time.Time, here bool) (end time.Time, err error) {
+	var why error = &sash.StoreError{Err: ErrBusy}
+	since := w.began
+	if a.heard.After(since) {
+		since = a.heard
+	}
+	end = since.Add(w.patience + a.late - w.late)
+	if here || end.After(w.last) {
+		end = w.last
+		if here || since != w.began {
+			why = ErrOverload
+		}
+	}
+	if now.Before(end) {
+		return end, nil
+	}
+	return end, why
+}
