@@ -55,6 +55,15 @@ var mutants = []struct {
 		{"a charge to be settled is forgotten when the log is made", "if mode == 3 then marked = 128 end\n        expires", "expires"},
 		{"refusals are always firm", "refusals + settleable, now", "refusals, now"},
 		{"the period before is taken for this one", "if now < b1 then cut, stop = b0 - 1, b1", "if now < b1 then cut, stop = b1 - 1, b2"},
+
+		{"a merged entry counts from the earliest", "units = units + u\n", "at, units = time, units + u\n"},
+		{"a merged entry forgets", "units = units + u\n", "units = u\n"},
+		{"entries merge across the beginning of a period", "cuts[i] = (clock < b1 and b0 or clock < b2 and b1 or b2) - 1", "cuts[i] = 0"},
+		{"entries merge across the beginning of a window", "cuts[i] = clock - window\n", "cuts[i] = 0\n"},
+		{"a step is as long as the age is", "math.min(window, 8 * age)", "math.min(window, 2000 * age)"},
+		{"the sums of a merged log stay", "in pairs(sums) do", "in pairs({}) do"},
+		{"merged entries stay where they were", "  call('SETRANGE', key, '6', pack('>I6', position))\n    return position\n  end\n\n  -- step", "  return position\n  end\n\n  -- step"},
+		{"the answer is that of before", "inserted or oldest > was, head", "inserted, head"},
 	}},
 	{"log.lua", sash.SlidingBuckets, []mutant{
 		{"calls join across midnight", "then joins = false end", "then joins = true end"},
@@ -63,6 +72,7 @@ var mutants = []struct {
 	}},
 	{"log_settle.lua", sash.SlidingLog, []mutant{
 		{"the total stays", "(total + change) % SUM_MODULUS", "total"},
+		{"a charge that has merged is not found", "and shared(steps()", "and false and shared(steps()"},
 		{"the sums of blocks stay", "pack('>I6', (sum + change) % SUM_MODULUS)", "pack('>I6', sum)"},
 		{"the hints stay", "if not saturated and (hint < position or hint == position and left > 0) then", "if true then"},
 		{"the hint at an entry that holds nothing stays", "hint < position or hint == position and left > 0", "hint <= position"},
