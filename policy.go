@@ -16,7 +16,8 @@ type Algorithm = driver.Algorithm
 
 // The algorithms. Only the first three keep the bound of a sliding window.
 const (
-	// SlidingLog is exact: at most Units in any trailing window. The default.
+	// SlidingLog is exact: at most Units in any trailing window. The default. Of a subject with more than 8,192 charges, a
+	// unit is held up to a 1,024th of its window longer.
 	SlidingLog = driver.SlidingLog
 	// SortedSetLog is as exact, kept on Redis as one sorted-set member a call, readable with ZRANGE.
 	// It takes several times the memory of SlidingLog.
@@ -143,13 +144,9 @@ func (p *policy) check(l Limit, earlier []Limit) error {
 	if l.Period == 0 && p.Resolution > l.Window {
 		return fmt.Errorf("%w: %s: the resolution %v is longer than the window", ErrInvalidLimit, l, p.Resolution)
 	}
-	if !p.Algorithm.Exact() {
-		return nil
-	}
-	if entries := p.Entries(&limit); entries > MaxEntries {
-		step := (micros(limit.Length())/(MaxEntries-2) + time.Millisecond).Truncate(time.Millisecond)
-		return fmt.Errorf("%w: %s: the log of one subject could need %d entries, more than %d: use algorithm sliding-buckets with a resolution of at least %v",
-			ErrInvalidLimit, l, entries, MaxEntries, step)
+	if p.Algorithm == SortedSetLog && l.Units > MaxEntries {
+		return fmt.Errorf("%w: %s: algorithm sorted-set-log keeps a member for each call, and at most %d units; sliding-log has room for any number",
+			ErrInvalidLimit, l, MaxEntries)
 	}
 	return nil
 }
