@@ -20,7 +20,7 @@ const (
 	// unit is held up to a 1,024th of its window longer.
 	SlidingLog = driver.SlidingLog
 	// SortedSetLog is as exact, kept on Redis as one sorted-set member a call, readable with ZRANGE.
-	// It takes several times the memory of SlidingLog.
+	// It takes several times the memory of SlidingLog, and rejects limits above MaxEntries.
 	SortedSetLog = driver.SortedSetLog
 	// SlidingBuckets is SlidingLog with calls of the same Resolution sharing an entry: never more than
 	// Units in any window, and a unit is held at most Resolution longer than it has to be.
