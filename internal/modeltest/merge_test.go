@@ -67,9 +67,10 @@ func TestLogsThatMergeAdmitAnEvenDemand(t *testing.T) {
 		least  int64
 	}{
 		"a minute":                {[][]sash.Limit{{sash.PerMinute(150_000)}}, 2500, 300, 742_500},
+		"more than a minute has":  {[][]sash.Limit{{sash.PerMinute(150_000)}}, 4000, 300, 742_500},
 		"a minute beside a month": {[][]sash.Limit{{sash.PerMinute(120_000), sash.Every(1_000_000_000, 30*24*time.Hour)}}, 2000, 300, 594_000},
 		"plans in turn":           {[][]sash.Limit{{sash.PerMinute(60_000)}, {sash.Every(1<<40-1, 30*24*time.Hour)}}, 1000, 600, 594_000},
-		"a calendar hour":         {[][]sash.Limit{{sash.PerMinute(12_000), sash.PerCalendar(200_000, sash.CalendarHour, nil)}}, 200, 7200, 400_000},
+		"a calendar hour":         {[][]sash.Limit{{sash.PerMinute(13_000), sash.PerCalendar(719_990, sash.CalendarHour, nil)}}, 200, 7200, 2 * 719_990},
 	} {
 		clock := judge.NewClock(time.Date(2031, 3, 29, 22, 0, 0, 0, time.UTC))
 		store := memstore.New(&memstore.Options{Now: clock.Now})
