@@ -145,7 +145,7 @@ func (p *policy) check(l Limit, earlier []Limit) error {
 		return fmt.Errorf("%w: %s: the resolution %v is longer than the window", ErrInvalidLimit, l, p.Resolution)
 	}
 	if p.Algorithm == SortedSetLog && l.Units > MaxEntries {
-		return fmt.Errorf("%w: %s: algorithm sorted-set-log keeps a member for each call, and at most %d units; sliding-log has room for any number",
+		return fmt.Errorf("%w: %s: algorithm sorted-set-log has at most %d units, as it keeps each call; sliding-log has room for more",
 			ErrInvalidLimit, l, MaxEntries)
 	}
 	return nil

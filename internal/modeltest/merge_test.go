@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +52,8 @@ func (b *bench) mergedWalks(n uint64) error {
 			rng: rand.New(rand.NewPCG(seed, 41)), key: fmt.Sprint("merged ", walks.Add(1)),
 		}
 		if err := w.run(400); err != nil {
-			return fmt.Errorf("walk %d of logs that merge at %d: %w\nafter\n\t%s", seed, full, err, strings.Join(w.trace[max(0, len(w.trace)-25):], "\n\t"))
+			last := strings.Join(w.trace[max(0, len(w.trace)-25):], "\n\t")
+			return fmt.Errorf("walk %d of logs that merge at %d: %w\nafter\n\t%s", seed, full, err, last)
 		}
 	}
 	return nil
@@ -61,10 +63,8 @@ func (b *bench) mergedWalks(n uint64) error {
 // beside a window a million times as long, under plans in turn, and up to the last unit of each period of the calendar.
 func TestLogsThatMergeAdmitAnEvenDemand(t *testing.T) {
 	for name, c := range map[string]struct {
-		plans  [][]sash.Limit // of every hundredth call the last one
-		second int64          // calls
-		length int64          // seconds
-		least  int64
+		plans                 [][]sash.Limit // of every hundredth call the last one
+		second, length, least int64          // calls, seconds, admitted
 	}{
 		"a minute":                {[][]sash.Limit{{sash.PerMinute(150_000)}}, 2500, 300, 742_500},
 		"more than a minute has":  {[][]sash.Limit{{sash.PerMinute(150_000)}}, 4000, 300, 742_500},
@@ -150,21 +150,26 @@ func (w *mergeWalk) run(steps int) error {
 	return nil
 }
 
+// An eitherStore is what each of the two stores can do.
+type eitherStore interface {
+	driver.MultiStore
+	driver.Deduplicator
+	driver.Taker
+	driver.Settler
+	driver.Extender
+}
+
 // step makes one call, and compares both answers with each other.
 func (w *mergeWalk) step() error {
-	ctx := context.Background()
 	w.clock.Advance(time.Duration(w.rng.IntN(300_000)) * time.Microsecond)
+	ctx, now, set, what := context.Background(), w.clock.Now().UnixMicro(), driver.Settlement{}, ""
 	req := driver.Request{Key: w.key, Policy: w.policies[w.rng.IntN(len(w.policies))], Cost: 1 + w.rng.Int64N(9)}
 	req.MaySettle = !req.Policy.CountRefused
-	now, set := w.clock.Now().UnixMicro(), driver.Settlement{}
 	if n := len(w.held); n > 0 {
 		set = w.held[w.rng.IntN(n)]
 	}
-	what := ""
-	decide := func(store driver.Store) ([]driver.Answer, error) {
-		a, err := store.Decide(ctx, req)
-		return []driver.Answer{a}, err
-	}
+	one := func(a driver.Answer, err error) ([]driver.Answer, error) { return []driver.Answer{a}, err }
+	decide := func(s eitherStore) ([]driver.Answer, error) { return one(s.Decide(ctx, req)) }
 	switch n := w.rng.IntN(200); {
 	default:
 	case n < 20:
@@ -172,44 +177,32 @@ func (w *mergeWalk) step() error {
 	case n < 40:
 		req.Within = w.rng.Int64N(5_000_000)
 	case n < 60 && len(w.held) > 0:
-		set.Units = w.rng.Int64N(set.Request.Cost + 3)
-		set.ID = fmt.Sprint(len(w.trace))
+		set.Units, set.ID = w.rng.Int64N(set.Request.Cost+3), fmt.Sprint(len(w.trace))
 		what = fmt.Sprintf("settle twice %d of %d to %d", set.Request.Cost, set.At, set.Units)
-		decide = func(store driver.Store) ([]driver.Answer, error) {
-			return nil, errors.Join(store.(driver.Settler).Settle(ctx, set), store.(driver.Settler).Settle(ctx, set))
+		decide = func(s eitherStore) ([]driver.Answer, error) {
+			return nil, errors.Join(s.Settle(ctx, set), s.Settle(ctx, set))
 		}
-		w.settled(set.At)
 	case n < 66 && len(w.held) > 0 && len(set.Request.Policy.Limits) == 1: // on Redis a slot's charge is extended under one limit
 		what = fmt.Sprintf("extend %d of %d", set.Request.Cost, set.At)
-		decide = func(store driver.Store) ([]driver.Answer, error) {
-			at, err := store.(driver.Extender).Extend(ctx, set)
-			return []driver.Answer{{At: at}}, err
+		decide = func(s eitherStore) ([]driver.Answer, error) {
+			at, err := s.Extend(ctx, set)
+			return one(driver.Answer{At: at}, err)
 		}
-		w.settled(set.At)
 	case n < 76:
-		what = "once"
-		id := fmt.Sprint("call ", len(w.trace)-w.rng.IntN(30))
-		decide = func(store driver.Store) ([]driver.Answer, error) {
-			a, err := store.(driver.Deduplicator).DecideOnce(ctx, id, req)
-			return []driver.Answer{a}, err
-		}
+		what = fmt.Sprint("call ", len(w.trace)-w.rng.IntN(30))
+		decide = func(s eitherStore) ([]driver.Answer, error) { return one(s.DecideOnce(ctx, what, req)) }
 	case n < 86:
 		what = "on two subjects"
 		other := req
 		other.Key += " too"
-		decide = func(store driver.Store) ([]driver.Answer, error) {
-			return store.(driver.MultiStore).DecideAll(ctx, []driver.Request{req, other})
-		}
+		decide = func(s eitherStore) ([]driver.Answer, error) { return s.DecideAll(ctx, []driver.Request{req, other}) }
 	case n < 92:
 		req.Partial, req.Cost = true, 100
 	case n < 98 && req.MaySettle: // otherwise one store may have forgotten what newer entries outweigh
 		req.Forced, req.Cost = true, 20
 	case n < 100 && req.MaySettle:
 		what, w.held = "reward", nil // of charges whose units it takes nothing more need be given back
-		decide = func(store driver.Store) ([]driver.Answer, error) {
-			a, err := store.(driver.Taker).Reward(ctx, req)
-			return []driver.Answer{a}, err
-		}
+		decide = func(s eitherStore) ([]driver.Answer, error) { return one(s.Reward(ctx, req)) }
 	case n == 100:
 		w.clock.Advance(time.Duration(w.rng.IntN(100)) * time.Second)
 	case n == 101:
@@ -233,18 +226,11 @@ func (w *mergeWalk) step() error {
 		}
 	}
 	w.trace = append(w.trace, line)
-	if what == "" && req.Cost > 0 && req.MaySettle && want[0].Allowed() && !req.Partial && want[0].At > w.back {
+	switch {
+	case what == "" && req.Cost > 0 && req.MaySettle && want[0].Allowed() && !req.Partial && want[0].At > w.back:
 		w.held = append(w.held, driver.Settlement{Request: req, At: want[0].At, Delay: want[0].Delay})
+	case strings.HasPrefix(what, "settle"), strings.HasPrefix(what, "extend"):
+		w.held = slices.DeleteFunc(w.held, func(other driver.Settlement) bool { return other.At == set.At })
 	}
 	return nil
-}
-
-// settled forgets a charge.
-func (w *mergeWalk) settled(at int64) {
-	for i := range w.held {
-		if w.held[i].At == at {
-			w.held = append(w.held[:i], w.held[i+1:]...)
-			return
-		}
-	}
 }

@@ -255,10 +255,10 @@ func step(window, age int64) int64 {
 	return 1 << (bits.Len64(uint64(max(1, min(window, 8*age)/threshold.Log.Steps))) - 1)
 }
 
-// Settle implements State. The charge is in the entry of its time or, joined, of the latest time within
-// the same step: of the resolution, or of a log that was full. After a clock that went back, one from before it has caught
-// up is found in an entry of its time only. If the charge is not found, additional units are charged to a later entry, and units to give back stay until they leave; so
-// do those of a full entry.
+// Settle implements State. The charge is in the entry of its time or, joined, of the latest time within the same step: of the
+// resolution, or of a log that was full. After a clock that went back, one from before it has caught up is found in an entry
+// of its time only. If the charge is not found, additional units are charged to a later entry, and units to give back stay
+// until they leave; so do those of a full entry.
 func (l *Log) Settle(now, at, more int64, _ []driver.Limit) {
 	if l.head == l.lo {
 		return
