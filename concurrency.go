@@ -17,8 +17,7 @@ const inFlight = "in-flight#"
 // holds a slot until it ends. If its process dies, the slot becomes free after the longest hold time. A call that
 // runs longer is no longer counted, so choose a hold time that no call outlives, and end calls that would, or
 // [Slot.Extend] theirs in time. Then at most n calls are in flight at every instant of the store's clock, over all
-// processes that share the store. After more than [MaxEntries] calls within a hold time, the slot of a process that died
-// can stay taken for longer.
+// processes that share the store.
 //
 // It is a sliding window as long as the hold time, from which a call takes back its unit when it ends. So RetryAfter
 // of a refusal is an upper bound: the time until the slot that is held longest becomes free by itself. Most slots

@@ -35,8 +35,7 @@ const (
 	MaxWindow = 400 * 24 * time.Hour
 	// MaxLimits is the most limits that one subject can have.
 	MaxLimits = driver.MaxLimits
-	// MaxEntries is the most entries that a log may need for one limit: Units, or the number of
-	// resolution steps in the window when that is smaller.
+	// MaxEntries is the most units of a limit under [SortedSetLog], which keeps a member for each call.
 	MaxEntries = driver.MaxEntries
 	// MaxSubjects is the most subjects that one decision can span.
 	MaxSubjects = driver.MaxSubjects

@@ -16,10 +16,11 @@ type Algorithm = driver.Algorithm
 
 // The algorithms. Only the first three keep the bound of a sliding window.
 const (
-	// SlidingLog is exact: at most Units in any trailing window. The default.
+	// SlidingLog is exact: at most Units in any trailing window. The default. Of a subject with more than 8,192 charges, a
+	// unit is held up to a 1,024th of its window longer.
 	SlidingLog = driver.SlidingLog
 	// SortedSetLog is as exact, kept on Redis as one sorted-set member a call, readable with ZRANGE.
-	// It takes several times the memory of SlidingLog.
+	// It takes several times the memory of SlidingLog, and rejects limits above MaxEntries.
 	SortedSetLog = driver.SortedSetLog
 	// SlidingBuckets is SlidingLog with calls of the same Resolution sharing an entry: never more than
 	// Units in any window, and a unit is held at most Resolution longer than it has to be.
@@ -143,13 +144,9 @@ func (p *policy) check(l Limit, earlier []Limit) error {
 	if l.Period == 0 && p.Resolution > l.Window {
 		return fmt.Errorf("%w: %s: the resolution %v is longer than the window", ErrInvalidLimit, l, p.Resolution)
 	}
-	if !p.Algorithm.Exact() {
-		return nil
-	}
-	if entries := p.Entries(&limit); entries > MaxEntries {
-		step := (micros(limit.Length())/(MaxEntries-2) + time.Millisecond).Truncate(time.Millisecond)
-		return fmt.Errorf("%w: %s: the log of one subject could need %d entries, more than %d: use algorithm sliding-buckets with a resolution of at least %v",
-			ErrInvalidLimit, l, entries, MaxEntries, step)
+	if p.Algorithm == SortedSetLog && l.Units > MaxEntries {
+		return fmt.Errorf("%w: %s: algorithm sorted-set-log has at most %d units, as it keeps each call; sliding-log has room for more",
+			ErrInvalidLimit, l, MaxEntries)
 	}
 	return nil
 }

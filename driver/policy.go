@@ -57,8 +57,7 @@ const (
 	MaxLimits = 8
 	// MaxUnits is the most units of a limit, and the highest cost.
 	MaxUnits = 1<<40 - 1
-	// MaxEntries is the most entries that a log may need for one limit: its units, or the number of
-	// resolution steps in the window when that is smaller.
+	// MaxEntries is the most units of a limit under SortedSetLog, which keeps a member for each call.
 	MaxEntries = 100_000
 )
 
@@ -139,12 +138,4 @@ func (p *Policy) MostUnits() int64 {
 		most = min(most, p.Limits[i].Units)
 	}
 	return most
-}
-
-// Entries returns how many entries a log may need for a limit of the policy.
-func (p *Policy) Entries(l *Limit) int64 {
-	if p.Resolution <= 0 {
-		return l.Units
-	}
-	return min(l.Units, l.Length()/p.Resolution.Microseconds()+2)
 }

@@ -347,12 +347,7 @@ func (s *Store) lengthened(policy *driver.Policy) (*driver.Policy, error) {
 		longer := *policy
 		longer.Limits = slices.Clone(policy.Limits)
 		for i := range longer.Limits {
-			l := &longer.Limits[i]
-			l.Window += s.longest.Microseconds()
-			if n := longer.Entries(l); n > driver.MaxEntries {
-				return nil, fmt.Errorf("lease: windows are longer by a lease of %v, and the log of one subject could need %d entries, more than %d: "+
-					"use a coarser resolution or a shorter lease", s.longest, n, driver.MaxEntries)
-			}
+			longer.Limits[i].Window += s.longest.Microseconds()
 		}
 		return &longer, nil
 	})

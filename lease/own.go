@@ -57,7 +57,7 @@ func (o *Own) divide(policy *driver.Policy) (divided, error) {
 		mine := &region.Limits[i]
 		mine.Units, home.Limits[i].Units = o.units(mine.Units)
 		mine.Window += mine.Window/ownDrift + 1
-		if mine.Units == 0 || region.Entries(mine) > driver.MaxEntries {
+		if mine.Units == 0 {
 			return divided{home: policy}, nil
 		}
 	}

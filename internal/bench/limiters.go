@@ -80,11 +80,7 @@ func openSash(client func(string) (driver.Store, func(), error), addr string, w 
 			plain()
 		}
 	}
-	options := &sash.Options{}
-	if w.units > sash.MaxEntries {
-		options = &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: w.window / 1000}
-	}
-	limiter, err := sash.New(store, options, sash.Every(w.units, w.window))
+	limiter, err := sash.New(store, nil, sash.Every(w.units, w.window))
 	if err != nil {
 		return nil, nil, err
 	}

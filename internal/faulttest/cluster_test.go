@@ -50,7 +50,7 @@ func TestSlotsAreMoved(t *testing.T) {
 }
 
 // heldOpen makes calls with IDs and settlements while slots are moving, then moves them. One log grows to its full size
-// meanwhile: from 4,385 entries on the ring has room for all units of the limit, which is more than 100,000 bytes. Some
+// meanwhile: from 4,385 entries on the ring has room for 8,192, which are 98,304 bytes. Some
 // subjects are new, so that both nodes say that the other one has the key, and one is reset.
 func heldOpen(t *testing.T, cluster *redistest.Cluster, store *redisstore.Store) {
 	t.Helper()

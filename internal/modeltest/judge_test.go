@@ -48,7 +48,7 @@ type part func(*bench) error
 var parts = []part{
 	(*bench).quiet, (*bench).midnight, (*bench).reset, (*bench).moved, (*bench).lives, (*bench).repeated, (*bench).long,
 	(*bench).cooled, (*bench).edged, (*bench).firm, (*bench).extended, (*bench).given,
-	(*bench).gathered, (*bench).walks, (*bench).chosen, (*bench).blocked, (*bench).gapped, (*bench).counted, (*bench).booked, (*bench).deep, (*bench).held,
+	(*bench).gathered, (*bench).walks, (*bench).chosen, (*bench).blocked, (*bench).gapped, (*bench).counted, (*bench).booked, (*bench).deep, (*bench).merged, (*bench).held,
 }
 
 // judgeBuild returns an error when a build of the scripts breaks one of these promises. Each part gets a bench of its own, so that

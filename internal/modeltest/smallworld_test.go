@@ -17,10 +17,10 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// In the small world a log is full at 12 entries, blocks have 4, an entry holds less than 400 units, and sums are modulo
+// In the small world a log merges at 16 entries, blocks have 4, an entry holds less than 400 units, and sums are modulo
 // 4,000. So chance meets what takes months of traffic elsewhere.
 var small = smallSteps.But(threshold.Table{
-	"MOST_ENTRIES": smallEntries, "MOST_OF_ENTRY": mostOfEntry,
+	"MOST_ENTRIES": smallEntries, "MERGE_STEPS": 4, "MOST_OF_ENTRY": mostOfEntry, "SET_ENTRIES": 12,
 	"SUM_MODULUS": 4000, "MOST_SUM": 801,
 	"SET_MODULUS": 2500, "SET_MOST_SUM": 500, "SET_LATER": 6,
 })
@@ -32,7 +32,7 @@ var smallSteps = threshold.Scripts.But(threshold.Table{
 })
 
 const (
-	smallEntries = 12
+	smallEntries = 16
 	mostOfEntry  = 399
 )
 
@@ -54,7 +54,8 @@ var exacts = []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets, sash.SortedS
 func TestMemoryInTheSmallWorld(t *testing.T) {
 	before := threshold.Log
 	defer func() { threshold.Log = before }()
-	threshold.Log.Entries, threshold.Log.Units, threshold.Log.Ahead, threshold.Log.Walk, threshold.Log.Gaps = smallEntries, mostOfEntry, 4, 3, 3
+	threshold.Log.Entries, threshold.Log.Steps, threshold.Log.Units = smallEntries, 4, mostOfEntry
+	threshold.Log.Ahead, threshold.Log.Walk, threshold.Log.Gaps = 4, 3, 3
 	met := make(map[string]int)
 	for _, a := range exacts {
 		for seed := range uint64(400 * *times) {
@@ -126,13 +127,13 @@ func TestTheSmallWorldCatches(t *testing.T) {
 		mutant
 	}{
 		{"log.lua", sash.SlidingLog, mutant{
-			"what joins is forgotten", "math.min(next + u, MOST_OF_ENTRY)", "next"}},
+			"what is merged is forgotten", "units = units + u\n", "units = units\n"}},
 		{"log.lua", sash.SlidingLog, mutant{
-			"a full log drops its oldest entry", "if time <= cut then return false, false end", "if true then return false, true end"}},
+			"a full log drops its oldest entry", "if slots < MOST_ENTRIES then return true,", "if slots >= MOST_ENTRIES then return false, oldest, true end\n    if slots < MOST_ENTRIES then return true,"}},
 		{"log.lua", sash.SlidingLog, mutant{
-			"hints outlive what joined", "void = void or joined\n      end\n      local anew", "\n      end\n      local anew"}},
+			"hints outlive what is merged", "void, inserted, full = void or gone,", "void, inserted, full = void,"}},
 		{"log.lua", sash.SlidingLog, mutant{
-			"hints of other limits outlive what joined", "anew and limits or hinted) end", "limits) end"}},
+			"hints of other limits outlive what is merged", "anew and limits or hinted) end", "limits) end"}},
 		{"log.lua", sash.SlidingLog, mutant{
 			"the sums wrap", "% SUM_MODULUS > MOST_SUM then\n          log = log", "< 0 then\n          log = log"}},
 		{"log.lua", sash.SlidingLog, mutant{
@@ -209,16 +210,17 @@ func settledToTheModulus(t *testing.T, addr string, edit func(name, text string)
 func TestAResetEndsWhatAFullLogHolds(t *testing.T) {
 	server := redistest.Start(t)
 	store, clock, _ := virtualSmall(t, server.Addr(), nil)
-	for _, units := range []int64{0, 5} {
-		s := newScenario(store, clock, newPolicy(t, nil, sash.Every(60, time.Hour)), nil)
+	const units = 6 * smallEntries
+	for _, becomes := range []int64{0, 5} {
+		s := newScenario(store, clock, newPolicy(t, nil, sash.Every(units, time.Hour)), nil)
 		s.oracle, s.settles = nil, true
 		old := s.call(2, 0)
 		s.reset()
 		for n := range int64(2 * smallEntries) {
 			clock.Advance(time.Millisecond)
 			s.call(2, 0)
-			s.settle(2, old, units, "", 1)
-			s.wantLeft(60 - 2*(n+1))
+			s.settle(2, old, becomes, "", 1)
+			s.wantLeft(units - 2*(n+1))
 		}
 		if s.err != nil {
 			t.Fatal(s.err)
@@ -249,13 +251,14 @@ var smallPaths = []struct{ script, name, text, condition string }{
 	{"log.lua", "a small ring is written", "-- roll returns a ring", "true"},
 	{"log.lua", "a large ring is written", "local length = #header", "true"},
 	{"log.lua", "a ring that grows goes round its end", "return call('GETRANGE', key, base + x * bytes, base + slots", "true"},
-	{"log.lua", "the oldest entry of a full ring has left", "return false, false end", "true"},
-	{"log.lua", "newer entries outweigh the oldest", "return false, true end\n    if slots", "true"},
-	{"log.lua", "the oldest entry joins the next", "offset = entries + (oldest + 1) % slots", "true"},
+	{"log.lua", "the oldest entry of a full ring has left", "return false, oldest, false end", "true"},
+	{"log.lua", "newer entries outweigh the oldest", "return false, oldest, true end\n    if slots", "true"},
+	{"log.lua", "entries merge", "units = units + u\n", "true"},
+	{"log.lua", "a ring that has merged grows", "return 2 * slots end", "true"},
 	{"log.lua", "an entry is full", "added = entry_units - there", "there + cost > MOST_OF_ENTRY"},
 	{"log.lua", "the sums are full", "oldest, void = steps().saturate(", "true"},
 	{"log.lua", "the sums wrap", "local hot = pack(", "total + added >= SUM_MODULUS"},
-	{"log_settle.lua", "what has joined is found", "if position == head or not joined", "joined and read(position) > at"},
+	{"log_settle.lua", "what is merged is found", "if not same then\n", "same and time_there ~= at and not shared(resolution)"},
 	{"log_settle.lua", "a charge is not found", "if becomes < cost then return '' end\n  if", "true"},
 	{"log_settle.lua", "a full entry gives nothing back", "if becomes < cost and (units >=", "becomes < cost and units >= MOST_OF_ENTRY"},
 	{"log_settle.lua", "an entry is full", "if left > units then", "left == MOST_OF_ENTRY"},

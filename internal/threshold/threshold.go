@@ -19,6 +19,8 @@ type Table map[string]int64
 
 // What the stores share.
 const (
+	entries   = 8192    // of a log: from then on it merges
+	steps     = 1024    // of a window, in which charges share an entry once the log merges
 	mostAhead = 10_000  // entries of a log that are bookings for later than now
 	walkAhead = 1024    // bookings that a call that goes ahead of them looks at, for each limit
 	walkGaps  = 256     // instants at which charges are made or leave that a booking looks at for a gap
@@ -29,11 +31,11 @@ const (
 
 // Scripts are the thresholds of the scripts of package redisstore.
 var Scripts = Table{
-	// The logs, compact and as a sorted set.
-	"MOST_ENTRIES":  driver.MaxEntries, // of a log
-	"MOST_OF_ENTRY": driver.MaxUnits,   // units in one entry
+	"MOST_OF_ENTRY": driver.MaxUnits, // units in one entry of a log, compact or as a sorted set
 
 	// The compact log.
+	"MOST_ENTRIES":  entries, // a power of two
+	"MERGE_STEPS":   steps,
 	"SUM_MODULUS":   1 << 48,   // of sums
 	"MOST_SUM":      1<<47 - 1, // units in all entries together, beyond which the oldest join
 	"BLOCK":         64,        // entries a sum
@@ -51,6 +53,7 @@ var Scripts = Table{
 	"GIVE_ENTRIES":  1000, // entries that a reward looks at
 
 	// The log as a sorted set.
+	"SET_ENTRIES":  driver.MaxEntries,
 	"SET_MODULUS":  1 << 52, // of sums
 	"SET_MOST_SUM": 1 << 50, // units that may follow the oldest member
 	"SET_LATER":    1000,    // later members that a settlement changes
@@ -73,14 +76,15 @@ var Scripts = Table{
 
 // Log are the thresholds of the logs in memory. Tests set it while nothing else runs.
 var Log = struct {
-	Entries int   // of a log, more than twice as many as lie ahead
+	Entries int   // of a log that merges, a power of two
+	Steps   int64 // of a window, in which charges share an entry once the log merges
 	Units   int64 // in one entry
 	Ahead   int   // entries of a log that lie ahead
 	Walk    int   // bookings that a call that goes ahead of them looks at, for each limit
 	Gaps    int   // instants at which charges are made or leave that a booking looks at for a gap
 	Logs    int   // instants at which one of several subjects has room that are looked at for one at which all have
 	Step    int64 // microseconds that a clock may go back without moving bookings
-}{driver.MaxEntries, driver.MaxUnits, mostAhead, walkAhead, walkGaps, walkLogs, stepBack}
+}{entries, steps, driver.MaxUnits, mostAhead, walkAhead, walkGaps, walkLogs, stepBack}
 
 // IDs is the most IDs of calls and settlements that a subject in memory remembers. Tests set it while nothing else runs.
 var IDs = logIDs

@@ -204,7 +204,7 @@ func (l *Log) ChargeAt(now, at, cost int64, limits []driver.Limit) {
 		l.join(p, at, cost)
 		return
 	}
-	l.put(now, at, cost)
+	l.put(now, at, cost, limits)
 }
 
 // LookFrom sets out to the statuses as of an instant, with times from now.
@@ -284,12 +284,12 @@ func (l *Log) insert(now, cost int64, limits []driver.Limit) {
 		l.join(q-1, now, cost)
 		return
 	}
-	l.put(now, now, cost)
+	l.put(now, now, cost, limits)
 }
 
 // put charges to a new entry before those that are later.
-func (l *Log) put(now, at, cost int64) {
-	l.room(now, 0, false)
+func (l *Log) put(now, at, cost int64, limits []driver.Limit) {
+	l.room(now, 0, false, limits)
 	q := l.after(at)
 	sum := l.before(q) + uint64(cost)
 	l.head++

@@ -1,7 +1,9 @@
 package window
 
 import (
+	"math"
 	"math/bits"
+	"slices"
 
 	"example.com/sash/driver"
 	"example.com/sash/internal/threshold"
@@ -19,10 +21,10 @@ import (
 // held up to Resolution longer than its window, and never shorter.
 //
 // An entry is dropped when it is older than the longest window that the log was ever used with. If refused calls are
-// charged too, it is also dropped when the entries after it hold more units than the largest limit ever used. And the
-// oldest entry of a full log, which has [driver.MaxEntries], joins the next one: its units count for longer than they
-// should, never shorter. A valid limit has at most that many units, or at most that many steps of the resolution in its
-// window. So this matters only if units are given back: then many empty entries can follow one that still holds units.
+// charged too, it is also dropped when the entries after it hold more units than the largest limit ever used.
+//
+// A log holds calls and not units, so a limit may have any number of units. When a ring of 8,192 entries is full, charges
+// within one step of time share an entry that counts from the latest of them: see merge.
 //
 // Entries later than now are bookings: see book.go.
 //
@@ -39,8 +41,7 @@ type Log struct {
 	keep  int64   // the longest window it was ever used with
 	units int64   // the most units of a limit it was ever used with
 
-	joined int64 // the time of the latest entry that has joined the oldest; zero when none has
-	moved  int64 // the latest time from which a clock that went back has moved entries; zero when none has
+	moved int64 // the latest time from which a clock that went back has moved entries; zero when none has
 
 	booked *booked // nil until the first booking
 }
@@ -161,7 +162,7 @@ func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
 		l.join(l.head-1, now, cost)
 		return plain
 	}
-	return l.append(now, now, cost)
+	return l.append(now, now, cost, limits)
 }
 
 // widen remembers the longest window and the most units.
@@ -184,13 +185,13 @@ func (l *Log) join(p int, at, cost int64) {
 }
 
 // append charges to a new entry behind all others, and reports what add does.
-func (l *Log) append(now, at, cost int64) (plain bool) {
+func (l *Log) append(now, at, cost int64, limits []driver.Limit) (plain bool) {
 	sum := l.gone
 	if l.head > l.lo {
 		sum = l.slot(l.head - 1).sum
 	}
 	sum += uint64(cost)
-	plain = l.room(now, sum, l.CountRefused)
+	plain = l.room(now, sum, l.CountRefused, limits)
 	*l.slot(l.head) = entry{at, sum}
 	l.head++
 	return plain
@@ -198,34 +199,67 @@ func (l *Log) append(now, at, cost int64) (plain bool) {
 
 // room makes room for an entry, with which the sum is as given. It drops what cannot count any more, if outweigh is set
 // also the entries that newer ones outweigh, and reports whether each of the others still leaves when it would have left.
-func (l *Log) room(now int64, sum uint64, outweigh bool) (plain bool) {
-	plain = true
-	for l.lo < l.head {
+func (l *Log) room(now int64, sum uint64, outweigh bool, limits []driver.Limit) (plain bool) {
+	for ; l.lo < l.head; l.lo++ {
 		oldest := l.slot(l.lo)
 		outweighed := outweigh && sum-oldest.sum > uint64(l.units)
-		if oldest.at > now-l.keep && !outweighed && l.head-l.lo < threshold.Log.Entries {
+		if oldest.at > now-l.keep && oldest.sum != l.gone && !outweighed {
 			break
 		}
-		if oldest.at > now-l.keep && !outweighed {
-			l.joined, plain = oldest.at, false
-			next := l.slot(l.lo + 1)
-			l.gone = next.sum - full(next.sum-l.gone)
-		} else {
-			l.gone, l.joined = oldest.sum, 0
-		}
-		l.lo++
+		l.gone = oldest.sum
 	}
-	if l.head-l.lo == len(l.ring) {
+	if l.head-l.lo < len(l.ring) {
+		return true
+	}
+	merges := len(l.ring) >= threshold.Log.Entries
+	if merges {
+		l.merge(now, limits)
+	}
+	if 4*(l.head-l.lo) >= 3*len(l.ring) {
 		l.grow()
 	}
-	return plain
+	return !merges
 }
 
-// Settle implements State. The charge is in the entry of its time or, joined, of the latest time within
-// the same step. After a clock that went back, one from before it has caught up is found in an entry of its time only. If
-// the charge is not found, additional units are charged to a later entry, and units to give back stay until they leave; so
-// do those of a full entry.
-func (l *Log) Settle(_, at, more int64, _ []driver.Limit) {
+// merge makes charges that are not later than now, and within one step of time, share an entry that counts from the latest of
+// them. So never more is admitted, and a unit is held longer by less than a step. Nothing is merged across the beginning of
+// a window or a period of the limits: what they hold now stays. Entries that hold no units go.
+func (l *Log) merge(now int64, limits []driver.Limit) {
+	var begins [driver.MaxLimits + 1]int64
+	cuts := append(begins[:0], now-l.keep)
+	for i := range limits {
+		cut, _ := limits[i].Cut(now)
+		cuts = append(cuts, cut)
+	}
+	slices.Sort(cuts)
+	first, from, sum := l.after(now), int64(math.MaxInt64), uint64(0) // the entry that others join, and from when on they do
+	for p := first - 1; p >= l.lo; p-- {
+		e, before := *l.slot(p), l.before(p)
+		if e.sum == before || e.at >= from && sum-before < uint64(threshold.Log.Units) {
+			continue
+		}
+		for len(cuts) > 1 && e.at <= cuts[len(cuts)-1] {
+			cuts = cuts[:len(cuts)-1]
+		}
+		cut := cuts[len(cuts)-1]
+		from, sum = max(e.at-e.at%step(now-cut, now-e.at), cut+1), e.sum
+		first--
+		*l.slot(first) = e
+	}
+	l.lo = first
+}
+
+// step returns within how much time charges of an age share an entry, where a window sees that age: the largest power of two
+// within a 1,024th of the window. It is also within a 128th of the age, because other calls may bring shorter windows.
+func step(window, age int64) int64 {
+	return 1 << (bits.Len64(uint64(max(1, min(window, 8*age)/threshold.Log.Steps))) - 1)
+}
+
+// Settle implements State. The charge is in the entry of its time or, joined, of the latest time within the same step: of the
+// resolution, or of a log that was full. After a clock that went back, one from before it has caught up is found in an entry
+// of its time only. If the charge is not found, additional units are charged to a later entry, and units to give back stay
+// until they leave; so do those of a full entry.
+func (l *Log) Settle(now, at, more int64, _ []driver.Limit) {
 	if l.head == l.lo {
 		return
 	}
@@ -233,8 +267,7 @@ func (l *Log) Settle(_, at, more int64, _ []driver.Limit) {
 	sure := at > l.moved // no clock that went back has moved the charge, or another one there
 	switch {
 	case p < l.head && l.slot(p).at == at && (more > 0 || !l.shifted(at)):
-	case p < l.head && l.slot(p).at/l.Resolution == at/l.Resolution && sure:
-	case p == l.lo && at <= l.joined && sure: // it is part of the oldest entry now
+	case p < l.head && sure && l.shared(now, at, l.slot(p).at):
 	case more < 0:
 		return
 	case p == l.head:
@@ -253,6 +286,15 @@ func (l *Log) Settle(_, at, more int64, _ []driver.Limit) {
 	for l.head > l.lo && l.slot(l.head-1).sum == l.before(l.head-1) {
 		l.head--
 	}
+}
+
+// shared reports whether the first entry that is not earlier than a charge holds it.
+func (l *Log) shared(now, at, entry int64) bool {
+	if at/l.Resolution == entry/l.Resolution {
+		return true
+	}
+	most := step(l.keep, now-at)
+	return len(l.ring) >= threshold.Log.Entries && at/most == entry/most
 }
 
 // Reward implements State. It stops at a full entry, which may stand for more than it holds, and at entries that lie
@@ -300,7 +342,7 @@ func (l *Log) Extend(now, at, cost int64, limits []driver.Limit) bool {
 // Bring makes a booking one of now, if every limit has room without it, and no other booking is delayed. It reports false,
 // and changes nothing, if not, or if it does not find it. It uses out.
 func (l *Log) Bring(now, at, cost int64, limits []driver.Limit, out []driver.Status) bool {
-	if !l.redate(now) {
+	if at <= now || !l.redate(now) {
 		return false
 	}
 	sum, last, gaps := l.before(l.head), l.slot(l.head-1).at, l.booked != nil && l.booked.gaps
@@ -311,7 +353,7 @@ func (l *Log) Bring(now, at, cost int64, limits []driver.Limit, out []driver.Sta
 	case Decide(l, now, cost, limits, false, out) == 0:
 		return true
 	case at == last && (l.head == l.lo || l.slot(l.head-1).at < at):
-		l.append(now, at, cost)
+		l.append(now, at, cost, limits)
 	default:
 		l.Settle(now, at, cost, limits)
 	}

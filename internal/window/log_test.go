@@ -22,7 +22,7 @@ func TestWhatIsHeldCountsHoweverManyWereGivenBack(t *testing.T) {
 		now := start
 		log.Charge(now, 1, limits)
 		previous := int64(0)
-		for range driver.MaxEntries + 5000 {
+		for range 100_000 {
 			now += 2 * resolution
 			log.Charge(now, 1, limits)
 			if previous != 0 {
@@ -65,25 +65,51 @@ func TestAnEntryIsNeverMoreThanFull(t *testing.T) {
 	}
 }
 
-// A log ends at MaxEntries, whatever is asked of it: the oldest entries join the next, and all count.
+// A log that is full merges its entries, and all count.
 func TestALogEndsAtItsLongest(t *testing.T) {
 	log := &window.Log{Resolution: 1}
 	limits := []driver.Limit{{Units: 1 << 39, Window: (30 * 24 * time.Hour).Microseconds()}}
 	now := start
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	const charges = 10 * driver.MaxEntries
+	const charges = 1_000_000
 	for range charges {
 		now++
 		log.Charge(now, 1, limits)
 	}
 	runtime.ReadMemStats(&after)
-	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 64*driver.MaxEntries {
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 512<<10 {
 		t.Errorf("%d charges hold %d bytes", charges, grown)
 	}
 	var status [1]driver.Status
 	log.Look(now, 0, limits, status[:])
 	if used := limits[0].Units - status[0].Remaining; used != charges {
 		t.Errorf("%d units are in use, of %d that were charged", used, charges)
+	}
+}
+
+// What was given back of a log that has merged is not given back once more by a later charge.
+func TestAMergedChargeThatWasGivenBack(t *testing.T) {
+	log := &window.Log{Resolution: 1}
+	limits := []driver.Limit{{Units: 1 << 39, Window: time.Minute.Microseconds()}}
+	const charges = 20_000
+	for i := range int64(charges) {
+		log.Charge(start+i*1000, 1, limits)
+	}
+	now := start + charges*1000
+	var status [1]driver.Status
+	used := func() int64 {
+		log.Look(now, 0, limits, status[:])
+		return limits[0].Units - status[0].Remaining
+	}
+	log.Settle(now, start, -1, limits)
+	if used() != charges-1 {
+		t.Errorf("%d are in use after one of %d was settled", used(), charges)
+	}
+	log.Reward(now, charges, limits)
+	log.Charge(now, 1, limits)
+	log.Settle(now, start+1000, -1, limits)
+	if used() != 1 {
+		t.Errorf("%d are in use, want the last charge", used())
 	}
 }

@@ -6,7 +6,7 @@
 --          memory, 0 if the user may not run MEMORY USAGE   I8 bytes of the log, 0 for a value without one;
 --          then the log, or nothing if it is larger than the most
 --
--- Its work is in proportion to the value: 1.3 MB for a log with 100,000 entries. It is for people who look at
+-- Its work is in proportion to the value: 115 kB for a log with 8,192 entries. It is for people who look at
 -- one subject, and not part of a decision.
 
 local call, pack = redis.call, struct.pack

@@ -34,8 +34,8 @@
 -- Invariants
 --   Entry times rise strictly. Units inside `keep`, the longest window of any call so far, stay. Where
 --   refused calls are charged too, they may go when newer entries hold more than `keep units`, the most
---   units of any limit so far: then they cannot matter. The oldest entry of a log of MOST_ENTRIES joins the next
---   and counts as long as that. No limit needs more entries, unless many charges were given back.
+--   units of any limit so far: then they cannot matter. When a ring of MOST_ENTRIES is full, charges within one step of
+--   time share an entry of the latest of them: see merge in log_grow.lua.
 --   A refusal writes nothing. The first write of a call is one that Redis may refuse for memory.
 --   The exception to both: a clock that went back re-dates the entries later than now to now, once.
 --   The key always has an expiry, at least `keep` after the last entry. It is never deleted, not even to be
@@ -65,7 +65,8 @@ while true do
     local key = KEYS[s]
     if s > 1 then cost, limits, at = unpack('>I5I1', request, at) end
     if pass == 'left' then cost = 0 end
-    local charges, single = cost > 0 and pass == 'charge', subjects == 1 and limits == 1 and not charge_refused
+    local from = at -- where the limits are
+    local charges, single = cost > 0 and pass == 'charge', subjects == 1 and limits == 1 and not charge_refused and pass ~= 'left'
 
     -- Read: the header, with as many hints as there are limits.
     local header = call('GETRANGE', key, '0', limits == 1 and '76' or limits == 2 and '102' or 50 + 26 * limits)
@@ -252,7 +253,7 @@ while true do
 
     local writes = charges and (room or charge_refused)
     if writes and ahead then
-      ahead.charge(position, entry_units, added, hints, limits, needed, keep, keep_units, mode, marked, expires)
+      ahead.charge(position, entry_units, added, hints, limits, needed, keep, keep_units, mode, marked, expires, from)
       inserted = true
     elseif writes then
       local begins, void = position == head and position % BLOCK == 0, false
@@ -266,10 +267,11 @@ while true do
       local full = position == head and head - oldest == slots
       local grow, rare = full and needed <= oldest, nil
       if grow and slots > 0 then
-        local joined
+        local was, gone = oldest, nil
         rare, log = steps(), mode == 1 and (log or open(key, slots, entries, head, total))
-        grow, joined = rare.make_room(key, slots, entries, oldest, clock - keep, log, total + cost, keep_units)
-        void = void or joined
+        grow, oldest, gone =
+          rare.make_room(log, key, slots, entries, head, total, oldest, clock, keep, total + cost, keep_units, from, limits)
+        void, inserted, full = void or gone, inserted or oldest > was, head - oldest == slots
       end
       local anew = header == '' or grow or limits > hinted
       if void then hints = string.rep(pack('>I6I6I7I7', 0, 0, now + keep, 0), anew and limits or hinted) end
@@ -317,13 +319,11 @@ while true do
         end
       end
     end
-    if single then return if_admitted end
+    if single and not inserted then return if_admitted end
   end
 
-  if bookings then
-    if_refused = steps().wait(if_refused, mask, bookings.behind - now)
-    if pass == 'left' then if_admitted = steps().wait(if_refused, 0, 0) end
-  end
+  if bookings then if_refused = steps().wait(if_refused, mask, bookings.behind - now) end
+  if pass == 'left' then if_admitted = steps().wait(if_refused, 0, 0) end
   if pass == 'look' or pass == 'charge' and not charge_refused then refusals = mask end
   if pass == 'look' and (refusals == 0 or charge_refused) and not looks then
     pass = 'charge'

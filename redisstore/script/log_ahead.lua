@@ -116,7 +116,7 @@
 
     -- charge inserts an entry at a place, the first position ahead, or changes the one before it, and writes the header.
     -- hints are those of the limits of the call, and needed the first position that one counts from.
-    function a.charge(place, units, added, hints, limits, needed, keep, keep_units, mode, marked, expires)
+    function a.charge(place, units, added, hints, limits, needed, keep, keep_units, mode, marked, expires, from)
       local inserts, size, void = place == position, slots, false
       if inserts and head % BLOCK == 0 then
         local offset = entries + slots * 12 + 6 * (math.floor(oldest / BLOCK) % (math.ceil(slots / BLOCK) + 1))
@@ -126,12 +126,13 @@
       end
       if inserts and head - oldest == slots then
         if needed <= oldest then
-          local full = mode == 1 and log
-          local grow, joined = rare.make_room(key, slots, entries, oldest, clock - keep, full, total + added, keep_units)
+          local grow, gone
+          grow, oldest, gone = rare.make_room(mode == 1 and log, key, slots, entries, head, total, oldest, clock, keep,
+            total + added, keep_units, from, limits)
           if grow then size = rare.larger(slots, keep_units) end
-          void = void or joined
+          void = void or gone
         end
-        if size == slots then oldest = oldest + 1 end
+        if size == slots and head - oldest == slots then oldest = oldest + 1 end
       end
       if mode == 3 then marked = 128 end
       if expires < last + keep then expires = last + 2 * keep end

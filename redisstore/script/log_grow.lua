@@ -33,22 +33,78 @@ local function steps()
     end
   end
 
-  -- make_room gives up the oldest entry of a full ring: if it left the longest window at cut; if newer entries hold
-  -- more than most units, where refused calls are charged, which is when a log is given, and units is the total with
-  -- this charge; and if the ring has its full size, by adding it to the next entry. It returns whether the ring must
-  -- grow instead, and whether hints may name what went.
-  function rare.make_room(key, slots, entries, oldest, cut, log, units, most)
-    local call, pack, unpack = redis.call, struct.pack, struct.unpack
+  -- make_room gives up the oldest entry of a full ring if it left the longest window, holds nothing, or newer entries hold
+  -- more than most units, where refused calls are charged, which is when a log is given, and units is the total with this
+  -- charge. It merges entries if the ring has its full size. It returns whether the ring must grow, the oldest position, and
+  -- whether hints may name what went. The limits of the subject stand at an offset of the request.
+  function rare.make_room(log, key, slots, entries, head, total, oldest, clock, keep, units, most, at, limits)
+    local unpack = struct.unpack
     local offset = entries + oldest % slots * 12
-    local time, u = unpack('>I7I5', call('GETRANGE', key, offset, offset + 11))
-    if time <= cut then return false, false end
-    if log and (units - log.sum_before(oldest) - u) % SUM_MODULUS > most % 2^47 then return false, true end
-    if slots < MOST_ENTRIES then return true, false end
-    -- No sum that is still used lies between the two.
-    offset = entries + (oldest + 1) % slots * 12 + 7
-    local next = unpack('>I5', call('GETRANGE', key, offset, offset + 4))
-    call('SETRANGE', key, offset, pack('>I5', math.min(next + u, MOST_OF_ENTRY)))
-    return false, true
+    local time, u = unpack('>I7I5', redis.call('GETRANGE', key, offset, offset + 11))
+    if time <= clock - keep or u == 0 then return false, oldest, false end
+    if log and (units - log.sum_before(oldest) - u) % SUM_MODULUS > most % 2^47 then return false, oldest, true end
+    if slots < MOST_ENTRIES then return true, oldest, false end
+    local cuts = {clock - keep}
+    for i = 2, limits + 1 do
+      local window, b0, b1, b2, _
+      _, window, at = unpack('>I5I7', ARGV[1], at)
+      cuts[i] = clock - window
+      if window == 0 then
+        _, _, b0, b1, b2, _, at = unpack('>I7I4I7I7I7I7', ARGV[1], at)
+        cuts[i] = (clock < b1 and b0 or clock < b2 and b1 or b2) - 1
+      end
+    end
+    table.sort(cuts, function(a, b) return a > b end)
+    oldest = rare.merge(open(key, slots, entries, head, total), key, slots, entries, head, oldest, clock, cuts)
+    return 4 * (head - oldest) >= 3 * slots, oldest, true
+  end
+
+  -- merge makes charges that are not later than now, and within one step of time, share an entry that counts from the latest
+  -- of them: no more is admitted, and a unit is held longer by less than a step. Nothing is merged across a cut, so the
+  -- windows and periods that begin there hold what they held. Entries without units go. It returns the oldest position:
+  -- those of what is later than now stay.
+  function rare.merge(log, key, slots, entries, head, oldest, now, cuts)
+    local call, pack, unpack = redis.call, struct.pack, struct.unpack
+    local stop = log.search(oldest, head, now)
+    local position, sum, items, sums = stop, log.sum_before(stop), {}, {}
+    local cut, from, at, units = 1, 2^53, 0, 0 -- the entry that others join, and from when on they do
+    local str = rare.unroll(key, entries, slots, 12, oldest, stop)
+    local function add()
+      if units == 0 then return end
+      position, sum = position - 1, (sum - units) % SUM_MODULUS
+      items[stop - position] = pack('>I7I5', at, units)
+      if position % BLOCK == 0 then sums[position / BLOCK] = sum end
+    end
+    for offset = #str - 11, 1, -12 do
+      local time, u = unpack('>I7I5', str, offset)
+      if time >= from and units + u < MOST_OF_ENTRY then
+        units = units + u
+      elseif u > 0 then
+        add()
+        while cut < #cuts and time <= cuts[cut] do cut = cut + 1 end
+        from = math.max(time - time % rare.step(now - cuts[cut], now - time), cuts[cut] + 1)
+        at, units = time, u
+      end
+    end
+    add()
+    sums[math.floor(position / BLOCK)] = sum
+    for i = 1, (stop - position) / 2 do
+      local j = stop - position + 1 - i
+      items[i], items[j] = items[j], items[i]
+    end
+    rare.put(key, table.concat(items), entries, slots, 12, position)
+    for block, before in pairs(sums) do
+      call('SETRANGE', key, entries + slots * 12 + 6 * (block % (math.ceil(slots / BLOCK) + 1)), pack('>I6', before))
+    end
+    call('SETRANGE', key, '6', pack('>I6', position))
+    return position
+  end
+
+  -- step returns within how much time charges of an age share an entry of a log that merges, where a window sees that age: the
+  -- largest power of two within a part of the window, and of the age, because other calls may bring shorter windows.
+  function rare.step(window, age)
+    local _, exponent = math.frexp(math.max(1, math.min(window, 8 * age) / MERGE_STEPS))
+    return 2 ^ (exponent - 1)
   end
 
   -- saturate keeps sums from wrapping. If the entries hold more than half of MOST_SUM, the oldest join the last one
@@ -69,8 +125,10 @@ local function steps()
   end
 
   -- larger returns the slots of a ring that grows. Small rings grow fast, to be rewritten seldom; then by
-  -- quarters, to take little more than they need; and then at once to the full size, because copying is what costs.
+  -- quarters, to take little more than they need; and then at once to the full size, because copying is what costs. One
+  -- of the full size, whose entries merge to too many, doubles.
   function rare.larger(slots, keep_units)
+    if slots >= MOST_ENTRIES then return 2 * slots end
     local size = MOST_ENTRIES
     keep_units = keep_units % 2^47
     if slots < FOURFOLD_RING then

@@ -7,7 +7,7 @@
 -- Returns  settled, or an empty string if it did nothing
 --
 -- The charge is in the entry of its instant or, where calls share entries, of the latest instant within the
--- same step of the resolution. The units change there, in the total, and in every sum after it; hints that no
+-- same step, of the resolution or of a log that merges. The units change there, in the total, and in every sum after it; hints that no
 -- longer hold are voided. If a clock that went back has moved the charge, more units are charged to a later
 -- entry, and fewer are not given back: the charge leaves by itself.
 --
@@ -70,13 +70,12 @@ end
 if head == oldest then return '' end
 local position, time_there, units = search(at), nil, nil
 if position < head then time_there, units = read(position) end
--- Charges older than the oldest entry of a full log have joined it. After a clock that went back, a charge from before
--- it has caught up is only sure to be in an entry of its time.
+-- After a clock that went back, a charge from before it has caught up is only sure to be in an entry of its time.
 local sure, bookings = at > moved % 2^52, moved >= 2^52 -- have moved, too
-local joined = sure and position == oldest and slots >= MOST_ENTRIES and head - oldest == slots
+local function shared(step) return math.floor(time_there / step) == math.floor(at / step) end
 local same = time_there == at
-  or sure and time_there and math.floor(time_there / resolution) == math.floor(at / resolution)
-if position == head or not joined and not same then
+  or sure and time_there and (shared(resolution) or slots >= MOST_ENTRIES and shared(steps().step(keep, now - at)))
+if not same then
   if becomes < cost then return '' end
   if position == head then
     position = head - 1

@@ -6,7 +6,7 @@
 --                         so far   I6 the most units of any limit so far   I7 expires   the register, see register.lua
 --
 -- Invariants: times are unique (calls in one microsecond share a member); members inside the longest
--- window stay, but the oldest of more than MOST_ENTRIES joins the next one, and so do those that SET_MOST_SUM units
+-- window stay, but the oldest of more than SET_ENTRIES joins the next one, and so do those that SET_MOST_SUM units
 -- follow; a refusal writes nothing, but a clock that went back re-dates later members to now, once; a call removes
 -- at most SET_OLD old members; the key lives at least the longest window after the last member.
 
@@ -280,7 +280,7 @@ end
         local old = 1
         if next_at and next_at <= gone then old = math.min(call('ZCOUNT', key, '0', string.format('%.0f', gone)), SET_OLD) end
         call('ZREMRANGEBYRANK', key, '1', old)
-      elseif oldest_at and (sum - oldest_sum) % SET_MODULUS >= MOST_ENTRIES and call('ZCARD', key) > MOST_ENTRIES + 1 then
+      elseif oldest_at and (sum - oldest_sum) % SET_MODULUS >= SET_ENTRIES and call('ZCARD', key) > SET_ENTRIES + 1 then
         rarely().join(key)
         again = true
       end

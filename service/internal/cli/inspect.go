@@ -24,7 +24,7 @@ func (a *app) inspect() *cobra.Command {
 		Long: `Show what Redis holds of a key under one algorithm: for each --limit the units that count, when the
 next one is free and when all are; how long the key lives, its memory, and the charges of a log.
 
-The command only reads: a few milliseconds of Redis for a log of 100,000 charges. It needs the
+The command only reads: less than a millisecond of Redis. It needs the
 rights that sash doctor prints for a limiter, and +memory|usage for the memory.
 
 The key is used as it is, as in sash peek. Keys that Go programs build with sash.Key, and those of

@@ -247,17 +247,9 @@ func plain(err error) string { return strings.TrimPrefix(err.Error(), "sash: ") 
 // thousandth of that window too long.
 const resolutionSteps = 1000
 
-// Fit validates limits with their options and fills in unset options. A limit with more units than an exact log can
-// hold uses sliding-buckets. The default resolution of sliding-buckets is a thousandth of the shortest window, or
-// longer if the longest window needs it. The error is sash.ErrInvalidLimit.
+// Fit validates limits with their options and fills in unset options. The default resolution of sliding-buckets is a
+// thousandth of the shortest window. The error is sash.ErrInvalidLimit.
 func Fit(opts *sash.Options, limits []sash.Limit) error {
-	if opts.Algorithm == sash.SlidingLog && opts.Resolution == 0 {
-		for _, l := range limits {
-			if l.Units > sash.MaxEntries {
-				opts.Algorithm = sash.SlidingBuckets
-			}
-		}
-	}
 	if opts.Algorithm == sash.SlidingBuckets && opts.Resolution == 0 {
 		opts.Resolution = resolution(limits)
 	}
@@ -266,7 +258,7 @@ func Fit(opts *sash.Options, limits []sash.Limit) error {
 }
 
 func resolution(limits []sash.Limit) time.Duration {
-	var shortest, longest time.Duration
+	var shortest time.Duration
 	for _, l := range limits {
 		length := l.Window
 		switch l.Period {
@@ -280,9 +272,8 @@ func resolution(limits []sash.Limit) time.Duration {
 		if shortest == 0 || length < shortest {
 			shortest = length
 		}
-		longest = max(longest, length)
 	}
-	step := max(shortest/resolutionSteps, 2*longest/(sash.MaxEntries-2))
+	step := shortest / resolutionSteps
 	// Round up to whole milliseconds if there are any: the step is part of the keys' names.
 	if step > time.Millisecond {
 		return (step + time.Millisecond - 1).Truncate(time.Millisecond)
