@@ -65,6 +65,34 @@ func TestAnEntryIsNeverMoreThanFull(t *testing.T) {
 	}
 }
 
+// A ring holds at most twice its entries, and 100 bytes, however many they are, and gives the memory back when they have left.
+func TestMemoryFollowsTheEntries(t *testing.T) {
+	log := &window.Log{Resolution: 1}
+	hour := (time.Hour).Microseconds()
+	limits := []driver.Limit{{Units: driver.MaxUnits, Window: hour}}
+	const entry = 16
+	check := func(n, times int) {
+		t.Helper()
+		if bytes := entry * log.Slots(); bytes > times*n*entry+100 {
+			t.Fatalf("%d entries hold %d bytes", n, bytes)
+		}
+	}
+	now := start
+	for n := 1; n <= driver.MaxEntries; n++ {
+		now++
+		log.Charge(now, 1, limits)
+		check(n, 2)
+	}
+	for n := driver.MaxEntries; n > 10; n /= 3 { // all but about so many have left
+		now = start + driver.MaxEntries - int64(n) + hour
+		log.Charge(now, 0, limits)
+		check(n, 4)
+	}
+	now += 2 * hour
+	log.Charge(now, 1, limits)
+	check(1, 2)
+}
+
 // A log ends at MaxEntries, whatever is asked of it: the oldest entries join the next, and all count.
 func TestALogEndsAtItsLongest(t *testing.T) {
 	log := &window.Log{Resolution: 1}
