@@ -95,6 +95,8 @@ func readState(algorithm driver.Algorithm, reply []byte) (*State, error) {
 const (
 	logVersion   = 2
 	aheadLog     = 3 // of a log with bookings
+	packedLog    = 4
+	packedBytes  = 21 // before the entries, and 6 behind them
 	headerBytes  = 51
 	hintBytes    = 26
 	entryBytes   = 12
@@ -118,12 +120,18 @@ func bigEndian(b []byte) (n int64) {
 
 // readLog reads the value of a compact log.
 func readLog(value []byte) ([]Entry, error) {
-	if len(value) < headerBytes || value[0] != logVersion && value[0] != aheadLog {
+	var begin int
+	var first, head, last, slots int64
+	switch {
+	case len(value) >= packedBytes+entryBytes+6 && len(value)%entryBytes == 3 && value[0] == packedLog:
+		slots = int64(len(value)-packedBytes) / entryBytes
+		begin, head, last = packedBytes, slots, bigEndian(value[len(value)-18:len(value)-11])
+	case len(value) >= headerBytes && (value[0] == logVersion || value[0] == aheadLog):
+		slots, begin = bigEndian(value[2:6]), headerBytes+int(value[1])&mostHints*hintBytes
+		first, head, last = bigEndian(value[6:12]), bigEndian(value[32:38]), bigEndian(value[44:51])
+	default:
 		return nil, errNoLog
 	}
-	hints, slots := int(value[1])&mostHints, bigEndian(value[2:6])
-	first, head, last := bigEndian(value[6:12]), bigEndian(value[32:38]), bigEndian(value[44:51])
-	begin := headerBytes + hints*hintBytes
 	if slots == 0 || slots > mostSlots || int64(len(value)) < int64(begin)+slots*entryBytes || head < first {
 		return nil, fmt.Errorf("%w: its header says %d slots, and the value has %d bytes", errNoLog, slots, len(value))
 	}

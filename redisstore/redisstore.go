@@ -85,7 +85,7 @@ func New(scripts Scripter, opts *Options) *Store {
 }
 
 // Key returns the name of the Redis key with a subject's charges under a policy's algorithm and resolution:
-// "sash:log:user:42", "sash:buckets-1s:user:42". A release that stores charges in another form uses other names.
+// "sash:log2:user:42", "sash:buckets2-1s:user:42". A release that stores charges in another form uses other names.
 func (s *Store) Key(key string, policy *driver.Policy) string {
 	tag := tags[policy.Algorithm]
 	if policy.Algorithm == driver.SlidingBuckets {
@@ -101,9 +101,9 @@ func (s *Store) Slot(key string, policy *driver.Policy) int { return int(slot(s.
 // Whoever changes the form of an algorithm's values gives it another tag: instances of both builds then decide beside each
 // other, on keys of their own, where they would reject each other's.
 var tags = [...]string{
-	driver.SlidingLog:     "log",
+	driver.SlidingLog:     "log2",
 	driver.SortedSetLog:   "zset2",
-	driver.SlidingBuckets: "buckets",
+	driver.SlidingBuckets: "buckets2",
 	driver.SlidingCounter: "counter2",
 	driver.FixedWindow:    "fixed2",
 	driver.GCRA:           "gcra2",

@@ -41,7 +41,7 @@ var files embed.FS
 var (
 	log       = load("log_search.lua", "log_grow.lua", "log_ahead.lua", "log_now.lua", "log.lua")
 	logBook   = around(load("log.lua"), "log_book.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_book.lua")
-	logOnce   = around(logBook, "log_once.lua", "register.lua", "log_once.lua")
+	logOnce   = around(logBook, "log_once.lua", "register.lua", "log_search.lua", "log_once.lua")
 	logSettle = load("register.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_settle.lua")
 	logExtend = extender()
 	logEach   = around(logBook, "log_each.lua", "log_each.lua")

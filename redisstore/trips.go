@@ -5,51 +5,38 @@ import (
 	"time"
 )
 
-// A trip is a script that is on its way to a server or back.
-type trip struct {
-	began        time.Duration // by clock
-	older, newer *trip         // guarded by mu of trips
-}
-
-// trips are those under way, in order. The zero trips are none.
+// trips are the scripts that are on their way to a server or back. The zero trips are none.
 type trips struct {
-	mu             sync.Mutex
-	oldest, newest *trip // guarded by mu
+	mu    sync.Mutex
+	last  uint64
+	began map[uint64]time.Duration // guarded by mu: by clock
 }
 
-func (t *trips) begin() *trip {
+func (t *trips) begin() (trip uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	one := &trip{began: clock(), older: t.newest}
-	if t.newest = one; one.older == nil {
-		t.oldest = one
-	} else {
-		one.older.newer = one
+	if t.began == nil {
+		t.began = make(map[uint64]time.Duration)
 	}
-	return one
+	t.last++
+	t.began[t.last] = clock()
+	return t.last
 }
 
-func (t *trips) end(one *trip) {
+func (t *trips) end(trip uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if one.older == nil {
-		t.oldest = one.newer
-	} else {
-		one.older.newer = one.newer
-	}
-	if one.newer == nil {
-		t.newest = one.older
-	} else {
-		one.newer.older = one.older
-	}
+	delete(t.began, trip)
 }
 
 // Waits implements [driver.Witness]: for how long the oldest script has been with the client.
 func (s *Store) Waits() time.Duration {
 	s.trips.mu.Lock()
 	defer s.trips.mu.Unlock()
-	if s.trips.oldest == nil {
-		return 0
+	now := clock()
+	oldest := now
+	for _, began := range s.trips.began {
+		oldest = min(oldest, began)
 	}
-	return clock() - s.trips.oldest.began
+	return now - oldest
 }

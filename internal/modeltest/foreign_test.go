@@ -38,7 +38,7 @@ func TestAValueOfAnotherProgramIsRejected(t *testing.T) {
 	}
 	for p, values := range map[*driver.Policy][]string{
 		fixed:  {"\x01" + strings.Repeat("\xff", 60), "\x01", "\x01" + strings.Repeat("\x00", 60), strings.Repeat("\x02", 60)},
-		policy: {strings.Repeat("\x02", 60), "\x02", "\x01" + strings.Repeat("\x00", 60), "\x02\x02\xff" + strings.Repeat("\x00", 60)},
+		policy: {strings.Repeat("\x02", 60), "\x02", "\x01" + strings.Repeat("\x00", 60), "\x02\x02\xff" + strings.Repeat("\x00", 60), "\x04", strings.Repeat("\x04", 60), strings.Repeat("\x04", 600)},
 	} {
 		for _, value := range values {
 			server.Must(t, "SET", store.Key("k", p), value)
@@ -87,13 +87,17 @@ func TestAKeyOfAnEarlierBuildIsReadOrHasAnotherName(t *testing.T) {
 	const register = "06ddae8bc119bf000000000000007692c3ad3540bb8006ddae9da2bcbf003fc4ccfe745870e206ddae9da2bcbf00"
 	log := "020100000004000000000000000000d693a40000000000000a06ddb038e861bf00000000000100000000000406ddae8bc119bf" +
 		"00000000000000000000000006ddadb52d75bf06ddae8bc119bf" + "06ddae8bc119bf0000000004" + strings.Repeat("0", 2*(36+12+7)) + register
+	// Four units, without an ID.
+	packed := "04" + "000000d693a400" + "00000000000a" + "06ddae8bc119bf" + "06ddae8bc119bf0000000004" + "000000000004"
 	for key, value := range map[string]string{
-		"sash:log:k":         log,
-		"sash:buckets-7ms:k": log,
-		"sash:zset2:k":       "000000d693a40000000000000a06ddb038e861bf" + register,
-		"sash:counter2:k":    "010106ddaf62640000000000d693a40006ddadb53cb80040100000000000000000000000000000" + register,
-		"sash:fixed2:k":      "010106ddae9da2bcbf000000d693a40006ddadb53cb80040100000000000000000000000000000" + register,
-		"sash:gcra2:k":       "010106ddaee195c1bf000000d693a40006ddae8bc119bf41d5752a000000000000000000000000" + register,
+		"sash:log2:packed":         packed,
+		"sash:buckets2-7ms:packed": packed,
+		"sash:log2:k":              log,
+		"sash:buckets2-7ms:k":      log,
+		"sash:zset2:k":             "000000d693a40000000000000a06ddb038e861bf" + register,
+		"sash:counter2:k":          "010106ddaf62640000000000d693a40006ddadb53cb80040100000000000000000000000000000" + register,
+		"sash:fixed2:k":            "010106ddae9da2bcbf000000d693a40006ddadb53cb80040100000000000000000000000000000" + register,
+		"sash:gcra2:k":             "010106ddaee195c1bf000000d693a40006ddae8bc119bf41d5752a000000000000000000000000" + register,
 	} {
 		client := newClient(server.Addr())
 		defer client.Close()
@@ -116,6 +120,14 @@ func TestAKeyOfAnEarlierBuildIsReadOrHasAnotherName(t *testing.T) {
 		policy, err := sash.NewPolicy(options(a), sash.PerHour(10))
 		if err != nil {
 			t.Fatal(err)
+		}
+		if policy.Algorithm == sash.SlidingLog || policy.Algorithm == sash.SlidingBuckets {
+			for _, want := range []int64{5, 4} {
+				got, err := store.Decide(t.Context(), driver.Request{Key: "packed", Cost: 1, Policy: policy})
+				if err != nil || got.Remaining() != want {
+					t.Errorf("%s: %d units remain, not %d; %v", store.Key("packed", policy), got.Remaining(), want, err)
+				}
+			}
 		}
 		for _, id := range []string{"one", "two", "three"} {
 			want := map[string]int64{"one": 6, "two": 6, "three": 4}[id]

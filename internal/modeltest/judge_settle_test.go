@@ -17,8 +17,8 @@ func (b *bench) firm() error {
 	if !b.books() {
 		return nil
 	}
-	const units = 20
-	for later := range units + 1 {
+	const units = 60
+	for later := 0; later <= units; later += 4 {
 		s := b.scenario(sash.Every(units, time.Hour), sash.Every(units, 2*time.Hour))
 		for i := range units {
 			s.settles = i == later
@@ -39,17 +39,24 @@ func (b *bench) firm() error {
 
 // reset: a settlement of a charge from before a reset does nothing.
 func (b *bench) reset() error {
-	s := b.scenario(sash.Every(10, time.Hour))
-	before := s.call(4, 0)
-	s.reset()
-	b.clock.Advance(time.Microsecond)
-	s.call(4, 0)
-	s.oracle = nil // which does not know that the charge is gone
-	for _, units := range []int64{0, 9} {
-		s.settle(4, before, units, "", 1)
-		s.wantLeft(6)
+	for _, calls := range []int64{1, 40} { // a packed log, and a ring
+		s := b.scenario(sash.Every(100, time.Hour))
+		before := s.call(4, 0)
+		s.reset()
+		for range calls {
+			b.clock.Advance(time.Microsecond)
+			s.call(1, 0)
+		}
+		s.oracle = nil // which does not know that the charge is gone
+		for _, units := range []int64{0, 9} {
+			s.settle(4, before, units, "", 1)
+			s.wantLeft(100 - calls)
+		}
+		if s.err != nil {
+			return s.err
+		}
 	}
-	return s.err
+	return nil
 }
 
 // given: units that are given back out of a long log, under limits of two windows, are free at once, and only those.

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
@@ -142,4 +143,57 @@ func (l *live) state(t testing.TB, key string) string {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf("%q, changes %s", dump, l.Info(t, "persistence", "rdb_changes_since_last_save"))
+}
+
+// At every fill the key of a log under two limits takes at most twice its entries and 100 bytes, and while they are few no more than a sorted
+// set of a short member for each call.
+func TestMemoryFollowsTheCalls(t *testing.T) {
+	l := startLive(t)
+	usage := func(key string) int64 {
+		bytes, err := l.client.MemoryUsage(t.Context(), key, 0).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes
+	}
+	limiter := l.limiter(t, sash.SlidingLog, sash.Every(sash.MaxEntries, 24*time.Hour), sash.Every(sash.MaxEntries, time.Hour))
+	log, set := l.key(t, "k", sash.SlidingLog), "sash:set3:k"
+	for n := int64(1); n <= 6000; n++ {
+		if _, err := limiter.Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		bytes := usage(log)
+		if most := 2*12*n + 100; bytes > most {
+			t.Fatalf("%d calls take %d bytes, more than %d", n, bytes, most)
+		}
+		if n <= 100 {
+			now := time.Now().UnixMicro()
+			l.Must(t, "ZADD", set, fmt.Sprint(now), fmt.Sprintf("%x:%d", now, n))
+			if other := usage(set); bytes > other {
+				t.Errorf("%d calls take %d bytes, and in a sorted set %d", n, bytes, other)
+			}
+		}
+	}
+}
+
+// A log that has grown becomes small again when its entries have left.
+func TestAnEmptyLogShrinks(t *testing.T) {
+	server := redistest.Start(t)
+	store, clock, scripts := virtual(t, server.Addr(), nil)
+	req := driver.Request{Key: "k", Cost: 1, Policy: newPolicy(t, nil, sash.Every(5000, time.Minute))}
+	size := func() int64 { return scripts.client.StrLen(t.Context(), store.Key(req.Key, req.Policy)).Val() }
+	for range 3000 {
+		clock.Advance(time.Millisecond)
+		if _, err := store.Decide(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if before := size(); before < 3000*12 {
+		t.Fatalf("3000 entries take %d bytes", before)
+	}
+	clock.Advance(time.Minute - 10*time.Millisecond)
+	got, err := store.Decide(t.Context(), req)
+	if err != nil || got.Remaining() != 5000-11 || size() > 1000 {
+		t.Errorf("with the last 10 of them the key takes %d bytes, and %d units remain (%v)", size(), got.Remaining(), err)
+	}
 }

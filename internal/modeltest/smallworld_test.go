@@ -28,7 +28,7 @@ var small = smallSteps.But(threshold.Table{
 // smallSteps are thresholds of the way that a call takes, which do not show in its answer.
 var smallSteps = threshold.Scripts.But(threshold.Table{
 	"BLOCK": 4, "LOOK_NEAR": 1, "WALK_NEAR": 1, "WALK_FAR": 3,
-	"FOURFOLD_RING": 4, "QUARTERS_RING": 5, "SMALL_RING": 5, "SET_OLD": 3, "SET_TRIM": 2,
+	"MOST_PACKED": 3, "SMALL_RING": 8, "SET_OLD": 3, "SET_TRIM": 2,
 })
 
 const (
@@ -247,7 +247,10 @@ var smallPaths = []struct{ script, name, text, condition string }{
 	{"log.lua", "the log is searched", "begin, before, since = log.locate(oldest, cut)", "true"},
 	{"log.lua", "units leave behind the next entries", "local low, high = math.floor(position / BLOCK) + 1", "true"},
 	{"log.lua", "the clock went back", "oldest, head, total = steps().redate(", "true"},
-	{"log.lua", "the ring grows", "if grow then size = rare.larger(slots, keep_units) elseif", "grow"},
+	{"log.lua", "a packed log is full", "hints = string.rep(pack('>I6I6I7I7', 0, 0, 2^53 - 1, 0), limits)", "true"},
+	{"log.lua", "the clock of a packed log went back", "slots, hinted, entries, packed = open(key).ring(", "true"},
+	{"log.lua", "the ring grows", "if grow or shrink then size = rare.larger(", "grow"},
+	{"log.lua", "the ring shrinks", "if shrink then oldest = needed", "shrink"},
 	{"log.lua", "a small ring is written", "-- roll returns a ring", "true"},
 	{"log.lua", "a large ring is written", "local length = #header", "true"},
 	{"log.lua", "a ring that grows goes round its end", "return call('GETRANGE', key, base + x * bytes, base + slots", "true"},

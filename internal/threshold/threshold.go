@@ -34,23 +34,23 @@ var Scripts = Table{
 	"MOST_OF_ENTRY": driver.MaxUnits, // units in one entry of a log, compact or as a sorted set
 
 	// The compact log.
-	"MOST_ENTRIES":  entries, // a power of two
-	"MERGE_STEPS":   steps,
-	"SUM_MODULUS":   1 << 48,   // of sums
-	"MOST_SUM":      1<<47 - 1, // units in all entries together, beyond which the oldest join
-	"BLOCK":         64,        // entries a sum
-	"LOOK_NEAR":     8,         // entries that are looked at before the sums are
-	"WALK_NEAR":     8,         // entries that a hint is moved past at once
-	"WALK_FAR":      64,        // the most entries that a hint is moved past
-	"FOURFOLD_RING": 64,        // slots below which a ring grows fourfold
-	"QUARTERS_RING": 4096,      // slots below which a ring grows by quarters
-	"SMALL_RING":    128,       // the most slots of a ring that is written as one string
-	"MOST_AHEAD":    mostAhead,
-	"STEP_BACK":     stepBack,
-	"WALK_AHEAD":    walkAhead, // with the charges that leave meanwhile
-	"WALK_GAPS":     walkGaps,
-	"WALK_LOGS":     walkLogs,
-	"GIVE_ENTRIES":  1000, // entries that a reward looks at
+	"MOST_ENTRIES": entries, // a power of two
+	"MERGE_STEPS":  steps,
+	"SUM_MODULUS":  1 << 48,   // of sums
+	"MOST_SUM":     1<<47 - 1, // units in all entries together, beyond which the oldest join
+	"BLOCK":        64,        // entries a sum
+	"LOOK_NEAR":    8,         // entries that are looked at before the sums are
+	"WALK_NEAR":    8,         // entries that a hint is moved past at once
+	"WALK_FAR":     64,        // the most entries that a hint is moved past
+	"MOST_PACKED":  32,        // entries of a log that is one packed string
+	"PACKED_BYTES": 411,       // 27 + 12 * MOST_PACKED, as a text: what is read of it at once
+	"SMALL_RING":   128,       // the most slots of a ring that is written as one string
+	"MOST_AHEAD":   mostAhead,
+	"STEP_BACK":    stepBack,
+	"WALK_AHEAD":   walkAhead, // with the charges that leave meanwhile
+	"WALK_GAPS":    walkGaps,
+	"WALK_LOGS":    walkLogs,
+	"GIVE_ENTRIES": 1000, // entries that a reward looks at
 
 	// The log as a sorted set.
 	"SET_ENTRIES":  driver.MaxEntries,

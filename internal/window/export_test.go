@@ -13,3 +13,6 @@ func (l *Log) Entries() iter.Seq2[int64, int64] {
 		}
 	}
 }
+
+// Slots returns how many entries the ring has room for.
+func (l *Log) Slots() int { return len(l.ring) }

@@ -34,7 +34,7 @@ type Log struct {
 	Resolution   int64 // at least 1
 	CountRefused bool
 
-	ring  []entry // len is a power of two, or zero
+	ring  []entry // len is a power of two, or zero; at most 4 for each entry, and 4
 	lo    int     // position of the oldest entry; position p is in slot p & (len-1)
 	head  int     // position after the newest entry
 	gone  uint64  // the sum before position lo
@@ -208,15 +208,16 @@ func (l *Log) room(now int64, sum uint64, outweigh bool, limits []driver.Limit) 
 		}
 		l.gone = oldest.sum
 	}
-	if l.head-l.lo < len(l.ring) {
-		return true
-	}
-	merges := len(l.ring) >= threshold.Log.Entries
+	size := len(l.ring)
+	full := l.head-l.lo == size
+	merges := full && size >= threshold.Log.Entries
 	if merges {
 		l.merge(now, limits)
 	}
-	if 4*(l.head-l.lo) >= 3*len(l.ring) {
-		l.grow()
+	if n := l.head - l.lo; full && 4*n >= 3*size {
+		l.resize(size)
+	} else if 4*n+4 < size && (size < threshold.Log.Entries || n == 0) { // Settle looks for charges that merged
+		l.resize(n)
 	}
 	return !merges
 }
@@ -425,11 +426,9 @@ func (l *Log) redate(now int64) (ahead bool) {
 	return l.shift(p, q, now, written)
 }
 
-func (l *Log) grow() {
-	size := 4
-	if n := len(l.ring); n > 0 {
-		size = 1 << bits.Len(uint(n))
-	}
+// resize makes the ring as long as more than n entries need, and no longer than twice as many do.
+func (l *Log) resize(n int) {
+	size := max(4, 1<<bits.Len(uint(n)))
 	ring := make([]entry, size)
 	for p := l.lo; p < l.head; p++ {
 		ring[p&(size-1)] = *l.slot(p)

@@ -7,6 +7,7 @@ import (
 
 	"example.com/sash/driver"
 
+	"example.com/sash/internal/threshold"
 	"example.com/sash/internal/window"
 )
 
@@ -63,6 +64,35 @@ func TestAnEntryIsNeverMoreThanFull(t *testing.T) {
 			t.Errorf("%d units at %d, want %d at %d", units, at, int64(driver.MaxUnits), start)
 		}
 	}
+}
+
+// A ring holds at most twice its entries, and 100 bytes, however many they are, and gives the memory back when they have left.
+func TestMemoryFollowsTheEntries(t *testing.T) {
+	log := &window.Log{Resolution: 1}
+	hour := (time.Hour).Microseconds()
+	limits := []driver.Limit{{Units: driver.MaxUnits, Window: hour}}
+	const entry = 16
+	most := threshold.Log.Entries/2 - 2 // a ring of the full size stays
+	check := func(n, times int) {
+		t.Helper()
+		if bytes := entry * log.Slots(); bytes > times*n*entry+100 {
+			t.Fatalf("%d entries hold %d bytes", n, bytes)
+		}
+	}
+	now := start
+	for n := 1; n <= most; n++ {
+		now++
+		log.Charge(now, 1, limits)
+		check(n, 2)
+	}
+	for n := most; n > 10; n /= 3 { // all but about so many have left
+		now = start + int64(most-n) + hour
+		log.Charge(now, 0, limits)
+		check(n, 4)
+	}
+	now += 2 * hour
+	log.Charge(now, 1, limits)
+	check(1, 2)
 }
 
 // A log that is full merges its entries, and all count.

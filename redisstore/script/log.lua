@@ -18,8 +18,13 @@
 --          limit do not surround the server's time, or, with I8 0 at the end, the time that takes its place, which
 --          bookings ask for. Times in microseconds.
 --
--- The value is one string: cold header, hot header, hints, ring of entries, ring of sums, moved, register.
---   cold   I1 version  I1 hints, plus 128 once a charge may be settled  I4 slots  I6 first valid position
+-- The value is one string. A short log is packed: a header, its entries, and their total. A call reads it once and writes
+-- it once, with its expiry.
+--   packed I1 4  I7 keep  I6 keep units, plus 2^47 once a charge may be settled  I7 time of the first charge
+--          the entries, the oldest first  I6 total
+-- It becomes a ring beyond MOST_PACKED entries, and when more has to be written than a charge (see open in
+-- log_search.lua): cold header, hot header, hints, ring of entries, ring of sums, moved, register.
+--   cold   I1 2, or 3 with bookings ahead  I1 hints, plus 128 once a charge may be settled  I4 slots  I6 first valid position
 --          I7 keep  I6 keep units, plus 2^47 once bookings may leave gaps  I7 expires
 --   hot    I6 head  I6 total  I7 time of the last entry
 --   hint   I6 position  I6 sum before it  I7 as of  I7 time of the entry there
@@ -68,24 +73,36 @@ while true do
     local from = at -- where the limits are
     local charges, single = cost > 0 and pass == 'charge', subjects == 1 and limits == 1 and not charge_refused and pass ~= 'left'
 
-    -- Read: the header, with as many hints as there are limits.
-    local header = call('GETRANGE', key, '0', limits == 1 and '76' or limits == 2 and '102' or 50 + 26 * limits)
+    -- Read: a packed log, or the header of a ring, with as many hints as there are limits.
+    -- A limit of few units has a log of few entries. A packed log has 3 bytes modulo 12, and a part of one has not.
+    local header = call('GETRANGE', key, '0', limits > 3 and 51 + 26 * limits
+      or first_units <= MOST_PACKED and 'PACKED_BYTES' or (limits > 1 or first_units <= 1000) and '147' or '76')
     local version, hinted, marked, slots, first, keep, keep_units, expires = 2, limits, 0, 0, 0, 0, 0, 0
-    local head, total, last = 0, 0, 0
-    if header ~= '' then
-      version = 0
-      if #header > 50 then
+    local head, total, last, last_units, born, packed = 0, 0, 0, 0, clock, header == ''
+    if not packed then
+      version = #header > 38 and string.byte(header)
+      if version == 4 then
+        if #header % 12 ~= 3 then header = call('GETRANGE', key, '0', 'PACKED_BYTES') end
+        keep, keep_units, born = unpack('>I7I6I7', header, 2)
+        last, last_units, total = unpack('>I7I5I6', header, #header - 17)
+        packed, hinted, head = true, 0, (#header - 27) / 12
+        if keep_units >= 2^47 then keep_units, marked, settleable = keep_units - 2^47, 128, 2^40 end
+        slots = head
+      elseif #header > 50 then
         version, hinted, slots, first, keep, keep_units, expires, head, total, last =
           unpack('>I1I1I4I6I7I6I7I6I6I7', header)
+        if hinted > 127 then hinted, marked, settleable = hinted - 128, 128, 2^40 end
       end
-      if version ~= 2 and version ~= 3 or slots > 2^20 then -- no log has as many
+      if not packed and version ~= 2 and version ~= 3 or slots > 2^20 or slots % 1 > 0 then -- no log has as many
         return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
       end
-      if hinted > 127 then hinted, marked, settleable = hinted - 128, 128, 2^40 end
     end
-    local entries, oldest, log, ahead = 51 + 26 * hinted, head - slots, nil, nil
+    local entries, oldest, log, ahead = packed and 21 or 51 + 26 * hinted, head - slots, nil, nil
     if oldest < first then oldest = first end
 
+    if packed and now < last then
+      slots, hinted, entries, packed = open(key).ring(limits, clock), limits, 51 + 26 * limits, false
+    end
     if now < last and head > oldest and version == 3 then -- bookings
       ahead = steps().ahead(key, slots, entries, head, total, oldest, last, keep, now, hinted, clock)
       oldest, head, total, last = ahead.oldest, ahead.position, ahead.before, ahead.last
@@ -119,13 +136,13 @@ while true do
       end
       if joins then
         offset = entries + (head - 1) % slots * 12 + 7
-        local there = unpack('>I5', call('GETRANGE', key, offset, offset + 4))
+        local there = packed and last_units or unpack('>I5', call('GETRANGE', key, offset, offset + 4))
         position, entry_units = head - 1, math.min(there + cost, MOST_OF_ENTRY)
         added = entry_units - there
       end
     end
 
-    local old_keep, old_units, needed, hints, room, moved = keep, keep_units, oldest, '', true, limits > hinted
+    local old_keep, old_units, needed, gone, hints, room, moved = keep, keep_units, oldest, 0, '', true, limits > hinted
     for limit = 1, limits do
       local units, window, cut, stop = first_units, first_window, nil, nil
       if at > 15 then units, window, at = unpack('>I5I7', request, at) else at = 27 end
@@ -149,7 +166,17 @@ while true do
 
       -- Locate: the first position that counts, the sum before it and its time.
       local begin, before, as_of, since = head, total, cut, 0
-      if last > cut then
+      if last > cut and packed then
+        begin, before = 0, 0
+        while true do
+          local time, units = unpack('>I7I5', header, 22 + 12 * begin)
+          if time > cut then
+            since = time
+            break
+          end
+          begin, before = begin + 1, before + units
+        end
+      elseif last > cut then
         begin = nil
         if limit <= hinted then
           begin, before, as_of, since = unpack('>I6I6I7I7', header, 26 + 26 * limit)
@@ -184,7 +211,7 @@ while true do
           as_of, moved = cut, true
         end
       end
-      if window == keep and not stop and now == clock then needed = begin end
+      if window == keep and not stop and now == clock then needed, gone = begin, before end
 
       -- Decide: what remains, whether the call fits, and what there is to wait for.
       local remaining, retry, release, reset = units - (total - before) % SUM_MODULUS, 0, 0, 0
@@ -239,7 +266,7 @@ while true do
             begin, before = position, (before - entry_units + added) % SUM_MODULUS
           end
         end
-        if moved then
+        if moved and not packed then
           local hint = pack('>I6I6I7I7', begin, before, as_of, since)
           if limit == 1 then
             hints = hint
@@ -255,7 +282,25 @@ while true do
     if writes and ahead then
       ahead.charge(position, entry_units, added, hints, limits, needed, keep, keep_units, mode, marked, expires, from)
       inserted = true
+    elseif writes and packed and position - needed < MOST_PACKED then
+      local value
+      if needed == 0 and keep == old_keep and keep_units == old_units and (mode ~= 3 or marked > 0) then
+        value = string.sub(header, 1, 21 + 12 * position)
+      else
+        if mode == 3 or marked > 0 then keep_units = keep_units + 2^47 end
+        value = pack('>I1I7I6I7', 4, keep, keep_units, born) .. string.sub(header, 22 + 12 * needed, 21 + 12 * position)
+      end
+      value = value .. pack('>I7I5I6', now, entry_units, total + added - gone)
+      if now - now % keep < last and keep == old_keep and now == clock then
+        call('SET', key, value, 'KEEPTTL')
+      else
+        call('SET', key, value, 'PX', string.format('%d', math.ceil((now + 2 * keep - clock) / 1000)))
+      end
     elseif writes then
+      if packed then
+        slots, hinted, entries, log = open(key).ring(limits, clock), limits, 51 + 26 * limits, nil
+        hints = string.rep(pack('>I6I6I7I7', 0, 0, 2^53 - 1, 0), limits)
+      end
       local begins, void = position == head and position % BLOCK == 0, false
       if begins and head > oldest then -- a block adds no more to the sums than they have left
         local offset = entries + slots * 12 + 6 * (math.floor(oldest / BLOCK) % (math.ceil(slots / BLOCK) + 1))
@@ -266,14 +311,16 @@ while true do
       end
       local full = position == head and head - oldest == slots
       local grow, rare = full and needed <= oldest, nil
-      if grow and slots > 0 then
+      local shrink = position == head and 4 * (head - needed) + 2 * MOST_PACKED < slots
+        and (slots < MOST_ENTRIES or needed == head) -- settlements look for charges that merged
+      if grow then
         local was, gone = oldest, nil
         rare, log = steps(), mode == 1 and (log or open(key, slots, entries, head, total))
         grow, oldest, gone =
           rare.make_room(log, key, slots, entries, head, total, oldest, clock, keep, total + cost, keep_units, from, limits)
         void, inserted, full = void or gone, inserted or oldest > was, head - oldest == slots
       end
-      local anew = header == '' or grow or limits > hinted
+      local anew = grow or shrink or limits > hinted
       if void then hints = string.rep(pack('>I6I6I7I7', 0, 0, now + keep, 0), anew and limits or hinted) end
       if position < head and limits < hinted then -- the hints of other limits may have the entry's old time
         if hints == '' then hints = string.sub(header, 52, 51 + 26 * limits) end
@@ -298,25 +345,17 @@ while true do
           call('SETRANGE', key, '12', pack('>I7I6I7', keep, keep_units, expires))
         end
       else
-        -- Grow: the value is written anew, with a longer ring or room for more hints.
+        -- Grow: the value is written anew, with a longer or shorter ring or room for more hints.
         local size = slots
-        if slots == 0 then
-          size = math.min(4, keep_units)
-        else
-          rare = rare or steps()
-          if grow then size = rare.larger(slots, keep_units) elseif full then oldest = oldest + 1 end
-        end
+        rare = rare or steps()
+        if shrink then oldest = needed elseif full and not grow then oldest = oldest + 1 end
+        if grow or shrink then size = rare.larger(shrink and math.max(head - oldest, MOST_PACKED) or slots, keep_units) end
         if #hints < 26 * limits then hot = hot .. string.sub(header, 52, 51 + 26 * limits) end
         if mode == 3 then marked = 128 end
         expires = math.max(expires, now + 2 * keep)
         local cold = pack('>I1I1I4I6I7I6I7', 2, limits + marked, size, oldest, keep, keep_units, expires)
         local value, lives = cold .. hot, math.ceil((expires - clock) / 1000)
-        if slots == 0 then -- the sum before the first entry is zero, as is what follows
-          value = value .. entry .. string.rep('\0\0\0\0\0\0\0\0\0\0\0\0', size)
-          call('SET', key, value .. pack('>I7I7I7', 0, clock, 0), 'PX', lives)
-        else
-          rare.rewrite(key, slots, entries, head, total, oldest, value, size, position, entry, lives)
-        end
+        rare.rewrite(key, slots, entries, head, total, oldest, value, size, position, entry, lives)
       end
     end
     if single and not inserted then return if_admitted end

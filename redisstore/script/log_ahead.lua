@@ -295,6 +295,7 @@
   -- time of the last charge if entries were ahead before. If none were there are no gaps.
   function rare.mark(log, clock, booked)
     local call, pack, unpack, key = redis.call, struct.pack, struct.unpack, log.key
+    if call('GETRANGE', key, '0', '0') == '\4' then open(key).ring(log.limits + 1, clock) end
     local version, hinted, slots, first, keep, keep_units, expires, head, total =
       unpack('>I1I1I4I6I7I6I7I6I6', call('GETRANGE', key, '0', '50'))
     local marked = hinted - hinted % 128

@@ -54,6 +54,16 @@ local function book(clock)
     free = free .. string.sub(request, begins, at - 1)
     local header = call('GETRANGE', key, '0', '50')
     local version = string.byte(header)
+    if version == 4 and #header > 38 then -- packed
+      local last, _, total = unpack('>I7I5I6', call('GETRANGE', key, '-18', '-1'))
+      if last > clock then
+        open(key).ring(limits, clock)
+        header = call('GETRANGE', key, '0', '50')
+        version = string.byte(header)
+      else
+        log.position, log.before = (call('STRLEN', key) - 27) / 12, total
+      end
+    end
     if #header == 51 and (version == 2 or version == 3) then
       local _, hinted, slots, first, keep, keep_units, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
       hinted = hinted % 128

@@ -124,19 +124,13 @@ local function steps()
     return position
   end
 
-  -- larger returns the slots of a ring that grows. Small rings grow fast, to be rewritten seldom; then by
-  -- quarters, to take little more than they need; and then at once to the full size, because copying is what costs. One
-  -- of the full size, whose entries merge to too many, doubles.
-  function rare.larger(slots, keep_units)
-    if slots >= MOST_ENTRIES then return 2 * slots end
-    local size = MOST_ENTRIES
+  -- larger returns the slots of a ring that has count entries, and is for more: room for half as many
+  -- again, to the full size. One of the full size, whose entries merge to too many, doubles.
+  function rare.larger(count, keep_units)
+    if count >= MOST_ENTRIES then return 2 * count end
+    local size = math.min(count + math.ceil(count / 2) + 1, MOST_ENTRIES)
     keep_units = keep_units % 2^47
-    if slots < FOURFOLD_RING then
-      size = slots * 4
-    elseif slots < QUARTERS_RING then
-      size = slots + math.floor(slots / 4)
-    end
-    if size > keep_units and keep_units > slots then size = keep_units end
+    if size > keep_units and keep_units > count then size = keep_units end
     return size
   end
 

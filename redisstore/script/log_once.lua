@@ -51,6 +51,10 @@ local charges = struct.unpack('>I5', request, 9) > 0
 if charges and (refusals == 0 or refusals > 0 and string.byte(request) == 1) then
   local delay = struct.unpack('>I8', reply, #reply - 7)
   ids, expires = remembered()
+  if not ids then -- it is packed
+    open(key).ring(string.byte(request, 14), at - delay)
+    ids, expires = remembered()
+  end
   ids.put(id, at + repeats, refusals % 256, at - delay)
   if expires < at + repeats then
     redis.call('PEXPIRE', key, 2 * REPEAT_MS + math.ceil(delay / 1000))

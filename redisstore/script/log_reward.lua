@@ -25,6 +25,10 @@ local now = unpack('>I8', reply, 9)
 
 local header = call('GETRANGE', key, '0', '50')
 if header == '' then return reply .. pack('>I8', 0) end
+if string.byte(header) == 4 and #header > 38 then -- packed
+  open(key).ring(limits, now)
+  header = call('GETRANGE', key, '0', '50')
+end
 local version, hinted, slots, first, keep, keep_units, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
 hinted = hinted % 128
 local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / BLOCK) + 1, math.max(first, head - slots)

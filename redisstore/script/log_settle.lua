@@ -26,6 +26,10 @@ local id = string.sub(request, -8)
 if now >= ends then return '' end
 local header = call('GETRANGE', key, '0', '50')
 if header == '' then return '' end
+if string.byte(header) == 4 and #header > 38 then -- packed
+  open(key).ring(string.byte(request, 14), now)
+  header = call('GETRANGE', key, '0', '50')
+end
 if #header < 51 then header = string.rep('\0', 51) end -- of another program
 local version, hinted, slots, first, keep, keep_units, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
 if version ~= 2 and version ~= 3 or slots > 2^20 then -- no log has as many
