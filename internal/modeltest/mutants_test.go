@@ -320,7 +320,8 @@ var mutants = []struct {
 		{"a repetition reports no delay", "math.max(0, at - now)", "0"},
 		{"a booking is remembered from now on", "ids.put(id, at + repeats,", "ids.put(id, at - delay + repeats,"},
 
-		{"a repetition is decided again", "if ends > 0 then\n", "if false then\n"},
+		{"a repetition is decided again", "if ends > clock[1] * 1000000 + clock[2] then\n", "if false then\n"},
+		{"an ID that is over is looked at", "if ends > clock[1] * 1000000 + clock[2] then\n", "if ends > 0 then\n"},
 		{"a repetition is charged", "string.sub(request, 1, 8) .. '\\0\\0\\0\\0\\0'", "string.sub(request, 1, 13)"},
 		{"a refusal is remembered", "(refusals == 0 or refusals > 0 and string.byte(request) == 1)", "refusals >= 0"},
 		{"a refusal that was charged is not remembered", "or refusals > 0 and string.byte(request) == 1)", ")"},

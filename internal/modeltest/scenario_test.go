@@ -70,6 +70,17 @@ func (s *scenario) ask(reqs ...driver.Request) driver.Answer {
 	return answers[0]
 }
 
+// once makes a call of one unit with an ID that the store does not remember, which may be booked within a time.
+func (s *scenario) once(id string, within time.Duration) (answer driver.Answer) {
+	req := s.request(1)
+	req.Within = within.Microseconds()
+	if s.err == nil {
+		answer, s.err = s.store.(driver.Deduplicator).DecideOnce(context.Background(), id, req)
+	}
+	s.check([]driver.Request{req}, []driver.Answer{answer})
+	return answer
+}
+
 func (s *scenario) check(reqs []driver.Request, answers []driver.Answer) {
 	if s.err == nil && s.oracle != nil {
 		s.err = s.oracle.Check(s.clock.Now(), reqs, answers)
@@ -203,6 +214,18 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			s.back(1, second)
 			clock.Advance(26 * time.Second)
 			s.wantLeft(0) // the settlement of a booking that was moved gives no other one back
+			return s.err
+		}},
+		{"a booking with an ID that is over, hours ahead", func() error {
+			s := bookScenario(redis, clock, a, sash.PerCalendar(10, sash.CalendarHour, nil))
+			s.once("job", 0)
+			clock.Advance(6 * time.Minute)
+			for range 33 {
+				s.call(1, 24*time.Hour)
+			}
+			if got := s.once("job", 24*time.Hour); !got.Allowed() || got.Delay < 2*time.Hour.Microseconds() {
+				s.fail("it is %s", shown(&got))
+			}
 			return s.err
 		}},
 		{"the most ahead", func() error {
