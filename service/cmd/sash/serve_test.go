@@ -276,7 +276,7 @@ func TestServeWhenRedisIsKilled(t *testing.T) {
 	})
 	server.Restart()
 	servertest.Wait(t, "Redis is back, and does not decide", func() bool { return p.decide(t, "closed", 1).Source == "store" })
-	servertest.Wait(t, "local charges are not written", func() bool { return server.Must(t, "EXISTS", "sash:log:d:local:a") == int64(1) })
+	servertest.Wait(t, "local charges are not written", func() bool { return server.Must(t, "EXISTS", "sash:log2:d:local:a") == int64(1) })
 	if o := p.decide(t, "local", 1); o.Remaining != 20-share-1 || o.Source != "store" {
 		t.Errorf("after the %d units of before: %+v", share, o)
 	}
