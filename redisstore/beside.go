@@ -24,8 +24,10 @@ func (s *Store) beside(kind, own, end string) string {
 // blockKey returns the name of the key of a subject's block.
 func (s *Store) blockKey(own string) string { return s.beside("block", own, own[len(s.prefix):]) }
 
-// coolDownKey returns the name of the key of a subject's cool-down, which is the same whatever the form of its log is.
-func (s *Store) coolDownKey(key string) string { return s.beside("cooldown", s.prefix+"log:"+key, key) }
+// coolDownKey returns the name of the key of a subject's cool-down, in the slot of its sliding log.
+func (s *Store) coolDownKey(key string) string {
+	return s.beside("cooldown", s.Key(key, &driver.Policy{Algorithm: driver.SlidingLog}), key)
+}
 
 // packBlock writes what follows the argument of a decision in that of block.lua.
 func packBlock(b *driver.Block) string {
@@ -60,8 +62,8 @@ func bar(answers []driver.Answer, lefts string) error {
 // Blocks implements [driver.Blocker].
 func (s *Store) Blocks() {}
 
-// CoolDown implements [driver.Cooler]. A cool-down has a key of its own. It does not wait for
-// replicas.
+// CoolDown implements [driver.Cooler]. A cool-down has a key of its own, in the slot of the subject's sliding
+// log. It does not wait for replicas.
 func (s *Store) CoolDown(ctx context.Context, key string, c driver.CoolDown) (driver.CoolDown, error) {
 	guessed := int64(0)
 	if c.Guessed {
