@@ -216,6 +216,23 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			s.wantLeft(0) // the settlement of a booking that was moved gives no other one back
 			return s.err
 		}},
+		{"a booking from before a reset", func() error {
+			s := bookScenario(redis, clock, a, sash.Every(2, 10*time.Second))
+			s.call(2, 0)
+			before := s.call(1, time.Hour)
+			s.reset()
+			s.oracle = nil
+			clock.Advance(time.Microsecond)
+			s.under(sash.Every(2, 10*time.Second-time.Microsecond))
+			s.call(2, 0)
+			if after := s.call(1, time.Hour); after.At != before.At {
+				s.fail("it is at %d, and another one at %d", before.At, after.At)
+			}
+			s.back(1, before)
+			clock.Advance(10 * time.Second)
+			s.wantLeft(1)
+			return s.err
+		}},
 		{"a booking with an ID that is over, hours ahead", func() error {
 			s := bookScenario(redis, clock, a, sash.PerCalendar(10, sash.CalendarHour, nil))
 			s.once("job", 0)
@@ -263,14 +280,14 @@ func (b *bench) booked() error {
 		return nil
 	}
 	small, clock, _ := b.small()
-	for seed := range uint64(45) { // the last 15 on a clock that also goes back by little
+	for seed := range uint64(60) { // the last 15 on a clock that also goes back by little
 		store, now := b.store, b.clock
 		if seed%2 == 0 {
 			store, now = small, clock
 		}
 		err := randomCalls(setup{
-			store: store, clock: now, algorithm: b.algorithm, usual: bookings, little: seed >= 30, steps: 150,
-			prefix: fmt.Sprint("booked", seed, ":"), choose: rand.New(rand.NewPCG(seed%30, 29)).IntN,
+			store: store, clock: now, algorithm: b.algorithm, usual: bookings, little: seed >= 45, steps: 150,
+			prefix: fmt.Sprint("booked", seed, ":"), choose: rand.New(rand.NewPCG(seed%45, 29)).IntN,
 		})
 		if err != nil {
 			return fmt.Errorf("walk %d with bookings: %w", seed, err)

@@ -22,7 +22,7 @@ const (
 	mostAhead = 10_000  // entries of a log that are bookings for later than now
 	walkAhead = 1024    // bookings that a call that goes ahead of them looks at, for each limit
 	walkGaps  = 256     // instants at which charges are made or leave that a booking looks at for a gap
-	stepBack  = 1000    // microseconds that a clock may go back without moving bookings
+	stepBack  = 1000    // microseconds by which a clock trembles: after a longer step back charges are dated anew
 	logIDs    = 1 << 14 // IDs that a log remembers
 )
 
@@ -76,7 +76,7 @@ var Log = struct {
 	Ahead   int   // entries of a log that lie ahead
 	Walk    int   // bookings that a call that goes ahead of them looks at, for each limit
 	Gaps    int   // instants at which charges are made or leave that a booking looks at for a gap
-	Step    int64 // microseconds that a clock may go back without moving bookings
+	Step    int64 // microseconds by which a clock trembles
 }{driver.MaxEntries, driver.MaxUnits, mostAhead, walkAhead, walkGaps, stepBack}
 
 // IDs is the most IDs of calls and settlements that a subject in memory remembers. Tests set it while nothing else runs.

@@ -56,10 +56,11 @@ local function book(clock)
       local entries, oldest = 51 + 26 * hinted, math.max(first, head - slots)
       log.position, log.before = head, total
       if last > clock and head > oldest then
+        if version == 2 and last - clock <= STEP_BACK then return book(last) end -- it trembles
         if version == 3 then
           local ahead = steps().ahead(key, slots, entries, head, total, oldest, last, keep, clock, hinted, clock)
+          if ahead.now then return book(ahead.now) end
           log.position, log.before, log.since = ahead.position, ahead.before, ahead.since
-          log.as_of = ahead.as_of
           if ahead.since then last = ahead.ends else last = clock end
           if ahead.since and log.cost > 0 then
             crowded = crowded or ahead.head - ahead.position >= MOST_AHEAD
