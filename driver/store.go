@@ -181,9 +181,9 @@ var (
 	// ErrApart means that a store cannot decide these subjects in one step, because they live in
 	// different places, such as slots of a Redis Cluster. A limiter then decides them one by one.
 	ErrApart = errors.New("sash: the subjects live in different places of the store")
-	// ErrRejected means that the store works and cannot decide this call: what it holds under the key was not
-	// written by it. A decorator passes the error on, and it says nothing about calls on other keys. Repeating the
-	// call does not help.
+	// ErrRejected means that the store works and cannot decide this call, as where what it holds under the key was not
+	// written by it. A decorator passes the error on, and it says nothing about other calls. Repeating the call does not
+	// help, unless the error says so.
 	ErrRejected = errors.New("sash: the store works and rejects this call")
 )
 

@@ -144,7 +144,8 @@ func (s *Store) release(subjects []*subject) {
 	}
 }
 
-// lock locks the shards of all requests, in order, so that two calls cannot deadlock.
+// lock locks the shards of all requests, in order, so that two calls cannot deadlock. While they are locked, no clock of
+// theirs shows an earlier time than another one that trembles.
 func (s *Store) lock(reqs []driver.Request) (unlock func()) {
 	shards := make([]int, len(reqs))
 	for i, req := range reqs {
@@ -152,8 +153,13 @@ func (s *Store) lock(reqs []driver.Request) (unlock func()) {
 	}
 	slices.Sort(shards)
 	shards = slices.Compact(shards)
+	var now int64
 	for _, i := range shards {
 		s.shards[i].mu.Lock()
+		now = max(now, s.shards[i].clock.now())
+	}
+	for _, i := range shards {
+		s.shards[i].clock.last = now
 	}
 	return func() {
 		for _, i := range shards {

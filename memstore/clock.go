@@ -1,6 +1,10 @@
 package memstore
 
-import "time"
+import (
+	"time"
+
+	"example.com/sash/internal/threshold"
+)
 
 // A clock returns a shard's time in microseconds since the Unix epoch: that of Options.Now, or the wall clock. time.Now
 // reads both the wall clock and the monotonic clock, which takes twice as long as the monotonic clock alone. So the
@@ -8,7 +12,8 @@ import "time"
 //
 //	now = ahead + time since start
 //
-// If the wall clock is set, the clock follows within a second. If it is slewed, the monotonic clock is slewed too.
+// If the wall clock is set, the clock follows within a second. If it is slewed, the monotonic clock is slewed too. If a
+// clock trembles, going back by a millisecond or less, the clock stands still until it has caught up: every bound holds.
 //
 // Until it has passed the instant at which a subject was removed, the clock returns the next one. So a charge of the
 // subject from before is earlier than every charge after it, however many are removed while the clock stands still.
@@ -17,6 +22,7 @@ type clock struct {
 	start  time.Time
 	ahead  int64         // the wall clock minus the time since start
 	look   time.Duration // when to read the wall clock next, since start
+	last   int64         // the last reading
 	closed int64         // when a subject was last removed; 0 once the clock has moved on
 	stood  int64         // what the clock would show without removals, when closed was set first
 }
@@ -32,9 +38,13 @@ func newClock(custom func() time.Time, start time.Time) clock {
 }
 
 // now reads the clock. The caller holds the shard's lock, so a reading is earlier than the previous one only if the clock
-// was set back.
+// was set back by more than it trembles.
 func (c *clock) now() int64 {
 	now := c.read()
+	if now < c.last && c.last-now <= threshold.Log.Step {
+		now = c.last
+	}
+	c.last = now
 	if c.closed != 0 {
 		if c.stood <= now && now <= c.closed {
 			return c.closed + 1

@@ -47,6 +47,18 @@ func TestADateThatWasSetIsFollowed(t *testing.T) {
 	}
 }
 
+// A clock that is a millisecond or less behind what it has shown stands there, and one that is farther behind was set back.
+func TestAClockThatTremblesStands(t *testing.T) {
+	shows := time.UnixMicro(1_700_000_000_000_000)
+	clock := newClock(func() time.Time { return shows }, shows)
+	for _, step := range []struct{ shows, want int64 }{{0, 0}, {-1000, 0}, {-400, 0}, {1, 1}, {-999, 1}, {-1000, -1000}, {-1001, -1000}, {-5000, -5000}, {0, 0}} {
+		shows = time.UnixMicro(1_700_000_000_000_000 + step.shows)
+		if got := clock.now() - 1_700_000_000_000_000; got != step.want {
+			t.Errorf("at %d it is %d, want %d", step.shows, got, step.want)
+		}
+	}
+}
+
 // A subject can be removed and charged again within a microsecond, any number of times. What was charged before cannot
 // be settled any more.
 func TestAnInstantDoesNotComeAgainAfterARemoval(t *testing.T) {

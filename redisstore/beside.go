@@ -11,7 +11,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// beside returns the name of a key of another kind in the slot of a subject's own key, such as "sash:block:{log:user:42}:".
+// beside returns the name of a key of another kind in the slot of a subject's own key, such as "sash:block:{log2:user:42}:".
 // Braces in keys or prefixes that are not from sash.Key can make it take a few thousand tries to find it.
 func (s *Store) beside(kind, own, end string) string {
 	name := s.prefix + kind + ":{" + hashTag(own) + "}:" + end

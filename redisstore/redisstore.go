@@ -97,16 +97,22 @@ func (s *Store) Key(key string, policy *driver.Policy) string {
 // Slot returns the slot of the key in a Redis Cluster, from 0 to 16383.
 func (s *Store) Slot(key string, policy *driver.Policy) int { return int(slot(s.Key(key, policy))) }
 
-// tags keep the algorithms apart, which have different types on Redis, and the builds that write a value in different forms.
-// Whoever changes the form of an algorithm's values gives it another tag: instances of both builds then decide beside each
-// other, on keys of their own, where they would reject each other's.
+// The name of a key carries the form of its value. Whoever changes what a script stores gives the form another number:
+// instances of both builds then decide beside each other, on keys of their own, where they would reject each other's.
+const (
+	logForm     = "2" // of log.lua
+	setForm     = "2" // of zset.lua
+	windowsForm = "2" // of windows.lua
+)
+
+// tags keep the algorithms apart, which have different types on Redis, and the forms of their values.
 var tags = [...]string{
-	driver.SlidingLog:     "log2",
-	driver.SortedSetLog:   "zset2",
-	driver.SlidingBuckets: "buckets2",
-	driver.SlidingCounter: "counter2",
-	driver.FixedWindow:    "fixed2",
-	driver.GCRA:           "gcra2",
+	driver.SlidingLog:     "log" + logForm,
+	driver.SortedSetLog:   "zset" + setForm,
+	driver.SlidingBuckets: "buckets" + logForm,
+	driver.SlidingCounter: "counter" + windowsForm,
+	driver.FixedWindow:    "fixed" + windowsForm,
+	driver.GCRA:           "gcra" + windowsForm,
 }
 
 // Decide implements [driver.Store].
@@ -238,7 +244,9 @@ func (s *Store) lookNow(ctx context.Context, reqs []driver.Request, answers []dr
 // the last booking, and around the instant at which a call has room behind it, which others may take meanwhile.
 const mostTries = 5
 
-var errUnsteady = errors.New("redisstore: the server's clock is not steady enough for a calendar limit")
+// errUnsteady is about one call: the server answered each time.
+var errUnsteady = fmt.Errorf("redisstore: the server's clock, or the queue of bookings, moved in each of %d tries to decide under a calendar limit; repeat the call: %w",
+	mostTries, driver.ErrRejected)
 
 // Books implements [driver.Booker].
 func (s *Store) Books(p *driver.Policy) bool { return p.Bookable() }

@@ -41,7 +41,7 @@ var files embed.FS
 var (
 	log       = load("log_search.lua", "log_grow.lua", "log_ahead.lua", "log_now.lua", "log.lua")
 	logBook   = around(load("log.lua"), "log_book.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_book.lua")
-	logOnce   = around(logBook, "log_once.lua", "register.lua", "log_search.lua", "log_once.lua")
+	logOnce   = around(clocked(logBook), "log_once.lua", "register.lua", "log_search.lua", "log_once.lua")
 	logSettle = load("register.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_settle.lua")
 	logExtend = extender()
 	logEach   = around(logBook, "log_each.lua", "log_each.lua")
@@ -138,11 +138,13 @@ func choose(script *Script) *Script { return around(script, "any_"+script.Name, 
 
 // extender returns the script that settles and decides at one time.
 func extender() *Script {
-	source := load("log_extend.lua").source
-	for mark, part := range map[string]*Script{"-- SETTLE\n": logSettle, "-- DECIDE\n": log} {
-		source = strings.Replace(source, mark, strings.Replace(part.source, "call('TIME')", "clock", 1), 1)
-	}
-	return NewScript("log_extend.lua", source).With(threshold.Scripts)
+	source := strings.Replace(load("log_extend.lua").source, "-- SETTLE\n", clocked(logSettle).source, 1)
+	return NewScript("log_extend.lua", strings.Replace(source, "-- DECIDE\n", clocked(log).source, 1)).With(threshold.Scripts)
+}
+
+// clocked returns a script that takes the time from the one around it.
+func clocked(script *Script) *Script {
+	return NewScript(script.Name, strings.Replace(script.source, "call('TIME')", "clock", 1))
 }
 
 // compact reports whether an algorithm keeps the compact log, which has scripts of its own for settlements and IDs.

@@ -434,8 +434,7 @@ var scriptCases = []testCase{
 		book 1h k 2
 		1s book 1h k 2: delay 9s
 		-1ms peek k
-		1ms peek k
-		-1ms book 1h k 2: delay 19.001s`),
+		1ms book 1h k 2: delay 19s`),
 	scriptOf("before bookings",
 		"AllowUpTo delays no booking, and Reward gives none back that lies ahead", nil, "10/10s", `
 		allow k 8

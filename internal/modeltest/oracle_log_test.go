@@ -42,15 +42,17 @@ func (l *log) see(now int64) {
 	}
 }
 
-// stepBack is how far a clock may go back without moving bookings, in microseconds.
+// stepBack is by how many microseconds a clock trembles.
 const stepBack = 1000
+
+// stands reports whether a clock that shows now stands at a later charge.
+func (l *log) stands(now int64) bool {
+	return slices.ContainsFunc(l.charges, func(c unit) bool { return now < c.at && c.at <= min(l.written, now+stepBack) })
+}
 
 func (l *log) touch(now int64, _ []sash.Limit) {
 	if l.latest() <= now || now >= l.written {
 		return
-	}
-	if l.latest() > l.written && l.written-now <= stepBack {
-		return // a clock that ran ahead for a moment: nothing moves, and what is later than now counts as bookings do
 	}
 	for i := range l.charges {
 		switch c := &l.charges[i]; {

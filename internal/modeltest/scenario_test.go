@@ -70,6 +70,17 @@ func (s *scenario) ask(reqs ...driver.Request) driver.Answer {
 	return answers[0]
 }
 
+// once makes a call of one unit with an ID that the store does not remember, which may be booked within a time.
+func (s *scenario) once(id string, within time.Duration) (answer driver.Answer) {
+	req := s.request(1)
+	req.Within = within.Microseconds()
+	if s.err == nil {
+		answer, s.err = s.store.(driver.Deduplicator).DecideOnce(context.Background(), id, req)
+	}
+	s.check([]driver.Request{req}, []driver.Answer{answer})
+	return answer
+}
+
 func (s *scenario) check(reqs []driver.Request, answers []driver.Answer) {
 	if s.err == nil && s.oracle != nil {
 		s.err = s.oracle.Check(s.clock.Now(), reqs, answers)
@@ -205,6 +216,35 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			s.wantLeft(0) // the settlement of a booking that was moved gives no other one back
 			return s.err
 		}},
+		{"a booking from before a reset", func() error {
+			s := bookScenario(redis, clock, a, sash.Every(2, 10*time.Second))
+			s.call(2, 0)
+			before := s.call(1, time.Hour)
+			s.reset()
+			s.oracle = nil
+			clock.Advance(time.Microsecond)
+			s.under(sash.Every(2, 10*time.Second-time.Microsecond))
+			s.call(2, 0)
+			if after := s.call(1, time.Hour); after.At != before.At {
+				s.fail("it is at %d, and another one at %d", before.At, after.At)
+			}
+			s.back(1, before)
+			clock.Advance(10 * time.Second)
+			s.wantLeft(1)
+			return s.err
+		}},
+		{"a booking with an ID that is over, hours ahead", func() error {
+			s := bookScenario(redis, clock, a, sash.PerCalendar(10, sash.CalendarHour, nil))
+			s.once("job", 0)
+			clock.Advance(6 * time.Minute)
+			for range 33 {
+				s.call(1, 24*time.Hour)
+			}
+			if got := s.once("job", 24*time.Hour); !got.Allowed() || got.Delay < 2*time.Hour.Microseconds() {
+				s.fail("it is %s", shown(&got))
+			}
+			return s.err
+		}},
 		{"the most ahead", func() error {
 			scripts := &scripter{client: small.client, clock: small.clock, edit: small.edit, aging: small.aging}
 			scripts.thresholds = smallSteps.But(threshold.Table{"MOST_AHEAD": 5, "WALK_AHEAD": 4})
@@ -240,14 +280,14 @@ func (b *bench) booked() error {
 		return nil
 	}
 	small, clock, _ := b.small()
-	for seed := range uint64(45) { // the last 15 on a clock that also goes back by little
+	for seed := range uint64(60) { // the last 15 on a clock that also goes back by little
 		store, now := b.store, b.clock
 		if seed%2 == 0 {
 			store, now = small, clock
 		}
 		err := randomCalls(setup{
-			store: store, clock: now, algorithm: b.algorithm, usual: bookings, little: seed >= 30, steps: 150,
-			prefix: fmt.Sprint("booked", seed, ":"), choose: rand.New(rand.NewPCG(seed%30, 29)).IntN,
+			store: store, clock: now, algorithm: b.algorithm, usual: bookings, little: seed >= 45, steps: 150,
+			prefix: fmt.Sprint("booked", seed, ":"), choose: rand.New(rand.NewPCG(seed%45, 29)).IntN,
 		})
 		if err != nil {
 			return fmt.Errorf("walk %d with bookings: %w", seed, err)

@@ -3,6 +3,7 @@ package modeltest
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -170,6 +171,53 @@ func TestTheSmallWorldCatches(t *testing.T) {
 			}
 			t.Error("nothing was found wrong with it")
 		})
+	}
+}
+
+// Bookings, IDs, settlements and calls on several subjects under limits of the calendar answer by the definition, also where few
+// bookings may lie ahead and, on Redis, the clock trembles.
+func TestTheCalendarInTheSmallWorld(t *testing.T) {
+	walk := func(store driver.Store, clock *judge.Clock, a sash.Algorithm, seed uint64, little bool) error {
+		return randomCalls(setup{
+			store: store, clock: clock, algorithm: a, usual: bookings, limits: calendarPlans, little: little, steps: 80,
+			prefix: fmt.Sprintf("calendar %d:", walks.Add(1)), choose: rand.New(rand.NewPCG(seed, 37)).IntN,
+		})
+	}
+	server := redistest.Start(t)
+	onRedis := func(a sash.Algorithm, seed uint64, edit func(name, text string) string) error {
+		store, clock, scripts := virtual(t, server.Addr(), edit)
+		scripts.thresholds = smallSteps
+		return walk(store, clock, a, seed, seed%3 == 0)
+	}
+	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets} {
+		for seed := range uint64(40 * *times) {
+			if err := onRedis(a, seed, nil); err != nil {
+				t.Fatalf("%v on Redis, walk %d: %v", a, seed, err)
+			}
+		}
+	}
+	for _, m := range []struct{ script, is, becomes string }{
+		{"log_once.lua", "if ends > clock[1] * 1000000 + clock[2] then", "if ends > 0 then"},
+		{"log_book.lua", "if ahead.now then return book(ahead.now) end", ""},
+	} {
+		found := false
+		for seed := uint64(0); !found && seed < 60; seed++ {
+			found = onRedis(sash.SlidingLog, seed, replaced(t, m.script, m.is, m.becomes)) != nil
+		}
+		if !found {
+			t.Errorf("nothing was found wrong with %s without %q", m.script, m.is)
+		}
+	}
+	before := threshold.Log
+	defer func() { threshold.Log = before }()
+	threshold.Log.Ahead, threshold.Log.Walk = 6, 3
+	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets} {
+		for seed := range uint64(100 * *times) {
+			clock := judge.NewClock(start)
+			if err := walk(memstore.New(&memstore.Options{Now: clock.Now}), clock, a, seed, false); err != nil {
+				t.Fatalf("%v in memory, walk %d: %v", a, seed, err)
+			}
+		}
 	}
 }
 

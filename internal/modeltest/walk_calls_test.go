@@ -22,7 +22,8 @@ type setup struct {
 	steps     int
 	prefix    string          // keeps the walk's keys apart from those of other walks on the same store
 	choose    func(n int) int // returns a number from 0 to n-1
-	little    bool            // the clock of bookings also goes back by little
+	little    bool            // the clock also goes back by little
+	limits    [][]sash.Limit  // of walks with bookings, which often have IDs: nil is bookPlans
 }
 
 // usualCall is what most steps of a walk are: calls, calls on several subjects in one round trip, choices of one subject of
@@ -44,6 +45,7 @@ type walk struct {
 	plans    []*driver.Policy
 	tight    []sash.Limit // of plans for bookings
 	trace    []string
+	reached  int64         // what the clock has shown since it went back
 	last     driver.Answer // of the last call
 	lastReq  driver.Request
 	admitted []admitted          // can still be settled
@@ -124,6 +126,9 @@ func (w *walk) step() error {
 	if w.setup.usual == bookings {
 		w.drift()
 	}
+	if w.limits != nil && w.choose(4) == 0 {
+		return w.once()
+	}
 	switch w.choose(w.turns()) {
 	default:
 		return w.turn()
@@ -147,6 +152,10 @@ func (w *walk) step() error {
 	case 12:
 		return w.together()
 	case 13:
+		if w.little && w.choose(3) > 0 {
+			w.goBack(1+w.choose(1500), 1) // around STEP_BACK
+			return w.turn()
+		}
 		w.goBack(1+w.choose(1_000_000), 1+w.choose(20))
 	case 14:
 		return w.settle()
@@ -168,9 +177,31 @@ func (w *walk) step() error {
 // goBack sets the clock back. A store need not find charges that this moves.
 func (w *walk) goBack(micros, times int) {
 	w.passed()
+	now := w.clock.Now().UnixMicro()
+	if w.little && micros*times <= 1500 && now < w.reached {
+		return // two small steps make a large one
+	}
+	w.oracle.shown, w.reached = max(w.oracle.shown, now), now
 	w.back = max(w.back, w.clock.Now().UnixMicro(), w.oracle.latest())
-	w.move(-time.Duration(micros*times) * time.Microsecond)
+	if micros *= times; !w.little && micros <= stepBack {
+		micros += stepBack
+	}
+	if micros > stepBack {
+		w.reached = now - int64(micros)
+	}
+	w.move(-time.Duration(micros) * time.Microsecond)
 	w.admitted, w.again, w.before = nil, nil, nil
+}
+
+// decides returns when the store decides on a request, of which a look tells if the clock trembles.
+func (w *walk) decides(req driver.Request) (time.Time, error) {
+	if !w.little {
+		return w.clock.Now(), nil
+	}
+	look := req
+	look.Cost, look.Partial, look.Forced = 0, false, false
+	err := w.call(look)
+	return time.UnixMicro(w.last.At), err
 }
 
 // drift moves the clock by as much as bookings wait.
@@ -238,7 +269,7 @@ func (w *walk) check(reqs []driver.Request, results []driver.Answer) error {
 		return err
 	}
 	for i, req := range reqs {
-		if results[i].Firm && slices.ContainsFunc(w.admitted, func(a admitted) bool { return a.req.Key == req.Key && a.res.At > w.clock.Now().UnixMicro() }) {
+		if results[i].Firm && slices.ContainsFunc(w.admitted, func(a admitted) bool { return a.req.Key == req.Key && a.res.At > results[i].At }) {
 			return fmt.Errorf("a refusal is firm although a booking can be given back")
 		}
 		if allowed && req.Cost > 0 && !w.joined() && (w.algorithm != sash.SlidingBuckets && !w.books || results[i].At > w.back) {

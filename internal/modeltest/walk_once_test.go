@@ -82,7 +82,8 @@ func (w *walk) once() error {
 // some when the clock has gone back behind it.
 func (w *walk) delayed(again, first *driver.Answer) bool {
 	left := max(0, again.At-w.clock.Now().UnixMicro())
-	return again.Delay == left && again.Allowed() || again.Delay == 0 && first.Delay == 0
+	trembles := w.little && again.Delay < left && left-again.Delay <= stepBack
+	return (again.Delay == left || trembles) && again.Allowed() || again.Delay == 0 && first.Delay == 0
 }
 
 // compareRepeated compares the statuses of a repeated call with those of a look.
@@ -171,7 +172,11 @@ func (o *oracle) CheckAny(at time.Time, reqs []driver.Request, chosen int, answe
 	if chosen < 0 || chosen >= len(reqs) {
 		return fmt.Errorf("subject %d of %d was chosen", chosen, len(reqs))
 	}
-	now := at.UnixMicro()
+	now, err := o.now(at, reqs[chosen:chosen+1], answer)
+	if err != nil {
+		return err
+	}
+	shown := o.shown
 	o.see(now)
 	looked := len(reqs)
 	if answer.Allowed() && answer.Delay == 0 { // the groups after that of the chosen one are not looked at
@@ -181,6 +186,11 @@ func (o *oracle) CheckAny(at time.Time, reqs []driver.Request, chosen int, answe
 	var most *big.Rat
 	soonest, shortest := 0, int64(0)
 	for i, req := range reqs[:looked] {
+		if l, ok := o.state(req).(*log); ok {
+			open = open || l.stands(now) // each subject may have an instant of its own
+		} else {
+			open = open || now < shown
+		}
 		o.state(req).touch(now, limitsOf(req.Policy))
 		room, retry, fits := big.NewRat(1, 1), int64(0), true
 		for _, limit := range limitsOf(req.Policy) {

@@ -145,7 +145,11 @@ func (w *walk) take() error {
 		return w.reward(store, req)
 	}
 	req.Partial = true
-	least, most := w.oracle.Fits(w.clock.Now(), req)
+	at, err := w.decides(req)
+	if err != nil {
+		return err
+	}
+	least, most := w.oracle.Fits(at, req)
 	res, err := w.store.Decide(context.Background(), req)
 	if err != nil {
 		return fmt.Errorf("Decide: %w", err)
@@ -168,7 +172,11 @@ func (w *walk) penalize(req driver.Request) error {
 	look := req
 	look.Cost = 0
 	req.Policy, req.Forced = &forced, true
-	w.oracle.Force(w.clock.Now(), req)
+	at, err := w.decides(look)
+	if err != nil {
+		return err
+	}
+	w.oracle.Force(at, req)
 	res, err := w.store.Decide(context.Background(), req)
 	if err != nil {
 		return fmt.Errorf("Decide: %w", err)
@@ -185,7 +193,11 @@ func (w *walk) reward(store driver.Taker, req driver.Request) error {
 	if w.joined() { // a store forgets what refused calls outweigh
 		return nil
 	}
-	given, sure := w.oracle.Reward(w.clock.Now(), req)
+	at, err := w.decides(req)
+	if err != nil {
+		return err
+	}
+	given, sure := w.oracle.Reward(at, req)
 	if !sure { // the store sees this instant, as the oracle has
 		req.Cost = 0
 		return w.call(req)

@@ -48,7 +48,7 @@ func conforms(t *testing.T, open func(testing.TB) (driver.Store, *judge.Clock), 
 				for seed := range uint64(20 * *times) {
 					if err := randomCalls(setup{
 						store: store, clock: clock, algorithm: a, usual: usualCall(usual), steps: steps,
-						prefix: fmt.Sprintf("walk%d:", seed), choose: rand.New(rand.NewPCG(seed, 0)).IntN,
+						prefix: fmt.Sprintf("walk%d:", seed), choose: rand.New(rand.NewPCG(seed, 0)).IntN, little: seed%2 == 1 && usual != int(choices),
 					}); err != nil {
 						t.Fatalf("walk %d: %v", seed, err)
 					}
@@ -163,11 +163,22 @@ var bookPlans = [][]sash.Limit{
 	{sash.PerCalendar(30, sash.CalendarDay, nil), sash.Every(7, 10*time.Second+time.Microsecond)},
 }
 
+// calendarPlans are limits of walks whose bookings reach hours ahead.
+var calendarPlans = [][]sash.Limit{
+	{sash.PerCalendar(2, sash.CalendarHour, nil)},
+	{sash.PerCalendar(3, sash.CalendarHour, nil), sash.Every(2, 10*time.Second)},
+	{sash.PerCalendar(9, sash.CalendarDay, nil), sash.PerCalendar(2, sash.CalendarHour, nil)},
+	{sash.Every(3, time.Hour), sash.PerCalendar(4, sash.CalendarDay, nil)},
+}
+
 // plan draws 1 to 4 limits, seldom more, of different spans.
 func (w *walk) plan() (*driver.Policy, error) {
 	if w.setup.usual == bookings {
-		if len(w.plans) == 0 {
-			w.tight = bookPlans[w.choose(len(bookPlans))]
+		if all := w.limits; len(w.plans) == 0 {
+			if all == nil {
+				all = bookPlans
+			}
+			w.tight = all[w.choose(len(all))]
 		}
 		limits := slices.Clone(w.tight[:1+len(w.plans)%len(w.tight)])
 		slices.Reverse(limits)

@@ -25,7 +25,7 @@ const (
 	walkAhead = 1024    // bookings that a call that goes ahead of them looks at, for each limit
 	walkGaps  = 256     // instants at which charges are made or leave that a booking looks at for a gap
 	walkLogs  = 16      // instants at which one of several subjects has room that are looked at for one at which all have
-	stepBack  = 1000    // microseconds that a clock may go back without moving bookings
+	stepBack  = 1000    // microseconds by which a clock trembles: after a longer step back charges are dated anew
 	logIDs    = 1 << 14 // IDs that a log remembers
 )
 
@@ -83,7 +83,7 @@ var Log = struct {
 	Walk    int   // bookings that a call that goes ahead of them looks at, for each limit
 	Gaps    int   // instants at which charges are made or leave that a booking looks at for a gap
 	Logs    int   // instants at which one of several subjects has room that are looked at for one at which all have
-	Step    int64 // microseconds that a clock may go back without moving bookings
+	Step    int64 // microseconds by which a clock trembles
 }{entries, steps, driver.MaxUnits, mostAhead, walkAhead, walkGaps, walkLogs, stepBack}
 
 // IDs is the most IDs of calls and settlements that a subject in memory remembers. Tests set it while nothing else runs.

@@ -23,8 +23,8 @@ import (
 // A window that ends between two entries holds no more than one that ends at the earlier of them. So no window exceeds its
 // limit, whether it ends now or ahead.
 //
-// A clock that goes back moves bookings with it, because those who wait count real time. A step of at most a millisecond
-// moves none: a server whose clock ran ahead for a moment ends it so, and bookings did not move ahead with that.
+// A clock that goes back moves bookings with it, because those who wait count real time. A store moves none for a step of a
+// millisecond or less: a server whose clock ran ahead for a moment ends it so, and bookings did not move ahead with that.
 //
 // Bookings share an entry only if they start at the same instant: one entry for a step of the resolution would be too late
 // for a window that ends before it.

@@ -396,9 +396,8 @@ func (l *Log) joins(p int, now int64, limits []driver.Limit) bool {
 }
 
 // redate reports whether bookings lie ahead of now. After a clock that went back, it merges the entries from now until the
-// last write into one of now, and moves bookings with the clock; while bookings lie ahead it does neither if that was a step
-// of a millisecond or less. Entries that had left the longest window by the last
-// write stay dropped.
+// last write into one of now, and moves bookings with the clock. Entries that had left the longest window by the last write
+// stay dropped.
 func (l *Log) redate(now int64) (ahead bool) {
 	if !l.later(now) { // callers that are quick ask that themselves, where it is inlined
 		return false
@@ -415,9 +414,6 @@ func (l *Log) redate(now int64) (ahead bool) {
 		l.gone, l.lo = l.before(p), p
 	}
 	p, q := l.after(now-1), l.after(written)
-	if q < l.head && written-now <= threshold.Log.Step {
-		return true
-	}
 	l.moved = max(l.moved, last.at)
 	if q > p {
 		*l.slot(p) = entry{now, l.before(p) + full(l.before(q)-l.before(p))}

@@ -70,7 +70,7 @@ end
 local function left(s, now)
   if blocks[s] == '' then return 0 end
   local ends, lasts = unpack('>I7I7', blocks[s])
-  if ends > now + lasts then -- the clock went back
+  if ends > now + lasts + STEP_BACK then -- the clock went back
     ends = now + lasts
     write(s, ends, lasts, '', lasts)
   end

@@ -42,7 +42,8 @@
 --   units of any limit so far: then they cannot matter. When a ring of MOST_ENTRIES is full, charges within one step of
 --   time share an entry of the latest of them: see merge in log_grow.lua.
 --   A refusal writes nothing. The first write of a call is one that Redis may refuse for memory.
---   The exception to both: a clock that went back re-dates the entries later than now to now, once.
+--   The exception to both: a clock that went back re-dates the entries later than now to now, once. After a step back of
+--   STEP_BACK or less the last charge is now instead.
 --   The key always has an expiry, at least `keep` after the last entry. It is never deleted, not even to be
 --   written anew: on a cluster, a key that is missing while its slot moves belongs to the other node.
 --
@@ -59,7 +60,7 @@ local charge_refused, settleable = mode == 1 or mode == 5, 0
 -- One subject is decided and charged in one pass. Several are looked at first, and charged when all have room.
 -- Where refused calls are charged too, a third pass reports what that leaves, and so does one at no cost after a charge
 -- before bookings.
-local pass, refusals, bookings = (subjects > 1 or charge_refused or looks) and 'look' or 'charge', 0, nil
+local stood, pass, refusals, bookings = false, (subjects > 1 or charge_refused or looks) and 'look' or 'charge', 0, nil
 
 while true do
   local cost, limits, at = first_cost, first_limits, 15
@@ -100,19 +101,22 @@ while true do
     local entries, oldest, log, ahead = packed and 21 or 51 + 26 * hinted, head - slots, nil, nil
     if oldest < first then oldest = first end
 
-    if packed and now < last then
+    if packed and now < last - STEP_BACK then
       slots, hinted, entries, packed = open(key).ring(limits, clock), limits, 51 + 26 * limits, false
     end
     if now < last and head > oldest and version == 3 then -- bookings
       ahead = steps().ahead(key, slots, entries, head, total, oldest, last, keep, now, hinted, clock)
       oldest, head, total, last = ahead.oldest, ahead.position, ahead.before, ahead.last
+      if ahead.now then now, clock, stood = ahead.now, ahead.now, s > 1 end
       if ahead.moved then header = call('GETRANGE', key, '0', 50 + 26 * limits) end
       if ahead.none then
-        version, ahead = 2, nil
+        ahead = nil
       else
         if bookings then ahead.behind = math.max(ahead.behind, bookings.behind) end
         single, bookings, settleable = false, ahead, 2^40 -- a booking can be given back
       end
+    elseif now < last and head > oldest and last - now <= STEP_BACK then -- the clock trembles, and stands
+      now, clock, stood = last, last, s > 1
     elseif now < last and head > oldest then -- the clock went back
       log = open(key, slots, entries, head, total)
       oldest, head, total = steps().redate(log, key, slots, entries, head, total, oldest, last, keep, now, hinted)
@@ -364,7 +368,9 @@ while true do
   if bookings then if_refused = steps().wait(if_refused, mask, bookings.behind - now) end
   if pass == 'left' then if_admitted = steps().wait(if_refused, 0, 0) end
   if pass == 'look' or pass == 'charge' and not charge_refused then refusals = mask end
-  if pass == 'look' and (refusals == 0 or charge_refused) and not looks then
+  if stood then -- others were looked at before
+    stood, bookings = false, nil
+  elseif pass == 'look' and (refusals == 0 or charge_refused) and not looks then
     pass = 'charge'
   elseif pass == 'charge' and refusals > 0 and mode == 1 then
     pass = 'report'

@@ -22,13 +22,21 @@
 
   -- ahead returns a log as of now: {oldest, position, before, last}, where position is the first entry ahead, before
   -- the sum before it, and last the time of the entry before it. It is called when the last entry is later than now.
-  -- After a clock that went back it moves what lies ahead; then moved is true, and none if nothing lies ahead any more.
+  -- After a clock that went back it moves what lies ahead; then moved is true, and none if nothing lies ahead any more. After
+  -- one that trembles, now is the time of the last charge, and is returned.
   function rare.ahead(key, slots, entries, head, total, oldest, last, keep, now, hinted, clock)
     local call, pack, unpack = redis.call, struct.pack, struct.unpack
     local hint = call('GETRANGE', key, entries - 26, entries - 1)
     local position, before, as_of, since = unpack('>I6I6I7I7', hint)
     as_of = as_of - 2^52
     local log, a = open(key, slots, entries, head, total), {}
+    if now < as_of and as_of - now <= STEP_BACK then
+      now, clock, a.now = as_of, as_of, as_of
+      if last <= now then
+        a.oldest, a.position, a.before, a.last, a.none = oldest, head, total, last, true
+        return a
+      end
+    end
     if now < as_of then
       if last <= as_of then
         oldest, head, total = rare.redate(log, key, slots, entries, head, total, oldest, last, keep, now, hinted)
@@ -37,24 +45,17 @@
         a.oldest, a.position, a.before, a.last, a.moved, a.none = oldest, head, total, now, true, true
         return a
       end
-      if as_of - now <= STEP_BACK then -- it ran ahead for a moment: what is later than now counts as bookings do
-        oldest = log.search(oldest, head, as_of - keep)
-        position = log.search(oldest, head, now)
-        before, since = log.sum_before(position), unpack('>I7', (log.read(position, 1)))
-        rare.reborn(key, slots, entries, now)
-      else
-        oldest, position, head, total, before, since =
-          rare.move_back(log, key, slots, entries, head, total, oldest, as_of, last, keep, now, hinted)
-        last, as_of, a.moved = last - (as_of - now), now, true
-        log = open(key, slots, entries, head, total)
-      end
+      oldest, position, head, total, before, since =
+        rare.move_back(log, key, slots, entries, head, total, oldest, as_of, last, keep, now, hinted)
+      last, as_of, a.moved = last - (as_of - now), now, true
+      log = open(key, slots, entries, head, total)
     elseif since <= now then
       position = log.search(position, head, now)
       before = log.sum_before(position)
       since = unpack('>I7', (log.read(position, 1)))
     end
     a.oldest, a.position, a.before, a.last, a.since = oldest, position, before, 0, since
-    a.head, a.total, a.ends, a.behind, a.as_of = head, total, last, last, math.max(as_of, clock)
+    a.head, a.total, a.ends, a.behind = head, total, last, last
     if position > oldest then a.last = unpack('>I7', (log.read(position - 1, 1))) end
 
     -- fewest returns the least that remains of the units in a window that ends at a booking and would contain a charge
@@ -163,7 +164,7 @@
       if void then hints = string.rep(nothing, limits) end
       call('SETRANGE', key, '0', pack('>I1I1I4I6I7I6I7', 3, hinted + marked, slots, oldest, keep, keep_units, expires)
         .. pack('>I6I6I7', to, (total + added) % SUM_MODULUS, last) .. hints .. string.rep(nothing, hinted - 1 - limits)
-        .. pack('>I6I6I7I7', position + to - head, (before + added) % SUM_MODULUS, 2^52 + a.as_of, since))
+        .. pack('>I6I6I7I7', position + to - head, (before + added) % SUM_MODULUS, 2^52 + clock, since))
       call('PEXPIRE', key, math.ceil((expires - clock) / 1000))
     end
 
@@ -291,8 +292,8 @@
   end
 
   -- mark writes down that entries of a log lie ahead, after a booking at an instant: {key, limits, position, before,
-  -- since, as_of}, where position is the first entry ahead, before the sum before it, and since its time and as_of the
-  -- time of the last charge if entries were ahead before. If none were there are no gaps.
+  -- since}, where position is the first entry ahead, before the sum before it, and since its time if entries were ahead
+  -- before. If none were there are no gaps.
   function rare.mark(log, clock, booked)
     local call, pack, unpack, key = redis.call, struct.pack, struct.unpack, log.key
     if call('GETRANGE', key, '0', '0') == '\4' then open(key).ring(log.limits + 1, clock) end
@@ -309,7 +310,7 @@
       call('SETRANGE', key, '0', '\3')
     end
     if not log.since and keep_units >= 2^47 then call('SETRANGE', key, '19', pack('>I6', keep_units - 2^47)) end
-    call('SETRANGE', key, 25 + 26 * hinted, pack('>I6I6I7I7', log.position, log.before, 2^52 + (log.as_of or clock), math.min(log.since or booked, booked)))
+    call('SETRANGE', key, 25 + 26 * hinted, pack('>I6I6I7I7', log.position, log.before, 2^52 + clock, math.min(log.since or booked, booked)))
   end
 
   return rare

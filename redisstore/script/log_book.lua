@@ -71,10 +71,11 @@ local function book(clock)
       log.position, log.before = head, total
       log.open, log.oldest, log.head = open(key, slots, entries, head, total), oldest, head
       if last > clock and head > oldest then
+        if version == 2 and last - clock <= STEP_BACK then return book(last) end -- it trembles
         if version == 3 then
           local ahead = steps().ahead(key, slots, entries, head, total, oldest, last, keep, clock, hinted, clock)
+          if ahead.now then return book(ahead.now) end
           log.position, log.before, log.since = ahead.position, ahead.before, ahead.since
-          log.as_of = ahead.as_of
           if ahead.since then last = ahead.ends else last = clock end
           log.open, log.oldest, log.head = ahead.log, ahead.oldest, ahead.head
           if ahead.since and log.cost > 0 then

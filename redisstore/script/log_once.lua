@@ -1,5 +1,5 @@
 -- log_once.lua: one decision on one log, made once for each ID. It follows register.lua. The store puts log_book.lua where
--- it says DECIDE.
+-- it says DECIDE, which reads the clock of this script.
 --
 -- KEYS     1: the subject's log
 -- ARGV     1: the request, as in log_book.lua, and at the end the 8 bytes of the ID
@@ -8,7 +8,10 @@
 --
 -- Invariants: a call that charged is remembered in the same step; no other is. The ID is written last: by then Redis no
 -- longer refuses a write for memory. A repetition writes too, so that a client that waits for replicas after it waits
--- for the charge.
+-- for the charge. A call whose ID is no longer remembered is not looked at: it may need other boundaries than a look.
+
+local call = redis.call
+local clock = call('TIME')
 
 local function decide()
 -- DECIDE
@@ -28,18 +31,15 @@ end
 local ids, reply, expires = remembered(), nil, nil
 if ids then
   local ends, refusals = ids.find(id)
-  if ends > 0 then
+  if ends > clock[1] * 1000000 + clock[2] then
     -- A look: at no cost, and not booked.
     ARGV[1] = string.sub(request, 1, 8) .. '\0\0\0\0\0' .. string.sub(request, 14, -21) .. string.rep('\0', 12)
     reply = decide()
     if type(reply) ~= 'string' or struct.unpack('>i8', reply) < 0 then return reply end
-    local now = struct.unpack('>I8', reply, 9)
-    if ends > now then
-      write_again(key)
-      local at = ends - repeats
-      return struct.pack('>i8I8', refusals + 2^41, at) .. string.sub(reply, 17, -9)
-        .. struct.pack('>I8', math.max(0, at - now))
-    end
+    write_again(key)
+    local now, at = struct.unpack('>I8', reply, 9), ends - repeats
+    return struct.pack('>i8I8', refusals + 2^41, at) .. string.sub(reply, 17, -9)
+      .. struct.pack('>I8', math.max(0, at - now))
   end
 end
 

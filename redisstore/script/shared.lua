@@ -16,6 +16,8 @@
 --   again      is set by a subject that has to be read again for the answer
 -- A limit sets refused, remaining, retry, release and reset.
 --
+-- A clock that trembles, going back by STEP_BACK or less, stands: now is then the time of the last charge.
+--
 -- Invariants: a refusal writes nothing, unless the clock went back. The ID of a settlement is its first write, and that
 -- of a call its last. Redis refuses a write for memory only until the script has made one.
 
@@ -27,6 +29,7 @@ local mode, _, first_cost, first_limits = unpack('>I1I7I5I1', request)
 local asks, charges, sure = mode < 5, subjects == 1, mode == 1 or mode == 5
 local single = charges and first_limits == 1 -- its answer needs no joining
 local instant, lives, change, given, refusals, answered, id = now, 0, nil, nil, nil, nil, nil
+local stood = false -- now has become the instant of a later charge, of a clock that trembles
 
 -- registers returns register and write_again, which few calls need.
 local function registers()
@@ -59,7 +62,9 @@ while true do
 
   if mode == 2 then return '' end
   if not single then out = pack('>i8I8', mask, now) .. out end
-  if at <= #request then -- an ID, which is looked up before anything is charged
+  if stood then -- others were looked at before
+    stood = false
+  elseif at <= #request then -- an ID, which is looked up before anything is charged
     id, request = string.sub(request, at), string.sub(request, 1, at - 1)
     local register, write_again = registers()
     local born, _, known = register(KEYS[1])

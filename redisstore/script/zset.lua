@@ -172,7 +172,10 @@ end
         return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
       end
       keep, most, expires, born = unpack('>I7I6I7I7', head)
-      if last_at and last_at > now and mode ~= 2 then -- the clock went back
+      if last_at and last_at > now and last_at - now <= STEP_BACK then -- the clock trembles, and stands
+        now, stood = last_at, subjects > 1
+        if mode ~= 2 then instant = now end
+      elseif last_at and last_at > now and mode ~= 2 then -- the clock went back
         rarely().redate(key, now, keep, last_at, last_sum)
         first = call('ZRANGE', key, '0', '2', 'WITHSCORES')
         last = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
