@@ -196,7 +196,7 @@ func (s *Store) behind(reqs []driver.Request, answers []driver.Answer) (at, from
 	for i := range reqs {
 		if req := &reqs[i]; req.Cost > 0 {
 			at = max(at, s.log(req).Behind(from, req.Cost, req.Policy.Limits))
-			gaps = gaps || req.Within > 1 && s.log(req).Gaps()
+			gaps = gaps || req.Within > 1 && s.log(req).Gaps(answers[i].At)
 		}
 	}
 	if gaps {

@@ -165,7 +165,7 @@ var mutants = []struct {
 	}},
 	{"log_book.lua", sash.SlidingLog, []mutant{
 		{"bookings fill no gap", "if gap and gap - clock <= within then s = gap end", ""},
-		{"a gap is looked for where no units came back", "gaps = gaps or keep_units >= 2^47 and from", "gaps = from"},
+		{"a gap is looked for where no units came back", "gaps = gaps or keep_units >= 2^47 and within", "gaps = within"},
 		{"a gap of one subject is taken for one of all", "agree = gap == last and agree + 1 or 1", "agree = agree + 1"},
 		{"a gap is in a full period", "full = full or limit.full and not at", ""},
 		{"a booking delays others", "if full then at = nil elseif not at then at = t end", "at = at or t"},

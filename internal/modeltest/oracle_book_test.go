@@ -179,6 +179,15 @@ func (o *oracle) gap(now int64, reqs []driver.Request) (least, most int64, sure 
 		return math.MaxInt64, math.MaxInt64, false
 	}
 	least, most = o.fits(now, reqs, false), o.fits(now, reqs, true)
+	for _, req := range reqs {
+		for _, limit := range limitsOf(req.Policy) {
+			if limit.Period != 0 { // a store knows the next period, and not those behind it
+				_, end := bounds(limit, now)
+				_, end = bounds(limit, end)
+				few = few && most < end
+			}
+		}
+	}
 	return least, most, few && !moved && most < o.from(now, reqs)
 }
 

@@ -305,7 +305,7 @@ var smallPaths = []struct{ script, name, text, condition string }{
 	{"log.lua", "the oldest entry of a full ring has left", "return false, oldest, false end", "true"},
 	{"log.lua", "newer entries outweigh the oldest", "return false, oldest, true end\n    if slots", "true"},
 	{"log.lua", "entries merge", "units = units + u\n", "true"},
-	{"log.lua", "a ring that has merged grows", "return 2 * slots end", "true"},
+	{"log.lua", "a ring that has merged grows", "return 2 * count end", "true"},
 	{"log.lua", "an entry is full", "added = entry_units - there", "there + cost > MOST_OF_ENTRY"},
 	{"log.lua", "the sums are full", "oldest, void = steps().saturate(", "true"},
 	{"log.lua", "the sums wrap", "local hot = pack(", "total + added >= SUM_MODULUS"},

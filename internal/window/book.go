@@ -60,7 +60,7 @@ func Book(l *Log, now, within, cost int64, limits []driver.Limit, out []driver.S
 		return now, Decide(l, now, cost, limits, false, out)
 	}
 	from := max(now, l.Until(now))
-	if within > 1 && l.Gaps() { // a choice asks each subject whether it has room at once
+	if within > 1 && l.Gaps(now) { // a choice asks each subject whether it has room at once
 		at = l.Earliest(now, cost, limits)
 	} else {
 		at = l.Behind(from, cost, limits)
@@ -73,8 +73,8 @@ func Book(l *Log, now, within, cost int64, limits []driver.Limit, out []driver.S
 	return at, 0
 }
 
-// Gaps reports whether units came back before bookings.
-func (l *Log) Gaps() bool { return l.booked != nil && l.booked.gaps }
+// Gaps reports whether units came back before bookings that lie ahead of now.
+func (l *Log) Gaps(now int64) bool { return l.booked != nil && l.booked.gaps && l.later(now) }
 
 // Earliest returns the earliest instant from one on at which every limit has room, and at every booking from then on in whose
 // window it counts. If that takes too many steps, it is behind all entries.

@@ -81,7 +81,7 @@ local function book(clock)
           if ahead.since and log.cost > 0 then
             crowded = crowded or ahead.head - ahead.position >= MOST_AHEAD
               or (ahead.total - ahead.before) % SUM_MODULUS + log.cost > MOST_SUM / 4
-            gaps = gaps or keep_units >= 2^47 and from == 0 and within > 1
+            gaps = gaps or keep_units >= 2^47 and within > 1
           end
         else
           local _
@@ -96,12 +96,13 @@ local function book(clock)
   end
 
   -- Decide in a gap, or at the end of the queue, and then when there is room.
-  local gap, agree, asked, unknown = gaps and not crowded and clock, 0, 0, nil
+  local start, agree, asked, unknown = math.max(clock, from), 0, 0, nil
+  local gap = gaps and not crowded and start
   while gap and agree < #entered do
     local log, last = entered[asked % #entered + 1], gap
     asked = asked + 1
     gap, unknown = steps().earliest(log.open, log.oldest, log.head, log.cost, log, gap)
-    if unknown == clock then return pack('>i8I8I8', -1, clock, 0) end
+    if unknown == start then return pack('>i8I8I8', -1, start, from) end
     if asked > WALK_LOGS * #entered then gap = nil end
     agree = gap == last and agree + 1 or 1
   end
@@ -111,7 +112,9 @@ local function book(clock)
   local reply = decide(s, clock, looks)
   if type(reply) ~= 'string' then return reply end
   local refusals = unpack('>i8', reply)
-  if refusals < 0 then return s > clock and reply .. pack('>I8', s) or reply end
+  if refusals < 0 then
+    return s > clock and string.sub(reply, 1, 16) .. pack('>I8', s) or reply
+  end
   local wait = 0
   for offset = 17, #reply, 32 do
     local _, retry = unpack('>I8I8', reply, offset)

@@ -128,7 +128,7 @@ local function steps()
   -- again, to the full size. One of the full size, whose entries merge to too many, doubles.
   function rare.larger(count, keep_units)
     if count >= MOST_ENTRIES then return 2 * count end
-    local size = math.min(count + math.ceil(count / 2) + 1, MOST_ENTRIES)
+    local size = math.min(count + math.ceil(count / 2), MOST_ENTRIES)
     keep_units = keep_units % 2^47
     if size > keep_units and keep_units > count then size = keep_units end
     return size
