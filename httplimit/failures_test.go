@@ -193,7 +193,6 @@ func TestLayersThatCannotBeCharged(t *testing.T) {
 		"in flight by a fixed window":                {newLimiter(t, store, &sash.Options{Algorithm: sash.FixedWindow}, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "fixed-window"},
 		"steps that are reset":                       {newLimiter(t, store, &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Second}, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.Failures, ResetOnSuccess: true}, false, "sliding-buckets"},
 		"two limits over one window":                 {limiter, httplimit.Layer{Key: key, Limits: []sash.Limit{sash.PerMinute(60), sash.PerMinute(30)}}, false, "same window"},
-		"more entries than a log has":                {limiter, httplimit.Layer{Key: key, Limits: []sash.Limit{sash.PerHour(200_000)}}, false, "sliding-buckets"},
 		"failures that fail open":                    {limiter, failures(key), true, "cannot be configured open"},
 		"requests that are forgotten":                {limiter, httplimit.Layer{Key: key, ResetOnSuccess: true}, false, "Failures"},
 		"a store that cannot reset":                  {newLimiter(t, settler{store}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.Failures, ResetOnSuccess: true}, false, "driver.Resetter"},

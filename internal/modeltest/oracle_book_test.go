@@ -172,7 +172,7 @@ func (o *oracle) gap(now int64, reqs []driver.Request) (least, most int64, sure 
 			return math.MaxInt64, math.MaxInt64, false
 		}
 		instants := l.instants(now-req.Policy.Longest(), math.MaxInt64) + l.gaps
-		open, few = open || l.open, few && (1+len(req.Policy.Limits))*instants <= threshold.Log.Gaps && (len(reqs) == 1 || instants < threshold.Log.Logs)
+		open, few = open || l.open && l.latest() > now, few && (1+len(req.Policy.Limits))*instants <= threshold.Log.Gaps && (len(reqs) == 1 || instants < threshold.Log.Logs)
 		moved = moved || slices.ContainsFunc(l.charges, func(c unit) bool { return c.moved })
 	}
 	if !open {

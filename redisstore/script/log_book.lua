@@ -55,13 +55,14 @@ local function book(clock)
     local header = call('GETRANGE', key, '0', '50')
     local version = string.byte(header)
     if version == 4 and #header > 38 then -- packed
-      local last, _, total = unpack('>I7I5I6', call('GETRANGE', key, '-18', '-1'))
+      local value = call('GETRANGE', key, '0', '-1')
+      local last, _, total = unpack('>I7I5I6', value, #value - 17)
       if last > clock then
         open(key).ring(limits, clock)
         header = call('GETRANGE', key, '0', '50')
         version = string.byte(header)
       else
-        log.position, log.before = (call('STRLEN', key) - 27) / 12, total
+        log.position, log.before = (#value - 27) / 12, total
       end
     end
     if #header == 51 and (version == 2 or version == 3) then

@@ -79,7 +79,7 @@ local function open(key, slots, entries, head, total)
   -- ring writes a packed log anew as a ring, with room for half as many entries again, and so many hints, which are
   -- void. The entries keep their positions. It returns the slots, or nothing if the value is no packed log.
   function log.ring(hints, now)
-    local pack, rep, value, marked = struct.pack, string.rep, call('GET', key), 0
+    local pack, rep, value, marked = struct.pack, string.rep, call('GETRANGE', key, '0', '-1'), 0
     if #value < 39 or #value % 12 ~= 3 then return nil end
     local _, keep, keep_units, born = unpack('>I1I7I6I7', value)
     if keep_units >= 2^47 then keep_units, marked = keep_units - 2^47, 128 end
