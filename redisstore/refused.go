@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"example.com/sash"
 	"example.com/sash/driver"
 )
 
@@ -24,12 +25,16 @@ var unable = [...]string{
 	"max number of clients reached",
 }
 
-// rejected returns an error of a script as driver.ErrRejected if it is about the value of a key: the server works.
+// rejected returns an error of a script as driver.ErrRejected if it is about the value of a key: the server works. An error
+// that every call meets becomes a *sash.StoreError, also where a script had begun.
 func rejected(err error) error {
 	for text := range chain(err) {
 		if said, running := inside(text); begins(said, foreign[:]) || running && stumbles(said) {
 			return fmt.Errorf("%w: %w", driver.ErrRejected, err)
 		}
+	}
+	if err != nil && Misconfigured(err) {
+		return &sash.StoreError{Err: err}
 	}
 	return err
 }
