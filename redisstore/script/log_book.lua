@@ -57,12 +57,15 @@ local function book(clock)
     if version == 4 and #header > 38 then -- packed
       local value = call('GETRANGE', key, '0', '-1')
       local last, _, total = unpack('>I7I5I6', value, #value - 17)
+      if last > clock and last - clock <= STEP_BACK then return book(last) end -- it trembles
       if last > clock then
         open(key).ring(limits, clock)
         header = call('GETRANGE', key, '0', '50')
         version = string.byte(header)
       else
-        log.position, log.before = (#value - 27) / 12, total
+        local count = (#value - 27) / 12
+        log.position, log.before, log.open, log.oldest, log.head = count, total, open(key, count, 21, count, total), 0, count
+        if log.cost > 0 then entered[#entered + 1] = log end
       end
     end
     if #header == 51 and (version == 2 or version == 3) then
