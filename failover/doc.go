@@ -4,7 +4,7 @@
 //	                    in time
 //	call --> its turn --> breaker --> store -----------> its answer
 //	            |            |         | failed, late
-//	      a second     down |         v
+//	      a second     down |         |
 //	            v            +-----> mode, by cost --> Open    admitted, not counted
 //	      ErrOverload                              --> Local   this process decides over its share
 //	                                               --> Closed  an error that is sash.ErrUnavailable

@@ -91,7 +91,9 @@ func TestLogsThatMergeAdmitAnEvenDemand(t *testing.T) {
 				t.Fatal(err)
 			}
 			if a.Allowed() {
-				for admitted = append(admitted, a.At); admitted[first] <= a.At-window; first++ {
+				admitted = append(admitted, a.At)
+				for admitted[first] <= a.At-window {
+					first++
 				}
 				if n := int64(len(admitted) - first); n > units && policy == policies[0] {
 					t.Fatalf("%s: %d are admitted in a window of %d", name, n, units)

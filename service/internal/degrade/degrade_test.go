@@ -96,7 +96,7 @@ func ask(t *testing.T, g *Guard, calls int) (last error) {
 // A failure that needs an operator is logged as an error, now and then; others when they begin and end.
 func TestWhatIsLogged(t *testing.T) {
 	for err, loud := range map[error]bool{
-		errors.New("NOAUTH Authentication required."):                                  true,
+		errors.New("NOAUTH authentication required"):                                   true,
 		errors.New("NOPERM this user has no permissions to run the 'evalsha' command"): true,
 		syscall.ECONNRESET: false,
 	} {
