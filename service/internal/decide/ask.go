@@ -248,7 +248,7 @@ func (a *Answer) insist(ctx context.Context, admitted bool) {
 	}
 	was, forced := *a, *a.limits.policy
 	forced.CountRefused, forced.Block = true, driver.Block{}
-	err := a.ask(ctx, driver.Request{Key: a.Key, Cost: min(a.need, sash.MaxUnits), Policy: &forced, Forced: true})
+	err := a.ask(ctx, driver.Request{Key: a.Key, Cost: min(a.Cost, sash.MaxUnits), Policy: &forced, Forced: true})
 	if err != nil || was.Blocked || a.Source == sash.FromPolicy {
 		*a = was
 	} else if was.Refused && !a.Refused {
