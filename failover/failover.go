@@ -26,12 +26,12 @@ type Options struct {
 	// together. It protects what is behind the limits while nothing is counted. Beyond it the answer is that of Closed,
 	// with ErrCeiling. A call over several subjects counts with its highest cost. Zero is no ceiling.
 	OpenPerSecond int64
-	// Budget is the most time that a call waits for the store, from its turn on. Zero is DefaultBudget. It should be shorter than the deadlines of
-	// callers: a caller whose deadline comes first gets the error of its context. It is time in which this process runs:
-	// while the process has no processor the budget does not pass, so that a reply that is there is read. It lasts ten
-	// times its length at most, and no more than a second longer. A call that is ready to wait for its turn, such as
-	// [sash.Limiter.Wait], has 20 times as long, and a hundred times while the store answers others, but no longer than
-	// it is ready to wait.
+	// Budget is the most time that a call waits for the store, from its turn on. Zero is DefaultBudget. It should be
+	// shorter than the deadlines of callers: a caller whose deadline comes first gets the error of its context. It is
+	// time in which this process runs: while the process has no processor the budget does not pass, so that a reply
+	// that is there is read. It lasts ten times its length at most, and no more than a second longer. A call that is
+	// ready to wait for its turn, such as [sash.Limiter.Wait], has 20 times as long, and a hundred times while the
+	// store answers others, but no longer than it is ready to wait.
 	Budget time.Duration
 	// MaxInFlight is the most calls that the store works on at once, including those whose callers have left. Fewer are
 	// admitted when the store answers slowly. Further calls wait for their turn. Zero is DefaultMaxInFlight.

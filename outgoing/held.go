@@ -47,9 +47,9 @@ func (c level) since() time.Time { return c.at.Add(-c.span) }
 // exceeds reports whether more went through than a suspicion says, and not only because requests overtake each other.
 func (c level) exceeds(through int64) bool { return through > c.units+c.units/agreeing }
 
-// refused learns from a refusal, with the cool-down that followed. It returns the limit whose window is most likely full,
-// the one with the smallest part left of those that are free by the end of the cool-down, with its level or suspicion. It does nothing for a request that was sent before the
-// last refusal was learnt from.
+// refused learns from a refusal, with the cool-down that followed. It returns the limit whose window is most likely
+// full, the one with the smallest part left of those that are free by the end of the cool-down, with its level or
+// suspicion. It does nothing for a request that was sent before the last refusal was learnt from.
 func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, sent, now time.Time) (l sash.Limit, low level, ok bool) {
 	full, least, used := -1, 2.0, int64(0)
 	for i, l := range call.Limits {

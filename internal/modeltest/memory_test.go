@@ -145,8 +145,8 @@ func (l *live) state(t testing.TB, key string) string {
 	return fmt.Sprintf("%q, changes %s", dump, l.Info(t, "persistence", "rdb_changes_since_last_save"))
 }
 
-// At every fill the key of a log under two limits takes at most twice its entries and 100 bytes, and while they are few no more than a sorted
-// set of a short member for each call.
+// At every fill the key of a log under two limits takes at most twice its entries and 100 bytes, and while they are few
+// no more than a sorted set of a short member for each call.
 func TestMemoryFollowsTheCalls(t *testing.T) {
 	l := startLive(t)
 	usage := func(key string) int64 {

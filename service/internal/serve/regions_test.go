@@ -80,7 +80,8 @@ func burst(t *testing.T, at Listening, calls int, keys ...string) (admitted, own
 	return admitted, own, last
 }
 
-// spendAll calls in regions at once until together they were admitted that often, and then a little longer. It returns how often in all, and how often from leases.
+// spendAll calls in regions at once until together they were admitted that often, and then a little longer. It returns
+// how often in all, and how often from leases.
 func spendAll(t *testing.T, most int, key string, regions ...Listening) (admitted, leased int) {
 	t.Helper()
 	var mu sync.Mutex

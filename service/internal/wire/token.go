@@ -31,9 +31,9 @@ var ErrToken = errors.New("the token is not valid here: it was changed, or given
 // ErrExpired means that there is nothing to settle.
 var ErrExpired = errors.New("the reservation has expired: its charge has left every window, and there is nothing to settle")
 
-// Tokens turns reservations into texts for clients, and back; all ports have the same. Anyone with such a text can read it: it holds the subject of
-// the request and its limits. It cannot be made or changed without the key, because a forged one would give back units
-// that were never charged.
+// Tokens turns reservations into texts for clients, and back; all ports have the same. Anyone with such a text can read
+// it: it holds the subject of the request and its limits. It cannot be made or changed without the key, because a
+// forged one would give back units that were never charged.
 //
 // The first key seals and all keys open, so that a fleet changes keys without losing a reservation.
 //
