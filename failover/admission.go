@@ -3,6 +3,7 @@ package failover
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.com/sash"
@@ -28,8 +29,10 @@ const (
 type admission struct {
 	of     *breaker
 	budget time.Duration
-	most   int    // the highest limit
-	woke   func() // after every step; nil but in tests
+	most   int           // the highest limit
+	all    *atomic.Int64 // calls under way at any part, also those whose budget is over: no more than most
+	mine   atomic.Int64  // those of them at this part
+	woke   func()        // after every step; nil but in tests
 	waits  func() (time.Duration, bool)
 
 	mu      sync.Mutex
@@ -38,7 +41,8 @@ type admission struct {
 	fastest [2]time.Duration // guarded by mu: answer of this window, and of the one before
 	window  time.Time        // guarded by mu: when this window began
 	shrunk  time.Time        // guarded by mu: when the limit last shrank
-	heard   time.Time        // guarded by mu: when the store last answered
+	heard   time.Time        // guarded by mu: when a call was last answered
+	asked   time.Time        // guarded by mu: when the first of the calls under way at this part went to it
 	lines   map[string]*line // guarded by mu: calls that wait, by client
 	turns   []*line          // guarded by mu: those lines, the next one first
 	timer   *time.Timer      // guarded by mu: of the next step; nil while no call waits
@@ -63,11 +67,13 @@ type waiter struct {
 }
 
 func (a *admission) init(of *breaker, g *guard) {
-	*a = admission{
-		of: of, budget: g.budget, most: int(g.most), woke: g.woke, waits: g.waits,
-		limit: min(firstLimit, int(g.most)), fastest: [2]time.Duration{g.budget / 2, g.budget / 2}, lines: make(map[string]*line),
-	}
+	a.of, a.budget, a.most, a.all, a.woke, a.waits = of, g.budget, g.most, &g.inFlight, g.woke, g.waits
+	a.limit, a.lines = min(firstLimit, g.most), make(map[string]*line)
+	a.fastest = [2]time.Duration{slowest(g.budget), slowest(g.budget)}
 }
+
+// slowest returns the slowest answer after which a budget leaves some time for others.
+func slowest(budget time.Duration) time.Duration { return budget * 7 / 8 }
 
 type clientKey struct{}
 
@@ -77,12 +83,33 @@ func WithClient(ctx context.Context, client string) context.Context {
 	return context.WithValue(ctx, clientKey{}, client)
 }
 
-// enter takes a place, and waits for its turn if there is none. waited is how long it did, and silent that the store
-// answered nothing meanwhile. If err is nil the call has to leave.
+// take takes a place, if there is one. The caller holds mu.
+func (a *admission) take() bool {
+	if a.at >= a.limit {
+		return false
+	}
+	if a.mine.Add(1) == 1 {
+		a.asked = time.Now()
+	}
+	if a.all.Add(1) > int64(a.most) {
+		a.end()
+		return false
+	}
+	a.at++
+	return true
+}
+
+// end is the end of a call that took a place, perhaps long after it has left.
+func (a *admission) end() {
+	a.all.Add(-1)
+	a.mine.Add(-1)
+}
+
+// enter takes a place, and waits for its turn if there is none. waited is how long it did, and silent that the store had
+// calls and answered none meanwhile. If err is nil the call has to leave, and is one of all until it ends.
 func (a *admission) enter(ctx context.Context, q *question) (waited time.Duration, silent bool, err error) {
 	a.mu.Lock()
-	if a.at < a.limit && len(a.turns) == 0 {
-		a.at++
+	if len(a.turns) == 0 && a.take() {
 		a.mu.Unlock()
 		return 0, false, nil
 	}
@@ -102,11 +129,12 @@ func (a *admission) enter(ctx context.Context, q *question) (waited time.Duratio
 	if err != nil && !w.gone { // the caller has left, perhaps with a place
 		w.gone = true
 		if len(w.ended) > 0 && <-w.ended == nil {
+			a.end()
 			a.at--
 			a.admit()
 		}
 	}
-	return time.Since(w.began), a.heard.Before(w.began), err
+	return time.Since(w.began), a.mine.Load() > 0 && a.heard.Before(w.began), err
 }
 
 // join adds a call to the line of its client. The caller holds mu.
@@ -145,12 +173,22 @@ func (a *admission) leave(began time.Time, answered, own bool) {
 	a.admit()
 }
 
+// answered reports whether a call was answered after an instant.
+func (a *admission) answered(after time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.heard.After(after)
+}
+
 // follow changes the limit by a call that ends. The caller holds mu.
 func (a *admission) follow(began, now time.Time, answered, own bool) {
 	took := now.Sub(began)
+	if answered {
+		a.heard = now
+	}
 	if answered && own {
-		if a.heard = now; now.Sub(a.window) > baseWindow {
-			a.window, a.fastest = now, [2]time.Duration{a.budget / 2, a.fastest[0]}
+		if now.Sub(a.window) > baseWindow {
+			a.window, a.fastest = now, [2]time.Duration{slowest(a.budget), a.fastest[0]}
 		}
 		a.fastest[0] = min(a.fastest[0], took)
 	}
@@ -162,14 +200,14 @@ func (a *admission) follow(began, now time.Time, answered, own bool) {
 		if began.After(a.shrunk) { // of calls that were there together one counts
 			a.shrunk, a.limit = now, max(1, a.limit*3/4)
 		}
-	case answered && queued <= slow/2 && a.at >= a.limit:
+	case answered && own && queued <= slow/4 && a.at >= a.limit:
 		a.limit = min(a.most, a.limit+1)
 	}
 }
 
 // admit gives free places to calls that wait, one of each client in turn. The caller holds mu.
 func (a *admission) admit() {
-	for a.at < a.limit && len(a.turns) > 0 {
+	for len(a.turns) > 0 && a.take() {
 		l := a.turns[0]
 		a.turns = a.turns[1:]
 		w := l.calls[0]
@@ -179,27 +217,30 @@ func (a *admission) admit() {
 		} else {
 			delete(a.lines, l.client)
 		}
-		if !w.gone {
-			a.at++
+		if w.gone {
+			a.at--
+			a.end()
+		} else {
 			w.ended <- nil
 		}
 	}
 }
 
-// step ends waits that took too long.
+// step ends waits that took too long, and gives out places that other parts left.
 func (a *admission) step() {
 	if a.woke != nil {
 		a.woke()
 	}
 	_ = yield() // to those that read replies
 	waits, known := a.waits()
-	here := known && waits < a.budget-a.gap() // the store keeps no call waiting
+	here := known && waits < a.budget-a.gap() || a.mine.Load() == 0 // the store keeps no call waiting
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
 	if late := now.Sub(a.due); late > onTime {
 		a.late += late
 	}
+	a.admit()
 	down, next := a.of.now() != Up, now.Add(a.gap())
 	turns := a.turns[:0]
 	for _, l := range a.turns {
@@ -241,8 +282,10 @@ func (a *admission) step() {
 func (a *admission) over(w *waiter, now time.Time, here bool) (end time.Time, err error) {
 	var why error = &sash.StoreError{Err: ErrBusy}
 	since := w.began
-	if a.heard.After(since) {
-		since = a.heard
+	for _, at := range [...]time.Time{a.heard, a.asked} {
+		if at.After(since) {
+			since = at
+		}
 	}
 	end = since.Add(w.patience + a.late - w.late)
 	if here || end.After(w.last) {

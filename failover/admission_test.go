@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -49,6 +50,7 @@ func TestAGreedyClientTakesNothingFromOthers(t *testing.T) {
 		"a store on an end": {time.Millisecond, 300 * time.Microsecond, 256, 50 * time.Millisecond},
 		"a slow store":      {2 * time.Millisecond, 0, 200, 80 * time.Millisecond},
 		"a far store":       {50 * time.Microsecond, 20 * time.Millisecond, 4000, 80 * time.Millisecond},
+		"a farther store":   {50 * time.Microsecond, 40 * time.Millisecond, 4000, 120 * time.Millisecond},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(90_000))
@@ -178,4 +180,30 @@ func TestOnlyErrorsOfTheStoreTakeItDown(t *testing.T) {
 			}
 		})
 	}
+}
+
+// More calls than may be under way wait for their turn, whatever parts they are for: no failure mode answers them while
+// every part does.
+func TestManyPartsShareThePlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		inner.becomes(func(context.Context) error { time.Sleep(10 * time.Millisecond); return nil })
+		store := guarded(t, inner, failover.Options{
+			Modes: always(failover.Open), MaxInFlight: 64, Parts: 32,
+			Part: func(key string, _ *driver.Policy) int { n, _ := strconv.Atoi(key); return n % 32 },
+		})
+		l := newLimiter(t, store, nil, sash.PerHour(90_000))
+		var group sync.WaitGroup
+		for i := range 640 {
+			group.Go(func() {
+				if res, err := l.Allow(t.Context(), strconv.Itoa(i)); err != nil || res.Source != driver.FromStore {
+					t.Errorf("from %v: %v", res.Source, err)
+				}
+			})
+		}
+		group.Wait()
+		if _, most := inner.seen(); most > 64 || store.State() != failover.Up {
+			t.Errorf("%d calls were under way; the store is %v", most, store.State())
+		}
+	})
 }

@@ -77,8 +77,8 @@ func (g *guard) begin(ctx context.Context, q *question) *attempt {
 	a := &attempt{done: make(chan struct{}), ctx: until{ctx, cancel, now.Add(longest(q.patience))}, entry: &q.breaker.entry, began: now}
 	go func() {
 		d, err := attend(a.ctx, q.ask)
-		g.inFlight.Add(-1)
-		a.leave(err == nil, d.own())
+		a.entry.end()
+		a.leave(err == nil || errors.Is(err, driver.ErrRejected), d.own())
 		a.mu.Lock()
 		a.decision, a.err = d, err
 		close(a.done)
@@ -176,11 +176,6 @@ func (g *guard) admit(ctx context.Context, q *question) (t ticket, waited time.D
 	b := q.breaker
 	before := ticket{epoch: b.epoch.Load()}
 	waited, silent, err := b.entry.enter(ctx, q)
-	if err == nil && g.inFlight.Add(1) > g.most {
-		g.inFlight.Add(-1)
-		b.entry.leave(time.Now(), false, false)
-		silent, err = true, &sash.StoreError{Err: ErrBusy}
-	}
 	if err != nil {
 		if silent && b.now() == Up && errors.Is(err, ErrBusy) {
 			b.crowd(before, false)
@@ -192,7 +187,7 @@ func (g *guard) admit(ctx context.Context, q *question) (t ticket, waited time.D
 		waited = 0
 	}
 	if t, err = g.enter(b); err != nil {
-		g.inFlight.Add(-1)
+		b.entry.end()
 		b.entry.leave(time.Now(), false, false)
 	}
 	return t, min(waited, q.patience), err
@@ -205,7 +200,10 @@ func (g *guard) judge(b *breaker, a *attempt, t ticket, w *watch) outcome {
 		a.ctx.cancel()
 		if w.here() { // it has not been at the store for as long as the budget
 			b.skip(t)
-			return outcome{err: fmt.Errorf("%w (%w)", ErrOverload, ErrBudget), late: a}
+			if a.entry.answered(a.began) {
+				return outcome{err: fmt.Errorf("%w (%w)", ErrOverload, ErrBudget), late: a}
+			}
+			return outcome{err: &sash.StoreError{Err: g.late()}, failed: true, late: a}
 		}
 		err := g.late()
 		b.fail(t, err, w.wasLate())

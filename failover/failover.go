@@ -123,7 +123,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
 	g := &guard{
-		store: store, next: driver.Passthrough{Next: store}, budget: o.Budget, most: int64(o.MaxInFlight),
+		store: store, next: driver.Passthrough{Next: store}, budget: o.Budget, most: o.MaxInFlight,
 		classify: o.Classify, onError: o.OnError, ceiling: newCeiling(o.OpenPerSecond),
 	}
 	g.recaller, _ = store.(driver.Recaller)
@@ -201,7 +201,7 @@ type guard struct {
 	classify func(error) Kind
 	onError  func(error, Kind)
 	inFlight atomic.Int64 // calls that the store works on
-	most     int64        // of them at once
+	most     int          // of them at once
 	breakers []breaker    // of each part
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it

@@ -142,14 +142,18 @@ func TestALateProcessQueuesAsMuchLonger(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			b := &breaker{}
 			b.init(DefaultBlip, DefaultBudget, nil)
-			b.entry.init(b, &guard{
+			g := &guard{
 				budget: DefaultBudget, most: 1, woke: func() { time.Sleep(c.late) }, waits: func() (time.Duration, bool) { return 0, false },
-			})
+			}
+			b.entry.init(b, g)
 			q := &question{breaker: b, patience: DefaultBudget}
 			if _, _, err := b.entry.enter(t.Context(), q); err != nil {
 				t.Fatal(err)
 			}
-			time.AfterFunc(c.takes, func() { b.entry.leave(time.Now(), true, true) })
+			time.AfterFunc(c.takes, func() {
+				b.entry.end()
+				b.entry.leave(time.Now(), true, true)
+			})
 			_, _, err := b.entry.enter(t.Context(), q)
 			if by := map[bool]sash.Source{true: driver.FromStore, false: driver.FromPolicy}[err == nil]; by != c.by {
 				t.Error(err)

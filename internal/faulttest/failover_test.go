@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,7 +237,7 @@ func (l *load) measureLateness() {
 		}()
 		<-done
 		l.mu.Lock()
-		l.late = append(l.late, time.Since(began)-failover.DefaultBudget)
+		l.late = append(l.late, time.Since(began)-4*failover.DefaultBudget)
 		l.mu.Unlock()
 	}
 }
@@ -312,4 +314,46 @@ func (h history) times(t testing.TB, late []time.Duration) (all []time.Duration)
 // part returns the time that a part of the answers did not exceed.
 func part(sorted []time.Duration, percent int) time.Duration {
 	return sorted[min(len(sorted)-1, len(sorted)*percent/100)].Round(10 * time.Microsecond)
+}
+
+// Calls that wait for one of two connections wait in this process: while the server answers in time, it decides nearly all that
+// it can, the others are refused as overload, and no failure mode answers. It begins when the number of calls at the server
+// has come down to what it answers.
+func TestASmallPoolIsNoFailureOfTheServer(t *testing.T) {
+	each(t, func(t *testing.T, a adapter) {
+		p := through(t, redistest.Start(t).Addr())
+		at := to(p.Listen, time.Second)
+		at.pool = 2
+		store := openWith(t, a.open(t, at), 4*failover.DefaultBudget)
+		l := limiter(t, store, sash.PerHour(90_000))
+		spoilt(spoil{"latency", false, map[string]int{"latency": 40}})(t, nil, p)
+		var decided, overload, others atomic.Int64
+		var group sync.WaitGroup
+		began, settled := time.Now(), 2*time.Second
+		for range 2 * mostInFlight {
+			group.Go(func() {
+				for time.Since(began) < 2*settled {
+					late := time.Since(began) > settled
+					res, err := l.Allow(t.Context(), "k")
+					switch {
+					case !late:
+					case err == nil && res.Source == driver.FromStore:
+						decided.Add(1)
+					case errors.Is(err, failover.ErrOverload):
+						overload.Add(1)
+					default:
+						others.Add(1)
+					}
+					if res.Source != driver.FromStore {
+						time.Sleep(5 * time.Millisecond)
+					}
+				}
+			})
+		}
+		group.Wait()
+		t.Logf("%d decided, %d overload, %d others; the store is %v", decided.Load(), overload.Load(), others.Load(), store.State())
+		if decided.Load() < 40 || others.Load() > 0 || store.State() != failover.Up {
+			t.Error("a pool that is too small is taken for a failure of the server")
+		}
+	})
 }
