@@ -237,7 +237,7 @@ func (l *load) measureLateness() {
 		}()
 		<-done
 		l.mu.Lock()
-		l.late = append(l.late, time.Since(began)-4*failover.DefaultBudget)
+		l.late = append(l.late, time.Since(began)-failover.DefaultBudget)
 		l.mu.Unlock()
 	}
 }
