@@ -183,8 +183,11 @@ func (a *admission) answered(after time.Time) bool {
 // follow changes the limit by a call that ends. The caller holds mu.
 func (a *admission) follow(began, now time.Time, answered, own bool) {
 	took := now.Sub(began)
-	if answered {
+	switch {
+	case answered:
 		a.heard = now
+	case took < a.budget: // an error shows no queue
+		return
 	}
 	if answered && own {
 		if now.Sub(a.window) > baseWindow {

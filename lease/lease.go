@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/memstore"
 )
 
 // Bounds of the longest lease.
@@ -210,6 +212,36 @@ func (s *Store) ask(ctx context.Context, req driver.Request) (answer driver.Answ
 		return answer, err
 	}
 	return s.Next.Decide(ctx, req)
+}
+
+// Waits implements [driver.Witness]: the longer of what the home and the holder wait for. A store that does not know it may wait
+// for ever.
+func (s *Store) Waits() (longest time.Duration) {
+	for _, store := range [...]any{s.Next, s.holder.Holder} {
+		waits, known := time.Duration(0), false
+		switch store := store.(type) {
+		case *memstore.Store:
+			known = true // it waits for nothing
+		case driver.Store:
+			waits, known = driver.Waits(store)
+		case driver.Witness:
+			waits, known = store.Waits(), true
+		}
+		if !known {
+			return math.MaxInt64
+		}
+		longest = max(longest, waits)
+	}
+	return longest
+}
+
+// Silent implements [driver.Witness]: what the home says of its servers, or else the holder.
+func (s *Store) Silent(d time.Duration) string {
+	said := driver.Silent(s.Next, d)
+	if holder, ok := s.holder.Holder.(driver.Witness); ok && said == "" {
+		said = holder.Silent(d)
+	}
+	return said
 }
 
 // way returns how long an errand takes, in microseconds. A lease is of use if it lasts two ways: beyond that errands are sent as

@@ -60,7 +60,9 @@ func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, e
 	root.SetErr(err)
 	failed := root.ExecuteContext(ctx)
 	if log, ok := a.err.(*lossy); ok {
-		defer log.end(time.Second)
+		if a.err = err; !log.end(time.Second) {
+			a.err = io.Discard // nobody reads it
+		}
 	}
 	switch {
 	case failed == nil:

@@ -23,12 +23,14 @@ func newLossy(to io.Writer) *lossy {
 	go func() {
 		defer close(l.ended)
 		for line := range l.lines {
-			if line == nil {
-				return
+			if line != nil {
+				_, _ = to.Write(line)
 			}
-			_, _ = to.Write(line)
 			if n := l.lost.Swap(0); n > 0 {
 				_, _ = fmt.Fprintf(to, "{\"level\":\"WARN\",\"msg\":\"lines of this log are lost, because nobody read it in time\",\"lines\":%d}\n", n)
+			}
+			if line == nil {
+				return
 			}
 		}
 	}()
@@ -45,16 +47,18 @@ func (l *lossy) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// end waits for a moment until the lines are written. Nothing may be written after it.
-func (l *lossy) end(within time.Duration) {
+// end waits for a moment until the lines are written, and reports whether they are. Nothing may be written after it.
+func (l *lossy) end(within time.Duration) (all bool) {
 	over := time.After(within)
 	select {
 	case l.lines <- nil:
 	case <-over:
-		return
+		return false
 	}
 	select {
 	case <-l.ended:
+		return true
 	case <-over:
+		return false
 	}
 }
