@@ -25,14 +25,6 @@ local now = unpack('>I8', reply, 9)
 
 local header = call('GETRANGE', key, '0', '50')
 if header == '' then return reply .. pack('>I8', 0) end
-if string.byte(header) == 4 and #header > 38 then -- packed
-  open(key).ring(limits, now)
-  header = call('GETRANGE', key, '0', '50')
-end
-local version, hinted, slots, first, keep, keep_units, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
-hinted = hinted % 128
-local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / BLOCK) + 1, math.max(first, head - slots)
-
 -- What is later than cut counts in the widest limit.
 local cut, at = now, 15
 for _ = 1, limits do
@@ -47,6 +39,15 @@ for _ = 1, limits do
   end
   cut = math.min(cut, from)
 end
+
+if string.byte(header) == 4 and #header > 38 then -- packed
+  if unpack('>I7', call('GETRANGE', key, '-18', '-12')) <= cut then return reply .. pack('>I8', 0) end
+  open(key).ring(limits, now)
+  header = call('GETRANGE', key, '0', '50')
+end
+local version, hinted, slots, first, keep, keep_units, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
+hinted = hinted % 128
+local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / BLOCK) + 1, math.max(first, head - slots)
 
 -- Take the units, some entries at a time. The first write is of bytes that are there.
 local log = open(key, slots, entries, head, total)
