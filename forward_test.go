@@ -1,0 +1,249 @@
+package sash_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+)
+
+// A fleet that reserves four times what it uses gets what a fleet would that asks all the time, with at most two decisions for
+// each call.
+func TestUnitsThatComeBackBringWaitersForward(t *testing.T) {
+	for _, processes := range []int{1, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &movingStore{bookStore: newBookStore()}
+			store.takes = time.Millisecond
+			limit := sash.Every(1000, 10*time.Second)
+			ctx, stop := context.WithCancel(t.Context())
+			var group sync.WaitGroup
+			var calls atomic.Int64
+			for range processes {
+				l := newLimiter(t, store, nil, limit)
+				for range 48 / processes {
+					group.Go(func() {
+						for {
+							r, err := l.Book(ctx, "k", 40, time.Hour)
+							if err != nil || r.Wait(ctx) != nil {
+								return
+							}
+							calls.Add(1)
+							time.Sleep(50 * time.Millisecond)
+							if err := r.Settle(t.Context(), 10); err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				}
+			}
+			time.Sleep(100 * time.Second)
+			stop()
+			n, decisions := calls.Load(), store.decisions.Load()+store.questions.Load()
+			group.Wait()
+			t.Logf("%d processes: %d of 1,000 calls, and %.2f decisions for each", processes, n, float64(decisions)/float64(n))
+			if n < 900 || decisions > 2*n { // 230 without
+				t.Errorf("%d processes: %d of 1,000 calls, and %d decisions", processes, n, decisions)
+			}
+		})
+	}
+}
+
+// A movingStore counts and delays questions whether a booking can be brought forward, and fails at one of them.
+type movingStore struct {
+	*bookStore
+	questions atomic.Int64
+	fails     int64
+	panics    bool // where it fails
+}
+
+func (s *movingStore) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
+	defer time.Sleep(s.takes)
+	n := s.questions.Add(1)
+	at, err := s.bookStore.Extend(ctx, set)
+	if n == s.fails && s.panics {
+		panic("a bug of a store")
+	} else if n == s.fails {
+		return 0, errors.New("connection reset by peer")
+	}
+	return at, err
+}
+
+// Nobody knows where a booking is when the answer is lost: its caller gets the error, and all others start as promised.
+func TestAnAnswerThatIsLostCostsOneWaiter(t *testing.T) {
+	for _, panics := range []bool{false, true} {
+		lostAnswer(t, panics)
+	}
+}
+
+func lostAnswer(t *testing.T, panics bool) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &movingStore{bookStore: newBookStore(), fails: 1, panics: panics}
+		l := newLimiter(t, store, nil, sash.Every(10, 10*time.Second))
+		first := book(t, l, "k", 10)
+		began := time.Now()
+		var group sync.WaitGroup
+		for i := range 3 {
+			r := book(t, l, "k", 10)
+			group.Go(func() {
+				err := r.Wait(t.Context())
+				if took := time.Since(began); errors.Is(err, sash.ErrUnavailable) != (i == 0) || took > r.Result().Delay {
+					t.Errorf("waiter %d: %v after %v", i, err, took)
+				}
+			})
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		if err := first.Settle(t.Context(), 1); err != nil {
+			t.Error(err)
+		}
+		group.Wait()
+	})
+}
+
+// Units that another process gives back go to those who wait here, although nobody comes who would find them.
+func TestWhatAnotherProcessGivesBackIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newBookStore()
+		there, here := newLimiter(t, store, nil, sash.PerSecond(20)), newLimiter(t, store, nil, sash.PerSecond(20))
+		ctx, hangUp := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		for range 200 {
+			group.Go(func() { _ = there.Wait(ctx, "k") })
+		}
+		synctest.Wait()
+		began := time.Now()
+		for range 60 {
+			group.Go(func() {
+				if err := here.Wait(t.Context(), "k"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		hangUp()
+		if group.Wait(); time.Since(began) > 6*time.Second { // 12 s, where each keeps its place
+			t.Errorf("60 calls at 20 a second start within %v", time.Since(began))
+		}
+	})
+}
+
+// A choice that is booked in a gap overtakes nobody who waits for the same subject: they take its place, and it takes the last.
+func TestAChoiceOvertakesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newBookStore(), nil, sash.Every(2, 10*time.Second))
+		var all []*sash.Reservation
+		for range 6 {
+			all = append(all, book(t, l, "k", 1))
+		}
+		var group sync.WaitGroup
+		group.Go(func() {
+			began := time.Now()
+			if err := all[5].Wait(t.Context()); err != nil || time.Since(began) > 10*time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+		})
+		synctest.Wait()
+		if err := all[2].Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, r, err := l.BookAny(t.Context(), time.Hour, sash.Subject{Key: "k", Cost: 1}, sash.Subject{Key: "k", Cost: 1, Limits: []sash.Limit{sash.Every(1, time.Hour)}})
+		if err == nil || r != nil {
+			t.Errorf("a subject twice: %v", err)
+		}
+		if _, r, err = l.BookAny(t.Context(), time.Hour, sash.Subject{Key: "k", Cost: 1}); err != nil || r.Delay() != 20*time.Second {
+			t.Errorf("the newcomer starts in %v, %v", r.Delay(), err)
+		}
+		group.Wait()
+	})
+}
+
+// Callers of three processes reserve, wait, leave and settle to anything: at each start the window holds no more than its
+// units, estimates counted until they are settled, and nobody starts later than promised.
+func TestNoWindowIsOverWhileBookingsAreBroughtForward(t *testing.T) {
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 2))
+			limit := sash.Every(5+r.Int64N(20), time.Second)
+			store := newBookStore()
+			type call struct {
+				est, used       int64
+				starts, settled time.Time
+			}
+			var mu sync.Mutex
+			var calls []*call
+			var group sync.WaitGroup
+			for range 3 {
+				l := newLimiter(t, store, nil, limit)
+				for range 40 {
+					c := &call{est: 1 + r.Int64N(5)}
+					c.used = r.Int64N(c.est + 1)
+					comes, holds, stays := time.Duration(r.Int64N(3e6))*time.Microsecond, time.Duration(r.Int64N(5e5))*time.Microsecond, time.Hour
+					if r.IntN(4) == 0 {
+						stays = time.Duration(r.Int64N(2e6)) * time.Microsecond
+					}
+					group.Go(func() {
+						time.Sleep(comes)
+						ctx, stop := context.WithTimeout(t.Context(), stays)
+						defer stop()
+						booked, err := l.Book(ctx, "k", c.est, time.Hour)
+						if err != nil {
+							return
+						}
+						promised := time.Now().Add(booked.Delay())
+						if booked.Wait(ctx) != nil {
+							return
+						}
+						if c.starts = time.Now(); c.starts.After(promised) {
+							t.Errorf("seed %d: a caller starts %v late", seed, c.starts.Sub(promised))
+						}
+						c.settled = c.starts.Add(holds)
+						mu.Lock()
+						calls = append(calls, c)
+						mu.Unlock()
+						time.Sleep(holds)
+						if err := booked.Settle(t.Context(), c.used); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+			}
+			group.Wait()
+			for _, at := range calls {
+				var units int64
+				for _, c := range calls {
+					switch {
+					case c.starts.After(at.starts) || !c.starts.After(at.starts.Add(-limit.Window)):
+					case c.settled.After(at.starts):
+						units += c.est
+					default:
+						units += c.used
+					}
+				}
+				if units > limit.Units {
+					t.Errorf("seed %d: %d of %d units in a window", seed, units, limit.Units)
+				}
+			}
+		})
+	}
+}
+
+// A reward brings the first of those who wait forward, at once.
+func TestARewardBringsWaitersForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newBookStore(), nil, sash.Every(10, 10*time.Second))
+		book(t, l, "k", 10)
+		time.AfterFunc(time.Second, func() { _, _ = l.Reward(t.Context(), "k", 1) })
+		began := time.Now()
+		if err := l.Wait(t.Context(), "k"); err != nil || time.Since(began) > 1100*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
