@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -134,7 +135,13 @@ func (c *Caller) Client() string {
 	if c.Name != "" {
 		return c.Name
 	}
-	return Party(fmt.Sprint(c.From))
+	switch from := c.From.(type) {
+	case string:
+		return Party(from)
+	case net.Addr:
+		return Party(from.String())
+	}
+	return Party("")
 }
 
 // Party returns what connections from an address have in common: the address, of IPv6 its /64, or that it is a Unix socket.

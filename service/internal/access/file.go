@@ -204,8 +204,6 @@ func (p *parser) valued(n *yaml.Node) error {
 	return nil
 }
 
-const noDomain = "a domain is empty: write its name, or \"*\" in allow for all of them"
-
 // grant reads what a client may do. Each domain of a list has all its rights.
 func (p *parser) grant(given *Grant) (grant, error) {
 	g := make(grant)
@@ -216,9 +214,6 @@ func (p *parser) grant(given *Grant) (grant, error) {
 		rights, err := p.rights(list)
 		if err != nil {
 			return nil, err
-		}
-		if domain.value == "" {
-			return nil, p.errorf(domain, noDomain)
 		}
 		if domain.value == everywhere {
 			domain.value = ""
@@ -233,9 +228,6 @@ func (p *parser) grant(given *Grant) (grant, error) {
 		g[""] = rights
 	}
 	for _, t := range given.Domains {
-		if t.value == "" {
-			return nil, p.errorf(t, noDomain)
-		}
 		if t.value == everywhere {
 			return nil, p.errorf(t, "* is all domains only in allow: write allow: {\"*\": [decide]}, or leave domains out")
 		}
