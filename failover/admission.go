@@ -30,9 +30,10 @@ type admission struct {
 	of     *breaker
 	budget time.Duration
 	most   int           // the highest limit
-	all    *atomic.Int64 // calls under way at any part, also those whose budget is over: no more than most
-	mine   atomic.Int64  // those of them at this part
-	woke   func()        // after every step; nil but in tests
+	all    *atomic.Int64 // calls that have places at any part: no more than most
+	any    *atomic.Int64 // when a call was last answered at any part, since start
+	start  time.Time
+	woke   func() // after every step; nil but in tests
 	waits  func() (time.Duration, bool)
 
 	mu      sync.Mutex
@@ -42,7 +43,8 @@ type admission struct {
 	window  time.Time        // guarded by mu: when this window began
 	shrunk  time.Time        // guarded by mu: when the limit last shrank
 	heard   time.Time        // guarded by mu: when a call was last answered
-	asked   time.Time        // guarded by mu: when the first of the calls under way at this part went to it
+	idle    bool             // guarded by mu: no call was there for a while
+	asked   time.Time        // guarded by mu: when one went there after that
 	lines   map[string]*line // guarded by mu: calls that wait, by client
 	turns   []*line          // guarded by mu: those lines, the next one first
 	timer   *time.Timer      // guarded by mu: of the next step; nil while no call waits
@@ -60,6 +62,7 @@ type line struct {
 type waiter struct {
 	ended    chan error // gets nil with a place, or why there is none
 	gone     bool       // guarded by mu: its caller has left
+	others   bool       // calls of other parts had all places
 	began    time.Time
 	patience time.Duration // the longest wait while the store answers nothing
 	last     time.Time     // the end of the longest wait
@@ -67,9 +70,9 @@ type waiter struct {
 }
 
 func (a *admission) init(of *breaker, g *guard) {
-	a.of, a.budget, a.most, a.all, a.woke, a.waits = of, g.budget, g.most, &g.inFlight, g.woke, g.waits
+	a.of, a.budget, a.most, a.all, a.any, a.woke, a.waits = of, g.budget, g.most, &g.placed, &g.heard, g.woke, g.waits
 	a.limit, a.lines = min(firstLimit, g.most), make(map[string]*line)
-	a.fastest = [2]time.Duration{slowest(g.budget), slowest(g.budget)}
+	a.start, a.idle, a.fastest = g.start, true, [2]time.Duration{slowest(g.budget), slowest(g.budget)}
 }
 
 // slowest returns the slowest answer after which a budget leaves some time for others.
@@ -88,25 +91,24 @@ func (a *admission) take() bool {
 	if a.at >= a.limit {
 		return false
 	}
-	if a.mine.Add(1) == 1 {
-		a.asked = time.Now()
-	}
 	if a.all.Add(1) > int64(a.most) {
-		a.end()
+		a.all.Add(-1)
 		return false
 	}
-	a.at++
+	if a.at++; a.idle {
+		a.idle, a.asked = false, time.Now()
+	}
 	return true
 }
 
-// end is the end of a call that took a place, perhaps long after it has left.
-func (a *admission) end() {
+// free gives a place back. The caller holds mu.
+func (a *admission) free() {
+	a.at--
 	a.all.Add(-1)
-	a.mine.Add(-1)
 }
 
 // enter takes a place, and waits for its turn if there is none. waited is how long it did, and silent that the store had
-// calls and answered none meanwhile. If err is nil the call has to leave, and is one of all until it ends.
+// calls and answered none meanwhile. If err is nil the call has to leave.
 func (a *admission) enter(ctx context.Context, q *question) (waited time.Duration, silent bool, err error) {
 	a.mu.Lock()
 	if len(a.turns) == 0 && a.take() {
@@ -129,12 +131,11 @@ func (a *admission) enter(ctx context.Context, q *question) (waited time.Duratio
 	if err != nil && !w.gone { // the caller has left, perhaps with a place
 		w.gone = true
 		if len(w.ended) > 0 && <-w.ended == nil {
-			a.end()
-			a.at--
+			a.free()
 			a.admit()
 		}
 	}
-	return time.Since(w.began), a.mine.Load() > 0 && a.heard.Before(w.began), err
+	return time.Since(w.began), !w.others && a.heard.Before(w.began), err
 }
 
 // join adds a call to the line of its client. The caller holds mu.
@@ -149,7 +150,7 @@ func (a *admission) join(ctx context.Context, patience time.Duration) *waiter {
 	now := time.Now()
 	w := &waiter{
 		ended: make(chan error, 1), began: now, patience: min(patience, silentBudgets*a.budget),
-		last: now.Add(max(longestWait, longest(a.budget), patience)), late: a.late,
+		last: now.Add(max(longestWait, longest(a.budget), patience)), others: a.at == 0, late: a.late,
 	}
 	l.calls = append(l.calls, w)
 	if a.timer == nil {
@@ -169,7 +170,7 @@ func (a *admission) leave(began time.Time, answered, own bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.follow(began, now, answered, own)
-	a.at--
+	a.free()
 	a.admit()
 }
 
@@ -186,6 +187,7 @@ func (a *admission) follow(began, now time.Time, answered, own bool) {
 	switch {
 	case answered:
 		a.heard = now
+		a.any.Store(int64(now.Sub(a.start)))
 	case took < a.budget: // an error shows no queue
 		return
 	}
@@ -221,12 +223,12 @@ func (a *admission) admit() {
 			delete(a.lines, l.client)
 		}
 		if w.gone {
-			a.at--
-			a.end()
+			a.free()
 		} else {
 			w.ended <- nil
 		}
 	}
+	a.idle = a.at == 0
 }
 
 // step ends waits that took too long, and gives out places that other parts left.
@@ -236,7 +238,7 @@ func (a *admission) step() {
 	}
 	_ = yield() // to those that read replies
 	waits, known := a.waits()
-	here := known && waits < a.budget-a.gap() || a.mine.Load() == 0 // the store keeps no call waiting
+	here := known && waits < a.budget-a.gap() // the store keeps no call waiting
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
@@ -285,7 +287,11 @@ func (a *admission) step() {
 func (a *admission) over(w *waiter, now time.Time, here bool) (end time.Time, err error) {
 	var why error = &sash.StoreError{Err: ErrBusy}
 	since := w.began
-	for _, at := range [...]time.Time{a.heard, a.asked} {
+	answered := a.heard
+	if a.at == 0 { // other parts have all places
+		answered = a.start.Add(time.Duration(a.any.Load()))
+	}
+	for _, at := range [...]time.Time{answered, a.asked} {
 		if at.After(since) {
 			since = at
 		}

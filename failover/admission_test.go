@@ -197,7 +197,7 @@ func TestManyPartsShareThePlaces(t *testing.T) {
 		for i := range 640 {
 			group.Go(func() {
 				if res, err := l.Allow(t.Context(), strconv.Itoa(i)); err != nil || res.Source != driver.FromStore {
-					t.Errorf("from %v: %v", res.Source, err)
+					t.Errorf("from %v because of %v: %v", res.Source, res.Cause, err)
 				}
 			})
 		}

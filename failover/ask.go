@@ -77,7 +77,7 @@ func (g *guard) begin(ctx context.Context, q *question) *attempt {
 	a := &attempt{done: make(chan struct{}), ctx: until{ctx, cancel, now.Add(longest(q.patience))}, entry: &q.breaker.entry, began: now}
 	go func() {
 		d, err := attend(a.ctx, q.ask)
-		a.entry.end()
+		g.inFlight.Add(-1)
 		a.leave(err == nil || errors.Is(err, driver.ErrRejected), d.own())
 		a.mu.Lock()
 		a.decision, a.err = d, err
@@ -176,6 +176,11 @@ func (g *guard) admit(ctx context.Context, q *question) (t ticket, waited time.D
 	b := q.breaker
 	before := ticket{epoch: b.epoch.Load()}
 	waited, silent, err := b.entry.enter(ctx, q)
+	if err == nil && g.inFlight.Add(1) > int64(g.most) { // with those whose budget is over
+		g.inFlight.Add(-1)
+		b.entry.leave(time.Now(), false, false)
+		silent, err = true, &sash.StoreError{Err: ErrBusy}
+	}
 	if err != nil {
 		if silent && b.now() == Up && errors.Is(err, ErrBusy) {
 			b.crowd(before, false)
@@ -187,7 +192,7 @@ func (g *guard) admit(ctx context.Context, q *question) (t ticket, waited time.D
 		waited = 0
 	}
 	if t, err = g.enter(b); err != nil {
-		b.entry.end()
+		g.inFlight.Add(-1)
 		b.entry.leave(time.Now(), false, false)
 	}
 	return t, min(waited, q.patience), err

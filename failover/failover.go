@@ -123,7 +123,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
 	g := &guard{
-		store: store, next: driver.Passthrough{Next: store}, budget: o.Budget, most: o.MaxInFlight,
+		store: store, next: driver.Passthrough{Next: store}, budget: o.Budget, most: o.MaxInFlight, start: time.Now(),
 		classify: o.Classify, onError: o.OnError, ceiling: newCeiling(o.OpenPerSecond),
 	}
 	g.recaller, _ = store.(driver.Recaller)
@@ -201,8 +201,11 @@ type guard struct {
 	classify func(error) Kind
 	onError  func(error, Kind)
 	inFlight atomic.Int64 // calls that the store works on
-	most     int          // of them at once
-	breakers []breaker    // of each part
+	placed   atomic.Int64 // those of them within their budget
+	heard    atomic.Int64 // when the last answer came, since start
+	start    time.Time
+	most     int       // of them at once
+	breakers []breaker // of each part
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
 	ceiling  *ceiling                       // of mode Open

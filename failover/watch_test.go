@@ -150,10 +150,7 @@ func TestALateProcessQueuesAsMuchLonger(t *testing.T) {
 			if _, _, err := b.entry.enter(t.Context(), q); err != nil {
 				t.Fatal(err)
 			}
-			time.AfterFunc(c.takes, func() {
-				b.entry.end()
-				b.entry.leave(time.Now(), true, true)
-			})
+			time.AfterFunc(c.takes, func() { b.entry.leave(time.Now(), true, true) })
 			_, _, err := b.entry.enter(t.Context(), q)
 			if by := map[bool]sash.Source{true: driver.FromStore, false: driver.FromPolicy}[err == nil]; by != c.by {
 				t.Error(err)
