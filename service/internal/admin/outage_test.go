@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
@@ -25,7 +26,7 @@ type away struct {
 
 func (a *away) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if a.gone.Load() {
-		return driver.Answer{}, errors.New("LOADING Redis is loading the dataset in memory")
+		return driver.Answer{}, &sash.StoreError{Err: errors.New("LOADING Redis is loading the dataset in memory")}
 	}
 	return a.Store.Decide(ctx, req)
 }
