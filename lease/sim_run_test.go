@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -425,6 +426,6 @@ func (s *simulation) sorted(key string) (all []*simCall) {
 			all = append(all, c)
 		}
 	}
-	slices.SortFunc(all, func(a, b *simCall) int { return int(a.at - b.at) })
+	slices.SortFunc(all, func(a, b *simCall) int { return cmp.Compare(a.at, b.at) })
 	return all
 }

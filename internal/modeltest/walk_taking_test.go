@@ -1,6 +1,7 @@
 package modeltest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -61,7 +62,7 @@ func (l *log) give(now, units int64, limits []sash.Limit) (given int64, sure boo
 			return 0, false
 		}
 	}
-	slices.SortStableFunc(l.charges, func(a, b unit) int { return int(a.at - b.at) })
+	slices.SortStableFunc(l.charges, func(a, b unit) int { return cmp.Compare(a.at, b.at) })
 	for i := range l.charges {
 		if c := &l.charges[i]; c.at > cut && c.at <= now {
 			given += c.take(units - given)

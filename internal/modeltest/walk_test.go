@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
@@ -219,7 +220,7 @@ func (w *walk) request() driver.Request {
 	plan := w.plans[w.choose(len(w.plans))]
 	req := driver.Request{Key: w.key(), Policy: plan, Cost: 1}
 	if w.choose(2) == 1 {
-		req.Cost = 1 + int64(w.choose(int(plan.MostUnits())))
+		req.Cost = 1 + int64(w.choose(int(min(plan.MostUnits(), math.MaxInt))))
 	}
 	if w.setup.usual == bookings {
 		req.Cost = min(plan.MostUnits(), 1+int64(w.choose(3)))
