@@ -133,7 +133,9 @@ func (g *guard) ask(ctx context.Context, q question) outcome {
 	}
 	go func() { // only the rest of the budget shows whether the store works
 		w.wait(a.done.Done(), nil)
-		w.extend(waited, a.done.Done())
+		w.patient = false
+		w.begin(waited)
+		w.wait(a.done.Done(), nil)
 		g.judge(q.breaker, a, t, w)
 	}()
 	if err != nil { // the caller left
@@ -162,7 +164,7 @@ func (g *guard) admit(ctx context.Context, q *question) (t ticket, waited time.D
 	}
 	if err != nil {
 		if silent && b.now() == Up && errors.Is(err, ErrBusy) {
-			b.crowd(before, false)
+			b.crowd(before)
 		}
 		return ticket{}, 0, err
 	}
