@@ -36,24 +36,6 @@ func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...
 // What is closed leaves no goroutine behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestConstructorsPanicWithoutAClientThatKeepsCharges(t *testing.T) {
-	ring := redis.NewRing(&redis.RingOptions{})
-	defer ring.Close()
-	panics := func(want string, construct func()) {
-		defer func() {
-			if p, ok := recover().(string); !ok || !strings.HasPrefix(p, want) {
-				t.Errorf("it says %v, want %q", p, want)
-			}
-		}()
-		construct()
-	}
-	panics("goredisstore: a Ring", func() { goredisstore.New(ring, nil) })
-	for _, client := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil)} {
-		panics("goredisstore: New needs a client", func() { goredisstore.New(client, nil) })
-		panics("goredisstore: Greet needs a client", func() { goredisstore.Greet(client) })
-	}
-}
-
 // go-redis reports a refused connection after five attempts, 100 ms apart, which is longer than a budget. The error of
 // a call says so, or, of a client that is greeted or tuned, that the connection is refused. For a Cluster it has to be
 // tuned: otherwise go-redis looks for the nodes for longer than the deadline, and its error has not arrived yet.
