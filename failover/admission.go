@@ -3,7 +3,6 @@ package failover
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"example.com/sash"
@@ -27,14 +26,8 @@ const (
 // quarter when one takes longer by a part of the time that the budget leaves. So calls queue in this process, where clients
 // have turns, and not at the store.
 type admission struct {
-	of     *breaker
-	budget time.Duration
-	most   int           // the highest limit
-	all    *atomic.Int64 // calls that have places at any part: no more than most
-	any    *atomic.Int64 // when a call was last answered at any part, since start
-	start  time.Time
-	woke   func() // after every step; nil but in tests
-	waits  func() (time.Duration, bool)
+	g  *guard // of all parts
+	of *breaker
 
 	mu      sync.Mutex
 	limit   int              // guarded by mu: calls at the store, from 1 to most
@@ -70,9 +63,9 @@ type waiter struct {
 }
 
 func (a *admission) init(of *breaker, g *guard) {
-	a.of, a.budget, a.most, a.all, a.any, a.woke, a.waits = of, g.budget, g.most, &g.placed, &g.heard, g.woke, g.waits
+	a.g, a.of, a.idle = g, of, true
 	a.limit, a.lines = min(firstLimit, g.most), make(map[string]*line)
-	a.start, a.idle, a.fastest = g.start, true, [2]time.Duration{slowest(g.budget), slowest(g.budget)}
+	a.fastest = [2]time.Duration{slowest(g.budget), slowest(g.budget)}
 }
 
 // slowest returns the slowest answer after which a budget leaves some time for others.
@@ -91,8 +84,8 @@ func (a *admission) take() bool {
 	if a.at >= a.limit {
 		return false
 	}
-	if a.all.Add(1) > int64(a.most) {
-		a.all.Add(-1)
+	if a.g.placed.Add(1) > int64(a.g.most) {
+		a.g.placed.Add(-1)
 		return false
 	}
 	if a.at++; a.idle {
@@ -104,7 +97,7 @@ func (a *admission) take() bool {
 // free gives a place back. The caller holds mu.
 func (a *admission) free() {
 	a.at--
-	a.all.Add(-1)
+	a.g.placed.Add(-1)
 }
 
 // enter takes a place, and waits for its turn if there is none. waited is how long it did, and silent that the store had
@@ -149,8 +142,8 @@ func (a *admission) join(ctx context.Context, patience time.Duration) *waiter {
 	}
 	now := time.Now()
 	w := &waiter{
-		ended: make(chan error, 1), began: now, patience: min(patience, silentBudgets*a.budget),
-		last: now.Add(max(longestWait, longest(a.budget), patience)), others: a.at == 0, late: a.late,
+		ended: make(chan error, 1), began: now, patience: min(patience, silentBudgets*a.g.budget),
+		last: now.Add(max(longestWait, longest(a.g.budget), patience)), others: a.at == 0, late: a.late,
 	}
 	l.calls = append(l.calls, w)
 	if a.timer == nil {
@@ -161,7 +154,7 @@ func (a *admission) join(ctx context.Context, patience time.Duration) *waiter {
 }
 
 // gap returns the time between two steps.
-func (a *admission) gap() time.Duration { return a.budget / stepsOfBudget }
+func (a *admission) gap() time.Duration { return a.g.budget / stepsOfBudget }
 
 // leave gives back the place of a call that began at an instant: at its answer, or when its budget is over. own says that
 // the store itself answered.
@@ -187,18 +180,18 @@ func (a *admission) follow(began, now time.Time, answered, own bool) {
 	switch {
 	case answered:
 		a.heard = now
-		a.any.Store(int64(now.Sub(a.start)))
-	case took < a.budget: // an error shows no queue
+		a.g.heard.Store(int64(now.Sub(a.g.start)))
+	case took < a.g.budget: // an error shows no queue
 		return
 	}
 	if answered && own {
 		if now.Sub(a.window) > baseWindow {
-			a.window, a.fastest = now, [2]time.Duration{slowest(a.budget), a.fastest[0]}
+			a.window, a.fastest = now, [2]time.Duration{slowest(a.g.budget), a.fastest[0]}
 		}
 		a.fastest[0] = min(a.fastest[0], took)
 	}
 	base := min(a.fastest[0], a.fastest[1])
-	room := a.budget - base
+	room := a.g.budget - base
 	slow := min(room/2, max(room/4, 2*base)) // a group commit takes up to three round trips
 	switch queued := took - base; {
 	case queued > slow:
@@ -206,7 +199,7 @@ func (a *admission) follow(began, now time.Time, answered, own bool) {
 			a.shrunk, a.limit = now, max(1, a.limit*3/4)
 		}
 	case answered && own && queued <= slow/4 && a.at >= a.limit:
-		a.limit = min(a.most, a.limit+1)
+		a.limit = min(a.g.most, a.limit+1)
 	}
 }
 
@@ -233,12 +226,12 @@ func (a *admission) admit() {
 
 // step ends waits that took too long, and gives out places that other parts left.
 func (a *admission) step() {
-	if a.woke != nil {
-		a.woke()
+	if a.g.woke != nil {
+		a.g.woke()
 	}
 	_ = yield() // to those that read replies
-	waits, known := a.waits()
-	here := known && waits < a.budget-a.gap() // the store keeps no call waiting
+	waits, known := a.g.waits()
+	here := known && waits < a.g.budget-a.gap() // the store keeps no call waiting
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
@@ -289,7 +282,7 @@ func (a *admission) over(w *waiter, now time.Time, here bool) (end time.Time, er
 	since := w.began
 	answered := a.heard
 	if a.at == 0 { // other parts have all places
-		answered = a.start.Add(time.Duration(a.any.Load()))
+		answered = a.g.start.Add(time.Duration(a.g.heard.Load()))
 	}
 	for _, at := range [...]time.Time{answered, a.asked} {
 		if at.After(since) {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -46,17 +45,14 @@ type outcome struct {
 
 // An attempt is a call that the store works on, perhaps for longer than any caller waits.
 type attempt struct {
-	ctx  until         // of the call, for a store that heeds it
-	done chan struct{} // closed when what the store returned is set
+	ctx  until           // of the call, for a store that heeds it
+	done context.Context // ends when what the store returned is set
 	decision
 	err error
 
 	entry *admission
 	began time.Time
 	left  atomic.Bool // its place among those at the store is free
-
-	mu   sync.Mutex
-	then []func(decision, error) // guarded by mu: called at the end if the caller has left
 }
 
 // An until is the context of a call on the store. It has the values of the caller's context, and ends when the watch of the
@@ -74,19 +70,13 @@ func (u until) Deadline() (time.Time, bool) { return u.deadline, true }
 func (g *guard) begin(ctx context.Context, q *question) *attempt {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	now := time.Now()
-	a := &attempt{done: make(chan struct{}), ctx: until{ctx, cancel, now.Add(longest(q.patience))}, entry: &q.breaker.entry, began: now}
+	done, end := context.WithCancel(context.Background())
+	a := &attempt{done: done, ctx: until{ctx, cancel, now.Add(longest(q.patience))}, entry: &q.breaker.entry, began: now}
 	go func() {
-		d, err := attend(a.ctx, q.ask)
+		a.decision, a.err = attend(a.ctx, q.ask)
 		g.inFlight.Add(-1)
-		a.leave(err == nil || errors.Is(err, driver.ErrRejected), d.own())
-		a.mu.Lock()
-		a.decision, a.err = d, err
-		close(a.done)
-		then := a.then
-		a.mu.Unlock()
-		for _, f := range then {
-			f(d, err)
-		}
+		a.leave(a.err == nil || errors.Is(a.err, driver.ErrRejected), a.own())
+		end()
 		cancel()
 	}()
 	return a
@@ -99,26 +89,15 @@ func (a *attempt) leave(answered, own bool) {
 	}
 }
 
-func (a *attempt) over() bool {
-	select {
-	case <-a.done:
-		return true
-	default:
-		return false
-	}
-}
+func (a *attempt) over() bool { return a.done.Err() != nil }
 
 // ends calls f with the result of the attempt when it ends, or at once if it is over.
 func (a *attempt) ends(f func(decision, error)) {
-	a.mu.Lock()
-	over := a.over()
-	if !over {
-		a.then = append(a.then, f)
-	}
-	a.mu.Unlock()
-	if over {
+	if a.over() {
 		f(a.decision, a.err)
+		return
 	}
+	context.AfterFunc(a.done, func() { f(a.decision, a.err) })
 }
 
 // attend calls f and turns a panic of the store into an error: in this goroutine no caller could recover it, and it
@@ -147,14 +126,16 @@ func (g *guard) ask(ctx context.Context, q question) outcome {
 	}
 	a := g.begin(ctx, &q)
 	w := g.watch(q.breaker, q.patience-waited)
-	w.persist(q.patience-waited, a.done, ctx.Done())
+	w.persist(q.patience-waited, a.done.Done(), ctx.Done())
 	if err = ctx.Err(); a.over() || err == nil && waited == 0 {
 		w.timer.Stop()
 		return g.judge(q.breaker, a, t, w)
 	}
 	go func() { // only the rest of the budget shows whether the store works
-		w.wait(a.done, nil)
-		w.extend(waited, a.done)
+		w.wait(a.done.Done(), nil)
+		w.patient = false
+		w.begin(waited)
+		w.wait(a.done.Done(), nil)
 		g.judge(q.breaker, a, t, w)
 	}()
 	if err != nil { // the caller left
@@ -183,7 +164,7 @@ func (g *guard) admit(ctx context.Context, q *question) (t ticket, waited time.D
 	}
 	if err != nil {
 		if silent && b.now() == Up && errors.Is(err, ErrBusy) {
-			b.crowd(before, false)
+			b.crowd(before)
 		}
 		return ticket{}, 0, err
 	}

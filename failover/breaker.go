@@ -148,14 +148,13 @@ func (b *breaker) fail(t ticket, err error, late bool) {
 	})
 }
 
-// crowd records a call that found no place within its budget. It is a failure if no answer comes between others. late is
-// that of fail.
-func (b *breaker) crowd(t ticket, late bool) {
+// crowd records a call that found no place within its budget. It is a failure if no answer comes between others.
+func (b *breaker) crowd(t ticket) {
 	b.mu.Lock()
 	silent := b.run.failures > 0 && b.answers.Load() == b.run.before
 	b.mu.Unlock()
 	if silent {
-		b.fail(t, ErrBusy, late)
+		b.fail(t, ErrBusy, false)
 	}
 }
 

@@ -46,10 +46,8 @@ func TestFailuresInARowTakeTheStoreDown(t *testing.T) {
 // The pauses between probes grow up to two seconds, and differ.
 func TestProbesBecomeSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{})
+		inner, store, l := outage(t, failover.Options{}, sash.PerHour(1000))
 		bringDown(t, inner, store)
-		l := newLimiter(t, store, nil, sash.PerHour(1000))
 		var pauses []time.Duration
 		var last time.Time
 		inner.becomes(func(context.Context) error {

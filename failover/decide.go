@@ -31,7 +31,8 @@ func only(answers []driver.Answer, err error) (driver.Answer, error) {
 // recall returns an answer that the store knows already while it is up: such a call needs no goroutine, no place among
 // those under way, and no time. A panic of the store is left to the call itself.
 func (s *Store) recall(ctx context.Context, req driver.Request) (answer driver.Answer, ok bool) {
-	if s.recaller == nil || ctx.Err() != nil || s.part(req).now() != Up {
+	recaller, ok := s.store.(driver.Recaller)
+	if !ok || ctx.Err() != nil || s.part(req).now() != Up {
 		return answer, false
 	}
 	defer func() {
@@ -39,7 +40,7 @@ func (s *Store) recall(ctx context.Context, req driver.Request) (answer driver.A
 			answer, ok = driver.Answer{}, false
 		}
 	}()
-	return s.recaller.Recall(req)
+	return recaller.Recall(req)
 }
 
 // DecideAll implements [driver.MultiStore]. While the store is unavailable the strictest mode of the requests counts.

@@ -126,7 +126,6 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 		store: store, next: driver.Passthrough{Next: store}, budget: o.Budget, most: o.MaxInFlight, start: time.Now(),
 		classify: o.Classify, onError: o.OnError, ceiling: newCeiling(o.OpenPerSecond),
 	}
-	g.recaller, _ = store.(driver.Recaller)
 	if g.classify == nil {
 		g.classify = func(error) Kind { return Unknown }
 	}
@@ -196,7 +195,6 @@ func (s *Store) Stats() Stats {
 type guard struct {
 	store    driver.Store
 	next     driver.Passthrough // the store with every power, of which some are ErrUnsupported
-	recaller driver.Recaller    // the store, or nil
 	budget   time.Duration
 	classify func(error) Kind
 	onError  func(error, Kind)

@@ -72,6 +72,13 @@ func (s *fake) Decide(ctx context.Context, req driver.Request) (driver.Answer, e
 	return s.Store.Decide(ctx, req)
 }
 
+func (s *fake) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, driver.Answer{}, err
+	}
+	return s.Store.DecideAny(ctx, reqs)
+}
+
 func (s *fake) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
 	if err := s.enter(ctx); err != nil {
 		return driver.Answer{}, err

@@ -240,8 +240,8 @@ func (s *simulation) work(t *testing.T, store *Store, process, worker int, rng *
 	}
 }
 
-// call makes a call and notes what came of it. It returns the reservation of a booking that was admitted, and the place
-// of the note.
+// call makes a call and notes what came of it. It returns the reservation of a call that was admitted, if it has one, and
+// the place of the note.
 func (s *simulation) call(t *testing.T, limiter *sash.Limiter, c *simCall) (r *sash.Reservation, at int) {
 	ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), callKey{}, c.id), c.timeout)
 	defer cancel()
@@ -253,6 +253,8 @@ func (s *simulation) call(t *testing.T, limiter *sash.Limiter, c *simCall) (r *s
 		r, c.err = limiter.BookOnce(ctx, id, c.keys[0], c.cost, c.within)
 	case c.within > 0:
 		r, c.err = limiter.Book(ctx, c.keys[0], c.cost, c.within)
+	case c.has("c"):
+		r, c.err = limiter.Reserve(ctx, "c", c.cost)
 	case len(c.keys) > 1:
 		c.res, c.err = limiter.AllowAll(ctx, sash.Subject{Key: "a", Cost: c.cost}, sash.Subject{Key: "b", Cost: c.cost})
 	case c.once:
@@ -288,21 +290,8 @@ func (s *simulation) hold(t *testing.T, store *Store, limiter *sash.Limiter, c *
 		s.resets[at].ended, s.resets[at].err = time.Now(), err
 		return
 	}
-	var r *sash.Reservation
-	if c.within > 0 {
-		r, c.err = limiter.Book(ctx, "c", c.cost, c.within)
-	} else {
-		r, c.err = limiter.Reserve(ctx, "c", c.cost)
-	}
-	if c.err == nil {
-		c.res = r.Result()
-	}
-	c.ended = time.Now()
-	s.mu.Lock()
-	s.calls = append(s.calls, *c)
-	at := len(s.calls) - 1
-	s.mu.Unlock()
-	if c.err != nil || !c.res.Allowed || rng.IntN(4) == 0 {
+	r, at := s.call(t, limiter, c)
+	if r == nil || rng.IntN(4) == 0 {
 		return
 	}
 	time.Sleep(time.Duration(rng.Int64N(int64(200 * time.Millisecond))))

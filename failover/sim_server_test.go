@@ -373,11 +373,7 @@ func (l *link) send(ctx context.Context, f func()) error {
 }
 
 func (l *link) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	results, err := l.DecideAll(ctx, []driver.Request{req})
-	if err != nil {
-		return driver.Answer{}, err
-	}
-	return results[0], nil
+	return only(l.DecideAll(ctx, []driver.Request{req}))
 }
 
 func (l *link) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
@@ -385,13 +381,9 @@ func (l *link) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.A
 }
 
 func (l *link) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	results, err := l.receive(ctx, id, []driver.Request{req}, func() []driver.Answer {
+	return only(l.receive(ctx, id, []driver.Request{req}, func() []driver.Answer {
 		return []driver.Answer{l.decideOnce(l.process, callOf(ctx), id, req)}
-	})
-	if err != nil {
-		return driver.Answer{}, err
-	}
-	return results[0], nil
+	}))
 }
 
 // receive has f done by the server and returns its results when the reply is there.

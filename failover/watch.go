@@ -19,11 +19,9 @@ type watch struct {
 	late  time.Duration
 	more  bool // the step after a late end has begun
 
+	g       *guard
 	store   *breaker
-	budget  time.Duration                // the whole budget
-	patient bool                         // it lasts longer than the budget, and ends when the store is down
-	woke    func()                       // called when the timer has fired; tests replace it
-	waits   func() (time.Duration, bool) // driver.Waits of the store
+	patient bool // it lasts longer than the budget, and ends when the store is down
 }
 
 const (
@@ -44,7 +42,7 @@ const (
 // watch starts a watch over what is left of a call's patience, or as long of it as the store may be silent.
 func (g *guard) watch(b *breaker, left time.Duration) *watch {
 	left = min(left, silentBudgets*g.budget)
-	w := &watch{timer: time.NewTimer(left / stepsOfBudget), store: b, budget: g.budget, patient: left > g.budget, woke: g.woke, waits: g.waits}
+	w := &watch{timer: time.NewTimer(left / stepsOfBudget), g: g, store: b, patient: left > g.budget}
 	w.begin(left)
 	return w
 }
@@ -55,11 +53,11 @@ func (w *watch) persist(patience time.Duration, done, left <-chan struct{}) {
 	for answers := w.store.answers.Load(); ; {
 		w.wait(done, left)
 		others, rest := w.store.answers.Load(), time.Until(end)
-		if w.steps > 0 || others == answers || rest < w.budget || w.store.now() != Up {
+		if w.steps > 0 || others == answers || rest < w.g.budget || w.store.now() != Up {
 			return
 		}
 		answers = others
-		w.begin(min(rest, silentBudgets*w.budget))
+		w.begin(min(rest, silentBudgets*w.g.budget))
 	}
 }
 
@@ -85,17 +83,10 @@ func (w *watch) wait(done, left <-chan struct{}) {
 	}
 }
 
-// extend waits longer than the budget of the watch.
-func (w *watch) extend(by time.Duration, done <-chan struct{}) {
-	w.patient = false
-	w.begin(by)
-	w.wait(done, nil)
-}
-
 // next starts the next step if there is one.
 func (w *watch) next() {
-	if w.woke != nil {
-		w.woke()
+	if w.g.woke != nil {
+		w.g.woke()
 	}
 	now := time.Now()
 	late := now.Sub(w.due)
@@ -125,8 +116,8 @@ func (w *watch) next() {
 // here reports whether what the call waits for is in this process: nothing has been at the store for the whole budget, less
 // the time in which this process did not run.
 func (w *watch) here() bool {
-	waits, known := w.waits()
-	return known && waits < w.budget-w.step+w.late
+	waits, known := w.g.waits()
+	return known && waits < w.g.budget-w.step+w.late
 }
 
 // behind reports whether goroutines wait for a processor, such as one that reads replies: this one has to wait for them.
@@ -147,4 +138,4 @@ func yield() time.Duration {
 }
 
 // wasLate reports whether this process was late by a fifth of the budget or more, so that a failure may be its own.
-func (w *watch) wasLate() bool { return w.late >= w.budget/stepsOfBudget }
+func (w *watch) wasLate() bool { return w.late >= w.g.budget/stepsOfBudget }

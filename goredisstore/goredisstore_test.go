@@ -36,21 +36,6 @@ func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...
 // What is closed leaves no goroutine behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestNewPanicsWithoutAClientThatKeepsCharges(t *testing.T) {
-	ring := redis.NewRing(&redis.RingOptions{})
-	defer ring.Close()
-	for want, client := range map[string]redis.UniversalClient{"goredisstore: New needs a client": nil, "goredisstore: a Ring": ring} {
-		func() {
-			defer func() {
-				if p, ok := recover().(string); !ok || !strings.HasPrefix(p, want) {
-					t.Errorf("it did not say what it needs: %v", p)
-				}
-			}()
-			goredisstore.New(client, nil)
-		}()
-	}
-}
-
 // go-redis reports a refused connection after five attempts, 100 ms apart, which is longer than a budget. The error of
 // a call says so, or, of a client that is greeted or tuned, that the connection is refused. For a Cluster it has to be
 // tuned: otherwise go-redis looks for the nodes for longer than the deadline, and its error has not arrived yet.
@@ -131,5 +116,49 @@ func TestAnAdmissionWaitsForReplicas(t *testing.T) {
 		if res, err := l.Peek(ctx, key); err != nil || res.Remaining != 4 {
 			t.Errorf("%s: %d left, %v", key, res.Remaining, err)
 		}
+	}
+}
+
+// Options behind Sentinels are tuned as others are, and what is set stays.
+func TestTuneKeepsWhatIsSet(t *testing.T) {
+	opts := goredisstore.Tune(&redis.FailoverOptions{ReadTimeout: time.Minute})
+	if !opts.ContextTimeoutEnabled || opts.DialerRetries != 1 || opts.DialTimeout != time.Second || opts.ReadTimeout != time.Minute {
+		t.Errorf("%+v", opts)
+	}
+	if set := goredisstore.Tune[redis.Options](nil); set.ReadTimeout != time.Second || set.MaintNotificationsConfig == nil {
+		t.Errorf("%+v", set)
+	}
+}
+
+// A greeting takes no longer than DialTimeout, and a server that does not answer it is named by its own address, also
+// where go-redis knows it by none, as behind Sentinels.
+func TestAServerThatDoesNotGreetIsNamed(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	addr := listener.Addr().String()
+	opts := &redis.Options{Addr: addr, DialTimeout: 100 * time.Millisecond, MaxRetries: -1}
+	failover := *opts
+	failover.Addr = "FailoverClient" // as go-redis names the primary that Sentinels report
+	failover.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	for name, opts := range map[string]*redis.Options{"one server": opts, "Sentinels": &failover} {
+		t.Run(name, func(t *testing.T) {
+			client := redis.NewClient(goredisstore.Tune(opts))
+			defer client.Close()
+			goredisstore.Greet(client)
+			start := time.Now()
+			err := client.Ping(t.Context()).Err()
+			if err == nil || time.Since(start) > 5*time.Second {
+				t.Errorf("%v after %v", err, time.Since(start))
+			}
+			said := redisstore.Silent(50 * time.Millisecond)
+			if !strings.Contains(said, addr+" has not answered") || strings.Contains(said, "FailoverClient") {
+				t.Errorf("silent: %q, want %s", said, addr)
+			}
+		})
 	}
 }

@@ -91,13 +91,6 @@ func apiKey(t *testing.T, name string, hmacKey []byte) grpclimit.KeyFunc {
 	return key
 }
 
-// A program whose configuration lacks the HMAC key does not start.
-func TestAnAPIKeyNeedsAnHMACKey(t *testing.T) {
-	if key, err := grpclimit.APIKey("x-api-key", nil); key != nil || err == nil || !strings.Contains(err.Error(), "32 random bytes") {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestCallsThatCannotBeCharged(t *testing.T) {
 	for _, c := range []struct {
 		name     string

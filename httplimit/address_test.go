@@ -95,16 +95,6 @@ func TestClientAddressKeys(t *testing.T) {
 	}
 }
 
-func TestAPeerWithoutAnAddressHasNoKey(t *testing.T) {
-	for _, peer := range []string{"@", "", "/run/socket"} {
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
-		r.RemoteAddr = peer
-		if _, err := httplimit.PeerAddress(r); !errors.Is(err, httplimit.ErrNoKey) {
-			t.Errorf("peer %q: error %v, want ErrNoKey", peer, err)
-		}
-	}
-}
-
 func TestAddressOptionsThatContradict(t *testing.T) {
 	for name, opts := range map[string]httplimit.AddressOptions{
 		"a header that any client can send": {Header: "X-Forwarded-For"},
@@ -190,6 +180,8 @@ func TestAProxyOnAUnixSocket(t *testing.T) {
 		{"the client is hidden", proxied, "@", "unknown", ""},
 		{"no proxy", proxied, "198.51.100.7:1", "203.0.113.9", "198.51.100.7"},
 		{"not trusted", direct, "@", "203.0.113.9", ""},
+		{"a path, not trusted", direct, "/run/socket", "", ""},
+		{"nothing, not trusted", direct, "", "", ""},
 		{"no socket", proxied, "pipe", "203.0.113.9", ""},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)

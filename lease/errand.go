@@ -235,32 +235,26 @@ func (w *work) wait(ctx context.Context, name id, out *errand, held *driver.Held
 	if out == nil {
 		out = w.errand(name)
 	}
+	var done <-chan struct{}
+	var again <-chan time.Time
 	if out != nil {
-		select {
-		case <-out.done:
-			p.errands++
-			p.alone = out.alone
-			return nil
-		case p.places <- struct{}{}:
-			p.placed = true
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		done = out.done
+	} else {
+		sleep := max(time.Duration(held.Wait)*time.Microsecond, p.waited/4)
+		p.waited += sleep
+		again = time.After(sleep)
 	}
-	sleep := max(time.Duration(held.Wait)*time.Microsecond, p.waited/4)
-	p.waited += sleep
-	timer := time.NewTimer(sleep)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
-		return nil
+	case <-done:
+		p.errands++
+		p.alone = out.alone
+	case <-again:
 	case p.places <- struct{}{}:
 		p.placed = true
-		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	return nil
 }
 
 // errand returns the errand of this process for a name, or nil.

@@ -64,9 +64,7 @@ func (s *Store) settle(ctx context.Context, set driver.Settlement, units int64) 
 		}
 	}()
 	set.Units = max(0, set.Request.Cost-units)
-	if set.Request.Policy, err = s.lengthened(set.Request.Policy); err != nil {
-		return err
-	}
+	set.Request.Policy = s.lengthened(set.Request.Policy)
 	return s.Passthrough.Settle(ctx, set)
 }
 

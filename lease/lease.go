@@ -164,12 +164,7 @@ var errNote = errors.New("lease: the holder returned a note that this version di
 
 // tooSmall reports whether a limit has too few units to be leased in parts.
 func (s *Store) tooSmall(policy *driver.Policy) bool {
-	for i := range policy.Limits {
-		if policy.Limits[i].Units < s.least {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(policy.Limits, func(l driver.Limit) bool { return l.Units < s.least })
 }
 
 // exact lets the home decide the call alone. The region learns of a refusal.
@@ -207,10 +202,8 @@ func (s *Store) guarded(ctx context.Context, req driver.Request) (driver.Answer,
 }
 
 // ask lets the home decide under the longer windows.
-func (s *Store) ask(ctx context.Context, req driver.Request) (answer driver.Answer, err error) {
-	if req.Policy, err = s.lengthened(req.Policy); err != nil {
-		return answer, err
-	}
+func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	req.Policy = s.lengthened(req.Policy)
 	return s.Next.Decide(ctx, req)
 }
 
@@ -251,62 +244,45 @@ func (s *Store) way() int64 { return min(s.home.way.Load(), s.longest.Microsecon
 // DecideOnce implements [driver.Deduplicator]. The store decides, under the longer windows: a lease does not know which
 // calls are repeated. The error is [driver.ErrUnsupported] if the store does not support IDs.
 func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	return behind(s, &req, func() (driver.Answer, error) { return s.Passthrough.DecideOnce(ctx, id, req) })
+	req.Policy = s.behind(req.Policy)
+	return s.Passthrough.DecideOnce(ctx, id, req)
 }
 
 // DecideAll implements [driver.MultiStore]. The store decides, under the longer windows.
 func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	reqs, err := s.allBehind(reqs)
-	if err != nil {
-		return nil, err
-	}
-	return s.Passthrough.DecideAll(ctx, reqs)
+	return s.Passthrough.DecideAll(ctx, s.allBehind(reqs))
 }
 
 // DecideAny implements [driver.Chooser]. The store decides, under the longer windows. Units that are leased are charged
 // already, so a subject seems to have less room by those.
 func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
-	reqs, err := s.allBehind(reqs)
-	if err != nil {
-		return 0, driver.Answer{}, err
-	}
-	return s.Passthrough.DecideAny(ctx, reqs)
+	return s.Passthrough.DecideAny(ctx, s.allBehind(reqs))
 }
 
 // DecideEach implements [driver.Batcher]. The store decides, under the longer windows.
 func (s *Store) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	reqs, err := s.allBehind(reqs)
-	if err != nil {
-		return nil, err
-	}
-	return s.Passthrough.DecideEach(ctx, reqs)
+	return s.Passthrough.DecideEach(ctx, s.allBehind(reqs))
 }
 
 // Settle implements [driver.Settler]. For a call that was admitted from a lease it corrects the lease's charge. The error
 // is [driver.ErrUnsupported] if the store does not settle.
 func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
-	set, own := s.ownCharge(set)
-	if own {
-		return driver.Passthrough{Next: s.own.Store}.Settle(ctx, set)
-	}
-	_, err := behind(s, &set.Request, func() (struct{}, error) { return struct{}{}, s.Passthrough.Settle(ctx, set) })
-	return err
+	store, set := s.chargedBy(set)
+	return store.Settle(ctx, set)
 }
 
 // Reward implements [driver.Taker]: under the longer windows. It may take units of a lease, which are then spent although
 // they were given back. The error is [driver.ErrUnsupported] if the store does not give units back.
 func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	return behind(s, &req, func() (driver.Answer, error) { return s.Passthrough.Reward(ctx, req) })
+	req.Policy = s.behind(req.Policy)
+	return s.Passthrough.Reward(ctx, req)
 }
 
 // Extend implements [driver.Extender], under the longer windows. The error is [driver.ErrUnsupported] if the store does not
 // extend.
 func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
-	set, own := s.ownCharge(set)
-	if own {
-		return driver.Passthrough{Next: s.own.Store}.Extend(ctx, set)
-	}
-	return behind(s, &set.Request, func() (int64, error) { return s.Passthrough.Extend(ctx, set) })
+	store, set := s.chargedBy(set)
+	return store.Extend(ctx, set)
 }
 
 // Reset implements [driver.Resetter]. It ends the leases of the key under the policy's limits that its processes share, or
@@ -333,30 +309,20 @@ func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) er
 }
 
 // behind returns the policy for the store behind: with longer windows if its units can be leased, and without own shares.
-func (s *Store) behind(policy *driver.Policy) (*driver.Policy, error) {
+func (s *Store) behind(policy *driver.Policy) *driver.Policy {
 	if !leasable(policy) {
-		return policy, nil
+		return policy
 	}
 	return s.lengthened(s.parts(policy).home)
 }
 
-// behind makes a call after it has given its request the policy for the store behind.
-func behind[T any](s *Store, req *driver.Request, call func() (T, error)) (none T, err error) {
-	if req.Policy, err = s.behind(req.Policy); err != nil {
-		return none, err
-	}
-	return call()
-}
-
 // allBehind returns the requests for the store behind.
-func (s *Store) allBehind(reqs []driver.Request) (_ []driver.Request, err error) {
+func (s *Store) allBehind(reqs []driver.Request) []driver.Request {
 	reqs = slices.Clone(reqs)
 	for i := range reqs {
-		if reqs[i].Policy, err = s.behind(reqs[i].Policy); err != nil {
-			return nil, err
-		}
+		reqs[i].Policy = s.behind(reqs[i].Policy)
 	}
-	return reqs, nil
+	return reqs
 }
 
 // leasable reports whether units of a policy can be spent later than they are charged.
@@ -364,24 +330,18 @@ func leasable(policy *driver.Policy) bool {
 	if policy.CountRefused || policy.Block.Refusals > 0 || !policy.Algorithm.Exact() {
 		return false
 	}
-	limits := policy.Limits
-	for i := range limits {
-		if limits[i].Period != 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(policy.Limits, func(l driver.Limit) bool { return l.Period != 0 })
 }
 
 // lengthened returns a policy with windows that are longer by a lease.
-func (s *Store) lengthened(policy *driver.Policy) (*driver.Policy, error) {
-	return s.longer.of(policy, func(policy *driver.Policy) (*driver.Policy, error) {
+func (s *Store) lengthened(policy *driver.Policy) *driver.Policy {
+	return s.longer.of(policy, func(policy *driver.Policy) *driver.Policy {
 		longer := *policy
 		longer.Limits = slices.Clone(policy.Limits)
 		for i := range longer.Limits {
 			longer.Limits[i].Window += s.longest.Microseconds()
 		}
-		return &longer, nil
+		return &longer
 	})
 }
 
@@ -393,23 +353,20 @@ type perPolicy[T any] struct {
 
 const mostPolicies = 1024 // a call with limits of its own has a new policy each time
 
-// of returns what derive returned for a policy, without errors.
-func (p *perPolicy[T]) of(policy *driver.Policy, derive func(*driver.Policy) (T, error)) (T, error) {
+// of returns what derive returned for a policy.
+func (p *perPolicy[T]) of(policy *driver.Policy, derive func(*driver.Policy) T) T {
 	p.mu.RLock()
 	derived, known := p.all[policy]
 	p.mu.RUnlock()
 	if known {
-		return derived, nil
+		return derived
 	}
-	derived, err := derive(policy)
-	if err != nil {
-		return derived, err
-	}
+	derived = derive(policy)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.all == nil || len(p.all) >= mostPolicies {
 		p.all = make(map[*driver.Policy]T)
 	}
 	p.all[policy] = derived
-	return derived, nil
+	return derived
 }

@@ -2,7 +2,6 @@ package lease_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -17,42 +16,67 @@ import (
 
 const longest = 100 * time.Millisecond
 
-// A far store is in memory, a round trip away. It works only in a synctest bubble.
+// A far store is in memory, and a while away, each way. It works only in a synctest bubble.
 type far struct {
 	*memstore.Store
-	out, back time.Duration
-	calls     atomic.Int64
-	most      atomic.Int64 // units that were asked for at once
-	silent    atomic.Bool  // charges, and then fails
+	way   time.Duration
+	asked atomic.Int64 // decisions
+	calls atomic.Int64 // with settlements
+	most  atomic.Int64 // units that were asked for at once
+	cut   atomic.Bool  // no question arrives
 }
 
-var errLost = errors.New("the answer was lost")
-
-func (f *far) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+// there takes a question to the store, and the answer back.
+func (f *far) there(ctx context.Context, do func() error) error {
 	f.calls.Add(1)
+	if f.cut.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if err := pass(ctx, f.way); err != nil {
+		return err
+	}
+	err := do()
+	if late := pass(ctx, f.way); late != nil {
+		return late
+	}
+	return err
+}
+
+// pass waits for a while, or until the context ends.
+func pass(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *far) Decide(ctx context.Context, req driver.Request) (answer driver.Answer, err error) {
+	f.asked.Add(1)
 	if req.Cost > f.most.Load() {
 		f.most.Store(req.Cost)
 	}
-	select {
-	case <-time.After(f.out):
-	case <-ctx.Done():
-		return driver.Answer{}, ctx.Err()
-	}
-	res, err := f.Store.Decide(ctx, req)
-	select {
-	case <-time.After(f.back):
-		if f.silent.Load() {
-			return driver.Answer{}, errLost
-		}
-		return res, err
-	case <-ctx.Done():
-		return driver.Answer{}, ctx.Err()
-	}
+	err = f.there(ctx, func() error { answer, err = f.Store.Decide(ctx, req); return err })
+	return answer, err
 }
 
-func newFar() *far {
-	return &far{Store: memstore.New(nil), out: 300 * time.Microsecond, back: 700 * time.Microsecond}
+func (f *far) DecideOnce(ctx context.Context, id string, req driver.Request) (answer driver.Answer, err error) {
+	err = f.there(ctx, func() error { answer, err = f.Store.DecideOnce(ctx, id, req); return err })
+	return answer, err
 }
+
+func (f *far) Settle(ctx context.Context, set driver.Settlement) error {
+	return f.there(ctx, func() error { return f.Store.Settle(ctx, set) })
+}
+
+func newFar(way time.Duration) *far { return &far{Store: memstore.New(nil), way: way} }
+
+const (
+	hop  = 500 * time.Microsecond
+	trip = 150 * time.Millisecond // to a home over an ocean, and back
+)
 
 func newStore(t testing.TB, inner driver.Store) *lease.Store {
 	t.Helper()
@@ -74,7 +98,7 @@ func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...
 
 func TestABusyKeyIsDecidedInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFar()
+		inner := newFar(hop)
 		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(100_000))
 		const calls = 20_000
 		fromLease := 0
@@ -96,7 +120,7 @@ func TestABusyKeyIsDecidedInMemory(t *testing.T) {
 			}
 			time.Sleep(100 * time.Microsecond)
 		}
-		if n := inner.calls.Load(); n > calls/20 || fromLease < calls*9/10 {
+		if n := inner.asked.Load(); n > calls/20 || fromLease < calls*9/10 {
 			t.Errorf("the store was asked %d times for %d calls, %d of them out of a lease", n, calls, fromLease)
 		}
 		if n := inner.most.Load(); n > 2*int64(longest/(100*time.Microsecond)) {
@@ -107,7 +131,7 @@ func TestABusyKeyIsDecidedInMemory(t *testing.T) {
 
 func TestAQuietKeyIsDecidedByTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFar()
+		inner := newFar(hop)
 		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(100_000))
 		for range 100 {
 			if res, err := l.Allow(t.Context(), "k"); err != nil || res.Source != driver.FromStore {
@@ -128,7 +152,7 @@ func TestOtherPoliciesAreDecidedAsTheyAre(t *testing.T) {
 		"count refused": {&sash.Options{CountRefused: true}, sash.PerMinute(1000)},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			inner := newFar()
+			inner := newFar(hop)
 			l := newLimiter(t, newStore(t, inner), c.opts, c.limit)
 			plain := newLimiter(t, memstore.New(nil), c.opts, c.limit)
 			for range 300 {
@@ -140,7 +164,7 @@ func TestOtherPoliciesAreDecidedAsTheyAre(t *testing.T) {
 					t.Fatalf("%d left; %d without leases", res.Remaining, same.Remaining)
 				}
 			}
-			if n := inner.calls.Load(); n != 300 {
+			if n := inner.asked.Load(); n != 300 {
 				t.Errorf("300 calls were %d decisions", n)
 			}
 		})
@@ -202,4 +226,76 @@ func TestWrongLeasesAreRefused(t *testing.T) {
 func bubble(t *testing.T, name string, f func(*testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+// A lease has units, and others have booked: a booking from the lease would overtake them.
+func TestABookingIsDecidedByTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFar(hop)
+		store := newStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerMinute(100_000))
+		warm(t, l)
+		leased := 0
+		for range 100 {
+			answer, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: l.Policy(), Within: driver.MaxAhead})
+			if err != nil || !answer.Allowed() || answer.Source != driver.FromStore {
+				t.Fatalf("%+v, %v", answer, err)
+			}
+			if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			} else if res.Source == driver.FromLease {
+				leased++
+			}
+		}
+		if leased < 50 {
+			t.Errorf("only %d of 100 calls were admitted out of a lease: this test shows nothing", leased)
+		}
+	})
+}
+
+// Bookings are counted over the longer windows, however they reach the store: else a unit of a lease could be spent when
+// a booking that took its room has started.
+func TestBookingsAreUnderTheLongerWindows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, limit := newStore(t, newFar(hop)), sash.Every(10, time.Second)
+		p, err := sash.NewPolicy(nil, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := driver.Request{Key: "k", Cost: 10, Policy: p, Within: driver.MaxAhead}
+		want := (limit.Window + longest).Microseconds()
+		var last int64
+		check := func(how string, answer driver.Answer, err error) {
+			t.Helper()
+			if err != nil || !answer.Allowed() || last > 0 && answer.At-last != want {
+				t.Errorf("%s: %d µs after the one before, %+v, %v", how, answer.At-last, answer, err)
+			}
+			last = answer.At
+		}
+		answer, err := store.Decide(t.Context(), req)
+		check("first", answer, err)
+		if at, err := store.Extend(t.Context(), driver.Settlement{Request: req, At: last}); err != nil || at <= last {
+			t.Errorf("the first, which has started at %d, is extended to %d: %v", last, at, err)
+		} else {
+			last = at
+		}
+		answer, err = store.Decide(t.Context(), req)
+		check("Decide", answer, err)
+		answer, err = store.DecideOnce(t.Context(), "id", req)
+		check("DecideOnce", answer, err)
+		for how, decide := range map[string]func() ([]driver.Answer, error){
+			"DecideAll":  func() ([]driver.Answer, error) { return store.DecideAll(t.Context(), []driver.Request{req}) },
+			"DecideEach": func() ([]driver.Answer, error) { return store.DecideEach(t.Context(), []driver.Request{req}) },
+			"DecideAny": func() ([]driver.Answer, error) {
+				_, answer, err := store.DecideAny(t.Context(), []driver.Request{req})
+				return []driver.Answer{answer}, err
+			},
+		} {
+			answers, err := decide()
+			if err != nil {
+				t.Fatal(err)
+			}
+			check(how, answers[0], nil)
+		}
+	})
 }

@@ -47,9 +47,9 @@ type divided struct {
 }
 
 // divide returns the parts of a policy.
-func (o *Own) divide(policy *driver.Policy) (divided, error) {
+func (o *Own) divide(policy *driver.Policy) divided {
 	if !leasable(policy) {
-		return divided{home: policy}, nil
+		return divided{home: policy}
 	}
 	home, region := *policy, *policy
 	home.Limits, region.Limits = slices.Clone(policy.Limits), slices.Clone(policy.Limits)
@@ -58,10 +58,10 @@ func (o *Own) divide(policy *driver.Policy) (divided, error) {
 		mine.Units, home.Limits[i].Units = o.units(mine.Units)
 		mine.Window += mine.Window/ownDrift + 1
 		if mine.Units == 0 {
-			return divided{home: policy}, nil
+			return divided{home: policy}
 		}
 	}
-	return divided{&home, &region}, nil
+	return divided{&home, &region}
 }
 
 // parts returns the parts of a policy.
@@ -69,8 +69,7 @@ func (s *Store) parts(policy *driver.Policy) divided {
 	if s.own == nil {
 		return divided{home: policy}
 	}
-	d, _ := s.divided.of(policy, s.own.divide) // it returns no error
-	return d
+	return s.divided.of(policy, s.own.divide)
 }
 
 // ownKey returns the key of the own share of a subject.
@@ -112,14 +111,15 @@ func (o *Own) decide(ctx context.Context, req driver.Request, policy *driver.Pol
 	return home, nil
 }
 
-// ownCharge returns a settlement as the region's store knows it, and whether it is one of the own share.
-func (s *Store) ownCharge(set driver.Settlement) (driver.Settlement, bool) {
+// chargedBy returns the store that made the charge of a settlement, home or region, and the settlement as it knows it.
+func (s *Store) chargedBy(set driver.Settlement) (driver.Passthrough, driver.Settlement) {
 	if s.own == nil || set.Source != driver.FromOwn {
-		return set, false
+		set.Request.Policy = s.behind(set.Request.Policy)
+		return s.Passthrough, set
 	}
 	if region := s.parts(set.Request.Policy).region; region != nil {
 		set.Request.Policy = region
 	}
 	set.Request.Key, set.Source = ownKey(set.Request.Key), driver.FromStore
-	return set, true
+	return driver.Passthrough{Next: s.own.Store}, set
 }

@@ -18,7 +18,7 @@ import (
 func TestASteadyCallerNeverWaitsForATripAgain(t *testing.T) {
 	for _, processes := range []int{1, 4} {
 		synctest.Test(t, func(t *testing.T) {
-			home := newOcean(trip / 2)
+			home := newFar(trip / 2)
 			region := newRegion(t, home, processes, 3*time.Second, time.Hour, sash.PerMinute(60_000))
 			waited := 0
 			begin := time.Now()
@@ -48,7 +48,7 @@ func TestASteadyCallerNeverWaitsForATripAgain(t *testing.T) {
 // Over the limit nobody asks the home until the refusal ends, and a caller that comes back then is admitted.
 func TestARefusalIsKnownToTheRegion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		home := newOcean(trip / 2)
+		home := newFar(trip / 2)
 		region := newRegion(t, home, 2, 3*time.Second, 0, sash.PerMinute(1000))
 		var retry time.Duration
 		admitted := 0
@@ -95,7 +95,7 @@ func TestARefusalIsKnownToTheRegion(t *testing.T) {
 func TestBusyRegionsUseTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const window, units, lasts = 10 * time.Second, 10_000, 63 * time.Second
-		home := newOcean(trip / 2)
+		home := newFar(trip / 2)
 		var mu sync.Mutex
 		var all []judge.Call
 		var callers sync.WaitGroup
@@ -135,7 +135,7 @@ func TestBusyRegionsUseTheLimit(t *testing.T) {
 // it is back, so are the leases.
 func TestWhenTheOceanIsCutCallsFailAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		home := newOcean(trip / 2)
+		home := newFar(trip / 2)
 		region := newRegion(t, home, 2, 3*time.Second, 0, sash.PerMinute(60_000))
 		call := func(i int) (sash.Result, time.Duration, error) {
 			before := time.Now()
@@ -194,7 +194,7 @@ func TestASilentHomeIsAskedByOneCallAtATime(t *testing.T) {
 		"peeks":                {longest: time.Second, limit: sash.PerHour(10_000), peeks: true},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			home := newOcean(trip / 2)
+			home := newFar(trip / 2)
 			store, err := lease.Shared(contextual{home, time.Second}, memstore.New(nil), c.longest, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -238,13 +238,12 @@ func TestASilentHomeIsAskedByOneCallAtATime(t *testing.T) {
 // A way that was too long for leases is measured by errands meanwhile: connecting takes longer than what follows.
 func TestLeasesBeginWhenTheWayIsShortEnoughAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFar()
-		inner.out, inner.back = 45*time.Millisecond, 45*time.Millisecond
+		inner := newFar(45 * time.Millisecond)
 		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(100_000))
 		fromLease := 0
 		for i := range 2000 {
 			if i == 5 {
-				inner.out, inner.back = time.Millisecond, time.Millisecond
+				inner.way = time.Millisecond
 			}
 			res, err := l.Allow(t.Context(), "k")
 			if err != nil || !res.Allowed {
@@ -259,4 +258,25 @@ func TestLeasesBeginWhenTheWayIsShortEnoughAgain(t *testing.T) {
 			t.Errorf("%d of 1000 calls were decided beside the home, long after its way became short", fromLease)
 		}
 	})
+}
+
+// newRegion returns limiters of so many processes that share leases, in a region whose clock is ahead by a while.
+func newRegion(t testing.TB, home driver.Store, processes int, longest, ahead time.Duration, limits ...sash.Limit) []*sash.Limiter {
+	t.Helper()
+	limiters, _ := newRegionStores(t, home, processes, longest, ahead, limits...)
+	return limiters
+}
+
+func newRegionStores(t testing.TB, home driver.Store, processes int, longest, ahead time.Duration, limits ...sash.Limit) (ls []*sash.Limiter, stores []*lease.Store) {
+	t.Helper()
+	holder := memstore.New(&memstore.Options{Now: func() time.Time { return time.Now().Add(ahead) }})
+	for range processes {
+		store, err := lease.Shared(home, holder, longest, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stores = append(stores, store)
+		ls = append(ls, newLimiter(t, store, nil, limits...))
+	}
+	return ls, stores
 }

@@ -21,7 +21,7 @@ import (
 func TestReleaseWaitsForErrands(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			home := newOcean(trip / 2)
+			home := newFar(trip / 2)
 			ls, stores := newRegionStores(t, home, 1, 3*time.Second, time.Hour, sash.PerHour(10_000))
 			for _, patience := range []time.Duration{2 * trip, trip * 3 / 4} { // alone, and then on an errand, which goes on
 				ctx, leave := context.WithCancel(t.Context())
@@ -88,37 +88,23 @@ type failsToSettle struct {
 
 func (f failsToSettle) Settle(context.Context, driver.Settlement) error { return f.err }
 
-// A contextual home returns when its caller leaves or a time has passed, as a client does.
+// A contextual home returns when a time has passed, as a client does.
 type contextual struct {
-	*ocean
+	*far
 	timeout time.Duration
 }
 
 func (c contextual) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	type reply struct {
-		answer driver.Answer
-		err    error
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	replies := make(chan reply, 1)
-	go func() {
-		answer, err := c.ocean.Decide(ctx, req)
-		replies <- reply{answer, err}
-	}()
-	select {
-	case r := <-replies:
-		return r.answer, r.err
-	case <-ctx.Done():
-		return driver.Answer{}, ctx.Err()
-	}
+	return c.far.Decide(ctx, req)
 }
 
 // A holder that panics fails calls, and not the process: errands and returns run in the background.
 func TestAHolderThatPanics(t *testing.T) {
 	for _, method := range []string{"Spend", "Bring", "Return", "Forget"} {
 		synctest.Test(t, func(t *testing.T) {
-			home, holder := newOcean(time.Millisecond), &trapped{Store: memstore.New(nil)}
+			home, holder := newFar(time.Millisecond), &trapped{Store: memstore.New(nil)}
 			store, err := lease.Shared(home, holder, time.Second, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -184,8 +170,8 @@ func (p *trapped) Forget(ctx context.Context, key string) error {
 func TestAHomeThatTakesLongerThanASecondLeases(t *testing.T) {
 	for _, within := range []time.Duration{0, 4 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			home := newOcean(700 * time.Millisecond)
-			store, err := lease.Shared(contextual{home, time.Minute}, memstore.New(nil), 20*time.Second, &lease.Options{Within: within})
+			home := newFar(700 * time.Millisecond)
+			store, err := lease.Shared(home, memstore.New(nil), 20*time.Second, &lease.Options{Within: within})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,7 +193,7 @@ func TestAHomeThatTakesLongerThanASecondLeases(t *testing.T) {
 // A process that shuts down has a few seconds, and many leases of a home that is far away.
 func TestReleaseGivesManyLeasesBackInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		home := newOcean(75 * time.Millisecond)
+		home := newFar(75 * time.Millisecond)
 		store, err := lease.Shared(home, memstore.New(nil), 3*time.Second, nil)
 		if err != nil {
 			t.Fatal(err)

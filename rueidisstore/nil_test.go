@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/redis/rueidis"
+	"go.uber.org/goleak"
 
 	"example.com/sash/rueidisstore"
 )
@@ -27,4 +28,11 @@ func TestConstructorsRefuseNil(t *testing.T) {
 			}()
 		}
 	}
+}
+
+// What is closed leaves no goroutine behind.
+func TestMain(m *testing.M) {
+	// A look at the cluster's nodes that comes too soon is put off: it sleeps for a second, also when its
+	// client is closed meanwhile, and ends.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }

@@ -17,7 +17,7 @@ import (
 
 func TestBookingsThatComeTogetherAreOneRoundTripInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newLedger(time.Millisecond)
+		inner := newFar()
 		store, limit := coalesce.New(inner), sash.Every(10, time.Second)
 		if !driver.CanBook(store, policy(t, limit)) {
 			t.Fatal("it does not book over a store that does")
@@ -36,7 +36,7 @@ func TestBookingsThatComeTogetherAreOneRoundTripInOrder(t *testing.T) {
 			synctest.Wait() // so that they come one after the other
 		}
 		wg.Wait()
-		if got := inner.roundTrips(); !slices.Equal(got, []int{1, 64, callers - 65}) {
+		if got := inner.each; !slices.Equal(got, []int{1, 64, callers - 65}) {
 			t.Errorf("round trips for %v bookings; one for the first caller and two for the others are enough", got)
 		}
 		if took := time.Since(start); took != 3*inner.trip {
@@ -62,7 +62,7 @@ func TestBookingsThatComeTogetherAreOneRoundTripInOrder(t *testing.T) {
 func TestPlainCallsDoNotWaitForBookings(t *testing.T) {
 	for _, within := range []int64{0, driver.MaxAhead} {
 		synctest.Test(t, func(t *testing.T) {
-			inner := &slowFor{ledger: newLedger(time.Millisecond), books: within == 0}
+			inner := &slowFor{far: newFar(), books: within == 0}
 			store, p := coalesce.New(inner), policy(t, sash.Every(10, time.Second))
 			var wg sync.WaitGroup
 			for range 3 {
@@ -85,7 +85,7 @@ func TestPlainCallsDoNotWaitForBookings(t *testing.T) {
 
 // A slowFor takes an hour longer for bookings, or for everything else.
 type slowFor struct {
-	*ledger
+	*far
 	books bool
 }
 
@@ -93,7 +93,7 @@ func (s *slowFor) DecideEach(ctx context.Context, reqs []driver.Request) ([]driv
 	if s.books == (reqs[0].Within > 0) {
 		time.Sleep(time.Hour)
 	}
-	return s.ledger.DecideEach(ctx, reqs)
+	return s.far.DecideEach(ctx, reqs)
 }
 
 func (s *slowFor) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
@@ -104,14 +104,14 @@ func (s *slowFor) Decide(ctx context.Context, req driver.Request) (driver.Answer
 	return answers[0], nil
 }
 
-// A mute ledger forgets answers, or panics.
+// A mute store forgets answers, or panics.
 type mute struct {
-	*ledger
+	*far
 	panics bool
 }
 
 func (m mute) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	answers, err := m.ledger.DecideEach(ctx, reqs)
+	answers, err := m.far.DecideEach(ctx, reqs)
 	if m.panics {
 		panic("a bug")
 	}
@@ -121,7 +121,7 @@ func (m mute) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.A
 func TestAStoreWithABugLeavesNoBookingWaiting(t *testing.T) {
 	for _, panics := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			store, p := coalesce.New(mute{newLedger(time.Millisecond), panics}), policy(t, sash.PerMinute(10))
+			store, p := coalesce.New(mute{newFar(), panics}), policy(t, sash.PerMinute(10))
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {
@@ -138,7 +138,7 @@ func TestAStoreWithABugLeavesNoBookingWaiting(t *testing.T) {
 // What cannot decide many requests in one round trip gets each of them by itself.
 func TestBookingsOverAStoreThatIsNoBatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newLedger(time.Millisecond)
+		inner := newFar()
 		store, p := coalesce.New(struct {
 			driver.Booker
 			driver.Settler

@@ -29,50 +29,6 @@ func TestTheSuite(t *testing.T) {
 	})
 }
 
-// A far store is in memory, a round trip away. It works only in a synctest bubble.
-type far struct {
-	*memstore.Store
-	trip     time.Duration
-	calls    atomic.Int64
-	underWay atomic.Int64
-	most     atomic.Int64 // decisions under way at the same time
-	err      error
-}
-
-func (f *far) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	f.calls.Add(1)
-	if n := f.underWay.Add(1); n > f.most.Load() {
-		f.most.Store(n)
-	}
-	defer f.underWay.Add(-1)
-	select {
-	case <-time.After(f.trip / 2):
-	case <-ctx.Done():
-		return driver.Answer{}, ctx.Err()
-	}
-	if f.err != nil {
-		return driver.Answer{}, f.err
-	}
-	res, err := f.Store.Decide(ctx, req)
-	select {
-	case <-time.After(f.trip / 2):
-	case <-ctx.Done():
-		return driver.Answer{}, ctx.Err()
-	}
-	return res, err
-}
-
-func newFar() *far { return &far{Store: memstore.New(nil), trip: time.Millisecond} }
-
-func limiter(t testing.TB, store driver.Store, limits ...sash.Limit) *sash.Limiter {
-	t.Helper()
-	l, err := sash.New(store, nil, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
 func TestCallsThatComeTogetherAreOneRoundTripAndOneEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFar()
@@ -277,7 +233,7 @@ func TestARefusalAfterABatchWithAReservationIsNotFirm(t *testing.T) {
 }
 
 // A panicking store fails where many calls are one.
-type panicking struct{ far }
+type panicking struct{ *far }
 
 func (p *panicking) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	res, err := p.far.Decide(ctx, req)
@@ -290,7 +246,7 @@ func (p *panicking) Decide(ctx context.Context, req driver.Request) (driver.Answ
 func TestAFailureReachesEveryCallerOfTheBatch(t *testing.T) {
 	for name, store := range map[string]driver.Store{
 		"it fails":  &far{Store: memstore.New(nil), trip: time.Millisecond, err: errors.New("out of order")},
-		"it panics": &panicking{far{Store: memstore.New(nil), trip: time.Millisecond}},
+		"it panics": &panicking{newFar()},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiter(t, coalesce.New(store), sash.PerMinute(10))
@@ -362,6 +318,50 @@ func TestThoseWhoWereAnsweredAreInTheNextBatch(t *testing.T) {
 		wg.Wait()
 		if n := store.calls.Load(); n > rounds*3/2 {
 			t.Errorf("%d calls of the store; %d and one for the first caller are enough", n, rounds)
+		}
+	})
+}
+
+// A hanging store answers every call, except that one whose cost is hangs waits until its context ends.
+type hanging struct {
+	*far
+	hangs int64
+}
+
+func (h *hanging) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if req.Cost == h.hangs {
+		h.underWay.Add(1)
+		defer h.underWay.Add(-1)
+		<-ctx.Done()
+		return driver.Answer{}, ctx.Err()
+	}
+	return h.far.Decide(ctx, req)
+}
+
+// Callers that have their answer do not wait for the rest of the batch, and do not keep it alive.
+func TestABatchIsCanceledOnceEveryUnansweredCallerGaveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hanging{newFar(), 9}
+		l := limiter(t, coalesce.New(store), sash.PerMinute(10))
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
+		synctest.Wait()
+		wg.Go(func() {
+			if res, err := l.AllowN(t.Context(), "k", 2); err != nil || !res.Allowed {
+				t.Errorf("a call that fits: %+v, %v", res, err)
+			}
+		})
+		synctest.Wait()
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wg.Go(func() { _, _ = l.AllowN(impatient, "k", 9) }) // does not fit together with the 2: decided alone
+		wg.Wait()
+		synctest.Wait()
+		if n := store.underWay.Load(); n != 0 {
+			t.Errorf("%d decisions are under way although no caller waits", n)
+		}
+		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+			t.Errorf("afterwards: %+v, %v", res, err)
 		}
 	})
 }

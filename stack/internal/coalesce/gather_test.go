@@ -77,12 +77,7 @@ func (m *many) travel(ctx context.Context, reqs ...driver.Request) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	select {
-	case <-time.After(m.trip):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return pass(ctx, m.trip)
 }
 
 // A crowd makes calls at once, each on a key of its own, and waits for all.
