@@ -52,7 +52,8 @@ func (f *stranger) read() {
 			return
 		}
 		header := frame.Header()
-		if header.StreamID > 0 && (header.Type == http2.FrameRSTStream || header.Flags.Has(http2.FlagHeadersEndStream) && header.Type == http2.FrameHeaders) {
+		ends := header.Type == http2.FrameHeaders && header.Flags.Has(http2.FlagHeadersEndStream)
+		if header.StreamID > 0 && (ends || header.Type == http2.FrameRSTStream) {
 			f.ended[header.StreamID] = true
 		}
 		f.mu.Unlock()
