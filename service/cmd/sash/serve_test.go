@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
 )
@@ -183,7 +185,12 @@ func TestIdleConnectionsHoldNoPort(t *testing.T) {
 		}
 	}
 	for range 60 { // HTTP/2 takes more than a connection to be established
-		servertest.DialFrames(t, p.grpc)
+		conn, err := net.DialTimeout("tcp", p.grpc, 20*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00") // and empty settings
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
 	for _, url := range []string{p.admin + "/metrics", p.url + "/healthz", p.admin + "/metrics"} {

@@ -263,23 +263,20 @@ func bearers(values []string) []string {
 	return tokens
 }
 
-// ServerOptions check the callers of gRPC streams, which are those of reflection and of health: they need the right to
-// decide in some domain, except for health, which anyone may watch. The rate limit service checks its calls itself.
-func (g *Gate) ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{
-		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			if !strings.HasPrefix(info.FullMethod, "/grpc.health.v1.Health/") {
-				caller, err := g.Call(stream.Context())
-				if err == nil {
-					err = g.Permit(caller, "", Decide)
-				}
-				if err != nil {
-					return Status(err)
-				}
-			}
-			return next(srv, stream)
-		}),
+// Stream checks the caller of a gRPC stream, which is one of reflection or of health: it needs the right to decide in some
+// domain, except for health, which anyone may watch. The rate limit service checks its calls itself. It is a
+// grpc.StreamServerInterceptor.
+func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if !strings.HasPrefix(info.FullMethod, "/grpc.health.v1.Health/") {
+		caller, err := g.Call(stream.Context())
+		if err == nil {
+			err = g.Permit(caller, "", Decide)
+		}
+		if err != nil {
+			return Status(err)
+		}
 	}
+	return next(srv, stream)
 }
 
 // Call returns the sender of a gRPC call. The error is ErrUnknown; it is counted and logged.

@@ -88,13 +88,11 @@ func New(decider *decide.Decider, opts Options) http.Handler {
 	mux.HandleFunc("GET /admin/v1/state", h.state)
 	mux.HandleFunc("GET /admin/v1/subject", h.Guard.private(h.subject))
 	mux.HandleFunc("POST /admin/v1/reset", h.Guard.private(h.reset))
-	for _, of := range []struct {
-		path string
-		kind exceptions.Kind
-	}{{"/admin/v1/overrides", exceptions.Override}, {"/admin/v1/bans", exceptions.Ban}} {
-		mux.HandleFunc("GET "+of.path, h.Guard.private(h.list(of.kind)))
-		mux.HandleFunc("POST "+of.path, h.Guard.private(h.put(of.kind)))
-		mux.HandleFunc("DELETE "+of.path+"/{id}", h.Guard.private(h.remove(of.kind)))
+	for _, kind := range []exceptions.Kind{exceptions.Override, exceptions.Ban} {
+		path := "/admin/v1/" + string(kind) + "s"
+		mux.HandleFunc("GET "+path, h.Guard.private(h.list(kind)))
+		mux.HandleFunc("POST "+path, h.Guard.private(h.put(kind)))
+		mux.HandleFunc("DELETE "+path+"/{id}", h.Guard.private(h.remove(kind)))
 	}
 	return guarded(h.Guard.identify(mux))
 }

@@ -43,22 +43,14 @@ func (h *handler) exception(e exceptions.Exception) exception {
 	return out
 }
 
-// exceptions returns all exceptions of a kind.
-func (h *handler) exceptions(kind exceptions.Kind) []exception {
-	out := []exception{}
-	for _, e := range h.Exceptions.List(kind) {
-		out = append(out, h.exception(e))
-	}
-	return out
-}
-
-// plurals are the names of the lists.
-var plurals = map[exceptions.Kind]string{exceptions.Override: "overrides", exceptions.Ban: "bans"}
-
 func (h *handler) list(kind exceptions.Kind) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
+		all := []exception{}
+		for _, e := range h.Exceptions.List(kind) {
+			all = append(all, h.exception(e))
+		}
 		status := h.Exceptions.Status()
-		answer := map[string]any{plurals[kind]: h.exceptions(kind), "read_at": wire.When(status.Read), "error": nil}
+		answer := map[string]any{string(kind) + "s": all, "read_at": wire.When(status.Read), "error": nil}
 		if status.Err != nil {
 			answer["error"] = status.Err.Error()
 		}

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -9,12 +10,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"example.com/sash/service/internal/servertest"
 )
@@ -52,13 +54,37 @@ func secure(t *testing.T, handler http.Handler) *running {
 	return s
 }
 
-// dial connects with HTTP/2.
-func (s *running) dial(t testing.TB) *servertest.Frames {
+// dial connects with HTTP/2 and sends settings.
+func (s *running) dial(t testing.TB) *http2.Framer {
+	t.Helper()
 	conn, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return servertest.NewFrames(t, conn)
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	client := http2.NewFramer(conn, conn)
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// await reads frames until one is what the caller waits for.
+func await(t testing.TB, client *http2.Framer, what string, is func(http2.Frame) bool) {
+	t.Helper()
+	for {
+		frame, err := client.ReadFrame()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if is(frame) {
+			return
+		}
+	}
 }
 
 // blocked is a handler that answers when finish is closed. It closes inside at its first request.
@@ -77,16 +103,32 @@ func TestARequestInFlightOverHTTP2IsAnswered(t *testing.T) {
 	handler, inside, finish := blocked()
 	server := secure(t, handler)
 	client := server.dial(t)
-	if _, err := client.Begin("/v1/allow"); err != nil {
+	var block bytes.Buffer
+	fields := hpack.NewEncoder(&block)
+	for name, value := range map[string]string{":method": "GET", ":scheme": "https", ":path": "/", ":authority": "sash"} {
+		_ = fields.WriteField(hpack.HeaderField{Name: name, Value: value})
+	}
+	head := http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true}
+	if err := client.WriteHeaders(head); err != nil {
 		t.Fatal(err)
 	}
 	<-inside
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.stop() }()
-	servertest.Wait(t, "no GOAWAY", func() bool { return slices.Equal(client.Last(), []uint32{1}) })
+	await(t, client, "no GOAWAY", func(frame http2.Frame) bool {
+		goodbye, ok := frame.(*http2.GoAwayFrame)
+		if ok && goodbye.LastStreamID != 1 {
+			t.Errorf("GOAWAY with the last request %d", goodbye.LastStreamID)
+		}
+		return ok
+	})
 	close(finish)
-	if err := <-stopped; err != nil || client.Ended() != 1 {
-		t.Errorf("%d requests are answered; the server ends with %v", client.Ended(), err)
+	await(t, client, "no answer", func(frame http2.Frame) bool {
+		data, ok := frame.(*http2.DataFrame)
+		return ok && string(data.Data()) == "done"
+	})
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }
 
@@ -95,7 +137,7 @@ func TestAClientWithoutRequestsIsDisconnected(t *testing.T) {
 	t.Parallel()
 	server := secure(t, http.NotFoundHandler())
 	client := server.dial(t)
-	servertest.Wait(t, "no settings", client.Greeted)
+	await(t, client, "no settings", func(frame http2.Frame) bool { return frame.Header().Type == http2.FrameSettings })
 	began := time.Now()
 	if err := server.stop(); err != nil {
 		t.Error(err)

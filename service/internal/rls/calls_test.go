@@ -29,9 +29,9 @@ func limiting(t *testing.T, c *calls) *world {
 }
 
 // half begins a call without a message.
-func half(t *testing.T, stranger *servertest.Frames) (stream uint32) {
+func half(t *testing.T, from *stranger) (stream uint32) {
 	t.Helper()
-	stream, err := stranger.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName)
+	stream, err := from.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func (c *calls) number() int {
 func TestHalfSentCallsEnd(t *testing.T) {
 	c := &calls{within: 300 * time.Millisecond, most: maxCalls}
 	w := limiting(t, c)
-	stranger := servertest.DialFrames(t, w.conn.Target())
+	client := meet(t, w.conn.Target())
 	methods := []string{
 		pb.RateLimitService_ShouldRateLimit_FullMethodName,
 		healthpb.Health_Check_FullMethodName,
@@ -56,16 +56,16 @@ func TestHalfSentCallsEnd(t *testing.T) {
 		"/unknown/Method",
 	}
 	for i := range 900 {
-		stream, err := stranger.Begin(methods[i%len(methods)])
+		stream, err := client.Begin(methods[i%len(methods)])
 		if err != nil {
 			t.Fatal(err)
 		}
 		if i%2 == 0 {
-			_ = stranger.WriteData(stream, false, []byte{0, 0, 0, 0, 100, 1, 2, 3}) // 3 of 100 bytes
+			_ = client.WriteData(stream, false, []byte{0, 0, 0, 0, 100, 1, 2, 3}) // 3 of 100 bytes
 		}
 	}
 	servertest.Wait(t, "the calls do not begin", func() bool { return c.number() > 0 })
-	servertest.Wait(t, "the half-sent calls do not end", func() bool { return stranger.Ended() == 900 })
+	servertest.Wait(t, "the half-sent calls do not end", func() bool { return client.Ended() == 900 })
 	servertest.Wait(t, "calls that have ended count as open", func() bool { return c.number() == 0 })
 	w.says("the service answers", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
 }
@@ -75,13 +75,13 @@ func TestCallsWithoutAHandlerEnd(t *testing.T) {
 	c, counted := &calls{within: time.Hour, most: maxCalls}, stats.New(nil)
 	w := &world{t: t, calls: c}
 	w.serve(text, memstore.New(nil), &Options{Stats: counted})
-	stranger := servertest.DialFrames(t, w.conn.Target())
+	client := meet(t, w.conn.Target())
 	for range 50 {
-		if _, err := stranger.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName, []byte("\x00\x0dgrpc-encoding\x06snappy")...); err != nil {
+		if _, err := client.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName, []byte("\x00\x0dgrpc-encoding\x06snappy")...); err != nil {
 			t.Fatal(err)
 		}
 	}
-	servertest.Wait(t, "the calls are not answered", func() bool { return stranger.Ended() == 50 })
+	servertest.Wait(t, "the calls are not answered", func() bool { return client.Ended() == 50 })
 	servertest.Wait(t, "calls that are answered count as open", func() bool { return c.number() == 0 })
 	servertest.Wait(t, "wrong calls are not counted", func() bool { return invalid(t, counted) == 50 })
 }
@@ -89,16 +89,16 @@ func TestCallsWithoutAHandlerEnd(t *testing.T) {
 func TestACallTooManyCancelsTheOldest(t *testing.T) {
 	c := &calls{within: time.Hour, most: 5}
 	w := limiting(t, c)
-	stranger := servertest.DialFrames(t, w.conn.Target())
+	client := meet(t, w.conn.Target())
 	for range 5 {
-		half(t, stranger)
+		half(t, client)
 	}
 	servertest.Wait(t, "the calls do not begin", func() bool { return c.number() == 5 })
 	w.says("a call too many", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
-	servertest.Wait(t, "the oldest call is not cancelled", func() bool { return stranger.Ended() == 1 })
-	last := half(t, stranger)
+	servertest.Wait(t, "the oldest call is not cancelled", func() bool { return client.Ended() == 1 })
+	last := half(t, client)
 	servertest.Wait(t, "the last call does not begin", func() bool { return c.number() == 5 })
-	_ = stranger.WriteRSTStream(last, 8)
+	_ = client.WriteRSTStream(last, 8)
 	servertest.Wait(t, "a call that was cancelled counts as open", func() bool { return c.number() == 4 })
 }
 
@@ -106,7 +106,7 @@ func TestACallTooManyCancelsTheOldest(t *testing.T) {
 // rest of their answers as long as the connection lasts.
 func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
 	w := limiting(t, &calls{within: 300 * time.Millisecond, most: maxCalls})
-	ask := func(f *servertest.Frames, calls int) {
+	ask := func(f *stranger, calls int) {
 		message, err := proto.Marshal(request("ip=a"))
 		if err != nil {
 			t.Fatal(err)
@@ -119,10 +119,10 @@ func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
 			_ = f.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(message))}, message...))
 		}
 	}
-	taking := servertest.DialFrames(t, w.conn.Target())
+	taking := meet(t, w.conn.Target())
 	ask(taking, 100)
 	servertest.Wait(t, "answers that the client takes do not end", func() bool { return taking.Ended() == 100 })
-	refusing := servertest.DialFrames(t, w.conn.Target(), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	refusing := meet(t, w.conn.Target(), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	ask(refusing, 100)
 	servertest.Wait(t, "the connection stays", refusing.Gone)
 	if refusing.Ended() > 0 || taking.Gone() {
@@ -156,8 +156,8 @@ func TestFramesAreReadFromAnyPieces(t *testing.T) {
 
 func TestFloodsOfFrames(t *testing.T) {
 	w := begin(t, text, nil)
-	floods(t, pb.RateLimitService_ShouldRateLimit_FullMethodName, func(t testing.TB) *servertest.Frames {
-		return servertest.DialFrames(t, w.conn.Target())
+	floods(t, pb.RateLimitService_ShouldRateLimit_FullMethodName, func(t testing.TB) *stranger {
+		return meet(t, w.conn.Target())
 	}, func() { w.ask(request("ip=a")) })
 }
 
@@ -175,8 +175,8 @@ func TestHalfSentCallsCancelNoOther(t *testing.T) {
 			return driver.Answer{}, ctx.Err()
 		}
 	}), &Options{Timeout: time.Hour})
-	stranger := servertest.DialFrames(t, w.conn.Target())
-	half(t, stranger) // older than the call
+	client := meet(t, w.conn.Target())
+	half(t, client) // older than the call
 	servertest.Wait(t, "the call does not begin", func() bool { return c.number() == 1 })
 	answered := make(chan error, 1)
 	go func() {
@@ -185,9 +185,9 @@ func TestHalfSentCallsCancelNoOther(t *testing.T) {
 	}()
 	<-inside
 	for range 20 {
-		half(t, stranger)
+		half(t, client)
 	}
-	servertest.Wait(t, "half-sent calls too many are not cancelled", func() bool { return stranger.Ended() >= 16 })
+	servertest.Wait(t, "half-sent calls too many are not cancelled", func() bool { return client.Ended() >= 16 })
 	close(finish)
 	if err := <-answered; err != nil {
 		t.Error(err)

@@ -7,40 +7,38 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-
-	"example.com/sash/service/internal/servertest"
 )
 
 // floods sends frames that cost their sender little, in tests of t, one kind over each connection that dial returns. It
 // expects that they take neither memory nor goroutines without bound, and that others are answered meanwhile: ask
 // requests something. Calls of the floods have this path.
-func floods(t *testing.T, path string, dial func(testing.TB) *servertest.Frames, ask func()) {
+func floods(t *testing.T, path string, dial func(testing.TB) *stranger, ask func()) {
 	garbage := bytes.Repeat([]byte{0x00, 0x01, 'a', 0x01, 'b'}, 2000) // of HPACK: a: b, not indexed
-	for what, one := range map[string]func(f *servertest.Frames, first bool) error{
-		"calls that are reset at once": func(f *servertest.Frames, _ bool) error {
+	for what, one := range map[string]func(f *stranger, first bool) error{
+		"calls that are reset at once": func(f *stranger, _ bool) error {
 			stream, err := f.Begin(path)
 			if err != nil {
 				return err
 			}
 			return f.WriteRSTStream(stream, http2.ErrCodeCancel)
 		},
-		"pings": func(f *servertest.Frames, _ bool) error { return f.WritePing(false, [8]byte{}) },
-		"settings": func(f *servertest.Frames, _ bool) error {
+		"pings": func(f *stranger, _ bool) error { return f.WritePing(false, [8]byte{}) },
+		"settings": func(f *stranger, _ bool) error {
 			return f.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 1})
 		},
-		"windows":           func(f *servertest.Frames, _ bool) error { return f.WriteWindowUpdate(0, 1) },
-		"data of no stream": func(f *servertest.Frames, _ bool) error { return f.WriteData(1_000_001, false, garbage) },
-		"a header without an end": func(f *servertest.Frames, first bool) error {
+		"windows":           func(f *stranger, _ bool) error { return f.WriteWindowUpdate(0, 1) },
+		"data of no stream": func(f *stranger, _ bool) error { return f.WriteData(1_000_001, false, garbage) },
+		"a header without an end": func(f *stranger, first bool) error {
 			if first {
 				return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: garbage})
 			}
 			return f.WriteContinuation(1, false, garbage)
 		},
-		"large headers": func(f *servertest.Frames, _ bool) error {
+		"large headers": func(f *stranger, _ bool) error {
 			_, err := f.Begin(path, garbage...)
 			return err
 		},
-		"a message that is too large": func(f *servertest.Frames, first bool) error {
+		"a message that is too large": func(f *stranger, first bool) error {
 			if !first {
 				return f.WriteData(1, false, garbage)
 			}

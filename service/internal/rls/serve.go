@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/conns"
 )
 
@@ -72,7 +73,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	o.Connections.Log = cmp.Or(o.Connections.Log, o.Log)
 	known := conns.New(listener, o.Connections)
 	bound.conns, bound.lost = known, service.opts.Stats.Invalid
-	server := grpc.NewServer(append(o.options(bound), service.opts.Access.ServerOptions()...)...)
+	server := grpc.NewServer(o.options(bound, service.opts.Access)...)
 	pb.RegisterRateLimitServiceServer(server, service)
 	healthpb.RegisterHealthServer(server, checks{ready: o.Ready, draining: o.Draining, ended: ctx.Done()})
 	reflection.Register(server)
@@ -93,8 +94,8 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	return nil
 }
 
-// options returns the bounds of connections and calls, and TLS.
-func (o Server) options(bound *calls) []grpc.ServerOption {
+// options returns the bounds of connections and calls, TLS, and the check of streams.
+func (o Server) options(bound *calls, gate *access.Gate) []grpc.ServerOption {
 	transport := insecure.NewCredentials()
 	if o.TLS != nil {
 		transport = credentials.NewTLS(o.TLS)
@@ -102,7 +103,8 @@ func (o Server) options(bound *calls) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(unread{transport, bound.within}),
 		grpc.InTapHandle(bound.enter),
-		grpc.ChainUnaryInterceptor(bound.arrived),
+		grpc.UnaryInterceptor(bound.arrived),
+		grpc.StreamInterceptor(gate.Stream),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),

@@ -1,5 +1,5 @@
-// Package servertest has what tests of the service share: Redis servers that work together, clients
-// that send frames, deciders, callers with rights, logs, and waiting for a condition.
+// Package servertest has what tests of the service share: Redis servers that work together, deciders,
+// callers with rights, logs, and waiting for a condition.
 package servertest
 
 import (
