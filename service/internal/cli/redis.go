@@ -37,18 +37,8 @@ type remote struct {
 	address string // without the password
 }
 
-// connect returns a store on Redis. An empty prefix is that of package redisstore. It does no I/O.
-func connect(url, prefix string) (*remote, error) {
-	client, err := redisclient.New(url)
-	if err != nil {
-		return nil, err
-	}
-	prefix = cmp.Or(prefix, redisstore.DefaultPrefix)
-	return &remote{prefix, client.Store(&redisstore.Options{Prefix: prefix}), client, client.String()}, nil
-}
-
 // shared returns the store of a command whose charges must outlive it: the one on which sash serve decides in the same
-// environment.
+// environment. It does no I/O.
 func (a *app) shared(flag string) (*remote, error) {
 	env, err := envoy.Read(a.env)
 	if err != nil {
@@ -58,7 +48,12 @@ func (a *app) shared(flag string) (*remote, error) {
 	if url == "" {
 		return nil, errors.New("give --redis or set " + redisVariable + ": without Redis the charges would be in this process, and forgotten when it exits")
 	}
-	return connect(url, env.RedisPrefix)
+	client, err := redisclient.New(url)
+	if err != nil {
+		return nil, err
+	}
+	prefix := cmp.Or(env.RedisPrefix, redisstore.DefaultPrefix)
+	return &remote{prefix, client.Store(&redisstore.Options{Prefix: prefix}), client, client.String()}, nil
 }
 
 // explain adds the address to an error.

@@ -22,13 +22,8 @@ var modes = map[string]failover.Mode{"open": failover.Open, "local": failover.Lo
 //
 // The second is open for calls of 1 unit, local up to 20 units, and closed above. Without else, costs above the last
 // one are closed.
-func (b *ruleBody) unavailable(rule *Rule) error {
-	rule.OnUnavailable.Guard = b.Guard
-	if b.OnUnavailable == nil {
-		return nil
-	}
-	n := resolve(b.OnUnavailable)
-	switch n.Kind {
+func (b *ruleBody) unavailable(n *yaml.Node, rule *Rule) error {
+	switch n = resolve(n); n.Kind {
 	case yaml.ScalarNode:
 		return b.mode(n, 0, rule)
 	case yaml.MappingNode:
@@ -113,13 +108,9 @@ const (
 //	block: {refusals: 5, window: 1m, for: 10m}
 //
 // Both are the same: five refusals within a minute begin a block of ten minutes.
-func (b *ruleBody) readBlock(rule *Rule) error {
-	if b.Block == nil {
-		return nil
-	}
+func (b *ruleBody) block(n *yaml.Node, into *sash.Block) error {
 	block := sash.Block{Refusals: blockRefusals, Window: blockWindow}
-	n := resolve(b.Block)
-	switch n.Kind {
+	switch n = resolve(n); n.Kind {
 	case yaml.ScalarNode:
 		if err := b.lasting("block", mostBlockFor, blockForms, &block.For)(n); err != nil {
 			return err
@@ -143,7 +134,7 @@ func (b *ruleBody) readBlock(rule *Rule) error {
 	default:
 		return b.errorf(n, "block must be how long a subject stays out, %s", blockForms)
 	}
-	rule.Options.Block = block
+	*into = block
 	return nil
 }
 

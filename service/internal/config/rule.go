@@ -210,34 +210,37 @@ func (b *ruleBody) limit(n *yaml.Node, rule *Rule) error {
 }
 
 func (b *ruleBody) options(rule *Rule) error {
+	rule.OnUnavailable.Guard = b.Guard
+	for _, key := range []struct {
+		at   *yaml.Node
+		read field
+	}{
+		{b.Algorithm, func(n *yaml.Node) error { return b.algorithm(n, &rule.Options.Algorithm) }},
+		{b.Resolution, b.lasting("resolution", sash.MaxWindow, "such as 1s or 100ms", &rule.Options.Resolution)},
+		{b.Cost, b.units("cost", &rule.Cost)},
+		{b.MaxWait, b.lasting("max_wait", 24*time.Hour, "such as 30s", &rule.MaxWait)},
+		{b.Block, func(n *yaml.Node) error { return b.block(n, &rule.Options.Block) }},
+		{b.OnUnavailable, func(n *yaml.Node) error { return b.unavailable(n, rule) }},
+	} {
+		if key.at == nil {
+			continue
+		}
+		if err := key.read(key.at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *ruleBody) algorithm(n *yaml.Node, into *sash.Algorithm) error {
 	var text string
-	if b.Algorithm != nil {
-		if err := b.text("algorithm", &text)(b.Algorithm); err != nil {
-			return err
-		}
-		if err := rule.Options.Algorithm.UnmarshalText([]byte(text)); err != nil {
-			return b.errorf(b.Algorithm, "%s", plain(err))
-		}
-	}
-	if b.Resolution != nil {
-		if err := b.lasting("resolution", sash.MaxWindow, "such as 1s or 100ms", &rule.Options.Resolution)(b.Resolution); err != nil {
-			return err
-		}
-	}
-	if b.Cost != nil {
-		if err := b.units("cost", &rule.Cost)(b.Cost); err != nil {
-			return err
-		}
-	}
-	if b.MaxWait != nil {
-		if err := b.lasting("max_wait", 24*time.Hour, "such as 30s", &rule.MaxWait)(b.MaxWait); err != nil {
-			return err
-		}
-	}
-	if err := b.readBlock(rule); err != nil {
+	if err := b.text("algorithm", &text)(n); err != nil {
 		return err
 	}
-	return b.unavailable(rule)
+	if err := into.UnmarshalText([]byte(text)); err != nil {
+		return b.errorf(n, "%s", plain(err))
+	}
+	return nil
 }
 
 // plain returns the text of an error without the prefix of the library.

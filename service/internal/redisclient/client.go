@@ -75,9 +75,7 @@ func Far(url string) (*Client, error) {
 	}
 	t.dial = cmp.Or(t.dial, farDial)
 	c := clientOf(t)
-	if t.read == 0 {
-		c.option.ConnWriteTimeout = farRead
-	}
+	c.option.ConnWriteTimeout = cmp.Or(t.read, farRead)
 	return c, nil
 }
 
@@ -128,7 +126,7 @@ func (c *Client) Store(opts *redisstore.Options) *redisstore.Store { return redi
 // All calls share the connection. Otherwise a call that opens the connection, or is alone on it, would close it for all
 // when its budget is spent, and a budget may be too short for connecting over a network.
 func (c *Client) Detached(opts *redisstore.Options) *redisstore.Store {
-	return redisstore.New(detached{c, func(error) {}}, opts)
+	return c.Observed(opts, func(error) {})
 }
 
 // Observed is Detached, and calls note after each call with its error. Note must not block.

@@ -88,7 +88,7 @@ func (d *dialer) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 		defer context.AfterFunc(d.ended, cancel)()
 	}
 	conn, err := d.dial(limited, network, addr)
-	d.report(addr, err, ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled))
+	d.report(addr, err, errors.Is(ctx.Err(), context.Canceled))
 	return conn, err
 }
 
@@ -149,24 +149,20 @@ func pause(times int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// tlsFiles are the PEM files of the URL parameters tls_ca, tls_cert and tls_key.
-type tlsFiles struct{ ca, cert, key string }
-
-// config adds the files to the TLS configuration of a URL, which is nil without TLS.
-func (f tlsFiles) config(base *tls.Config) (*tls.Config, error) {
-	if f == (tlsFiles{}) {
-		return base, nil
+// addFiles adds the PEM files of the URL parameters to the TLS configuration of a URL, which is nil without TLS.
+func addFiles(config *tls.Config, ca, cert, key string) error {
+	switch {
+	case ca+cert+key == "":
+		return nil
+	case config == nil:
+		return errors.New("tls_ca, tls_cert and tls_key need TLS: use rediss:// instead of redis://")
+	case (cert == "") != (key == ""):
+		return errors.New("tls_cert and tls_key must be set together")
 	}
-	if base == nil {
-		return nil, errors.New("tls_ca, tls_cert and tls_key need TLS: use rediss:// instead of redis://")
+	if err := certs.Of(config, ca, cert, key); err != nil {
+		return fmt.Errorf("tls_ca, tls_cert and tls_key: %w", err)
 	}
-	if (f.cert == "") != (f.key == "") {
-		return nil, errors.New("tls_cert and tls_key must be set together")
-	}
-	if err := certs.Of(base, f.ca, f.cert, f.key); err != nil {
-		return nil, fmt.Errorf("tls_ca, tls_cert and tls_key: %w", err)
-	}
-	return base, nil
+	return nil
 }
 
 // secure performs the TLS handshake on a connection. The expected server name is that of the configuration, or else that

@@ -178,21 +178,3 @@ func listened(t testing.TB, w *servertest.Watched) *redistest.Server {
 	t.Fatal("no Sentinel is listened to")
 	return nil
 }
-
-func TestEachPrimaryOfAClusterIsCalled(t *testing.T) {
-	c, url := servertest.StartCluster(t)
-	client := newClient(t, url)
-	defer client.Close()
-	seen := make(map[string]bool)
-	err := client.Primaries(t.Context(), func(addr string, primary *Client) error {
-		at, err := primary.Time(t.Context())
-		if seen[addr] || time.Since(at).Abs() > time.Minute {
-			t.Errorf("%s says that it is %v", addr, at)
-		}
-		seen[addr] = true
-		return err
-	})
-	if err != nil || len(seen) != len(c.Primaries) {
-		t.Errorf("called %v of %d, %v", seen, len(c.Primaries), err)
-	}
-}

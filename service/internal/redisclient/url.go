@@ -110,7 +110,7 @@ func parse(given string) (*target, error) {
 		return nil, errors.New(describe(given) + "names a database, but a Redis Cluster has only one: remove it")
 	}
 	query := u.Query()
-	files := tlsFiles{take(query, "tls_ca"), take(query, "tls_cert"), take(query, "tls_key")}
+	ca, cert, key := take(query, "tls_ca"), take(query, "tls_cert"), take(query, "tls_key")
 	if t.form == sentinel {
 		t.sentinelUser, t.sentinelPassword = take(query, "sentinel_username"), take(query, "sentinel_password")
 	}
@@ -134,19 +134,16 @@ func parse(given string) (*target, error) {
 	if err := t.parameters(query, db); err != nil {
 		return nil, errors.New(describe(given) + "is not a Redis URL: " + err.Error() + ": see sash help redis")
 	}
-	var config *tls.Config
 	if base == "rediss" {
-		config = &tls.Config{MinVersion: tls.VersionTLS12}
+		t.tls = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: take(query, "skip_verify") == "true"}
 		if t.form == single { // each node of the others has its own name
-			config.ServerName = u.Hostname()
+			t.tls.ServerName = u.Hostname()
 		}
-		config.InsecureSkipVerify = take(query, "skip_verify") == "true"
 	}
 	if len(query) > 0 {
 		return nil, errors.New(describe(given) + "has a parameter that is not known: see sash help redis")
 	}
-	t.tls, err = files.config(config)
-	return t, err
+	return t, addFiles(t.tls, ca, cert, key)
 }
 
 // parameters reads the database and the parameters of every form. Its error names what is wrong, without the value.

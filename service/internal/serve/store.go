@@ -58,26 +58,26 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	out := &store{where: "redis at " + client.String(), client: others}
 	s.stats.Redis(client.Connections)
 	log := s.Log.With("store", out.where)
-	home, err := s.openHome()
+	home, closeHome, err := s.openHome()
 	if err != nil {
 		disconnect()
 		return nil, err
 	}
 	detached := client.Detached(&redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.Budget / 2})
 	guard, err := degrade.New(detached, degrade.Options{
-		Home:   home.watch,
+		Home:   home,
 		Budget: s.Budget, OpenPerSecond: s.OpenPerSecond, Local: s.Memory, Instances: s.Instances, Cluster: client.Cluster(),
 		Address: client.String(), Uncounted: s.stats.Uncounted, Failed: s.stats.StoreFailed, Log: log,
 	})
 	if err != nil {
 		disconnect()
-		home.close()
+		closeHome()
 		return nil, err
 	}
 	out.close = func() {
 		guard.Close()
 		disconnect()
-		home.close()
+		closeHome()
 	}
 	ping := func(ctx context.Context) error { return ping(ctx, client) }
 	if err := ping(ctx); err != nil && ctx.Err() == nil {
@@ -91,32 +91,27 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	return out, nil
 }
 
-// A home is the Redis that all regions share. The zero home is none.
-type home struct {
-	watch *degrade.Home
-	close func()
-}
-
-// openHome connects later, as openRedis does.
-func (s *instance) openHome() (home, error) {
+// openHome returns the Redis that all regions share, nil for none, and what closes it. It connects later, as openRedis does.
+func (s *instance) openHome() (*degrade.Home, func(), error) {
 	if s.Home == "" {
-		return home{close: func() {}}, nil
+		return nil, func() {}, nil
 	}
 	client, err := redisclient.Far(s.Home)
 	if err != nil {
-		return home{}, fmt.Errorf("--home: %w", err)
+		return nil, nil, fmt.Errorf("--home: %w", err)
 	}
 	if err := client.Hold(s.HomeBudget); err != nil {
 		client.Close()
-		return home{}, fmt.Errorf("--home-budget: %w", err)
+		return nil, nil, fmt.Errorf("--home-budget: %w", err)
 	}
 	opts := &redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.HomeBudget / 2}
 	watch, err := degrade.NewHome(client.String(), s.HomeBudget, client.Store(opts), s.Log)
 	if err != nil {
-		return home{}, fmt.Errorf("--home: %w", err)
+		client.Close()
+		return nil, nil, fmt.Errorf("--home: %w", err)
 	}
 	watch.Store = client.Observed(opts, watch.Note)
-	return home{watch, client.Close}, nil
+	return watch, client.Close, nil
 }
 
 // pingTimeout bounds the check whether Redis answers.

@@ -12,33 +12,6 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-func TestNamesAreThoseOfEnvoysService(t *testing.T) {
-	r := New(nil)
-	r.Rule("messaging.message_type_marketing.to_number").Total.Add(3)
-	r.Service.ConfigErrors.Add(1)
-	var text strings.Builder
-	if err := r.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		"ratelimit.service.rate_limit.messaging.message_type_marketing.to_number.total_hits: 3\n",
-		"ratelimit.service.rate_limit.messaging.message_type_marketing.to_number.over_limit: 0\n",
-		"ratelimit.service.config_load_error: 1\n",
-	} {
-		if !strings.Contains(text.String(), want) {
-			t.Errorf("%q is not in\n%s", want, text.String())
-		}
-	}
-	err := testutil.CollectAndCompare(r, strings.NewReader(`
-# HELP ratelimit_service_rate_limit_total_hits As Envoy's rate limit service counts it.
-# TYPE ratelimit_service_rate_limit_total_hits counter
-ratelimit_service_rate_limit_total_hits{domain="messaging",key1="message_type_marketing",key2="to_number"} 3
-`), "ratelimit_service_rate_limit_total_hits")
-	if err != nil {
-		t.Error(err)
-	}
-}
-
 func TestALongNameCountsUnderOther(t *testing.T) {
 	r := New(nil)
 	r.Rule("d." + strings.Repeat("a.", maxName)).Total.Add(1)

@@ -107,30 +107,3 @@ func TestKeysAreLoggedOnRequest(t *testing.T) {
 		}
 	}
 }
-
-func TestEachRuleLogsOneLineASecond(t *testing.T) {
-	d, now, lines := logRefusals(t, false)
-	refuse := func(times int) {
-		for range times {
-			ask(t, d, "user", "ann")
-		}
-	}
-	refuse(2 + 1000)
-	if got := lines(); len(got) != 1 {
-		t.Fatalf("%d lines in one second", len(got))
-	}
-	ask(t, d, "never", "x")
-	if got := lines(); len(got) != 1 {
-		t.Errorf("another rule has %d lines", len(got))
-	}
-	*now = now.Add(time.Second)
-	refuse(5)
-	if got := lines(); len(got) != 1 || got[0]["not_logged_before"] != 999.0 {
-		t.Errorf("in the next second: %v", got)
-	}
-	*now = now.Add(time.Second)
-	refuse(1)
-	if got := lines(); len(got) != 1 || got[0]["not_logged_before"] != 4.0 {
-		t.Errorf("and in the next: %v", got)
-	}
-}

@@ -143,23 +143,3 @@ sash_export_failures_total{to="statsd"} 3
 		t.Errorf("the server reads %q", got)
 	}
 }
-
-// Stop sends the last increments, although the interval is not over.
-func TestStopSendsTheLastIncrements(t *testing.T) {
-	server := udp(t)
-	registry := stats.New(nil)
-	d := decider(t)
-	d.Observe(registry.Observe)
-	exports, err := Start(t.Context(), d, registry, Options{Exporters: Exporters{
-		Statsd: &Statsd{Network: "udp", Addr: server.LocalAddr().String(), Interval: time.Hour},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ask(t, d, "user", "ann")
-	exports.Stop()
-	want := []string{"ratelimit.service.rate_limit.d.user.total_hits:1|c", "ratelimit.service.rate_limit.d.user.within_limit:1|c"}
-	if got := receive(t, server, 2); !slices.Equal(got, want) {
-		t.Errorf("%q", got)
-	}
-}
