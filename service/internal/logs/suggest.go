@@ -260,17 +260,15 @@ func covers(c *replay.Coverage, w time.Duration) string {
 	return text
 }
 
+// unknown returns the error for a window that the log does not know, with the longest that it does know, or 0.
 func unknown(flag string, w time.Duration, c *replay.Coverage, known time.Duration) error {
-	if known == 0 {
-		return fmt.Errorf("%s %s: %s, so a busier one is likely to come. It is too short for a proposal: use a longer log",
-			flag, replay.WindowName(sash.Every(1, w)), lower(covers(c, w)))
+	advice := "It is too short for a proposal: use a longer log"
+	if known > 0 {
+		advice = fmt.Sprintf("Use %s %s, the longest that it knows, or a longer log", flag, replay.WindowName(sash.Every(1, known)))
 	}
-	return fmt.Errorf("%s %s: %s, so a busier one is likely to come. Use %s %s, the longest that it knows, or a longer log",
-		flag, replay.WindowName(sash.Every(1, w)), lower(covers(c, w)), flag, replay.WindowName(sash.Every(1, known)))
+	return fmt.Errorf("%s %s: t%s, so a busier one is likely to come. %s",
+		flag, replay.WindowName(sash.Every(1, w)), strings.TrimPrefix(covers(c, w), "T"), advice)
 }
-
-// lower begins a sentence in lower case.
-func lower(s string) string { return "t" + s[1:] }
 
 func suggestText(t *output.Text, s *suggestFlags, r *suggestReport) {
 	logText(t, &r.logReport)

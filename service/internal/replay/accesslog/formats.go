@@ -157,17 +157,19 @@ const (
 var fields = []field{
 	{"time", nil, (*Record).setTime, strings.Fields(`
 		StartUTC usec msec time timestamp @timestamp ts start_time time_iso8601 time_local datetime date sec`)},
-	{"remote_address", addressOf, (*Record).setAddress, strings.Fields(`
+	{"remote_address", func(r *Record) *string { return &r.RemoteAddress }, (*Record).setAddress, strings.Fields(`
 		remote_address remote_addr request.client_ip request.remote_ip client_ip remote_ip clientip
 		downstream_remote_address ClientHost client ip address remote_host peer_addr realip_remote_addr
 		proxy_protocol_addr`)},
-	{"forwarded_for", forwardedOf, nil, strings.Fields(`
+	{"forwarded_for", func(r *Record) *string { return &r.ForwardedFor }, nil, strings.Fields(`
 		x_forwarded_for http_x_forwarded_for proxy_add_x_forwarded_for request.headers.X-Forwarded-For
 		request_X-Forwarded-For x-forwarded-for forwarded_for xff fwd http_forwarded http_x_real_ip`)},
-	{"user", userOf, nil, strings.Fields("user remote_user user_id username ClientUsername")},
+	{"user", func(r *Record) *string { return &r.User }, nil, strings.Fields("user remote_user user_id username ClientUsername")},
 	{"request", nil, (*Record).setRequest, strings.Fields("request")},
-	{"method", methodOf, (*Record).setMethod, strings.Fields("method request_method request.method request_verb verb RequestMethod")},
-	{"path", pathOf, (*Record).setTarget, strings.Fields("path request_uri uri document_uri request.uri request_url url RequestPath")},
+	{"method", func(r *Record) *string { return &r.Method }, (*Record).setMethod, strings.Fields(`
+		method request_method request.method request_verb verb RequestMethod`)},
+	{"path", func(r *Record) *string { return &r.Path }, (*Record).setTarget, strings.Fields(`
+		path request_uri uri document_uri request.uri request_url url RequestPath`)},
 	{"query", nil, (*Record).setQuery, strings.Fields("query args query_string")},
 	{"status", nil, (*Record).setStatus, strings.Fields("status status_code response_code elb_status_code response DownstreamStatus")},
 	{"bytes", nil, (*Record).setBytes, strings.Fields(`
@@ -175,22 +177,13 @@ var fields = []field{
 	{"duration", nil, (*Record).setDuration, strings.Fields(`
 		duration request_time_us request_time_ms request_time target_processing_time Duration service
 		upstream_response_time Ta`)},
-	{"host", hostOf, nil, strings.Fields(`
+	{"host", func(r *Record) *string { return &r.Host }, nil, strings.Fields(`
 		host http_host authority request.host RequestHost vhost server_name`)},
-	{"user_agent", agentOf, nil, strings.Fields(`
+	{"user_agent", func(r *Record) *string { return &r.UserAgent }, nil, strings.Fields(`
 		user_agent http_user_agent request.headers.User-Agent request_User-Agent agent`)},
-	{"referer", refererOf, nil, strings.Fields(`
+	{"referer", func(r *Record) *string { return &r.Referer }, nil, strings.Fields(`
 		referer http_referer request.headers.Referer request_Referer referrer`)},
 }
-
-func addressOf(r *Record) *string   { return &r.RemoteAddress }
-func forwardedOf(r *Record) *string { return &r.ForwardedFor }
-func userOf(r *Record) *string      { return &r.User }
-func methodOf(r *Record) *string    { return &r.Method }
-func pathOf(r *Record) *string      { return &r.Path }
-func hostOf(r *Record) *string      { return &r.Host }
-func agentOf(r *Record) *string     { return &r.UserAgent }
-func refererOf(r *Record) *string   { return &r.Referer }
 
 // Fields returns the fields of a Record for which [Options.Fields] can name JSON keys or columns.
 func Fields() (names []string) {

@@ -62,10 +62,6 @@ func TestEveryFormatIsFoundOutAndRead(t *testing.T) {
 			`{"time_iso8601":"2015-05-17T10:05:03+00:00","remote_addr":"192.0.2.7","remote_user":"-","request":"GET /a?b=c HTTP/1.1","status":"200","body_bytes_sent":"7","request_time":"0.25","http_user_agent":"curl"}`,
 			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b=c", Status: 200, Bytes: 7, Duration: 0.25, UserAgent: "curl"}, at, "json (nginx)",
 		},
-		"nginx JSON with milliseconds": {
-			`{"time_iso8601":"2015-05-17T10:05:03+00:00","msec":"1431857103.123","remote_addr":"192.0.2.7","status":200}`,
-			Record{RemoteAddress: "192.0.2.7", Status: 200}, at.Add(123 * time.Millisecond), "json (nginx)",
-		},
 		"Caddy": {
 			`{"level":"info","ts":1431857103.0000015,"logger":"http.log.access","request":{"remote_ip":"192.0.2.7","remote_port":"4","client_ip":"192.0.2.8","proto":"HTTP/2.0","method":"GET","host":"example.com","uri":"/a?b","headers":{"User-Agent":["curl"]}},"user_id":"","duration":0.5,"size":9,"status":200}`,
 			Record{RemoteAddress: "192.0.2.8", Method: "GET", Path: "/a", Query: "b", Status: 200, Bytes: 9, Duration: 0.5, UserAgent: "curl", Host: "example.com"}, at.Add(time.Microsecond), "json (Caddy)",

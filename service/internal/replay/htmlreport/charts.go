@@ -105,7 +105,7 @@ func (p *Page) heat() *heat {
 	if len(h.Clients) == 0 || len(h.Units) == 0 || h.Step < time.Millisecond { // a log of one moment has no course
 		return nil
 	}
-	m := &heat{Start: millis(h.Start), Step: float64(h.Step) / 1e6, Steps: len(h.Units[0]), Cells: [][3]int64{}, Most: 1}
+	m := &heat{Start: float64(h.Start.UnixMicro()) / 1e3, Step: float64(h.Step) / 1e6, Steps: len(h.Units[0]), Cells: [][3]int64{}, Most: 1}
 	for i, name := range h.Clients {
 		m.Names = append(m.Names, shown(name))
 		for j, n := range h.Units[i] {
@@ -117,5 +117,3 @@ func (p *Page) heat() *heat {
 	}
 	return m
 }
-
-func millis(t time.Time) float64 { return float64(t.UnixMicro()) / 1e3 }
