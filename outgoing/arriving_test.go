@@ -12,6 +12,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/outgoing"
+	"example.com/sash/storetest"
 )
 
 // A seeing store records the policies of its decisions.
@@ -48,7 +49,7 @@ func TestWindowsAreLongerInTheStoreAndNowhereElse(t *testing.T) {
 		}
 		var limited *sash.LimitedError
 		for range 5 { // approximate algorithms may admit more than 2
-			if _, err := get(t.Context(), rt); asLimited(err, &limited) {
+			if _, err := get(t.Context(), rt); errors.As(err, &limited) {
 				break
 			}
 		}
@@ -86,22 +87,13 @@ func TestASpreadThatIsKnownIsExact(t *testing.T) {
 	}
 }
 
-func asLimited(err error, limited **sash.LimitedError) bool { return errors.As(err, limited) }
-
-// A far store answers each request and each look for cool-downs after a while.
-type far struct{ slowStore }
-
-func (f far) CoolDown(ctx context.Context, key string, c driver.CoolDown) (driver.CoolDown, error) {
-	time.Sleep(f.takes)
-	return f.Passthrough.CoolDown(ctx, key, c)
-}
-
 // A process that looks for what others have learnt makes no request later than the rest. A look between a charge and its
 // request does: the API refuses the next one, and the spread costs a sixth of the rate here.
 func TestListeningDelaysNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lasts = 4 * time.Minute
-		store := far{slowStore{driver.Passthrough{Next: newStore()}, 60 * time.Millisecond}}
+		store := storetest.NewFaulty(newStore())
+		store.Slow(60 * time.Millisecond)
 		api := &strict{units: 10, window: time.Second}
 		limits := []sash.Limit{sash.PerSecond(10), sash.PerMinute(10_000), sash.PerHour(50_000)}
 		var group sync.WaitGroup

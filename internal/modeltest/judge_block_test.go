@@ -175,11 +175,7 @@ func (b *bench) gapped() error {
 		}
 		r := rand.New(rand.NewPCG(seed, 31))
 		limits := slices.Clone(bookPlans[seed%5])
-		opts := sash.Options{Algorithm: b.algorithm}
-		if b.algorithm == sash.SlidingBuckets {
-			opts.Resolution = time.Second
-		}
-		policy, err := sash.NewPolicy(&opts, limits...)
+		policy, err := edgePolicy(b.algorithm, limits...)
 		if err != nil {
 			return err
 		}
