@@ -24,10 +24,7 @@ func (b *bench) blocked() error {
 		by := driver.Block{Refusals: 1 + int64(seed)%4, Window: 30e6 * (1 + rng.Int64N(8)), Length: 15e6 * (1 + rng.Int64N(12))}
 		var reqs [2]driver.Request
 		for i := range reqs {
-			req, err := b.request(fmt.Sprint("blocked", seed, ":", i), 1, sash.Every(2, 3*time.Minute), sash.Every(50, 3*time.Hour))
-			if err != nil {
-				return err
-			}
+			req := b.request(fmt.Sprint("blocked", seed, ":", i), 1, sash.Every(2, 3*time.Minute), sash.Every(50, 3*time.Hour))
 			req.Policy.Block = by
 			reqs[i] = req
 		}
@@ -247,18 +244,13 @@ func (b *bench) counted() error {
 		return nil
 	}
 	ctx, key := context.Background(), "gaps counted"
-	few, err := sash.NewPolicy(nil, sash.PerMinute(10))
-	if err != nil {
-		return err
-	}
-	many, err := sash.NewPolicy(&sash.Options{CountRefused: true}, sash.PerMinute(100))
-	if err != nil {
-		return err
-	}
+	few := newPolicy(b.t, nil, sash.PerMinute(10))
+	many := newPolicy(b.t, &sash.Options{CountRefused: true}, sash.PerMinute(100))
 	var last driver.Answer
 	req := driver.Request{Key: key, Policy: few, Cost: 1, MaySettle: true, Within: 3_600_000_000}
 	for range 11 {
 		b.clock.Advance(time.Millisecond)
+		var err error
 		if last, err = b.store.Decide(ctx, req); err != nil {
 			return err
 		}

@@ -31,8 +31,7 @@ func newScenario(store smallStore, clock *judge.Clock, policy *driver.Policy, er
 
 // scenario returns a scenario under some limits.
 func (b *bench) scenario(limits ...sash.Limit) *scenario {
-	policy, err := sash.NewPolicy(options(b.algorithm), limits...)
-	return newScenario(b.store, b.clock, policy, err)
+	return newScenario(b.store, b.clock, b.policy(limits...), nil)
 }
 
 // request returns a request of the subject.
