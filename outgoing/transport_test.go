@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
-	"example.com/sash/memstore"
 	"example.com/sash/outgoing"
 )
 
@@ -186,22 +183,5 @@ func TestACostAboveTheLimitFailsLoudly(t *testing.T) {
 	rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Base: handled(answer(200))}, sash.PerDay(10))
 	if _, err := get(t.Context(), rt); !errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrLimited) {
 		t.Error(err)
-	}
-}
-
-func TestConstructorsRefuseNil(t *testing.T) {
-	for _, store := range []driver.Store{nil, (*memstore.Store)(nil)} {
-		func() {
-			defer func() {
-				if p, ok := recover().(string); !ok || !strings.HasPrefix(p, "outgoing: New needs a store") {
-					t.Errorf("%T: it did not say what it needs: %v", store, p)
-				}
-			}()
-			_, _ = outgoing.New(store, outgoing.Everything("x"), nil, sash.PerMinute(1))
-		}()
-	}
-	opts := &outgoing.Options{Base: (*http.Transport)(nil)}
-	if _, err := outgoing.New(memstore.New(nil), outgoing.Everything("x"), opts, sash.PerMinute(1)); err == nil || !strings.Contains(err.Error(), "Base is a nil") {
-		t.Errorf("a nil transport: %v", err)
 	}
 }
