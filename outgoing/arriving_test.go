@@ -12,6 +12,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/outgoing"
+	"example.com/sash/storetest"
 )
 
 // A seeing store records the policies of its decisions.
@@ -48,7 +49,7 @@ func TestWindowsAreLongerInTheStoreAndNowhereElse(t *testing.T) {
 		}
 		var limited *sash.LimitedError
 		for range 5 { // approximate algorithms may admit more than 2
-			if _, err := get(t.Context(), rt); asLimited(err, &limited) {
+			if _, err := get(t.Context(), rt); errors.As(err, &limited) {
 				break
 			}
 		}
@@ -86,22 +87,13 @@ func TestASpreadThatIsKnownIsExact(t *testing.T) {
 	}
 }
 
-func asLimited(err error, limited **sash.LimitedError) bool { return errors.As(err, limited) }
-
-// A far store answers each request and each look for cool-downs after a while.
-type far struct{ slowStore }
-
-func (f far) CoolDown(ctx context.Context, key string, c driver.CoolDown) (driver.CoolDown, error) {
-	time.Sleep(f.takes)
-	return f.Passthrough.CoolDown(ctx, key, c)
-}
-
 // A process that looks for what others have learnt makes no request later than the rest. A look between a charge and its
 // request does: the API refuses the next one, and the spread costs a sixth of the rate here.
 func TestListeningDelaysNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lasts = 4 * time.Minute
-		store := far{slowStore{driver.Passthrough{Next: newStore()}, 60 * time.Millisecond}}
+		store := storetest.NewFaulty(newStore())
+		store.Slow(60 * time.Millisecond)
 		api := &strict{units: 10, window: time.Second}
 		limits := []sash.Limit{sash.PerSecond(10), sash.PerMinute(10_000), sash.PerHour(50_000)}
 		var group sync.WaitGroup
@@ -121,4 +113,50 @@ func TestListeningDelaysNoRequest(t *testing.T) {
 			t.Errorf("%d requests were served and %d refused, want %d to %d and none", api.served, api.tooFew, most*95/100, most)
 		}
 	})
+}
+
+// Requests that find room start at once. Those that wait because the window is full start as far apart as a request takes,
+// 50 ms as a power of two, and none more than half as far as evenly.
+func TestRequestsThatWaitStartApart(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes, apart time.Duration
+	}{
+		"a way":            {50 * time.Millisecond, 64 * time.Millisecond},
+		"a long way":       {500 * time.Millisecond, 100 * time.Millisecond},
+		"next to the API":  {100 * time.Microsecond, 0},
+		"a millisecond":    {time.Millisecond, time.Millisecond},
+		"under two of ms":  {1100 * time.Microsecond, 2 * time.Millisecond},
+		"as long as apart": {100 * time.Millisecond, 100 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			api := &strict{units: 1 << 30, window: time.Hour}
+			rt := newTransport(t, newStore(), func(w http.ResponseWriter, req *http.Request) {
+				api.ServeHTTP(w, req)
+				time.Sleep(c.takes)
+			}, outgoing.Options{}, sash.Every(25, 5*time.Second))
+			began := time.Now()
+			var group sync.WaitGroup
+			for i := range 3 * 25 {
+				if i == 25 {
+					time.Sleep(time.Second) // until the first have been answered
+				}
+				group.Go(func() { ok(t, rt) })
+				synctest.Wait()
+			}
+			group.Wait()
+			for i, at := range api.arrivals {
+				at, full := at.Sub(began).Round(time.Microsecond), time.Duration(i/25)*5*time.Second
+				if i < 25 && at != 0 {
+					t.Errorf("%s: request %d has room, and started after %v", name, i, at)
+				}
+				// The first that waits does not know yet that others do.
+				if want := full + time.Duration(max(i%25, 0))*c.apart; i >= 25 && i < 50 && (at < want || at > want+c.apart) {
+					t.Errorf("%s: request %d started after %v, want %v", name, i, at, want)
+				}
+			}
+			if last := api.arrivals[74].Sub(began); last > 10*time.Second+25*c.apart+time.Millisecond {
+				t.Errorf("%s: the last of 75 started after %v", name, last)
+			}
+		})
+	}
 }

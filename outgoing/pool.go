@@ -1,14 +1,18 @@
 package outgoing
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"example.com/sash"
 )
@@ -163,4 +167,206 @@ func (c *credential) hide(err error, req, signed *http.Request) error {
 		return err
 	}
 	return &hiddenError{text, func(target error) bool { return errors.Is(err, target) }}
+}
+
+// firstDrop is how long a credential is dropped when the API refuses it for the first time. It grows as a cool-down does.
+const firstDrop = time.Minute
+
+// tries are what has become of one request's attempts with credentials of a pool.
+type tries struct {
+	refused []*credential // those that the API has refused for this request
+	suspect *Call         // the call with the credential of a 403 that may be about the request
+}
+
+// with returns the call with one credential of its pool.
+func (c *Call) with(cred *credential) Call {
+	one := *c
+	one.credential = cred
+	one.Key = c.Key + ":" + cred.name
+	one.Account = "credential:" + cred.name
+	return one
+}
+
+// slotKey returns the key of a call's slots: those of a pool are for all its credentials together.
+func (c *Call) slotKey() string {
+	switch {
+	case c.credential != nil:
+		return strings.TrimSuffix(c.Key, ":"+c.credential.name)
+	case c.Account != "":
+		return c.Account
+	}
+	return c.Key
+}
+
+// decideAny charges the call to one credential of its pool, of those that are not cooling down and have not been dropped.
+func (t *Transport) decideAny(ctx context.Context, call Call, within time.Duration) (admission, *refusal, error) {
+	for {
+		choice, cooling, err := t.usable(&call)
+		if err != nil || len(choice.calls) == 0 {
+			return admission{}, cooling, err
+		}
+		now, within, before := time.Now(), min(within, choice.rises), t.learned.total(choice.subjects...)
+		i, res, place, err := t.chargeAny(ctx, within, choice.subjects)
+		if err != nil {
+			return admission{}, nil, err
+		}
+		one := choice.calls[i]
+		wholes := one.subjects()
+		if !res.Allowed {
+			refused := t.refusal(one, wholes, res)
+			if cooling.wait > 0 {
+				refused.wait = min(refused.wait, cooling.wait)
+			}
+			return admission{}, refused, nil
+		}
+		var places []*sash.Reservation
+		if place != nil {
+			places = []*sash.Reservation{place}
+		}
+		// The store knows of cool-downs that other processes have begun, and of levels. This one remembers them, and so
+		// does not choose that credential again.
+		there, err := t.cooling(ctx, &one)
+		if err != nil || there.wait > 0 || t.listen(ctx, wholes, true) {
+			giveBack(ctx, places)
+			if err != nil {
+				return admission{}, nil, err
+			}
+			continue
+		}
+		return t.admitted(one, wholes, res, places, before[i], now), nil, nil
+	}
+}
+
+// A choice is the credentials that a call can be charged to, as subjects under the limits that hold now.
+type choice struct {
+	calls    []Call
+	subjects []sash.Subject
+	rises    time.Duration // until a level has risen: farther ahead nothing is booked
+}
+
+// usable returns the credentials that are neither cooling down nor dropped, as far as this process knows, and the shortest
+// wait for one that cools down. If all are dropped the error is [ErrCredentials].
+func (t *Transport) usable(call *Call) (choice, *refusal, error) {
+	now, out := time.Now(), choice{rises: math.MaxInt64}
+	cooling, dropped, back := &refusal{}, 0, time.Duration(math.MaxInt64)
+	for i := range call.Pool.credentials {
+		cred := &call.Pool.credentials[i]
+		one := call.with(cred)
+		if left := t.cool.here(one.Account).left; left > 0 {
+			dropped, back = dropped+1, min(back, left)
+			continue
+		}
+		if slices.Contains(call.tries.refused, cred) {
+			continue
+		}
+		whole := one.subjects()[0]
+		limits, wait, rises := t.learned.apply(whole, one.Share, now)
+		if wait = max(wait, t.cool.here(one.Key).left); wait > 0 {
+			if cooling.wait == 0 || wait < cooling.wait {
+				cooling.key, cooling.wait = one.Key, wait
+			}
+			continue
+		}
+		if n := len(out.subjects); n > 0 && slices.Equal(limits, out.subjects[n-1].Limits) {
+			limits = out.subjects[n-1].Limits // the limiter checks the same limits once
+		}
+		whole.Limits = limits
+		out.calls, out.subjects, out.rises = append(out.calls, one), append(out.subjects, whole), min(out.rises, rises)
+	}
+	if len(out.calls) == 0 && cooling.wait == 0 {
+		if dropped == 0 { // all that are not dropped have been tried with this request
+			back = firstDrop
+		}
+		cause := fmt.Errorf("%w (%d)", ErrCredentials, len(call.Pool.credentials))
+		return out, nil, &CoolDownError{Key: call.Key, RetryAfter: back, Cause: cause}
+	}
+	return out, cooling, nil
+}
+
+// chargeAny is charge for one of several subjects. Where the store does not settle there is no place to give back.
+func (t *Transport) chargeAny(ctx context.Context, within time.Duration, subjects []sash.Subject) (int, sash.Result, *sash.Reservation, error) {
+	var i int
+	var place *sash.Reservation
+	err := sash.ErrUnsupported
+	if within > 0 {
+		i, place, err = t.limiter.BookAny(ctx, within, subjects...)
+	}
+	if errors.Is(err, sash.ErrUnsupported) {
+		i, place, err = t.limiter.ReserveAny(ctx, subjects...)
+	}
+	if errors.Is(err, sash.ErrUnsupported) {
+		i, res, err := t.limiter.AllowAny(ctx, subjects...)
+		return i, res, nil, err
+	}
+	if err != nil {
+		return 0, sash.Result{}, nil, err
+	}
+	return i, place.Result(), place, nil
+}
+
+// uncounted returns the call with any credential that is not dropped, for a request that is sent although the store fails.
+func (t *Transport) uncounted(call Call) (Call, error) {
+	if call.Pool == nil {
+		return call, nil
+	}
+	choice, cooling, err := t.usable(&call)
+	switch {
+	case err != nil:
+		return call, err
+	case len(choice.calls) == 0:
+		return call, cooling.because(nil)
+	}
+	return choice.calls[rand.IntN(len(choice.calls))], nil
+}
+
+// denied reports whether a response refuses the credential: 401 and 403, unless that refuses the request because of a
+// limit.
+func (c *Call) denied(res *http.Response, wanted pause) bool {
+	return c.Pool != nil && !wanted.refused && (res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden)
+}
+
+// another drops a credential that the API refuses, and reports whether to send the request with another one.
+//
+// A 401 is about the credential. A 403 may be about the request: the request is sent once more with another credential,
+// and if that gets a 403 too, nothing is dropped. Where it cannot be sent again the credential is dropped at once.
+func (t *Transport) another(req *http.Request, used Call, res *http.Response, wanted pause) bool {
+	if used.Pool == nil {
+		return false
+	}
+	tries := used.tries
+	if !used.denied(res, wanted) {
+		if tries.suspect != nil && !wanted.refused && res.StatusCode < http.StatusInternalServerError {
+			t.drop(req, tries.suspect) // the request is served with another credential
+		}
+		return false
+	}
+	if res.StatusCode == http.StatusForbidden && tries.suspect != nil {
+		return false
+	}
+	tries.refused = append(tries.refused, used.credential)
+	again := resendable(req) && t.left(&used)
+	if res.StatusCode == http.StatusForbidden && again {
+		tries.suspect = &used
+	} else {
+		t.drop(req, &used)
+	}
+	return again
+}
+
+// drop leaves a credential alone for a time, in all processes.
+func (t *Transport) drop(req *http.Request, used *Call) {
+	t.coolDown(req, used.Account, pause{length: firstDrop, guessed: true})
+}
+
+// left reports whether a credential is left that the request has not been tried with.
+func (t *Transport) left(used *Call) bool {
+	return slices.ContainsFunc(used.Pool.credentials, func(cred credential) bool {
+		one := used.with(&cred)
+		return t.cool.here(one.Account).left <= 0 && !slices.ContainsFunc(used.tries.refused, func(r *credential) bool { return r.name == cred.name })
+	})
+}
+
+// resendable reports whether a request that the API has refused can be sent again: whatever it asks for, nothing was done.
+func resendable(req *http.Request) bool {
+	return req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
 }

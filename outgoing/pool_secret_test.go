@@ -140,7 +140,8 @@ func TestACredentialIsNowhere(t *testing.T) {
 	if err := json.NewEncoder(&logged).Encode(pool); err != nil { //nolint:staticcheck // that nothing is exported is what this shows
 		t.Fatal(err)
 	}
-	rt := pooled(t, keys{newStore(), &logged}, pool, outgoing.Options{Refuse: true, Base: failing{}}, sash.PerMinute(1))
+	failing := func(req *http.Request) (*http.Response, error) { return nil, fmt.Errorf("cannot send %v", req.Header) }
+	rt := pooled(t, keys{newStore(), &logged}, pool, outgoing.Options{Refuse: true, Base: roundTripper(failing)}, sash.PerMinute(1))
 	for range 2 { // an error of the transport behind, and a refusal
 		_, err := get(t.Context(), rt)
 		if err == nil {
@@ -176,13 +177,6 @@ func (k keys) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver
 		k.to.WriteString(reqs[i].Key)
 	}
 	return k.Store.DecideAny(ctx, reqs)
-}
-
-// failing is a transport whose error describes the request.
-type failing struct{}
-
-func (failing) RoundTrip(req *http.Request) (*http.Response, error) {
-	return nil, fmt.Errorf("cannot send %v", req.Header)
 }
 
 // An error of a transport behind is what it was, without the credential in any form in which the request has it.

@@ -54,7 +54,7 @@ func (t *Transport) retry(req *http.Request, res *http.Response, wanted pause, a
 	if deadline, ok := req.Context().Deadline(); ok && time.Until(deadline) <= delay {
 		return 0, false
 	}
-	return delay, t.budget.spend()
+	return delay, t.budget.add(-1)
 }
 
 // backoff is random over its whole range, so that requests refused together are not retried together.
@@ -100,18 +100,13 @@ type budget struct {
 	left float64 // guarded by mu
 }
 
-func (b *budget) earn() {
+// add adds retries, or takes them if they are negative, and reports whether there are as many.
+func (b *budget) add(retries float64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.left = min(b.left+retriesEarned, freeRetries)
-}
-
-func (b *budget) spend() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.left < 1 {
+	if b.left+retries < 0 {
 		return false
 	}
-	b.left--
+	b.left = min(b.left+retries, freeRetries)
 	return true
 }

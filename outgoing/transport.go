@@ -153,23 +153,17 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if call.Pool != nil && originOf(req.URL) != call.Pool.origin {
 		return t.elsewhere(req, call.Pool)
 	}
-	t.budget.earn()
+	t.budget.add(retriesEarned)
 	patience := t.patience()
 	for attempt := 0; ; attempt++ {
 		res, used, wanted, err := t.fly(req, call, patience)
 		if err != nil {
 			return nil, err
 		}
+		delay, again := time.Duration(0), false
 		if t.another(req, used, res, wanted) {
-			discard(res.Body)
-			if req, err = rewound(req); err != nil {
-				return nil, err
-			}
 			attempt--
-			continue
-		}
-		delay, again := t.retry(req, res, wanted, attempt)
-		if !again {
+		} else if delay, again = t.retry(req, res, wanted, attempt); !again {
 			return res, nil
 		}
 		discard(res.Body)
@@ -179,7 +173,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if req, err = rewound(req); err != nil {
 			return nil, err
 		}
-		if t.opts.Refuse {
+		if again && t.opts.Refuse {
 			patience = t.opts.Retries.MaxRetryAfter // the response is discarded, so it cannot be returned instead
 		}
 	}

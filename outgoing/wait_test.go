@@ -14,7 +14,9 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/memstore"
 	"example.com/sash/outgoing"
+	"example.com/sash/storetest"
 )
 
 // Waiting requests of all processes arrive in the order in which they were made, and the store decides each once.
@@ -105,19 +107,6 @@ func TestWithoutBookingARequestAsksAgain(t *testing.T) {
 	})
 }
 
-// A coldStore books, and fails to look for cool-downs when it is down.
-type coldStore struct {
-	driver.Passthrough
-	down atomic.Bool
-}
-
-func (c *coldStore) CoolDown(ctx context.Context, key string, begin driver.CoolDown) (driver.CoolDown, error) {
-	if c.down.Load() {
-		return driver.CoolDown{}, errDown
-	}
-	return c.Passthrough.CoolDown(ctx, key, begin)
-}
-
 // Unavailable decides on requests that have been charged, too, when the store fails while they wait.
 func TestAStoreThatFailsWhileRequestsWait(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -125,7 +114,7 @@ func TestAStoreThatFailsWhileRequestsWait(t *testing.T) {
 		served  int64
 	}{"sent": {nil, 5}, "refused": {errDown, 1}} {
 		bubble(t, name, func(t *testing.T) {
-			store, served := &coldStore{Passthrough: driver.Passthrough{Next: newStore()}}, atomic.Int64{}
+			store, served := storetest.NewFaulty(newStore()), atomic.Int64{}
 			rt := newTransport(t, store, answer(200), outgoing.Options{
 				Unavailable: func(*http.Request, outgoing.Call, error) error { return c.decides },
 			}, sash.Every(1, time.Second))
@@ -140,7 +129,7 @@ func TestAStoreThatFailsWhileRequestsWait(t *testing.T) {
 				})
 			}
 			time.Sleep(time.Second / 2)
-			store.down.Store(true)
+			store.Fail(errDown)
 			group.Wait()
 			if n := served.Load(); n != c.served {
 				t.Errorf("%d of 5 requests were served, want %d", n, c.served)
@@ -149,23 +138,13 @@ func TestAStoreThatFailsWhileRequestsWait(t *testing.T) {
 	}
 }
 
-// A slowStore takes a while for each decision.
-type slowStore struct {
-	driver.Passthrough
-	takes time.Duration
-}
-
-func (s slowStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	time.Sleep(s.takes)
-	return s.Passthrough.Decide(ctx, req)
-}
-
 // A request that the store has admitted is not sent when the API has refused another one meanwhile. It gives its charge
 // back where it may wait.
 func TestARequestIsHeldBackUntilItIsSent(t *testing.T) {
 	for _, refuse := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			store := slowStore{driver.Passthrough{Next: newStore()}, 100 * time.Millisecond}
+			store := storetest.NewFaulty(newStore())
+			store.Slow(100 * time.Millisecond)
 			api := &scripted{answers: []http.HandlerFunc{answer(429, "Retry-After: 5"), answer(200)}}
 			rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Refuse: refuse}, sash.PerMinute(10))
 			start := time.Now()
@@ -183,6 +162,39 @@ func TestARequestIsHeldBackUntilItIsSent(t *testing.T) {
 				t.Errorf("refuse %v: %d, %v after %v", refuse, status, err, took)
 			}
 			group.Wait()
+		})
+	}
+}
+
+// 30 requests a second to an API of 20 a second, whose callers leave after a second, from one process and from four: nearly all
+// of the 20 are sent in each second.
+func TestCallersWhoLeaveStarveNobody(t *testing.T) {
+	for _, processes := range []int{1, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memstore.New(nil)
+			var transports []*outgoing.Transport
+			for range processes {
+				transports = append(transports, newRoundTripper(t, store, outgoing.Everything("api"), &outgoing.Options{Base: handled(answer(200))}, sash.PerSecond(20)))
+			}
+			var sent atomic.Int64
+			var group sync.WaitGroup
+			for i := range 25 * 30 {
+				group.Go(func() {
+					ctx, leave := context.WithCancel(t.Context())
+					defer time.AfterFunc(time.Second, leave).Stop()
+					if _, err := get(ctx, transports[i%processes]); err == nil {
+						sent.Add(1)
+					} else if !errors.Is(err, context.Canceled) {
+						t.Error(err)
+					}
+				})
+				time.Sleep(time.Second / 30)
+			}
+			group.Wait()
+			t.Logf("%d processes: %d of 500 requests", processes, sent.Load())
+			if sent.Load() < 475 {
+				t.Errorf("%d processes: %d of 500 requests", processes, sent.Load())
+			}
 		})
 	}
 }

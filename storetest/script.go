@@ -244,6 +244,11 @@ func (r *script) check(verb string, got *scripted, want []string, line string) {
 			r.broken("%s\n%s is %v, want %v", line, what, got, want)
 		}
 	}
+	numbers := map[string]int64{"left": got.Remaining, "charged": got.Charged, "chosen": int64(got.chosen)}
+	durations := map[string]time.Duration{
+		"retry": got.RetryAfter, "reset": got.ResetAfter, "delay": got.Delay,
+		"length": time.Duration(got.cooled.Length) * time.Microsecond, "ends": time.Duration(got.cooled.Left) * time.Microsecond,
+	}
 	flags, at := map[string]bool{}, r.Now().Add(got.Delay)
 	for len(want) > 0 {
 		word := want[0]
@@ -251,22 +256,6 @@ func (r *script) check(verb string, got *scripted, want []string, line string) {
 		case "no", "blocked", "guessed", "gone":
 			flags[word], want = true, want[1:]
 			continue
-		case "left":
-			expect(word, got.Remaining, number(r, want[1]))
-		case "charged":
-			expect(word, got.Charged, number(r, want[1]))
-		case "chosen":
-			expect(word, int64(got.chosen), number(r, want[1]))
-		case "retry":
-			expect(word, got.RetryAfter, r.duration(want[1]))
-		case "reset":
-			expect(word, got.ResetAfter, r.duration(want[1]))
-		case "delay":
-			expect(word, got.Delay, r.duration(want[1]))
-		case "length":
-			expect(word, got.cooled.Length, r.duration(want[1]).Microseconds())
-		case "ends":
-			expect(word, got.cooled.Left, r.duration(want[1]).Microseconds())
 		case "by":
 			if by, _ := got.RefusedBy(); by.Key != want[1] {
 				expect(word, by.Limit.String(), want[1])
@@ -274,7 +263,13 @@ func (r *script) check(verb string, got *scripted, want []string, line string) {
 		case "as":
 			at = r.results[want[1]].At
 		default:
-			r.Fatalf("%s: nothing is called %s", line, word)
+			if n, ok := numbers[word]; ok {
+				expect(word, n, number(r, want[1]))
+			} else if d, ok := durations[word]; ok {
+				expect(word, d, r.duration(want[1]))
+			} else {
+				r.Fatalf("%s: nothing is called %s", line, word)
+			}
 		}
 		want = want[2:]
 	}

@@ -278,9 +278,7 @@ func failOver(t *testing.T, l *sash.Limiter, key string, primary *redistest.Serv
 	all := load.stop()
 
 	before, after := all.before(killed).admitted(), all.after(killed).admitted()
-	before.keepsTo(t, 1, limits...)
-	after.keepsTo(t, 1, limits...)
-	all.keepsTo(t, 2, limits...)
+	losesStateOnce(t, before, after, all)
 	if charged := used(t, l, key); charged > long.Units || charged < after.units() {
 		t.Errorf("%d units are charged on the new primary, which admitted %d of %d", charged, after.units(), long.Units)
 	}

@@ -62,13 +62,26 @@ func (h history) decisions() []judge.Call {
 // keepsTo reports windows that hold more than their limit: times is 1, and one more for each loss of state.
 func (h history) keepsTo(t testing.TB, times int64, limits ...sash.Limit) {
 	t.Helper()
-	raised := make([]sash.Limit, len(limits))
-	for i, l := range limits {
-		raised[i] = sash.Every(l.Units*times, l.Window)
+	keep(t, times, limits, h.admitted().decisions())
+}
+
+func keep(t testing.TB, times int64, limits []sash.Limit, calls []judge.Call) {
+	t.Helper()
+	raised := slices.Clone(limits)
+	for i := range raised {
+		raised[i].Units *= times
 	}
-	if err := judge.CheckHistory(raised, h.admitted().decisions()); err != nil {
+	if err := judge.CheckHistory(raised, calls); err != nil {
 		t.Errorf("more than %d times the limit: %v", times, err)
 	}
+}
+
+// losesStateOnce reports windows that hold more than their limit before a loss of state or after it, or twice as much over both.
+func losesStateOnce(t testing.TB, before, after, all history) {
+	t.Helper()
+	before.keepsTo(t, 1, limits...)
+	after.keepsTo(t, 1, limits...)
+	all.keepsTo(t, 2, limits...)
 }
 
 // refusesTruly reports refusals of calls that there was room for. It is for histories without failures.
@@ -140,6 +153,27 @@ func (all bookings) isInOrder(t testing.TB) {
 	}
 }
 
+// startInOrder returns an error if a caller of a queue that waited was overtaken by one that asked later: by the store's clock, and
+// by that of the callers, for a place may have begun when its answer arrives.
+func (all bookings) startInOrder() error {
+	for _, b := range all.inversions() {
+		for _, other := range all {
+			if other.Asked > b.Waits && other.At < b.At && other.Started < b.Started {
+				return fmt.Errorf("%+v was overtaken by %+v", b, other)
+			}
+		}
+	}
+	return nil
+}
+
+// late returns by how much a caller started after its instant, at the most.
+func (all bookings) late() (late time.Duration) {
+	for _, b := range all.started() {
+		late = max(late, time.Duration(b.Started-b.At)*time.Microsecond)
+	}
+	return late
+}
+
 func (all bookings) admissions() (a []judge.Call) {
 	for _, b := range all {
 		a = append(a, judge.Call{At: time.UnixMicro(b.At), Cost: b.Cost})
@@ -150,13 +184,7 @@ func (all bookings) admissions() (a []judge.Call) {
 // keepsTo reports windows of the server's clock that hold more than so many times their limit.
 func (all bookings) keepsTo(t testing.TB, times int64, limits ...sash.Limit) {
 	t.Helper()
-	raised := slices.Clone(limits)
-	for i := range raised {
-		raised[i].Units *= times
-	}
-	if err := judge.CheckHistory(raised, all.admissions()); err != nil {
-		t.Errorf("more than %d times the limit: %v", times, err)
-	}
+	keep(t, times, limits, all.admissions())
 }
 
 // due returns an error if a caller started before its place, or a place is later than it has to be.
@@ -182,11 +210,7 @@ func (all bookings) due(limits ...sash.Limit) error {
 // log logs what was seen, for docs/guarantees.md.
 func (all bookings) log(t testing.TB) {
 	t.Helper()
-	var late time.Duration
-	for _, b := range all.started() {
-		late = max(late, time.Duration(b.Started-b.At)*time.Microsecond)
-	}
 	left, failed := all.where(func(b booking) bool { return b.Left }), all.where(func(b booking) bool { return b.Failed != "" })
 	t.Logf("%d answered, %d started, at most %v after their instant, %d left, %d failed",
-		len(all.answered()), len(all.started()), late, len(left), len(failed))
+		len(all.answered()), len(all.started()), all.late(), len(left), len(failed))
 }

@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/redistest"
 )
 
 // A call is what one caller saw of one call.
@@ -68,6 +69,14 @@ func start(t testing.TB, limiter *sash.Limiter, patience time.Duration, key func
 // startOn starts a load on one subject.
 func startOn(t testing.TB, limiter *sash.Limiter, patience time.Duration) *load {
 	return start(t, limiter, patience, func(int, int) string { return subject })
+}
+
+// loaded starts a server and a load on one of its subjects, under the limits of most tests.
+func loaded(t testing.TB, a adapter, patience time.Duration) (*redistest.Server, *sash.Limiter, *load) {
+	t.Helper()
+	server := redistest.Start(t)
+	l := limiter(t, a.open(t, to(server.Addr(), patience)), limits...)
+	return server, l, startOn(t, l, patience)
 }
 
 // subject is the key of every call where there is only one subject.

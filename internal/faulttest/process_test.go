@@ -23,9 +23,7 @@ var (
 // A primary is killed in the middle of the load and starts again without what it held.
 func TestKilledServerThatComesBackEmpty(t *testing.T) {
 	each(t, func(t *testing.T, a adapter) {
-		server := redistest.Start(t)
-		l := limiter(t, a.open(t, to(server.Addr(), hurried)), limits...)
-		load := startOn(t, l, hurried)
+		server, l, load := loaded(t, a, hurried)
 		more(t, "admissions before the fault", &load.admitted, 300)
 		server.Stop()
 		killed := time.Now()
@@ -37,9 +35,7 @@ func TestKilledServerThatComesBackEmpty(t *testing.T) {
 		all := load.stop()
 
 		before, after := all.before(killed), all.after(killed)
-		before.keepsTo(t, 1, limits...)
-		after.keepsTo(t, 1, limits...)
-		all.keepsTo(t, 2, limits...)
+		losesStateOnce(t, before, after, all)
 		extra, lost := all.admitted().units()-long.Units, before.admitted().units()
 		// What failed may be charged too, in either life of the server, and the last unit may be free.
 		if unknown := all.failed().units() + 1; extra > lost || extra < lost-unknown {
@@ -53,9 +49,7 @@ func TestKilledServerThatComesBackEmpty(t *testing.T) {
 // does for a failover. It then runs what it was sent, for callers who have left.
 func TestPausedServer(t *testing.T) {
 	each(t, func(t *testing.T, a adapter) {
-		server := redistest.Start(t)
-		l := limiter(t, a.open(t, to(server.Addr(), hurried)), limits...)
-		load := startOn(t, l, hurried)
+		server, l, load := loaded(t, a, hurried)
 		for _, pause := range []string{"process", "ALL", "process", "WRITE"} {
 			more(t, "admissions before the fault", &load.admitted, 100)
 			if pause == "process" {
@@ -105,9 +99,7 @@ func TestManyCallsAtOnce(t *testing.T) {
 // The server forgets its scripts again and again. No caller notices.
 func TestScriptsAreFlushed(t *testing.T) {
 	each(t, func(t *testing.T, a adapter) {
-		server := redistest.Start(t)
-		l := limiter(t, a.open(t, to(server.Addr(), patient)), limits...)
-		load := startOn(t, l, patient)
+		server, l, load := loaded(t, a, patient)
 		for range 30 {
 			more(t, "admissions between two flushes", &load.admitted, 15)
 			server.Must(t, "SCRIPT", "FLUSH")
@@ -122,9 +114,7 @@ func TestScriptsAreFlushed(t *testing.T) {
 // The server has no memory left, for a while. Refusals go on, and a call that fails is not charged.
 func TestMemoryIsUsedUp(t *testing.T) {
 	each(t, func(t *testing.T, a adapter) {
-		server := redistest.Start(t)
-		l := limiter(t, a.open(t, to(server.Addr(), patient)), limits...)
-		load := startOn(t, l, patient)
+		server, l, load := loaded(t, a, patient)
 		for range 3 {
 			more(t, "admissions before the fault", &load.admitted, 100)
 			server.Must(t, "CONFIG", "SET", "maxmemory", "1")
@@ -185,9 +175,7 @@ func TestFailoverLosesWhatWasNotReplicated(t *testing.T) {
 		if extra != lost || extra > long.Units || lost == 0 {
 			t.Errorf("%d charges were lost, and %d units admitted again", lost, extra)
 		}
-		before.keepsTo(t, 1, limits...)
-		after.keepsTo(t, 1, limits...)
-		all.keepsTo(t, 2, limits...)
+		losesStateOnce(t, before, after, all)
 		all.log(t, "%d of %d charges arrived, %d were lost, %d were admitted beyond the limit", arrived, long.Units, lost, extra)
 	})
 }

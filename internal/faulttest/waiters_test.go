@@ -42,6 +42,7 @@ type booking struct {
 	Cost                     int64
 	Asked, Answered, Started int64 // Started is 0 for those who never did
 	At, Delay                int64 // by the server; 0 for those who left while it decided
+	Waits                    int64 // when it began to wait for its place: from then on its process moves it up before newcomers
 	Place                    int64 // At as the server gave it: a process has another caller start there, and this one at another's
 	Left                     bool  // it gave its place back
 	Doubtful                 bool  // giving it back took a second, so the store may not have heard of it
@@ -128,6 +129,7 @@ func (b booking) wait(ctx context.Context, limiter *sash.Limiter, left *time.Tim
 	}
 	b.At, b.Delay = micros(r.Result().At), r.Result().Delay.Microseconds()
 	write(b)
+	b.Waits = micros(time.Now())
 	err = r.Wait(ctx)
 	b.Started, b.Left = micros(time.Now()), errors.Is(err, context.Canceled)
 	if b.Left {

@@ -185,8 +185,24 @@ func TestWaitersWhoHangUp(t *testing.T) {
 }
 
 // A third of the waiters leave, and a third of those that stay are killed with their processes. The others keep their
-// places or move up, in the order of their process.
+// places or move up, in the order of their process. The store has a second to bring a place forward: where the machine is so
+// late that it takes longer, a caller gets an error and others may overtake, and the waiters come again.
 func TestWaitersLeaveAndAreKilled(t *testing.T) {
+	for attempt := 1; ; attempt++ {
+		late, failed := leaveAndAreKilled(t)
+		if failed == nil {
+			return
+		}
+		t.Logf("where callers start up to %v late: %v", late, failed)
+		if late < time.Second/4 || attempt == 5 {
+			t.Fatal("the machine is not why")
+		}
+	}
+}
+
+// leaveAndAreKilled returns an error if a caller who stays is overtaken or does not start, and how late callers start.
+func leaveAndAreKilled(t *testing.T) (late time.Duration, failed error) {
+	t.Helper()
 	f, server, limits := startQueue(t, 6, 750**times)
 	f.leave(t)
 	more(t, "bookings after a third left", &f.answers, 500)
@@ -201,21 +217,10 @@ func TestWaitersLeaveAndAreKilled(t *testing.T) {
 	if len(left) < 100 || len(unused) < 100 {
 		t.Fatalf("%d left and %d were killed while they waited", len(left), len(unused))
 	}
-	for p := range 6 {
-		for _, cost := range []int64{1, waitersJobs.HighCost} {
-			all.started().where(func(b booking) bool { return b.Process == p && b.Cost == cost }).isInOrder(t)
-		}
-	}
 	all.started().keepsTo(t, 1, limits...)
 	for _, b := range all.started() {
 		if b.Started < b.At {
 			t.Fatalf("a caller started before its place: %+v", b)
-		}
-	}
-	for _, b := range all {
-		if b.Process < 4 && !b.Left && (b.Started == 0 || b.Failed != "") {
-			t.Errorf("a caller who stayed did not start: %+v", b)
-			break
 		}
 	}
 	// One decision each, one settlement for each that left, and as units come back those who wait ask to start earlier: two
@@ -227,6 +232,18 @@ func TestWaitersLeaveAndAreKilled(t *testing.T) {
 		t.Errorf("%d scripts for %d bookings and %d that left, %d of them without an answer and %d in doubt", n, len(all), len(left), gone, doubtful)
 	}
 	all.log(t)
+	for p := range 6 {
+		for _, cost := range []int64{1, waitersJobs.HighCost} {
+			queue := all.started().where(func(b booking) bool { return b.Process == p && b.Cost == cost })
+			failed = cmp.Or(failed, queue.startInOrder())
+		}
+	}
+	for _, b := range all {
+		if b.Process < 4 && !b.Left && (b.Started == 0 || b.Failed != "") {
+			failed = cmp.Or(failed, fmt.Errorf("a caller who stayed did not start: %+v", b))
+		}
+	}
+	return all.late(), failed
 }
 
 // The primary is killed and a replica takes over. Places that it knows are kept; a window holds at most twice its limit,

@@ -23,10 +23,7 @@ func TestInspectReadsTheChargesThatWereMade(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			store, clock, _ := virtual(t, server.Addr(), nil)
 			random := rand.New(rand.NewPCG(7, uint64(a)))
-			opts := &sash.Options{Algorithm: a}
-			if a == sash.SlidingBuckets {
-				opts.Resolution = time.Second
-			}
+			opts := inSeconds(a)
 			policies := []*driver.Policy{
 				newPolicy(t, opts, sash.Every(40, 10*time.Second)),
 				newPolicy(t, opts, sash.Every(30, 5*time.Second), sash.Every(300, time.Minute)),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"time"
 
@@ -23,10 +24,7 @@ func (b *bench) blocked() error {
 		by := driver.Block{Refusals: 1 + int64(seed)%4, Window: 30e6 * (1 + rng.Int64N(8)), Length: 15e6 * (1 + rng.Int64N(12))}
 		var reqs [2]driver.Request
 		for i := range reqs {
-			req, err := b.request(fmt.Sprint("blocked", seed, ":", i), 1, sash.Every(2, 3*time.Minute), sash.Every(50, 3*time.Hour))
-			if err != nil {
-				return err
-			}
+			req := b.request(fmt.Sprint("blocked", seed, ":", i), 1, sash.Every(2, 3*time.Minute), sash.Every(50, 3*time.Hour))
 			req.Policy.Block = by
 			reqs[i] = req
 		}
@@ -158,4 +156,129 @@ func (b *bench) cooledOnRedis(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// gapped: where units come back before bookings, bookings of one subject or two start when they do in memory, whose gaps are
+// those of the definition.
+func (b *bench) gapped() error {
+	if b.algorithm != sash.SlidingLog && b.algorithm != sash.SlidingBuckets {
+		return nil
+	}
+	small, smallClock, _ := b.small()
+	for seed := range uint64(60) {
+		store, clock := b.store, b.clock
+		if seed%2 == 0 {
+			store, clock = small, smallClock
+		}
+		r := rand.New(rand.NewPCG(seed, 31))
+		limits := slices.Clone(bookPlans[seed%5])
+		policy, err := edgePolicy(b.algorithm, limits...)
+		if err != nil {
+			return err
+		}
+		least := slices.MinFunc(policy.Limits, func(a, b driver.Limit) int { return int(a.Units - b.Units) }).Units
+		memory := memstore.New(&memstore.Options{Now: clock.Now})
+		var held []driver.Settlement
+		for step := range 90 {
+			clock.Advance(time.Duration(r.Int64N(1_500_000)) * time.Microsecond)
+			keys := []string{fmt.Sprint("gaps", seed), fmt.Sprint("gaps beside ", seed)}
+			if units := 1 + r.Int64N(2); r.IntN(8) == 0 {
+				key := keys[r.IntN(2)]
+				err := both(store, memory, func(s driver.Settler) error {
+					_, err := s.(driver.Taker).Reward(context.Background(), driver.Request{Key: key, Policy: policy, Cost: units})
+					return err
+				})
+				if err != nil {
+					return fmt.Errorf("gaps %d: %w", seed, err)
+				}
+				held = nil // of which the units are gone
+				continue
+			}
+			if n := len(held); n > 0 && r.IntN(3) == 0 {
+				set := held[n-1-r.IntN(min(n, 6))]
+				set.Units = r.Int64N(set.Request.Cost + 1)
+				if err := both(store, memory, func(s driver.Settler) error { return s.Settle(context.Background(), set) }); err != nil {
+					return fmt.Errorf("gaps %d: %w", seed, err)
+				}
+				held = slices.DeleteFunc(held, func(h driver.Settlement) bool { return h.ID == set.ID })
+				continue
+			}
+			req := driver.Request{Key: keys[0], Policy: policy, Cost: 1 + r.Int64N(least), MaySettle: true}
+			if r.IntN(4) > 0 {
+				req.Within = r.Int64N(60_000_000)
+			}
+			reqs := []driver.Request{req, req}
+			reqs[1].Key, reqs[1].Cost = keys[1], 1+r.Int64N(least)
+			switch r.IntN(2 + int(seed)/20) { // so some worlds have only those of one subject
+			case 0:
+				reqs = reqs[:1]
+			case 1:
+				reqs = reqs[1:]
+			}
+			var answers []driver.Answer
+			err := both(store, memory, func(s driver.Settler) error {
+				all, err := s.(driver.MultiStore).DecideAll(context.Background(), reqs)
+				answers = append(answers, all...)
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("gaps %d: %w", seed, err)
+			}
+			for i, req := range reqs {
+				got, want := &answers[i], &answers[len(reqs)+i]
+				if got.At != want.At || got.Delay != want.Delay || got.Refusals != want.Refusals || !reflect.DeepEqual(got.Statuses(), want.Statuses()) {
+					return fmt.Errorf("gaps %d, step %d: %d subjects, cost %d within %d: %s, want %s", seed, step, len(reqs), req.Cost, req.Within, shown(got), shown(want))
+				}
+				if got.Allowed() {
+					held = append(held, driver.Settlement{Request: req, At: got.At, Delay: got.Delay, Source: driver.FromStore, ID: fmt.Sprint(seed, "-", step, "-", i)})
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// counted: charges of a limiter that counts refused calls are not forgotten, also where units came back before bookings.
+func (b *bench) counted() error {
+	if b.algorithm != sash.SlidingLog {
+		return nil
+	}
+	ctx, key := context.Background(), "gaps counted"
+	few := newPolicy(b.t, nil, sash.PerMinute(10))
+	many := newPolicy(b.t, &sash.Options{CountRefused: true}, sash.PerMinute(100))
+	var last driver.Answer
+	req := driver.Request{Key: key, Policy: few, Cost: 1, MaySettle: true, Within: 3_600_000_000}
+	for range 11 {
+		b.clock.Advance(time.Millisecond)
+		var err error
+		if last, err = b.store.Decide(ctx, req); err != nil {
+			return err
+		}
+	}
+	if err := b.store.Settle(ctx, driver.Settlement{Request: req, At: last.At, Delay: last.Delay, Source: driver.FromStore}); err != nil {
+		return err
+	}
+	admitted := 0
+	for range 500 {
+		b.clock.Advance(time.Millisecond)
+		answer, err := b.store.Decide(ctx, driver.Request{Key: key, Policy: many, Cost: 1})
+		if err != nil {
+			return err
+		}
+		if answer.Allowed() {
+			admitted++
+		}
+	}
+	if admitted > 90 {
+		return fmt.Errorf("%d calls of a limit of 100 are admitted beside 10 others", admitted)
+	}
+	return nil
+}
+
+// both calls f with each store, and returns the first error.
+func both(a, b driver.Settler, f func(driver.Settler) error) error {
+	if err := f(a); err != nil {
+		return err
+	}
+	return f(b)
 }

@@ -62,10 +62,7 @@ func (b *bench) reset() error {
 // given: units that are given back out of a long log, under limits of two windows, are free at once, and only those.
 func (b *bench) given() error {
 	s := b.scenario(sash.Every(1000, time.Hour), sash.Every(900, 10*time.Minute))
-	narrow, err := sash.NewPolicy(options(b.algorithm), sash.Every(900, 10*time.Minute))
-	if err != nil {
-		return err
-	}
+	narrow := b.policy(sash.Every(900, 10*time.Minute))
 	policies := [2]*driver.Policy{s.policy, narrow}
 	ask := func(costs ...int64) {
 		for _, cost := range costs {
@@ -151,10 +148,7 @@ func (b *bench) moved() error {
 // repeated: a call with an ID is remembered although its window is short and its log grows, with a ring that has turned.
 func (b *bench) repeated() error {
 	s := b.scenario(sash.Every(200, time.Second))
-	more, err := sash.NewPolicy(options(b.algorithm), sash.Every(400, 2*time.Second), sash.Every(500, 3*time.Second))
-	if err != nil {
-		return err
-	}
+	more := b.policy(sash.Every(400, 2*time.Second), sash.Every(500, 3*time.Second))
 	once := func() (answer driver.Answer) {
 		if s.err == nil {
 			answer, s.err = b.store.DecideOnce(context.Background(), "id", s.request(1))
@@ -197,10 +191,7 @@ func (b *bench) extended() error {
 	if !b.algorithm.Extends() {
 		return nil
 	}
-	req, err := b.request("extended", 1, sash.Every(20, time.Minute))
-	if err != nil {
-		return err
-	}
+	req := b.request("extended", 1, sash.Every(20, time.Minute))
 	req.MaySettle = true
 	ctx, random, memory := context.Background(), rand.New(rand.NewPCG(5, 6)), memstore.New(&memstore.Options{Now: b.clock.Now})
 	var charges []int64 // of which some have left

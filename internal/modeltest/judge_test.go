@@ -67,18 +67,18 @@ func (b *bench) books() bool {
 	return b.algorithm == sash.SlidingLog || b.algorithm == sash.SlidingBuckets
 }
 
-func (b *bench) request(key string, cost int64, limits ...sash.Limit) (driver.Request, error) {
-	policy, err := sash.NewPolicy(options(b.algorithm), limits...)
-	return driver.Request{Key: key, Cost: cost, Policy: policy}, err
+func (b *bench) policy(limits ...sash.Limit) *driver.Policy {
+	return newPolicy(b.t, options(b.algorithm), limits...)
+}
+
+func (b *bench) request(key string, cost int64, limits ...sash.Limit) driver.Request {
+	return driver.Request{Key: key, Cost: cost, Policy: b.policy(limits...)}
 }
 
 // quiet: refusals and peeks write nothing, also when old charges could be cleared away.
 func (b *bench) quiet() error {
 	ctx := context.Background()
-	charge, err := b.request("quiet", 2, sash.Every(10, 10*time.Second), sash.Every(12, 100*time.Second))
-	if err != nil {
-		return err
-	}
+	charge := b.request("quiet", 2, sash.Every(10, 10*time.Second), sash.Every(12, 100*time.Second))
 	for range 6 {
 		if _, err := b.plain.Decide(ctx, charge); err != nil {
 			return err
@@ -118,10 +118,7 @@ func (b *bench) changes() (string, error) {
 func (b *bench) lives() error {
 	ctx := context.Background()
 	for i, window := range []time.Duration{400 * time.Millisecond, 1900 * time.Millisecond, 10 * time.Second, 10*time.Second + 999*time.Millisecond} {
-		req, err := b.request(fmt.Sprint("lives", i), 3, sash.Every(30, window))
-		if err != nil {
-			return err
-		}
+		req := b.request(fmt.Sprint("lives", i), 3, sash.Every(30, window))
 		began, at := time.Now(), b.clock.Now()
 		for range 3 {
 			asked := time.Now()
@@ -184,10 +181,7 @@ func (b *bench) gathered() error {
 	}
 	var reqs []driver.Request
 	for i := range 3 {
-		req, err := b.request(fmt.Sprint("gathered", i), 1, sash.PerHour(10))
-		if err != nil {
-			return err
-		}
+		req := b.request(fmt.Sprint("gathered", i), 1, sash.PerHour(10))
 		reqs = append(reqs, req)
 	}
 	if _, ok := b.plain.Gathers(&reqs[0]); !ok {
@@ -216,10 +210,7 @@ func (b *bench) chosen() error {
 	}
 	reqs := make([]driver.Request, driver.ChoiceGroup+2) // of which the first group is full
 	for i := range reqs {
-		req, err := b.request(fmt.Sprint("chosen", i), 1, sash.Every(1, 10*time.Second))
-		if err != nil {
-			return err
-		}
+		req := b.request(fmt.Sprint("chosen", i), 1, sash.Every(1, 10*time.Second))
 		if reqs[i] = req; i < driver.ChoiceGroup {
 			if _, err := b.store.Decide(context.Background(), req); err != nil {
 				return err

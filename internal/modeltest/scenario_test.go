@@ -31,8 +31,7 @@ func newScenario(store smallStore, clock *judge.Clock, policy *driver.Policy, er
 
 // scenario returns a scenario under some limits.
 func (b *bench) scenario(limits ...sash.Limit) *scenario {
-	policy, err := sash.NewPolicy(options(b.algorithm), limits...)
-	return newScenario(b.store, b.clock, policy, err)
+	return newScenario(b.store, b.clock, b.policy(limits...), nil)
 }
 
 // request returns a request of the subject.
@@ -134,12 +133,17 @@ func bookScenario(store *redisstore.Store, clock *judge.Clock, a sash.Algorithm,
 	return s
 }
 
-func edgePolicy(a sash.Algorithm, limits ...sash.Limit) (*driver.Policy, error) {
+// inSeconds returns the options of an algorithm, with steps of a second.
+func inSeconds(a sash.Algorithm) *sash.Options {
 	opts := &sash.Options{Algorithm: a}
 	if a == sash.SlidingBuckets {
 		opts.Resolution = time.Second
 	}
-	return sash.NewPolicy(opts, limits...)
+	return opts
+}
+
+func edgePolicy(a sash.Algorithm, limits ...sash.Limit) (*driver.Policy, error) {
+	return sash.NewPolicy(inSeconds(a), limits...)
 }
 
 // under goes on under another limit.

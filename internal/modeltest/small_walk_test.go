@@ -62,10 +62,8 @@ var smallLimits = [][]sash.Limit{
 // newSmallWalk returns the walk of a seed.
 func newSmallWalk(store smallStore, clock *judge.Clock, seed uint64, a sash.Algorithm, books bool, met map[string]int) (*smallWalk, error) {
 	rng := rand.New(rand.NewPCG(seed, 17))
-	opts := &sash.Options{Algorithm: a, CountRefused: rng.IntN(4) == 0}
-	if a == sash.SlidingBuckets {
-		opts.Resolution = time.Second
-	}
+	opts := inSeconds(a)
+	opts.CountRefused = rng.IntN(4) == 0
 	w := &smallWalk{
 		store: store, clock: clock, rng: rng, real: clock.Now(), key: fmt.Sprint("small ", walks.Add(1)), books: books && rng.IntN(2) == 0,
 		dear: rng.IntN(3) == 0, up: rng.IntN(3) == 0, met: met,
