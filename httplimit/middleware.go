@@ -1,9 +1,11 @@
 package httplimit
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -161,4 +163,124 @@ func (g *gate) hold(w http.ResponseWriter, r *http.Request, d *decision, next ht
 	}()
 	next.ServeHTTP(w, r)
 	returned = true
+}
+
+// A Layer limits requests by one subject. See [middleware.Layer].
+type Layer = middleware.Layer[*http.Request]
+
+// A Charge says what a layer counts. See [middleware.Charge].
+type Charge = middleware.Charge
+
+// The charges.
+const (
+	// Requests counts every request that is admitted.
+	Requests = middleware.Requests
+	// Failures counts the requests whose outcome is Failed, see [OutcomeFunc], such as wrong passwords. The
+	// fields of a response count the attempt itself, whatever its outcome. Options.FailOpen is an
+	// error beside it.
+	Failures = middleware.Failures
+	// InFlight counts the requests whose handler has not returned. A connection that a handler hijacks is in
+	// flight until the handler returns. Retry-After is 1, unless the subject is blocked.
+	InFlight = middleware.InFlight
+)
+
+// An Outcome is how a request ended. See [middleware.Outcome].
+type Outcome = middleware.Outcome
+
+// The outcomes: see package middleware.
+const (
+	Neutral   = middleware.Neutral
+	Failed    = middleware.Failed
+	Succeeded = middleware.Succeeded
+)
+
+// An OutcomeFunc returns the outcome of a request by its response: the status and the header fields that
+// the handler sent. The status of a handler that sent none is 200 when it returned, and 500 when it
+// panicked; that of a hijacked connection is 101.
+//
+// A handler that sent nothing because the request's context had ended has not succeeded: its status is 499
+// when the client hung up, and 503 at a deadline of the server. With ByStatus a hang-up counts as a failure,
+// because the handler may have got far enough: an attacker gains nothing by ending an attempt early, and a
+// user whose connection breaks uses up one of their own attempts.
+type OutcomeFunc func(r *http.Request, status int, header http.Header) Outcome
+
+// ByStatus is an [OutcomeFunc] for APIs: a status of 2xx is Succeeded, 4xx but 429 is Failed, including 499
+// for a client that hung up, and the rest is Neutral. It is wrong for a login page that answers a bad
+// password with 200 or a redirect.
+func ByStatus(_ *http.Request, status int, _ http.Header) Outcome {
+	switch {
+	case status >= 200 && status < 300:
+		return Succeeded
+	case status >= 400 && status < 500 && status != http.StatusTooManyRequests:
+		return Failed
+	}
+	return Neutral
+}
+
+// A statusRecorder records the status that a handler sends. It has Flush and Hijack for handlers that assert
+// these directly; http.ResponseController reaches all features of the original.
+type statusRecorder struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader records the first final status; informational ones may come before it.
+func (s *statusRecorder) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		s.sent(status)
+	}
+	s.ResponseWriter.WriteHeader(status)
+}
+
+// Write makes the status 200 if none was sent before, as net/http does.
+func (s *statusRecorder) Write(p []byte) (int, error) {
+	s.sent(http.StatusOK)
+	return s.ResponseWriter.Write(p)
+}
+
+// FlushError sends the header, as net/http does, unless the writer below cannot flush: then a status can
+// still come.
+func (s *statusRecorder) FlushError() error {
+	err := http.NewResponseController(s.ResponseWriter).Flush()
+	if !errors.Is(err, http.ErrNotSupported) {
+		s.sent(http.StatusOK)
+	}
+	return err
+}
+
+// Flush is FlushError for handlers that want an http.Flusher.
+func (s *statusRecorder) Flush() { _ = s.FlushError() }
+
+// Hijack hands the connection over. The recorder does not see what is sent on it.
+func (s *statusRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(s.ResponseWriter).Hijack()
+	if err == nil {
+		s.sent(http.StatusSwitchingProtocols)
+	}
+	return conn, rw, err
+}
+
+// Unwrap lets http.ResponseController set deadlines.
+func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+func (s *statusRecorder) sent(status int) {
+	if s.status == 0 {
+		s.status = status
+	}
+}
+
+// final returns the status of a request; gone is the error of its context. A handler that sent nothing and
+// returned has sent 200, if the client was there; one that panicked has failed.
+func (s *statusRecorder) final(returned bool, gone error) int {
+	switch {
+	case s.status != 0:
+		return s.status
+	case !returned:
+		return http.StatusInternalServerError
+	case errors.Is(gone, context.DeadlineExceeded):
+		return http.StatusServiceUnavailable
+	case gone != nil:
+		return statusClientClosed
+	}
+	return http.StatusOK
 }

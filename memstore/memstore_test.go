@@ -1,7 +1,9 @@
 package memstore_test
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -156,5 +158,49 @@ func TestAChoiceARewardAndAPart(t *testing.T) {
 	answer, err = store.Decide(t.Context(), driver.Request{Key: "b", Cost: 5, Policy: policy, Partial: true})
 	if err != nil || !answer.Allowed() || answer.Charged != 2 || answer.Remaining() != 0 {
 		t.Errorf("in part: %+v, %v", answer, err)
+	}
+}
+
+func TestCoolDownsCountAsKeysAndExpire(t *testing.T) {
+	const most = 1000
+	now := time.UnixMicro(1_700_000_000_000_000)
+	store := memstore.New(&memstore.Options{MaxKeys: most, Now: func() time.Time { return now }})
+	for i := range 5 * most {
+		c := driver.CoolDown{Length: time.Minute.Microseconds()}
+		if _, err := store.CoolDown(t.Context(), strconv.Itoa(i), c); err != nil && !errors.Is(err, memstore.ErrFull) {
+			t.Fatal(err)
+		}
+		if _, err := store.CoolDown(t.Context(), "looked for"+strconv.Itoa(i), driver.CoolDown{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if stats := store.Swept(); stats.Keys < most*98/100 || stats.Keys > most*102/100 || stats.Evicted != 0 || stats.TurnedAway == 0 {
+		t.Errorf("%+v", stats)
+	}
+	now = now.Add(2 * time.Minute)
+	if keys := store.Swept().Keys; keys != 0 {
+		t.Errorf("%d cool-downs are kept for longer than they lasted", keys)
+	}
+}
+
+func TestLeasesAreSpentAndReturned(t *testing.T) {
+	store := memstore.New(nil)
+	spend := func() driver.Held {
+		held, err := store.Spend(t.Context(), driver.Spending{Key: "k", Cost: 1, Longest: 60_000_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return held
+	}
+	spend()
+	e := driver.Errand{Key: "k", Began: spend().At, Longest: 60_000_000, Units: 10, Rest: -1}
+	if kept, err := store.Bring(t.Context(), e); err != nil || !kept {
+		t.Fatal(kept, err)
+	}
+	if held := spend(); !held.Spent || held.Left != 9 {
+		t.Fatalf("%+v", held)
+	}
+	if units, err := store.Return(t.Context(), "k", e.Began, 4); units != 5 || err != nil {
+		t.Errorf("%d units, %v", units, err)
 	}
 }

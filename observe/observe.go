@@ -1,12 +1,20 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // All returns an observer that calls several, one after the other. A panic of one is dropped, and the others are called all
@@ -58,4 +66,81 @@ func errorType(err error) string {
 		return "canceled"
 	}
 	return "_OTHER"
+}
+
+// scope names the instrumentation.
+const scope = "example.com/sash/observe"
+
+// Metrics returns an observer that records one histogram, sash.decision.duration, in seconds: it counts decisions and how
+// long they took, by sash.prefix, sash.outcome, sash.source, sash.limit, sash.waiting and error.type. A nil provider is the
+// global one. The error is the provider's, or says that it holds none.
+//
+// There are as many series as prefixes, outcomes and limits. A program whose limits differ by customer should give them
+// names, so that they are few: see [sash.Limit].
+func Metrics(provider metric.MeterProvider) (sash.Observer, error) {
+	provider = cmp.Or(provider, otel.GetMeterProvider())
+	if driver.Nil(provider) {
+		return nil, fmt.Errorf("observe: Metrics got a nil %T", provider)
+	}
+	duration, err := provider.Meter(scope).Float64Histogram("sash.decision.duration",
+		metric.WithUnit("s"), metric.WithDescription("Duration of decisions on rate limits."),
+		metric.WithExplicitBucketBoundaries(.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1))
+	if err != nil {
+		return nil, fmt.Errorf("observe: %w", err)
+	}
+	return metrics{duration}, nil
+}
+
+type metrics struct{ duration metric.Float64Histogram }
+
+// Observe implements [sash.Observer].
+func (m metrics) Observe(ctx context.Context, d sash.Decision) {
+	m.duration.Record(ctx, d.Duration.Seconds(), metric.WithAttributes(attributes(&d)...))
+}
+
+// Spans returns an observer that records a span, sash.decide, for each decision of a caller whose trace is sampled,
+// as the child of the caller's span. It begins when the store is asked and ends with the answer. An error is the span's
+// status; its text stays out, because it is the store's. A nil provider is the global one.
+func Spans(provider trace.TracerProvider) sash.Observer {
+	provider = cmp.Or(provider, otel.GetTracerProvider())
+	if driver.Nil(provider) {
+		panic(fmt.Sprintf("observe: Spans got a nil %T", provider))
+	}
+	return spans{provider.Tracer(scope)}
+}
+
+type spans struct{ tracer trace.Tracer }
+
+// Observe implements [sash.Observer].
+func (s spans) Observe(ctx context.Context, d sash.Decision) {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		return
+	}
+	_, span := s.tracer.Start(ctx, "sash.decide", trace.WithTimestamp(d.Began))
+	defer span.End(trace.WithTimestamp(d.Began.Add(d.Duration)))
+	span.SetAttributes(attributes(&d)...)
+	span.SetAttributes(attribute.Int64("sash.units", d.Cost))
+	if d.Err != nil {
+		span.SetStatus(codes.Error, "no decision: "+errorType(d.Err))
+	} else if !d.Result.Allowed {
+		span.SetAttributes(attribute.Float64("sash.retry_after", d.Result.RetryAfter.Seconds()))
+	}
+}
+
+// attributes returns those that metrics and spans have.
+func attributes(d *sash.Decision) []attribute.KeyValue {
+	attrs := make([]attribute.KeyValue, 0, 6)
+	attrs = append(attrs, attribute.String("sash.prefix", d.Prefix), attribute.String("sash.outcome", outcome(d)))
+	if d.Err != nil {
+		attrs = append(attrs, attribute.String("error.type", errorType(d.Err)))
+	} else {
+		attrs = append(attrs, attribute.String("sash.source", d.Result.Source.String()))
+	}
+	if by, ok := d.Result.RefusedBy(); ok {
+		attrs = append(attrs, attribute.String("sash.limit", strings.ToValidUTF8(by.Limit.Name, "_")))
+	}
+	if d.Waiting {
+		attrs = append(attrs, attribute.Bool("sash.waiting", true))
+	}
+	return attrs
 }

@@ -3,21 +3,26 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
-	"github.com/spf13/cobra"
-
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/serve"
+	"example.com/sash/service/internal/verify"
+	"github.com/spf13/cobra"
 )
 
 // The help of sash serve is read as a whole.
@@ -153,4 +158,105 @@ type late struct {
 func (s late) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	<-s.decides
 	return s.Store.Decide(ctx, req)
+}
+
+// What serve refuses check refuses in the same environment, and warns of in one that does not say.
+func TestCheckAppliesTheRulesOfServe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	if err := os.WriteFile(file, []byte("domain: d\ndescriptors:\n- {key: api_key, secret: true, limits: [5/1m]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const redis, keys = "redis://127.0.0.1:1", "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+	for _, c := range []struct {
+		env  map[string]string
+		code int
+		says string
+	}{
+		{nil, 0, "warning: on Redis, d / api_key"},
+		{map[string]string{redisVariable: redis}, 2, "set SASH_SECRET_KEYS"},
+		{map[string]string{redisVariable: redis, secretKeysVariable: keys}, 0, "secret api_key"},
+		{map[string]string{secretKeysVariable: "short"}, 2, secretKeysVariable},
+		{map[string]string{"SASH_ALGORITHM": "fixed-window"}, 0, "by fixed-window"},
+		{map[string]string{"SASH_ALGORITHM": "none"}, 2, "SASH_ALGORITHM"},
+	} {
+		var out strings.Builder
+		code := Run(t.Context(), []string{"config", "check", file}, nil, &out, &out, func(name string) string { return c.env[name] })
+		if code != c.code || !strings.Contains(out.String(), c.says) {
+			t.Errorf("%v: %d, %s", c.env, code, out.String())
+		}
+	}
+}
+
+// Nobody who writes to a log waits for its reader, and what is read in time is whole and in order.
+func TestALogThatNobodyReadsKeepsNobodyWaiting(t *testing.T) {
+	r, w := io.Pipe()
+	log := newLossy(w)
+	written := make(chan struct{})
+	go func() {
+		for i := range mostLines + 100 {
+			_, _ = fmt.Fprintf(log, "line %d\n", i)
+		}
+		log.end(time.Millisecond)
+		close(written)
+	}()
+	select {
+	case <-written:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits")
+	}
+	var read bytes.Buffer
+	all := make(chan error)
+	go func() { _, err := read.ReadFrom(r); all <- err }()
+	log.end(10 * time.Second)
+	_ = w.Close()
+	<-all
+	if text := read.String(); !strings.HasPrefix(text, "line 0\n") || !strings.Contains(text, "are lost") {
+		t.Errorf("%.200q", text)
+	}
+}
+
+// What is printed says no more than what was checked.
+func TestWhatVerifySays(t *testing.T) {
+	for name, c := range map[string]struct {
+		doubtful, unanswered int
+		say, not             string
+	}{
+		"every call was answered":  {0, 0, "every retry time was exact\n", "came after a call without an answer"},
+		"some calls had no answer": {3, 2, "2 of 5 refusals were right, with exact retry times;\n  the other 3 came after a call without an answer", "every retry time"},
+	} {
+		v := verdict{Seed: 42, Workers: 3, Report: verify.Report{Admitted: 7, Refused: 5, Doubtful: c.doubtful, Unanswered: c.unanswered}}
+		var out, answer strings.Builder
+		if a := (&app{out: &out}); a.judged(false, &v) != nil || !strings.HasPrefix(out.String(), "kept: ") || !strings.Contains(out.String(), c.say) ||
+			strings.Contains(out.String(), c.not) || !strings.Contains(out.String(), "seed 42") || !strings.Contains(out.String(), "7 admitted") {
+			t.Errorf("%s: %s", name, out.String())
+		}
+		if err := json.NewEncoder(&answer).Encode(&v); err != nil || !strings.HasPrefix(answer.String(), `{"verdict":"kept"`) {
+			t.Errorf("%s: %s, %v", name, answer.String(), err)
+		}
+	}
+}
+
+// A history of calls is judged by a limit: three units were admitted at once, and the fourth was refused.
+func TestVerifyJudgesAHistory(t *testing.T) {
+	var calls strings.Builder
+	for i, admitted := range []bool{true, true, true, false} {
+		fmt.Fprintf(&calls, `{"key": "user_7", "sent": %d, "received": %[1]d, "admitted": %v}`+"\n", i, admitted)
+	}
+	for args, want := range map[string]struct {
+		code int
+		say  string
+	}{
+		"--limit 2/1h": {exitRefused, "violated: 1 of 1 key\n  over the limit: \"user_7\" was admitted 3 units in the 1h0m0s that end at 1970-01-01T00:00:02.000000Z, " +
+			"and the limit is 2/1h; 1 admission went over\n  limits 2/1h\n"},
+		"--limit 2/1h --json": {exitRefused, `"over_admitted":1`},
+		"--limit 3/1h":        {exitAllowed, "kept: no window held more than its limit, no call was refused that certainly had room\n"},
+		"--limit 9/1h":        {exitRefused, "refused with room: 1 times; the first, of 1 unit of \"user_7\" at 1970-"},
+	} {
+		var out strings.Builder
+		line := append([]string{"verify", "--history", "-"}, strings.Fields(args)...)
+		code := Run(t.Context(), line, strings.NewReader(calls.String()), &out, &out, func(string) string { return "" })
+		if code != want.code || !strings.Contains(out.String(), want.say) {
+			t.Errorf("%s: exit %d, %s; want %d, %q", args, code, out.String(), want.code, want.say)
+		}
+	}
 }

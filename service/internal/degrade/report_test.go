@@ -2,13 +2,18 @@ package degrade
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/failover"
+	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/decide"
 )
 
 // A report counts the requests that nothing counted from the first failure of an outage on, before the breaker noticed,
@@ -55,4 +60,96 @@ func TestAReportCountsWhatAnOutageLetThrough(t *testing.T) {
 			t.Errorf("up again, after %d: %+v", during, r)
 		}
 	})
+}
+
+// remedies are words of what the error of a command says to do.
+var remedies = map[string]string{
+	"budget": "a firewall", "refused": "is the server running", "lost": "that is rediss://", "auth": "redis://user:password@", "tls": "TLS handshake",
+}
+
+// Every fault of a real server is counted under its cause, and an operator reads what to do.
+func TestFaultsHaveTheirCause(t *testing.T) {
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
+	run := func(commands ...[]string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			server := redistest.Start(t)
+			for _, command := range commands {
+				server.Must(t, command...)
+			}
+			return "redis://" + server.Addr()
+		}
+	}
+	for _, c := range []struct {
+		cause string
+		url   func(*testing.T) string
+	}{
+		{"budget", func(t *testing.T) string {
+			server := redistest.Start(t)
+			server.Pause()
+			t.Cleanup(server.Resume)
+			return "redis://" + server.Addr()
+		}},
+		{"refused", func(t *testing.T) string {
+			server := redistest.Start(t)
+			server.Stop()
+			return "redis://" + server.Addr()
+		}},
+		{"protocol", func(*testing.T) string { return "redis://" + web.Listener.Addr().String() }},
+		{"tls", func(t *testing.T) string {
+			secure, _ := redistest.StartTLS(t)
+			return "rediss://" + secure.Addr() // with a certificate that nobody trusts
+		}},
+		// Where only one side uses TLS, a Redis says nothing: it ends the connection, or waits for more.
+		{"lost", func(t *testing.T) string {
+			secure, _ := redistest.StartTLS(t)
+			return "redis://" + secure.Addr()
+		}},
+		{"budget", func(t *testing.T) string { return "rediss://" + redistest.Start(t).Addr() }},
+		{"auth", func(t *testing.T) string { return "redis://" + redistest.Start(t, "--requirepass", "secret").Addr() }},
+		{"auth", run([]string{"ACL", "SETUSER", "default", "-evalsha", "-eval"})},
+		{"readonly", run([]string{"REPLICAOF", "127.0.0.1", "1"})},
+		{"replicas", run([]string{"CONFIG", "SET", "min-replicas-to-write", "1"})},
+		{"memory", run([]string{"CONFIG", "SET", "maxmemory", "1"})},
+		{"cluster", func(t *testing.T) string { return "redis://" + redistest.Start(t, "--cluster-enabled", "yes").Addr() }},
+		{"misconfigured", func(t *testing.T) string {
+			return "redis://" + redistest.Start(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "").Addr()
+		}},
+		{"rejected", run([]string{"LPUSH", "sash:log2:k", "x"})},
+		{"script", func(t *testing.T) string {
+			server := redistest.Start(t, "--lua-time-limit", "5")
+			go func() { _, _ = redistest.Dial(server.Addr()).Do("EVAL", "while true do end", "0") }()
+			for busy := false; !busy; {
+				_, err := server.Do("PING")
+				busy = err != nil
+			}
+			t.Cleanup(func() { server.Must(t, "SCRIPT", "KILL") })
+			return "redis://" + server.Addr()
+		}},
+	} {
+		t.Run(c.cause, func(t *testing.T) {
+			at, budget := c.url(t), time.Minute
+			if c.cause == "budget" {
+				budget = 50 * time.Millisecond
+			} else { // on a busy machine a handshake takes longer than the second that is the default
+				at += "?dial_timeout=1m&read_timeout=1m"
+			}
+			client := clientOf(t, at)
+			var failures []error
+			g, err := New(client.Detached(nil), Options{
+				Budget: budget, Instances: 1, Log: quiet, Failed: func(err error) { failures = append(failures, err) },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := limiterOf(t, g.Store, sash.PerMinute(10))
+			_, err = l.Allow(t.Context(), "k")
+			if do := remedies[c.cause]; !strings.Contains(decide.Remedy(failures[0]).Error(), do) {
+				t.Errorf("%v: to do: %v, want %q", c.cause, decide.Remedy(failures[0]), do)
+			}
+			if !errors.Is(err, sash.ErrUnavailable) || len(failures) != 1 || decide.Cause(failures[0]) != c.cause || decide.Cause(err) != c.cause {
+				t.Errorf("%v is %q; counted: %v", err, decide.Cause(err), failures)
+			}
+		})
+	}
 }

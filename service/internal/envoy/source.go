@@ -4,11 +4,15 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"time"
 
+	"example.com/sash/service/internal/certs"
+	"example.com/sash/service/internal/config"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,9 +20,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
-
-	"example.com/sash/service/internal/certs"
-	"example.com/sash/service/internal/config"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protopath"
+	"google.golang.org/protobuf/reflect/protorange"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // TypeURL is the type of the resources.
@@ -206,4 +213,75 @@ func (s *subscription) answer(res *discovery.DiscoveryResponse) (*discovery.Disc
 func (s *subscription) request() *discovery.DiscoveryRequest {
 	node := &corev3.Node{Id: s.Node, UserAgentName: "sash"}
 	return &discovery.DiscoveryRequest{Node: node, TypeUrl: TypeURL, VersionInfo: s.accepted}
+}
+
+// read returns the configuration in resources. It writes them as a file first, so that one parser checks both forms.
+func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
+	if len(resources) == 0 {
+		return config.Empty(), nil
+	}
+	files := make([]config.File, len(resources))
+	for i, resource := range resources {
+		var message rls.RateLimitConfig
+		if err := resource.UnmarshalTo(&message); err != nil {
+			return nil, fmt.Errorf("resource %d: %w", i, err)
+		}
+		name := "resource " + message.GetName()
+		if field, found := unknown(&message); found {
+			return nil, fmt.Errorf("%s: %s has a field that this version does not know", name, field)
+		}
+		text, err := text(&message)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		files[i] = config.File{Name: name, Text: text}
+	}
+	return config.ParseBy(s.Defaults, s.Merge, files...)
+}
+
+// text returns a configuration in JSON, which is YAML, with what files say of a limit: its unit or none, and its units, also if
+// they are zero.
+func text(message *rls.RateLimitConfig) ([]byte, error) {
+	packed, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message)
+	if err != nil {
+		return nil, err
+	}
+	var config map[string]any
+	if err := json.Unmarshal(packed, &config); err != nil {
+		return nil, err
+	}
+	delete(config, "name") // of the resource
+	if config["domain"] == nil {
+		config["domain"] = ""
+	}
+	var complete func(parent map[string]any)
+	complete = func(parent map[string]any) {
+		below, _ := parent["descriptors"].([]any)
+		for _, d := range below {
+			descriptor := d.(map[string]any)
+			if descriptor["key"] == nil {
+				descriptor["key"] = ""
+			}
+			if limit, ok := descriptor["rate_limit"].(map[string]any); ok && limit["unlimited"] == nil && limit["requests_per_unit"] == nil {
+				limit["requests_per_unit"] = 0
+			}
+			complete(descriptor)
+		}
+	}
+	complete(config)
+	return json.Marshal(config)
+}
+
+// unknown finds a message with a field that this version's schema does not have: without the field it would be another
+// configuration.
+func unknown(m proto.Message) (where string, found bool) {
+	_ = protorange.Range(m.ProtoReflect(), func(path protopath.Values) error {
+		at, ok := path.Index(-1).Value.Interface().(protoreflect.Message)
+		if ok && len(at.GetUnknown()) > 0 {
+			where, found = string(at.Descriptor().Name()), true
+			return protorange.Terminate
+		}
+		return nil
+	})
+	return where, found
 }

@@ -1,12 +1,18 @@
 package redisclient
 
 import (
+	"errors"
+	"io"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -102,4 +108,150 @@ func newClient(t testing.TB, url string) *Client {
 		t.Fatal(err)
 	}
 	return v
+}
+
+func ping(t testing.TB, url string) error {
+	t.Helper()
+	client := newClient(t, url)
+	defer client.Close()
+	err := client.Ping(t.Context())
+	if err != nil && (strings.Contains(err.Error(), "secret") || strings.Contains(client.String(), "secret")) {
+		t.Errorf("the password shows: %v: %v", client, err)
+	}
+	return err
+}
+
+func TestUsersAndPasswords(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "secret/word")
+	if err := ping(t, "redis://:secret%2Fword@"+server.Addr()); err != nil {
+		t.Error(err)
+	}
+	if err := ping(t, "redis://:secret2@"+server.Addr()); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
+		t.Errorf("with another password: %v", err)
+	}
+	server = redistest.Start(t)
+	server.Must(t, "ACL", "SETUSER", "limiter", "on", ">secret", "~sash:*", "-@all", "+ping")
+	if err := ping(t, "redis://limiter:secret@"+server.Addr()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	server, _ := redistest.StartTLS(t)
+	file := func(name string) string {
+		return url.QueryEscape(server.Must(t, "CONFIG", "GET", name).([]any)[1].(string))
+	}
+	ca, cert, key := file("tls-ca-cert-file"), file("tls-cert-file"), file("tls-key-file")
+	server.Must(t, "CONFIG", "SET", "tls-auth-clients", "yes")
+	// A handshake is many milliseconds of work, and the test is not about them.
+	at := "rediss://" + server.Addr() + "?dial_timeout=20s&read_timeout=20s"
+	if err := ping(t, at+"&tls_ca="+ca+"&tls_cert="+cert+"&tls_key="+key); err != nil {
+		t.Errorf("with certificates: %v", err)
+	}
+	if err := ping(t, at+"&tls_ca="+ca); err == nil {
+		t.Error("the server took a client without a certificate")
+	}
+	if err := ping(t, at); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("a server of an unknown authority: %v", err)
+	}
+}
+
+// A handshake that fails is a connection that could not be made: nothing was sent.
+func TestAFailedHandshakeIsOneOfDialling(t *testing.T) {
+	server := redistest.Start(t)
+	err := ping(t, "rediss://"+server.Addr())
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op != "dial" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	dir, err := os.MkdirTemp("", "s") //nolint:usetesting // a socket's path may have 107 bytes, and names of tests are long
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	socket := filepath.Join(dir, "redis.sock")
+	redistest.Start(t, "--unixsocket", socket)
+	if err := ping(t, "unix://"+socket); err != nil {
+		t.Error(err)
+	}
+}
+
+// A proxy stands between a client and a server.
+type proxy struct {
+	listener net.Listener
+	work     sync.WaitGroup
+
+	mu    sync.Mutex
+	to    string     // guarded by mu: where new connections lead; empty ends them at once
+	taken int        // guarded by mu: connections so far
+	ends  []net.Conn // guarded by mu: of the connections that lead somewhere
+}
+
+func through(t *testing.T, to string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{listener: l, to: to}
+	accepting := make(chan struct{})
+	go func() {
+		defer close(accepting)
+		p.serve()
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-accepting
+		for _, end := range p.ends {
+			_ = end.Close()
+		}
+		p.work.Wait()
+	})
+	return p
+}
+
+func (p *proxy) addr() string { return p.listener.Addr().String() }
+
+// lead has new connections lead elsewhere.
+func (p *proxy) lead(to string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.to = to
+}
+
+// connections returns how many there were.
+func (p *proxy) connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken
+}
+
+func (p *proxy) serve() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		p.taken++
+		to := p.to
+		p.mu.Unlock()
+		server, err := net.Dial("tcp", to)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.ends = append(p.ends, client, server)
+		p.mu.Unlock()
+		for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+			p.work.Go(func() {
+				_, _ = io.Copy(way[0], way[1])
+				_, _ = way[0].Close(), way[1].Close()
+			})
+		}
+	}
 }
