@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/throttle"
 	"example.com/sash/service/internal/wire"
@@ -27,7 +28,9 @@ const (
 	writeTimeout  = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 16 << 10
-	maxStreams    = 100 // of HTTP/2
+	maxStreams    = 100       // of HTTP/2
+	maxUnread     = 128 << 10 // bytes of bodies that HTTP/2 holds for a connection
+	maxRequests   = 16_384    // at once, from their header on: each holds about 18 KiB
 	quietTime     = 2 * time.Second
 	graceTimeout  = 10 * time.Second
 )
@@ -40,6 +43,8 @@ type Server struct {
 	Connections conns.Bounds
 	// Log gets what an operator should know. Nil is none.
 	Log *slog.Logger
+
+	requests *conns.Share // nil is the default
 }
 
 // Serve answers on a listener until the context ends. Then it takes no new connections. A client that keeps its
@@ -56,11 +61,20 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 		listener = tls.NewListener(known, s.TLS)
 	}
 	var stopping atomic.Bool
+	requests, full := cmp.Or(s.requests, conns.NewShare(maxRequests)), throttle.Log{To: s.Log, Every: time.Minute}
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if stopping.Load() {
 				last(w, r)
 			}
+			party := access.Party(r.RemoteAddr)
+			if !requests.Take(party, 1) {
+				full.Log(slog.LevelWarn, "an address has too many requests at once: further ones get 503", "address", party)
+				w.Header().Set("Retry-After", "1")
+				wire.Fail(w, http.StatusServiceUnavailable, "too many requests are under way from this address: try again in a second")
+				return
+			}
+			defer requests.Give(party, 1)
 			handler.ServeHTTP(w, r)
 		}),
 		ConnState:         follow,
@@ -69,7 +83,7 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread},
 		ErrorLog:          log.New(&failures{throttle.Log{To: s.Log}}, "", 0),
 	}
 	failed := make(chan error, 1)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -208,5 +210,44 @@ func TestFailedHandshakesFillNoLog(t *testing.T) {
 	}
 	if err := server.stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// An address with many requests at once has a half of what there is room for, and others are answered.
+func TestAnAddressHasAShareOfTheRequests(t *testing.T) {
+	inside, finish := make(chan bool, 10), make(chan bool)
+	s := Server{requests: conns.NewShare(8)}.start(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			inside <- true
+			<-finish
+		}
+	}))
+	defer func() { _ = s.stop() }()
+	get := func(from, path string) (status int, retry string) {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		client := http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}
+		res, err := client.Get("http://" + s.addr + path)
+		if err != nil {
+			t.Error(err)
+			return 0, ""
+		}
+		_ = res.Body.Close()
+		return res.StatusCode, res.Header.Get("Retry-After")
+	}
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() { get("127.0.0.1", "/slow") })
+		<-inside
+	}
+	if status, retry := get("127.0.0.1", "/"); status != 503 || retry != "1" {
+		t.Errorf("the fifth request of an address: %d, Retry-After %q", status, retry)
+	}
+	if status, _ := get("127.0.0.2", "/"); status != 200 {
+		t.Errorf("the first request of another address: %d", status)
+	}
+	close(finish)
+	group.Wait()
+	if status, _ := get("127.0.0.1", "/"); status != 200 {
+		t.Errorf("when its requests are answered: %d", status)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/tap"
 
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/conns"
 )
 
@@ -19,14 +20,17 @@ import (
 const (
 	callTime   = 10 * time.Second
 	maxCalls   = 10_000
-	maxUntaken = 20 // answers that a connection has not taken in time
+	maxUntaken = 20                         // answers that a connection has not taken in time
+	maxHalf    = largeMessages * maxMessage // bytes of messages that have not come whole
 )
 
 // calls bounds the calls of a server. It sees a call before its message, which may never come.
 type calls struct {
 	within time.Duration
 	most   int
+	half   int64 // bytes of messages that have not come whole
 	conns  *conns.Listener
+	gate   *access.Gate
 	lost   func() // is called for each call, other than of health and reflection, that ends before its message came
 
 	mu      sync.Mutex
@@ -48,10 +52,17 @@ type call struct {
 
 type callKey struct{}
 
-// enter lets a call begin. One too many cancels the oldest whose message has not come, or else the oldest: a client
+// enter lets a call begin, if its caller is known: others end before their message. One too many cancels the oldest whose message has not come, or else the oldest: a client
 // that waits for an answer has sent its message.
 func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
 	one := &call{of: c, counts: !strings.HasPrefix(info.FullMethodName, "/grpc.")}
+	if one.counts {
+		caller, err := c.gate.Call(ctx)
+		if err != nil {
+			return ctx, access.Status(err)
+		}
+		ctx = access.With(ctx, caller)
+	}
 	if p, ok := peer.FromContext(ctx); ok {
 		one.conn = c.conns.Of(p.Addr)
 	}

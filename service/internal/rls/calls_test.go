@@ -46,7 +46,7 @@ func (c *calls) number() int {
 
 // A call whose message never comes ends, and so does one without an end.
 func TestHalfSentCallsEnd(t *testing.T) {
-	c := &calls{within: 300 * time.Millisecond, most: maxCalls}
+	c := &calls{within: 300 * time.Millisecond, most: maxCalls, half: maxHalf}
 	w := limiting(t, c)
 	client := meet(t, w.conn.Target())
 	methods := []string{
@@ -72,7 +72,7 @@ func TestHalfSentCallsEnd(t *testing.T) {
 
 // gRPC answers a call whose compression it does not have before a handler sees it.
 func TestCallsWithoutAHandlerEnd(t *testing.T) {
-	c, counted := &calls{within: time.Hour, most: maxCalls}, stats.New(nil)
+	c, counted := &calls{within: time.Hour, most: maxCalls, half: maxHalf}, stats.New(nil)
 	w := &world{t: t, calls: c}
 	w.serve(text, memstore.New(nil), &Options{Stats: counted})
 	client := meet(t, w.conn.Target())
@@ -87,7 +87,7 @@ func TestCallsWithoutAHandlerEnd(t *testing.T) {
 }
 
 func TestACallTooManyCancelsTheOldest(t *testing.T) {
-	c := &calls{within: time.Hour, most: 5}
+	c := &calls{within: time.Hour, most: 5, half: maxHalf}
 	w := limiting(t, c)
 	client := meet(t, w.conn.Target())
 	for range 5 {
@@ -105,7 +105,7 @@ func TestACallTooManyCancelsTheOldest(t *testing.T) {
 // A client of HTTP/2 that gives no window takes no answers. The calls have ended for the service, and gRPC keeps the
 // rest of their answers as long as the connection lasts.
 func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
-	w := limiting(t, &calls{within: 300 * time.Millisecond, most: maxCalls})
+	w := limiting(t, &calls{within: 300 * time.Millisecond, most: maxCalls, half: maxHalf})
 	ask := func(f *stranger, calls int) {
 		message, err := proto.Marshal(request("ip=a"))
 		if err != nil {
@@ -144,7 +144,7 @@ func TestFramesAreReadFromAnyPieces(t *testing.T) {
 		var seen []string
 		f := frames{rest: len(http2.ClientPreface)}
 		for rest := wire.Bytes(); len(rest) > 0; rest = rest[min(size, len(rest)):] {
-			f.each(rest[:min(size, len(rest))], func(kind http2.FrameType, flags http2.Flags, stream uint32) {
+			f.each(rest[:min(size, len(rest))], func(kind http2.FrameType, flags http2.Flags, stream uint32, _ int64) {
 				seen = append(seen, fmt.Sprint(kind, flags, stream))
 			})
 		}
@@ -163,7 +163,7 @@ func TestFloodsOfFrames(t *testing.T) {
 
 // A client that waits for its answer has sent its message, however many calls others begin meanwhile.
 func TestHalfSentCallsCancelNoOther(t *testing.T) {
-	c := &calls{within: time.Hour, most: 5}
+	c := &calls{within: time.Hour, most: 5, half: maxHalf}
 	inside, finish, store := make(chan struct{}), make(chan struct{}), memstore.New(nil)
 	w := &world{t: t, calls: c}
 	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
@@ -192,4 +192,53 @@ func TestHalfSentCallsCancelNoOther(t *testing.T) {
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}
+}
+
+// A client without rights is refused by the header of its call, and its message is never held.
+func TestStrangersAreRefusedBeforeTheirMessage(t *testing.T) {
+	c := &calls{within: time.Hour, most: maxCalls, half: maxHalf}
+	w := &world{t: t, calls: c}
+	w.serve(text, memstore.New(nil), &Options{Access: servertest.Gate(t, "clients: [{name: shop, tokens: ["+digest("token")+"], allow: [decide]}]")})
+	client := meet(t, w.conn.Target())
+	for range 100 {
+		half(t, client)
+	}
+	servertest.Wait(t, "calls without a token wait for their message", func() bool { return client.Ended() == 100 })
+	if n := c.number(); n > 0 {
+		t.Errorf("%d calls are open", n)
+	}
+	if _, err := w.client.ShouldRateLimit(as(t.Context(), "token"), request("ip=a")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whoever sends messages without an end, over one connection or many, holds half of what there is room for, and others are
+// answered. What has come whole, was reset or has ended counts no longer.
+func TestHalfSentMessagesHaveAShare(t *testing.T) {
+	const room = 64 << 10
+	w := limiting(t, &calls{within: 300 * time.Millisecond, most: maxCalls, half: room})
+	part := make([]byte, 1000)
+	send := func(f *stranger, parts int) (stream uint32) {
+		stream = half(t, f)
+		_ = f.WriteData(stream, false, []byte{0, 0, 0x40, 0, 0}) // of 4 MiB
+		for range parts {
+			_ = f.WriteData(stream, false, part)
+		}
+		return stream
+	}
+	for range 5 { // more than there is room for, one after the other
+		f := meet(t, w.conn.Target())
+		_ = f.WriteRSTStream(send(f, 10), http2.ErrCodeCancel)
+		send(f, 10) // ends by its time
+		servertest.Wait(t, "a call without an end stays", func() bool { return f.Ended() == 1 })
+		if f.Gone() {
+			t.Fatal("a client with a small part of the room was disconnected")
+		}
+	}
+	greedy := []*stranger{meet(t, w.conn.Target()), meet(t, w.conn.Target()), meet(t, w.conn.Target())}
+	for _, f := range greedy {
+		send(f, 15)
+	}
+	servertest.Wait(t, "all greedy clients stay", func() bool { return greedy[0].Gone() || greedy[1].Gone() || greedy[2].Gone() })
+	w.says("another client", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
 }

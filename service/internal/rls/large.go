@@ -15,6 +15,9 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
+
+	"example.com/sash/service/internal/access"
+	"example.com/sash/service/internal/conns"
 )
 
 // longest is the most bytes of a small request. Those of small ones are not counted.
@@ -93,11 +96,13 @@ func (w *weighed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unread hands out connections that close when their client does not take its answers. A client that gives HTTP/2 no
-// window keeps the end of every answer in the server, after the call has ended for the service.
+// unread hands out connections that close when their client does not take its answers, or has sent more of messages without
+// an end than its share. A client that gives HTTP/2 no window keeps the end of every answer in the server, after the call has
+// ended for the service.
 type unread struct {
 	credentials.TransportCredentials
 	within time.Duration // for an answer, from its header to its end
+	half   *conns.Share  // bytes of messages without an end, by address
 }
 
 // ServerHandshake is of credentials.TransportCredentials.
@@ -106,34 +111,42 @@ func (u unread) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	if err != nil {
 		return nil, nil, err
 	}
-	a := &answers{Conn: conn, within: u.within, begun: make(map[uint32]time.Time)}
+	a := &answers{
+		Conn: conn, within: u.within, begun: make(map[uint32]time.Time), half: make(map[uint32]int64), share: u.half,
+		party: access.Party(raw.RemoteAddr().String()),
+	}
 	a.received.rest = len(http2.ClientPreface)
 	a.look = time.AfterFunc(time.Hour, a.check)
 	a.look.Stop()
 	return a, info, nil
 }
 
-// answers is a connection that knows which answers have begun and have no end yet.
+// answers is a connection that knows which messages and which answers have begun and have no end yet.
 type answers struct {
 	net.Conn
 	within time.Duration
 	look   *time.Timer // calls check while an answer has begun
+	share  *conns.Share
+	party  string
 
 	sent     frames // only Write uses it
 	received frames // only Read uses it
 
 	mu    sync.Mutex
-	begun map[uint32]time.Time // guarded by mu: by stream
+	begun map[uint32]time.Time // guarded by mu: answers, by stream
+	half  map[uint32]int64     // guarded by mu: bytes of messages, by stream
+	over  bool                 // guarded by mu: it had more than its share, or is closed
 }
 
 // Write writes frames, of which some begin and end answers.
 func (a *answers) Write(p []byte) (int, error) {
 	a.mu.Lock()
 	none := len(a.begun) == 0
-	a.sent.each(p, func(kind http2.FrameType, flags http2.Flags, stream uint32) {
+	a.sent.each(p, func(kind http2.FrameType, flags http2.Flags, stream uint32, _ int64) {
 		switch {
 		case kind == http2.FrameRSTStream, (kind == http2.FrameHeaders || kind == http2.FrameData) && flags.Has(http2.FlagHeadersEndStream):
 			delete(a.begun, stream)
+			a.whole(stream)
 		case kind == http2.FrameHeaders:
 			a.begun[stream] = time.Now()
 		}
@@ -145,17 +158,39 @@ func (a *answers) Write(p []byte) (int, error) {
 	return a.Conn.Write(p)
 }
 
-// Read reads frames, of which some say that the client wants no answer.
+// errHalf ends a connection.
+var errHalf = errors.New("its address has sent too many bytes of messages without an end")
+
+// Read reads frames, of which some are parts of messages, and some say that the client wants no answer.
 func (a *answers) Read(p []byte) (int, error) {
 	n, err := a.Conn.Read(p)
-	a.received.each(p[:n], func(kind http2.FrameType, _ http2.Flags, stream uint32) {
-		if kind == http2.FrameRSTStream {
-			a.mu.Lock()
-			defer a.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.received.each(p[:n], func(kind http2.FrameType, flags http2.Flags, stream uint32, size int64) {
+		switch {
+		case kind == http2.FrameRSTStream:
 			delete(a.begun, stream)
+			a.whole(stream)
+		case kind == http2.FrameData && flags.Has(http2.FlagDataEndStream):
+			a.whole(stream)
+		case kind == http2.FrameData && !a.over:
+			if a.over = !a.share.Take(a.party, size); !a.over {
+				a.half[stream] += size
+			}
 		}
 	})
+	if a.over && err == nil {
+		err = errHalf
+	}
 	return n, err
+}
+
+// whole gives back the bytes of a message that has come, or never will. The caller holds mu.
+func (a *answers) whole(stream uint32) {
+	if n := a.half[stream]; n > 0 {
+		a.share.Give(a.party, n)
+		delete(a.half, stream)
+	}
 }
 
 // check closes the connection if too many answers wait for their end.
@@ -180,6 +215,10 @@ func (a *answers) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.begun)
+	for stream := range a.half {
+		a.whole(stream)
+	}
+	a.over = true
 	a.look.Stop()
 	return a.Conn.Close()
 }
@@ -191,7 +230,7 @@ type frames struct {
 }
 
 // each calls see for each frame whose head ends in the bytes.
-func (f *frames) each(p []byte, see func(kind http2.FrameType, flags http2.Flags, stream uint32)) {
+func (f *frames) each(p []byte, see func(kind http2.FrameType, flags http2.Flags, stream uint32, size int64)) {
 	const size = 9
 	for len(p) > 0 {
 		n := min(f.rest, len(p))
@@ -204,6 +243,6 @@ func (f *frames) each(p []byte, see func(kind http2.FrameType, flags http2.Flags
 		}
 		h := f.head
 		f.head, f.rest = h[:0], int(h[0])<<16|int(h[1])<<8|int(h[2])
-		see(http2.FrameType(h[3]), http2.Flags(h[4]), binary.BigEndian.Uint32(h[5:])&(1<<31-1))
+		see(http2.FrameType(h[3]), http2.Flags(h[4]), binary.BigEndian.Uint32(h[5:])&(1<<31-1), int64(f.rest))
 	}
 }

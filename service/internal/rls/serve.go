@@ -69,10 +69,10 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	o.MaxConnectionAge = cmp.Or(o.MaxConnectionAge, 24*time.Hour)
 	o.MaxConnectionAgeGrace = cmp.Or(o.MaxConnectionAgeGrace, time.Hour)
 	o.Log = cmp.Or(o.Log, slog.Default())
-	bound := cmp.Or(o.calls, &calls{within: callTime, most: maxCalls})
+	bound := cmp.Or(o.calls, &calls{within: callTime, most: maxCalls, half: maxHalf})
 	o.Connections.Log = cmp.Or(o.Connections.Log, o.Log)
 	known := conns.New(listener, o.Connections)
-	bound.conns, bound.lost = known, service.opts.Stats.Invalid
+	bound.conns, bound.lost, bound.gate = known, service.opts.Stats.Invalid, service.opts.Access
 	server := grpc.NewServer(o.options(bound, service.opts.Access)...)
 	pb.RegisterRateLimitServiceServer(server, service)
 	healthpb.RegisterHealthServer(server, checks{ready: o.Ready, draining: o.Draining, ended: ctx.Done()})
@@ -101,7 +101,7 @@ func (o Server) options(bound *calls, gate *access.Gate) []grpc.ServerOption {
 		transport = credentials.NewTLS(o.TLS)
 	}
 	return []grpc.ServerOption{
-		grpc.Creds(unread{transport, bound.within}),
+		grpc.Creds(unread{transport, bound.within, conns.NewShare(bound.half)}),
 		grpc.InTapHandle(bound.enter),
 		grpc.UnaryInterceptor(bound.arrived),
 		grpc.StreamInterceptor(gate.Stream),
