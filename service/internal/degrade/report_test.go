@@ -1,19 +1,28 @@
 package degrade
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/redisclient"
+	"example.com/sash/service/internal/servertest"
 )
 
 // A report counts the requests that nothing counted from the first failure of an outage on, before the breaker noticed,
@@ -151,5 +160,210 @@ func TestFaultsHaveTheirCause(t *testing.T) {
 				t.Errorf("%v is %q; counted: %v", err, decide.Cause(err), failures)
 			}
 		})
+	}
+}
+
+func TestMain(m *testing.M) { servertest.NoLeak(m) }
+
+// scripts is a Redis that does what a test says.
+type scripts struct {
+	err error
+
+	mu    sync.Mutex
+	hangs bool // guarded by mu: it answers nothing, and otherwise that a key is wrong
+}
+
+func (s *scripts) hang(hangs bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hangs = hangs
+}
+
+func (s *scripts) Run(ctx context.Context, _ *redisstore.Script, _ []string, _ string) (string, error) {
+	s.mu.Lock()
+	hangs := s.hangs
+	s.mu.Unlock()
+	switch {
+	case hangs:
+		<-ctx.Done()
+		return "", ctx.Err()
+	case s.err == nil:
+		return "", driver.ErrRejected
+	}
+	return "", s.err
+}
+func (s *scripts) Cluster() bool { return false }
+
+// guardOf returns a guard before a Redis that fails, and what it logs.
+func guardOf(t *testing.T, s *scripts) (*Guard, *bytes.Buffer) {
+	t.Helper()
+	var out bytes.Buffer
+	g, err := New(redisstore.New(s, nil), Options{Instances: 2, Log: slog.New(slog.NewTextHandler(&out, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, &out
+}
+
+func limiterOf(t *testing.T, store driver.Store, limit sash.Limit) *sash.Limiter {
+	t.Helper()
+	l, err := sash.New(store, nil, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// clientOf returns a client that is closed at the end of the test.
+func clientOf(t *testing.T, url string) *redisclient.Client {
+	t.Helper()
+	client, err := redisclient.New(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func ask(t *testing.T, g *Guard, calls int) (last error) {
+	t.Helper()
+	l := limiterOf(t, g.Store, sash.PerMinute(10))
+	for range calls {
+		_, last = l.Allow(t.Context(), "k")
+	}
+	return last
+}
+
+// A failure that needs an operator is logged as an error, now and then; others when they begin and end.
+func TestWhatIsLogged(t *testing.T) {
+	for err, loud := range map[error]bool{
+		errors.New("NOAUTH authentication required"):                                   true,
+		errors.New("NOPERM this user has no permissions to run the 'evalsha' command"): true,
+		syscall.ECONNRESET: false,
+	} {
+		t.Run(err.Error()[:6], func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, out := guardOf(t, &scripts{err: err})
+				for range 60 { // a minute
+					ask(t, g, 20)
+					time.Sleep(time.Second)
+				}
+				errs, warnings := strings.Count(out.String(), "level=ERROR"), strings.Count(out.String(), "level=WARN")
+				if wanted := map[bool][2]int{true: {4, 6}, false: {0, 0}}[loud]; errs < wanted[0] || errs > wanted[1] {
+					t.Errorf("%d errors were logged, want %d to %d:\n%s", errs, wanted[0], wanted[1], out)
+				}
+				if warnings != 1 || !strings.Contains(out.String(), err.Error()) {
+					t.Errorf("%d warnings were logged, want the one that it is down:\n%s", warnings, out)
+				}
+			})
+		})
+	}
+}
+
+// A service that ends says how many units Redis will never count.
+func TestTheLogSaysWhatIsLostAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, out := guardOf(t, &scripts{err: errors.New("LOADING Redis is loading the dataset in memory")})
+		store, err := g.Store.With(failover.Modes{Rules: []failover.Rule{{Mode: failover.Local}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := limiterOf(t, store, sash.PerHour(100))
+		if res, err := l.AllowN(t.Context(), "k", 7); err != nil || !res.Allowed {
+			t.Fatal(res, err)
+		}
+		began := time.Now()
+		g.Close()
+		if took := time.Since(began); took > closing+failover.DefaultBudget || !strings.Contains(out.String(), "written=0 lost=7 doubtful=0") {
+			t.Errorf("after %v:\n%s", took, out)
+		}
+		logged := out.Len()
+		g.Close()
+		if out.Len() != logged {
+			t.Errorf("nothing was waiting:\n%s", out)
+		}
+	})
+}
+
+// Without a single call the health follows Redis: one that does not answer at the start, one that comes back, and one
+// that stops in between.
+func TestHealthWithoutCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripts{hangs: true}
+		g, out := guardOf(t, s)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- g.Run(ctx) }()
+		for _, step := range []struct {
+			what   string
+			hangs  bool
+			status string
+			within time.Duration
+		}{
+			{"Redis never answered", true, "degraded", 500 * time.Millisecond},
+			{"it is back after a minute", false, "ok", 3 * time.Second},
+			{"it stops after a minute", true, "degraded", 3 * time.Second},
+			{"it is back again", false, "ok", 3 * time.Second},
+		} {
+			s.hang(step.hangs)
+			began := time.Now()
+			for g.Health().Status != step.status && time.Since(began) < time.Minute {
+				time.Sleep(10 * time.Millisecond)
+			}
+			took := time.Since(began)
+			t.Logf("%s: %s after %v", step.what, g.Health().Status, took)
+			if took > step.within {
+				t.Errorf("%s: %s after %v, want %s within %v", step.what, g.Health().Status, took, step.status, step.within)
+			}
+			time.Sleep(time.Minute)
+			if h := g.Health(); h.Status != step.status || (h.Store == "up") != (h.Status == "ok") {
+				t.Errorf("%s: a minute later %+v", step.what, h)
+			}
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if down, back := strings.Count(out.String(), "Redis is down"), strings.Count(out.String(), "Redis is back"); down != 2 || back != 2 {
+			t.Errorf("the log says %d times that it is down, and %d times that it is back:\n%s", down, back, out)
+		}
+	})
+}
+
+// scriptCalls returns how many scripts a server has run.
+func scriptCalls(t *testing.T, server *redistest.Server) (sum int) {
+	t.Helper()
+	for _, command := range []string{"cmdstat_eval", "cmdstat_evalsha"} {
+		var calls int
+		_, _ = fmt.Sscanf(server.Info(t, "commandstats", command), "calls=%d", &calls)
+		sum += calls
+	}
+	return sum
+}
+
+// Calls of many keys travel together through the whole chain.
+func TestManyKeysTravelTogether(t *testing.T) {
+	server := redistest.Start(t)
+	client := clientOf(t, "redis://"+server.Addr())
+	g, err := New(client.Detached(nil), Options{Budget: 10 * time.Second, Instances: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limiterOf(t, g.Store, sash.PerHour(1000))
+	const callers, calls = 64, 20
+	before := scriptCalls(t, server)
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for range calls {
+				if r, err := l.Allow(t.Context(), fmt.Sprint("k", i)); err != nil || !r.Allowed {
+					t.Errorf("%+v, %v", r, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := scriptCalls(t, server) - before; n >= callers*calls {
+		t.Errorf("%d round trips for %d calls", n, callers*calls)
 	}
 }

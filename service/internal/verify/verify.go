@@ -14,9 +14,12 @@ package verify
 import (
 	"cmp"
 	"context"
+	crand "crypto/rand"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"example.com/sash"
@@ -138,4 +141,181 @@ func (s *stage) judge(report *Report) {
 // rng returns the random numbers of one part of a round.
 func rng(opts Options, rounds, part int) *rand.Rand {
 	return rand.New(rand.NewPCG(opts.Seed, uint64(rounds)<<32|uint64(part)))
+}
+
+// A subject is a key with its limits.
+type subject struct {
+	key     string
+	limits  []sash.Limit
+	limiter *sash.Limiter
+	rhythm  int64 // the window, in microseconds, that times the bursts
+	most    int64 // the largest cost that fits every limit
+	ahead   int64 // the server's clock minus this machine's, in microseconds
+}
+
+// A stage is one round: its subjects, and the workers that call.
+type stage struct {
+	subjects []*subject
+	workers  []*worker
+	hold     time.Duration
+}
+
+const subjects = 8
+
+func newStage(store driver.Store, opts Options, rounds int) (*stage, error) {
+	s := &stage{}
+	options := &sash.Options{Algorithm: opts.Algorithm, Prefix: "verify-" + crand.Text()}
+	if opts.Algorithm == sash.SlidingBuckets {
+		options.Resolution, s.hold = resolution, resolution
+	}
+	draw := rng(opts, rounds, 0)
+	for i := range subjects {
+		sub := &subject{key: fmt.Sprint("key-", i), limits: limits(draw, i)}
+		sub.rhythm, sub.most = sub.limits[0].Window.Microseconds(), sub.limits[0].Units
+		for _, l := range sub.limits {
+			sub.most = min(sub.most, l.Units)
+		}
+		var err error
+		if sub.limiter, err = sash.New(store, options, sub.limits...); err != nil {
+			return nil, err
+		}
+		s.subjects = append(s.subjects, sub)
+	}
+	for i := range opts.Workers {
+		s.workers = append(s.workers, &worker{
+			stage: s, rng: rng(opts, rounds, i+1),
+			calls: make([][]judge.Call, subjects), unknown: make([][]judge.Unknown, subjects), last: make([]time.Time, subjects),
+		})
+	}
+	return s, nil
+}
+
+// limits draws the limits of a subject. The first two subjects, which are hot, have one limit that a burst fills. The
+// others have up to three, with more units for longer windows.
+func limits(draw *rand.Rand, i int) []sash.Limit {
+	if i < 2 {
+		return []sash.Limit{sash.Every(30+draw.Int64N(90), time.Duration(500+draw.IntN(500))*time.Millisecond)}
+	}
+	units, window := 1+draw.Int64N(20), time.Duration(50+draw.IntN(300))*time.Millisecond
+	var out []sash.Limit
+	for range 1 + draw.IntN(3) {
+		out = append(out, sash.Every(units, window))
+		units += 1 + draw.Int64N(20)
+		window = (window * 3 / 2).Truncate(time.Microsecond) + time.Duration(draw.IntN(200_000))*time.Microsecond
+	}
+	return out
+}
+
+// run runs all workers for a time.
+func (s *stage) run(ctx context.Context, length time.Duration) error {
+	for _, sub := range s.subjects {
+		limited, cancel := context.WithTimeout(ctx, lookTimeout)
+		before := time.Now()
+		res, err := sub.limiter.Peek(limited, sub.key)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("peeking at %s: %w", sub.key, err)
+		}
+		sub.ahead = res.At.UnixMicro() - before.Add(time.Since(before)/2).UnixMicro()
+	}
+	ctx, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
+	var group sync.WaitGroup
+	for _, w := range s.workers {
+		group.Go(func() { w.work(ctx) })
+	}
+	group.Wait()
+	for _, w := range s.workers {
+		if w.back {
+			return ErrClock
+		}
+	}
+	return nil
+}
+
+// clean removes the keys. They also expire by themselves, so it ignores errors.
+func (s *stage) clean(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	for _, sub := range s.subjects {
+		_ = sub.limiter.Reset(ctx, sub.key)
+	}
+}
+
+// resting reports whether a subject gets no calls at an instant of this machine's clock. It rests for the first four
+// fifths of every second window.
+func (sub *subject) resting(now time.Time) bool {
+	at := (now.UnixMicro() + sub.ahead) % (2 * sub.rhythm)
+	return at < sub.rhythm*4/5
+}
+
+// A worker makes one call after the other. Its records are by subject.
+type worker struct {
+	stage   *stage
+	rng     *rand.Rand
+	calls   [][]judge.Call
+	unknown [][]judge.Unknown
+	last    []time.Time // the server's clock when it last answered
+	back    bool        // the server's clock went back
+	failed  error       // the last error
+}
+
+func (w *worker) work(ctx context.Context) {
+	for ctx.Err() == nil {
+		i, found := w.pick()
+		if !found {
+			pause(ctx, time.Millisecond)
+			continue
+		}
+		w.call(ctx, i)
+	}
+}
+
+// pick draws a subject that does not rest, half of the time a hot one.
+func (w *worker) pick() (int, bool) {
+	now := time.Now()
+	for range 8 {
+		i := w.rng.IntN(subjects)
+		if w.rng.IntN(3) == 0 {
+			i = w.rng.IntN(2)
+		}
+		if !w.stage.subjects[i].resting(now) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+func (w *worker) call(ctx context.Context, i int) {
+	sub := w.stage.subjects[i]
+	cost := int64(1)
+	if w.rng.IntN(3) == 0 {
+		cost += w.rng.Int64N(min(sub.most, 5))
+		if w.rng.IntN(10) == 0 {
+			cost = 1 + w.rng.Int64N(sub.most)
+		}
+	}
+	cost = min(cost, sub.most)
+	// The end of the round does not cancel calls: their outcome would be unknown.
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	res, err := sub.limiter.AllowN(limited, sub.key, cost)
+	cancel()
+	if err != nil {
+		w.failed = err
+		w.unknown[i] = append(w.unknown[i], judge.Unknown{After: w.last[i], Cost: cost})
+		pause(ctx, 5*time.Millisecond)
+		return
+	}
+	w.back = w.back || res.At.Before(w.last[i])
+	w.last[i] = res.At
+	w.calls[i] = append(w.calls[i], judge.Call{At: res.At, Cost: cost, Wait: res.RetryAfter, Refused: !res.Allowed})
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
