@@ -52,7 +52,8 @@ type Server struct {
 	fail   func(error)
 
 	mu   sync.Mutex
-	proc *process // guarded by mu; nil when stopped
+	cmd  *exec.Cmd     // guarded by mu; nil when stopped
+	done chan struct{} // guarded by mu; closed when it has ended
 
 	conn conn
 }
@@ -200,9 +201,10 @@ func (s *Server) start() error {
 	cmd := exec.Command(s.bin, append(args, s.args...)...)
 	cmd.Env = append(os.Environ(), s.env...)
 	cmd.Stdout, cmd.Stderr = log, log
-	if s.proc, err = spawn(cmd); err != nil {
+	if s.done, err = spawn(cmd); err != nil {
 		return fmt.Errorf("internal/redistest: %w", err)
 	}
+	s.cmd = cmd
 	deadline := time.Now().Add(20 * time.Second)
 	for {
 		if s.answers() {
@@ -210,7 +212,7 @@ func (s *Server) start() error {
 		}
 		exited := false
 		select {
-		case <-s.proc.done:
+		case <-s.done:
 			exited = true
 		case <-time.After(5 * time.Millisecond):
 		}
@@ -233,14 +235,15 @@ func (s *Server) answers() bool {
 	}
 	info, err := s.Do("INFO", "server")
 	text, _ := info.(string)
-	return err == nil && strings.Contains(text, "process_id:"+strconv.Itoa(s.proc.pid)+"\r\n")
+	return err == nil && strings.Contains(text, "process_id:"+strconv.Itoa(s.cmd.Process.Pid)+"\r\n")
 }
 
-// kill ends the process; the caller holds mu.
+// kill ends the process, even a paused one, and waits until it has ended. The caller holds mu.
 func (s *Server) kill() {
-	if s.proc != nil {
-		s.proc.kill()
-		s.proc = nil
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill() // it may have ended
+		<-s.done
+		s.cmd = nil
 	}
 	s.conn.close()
 }
@@ -300,19 +303,11 @@ func await(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// A process is a child process that a goroutine waits for.
-type process struct {
-	pid  int
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-}
-
-// spawn starts a command that Linux kills when this process ends. Linux kills a child when the thread that
-// started it ends, so a goroutine keeps that thread for as long as the child lives.
-func spawn(cmd *exec.Cmd) (*process, error) {
-	p := &process{cmd: cmd, done: make(chan struct{})}
+// spawn starts a command that Linux kills when this process ends, and returns a channel that is closed when it has ended.
+// Linux kills a child when the thread that started it ends, so a goroutine keeps that thread for as long as the child lives.
+func spawn(cmd *exec.Cmd) (chan struct{}, error) {
 	dieWithParent(cmd)
-	started := make(chan error)
+	started, done := make(chan error), make(chan struct{})
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -320,18 +315,8 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 		started <- err
 		if err == nil {
 			_ = cmd.Wait() // a server that was killed is expected
-			close(p.done)
+			close(done)
 		}
 	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	p.pid = cmd.Process.Pid
-	return p, nil
-}
-
-// kill ends the child, even a paused one, and waits until it has ended.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
-	<-p.done
+	return done, <-started
 }
