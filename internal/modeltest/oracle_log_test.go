@@ -3,6 +3,7 @@ package modeltest
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"sync"
 	"testing"
 	"time"
@@ -77,12 +78,8 @@ func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
 		return l.lookAhead(now, cost, limit, loose)
 	}
 	window := limit.Window.Microseconds()
-	cut := now - window // the last instant that no longer counts
-	if limit.Period != 0 {
-		start, _ := bounds(limit, now)
-		cut = start - 1
-	}
-	var times, sums []int64 // of the charges that count now, and of all up to each
+	cut := since(limit, now) - 1 // the last instant that no longer counts
+	var times, sums []int64      // of the charges that count now, and of all up to each
 	var total int64
 	for _, c := range l.charges {
 		if c.at > cut && (loose || !c.loose) {
@@ -91,12 +88,7 @@ func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
 		}
 	}
 	used := func(d int64) int64 {
-		cut := now + d - window
-		if limit.Period != 0 {
-			start, _ := bounds(limit, now+d)
-			cut = start - 1
-		}
-		if gone, _ := slices.BinarySearch(times, cut+1); gone > 0 {
+		if gone, _ := slices.BinarySearch(times, since(limit, now+d)); gone > 0 {
 			return total - sums[gone-1]
 		}
 		return total
@@ -159,10 +151,8 @@ func (l *log) joins(last, now int64, limits []sash.Limit) bool {
 		return false
 	}
 	for _, limit := range limits {
-		if limit.Period != 0 {
-			if start, _ := bounds(limit, now); last < start {
-				return false
-			}
+		if limit.Period != 0 && last < since(limit, now) {
+			return false
 		}
 	}
 	return true
@@ -195,13 +185,7 @@ func settled(charges []unit, made, cost, units int64) []unit {
 // describe computes a limit's status from the units in use at each instant at which they may change.
 func describe(used func(d int64) int64, instants []int64, cost, units int64) status {
 	first := func(ok func(d int64) bool) int64 {
-		i, _ := slices.BinarySearchFunc(instants, true, func(d int64, _ bool) int {
-			if ok(d) {
-				return 0
-			}
-			return -1
-		})
-		return instants[i]
+		return instants[sort.Search(len(instants), func(i int) bool { return ok(instants[i]) })]
 	}
 	now := used(0)
 	s := status{remaining: max(0, units-now), refused: now+cost > units}
