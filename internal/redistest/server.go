@@ -205,27 +205,21 @@ func (s *Server) start() error {
 		return fmt.Errorf("internal/redistest: %w", err)
 	}
 	s.cmd = cmd
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		if s.answers() {
-			return nil
-		}
-		exited := false
+	for deadline := time.Now().Add(20 * time.Second); !s.answers(); {
+		err = fmt.Errorf("internal/redistest: the server on %s does not answer", s.Addr())
 		select {
 		case <-s.done:
-			exited = true
+			err = errExited
 		case <-time.After(5 * time.Millisecond):
-		}
-		if !exited && time.Now().Before(deadline) {
-			continue
+			if time.Now().Before(deadline) {
+				continue
+			}
 		}
 		s.kill()
 		text, _ := os.ReadFile(logName)
-		if exited {
-			return fmt.Errorf("%w: %s", errExited, text)
-		}
-		return fmt.Errorf("internal/redistest: the server on %s does not answer: %s", s.Addr(), text)
+		return fmt.Errorf("%w: %s", err, text)
 	}
+	return nil
 }
 
 // answers reports whether this server answers on the port, and not another one that took it.
@@ -279,10 +273,7 @@ func (s *Server) Info(t testing.TB, section, field string) string {
 
 // fieldOf returns a field of a reply to INFO, or "" if there is none.
 func fieldOf(info, name string) string {
-	_, after, ok := strings.Cut("\r\n"+info, "\r\n"+name+":")
-	if !ok {
-		return ""
-	}
+	_, after, _ := strings.Cut("\r\n"+info, "\r\n"+name+":")
 	value, _, _ := strings.Cut(after, "\r\n")
 	return value
 }
