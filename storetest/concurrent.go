@@ -213,12 +213,8 @@ var randomCases = []testCase{
 			s.fill(l, "a", 1)
 			s.fill(l, "b", 1)
 			for _, a := range s.algorithms {
-				opts := &sash.Options{Algorithm: a}
-				if a == sash.SlidingBuckets {
-					opts.Resolution = resolution
-				}
 				if a != s.algorithm {
-					s.fill(s.limiterWith(opts, sash.Every(1, window)), "a", 1)
+					s.fill(s.limiterWith(options(a), sash.Every(1, window)), "a", 1)
 				}
 			}
 		}},

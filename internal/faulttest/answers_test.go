@@ -59,8 +59,7 @@ func minute(t testing.TB) context.Context {
 	return ctx
 }
 
-// isUsable fails the test if the client is no longer usable. The first pings may fail, on connections that
-// broke.
+// isUsable fails the test if the client is no longer usable. The first pings may fail, on connections that broke.
 func (c connection) isUsable(t *testing.T) {
 	t.Helper()
 	var err error

@@ -137,8 +137,7 @@ func TestCancelledReservationsLeaveNoKeys(t *testing.T) {
 		for _, subjects := range []int{1, calls / 10} {
 			t.Run(fmt.Sprint(a, "/", subjects), func(t *testing.T) {
 				server := redistest.Start(t)
-				client := newClient(server.Addr())
-				t.Cleanup(func() { client.Close() })
+				client := newClient(t, server.Addr())
 				store := redisstore.New(&scripter{client: client}, nil)
 				l := newLimiter(t, store, options(a), sash.PerHour(1000))
 				for i := range calls {
@@ -171,8 +170,7 @@ func TestCancelledReservationsLeaveNoKeys(t *testing.T) {
 // A subject remembers as many IDs as promised.
 func TestHowManyIDsASubjectRemembers(t *testing.T) {
 	server := redistest.Start(t)
-	client := newClient(server.Addr())
-	t.Cleanup(func() { client.Close() })
+	client := newClient(t, server.Addr())
 	redis := redisstore.New(&scripter{client: client}, nil)
 	for _, c := range []struct {
 		store driver.Store
@@ -264,7 +262,7 @@ func sameEntry(a, b redisstore.Entry) bool { return a.At.Equal(b.At) && a.Units 
 // A key of something else is an error, and a missing one is not.
 func TestInspectOfSomethingElse(t *testing.T) {
 	server := redistest.Start(t)
-	store := redisstore.New(&scripter{client: newClient(server.Addr())}, nil)
+	store := redisstore.New(&scripter{client: newClient(t, server.Addr())}, nil)
 	for _, a := range sash.Algorithms() {
 		policy := newPolicy(t, options(a), sash.PerMinute(3))
 		if state, err := store.Inspect(t.Context(), "nobody", policy); state != nil || err != nil {

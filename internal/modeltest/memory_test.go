@@ -86,8 +86,7 @@ type live struct {
 
 func startLive(t testing.TB, args ...string) *live {
 	server := redistest.Start(t, args...)
-	client := newClient(server.Addr())
-	t.Cleanup(func() { client.Close() })
+	client := newClient(t, server.Addr())
 	return &live{server, client, goredisstore.New(client, nil)}
 }
 
@@ -294,8 +293,7 @@ func TestAServerThatComesBackOlderSpendsNothingTwice(t *testing.T) {
 func TestAReplicaThatIsPromotedSpendsNothingTwice(t *testing.T) {
 	l := startLive(t)
 	replica := redistest.StartReplica(t, l.Addr())
-	client := newClient(replica.Addr())
-	t.Cleanup(func() { client.Close() })
+	client := newClient(t, replica.Addr())
 	promoted := goredisstore.New(client, nil)
 	s := &spender{TB: t}
 	s.bring(l.store, s.ask(l.store, 2, true), 100)

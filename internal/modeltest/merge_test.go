@@ -212,11 +212,8 @@ func (w *mergeWalk) step() error {
 		w.clock.Advance(-time.Duration(w.rng.IntN(3000)) * time.Millisecond)
 	}
 	got, err := decide(w.redis)
-	if err != nil {
-		return err
-	}
-	want, err := decide(w.memory)
-	if err != nil {
+	want, err2 := decide(w.memory)
+	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
 	line := fmt.Sprintf("%d: %s cost %d within %d under %v", w.clock.Now().UnixMicro(), what, req.Cost, req.Within, limitsOf(req.Policy))
@@ -325,11 +322,8 @@ func (tr traffic) run(a sash.Algorithm, first, second driver.Store, clock *judge
 			req.Cost = 1 + rng.Int64N(least)
 		}
 		res, err := first.Decide(context.Background(), req)
-		if err != nil {
-			return fmt.Errorf("call %d: %w", i, err)
-		}
-		same, err := second.Decide(context.Background(), req)
-		if err != nil {
+		same, err2 := second.Decide(context.Background(), req)
+		if err := errors.Join(err, err2); err != nil {
 			return fmt.Errorf("call %d: %w", i, err)
 		}
 		if tr.oracle {

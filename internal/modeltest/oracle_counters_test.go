@@ -153,9 +153,8 @@ func (c *counts) settle(now, made, cost, units int64, limits []sash.Limit) {
 	}
 }
 
-// debts is the state of GCRA: the debt under each window length, in microseconds of that window. A call of cost c
-// adds c*Window/Units. The debt may reach one window and half a microsecond, and shrinks by a microsecond each
-// microsecond.
+// debts is the state of GCRA: the debt under each window length, in microseconds of that window. A call of cost c adds
+// c*Window/Units. The debt may reach one window and half a microsecond, and shrinks by a microsecond each microsecond.
 type debts struct {
 	certain, possible map[string]debt
 	paid              map[string]int64 // when a window was last seen without any debt

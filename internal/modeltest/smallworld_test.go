@@ -343,8 +343,7 @@ func counted(t testing.TB) func(name, text string) string {
 // checkPaths fails if one of the paths was never taken.
 func checkPaths(t *testing.T, server *redistest.Server) {
 	t.Helper()
-	client := newClient(server.Addr())
-	defer client.Close()
+	client := newClient(t, server.Addr())
 	taken, err := client.HGetAll(t.Context(), "paths").Result()
 	if err != nil {
 		t.Fatal(err)

@@ -109,8 +109,7 @@ func TestNoServerSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestServerDiesWithItsParent runs this test binary again as the parent, kills it, and waits until the
-// server has ended.
+// TestServerDiesWithItsParent runs this test binary again as the parent, kills it, and waits until the server has ended.
 func TestServerDiesWithItsParent(t *testing.T) {
 	if os.Getenv("SASH_REDISTEST_PARENT") != "" {
 		s, err := redistest.Run()

@@ -31,9 +31,8 @@ const EnvServer = "SASH_REDIS_SERVER"
 // ErrNoServer is the error of [Run] if there is no server program to start.
 var ErrNoServer = errors.New("internal/redistest: no redis-server on the PATH: run `make test`, which installs it, or install Debian's package redis-server")
 
-// Ports are below the range that the system gives to outgoing connections, so that no client that
-// reconnects takes the port of a server while it restarts. The bus of a cluster, 10000 above, is below
-// that range too.
+// Ports are below the range that the system gives to outgoing connections, so that no client that reconnects takes the port
+// of a server while it restarts. The bus of a cluster, 10000 above, is below that range too.
 const (
 	lowPort  = 10000
 	highPort = 22000
@@ -108,9 +107,8 @@ func (s *Server) Stop() {
 	}
 }
 
-// Restart kills the server, if it runs, and starts it again on the same port. It is empty unless the
-// arguments make it persist. If the server does not start, Restart fails the test of [Start], and panics
-// for a server of [Run].
+// Restart kills the server, if it runs, and starts it again on the same port. It is empty unless the arguments make it
+// persist. If the server does not start, Restart fails the test of [Start], and panics for a server of [Run].
 func (s *Server) Restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,14 +252,8 @@ func StartReplica(t testing.TB, of string, args ...string) *Server {
 		t.Fatal(err)
 	}
 	s := Start(t, append([]string{"--replicaof", host, port}, args...)...)
-	await(t, "the replica of "+of+" is synchronized", func() bool { return s.linked(t) })
+	await(t, "the replica of "+of+" is synchronized", func() bool { return s.Info(t, "replication", "master_link_status") == "up" })
 	return s
-}
-
-// linked reports whether a replica follows its primary.
-func (s *Server) linked(t testing.TB) bool {
-	t.Helper()
-	return s.Info(t, "replication", "master_link_status") == "up"
 }
 
 // Info returns a field of a section of INFO, or "" if there is none.

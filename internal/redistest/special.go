@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"encoding/pem"
+	"errors"
 	"net"
 	"net/http/httptest"
 	"os"
@@ -17,30 +18,13 @@ import (
 	"time"
 )
 
-// StartTLS starts a server that accepts only TLS, and stops it when the test ends. It also returns the
-// configuration for clients, which trusts the certificate of this server and no other.
+// StartTLS starts a server that accepts only TLS, and stops it when the test ends. It also returns the configuration for
+// clients, which trusts its certificate: that of package httptest.
 func StartTLS(t testing.TB, args ...string) (*Server, *tls.Config) {
 	t.Helper()
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	config := &tls.Config{RootCAs: certify(t, certFile, keyFile), ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
-	s := &Server{dir: dir}
-	s.config = func() string { // called once the port is chosen
-		return "port 0\ntls-port " + strconv.Itoa(s.port) + "\nbind 127.0.0.1\nsave \"\"\ndir " + dir + "\n" +
-			"tls-cert-file " + certFile + "\ntls-key-file " + keyFile + "\ntls-ca-cert-file " + certFile + "\ntls-auth-clients no\n"
-	}
-	s.args = args
-	s.dial = func() (net.Conn, error) {
-		return tls.DialWithDialer(&net.Dialer{Timeout: replyTimeout}, "tcp", s.Addr(), config)
-	}
-	s.begin(t)
-	return s, config
-}
-
-// certify writes the certificate of net/http/httptest, which is for 127.0.0.1, and its key, and returns a pool that trusts it.
-func certify(t testing.TB, certFile, keyFile string) *x509.CertPool {
-	t.Helper()
-	web := httptest.NewTLSServer(nil)
+	web := httptest.NewTLSServer(nil) // whose certificate is for 127.0.0.1
 	defer web.Close()
 	secret, err := x509.MarshalPKCS8PrivateKey(web.TLS.Certificates[0].PrivateKey)
 	if err != nil {
@@ -53,9 +37,18 @@ func certify(t testing.TB, certFile, keyFile string) *x509.CertPool {
 			t.Fatal(err)
 		}
 	}
-	trusted := x509.NewCertPool()
-	trusted.AddCert(web.Certificate())
-	return trusted
+	config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
+	config.RootCAs.AddCert(web.Certificate())
+	s := &Server{dir: dir, args: args}
+	s.config = func() string { // called once the port is chosen
+		return "port 0\ntls-port " + strconv.Itoa(s.port) + "\nbind 127.0.0.1\nsave \"\"\ndir " + dir + "\n" +
+			"tls-cert-file " + certFile + "\ntls-key-file " + keyFile + "\ntls-ca-cert-file " + certFile + "\ntls-auth-clients no\n"
+	}
+	s.dial = func() (net.Conn, error) {
+		return tls.DialWithDialer(&net.Dialer{Timeout: replyTimeout}, "tcp", s.Addr(), config)
+	}
+	s.begin(t)
+	return s, config
 }
 
 // StartUnix is [Start] for a server that also listens on a Unix socket. It returns the path of the socket.
@@ -80,34 +73,23 @@ const staleTime = 2 * time.Millisecond
 // A Clock is the time of day of a server, which a test moves. It is safe for concurrent use.
 type Clock struct{ file string }
 
-// StartWithClock starts a server with a clock that the test can move while the server runs. Scripts read
-// it, and keys expire by it. It needs Linux and a C compiler: cc, or the one that the environment variable
-// CC names.
+// StartWithClock starts a server with a clock that the test can move while the server runs. Scripts read it, and keys expire
+// by it. It needs Linux and a C compiler: cc, or the one that the environment variable CC names.
 func StartWithClock(t testing.TB, args ...string) (*Server, *Clock) {
 	t.Helper()
 	dir := t.TempDir()
-	c := &Clock{file: filepath.Join(dir, "offset")}
-	if err := os.WriteFile(c.file, make([]byte, 8), 0o600); err != nil {
+	c, source, library := &Clock{file: filepath.Join(dir, "offset")}, filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
+	if err := errors.Join(os.WriteFile(c.file, make([]byte, 8), 0o600), os.WriteFile(source, clockSource, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{dir: dir, args: args, env: []string{"LD_PRELOAD=" + compile(t, dir), "SASH_CLOCK=" + c.file}}
-	s.begin(t)
-	return s, c
-}
-
-// compile builds the library that a server loads to read the moved clock in place of the system's.
-func compile(t testing.TB, dir string) string {
-	t.Helper()
-	source, library := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
-	if err := os.WriteFile(source, clockSource, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cc := cmp.Or(os.Getenv("CC"), "cc")
+	cc := cmp.Or(os.Getenv("CC"), "cc") // for a library that the server loads to read the moved clock in place of the system's
 	out, err := exec.Command(cc, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", library, source).CombinedOutput()
 	if err != nil {
 		t.Fatalf("internal/redistest: a clock that moves needs a C compiler: run `make test`, which installs one, or install gcc and libc6-dev: %v\n%s", err, out)
 	}
-	return library
+	s := &Server{dir: dir, args: args, env: []string{"LD_PRELOAD=" + library, "SASH_CLOCK=" + c.file}}
+	s.begin(t)
+	return s, c
 }
 
 // Move sets how far the server's clock is ahead of the system's; a negative duration is behind. When

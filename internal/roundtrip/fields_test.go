@@ -196,8 +196,7 @@ func TestAClientThatDecidesLocally(t *testing.T) {
 	})
 }
 
-// Behind a store that is open, a response does not report limits that nothing counts, and a login admits no
-// guesses.
+// Behind a store that is open, a response does not report limits that nothing counts, and a login admits no guesses.
 func TestAnOpenStoreReportsNoLimitsAndOpensNoLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := storetest.NewFaulty(newStore())

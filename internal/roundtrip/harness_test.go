@@ -65,8 +65,7 @@ func newAPI(t *testing.T, store driver.Store, a arrangement) *api {
 	return &api{handler: limit(served)}
 }
 
-// RoundTrip calls the handler in this process, so that both sides have the test's clock. The Date is that of
-// net/http.
+// RoundTrip calls the handler in this process, so that both sides have the test's clock. The Date is that of net/http.
 func (a *api) RoundTrip(req *http.Request) (*http.Response, error) {
 	sent := time.Now()
 	time.Sleep(latency)
@@ -150,8 +149,7 @@ func send(ctx context.Context, rt http.RoundTripper) (int, error) {
 	return res.StatusCode, res.Body.Close()
 }
 
-// stream sends requests one after the other, from each of several workers over each transport, until a
-// time has passed.
+// stream sends requests one after the other, from each of several workers over each transport, until a time has passed.
 func stream(t *testing.T, transports []*outgoing.Transport, workers int, lasts time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), lasts)
