@@ -86,25 +86,23 @@ var concurrentCases = []testCase{
 			}
 		}
 	}},
-	{"concurrent cool-downs end with the latest",
-		"comparing and beginning are one atomic step",
-		oneAlgorithm, func(s *suite) {
-			store := power[driver.Cooler](s)
-			length := func(i int) int64 { return (time.Duration(1+i*7%16) * time.Minute).Microseconds() }
-			for range 10 {
-				s.concurrent(1, func(i int) (int64, error) {
-					c, err := store.CoolDown(s.Context(), "k", driver.CoolDown{Length: length(i)})
-					if c.Left < length(i) {
-						s.Errorf("%d µs leave %d", length(i), c.Left)
-					}
-					return 0, err
-				})
-				if c, err := store.CoolDown(s.Context(), "k", driver.CoolDown{}); err != nil || c.Left != (16*time.Minute).Microseconds() {
-					s.broken("the latest of all is %+v, %v", c, err)
+	{"concurrent cool-downs end with the latest", "comparing and beginning are one atomic step", oneAlgorithm, func(s *suite) {
+		store := power[driver.Cooler](s)
+		length := func(i int) int64 { return (time.Duration(1+i*7%16) * time.Minute).Microseconds() }
+		for range 10 {
+			s.concurrent(1, func(i int) (int64, error) {
+				c, err := store.CoolDown(s.Context(), "k", driver.CoolDown{Length: length(i)})
+				if c.Left < length(i) {
+					s.Errorf("%d µs leave %d", length(i), c.Left)
 				}
-				s.Advance(time.Hour)
+				return 0, err
+			})
+			if c, err := store.CoolDown(s.Context(), "k", driver.CoolDown{}); err != nil || c.Left != (16*time.Minute).Microseconds() {
+				s.broken("the latest of all is %+v, %v", c, err)
 			}
-		}},
+			s.Advance(time.Hour)
+		}
+	}},
 }
 
 // concurrent has 16 callers make calls at once, and returns the sum of what they return.
@@ -215,75 +213,67 @@ var randomCases = []testCase{
 			s.fill(l, "a", 1)
 			s.fill(l, "b", 1)
 			for _, a := range s.algorithms {
-				opts := &sash.Options{Algorithm: a}
-				if a == sash.SlidingBuckets {
-					opts.Resolution = resolution
-				}
 				if a != s.algorithm {
-					s.fill(s.limiterWith(opts, sash.Every(1, window)), "a", 1)
+					s.fill(s.limiterWith(options(a), sash.Every(1, window)), "a", 1)
 				}
 			}
 		}},
-	{"an ID is its key's",
-		"the same ID names another call on another key, and IDs and keys may contain any bytes",
-		nil, func(s *suite) {
-			power[driver.Deduplicator](s)
-			s.align(8 * window)
-			l, long, want := s.limiter(sash.Every(10, window)), strings.Repeat("x", sash.MaxIDLength-1), make(map[string]int64)
-			calls := [][2]string{
-				{"id", "a"}, {"id", "b"}, {"id", "a:b"}, {"b:id", "a"}, {"ID", "a"}, {"{id}", "{t}:a"}, {"id", "{t}:a"}, {"id", "{t}:b"},
-				{"\x00\r\n\xff", "a"}, {"\x00\r\n\xfe", "a"}, {long + "1", "b"}, {long + "2", "b"}, {"}id", "{"}, {"id", "{}"},
-			}
-			for _, c := range calls {
-				want[c[1]]++
-				for range 2 {
-					if res, err := l.AllowOnce(s.Context(), c[0], c[1], 1); err != nil || !res.Allowed {
-						s.broken("%q of %q: %+v, %v", c[0], c[1], res, err)
-					}
+	{"an ID is its key's", "the same ID names another call on another key, and IDs and keys may contain any bytes", nil, func(s *suite) {
+		power[driver.Deduplicator](s)
+		s.align(8 * window)
+		l, long, want := s.limiter(sash.Every(10, window)), strings.Repeat("x", sash.MaxIDLength-1), make(map[string]int64)
+		calls := [][2]string{
+			{"id", "a"}, {"id", "b"}, {"id", "a:b"}, {"b:id", "a"}, {"ID", "a"}, {"{id}", "{t}:a"}, {"id", "{t}:a"}, {"id", "{t}:b"},
+			{"\x00\r\n\xff", "a"}, {"\x00\r\n\xfe", "a"}, {long + "1", "b"}, {long + "2", "b"}, {"}id", "{"}, {"id", "{}"},
+		}
+		for _, c := range calls {
+			want[c[1]]++
+			for range 2 {
+				if res, err := l.AllowOnce(s.Context(), c[0], c[1], 1); err != nil || !res.Allowed {
+					s.broken("%q of %q: %+v, %v", c[0], c[1], res, err)
 				}
 			}
-			for key, used := range want {
-				if left := s.peek(l, key).Remaining; left != 10-used {
-					s.broken("%d units of %q remain after %d calls of 1 of 10", left, key, used)
+		}
+		for key, used := range want {
+			if left := s.peek(l, key).Remaining; left != 10-used {
+				s.broken("%d units of %q remain after %d calls of 1 of 10", left, key, used)
+			}
+		}
+	}},
+	{"a firm refusal holds", "a firm refusal is not followed by room before its RetryAfter, whatever is settled", nil, func(s *suite) {
+		power[driver.Settler](s)
+		l := s.limiter(sash.Every(40, window))
+		for n := range 40 { // through every growth of a log, with the settled charge at any place
+			key := fmt.Sprint("k", n)
+			var r *sash.Reservation
+			for i := range 40 {
+				if i == n {
+					var err error
+					if r, err = l.Reserve(s.Context(), key, 1); err != nil || !r.Allowed() {
+						s.Fatalf("%+v, %v", r, err)
+					}
+				} else {
+					s.fill(l, key, 1)
+				}
+				s.Advance(time.Microsecond)
+			}
+			for range 2 { // a refusal must not change the next answer
+				refusal, err := s.Store.Decide(s.Context(), driver.Request{Key: key, Cost: 1, Policy: l.Policy()})
+				if err != nil {
+					s.Fatal(err)
+				}
+				if !refusal.Firm {
+					continue
+				}
+				if err := r.Cancel(s.Context()); err != nil {
+					s.Fatal(err)
+				}
+				if res := s.allow(l, key, 1); res.Allowed {
+					s.broken("a call was refused firmly, charge %d of 40 was given back, and the next call was admitted", n)
 				}
 			}
-		}},
-	{"a firm refusal holds",
-		"a firm refusal is not followed by room before its RetryAfter, whatever is settled",
-		nil, func(s *suite) {
-			power[driver.Settler](s)
-			l := s.limiter(sash.Every(40, window))
-			for n := range 40 { // through every growth of a log, with the settled charge at any place
-				key := fmt.Sprint("k", n)
-				var r *sash.Reservation
-				for i := range 40 {
-					if i == n {
-						var err error
-						if r, err = l.Reserve(s.Context(), key, 1); err != nil || !r.Allowed() {
-							s.Fatalf("%+v, %v", r, err)
-						}
-					} else {
-						s.fill(l, key, 1)
-					}
-					s.Advance(time.Microsecond)
-				}
-				for range 2 { // a refusal must not change the next answer
-					refusal, err := s.Store.Decide(s.Context(), driver.Request{Key: key, Cost: 1, Policy: l.Policy()})
-					if err != nil {
-						s.Fatal(err)
-					}
-					if !refusal.Firm {
-						continue
-					}
-					if err := r.Cancel(s.Context()); err != nil {
-						s.Fatal(err)
-					}
-					if res := s.allow(l, key, 1); res.Allowed {
-						s.broken("a call was refused firmly, charge %d of 40 was given back, and the next call was admitted", n)
-					}
-				}
-			}
-		}},
+		}
+	}},
 	{"refusals are not firm while bookings lie ahead",
 		"a refusal is firm only if its retry time is exact, and while bookings lie ahead it is an upper bound",
 		exact, func(s *suite) {

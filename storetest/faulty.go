@@ -91,10 +91,9 @@ func (f *Faulty) broken(ctx context.Context) error {
 }
 
 // passed returns what call returns, or the error of the fault.
-func passed[T any](ctx context.Context, f *Faulty, call func() (T, error)) (T, error) {
+func passed[T any](ctx context.Context, f *Faulty, call func() (T, error)) (result T, err error) {
 	if err := f.broken(ctx); err != nil {
-		var none T
-		return none, err
+		return result, err
 	}
 	return call()
 }

@@ -72,7 +72,7 @@ func scriptOf(name, promise string, only func(sash.Algorithm) bool, limits, line
 }
 
 func newScript(s *suite, limits string) *script {
-	return &script{suite: s, options: *s.options(), limits: limits, results: make(map[string]*scripted)}
+	return &script{suite: s, options: *options(s.algorithm), limits: limits, results: make(map[string]*scripted)}
 }
 
 // powers are what a store needs for a verb.

@@ -94,9 +94,9 @@ func (s *suite) broken(format string, args ...any) {
 	s.Fatalf("%s\nbroken: %s", fmt.Sprintf(format, args...), s.promise)
 }
 
-func (s *suite) options() *sash.Options {
-	opts := &sash.Options{Algorithm: s.algorithm}
-	if s.algorithm == sash.SlidingBuckets {
+func options(a sash.Algorithm) *sash.Options {
+	opts := &sash.Options{Algorithm: a}
+	if a == sash.SlidingBuckets {
 		opts.Resolution = resolution
 	}
 	return opts
@@ -104,7 +104,7 @@ func (s *suite) options() *sash.Options {
 
 func (s *suite) limiter(limits ...sash.Limit) *sash.Limiter {
 	s.Helper()
-	return s.limiterWith(s.options(), limits...)
+	return s.limiterWith(options(s.algorithm), limits...)
 }
 
 func (s *suite) limiterWith(opts *sash.Options, limits ...sash.Limit) *sash.Limiter {

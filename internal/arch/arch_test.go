@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// layer says which packages of sash the packages of a module may import. Directories are from the
-// repository's root; one that ends in "/..." stands for all below it too. What is below the importing
-// package itself is always allowed.
+// layer says which packages of sash the packages of a module may import. Directories are from the repository's root; one
+// that ends in "/..." stands for all below it too. What is below the importing package itself is always allowed.
 type layer struct {
 	packages string
 	imports  []string

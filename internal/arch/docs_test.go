@@ -62,15 +62,9 @@ func documents(t *testing.T) (names []string) {
 
 // unindented is text without the indentation of its lines, with a line end before and after it, so that one
 // text is found in another as whole lines.
-func unindented(text string) string {
-	var b strings.Builder
-	b.WriteByte('\n')
-	for line := range strings.Lines(text) {
-		b.WriteString(strings.TrimSpace(line))
-		b.WriteByte('\n')
-	}
-	return b.String()
-}
+func unindented(text string) string { return "\n" + indentation.ReplaceAllString(text, "") + "\n" }
+
+var indentation = regexp.MustCompile(`(?m)^[ \t]+|[ \t]+$`)
 
 // Code in documents is code of the repository, in most cases of an example, so that it compiles and, where
 // the example has an output, runs. What a diff leaves in another language is of a program that make test-languages runs.

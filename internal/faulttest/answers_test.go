@@ -59,8 +59,7 @@ func minute(t testing.TB) context.Context {
 	return ctx
 }
 
-// isUsable fails the test if the client is no longer usable. The first pings may fail, on connections that
-// broke.
+// isUsable fails the test if the client is no longer usable. The first pings may fail, on connections that broke.
 func (c connection) isUsable(t *testing.T) {
 	t.Helper()
 	var err error
@@ -241,21 +240,15 @@ func testLostOnce(t *testing.T, a adapter) {
 func testContexts(t *testing.T, a adapter) {
 	for _, c := range []struct {
 		name     string
-		context  func() (context.Context, context.CancelFunc)
-		before   bool // it ends before the call, and otherwise while it waits
+		before   bool          // it is cancelled before the call
+		lasts    time.Duration // and otherwise cancelled while it waits, or ends then
 		patience time.Duration
 		want     error
 	}{
-		{"cancelled before", func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) }, true, 0, context.Canceled},
-		// A client may notice only once it stops waiting.
-		{
-			"cancelled while waiting", func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) },
-			false, time.Second, context.Canceled,
-		},
+		{"cancelled before", true, never, 0, context.Canceled},
+		{"cancelled while waiting", false, never, time.Second, context.Canceled}, // a client may notice only once it stops waiting
 		// The client would wait for longer than this test may take.
-		{"past its deadline while waiting", func() (context.Context, context.CancelFunc) {
-			return context.WithTimeout(context.Background(), 100*time.Millisecond)
-		}, false, time.Minute, context.DeadlineExceeded},
+		{"past its deadline while waiting", false, 100 * time.Millisecond, time.Minute, context.DeadlineExceeded},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn, direct, r, _ := relayed(t, a, c.patience)
@@ -263,7 +256,7 @@ func testContexts(t *testing.T, a adapter) {
 			if _, err := l.Allow(context.Background(), "k"); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := c.context()
+			ctx, cancel := context.WithTimeout(context.Background(), c.lasts)
 			defer cancel()
 			r.forget()
 			switch {

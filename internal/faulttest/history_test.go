@@ -108,8 +108,7 @@ func (h history) log(t testing.TB, text string, args ...any) {
 	t.Logf(text, args...)
 }
 
-// isExact reports anything that a healthy server would not have done, where every failure is known to
-// have charged nothing.
+// isExact reports anything that a healthy server would not have done, where every failure is known to have charged nothing.
 func (h history) isExact(t testing.TB, used int64, limits ...sash.Limit) {
 	t.Helper()
 	h.keepsTo(t, 1, limits...)

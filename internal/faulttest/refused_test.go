@@ -19,8 +19,7 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// testRefusals makes real servers refuse, and checks how redisstore classifies their errors through this
-// client.
+// testRefusals makes real servers refuse, and checks how redisstore classifies their errors through this client.
 func testRefusals(t *testing.T, a adapter) {
 	for _, c := range []struct {
 		name                     string

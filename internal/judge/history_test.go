@@ -33,8 +33,7 @@ func (d definition) over() bool {
 	return false
 }
 
-// wait returns how long a call has to wait after what came before it, with or without what came in its
-// microsecond.
+// wait returns how long a call has to wait after what came before it, with or without what came in its microsecond.
 func (d definition) wait(c Call, simultaneous bool) time.Duration {
 	for wait := time.Duration(0); ; wait += time.Microsecond {
 		fits := true

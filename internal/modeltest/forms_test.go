@@ -261,8 +261,7 @@ func TestWhatTheServerRefusesIsDecidedAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
-			scripts := &scripter{client: newClient(server.Addr())}
-			defer scripts.client.Close()
+			scripts := &scripter{client: newClient(t, server.Addr())}
 			store := redisstore.New(scripts, nil)
 			reqs := plainRequests(t, 3)
 			for _, command := range commands {
@@ -315,8 +314,7 @@ func TestWhatDoesNotGoWithOthers(t *testing.T) {
 // decided, and no further round trip is tried in vain.
 func TestACrossedSlotEndsGathering(t *testing.T) {
 	server := redistest.StartCluster(t, redistest.ClusterOptions{Primaries: 1}).Primaries[0]
-	scripts := &scripter{client: newClient(server.Addr())}
-	defer scripts.client.Close()
+	scripts := &scripter{client: newClient(t, server.Addr())}
 	store := redisstore.New(scripts, nil)
 	reqs := plainRequests(t, 4)
 	_, errs := store.DecideMany(t.Context(), reqs)

@@ -48,11 +48,8 @@ func (b *bench) blocked() error {
 				}
 			}
 			got, err := askBlocker(b.store, id, some)
-			if err != nil {
-				return err
-			}
-			want, err := askBlocker(memory, id, some)
-			if err != nil {
+			want, err2 := askBlocker(memory, id, some)
+			if err := errors.Join(err, err2); err != nil {
 				return err
 			}
 			for i := range some {
@@ -83,12 +80,7 @@ func (b *bench) blocked() error {
 }
 
 // askBlocker makes a call on one subject, with an ID or without, or on several.
-func askBlocker(store interface {
-	driver.MultiStore
-	driver.Deduplicator
-	driver.Store
-}, id string, reqs []driver.Request,
-) (answers []driver.Answer, err error) {
+func askBlocker(store eitherStore, id string, reqs []driver.Request) (answers []driver.Answer, err error) {
 	answers = make([]driver.Answer, 1)
 	switch {
 	case len(reqs) > 1:

@@ -223,8 +223,7 @@ func (b *bench) chosen() error {
 	return nil
 }
 
-// long: a subject that never rests for long keeps its charges, although its key's expiry passes again
-// and again.
+// long: a subject that never rests for long keeps its charges, although its key's expiry passes again and again.
 func (b *bench) long() error {
 	tr := traffic{
 		name:  "long",

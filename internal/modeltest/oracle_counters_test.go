@@ -101,17 +101,7 @@ func (c *counts) look(now, cost int64, l sash.Limit, loose bool) status {
 		return describe(used, []int64{0, end - now}, cost, l.Units)
 	}
 	// The units in use never grow without calls, and are 0 two windows later.
-	first := func(ok func(d int64) bool) int64 {
-		x, y := int64(0), 2*l.Window.Microseconds()
-		for x < y {
-			if mid := (x + y) / 2; ok(mid) {
-				y = mid
-			} else {
-				x = mid + 1
-			}
-		}
-		return x
-	}
+	first := func(ok func(d int64) bool) int64 { return firstOf(2*l.Window.Microseconds(), ok) }
 	in := used(0)
 	s := status{remaining: max(0, l.Units-in), refused: in+cost > l.Units}
 	if in > 0 {
@@ -122,6 +112,19 @@ func (c *counts) look(now, cost int64, l sash.Limit, loose bool) status {
 		s.retry = first(func(d int64) bool { return used(d)+cost <= l.Units })
 	}
 	return s
+}
+
+// firstOf returns the first of the numbers below n that something holds of, and of all after it, or n.
+func firstOf(n int64, holds func(int64) bool) int64 {
+	x, y := int64(0), n
+	for x < y {
+		if mid := (x + y) / 2; holds(mid) {
+			y = mid
+		} else {
+			x = mid + 1
+		}
+	}
+	return x
 }
 
 func (c *counts) charge(now, cost int64, limits []sash.Limit) {
@@ -150,9 +153,8 @@ func (c *counts) settle(now, made, cost, units int64, limits []sash.Limit) {
 	}
 }
 
-// debts is the state of GCRA: the debt under each window length, in microseconds of that window. A call of cost c
-// adds c*Window/Units. The debt may reach one window and half a microsecond, and shrinks by a microsecond each
-// microsecond.
+// debts is the state of GCRA: the debt under each window length, in microseconds of that window. A call of cost c adds
+// c*Window/Units. The debt may reach one window and half a microsecond, and shrinks by a microsecond each microsecond.
 type debts struct {
 	certain, possible map[string]debt
 	paid              map[string]int64 // when a window was last seen without any debt
@@ -200,15 +202,7 @@ func (g *debts) look(now, cost int64, l sash.Limit, loose bool) status {
 	w, n := float64(l.Window.Microseconds()), float64(l.Units)
 	fits := func(after, cost int64) bool { return d.after(now+after)+float64(cost)*w/n <= w+0.5 }
 	first := func(cost int64) int64 {
-		x, y := int64(0), l.Window.Microseconds()+1
-		for x < y {
-			if mid := (x + y) / 2; fits(mid, cost) {
-				y = mid
-			} else {
-				x = mid + 1
-			}
-		}
-		return x
+		return firstOf(l.Window.Microseconds()+1, func(d int64) bool { return fits(d, cost) })
 	}
 	s := status{refused: !fits(0, cost)}
 	s.remaining = min(l.Units, max(0, int64(math.Floor((w+0.5-d.after(now))*n/w))))

@@ -1,9 +1,17 @@
 package modeltest
 
 import (
+	"cmp"
 	"slices"
+	"sort"
+	"sync"
+	"testing"
+	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
+	"example.com/sash/memstore"
 )
 
 // A unit is the charge of one call.
@@ -70,12 +78,8 @@ func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
 		return l.lookAhead(now, cost, limit, loose)
 	}
 	window := limit.Window.Microseconds()
-	cut := now - window // the last instant that no longer counts
-	if limit.Period != 0 {
-		start, _ := bounds(limit, now)
-		cut = start - 1
-	}
-	var times, sums []int64 // of the charges that count now, and of all up to each
+	cut := since(limit, now) - 1 // the last instant that no longer counts
+	var times, sums []int64      // of the charges that count now, and of all up to each
 	var total int64
 	for _, c := range l.charges {
 		if c.at > cut && (loose || !c.loose) {
@@ -84,12 +88,7 @@ func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
 		}
 	}
 	used := func(d int64) int64 {
-		cut := now + d - window
-		if limit.Period != 0 {
-			start, _ := bounds(limit, now+d)
-			cut = start - 1
-		}
-		if gone, _ := slices.BinarySearch(times, cut+1); gone > 0 {
+		if gone, _ := slices.BinarySearch(times, since(limit, now+d)); gone > 0 {
 			return total - sums[gone-1]
 		}
 		return total
@@ -152,10 +151,8 @@ func (l *log) joins(last, now int64, limits []sash.Limit) bool {
 		return false
 	}
 	for _, limit := range limits {
-		if limit.Period != 0 {
-			if start, _ := bounds(limit, now); last < start {
-				return false
-			}
+		if limit.Period != 0 && last < since(limit, now) {
+			return false
 		}
 	}
 	return true
@@ -188,13 +185,7 @@ func settled(charges []unit, made, cost, units int64) []unit {
 // describe computes a limit's status from the units in use at each instant at which they may change.
 func describe(used func(d int64) int64, instants []int64, cost, units int64) status {
 	first := func(ok func(d int64) bool) int64 {
-		i, _ := slices.BinarySearchFunc(instants, true, func(d int64, _ bool) int {
-			if ok(d) {
-				return 0
-			}
-			return -1
-		})
-		return instants[i]
+		return instants[sort.Search(len(instants), func(i int) bool { return ok(instants[i]) })]
 	}
 	now := used(0)
 	s := status{remaining: max(0, units-now), refused: now+cost > units}
@@ -206,4 +197,116 @@ func describe(used func(d int64) int64, instants []int64, cost, units int64) sta
 		s.retry = first(func(d int64) bool { return used(d)+cost <= units })
 	}
 	return s
+}
+
+// bounds returns the calendar period around an instant, start <= now < end, in microseconds: by stepping
+// through time a minute at a time and reading the local clock.
+func bounds(l sash.Limit, now int64) (start, end int64) {
+	zone := cmp.Or(l.Zone, time.UTC)
+	t := time.UnixMicro(now)
+	if l.Period == sash.CalendarHour {
+		return hourAround(t, zone)
+	}
+	d, months, days := dateOf(t, zone).AddDate(0, 0, -1), 0, 1
+	if l.Period == sash.CalendarMonth {
+		d, months, days = d.AddDate(0, -1, 1-d.Day()), 1, 0
+	}
+	next := d.AddDate(0, months, days)
+	for firstInstant(next, zone) <= now {
+		d, next = next, next.AddDate(0, months, days)
+	}
+	// A date that the zone skipped begins together with the one after it.
+	return firstInstant(d, zone), firstInstant(next, zone)
+}
+
+// dateOf returns the local date, as midnight in UTC.
+func dateOf(t time.Time, zone *time.Location) time.Time {
+	y, m, d := t.In(zone).Date()
+	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
+}
+
+// hourAround extends a minute while the local hour and the offset from UTC stay the same.
+func hourAround(t time.Time, zone *time.Location) (start, end int64) {
+	type label struct{ year, yearDay, hour, offset int }
+	at := func(t time.Time) label {
+		local := t.In(zone)
+		_, offset := local.Zone()
+		return label{local.Year(), local.YearDay(), local.Hour(), offset}
+	}
+	first := t.Truncate(time.Minute)
+	last := first.Add(time.Minute)
+	for here := at(t); at(first.Add(-time.Minute)) == here; {
+		first = first.Add(-time.Minute)
+	}
+	for here := at(t); at(last) == here; {
+		last = last.Add(time.Minute)
+	}
+	return first.UnixMicro(), last.UnixMicro()
+}
+
+var firstInstants sync.Map // of firstKey, to int64: the search is slow
+
+type firstKey struct {
+	date int64
+	zone string
+}
+
+// firstInstant returns the first instant whose local date is d or later.
+func firstInstant(d time.Time, zone *time.Location) int64 {
+	key := firstKey{d.Unix(), zone.String()}
+	if t, ok := firstInstants.Load(key); ok {
+		return t.(int64)
+	}
+	t := d.Add(-40 * time.Hour)
+	for dateOf(t, zone).Before(d) {
+		t = t.Add(time.Minute)
+	}
+	firstInstants.Store(key, t.UnixMicro())
+	return t.UnixMicro()
+}
+
+// Days whose clocks change in ways that calendar code gets wrong.
+var changes = []struct {
+	name, zone string
+	day        time.Time
+}{
+	{"a day of 23 hours", "America/Los_Angeles", time.Date(2026, 3, 8, 0, 0, 0, 0, time.UTC)},
+	{"a day of 25 hours", "America/Los_Angeles", time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)},
+	{"a change of half an hour", "Australia/Lord_Howe", time.Date(2026, 4, 4, 0, 0, 0, 0, time.UTC)},
+	{"a midnight that is skipped", "America/Sao_Paulo", time.Date(2018, 11, 4, 0, 0, 0, 0, time.UTC)},
+	{"a midnight that comes twice in a day", "America/Havana", time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)},
+	{"clocks that go back from midnight", "America/Asuncion", time.Date(2023, 3, 26, 0, 0, 0, 0, time.UTC)},
+	{"clocks that go back from a minute past midnight", "America/St_Johns", time.Date(2009, 11, 1, 0, 0, 0, 0, time.UTC)},
+	{"a date that is skipped", "Pacific/Apia", time.Date(2011, 12, 30, 0, 0, 0, 0, time.UTC)},
+	{"an offset of three quarters of an hour", "Asia/Kathmandu", time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)},
+	{"the end of the table of a zone", "Pacific/Kwajalein", time.Date(2038, 1, 19, 0, 0, 0, 0, time.UTC)},
+	{"the end of the table, with changes after it", "America/Los_Angeles", time.Date(2037, 12, 31, 0, 0, 0, 0, time.UTC)},
+	{"the first of a month that is skipped", "Africa/Cairo", time.Date(2014, 8, 1, 0, 0, 0, 0, time.UTC)},
+}
+
+func TestCalendarPeriodsEndWhenTheLocalDateDoes(t *testing.T) {
+	for _, c := range changes {
+		zone, err := time.LoadLocation(c.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for p := sash.CalendarHour; p <= sash.CalendarMonth; p++ {
+			t.Run(c.name+"/"+p.String(), func(t *testing.T) {
+				limit := sash.PerCalendar(5, p, zone)
+				policy := newPolicy(t, nil, limit)
+				for at := c.day.Add(-36 * time.Hour); at.Before(c.day.Add(60 * time.Hour)); at = at.Add(13*time.Minute + time.Microsecond) {
+					clock := judge.NewClock(at)
+					store := memstore.New(&memstore.Options{Now: clock.Now})
+					res, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: policy})
+					if err != nil {
+						t.Fatal(err)
+					}
+					_, end := bounds(limit, clock.Now().UnixMicro())
+					if want := end - clock.Now().UnixMicro(); res.Statuses()[0].Reset != want {
+						t.Fatalf("at %v: Reset is %d, want %d", at.In(zone), res.Statuses()[0].Reset, want)
+					}
+				}
+			})
+		}
+	}
 }

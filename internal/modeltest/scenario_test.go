@@ -158,20 +158,18 @@ func (s *scenario) under(limit sash.Limit) {
 func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a sash.Algorithm) error {
 	for _, edge := range []struct {
 		name  string
-		check func() error
+		limit sash.Limit
+		check func(s *scenario)
 	}{
-		{"a window ahead", func() error {
-			s := bookScenario(redis, clock, a, sash.Every(5, 10*time.Second))
+		{"a window ahead", sash.Every(5, 10*time.Second), func(s *scenario) {
 			first := s.call(5, time.Hour)
 			s.call(5, time.Hour)
 			s.back(5, first)
 			if got := s.call(5, 0); !got.Allowed() {
 				s.fail("a call is refused for a booking that starts a window later")
 			}
-			return s.err
 		}},
-		{"charges that may be settled", func() error {
-			s := bookScenario(redis, clock, a, sash.Every(6, 10*time.Second))
+		{"charges that may be settled", sash.Every(6, 10*time.Second), func(s *scenario) {
 			for i, within := range []time.Duration{0, time.Hour, 0} {
 				cost := []int64{4, 4, 1}[i]
 				s.ask(driver.Request{Key: s.name, Cost: cost, Within: within.Microseconds(), Policy: s.policy, MaySettle: i == 2})
@@ -181,20 +179,16 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			if got := s.call(6, 0); got.Allowed() || got.Firm {
 				s.fail("after a charge that may be settled: allowed %v, firm %v", got.Allowed(), got.Firm)
 			}
-			return s.err
 		}},
-		{"a longer window", func() error {
-			s := bookScenario(redis, clock, a, sash.Every(2, time.Second))
+		{"a longer window", sash.Every(2, time.Second), func(s *scenario) {
 			s.call(2, time.Hour)
 			s.call(2, time.Hour)
 			s.under(sash.Every(10, time.Minute))
 			s.call(1, 0)
 			clock.Advance(59 * time.Second)
 			s.wantLeft(5)
-			return s.err
 		}},
-		{"a new log ahead", func() error {
-			s := bookScenario(redis, clock, a, sash.Every(2, 10*time.Second))
+		{"a new log ahead", sash.Every(2, 10*time.Second), func(s *scenario) {
 			s.call(2, time.Hour)
 			one := driver.Request{Key: s.name, Cost: 1, Within: driver.MaxAhead, Policy: s.policy, MaySettle: true}
 			two := one
@@ -203,10 +197,8 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			s.name = two.Key
 			s.back(1, s.call(1, 0))
 			s.wantLeft(2)
-			return s.err
 		}},
-		{"a clock that goes back onto other bookings", func() error {
-			s := bookScenario(redis, clock, a, sash.Every(1, 10*time.Second))
+		{"a clock that goes back onto other bookings", sash.Every(1, 10*time.Second), func(s *scenario) {
 			clock.Advance(time.Minute)
 			s.call(1, 0)
 			clock.Advance(5 * time.Second)
@@ -218,10 +210,8 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			s.back(1, second)
 			clock.Advance(26 * time.Second)
 			s.wantLeft(0) // the settlement of a booking that was moved gives no other one back
-			return s.err
 		}},
-		{"a booking from before a reset", func() error {
-			s := bookScenario(redis, clock, a, sash.Every(2, 10*time.Second))
+		{"a booking from before a reset", sash.Every(2, 10*time.Second), func(s *scenario) {
 			s.call(2, 0)
 			before := s.call(1, time.Hour)
 			s.reset()
@@ -235,10 +225,8 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			s.back(1, before)
 			clock.Advance(10 * time.Second)
 			s.wantLeft(1)
-			return s.err
 		}},
-		{"a booking with an ID that is over, hours ahead", func() error {
-			s := bookScenario(redis, clock, a, sash.PerCalendar(10, sash.CalendarHour, nil))
+		{"a booking with an ID that is over, hours ahead", sash.PerCalendar(10, sash.CalendarHour, nil), func(s *scenario) {
 			s.once("job", 0)
 			clock.Advance(6 * time.Minute)
 			for range 33 {
@@ -247,16 +235,14 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			if got := s.once("job", 24*time.Hour); !got.Allowed() || got.Delay < 2*time.Hour.Microseconds() {
 				s.fail("it is %s", shown(&got))
 			}
-			return s.err
 		}},
-		{"the most ahead", func() error {
+		{"the most ahead", sash.Every(2, 10*time.Second), func(s *scenario) {
 			scripts := &scripter{client: small.client, clock: small.clock, edit: small.edit, aging: small.aging}
 			scripts.thresholds = smallSteps.But(threshold.Table{"MOST_AHEAD": 5, "WALK_AHEAD": 4})
 			before := threshold.Log
 			threshold.Log.Ahead, threshold.Log.Walk = 5, 3
 			defer func() { threshold.Log = before }()
-			clock := small.clock
-			s := bookScenario(redisstore.New(scripts, nil), clock, a, sash.Every(2, 10*time.Second))
+			s.store, s.clock = redisstore.New(scripts, nil), small.clock
 			for range 8 {
 				s.call(2, time.Hour)
 			}
@@ -268,11 +254,11 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			if got := s.call(1, 0); got.Allowed() {
 				s.fail("a call looks at more bookings than it may")
 			}
-			return s.err
 		}},
 	} {
-		if err := edge.check(); err != nil {
-			return fmt.Errorf("%s: %w", edge.name, err)
+		s := bookScenario(redis, clock, a, edge.limit)
+		if edge.check(s); s.err != nil {
+			return fmt.Errorf("%s: %w", edge.name, s.err)
 		}
 	}
 	return nil

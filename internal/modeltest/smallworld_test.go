@@ -123,36 +123,30 @@ func replaced(t testing.TB, script, is, becomes string) func(name, text string) 
 func TestTheSmallWorldCatches(t *testing.T) {
 	server := redistest.Start(t)
 	for _, m := range []struct {
-		script    string
-		algorithm sash.Algorithm
-		mutant
+		script         string
+		algorithm      sash.Algorithm
+		name, old, new string
 	}{
-		{"log.lua", sash.SlidingLog, mutant{
-			"what is merged is forgotten", "units = units + u\n", "units = units\n"}},
-		{"log.lua", sash.SlidingLog, mutant{
-			"a full log drops its oldest entry", "if slots < MOST_ENTRIES then return true,", "if slots >= MOST_ENTRIES then return false, oldest, true end\n    if slots < MOST_ENTRIES then return true,"}},
-		{"log.lua", sash.SlidingLog, mutant{
-			"hints outlive what is merged", "void, inserted, full = void or gone,", "void, inserted, full = void,"}},
-		{"log.lua", sash.SlidingLog, mutant{
-			"hints of other limits outlive what is merged", "anew and limits or hinted) end", "limits) end"}},
-		{"log.lua", sash.SlidingLog, mutant{
-			"the sums wrap", "% SUM_MODULUS > MOST_SUM then\n          log = log", "< 0 then\n          log = log"}},
-		{"log.lua", sash.SlidingLog, mutant{
-			"what fills the sums is forgotten", "pack('>I5', math.min(units, MOST_OF_ENTRY))) end", "pack('>I5', 1)) end"}},
-		{"log.lua", sash.SlidingLog, mutant{
-			"hints outlive what fills the sums", "steps().saturate(log, key, slots, entries, head, total, oldest), true", "steps().saturate(log, key, slots, entries, head, total, oldest), false"}},
-		{"log.lua", sash.SlidingBuckets, mutant{
-			"a full entry takes more into the total", "added = entry_units - there", ""}},
-		{"log_settle.lua", sash.SlidingLog, mutant{
-			"a full entry gives back", "units >= MOST_OF_ENTRY or units", "units"}},
-		{"log_settle.lua", sash.SlidingBuckets, mutant{
-			"a charge that a clock has moved is taken for another", "local sure, bookings = at > moved % 2^52,", "local sure, bookings = true,"}},
-		{"zset.lua", sash.SortedSetLog, mutant{
-			"a full set drops its oldest member", "math.min(units + more, MOST_OF_ENTRY)", "more"}},
-		{"zset.lua", sash.SortedSetLog, mutant{
-			"what many units follow is forgotten", "if units > 0 then\n      call('ZREM'", "if false then\n      call('ZREM'"}},
-		{"zset.lua", sash.SortedSetLog, mutant{
-			"a full member gives back", "(units >= MOST_OF_ENTRY or ", "("}},
+		{"log.lua", sash.SlidingLog, "what is merged is forgotten", "units = units + u\n", "units = units\n"},
+		{"log.lua", sash.SlidingLog, "a full log drops its oldest entry",
+			"if slots < MOST_ENTRIES then return true,", "if slots >= MOST_ENTRIES then return false, oldest, true end\n    if slots < MOST_ENTRIES then return true,"},
+		{"log.lua", sash.SlidingLog, "hints outlive what is merged",
+			"void, inserted, full = void or gone,", "void, inserted, full = void,"},
+		{"log.lua", sash.SlidingLog, "hints of other limits outlive what is merged", "anew and limits or hinted) end", "limits) end"},
+		{"log.lua", sash.SlidingLog, "the sums wrap",
+			"% SUM_MODULUS > MOST_SUM then\n          log = log", "< 0 then\n          log = log"},
+		{"log.lua", sash.SlidingLog, "what fills the sums is forgotten",
+			"pack('>I5', math.min(units, MOST_OF_ENTRY))) end", "pack('>I5', 1)) end"},
+		{"log.lua", sash.SlidingLog, "hints outlive what fills the sums",
+			"steps().saturate(log, key, slots, entries, head, total, oldest), true", "steps().saturate(log, key, slots, entries, head, total, oldest), false"},
+		{"log.lua", sash.SlidingBuckets, "a full entry takes more into the total", "added = entry_units - there", ""},
+		{"log_settle.lua", sash.SlidingLog, "a full entry gives back", "units >= MOST_OF_ENTRY or units", "units"},
+		{"log_settle.lua", sash.SlidingBuckets, "a charge that a clock has moved is taken for another",
+			"local sure, bookings = at > moved % 2^52,", "local sure, bookings = true,"},
+		{"zset.lua", sash.SortedSetLog, "a full set drops its oldest member", "math.min(units + more, MOST_OF_ENTRY)", "more"},
+		{"zset.lua", sash.SortedSetLog, "what many units follow is forgotten",
+			"if units > 0 then\n      call('ZREM'", "if false then\n      call('ZREM'"},
+		{"zset.lua", sash.SortedSetLog, "a full member gives back", "(units >= MOST_OF_ENTRY or ", "("},
 	} {
 		t.Run(m.script+"/"+m.name, func(t *testing.T) {
 			if _, err := server.Do("FLUSHALL"); err != nil {
@@ -349,8 +343,7 @@ func counted(t testing.TB) func(name, text string) string {
 // checkPaths fails if one of the paths was never taken.
 func checkPaths(t *testing.T, server *redistest.Server) {
 	t.Helper()
-	client := newClient(server.Addr())
-	defer client.Close()
+	client := newClient(t, server.Addr())
 	taken, err := client.HGetAll(t.Context(), "paths").Result()
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,8 +38,10 @@ type scripter struct {
 	changed map[*redisstore.Script]*redisstore.Script // guarded by mu
 }
 
-func newClient(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, PoolSize: 64, DisableIdentity: true, ReadTimeout: time.Minute})
+func newClient(t testing.TB, addr string) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, PoolSize: 64, DisableIdentity: true, ReadTimeout: time.Minute})
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 // timeCall is how every script reads the clock: once.

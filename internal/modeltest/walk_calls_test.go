@@ -129,7 +129,11 @@ func (w *walk) step() error {
 	if w.limits != nil && w.choose(4) == 0 {
 		return w.once()
 	}
-	switch w.choose(w.turns()) {
+	turns := 18
+	if w.books {
+		turns = 21
+	}
+	switch w.choose(turns) {
 	default:
 		return w.turn()
 	case 7: // peek
@@ -218,14 +222,6 @@ func (w *walk) drift() {
 	}
 }
 
-// turns returns how many kinds of steps there are.
-func (w *walk) turns() int {
-	if w.books {
-		return 21
-	}
-	return 18
-}
-
 func (w *walk) move(d time.Duration) {
 	w.note("the clock moves by %v", d)
 	w.clock.Advance(d)
@@ -272,15 +268,12 @@ func (w *walk) check(reqs []driver.Request, results []driver.Answer) error {
 		if results[i].Firm && slices.ContainsFunc(w.admitted, func(a admitted) bool { return a.req.Key == req.Key && a.res.At > results[i].At }) {
 			return fmt.Errorf("a refusal is firm although a booking can be given back")
 		}
-		if allowed && req.Cost > 0 && !w.joined() && (w.algorithm != sash.SlidingBuckets && !w.books || results[i].At > w.back) {
+		if allowed && req.Cost > 0 && !w.opts.CountRefused && (w.algorithm != sash.SlidingBuckets && !w.books || results[i].At > w.back) {
 			w.admitted = append(w.admitted, admitted{req, results[i]})
 		}
 	}
 	return nil
 }
-
-// joined reports whether charges may be indistinguishable when one is settled.
-func (w *walk) joined() bool { return w.opts.CountRefused }
 
 // edge moves to the instant at which the last call is admitted again, or units are released, or one microsecond
 // before that, and repeats the call.

@@ -49,12 +49,7 @@ func (o *oracle) Reward(at time.Time, req driver.Request) (given int64, sure boo
 func (l *log) give(now, units int64, limits []sash.Limit) (given int64, sure bool) {
 	cut := now
 	for _, limit := range limits {
-		from := now - limit.Window.Microseconds()
-		if limit.Period != 0 {
-			start, _ := bounds(limit, now)
-			from = start - 1
-		}
-		cut = min(cut, from)
+		cut = min(cut, since(limit, now)-1)
 	}
 	entries := make(map[int64]int64)
 	for _, c := range l.charges {
@@ -191,7 +186,7 @@ func (w *walk) reward(store driver.Taker, req driver.Request) error {
 	if w.choose(3) == 0 {
 		req.Cost *= 3
 	}
-	if w.joined() { // a store forgets what refused calls outweigh
+	if w.opts.CountRefused { // a store forgets what refused calls outweigh
 		return nil
 	}
 	at, err := w.decides(req)

@@ -29,8 +29,7 @@ var start = time.Date(2031, 3, 29, 22, 59, 58, 999_999_000, time.UTC)
 // virtual is a store on a real server, with scripts and keys that live on a clock of the test's.
 func virtual(t testing.TB, addr string, edit func(name, text string) string) (*redisstore.Store, *judge.Clock, *scripter) {
 	clock := judge.NewClock(start)
-	s := &scripter{client: newClient(addr), clock: clock, edit: edit, aging: &aging{ends: make(map[string]time.Time)}}
-	t.Cleanup(func() { s.client.Close() })
+	s := &scripter{client: newClient(t, addr), clock: clock, edit: edit, aging: &aging{ends: make(map[string]time.Time)}}
 	return redisstore.New(s, nil), clock, s
 }
 

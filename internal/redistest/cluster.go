@@ -59,7 +59,8 @@ func StartCluster(t testing.TB, opts ClusterOptions) *Cluster {
 		s.Must(t, "CLUSTER", "REPLICATE", c.Primaries[i/opts.Replicas].ID(t))
 	}
 	await(t, "the replicas of the cluster are synchronized, and every node knows them", func() bool {
-		return c.ready(t, len(c.Replicas)) && !slices.ContainsFunc(c.Replicas, func(s *Server) bool { return !s.linked(t) })
+		alone := func(s *Server) bool { return s.Info(t, "replication", "master_link_status") != "up" }
+		return c.ready(t, len(c.Replicas)) && !slices.ContainsFunc(c.Replicas, alone)
 	})
 	return c
 }
@@ -104,8 +105,7 @@ func (c *Cluster) Slot(t testing.TB, key string) int {
 	return int(c.Primaries[0].Must(t, "CLUSTER", "KEYSLOT", key).(int64))
 }
 
-// Home returns the index of the primary that owned a slot at the start. It panics if there is no such
-// slot.
+// Home returns the index of the primary that owned a slot at the start. It panics if there is no such slot.
 func (c *Cluster) Home(slot int) int {
 	for i := range c.Primaries {
 		if slot < (i+1)*Slots/len(c.Primaries) {
@@ -139,9 +139,8 @@ type Sentinels struct {
 	Servers []*Server
 }
 
-// StartSentinels starts three sentinels, and stops them when the test ends. A primary is down when two of
-// them have had no answer for the given time. StartSentinels returns when the sentinels know each other and
-// the given number of replicas.
+// StartSentinels starts three sentinels, and stops them when the test ends. A primary is down when two of them have had no
+// answer for the given time. StartSentinels returns when the sentinels know each other and the given number of replicas.
 func StartSentinels(t testing.TB, primary *Server, replicas int, down time.Duration) *Sentinels {
 	t.Helper()
 	const name, count, quorum = "sash", 3, 2

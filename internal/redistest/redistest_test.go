@@ -109,8 +109,7 @@ func TestNoServerSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestServerDiesWithItsParent runs this test binary again as the parent, kills it, and waits until the
-// server has ended.
+// TestServerDiesWithItsParent runs this test binary again as the parent, kills it, and waits until the server has ended.
 func TestServerDiesWithItsParent(t *testing.T) {
 	if os.Getenv("SASH_REDISTEST_PARENT") != "" {
 		s, err := redistest.Run()
@@ -170,21 +169,6 @@ func Example() {
 	// Output: 3 <nil>
 }
 
-func TestReplicaHasWhatThePrimaryHas(t *testing.T) {
-	primary := redistest.Start(t)
-	primary.Must(t, "SET", "k", "before")
-	replica := redistest.StartReplica(t, primary.Addr())
-	if got := replica.Must(t, "GET", "k"); got != "before" {
-		t.Errorf("the replica has %v", got)
-	}
-	if _, err := replica.Do("SET", "k", "x"); err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
-		t.Errorf("a replica took a write: %v", err)
-	}
-	primary.Stop()
-	replica.Promote(t)
-	replica.Must(t, "SET", "k", "after")
-}
-
 func TestPausedServerAnswersWhenItGoesOn(t *testing.T) {
 	s := redistest.Start(t)
 	s.Pause()
@@ -205,42 +189,6 @@ func TestPausedServerAnswersWhenItGoesOn(t *testing.T) {
 	s.Pause()
 	s.Restart()
 	s.Must(t, "PING")
-}
-
-func TestSentinelsReplaceAPrimaryThatIsGone(t *testing.T) {
-	t.Parallel()
-	primary := redistest.Start(t)
-	replicas := []*redistest.Server{redistest.StartReplica(t, primary.Addr()), redistest.StartReplica(t, primary.Addr())}
-	s := redistest.StartSentinels(t, primary, len(replicas), 500*time.Millisecond)
-	if got := s.Primary(t); got != primary.Addr() || len(s.Addrs()) != 3 {
-		t.Fatalf("%d sentinels name %s as the primary, want %s", len(s.Addrs()), got, primary.Addr())
-	}
-	primary.Stop()
-	takesOver(t, func() bool { now := s.Primary(t); return now == replicas[0].Addr() || now == replicas[1].Addr() })
-}
-
-// takesOver waits until a replica has taken over.
-func takesOver(t *testing.T, happened func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !happened(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("no replica took over")
-		}
-	}
-}
-
-func TestClusterReplacesPrimaries(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, redistest.ClusterOptions{Replicas: 1})
-	if len(c.Addrs()) != 6 {
-		t.Fatalf("the cluster has nodes %v", c.Addrs())
-	}
-	home := c.Home(c.Slot(t, "k"))
-	to := c.Primaries[home]
-	to.Must(t, "SET", "k", "v")
-	replica := c.Replicas[home]
-	to.Stop()
-	takesOver(t, func() bool { got, err := replica.Do("GET", "k"); return err == nil && got == "v" })
 }
 
 func TestServersWithTLSAndOnAUnixSocket(t *testing.T) {

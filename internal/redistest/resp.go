@@ -70,8 +70,7 @@ func (c *conn) exchange(args []string) (any, error) {
 	return readReply(c.r)
 }
 
-// readReply reads one RESP2 reply. It returns an error reply as a value; its error is that of the
-// connection.
+// readReply reads one RESP2 reply. It returns an error reply as a value; its error is that of the connection.
 func readReply(r *bufio.Reader) (any, error) {
 	line, err := r.ReadString('\n')
 	if err != nil {

@@ -31,9 +31,8 @@ const EnvServer = "SASH_REDIS_SERVER"
 // ErrNoServer is the error of [Run] if there is no server program to start.
 var ErrNoServer = errors.New("internal/redistest: no redis-server on the PATH: run `make test`, which installs it, or install Debian's package redis-server")
 
-// Ports are below the range that the system gives to outgoing connections, so that no client that
-// reconnects takes the port of a server while it restarts. The bus of a cluster, 10000 above, is below
-// that range too.
+// Ports are below the range that the system gives to outgoing connections, so that no client that reconnects takes the port
+// of a server while it restarts. The bus of a cluster, 10000 above, is below that range too.
 const (
 	lowPort  = 10000
 	highPort = 22000
@@ -52,7 +51,8 @@ type Server struct {
 	fail   func(error)
 
 	mu   sync.Mutex
-	proc *process // guarded by mu; nil when stopped
+	cmd  *exec.Cmd     // guarded by mu; nil when stopped
+	done chan struct{} // guarded by mu; closed when it has ended
 
 	conn conn
 }
@@ -107,9 +107,8 @@ func (s *Server) Stop() {
 	}
 }
 
-// Restart kills the server, if it runs, and starts it again on the same port. It is empty unless the
-// arguments make it persist. If the server does not start, Restart fails the test of [Start], and panics
-// for a server of [Run].
+// Restart kills the server, if it runs, and starts it again on the same port. It is empty unless the arguments make it
+// persist. If the server does not start, Restart fails the test of [Start], and panics for a server of [Run].
 func (s *Server) Restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,30 +199,25 @@ func (s *Server) start() error {
 	cmd := exec.Command(s.bin, append(args, s.args...)...)
 	cmd.Env = append(os.Environ(), s.env...)
 	cmd.Stdout, cmd.Stderr = log, log
-	if s.proc, err = spawn(cmd); err != nil {
+	if s.done, err = spawn(cmd); err != nil {
 		return fmt.Errorf("internal/redistest: %w", err)
 	}
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		if s.answers() {
-			return nil
-		}
-		exited := false
+	s.cmd = cmd
+	for deadline := time.Now().Add(20 * time.Second); !s.answers(); {
+		err = fmt.Errorf("internal/redistest: the server on %s does not answer", s.Addr())
 		select {
-		case <-s.proc.done:
-			exited = true
+		case <-s.done:
+			err = errExited
 		case <-time.After(5 * time.Millisecond):
-		}
-		if !exited && time.Now().Before(deadline) {
-			continue
+			if time.Now().Before(deadline) {
+				continue
+			}
 		}
 		s.kill()
 		text, _ := os.ReadFile(logName)
-		if exited {
-			return fmt.Errorf("%w: %s", errExited, text)
-		}
-		return fmt.Errorf("internal/redistest: the server on %s does not answer: %s", s.Addr(), text)
+		return fmt.Errorf("%w: %s", err, text)
 	}
+	return nil
 }
 
 // answers reports whether this server answers on the port, and not another one that took it.
@@ -233,14 +227,15 @@ func (s *Server) answers() bool {
 	}
 	info, err := s.Do("INFO", "server")
 	text, _ := info.(string)
-	return err == nil && strings.Contains(text, "process_id:"+strconv.Itoa(s.proc.pid)+"\r\n")
+	return err == nil && strings.Contains(text, "process_id:"+strconv.Itoa(s.cmd.Process.Pid)+"\r\n")
 }
 
-// kill ends the process; the caller holds mu.
+// kill ends the process, even a paused one, and waits until it has ended. The caller holds mu.
 func (s *Server) kill() {
-	if s.proc != nil {
-		s.proc.kill()
-		s.proc = nil
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill() // it may have ended
+		<-s.done
+		s.cmd = nil
 	}
 	s.conn.close()
 }
@@ -257,14 +252,8 @@ func StartReplica(t testing.TB, of string, args ...string) *Server {
 		t.Fatal(err)
 	}
 	s := Start(t, append([]string{"--replicaof", host, port}, args...)...)
-	await(t, "the replica of "+of+" is synchronized", func() bool { return s.linked(t) })
+	await(t, "the replica of "+of+" is synchronized", func() bool { return s.Info(t, "replication", "master_link_status") == "up" })
 	return s
-}
-
-// linked reports whether a replica follows its primary.
-func (s *Server) linked(t testing.TB) bool {
-	t.Helper()
-	return s.Info(t, "replication", "master_link_status") == "up"
 }
 
 // Info returns a field of a section of INFO, or "" if there is none.
@@ -276,10 +265,7 @@ func (s *Server) Info(t testing.TB, section, field string) string {
 
 // fieldOf returns a field of a reply to INFO, or "" if there is none.
 func fieldOf(info, name string) string {
-	_, after, ok := strings.Cut("\r\n"+info, "\r\n"+name+":")
-	if !ok {
-		return ""
-	}
+	_, after, _ := strings.Cut("\r\n"+info, "\r\n"+name+":")
 	value, _, _ := strings.Cut(after, "\r\n")
 	return value
 }
@@ -300,19 +286,11 @@ func await(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// A process is a child process that a goroutine waits for.
-type process struct {
-	pid  int
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-}
-
-// spawn starts a command that Linux kills when this process ends. Linux kills a child when the thread that
-// started it ends, so a goroutine keeps that thread for as long as the child lives.
-func spawn(cmd *exec.Cmd) (*process, error) {
-	p := &process{cmd: cmd, done: make(chan struct{})}
+// spawn starts a command that Linux kills when this process ends, and returns a channel that is closed when it has ended.
+// Linux kills a child when the thread that started it ends, so a goroutine keeps that thread for as long as the child lives.
+func spawn(cmd *exec.Cmd) (chan struct{}, error) {
 	dieWithParent(cmd)
-	started := make(chan error)
+	started, done := make(chan error), make(chan struct{})
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -320,18 +298,8 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 		started <- err
 		if err == nil {
 			_ = cmd.Wait() // a server that was killed is expected
-			close(p.done)
+			close(done)
 		}
 	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	p.pid = cmd.Process.Pid
-	return p, nil
-}
-
-// kill ends the child, even a paused one, and waits until it has ended.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
-	<-p.done
+	return done, <-started
 }

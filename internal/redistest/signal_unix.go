@@ -18,11 +18,11 @@ func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 func (s *Server) signal(sig syscall.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.proc == nil {
+	if s.cmd == nil {
 		s.fail(errors.New("internal/redistest: the server is stopped"))
 		return
 	}
-	if err := s.proc.cmd.Process.Signal(sig); err != nil {
+	if err := s.cmd.Process.Signal(sig); err != nil {
 		s.fail(err)
 	}
 }

@@ -2,6 +2,8 @@ package roundtrip
 
 import (
 	"context"
+	"fmt"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -12,9 +14,13 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/goredisstore"
 	"example.com/sash/httplimit"
 	"example.com/sash/memstore"
 	"example.com/sash/outgoing"
+	"example.com/sash/stack"
+	"github.com/redis/go-redis/v9"
 )
 
 // latency is the time that a request and its response take, each.
@@ -59,8 +65,7 @@ func newAPI(t *testing.T, store driver.Store, a arrangement) *api {
 	return &api{handler: limit(served)}
 }
 
-// RoundTrip calls the handler in this process, so that both sides have the test's clock. The Date is that of
-// net/http.
+// RoundTrip calls the handler in this process, so that both sides have the test's clock. The Date is that of net/http.
 func (a *api) RoundTrip(req *http.Request) (*http.Response, error) {
 	sent := time.Now()
 	time.Sleep(latency)
@@ -144,8 +149,7 @@ func send(ctx context.Context, rt http.RoundTripper) (int, error) {
 	return res.StatusCode, res.Body.Close()
 }
 
-// stream sends requests one after the other, from each of several workers over each transport, until a
-// time has passed.
+// stream sends requests one after the other, from each of several workers over each transport, until a time has passed.
 func stream(t *testing.T, transports []*outgoing.Transport, workers int, lasts time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), lasts)
@@ -174,4 +178,60 @@ func newStore() *memstore.Store { return memstore.New(nil) }
 func bubble(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+// A store that calls Redis as little as it can, and answers when Redis does not: here there is no Redis.
+func Example() {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1, DialTimeout: 20 * time.Millisecond})
+	defer client.Close()
+
+	store, err := stack.New(goredisstore.New(client, nil), &stack.Options{Failover: failover.Options{
+		Modes: failover.Modes{Rules: []failover.Rule{
+			{MaxCost: 1, Mode: failover.Open},   // admitted, not counted
+			{MaxCost: 20, Mode: failover.Local}, // this process's share; what costs more is an error
+		}},
+		Instances: func() int { return 4 }, // that share the limits
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	limiter, err := sash.New(store, nil, sash.PerMinute(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, cost := range []int64{1, 20, 50} {
+		res, err := limiter.AllowN(context.Background(), "k", cost)
+		if err != nil {
+			fmt.Println(cost, "is an error")
+		} else {
+			fmt.Println(cost, res.Allowed, res.Source)
+		}
+	}
+	// Output:
+	// 1 true policy
+	// 20 true local
+	// 50 is an error
+}
+
+// While a node of a Cluster is down, the subjects of the other nodes are still decided: each of 64 runs of slots has its
+// own breaker.
+func Example_cluster() {
+	addrs := []string{"10.0.0.7:7000", "10.0.0.8:7000"}
+	client := redis.NewClusterClient(goredisstore.Tune(&redis.ClusterOptions{Addrs: addrs}))
+	defer client.Close()
+	goredisstore.Greet(client)
+	shared := goredisstore.New(client, nil)
+	const slots, parts = 16384, 64 // a run of slots is short, so that few lie on two nodes
+	store, err := stack.New(shared, &stack.Options{Failover: failover.Options{
+		Parts: parts,
+		Part: func(key string, policy *driver.Policy) int {
+			return shared.Slot(key, policy) * parts / slots
+		},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := sash.New(store, nil, sash.PerMinute(100))
+	fmt.Println(limiter, err)
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -74,9 +73,7 @@ func served(t *testing.T, a *api, s server, percent int) {
 func eachServer(t *testing.T, f func(t *testing.T, d httplimit.Dialect, s server)) {
 	for _, d := range dialects {
 		for _, s := range servers {
-			t.Run(d.String()+"/"+s.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { f(t, d, s) })
-			})
+			bubble(t, d.String()+"/"+s.name, func(t *testing.T) { f(t, d, s) })
 		}
 	}
 }
@@ -159,10 +156,7 @@ func TestAFailedStoreIsNotALimit(t *testing.T) {
 	for _, d := range dialects {
 		bubble(t, d.String(), func(t *testing.T) {
 			store := storetest.NewFaulty(newStore())
-			a := newAPI(t, store, arrangement{
-				limits: []sash.Limit{sash.PerMinute(60)},
-				opts:   httplimit.Options{Dialect: d},
-			})
+			a := newAPI(t, store, arrangement{limits: []sash.Limit{sash.PerMinute(60)}, opts: httplimit.Options{Dialect: d}})
 			rt := newClient(t, newStore(), a, sash.PerMinute(60))
 			if status, err := send(t.Context(), rt); status != http.StatusOK {
 				t.Fatal(status, err)

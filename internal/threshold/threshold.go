@@ -17,25 +17,13 @@ import (
 // up in Lua would cost more than what is done with it.
 type Table map[string]int64
 
-// What the stores share.
-const (
-	entries   = 8192    // of a log: from then on it merges
-	steps     = 1024    // of a window, in which charges share an entry once the log merges
-	mostAhead = 10_000  // entries of a log that are bookings for later than now
-	walkAhead = 1024    // bookings that a call that goes ahead of them looks at, for each limit
-	walkGaps  = 256     // instants at which charges are made or leave that a booking looks at for a gap
-	walkLogs  = 16      // instants at which one of several subjects has room that are looked at for one at which all have
-	stepBack  = 1000    // microseconds by which a clock trembles: after a longer step back charges are dated anew
-	logIDs    = 1 << 14 // IDs that a log remembers
-)
-
 // Scripts are the thresholds of the scripts of package redisstore.
 var Scripts = Table{
 	"MOST_OF_ENTRY": driver.MaxUnits, // units in one entry of a log, compact or as a sorted set
 
 	// The compact log.
-	"MOST_ENTRIES": entries, // a power of two
-	"MERGE_STEPS":  steps,
+	"MOST_ENTRIES": int64(Log.Entries), // a power of two
+	"MERGE_STEPS":  Log.Steps,
 	"SUM_MODULUS":  1 << 48,   // of sums
 	"MOST_SUM":     1<<47 - 1, // units in all entries together, beyond which the oldest join
 	"BLOCK":        64,        // entries a sum
@@ -45,11 +33,11 @@ var Scripts = Table{
 	"MOST_PACKED":  32,        // entries of a log that is one packed string
 	"PACKED_BYTES": 411,       // 27 + 12 * MOST_PACKED, as a text: what is read of it at once
 	"SMALL_RING":   128,       // the most slots of a ring that is written as one string
-	"MOST_AHEAD":   mostAhead,
-	"STEP_BACK":    stepBack,
-	"WALK_AHEAD":   walkAhead, // with the charges that leave meanwhile
-	"WALK_GAPS":    walkGaps,
-	"WALK_LOGS":    walkLogs,
+	"MOST_AHEAD":   int64(Log.Ahead),
+	"STEP_BACK":    Log.Step,
+	"WALK_AHEAD":   int64(Log.Walk), // with the charges that leave meanwhile
+	"WALK_GAPS":    int64(Log.Gaps),
+	"WALK_LOGS":    int64(Log.Logs),
 	"GIVE_ENTRIES": 1000, // entries that a reward looks at
 
 	// The log as a sorted set.
@@ -62,9 +50,9 @@ var Scripts = Table{
 	"SET_TRIM":     100,     // members that a call removes since enough units follow
 
 	// IDs of calls and settlements that a subject remembers: powers of two.
-	"BUCKET":   32,      // places that one ID can have
-	"LOG_IDS":  logIDs,  // places in the compact log
-	"HASH_IDS": 1 << 10, // places in a hash or a sorted set
+	"BUCKET":   32,         // places that one ID can have
+	"LOG_IDS":  int64(IDs), // places in the compact log
+	"HASH_IDS": 1 << 10,    // places in a hash or a sorted set
 
 	"MAX_LEASES": driver.MaxLeases, // of a key
 	"MOST_UNITS": driver.MaxUnits,  // of the demand of a key
@@ -74,20 +62,20 @@ var Scripts = Table{
 	"REPEAT_MS": int64(driver.RepeatTime / time.Millisecond), // that a call with an ID can be repeated
 }
 
-// Log are the thresholds of the logs in memory. Tests set it while nothing else runs.
+// Log are the thresholds of the logs in memory. Scripts begin with the same ones. Tests set it while nothing else runs.
 var Log = struct {
-	Entries int   // of a log that merges, a power of two
+	Entries int   // of a log: from then on it merges; a power of two
 	Steps   int64 // of a window, in which charges share an entry once the log merges
 	Units   int64 // in one entry
-	Ahead   int   // entries of a log that lie ahead
+	Ahead   int   // entries of a log that are bookings for later than now
 	Walk    int   // bookings that a call that goes ahead of them looks at, for each limit
 	Gaps    int   // instants at which charges are made or leave that a booking looks at for a gap
 	Logs    int   // instants at which one of several subjects has room that are looked at for one at which all have
-	Step    int64 // microseconds by which a clock trembles
-}{entries, steps, driver.MaxUnits, mostAhead, walkAhead, walkGaps, walkLogs, stepBack}
+	Step    int64 // microseconds by which a clock trembles: after a longer step back charges are dated anew
+}{8192, 1024, driver.MaxUnits, 10_000, 1024, 256, 16, 1000}
 
 // IDs is the most IDs of calls and settlements that a subject in memory remembers. Tests set it while nothing else runs.
-var IDs = logIDs
+var IDs = 1 << 14
 
 // Leases is the most leases of a key in memory. Tests set it while nothing else runs.
 var Leases = driver.MaxLeases

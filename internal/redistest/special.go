@@ -1,16 +1,21 @@
 package redistest
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	_ "embed"
+	"encoding/binary"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -81,4 +86,50 @@ func StartUnix(t testing.TB, args ...string) (s *Server, path string) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	path = filepath.Join(dir, "redis.sock")
 	return Start(t, append([]string{"--unixsocket", path}, args...)...), path
+}
+
+//go:embed clock/clock.c
+var clockSource []byte
+
+// staleTime is longer than a server keeps a time of day that it has read. Valkey 9.1 asks for it once a
+// millisecond, and in between counts on from it by the processor's clock.
+const staleTime = 2 * time.Millisecond
+
+// A Clock is the time of day of a server, which a test moves. It is safe for concurrent use.
+type Clock struct{ file string }
+
+// StartWithClock starts a server with a clock that the test can move while the server runs. Scripts read it, and keys expire
+// by it. It needs Linux and a C compiler: cc, or the one that the environment variable CC names.
+func StartWithClock(t testing.TB, args ...string) (*Server, *Clock) {
+	t.Helper()
+	dir := t.TempDir()
+	c, source, library := &Clock{file: filepath.Join(dir, "offset")}, filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
+	if err := errors.Join(os.WriteFile(c.file, make([]byte, 8), 0o600), os.WriteFile(source, clockSource, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	cc := cmp.Or(os.Getenv("CC"), "cc") // for a library that the server loads to read the moved clock in place of the system's
+	out, err := exec.Command(cc, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", library, source).CombinedOutput()
+	if err != nil {
+		t.Fatalf("internal/redistest: a clock that moves needs a C compiler: run `make test`, which installs one, or install gcc and libc6-dev: %v\n%s", err, out)
+	}
+	s := &Server{dir: dir, args: args, env: []string{"LD_PRELOAD=" + library, "SASH_CLOCK=" + c.file}}
+	s.begin(t)
+	return s, c
+}
+
+// Move sets how far the server's clock is ahead of the system's; a negative duration is behind. When
+// it returns, the server has that time.
+func (c *Clock) Move(t testing.TB, ahead time.Duration) {
+	t.Helper()
+	f, err := os.OpenFile(c.file, os.O_WRONLY, 0) // as it is: the server has mapped it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var b [8]byte
+	binary.NativeEndian.PutUint64(b[:], uint64(ahead.Nanoseconds()))
+	if _, err := f.WriteAt(b[:], 0); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(staleTime)
 }
