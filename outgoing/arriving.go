@@ -116,26 +116,19 @@ func (a *arriving) shape(req driver.Request) (shaped driver.Request, paced int) 
 // fold returns the answer to a request, without its last limit if that paces: if that refused, the limit that it paces
 // did.
 func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) driver.Answer {
-	answer = unpaced(answer, paced)
+	statuses := answer.Statuses()
+	if last := len(statuses) - 1; paced >= 0 && paced < last {
+		pace, kept := statuses[last], slices.Clone(statuses[:last])
+		refusals := answer.Refusals
+		if bit := uint64(1) << last; refusals&bit != 0 {
+			refusals = refusals&^bit | 1<<paced
+			kept[paced].Retry = max(kept[paced].Retry, pace.Retry)
+		}
+		answer.Set(answer.At, refusals, kept)
+	}
 	if req.Within > 0 && len(answer.Statuses()) == len(req.Policy.Limits) {
 		a.booked(req, paced >= 0, &answer)
 	}
-	return answer
-}
-
-func unpaced(answer driver.Answer, paced int) driver.Answer {
-	statuses := answer.Statuses()
-	last := len(statuses) - 1
-	if paced < 0 || paced >= last {
-		return answer
-	}
-	pace, kept := statuses[last], slices.Clone(statuses[:last])
-	refusals := answer.Refusals
-	if bit := uint64(1) << last; refusals&bit != 0 {
-		refusals = refusals&^bit | 1<<paced
-		kept[paced].Retry = max(kept[paced].Retry, pace.Retry)
-	}
-	answer.Set(answer.At, refusals, kept)
 	return answer
 }
 

@@ -14,9 +14,6 @@ import (
 	"example.com/sash/driver"
 )
 
-// defaultMaxCoolDown is the longest cool-down when Options do not give one.
-const defaultMaxCoolDown = time.Hour
-
 // longestDay is a day on which clocks go back.
 const longestDay = 25 * time.Hour
 
@@ -104,7 +101,7 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 		return nil, fmt.Errorf("outgoing: Options.Base is a nil %T, which sends nothing", t.base)
 	}
 	if t.opts.MaxCoolDown == 0 {
-		t.opts.MaxCoolDown = defaultMaxCoolDown
+		t.opts.MaxCoolDown = time.Hour
 		if t.opts.Profile.Resets >= sash.CalendarDay {
 			t.opts.MaxCoolDown = longestDay
 		}
@@ -154,7 +151,13 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.elsewhere(req, call.Pool)
 	}
 	t.budget.add(retriesEarned)
-	patience := t.patience()
+	patience := t.opts.MaxWait // of the first attempt
+	switch {
+	case t.opts.Refuse:
+		patience = 0
+	case patience <= 0:
+		patience = math.MaxInt64
+	}
 	for attempt := 0; ; attempt++ {
 		res, used, wanted, err := t.fly(req, call, patience)
 		if err != nil {
@@ -177,17 +180,6 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			patience = t.opts.Retries.MaxRetryAfter // the response is discarded, so it cannot be returned instead
 		}
 	}
-}
-
-// patience returns how long a request's first attempt may wait for room.
-func (t *Transport) patience() time.Duration {
-	switch {
-	case t.opts.Refuse:
-		return 0
-	case t.opts.MaxWait > 0:
-		return t.opts.MaxWait
-	}
-	return math.MaxInt64
 }
 
 // attempt sends a request once, when there is room, and learns from the response. It returns the call as it was sent.
