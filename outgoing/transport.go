@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -91,13 +92,8 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if route == nil {
 		return nil, fmt.Errorf("%w: the route is nil; write one, or use outgoing.Everything with a key that is not empty", sash.ErrInvalidKey)
 	}
-	t := &Transport{route: route, limits: slices.Clone(limits), budget: budget{left: freeRetries}}
-	if opts != nil {
-		t.opts = *opts
-	}
-	if t.base = t.opts.Base; t.base == nil {
-		t.base = http.DefaultTransport
-	} else if driver.Nil(t.base) {
+	t := &Transport{route: route, opts: *cmp.Or(opts, &Options{}), limits: slices.Clone(limits), budget: budget{left: freeRetries}}
+	if t.base = cmp.Or(t.opts.Base, http.DefaultTransport); driver.Nil(t.base) {
 		return nil, fmt.Errorf("outgoing: Options.Base is a nil %T, which sends nothing", t.base)
 	}
 	if t.opts.MaxCoolDown == 0 {
@@ -125,8 +121,14 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if t.limiter, err = sash.New(t.at, counting, limits...); err != nil {
 		return nil, err
 	}
-	if t.slots, err = t.opts.concurrency(store); err != nil {
-		return nil, err
+	if l := t.opts.InFlight; l != (sash.Limit{}) {
+		if l.Window <= 0 {
+			return nil, fmt.Errorf("%w: InFlight needs the longest time that a request takes as its Window", sash.ErrInvalidLimit)
+		}
+		slots := &sash.Options{Prefix: t.opts.Prefix, Observer: t.opts.Observer}
+		if t.slots, err = sash.NewConcurrency(store, slots, l.Units, l.Window); err != nil {
+			return nil, err
+		}
 	}
 	t.cool = newCoolDowns(store, t.prefix, t.opts.MaxCoolDown)
 	return t, nil
