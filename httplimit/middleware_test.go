@@ -1,7 +1,6 @@
 package httplimit_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -270,7 +269,7 @@ func TestHandlersCanFlushAndHijack(t *testing.T) {
 			}
 			defer conn.Close()
 			_, err = rw.WriteString("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-			if err := errors.Join(err, flush(rw)); err != nil {
+			if err := errors.Join(err, rw.Flush()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -283,5 +282,3 @@ func TestHandlersCanFlushAndHijack(t *testing.T) {
 		wantStatus(t, visit(t, server, "GET", "/directly"), 202)
 	}
 }
-
-func flush(rw *bufio.ReadWriter) error { return rw.Flush() }

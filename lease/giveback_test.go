@@ -10,7 +10,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
 
@@ -84,7 +83,7 @@ func TestAStoreThatPanicsLeavesNoCallerWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &panicking{far: newFar(hop)}
 		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000))
-		warm(t, l)
+		admit(t, l, 300)
 		time.Sleep(longest)
 		inner.panics.Store(true) // for blocks
 		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
@@ -115,10 +114,7 @@ func TestARegionNearTheHomeGetsNoLessThanOneFarAway(t *testing.T) {
 		admitted := make([]atomic.Int64, len(ways))
 		var group sync.WaitGroup
 		for i, way := range ways {
-			store, err := lease.Shared(&far{Store: home, way: way}, memstore.New(nil), span, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := shared(t, &far{Store: home, way: way}, memstore.New(nil), span, nil)
 			l := newLimiter(t, store, nil, sash.Every(units, window))
 			began := time.Now()
 			for range 8 {

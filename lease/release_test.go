@@ -22,7 +22,7 @@ func TestReleaseWaitsForErrands(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			home := newFar(trip / 2)
-			ls, stores := newRegionStores(t, home, 1, 3*time.Second, time.Hour, sash.PerHour(10_000))
+			ls, store := newRegion(t, home, 1, 3*time.Second, time.Hour, sash.PerHour(10_000))
 			for _, patience := range []time.Duration{2 * trip, trip * 3 / 4} { // alone, and then on an errand, which goes on
 				ctx, leave := context.WithCancel(t.Context())
 				time.AfterFunc(patience, leave)
@@ -33,7 +33,7 @@ func TestReleaseWaitsForErrands(t *testing.T) {
 			if patient {
 				ctx = t.Context()
 			}
-			err := stores[0].Release(ctx)
+			err := store.Release(ctx)
 			if !patient {
 				if err == nil || !strings.Contains(err.Error(), "under way") {
 					t.Errorf("errands are under way, and Release returns %v", err)
@@ -69,11 +69,7 @@ func TestReleaseSaysWhy(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newStore(t, home)
 			l := newLimiter(t, store, nil, sash.PerMinute(60_000))
-			for range 20 {
-				if _, err := l.Allow(t.Context(), "k"); err != nil {
-					t.Fatal(err)
-				}
-			}
+			admit(t, l, 20)
 			if err := store.Release(t.Context()); !errors.Is(err, why) || !strings.Contains(err.Error(), "1 leases") {
 				t.Errorf("the error is %v, want one that wraps %q", err, why)
 			}
@@ -105,16 +101,9 @@ func TestAHolderThatPanics(t *testing.T) {
 	for _, method := range []string{"Spend", "Bring", "Return", "Forget"} {
 		synctest.Test(t, func(t *testing.T) {
 			home, holder := newFar(time.Millisecond), &trapped{Store: memstore.New(nil)}
-			store, err := lease.Shared(home, holder, time.Second, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := shared(t, home, holder, time.Second, nil)
 			l := newLimiter(t, store, nil, sash.PerMinute(60_000))
-			for range 20 {
-				if _, err := l.Allow(t.Context(), "k"); err != nil {
-					t.Fatal(err)
-				}
-			}
+			admit(t, l, 20)
 			holder.method.Store(method)
 			var failed error
 			for range 5000 {
@@ -171,10 +160,7 @@ func TestAHomeThatTakesLongerThanASecondLeases(t *testing.T) {
 	for _, within := range []time.Duration{0, 4 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			home := newFar(700 * time.Millisecond)
-			store, err := lease.Shared(home, memstore.New(nil), 20*time.Second, &lease.Options{Within: within})
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := shared(t, home, memstore.New(nil), 20*time.Second, &lease.Options{Within: within})
 			l, fromLease := newLimiter(t, store, nil, sash.PerMinute(60_000)), 0
 			for range 5000 {
 				if res, err := l.Allow(t.Context(), "k"); err == nil && res.Allowed && res.Source == sash.FromLease {
@@ -194,10 +180,7 @@ func TestAHomeThatTakesLongerThanASecondLeases(t *testing.T) {
 func TestReleaseGivesManyLeasesBackInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := newFar(75 * time.Millisecond)
-		store, err := lease.Shared(home, memstore.New(nil), 3*time.Second, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := shared(t, home, memstore.New(nil), 3*time.Second, nil)
 		l := newLimiter(t, store, nil, sash.PerMinute(100_000))
 		var wg sync.WaitGroup
 		for i := range 200 {
