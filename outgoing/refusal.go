@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -185,12 +184,6 @@ func rewound(req *http.Request) (*http.Request, error) {
 	}
 	again.Body = body
 	return again, nil
-}
-
-// discard reads the rest of a short body, so that its connection can be reused.
-func discard(body io.ReadCloser) {
-	_, _ = io.CopyN(io.Discard, body, 64<<10)
-	_ = body.Close()
 }
 
 // A budget keeps retries in proportion to requests.

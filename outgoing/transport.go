@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/http/httptrace"
@@ -150,7 +151,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if call.Pool != nil && originOf(req.URL) != call.Pool.origin {
-		return t.elsewhere(req, call.Pool)
+		if req.Response != nil { // a redirect has led away from the pool's origin, and is followed without a credential
+			return t.base.RoundTrip(req)
+		}
+		closeBody(req)
+		return nil, fmt.Errorf("outgoing: the credentials of the pool are for %s, and the request goes to %s", call.Pool.origin, originOf(req.URL))
 	}
 	t.budget.add(retriesEarned)
 	patience := t.opts.MaxWait // of the first attempt
@@ -171,7 +176,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		} else if delay, again = t.retry(req, res, wanted, attempt); !again {
 			return res, nil
 		}
-		discard(res.Body)
+		_, _ = io.CopyN(io.Discard, res.Body, 64<<10) // the rest of a short body, so that its connection can be reused
+		_ = res.Body.Close()
 		if err := sleep(req.Context(), delay); err != nil {
 			return nil, err
 		}
@@ -198,8 +204,9 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 		return nil, call, pause{}, err
 	}
 	sent := time.Now()
-	traced, fresh := tracing(req)
-	res, err := t.send(traced, call)
+	var fresh atomic.Bool // whether it has a new connection
+	trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { fresh.Store(!c.Reused) }}
+	res, err := t.send(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)), call)
 	if err != nil {
 		return nil, call, pause{}, err
 	}
@@ -250,23 +257,6 @@ func (t *Transport) send(req *http.Request, call Call) (*http.Response, error) {
 	}
 	res.Request = req
 	return res, nil
-}
-
-// elsewhere sends a request that a redirect leads away from the origin of a pool, without a credential. Any other request
-// to such a place is an error.
-func (t *Transport) elsewhere(req *http.Request, pool *Pool) (*http.Response, error) {
-	if req.Response != nil {
-		return t.base.RoundTrip(req)
-	}
-	closeBody(req)
-	return nil, fmt.Errorf("outgoing: the credentials of the pool are for %s, and the request goes to %s", pool.origin, originOf(req.URL))
-}
-
-// tracing returns the request with a trace that records whether it had a new connection.
-func tracing(req *http.Request) (*http.Request, *atomic.Bool) {
-	fresh := new(atomic.Bool)
-	trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { fresh.Store(!c.Reused) }}
-	return req.WithContext(httptrace.WithClientTrace(req.Context(), trace)), fresh
 }
 
 func closeBody(req *http.Request) {
