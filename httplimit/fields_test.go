@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -243,14 +244,13 @@ func problemOf(t testing.TB, res answer) (p problem) {
 }
 
 func TestARefusalNamesEveryLimitThatRefused(t *testing.T) {
-	clock := newClock()
-	h := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.PerMinute(1), sash.PerHour(1), sash.PerDay(9)), httplimit.PeerAddress, nil)(ok)
+	h := newMiddleware(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(1), sash.PerHour(1), sash.PerDay(9)), httplimit.PeerAddress, nil)(ok)
 	wantStatus(t, get(h, "GET", "/", nil), 200)
 	p := problemOf(t, get(h, "GET", "/", nil))
 	if p.Type != httplimit.ProblemQuotaExceeded || p.Status != 429 {
 		t.Errorf("problem %+v", p)
 	}
-	if len(p.Violated) != 2 || p.Violated[0] != "1/1m" || p.Violated[1] != "1/1h" {
+	if !slices.Equal(p.Violated, []string{"1/1m", "1/1h"}) {
 		t.Errorf("violated-policies %q, want 1/1m and 1/1h", p.Violated)
 	}
 	if want := "Send it again in 3600 seconds."; p.Detail != want {
@@ -259,9 +259,8 @@ func TestARefusalNamesEveryLimitThatRefused(t *testing.T) {
 }
 
 func TestABlockedClientIsToldSo(t *testing.T) {
-	clock := newClock()
 	opts := &sash.Options{Block: sash.Block{Refusals: 1, For: time.Hour}}
-	h := newMiddleware(t, newLimiter(t, clock.store(), opts, sash.PerMinute(1)), httplimit.PeerAddress, nil)(ok)
+	h := newMiddleware(t, newLimiter(t, newClock().store(), opts, sash.PerMinute(1)), httplimit.PeerAddress, nil)(ok)
 	wantStatus(t, get(h, "GET", "/", nil), 200)
 	want := "There were too many refused requests. Send it again in 3600 seconds."
 	if p := problemOf(t, get(h, "GET", "/", nil)); p.Status != 429 || p.Detail != want {

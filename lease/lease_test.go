@@ -267,11 +267,7 @@ func TestABookingIsDecidedByTheStore(t *testing.T) {
 func TestBookingsAreUnderTheLongerWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, limit := newStore(t, newFar(hop)), sash.Every(10, time.Second)
-		p, err := sash.NewPolicy(nil, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req := driver.Request{Key: "k", Cost: 10, Policy: p, Within: driver.MaxAhead}
+		req := driver.Request{Key: "k", Cost: 10, Policy: newLimiter(t, store, nil, limit).Policy(), Within: driver.MaxAhead}
 		want := (limit.Window + longest).Microseconds()
 		var last int64
 		check := func(how string, answer driver.Answer, err error) {

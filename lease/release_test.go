@@ -257,10 +257,6 @@ func TestARefusalIsNotFirmWhileALeaseMayGiveBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFar(hop)
 		here, there := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000)), newStore(t, inner)
-		policy, err := sash.NewPolicy(nil, sash.PerMinute(1000))
-		if err != nil {
-			t.Fatal(err)
-		}
 		for {
 			res, err := here.Allow(t.Context(), "k")
 			if err != nil || !res.Allowed {
@@ -270,7 +266,8 @@ func TestARefusalIsNotFirmWhileALeaseMayGiveBack(t *testing.T) {
 				break
 			}
 		}
-		if answer, err := there.Decide(t.Context(), driver.Request{Key: "k", Cost: 1000, Policy: policy}); err != nil || answer.Allowed() || answer.Firm {
+		req := driver.Request{Key: "k", Cost: 1000, Policy: here.Policy()}
+		if answer, err := there.Decide(t.Context(), req); err != nil || answer.Allowed() || answer.Firm {
 			t.Errorf("%+v, %v", answer, err)
 		}
 	})

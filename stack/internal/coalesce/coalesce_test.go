@@ -199,11 +199,7 @@ func TestARefusalAfterABatchWithAReservationIsNotFirm(t *testing.T) {
 		synctest.Wait()
 		wg.Go(func() { _, _ = l.Reserve(t.Context(), "k", 1) })
 		wg.Wait()
-		policy, err := sash.NewPolicy(nil, sash.PerMinute(3))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if answer, err := joined.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: policy}); err != nil || answer.Allowed() || answer.Firm {
+		if answer, err := joined.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: l.Policy()}); err != nil || answer.Allowed() || answer.Firm {
 			t.Errorf("%+v, %v", answer, err)
 		}
 	})
