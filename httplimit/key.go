@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"example.com/sash"
@@ -121,3 +123,151 @@ func Reads(r *http.Request) bool {
 
 // Writes reports the opposite of [Reads].
 func Writes(r *http.Request) bool { return !Reads(r) }
+
+// forwardedFor is the header that is a list.
+const forwardedFor = "X-Forwarded-For"
+
+// AddressOptions configure how a client's address is found. The zero value is the peer's address.
+type AddressOptions struct {
+	// Header is the one header in which proxies name the client, read from Trusted peers only: X-Forwarded-For, a list to
+	// which each proxy appends its peer, or one with a single address that the proxy next to us writes, such as X-Real-IP.
+	// The others are never read: a proxy passes them on as the client sent them. Empty is none: the peer is the client.
+	Header string
+	// Trusted are the addresses of your proxies.
+	Trusted []netip.Prefix
+	// TrustUnix trusts a peer without an address, as on a Unix socket, as your proxy. Otherwise such a
+	// request has no key. A Header needs Trusted or TrustUnix, and they need a Header.
+	TrustUnix bool
+	// IPv6Bits is the part of an IPv6 address that counts as one client: 1 to 128. Zero is middleware.DefaultIPv6Bits.
+	IPv6Bits int
+}
+
+// A ClientAddress finds the address of the client of a request. It is safe for concurrent use.
+//
+// The peer of the connection is the client, unless it is a trusted proxy. Then the header's hops are
+// read from the right, over all its lines: each trusted hop vouches for the next, and the first that is not
+// trusted is the client. Everything to its left comes from the client and is ignored. A hop that is not an
+// address, such as "unknown", ends the walk too: the request is then charged to the trusted proxy that
+// reported it. Another header has one address: several are [ErrBadKey], because the proxy may have passed on the client's.
+type ClientAddress struct {
+	header    string // in canonical form
+	trusted   []netip.Prefix
+	trustUnix bool
+	ipv6Bits  int
+}
+
+// NewClientAddress checks the options; nil is the default.
+func NewClientAddress(opts *AddressOptions) (*ClientAddress, error) {
+	opts = cmp.Or(opts, &AddressOptions{})
+	c := &ClientAddress{header: http.CanonicalHeaderKey(opts.Header), trustUnix: opts.TrustUnix}
+	c.ipv6Bits = cmp.Or(opts.IPv6Bits, middleware.DefaultIPv6Bits)
+	if c.header == "Forwarded" {
+		return nil, errors.New("httplimit: Forwarded (RFC 7239) is not read: let the proxy send X-Forwarded-For")
+	}
+	if c.ipv6Bits < 1 || c.ipv6Bits > 128 {
+		return nil, fmt.Errorf("httplimit: IPv6Bits must be 1 to 128, not %d", c.ipv6Bits)
+	}
+	trusting := len(opts.Trusted) > 0 || opts.TrustUnix
+	if c.header == "" && trusting {
+		return nil, fmt.Errorf("httplimit: trusted proxies need a Header to read from them")
+	}
+	if c.header != "" && !trusting {
+		return nil, fmt.Errorf("httplimit: header %v is read from trusted proxies only: set Trusted or TrustUnix, as any client can send it", c.header)
+	}
+	for i, p := range opts.Trusted {
+		if !p.IsValid() {
+			return nil, fmt.Errorf("httplimit: prefix %d of the list is not valid", i)
+		}
+		if p.Addr().Is4In6() && p.Bits() >= 96 { // the form in which addresses are compared
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		c.trusted = append(c.trusted, p.Masked())
+	}
+	return c, nil
+}
+
+// Addr returns the client's address, without a zone, and as IPv4 if it is one. When a proxy does not report
+// it, Addr returns the proxy's address. The error is [ErrNoKey] when there is none, as on a Unix socket, and
+// [ErrBadKey] when there are several in a header for one.
+func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
+	if c == nil {
+		return netip.Addr{}, errors.New("httplimit: a nil ClientAddress: check the error of NewClientAddress")
+	}
+	addr, ok := parseHop(r.RemoteAddr)
+	if !ok && !(c.trustUnix && socket(r.RemoteAddr)) {
+		return addr, fmt.Errorf("%w: the peer %q has no address; AddressOptions.TrustUnix is for a proxy on a Unix socket", ErrNoKey, r.RemoteAddr)
+	}
+	if ok && (c.header == "" || !contains(c.trusted, addr)) {
+		return addr, nil
+	}
+	lines := r.Header[c.header]
+	if c.header != forwardedFor && (len(lines) > 1 || len(lines) == 1 && strings.Contains(lines[0], ",")) {
+		return netip.Addr{}, fmt.Errorf("%w: %v has several addresses; the proxy has to replace what the client sent", ErrBadKey, c.header)
+	}
+	if addr = c.walk(lines, addr); !addr.IsValid() {
+		return addr, fmt.Errorf("%w: the proxy on the Unix socket sends no usable %v", ErrNoKey, c.header)
+	}
+	return addr, nil
+}
+
+// socket reports whether net/http names a peer on a Unix socket so.
+func socket(peer string) bool { return peer == "" || peer[0] == '@' || peer[0] == '/' }
+
+// walk follows the hops, starting at a trusted peer.
+func (c *ClientAddress) walk(lines []string, client netip.Addr) netip.Addr {
+	for _, line := range slices.Backward(lines) {
+		for more := true; more; {
+			i := strings.LastIndexByte(line, ',')
+			hop, ok := parseHop(strings.Trim(line[i+1:], " \t"))
+			if !ok {
+				return client
+			}
+			if client = hop; !contains(c.trusted, client) {
+				return client
+			}
+			line, more = line[:max(i, 0)], i >= 0
+		}
+	}
+	return client
+}
+
+// parseHop reads an address that may have a port and, around IPv6, brackets.
+func parseHop(s string) (netip.Addr, bool) {
+	var addr netip.Addr
+	var err error
+	switch bare, bracket := strings.CutPrefix(s, "["); {
+	case bracket && strings.HasSuffix(bare, "]"):
+		if addr, err = netip.ParseAddr(strings.TrimSuffix(bare, "]")); err == nil && !addr.Is6() {
+			return netip.Addr{}, false
+		}
+	case bracket, strings.Count(s, ":") == 1: // an address without a port has no colon, or several
+		var withPort netip.AddrPort
+		withPort, err = netip.ParseAddrPort(s)
+		addr = withPort.Addr()
+	default:
+		addr, err = netip.ParseAddr(s)
+	}
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	return addr.WithZone("").Unmap(), true
+}
+
+func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// Key is a [KeyFunc]: the address for IPv4, its prefix for IPv6.
+func (c *ClientAddress) Key(r *http.Request) (string, error) {
+	addr, err := c.Addr(r)
+	if err != nil {
+		return "", err
+	}
+	return middleware.AddressKey(addr, c.ipv6Bits), nil
+}
+
+var peer = &ClientAddress{ipv6Bits: middleware.DefaultIPv6Bits}
+
+// PeerAddress is a [KeyFunc]: the address at the other end of the connection, by its /64 for IPv6. It
+// reads no header. Behind a proxy all requests would have the proxy's address: see [NewClientAddress].
+func PeerAddress(r *http.Request) (string, error) { return peer.Key(r) }

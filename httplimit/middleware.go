@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,28 +73,10 @@ func NewLayers(limiter *sash.Limiter, layers []Layer, opts *Options) (Middleware
 	if limiter == nil {
 		panic("httplimit: a middleware needs a limiter, from sash.New")
 	}
-	g := &gate{}
-	if opts != nil {
-		g.opts = *opts
-	}
-	if err := g.opts.check(); err != nil {
-		return nil, err
-	}
-	inner, err := middleware.NewGate(limiter, layers, middleware.GateOptions[*http.Request]{
-		Cost: g.opts.Cost, FailOpen: g.opts.FailOpen, Timeout: g.opts.Timeout, OnError: g.opts.OnError,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("httplimit: %w", err)
-	}
-	g.Gate = inner
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, next) })
-	}, nil
-}
-
-func (o *Options) check() error {
+	g := &gate{opts: *cmp.Or(opts, &Options{})}
+	o := &g.opts
 	if o.Dialect > NoFields {
-		return fmt.Errorf("httplimit: unknown dialect %v", o.Dialect)
+		return nil, fmt.Errorf("httplimit: unknown dialect %v", o.Dialect)
 	}
 	if o.Denied == nil {
 		o.Denied = func(w http.ResponseWriter, _ *http.Request, d Denial) { d.Write(w) }
@@ -104,7 +87,14 @@ func (o *Options) check() error {
 	if o.OnError == nil {
 		o.OnError = func(*http.Request, error) {}
 	}
-	return nil
+	of := middleware.GateOptions[*http.Request]{Cost: o.Cost, FailOpen: o.FailOpen, Timeout: o.Timeout, OnError: o.OnError}
+	var err error
+	if g.Gate, err = middleware.NewGate(limiter, layers, of); err != nil {
+		return nil, fmt.Errorf("httplimit: %w", err)
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, next) })
+	}, nil
 }
 
 // A gate decides on requests before a handler, and settles them after it.

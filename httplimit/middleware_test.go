@@ -1,7 +1,6 @@
 package httplimit_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -101,25 +100,31 @@ func TestMiddlewaresThatCannotWork(t *testing.T) {
 	wantPanic(t, "httplimit: New needs a key function, such as PeerAddress", func() { _, _ = httplimit.New(limiter, nil, nil) })
 }
 
+// A deadline of the server before the Timeout leaves the failure mode in force.
 func TestFailures(t *testing.T) {
 	down := errors.New("connection refused")
 	for _, c := range []struct {
 		name   string
 		store  driver.Store
 		opts   httplimit.Options
+		within time.Duration // of the server
 		status int
 		retry  int64 // the least
 	}{
-		{"closed by default", failing(down), httplimit.Options{}, 503, 5},
-		{"open", failing(down), httplimit.Options{FailOpen: true}, 200, 0},
-		{"closed when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond}, 503, 5},
-		{"open when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond, FailOpen: true}, 200, 0},
+		{"closed by default", failing(down), httplimit.Options{}, time.Hour, 503, 5},
+		{"open", failing(down), httplimit.Options{FailOpen: true}, time.Hour, 200, 0},
+		{"closed when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond}, time.Hour, 503, 5},
+		{"open when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond, FailOpen: true}, time.Hour, 200, 0},
+		{"closed at an earlier deadline", hanging(nil), httplimit.Options{}, time.Millisecond, 503, 5},
+		{"open at an earlier deadline", hanging(nil), httplimit.Options{FailOpen: true}, time.Millisecond, 200, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var reported error
 			c.opts.OnError = func(_ *http.Request, err error) { reported = err }
 			h := newMiddleware(t, newLimiter(t, c.store, nil, sash.PerMinute(1)), httplimit.PeerAddress, &c.opts)(ok)
-			res := get(h, "GET", "/", nil)
+			ctx, cancel := context.WithTimeout(t.Context(), c.within)
+			defer cancel()
+			res := get(h, "GET", "/", func(r *http.Request) { *r = *r.WithContext(ctx) })
 			wantStatus(t, res, c.status)
 			if retry, _ := strconv.ParseInt(res.header.Get("Retry-After"), 10, 64); retry < c.retry || retry > 2*c.retry {
 				t.Errorf("Retry-After: %d, want %d to %d", retry, c.retry, 2*c.retry)
@@ -153,24 +158,6 @@ func TestAClientThatLeftIsNeitherARefusalNorAFailure(t *testing.T) {
 		wantField(t, res, "Retry-After", "")
 		if ran || reported {
 			t.Errorf("handler ran: %v, OnError called: %v; want neither", ran, reported)
-		}
-	}
-}
-
-// A deadline of the server before the Timeout leaves the failure mode in force, and OnError still receives the
-// failure of the store.
-func TestADeadlineOfTheServerIsTheStoresFailure(t *testing.T) {
-	for open, want := range map[bool]int{false: 503, true: 200} {
-		var reported error
-		h := newMiddleware(t, newLimiter(t, hanging(nil), nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
-			FailOpen: open,
-			OnError:  func(_ *http.Request, err error) { reported = err },
-		})(ok)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		wantStatus(t, get(h, "GET", "/", func(r *http.Request) { *r = *r.WithContext(ctx) }), want)
-		cancel()
-		if !errors.Is(reported, sash.ErrUnavailable) {
-			t.Errorf("OnError received %v, want ErrUnavailable", reported)
 		}
 	}
 }
@@ -270,7 +257,7 @@ func TestHandlersCanFlushAndHijack(t *testing.T) {
 			}
 			defer conn.Close()
 			_, err = rw.WriteString("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-			if err := errors.Join(err, flush(rw)); err != nil {
+			if err := errors.Join(err, rw.Flush()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -283,5 +270,3 @@ func TestHandlersCanFlushAndHijack(t *testing.T) {
 		wantStatus(t, visit(t, server, "GET", "/directly"), 202)
 	}
 }
-
-func flush(rw *bufio.ReadWriter) error { return rw.Flush() }

@@ -114,8 +114,9 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 
 // decide decides by the leases of the region and by the home.
 func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.Answer, err error) {
+	tooSmall := func(l driver.Limit) bool { return l.Units < s.least } // to be leased in parts
 	// A booking goes behind others, which a lease does not know.
-	if req.Cost == 0 || req.Partial || req.Within > 0 || s.tooSmall(req.Policy) {
+	if req.Cost == 0 || req.Partial || req.Within > 0 || slices.ContainsFunc(req.Policy.Limits, tooSmall) {
 		return s.guarded(ctx, req)
 	}
 	name := identify(&req)
@@ -161,11 +162,6 @@ func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.A
 
 var errNote = errors.New("lease: the holder returned a note that this version did not write: " +
 	"processes of one region use one version, or leases under a prefix of their own")
-
-// tooSmall reports whether a limit has too few units to be leased in parts.
-func (s *Store) tooSmall(policy *driver.Policy) bool {
-	return slices.ContainsFunc(policy.Limits, func(l driver.Limit) bool { return l.Units < s.least })
-}
 
 // exact lets the home decide the call alone. The region learns of a refusal.
 func (s *Store) exact(ctx context.Context, name id, req driver.Request) (driver.Answer, error) {

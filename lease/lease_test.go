@@ -87,6 +87,15 @@ func newStore(t testing.TB, inner driver.Store) *lease.Store {
 	return s
 }
 
+func shared(t testing.TB, home driver.Store, region driver.Holder, longest time.Duration, opts *lease.Options) *lease.Store {
+	t.Helper()
+	s, err := lease.Shared(home, region, longest, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, opts, limits...)
@@ -204,10 +213,10 @@ func TestKeysWithoutRoomAreDecidedByTheStore(t *testing.T) {
 	})
 }
 
-// warm makes a key busy.
-func warm(t *testing.T, l *sash.Limiter) {
+// admit makes calls of the key k that are all admitted. Some hundred make it busy.
+func admit(t *testing.T, l *sash.Limiter, calls int) {
 	t.Helper()
-	for range 300 {
+	for range calls {
 		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
 			t.Fatalf("%+v, %v", res, err)
 		}
@@ -234,7 +243,7 @@ func TestABookingIsDecidedByTheStore(t *testing.T) {
 		inner := newFar(hop)
 		store := newStore(t, inner)
 		l := newLimiter(t, store, nil, sash.PerMinute(100_000))
-		warm(t, l)
+		admit(t, l, 300)
 		leased := 0
 		for range 100 {
 			answer, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: l.Policy(), Within: driver.MaxAhead})
@@ -258,11 +267,7 @@ func TestABookingIsDecidedByTheStore(t *testing.T) {
 func TestBookingsAreUnderTheLongerWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, limit := newStore(t, newFar(hop)), sash.Every(10, time.Second)
-		p, err := sash.NewPolicy(nil, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req := driver.Request{Key: "k", Cost: 10, Policy: p, Within: driver.MaxAhead}
+		req := driver.Request{Key: "k", Cost: 10, Policy: newLimiter(t, store, nil, limit).Policy(), Within: driver.MaxAhead}
 		want := (limit.Window + longest).Microseconds()
 		var last int64
 		check := func(how string, answer driver.Answer, err error) {

@@ -26,10 +26,7 @@ func newPlace(t *testing.T, home, near *memstore.Store, own lease.Own, limits ..
 	t.Helper()
 	p := &place{t: t, home: &far{Store: home}}
 	own.Store = near
-	store, err := lease.Shared(p.home, near, time.Second, &lease.Options{Own: &own})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := shared(t, p.home, near, time.Second, &lease.Options{Own: &own})
 	p.Limiter = newLimiter(t, store, nil, limits...)
 	return p
 }
@@ -225,10 +222,7 @@ func TestLeasesWaitForHomeAndHolder(t *testing.T) {
 		"memory":  {waiting{memory, time.Second}, memory, time.Second},
 		"unknown": {struct{ driver.Store }{memory}, memory, math.MaxInt64},
 	} {
-		store, err := lease.Shared(c.home, c.near.(driver.Holder), time.Second, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := shared(t, c.home, c.near.(driver.Holder), time.Second, nil)
 		if waits, known := driver.Waits(store); !known || waits != c.want {
 			t.Errorf("%s: it waits for %v, %v, want %v", name, waits, known, c.want)
 		}

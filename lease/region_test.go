@@ -19,7 +19,7 @@ func TestASteadyCallerNeverWaitsForATripAgain(t *testing.T) {
 	for _, processes := range []int{1, 4} {
 		synctest.Test(t, func(t *testing.T) {
 			home := newFar(trip / 2)
-			region := newRegion(t, home, processes, 3*time.Second, time.Hour, sash.PerMinute(60_000))
+			region, _ := newRegion(t, home, processes, 3*time.Second, time.Hour, sash.PerMinute(60_000))
 			waited := 0
 			begin := time.Now()
 			for i := range 40_000 {
@@ -49,7 +49,7 @@ func TestASteadyCallerNeverWaitsForATripAgain(t *testing.T) {
 func TestARefusalIsKnownToTheRegion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := newFar(trip / 2)
-		region := newRegion(t, home, 2, 3*time.Second, 0, sash.PerMinute(1000))
+		region, _ := newRegion(t, home, 2, 3*time.Second, 0, sash.PerMinute(1000))
 		var retry time.Duration
 		admitted := 0
 		for i := range 2000 {
@@ -100,7 +100,7 @@ func TestBusyRegionsUseTheLimit(t *testing.T) {
 		var all []judge.Call
 		var callers sync.WaitGroup
 		for i := range 3 {
-			ls := newRegion(t, home, 2, window/20, time.Duration(i)*time.Hour, sash.Every(units, window))
+			ls, _ := newRegion(t, home, 2, window/20, time.Duration(i)*time.Hour, sash.Every(units, window))
 			for c := range 7 {
 				callers.Go(func() {
 					time.Sleep(10 * time.Millisecond * time.Duration(c) / 7)
@@ -136,7 +136,7 @@ func TestBusyRegionsUseTheLimit(t *testing.T) {
 func TestWhenTheOceanIsCutCallsFailAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := newFar(trip / 2)
-		region := newRegion(t, home, 2, 3*time.Second, 0, sash.PerMinute(60_000))
+		region, _ := newRegion(t, home, 2, 3*time.Second, 0, sash.PerMinute(60_000))
 		call := func(i int) (sash.Result, time.Duration, error) {
 			before := time.Now()
 			res, err := region[i%2].Allow(t.Context(), "k")
@@ -195,10 +195,7 @@ func TestASilentHomeIsAskedByOneCallAtATime(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			home := newFar(trip / 2)
-			store, err := lease.Shared(contextual{home, time.Second}, memstore.New(nil), c.longest, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := shared(t, contextual{home, time.Second}, memstore.New(nil), c.longest, nil)
 			l := newLimiter(t, store, nil, c.limit)
 			call := func() (err error) {
 				if c.peeks {
@@ -260,23 +257,16 @@ func TestLeasesBeginWhenTheWayIsShortEnoughAgain(t *testing.T) {
 	})
 }
 
-// newRegion returns limiters of so many processes that share leases, in a region whose clock is ahead by a while.
-func newRegion(t testing.TB, home driver.Store, processes int, longest, ahead time.Duration, limits ...sash.Limit) []*sash.Limiter {
-	t.Helper()
-	limiters, _ := newRegionStores(t, home, processes, longest, ahead, limits...)
-	return limiters
-}
-
-func newRegionStores(t testing.TB, home driver.Store, processes int, longest, ahead time.Duration, limits ...sash.Limit) (ls []*sash.Limiter, stores []*lease.Store) {
+// newRegion returns limiters of so many processes that share leases, in a region whose clock is ahead by a while, and the
+// store of the last one.
+func newRegion(
+	t testing.TB, home driver.Store, processes int, longest, ahead time.Duration, limits ...sash.Limit,
+) (ls []*sash.Limiter, last *lease.Store) {
 	t.Helper()
 	holder := memstore.New(&memstore.Options{Now: func() time.Time { return time.Now().Add(ahead) }})
 	for range processes {
-		store, err := lease.Shared(home, holder, longest, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stores = append(stores, store)
-		ls = append(ls, newLimiter(t, store, nil, limits...))
+		last = shared(t, home, holder, longest, nil)
+		ls = append(ls, newLimiter(t, last, nil, limits...))
 	}
-	return ls, stores
+	return ls, last
 }

@@ -22,7 +22,7 @@ func TestReleaseWaitsForErrands(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			home := newFar(trip / 2)
-			ls, stores := newRegionStores(t, home, 1, 3*time.Second, time.Hour, sash.PerHour(10_000))
+			ls, store := newRegion(t, home, 1, 3*time.Second, time.Hour, sash.PerHour(10_000))
 			for _, patience := range []time.Duration{2 * trip, trip * 3 / 4} { // alone, and then on an errand, which goes on
 				ctx, leave := context.WithCancel(t.Context())
 				time.AfterFunc(patience, leave)
@@ -33,7 +33,7 @@ func TestReleaseWaitsForErrands(t *testing.T) {
 			if patient {
 				ctx = t.Context()
 			}
-			err := stores[0].Release(ctx)
+			err := store.Release(ctx)
 			if !patient {
 				if err == nil || !strings.Contains(err.Error(), "under way") {
 					t.Errorf("errands are under way, and Release returns %v", err)
@@ -69,11 +69,7 @@ func TestReleaseSaysWhy(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newStore(t, home)
 			l := newLimiter(t, store, nil, sash.PerMinute(60_000))
-			for range 20 {
-				if _, err := l.Allow(t.Context(), "k"); err != nil {
-					t.Fatal(err)
-				}
-			}
+			admit(t, l, 20)
 			if err := store.Release(t.Context()); !errors.Is(err, why) || !strings.Contains(err.Error(), "1 leases") {
 				t.Errorf("the error is %v, want one that wraps %q", err, why)
 			}
@@ -105,16 +101,9 @@ func TestAHolderThatPanics(t *testing.T) {
 	for _, method := range []string{"Spend", "Bring", "Return", "Forget"} {
 		synctest.Test(t, func(t *testing.T) {
 			home, holder := newFar(time.Millisecond), &trapped{Store: memstore.New(nil)}
-			store, err := lease.Shared(home, holder, time.Second, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := shared(t, home, holder, time.Second, nil)
 			l := newLimiter(t, store, nil, sash.PerMinute(60_000))
-			for range 20 {
-				if _, err := l.Allow(t.Context(), "k"); err != nil {
-					t.Fatal(err)
-				}
-			}
+			admit(t, l, 20)
 			holder.method.Store(method)
 			var failed error
 			for range 5000 {
@@ -171,10 +160,7 @@ func TestAHomeThatTakesLongerThanASecondLeases(t *testing.T) {
 	for _, within := range []time.Duration{0, 4 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			home := newFar(700 * time.Millisecond)
-			store, err := lease.Shared(home, memstore.New(nil), 20*time.Second, &lease.Options{Within: within})
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := shared(t, home, memstore.New(nil), 20*time.Second, &lease.Options{Within: within})
 			l, fromLease := newLimiter(t, store, nil, sash.PerMinute(60_000)), 0
 			for range 5000 {
 				if res, err := l.Allow(t.Context(), "k"); err == nil && res.Allowed && res.Source == sash.FromLease {
@@ -194,10 +180,7 @@ func TestAHomeThatTakesLongerThanASecondLeases(t *testing.T) {
 func TestReleaseGivesManyLeasesBackInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := newFar(75 * time.Millisecond)
-		store, err := lease.Shared(home, memstore.New(nil), 3*time.Second, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := shared(t, home, memstore.New(nil), 3*time.Second, nil)
 		l := newLimiter(t, store, nil, sash.PerMinute(100_000))
 		var wg sync.WaitGroup
 		for i := range 200 {
@@ -224,5 +207,140 @@ func TestReleaseGivesManyLeasesBackInTime(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
+	})
+}
+
+func TestWhatALeaseLeavesGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFar(hop)
+		store := newStore(t, inner)
+		l := newLimiter(t, store, nil, sash.PerMinute(10_000))
+		look := newLimiter(t, inner, nil, sash.PerMinute(10_000))
+		left := func() int64 {
+			res, err := look.Peek(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.Remaining
+		}
+		spend := func() (n int64) {
+			for range 500 {
+				res, err := l.Allow(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if res.Allowed {
+					n++
+				}
+			}
+			return n
+		}
+		spent := spend()
+		if left() == 10_000-spent {
+			t.Fatal("nothing was leased")
+		}
+		time.Sleep(2 * longest)
+		if got := left(); got != 10_000-spent {
+			t.Errorf("%d were spent, and %d are left after the leases have ended", spent, got)
+		}
+		spent += spend()
+		if err := store.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := left(); got != 10_000-spent {
+			t.Errorf("%d were spent, and %d are left after a release", spent, got)
+		}
+	}) // the bubble fails when a goroutine is left
+}
+
+func TestARefusalIsNotFirmWhileALeaseMayGiveBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFar(hop)
+		here, there := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000)), newStore(t, inner)
+		for {
+			res, err := here.Allow(t.Context(), "k")
+			if err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if res.Source == driver.FromLease {
+				break
+			}
+		}
+		req := driver.Request{Key: "k", Cost: 1000, Policy: here.Policy()}
+		if answer, err := there.Decide(t.Context(), req); err != nil || answer.Allowed() || answer.Firm {
+			t.Errorf("%+v, %v", answer, err)
+		}
+	})
+}
+
+func TestAStoreThatPanicsLeavesNoCallerWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &panicking{far: newFar(hop)}
+		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000))
+		admit(t, l, 300)
+		time.Sleep(longest)
+		inner.panics.Store(true) // for blocks
+		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+			t.Errorf("%+v, %v", res, err)
+		}
+	})
+}
+
+type panicking struct {
+	*far
+	panics atomic.Bool
+}
+
+func (p *panicking) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	if p.panics.Load() && req.Cost > 1 {
+		panic("a bug")
+	}
+	return p.far.Decide(ctx, req)
+}
+
+// Regions near the home and far away have the same demand, more than there is in all. None is left with less than three
+// quarters of an equal share.
+func TestARegionNearTheHomeGetsNoLessThanOneFarAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home := memstore.New(nil)
+		const span, window, units = time.Second, 10 * time.Second, 5000
+		ways := []time.Duration{time.Millisecond, 40 * time.Millisecond, 75 * time.Millisecond}
+		admitted := make([]atomic.Int64, len(ways))
+		var group sync.WaitGroup
+		for i, way := range ways {
+			store := shared(t, &far{Store: home, way: way}, memstore.New(nil), span, nil)
+			l := newLimiter(t, store, nil, sash.Every(units, window))
+			began := time.Now()
+			for range 8 {
+				group.Go(func() {
+					for time.Since(began) < 3*window {
+						res, err := l.Allow(t.Context(), "k")
+						if err != nil {
+							t.Error(err)
+						}
+						if res.Allowed && time.Since(began) > window {
+							admitted[i].Add(1)
+						}
+						if time.Since(began) > window {
+							time.Sleep(10 * time.Millisecond)
+						} else { // the limit is used up at the end of the window, and evenly over it
+							time.Sleep(48 * time.Millisecond)
+						}
+					}
+				})
+			}
+		}
+		group.Wait()
+		time.Sleep(time.Second) // errands end
+		all := int64(0)
+		for i := range admitted {
+			all += admitted[i].Load()
+		}
+		for i := range admitted {
+			n := admitted[i].Load()
+			if 4*int64(len(ways))*n < 3*all {
+				t.Errorf("the region %v away was admitted %d of %d calls", 2*ways[i], n, all)
+			}
+		}
 	})
 }

@@ -52,18 +52,19 @@ func (h hurries) Bring(ctx context.Context, e driver.Errand) (bool, error) {
 // shortens is a home that counts for as long as the limits say.
 type shortens struct{ simHome }
 
-func (h shortens) short(req driver.Request) driver.Request {
-	policy := *req.Policy
-	policy.Limits = slices.Clone(policy.Limits)
-	for i := range policy.Limits {
-		policy.Limits[i].Window -= h.s.longest.Microseconds()
-	}
-	req.Policy = &policy
-	return req
+func (h shortens) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	req.Policy = limited(req.Policy, func(l *driver.Limit, _ int) { l.Window -= h.s.longest.Microseconds() })
+	return h.simHome.Decide(ctx, req)
 }
 
-func (h shortens) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	return h.simHome.Decide(ctx, h.short(req))
+// limited returns a policy with other limits.
+func limited(policy *driver.Policy, change func(l *driver.Limit, i int)) *driver.Policy {
+	other := *policy
+	other.Limits = slices.Clone(policy.Limits)
+	for i := range other.Limits {
+		change(&other.Limits[i], i)
+	}
+	return &other
 }
 
 // forgetful does not drop the leases of a region when a key is reset.
@@ -98,12 +99,7 @@ func (h guesses) Decide(ctx context.Context, req driver.Request) (driver.Answer,
 type generous struct{ simHome }
 
 func (h generous) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	policy := *req.Policy
-	policy.Limits = slices.Clone(policy.Limits)
-	for i := range policy.Limits {
-		policy.Limits[i].Units = h.s.limits[i].Units
-	}
-	req.Policy = &policy
+	req.Policy = limited(req.Policy, func(l *driver.Limit, i int) { l.Units = h.s.limits[i].Units })
 	return h.simHome.Decide(ctx, req)
 }
 

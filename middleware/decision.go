@@ -33,12 +33,7 @@ func (d *Decision[R]) Held() bool { return d.held != nil }
 
 // Charges reports whether a layer of that charge applies to the request.
 func (d *Decision[R]) Charges(charge Charge) bool {
-	for i := range d.claims {
-		if d.claims[i].layer.Charge == charge {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.claims, func(c claim[R]) bool { return c.layer.Charge == charge })
 }
 
 // LayerOf returns the layer of a limit: limits are those of the Result, and i is the index of one.
@@ -97,13 +92,9 @@ func (d *Decision[R]) Settle(ctx context.Context, outcome Outcome) {
 		cancel()
 		close(done)
 	}()
-	timeout := opts.Timeout
-	if timeout <= 0 {
-		timeout = DefaultTimeout
-	}
 	select {
 	case <-done:
-	case <-time.After(timeout):
+	case <-time.After(cmp.Or(max(opts.Timeout, 0), DefaultTimeout)):
 	}
 }
 

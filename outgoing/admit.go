@@ -53,7 +53,10 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 		if refusal.wait > patience-time.Since(began) {
 			return admission{}, refusal.because(ErrMaxWait)
 		}
-		wait := refusal.wait + refusal.jitter()
+		wait := refusal.wait
+		if refusal.limited == nil { // calls that wait for a limit are spread by the limit, those for a cool-down over a tenth of it
+			wait += time.Duration(rand.Int64N(int64(wait/10) + 1))
+		}
 		if deadline, ok := ctx.Deadline(); ok {
 			left := time.Until(deadline)
 			if left < refusal.wait {
@@ -80,7 +83,8 @@ func (t *Transport) tolerate(req *http.Request, call Call, err error) error {
 func (t *Transport) start(req *http.Request, admitted *admission) (again bool, err error) {
 	ctx, subjects := req.Context(), admitted.call.subjects()
 	if len(admitted.places) == 0 || admitted.places[0].Result().Delay == 0 {
-		if t.coolingHere(&admitted.call).wait == 0 {
+		cools := func(key string) bool { return t.cool.here(key).left > 0 }
+		if !slices.ContainsFunc(admitted.call.cooling(), cools) {
 			return false, nil
 		}
 		giveBack(ctx, admitted.places)
@@ -139,18 +143,16 @@ func (r *refusal) because(cause error) error {
 	return &CoolDownError{Key: r.key, RetryAfter: r.wait, Cause: cause}
 }
 
-// jitter spreads calls that wait for the same cool-down over a tenth of its length. Calls that wait for a limit
-// are spread by the limit.
-func (r *refusal) jitter() time.Duration {
-	if r.limited != nil {
-		return 0
+// longer replaces a refusal by one with a longer wait.
+func (r *refusal) longer(key string, wait time.Duration) {
+	if wait > r.wait {
+		r.key, r.wait = key, wait
 	}
-	return time.Duration(rand.Int64N(int64(r.wait/10) + 1))
 }
 
 // cooling looks for cool-downs of the call's buckets.
 func (t *Transport) cooling(ctx context.Context, call *Call) (longest refusal, err error) {
-	for key := range call.cooling() {
+	for _, key := range call.cooling() {
 		d, err := t.cool.remaining(ctx, key)
 		if err != nil {
 			return refusal{}, err
@@ -158,14 +160,6 @@ func (t *Transport) cooling(ctx context.Context, call *Call) (longest refusal, e
 		longest.longer(key, d)
 	}
 	return longest, nil
-}
-
-// coolingHere looks for cool-downs that this process has seen.
-func (t *Transport) coolingHere(call *Call) (longest refusal) {
-	for key := range call.cooling() {
-		longest.longer(key, t.cool.here(key).left)
-	}
-	return longest
 }
 
 // decide charges the call if none of its buckets cools down, at the latest after a time ahead.
@@ -215,7 +209,8 @@ func (t *Transport) admitted(
 	if delay == 0 {
 		t.learned.charged(wholes)
 	}
-	if counted := res.Limits(); counts(res) && len(counted) >= len(call.Limits) {
+	counts := res.Source < sash.FromOwn // the usage of all processes, which a store that was unavailable does not have
+	if counted := res.Limits(); counts && len(counted) >= len(call.Limits) {
 		a.counted, a.charged = counted[:len(call.Limits)], began.Add(delay)
 	}
 	return a
@@ -243,16 +238,6 @@ func (t *Transport) refusal(call Call, wholes []sash.Subject, res sash.Result) *
 	res.RetryAfter = max(res.RetryAfter, time.Millisecond) // never a busy loop
 	key := strings.TrimPrefix(by.Key, t.prefix)            // without the prefix, as the route returned it
 	return &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: key, Limit: by.Limit, Result: res}}
-}
-
-// counts reports whether a result has the usage of all processes. That of a store that was unavailable has not.
-func counts(res sash.Result) bool { return res.Source < sash.FromOwn }
-
-// longer replaces a refusal by one with a longer wait.
-func (r *refusal) longer(key string, wait time.Duration) {
-	if wait > r.wait {
-		r.key, r.wait = key, wait
-	}
 }
 
 // coolDown begins the cool-down that a response asks for, and returns its length. When the store fails, this

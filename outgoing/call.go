@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -87,7 +86,7 @@ func checkKey(key string) error {
 
 // complete checks a route's call, and fills in defaults.
 func (c Call) complete(t *Transport) (Call, error) {
-	for key := range c.cooling() {
+	for _, key := range c.cooling() {
 		if err := checkKey(key); err != nil {
 			return c, err
 		}
@@ -132,18 +131,16 @@ func (c *Call) subjects() []sash.Subject {
 	return append([]sash.Subject{own}, c.Also...)
 }
 
-// cooling yields the keys whose cool-downs apply to the call.
-func (c *Call) cooling() iter.Seq[string] {
-	return func(yield func(string) bool) {
-		if !yield(c.Key) || c.Account != "" && c.Account != c.Key && !yield(c.Account) {
-			return
-		}
-		for _, s := range c.Also {
-			if !yield(s.Key) {
-				return
-			}
-		}
+// cooling returns the keys whose cool-downs apply to the call.
+func (c *Call) cooling() []string {
+	keys := []string{c.Key}
+	if c.Account != "" && c.Account != c.Key {
+		keys = append(keys, c.Account)
 	}
+	for _, s := range c.Also {
+		keys = append(keys, s.Key)
+	}
+	return keys
 }
 
 // share returns the percentage of units, without overflow: units are below 2^40.

@@ -3,7 +3,6 @@ package outgoing
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -11,20 +10,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 )
-
-// concurrency returns the limit of requests in flight that Options give, or nil.
-func (o *Options) concurrency(store driver.Store) (*sash.Concurrency, error) {
-	switch l := o.InFlight; {
-	case l == sash.Limit{}:
-		return nil, nil
-	case l.Window <= 0:
-		return nil, fmt.Errorf("%w: InFlight needs the longest time that a request takes as its Window", sash.ErrInvalidLimit)
-	default:
-		return sash.NewConcurrency(store, &sash.Options{Prefix: o.Prefix, Observer: o.Observer}, l.Units, l.Window)
-	}
-}
 
 // A holder holds the slot of one attempt. Nil holds none.
 type holder struct {

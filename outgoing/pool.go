@@ -66,15 +66,13 @@ func NewPool(origin string, hmacKey []byte, credentials []string, set func(req *
 	if set == nil {
 		p.set = func(req *http.Request, credential string) { req.Header.Set("Authorization", "Bearer "+credential) }
 	}
-	seen := make(map[string]int, len(credentials))
 	for i, secret := range credentials {
 		if err := checkCredential(secret); err != nil {
 			return nil, fmt.Errorf("outgoing: credential %d of %d %w", i+1, len(credentials), err)
 		}
-		if first, ok := seen[secret]; ok {
+		if first := slices.Index(credentials, secret); first < i {
 			return nil, fmt.Errorf("outgoing: credentials %d and %d are the same", first+1, i+1)
 		}
-		seen[secret] = i
 		p.credentials = append(p.credentials, credential{secret, sash.Secret(hmacKey, secret)})
 	}
 	return p, nil
@@ -206,7 +204,7 @@ func (t *Transport) decideAny(ctx context.Context, call Call, within time.Durati
 			return admission{}, cooling, err
 		}
 		now, within, before := time.Now(), min(within, choice.rises), t.learned.total(choice.subjects...)
-		i, res, place, err := t.chargeAny(ctx, within, choice.subjects)
+		i, res, places, err := t.chargeAny(ctx, within, choice.subjects)
 		if err != nil {
 			return admission{}, nil, err
 		}
@@ -218,10 +216,6 @@ func (t *Transport) decideAny(ctx context.Context, call Call, within time.Durati
 				refused.wait = min(refused.wait, cooling.wait)
 			}
 			return admission{}, refused, nil
-		}
-		var places []*sash.Reservation
-		if place != nil {
-			places = []*sash.Reservation{place}
 		}
 		// The store knows of cool-downs that other processes have begun, and of levels. This one remembers them, and so
 		// does not choose that credential again.
@@ -284,24 +278,23 @@ func (t *Transport) usable(call *Call) (choice, *refusal, error) {
 }
 
 // chargeAny is charge for one of several subjects. Where the store does not settle there is no place to give back.
-func (t *Transport) chargeAny(ctx context.Context, within time.Duration, subjects []sash.Subject) (int, sash.Result, *sash.Reservation, error) {
-	var i int
+func (t *Transport) chargeAny(
+	ctx context.Context, within time.Duration, subjects []sash.Subject,
+) (i int, res sash.Result, places []*sash.Reservation, err error) {
 	var place *sash.Reservation
-	err := sash.ErrUnsupported
-	if within > 0 {
+	if err = sash.ErrUnsupported; within > 0 {
 		i, place, err = t.limiter.BookAny(ctx, within, subjects...)
 	}
 	if errors.Is(err, sash.ErrUnsupported) {
 		i, place, err = t.limiter.ReserveAny(ctx, subjects...)
 	}
-	if errors.Is(err, sash.ErrUnsupported) {
-		i, res, err := t.limiter.AllowAny(ctx, subjects...)
-		return i, res, nil, err
+	switch {
+	case errors.Is(err, sash.ErrUnsupported):
+		i, res, err = t.limiter.AllowAny(ctx, subjects...)
+	case err == nil:
+		res, places = place.Result(), []*sash.Reservation{place}
 	}
-	if err != nil {
-		return 0, sash.Result{}, nil, err
-	}
-	return i, place.Result(), place, nil
+	return i, res, places, err
 }
 
 // uncounted returns the call with any credential that is not dropped, for a request that is sent although the store fails.
@@ -362,7 +355,8 @@ func (t *Transport) drop(req *http.Request, used *Call) {
 func (t *Transport) left(used *Call) bool {
 	return slices.ContainsFunc(used.Pool.credentials, func(cred credential) bool {
 		one := used.with(&cred)
-		return t.cool.here(one.Account).left <= 0 && !slices.ContainsFunc(used.tries.refused, func(r *credential) bool { return r.name == cred.name })
+		refused := slices.ContainsFunc(used.tries.refused, func(r *credential) bool { return r.name == cred.name })
+		return !refused && t.cool.here(one.Account).left <= 0
 	})
 }
 

@@ -2,6 +2,7 @@ package outgoing
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -70,12 +71,7 @@ func (p *Profile) quotas() []QuotaFields {
 	return p.Quotas
 }
 
-func (p *Profile) coolDown() time.Duration {
-	if p.CoolDown <= 0 {
-		return time.Second
-	}
-	return p.CoolDown
-}
+func (p *Profile) coolDown() time.Duration { return cmp.Or(max(p.CoolDown, 0), time.Second) }
 
 // vendors returns the profiles of known APIs. The zero Profile reads the fields of some of them too; these add
 // what a response alone does not say.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -31,22 +30,19 @@ const shortestCoolDown = 100 * time.Millisecond
 
 // pauseOf returns the cool-down that a response asks for.
 func pauseOf(call Call, res *http.Response, quotas []quota, now time.Time) pause {
-	exhausted, known, reset := false, false, time.Duration(0)
+	var exhausted, known, refused, guessed bool
+	var reset time.Duration
 	for _, q := range quotas {
 		if q.hasRemaining && q.remaining == 0 && q.unit != unitConcurrent {
 			exhausted, known, reset = true, known || q.hasReset, max(reset, q.reset)
 		}
 	}
 	after, said := retryAfter(res.Header, now)
-	means, refused, guessed := TooFast, false, false
-	switch {
-	case res.StatusCode == http.StatusTooManyRequests:
-		means, _ = call.Profile.signOf(res)
-		refused = true
-	case slices.Contains(call.Profile.AlsoRefused, res.StatusCode):
-		var signed bool
-		means, signed = call.Profile.signOf(res)
-		refused = signed || said || exhausted
+	means := TooFast
+	switch also := slices.Contains(call.Profile.AlsoRefused, res.StatusCode); {
+	case also || res.StatusCode == http.StatusTooManyRequests:
+		means, refused = call.Profile.signOf(res)
+		refused = refused || said || exhausted || res.StatusCode == http.StatusTooManyRequests
 	case res.StatusCode == http.StatusServiceUnavailable:
 		refused = said
 	}
@@ -94,8 +90,11 @@ type CoolDownError struct {
 // Error names the bucket and the retry time.
 func (e *CoolDownError) Error() string {
 	s := fmt.Sprintf("outgoing: %s is cooling down, as its API requires; retry after %v", e.Key, e.RetryAfter.Round(time.Millisecond))
-	if e.Cause != nil {
-		s += " (" + reason(e.Cause) + ")"
+	switch {
+	case errors.Is(e.Cause, context.DeadlineExceeded):
+		s += " (past the deadline)"
+	case e.Cause != nil:
+		s += " (" + e.Cause.Error() + ")"
 	}
 	return s
 }
@@ -112,13 +111,6 @@ var ErrMaxWait = errors.New("outgoing: the wait is longer than MaxWait")
 // ErrCredentials is the cause of a refusal when the API has refused all credentials of a call's [Pool]. The error's
 // RetryAfter is when one of them is tried again.
 var ErrCredentials = errors.New("outgoing: the API has refused all credentials of the pool, with 401 or 403")
-
-func reason(cause error) string {
-	if errors.Is(cause, context.DeadlineExceeded) {
-		return "past the deadline"
-	}
-	return cause.Error()
-}
 
 // Retries says which responses are retried: 429, its equivalents in the profile, and 503, for requests that may
 // be repeated. Those are GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and others with an Idempotency-Key field,
@@ -160,17 +152,13 @@ func (t *Transport) retry(req *http.Request, res *http.Response, wanted pause, a
 	if !wanted.refused && res.StatusCode != http.StatusServiceUnavailable || wanted.length > r.MaxRetryAfter {
 		return 0, false
 	}
-	delay := wanted.length + backoff(attempt)
+	// It is random over its whole range, so that requests refused together are not retried together.
+	backoff := rand.N(min(retryBase<<min(attempt, 10), retryMost) + 1)
+	delay := wanted.length + backoff
 	if deadline, ok := req.Context().Deadline(); ok && time.Until(deadline) <= delay {
 		return 0, false
 	}
 	return delay, t.budget.add(-1)
-}
-
-// backoff is random over its whole range, so that requests refused together are not retried together.
-func backoff(attempt int) time.Duration {
-	most := min(retryBase<<min(attempt, 10), retryMost)
-	return time.Duration(rand.Int64N(int64(most) + 1))
 }
 
 func repeatable(req *http.Request) bool {
@@ -196,12 +184,6 @@ func rewound(req *http.Request) (*http.Request, error) {
 	}
 	again.Body = body
 	return again, nil
-}
-
-// discard reads the rest of a short body, so that its connection can be reused.
-func discard(body io.ReadCloser) {
-	_, _ = io.CopyN(io.Discard, body, 64<<10)
-	_ = body.Close()
 }
 
 // A budget keeps retries in proportion to requests.

@@ -69,11 +69,14 @@ func TestALevelThatIsGoneHoldsNothing(t *testing.T) {
 
 const ms = time.Millisecond
 
-// grown returns spreads that have seen n requests that took from least to most, evenly.
-func grown(n int, least, most time.Duration, fresh bool) *spreads {
+// grown returns spreads that have seen n requests that took from least to most, evenly, and later ones that took the same.
+func grown(n int, least, most time.Duration, later int, same time.Duration) *spreads {
 	s := newSpreads(0)
 	for i := range n {
-		s.took("api", least+(most-least)*time.Duration(i)/time.Duration(n-1), fresh)
+		s.took("api", least+(most-least)*time.Duration(i)/time.Duration(n-1), false)
+	}
+	for range later {
+		s.took("api", same, false)
 	}
 	return s
 }
@@ -86,29 +89,20 @@ func TestTheSpreadIsLearntFromWhatRequestsTake(t *testing.T) {
 	}{
 		"unknown":                  {newSpreads(0), 5 * time.Second, 500 * ms, 500 * ms},
 		"unknown, a long window":   {newSpreads(0), time.Hour, time.Second, time.Second},
-		"three are too few":        {grown(3, 0, ms, false), 5 * time.Second, 500 * ms, 500 * ms},
-		"few may be exceeded":      {grown(8, 200*ms, 300*ms, false), 5 * time.Second, 200 * ms, 250 * ms},
-		"many":                     {grown(100, 200*ms, 300*ms, false), 5 * time.Second, 108 * ms, 158 * ms},
-		"all equally far":          {grown(100, 900*ms, 900*ms, false), 5 * time.Second, 100 * ms, 100 * ms},
-		"all equally far, a burst": {grown(100, 900*ms, 900*ms, false), 100 * ms, 2 * ms, 2 * ms},
-		"bounded by the window":    {grown(100, 0, 30*time.Second, false), 5 * time.Second, 1250 * ms, 1250 * ms},
-		"bounded":                  {grown(100, 0, 30*time.Second, false), time.Hour, 2 * time.Second, 2 * time.Second},
+		"three are too few":        {grown(3, 0, ms, 0, 0), 5 * time.Second, 500 * ms, 500 * ms},
+		"few may be exceeded":      {grown(8, 200*ms, 300*ms, 0, 0), 5 * time.Second, 200 * ms, 250 * ms},
+		"many":                     {grown(100, 200*ms, 300*ms, 0, 0), 5 * time.Second, 108 * ms, 158 * ms},
+		"all equally far":          {grown(100, 900*ms, 900*ms, 0, 0), 5 * time.Second, 100 * ms, 100 * ms},
+		"all equally far, a burst": {grown(100, 900*ms, 900*ms, 0, 0), 100 * ms, 2 * ms, 2 * ms},
+		"bounded by the window":    {grown(100, 0, 30*time.Second, 0, 0), 5 * time.Second, 1250 * ms, 1250 * ms},
+		"bounded":                  {grown(100, 0, 30*time.Second, 0, 0), time.Hour, 2 * time.Second, 2 * time.Second},
+		"equal ones push out":      {grown(100, 0, time.Second, 128, 10*ms), 5 * time.Second, 100 * ms, 100 * ms},
 		"given":                    {newSpreads(7 * ms), 5 * time.Second, 7 * ms, 7 * ms},
 		"none":                     {newSpreads(-1), 5 * time.Second, 0, 0},
 	} {
 		if d := c.seen.of("api", c.window); d < c.least || d > c.most {
 			t.Errorf("%s: the spread for windows of %v is %v, want %v to %v", name, c.window, d, c.least, c.most)
 		}
-	}
-}
-
-func TestASpreadFollowsTheWays(t *testing.T) {
-	s := grown(100, 0, time.Second, false)
-	for range 128 {
-		s.took("api", 10*ms, false)
-	}
-	if d := s.of("api", 5*time.Second); d != 100*ms {
-		t.Errorf("the spread is %v after 128 equal requests", d)
 	}
 }
 

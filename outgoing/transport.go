@@ -1,8 +1,10 @@
 package outgoing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/http/httptrace"
@@ -13,9 +15,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 )
-
-// defaultMaxCoolDown is the longest cool-down when Options do not give one.
-const defaultMaxCoolDown = time.Hour
 
 // longestDay is a day on which clocks go back.
 const longestDay = 25 * time.Hour
@@ -94,17 +93,12 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if route == nil {
 		return nil, fmt.Errorf("%w: the route is nil; write one, or use outgoing.Everything with a key that is not empty", sash.ErrInvalidKey)
 	}
-	t := &Transport{route: route, limits: slices.Clone(limits), budget: budget{left: freeRetries}}
-	if opts != nil {
-		t.opts = *opts
-	}
-	if t.base = t.opts.Base; t.base == nil {
-		t.base = http.DefaultTransport
-	} else if driver.Nil(t.base) {
+	t := &Transport{route: route, opts: *cmp.Or(opts, &Options{}), limits: slices.Clone(limits), budget: budget{left: freeRetries}}
+	if t.base = cmp.Or(t.opts.Base, http.DefaultTransport); driver.Nil(t.base) {
 		return nil, fmt.Errorf("outgoing: Options.Base is a nil %T, which sends nothing", t.base)
 	}
 	if t.opts.MaxCoolDown == 0 {
-		t.opts.MaxCoolDown = defaultMaxCoolDown
+		t.opts.MaxCoolDown = time.Hour
 		if t.opts.Profile.Resets >= sash.CalendarDay {
 			t.opts.MaxCoolDown = longestDay
 		}
@@ -128,8 +122,14 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if t.limiter, err = sash.New(t.at, counting, limits...); err != nil {
 		return nil, err
 	}
-	if t.slots, err = t.opts.concurrency(store); err != nil {
-		return nil, err
+	if l := t.opts.InFlight; l != (sash.Limit{}) {
+		if l.Window <= 0 {
+			return nil, fmt.Errorf("%w: InFlight needs the longest time that a request takes as its Window", sash.ErrInvalidLimit)
+		}
+		slots := &sash.Options{Prefix: t.opts.Prefix, Observer: t.opts.Observer}
+		if t.slots, err = sash.NewConcurrency(store, slots, l.Units, l.Window); err != nil {
+			return nil, err
+		}
 	}
 	t.cool = newCoolDowns(store, t.prefix, t.opts.MaxCoolDown)
 	return t, nil
@@ -151,10 +151,20 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if call.Pool != nil && originOf(req.URL) != call.Pool.origin {
-		return t.elsewhere(req, call.Pool)
+		if req.Response != nil { // a redirect has led away from the pool's origin, and is followed without a credential
+			return t.base.RoundTrip(req)
+		}
+		closeBody(req)
+		return nil, fmt.Errorf("outgoing: the credentials of the pool are for %s, and the request goes to %s", call.Pool.origin, originOf(req.URL))
 	}
 	t.budget.add(retriesEarned)
-	patience := t.patience()
+	patience := t.opts.MaxWait // of the first attempt
+	switch {
+	case t.opts.Refuse:
+		patience = 0
+	case patience <= 0:
+		patience = math.MaxInt64
+	}
 	for attempt := 0; ; attempt++ {
 		res, used, wanted, err := t.fly(req, call, patience)
 		if err != nil {
@@ -166,7 +176,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		} else if delay, again = t.retry(req, res, wanted, attempt); !again {
 			return res, nil
 		}
-		discard(res.Body)
+		_, _ = io.CopyN(io.Discard, res.Body, 64<<10) // the rest of a short body, so that its connection can be reused
+		_ = res.Body.Close()
 		if err := sleep(req.Context(), delay); err != nil {
 			return nil, err
 		}
@@ -177,17 +188,6 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			patience = t.opts.Retries.MaxRetryAfter // the response is discarded, so it cannot be returned instead
 		}
 	}
-}
-
-// patience returns how long a request's first attempt may wait for room.
-func (t *Transport) patience() time.Duration {
-	switch {
-	case t.opts.Refuse:
-		return 0
-	case t.opts.MaxWait > 0:
-		return t.opts.MaxWait
-	}
-	return math.MaxInt64
 }
 
 // attempt sends a request once, when there is room, and learns from the response. It returns the call as it was sent.
@@ -204,8 +204,9 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 		return nil, call, pause{}, err
 	}
 	sent := time.Now()
-	traced, fresh := tracing(req)
-	res, err := t.send(traced, call)
+	var fresh atomic.Bool // whether it has a new connection
+	trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { fresh.Store(!c.Reused) }}
+	res, err := t.send(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)), call)
 	if err != nil {
 		return nil, call, pause{}, err
 	}
@@ -256,23 +257,6 @@ func (t *Transport) send(req *http.Request, call Call) (*http.Response, error) {
 	}
 	res.Request = req
 	return res, nil
-}
-
-// elsewhere sends a request that a redirect leads away from the origin of a pool, without a credential. Any other request
-// to such a place is an error.
-func (t *Transport) elsewhere(req *http.Request, pool *Pool) (*http.Response, error) {
-	if req.Response != nil {
-		return t.base.RoundTrip(req)
-	}
-	closeBody(req)
-	return nil, fmt.Errorf("outgoing: the credentials of the pool are for %s, and the request goes to %s", pool.origin, originOf(req.URL))
-}
-
-// tracing returns the request with a trace that records whether it had a new connection.
-func tracing(req *http.Request) (*http.Request, *atomic.Bool) {
-	fresh := new(atomic.Bool)
-	trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { fresh.Store(!c.Reused) }}
-	return req.WithContext(httptrace.WithClientTrace(req.Context(), trace)), fresh
 }
 
 func closeBody(req *http.Request) {

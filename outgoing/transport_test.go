@@ -85,15 +85,8 @@ func TestARefusalDiffersFromTheAPIs429(t *testing.T) {
 	})
 }
 
-type counting struct {
-	http.RoundTripper
-	n *int
-}
-
-func (c counting) RoundTrip(req *http.Request) (*http.Response, error) {
-	*c.n++
-	return c.RoundTripper.RoundTrip(req)
-}
+// counting serves requests and counts them.
+func counting(n *int) handled { return func(http.ResponseWriter, *http.Request) { *n++ } }
 
 func TestSeveralBucketsAreOneDecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -106,7 +99,7 @@ func TestSeveralBucketsAreOneDecision(t *testing.T) {
 			}
 			return call, nil
 		}
-		rt := newRoundTripper(t, store, route, &outgoing.Options{Refuse: true, Base: counting{handled(answer(200)), &sent}}, sash.PerDay(1000))
+		rt := newRoundTripper(t, store, route, &outgoing.Options{Refuse: true, Base: counting(&sent)}, sash.PerDay(1000))
 		var limited *sash.LimitedError
 		for i := range 3 {
 			if _, err := send(t.Context(), rt, http.MethodPut, nil); (err != nil) != (i == 2) || err != nil && !errors.As(err, &limited) {
@@ -144,7 +137,7 @@ func TestWhenTheStoreFailsTheCallerChooses(t *testing.T) {
 		}, 1},
 	} {
 		sent = 0
-		rt := newRoundTripper(t, downStore(), route, &outgoing.Options{Unavailable: c.unavailable, Base: counting{handled(answer(200)), &sent}}, sash.PerDay(100))
+		rt := newRoundTripper(t, downStore(), route, &outgoing.Options{Unavailable: c.unavailable, Base: counting(&sent)}, sash.PerDay(100))
 		for _, method := range []string{http.MethodGet, http.MethodPut} {
 			if _, err := send(t.Context(), rt, method, nil); err != nil && !errors.Is(err, sash.ErrUnavailable) {
 				t.Error(name, err)

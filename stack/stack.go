@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,10 +49,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	if err := bare(store); err != nil {
 		return nil, err
 	}
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, &Options{})
 	if o.MaxAge < 0 {
 		return nil, errors.New("stack: MaxAge must not be negative; zero is a second")
 	}

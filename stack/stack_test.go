@@ -243,17 +243,24 @@ func TestAStoreThatGoesAndComesBack(t *testing.T) {
 	}
 }
 
+// leasing returns a stack over a store, and a limiter that has leased units by it and spent 500.
+func leasing(t *testing.T, store driver.Store) (*stack.Store, *sash.Limiter) {
+	t.Helper()
+	s := newStack(t, store, &stack.Options{Failover: failover.Options{Modes: always(failover.Local)}, Lease: time.Minute})
+	l := newLimiter(t, s, sash.PerHour(10_000))
+	for range 500 {
+		allow(t, l, "k")
+	}
+	return s, l
+}
+
 // Close leaves no goroutine (a bubble does not end while it has one) and no unit: what is leased goes back, and what was
 // admitted locally is charged.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := memstore.New(nil)
 		store := storetest.NewFaulty(inner)
-		s := newStack(t, store, &stack.Options{Failover: failover.Options{Modes: always(failover.Local)}, Lease: time.Minute})
-		l := newLimiter(t, s, sash.PerHour(10_000))
-		for range 500 {
-			allow(t, l, "k")
-		}
+		s, l := leasing(t, store)
 		store.Fail(errors.New("LOADING Redis is loading the dataset in memory"))
 		for range 7 {
 			if _, err := l.AllowUpTo(t.Context(), "k", 1); err != nil {
@@ -278,11 +285,7 @@ func TestClose(t *testing.T) {
 func TestCloseOverAStoreThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := storetest.NewFaulty(memstore.New(nil))
-		s := newStack(t, store, &stack.Options{Failover: failover.Options{Modes: always(failover.Local)}, Lease: time.Minute})
-		l := newLimiter(t, s, sash.PerHour(10_000))
-		for range 500 {
-			allow(t, l, "k")
-		}
+		s, l := leasing(t, store)
 		store.Hang(nil)
 		for range 7 {
 			if _, err := l.AllowUpTo(t.Context(), "k", 1); err != nil {

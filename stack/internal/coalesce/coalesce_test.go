@@ -165,30 +165,6 @@ func TestACallerThatGivesUpWhileItWaitsIsNotCharged(t *testing.T) {
 	})
 }
 
-func TestABatchThatAllHaveGivenUpIsCalledOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFar()
-		store.trip = time.Hour
-		l := limiter(t, coalesce.New(store), sash.PerMinute(10))
-		first, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		var wg sync.WaitGroup
-		wg.Go(func() { _, _ = l.Allow(first, "k") })
-		synctest.Wait()
-		for range 3 {
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(2*time.Second, cancel)
-			wg.Go(func() { _, _ = l.Allow(ctx, "k") })
-		}
-		start := time.Now()
-		wg.Wait()
-		synctest.Wait()
-		if took := time.Since(start); took != 2*time.Second || store.underWay.Load() != 0 {
-			t.Errorf("after %v there are %d decisions under way", took, store.underWay.Load())
-		}
-	}) // the bubble fails when a goroutine is left
-}
-
 func TestABatchLastsAsLongAsItsMostPatientCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFar()
@@ -223,11 +199,7 @@ func TestARefusalAfterABatchWithAReservationIsNotFirm(t *testing.T) {
 		synctest.Wait()
 		wg.Go(func() { _, _ = l.Reserve(t.Context(), "k", 1) })
 		wg.Wait()
-		policy, err := sash.NewPolicy(nil, sash.PerMinute(3))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if answer, err := joined.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: policy}); err != nil || answer.Allowed() || answer.Firm {
+		if answer, err := joined.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: l.Policy()}); err != nil || answer.Allowed() || answer.Firm {
 			t.Errorf("%+v, %v", answer, err)
 		}
 	})
