@@ -99,7 +99,6 @@ func TestWarningsOfMisreadLogs(t *testing.T) {
 	put(t, cut, packed.String()[:packed.Len()/2])
 	for sign, args := range map[string][]string{
 		"":              {csv("fine", func(i int) string { return fmt.Sprintf("%d,192.0.2.%d", at(i), i%20) })},
-		"one-client":    {csv("one", func(i int) string { return fmt.Sprintf("%d,192.0.2.1", at(i)) })},
 		"not-addresses": {csv("names", func(i int) string { return fmt.Sprintf("%d,user-%d", at(i), i%20) })},
 		"damaged":       {cut},
 		"broken":        {csv("most", func(i int) string { return fmt.Sprintf("%d,192.0.2.%d%s", at(i), i%20, strings.Repeat(",x", i/249)) })},
@@ -118,10 +117,6 @@ func TestWarningsOfMisreadLogs(t *testing.T) {
 		if strings.Contains(out, "\nwarning: ") != (sign != "") {
 			t.Errorf("%s:\n%s", sign, out)
 		}
-	}
-	// A quota of all calls together is one client on purpose.
-	if code, u := understand(t, "--strict", "--key", `"api"`, filepath.Join(dir, "one")); code != 0 {
-		t.Errorf("a constant key: %+v", u.Warnings)
 	}
 	if _, u := understand(t, "--hide-clients", filepath.Join(dir, "names")); strings.Contains(u.Warnings[0].Text, "user-") {
 		t.Errorf("a hidden client: %+v", u.Warnings)

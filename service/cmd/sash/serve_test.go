@@ -153,8 +153,7 @@ func TestExamplesOfProxies(t *testing.T) {
 // The example of regions runs with one command, and never admits more than its limit.
 func TestTheExampleOfRegionsRuns(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), examples+"/regions/run.sh")
-	addr := freeAddress(t, 5)
-	cmd.Env = append(os.Environ(), "SASH="+binary, "PORT="+addr[strings.LastIndex(addr, ":")+1:])
+	cmd.Env = append(os.Environ(), "SASH="+binary, "PORT="+portOf(freeAddress(t, 5)))
 	cmd.WaitDelay = time.Second
 	text, err := cmd.CombinedOutput()
 	if err != nil {
