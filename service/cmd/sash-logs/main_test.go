@@ -67,13 +67,3 @@ func tempFile(t *testing.T, name, text string) string {
 	put(t, file, text)
 	return file
 }
-
-// addresses returns the client address of every line of the sample.
-func addresses(t *testing.T) (all []string) {
-	t.Helper()
-	for line := range strings.Lines(string(readFile(t, sampleLog))) {
-		address, _, _ := strings.Cut(line, " ")
-		all = append(all, address)
-	}
-	return all
-}

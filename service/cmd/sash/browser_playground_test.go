@@ -94,16 +94,8 @@ func TestBrowserPlaygroundIsDraggedAndShared(t *testing.T) {
 	p.until(`location.hash.includes('calls=1:1,2:1,11.9:1')`)
 	again := openTab(t, p.text(`location.href`))
 	again.until(`document.body.dataset.ready === 'true' && JSON.stringify(state.calls) === '` + p.text(`JSON.stringify(state.calls)`) + `'`)
-	for hash, say := range map[string]string{
-		"calls=1":                             `a call is TIME:COST`,
-		"span=-1":                             `write seconds, from 0 to a year`,
-		"color=red":                           `which this page does not know`,
-		"calls=1:1x3000":                      `its number must be 1 to 2000`,
-		"limits=<img src=x onerror=alert(1)>": `invalid limit`,
-	} {
-		p.text(fmt.Sprintf("(location.hash = %q, '')", hash))
-		p.says("error", say)
-	}
+	p.text("(location.hash = 'limits=<img src=x onerror=alert(1)>', '')")
+	p.says("error", "invalid limit")
 	p.text(`(location.hash = 'limits=3/10s&calls=2:1bx4&span=40', '')`)
 	p.until(`document.getElementById('error').hidden`)
 	p.text(`(document.querySelector('[data-call="0"]').dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true })), '')`)

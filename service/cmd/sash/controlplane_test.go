@@ -116,5 +116,5 @@ func startControlPlane(t *testing.T, options ...grpc.ServerOption) (*controlPlan
 	discovery.RegisterAggregatedDiscoveryServiceServer(server, c)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	return c, portOf(t, listener.Addr().String())
+	return c, portOf(listener.Addr().String())
 }

@@ -86,8 +86,7 @@ func deploy(t *testing.T) *deployment {
 	if len(d.blocks["sh"]) != 2 || len(d.blocks["php"]) != 1 {
 		t.Fatalf("docs/security.md has other blocks: %v", d.blocks)
 	}
-	free := freeAddress(t, 1)
-	free = free[strings.LastIndex(free, ":"):]
+	free := ":" + portOf(freeAddress(t, 1))
 	d.names = strings.NewReplacer(
 		"limits.example.com:8443", "localhost"+free, "--addr :8443", "--admin-addr 127.0.0.1:0 --addr "+free,
 		"/etc/letsencrypt/live/limits.example.com", d.dir, "/etc/", d.dir+"/etc/", "/usr/local/bin/sash", binary,

@@ -315,3 +315,5 @@ func freeAddress(t *testing.T, n int) string {
 	t.Fatal("there are no free ports in a row")
 	return ""
 }
+
+func portOf(addr string) string { return addr[strings.LastIndex(addr, ":")+1:] }

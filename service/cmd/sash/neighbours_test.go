@@ -3,7 +3,6 @@
 package main
 
 import (
-	"net"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -78,13 +77,4 @@ func edited(t *testing.T, text string, pairs ...string) string {
 		text = strings.ReplaceAll(text, pairs[i], pairs[i+1])
 	}
 	return text
-}
-
-func portOf(t *testing.T, address string) string {
-	t.Helper()
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }

@@ -25,7 +25,7 @@ func TestRecordOriginal(t *testing.T) {
 	cmd.Env = envoysPorts(redistest.Start(t), "USE_STATSD=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR="+prometheus,
 		"RUNTIME_ROOT="+root,
 		"RUNTIME_SUBDIRECTORY=rl", "RUNTIME_WATCH_ROOT=false", "STATS_FLUSH_INTERVAL=1s",
-		"PORT="+portOf(t, http), "GRPC_PORT="+portOf(t, grpc), "DEBUG_PORT="+portOf(t, debug))
+		"PORT="+portOf(http), "GRPC_PORT="+portOf(grpc), "DEBUG_PORT="+portOf(debug))
 	start(t, cmd).ready("ratelimit", func() bool {
 		return exec.Command("curl", "-sf",
 			"http://"+http+"/healthcheck").Run() == nil

@@ -40,7 +40,7 @@ func startUpstream(t *testing.T) *upstream {
 		}
 	}))
 	t.Cleanup(server.Close)
-	u.port = portOf(t, server.Listener.Addr().String())
+	u.port = portOf(server.Listener.Addr().String())
 	return u
 }
 
@@ -69,8 +69,8 @@ func startExample(t *testing.T, args ...string) *service {
 func envoyConfig(t *testing.T, u *upstream, services ...*service) string {
 	t.Helper()
 	return edited(t, readExample(t, "envoy.yaml"), "port_value: 9901", "port_value: 0", "port_value: 8000", "port_value: 0",
-		"timeout: 0.1s", "timeout: 20s", "port_value: 9000", "port_value: "+u.port, "port_value: 8081", "port_value: "+portOf(t, services[0].grpc),
-		"port_value: 8082", "port_value: "+portOf(t, services[len(services)-1].grpc))
+		"timeout: 0.1s", "timeout: 20s", "port_value: 9000", "port_value: "+u.port, "port_value: 8081", "port_value: "+portOf(services[0].grpc),
+		"port_value: 8082", "port_value: "+portOf(services[len(services)-1].grpc))
 }
 
 // denying begins a filter that waits, and refuses what is not decided.

@@ -46,19 +46,27 @@ func (s *subject) limiter(store driver.Store) (*sash.Limiter, error) {
 	if err := opts.Algorithm.UnmarshalText([]byte(s.algorithm)); err != nil {
 		return nil, err
 	}
-	limits := make([]sash.Limit, len(s.limits))
-	for i, text := range s.limits {
-		limit, err := sash.ParseLimit(text)
-		if err != nil {
-			return nil, err
-		}
-		limit.Name = text // as it was written
-		limits[i] = limit
+	limits, err := limitsOf(s.limits)
+	if err != nil {
+		return nil, err
 	}
 	if len(limits) == 0 {
 		return nil, errors.New("--limit is missing, such as --limit 9500/24h")
 	}
 	return sash.New(store, opts, limits...)
+}
+
+// limitsOf reads limits, which are named as they were written.
+func limitsOf(texts []string) ([]sash.Limit, error) {
+	limits := make([]sash.Limit, len(texts))
+	for i, text := range texts {
+		var err error
+		if limits[i], err = sash.ParseLimit(text); err != nil {
+			return nil, err
+		}
+		limits[i].Name = text
+	}
+	return limits, nil
 }
 
 // on calls f with the limiter that the flags describe, and its store.
@@ -70,14 +78,15 @@ func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.L
 	if err != nil {
 		return err
 	}
-	defer to.close()
+	defer to.client.Close()
 	limiter, err := s.limiter(to.store)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
 	defer cancel()
-	if err = f(ctx, limiter, to); errors.Is(err, sash.ErrUnavailable) || ctx.Err() != nil && cmd.Context().Err() == nil {
+	err = f(ctx, limiter, to)
+	if errors.Is(err, sash.ErrUnavailable) || err != nil && ctx.Err() != nil && cmd.Context().Err() == nil {
 		return to.explain(err)
 	}
 	return err
@@ -247,14 +256,11 @@ func describe(d wire.Decision) string {
 			wait, time.Time(*d.At).Add(wait).UTC().Format(time.RFC3339Nano))
 	}
 	if len(d.Limits) > 1 {
-		for i, l := range d.Limits {
-			sep := ", "
-			if i == 0 {
-				sep = " ("
-			}
-			fmt.Fprintf(&b, "%s%d of %s", sep, *l.Remaining, l.Name)
+		var left []string
+		for _, l := range d.Limits {
+			left = append(left, fmt.Sprintf("%d of %s", *l.Remaining, l.Name))
 		}
-		b.WriteString(")")
+		fmt.Fprintf(&b, " (%s)", strings.Join(left, ", "))
 	}
 	return b.String()
 }

@@ -20,11 +20,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// redisVariable is the environment variable for commands without --redis.
-const redisVariable = "SASH_REDIS"
-
-// homeVariable is the environment variable for commands without --home.
-const homeVariable = "SASH_HOME"
+// Variables are those for commands without --redis and --home.
+const redisVariable, homeVariable = "SASH_REDIS", "SASH_HOME"
 
 // redisFlag adds --redis for a command that uses the environment otherwise.
 func redisFlag(f *pflag.FlagSet, into *string) {
@@ -38,10 +35,9 @@ func (a *app) redisURL(flag string, env *envoy.Settings) string {
 
 // A remote is a store on Redis and its client.
 type remote struct {
-	prefix  string // of all keys
-	store   *redisstore.Store
-	client  *redisclient.Client
-	address string // without the password
+	prefix string // of all keys
+	store  *redisstore.Store
+	client *redisclient.Client // whose String has no password
 }
 
 // shared returns the store of a command whose charges must outlive it: the one on which sash serve decides in the same
@@ -60,18 +56,13 @@ func (a *app) shared(flag string) (*remote, error) {
 		return nil, err
 	}
 	prefix := cmp.Or(env.RedisPrefix, redisstore.DefaultPrefix)
-	return &remote{prefix, client.Store(&redisstore.Options{Prefix: prefix}), client, client.String()}, nil
+	return &remote{prefix, client.Store(&redisstore.Options{Prefix: prefix}), client}, nil
 }
 
 // explain adds the address to an error.
 func (r *remote) explain(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("redis at %s: %w", r.address, err)
+	return fmt.Errorf("redis at %s: %w", r.client, err)
 }
-
-func (r *remote) close() { r.client.Close() }
 
 // redisTopic is a page of help without a command.
 func redisTopic() *cobra.Command {
@@ -175,7 +166,7 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 	if err != nil {
 		return err
 	}
-	defer to.close()
+	defer to.client.Close()
 	findings, err := doctor.Run(ctx, to.client, to.prefix, c.budget)
 	if err != nil {
 		return to.explain(decide.Remedy(err))
@@ -185,11 +176,11 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 		count[f.Level]++
 	}
 	answer := map[string]any{
-		"redis": to.address, "prefix": to.prefix, "findings": findings,
+		"redis": to.client.String(), "prefix": to.prefix, "findings": findings,
 		"ok": count[doctor.OK], "unchecked": count[doctor.Unchecked], "warn": count[doctor.Warn], "fail": count[doctor.Fail],
 	}
 	err = output.Print(a.out, c.json, answer, func(t *output.Text) {
-		t.Say("redis at %s, keys under %s*", to.address, to.prefix)
+		t.Say("redis at %s, keys under %s*", to.client, to.prefix)
 		for _, f := range findings {
 			if f.Node != "" {
 				f.Seen = f.Node + ": " + f.Seen
@@ -285,7 +276,7 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string) error {
 		if err != nil {
 			return to.explain(decide.Remedy(err))
 		}
-		return output.Print(a.out, s.json, in, func(t *output.Text) { in.text(t, to.address) })
+		return output.Print(a.out, s.json, in, func(t *output.Text) { in.text(t, to.client.String()) })
 	})
 }
 

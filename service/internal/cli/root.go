@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -122,8 +121,7 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.inspect(), a.config(), a.doctor(), a.token(), redisTopic())
-	root.AddCommand(a.verify())
+	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.inspect(), a.config(), a.doctor(), a.token(), a.verify(), redisTopic())
 	return root
 }
 
@@ -155,13 +153,13 @@ func noAddress(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s takes no arguments: give the address with --redis (see %s --help)", cmd.Name(), cmd.CommandPath())
 }
 
-// exactly requires the named arguments, no more and no fewer.
-func exactly(names ...string) cobra.PositionalArgs {
+// exactly requires the named argument, and no other.
+func exactly(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == len(names) {
-			return nil
+		if len(args) != 1 {
+			return fmt.Errorf("%d arguments instead of %s (see %s --help)", len(args), name, cmd.CommandPath())
 		}
-		return fmt.Errorf("%d arguments instead of %s (see %s --help)", len(args), strings.Join(names, " and "), cmd.CommandPath())
+		return nil
 	}
 }
 
@@ -250,8 +248,7 @@ remove the old one. The SHA-256 of a token of your own: printf %s TOKEN | sha256
 			random := make([]byte, 32)
 			_, _ = rand.Read(random) // never fails
 			token := base64.RawURLEncoding.EncodeToString(random)
-			sum := sha256.Sum256([]byte(token))
-			listed := hex.EncodeToString(sum[:])
+			listed := fmt.Sprintf("%x", sha256.Sum256([]byte(token)))
 			return output.Print(a.out, asJSON, map[string]string{"token": token, "sha256": listed}, func(out *output.Text) {
 				out.Say("token   %s", token)
 				out.Say("sha256  %s", listed)

@@ -23,11 +23,8 @@ const (
 	adminTokenVariable = "SASH_ADMIN_TOKEN"
 	tokenKeyVariable   = "SASH_TOKEN_KEY" // seals the tokens of reservations
 	secretKeysVariable = "SASH_SECRET_KEYS"
-)
 
-// Variables are defaults that the image sets, as flags would take precedence over the variables of Envoy's rate limit
-// service.
-const (
+	// Defaults that the image sets, as flags would take precedence over the variables of Envoy's rate limit service.
 	configVariable = "SASH_CONFIG"
 	formatVariable = "SASH_LOG_FORMAT"
 )
@@ -132,8 +129,6 @@ func (s *serving) check() error {
 		return fmt.Errorf("--budget %v: give a time above zero, such as 50ms", o.Budget)
 	case o.HomeBudget <= 0:
 		return fmt.Errorf("--home-budget %v: give a time above zero, more than a trip to the home, such as 1s", o.HomeBudget)
-	case o.Home != "" && o.Redis == "":
-		return errors.New("--home: units of all regions are leased by way of the Redis of this region: give --redis too")
 	case o.OpenPerSecond < 0:
 		return fmt.Errorf("--open-per-second %d: give the most units of a second, or 0 for no ceiling", o.OpenPerSecond)
 	case o.Instances < 0:

@@ -97,7 +97,7 @@ func (a *app) runVerify(ctx context.Context, v *verifying) error {
 	if err != nil {
 		return err
 	}
-	defer to.close()
+	defer to.client.Close()
 	report, err := verify.Run(ctx, to.store, v.opts)
 	if err != nil {
 		if !errors.Is(err, verify.ErrClock) {
@@ -119,16 +119,14 @@ func (a *app) verifyHistory(cmd *cobra.Command, v *verifying) error {
 	if len(v.limits) == 0 {
 		return errors.New("--history: give --limit too, the limit that each key should have been held to, such as --limit 100/1m")
 	}
-	limits := make([]sash.Limit, len(v.limits))
-	for i, text := range v.limits {
-		limit, err := sash.ParseLimit(text)
-		if err != nil {
-			return err
+	limits, err := limitsOf(v.limits)
+	if err != nil {
+		return err
+	}
+	for _, l := range limits {
+		if l.Period != 0 {
+			return fmt.Errorf("--limit %s: a calendar limit has no sliding window to judge", l.Name)
 		}
-		if limit.Period != 0 {
-			return fmt.Errorf("--limit %s: a calendar limit has no sliding window to judge", text)
-		}
-		limits[i] = limit
 	}
 	name, from := v.history, cmd.InOrStdin()
 	if name == "-" {

@@ -52,10 +52,10 @@ func (s *instance) loadFirst() (cfg *config.Config, known config.Fingerprint, er
 		cfg, known, err = Load(s.Config)
 	}
 	s.loading.Note(err)
-	if err == nil {
+	switch {
+	case err == nil:
 		s.warnOf(cfg)
-	}
-	if err != nil && s.StartWithoutConfig {
+	case s.StartWithoutConfig:
 		s.Log.Error("there is no configuration yet: every request is answered with an error", "error", err)
 		return config.None(), known, nil
 	}
@@ -68,11 +68,9 @@ func (s *instance) nameSecrets() error {
 	if s.Redis != "" || len(s.SecretKeys) > 0 {
 		return s.decider.NameSecrets(s.SecretKeys...)
 	}
-	for _, rule := range s.decider.Config().Rules() {
-		if len(rule.Secrets) > 0 {
-			s.Log.Info("SASH_SECRET_KEYS is not set: secret values have other names when this process starts again", "rule", rule.String())
-			break
-		}
+	rules := s.decider.Config().Rules()
+	if i := slices.IndexFunc(rules, func(r *config.Rule) bool { return len(r.Secrets) > 0 }); i >= 0 {
+		s.Log.Info("SASH_SECRET_KEYS is not set: secret values have other names when this process starts again", "rule", rules[i].String())
 	}
 	return nil
 }
@@ -80,16 +78,19 @@ func (s *instance) nameSecrets() error {
 // follow uses every later configuration, until ctx ends. It waits for what a management server sends first, also
 // if it is wrong, unless the service may start without. Known is the fingerprint of the files that were loaded.
 func (s *instance) follow(ctx context.Context, known config.Fingerprint) error {
-	if s.Management != nil {
-		return s.followManagement(ctx)
+	if s.Management == nil {
+		if s.Config.Path != "" {
+			s.Config.Watch(ctx, known, func(cfg *config.Config, err error) {
+				if err == nil {
+					err = s.use(cfg)
+				}
+				if err != nil {
+					s.reject(err)
+				}
+			})
+		}
+		return nil
 	}
-	if s.Config.Path != "" {
-		s.Config.Watch(ctx, known, s.reload)
-	}
-	return nil
-}
-
-func (s *instance) followManagement(ctx context.Context) error {
 	from := *s.Management
 	from.Defaults, from.Merge = s.Config.Defaults, s.Config.Merge
 	from.Lost = func(err error) {
@@ -97,14 +98,13 @@ func (s *instance) followManagement(ctx context.Context) error {
 	}
 	first := make(chan struct{})
 	once := sync.OnceFunc(func() { close(first) })
-	use := func(cfg *config.Config) error {
+	err := from.Watch(ctx, func(cfg *config.Config) error {
 		err := s.use(cfg)
 		if err == nil {
 			once()
 		}
 		return err
-	}
-	err := from.Watch(ctx, use, func(err error) { s.reject(err); once() })
+	}, func(err error) { s.reject(err); once() })
 	if err != nil || s.StartWithoutConfig {
 		return err
 	}
@@ -114,16 +114,6 @@ func (s *instance) followManagement(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	return nil
-}
-
-// reload decides by a configuration that was loaded again, or says what is wrong with it.
-func (s *instance) reload(cfg *config.Config, err error) {
-	if err == nil {
-		err = s.use(cfg)
-	}
-	if err != nil {
-		s.reject(err)
-	}
 }
 
 // use decides by a valid configuration, unless the decider has an error for it.
@@ -137,8 +127,11 @@ func (s *instance) use(cfg *config.Config) error {
 	s.gate.WarnOfDomains()
 	s.stats.Service.ConfigLoaded.Add(1)
 	s.warnOf(cfg)
-	if len(removed) > 0 {
-		s.Log.Warn("rules were removed from the configuration: what only they limited is unlimited", "removed", len(removed), "rules", some(removed))
+	if n := len(removed); n > 0 {
+		if most := 20; n > most {
+			removed = append(removed[:most], "…")
+		}
+		s.Log.Warn("rules were removed from the configuration: what only they limited is unlimited", "removed", n, "rules", strings.Join(removed, ", "))
 	}
 	s.Log.Info("the configuration was changed", "domains", strings.Join(cfg.Domains(), ", "), "rules", len(cfg.Rules()))
 	return nil
@@ -153,14 +146,6 @@ func (s *instance) reject(err error) {
 	} else {
 		s.Log.Error("the first configuration is wrong: until there is a valid one, every request is answered with an error", "error", err)
 	}
-}
-
-// some returns the first names of a list that may be long.
-func some(names []string) string {
-	if most := 20; len(names) > most {
-		names = append(slices.Clip(names[:most]), "…")
-	}
-	return strings.Join(names, ", ")
 }
 
 // warnOf logs what the configuration accepts and probably does not mean.

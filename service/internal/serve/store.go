@@ -27,13 +27,18 @@ type store struct {
 }
 
 func (s *instance) openStore(ctx context.Context) (*store, error) {
-	if s.Redis == "" {
-		if s.Home != "" {
-			return nil, errors.New("--home is for rules of all regions, whose leases are in this region's Redis: give --redis too")
-		}
-		return s.openMemory()
+	switch {
+	case s.Redis != "":
+		return s.openRedis(ctx)
+	case s.Home != "":
+		return nil, errors.New("--home is for rules of all regions, whose leases are in this region's Redis: give --redis too")
 	}
-	return s.openRedis(ctx)
+	memory := degrade.NewMemory(s.Memory, s.Log)
+	return &store{
+		place: memory.Place, close: func() {},
+		runs: []func(context.Context) error{memory.Run}, health: memory.Health, report: memory.Report,
+		where: "this process's memory: forgotten when it ends, and not shared with other instances (--redis shares it)",
+	}, nil
 }
 
 // openRedis connects later: Redis may be away, and then rules are answered by their failure modes.
@@ -79,7 +84,14 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 		disconnect()
 		closeHome()
 	}
-	ping := func(ctx context.Context) error { return ping(ctx, client) }
+	ping := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if err := client.Ping(ctx); err != nil {
+			return fmt.Errorf("redis at %s: %w", client, err)
+		}
+		return nil
+	}
 	if err := ping(ctx); err != nil && ctx.Err() == nil {
 		s.Log.Error("Redis does not answer: until it does, calls are answered by on_unavailable", "error", err)
 	}
@@ -112,27 +124,6 @@ func (s *instance) openHome() (*degrade.Home, func(), error) {
 	}
 	watch.Store = client.Observed(opts, watch.Note)
 	return watch, client.Close, nil
-}
-
-// pingTimeout bounds the check whether Redis answers.
-const pingTimeout = time.Second
-
-func ping(ctx context.Context, client *redisclient.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
-	defer cancel()
-	if err := client.Ping(ctx); err != nil {
-		return fmt.Errorf("redis at %s: %w", client, err)
-	}
-	return nil
-}
-
-func (s *instance) openMemory() (*store, error) {
-	memory := degrade.NewMemory(s.Memory, s.Log)
-	return &store{
-		place: memory.Place, close: func() {},
-		runs: []func(context.Context) error{memory.Run}, health: memory.Health, report: memory.Report,
-		where: "this process's memory: forgotten when it ends, and not shared with other instances (--redis shares it)",
-	}, nil
 }
 
 // patience bounds one decision in all, the failure mode's answer and a wait for its turn included. It is longer than the
