@@ -2,6 +2,7 @@ package driver
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -33,11 +34,9 @@ func (a Algorithm) MarshalText() ([]byte, error) { return []byte(a.String()), ni
 
 // UnmarshalText reads an algorithm's name.
 func (a *Algorithm) UnmarshalText(text []byte) error {
-	for i, name := range algorithmNames {
-		if name == string(text) {
-			*a = Algorithm(i)
-			return nil
-		}
+	if i := slices.Index(algorithmNames[:], string(text)); i >= 0 {
+		*a = Algorithm(i)
+		return nil
 	}
 	return fmt.Errorf("sash: unknown algorithm %.80q; there are sliding-log, sorted-set-log, sliding-buckets, sliding-counter, fixed-window and gcra", text)
 }
@@ -101,16 +100,8 @@ func (p *Policy) Equal(q *Policy) bool {
 	if p == q {
 		return true
 	}
-	if p.Algorithm != q.Algorithm || p.Resolution != q.Resolution || p.CountRefused != q.CountRefused || p.Block != q.Block || len(p.Limits) != len(q.Limits) {
-		return false
-	}
-	for i := range p.Limits {
-		l, m := &p.Limits[i], &q.Limits[i]
-		if l.Units != m.Units || !l.SameWindow(m) {
-			return false
-		}
-	}
-	return true
+	return p.Algorithm == q.Algorithm && p.Resolution == q.Resolution && p.CountRefused == q.CountRefused && p.Block == q.Block &&
+		slices.EqualFunc(p.Limits, q.Limits, func(l, m Limit) bool { return l.Units == m.Units && l.SameWindow(&m) })
 }
 
 // Bookable reports whether a store can book under the policy. The counts of the approximate algorithms, and the sorted

@@ -201,10 +201,5 @@ func (p *plan) split() bool {
 }
 
 func allAdmitted(answers []Answer) bool {
-	for i := range answers {
-		if !answers[i].Allowed() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(answers, func(a Answer) bool { return !a.Allowed() })
 }

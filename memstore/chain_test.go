@@ -56,3 +56,14 @@ func TestKeysWithTheSameHashAreApart(t *testing.T) {
 		}
 	}
 }
+
+// Swept drops every expired key and returns the counts.
+func (s *Store) Swept() Stats {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		sh.sweep(sh.clock.now(), sh.held())
+		sh.mu.Unlock()
+	}
+	return s.Stats()
+}

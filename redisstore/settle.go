@@ -2,8 +2,12 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
+	"time"
 
+	"example.com/sash"
 	"example.com/sash/driver"
 )
 
@@ -73,4 +77,108 @@ func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error
 		err = fmt.Errorf("redisstore: a charge of %q was given back and not made again", again.Key)
 	}
 	return at, err
+}
+
+// beside returns the name of a key of another kind in the slot of a subject's own key, such as "sash:block:{log2:user:42}:".
+// Braces in keys or prefixes that are not from sash.Key can make it take a few thousand tries to find it.
+func (s *Store) beside(kind, own, end string) string {
+	name := s.prefix + kind + ":{" + hashTag(own) + "}:" + end
+	for n := 0; slot(name) != slot(own); n++ {
+		name = s.prefix + kind + ":{" + strconv.Itoa(n) + "}:" + end
+	}
+	return name
+}
+
+// blockKey returns the name of the key of a subject's block.
+func (s *Store) blockKey(own string) string { return s.beside("block", own, own[len(s.prefix):]) }
+
+// coolDownKey returns the name of the key of a subject's cool-down, in the slot of its sliding log.
+func (s *Store) coolDownKey(key string) string {
+	return s.beside("cooldown", s.Key(key, &driver.Policy{Algorithm: driver.SlidingLog}), key)
+}
+
+// packBlock writes what follows the argument of a decision in that of block.lua.
+func packBlock(b *driver.Block) string {
+	var buf [16]byte
+	return string(appendUint(appendUint(appendUint(buf[:0], 2, b.Refusals), 7, b.Window), 7, b.Length))
+}
+
+// cutLefts cuts the end of a reply of block.lua off: the time until the block of each subject ends. A reply without an
+// answer has none.
+func cutLefts(reply string, subjects int) (rest, lefts string) {
+	end := len(reply) - 8*subjects
+	if end <= 16 || int64(number(reply)) < 0 {
+		return reply, ""
+	}
+	return reply[:end], reply[end:]
+}
+
+// bar makes those answers refusals whose subjects are blocked, or that block.lua says refuse while another one is blocked.
+func bar(reqs []driver.Request, answers []driver.Answer, lefts string) error {
+	for i := 0; len(lefts) >= 8; i, lefts = i+1, lefts[8:] {
+		left := number(lefts)
+		if left>>52 == 1 {
+			left -= 1 << 52
+			answers[i].Foresee(reqs[i].Cost)
+		}
+		if left>>53 != 0 {
+			return errors.New("redisstore: a script returned an impossible length of a block")
+		}
+		if left > 0 {
+			answers[i].Bar(int64(left))
+		}
+	}
+	return nil
+}
+
+// Blocks implements [driver.Blocker].
+func (s *Store) Blocks() {}
+
+// CoolDown implements [driver.Cooler]. A cool-down has a key of its own, in the slot of the subject's sliding
+// log. It does not wait for replicas.
+func (s *Store) CoolDown(ctx context.Context, key string, c driver.CoolDown) (driver.CoolDown, error) {
+	guessed := int64(0)
+	if c.Guessed {
+		guessed = 1
+	}
+	arg := appendUint(appendUint(nil, 7, max(0, c.Length)), 1, guessed)
+	reply, err := s.send(ctx, coolDown, []string{s.coolDownKey(key)}, string(arg))
+	if err != nil || reply == "" {
+		return driver.CoolDown{}, err
+	}
+	if len(reply) != 16 {
+		return driver.CoolDown{}, fmt.Errorf("redisstore: a script answered %d bytes where 16 were due", len(reply))
+	}
+	first := number(reply) // length and guessed
+	return driver.CoolDown{Length: int64(first >> 8), Left: int64(number(reply[8:])), Guessed: first&1 != 0}, nil
+}
+
+// Instances records on Redis that an instance of a group is alive, and returns how many are, including this one: the
+// number that shares each limit while Redis cannot be reached. Each instance calls it with an ID of its own, such as
+// a host name and a process ID, a few times in each ttl. An instance that does not call for a ttl is no longer counted.
+// The ttl is at least a millisecond, and is truncated to whole milliseconds.
+//
+// The count is too low after Redis has lost its state, or its clock has jumped forward, until every instance has called
+// again: a caller that must not admit too much keeps the highest count of the last ttl. It is too high for a while after
+// the clock went back. Errors are [sash.ErrInvalidKey] for a group or
+// ID that is empty or longer than driver.MaxKeyLength, [sash.ErrInvalidLimit] for a ttl, and those of the client.
+func (s *Store) Instances(ctx context.Context, group, id string, ttl time.Duration) (int, error) {
+	for _, name := range [...]string{group, id} {
+		if name == "" || len(name) > driver.MaxKeyLength {
+			return 0, fmt.Errorf("%w: a group or an instance is called by 1 to %d bytes, not %d", sash.ErrInvalidKey, driver.MaxKeyLength, len(name))
+		}
+	}
+	if ttl < time.Millisecond {
+		return 0, fmt.Errorf("%w: an instance counts for at least a millisecond, not %v", sash.ErrInvalidLimit, ttl)
+	}
+	arg := string(appendUint(nil, 7, ttl.Milliseconds())) + id
+	reply, err := s.send(ctx, instances, []string{s.prefix + "instances:" + group}, arg)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(reply)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("redisstore: %.40q is not a number of instances", reply)
+	}
+	return n, nil
 }
