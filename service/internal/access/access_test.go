@@ -277,24 +277,6 @@ func TestWithoutAFileEveryoneMayOnlyDecide(t *testing.T) {
 	}
 }
 
-func TestACredentialThatIsThereTwiceIsWrong(t *testing.T) {
-	w := begin(t, file())
-	for _, values := range [][]string{{"Bearer gate", "Bearer gate"}, {"Bearer gate", "Basic x"}, {"Basic Z2F0ZQ=="}, {"Bearer"}, {"gate"}, {""}} {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/allow", nil)
-		r.Header["Authorization"] = values
-		if _, err := w.Identify(r, "Authorization"); !errors.Is(err, ErrUnknown) {
-			t.Errorf("%q: %v", values, err)
-		}
-	}
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/forward-auth", nil)
-	r.Header.Set("Authorization", "Bearer of the client")
-	r.Header.Set(ProxyHeader, "gate")
-	known, err := w.Identify(r, ProxyHeader)
-	if err != nil || w.Check(known.Context(), "d", Refund) != nil {
-		t.Errorf("a proxy with its token: %v", err)
-	}
-}
-
 // A token that is taken out of the file works for a second at most, and a file that is wrong changes nothing.
 func TestTheFileIsReadAgainWhenItChanges(t *testing.T) {
 	w := begin(t, file())
@@ -423,19 +405,31 @@ func TestAWrongFileNamesTheLine(t *testing.T) {
 	}
 }
 
-// An empty token is nobody's, whatever the file lists: Basic, and a scheme alone, come to one.
-func TestAnEmptyTokenIsNobodys(t *testing.T) {
+// An empty token is nobody's, whatever the file lists: Basic, and a scheme alone, come to one. A credential that is there
+// twice is wrong, and a proxy has its own.
+func TestWhatIsNoCredential(t *testing.T) {
 	w := begin(t, file())
 	all := *w.clients.Load()
 	all.tokens[sha256.Sum256(nil)] = &client{name: "all", grant: grant{"": All}}
-	for header, values := range map[string][]string{"Authorization": {"", "Basic", "Basic Z2F0ZQ==", "Bearer", "Bearer ", "Digest gate"}, ProxyHeader: {""}} {
-		for _, value := range values {
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/allow", nil)
-			r.Header[header] = []string{value}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/allow", nil)
+	for header, wrong := range map[string][][]string{
+		"Authorization": {
+			{""}, {"Basic"}, {"Basic Z2F0ZQ=="}, {"Bearer"}, {"Bearer "}, {"Digest gate"}, {"gate"},
+			{"Bearer gate", "Bearer gate"}, {"Bearer gate", "Basic x"},
+		},
+		ProxyHeader: {{""}},
+	} {
+		for _, values := range wrong {
+			r.Header[header] = values
 			if caller, err := w.Identify(r, header); !errors.Is(err, ErrUnknown) {
-				t.Errorf("%s: %q is %v, %v", header, value, caller, err)
+				t.Errorf("%s: %q is %v, %v", header, values, caller, err)
 			}
 		}
+	}
+	r.Header = http.Header{"Authorization": {"Bearer of the client"}, ProxyHeader: {"gate"}}
+	known, err := w.Identify(r, ProxyHeader)
+	if err != nil || w.Check(known.Context(), "d", Refund) != nil {
+		t.Errorf("a proxy with its token: %v", err)
 	}
 }
 

@@ -43,12 +43,8 @@ func (a *Answer) kind() kind {
 
 // together decides parts all or nothing, and reports whether they were admitted.
 func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
-	possible := true
-	for _, a := range parts {
-		possible = possible && !a.never
-	}
 	switch {
-	case !possible:
+	case slices.ContainsFunc(parts, func(a *Answer) bool { return a.never }):
 		for _, a := range parts {
 			if err := a.impossible(ctx); err != nil {
 				return false, err

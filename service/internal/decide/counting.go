@@ -169,19 +169,15 @@ func each(ctx context.Context, parts []*Answer, do func(context.Context, *Answer
 	if len(parts) == 1 {
 		return do(ctx, parts[0])
 	}
-	var keys []string
 	byKey := make(map[string][]*Answer, len(parts))
 	for _, a := range parts {
-		if byKey[a.Key] == nil {
-			keys = append(keys, a.Key)
-		}
 		byKey[a.Key] = append(byKey[a.Key], a)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(mostAtOnce)
-	for _, key := range keys {
+	for _, same := range byKey {
 		group.Go(func() error {
-			for _, a := range byKey[key] {
+			for _, a := range same {
 				if err := do(ctx, a); err != nil {
 					return err
 				}

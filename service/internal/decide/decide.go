@@ -30,7 +30,7 @@ type Decider struct {
 // New returns a decider over one store, which stays the caller's, wherever rules want their charges. Errors are those of
 // Use.
 func New(cfg *config.Config, store driver.Store) (*Decider, error) {
-	return NewPlaced(cfg, only(store))
+	return NewPlaced(cfg, func(config.Place) (driver.Store, error) { return store, nil })
 }
 
 // NewPlaced returns a decider over the stores of places, which stay the caller's. Errors are those of Use.

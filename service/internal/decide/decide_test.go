@@ -121,15 +121,6 @@ func TestTheSameSubjectTwice(t *testing.T) {
 	want(t, "together too many for ever", ask(t, d, part("b", 2), part("b", 2)), "OVER:2 | OVER:2")
 }
 
-func TestNothingLimits(t *testing.T) {
-	d, _ := decider(t, several)
-	want(t, "no rule, unlimited", ask(t, d, part("unknown", 1), part("free", 1)), "ok | ok")
-	answers, err := d.Decide(t.Context(), Request{Domain: "other", Parts: []Part{part("a", 1)}, Lenient: true})
-	if err != nil || len(answers) != 1 || answers[0].Refused {
-		t.Errorf("an unknown domain: %v, %v", answers, err)
-	}
-}
-
 func TestAReplacedRuleDoesNotCount(t *testing.T) {
 	d, _ := decider(t, several)
 	want(t, "both", ask(t, d, part("small", 1), part("large", 1)), "ok | ok:99")
@@ -200,6 +191,14 @@ func parse(t testing.TB, text string) *config.Config {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// use replaces the configuration of a decider.
+func use(t *testing.T, d *Decider, text string) {
+	t.Helper()
+	if err := d.Use(parse(t, text)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func newDecider(t testing.TB, cfg *config.Config, store driver.Store) *Decider {

@@ -141,8 +141,8 @@ func (t *banTree) insert(e *Exception, asClient bool) {
 		edge := banEdge{key: entry.Key, value: entry.Value}
 		if p, isNet := network(entry.Value); isNet {
 			edge = banEdge{key: entry.Key, network: p}
-			if whole, longer := client(p); asClient && longer {
-				edge.network, edge.client, found = whole, true, true
+			if asClient && p.Addr().Is6() && p.Bits() > clientBits {
+				edge.network, edge.client, found = netip.PrefixFrom(p.Addr(), clientBits).Masked(), true, true
 			} else if !slices.Contains(t.lengths, p.Bits()) {
 				t.lengths = append(t.lengths, p.Bits())
 			}
@@ -220,14 +220,6 @@ func network(value string) (netip.Prefix, bool) {
 
 // clientBits is the part of an IPv6 address that a proxy's limit counts as one client.
 const clientBits = 64
-
-// client returns the client that an IPv6 network longer than one belongs to.
-func client(p netip.Prefix) (netip.Prefix, bool) {
-	if !p.Addr().Is6() || p.Bits() <= clientBits {
-		return p, false
-	}
-	return netip.PrefixFrom(p.Addr(), clientBits).Masked(), true
-}
 
 // Canonical returns the entries of a ban with each address and network in one form: an address without a zone, IPv4
 // within IPv6 as IPv4, and a network without the bits of a host.

@@ -153,16 +153,9 @@ func TestExceptionsAreChecked(t *testing.T) {
 func TestExceptionsAndANewConfiguration(t *testing.T) {
 	d := live(t, excepted)
 	d.Except([]Exception{exception("user=eve", time.Hour), exception("user=ann", time.Hour, limitsFrom(t, "5/1m")...)})
-	use := func(text string) {
-		t.Helper()
-		cfg := parse(t, text)
-		if err := d.Use(cfg); err != nil {
-			t.Fatal(err)
-		}
-	}
-	use("domain: d\ndescriptors:\n- {key: user, limits: [2/1h], cost: 1}\n")
+	use(t, d, "domain: d\ndescriptors:\n- {key: user, limits: [2/1h], cost: 1}\n")
 	want(t, "as before", ask(t, d, part("user=ann", 1)), "ok:4")
-	use("domain: d\ndescriptors:\n- {key: user, limits: [9/1h], cost: 6}\n")
+	use(t, d, "domain: d\ndescriptors:\n- {key: user, limits: [9/1h], cost: 6}\n")
 	want(t, "the override no longer fits", ask(t, d, part("user=ann", 1)), "ok:7")
 	want(t, "the ban stays", ask(t, d, part("user=eve", 1)), "OVER:0")
 }

@@ -192,11 +192,8 @@ func TestEveryRequestIsObserved(t *testing.T) {
 	d, _ := decider(t, `
 domain: d
 descriptors:
-  - key: user
-    limits: ["1/1m"]
-  - key: tried
-    shadow_mode: true
-    limits: ["1/1m"]
+- {key: user, limits: [1/1m]}
+- {key: tried, shadow_mode: true, limits: [1/1m]}
 `)
 	var seen []string
 	d.Observe(func(_ context.Context, o *Observation) {

@@ -13,36 +13,25 @@ import (
 // is used, for every rule, and when reservations are settled. The error says why there is no such store.
 type Stores func(config.Place) (driver.Store, error)
 
-// only returns the Stores of one store, which decides each call of every rule.
-func only(store driver.Store) Stores {
-	return func(config.Place) (driver.Store, error) { return store, nil }
-}
-
-// storeBy returns the store of a place with failure modes, if it has any.
+// storeBy returns the store of a place with failure modes, if it has any, of which those of a limit over all regions are
+// closed in place of local.
 func (d *Decider) storeBy(place config.Place, modes failover.Modes) (driver.Store, error) {
 	store, err := d.stores(place)
 	if err != nil {
 		return nil, err
 	}
-	if place.Global {
-		modes.Rules = instanceless(modes.Rules)
+	if place.Global { // an instance has no share of a limit over all regions, and a region's own is part of the store
+		modes.Rules = slices.Clone(modes.Rules)
+		for i := range modes.Rules {
+			if modes.Rules[i].Mode == failover.Local {
+				modes.Rules[i].Mode = failover.Closed
+			}
+		}
 	}
 	if store, ok := store.(*failover.Store); ok {
 		return store.With(modes)
 	}
 	return store, nil
-}
-
-// instanceless returns failure modes with closed in place of local: of a limit over all regions an instance has no share.
-// The own share of a region is part of the store of its place.
-func instanceless(rules []failover.Rule) []failover.Rule {
-	rules = slices.Clone(rules)
-	for i := range rules {
-		if rules[i].Mode == failover.Local {
-			rules[i].Mode = failover.Closed
-		}
-	}
-	return rules
 }
 
 // closed returns the store of a place without an answer of its own while it is unavailable.

@@ -183,8 +183,6 @@ const (
 	noSecretName = secretName + "none" // where there is no key; nothing is counted under it
 )
 
-func nameOf(key []byte, value string) string { return secretName + sash.Secret(key, value) }
-
 // isName reports whether a text has the form of a name.
 func isName(text string) bool {
 	mac, found := strings.CutPrefix(text, secretName)
@@ -244,7 +242,7 @@ func (d *Decider) name(i int, takeNames bool) func(string) string {
 		case len(d.keys) == 0:
 			return noSecretName
 		}
-		return nameOf(d.keys[i], value)
+		return secretName + sash.Secret(d.keys[i], value)
 	}
 }
 

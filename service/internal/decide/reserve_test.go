@@ -147,9 +147,7 @@ func TestTheConfigurationChangesMeanwhile(t *testing.T) {
 	} {
 		d, _ := decider(t, ten)
 		_, r := reserve(t, d, "", "k=a", 6)
-		if err := d.Use(parse(t, "domain: d\ndescriptors:\n"+c.text+"\n")); err != nil {
-			t.Fatal(err)
-		}
+		use(t, d, "domain: d\ndescriptors:\n"+c.text+"\n")
 		settle(t, d, r, 2)
 		expectLeft(t, d, name, "k=a", c.left)
 	}

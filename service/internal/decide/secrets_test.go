@@ -161,10 +161,13 @@ descriptors:
 - {key: large, limits: [2/1m], quota_mode: true}
 - {key: both, limits: [1/1m], quota_mode: true, shadow_mode: true}
 - {key: a, limits: [5/1m]}
+- {key: one, limits: [1/1m]}
+- {key: two, limits: [2/1m]}
 - {key: free, rate_limit: {unlimited: true}, quota_mode: true}
 `
 
-// Envoy's service, since February 2026, refuses a request when all of its quotas are over, or a limit that is none.
+// Envoy's service, since February 2026, refuses a request when all of its quotas are over, or a limit that is none. Under
+// QUOTA_MODE every descriptor is a quota, and one that no rule matches has room.
 func TestAllQuotasOverRefuse(t *testing.T) {
 	d, _ := decider(t, quotas)
 	for i, step := range []struct {
@@ -180,31 +183,17 @@ func TestAllQuotasOverRefuse(t *testing.T) {
 		{"an unlimited one is none", []Part{part("small", 1), part("free", 1)}, false},
 		{"one that is tried out is none", []Part{part("small", 1), part("both", 1)}, false},
 		{"one has room beside a limit without", []Part{part("a", 6), part("small=x", 1), part("small", 1)}, false},
+		{"QUOTA_MODE: both have room", []Part{part("one", 1), part("two", 1)}, true},
+		{"QUOTA_MODE: one has room", []Part{part("one", 1), part("two", 1)}, true},
+		{"QUOTA_MODE: no rule matches one", []Part{part("one", 1), part("none", 1)}, true},
+		{"QUOTA_MODE: all are over", []Part{part("one", 1), part("two", 1)}, false},
+		{"QUOTA_MODE: one alone is over", []Part{part("one", 1)}, false},
 	} {
-		if got := allowed(t, d, Request{Parts: step.parts}); got != step.want {
+		if got := allowed(t, d, Request{Parts: step.parts, Quota: strings.HasPrefix(step.what, "QUOTA_MODE")}); got != step.want {
 			t.Errorf("step %d, %s: allowed %v", i+1, step.what, got)
 		}
 	}
 	want(t, "what a was charged", ask(t, d, part("a", 0)), "ok:5")
-}
-
-// Under QUOTA_MODE every descriptor is a quota, and one that no rule matches has room.
-func TestAllPartsAreQuotasOnRequest(t *testing.T) {
-	d, _ := decider(t, "domain: d\ndescriptors:\n- {key: a, limits: [1/1m]}\n- {key: b, limits: [2/1m]}\n")
-	for i, step := range []struct {
-		parts []Part
-		want  bool
-	}{
-		{[]Part{part("a", 1), part("b", 1)}, true},
-		{[]Part{part("a", 1), part("b", 1)}, true},
-		{[]Part{part("a", 1), part("none", 1)}, true},
-		{[]Part{part("a", 1), part("b", 1)}, false},
-		{[]Part{part("a", 1)}, false},
-	} {
-		if got := allowed(t, d, Request{Parts: step.parts, Quota: true}); got != step.want {
-			t.Errorf("step %d: allowed %v", i+1, got)
-		}
-	}
 }
 
 // takeAfterLooks is a store in which another caller takes the last unit of a key after it was looked at.

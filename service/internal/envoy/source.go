@@ -63,15 +63,6 @@ type ClientTLS struct {
 	ServerName string
 }
 
-// config reads the files.
-func (m *ClientTLS) config() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: m.ServerName}
-	if err := certs.Of(config, m.CA, m.Cert, m.Key); err != nil {
-		return nil, fmt.Errorf("reading the certificates for the management server: %w", err)
-	}
-	return config, nil
-}
-
 // Watch calls use with each valid configuration that the server sends, until ctx ends. It rejects a configuration that is
 // wrong, or for which use returns an error: it calls rejected with the error, which the server receives too. Calls do not
 // overlap. Servers answer a rejection at once with the same configuration: Watch calls rejected for the first one only,
@@ -79,10 +70,10 @@ func (m *ClientTLS) config() (*tls.Config, error) {
 // options; it retries a server that is away.
 func (s Source) Watch(ctx context.Context, use func(*config.Config) error, rejected func(error)) error {
 	creds := insecure.NewCredentials()
-	if s.TLS != nil {
-		secured, err := s.TLS.config()
-		if err != nil {
-			return err
+	if m := s.TLS; m != nil {
+		secured := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: m.ServerName}
+		if err := certs.Of(secured, m.CA, m.Cert, m.Key); err != nil {
+			return fmt.Errorf("reading the certificates for the management server: %w", err)
 		}
 		creds = credentials.NewTLS(secured)
 	}

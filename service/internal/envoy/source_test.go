@@ -242,12 +242,6 @@ func TestCertificatesThatAreNotThereAreAnError(t *testing.T) {
 	}
 }
 
-// resources packs messages as a management server sends them.
-func resources(t *testing.T, messages ...proto.Message) []*anypb.Any {
-	t.Helper()
-	return response(t, "1", messages...).GetResources()
-}
-
 // perDay is a descriptor with a limit.
 func perDay(key, value string, units uint32) *rls.RateLimitDescriptor {
 	return &rls.RateLimitDescriptor{Key: key, Value: value, RateLimit: &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_DAY, RequestsPerUnit: units}}
@@ -260,7 +254,8 @@ func TestStringsOfAManagementServerAreStrings(t *testing.T) {
 		if text == "*a" {
 			key = "k" // where it is a wildcard, as it should
 		}
-		cfg, err := Source{}.read(resources(t, &rls.RateLimitConfig{Name: "r", Domain: text, Descriptors: []*rls.RateLimitDescriptor{perDay(key, text, 1)}}))
+		sent := &rls.RateLimitConfig{Name: "r", Domain: text, Descriptors: []*rls.RateLimitDescriptor{perDay(key, text, 1)}}
+		cfg, err := Source{}.read(response(t, "1", sent).GetResources())
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 			continue
@@ -278,7 +273,8 @@ func TestNewerFieldsOfAManagementServer(t *testing.T) {
 	}
 	quota := perDay("k", "", 5)
 	quota.QuotaMode, quota.Metadata = true, metadata
-	cfg, err := Source{}.read(resources(t, &rls.RateLimitConfig{Name: "r", Domain: "d", Descriptors: []*rls.RateLimitDescriptor{quota}}))
+	one := &rls.RateLimitConfig{Name: "r", Domain: "d", Descriptors: []*rls.RateLimitDescriptor{quota}}
+	cfg, err := Source{}.read(response(t, "1", one).GetResources())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,36 +133,12 @@ func TestWhatCannotBeKept(t *testing.T) {
 	}
 }
 
-func TestTheNumberIsBounded(t *testing.T) {
-	b := New(decider(t), nil, "", quiet)
-	now := time.Now()
-	var all []Exception
-	for i := range Most {
-		e := ban(strconv.Itoa(i))
-		e.Since, e.Until = now, now.Add(time.Hour)
-		all = append(all, e)
-	}
-	doc, _, err := compose(all, now, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.keeper.(*memory).doc = doc
-	if _, err := b.Put(t.Context(), ban("one more"), time.Hour); !errors.Is(err, ErrFull) {
-		t.Errorf("one more: %v", err)
-	}
-	put(t, b, ban("7"), time.Hour) // in the place of another
-	if _, found, err := b.Delete(t.Context(), Ban, all[8].ID()); !found || err != nil {
-		t.Fatalf("%v, %v", found, err)
-	}
-	put(t, b, ban("one more"), time.Hour)
-}
-
-func TestTheBytesAreBounded(t *testing.T) {
-	b := New(decider(t), nil, "", quiet)
-	now := time.Now()
-	all := make([]Exception, Most-1)
+// holding returns a book that keeps n bans of subjects that begin with a text.
+func holding(t *testing.T, n int, prefix string) (*Book, []Exception) {
+	t.Helper()
+	b, now, all := New(decider(t), nil, "", quiet), time.Now(), make([]Exception, n)
 	for i := range all {
-		all[i] = ban(strings.Repeat("x", maxDocument/Most) + strconv.Itoa(i))
+		all[i] = ban(prefix + strconv.Itoa(i))
 		all[i].Since, all[i].Until = now, now.Add(time.Hour)
 	}
 	doc, _, err := compose(all, now, 0)
@@ -171,8 +147,19 @@ func TestTheBytesAreBounded(t *testing.T) {
 	}
 	b.keeper.(*memory).doc = doc
 	if _, err := b.Put(t.Context(), ban("one more"), time.Hour); !errors.Is(err, ErrFull) {
-		t.Errorf("%d bytes of %d exceptions, and one more: %v", len(doc), len(all), err)
+		t.Errorf("%d bytes of %d exceptions, and one more: %v", len(doc), n, err)
 	}
+	return b, all
+}
+
+func TestTheNumberAndTheBytesAreBounded(t *testing.T) {
+	holding(t, Most-1, strings.Repeat("x", maxDocument/Most))
+	b, all := holding(t, Most, "")
+	put(t, b, ban("7"), time.Hour) // in the place of another
+	if _, found, err := b.Delete(t.Context(), Ban, all[8].ID()); !found || err != nil {
+		t.Fatalf("%v, %v", found, err)
+	}
+	put(t, b, ban("one more"), time.Hour)
 }
 
 // A ban from before its key was secret holds under the name of the secret, and the next change takes the value from the

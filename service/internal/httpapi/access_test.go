@@ -65,9 +65,10 @@ func TestAClientDecidesInItsDomains(t *testing.T) {
 	token := []string{"Authorization", "Bearer TOKEN"}
 	const body = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`
 	keys := [][]byte{[]byte("one secret of all instances")} // so that only rights refuse a settlement
-	here := newHandler(t, memstore.New(nil), &Options{Tokens: wire.NewTokens(keys...), Access: servertest.Gate(t, clientWith("allow: [decide], domains: [d]"))})
-	elsewhere := newHandler(t, memstore.New(nil), &Options{Tokens: wire.NewTokens(keys...), Access: servertest.Gate(t, clientWith("allow: [decide], domains: [e]"))})
-	powerless := newHandler(t, memstore.New(nil), &Options{Tokens: wire.NewTokens(keys...), Access: servertest.Gate(t, clientWith("allow: [override]"))})
+	may := func(what string) *Handler {
+		return newHandler(t, memstore.New(nil), &Options{Tokens: wire.NewTokens(keys...), Access: servertest.Gate(t, clientWith(what))})
+	}
+	here, elsewhere, powerless := may("allow: [decide], domains: [d]"), may("allow: [decide], domains: [e]"), may("allow: [override]")
 	for _, path := range []string{"/v1/allow", "/v1/peek", "/v1/reserve"} {
 		for h, want := range map[*Handler]int{here: 200, elsewhere: 403, powerless: 403} {
 			if w := send(h, http.MethodPost, path, body, token...); w.Code != want {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"mime"
@@ -157,27 +158,16 @@ func readAs[T any](w http.ResponseWriter, r *http.Request, with string) *T {
 		wire.Fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": POST a request here")
 		return nil
 	}
-	if !checkContent(w, r.Header) {
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		wire.Fail(w, http.StatusUnsupportedMediaType, "the body must not be encoded; this one says "+wire.Clip(coding))
+		return nil
+	}
+	given := r.Header.Get("Content-Type")
+	kind, _, err := mime.ParseMediaType(cmp.Or(given, "application/json"))
+	// A form is the type that curl -d gives to anything.
+	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") && kind != "application/x-www-form-urlencoded" {
+		wire.Fail(w, http.StatusUnsupportedMediaType, "the body must be application/json; this one says "+wire.Clip(given))
 		return nil
 	}
 	return wire.Read[T](w, r, with)
-}
-
-// checkContent reports whether a body may be JSON by its header, and answers the request when not. A body without a type
-// is taken for JSON, and so is a form, which is the type that curl -d gives to anything.
-func checkContent(w http.ResponseWriter, header http.Header) bool {
-	if coding := header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		wire.Fail(w, http.StatusUnsupportedMediaType, "the body must not be encoded; this one says "+wire.Clip(coding))
-		return false
-	}
-	given := header.Get("Content-Type")
-	if given == "" {
-		return true
-	}
-	kind, _, err := mime.ParseMediaType(given)
-	if err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json") || kind == "application/x-www-form-urlencoded") {
-		return true
-	}
-	wire.Fail(w, http.StatusUnsupportedMediaType, "the body must be application/json; this one says "+wire.Clip(given))
-	return false
 }

@@ -71,7 +71,11 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	limits, denial := question.disclose(answers)
-	question.fields.Set(w.Header(), limits, atOf(answers))
+	last := slices.MaxFunc(answers, func(a, b decide.Answer) int { return a.At.Compare(b.At) }).At
+	if last.IsZero() { // the store decided nothing
+		last = time.Now()
+	}
+	question.fields.Set(w.Header(), limits, last)
 	if denial == nil {
 		w.WriteHeader(http.StatusOK)
 		return
@@ -129,15 +133,6 @@ func (q *question) disclose(answers []decide.Answer) ([]sash.LimitResult, *httpl
 		return limits, nil
 	}
 	return limits, denial
-}
-
-// atOf returns the store's clock at the last decision, or this process's if the store made none.
-func atOf(answers []decide.Answer) time.Time {
-	last := slices.MaxFunc(answers, func(a, b decide.Answer) int { return a.At.Compare(b.At) }).At
-	if last.IsZero() {
-		return time.Now()
-	}
-	return last
 }
 
 // A question is the configuration of forward-auth that the URL has, the same for all clients.
@@ -269,7 +264,7 @@ func (p *proxied) value(s source) (string, error) {
 		return p.path()
 	case "host":
 		host, err := p.required(forwardedHost)
-		return lowerHost((&url.URL{Host: host}).Hostname()), err
+		return strings.ToLower(strings.TrimSuffix((&url.URL{Host: host}).Hostname(), ".")), err
 	}
 	if name, is := strings.CutPrefix(s.from, "cookie:"); is {
 		return p.cookie(name)
@@ -364,6 +359,3 @@ func (p *proxied) path() (string, error) {
 	}
 	return p.fold.Fold(uri)
 }
-
-// lowerHost returns a host name in small letters, without a final dot.
-func lowerHost(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }

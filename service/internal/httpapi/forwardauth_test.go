@@ -23,40 +23,19 @@ import (
 const proxyLimits = `
 domain: edge
 descriptors:
-  - key: remote_address
-    limits: ["2/10s"]
-  - key: path
-    value: /login
-    descriptors:
-      - key: remote_address
-        cost: 2
-        limits: ["3/1m"]
-  - key: service
-    value: api
-    limits: ["3/10s"]
-  - key: other
-    algorithm: fixed-window
-    limits: ["1/1m"]
-  - key: x-api-key
-    limits: ["1/10s"]
-  - key: sid
-    limits: ["1/10s"]
-  - key: method
-    limits: ["1/10s"]
-  - key: host
-    limits: ["1/10s"]
-  - key: path
-    limits: ["1/10s"]
-  - key: tried
-    shadow_mode: true
-    limits: ["1/10s"]
-  - key: closed
-    rate_limit: {unit: minute, requests_per_unit: 0}
-  - key: free
-    rate_limit: {unlimited: true}
-  - key: courtesy
-    on_unavailable: open
-    limits: ["1/10s"]
+  - {key: remote_address, limits: [2/10s]}
+  - {key: path, value: /login, descriptors: [{key: remote_address, cost: 2, limits: [3/1m]}]}
+  - {key: service, value: api, limits: [3/10s]}
+  - {key: other, algorithm: fixed-window, limits: [1/1m]}
+  - {key: x-api-key, limits: [1/10s]}
+  - {key: sid, limits: [1/10s]}
+  - {key: method, limits: [1/10s]}
+  - {key: host, limits: [1/10s]}
+  - {key: path, limits: [1/10s]}
+  - {key: tried, shadow_mode: true, limits: [1/10s]}
+  - {key: closed, rate_limit: {unit: minute, requests_per_unit: 0}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - {key: courtesy, on_unavailable: open, limits: [1/10s]}
 `
 
 func proxyHandler(t *testing.T, store driver.Store, log io.Writer) *Handler {

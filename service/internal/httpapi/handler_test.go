@@ -23,19 +23,11 @@ import (
 const limits = `
 domain: d
 descriptors:
-  - key: user
-    limits: ["3/10s", "4/1m"]
-  - key: heavy
-    cost: 2
-    limits: ["3/10s"]
-  - key: watched
-    shadow_mode: true
-    limits: ["1/10s"]
-  - key: fixed
-    algorithm: fixed-window
-    limits: ["1/10s"]
-  - key: day
-    limits: ["2/day@UTC"]
+  - {key: user, limits: [3/10s, 4/1m]}
+  - {key: heavy, cost: 2, limits: [3/10s]}
+  - {key: watched, shadow_mode: true, limits: [1/10s]}
+  - {key: fixed, algorithm: fixed-window, limits: [1/10s]}
+  - {key: day, limits: [2/day@UTC]}
 `
 
 // A clock is virtual time, which tests move.

@@ -122,14 +122,8 @@ func (r *reply) decision(d *wire.Decision) {
 	if d.StartAfter != nil {
 		all = append(all, field{"start_after", *d.StartAfter})
 	}
-	if d.Blocked {
-		all = append(all, field{"blocked", true})
-	}
-	if d.Shadow {
-		all = append(all, field{"shadow", true})
-	}
-	for _, f := range []field{{"cause", d.Cause}, {"token", d.Token}} {
-		if f.value != "" {
+	for _, f := range []field{{"blocked", d.Blocked}, {"shadow", d.Shadow}, {"cause", d.Cause}, {"token", d.Token}} {
+		if f.value != "" && f.value != false {
 			all = append(all, f)
 		}
 	}

@@ -86,20 +86,15 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 // grpc.UnaryServerInterceptor.
 func (c *calls) arrived(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if one, ok := ctx.Value(callKey{}).(*call); ok {
-		one.arrive()
+		c.mu.Lock()
+		if one.in != nil {
+			one.in.Remove(one.place)
+			one.in, one.place = &c.whole, c.whole.PushBack(one)
+		}
+		c.mu.Unlock()
 		defer func() { one.leave(); one.end() }()
 	}
 	return next(ctx, req)
-}
-
-// arrive notes that the message has come.
-func (c *call) arrive() {
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	if c.in != nil {
-		c.in.Remove(c.place)
-		c.in, c.place = &c.of.whole, c.of.whole.PushBack(c)
-	}
 }
 
 // end ends a call that is answered, or whose context has ended.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -23,20 +24,20 @@ const (
 	maxMessage       = 4 << 20 // bytes, what gRPC servers take by default. It bounds the entries of a descriptor, too
 )
 
-// partsOf reads a request. The error says what to correct.
-func partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
+// partsOf reads a request, and returns the rights that it needs. The error says what to correct.
+func partsOf(req *pb.RateLimitRequest) (parts []decide.Part, need access.Right, err error) {
 	descriptors := req.GetDescriptors()
 	switch {
 	case req.GetDomain() == "":
-		return nil, errors.New("rate limit domain must not be empty")
+		return nil, 0, errors.New("rate limit domain must not be empty")
 	case len(descriptors) == 0:
-		return nil, errors.New("rate limit descriptor list must not be empty")
+		return nil, 0, errors.New("rate limit descriptor list must not be empty")
 	case len(descriptors) > maxDescriptors:
-		return nil, fmt.Errorf("%d descriptors: there may be at most %d", len(descriptors), maxDescriptors)
+		return nil, 0, fmt.Errorf("%d descriptors: there may be at most %d", len(descriptors), maxDescriptors)
 	}
 	usual := max(1, int64(req.GetHitsAddend())) // absent is 1
 	refunds, limits := 0, 0                     // several calls of the store each, and perhaps decided one after the other
-	parts := make([]decide.Part, len(descriptors))
+	parts, need = make([]decide.Part, len(descriptors)), access.Decide
 	for i, d := range descriptors {
 		part := &parts[i]
 		part.Entries = make([]config.Entry, len(d.GetEntries()))
@@ -47,49 +48,35 @@ func partsOf(req *pb.RateLimitRequest) ([]decide.Part, error) {
 		if own := d.GetHitsAddend(); own != nil {
 			part.Cost, part.Always = int64(min(own.GetValue(), math.MaxInt64)), true
 		}
-		part.Refund = d.GetIsNegativeHits()
-		limit, err := requestLimit(d.GetLimit())
-		if err != nil {
-			return nil, fmt.Errorf("descriptor %d: %w", i, err)
+		if part.RequestLimit, err = requestLimit(d.GetLimit()); err != nil {
+			return nil, 0, fmt.Errorf("descriptor %d: %w", i, err)
 		}
-		part.RequestLimit = limit
-		if part.Refund {
-			refunds++
+		if part.Refund = d.GetIsNegativeHits(); part.Refund {
+			refunds, need = refunds+1, need|access.Refund
 		}
-		if limit != nil {
-			limits++
+		if part.RequestLimit != nil {
+			limits, need = limits+1, need|access.Bring(part.RequestLimit)
 		}
 	}
 	switch {
 	case refunds > decide.MaxRefunds:
-		return nil, fmt.Errorf("%d descriptors with is_negative_hits: there may be at most %d; send several requests", refunds, decide.MaxRefunds)
+		return nil, 0, fmt.Errorf("%d descriptors with is_negative_hits: there may be at most %d; send several requests",
+			refunds, decide.MaxRefunds)
 	case limits > maxRequestLimits:
-		return nil, fmt.Errorf("%d descriptors with a limit: there may be at most %d; send several requests", limits, maxRequestLimits)
+		return nil, 0, fmt.Errorf("%d descriptors with a limit: there may be at most %d; send several requests", limits, maxRequestLimits)
 	}
-	return parts, nil
+	return parts, need, nil
 }
 
-// needOf returns the rights that a request needs.
-func needOf(parts []decide.Part) access.Right {
-	need := access.Decide
-	for i := range parts {
-		if parts[i].Refund {
-			need |= access.Refund
-		}
-		if parts[i].RequestLimit != nil {
-			need |= access.Bring(parts[i].RequestLimit)
-		}
-	}
-	return need
-}
-
-// units are the protocol's, the longest first: a month is 30 days and a year 365. Requests have other numbers than responses,
-// and no week.
-var units = []struct {
+// A unit is one of the protocol's. Requests have other numbers than responses, and no week.
+type unit struct {
 	request  typev3.RateLimitUnit
 	response pb.RateLimitResponse_RateLimit_Unit
 	window   time.Duration
-}{
+}
+
+// units are all, the longest first: a month is 30 days and a year 365.
+var units = []unit{
 	{typev3.RateLimitUnit_YEAR, pb.RateLimitResponse_RateLimit_YEAR, 365 * 24 * time.Hour},
 	{typev3.RateLimitUnit_MONTH, pb.RateLimitResponse_RateLimit_MONTH, 30 * 24 * time.Hour},
 	{-1, pb.RateLimitResponse_RateLimit_WEEK, 7 * 24 * time.Hour},
@@ -104,13 +91,8 @@ func requestLimit(o *common.RateLimitDescriptor_RateLimitOverride) (*sash.Limit,
 	if o == nil {
 		return nil, nil
 	}
-	at := -1
-	for i := range units {
-		if units[i].request == o.GetUnit() && o.GetUnit() > 0 {
-			at = i
-		}
-	}
-	if at < 0 {
+	at := slices.IndexFunc(units, func(u unit) bool { return u.request == o.GetUnit() })
+	if at < 0 || o.GetUnit() <= 0 {
 		return nil, fmt.Errorf("the limit has the unit %v: it must be SECOND, MINUTE, HOUR, DAY, MONTH or YEAR", o.GetUnit())
 	}
 	window, times := units[at].window, int64(1)

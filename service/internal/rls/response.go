@@ -89,15 +89,7 @@ func spellLimit(l sash.Limit) *pb.RateLimitResponse_RateLimit {
 	if plain := (sash.Limit{Units: l.Units, Window: l.Window, Period: l.Period, Zone: l.Zone}); l.Name != plain.String() {
 		out.Name = l.Name // one that the configuration gives
 	}
-	switch l.Period {
-	case sash.CalendarHour:
-		out.Unit = pb.RateLimitResponse_RateLimit_HOUR
-	case sash.CalendarDay:
-		out.Unit = pb.RateLimitResponse_RateLimit_DAY
-	case sash.CalendarMonth:
-		out.Unit = pb.RateLimitResponse_RateLimit_MONTH
-	}
-	if l.Period != 0 || l.Window == 0 { // a ban has neither
+	if out.Unit = periods[l.Period]; l.Period != 0 || l.Window == 0 { // a ban has neither
 		return out
 	}
 	for _, unit := range units {
@@ -111,6 +103,12 @@ func spellLimit(l sash.Limit) *pb.RateLimitResponse_RateLimit {
 	}
 	out.Name = l.Name
 	return out
+}
+
+// periods are the units of calendar limits.
+var periods = map[sash.Period]pb.RateLimitResponse_RateLimit_Unit{
+	sash.CalendarHour: pb.RateLimitResponse_RateLimit_HOUR, sash.CalendarDay: pb.RateLimitResponse_RateLimit_DAY,
+	sash.CalendarMonth: pb.RateLimitResponse_RateLimit_MONTH,
 }
 
 func clamp(n int64) uint32 { return uint32(max(0, min(n, math.MaxUint32))) }

@@ -90,7 +90,12 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 		server.Stop()
 		return err
 	}
-	o.finish(server)
+	cut := time.AfterFunc(graceTimeout, func() {
+		o.Log.Warn("stopped with gRPC calls in flight")
+		server.Stop() // which ends GracefulStop
+	})
+	defer cut.Stop()
+	server.GracefulStop()
 	return nil
 }
 
@@ -149,18 +154,4 @@ func (c checks) Check(ctx context.Context, req *healthpb.HealthCheckRequest) (*h
 		return serving, nil
 	}
 	return nil, status.Error(codes.NotFound, "the service has no health under this name")
-}
-
-// finish lets calls in flight finish for graceTimeout.
-func (o Server) finish(server *grpc.Server) {
-	stopped := make(chan struct{})
-	go func() { server.GracefulStop(); close(stopped) }()
-	timer := time.NewTimer(graceTimeout)
-	defer timer.Stop()
-	select {
-	case <-stopped:
-	case <-timer.C:
-		o.Log.Warn("stopped with gRPC calls in flight")
-		server.Stop()
-	}
 }

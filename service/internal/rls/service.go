@@ -111,7 +111,7 @@ func (s *Service) answer(ctx context.Context, port decide.Port, caller *access.C
 }
 
 func (s *Service) decide(ctx context.Context, port decide.Port, caller *access.Caller, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	parts, err := partsOf(req)
+	parts, need, err := partsOf(req)
 	if err != nil {
 		return nil, s.wrong(codes.InvalidArgument, err)
 	}
@@ -121,7 +121,7 @@ func (s *Service) decide(ctx context.Context, port decide.Port, caller *access.C
 		}
 		defer s.large.give(n)
 	}
-	if err := s.opts.Access.Permit(caller, req.GetDomain(), needOf(parts)); err != nil {
+	if err := s.opts.Access.Permit(caller, req.GetDomain(), need); err != nil {
 		return nil, access.Status(err)
 	}
 	answers, err := s.decider.Decide(ctx, decide.Request{Domain: req.GetDomain(), Port: port, Parts: parts, Lenient: true, Quota: s.opts.Quota, Counting: s.opts.Counting})
@@ -129,7 +129,11 @@ func (s *Service) decide(ctx context.Context, port decide.Port, caller *access.C
 		return nil, s.failure(ctx, err, len(parts) > 1)
 	}
 	if s.opts.Shadow && s.opts.Counting == nil { // Envoy's service counts it in global_shadow_mode only
-		s.countShadow(answers)
+		for i := range answers {
+			if a := &answers[i]; a.Refused && !a.Soft() && !a.Replaced && a.Metric != "" && a.Cost > 0 {
+				s.opts.Stats.Rule(a.Metric).Shadow.Add(uint64(min(a.Cost, sash.MaxUnits)))
+			}
+		}
 	}
 	return s.response(req, parts, answers), nil
 }
@@ -169,16 +173,6 @@ func (s *Service) failure(ctx context.Context, err error, several bool) error {
 	}
 	text, _ := silent.Of(err)
 	return status.Error(codes.Unavailable, text)
-}
-
-// countShadow counts what SHADOW_MODE lets through beside the rules that are tried out.
-func (s *Service) countShadow(answers []decide.Answer) {
-	for i := range answers {
-		a := &answers[i]
-		if a.Refused && !a.Soft() && !a.Replaced && a.Metric != "" && a.Cost > 0 {
-			s.opts.Stats.Rule(a.Metric).Shadow.Add(uint64(min(a.Cost, sash.MaxUnits)))
-		}
-	}
 }
 
 // ServeHTTP answers a RateLimitRequest in JSON, by whatever method, as Envoy's service does: 200 when it is allowed and

@@ -31,39 +31,22 @@ import (
 const text = `
 domain: d
 descriptors:
-- key: ip
-  rate_limit: {unit: minute, requests_per_unit: 3}
-- key: ip
-  value: 192.0.2.66
-  rate_limit: {unit: second, requests_per_unit: 0}
-- key: fixed
-  algorithm: fixed-window
-  rate_limit: {unit: minute, requests_per_unit: 3}
-- key: both
-  limits: [2/10s, 5/1m]
-- key: odd
-  limits: [2/90s]
+- {key: ip, rate_limit: {unit: minute, requests_per_unit: 3}}
+- {key: ip, value: 192.0.2.66, rate_limit: {unit: second, requests_per_unit: 0}}
+- {key: fixed, algorithm: fixed-window, rate_limit: {unit: minute, requests_per_unit: 3}}
+- {key: both, limits: [2/10s, 5/1m]}
+- {key: odd, limits: [2/90s]}
 - {key: day, limits: [9/day@UTC]}
 - {key: hour, limits: [9/hour@UTC]}
 - {key: period, limits: [9/month@UTC]}
 - {key: part, limits: [2/1500ms]}
-- key: huge
-  rate_limit: {unit: second, requests_per_unit: 4294967295}
-- key: free
-  rate_limit: {unlimited: true}
-- key: shadow
-  shadow_mode: true
-  rate_limit: {unit: hour, requests_per_unit: 1}
-- key: quota
-  quota_mode: true
-  rate_limit: {unit: hour, requests_per_unit: 1}
-- key: week
-  rate_limit: {unit: week, requests_per_unit: 10}
-  refund_within: 1m
-- key: month
-  rate_limit: {unit: month, requests_per_unit: 10}
-- key: year
-  rate_limit: {unit: year, requests_per_unit: 10, name: yearly}
+- {key: huge, rate_limit: {unit: second, requests_per_unit: 4294967295}}
+- {key: free, rate_limit: {unlimited: true}}
+- {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+- {key: quota, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+- {key: week, rate_limit: {unit: week, requests_per_unit: 10}, refund_within: 1m}
+- {key: month, rate_limit: {unit: month, requests_per_unit: 10}}
+- {key: year, rate_limit: {unit: year, requests_per_unit: 10, name: yearly}}
 `
 
 func TestStatusesAreInTheOrderOfTheRequest(t *testing.T) {

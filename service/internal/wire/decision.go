@@ -196,22 +196,16 @@ func (s *Seconds) UnmarshalJSON(b []byte) error {
 	if text == "null" {
 		return nil
 	}
-	if strings.ContainsAny(text, "eE") {
-		number, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return errSeconds(text)
-		}
-		text = strconv.FormatFloat(number, 'f', -1, 64)
+	if number, err := strconv.ParseFloat(text, 64); err == nil && strings.ContainsAny(text, "eE") {
+		text = strconv.FormatFloat(number, 'f', -1, 64) // which a duration has to be without
 	}
 	d, err := time.ParseDuration(text + "s")
 	if err != nil {
-		return errSeconds(text)
+		return fmt.Errorf("%.40s is no number of seconds", text)
 	}
 	*s = Seconds(d)
 	return nil
 }
-
-func errSeconds(text string) error { return fmt.Errorf("%.40s is no number of seconds", text) }
 
 // RoundUp returns whole seconds, never fewer than the duration: for the Retry-After field of HTTP.
 func (s Seconds) RoundUp() int64 {

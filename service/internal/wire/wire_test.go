@@ -148,11 +148,7 @@ func FuzzTokens(f *testing.F) {
 
 func TestSecondsAreExactDecimals(t *testing.T) {
 	for want, d := range map[string]time.Duration{
-		"0":               0,
-		"60":              time.Minute,
-		"0.5":             500 * time.Millisecond,
-		"0.000001":        time.Microsecond,
-		"12.034":          12034 * time.Millisecond,
+		"0": 0, "60": time.Minute, "0.5": 500 * time.Millisecond, "0.000001": time.Microsecond, "12.034": 12034 * time.Millisecond,
 		"34559999.999999": 400*24*time.Hour - time.Microsecond,
 	} {
 		b, err := json.Marshal(Seconds(d))
