@@ -2,6 +2,8 @@ package sash
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,4 +105,82 @@ func outlive[T any](ctx context.Context, l *leavers, decide func(context.Context
 		l.add(1)
 	}
 	return value, err
+}
+
+// A caller whose deadline is nearer than the store's answer is charged and admits nothing, and callers who come again
+// at once would fill the limit with such charges. So a call whose deadline is nearer than the store usually takes is not
+// sent. Half of the recent calls took longer than that, so of the calls that are sent at most about half are late. (Where
+// nearly all deadlines are nearer than the store usually takes, few calls are sent, and most of those are late.) And a
+// part of the store that hangs keeps no other calls back.
+//
+// The estimate must not keep callers back when the store has become faster. So while calls are kept back, one of them
+// looks at the store again and again, which charges nothing, and measures that. If the estimate falls far enough before
+// its deadline, it is sent after all.
+
+// lookEvery is the least time between two such looks. One is under way at a time.
+const lookEvery = time.Millisecond
+
+const looking = math.MaxInt64 // in place of the instant at which the last look ended
+
+// A pace is how long the store usually takes to answer calls whose contexts have deadlines. Limiters made by With share
+// it. It is safe for concurrent use; a measurement that is lost to another does no harm.
+type pace struct {
+	usual  atomic.Int64 // the median in nanoseconds; 0 is unknown
+	looked atomic.Int64 // when the last look ended, in nanoseconds since the Unix epoch, or looking
+}
+
+// begin returns when a call begins whose context has a deadline, and the zero time for another. If the deadline is nearer
+// than the store usually takes, it waits for the deadline instead and returns an error.
+func (p *pace) begin(ctx context.Context, store driver.Store, req *driver.Request) (time.Time, error) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return time.Time{}, nil
+	}
+	for {
+		now := time.Now()
+		had, usual := deadline.Sub(now), time.Duration(p.usual.Load())
+		if had >= usual {
+			return now, nil
+		}
+		if p.look(ctx, store, *req, now) && sleep(ctx, lookEvery) == nil {
+			continue
+		}
+		<-ctx.Done()
+		return now, storeError(ctx, fmt.Errorf("not sent, so nothing is charged: the store usually takes %v, "+
+			"and the deadline left it %v", usual.Round(time.Microsecond), had.Round(time.Microsecond)))
+	}
+}
+
+// look measures how long the store takes, unless another call does, and reports whether it did in time. It returns when
+// the caller leaves; the store may take a second more.
+func (p *pace) look(ctx context.Context, store driver.Store, req driver.Request, now time.Time) bool {
+	last := p.looked.Load()
+	if now.UnixNano()-last < int64(lookEvery) || !p.looked.CompareAndSwap(last, looking) {
+		return false
+	}
+	req.Cost, req.Within = 0, 0
+	_, _ = driver.Outlive(ctx, func(ctx context.Context) (struct{}, error) {
+		defer func() { p.looked.Store(time.Now().UnixNano()) }()
+		_, err := store.Decide(ctx, req)
+		p.end(ctx, now, err)
+		return struct{}{}, err
+	}, func(struct{}) {})
+	return ctx.Err() == nil
+}
+
+// end measures a call that has ended, with an answer or an error of the store. A call whose context ended first took
+// longer than it had.
+func (p *pace) end(ctx context.Context, began time.Time, err error) {
+	if began.IsZero() {
+		return
+	}
+	took, usual := int64(time.Since(began)), p.usual.Load()
+	switch step := usual/8 + 1; {
+	case usual == 0:
+		p.usual.Store(took)
+	case took > usual:
+		p.usual.Store(usual + step)
+	case err == nil || ctx.Err() == nil:
+		p.usual.Store(usual - step)
+	}
 }

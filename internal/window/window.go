@@ -9,6 +9,7 @@ package window
 
 import (
 	"crypto/sha256"
+	"slices"
 
 	"example.com/sash/driver"
 )
@@ -57,3 +58,125 @@ func name(id string) Name {
 	sum := sha256.Sum256([]byte(id))
 	return Name(sum[:len(Name{})])
 }
+
+// Decide looks, charges if there is room (or always, if refused calls are charged too), and sets out to the statuses after
+// that.
+func Decide(s State, now, cost int64, limits []driver.Limit, countRefused bool, out []driver.Status) (refusals uint64) {
+	refusals = s.Look(now, cost, limits, out)
+	if cost == 0 || refusals != 0 && !countRefused {
+		return refusals
+	}
+	log, ok := s.(*Log)
+	switch {
+	case !ok:
+		s.Charge(now, cost, limits)
+	case log.add(now, cost, limits) && refusals == 0:
+		spend(now, cost, limits, out)
+		return 0
+	}
+	if refusals != 0 {
+		s.Look(now, cost, limits, out)
+		return refusals
+	}
+	Left(s, now, limits, out)
+	return 0
+}
+
+// Left sets out to the statuses after a call that was admitted, which does not wait: not even if the entry that it has
+// joined counts in windows that end at bookings now.
+func Left(s State, now int64, limits []driver.Limit, out []driver.Status) {
+	s.Look(now, 0, limits, out)
+	for i := range out {
+		out[i].Retry = 0
+	}
+}
+
+// spend updates the statuses of a log for a call that fits and has been charged to an entry of its own, the last to leave.
+// Earlier entries leave when they would have left.
+func spend(now, cost int64, limits []driver.Limit, out []driver.Status) {
+	for i := range limits {
+		limit, s := &limits[i], &out[i]
+		s.Remaining -= cost
+		s.Reset = limit.Window
+		if limit.Period != 0 {
+			_, stop := limit.Cut(now)
+			s.Reset = stop - now
+		}
+		if s.Release == 0 {
+			s.Release = s.Reset
+		}
+	}
+}
+
+// Again returns the refusals of a call that is repeated with its ID, from those of the first time and the statuses of a
+// call of no cost now, perhaps under other limits. It sets how long such a call waits.
+func Again(first uint64, out []driver.Status) (refusals uint64) {
+	refusals = first & (1<<len(out) - 1)
+	if first != 0 && refusals == 0 {
+		refusals = 1 // of another limit
+	}
+	for i := range out {
+		if refusals&(1<<i) != 0 {
+			out[i].Retry = max(out[i].Retry, out[i].Release)
+		} else {
+			out[i].Retry = 0
+		}
+	}
+	return refusals
+}
+
+// A Block counts the refusals of a subject, and keeps it out for a time when there are too many. The zero value and nil
+// have counted none.
+type Block struct {
+	ends, length int64
+	refusals     []int64 // the instants of those that are counted
+}
+
+// Left returns the time until the block ends, or 0. After a clock that went back it lasts no longer than its length.
+func (b *Block) Left(now int64) int64 {
+	if b == nil {
+		return 0
+	}
+	b.ends = min(b.ends, now+b.length)
+	return max(0, b.ends-now)
+}
+
+// Refuse counts a refusal, and returns the time that a block lasts which begins with it, or 0.
+func (b *Block) Refuse(now int64, by *driver.Block) (begins int64) {
+	for i := range b.refusals {
+		b.refusals[i] = min(b.refusals[i], now)
+	}
+	b.refusals = slices.DeleteFunc(b.refusals, func(at int64) bool { return at <= now-by.Window })
+	b.ends, b.length = 0, by.Length
+	if b.refusals = append(b.refusals, now); int64(len(b.refusals)) < by.Refusals {
+		return 0
+	}
+	b.refusals, b.ends = nil, now+by.Length
+	return by.Length
+}
+
+// A CoolDown is the time for which a key is left alone.
+type CoolDown struct {
+	end, length int64
+	guessed     bool
+}
+
+// Begin begins a cool-down at now, unless the state has one that ends as late.
+func (s *CoolDown) Begin(now int64, c driver.CoolDown) {
+	if s.At(now); now+c.Length > s.end {
+		s.end, s.length, s.guessed = now+c.Length, c.Length, c.Guessed
+	}
+}
+
+// At returns the cool-down as it is at now. One that began later than now, by a clock that went back, begins
+// now.
+func (s *CoolDown) At(now int64) driver.CoolDown {
+	if s.length == 0 || now >= s.Expires() {
+		return driver.CoolDown{}
+	}
+	s.end = min(s.end, now+s.length)
+	return driver.CoolDown{Length: s.length, Left: s.end - now, Guessed: s.guessed}
+}
+
+// Expires returns the instant from which nobody needs to know of it.
+func (s *CoolDown) Expires() int64 { return s.end + driver.CoolDown{Length: s.length}.Keep() }

@@ -1,26 +1,29 @@
 package rls
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // A world is a service on a loopback port, with a client and a clock that the test moves.
@@ -156,4 +159,146 @@ func spell(res *pb.RateLimitResponse) string {
 		statuses = append(statuses, text)
 	}
 	return res.OverallCode.String() + ": " + strings.Join(statuses, " | ")
+}
+
+// A stranger is a client of gRPC that sends frames of HTTP/2 as it likes.
+type stranger struct {
+	*http2.Framer
+	conn net.Conn
+	next uint32
+
+	mu    sync.Mutex
+	ended map[uint32]bool // guarded by mu: streams that the server ended
+	gone  bool            // guarded by mu
+}
+
+// meet connects and sends settings. It answers nothing, and closes the connection with the test.
+func meet(t testing.TB, addr string, settings ...http2.Setting) *stranger {
+	t.Helper()
+	conn, err := (&net.Dialer{Timeout: 20 * time.Second}).DialContext(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	f := &stranger{Framer: http2.NewFramer(conn, conn), conn: conn, next: 1, ended: make(map[uint32]bool)}
+	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WriteSettings(settings...); err != nil {
+		t.Fatal(err)
+	}
+	go f.read()
+	return f
+}
+
+func (f *stranger) read() {
+	frames := http2.NewFramer(f.conn, f.conn)
+	for {
+		frame, err := frames.ReadFrame()
+		f.mu.Lock()
+		if err != nil {
+			f.gone = true
+			f.mu.Unlock()
+			return
+		}
+		header := frame.Header()
+		ends := header.Type == http2.FrameHeaders && header.Flags.Has(http2.FlagHeadersEndStream)
+		if header.StreamID > 0 && (ends || header.Type == http2.FrameRSTStream) {
+			f.ended[header.StreamID] = true
+		}
+		f.mu.Unlock()
+	}
+}
+
+// Begin sends the header of a call, with more fields in HPACK, and returns its stream. Its message may follow.
+func (f *stranger) Begin(method string, more ...byte) (stream uint32, err error) {
+	var block bytes.Buffer
+	fields := hpack.NewEncoder(&block)
+	for _, field := range [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "sash"},
+		{"content-type", "application/grpc"}, {"te", "trailers"},
+	} {
+		_ = fields.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
+	}
+	stream = f.next
+	f.next += 2
+	return stream, f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: append(block.Bytes(), more...), EndHeaders: true})
+}
+
+// Ended returns how many streams the server has ended.
+func (f *stranger) Ended() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.ended)
+}
+
+// Gone reports whether the server has closed the connection.
+func (f *stranger) Gone() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gone
+}
+
+// floods sends frames that cost their sender little, in tests of t, one kind over each connection that dial returns. It
+// expects that they take neither memory nor goroutines without bound, and that others are answered meanwhile: ask
+// requests something. Calls of the floods have this path.
+func floods(t *testing.T, path string, dial func(testing.TB) *stranger, ask func()) {
+	garbage := bytes.Repeat([]byte{0x00, 0x01, 'a', 0x01, 'b'}, 2000) // of HPACK: a: b, not indexed
+	for what, one := range map[string]func(f *stranger, first bool) error{
+		"calls that are reset at once": func(f *stranger, _ bool) error {
+			stream, err := f.Begin(path)
+			if err != nil {
+				return err
+			}
+			return f.WriteRSTStream(stream, http2.ErrCodeCancel)
+		},
+		"pings": func(f *stranger, _ bool) error { return f.WritePing(false, [8]byte{}) },
+		"settings": func(f *stranger, _ bool) error {
+			return f.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 1})
+		},
+		"windows":           func(f *stranger, _ bool) error { return f.WriteWindowUpdate(0, 1) },
+		"data of no stream": func(f *stranger, _ bool) error { return f.WriteData(1_000_001, false, garbage) },
+		"a header without an end": func(f *stranger, first bool) error {
+			if first {
+				return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: garbage})
+			}
+			return f.WriteContinuation(1, false, garbage)
+		},
+		"large headers": func(f *stranger, _ bool) error {
+			_, err := f.Begin(path, garbage...)
+			return err
+		},
+		"a message that is too large": func(f *stranger, first bool) error {
+			if !first {
+				return f.WriteData(1, false, garbage)
+			}
+			if _, err := f.Begin(path); err != nil {
+				return err
+			}
+			return f.WriteData(1, false, []byte{0, 0x7f, 0xff, 0xff, 0xff})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			ask()
+			before, goroutines := heap(), runtime.NumGoroutine()
+			f, sent := dial(t), 0
+			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end) && one(f, sent == 0) == nil; {
+				sent++
+			}
+			began := time.Now()
+			ask()
+			took, more, grown := time.Since(began), runtime.NumGoroutine()-goroutines, heap()-before
+			t.Logf("%d frames; an answer took %v; %d goroutines and %d KiB more", sent, took, more, grown>>10)
+			if took > 5*time.Second || more > 500 || grown > 16<<20 {
+				t.Error("that is too much")
+			}
+		})
+	}
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -5,16 +5,20 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
-
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"example.com/sash"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // Bounds of a request.
@@ -104,4 +108,189 @@ func requestLimit(o *common.RateLimitDescriptor_RateLimitOverride) (*sash.Limit,
 	}
 	limit := sash.Every(int64(o.GetRequestsPerUnit()), time.Duration(times)*window)
 	return &limit, nil
+}
+
+// response returns the answers in the order of the request.
+func (s *Service) response(req *pb.RateLimitRequest, parts []decide.Part, answers []decide.Answer) *pb.RateLimitResponse {
+	res := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK, Statuses: make([]*pb.RateLimitResponse_DescriptorStatus, len(answers))}
+	for i := range answers {
+		res.Statuses[i] = statusOf(&answers[i])
+		if s.opts.Counting != nil {
+			asCounted(res.Statuses[i], &answers[i])
+		}
+		if !answers[i].Allowed() {
+			res.OverallCode = pb.RateLimitResponse_OVER_LIMIT
+		}
+	}
+	if s.opts.Headers != nil {
+		res.ResponseHeadersToAdd = s.opts.Headers.of(res.Statuses)
+	}
+	if s.opts.Metadata {
+		res.DynamicMetadata = describeRequest(req, parts, answers)
+	}
+	if s.opts.Shadow && res.OverallCode == pb.RateLimitResponse_OVER_LIMIT {
+		res.OverallCode = pb.RateLimitResponse_OK
+		s.opts.Stats.Service.GlobalShadow.Add(1)
+	}
+	return res
+}
+
+// statusOf describes an answer.
+func statusOf(a *decide.Answer) *pb.RateLimitResponse_DescriptorStatus {
+	st := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
+	if a.Rule != nil && a.Rule.Unlimited && !a.Replaced {
+		st.LimitRemaining = math.MaxUint32
+	}
+	limit, ok := a.Tightest()
+	if !ok {
+		return st
+	}
+	if a.Refused {
+		limit = a.RefusedBy
+		if !a.Shadow() {
+			st.Code = pb.RateLimitResponse_OVER_LIMIT
+		}
+	}
+	st.CurrentLimit = spellLimit(limit.Limit)
+	st.LimitRemaining = clamp(limit.Remaining)
+	st.DurationUntilReset = &durationpb.Duration{Seconds: int64((limit.ReleaseAfter + time.Second - 1) / time.Second)} // begun ones count
+	return st
+}
+
+// asCounted makes of a status what Envoy's service answers: nothing is left when the limit is exceeded, and the reset is
+// the end of the window, also if nothing is counted in it.
+func asCounted(st *pb.RateLimitResponse_DescriptorStatus, a *decide.Answer) {
+	limit, ok := a.Tightest()
+	if !ok || a.BannedBy != nil || limit.Limit.Window <= 0 {
+		return
+	}
+	if a.Refused {
+		limit, st.LimitRemaining = a.RefusedBy, 0
+	}
+	at := a.At
+	if at.IsZero() {
+		at = time.Now()
+	}
+	window := int64(limit.Limit.Window / time.Second)
+	if window > 0 {
+		st.DurationUntilReset = durationpb.New(time.Duration(window-at.Unix()%window) * time.Second)
+	}
+}
+
+// spellLimit returns a limit in the protocol's units. A window that is not a whole number of seconds has the unit
+// UNKNOWN, and the limit's name instead.
+func spellLimit(l sash.Limit) *pb.RateLimitResponse_RateLimit {
+	out := &pb.RateLimitResponse_RateLimit{RequestsPerUnit: clamp(l.Units)}
+	if plain := (sash.Limit{Units: l.Units, Window: l.Window, Period: l.Period, Zone: l.Zone}); l.Name != plain.String() {
+		out.Name = l.Name // one that the configuration gives
+	}
+	if out.Unit = periods[l.Period]; l.Period != 0 || l.Window == 0 { // a ban has neither
+		return out
+	}
+	for _, unit := range units {
+		if l.Window%unit.window == 0 {
+			out.Unit = unit.response
+			if times := l.Window / unit.window; times > 1 {
+				out.UnitMultiplier = wrapperspb.UInt32(clamp(int64(times)))
+			}
+			return out
+		}
+	}
+	out.Name = l.Name
+	return out
+}
+
+// periods are the units of calendar limits.
+var periods = map[sash.Period]pb.RateLimitResponse_RateLimit_Unit{
+	sash.CalendarHour: pb.RateLimitResponse_RateLimit_HOUR, sash.CalendarDay: pb.RateLimitResponse_RateLimit_DAY,
+	sash.CalendarMonth: pb.RateLimitResponse_RateLimit_MONTH,
+}
+
+func clamp(n int64) uint32 { return uint32(max(0, min(n, math.MaxUint32))) }
+
+// Headers are the names of response headers with the state of the limit that is closest to refusing.
+type Headers struct {
+	// Limit, Remaining and Reset have the units of the limit, those left, and the seconds until that changes.
+	Limit, Remaining, Reset string
+}
+
+// of returns the headers for statuses: of the last that is over its limit, as Envoy's service does, or else of the one with
+// the fewest units left; none when nothing limits the request.
+func (h *Headers) of(statuses []*pb.RateLimitResponse_DescriptorStatus) []*corev3.HeaderValue {
+	var closest *pb.RateLimitResponse_DescriptorStatus
+	for _, st := range statuses {
+		if st.CurrentLimit == nil {
+			continue
+		}
+		over := st.Code == pb.RateLimitResponse_OVER_LIMIT
+		was := closest != nil && closest.Code == pb.RateLimitResponse_OVER_LIMIT
+		if closest == nil || over || !was && st.LimitRemaining < closest.LimitRemaining {
+			closest = st
+		}
+	}
+	if closest == nil {
+		return nil
+	}
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	return []*corev3.HeaderValue{
+		{Key: h.Limit, Value: number(int64(closest.CurrentLimit.RequestsPerUnit))},
+		{Key: h.Remaining, Value: number(int64(closest.LimitRemaining))},
+		{Key: h.Reset, Value: number(closest.DurationUntilReset.GetSeconds())},
+	}
+}
+
+// describeRequest describes the request to other filters of Envoy, with the metadata of the rules that have room, and no
+// secret values of entries.
+func describeRequest(req *pb.RateLimitRequest, parts []decide.Part, answers []decide.Answer) *structpb.Struct {
+	descriptors := make([]any, len(req.GetDescriptors()))
+	for i, d := range req.GetDescriptors() {
+		entries := make([]any, len(parts[i].Entries))
+		for j, e := range parts[i].Entries {
+			entries[j] = e.Key + "=" + e.Value
+		}
+		one := map[string]any{"entries": entries}
+		if l := d.GetLimit(); l != nil {
+			one["limit"] = l.String()
+		}
+		if n := d.GetHitsAddend(); n != nil {
+			one["hitsAddend"] = n.GetValue()
+		}
+		descriptors[i] = one
+	}
+	fields := map[string]any{"domain": req.GetDomain(), "descriptors": descriptors}
+	if n := req.GetHitsAddend(); n != 0 {
+		fields["hitsAddend"] = n
+	}
+	metadata := make(map[string]any)
+	for i := range answers {
+		a := &answers[i]
+		if a.Rule != nil && !a.Rule.Unlimited && !a.Replaced && (!a.Refused || a.Shadow()) {
+			merge(metadata, a.Rule.Metadata)
+		}
+	}
+	if len(metadata) > 0 {
+		fields["metadata"] = metadata
+	}
+	all, _ := structpb.NewStruct(fields) // the configuration and protobuf have checked what is in it
+	return all
+}
+
+// merge adds copies of what is not there yet.
+func merge(into, of map[string]any) {
+	for key, value := range of {
+		there, ok := into[key]
+		inner, nested := value.(map[string]any)
+		switch {
+		case !ok && nested:
+			deeper := make(map[string]any)
+			into[key] = deeper
+			merge(deeper, inner)
+		case !ok:
+			into[key] = value
+		case nested:
+			if deeper, both := there.(map[string]any); both {
+				merge(deeper, inner)
+			}
+		}
+	}
 }
