@@ -196,34 +196,34 @@ func (g *Gate) warnOfCertificates() {
 // never anonymous: its sender expects more.
 func (g *Gate) identify(tokens []string, cert *x509.Certificate, from any) (*Caller, error) {
 	all := g.current()
+	anonymous := &Caller{From: from, grant: all.anonymous}
 	if !g.listed() {
-		return &Caller{From: from, grant: all.anonymous}, nil
+		return anonymous, nil
 	}
-	if len(tokens) > 0 {
-		c := all.tokens[sha256.Sum256([]byte(tokens[0]))]
-		if c != nil && tokens[0] != "" && len(tokens) == 1 {
-			return &Caller{c.name, from, c.grant}, nil
+	var known *client
+	var err error
+	switch {
+	case len(tokens) > 0:
+		if len(tokens) == 1 && tokens[0] != "" {
+			known = all.tokens[sha256.Sum256([]byte(tokens[0]))]
 		}
-		err := fmt.Errorf("%w: the token is not one of those that the file of --access lists by their SHA-256", ErrUnknown)
-		g.refuse("unauthenticated", &Caller{From: from}, "", err)
-		return nil, err
-	}
-	if cert != nil {
-		c, err := all.certified(cert)
-		if err != nil {
-			g.refuse("unauthenticated", &Caller{From: from}, "", err)
-			return nil, err
+		if known == nil {
+			err = fmt.Errorf("%w: the token is not one of those that the file of --access lists by their SHA-256", ErrUnknown)
 		}
-		if c != nil {
-			return &Caller{c.name, from, c.grant}, nil
-		}
+	case cert != nil:
+		known, err = all.certified(cert)
 	}
-	caller := &Caller{From: from, grant: all.anonymous}
-	if caller.in("") != 0 {
-		return caller, nil
+	switch {
+	case err != nil:
+	case known != nil:
+		return &Caller{known.name, from, known.grant}, nil
+	case anonymous.in("") != 0:
+		return anonymous, nil
+	default:
+		err = fmt.Errorf("%w: send a token of a client of the file of --access, as Authorization: Bearer TOKEN "+
+			"(X-Sash-Token to forward-auth, AUTH over RESP)", ErrUnknown)
 	}
-	err := fmt.Errorf("%w: send a token of a client of the file of --access, as Authorization: Bearer TOKEN (X-Sash-Token to forward-auth, AUTH over RESP)", ErrUnknown)
-	g.refuse("unauthenticated", caller, "", err)
+	g.refuse("unauthenticated", anonymous, "", err)
 	return nil, err
 }
 

@@ -96,12 +96,7 @@ func New(decider *decide.Decider, opts Options) http.Handler {
 		mux.HandleFunc("POST "+path, h.Guard.private(h.put(kind)))
 		mux.HandleFunc("DELETE "+path+"/{id}", h.Guard.private(h.remove(kind)))
 	}
-	return guarded(h.Guard.identify(mux))
-}
-
-// guarded refuses requests from pages of other origins, to which a browser would add its cookies and certificates.
-func guarded(next http.Handler) http.Handler {
-	next = wire.SameOrigin(next)
+	next := wire.SameOrigin(h.Guard.identify(mux)) // a browser would add its cookies and certificates for any page
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -166,17 +161,6 @@ func plain(w http.ResponseWriter) { w.Header().Set("Content-Type", "text/plain; 
 // timeout bounds a request that calls the store.
 const timeout = 2 * time.Second
 
-// subjectOf reads a subject from a query: domain=d&entry=user:ann. A key ends at the first colon.
-func subjectOf(r *http.Request) (wire.Subject, error) {
-	query := r.URL.Query()
-	s := wire.Subject{Domain: query.Get("domain")}
-	for _, text := range query["entry"] {
-		key, value, _ := strings.Cut(text, ":")
-		s.Entries = append(s.Entries, config.Entry{Key: key, Value: value})
-	}
-	return s, s.Check()
-}
-
 // read reads a JSON body that names a subject. It requires the content type of JSON, which a form on a page of another
 // site cannot have. It answers a wrong request itself, and returns nil.
 func read[T any, P interface {
@@ -199,29 +183,21 @@ func read[T any, P interface {
 	return body
 }
 
+// statuses are those of errors, of which a request has one. Others are failures of the store.
+var statuses = map[error]int{
+	config.ErrUnknownDomain: http.StatusNotFound, exceptions.ErrFull: http.StatusConflict, sash.ErrUnsupported: http.StatusNotImplemented,
+	decide.ErrNotLimited: http.StatusUnprocessableEntity, config.ErrNoDescriptor: http.StatusUnprocessableEntity,
+	decide.ErrNoSecretKeys: http.StatusUnprocessableEntity, exceptions.ErrInvalid: http.StatusUnprocessableEntity,
+	sash.ErrInvalidLimit: http.StatusUnprocessableEntity,
+}
+
 // refuse answers a request that failed.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	status := 0
-	for _, is := range []struct {
-		err    error
-		status int
-	}{
-		{config.ErrUnknownDomain, http.StatusNotFound},
-		{decide.ErrNotLimited, http.StatusUnprocessableEntity},
-		{config.ErrNoDescriptor, http.StatusUnprocessableEntity},
-		{decide.ErrNoSecretKeys, http.StatusUnprocessableEntity},
-		{exceptions.ErrInvalid, http.StatusUnprocessableEntity},
-		{sash.ErrInvalidLimit, http.StatusUnprocessableEntity},
-		{exceptions.ErrFull, http.StatusConflict},
-		{sash.ErrUnsupported, http.StatusNotImplemented},
-	} {
-		if errors.Is(err, is.err) {
-			status = is.status
+	for is, status := range statuses {
+		if errors.Is(err, is) {
+			wire.Fail(w, status, strings.TrimPrefix(err.Error(), "sash: "))
+			return
 		}
-	}
-	if status != 0 {
-		wire.Fail(w, status, strings.TrimPrefix(err.Error(), "sash: "))
-		return
 	}
 	if r.Context().Err() == nil {
 		h.Log.Error("a request to the admin port failed", "path", wire.Clip(r.URL.Path), "error", err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"strings"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -17,8 +18,13 @@ import (
 func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := bounded(r)
 	defer cancel()
-	of, err := subjectOf(r)
-	if err != nil {
+	query := r.URL.Query()
+	of := wire.Subject{Domain: query.Get("domain")}
+	for _, text := range query["entry"] { // user:ann; a key ends at the first colon
+		key, value, _ := strings.Cut(text, ":")
+		of.Entries = append(of.Entries, config.Entry{Key: key, Value: value})
+	}
+	if err := of.Check(); err != nil {
 		wire.Fail(w, http.StatusBadRequest, err.Error()+", as in ?domain=d&entry=user:ann")
 		return
 	}

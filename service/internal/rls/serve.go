@@ -90,12 +90,14 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 		server.Stop()
 		return err
 	}
-	cut := time.AfterFunc(graceTimeout, func() {
+	stopped := make(chan struct{})
+	go func() { server.GracefulStop(); close(stopped) }()
+	select {
+	case <-stopped:
+	case <-time.After(graceTimeout):
 		o.Log.Warn("stopped with gRPC calls in flight")
-		server.Stop() // which ends GracefulStop
-	})
-	defer cut.Stop()
-	server.GracefulStop()
+		server.Stop() // which does not wait for handlers
+	}
 	return nil
 }
 
