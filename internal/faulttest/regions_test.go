@@ -257,6 +257,7 @@ func TestAFarRegionWithClientsAsTheyCome(t *testing.T) {
 		}
 		var calls, leased, failed atomic.Int64
 		var group sync.WaitGroup
+		start := time.Now()
 		for began, tick := time.Now(), time.NewTicker(time.Second/400); time.Since(began) < span; <-tick.C {
 			group.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -265,7 +266,9 @@ func TestAFarRegionWithClientsAsTheyCome(t *testing.T) {
 				res, err := limiter.Allow(ctx, "k")
 				switch {
 				case err != nil || !res.Allowed:
-					failed.Add(1)
+					if failed.Add(1) == 1 {
+						t.Logf("the first without an admission: %v, %v after the start", err, time.Since(start))
+					}
 				case res.Source == sash.FromLease:
 					leased.Add(1)
 				}
