@@ -27,12 +27,17 @@ func open(t *testing.T) (*Listener, *Conn, net.Conn) {
 	t.Helper()
 	l := listen(t, "127.0.0.1:0")
 	client := connect(t, l)
-	server, err := l.Accept()
+	return l, accept(t, l), client
+}
+
+func accept(t *testing.T, l *Listener) *Conn {
+	t.Helper()
+	c, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = server.Close() })
-	return l, server.(*Conn), client
+	t.Cleanup(func() { _ = c.Close() })
+	return c.(*Conn)
 }
 
 func listen(t *testing.T, addr string) *Listener {
@@ -194,12 +199,7 @@ func full(t *testing.T, n int) (*Listener, []*Conn, servertest.Lines) {
 	var all []*Conn
 	for range n {
 		connect(t, l)
-		c, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		all = append(all, c.(*Conn))
+		all = append(all, accept(t, l))
 	}
 	return l, all, logged
 }
@@ -260,11 +260,7 @@ func TestOneAddressKeepsNobodyOut(t *testing.T) {
 func TestAConnectionThatNobodyReadsMakesRoom(t *testing.T) {
 	l, _, _ := full(t, 1)
 	connect(t, l)
-	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = c.Close()
+	accept(t, l)
 }
 
 // A server that ends waits for Accept, so a port at its bound must end too. What waits for room then is disconnected.
@@ -320,13 +316,10 @@ func TestConnectionsAreKnownByTheirAddressAndCounted(t *testing.T) {
 		var open atomic.Int64
 		l := listen(t, addr)
 		l.bounds.Open = &open
-		var all []net.Conn
+		var all []*Conn
 		for range 3 {
 			connect(t, l)
-			c, err := l.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := accept(t, l)
 			all = append(all, c)
 			if open.Load() != int64(len(all)) || l.Of(c.RemoteAddr()) != c {
 				t.Errorf("%s: %d are open after %d, or the last is not known", addr, open.Load(), len(all))
@@ -354,11 +347,7 @@ func TestANewConnectionTakesThePlaceOfTheLongestSilent(t *testing.T) {
 	}
 	all[0].Begin() // and silent for longer
 	connect(t, l)
-	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
+	accept(t, l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if open := l.open[all[1].RemoteAddr()]; open != nil || len(l.open) != 3 {

@@ -154,8 +154,7 @@ func (b *Book) fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failed = err
-	now := time.Now()
-	b.dropEnded(now)
+	b.dropEnded(time.Now())
 	b.failures.Log(slog.LevelWarn, "overrides and bans cannot be read: those that were read last hold until they expire", "error", err)
 }
 
