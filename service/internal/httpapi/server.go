@@ -67,6 +67,10 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 			if stopping.Load() {
 				last(w, r)
 			}
+			if r.URL.Path == "/healthz" || r.URL.Path == "/healthcheck" { // a probe may come from the address that is busy
+				handler.ServeHTTP(w, r)
+				return
+			}
 			party := access.Party(r.RemoteAddr)
 			if !requests.Take(party, 1) {
 				full.Log(slog.LevelWarn, "an address has too many requests at once: further ones get 503", "address", party)

@@ -245,6 +245,9 @@ func TestAnAddressHasAShareOfTheRequests(t *testing.T) {
 	if status, _ := get("127.0.0.2", "/"); status != 200 {
 		t.Errorf("the first request of another address: %d", status)
 	}
+	if status, _ := get("127.0.0.1", "/healthz"); status != 200 {
+		t.Errorf("a probe from the busy address: %d", status)
+	}
 	close(finish)
 	group.Wait()
 	if status, _ := get("127.0.0.1", "/"); status != 200 {

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/tap"
 
-	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/conns"
 )
 
@@ -30,7 +29,6 @@ type calls struct {
 	most   int
 	half   int64 // bytes of messages that have not come whole
 	conns  *conns.Listener
-	gate   *access.Gate
 	lost   func() // is called for each call, other than of health and reflection, that ends before its message came
 
 	mu      sync.Mutex
@@ -52,17 +50,10 @@ type call struct {
 
 type callKey struct{}
 
-// enter lets a call begin, if its caller is known: others end before their message. One too many cancels the oldest whose message has not come, or else the oldest: a client
+// enter lets a call begin. One too many cancels the oldest whose message has not come, or else the oldest: a client
 // that waits for an answer has sent its message.
 func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
 	one := &call{of: c, counts: !strings.HasPrefix(info.FullMethodName, "/grpc.")}
-	if one.counts {
-		caller, err := c.gate.Call(ctx)
-		if err != nil {
-			return ctx, access.Status(err)
-		}
-		ctx = access.With(ctx, caller)
-	}
 	if p, ok := peer.FromContext(ctx); ok {
 		one.conn = c.conns.Of(p.Addr)
 	}

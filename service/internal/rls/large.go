@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/conns"
+	"example.com/sash/service/internal/throttle"
 )
 
 // longest is the most bytes of a small request. Those of small ones are not counted.
@@ -103,6 +105,7 @@ type unread struct {
 	credentials.TransportCredentials
 	within time.Duration // for an answer, from its header to its end
 	half   *conns.Share  // bytes of messages without an end, by address
+	log    *throttle.Log // of connections that had more
 }
 
 // ServerHandshake is of credentials.TransportCredentials.
@@ -112,7 +115,7 @@ func (u unread) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 		return nil, nil, err
 	}
 	a := &answers{
-		Conn: conn, within: u.within, begun: make(map[uint32]time.Time), half: make(map[uint32]int64), share: u.half,
+		Conn: conn, within: u.within, begun: make(map[uint32]time.Time), half: make(map[uint32]int64), share: u.half, log: u.log,
 		party: access.Party(raw.RemoteAddr().String()),
 	}
 	a.received.rest = len(http2.ClientPreface)
@@ -127,6 +130,7 @@ type answers struct {
 	within time.Duration
 	look   *time.Timer // calls check while an answer has begun
 	share  *conns.Share
+	log    *throttle.Log
 	party  string
 
 	sent     frames // only Write uses it
@@ -134,7 +138,7 @@ type answers struct {
 
 	mu    sync.Mutex
 	begun map[uint32]time.Time // guarded by mu: answers, by stream
-	half  map[uint32]int64     // guarded by mu: bytes of messages, by stream
+	half  map[uint32]int64     // guarded by mu: bytes of messages, by stream that is open; gRPC drops those of others
 	over  bool                 // guarded by mu: it had more than its share, or is closed
 }
 
@@ -173,9 +177,15 @@ func (a *answers) Read(p []byte) (int, error) {
 			a.whole(stream)
 		case kind == http2.FrameData && flags.Has(http2.FlagDataEndStream):
 			a.whole(stream)
-		case kind == http2.FrameData && !a.over:
-			if a.over = !a.share.Take(a.party, size); !a.over {
-				a.half[stream] += size
+		case kind == http2.FrameHeaders && !flags.Has(http2.FlagHeadersEndStream) && !a.over:
+			a.half[stream] = 0
+		case kind == http2.FrameData && size > 0 && !a.over:
+			held, open := a.half[stream]
+			switch a.over = open && !a.share.Take(a.party, size); {
+			case a.over:
+				a.log.Log(slog.LevelWarn, "an address has sent too much of messages without an end: its connection is closed", "address", a.party)
+			case open:
+				a.half[stream] = held + size
 			}
 		}
 	})
@@ -189,8 +199,8 @@ func (a *answers) Read(p []byte) (int, error) {
 func (a *answers) whole(stream uint32) {
 	if n := a.half[stream]; n > 0 {
 		a.share.Give(a.party, n)
-		delete(a.half, stream)
 	}
+	delete(a.half, stream)
 }
 
 // check closes the connection if too many answers wait for their end.

@@ -23,6 +23,7 @@ import (
 
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/conns"
+	"example.com/sash/service/internal/throttle"
 )
 
 // Bounds of a connection.
@@ -72,7 +73,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	bound := cmp.Or(o.calls, &calls{within: callTime, most: maxCalls, half: maxHalf})
 	o.Connections.Log = cmp.Or(o.Connections.Log, o.Log)
 	known := conns.New(listener, o.Connections)
-	bound.conns, bound.lost, bound.gate = known, service.opts.Stats.Invalid, service.opts.Access
+	bound.conns, bound.lost = known, service.opts.Stats.Invalid
 	server := grpc.NewServer(o.options(bound, service.opts.Access)...)
 	pb.RegisterRateLimitServiceServer(server, service)
 	healthpb.RegisterHealthServer(server, checks{ready: o.Ready, draining: o.Draining, ended: ctx.Done()})
@@ -108,7 +109,7 @@ func (o Server) options(bound *calls, gate *access.Gate) []grpc.ServerOption {
 		transport = credentials.NewTLS(o.TLS)
 	}
 	return []grpc.ServerOption{
-		grpc.Creds(unread{transport, bound.within, conns.NewShare(bound.half)}),
+		grpc.Creds(unread{transport, bound.within, conns.NewShare(bound.half), &throttle.Log{To: o.Log, Every: time.Minute}}),
 		grpc.InTapHandle(bound.enter),
 		grpc.UnaryInterceptor(bound.arrived),
 		grpc.StreamInterceptor(gate.Stream),

@@ -86,7 +86,10 @@ var errUndecided = errors.New("the decision took too long")
 // answer or a configuration that is not there yet, DEADLINE_EXCEEDED and CANCELLED for the caller's end, and INTERNAL
 // for a fault of this program, which is logged.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	caller := s.opts.Access.Caller(ctx)
+	caller, err := s.opts.Access.Call(ctx)
+	if err != nil {
+		return nil, access.Status(err)
+	}
 	res, err := s.answer(failover.WithClient(ctx, caller.Client()), decide.GRPC, caller, req)
 	if status.Code(err) == codes.Unavailable { // as Retry-After over HTTP
 		_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.Itoa(1000+rand.N(4000))))
