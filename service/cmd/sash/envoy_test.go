@@ -129,8 +129,11 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 	release("two", strings.ReplaceAll(edge, "LIMIT", "4"))
 	p.shows(t, "/rlconfig", "edge.generic_key_login.user: 4/1d")
 	call(first, "192.0.2.3", "ann", ok, "1") // charges are kept
+	release("three", "domain: edge\ndescriptors:\n- kei: x\n")
+	p.shows(t, "/rlconfig", `unknown key "kei"`, "edge.generic_key_login.user: 4/1d")
+	call(first, "192.0.2.3", "ann", ok, "0") // the last valid release decides
 
-	p.shows(t, "/stats", "ratelimit.service.config_load_success: 2\n",
+	p.shows(t, "/stats", "ratelimit.service.config_load_error: 1\n", "ratelimit.service.config_load_success: 2\n",
 		"ratelimit.service.rate_limit.edge.generic_key_login.user.over_limit: 1\n")
 	if status, text := get(t, p.url+"/healthcheck"); status != 200 || text != "OK" {
 		t.Errorf("health: %d %s", status, text)
