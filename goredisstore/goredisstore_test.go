@@ -12,15 +12,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"go.uber.org/goleak"
+
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/goredisstore"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
-	"go.uber.org/goleak"
 )
 
 // quiet asks for no notifications, as New says: some of these tests wait for replicas.

@@ -8,13 +8,14 @@ import (
 	"strings"
 	"time"
 
-	"example.com/sash"
-	"example.com/sash/middleware"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"example.com/sash"
+	"example.com/sash/middleware"
 )
 
 // ServerOptions are the optional settings of a [ServerInterceptor]. The zero value is the default. All

@@ -10,11 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash"
-	"example.com/sash/driver"
-	"example.com/sash/grpclimit"
-	"example.com/sash/internal/redistest"
-	"example.com/sash/redisstore"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -22,6 +17,12 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/grpclimit"
+	"example.com/sash/internal/redistest"
+	"example.com/sash/redisstore"
 )
 
 func TestRefusalSaysWhenAndWhy(t *testing.T) {

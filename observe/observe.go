@@ -11,13 +11,14 @@ import (
 	"sync"
 	"time"
 
-	"example.com/sash"
-	"example.com/sash/driver"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+
+	"example.com/sash"
+	"example.com/sash/driver"
 )
 
 // All returns an observer that calls several, one after the other. A panic of one is dropped, and the others are called all

@@ -20,9 +20,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"example.com/sash/driver"
 	"example.com/sash/redisstore"
-	"github.com/redis/rueidis"
 )
 
 // New returns a store that decides through a client. A nil opts is the default. New does no I/O. It panics if client

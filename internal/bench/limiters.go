@@ -13,12 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"example.com/sash"
-	"example.com/sash/driver"
-	"example.com/sash/failover"
-	"example.com/sash/goredisstore"
-	"example.com/sash/rueidisstore"
-	"example.com/sash/stack"
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
@@ -26,6 +20,13 @@ import (
 	throttledstore "github.com/throttled/throttled/v2/store/goredisstore.v9"
 	"github.com/ulule/limiter/v3"
 	ululestore "github.com/ulule/limiter/v3/drivers/store/redis"
+
+	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/goredisstore"
+	"example.com/sash/rueidisstore"
+	"example.com/sash/stack"
 )
 
 // workloads have room for everything that a contender can do, but for the last. The windows are whole seconds, since some

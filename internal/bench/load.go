@@ -10,9 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/sash/internal/redistest"
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/redis/go-redis/v9"
+
+	"example.com/sash/internal/redistest"
 )
 
 // A workload is calls of one unit from so many callers on so many keys, under one limit.

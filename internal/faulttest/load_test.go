@@ -11,16 +11,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/redis/rueidis"
+
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
 	"example.com/sash/rueidisstore"
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
-	"github.com/redis/go-redis/v9/maintnotifications"
-	"github.com/redis/rueidis"
 )
 
 // A call is what one caller saw of one call.

@@ -7,12 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
-	"github.com/redis/go-redis/v9"
 )
 
 // A server that is out of memory refuses and answers peeks. A call that would charge, and a settlement, fail and change nothing.

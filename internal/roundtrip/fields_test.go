@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dunglas/httpsfv"
+
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
@@ -21,7 +23,6 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/outgoing"
 	"example.com/sash/storetest"
-	"github.com/dunglas/httpsfv"
 )
 
 // list parses a List of RFC 9651, which has to be what a library writes for the same values.

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
@@ -20,7 +22,6 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/outgoing"
 	"example.com/sash/stack"
-	"github.com/redis/go-redis/v9"
 )
 
 // latency is the time that a request and its response take, each.

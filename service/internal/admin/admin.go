@@ -21,6 +21,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"example.com/sash"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -28,7 +30,6 @@ import (
 	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/wire"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Loading is the outcome of the last loading of the configuration. It is safe for concurrent use.

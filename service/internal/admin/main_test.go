@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
@@ -22,7 +24,6 @@ import (
 	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"example.com/sash"
 	"example.com/sash/failover"
 	"example.com/sash/redisstore"
@@ -16,8 +19,6 @@ import (
 	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/wire"
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // Variables are those for commands without --redis and --home.

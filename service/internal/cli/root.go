@@ -19,10 +19,11 @@ import (
 	"syscall"
 	"time"
 
-	"example.com/sash/service/internal/output"
-	"example.com/sash/service/internal/serve"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"example.com/sash/service/internal/output"
+	"example.com/sash/service/internal/serve"
 )
 
 // Exit codes of every command.

@@ -16,13 +16,14 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
+
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/serve"
 	"example.com/sash/service/internal/verify"
-	"github.com/spf13/cobra"
 )
 
 // The help of sash serve is read as a whole.

@@ -12,13 +12,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/serve"
-	"github.com/spf13/cobra"
 )
 
 // serving is the flags of sash serve: those that are options as they are, and the others.

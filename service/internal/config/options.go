@@ -9,9 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"example.com/sash"
 	"example.com/sash/failover"
-	"go.yaml.in/yaml/v3"
 )
 
 // modes are the failure modes of a configuration.

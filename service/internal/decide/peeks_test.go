@@ -10,11 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"example.com/sash"
 	"example.com/sash/goredisstore"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/config"
-	"github.com/redis/go-redis/v9"
 )
 
 // Peeks and charges of random units in random requests, beside an oracle that has one sum for each rule: the windows do not

@@ -11,9 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/redisclient"
-	"github.com/redis/rueidis"
 )
 
 // A Level is the severity of a finding.

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"example.com/sash/service/internal/certs"
-	"example.com/sash/service/internal/config"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
@@ -26,6 +24,9 @@ import (
 	"google.golang.org/protobuf/reflect/protorange"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"example.com/sash/service/internal/certs"
+	"example.com/sash/service/internal/config"
 )
 
 // TypeURL is the type of the resources.

@@ -9,14 +9,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
 	"example.com/sash"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/replay"
 	"example.com/sash/service/internal/replay/accesslog"
 	"example.com/sash/service/internal/serve"
-	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 // A logFile is one file of a log, or standard input, and what came of it.

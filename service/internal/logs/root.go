@@ -14,11 +14,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"example.com/sash"
 	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/replay"
 	"example.com/sash/service/internal/replay/accesslog"
-	"github.com/spf13/cobra"
 )
 
 // Exit codes of every command.

@@ -13,9 +13,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/certs"
-	"github.com/redis/rueidis"
 )
 
 // Bounds of the pause after a failed connection attempt.

@@ -8,10 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"example.com/sash"
-	"example.com/sash/service/internal/access"
-	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -19,6 +15,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/access"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
 )
 
 // Bounds of a request.

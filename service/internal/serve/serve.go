@@ -12,6 +12,8 @@ import (
 	"runtime/metrics"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"example.com/sash/failover"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/access"
@@ -23,7 +25,6 @@ import (
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/telemetry"
 	"example.com/sash/service/internal/wire"
-	"golang.org/x/sync/errgroup"
 )
 
 // Run serves until ctx ends and the calls in flight are answered, and then returns nil. An error says why the service

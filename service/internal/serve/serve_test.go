@@ -23,10 +23,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/servertest"
-	"github.com/redis/go-redis/v9"
 )
 
 func TestMain(m *testing.M) { servertest.NoLeak(m) }

@@ -11,11 +11,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/sash"
-	"example.com/sash/service/internal/decide"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	dto "github.com/prometheus/client_model/go"
+
+	"example.com/sash"
+	"example.com/sash/service/internal/decide"
 )
 
 // Options for New. The zero value is the default.

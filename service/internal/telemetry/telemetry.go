@@ -14,12 +14,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // flushTime bounds the last exports when the service ends.

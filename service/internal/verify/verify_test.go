@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
-	"go.uber.org/goleak"
 )
 
 // A faulty store changes one in twenty of the answers that a fault is about.
