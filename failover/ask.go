@@ -45,8 +45,8 @@ type outcome struct {
 
 // An attempt is a call that the store works on, perhaps for longer than any caller waits.
 type attempt struct {
-	ctx  until           // of the call, for a store that heeds it
-	done context.Context // ends when what the store returned is set
+	ctx  until         // of the call, for a store that heeds it
+	done chan struct{} // closed when what the store returned is set
 	decision
 	err error
 
@@ -70,13 +70,12 @@ func (u until) Deadline() (time.Time, bool) { return u.deadline, true }
 func (g *guard) begin(ctx context.Context, q *question) *attempt {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	now := time.Now()
-	done, end := context.WithCancel(context.Background())
-	a := &attempt{done: done, ctx: until{ctx, cancel, now.Add(longest(q.patience))}, entry: &q.breaker.entry, began: now}
+	a := &attempt{done: make(chan struct{}), ctx: until{ctx, cancel, now.Add(longest(q.patience))}, entry: &q.breaker.entry, began: now}
 	go func() {
 		a.decision, a.err = attend(a.ctx, q.ask)
 		g.inFlight.Add(-1)
 		a.leave(a.err == nil || errors.Is(a.err, driver.ErrRejected), a.own())
-		end()
+		close(a.done)
 		cancel()
 	}()
 	return a
@@ -89,15 +88,25 @@ func (a *attempt) leave(answered, own bool) {
 	}
 }
 
-func (a *attempt) over() bool { return a.done.Err() != nil }
+func (a *attempt) over() bool {
+	select {
+	case <-a.done:
+		return true
+	default:
+		return false
+	}
+}
 
-// ends calls f with the result of the attempt when it ends, or at once if it is over.
+// ends calls f with the result of the attempt when it ends, in a goroutine of its own, or at once if it is over.
 func (a *attempt) ends(f func(decision, error)) {
 	if a.over() {
 		f(a.decision, a.err)
 		return
 	}
-	context.AfterFunc(a.done, func() { f(a.decision, a.err) })
+	go func() {
+		<-a.done
+		f(a.decision, a.err)
+	}()
 }
 
 // attend calls f and turns a panic of the store into an error: in this goroutine no caller could recover it, and it
@@ -126,16 +135,16 @@ func (g *guard) ask(ctx context.Context, q question) outcome {
 	}
 	a := g.begin(ctx, &q)
 	w := g.watch(q.breaker, q.patience-waited)
-	w.persist(q.patience-waited, a.done.Done(), ctx.Done())
+	w.persist(q.patience-waited, a.done, ctx.Done())
 	if err = ctx.Err(); a.over() || err == nil && waited == 0 {
 		w.timer.Stop()
 		return g.judge(q.breaker, a, t, w)
 	}
 	go func() { // only the rest of the budget shows whether the store works
-		w.wait(a.done.Done(), nil)
+		w.wait(a.done, nil)
 		w.patient = false
 		w.begin(waited)
-		w.wait(a.done.Done(), nil)
+		w.wait(a.done, nil)
 		g.judge(q.breaker, a, t, w)
 	}()
 	if err != nil { // the caller left

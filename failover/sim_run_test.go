@@ -108,7 +108,7 @@ func newSimulation(rng *rand.Rand) *simulation {
 		server: &server{
 			charges: make(map[string][]simCharge), settled: make(map[string]bool), once: make(map[string]driver.Answer), written: make(map[string]int64),
 			executions: make(map[uint64]int), admissions: make(map[uint64]simTime), resets: make(map[uint64]time.Time),
-			writes: make(map[string][]*simWrite), asked: make(map[uint64]bool),
+			writes: make(map[string][]*simWrite), asked: make(map[uint64][]time.Time),
 		},
 		limits:    []sash.Limit{sash.Every(4+rng.Int64N(12), time.Second+time.Duration(rng.IntN(3000))*time.Millisecond)},
 		instances: 1 + rng.IntN(4),

@@ -47,7 +47,7 @@ type server struct {
 	resets     map[uint64]time.Time   // when each reset was done
 	forgot     int                    // how often a subject was reset
 	writes     map[string][]*simWrite // without a caller, by process and key
-	asked      map[uint64]bool        // calls that were sent
+	asked      map[uint64][]time.Time // when each call was sent
 }
 
 // A simWrite is units that a process sent without a caller.
@@ -333,7 +333,7 @@ func (l *link) send(ctx context.Context, f func()) error {
 	l.mu.Lock()
 	w, until := l.weather, l.until
 	if w != refused {
-		l.asked[callOf(ctx)] = true
+		l.asked[callOf(ctx)] = append(l.asked[callOf(ctx)], time.Now())
 	}
 	l.mu.Unlock()
 	if w == refused {
