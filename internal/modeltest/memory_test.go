@@ -3,6 +3,7 @@ package modeltest
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -145,10 +146,10 @@ func (l *live) state(t testing.TB, key string) string {
 }
 
 // At every fill the key of a log under two limits takes at most twice its entries and 100 bytes, and while they are few
-// no more than a sorted set of a short member for each call, but for one call, where it depends on the server's version and
-// the classes of its allocator which of them is up to 16 bytes larger.
+// no more than a sorted set of a short member for each call. One call takes up to 16 bytes more on some other versions of
+// Redis than that of `make test`.
 func TestMemoryFollowsTheCalls(t *testing.T) {
-	l := startLive(t)
+	l, others := startLive(t), os.Getenv("SASH_REDIS_SERVER") != ""
 	usage := func(key string) int64 {
 		bytes, err := l.client.MemoryUsage(t.Context(), key, 0).Result()
 		if err != nil {
@@ -169,7 +170,7 @@ func TestMemoryFollowsTheCalls(t *testing.T) {
 		if n <= 100 {
 			now := time.Now().UnixMicro()
 			l.Must(t, "ZADD", set, fmt.Sprint(now), fmt.Sprintf("%x:%d", now, n))
-			if other := usage(set); n > 1 && bytes > other || bytes > other+16 {
+			if other := usage(set); bytes > other && (n > 1 || !others || bytes > other+16) {
 				t.Errorf("%d calls take %d bytes, and in a sorted set %d", n, bytes, other)
 			}
 		}

@@ -207,6 +207,7 @@ domain: d
 descriptors:
   - {key: closed, limits: [1000/1h]}
   - {key: local, limits: [20/1h], on_unavailable: local}
+  - {key: cost, limits: [1000/1h], on_unavailable: {1: open, 20: local}}
 `
 
 // An outcome is the service's answer.
@@ -240,9 +241,12 @@ func TestServeWritesLocalAdmissionsWhenItStops(t *testing.T) {
 		p := servePolicies(t, "--redis", server.Addr(), "--instances", "2")
 		server.Stop()
 		p.decide(t, "closed", 1) // finds the broken connection: a call on it may have been charged
-		for range 7 {
-			if o := p.decide(t, "local", 1); o.status != 200 || o.Source != "local" {
-				t.Fatalf("%+v", o)
+		if o := p.decide(t, "cost", 1); o.status != 200 || o.Source != "policy" || o.Cause == "" {
+			t.Errorf("a cost for which the mode is open: %+v", o)
+		}
+		for i := range 11 { // of 20, two instances have 10 each
+			if o := p.decide(t, "local", 1); (o.status == 200) != (i < 10) || o.Source != "local" {
+				t.Fatalf("call %d: %+v", i, o)
 			}
 		}
 		if back {
@@ -253,13 +257,13 @@ func TestServeWritesLocalAdmissionsWhenItStops(t *testing.T) {
 		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("the service took %v to stop", took)
 		}
-		if lost := strings.Contains(logs, "lost=7"); lost == back {
+		if lost := strings.Contains(logs, "lost=10"); lost == back {
 			t.Errorf("Redis is back: %v, and units are lost: %v; logs: %s", back, lost, logs)
 		}
 		if back {
 			next := servePolicies(t, "--redis", server.Addr(), "--budget", "5s")
-			if o := next.decide(t, "local", 1); o.Source != "store" || o.Remaining != 20-7-1 {
-				t.Errorf("the next instance finds %+v, want 12 of 20 units left; logs: %s", o, logs)
+			if o := next.decide(t, "local", 1); o.Source != "store" || o.Remaining != 20-10-1 {
+				t.Errorf("the next instance finds %+v, want 9 of 20 units left; logs: %s", o, logs)
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -184,21 +185,24 @@ func read[T any, P interface {
 	return body
 }
 
-// statuses are those of errors, of which a request has one. Others are failures of the store.
-var statuses = map[error]int{
-	config.ErrUnknownDomain: http.StatusNotFound, exceptions.ErrFull: http.StatusConflict, sash.ErrUnsupported: http.StatusNotImplemented,
-	decide.ErrNotLimited: http.StatusUnprocessableEntity, config.ErrNoDescriptor: http.StatusUnprocessableEntity,
-	decide.ErrNoSecretKeys: http.StatusUnprocessableEntity, exceptions.ErrInvalid: http.StatusUnprocessableEntity,
-	sash.ErrInvalidLimit: http.StatusUnprocessableEntity,
-}
-
 // refuse answers a request that failed.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	for is, status := range statuses {
-		if errors.Is(err, is) {
-			wire.Fail(w, status, strings.TrimPrefix(err.Error(), "sash: "))
-			return
-		}
+	is := func(of error) bool { return errors.Is(err, of) }
+	wrong := []error{decide.ErrNotLimited, config.ErrNoDescriptor, decide.ErrNoSecretKeys, exceptions.ErrInvalid, sash.ErrInvalidLimit}
+	status := 0 // of a failure of the store
+	switch {
+	case is(config.ErrUnknownDomain):
+		status = http.StatusNotFound
+	case is(exceptions.ErrFull):
+		status = http.StatusConflict
+	case is(sash.ErrUnsupported):
+		status = http.StatusNotImplemented
+	case slices.ContainsFunc(wrong, is):
+		status = http.StatusUnprocessableEntity
+	}
+	if status != 0 {
+		wire.Fail(w, status, strings.TrimPrefix(err.Error(), "sash: "))
+		return
 	}
 	if r.Context().Err() == nil {
 		h.Log.Error("a request to the admin port failed", "path", wire.Clip(r.URL.Path), "error", err)

@@ -30,7 +30,7 @@ const (
 	maxHeader     = 16 << 10
 	maxStreams    = 100       // of HTTP/2
 	maxUnread     = 128 << 10 // bytes of bodies that HTTP/2 holds for a connection
-	maxRequests   = 16_384    // at once, from their header on: each holds about 18 KiB
+	maxRequests   = 16_384    // at once, from their header on
 	quietTime     = 2 * time.Second
 	graceTimeout  = 10 * time.Second
 )
@@ -87,8 +87,10 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread},
-		ErrorLog:          log.New(&failures{throttle.Log{To: s.Log}}, "", 0),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread,
+		},
+		ErrorLog: log.New(&failures{throttle.Log{To: s.Log}}, "", 0),
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()

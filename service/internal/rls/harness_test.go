@@ -176,7 +176,13 @@ type stranger struct {
 // meet connects and sends settings. It answers nothing, and closes the connection with the test.
 func meet(t testing.TB, addr string, settings ...http2.Setting) *stranger {
 	t.Helper()
-	conn, err := (&net.Dialer{Timeout: 20 * time.Second}).DialContext(t.Context(), "tcp", addr)
+	return meetFrom(t, "127.0.0.1", addr, settings...)
+}
+
+func meetFrom(t testing.TB, from, addr string, settings ...http2.Setting) *stranger {
+	t.Helper()
+	dialer := net.Dialer{Timeout: 20 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := dialer.DialContext(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,8 +128,8 @@ func (o Server) options(bound *calls, gate *access.Gate) []grpc.ServerOption {
 	}
 }
 
-// checks answers health checks. A stream of health could last as long as its connection, so Watch is not implemented: clients
-// that ask for one take the service for healthy, and learn by GOAWAY that it ends.
+// checks answers health checks. It has no Watch, whose streams could last as long as their connections: a client that asks for
+// one takes the service for healthy, and learns by GOAWAY that it ends.
 type checks struct {
 	healthpb.UnimplementedHealthServer
 	ready           func(context.Context) error

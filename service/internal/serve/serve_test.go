@@ -258,7 +258,7 @@ func TestACrowdTakesNothingFromOthers(t *testing.T) {
 			t.Fatalf("%d answers without Redis, which was silent for %v at most", undecided, silent)
 		}
 	}
-	t.Skip("the machine does not run Redis for as long as the budget")
+	t.Fatal("in five rounds the machine did not run Redis for as long as the budget")
 }
 
 // crowd returns how many calls of a modest client Redis did not decide, and for how long it was silent.
