@@ -87,12 +87,13 @@ test-race: # all but test-plain, with the race detector; first the longest, whic
 	go test $(RACE) -timeout $(TIMEOUT) $$(go list work | grep -E '$(LONGEST)') \
 		$$(go list work | grep -vE '$(LONGEST)|/internal/modeltest$$')
 
-# The race detector has nothing to find where one goroutine runs at a time, and makes these tests three times as slow. With it
-# the simulations run only some of their seeds.
+# The race detector has nothing to find where one goroutine runs at a time, and makes these tests three times as slow. The
+# tests of the packages run only some of the seeds.
 .PHONY: test-plain
 test-plain:
 	go test -timeout $(TIMEOUT) ./internal/modeltest
-	$(if $(RACE),go test -timeout $(TIMEOUT) -run '^TestSimulation$$' ./failover ./lease)
+	go test -timeout $(TIMEOUT) -run '^TestSimulation$$' ./failover -seeds 2000
+	go test -timeout $(TIMEOUT) -run '^TestSimulation$$' ./lease -seeds 1000
 
 .PHONY: test-short
 test-short: redis cc ## run the tests without the race detector, and without the long ones

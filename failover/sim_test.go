@@ -15,16 +15,13 @@ import (
 
 var (
 	simSeed  = flag.Uint64("seed", 0, "run this seed of the simulation only")
-	simSeeds = flag.Uint64("seeds", seedsByDefault, "how many seeds of the simulation to run")
+	simSeeds = flag.Uint64("seeds", 150, "how many seeds of the simulation to run; make test runs more")
 )
 
 // Processes decide over a simulated server that is slow, loses requests and replies, hangs, is gone, loses
 // its last charges and has a clock that jumps, in virtual time. Every promise is checked over all calls.
 func TestSimulation(t *testing.T) {
 	first, last := uint64(1), *simSeeds
-	if testing.Short() {
-		last = min(last, 200)
-	}
 	if *simSeed != 0 {
 		first, last = *simSeed, *simSeed
 	}

@@ -165,7 +165,7 @@ func (s *simulation) judgeCalls() {
 
 var (
 	simSeed  = flag.Uint64("seed", 0, "run this seed of the simulation only")
-	simSeeds = flag.Uint64("seeds", seedsByDefault, "how many seeds of the simulation to run")
+	simSeeds = flag.Uint64("seeds", 60, "how many seeds of the simulation to run; make test runs more")
 )
 
 // Processes in three regions decide over a home and a store of their region, with ways that are slow or cut and lose
@@ -173,9 +173,6 @@ var (
 // calls.
 func TestSimulation(t *testing.T) {
 	first, last := uint64(1), *simSeeds
-	if testing.Short() {
-		last = min(last, 100)
-	}
 	if *simSeed != 0 {
 		first, last = *simSeed, *simSeed
 	}

@@ -73,7 +73,7 @@ func TestABanOfANetwork(t *testing.T) {
 	if look.Ban == nil || look.Ban.ID != made.ID {
 		t.Errorf("a subject of the network: %+v", look)
 	}
-	cfg, err := config.Parse("y.yaml", []byte("domain: d\ndescriptors:\n- {key: name, limits: [3/1h]}\n"))
+	cfg, err := config.Parse(config.Defaults{}, false, config.File{Name: "y.yaml", Text: []byte("domain: d\ndescriptors:\n- {key: name, limits: [3/1h]}\n")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 // A blocked subject says until when, and not what is used.
 func TestABlockedSubject(t *testing.T) {
 	w := begin(t, one)
-	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors: [{key: user, limits: [1/1m, 3/1h], block: {refusals: 2, for: 10m}}]\n"))
+	cfg, err := config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: []byte("domain: d\ndescriptors: [{key: user, limits: [1/1m, 3/1h], block: {refusals: 2, for: 10m}}]\n")})
 	if err == nil {
 		err = w.decider.Use(cfg)
 	}

@@ -52,7 +52,7 @@ func (f *found) parse(s Source) (*Config, error) {
 	if f.err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", f.err)
 	}
-	cfg, err := ParseBy(s.Defaults, s.Merge, f.files...)
+	cfg, err := Parse(s.Defaults, s.Merge, f.files...)
 	if err == nil {
 		cfg.warnings = append(f.skipped, cfg.warnings...)
 	}

@@ -70,7 +70,7 @@ func (p *precedent) differs() string {
 	for i, text := range p.Files {
 		files[i] = File{Name: fmt.Sprintf("f%d.yaml", i), Text: []byte(text)}
 	}
-	cfg, err := ParseBy(Defaults{}, p.Merge, files...)
+	cfg, err := Parse(Defaults{}, p.Merge, files...)
 	switch {
 	case p.Refused && err == nil:
 		return "accepted"
@@ -147,7 +147,7 @@ func TestMergeKeysAreBounded(t *testing.T) {
 		"domain: d\ndescriptors:\n- &x {key: a, <<: *x}\n": "nested more than 100 deep",
 		b.String(): "",
 	} {
-		if _, err := Parse("f.yaml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "f.yaml:") || !strings.Contains(err.Error(), say) {
+		if _, err := Parse(Defaults{}, false, File{"f.yaml", []byte(text)}); err == nil || !strings.HasPrefix(err.Error(), "f.yaml:") || !strings.Contains(err.Error(), say) {
 			t.Errorf("%s: %v, want %q", text[:min(len(text), 60)], err, say)
 		}
 	}

@@ -28,14 +28,9 @@ type File struct {
 	Text []byte
 }
 
-// Parse parses a configuration of one file.
-func Parse(name string, data []byte) (*Config, error) {
-	return ParseBy(Defaults{}, false, File{name, data})
-}
-
-// ParseBy parses a configuration of several files with other defaults. With merge, several documents can add descriptors to
+// Parse parses a configuration of several files with other defaults. With merge, several documents can add descriptors to
 // one domain; without it, each domain has one document.
-func ParseBy(defaults Defaults, merge bool, files ...File) (*Config, error) {
+func Parse(defaults Defaults, merge bool, files ...File) (*Config, error) {
 	p := &parser{
 		config: &Config{domains: make(map[string]*domain), defaults: defaults},
 		seen:   make(map[string]string),

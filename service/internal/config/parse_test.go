@@ -26,7 +26,7 @@ func TestExampleIsRightAndLimitsEachAddress(t *testing.T) {
 }
 
 func TestParseReadsEverySupportedKey(t *testing.T) {
-	cfg, err := Parse("x.yaml", []byte(`
+	cfg, err := Parse(Defaults{}, false, File{"x.yaml", []byte(`
 # two domains in one file, the second in Envoy's form
 domain: ours
 descriptors:
@@ -50,7 +50,7 @@ descriptors:
       - {key: mo, rate_limit: {unit: month, requests_per_unit: 6}}
       - {key: y, rate_limit: {unit: year, requests_per_unit: 7}}
       - {key: free, rate_limit: {unlimited: true}}
-`))
+`)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 		"a quoted merge key":           {head + "  '<<': {value: b}\n", "4", `unknown key "<<"`},
 		"an alias into itself":         {"domain: d\ndescriptors: &x\n- key: a\n  descriptors: *x\n", "4", "nested more than"},
 	} {
-		_, err := Parse("f.yaml", []byte(tt.text))
+		_, err := Parse(Defaults{}, false, File{"f.yaml", []byte(tt.text)})
 		want := "f.yaml:" + tt.line + ":"
 		if tt.line == "" {
 			want = "f.yaml:"
@@ -155,7 +155,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(envoyText))
 	f.Add([]byte("domain: d\ndescriptors:\n- {key: a, value: '*', share_threshold: true, rate_limit: {unit: year, requests_per_unit: 4294967295, name: n, replaces: [{name: m}]}}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		cfg, err := Parse("f", text)
+		cfg, err := Parse(Defaults{}, false, File{"f", text})
 		if err != nil {
 			return
 		}

@@ -9,7 +9,7 @@ import (
 
 // withRule returns a configuration of one rule, whose body begins on line 4.
 func withRule(body string) (*Config, error) {
-	return Parse("f.yaml", []byte("domain: d\ndescriptors:\n- key: k\n  "+strings.ReplaceAll(body, "\n", "\n  ")+"\n"))
+	return Parse(Defaults{}, false, File{"f.yaml", []byte("domain: d\ndescriptors:\n- key: k\n  " + strings.ReplaceAll(body, "\n", "\n  ") + "\n")})
 }
 
 func ruleOf(body string) (*Rule, error) {
@@ -117,7 +117,7 @@ descriptors:
   candidate: {limits: [5/1h]}
 - {key: blocks, limits: [5/1m], block: 1m}
 `
-	cfg, err := ParseBy(Defaults{Algorithm: sash.FixedWindow, CountRefused: true}, false, File{"x.yaml", []byte(text)})
+	cfg, err := Parse(Defaults{Algorithm: sash.FixedWindow, CountRefused: true}, false, File{"x.yaml", []byte(text)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +309,7 @@ func (c *Config) Match(domain string, entries []Entry) (*Rule, error) {
 
 func parsed(t testing.TB, text string) *Config {
 	t.Helper()
-	v, err := Parse("x.yaml", []byte(text))
+	v, err := Parse(Defaults{}, false, File{"x.yaml", []byte(text)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func TestWhichValuesAreSecret(t *testing.T) {
 	if text := c.Rules()[0].Describe(); !strings.HasSuffix(text, ", secret token") {
 		t.Errorf("described as %q", text)
 	}
-	c, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n- {key: X-Api_Key, limits: [1/1m]}\n"))
+	c, err := Parse(Defaults{}, false, File{"x.yaml", []byte("domain: d\ndescriptors:\n- {key: X-Api_Key, limits: [1/1m]}\n")})
 	if err != nil || len(c.Rules()[0].Secrets) != 1 { // so that it needs SASH_SECRET_KEYS
 		t.Errorf("the rule of another spelling: %v, %v", c, err)
 	}
@@ -75,7 +75,7 @@ func TestANameThatProgramsChooseIsAGuess(t *testing.T) {
 		{"beside a value", "- {key: Access_Token, limits: [1/1m]}\n- {key: Access_Token, value: free}", false, false, "are in clear text in Redis and in logs"},
 		{"in place of Envoy's service", "- {key: Access_Token, limits: [1/1m]}", true, false, ""},
 	} {
-		cfg, err := ParseBy(Defaults{HeadersOnly: c.headersOnly}, false, File{"x.yaml", []byte("domain: d\ndescriptors:\n" + c.rules + "\n")})
+		cfg, err := Parse(Defaults{HeadersOnly: c.headersOnly}, false, File{"x.yaml", []byte("domain: d\ndescriptors:\n" + c.rules + "\n")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestANameThatProgramsChooseIsAGuess(t *testing.T) {
 			t.Errorf("%s: secret %v, want %v, with %q", c.what, secret, c.secret, warnings)
 		}
 	}
-	cfg, err := ParseBy(Defaults{HeadersOnly: true}, false, File{"x.yaml", []byte("domain: d\ndescriptors: [{key: x-api-key, limits: [1/1m]}]\n")})
+	cfg, err := Parse(Defaults{HeadersOnly: true}, false, File{"x.yaml", []byte("domain: d\ndescriptors: [{key: x-api-key, limits: [1/1m]}]\n")})
 	if err != nil || len(cfg.Rules()[0].Secrets) != 1 {
 		t.Errorf("a header in place of Envoy's service: %v", err)
 	}
@@ -94,8 +94,8 @@ func TestANameThatProgramsChooseIsAGuess(t *testing.T) {
 // A request has the name of a secret value, whose letters are any: a wildcard must not match by them, nor by the value,
 // which only sash config explain has.
 func TestAWildcardInTheKeyIsNotComparedWithSecretValues(t *testing.T) {
-	c, err := Parse("x.yaml", []byte("domain: d\ndescriptors:\n- {key: '*', value: '*A', limits: [1/1m]}\n- {key: 'x-*', value: 'hmac*', limits: [2/1m]}\n"+
-		"- {key: 'cook*', limits: [3/1m]}\n- {key: 'a*', value: '*', limits: [4/1m]}\n"))
+	c, err := Parse(Defaults{}, false, File{"x.yaml", []byte("domain: d\ndescriptors:\n- {key: '*', value: '*A', limits: [1/1m]}\n- {key: 'x-*', value: 'hmac*', limits: [2/1m]}\n" +
+		"- {key: 'cook*', limits: [3/1m]}\n- {key: 'a*', value: '*', limits: [4/1m]}\n")})
 	if err != nil {
 		t.Fatal(err)
 	}

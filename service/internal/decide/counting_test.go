@@ -45,7 +45,7 @@ func counts(t *testing.T, how *Counting) (*clock, func(parts ...Part) string) {
 // asEnvoy returns a decider whose rules count as Envoy's service does.
 func asEnvoy(t *testing.T, text string, store driver.Store) *Decider {
 	t.Helper()
-	cfg, err := config.ParseBy(config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}, false, config.File{Name: "x.yaml", Text: []byte(text)})
+	cfg, err := config.Parse(config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}, false, config.File{Name: "x.yaml", Text: []byte(text)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,8 +39,7 @@ type Decider struct {
 	excepted []Exception // guarded by changing
 }
 
-// New returns a decider over one store, which stays the caller's, wherever rules want their charges. Errors are those of
-// Use.
+// New is NewPlaced with one store for every place.
 func New(cfg *config.Config, store driver.Store) (*Decider, error) {
 	return NewPlaced(cfg, func(config.Place) (driver.Store, error) { return store, nil })
 }

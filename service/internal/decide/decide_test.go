@@ -186,7 +186,7 @@ func TestARefundMakesRoom(t *testing.T) {
 
 func parse(t testing.TB, text string) *config.Config {
 	t.Helper()
-	v, err := config.Parse("x.yaml", []byte(text))
+	v, err := config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: []byte(text)})
 	if err != nil {
 		t.Fatal(err)
 	}

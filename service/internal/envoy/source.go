@@ -228,7 +228,7 @@ func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
 		}
 		files[i] = config.File{Name: name, Text: text}
 	}
-	return config.ParseBy(s.Defaults, s.Merge, files...)
+	return config.Parse(s.Defaults, s.Merge, files...)
 }
 
 // text returns a configuration in JSON, which is YAML, with what files say of a limit: its unit or none, and its units, also if

@@ -168,7 +168,7 @@ func TestAnExceptionFromBeforeItsKeyWasSecret(t *testing.T) {
 	d := decider(t)
 	b := New(d, nil, "", quiet)
 	put(t, b, ban("s3cret"), time.Hour)
-	cfg, err := config.Parse("x.yaml", []byte("domain: d\ndescriptors:\n- {key: user, secret: true, limits: [3/1h]}\n"))
+	cfg, err := config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: []byte("domain: d\ndescriptors:\n- {key: user, secret: true, limits: [3/1h]}\n")})
 	if err != nil {
 		t.Fatal(err)
 	}

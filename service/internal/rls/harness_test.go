@@ -66,7 +66,7 @@ func begin(t *testing.T, text string, opts *Options) *world {
 func (w *world) serve(text string, store driver.Store, opts *Options) {
 	t := w.t
 	t.Helper()
-	cfg, err := config.ParseBy(w.defaults, false, config.File{Name: "x.yaml", Text: []byte(text)})
+	cfg, err := config.Parse(w.defaults, false, config.File{Name: "x.yaml", Text: []byte(text)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,10 +114,8 @@ func (u unread) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	if err != nil {
 		return nil, nil, err
 	}
-	a := &answers{
-		Conn: conn, within: u.within, begun: make(map[uint32]time.Time), half: make(map[uint32]int64), share: u.half, log: u.log,
-		party: access.Party(raw.RemoteAddr().String()),
-	}
+	party := access.Party(raw.RemoteAddr().String())
+	a := &answers{Conn: conn, of: u, party: party, begun: make(map[uint32]time.Time), half: make(map[uint32]int64)}
 	a.received.rest = len(http2.ClientPreface)
 	a.look = time.AfterFunc(time.Hour, a.check)
 	a.look.Stop()
@@ -127,11 +125,9 @@ func (u unread) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 // answers is a connection that knows which messages and which answers have begun and have no end yet.
 type answers struct {
 	net.Conn
-	within time.Duration
-	look   *time.Timer // calls check while an answer has begun
-	share  *conns.Share
-	log    *throttle.Log
-	party  string
+	of    unread
+	party string
+	look  *time.Timer // calls check while an answer has begun
 
 	sent     frames // only Write uses it
 	received frames // only Read uses it
@@ -156,14 +152,11 @@ func (a *answers) Write(p []byte) (int, error) {
 		}
 	})
 	if none && len(a.begun) > 0 {
-		a.look.Reset(a.within)
+		a.look.Reset(a.of.within)
 	}
 	a.mu.Unlock()
 	return a.Conn.Write(p)
 }
-
-// errHalf ends a connection.
-var errHalf = errors.New("its address has sent too many bytes of messages without an end")
 
 // Read reads frames, of which some are parts of messages, and some say that the client wants no answer.
 func (a *answers) Read(p []byte) (int, error) {
@@ -181,16 +174,16 @@ func (a *answers) Read(p []byte) (int, error) {
 			a.half[stream] = 0
 		case kind == http2.FrameData && size > 0 && !a.over:
 			held, open := a.half[stream]
-			switch a.over = open && !a.share.Take(a.party, size); {
+			switch a.over = open && !a.of.half.Take(a.party, size); {
 			case a.over:
-				a.log.Log(slog.LevelWarn, "an address has sent too much of messages without an end: its connection is closed", "address", a.party)
+				a.of.log.Log(slog.LevelWarn, "an address has sent too much of messages without an end: its connection is closed", "address", a.party)
 			case open:
 				a.half[stream] = held + size
 			}
 		}
 	})
 	if a.over && err == nil {
-		err = errHalf
+		err = net.ErrClosed
 	}
 	return n, err
 }
@@ -198,7 +191,7 @@ func (a *answers) Read(p []byte) (int, error) {
 // whole gives back the bytes of a message that has come, or never will. The caller holds mu.
 func (a *answers) whole(stream uint32) {
 	if n := a.half[stream]; n > 0 {
-		a.share.Give(a.party, n)
+		a.of.half.Give(a.party, n)
 	}
 	delete(a.half, stream)
 }
@@ -209,14 +202,14 @@ func (a *answers) check() {
 	defer a.mu.Unlock()
 	late := 0
 	for _, begun := range a.begun {
-		if time.Since(begun) >= a.within {
+		if time.Since(begun) >= a.of.within {
 			late++
 		}
 	}
 	if late > maxUntaken {
 		_ = a.Conn.Close()
 	} else if len(a.begun) > 0 {
-		a.look.Reset(a.within)
+		a.look.Reset(a.of.within)
 	}
 }
 

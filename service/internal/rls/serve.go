@@ -60,9 +60,6 @@ type Server struct {
 	calls *calls // nil is the default
 }
 
-// HealthService is the name of the service in health checks, beside the empty one.
-const HealthService = "ratelimit"
-
 // Serve answers on a listener until the context ends. Then it is unhealthy, answers what has been sent over connections
 // that clients have begun, asks clients to go elsewhere (GOAWAY), lets calls in flight finish for up to ten seconds,
 // and returns nil. The listener is closed in any case.
@@ -150,7 +147,7 @@ func (c checks) Check(ctx context.Context, req *healthpb.HealthCheckRequest) (*h
 	switch req.GetService() {
 	case "":
 		return serving, nil
-	case HealthService, pb.RateLimitService_ServiceDesc.ServiceName:
+	case "ratelimit", pb.RateLimitService_ServiceDesc.ServiceName:
 		if c.ready != nil && c.ready(ctx) != nil {
 			return down, nil //nolint:nilerr // the error is what down says
 		}

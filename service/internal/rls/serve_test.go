@@ -84,7 +84,7 @@ func TestHealthByName(t *testing.T) {
 		checks      checks
 		empty, name healthpb.HealthCheckResponse_ServingStatus
 	}{{checks{}, up, up}, {checks{ready: unready}, up, down}, {checks{draining: closed}, down, down}, {checks{ended: closed}, down, down}} {
-		for service, want := range map[string]healthpb.HealthCheckResponse_ServingStatus{"": c.empty, HealthService: c.name, "other": 0} {
+		for service, want := range map[string]healthpb.HealthCheckResponse_ServingStatus{"": c.empty, "ratelimit": c.name, "other": 0} {
 			res, err := c.checks.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
 			if got := res.GetStatus(); service != "other" && got != want || service == "other" && i < 2 && status.Code(err) != codes.NotFound {
 				t.Errorf("%d: the health of %q is %v, %v; want %v", i, service, got, err, want)

@@ -29,7 +29,7 @@ func Load(source config.Source) (*config.Config, config.Fingerprint, error) {
 	if source.Path != "" {
 		return source.Load()
 	}
-	cfg, err := config.ParseBy(source.Defaults, false, config.File{Name: example, Text: service.Example})
+	cfg, err := config.Parse(source.Defaults, false, config.File{Name: example, Text: service.Example})
 	return cfg, config.Fingerprint{}, err
 }
 

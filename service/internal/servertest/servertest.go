@@ -68,7 +68,7 @@ func NoLeak(m *testing.M) {
 // Decider returns a decider with the rules of a configuration, over one store.
 func Decider(t testing.TB, store driver.Store, rules string) *decide.Decider {
 	t.Helper()
-	cfg, err := config.Parse("rules.yaml", []byte(rules))
+	cfg, err := config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(rules)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ descriptors:
 // counting returns a decider by a configuration, and the registry that observes it.
 func counting(t testing.TB, rules string, store driver.Store) (*decide.Decider, *Registry) {
 	t.Helper()
-	cfg, err := config.Parse("x.yaml", []byte(rules))
+	cfg, err := config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: []byte(rules)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,8 +172,8 @@ func TestConfiguredRulesKeepTheirSeries(t *testing.T) {
 	}
 	for round := range 150 {
 		key, tried := fmt.Sprint("key", round), fmt.Sprint("tried", round)
-		cfg, err := config.Parse("x.yaml", fmt.Appendf(nil, "domain: d\ndescriptors:\n- {key: %s, limits: [5/1h]}\n"+
-			"- {key: %s, limits: [5/1h], candidate: {limits: [1/1h]}}\n", key, tried))
+		cfg, err := config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: fmt.Appendf(nil, "domain: d\ndescriptors:\n- {key: %s, limits: [5/1h]}\n"+
+			"- {key: %s, limits: [5/1h], candidate: {limits: [1/1h]}}\n", key, tried)})
 		if err != nil {
 			t.Fatal(err)
 		}
