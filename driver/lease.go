@@ -64,8 +64,8 @@ type Held struct {
 	// Alone says that the key has so little demand that a lease is of no use: the home decides the call.
 	Alone bool
 	// Errand is the units to ask the home for: the demand of one longest lease, and at least twice the cost. The caller goes
-	// on this errand, whether or not it was Spent, and calls Bring: until then, or for as long as Patience, nobody else
-	// does. The errand began at At. Rest is what the home had left when it was last heard of, or -1.
+	// on this errand, whether or not it was Spent, and calls Bring: until then, or for as long as Patience, no other
+	// caller does. The errand began at At. Rest is what the home had left when it was last heard of, or -1.
 	Errand int64
 	Rest   int64
 	// Wait is when to ask again, because another caller is on an errand.
@@ -88,7 +88,7 @@ type Errand struct {
 	// Refused is the time, from Began or now, for which the home refuses a cost of RefusedCost and more. Zero is no refusal.
 	// For so long the refusal of an errand also keeps callers who are Spent from going on one; that of a call does not.
 	Refused, RefusedCost int64
-	// Failed is the time, from now, for which nobody else goes on an errand, because this one failed. Zero is no failure.
+	// Failed is the time, from now, in which no caller starts an errand, because this one failed. Zero is no failure.
 	Failed int64
 	// Rest is the units that the home has left, or -1 if that is not known.
 	Rest int64

@@ -228,7 +228,7 @@ var programs = []struct {
 	},
 }
 
-// languages starts the programs that can be had, and says what is missing.
+// languages starts the programs that are installed, and reports what is missing.
 func (b *bench) languages(redis string) (all []contender, missing []string) {
 	for i, p := range programs {
 		b.say("installing %s", p.name)

@@ -13,7 +13,7 @@ import (
 type Leases struct {
 	since, now, past int64 // the demand: units since an instant; before it, in as long as a longest lease
 	began            int64 // of the errand that is under way, or 0
-	until            int64 // nobody else goes on one before; if none is under way, nobody who has units does
+	until            int64 // no other caller starts one before; if none is under way, only a caller without units does
 	down             int64 // until when nobody goes on one, because the last one failed
 	refusal          refusal
 	rest             int64 // 1 more than the units that the home had left; 0 if that is not known

@@ -108,7 +108,7 @@ const (
 	parts = 64
 )
 
-// Run counts instances, and asks Redis while nobody else does, until the context ends. It returns nil.
+// Run counts instances, and asks Redis when no caller does, until the context ends. It returns nil.
 func (g *Guard) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	group.Go(func() { probe(ctx, g.Store) })

@@ -125,7 +125,7 @@ func (a *asked) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	return a.island.Decide(ctx, req)
 }
 
-// A place that cannot be had is an error that says what to do.
+// A place that cannot be opened is an error that says what to do.
 func TestPlacesThatAreNotThere(t *testing.T) {
 	g, err := New(redisstore.New(&scripts{}, nil), Options{})
 	if err != nil {

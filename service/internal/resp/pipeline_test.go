@@ -43,7 +43,7 @@ func TestAPipelineIsAnsweredInOrder(t *testing.T) {
 	}
 }
 
-// A gate is a store whose decisions wait until as many have come as it is told.
+// A gate is a store whose decisions wait until a given number of them has come.
 type gate struct {
 	driver.Passthrough
 	mu      sync.Mutex

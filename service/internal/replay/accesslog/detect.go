@@ -208,7 +208,7 @@ const (
 	colour      = `(?:\x1b\[[0-9;]*m)?`
 )
 
-// wrappings are told apart in this order. A tag and a host may be missing in RFC 3164's form, and its time may be one of RFC
+// wrappings are recognised in this order. A tag and a host may be missing in RFC 3164's form, and its time may be one of RFC
 // 3339, as newer daemons and journalctl write it. CRI's runtimes write F for a whole line: the parts of one of more than
 // 16 KB are not joined.
 var wrappings = []wrapping{

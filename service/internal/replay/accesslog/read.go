@@ -270,7 +270,7 @@ func (e *DamagedError) Error() string {
 // Unwrap returns the error of the decoder.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// compressions are told apart by their first bytes.
+// compressions are recognised by their first bytes.
 var compressions = []struct {
 	name, magic string
 	open        func(io.Reader) (io.Reader, error)
