@@ -69,13 +69,9 @@ func NoLeak(m *testing.M) {
 func Decider(t testing.TB, store driver.Store, rules string) *decide.Decider {
 	t.Helper()
 	cfg, err := config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(rules)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	d, err := decide.New(cfg, store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return d
 }
 
@@ -83,14 +79,17 @@ func Decider(t testing.TB, store driver.Store, rules string) *decide.Decider {
 func Gate(t testing.TB, text string) *access.Gate {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "access.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(file, []byte(text), 0o600))
 	gate, err := access.Open(file, &access.Options{Log: slog.New(slog.DiscardHandler)})
+	check(t, err)
+	return gate
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return gate
 }
 
 // Wait waits until a condition holds, and fails the test after 30 seconds.

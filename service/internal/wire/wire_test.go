@@ -264,4 +264,7 @@ func TestOverloadSaysWhetherTheCallWasCharged(t *testing.T) {
 			t.Errorf("%v: %q, %q", c.err, cause, text)
 		}
 	}
+	if text, cause := Undecided.Of(memstore.ErrFull); cause != "full" || !strings.Contains(text, "nothing was charged") {
+		t.Errorf("a store that is full: %q, %q", cause, text)
+	}
 }
