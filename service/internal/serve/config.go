@@ -148,7 +148,7 @@ func (s *instance) use(cfg *config.Config) error {
 
 // reject says what is wrong with a configuration that is not used.
 func (s *instance) reject(err error) {
-	s.loading.Note(err)
+	defer s.loading.Note(err) // who reads it on the admin port finds the line in the log
 	s.stats.Service.ConfigErrors.Add(1)
 	if s.decider.Config().Loaded() {
 		s.Log.Error("the changed configuration is wrong: the last valid one stays in use", "error", err)
