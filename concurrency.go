@@ -113,7 +113,7 @@ func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
 	call := newCall(full, 1, c.limiter.policy, true)
 	call.waits = true
 	w := &waiter{cost: 1, policy: c.limiter.policy, hold: c.hold}
-	err = c.limiter.lines.wait(ctx, key, full, w, func() (Result, error) {
+	err = c.limiter.lines.wait(ctx, key, full, w, func(*policy) (Result, error) {
 		reserved, err := c.limiter.hold(ctx, store, call)
 		if err != nil {
 			return Result{}, err

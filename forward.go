@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -13,7 +14,8 @@ import (
 
 // Units come back to a key by a settlement, a reward or a reset, and by places that are given back before they begin. That
 // leaves room before the first place of those who wait. So the first caller asks the store to bring its place forward to now,
-// which frees the place that it had, and the next one asks when that would have begun.
+// which frees the place that it had, and the next one asks when that would have begun. So it is when limits are raised, to which
+// the places then belong: see Raise.
 //
 // What this process knows to be free says when to ask: it counts units that come back, and keeps the instants of places that
 // were given back. A caller whose cost they cover asks. A store that has no room leaves the place as it is: other processes
@@ -84,7 +86,7 @@ func (f *forward) next(now time.Time) (t *turn, at time.Time) {
 		first, at = covered, now
 	default:
 		at = now.Add(neverBring)
-		half := time.Duration(first.places[0].sets[0].Request.Policy.Longest()) * time.Microsecond / 2
+		half := time.Duration(first.policy.Longest()) * time.Microsecond / 2
 		if f.polls || f.found {
 			at = f.asked.Add(f.pause)
 		} else if first.places[0].starts.Sub(now) > half {
@@ -130,7 +132,7 @@ func (f *forward) leave(g gap) {
 // gap there, and before it no gap has room for its cost. A store looks at no gap that is far away.
 func (f *forward) booked(p *place) {
 	cost, policy := p.sets[0].Request.Cost, p.sets[0].Request.Policy
-	n := slices.IndexFunc(f.queues, func(q *queue) bool { return len(q.places) > 0 && q.places[0].sets[0].Request.Policy.Equal(policy) })
+	n := slices.IndexFunc(f.queues, func(q *queue) bool { return len(q.places) > 0 && q.policy.Equal(policy) })
 	if n < 0 {
 		return
 	}
@@ -182,6 +184,75 @@ func (q *lines) comeForward(line *queue, req *driver.Request) {
 	line.forward, f.queues = f, append(f.queues, line)
 }
 
+// Raise gives callers of this process who wait for the key under the limits of l higher ones: of the same windows in the same
+// order, with no fewer units. Those who wait start as early as the store has room under these, in their order, and none later
+// than before. Callers who come afterwards bring their own limits, those of a limiter [Limiter.With] the higher ones behind them.
+//
+// Those who wait under other limits, as another class does, for several subjects at once, or in other processes keep theirs. Every
+// process calls Raise for its own. Errors are [ErrInvalidKey] and [ErrInvalidLimit], and then nothing has changed.
+func (l *Limiter) Raise(key string, limits ...Limit) error {
+	full, err := l.key(key)
+	if err != nil {
+		return err
+	}
+	to, err := newPolicy(&l.opts, limits)
+	if err != nil {
+		return err
+	}
+	more := int64(MaxUnits)
+	for i, old := range l.policy.Limits {
+		if len(to.Limits) != len(l.policy.Limits) || !old.SameWindow(&to.Limits[i]) || old.Units > to.Limits[i].Units {
+			return fmt.Errorf("%w: %v is not raised to %v: the windows have to be the same, and the units no fewer", ErrInvalidLimit, l.policy.named, limits)
+		}
+		if diff := to.Limits[i].Units - old.Units; diff > 0 {
+			more = min(more, diff)
+		}
+	}
+	if !l.policy.Equal(&to.Policy) {
+		l.lines.raise(full, l.policy, to)
+		l.lines.give(full, gap{units: more}, true)
+	}
+	return nil
+}
+
+// raise gives those who wait for a key under a policy another one.
+func (q *lines) raise(key string, from, to *policy) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.byKey[key]; l != nil {
+		for e := l.waiters.Front(); e != nil; e = e.Next() {
+			if w := e.Value.(*waiter); w.policy.Equal(&from.Policy) {
+				w.policy = to
+			}
+		}
+	}
+	if q.forward[key] == nil {
+		return
+	}
+	for _, line := range slices.Clone(q.forward[key].queues) {
+		if !line.policy.Equal(&from.Policy) {
+			continue
+		}
+		own := line.alike
+		line.policy, line.alike = &to.Policy, alike(&line.newest.sets[0].Request, &to.Policy)
+		if q.alike[own] == line {
+			delete(q.alike, own)
+		}
+		other := q.alike[line.alike]
+		if other == nil {
+			q.alike[line.alike] = line
+			continue
+		}
+		for i, t := range line.callers { // each keeps its place
+			t.line = other
+			other.in(other.before(line.places[i].at), t, line.places[i])
+		}
+		line.callers, line.places = nil, nil
+		q.tidy(line)
+		q.tidy(other)
+	}
+}
+
 // soon returns how long a caller waits before it asks for its place to be brought forward.
 func (q *lines) soon(t *turn) time.Duration {
 	q.mu.Lock()
@@ -224,6 +295,7 @@ func (r *Reservation) bring(ctx context.Context, t *turn) {
 	}
 	p := line.places[0]
 	set := p.sets[0]
+	set.Request.Policy = line.policy
 	if !ok || !set.Request.Policy.Algorithm.Extends() || set.Source != driver.FromStore {
 		line.fixed = true
 		f.wake()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/judge"
 )
 
 // A fleet that reserves four times what it uses gets what a fleet would that asks all the time, with at most two decisions for
@@ -246,4 +248,100 @@ func TestARewardBringsWaitersForward(t *testing.T) {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
+}
+
+// Limits are raised from 10 to 20 a second while 200 callers of one process or four wait, behind whom 40 come under the new ones:
+// all 240 are served as early as those allow, in the order of their process but for the store's time, and no window is over.
+// So it is where the store does not book.
+func TestRaisedLimitsBringWaitersForward(t *testing.T) {
+	for _, c := range []struct {
+		algorithm sash.Algorithm
+		processes int
+	}{{sash.SlidingLog, 1}, {sash.SlidingLog, 4}, {sash.SortedSetLog, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newBookStore()
+			store.takes = time.Millisecond
+			var group sync.WaitGroup
+			starts := make([][240]time.Time, c.processes)
+			wait := func(l *sash.Limiter, at *time.Time) {
+				group.Go(func() {
+					if err := l.Wait(t.Context(), "k"); err != nil {
+						t.Error(err)
+					}
+					*at = time.Now()
+				})
+				time.Sleep(2 * time.Millisecond)
+			}
+			began := time.Now()
+			var low, high []*sash.Limiter
+			for p := range c.processes {
+				low = append(low, newLimiter(t, store, &sash.Options{Algorithm: c.algorithm}, sash.PerSecond(10)))
+				with, err := low[p].With(sash.PerSecond(20))
+				if err != nil {
+					t.Fatal(err)
+				}
+				high = append(high, with)
+			}
+			for i := range 200 {
+				wait(low[i%c.processes], &starts[i%c.processes][i])
+			}
+			time.Sleep(time.Second)
+			for _, l := range low {
+				if err := l.Raise("k", sash.PerSecond(20)); err != nil {
+					t.Error(err)
+				}
+			}
+			raised := time.Now()
+			for i := range 40 {
+				wait(high[i%c.processes], &starts[i%c.processes][200+i])
+			}
+			group.Wait()
+			var calls []judge.Call
+			before := 0
+			for p := range starts {
+				last := time.Time{}
+				for i, at := range starts[p] {
+					if at.IsZero() {
+						continue
+					}
+					calls = append(calls, judge.Call{At: at, Cost: 1})
+					if at.Before(raised) {
+						before++
+					}
+					if last.Sub(at) > 4*time.Millisecond {
+						t.Errorf("%v: caller %d of process %d starts %v before one who came earlier", c, i, p, last.Sub(at))
+					}
+					last = at
+				}
+			}
+			took, least := time.Since(raised), time.Duration(240-before-20)*time.Second/20
+			t.Logf("%v: %d calls in %v, and %d before in %v", c, 240-before, took, before, raised.Sub(began))
+			if took > least+time.Second {
+				t.Errorf("%v: %d calls take %v after the limits were raised", c, 240-before, took)
+			}
+			slices.SortFunc(calls, func(a, b judge.Call) int { return a.At.Compare(b.At) })
+			if err := judge.CheckHistory([]sash.Limit{sash.Every(20, time.Second-8*time.Millisecond)}, calls); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestLimitsThatAreNotRaised(t *testing.T) {
+	l := newLimiter(t, newBookStore(), nil, sash.PerSecond(10), sash.PerMinute(100))
+	for _, c := range []struct {
+		key    string
+		limits []sash.Limit
+		want   error
+	}{
+		{"k", []sash.Limit{sash.PerSecond(20), sash.PerMinute(100)}, nil}, {"k", l.Limits(), nil},
+		{"", l.Limits(), sash.ErrInvalidKey}, {"k", nil, sash.ErrInvalidLimit},
+		{"k", []sash.Limit{sash.PerSecond(20)}, sash.ErrInvalidLimit},
+		{"k", []sash.Limit{sash.PerSecond(20), sash.PerMinute(99)}, sash.ErrInvalidLimit},
+		{"k", []sash.Limit{sash.PerSecond(20), sash.PerHour(100)}, sash.ErrInvalidLimit},
+	} {
+		if err := l.Raise(c.key, c.limits...); !errors.Is(err, c.want) {
+			t.Errorf("%q, %v: %v, want %v", c.key, c.limits, err, c.want)
+		}
+	}
 }

@@ -50,7 +50,7 @@ type line struct {
 // A waiter is a caller in a line.
 type waiter struct {
 	cost   int64
-	policy *policy
+	policy *policy       // guarded by the mutex of the lines
 	books  bool          // it asks for a booking
 	hold   time.Duration // the longest hold of the slot that it asks for; zero if it asks for units
 	number uint64        // the least came first
@@ -68,7 +68,7 @@ func (q *lines) busy(key string) bool {
 
 // wait lines up and asks until the call is admitted or ask fails, and returns the last error. If the deadline comes first
 // it is a LimitedError for the name, when the line has been refused.
-func (q *lines) wait(ctx context.Context, name, key string, w *waiter, ask func() (Result, error)) error {
+func (q *lines) wait(ctx context.Context, name, key string, w *waiter, ask func(*policy) (Result, error)) error {
 	w.look = make(chan struct{}, 1)
 	q.join(key, w)
 	defer q.leave(key, w)
@@ -84,7 +84,7 @@ func (q *lines) wait(ctx context.Context, name, key string, w *waiter, ask func(
 			}
 			return limited(name, refused, context.DeadlineExceeded)
 		case first && (late || d <= 0):
-			res, err := ask()
+			res, err := ask(q.limits(w))
 			q.answered(key, w, &res, err)
 			if err != nil || res.Allowed {
 				return err
@@ -158,6 +158,13 @@ func (q *lines) turn(key string, w *waiter) (first bool, earliest time.Time, ref
 	front := l.waiters.Front().Value.(*waiter)
 	w.given = l.given
 	return front == w, l.at.Add(l.pause(front)), l.refused
+}
+
+// limits returns those under which the waiter asks.
+func (q *lines) limits(w *waiter) *policy {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return w.policy
 }
 
 // pause returns how long after the last answer the waiter has no room.

@@ -28,6 +28,7 @@ import (
 // A queue has no goroutine. It has a timer for its first place, and is as long as there are callers in it.
 type queue struct {
 	alike   string
+	policy  *driver.Policy // of the bookings, or to which their limits were raised since
 	callers []*turn
 	places  []place // by at, and so by starts; as many as there are callers
 	timer   *time.Timer
@@ -100,12 +101,18 @@ func (r *Reservation) alike() string {
 	var b strings.Builder
 	for _, each := range r.together() {
 		each.mu.Lock()
-		policy := each.set.Request.Policy
-		fmt.Fprintf(&b, "%d %d %d %q ", policy.Algorithm, policy.Resolution, each.set.Request.Cost, each.subject)
-		for _, l := range policy.Limits {
-			fmt.Fprintf(&b, "%d/%d/%d@%v ", l.Units, l.Window, l.Period, l.Zone)
-		}
+		b.WriteString(alike(&each.set.Request, each.set.Request.Policy))
 		each.mu.Unlock()
+	}
+	return b.String()
+}
+
+// alike is that of one request under a policy.
+func alike(req *driver.Request, policy *driver.Policy) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d %d %d %q ", policy.Algorithm, policy.Resolution, req.Cost, req.Key)
+	for _, l := range policy.Limits {
+		fmt.Fprintf(&b, "%d/%d/%d@%v ", l.Units, l.Window, l.Period, l.Zone)
 	}
 	return b.String()
 }
@@ -186,7 +193,7 @@ func (q *lines) stepIn(alike string, holder []*Reservation) *turn {
 	}
 	line := q.alike[alike]
 	if line == nil || line.newest.jumped(&p) {
-		line = &queue{alike: alike}
+		line = &queue{alike: alike, policy: p.sets[0].Request.Policy}
 		line.timer = time.AfterFunc(time.Until(p.starts), func() { q.start(line) })
 		q.alike[alike] = line
 		if len(holder) == 1 {
@@ -234,11 +241,13 @@ func (line *queue) out(caller, place int) {
 	close(t.done)
 }
 
-// have makes a place that of the caller's reservations.
+// have makes a place that of the caller's reservations, under their own limits.
 func (t *turn) have(p place) {
 	for i, r := range t.holder {
+		set := p.sets[i]
 		r.mu.Lock()
-		r.starts, r.took, r.set, r.result.At = p.starts, p.took, p.sets[i], time.UnixMicro(p.at)
+		set.Request = r.set.Request
+		r.starts, r.took, r.set, r.result.At = p.starts, p.took, set, time.UnixMicro(p.at)
 		r.mu.Unlock()
 	}
 }

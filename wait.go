@@ -46,8 +46,8 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 	}
 	store, err := l.booker("Wait")
 	if err != nil {
-		return l.lines.wait(ctx, key, full, &waiter{cost: cost, policy: l.policy}, func() (Result, error) {
-			c := newCall(full, cost, l.policy, false)
+		return l.lines.wait(ctx, key, full, &waiter{cost: cost, policy: l.policy}, func(under *policy) (Result, error) {
+			c := newCall(full, cost, under, false)
 			c.waits = true
 			res, err := l.decideOne(ctx, c)
 			if deadline, ok := ctx.Deadline(); err == nil && !res.Allowed && ok && time.Until(deadline) <= res.RetryAfter {
@@ -59,7 +59,8 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 	c := newCall(full, cost, l.policy, true)
 	c.waits = true
 	var r *Reservation
-	book := func() (Result, error) {
+	book := func(under *policy) (Result, error) {
+		c.policy, c.Policy = under, &under.Policy
 		patience := l.patience(ctx)
 		c.book(patience)
 		r, err = l.hold(ctx, store, c)
@@ -72,7 +73,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 		return r.result, err
 	}
 	if !l.lines.busy(full) {
-		if _, err := book(); err != nil {
+		if _, err := book(l.policy); err != nil {
 			return err
 		}
 	}
