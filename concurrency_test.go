@@ -284,8 +284,8 @@ type slowToExtend struct {
 	extended, reply chan struct{}
 }
 
-func (s *slowToExtend) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
-	at, err := s.Store.Extend(ctx, set)
+func (s *slowToExtend) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
+	at, err := s.Store.Extend(ctx, sets...)
 	close(s.extended)
 	<-s.reply
 	return at, err

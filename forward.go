@@ -130,8 +130,8 @@ func (f *forward) leave(g gap) {
 
 // booked records a booking under the limits of a queue, for which the store has just looked for the earliest instant: it fills a
 // gap there, and before it no gap has room for its cost. A store looks at no gap that is far away.
-func (f *forward) booked(p *place) {
-	cost, policy := p.sets[0].Request.Cost, p.sets[0].Request.Policy
+func (f *forward) booked(p *place, subject int) {
+	cost, policy := p.sets[subject].Request.Cost, p.sets[subject].Request.Policy
 	n := slices.IndexFunc(f.queues, func(q *queue) bool { return len(q.places) > 0 && q.policy.Equal(policy) })
 	if n < 0 {
 		return
@@ -174,8 +174,15 @@ func pauses(req *driver.Request) (first, last time.Duration) {
 	return min(max(time.Duration(flow/2)*time.Microsecond, leastBring), last), last
 }
 
-// comeForward makes the places of a queue come forward with those of its key.
-func (q *lines) comeForward(line *queue, req *driver.Request) {
+// comeForward makes the places of a queue come forward with those of its key: of several, the one that has least left.
+func (q *lines) comeForward(line *queue, holder []*Reservation) {
+	for i, r := range holder {
+		if r.result.Remaining < holder[line.main].result.Remaining {
+			line.main = i
+		}
+	}
+	req := &line.newest.sets[line.main].Request
+	line.policy = req.Policy
 	f := q.forward[req.Key]
 	if f == nil {
 		f = &forward{key: req.Key, heard: time.Now(), polls: time.Since(q.lowered) < time.Duration(req.Policy.Longest())*time.Microsecond}
@@ -230,7 +237,7 @@ func (q *lines) raise(key string, from, to *policy) {
 		return
 	}
 	for _, line := range slices.Clone(q.forward[key].queues) {
-		if !line.policy.Equal(&from.Policy) {
+		if len(line.newest.sets) > 1 || !line.policy.Equal(&from.Policy) {
 			continue
 		}
 		own := line.alike
@@ -258,7 +265,7 @@ func (q *lines) soon(t *turn) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	line, n := t.find()
-	if n != 0 || line.forward == nil {
+	if n != 0 {
 		return neverBring
 	}
 	now := time.Now()
@@ -294,9 +301,16 @@ func (r *Reservation) bring(ctx context.Context, t *turn) {
 		return
 	}
 	p := line.places[0]
-	set := p.sets[0]
-	set.Request.Policy = line.policy
-	if !ok || !set.Request.Policy.Algorithm.Extends() || set.Source != driver.FromStore {
+	sets := slices.Clone(p.sets)
+	fixed := !ok || !line.policy.Algorithm.Extends()
+	for i := range sets {
+		set := &sets[i]
+		fixed = fixed || set.Source != driver.FromStore
+		set.Delay = max(set.Delay, 1)
+	}
+	main := &sets[line.main].Request
+	main.Policy = line.policy
+	if fixed {
 		line.fixed = true
 		f.wake()
 		q.mu.Unlock()
@@ -308,11 +322,10 @@ func (r *Reservation) bring(ctx context.Context, t *turn) {
 	q.mu.Unlock()
 
 	at, err := int64(0), error(nil)
-	set.Delay = max(set.Delay, 1)
 	err = atOnce(1, func(int) error { // which recovers a panic: the key would come forward no more
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 		defer cancel()
-		at, err = store.Extend(ctx, set)
+		at, err = store.Extend(ctx, sets...)
 		return err
 	})
 
@@ -322,25 +335,27 @@ func (r *Reservation) bring(ctx context.Context, t *turn) {
 	close(f.back)
 	now := time.Now()
 	if at != 0 {
-		f.asked, f.heard, f.found = now, now, f.free < set.Request.Cost
-		f.free = max(0, f.free-set.Request.Cost)
-		f.pause, _ = pauses(&set.Request)
-		f.leave(gap{at: p.at, starts: p.starts, units: set.Request.Cost})
-		set.At, set.Delay = at, 0
-		p = place{at: at, starts: now, sets: []driver.Settlement{set}}
+		f.asked, f.heard, f.found = now, now, f.free < main.Cost
+		f.free = max(0, f.free-main.Cost)
+		f.pause, _ = pauses(main)
+		f.leave(gap{at: p.at, starts: p.starts, units: main.Cost})
+		for i := range sets {
+			sets[i].At, sets[i].Delay = at, 0
+		}
+		p = place{at: at, starts: now, sets: sets}
 	}
 	n = line.before(p.at - 1) // it was the first
 	line.in(n, t, p)
 	switch {
 	case at != 0:
 		line.out(n, n)
-	case errors.Is(err, ErrUnsupported):
+	case errors.Is(err, ErrUnsupported), errors.Is(err, driver.ErrApart):
 		line.fixed = true
 	case err != nil:
 		f.polls, f.free, t.failed = false, 0, err
 		line.out(n, n)
 	default:
-		f.refused(&set.Request, now)
+		f.refused(main, now)
 	}
 	q.tidy(line)
 }

@@ -3,6 +3,7 @@ package sash_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -16,10 +17,11 @@ import (
 	"example.com/sash/internal/judge"
 )
 
-// A fleet that reserves four times what it uses gets what a fleet would that asks all the time, with at most two decisions for
-// each call.
+// A fleet that reserves four times what it uses, of one subject or of a member's own too, gets what a fleet would that asks all
+// the time, with at most two decisions for each call.
 func TestUnitsThatComeBackBringWaitersForward(t *testing.T) {
-	for _, processes := range []int{1, 4} {
+	for processes, two := range map[int]bool{1: false, 4: false, -1: true, -4: true} {
+		processes = max(processes, -processes)
 		synctest.Test(t, func(t *testing.T) {
 			store := &movingStore{bookStore: newBookStore()}
 			store.takes = time.Millisecond
@@ -29,16 +31,20 @@ func TestUnitsThatComeBackBringWaitersForward(t *testing.T) {
 			var calls atomic.Int64
 			for range processes {
 				l := newLimiter(t, store, nil, limit)
-				for range 48 / processes {
+				for i := range 48 / processes {
+					subjects := []sash.Subject{{Key: "k", Cost: 40}, {Key: fmt.Sprint("own", i), Cost: 40}}
+					if !two {
+						subjects = subjects[:1]
+					}
 					group.Go(func() {
 						for {
-							r, err := l.Book(ctx, "k", 40, time.Hour)
-							if err != nil || r.Wait(ctx) != nil {
+							_, all, err := l.BookAll(ctx, time.Hour, subjects...)
+							if err != nil || all[0].Wait(ctx) != nil {
 								return
 							}
 							calls.Add(1)
 							time.Sleep(50 * time.Millisecond)
-							if err := r.Settle(t.Context(), 10); err != nil {
+							if err := sash.SettleAll(t.Context(), all, []int64{10, 10}[:len(all)]...); err != nil {
 								t.Error(err)
 							}
 						}
@@ -49,7 +55,7 @@ func TestUnitsThatComeBackBringWaitersForward(t *testing.T) {
 			stop()
 			n, decisions := calls.Load(), store.decisions.Load()+store.questions.Load()
 			group.Wait()
-			t.Logf("%d processes: %d of 1,000 calls, and %.2f decisions for each", processes, n, float64(decisions)/float64(n))
+			t.Logf("%d processes, two %v: %d of 1,000 calls, and %.2f decisions for each", processes, two, n, float64(decisions)/float64(n))
 			if n < 900 || decisions > 2*n { // 230 without
 				t.Errorf("%d processes: %d of 1,000 calls, and %d decisions", processes, n, decisions)
 			}
@@ -65,10 +71,10 @@ type movingStore struct {
 	panics    bool // where it fails
 }
 
-func (s *movingStore) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
+func (s *movingStore) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
 	defer time.Sleep(s.takes)
 	n := s.questions.Add(1)
-	at, err := s.bookStore.Extend(ctx, set)
+	at, err := s.bookStore.Extend(ctx, sets...)
 	if n == s.fails && s.panics {
 		panic("a bug of a store")
 	} else if n == s.fails {

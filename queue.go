@@ -28,17 +28,18 @@ import (
 // A queue has no goroutine. It has a timer for its first place, and is as long as there are callers in it.
 type queue struct {
 	alike   string
-	policy  *driver.Policy // of the bookings, or to which their limits were raised since
+	main    int            // which of its subjects the bookings wait for
+	policy  *driver.Policy // of that, or to which its limits were raised since
 	callers []*turn
 	places  []place // by at, and so by starts; as many as there are callers
 	timer   *time.Timer
-	forward *forward // of the key, if the bookings are of one subject
+	forward *forward // of the key of the main subject
 	fixed   bool     // the store does not bring its places forward
 	newest  place    // the last that was booked
 }
 
-// cost returns the cost of each caller. The caller holds the mutex.
-func (line *queue) cost() int64 { return line.places[0].sets[0].Request.Cost }
+// cost returns the cost of each caller for the main subject. The caller holds the mutex.
+func (line *queue) cost() int64 { return line.places[0].sets[line.main].Request.Cost }
 
 // A place is what was booked for one caller.
 type place struct {
@@ -128,12 +129,14 @@ func (q *lines) trade(ctx context.Context, holder []*Reservation, within int64) 
 	}
 	t := turn{holder: holder}
 	own, _ := t.take()
-	if f := q.forward[holder[0].subject]; f != nil && len(holder) == 1 {
-		f.booked(&own)
+	for i, r := range holder {
+		if f := q.forward[r.subject]; f != nil {
+			f.booked(&own, i)
+		}
 	}
 	alike := holder[0].alike()
 	line := q.alike[alike]
-	for line != nil && line.forward != nil && line.forward.away == line {
+	for line != nil && line.forward.away == line {
 		back := line.forward.back
 		q.mu.Unlock()
 		returned := false
@@ -193,12 +196,10 @@ func (q *lines) stepIn(alike string, holder []*Reservation) *turn {
 	}
 	line := q.alike[alike]
 	if line == nil || line.newest.jumped(&p) {
-		line = &queue{alike: alike, policy: p.sets[0].Request.Policy}
+		line = &queue{alike: alike, newest: p}
 		line.timer = time.AfterFunc(time.Until(p.starts), func() { q.start(line) })
 		q.alike[alike] = line
-		if len(holder) == 1 {
-			q.comeForward(line, &p.sets[0].Request)
-		}
+		q.comeForward(line, holder)
 	}
 	t.line, line.newest = line, p
 	line.in(line.before(p.at), t, p)
@@ -265,21 +266,17 @@ func (q *lines) start(line *queue) {
 // tidy sets the timer of a queue for its first place, or forgets it if it is empty. The caller holds the mutex.
 func (q *lines) tidy(line *queue) {
 	f := line.forward
-	if f != nil {
-		f.wake()
-	}
+	f.wake()
 	if len(line.places) > 0 {
 		line.timer.Reset(time.Until(line.places[0].starts))
 		return
 	}
 	line.timer.Stop()
-	if f != nil {
-		if f.away == line { // it may come back
-			return
-		}
-		if f.queues = slices.DeleteFunc(f.queues, func(other *queue) bool { return other == line }); len(f.queues) == 0 {
-			delete(q.forward, f.key)
-		}
+	if f.away == line { // it may come back
+		return
+	}
+	if f.queues = slices.DeleteFunc(f.queues, func(other *queue) bool { return other == line }); len(f.queues) == 0 {
+		delete(q.forward, f.key)
 	}
 	if q.alike[line.alike] == line {
 		delete(q.alike, line.alike)

@@ -193,9 +193,9 @@ func (p Passthrough) Settle(ctx context.Context, s Settlement) error {
 }
 
 // Extend implements [Extender]. The error is [ErrUnsupported] when the store behind it does not.
-func (p Passthrough) Extend(ctx context.Context, s Settlement) (int64, error) {
+func (p Passthrough) Extend(ctx context.Context, sets ...Settlement) (int64, error) {
 	if next, ok := p.Next.(Extender); ok {
-		return next.Extend(ctx, s)
+		return next.Extend(ctx, sets...)
 	}
 	return 0, ErrUnsupported
 }

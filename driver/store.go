@@ -123,11 +123,12 @@ type Extender interface {
 	// one that has left. The limits of the request do not matter: it was admitted.
 	//
 	// A booking, whose settlement has a Delay, is moved only if every limit of the request has room now without it, and no
-	// other booking is delayed. Otherwise the instant is zero, too. From then on its settlement has no Delay.
+	// other booking is delayed. Otherwise the instant is zero, too. From then on its settlement has no Delay. Bookings of
+	// several subjects that one DecideAll made are all moved, or none. The error is [ErrApart] if that takes several steps.
 	//
-	// s is the settlement of the charge, without Units and ID. The error is [ErrUnsupported] under an algorithm other than
+	// A settlement is that of the charge, without Units and ID. The error is [ErrUnsupported] under an algorithm other than
 	// SlidingLog and SlidingBuckets. After any other error the charge may have been moved.
-	Extend(ctx context.Context, s Settlement) (at int64, err error)
+	Extend(ctx context.Context, sets ...Settlement) (at int64, err error)
 }
 
 // A Resetter forgets a subject.

@@ -154,16 +154,22 @@ func (b *backlog) forget(key string, policy *driver.Policy) (over []<-chan struc
 // Extend implements [driver.Extender]. Mode Open charged nothing, so there is nothing to extend. A charge that this process
 // made in the store's place cannot be extended, because it may be on its way to the store: the error is
 // [driver.ErrUnsupported]. An unavailable store is an error in every mode.
-func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
-	switch set.Source {
-	case driver.FromPolicy:
-		return set.At, nil
-	case driver.FromLocal:
-		return 0, fmt.Errorf("%w: this process admitted the call in its place", driver.ErrUnsupported)
+func (s *Store) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
+	reqs := make([]driver.Request, len(sets))
+	for i := range sets {
+		switch reqs[i] = sets[i].Request; {
+		case sets[i].Source != sets[0].Source, s.part(reqs[i]) != s.part(reqs[0]):
+			return 0, driver.ErrApart
+		case sets[i].Source == driver.FromLocal:
+			return 0, fmt.Errorf("%w: this process admitted the call in its place", driver.ErrUnsupported)
+		}
 	}
-	at, err := returned(ctx, s.guard, s.part(set.Request), func(ctx context.Context) (int64, error) { return s.next.Extend(ctx, set) })
-	if err == nil && at != 0 { // the charge that was moved stays there, too
-		s.mirror(ctx, "", decision{[]driver.Request{set.Request}, make([]driver.Answer, 1)})
+	if sets[0].Source == driver.FromPolicy {
+		return sets[0].At, nil
+	}
+	at, err := returned(ctx, s.guard, s.part(reqs[0]), func(ctx context.Context) (int64, error) { return s.next.Extend(ctx, sets...) })
+	if err == nil && at != 0 { // the charges that were moved stay there, too
+		s.mirror(ctx, "", decision{reqs, make([]driver.Answer, len(reqs))})
 	}
 	return at, err
 }

@@ -276,9 +276,16 @@ func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, 
 
 // Extend implements [driver.Extender], under the longer windows. The error is [driver.ErrUnsupported] if the store does not
 // extend.
-func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
-	store, set := s.chargedBy(set)
-	return store.Extend(ctx, set)
+func (s *Store) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
+	var store driver.Passthrough
+	charged := make([]driver.Settlement, len(sets))
+	for i := range sets {
+		if sets[i].Source != sets[0].Source {
+			return 0, driver.ErrApart
+		}
+		store, charged[i] = s.chargedBy(sets[i])
+	}
+	return store.Extend(ctx, charged...)
 }
 
 // Reset implements [driver.Resetter]. It ends the leases of the key under the policy's limits that its processes share, or

@@ -114,20 +114,47 @@ func (sh *shard) chargedTo(now int64, hash uint64, set *driver.Settlement) *subj
 }
 
 // Extend implements [driver.Extender].
-func (s *Store) Extend(_ context.Context, set driver.Settlement) (int64, error) {
-	req := set.Request
-	if !req.Policy.Algorithm.Extends() {
-		return 0, driver.ErrUnsupported
+func (s *Store) Extend(_ context.Context, sets ...driver.Settlement) (int64, error) {
+	reqs := make([]driver.Request, len(sets))
+	for i := range sets {
+		if reqs[i] = sets[i].Request; !reqs[i].Policy.Algorithm.Extends() {
+			return 0, driver.ErrUnsupported
+		}
 	}
-	sh, hash, now := s.open(req.Key)
-	defer sh.mu.Unlock()
-	sub, limits := sh.chargedTo(now, hash, &set), req.Policy.Limits
-	if sub == nil || set.Delay == 0 && !sub.log.Extend(now, set.At, req.Cost, limits) ||
-		set.Delay > 0 && !sub.log.Bring(now, set.At, req.Cost, limits, sh.statuses[:len(limits)]) {
-		return 0, nil
+	defer s.lock(reqs)()
+	_, _, now := s.at(reqs[0].Key)
+	subjects := make([]*subject, len(sets))
+	var room [driver.MaxLimits]driver.Status
+	var putBack []func()
+	for i := range sets {
+		set, cost, limits := &sets[i], reqs[i].Cost, reqs[i].Policy.Limits
+		hash := s.hash(reqs[i].Key)
+		sub := s.shard(hash).chargedTo(now, hash, set)
+		moved := sub != nil
+		if moved && set.Delay == 0 {
+			moved = sub.log.Extend(now, set.At, cost, limits)
+		} else if moved {
+			back := sub.log.Lift(now, set.At, cost, limits)
+			if moved = back != nil; moved {
+				putBack = append(putBack, back)
+				moved = sub.log.Look(now, cost, limits, room[:len(limits)]) == 0
+			}
+		}
+		if !moved {
+			for _, back := range putBack {
+				back()
+			}
+			return 0, nil
+		}
+		subjects[i] = sub
 	}
-	sub.hold(now, now, &req)
-	sh.settled(now, sub, 0, limits)
+	for i, sub := range subjects {
+		if sets[i].Delay > 0 {
+			sub.log.Charge(now, reqs[i].Cost, reqs[i].Policy.Limits)
+		}
+		sub.hold(now, now, &reqs[i])
+		s.shard(sub.hash).settled(now, sub, 0, reqs[i].Policy.Limits)
+	}
 	return now, nil
 }
 

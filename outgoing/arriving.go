@@ -59,11 +59,11 @@ func (a *arriving) DecideAll(ctx context.Context, reqs []driver.Request) ([]driv
 
 // Extend implements [driver.Extender]. It brings no booking forward: a request that waits is for limits as they were known
 // when it was booked, and for the distance to the one before it.
-func (a *arriving) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
-	if set.Delay > 0 {
+func (a *arriving) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
+	if sets[0].Delay > 0 {
 		return 0, driver.ErrUnsupported
 	}
-	return a.Passthrough.Extend(ctx, set)
+	return a.Passthrough.Extend(ctx, sets...)
 }
 
 // DecideAny implements [driver.Chooser].

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -42,39 +43,52 @@ func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, 
 	return s.decideOne(ctx, req, sets[req.Policy.Algorithm].reward, takeBack)
 }
 
-// Extend implements [driver.Extender], in one script. It waits for replicas only when it brings a booking forward.
-func (s *Store) Extend(ctx context.Context, set driver.Settlement) (int64, error) {
-	policy := set.Request.Policy
-	if !compact(policy.Algorithm) {
-		return 0, driver.ErrUnsupported
+// Extend implements [driver.Extender], in one script. It waits for replicas only when it brings a booking forward. On a cluster
+// the error is [driver.ErrApart] for keys of different slots.
+func (s *Store) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
+	again, keys := make([]driver.Request, len(sets)), make([]string, len(sets))
+	booked := sets[0].Delay > 0
+	var arg []byte
+	for i, set := range sets {
+		policy := set.Request.Policy
+		if !compact(policy.Algorithm) {
+			return 0, driver.ErrUnsupported
+		}
+		set.Units, set.ID = 0, ""
+		settlement := packSettlement(&set)
+		length := int64(len(settlement))
+		if again[i] = set.Request; booked {
+			length += 1 << 15
+			again[i].Within = 0
+		} else {
+			again[i].Policy = &driver.Policy{
+				Algorithm: policy.Algorithm, Resolution: policy.Resolution,
+				Limits: []driver.Limit{{Units: driver.MaxUnits, Window: policy.Longest()}},
+			}
+		}
+		keys[i], arg = s.Key(set.Request.Key, policy), append(appendUint(arg, 2, length), settlement...)
 	}
-	set.Units, set.ID = 0, ""
-	settlement := packSettlement(&set)
-	length, again, run := int64(len(settlement)), set.Request, s.send
-	if set.Delay > 0 {
-		length += 1 << 15
-		again.Within = 0
+	if s.scatters(keys) {
+		return 0, driver.ErrApart
+	}
+	run := s.send
+	if booked {
 		run = func(ctx context.Context, script *Script, keys []string, arg string) (string, error) {
-			return s.run(ctx, []driver.Request{again}, script, keys, arg)
-		}
-	} else {
-		again.Policy = &driver.Policy{
-			Algorithm: policy.Algorithm, Resolution: policy.Resolution,
-			Limits: []driver.Limit{{Units: driver.MaxUnits, Window: policy.Longest()}},
+			return s.run(ctx, again, script, keys, arg)
 		}
 	}
-	arg := string(appendUint(nil, 2, length)) + settlement + pack([]driver.Request{again}, false, calendarNow([]driver.Request{again}))
-	reply, err := run(ctx, logExtend, []string{s.Key(again.Key, policy)}, arg)
+	reply, err := run(ctx, logExtend, keys, string(arg)+pack(again, false, calendarNow(again)))
 	if err != nil || reply == "" {
 		return 0, err
 	}
-	var answers [1]driver.Answer
-	decided, at, err := unpack([]driver.Request{again}, reply, answers[:])
+	answers := make([]driver.Answer, len(again))
+	decided, at, err := unpack(again, reply, answers)
+	admitted := decided && !slices.ContainsFunc(answers, func(a driver.Answer) bool { return !a.Allowed() })
 	switch {
-	case err == nil && set.Delay > 0 && (!decided || !answers[0].Allowed()):
+	case err == nil && booked && !admitted:
 		return 0, nil
-	case err == nil && !answers[0].Allowed():
-		err = fmt.Errorf("redisstore: a charge of %q was given back and not made again", again.Key)
+	case err == nil && !admitted:
+		err = fmt.Errorf("redisstore: a charge of %q was given back and not made again", again[0].Key)
 	}
 	return at, err
 }

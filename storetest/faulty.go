@@ -160,8 +160,8 @@ func (f *Faulty) Settle(ctx context.Context, s driver.Settlement) error {
 }
 
 // Extend implements [driver.Extender].
-func (f *Faulty) Extend(ctx context.Context, s driver.Settlement) (int64, error) {
-	return passed(ctx, f, func() (int64, error) { return f.passthrough.Extend(ctx, s) })
+func (f *Faulty) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
+	return passed(ctx, f, func() (int64, error) { return f.passthrough.Extend(ctx, sets...) })
 }
 
 // Reward implements [driver.Taker].

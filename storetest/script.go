@@ -50,7 +50,7 @@ type scripted struct {
 	sash.Result
 	cooled driver.CoolDown
 	chosen int
-	set    driver.Settlement
+	sets   []driver.Settlement // of each subject
 	gone   bool
 }
 
@@ -162,6 +162,8 @@ func (r *script) call(words []string, line string) *scripted {
 	units := func(i int) int64 { return number(r, args[i]) }
 	got := &scripted{}
 	var hold *sash.Reservation
+	var holds []*sash.Reservation
+	var held []sash.Subject
 	var err error
 	switch verb {
 	case "clock":
@@ -183,27 +185,32 @@ func (r *script) call(words []string, line string) *scripted {
 		got.chosen, got.Result, err = l.AllowAny(ctx, r.subjects(args)...)
 	case "reserve":
 		hold, err = l.Reserve(ctx, arg(0), units(1))
-		got.set.Request = driver.Request{Key: arg(0), Cost: units(1)}
+		held = []sash.Subject{{Key: arg(0), Cost: units(1)}}
 	case "book":
 		hold, err = l.Book(ctx, arg(1), units(2), r.duration(arg(0)))
-		got.set.Request = driver.Request{Key: arg(1), Cost: units(2), Within: r.duration(arg(0)).Microseconds()}
+		held = []sash.Subject{{Key: arg(1), Cost: units(2)}}
 	case "bookonce":
 		hold, err = l.BookOnce(ctx, arg(1), arg(2), units(3), r.duration(arg(0)))
 	case "bookall":
-		got.Result, _, err = l.BookAll(ctx, r.duration(arg(0)), r.subjects(args[1:])...)
+		held = r.subjects(args[1:])
+		got.Result, holds, err = l.BookAll(ctx, r.duration(arg(0)), held...)
 	case "settle":
-		set := r.results[arg(0)].set
+		set := r.results[arg(0)].sets[0]
 		if set.Units = units(1); len(args) > 2 {
 			set.ID = arg(2)
 		}
 		err = power[driver.Settler](r.suite).Settle(ctx, set)
 	case "extend":
-		set := &r.results[arg(0)].set
+		sets := r.results[arg(0)].sets
 		var at int64
-		at, err = power[driver.Extender](r.suite).Extend(ctx, *set)
+		at, err = power[driver.Extender](r.suite).Extend(ctx, sets...)
 		if got.gone = at == 0; !got.gone {
-			set.At, set.Delay = at, 0
 			got.At = time.UnixMicro(at)
+		}
+		for i := range sets {
+			if set := &sets[i]; at != 0 {
+				set.At, set.Delay = at, 0
+			}
 		}
 	case "reset":
 		err = l.Reset(ctx, arg(0))
@@ -218,9 +225,15 @@ func (r *script) call(words []string, line string) *scripted {
 		r.Fatalf("%s: %v", line, err)
 	}
 	if hold != nil {
-		got.Result = hold.Result()
-		got.set.Request.Policy, got.set.Request.MaySettle = l.Policy(), true
-		got.set.At, got.set.Delay, got.set.Source = got.At.UnixMicro(), got.Delay.Microseconds(), got.Source
+		got.Result, holds = hold.Result(), append(holds, hold)
+	}
+	for i, hold := range holds {
+		if i < len(held) {
+			req := driver.Request{Key: held[i].Key, Cost: held[i].Cost, Policy: l.Policy(), MaySettle: true}
+			got.sets = append(got.sets, driver.Settlement{
+				Request: req, At: got.At.UnixMicro(), Delay: got.Delay.Microseconds(), Source: hold.Result().Source,
+			})
+		}
 	}
 	return got
 }
@@ -309,7 +322,7 @@ func number(r *script, s string) int64 {
 // randomLines are what random calls are drawn from: K is a key, and N a number of units.
 var randomLines = []string{
 	"allow K N", "allow K N", "peek K", "once idN K 2", "once idN K 2", "upto K N", "penalize K N", "reward K N",
-	"all Ka:1 Kb:N", "reserve K N", "reserve K N", "settle 0", "settle N", "extend", "book Ns K N", "book 1h K 2", "book 20s K N",
+	"all Ka:1 Kb:N", "bookall 20s {t}Ka:1 {t}Kb:N", "allow {t}K N", "reserve K N", "reserve K N", "settle 0", "settle N", "extend", "book Ns K N", "book 1h K 2", "book 20s K N",
 	"bookonce 20s idN K 1", "cool K Ns", "guess K Ns", "cooling K", "reset K",
 }
 
@@ -347,7 +360,7 @@ func compareWithMemory(s *suite, rng *rand.Rand, prefix string, blocks bool) {
 		for i, r := range both {
 			got := r.call(strings.Fields(line), line)
 			r.results[strconv.Itoa(step)] = got
-			if answers[i] = got.String(); i == 1 && (verb == "reserve" || verb == "book") && got.Allowed {
+			if answers[i] = got.String(); i == 1 && (verb == "reserve" || verb == "book" || verb == "bookall") && got.Allowed {
 				held = append(held, strconv.Itoa(step))
 			}
 		}

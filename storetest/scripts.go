@@ -213,6 +213,24 @@ var scriptCases = []testCase{
 		extend c
 		peek k: left 0 reset 10s
 		10s peek k: left 10`),
+	scriptOf("bookings of several subjects are brought forward together",
+		"bookings of several subjects start now when all have room, and stay, each as it was, when one has none or is gone", extends, "10/10s", `
+		r = reserve {t}a 9
+		s = reserve {t}b 9
+		b = bookall 60s {t}a:9 {t}b:8: delay 10s
+		c = bookall 60s {t}a:1 {t}b:9: delay 20s
+		1s extend b: gone
+		settle s 0
+		extend b: gone
+		peek {t}a: left 1
+		book 60s {t}b 2: delay 0s
+		settle r 0
+		extend c: gone
+		extend b
+		peek {t}a: left 1
+		peek {t}b: left 0
+		reset {t}b
+		extend c: gone`),
 	scriptOf("a charge that is gone cannot be extended",
 		"a charge that has left its window or was removed by a reset is not extended, and nothing is charged", extends, "10/10s", `
 		r = reserve k 4

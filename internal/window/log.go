@@ -340,28 +340,26 @@ func (l *Log) Extend(now, at, cost int64, limits []driver.Limit) bool {
 	return true
 }
 
-// Bring makes a booking one of now, if every limit has room without it, and no other booking is delayed. It reports false,
-// and changes nothing, if not, or if it does not find it. It uses out.
-func (l *Log) Bring(now, at, cost int64, limits []driver.Limit, out []driver.Status) bool {
+// Lift takes a booking away, and returns what puts it back as it was. It is nil if there is no such booking.
+func (l *Log) Lift(now, at, cost int64, limits []driver.Limit) (putBack func()) {
 	if at <= now || !l.redate(now) {
-		return false
+		return nil
 	}
 	sum, last, gaps := l.before(l.head), l.slot(l.head-1).at, l.booked != nil && l.booked.gaps
 	l.Settle(now, at, -cost, limits)
-	switch {
-	case l.before(l.head) == sum:
-		return false
-	case Decide(l, now, cost, limits, false, out) == 0:
-		return true
-	case at == last && (l.head == l.lo || l.slot(l.head-1).at < at):
-		l.append(now, at, cost, limits)
-	default:
-		l.Settle(now, at, cost, limits)
+	if l.before(l.head) == sum {
+		return nil
 	}
-	if l.booked != nil {
-		l.booked.gaps = gaps
+	return func() {
+		if at == last && (l.head == l.lo || l.slot(l.head-1).at < at) {
+			l.append(now, at, cost, limits)
+		} else {
+			l.Settle(now, at, cost, limits)
+		}
+		if l.booked != nil {
+			l.booked.gaps = gaps
+		}
 	}
-	return false
 }
 
 // Expires implements State.
