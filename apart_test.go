@@ -24,10 +24,10 @@ func (s farStore) Decide(ctx context.Context, req driver.Request) (driver.Answer
 	return s.apartStore.Decide(ctx, req)
 }
 
-func (s farStore) Settle(ctx context.Context, set driver.Settlement) error {
+func (s farStore) Settle(ctx context.Context, sets ...driver.Settlement) error {
 	time.Sleep(roundTrip / 2)
 	defer time.Sleep(roundTrip / 2)
-	return s.apartStore.Settle(ctx, set)
+	return s.apartStore.Settle(ctx, sets...)
 }
 
 func newFarStore() farStore {
@@ -138,11 +138,11 @@ func (s mortalStore) Decide(ctx context.Context, req driver.Request) (driver.Ans
 	return s.farStore.Decide(ctx, req)
 }
 
-func (s mortalStore) Settle(ctx context.Context, set driver.Settlement) error {
+func (s mortalStore) Settle(ctx context.Context, sets ...driver.Settlement) error {
 	if *s.calls--; *s.calls < 0 {
 		return errDead
 	}
-	return s.farStore.Settle(ctx, set)
+	return s.farStore.Settle(ctx, sets...)
 }
 
 // Of a process that ends within a decision one charge of each subject may stay, until it leaves the window.

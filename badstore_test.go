@@ -43,7 +43,7 @@ func (s *scripted) Reward(ctx context.Context, req driver.Request) (driver.Answe
 	return s.Decide(ctx, req)
 }
 
-func (s *scripted) Settle(context.Context, driver.Settlement) error {
+func (s *scripted) Settle(context.Context, ...driver.Settlement) error {
 	if s.settle != nil {
 		s.settle()
 	}

@@ -321,13 +321,13 @@ func (r *Reservation) bring(ctx context.Context, t *turn) {
 	q.tidy(line)
 	q.mu.Unlock()
 
-	at, err := int64(0), error(nil)
-	err = atOnce(1, func(int) error { // which recovers a panic: the key would come forward no more
+	at := int64(0)
+	err := atOnce(1, func(int) (err error) { // which recovers a panic: the key would come forward no more
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 		defer cancel()
 		at, err = store.Extend(ctx, sets...)
 		return err
-	})
+	})[0]
 
 	q.mu.Lock()
 	defer q.mu.Unlock()

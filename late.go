@@ -26,9 +26,12 @@ func (l *Limiter) giveBack(ctx context.Context, store driver.Settler, calls []ca
 	if !join(results).Allowed {
 		return
 	}
-	_ = atOnce(len(results), func(i int) error {
-		return l.settle(ctx, store, calls[i].settlement(&results[i]), time.Now().Add(results[i].Delay))
-	})
+	var sets []driver.Settlement
+	var starts []time.Time
+	for i := range results {
+		sets, starts = append(sets, calls[i].settlement(&results[i])), append(starts, time.Now().Add(results[i].Delay))
+	}
+	_ = l.settle(ctx, store, sets, starts)
 }
 
 // mostLeavers is how many callers can have left before the store has decided for them. While there are more, further calls

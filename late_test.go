@@ -92,15 +92,15 @@ type onceStore struct {
 	fails          error
 }
 
-func (s *onceStore) Settle(ctx context.Context, set driver.Settlement) error {
+func (s *onceStore) Settle(ctx context.Context, sets ...driver.Settlement) error {
 	s.settled++
-	if set.ID != "" {
+	if sets[0].ID != "" {
 		s.named++
 	}
 	if s.fails != nil {
 		return s.fails
 	}
-	return s.Store.Settle(ctx, set)
+	return s.Store.Settle(ctx, sets...)
 }
 
 func TestASlotIsReleasedOnceAndLeavesNothingToRemember(t *testing.T) {

@@ -224,8 +224,8 @@ func (s *settlingStore) Decide(ctx context.Context, req driver.Request) (driver.
 	return s.Store.Decide(ctx, req)
 }
 
-func (s *settlingStore) Settle(ctx context.Context, set driver.Settlement) error {
-	return s.Store.(driver.Settler).Settle(ctx, set)
+func (s *settlingStore) Settle(ctx context.Context, sets ...driver.Settlement) error {
+	return s.Store.(driver.Settler).Settle(ctx, sets...)
 }
 
 func (s *settlingStore) Reset(ctx context.Context, key string, p *driver.Policy) error {
@@ -341,9 +341,9 @@ type takingBack struct {
 	settled atomic.Int64
 }
 
-func (s *takingBack) Settle(ctx context.Context, set driver.Settlement) error {
+func (s *takingBack) Settle(ctx context.Context, sets ...driver.Settlement) error {
 	s.settled.Add(1)
-	return s.bookStore.Settle(ctx, set)
+	return s.bookStore.Settle(ctx, sets...)
 }
 
 func TestWaitDo(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -239,8 +240,7 @@ func (r *Reservation) key() string { return strings.TrimPrefix(r.subject, r.limi
 // leave gives back the place of a caller who does not wait for it, also those that were booked with it. It tries once:
 // when the store fails, they stay charged.
 func (r *Reservation) leave(ctx context.Context) {
-	all := r.together()
-	_ = atOnce(len(all), func(i int) error { return all[i].Release(ctx) })
+	_ = settle(ctx, r.together(), nil)
 }
 
 // together returns the reservations that are waited for with this one, itself included.
@@ -260,32 +260,53 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 || actual > MaxUnits {
 		return fmt.Errorf("%w: %d units; a call uses 0 to %d", ErrInvalidCost, actual, int64(MaxUnits))
 	}
-	set, pending := r.decide(actual, true)
-	if !pending {
-		return nil
-	}
-	if err := r.limiter.settle(ctx, r.store, set, r.begins()); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	r.done = true
-	r.mu.Unlock()
-	return nil
+	return settle(ctx, []*Reservation{r}, []int64{actual})
 }
 
-// SettleAll settles reservations, such as those of one [Limiter.ReserveAll], to the units that each used, in their order. It
-// does so at the same time, so that it takes no longer than one settlement does. The error joins those of [Reservation.Settle]:
-// after [ErrUnavailable] SettleAll can be called again. Other numbers of units than of reservations are [ErrInvalidCost],
-// and then nothing is settled.
+// SettleAll settles the reservations of one limiter, such as those of one [Limiter.ReserveAll], to the units that each used, in
+// their order: in one round trip, where the store has them in one place, and otherwise at the same time. The errors are those of
+// [Reservation.Settle]: after [ErrUnavailable] SettleAll can be called again, and after [ErrInvalidCost], which other numbers of
+// units than of reservations are too, nothing is settled.
 func SettleAll(ctx context.Context, reservations []*Reservation, actual ...int64) error {
 	if len(actual) != len(reservations) {
 		return fmt.Errorf("%w: %d numbers of units for %d reservations", ErrInvalidCost, len(actual), len(reservations))
 	}
-	return atOnce(len(actual), func(i int) error { return reservations[i].Settle(ctx, actual[i]) })
+	return settle(ctx, reservations, actual)
 }
 
-// atOnce calls f with each number below n, at the same time, and joins the errors.
-func atOnce(n int, f func(int) error) error {
+// settle settles reservations of one limiter to units, or without any gives them back, which it tries once.
+func settle(ctx context.Context, reservations []*Reservation, actual []int64) error {
+	for _, units := range actual {
+		if units < 0 || units > MaxUnits {
+			return fmt.Errorf("%w: %d units; a call uses 0 to %d", ErrInvalidCost, units, int64(MaxUnits))
+		}
+	}
+	var pending []*Reservation
+	var sets []driver.Settlement
+	var starts []time.Time
+	for i, r := range reservations {
+		units := int64(0)
+		if actual != nil {
+			units = actual[i]
+		}
+		if set, open := r.decide(units, actual != nil); open {
+			pending, sets, starts = append(pending, r), append(sets, set), append(starts, r.begins())
+		}
+	}
+	if len(pending) == 0 {
+		return nil
+	}
+	errs := pending[0].limiter.settle(ctx, pending[0].store, sets, starts)
+	for i, r := range pending {
+		r.mu.Lock()
+		r.done = r.done || errs[i] == nil
+		r.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// atOnce calls f with each number below n, at the same time, and returns the errors.
+func atOnce(n int, f func(int) error) []error {
 	errs := make([]error, n)
 	var group sync.WaitGroup
 	for i := range n {
@@ -299,7 +320,7 @@ func atOnce(n int, f func(int) error) error {
 		})
 	}
 	group.Wait()
-	return errors.Join(errs...)
+	return errs
 }
 
 // Cancel gives back the whole estimate: Settle with 0.
@@ -308,13 +329,7 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0
 // Release gives back the whole estimate like Cancel, but it tries only once. So the store does not have to remember the
 // settlement, which for Cancel takes an entry until the charge leaves the window. It suits many short calls with long
 // windows. After the error [ErrUnavailable] the estimate may stay charged.
-func (r *Reservation) Release(ctx context.Context) error {
-	set, pending := r.decide(0, false)
-	if !pending {
-		return nil
-	}
-	return r.limiter.settle(ctx, r.store, set, r.begins())
-}
+func (r *Reservation) Release(ctx context.Context) error { return settle(ctx, []*Reservation{r}, nil) }
 
 // charge returns the charge, and whether it is still held: made, and not settled.
 func (r *Reservation) charge() (set driver.Settlement, held bool) {
@@ -366,15 +381,22 @@ func (r *Reservation) begins() time.Time {
 	return time.Time{}
 }
 
-// settle applies a settlement, even if the caller has left. What comes back of a booking that lies ahead is free when that
-// would have started.
-func (l *Limiter) settle(ctx context.Context, store driver.Settler, set driver.Settlement, starts time.Time) error {
+// settle applies settlements, even if the caller has left, and returns the error of each. What comes back of a booking that lies
+// ahead is free when that would have started.
+func (l *Limiter) settle(ctx context.Context, store driver.Settler, sets []driver.Settlement, starts []time.Time) []error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	// The context outlives the caller, so any error is the store's.
-	err := store.Settle(ctx, set)
-	if back := set.Request.Cost - set.Units; back > 0 {
-		l.lines.give(set.Request.Key, gap{at: set.At, starts: starts, units: back}, err == nil)
+	err := store.Settle(ctx, sets...)
+	errs := slices.Repeat([]error{err}, len(sets))
+	if len(sets) > 1 && errors.Is(err, driver.ErrApart) {
+		errs = atOnce(len(sets), func(i int) error { return store.Settle(ctx, sets[i]) })
 	}
-	return storeError(context.Background(), err)
+	for i, set := range sets {
+		if back := set.Request.Cost - set.Units; back > 0 {
+			l.lines.give(set.Request.Key, gap{at: set.At, starts: starts[i], units: back}, errs[i] == nil)
+		}
+		errs[i] = storeError(context.Background(), errs[i])
+	}
+	return errs
 }

@@ -91,13 +91,13 @@ type forgetful struct {
 
 var errLost = errors.New("the answer was lost")
 
-func (s *forgetful) Settle(ctx context.Context, set driver.Settlement) error {
+func (s *forgetful) Settle(ctx context.Context, sets ...driver.Settlement) error {
 	if s.lost == 0 {
-		return s.Store.Settle(ctx, set)
+		return s.Store.Settle(ctx, sets...)
 	}
 	s.lost--
 	if !s.before {
-		if err := s.Store.Settle(ctx, set); err != nil {
+		if err := s.Store.Settle(ctx, sets...); err != nil {
 			return err
 		}
 	}

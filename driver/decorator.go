@@ -185,9 +185,9 @@ func (p Passthrough) Reward(ctx context.Context, req Request) (Answer, error) {
 }
 
 // Settle implements [Settler]. The error is [ErrUnsupported] when the store behind it does not.
-func (p Passthrough) Settle(ctx context.Context, s Settlement) error {
+func (p Passthrough) Settle(ctx context.Context, sets ...Settlement) error {
 	if next, ok := p.Next.(Settler); ok {
-		return next.Settle(ctx, s)
+		return next.Settle(ctx, sets...)
 	}
 	return ErrUnsupported
 }

@@ -153,8 +153,8 @@ func (s *recording) DecideAll(ctx context.Context, reqs []driver.Request) ([]dri
 	return answers, err
 }
 
-func (s *recording) Settle(ctx context.Context, set driver.Settlement) error {
-	err := s.placed.Settle(ctx, set)
+func (s *recording) Settle(ctx context.Context, sets ...driver.Settlement) error {
+	err := s.placed.Settle(ctx, sets...)
 	if s.settled != nil {
 		s.settled()
 	}
@@ -201,7 +201,7 @@ func (s *dying) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	return s.placed.Decide(ctx, req)
 }
 
-func (s *dying) Settle(context.Context, driver.Settlement) error { return sash.ErrUnavailable }
+func (s *dying) Settle(context.Context, ...driver.Settlement) error { return sash.ErrUnavailable }
 
 // A store that ends between steps is one error, and not one for each charge that stays.
 func TestAStoreThatEndsBetweenStepsIsOneError(t *testing.T) {

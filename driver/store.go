@@ -111,7 +111,10 @@ type Settler interface {
 	// already, and may be repeated after an error. After a clock that went back, what is more is charged at a
 	// later instant than the request was, and less may be given back by another call of the same key, or not at
 	// all. A store may bound how many IDs a key remembers; what it may have forgotten gives no units back.
-	Settle(ctx context.Context, s Settlement) error
+	//
+	// Several settlements, of different subjects, are each applied by itself, in one step if the store can, and the error is
+	// that of one which was not. It is ErrApart, and none was applied, if they take several steps.
+	Settle(ctx context.Context, sets ...Settlement) error
 }
 
 // An Extender makes the charge of an admitted request count from now on: for a holder of a slot that needs it for longer, and

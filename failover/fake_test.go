@@ -93,11 +93,11 @@ func (s *fake) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.A
 	return s.Store.DecideAll(ctx, reqs)
 }
 
-func (s *fake) Settle(ctx context.Context, set driver.Settlement) error {
+func (s *fake) Settle(ctx context.Context, sets ...driver.Settlement) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	return s.Store.Settle(ctx, set)
+	return s.Store.Settle(ctx, sets...)
 }
 
 // What a store can do wrong.

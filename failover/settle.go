@@ -2,8 +2,10 @@ package failover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"example.com/sash/driver"
@@ -11,25 +13,41 @@ import (
 
 // Settle implements [driver.Settler]. It settles a charge where it was made. Mode Open charged nothing, so there is
 // nothing to settle. An unavailable store is an error in every mode; the settlement can be repeated.
-func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
-	switch set.Source {
+func (s *Store) Settle(ctx context.Context, sets ...driver.Settlement) error {
+	if s.apart(sets) {
+		return driver.ErrApart
+	}
+	switch sets[0].Source {
 	case driver.FromPolicy:
 		return nil
 	case driver.FromLocal:
-		return s.settleLocally(ctx, set)
+		var errs []error
+		for _, set := range sets {
+			errs = append(errs, s.settleLocally(ctx, set))
+		}
+		return errors.Join(errs...)
 	}
-	err := s.do(ctx, s.part(set.Request), func(ctx context.Context) error { return s.next.Settle(ctx, set) })
+	err := s.do(ctx, s.part(sets[0].Request), func(ctx context.Context) error { return s.next.Settle(ctx, sets...) })
 	// Units that are given back stay charged in this process's share, which does not know which charge they were. The
 	// modes do not matter: those of the charge may be others.
-	if more := set.Units - set.Request.Cost; err == nil && more > 0 && s.local != nil {
-		id := set.ID
-		if id != "" {
-			id = "settle:" + id // the call may have the same
+	for _, set := range sets {
+		if more := set.Units - set.Request.Cost; err == nil && more > 0 && s.local != nil {
+			id := set.ID
+			if id != "" {
+				id = "settle:" + id // the call may have the same
+			}
+			set.Request.Cost = more
+			s.local.mirror(ctx, id, set.Request)
 		}
-		set.Request.Cost = more
-		s.local.mirror(ctx, id, set.Request)
 	}
 	return err
+}
+
+// apart reports whether charges were made in different places, or are in different parts of the store.
+func (s *Store) apart(sets []driver.Settlement) bool {
+	return slices.ContainsFunc(sets, func(set driver.Settlement) bool {
+		return set.Source != sets[0].Source || s.part(set.Request) != s.part(sets[0].Request)
+	})
 }
 
 func (s *Store) settleLocally(ctx context.Context, set driver.Settlement) error {
@@ -155,17 +173,18 @@ func (b *backlog) forget(key string, policy *driver.Policy) (over []<-chan struc
 // made in the store's place cannot be extended, because it may be on its way to the store: the error is
 // [driver.ErrUnsupported]. An unavailable store is an error in every mode.
 func (s *Store) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
+	if s.apart(sets) {
+		return 0, driver.ErrApart
+	}
+	switch sets[0].Source {
+	case driver.FromPolicy:
+		return sets[0].At, nil
+	case driver.FromLocal:
+		return 0, fmt.Errorf("%w: this process admitted the call in its place", driver.ErrUnsupported)
+	}
 	reqs := make([]driver.Request, len(sets))
 	for i := range sets {
-		switch reqs[i] = sets[i].Request; {
-		case sets[i].Source != sets[0].Source, s.part(reqs[i]) != s.part(reqs[0]):
-			return 0, driver.ErrApart
-		case sets[i].Source == driver.FromLocal:
-			return 0, fmt.Errorf("%w: this process admitted the call in its place", driver.ErrUnsupported)
-		}
-	}
-	if sets[0].Source == driver.FromPolicy {
-		return sets[0].At, nil
+		reqs[i] = sets[i].Request
 	}
 	at, err := returned(ctx, s.guard, s.part(reqs[0]), func(ctx context.Context) (int64, error) { return s.next.Extend(ctx, sets...) })
 	if err == nil && at != 0 { // the charges that were moved stay there, too

@@ -431,8 +431,8 @@ func (l *link) note(call uint64, id string, req driver.Request) *simWrite {
 // Books implements driver.Booker.
 func (l *link) Books(p *driver.Policy) bool { return p.Bookable() }
 
-func (l *link) Settle(ctx context.Context, set driver.Settlement) error {
-	return l.send(ctx, func() { l.settle(callOf(ctx), set) })
+func (l *link) Settle(ctx context.Context, sets ...driver.Settlement) error {
+	return l.send(ctx, func() { l.settle(callOf(ctx), sets[0]) })
 }
 
 func (l *link) Reset(ctx context.Context, key string, _ *driver.Policy) error {

@@ -84,7 +84,11 @@ func TestTheErrorSaysThatNothingCouldConnect(t *testing.T) {
 			}
 			for name, s := range map[string]driver.Store{"a deadline": store, "failover": guarded} {
 				l := newLimiter(t, s, nil, sash.PerMinute(1))
-				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				most := 200 * time.Millisecond
+				if name == "failover" { // which has a budget of its own
+					most = time.Minute
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), most)
 				defer cancel()
 				_, err = l.Allow(ctx, "k")
 				t.Logf("%s: %v", name, err)
@@ -291,4 +295,68 @@ type apart struct{ *redisstore.Store }
 
 func (apart) DecideAny(context.Context, []driver.Request) (int, driver.Answer, error) {
 	return 0, driver.Answer{}, driver.ErrApart
+}
+
+// A scripts counts the calls of scripts.
+type scripts struct{ calls atomic.Int64 }
+
+func (s *scripts) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *scripts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (s *scripts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			s.calls.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Three subjects are settled by one script, also through failover, and each by its own in different slots of a Cluster. The one
+// whose key holds something else is an error, and the others are settled.
+func TestSettleAllIsOneScript(t *testing.T) {
+	counted := &scripts{}
+	one := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr(), MaintNotificationsConfig: quiet})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: redistest.StartCluster(t, redistest.ClusterOptions{}).Addrs(), MaintNotificationsConfig: quiet,
+	})
+	for client, calls := range map[redis.UniversalClient]int64{one: 1, cluster: 3} {
+		defer client.Close()
+		client.AddHook(counted)
+		store := goredisstore.New(client, nil)
+		guarded, err := failover.New(store, &failover.Options{Budget: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []driver.Store{store, guarded} {
+			l := newLimiter(t, s, nil, sash.PerHour(100))
+			subjects := []sash.Subject{{Key: fmt.Sprintf("a%T", s), Cost: 10}, {Key: fmt.Sprintf("b%T", s), Cost: 10}, {Key: fmt.Sprintf("c%T", s), Cost: 10}}
+			for _, broken := range []bool{false, true} {
+				_, all, err := l.ReserveAll(t.Context(), subjects...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if broken {
+					client.Set(t.Context(), store.Key(subjects[1].Key, l.Policy()), "something else, and long enough to be a header of a log", 0)
+				}
+				before := counted.calls.Load()
+				if err := sash.SettleAll(t.Context(), all, 1, 2, 3); (err != nil) != broken {
+					t.Errorf("%T, a foreign key %v: %v", s, broken, err)
+				}
+				if n := counted.calls.Load() - before; n != calls {
+					t.Errorf("%T, a foreign key %v: %d scripts, want %d", s, broken, n, calls)
+				}
+				for i, left := range map[int]int64{0: 99, 2: 97} {
+					want := left
+					if broken {
+						want = 2*left - 100
+					}
+					if res, err := l.Peek(t.Context(), subjects[i].Key); err != nil || res.Remaining != want {
+						t.Errorf("%T, a foreign key %v: %d has %d left, want %d, %v", s, broken, i, res.Remaining, want, err)
+					}
+				}
+			}
+		}
+	}
 }

@@ -39,11 +39,11 @@ func (s *slowStore) Decide(ctx context.Context, req driver.Request) (driver.Answ
 	return res, err
 }
 
-func (s *slowStore) Settle(ctx context.Context, set driver.Settlement) error {
+func (s *slowStore) Settle(ctx context.Context, sets ...driver.Settlement) error {
 	if err := pass(ctx, s.settles); err != nil {
 		return err
 	}
-	return s.Store.Settle(ctx, set)
+	return s.Store.Settle(ctx, sets...)
 }
 
 // hangUp sends a request whose client is gone after a time.

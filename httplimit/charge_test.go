@@ -173,7 +173,7 @@ type plainStore struct{ driver.Store }
 // A settler has only the power to settle.
 type settler struct{ driver.Store }
 
-func (settler) Settle(context.Context, driver.Settlement) error { return nil }
+func (settler) Settle(context.Context, ...driver.Settlement) error { return nil }
 
 func TestLayersThatCannotBeCharged(t *testing.T) {
 	store := newClock().store()

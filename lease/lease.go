@@ -262,9 +262,12 @@ func (s *Store) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver
 
 // Settle implements [driver.Settler]. For a call that was admitted from a lease it corrects the lease's charge. The error
 // is [driver.ErrUnsupported] if the store does not settle.
-func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
-	store, set := s.chargedBy(set)
-	return store.Settle(ctx, set)
+func (s *Store) Settle(ctx context.Context, sets ...driver.Settlement) error {
+	store, charged, err := s.allChargedBy(sets)
+	if err != nil {
+		return err
+	}
+	return store.Settle(ctx, charged...)
 }
 
 // Reward implements [driver.Taker]: under the longer windows. It may take units of a lease, which are then spent although
@@ -277,13 +280,9 @@ func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, 
 // Extend implements [driver.Extender], under the longer windows. The error is [driver.ErrUnsupported] if the store does not
 // extend.
 func (s *Store) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
-	var store driver.Passthrough
-	charged := make([]driver.Settlement, len(sets))
-	for i := range sets {
-		if sets[i].Source != sets[0].Source {
-			return 0, driver.ErrApart
-		}
-		store, charged[i] = s.chargedBy(sets[i])
+	store, charged, err := s.allChargedBy(sets)
+	if err != nil {
+		return 0, err
 	}
 	return store.Extend(ctx, charged...)
 }

@@ -67,8 +67,8 @@ func (f *far) DecideOnce(ctx context.Context, id string, req driver.Request) (an
 	return answer, err
 }
 
-func (f *far) Settle(ctx context.Context, set driver.Settlement) error {
-	return f.there(ctx, func() error { return f.Store.Settle(ctx, set) })
+func (f *far) Settle(ctx context.Context, sets ...driver.Settlement) error {
+	return f.there(ctx, func() error { return f.Store.Settle(ctx, sets...) })
 }
 
 func newFar(way time.Duration) *far { return &far{Store: memstore.New(nil), way: way} }

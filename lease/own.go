@@ -127,6 +127,18 @@ func (s *Store) chargedBy(set driver.Settlement) (driver.Passthrough, driver.Set
 	return driver.Passthrough{Next: s.own.Store}, set
 }
 
+// allChargedBy is chargedBy for several, or [driver.ErrApart] where stores differ.
+func (s *Store) allChargedBy(sets []driver.Settlement) (store driver.Passthrough, charged []driver.Settlement, err error) {
+	for _, set := range sets {
+		if set.Source != sets[0].Source {
+			return store, nil, driver.ErrApart
+		}
+		store, set = s.chargedBy(set)
+		charged = append(charged, set)
+	}
+	return store, charged, nil
+}
+
 // A home is what this process knows of the home store. While it is silent, one question at a time goes there, ever more
 // seldom: others would wait for nothing.
 type home struct {

@@ -82,7 +82,7 @@ type failsToSettle struct {
 	err error
 }
 
-func (f failsToSettle) Settle(context.Context, driver.Settlement) error { return f.err }
+func (f failsToSettle) Settle(context.Context, ...driver.Settlement) error { return f.err }
 
 // A contextual home returns when a time has passed, as a client does.
 type contextual struct {

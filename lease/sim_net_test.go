@@ -230,8 +230,8 @@ func (h simHome) DecideOnce(ctx context.Context, id string, req driver.Request) 
 func (h simHome) Books(p *driver.Policy) bool { return p.Bookable() }
 
 // Settle implements driver.Settler.
-func (h simHome) Settle(ctx context.Context, set driver.Settlement) error {
-	return h.call(ctx, &h.backs, func(m *memstore.Store) { _ = m.Settle(context.Background(), set) })
+func (h simHome) Settle(ctx context.Context, sets ...driver.Settlement) error {
+	return h.call(ctx, &h.backs, func(m *memstore.Store) { _ = m.Settle(context.Background(), sets...) })
 }
 
 // Reset implements driver.Resetter.
@@ -259,8 +259,8 @@ func (n simNear) Decide(ctx context.Context, req driver.Request) (driver.Answer,
 }
 
 // Settle implements driver.Settler.
-func (n simNear) Settle(ctx context.Context, set driver.Settlement) error {
-	return n.send(ctx, n.near, func(m *memstore.Store) { _ = m.Settle(context.Background(), set) })
+func (n simNear) Settle(ctx context.Context, sets ...driver.Settlement) error {
+	return n.send(ctx, n.near, func(m *memstore.Store) { _ = m.Settle(context.Background(), sets...) })
 }
 
 // A simHolder is a process's client of its region's store.

@@ -92,16 +92,22 @@ func (s *Store) leases(key string, create bool, do func(now int64, l *window.Lea
 }
 
 // Settle implements [driver.Settler].
-func (s *Store) Settle(_ context.Context, set driver.Settlement) error {
+func (s *Store) Settle(_ context.Context, sets ...driver.Settlement) error {
+	for i := range sets {
+		s.settle(&sets[i])
+	}
+	return nil
+}
+
+func (s *Store) settle(set *driver.Settlement) {
 	req := &set.Request
 	sh, hash, now := s.open(req.Key)
 	defer sh.mu.Unlock()
-	if sub := sh.chargedTo(now, hash, &set); sub != nil && sub.first(now, &set) {
+	if sub := sh.chargedTo(now, hash, set); sub != nil && sub.first(now, set) {
 		more := set.Units - req.Cost
 		sub.state.Settle(now, set.At, more, req.Policy.Limits)
 		sh.settled(now, sub, more, req.Policy.Limits)
 	}
-	return nil
 }
 
 // chargedTo returns the subject that still holds the charge of a settlement, or nil.

@@ -42,13 +42,14 @@ func (s *Script) With(table threshold.Table) *Script {
 var files embed.FS
 
 var (
-	log       = load("log_search.lua", "log_grow.lua", "log_ahead.lua", "log_now.lua", "log.lua")
-	logBook   = around(load("log.lua"), "log_book.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_book.lua")
-	logOnce   = around(clocked(logBook), "log_once.lua", "register.lua", "log_search.lua", "log_once.lua")
-	logSettle = load("register.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_settle.lua")
-	logExtend = extender()
-	logEach   = around(logBook, "log_each.lua", "log_each.lua")
-	logMany   = around(load("log.lua"), "log_many.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_many.lua")
+	log          = load("log_search.lua", "log_grow.lua", "log_ahead.lua", "log_now.lua", "log.lua")
+	logBook      = around(load("log.lua"), "log_book.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_book.lua")
+	logOnce      = around(clocked(logBook), "log_once.lua", "register.lua", "log_search.lua", "log_once.lua")
+	logSettle    = load("register.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_settle.lua")
+	logExtend    = extender()
+	logSettleAll = NewScript("log_settle_all.lua", strings.Replace(load("log_settle_all.lua").source, "-- SETTLE\n", clocked(logSettle).source, 1)).With(threshold.Scripts)
+	logEach      = around(logBook, "log_each.lua", "log_each.lua")
+	logMany      = around(load("log.lua"), "log_many.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_many.lua")
 
 	compactLog = set{
 		decide: log, once: logOnce, settle: logSettle, take: taker(log), choose: choose(logBook),
@@ -155,7 +156,7 @@ func compact(a driver.Algorithm) bool { return a == driver.SlidingLog || a == dr
 
 // Scripts returns every script of the store, so that a program can load them ahead of time.
 func Scripts() []*Script {
-	all := []*Script{logBook, logEach, logMany, logExtend, coolDown, heldSpend, heldBring, reset, instances}
+	all := []*Script{logBook, logEach, logMany, logExtend, logSettleAll, coolDown, heldSpend, heldBring, reset, instances}
 	for _, of := range sets {
 		all = append(all, of.decide, of.once, of.settle, of.take, of.reward, of.choose)
 	}

@@ -12,10 +12,24 @@ import (
 	"example.com/sash/driver"
 )
 
-// Settle implements [driver.Settler].
-func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
-	policy := set.Request.Policy
-	_, err := s.send(ctx, sets[policy.Algorithm].settle, []string{s.Key(set.Request.Key, policy)}, packSettlement(&set))
+// Settle implements [driver.Settler]. The error is [driver.ErrApart] for several under an algorithm that keeps no compact log, and
+// on a cluster for keys of different slots.
+func (s *Store) Settle(ctx context.Context, all ...driver.Settlement) error {
+	script, keys, args := sets[all[0].Request.Policy.Algorithm].settle, make([]string, len(all)), ""
+	for i := range all {
+		policy, arg := all[i].Request.Policy, packSettlement(&all[i])
+		if len(all) > 1 {
+			if !compact(policy.Algorithm) {
+				return driver.ErrApart
+			}
+			script, args = logSettleAll, args+string(appendUint(nil, 2, int64(len(arg))))
+		}
+		keys[i], args = s.Key(all[i].Request.Key, policy), args+arg
+	}
+	if s.scatters(keys) {
+		return driver.ErrApart
+	}
+	_, err := s.send(ctx, script, keys, args)
 	return err
 }
 

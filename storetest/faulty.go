@@ -154,8 +154,8 @@ func (f *Faulty) DecideOnce(ctx context.Context, id string, req driver.Request) 
 }
 
 // Settle implements [driver.Settler].
-func (f *Faulty) Settle(ctx context.Context, s driver.Settlement) error {
-	_, err := passed(ctx, f, func() (none struct{}, err error) { return none, f.passthrough.Settle(ctx, s) })
+func (f *Faulty) Settle(ctx context.Context, sets ...driver.Settlement) error {
+	_, err := passed(ctx, f, func() (none struct{}, err error) { return none, f.passthrough.Settle(ctx, sets...) })
 	return err
 }
 

@@ -94,10 +94,15 @@ func (a *apart) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 }
 
 // Settle implements [driver.Settler].
-func (a *apart) Settle(ctx context.Context, set driver.Settlement) error {
-	store, ok := a.of(set.Request.Policy).(driver.Settler)
+func (a *apart) Settle(ctx context.Context, sets ...driver.Settlement) error {
+	for _, set := range sets[1:] {
+		if a.of(set.Request.Policy) != a.of(sets[0].Request.Policy) {
+			return driver.ErrApart
+		}
+	}
+	store, ok := a.of(sets[0].Request.Policy).(driver.Settler)
 	if !ok {
 		return driver.ErrUnsupported
 	}
-	return store.Settle(ctx, set)
+	return store.Settle(ctx, sets...)
 }

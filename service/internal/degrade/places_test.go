@@ -49,11 +49,11 @@ func (i island) cross(ctx context.Context) error {
 	}
 }
 
-func (i island) Settle(ctx context.Context, set driver.Settlement) error {
+func (i island) Settle(ctx context.Context, sets ...driver.Settlement) error {
 	if i.keeps != nil {
 		return i.keeps
 	}
-	return i.Store.Settle(ctx, set)
+	return i.Store.Settle(ctx, sets...)
 }
 
 var quota = config.Place{Global: true, Lease: 20 * time.Second}

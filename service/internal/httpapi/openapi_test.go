@@ -119,7 +119,7 @@ func (s *server) do(t *testing.T, x exchange) string {
 // gone is a store that fails in all that is asked of it.
 type gone struct{ broken }
 
-func (gone) Settle(context.Context, driver.Settlement) error { return io.EOF }
+func (gone) Settle(context.Context, ...driver.Settlement) error { return io.EOF }
 
 // panics is a store with a fault.
 type panics struct{ driver.Store }

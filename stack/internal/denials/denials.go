@@ -219,11 +219,13 @@ func (s *Store) forget(key string) {
 }
 
 // Settle implements [driver.Settler]. The error is [driver.ErrUnsupported] when the store does not settle.
-func (s *Store) Settle(ctx context.Context, set driver.Settlement) error {
-	if set.Units < set.Request.Cost {
-		defer s.forget(set.Request.Key) // also after an error, when the store may have settled
+func (s *Store) Settle(ctx context.Context, sets ...driver.Settlement) error {
+	for i := range sets {
+		if set := &sets[i]; set.Units < set.Request.Cost {
+			defer s.forget(set.Request.Key) // also after an error, when the store may have settled
+		}
 	}
-	return s.Passthrough.Settle(ctx, set)
+	return s.Passthrough.Settle(ctx, sets...)
 }
 
 // Reward implements [driver.Taker]. The error is [driver.ErrUnsupported] when the store does not give units back.
