@@ -23,8 +23,8 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 // the same cost move up: callers who hang up leave no gap. If the process ends, its places stay unused. Without a deadline
 // it waits however long it takes.
 //
-// When this process gives units of the key back, the first of those who wait asks the store to start now, which delays
-// nobody. If the store fails then, that caller gets the error.
+// When this process gives units of the key back, or [Limiter.Raise] is called, the first of those who wait asks the store to start
+// now, which delays nobody. If the store fails then, that caller gets the error.
 //
 // Calls that do not wait, such as Allow, get what those who wait leave: none, as long as those ask for all there is. A
 // limiter [Limiter.With] smaller limits for those who wait leaves the rest to the others.
