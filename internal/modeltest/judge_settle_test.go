@@ -247,5 +247,46 @@ func (b *bench) broughtForward() error {
 	b.clock.Advance(2*time.Minute + time.Second) // the third has started
 	brought(third, 0)
 	book(59 * time.Second)
-	return s.err
+	return errors.Join(s.err, b.settledTogether())
+}
+
+// settledTogether: bookings of two subjects are brought forward together or stay, and one settlement that fails leaves the others.
+func (b *bench) settledTogether() error {
+	ctx := context.Background()
+	reqs := []driver.Request{b.request("together a", 2, sash.Every(2, time.Minute)), b.request("together b", 2, sash.Every(2, time.Minute))}
+	var sets [2][]driver.Settlement
+	for i := range sets {
+		for j := range reqs {
+			reqs[j].Within, reqs[j].MaySettle = (time.Duration(i) * time.Hour).Microseconds(), true
+		}
+		answers, err := b.store.DecideAll(ctx, reqs)
+		for j := 0; err == nil && j < len(reqs); j++ {
+			sets[i] = append(sets[i], driver.Settlement{Request: reqs[j], At: answers[j].At, Delay: answers[j].Delay})
+		}
+		if err != nil || !answers[0].Allowed() {
+			return fmt.Errorf("two subjects are not booked: %w", err)
+		}
+	}
+	other := b.request("together, foreign", 2, sash.Every(2, time.Minute))
+	if err := b.scripts.client.Set(ctx, b.store.Key(other.Key, other.Policy), "no log, and longer than the header of one that is packed", time.Hour).Err(); err != nil {
+		return err
+	}
+	err := b.store.Settle(ctx, driver.Settlement{Request: other, At: sets[0][0].At}, sets[0][1])
+	look, failed := b.store.Decide(ctx, driver.Request{Key: reqs[1].Key, Policy: reqs[1].Policy})
+	if err == nil || failed != nil || look.Remaining() != 2 {
+		return fmt.Errorf("of two settlements the one on no log ends with %v; the other leaves %d of 2 units, %v", err, look.Remaining(), failed)
+	}
+	if at, err := b.store.Extend(ctx, sets[1]...); at != 0 || err != nil {
+		return fmt.Errorf("bookings were brought forward to %d where one subject has no room (%v)", at, err)
+	}
+	if err := b.store.Settle(ctx, sets[0][0], sets[1][1]); err != nil {
+		return err
+	}
+	if at, err := b.store.Extend(ctx, sets[1]...); at != 0 || err != nil {
+		return fmt.Errorf("bookings were brought forward to %d, one of which is gone (%v)", at, err)
+	}
+	if at, err := b.store.Extend(ctx, sets[1][0]); at != b.clock.Now().UnixMicro() || err != nil {
+		return fmt.Errorf("a booking that stayed is brought forward to %d (%v)", at, err)
+	}
+	return nil
 }

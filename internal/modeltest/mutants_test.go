@@ -198,11 +198,16 @@ var mutants = []struct {
 		{"a penalty needs room", "sure = mode < 5, subjects == 1, mode == 1 or mode == 5", "sure = mode < 5, subjects == 1, mode == 1"},
 	}},
 	{"log_extend.lua", sash.SlidingLog, []mutant{
-		{"a charge that is gone is made anew", "if settled ~= 'settled' then return settled end", ""},
+		{"a charge that is gone is made anew", "if settled ~= 'settled' then", "if false then"},
 		{"nothing is charged", "local reply = decide()", "local reply = struct.pack('>i8I8I8I8I8I8', 0, clock[1] * 1000000 + clock[2], 0, 0, 0, 0)"},
-		{"nothing is given back", "local settled = settle()", "local settled = 'settled'"},
-		{"a booking without room is gone", "call('SET', KEYS[1], saved, 'KEEPTTL')", ""},
-		{"a booking that has started is moved", "<= clock[1] * 1000000 + clock[2] then return '' end", "< 0 then return '' end"},
+		{"nothing is given back", "settled = settle()", "settled = 'settled'"},
+		{"a booking without room is gone", "~= 0 then restore() end", "~= 0 then end"},
+		{"a booking beside one that is gone is gone", "    restore()\n", ""},
+		{"a booking that has started is moved", "> clock[1] * 1000000 + clock[2] then", ">= 0 then"},
+	}},
+	{"log_settle_all.lua", sash.SlidingLog, []mutant{
+		{"one that fails keeps the rest back", "then failed = reply end", "then return reply end"},
+		{"an error is lost", "return failed or", "return"},
 	}},
 	{"log_book.lua", sash.SlidingLog, []mutant{
 		{"bookings fill no gap", "if gap and gap - clock <= within then s = gap end", ""},
