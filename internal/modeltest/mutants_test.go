@@ -166,6 +166,7 @@ var mutants = []struct {
 		{"no expiry", "times, 'PX',\n    string.format('%.0f', math.ceil(lives / 1000) + 1))", "times)"},
 		{"the key goes early", "math.max(remains, window)", "window / 2"},
 		{"the block of the first subject counts", "redis.pcall('SET', all[subjects + s]", "redis.pcall('SET', all[subjects + 1]"},
+		{"a calendar limit is as short as others", "if slides == 0 then at = at + 39 end", ""},
 		{"every subject counts", "local own, remains = bits % 2^limits[s], 0", "local own, remains = bits, 0"},
 	}},
 	{"block_log_once.lua", sash.SlidingLog, []mutant{

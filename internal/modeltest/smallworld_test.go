@@ -169,12 +169,13 @@ func TestTheSmallWorldCatches(t *testing.T) {
 }
 
 // Bookings, IDs, settlements and calls on several subjects under limits of the calendar answer by the definition, also where few
-// bookings may lie ahead and, on Redis, the clock trembles.
+// bookings may lie ahead and, on Redis, the clock trembles. So do blocks.
 func TestTheCalendarInTheSmallWorld(t *testing.T) {
 	walk := func(store driver.Store, clock *judge.Clock, a sash.Algorithm, seed uint64, little bool) error {
 		return randomCalls(setup{
 			store: store, clock: clock, algorithm: a, usual: bookings, limits: calendarPlans, little: little, steps: 80,
 			prefix: fmt.Sprintf("calendar %d:", walks.Add(1)), choose: rand.New(rand.NewPCG(seed, 37)).IntN,
+			block: calendarBlocks[seed%4],
 		})
 	}
 	server := redistest.Start(t)
@@ -193,6 +194,7 @@ func TestTheCalendarInTheSmallWorld(t *testing.T) {
 	for _, m := range []struct{ script, is, becomes string }{
 		{"log_once.lua", "if ends > clock[1] * 1000000 + clock[2] then", "if ends > 0 then"},
 		{"log_book.lua", "if ahead.now then return book(ahead.now) end", ""},
+		{"block_log.lua", "if blocked or not asks or repeats", "if not asks or repeats"},
 	} {
 		found := false
 		for seed := uint64(0); !found && seed < 60; seed++ {
@@ -213,6 +215,11 @@ func TestTheCalendarInTheSmallWorld(t *testing.T) {
 			}
 		}
 	}
+}
+
+// calendarBlocks are the blocks of walks under limits of the calendar: half of them have none.
+var calendarBlocks = [4]sash.Block{
+	1: {Refusals: 3, Window: 10 * time.Second, For: 40 * time.Minute}, 3: {Refusals: 2, Window: 2 * time.Hour, For: time.Minute},
 }
 
 // However many charges are settled upwards, the sums do not wrap: a log that holds too much is full.

@@ -24,6 +24,7 @@ type setup struct {
 	choose    func(n int) int // returns a number from 0 to n-1
 	little    bool            // the clock also goes back by little
 	limits    [][]sash.Limit  // of walks with bookings, which often have IDs: nil is bookPlans
+	block     sash.Block      // of the one plan, without bookings, on a clock that does not go back
 }
 
 // usualCall is what most steps of a walk are: calls, calls on several subjects in one round trip, choices of one subject of
@@ -84,7 +85,7 @@ func randomCalls(s setup) error {
 	if w.choose(2) == 1 {
 		w.clock.Advance(time.Duration(w.choose(400*24*3600))*time.Second + time.Duration(w.choose(1e6))*time.Microsecond)
 	}
-	w.opts = sash.Options{Algorithm: s.algorithm, CountRefused: s.usual != choices && w.choose(5) == 4 && s.usual != bookings}
+	w.opts = sash.Options{Algorithm: s.algorithm, Block: s.block, CountRefused: s.usual != choices && w.choose(5) == 4 && s.usual != bookings}
 	if err := w.draw(); err != nil {
 		return err
 	}
@@ -107,6 +108,9 @@ func (w *walk) draw() error {
 	}
 	w.note("algorithm %v, resolution %v, count refused %v, at %v", w.algorithm, w.opts.Resolution, w.opts.CountRefused, w.clock.Now().UnixMicro())
 	for range 1 + w.choose(3) {
+		if w.blocks() && len(w.plans) > 0 {
+			break
+		}
 		plan, err := w.plan()
 		if err != nil {
 			return err
@@ -117,6 +121,8 @@ func (w *walk) draw() error {
 	}
 	return nil
 }
+
+func (w *walk) blocks() bool { return w.block.Refusals > 0 }
 
 func (w *walk) note(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf(format, args...))
@@ -180,6 +186,9 @@ func (w *walk) step() error {
 
 // goBack sets the clock back. A store need not find charges that this moves.
 func (w *walk) goBack(micros, times int) {
+	if w.blocks() {
+		return
+	}
 	w.passed()
 	now := w.clock.Now().UnixMicro()
 	if w.little && micros*times <= 1500 && now < w.reached {
@@ -240,7 +249,7 @@ func (w *walk) call(req driver.Request) error {
 // together makes one call on both keys.
 func (w *walk) together() error {
 	store, ok := w.store.(driver.MultiStore)
-	if !ok {
+	if !ok || w.blocks() {
 		return nil
 	}
 	first, second := w.request(), w.request()

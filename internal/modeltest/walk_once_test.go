@@ -71,7 +71,7 @@ func (w *walk) once() error {
 		return fmt.Errorf("the call %q got %+v, and repeated %+v", before.id, before.res, res)
 	}
 	look := req
-	look.Cost = 0
+	look.Cost, look.Policy = 0, unblocked(req.Policy) // a repetition is answered
 	if err := w.call(look); err != nil {
 		return err
 	}
