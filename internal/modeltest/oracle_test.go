@@ -43,6 +43,7 @@ type oracle struct {
 	blocks map[id]*block
 	left   int64 // of the block of the subject whose answer is compared
 	shown  int64 // the latest time that the clock has shown: one that trembles may stand there
+	back   int64 // what it showed when it went back last by more: charges up to then may have a new date
 }
 
 type id struct {
@@ -83,7 +84,7 @@ func (o *oracle) now(at time.Time, reqs []driver.Request, answer *driver.Answer)
 		now = decided
 	}
 	for _, req := range reqs {
-		if l, ok := o.state(req).(*log); ok && l.stands(now) {
+		if l, ok := o.state(req).(*log); ok && l.stands(now, o.back) {
 			return 0, fmt.Errorf("%s: a charge is later than a decision of %d", req.Key, now)
 		}
 	}

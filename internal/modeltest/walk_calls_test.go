@@ -200,7 +200,7 @@ func (w *walk) goBack(micros, times int) {
 		micros += stepBack
 	}
 	if micros > stepBack {
-		w.reached = now - int64(micros)
+		w.reached, w.oracle.back = now-int64(micros), now
 	}
 	w.move(-time.Duration(micros) * time.Microsecond)
 	w.admitted, w.again, w.before = nil, nil, nil

@@ -187,7 +187,7 @@ func (o *oracle) CheckAny(at time.Time, reqs []driver.Request, chosen int, answe
 	soonest, shortest := 0, int64(0)
 	for i, req := range reqs[:looked] {
 		if l, ok := o.state(req).(*log); ok {
-			open = open || l.stands(now) // each subject may have an instant of its own
+			open = open || l.stands(now, 0) // each subject may have an instant of its own
 		} else {
 			open = open || now < shown
 		}
