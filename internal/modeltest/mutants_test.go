@@ -206,6 +206,7 @@ var mutants = []struct {
 		{"a booking that has started is moved", "<= clock[1] * 1000000 + clock[2] then return '' end", "< 0 then return '' end"},
 	}},
 	{"log_book.lua", sash.SlidingLog, []mutant{
+		{"a gap ends where the periods are not known", "if not at then return nil, t end", "return nil, t"},
 		{"bookings fill no gap", "if gap and gap - clock <= within then s = gap end", ""},
 		{"a gap is looked for where no units came back", "gaps = gaps or keep_units >= 2^47 and within", "gaps = within"},
 		{"a gap of one subject is taken for one of all", "agree = gap == last and agree + 1 or 1", "agree = agree + 1"},
