@@ -73,6 +73,7 @@ func TestMemoryInTheSmallWorld(t *testing.T) {
 	t.Log(met)
 	for _, event := range []string{
 		"a call was booked", "a booking filled a gap", "a call was refused", "a call went ahead of bookings", "the clock went back", "a log was full", "a charge was settled",
+		"a charge was settled that had left", "a reward came when all had left",
 	} {
 		if met[event] < 1000 {
 			t.Errorf("%d times %s", met[event], event)

@@ -322,6 +322,7 @@ func (w *walk) settle() error {
 	i := w.choose(len(w.admitted))
 	a := w.admitted[i]
 	w.admitted = append(w.admitted[:i:i], w.admitted[i+1:]...)
+	w.outlive(a)
 	set := a.settlement(fmt.Sprint(w.prefix, "s", len(w.trace)))
 	switch cost := a.req.Cost; {
 	case w.choose(3) == 0: // cancel it
@@ -354,6 +355,23 @@ func (w *walk) settle() error {
 		}
 	}
 	return w.call(driver.Request{Key: a.req.Key, Policy: a.req.Policy})
+}
+
+// outlive sometimes moves to where a charge leaves one of its limits or can no longer be settled, or to just before that.
+func (w *walk) outlive(a admitted) {
+	if w.choose(4) > 0 {
+		return
+	}
+	set, limits := a.settlement(""), limitsOf(a.req.Policy)
+	leaves := set.Expires()
+	if i := w.choose(len(limits) + 1); i < len(limits) {
+		if leaves = set.At + longest(limits[i]); limits[i].Period != 0 {
+			_, leaves = bounds(limits[i], set.At)
+		}
+	}
+	if d := leaves - int64(w.choose(2)) - w.clock.Now().UnixMicro(); d > 0 {
+		w.move(time.Duration(d) * time.Microsecond)
+	}
 }
 
 func (w *walk) reset() error {

@@ -201,6 +201,9 @@ func (w *walk) reward(store driver.Taker, req driver.Request) error {
 	if w.opts.CountRefused { // a store forgets what refused calls outweigh
 		return nil
 	}
+	if n := len(w.admitted); n > 0 {
+		w.outlive(w.admitted[w.choose(n)])
+	}
 	at, err := w.decides(req)
 	if err != nil {
 		return err
