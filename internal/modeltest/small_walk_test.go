@@ -61,17 +61,20 @@ var smallLimits = [][]sash.Limit{
 	{sash.Every(60, 30*time.Second), sash.Every(20, 7*time.Second)},
 }
 
-// newSmallWalk returns the walk of a seed.
-func newSmallWalk(store smallStore, clock *judge.Clock, seed uint64, a sash.Algorithm, books bool, met map[string]int) (*smallWalk, error) {
+// newSmallWalk returns the walk of a seed, where entries hold so many units. Limits are as large, but those of a sorted set.
+func newSmallWalk(store smallStore, clock *judge.Clock, seed uint64, a sash.Algorithm, most int64, books bool, met map[string]int) (*smallWalk, error) {
 	rng := rand.New(rand.NewPCG(seed, 17))
 	opts := inSeconds(a)
 	opts.CountRefused = rng.IntN(4) == 0
 	w := &smallWalk{
-		store: store, clock: clock, rng: rng, real: clock.Now(), key: fmt.Sprint("small ", walks.Add(1)), books: books && rng.IntN(2) == 0, most: mostOfEntry,
+		store: store, clock: clock, rng: rng, real: clock.Now(), key: fmt.Sprint("small ", walks.Add(1)), books: books && rng.IntN(2) == 0, most: most,
 		dear: rng.IntN(3) == 0, up: rng.IntN(3) == 0, met: met,
 	}
 	limits := slices.Clone(smallLimits[rng.IntN(len(smallLimits))])
 	w.longest = limits[0].Window
+	for i := 0; i < len(limits) && a != sash.SortedSetLog; i++ {
+		limits[i].Units = limits[i].Units * (most + 1) / (mostOfEntry + 1)
+	}
 	for n := len(limits); len(w.policies) < 12; n = 1 + rng.IntN(len(limits)) {
 		policy, err := sash.NewPolicy(opts, limits[:n]...)
 		if err != nil {
@@ -290,7 +293,7 @@ func (w *smallWalk) reward() error {
 	gone := w.clock.Now().UnixMicro() >= w.last+policy.Longest() && !slices.ContainsFunc(w.held, counts)
 	switch full := w.used(w.real, 200*time.Second) >= w.most; { // an entry may be full, and gives nothing back
 	case err != nil || res.Charged > req.Cost || gone && res.Charged > 0:
-		return fmt.Errorf("%d of %d units were given back, all gone: %v, %w", res.Charged, req.Cost, gone, err)
+		return fmt.Errorf("%d of %d units were given back, all gone: %v, %v", res.Charged, req.Cost, gone, err)
 	case !full && res.Charged < min(req.Cost, w.used(w.real, window)):
 		return fmt.Errorf("%d of %d units were given back, and %d count", res.Charged, req.Cost, w.used(w.real, window))
 	case gone:
