@@ -24,6 +24,7 @@ type setup struct {
 	choose    func(n int) int // returns a number from 0 to n-1
 	little    bool            // the clock also goes back by little
 	limits    [][]sash.Limit  // of walks with bookings, which often have IDs: nil is bookPlans
+	large     bool            // limits are of as many units as there may be
 	block     sash.Block      // of the one plan, without bookings, on a clock that does not go back
 }
 
