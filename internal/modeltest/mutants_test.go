@@ -76,7 +76,7 @@ var mutants = []struct {
 		{"bookings are taken for a clock that went back", "head > oldest and version == 3 then", "false then"},
 		{"a log keeps its version when no booking lies ahead", "call('SETRANGE', key, '0', '\\2') end -- no", "local _ end -- no"},
 		{"a refusal before bookings is firm", "ahead, 2^40 -- a booking", "ahead, settleable -- a booking"},
-		{"a call before bookings waits for its own limit", "if_refused = steps().wait(if_refused, mask, bookings.behind - now)", "local _"},
+		{"a call before bookings waits for its own limit", "if_refused = steps(open).wait(if_refused, mask, bookings.behind - now)", "local _"},
 		{"what a call before bookings leaves is not seen", "elseif inserted and refusals == 0 then", "elseif false then"},
 		{"the present is where it was", "elseif since <= now then\n      position", "elseif false then\n      position"},
 		{"the sum before the present is what it was", "      before = log.sum_before(position)\n      since", "      since"},
@@ -117,7 +117,7 @@ var mutants = []struct {
 	}},
 	{"log_settle.lua", sash.SlidingLog, []mutant{
 		{"the total stays", "(total + change) % SUM_MODULUS", "total"},
-		{"a charge that has merged is not found", "and shared(steps()", "and false and shared(steps()"},
+		{"a charge that has merged is not found", "and shared(steps(open)", "and false and shared(steps(open)"},
 		{"the sums of blocks stay", "pack('>I6', (sum + change) % SUM_MODULUS)", "pack('>I6', sum)"},
 		{"the hints stay", "if not saturated and (hint < position or hint == position and left > 0) then", "if true then"},
 		{"the hint at an entry that holds nothing stays", "hint < position or hint == position and left > 0", "hint <= position"},
