@@ -231,7 +231,7 @@ var mutants = []struct {
 		{"what booked calls need goes as of their instant", "oldest, clock, keep, total + cost", "oldest, now, keep, total + cost"},
 		{"what a booking needs to begin is what others need", "and not stop and now == clock then needed", "and not stop then needed"},
 		{"the expiry counts from the booking", "call('PEXPIRE', key, math.ceil((expires - clock) / 1000))\n          call(", "call('PEXPIRE', key, math.ceil((expires - now) / 1000))\n          call("},
-		{"the first charge is the booking's", "0, 0, 0, 0, clock, header == ''", "0, 0, 0, 0, now, header == ''"},
+		{"the first charge is the booking's", "header, 15) or clock", "header, 15) or now"},
 		{"a log that is widened goes early", "math.ceil((unpack('>I7', cold, 26) - now) / 1000)", "1"},
 		{"as many entries as one likes lie ahead", "ahead.head - ahead.position >=", "ahead.head - ahead.position - 2^53 >="},
 		{"a log that is marked loses its hints", "rare.widen(key, slots, 51 + 26 * hinted, head, total, oldest, cold, slots, hints, clock)\n      hinted = hints", "hinted = hinted"},
