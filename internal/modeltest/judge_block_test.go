@@ -24,7 +24,11 @@ func (b *bench) blocked() error {
 		by := driver.Block{Refusals: 1 + int64(seed)%4, Window: 30e6 * (1 + rng.Int64N(8)), Length: 15e6 * (1 + rng.Int64N(12))}
 		var reqs [2]driver.Request
 		for i := range reqs {
-			req := b.request(fmt.Sprint("blocked", seed, ":", i), 1, sash.Every(2, 3*time.Minute), sash.Every(50, 3*time.Hour))
+			limits := []sash.Limit{sash.Every(2, 3*time.Minute), sash.Every(50, 3*time.Hour)}
+			if seed%3 == 2 && b.algorithm != sash.SlidingCounter && b.algorithm != sash.GCRA {
+				limits = []sash.Limit{sash.PerCalendar(3, sash.CalendarHour, nil), sash.PerCalendar(50, sash.CalendarDay, nil)}
+			}
+			req := b.request(fmt.Sprint("blocked", seed, ":", i), 1, limits...)
 			req.Policy.Block = by
 			reqs[i] = req
 		}

@@ -13,7 +13,7 @@ import (
 // books reports whether a request may be booked.
 func books(req driver.Request) bool {
 	exact := req.Policy.Algorithm == sash.SlidingLog || req.Policy.Algorithm == sash.SlidingBuckets
-	return req.Within > 0 && req.Cost > 0 && exact && !req.Policy.CountRefused
+	return req.Within > 0 && req.Cost > 0 && exact && !req.Policy.CountRefused && req.Policy.Block.Refusals == 0
 }
 
 // latest returns the time of the latest charge.

@@ -53,9 +53,9 @@ func (l *log) see(now int64) {
 // stepBack is by how many microseconds a clock trembles.
 const stepBack = 1000
 
-// stands reports whether a clock that shows now stands at a later charge.
-func (l *log) stands(now int64) bool {
-	return slices.ContainsFunc(l.charges, func(c unit) bool { return now < c.at && c.at <= min(l.written, now+stepBack) })
+// stands reports whether a clock that shows now stands at a later charge, of those after an instant.
+func (l *log) stands(now, after int64) bool {
+	return slices.ContainsFunc(l.charges, func(c unit) bool { return max(now, after) < c.at && c.at <= min(l.written, now+stepBack) })
 }
 
 func (l *log) touch(now int64, _ []sash.Limit) {

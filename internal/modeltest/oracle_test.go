@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"example.com/sash"
@@ -39,7 +40,10 @@ type state interface {
 // between those with and without it. In all other cases there is one right answer.
 type oracle struct {
 	states map[id]state
+	blocks map[id]*block
+	left   int64 // of the block of the subject whose answer is compared
 	shown  int64 // the latest time that the clock has shown: one that trembles may stand there
+	back   int64 // what it showed when it went back last by more: charges up to then may have a new date
 }
 
 type id struct {
@@ -48,7 +52,7 @@ type id struct {
 }
 
 // newOracle returns the oracle of an empty store.
-func newOracle() *oracle { return &oracle{states: make(map[id]state)} }
+func newOracle() *oracle { return &oracle{states: make(map[id]state), blocks: make(map[id]*block)} }
 
 func (o *oracle) state(req driver.Request) state {
 	name := id{req.Key, req.Policy.Algorithm}
@@ -80,7 +84,7 @@ func (o *oracle) now(at time.Time, reqs []driver.Request, answer *driver.Answer)
 		now = decided
 	}
 	for _, req := range reqs {
-		if l, ok := o.state(req).(*log); ok && l.stands(now) {
+		if l, ok := o.state(req).(*log); ok && l.stands(now, o.back) {
 			return 0, fmt.Errorf("%s: a charge is later than a decision of %d", req.Key, now)
 		}
 	}
@@ -106,7 +110,10 @@ func (o *oracle) Check(at time.Time, reqs []driver.Request, answers []driver.Ans
 		o.state(req).touch(now, limitsOf(req.Policy))
 	}
 	for _, req := range reqs {
-		if books(req) {
+		switch {
+		case req.Policy.Block.Refusals > 0:
+			return o.checkBlock(now, req, &answers[0])
+		case books(req):
 			return o.checkBooking(now, reqs, answers)
 		}
 	}
@@ -165,6 +172,7 @@ func (o *oracle) compare(now, at int64, req driver.Request, cost int64, answer *
 		}
 		for _, s := range []*status{&least, &most} {
 			s.release, s.reset = s.release+at-now, s.reset+at-now
+			s.bar(o.left)
 		}
 		if waits && (least.refused || most.refused) {
 			least.retry, most.retry = got.Retry, got.Retry
@@ -213,7 +221,64 @@ func (o *oracle) Settle(at time.Time, set driver.Settlement) {
 }
 
 // Reset records the reset of a subject.
-func (o *oracle) Reset(key string, algorithm sash.Algorithm) { delete(o.states, id{key, algorithm}) }
+func (o *oracle) Reset(key string, algorithm sash.Algorithm) {
+	delete(o.states, id{key, algorithm})
+	delete(o.blocks, id{key, algorithm})
+}
+
+// A block is the refusals of a subject that count, and when the last block that they began ends.
+type block struct {
+	refused []int64
+	ends    int64
+}
+
+func (o *oracle) block(req driver.Request) *block {
+	name := id{req.Key, req.Policy.Algorithm}
+	if o.blocks[name] == nil {
+		o.blocks[name] = new(block)
+	}
+	return o.blocks[name]
+}
+
+// bar makes the status that of a subject that is blocked for so long.
+func (s *status) bar(left int64) {
+	if left > 0 {
+		if s.remaining > 0 {
+			s.release = left
+		}
+		s.remaining, s.retry, s.release, s.reset = 0, max(s.retry, left), max(s.release, left), max(s.reset, left)
+	}
+}
+
+// checkBlock is Check for a request of one subject that is blocked when it is refused too often, on a clock that goes forward.
+func (o *oracle) checkBlock(now int64, req driver.Request, answer *driver.Answer) error {
+	b, by, refused := o.block(req), req.Policy.Block, false
+	if now < b.ends {
+		req.Cost = 0
+	}
+	for _, limit := range limitsOf(req.Policy) {
+		_, most := o.look(now, req, req.Cost, limit)
+		refused = refused || most.refused
+	}
+	cost := req.Cost
+	switch {
+	case refused && cost > 0:
+		b.refused = append(slices.DeleteFunc(b.refused, func(at int64) bool { return at <= now-by.Window }), now)
+		if len(b.refused) == int(by.Refusals) {
+			b.refused, b.ends = nil, now+by.Length
+		}
+	case cost > 0:
+		o.state(req).charge(now, cost, limitsOf(req.Policy))
+		cost = 0
+	}
+	o.left = max(0, b.ends-now)
+	defer func() { o.left = 0 }()
+	if answer.Blocked != (o.left > 0) || answer.Allowed() == (refused || o.left > 0) {
+		return fmt.Errorf("%s, cost %d: allowed %v, blocked %v, want refused %v, blocked for %d",
+			req.Key, req.Cost, answer.Allowed(), answer.Blocked, refused, o.left)
+	}
+	return o.compare(now, now, req, cost, answer, false)
+}
 
 // longest returns the most microseconds for which a limit may need a charge.
 func longest(l sash.Limit) int64 { return lasts(l, 25*time.Hour, (31*24+1)*time.Hour) }

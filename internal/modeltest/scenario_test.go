@@ -146,9 +146,9 @@ func edgePolicy(a sash.Algorithm, limits ...sash.Limit) (*driver.Policy, error) 
 	return sash.NewPolicy(inSeconds(a), limits...)
 }
 
-// under goes on under another limit.
-func (s *scenario) under(limit sash.Limit) {
-	policy, err := edgePolicy(s.policy.Algorithm, limit)
+// under goes on under other limits.
+func (s *scenario) under(limits ...sash.Limit) {
+	policy, err := edgePolicy(s.policy.Algorithm, limits...)
 	if s.policy = policy; err != nil {
 		s.err = err
 	}
@@ -235,6 +235,16 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			if got := s.once("job", 24*time.Hour); !got.Allowed() || got.Delay < 2*time.Hour.Microseconds() {
 				s.fail("it is %s", shown(&got))
 			}
+		}},
+		{"a gap in the last period that is known", sash.PerHour(9), func(s *scenario) {
+			clock.Advance(time.Hour - clock.Now().Sub(clock.Now().Truncate(time.Hour)))
+			s.under(sash.PerCalendar(2, sash.CalendarHour, nil), sash.Every(1, 10*time.Second))
+			var booked [5]driver.Answer // of which the last is in the period after
+			for i := range booked {
+				booked[i] = s.call(1, 24*time.Hour)
+			}
+			s.back(1, booked[3])
+			s.call(1, 24*time.Hour)
 		}},
 		{"the most ahead", sash.Every(2, 10*time.Second), func(s *scenario) {
 			scripts := &scripter{client: small.client, clock: small.clock, edit: small.edit, aging: small.aging}

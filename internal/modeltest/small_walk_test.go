@@ -23,6 +23,7 @@ type smallWalk struct {
 	real     time.Time
 	key      string
 	policies []*driver.Policy // the first has every limit
+	most     int64            // units that an entry holds
 	longest  time.Duration
 	books    bool
 	open     bool // units came back while bookings lay ahead: one may start before those that were booked earlier
@@ -38,6 +39,7 @@ type smallWalk struct {
 
 type smallStore interface {
 	driver.Store
+	driver.Taker
 	driver.Settler
 	driver.Resetter
 }
@@ -59,17 +61,20 @@ var smallLimits = [][]sash.Limit{
 	{sash.Every(60, 30*time.Second), sash.Every(20, 7*time.Second)},
 }
 
-// newSmallWalk returns the walk of a seed.
-func newSmallWalk(store smallStore, clock *judge.Clock, seed uint64, a sash.Algorithm, books bool, met map[string]int) (*smallWalk, error) {
+// newSmallWalk returns the walk of a seed, where entries hold so many units. Limits are as large, but those of a sorted set.
+func newSmallWalk(store smallStore, clock *judge.Clock, seed uint64, a sash.Algorithm, most int64, books bool, met map[string]int) (*smallWalk, error) {
 	rng := rand.New(rand.NewPCG(seed, 17))
 	opts := inSeconds(a)
 	opts.CountRefused = rng.IntN(4) == 0
 	w := &smallWalk{
-		store: store, clock: clock, rng: rng, real: clock.Now(), key: fmt.Sprint("small ", walks.Add(1)), books: books && rng.IntN(2) == 0,
+		store: store, clock: clock, rng: rng, real: clock.Now(), key: fmt.Sprint("small ", walks.Add(1)), books: books && rng.IntN(2) == 0, most: most,
 		dear: rng.IntN(3) == 0, up: rng.IntN(3) == 0, met: met,
 	}
 	limits := slices.Clone(smallLimits[rng.IntN(len(smallLimits))])
 	w.longest = limits[0].Window
+	for i := 0; i < len(limits) && a != sash.SortedSetLog; i++ {
+		limits[i].Units = limits[i].Units * (most + 1) / (mostOfEntry + 1)
+	}
 	for n := len(limits); len(w.policies) < 12; n = 1 + rng.IntN(len(limits)) {
 		policy, err := sash.NewPolicy(opts, limits[:n]...)
 		if err != nil {
@@ -113,6 +118,8 @@ func (w *smallWalk) step() error {
 	case n == 16 && w.rng.IntN(4) == 0:
 		w.last = 0
 		return nil
+	case n == 17:
+		return w.reward()
 	}
 	policy := w.policies[w.rng.IntN(len(w.policies))]
 	req := driver.Request{Key: w.key, Policy: policy, Cost: 1, MaySettle: !policy.CountRefused}
@@ -240,13 +247,13 @@ func (w *smallWalk) used(end time.Time, window time.Duration) (used int64) {
 // settle changes what a call is charged, once.
 func (w *smallWalk) settle() error {
 	p := w.held[w.rng.IntN(len(w.held))]
-	if p.settled || !p.set.Request.MaySettle || w.clock.Now().UnixMicro() >= p.set.Expires() {
+	if p.settled || !p.set.Request.MaySettle {
 		return nil
 	}
 	cost := p.set.Request.Cost
-	p.set.Units = []int64{0, 0, 0, 1, cost / 2, cost + 2, mostOfEntry}[w.rng.IntN(7)]
+	p.set.Units = []int64{0, 0, 0, 1, cost / 2, min(cost+2, driver.MaxUnits), w.most}[w.rng.IntN(7)]
 	if w.up {
-		p.set.Units = []int64{mostOfEntry, mostOfEntry, cost + 100, 0}[w.rng.IntN(4)]
+		p.set.Units = []int64{w.most, w.most, min(cost+100, driver.MaxUnits), 0}[w.rng.IntN(4)]
 	}
 	if p.set.Delay > 0 { // more would delay what is booked behind it
 		p.set.Units = min(p.set.Units, cost)
@@ -256,9 +263,58 @@ func (w *smallWalk) settle() error {
 		w.again = append(w.again, p.set)
 	}
 	w.note("settle %d of %d to %d", cost, p.set.At, p.set.Units)
+	if p.settled = true; w.clock.Now().UnixMicro() >= p.set.Expires() { // nothing changes
+		w.met["a charge was settled that had left"]++
+		return w.store.Settle(context.Background(), p.set)
+	}
 	w.met["a charge was settled"]++
 	w.charged += max(0, p.set.Units-cost)
 	w.open = w.open || p.set.Units < cost && w.ahead()
-	p.units, p.settled = p.set.Units, true
+	p.units = p.set.Units
 	return w.store.Settle(context.Background(), p.set)
+}
+
+// reward gives units back, often when all have left: those of the oldest charges that count.
+func (w *smallWalk) reward() error {
+	policy := w.policies[w.rng.IntN(len(w.policies))]
+	if policy.CountRefused { // a store forgets what refused calls outweigh
+		return nil
+	}
+	window := time.Duration(policy.Longest()) * time.Microsecond
+	if w.rng.IntN(2) == 0 {
+		d := window - time.Microsecond*time.Duration(w.rng.IntN(2))
+		w.real = w.real.Add(d)
+		w.clock.Advance(d)
+	}
+	req := driver.Request{Key: w.key, Policy: policy, Cost: 1 + w.rng.Int64N(policy.MostUnits())}
+	res, err := w.store.Reward(context.Background(), req)
+	w.note("%d units of %d are given back in %v", res.Charged, req.Cost, window)
+	counts := func(p *place) bool { return p.starts.After(w.real.Add(-window)) && !p.starts.After(w.real) }
+	gone := w.clock.Now().UnixMicro() >= w.last+policy.Longest() && !slices.ContainsFunc(w.held, counts)
+	switch full := w.used(w.real, 200*time.Second) >= w.most; { // an entry may be full, and gives nothing back
+	case err != nil || res.Charged > req.Cost || gone && res.Charged > 0:
+		return fmt.Errorf("%d of %d units were given back, all gone: %v, %v", res.Charged, req.Cost, gone, err)
+	case !full && res.Charged < min(req.Cost, w.used(w.real, window)):
+		return fmt.Errorf("%d of %d units were given back, and %d count", res.Charged, req.Cost, w.used(w.real, window))
+	case gone:
+		w.met["a reward came when all had left"]++
+	}
+	w.open = w.open || res.Charged > 0 && w.ahead()
+	slices.SortStableFunc(w.held, func(p, q *place) int { return p.starts.Compare(q.starts) })
+	left := res.Charged
+	take := func(p *place) {
+		takes := min(left, p.units)
+		left, p.units, p.settled = left-takes, p.units-takes, true // what may be less is not settled to less
+	}
+	for _, p := range w.held {
+		if counts(p) {
+			take(p)
+		}
+	}
+	for _, p := range slices.Backward(w.held) { // they count longer where a log has merged or a clock went back
+		if !p.starts.After(w.real) {
+			take(p)
+		}
+	}
+	return nil
 }

@@ -32,6 +32,12 @@ var smallSteps = threshold.Scripts.But(threshold.Table{
 	"MOST_PACKED": 3, "SMALL_RING": 8, "SET_OLD": 3, "SET_TRIM": 2,
 })
 
+// In the large world entries and limits are the largest that there are, and the sums of a set near those that Lua no longer adds.
+var large = small.But(threshold.Table{
+	"MOST_OF_ENTRY": driver.MaxUnits, "SUM_MODULUS": 1 << 44, "MOST_SUM": 1<<41 + 1,
+	"SET_MODULUS": threshold.Scripts["SET_MODULUS"], "SET_MOST_SUM": threshold.Scripts["SET_MOST_SUM"],
+})
+
 const (
 	smallEntries = 16
 	mostOfEntry  = 399
@@ -55,13 +61,14 @@ var exacts = []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets, sash.SortedS
 func TestMemoryInTheSmallWorld(t *testing.T) {
 	before := threshold.Log
 	defer func() { threshold.Log = before }()
-	threshold.Log.Entries, threshold.Log.Steps, threshold.Log.Units = smallEntries, 4, mostOfEntry
+	threshold.Log.Entries, threshold.Log.Steps = smallEntries, 4
 	threshold.Log.Ahead, threshold.Log.Walk, threshold.Log.Gaps = 4, 3, 3
 	met := make(map[string]int)
 	for _, a := range exacts {
 		for seed := range uint64(400 * *times) {
 			clock := judge.NewClock(start)
-			w, err := newSmallWalk(memstore.New(&memstore.Options{Now: clock.Now, MaxKeys: 1}), clock, seed, a, true, met)
+			threshold.Log.Units = []int64{mostOfEntry, mostOfEntry, driver.MaxUnits}[seed%3]
+			w, err := newSmallWalk(memstore.New(&memstore.Options{Now: clock.Now, MaxKeys: 1}), clock, seed, a, threshold.Log.Units, true, met)
 			if err == nil {
 				err = w.run(700)
 			}
@@ -73,6 +80,7 @@ func TestMemoryInTheSmallWorld(t *testing.T) {
 	t.Log(met)
 	for _, event := range []string{
 		"a call was booked", "a booking filled a gap", "a call was refused", "a call went ahead of bookings", "the clock went back", "a log was full", "a charge was settled",
+		"a charge was settled that had left", "a reward came when all had left",
 	} {
 		if met[event] < 1000 {
 			t.Errorf("%d times %s", met[event], event)
@@ -86,7 +94,11 @@ func TestRedisInTheSmallWorld(t *testing.T) {
 	for _, a := range exacts {
 		t.Run(a.String(), func(t *testing.T) {
 			for seed := range uint64(85 * *times) {
-				w, err := walkRedis(t, server.Addr(), seed, a, counted(t))
+				table, edit := small, counted(t)
+				if seed%5 == 4 {
+					table, edit = large, nil
+				}
+				w, err := walkRedis(t, server.Addr(), seed, a, table, edit)
 				if err == nil {
 					err = w.run(400)
 				}
@@ -100,14 +112,26 @@ func TestRedisInTheSmallWorld(t *testing.T) {
 }
 
 // walkRedis returns the walk of a seed on Redis.
-func walkRedis(t testing.TB, addr string, seed uint64, a sash.Algorithm, edit func(name, text string) string) (*smallWalk, error) {
-	store, clock, _ := virtualSmall(t, addr, edit)
-	return newSmallWalk(store, clock, seed, a, false, make(map[string]int))
+func walkRedis(
+	t testing.TB, addr string, seed uint64, a sash.Algorithm, table threshold.Table, edit func(name, text string) string,
+) (*smallWalk, error) {
+	begin := replaced(t, large, "zset.lua", "last_sum, last_units = 0, 0 end", "last_sum, last_units = SET_MODULUS - MOST_OF_ENTRY, 0 end")
+	store, clock, scripts := virtual(t, addr, func(name, text string) string {
+		if edit != nil {
+			text = edit(name, text)
+		}
+		if table["MOST_OF_ENTRY"] == driver.MaxUnits {
+			text = begin(name, text)
+		}
+		return text
+	})
+	scripts.thresholds = table
+	return newSmallWalk(store, clock, seed, a, table["MOST_OF_ENTRY"], false, make(map[string]int))
 }
 
 // replaced returns an edit that replaces one text of a script, with the names of its thresholds.
-func replaced(t testing.TB, script, is, becomes string) func(name, text string) string {
-	is, becomes = small.Put(is), small.Put(becomes)
+func replaced(t testing.TB, table threshold.Table, script, is, becomes string) func(name, text string) string {
+	is, becomes = table.Put(is), table.Put(becomes)
 	return func(name, text string) string {
 		if name != script {
 			return text
@@ -123,37 +147,42 @@ func replaced(t testing.TB, script, is, becomes string) func(name, text string) 
 func TestTheSmallWorldCatches(t *testing.T) {
 	server := redistest.Start(t)
 	for _, m := range []struct {
+		table          threshold.Table
 		script         string
 		algorithm      sash.Algorithm
 		name, old, new string
 	}{
-		{"log.lua", sash.SlidingLog, "what is merged is forgotten", "units = units + u\n", "units = units\n"},
-		{"log.lua", sash.SlidingLog, "a full log drops its oldest entry",
+		{large, "log_settle.lua", sash.SlidingLog, "a settlement overflows an entry", "saturated = math.min(units + becomes - cost, MOST_OF_ENTRY)", "saturated = units + becomes - cost"},
+		{large, "zset.lua", sash.SortedSetLog, "a sum has 14 digits", "member, score = string.format('%.0f:%.0f', sum, units_now)", "member, score = sum .. ':' .. units_now"},
+		{small, "log.lua", sash.SlidingLog, "what is merged is forgotten", "units = units + u\n", "units = units\n"},
+		{small, "log.lua", sash.SlidingLog, "a full log drops its oldest entry",
 			"if slots < MOST_ENTRIES then return true,", "if slots >= MOST_ENTRIES then return false, oldest, true end\n    if slots < MOST_ENTRIES then return true,"},
-		{"log.lua", sash.SlidingLog, "hints outlive what is merged",
+		{small, "log.lua", sash.SlidingLog, "hints outlive what is merged",
 			"void, inserted, full = void or gone,", "void, inserted, full = void,"},
-		{"log.lua", sash.SlidingLog, "hints of other limits outlive what is merged", "anew and limits or hinted) end", "limits) end"},
-		{"log.lua", sash.SlidingLog, "the sums wrap",
+		{small, "log.lua", sash.SlidingLog, "hints of other limits outlive what is merged", "anew and limits or hinted) end", "limits) end"},
+		{small, "log.lua", sash.SlidingLog, "the sums wrap",
 			"% SUM_MODULUS > MOST_SUM then\n          log = log", "< 0 then\n          log = log"},
-		{"log.lua", sash.SlidingLog, "what fills the sums is forgotten",
+		{small, "log.lua", sash.SlidingLog, "what fills the sums is forgotten",
 			"pack('>I5', math.min(units, MOST_OF_ENTRY))) end", "pack('>I5', 1)) end"},
-		{"log.lua", sash.SlidingLog, "hints outlive what fills the sums",
-			"steps().saturate(log, key, slots, entries, head, total, oldest), true", "steps().saturate(log, key, slots, entries, head, total, oldest), false"},
-		{"log.lua", sash.SlidingBuckets, "a full entry takes more into the total", "added = entry_units - there", ""},
-		{"log_settle.lua", sash.SlidingLog, "a full entry gives back", "units >= MOST_OF_ENTRY or units", "units"},
-		{"log_settle.lua", sash.SlidingBuckets, "a charge that a clock has moved is taken for another",
+		{small, "log.lua", sash.SlidingLog, "hints outlive what fills the sums",
+			"steps(open).saturate(log, key, slots, entries, head, total, oldest), true", "steps(open).saturate(log, key, slots, entries, head, total, oldest), false"},
+		{small, "log.lua", sash.SlidingBuckets, "a full entry takes more into the total", "added = entry_units - there", ""},
+		{small, "log_settle.lua", sash.SlidingLog, "a full entry gives back", "units >= MOST_OF_ENTRY or units", "units"},
+		{small, "log_settle.lua", sash.SlidingBuckets, "a charge that a clock has moved is taken for another",
 			"local sure, bookings = at > moved % 2^52,", "local sure, bookings = true,"},
-		{"zset.lua", sash.SortedSetLog, "a full set drops its oldest member", "math.min(units + more, MOST_OF_ENTRY)", "more"},
-		{"zset.lua", sash.SortedSetLog, "what many units follow is forgotten",
+		{small, "log_settle.lua", sash.SlidingLog, "a charge that has left is settled", "if now >= ends then return '' end", ""},
+		{small, "log_reward.lua", sash.SlidingLog, "units come back that have left", "local begin = log.search(oldest, head, cut)", "local begin = oldest"},
+		{small, "zset.lua", sash.SortedSetLog, "a full set drops its oldest member", "math.min(units + more, MOST_OF_ENTRY)", "more"},
+		{small, "zset.lua", sash.SortedSetLog, "what many units follow is forgotten",
 			"if units > 0 then\n      call('ZREM'", "if false then\n      call('ZREM'"},
-		{"zset.lua", sash.SortedSetLog, "a full member gives back", "(units >= MOST_OF_ENTRY or ", "("},
+		{small, "zset.lua", sash.SortedSetLog, "a full member gives back", "(units >= MOST_OF_ENTRY or ", "("},
 	} {
 		t.Run(m.script+"/"+m.name, func(t *testing.T) {
 			if _, err := server.Do("FLUSHALL"); err != nil {
 				t.Fatal(err)
 			}
 			for seed := range uint64(300) {
-				w, err := walkRedis(t, server.Addr(), seed, m.algorithm, replaced(t, m.script, m.old, m.new))
+				w, err := walkRedis(t, server.Addr(), seed, m.algorithm, m.table, replaced(t, m.table, m.script, m.old, m.new))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -169,12 +198,13 @@ func TestTheSmallWorldCatches(t *testing.T) {
 }
 
 // Bookings, IDs, settlements and calls on several subjects under limits of the calendar answer by the definition, also where few
-// bookings may lie ahead and, on Redis, the clock trembles.
+// bookings may lie ahead and, on Redis, the clock trembles. So do blocks.
 func TestTheCalendarInTheSmallWorld(t *testing.T) {
 	walk := func(store driver.Store, clock *judge.Clock, a sash.Algorithm, seed uint64, little bool) error {
 		return randomCalls(setup{
 			store: store, clock: clock, algorithm: a, usual: bookings, limits: calendarPlans, little: little, steps: 80,
 			prefix: fmt.Sprintf("calendar %d:", walks.Add(1)), choose: rand.New(rand.NewPCG(seed, 37)).IntN,
+			block: calendarBlocks[seed%4],
 		})
 	}
 	server := redistest.Start(t)
@@ -193,10 +223,11 @@ func TestTheCalendarInTheSmallWorld(t *testing.T) {
 	for _, m := range []struct{ script, is, becomes string }{
 		{"log_once.lua", "if ends > clock[1] * 1000000 + clock[2] then", "if ends > 0 then"},
 		{"log_book.lua", "if ahead.now then return book(ahead.now) end", ""},
+		{"block_log.lua", "if blocked or not asks or repeats", "if not asks or repeats"},
 	} {
 		found := false
 		for seed := uint64(0); !found && seed < 60; seed++ {
-			found = onRedis(sash.SlidingLog, seed, replaced(t, m.script, m.is, m.becomes)) != nil
+			found = onRedis(sash.SlidingLog, seed, replaced(t, small, m.script, m.is, m.becomes)) != nil
 		}
 		if !found {
 			t.Errorf("nothing was found wrong with %s without %q", m.script, m.is)
@@ -215,13 +246,18 @@ func TestTheCalendarInTheSmallWorld(t *testing.T) {
 	}
 }
 
+// calendarBlocks are the blocks of walks under limits of the calendar: half of them have none.
+var calendarBlocks = [4]sash.Block{
+	1: {Refusals: 3, Window: 10 * time.Second, For: 40 * time.Minute}, 3: {Refusals: 2, Window: 2 * time.Hour, For: time.Minute},
+}
+
 // However many charges are settled upwards, the sums do not wrap: a log that holds too much is full.
 func TestSettlementsDoNotWrapTheSums(t *testing.T) {
 	server := redistest.Start(t)
 	if left := settledToTheModulus(t, server.Addr(), nil); left != 0 {
 		t.Errorf("%d of 40 remain after settlements of %d", left, small["SUM_MODULUS"])
 	}
-	broken := replaced(t, "log_settle.lua", "+ left - units > MOST_SUM then", "< 0 then")
+	broken := replaced(t, small, "log_settle.lua", "+ left - units > MOST_SUM then", "< 0 then")
 	if left := settledToTheModulus(t, server.Addr(), broken); left == 0 {
 		t.Error("this test cannot fail")
 	}
@@ -288,7 +324,7 @@ var smallPaths = []struct{ script, name, text, condition string }{
 	{"log.lua", "a hint is farther than what is looked at once", "local slot, count = position % slots, most", "most > WALK_NEAR"},
 	{"log.lua", "the log is searched", "begin, before, since = log.locate(oldest, cut)", "true"},
 	{"log.lua", "units leave behind the next entries", "local low, high = math.floor(position / BLOCK) + 1", "true"},
-	{"log.lua", "the clock went back", "oldest, head, total = steps().redate(", "true"},
+	{"log.lua", "the clock went back", "oldest, head, total = steps(open).redate(", "true"},
 	{"log.lua", "a packed log is full", "hints = string.rep(pack('>I6I6I7I7', 0, 0, 2^53 - 1, 0), limits)", "true"},
 	{"log.lua", "the clock of a packed log went back", "slots, hinted, entries, packed = open(key).ring(", "true"},
 	{"log.lua", "the ring grows", "if grow or shrink then size = rare.larger(", "grow"},
@@ -301,13 +337,13 @@ var smallPaths = []struct{ script, name, text, condition string }{
 	{"log.lua", "entries merge", "units = units + u\n", "true"},
 	{"log.lua", "a ring that has merged grows", "return 2 * count end", "true"},
 	{"log.lua", "an entry is full", "added = entry_units - there", "there + cost > MOST_OF_ENTRY"},
-	{"log.lua", "the sums are full", "oldest, void = steps().saturate(", "true"},
+	{"log.lua", "the sums are full", "oldest, void = steps(open).saturate(", "true"},
 	{"log.lua", "the sums wrap", "local hot = pack(", "total + added >= SUM_MODULUS"},
 	{"log_settle.lua", "what is merged is found", "if not same then\n", "same and time_there ~= at and not shared(resolution)"},
 	{"log_settle.lua", "a charge is not found", "if becomes < cost then return '' end\n  if", "true"},
 	{"log_settle.lua", "a full entry gives nothing back", "if becomes < cost and (units >=", "becomes < cost and units >= MOST_OF_ENTRY"},
 	{"log_settle.lua", "an entry is full", "if left > units then", "left == MOST_OF_ENTRY"},
-	{"log_settle.lua", "the sums are full", "oldest, saturated = steps().saturate(", "true"},
+	{"log_settle.lua", "the sums are full", "oldest, saturated = steps(open).saturate(", "true"},
 	{"log_settle.lua", "entries at the end hold nothing", "head = head - 1", "true"},
 	{"zset.lua", "the clock went back", "local before = first_sum - first_units\n", "true"},
 	{"zset.lua", "more have left than a call removes", "call('ZREMRANGEBYRANK', key, '1'", "old == SET_OLD"},

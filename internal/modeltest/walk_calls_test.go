@@ -24,6 +24,8 @@ type setup struct {
 	choose    func(n int) int // returns a number from 0 to n-1
 	little    bool            // the clock also goes back by little
 	limits    [][]sash.Limit  // of walks with bookings, which often have IDs: nil is bookPlans
+	large     bool            // limits are of as many units as there may be
+	block     sash.Block      // of the one plan, without bookings, on a clock that does not go back
 }
 
 // usualCall is what most steps of a walk are: calls, calls on several subjects in one round trip, choices of one subject of
@@ -84,7 +86,7 @@ func randomCalls(s setup) error {
 	if w.choose(2) == 1 {
 		w.clock.Advance(time.Duration(w.choose(400*24*3600))*time.Second + time.Duration(w.choose(1e6))*time.Microsecond)
 	}
-	w.opts = sash.Options{Algorithm: s.algorithm, CountRefused: s.usual != choices && w.choose(5) == 4 && s.usual != bookings}
+	w.opts = sash.Options{Algorithm: s.algorithm, Block: s.block, CountRefused: s.usual != choices && w.choose(5) == 4 && s.usual != bookings}
 	if err := w.draw(); err != nil {
 		return err
 	}
@@ -107,6 +109,9 @@ func (w *walk) draw() error {
 	}
 	w.note("algorithm %v, resolution %v, count refused %v, at %v", w.algorithm, w.opts.Resolution, w.opts.CountRefused, w.clock.Now().UnixMicro())
 	for range 1 + w.choose(3) {
+		if w.blocks() && len(w.plans) > 0 {
+			break
+		}
 		plan, err := w.plan()
 		if err != nil {
 			return err
@@ -117,6 +122,8 @@ func (w *walk) draw() error {
 	}
 	return nil
 }
+
+func (w *walk) blocks() bool { return w.block.Refusals > 0 }
 
 func (w *walk) note(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf(format, args...))
@@ -180,6 +187,9 @@ func (w *walk) step() error {
 
 // goBack sets the clock back. A store need not find charges that this moves.
 func (w *walk) goBack(micros, times int) {
+	if w.blocks() {
+		return
+	}
 	w.passed()
 	now := w.clock.Now().UnixMicro()
 	if w.little && micros*times <= 1500 && now < w.reached {
@@ -191,7 +201,7 @@ func (w *walk) goBack(micros, times int) {
 		micros += stepBack
 	}
 	if micros > stepBack {
-		w.reached = now - int64(micros)
+		w.reached, w.oracle.back = now-int64(micros), now
 	}
 	w.move(-time.Duration(micros) * time.Microsecond)
 	w.admitted, w.again, w.before = nil, nil, nil
@@ -240,7 +250,7 @@ func (w *walk) call(req driver.Request) error {
 // together makes one call on both keys.
 func (w *walk) together() error {
 	store, ok := w.store.(driver.MultiStore)
-	if !ok {
+	if !ok || w.blocks() {
 		return nil
 	}
 	first, second := w.request(), w.request()
@@ -313,6 +323,7 @@ func (w *walk) settle() error {
 	i := w.choose(len(w.admitted))
 	a := w.admitted[i]
 	w.admitted = append(w.admitted[:i:i], w.admitted[i+1:]...)
+	w.outlive(a)
 	set := a.settlement(fmt.Sprint(w.prefix, "s", len(w.trace)))
 	switch cost := a.req.Cost; {
 	case w.choose(3) == 0: // cancel it
@@ -345,6 +356,23 @@ func (w *walk) settle() error {
 		}
 	}
 	return w.call(driver.Request{Key: a.req.Key, Policy: a.req.Policy})
+}
+
+// outlive sometimes moves to where a charge leaves one of its limits or can no longer be settled, or to just before that.
+func (w *walk) outlive(a admitted) {
+	if w.choose(4) > 0 {
+		return
+	}
+	set, limits := a.settlement(""), limitsOf(a.req.Policy)
+	leaves := set.Expires()
+	if i := w.choose(len(limits) + 1); i < len(limits) {
+		if leaves = set.At + longest(limits[i]); limits[i].Period != 0 {
+			_, leaves = bounds(limits[i], set.At)
+		}
+	}
+	if d := leaves - int64(w.choose(2)) - w.clock.Now().UnixMicro(); d > 0 {
+		w.move(time.Duration(d) * time.Microsecond)
+	}
 }
 
 func (w *walk) reset() error {

@@ -71,7 +71,7 @@ func (w *walk) once() error {
 		return fmt.Errorf("the call %q got %+v, and repeated %+v", before.id, before.res, res)
 	}
 	look := req
-	look.Cost = 0
+	look.Cost, look.Policy = 0, unblocked(req.Policy) // a repetition is answered
 	if err := w.call(look); err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (o *oracle) CheckAny(at time.Time, reqs []driver.Request, chosen int, answe
 	soonest, shortest := 0, int64(0)
 	for i, req := range reqs[:looked] {
 		if l, ok := o.state(req).(*log); ok {
-			open = open || l.stands(now) // each subject may have an instant of its own
+			open = open || l.stands(now, 0) // each subject may have an instant of its own
 		} else {
 			open = open || now < shown
 		}

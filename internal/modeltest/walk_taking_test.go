@@ -19,6 +19,9 @@ func (o *oracle) Fits(at time.Time, req driver.Request) (least, most int64) {
 	o.see(now)
 	o.state(req).touch(now, limitsOf(req.Policy))
 	least, most = req.Cost, req.Cost
+	if now < o.block(req).ends {
+		return 0, 0
+	}
 	for _, limit := range limitsOf(req.Policy) {
 		a, b := o.look(now, req, 0, limit)
 		least, most = min(least, a.remaining, b.remaining), min(most, max(a.remaining, b.remaining))
@@ -158,8 +161,16 @@ func (w *walk) take() error {
 	return w.check([]driver.Request{req}, []driver.Answer{res})
 }
 
+// unblocked returns a policy without its block.
+func unblocked(p *driver.Policy) *driver.Policy {
+	other := *p
+	other.Block = driver.Block{}
+	return &other
+}
+
 // penalize charges whether or not there is room.
 func (w *walk) penalize(req driver.Request) error {
+	req.Policy = unblocked(req.Policy)
 	forced := *req.Policy
 	forced.CountRefused = true
 	if w.choose(3) == 0 && req.Cost < 1e6 { // an entry of a log counts no more than MaxUnits
@@ -183,11 +194,15 @@ func (w *walk) penalize(req driver.Request) error {
 
 // reward gives units back.
 func (w *walk) reward(store driver.Taker, req driver.Request) error {
+	req.Policy = unblocked(req.Policy)
 	if w.choose(3) == 0 {
 		req.Cost *= 3
 	}
 	if w.opts.CountRefused { // a store forgets what refused calls outweigh
 		return nil
+	}
+	if n := len(w.admitted); n > 0 {
+		w.outlive(w.admitted[w.choose(n)])
 	}
 	at, err := w.decides(req)
 	if err != nil {

@@ -49,7 +49,7 @@ func conforms(t *testing.T, open func(testing.TB) (driver.Store, *judge.Clock), 
 					clock.Advance(2 * time.Millisecond) // past a tremble of the walk before, after which parts of a store stand still
 					if err := randomCalls(setup{
 						store: store, clock: clock, algorithm: a, usual: usualCall(usual), steps: steps,
-						prefix: fmt.Sprintf("walk%d:", seed), choose: rand.New(rand.NewPCG(seed, 0)).IntN, little: seed%2 == 1 && usual != int(choices),
+						prefix: fmt.Sprintf("walk%d:", seed), choose: rand.New(rand.NewPCG(seed, 0)).IntN, little: seed%2 == 1 && usual != int(choices), large: seed%4 > 1,
 					}); err != nil {
 						t.Fatalf("walk %d: %v", seed, err)
 					}
@@ -201,8 +201,9 @@ func (w *walk) plan() (*driver.Policy, error) {
 			}
 			l = sash.PerCalendar(l.Units, sash.CalendarHour+sash.Period(w.choose(3)), zone)
 		}
-		if !w.algorithm.Exact() || w.opts.Resolution >= time.Second && l.Window <= time.Hour && l.Period == 0 {
-			if big := w.choose(8); big < len(bigUnits) { // a log would need too many entries
+		coarse := w.opts.Resolution >= time.Second && l.Window <= time.Hour && l.Period == 0
+		if !w.algorithm.Exact() || coarse || w.large && w.algorithm != sash.SortedSetLog { // whose limits are of few units
+			if big := w.choose(8); big < len(bigUnits) {
 				l.Units = bigUnits[big]
 			}
 		}

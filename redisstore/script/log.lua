@@ -79,12 +79,12 @@ while true do
     local header = call('GETRANGE', key, '0', limits > 3 and 51 + 26 * limits
       or first_units <= MOST_PACKED and 'PACKED_BYTES' or (limits > 1 or first_units <= 1000) and '147' or '76')
     local version, hinted, marked, slots, first, keep, keep_units, expires = 2, limits, 0, 0, 0, 0, 0, 0
-    local head, total, last, last_units, born, packed = 0, 0, 0, 0, clock, header == ''
+    local head, total, last, last_units, packed = 0, 0, 0, 0, header == ''
     if not packed then
       version = #header > 38 and string.byte(header)
       if version == 4 then
         if #header % 12 ~= 3 then header = call('GETRANGE', key, '0', 'PACKED_BYTES') end
-        keep, keep_units, born = unpack('>I7I6I7', header, 2)
+        keep, keep_units = unpack('>I7I6', header, 2)
         last, last_units, total = unpack('>I7I5I6', header, #header - 17)
         packed, hinted, head = true, 0, (#header - 27) / 12
         if keep_units >= 2^47 then keep_units, marked, settleable = keep_units - 2^47, 128, 2^40 end
@@ -105,7 +105,7 @@ while true do
       slots, hinted, entries, packed = open(key).ring(limits, clock), limits, 51 + 26 * limits, false
     end
     if now < last and head > oldest and version == 3 then -- bookings
-      ahead = steps().ahead(key, slots, entries, head, total, oldest, last, keep, now, hinted, clock)
+      ahead = steps(open).ahead(key, slots, entries, head, total, oldest, last, keep, now, hinted, clock)
       oldest, head, total, last = ahead.oldest, ahead.position, ahead.before, ahead.last
       if ahead.now then now, clock, stood = ahead.now, ahead.now, s > 1 end
       if ahead.moved then header = call('GETRANGE', key, '0', 50 + 26 * limits) end
@@ -119,7 +119,7 @@ while true do
       now, clock, stood = last, last, s > 1
     elseif now < last and head > oldest then -- the clock went back
       log = open(key, slots, entries, head, total)
-      oldest, head, total = steps().redate(log, key, slots, entries, head, total, oldest, last, keep, now, hinted)
+      oldest, head, total = steps(open).redate(log, key, slots, entries, head, total, oldest, last, keep, now, hinted)
       last, log = now, nil
       header = call('GETRANGE', key, '0', 50 + 26 * limits)
     end
@@ -292,6 +292,7 @@ while true do
         value = string.sub(header, 1, 21 + 12 * position)
       else
         if mode == 3 or marked > 0 then keep_units = keep_units + 2^47 end
+        local born = head > 0 and unpack('>I7', header, 15) or clock
         value = pack('>I1I7I6I7', 4, keep, keep_units, born) .. string.sub(header, 22 + 12 * needed, 21 + 12 * position)
       end
       value = value .. pack('>I7I5I6', now, entry_units, total + added - gone)
@@ -310,7 +311,7 @@ while true do
         local offset = entries + slots * 12 + 6 * (math.floor(oldest / BLOCK) % (math.ceil(slots / BLOCK) + 1))
         if (total - unpack('>I6', call('GETRANGE', key, offset, offset + 5))) % SUM_MODULUS > MOST_SUM then
           log = log or open(key, slots, entries, head, total)
-          oldest, void = steps().saturate(log, key, slots, entries, head, total, oldest), true
+          oldest, void = steps(open).saturate(log, key, slots, entries, head, total, oldest), true
         end
       end
       local full = position == head and head - oldest == slots
@@ -319,7 +320,7 @@ while true do
         and (slots < MOST_ENTRIES or needed == head) -- settlements look for charges that merged
       if grow then
         local was, gone = oldest, nil
-        rare, log = steps(), mode == 1 and (log or open(key, slots, entries, head, total))
+        rare, log = steps(open), mode == 1 and (log or open(key, slots, entries, head, total))
         grow, oldest, gone =
           rare.make_room(log, key, slots, entries, head, total, oldest, clock, keep, total + cost, keep_units, from, limits)
         void, inserted, full = void or gone, inserted or oldest > was, head - oldest == slots
@@ -332,7 +333,7 @@ while true do
       end
       local entry = pack('>I7I5', now, entry_units)
       local hot = pack('>I6I6I7', position + 1, (total + added) % SUM_MODULUS, now) .. hints
-      if last == 0 and clock < expires - 2 * old_keep then steps().reborn(key, slots, entries, clock) end
+      if last == 0 and clock < expires - 2 * old_keep then steps(open).reborn(key, slots, entries, clock) end
       if not anew then
         -- Write: the entry, the sum before it where a block begins, and the header.
         call('SETRANGE', key, string.format('%d', entries + position % slots * 12), entry)
@@ -351,7 +352,7 @@ while true do
       else
         -- Grow: the value is written anew, with a longer or shorter ring or room for more hints.
         local size = slots
-        rare = rare or steps()
+        rare = rare or steps(open)
         if shrink then oldest = needed elseif full and not grow then oldest = oldest + 1 end
         if grow or shrink then size = rare.larger(shrink and math.max(head - oldest, MOST_PACKED) or slots, keep_units) end
         if #hints < 26 * limits then hot = hot .. string.sub(header, 52, 51 + 26 * limits) end
@@ -365,8 +366,8 @@ while true do
     if single and not inserted then return if_admitted end
   end
 
-  if bookings then if_refused = steps().wait(if_refused, mask, bookings.behind - now) end
-  if pass == 'left' then if_admitted = steps().wait(if_refused, 0, 0) end
+  if bookings then if_refused = steps(open).wait(if_refused, mask, bookings.behind - now) end
+  if pass == 'left' then if_admitted = steps(open).wait(if_refused, 0, 0) end
   if pass == 'look' or pass == 'charge' and not charge_refused then refusals = mask end
   if stood then -- others were looked at before
     stood, bookings = false, nil

@@ -195,7 +195,8 @@
         if limit.window then
           full = full or limit.used + cost > limit.units and not (at and t >= at + limit.window)
         elseif t < limit[1] or t >= limit[4] then
-          return nil, t
+          if not at then return nil, t end
+          limit.full = false -- which only says when to look again
         elseif t >= limit.ends then
           local period = t < limit[2] and 1 or t < limit[3] and 2 or 3
           limit.ends = limit[period + 1]

@@ -77,7 +77,7 @@ local function book(clock)
       if last > clock and head > oldest then
         if version == 2 and last - clock <= STEP_BACK then return book(last) end -- it trembles
         if version == 3 then
-          local ahead = steps().ahead(key, slots, entries, head, total, oldest, last, keep, clock, hinted, clock)
+          local ahead = steps(open).ahead(key, slots, entries, head, total, oldest, last, keep, clock, hinted, clock)
           if ahead.now then return book(ahead.now) end
           log.position, log.before, log.since = ahead.position, ahead.before, ahead.since
           if ahead.since then last = ahead.ends else last = clock end
@@ -89,7 +89,7 @@ local function book(clock)
           end
         else
           local _
-          _, log.position, log.before = steps().redate(log.open, key, slots, entries, head, total, oldest, last, keep, clock, hinted)
+          _, log.position, log.before = steps(open).redate(log.open, key, slots, entries, head, total, oldest, last, keep, clock, hinted)
           last, log.open = clock, nil
         end
         if last > s and log.cost > 0 then s = last end
@@ -105,7 +105,7 @@ local function book(clock)
   while gap and agree < #entered do
     local log, last = entered[asked % #entered + 1], gap
     asked = asked + 1
-    gap, unknown = steps().earliest(log.open, log.oldest, log.head, log.cost, log, gap)
+    gap, unknown = steps(open).earliest(log.open, log.oldest, log.head, log.cost, log, gap)
     if unknown == start then return pack('>i8I8I8', -1, start, from) end
     if asked > WALK_LOGS * #entered then gap = nil end
     agree = gap == last and agree + 1 or 1
@@ -158,7 +158,7 @@ local function book(clock)
 
   -- Write down that entries lie ahead.
   for _, log in ipairs(logs) do
-    if log.cost > 0 and delay > 0 then steps().mark(log, clock, s) end
+    if log.cost > 0 and delay > 0 then steps(open).mark(log, clock, s) end
   end
   return pack('>i8I8', 0, s) .. out .. pack('>I8', delay)
 end

@@ -1,8 +1,9 @@
 -- log_grow.lua: the second part of log.lua. It changes more of the value than an entry and the header: after a
 -- clock that went back, and when the ring is full. The functions capture nothing. log_ahead.lua goes on with them.
 
--- steps returns the steps that few calls take: after a clock that went back, and when the value grows.
-local function steps()
+-- steps returns the steps that few calls take: after a clock that went back, and when the value grows. It takes open:
+-- capturing it would cost every call.
+local function steps(open)
   local rare = {}
 
   -- redate merges the entries later than now into one of now: they leave together. What had left the longest

@@ -79,7 +79,7 @@ if position < head then time_there, units = read(position) end
 local sure, bookings = at > moved % 2^52, moved >= 2^52 -- have moved, too
 local function shared(step) return math.floor(time_there / step) == math.floor(at / step) end
 local same = time_there == at
-  or sure and time_there and (shared(resolution) or slots >= MOST_ENTRIES and shared(steps().step(keep, now - at)))
+  or sure and time_there and (shared(resolution) or slots >= MOST_ENTRIES and shared(steps(open).step(keep, now - at)))
 if not same then
   if becomes < cost then return '' end
   if position == head then
@@ -97,7 +97,7 @@ if left > units then
   local sum = unpack('>I6', call('GETRANGE', key, offset, offset + 5))
   if (total - sum) % SUM_MODULUS + left - units > MOST_SUM then
     local log = open(key, slots, entries, head, total)
-    oldest, saturated = steps().saturate(log, key, slots, entries, head, total, oldest), true
+    oldest, saturated = steps(open).saturate(log, key, slots, entries, head, total, oldest), true
     position = math.max(position, oldest)
     time_there, units = read(position)
     left = math.min(units + becomes - cost, MOST_OF_ENTRY)
