@@ -113,30 +113,6 @@ func TestABatchThatFitsInPartAdmitsExactlyWhatFits(t *testing.T) {
 	}
 }
 
-func TestACallerThatGivesUpWhileItWaitsIsNotCharged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFar()
-		l := limiter(t, coalesce.New(store), sash.PerMinute(10))
-		var wg sync.WaitGroup
-		wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
-		synctest.Wait()
-		ctx, cancel := context.WithCancel(t.Context())
-		wg.Go(func() {
-			if _, err := l.AllowN(ctx, "k", 5); !errors.Is(err, context.Canceled) {
-				t.Errorf("the error is %v", err)
-			}
-		})
-		wg.Go(func() {
-			if res, err := l.AllowN(t.Context(), "k", 2); err != nil || !res.Allowed || res.Remaining != 7 {
-				t.Errorf("the other one: %+v, %v", res, err)
-			}
-		})
-		synctest.Wait()
-		cancel()
-		wg.Wait()
-	})
-}
-
 func TestABatchLastsAsLongAsItsMostPatientCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFar()
