@@ -113,23 +113,6 @@ func TestAnyGoesOnWhenTheRoomIsTaken(t *testing.T) {
 	})
 }
 
-func TestAnyWithLimitsOfItsOwn(t *testing.T) {
-	l := newLimiter(t, memstore.New(nil), nil, sash.PerMinute(10))
-	small := sash.Subject{Key: "small", Cost: 5, Limits: []sash.Limit{sash.PerMinute(3)}}
-	large := sash.Subject{Key: "large", Cost: 5, Limits: []sash.Limit{sash.PerMinute(100)}}
-	for range 20 {
-		if i, res, err := l.AllowAny(t.Context(), small, large); err != nil || !res.Allowed || i != 1 {
-			t.Fatalf("subject %d, %+v, %v: the cost never fits into the first", i, res, err)
-		}
-	}
-	if i, res, err := l.AllowAny(t.Context(), small, large); err != nil || res.Allowed || i != 1 {
-		t.Errorf("subject %d, %+v, %v", i, res, err)
-	}
-	if i, _, err := l.AllowAny(t.Context(), small); !errors.Is(err, sash.ErrCostAboveLimit) || i != -1 {
-		t.Errorf("%d, %v", i, err)
-	}
-}
-
 // With equal room the pool does not always begin with the same subject.
 func TestAnyBeginsAnywhere(t *testing.T) {
 	l := newLimiter(t, memstore.New(nil), nil, sash.PerMinute(1000))
@@ -197,30 +180,6 @@ func TestBookAnyTakesTheShortestQueue(t *testing.T) {
 	})
 }
 
-// Bookings are in line: a later caller does not take the room that is left in front of one that waits.
-func TestBookAnyKeepsTheOrder(t *testing.T) {
-	eachWay(t, func(t *testing.T, store driver.Store) {
-		l := newLimiter(t, store, nil, sash.Every(10, 10*time.Second))
-		one := func(cost int64) *sash.Reservation {
-			_, r, err := l.BookAny(t.Context(), time.Minute, sash.Subject{Key: "a", Cost: cost})
-			if err != nil || !r.Allowed() {
-				t.Fatal(err)
-			}
-			return r
-		}
-		one(8)
-		large, small := one(5), one(1)
-		if large.Delay() != 10*time.Second || small.Delay() < large.Delay() {
-			t.Errorf("the large call starts after %v, and the small one that came later after %v", large.Delay(), small.Delay())
-		}
-		other := sash.Subject{Key: "b", Cost: 1}
-		i, r, err := l.BookAny(t.Context(), time.Minute, sash.Subject{Key: "a", Cost: 1}, other)
-		if err != nil || i != 1 || r.Delay() != 0 {
-			t.Errorf("subject %d after %v, %v: the other one is free", i, r.Delay(), err)
-		}
-	})
-}
-
 // plain is a store that decides and can do nothing else.
 type plain struct{ driver.Store }
 
@@ -262,26 +221,6 @@ func TestADecoratorHasOnlyThePowersOfItsStore(t *testing.T) {
 			}
 			if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 10 {
 				t.Errorf("%d of 10 are left: %v", res.Remaining, err)
-			}
-		})
-	}
-}
-
-func TestADecoratorPassesOnThePowersOfItsStore(t *testing.T) {
-	for name, store := range layers(t, memstore.New(nil)) {
-		t.Run(name, func(t *testing.T) {
-			l := newLimiter(t, store, nil, sash.PerHour(10))
-			for _, call := range calls {
-				if err := call.make(t.Context(), l, name+call.name, 1); err != nil {
-					t.Errorf("%s: %v", call.name, err)
-				}
-			}
-			r := reserve(t, l, name, 4)
-			if err := r.Settle(t.Context(), 3); err != nil || remaining(t, l, name) != 7 {
-				t.Errorf("settled: %v, %d of 10 are left", err, remaining(t, l, name))
-			}
-			if err := l.Reset(t.Context(), name); err != nil || remaining(t, l, name) != 10 {
-				t.Errorf("reset: %v, %d of 10 are left", err, remaining(t, l, name))
 			}
 		})
 	}

@@ -62,42 +62,6 @@ func TestTwoCallsOverSubjectsApartDoNotRefuseEachOther(t *testing.T) {
 	}
 }
 
-// A call that is refused by its last subject does not make others wait for its first one.
-func TestACallWithoutRoomChargesNoSubjectApart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, newFarStore(), nil, sash.PerHour(1))
-		if res, err := l.Allow(t.Context(), "full"); err != nil || !res.Allowed {
-			t.Fatalf("%+v, %v", res, err)
-		}
-		var callers sync.WaitGroup
-		defer callers.Wait()
-		done := make(chan struct{})
-		defer close(done)
-		callers.Go(func() {
-			for {
-				res, err := l.AllowAll(t.Context(), sash.Subject{Key: "a", Cost: 1}, sash.Subject{Key: "full", Cost: 1})
-				if err != nil || res.Allowed {
-					t.Errorf("admitted by a full subject: %+v, %v", res, err)
-				}
-				if by, _ := res.RefusedBy(); by.Key != "full" || res.RetryAfter < 59*time.Minute {
-					t.Errorf("refused by %v, retry after %v", by.Key, res.RetryAfter)
-				}
-				select {
-				case <-done:
-					return
-				default:
-				}
-			}
-		})
-		for range 100 {
-			time.Sleep(roundTrip / 7)
-			if res, err := l.Peek(t.Context(), "a"); err != nil || res.Remaining != 1 {
-				t.Errorf("%d of 1 remain: %v", res.Remaining, err)
-			}
-		}
-	})
-}
-
 // A caller who leaves gets its error at once, and nothing stays charged, not even the step that was under way.
 func TestACallerThatLeavesIsChargedForNoSubjectApart(t *testing.T) {
 	subjects := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}, {Key: "c", Cost: 1}}

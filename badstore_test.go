@@ -11,7 +11,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/stack"
 )
@@ -132,54 +131,6 @@ func TestAStoreThatTakesAnotherNumberOfUnitsHasFailed(t *testing.T) {
 		if res, err := l.Reward(t.Context(), "k", 5); !errors.Is(err, sash.ErrUnavailable) {
 			t.Errorf("%d of up to 5 are given back: %+v, %v", charged, res, err)
 		}
-	}
-}
-
-// A goroutine of the library that meets a panic of the store must not end the process.
-func TestAPanicBehindTheCallerIsContained(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &scripted{
-			answer: func(driver.Request) driver.Answer {
-				return driver.NewAnswer(1, 0, statuses(1, driver.Status{Remaining: 4}))
-			},
-			settle: func() { panic("a bug") },
-			waits:  50 * time.Millisecond,
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		if _, err := newLimiter(t, store, nil, sash.PerMinute(5)).Reserve(ctx, "k", 1); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the caller left, and got %v", err)
-		}
-		time.Sleep(time.Second)
-	})
-	for name, bad := range map[string]*scripted{
-		"a block with too many statuses": {answer: func(req driver.Request) driver.Answer {
-			n := 1
-			if req.Cost > 1 {
-				n = 9
-			}
-			return driver.NewAnswer(1, 0, statuses(n, driver.Status{Remaining: 1000}))
-		}},
-		"a settlement that panics": {settle: func() { panic("a bug") }, answer: func(driver.Request) driver.Answer {
-			return driver.NewAnswer(1, 0, statuses(1, driver.Status{Remaining: 1000}))
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				leased, err := lease.New(bad, 100*time.Millisecond)
-				if err != nil {
-					t.Fatal(err)
-				}
-				l := newLimiter(t, leased, nil, sash.PerMinute(1000))
-				for range 200 {
-					if _, err := l.Allow(t.Context(), "k"); err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(time.Millisecond)
-				}
-				time.Sleep(time.Second)
-			})
-		})
 	}
 }
 

@@ -3,8 +3,6 @@ package sash_test
 import (
 	"context"
 	"errors"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,40 +28,6 @@ func start(t *testing.T, c *sash.Concurrency, key string) *sash.Slot {
 		t.Fatal(err)
 	}
 	return slot
-}
-
-// A gauge knows how many are inside, and the most that ever were.
-type gauge struct{ inside, most, total atomic.Int64 }
-
-func (g *gauge) enter() {
-	g.total.Add(1)
-	n := g.inside.Add(1)
-	most := g.most.Load()
-	for n > most && !g.most.CompareAndSwap(most, n) {
-		most = g.most.Load()
-	}
-}
-
-func (g *gauge) leave() { g.inside.Add(-1) }
-
-func TestASlotIsTakenSoonAfterItComesFree(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &settlingStore{Store: memstore.New(nil)}
-		c := newConcurrency(t, store, 1, time.Hour)
-		slot := start(t, c, "k")
-		const held = 10 * time.Minute
-		time.AfterFunc(held, func() { _ = slot.Release(t.Context()) })
-		began := time.Now()
-		if _, err := c.Wait(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		if late := time.Since(began) - held; late < 0 || late > time.Second {
-			t.Errorf("the slot was taken %v after it came free", late)
-		}
-		if n := store.calls.Load(); n < 600 || n > 1250 {
-			t.Errorf("the store was asked %d times in 10 minutes", n)
-		}
-	})
 }
 
 func TestAHolderThatDiesFreesItsSlotAfterTheHoldTime(t *testing.T) {
@@ -221,38 +185,6 @@ func TestASlotIsExtended(t *testing.T) {
 			t.Error("a slot that was extended was not released")
 		}
 		extend(t, start(t, c, "k"), false) // a refusal
-	})
-}
-
-// Holders that extend and release at random, and others that want their slots: never more than n hold one.
-func TestHoldersThatExtendNeverExceedN(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n, hold = 3, time.Second
-		c := newConcurrency(t, memstore.New(nil), n, hold)
-		var g gauge
-		var group sync.WaitGroup
-		for i := range 30 {
-			group.Go(func() {
-				for round := range 20 {
-					slot, err := c.Wait(t.Context(), "k")
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					g.enter()
-					for range (i + round) % 5 {
-						time.Sleep(time.Duration(500+37*i%400) * time.Millisecond)
-						extend(t, slot, true)
-					}
-					g.leave()
-					_ = slot.Release(t.Context())
-				}
-			})
-		}
-		group.Wait()
-		if g.most.Load() != n || g.total.Load() != 600 {
-			t.Errorf("%d of %d held slots, %d in all", g.most.Load(), n, g.total.Load())
-		}
 	})
 }
 

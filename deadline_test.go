@@ -119,30 +119,6 @@ func TestCallersWhoCannotWaitForTheStoreAreNotCharged(t *testing.T) {
 	}
 }
 
-// A third of the calls are on a key that hangs. The others are not kept back, though every late call takes its callers'
-// whole patience.
-func TestAKeyThatHangsKeepsNoOtherCallsBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &pacedStore{memstore.New(nil), func(key string) time.Duration {
-			if key == "hangs" {
-				return time.Hour
-			}
-			return time.Millisecond
-		}}
-		l := newLimiter(t, store, nil, sash.PerDay(100_000))
-		for i := range 3000 {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			if i%3 == 0 {
-				_, _ = l.Allow(ctx, "hangs")
-			} else if _, err := l.Allow(ctx, "k"); err != nil {
-				t.Errorf("call %d: %v", i, err)
-			}
-			cancel()
-		}
-		time.Sleep(time.Second)
-	})
-}
-
 func TestACallThatIsNotSentSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &pacedStore{memstore.New(nil), func(string) time.Duration { return 2 * time.Millisecond }}
@@ -167,41 +143,6 @@ func TestACallThatIsNotSentSaysSo(t *testing.T) {
 		time.Sleep(time.Second) // for the look that it left behind
 		if left := remaining(t, l, "k"); left != 99_999 {
 			t.Errorf("%d left", left)
-		}
-	})
-}
-
-// The store hangs for a minute, and calls with deadlines of 50 ms come once a second. When it is back, the first or the
-// second of them is sent.
-func TestCallersAreNotKeptBackAfterAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := storetest.NewFaulty(memstore.New(nil))
-		store.Slow(300 * time.Microsecond)
-		l := newLimiter(t, store, nil, sash.PerDay(100_000))
-		allow := func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			defer cancel()
-			_, err := l.Allow(ctx, "k")
-			time.Sleep(time.Second)
-			return err
-		}
-		for range 5 {
-			if err := allow(); err != nil {
-				t.Error(err)
-			}
-		}
-		store.Hang(nil)
-		for range 120 {
-			if err := allow(); !errors.Is(err, context.DeadlineExceeded) {
-				t.Error(err)
-			}
-		}
-		store.Slow(300 * time.Microsecond)
-		_ = allow()
-		for range 5 {
-			if err := allow(); err != nil {
-				t.Error(err)
-			}
 		}
 	})
 }

@@ -163,35 +163,6 @@ func TestAnObserverSeesCallsWithoutADecision(t *testing.T) {
 	})
 }
 
-// A caller who waits for a slot asks again and again. Each time is seen, and says that the caller waits.
-func TestAnObserverSeesThatACallerWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		seen := new(recorder)
-		c, err := sash.NewConcurrency(memstore.New(nil), &sash.Options{Observer: seen}, 1, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		slot, err := c.Start(t.Context(), "a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		seen.take()
-		time.AfterFunc(time.Second/2, func() { _ = slot.Release(t.Context()) })
-		if _, err := c.Wait(t.Context(), "a"); err != nil {
-			t.Fatal(err)
-		}
-		last := len(seen.seen) - 1
-		for i, d := range seen.seen {
-			if !d.Waiting || d.Result.Allowed != (i == last) {
-				t.Errorf("decision %d: waiting %v, allowed %v", i, d.Waiting, d.Result.Allowed)
-			}
-		}
-		if last < 2 {
-			t.Errorf("%d decisions, want some", last+1)
-		}
-	})
-}
-
 type observerFunc func(context.Context, sash.Decision)
 
 func (f observerFunc) Observe(ctx context.Context, d sash.Decision) { f(ctx, d) }
@@ -242,32 +213,5 @@ func TestAnObserverSeesNoDecisionOfAStoreThatPanics(t *testing.T) {
 	}
 	if got := seen.take(); got != "" {
 		t.Errorf("the observer saw %q", got)
-	}
-}
-
-type nothing struct{}
-
-func (nothing) Observe(context.Context, sash.Decision) {}
-
-// Without an observer a decision allocates nothing, whatever the call; package memstore has more cases.
-func TestWithoutAnObserverADecisionAllocatesNothing(t *testing.T) {
-	for name, c := range map[string]struct {
-		observer sash.Observer
-		most     float64
-	}{"none": {nil, 0}, "one": {nothing{}, 3}} {
-		opts := &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Hour, Observer: c.observer}
-		l := newLimiter(t, memstore.New(nil), opts, sash.PerDay(1))
-		subject := []sash.Subject{{Key: "k", Cost: 1}}
-		for call, f := range map[string]func(){
-			"Allow":           func() { _, _ = l.Allow(t.Context(), "k") },
-			"AllowAll of one": func() { _, _ = l.AllowAll(t.Context(), subject...) },
-			"AllowUpTo":       func() { _, _ = l.AllowUpTo(t.Context(), "k", 1) },
-		} {
-			if got := testing.AllocsPerRun(1000, f); got > c.most {
-				t.Errorf("observer %s: %s allocates %v times, want at most %v", name, call, got, c.most)
-			} else {
-				t.Logf("observer %s: %s allocates %v times", name, call, got)
-			}
-		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -123,66 +122,16 @@ func TestSeveralStepsAreAllOrNothing(t *testing.T) {
 	}
 }
 
-// A recording store records the least key of the requests that it charges together, and notifies of settlements.
-type recording struct {
+// A settling store notifies of settlements.
+type settling struct {
 	placed
-	charged []string
 	settled func()
 }
 
-func (s *recording) record(answers []driver.Answer, err error, reqs ...driver.Request) {
-	least, allowed := reqs[0].Key, err == nil
-	for i := range reqs {
-		least = min(least, reqs[i].Key)
-		allowed = allowed && reqs[i].Cost > 0 && answers[i].Allowed()
-	}
-	if allowed {
-		s.charged = append(s.charged, least)
-	}
-}
-
-func (s *recording) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	answer, err := s.placed.Decide(ctx, req)
-	s.record([]driver.Answer{answer}, err, req)
-	return answer, err
-}
-
-func (s *recording) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	answers, err := s.placed.DecideAll(ctx, reqs)
-	s.record(answers, err, reqs...)
-	return answers, err
-}
-
-func (s *recording) Settle(ctx context.Context, sets ...driver.Settlement) error {
+func (s *settling) Settle(ctx context.Context, sets ...driver.Settlement) error {
 	err := s.placed.Settle(ctx, sets...)
-	if s.settled != nil {
-		s.settled()
-	}
+	s.settled()
 	return err
-}
-
-// Steps are charged in the order of their least keys, also those that the store could not decide together.
-func TestStepsAreChargedInTheOrderOfTheKeys(t *testing.T) {
-	policy := newPolicy(t, nil, sash.PerDay(6))
-	for _, steps := range []string{"a z, m", "z, m", "b, c z, d", "c z, b", "b a, z c, d", "d, c z b, a2 a"} {
-		t.Run(steps, func(t *testing.T) {
-			var reqs [][]driver.Request
-			for step := range strings.SplitSeq(steps, ", ") {
-				var together []driver.Request
-				for key := range strings.FieldsSeq(step) {
-					together = append(together, driver.Request{Key: key, Cost: 1, Policy: policy})
-				}
-				reqs = append(reqs, together)
-			}
-			store := &recording{placed: placed{Store: memstore.New(nil)}}
-			if _, admitted, err := driver.DecideInSteps(t.Context(), store, reqs); !admitted || err != nil {
-				t.Fatalf("%v, %v", admitted, err)
-			}
-			if !slices.IsSorted(store.charged) {
-				t.Errorf("charged in the order %v", store.charged)
-			}
-		})
-	}
 }
 
 // A dying store answers some steps, and then nothing.
@@ -271,7 +220,7 @@ func TestACallBeginsAgainIfAnotherTookTheRoom(t *testing.T) {
 	policy := newPolicy(t, nil, sash.PerDay(1))
 	req := func(key string) driver.Request { return driver.Request{Key: key, Cost: 1, Policy: policy} }
 	for returned, want := range map[int]bool{1: true, 2: true, 3: false} { // when the other call gives "b" back
-		store := &recording{placed: placed{Store: memstore.New(nil), free: memstore.New(nil)}}
+		store := &settling{placed: placed{Store: memstore.New(nil), free: memstore.New(nil)}}
 		if _, err := store.Store.Decide(t.Context(), req("b")); err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +234,7 @@ func TestACallBeginsAgainIfAnotherTookTheRoom(t *testing.T) {
 		}
 		_, admitted, err := driver.DecideInSteps(t.Context(), store, [][]driver.Request{{req("a")}, {req("b")}})
 		if err != nil || admitted != want {
-			t.Errorf("the room is back after %d tries: admitted is %v after %v, %v", returned, admitted, store.charged, err)
+			t.Errorf("the room is back after %d tries: admitted is %v, %v", returned, admitted, err)
 		}
 	}
 }

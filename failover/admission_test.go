@@ -131,30 +131,6 @@ func TestOverloadIsNoFailureOfTheStore(t *testing.T) {
 	})
 }
 
-// Calls that wait for their turn while the store hangs have waited for the store: the failure mode answers within the budget.
-func TestAHangIsNoOverload(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(90_000))
-		inner.becomes(stalls)
-		var group sync.WaitGroup
-		for range 500 {
-			group.Go(func() {
-				began := time.Now()
-				res, err := l.Allow(t.Context(), "k")
-				if took := time.Since(began); err != nil || res.Source != driver.FromPolicy || took > failover.DefaultBudget+2*time.Millisecond {
-					t.Errorf("from %v after %v: %v", res.Source, took, err)
-				}
-			})
-			time.Sleep(time.Millisecond)
-		}
-		group.Wait()
-		if store.State() == failover.Up {
-			t.Error("a store that hangs is up")
-		}
-		time.Sleep(time.Second)
-	})
-}
-
 // What the breaker counts is a closed list. Another error is about its call: it is answered by the failure mode, and other
 // callers keep the store.
 func TestOnlyErrorsOfTheStoreTakeItDown(t *testing.T) {

@@ -1,8 +1,6 @@
 package failover_test
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,40 +35,6 @@ func duringAnOutage(t *testing.T, limit sash.Limit, f func(*testing.T, *fake, *f
 		inner.becomes(fails(errRefused))
 		f(t, inner, store, newLimiter(t, store, nil, limit))
 	})
-}
-
-func TestModesAnswerBookings(t *testing.T) {
-	for _, c := range []struct {
-		mode   failover.Mode
-		delays []time.Duration // of 5 bookings; the store is shared by four processes
-	}{
-		{mode: failover.Open, delays: []time.Duration{0, 0, 0, 0, 0}},
-		{mode: failover.Local, delays: []time.Duration{0, 0, 10 * time.Second, 10 * time.Second, 20 * time.Second}},
-		{mode: failover.Closed},
-	} {
-		bubble(t, c.mode.String(), func(t *testing.T) {
-			inner, store, l := outage(t, failover.Options{Modes: always(c.mode), Instances: four}, perTen)
-			inner.becomes(fails(errRefused))
-			if c.mode == failover.Closed {
-				if _, err := store.Decide(t.Context(), booking(l, time.Hour)); !errors.Is(err, sash.ErrUnavailable) {
-					t.Errorf("the error is %v", err)
-				}
-				return
-			}
-			for i, delay := range c.delays {
-				answer := book(t, store, l, 20*time.Second)
-				if !answer.Allowed() || answer.Delay != delay.Microseconds() || answer.At != time.Now().UnixMicro()+answer.Delay {
-					t.Errorf("booking %d at %d: %+v, want a delay of %v", i, time.Now().UnixMicro(), answer, delay)
-				}
-			}
-			if c.mode == failover.Local {
-				book(t, store, l, 20*time.Second)
-				if answer := book(t, store, l, 20*time.Second); answer.Allowed() || answer.Retry() != (30*time.Second).Microseconds() {
-					t.Errorf("a booking whose turn is too far away: %+v", answer)
-				}
-			}
-		})
-	}
 }
 
 // A local store that does not book decides as of now.
@@ -185,23 +149,4 @@ func TestABookingThatComesTooLateIsGivenBack(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A program that ends writes what has not started yet too.
-func TestCloseWritesBookings(t *testing.T) {
-	duringAnOutage(t, perTen, func(t *testing.T, inner *fake, store *failover.Store, l *sash.Limiter) {
-		for range 6 {
-			book(t, store, l, time.Hour)
-		}
-		inner.becomes(nil)
-		time.Sleep(time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := store.Close(ctx); err != nil {
-			t.Error(err)
-		}
-		if stats := store.Stats(); stats.Written != 6 || stats.Backlog != 0 {
-			t.Errorf("%+v", stats)
-		}
-	})
 }

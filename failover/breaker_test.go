@@ -70,31 +70,6 @@ func TestProbesBecomeSeldom(t *testing.T) {
 	})
 }
 
-// A probe whose caller leaves while the store hangs must not keep others from probing.
-func TestAProbeWhoseCallerLeavesIsFollowedByAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{})
-		bringDown(t, inner, store)
-		inner.becomes(hangs(time.Hour))
-		l := newLimiter(t, store, nil, sash.PerHour(1000))
-		time.Sleep(time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		if _, err := l.Allow(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
-		if store.State() != failover.Probing {
-			t.Fatalf("the store is %v", store.State())
-		}
-		bringBack(t, inner, store)
-		time.Sleep(2 * time.Hour)
-		if store.State() != failover.Up {
-			t.Errorf("an answer that came an hour late made the store %v", store.State())
-		}
-	})
-}
-
 func TestFailuresAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,35 +42,6 @@ func TestTheBudgetHoldsWhateverTheStoreDoes(t *testing.T) {
 	}
 }
 
-// A caller that leaves while it waits for its turn, or for which there is no place within the budget, is not charged.
-func TestACallWithoutATurnIsNotCharged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, failover.Options{MaxInFlight: 1}, sash.PerHour(90_000))
-		inner.becomes(hangs(time.Minute))
-		var group sync.WaitGroup
-		defer group.Wait()
-		group.Go(func() { _, _ = l.Allow(t.Context(), "k") })
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		defer cancel()
-		for _, c := range []struct {
-			ctx  context.Context
-			want error
-			took time.Duration
-		}{{ctx, context.DeadlineExceeded, 20 * time.Millisecond}, {t.Context(), failover.ErrBusy, failover.DefaultBudget - 20*time.Millisecond}} {
-			began := time.Now()
-			_, err := l.Allow(c.ctx, "k")
-			if took := time.Since(began); !errors.Is(err, c.want) || took != c.took {
-				t.Errorf("%v after %v, want %v after %v", err, took, c.want, c.took)
-			}
-		}
-		time.Sleep(time.Minute) // the store lets go
-		if calls, _ := inner.seen(); calls != 1 || store.State() != failover.Up {
-			t.Errorf("the store got %d calls and is %v", calls, store.State())
-		}
-	})
-}
-
 // giveUp asks n times and gives up after 10 ms.
 func giveUp(t *testing.T, l *sash.Limiter, n int) {
 	t.Helper()
@@ -87,18 +57,6 @@ func giveUp(t *testing.T, l *sash.Limiter, n int) {
 		}
 		cancel()
 	}
-}
-
-func TestACallerWhoGivesUpTripsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(10))
-		inner.becomes(hangs(30 * time.Millisecond)) // within the budget
-		giveUp(t, l, 50)
-		time.Sleep(time.Second)
-		if store.State() != failover.Up {
-			t.Errorf("the store is %v", store.State())
-		}
-	})
 }
 
 // Callers with less time than the budget find out that the store is down as others do: it has its whole time.

@@ -14,46 +14,6 @@ import (
 	"example.com/sash/storetest"
 )
 
-func TestLocallyThisProcessHasItsShare(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		instances := 4
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: func() int { return instances }})
-		bringDown(t, inner, store)
-		for units, c := range map[int64]struct{ instances, share int }{
-			100: {4, 25}, 99: {4, 24}, 3: {4, 0}, 4: {4, 1}, 7: {1, 7}, 8: {0, 0}, 9: {-1, 0},
-		} {
-			instances = c.instances
-			for _, a := range sash.Algorithms() {
-				l := newLimiter(t, store, algorithm(a), sash.PerHour(units))
-				key := sash.Key(time.Duration(units).String(), a.String())
-				if got := admit(t, l, key, 40); got != c.share {
-					t.Errorf("%v: %d of %d units were admitted by one of %d", a, got, units, c.instances)
-				}
-			}
-		}
-	})
-}
-
-func TestAPolicyForgetsNoShareWhenTheInstancesChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		instances := 2
-		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Instances: func() int { return instances }}, sash.PerHour(100))
-		bringDown(t, inner, store)
-		if got := admit(t, l, "k", 60); got != 50 {
-			t.Errorf("%d were admitted by one of two", got)
-		}
-		instances = 1
-		if got := admit(t, l, "k", 110); got != 50 {
-			t.Errorf("%d more were admitted by the only one, want the other 50", got)
-		}
-		instances = 5
-		if got := admit(t, l, "k", 10); got != 0 {
-			t.Errorf("%d were admitted by one of five", got)
-		}
-	})
-}
-
 func TestARefusalTellsOfTheShareInTheCallersTerms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
@@ -80,74 +40,6 @@ func TestARefusalTellsOfTheShareInTheCallersTerms(t *testing.T) {
 		}
 		if res := allow(t, l, "another", 3); res.Allowed || res.RetryAfter < 50*time.Millisecond || res.RetryAfter > 2*time.Second || res.Remaining != 2 {
 			t.Errorf("more than the share: %+v", res)
-		}
-	})
-}
-
-func TestSwitchingOverHandsOutNoFreshLimit(t *testing.T) {
-	for _, a := range sash.Algorithms() {
-		for name, c := range map[string]struct {
-			instances, before, after int
-			limits                   []sash.Limit
-		}{
-			"the share is used":             {4, 30, 0, []sash.Limit{sash.PerHour(100)}},
-			"some of the share is left":     {4, 20, 5, []sash.Limit{sash.PerHour(100)}},
-			"there is no share":             {200, 20, 0, []sash.Limit{sash.PerHour(100)}},
-			"all but the long one has left": {2, 20, 5, []sash.Limit{sash.PerSecond(60), sash.PerHour(50)}},
-		} {
-			bubble(t, a.String()+"/"+name, func(t *testing.T) {
-				time.Sleep(time.Second) // from a boundary
-				inner := newFake()
-				store := guarded(t, inner, failover.Options{
-					Modes: always(failover.Local), Instances: func() int { return c.instances },
-				})
-				l := newLimiter(t, store, algorithm(a), c.limits...)
-				if got := admit(t, l, "k", c.before); got != c.before {
-					t.Fatalf("%d of %d were admitted while the store worked", got, c.before)
-				}
-				if len(c.limits) > 1 {
-					time.Sleep(2 * time.Second)
-				}
-				bringDown(t, inner, store)
-				if got := admit(t, l, "k", 100); got != c.after {
-					t.Errorf("%d more were admitted locally, want %d", got, c.after)
-				}
-			})
-		}
-	}
-}
-
-func TestReservationsAreSettledWhereTheyWereCharged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Instances: four}, sash.PerHour(100))
-		there, err := l.Reserve(t.Context(), "k", 10)
-		if err != nil {
-			t.Fatal(err)
-		}
-		bringDown(t, inner, store)
-		here, err := l.Reserve(t.Context(), "k", 15)
-		if err != nil || !here.Allowed() {
-			t.Fatal(here.Allowed(), err)
-		}
-		if allow(t, l, "k", 1).Allowed {
-			t.Error("more than the share was admitted")
-		}
-		if err := there.Settle(t.Context(), 2); !errors.Is(err, sash.ErrUnavailable) {
-			t.Errorf("settling at a store that is down: %v", err)
-		}
-		if err := here.Settle(t.Context(), 5); err != nil {
-			t.Error(err)
-		}
-		if got := admit(t, l, "k", 20); got != 10 {
-			t.Errorf("%d were admitted after 10 were given back", got)
-		}
-		bringBack(t, inner, store)
-		if err := there.Settle(t.Context(), 2); err != nil {
-			t.Error(err)
-		}
-		synctest.Wait()
-		if left := remaining(t, inner, sash.PerHour(100)); left != 100-2-5-10 {
-			t.Errorf("%d of 100 are left in the store", left)
 		}
 	})
 }

@@ -13,39 +13,6 @@ import (
 	"example.com/sash/memstore"
 )
 
-func TestTheModeGoesByCost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: failover.Modes{Rules: []failover.Rule{
-			{MaxCost: 1, Mode: failover.Open}, {MaxCost: 20, Mode: failover.Local},
-		}}})
-		bringDown(t, inner, store)
-		l := newLimiter(t, store, nil, sash.PerHour(50))
-		for range 100 {
-			res := allow(t, l, "k", 1)
-			if !res.Allowed || res.Source != driver.FromPolicy || !errors.Is(res.Cause, failover.ErrDown) {
-				t.Fatalf("one unit: %+v", res)
-			}
-		}
-		for i, want := range []bool{true, true, false} {
-			if res := allow(t, l, "k", 20); res.Allowed != want || res.Source != driver.FromLocal || res.Cause == nil {
-				t.Errorf("20 units, call %d: %+v", i, res)
-			}
-		}
-		if _, err := l.AllowN(t.Context(), "k", 21); !errors.Is(err, sash.ErrUnavailable) {
-			t.Errorf("21 units: %v", err)
-		}
-		both := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 21}}
-		if _, err := l.AllowAll(t.Context(), both...); !errors.Is(err, sash.ErrUnavailable) {
-			t.Errorf("1 and 21 units: %v", err)
-		}
-		both[1].Cost = 20
-		if res, err := l.AllowAll(t.Context(), both...); err != nil || !res.Allowed || res.Source != driver.FromLocal || res.Cause == nil {
-			t.Errorf("1 and 20 units: %+v, %v", res, err)
-		}
-	})
-}
-
 func TestPoliciesThatMeanNothingAreErrors(t *testing.T) {
 	local := memstore.New(nil)
 	rules := func(r ...failover.Rule) failover.Modes { return failover.Modes{Rules: r} }
@@ -69,35 +36,6 @@ func TestPoliciesThatMeanNothingAreErrors(t *testing.T) {
 	if _, err := failover.New(newFake(), &failover.Options{Local: local, Modes: guard}); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestStoresWithOtherPoliciesShareTheRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		closed := guarded(t, inner, failover.Options{})
-		open, err := closed.With(always(failover.Open))
-		if err != nil {
-			t.Fatal(err)
-		}
-		login := failover.Modes{Guard: true, Rules: []failover.Rule{{Mode: failover.Open}}}
-		if _, err := open.With(login); err == nil {
-			t.Error("limits that guard a secret may be open")
-		}
-		bringDown(t, inner, closed)
-		inner.becomes(nil)
-		if open.State() != failover.Down {
-			t.Errorf("one store is down, the other %v", open.State())
-		}
-		if res := allow(t, newLimiter(t, open, nil, sash.PerHour(1)), "k", 1); !res.Allowed || res.Source != driver.FromPolicy {
-			t.Errorf("%+v", res)
-		}
-		if _, err := newLimiter(t, closed, nil, sash.PerHour(1)).Allow(t.Context(), "k"); !errors.Is(err, sash.ErrUnavailable) {
-			t.Errorf("%v", err)
-		}
-		if calls, _ := inner.seen(); calls != 0 {
-			t.Errorf("the store was asked %d times while it was down", calls)
-		}
-	})
 }
 
 func TestAnOpenAnswerLooksLikeAnUnusedLimit(t *testing.T) {

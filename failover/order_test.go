@@ -2,7 +2,6 @@ package failover_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,29 +15,6 @@ import (
 	"example.com/sash/stack"
 	"example.com/sash/storetest"
 )
-
-// Joined calls would be answered by the policy for their sum. So behind group commit each call is decided alone.
-func TestCoalesceOverFailoverKeepsThePolicyOfEachCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: failover.Modes{Rules: []failover.Rule{{MaxCost: 1, Mode: failover.Open}}}})
-		l := newLimiter(t, stack.GroupCommit(store), nil, sash.PerHour(100_000))
-		inner.becomes(hangs(10 * time.Second))
-		var group sync.WaitGroup
-		for range 64 {
-			group.Go(func() {
-				for range 40 {
-					if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
-						t.Errorf("a call of cost 1: %+v, %v", res, err)
-						return
-					}
-				}
-			})
-		}
-		group.Wait()
-		time.Sleep(time.Minute)
-	})
-}
 
 func TestLeaseOverFailoverIsRefused(t *testing.T) {
 	store := guarded(t, newFake(), failover.Options{})

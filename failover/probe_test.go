@@ -56,17 +56,6 @@ func TestAProbeFindsWhatNobodyAsksAbout(t *testing.T) {
 	}
 }
 
-func TestAProbeWaitsForAStoreThatStalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{})
-		inner.becomes(stall(100 * time.Millisecond))
-		if err := store.Probe(t.Context()); err != nil || store.State() != failover.Up {
-			t.Errorf("the store is %v: %v", store.State(), err)
-		}
-	})
-}
-
 // A probe charges nothing and asks no part that a call has reached since the last one.
 func TestAProbeAsksTheIdlePartsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -299,34 +298,4 @@ func backAfter(d time.Duration) func(context.Context) error {
 		}
 		return nil
 	}
-}
-
-// A closed store still decides. What it admits locally is lost, and counted.
-func TestAClosedStoreStillDecides(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, inFour, sash.PerHour(40))
-		var group sync.WaitGroup
-		for range 3 {
-			group.Go(func() {
-				if err := store.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		group.Wait()
-		if res := allow(t, l, "k", 1); res.Source != driver.FromStore {
-			t.Errorf("%+v", res)
-		}
-		inner.becomes(fails(errRefused))
-		if res := allow(t, l, "k", 4); !res.Allowed || res.Source != driver.FromLocal {
-			t.Errorf("%+v", res)
-		}
-		if got := store.Stats(); got != (failover.Stats{Lost: 4}) {
-			t.Errorf("%+v", got)
-		}
-		closed := guarded(t, inner, failover.Options{Modes: always(failover.Closed)})
-		if err := closed.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
 }

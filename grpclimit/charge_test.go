@@ -106,40 +106,6 @@ func begin(ctx context.Context, t *testing.T, client pb.TestServiceClient) (pb.T
 	return stream, err
 }
 
-// A stream is one call, however many messages it has.
-func TestAStreamIsChargedWhenItStarts(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), sash.PerMinute(2))
-	received := 0
-	client, ended := streams(t, onServer(t, limiter, grpclimit.Shared("all"), nil), func(stream pb.TestService_FullDuplexCallServer) error {
-		for ; ; received++ {
-			if _, err := stream.Recv(); err == io.EOF {
-				return nil
-			} else if err != nil {
-				return err
-			}
-		}
-	})
-	for range 2 {
-		stream, err := begin(t.Context(), t, client)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 5 {
-			_ = stream.Send(&pb.StreamingOutputCallRequest{}) // Recv returns why a stream has ended
-		}
-		_ = stream.CloseSend()
-		if _, err := stream.Recv(); err != io.EOF || <-ended != nil {
-			t.Fatal(err)
-		}
-	}
-	_, err := begin(t.Context(), t, client)
-	wantCode(t, err, codes.ResourceExhausted)
-	wantRetryAfter(t, err, time.Minute)
-	if len(violations(t, err)) != 1 || received != 10 {
-		t.Errorf("%d messages were received, want 10: %v", received, err)
-	}
-}
-
 // A stream is one call in flight, and one attempt, until its handler returns.
 func TestAStreamIsSettledAtItsEnd(t *testing.T) {
 	limiter := newLimiter(t, newClock().store(), sash.PerHour(3))

@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/httplimit"
-	"example.com/sash/memstore"
 )
 
 // answers is a handler that answers with the status that the query names.
@@ -61,84 +57,11 @@ func TestOnlyFailuresAreCharged(t *testing.T) {
 	wantStatus(t, get(h, "POST", "/?status=200", nil), 200)
 }
 
-func TestSuccessResetsWhereAllowed(t *testing.T) {
-	limiter := newLimiter(t, newClock().store(), nil, sash.PerMinute(3))
-	address, account := failures(httplimit.PeerAddress), failures(httplimit.Join(httplimit.Header("X-User"), httplimit.PeerAddress))
-	address.Name, account.Name, account.ResetOnSuccess = "address", "account", true
-	h := newLayers(t, limiter, nil, address, account)(answers)
-	ann := func(r *http.Request) { r.Header.Set("X-User", "ann") }
-	wantStatus(t, get(h, "POST", "/?status=401", ann), 401)
-	wantField(t, get(h, "POST", "/?status=200", ann), "RateLimit", `"address:3/1m";r=1;t=60, "account:3/1m";r=1;t=60`)
-	wantField(t, get(h, "POST", "/?status=200", ann), "RateLimit", `"address:3/1m";r=1;t=60, "account:3/1m";r=2;t=60`)
-}
-
-// An attempt that is running when its subject is reset leaves the charges of others alone.
-func TestAResetDuringAnotherAttempt(t *testing.T) {
-	clock := newClock()
-	limiter := newLimiter(t, clock.store(), nil, sash.PerMinute(3))
-	layer := failures(httplimit.Shared("x"))
-	layer.ResetOnSuccess = true
-	var during func()
-	h := newLayers(t, limiter, nil, layer)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/slow" {
-			during()
-			w.WriteHeader(500)
-			return
-		}
-		answers(w, r)
-	}))
-	during = func() {
-		wantStatus(t, get(h, "POST", "/?status=200", nil), 200)
-		clock.Advance(time.Microsecond)
-		wantStatus(t, get(h, "POST", "/?status=401", nil), 401)
-	}
-	wantStatus(t, get(h, "POST", "/slow", nil), 500)
-	wantLeft(t, limiter, "shared:x", 2)
-}
-
 func wantLeft(t *testing.T, l *sash.Limiter, key string, want int64) {
 	t.Helper()
 	if res, err := l.Peek(t.Context(), key); err != nil || res.Remaining != want {
 		t.Errorf("%d left for %s, want %d: %v", res.Remaining, key, want, err)
 	}
-}
-
-// Twenty attempts at once and room for three failures: three are admitted, whatever their outcome.
-func TestConcurrentAttemptsDoNotPassTheLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var inside atomic.Int64
-		release := make(chan struct{})
-		h := newFailures(t, memstore.New(nil), 3, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			inside.Add(1)
-			<-release
-			answers(w, r)
-		}))
-		var wg sync.WaitGroup
-		var refused atomic.Int64
-		for i := range 20 {
-			wg.Go(func() {
-				if get(h, "POST", []string{"/?status=401", "/?status=200"}[i%2], nil).status == 429 {
-					refused.Add(1)
-				}
-			})
-		}
-		synctest.Wait()
-		if inside.Load() != 3 || refused.Load() != 17 {
-			t.Errorf("%d attempts admitted and %d refused; want 3 and 17", inside.Load(), refused.Load())
-		}
-		close(release)
-		wg.Wait()
-		failed := int64(0)
-		for range 10 { // the units of the attempts that succeeded are free again
-			if get(h, "POST", "/?status=401", nil).status == 401 {
-				failed++
-			}
-		}
-		if failed > 3 {
-			t.Errorf("%d failed after all had ended", failed)
-		}
-		wantStatus(t, get(h, "POST", "/", nil), 429)
-	})
 }
 
 func TestAnInformationalStatusIsNotTheOutcome(t *testing.T) {
@@ -213,36 +136,6 @@ func inFlight(n int64) httplimit.Layer {
 		Name: "download", Key: httplimit.PeerAddress, Charge: httplimit.InFlight,
 		Limits: []sash.Limit{sash.Every(n, 10*time.Minute)},
 	}
-}
-
-func TestRequestsInFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var inside atomic.Int64
-		h := newLayers(t, newLimiter(t, memstore.New(nil), nil, sash.PerMinute(1)), nil, inFlight(3))(
-			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				if n := inside.Add(1); n > 3 {
-					t.Errorf("%d at once", n)
-				}
-				time.Sleep(time.Second)
-				inside.Add(-1)
-			}))
-		for range 3 { // three at once, and far more in a minute than the limiter's own limit has
-			var group sync.WaitGroup
-			var refused atomic.Int64
-			for range 10 {
-				group.Go(func() {
-					if res := get(h, "GET", "/", nil); res.status == 429 {
-						refused.Add(1)
-						wantField(t, res, "Retry-After", "1")
-					}
-				})
-			}
-			group.Wait()
-			if refused.Load() != 7 {
-				t.Errorf("%d refused of 10, want 7", refused.Load())
-			}
-		}
-	})
 }
 
 // A refusal by any layer charges nothing, and each kind releases its own charges.
@@ -321,19 +214,4 @@ func TestFieldsOfALimitInFlight(t *testing.T) {
 			wantFields(t, get(h, "GET", "/", nil), want.admitted)
 		})
 	}
-}
-
-func TestOlderDialectsOmitALimitInFlight(t *testing.T) {
-	h := newLayers(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(9)), &httplimit.Options{Dialect: httplimit.Draft06}, inFlight(1))(ok)
-	res := get(h, "GET", "/", nil)
-	wantStatus(t, res, 200)
-	wantField(t, res, "RateLimit-Limit", "")
-	wantField(t, res, "RateLimit-Policy", "")
-}
-
-// Options.Cost is the units of a request for layers of Requests; it is one request in flight all the same.
-func TestACostIsNotANumberInFlight(t *testing.T) {
-	h := newLayers(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(9)), &httplimit.Options{Cost: func(*http.Request) int64 { return 5 }},
-		httplimit.Layer{Name: "all", Key: httplimit.PeerAddress}, inFlight(2))(ok)
-	wantField(t, get(h, "GET", "/", nil), "RateLimit", `"all:9/1m";r=4;t=60, "download:2 at once";r=1`)
 }

@@ -3,7 +3,6 @@ package httplimit_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -16,44 +15,6 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/httplimit"
 )
-
-func TestLayersAreDecidedTogether(t *testing.T) {
-	clock := newClock()
-	limiter := newLimiter(t, clock.store(), &sash.Options{Prefix: "api"}, sash.PerMinute(100))
-	h := newLayers(t, limiter, nil,
-		httplimit.Layer{Name: "address", Key: httplimit.PeerAddress, Limits: []sash.Limit{sash.PerMinute(2)}},
-		httplimit.Layer{Name: "write", Key: httplimit.PeerAddress, Limits: []sash.Limit{sash.PerHour(1)}, Match: httplimit.Writes},
-		httplimit.Layer{Name: "everybody", Key: httplimit.Shared("all")},
-	)(ok)
-	left := func(key string) int64 {
-		t.Helper()
-		res, err := limiter.Peek(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return 100 - res.Remaining
-	}
-
-	wantStatus(t, get(h, "POST", "/", nil), 200)
-	res := get(h, "POST", "/", nil)
-	wantStatus(t, res, 429)
-	wantField(t, res, "Retry-After", "3600")
-	body := problemOf(t, res)
-	if len(body.Violated) != 1 || body.Violated[0] != "write:1/1h" {
-		t.Errorf("violated %q, want write:1/1h alone", body.Violated)
-	}
-	if used := left("everybody:shared:all"); used != 1 {
-		t.Errorf("everybody was charged %d units, want 1: the refusal is free", used)
-	}
-	res = get(h, "GET", "/", nil)
-	wantStatus(t, res, 200)
-	wantField(t, res, "RateLimit", `"address:2/1m";r=0;t=60, "everybody:100/1m";r=98;t=60`)
-	res = get(h, "GET", "/", nil)
-	wantStatus(t, res, 429)
-	if body := problemOf(t, res); len(body.Violated) != 1 || body.Violated[0] != "address:2/1m" {
-		t.Errorf("violated %q, want address:2/1m alone", body.Violated)
-	}
-}
 
 func TestCost(t *testing.T) {
 	clock := newClock()
@@ -139,52 +100,6 @@ func TestFailures(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestAClientThatLeftIsNeitherARefusalNorAFailure(t *testing.T) {
-	for _, open := range []bool{false, true} {
-		ran, reported := false, false
-		h := newMiddleware(t, newLimiter(t, hanging(nil), nil, sash.PerMinute(1)), httplimit.PeerAddress, &httplimit.Options{
-			FailOpen: open,
-			OnError:  func(*http.Request, error) { reported = true },
-		})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
-		res := get(h, "GET", "/", func(r *http.Request) {
-			ctx, cancel := context.WithCancel(r.Context())
-			cancel()
-			*r = *r.WithContext(ctx)
-		})
-		wantStatus(t, res, 499)
-		wantField(t, res, "Retry-After", "")
-		if ran || reported {
-			t.Errorf("handler ran: %v, OnError called: %v; want neither", ran, reported)
-		}
-	}
-}
-
-// A database of keys that is down is not the store of the limits: FailOpen does not apply.
-func TestAFailureOfAKeyOrAPlanIsNoFailureOfTheStore(t *testing.T) {
-	broken := func(err error) httplimit.KeyFunc {
-		return func(*http.Request) (string, error) { return "", fmt.Errorf("looking up: %w", err) }
-	}
-	for _, cause := range []error{sash.ErrUnavailable, sash.ErrCostAboveLimit, &sash.StoreError{Err: errors.New("down")}} {
-		for name, layer := range map[string]httplimit.Layer{
-			"key": {Key: broken(cause)},
-			"plan": {Key: httplimit.PeerAddress, LimitsFor: func(r *http.Request) ([]sash.Limit, error) {
-				_, err := broken(cause)(r)
-				return nil, err
-			}},
-		} {
-			var reported error
-			h := newLayers(t, newLimiter(t, newClock().store(), nil, sash.PerMinute(1)), &httplimit.Options{
-				FailOpen: true,
-				OnError:  func(_ *http.Request, err error) { reported = err },
-			}, layer)(ok)
-			wantStatus(t, get(h, "GET", "/", nil), 500)
-			if !errors.Is(reported, cause) {
-				t.Errorf("%s: OnError received %v, want %v", name, reported, cause)
-			}
-		}
 	}
 }
 

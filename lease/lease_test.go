@@ -138,19 +138,6 @@ func TestABusyKeyIsDecidedInMemory(t *testing.T) {
 	})
 }
 
-func TestAQuietKeyIsDecidedByTheStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFar(hop)
-		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(100_000))
-		for range 100 {
-			if res, err := l.Allow(t.Context(), "k"); err != nil || res.Source != driver.FromStore {
-				t.Fatalf("%+v, %v", res, err)
-			}
-			time.Sleep(longest)
-		}
-	})
-}
-
 func TestOtherPoliciesAreDecidedAsTheyAre(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts  *sash.Options
@@ -235,31 +222,6 @@ func TestWrongLeasesAreRefused(t *testing.T) {
 func bubble(t *testing.T, name string, f func(*testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
-}
-
-// A lease has units, and others have booked: a booking from the lease would overtake them.
-func TestABookingIsDecidedByTheStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFar(hop)
-		store := newStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerMinute(100_000))
-		admit(t, l, 300)
-		leased := 0
-		for range 100 {
-			answer, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: l.Policy(), Within: driver.MaxAhead})
-			if err != nil || !answer.Allowed() || answer.Source != driver.FromStore {
-				t.Fatalf("%+v, %v", answer, err)
-			}
-			if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
-				t.Fatalf("%+v, %v", res, err)
-			} else if res.Source == driver.FromLease {
-				leased++
-			}
-		}
-		if leased < 50 {
-			t.Errorf("only %d of 100 calls were admitted out of a lease: this test shows nothing", leased)
-		}
-	})
 }
 
 // Bookings are counted over the longer windows, however they reach the store: else a unit of a lease could be spent when

@@ -13,7 +13,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
 
@@ -84,18 +83,6 @@ type failsToSettle struct {
 
 func (f failsToSettle) Settle(context.Context, ...driver.Settlement) error { return f.err }
 
-// A contextual home returns when a time has passed, as a client does.
-type contextual struct {
-	*far
-	timeout time.Duration
-}
-
-func (c contextual) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	return c.far.Decide(ctx, req)
-}
-
 // A holder that panics fails calls, and not the process: errands and returns run in the background.
 func TestAHolderThatPanics(t *testing.T) {
 	for _, method := range []string{"Spend", "Bring", "Return", "Forget"} {
@@ -155,27 +142,6 @@ func (p *trapped) Forget(ctx context.Context, key string) error {
 	return p.Store.Forget(ctx, key)
 }
 
-// A home may be given longer than a second for a lease.
-func TestAHomeThatTakesLongerThanASecondLeases(t *testing.T) {
-	for _, within := range []time.Duration{0, 4 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
-			home := newFar(700 * time.Millisecond)
-			store := shared(t, home, memstore.New(nil), 20*time.Second, &lease.Options{Within: within})
-			l, fromLease := newLimiter(t, store, nil, sash.PerMinute(60_000)), 0
-			for range 5000 {
-				if res, err := l.Allow(t.Context(), "k"); err == nil && res.Allowed && res.Source == sash.FromLease {
-					fromLease++
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
-			if leases := within > 0; leases != (fromLease > 4500) {
-				t.Errorf("within %v, %d of 5000 calls were decided beside a home that is 1.4 s away", within, fromLease)
-			}
-			time.Sleep(time.Minute)
-		})
-	}
-}
-
 // A process that shuts down has a few seconds, and many leases of a home that is far away.
 func TestReleaseGivesManyLeasesBackInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -208,49 +174,6 @@ func TestReleaseGivesManyLeasesBackInTime(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 	})
-}
-
-func TestWhatALeaseLeavesGoesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFar(hop)
-		store := newStore(t, inner)
-		l := newLimiter(t, store, nil, sash.PerMinute(10_000))
-		look := newLimiter(t, inner, nil, sash.PerMinute(10_000))
-		left := func() int64 {
-			res, err := look.Peek(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return res.Remaining
-		}
-		spend := func() (n int64) {
-			for range 500 {
-				res, err := l.Allow(t.Context(), "k")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if res.Allowed {
-					n++
-				}
-			}
-			return n
-		}
-		spent := spend()
-		if left() == 10_000-spent {
-			t.Fatal("nothing was leased")
-		}
-		time.Sleep(2 * longest)
-		if got := left(); got != 10_000-spent {
-			t.Errorf("%d were spent, and %d are left after the leases have ended", spent, got)
-		}
-		spent += spend()
-		if err := store.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if got := left(); got != 10_000-spent {
-			t.Errorf("%d were spent, and %d are left after a release", spent, got)
-		}
-	}) // the bubble fails when a goroutine is left
 }
 
 func TestARefusalIsNotFirmWhileALeaseMayGiveBack(t *testing.T) {

@@ -126,26 +126,6 @@ func TestOnlyRepeatableRequestsAreRetried(t *testing.T) {
 	}
 }
 
-// An endless body of a refusal is not read to its end before a retry.
-func TestAnEndlessResponseIsNotDrained(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		read, attempts := 0, 0
-		base := roundTripper(func(req *http.Request) (*http.Response, error) {
-			attempts++
-			return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Request: req, Body: endless{&read}}, nil
-		})
-		rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), &outgoing.Options{Base: base, Retries: outgoing.Retries{Most: 1}}, sash.PerHour(100))
-		if status, err := get(t.Context(), rt); err != nil || status != 503 || attempts != 2 || read > 1<<20 {
-			t.Errorf("%d, %v after %d attempts and %d bytes", status, err, attempts, read)
-		}
-	})
-}
-
-type endless struct{ n *int }
-
-func (e endless) Read(p []byte) (int, error) { *e.n += len(p); return len(p), nil }
-func (endless) Close() error                 { return nil }
-
 // canned returns a transport that returns one response.
 func canned(res *http.Response) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {

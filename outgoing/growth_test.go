@@ -148,34 +148,6 @@ func TestACoolDownGrowsOnceForRequestsRefusedTogether(t *testing.T) {
 	})
 }
 
-// A request that was sent before a cool-down and is served after it is no success after it.
-func TestASuccessThatWasSentBeforeDoesNotCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		slow := make(chan struct{})
-		rt := newTransport(t, newStore(), func(w http.ResponseWriter, req *http.Request) {
-			if req.URL.Path == "/slow" {
-				<-slow
-				return
-			}
-			w.WriteHeader(http.StatusTooManyRequests)
-		}, outgoing.Options{Refuse: true}, sash.PerHour(5000))
-		go func() {
-			if err := getPath(t, rt, "/slow"); err != nil {
-				t.Error(err)
-			}
-		}()
-		synctest.Wait()
-		if paused := pauses(t, 1, rt); !about(paused, 1) {
-			t.Fatal(paused)
-		}
-		close(slow)
-		synctest.Wait()
-		if paused := pauses(t, 1, rt); !about(paused, 2) {
-			t.Errorf("the cool-down is %v, want 2 s", paused)
-		}
-	})
-}
-
 var errDown = errors.New("connection refused")
 
 // downStore returns a store that fails.
@@ -197,25 +169,6 @@ func TestWithoutThePowerACoolDownHoldsInItsProcess(t *testing.T) {
 		}
 		ok(t, there)
 	})
-}
-
-// Another client has used most of the quota. The first response says so, and the API never has to refuse.
-func TestTheUsageOfOthersIsLearntFromTheFirstResponse(t *testing.T) {
-	for name, bare := range map[string]bool{"with the limit": false, "what is left alone": true} {
-		bubble(t, name, func(t *testing.T) {
-			up := &strict{units: 100, window: time.Minute, fields: true}
-			rt := newTransport(t, newStore(), func(w http.ResponseWriter, req *http.Request) {
-				up.ServeHTTP(w, req)
-				if bare {
-					w.Header().Del("RateLimit-Policy")
-				}
-			}, outgoing.Options{Refuse: true}, sash.PerMinute(100))
-			up.foreign(90)
-			if n := burst(t, rt); up.tooFew != 0 || n != 10 {
-				t.Errorf("%d calls were sent of 10 that were left, and the API refused %d", n, up.tooFew)
-			}
-		})
-	}
 }
 
 // Responses of calls in flight together count each other. That is not the usage of other clients.

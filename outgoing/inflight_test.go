@@ -14,7 +14,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/outgoing"
-	"example.com/sash/storetest"
 )
 
 // A slowAPI responds after a while, with a body that takes as long again. It counts the requests in flight.
@@ -54,29 +53,6 @@ func (b *slowBody) Close() error {
 		b.end()
 	})
 	return nil
-}
-
-func TestNoMoreRequestsAreInFlightThanTheLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u, store := &slowAPI{takes: 50 * time.Millisecond}, newStore()
-		var processes [2]http.RoundTripper
-		for i := range processes {
-			opts := &outgoing.Options{Base: u, InFlight: sash.Every(3, time.Minute)}
-			processes[i] = newRoundTripper(t, store, outgoing.Everything("api"), opts, sash.PerHour(1000))
-		}
-		began := time.Now()
-		var group sync.WaitGroup
-		for i := range 30 {
-			group.Go(func() { ok(t, processes[i%2]) })
-		}
-		group.Wait()
-		if u.most.Load() != 3 || u.all.Load() != 30 {
-			t.Errorf("%d of %d requests were in flight at once, want 3 of 30", u.most.Load(), u.all.Load())
-		}
-		if took, most := time.Since(began), 10*100*time.Millisecond*10/9; took > most {
-			t.Errorf("they took %v; 90 %% of what is possible is %v", took, most)
-		}
-	})
 }
 
 func TestASlotIsHeldUntilTheBodyEnds(t *testing.T) {
@@ -182,27 +158,4 @@ func TestAWaitForRoomTakesNothingFromTheHoldTime(t *testing.T) {
 			t.Errorf("%d of %d requests were in flight at once", u.most.Load(), u.all.Load())
 		}
 	})
-}
-
-func TestAStoreThatFailsGivesNoSlots(t *testing.T) {
-	for name, open := range map[string]bool{"open": true, "closed": false} {
-		t.Run(name, func(t *testing.T) {
-			store := storetest.NewFaulty(newStore())
-			store.Fail(errors.New("broken"))
-			u := &slowAPI{}
-			opts := outgoing.Options{Base: u, InFlight: sash.Every(1, time.Hour)}
-			if open {
-				opts.Unavailable = func(*http.Request, outgoing.Call, error) error { return nil }
-			}
-			rt := newRoundTripper(t, store, outgoing.Everything("api"), &opts, sash.PerHour(1000))
-			for range 2 {
-				if _, err := get(t.Context(), rt); open != (err == nil) || !open && !errors.Is(err, sash.ErrUnavailable) {
-					t.Errorf("the error is %v", err)
-				}
-			}
-			if sent := u.all.Load(); sent != 0 != open {
-				t.Errorf("%d requests were sent", sent)
-			}
-		})
-	}
 }

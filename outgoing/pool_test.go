@@ -125,30 +125,6 @@ func TestAPoolUsesEveryCredentialUpToItsLimit(t *testing.T) {
 	}
 }
 
-// What a response says of a quota lowers the limit of its own credential.
-func TestAQuotaIsThatOfItsCredential(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := tokens(2)
-		api := newTokenAPI(1000, time.Hour, all...)
-		api.answer = func(w http.ResponseWriter, _ *http.Request, token string) bool {
-			left := "900"
-			if token == all[0] {
-				left = "3"
-			}
-			w.Header().Set("X-RateLimit-Limit", "1000")
-			w.Header().Set("X-RateLimit-Remaining", left)
-			return false
-		}
-		rt := pooled(t, newStore(), newPool(t, apiTest, all...), outgoing.Options{Base: handled(api.ServeHTTP), Refuse: true, Spread: -1}, sash.PerHour(1000))
-		for range 100 {
-			ok(t, rt)
-		}
-		if a, b := api.of[all[0]].served, api.of[all[1]].served; a > 8 || b < 92 {
-			t.Errorf("%d requests with the token that has 3 left, and %d with the other", a, b)
-		}
-	})
-}
-
 // A request that is sent although the store fails gets a credential too.
 func TestAPoolWithoutAStore(t *testing.T) {
 	all := tokens(3)
@@ -214,70 +190,11 @@ func TestAKeyOfNothingIsAnErrorWhenTheTransportIsMade(t *testing.T) {
 	}
 }
 
-// A route that loses its key does not lose the limit: nothing is sent.
-func TestARouteWithAKeyOfNothingFailsTheRequest(t *testing.T) {
-	for name, key := range nothing() {
-		for field, call := range map[string]outgoing.Call{
-			"Key":     {Key: key},
-			"Also":    {Key: "api", Also: []sash.Subject{{Key: key, Cost: 1}}},
-			"Account": {Key: "api", Account: key},
-		} {
-			if field == "Account" && key == "" {
-				continue // most APIs have none
-			}
-			sent := 0
-			route := func(*http.Request) (outgoing.Call, error) { return call, nil }
-			rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Base: counting(&sent)}, sash.PerDay(1))
-			if _, err := get(t.Context(), rt); !errors.Is(err, sash.ErrInvalidKey) || sent != 0 {
-				t.Errorf("%s in %s: %v, and %d requests were sent", name, field, err, sent)
-			}
-		}
-	}
-}
-
 func TestExemptRequestsAreNotLimited(t *testing.T) {
 	route := func(*http.Request) (outgoing.Call, error) { return outgoing.Call{}, outgoing.ErrExempt }
 	rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Refuse: true, Base: handled(answer(200))}, sash.PerDay(1))
 	for range 3 {
 		ok(t, rt)
-	}
-}
-
-// The errors of requests without room name the bucket, the limit in words, the retry time, and why the call did
-// not wait.
-func TestARefusalReadsAsASentence(t *testing.T) {
-	for name, c := range map[string]struct {
-		opts   outgoing.Options
-		within time.Duration
-		want   string
-		cause  error
-	}{
-		"refused":           {outgoing.Options{Refuse: true}, 0, "api is constrained to 1 call per 5 seconds; retry after 5s", nil},
-		"with a prefix":     {outgoing.Options{Refuse: true, Prefix: "crawler"}, 0, "api is constrained to 1 call per 5 seconds; retry after 5s", nil},
-		"past the deadline": {outgoing.Options{}, time.Second, "api is constrained to 1 call per 5 seconds; retry after 5s, which is past the deadline", context.DeadlineExceeded},
-		"past MaxWait":      {outgoing.Options{MaxWait: time.Second}, 0, "api is constrained to 1 call per 5 seconds; retry after 5s: outgoing: the wait is longer than MaxWait", outgoing.ErrMaxWait},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			rt := newTransport(t, newStore(), answer(200), c.opts, sash.Every(1, 5*time.Second), sash.Every(300, time.Minute))
-			ok(t, rt)
-			ctx := t.Context()
-			if c.within > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, c.within)
-				defer cancel()
-			}
-			_, err := get(ctx, rt)
-			var limited *sash.LimitedError
-			if !errors.As(err, &limited) || limited.Error() != c.want || !strings.HasSuffix(err.Error(), ": "+c.want) {
-				t.Errorf("the error reads\n%v, want\n%s", err, c.want)
-			}
-			if c.cause != nil && !errors.Is(err, c.cause) {
-				t.Errorf("the cause is %v, want %v", errors.Unwrap(limited), c.cause)
-			}
-			if limited != nil && limited.Key != "api" {
-				t.Errorf("the key is %q; the route gave api", limited.Key)
-			}
-		})
 	}
 }
 

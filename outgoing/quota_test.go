@@ -120,30 +120,6 @@ func TestReadEveryDialect(t *testing.T) {
 	}
 }
 
-func TestRetryAfter(t *testing.T) {
-	for _, c := range []struct {
-		value string
-		want  time.Duration
-		ok    bool
-	}{
-		{"120", 2 * time.Minute, true},
-		{"2.0", 2 * time.Second, true},
-		{"0", 0, true},
-		{"Mon, 04 May 2026 12:01:30 GMT", 90 * time.Second, true},
-		{"Mon, 04 May 2026 11:01:30 GMT", 0, true},
-		{"1777896030", sash.MaxWindow, true}, // not a time: seconds, as its definition says
-		{"-5", 0, false},
-		{"1e3", 0, false},
-		{"later", 0, false},
-		{"", 0, false},
-	} {
-		got, ok := retryAfter(fields("Retry-After: "+c.value, noonDate), noon.Add(-time.Hour))
-		if got != c.want || ok != c.ok {
-			t.Errorf("%q is %v, %v; want %v, %v", c.value, got, ok, c.want, c.ok)
-		}
-	}
-}
-
 // Whatever a body contains, the caller gets it unchanged, and the cool-down is bounded.
 func FuzzBody(f *testing.F) {
 	for _, s := range []string{`{"error":{"errors":[{"reason":"quotaExceeded"}],"code":4}}`, `{"global":true,"retry_after":64.57}`,
@@ -239,24 +215,6 @@ func TestCoolDownsEndWithTheLatest(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A level that has risen to its limit lets requests book as far ahead as before.
-func TestALevelThatIsGoneHoldsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		learned, limit := newLevels(), sash.PerMinute(100)
-		subject := sash.Subject{Key: "api", Cost: 1, Limits: []sash.Limit{limit}}
-		whole, _, ahead := learned.apply(subject, 100, time.Now())
-		now := time.Now()
-		learned.fallen.set(idOf("api", limit), level{units: 40, at: now, span: time.Minute}, now)
-		if lower, _, rises := learned.apply(subject, 100, time.Now()); lower[0].Units != 40 || rises != time.Minute {
-			t.Errorf("the limit is %v, and rises for %v", lower[0], rises)
-		}
-		time.Sleep(time.Minute)
-		if gone, _, rises := learned.apply(subject, 100, time.Now()); gone[0] != whole[0] || rises != ahead {
-			t.Errorf("a minute later the limit is %v, and bookings go %v ahead, want %v and %v", gone[0], rises, whole[0], ahead)
-		}
-	})
 }
 
 const ms = time.Millisecond

@@ -12,28 +12,6 @@ import (
 	"example.com/sash/outgoing"
 )
 
-func TestAFleetSharesOneQuota(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, up := newStore(), &strict{units: 1 << 30, window: time.Hour}
-		fleet(t, 4, 4, 25, func() http.RoundTripper {
-			return newTransport(t, store, up.ServeHTTP, outgoing.Options{}, sash.Every(25, 5*time.Second), sash.Every(300, time.Minute))
-		})
-		for _, limit := range []struct {
-			n int
-			w time.Duration
-		}{{25, 5 * time.Second}, {300, time.Minute}} {
-			for i := limit.n; i < len(up.arrivals); i++ {
-				if d := up.arrivals[i].Sub(up.arrivals[i-limit.n]); d < limit.w {
-					t.Fatalf("%d calls reached the API within %v", limit.n+1, d)
-				}
-			}
-		}
-		if took := up.arrivals[399].Sub(up.arrivals[0]); took != 75*time.Second { // 300 in the first minute, 100 from its end on
-			t.Errorf("400 calls took %v, want 75s", took)
-		}
-	})
-}
-
 func TestWaitFailsAtOnceWhenTheDeadlineCannotBeMet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := newTransport(t, newStore(), answer(200), outgoing.Options{}, sash.PerMinute(1))
@@ -57,30 +35,6 @@ func TestWaitFailsAtOnceWhenTheDeadlineCannotBeMet(t *testing.T) {
 		res.Body.Close()
 		if d := time.Since(start); d != time.Minute {
 			t.Errorf("the second call went out after %v, want a minute", d)
-		}
-	})
-}
-
-// A refusal of the transport is an error, the API's own is a response.
-func TestARefusalDiffersFromTheAPIs429(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		requests := 0
-		api := func(w http.ResponseWriter, r *http.Request) {
-			requests++
-			answer(http.StatusTooManyRequests, "Retry-After: 60")(w, r)
-		}
-		rt := newTransport(t, newStore(), api, outgoing.Options{Refuse: true}, sash.PerMinute(2))
-		if status, err := get(t.Context(), rt); err != nil || status != http.StatusTooManyRequests {
-			t.Fatal("the API's own refusal is not a response:", err)
-		}
-		_, err := get(t.Context(), rt)
-		var cool *outgoing.CoolDownError
-		var limited *sash.LimitedError
-		if !errors.As(err, &cool) || errors.As(err, &limited) || !errors.Is(err, sash.ErrLimited) || requests != 1 {
-			t.Fatalf("during the cool-down the error is %v after %d requests", err, requests)
-		}
-		if cool.Key != "api" || cool.RetryAfter != time.Minute {
-			t.Errorf("%+v", cool)
 		}
 	})
 }

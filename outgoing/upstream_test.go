@@ -154,15 +154,6 @@ type strict struct {
 	arrivals []time.Time
 }
 
-// foreign counts units that another client uses with the same credential.
-func (s *strict) foreign(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for range n {
-		s.log = append(s.log, time.Now())
-	}
-}
-
 func (s *strict) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	time.Sleep(upTo(s.jitter)) // still on its way
 	s.mu.Lock()

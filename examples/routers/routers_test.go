@@ -193,26 +193,6 @@ func TestRequestsAreCountedByRouteUnder(t *testing.T) {
 	}
 }
 
-// A path without a route is 404 under every router, and counted where the limit stands in front of the routes.
-func TestUnknownPathsAreNotFoundUnder(t *testing.T) {
-	for name, build := range routers {
-		limit, err := httplimit.New(newLimiter(), httplimit.Join(httplimit.PeerAddress, httplimit.Pattern), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		router := build(limit, func() bool { return false })
-		for i, path := range []string{"/nowhere", "/nowhere/1", "/"} {
-			want := http.StatusNotFound
-			if i == 2 && (name == "gin" || name == "echo") {
-				want = http.StatusTooManyRequests
-			}
-			if w := get(t.Context(), router, path); w.Code != want {
-				t.Errorf("%s: %s: %d, want %d: %s", name, path, w.Code, want, w.Body)
-			}
-		}
-	}
-}
-
 // A login has 2 wrong passwords a minute, and one request at once. Each request makes another one before it is answered.
 func TestFailuresAndRequestsInFlightAreCountedUnder(t *testing.T) {
 	for name, build := range routers {

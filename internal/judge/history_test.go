@@ -143,17 +143,6 @@ func TestCheckAgreesWithTheDefinition(t *testing.T) {
 	}
 }
 
-func TestTheWorstWindowIsReported(t *testing.T) {
-	h := &History{Limits: []sash.Limit{sash.Every(3, 10*time.Microsecond)}}
-	for _, at := range []int{1, 2, 3, 11, 12, 20, 21, 21, 22, 22} {
-		h.Calls = append(h.Calls, Call{At: micro(at), Cost: 1})
-	}
-	f := h.Check()
-	if f.Over == nil || f.Over.Units != 5 || f.Over.Ends.UnixMicro() != 22 {
-		t.Errorf("%+v", f.Over)
-	}
-}
-
 func TestACallWithoutAnAnswerExcusesRefusals(t *testing.T) {
 	limits := []sash.Limit{sash.Every(3, 10*time.Microsecond)}
 	refusal := Call{At: micro(20), Cost: 1, Refused: true, Wait: 9 * time.Microsecond}

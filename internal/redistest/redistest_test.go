@@ -2,7 +2,6 @@ package redistest_test
 
 import (
 	"bufio"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -167,48 +166,6 @@ func Example() {
 
 	fmt.Println(server.Do("INCRBY", "calls", "3"))
 	// Output: 3 <nil>
-}
-
-func TestPausedServerAnswersWhenItGoesOn(t *testing.T) {
-	s := redistest.Start(t)
-	s.Pause()
-	answered := make(chan error, 1)
-	go func() {
-		_, err := s.Do("SET", "k", "v")
-		answered <- err
-	}()
-	select {
-	case err := <-answered:
-		t.Fatalf("a paused server answered: %v", err)
-	case <-time.After(50 * time.Millisecond):
-	}
-	s.Resume()
-	if err := <-answered; err != nil {
-		t.Error(err)
-	}
-	s.Pause()
-	s.Restart()
-	s.Must(t, "PING")
-}
-
-func TestServersWithTLSAndOnAUnixSocket(t *testing.T) {
-	s, config := redistest.StartTLS(t)
-	s.Must(t, "PING")
-	c, err := tls.Dial("tcp", s.Addr(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Close()
-	if c, err := tls.Dial("tcp", s.Addr(), &tls.Config{ServerName: "localhost"}); err == nil {
-		c.Close()
-		t.Error("a client that does not trust the certificate connected")
-	}
-	_, path := redistest.StartUnix(t)
-	local, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	local.Close()
 }
 
 func TestClockThatMoves(t *testing.T) {

@@ -132,37 +132,3 @@ func TestALeaseEndsWhenTheClockIsSetBack(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
-
-// The clock of a region may run faster or slower than the home's by one part in 1,024: units are spent no earlier than the
-// home charged them, and no later than a longest lease after that. Clocks show whole microseconds.
-func TestLeasesOnAClockThatDrifts(t *testing.T) {
-	for _, parts := range [...]int64{-1, 0, 1} {
-		region := func(home int64) int64 { return 7_000_000_000 + home + (parts*home)>>10 }
-		for seed := range uint64(200) {
-			random := rand.New(rand.NewPCG(seed, 2))
-			longest := 1000 + random.Int64N(60_000_000)
-			asked := 1_000_000_000 + random.Int64N(5000)
-			decided := asked + random.Int64N(2)*random.Int64N(longest/8)
-			delay := [...]int64{0, longest, random.Int64N(longest)}[seed%3]
-			charged := decided + delay
-			var l window.Leases
-			s := driver.Spending{Cost: 1, Longest: longest}
-			spend(&l, region(asked)-1, &s)
-			a := spend(&l, region(asked), &s)
-			brings := driver.Errand{Began: a.At, Longest: longest, Units: 1000, Delay: delay, Rest: -1}
-			if a.Errand == 0 || !l.Bring(region(decided), &brings) {
-				t.Fatalf("seed %d: no lease: %+v", seed, a)
-			}
-			s.Again = true
-			for i, instant := range [...]int64{
-				max(decided, charged-2), charged + delay/400 + 2, asked + delay + longest - (delay+longest)/400 - 2, charged + longest + 1,
-			} {
-				may := i == 1 || i == 2 || i == 0 && instant >= charged
-				if spent := spend(&l, region(instant), &s).Spent; spent != may {
-					t.Errorf("seed %d: a clock that drifts by %d in 1,024, a lease of %d that is booked for %d ahead: %d after its charge a unit is spent: %v",
-						seed, parts, longest, delay, instant-charged, spent)
-				}
-			}
-		}
-	}
-}

@@ -1,38 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"html"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
-
-// The JSON says what was charged for what, and an empty list is a list.
-func TestReportsInJSONHaveTheKeyAndNoNull(t *testing.T) {
-	for _, args := range [][]string{
-		{"replay", "--try", "100000/1m", "--key", "prefix(remote_address, 24)", "--cost", "2"},
-		{"replay", "--try", "10/day@UTC", "--key", "prefix(remote_address, 24)", "--cost", "2", "--worst", "0"},
-		{"suggest", "--key", "prefix(remote_address, 24)", "--cost", "2"},
-		{"replay", "--policy", "../../example.yaml"},
-	} {
-		code, out, err := sash(t, append(args, "--json", sampleLog)...)
-		var report struct{ Key, Cost string }
-		if code != 0 || json.Unmarshal([]byte(out), &report) != nil {
-			t.Fatalf("%v: exit %d, %s%s", args, code, out, err)
-		}
-		if isPolicy := slices.Contains(args, "--policy"); isPolicy != (report.Key == "") || isPolicy != (report.Cost == "that of the rule") {
-			t.Errorf("%v: key %q and cost %q", args, report.Key, report.Cost)
-		}
-		if strings.Contains(out, "null") {
-			t.Errorf("%v: a list is null in %s", args, out)
-		}
-	}
-}
 
 var (
 	inputs      = regexp.MustCompile(`<dt>([^<]*)</dt><dd><bdi>([^<]*)</bdi>`)

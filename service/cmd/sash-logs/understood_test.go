@@ -151,21 +151,6 @@ func TestRotatedFilesInAnyOrder(t *testing.T) {
 	}
 }
 
-// A time that is longer than the log has a sentence, and times are in units that people read.
-func TestTimesThatPeopleRead(t *testing.T) {
-	log := filepath.Join(t.TempDir(), "access.log")
-	put(t, log, logLines(noon, 60, 2))
-	_, out, _ := sash(t, "replay", "--try", "1/365d", "--try", "10/365d", "--cost", "2", log)
-	for _, want := range []string{
-		"1/365d: 60 requests cost more than the whole limit and can never be admitted.", "365 days",
-		"10/365d: limited for longer than the log lasts (365 days, not 59s).",
-	} {
-		if !strings.Contains(out, want) {
-			t.Errorf("no %q in\n%s", want, out)
-		}
-	}
-}
-
 const (
 	repository = "../../.."
 	wholeLog   = "../../../../shared/data/apache_access.log" // beside the repository

@@ -29,9 +29,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
-
-	"example.com/sash/internal/redistest"
-	"example.com/sash/service/internal/servertest"
 )
 
 // sash token makes a token, the file of --access lists its digest, and the client with the token may decide, also by the
@@ -256,31 +253,4 @@ func administer(t *testing.T, client *http.Client, method, url, body string, int
 		t.Fatalf("%s %s: %d %s", method, url, res.StatusCode, text)
 	}
 	return res.StatusCode
-}
-
-// allow requests a unit of the built-in example's subject, and returns the name of the first limit of the answer.
-func allow(t *testing.T, p *service, address string) string {
-	t.Helper()
-	_, text := send(t, http.MethodPost, p.url+"/v1/allow", subject("demo", "remote_address", address))
-	return decode[struct{ Limits []struct{ Name string } }](t, text).Limits[0].Name
-}
-
-// An instance follows the override that another recorded, and both need no more rights on Redis than the doctor prints.
-func TestAnOverrideHoldsOnAllInstances(t *testing.T) {
-	url := limitersURL(t, redistest.Start(t))
-	a, b := serve(t, "--redis", url, "--admin-token-file", tempFile(t, "token", adminToken+"\n")), serve(t, "--redis", url)
-	override := subject("demo", "remote_address", "192.0.2.10", `,"expires":"1h","limits":["1000/1h"]`)
-	if status := administer(t, http.DefaultClient, "POST", a.admin+"/admin/v1/overrides", override, nil); status != 200 {
-		t.Fatal(status)
-	}
-	servertest.Wait(t, "the other instance does not follow", func() bool { return allow(t, b, "192.0.2.10") == "1000/1h" })
-	c := serve(t, "--redis", url) // follows from its first answer on
-	if name := allow(t, c, "192.0.2.10"); name != "1000/1h" {
-		t.Errorf("a new instance decides by %q", name)
-	}
-	for _, p := range []*service{a, b, c} {
-		if logs := p.stopped(t); strings.Contains(logs, "level=ERROR") || strings.Contains(logs, "level=WARN") || strings.Contains(logs, adminToken) {
-			t.Errorf("logs: %s", logs)
-		}
-	}
 }

@@ -34,7 +34,7 @@ func (p *service) calls(t *testing.T, times int, key, value string, more ...stri
 func TestBrowserDashboard(t *testing.T) {
 	p := serveDashboard(t, nil, "")
 	for i := range 40 {
-		allow(t, p, fmt.Sprintf("192.0.2.%d", 1+i%3))
+		p.calls(t, 1, "remote_address", fmt.Sprintf("192.0.2.%d", 1+i%3))
 	}
 	page := openTab(t, p.admin+"/dashboard")
 	page.until(`document.getElementById('connection').textContent === 'live'`)

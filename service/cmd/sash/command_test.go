@@ -288,25 +288,6 @@ func limitersURL(t *testing.T, server *redistest.Server) string {
 	return "redis://limiter:secret@" + server.Addr()
 }
 
-func TestDoctorExitCodes(t *testing.T) {
-	server, protected := redistest.Start(t), redistest.Start(t, "--requirepass", "right")
-	for _, c := range []struct {
-		args []string
-		code int
-		say  string
-	}{
-		{[]string{server.Addr()}, 0, " 0 to repair"},
-		{[]string{server.Addr(), "--strict"}, 1, " 0 to repair"},
-		{[]string{server.Addr(), "--budget", "1ns"}, 1, "raise the budget"},
-		{[]string{"redis://:secret@" + protected.Addr()}, 2, "WRONGPASS"},
-	} {
-		code, out, err := sash(t, nil, append([]string{"doctor", "--redis"}, c.args...)...)
-		if code != c.code || (err != "") != (code == 2) || !strings.Contains(out+err, c.say) || strings.Contains(err, "secret") {
-			t.Errorf("%v: exit %d, %s%s; want %d and %q", c.args, code, out, err, c.code, c.say)
-		}
-	}
-}
-
 // The doctor looks at the keys of sash serve in the same environment: a user who may use others only is not fine, and with
 // the rights for these no command uses others.
 func TestDoctorChecksTheKeysOfServe(t *testing.T) {
@@ -335,18 +316,5 @@ func TestDoctorChecksTheKeysOfServe(t *testing.T) {
 				t.Errorf("the key %s does not begin with %s", name, prefix)
 			}
 		}
-	}
-}
-
-// verify finds what a fixed window admits, and leaves no key.
-func TestVerifyFindsAndLeavesNoKey(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	code, out, err := sash(t, nil, "verify", "--redis", server.Addr(), "--for", "2s", "--workers", "8", "--seed", "42", "--algorithm", "fixed-window")
-	if code != 1 || err != "" || !strings.HasPrefix(out, "violated: ") || !strings.Contains(out, "seed 42") || !strings.Contains(out, "over the limit: ") {
-		t.Errorf("exit %d, %s%s", code, out, err)
-	}
-	if n := server.Must(t, "DBSIZE"); n != int64(0) {
-		t.Errorf("%v keys are left", n)
 	}
 }

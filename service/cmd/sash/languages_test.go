@@ -150,29 +150,6 @@ func TestLanguagesExamplesFailOpen(t *testing.T) {
 	}
 }
 
-// What this has run with.
-func TestLanguagesVersions(t *testing.T) {
-	for _, command := range [][]string{
-		{"redis-cli", "--version"},
-		{"php", "-r", `echo "PHP ", PHP_VERSION, ", php-redis ", phpversion("redis");`},
-		{"ruby", "-e", `require "redis"; print "Ruby ", RUBY_VERSION, ", redis-rb ", Redis::VERSION`},
-		{"/usr/bin/python3", "-c", pythonVersions},
-		{today(), "-c", pythonVersions},
-		{"node", "-p", "`Node ${process.version}, ioredis ${require('ioredis/package.json').version}, express ${require('express/package.json').version}`"},
-	} {
-		out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).Output()
-		if err != nil {
-			t.Errorf("%s: %v", command[0], err)
-		}
-		t.Logf("| %s |", strings.TrimSpace(string(out)))
-	}
-	if jars, _ := filepath.Glob(filepath.Join(os.Getenv("SASH_JEDIS"), "jedis-*.jar")); len(jars) > 0 {
-		t.Logf("| %s |", filepath.Base(jars[0]))
-	}
-}
-
-const pythonVersions = "import platform, redis; print('Python', platform.python_version() + ', redis-py', redis.__version__)"
-
 // today returns a Python with the redis-py of today; Debian's is older.
 func today() string { return os.Getenv("SASH_PYTHON") }
 

@@ -135,40 +135,6 @@ func TestACallerMayDoWhatTheFileAllowsIt(t *testing.T) {
 	}
 }
 
-// Rights of one domain are none in another, for clients and for anonymous callers.
-func TestRightsAreThoseOfTheDomain(t *testing.T) {
-	w := begin(t, "clients:\n- name: a\n  tokens: ["+sum("a")+"]\n  allow: {d: [decide, book], \"(request)\": [decide, override]}\n"+
-		"anonymous: {allow: {\"*\": [decide], e: [refund]}}\n")
-	may := func(token, domain string) (all Right) {
-		for _, r := range rights {
-			if w.may(t, token, domain, r.right) == nil {
-				all |= r.right
-			}
-		}
-		return all
-	}
-	for _, c := range []struct {
-		token, domain string
-		want          Right
-	}{
-		{"a", "d", Decide | Book},
-		{"a", "(request)", Decide | Override},
-		{"a", "f", 0},
-		{"a", "*", 0},
-		{"a", "", Decide | Book | Override}, // of some domain
-		{"", "d", Decide},
-		{"", "e", Decide | Refund},
-		{"", "(request)", Decide},
-	} {
-		if got := may(c.token, c.domain); got != c.want {
-			t.Errorf("%q in %q may %s, want %s", c.token, c.domain, got.names(), c.want.names())
-		}
-	}
-	if got := w.clients.Load().domains(); !slices.Equal(got, []string{"(request)", "d", "e"}) {
-		t.Errorf("the domains of the file: %v", got)
-	}
-}
-
 // What an error says to write into the file gives its caller what it needs, and takes from nobody and gives nobody anything
 // else.
 func TestTheRemedyOfAnErrorIsWhole(t *testing.T) {

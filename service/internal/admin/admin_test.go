@@ -125,32 +125,6 @@ func TestAnOverrideAndAReset(t *testing.T) {
 	}
 }
 
-// The configuration is public, and says who the caller is.
-func TestConfig(t *testing.T) {
-	w := begin(t, one)
-	type answer struct {
-		Access struct {
-			Authenticated, Token, Certificate bool
-			By                                string
-		}
-		Domains []string
-		Rules   []rule
-	}
-	var known, stranger answer
-	w.says(&known, 200, "GET", "/admin/v1/config", "")
-	if len(known.Rules) != 3 || !known.Access.Authenticated || known.Access.By != "token 1" || known.Domains[0] != "d" {
-		t.Errorf("%+v", known)
-	}
-	if r := known.Rules[2]; !r.Shadow || r.Rule != "d.day" || r.Path[0].Key != "day" || !strings.HasPrefix(r.Text, "9/day@UTC") {
-		t.Errorf("%+v", r)
-	}
-	w.token = ""
-	w.says(&stranger, 200, "GET", "/admin/v1/config", "")
-	if len(stranger.Rules) != 3 || stranger.Access.Authenticated || !stranger.Access.Token {
-		t.Errorf("without access: %+v", stranger)
-	}
-}
-
 func TestWrongRequests(t *testing.T) {
 	w := begin(t, one)
 	for name, c := range map[string]struct {

@@ -183,37 +183,6 @@ func TestChangesOfAFileAreNoticed(t *testing.T) {
 	expect(t, said, 3)
 }
 
-// Envoy's service is deployed as root -> release, with the files below. A ConfigMap is mounted as file -> ..data/file and
-// ..data -> ..2026_01, and so are directories, which items of a volume can make.
-func TestALinkThatIsPointedElsewhereIsNoticed(t *testing.T) {
-	mount := t.TempDir()
-	write(t, mount+"/..one/limits.yaml", domainOf(1))
-	write(t, mount+"/..two/limits.yaml", domainOf(2))
-	link(t, "..one", mount+"/..data")
-	link(t, "..data/limits.yaml", mount+"/limits.yaml")
-	write(t, mount+"/..two/teams/deep/more.yaml", "domain: more\n")
-	link(t, "..data/teams", mount+"/teams") // leads nowhere before
-	whole, single := watch(t, mount), watch(t, mount+"/limits.yaml")
-	link(t, "..two", mount+"/..data")
-	root := t.TempDir()
-	for i := 1; i <= 3; i++ {
-		write(t, root+"/release"+strconv.Itoa(i)+"/ratelimit/config/a.yaml", domainOf(i))
-	}
-	link(t, "release1", root+"/current")
-	said := watch(t, root+"/current/ratelimit/config")
-	link(t, "release2", root+"/current")
-	expect(t, said, 2)
-	link(t, root+"/release3", root+"/current")
-	expect(t, said, 3)
-	write(t, root+"/release3/ratelimit/config/a.yaml", domainOf(4))
-	expect(t, said, 4)
-	expect(t, whole, 2)
-	if cfg, _, err := (Source{Path: mount}).Load(); err != nil || len(cfg.Domains()) != 2 || len(cfg.Warnings()) > 0 {
-		t.Errorf("a directory of a ConfigMap is not read: %v, %v", cfg, err)
-	}
-	expect(t, single, 2)
-}
-
 // A file may be written again after it was looked at: what is used is what was compared, or the change would be missed.
 func TestOnlyWhatWasSeenTwiceIsUsed(t *testing.T) {
 	file := t.TempDir() + "/limits.yaml"

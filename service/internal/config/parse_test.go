@@ -5,75 +5,11 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/service"
 )
-
-func TestExampleIsRightAndLimitsEachAddress(t *testing.T) {
-	cfg := parsed(t, string(service.Example))
-	rule, err := cfg.Match("demo", []Entry{{"remote_address", "192.0.2.7"}})
-	if err != nil || rule == nil {
-		t.Fatalf("rule %v, error %v", rule, err)
-	}
-	perMinute, perHour := sash.PerMinute(10), sash.PerHour(60)
-	perMinute.Name, perHour.Name = "10/1m", "60/1h" // as they are written
-	if len(rule.Limits) != 2 || rule.Limits[0] != perMinute || rule.Limits[1] != perHour {
-		t.Errorf("limits %v", rule.Limits)
-	}
-}
-
-func TestParseReadsEverySupportedKey(t *testing.T) {
-	cfg, err := Parse(Defaults{}, false, File{"x.yaml", []byte(`
-# two domains in one file, the second in Envoy's form
-domain: ours
-descriptors:
-  - key: k
-    value: 404
-    limits: ["5/1s", 1000/day@Europe/Paris]
-    algorithm: sliding-buckets
-    resolution: 100ms
-    cost: 3
-    shadow_mode: true
----
-domain: envoy
-descriptors:
-  - key: d
-    descriptors:
-      - {key: s, rate_limit: {unit: second, requests_per_unit: 1}}
-      - {key: m, rate_limit: {unit: MINUTE, requests_per_unit: 2}}
-      - {key: h, rate_limit: {unit: hour, requests_per_unit: 3, name: hourly}}
-      - {key: dd, rate_limit: {unit: day, requests_per_unit: 4}}
-      - {key: w, rate_limit: {unit: week, requests_per_unit: 5}}
-      - {key: mo, rate_limit: {unit: month, requests_per_unit: 6}}
-      - {key: y, rate_limit: {unit: year, requests_per_unit: 7}}
-      - {key: free, rate_limit: {unlimited: true}}
-`)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rule, _ := cfg.Match("ours", []Entry{{"k", "404"}})
-	if rule == nil || len(rule.Limits) != 2 || rule.Limits[1].Period != sash.CalendarDay ||
-		rule.Options.Algorithm != sash.SlidingBuckets || rule.Options.Resolution != 100*time.Millisecond ||
-		rule.Cost != 3 || !rule.Shadow {
-		t.Fatalf("%+v", rule)
-	}
-	const day = 24 * time.Hour
-	for key, want := range map[string]sash.Limit{
-		"s": sash.PerSecond(1), "m": sash.PerMinute(2), "h": {Units: 3, Window: time.Hour, Name: "hourly"}, "dd": sash.PerDay(4),
-		"w": sash.Every(5, 7*day), "mo": sash.Every(6, 30*day), "y": sash.Every(7, 365*day),
-	} {
-		rule, err := cfg.Match("envoy", []Entry{{"d", "any"}, {key, "any"}})
-		if err != nil || rule == nil || len(rule.Limits) != 1 || rule.Limits[0] != want {
-			t.Errorf("%s: rule %+v, error %v, want %v", key, rule, err, want)
-		}
-	}
-	if rule, err := cfg.Match("envoy", []Entry{{"d", ""}, {"free", ""}}); rule == nil || !rule.Unlimited || rule.Limits != nil || err != nil {
-		t.Errorf("unlimited: %v, %v", rule, err)
-	}
-}
 
 func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 	const head = "domain: d\ndescriptors:\n- key: a\n" // what follows is line 4

@@ -79,42 +79,6 @@ func TestAWatchedCandidateIsDecidedAsIfAlone(t *testing.T) {
 	}
 }
 
-// The candidate limits an enforced subject and counts what the rule had admitted before. When the candidate becomes the
-// rule's limits, no charge is lost.
-func TestWhatWasAdmittedStaysWhenACandidateComesAndGoes(t *testing.T) {
-	w := newTwin(t, withCandidate("10/1h", ""))
-	user := part("user=ann", 0).Entries
-	ask := func(text, want string) {
-		t.Helper()
-		v, err := one(t.Context(), w.Decider, One("d", user, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.clock.move(time.Second)
-		if got := fmt.Sprint(v.Allowed(), " ", remaining(v), " ", v.Limits[0].Limit.Name); got != want {
-			t.Errorf("%s: %s, want %s", text, got, want)
-		}
-	}
-	for n := range 4 {
-		ask("the rule", fmt.Sprint("true ", 9-n, " 10/1h"))
-	}
-	use(t, w.Decider, withCandidate("10/1h", "{limits: [6/1h]}"))
-	ask("watched", "true 5 10/1h")
-	use(t, w.Decider, withCandidate("10/1h", "{limits: [6/1h], enforce_percent: 100}"))
-	ask("enforced", "true 0 6/1h")
-	if a := w.last[0]; !a.Candidate.Enforced || a.Candidate.Metric != "d.user.candidate" || a.Metric != "d.user" || a.Candidate.Limits[0].Remaining != 0 {
-		t.Errorf("the answer of an enforced candidate is %+v", a.Candidate)
-	}
-	ask("enforced", "false 0 6/1h")
-	if a := w.last[0]; !a.Refused || !a.Candidate.Refused {
-		t.Errorf("the answer of its refusal is %+v, of %+v", a.Candidate, a)
-	}
-	use(t, w.Decider, withCandidate("6/1h", ""))
-	ask("promoted", "false 0 6/1h")
-	use(t, w.Decider, withCandidate("10/1h", ""))
-	ask("taken back", "true 3 10/1h")
-}
-
 // What another part refuses is charged to no candidate; what only the rule refuses is.
 func TestACandidateIsChargedAsTheRuleWouldBe(t *testing.T) {
 	w := newTwin(t, withCandidate("1/1h", "{limits: [5/1h]}\n  refund_within: 1m"))

@@ -118,35 +118,6 @@ func TestCountingRemembersWhatIsOver(t *testing.T) {
 	want(t, "nor if they have no room", asks(part("b", 1), part("a", 9), part("never", 1)), "OVER(cache) | ok:5 | ok:0")
 }
 
-func TestWhatIsRememberedIsBounded(t *testing.T) {
-	over := NewOverLimit(0)
-	over.most = 3 * (overEntryBytes + len("d:b:0"))
-	_, asks := counts(t, &Counting{Over: over})
-	for i := range 10 {
-		asks(part(fmt.Sprint("b=", i), 3))
-	}
-	if s := over.Stats(); s.Entries > 3 || s.Entries == 0 || s.Evacuated != 10-s.Entries {
-		t.Errorf("%+v", s)
-	}
-}
-
-func TestAnOverrideHoldsWhateverIsRemembered(t *testing.T) {
-	d := asEnvoy(t, counted, memstore.New(nil))
-	how := &Counting{Over: NewOverLimit(0)}
-	refused := func() bool { return !allowed(t, d, Request{Parts: []Part{part("b", 3)}, Counting: how}) }
-	if first, second := refused(), refused(); !first || !second {
-		t.Fatal("it has room")
-	}
-	d.Except([]Exception{exception("b", time.Minute, sash.Every(100, time.Minute))})
-	if refused() {
-		t.Error("the override is not asked")
-	}
-	d.Except([]Exception{exception("b", time.Minute, sash.Every(1, time.Minute))})
-	if !refused() {
-		t.Error("the override has room")
-	}
-}
-
 // The bound is one of memory: a cache of 8 MiB takes 8 MiB.
 func TestWhatIsRememberedTakesItsBound(t *testing.T) {
 	const most = 8 << 20

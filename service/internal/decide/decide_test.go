@@ -165,25 +165,6 @@ func TestRefusalsThatCountAreSeenByTheNextLook(t *testing.T) {
 	want(t, "it slides out", ask(t, d, part("tokens", 0)), "ok:100")
 }
 
-func TestARefundMakesRoom(t *testing.T) {
-	d, c := decider(t, "domain: d\ndescriptors:\n- {key: a, limits: [10/1h], refund_within: 1m}\n- {key: full, rate_limit: {unit: day, requests_per_unit: 0}}\n")
-	back := func(units int64) Part {
-		p := part("a", units)
-		p.Refund = true
-		return p
-	}
-	for _, units := range []int64{1, 1, 3, 1, 4} {
-		ask(t, d, part("a", units))
-		c.move(time.Second)
-	}
-	want(t, "full", ask(t, d, part("a", 1)), "OVER:0")
-	want(t, "not where the request is refused", ask(t, d, back(1), part("full", 1)), "ok:0 | OVER:0")
-	want(t, "one unit", ask(t, d, back(1)), "ok:1")
-	want(t, "across charges", ask(t, d, back(5)), "ok:6")
-	want(t, "more than is used", ask(t, d, back(100)), "ok:10")
-	want(t, "nothing is owed", ask(t, d, part("a", 10)), "ok:0")
-}
-
 func parse(t testing.TB, text string) *config.Config {
 	t.Helper()
 	v, err := config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: []byte(text)})

@@ -104,29 +104,6 @@ func TestABanAlwaysBinds(t *testing.T) {
 	want(t, "replaced", ask(t, d, part("small", 1), part("large", 1)), "OVER:0 | ok:100")
 }
 
-// An override counts what was charged under the rule, and the rule what was charged under the override.
-func TestAnOverrideSharesWhatWasCharged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := live(t, excepted)
-		want(t, "the rule", ask(t, d, part("user=ann", 3)), "ok:0")
-		d.Except([]Exception{exception("user=ann", 10*time.Minute, limitsFrom(t, "5/2h", "2/1m")...)})
-		answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{part("user=ann", 2)}, Lenient: true})
-		if err != nil || !answers[0].Refused || len(answers[0].Limits) != 2 || answers[0].Limits[0].Remaining != 2 {
-			t.Errorf("within the minute: %+v, %v", answers, err)
-		}
-		<-time.After(2 * time.Minute) // in a bubble: the clock moves without waiting
-		if v := decideOne(t, d, "user=ann"); !v.Allowed() || remaining(v) != 1 || v.Limits[0].Limit.Name != "5/2h" {
-			t.Errorf("under the override: %+v", v)
-		}
-		<-time.After(10 * time.Minute)
-		if v := decideOne(t, d, "user=ann"); v.Allowed() || v.Limits[0].Limit.Name != "3/1h" {
-			t.Errorf("when it has ended: %+v", v)
-		}
-		<-time.After(48 * time.Minute) // the first three have left, the fourth has not
-		want(t, "an hour after the first", ask(t, d, part("user=ann", 0)), "ok:2")
-	})
-}
-
 func TestExceptionsAreChecked(t *testing.T) {
 	d := live(t, excepted)
 	for name, c := range map[string]struct {

@@ -142,18 +142,6 @@ func TestObserversSeeNoSecret(t *testing.T) {
 	}
 }
 
-// A part that is used again is not hashed twice.
-func TestAPartIsHiddenOnce(t *testing.T) {
-	d := keyed(t, oldKey)
-	req := Request{Domain: "d", Parts: []Part{part("token=s3cret", 1)}}
-	for _, want := range []int64{1, 0} {
-		answers, err := d.Decide(t.Context(), req)
-		if err != nil || remaining(answers[0]) != want {
-			t.Errorf("%+v, %v, want %d", answers, err, want)
-		}
-	}
-}
-
 const quotas = `
 domain: d
 descriptors:

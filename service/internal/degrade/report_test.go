@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -283,87 +282,4 @@ func TestTheLogSaysWhatIsLostAtTheEnd(t *testing.T) {
 			t.Errorf("nothing was waiting:\n%s", out)
 		}
 	})
-}
-
-// Without a single call the health follows Redis: one that does not answer at the start, one that comes back, and one
-// that stops in between.
-func TestHealthWithoutCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &scripts{hangs: true}
-		g, out := guardOf(t, s)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- g.Run(ctx) }()
-		for _, step := range []struct {
-			what   string
-			hangs  bool
-			status string
-			within time.Duration
-		}{
-			{"Redis never answered", true, "degraded", 500 * time.Millisecond},
-			{"it is back after a minute", false, "ok", 3 * time.Second},
-			{"it stops after a minute", true, "degraded", 3 * time.Second},
-			{"it is back again", false, "ok", 3 * time.Second},
-		} {
-			s.hang(step.hangs)
-			began := time.Now()
-			for g.Health().Status != step.status && time.Since(began) < time.Minute {
-				time.Sleep(10 * time.Millisecond)
-			}
-			took := time.Since(began)
-			t.Logf("%s: %s after %v", step.what, g.Health().Status, took)
-			if took > step.within {
-				t.Errorf("%s: %s after %v, want %s within %v", step.what, g.Health().Status, took, step.status, step.within)
-			}
-			time.Sleep(time.Minute)
-			if h := g.Health(); h.Status != step.status || (h.Store == "up") != (h.Status == "ok") {
-				t.Errorf("%s: a minute later %+v", step.what, h)
-			}
-		}
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if down, back := strings.Count(out.String(), "Redis is down"), strings.Count(out.String(), "Redis is back"); down != 2 || back != 2 {
-			t.Errorf("the log says %d times that it is down, and %d times that it is back:\n%s", down, back, out)
-		}
-	})
-}
-
-// scriptCalls returns how many scripts a server has run.
-func scriptCalls(t *testing.T, server *redistest.Server) (sum int) {
-	t.Helper()
-	for _, command := range []string{"cmdstat_eval", "cmdstat_evalsha"} {
-		var calls int
-		_, _ = fmt.Sscanf(server.Info(t, "commandstats", command), "calls=%d", &calls)
-		sum += calls
-	}
-	return sum
-}
-
-// Calls of many keys travel together through the whole chain.
-func TestManyKeysTravelTogether(t *testing.T) {
-	server := redistest.Start(t)
-	client := clientOf(t, "redis://"+server.Addr())
-	g, err := New(client.Detached(nil), Options{Budget: 10 * time.Second, Instances: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := limiterOf(t, g.Store, sash.PerHour(1000))
-	const callers, calls = 64, 20
-	before := scriptCalls(t, server)
-	var wg sync.WaitGroup
-	for i := range callers {
-		wg.Go(func() {
-			for range calls {
-				if r, err := l.Allow(t.Context(), fmt.Sprint("k", i)); err != nil || !r.Allowed {
-					t.Errorf("%+v, %v", r, err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if n := scriptCalls(t, server) - before; n >= callers*calls {
-		t.Errorf("%d round trips for %d calls", n, callers*calls)
-	}
 }

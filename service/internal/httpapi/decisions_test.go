@@ -15,17 +15,6 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// fleet returns two instances on one store with one key, and their clock.
-func fleet(t *testing.T) (here, there *Handler, c *clock) {
-	t.Helper()
-	c = &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
-	store := memstore.New(&memstore.Options{Now: c.read})
-	instance := func() *Handler {
-		return newHandler(t, store, &Options{Tokens: tokensAt(c.read, "one secret of all instances")})
-	}
-	return instance(), instance(), c
-}
-
 // tokensAt returns tokens of a key and a clock.
 func tokensAt(now func() time.Time, key string) *wire.Tokens {
 	tokens := wire.NewTokens([]byte(key))
@@ -56,27 +45,6 @@ const (
 	annJob  = `{"domain":"d","entries":[{"key":"user","value":"ann"}],"cost":2,"id":"job"}`
 	annFour = `{"domain":"d","entries":[{"key":"user","value":"ann"}],"cost":4}`
 )
-
-func TestAReservationOfOneInstanceIsSettledByAnother(t *testing.T) {
-	here, there, _ := fleet(t)
-	token := post(t, here, "/v1/reserve", annTwo, 200)["token"].(string)
-	refused := post(t, there, "/v1/reserve", annTwo, 429)
-	if refused["token"] != nil || refused["refused_by"] != "3/10s" {
-		t.Errorf("%v", refused)
-	}
-	settle := fmt.Sprintf(`{"token":%q,"used":1}`, token)
-	for range 2 {
-		if said := post(t, there, "/v1/settle", settle, 200); said["settled"] != true {
-			t.Errorf("%v", said)
-		}
-	}
-	post(t, here, "/v1/cancel", fmt.Sprintf(`{"token":%q}`, token), 200)
-	if left := post(t, here, "/v1/peek", ann, 200)["remaining"]; left != 2.0 {
-		t.Errorf("%v left of 3 after one was used", left)
-	}
-	alone, _ := virtual(t)
-	post(t, alone, "/v1/settle", settle, 403)
-}
 
 const fixed = `{"domain":"d","entries":[{"key":"fixed"}],"wait_up_to":5}`
 
@@ -192,17 +160,5 @@ func TestEveryPathReportsABlock(t *testing.T) {
 	w := auth(h, "domain=d&descriptor=user=ann")
 	if w.Code != 429 || w.Header().Get("Retry-After") != "600" || !strings.Contains(w.Body.String(), `"detail":"There were too many refused requests. Send it again in 600 seconds."`) {
 		t.Errorf("forward-auth: %d %v %s", w.Code, w.Header(), w.Body)
-	}
-}
-
-func TestAReservationExpires(t *testing.T) {
-	here, _, c := fleet(t)
-	settle := fmt.Sprintf(`{"token":%q,"used":1}`, post(t, here, "/v1/reserve", annTwo, 200)["token"])
-	c.now = c.now.Add(time.Minute + time.Minute) // its longest window, and what clocks may differ
-	post(t, here, "/v1/settle", settle, 200)
-	c.now = c.now.Add(time.Microsecond)
-	said := post(t, here, "/v1/settle", settle, 410)
-	if text := fmt.Sprint(said["error"]); !strings.Contains(text, "expired") {
-		t.Error(text)
 	}
 }

@@ -79,20 +79,6 @@ func expect(t *testing.T, w *httptest.ResponseRecorder, status int, retryAfter, 
 	}
 }
 
-func TestNoMatchIsAllowedAndHasNoLimits(t *testing.T) {
-	h, _ := virtual(t)
-	expect(t, allow(h, `{"domain":"d","entries":[{"key":"nobody","value":"a"}]}`), 200, "",
-		`{"allowed":true,"remaining":null,"retry_after":0,"reset_after":0,"refused_by":null,"limits":[],"at":null,"source":null}`)
-}
-
-func TestShadowLetsThroughAndSaysWhatItWouldHaveSaid(t *testing.T) {
-	h, _ := virtual(t)
-	const watched = `{"domain":"d","entries":[{"key":"watched","value":"a"}]}`
-	allow(h, watched)
-	expect(t, allow(h, watched), 200, "", `{"allowed":true,"remaining":0,"retry_after":10,"reset_after":10,"refused_by":"1/10s","shadow":true,`+
-		`"limits":[{"name":"1/10s","units":1,"window":10,"remaining":0}],"at":"2026-01-01T23:59:00.000000Z","source":"store"}`)
-}
-
 func TestWrongRequestsGetAnErrorThatSaysWhy(t *testing.T) {
 	h, _ := virtual(t)
 	const right = `{"domain":"d","entries":[{"key":"user","value":"a"}]}`
@@ -166,16 +152,6 @@ func (b broken) Decide(ctx context.Context, _ driver.Request) (driver.Answer, er
 		return driver.Answer{}, ctx.Err()
 	}
 	return driver.Answer{}, errors.New("dial tcp 10.0.0.1: connection refused")
-}
-
-func TestStoreThatDoesNotAnswerIs503(t *testing.T) {
-	for _, store := range []broken{{hangs: false}, {hangs: true}} {
-		h := newHandler(t, store, &Options{Timeout: 10 * time.Millisecond})
-		w := allow(h, `{"domain":"d","entries":[{"key":"user","value":"a"}]}`)
-		if w.Code != 503 || w.Header().Get("Retry-After") == "" || strings.Contains(w.Body.String(), "10.0.0.1") {
-			t.Errorf("%+v: %d, Retry-After %q, %s", store, w.Code, w.Header().Get("Retry-After"), w.Body)
-		}
-	}
 }
 
 func TestBeforeItStopsHealthIsDownAndRequestsAreAnswered(t *testing.T) {

@@ -134,21 +134,6 @@ func TestARequestInFlightOverHTTP2IsAnswered(t *testing.T) {
 	}
 }
 
-// A client that waits for nothing does not keep the server for longer than the client needs to receive GOAWAY.
-func TestAClientWithoutRequestsIsDisconnected(t *testing.T) {
-	t.Parallel()
-	server := secure(t, http.NotFoundHandler())
-	client := server.dial(t)
-	await(t, client, "no settings", func(frame http2.Frame) bool { return frame.Header().Type == http2.FrameSettings })
-	began := time.Now()
-	if err := server.stop(); err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(began); took > graceTimeout/2 {
-		t.Errorf("it took %v", took)
-	}
-}
-
 // A client that keeps its connection gets an answer to what it sends when the server stops, and learns that the
 // connection ends. A client that has connected and not been accepted yet is answered too.
 func TestServeAnswersOnKeptConnectionsWhenItStops(t *testing.T) {

@@ -134,25 +134,6 @@ func TestFailoverBySentinelIsNoticed(t *testing.T) {
 	}
 }
 
-func TestFailoverOfAClusterIsNoticed(t *testing.T) {
-	for name, fault := range map[string]func(*testing.T, *redistest.Cluster){
-		"a primary is killed": func(_ *testing.T, c *redistest.Cluster) { c.Primaries[0].Stop() },
-		"a primary hangs":     func(t *testing.T, c *redistest.Cluster) { c.Primaries[0].Pause() },
-		"by hand":             func(t *testing.T, c *redistest.Cluster) { c.Replicas[0].Must(t, "CLUSTER", "FAILOVER") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			c, url := servertest.StartCluster(t)
-			client := newClient(t, url)
-			defer client.Close()
-			l := start(t, client)
-			l.warm(t)
-			fault(t, c)
-			promoted(t, c.Replicas[0])
-			l.notices(t)
-		})
-	}
-}
-
 // A server that comes up later is used, without a new client.
 func TestAServerThatComesUpLater(t *testing.T) {
 	server := redistest.Start(t)

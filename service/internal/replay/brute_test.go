@@ -101,40 +101,6 @@ func brute(all []call, key func(call) string, cost func(call) int64, limits []sa
 	return refused, int64(len(limited)), requests, admitted
 }
 
-func TestCountsOnARealLogAreThoseOfTheDefinition(t *testing.T) {
-	text := realLog(t)
-	lines := calls(text)
-	address := func(c call) string { return c.address }
-	one := func(call) int64 { return 1 }
-	for _, tt := range []struct {
-		limits string
-		e      Expressions
-		key    func(call) string
-		cost   func(call) int64
-	}{
-		{"1/1s", Expressions{}, address, one},
-		{"10/1m", Expressions{}, address, one},
-		{"300/1h", Expressions{}, address, one},
-		{"20/1m", Expressions{}, address, one},
-		{"5/10s,60/1h", Expressions{}, address, one},
-		{"3/1s,20/5m,100/24h", Expressions{}, address, one},
-		{"100/1h", Expressions{Key: "path"}, func(c call) string { return c.path }, one},
-		{"30/10m", Expressions{Key: "prefix(remote_address, 16)"}, func(c call) string {
-			parts := strings.Split(c.address, ".")
-			return parts[0] + "." + parts[1]
-		}, one},
-		{"500/1h", Expressions{Cost: "bytes / 10000 + 1"}, address, func(c call) int64 { return (c.bytes+9999)/10000 + 1 }},
-		{"2000/10m", Expressions{Cost: "int(ceil(bytes / 1000))"}, address, func(c call) int64 { return (c.bytes + 999) / 1000 }},
-	} {
-		limits := must(ParseLimits(tt.limits))
-		refused, clients, requests, _ := brute(lines, tt.key, tt.cost, limits)
-		if o := outcomesOf(t, trace(t, text, tt.e), []Candidate{{Limits: limits}})[0]; o.Refused != refused || o.ClientsLimited != clients || o.Requests != requests {
-			t.Errorf("%s by %q, cost %q: %d of %d refused to %d clients; the definition says %d of %d to %d",
-				tt.limits, tt.e.Key, tt.e.Cost, o.Refused, o.Requests, o.ClientsLimited, refused, requests, clients)
-		}
-	}
-}
-
 // Periods of a calendar are counted by the dates of its zone.
 func TestPeaksAreThoseOfTheDefinition(t *testing.T) {
 	text := realLog(t)
@@ -188,37 +154,6 @@ func TestPeaksAreThoseOfTheDefinition(t *testing.T) {
 				t.Errorf("%v: the curve says %d clients, a replay %d", l, d.Affected(units), got[0].ClientsLimited)
 			}
 		}
-	}
-}
-
-// The most that was admitted within any window, of one client and of all, found by looking at all pairs.
-func TestWorstAdmittedRates(t *testing.T) {
-	text := realLog(t)
-	lines := calls(text)
-	limits := []sash.Limit{sash.PerMinute(10)}
-	_, _, _, admitted := brute(lines, func(c call) string { return c.address }, func(call) int64 { return 1 }, limits)
-	most := func(of []call) (most int64) { // in any minute
-		for i, until := range of {
-			n := int64(0)
-			for j := i; j >= 0 && of[j].at.After(until.at.Add(-time.Minute)); j-- {
-				n++
-			}
-			most = max(most, n)
-		}
-		return most
-	}
-	tr := trace(t, text, Expressions{})
-	got := outcomesOf(t, tr, []Candidate{{Limits: limits}, {Limits: []sash.Limit{sash.Every(5, 10*time.Second)}, Options: sash.Options{Algorithm: sash.FixedWindow}}})
-	offered := most(lines)
-	units := most(admitted)
-	if all := got[0].AllClients; all.Offered != offered || all.Admitted != units {
-		t.Errorf("%+v, want %d and %d", all, offered, units)
-	}
-	if one := got[0].OneClient[0]; one.Admitted != 10 || one.Limit != 10 || one.Window != "1m" {
-		t.Errorf("sliding: %+v", one)
-	}
-	if one := got[1].OneClient[0]; one.Admitted <= 5 || one.Admitted > 10 {
-		t.Errorf("fixed: %+v, want more than the limit around a boundary", one)
 	}
 }
 

@@ -71,23 +71,6 @@ func TestWrongExpressionsSayWhy(t *testing.T) {
 	}
 }
 
-func TestAFractionOfAUnitIsAUnit(t *testing.T) {
-	for cost, want := range map[string]int64{
-		"0.5": 1, "0.000000000001": 1, "1.000001": 2, "3": 3, "bytes / 1024": 3, "bytes / 1000": 4, "0.1 * 3 * 10": 3, "0": 0, "(0.1 + 0.2) * 10": 3, "status * 1000000": 404_000_000,
-	} {
-		s := must(NewSelector(Expressions{Cost: cost}))
-		if got, _, err := s.Select(&accesslog.Record{RemoteAddress: "192.0.2.7", Status: 404, Bytes: 3072}); err != nil || got.Cost != want {
-			t.Errorf("%s: %d, %v; want %d", cost, got.Cost, err, want)
-		}
-	}
-	for _, cost := range []string{"-0.1", "-0.0000000000001", "1 / 0", "0.0 / 0", "1e300"} {
-		s := must(NewSelector(Expressions{Cost: cost}))
-		if got, _, err := s.Select(&accesslog.Record{RemoteAddress: "192.0.2.7"}); err == nil {
-			t.Errorf("%s: %d, no error", cost, got.Cost)
-		}
-	}
-}
-
 func TestMissingFieldsAreCounted(t *testing.T) {
 	s := must(NewSelector(Expressions{
 		Key: "key(user, remote_address)", Cost: `int(field("units"))`, Where: `int(header("X-Level")) > 3`,
@@ -216,23 +199,6 @@ func TestSurveyWarnsFromItsBoundsOn(t *testing.T) {
 		if got := survey(tt.n, tt.record); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
-	}
-}
-
-// Rotated files in any order are no step of the clock.
-func TestSurveyKnowsFiles(t *testing.T) {
-	var s Survey
-	for _, hour := range []int{3, 1, 2, 0} {
-		s.NextFile()
-		for i := range 3600 {
-			s.Add(&accesslog.Record{RemoteAddress: address(i % 50), Time: noon.Add(time.Duration(hour)*time.Hour + time.Duration(i)*time.Second).UnixMicro()})
-		}
-	}
-	if w := s.Warnings(Counts{Requests: 4 * 3600}, 50, "", false); len(w) != 0 {
-		t.Error(w)
-	}
-	if w := s.Warnings(Counts{Requests: 4 * 3600}, 1, `"api"`, false); len(w) != 0 {
-		t.Error("a constant key", w)
 	}
 }
 

@@ -49,27 +49,6 @@ func random(r *rand.Rand) (all []call) {
 func byAddress(c call) string { return c.address }
 func bytesOf(c call) int64    { return c.bytes }
 
-// What is counted without a limiter is what the definition says, and what a limiter does.
-func TestRefusalsOfAPairAreThoseOfTheDefinition(t *testing.T) {
-	r := rand.New(rand.NewPCG(7, 1))
-	for range 20 {
-		all := random(r)
-		for i := range all { // also of more units than a limit has
-			all[i].bytes = 1 + r.Int64N(3)
-		}
-		tr := made(all)
-		short, long := 10*time.Second, 5*time.Minute
-		first := 1 + r.Int64N(12)
-		pair := []sash.Limit{sash.Every(first, short), sash.Every(first+r.Int64N(40), long)}
-		got := tr.judge(pair)
-		refused, limited, requests, _ := brute(all, byAddress, bytesOf, pair)
-		outcomes := outcomesOf(t, tr, []Candidate{{Limits: pair}})
-		if o := outcomes[0]; got.Refused != refused || int64(got.Limited) != limited || got.Requests != requests || o.Refused != refused || o.ClientsLimited != limited {
-			t.Fatalf("%v: %+v, a limiter refuses %d of %d clients; the definition says %d of %d of %d", pair, got, o.Refused, o.ClientsLimited, refused, limited, requests)
-		}
-	}
-}
-
 func TestASharePermitsItsWholeNumber(t *testing.T) {
 	for share, want := range map[float64]int64{0: 0, 0.7 / 100: 7, 5.8 / 100: 58, 0.29: 290, 0.0019: 1, 0.00099: 0} {
 		if got := shareOf(share, 1000); got != want {
@@ -264,20 +243,6 @@ func TestRequestsOutOfOrderAreDecidedInTimeOrder(t *testing.T) {
 	o = outcome(t, tr, Candidate{Limits: limit})
 	if len(o.WorstRoutes) != 1 || o.WorstRoutes[0].Name != "third" || tr.Counts().Late != 0 {
 		t.Errorf("refused: %+v", o.WorstRoutes)
-	}
-}
-
-func TestRulesShareNothing(t *testing.T) {
-	var b Builder
-	for range 3 {
-		b.Add(1431857100*second, Selection{Key: "a", Cost: 1, Rule: 0})
-		b.Add(1431857100*second, Selection{Key: "b", Cost: 1, Rule: 1})
-		b.Add(1431857100*second, Selection{Key: "c", Cost: 1, Rule: -1})
-	}
-	tr := b.Trace()
-	o := outcome(t, tr, Candidate{Name: "p.yaml", Rules: []Rule{{Limits: []sash.Limit{sash.PerMinute(1)}}, {Limits: []sash.Limit{sash.PerMinute(2)}}}})
-	if o.Refused != 3 || o.WorstClients[0].Refused != 2 || o.WorstClients[1].Refused != 1 || tr.Counts().Unlimited != 3 || o.Policy != "p.yaml" {
-		t.Errorf("%+v", o)
 	}
 }
 

@@ -66,21 +66,6 @@ func TestStatusesAreInTheOrderOfTheRequest(t *testing.T) {
 	}
 }
 
-func TestTheLimitThatRefusesIsTold(t *testing.T) {
-	w := begin(t, text, nil)
-	for range 2 {
-		w.ask(request("both"))
-	}
-	w.says("the shorter", request("both"), "OVER_LIMIT: OVER_LIMIT 2/SECOND*10 0 left 10s")
-	for range 2 {
-		w.move(10 * time.Second)
-		w.ask(request("both"))
-		w.ask(request("both"))
-	}
-	w.move(10 * time.Second)
-	w.says("the longer", request("both"), "OVER_LIMIT: OVER_LIMIT 5/MINUTE 0 left 30s")
-}
-
 func TestHits(t *testing.T) {
 	w := begin(t, text, nil)
 	hits := func(request, own *uint64, negative bool) *pb.RateLimitRequest {
@@ -160,29 +145,6 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// Each status says whether its quota is over, and the request is refused when all are: as in Envoy's service since
-// February 2026, which adds no metadata unless it is enabled.
-func TestQuotas(t *testing.T) {
-	counted := stats.New(nil)
-	w := begin(t, text, &Options{Stats: counted})
-	const full = "OVER_LIMIT 1/HOUR 0 left 1h0m0s"
-	w.says("one alone", request("quota"), "OK: OK 1/HOUR 0 left 1h0m0s")
-	w.says("one alone, over", request("quota"), "OVER_LIMIT: "+full)
-	if res := w.says("one has room", request("quota", "quota=b"), "OK: "+full+" | OK 1/HOUR 0 left 1h0m0s"); res.DynamicMetadata != nil {
-		t.Errorf("metadata without a request for it: %v", res.DynamicMetadata)
-	}
-	w.says("all over", request("quota", "quota=b"), "OVER_LIMIT: "+full+" | "+full)
-	w.says("a limit has room", request("ip=q", "quota", "quota=b"), "OVER_LIMIT: OK 3/MINUTE 3 left 0s | "+full+" | "+full)
-	if rule := counted.Rule("d.quota"); rule.Shadow.Load() != 0 || rule.Over.Load() != 6 || rule.Within.Load() != 2 {
-		t.Errorf("shadow %d, over %d, within %d", rule.Shadow.Load(), rule.Over.Load(), rule.Within.Load())
-	}
-
-	all := begin(t, text, &Options{Quota: true})
-	all.says("under QUOTA_MODE", request("ip=192.0.2.66", "ip=a"), "OK: OVER_LIMIT 0/SECOND 0 left 0s | OK 3/MINUTE 2 left 1m0s")
-	all.says("all over", request("ip=192.0.2.66"), "OVER_LIMIT: OVER_LIMIT 0/SECOND 0 left 0s")
-	all.says("one that nothing limits", request("ip=192.0.2.66", "none"), "OK: OVER_LIMIT 0/SECOND 0 left 0s | OK")
-}
-
 func TestHeaders(t *testing.T) {
 	w := begin(t, text, &Options{Headers: &Headers{"RateLimit-Limit", "RateLimit-Remaining", "X-Reset"}})
 	header := func(req *pb.RateLimitRequest) string {
@@ -202,44 +164,6 @@ func TestHeaders(t *testing.T) {
 		if got := header(request(strings.Split(tt.request, ",")...)); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
 		}
-	}
-}
-
-// Counters have the names and the units of Envoy's service: values only where the configuration asks for them.
-func TestNamesOfMetrics(t *testing.T) {
-	counted := stats.New(nil)
-	w := begin(t, `
-domain: d
-descriptors:
-  - {key: path, value: /api/*, rate_limit: {unit: minute, requests_per_unit: 5}}
-  - {key: path, value: /api/health, rate_limit: {unit: minute, requests_per_unit: 7}}
-  - {key: plain, rate_limit: {unit: minute, requests_per_unit: 10}}
-  - {key: detailed, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 10}}
-  - key: route
-    value_to_metric: true
-    descriptors: [{key: method, rate_limit: {unit: minute, requests_per_unit: 10}}]
-`, &Options{Stats: counted})
-	req := request("plain=secret", "detailed=shown", "route=users method=GET", "path=/api/health", "path=/api/users")
-	req.HitsAddend = 5
-	w.ask(req)
-	w.says("over", &pb.RateLimitRequest{Domain: "d", HitsAddend: 7, Descriptors: request("plain=secret").Descriptors}, "OVER_LIMIT: OVER_LIMIT 10/MINUTE 5 left 1m0s")
-	var text strings.Builder
-	if err := counted.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
-	const at = "ratelimit.service.rate_limit.d."
-	for _, want := range []string{
-		at + "plain.total_hits: 12\n", at + "plain.within_limit: 5\n", at + "plain.over_limit: 7\n", at + "plain.near_limit: 0\n",
-		at + "detailed_shown.total_hits: 5\n", at + "route_users.method.total_hits: 5\n",
-		at + "path_/api/health.near_limit: 0\n", // 80 % of 7 is 5
-		at + "path_/api/*.near_limit: 1\n",      // 80 % of 5 is 4: the fifth unit is near
-	} {
-		if !strings.Contains(text.String(), want) {
-			t.Errorf("%q is not in\n%s", want, &text)
-		}
-	}
-	if strings.Contains(text.String(), "secret") {
-		t.Errorf("a value is shown that was not requested:\n%s", &text)
 	}
 }
 
@@ -298,18 +222,6 @@ func TestCompatibleAnswersAreEnvoys(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
-	}
-}
-
-// Envoy's service counts in shadow_mode what rules with shadow_mode let through, and not what SHADOW_MODE does.
-func TestCompatibleShadowCountsAsEnvoys(t *testing.T) {
-	counted := stats.New(nil)
-	w := &world{t: t, now: time.Unix(1_800_000_000, 0).Truncate(time.Hour)}
-	w.defaults = config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}
-	w.serve(text, memstore.New(&memstore.Options{Now: w.clock}), &Options{Shadow: true, Stats: counted, Counting: &decide.Counting{}})
-	w.says("never over", request("ip=192.0.2.66"), "OK: OVER_LIMIT 0/SECOND 0 left 1s")
-	if rule := counted.Rule("d.ip_192.0.2.66"); rule.Shadow.Load() != 0 || rule.Over.Load() != 1 || counted.Service.GlobalShadow.Load() != 1 {
-		t.Errorf("shadow %d, over %d, global %d", rule.Shadow.Load(), rule.Over.Load(), counted.Service.GlobalShadow.Load())
 	}
 }
 

@@ -18,9 +18,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
-	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
 )
 
@@ -93,46 +91,6 @@ func TestEveryWrongCallIsCounted(t *testing.T) {
 		if got := invalid(t, counted); got != float64(i+1) {
 			t.Errorf("%s: %v wrong calls are counted, want %d", tt.what, got, i+1)
 		}
-	}
-}
-
-// Each request at /json has its status, and each wrong one is counted.
-func TestJSON(t *testing.T) {
-	counted := stats.New(nil)
-	d := servertest.Decider(t, memstore.New(nil), text)
-	d.Observe(counted.Observe)
-	service := New(d, &Options{Stats: counted})
-	wrong := 0.0
-	for _, tt := range []struct {
-		what, body string
-		status     int
-		want       string
-	}{
-		{"allowed", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}]}],"hitsAddend":3}`, 200, `"overallCode":"OK"`},
-		{"refused", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"a"}]}]}`, 429, `"currentLimit":{"requestsPerUnit":3,"unit":"MINUTE"}`},
-		{"names as in the schema", `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"b"}],"hits_addend":"2"}],"hits_addend":1}`, 200, `"limitRemaining":1`},
-		{"no domain", `{"descriptors":[{"entries":[{"key":"ip","value":"a"}]}]}`, 400, "domain"},
-		{"no descriptors", `{"domain":"d"}`, 400, "descriptor"},
-		{"nothing", "", 400, "bad JSON"},
-		{"not JSON", `domain`, 400, "bad JSON"},
-		{"an unknown field", `{"domain":"d","descriptor":[]}`, 400, "bad JSON"},
-		{"not UTF-8", "{\"domain\":\"\xff\"}", 400, "UTF-8"},
-		{"large", `{"domain":"` + strings.Repeat("x", 4<<20) + `"}`, 413, "too large"},
-	} {
-		w := post(service, tt.body)
-		got := strings.ReplaceAll(strings.ReplaceAll(w.Body.String(), ": ", ":"), ", ", ",")
-		if w.Code != tt.status || !strings.Contains(got, tt.want) {
-			t.Errorf("%s: %d %s, want %d and %s", tt.what, w.Code, got, tt.status, tt.want)
-		}
-		if tt.status != 200 && tt.status != 429 {
-			wrong++
-		}
-		if n := invalid(t, counted); n != wrong {
-			t.Errorf("%s: %v wrong requests are counted, want %v", tt.what, n, wrong)
-		}
-	}
-	if got := counter(t, counted, "sash_port_requests_total", "http"); got != 3 {
-		t.Errorf("%v requests of the port", got)
 	}
 }
 

@@ -35,27 +35,6 @@ func health(t *testing.T, at Listening) (h degrade.Health) {
 	return h
 }
 
-// A Redis on which no call can be charged is not healthy, also one that answers questions, and also while nobody calls.
-func TestHealthIsOkOnlyWhileDecisionsWork(t *testing.T) {
-	server := redistest.Start(t)
-	server.Must(t, "ACL", "SETUSER", "limiter", "on", ">secret", "~*", "+@all")
-	at := running(t, Options{Redis: "redis://limiter:secret@" + server.Addr(), Budget: time.Second})
-	for cause, commands := range map[string][2]string{
-		"auth":          {"ACL SETUSER limiter resetkeys ~other:*", "ACL SETUSER limiter resetkeys ~*"},
-		"misconfigured": {"ACL SETUSER limiter -setrange -set", "ACL SETUSER limiter +@all"},
-		"readonly":      {"REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"},
-	} {
-		servertest.Wait(t, "it is not healthy", func() bool { return health(t, at).Status == "ok" })
-		server.Must(t, strings.Fields(commands[0])...)
-		servertest.Wait(t, "it says ok, and cannot decide", func() bool { return health(t, at).Status == "degraded" })
-		if h, status := health(t, at), allow(t, at); h.Cause != cause || h.Store == "up" || status != http.StatusServiceUnavailable {
-			t.Errorf("%+v, and a decision is answered %d: want the cause %s", h, status, cause)
-		}
-		server.Must(t, strings.Fields(commands[1])...)
-	}
-	servertest.Wait(t, "it does not recover", func() bool { return health(t, at).Status == "ok" })
-}
-
 // Load balancers that ask for it send nothing while Redis does not answer, or without a configuration, over either protocol.
 // The empty name says that the process serves.
 func TestReadinessOverBothProtocols(t *testing.T) {

@@ -2,7 +2,6 @@ package stats
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,25 +77,6 @@ func TestRequestsAndRulesAreCountedByOutcome(t *testing.T) {
 			t.Errorf("there is no series of %v", want)
 		}
 	})
-}
-
-// A snapshot lists a bounded number of rules, the busiest ones.
-func TestSeriesAreBounded(t *testing.T) {
-	counter := New(nil)
-	var ids []ruleID
-	for i := range maxSeries + 500 {
-		ids = append(ids, ruleID{"d", fmt.Sprint(i)})
-	}
-	counter.rules.Reserve(ids)
-	for i, id := range ids {
-		rule := &config.Rule{Domain: "d", Label: id.rule}
-		for range 1 + i/(maxSeries+497) { // three rules have two requests
-			counter.Observe(t.Context(), &decide.Observation{Answers: []decide.Answer{{Rule: rule, Metric: rule.Metric(), Cost: 1}}, Allowed: true})
-		}
-	}
-	if lines := counter.Snapshot().Rules; len(lines) != maxSeries || lines[2].Count.Sum() != 2 || lines[3].Count.Sum() != 1 {
-		t.Errorf("%d series, of which the first are %+v", len(lines), lines[:4])
-	}
 }
 
 // While the store does not answer, what nobody counted is not allowed, what this instance decided over its share is

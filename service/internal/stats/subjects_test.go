@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,58 +134,6 @@ func TestSubjectsAreForgotten(t *testing.T) {
 			t.Errorf("long after: %s", got)
 		}
 	})
-}
-
-// The heaviest of many subjects are found, with counts within their error, in bounded memory.
-func TestManySubjects(t *testing.T) {
-	c := hot()
-	random := rand.New(rand.NewPCG(1, 2))
-	true10 := make(map[string]int64)
-	for range 40_000 {
-		subject := fmt.Sprint("crowd ", random.IntN(10_000))
-		if random.IntN(10) == 0 { // ten subjects have a tenth of all
-			subject = fmt.Sprint("heavy ", random.IntN(10))
-			true10[subject] += 2
-		}
-		c.Observe(t.Context(), observed(subject, 2, random.IntN(2) == 0))
-	}
-	lines, _ := c.Hottest(ByUnits, 10)
-	for _, l := range lines {
-		if is := true10[l.Subject]; is == 0 || l.Count < is || l.Count-l.AtMostOver > is {
-			t.Errorf("%s: %d, at most %d over, and it is %d", l.Subject, l.Count, l.AtMostOver, is)
-		}
-	}
-	for i := range c.subjects.shards {
-		for _, s := range c.subjects.shards[i].now {
-			if len(s.all) > counters || len(s.at) != len(s.all) {
-				t.Fatalf("%d counters, and %d are found", len(s.all), len(s.at))
-			}
-		}
-	}
-}
-
-func TestConcurrentRequestsOfSubjects(t *testing.T) {
-	c := hot()
-	var wg sync.WaitGroup
-	for g := range 4 {
-		wg.Go(func() {
-			for i := range 1000 {
-				c.Observe(t.Context(), observed(fmt.Sprint(i%7), 1, g == 0))
-				if i%100 == 0 {
-					c.Hottest(ByUnits, 10)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	lines, _ := c.Hottest(ByUnits, 10)
-	var sum int64
-	for _, l := range lines {
-		sum += l.Count
-	}
-	if sum != 4000 {
-		t.Errorf("%d units are counted, want 4000", sum)
-	}
 }
 
 // What is answered 400, 404 or 422, or could never be admitted, does not enter the list of the hottest subjects by its

@@ -69,34 +69,6 @@ func TestCallsThatComeTogetherAreOneRoundTripAndOneEntry(t *testing.T) {
 	})
 }
 
-func TestOneRoundTripWhileNothingIsLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFar()
-		l := limiter(t, coalesce.New(store), sash.Every(10, time.Minute))
-		if _, err := l.AllowN(t.Context(), "k", 10); err != nil {
-			t.Fatal(err)
-		}
-		charged := time.Now().Add(-store.trip / 2)
-		store.calls.Store(0)
-		var wg sync.WaitGroup
-		for range 50 {
-			wg.Go(func() {
-				res, err := l.Allow(t.Context(), "k")
-				if err != nil || res.Allowed {
-					t.Errorf("%+v, %v", res, err)
-				}
-				if free := res.At.Add(res.RetryAfter); !free.Equal(charged.Add(time.Minute)) {
-					t.Errorf("to be retried at %v; room is at %v", free, charged.Add(time.Minute))
-				}
-			})
-		}
-		wg.Wait()
-		if n := store.calls.Load(); n != 2 {
-			t.Errorf("%d calls of the store; one for the first caller and one for the others are enough", n)
-		}
-	})
-}
-
 func TestABatchThatFitsInPartAdmitsExactlyWhatFits(t *testing.T) {
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {
@@ -141,30 +113,6 @@ func TestABatchThatFitsInPartAdmitsExactlyWhatFits(t *testing.T) {
 	}
 }
 
-func TestACallerThatGivesUpWhileItWaitsIsNotCharged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFar()
-		l := limiter(t, coalesce.New(store), sash.PerMinute(10))
-		var wg sync.WaitGroup
-		wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
-		synctest.Wait()
-		ctx, cancel := context.WithCancel(t.Context())
-		wg.Go(func() {
-			if _, err := l.AllowN(ctx, "k", 5); !errors.Is(err, context.Canceled) {
-				t.Errorf("the error is %v", err)
-			}
-		})
-		wg.Go(func() {
-			if res, err := l.AllowN(t.Context(), "k", 2); err != nil || !res.Allowed || res.Remaining != 7 {
-				t.Errorf("the other one: %+v, %v", res, err)
-			}
-		})
-		synctest.Wait()
-		cancel()
-		wg.Wait()
-	})
-}
-
 func TestABatchLastsAsLongAsItsMostPatientCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFar()
@@ -184,24 +132,6 @@ func TestABatchLastsAsLongAsItsMostPatientCaller(t *testing.T) {
 			synctest.Wait()
 		}
 		wg.Wait()
-	})
-}
-
-func TestARefusalAfterABatchWithAReservationIsNotFirm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFar()
-		joined := coalesce.New(store)
-		l := limiter(t, joined, sash.PerMinute(3))
-		var wg sync.WaitGroup
-		wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
-		synctest.Wait()
-		wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
-		synctest.Wait()
-		wg.Go(func() { _, _ = l.Reserve(t.Context(), "k", 1) })
-		wg.Wait()
-		if answer, err := joined.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: l.Policy()}); err != nil || answer.Allowed() || answer.Firm {
-			t.Errorf("%+v, %v", answer, err)
-		}
 	})
 }
 
@@ -238,61 +168,6 @@ func TestAFailureReachesEveryCallerOfTheBatch(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestPlansAreDecidedByTheirOwnLimits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFar()
-		free := limiter(t, coalesce.New(store), sash.PerMinute(5))
-		paid, err := free.With(sash.PerMinute(100))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var allowed [2]atomic.Int64
-		var wg sync.WaitGroup
-		for i := range 60 {
-			wg.Go(func() {
-				l := [...]*sash.Limiter{free, paid}[i%2]
-				res, err := l.Allow(t.Context(), "k")
-				if err != nil {
-					t.Error(err)
-				}
-				if res.Allowed {
-					allowed[i%2].Add(1)
-				}
-				if limit := res.Limits()[0].Limit; limit.Units != [...]int64{5, 100}[i%2] {
-					t.Errorf("answered with %v", limit)
-				}
-			})
-		}
-		wg.Wait()
-		if allowed[0].Load() > 5 || allowed[1].Load() != 30 {
-			t.Errorf("admitted %d on the free plan, %d on the paid one", allowed[0].Load(), allowed[1].Load())
-		}
-	})
-}
-
-// Callers that ask again at once find each other in the next batch.
-func TestThoseWhoWereAnsweredAreInTheNextBatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const callers, rounds = 64, 50
-		store := newFar()
-		l := limiter(t, coalesce.New(store), sash.PerMinute(100_000))
-		var wg sync.WaitGroup
-		for range callers {
-			wg.Go(func() {
-				for range rounds {
-					if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
-						t.Errorf("%+v, %v", res, err)
-					}
-				}
-			})
-		}
-		wg.Wait()
-		if n := store.calls.Load(); n > rounds*3/2 {
-			t.Errorf("%d calls of the store; %d and one for the first caller are enough", n, rounds)
-		}
-	})
 }
 
 // A hanging store answers every call, except that one whose cost is hangs waits until its context ends.

@@ -182,28 +182,6 @@ func TestAnErrorAmongOthersIsOfItsOwnCall(t *testing.T) {
 	})
 }
 
-// Calls that wait for a round trip that hangs leave with another one.
-func TestACallThatHangsDelaysNoOtherForLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newMany()
-		store.hangs["hangs"] = true
-		c := newCrowd(t, store)
-		patient, cancel := context.WithCancel(t.Context())
-		c.allow(patient, "hangs", func(sash.Result, error) {})
-		for i := range 5 {
-			start := time.Now()
-			c.keys(100*i, 100*i+coalesce.MostTrips+8)
-			time.Sleep(2 * store.trip)
-			synctest.Wait()
-			if took := time.Since(start); store.underWay.Load() != 1 {
-				t.Errorf("after %v %d round trips are under way", took, store.underWay.Load())
-			}
-		}
-		cancel()
-		c.wg.Wait()
-	})
-}
-
 // A place that hangs delays no call of another.
 func TestPlacesThatHangDelayNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
