@@ -107,7 +107,7 @@ func (d *Decider) observed(ctx context.Context, req *Request, charge func(*Decid
 // charge asks the store for what the parts ask: first those that bind, with the quotas, and then what refuses nothing.
 func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) error {
 	if req.ID != "" {
-		return d.chargeOnce(ctx, req, &answers[0])
+		return answers[0].chargeOnce(ctx, req.ID)
 	}
 	if req.Counting != nil {
 		return d.count(ctx, req, answers)
@@ -131,14 +131,14 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 		admitted, err = d.together(ctx, binding)
 	}
 	if err != nil {
-		return failure(ctx, err)
+		return err
 	}
 	for i := range answers {
 		a := &answers[i]
 		if !a.Limited() || a.refund || a.quota && quotas || !a.Soft() {
 			continue
 		}
-		if err := soften(ctx, a, a.alone(ctx, admitted)); err != nil {
+		if err := a.soften(a.alone(ctx, admitted)); err != nil {
 			return err
 		}
 	}
@@ -146,8 +146,8 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 		a := &answers[i]
 		a.insist(ctx, admitted)
 		if a.Limited() && a.refund {
-			if err := d.giveBack(ctx, a, admitted && a.limits.refunds(a.Rule)); err != nil {
-				return failure(ctx, err)
+			if err := a.giveBack(ctx, admitted && a.limits.refunds(a.Rule)); err != nil {
+				return err
 			}
 		}
 	}
@@ -156,11 +156,7 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 
 // soften returns the error of a part, unless a store that fails must not stop a request there: a limit that does not
 // bind stops nothing.
-func soften(ctx context.Context, a *Answer, err error) error {
-	if err == nil {
-		return nil
-	}
-	err = failure(ctx, err)
+func (a *Answer) soften(err error) error {
 	if !a.Soft() || !errors.Is(err, sash.ErrUnavailable) {
 		return err
 	}

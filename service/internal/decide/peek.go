@@ -21,7 +21,7 @@ func (d *Decider) Peek(ctx context.Context, req Request) ([]Answer, error) {
 	err, room := d.resolve(&req, answers), false
 	for i := range answers {
 		if a := &answers[i]; err == nil && a.Limited() {
-			err = soften(ctx, a, a.look(ctx))
+			err = a.soften(a.look(ctx))
 			room = room || a.quota && !a.Refused
 		}
 	}
@@ -78,13 +78,11 @@ func (d *Decider) State(ctx context.Context, domain string, entries []config.Ent
 		return s, nil
 	}
 	held = held.enforced(found.Key)
-	if s.Limits, s.Policy, s.Answer.limits = held.named, held.policy, held; held.policy == nil {
+	if s.Limits, s.Answer.limits = held.named, held; held.limiter == nil {
 		return s, nil
 	}
-	if err := s.Answer.look(ctx); err != nil {
-		return s, failure(ctx, err)
-	}
-	return s, nil
+	s.Policy = held.limiter.Policy()
+	return s, s.Answer.look(ctx)
 }
 
 // Reset forgets what the subject of a request was charged, under its rule and an override of it. Other instances that

@@ -47,7 +47,7 @@ func spare(answers []Answer) {
 // the quotas first: otherwise a request that all of them refuse would be charged to the parts that bind.
 func (d *Decider) besideQuotas(ctx context.Context, binding []*Answer, answers []Answer) (bool, error) {
 	if len(binding) > 0 {
-		over, err := d.exhausted(ctx, answers)
+		over, err := exhausted(ctx, answers)
 		if err != nil {
 			return false, err
 		}
@@ -59,23 +59,23 @@ func (d *Decider) besideQuotas(ctx context.Context, binding []*Answer, answers [
 	if err != nil {
 		return false, err
 	}
-	room, err := d.chargeQuotas(ctx, answers, admitted)
+	room, err := chargeQuotas(ctx, answers, admitted)
 	if err != nil || !admitted || room {
 		return admitted, err
 	}
-	return false, d.giveBackAll(ctx, binding)
+	return false, giveBackAll(ctx, binding)
 }
 
 // exhausted reports whether no quota has room, before the limits beside them are charged.
-func (d *Decider) exhausted(ctx context.Context, answers []Answer) (bool, error) {
+func exhausted(ctx context.Context, answers []Answer) (bool, error) {
 	for i := range answers {
 		a := &answers[i]
 		if !a.quota {
 			continue
 		}
 		if err := a.look(ctx); err != nil {
-			if err = failure(ctx, err); errors.Is(err, sash.ErrUnavailable) {
-				return false, nil // charging it finds out
+			if errors.Is(err, sash.ErrUnavailable) {
+				err = nil // charging it finds out
 			}
 			return false, err
 		}
@@ -88,7 +88,7 @@ func (d *Decider) exhausted(ctx context.Context, answers []Answer) (bool, error)
 
 // chargeQuotas charges each quota that has room, or looks at them where the request is refused already. It reports
 // whether one has room. A quota that the store did not decide is no room: if no other has any, the error is the store's.
-func (d *Decider) chargeQuotas(ctx context.Context, answers []Answer, charge bool) (room bool, err error) {
+func chargeQuotas(ctx context.Context, answers []Answer, charge bool) (room bool, err error) {
 	var failed error
 	for i := range answers {
 		a := &answers[i]
@@ -96,7 +96,6 @@ func (d *Decider) chargeQuotas(ctx context.Context, answers []Answer, charge boo
 			continue
 		}
 		if err := a.alone(ctx, charge); err != nil {
-			err = failure(ctx, err)
 			if !errors.Is(err, sash.ErrUnavailable) {
 				return false, err
 			}
@@ -114,12 +113,12 @@ func (d *Decider) chargeQuotas(ctx context.Context, answers []Answer, charge boo
 
 // giveBackAll gives back what binding parts were charged before the last quota lost its room to another request. The
 // caller may have left.
-func (d *Decider) giveBackAll(ctx context.Context, binding []*Answer) error {
+func giveBackAll(ctx context.Context, binding []*Answer) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	var failed error
 	for _, a := range binding {
-		if err := d.giveBack(ctx, a, true); failed == nil {
+		if err := a.giveBack(ctx, true); failed == nil {
 			failed = err
 		}
 	}
