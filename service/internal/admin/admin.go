@@ -98,10 +98,14 @@ func New(decider *decide.Decider, opts Options) http.Handler {
 		mux.HandleFunc("POST "+path, h.Guard.private(h.put(kind)))
 		mux.HandleFunc("DELETE "+path+"/{id}", h.Guard.private(h.remove(kind)))
 	}
-	next := wire.SameOrigin(h.Guard.identify(mux)) // a browser would add its cookies and certificates for any page
+	next := h.Guard.identify(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if err := wire.SameOrigin(r); err != nil { // a browser would add its cookies and certificates for any page
+			wire.Fail(w, http.StatusForbidden, err.Error())
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
 }

@@ -82,34 +82,29 @@ func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 // config.ErrNone, and the context's; and, unless the request is Lenient, config.ErrUnknownDomain, sash.ErrInvalidCost and
 // sash.ErrCostAboveLimit.
 func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
-	answers, err := d.observed(ctx, &req, (*Decider).charge)
+	began := time.Now()
+	answers := make([]Answer, len(req.Parts))
+	err := d.resolve(&req, answers)
+	if err == nil {
+		if err = d.charge(ctx, &req, answers); err == nil {
+			d.compare(ctx, answers)
+		}
+	}
+	d.observe(ctx, &req, answers, err, began) // after an error the answers are what is known
 	if err != nil {
 		return nil, err
 	}
 	return answers, nil
 }
 
-// observed resolves a request, has its parts charged, compares candidates, and notifies observers. After an error the
-// answers are what is known.
-func (d *Decider) observed(ctx context.Context, req *Request, charge func(*Decider, context.Context, *Request, []Answer) error) ([]Answer, error) {
-	began := time.Now()
-	answers := make([]Answer, len(req.Parts))
-	err := d.resolve(req, answers)
-	if err == nil {
-		if err = charge(d, ctx, req, answers); err == nil {
-			d.compare(ctx, answers)
-		}
-	}
-	d.observe(ctx, req, answers, err, began)
-	return answers, err
-}
-
 // charge asks the store for what the parts ask: first those that bind, with the quotas, and then what refuses nothing.
 func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) error {
-	if req.ID != "" {
+	switch {
+	case req.reserved != nil:
+		return d.reserve(ctx, req, &answers[0])
+	case req.ID != "":
 		return answers[0].chargeOnce(ctx, req.ID)
-	}
-	if req.Counting != nil {
+	case req.Counting != nil:
 		return d.count(ctx, req, answers)
 	}
 	var few [4]*Answer

@@ -23,8 +23,7 @@ type Request struct {
 	Lenient bool
 	// Quota makes a quota of every part, as quota_mode makes one of a rule: quotas refuse a request when none of them has
 	// room. Parts that no rule matches have room, and those under an unlimited rule are no quotas.
-	Quota   bool
-	unknown bool // the configuration does not have Domain
+	Quota bool
 	// Counting counts as Envoy's service does, and charges each part by itself. Nil is none.
 	Counting *Counting
 	// ID names a request of one part that may be repeated: 1 to MaxIDLength bytes. A request that was admitted is
@@ -37,6 +36,9 @@ type Request struct {
 	Within time.Duration
 	// Book lets the request wait for longer than the rule's MaxWait.
 	Book bool
+
+	unknown  bool         // the configuration does not have Domain
+	reserved *Reservation // of a request that is settled later
 }
 
 // ErrNoQueue means that requests cannot wait under a rule, because of how it counts.

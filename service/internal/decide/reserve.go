@@ -70,24 +70,19 @@ func (r *Reservation) settlement(used int64) driver.Settlement {
 //
 // Errors are those of Decide, and ErrCountsRefused.
 func (d *Decider) Reserve(ctx context.Context, req Request) (Answer, *Reservation, error) {
-	reserved := &Reservation{}
-	answers, err := d.observed(ctx, &req, func(d *Decider, ctx context.Context, req *Request, answers []Answer) error {
-		if len(answers) != 1 {
-			return fmt.Errorf("%w: a reservation of a request that has not one part", sash.ErrUnsupported)
-		}
-		return d.reserve(ctx, req, &answers[0], reserved)
-	})
+	req.reserved = &Reservation{}
+	answers, err := d.Decide(ctx, req)
 	if err != nil {
 		return Answer{}, nil, err
 	}
 	if !answers[0].Allowed() {
-		reserved = nil
+		req.reserved = nil
 	}
-	return answers[0], reserved, nil
+	return answers[0], req.reserved, nil
 }
 
 // reserve charges a part, and fills in its reservation.
-func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer, reserved *Reservation) error {
+func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer) error {
 	switch {
 	case !a.Limited() || a.BannedBy != nil:
 		return nil
@@ -114,12 +109,12 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer, reserved
 	if a.result(r.Result()); a.Refused || a.Source == sash.FromPolicy { // by policy nothing is charged
 		return nil
 	}
-	*reserved = Reservation{
+	*req.reserved = Reservation{
 		Domain: req.Domain, Key: a.Key, Units: a.need, At: a.At, Delay: a.Delay, Policy: a.limits.limiter.Policy(), Place: a.limits.place,
 		Source: a.Source, ID: settlementID(name, a.At),
 	}
 	if a.Source == sash.FromLocal && req.ID == "" {
-		reserved.Instance = d.instance
+		req.reserved.Instance = d.instance
 	}
 	return nil
 }

@@ -185,6 +185,8 @@ func (req *Request) mayWait(a *Answer) error {
 // check returns what is wrong with a request in itself.
 func (req *Request) check() error {
 	switch {
+	case req.reserved != nil && len(req.Parts) != 1:
+		return fmt.Errorf("%w: a reservation of a request that has not one part", sash.ErrUnsupported)
 	case req.Within > 0 && len(req.Parts) != 1:
 		return fmt.Errorf("%w: waiting of a request that has not one part", sash.ErrUnsupported)
 	case req.ID == "":

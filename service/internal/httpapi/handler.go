@@ -25,7 +25,6 @@ import (
 // A Handler answers requests.
 type Handler struct {
 	paths   map[string]http.HandlerFunc
-	guarded http.Handler // route, for callers that may use it
 	decider *decide.Decider
 	opts    Options
 	log     throttle.Log
@@ -75,27 +74,39 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	if h.opts.JSON != nil {
 		h.paths["/json"] = h.opts.JSON.ServeHTTP
 	}
-	// A proxy hands the Origin and Sec-Fetch-Site of its client on to forward-auth.
-	h.guarded = wire.Pageless(h.identified(http.HandlerFunc(h.route)), forwardAuthPath)
 	return h
 }
 
-// route answers callers that may use the path.
-func (h *Handler) route(w http.ResponseWriter, r *http.Request) {
-	if handle := h.paths[r.URL.Path]; handle != nil {
-		handle(w, r)
-		return
-	}
-	wire.Fail(w, http.StatusNotFound, "no such path: GET /openapi.yaml lists them")
-}
+// open are the paths that need no credentials: load balancers have none, and the document is no secret.
+var open = map[string]bool{"/healthz": true, "/healthcheck": true, "/openapi.yaml": true}
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP implements http.Handler. It answers callers that are not known, and puts the others into the context of their
+// request. The handlers of paths check rights, because the domain is in the request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	if h.draining() {
 		last(w, r)
 	}
-	h.guarded.ServeHTTP(w, r)
+	header := "Authorization"
+	if r.URL.Path == forwardAuthPath { // a proxy hands the Origin and Sec-Fetch-Site of its client on
+		header = access.ProxyHeader
+	} else if err := wire.Pageless(r); err != nil {
+		wire.Fail(w, http.StatusForbidden, err.Error())
+		return
+	}
+	if !open[r.URL.Path] {
+		known, err := h.opts.Access.Identify(r, header)
+		if err != nil {
+			access.Fail(w, err)
+			return
+		}
+		r = known
+	}
+	if handle := h.paths[r.URL.Path]; handle != nil {
+		handle(w, r)
+		return
+	}
+	wire.Fail(w, http.StatusNotFound, "no such path: GET /openapi.yaml lists them")
 }
 
 // statuses are those of the errors of the engine. Others are failures of the store.
@@ -178,30 +189,6 @@ func (h *Handler) check(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	_, _ = w.Write([]byte("OK"))
-}
-
-// open are the paths that need no credentials: load balancers have none, and the document is no secret.
-var open = map[string]bool{"/healthz": true, "/healthcheck": true, "/openapi.yaml": true}
-
-// identified answers callers that are not known, and puts the others into the context of their request. Handlers check
-// their rights, because the domain is in the request.
-func (h *Handler) identified(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if open[r.URL.Path] {
-			next.ServeHTTP(w, r)
-			return
-		}
-		header := "Authorization"
-		if r.URL.Path == forwardAuthPath {
-			header = access.ProxyHeader
-		}
-		known, err := h.opts.Access.Identify(r, header)
-		if err != nil {
-			access.Fail(w, err)
-			return
-		}
-		next.ServeHTTP(w, known)
-	})
 }
 
 // document describes every path. Tests hold it against the handlers.
