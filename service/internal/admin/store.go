@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/wire"
 )
@@ -16,7 +16,7 @@ type storeState struct {
 	Store  string `json:"store"`  // up, down, probing, or memory
 	// Address is where it is, without user and password; null in memory.
 	Address *string `json:"address"`
-	// Cause is why it is not up, as one of decide.Causes, Reason the same in words, and Error the last failure, which only
+	// Cause is why it is not up, as one of cause.All, Reason the same in words, and Error the last failure, which only
 	// callers with access get.
 	Cause  *string `json:"cause"`
 	Reason *string `json:"reason"`
@@ -61,7 +61,7 @@ func (h *handler) storeState(known bool) storeState {
 	report := h.Store()
 	state := storeState{
 		Status: report.Status, Store: report.Health.Store, Address: wire.Text(report.Address), Cause: wire.Text(report.Cause),
-		Reason: wire.Text(decide.Reasons[report.Cause]), Uncounted: report.Uncounted, Since: wire.When(report.Since),
+		Reason: wire.Text(cause.Reasons[report.Cause]), Uncounted: report.Uncounted, Since: wire.When(report.Since),
 		Instances: report.Instances, InFlight: report.Stats.InFlight,
 		Local:     local{int64(report.Stats.Backlog), report.Stats.Written, report.Stats.Lost, report.Stats.Doubtful},
 		Overrides: len(h.Exceptions.List(exceptions.Override)), Bans: len(h.Exceptions.List(exceptions.Ban)),

@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/exceptions"
@@ -52,8 +53,8 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 		if source != sash.FromPolicy { // whose time is not a store's
 			answer["at"] = wire.When(state.Answer.At)
 		}
-		if cause := state.Answer.Cause; cause != nil {
-			answer["cause"] = decide.Cause(cause)
+		if err := state.Answer.Cause; err != nil {
+			answer["cause"] = cause.Of(err)
 		}
 	}
 	if ban := state.Ban; ban != nil { // of a network, or of the first entries

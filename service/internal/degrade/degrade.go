@@ -184,7 +184,7 @@ func (g *Guard) stats() failover.Stats {
 type Health struct {
 	Status string `json:"status"`          // ok, degraded or Draining
 	Store  string `json:"store"`           // up, down, probing, or memory
-	Cause  string `json:"cause,omitempty"` // why it is not up: see decide.Cause
+	Cause  string `json:"cause,omitempty"` // why it is not up: see package cause
 	Home   string `json:"home,omitempty"`  // up or down; empty without one
 	// Instances is how many share the limits; 0 while that is not known.
 	Instances int `json:"instances"`

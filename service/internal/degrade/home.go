@@ -10,7 +10,7 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/failover"
-	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/cause"
 )
 
 // A Home is a store that all regions share, for rules with scope: global: how to reach it, and what is known of it.
@@ -69,14 +69,14 @@ func (h *Home) failure(err error, _ failover.Kind) {
 	h.why = err
 }
 
-// state returns "up" or "down", and why it is down, as one of decide.Causes.
-func (h *Home) state() (state, cause string) {
+// state returns "up" or "down", and why it is down, as one of cause.All.
+func (h *Home) state() (state, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.since.IsZero() {
 		return "up", ""
 	}
-	return "down", decide.Cause(h.why)
+	return "down", cause.Of(h.why)
 }
 
 // HomeStats are counts since the start, and what is known of the home now.

@@ -10,7 +10,7 @@ import (
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
-	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/throttle"
 )
 
@@ -97,7 +97,7 @@ func (o *outages) cause() string {
 	if o.why == nil {
 		return ""
 	}
-	return decide.Cause(o.why)
+	return cause.Of(o.why)
 }
 
 // A Report is the state of a service's store, for its operators.

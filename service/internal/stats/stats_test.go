@@ -17,6 +17,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 )
@@ -114,7 +115,7 @@ d refused never store 1
 d allowed plan_t* store 1
 d allowed ip store 1`)
 	is(t, r, "sash_requests_total", "allowed 6\nrefused 4")
-	for name, want := range map[string]int{"sash_decision_duration_seconds": int(decide.Origins), "sash_store_failures_total": len(decide.Causes)} {
+	for name, want := range map[string]int{"sash_decision_duration_seconds": int(decide.Origins), "sash_store_failures_total": len(cause.All)} {
 		if n, err := testutil.GatherAndCount(r.Prometheus, name); n != want {
 			t.Errorf("%d series of %s, want %d, also of what did not occur (%v)", n, name, want, err)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/httpapi"
@@ -206,7 +207,7 @@ func (r *refusals) logPart(ctx context.Context, o *decide.Observation, i int) {
 		slog.Float64("retry_after", a.RefusedBy.RetryAfter.Seconds()), slog.String("source", o.OriginOf(i).String()),
 	}
 	if a.Cause != nil {
-		attrs = append(attrs, slog.String("cause", decide.Cause(a.Cause)))
+		attrs = append(attrs, slog.String("cause", cause.Of(a.Cause)))
 	}
 	if o.OutcomeOf(i) == decide.Shadowed {
 		attrs = append(attrs, slog.Bool("shadow", true))

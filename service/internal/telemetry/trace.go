@@ -12,6 +12,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc/metadata"
 
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/decide"
 )
 
@@ -102,7 +103,7 @@ func (t *tracing) observe(ctx context.Context, o *decide.Observation) {
 		span.TraceId = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, rand.Uint64()|1), id)
 	}
 	if o.Outcome() == decide.Failed { // without the error's text, which may contain values
-		span.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR, Message: "no decision: " + decide.Cause(o.Err)}
+		span.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR, Message: "no decision: " + cause.Of(o.Err)}
 	}
 	t.to(span)
 }
@@ -133,7 +134,7 @@ func (t *tracing) attributes(o *decide.Observation) []*commonpb.KeyValue {
 		add("sash.shadow", true)
 	}
 	if a.Cause != nil {
-		add("sash.cause", decide.Cause(a.Cause))
+		add("sash.cause", cause.Of(a.Cause))
 	}
 	if t.keys || a.Rule != nil && a.Rule.Detailed {
 		add("sash.key", a.Key)

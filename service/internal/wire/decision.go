@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/decide"
 )
 
@@ -47,7 +48,7 @@ type Decision struct {
 	// process over its share, or policy, where nothing was counted. Null when nothing limits the call.
 	Source *string `json:"source"`
 	// Cause is there when the source is own, local or policy and the store did not decide, and says why the store did not decide: see
-	// decide.Cause.
+	// cause.Of.
 	Cause string `json:"cause,omitempty"`
 	// Token settles the reservation of a request that was let through, and is absent otherwise.
 	Token string `json:"token,omitempty"`
@@ -144,7 +145,7 @@ func (d *Decision) source(a *decide.Answer) {
 	name := a.Source.String()
 	d.Source = &name
 	if a.Cause != nil {
-		d.Cause = decide.Cause(a.Cause)
+		d.Cause = cause.Of(a.Cause)
 	}
 }
 

@@ -13,8 +13,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"example.com/sash/failover"
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
 )
 
 // Bounds of a request.
@@ -39,18 +40,19 @@ type Silence struct {
 }
 
 // Of returns the text for an error of the engine that is no answer, and its cause as in a Decision.
-func (s *Silence) Of(err error) (text, cause string) {
-	switch cause = decide.Cause(err); cause {
+func (s *Silence) Of(err error) (text, why string) {
+	switch why = cause.Of(err); why {
 	case "down", "busy", "overload":
-		if !decide.Asked(err) {
-			return s.NotAsked, cause
+		if why != "overload" || !errors.Is(err, failover.ErrBudget) { // a call that had its turn, and no answer, may have reached it
+			return s.NotAsked, why
 		}
 	case "full":
-		return "the store in memory is full and has no place for a new subject: there is no decision, and nothing was charged", cause
+		return "the store in memory is full and has no place for a new subject: there is no decision, and nothing was charged", why
 	case "rejected":
-		return decide.Rejected, cause
+		return "the store works and rejects this call, because the key holds something else: " +
+			"there is no decision, and other keys are decided", why
 	}
-	return s.Unknown, cause
+	return s.Unknown, why
 }
 
 // What the silence of the store means for each kind of request.
