@@ -69,41 +69,28 @@ const (
 
 // An Exception is a temporary override or ban of one subject.
 type Exception struct {
-	Kind    Kind
-	Domain  string
-	Entries []config.Entry
+	Kind    Kind           `json:"kind"`
+	Domain  string         `json:"domain"`
+	Entries []config.Entry `json:"entries"`
 	// Limits are the limits of an override, as written.
-	Limits []string
+	Limits []string `json:"limits,omitempty"`
 	// Since and Until are when the exception was created and when it expires.
-	Since, Until time.Time
+	Since time.Time `json:"-"`
+	Until time.Time `json:"-"`
 	// By is its author, and Reason its reason; empty if unknown.
-	By, Reason string
-
-	subject, id string // cached: both are expensive to compute
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// ID identifies the exception: those of one kind and subject have the same. Subject is the subject as results name it.
+	ID      string `json:"-"`
+	Subject string `json:"-"`
 }
 
-// named returns the exception with its subject and ID cached.
+// named returns the exception with its ID and subject.
 func (e Exception) named() Exception {
-	e.subject = e.Subject()
-	e.id = e.ID()
+	e.Subject = config.Key(e.Domain, e.Entries)
+	sum := sha256.Sum256([]byte(string(e.Kind) + "\n" + e.Subject))
+	e.ID = hex.EncodeToString(sum[:8])
 	return e
-}
-
-// ID identifies the exception. Exceptions of one kind and subject have the same ID.
-func (e *Exception) ID() string {
-	if e.id != "" {
-		return e.id
-	}
-	sum := sha256.Sum256([]byte(string(e.Kind) + "\n" + e.Subject()))
-	return hex.EncodeToString(sum[:8])
-}
-
-// Subject returns the subject as results name it.
-func (e *Exception) Subject() string {
-	if e.subject != "" {
-		return e.subject
-	}
-	return config.Key(e.Domain, e.Entries)
 }
 
 // decided returns the exception in the Decider's form. The error is ErrInvalid or sash.ErrInvalidLimit.
@@ -155,14 +142,9 @@ func (d document) version() string { return string(d[:min(len(d), versionLength)
 
 // A record is one exception of a document.
 type record struct {
-	Kind    Kind           `json:"kind"`
-	Domain  string         `json:"domain"`
-	Entries []config.Entry `json:"entries"`
-	Limits  []string       `json:"limits,omitempty"`
-	Since   int64          `json:"since"` // milliseconds since the Unix epoch, by the keeper's clock
-	Until   int64          `json:"until"`
-	By      string         `json:"by,omitempty"`
-	Reason  string         `json:"reason,omitempty"`
+	Exception
+	Since int64 `json:"since"` // milliseconds since the Unix epoch, by the keeper's clock
+	Until int64 `json:"until"`
 }
 
 // parse returns the unexpired exceptions of a document, with times by this process's clock, which is ahead of the
@@ -180,7 +162,7 @@ func (d document) parse(now time.Time, ahead time.Duration) ([]Exception, error)
 	}
 	var out []Exception
 	for _, r := range records[:min(len(records), Most)] {
-		e := Exception{Kind: r.Kind, Domain: r.Domain, Entries: r.Entries, Limits: r.Limits, By: r.By, Reason: r.Reason}
+		e := r.Exception
 		e.Since = time.UnixMilli(r.Since).Add(ahead)
 		left := time.UnixMilli(r.Until).Add(ahead).Sub(now)
 		if left <= 0 {
@@ -197,10 +179,7 @@ func compose(all []Exception, now time.Time, ahead time.Duration) (document, tim
 	records := make([]record, len(all))
 	var life time.Duration
 	for i, e := range all {
-		records[i] = record{
-			Kind: e.Kind, Domain: e.Domain, Entries: e.Entries, Limits: e.Limits, By: e.By, Reason: e.Reason,
-			Since: e.Since.Add(-ahead).UnixMilli(), Until: e.Until.Add(-ahead).UnixMilli(),
-		}
+		records[i] = record{e, e.Since.Add(-ahead).UnixMilli(), e.Until.Add(-ahead).UnixMilli()}
 		life = max(life, e.Until.Sub(now))
 	}
 	text, err := json.Marshal(records)
