@@ -320,17 +320,11 @@ func (a *app) logger(name string, asJSON bool) (*slog.Logger, error) {
 // fromEnvironment takes what flags do not say: of the image, and of the environment of Envoy's rate limit service.
 func (s *serving) fromEnvironment(image func(string) string, env *envoy.Settings, given func(flag string) bool) error {
 	o, path := &s.opts, s.opts.Config.Path
-	o.Config, o.Protocol, o.Server = env.Config, env.Protocol, env.Server
-	o.RedisPrefix, o.StartWithoutConfig = env.RedisPrefix, env.StartWithoutConfig
-	o.ReadyNeedsRedis, o.ReadyNeedsConfig = env.ReadyNeedsRedis, env.ReadyNeedsConfig
-	o.NearLimit, o.Milliseconds = env.NearLimit, env.Milliseconds
-	o.Telemetry.Exporters, o.Telemetry.Env = env.Telemetry, image
+	o.Variables, o.Telemetry.Exporters, o.Telemetry.Env = env.Variables, env.Telemetry, image
 	switch {
 	case given("config"):
-		o.Config = config.Source{Path: path, Merge: env.Config.Merge, Defaults: env.Config.Defaults}
-	case env.Deployed:
-		o.Management = env.Management
-	default:
+		o.Management, o.Config = nil, config.Source{Path: path, Merge: env.Config.Merge, Defaults: env.Config.Defaults}
+	case !env.Deployed:
 		o.Config.Path = image(configVariable)
 	}
 	format := image(formatVariable)

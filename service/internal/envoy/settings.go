@@ -25,36 +25,50 @@ import (
 	"example.com/sash/service/internal/telemetry"
 )
 
+// Variables are settings of the service that have no flag, but for the path of Config.
+type Variables struct {
+	// Config is the file or directory of the configuration, which is loaded again when it changes. An empty Path is the
+	// built-in example. It has the defaults of rules too: of SASH_ALGORITHM, which a file that Envoy's service reads cannot
+	// say, and of SASH_ENVOY_COMPATIBLE.
+	Config config.Source
+	// Management is a server that sends the configuration, in place of Config. Nil is none.
+	Management *Source
+	// StartWithoutConfig starts although there is no valid configuration yet. Requests are answered with an error until
+	// there is one.
+	StartWithoutConfig bool
+	// RedisPrefix begins all keys on Redis. Empty is that of package redisstore.
+	RedisPrefix string
+	// ReadyNeedsRedis makes /healthcheck and gRPC health fail while Redis does not answer, and ReadyNeedsConfig while no
+	// domain is configured.
+	ReadyNeedsRedis, ReadyNeedsConfig bool
+	// Protocol configures answers to Envoy. It has a Counting with SASH_ENVOY_COMPATIBLE: clients see what Envoy's service
+	// answers.
+	Protocol rls.Options
+	// Server configures the gRPC server.
+	Server rls.Server
+	// NearLimit is the share of a limit from which calls count as near it, above 0 and at most 1. Zero is that of
+	// package stats.
+	NearLimit float64
+	// Milliseconds makes the response time in Prometheus count in milliseconds instead of seconds.
+	Milliseconds bool
+}
+
 // Settings are the environment's settings.
 type Settings struct {
+	Variables
 	// Deployed reports whether this is a deployment of Envoy's service: one of its own variables is set. Only then are
 	// the addresses, Redis, the path of Config, LogLevel and LogJSON read, whose variables other programs use too. Unset
 	// variables have the defaults of that service.
 	Deployed bool
-	// Config has the defaults of rules too: of SASH_ALGORITHM, which a file that Envoy's service reads cannot say, and of
-	// SASH_ENVOY_COMPATIBLE.
-	Config config.Source
-	// Management is the server that sends the configuration. Nil is files.
-	Management *Source
-	// StartWithoutConfig starts before there is a configuration.
-	StartWithoutConfig bool
 	// HTTP, GRPC and Admin are addresses to listen on.
 	HTTP, GRPC, Admin string
-	// Redis is a URL as sash takes it, and RedisPrefix begins its keys.
-	Redis, RedisPrefix string
-	// ReadyNeedsRedis fails health checks while Redis does not answer, and ReadyNeedsConfig while no domain is configured.
-	ReadyNeedsRedis, ReadyNeedsConfig bool
+	// Redis is a URL as sash takes it.
+	Redis string
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 	LogJSON  bool
-	// Protocol has a Counting with SASH_ENVOY_COMPATIBLE: clients see what Envoy's service answers.
-	Protocol rls.Options
-	// Server is the gRPC server. TLS are its files; nil is none.
-	Server rls.Server
-	TLS    *access.TLSFiles
-	// NearLimit and Milliseconds are options of the metrics.
-	NearLimit    float64
-	Milliseconds bool
+	// TLS are the files of the gRPC server; nil is none.
+	TLS *access.TLSFiles
 	// Telemetry configures where counters and traces are exported.
 	Telemetry telemetry.Exporters
 	// Ignored are variables that are set and have no effect, each with the reason.
@@ -89,8 +103,8 @@ func InPlace(env func(string) string) func(string) string {
 // Read reads the environment. An error names the wrong variable.
 func Read(env func(string) string) (*Settings, error) {
 	r := &reader{env: env}
-	s := &Settings{
-		Deployed:           slices.ContainsFunc(own, func(name string) bool { return env(name) != "" }),
+	s := &Settings{Deployed: slices.ContainsFunc(own, func(name string) bool { return env(name) != "" })}
+	s.Variables = Variables{
 		Config:             config.Source{Merge: r.boolean("MERGE_DOMAIN_CONFIG")},
 		StartWithoutConfig: r.boolean("FORCE_START_WITHOUT_INITIAL_CONFIG"),
 		ReadyNeedsConfig:   r.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),

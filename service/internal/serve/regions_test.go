@@ -32,7 +32,7 @@ descriptors:
 func inRegion(t *testing.T, home string, redis *redistest.Server, path string) Listening {
 	t.Helper()
 	return running(t, Options{
-		Config: config.Source{Path: path}, Redis: redis.Addr(), Home: home, Budget: time.Second, HomeBudget: time.Second, Admin: "127.0.0.1:0",
+		Variables: at(path), Redis: redis.Addr(), Home: home, Budget: time.Second, HomeBudget: time.Second, Admin: "127.0.0.1:0",
 	})
 }
 

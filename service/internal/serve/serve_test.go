@@ -27,6 +27,7 @@ import (
 
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/envoy"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -47,6 +48,9 @@ func start(t *testing.T, opts Options) (at Listening, stop func() error) {
 	}
 	return at, func() error { cancel(); return <-ended }
 }
+
+// at names the configuration of a service.
+func at(path string) envoy.Variables { return envoy.Variables{Config: config.Source{Path: path}} }
 
 // running starts a service that runs until the test ends.
 func running(t *testing.T, opts Options) Listening {
@@ -144,7 +148,7 @@ func TestAnErrorOfListeningClosesThePorts(t *testing.T) {
 }
 
 func TestAServiceWithoutAConfiguration(t *testing.T) {
-	opts := Options{Config: config.Source{Path: filepath.Join(t.TempDir(), "none.yaml")}}
+	opts := Options{Variables: at(filepath.Join(t.TempDir(), "none.yaml"))}
 	if err := Run(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "none.yaml") {
 		t.Errorf("a configuration that is missing: %v", err)
 	}
@@ -159,7 +163,7 @@ func TestRulesThatAReloadRemovesAreLoggedByName(t *testing.T) {
 	const kept = "domain: demo\ndescriptors:\n- {key: a, limits: [1/1h]}\n"
 	path := file(t, kept+"- {key: b, limits: [1/1h]}\n- {key: c, limits: [1/1h]}\n")
 	var log servertest.Log
-	running(t, Options{Config: config.Source{Path: path}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	running(t, Options{Variables: at(path), Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err := os.WriteFile(path, []byte(kept), 0o600); err != nil {
 		t.Fatal(err)
 	}

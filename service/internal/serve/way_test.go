@@ -50,18 +50,17 @@ func TestTheWayOfARequestIsShort(t *testing.T) {
 	for name, port := range map[string]struct {
 		frames, packages int
 		serve            func(context.Context, net.Listener) error
-		ask              func(addr string) error
+		ask              func(net.Addr) error
 	}{
 		"HTTP": {10, 5, func(ctx context.Context, on net.Listener) error {
 			return httpapi.Server{}.Serve(ctx, on, httpapi.Recover(httpapi.New(d, nil), slog.Default(), func() {}))
-		}, func(addr string) error {
-			defer http.DefaultClient.CloseIdleConnections()
-			res, err := http.Post("http://"+addr+"/v1/allow", "application/json", strings.NewReader(`{"domain":"d","entries":[{"key":"k"}]}`))
-			return errors.Join(err, res.Body.Close())
+		}, func(addr net.Addr) error {
+			send(t, http.MethodPost, addr, "/v1/allow", `{"domain":"d","entries":[{"key":"k"}]}`)
+			return nil
 		}},
 		"Envoy": {9, 3, func(ctx context.Context, on net.Listener) error { return rls.Server{}.Serve(ctx, on, rls.New(d, nil)) },
-			func(addr string) error {
-				to, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			func(addr net.Addr) error {
+				to, err := grpc.NewClient(addr.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 				if err == nil {
 					_, err = pb.NewRateLimitServiceClient(to).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d",
 						Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "k"}}}}})
@@ -71,8 +70,8 @@ func TestTheWayOfARequestIsShort(t *testing.T) {
 		"RESP": {12, 4, func(ctx context.Context, on net.Listener) error {
 			return resp.Server{}.Serve(ctx, on, resp.New(d, nil))
 		},
-			func(addr string) error {
-				client := redis.NewClient(&redis.Options{Addr: addr})
+			func(addr net.Addr) error {
+				client := redis.NewClient(&redis.Options{Addr: addr.String()})
 				return errors.Join(client.Do(t.Context(), "SASH.ALLOW", "d", "ENTRY", "k", "v").Err(), client.Close())
 			}},
 	} {
@@ -83,7 +82,7 @@ func TestTheWayOfARequestIsShort(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- port.serve(ctx, on) }()
-		if err := port.ask(on.Addr().String()); err != nil {
+		if err := port.ask(on.Addr()); err != nil {
 			t.Fatal(name, err)
 		}
 		way, packages := <-store.way, make(map[string]bool)
