@@ -201,7 +201,7 @@ func (b *Book) Put(ctx context.Context, e Exception, life time.Duration) (Except
 		return e, err
 	}
 	if e.Kind == Ban {
-		e.Entries = decide.Canonical(e.Entries) // so that two spellings of an address are one ban
+		e.Entries = config.Canonical(e.Entries) // so that two spellings of an address are one ban
 	}
 	checked, err := e.decided()
 	if err != nil {
