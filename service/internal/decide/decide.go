@@ -35,14 +35,14 @@ func New(cfg *config.Config, store driver.Store) (*Decider, error) {
 
 // NewPlaced returns a decider over the stores of places, which stay the caller's. Errors are those of Use.
 func NewPlaced(cfg *config.Config, stores Stores) (*Decider, error) {
-	d := &Decider{stores: stores, instance: rand.Text(), keys: ownKey()}
+	d := &Decider{stores: stores, instance: rand.Text(), keys: [][]byte{[]byte(rand.Text())}}
 	return d, d.Use(cfg)
 }
 
 // Use replaces the configuration. Requests that are being decided end under the one before. After an
 // error the configuration is unchanged.
 func (d *Decider) Use(cfg *config.Config) error {
-	if err := d.checkSecrets(cfg); err != nil {
+	if err := CheckKeys(cfg, d.keys); err != nil {
 		return err
 	}
 	r, err := d.compile(cfg)

@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -192,33 +191,18 @@ func isName(text string) bool {
 	return found && err == nil && len(sum) == 32
 }
 
-// ownKey is a key for a decider whose names nobody else needs.
-func ownKey() [][]byte {
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
-	return [][]byte{key}
-}
-
 // NameSecrets sets the keys under which secret values are named, in place of one of this process's own. The first names
 // subjects; exceptions that were written under any of them hold. Without a key, a configuration with secret values is an
 // error, now and in Use, which is ErrNoSecretKeys. NameSecrets must not be called when requests are being decided.
 func (d *Decider) NameSecrets(keys ...[]byte) error {
 	d.keys = keys
-	return d.checkSecrets(d.Config())
+	return CheckKeys(d.Config(), keys)
 }
 
-// checkSecrets returns ErrNoSecretKeys if a configuration has secret values and there is no key for them.
-func (d *Decider) checkSecrets(cfg *config.Config) error {
-	if len(d.keys) > 0 {
-		return nil
-	}
-	return NeedsKeys(cfg)
-}
-
-// NeedsKeys returns ErrNoSecretKeys if a configuration has secret values.
-func NeedsKeys(cfg *config.Config) error {
+// CheckKeys returns ErrNoSecretKeys if a configuration has secret values and there is no key.
+func CheckKeys(cfg *config.Config, keys [][]byte) error {
 	for _, rule := range cfg.Rules() {
-		if len(rule.Secrets) > 0 {
+		if len(rule.Secrets) > 0 && len(keys) == 0 {
 			return fmt.Errorf("%s: the values of %q are secret (remove that with secret: false): %w", rule, rule.Secrets[0], ErrNoSecretKeys)
 		}
 	}

@@ -302,10 +302,9 @@ func (b *Bounded[K, V]) Reserve(keys []K) {
 func (b *Bounded[K, V]) Get(key K) *V {
 	b.mu.RLock()
 	v := b.values[key]
-	if v == nil && b.guests >= b.most {
-		if _, reserved := b.reserved[key]; !reserved {
-			v = b.values[b.shared]
-		}
+	if v == nil {
+		place, _ := b.place(key)
+		v = b.values[place]
 	}
 	b.mu.RUnlock()
 	if v != nil {
@@ -313,25 +312,30 @@ func (b *Bounded[K, V]) Get(key K) *V {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_, reserved := b.reserved[key]
-	guest := false
-	switch {
-	case reserved || key == b.shared:
-	case b.guests >= b.most:
-		key = b.shared
-	default:
-		key = b.keep(key)
-		_, reserved = b.reserved[key]
-		guest = !reserved && key != b.shared
+	place, guest := b.place(key)
+	if guest {
+		place, guest = b.place(b.keep(key))
 	}
-	if v = b.values[key]; v == nil {
+	if v = b.values[place]; v == nil {
 		v = new(V)
-		b.values[key] = v
+		b.values[place] = v
 		if guest {
 			b.guests++
 		}
 	}
 	return v
+}
+
+// place returns the key that a key counts under, and whether it would be another guest. The caller holds mu.
+func (b *Bounded[K, V]) place(key K) (at K, guest bool) {
+	_, reserved := b.reserved[key]
+	switch {
+	case reserved, key == b.shared, b.values[key] != nil:
+		return key, false
+	case b.guests >= b.most:
+		return b.shared, false
+	}
+	return key, true
 }
 
 // All returns a copy of the map, so that a slow reader does not hold up those who count.
