@@ -36,10 +36,7 @@ func (a *Answer) alone(ctx context.Context, charge bool) error {
 // what it refuses is charged with as many as it holds.
 func (a *Answer) impossible(ctx context.Context) error {
 	if a.never && a.BannedBy == nil && a.limits.limiter != nil && a.limits.opts.CountRefused {
-		all := a.need
-		for _, l := range a.limits.named {
-			all = min(all, l.Units)
-		}
+		all := min(a.need, a.limits.limiter.Policy().MostUnits())
 		if _, err := a.limits.limiter.AllowN(ctx, a.Key, all); err != nil {
 			return err
 		}

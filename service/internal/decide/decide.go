@@ -344,27 +344,22 @@ func (d *Decider) State(ctx context.Context, domain string, entries []config.Ent
 // share the store may refuse it from memory for up to a second more. Errors are config.ErrUnknownDomain, ErrNotLimited,
 // and those of sash.Limiter.Reset.
 func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Entry) error {
-	return d.forget(ctx, domain, &Part{Entries: entries, Named: true})
+	return d.ResetFor(ctx, Request{Domain: domain, Parts: []Part{{Entries: entries, Named: true}}})
 }
 
 // ResetFor is Reset for a request of one part, whose caller is no operator: it has to know a secret, not its name. The
 // error is also sash.ErrInvalidLimit.
 func (d *Decider) ResetFor(ctx context.Context, req Request) error {
-	part := &req.Parts[0]
-	if part.given == nil {
-		return d.forget(ctx, req.Domain, part)
+	part, r := &req.Parts[0], d.rules.Load()
+	if part.given != nil {
+		l, err := d.compileOwn(config.Place{}, sash.Options{}, part.given)
+		if err != nil {
+			return err
+		}
+		return l.limiter.Reset(ctx, givenKey(part))
 	}
-	l, err := d.compileOwn(config.Place{}, sash.Options{}, part.given)
-	if err != nil {
-		return err
-	}
-	return l.limiter.Reset(ctx, givenKey(part))
-}
-
-func (d *Decider) forget(ctx context.Context, domain string, part *Part) error {
-	r := d.rules.Load()
-	d.hide(r, domain, part)
-	found, err := r.config.Find(domain, part.Entries)
+	d.hide(r, req.Domain, part)
+	found, err := r.config.Find(req.Domain, part.Entries)
 	if err != nil {
 		return err
 	}
@@ -373,7 +368,7 @@ func (d *Decider) forget(ctx context.Context, domain string, part *Part) error {
 		return fmt.Errorf("%w: there is nothing to forget", ErrNotLimited)
 	}
 	err = held.limiter.Reset(ctx, found.Key)
-	if o, overridden, _ := r.limitsOf(domain, part, found); overridden != nil { // it has leases of its own
+	if o, overridden, _ := r.limitsOf(req.Domain, part, found); overridden != nil { // it has leases of its own
 		err = errors.Join(err, o.limiter.Reset(ctx, found.Key))
 	}
 	if c := held.candidate; c != nil { // where it was compared, and where it counts apart
