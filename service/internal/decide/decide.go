@@ -28,13 +28,8 @@ type Decider struct {
 	excepted []Exception // guarded by changing
 }
 
-// New is NewPlaced with one store for every place.
-func New(cfg *config.Config, store driver.Store) (*Decider, error) {
-	return NewPlaced(cfg, func(config.Place) (driver.Store, error) { return store, nil })
-}
-
-// NewPlaced returns a decider over the stores of places, which stay the caller's. Errors are those of Use.
-func NewPlaced(cfg *config.Config, stores Stores) (*Decider, error) {
+// New returns a decider over the stores of places, which stay the caller's. Errors are those of Use.
+func New(cfg *config.Config, stores Stores) (*Decider, error) {
 	d := &Decider{stores: stores, instance: rand.Text(), keys: [][]byte{[]byte(rand.Text())}}
 	return d, d.Use(cfg)
 }

@@ -53,7 +53,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	defer s.store.close()
 	s.Log = s.Log.With("store", s.store.where)
-	if s.decider, err = decide.NewPlaced(cfg, s.store.Place); err != nil {
+	if s.decider, err = decide.New(cfg, s.store.Place); err != nil {
 		return err
 	}
 	if err := s.openGate(); err != nil {

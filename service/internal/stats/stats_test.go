@@ -44,7 +44,7 @@ func counting(t testing.TB, rules string, store driver.Store) (*decide.Decider, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := decide.New(cfg, store)
+	d, err := decide.New(cfg, func(config.Place) (driver.Store, error) { return store, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
