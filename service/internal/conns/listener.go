@@ -100,6 +100,24 @@ func (l *Listener) next() (net.Conn, error) {
 	return conn, err
 }
 
+// Serve runs what accepts the connections until it fails, and returns its error, or until the context ends: then it stops the
+// listener, logs that, and returns nil when all connections are accepted.
+func (l *Listener) Serve(ctx context.Context, log *slog.Logger, accept func() error) error {
+	failed := make(chan error, 1)
+	go func() { failed <- accept() }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	log.Info("stopping: calls in flight may finish")
+	l.Stop()
+	if err := <-failed; !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
 // Stop has Accept return the connections that wait, and then close the listener, after two seconds at most. A client that
 // connects at the moment of the close is disconnected. At the bound those that find no room meanwhile are closed. A Unix
 // socket loses its path at once.

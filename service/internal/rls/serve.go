@@ -5,7 +5,6 @@ import (
 	"container/list"
 	"context"
 	"crypto/tls"
-	"errors"
 	"log/slog"
 	"net"
 	"strings"
@@ -81,15 +80,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	healthpb.RegisterHealthServer(server, checks{ready: o.Ready, draining: o.Draining, ended: ctx.Done()})
 	reflection.Register(server)
 
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(known) }()
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
-	}
-	known.Stop()
-	if err := <-failed; !errors.Is(err, net.ErrClosed) {
+	if err := known.Serve(ctx, o.Log, func() error { return server.Serve(known) }); err != nil {
 		server.Stop()
 		return err
 	}
