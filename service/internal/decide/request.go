@@ -212,16 +212,16 @@ func CheckKeys(cfg *config.Config, keys [][]byte) error {
 // Named returns entries with secret values replaced by their names, for operators: a value that is a name stays.
 // The error is ErrNoSecretKeys.
 func (d *Decider) Named(domain string, entries []config.Entry) ([]config.Entry, error) {
-	named := d.Config().Hide(domain, entries, d.name(0, true))
+	named := d.named(d.Config(), domain, entries, 0, true)
 	if len(d.keys) == 0 && len(entries) > 0 && &named[0] != &entries[0] {
 		return named, ErrNoSecretKeys
 	}
 	return named, nil
 }
 
-// name returns what replaces a secret value, under key i. Given names stay if they are taken.
-func (d *Decider) name(i int, takeNames bool) func(string) string {
-	return func(value string) string {
+// named returns entries with their secret values replaced by their names under key i. Given names stay if they are taken.
+func (d *Decider) named(cfg *config.Config, domain string, entries []config.Entry, i int, takeNames bool) []config.Entry {
+	return cfg.Hide(domain, entries, func(value string) string {
 		switch {
 		case takeNames && isName(value):
 			return value
@@ -229,7 +229,7 @@ func (d *Decider) name(i int, takeNames bool) func(string) string {
 			return noSecretName
 		}
 		return secretName + sash.Secret(d.keys[i], value)
-	}
+	})
 }
 
 // hide replaces the secret values of a part by their names. Older are its entries as exceptions under the other keys
@@ -240,12 +240,12 @@ func (d *Decider) hide(r *rules, domain string, part *Part) {
 	}
 	part.hidden = true
 	given := part.Entries
-	part.Entries = r.config.Hide(domain, given, d.name(0, part.Named))
+	part.Entries = d.named(r.config, domain, given, 0, part.Named)
 	if len(given) == 0 || &part.Entries[0] == &given[0] {
 		return
 	}
 	part.unnamed = len(d.keys) == 0
 	for i := 1; i < len(d.keys) && r.excepts(); i++ {
-		part.older = append(part.older, r.config.Hide(domain, given, d.name(i, part.Named)))
+		part.older = append(part.older, d.named(r.config, domain, given, i, part.Named))
 	}
 }
