@@ -146,6 +146,19 @@ func TestBookAllStartsTogether(t *testing.T) {
 	})
 }
 
+// Without a time to wait it reserves, under algorithms that do not book, too.
+func TestBookOnceReservesWhereNobodyWaits(t *testing.T) {
+	l := newLimiter(t, memstore.New(nil), &sash.Options{Algorithm: sash.FixedWindow}, sash.PerDay(10))
+	for range 2 {
+		if r, err := l.BookOnce(t.Context(), "job", "k", 4, 0); err != nil || !r.Allowed() || remaining(t, l, "k") != 6 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	if _, err := l.BookOnce(t.Context(), "other", "k", 4, time.Hour); !errors.Is(err, sash.ErrUnsupported) {
+		t.Error(err)
+	}
+}
+
 func TestBookOnceFindsItsPlaceAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newBookStore(), nil, sash.Every(2, 10*time.Second))

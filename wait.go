@@ -195,9 +195,12 @@ func (l *Limiter) BookAll(ctx context.Context, within time.Duration, subjects ..
 // Settle and Cancel are applied once, from whichever repetition they come, and reckon from its cost, which has to be
 // that of the first. A call that was canceled is still remembered, so repeat it only with another ID.
 //
-// Errors are those of Book and AllowOnce.
+// With no time to wait it is Reserve for such a call, under every algorithm. Errors are those of Book and AllowOnce.
 func (l *Limiter) BookOnce(ctx context.Context, id, key string, cost int64, within time.Duration) (*Reservation, error) {
-	settler, err := l.booker("BookOnce")
+	settler, err := l.settler("BookOnce")
+	if err == nil && within > 0 {
+		settler, err = l.booker("BookOnce")
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -42,9 +42,10 @@ var layers = []layer{
 	{"internal/bench", []string{"./..."}},
 	{"examples/...", []string{"./..."}},
 	{"service/internal/config", []string{".", "driver", "failover"}},
-	{"service/internal/decide", []string{".", "driver", "failover", "memstore", "redisstore", "service/internal/config"}},
-	{"service/internal/stats", []string{".", "service/internal/config", "service/internal/decide"}},
-	{"service/internal/wire", []string{".", "service/internal/config", "service/internal/decide", "service/internal/stats"}},
+	{"service/internal/decide", []string{".", "driver", "failover", "service/internal/config"}},
+	{"service/internal/cause", []string{"driver", "failover", "memstore", "redisstore"}},
+	{"service/internal/stats", []string{".", "service/internal/config", "service/internal/cause", "service/internal/decide"}},
+	{"service/internal/wire", []string{".", "failover", "service/internal/config", "service/internal/cause", "service/internal/decide"}},
 	{"service/...", []string{"./..."}},
 }
 

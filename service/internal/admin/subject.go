@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/exceptions"
@@ -52,8 +53,8 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 		if source != sash.FromPolicy { // whose time is not a store's
 			answer["at"] = wire.When(state.Answer.At)
 		}
-		if cause := state.Answer.Cause; cause != nil {
-			answer["cause"] = decide.Cause(cause)
+		if err := state.Answer.Cause; err != nil {
+			answer["cause"] = cause.Of(err)
 		}
 	}
 	if ban := state.Ban; ban != nil { // of a network, or of the first entries
@@ -68,7 +69,7 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 // one returns the exception of a kind on a subject, or nil.
 func (h *handler) one(kind exceptions.Kind, subject string) *exception {
 	for _, e := range h.Exceptions.List(kind) {
-		if e.Subject() == subject {
+		if e.Subject == subject {
 			out := h.exception(e)
 			return &out
 		}
@@ -158,7 +159,7 @@ type exception struct {
 
 func (h *handler) exception(e exceptions.Exception) exception {
 	out := exception{
-		ID: e.ID(), Subject: e.Subject(), Domain: e.Domain, Entries: e.Entries, Limits: e.Limits,
+		ID: e.ID, Subject: e.Subject, Domain: e.Domain, Entries: e.Entries, Limits: e.Limits,
 		Since: wire.Instant(e.Since), Expires: wire.Instant(e.Until), ExpiresIn: wire.Seconds(time.Until(e.Until)),
 		By: e.By, Reason: e.Reason, InEffect: true,
 	}
@@ -210,7 +211,7 @@ func (h *handler) put(kind exceptions.Kind) http.HandlerFunc {
 			h.refuse(w, r, err)
 			return
 		}
-		h.Log.Info("admin: an exception was set", "kind", string(kind), "subject", put.Subject(), "limits", strings.Join(put.Limits, " and "),
+		h.Log.Info("admin: an exception was set", "kind", string(kind), "subject", put.Subject, "limits", strings.Join(put.Limits, " and "),
 			"until", put.Until.UTC().Format(time.RFC3339), "reason", put.Reason, "by", put.By)
 		wire.Write(w, http.StatusOK, h.exception(put))
 	}
@@ -227,7 +228,7 @@ func (h *handler) remove(kind exceptions.Kind) http.HandlerFunc {
 		case !found:
 			wire.Fail(w, http.StatusNotFound, "no exception has this id: it may have ended")
 		default:
-			h.Log.Info("admin: an exception was deleted", "kind", string(kind), "subject", gone.Subject(), "by", h.Guard.by(r))
+			h.Log.Info("admin: an exception was deleted", "kind", string(kind), "subject", gone.Subject, "by", h.Guard.by(r))
 			wire.Write(w, http.StatusOK, h.exception(gone))
 		}
 	}

@@ -67,7 +67,7 @@ func (a *app) configCheck() *cobra.Command {
 				return err
 			}
 			warnings := append([]string{}, cfg.Warnings()...)
-			if unnamed := decide.NeedsKeys(cfg); unnamed != nil && len(keys) == 0 {
+			if unnamed := decide.CheckKeys(cfg, keys); unnamed != nil {
 				if a.redisURL("", env) != "" {
 					return unnamed
 				}

@@ -13,7 +13,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/failover"
 	"example.com/sash/redisstore"
-	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/doctor"
 	"example.com/sash/service/internal/envoy"
 	"example.com/sash/service/internal/output"
@@ -170,7 +170,7 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 	defer to.client.Close()
 	findings, err := doctor.Run(ctx, to.client, to.prefix, c.budget)
 	if err != nil {
-		return to.explain(decide.Remedy(err))
+		return to.explain(cause.Remedy(err))
 	}
 	count := make(map[doctor.Level]int)
 	for _, f := range findings {
@@ -275,7 +275,7 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string) error {
 			err = in.fill(ctx, state, limiter, key, given)
 		}
 		if err != nil {
-			return to.explain(decide.Remedy(err))
+			return to.explain(cause.Remedy(err))
 		}
 		return output.Print(a.out, s.json, in, func(t *output.Text) { in.text(t, to.client.String()) })
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/sash"
-	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/verify"
 )
@@ -101,7 +101,7 @@ func (a *app) runVerify(ctx context.Context, v *verifying) error {
 	report, err := verify.Run(ctx, to.store, v.opts)
 	if err != nil {
 		if !errors.Is(err, verify.ErrClock) {
-			err = to.explain(decide.Remedy(err))
+			err = to.explain(cause.Remedy(err))
 		}
 		return fmt.Errorf("%w; until then %d calls broke no promise (seed %d)", err, report.Calls(), v.opts.Seed)
 	}

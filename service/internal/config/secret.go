@@ -22,7 +22,7 @@ const headers = 7
 
 // A secrecy is what a domain's descriptors say about the values of one key.
 type secrecy struct {
-	secret *bool // as given
+	secret *bool // as given; of a configuration that was read never nil
 	value  error // what is wrong if they are secret: the first descriptor that has a value of the key
 	at     *yaml.Node
 	in     reader // of at, the first descriptor of the key
@@ -119,6 +119,12 @@ func (p *parser) secrets() error {
 			}
 		}
 	}
+	for _, d := range p.config.domains { // so that requests need no other look
+		for key, s := range d.keys {
+			hides := d.hides(key)
+			s.secret = &hides
+		}
+	}
 	return nil
 }
 
@@ -168,8 +174,10 @@ func (c *Config) Hide(domain string, entries []Entry, hide func(string) string) 
 
 // hides reports whether the values of a key are secret. A nil domain is one that the configuration does not have.
 func (d *domain) hides(key string) bool {
-	if d != nil && d.keys[key] != nil && d.keys[key].secret != nil {
-		return *d.keys[key].secret
+	if d != nil {
+		if s := d.keys[key]; s != nil && s.secret != nil {
+			return *s.secret
+		}
 	}
 	return slices.ContainsFunc(d.guessed(key), func(name string) bool {
 		return len(name) == len(key) && name[0]|' ' == key[0]|' ' && name == spelling(key) // few keys are alike: spelling copies

@@ -15,35 +15,154 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// A batch is what the store decides in one step: one request for each subject, in the order of their keys.
-type batch struct {
-	requests []driver.Request
-	parts    [][]*Answer // those that each request is for
-}
-
-// A kind is what requests have in common that the store can decide in one step. A lease is of one subject, so that requests
-// for leased units have a kind each.
-type kind struct {
-	place        config.Place
-	algorithm    driver.Algorithm
-	resolution   time.Duration
-	countRefused bool
-	block        driver.Block
-	leased       string // the key
-}
-
-func (a *Answer) kind() kind {
-	policy := a.limits.policy
-	k := kind{a.limits.place, policy.Algorithm, policy.Resolution, policy.CountRefused, policy.Block, ""}
-	if k.place.Lease > 0 {
-		k.leased = a.Key
+// alone decides a part by itself, or, where the request is refused already, only looks.
+func (a *Answer) alone(ctx context.Context, charge bool) error {
+	switch {
+	case !charge || a.need == 0:
+		return a.look(ctx)
+	case a.never:
+		return a.impossible(ctx)
+	case a.within > 0:
+		booked, err := a.limits.limiter.Book(ctx, a.Key, a.need, a.within)
+		if err == nil {
+			a.result(booked.Result())
+		}
+		return err
 	}
-	return k
+	return a.take(a.limits.limiter.AllowN(ctx, a.Key, a.need))
 }
 
-// together decides parts all or nothing, and reports whether they were admitted.
+// impossible answers a part of a request that has more units than a limit. A part that has and that counts
+// what it refuses is charged with as many as it holds.
+func (a *Answer) impossible(ctx context.Context) error {
+	if a.never && a.BannedBy == nil && a.limits.limiter != nil && a.limits.opts.CountRefused {
+		all := min(a.need, a.limits.limiter.Policy().MostUnits())
+		if _, err := a.limits.limiter.AllowN(ctx, a.Key, all); err != nil {
+			return err
+		}
+	}
+	return a.look(ctx)
+}
+
+// insist charges a part of Part.Always that was not charged because it, or the request, was refused. The refusal stands, also
+// if units have left meanwhile or the store fails.
+func (a *Answer) insist(ctx context.Context, admitted bool) {
+	if !a.always || a.limits == nil || a.limits.limiter == nil || a.limits.opts.CountRefused || admitted && !a.Refused {
+		return
+	}
+	was := *a
+	err := a.take(a.limits.limiter.Penalize(ctx, a.Key, min(a.Cost, sash.MaxUnits)))
+	if err != nil || was.Blocked || a.Source == sash.FromPolicy {
+		*a = was
+	} else if was.Refused && !a.Refused {
+		a.Refused, a.RefusedBy = true, was.RefusedBy
+	}
+}
+
+// MaxRefunds is the most parts of a request that give units back.
+const MaxRefunds = 8
+
+// giveBack gives units back to a subject: the oldest charges that still count, which are those that would leave first. What
+// is left afterwards is therefore never counted for a shorter time than it should be. It is one call of the store, which
+// bounds the charges that it takes from: see sash.Limiter.Reward. Refusals that other instances keep in memory hold for a
+// second more. While the store is unavailable nothing is given back.
+func (a *Answer) giveBack(ctx context.Context, admitted bool) error {
+	defer func() { a.Refused, a.RefusedBy = false, sash.LimitResult{} }()
+	if admitted && a.limits.limiter != nil && a.need > 0 {
+		err := a.take(a.limits.plain.Reward(ctx, a.Key, min(a.need, sash.MaxUnits)))
+		if !errors.Is(err, sash.ErrUnavailable) {
+			return err
+		}
+	}
+	return a.look(ctx) // which answers as the rule says
+}
+
+func lookAll(ctx context.Context, parts []*Answer) error {
+	for _, a := range parts {
+		if err := a.look(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look fills in an answer without charging: whether the part would be refused, and what is left.
+func (a *Answer) look(ctx context.Context) error {
+	switch {
+	case a.BannedBy != nil:
+		return nil
+	case a.limits.limiter == nil:
+		a.answerBy(a.limits.named[0], !a.refund, 0) // a limit of no units
+		return nil
+	}
+	err := a.take(a.limits.limiter.Peek(ctx, a.Key))
+	if err == nil && !a.refund {
+		a.Foresee(a.need)
+	}
+	return err
+}
+
+// Foresee turns the answer to a look into that to a request of a cost. A limit without room for it refuses, and its
+// RetryAfter is the time until its next units are released: exact for a cost of 1; a larger one may have to wait longer.
+func (a *Answer) Foresee(cost int64) {
+	for i := range a.Limits {
+		if l := &a.Limits[i]; l.Remaining < cost {
+			l.Refused, l.RetryAfter = true, max(l.RetryAfter, l.ReleaseAfter)
+		}
+	}
+	a.refusal()
+}
+
+// take fills in the answer from a limiter's, unless there is an error.
+func (a *Answer) take(res sash.Result, err error) error {
+	if err == nil {
+		a.result(res)
+	}
+	return err
+}
+
+func (a *Answer) result(res sash.Result) {
+	a.Limits, a.At, a.Delay, a.Source, a.Cause, a.Blocked = res.Limits(), res.At, res.Delay, res.Source, res.Cause, res.Blocked
+	a.refusal()
+}
+
+// refusal finds the limit that refused.
+func (a *Answer) refusal() {
+	a.Refused, a.RefusedBy = false, sash.LimitResult{}
+	for i := range a.Limits {
+		if l := &a.Limits[i]; l.Refused && (!a.Refused || l.RetryAfter > a.RefusedBy.RetryAfter) {
+			a.Refused, a.RefusedBy = true, *l
+		}
+	}
+}
+
+// answerBy fills in the answer of one limit that the store is not asked about: whether it refuses, and how long.
+func (a *Answer) answerBy(limit sash.Limit, refuses bool, left time.Duration) {
+	limit.Name = cmp.Or(limit.Name, limit.String())
+	a.Limits = []sash.LimitResult{{Key: a.Key, Limit: limit, Refused: refuses, RetryAfter: left, ReleaseAfter: left, ResetAfter: left}}
+	a.refusal()
+}
+
+// failure returns the error of a caller that gave up, or of a store that failed.
+func failure(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w (%v)", ctx.Err(), err)
+	case errors.Is(err, sash.ErrUnavailable), errors.Is(err, sash.ErrUnsupported), errors.Is(err, sash.ErrCostAboveLimit):
+		return err
+	}
+	return &sash.StoreError{Err: err}
+}
+
+// together decides parts all or nothing, and reports whether they were admitted. Several go to the stores of their limiters,
+// because they may have other algorithms, places and failure modes.
 func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 	switch {
+	case len(parts) == 0:
+		return true, nil
+	case len(parts) == 1:
+		err := parts[0].alone(ctx, true)
+		return !parts[0].Refused, err
 	case slices.ContainsFunc(parts, func(a *Answer) bool { return a.never }):
 		for _, a := range parts {
 			if err := a.impossible(ctx); err != nil {
@@ -51,11 +170,6 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 			}
 		}
 		return false, nil
-	case len(parts) == 0:
-		return true, nil
-	case len(parts) == 1:
-		err := parts[0].alone(ctx, true)
-		return !parts[0].Refused, err
 	}
 	batches := batchesOf(parts)
 	steps := make([][]driver.Request, len(batches))
@@ -71,22 +185,35 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 	}
 	answers, admitted, err := driver.DecideInSteps(ctx, store, steps)
 	if err != nil {
-		return false, err
+		return false, failure(ctx, err)
 	}
 	for i, b := range batches {
 		for j, answer := range answers[i] {
-			if len(answer.Statuses()) == 0 { // given back, or not decided: they get what is left
-				if err := lookAll(ctx, b.parts[j]); err != nil {
+			for _, a := range b.parts[j] {
+				if len(answer.Statuses()) > 0 {
+					a.result(a.limits.limiter.Result(a.Key, answer))
+				} else if err := a.look(ctx); err != nil { // given back, or not decided: it gets what is left
 					return false, err
 				}
-				continue
-			}
-			for _, a := range b.parts[j] {
-				a.read(answer)
 			}
 		}
 	}
 	return admitted, nil
+}
+
+// A batch is what the store decides in one step: one request for each subject, in the order of their keys.
+type batch struct {
+	kind
+	requests []driver.Request
+	parts    [][]*Answer // those that each request is for
+}
+
+// A kind is what requests have in common that the store can decide in one step. A lease is of one subject, so that requests
+// for leased units have a kind each.
+type kind struct {
+	place  config.Place
+	opts   sash.Options
+	leased string // the key
 }
 
 // batchesOf puts parts together that the store can decide in one step, the same ones whatever the order of the parts.
@@ -97,7 +224,10 @@ func batchesOf(parts []*Answer) []*batch {
 	var batches []*batch
 	open := make(map[kind]*batch)
 	for _, a := range parts {
-		req, k := a.request(), a.kind()
+		req, k := driver.Request{Key: a.Key, Cost: a.need, Policy: a.limits.limiter.Policy()}, kind{a.limits.place, a.limits.opts, ""}
+		if k.place.Lease > 0 {
+			k.leased = a.Key
+		}
 		b := open[k]
 		if b != nil {
 			at := len(b.requests) - 1
@@ -112,7 +242,7 @@ func batchesOf(parts []*Answer) []*batch {
 			}
 		}
 		if b == nil {
-			b = &batch{}
+			b = &batch{kind: k}
 			open[k] = b
 			batches = append(batches, b)
 		}
@@ -121,9 +251,6 @@ func batchesOf(parts []*Answer) []*batch {
 	}
 	return batches
 }
-
-// place returns where the charges of a batch are kept.
-func (b *batch) place() config.Place { return b.parts[0][0].limits.place }
 
 // neverFits reports whether parts of one subject, each of which fits alone, can never fit together. It gives each of
 // them the cost of all.
@@ -145,23 +272,20 @@ func (b *batch) neverFits() bool {
 // for the units of its request.
 func (d *Decider) storeFor(batches []*batch) (driver.Store, error) {
 	modes := modesOf(batches)
-	place := batches[0].place()
-	first, err := d.storeBy(place, modes)
-	if err != nil || !slices.ContainsFunc(batches, func(b *batch) bool { return b.place() != config.Place{} }) {
-		return first, err
+	if len(batches) == 1 {
+		return d.storeBy(batches[0].place, modes)
 	}
-	several := &apart{stores: make(map[*driver.Policy]driver.Store), first: first, leased: make(map[subject]bool)}
+	anywhere := make(spread)
 	for _, b := range batches {
-		store, err := d.storeBy(b.place(), modes)
+		store, err := d.storeBy(b.place, modes)
 		if err != nil {
 			return nil, err
 		}
 		for _, req := range b.requests {
-			several.stores[req.Policy] = store
-			several.leased[subject{req.Key, req.Policy}] = b.place().Lease > 0 && req.Cost > 0
+			anywhere[subject{req.Key, req.Policy}] = home{store, b.place.Lease > 0 && req.Cost > 0}
 		}
 	}
-	return several, nil
+	return anywhere, nil
 }
 
 // modesOf returns the strictest failure modes of the parts of batches.
@@ -185,166 +309,57 @@ func modesOf(batches []*batch) failover.Modes {
 	return modes
 }
 
-// failure returns the error of a caller that gave up, or of a store that failed.
-func failure(ctx context.Context, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w (%v)", ctx.Err(), err)
-	case errors.Is(err, sash.ErrUnavailable), errors.Is(err, sash.ErrUnsupported), errors.Is(err, sash.ErrCostAboveLimit):
-		return err
-	}
-	return &sash.StoreError{Err: err}
+// A subject is a key under a policy, which compiled limits have of their own.
+type subject struct {
+	key    string
+	policy *driver.Policy
 }
 
-// request returns what a part asks of the store.
-func (a *Answer) request() driver.Request {
-	return driver.Request{Key: a.Key, Cost: a.need, Policy: a.limits.policy, Within: a.within}
+// A home is the store of a subject. A look at leased units before they are charged would take a trip to the home of the
+// lease.
+type home struct {
+	driver.Store
+	leased bool
 }
 
-// alone decides a part by itself, or, where the request is refused already, only looks.
-func (a *Answer) alone(ctx context.Context, charge bool) error {
-	switch {
-	case !charge:
-		return a.look(ctx)
-	case a.never:
-		return a.impossible(ctx)
+// A spread is a store over those of several subjects. Each step of a decision is of one place.
+type spread map[subject]home
+
+var (
+	_ driver.MultiStore = spread{}
+	_ driver.Settler    = spread{}
+)
+
+// Decide implements [driver.Store].
+func (s spread) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	at := s[subject{req.Key, req.Policy}]
+	if req.Cost > 0 || !at.leased {
+		return at.Decide(ctx, req)
 	}
-	return a.ask(ctx, a.request())
+	statuses := make([]driver.Status, len(req.Policy.Limits)) // of a look that only saves a charge that is given back
+	for i, l := range req.Policy.Limits {
+		statuses[i].Remaining = l.Units
+	}
+	return driver.NewAnswer(0, 0, statuses), nil
 }
 
-// ask has the store decide a request of the part, and fills in the answer.
-func (a *Answer) ask(ctx context.Context, req driver.Request) error {
-	answer, err := a.limits.store.Decide(ctx, req)
-	if err == nil {
-		a.read(answer)
-	}
-	return err
-}
-
-// impossible answers a part of a request that has more units than a limit. A part that has and that counts
-// what it refuses is charged with as many as it holds.
-func (a *Answer) impossible(ctx context.Context) error {
-	if a.never && a.BannedBy == nil && a.limits.policy != nil && a.limits.policy.CountRefused {
-		all := a.request()
-		for _, l := range a.limits.named {
-			all.Cost = min(all.Cost, l.Units)
-		}
-		if _, err := a.limits.store.Decide(ctx, all); err != nil {
-			return err
-		}
-	}
-	return a.look(ctx)
-}
-
-// insist charges a part of Part.Always that was not charged because it, or the request, was refused. The refusal stands, also
-// if units have left meanwhile or the store fails.
-func (a *Answer) insist(ctx context.Context, admitted bool) {
-	if !a.always || a.limits == nil || a.limits.policy == nil || a.limits.policy.CountRefused || admitted && !a.Refused {
-		return
-	}
-	was, forced := *a, *a.limits.policy
-	forced.CountRefused, forced.Block = true, driver.Block{}
-	err := a.ask(ctx, driver.Request{Key: a.Key, Cost: min(a.Cost, sash.MaxUnits), Policy: &forced, Forced: true})
-	if err != nil || was.Blocked || a.Source == sash.FromPolicy {
-		*a = was
-	} else if was.Refused && !a.Refused {
-		a.Refused, a.RefusedBy = true, was.RefusedBy
-	}
-}
-
-func lookAll(ctx context.Context, parts []*Answer) error {
-	for _, a := range parts {
-		if err := a.look(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// look fills in an answer without charging: whether the part would be refused, and what is left.
-func (a *Answer) look(ctx context.Context) error {
-	switch {
-	case a.BannedBy != nil:
-		return nil
-	case a.limits.policy == nil:
-		a.answerBy(a.limits.named[0], !a.refund, 0) // a limit of no units
-		return nil
-	}
-	req := a.request()
-	req.Cost, req.Within = 0, 0
-	if err := a.ask(ctx, req); err != nil {
-		return err
-	}
-	if !a.refund {
-		a.Foresee(a.need)
-	}
-	return nil
-}
-
-// Foresee turns the answer to a look into that to a request of a cost. A limit without room for it refuses, and its
-// RetryAfter is the time until its next units are released: exact for a cost of 1; a larger one may have to wait longer.
-func (a *Answer) Foresee(cost int64) {
-	for i := range a.Limits {
-		if l := &a.Limits[i]; l.Remaining < cost {
-			l.Refused, l.RetryAfter = true, max(l.RetryAfter, l.ReleaseAfter)
-		}
-	}
-	a.refusal()
-}
-
-// read fills in the answer from the store's.
-func (a *Answer) read(answer driver.Answer) { a.result(a.limits.limiter.Result(a.Key, answer)) }
-
-func (a *Answer) result(res sash.Result) {
-	a.Limits, a.At, a.Delay, a.Source, a.Cause, a.Blocked = res.Limits(), res.At, res.Delay, res.Source, res.Cause, res.Blocked
-	a.refusal()
-}
-
-// refusal finds the limit that refused.
-func (a *Answer) refusal() {
-	a.Refused, a.RefusedBy = false, sash.LimitResult{}
-	for _, l := range a.Limits {
-		if l.Refused && (!a.Refused || l.RetryAfter > a.RefusedBy.RetryAfter) {
-			a.Refused, a.RefusedBy = true, l
-		}
-	}
-}
-
-// answerBy fills in the answer of one limit that the store is not asked about: whether it refuses, and how long.
-func (a *Answer) answerBy(limit sash.Limit, refuses bool, left time.Duration) {
-	limit.Name = cmp.Or(limit.Name, limit.String())
-	a.Limits = []sash.LimitResult{{Key: a.Key, Limit: limit, Refused: refuses, RetryAfter: left, ReleaseAfter: left, ResetAfter: left}}
-	a.refusal()
-}
-
-// MaxRefunds is the most parts of a request that give units back.
-const MaxRefunds = 8
-
-// giveBack gives units back to a subject: the oldest charges that still count, which are those that would leave first. What
-// is left afterwards is therefore never counted for a shorter time than it should be. It is one call of the store, which
-// bounds the charges that it takes from: see [driver.Taker]. Refusals that other instances keep in memory hold for a second
-// more. While the store is unavailable nothing is given back.
-func (d *Decider) giveBack(ctx context.Context, a *Answer, admitted bool) error {
-	defer func() { a.Refused, a.RefusedBy = false, sash.LimitResult{} }()
-	if !admitted || a.limits.policy == nil || a.need == 0 {
-		return a.look(ctx)
-	}
-	closed, err := d.closed(a.limits.place)
-	if err != nil {
-		return err
-	}
-	store, ok := driver.As[driver.Taker](closed)
+// DecideAll implements [driver.MultiStore].
+func (s spread) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+	store, ok := s[subject{reqs[0].Key, reqs[0].Policy}].Store.(driver.MultiStore)
 	if !ok {
-		return fmt.Errorf("%w: a refund", sash.ErrUnsupported)
+		return nil, driver.ErrApart
 	}
-	req := a.request()
-	req.Cost = min(req.Cost, sash.MaxUnits)
-	answer, err := store.Reward(ctx, req)
-	if errors.Is(err, sash.ErrUnavailable) {
-		return a.look(ctx) // which answers as the rule says
+	return store.DecideAll(ctx, reqs)
+}
+
+// Settle implements [driver.Settler].
+func (s spread) Settle(ctx context.Context, sets ...driver.Settlement) error {
+	if len(sets) > 1 {
+		return driver.ErrApart
 	}
-	if err == nil {
-		a.read(answer)
+	store, ok := s[subject{sets[0].Request.Key, sets[0].Request.Policy}].Store.(driver.Settler)
+	if !ok {
+		return driver.ErrUnsupported
 	}
-	return err
+	return store.Settle(ctx, sets...)
 }

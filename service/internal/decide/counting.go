@@ -38,7 +38,7 @@ func (d *Decider) count(ctx context.Context, req *Request, answers []Answer) err
 			over = over || a.BannedBy != nil
 			continue
 		}
-		if a.limits.policy == nil {
+		if a.limits.limiter == nil {
 			if err := d.countNone(a); err != nil {
 				return err
 			}
@@ -50,15 +50,15 @@ func (d *Decider) count(ctx context.Context, req *Request, answers []Answer) err
 		}
 	}
 	if err := req.Counting.decide(ctx, parts, over); err != nil {
-		return failure(ctx, err)
+		return err
 	}
 	room := false
 	for i := range answers {
 		a := &answers[i]
 		room = room || a.quota && !a.Refused
 		if a.Limited() && a.refund {
-			if err := d.giveBack(ctx, a, true); err != nil {
-				return failure(ctx, err)
+			if err := a.giveBack(ctx, true); err != nil {
+				return err
 			}
 		}
 	}
@@ -112,29 +112,30 @@ func remainingOf(a *Answer) int64 {
 // chargeAll charges a part whether or not it has room. It charges what fits first, to know how much that is.
 func (a *Answer) chargeAll(ctx context.Context) error {
 	rest := min(a.need, sash.MaxUnits)
-	_, ok := driver.As[driver.Taker](a.limits.store)
-	if !ok || rest == 0 || a.limits.none() {
+	if rest == 0 || a.limits.none() {
 		return a.countUnits(ctx, rest)
 	}
-	fits := *a.limits.policy
-	fits.CountRefused = false // by more than it asks for
-	answer, err := a.limits.store.Decide(ctx, driver.Request{Key: a.Key, Cost: rest, Policy: &fits, Partial: true})
+	res, err := a.limits.plain.AllowUpTo(ctx, a.Key, rest)
 	if err != nil {
 		return err
 	}
-	a.Fitted = answer.Charged
-	if a.read(answer); answer.Charged == rest || answer.Source == driver.FromPolicy {
+	a.Fitted = res.Charged
+	if a.result(res); res.Charged == rest || res.Source == sash.FromPolicy {
 		return nil
 	}
-	return a.countUnits(ctx, rest-answer.Charged)
+	return a.countUnits(ctx, rest-res.Charged)
 }
 
-// countUnits has the store charge units under the policy of the part, which charges refusals too.
+// countUnits has the store charge units under the policy of the part, which charges refusals too. They may be more than a
+// limit, which no limiter asks for.
 func (a *Answer) countUnits(ctx context.Context, units int64) error {
-	req := a.request()
-	req.Cost = min(units, sash.MaxUnits)
-	if err := a.ask(ctx, req); err != nil || !a.limits.none() {
-		return err
+	req := driver.Request{Key: a.Key, Cost: min(units, sash.MaxUnits), Policy: a.limits.limiter.Policy()}
+	answer, err := a.limits.store.Decide(ctx, req)
+	if err != nil {
+		return failure(ctx, err)
+	}
+	if a.result(a.limits.limiter.Result(a.Key, answer)); !a.limits.none() {
+		return nil
 	}
 	l := a.Limits[0]
 	l.Refused = units > 0 || l.Remaining == 0

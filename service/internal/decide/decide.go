@@ -5,25 +5,14 @@ package decide
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"net"
-	"os"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/failover"
-	"example.com/sash/memstore"
-	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/config"
 )
 
@@ -39,21 +28,16 @@ type Decider struct {
 	excepted []Exception // guarded by changing
 }
 
-// New is NewPlaced with one store for every place.
-func New(cfg *config.Config, store driver.Store) (*Decider, error) {
-	return NewPlaced(cfg, func(config.Place) (driver.Store, error) { return store, nil })
-}
-
-// NewPlaced returns a decider over the stores of places, which stay the caller's. Errors are those of Use.
-func NewPlaced(cfg *config.Config, stores Stores) (*Decider, error) {
-	d := &Decider{stores: stores, instance: rand.Text(), keys: ownKey()}
+// New returns a decider over the stores of places, which stay the caller's. Errors are those of Use.
+func New(cfg *config.Config, stores Stores) (*Decider, error) {
+	d := &Decider{stores: stores, instance: rand.Text(), keys: [][]byte{[]byte(rand.Text())}}
 	return d, d.Use(cfg)
 }
 
 // Use replaces the configuration. Requests that are being decided end under the one before. After an
 // error the configuration is unchanged.
 func (d *Decider) Use(cfg *config.Config) error {
-	if err := d.checkSecrets(cfg); err != nil {
+	if err := CheckKeys(cfg, d.keys); err != nil {
 		return err
 	}
 	r, err := d.compile(cfg)
@@ -82,34 +66,29 @@ func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 // config.ErrNone, and the context's; and, unless the request is Lenient, config.ErrUnknownDomain, sash.ErrInvalidCost and
 // sash.ErrCostAboveLimit.
 func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
-	answers, err := d.observed(ctx, &req, (*Decider).charge)
+	began := time.Now()
+	answers := make([]Answer, len(req.Parts))
+	err := d.resolve(&req, answers)
+	if err == nil {
+		if err = d.charge(ctx, &req, answers); err == nil {
+			d.compare(ctx, answers)
+		}
+	}
+	d.observe(ctx, &req, answers, err, began) // after an error the answers are what is known
 	if err != nil {
 		return nil, err
 	}
 	return answers, nil
 }
 
-// observed resolves a request, has its parts charged, compares candidates, and notifies observers. After an error the
-// answers are what is known.
-func (d *Decider) observed(ctx context.Context, req *Request, charge func(*Decider, context.Context, *Request, []Answer) error) ([]Answer, error) {
-	began := time.Now()
-	answers := make([]Answer, len(req.Parts))
-	err := d.resolve(req, answers)
-	if err == nil {
-		if err = charge(d, ctx, req, answers); err == nil {
-			d.compare(ctx, answers)
-		}
-	}
-	d.observe(ctx, req, answers, err, began)
-	return answers, err
-}
-
 // charge asks the store for what the parts ask: first those that bind, with the quotas, and then what refuses nothing.
 func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) error {
-	if req.ID != "" {
-		return d.chargeOnce(ctx, req, &answers[0])
-	}
-	if req.Counting != nil {
+	switch {
+	case req.reserved != nil:
+		return d.reserve(ctx, req, &answers[0])
+	case req.ID != "":
+		return answers[0].chargeOnce(ctx, req.ID)
+	case req.Counting != nil:
 		return d.count(ctx, req, answers)
 	}
 	var few [4]*Answer
@@ -131,14 +110,14 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 		admitted, err = d.together(ctx, binding)
 	}
 	if err != nil {
-		return failure(ctx, err)
+		return err
 	}
 	for i := range answers {
 		a := &answers[i]
 		if !a.Limited() || a.refund || a.quota && quotas || !a.Soft() {
 			continue
 		}
-		if err := soften(ctx, a, a.alone(ctx, admitted)); err != nil {
+		if err := a.soften(a.alone(ctx, admitted)); err != nil {
 			return err
 		}
 	}
@@ -146,8 +125,8 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 		a := &answers[i]
 		a.insist(ctx, admitted)
 		if a.Limited() && a.refund {
-			if err := d.giveBack(ctx, a, admitted && a.limits.refunds(a.Rule)); err != nil {
-				return failure(ctx, err)
+			if err := a.giveBack(ctx, admitted && a.limits.refunds(a.Rule)); err != nil {
+				return err
 			}
 		}
 	}
@@ -156,11 +135,7 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 
 // soften returns the error of a part, unless a store that fails must not stop a request there: a limit that does not
 // bind stops nothing.
-func soften(ctx context.Context, a *Answer, err error) error {
-	if err == nil {
-		return nil
-	}
-	err = failure(ctx, err)
+func (a *Answer) soften(err error) error {
 	if !a.Soft() || !errors.Is(err, sash.ErrUnavailable) {
 		return err
 	}
@@ -168,134 +143,231 @@ func soften(ctx context.Context, a *Answer, err error) error {
 	return nil
 }
 
-// Causes are why the store did not decide. They do not disclose where it is.
-var Causes = slices.Sorted(maps.Keys(Reasons))
+// Quotas refuse a request when none of them has room: a request that may go to one of several places has a quota for
+// each. A request with one quota is refused by it as by any limit.
 
-// Reasons are the Causes in words. The subject of each is the store.
-var Reasons = map[string]string{
-	"budget":        "does not answer in time",
-	"busy":          "is not called, because too many calls are under way",
-	"overload":      "answers, but this instance has more calls than it answers in time",
-	"down":          "is not called, because it failed before",
-	"rejected":      "rejects a call because of its key or its ID",
-	"refused":       "accepts no connections",
-	"lost":          "ends connections",
-	"dns":           "has a name without an address",
-	"tls":           "fails the TLS handshake",
-	"protocol":      "is not a Redis",
-	"auth":          "rejects the user, the password or the user's rights",
-	"loading":       "is loading its data",
-	"readonly":      "is a replica, which takes no writes",
-	"replicas":      "has too few replicas, or too few confirmed",
-	"script":        "is busy with another client's script",
-	"memory":        "has no memory left, or cannot write to disk",
-	"cluster":       "has no node for a slot",
-	"full":          "is full, and replaces the subjects that have used least, or takes no new ones",
-	"misconfigured": "rejects all calls of this service",
-	"error":         "fails",
+// quotas marks the quotas of a resolved request. One that is alone is a limit like others, and those beside a part that
+// nothing limits are spared: see Answer.Soft.
+func (req *Request) quotas(answers []Answer) {
+	var only *Answer
+	n, room := 0, false
+	for i := range answers {
+		a := &answers[i]
+		of := req.Quota || a.Rule != nil && a.Rule.Quota
+		switch {
+		case !of || a.BannedBy != nil || a.Shadow():
+		case a.refund && a.Limited():
+			room = true // giving back is never refused
+		case a.Limited():
+			a.quota, only = true, a
+			n++
+		case req.Quota && !(a.Rule != nil && a.Rule.Unlimited && !a.Replaced):
+			room = true
+		}
+	}
+	if n == 1 && !room {
+		only.quota = false
+	}
+	if room {
+		spare(answers)
+	}
 }
 
-// remedies are what an operator does about causes that an address in a command may have.
-var remedies = map[string]string{
-	"budget":  "no answer in time: a firewall, a server that hangs, or a port of something else?",
-	"refused": "is the server running, and is this its address?",
-	"lost":    "the server ended the connection: is it a TLS port? that is rediss://",
-	"dns":     "is the host's name right?",
-	"auth": "are the user and the password right? they are redis://user:password@host:port, where what is no letter or digit is percent-encoded, " +
-		"and none if the server has none; sash doctor prints the rights that a user needs",
+func spare(answers []Answer) {
+	for i := range answers {
+		answers[i].spared = answers[i].quota
+	}
 }
 
-// Remedy adds to the error of a first call what to do about it, if known.
-func Remedy(err error) error {
-	if err == nil || strings.Contains(err.Error(), "TLS handshake") { // which says it
+// besideQuotas decides the parts that bind and the quotas of a request, and reports whether it is admitted. It looks at
+// the quotas first: otherwise a request that all of them refuse would be charged to the parts that bind.
+func (d *Decider) besideQuotas(ctx context.Context, binding []*Answer, answers []Answer) (bool, error) {
+	if len(binding) > 0 {
+		over, err := exhausted(ctx, answers)
+		if err != nil {
+			return false, err
+		}
+		if over {
+			return false, lookAll(ctx, binding)
+		}
+	}
+	admitted, err := d.together(ctx, binding)
+	if err != nil {
+		return false, err
+	}
+	room, err := chargeQuotas(ctx, answers, admitted)
+	if err != nil || !admitted || room {
+		return admitted, err
+	}
+	return false, giveBackAll(ctx, binding)
+}
+
+// exhausted reports whether no quota has room, before the limits beside them are charged.
+func exhausted(ctx context.Context, answers []Answer) (bool, error) {
+	for i := range answers {
+		a := &answers[i]
+		if !a.quota {
+			continue
+		}
+		if err := a.look(ctx); err != nil {
+			if errors.Is(err, sash.ErrUnavailable) {
+				err = nil // charging it finds out
+			}
+			return false, err
+		}
+		if !a.Refused {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// chargeQuotas charges each quota that has room, or looks at them where the request is refused already. It reports
+// whether one has room. A quota that the store did not decide is no room: if no other has any, the error is the store's.
+func chargeQuotas(ctx context.Context, answers []Answer, charge bool) (room bool, err error) {
+	var failed error
+	for i := range answers {
+		a := &answers[i]
+		if !a.quota {
+			continue
+		}
+		if err := a.alone(ctx, charge); err != nil {
+			if !errors.Is(err, sash.ErrUnavailable) {
+				return false, err
+			}
+			a.Source, a.Cause, failed = sash.FromPolicy, err, err
+			continue
+		}
+		room = room || !a.Refused
+	}
+	if room {
+		spare(answers)
+		return true, nil
+	}
+	return false, failed
+}
+
+// giveBackAll gives back what binding parts were charged before the last quota lost its room to another request. The
+// caller may have left.
+func giveBackAll(ctx context.Context, binding []*Answer) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	var failed error
+	for _, a := range binding {
+		if err := a.giveBack(ctx, true); failed == nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// ErrNotLimited means that nothing counts what a request names, so that there is nothing to reset or to override.
+var ErrNotLimited = errors.New("nothing limits these entries")
+
+// Peek returns what Decide would answer now, and charges nothing. Observers are not notified. Errors are those of
+// Decide.
+func (d *Decider) Peek(ctx context.Context, req Request) ([]Answer, error) {
+	answers := make([]Answer, len(req.Parts))
+	err, room := d.resolve(&req, answers), false
+	for i := range answers {
+		if a := &answers[i]; err == nil && a.Limited() {
+			err = a.soften(a.look(ctx))
+			room = room || a.quota && !a.Refused
+		}
+	}
+	if room {
+		spare(answers)
+	}
+	return answers, err
+}
+
+// A State is how one subject stands.
+type State struct {
+	// Entries are those of the subject, with secret values replaced by their names.
+	Entries []config.Entry
+	// Found is the rule of the subject; its Rule is nil where none matches.
+	Found config.Found
+	// Override is the override that holds; nil is none.
+	Override *Exception
+	// Ban is the ban that refuses the subject, of several the last to end; nil is none.
+	Ban *Exception
+	// Limits are what holds it now, of its rule or of an override; none is unlimited. Policy is how they are
+	// counted; nil where nothing is.
+	Limits []sash.Limit
+	Policy *driver.Policy
+	// Answer is the store's, to a request of no units; its Limits are empty where the store was not asked.
+	Answer Answer
+}
+
+// BlockedUntil returns the instant, on the clock of the answer, at which a block of the subject ends; zero without one.
+func (s *State) BlockedUntil() time.Time {
+	if !s.Answer.Blocked {
+		return time.Time{}
+	}
+	left := s.Answer.RefusedBy.RetryAfter
+	for _, l := range s.Answer.Limits { // one that was exceeded before may have room later than that
+		left = min(left, l.RetryAfter)
+	}
+	return s.Answer.At.Add(left)
+}
+
+// State returns how a subject stands, also while it is banned, and charges nothing. Observers are not notified. It takes
+// the name of a secret for its value, and so does Reset.
+// Errors are config.ErrUnknownDomain, sash.ErrUnavailable, and the context's.
+func (d *Decider) State(ctx context.Context, domain string, entries []config.Entry) (State, error) {
+	r := d.rules.Load()
+	part := Part{Entries: entries, Named: true}
+	d.hide(r, domain, &part)
+	found, err := r.config.Find(domain, part.Entries)
+	if err != nil {
+		return State{}, err
+	}
+	held, overridden, banned := r.limitsOf(domain, &part, found)
+	s := State{Entries: part.Entries, Found: found, Override: overridden, Ban: banned, Answer: Answer{Rule: found.Rule, Metric: found.Metric, Key: found.Key}}
+	if held == nil {
+		return s, nil
+	}
+	held = held.enforced(found.Key)
+	if s.Limits, s.Answer.limits = held.named, held; held.limiter == nil {
+		return s, nil
+	}
+	s.Policy = held.limiter.Policy()
+	return s, s.Answer.look(ctx)
+}
+
+// Reset forgets what the subject of a request was charged, under its rule and an override of it. Other instances that
+// share the store may refuse it from memory for up to a second more. Errors are config.ErrUnknownDomain, ErrNotLimited,
+// and those of sash.Limiter.Reset.
+func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Entry) error {
+	return d.ResetFor(ctx, Request{Domain: domain, Parts: []Part{{Entries: entries, Named: true}}})
+}
+
+// ResetFor is Reset for a request of one part, whose caller is no operator: it has to know a secret, not its name. The
+// error is also sash.ErrInvalidLimit.
+func (d *Decider) ResetFor(ctx context.Context, req Request) error {
+	part, r := &req.Parts[0], d.rules.Load()
+	if part.given != nil {
+		l, err := d.compileOwn(config.Place{}, sash.Options{}, part.given)
+		if err != nil {
+			return err
+		}
+		return l.limiter.Reset(ctx, givenKey(part))
+	}
+	d.hide(r, req.Domain, part)
+	found, err := r.config.Find(req.Domain, part.Entries)
+	if err != nil {
 		return err
 	}
-	if do := remedies[Cause(err)]; do != "" {
-		return fmt.Errorf("%w (%s)", err, do)
+	held := r.limits[found.Rule]
+	if held == nil || held.limiter == nil {
+		return fmt.Errorf("%w: there is nothing to forget", ErrNotLimited)
+	}
+	err = held.limiter.Reset(ctx, found.Key)
+	if o, overridden, _ := r.limitsOf(req.Domain, part, found); overridden != nil { // it has leases of its own
+		err = errors.Join(err, o.limiter.Reset(ctx, found.Key))
+	}
+	if c := held.candidate; c != nil { // where it was compared, and where it counts apart
+		err = errors.Join(err, c.enforced.limiter.Reset(ctx, config.CandidateKey(found.Key)), c.enforced.limiter.Reset(ctx, found.Key))
 	}
 	return err
-}
-
-// Rejected says to a caller why a call with the cause rejected has no decision.
-const Rejected = "the store works and rejects this call, because the key holds something else: " +
-	"there is no decision, and other keys are decided"
-
-// Cause returns one of Causes.
-func Cause(err error) string {
-	switch {
-	case errors.Is(err, memstore.ErrFull):
-		return "full"
-	case errors.Is(err, failover.ErrOverload):
-		return "overload"
-	case errors.Is(err, failover.ErrDown):
-		return "down"
-	case errors.Is(err, failover.ErrBusy):
-		return "busy"
-	case errors.Is(err, driver.ErrRejected):
-		return "rejected"
-	case errors.Is(err, failover.ErrBudget), errors.Is(err, context.DeadlineExceeded):
-		return "budget"
-	}
-	if cause := ofServer(err.Error()); cause != "" {
-		return cause
-	}
-	if cause := ofConnection(err); cause != "" {
-		return cause
-	}
-	if redisstore.Misconfigured(err) {
-		return "misconfigured"
-	}
-	return "error"
-}
-
-// Asked reports whether a call may have reached the store although its cause is overload: it had its turn, and no answer.
-func Asked(err error) bool {
-	return errors.Is(err, failover.ErrOverload) && errors.Is(err, failover.ErrBudget)
-}
-
-// ofServer returns the cause of an error that begins with a word of Redis, which clients and scripts wrap, or "".
-func ofServer(text string) string {
-	for _, c := range [...]struct{ word, cause string }{
-		{"NOAUTH ", "auth"}, {"WRONGPASS ", "auth"}, {"NOPERM ", "auth"}, {"DENIED ", "auth"}, {"invalid password", "auth"},
-		{"called without any password", "auth"},
-		{"LOADING ", "loading"}, {"READONLY ", "readonly"}, {"MASTERDOWN ", "readonly"}, {"NOREPLICAS ", "replicas"},
-		{"replicas confirmed", "replicas"}, {"BUSY ", "script"}, {"OOM ", "memory"}, {"MISCONF ", "memory"},
-		{"CLUSTERDOWN ", "cluster"}, {"TRYAGAIN ", "cluster"},
-	} {
-		if strings.Contains(text, c.word) {
-			return c.cause
-		}
-	}
-	return ""
-}
-
-// ofConnection returns the cause of an error of the network, or "".
-func ofConnection(err error) string {
-	var name *net.DNSError
-	var foreign *redisstore.ForeignError
-	var timed net.Error
-	var alert tls.AlertError
-	var unverified *tls.CertificateVerificationError
-	var record tls.RecordHeaderError
-	text := err.Error()
-	switch {
-	case errors.As(err, &name):
-		return "dns"
-	case errors.As(err, &foreign):
-		if strings.HasPrefix(foreign.Said, "\x15\x03") {
-			return "tls"
-		}
-		return "protocol"
-	case errors.As(err, &alert), errors.As(err, &unverified), errors.As(err, &record),
-		strings.Contains(text, "tls: "): // crypto/tls has no type for the others, such as a version that is not supported
-		return "tls"
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH),
-		strings.Contains(text, "max number of clients"):
-		return "refused"
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timed) && timed.Timeout():
-		return "budget"
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
-		return "lost"
-	}
-	return ""
 }

@@ -184,7 +184,7 @@ func use(t *testing.T, d *Decider, text string) {
 
 func newDecider(t testing.TB, cfg *config.Config, store driver.Store) *Decider {
 	t.Helper()
-	v, err := New(cfg, store)
+	v, err := New(cfg, func(config.Place) (driver.Store, error) { return store, nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/failover"
 	"example.com/sash/service/internal/config"
 )
 
@@ -239,11 +240,8 @@ func (d *Decider) compileCandidate(rule *config.Rule) (*candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	compared := *enforced
-	if compared.store, err = d.closed(place); err != nil {
-		return nil, err
-	}
-	return &candidate{c, enforced, &compared}, nil
+	compared, err := d.compileLimits(place, &c.Options, c.Limits, failover.Modes{})
+	return &candidate{c, enforced, compared}, err
 }
 
 // enforced returns the limits that apply to a subject: the rule's, or its candidate's.
@@ -296,7 +294,7 @@ func (d *Decider) compare(ctx context.Context, answers []Answer) {
 		c.never = c.limits.fits(c.need) != nil
 		charge, gives := c.alone, c.limits.refunds(a.Rule)
 		if c.refund {
-			charge = func(ctx context.Context, charge bool) error { return d.giveBack(ctx, c, charge && gives) }
+			charge = func(ctx context.Context, charge bool) error { return c.giveBack(ctx, charge && gives) }
 		}
 		if charge(ctx, others == 0) != nil {
 			return

@@ -34,7 +34,7 @@ func TestALeaseThatIsTooLongForOtherLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = leased.Release(t.Context()) }()
-		d, err := NewPlaced(cfg, func(p config.Place) (driver.Store, error) {
+		d, err := New(cfg, func(p config.Place) (driver.Store, error) {
 			if p.Lease == 0 {
 				return store, nil
 			}
@@ -140,7 +140,7 @@ func inRegion(t *testing.T, home *memstore.Store) (d *Decider, release func()) {
 	cfg := parse(t, "domain: d\ndescriptors: [{key: a, limits: [6000/10m], scope: global}, {key: b, limits: [6000/10m]}]\n")
 	region, stores := memstore.New(nil), make(map[config.Place]*lease.Store)
 	var err error
-	d, err = NewPlaced(cfg, func(p config.Place) (driver.Store, error) {
+	d, err = New(cfg, func(p config.Place) (driver.Store, error) {
 		switch {
 		case !p.Global:
 			return region, nil

@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -23,8 +22,7 @@ type Request struct {
 	Lenient bool
 	// Quota makes a quota of every part, as quota_mode makes one of a rule: quotas refuse a request when none of them has
 	// room. Parts that no rule matches have room, and those under an unlimited rule are no quotas.
-	Quota   bool
-	unknown bool // the configuration does not have Domain
+	Quota bool
 	// Counting counts as Envoy's service does, and charges each part by itself. Nil is none.
 	Counting *Counting
 	// ID names a request of one part that may be repeated: 1 to MaxIDLength bytes. A request that was admitted is
@@ -37,6 +35,9 @@ type Request struct {
 	Within time.Duration
 	// Book lets the request wait for longer than the rule's MaxWait.
 	Book bool
+
+	unknown  bool         // the configuration does not have Domain
+	reserved *Reservation // of a request that is settled later
 }
 
 // ErrNoQueue means that requests cannot wait under a rule, because of how it counts.
@@ -119,10 +120,10 @@ type Answer struct {
 	// same, except to a subject that is remembered as over its limit (sash.FromCache).
 	Fitted int64
 
-	limits     *limits    // what the store is asked for; nil when it need not be
-	candidate  *candidate // of the rule; nil is none, and beside an override or a request limit
-	need       int64      // the units that need room: of Cost, or of all parts of the subject if they can never fit together
-	within     int64      // how far ahead the part may be booked, in microseconds
+	limits     *limits       // what the store is asked for; nil when it need not be
+	candidate  *candidate    // of the rule; nil is none, and beside an override or a request limit
+	need       int64         // the units that need room: of Cost, or of all parts of the subject if they can never fit together
+	within     time.Duration // how far ahead the part may be booked
 	refund     bool
 	always     bool // the units are charged also if the request is refused
 	quota      bool // one of several quotas of the request
@@ -190,33 +191,18 @@ func isName(text string) bool {
 	return found && err == nil && len(sum) == 32
 }
 
-// ownKey is a key for a decider whose names nobody else needs.
-func ownKey() [][]byte {
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
-	return [][]byte{key}
-}
-
 // NameSecrets sets the keys under which secret values are named, in place of one of this process's own. The first names
 // subjects; exceptions that were written under any of them hold. Without a key, a configuration with secret values is an
 // error, now and in Use, which is ErrNoSecretKeys. NameSecrets must not be called when requests are being decided.
 func (d *Decider) NameSecrets(keys ...[]byte) error {
 	d.keys = keys
-	return d.checkSecrets(d.Config())
+	return CheckKeys(d.Config(), keys)
 }
 
-// checkSecrets returns ErrNoSecretKeys if a configuration has secret values and there is no key for them.
-func (d *Decider) checkSecrets(cfg *config.Config) error {
-	if len(d.keys) > 0 {
-		return nil
-	}
-	return NeedsKeys(cfg)
-}
-
-// NeedsKeys returns ErrNoSecretKeys if a configuration has secret values.
-func NeedsKeys(cfg *config.Config) error {
+// CheckKeys returns ErrNoSecretKeys if a configuration has secret values and there is no key.
+func CheckKeys(cfg *config.Config, keys [][]byte) error {
 	for _, rule := range cfg.Rules() {
-		if len(rule.Secrets) > 0 {
+		if len(rule.Secrets) > 0 && len(keys) == 0 {
 			return fmt.Errorf("%s: the values of %q are secret (remove that with secret: false): %w", rule, rule.Secrets[0], ErrNoSecretKeys)
 		}
 	}
@@ -226,16 +212,16 @@ func NeedsKeys(cfg *config.Config) error {
 // Named returns entries with secret values replaced by their names, for operators: a value that is a name stays.
 // The error is ErrNoSecretKeys.
 func (d *Decider) Named(domain string, entries []config.Entry) ([]config.Entry, error) {
-	named := d.Config().Hide(domain, entries, d.name(0, true))
+	named := d.named(d.Config(), domain, entries, 0, true)
 	if len(d.keys) == 0 && len(entries) > 0 && &named[0] != &entries[0] {
 		return named, ErrNoSecretKeys
 	}
 	return named, nil
 }
 
-// name returns what replaces a secret value, under key i. Given names stay if they are taken.
-func (d *Decider) name(i int, takeNames bool) func(string) string {
-	return func(value string) string {
+// named returns entries with their secret values replaced by their names under key i. Given names stay if they are taken.
+func (d *Decider) named(cfg *config.Config, domain string, entries []config.Entry, i int, takeNames bool) []config.Entry {
+	return cfg.Hide(domain, entries, func(value string) string {
 		switch {
 		case takeNames && isName(value):
 			return value
@@ -243,7 +229,7 @@ func (d *Decider) name(i int, takeNames bool) func(string) string {
 			return noSecretName
 		}
 		return secretName + sash.Secret(d.keys[i], value)
-	}
+	})
 }
 
 // hide replaces the secret values of a part by their names. Older are its entries as exceptions under the other keys
@@ -254,12 +240,12 @@ func (d *Decider) hide(r *rules, domain string, part *Part) {
 	}
 	part.hidden = true
 	given := part.Entries
-	part.Entries = r.config.Hide(domain, given, d.name(0, part.Named))
+	part.Entries = d.named(r.config, domain, given, 0, part.Named)
 	if len(given) == 0 || &part.Entries[0] == &given[0] {
 		return
 	}
 	part.unnamed = len(d.keys) == 0
 	for i := 1; i < len(d.keys) && r.excepts(); i++ {
-		part.older = append(part.older, r.config.Hide(domain, given, d.name(i, part.Named)))
+		part.older = append(part.older, d.named(r.config, domain, given, i, part.Named))
 	}
 }

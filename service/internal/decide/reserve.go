@@ -70,93 +70,76 @@ func (r *Reservation) settlement(used int64) driver.Settlement {
 //
 // Errors are those of Decide, and ErrCountsRefused.
 func (d *Decider) Reserve(ctx context.Context, req Request) (Answer, *Reservation, error) {
-	reserved := &Reservation{}
-	answers, err := d.observed(ctx, &req, func(d *Decider, ctx context.Context, req *Request, answers []Answer) error {
-		if len(answers) != 1 {
-			return fmt.Errorf("%w: a reservation of a request that has not one part", sash.ErrUnsupported)
-		}
-		return d.reserve(ctx, req, &answers[0], reserved)
-	})
+	req.reserved = &Reservation{}
+	answers, err := d.Decide(ctx, req)
 	if err != nil {
 		return Answer{}, nil, err
 	}
 	if !answers[0].Allowed() {
-		reserved = nil
+		req.reserved = nil
 	}
-	return answers[0], reserved, nil
+	return answers[0], req.reserved, nil
 }
 
 // reserve charges a part, and fills in its reservation.
-func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer, reserved *Reservation) error {
+func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer) error {
 	switch {
 	case !a.Limited() || a.BannedBy != nil:
 		return nil
 	case a.never:
 		return a.look(ctx)
-	case a.limits.policy.CountRefused:
+	case a.limits.opts.CountRefused:
 		return ErrCountsRefused
 	}
-	var name string
+	var r *sash.Reservation
 	var err error
-	if req.ID == "" {
-		name = rand.Text()
-		var r *sash.Reservation
-		if a.within > 0 {
-			r, err = a.limits.limiter.Book(ctx, a.Key, a.need, time.Duration(a.within)*time.Microsecond)
-		} else {
-			r, err = a.limits.limiter.Reserve(ctx, a.Key, a.need)
-		}
-		if err == nil {
-			a.result(r.Result())
-		}
-	} else {
-		name, err = a.askOnce(ctx, "reserve", req.ID, true)
+	name := rand.Text()
+	switch {
+	case req.ID != "":
+		name = a.once("reserve", req.ID)
+		r, err = a.limits.limiter.BookOnce(ctx, name, a.Key, a.need, a.within)
+	case a.within > 0:
+		r, err = a.limits.limiter.Book(ctx, a.Key, a.need, a.within)
+	default:
+		r, err = a.limits.limiter.Reserve(ctx, a.Key, a.need)
 	}
 	if err != nil {
-		return soften(ctx, a, err)
+		return a.soften(err)
 	}
-	if a.Refused || a.Source == sash.FromPolicy { // by policy nothing is charged
+	if a.result(r.Result()); a.Refused || a.Source == sash.FromPolicy { // by policy nothing is charged
 		return nil
 	}
-	*reserved = Reservation{
-		Domain: req.Domain, Key: a.Key, Units: a.need, At: a.At, Delay: a.Delay, Policy: a.limits.policy, Place: a.limits.place,
+	*req.reserved = Reservation{
+		Domain: req.Domain, Key: a.Key, Units: a.need, At: a.At, Delay: a.Delay, Policy: a.limits.limiter.Policy(), Place: a.limits.place,
 		Source: a.Source, ID: settlementID(name, a.At),
 	}
 	if a.Source == sash.FromLocal && req.ID == "" {
-		reserved.Instance = d.instance
+		req.reserved.Instance = d.instance
 	}
 	return nil
 }
 
 // chargeOnce charges a part whose request may be repeated.
-func (d *Decider) chargeOnce(ctx context.Context, req *Request, a *Answer) error {
+func (a *Answer) chargeOnce(ctx context.Context, id string) error {
 	switch {
 	case !a.Limited():
 		return nil
 	case a.never:
 		return a.alone(ctx, true)
+	case a.within == 0:
+		return a.soften(a.take(a.limits.limiter.AllowOnce(ctx, a.once("allow", id), a.Key, a.need)))
 	}
-	_, err := a.askOnce(ctx, "allow", req.ID, false)
-	return soften(ctx, a, err)
+	r, err := a.limits.limiter.BookOnce(ctx, a.once("allow", id), a.Key, a.need, a.within)
+	if err == nil {
+		a.result(r.Result())
+	}
+	return a.soften(err)
 }
 
-// askOnce has the store decide a part once for an ID, and fills in the answer. It returns the ID that the store gets. That
-// has the units, because the store admits a repetition whatever they are: an ID that was charged for 1 would let 1,000
-// through. Such a request is a new one.
-func (a *Answer) askOnce(ctx context.Context, verb, id string, maySettle bool) (string, error) {
-	name := verb + ":" + strconv.FormatInt(a.need, 10) + ":" + id
-	store, ok := a.limits.store.(driver.Deduplicator)
-	if !ok {
-		return "", fmt.Errorf("%w: an ID", sash.ErrUnsupported)
-	}
-	req := a.request()
-	req.MaySettle = maySettle
-	answer, err := store.DecideOnce(ctx, name, req)
-	if err != nil {
-		return "", err
-	}
-	a.read(answer)
-	return name, nil
+// once returns the ID that the store gets for a request's. It has the units, because the store admits a repetition whatever
+// they are: an ID that was charged for 1 would let 1,000 through. Such a request is a new one.
+func (a *Answer) once(verb, id string) string {
+	return verb + ":" + strconv.FormatInt(a.need, 10) + ":" + id
 }
 
 // settlementID names the settlement of a charge: the same for every answer to one request with an ID, and
@@ -182,7 +165,7 @@ func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error 
 		return fmt.Errorf("%w: an instance made it alone while the store was unavailable, and only that one can settle it, "+
 			"or none if it has an id; its estimate stays charged until it leaves", ErrKept)
 	}
-	store, err := d.closed(r.Place)
+	store, err := d.stores(r.Place)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrKept, err)
 	}

@@ -25,9 +25,10 @@ type rules struct {
 // Limits are the limits that apply to a subject, checked and ready for the store.
 type limits struct {
 	named   []sash.Limit
-	limiter *sash.Limiter // nil, and so are policy and store, for a limit of no units, which refuses everything
-	policy  *driver.Policy
-	store   driver.Store // answers by modes while it is unavailable
+	opts    sash.Options
+	limiter *sash.Limiter // nil for a limit of no units, which refuses everything
+	plain   *sash.Limiter // the same without count_refused, which would charge what does not fit, and takes no refunds
+	store   driver.Store  // of the limiters: answers by modes while it is unavailable
 	modes   failover.Modes
 	place   config.Place
 	// candidate is that of the rule; nil is none.
@@ -63,11 +64,41 @@ func (d *Decider) compileLimits(place config.Place, opts *sash.Options, named []
 	if err != nil {
 		return nil, err
 	}
-	limiter, err := sash.New(store, opts, named...)
+	l := &limits{named: named, opts: *opts, store: store, modes: modes, place: place}
+	if l.limiter, err = sash.New(store, opts, named...); err != nil {
+		return nil, err
+	}
+	if l.plain = l.limiter; opts.CountRefused {
+		plain := *opts
+		plain.CountRefused = false
+		l.plain, err = sash.New(store, &plain, named...)
+	}
+	return l, err
+}
+
+// Stores returns the store of a place: the same one whenever it is asked for that place. It is called when a configuration
+// is used, for every rule, and when reservations are settled. The error says why there is no such store.
+type Stores func(config.Place) (driver.Store, error)
+
+// storeBy returns the store of a place with failure modes, if it has any, of which those of a limit over all regions are
+// closed in place of local.
+func (d *Decider) storeBy(place config.Place, modes failover.Modes) (driver.Store, error) {
+	store, err := d.stores(place)
 	if err != nil {
 		return nil, err
 	}
-	return &limits{named: named, limiter: limiter, policy: limiter.Policy(), store: store, modes: modes, place: place}, nil
+	if place.Global { // an instance has no share of a limit over all regions, and a region's own is part of the store
+		modes.Rules = slices.Clone(modes.Rules)
+		for i := range modes.Rules {
+			if modes.Rules[i].Mode == failover.Local {
+				modes.Rules[i].Mode = failover.Closed
+			}
+		}
+	}
+	if store, ok := store.(*failover.Store); ok {
+		return store.With(modes)
+	}
+	return store, nil
 }
 
 // compileOwn is compileLimits for limits that a request brings along, in the place of a rule's. While the store is
@@ -91,8 +122,7 @@ func (l *limits) fits(cost int64) error {
 
 // refunds reports whether the refund of a rule's charges frees no other charge.
 func (l *limits) refunds(rule *config.Rule) bool {
-	return rule != nil && l.policy != nil &&
-		config.Refundable(l.named, sash.Options{Algorithm: l.policy.Algorithm, CountRefused: l.policy.CountRefused}, rule.RefundWithin)
+	return rule != nil && l.limiter != nil && config.Refundable(l.named, l.opts, rule.RefundWithin)
 }
 
 // resolve finds the limits of each part of a request, and fills in the answers that need no store.
@@ -133,14 +163,13 @@ func (d *Decider) resolve(req *Request, answers []Answer) error {
 
 // mayWait lets a part wait, unless nothing limits it or it does not bind. The error is ErrNoQueue.
 func (req *Request) mayWait(a *Answer) error {
-	if a.limits == nil || a.limits.policy == nil || a.Soft() {
+	switch {
+	case a.limits == nil || a.limits.limiter == nil || a.Soft():
 		return nil
-	}
-	if !driver.CanBook(a.limits.store, a.limits.policy) {
-		if a.limits.policy.Block.Refusals > 0 {
-			return fmt.Errorf("%w; this one has block", ErrNoQueue)
-		}
-		return fmt.Errorf("%w; this one counts by %v", ErrNoQueue, a.limits.policy.Algorithm)
+	case a.limits.opts.Block.Refusals > 0:
+		return fmt.Errorf("%w; this one has block", ErrNoQueue)
+	case !a.limits.limiter.Policy().Bookable():
+		return fmt.Errorf("%w; this one counts by %v", ErrNoQueue, a.limits.opts.Algorithm)
 	}
 	longest := config.DefaultMaxWait
 	if a.Rule != nil {
@@ -149,13 +178,15 @@ func (req *Request) mayWait(a *Answer) error {
 	if req.Book {
 		longest = req.Within
 	}
-	a.within = min(req.Within, longest).Microseconds()
+	a.within = min(req.Within, longest)
 	return nil
 }
 
 // check returns what is wrong with a request in itself.
 func (req *Request) check() error {
 	switch {
+	case req.reserved != nil && len(req.Parts) != 1:
+		return fmt.Errorf("%w: a reservation of a request that has not one part", sash.ErrUnsupported)
 	case req.Within > 0 && len(req.Parts) != 1:
 		return fmt.Errorf("%w: waiting of a request that has not one part", sash.ErrUnsupported)
 	case req.ID == "":
@@ -201,7 +232,7 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 	}
 	a.limits, a.candidate, a.overridden = held.enforced(found.Key), held.candidate, overridden != nil
 	if err = a.limits.fits(a.need); err == nil {
-		a.never = a.limits.policy == nil // also a look
+		a.never = a.limits.limiter == nil // also a look
 		return nil
 	}
 	a.never = true

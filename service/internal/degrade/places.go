@@ -3,11 +3,14 @@ package degrade
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,7 +19,9 @@ import (
 	"example.com/sash/failover"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/throttle"
 	"example.com/sash/stack"
 )
 
@@ -174,4 +179,274 @@ func (g *Guard) newPlaces(redis driver.Store, holder driver.Holder, opts *Option
 		}
 	}
 	return s
+}
+
+// A Home is a store that all regions share, for rules with scope: global: how to reach it, and what is known of it.
+// NewHome makes one.
+type Home struct {
+	// Store decides. NewHome sets it to the store of probes.
+	Store driver.Store
+
+	address string // without the password
+	log     *slog.Logger
+	budget  time.Duration
+	watch   *failover.Store // which probes ask
+	counts  counts
+
+	mu    sync.Mutex
+	since time.Time // guarded by mu: when it stopped answering; zero while it answers
+	why   error     // guarded by mu: the last failure of a probe
+}
+
+// lostAfter is how long the home may fail before it counts as lost.
+const lostAfter = time.Second
+
+// NewHome returns what watches a home, by probes of the store. Budget is the time that it has for one decision.
+func NewHome(address string, budget time.Duration, store driver.Store, log *slog.Logger) (*Home, error) {
+	h := &Home{Store: store, address: address, budget: budget, log: log.With("home", address)}
+	var err error
+	h.watch, err = failover.New(store, &failover.Options{Budget: budget, Blip: lostAfter, OnChange: h.change, OnError: h.failure})
+	return h, err
+}
+
+// Note counts a call that the home answered, or did not if there is an error. It may be called concurrently.
+func (h *Home) Note(err error) {
+	h.counts.calls.Add(1)
+	if err != nil {
+		h.counts.failed.Add(1)
+	}
+}
+
+// change logs that the home is lost, and that it is found again. Every failed probe is a change too.
+func (h *Home) change(now failover.State, cause error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case now == failover.Down && h.since.IsZero():
+		h.since = time.Now()
+		h.log.Warn("the home does not answer: rules with scope: global go on with units that this region has leased, and then by on_unavailable", "error", cause)
+	case now == failover.Up && !h.since.IsZero():
+		h.log.Info("the home answers again: rules with scope: global are decided", "after", time.Since(h.since).Round(time.Millisecond))
+		h.since = time.Time{}
+	}
+}
+
+func (h *Home) failure(err error, _ failover.Kind) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.why = err
+}
+
+// state returns "up" or "down", and why it is down, as one of cause.All.
+func (h *Home) state() (state, why string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.since.IsZero() {
+		return "up", ""
+	}
+	return "down", cause.Of(h.why)
+}
+
+// HomeStats are counts since the start, and what is known of the home now.
+type HomeStats struct {
+	// Calls are those of this process to the home, and Failed those without an answer.
+	Calls, Failed int64
+	// Leased units came from the home, Spent were spent by calls here, whoever fetched them, and Returned went back unspent.
+	// Over all instances of a region, what was leased and neither spent nor returned is lost.
+	Leased, Spent, Returned int64
+	// Up is whether it answers probes.
+	Up bool
+	// Address is where it is, without the password, and Since when it stopped answering; zero while it is up.
+	Address string
+	Since   time.Time
+}
+
+// Stats returns the counts.
+func (h *Home) Stats() HomeStats {
+	c := &h.counts
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return HomeStats{
+		Calls: c.calls.Load(), Failed: c.failed.Load(), Leased: c.leased.Load(), Spent: c.spent.Load(), Returned: c.returned.Load(),
+		Up: h.since.IsZero(), Address: h.address, Since: h.since,
+	}
+}
+
+// A region is the holder of leases on the region's Redis, within the budget of that Redis. A call that it does not answer
+// is decided by the home alone: slower, and as exact. What a late answer spent is spent by nobody: fewer are admitted.
+type region struct {
+	next   driver.Holder
+	budget time.Duration
+	up     func() bool // whether that Redis answers, as far as is known: otherwise calls keep away from it
+	counts *counts
+}
+
+var _ driver.Holder = (*region)(nil)
+
+// counts are what a service did at its home and with leases.
+type counts struct {
+	calls, failed, leased, spent, returned atomic.Int64
+}
+
+// Spend implements [driver.Holder]. Its only errors are the context's.
+func (r *region) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
+	if !r.up() {
+		return driver.Held{Alone: true}, nil
+	}
+	held, err := within(ctx, r, func(ctx context.Context) (driver.Held, error) { return r.next.Spend(ctx, s) })
+	switch {
+	case ctx.Err() != nil:
+		return driver.Held{}, ctx.Err()
+	case err != nil:
+		return driver.Held{Alone: true}, nil //nolint:nilerr // the home decides the call
+	case held.Spent:
+		r.counts.spent.Add(s.Cost)
+	}
+	return held, nil
+}
+
+// Bring implements [driver.Holder].
+func (r *region) Bring(ctx context.Context, e driver.Errand) (bool, error) {
+	kept, err := within(ctx, r, func(ctx context.Context) (bool, error) { return r.next.Bring(ctx, e) })
+	if kept {
+		r.counts.leased.Add(e.Units)
+	}
+	return kept, err
+}
+
+// Return implements [driver.Holder].
+func (r *region) Return(ctx context.Context, key string, began, keep int64) (int64, error) {
+	units, err := within(ctx, r, func(ctx context.Context) (int64, error) { return r.next.Return(ctx, key, began, keep) })
+	r.counts.returned.Add(units)
+	return units, err
+}
+
+// Forget implements [driver.Holder].
+func (r *region) Forget(ctx context.Context, key string) error {
+	_, err := within(ctx, r, func(ctx context.Context) (struct{}, error) { return struct{}{}, r.next.Forget(ctx, key) })
+	return err
+}
+
+// within calls the region's Redis, for the budget at most. A call that is late goes on in the background, until the client
+// gives its connection up.
+func within[T any](ctx context.Context, r *region, f func(context.Context) (T, error)) (T, error) {
+	timed, cancel := context.WithTimeout(ctx, r.budget)
+	defer cancel()
+	value, err := driver.Outlive(timed, f, func(T) {})
+	if timed.Err() != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		err = failover.ErrBudget
+	}
+	return value, err
+}
+
+// A Memory is the store of a service without Redis. New subjects for which it has no place are not decided, whatever
+// on_unavailable says: nothing is away that could come back.
+type Memory struct {
+	*memstore.Store
+	occupancy *occupancy
+}
+
+// NewMemory returns an empty store. A nil log is slog.Default.
+func NewMemory(opts memstore.Options, log *slog.Logger) *Memory {
+	store := memstore.New(&opts)
+	return &Memory{store, newOccupancy(store, "every subject", cmp.Or(log, slog.Default()))}
+}
+
+// Place returns the store of a place: see decide.Stores. In one process's memory a lease saves nothing, so every call is
+// decided.
+func (m *Memory) Place(p config.Place) (driver.Store, error) {
+	if p.Global {
+		return nil, config.ErrNoHome
+	}
+	return m.Store, nil
+}
+
+// Run watches how full the store is, until the context ends. It returns nil.
+func (m *Memory) Run(ctx context.Context) error {
+	m.occupancy.run(ctx)
+	return nil
+}
+
+// Health returns the state now: degraded while the store is full.
+func (m *Memory) Health() Health { return m.Report().Health }
+
+// Report returns the state now.
+func (m *Memory) Report() Report {
+	occupancy := m.Store.Stats()
+	r := Report{Health: MemoryHealth(), Memory: &occupancy}
+	if r.Since = m.occupancy.look(); !r.Since.IsZero() {
+		r.Status, r.Cause = "degraded", "full"
+	}
+	return r
+}
+
+// MemoryHealth is the health of a service whose store is its own memory, and has room.
+func MemoryHealth() Health { return Health{Status: "ok", Store: "memory", Instances: 1} }
+
+const (
+	// fullFor is how long a store counts as full after it last evicted a subject or took no new one.
+	fullFor = time.Minute
+	// nearlyFull is the share of places in use, in percent, from which the log warns, once until it falls below rearm.
+	nearlyFull, rearm = 80, 70
+
+	occupancyEvery = time.Second
+)
+
+// An occupancy watches how full a store in memory is, for the log and for health.
+type occupancy struct {
+	store *memstore.Store
+	holds string // what the store holds, for the log
+	log   *slog.Logger
+	full  throttle.Log
+
+	mu     sync.Mutex
+	seen   memstore.Stats // guarded by mu: at the last look
+	at     time.Time      // guarded by mu: when it was last full; zero is never
+	since  time.Time      // guarded by mu: from when on it has been full
+	warned bool           // guarded by mu
+}
+
+func newOccupancy(store *memstore.Store, holds string, log *slog.Logger) *occupancy {
+	return &occupancy{store: store, holds: holds, log: log, full: throttle.Log{To: log, Every: fullFor}}
+}
+
+// run looks every second until the context ends.
+func (o *occupancy) run(ctx context.Context) {
+	ticker := time.NewTicker(occupancyEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			o.look()
+		}
+	}
+}
+
+// look logs what has changed, and returns since when the store has been full; the zero time if it is not.
+func (o *occupancy) look() (since time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now, is := time.Now(), o.store.Stats()
+	if is.Evicted != o.seen.Evicted || is.TurnedAway != o.seen.TurnedAway {
+		if o.at.IsZero() || now.Sub(o.at) > fullFor {
+			o.since = now
+		}
+		o.at = now
+		o.full.Log(slog.LevelWarn, "the store in memory is full: raise --memory-max-subjects, or find who brings so many subjects",
+			"holds", o.holds, "subjects", is.Keys, "max_subjects", is.MaxKeys, "evicted", is.Evicted, "turned_away", is.TurnedAway)
+	}
+	o.seen = is
+	switch used := 100 * is.Keys; {
+	case used >= nearlyFull*is.MaxKeys && !o.warned:
+		o.warned = true
+		o.log.Warn("the store in memory is nearly full", "holds", o.holds, "subjects", is.Keys, "max_subjects", is.MaxKeys)
+	case used < rearm*is.MaxKeys:
+		o.warned = false
+	}
+	if o.at.IsZero() || now.Sub(o.at) > fullFor {
+		return time.Time{}
+	}
+	return o.since
 }

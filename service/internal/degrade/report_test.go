@@ -19,7 +19,7 @@ import (
 	"example.com/sash/failover"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
-	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/redisclient"
 	"example.com/sash/service/internal/servertest"
 )
@@ -152,11 +152,11 @@ func TestFaultsHaveTheirCause(t *testing.T) {
 			}
 			l := limiterOf(t, g.Store, sash.PerMinute(10))
 			_, err = l.Allow(t.Context(), "k")
-			if do := remedies[c.cause]; !strings.Contains(decide.Remedy(failures[0]).Error(), do) {
-				t.Errorf("%v: to do: %v, want %q", c.cause, decide.Remedy(failures[0]), do)
+			if do := remedies[c.cause]; !strings.Contains(cause.Remedy(failures[0]).Error(), do) {
+				t.Errorf("%v: to do: %v, want %q", c.cause, cause.Remedy(failures[0]), do)
 			}
-			if !errors.Is(err, sash.ErrUnavailable) || len(failures) != 1 || decide.Cause(failures[0]) != c.cause || decide.Cause(err) != c.cause {
-				t.Errorf("%v is %q; counted: %v", err, decide.Cause(err), failures)
+			if !errors.Is(err, sash.ErrUnavailable) || len(failures) != 1 || cause.Of(failures[0]) != c.cause || cause.Of(err) != c.cause {
+				t.Errorf("%v is %q; counted: %v", err, cause.Of(err), failures)
 			}
 		})
 	}

@@ -7,7 +7,9 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -170,4 +172,204 @@ func (v *visit) rights(ctx context.Context) {
 		level, seen, do = Warn, named+" may do what is needed, and "+strings.Join(more, ", "), "give the limiter its own user: "+line
 	}
 	v.add("acl", "", level, seen, do)
+}
+
+// A node is what a server reports about itself.
+type node struct {
+	address string
+	info    map[string]string // fields of INFO; nil if the user may not run it
+	config  map[string]string // the relevant settings; nil if the user may not read them
+	err     error             // why info is nil
+}
+
+// settings are those that INFO does not contain.
+var settings = []string{
+	"save", "appendfsync", "min-replicas-to-write", "min-replicas-max-lag", "stop-writes-on-bgsave-error", "cluster-require-full-coverage",
+}
+
+// inspect reads what a server reports about itself.
+func inspect(ctx context.Context, address string, c *redisclient.Client) node {
+	n := node{address: address}
+	reply, err := c.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Info().Build() })
+	text, _ := reply.ToString()
+	if err != nil {
+		n.err = err
+		return n
+	}
+	n.info = make(map[string]string)
+	for line := range strings.SplitSeq(text, "\n") {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			n.info[name] = value
+		}
+	}
+	config := make(map[string]string)
+	for _, name := range settings { // Redis 6.2 takes one
+		reply, err := c.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.ConfigGet().Parameter(name).Build() })
+		if err != nil {
+			return n
+		}
+		values, _ := reply.AsStrMap()
+		config[name] = values[name]
+	}
+	n.config = config
+	return n
+}
+
+func (n node) number(field string) int64 {
+	v, _ := strconv.ParseInt(n.info[field], 10, 64)
+	return v
+}
+
+// version compares with the first version that supports all that the scripts use. Every Valkey does.
+func (v *visit) version(n node) {
+	if valkey := n.info["valkey_version"]; valkey != "" {
+		v.add("version", n.address, OK, "Valkey "+valkey, "")
+		return
+	}
+	text := n.info["redis_version"]
+	var major, minor int
+	if _, err := fmt.Sscanf(text, "%d.%d", &major, &minor); err != nil {
+		v.add("version", n.address, Unchecked, fmt.Sprintf("the version is %q", text), "")
+	} else if major < 6 || major == 6 && minor < 2 {
+		v.add("version", n.address, Fail, "Redis "+text, "upgrade to Redis 6.2 or later, or Valkey")
+	} else {
+		v.add("version", n.address, OK, "Redis "+text, "")
+	}
+}
+
+func (v *visit) eviction(n node) {
+	policy, evicted := n.info["maxmemory_policy"], n.number("evicted_keys")
+	do := "CONFIG SET maxmemory-policy noeviction, and give the limiter its own server if this one is a cache"
+	switch {
+	case policy == "noeviction" && evicted > 0:
+		v.add("eviction", n.address, Warn, fmt.Sprintf("noeviction now, but %d keys were evicted since the server started", evicted),
+			"the subjects of those keys were admitted a whole limit again; nothing to do if that is past")
+	case policy == "noeviction":
+		v.add("eviction", n.address, OK, policy, "")
+	case n.number("maxmemory") == 0:
+		v.add("eviction", n.address, Warn, policy+", without effect as long as there is no maxmemory", do+" before you set maxmemory")
+	default:
+		v.add("eviction", n.address, Fail, fmt.Sprintf("%s: when memory is full Redis evicts keys, including a limiter's (all of which expire), "+
+			"whose subjects are then admitted a whole limit again; %d keys were evicted so far", policy, evicted), do)
+	}
+}
+
+func (v *visit) memory(n node) {
+	most, used := n.number("maxmemory"), n.number("used_memory")
+	seen := fmt.Sprintf("%s of %s in use", size(used), size(most))
+	switch {
+	case most == 0:
+		v.add("memory", n.address, Warn, size(used)+" in use and no maxmemory: a server that grows too large is killed by the system and loses its state",
+			"set maxmemory below what the machine can spare")
+	case used >= most:
+		v.add("memory", n.address, Fail, seen+": Redis rejects calls that would be admitted", "raise maxmemory, or find what fills it (redis-cli --bigkeys)")
+	case used > most*4/5:
+		v.add("memory", n.address, Warn, seen, "raise maxmemory: when it is full, calls that would be admitted fail")
+	default:
+		v.add("memory", n.address, OK, seen, "")
+	}
+}
+
+func size(n int64) string {
+	const mib = 1 << 20
+	if n < mib {
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/mib)
+}
+
+func (v *visit) persistence(n node) {
+	const improve = "appendonly yes, with appendfsync everysec, loses a second at most; short windows may not need it"
+	appends := n.info["aof_enabled"] == "1"
+	switch {
+	case appends && n.info["aof_last_write_status"] == "err":
+		v.add("persistence", n.address, Fail, "the append-only file cannot be written, and Redis rejects writes", "free space on the disk; the server's log has the reason")
+	case n.info["rdb_last_bgsave_status"] == "err" && n.config["stop-writes-on-bgsave-error"] != "no":
+		v.add("persistence", n.address, Fail, "the last snapshot failed, and Redis rejects writes until one succeeds",
+			"free space for the snapshot; the server's log has the reason")
+	case appends:
+		v.add("persistence", n.address, OK, strings.TrimSuffix("append-only file, appendfsync "+n.config["appendfsync"], ", appendfsync "), "")
+	case n.number("connected_slaves") > 0:
+		v.add("persistence", n.address, OK, "no append-only file; replicas keep the charges", "")
+	case n.config == nil:
+		v.add("persistence", n.address, Unchecked, "no append-only file; CONFIG GET is not permitted, so the snapshot settings are unknown", asAdministrator)
+	case n.config["save"] != "":
+		v.add("persistence", n.address, Warn, "snapshots only: a restart loses the charges since the last one, and those units are admitted again", improve)
+	default:
+		v.add("persistence", n.address, Warn, "none: a restart loses every charge, and up to a whole limit is admitted again for each key", improve)
+	}
+}
+
+// A replica is a replica as its primary reports it.
+type replica struct {
+	address string
+	online  bool
+	lag     int64 // seconds
+}
+
+func (n node) replicas() (out []replica) {
+	for i := range n.number("connected_slaves") {
+		r := replica{}
+		var host, port string
+		for part := range strings.SplitSeq(n.info[fmt.Sprint("slave", i)], ",") {
+			name, value, _ := strings.Cut(part, "=")
+			switch name {
+			case "ip":
+				host = value
+			case "port":
+				port = value
+			case "state":
+				r.online = value == "online"
+			case "lag":
+				r.lag, _ = strconv.ParseInt(value, 10, 64)
+			}
+		}
+		r.address = net.JoinHostPort(host, port)
+		out = append(out, r)
+	}
+	return out
+}
+
+func (v *visit) replication(n node) {
+	if n.info["role"] != "master" {
+		v.add("replication", n.address, Fail, "this server is a replica: it rejects every charge", "use the primary's address, or redis+sentinel:// to find it")
+		return
+	}
+	replicas, late := n.replicas(), 0
+	for _, r := range replicas {
+		if !r.online || r.lag > 1 {
+			late++
+		}
+	}
+	least, _ := strconv.Atoi(n.config["min-replicas-to-write"])
+	seen := fmt.Sprintf("primary with %d replicas", len(replicas))
+	// Redis 6.2 applies min-replicas-to-write to commands, and not to scripts.
+	ignored := strings.HasPrefix(n.info["redis_version"], "6.")
+	const upgrade, apart = "upgrade to Redis 7.0 or later, or Valkey", "a primary that is cut off continues to admit calls beside the promoted one"
+	level, do := Warn, ""
+	switch {
+	case least > 0 && ignored:
+		seen += fmt.Sprintf("; min-replicas-to-write is %d, but Redis 6.2 does not apply it to scripts: %s", least, apart)
+		do = upgrade
+	case len(replicas)-late < least:
+		level, seen = Fail, fmt.Sprintf("%s, of which %d follow, and min-replicas-to-write is %d: Redis rejects every charge", seen, len(replicas)-late, least)
+		do = "bring the replicas back, or lower min-replicas-to-write"
+	case late > 0:
+		seen += fmt.Sprintf(", of which %d do not follow within a second", late)
+		do = "after a failover now, the charges that they lack would be admitted again: check their link and load"
+	case len(replicas) == 0:
+		seen, do = "primary without a replica: when it is down only the failure mode answers", "add a replica and Sentinel, or accept that"
+	case n.config == nil:
+		level, seen = Unchecked, seen+", all follow; CONFIG GET is not permitted, so min-replicas-to-write is unknown"
+		do = asAdministrator
+	case least == 0 && ignored:
+		seen += ", all follow; Redis 6.2 does not apply min-replicas-to-write to scripts: " + apart
+		do = upgrade + ", and CONFIG SET min-replicas-to-write 1"
+	case least == 0:
+		seen += ", all follow; min-replicas-to-write is 0, so " + apart
+		do = "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 10; without a replica Redis then rejects charges"
+	default:
+		level, seen = OK, fmt.Sprintf("%s, all follow; min-replicas-to-write %d, max-lag %s s", seen, least, n.config["min-replicas-max-lag"])
+	}
+	v.add("replication", n.address, level, seen, do)
 }

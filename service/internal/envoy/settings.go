@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -23,36 +25,50 @@ import (
 	"example.com/sash/service/internal/telemetry"
 )
 
+// Variables are settings of the service that have no flag, but for the path of Config.
+type Variables struct {
+	// Config is the file or directory of the configuration, which is loaded again when it changes. An empty Path is the
+	// built-in example. It has the defaults of rules too: of SASH_ALGORITHM, which a file that Envoy's service reads cannot
+	// say, and of SASH_ENVOY_COMPATIBLE.
+	Config config.Source
+	// Management is a server that sends the configuration, in place of Config. Nil is none.
+	Management *Source
+	// StartWithoutConfig starts although there is no valid configuration yet. Requests are answered with an error until
+	// there is one.
+	StartWithoutConfig bool
+	// RedisPrefix begins all keys on Redis. Empty is that of package redisstore.
+	RedisPrefix string
+	// ReadyNeedsRedis makes /healthcheck and gRPC health fail while Redis does not answer, and ReadyNeedsConfig while no
+	// domain is configured.
+	ReadyNeedsRedis, ReadyNeedsConfig bool
+	// Protocol configures answers to Envoy. It has a Counting with SASH_ENVOY_COMPATIBLE: clients see what Envoy's service
+	// answers.
+	Protocol rls.Options
+	// Server configures the gRPC server.
+	Server rls.Server
+	// NearLimit is the share of a limit from which calls count as near it, above 0 and at most 1. Zero is that of
+	// package stats.
+	NearLimit float64
+	// Milliseconds makes the response time in Prometheus count in milliseconds instead of seconds.
+	Milliseconds bool
+}
+
 // Settings are the environment's settings.
 type Settings struct {
+	Variables
 	// Deployed reports whether this is a deployment of Envoy's service: one of its own variables is set. Only then are
 	// the addresses, Redis, the path of Config, LogLevel and LogJSON read, whose variables other programs use too. Unset
 	// variables have the defaults of that service.
 	Deployed bool
-	// Config has the defaults of rules too: of SASH_ALGORITHM, which a file that Envoy's service reads cannot say, and of
-	// SASH_ENVOY_COMPATIBLE.
-	Config config.Source
-	// Management is the server that sends the configuration. Nil is files.
-	Management *Source
-	// StartWithoutConfig starts before there is a configuration.
-	StartWithoutConfig bool
 	// HTTP, GRPC and Admin are addresses to listen on.
 	HTTP, GRPC, Admin string
-	// Redis is a URL as sash takes it, and RedisPrefix begins its keys.
-	Redis, RedisPrefix string
-	// ReadyNeedsRedis fails health checks while Redis does not answer, and ReadyNeedsConfig while no domain is configured.
-	ReadyNeedsRedis, ReadyNeedsConfig bool
+	// Redis is a URL as sash takes it.
+	Redis string
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 	LogJSON  bool
-	// Protocol has a Counting with SASH_ENVOY_COMPATIBLE: clients see what Envoy's service answers.
-	Protocol rls.Options
-	// Server is the gRPC server. TLS are its files; nil is none.
-	Server rls.Server
-	TLS    *access.TLSFiles
-	// NearLimit and Milliseconds are options of the metrics.
-	NearLimit    float64
-	Milliseconds bool
+	// TLS are the files of the gRPC server; nil is none.
+	TLS *access.TLSFiles
 	// Telemetry configures where counters and traces are exported.
 	Telemetry telemetry.Exporters
 	// Ignored are variables that are set and have no effect, each with the reason.
@@ -87,8 +103,8 @@ func InPlace(env func(string) string) func(string) string {
 // Read reads the environment. An error names the wrong variable.
 func Read(env func(string) string) (*Settings, error) {
 	r := &reader{env: env}
-	s := &Settings{
-		Deployed:           slices.ContainsFunc(own, func(name string) bool { return env(name) != "" }),
+	s := &Settings{Deployed: slices.ContainsFunc(own, func(name string) bool { return env(name) != "" })}
+	s.Variables = Variables{
 		Config:             config.Source{Merge: r.boolean("MERGE_DOMAIN_CONFIG")},
 		StartWithoutConfig: r.boolean("FORCE_START_WITHOUT_INITIAL_CONFIG"),
 		ReadyNeedsConfig:   r.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
@@ -351,4 +367,146 @@ func (r *reader) pairs(name, form string) (out [][2]string) {
 		out = append(out, [2]string{key, strings.TrimSpace(value)})
 	}
 	return out
+}
+
+// redis puts the variables of Redis into one URL.
+func (r *reader) redis() string {
+	if backend := r.text("BACKEND_TYPE", "redis"); !strings.EqualFold(backend, "redis") {
+		r.fail("BACKEND_TYPE=%s is not supported: use redis", backend)
+		return ""
+	}
+	addrs := r.text("REDIS_URL", "/var/run/nutcracker/ratelimit.sock")
+	u := url.URL{Scheme: "redis"}
+	query := url.Values{}
+	if r.boolean("REDIS_TLS") {
+		u.Scheme = "rediss"
+		for name, parameter := range map[string]string{
+			"REDIS_TLS_CACERT": "tls_ca", "REDIS_TLS_CLIENT_CERT": "tls_cert", "REDIS_TLS_CLIENT_KEY": "tls_key",
+		} {
+			if file := r.env(name); file != "" {
+				query.Set(parameter, file)
+			}
+		}
+		if r.boolean("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION") {
+			query.Set("skip_verify", "true")
+		}
+	}
+	if size := r.env("REDIS_POOL_SIZE"); size != "" {
+		if _, err := strconv.Atoi(size); err != nil {
+			r.fail("REDIS_POOL_SIZE=%s: use a number", size)
+		}
+		query.Set("pool_size", size)
+	}
+	switch kind := strings.ToLower(r.text("REDIS_TYPE", "single")); kind {
+	case "single":
+		if r.overTCP(addrs) {
+			at := r.servers(addrs)
+			u.Host, u.Path = at.hosts, at.db
+			r.authenticate(&u, at.user, at.password)
+		} else {
+			u.Scheme, u.Path = "unix", addrs
+			r.authenticate(&u, "", "")
+		}
+	case "sentinel":
+		master, sentinels, _ := strings.Cut(addrs, ",")
+		u.Scheme += "+sentinel"
+		at := r.servers(sentinels)
+		u.Host, u.Path = at.hosts, "/"+master
+		if user, password := userOf(r.env("REDIS_SENTINEL_AUTH"), at.user, at.password); password != "" {
+			query.Set("sentinel_password", password)
+			if user != "" {
+				query.Set("sentinel_username", user)
+			}
+		}
+		r.authenticate(&u, "", "")
+	case "cluster":
+		u.Scheme += "+cluster"
+		at := r.servers(addrs)
+		u.Host = at.hosts
+		r.authenticate(&u, at.user, at.password)
+	default:
+		r.fail("REDIS_TYPE=%s: use SINGLE, SENTINEL or CLUSTER", kind)
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// overTCP reports whether REDIS_URL has a server, and not the path of a socket.
+func (r *reader) overTCP(addrs string) bool {
+	network, path := strings.ToLower(r.text("REDIS_SOCKET_TYPE", "unix")), strings.HasPrefix(addrs, "/")
+	switch {
+	case strings.HasPrefix(addrs, scheme):
+		return true
+	case network != "tcp" && network != "unix":
+		r.fail("REDIS_SOCKET_TYPE=%s: use tcp or unix", network)
+	case network == "tcp" && path && r.env("REDIS_URL") != "": // without it a flag may name the server
+		r.fail("REDIS_URL has no server, and REDIS_SOCKET_TYPE is tcp: use host:port")
+	case network == "unix" && !path:
+		r.fail("REDIS_URL has no path of a socket, and REDIS_SOCKET_TYPE is unix, its default: use tcp for host:port")
+	}
+	return network == "tcp"
+}
+
+// scheme begins the servers of REDIS_URL that are URLs.
+const scheme = "redis://"
+
+// servers is what REDIS_URL says of its servers.
+type servers struct {
+	hosts              string // separated by commas
+	user, password, db string // of the first that has them; db begins with a slash
+}
+
+// servers reads servers separated by commas. Each is host:port, or a URL.
+func (r *reader) servers(addrs string) (all servers) {
+	var hosts []string
+	for addr := range strings.SplitSeq(addrs, ",") {
+		if !strings.HasPrefix(addr, scheme) {
+			hosts = append(hosts, addr)
+			continue
+		}
+		u, err := url.Parse(addr)
+		if err != nil || u.Host == "" {
+			r.fail("REDIS_URL has a URL without a server: use redis://[user:password@]host:port[/db]") // it may have a password
+			continue
+		}
+		hosts = append(hosts, u.Host)
+		query := u.Query()
+		password, _ := u.User.Password()
+		all.user = cmp.Or(all.user, u.User.Username(), query.Get("username"))
+		all.password = cmp.Or(all.password, password, query.Get("password"))
+		if db := cmp.Or(strings.Trim(u.Path, "/"), query.Get("db")); db != "" {
+			all.db = cmp.Or(all.db, "/"+db)
+		}
+	}
+	all.hosts = strings.Join(hosts, ",")
+	return all
+}
+
+// authenticate adds the user and the password of Redis. Those of the variables come before those of a URL.
+func (r *reader) authenticate(u *url.URL, user, password string) {
+	auth := r.env("REDIS_AUTH")
+	if file := r.env("REDIS_AUTH_FILE"); file != "" {
+		text, err := os.ReadFile(file)
+		switch {
+		case auth != "":
+			r.fail("REDIS_AUTH_FILE is set, and REDIS_AUTH too: set one of them")
+		case err != nil:
+			r.fail("REDIS_AUTH_FILE: %v", err)
+		}
+		auth = strings.TrimRight(string(text), "\r\n")
+	}
+	if user, password = userOf(auth, user, password); user != "" || password != "" {
+		u.User = url.UserPassword(user, password)
+	}
+}
+
+// userOf reads user:password, or a password alone. What it lacks is as given.
+func userOf(auth, user, password string) (string, string) {
+	if auth == "" {
+		return user, password
+	}
+	if of, secret, both := strings.Cut(auth, ":"); both {
+		return of, secret
+	}
+	return user, auth
 }

@@ -108,7 +108,7 @@ func (b *Book) fetch(ctx context.Context) (all []Exception, version string, ahea
 	for i := range all {
 		e := &all[i]
 		if named, err := b.decider.Named(e.Domain, e.Entries); err == nil && !slices.Equal(named, e.Entries) { // from before its key was secret
-			e.Entries, e.subject, e.id = named, "", ""
+			e.Entries = named
 			*e = e.named()
 		}
 	}
@@ -119,7 +119,7 @@ func (b *Book) fetch(ctx context.Context) (all []Exception, version string, ahea
 // follow makes the exceptions current and applies them if they changed.
 func (b *Book) follow(all []Exception, version string, now time.Time, cfg *config.Config) {
 	slices.SortFunc(all, func(x, y Exception) int {
-		return cmp.Or(cmp.Compare(x.Subject(), y.Subject()), cmp.Compare(x.Kind, y.Kind))
+		return cmp.Or(cmp.Compare(x.Subject, y.Subject), cmp.Compare(x.Kind, y.Kind))
 	})
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,9 +189,6 @@ func (b *Book) Effect(e Exception) error {
 
 const tries = 8 // of a change, if others change the document concurrently
 
-// errUnchanged ends a change that changes nothing.
-var errUnchanged = errors.New("unchanged")
-
 // Put adds an exception for life, which is at least Shortest and at most Longest. It replaces the one with the same ID
 // and sets Since and Until. Errors are ErrInvalid, ErrFull, decide.ErrNoSecretKeys, those of decide.CheckException, and
 // those of Redis. After an error of Redis it is unknown whether the exception holds.
@@ -204,7 +201,7 @@ func (b *Book) Put(ctx context.Context, e Exception, life time.Duration) (Except
 		return e, err
 	}
 	if e.Kind == Ban {
-		e.Entries = decide.Canonical(e.Entries) // so that two spellings of an address are one ban
+		e.Entries = config.Canonical(e.Entries) // so that two spellings of an address are one ban
 	}
 	checked, err := e.decided()
 	if err != nil {
@@ -215,7 +212,7 @@ func (b *Book) Put(ctx context.Context, e Exception, life time.Duration) (Except
 	}
 	e = e.named()
 	err = b.change(ctx, func(all []Exception) ([]Exception, error) {
-		all = slices.DeleteFunc(all, func(old Exception) bool { return old.ID() == e.id })
+		all = slices.DeleteFunc(all, func(old Exception) bool { return old.ID == e.ID })
 		if len(all) >= Most {
 			return nil, ErrFull
 		}
@@ -229,9 +226,9 @@ func (b *Book) Put(ctx context.Context, e Exception, life time.Duration) (Except
 // Delete ends an exception and returns it. It reports false if there is none. Errors are those of Redis.
 func (b *Book) Delete(ctx context.Context, kind Kind, id string) (gone Exception, found bool, err error) {
 	err = b.change(ctx, func(all []Exception) ([]Exception, error) {
-		at := slices.IndexFunc(all, func(e Exception) bool { return e.Kind == kind && e.ID() == id })
+		at := slices.IndexFunc(all, func(e Exception) bool { return e.Kind == kind && e.ID == id })
 		if found = at >= 0; !found {
-			return nil, errUnchanged
+			return nil, nil
 		}
 		gone = all[at]
 		return slices.Delete(all, at, at+1), nil
@@ -239,7 +236,7 @@ func (b *Book) Delete(ctx context.Context, kind Kind, id string) (gone Exception
 	return gone, found, err
 }
 
-// change reads the document, edits it and writes it. It retries if another instance was faster.
+// change reads the document, edits it and writes it. Nil from edit changes nothing. It retries if another instance was faster.
 func (b *Book) change(ctx context.Context, edit func([]Exception) ([]Exception, error)) error {
 	b.changing.Lock()
 	defer b.changing.Unlock()
@@ -251,11 +248,7 @@ func (b *Book) change(ctx context.Context, edit func([]Exception) ([]Exception, 
 		if err != nil {
 			return err
 		}
-		all, err = edit(slices.Clone(all))
-		if errors.Is(err, errUnchanged) {
-			return nil
-		}
-		if err != nil {
+		if all, err = edit(slices.Clone(all)); all == nil || err != nil {
 			return err
 		}
 		now := time.Now()

@@ -81,11 +81,11 @@ func TestAnExceptionHoldsUntilItEndsOrIsDeleted(t *testing.T) {
 		if !admitted(t, d, "eve") || len(b.List(Ban)) != 0 {
 			t.Error("the ban goes on after its end")
 		}
-		gone, found, err := b.Delete(t.Context(), Override, b.List(Override)[0].ID())
+		gone, found, err := b.Delete(t.Context(), Override, b.List(Override)[0].ID)
 		if err != nil || !found || gone.Limits[0] != "9/1h" || len(b.List(Override)) != 0 {
 			t.Errorf("deleted %+v, %v, %v", gone, found, err)
 		}
-		if _, found, err := b.Delete(t.Context(), Override, gone.ID()); found || err != nil {
+		if _, found, err := b.Delete(t.Context(), Override, gone.ID); found || err != nil {
 			t.Errorf("deleted twice: %v, %v", found, err)
 		}
 		if v, _ := d.Decide(t.Context(), decide.One("d", user("eve"), nil)); v[0].Limits[0].Limit.Name != "3/1h" {
@@ -156,7 +156,7 @@ func TestTheNumberAndTheBytesAreBounded(t *testing.T) {
 	holding(t, Most-1, strings.Repeat("x", maxDocument/Most))
 	b, all := holding(t, Most, "")
 	put(t, b, ban("7"), time.Hour) // in the place of another
-	if _, found, err := b.Delete(t.Context(), Ban, all[8].ID()); !found || err != nil {
+	if _, found, err := b.Delete(t.Context(), Ban, all[8].named().ID); !found || err != nil {
 		t.Fatalf("%v, %v", found, err)
 	}
 	put(t, b, ban("one more"), time.Hour)
@@ -177,10 +177,10 @@ func TestAnExceptionFromBeforeItsKeyWasSecret(t *testing.T) {
 	}
 	b.Refresh(t.Context())
 	all := b.List(Ban)
-	if len(all) != 1 || strings.Contains(all[0].Subject(), "s3cret") || !strings.HasPrefix(all[0].Entries[0].Value, "hmac-") || admitted(t, d, "s3cret") {
+	if len(all) != 1 || strings.Contains(all[0].Subject, "s3cret") || !strings.HasPrefix(all[0].Entries[0].Value, "hmac-") || admitted(t, d, "s3cret") {
 		t.Errorf("%+v", all)
 	}
-	if again := put(t, b, ban("s3cret"), time.Hour); again.ID() != all[0].ID() || len(b.List(Ban)) != 1 {
+	if again := put(t, b, ban("s3cret"), time.Hour); again.ID != all[0].ID || len(b.List(Ban)) != 1 {
 		t.Errorf("set again: %+v", b.List(Ban))
 	}
 	if doc := string(b.keeper.(*memory).doc); strings.Contains(doc, "s3cret") {
@@ -221,7 +221,7 @@ func TestInstancesShareExceptions(t *testing.T) {
 		t.Error("it is followed before it was read")
 	}
 	b.Refresh(t.Context())
-	if admitted(t, other, "eve") || b.List(Ban)[0].By != "a test" || b.List(Ban)[0].ID() != made.ID() {
+	if admitted(t, other, "eve") || b.List(Ban)[0].By != "a test" || b.List(Ban)[0].ID != made.ID {
 		t.Errorf("the other instance knows %+v", b.List(Ban))
 	}
 	if left, _ := server.Must(t, "PTTL", "sash:exceptions").(int64); left < 3_500_000 || left > 3_600_000 {
@@ -248,7 +248,7 @@ func TestInstancesShareExceptions(t *testing.T) {
 	if n := len(a.List(Ban)); n != 21 {
 		t.Errorf("%d bans are kept, want 21", n)
 	}
-	if _, found, err := b.Delete(t.Context(), Ban, made.ID()); !found || err != nil {
+	if _, found, err := b.Delete(t.Context(), Ban, made.ID); !found || err != nil {
 		t.Errorf("deleted by the other: %v, %v", found, err)
 	}
 	a.Refresh(t.Context())

@@ -25,14 +25,9 @@ import (
 
 const forwardAuthPath = "/v1/forward-auth"
 
-// The headers in which a proxy describes its client's request. Any caller that reaches the endpoint can write
-// them: it is for the proxy alone.
-const (
-	forwardedFor    = "X-Forwarded-For"
-	forwardedMethod = "X-Forwarded-Method"
-	forwardedURI    = "X-Forwarded-Uri"
-	forwardedHost   = "X-Forwarded-Host"
-)
+// forwardedFor is one of the headers in which a proxy describes its client's request. Any caller that reaches the endpoint
+// can write them: it is for the proxy alone.
+const forwardedFor = "X-Forwarded-For"
 
 // errDirect means that no proxy sent the request.
 var errDirect = errors.New("there is no X-Forwarded header: the proxy has to send one, such as " + forwardedFor +
@@ -259,11 +254,11 @@ func (p *proxied) value(s source) (string, error) {
 	case "remote_address":
 		return p.remoteAddress()
 	case "method":
-		return p.required(forwardedMethod)
+		return p.required("X-Forwarded-Method")
 	case "path":
 		return p.path()
 	case "host":
-		host, err := p.required(forwardedHost)
+		host, err := p.required("X-Forwarded-Host")
 		return strings.ToLower(strings.TrimSuffix((&url.URL{Host: host}).Hostname(), ".")), err
 	}
 	if name, is := strings.CutPrefix(s.from, "cookie:"); is {
@@ -344,7 +339,7 @@ func (p *proxied) remoteAddress() (string, error) {
 
 // path returns the path without the query, folded: another spelling is the same path.
 func (p *proxied) path() (string, error) {
-	uri, err := p.required(forwardedURI)
+	uri, err := p.required("X-Forwarded-Uri")
 	if err != nil {
 		return "", err
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -12,7 +11,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"example.com/sash/service/internal/access"
@@ -60,11 +58,10 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 	if s.TLS != nil {
 		listener = tls.NewListener(known, s.TLS)
 	}
-	var stopping atomic.Bool
 	requests, full := cmp.Or(s.requests, conns.NewShare(maxRequests)), throttle.Log{To: s.Log, Every: time.Minute}
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if stopping.Load() {
+			if ctx.Err() != nil { // it stops
 				last(w, r)
 			}
 			if r.URL.Path == "/healthz" || r.URL.Path == "/healthcheck" { // a probe may come from the address that is busy
@@ -92,22 +89,12 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 		},
 		ErrorLog: log.New(&failures{throttle.Log{To: s.Log}}, "", 0),
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
-	}
-	s.Log.Info("stopping: requests in flight may finish", "within", graceTimeout)
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceTimeout)
-	defer cancel()
-	stopping.Store(true)
-	known.Stop()
-	if err := <-failed; !errors.Is(err, net.ErrClosed) {
+	if err := known.Serve(ctx, s.Log, func() error { return server.Serve(listener) }); err != nil {
 		_ = server.Close()
 		return err
 	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceTimeout)
+	defer cancel()
 	err := known.Finish(grace, quietTime)
 	if err == nil {
 		err = server.Shutdown(grace) // of HTTP/2. It would not answer what arrives over HTTP/1

@@ -10,23 +10,24 @@ import (
 
 	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/replay"
+	"example.com/sash/service/internal/replay/accesslog"
 	"example.com/sash/service/internal/replay/htmlreport"
 )
 
 // A logReport describes the log that was read, and what was understood of it.
 type logReport struct {
-	Requests    int64        `json:"requests"`
-	Broken      int64        `json:"broken"`
-	Clients     int          `json:"clients"`
-	Filtered    int64        `json:"filtered"`
-	Unlimited   int64        `json:"unlimited"`
-	Late        int64        `json:"out_of_order"`
-	Throttled   int64        `json:"already_429"`
-	First       string       `json:"first,omitempty"`
-	Last        string       `json:"last,omitempty"`
-	SpanSeconds float64      `json:"span_seconds"`
-	BrokenLines []brokenLine `json:"broken_lines"`
-	BrokenShare float64      `json:"broken_share"`
+	Requests    int64              `json:"requests"`
+	Broken      int64              `json:"broken"`
+	Clients     int                `json:"clients"`
+	Filtered    int64              `json:"filtered"`
+	Unlimited   int64              `json:"unlimited"`
+	Late        int64              `json:"out_of_order"`
+	Throttled   int64              `json:"already_429"`
+	First       string             `json:"first,omitempty"`
+	Last        string             `json:"last,omitempty"`
+	SpanSeconds float64            `json:"span_seconds"`
+	BrokenLines []accesslog.Broken `json:"broken_lines"`
+	BrokenShare float64            `json:"broken_share"`
 
 	// Format and Wrapping are how lines were read, Key the expression for the client, and Client that in words.
 	Format      string           `json:"format"`
@@ -43,13 +44,6 @@ type logReport struct {
 	lines int64
 }
 
-type brokenLine struct {
-	File   string `json:"file"`
-	Line   int64  `json:"line"`
-	Reason string `json:"reason"`
-	Text   string `json:"text,omitempty"`
-}
-
 const (
 	timeForm     = "2006-01-02T15:04:05.999999Z07:00"
 	mostExamples = 3
@@ -59,7 +53,7 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 	counts := trace.Counts()
 	report := logReport{
 		Requests: counts.Requests, Broken: r.stats.Broken, Clients: trace.Clients(), Filtered: counts.Filtered,
-		Unlimited: counts.Unlimited, Late: counts.Late, Throttled: counts.Throttled, BrokenLines: []brokenLine{},
+		Unlimited: counts.Unlimited, Late: counts.Late, Throttled: counts.Throttled, BrokenLines: []accesslog.Broken{},
 		BrokenShare: float64(r.stats.Broken) / float64(max(r.stats.Lines, 1)), Format: r.stats.Format, Wrapping: r.stats.Wrapping,
 		Key: r.expressions.Key, Client: r.client(), Examples: []string{}, Cost: cmp.Or(r.expressions.Cost, "1"), Where: r.expressions.Where,
 		Files: r.files, Notes: append([]string{}, r.stats.Notes...), lines: r.stats.Lines,
@@ -77,11 +71,10 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 		report.Notes = append(report.Notes, m.String()+".")
 	}
 	for _, b := range r.stats.First {
-		line := brokenLine(b)
 		if r.hide { // it contains the address
-			line.Text = ""
+			b.Text = ""
 		}
-		report.BrokenLines = append(report.BrokenLines, line)
+		report.BrokenLines = append(report.BrokenLines, b)
 	}
 	if !r.hide {
 		report.Examples = append(report.Examples, trace.Busiest(mostExamples)...)

@@ -134,18 +134,14 @@ func (c *conn) flush() error {
 	return err
 }
 
-// safely answers a command, and answers ERR if that panics.
-func (c *conn) safely(out *reply, f func(*reply)) {
-	before := len(out.b)
-	defer func() {
-		if p := recover(); p != nil {
-			c.Log.Error("answering a command panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			c.handler.opts.Stats.Service.Panics.Add(1)
-			out.b = out.b[:before]
-			out.fail(wrong("internal error: the service has a bug, and logged it"))
-		}
-	}()
-	f(out)
+// recovered is deferred by what answers a command behind a number of bytes. It answers ERR after a panic.
+func (c *conn) recovered(out *reply, before int) {
+	if p := recover(); p != nil {
+		c.Log.Error("answering a command panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		c.handler.opts.Stats.Service.Panics.Add(1)
+		out.b = out.b[:before]
+		out.fail(wrong("internal error: the service has a bug, and logged it"))
+	}
 }
 
 // Bounds of a command. A subject has 32 entries at most, and the token of a reservation 8 KiB.

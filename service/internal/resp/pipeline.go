@@ -33,19 +33,18 @@ func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 				}
 				all = append(all, c.prepare(next, cmds[0][1:]))
 			}
-			c.together(ctx, all)
+			if ctx := failover.WithClient(ctx, c.session.name); len(all) > 1 {
+				c.together(ctx, all)
+			} else {
+				c.decide(ctx, &all[0], &c.out)
+			}
 			continue
 		}
-		c.safely(&c.out, func(out *reply) {
-			if err != nil {
-				c.handler.opts.Stats.Invalid()
-			} else {
-				err = first.run(ctx, c, cmds[0][1:])
-			}
-			if err != nil {
-				out.fail(c.handler.refusal(err, &wire.Undecided))
-			}
-		})
+		if err != nil {
+			c.handler.opts.Stats.Invalid()
+			first.run = func(context.Context, *conn, [][]byte) error { return err }
+		}
+		c.perform(ctx, first, cmds[0][1:])
 		if cmds = cmds[1:]; c.session.quit {
 			return false
 		}
@@ -53,40 +52,41 @@ func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 	return true
 }
 
+// perform answers a command at once.
+func (c *conn) perform(ctx context.Context, of command, args [][]byte) {
+	defer c.recovered(&c.out, len(c.out.b))
+	if err := of.run(ctx, c, args); err != nil {
+		c.out.fail(c.handler.refusal(err, &wire.Undecided))
+	}
+}
+
 // prepare reads a command that asks the store. What is wrong with it has its place among the other replies.
 func (c *conn) prepare(of command, args [][]byte) (d decision) {
-	var err error
 	var panicked reply
-	c.safely(&panicked, func(*reply) { d, err = of.decides(c, args) })
-	if len(panicked.b) > 0 {
-		d.make = func(_ context.Context, out *reply) error { out.b = append(out.b, panicked.b...); return nil }
-	} else if err != nil {
-		d.silent, d.make = &wire.Undecided, func(context.Context, *reply) error { return err }
+	d.make = func(_ context.Context, out *reply) error { out.b = append(out.b, panicked.b...); return nil }
+	defer c.recovered(&panicked, 0)
+	read, err := of.decides(c, args)
+	if err != nil {
+		read = decision{silent: &wire.Undecided, make: func(context.Context, *reply) error { return err }}
 	}
-	return d
+	return read
 }
 
 // decide makes a decision and writes its reply.
 func (c *conn) decide(ctx context.Context, d *decision, out *reply) {
-	c.safely(out, func(out *reply) {
-		ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout)
-		defer cancel()
-		if err := d.make(ctx, out); err != nil {
-			if _, mistaken := errors.AsType[*refusal](err); mistaken {
-				c.handler.opts.Stats.Invalid()
-			}
-			out.fail(c.handler.refusal(err, d.silent))
+	defer c.recovered(out, len(out.b))
+	ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout)
+	defer cancel()
+	if err := d.make(ctx, out); err != nil {
+		if _, mistaken := errors.AsType[*refusal](err); mistaken {
+			c.handler.opts.Stats.Invalid()
 		}
-	})
+		out.fail(c.handler.refusal(err, d.silent))
+	}
 }
 
 // together makes decisions, and writes their replies in order.
 func (c *conn) together(ctx context.Context, all []decision) {
-	ctx = failover.WithClient(ctx, c.session.name)
-	if len(all) == 1 {
-		c.decide(ctx, &all[0], &c.out)
-		return
-	}
 	replies := make([]reply, len(all))
 	lanes, of := [][]int{}, make(map[string]int)
 	for i, d := range all {

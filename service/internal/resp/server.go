@@ -65,16 +65,7 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler *Handl
 	work, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer on.open.Wait()
 	defer cut()
-	accepted := make(chan error, 1)
-	go func() { accepted <- on.accept(work) }()
-	select {
-	case err := <-accepted:
-		return err
-	case <-ctx.Done():
-	}
-	s.Log.Info("stopping: commands in flight may finish", "within", graceTime)
-	on.known.Stop()
-	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
+	if err := on.known.Serve(ctx, s.Log, func() error { return on.accept(work) }); err != nil {
 		return err
 	}
 	leave := time.AfterFunc(leaveTime, func() { on.leaving.Store(true) })

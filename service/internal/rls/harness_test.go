@@ -70,7 +70,7 @@ func (w *world) serve(text string, store driver.Store, opts *Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	decider, err := decide.New(cfg, store)
+	decider, err := decide.New(cfg, func(config.Place) (driver.Store, error) { return store, nil })
 	if err != nil {
 		t.Fatal(err)
 	}

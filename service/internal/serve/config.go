@@ -17,7 +17,6 @@ import (
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/envoy"
-	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/telemetry"
 )
 
@@ -176,14 +175,7 @@ const DefaultHomeBudget = time.Second
 // Options for Run. The zero value serves the built-in example from this process's memory, over HTTP on a free port.
 // Durations and counts must not be negative.
 type Options struct {
-	// Config is the file or directory of the configuration, which is loaded again when it changes. An empty Path is
-	// the built-in example.
-	Config config.Source
-	// Management is a server that sends the configuration, in place of Config. Nil is none.
-	Management *envoy.Source
-	// StartWithoutConfig starts although there is no valid configuration yet. Requests are answered with an error until
-	// there is one.
-	StartWithoutConfig bool
+	envoy.Variables // Run sets Timeout, Access, Stats, Draining and Log of Protocol and Server
 
 	// HTTP, GRPC, RESP and Admin are the addresses to listen on: host:port, with port 0 for a free one, or unix:///path.
 	// Without GRPC, RESP or Admin that port is closed; without HTTP a free port is taken.
@@ -204,15 +196,9 @@ type Options struct {
 	AdminTLS *tls.Config
 	// AdminAccess says who may change things and see subjects at the admin address. The zero value lets nobody.
 	AdminAccess admin.Access
-	// Server configures the gRPC server; Run sets Draining and Log.
-	Server rls.Server
-	// Protocol configures answers to Envoy; Run sets Timeout, Access, Stats and Log.
-	Protocol rls.Options
 
 	// Redis is the URL of the store. Empty is this process's memory.
 	Redis string
-	// RedisPrefix begins all keys on Redis. Empty is that of package redisstore.
-	RedisPrefix string
 	// Home is the Redis that all regions share, for rules with scope: global. Without one such a rule is an error.
 	// They need Redis, the one of this region.
 	Home string
@@ -226,9 +212,6 @@ type Options struct {
 	Instances int
 	// Replicas is how many replicas of Redis must confirm a charge, within half of the budget. Zero waits for none.
 	Replicas int
-	// ReadyNeedsRedis makes /healthcheck and gRPC health fail while Redis does not answer, and ReadyNeedsConfig while no
-	// domain is configured.
-	ReadyNeedsRedis, ReadyNeedsConfig bool
 	// Memory is the size of the store in memory, and what happens when it is full: of the one that decides without
 	// Redis, and of mode local's.
 	Memory memstore.Options
@@ -241,11 +224,6 @@ type Options struct {
 	SecretKeys [][]byte
 	// DrainDelay is how long Run answers with health down after its context has ended, unless the cause is ErrInterrupted.
 	DrainDelay time.Duration
-	// NearLimit is the share of a limit from which calls count as near it, above 0 and at most 1. Zero is that of
-	// package stats.
-	NearLimit float64
-	// Milliseconds makes the response time in Prometheus count in milliseconds instead of seconds.
-	Milliseconds bool
 	// Telemetry configures where metrics and traces are exported and which refusals are logged; Run sets Log.
 	Telemetry telemetry.Options
 	// Log receives what an operator should know. Nil is slog.Default.

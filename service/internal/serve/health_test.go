@@ -41,8 +41,9 @@ func TestReadinessOverBothProtocols(t *testing.T) {
 	redis := redistest.Start(t)
 	path := filepath.Join(t.TempDir(), "limits.yaml")
 	at := running(t, Options{
-		Config: config.Source{Path: path}, StartWithoutConfig: true, Redis: "redis://" + redis.Addr(), GRPC: "127.0.0.1:0",
-		ReadyNeedsRedis: true, ReadyNeedsConfig: true,
+		Redis: "redis://" + redis.Addr(), GRPC: "127.0.0.1:0", Variables: envoy.Variables{
+			Config: config.Source{Path: path}, StartWithoutConfig: true, ReadyNeedsRedis: true, ReadyNeedsConfig: true,
+		},
 	})
 	conn, err := grpc.NewClient(at.GRPC.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -132,8 +133,8 @@ func TestAServiceListensWithoutAUsableConfiguration(t *testing.T) {
 
 	log := &servertest.Log{}
 	at, stop := start(t, Options{
-		Management: &envoy.Source{Server: listener.Addr().String(), Retry: 10 * time.Millisecond},
-		Log:        slog.New(slog.NewTextHandler(log, nil)),
+		Variables: envoy.Variables{Management: &envoy.Source{Server: listener.Addr().String(), Retry: 10 * time.Millisecond}},
+		Log:       slog.New(slog.NewTextHandler(log, nil)),
 	})
 	if h := health(t, at); h.Status != "degraded" || h.Cause != "configuration" {
 		t.Errorf("%+v", h)

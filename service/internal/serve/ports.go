@@ -71,12 +71,12 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	})
 	data, admin := s.connections()
 	web := httpapi.Server{TLS: s.TLS, Connections: s.bounds("http", data), Log: s.Log}
-	all := append([]func(context.Context) error{
-		s.exceptions.Run,
+	all := []func(context.Context) error{
+		s.store.Run, s.exceptions.Run,
 		func(ctx context.Context) error {
 			return web.Serve(ctx, ports.http, httpapi.Recover(s.telemetry.Handler(api), s.Log, s.panicked))
 		},
-	}, s.store.runs...)
+	}
 	if ports.grpc != nil {
 		server := s.Server
 		server.Ready, server.Draining, server.Connections, server.Log = s.ready(), draining, s.bounds("grpc", data), s.Log
@@ -136,7 +136,7 @@ func (s *instance) ready() func(context.Context) error {
 
 // health is that of the store, if there are limits to decide by.
 func (s *instance) health() degrade.Health {
-	h := s.store.health()
+	h := s.store.Health()
 	if h.Status == "ok" && len(s.decider.Config().Domains()) == 0 {
 		h.Status, h.Cause = "degraded", "configuration"
 	}
@@ -147,7 +147,7 @@ func (s *instance) health() degrade.Health {
 func (s *instance) admin(health http.Handler) http.Handler {
 	return admin.New(s.decider, admin.Options{
 		Guard: s.guard, Stats: s.stats, Loading: s.loading, Exceptions: s.exceptions,
-		Store: s.store.report, Health: health, Log: s.Log,
+		Store: s.store.Report, Health: health, Log: s.Log,
 	})
 }
 

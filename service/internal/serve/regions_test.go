@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"example.com/sash/internal/redistest"
-	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -20,18 +19,18 @@ func TestAGlobalRuleNeedsItsHome(t *testing.T) {
 		"rules.yaml:3: d / k: scope: global needs the home": {},
 		"give --redis too": {Home: redis},
 	} {
-		opts.Config, opts.Log = config.Source{Path: path}, slog.New(slog.DiscardHandler)
+		opts.Variables, opts.Log = at(path), slog.New(slog.DiscardHandler)
 		if err := Run(t.Context(), opts); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	var log servertest.Log
-	at := running(t, Options{
-		Config: config.Source{Path: file(t, "domain: d\ndescriptors:\n- {key: k, limits: [9/day@UTC], scope: global}\n")},
-		Redis:  redis, Home: redis, HomeBudget: time.Second, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	path = file(t, "domain: d\ndescriptors:\n- {key: k, limits: [9/day@UTC], scope: global}\n")
+	here := running(t, Options{
+		Variables: at(path), Redis: redis, Home: redis, HomeBudget: time.Second, Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-		if got, said := send(t, http.MethodPost, at.HTTP, "/v1/allow", `{"domain":"d","entries":[{"key":"k"}],"cost":9}`); got != want {
+		if got, said := send(t, http.MethodPost, here.HTTP, "/v1/allow", `{"domain":"d","entries":[{"key":"k"}],"cost":9}`); got != want {
 			t.Errorf("%d %s, want %d", got, said, want)
 		}
 	}

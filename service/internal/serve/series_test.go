@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"example.com/sash/service/internal/admin"
-	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/telemetry"
 )
 
@@ -52,7 +51,7 @@ type flood struct {
 func startFlood(t *testing.T, statsd net.Addr) (*flood, func() error) {
 	t.Helper()
 	at, stop := start(t, Options{
-		Config: config.Source{Path: file(t, someRules)}, AccessFile: file(t, "anonymous: {allow: [decide, override]}\n"),
+		Variables: at(file(t, someRules)), AccessFile: file(t, "anonymous: {allow: [decide, override]}\n"),
 		GRPC: "127.0.0.1:0", Admin: "127.0.0.1:0", AdminAccess: admin.Access{Tokens: []string{adminToken}},
 		Telemetry: telemetry.Options{Exporters: telemetry.Exporters{
 			Statsd: &telemetry.Statsd{Network: "udp", Addr: statsd.String(), Interval: time.Hour},

@@ -14,10 +14,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/admin"
+	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/exceptions"
@@ -51,7 +53,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	defer s.store.close()
 	s.Log = s.Log.With("store", s.store.where)
-	if s.decider, err = decide.NewPlaced(cfg, s.store.place); err != nil {
+	if s.decider, err = decide.New(cfg, s.store.Place); err != nil {
 		return err
 	}
 	if err := s.openGate(); err != nil {
@@ -198,18 +200,21 @@ func spareCollector() (end func()) {
 	return func() { runtime.KeepAlive(unused) }
 }
 
-// A store decides, and answers what the ports ask about it. Functions may be nil, where the handlers of the ports have
-// a default.
-type store struct {
-	place decide.Stores
-	where string                        // for people; without the password
-	runs  []func(context.Context) error // run as long as the service
-	close func()
+// A backend decides, and says how it is: a degrade.Guard or a degrade.Memory.
+type backend interface {
+	Place(config.Place) (driver.Store, error)
+	Run(context.Context) error // as long as the service
+	Health() degrade.Health
+	Report() degrade.Report
+}
 
-	client *redisclient.Client // for exceptions; nil in memory
-	health func() degrade.Health
-	ready  func(context.Context) error
-	report func() degrade.Report
+// A store is a backend and how to reach it.
+type store struct {
+	backend
+	where  string // for people; without the password
+	close  func()
+	client *redisclient.Client         // for exceptions; nil in memory
+	ready  func(context.Context) error // nil is always
 }
 
 func (s *instance) openStore(ctx context.Context) (*store, error) {
@@ -219,10 +224,8 @@ func (s *instance) openStore(ctx context.Context) (*store, error) {
 	case s.Home != "":
 		return nil, errors.New("--home is for rules of all regions, whose leases are in this region's Redis: give --redis too")
 	}
-	memory := degrade.NewMemory(s.Memory, s.Log)
 	return &store{
-		place: memory.Place, close: func() {},
-		runs: []func(context.Context) error{memory.Run}, health: memory.Health, report: memory.Report,
+		backend: degrade.NewMemory(s.Memory, s.Log), close: func() {},
 		where: "this process's memory: forgotten when it ends, and not shared with other instances (--redis shares it)",
 	}, nil
 }
@@ -284,8 +287,7 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	if s.ReadyNeedsRedis {
 		out.ready = ping
 	}
-	out.place, out.runs = guard.Place, []func(context.Context) error{guard.Run}
-	out.health, out.report = guard.Health, guard.Report
+	out.backend = guard
 	return out, nil
 }
 

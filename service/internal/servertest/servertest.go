@@ -70,7 +70,7 @@ func Decider(t testing.TB, store driver.Store, rules string) *decide.Decider {
 	t.Helper()
 	cfg, err := config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(rules)})
 	check(t, err)
-	d, err := decide.New(cfg, store)
+	d, err := decide.New(cfg, func(config.Place) (driver.Store, error) { return store, nil })
 	check(t, err)
 	return d
 }

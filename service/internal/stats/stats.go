@@ -16,6 +16,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/decide"
 )
 
@@ -85,7 +86,7 @@ func New(opts *Options) *Registry {
 	}
 	r.Prometheus.MustRegister(r, r.ResponseTime, duration,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	r.failures = r.vector("sash_store_failures_total", "Calls that the store did not decide, by cause.", "cause", decide.Causes...)
+	r.failures = r.vector("sash_store_failures_total", "Calls that the store did not decide, by cause.", "cause", cause.All...)
 	r.denied = r.vector("sash_access_denied_total", "Requests that were not decided because their caller is not known or lacks the right.",
 		"reason", "unauthenticated", "decide", "refund", "override")
 	r.exports = r.vector("sash_export_failures_total", "Exports of traces or counters that failed.", "to", "otlp", "statsd")
@@ -163,7 +164,7 @@ func (r *Registry) Took(d time.Duration) {
 }
 
 // StoreFailed counts a call that the store did not decide.
-func (r *Registry) StoreFailed(err error) { r.failures.WithLabelValues(decide.Cause(err)).Inc() }
+func (r *Registry) StoreFailed(err error) { r.failures.WithLabelValues(cause.Of(err)).Inc() }
 
 // Denied counts a request whose caller was refused, by the reason: "unauthenticated", or the right that it lacks.
 func (r *Registry) Denied(reason string) { r.denied.WithLabelValues(reason).Inc() }

@@ -2,12 +2,14 @@ package stats
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,7 +18,9 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/failover"
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 )
@@ -40,7 +44,7 @@ func counting(t testing.TB, rules string, store driver.Store) (*decide.Decider, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := decide.New(cfg, store)
+	d, err := decide.New(cfg, func(config.Place) (driver.Store, error) { return store, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +118,7 @@ d refused never store 1
 d allowed plan_t* store 1
 d allowed ip store 1`)
 	is(t, r, "sash_requests_total", "allowed 6\nrefused 4")
-	for name, want := range map[string]int{"sash_decision_duration_seconds": int(decide.Origins), "sash_store_failures_total": len(decide.Causes)} {
+	for name, want := range map[string]int{"sash_decision_duration_seconds": int(decide.Origins), "sash_store_failures_total": len(cause.All)} {
 		if n, err := testutil.GatherAndCount(r.Prometheus, name); n != want {
 			t.Errorf("%d series of %s, want %d, also of what did not occur (%v)", n, name, want, err)
 		}
@@ -290,4 +294,145 @@ sash_connections{port="http"} 3
 		t.Error(err)
 	}
 	is(t, r, "sash_access_denied_total", "refund 1")
+}
+
+const watchedRules = `
+domain: d
+descriptors:
+- {key: user, limits: [3/1h]}
+- {key: soft, limits: [1/1h], shadow_mode: true}
+- {key: tried, limits: [8/1h], candidate: {limits: [3/1h]}}
+- {key: none}
+`
+
+// A world is a decider and the registry that observes it.
+type world struct {
+	t       *testing.T
+	stats   *Registry
+	decider *decide.Decider
+}
+
+func begin(t *testing.T) *world {
+	decider, r := counting(t, watchedRules, memstore.New(nil))
+	return &world{t, r, decider}
+}
+
+func (w *world) ask(domain, key, value string, cost int64) {
+	_, _ = w.decider.Decide(w.t.Context(), decide.One(domain, []config.Entry{{Key: key, Value: value}}, &cost))
+}
+
+// Each request counts once, by its outcome, and so does each part under its rule.
+func TestRequestsAndRulesAreCountedByOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t)
+		for range 5 {
+			w.ask("d", "user", "ann", 1) // three are admitted
+		}
+		w.ask("d", "user", "bob", 9)  // it can never fit
+		w.ask("d", "soft", "x", 1)    // admitted
+		w.ask("d", "soft", "x", 1)    // would be refused
+		w.ask("d", "other", "x", 1)   // no rule
+		w.ask("e", "user", "ann", 1)  // no such domain
+		w.ask("d", "user", "cyd", -1) // no such cost
+		w.decider.Except([]decide.Exception{{Domain: "d", Entries: []config.Entry{{Key: "user", Value: "dan"}}, Until: time.Now().Add(time.Hour)}})
+		w.ask("d", "user", "dan", 1)
+		for range 5 {
+			w.ask("d", "tried", "ann", 1)
+		}
+		snap := w.stats.Snapshot()
+		if want := (Counts{Allowed: 10, Refused: 3, Banned: 1, Shadow: 1, Invalid: 2}); snap.Requests.Count != want {
+			t.Errorf("requests: %+v, want %+v", snap.Requests.Count, want)
+		}
+		want := map[string]Counts{
+			"d.user": {Allowed: 3, Refused: 3, Banned: 1}, "d.soft": {Allowed: 1, Shadow: 1}, "d.tried": {Allowed: 5}, unlimited: {Allowed: 1},
+		}
+		for _, line := range snap.Rules {
+			if c := line.Candidate; (c != nil) != (line.Rule == "d.tried") || c != nil && *c != (Tried{5, 2}) {
+				t.Errorf("the candidate of %s: %+v", line.Rule, c)
+			}
+			if line.Count != want[line.Rule] {
+				t.Errorf("%s: %+v, want %+v", line.Rule, line.Count, want[line.Rule])
+			}
+			delete(want, line.Rule)
+		}
+		if len(want) > 0 {
+			t.Errorf("there is no series of %v", want)
+		}
+	})
+}
+
+// While the store does not answer, what nobody counted is not allowed, what this instance decided over its share is
+// named.
+func TestAnOutageIsNotCountedAsDecisions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r *Registry
+		store, err := failover.New(broken{errors.New("LOADING Redis is loading")}, &failover.Options{
+			Local: memstore.New(nil), OnError: func(err error, _ failover.Kind) { r.StoreFailed(err) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var decider *decide.Decider
+		decider, r = counting(t, `
+domain: d
+descriptors:
+- {key: open, limits: [2/1h], on_unavailable: open}
+- {key: closed, limits: [2/1h]}
+- {key: local, limits: [2/1h], on_unavailable: local}
+- {key: soft, limits: [2/1h], shadow_mode: true}
+`, store)
+		w := &world{t, r, decider}
+		for range 8 {
+			for _, key := range []string{"open", "closed", "local", "soft"} {
+				w.ask("d", key, "ann", 1)
+			}
+		}
+		snap := r.Snapshot()
+		if want := (Counts{Allowed: 2 + 8, Uncounted: 8, Refused: 6, Failed: 8, Local: 8}); snap.Requests.Count != want {
+			t.Errorf("requests: %+v, want %+v", snap.Requests.Count, want)
+		}
+		want := map[string]Counts{"d.open": {Uncounted: 8}, "d.closed": {Failed: 8}, "d.local": {Allowed: 2, Refused: 6, Local: 8}, "d.soft": {Uncounted: 8}}
+		for _, line := range snap.Rules {
+			if line.Count != want[line.Rule] {
+				t.Errorf("%s: %+v, want %+v", line.Rule, line.Count, want[line.Rule])
+			}
+			delete(want, line.Rule)
+		}
+		if len(want) > 0 {
+			t.Errorf("there is no series of %v", want)
+		}
+		is(t, r, "sash_requests_total", "allowed 10\nuncounted 8\nrefused 6\nerror 8")
+		is(t, r, "sash_decisions_total", "d error closed policy 8\nd allowed local "+"local 2\nd refused local "+"local 6\nd uncounted open policy 8\nd uncounted soft policy 8")
+		is(t, r, "sash_store_failures_total", "loading 32")
+	})
+}
+
+// A rule's longest wait is the time until the last booking starts, from its first booking on.
+func TestTheLongestWaitIsThatOfTheLastBooking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(nil)
+		rule := &config.Rule{Domain: "d", Label: "job"}
+		is := func(metrics int, want float64) {
+			t.Helper()
+			n, err := testutil.GatherAndCount(r.Prometheus, "sash_longest_wait_seconds")
+			if got := r.Snapshot().Rules[0].LongestWait; got != want || n != metrics || err != nil {
+				t.Errorf("%v s in %d metrics, want %v in %d (%v)", got, n, want, metrics, err)
+			}
+		}
+		book := func(delay time.Duration) {
+			r.Observe(t.Context(), &decide.Observation{
+				Domain: "d", Allowed: true, Parts: make([]decide.Part, 1),
+				Answers: []decide.Answer{{Rule: rule, Metric: "d.job", Cost: 1, Delay: delay}},
+			})
+		}
+		book(0)
+		is(0, 0)
+		book(2 * time.Hour)
+		book(time.Hour)
+		is(1, 7200)
+		time.Sleep(90 * time.Minute)
+		is(1, 1800)
+		time.Sleep(time.Hour)
+		is(1, 0)
+	})
 }

@@ -4,11 +4,13 @@
 package telemetry
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/httpapi"
@@ -206,7 +209,7 @@ func (r *refusals) logPart(ctx context.Context, o *decide.Observation, i int) {
 		slog.Float64("retry_after", a.RefusedBy.RetryAfter.Seconds()), slog.String("source", o.OriginOf(i).String()),
 	}
 	if a.Cause != nil {
-		attrs = append(attrs, slog.String("cause", decide.Cause(a.Cause)))
+		attrs = append(attrs, slog.String("cause", cause.Of(a.Cause)))
 	}
 	if o.OutcomeOf(i) == decide.Shadowed {
 		attrs = append(attrs, slog.Bool("shadow", true))
@@ -229,4 +232,102 @@ func (r *refusals) write(ctx context.Context, o *decide.Observation, i int, text
 		attrs = append(attrs, slog.String("key", a.Key))
 	}
 	r.log.LogAttrs(ctx, slog.LevelInfo, text, append(attrs, slog.Int64("not_logged_before", skipped))...)
+}
+
+// Bounds of one round to a statsd server.
+const (
+	statsdTime = 2 * time.Second
+	udpPayload = 1432 // fits into an Ethernet frame
+	tcpPayload = 8 << 10
+)
+
+// A pusher periodically sends the increments of the counters to a statsd server. A server that is away affects only the
+// log; it receives the increments when it is back.
+type pusher struct {
+	to       *Statsd
+	registry *stats.Registry
+	failures throttle.Log
+	tags     string // behind each line, as DogStatsD writes them
+	suffix   string // the tags, as a part of each name
+	sent     map[string]uint64
+}
+
+func newPusher(to *Statsd, registry *stats.Registry, log *slog.Logger) *pusher {
+	p := &pusher{to: to, registry: registry, sent: make(map[string]uint64), failures: throttle.Log{To: log, Every: time.Minute}}
+	between := "|#"
+	for _, tag := range to.Tags {
+		key, value, _ := strings.Cut(tag, ":")
+		value = strings.NewReplacer(".", "_", ":", "_", "|", "_").Replace(value)
+		if to.Dog {
+			p.tags, between = p.tags+between+key+":"+value, ","
+		} else {
+			p.suffix += ".__" + key + "=" + value
+		}
+	}
+	return p
+}
+
+// run sends until the context ends, and then once more.
+func (p *pusher) run(ctx context.Context) {
+	ticker := time.NewTicker(p.to.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			ctx, cancel := lastExport(ctx)
+			defer cancel()
+			p.push(ctx)
+			return
+		case <-ticker.C:
+			p.push(ctx)
+		}
+	}
+}
+
+// push sends once, and counts and logs a failure.
+func (p *pusher) push(ctx context.Context) {
+	if err := p.send(ctx); err != nil {
+		p.registry.ExportFailed("statsd")
+		p.failures.Log(slog.LevelWarn, "counters do not reach the statsd server", "server", p.to.Addr, "error", err)
+	}
+}
+
+func (p *pusher) send(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, statsdTime)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, p.to.Network, p.to.Addr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return err
+	}
+	batch := bytes.NewBuffer(make([]byte, 0, tcpPayload))
+	payload := tcpPayload
+	if p.to.Network == "udp" {
+		payload = udpPayload
+	}
+	before := p.sent
+	p.sent = make(map[string]uint64, len(before)) // without the counters that are gone
+	p.registry.Counters(func(name string, count uint64) {
+		p.sent[name] = count
+		grown := count - before[name]
+		if count < before[name] { // its rule was gone for a while
+			grown = count
+		}
+		line := fmt.Sprintf("%s%s:%d|c%s\n", name, p.suffix, grown, p.tags)
+		if grown == 0 || len(line) > payload { // a name too long for a packet is left out
+			return
+		}
+		if batch.Len()+len(line) > payload && err == nil {
+			_, err = batch.WriteTo(conn)
+		}
+		batch.WriteString(line)
+	})
+	if err == nil {
+		_, err = batch.WriteTo(conn)
+	}
+	return err
 }

@@ -1,18 +1,34 @@
 package telemetry
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 
+	"example.com/sash/service/internal/cause"
+	"example.com/sash/service/internal/certs"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/throttle"
 )
 
 // tracing records one span for each request, after its decision.
@@ -102,7 +118,7 @@ func (t *tracing) observe(ctx context.Context, o *decide.Observation) {
 		span.TraceId = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, rand.Uint64()|1), id)
 	}
 	if o.Outcome() == decide.Failed { // without the error's text, which may contain values
-		span.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR, Message: "no decision: " + decide.Cause(o.Err)}
+		span.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR, Message: "no decision: " + cause.Of(o.Err)}
 	}
 	t.to(span)
 }
@@ -133,7 +149,7 @@ func (t *tracing) attributes(o *decide.Observation) []*commonpb.KeyValue {
 		add("sash.shadow", true)
 	}
 	if a.Cause != nil {
-		add("sash.cause", decide.Cause(a.Cause))
+		add("sash.cause", cause.Of(a.Cause))
 	}
 	if t.keys || a.Rule != nil && a.Rule.Detailed {
 		add("sash.key", a.Key)
@@ -156,4 +172,276 @@ func attribute(key string, value any) *commonpb.KeyValue {
 		v.Value = &commonpb.AnyValue_BoolValue{BoolValue: value}
 	}
 	return &commonpb.KeyValue{Key: key, Value: v}
+}
+
+// Bounds of what waits for a collector, as the OpenTelemetry specification has them.
+const (
+	maxSpans = 2048 // those of a batch included; further ones are dropped
+	maxBatch = 512  // spans in one request
+)
+
+// settings reads the OTEL_… variables of one process. The first error stays in err.
+type settings struct {
+	env func(string) string
+	err error
+}
+
+func (s *settings) fail(format string, args ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf(format, args...)
+	}
+}
+
+// traces reports whether the variables ask for traces. The specification would send to this machine by default; the
+// service sends nothing.
+func (s *settings) traces() bool {
+	for _, name := range []string{"OTEL_METRICS_EXPORTER", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"} {
+		if value := s.env(name); value != "" && value != "none" {
+			s.fail("%s is set, but sash does not send metrics: have the collector's prometheus receiver read /metrics of the admin port", name)
+		}
+	}
+	switch exporter := s.env("OTEL_TRACES_EXPORTER"); exporter {
+	case "":
+		return s.env("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || s.env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
+	case "otlp", "none":
+		return exporter == "otlp"
+	default:
+		s.fail("OTEL_TRACES_EXPORTER is %q: use otlp or none", exporter)
+		return false
+	}
+}
+
+// otlp returns OTEL_EXPORTER_OTLP_TRACES_<name>, or else OTEL_EXPORTER_OTLP_<name>, and the variable that had it.
+func (s *settings) otlp(name string) (value, from string) {
+	for _, from = range []string{"OTEL_EXPORTER_OTLP_TRACES_" + name, "OTEL_EXPORTER_OTLP_" + name} {
+		if value = s.env(from); value != "" {
+			break
+		}
+	}
+	return value, from
+}
+
+// endpoint is where spans go: the general variable has the path of a signal added.
+func (s *settings) endpoint() string {
+	value, from := s.otlp("ENDPOINT")
+	if value == "" {
+		return "http://localhost:4318/v1/traces"
+	}
+	u, err := url.Parse(value)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		s.fail("%s must be a URL such as http://collector:4318", from) // without the value, which may have a password
+		return ""
+	}
+	if from == "OTEL_EXPORTER_OTLP_ENDPOINT" {
+		u = u.JoinPath("v1/traces")
+	}
+	return u.String()
+}
+
+// pairs reads key=value,key=value with percent-encoded values.
+func (s *settings) pairs(text, from string, pair func(key, value string)) {
+	for part := range strings.SplitSeq(text, ",") {
+		if strings.TrimSpace(part) == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(part, "=")
+		key = strings.TrimSpace(key)
+		value, err := url.PathUnescape(strings.TrimSpace(value))
+		if !ok || key == "" || err != nil {
+			s.fail("%s must be key=value,key=value with percent-encoded values", from)
+			return
+		}
+		pair(key, value)
+	}
+}
+
+// millis reads a time in milliseconds.
+func (s *settings) millis(value, from string, otherwise time.Duration) time.Duration {
+	if value == "" {
+		return otherwise
+	}
+	d, err := time.ParseDuration(value + "ms")
+	if err != nil || d <= 0 {
+		s.fail("%s=%s: use milliseconds, above 0", from, value)
+	}
+	return d
+}
+
+// sampler is the share of the traces that begin here to keep, and whether a caller's own decision goes before it.
+func (s *settings) sampler(otherwise float64) (share float64, parentBased bool) {
+	name := s.env("OTEL_TRACES_SAMPLER")
+	if name == "" {
+		return otherwise, true
+	}
+	kind, parentBased := strings.CutPrefix(name, "parentbased_")
+	share, known := map[string]float64{"always_on": 1, "always_off": 0, "traceidratio": 1}[kind]
+	if !known {
+		s.fail("OTEL_TRACES_SAMPLER=%s: use always_on, always_off or traceidratio, or one of them after parentbased_", name)
+	}
+	if text := s.env("OTEL_TRACES_SAMPLER_ARG"); kind == "traceidratio" && text != "" {
+		var err error
+		if share, err = strconv.ParseFloat(text, 64); err != nil || !(share >= 0 && share <= 1) {
+			s.fail("OTEL_TRACES_SAMPLER_ARG=%s: use a number from 0 to 1", text)
+		}
+	}
+	return share, parentBased
+}
+
+// resource describes this process. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
+func (s *settings) resource(envoy *Tracing) *resourcepb.Resource {
+	all := map[string]string{"service.name": "sash"}
+	if envoy != nil {
+		all = map[string]string{"service.name": envoy.Service, "service.namespace": envoy.Namespace, "service.instance.id": envoy.Instance}
+	}
+	s.pairs(s.env("OTEL_RESOURCE_ATTRIBUTES"), "OTEL_RESOURCE_ATTRIBUTES", func(key, value string) { all[key] = value })
+	if name := s.env("OTEL_SERVICE_NAME"); name != "" {
+		all["service.name"] = name
+	}
+	var r resourcepb.Resource
+	for key, value := range all {
+		if value != "" {
+			r.Attributes = append(r.Attributes, attribute(key, value))
+		}
+	}
+	return &r
+}
+
+// client returns the client for a collector, with the certificates of the variables.
+func (s *settings) client() *http.Client {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	ca, _ := s.otlp("CERTIFICATE")
+	cert, _ := s.otlp("CLIENT_CERTIFICATE")
+	key, _ := s.otlp("CLIENT_KEY")
+	if err := certs.Of(config, ca, cert, key); err != nil {
+		s.fail("OTEL_EXPORTER_OTLP_CERTIFICATE, CLIENT_CERTIFICATE and CLIENT_KEY: %w", err)
+	}
+	timeout, from := s.otlp("TIMEOUT")
+	return &http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true, MaxConnsPerHost: 1},
+		Timeout:   s.millis(timeout, from, 10*time.Second),
+	}
+}
+
+// A sender keeps spans and sends them to a collector in OTLP over HTTP
+// (https://opentelemetry.io/docs/specs/otlp/#otlphttp). Spans that a collector cannot take now stay and are sent later.
+type sender struct {
+	url      string
+	header   http.Header
+	client   *http.Client
+	resource *resourcepb.Resource
+	delay    time.Duration // between two rounds
+	registry *stats.Registry
+	failures throttle.Log
+
+	spans   chan *tracepb.Span // those that wait
+	dropped atomic.Int64       // spans that had no room since the last round
+	batch   []*tracepb.Span    // what is sent next; only run has it
+}
+
+// newSender returns the sender that the variables describe.
+func newSender(s *settings, envoy *Tracing, registry *stats.Registry, log *slog.Logger) *sender {
+	if protocol, from := s.otlp("PROTOCOL"); (envoy == nil || envoy.Protocol == "") && protocol != "" && protocol != "http/protobuf" {
+		s.fail("%s is %q: use http/protobuf, which collectors receive on port 4318", from, protocol)
+	}
+	e := &sender{
+		url: s.endpoint(), header: http.Header{}, client: s.client(), resource: s.resource(envoy),
+		spans:    make(chan *tracepb.Span, maxSpans-maxBatch),
+		delay:    s.millis(s.env("OTEL_BSP_SCHEDULE_DELAY"), "OTEL_BSP_SCHEDULE_DELAY", 5*time.Second),
+		registry: registry, failures: throttle.Log{To: log, Every: time.Minute},
+	}
+	headers, from := s.otlp("HEADERS")
+	s.pairs(headers, from, e.header.Set)
+	e.header.Set("Content-Type", "application/x-protobuf")
+	return e
+}
+
+// add keeps a span until it is sent. It never waits.
+func (e *sender) add(span *tracepb.Span) {
+	select {
+	case e.spans <- span:
+	default:
+		e.dropped.Add(1)
+	}
+}
+
+// run sends until the context ends, and then what is left.
+func (e *sender) run(ctx context.Context) {
+	ticker := time.NewTicker(e.delay)
+	defer ticker.Stop()
+	for {
+		spans := e.spans
+		if len(e.batch) == maxBatch { // the collector did not take it: it waits for the next round
+			spans = nil
+		}
+		select {
+		case <-ctx.Done():
+			ctx, cancel := lastExport(ctx)
+			defer cancel()
+			if err := e.send(ctx); err != nil {
+				e.failures.To.Warn("the last traces could not be exported", "error", err)
+			}
+			e.client.CloseIdleConnections()
+			return
+		case span := <-spans:
+			if e.batch = append(e.batch, span); len(e.batch) < maxBatch {
+				continue
+			}
+		case <-ticker.C:
+		}
+		if err := e.send(ctx); err != nil && ctx.Err() == nil {
+			e.registry.ExportFailed("otlp")
+			e.failures.Log(slog.LevelWarn, "traces cannot be exported", "error", err)
+		}
+	}
+}
+
+// send sends what is there, a batch in each request, until one fails.
+func (e *sender) send(ctx context.Context) error {
+	if dropped := e.dropped.Swap(0); dropped > 0 {
+		e.registry.ExportFailed("otlp")
+		e.failures.Log(slog.LevelWarn, "spans were dropped: more came than the collector took", "spans", dropped)
+	}
+	for {
+		for len(e.spans) > 0 && len(e.batch) < maxBatch {
+			e.batch = append(e.batch, <-e.spans)
+		}
+		if len(e.batch) == 0 {
+			return nil
+		}
+		keep, err := e.post(ctx, e.batch)
+		if !keep {
+			e.batch = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// post sends one request. After an error, keep says that the same spans may be sent again.
+func (e *sender) post(ctx context.Context, spans []*tracepb.Span) (keep bool, err error) {
+	scope := &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: "example.com/sash/service"}, Spans: spans}
+	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{{Resource: e.resource, ScopeSpans: []*tracepb.ScopeSpans{scope}}}})
+	if err != nil {
+		return false, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	req.Header = e.header.Clone()
+	res, err := e.client.Do(req)
+	if err != nil {
+		if u := (*url.Error)(nil); errors.As(err, &u) {
+			err = u.Err // without the URL, which may have a password
+		}
+		return true, fmt.Errorf("the collector does not answer: %w", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // so that the connection can be used again
+	if res.StatusCode < 300 {
+		return false, nil
+	}
+	keep = res.StatusCode == http.StatusTooManyRequests || res.StatusCode >= 502 && res.StatusCode <= 504
+	return keep, fmt.Errorf("the collector answers %s", res.Status)
 }

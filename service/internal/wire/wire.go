@@ -10,12 +10,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"example.com/sash/failover"
+	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
 )
 
 // Bounds of a request.
@@ -40,18 +40,19 @@ type Silence struct {
 }
 
 // Of returns the text for an error of the engine that is no answer, and its cause as in a Decision.
-func (s *Silence) Of(err error) (text, cause string) {
-	switch cause = decide.Cause(err); cause {
+func (s *Silence) Of(err error) (text, why string) {
+	switch why = cause.Of(err); why {
 	case "down", "busy", "overload":
-		if !decide.Asked(err) {
-			return s.NotAsked, cause
+		if why != "overload" || !errors.Is(err, failover.ErrBudget) { // a call that had its turn, and no answer, may have reached it
+			return s.NotAsked, why
 		}
 	case "full":
-		return "the store in memory is full and has no place for a new subject: there is no decision, and nothing was charged", cause
+		return "the store in memory is full and has no place for a new subject: there is no decision, and nothing was charged", why
 	case "rejected":
-		return decide.Rejected, cause
+		return "the store works and rejects this call, because the key holds something else: " +
+			"there is no decision, and other keys are decided", why
 	}
-	return s.Unknown, cause
+	return s.Unknown, why
 }
 
 // What the silence of the store means for each kind of request.
@@ -178,34 +179,29 @@ func Text(s string) *string {
 	return &s
 }
 
-// SameOrigin refuses requests that change something and come from a page of another origin: a browser sends them with
-// the network access, cookies and certificates of its user. Programs send neither Origin nor Sec-Fetch-Site.
-func SameOrigin(next http.Handler) http.Handler {
-	guard := http.NewCrossOriginProtection()
-	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		Fail(w, http.StatusForbidden, "the request comes from a page of another origin, "+
-			"or through a proxy that changes Host: it must hand it on, such as nginx with proxy_set_header Host $http_host")
-	}))
-	return guard.Handler(next)
+var origins = http.NewCrossOriginProtection()
+
+// SameOrigin returns an error for a request that changes something and comes from a page of another origin: a browser sends
+// it with the network access, cookies and certificates of its user. Programs send neither Origin nor Sec-Fetch-Site.
+func SameOrigin(r *http.Request) error {
+	if origins.Check(r) == nil {
+		return nil
+	}
+	return errors.New("the request comes from a page of another origin, " +
+		"or through a proxy that changes Host: it must hand it on, such as nginx with proxy_set_header Host $http_host")
 }
 
 // Pageless is SameOrigin for a port that serves no pages. It refuses those of its own origin too: of a name that meant
 // another machine when its page was loaded, and now means this one (DNS rebinding). Over plain HTTP only Origin
 // identifies them. Over HTTPS, where browsers send Sec-Fetch-Site, such a page would need a certificate for the name.
-// Paths in except are not checked.
-func Pageless(next http.Handler, except ...string) http.Handler {
-	same := SameOrigin(next)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		safe := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
-		switch {
-		case slices.Contains(except, r.URL.Path):
-			next.ServeHTTP(w, r)
-		case r.Method == http.MethodOptions && r.Header.Get("Origin") != "":
-			Fail(w, http.StatusForbidden, "a page of another origin asks whether it may send a request: it may not")
-		case !safe && r.Header.Get("Origin") != "" && r.Header.Get("Sec-Fetch-Site") == "":
-			Fail(w, http.StatusForbidden, "the request comes from a page in a browser, which sends Origin: only programs may send it")
-		default:
-			same.ServeHTTP(w, r)
-		}
-	})
+func Pageless(r *http.Request) error {
+	safe := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
+	switch {
+	case r.Header.Get("Origin") == "":
+	case r.Method == http.MethodOptions:
+		return errors.New("a page of another origin asks whether it may send a request: it may not")
+	case !safe && r.Header.Get("Sec-Fetch-Site") == "":
+		return errors.New("the request comes from a page in a browser, which sends Origin: only programs may send it")
+	}
+	return SameOrigin(r)
 }

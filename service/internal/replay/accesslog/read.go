@@ -86,10 +86,10 @@ func join(list, name string) string {
 
 // A Broken is a line that could not be parsed.
 type Broken struct {
-	File   string
-	Line   int64
-	Reason string
-	Text   string // the start of the line
+	File   string `json:"file"`
+	Line   int64  `json:"line"`
+	Reason string `json:"reason"`
+	Text   string `json:"text,omitempty"` // the start of the line
 }
 
 // Read reads a log, compressed with gzip or zstd or not at all, and calls each for every record in the order of the file. It

@@ -1,0 +1,137 @@
+// Package cause says why a store did not decide.
+package cause
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/memstore"
+	"example.com/sash/redisstore"
+)
+
+// All are the causes, each a word. They do not disclose where the store is.
+var All = slices.Sorted(maps.Keys(Reasons))
+
+// Reasons are the causes in words. The subject of each is the store.
+var Reasons = map[string]string{
+	"budget":        "does not answer in time",
+	"busy":          "is not called, because too many calls are under way",
+	"overload":      "answers, but this instance has more calls than it answers in time",
+	"down":          "is not called, because it failed before",
+	"rejected":      "rejects a call because of its key or its ID",
+	"refused":       "accepts no connections",
+	"lost":          "ends connections",
+	"dns":           "has a name without an address",
+	"tls":           "fails the TLS handshake",
+	"protocol":      "is not a Redis",
+	"auth":          "rejects the user, the password or the user's rights",
+	"loading":       "is loading its data",
+	"readonly":      "is a replica, which takes no writes",
+	"replicas":      "has too few replicas, or too few confirmed",
+	"script":        "is busy with another client's script",
+	"memory":        "has no memory left, or cannot write to disk",
+	"cluster":       "has no node for a slot",
+	"full":          "is full, and replaces the subjects that have used least, or takes no new ones",
+	"misconfigured": "rejects all calls of this service",
+	"error":         "fails",
+}
+
+// remedies are what an operator does about causes that an address in a command may have.
+var remedies = map[string]string{
+	"budget":  "no answer in time: a firewall, a server that hangs, or a port of something else?",
+	"refused": "is the server running, and is this its address?",
+	"lost":    "the server ended the connection: is it a TLS port? that is rediss://",
+	"dns":     "is the host's name right?",
+	"auth": "are the user and the password right? they are redis://user:password@host:port, where what is no letter or digit is percent-encoded, " +
+		"and none if the server has none; sash doctor prints the rights that a user needs",
+}
+
+// Remedy adds to the error of a first call what to do about it, if known.
+func Remedy(err error) error {
+	if err == nil || strings.Contains(err.Error(), "TLS handshake") { // which says it
+		return err
+	}
+	if do := remedies[Of(err)]; do != "" {
+		return fmt.Errorf("%w (%s)", err, do)
+	}
+	return err
+}
+
+// Of returns the cause of an error.
+func Of(err error) string {
+	for _, c := range [...]struct {
+		is    error
+		cause string
+	}{
+		{memstore.ErrFull, "full"}, {failover.ErrOverload, "overload"}, {failover.ErrDown, "down"}, {failover.ErrBusy, "busy"},
+		{driver.ErrRejected, "rejected"}, {failover.ErrBudget, "budget"}, {context.DeadlineExceeded, "budget"},
+	} {
+		if errors.Is(err, c.is) {
+			return c.cause
+		}
+	}
+	cause := cmp.Or(ofServer(err.Error()), ofConnection(err))
+	if cause == "" && redisstore.Misconfigured(err) {
+		return "misconfigured"
+	}
+	return cmp.Or(cause, "error")
+}
+
+// ofServer returns the cause of an error that begins with a word of Redis, which clients and scripts wrap, or "".
+func ofServer(text string) string {
+	for _, c := range [...]struct{ word, cause string }{
+		{"NOAUTH ", "auth"}, {"WRONGPASS ", "auth"}, {"NOPERM ", "auth"}, {"DENIED ", "auth"}, {"invalid password", "auth"},
+		{"called without any password", "auth"},
+		{"LOADING ", "loading"}, {"READONLY ", "readonly"}, {"MASTERDOWN ", "readonly"}, {"NOREPLICAS ", "replicas"},
+		{"replicas confirmed", "replicas"}, {"BUSY ", "script"}, {"OOM ", "memory"}, {"MISCONF ", "memory"},
+		{"CLUSTERDOWN ", "cluster"}, {"TRYAGAIN ", "cluster"},
+	} {
+		if strings.Contains(text, c.word) {
+			return c.cause
+		}
+	}
+	return ""
+}
+
+// ofConnection returns the cause of an error of the network, or "".
+func ofConnection(err error) string {
+	var name *net.DNSError
+	var foreign *redisstore.ForeignError
+	var timed net.Error
+	var alert tls.AlertError
+	var unverified *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	text := err.Error()
+	switch {
+	case errors.As(err, &name):
+		return "dns"
+	case errors.As(err, &foreign):
+		if strings.HasPrefix(foreign.Said, "\x15\x03") {
+			return "tls"
+		}
+		return "protocol"
+	case errors.As(err, &alert), errors.As(err, &unverified), errors.As(err, &record),
+		strings.Contains(text, "tls: "): // crypto/tls has no type for the others, such as a version that is not supported
+		return "tls"
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH),
+		strings.Contains(text, "max number of clients"):
+		return "refused"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timed) && timed.Timeout():
+		return "budget"
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
+		return "lost"
+	}
+	return ""
+}
