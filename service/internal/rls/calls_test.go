@@ -70,20 +70,29 @@ func TestHalfSentCallsEnd(t *testing.T) {
 	w.says("the service answers", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
 }
 
-// gRPC answers a call whose compression it does not have before a handler sees it.
-func TestCallsWithoutAHandlerEnd(t *testing.T) {
-	c, counted := &calls{within: time.Hour, most: maxCalls, half: maxHalf}, stats.New(nil)
-	w := &world{t: t, calls: c}
-	w.serve(text, memstore.New(nil), &Options{Stats: counted})
-	client := meet(t, w.conn.Target())
-	for range 50 {
-		if _, err := client.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName, []byte("\x00\x0dgrpc-encoding\x06snappy")...); err != nil {
-			t.Fatal(err)
+// A call that is wrong by its header is answered before its message has come. One whose compression gRPC does not have is
+// invalid; an unknown caller is not, but refused.
+func TestWrongHeadersAreAnsweredWithoutAMessage(t *testing.T) {
+	for what, tt := range map[string]struct {
+		access, header string
+		invalid        float64
+	}{
+		"compression": {everything, "\x00\x0dgrpc-encoding\x06snappy", 50},
+		"no token":    {"clients: [{name: a, tokens: [" + digest("a") + "], allow: [decide]}]", "", 0},
+	} {
+		c, counted := &calls{within: time.Hour, most: maxCalls, half: maxHalf}, stats.New(nil)
+		w := &world{t: t, calls: c}
+		w.serve(text, memstore.New(nil), &Options{Stats: counted, Access: servertest.Gate(t, tt.access)})
+		client := meet(t, w.conn.Target())
+		for range 50 {
+			if _, err := client.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName, []byte(tt.header)...); err != nil {
+				t.Fatal(err)
+			}
 		}
+		servertest.Wait(t, what+": the calls are not answered", func() bool { return client.Ended() == 50 })
+		servertest.Wait(t, what+": calls that are answered count as open", func() bool { return c.number() == 0 })
+		servertest.Wait(t, what+": the wrong number of invalid calls is counted", func() bool { return invalid(t, counted) == tt.invalid })
 	}
-	servertest.Wait(t, "the calls are not answered", func() bool { return client.Ended() == 50 })
-	servertest.Wait(t, "calls that are answered count as open", func() bool { return c.number() == 0 })
-	servertest.Wait(t, "wrong calls are not counted", func() bool { return invalid(t, counted) == 50 })
 }
 
 func TestACallTooManyCancelsTheOldest(t *testing.T) {

@@ -76,7 +76,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	known := conns.New(listener, o.Connections)
 	bound.conns, bound.lost = known, service.opts.Stats.Invalid
 	server := grpc.NewServer(o.options(bound, service.opts.Access)...)
-	pb.RegisterRateLimitServiceServer(server, service)
+	server.RegisterService(service.description(), service)
 	healthpb.RegisterHealthServer(server, checks{ready: o.Ready, draining: o.Draining, ended: ctx.Done()})
 	reflection.Register(server)
 

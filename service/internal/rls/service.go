@@ -24,7 +24,6 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"example.com/sash"
-	"example.com/sash/failover"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -86,19 +85,32 @@ var errUndecided = errors.New("the decision took too long")
 // answer or a configuration that is not there yet, DEADLINE_EXCEEDED and CANCELLED for the caller's end, and INTERNAL
 // for a fault of this program, which is logged.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	caller, err := s.opts.Access.Call(ctx)
-	if err != nil {
-		return nil, access.Status(err)
-	}
-	res, err := s.answer(failover.WithClient(ctx, caller.Client()), decide.GRPC, caller, req)
+	res, err := s.answer(ctx, decide.GRPC, req)
 	if status.Code(err) == codes.Unavailable { // as Retry-After over HTTP
 		_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.Itoa(1000+rand.N(4000))))
 	}
 	return res, err
 }
 
+// description describes the protocol to gRPC. It identifies the caller by the header of a call, and answers one that is
+// unknown before its message has come.
+func (s *Service) description() *grpc.ServiceDesc {
+	desc := pb.RateLimitService_ServiceDesc
+	method := desc.Methods[0]
+	decide := method.Handler
+	method.Handler = func(srv any, ctx context.Context, message func(any) error, next grpc.UnaryServerInterceptor) (any, error) {
+		caller, err := s.opts.Access.Call(ctx)
+		if err != nil {
+			return next(ctx, nil, nil, func(context.Context, any) (any, error) { return nil, access.Status(err) })
+		}
+		return decide(srv, access.With(ctx, caller), message, next)
+	}
+	desc.Methods = []grpc.MethodDesc{method}
+	return &desc
+}
+
 // answer answers a request within Options.Timeout.
-func (s *Service) answer(ctx context.Context, port decide.Port, caller *access.Caller, req *pb.RateLimitRequest) (res *pb.RateLimitResponse, err error) {
+func (s *Service) answer(ctx context.Context, port decide.Port, req *pb.RateLimitRequest) (res *pb.RateLimitResponse, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.Timeout, errUndecided)
 	defer cancel()
 	began := time.Now()
@@ -110,10 +122,10 @@ func (s *Service) answer(ctx context.Context, port decide.Port, caller *access.C
 		}
 		s.opts.Stats.Took(time.Since(began))
 	}()
-	return s.decide(ctx, port, caller, req)
+	return s.decide(ctx, port, req)
 }
 
-func (s *Service) decide(ctx context.Context, port decide.Port, caller *access.Caller, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+func (s *Service) decide(ctx context.Context, port decide.Port, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	parts, need, err := partsOf(req)
 	if err != nil {
 		return nil, s.wrong(codes.InvalidArgument, err)
@@ -124,7 +136,7 @@ func (s *Service) decide(ctx context.Context, port decide.Port, caller *access.C
 		}
 		defer s.large.give(n)
 	}
-	if err := s.opts.Access.Permit(caller, req.GetDomain(), need); err != nil {
+	if err := s.opts.Access.Check(ctx, req.GetDomain(), need); err != nil {
 		return nil, access.Status(err)
 	}
 	answers, err := s.decider.Decide(ctx, decide.Request{Domain: req.GetDomain(), Port: port, Parts: parts, Lenient: true, Quota: s.opts.Quota, Counting: s.opts.Counting})
@@ -213,7 +225,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		wrong(http.StatusBadRequest, err.Error())
 		return
 	}
-	res, err := s.answer(r.Context(), decide.HTTP, s.opts.Access.Caller(r.Context()), &req)
+	res, err := s.answer(r.Context(), decide.HTTP, &req)
 	if err != nil {
 		s.fail(w, httpStatus(status.Code(err)), status.Convert(err).Message())
 		return

@@ -1,0 +1,374 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+
+	"example.com/sash/internal/redistest"
+	"example.com/sash/service/internal/servertest"
+)
+
+var attackFor = flag.Duration("attacks", 0, "how long all attacks of TestAttacks go on at once, in rounds: 10m. Zero is one round")
+
+const mostConnections = 1000 // of each port
+
+// A siege is sash serve in a process of its own, with the memory of its systemd unit, TLS, tokens and Redis, and its attackers.
+type siege struct {
+	*service
+	t         *testing.T
+	redis     *redistest.Server
+	http      string // an address
+	resp      string // an address
+	authority *authority
+
+	round     context.Context // of attacks
+	end       context.CancelFunc
+	attackers sync.WaitGroup
+}
+
+// attacks begin, and go on until the round ends. Each has reached its bound, or goes on, when reached returns.
+var attacks = []struct {
+	name           string
+	begin, reached func(*siege)
+}{
+	{"requests of strangers",
+		func(s *siege) { s.halfRequests("") },
+		func(s *siege) { s.counts(`sash_access_denied_total{reason="unauthenticated"}`, 24_000) }},
+	{"requests of a tenant",
+		func(s *siege) { s.halfRequests("greedy") },
+		func(s *siege) { s.logged("an address has too many requests at once") }},
+	{"messages of strangers",
+		func(s *siege) { s.halfMessages(10, 40, "") },
+		func(s *siege) { s.counts(`sash_access_denied_total{reason="unauthenticated"}`, 400) }},
+	{"messages of a tenant",
+		func(s *siege) { s.halfMessages(10, 40, "greedy") },
+		func(s *siege) { s.logged("an address has sent too much of messages") }},
+	{"messages over one connection",
+		func(s *siege) { s.halfMessages(1, 150, "greedy") },
+		func(s *siege) { s.logged("an address has sent too much of messages") }},
+	{"connections of one address",
+		(*siege).connections,
+		(*siege).fills},
+	{"pipelines of a tenant",
+		func(s *siege) { s.pipelines(64, "greedy", "SASH.ALLOW", "shop", "ENTRY", "user", "*") },
+		func(s *siege) { s.counts(`sash_port_requests_total{port="resp"}`, 10_000) }},
+	{"calls of a tenant",
+		func(s *siege) { s.calls(16, 8, "greedy") },
+		func(s *siege) { s.counts(`sash_port_requests_total{port="grpc"}`, 5_000) }},
+	{"windows of 400 days",
+		func(s *siege) { s.pipelines(2, "maker", "CL.THROTTLE", "*", "0", "1", "34560000") },
+		func(s *siege) { s.counts(`sash_access_denied_total{reason="long_windows"}`, 10_000) }},
+}
+
+// Under each attack, and under all at once, the service stays within its memory, and a client that behaves gets its answers from
+// the store. How soon depends on the machine, and is logged. Afterwards nothing of the attack is left.
+func TestAttacks(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "sash") // without the race detector, which takes memory
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, attack := range attacks {
+		t.Run(attack.name, func(t *testing.T) {
+			s := besiege(t, binary)
+			attack.begin(s)
+			attack.reached(s)
+			s.holds()
+			s.endsWithin(512) // MiB
+		})
+	}
+	t.Run("all", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("it takes a minute")
+		}
+		s := besiege(t, binary)
+		for began := time.Now(); ; s.begins() {
+			for _, attack := range attacks {
+				attack.begin(s)
+			}
+			s.holds()
+			s.endsWithin(1024) // MiB: MemoryMax of the unit
+			if time.Since(began) >= *attackFor {
+				return
+			}
+		}
+	})
+}
+
+func besiege(t *testing.T, binary string) *siege {
+	t.Helper()
+	s := &siege{t: t, redis: redistest.Start(t), authority: certify(t, "sash.internal")}
+	access := "clients:\n"
+	for name, allow := range map[string]string{"good": "shop: [decide]", "greedy": "shop: [decide]", "maker": "'*': [decide, override]"} {
+		access += fmt.Sprintf("  - {name: %s, tokens: [%x], allow: {%s}}\n", name, sha256.Sum256([]byte(name)), allow)
+	}
+	cmd := exec.Command(binary, slices.Concat([]string{"serve"}, freePorts, []string{"--resp-addr", "127.0.0.1:0", "--redis", s.redis.Addr(),
+		"--budget", "2s", // so that the machine may be busy
+		"--max-connections", strconv.Itoa(mostConnections),
+		"--config", tempFile(t, "limits.yaml", "domain: shop\ndescriptors:\n  - {key: user, limits: [1000000/1m]}\n"),
+		"--access", tempFile(t, "access.yaml", access),
+		"--tls-cert", s.authority.file("sash.internal.pem"), "--tls-key", s.authority.file("sash.internal.key")})...)
+	unit := readFile(t, examples+"/systemd/sash.service")
+	for _, set := range regexp.MustCompile(`(?m)^Environment=(.+)`).FindAllSubmatch(unit, -1) {
+		cmd.Env = append(cmd.Env, string(set[1]))
+	}
+	s.service = run(t, cmd)
+	s.http = strings.TrimPrefix(s.url, "https://")
+	s.resp = regexp.MustCompile(`  RESP +(\S+):`).FindStringSubmatch(s.greets)[1]
+	s.begins()
+	t.Cleanup(func() { s.end(); s.attackers.Wait() })
+	return s
+}
+
+// begins begins a round.
+func (s *siege) begins() { s.round, s.end = context.WithCancel(s.t.Context()) }
+
+// attacker dials from one of the addresses of attackers.
+func attacker(i int) *net.Dialer {
+	return &net.Dialer{Timeout: 20 * time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%20))}}
+}
+
+// connect connects an attacker, which drops what comes. It returns nil where the service has ended the connection.
+func (s *siege) connect(i int, addr string, protocols ...string) net.Conn {
+	conn, err := (&tls.Dialer{NetDialer: attacker(i), Config: s.authority.client(s.t, "", protocols...)}).DialContext(s.round, "tcp", addr)
+	if err != nil {
+		return nil
+	}
+	context.AfterFunc(s.round, func() { _ = conn.Close() })
+	s.attackers.Go(func() { _, _ = io.Copy(io.Discard, conn) })
+	return conn
+}
+
+// halfRequests begins 24,000 requests over HTTP/2, 100 over each connection, with a byte of a body that does not end.
+func (s *siege) halfRequests(token string) {
+	var header, text bytes.Buffer
+	fields := hpack.NewEncoder(&header)
+	for _, field := range []string{":method POST", ":scheme https", ":path /v1/allow", ":authority sash", "authorization Bearer " + token} {
+		if name, value, _ := strings.Cut(field, " "); value != "Bearer " {
+			_ = fields.WriteField(hpack.HeaderField{Name: name, Value: value})
+		}
+	}
+	text.WriteString(http2.ClientPreface)
+	frames := http2.NewFramer(&text, nil)
+	_ = frames.WriteSettings()
+	for stream := uint32(1); stream < 200; stream += 2 {
+		_ = frames.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: header.Bytes(), EndHeaders: true})
+		_ = frames.WriteData(stream, false, []byte("{"))
+	}
+	for i := range 240 {
+		if conn := s.connect(i, s.http, "h2"); conn != nil {
+			_, _ = conn.Write(text.Bytes())
+		}
+	}
+}
+
+// halfMessages begins calls over gRPC. Each sends one of four megabytes of its message.
+func (s *siege) halfMessages(conns, calls int, token string) {
+	url := "https://" + s.grpc + pb.RateLimitService_ShouldRateLimit_FullMethodName
+	for i := range conns {
+		transport := &http.Transport{DialContext: attacker(i).DialContext, TLSClientConfig: s.authority.client(s.t, ""),
+			ForceAttemptHTTP2: true, MaxConnsPerHost: 1, IdleConnTimeout: time.Second}
+		for range calls {
+			s.attackers.Go(func() {
+				body := io.MultiReader(bytes.NewReader(append([]byte{0, 0, 0x3f, 0, 0}, make([]byte, 1<<20)...)), endless{s.round})
+				req, err := http.NewRequestWithContext(s.round, http.MethodPost, url, body)
+				if err != nil {
+					s.t.Error(err)
+					return
+				}
+				req.Header = http.Header{"Content-Type": {"application/grpc"}}
+				if token != "" {
+					req.Header.Set("Authorization", "Bearer "+token)
+				}
+				if res, err := transport.RoundTrip(req); err == nil {
+					_, _ = io.Copy(io.Discard, res.Body)
+					_ = res.Body.Close()
+				}
+			})
+		}
+	}
+}
+
+// An endless body has no more bytes and no end before that of its context.
+type endless struct{ context.Context }
+
+// Read waits for the end.
+func (e endless) Read([]byte) (int, error) { <-e.Done(); return 0, e.Err() }
+
+// connections connects from one address to HTTP and RESP, also when all their connections are in use.
+func (s *siege) connections() {
+	for _, addr := range []string{s.http, s.resp} {
+		s.attackers.Go(func() {
+			for i := 0; s.round.Err() == nil; i++ {
+				if conn := s.connect(0, addr, "h2"); conn != nil && addr == s.http {
+					_, _ = io.WriteString(conn, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00") // and empty settings
+				}
+				if i > mostConnections {
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+		})
+	}
+}
+
+// fills waits until all connections of HTTP and RESP are in use, and expects an answer at another address over RESP.
+func (s *siege) fills() {
+	for _, addr := range []string{s.http, s.resp} {
+		full := regexp.MustCompile(`all connections of the port are in use.* addr=` + addr)
+		servertest.Wait(s.t, "connections are left", func() bool { return full.MatchString(s.logs.String()) })
+	}
+	client := redis.NewClient(&redis.Options{Addr: s.resp, TLSConfig: s.authority.client(s.t, "")})
+	defer func() { _ = client.Close() }()
+	if err := client.Ping(s.round).Err(); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// pipelines sends 64 commands at a time over RESP, each with another key for the argument "*".
+func (s *siege) pipelines(conns int, token string, args ...string) {
+	text := respCommand("AUTH", token)
+	for i := range 64 {
+		one := slices.Clone(args)
+		one[slices.Index(args, "*")] = fmt.Sprint("key ", i)
+		text += respCommand(one...)
+	}
+	for range conns {
+		s.attackers.Go(func() {
+			conn := s.connect(0, s.resp)
+			for conn != nil && s.round.Err() == nil {
+				if _, err := io.WriteString(conn, text); err != nil {
+					return
+				}
+			}
+		})
+	}
+}
+
+func respCommand(args ...string) string {
+	text := fmt.Sprintf("*%d\r\n", len(args))
+	for _, arg := range args {
+		text += fmt.Sprintf("$%d\r\n%s\r\n", len(arg), arg)
+	}
+	return text
+}
+
+// calls asks over gRPC, with a number of calls at once over each connection.
+func (s *siege) calls(conns, atOnce int, token string) {
+	ctx := metadata.AppendToOutgoingContext(s.round, "authorization", "Bearer "+token)
+	for i := range conns {
+		conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(credentials.NewTLS(s.authority.client(s.t, ""))),
+			grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+				return attacker(i).DialContext(ctx, "tcp", addr)
+			}))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		context.AfterFunc(s.round, func() { _ = conn.Close() })
+		for k := range atOnce {
+			s.attackers.Go(func() {
+				for ctx.Err() == nil {
+					_, _ = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, descriptors("shop", fmt.Sprint("user=", i, "-", k)))
+				}
+			})
+		}
+	}
+}
+
+// holds expects that a client which behaves gets its answers: it asks over HTTP, every tenth time over a new connection.
+func (s *siege) holds() {
+	s.t.Helper()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: s.authority.client(s.t, "")}, Timeout: 20 * time.Second}
+	defer client.CloseIdleConnections()
+	var took []time.Duration
+	good, ask := 0, subject("shop", "user", "good")
+	for i := range 100 {
+		if i%10 == 9 {
+			client.CloseIdleConnections()
+		}
+		req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/v1/allow", strings.NewReader(ask))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		req.Header = http.Header{"Authorization": {"Bearer good"}, "Content-Type": {"application/json"}}
+		began := time.Now()
+		var said []byte
+		res, err := client.Do(req)
+		if err == nil {
+			said, err = io.ReadAll(res.Body)
+			_ = res.Body.Close()
+		}
+		took = append(took, time.Since(began))
+		if err == nil && strings.Contains(string(said), `"allowed":true`) && strings.Contains(string(said), `"source":"store"`) {
+			good++
+		} else {
+			s.t.Logf("after %v: %s, %v", took[i], said, err)
+		}
+	}
+	slices.Sort(took)
+	s.t.Logf("%d of 100 answers came from the store, half within %v, 99 within %v", good, took[50], took[98])
+	if good < 99 {
+		s.t.Error("those are too few")
+	}
+}
+
+// endsWithin ends the round, and expects that the process never had more memory, and that nothing is left of the attackers.
+func (s *siege) endsWithin(mib int) {
+	s.t.Helper()
+	status := readFile(s.t, fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	kib, err := strconv.Atoi(string(regexp.MustCompile(`VmHWM:\s*(\d+) kB`).FindSubmatch(status)[1]))
+	if s.t.Logf("the process had %d MiB", kib>>10); err != nil || kib>>10 > mib {
+		s.t.Errorf("more than %d MiB, %v", mib, err)
+	}
+	s.end()
+	s.attackers.Wait()
+	servertest.Wait(s.t, "goroutines are left", func() bool { return s.metric("go_goroutines") < 300 })
+}
+
+// counts waits until a counter has a value.
+func (s *siege) counts(series string, least float64) {
+	s.t.Helper()
+	servertest.Wait(s.t, fmt.Sprintf("%s is not %v", series, least), func() bool { return s.metric(series) >= least })
+}
+
+// metric returns a metric of the service, and no number where it has none or the machine is too busy to answer.
+func (s *siege) metric(series string) float64 {
+	n := math.NaN()
+	if res, err := http.Get(s.admin + "/metrics"); err == nil {
+		text, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindSubmatch(text); found != nil {
+			n, _ = strconv.ParseFloat(string(found[1]), 64)
+		}
+	}
+	return n
+}
+
+// logged waits for a line of the log.
+func (s *siege) logged(line string) {
+	s.t.Helper()
+	servertest.Wait(s.t, "the log does not say: "+line, func() bool { return strings.Contains(s.logs.String(), line) })
+}
