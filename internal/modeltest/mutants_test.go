@@ -116,6 +116,7 @@ var mutants = []struct {
 		{"what joins is not added", "math.min(there + cost, MOST_OF_ENTRY)", "there"},
 	}},
 	{"log_settle.lua", sash.SlidingLog, []mutant{
+		{"a booking takes what a charge took more", "if position == head or time_there > started then", "if position == head then"},
 		{"the total stays", "(total + change) % SUM_MODULUS", "total"},
 		{"a charge that has merged is not found", "and shared(steps(open)", "and false and shared(steps(open)"},
 		{"the sums of blocks stay", "pack('>I6', (sum + change) % SUM_MODULUS)", "pack('>I6', sum)"},

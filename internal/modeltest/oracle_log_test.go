@@ -160,7 +160,7 @@ func (l *log) joins(last, now int64, limits []sash.Limit) bool {
 
 func (l *log) settle(now, made, cost, units int64, limits []sash.Limit) {
 	if now-made < settleable(limits) { // even if later calls have joined it
-		l.open = l.open || units < cost && l.latest() > now
+		l.open = l.open || units < cost && l.latest() > min(now, l.written) // a booking that has started may lie ahead again
 		l.charges = settled(l.charges, made, cost, units)
 		if units == 0 {
 			l.gaps++

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"testing"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/judge"
 	"example.com/sash/internal/threshold"
+	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 )
 
@@ -236,6 +238,7 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 				s.fail("it is %s", shown(&got))
 			}
 		}},
+		{"a charge that a clock has moved takes more", sash.Every(10, time.Minute), movedTakesMore},
 		{"a gap in the last period that is known", sash.PerHour(9), func(s *scenario) {
 			clock.Advance(time.Hour - clock.Now().Sub(clock.Now().Truncate(time.Hour)))
 			s.under(sash.PerCalendar(2, sash.CalendarHour, nil), sash.Every(1, 10*time.Second))
@@ -272,6 +275,27 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 		}
 	}
 	return nil
+}
+
+// movedTakesMore settles a charge that a clock has moved to more, before a booking that has no part in it.
+func movedTakesMore(s *scenario) {
+	s.oracle = nil
+	moved := s.call(4, 0)
+	s.call(8, time.Hour)
+	s.clock.Advance(-10 * time.Second)
+	s.call(0, 0)
+	s.clock.Advance(time.Second)
+	s.settle(4, moved, 6, "", 1)
+	s.wantLeft(2)
+}
+
+func TestAMovedChargeTakesNoMoreOfABooking(t *testing.T) {
+	clock := judge.NewClock(start)
+	s := newScenario(memstore.New(&memstore.Options{Now: clock.Now}), clock, newPolicy(t, nil, sash.Every(10, time.Minute)), nil)
+	s.settles = true
+	if movedTakesMore(s); s.err != nil {
+		t.Error(s.err)
+	}
 }
 
 // booked: random bookings answer by the definition, with rings and steps of any size.

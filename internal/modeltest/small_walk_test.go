@@ -291,7 +291,7 @@ func (w *smallWalk) reward() error {
 	w.note("%d units of %d are given back in %v", res.Charged, req.Cost, window)
 	counts := func(p *place) bool { return p.starts.After(w.real.Add(-window)) && !p.starts.After(w.real) }
 	gone := w.clock.Now().UnixMicro() >= w.last+policy.Longest() && !slices.ContainsFunc(w.held, counts)
-	switch full := w.used(w.real, 200*time.Second) >= w.most; { // an entry may be full, and gives nothing back
+	switch full := w.charged >= w.most; { // an entry may be full, and gives nothing back
 	case err != nil || res.Charged > req.Cost || gone && res.Charged > 0:
 		return fmt.Errorf("%d of %d units were given back, all gone: %v, %v", res.Charged, req.Cost, gone, err)
 	case !full && res.Charged < min(req.Cost, w.used(w.real, window)):

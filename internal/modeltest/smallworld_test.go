@@ -340,7 +340,7 @@ var smallPaths = []struct{ script, name, text, condition string }{
 	{"log.lua", "the sums are full", "oldest, void = steps(open).saturate(", "true"},
 	{"log.lua", "the sums wrap", "local hot = pack(", "total + added >= SUM_MODULUS"},
 	{"log_settle.lua", "what is merged is found", "if not same then\n", "same and time_there ~= at and not shared(resolution)"},
-	{"log_settle.lua", "a charge is not found", "if becomes < cost then return '' end\n  if", "true"},
+	{"log_settle.lua", "a charge is not found", "local started = math.max(now, charged)", "true"},
 	{"log_settle.lua", "a full entry gives nothing back", "if becomes < cost and (units >=", "becomes < cost and units >= MOST_OF_ENTRY"},
 	{"log_settle.lua", "an entry is full", "if left > units then", "left == MOST_OF_ENTRY"},
 	{"log_settle.lua", "the sums are full", "oldest, saturated = steps(open).saturate(", "true"},

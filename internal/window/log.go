@@ -264,15 +264,18 @@ func (l *Log) Settle(now, at, more int64, _ []driver.Limit) {
 	if l.head == l.lo {
 		return
 	}
-	p := l.after(at - 1)
+	p, charged := l.after(at-1), l.slot(l.head-1).at // the last entry that is no booking
+	if l.booked != nil && l.booked.written != 0 {
+		charged = max(now, l.booked.written)
+	}
 	sure := at > l.moved // no clock that went back has moved the charge, or another one there
 	switch {
 	case p < l.head && l.slot(p).at == at && (more > 0 || !l.shifted(at)):
 	case p < l.head && sure && l.shared(now, at, l.slot(p).at):
 	case more < 0:
 		return
-	case p == l.head:
-		p--
+	case p == l.head || l.slot(p).at > charged:
+		p = max(l.lo, l.after(charged)-1)
 	}
 	units := int64(l.slot(p).sum - l.before(p))
 	if more = min(more, threshold.Log.Units-units); units+more < 0 || more < 0 && units >= threshold.Log.Units {

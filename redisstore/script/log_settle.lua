@@ -82,8 +82,9 @@ local same = time_there == at
   or sure and time_there and (shared(resolution) or slots >= MOST_ENTRIES and shared(steps(open).step(keep, now - at)))
 if not same then
   if becomes < cost then return '' end
-  if position == head then
-    position = head - 1
+  local started = math.max(now, charged)
+  if position == head or time_there > started then -- not to a booking
+    position = math.max(oldest, search(started + 1) - 1)
     time_there, units = read(position)
   end
 end
