@@ -83,7 +83,7 @@ func TestAnInstantDoesNotComeAgainAfterARemoval(t *testing.T) {
 			for _, times := range []int{1, 2, 3, 100} {
 				t.Run(fmt.Sprint(removal.name, ", ", a, ", ", times, " times"), func(t *testing.T) {
 					at := time.UnixMicro(1_700_000_000_000_000)
-					s := New(&Options{Now: func() time.Time { return at }, MaxKeys: 1})
+					s := New(&Options{Now: func() time.Time { return at }, MaxBytes: 1})
 					opts := &sash.Options{Algorithm: a}
 					if a == sash.SlidingBuckets {
 						opts.Resolution = time.Second
@@ -165,6 +165,9 @@ func TestKeysWithTheSameHashAreApart(t *testing.T) {
 		}
 	}
 }
+
+// KeyBytes are those of a subject of a key of up to 16 bytes, and CoolDownBytes those of a cool-down beside.
+var KeyBytes, CoolDownBytes = int64(leastBytes("k")), int64(besideBytes)
 
 // Swept drops every expired key and returns the counts.
 func (s *Store) Swept() Stats {

@@ -105,7 +105,7 @@ func TestAFullStoreFreesNoRefusedCaller(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			evicted, full, refused := uint64(0), 0, 0
 			for seed := range uint64(15) {
-				w := newFullWorld(t, seed, a, memstore.Options{MaxKeys: 12})
+				w := newFullWorld(t, seed, a, memstore.Options{MaxBytes: 12 * memstore.KeyBytes})
 				j := fullJudge{make(map[string][]bar)}
 				for step := range 1500 {
 					w.clock.Advance(time.Duration(w.random.IntN(2)*w.random.IntN(3000)) * time.Microsecond)
@@ -131,7 +131,7 @@ func TestAFullStoreFreesNoRefusedCaller(t *testing.T) {
 				}
 				stats := w.store.Swept()
 				evicted += stats.Evicted
-				if stats.Keys > stats.MaxKeys {
+				if stats.Bytes > stats.MaxBytes {
 					t.Fatalf("%+v", stats)
 				}
 			}
@@ -172,7 +172,7 @@ func TestAFullStoreTakesNewKeysWhileOneHasRoom(t *testing.T) {
 			t.Fatal("a refused key was freed")
 		}
 	}
-	want := memstore.Stats{Keys: most, MaxKeys: most, Evicted: 1, TurnedAway: 1}
+	want := memstore.Stats{Keys: most, Bytes: most * memstore.KeyBytes, MaxBytes: most * memstore.KeyBytes, Evicted: 1, TurnedAway: 1}
 	if got := store.Swept(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -198,7 +198,7 @@ func TestAFullStoreEvictsTheLeastUsed(t *testing.T) {
 
 // A call over several keys that finds no room for one of them charges none.
 func TestACallOverSeveralKeysThatAFullStoreTurnsAwayChargesNothing(t *testing.T) {
-	store := memstore.New(&memstore.Options{MaxKeys: 1})
+	store := memstore.New(&memstore.Options{MaxBytes: 1})
 	allow(t, newLimiter(t, store, sash.SlidingLog, sash.PerHour(1)), "held") // and so it is not evicted
 	l := newLimiter(t, store, sash.SlidingLog, sash.PerHour(5))
 	for _, keys := range [][2]string{{"held", "new"}, {"new", "held"}} {
@@ -241,7 +241,7 @@ func TestACallOverSeveralKeysEvictsNoneOfThem(t *testing.T) {
 // A key whose units are used up by a settlement is not evicted either, and one whose units were all given back is.
 func TestSettlementsInAFullStore(t *testing.T) {
 	for name, c := range map[string]struct{ reserved, settled int64 }{"used up": {1, 10}, "given back": {10, 0}} {
-		store, _ := newStore(t, 1)
+		store, _ := newStore(t, 2) // of one key with the ID of a settlement
 		l := newLimiter(t, store, sash.SlidingLog, sash.PerHour(10))
 		r, err := l.Reserve(t.Context(), "k", c.reserved)
 		if err != nil {
