@@ -86,6 +86,7 @@ func (s *Store) decideAll(reqs []driver.Request) ([]driver.Answer, error) {
 		} else {
 			s.shard(sub.hash).charge(sub, &reqs[i], charge, &answers[i])
 		}
+		s.shard(sub.hash).weigh(sub)
 		sub.deciding = false
 		if sub.index < 0 {
 			s.shard(sub.hash).enqueue(sub)

@@ -35,7 +35,6 @@ func (sh *shard) note(now int64, sub *subject, limits []driver.Limit, refusals u
 	if wait = max(wait, sub.log.Until(now)-now); wait > 0 && now+wait > sub.refuses {
 		sh.bar(sub, now+wait)
 	}
-	sh.weigh(sub)
 }
 
 // leastBytes returns the bytes of a subject of a key, with its places in the map and in a queue and the first ring of its

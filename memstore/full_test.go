@@ -1,9 +1,12 @@
 package memstore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -255,4 +258,79 @@ func TestSettlementsInAFullStore(t *testing.T) {
 			t.Errorf("%s: %v for a new key", name, err)
 		}
 	}
+}
+
+// Callers that make the store hold as much as they can fill it, and no more: of keys that may be evicted and of keys that may
+// not, with IDs and with bookings.
+func TestTheHeapStaysWithinTheBound(t *testing.T) {
+	const most = 4 << 20
+	for name, attack := range map[string]func(ctx context.Context, s *memstore.Store, l [3]*sash.Limiter, i int) error{
+		"new keys": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
+			_, err := l[0].Allow(ctx, fmt.Sprintf("a key of forty bytes %019d", i))
+			return err
+		},
+		"refused keys": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
+			_, err := l[1].Allow(ctx, fmt.Sprint(i))
+			return err
+		},
+		"charges": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
+			_, err := l[0].Allow(ctx, fmt.Sprint(i%200))
+			return err
+		},
+		"IDs of few keys": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
+			_, err := l[0].AllowOnce(ctx, fmt.Sprint(i), fmt.Sprint(i%20), 1)
+			return err
+		},
+		"an ID of each key": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
+			_, err := l[1].AllowOnce(ctx, "first", fmt.Sprint(i), 1)
+			return err
+		},
+		"bookings": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
+			_, err := l[2].Book(ctx, fmt.Sprint(i%100), 1, sash.MaxWindow)
+			return err
+		},
+		"cool-downs": func(ctx context.Context, s *memstore.Store, _ [3]*sash.Limiter, i int) error {
+			_, err := s.CoolDown(ctx, fmt.Sprint(i), driver.CoolDown{Length: time.Hour.Microseconds()})
+			return err
+		},
+		"leases": func(ctx context.Context, s *memstore.Store, _ [3]*sash.Limiter, i int) error {
+			key, long := fmt.Sprint(i/4), time.Hour.Microseconds()
+			held, err := s.Spend(ctx, driver.Spending{Key: key, Cost: 1, Longest: long})
+			if err == nil && held.Errand > 0 {
+				_, err = s.Bring(ctx, driver.Errand{Key: key, Began: held.At, Longest: long, Units: 1, Rest: -1, Note: strings.Repeat("n", 100)})
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, clock := newStore(t, most/memstore.KeyBytes)
+			var l [3]*sash.Limiter
+			for i, limit := range []sash.Limit{sash.PerDay(1 << 30), sash.PerHour(1), sash.Every(1, 100*time.Millisecond)} {
+				l[i] = newLimiter(t, store, sash.SlidingLog, limit)
+			}
+			before, n, full := heap(), 0, 0
+			for ; n < 1_000_000 && full < 1000 && store.Stats().Evicted < 5000; n++ {
+				clock.Advance(time.Microsecond)
+				if err := attack(t.Context(), store, l, n); errors.Is(err, memstore.ErrFull) {
+					full++
+				} else if err != nil {
+					t.Fatal(err)
+				}
+			}
+			held := heap() - before
+			t.Logf("%d calls, %d full: the heap has grown to %.2f of the bound, %+v", n, full, float64(held)/most, store.Stats())
+			if s := store.Stats(); s.Bytes > s.MaxBytes*102/100 || held > most*5/4 || held < most/2 {
+				t.Errorf("the heap has grown by %d bytes with a bound of %d", held, most)
+			}
+			runtime.KeepAlive(store)
+		})
+	}
+}
+
+// heap returns the bytes that the heap holds.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -48,7 +48,6 @@ type Options struct {
 type Store struct {
 	seed    maphash.Seed
 	most    int64
-	keys    atomic.Int64  // held in all shards
 	bytes   atomic.Int64  // of all keys
 	evicted atomic.Uint64 // before they expired
 	turned  atomic.Uint64 // calls that got ErrFull
@@ -179,7 +178,14 @@ type Stats struct {
 
 // Stats returns the counts. Keys include those that have expired and were not dropped yet.
 func (s *Store) Stats() Stats {
-	return Stats{int(s.keys.Load()), s.bytes.Load(), s.most, s.evicted.Load(), s.turned.Load()}
+	keys := 0
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		keys += sh.held()
+		sh.mu.Unlock()
+	}
+	return Stats{keys, s.bytes.Load(), s.most, s.evicted.Load(), s.turned.Load()}
 }
 
 // An id names a state: each algorithm and each resolution counts on its own.

@@ -173,10 +173,10 @@ func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer 
 		if sub = sh.add(now, hash, req.Key, req.Policy); sub == nil {
 			return false
 		}
-	} else if !sh.fits(now, sub, req, 0) {
+	} else if sub.log.Full() && !sh.fits(now, sub, req, 0) {
 		return false
 	}
-	at := now
+	at, places := now, sub.log.Places()
 	var refusals uint64
 	switch {
 	case req.Forced:
@@ -192,6 +192,9 @@ func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer 
 		sub.hold(now, at, req)
 	}
 	sh.note(now, sub, req.Policy.Limits, refusals, statuses)
+	if sub.log.Places() != places {
+		sh.weigh(sub)
+	}
 	if fresh {
 		sh.enqueue(sub)
 	}
@@ -223,7 +226,6 @@ func (sh *shard) add(now int64, hash uint64, key string, policy *driver.Policy) 
 	sh.weigh(sub)
 	sub.next = sh.subjects[hash]
 	sh.subjects[hash] = sub
-	sh.store.keys.Add(1)
 	return sub
 }
 
@@ -241,7 +243,6 @@ func (sh *shard) drop(sub *subject) {
 	} else {
 		delete(sh.subjects, sub.hash)
 	}
-	sh.store.keys.Add(-1)
 	sh.store.bytes.Add(-int64(sub.bytes))
 	if sub.index >= 0 {
 		heap.Remove(sh.queueOf(sub), sub.index)

@@ -69,13 +69,18 @@ func (l *Log) Bytes() int {
 	return n
 }
 
+// Places returns how many entries fit in before the log grows.
+func (l *Log) Places() int { return len(l.ring) }
+
+// Full reports whether a charge may make the log grow.
+func (l *Log) Full() bool { return l.head-l.lo == len(l.ring) }
+
 // Grows returns by how many bytes a charge of now may make the log grow.
 func (l *Log) Grows(now int64, limits []driver.Limit) int {
-	n := l.head - l.lo
-	if n == 0 || n < len(l.ring) || l.slot(l.lo).at <= now-l.keep || l.joins(l.head-1, now, limits) {
+	if n := l.head - l.lo; !l.Full() || n == 0 || l.slot(l.lo).at <= now-l.keep || l.joins(l.head-1, now, limits) {
 		return 0
 	}
-	return entryBytes * n
+	return entryBytes * len(l.ring)
 }
 
 func (l *Log) slot(p int) *entry { return &l.ring[p&(len(l.ring)-1)] }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"example.com/sash/memstore"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/envoy"
@@ -135,8 +134,8 @@ func (s *serving) check() error {
 		return fmt.Errorf("--instances %d: give the least number of instances that share the limits, or 0 if Redis alone counts them", o.Instances)
 	case o.Replicas < 0:
 		return fmt.Errorf("--replicas %d: give how many replicas must confirm an admission, or 0 to wait for none", o.Replicas)
-	case o.Memory.MaxKeys < 1:
-		return fmt.Errorf("--memory-max-subjects %d: give the most subjects to hold in memory, such as %d", o.Memory.MaxKeys, memstore.DefaultMaxKeys)
+	case o.Memory.MaxBytes < 1<<20:
+		return fmt.Errorf("--memory-max-bytes %d: give the most bytes of subjects in memory, from 1048576 on", o.Memory.MaxBytes)
 	case o.MaxWait < 0 || o.MaxWait > 24*time.Hour:
 		return fmt.Errorf("--max-wait %v: give the longest wait of a request, from 0s (none waits) to 24h", o.MaxWait)
 	case o.MaxConnections < 1:
