@@ -44,17 +44,15 @@ func leastBytes(key string) int { return 352 + (len(key)+15)&^15 }
 // weigh counts the bytes of a subject, after anything that may have changed them.
 func (sh *shard) weigh(sub *subject) {
 	n := leastBytes(sub.id.key) + sub.log.Bytes() + sub.ids.bytes() + sub.block.Bytes() + sub.other.bytes()
-	if more := n - int(sub.bytes); more != 0 {
-		sub.bytes = int32(n)
-		sh.store.bytes.Add(int64(more))
-	}
+	sh.bytes += int64(n) - int64(sub.bytes)
+	sub.bytes = int32(n)
 }
 
 // fits makes room for a request of a subject that exists, if it is charged and needs more bytes for that, of which some are
 // known. It reports false if there is no room.
 func (sh *shard) fits(now int64, sub *subject, req *driver.Request, more int) bool {
 	limits := req.Policy.Limits
-	if more += sub.log.Grows(now, limits); more == 0 || sh.store.has(more) || req.Cost == 0 {
+	if more += sub.log.Grows(now, limits); more == 0 || sh.has(more) || req.Cost == 0 {
 		return true
 	}
 	refused := sub.block.Left(now) > 0 || sub.state.Look(now, req.Cost, limits, sh.statuses[:len(limits)]) != 0
@@ -67,7 +65,7 @@ func (sh *shard) fits(now int64, sub *subject, req *driver.Request, more int) bo
 
 // grow makes room for a subject to grow, and reports whether there is some.
 func (sh *shard) grow(now int64, sub *subject, more int) bool {
-	if more == 0 || sh.store.has(more) {
+	if more == 0 || sh.has(more) {
 		return true
 	}
 	deciding := sub.deciding
@@ -77,8 +75,8 @@ func (sh *shard) grow(now int64, sub *subject, more int) bool {
 	return ok
 }
 
-// has reports whether the store has room for more bytes.
-func (s *Store) has(more int) bool { return s.bytes.Load()+int64(more) <= s.most }
+// has reports whether the shard has room for more bytes.
+func (sh *shard) has(more int) bool { return sh.bytes+int64(more) <= sh.most }
 
 // bar keeps a subject from being evicted until an instant.
 func (sh *shard) bar(sub *subject, until int64) {
@@ -138,7 +136,7 @@ func (sh *shard) move(sub *subject, barred bool) {
 // room makes room for more bytes, and reports whether there is some.
 func (sh *shard) room(now int64, more int) bool {
 	sh.sweep(now, 4)
-	for !sh.store.has(more) && sh.held() > 0 { // a shard without subjects has less than its share
+	for !sh.has(more) && sh.held() > 0 {
 		sub := sh.victim(now)
 		if sub == nil {
 			sh.store.turned.Add(1)

@@ -22,14 +22,14 @@ import (
 const DefaultMaxBytes = 512 << 20
 
 const (
-	mostShards = 64       // a power of two
-	shardBytes = 24 << 10 // at least, so that the bound is kept within a few hundredths
+	mostShards = 64      // a power of two
+	shardBytes = 4 << 20 // at least, which no key fills alone
 )
 
 // Options for a Store. The zero value is the default.
 type Options struct {
-	// MaxBytes bounds the bytes of all keys, as the store estimates them; the heap holds up to a fifth more. When the
-	// store is full, a new key, and one that needs more memory for a charge or an ID, evicts the least used of eight keys
+	// MaxBytes bounds the bytes of all keys, as the store estimates them, of which each shard has an equal part; the heap
+	// holds up to a fifth more. When its shard is full, a new key, and one that needs more memory for a charge or an ID, evicts the least used of eight keys
 	// that refuse no call, until there is room: the evicted subject may be admitted again for the units it was charged. A
 	// key with no unit left, or that has refused a call whose RetryAfter is not over, or that has bookings ahead, is never
 	// evicted: if all other keys of a shard are such, calls that need memory get [ErrFull]. Stats counts both. Zero is
@@ -47,8 +47,7 @@ type Options struct {
 // [driver.Cooler].
 type Store struct {
 	seed    maphash.Seed
-	most    int64
-	bytes   atomic.Int64  // of all keys
+	most    int64         // bytes
 	evicted atomic.Uint64 // before they expired
 	turned  atomic.Uint64 // calls that got ErrFull
 	shards  []shard       // a power of two
@@ -82,7 +81,7 @@ func New(opts *Options) *Store {
 	s.shards = make([]shard, n)
 	start := time.Now()
 	for i := range s.shards {
-		s.shards[i].store = s
+		s.shards[i].store, s.shards[i].most = s, s.most/int64(n)
 		s.shards[i].clock = newClock(opts.Now, start)
 		s.shards[i].subjects = make(map[uint64]*subject)
 	}
@@ -178,14 +177,14 @@ type Stats struct {
 
 // Stats returns the counts. Keys include those that have expired and were not dropped yet.
 func (s *Store) Stats() Stats {
-	keys := 0
+	keys, bytes := 0, int64(0)
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		keys += sh.held()
+		keys, bytes = keys+sh.held(), bytes+sh.bytes
 		sh.mu.Unlock()
 	}
-	return Stats{keys, s.bytes.Load(), s.most, s.evicted.Load(), s.turned.Load()}
+	return Stats{keys, bytes, s.most, s.evicted.Load(), s.turned.Load()}
 }
 
 // An id names a state: each algorithm and each resolution counts on its own.

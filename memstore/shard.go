@@ -15,6 +15,8 @@ type shard struct {
 	subjects map[uint64]*subject // by hash; those with the same hash are chained
 	free     queue               // those that may be evicted
 	barred   queue               // those that refuse calls
+	bytes    int64               // of all subjects
+	most     int64               // bytes
 	store    *Store
 	statuses [driver.MaxLimits]driver.Status // of the current decision: here, to avoid an allocation
 }
@@ -243,7 +245,7 @@ func (sh *shard) drop(sub *subject) {
 	} else {
 		delete(sh.subjects, sub.hash)
 	}
-	sh.store.bytes.Add(-int64(sub.bytes))
+	sh.bytes -= int64(sub.bytes)
 	if sub.index >= 0 {
 		heap.Remove(sh.queueOf(sub), sub.index)
 	}
