@@ -119,10 +119,11 @@ type Answer struct {
 	// same, except to a subject that is remembered as over its limit (sash.FromCache).
 	Fitted int64
 
-	limits     *limits    // what the store is asked for; nil when it need not be
-	candidate  *candidate // of the rule; nil is none, and beside an override or a request limit
-	need       int64      // the units that need room: of Cost, or of all parts of the subject if they can never fit together
-	within     int64      // how far ahead the part may be booked, in microseconds
+	limits     *limits       // what the store is asked for; nil when it need not be
+	candidate  *candidate    // of the rule; nil is none, and beside an override or a request limit
+	need       int64         // the units that need room: of Cost, or of all parts of the subject if they can never fit together
+	within     int64         // how far ahead the part may be booked, in microseconds
+	queue      time.Duration // the longest queue of which a client has a share; zero without bookings or with the right to book
 	refund     bool
 	always     bool // the units are charged also if the request is refused
 	quota      bool // one of several quotas of the request
