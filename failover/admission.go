@@ -79,6 +79,12 @@ func WithClient(ctx context.Context, client string) context.Context {
 	return context.WithValue(ctx, clientKey{}, client)
 }
 
+// Client returns the client of WithClient, or "".
+func Client(ctx context.Context) string {
+	client, _ := ctx.Value(clientKey{}).(string)
+	return client
+}
+
 // take takes a place, if there is one. The caller holds mu.
 func (a *admission) take() bool {
 	if a.at >= a.limit {
@@ -133,7 +139,7 @@ func (a *admission) enter(ctx context.Context, q *question) (waited time.Duratio
 
 // join adds a call to the line of its client. The caller holds mu.
 func (a *admission) join(ctx context.Context, patience time.Duration) *waiter {
-	client, _ := ctx.Value(clientKey{}).(string)
+	client := Client(ctx)
 	l := a.lines[client]
 	if l == nil {
 		l = &line{client: client}

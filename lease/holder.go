@@ -63,12 +63,12 @@ func (h holder) forget(ctx context.Context, name id) (err error) {
 	return h.Forget(ctx, string(name))
 }
 
-const mostKeys = 1 << 14 // of New, whose demand is known; the home decides calls of other keys one by one
+const mostBytes = 8 << 20 // of New, for some 10,000 keys whose demand is known; the home decides calls of others one by one
 
 // newPrivate returns the holder of one process. Its clock does not jump.
 func newPrivate() driver.Holder {
 	start := time.Now()
-	return memstore.New(&memstore.Options{MaxKeys: mostKeys, Now: func() time.Time { return start.Add(time.Since(start)) }})
+	return memstore.New(&memstore.Options{MaxBytes: mostBytes, Now: func() time.Time { return start.Add(time.Since(start)) }})
 }
 
 // caught makes a panic of the holder an error: many of its callers are in the background.

@@ -86,6 +86,7 @@ func (s *Store) decideAll(reqs []driver.Request) ([]driver.Answer, error) {
 		} else {
 			s.shard(sub.hash).charge(sub, &reqs[i], charge, &answers[i])
 		}
+		s.shard(sub.hash).weigh(sub)
 		sub.deciding = false
 		if sub.index < 0 {
 			s.shard(sub.hash).enqueue(sub)
@@ -110,7 +111,7 @@ func (sh *shard) charge(sub *subject, req *driver.Request, admitted bool, answer
 }
 
 // hold fills in the subjects that are going to be charged, each of which exists then, and stays while there is room made
-// for the others. It reports false, and adds none, if one has no place.
+// for the others. It reports false, and adds none, if one has no place or cannot grow.
 func (s *Store) hold(subjects []*subject, reqs []driver.Request, answers []driver.Answer) bool {
 	for i, req := range reqs {
 		if hash := s.hash(req.Key); req.Cost > 0 {
@@ -120,11 +121,16 @@ func (s *Store) hold(subjects []*subject, reqs []driver.Request, answers []drive
 		}
 	}
 	for i, req := range reqs {
-		if req.Cost == 0 || subjects[i] != nil {
+		if req.Cost == 0 {
 			continue
 		}
 		hash := s.hash(req.Key)
-		if subjects[i] = s.shard(hash).add(answers[i].At, hash, req.Key, req.Policy); subjects[i] == nil {
+		sh, now := s.shard(hash), answers[i].At
+		known := subjects[i] != nil
+		if !known {
+			subjects[i] = sh.add(now, hash, req.Key, req.Policy)
+		}
+		if subjects[i] == nil || known && !sh.grow(now, subjects[i], subjects[i].log.Grows(now, req.Policy.Limits)) {
 			s.release(subjects)
 			return false
 		}

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 
 	"example.com/sash/driver"
@@ -13,6 +14,15 @@ type beside struct {
 	leases   window.Leases
 }
 
+func (b *beside) bytes() int {
+	if b == nil {
+		return 0
+	}
+	return besideBytes + b.leases.Bytes()
+}
+
+const besideBytes = 160
+
 // The policies under which a shard finds it. Their algorithms are no limiter's.
 var (
 	leasing = &driver.Policy{Algorithm: 254}
@@ -21,7 +31,8 @@ var (
 
 // beside calls do with what is kept of a key under a policy, with its shard locked. If there is nothing, it creates it or
 // does nothing. do sets until when that is kept.
-func (s *Store) beside(key string, policy *driver.Policy, create bool, do func(sh *shard, sub *subject, now int64)) error {
+// It makes room for more bytes first.
+func (s *Store) beside(key string, policy *driver.Policy, create bool, more int, do func(sh *shard, sub *subject, now int64)) error {
 	sh, hash, now := s.open(key)
 	defer sh.mu.Unlock()
 	sub := sh.find(hash, key, policy)
@@ -33,18 +44,21 @@ func (s *Store) beside(key string, policy *driver.Policy, create bool, do func(s
 			return ErrFull
 		}
 		sub.state, sub.other = nil, new(beside)
+	} else if !sh.grow(now, sub, more) {
+		return ErrFull
 	}
 	do(sh, sub, now)
+	sh.weigh(sub)
 	if sub.index < 0 {
 		sh.enqueue(sub)
 	}
 	return nil
 }
 
-// CoolDown implements [driver.Cooler]. A cool-down counts as a key for Options.MaxKeys,
+// CoolDown implements [driver.Cooler]. A cool-down counts for Options.MaxBytes,
 // and is not evicted before it has ended.
 func (s *Store) CoolDown(_ context.Context, key string, c driver.CoolDown) (at driver.CoolDown, err error) {
-	err = s.beside(key, cooling, c.Length > 0, func(sh *shard, sub *subject, now int64) {
+	err = s.beside(key, cooling, c.Length > 0, 0, func(sh *shard, sub *subject, now int64) {
 		state := &sub.other.coolDown
 		if c.Length > 0 {
 			state.Begin(now, c)
@@ -57,33 +71,33 @@ func (s *Store) CoolDown(_ context.Context, key string, c driver.CoolDown) (at d
 	return at, err
 }
 
-// Spend implements [driver.Holder]. Leases of a key count as a key for Options.MaxKeys, and are not evicted before they have
+// Spend implements [driver.Holder]. Leases of a key count for Options.MaxBytes, and are not evicted before they have
 // ended. The only error is [ErrFull].
 func (s *Store) Spend(_ context.Context, sp driver.Spending) (held driver.Held, err error) {
-	err = s.leases(sp.Key, true, func(now int64, l *window.Leases) { l.Take(now, &sp, &held) })
+	err = s.leases(sp.Key, true, 0, func(now int64, l *window.Leases) { l.Take(now, &sp, &held) })
 	return held, err
 }
 
 // Bring implements [driver.Holder]. The only error is [ErrFull].
 func (s *Store) Bring(_ context.Context, e driver.Errand) (kept bool, err error) {
-	err = s.leases(e.Key, true, func(now int64, l *window.Leases) { kept = l.Bring(now, &e) })
+	err = s.leases(e.Key, true, window.GrowsBy(&e), func(now int64, l *window.Leases) { kept = l.Bring(now, &e) })
 	return kept, err
 }
 
 // Return implements [driver.Holder].
 func (s *Store) Return(_ context.Context, key string, began, keep int64) (units int64, err error) {
-	err = s.leases(key, false, func(_ int64, l *window.Leases) { units = l.Return(began, keep) })
+	err = s.leases(key, false, 0, func(_ int64, l *window.Leases) { units = l.Return(began, keep) })
 	return units, err
 }
 
 // Forget implements [driver.Holder].
 func (s *Store) Forget(_ context.Context, key string) error {
-	return s.leases(key, false, func(_ int64, l *window.Leases) { l.Forget() })
+	return s.leases(key, false, 0, func(_ int64, l *window.Leases) { l.Forget() })
 }
 
 // leases calls do with the leases of a key and the clock.
-func (s *Store) leases(key string, create bool, do func(now int64, l *window.Leases)) error {
-	return s.beside(key, leasing, create, func(sh *shard, sub *subject, now int64) {
+func (s *Store) leases(key string, create bool, more int, do func(now int64, l *window.Leases)) error {
+	return s.beside(key, leasing, create, more, func(sh *shard, sub *subject, now int64) {
 		do(now, &sub.other.leases)
 		if sub.until = sub.other.leases.Expires(); sub.until > now {
 			sh.bar(sub, sub.until)
@@ -93,21 +107,27 @@ func (s *Store) leases(key string, create bool, do func(now int64, l *window.Lea
 
 // Settle implements [driver.Settler].
 func (s *Store) Settle(_ context.Context, sets ...driver.Settlement) error {
+	var failed error
 	for i := range sets {
-		s.settle(&sets[i])
+		failed = cmp.Or(failed, s.settle(&sets[i]))
 	}
-	return nil
+	return failed
 }
 
-func (s *Store) settle(set *driver.Settlement) {
+func (s *Store) settle(set *driver.Settlement) error {
 	req := &set.Request
 	sh, hash, now := s.open(req.Key)
 	defer sh.mu.Unlock()
-	if sub := sh.chargedTo(now, hash, set); sub != nil && sub.first(now, set) {
+	sub := sh.chargedTo(now, hash, set)
+	if sub != nil && set.ID != "" && !sh.grow(now, sub, sub.ids.grows()) {
+		return ErrFull
+	}
+	if sub != nil && sub.first(now, set) {
 		more := set.Units - req.Cost
 		sub.state.Settle(now, set.At, more, req.Policy.Limits)
 		sh.settled(now, sub, more, req.Policy.Limits)
 	}
+	return nil
 }
 
 // chargedTo returns the subject that still holds the charge of a settlement, or nil.
@@ -132,11 +152,25 @@ func (s *Store) Extend(_ context.Context, sets ...driver.Settlement) (int64, err
 	subjects := make([]*subject, len(sets))
 	var room [driver.MaxLimits]driver.Status
 	var putBack []func()
+	undo := func() {
+		for _, back := range putBack {
+			back()
+		}
+	}
 	for i := range sets {
 		set, cost, limits := &sets[i], reqs[i].Cost, reqs[i].Policy.Limits
 		hash := s.hash(reqs[i].Key)
-		sub := s.shard(hash).chargedTo(now, hash, set)
+		sh := s.shard(hash)
+		sub := sh.chargedTo(now, hash, set)
 		moved := sub != nil
+		if moved {
+			sub.deciding = true // so that it is not evicted for another
+			defer func() { sub.deciding = false }()
+			if !sh.grow(now, sub, sub.log.Grows(now, limits)) {
+				undo()
+				return 0, ErrFull
+			}
+		}
 		if moved && set.Delay == 0 {
 			moved = sub.log.Extend(now, set.At, cost, limits)
 		} else if moved {
@@ -147,9 +181,7 @@ func (s *Store) Extend(_ context.Context, sets ...driver.Settlement) (int64, err
 			}
 		}
 		if !moved {
-			for _, back := range putBack {
-				back()
-			}
+			undo()
 			return 0, nil
 		}
 		subjects[i] = sub

@@ -57,7 +57,7 @@ func (b *booker) settle(req driver.Request, answer driver.Answer, units int64) {
 }
 
 func TestAKeyWithBookingsIsNotEvicted(t *testing.T) {
-	b := newBooker(t, memstore.Options{MaxKeys: 1}, sash.Every(3, time.Second))
+	b := newBooker(t, memstore.Options{MaxBytes: memstore.KeyBytes}, sash.Every(3, time.Second))
 	for range 2 { // there is always a unit left
 		req := b.request("k", time.Minute)
 		req.Cost = 2

@@ -8,11 +8,11 @@ import (
 	"example.com/sash/driver"
 )
 
-// ErrFull is the error of a call of a new key when the store is full and evicts no other key for it: see
-// Options.MaxKeys. Nothing was charged. A limiter returns it as sash.ErrUnavailable. Package failover takes it for a
+// ErrFull is the error of a call that needs memory when the store is full and evicts no other key for it: see
+// Options.MaxBytes. Nothing was charged. A limiter returns it as sash.ErrUnavailable. Package failover takes it for a
 // failure of the store, so that enough new keys make the store count as down for all keys, unless Options.Classify
 // returns failover.Rejected for it. New keys then get the error in every failure mode.
-var ErrFull = errors.New("memstore: the store is full, and evicts no key for a new one: let it hold more keys (MaxKeys), or wait")
+var ErrFull = errors.New("memstore: the store is full, and evicts no key for this one: let it hold more (MaxBytes), or wait")
 
 // A full shard evicts the least used of this many subjects, taken from a random place on.
 const candidates = 8
@@ -37,6 +37,47 @@ func (sh *shard) note(now int64, sub *subject, limits []driver.Limit, refusals u
 	}
 }
 
+// leastBytes returns the bytes of a subject of a key, with its places in the map and in a queue and the first ring of its
+// log.
+func leastBytes(key string) int { return 352 + (len(key)+15)&^15 }
+
+// weigh counts the bytes of a subject, after anything that may have changed them.
+func (sh *shard) weigh(sub *subject) {
+	n := leastBytes(sub.id.key) + sub.log.Bytes() + sub.ids.bytes() + sub.block.Bytes() + sub.other.bytes()
+	sh.bytes += int64(n) - int64(sub.bytes)
+	sub.bytes = int32(n)
+}
+
+// fits makes room for a request of a subject that exists, if it is charged and needs more bytes for that, of which some are
+// known. It reports false if there is no room.
+func (sh *shard) fits(now int64, sub *subject, req *driver.Request, more int) bool {
+	limits := req.Policy.Limits
+	if more += sub.log.Grows(now, limits); more == 0 || sh.has(more) || req.Cost == 0 {
+		return true
+	}
+	refused := sub.block.Left(now) > 0 || sub.state.Look(now, req.Cost, limits, sh.statuses[:len(limits)]) != 0
+	if refused && booked(req) {
+		_, ok := sub.log.Place(now, req.Within, req.Cost, limits)
+		refused = !ok
+	}
+	return refused && !req.Forced && !req.Policy.CountRefused || sh.grow(now, sub, more)
+}
+
+// grow makes room for a subject to grow, and reports whether there is some.
+func (sh *shard) grow(now int64, sub *subject, more int) bool {
+	if more == 0 || sh.has(more) {
+		return true
+	}
+	deciding := sub.deciding
+	sub.deciding = true
+	ok := sh.room(now, more)
+	sub.deciding = deciding
+	return ok
+}
+
+// has reports whether the shard has room for more bytes.
+func (sh *shard) has(more int) bool { return sh.bytes+int64(more) <= sh.most }
+
 // bar keeps a subject from being evicted until an instant.
 func (sh *shard) bar(sub *subject, until int64) {
 	sub.refuses = until
@@ -49,6 +90,7 @@ func (sh *shard) bar(sub *subject, until int64) {
 // later than now: a subject that may have no unit left refuses until all have left.
 func (sh *shard) settled(now int64, sub *subject, more int64, limits []driver.Limit) {
 	expires := sub.state.Expires()
+	sh.weigh(sub)
 	switch {
 	case more > 0:
 		sub.used += more
@@ -91,21 +133,18 @@ func (sh *shard) move(sub *subject, barred bool) {
 	sh.enqueue(sub)
 }
 
-// room makes room for a new subject, and reports whether there is some.
-func (sh *shard) room(now int64) bool {
+// room makes room for more bytes, and reports whether there is some.
+func (sh *shard) room(now int64, more int) bool {
 	sh.sweep(now, 4)
-	if sh.store.keys.Load() < sh.store.most {
-		return true
-	}
-	if sh.held() == 0 {
-		return true // its share of the keys is above what it holds
-	}
-	if sub := sh.victim(now); sub != nil {
+	for !sh.has(more) && sh.held() > 0 {
+		sub := sh.victim(now)
+		if sub == nil {
+			sh.store.turned.Add(1)
+			return false
+		}
 		sh.evict(now, sub)
-		return true
 	}
-	sh.store.turned.Add(1)
-	return false
+	return true
 }
 
 // victim returns the least used of some subjects that refuse nothing, or nil if there are none. The subjects of the

@@ -1,9 +1,12 @@
 package memstore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,7 +108,7 @@ func TestAFullStoreFreesNoRefusedCaller(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			evicted, full, refused := uint64(0), 0, 0
 			for seed := range uint64(15) {
-				w := newFullWorld(t, seed, a, memstore.Options{MaxKeys: 12})
+				w := newFullWorld(t, seed, a, memstore.Options{MaxBytes: 12 * memstore.KeyBytes})
 				j := fullJudge{make(map[string][]bar)}
 				for step := range 1500 {
 					w.clock.Advance(time.Duration(w.random.IntN(2)*w.random.IntN(3000)) * time.Microsecond)
@@ -131,7 +134,7 @@ func TestAFullStoreFreesNoRefusedCaller(t *testing.T) {
 				}
 				stats := w.store.Swept()
 				evicted += stats.Evicted
-				if stats.Keys > stats.MaxKeys {
+				if stats.Bytes > stats.MaxBytes {
 					t.Fatalf("%+v", stats)
 				}
 			}
@@ -172,7 +175,7 @@ func TestAFullStoreTakesNewKeysWhileOneHasRoom(t *testing.T) {
 			t.Fatal("a refused key was freed")
 		}
 	}
-	want := memstore.Stats{Keys: most, MaxKeys: most, Evicted: 1, TurnedAway: 1}
+	want := memstore.Stats{Keys: most, Bytes: most * memstore.KeyBytes, MaxBytes: most * memstore.KeyBytes, Evicted: 1, TurnedAway: 1}
 	if got := store.Swept(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -198,7 +201,7 @@ func TestAFullStoreEvictsTheLeastUsed(t *testing.T) {
 
 // A call over several keys that finds no room for one of them charges none.
 func TestACallOverSeveralKeysThatAFullStoreTurnsAwayChargesNothing(t *testing.T) {
-	store := memstore.New(&memstore.Options{MaxKeys: 1})
+	store := memstore.New(&memstore.Options{MaxBytes: 1})
 	allow(t, newLimiter(t, store, sash.SlidingLog, sash.PerHour(1)), "held") // and so it is not evicted
 	l := newLimiter(t, store, sash.SlidingLog, sash.PerHour(5))
 	for _, keys := range [][2]string{{"held", "new"}, {"new", "held"}} {
@@ -241,7 +244,7 @@ func TestACallOverSeveralKeysEvictsNoneOfThem(t *testing.T) {
 // A key whose units are used up by a settlement is not evicted either, and one whose units were all given back is.
 func TestSettlementsInAFullStore(t *testing.T) {
 	for name, c := range map[string]struct{ reserved, settled int64 }{"used up": {1, 10}, "given back": {10, 0}} {
-		store, _ := newStore(t, 1)
+		store, _ := newStore(t, 2) // of one key with the ID of a settlement
 		l := newLimiter(t, store, sash.SlidingLog, sash.PerHour(10))
 		r, err := l.Reserve(t.Context(), "k", c.reserved)
 		if err != nil {
@@ -255,4 +258,125 @@ func TestSettlementsInAFullStore(t *testing.T) {
 			t.Errorf("%s: %v for a new key", name, err)
 		}
 	}
+}
+
+// Callers that make the store hold as much as they can fill it, and no more: of keys that may be evicted and of keys that may
+// not, with IDs and with bookings.
+func TestTheHeapStaysWithinTheBound(t *testing.T) {
+	const most = 4 << 20
+	var held []*sash.Reservation
+	for name, attack := range map[string]func(ctx context.Context, s *memstore.Store, l [3]*sash.Limiter, i int) error{
+		"new keys": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
+			_, err := l[0].Allow(ctx, fmt.Sprintf("a key of forty bytes %019d", i))
+			return err
+		},
+		"refused keys": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
+			_, err := l[1].Allow(ctx, fmt.Sprint(i))
+			return err
+		},
+		"charges": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
+			_, err := l[0].Allow(ctx, fmt.Sprint(i%200))
+			return err
+		},
+		"IDs of few keys": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
+			_, err := l[0].AllowOnce(ctx, fmt.Sprint(i), fmt.Sprint(i%20), 1)
+			return err
+		},
+		"an ID of each key": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
+			_, err := l[1].AllowOnce(ctx, "first", fmt.Sprint(i), 1)
+			return err
+		},
+		"settlements": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
+			if i >= 11_000 {
+				return held[i%11_000].Settle(ctx, 2)
+			}
+			r, err := l[1].Reserve(ctx, fmt.Sprint(i), 1)
+			held = append(held, r)
+			return err
+		},
+		"charges of two keys": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
+			_, err := l[0].AllowAll(ctx, sash.Subject{Key: fmt.Sprint(i % 200), Cost: 1}, sash.Subject{Key: "with all", Cost: 1})
+			return err
+		},
+		"bookings": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
+			_, err := l[2].Book(ctx, fmt.Sprint(i%100), 1, sash.MaxWindow)
+			return err
+		},
+		"cool-downs": func(ctx context.Context, s *memstore.Store, _ [3]*sash.Limiter, i int) error {
+			_, err := s.CoolDown(ctx, fmt.Sprint(i), driver.CoolDown{Length: time.Hour.Microseconds()})
+			return err
+		},
+		"leases": func(ctx context.Context, s *memstore.Store, _ [3]*sash.Limiter, i int) error {
+			key, long := fmt.Sprint(i%7000), time.Hour.Microseconds()
+			held, err := s.Spend(ctx, driver.Spending{Key: key, Cost: 1, Longest: long})
+			if err == nil && held.Errand > 0 {
+				_, err = s.Bring(ctx, driver.Errand{Key: key, Began: held.At, Longest: long, Units: 1, Rest: -1, Note: strings.Repeat("n", 100)})
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, clock := newStore(t, most/memstore.KeyBytes)
+			var l [3]*sash.Limiter
+			for i, limit := range []sash.Limit{sash.PerDay(1 << 30), sash.PerHour(1), sash.Every(1, 100*time.Millisecond)} {
+				l[i] = newLimiter(t, store, sash.SlidingLog, limit)
+			}
+			before, n, full := heap(), 0, 0
+			for ; n < 1_000_000 && full < 1000 && store.Stats().Evicted < 5000; n++ {
+				clock.Advance(time.Microsecond)
+				if err := attack(t.Context(), store, l, n); errors.Is(err, memstore.ErrFull) {
+					full++
+				} else if err != nil {
+					t.Fatal(err)
+				}
+			}
+			held = nil
+			grown := heap() - before
+			t.Logf("%d calls, %d full: the heap has grown to %.2f of the bound, %+v", n, full, float64(grown)/most, store.Stats())
+			if s := store.Stats(); s.Bytes > s.MaxBytes*102/100 || grown > most*5/4 || grown < most*3/4 {
+				t.Errorf("the heap has grown by %d bytes with a bound of %d", grown, most)
+			}
+			runtime.KeepAlive(store)
+		})
+	}
+}
+
+// A full store decides calls that need no memory as any store does, and evicts nothing for them: refusals, also of a log
+// without a free place, and charges that take the place of those that have left.
+func TestAFullStoreDecidesWhatNeedsNoMemory(t *testing.T) {
+	const keys = 50
+	store, clock := newStore(t, keys)
+	l := newLimiter(t, store, sash.SlidingLog, sash.PerHour(4)) // as many as a log has places for at first
+	call := func(allowed bool) {
+		t.Helper()
+		for k := range keys {
+			clock.Advance(time.Millisecond)
+			if res := allow(t, l, fmt.Sprint(k)); res.Allowed != allowed {
+				t.Fatalf("key %d: %+v", k, res)
+			}
+		}
+	}
+	for range 4 {
+		call(true)
+	}
+	call(false)
+	if r, err := l.Book(t.Context(), "7", 1, time.Minute); err != nil || r.Allowed() {
+		t.Errorf("a booking that comes too late: %v", err)
+	}
+	if _, err := l.Book(t.Context(), "7", 1, 2*time.Hour); !errors.Is(err, memstore.ErrFull) {
+		t.Errorf("a booking for which the log has no place: %v", err)
+	}
+	clock.Advance(time.Hour)
+	call(true)
+	if s := store.Stats(); s.Keys != keys || s.Evicted != 0 || s.TurnedAway != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// heap returns the bytes that the heap holds.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

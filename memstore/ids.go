@@ -55,6 +55,31 @@ func (i *ids) add(now int64, name window.Name, m memo) {
 	heap.Push(&i.ends, ending{name, m.until, i.added})
 }
 
+// Bytes of the IDs that a subject remembers: those of an empty map, and of each ID in the map and in ends.
+const (
+	idsBytes = 288
+	idBytes  = 72
+)
+
+// bytes returns about as many bytes as the IDs have allocated.
+func (i *ids) bytes() int {
+	if i == nil {
+		return 0
+	}
+	return idsBytes + idBytes*cap(i.ends)
+}
+
+// grows returns by how many bytes about a further ID makes them grow.
+func (i *ids) grows() int {
+	switch {
+	case i == nil:
+		return idsBytes + idBytes
+	case len(i.ends) < cap(i.ends):
+		return 0
+	}
+	return idBytes * (cap(i.ends)/4 + 1)
+}
+
 // drop forgets the ID that ends first.
 func (i *ids) drop() { delete(i.known, heap.Pop(&i.ends).(ending).name) }
 

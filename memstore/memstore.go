@@ -18,24 +18,25 @@ import (
 	"example.com/sash/internal/window"
 )
 
-// DefaultMaxKeys is the cap on keys when Options do not give one.
-const DefaultMaxKeys = 1 << 20
+// DefaultMaxBytes is the bound of bytes when Options do not give one.
+const DefaultMaxBytes = 512 << 20
 
 const (
-	mostShards   = 64 // a power of two
-	keysPerShard = 64 // at least, so that the cap is kept within a few hundredths
+	mostShards = 64      // a power of two
+	shardBytes = 4 << 20 // at least, which no key fills alone
 )
 
 // Options for a Store. The zero value is the default.
 type Options struct {
-	// MaxKeys caps the keys held, to within 2 %. When the store is full, a new key evicts the least used of eight keys
-	// that refuse no call: the evicted subject may be admitted again for the units it was charged. A key with no unit
-	// left, or that has refused a call whose RetryAfter is not over, or that has bookings ahead, is never evicted: if
-	// all keys of a shard are such, calls of new keys get [ErrFull]. Stats counts both. Zero is DefaultMaxKeys. A key
-	// takes about 350 bytes, plus 16 to 32 for each charge that its window has held at once, and about 70 for each ID
-	// of a call or a settlement that it remembers, at most 16,384 of them: then a further one replaces the one that
-	// ends first.
-	MaxKeys int
+	// MaxBytes bounds the bytes of all keys, as the store estimates them, of which each shard has an equal part; the heap
+	// holds up to a fifth more. When its shard is full, a new key, and one that needs more memory for a charge or an ID, evicts the least used of eight keys
+	// that refuse no call, until there is room: the evicted subject may be admitted again for the units it was charged. A
+	// key with no unit left, or that has refused a call whose RetryAfter is not over, or that has bookings ahead, is never
+	// evicted: if all other keys of a shard are such, calls that need memory get [ErrFull]. Stats counts both. Zero is
+	// DefaultMaxBytes. A key takes about 350 bytes, plus 16 to 32 for each charge that its window has held at once, and
+	// about 80 for each ID of a call or a settlement that it remembers, at most 16,384 of them: then a further one
+	// replaces the one that ends first.
+	MaxBytes int64
 	// Now is the clock. It may be called concurrently and may go back. Nil is the wall clock; if that is set by 20 ms
 	// or more, the store follows within a second.
 	Now func() time.Time
@@ -46,8 +47,7 @@ type Options struct {
 // [driver.Cooler].
 type Store struct {
 	seed    maphash.Seed
-	most    int64
-	keys    atomic.Int64  // held in all shards
+	most    int64         // bytes
 	evicted atomic.Uint64 // before they expired
 	turned  atomic.Uint64 // calls that got ErrFull
 	shards  []shard       // a power of two
@@ -70,18 +70,18 @@ var (
 // New returns an empty store. A nil opts is the default.
 func New(opts *Options) *Store {
 	opts = cmp.Or(opts, &Options{})
-	s := &Store{seed: maphash.MakeSeed(), most: int64(opts.MaxKeys)}
+	s := &Store{seed: maphash.MakeSeed(), most: opts.MaxBytes}
 	if s.most <= 0 {
-		s.most = DefaultMaxKeys
+		s.most = DefaultMaxBytes
 	}
 	n := mostShards
-	for n > 1 && s.most/int64(n) < keysPerShard {
+	for n > 1 && s.most/int64(n) < shardBytes {
 		n /= 2
 	}
 	s.shards = make([]shard, n)
 	start := time.Now()
 	for i := range s.shards {
-		s.shards[i].store = s
+		s.shards[i].store, s.shards[i].most = s, s.most/int64(n)
 		s.shards[i].clock = newClock(opts.Now, start)
 		s.shards[i].subjects = make(map[uint64]*subject)
 	}
@@ -137,7 +137,8 @@ func (s *Store) DecideOnce(_ context.Context, id string, req driver.Request) (an
 	sh, hash, now := s.open(req.Key)
 	defer sh.mu.Unlock()
 	name, statuses := window.CallName(id), sh.statuses[:len(req.Policy.Limits)]
-	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
+	sub, ok := sh.find(hash, req.Key, req.Policy), true
+	if sub != nil {
 		if m, ok := sub.ids.find(now, name); ok {
 			sub.state.Look(now, 0, req.Policy.Limits, statuses)
 			at := m.until - driver.RepeatTime.Microseconds()
@@ -147,31 +148,43 @@ func (s *Store) DecideOnce(_ context.Context, id string, req driver.Request) (an
 			}
 			return answer, nil
 		}
+		ok = sh.fits(now, sub, &req, sub.ids.grows())
+	} else if req.Cost > 0 {
+		ok = sh.room(now, leastBytes(req.Key)+idsBytes+idBytes)
 	}
-	if !sh.decide(now, hash, &req, &answer) {
+	if !ok || !sh.decide(now, hash, &req, &answer) {
 		return driver.Answer{}, ErrFull
 	}
 	if req.Cost > 0 && (answer.Allowed() || req.Policy.CountRefused) {
-		sh.find(hash, req.Key, req.Policy).charged(now, answer.At, name, answer.Refusals)
+		sub = sh.find(hash, req.Key, req.Policy)
+		sub.charged(now, answer.At, name, answer.Refusals)
+		sh.weigh(sub)
 	}
 	return answer, nil
 }
 
-// Stats count the keys of a store.
+// Stats count the keys and the bytes of a store.
 type Stats struct {
 	// Keys is the number of keys with charges that still count or may still be settled, or with IDs of calls.
 	Keys int
-	// MaxKeys is the most keys that the store holds: see Options.
-	MaxKeys int
+	// Bytes is about as many bytes as they take, and MaxBytes the most: see Options.
+	Bytes, MaxBytes int64
 	// Evicted counts the keys that were dropped before they expired because the store was full.
 	Evicted uint64
-	// TurnedAway counts the calls of new keys that got ErrFull.
+	// TurnedAway counts the calls that got ErrFull.
 	TurnedAway uint64
 }
 
 // Stats returns the counts. Keys include those that have expired and were not dropped yet.
 func (s *Store) Stats() Stats {
-	return Stats{Keys: int(s.keys.Load()), MaxKeys: int(s.most), Evicted: s.evicted.Load(), TurnedAway: s.turned.Load()}
+	keys, bytes := 0, int64(0)
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		keys, bytes = keys+sh.held(), bytes+sh.bytes
+		sh.mu.Unlock()
+	}
+	return Stats{keys, bytes, s.most, s.evicted.Load(), s.turned.Load()}
 }
 
 // An id names a state: each algorithm and each resolution counts on its own.

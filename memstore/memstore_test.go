@@ -13,9 +13,9 @@ import (
 	"example.com/sash/memstore"
 )
 
-func newStore(t *testing.T, maxKeys int) (*memstore.Store, *judge.Clock) {
+func newStore(t *testing.T, maxKeys int64) (*memstore.Store, *judge.Clock) {
 	clock := judge.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
-	return memstore.New(&memstore.Options{MaxKeys: maxKeys, Now: clock.Now}), clock
+	return memstore.New(&memstore.Options{MaxBytes: maxKeys * memstore.KeyBytes, Now: clock.Now}), clock
 }
 
 func newLimiter(t testing.TB, store driver.Store, a sash.Algorithm, limits ...sash.Limit) *sash.Limiter {
@@ -48,11 +48,11 @@ func TestKeysGoWhenNothingTheyWereChargedCounts(t *testing.T) {
 			for i := range 1000 {
 				allow(t, l, fmt.Sprint(i))
 			}
-			if got := store.Swept(); got != (memstore.Stats{Keys: 1000, MaxKeys: memstore.DefaultMaxKeys}) {
+			if got := store.Swept(); got != (memstore.Stats{Keys: 1000, Bytes: 1000 * memstore.KeyBytes, MaxBytes: memstore.DefaultMaxBytes}) {
 				t.Errorf("after 1000 keys: %+v", got)
 			}
 			clock.Advance(60*time.Second + time.Millisecond)
-			if got := store.Swept(); got != (memstore.Stats{MaxKeys: memstore.DefaultMaxKeys}) {
+			if got := store.Swept(); got != (memstore.Stats{MaxBytes: memstore.DefaultMaxBytes}) {
 				t.Errorf("two windows later: %+v", got)
 			}
 		})
@@ -163,8 +163,9 @@ func TestAChoiceARewardAndAPart(t *testing.T) {
 
 func TestCoolDownsCountAsKeysAndExpire(t *testing.T) {
 	const most = 1000
+	bytes := memstore.KeyBytes + memstore.CoolDownBytes
 	now := time.UnixMicro(1_700_000_000_000_000)
-	store := memstore.New(&memstore.Options{MaxKeys: most, Now: func() time.Time { return now }})
+	store := memstore.New(&memstore.Options{MaxBytes: most * bytes, Now: func() time.Time { return now }})
 	for i := range 5 * most {
 		c := driver.CoolDown{Length: time.Minute.Microseconds()}
 		if _, err := store.CoolDown(t.Context(), strconv.Itoa(i), c); err != nil && !errors.Is(err, memstore.ErrFull) {

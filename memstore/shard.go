@@ -15,6 +15,8 @@ type shard struct {
 	subjects map[uint64]*subject // by hash; those with the same hash are chained
 	free     queue               // those that may be evicted
 	barred   queue               // those that refuse calls
+	bytes    int64               // of all subjects
+	most     int64               // bytes
 	store    *Store
 	statuses [driver.MaxLimits]driver.Status // of the current decision: here, to avoid an allocation
 }
@@ -30,6 +32,7 @@ type subject struct {
 
 	barred   bool  // it is in the queue of those that refuse calls
 	deciding bool  // the current decision needs it
+	bytes    int32 // that it holds, as the store has counted them
 	refuses  int64 // until when it refuses a call
 	used     int64 // units, by its last decision: of several limits, the most
 
@@ -46,6 +49,9 @@ type subject struct {
 
 // begin gives a new subject its state.
 func (s *subject) begin(policy *driver.Policy) {
+	if n := policy.Block.Refusals; n > 0 {
+		s.block = window.NewBlock(n)
+	}
 	switch policy.Algorithm {
 	case driver.FixedWindow:
 		s.state = new(window.Fixed)
@@ -141,8 +147,9 @@ func (sh *shard) refuse(now int64, hash uint64, req *driver.Request, answer *dri
 	if answer.Allowed() || req.Cost == 0 || sub == nil {
 		return
 	}
-	if sub.block == nil {
-		sub.block = new(window.Block)
+	if sub.block == nil { // the policy is a later one
+		sub.block = window.NewBlock(by.Refusals)
+		sh.weigh(sub)
 	}
 	left := sub.block.Refuse(now, by)
 	sub.until = max(sub.until, now+max(left, by.Window))
@@ -168,8 +175,10 @@ func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer 
 		if sub = sh.add(now, hash, req.Key, req.Policy); sub == nil {
 			return false
 		}
+	} else if sub.log.Full() && !sh.fits(now, sub, req, 0) {
+		return false
 	}
-	at := now
+	at, places := now, sub.log.Places()
 	var refusals uint64
 	switch {
 	case req.Forced:
@@ -185,6 +194,9 @@ func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer 
 		sub.hold(now, at, req)
 	}
 	sh.note(now, sub, req.Policy.Limits, refusals, statuses)
+	if sub.log.Places() != places {
+		sh.weigh(sub)
+	}
 	if fresh {
 		sh.enqueue(sub)
 	}
@@ -208,14 +220,14 @@ func (sh *shard) find(hash uint64, key string, policy *driver.Policy) *subject {
 
 // add creates a subject, or returns nil if there is no place for it. The caller puts it into a queue.
 func (sh *shard) add(now int64, hash uint64, key string, policy *driver.Policy) *subject {
-	if !sh.room(now) {
+	if !sh.room(now, leastBytes(key)) {
 		return nil
 	}
 	sub := &subject{id: id{key, policy.Algorithm, policy.Resolution}, hash: hash, born: now, index: -1}
 	sub.begin(policy)
+	sh.weigh(sub)
 	sub.next = sh.subjects[hash]
 	sh.subjects[hash] = sub
-	sh.store.keys.Add(1)
 	return sub
 }
 
@@ -233,7 +245,7 @@ func (sh *shard) drop(sub *subject) {
 	} else {
 		delete(sh.subjects, sub.hash)
 	}
-	sh.store.keys.Add(-1)
+	sh.bytes -= int64(sub.bytes)
 	if sub.index >= 0 {
 		heap.Remove(sh.queueOf(sub), sub.index)
 	}

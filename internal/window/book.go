@@ -59,18 +59,23 @@ func Book(l *Log, now, within, cost int64, limits []driver.Limit, out []driver.S
 	if !(l.later(now) && l.redate(now)) && l.look(now, cost, limits, out) == 0 {
 		return now, Decide(l, now, cost, limits, false, out)
 	}
-	from := max(now, l.Until(now))
-	if within > 1 && l.Gaps(now) { // a choice asks each subject whether it has room at once
-		at = l.Earliest(now, cost, limits)
-	} else {
-		at = l.Behind(from, cost, limits)
-	}
-	if at-now > within || l.Crowded(now) {
-		return now, l.Refuse(now, from, within, cost, limits, out)
+	at, ok := l.Place(now, within, cost, limits)
+	if !ok {
+		return now, l.Refuse(now, max(now, l.Until(now)), within, cost, limits, out)
 	}
 	l.ChargeAt(now, at, cost, limits)
 	l.LookFrom(now, at, limits, out)
 	return at, 0
+}
+
+// Place returns where Book would book a request, and whether it may. The log was looked at now.
+func (l *Log) Place(now, within, cost int64, limits []driver.Limit) (at int64, ok bool) {
+	if within > 1 && l.Gaps(now) { // a choice asks each subject whether it has room at once
+		at = l.Earliest(now, cost, limits)
+	} else {
+		at = l.Behind(max(now, l.Until(now)), cost, limits)
+	}
+	return at, at-now <= within && !l.Crowded(now)
 }
 
 // Gaps reports whether units came back before bookings that lie ahead of now.

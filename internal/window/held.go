@@ -30,6 +30,8 @@ type held struct {
 	note         string
 }
 
+const heldBytes = 56
+
 // A refusal is one by the home.
 type refusal struct {
 	until, cost, brought int64
@@ -222,6 +224,18 @@ func (l *Leases) Return(began, keep int64) (units int64) {
 
 // Forget implements [driver.Holder].
 func (l *Leases) Forget() { *l = Leases{} }
+
+// GrowsBy returns by how many bytes at most an errand makes leases grow.
+func GrowsBy(e *driver.Errand) int { return driver.MaxLeases/2*heldBytes + len(e.Note) }
+
+// Bytes returns the bytes that the leases have allocated.
+func (l *Leases) Bytes() int {
+	n := heldBytes*cap(l.held) + len(l.refusal.note)
+	for i := range l.held {
+		n += len(l.held[i].note)
+	}
+	return n
+}
 
 // Expires returns the instant from which nothing that is kept matters any more.
 func (l *Leases) Expires() int64 {

@@ -51,8 +51,37 @@ type entry struct {
 	sum uint64 // units of all entries up to this one, modulo 2^64
 }
 
+const (
+	leastRing   = 4
+	entryBytes  = 16
+	bookedBytes = 32
+)
+
 // full returns the units of an entry that so many are charged to.
 func full(units uint64) uint64 { return min(units, uint64(threshold.Log.Units)) }
+
+// Bytes returns the bytes that the log has allocated beyond its first ring.
+func (l *Log) Bytes() int {
+	n := entryBytes * max(0, len(l.ring)-leastRing)
+	if l.booked != nil {
+		n += bookedBytes
+	}
+	return n
+}
+
+// Places returns how many entries fit in before the log grows.
+func (l *Log) Places() int { return len(l.ring) }
+
+// Full reports whether a charge may make the log grow.
+func (l *Log) Full() bool { return l.head-l.lo == len(l.ring) }
+
+// Grows returns by how many bytes a charge of now may make the log grow.
+func (l *Log) Grows(now int64, limits []driver.Limit) int {
+	if n := l.head - l.lo; !l.Full() || n == 0 || l.slot(l.lo).at <= now-l.keep || l.joins(l.head-1, now, limits) {
+		return 0
+	}
+	return entryBytes * len(l.ring)
+}
 
 func (l *Log) slot(p int) *entry { return &l.ring[p&(len(l.ring)-1)] }
 
@@ -425,7 +454,7 @@ func (l *Log) redate(now int64) (ahead bool) {
 
 // resize makes the ring as long as more than n entries need, and no longer than twice as many do.
 func (l *Log) resize(n int) {
-	size := max(4, 1<<bits.Len(uint(n)))
+	size := max(leastRing, 1<<bits.Len(uint(n)))
 	ring := make([]entry, size)
 	for p := l.lo; p < l.head; p++ {
 		ring[p&(size-1)] = *l.slot(p)

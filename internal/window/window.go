@@ -132,6 +132,9 @@ type Block struct {
 	refusals     []int64 // the instants of those that are counted
 }
 
+// NewBlock returns a Block with places for as many refusals as begin one.
+func NewBlock(refusals int64) *Block { return &Block{refusals: make([]int64, 0, refusals)} }
+
 // Left returns the time until the block ends, or 0. After a clock that went back it lasts no longer than its length.
 func (b *Block) Left(now int64) int64 {
 	if b == nil {
@@ -151,8 +154,16 @@ func (b *Block) Refuse(now int64, by *driver.Block) (begins int64) {
 	if b.refusals = append(b.refusals, now); int64(len(b.refusals)) < by.Refusals {
 		return 0
 	}
-	b.refusals, b.ends = nil, now+by.Length
+	b.refusals, b.ends = b.refusals[:0], now+by.Length
 	return by.Length
+}
+
+// Bytes returns the bytes that the block has allocated.
+func (b *Block) Bytes() int {
+	if b == nil {
+		return 0
+	}
+	return 48 + 8*cap(b.refusals)
 }
 
 // A CoolDown is the time for which a key is left alone.

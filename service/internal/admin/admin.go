@@ -323,6 +323,8 @@ type storeState struct {
 	Instances int   `json:"instances"`
 	InFlight  int   `json:"in_flight"`
 	Local     local `json:"local"`
+	// Memory is how full this process's memory is; absent where that is not known.
+	Memory *memory `json:"memory,omitempty"`
 	// Overrides and Bans are how many hold. ExceptionsCurrent says whether the last reading of them succeeded.
 	Overrides         int  `json:"overrides"`
 	Bans              int  `json:"bans"`
@@ -336,6 +338,13 @@ type home struct {
 	Calls   int64  `json:"calls"`
 	Failed  int64  `json:"failed"` // of them, those without an answer
 	Leased  int64  `json:"leased"` // units that this instance fetched
+}
+
+// memory is how full the store in this process's memory is.
+type memory struct {
+	Subjects int   `json:"subjects"`
+	Bytes    int64 `json:"bytes"`
+	MaxBytes int64 `json:"max_bytes"`
 }
 
 // local is what was admitted locally while the store was unavailable: see failover.Stats.
@@ -362,6 +371,9 @@ func (h *handler) storeState(known bool) storeState {
 		if of.Up {
 			state.Home.State = "up"
 		}
+	}
+	if m := report.Memory; m != nil {
+		state.Memory = &memory{m.Keys, m.Bytes, m.MaxBytes}
 	}
 	if report.Err != nil && known {
 		state.Error = wire.Text(report.Err.Error())
@@ -400,9 +412,10 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 	if m := report.Memory; m != nil {
 		metric(gauge, "sash_memory_subjects", "Subjects in this process's memory.", float64(m.Keys))
-		metric(gauge, "sash_memory_max_subjects", "Most subjects in this process's memory.", float64(m.MaxKeys))
-		metric(counter, "sash_memory_evicted_total", "Subjects that made room for new ones in a full memory.", float64(m.Evicted))
-		metric(counter, "sash_memory_turned_away_total", "Calls of new subjects for which a full memory had no place.", float64(m.TurnedAway))
+		metric(gauge, "sash_memory_bytes", "Bytes of the subjects in this process's memory.", float64(m.Bytes))
+		metric(gauge, "sash_memory_max_bytes", "Most bytes of subjects in this process's memory.", float64(m.MaxBytes))
+		metric(counter, "sash_memory_evicted_total", "Subjects that made room for others in a full memory.", float64(m.Evicted))
+		metric(counter, "sash_memory_turned_away_total", "Calls for which a full memory had no room.", float64(m.TurnedAway))
 	}
 	if h := report.Home; h != nil {
 		homeUp := 0.0

@@ -178,7 +178,7 @@ func TestStore(t *testing.T) {
 			Address: "redis.example:6379", Err: errors.New("read tcp: i/o timeout"), Uncounted: 1240,
 			Since:  time.Now().Add(-time.Minute),
 			Stats:  failover.Stats{InFlight: 2, Backlog: 4, Written: 5, Lost: 6, Doubtful: 7},
-			Memory: &memstore.Stats{Keys: 8, Evicted: 9},
+			Memory: &memstore.Stats{Keys: 8, Bytes: 10, Evicted: 9},
 			Home:   &degrade.HomeStats{Up: true, Calls: 3},
 		}
 	}
@@ -191,11 +191,13 @@ func TestStore(t *testing.T) {
 		Since                                 *time.Time
 		InFlight                              int `json:"in_flight"`
 		Local                                 struct{ Backlog, Written, Lost, Doubtful int }
+		Memory                                memory
 	}
 	var now struct{ Store state }
 	w.says(&now, 200, "GET", "/admin/v1/state", "")
 	answer := now.Store
-	if answer.Status != "degraded" || answer.Cause != "budget" || answer.Since == nil || answer.For < 60 || answer.InFlight != 2 || answer.Local.Lost != 6 {
+	if answer.Status != "degraded" || answer.Cause != "budget" || answer.Since == nil || answer.For < 60 || answer.InFlight != 2 || answer.Local.Lost != 6 ||
+		answer.Memory.Subjects != 8 || answer.Memory.Bytes != 10 {
 		t.Errorf("%+v", answer)
 	}
 	if answer.Address != "redis.example:6379" || answer.Reason != "does not answer in time" || answer.Uncounted != 1240 || *answer.Error != "read tcp: i/o timeout" {
@@ -208,7 +210,7 @@ func TestStore(t *testing.T) {
 	_, text = w.send("GET", "/metrics", "")
 	for _, want := range []string{
 		"sash_store_up 0", "sash_home_up 1", "sash_home_calls_total 3", "sash_leased_units_total 0",
-		"sash_instances 3", "sash_memory_subjects 8", "sash_memory_evicted_total 9",
+		"sash_instances 3", "sash_memory_subjects 8", "sash_memory_bytes 10", "sash_memory_evicted_total 9",
 		"sash_store_calls_in_flight 2", "sash_local_backlog_subjects 4", "sash_local_units_written_total 5", "sash_local_units_lost_total 6", "sash_local_units_doubtful_total 7",
 	} {
 		if !strings.Contains(text, "\n"+want+"\n") {

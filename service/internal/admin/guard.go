@@ -253,10 +253,10 @@ const (
 	// mostGuesses is how many wrong tokens from an address are answered in any minute.
 	mostGuesses = 10
 
-	// guessers bounds the addresses that wait at a time, in about 5 MB. Beyond that no further address is counted: its
+	// guessBytes bounds the addresses that wait at a time, 9,000 or more. Beyond that no further address is counted: its
 	// wrong tokens are answered as wrong, and its right ones work. If those waited too, a caller with a network of IPv6
 	// could lock out all operators; if only the wrong ones waited, the answer would show which token is right.
-	guessers = 10_000
+	guessBytes = 5 << 20
 )
 
 // Guesses counts wrong tokens by address. An IPv6 address counts as its /64, and all peers of a Unix socket count as one.
@@ -265,7 +265,7 @@ type guesses struct{ limiter *sash.Limiter }
 
 // newGuesses returns guesses by a clock. Nil is the wall clock.
 func newGuesses(now func() time.Time) *guesses {
-	store := memstore.New(&memstore.Options{MaxKeys: guessers, Now: now})
+	store := memstore.New(&memstore.Options{MaxBytes: guessBytes, Now: now})
 	limiter, _ := sash.New(store, nil, sash.PerMinute(mostGuesses)) // the limit is valid
 	return &guesses{limiter}
 }
@@ -280,7 +280,7 @@ func (g *guesses) withhold(from string, right bool) time.Duration {
 	ctx, key := context.Background(), access.Party(from) // a store in memory does not wait
 	if !right {
 		res, err := g.limiter.Allow(ctx, key)
-		if err != nil { // guessers other addresses wait
+		if err != nil { // as many other addresses wait as are remembered
 			return 0
 		}
 		return res.RetryAfter

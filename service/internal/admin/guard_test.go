@@ -265,6 +265,7 @@ func TestMoreGuessersThanAreRemembered(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	g := newGuesses(func() time.Time { return now })
 	from := func(i int) string { return fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255) }
+	const guessers = guessBytes / 368 // whose guesses come at one instant
 	waiting := 0
 	for i := range guessers * 6 / 5 {
 		for range mostGuesses {

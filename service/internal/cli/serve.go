@@ -61,7 +61,7 @@ reads the variables of its implementation, which is replaced under the name rate
 If Redis does not decide within --budget, the rule's on_unavailable does: closed (503, the default),
 open, or local, this instance's share of the limit. Redis may be away at the start too. A rule with
 scope: global has one limit over all regions; its home keeps the charges, and each region leases
-units. Without Redis, --memory-max-subjects bounds the memory, and a restart forgets the charges.
+units. Without Redis, --memory-max-bytes bounds the memory, and a restart forgets the charges.
 
 The configuration and the certificates are read again when their files change. A wrong one is
 logged, and the last valid one stays in use.
@@ -101,7 +101,8 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.Int64Var(&o.OpenPerSecond, "open-per-second", 0, "most units a second that this instance lets through by on_unavailable: open (default: no ceiling)")
 	f.IntVar(&o.Instances, "instances", 0, "least number of instances, for on_unavailable: local until Redis has counted them")
 	f.IntVar(&o.Replicas, "replicas", 0, "replicas that must confirm an admission within half of the budget")
-	f.IntVar(&o.Memory.MaxKeys, "memory-max-subjects", memstore.DefaultMaxKeys, "most subjects in memory, about 350 bytes each; a new one replaces one that has used little")
+	f.Int64Var(&o.Memory.MaxBytes, "memory-max-bytes", memstore.DefaultMaxBytes,
+		"most bytes of subjects in memory, at least about 400 each; a new one replaces one that has used little")
 	f.StringVar(&o.HTTP, "addr", ":8080", "`address` of HTTP; port 0 takes a free port")
 	f.StringVar(&o.GRPC, "grpc-addr", ":8081", "`address` of gRPC, or unix:///path; empty for none")
 	f.StringVar(&o.RESP, "resp-addr", "", "`address` for clients of Redis, or unix:///path")
@@ -362,8 +363,8 @@ func (s *serving) check() error {
 		return fmt.Errorf("--instances %d: give the least number of instances that share the limits, or 0 if Redis alone counts them", o.Instances)
 	case o.Replicas < 0:
 		return fmt.Errorf("--replicas %d: give how many replicas must confirm an admission, or 0 to wait for none", o.Replicas)
-	case o.Memory.MaxKeys < 1:
-		return fmt.Errorf("--memory-max-subjects %d: give the most subjects to hold in memory, such as %d", o.Memory.MaxKeys, memstore.DefaultMaxKeys)
+	case o.Memory.MaxBytes < 1<<20:
+		return fmt.Errorf("--memory-max-bytes %d: give the most bytes of subjects in memory, from 1048576 on", o.Memory.MaxBytes)
 	case o.MaxWait < 0 || o.MaxWait > 24*time.Hour:
 		return fmt.Errorf("--max-wait %v: give the longest wait of a request, from 0s (none waits) to 24h", o.MaxWait)
 	case o.MaxConnections < 1:

@@ -23,6 +23,7 @@ type Decider struct {
 	rules     atomic.Pointer[rules]
 	observers []Observer
 	keys      [][]byte // under which secrets are named: the first names, and exceptions under all hold
+	queues    queues
 
 	changing sync.Mutex  // held while rules are replaced
 	excepted []Exception // guarded by changing
@@ -70,6 +71,9 @@ func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
 	answers := make([]Answer, len(req.Parts))
 	err := d.resolve(&req, answers)
 	if err == nil {
+		if len(answers) == 1 && answers[0].queue > 0 {
+			defer d.inQueue(ctx, &answers[0])()
+		}
 		if err = d.charge(ctx, &req, answers); err == nil {
 			d.compare(ctx, answers)
 		}

@@ -124,6 +124,7 @@ type Answer struct {
 	candidate  *candidate    // of the rule; nil is none, and beside an override or a request limit
 	need       int64         // the units that need room: of Cost, or of all parts of the subject if they can never fit together
 	within     time.Duration // how far ahead the part may be booked
+	queue      time.Duration // the longest queue of which a client has a share; zero without bookings or with the right to book
 	refund     bool
 	always     bool // the units are charged also if the request is refused
 	quota      bool // one of several quotas of the request

@@ -177,6 +177,8 @@ func (req *Request) mayWait(a *Answer) error {
 	}
 	if req.Book {
 		longest = req.Within
+	} else {
+		a.queue = longest
 	}
 	a.within = min(req.Within, longest)
 	return nil

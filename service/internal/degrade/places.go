@@ -386,8 +386,8 @@ func MemoryHealth() Health { return Health{Status: "ok", Store: "memory", Instan
 const (
 	// fullFor is how long a store counts as full after it last evicted a subject or took no new one.
 	fullFor = time.Minute
-	// nearlyFull is the share of places in use, in percent, from which the log warns, once until it falls below rearm.
-	nearlyFull, rearm = 80, 70
+	// nearlyFull is the share of bytes in use from which the log warns, once until it falls below rearm.
+	nearlyFull, rearm = 0.8, 0.7
 
 	occupancyEvery = time.Second
 )
@@ -434,15 +434,15 @@ func (o *occupancy) look() (since time.Time) {
 			o.since = now
 		}
 		o.at = now
-		o.full.Log(slog.LevelWarn, "the store in memory is full: raise --memory-max-subjects, or find who brings so many subjects",
-			"holds", o.holds, "subjects", is.Keys, "max_subjects", is.MaxKeys, "evicted", is.Evicted, "turned_away", is.TurnedAway)
+		o.full.Log(slog.LevelWarn, "the store in memory is full: raise --memory-max-bytes, or find who brings so many subjects, IDs or bookings",
+			"holds", o.holds, "subjects", is.Keys, "bytes", is.Bytes, "max_bytes", is.MaxBytes, "evicted", is.Evicted, "turned_away", is.TurnedAway)
 	}
 	o.seen = is
-	switch used := 100 * is.Keys; {
-	case used >= nearlyFull*is.MaxKeys && !o.warned:
+	switch used := float64(is.Bytes) / float64(is.MaxBytes); {
+	case used >= nearlyFull && !o.warned:
 		o.warned = true
-		o.log.Warn("the store in memory is nearly full", "holds", o.holds, "subjects", is.Keys, "max_subjects", is.MaxKeys)
-	case used < rearm*is.MaxKeys:
+		o.log.Warn("the store in memory is nearly full", "holds", o.holds, "subjects", is.Keys, "bytes", is.Bytes, "max_bytes", is.MaxBytes)
+	case used < rearm:
 		o.warned = false
 	}
 	if o.at.IsZero() || now.Sub(o.at) > fullFor {

@@ -267,7 +267,7 @@ func TestAHomeIsLostAndFoundAgain(t *testing.T) {
 func TestAFullMemoryIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		m := NewMemory(memstore.Options{MaxKeys: 100}, slog.New(slog.NewTextHandler(&out, nil)))
+		m := NewMemory(memstore.Options{MaxBytes: 100 * 368}, slog.New(slog.NewTextHandler(&out, nil)))
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- m.Run(ctx) }()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -56,7 +57,7 @@ func (t *Trace) run(c *Candidate, most int, name func(client string) string) (*O
 	var err error
 	// The store has room for every client, so none is evicted.
 	s.limiters, err = c.limiters(memstore.New(&memstore.Options{
-		MaxKeys: 2*len(t.clients) + 4096, Now: func() time.Time { return time.UnixMicro(s.now) },
+		MaxBytes: math.MaxInt64, Now: func() time.Time { return time.UnixMicro(s.now) },
 	}))
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"runtime/debug"
 	"time"
@@ -17,6 +18,10 @@ import (
 const (
 	firstBuffer = 4 << 10  // for commands that come; it grows up to maxCommand, and shrinks when it is empty
 	mostReplies = 32 << 10 // that wait for the end of a pipeline before they are sent
+
+	// mostHeld bounds what all connections hold beyond firstBuffer of commands without an end, and of replies that clients do
+	// not take. No address holds more than it leaves free.
+	mostHeld = 32 << 20
 )
 
 // A conn is one connection. One goroutine serves it.
@@ -26,6 +31,9 @@ type conn struct {
 	net     net.Conn // known, or TLS over it
 	session session
 
+	party string // that shares held with others
+	taken int64  // of held, for buf
+
 	buf   []byte // what has come and is not answered
 	wrong error  // what follows buf cannot be read
 	out   reply
@@ -33,6 +41,7 @@ type conn struct {
 
 // run answers what comes until the connection ends.
 func (c *conn) run(ctx context.Context) {
+	defer func() { c.held.Give(c.party, c.taken) }()
 	for {
 		cmds, rest, err := c.next()
 		if wrong, ok := errors.AsType[mistake](err); ok {
@@ -94,7 +103,8 @@ func (c *conn) next() (cmds [][][]byte, rest []byte, err error) {
 // keep makes rest, which is the end of the buffer, all that is in it.
 func (c *conn) keep(rest []byte) {
 	if len(rest) == 0 && cap(c.buf) > firstBuffer {
-		c.buf = nil
+		c.held.Give(c.party, c.taken)
+		c.buf, c.taken = nil, 0
 		return
 	}
 	c.buf = c.buf[:copy(c.buf, rest)]
@@ -104,6 +114,10 @@ func (c *conn) keep(rest []byte) {
 func (c *conn) fill(deadline time.Time) error {
 	if len(c.buf) == cap(c.buf) {
 		// A command that has not come whole is shorter than maxCommand, or rejected.
+		if err := c.take(len(c.buf)); err != nil {
+			return err
+		}
+		c.taken += int64(len(c.buf))
 		grown := make([]byte, len(c.buf), max(firstBuffer, 2*cap(c.buf)))
 		copy(grown, c.buf)
 		c.buf = grown
@@ -119,16 +133,32 @@ func (c *conn) fill(deadline time.Time) error {
 	return err
 }
 
+// take takes bytes of the share of the connection's address. The error ends the connection.
+func (c *conn) take(n int) error {
+	if n == 0 || c.held.Take(c.party, int64(n)) {
+		return nil
+	}
+	c.greedy.Log(slog.LevelWarn, "an address has too much of commands without an end and of replies that it does not take: its connection is closed",
+		"address", c.party)
+	return net.ErrClosed
+}
+
 // flush sends the replies.
 func (c *conn) flush() error {
 	if len(c.out.b) == 0 {
 		return nil
 	}
+	if n := cap(c.out.b); n > firstBuffer {
+		if err := c.take(n); err != nil {
+			return err
+		}
+		defer c.held.Give(c.party, int64(n))
+	}
 	if err := c.net.SetWriteDeadline(time.Now().Add(cmp.Or(c.taking, writeTime))); err != nil {
 		return err
 	}
 	_, err := c.net.Write(c.out.b)
-	if c.out.b = c.out.b[:0]; cap(c.out.b) > 2*mostReplies {
+	if c.out.b = c.out.b[:0]; cap(c.out.b) > firstBuffer {
 		c.out.b = nil
 	}
 	return err

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -9,10 +10,15 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"example.com/sash/service/internal/conns"
+	"example.com/sash/service/internal/servertest"
 )
 
 // A mistake in the protocol ends the connection, behind the replies to what came before it.
@@ -86,7 +92,7 @@ func TestCommandsComeInPieces(t *testing.T) {
 
 // The buffer of a connection does not grow with what is sent over it, also where no read ends at the end of a command.
 func TestTheBufferOfAConnectionIsBounded(t *testing.T) {
-	c := &conn{}
+	c := &conn{serving: &serving{Server: Server{held: conns.NewShare(mostHeld)}}}
 	command := encode("ECHO", strings.Repeat("x", 3001))
 	c.net = &endless{text: command}
 	for range 1000 {
@@ -104,7 +110,9 @@ func TestTheBufferOfAConnectionIsBounded(t *testing.T) {
 // Of a pipeline of short commands few are read at a time: each has a list of arguments in memory, which is many times as
 // long as the command.
 func TestAPipelineOfShortCommandsIsReadInParts(t *testing.T) {
-	c := &conn{buf: make([]byte, 0, maxCommand), net: &endless{text: "PING\r\n"}}
+	c := &conn{
+		serving: &serving{Server: Server{held: conns.NewShare(mostHeld)}}, buf: make([]byte, 0, maxCommand), net: &endless{text: "PING\r\n"},
+	}
 	for range 100 {
 		cmds, rest, err := c.next()
 		if err != nil {
@@ -180,6 +188,60 @@ func TestAClientThatTakesNoRepliesIsDisconnected(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// An address has commands without an end, and replies that it does not take, within its share: connections beyond it end,
+// another address is served, and so is the first one once it has sent the ends.
+func TestAnAddressHoldsNoMoreThanItsShare(t *testing.T) {
+	const most, piece, connections = 1 << 19, 12 << 10, 40 // three doublings of the first buffer, which is free
+	long := strings.Repeat("x", 15<<10)
+	for name, text := range map[string]string{"commands": encode("ECHO", long)[:piece], "replies": strings.Repeat(encode("ECHO", long), 600)} {
+		t.Run(name, func(t *testing.T) {
+			p, held := &port{}, conns.NewShare(most)
+			p.listen(t, Server{held: held}, New(nil, nil))
+			var ended atomic.Int64
+			var all []*peer
+			var group sync.WaitGroup
+			for range connections {
+				c := p.connect(t)
+				all = append(all, c)
+				group.Go(func() {
+					if _, err := io.WriteString(c.conn, text); err == nil && name == "commands" {
+						_, err = c.in.ReadByte()
+						if !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) {
+							ended.Add(1)
+						}
+					} else if err != nil && !errors.Is(err, net.ErrClosed) {
+						ended.Add(1)
+					}
+				})
+			}
+			servertest.Wait(t, "the connections beyond the share stay", func() bool { return ended.Load() >= connections-most/2/piece })
+			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+			conn, err := dialer.DialContext(t.Context(), "tcp", p.addr)
+			if err != nil {
+				t.Fatal("this test needs 127.0.0.2, as Linux has it: ", err)
+			}
+			defer func() { _ = conn.Close() }()
+			other := &peer{t, conn, bufio.NewReader(conn)}
+			other.is("ECHO "+long, long)
+			for _, c := range all {
+				_ = c.conn.Close()
+			}
+			group.Wait()
+			servertest.Wait(t, "something stays held", func() bool {
+				ok := held.Take("anyone", most/2)
+				if ok {
+					held.Give("anyone", most/2)
+				}
+				return ok
+			})
+			p.connect(t).is("ECHO "+long, long)
+			if !strings.Contains(p.log.String(), "its connection is closed") {
+				t.Errorf("logged: %s", p.log)
+			}
+		})
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/throttle"
 )
@@ -42,6 +43,7 @@ type Server struct {
 	Log *slog.Logger
 
 	taking time.Duration // for a client to take its replies; zero is writeTime
+	held   *conns.Share  // bytes of commands and replies, by address; nil is mostHeld
 }
 
 // serving is a Server that runs.
@@ -50,7 +52,8 @@ type serving struct {
 	handler *Handler
 	known   *conns.Listener
 	failed  throttle.Log
-	leaving atomic.Bool // connections end with the reply to what has come
+	greedy  throttle.Log // of addresses that hold too much
+	leaving atomic.Bool  // connections end with the reply to what has come
 	ids     atomic.Int64
 	open    sync.WaitGroup
 }
@@ -61,7 +64,9 @@ type serving struct {
 func (s Server) Serve(ctx context.Context, listener net.Listener, handler *Handler) error {
 	s.Log = cmp.Or(s.Log, slog.New(slog.DiscardHandler))
 	s.Connections.Log = cmp.Or(s.Connections.Log, s.Log)
+	s.held = cmp.Or(s.held, conns.NewShare(mostHeld))
 	on := &serving{Server: s, handler: handler, known: conns.New(listener, s.Connections), failed: throttle.Log{To: s.Log}}
+	on.greedy.To, on.greedy.Every = s.Log, time.Minute
 	work, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer on.open.Wait()
 	defer cut()
@@ -102,6 +107,7 @@ func (s *serving) accept(ctx context.Context) error {
 // serve answers one connection until it ends. The context cuts it off.
 func (s *serving) serve(ctx context.Context, known *conns.Conn) {
 	c := &conn{serving: s, known: known, net: known, session: session{id: s.ids.Add(1), from: known.RemoteAddr()}}
+	c.party = access.Party(c.session.from.String())
 	defer func() { _ = c.net.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = known.Close() })()
 	if s.TLS != nil {
