@@ -62,13 +62,15 @@ var smallLimits = [][]sash.Limit{
 }
 
 // newSmallWalk returns the walk of a seed, where entries hold so many units. Limits are as large, but those of a sorted set.
-func newSmallWalk(store smallStore, clock *judge.Clock, seed uint64, a sash.Algorithm, most int64, books bool, met map[string]int) (*smallWalk, error) {
+func newSmallWalk(
+	store smallStore, clock *judge.Clock, seed uint64, a sash.Algorithm, most int64, books bool, met map[string]int,
+) (*smallWalk, error) {
 	rng := rand.New(rand.NewPCG(seed, 17))
 	opts := inSeconds(a)
 	opts.CountRefused = rng.IntN(4) == 0
 	w := &smallWalk{
-		store: store, clock: clock, rng: rng, real: clock.Now(), key: fmt.Sprint("small ", walks.Add(1)), books: books && rng.IntN(2) == 0, most: most,
-		dear: rng.IntN(3) == 0, up: rng.IntN(3) == 0, met: met,
+		store: store, clock: clock, rng: rng, real: clock.Now(), key: fmt.Sprint("small ", walks.Add(1)), most: most,
+		books: books && rng.IntN(2) == 0, dear: rng.IntN(3) == 0, up: rng.IntN(3) == 0, met: met,
 	}
 	limits := slices.Clone(smallLimits[rng.IntN(len(smallLimits))])
 	w.longest = limits[0].Window

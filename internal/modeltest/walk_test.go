@@ -49,7 +49,8 @@ func conforms(t *testing.T, open func(testing.TB) (driver.Store, *judge.Clock), 
 					clock.Advance(2 * time.Millisecond) // past a tremble of the walk before, after which parts of a store stand still
 					if err := randomCalls(setup{
 						store: store, clock: clock, algorithm: a, usual: usualCall(usual), steps: steps,
-						prefix: fmt.Sprintf("walk%d:", seed), choose: rand.New(rand.NewPCG(seed, 0)).IntN, little: seed%2 == 1 && usual != int(choices), large: seed%4 > 1,
+						prefix: fmt.Sprintf("walk%d:", seed), choose: rand.New(rand.NewPCG(seed, 0)).IntN, little: seed%2 == 1 && usual != int(choices),
+						large: seed%4 > 1,
 					}); err != nil {
 						t.Fatalf("walk %d: %v", seed, err)
 					}
