@@ -52,8 +52,7 @@ type serving struct {
 	handler *Handler
 	known   *conns.Listener
 	failed  throttle.Log
-	greedy  throttle.Log // of addresses that hold too much
-	leaving atomic.Bool  // connections end with the reply to what has come
+	leaving atomic.Bool // connections end with the reply to what has come
 	ids     atomic.Int64
 	open    sync.WaitGroup
 }
@@ -66,7 +65,6 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler *Handl
 	s.Connections.Log = cmp.Or(s.Connections.Log, s.Log)
 	s.held = cmp.Or(s.held, conns.NewShare(mostHeld))
 	on := &serving{Server: s, handler: handler, known: conns.New(listener, s.Connections), failed: throttle.Log{To: s.Log}}
-	on.greedy.To, on.greedy.Every = s.Log, time.Minute
 	work, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer on.open.Wait()
 	defer cut()
