@@ -61,7 +61,7 @@ func TestMemoryInTheSmallWorld(t *testing.T) {
 	for _, a := range exacts {
 		for seed := range uint64(400 * *times) {
 			clock := judge.NewClock(start)
-			w, err := newSmallWalk(memstore.New(&memstore.Options{Now: clock.Now, MaxBytes: 1}), clock, seed, a, true, met)
+			w, err := newSmallWalk(memstore.New(&memstore.Options{Now: clock.Now, MaxBytes: 1 << 20}), clock, seed, a, true, met)
 			if err == nil {
 				err = w.run(700)
 			}
