@@ -68,7 +68,7 @@ func TestMemoryInTheSmallWorld(t *testing.T) {
 		for seed := range uint64(400 * *times) {
 			clock := judge.NewClock(start)
 			threshold.Log.Units = []int64{mostOfEntry, mostOfEntry, driver.MaxUnits}[seed%3]
-			w, err := newSmallWalk(memstore.New(&memstore.Options{Now: clock.Now, MaxBytes: 1}), clock, seed, a, threshold.Log.Units, true, met)
+			w, err := newSmallWalk(memstore.New(&memstore.Options{Now: clock.Now, MaxBytes: 1 << 20}), clock, seed, a, threshold.Log.Units, true, met)
 			if err == nil {
 				err = w.run(700)
 			}
