@@ -245,7 +245,7 @@ func TestTheWayOfARequestIsShort(t *testing.T) {
 		send(t, http.MethodPost, addr, "/v1/allow", `{"domain":"d","entries":[{"key":"k"}]}`)
 		return nil
 	})
-	check("Envoy", 9, 3, func(ctx context.Context, on net.Listener) error {
+	check("Envoy", 10, 3, func(ctx context.Context, on net.Listener) error {
 		return rls.Server{}.Serve(ctx, on, rls.New(d, nil))
 	}, func(addr net.Addr) error {
 		to, err := grpc.NewClient(addr.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
