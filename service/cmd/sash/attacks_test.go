@@ -144,7 +144,7 @@ func besiege(t *testing.T, binary string) *siege {
 	return s
 }
 
-// begins begins a round.
+// begins starts a round.
 func (s *siege) begins() { s.round, s.end = context.WithCancel(s.t.Context()) }
 
 // attacker dials from one of the addresses of attackers.
