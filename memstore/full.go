@@ -188,6 +188,7 @@ func (sh *shard) sweep(now int64, n int) {
 			case sub.barred && sub.refuses <= now:
 				sh.move(sub, false)
 			default:
+				sh.weigh(sub)
 				if sub.due = expires; sub.barred {
 					sub.due = sub.refuses
 				}

@@ -166,7 +166,7 @@ func (sh *shard) refuse(now int64, hash uint64, req *driver.Request, answer *dri
 func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer *driver.Answer) (ok bool) {
 	statuses := sh.statuses[:len(req.Policy.Limits)]
 	sub := sh.find(hash, req.Key, req.Policy)
-	fresh := sub == nil
+	fresh, full := sub == nil, false
 	if fresh {
 		if req.Cost == 0 {
 			answer.Set(now, sh.look(now, hash, req, statuses), statuses)
@@ -175,10 +175,10 @@ func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer 
 		if sub = sh.add(now, hash, req.Key, req.Policy); sub == nil {
 			return false
 		}
-	} else if sub.log.Full() && !sh.fits(now, sub, req, 0) {
+	} else if full = sub.log.Full(); full && !sh.fits(now, sub, req, 0) {
 		return false
 	}
-	at, places := now, sub.log.Places()
+	at := now
 	var refusals uint64
 	switch {
 	case req.Forced:
@@ -194,7 +194,7 @@ func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer 
 		sub.hold(now, at, req)
 	}
 	sh.note(now, sub, req.Policy.Limits, refusals, statuses)
-	if sub.log.Places() != places {
+	if full { // otherwise the log has not grown; sweep sees that it shrank
 		sh.weigh(sub)
 	}
 	if fresh {

@@ -69,15 +69,12 @@ func (l *Log) Bytes() int {
 	return n
 }
 
-// Places returns how many entries fit in before the log grows.
-func (l *Log) Places() int { return len(l.ring) }
-
 // Full reports whether a charge may make the log grow.
-func (l *Log) Full() bool { return l.head-l.lo == len(l.ring) }
+func (l *Log) Full() bool { return l.head-l.lo == len(l.ring) && l.head > l.lo }
 
 // Grows returns by how many bytes a charge of now may make the log grow.
 func (l *Log) Grows(now int64, limits []driver.Limit) int {
-	if n := l.head - l.lo; !l.Full() || n == 0 || l.slot(l.lo).at <= now-l.keep || l.joins(l.head-1, now, limits) {
+	if !l.Full() || l.slot(l.lo).at <= now-l.keep || l.joins(l.head-1, now, limits) {
 		return 0
 	}
 	return entryBytes * len(l.ring)

@@ -138,7 +138,7 @@ func (c *conn) take(n int) error {
 	if n == 0 || c.held.Take(c.party, int64(n)) {
 		return nil
 	}
-	c.failed.Log(slog.LevelWarn, "an address has too much of commands without an end and of replies that it does not take: its connection is closed",
+	c.failed.Log(slog.LevelWarn, "an address has too much of half-sent commands and of replies not taken: its connection is closed",
 		"address", c.party)
 	return net.ErrClosed
 }
