@@ -169,6 +169,37 @@ func (s *cached) Decide(ctx context.Context, req driver.Request) (driver.Answer,
 	return res, err
 }
 
+// A charge that is settled above its estimate uses up this process's share too: once, however often that is repeated, and
+// whatever the modes of the store that settles: the service settles for all of its rules.
+func TestASettlementThatIsRepeatedCountsLocallyOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newFake()
+		store := localStore(t, inner)
+		closed, err := store.With(failover.Modes{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLimiter(t, store, nil, sash.PerHour(100))
+		for _, id := range []string{"one", "two"} {
+			req := driver.Request{Key: "k", Cost: 2, Policy: l.Policy(), MaySettle: true}
+			res, err := store.DecideOnce(t.Context(), id, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 9 { // with the ID of the call, which is another one
+				set := driver.Settlement{Request: req, At: res.At, Source: res.Source, Units: 10, ID: id}
+				if err := closed.Settle(t.Context(), set); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		bringDown(t, inner, store)
+		if got := admit(t, l, "k", 30); got != 5 {
+			t.Errorf("%d were admitted locally, want what 20 units left of the share of 25", got)
+		}
+	})
+}
+
 // Calls that were sent before the store came back, and whose budget ends after that, do not take it down again.
 func TestFailuresFromBeforeTheRecoveryDoNotCount(t *testing.T) {
 	for _, budget := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond} {

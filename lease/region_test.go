@@ -1,6 +1,8 @@
 package lease_test
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -83,6 +85,69 @@ func TestBusyRegionsUseTheLimit(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second) // leases end
 	})
+}
+
+// A contextual home returns when a time has passed, as a client does.
+type contextual struct {
+	*far
+	timeout time.Duration
+}
+
+func (c contextual) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	return c.far.Decide(ctx, req)
+}
+
+// A home that is silent is asked by one call after the other, and the others fail at once: also those that no lease can
+// serve, under small limits, peeks, and where leases are too short for the way.
+func TestASilentHomeIsAskedByOneCallAtATime(t *testing.T) {
+	for name, c := range map[string]struct {
+		longest time.Duration
+		limit   sash.Limit
+		peeks   bool
+	}{
+		"leases are too short": {longest: trip, limit: sash.PerHour(10_000)},
+		"the limit is small":   {longest: time.Second, limit: sash.PerHour(10)},
+		"peeks":                {longest: time.Second, limit: sash.PerHour(10_000), peeks: true},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			home := newFar(trip / 2)
+			store := shared(t, contextual{home, time.Second}, memstore.New(nil), c.longest, nil)
+			l := newLimiter(t, store, nil, c.limit)
+			call := func() (err error) {
+				if c.peeks {
+					_, err = l.Peek(t.Context(), "k")
+				} else {
+					_, err = l.Allow(t.Context(), "k")
+				}
+				return err
+			}
+			for range 3 {
+				if err := call(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			home.cut.Store(true)
+			home.calls.Store(0)
+			for range 1000 {
+				go func() {
+					if err := call(); !errors.Is(err, sash.ErrUnavailable) {
+						t.Errorf("a call gets %v", err)
+					}
+				}()
+				time.Sleep(10 * time.Millisecond)
+			}
+			if n := home.calls.Load(); n > 150 { // those of the first second, and then one after each pause
+				t.Errorf("%d of 1000 calls in 10 s ask a home that is silent", n)
+			}
+			home.cut.Store(false)
+			time.Sleep(10 * time.Second)
+			if err := call(); err != nil {
+				t.Errorf("the home answers again, and a call gets %v", err)
+			}
+		})
+	}
 }
 
 // newRegion returns limiters of so many processes that share leases, in a region whose clock is ahead by a while, and the

@@ -85,44 +85,28 @@ func pooled(t *testing.T, store driver.Store, pool *outgoing.Pool, opts outgoing
 
 const apiTest = "http://api.test"
 
-// A pool has the limits of all its credentials together, and no credential gets more requests than its own.
+// A pool has the limits of all its credentials together, and no credential gets more requests than its own: each request
+// waits for the credential that is free first.
 func TestAPoolUsesEveryCredentialUpToItsLimit(t *testing.T) {
-	for _, refuse := range []bool{true, false} {
-		bubble(t, fmt.Sprint("refuse ", refuse), func(t *testing.T) {
-			all := tokens(5)
-			api := newTokenAPI(4, 10*time.Second, all...)
-			rt := pooled(t, newStore(), newPool(t, apiTest, all...),
-				outgoing.Options{Base: handled(api.ServeHTTP), Refuse: refuse, Spread: -1}, sash.Every(4, 10*time.Second))
-			began := time.Now()
-			for range 20 {
-				ok(t, rt)
+	synctest.Test(t, func(t *testing.T) {
+		all := tokens(5)
+		api := newTokenAPI(4, 10*time.Second, all...)
+		rt := pooled(t, newStore(), newPool(t, apiTest, all...), outgoing.Options{Base: handled(api.ServeHTTP), Spread: -1}, sash.Every(4, 10*time.Second))
+		began := time.Now()
+		for i := range 60 {
+			if ok(t, rt); i == 19 && time.Since(began) != 0 {
+				t.Errorf("the first 20 requests took %v", time.Since(began))
 			}
-			for _, token := range all {
-				if n := api.of[token].served; n != 4 {
-					t.Errorf("%d requests with one token, want 4", n)
-				}
+		}
+		if took := time.Since(began); took != 20*time.Second {
+			t.Errorf("60 requests at 20 in 10 s took %v", took)
+		}
+		for token, of := range api.of {
+			if of.served != 12 || of.tooFew != 0 {
+				t.Errorf("%d requests with %s, want 12, and %d were refused", of.served, token, of.tooFew)
 			}
-			if refuse {
-				_, err := get(t.Context(), rt)
-				var limited *sash.LimitedError
-				if !errors.As(err, &limited) || limited.Result.RetryAfter != 10*time.Second {
-					t.Errorf("all are full: %v", err)
-				}
-				return
-			}
-			for range 40 { // each waits for the credential that is free first
-				ok(t, rt)
-			}
-			if took := time.Since(began); took != 20*time.Second {
-				t.Errorf("60 requests at 20 in 10 s took %v", took)
-			}
-			for token, of := range api.of {
-				if of.tooFew != 0 {
-					t.Errorf("%d requests with %s were refused", of.tooFew, token)
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 // A request that is sent although the store fails gets a credential too.

@@ -13,20 +13,6 @@ import (
 	"example.com/sash/storetest"
 )
 
-// A store that does not book is asked again.
-func TestWithoutBookingARequestAsksAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := newTransport(t, newStore(), answer(200), outgoing.Options{Algorithm: sash.FixedWindow}, sash.PerMinute(1))
-		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
-		ok(t, rt)
-		start := time.Now()
-		ok(t, rt)
-		if took := time.Since(start); took != time.Minute {
-			t.Errorf("it took %v", took)
-		}
-	})
-}
-
 // A request that the store has admitted is not sent when the API has refused another one meanwhile. It gives its charge
 // back where it may wait.
 func TestARequestIsHeldBackUntilItIsSent(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/redistest"
+	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -245,6 +246,34 @@ func TestACloseWhileConnecting(t *testing.T) {
 	server.Resume()
 	if err := client.Ping(t.Context()); err == nil {
 		t.Error("a client that was closed works")
+	}
+}
+
+// A decision with replicas counts their confirmations on the connection of its script.
+func TestAnAdmissionIsOnItsReplicas(t *testing.T) {
+	primary := redistest.Start(t)
+	replica := redistest.StartReplica(t, primary.Addr())
+	client := open(t, "redis://"+primary.Addr())
+	confirmed := func(n int) error {
+		store := client.Detached(&redisstore.Options{Replicas: n, ReplicaTimeout: 500 * time.Millisecond})
+		_, err := limiterOf(t, store).Allow(t.Context(), "k")
+		return err
+	}
+	if err := confirmed(1); err != nil {
+		t.Error(err)
+	}
+	replica.Stop()
+	if err := confirmed(1); err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
+		t.Errorf("without its replica: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := limiterOf(t, client.Detached(&redisstore.Options{Replicas: 1})).Allow(ended, "k"); err == nil {
+		t.Error("a call was made whose context had ended")
+	}
+	client.Close()
+	if err := confirmed(1); err == nil {
+		t.Error("a closed client decided")
 	}
 }
 

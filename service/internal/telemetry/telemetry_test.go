@@ -171,35 +171,6 @@ func logRefusals(t *testing.T, keys bool) (*decide.Decider, *time.Time, func() [
 	}
 }
 
-func TestARefusalIsLoggedWithItsLimit(t *testing.T) {
-	d, _, lines := logRefusals(t, false)
-	for range 2 {
-		ask(t, d, "user", "ann")
-	}
-	if got := lines(); len(got) != 0 {
-		t.Errorf("admitted requests are logged: %v", got)
-	}
-	ask(t, d, "user", "ann")
-	got := lines()
-	if len(got) != 1 {
-		t.Fatalf("%d lines", len(got))
-	}
-	line := got[0]
-	for key, want := range map[string]any{
-		"level": "INFO", "msg": "refused", "domain": "d", "rule": "user", "limit": "2/1h", "units": 1.0, "source": "store", "not_logged_before": 0.0,
-	} {
-		if line[key] != want {
-			t.Errorf("%s is %v, want %v", key, line[key], want)
-		}
-	}
-	if retry, _ := line["retry_after"].(float64); retry <= 0 || retry > 3600 {
-		t.Errorf("retry_after %v", line["retry_after"])
-	}
-	if _, has := line["key"]; has {
-		t.Errorf("the key is logged: %v", line)
-	}
-}
-
 // What does not bind is logged as such, and so is what only a candidate would have refused. An enforced candidate's refusals
 // are refusals.
 func TestWhatDoesNotBindIsLogged(t *testing.T) {
@@ -221,22 +192,32 @@ func TestWhatDoesNotBindIsLogged(t *testing.T) {
 	}
 }
 
-func TestKeysAreLoggedOnRequest(t *testing.T) {
+// A refusal is logged with its limit, and with its key on request.
+func TestRefusalsAreLogged(t *testing.T) {
 	for _, tt := range []struct {
-		key  string
-		keys bool
-		want bool
-	}{{"user", false, false}, {"user", true, true}, {"detailed", false, true}} {
+		key, limit string
+		keys, want bool
+	}{{"user", "2/1h", false, false}, {"user", "2/1h", true, true}, {"detailed", "1/1h", false, true}} {
 		d, _, lines := logRefusals(t, tt.keys)
-		for range 3 {
+		for range 3 { // a second refusal is not logged within a second
 			ask(t, d, tt.key, "ann")
 		}
 		got := lines()
 		if len(got) != 1 {
 			t.Fatalf("%d lines", len(got))
 		}
-		if key, _ := got[0]["key"].(string); strings.Contains(key, "ann") != tt.want {
+		if key, has := got[0]["key"].(string); has != tt.want || strings.Contains(key, "ann") != tt.want {
 			t.Errorf("%s with keys %v: %v", tt.key, tt.keys, got[0])
+		}
+		for key, want := range map[string]any{
+			"level": "INFO", "msg": "refused", "domain": "d", "rule": tt.key, "limit": tt.limit, "units": 1.0, "source": "store", "not_logged_before": 0.0,
+		} {
+			if got[0][key] != want {
+				t.Errorf("%s: %s is %v, want %v", tt.key, key, got[0][key], want)
+			}
+		}
+		if retry, _ := got[0]["retry_after"].(float64); retry <= 0 || retry > 3600 {
+			t.Errorf("%s: retry_after %v", tt.key, got[0]["retry_after"])
 		}
 	}
 }
