@@ -161,6 +161,34 @@ func startQueue(t *testing.T, processes int, bookings int64) (*fleet, *redistest
 	}
 }
 
+// Four processes ask for three times as much as there is, and every caller leaves after a second or so: the limit is used,
+// 98 % of it on a quiet machine. On one whose callers start late they also leave late, and come again.
+func TestWaitersWhoHangUp(t *testing.T) {
+	server := redistest.Start(t)
+	limit := sash.PerSecond(60)
+	for attempt := 1; ; attempt++ {
+		f := startFleet(t, 4, waitersJob{Waiters: 45, Limits: []sash.Limit{limit}, Stays: time.Second}.on(server))
+		more(t, "bookings", &f.answers, 1200**times)
+		all := f.end()
+		all.log(t)
+		all.started().keepsTo(t, 1, limit)
+		begins, ends := all[0].Asked, all[0].Asked
+		for _, b := range all {
+			begins, ends = min(begins, b.Asked), max(ends, b.Asked)
+		}
+		begins, ends = begins+1_500_000, ends-500_000 // all processes ask
+		used := len(all.started().where(func(b booking) bool { return begins < b.At && b.At <= ends }))
+		possible := limit.Units * (ends - begins) / 1_000_000
+		t.Logf("%d of %d calls start while others hang up, and callers start up to %v late", used, possible, all.late())
+		if possible >= 120 && int64(used) >= possible*85/100 {
+			return
+		}
+		if all.late() < 50*time.Millisecond || attempt == 5 {
+			t.Fatal("the machine is not why")
+		}
+	}
+}
+
 // A third of the waiters leave, and a third of those that stay are killed with their processes. The others keep their
 // places or move up, in the order of their process. The store has a second to bring a place forward: where the machine is so
 // late that it takes longer, a caller gets an error and others may overtake, and the waiters come again.
