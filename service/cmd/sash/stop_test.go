@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -64,10 +65,11 @@ func TestStoppingUnderLoadLosesNoRequest(t *testing.T) {
 					after := spawn(t, nil, args...)
 					_, said := post(t, after.url+"/v1/peek", subject("d", "k", l.key))
 					decided := 1_000_000_000 - int64(said["remaining"].(float64))
-					if failed := l.failed.Load(); err != nil || failed != nil || l.sent.Load() != l.answered.Load() ||
+					failed := l.failed.Load()
+					if err != nil || failed != nil || l.sent.Load() != l.answered.Load() ||
 						decided != l.answered.Load() {
-						t.Errorf("%d sent, %d answered, %d decided; the first client failed with: %v; the service ended with: %v",
-							l.sent.Load(), l.answered.Load(), decided, failed, err)
+						t.Errorf("%d sent, %d answered, %d decided; the first client failed with: %s; the service ended with: %v",
+							l.sent.Load(), l.answered.Load(), decided, *cmp.Or(failed, new(string)), err)
 					}
 				}
 			})
