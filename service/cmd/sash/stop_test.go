@@ -34,7 +34,7 @@ var stops = flag.Int("stops", 1, "how many times TestStoppingUnderLoadLosesNoReq
 // connections that it keeps, over a new one for each request, and over gRPC. The clients send nothing twice. Redis
 // counts what the service decided, and the clients count the answers.
 func TestStoppingUnderLoadLosesNoRequest(t *testing.T) {
-	file := tempFile(t, "limits.yaml", "domain: d\ndescriptors:\n  - {key: k, limits: [1000000000/1h], algorithm: fixed-window}\n")
+	file := tempFile(t, "limits.yaml", "domain: d\ndescriptors:\n  - {key: k, limits: [1000000000/1h]}\n")
 	args := []string{"--config", file, "--redis", "redis://" + redistest.Start(t).Addr(), "--budget", "5s"}
 	ca := certify(t, "server")
 	secure := append([]string{"--tls-cert", ca.file("server.pem"), "--tls-key", ca.file("server.key")}, args...)
