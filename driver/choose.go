@@ -57,7 +57,13 @@ func ChooseApart(ctx context.Context, store Store, reqs []Request) (chosen int, 
 	soonest, expected, bad := -1, int64(0), error(nil)
 	for begin := 0; begin < len(reqs); begin += ChoiceGroup {
 		group := reqs[begin:min(begin+ChoiceGroup, len(reqs))]
-		looks, errs := lookAt(ctx, store, group)
+		looks, errs := make([]Answer, len(group)), make([]error, len(group))
+		var all sync.WaitGroup
+		for i, req := range group {
+			req.Cost, req.Within = 0, 0
+			all.Go(func() { looks[i], errs[i] = decideChecked(ctx, store, req) })
+		}
+		all.Wait()
 		for _, err := range errs {
 			if err != nil && !errors.Is(err, ErrRejected) {
 				return 0, Answer{}, errors.Join(errs...)
@@ -91,18 +97,6 @@ func ChooseApart(ctx context.Context, store Store, reqs []Request) (chosen int, 
 // NoneOf returns the error of a choice whose subjects are all rejected, the first of them with this error.
 func NoneOf(subjects int, first error) error {
 	return fmt.Errorf("none of the %d subjects can be decided, the first because of this: %w", subjects, first)
-}
-
-// lookAt looks at the subjects of requests concurrently.
-func lookAt(ctx context.Context, store Store, reqs []Request) ([]Answer, []error) {
-	looks, errs := make([]Answer, len(reqs)), make([]error, len(reqs))
-	var all sync.WaitGroup
-	for i, req := range reqs {
-		req.Cost, req.Within = 0, 0
-		all.Go(func() { looks[i], errs[i] = decideChecked(ctx, store, req) })
-	}
-	all.Wait()
-	return looks, errs
 }
 
 // byRoom returns the requests that fit, the one with most room first.

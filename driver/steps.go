@@ -29,7 +29,11 @@ const mostTries = 3
 // refused are set; the others have no statuses. The error is ErrUnsupported if it takes several steps and the store does
 // not settle.
 func DecideInSteps(ctx context.Context, store Store, steps [][]Request) ([][]Answer, bool, error) {
-	p := plan{store: store, left: callerOf(ctx).Err}
+	caller, outlived := ctx.Value(callerKey{}).(context.Context)
+	if !outlived {
+		caller = ctx
+	}
+	p := plan{store: store, left: caller.Err}
 	answers := make([][]Answer, len(steps))
 	for i, reqs := range steps {
 		answers[i] = make([]Answer, len(reqs))
