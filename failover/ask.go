@@ -164,7 +164,7 @@ func (g *guard) do(ctx context.Context, b *breaker, ask func(context.Context) er
 // waited is how long the store was silent meanwhile, which counts as a part of the budget.
 func (g *guard) admit(ctx context.Context, q *question) (t ticket, waited time.Duration, err error) {
 	b := q.breaker
-	before := ticket{epoch: b.epoch.Load()}
+	before := ticket(b.epoch.Load())
 	waited, silent, err := b.entry.enter(ctx, q)
 	if err == nil && g.inFlight.Add(1) > int64(g.most) { // with those whose budget is over
 		g.inFlight.Add(-1)
@@ -175,7 +175,7 @@ func (g *guard) admit(ctx context.Context, q *question) (t ticket, waited time.D
 		if silent && b.now() == Up && errors.Is(err, ErrBusy) {
 			b.crowd(before)
 		}
-		return ticket{}, 0, err
+		return 0, 0, err
 	}
 	if !silent {
 		q.patience = min(q.patience, max(g.budget, q.patience-waited))

@@ -112,10 +112,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	if driver.Nil(store) {
 		panic("failover: New needs a store to answer for, such as goredisstore.New(client, nil)")
 	}
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, &Options{})
 	if o.Budget < 0 || o.Blip < 0 || o.MaxInFlight < 0 || o.Parts < 0 || o.OpenPerSecond < 0 {
 		return nil, errors.New("failover: Budget, Blip, MaxInFlight, Parts and OpenPerSecond must not be negative")
 	}

@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -162,12 +163,7 @@ func (s *Store) Probe(ctx context.Context) error {
 		}
 	}
 	group.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(errs...)
 }
 
 // probe asks a part until its state is certain: as many calls at a time as take a store down, one after the other within
