@@ -263,7 +263,7 @@ func (s *Store) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver
 // Settle implements [driver.Settler]. For a call that was admitted from a lease it corrects the lease's charge. The error
 // is [driver.ErrUnsupported] if the store does not settle.
 func (s *Store) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	store, charged, err := s.allChargedBy(sets)
+	store, charged, err := s.chargedBy(sets)
 	if err != nil {
 		return err
 	}
@@ -280,7 +280,7 @@ func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, 
 // Extend implements [driver.Extender], under the longer windows. The error is [driver.ErrUnsupported] if the store does not
 // extend.
 func (s *Store) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
-	store, charged, err := s.allChargedBy(sets)
+	store, charged, err := s.chargedBy(sets)
 	if err != nil {
 		return 0, err
 	}
