@@ -48,9 +48,8 @@ func Room(req *Request, statuses []Status) float64 {
 // ChooseApart decides on one of several subjects with a store that cannot do it in one step. It takes the arguments of
 // [Chooser].DecideAny. It looks at a group of subjects concurrently, and decides on the one with most room; if other
 // calls have taken that room in between, it decides on the next best. If no subject has room, it decides on the one
-// that a look expects to have room first. So a call is refused, or booked, only if every subject was seen without room,
-// if only for a moment; and another subject may have room before its retry time, or could have been booked earlier. Of
-// a subject with calendar limits alone, a look does not show whether bookings lie ahead.
+// that a look expects to have room first. So a call is refused, or booked, only if every subject was seen without room; and
+// another one may have room earlier. Of a subject with calendar limits alone, a look does not show bookings that lie ahead.
 //
 // At most one subject is charged. After an error of a decision it may have been. Subjects that the store rejects are left out.
 func ChooseApart(ctx context.Context, store Store, reqs []Request) (chosen int, answer Answer, err error) {

@@ -55,8 +55,8 @@ type attempt struct {
 	left  atomic.Bool // its place among those at the store is free
 }
 
-// An until is the context of a call on the store. It has the values of the caller's context, and ends when the watch of the
-// call does: at the deadline, or a little later if this process runs late. So its error is never context.DeadlineExceeded.
+// An until is the context of a call on the store: the caller's values, and the end of the call's watch, which may be later than
+// the deadline if this process runs late. So its error is never context.DeadlineExceeded.
 type until struct {
 	context.Context
 	cancel   context.CancelFunc

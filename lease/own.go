@@ -15,8 +15,7 @@ import (
 )
 
 // Own is a region's own share: a part of each limit that the region counts in its own store, and the home does not. Regions
-// and Percent are the same in all processes of all regions. To change them without admitting more than the limit, see the
-// package.
+// and Percent are the same in all processes of all regions. docs/regions.md says how to change them.
 type Own struct {
 	// Regions is how many regions share the home. Percent is the part of each limit that each of them has,
 	// rounded down to whole units. Together they have less than the limit, and the home has the rest.

@@ -21,8 +21,7 @@
 // # When not to use it
 //
 // A store in memory needs no decorator. Put decorators together by hand, in this order, with [DenialCache] and [GroupCommit], for
-// leases that the processes of a region share (lease.Shared), for stores with other leases over one group commit, or without
-// it, which must not be used over a proxy that sends a script with keys of several servers to the server of the first key.
+// leases that the processes of a region share (lease.Shared), for several leases over one group commit, or without it.
 package stack
 
 import (

@@ -16,9 +16,8 @@
 //	                        ├──────── RetryAfter ────────┤   room
 //
 // So nothing is refused that the store would admit, as long as this machine's clock runs as fast as the store's. (If the
-// store's clock jumps forward, the store admits earlier; see the guarantees.) RetryAfter and the other times are those
-// of the store's answer, less the time since: calls of others can only have made them later. Remaining is that of the
-// store's answer too, without units that have left other limits since.
+// store's clock jumps forward, the store admits earlier; see the guarantees.) RetryAfter and the other times are those of
+// the store's answer, less the time since. Remaining is that of the answer, without units that have left other limits since.
 //
 // # Bookings
 //
@@ -30,8 +29,7 @@
 // # Resets
 //
 // A Reset through this store takes effect at once. A Reset through another process, and every other loss of state, takes
-// effect after maxAge at the latest: no refusal is kept longer, whatever its RetryAfter. It can be short, because one
-// request in maxAge for a key costs little.
+// effect after maxAge at the latest: no refusal is kept longer, whatever its RetryAfter.
 //
 // Calls that take what fits, decisions over several subjects and policies that charge refused calls go straight to the
 // store, and under a policy with a block all calls of a subject until it is blocked.
@@ -58,9 +56,8 @@ const (
 // A Store answers from memory while a refusal holds and passes everything else on to another store. It is safe for
 // concurrent use and has nothing to close.
 //
-// A refusal holds if it is [driver.Answer].Firm: whatever is given back meanwhile. While bookings lie ahead none is, so every
-// call asks the store. Each booking can be given back, and may be worth less than it was charged until it leaves its last
-// window; the log does not record which charges can be, so behind bookings no part of what is used is certain to stay.
+// A refusal holds if it is [driver.Answer].Firm: whatever is given back meanwhile. While bookings lie ahead none is, because
+// each can be given back, so every call asks the store.
 type Store struct {
 	driver.Passthrough
 	maxAge time.Duration
@@ -132,8 +129,7 @@ func New(next driver.Store, maxAge time.Duration) *Store {
 	return s
 }
 
-// size sets how many keys it keeps. The ones that were not used for longest are dropped first, which costs one request to the
-// store.
+// size sets how many keys it keeps. The ones that were not used for longest are dropped first.
 func (s *Store) size(shards, keys int) {
 	s.shards = make([]shard, shards)
 	for i := range s.shards {
