@@ -100,8 +100,7 @@ func (s *Store) straight(req *driver.Request) bool {
 	return s.apart || req.Cost == 0 || req.Partial || req.Policy.Block.Refusals > 0 || req.Policy.CountRefused
 }
 
-// leave ends a caller's own decision. A goroutine decides the calls that have queued since, so that the caller has its
-// answer at once.
+// leave ends a caller's own decision. A goroutine decides the calls that have queued since.
 func (s *Store) leave(l *line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
