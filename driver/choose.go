@@ -48,16 +48,21 @@ func Room(req *Request, statuses []Status) float64 {
 // ChooseApart decides on one of several subjects with a store that cannot do it in one step. It takes the arguments of
 // [Chooser].DecideAny. It looks at a group of subjects concurrently, and decides on the one with most room; if other
 // calls have taken that room in between, it decides on the next best. If no subject has room, it decides on the one
-// that a look expects to have room first. So a call is refused, or booked, only if every subject was seen without room,
-// if only for a moment; and another subject may have room before its retry time, or could have been booked earlier. Of
-// a subject with calendar limits alone, a look does not show whether bookings lie ahead.
+// that a look expects to have room first. So a call is refused, or booked, only if every subject was seen without room; and
+// another one may have room earlier. Of a subject with calendar limits alone, a look does not show bookings that lie ahead.
 //
 // At most one subject is charged. After an error of a decision it may have been. Subjects that the store rejects are left out.
 func ChooseApart(ctx context.Context, store Store, reqs []Request) (chosen int, answer Answer, err error) {
 	soonest, expected, bad := -1, int64(0), error(nil)
 	for begin := 0; begin < len(reqs); begin += ChoiceGroup {
 		group := reqs[begin:min(begin+ChoiceGroup, len(reqs))]
-		looks, errs := lookAt(ctx, store, group)
+		looks, errs := make([]Answer, len(group)), make([]error, len(group))
+		var all sync.WaitGroup
+		for i, req := range group {
+			req.Cost, req.Within = 0, 0
+			all.Go(func() { looks[i], errs[i] = decideChecked(ctx, store, req) })
+		}
+		all.Wait()
 		for _, err := range errs {
 			if err != nil && !errors.Is(err, ErrRejected) {
 				return 0, Answer{}, errors.Join(errs...)
@@ -91,18 +96,6 @@ func ChooseApart(ctx context.Context, store Store, reqs []Request) (chosen int, 
 // NoneOf returns the error of a choice whose subjects are all rejected, the first of them with this error.
 func NoneOf(subjects int, first error) error {
 	return fmt.Errorf("none of the %d subjects can be decided, the first because of this: %w", subjects, first)
-}
-
-// lookAt looks at the subjects of requests concurrently.
-func lookAt(ctx context.Context, store Store, reqs []Request) ([]Answer, []error) {
-	looks, errs := make([]Answer, len(reqs)), make([]error, len(reqs))
-	var all sync.WaitGroup
-	for i, req := range reqs {
-		req.Cost, req.Within = 0, 0
-		all.Go(func() { looks[i], errs[i] = decideChecked(ctx, store, req) })
-	}
-	all.Wait()
-	return looks, errs
 }
 
 // byRoom returns the requests that fit, the one with most room first.

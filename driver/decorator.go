@@ -37,10 +37,7 @@ const maxDecorators = 64
 func As[T any](store Store) (T, bool) {
 	var none T
 	first, ok := store.(T)
-	for range maxDecorators {
-		if !ok {
-			break
-		}
+	for n := 0; ok && n < maxDecorators; n++ {
 		d, decorates := store.(Decorator)
 		if !decorates {
 			return first, true
@@ -77,11 +74,10 @@ func Silent(store Store, d time.Duration) string {
 // Waits returns for how long a store, or the first store behind it that is a [Witness], has waited for its servers; known is
 // false if there is none.
 func Waits(store Store) (waits time.Duration, known bool) {
-	w, ok := first[Witness](store)
-	if !ok {
-		return 0, false
+	if w, ok := first[Witness](store); ok {
+		return w.Waits(), true
 	}
-	return w.Waits(), true
+	return 0, false
 }
 
 // first returns the first of a store and those behind it that is a T.
@@ -105,21 +101,6 @@ type Passthrough struct {
 	// Next is the store behind it.
 	Next Store
 }
-
-var (
-	_ Decorator    = Passthrough{}
-	_ MultiStore   = Passthrough{}
-	_ Chooser      = Passthrough{}
-	_ Deduplicator = Passthrough{}
-	_ Settler      = Passthrough{}
-	_ Extender     = Passthrough{}
-	_ Resetter     = Passthrough{}
-	_ Booker       = Passthrough{}
-	_ Batcher      = Passthrough{}
-	_ Blocker      = Passthrough{}
-	_ Taker        = Passthrough{}
-	_ Cooler       = Passthrough{}
-)
 
 // Unwrap implements [Decorator].
 func (p Passthrough) Unwrap() Store { return p.Next }
@@ -282,14 +263,6 @@ func extend(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // callerKey is the key of the caller's context in one that outlives it.
 type callerKey struct{}
-
-// callerOf returns the context of the caller whom a decision may outlive.
-func callerOf(ctx context.Context) context.Context {
-	if caller, ok := ctx.Value(callerKey{}).(context.Context); ok {
-		return caller
-	}
-	return ctx
-}
 
 // MaxGather is the most requests of one DecideMany. It bounds how long a store is busy with them: others wait meanwhile.
 const MaxGather = 16

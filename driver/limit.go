@@ -104,7 +104,7 @@ func (l *Limit) Bounds(now int64) (start, end int64) {
 func hour(t time.Time) (start, end int64) {
 	_, offset := t.Zone()
 	local := t.Unix() + int64(offset)
-	first := local - mod(local, 3600) - int64(offset)
+	first := local - (local%3600+3600)%3600 - int64(offset) // also before 1970
 	last := first + 3600
 	from, to := t.ZoneBounds()
 	if !from.IsZero() && changes(from) {
@@ -149,5 +149,3 @@ func midnight(year int, month time.Month, day int, zone *time.Location) int64 {
 	}
 	return t.UnixMicro()
 }
-
-func mod(a, b int64) int64 { return ((a % b) + b) % b }

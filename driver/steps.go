@@ -21,15 +21,18 @@ const mostTries = 3
 // takes the room in between, the charges are given back and the call begins again.
 //
 // Where refused calls are charged too, a refusal is charged to the requests of the step that refuses, and to no others.
-//
 // What was charged is also given back when the store fails, or when the caller leaves (see [Outlive]). If the process ends
-// in between, it stays charged until it leaves the window: at most one charge for each request.
+// in between, it stays charged until it leaves the window.
 //
 // It returns one answer for each request, and whether all were admitted. If not, only the answers of the step that
 // refused are set; the others have no statuses. The error is ErrUnsupported if it takes several steps and the store does
 // not settle.
 func DecideInSteps(ctx context.Context, store Store, steps [][]Request) ([][]Answer, bool, error) {
-	p := plan{store: store, left: callerOf(ctx).Err}
+	caller, outlived := ctx.Value(callerKey{}).(context.Context)
+	if !outlived {
+		caller = ctx
+	}
+	p := plan{store: store, left: caller.Err}
 	answers := make([][]Answer, len(steps))
 	for i, reqs := range steps {
 		answers[i] = make([]Answer, len(reqs))
@@ -75,11 +78,7 @@ type step struct {
 
 // key returns the least key of the step.
 func (s step) key() string {
-	least := s.reqs[0].Key
-	for _, req := range s.reqs[1:] {
-		least = min(least, req.Key)
-	}
-	return least
+	return slices.MinFunc(s.reqs, func(a, b Request) int { return strings.Compare(a.Key, b.Key) }).Key
 }
 
 // decide charges the steps in the order of their keys.

@@ -55,8 +55,8 @@ type attempt struct {
 	left  atomic.Bool // its place among those at the store is free
 }
 
-// An until is the context of a call on the store. It has the values of the caller's context, and ends when the watch of the
-// call does: at the deadline, or a little later if this process runs late. So its error is never context.DeadlineExceeded.
+// An until is the context of a call on the store: the caller's values, and the end of the call's watch, which may be later than
+// the deadline if this process runs late. So its error is never context.DeadlineExceeded.
 type until struct {
 	context.Context
 	cancel   context.CancelFunc
@@ -164,7 +164,7 @@ func (g *guard) do(ctx context.Context, b *breaker, ask func(context.Context) er
 // waited is how long the store was silent meanwhile, which counts as a part of the budget.
 func (g *guard) admit(ctx context.Context, q *question) (t ticket, waited time.Duration, err error) {
 	b := q.breaker
-	before := ticket{epoch: b.epoch.Load()}
+	before := ticket(b.epoch.Load())
 	waited, silent, err := b.entry.enter(ctx, q)
 	if err == nil && g.inFlight.Add(1) > int64(g.most) { // with those whose budget is over
 		g.inFlight.Add(-1)
@@ -175,7 +175,7 @@ func (g *guard) admit(ctx context.Context, q *question) (t ticket, waited time.D
 		if silent && b.now() == Up && errors.Is(err, ErrBusy) {
 			b.crowd(before)
 		}
-		return ticket{}, 0, err
+		return 0, 0, err
 	}
 	if !silent {
 		q.patience = min(q.patience, max(g.budget, q.patience-waited))

@@ -53,8 +53,7 @@ func newBacklog(l *ledger, mostSettled int) backlog {
 }
 
 // An account is a subject under some limits, or one call on it with an ID. Other limits have another account, because a
-// charge is written under the limits that admitted it: under a shorter window the store would forget it sooner, and some
-// algorithms keep a count for each window.
+// charge is written under the limits that admitted it: under a shorter window the store would forget it sooner.
 type account struct {
 	subject
 	limits string // empty for a call with an ID, which is charged once whatever the limits
@@ -147,11 +146,11 @@ func (b *backlog) room() bool {
 			break
 		}
 	}
-	full := b.accounts.Load() > b.mostAccounts
-	if full {
-		b.accounts.Add(-1)
+	if b.accounts.Load() <= b.mostAccounts {
+		return true
 	}
-	return !full
+	b.accounts.Add(-1)
+	return false
 }
 
 // remove forgets an account. The caller holds mu.
@@ -238,9 +237,9 @@ func (b *backlog) abandon() {
 func (b *backlog) giveUp(d *debt) {
 	if d.sent != 0 {
 		b.doubtful.Add(d.units())
-		return
+	} else {
+		b.lost.Add(d.units())
 	}
-	b.lost.Add(d.units())
 }
 
 // A flight is a charge that the store may be making now: a debt that is being written, or a call that was answered locally

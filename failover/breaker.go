@@ -59,16 +59,12 @@ type breaker struct {
 	cause error         // guarded by mu: why calls do not go to the store
 }
 
-// A ticket says when a call entered. What calls of an earlier epoch find out is about a store that was another then.
-type ticket struct {
-	epoch uint64 // that of the probe that the call is, or of the last one before it
-}
+// A ticket is the epoch in which a call entered: that of the probe that the call is, or of the last one before it. What calls
+// of an earlier epoch find out is about a store that was another then.
+type ticket uint64
 
 func (b *breaker) init(blip, budget time.Duration, onChange func(State, error)) {
-	b.blip = blip
-	b.patience = longest(budget)
-	b.onChange = onChange
-	b.random = rand.Float64
+	b.blip, b.patience, b.onChange, b.random = blip, longest(budget), onChange, rand.Float64
 }
 
 // idle reports whether Probe has to ask: the store is not up, or has not answered since the last Probe.
@@ -92,7 +88,7 @@ func (b *breaker) change(f func() bool) {
 
 // enter admits a call to the store, or returns an error that is ErrUnavailable and ErrDown.
 func (b *breaker) enter() (t ticket, err error) {
-	if t.epoch = b.epoch.Load(); b.now() == Up { // in this order: it is not that of a later probe
+	if t = ticket(b.epoch.Load()); b.now() == Up { // in this order: it is not that of a later probe
 		return t, nil
 	}
 	b.change(func() bool {
@@ -102,14 +98,14 @@ func (b *breaker) enter() (t ticket, err error) {
 		}
 		switch {
 		case b.now() == Up:
-			t.epoch = b.epoch.Load()
+			t = ticket(b.epoch.Load())
 			return false
 		case b.now() == Probing || now.Before(b.until):
 			err = b.cause
 			return false
 		}
 		b.until = now.Add(b.patience)
-		t.epoch = b.epoch.Add(1)
+		t = ticket(b.epoch.Add(1))
 		b.state.Store(uint32(Probing))
 		return true
 	})
@@ -177,7 +173,7 @@ func (b *breaker) skip(t ticket) {
 func (b *breaker) mine(t ticket) bool { return b.now() == Probing && t.of(b) }
 
 // of reports whether a ticket is of the current epoch.
-func (t ticket) of(b *breaker) bool { return t.epoch == b.epoch.Load() }
+func (t ticket) of(b *breaker) bool { return uint64(t) == b.epoch.Load() }
 
 // fall begins a pause. The caller holds mu.
 func (b *breaker) fall(from time.Time) {
@@ -204,11 +200,9 @@ func (b *breaker) cut(pause time.Duration) time.Duration {
 
 // divide creates a breaker for each part.
 func (g *guard) divide(o *Options) {
-	n := max(1, o.Parts)
-	if o.Part != nil && n > 1 {
-		g.partOf = o.Part
-	} else {
-		n = 1
+	n := 1
+	if o.Part != nil && o.Parts > 1 {
+		n, g.partOf = o.Parts, o.Part
 	}
 	onChange := o.OnChange
 	if onChange != nil && n > 1 {
@@ -290,12 +284,10 @@ const (
 //   - at least the fifth, and at least Blip after the first, and
 //   - either the store gave no answer in the run, or the run has at least 20 calls and at least half of them failed.
 //
-// So a store that hangs is down Budget + Blip after it began to, and at the fifth call if calls are fewer than that. In
-// between, each call waits for the whole budget: at the defaults, 5 calls at 1 and at 10 calls/s, and 250 at 1,000. A
-// store that stalls for less than Budget + Blip stays up, and the failure mode answers the calls that were late and no
-// others. If this process had no processor for a fifth of the budget or longer, the failure may be its own, and Blip is
-// five times as long. The first run of a store that has come back needs no Blip: it begins with the answer to the
-// probe. The zero run has not begun.
+// So a store that hangs is down Budget + Blip after it began to, and at the fifth call if calls are fewer than that. A store
+// that stalls for less stays up, and the failure mode answers the calls that were late and no others. If this process had no
+// processor for a fifth of the budget or longer, the failure may be its own, and Blip is five times as long. The first run of
+// a store that has come back needs no Blip: it begins with the answer to the probe. The zero run has not begun.
 type run struct {
 	failures int64
 	began    time.Time

@@ -53,9 +53,8 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 // failure is charged to the store once, wherever it was admitted, and it is never [Stats.Doubtful] if the store is back
 // within [driver.RepeatTime]. Mode Open ignores IDs, because it charges nothing.
 //
-// Some calls are decided anew when they are repeated while the store is unavailable: those that cost more than this
-// process's share, and those that another process received. The store decides a call anew if it refused the call when
-// the call was written to it.
+// Calls that cost more than this process's share, or that another process received, are decided anew when they are repeated
+// while the store is unavailable. The store decides anew what it refused when the call was written to it.
 func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
 	return only(s.decide(ctx, id, []driver.Request{req}, func(ctx context.Context) ([]driver.Answer, error) {
 		answer, err := s.next.DecideOnce(ctx, id, req)
@@ -185,12 +184,7 @@ func has(reqs []driver.Request, key string) bool {
 
 // admitted reports whether a decision admitted all of its subjects.
 func admitted(answers []driver.Answer) bool {
-	for i := range answers {
-		if !answers[i].Allowed() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(answers, func(a driver.Answer) bool { return !a.Allowed() })
 }
 
 // charged returns a request at the cost that an answer charged.

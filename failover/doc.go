@@ -31,9 +31,8 @@
 //
 // The budget is for the decision: a caller that is booked sleeps as long as it has to (see [driver.Booker]). While the
 // store is unavailable, Closed is an error, Open admits at once, and Local books over this process's share, in order, if
-// the local store books. What is lost then is the order over processes, and over the outage: a caller that books locally
-// may start before another that the store had booked earlier, and each share moves at its own pace. What a local booking
-// may exceed is what any local admission may: N units in a window from the store, and its share from each process.
+// the local store books. The order over processes, and over the outage, is lost: a caller that books locally may start
+// before another that the store had booked earlier.
 //
 //   - A booking that the store makes after the mode has answered is given back, unless it was also booked locally.
 //   - The share counts a booking of the store from when it starts. Giving it back before that does not change the share.
@@ -42,13 +41,11 @@
 //
 // # Before which stores
 //
-// A Store of this package is the outermost decorator: package stack puts all of them in their order. So the budget covers
-// everything that a call waits for, and the mode is that of the call's own cost, not of a batch or a lease. Answers that the
-// other decorators give from memory do not count as signs that the store works.
+// A [Store] is the outermost decorator (see package stack): the budget covers everything that a call waits for, and the mode is
+// that of the call's own cost. Answers that other decorators give from memory do not count as signs that the store works.
 //
 // # Parts
 //
-// With one breaker, a cluster of which some nodes hang is lost to all callers: calls to healthy nodes keep closing it, and
-// calls to the others keep opening it. So a store can have parts ([Options].Part) with a breaker each. MaxInFlight bounds
-// the calls of all parts together.
+// With one breaker, a cluster of which some nodes hang is lost to all callers. So a store can have parts ([Options].Part) with
+// a breaker each. MaxInFlight bounds the calls of all parts together.
 package failover

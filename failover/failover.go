@@ -52,15 +52,13 @@ type Options struct {
 	// Rejected is for errors that the breaker should ignore; errors that are driver.ErrRejected are so without Classify. The
 	// breaker counts an Unknown error only if it is one of a connection or sash.ErrUnavailable: any other is about its call.
 	Classify func(error) Kind
-	// Parts is the number of parts of the store that can fail on their own, such as the nodes of a cluster. Part
-	// returns which of them holds a subject, from 0 to Parts-1. Each part has its own breaker, so that the
-	// subjects of the other parts are still decided while it is down. Zero is one part. Part is called for every
-	// decision, must not block, and must always return the same part for a subject.
+	// Parts is the number of parts of the store that can fail on their own, such as the nodes of a cluster. Zero is one.
+	// Part returns which of them holds a subject, from 0 to Parts-1, and always the same one. Each part has its own
+	// breaker. Part is called for every decision and must not block.
 	Parts int
 	Part  func(key string, policy *driver.Policy) int
-	// OnChange is called when State changes: the store goes down, is probed, or comes back. cause is nil when it
-	// is up. The goroutine of a decision calls it, so it must not block. Two calls can run at once; State returns
-	// the latest state.
+	// OnChange is called when State changes. cause is nil when the store is up. The goroutine of a decision calls it,
+	// so it must not block. Two calls can run at once; State returns the latest state.
 	OnChange func(now State, cause error)
 	// OnError is called with every failure of the store, of which there are few while it is down. A Misconfigured
 	// failure does not go away by itself: report it to an operator. OnError is called for each call that is Rejected, too.
@@ -112,10 +110,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	if driver.Nil(store) {
 		panic("failover: New needs a store to answer for, such as goredisstore.New(client, nil)")
 	}
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, &Options{})
 	if o.Budget < 0 || o.Blip < 0 || o.MaxInFlight < 0 || o.Parts < 0 || o.OpenPerSecond < 0 {
 		return nil, errors.New("failover: Budget, Blip, MaxInFlight, Parts and OpenPerSecond must not be negative")
 	}

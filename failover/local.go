@@ -53,11 +53,8 @@ func newLocal(store LocalStore, instances func() int, parts int) *local {
 		instances = func() int { return 1 }
 	}
 	l := &local{
-		store:     store,
-		instances: instances,
-		ledger:    ledger{mostAccounts: mostAccounts},
-		backlogs:  make([]backlog, parts),
-		shares:    make(map[*driver.Policy]*share),
+		store: store, instances: instances, ledger: ledger{mostAccounts: mostAccounts},
+		backlogs: make([]backlog, parts), shares: make(map[*driver.Policy]*share),
 	}
 	l.over, l.end = context.WithCancel(context.Background())
 	for i := range l.backlogs {

@@ -103,9 +103,8 @@ func (s *Store) answer(ctx context.Context, id string, reqs []driver.Request, ca
 			results[i] = open(req, cause)
 		}
 		return results, nil
-	default:
-		return nil, cause
 	}
+	return nil, cause
 }
 
 // open admits a request as if its subject had no charges.

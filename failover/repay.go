@@ -57,12 +57,11 @@ func (g *guard) repay(b *backlog, store *breaker, done chan<- struct{}) {
 			pause, works = firstPause, false
 			continue
 		}
-		works = (works || g.look(store, of.key, policy)) && g.pay(b, store, of)
-		if works {
+		if works = (works || g.look(store, of.key, policy)) && g.pay(b, store, of); works {
 			pause = 0
-			continue
+		} else {
+			pause = min(longestPause, max(firstPause, 2*pause))
 		}
-		pause = min(longestPause, max(firstPause, 2*pause))
 	}
 	b.abandon()
 }
@@ -82,10 +81,8 @@ func (g *guard) rest(store *breaker, pause time.Duration) bool {
 
 // await waits until a debt may be due: after a while, or when there is another debt or Close is called.
 func (g *guard) await(b *backlog, wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(wait):
 	case <-b.wake:
 	case <-g.local.over.Done():
 	}
@@ -136,9 +133,9 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 	}
 	if out.late == nil {
 		b.end(f)
-		return !out.failed
+	} else {
+		out.late.ends(func(decision, error) { b.end(f) })
 	}
-	out.late.ends(func(decision, error) { b.end(f) })
 	return !out.failed
 }
 

@@ -66,8 +66,7 @@ func (s *Store) settleLocally(ctx context.Context, set driver.Settlement) error 
 // Reward implements [driver.Taker]. An unavailable store is an error in every mode. The units stay charged in this
 // process's share.
 func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	out := s.single(ctx, s.part(req), false, func(ctx context.Context) (driver.Answer, error) { return s.next.Reward(ctx, req) })
-	return only(out.answers, out.err)
+	return returned(ctx, s.guard, s.part(req), func(ctx context.Context) (driver.Answer, error) { return s.next.Reward(ctx, req) })
 }
 
 // Reset implements [driver.Resetter]. It forgets the subject locally at once. The error is nil if the store has forgotten

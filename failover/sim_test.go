@@ -158,7 +158,7 @@ func TestTheSimulationFindsBugs(t *testing.T) {
 		"no caller probes": {found: "not at rest: down", guard: func(g *guard) {
 			g.enter = func(b *breaker) (ticket, error) {
 				if b.now() != Up {
-					return ticket{}, b.cause
+					return 0, b.cause
 				}
 				return b.enter()
 			}

@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -12,9 +13,8 @@ import (
 
 // A watch measures a budget as time in which this process ran. It wakes in steps. A step that ends late shows that this
 // process had no processor for a while, and then the store's reply may be waiting to be read. So the budget lasts longer
-// by as much: see longest. It does not end with a wake-up that is late by a whole step: one more step lets the goroutines
-// run that read replies. Nor does it end while the store has not waited for its servers for as long as the budget: then the
-// call waits in this process.
+// by as much: see longest. It does not end with a wake-up that is late by a whole step, nor while the store has not waited for
+// its servers for as long as the budget: then the call waits in this process.
 type watch struct {
 	timer *time.Timer
 	step  time.Duration
@@ -162,12 +162,7 @@ func (s *Store) Probe(ctx context.Context) error {
 		}
 	}
 	group.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(errs...)
 }
 
 // probe asks a part until its state is certain: as many calls at a time as take a store down, one after the other within

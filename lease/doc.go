@@ -35,10 +35,10 @@
 // holder refuses calls until then. If the home refuses, the region knows it until the retry time comes near, at most for two
 // longest leases, because units may come back.
 //
-// The home decides alone under limits of fewer than 64 units, with [New] 16. It also decides bookings, peeks, partial calls,
-// calls over several subjects and those with an ID, under the longer windows. Calls that two errands brought nothing for wait
-// for the next one, and eight of them at a time go home instead: if all did, they would fill the pool of a client, and errands
-// would wait in it. A call waits for four seconds at most.
+// The home decides alone under limits of fewer than 64 units, with [New] 16, under policies with a calendar limit or a block,
+// and under those that charge refused calls. It also decides bookings, peeks, partial calls, calls over several subjects and
+// those with an ID, under the longer windows. Calls that two errands brought nothing for wait for the next one, and eight of
+// them at a time go home instead, so that they do not fill the pool of a client. A call waits for four seconds at most.
 //
 // # Never more
 //
@@ -102,7 +102,4 @@
 // returns an error over a store of failover, whose failure mode could answer with units that were charged nowhere. Leases may
 // be given back, so no refusal is firm while one counts: the holder keeps those refusals, and the denial cache keeps those of
 // limits that are not leased.
-//
-// Leases are for sliding windows. The home decides alone under policies with a calendar limit or a block and under those
-// that charge refused calls.
 package lease

@@ -152,7 +152,7 @@ func (s *Store) fetch(ctx context.Context, req driver.Request, held *driver.Held
 		rest = limit
 	}
 	req.MaySettle = true
-	if s.books(req.Policy) {
+	if s.Books(req.Policy) { // then leases start in the order in which the home decides
 		req.Within = s.longest.Microseconds()
 	}
 	asked = max(least, min(held.Errand, rest/shareOfRest))
@@ -184,9 +184,6 @@ func (s *Store) askFor(ctx context.Context, req driver.Request, units int64) (dr
 	return answer, err
 }
 
-// books reports whether leases are booked: then they start in the order in which the home decides.
-func (s *Store) books(policy *driver.Policy) bool { return driver.CanBook(s.Next, policy) }
-
 // floor returns the units of the smallest lease: what the tightest limit gives to a caller that never stops in a part of
 // the longest lease, or in two ways.
 func (s *Store) floor(policy *driver.Policy) int64 {
@@ -203,7 +200,7 @@ func (s *Store) floor(policy *driver.Policy) int64 {
 // retry time, and a lease can be booked ahead of it.
 func (s *Store) standsFor(answer *driver.Answer, policy *driver.Policy) int64 {
 	longest, retry := s.longest.Microseconds(), answer.Retry()
-	if s.books(policy) {
+	if s.Books(policy) {
 		retry -= longest
 	}
 	return min(max(retry, longest/16), 2*longest)

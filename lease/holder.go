@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -53,9 +54,9 @@ func (h holder) bring(ctx context.Context, name id, e driver.Errand) (kept bool,
 	return kept, err
 }
 
-func (h holder) takeBack(ctx context.Context, name id, began, keep int64) (_ int64, err error) {
+func (h holder) takeBack(ctx context.Context, name id, began int64) (_ int64, err error) {
 	defer caught(&err)
-	return h.Return(ctx, string(name), began, keep)
+	return h.Return(ctx, string(name), began, 0)
 }
 
 func (h holder) forget(ctx context.Context, name id) (err error) {
@@ -193,7 +194,7 @@ func (s *Store) over(l *lease) {
 
 // giveBack takes what is left out of a lease and settles it at home. If that fails it stays charged until it leaves the window.
 func (s *Store) giveBack(ctx context.Context, l *lease) error {
-	units, err := s.holder.takeBack(ctx, l.name, l.began, 0)
+	units, err := s.holder.takeBack(ctx, l.name, l.began)
 	if err != nil || units == 0 {
 		return err
 	}
@@ -222,9 +223,7 @@ func (s *Store) Release(ctx context.Context) error {
 	failed, why := s.release(ctx)
 	left := s.work.ended(ctx)
 	more, last := s.release(ctx)
-	if failed += more; why == nil {
-		why = last
-	}
+	failed, why = failed+more, cmp.Or(why, last)
 	switch {
 	case left > 0:
 		return fmt.Errorf("lease: %d leases could not be given back, and %d errands are under way: %w", failed, left, ctx.Err())

@@ -41,8 +41,7 @@ type Options struct {
 	Own *Own
 }
 
-// The fewest units of a limit of which leases are made. Calls under smaller limits are decided by the home, exactly: a lease
-// is at most an eighth of what is left, and one of a few units saves little.
+// The fewest units of a limit of which leases are made: a lease of a few units saves little.
 const (
 	leastShared  = 64
 	leastPrivate = 16
@@ -55,9 +54,8 @@ const (
 // New panics if next is nil. It holds the leases of at most 16,384 keys, about 500 bytes each. If next is no
 // [driver.Settler], what is left of a lease stays charged until it leaves the window.
 //
-// Put a denial cache before it, as package stack does. A limit of fewer than 16 units, or of the calendar, is not
-// leased: of 1,000 calls in ten seconds that a limit of 10 an hour refuses, all reach next, and 10 do behind a denial cache. Where
-// units are leased 50 do, with leases of 100 ms (go test ./stack -run TestRefusedCalls -v).
+// Put a denial cache before it, as package stack does: a limit of fewer than 16 units, or of the calendar, is not leased, and
+// without a cache all its refused calls reach next (go test ./stack -run TestRefusedCalls -v).
 func New(next driver.Store, longest time.Duration) (*Store, error) {
 	return makeStore(next, newPrivate(), longest, leastPrivate, 0)
 }
@@ -233,8 +231,7 @@ func (s *Store) Silent(d time.Duration) string {
 	return said
 }
 
-// way returns how long an errand takes, in microseconds. A lease is of use if it lasts two ways: beyond that errands are sent as
-// if it were so, and measure when the way is shorter again.
+// way returns how long an errand takes, in microseconds, at most half of a longest lease: a lease is of use if it lasts two ways.
 func (s *Store) way() int64 { return min(s.home.way.Load(), s.longest.Microseconds()/2) }
 
 // DecideOnce implements [driver.Deduplicator]. The store decides, under the longer windows: a lease does not know which
@@ -249,8 +246,7 @@ func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.
 	return s.Passthrough.DecideAll(ctx, s.allBehind(reqs))
 }
 
-// DecideAny implements [driver.Chooser]. The store decides, under the longer windows. Units that are leased are charged
-// already, so a subject seems to have less room by those.
+// DecideAny implements [driver.Chooser]. The store decides, under the longer windows; a subject's leased units are charged.
 func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
 	return s.Passthrough.DecideAny(ctx, s.allBehind(reqs))
 }
@@ -263,7 +259,7 @@ func (s *Store) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver
 // Settle implements [driver.Settler]. For a call that was admitted from a lease it corrects the lease's charge. The error
 // is [driver.ErrUnsupported] if the store does not settle.
 func (s *Store) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	store, charged, err := s.allChargedBy(sets)
+	store, charged, err := s.chargedBy(sets)
 	if err != nil {
 		return err
 	}
@@ -280,7 +276,7 @@ func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, 
 // Extend implements [driver.Extender], under the longer windows. The error is [driver.ErrUnsupported] if the store does not
 // extend.
 func (s *Store) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
-	store, charged, err := s.allChargedBy(sets)
+	store, charged, err := s.chargedBy(sets)
 	if err != nil {
 		return 0, err
 	}

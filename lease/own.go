@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,7 @@ import (
 )
 
 // Own is a region's own share: a part of each limit that the region counts in its own store, and the home does not. Regions
-// and Percent are the same in all processes of all regions. To change them without admitting more than the limit, see the
-// package.
+// and Percent are the same in all processes of all regions. docs/regions.md says how to change them.
 type Own struct {
 	// Regions is how many regions share the home. Percent is the part of each limit that each of them has,
 	// rounded down to whole units. Together they have less than the limit, and the home has the rest.
@@ -114,26 +114,22 @@ func (o *Own) decide(ctx context.Context, req driver.Request, policy *driver.Pol
 	return home, nil
 }
 
-// chargedBy returns the store that made the charge of a settlement, home or region, and the settlement as it knows it.
-func (s *Store) chargedBy(set driver.Settlement) (driver.Passthrough, driver.Settlement) {
-	if s.own == nil || set.Source != driver.FromOwn {
-		set.Request.Policy = s.behind(set.Request.Policy)
-		return s.Passthrough, set
-	}
-	if region := s.parts(set.Request.Policy).region; region != nil {
-		set.Request.Policy = region
-	}
-	set.Request.Key, set.Source = ownKey(set.Request.Key), driver.FromStore
-	return driver.Passthrough{Next: s.own.Store}, set
-}
-
-// allChargedBy is chargedBy for several, or [driver.ErrApart] where stores differ.
-func (s *Store) allChargedBy(sets []driver.Settlement) (store driver.Passthrough, charged []driver.Settlement, err error) {
+// chargedBy returns the store that made the charges of settlements, home or region, and the settlements as it knows them. The
+// error is [driver.ErrApart] where stores differ.
+func (s *Store) chargedBy(sets []driver.Settlement) (store driver.Passthrough, charged []driver.Settlement, err error) {
+	store = s.Passthrough
 	for _, set := range sets {
 		if set.Source != sets[0].Source {
 			return store, nil, driver.ErrApart
 		}
-		store, set = s.chargedBy(set)
+		policy := set.Request.Policy
+		if s.own == nil || set.Source != driver.FromOwn {
+			set.Request.Policy = s.behind(policy)
+		} else {
+			store.Next = s.own.Store
+			set.Request.Policy = cmp.Or(s.parts(policy).region, policy)
+			set.Request.Key, set.Source = ownKey(set.Request.Key), driver.FromStore
+		}
 		charged = append(charged, set)
 	}
 	return store, charged, nil

@@ -73,10 +73,7 @@ func (q *queue) await(c *call) (driver.Answer, error) {
 // ended returns the context's error in place of one that came at its deadline: the deadline of a batch is that of its last
 // caller, and can be a moment ahead of it.
 func ended(ctx context.Context, err error) error {
-	if err == nil {
-		return nil
-	}
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+	if deadline, ok := ctx.Deadline(); ok && err != nil && !time.Now().Before(deadline) {
 		<-ctx.Done()
 		return ctx.Err()
 	}

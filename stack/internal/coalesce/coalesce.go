@@ -14,8 +14,7 @@ import (
 
 const shards = 64 // a power of two
 
-// mostBookings is the most bookings of a batch. It bounds how long the store is busy with one, and redisstore makes a round
-// trip for as many.
+// mostBookings is the most bookings of a batch: redisstore makes a round trip for as many, less than a millisecond of Redis.
 const mostBookings = 64
 
 // A Store decides concurrent calls together. It is safe for concurrent use and has nothing to close: it
@@ -101,8 +100,7 @@ func (s *Store) straight(req *driver.Request) bool {
 	return s.apart || req.Cost == 0 || req.Partial || req.Policy.Block.Refusals > 0 || req.Policy.CountRefused
 }
 
-// leave ends a caller's own decision. A goroutine decides the calls that have queued since, so that the caller has its
-// answer at once.
+// leave ends a caller's own decision. A goroutine decides the calls that have queued since.
 func (s *Store) leave(l *line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,9 +111,8 @@ func (s *Store) leave(l *line) {
 	go s.run(l)
 }
 
-// run decides batch after batch until no call waits. It takes a batch when all callers of the last one have run,
-// because they often make their next call at once, and it should be in the batch. They are runnable or have given up,
-// so the wait is as short as the scheduler makes it.
+// run decides batch after batch until no call waits. It takes a batch when all callers of the last one have run or given up,
+// because they often make their next call at once, and it should be in the batch.
 func (s *Store) run(l *line) {
 	for b := l.next(); b != nil; b = l.next() {
 		b.guard(func() {

@@ -13,11 +13,10 @@
 //	                       d ┄┄├──────────────┤
 //	                              e ┄┄┄┄┄┄┄┄┄┄├────
 //
-// There is no timer: the queue grows for one round trip. The next batch leaves as soon as the callers of the last one
-// have run, because they often make their next call at once. The sum is charged as one entry of the log. If the sum has
-// no room, nothing is charged and the answer says how many units are left. Then the batch tries again with the calls
-// that fit, in order of arrival, and refuses the others by an answer to their own cost. So a batch takes one round trip
-// while there is room, one while there is none, and up to three in between.
+// There is no timer: the next batch leaves as soon as the callers of the last one have run. The sum is charged as one entry
+// of the log. If it has no room, the batch tries again with the calls that fit, in order of arrival, and refuses the others
+// by an answer to their own cost. So a batch takes one round trip while there is room, one while there is none, and up to
+// three in between.
 //
 // # Different keys
 //
@@ -26,10 +25,9 @@
 // cluster, go out at once, each for one call or for what waits. A call that comes meanwhile waits until one of them is over,
 // or until 16 calls wait. Each has an answer or an error of its own.
 //
-// There is no timer here either, and a call that meets no others leaves at once: its round trip only lets the goroutines
-// run first that are about to call. A place that hangs delays no call of another, and while one round trip hangs calls
-// leave with the others. A round trip is canceled once all its callers have left. Peeks and calls of policies that charge
-// refused calls go with others too, but alone while another of their key waits.
+// A call that meets no others leaves at once. A place that hangs delays no call of another, and while one round trip hangs
+// calls leave with the others. A round trip is canceled once all its callers have left. Peeks and calls of policies that
+// charge refused calls go with others too, but alone while another of their key waits.
 //
 // # Exact
 //
@@ -43,9 +41,8 @@
 //
 // Calls that may be booked (see [driver.Booker]) have batches of their own, so no plain call waits for them. Each booking
 // starts at its own instant, so they have no sum: the store decides them one after the other in one round trip, in the
-// order in which they came ([driver.Batcher]). A batch has at most 64 bookings, which keep a Redis busy for less than a
-// millisecond. If the caller leaves before its batch, nothing is booked. A limiter stays for a second after its own caller
-// has left, and gives back what is booked then. Over a store that is no Batcher each booking is a round trip.
+// order in which they came ([driver.Batcher]), at most 64 at a time. If the caller leaves before its batch, nothing is
+// booked. Over a store that is no Batcher each booking is a round trip.
 //
 // A store of failover behind it would see the sum of a batch instead of a call's cost, and one error would fail all callers:
 // then no calls are joined. Calls that take what fits, decisions over several subjects, policies that have a block, resets

@@ -1,6 +1,42 @@
+// Package denials answers refused calls from memory while their refusal still holds. A caller that is over its limit and
+// does not stop then costs the store nothing.
+//
+// # Exact
+//
+// A refusal says when the same call would be admitted at the earliest; other calls can only make it later. So until then
+// the answer is known. Only units that are given back could make room earlier, so a refusal is kept only if the store
+// says that none can be (see [driver.Answer].Firm): no charge that counts may still be settled. A refusal is kept for
+// one cost and one policy: after a limit is raised, the store decides again.
+//
+// The time counts from when the request was sent, which was before the store decided:
+//
+//	           sent      decided       received
+//	─────────────┼──────────┼─────────────┼───────────────────────────────▶ time
+//	             ├──── answered from memory ────┤
+//	                        ├──────── RetryAfter ────────┤   room
+//
+// So nothing is refused that the store would admit, as long as this machine's clock runs as fast as the store's. (If the
+// store's clock jumps forward, the store admits earlier; see the guarantees.) RetryAfter and the other times are those of
+// the store's answer, less the time since. Remaining is that of the answer, without units that have left other limits since.
+//
+// # Bookings
+//
+// The refusal of a booking says at which instant the call would fit behind everybody who booked before. A later booking of
+// the same cost is refused from memory if that instant is farther away than it may be booked ahead, and goes to the store
+// otherwise. So does a plain call: it may go ahead of the queue. After the refusal of a plain call neither has room before
+// its retry time.
+//
+// # Resets
+//
+// A Reset through this store takes effect at once. A Reset through another process, and every other loss of state, takes
+// effect after maxAge at the latest: no refusal is kept longer, whatever its RetryAfter.
+//
+// Calls that take what fits, decisions over several subjects and policies that charge refused calls go straight to the
+// store, and under a policy with a block all calls of a subject until it is blocked.
 package denials
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"hash/maphash"
@@ -10,21 +46,18 @@ import (
 	"example.com/sash/driver"
 )
 
-// DefaultMaxAge is the longest time that a refusal is kept, unless New gets another.
-const DefaultMaxAge = time.Second
-
 const (
-	kept         = 4   // refusals of a key: one for plain calls and one for bookings of a cost
-	shards       = 256 // a power of two
-	keysPerShard = 400 // about 100,000 keys in all, of about 700 bytes each
+	defaultMaxAge = time.Second // for which a refusal is kept, unless New gets another
+	kept          = 4           // refusals of a key: one for plain calls and one for bookings of a cost
+	shards        = 256         // a power of two
+	keysPerShard  = 400         // about 100,000 keys in all, of about 700 bytes each
 )
 
 // A Store answers from memory while a refusal holds and passes everything else on to another store. It is safe for
 // concurrent use and has nothing to close.
 //
-// A refusal holds if it is [driver.Answer].Firm: whatever is given back meanwhile. While bookings lie ahead none is, so every
-// call asks the store. Each booking can be given back, and may be worth less than it was charged until it leaves its last
-// window; the log does not record which charges can be, so behind bookings no part of what is used is certain to stay.
+// A refusal holds if it is [driver.Answer].Firm: whatever is given back meanwhile. While bookings lie ahead none is, because
+// each can be given back, so every call asks the store.
 type Store struct {
 	driver.Passthrough
 	maxAge time.Duration
@@ -85,21 +118,18 @@ func (r *refusal) again(req *driver.Request, now time.Duration) driver.Answer {
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // New returns a store over next, which it does not own. No refusal is kept longer than maxAge, so that is the longest time
-// until a Reset by another process takes effect here. Zero is DefaultMaxAge. New panics if next is nil.
+// until a Reset by another process takes effect here. Zero is a second. New panics if next is nil.
 func New(next driver.Store, maxAge time.Duration) *Store {
 	if driver.Nil(next) {
 		panic("denials: New needs a store to decide with, such as memstore.New(nil)")
 	}
-	if maxAge == 0 {
-		maxAge = DefaultMaxAge
-	}
-	s := &Store{Passthrough: driver.Passthrough{Next: next}, maxAge: maxAge, start: time.Now(), seed: maphash.MakeSeed()}
+	s := &Store{Passthrough: driver.Passthrough{Next: next}, start: time.Now(), seed: maphash.MakeSeed()}
+	s.maxAge = cmp.Or(maxAge, defaultMaxAge)
 	s.size(shards, keysPerShard)
 	return s
 }
 
-// size sets how many keys it keeps. The ones that were not used for longest are dropped first, which costs one request to the
-// store.
+// size sets how many keys it keeps. The ones that were not used for longest are dropped first.
 func (s *Store) size(shards, keys int) {
 	s.shards = make([]shard, shards)
 	for i := range s.shards {
@@ -110,9 +140,6 @@ func (s *Store) size(shards, keys int) {
 func (s *Store) shard(key string) *shard {
 	return &s.shards[maphash.String(s.seed, key)&uint64(len(s.shards)-1)]
 }
-
-// now returns the time since the start.
-func (s *Store) now() time.Duration { return time.Since(s.start) }
 
 // Recall implements [driver.Recaller]. An answer has the source [driver.FromCache].
 func (s *Store) Recall(req driver.Request) (driver.Answer, bool) {
@@ -127,7 +154,7 @@ func (s *Store) Recall(req driver.Request) (driver.Answer, bool) {
 		return driver.Answer{}, false
 	}
 	sh.order.MoveToFront(e)
-	now, d := s.now(), e.Value.(*denial)
+	now, d := time.Since(s.start), e.Value.(*denial)
 	for i := range d.refusals {
 		if r := &d.refusals[i]; r.refuses(&req, now) && d.policy.Equal(req.Policy) {
 			return r.again(&req, now), true
@@ -150,7 +177,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 	sh.mu.Lock()
 	epoch := sh.epoch
 	sh.mu.Unlock()
-	sent := s.now()
+	sent := time.Since(s.start)
 	answer, err := s.Next.Decide(ctx, req)
 	counts := req.Policy.Block.Refusals > 0 && !answer.Blocked // for a block
 	if err == nil && !answer.Allowed() && answer.Firm && answer.Source == driver.FromStore && !counts && !neverKept(&req) {
@@ -159,7 +186,7 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 			cost:     req.Cost,
 			books:    req.Within > 0,
 			answer:   answer,
-			received: s.now(),
+			received: time.Since(s.start),
 			room:     sent + retry,
 			until:    sent + min(retry, s.maxAge),
 		})
