@@ -78,7 +78,7 @@ func Open(path string, opts *Options) (*Gate, error) {
 		return g, nil
 	}
 	data, _, err := load(path)
-	if err == nil {
+	if g.last = data; err == nil {
 		err = g.use(data)
 	}
 	if err != nil {
@@ -89,7 +89,6 @@ func Open(path string, opts *Options) (*Gate, error) {
 
 // use makes the clients of a file's text current, unless it is wrong.
 func (g *Gate) use(data []byte) error {
-	g.last = data
 	all, err := parse(g.path, data)
 	if err != nil {
 		return err

@@ -47,7 +47,8 @@ func (b *ruleBody) unavailable(n *yaml.Node, rule *Rule) error {
 		case key.Value == "else":
 			cost = 0
 		case key.Kind != yaml.ScalarNode || err != nil || cost < 1:
-			return b.errorf(key, "on_unavailable: %q must be else or the highest cost of a mode, a whole number of at least 1", clip(key.Value))
+			return b.errorf(key, "on_unavailable: %q must be else or the highest cost of a mode, a whole number of at least 1",
+				clip(key.Value))
 		case cost <= last:
 			return b.errorf(key, "on_unavailable: costs must increase, but %d comes after %d", cost, last)
 		}

@@ -196,7 +196,8 @@ func (m *memory) write(_ context.Context, _ string, doc document, _ time.Duratio
 	return true, nil
 }
 
-// onRedis keeps the document in one key, through a client that the caller keeps owning. It needs no permissions beyond those of the scripts that decide.
+// onRedis keeps the document in one key. It needs no permissions beyond those of the scripts that decide. The caller of New
+// keeps owning the client.
 type onRedis struct {
 	client *redisclient.Client
 	key    string
