@@ -78,18 +78,25 @@ func Open(path string, opts *Options) (*Gate, error) {
 		return g, nil
 	}
 	data, _, err := load(path)
+	if g.last = data; err == nil {
+		err = g.use(data)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--access: %w", err)
 	}
-	all, err := parse(path, data)
+	return g, nil
+}
+
+// use makes the clients of a file's text current, unless it is wrong.
+func (g *Gate) use(data []byte) error {
+	all, err := parse(g.path, data)
 	if err != nil {
-		return nil, fmt.Errorf("--access: %w", err)
+		return err
 	}
-	g.last = data
 	g.clients.Store(all)
 	g.WarnOfDomains()
 	g.warnOfCertificates()
-	return g, nil
+	return nil
 }
 
 // listed reports whether there is a file.
@@ -151,19 +158,14 @@ func (g *Gate) read() {
 	if bytes.Equal(data, g.last) || !settled {
 		return
 	}
-	g.last = data
-	all := (*clients)(nil)
-	if err == nil {
-		all, err = parse(g.path, data)
+	if g.last = data; err == nil {
+		err = g.use(data)
 	}
 	if err != nil {
 		g.opts.Log.Error("the changed file of --access is wrong: the last valid one stays in use", "error", err)
 		return
 	}
-	g.clients.Store(all)
-	g.opts.Log.Info("the file of --access was changed", "clients", len(all.all))
-	g.WarnOfDomains()
-	g.warnOfCertificates()
+	g.opts.Log.Info("the file of --access was changed", "clients", len(g.clients.Load().all))
 }
 
 // WarnOfDomains logs the domains of the file that the configuration does not have.
@@ -171,9 +173,14 @@ func (g *Gate) WarnOfDomains() {
 	if !g.listed() || g.opts.Domains == nil {
 		return
 	}
-	have := g.opts.Domains()
-	for _, domain := range g.clients.Load().domains() {
-		if !slices.Contains(have, domain) {
+	have, all := g.opts.Domains(), g.clients.Load()
+	named := slices.Collect(maps.Keys(all.anonymous))
+	for _, one := range all.all {
+		named = slices.AppendSeq(named, maps.Keys(one.grant))
+	}
+	slices.Sort(named)
+	for _, domain := range slices.Compact(named) {
+		if domain != "" && !slices.Contains(have, domain) {
 			g.opts.Log.Warn("the file of --access names a domain that the configuration does not have", "domain", domain, "configuration", strings.Join(have, ", "))
 		}
 	}
@@ -255,16 +262,6 @@ func (g *Gate) refuse(reason string, caller *Caller, domain string, err error) {
 	}
 	g.log.Log(slog.LevelError, "a caller was refused: Envoy, unless it has failure_mode_deny, lets such requests through",
 		"client", cmp.Or(caller.Name, "anonymous"), "from", fmt.Sprint(caller.From), "domain", wire.Clip(domain), "reason", reason, "error", err)
-}
-
-// domains returns all domains that the file names.
-func (c *clients) domains() []string {
-	all := slices.Collect(maps.Keys(c.anonymous))
-	for _, one := range c.all {
-		all = slices.AppendSeq(all, maps.Keys(one.grant))
-	}
-	slices.Sort(all)
-	return slices.DeleteFunc(slices.Compact(all), func(domain string) bool { return domain == "" })
 }
 
 // TLSFiles are the files of a port's certificate, in PEM. They are read again when they change, so that

@@ -76,13 +76,6 @@ type level struct {
 
 func newLevel() *level { return &level{exact: make(map[Entry]*descriptor)} }
 
-func (l *level) add(d *descriptor) {
-	l.exact[d.entry] = d
-	if d.wildcard != nil {
-		l.wildcards = append(l.wildcards, d)
-	}
-}
-
 // find returns the descriptor at a level for an entry, or nil.
 func (d *domain) find(at *level, e Entry) *descriptor {
 	if e.Value != "" {
@@ -470,12 +463,11 @@ func (c *Config) Trace(domain string, entries []Entry) ([]Step, Found, error) {
 }
 
 // Removed returns the rules of a configuration that another one does not have, in their order.
-func Removed(before, after *Config) []string {
+func Removed(before, after *Config) (removed []string) {
 	stays := make(map[string]bool)
 	for _, r := range after.rules {
 		stays[r.String()] = true
 	}
-	var removed []string
 	for _, r := range before.rules {
 		if name := r.String(); !stays[name] {
 			removed = append(removed, name)

@@ -89,18 +89,14 @@ func (r *reader) list(n *yaml.Node, what string, read field) error {
 }
 
 // text reads a scalar as it is written: 404 and true are strings here.
-func (r *reader) text(what string, into *string) field {
-	return func(n *yaml.Node) error {
-		n = resolve(n)
-		if n.Kind != yaml.ScalarNode {
-			return r.errorf(n, "%s must be a string", what)
-		}
-		*into = n.Value
-		if n.ShortTag() == "!!null" {
-			*into = ""
-		}
-		return nil
+func (r *reader) text(what string, n *yaml.Node) (string, error) {
+	switch n = resolve(n); {
+	case n.Kind != yaml.ScalarNode:
+		return "", r.errorf(n, "%s must be a string", what)
+	case isNull(n):
+		return "", nil
 	}
+	return n.Value, nil
 }
 
 func (r *reader) boolean(what string, into *bool) field {
@@ -199,7 +195,7 @@ func (r *reader) pairs(n *yaml.Node, what string, depth int) ([]pair, error) {
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
-		if isMerge(key) {
+		if key.Kind == yaml.ScalarNode && key.Value == "<<" && key.ShortTag() == "!!merge" {
 			merged, err := r.merged(value, depth+1)
 			if err != nil {
 				return nil, err
@@ -253,10 +249,6 @@ func together(first, second *yaml.Node) *yaml.Node {
 	merge := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!merge", Value: "<<", Line: second.Line}
 	list := &yaml.Node{Kind: yaml.SequenceNode, Line: second.Line, Content: []*yaml.Node{second, first}}
 	return &yaml.Node{Kind: yaml.MappingNode, Line: second.Line, Content: []*yaml.Node{merge, list}}
-}
-
-func isMerge(key *yaml.Node) bool {
-	return key.Kind == yaml.ScalarNode && key.Value == "<<" && key.ShortTag() == "!!merge"
 }
 
 // maxWarnings is the most warnings that a configuration keeps, and the most files that it names as not read.

@@ -36,31 +36,28 @@ func (b *ruleBody) unavailable(n *yaml.Node, rule *Rule) error {
 	if len(n.Content) == 0 {
 		return b.errorf(n, "on_unavailable is empty: omit it for closed")
 	}
+	last := int64(0) // the cost before
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		if err := b.upTo(n.Content[i], n.Content[i+1], rule); err != nil {
+		key := n.Content[i]
+		if i > 0 && last == 0 {
+			return b.errorf(key, "on_unavailable: else applies to all other costs and must come last")
+		}
+		cost, err := strconv.ParseInt(strings.ReplaceAll(key.Value, "_", ""), 10, 64)
+		switch {
+		case key.Value == "else":
+			cost = 0
+		case key.Kind != yaml.ScalarNode || err != nil || cost < 1:
+			return b.errorf(key, "on_unavailable: %q must be else or the highest cost of a mode, a whole number of at least 1",
+				clip(key.Value))
+		case cost <= last:
+			return b.errorf(key, "on_unavailable: costs must increase, but %d comes after %d", cost, last)
+		}
+		if err := b.mode(n.Content[i+1], cost, rule); err != nil {
 			return err
 		}
+		last = cost
 	}
 	return nil
-}
-
-// upTo reads the mode for calls up to a cost.
-func (b *ruleBody) upTo(key, mode *yaml.Node, rule *Rule) error {
-	rules := rule.OnUnavailable.Rules
-	if len(rules) > 0 && rules[len(rules)-1].MaxCost == 0 {
-		return b.errorf(key, "on_unavailable: else applies to all other costs and must come last")
-	}
-	if key.Value == "else" {
-		return b.mode(mode, 0, rule)
-	}
-	cost, err := strconv.ParseInt(strings.ReplaceAll(key.Value, "_", ""), 10, 64)
-	if key.Kind != yaml.ScalarNode || err != nil || cost < 1 {
-		return b.errorf(key, "on_unavailable: %q must be else or the highest cost of a mode, a whole number of at least 1", clip(key.Value))
-	}
-	if len(rules) > 0 && cost <= rules[len(rules)-1].MaxCost {
-		return b.errorf(key, "on_unavailable: costs must increase, but %d comes after %d", cost, rules[len(rules)-1].MaxCost)
-	}
-	return b.mode(mode, cost, rule)
 }
 
 func (b *ruleBody) mode(n *yaml.Node, maxCost int64, rule *Rule) error {
@@ -144,8 +141,8 @@ func (b *ruleBody) block(n *yaml.Node, into *sash.Block) error {
 // lasting reads a duration of whole microseconds, up to the longest.
 func (r *reader) lasting(what string, longest time.Duration, example string, into *time.Duration) field {
 	return func(n *yaml.Node) error {
-		var text string
-		if err := r.text(what, &text)(n); err != nil {
+		text, err := r.text(what, n)
+		if err != nil {
 			return err
 		}
 		d, err := time.ParseDuration(text)
@@ -219,7 +216,7 @@ func (b *ruleBody) readCandidate(rule *Rule, declared sash.Options) error {
 	written := c.fields(c)
 	err := b.mapping(b.Candidate, "candidate", map[string]field{
 		"limits": written["limits"], "algorithm": written["algorithm"], "resolution": written["resolution"],
-		"enforce_percent": b.text("enforce_percent", &percent),
+		"enforce_percent": func(n *yaml.Node) (err error) { percent, err = b.text("enforce_percent", n); return err },
 	})
 	if err != nil {
 		return err

@@ -142,10 +142,6 @@ func (p *parser) descriptor(n *yaml.Node, in *domain, path []Entry, into *level)
 	}
 	d := &descriptor{entry: Entry{body.Key, body.Value}, share: body.Share, inMetric: body.InMetric, children: newLevel()}
 	entry := d.entry
-	secret, err := p.secrecy(body.Secret)
-	if err != nil {
-		return err
-	}
 	d.wildcard = newWildcard(entry)
 	switch {
 	case entry.Key == "":
@@ -157,7 +153,7 @@ func (p *parser) descriptor(n *yaml.Node, in *domain, path []Entry, into *level)
 	if err := p.once(n, "descriptor", position(in.name, path)); err != nil {
 		return err
 	}
-	if err := p.noteSecrecy(n, in, d, secret); err != nil {
+	if err := p.noteSecrecy(n, in, d, body.Secret); err != nil {
 		return err
 	}
 	metadata, err := p.metadata(body.Metadata)
@@ -174,7 +170,10 @@ func (p *parser) descriptor(n *yaml.Node, in *domain, path []Entry, into *level)
 		p.config.rules = append(p.config.rules, rule)
 		d.rule = rule
 	}
-	into.add(d)
+	into.exact[entry] = d
+	if d.wildcard != nil {
+		into.wildcards = append(into.wildcards, d)
+	}
 	if body.Descriptors == nil {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,8 +54,15 @@ const notLeased = "algorithm sliding-log, sorted-set-log or sliding-buckets, no 
 //	scope: global    # the home keeps the charges, for all regions
 //	lease: 2s        # units are charged up to 2 s in advance
 func (b *ruleBody) place(rule *Rule) error {
-	if err := b.readScope(rule); err != nil {
-		return err
+	if b.Scope != nil {
+		text, err := b.text("scope", b.Scope)
+		if err != nil {
+			return err
+		}
+		if text != "global" && text != "region" {
+			return b.errorf(b.Scope, "scope %q must be global, for one limit over all regions, or region, for one in each", clip(text))
+		}
+		rule.Place.Global = text == "global"
 	}
 	own, err := b.wantsOwn(rule)
 	if err != nil {
@@ -63,11 +71,11 @@ func (b *ruleBody) place(rule *Rule) error {
 	if err := b.readPlace(rule); err != nil {
 		return err
 	}
-	if stray := cmp.Or(b.Regions, b.OwnShare); !own && stray != nil {
-		return b.errorf(stray, "regions and own_share are for the own share of each region: give scope: global and on_unavailable: local too")
-	}
 	if own {
 		return b.own(rule)
+	}
+	if stray := cmp.Or(b.Regions, b.OwnShare); stray != nil {
+		return b.errorf(stray, "regions and own_share are for the own share of each region: give scope: global and on_unavailable: local too")
 	}
 	return nil
 }
@@ -115,7 +123,6 @@ func (b *ruleBody) wantsOwn(rule *Rule) (bool, error) {
 //	regions: 3        # that share the home, the same in all of them
 //	own_share: 10%    # of each limit, for each of them
 func (b *ruleBody) own(rule *Rule) error {
-	own := OwnShare{Percent: defaultOwnShare}
 	regions := resolve(cmp.Or(b.Regions, &yaml.Node{}))
 	n, whole := integer(regions)
 	switch {
@@ -125,12 +132,11 @@ func (b *ruleBody) own(rule *Rule) error {
 		return b.errorf(b.OnUnavailable, "on_unavailable is local beside scope: global, an own share of each region: give their number, such as regions: 3")
 	case !whole || n < 1 || n > 99:
 		return b.errorf(b.Regions, "regions %q must be how many regions share the home, such as 3", clip(regions.Value))
-	default:
-		own.Regions = int(n)
 	}
+	own := OwnShare{Regions: int(n), Percent: defaultOwnShare}
 	if b.OwnShare != nil {
-		var text string
-		if err := b.text("own_share", &text)(b.OwnShare); err != nil {
+		text, err := b.text("own_share", b.OwnShare)
+		if err != nil {
 			return err
 		}
 		number, isPercent := strings.CutSuffix(text, "%")
@@ -150,21 +156,6 @@ func (b *ruleBody) own(rule *Rule) error {
 		}
 	}
 	rule.Place.Own = own
-	return nil
-}
-
-func (b *ruleBody) readScope(rule *Rule) error {
-	if b.Scope == nil {
-		return nil
-	}
-	var text string
-	if err := b.text("scope", &text)(b.Scope); err != nil {
-		return err
-	}
-	if text != "global" && text != "region" {
-		return b.errorf(b.Scope, "scope %q must be global, for one limit over all regions, or region, for one in each", clip(text))
-	}
-	rule.Place.Global = text == "global"
 	return nil
 }
 
@@ -230,10 +221,18 @@ func Refundable(limits []sash.Limit, opts sash.Options, within time.Duration) bo
 	return within > 0 && slides(limits, opts) && slices.ContainsFunc(limits, func(l sash.Limit) bool { return l.Window > within })
 }
 
-// shortest returns the shortest window of limits without periods.
+// shortest returns the shortest window of limits; periods of the calendar count as their longest.
 func shortest(limits []sash.Limit) time.Duration {
-	least := limits[0].Window
+	least := time.Duration(math.MaxInt64)
 	for _, l := range limits {
+		switch l.Period {
+		case sash.CalendarHour:
+			l.Window = time.Hour
+		case sash.CalendarDay:
+			l.Window = 26 * time.Hour
+		case sash.CalendarMonth:
+			l.Window = 33 * 24 * time.Hour
+		}
 		least = min(least, l.Window)
 	}
 	return least
@@ -254,12 +253,7 @@ func defaultLease(limits []sash.Limit) time.Duration {
 // For returns the place of other limits that apply instead of a rule's, such as a candidate's or a request limit: without a
 // lease if it does not fit them.
 func (p Place) For(limits []sash.Limit, opts sash.Options) Place {
-	for _, l := range limits {
-		if l.Period == 0 && l.Window < leastLeases*p.Lease {
-			p.Lease = 0
-		}
-	}
-	if !leasable(limits, opts) || longerBy(p.Lease, opts, limits) != nil {
+	if !leasable(limits, opts) || shortest(limits) < leastLeases*p.Lease || longerBy(p.Lease, opts, limits) != nil {
 		p.Lease = 0
 	}
 	return p

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -198,8 +199,8 @@ func (b *ruleBody) fit(at *yaml.Node, rule *Rule) error {
 
 // limit reads one limit in Sash's form, such as "300/1m".
 func (b *ruleBody) limit(n *yaml.Node, rule *Rule) error {
-	var text string
-	if err := b.text("a limit", &text)(n); err != nil {
+	text, err := b.text("a limit", n)
+	if err != nil {
 		return err
 	}
 	limit, err := sash.ParseLimit(text)
@@ -235,8 +236,8 @@ func (b *ruleBody) options(rule *Rule) error {
 }
 
 func (b *ruleBody) algorithm(n *yaml.Node, into *sash.Algorithm) error {
-	var text string
-	if err := b.text("algorithm", &text)(n); err != nil {
+	text, err := b.text("algorithm", n)
+	if err != nil {
 		return err
 	}
 	if err := into.UnmarshalText([]byte(text)); err != nil {
@@ -263,22 +264,7 @@ func Fit(opts *sash.Options, limits []sash.Limit) error {
 }
 
 func resolution(limits []sash.Limit) time.Duration {
-	var shortest time.Duration
-	for _, l := range limits {
-		length := l.Window
-		switch l.Period {
-		case sash.CalendarHour:
-			length = time.Hour
-		case sash.CalendarDay:
-			length = 26 * time.Hour
-		case sash.CalendarMonth:
-			length = 33 * 24 * time.Hour
-		}
-		if shortest == 0 || length < shortest {
-			shortest = length
-		}
-	}
-	step := shortest / resolutionSteps
+	step := shortest(limits) / resolutionSteps
 	// Round up to whole milliseconds if there are any: the step is part of the keys' names.
 	if step > time.Millisecond {
 		return (step + time.Millisecond - 1).Truncate(time.Millisecond)
@@ -311,10 +297,8 @@ func (b *ruleBody) envoy(rule *Rule) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range rule.Replaces {
-		if name == rule.Name {
-			return b.errorf(b.RateLimit, "replaces names the rule itself, %q", clip(name))
-		}
+	if slices.Contains(rule.Replaces, rule.Name) { // names in Replaces are not empty
+		return b.errorf(b.RateLimit, "replaces names the rule itself, %q", clip(rule.Name))
 	}
 	units, err := b.perUnit(perUnit)
 	if err != nil {

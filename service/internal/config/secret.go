@@ -35,21 +35,16 @@ type keyWildcard struct {
 	in reader
 }
 
-// secrecy reads the key secret; nil is one that is not there.
-func (p *parser) secrecy(n *yaml.Node) (*bool, error) {
-	if n == nil {
-		return nil, nil
-	}
-	secret := new(bool)
-	if isNull(resolve(n)) {
-		return nil, p.errorf(n, "secret must be true or false")
-	}
-	return secret, p.boolean("secret", secret)(n)
-}
-
-// noteSecrecy records what a descriptor says about its key. Secret is nil if it says nothing.
-func (p *parser) noteSecrecy(n *yaml.Node, in *domain, d *descriptor, secret *bool) error {
+// noteSecrecy records what a descriptor says about its key. Said is the key secret, or nil.
+func (p *parser) noteSecrecy(n *yaml.Node, in *domain, d *descriptor, said *yaml.Node) error {
 	key := d.entry.Key
+	var secret *bool
+	if said != nil {
+		secret = new(bool)
+		if err := p.boolean("secret", secret)(said); err != nil || isNull(resolve(said)) {
+			return p.errorf(said, "secret must be true or false")
+		}
+	}
 	if d.wildcard != nil && d.wildcard.key == "" {
 		if secret != nil {
 			return p.errorf(n, "secret is for one key: %q has a *", clip(key))

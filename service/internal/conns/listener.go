@@ -148,8 +148,11 @@ func (l *Listener) Finish(ctx context.Context, quiet time.Duration) error {
 	defer look.Stop()
 	for {
 		silent := time.Now().Add(-quiet)
+		l.mu.Lock()
+		open := slices.Collect(maps.Values(l.open))
+		l.mu.Unlock()
 		left := 0
-		for _, c := range l.conns() {
+		for _, c := range open {
 			if !c.streams.Load() {
 				left++
 				if silent.After(began) {
@@ -173,25 +176,6 @@ func (l *Listener) Of(client net.Addr) *Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open[client]
-}
-
-func (l *Listener) conns() []*Conn {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(maps.Values(l.open))
-}
-
-func (l *Listener) forget(c *Conn) {
-	l.mu.Lock()
-	if l.open[c.RemoteAddr()] == c { // the first Close
-		delete(l.open, c.RemoteAddr())
-		l.bounds.Open.Add(-1)
-	}
-	l.mu.Unlock()
-	select {
-	case l.freed <- struct{}{}:
-	default:
-	}
 }
 
 // Close closes the listener. Connections stay open.
@@ -243,19 +227,16 @@ func (l *Listener) admit(conn net.Conn) (net.Conn, error) {
 			l.hoarder, l.futile = c.party, time.Now().Add(inVain)
 			return nil, conn.Close()
 		}
-		timer := time.NewTimer(roomEvery)
 		select {
 		case <-l.freed:
-		case <-timer.C:
+		case <-time.After(roomEvery):
 			if victim != nil {
 				victim.cut()
 			}
 		case <-l.closed:
-			timer.Stop()
 			_ = conn.Close()
 			return nil, net.ErrClosed
 		}
-		timer.Stop()
 	}
 }
 
@@ -447,7 +428,17 @@ func (c *Conn) CloseWrite() error {
 
 // Close ends the connection.
 func (c *Conn) Close() error {
-	c.from.forget(c)
+	l := c.from
+	l.mu.Lock()
+	if l.open[c.RemoteAddr()] == c { // the first Close
+		delete(l.open, c.RemoteAddr())
+		l.bounds.Open.Add(-1)
+	}
+	l.mu.Unlock()
+	select {
+	case l.freed <- struct{}{}:
+	default:
+	}
 	return c.Conn.Close()
 }
 

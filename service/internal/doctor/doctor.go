@@ -15,7 +15,6 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/redisclient"
 )
 
@@ -84,11 +83,6 @@ func Run(ctx context.Context, client *redisclient.Client, prefix string, budget 
 	v.latency(ctx)
 	v.rights(ctx)
 	return v.findings, ctx.Err()
-}
-
-// store is the limiter's store, through the client of this visit.
-func (v *visit) store() *redisstore.Store {
-	return v.client.Store(&redisstore.Options{Prefix: v.prefix})
 }
 
 // add records a finding. It names the node if there are several; an empty address is no node's.
@@ -309,23 +303,13 @@ type replica struct {
 
 func (n node) replicas() (out []replica) {
 	for i := range n.number("connected_slaves") {
-		r := replica{}
-		var host, port string
+		fields := make(map[string]string)
 		for part := range strings.SplitSeq(n.info[fmt.Sprint("slave", i)], ",") {
 			name, value, _ := strings.Cut(part, "=")
-			switch name {
-			case "ip":
-				host = value
-			case "port":
-				port = value
-			case "state":
-				r.online = value == "online"
-			case "lag":
-				r.lag, _ = strconv.ParseInt(value, 10, 64)
-			}
+			fields[name] = value
 		}
-		r.address = net.JoinHostPort(host, port)
-		out = append(out, r)
+		lag, _ := strconv.ParseInt(fields["lag"], 10, 64)
+		out = append(out, replica{net.JoinHostPort(fields["ip"], fields["port"]), fields["state"] == "online", lag})
 	}
 	return out
 }

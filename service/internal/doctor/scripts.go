@@ -37,7 +37,7 @@ type place struct{ address, key string }
 
 // try returns a limiter with one key on every primary.
 func (v *visit) try(ctx context.Context, algorithm sash.Algorithm, units int64) (*trial, error) {
-	t := &trial{store: v.store(), prefix: "doctor-" + crand.Text()}
+	t := &trial{store: v.client.Store(&redisstore.Options{Prefix: v.prefix}), prefix: "doctor-" + crand.Text()}
 	opts := &sash.Options{Algorithm: algorithm, Prefix: t.prefix}
 	if algorithm == sash.SlidingBuckets {
 		opts.Resolution = time.Second
@@ -46,32 +46,24 @@ func (v *visit) try(ctx context.Context, algorithm sash.Algorithm, units int64) 
 	if t.limiter, err = sash.New(t.store, opts, sash.Every(units, window)); err != nil {
 		return nil, err
 	}
-	t.keys, err = v.everywhere(ctx, func(key string) int { return t.store.Slot(t.prefix+":"+key, t.limiter.Policy()) })
-	return t, err
-}
-
-// everywhere returns a key for every primary, such that the primary holds the slot of the key. Keys have a hash tag, so that
-// all that is kept for one is in its slot.
-func (v *visit) everywhere(ctx context.Context, slot func(key string) int) (out []place, err error) {
 	if !v.many {
-		return []place{{"", "key"}}, nil
+		t.keys = []place{{"", "key"}}
+		return t, nil
 	}
 	slots, err := v.client.Slots(ctx)
-	if err != nil {
-		return nil, err
-	}
 	for _, s := range slots {
-		if len(s.Nodes) == 0 || slices.ContainsFunc(out, func(p place) bool { return p.address == s.Nodes[0] }) {
+		if len(s.Nodes) == 0 || slices.ContainsFunc(t.keys, func(p place) bool { return p.address == s.Nodes[0] }) {
 			continue
 		}
 		for i := range 1_000_000 { // a node may have few slots
-			if key := fmt.Sprintf("key-{%d}", i); s.First <= slot(key) && slot(key) <= s.Last {
-				out = append(out, place{s.Nodes[0], key})
+			key := fmt.Sprintf("key-{%d}", i) // with a hash tag, so that all that is kept for one is in its slot
+			if slot := t.store.Slot(t.prefix+":"+key, t.limiter.Policy()); s.First <= slot && slot <= s.Last {
+				t.keys = append(t.keys, place{s.Nodes[0], key})
 				break
 			}
 		}
 	}
-	return out, nil
+	return t, err
 }
 
 // clean removes the keys, even after an interrupt.
@@ -176,13 +168,8 @@ func remedy(err error) string {
 
 // lacksRights reports whether the user or the script lacked a permission.
 func lacksRights(err error) bool {
-	text := err.Error()
-	for _, sign := range []string{"NOPERM", "ACL failure", "can't run this command", "can't access at least one of the keys", "No permission"} {
-		if strings.Contains(text, sign) {
-			return true
-		}
-	}
-	return false
+	signs := []string{"NOPERM", "ACL failure", "can't run this command", "can't access at least one of the keys", "No permission"}
+	return slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(err.Error(), sign) })
 }
 
 // latency measures sequential decisions.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/redisclient"
@@ -50,7 +51,7 @@ type Status struct {
 func New(decider *decide.Decider, client *redisclient.Client, prefix string, log *slog.Logger) *Book {
 	b := &Book{decider: decider, keeper: &memory{}, failures: throttle.Log{To: log, Every: 10 * time.Second}}
 	if client != nil {
-		b.keeper = newOnRedis(client, prefix)
+		b.keeper = &onRedis{client, cmp.Or(prefix, redisstore.DefaultPrefix) + "exceptions"}
 	}
 	return b
 }
@@ -81,15 +82,20 @@ func (b *Book) Refresh(ctx context.Context) {
 	same := err == nil && version == b.ver && !b.read.IsZero() && b.config == b.decider.Config()
 	if same {
 		b.read, b.failed = time.Now(), nil
-		b.dropEnded(time.Now())
+		b.dropEnded()
 	}
 	b.mu.Unlock()
 	if err == nil && !same {
 		_, _, _, err = b.fetch(timed)
 	}
-	if err != nil && ctx.Err() == nil {
-		b.fail(err)
+	if err == nil || ctx.Err() != nil {
+		return
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failed = err
+	b.dropEnded()
+	b.failures.Log(slog.LevelWarn, "overrides and bans cannot be read: those that were read last hold until they expire", "error", err)
 }
 
 // fetch reads the document and applies it. It returns the exceptions, the version, and how far this process's clock is
@@ -142,20 +148,12 @@ func (b *Book) apply() {
 }
 
 // dropEnded drops expired exceptions. The caller holds mu.
-func (b *Book) dropEnded(now time.Time) {
-	before := len(b.held)
+func (b *Book) dropEnded() {
+	before, now := len(b.held), time.Now()
 	b.held = slices.DeleteFunc(slices.Clone(b.held), func(e Exception) bool { return !now.Before(e.Until) })
 	if len(b.held) < before {
 		b.apply()
 	}
-}
-
-func (b *Book) fail(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.failed = err
-	b.dropEnded(time.Now())
-	b.failures.Log(slog.LevelWarn, "overrides and bans cannot be read: those that were read last hold until they expire", "error", err)
 }
 
 // List returns the current exceptions of a kind, ordered by subject.
@@ -203,11 +201,7 @@ func (b *Book) Put(ctx context.Context, e Exception, life time.Duration) (Except
 	if e.Kind == Ban {
 		e.Entries = config.Canonical(e.Entries) // so that two spellings of an address are one ban
 	}
-	checked, err := e.decided()
-	if err != nil {
-		return e, err
-	}
-	if err := b.decider.CheckException(checked); err != nil {
+	if err = b.Effect(e); err != nil {
 		return e, err
 	}
 	e = e.named()

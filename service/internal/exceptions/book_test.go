@@ -259,7 +259,7 @@ func TestInstancesShareExceptions(t *testing.T) {
 
 // A document is written only over the one that it was made from.
 func TestADocumentThatChangedMeanwhileStays(t *testing.T) {
-	k := newOnRedis(connect(t, redistest.Start(t).Addr()), "")
+	k := &onRedis{connect(t, redistest.Start(t).Addr()), "sash:exceptions"}
 	first, second := document("first version 16[]"), document("another version [1]")
 	for _, step := range []struct {
 		instead string

@@ -14,7 +14,6 @@
 package exceptions
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -30,7 +29,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"example.com/sash"
-	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/redisclient"
@@ -198,7 +196,8 @@ func (m *memory) write(_ context.Context, _ string, doc document, _ time.Duratio
 	return true, nil
 }
 
-// onRedis keeps the document in one key. It needs no permissions beyond those of the scripts that decide.
+// onRedis keeps the document in one key. It needs no permissions beyond those of the scripts that decide. The caller of New
+// keeps owning the client.
 type onRedis struct {
 	client *redisclient.Client
 	key    string
@@ -206,12 +205,6 @@ type onRedis struct {
 
 //go:embed replace.lua
 var replaceText string
-
-// newOnRedis returns a keeper on a client, which the caller keeps owning. An empty prefix means redisstore.DefaultPrefix.
-func newOnRedis(client *redisclient.Client, prefix string) *onRedis {
-	prefix = cmp.Or(prefix, redisstore.DefaultPrefix)
-	return &onRedis{client, prefix + "exceptions"}
-}
 
 func (r *onRedis) version(ctx context.Context) (string, error) {
 	reply, err := r.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed {

@@ -55,8 +55,8 @@ func (r *reply) object(all []field) {
 	}
 }
 
-// value writes a text, a number, a bool as 1 or 0, which programs in every language can add and compare, seconds, limits,
-// or a pointer to one of the first two, which may be nil.
+// value writes a text, a number, a bool as 1 or 0, which programs in every language can add and compare, limits, a pointer
+// to one of the first two, which may be nil, or seconds: a decimal exact to the microsecond, as a double or a text.
 func (r *reply) value(of any) {
 	switch v := of.(type) {
 	case string:
@@ -78,11 +78,20 @@ func (r *reply) value(of any) {
 	case bool:
 		r.flag(v)
 	case wire.Seconds:
-		r.seconds(v)
+		text, _ := v.MarshalJSON() // never fails
+		if r.v3 {
+			r.line(',', string(text))
+		} else {
+			r.text(string(text))
+		}
 	case []wire.Limit:
 		r.list('*', int64(len(v)))
-		for i := range v {
-			r.limit(&v[i])
+		for _, l := range v {
+			all := []field{{"name", l.Name}, {"units", l.Units}, {"window", l.Window}, {"remaining", l.Remaining}}
+			if l.Period != "" {
+				all = append(all, field{"period", l.Period})
+			}
+			r.object(all)
 		}
 	}
 }
@@ -103,16 +112,6 @@ func (r *reply) flag(is bool) {
 	}
 }
 
-// seconds is a decimal, exact to the microsecond: a double, or a text.
-func (r *reply) seconds(d wire.Seconds) {
-	text, _ := d.MarshalJSON() // never fails
-	if r.v3 {
-		r.line(',', string(text))
-	} else {
-		r.text(string(text))
-	}
-}
-
 // decision has the names and values of the same decision over HTTP.
 func (r *reply) decision(d *wire.Decision) {
 	all := []field{
@@ -126,14 +125,6 @@ func (r *reply) decision(d *wire.Decision) {
 		if f.value != "" && f.value != false {
 			all = append(all, f)
 		}
-	}
-	r.object(all)
-}
-
-func (r *reply) limit(l *wire.Limit) {
-	all := []field{{"name", l.Name}, {"units", l.Units}, {"window", l.Window}, {"remaining", l.Remaining}}
-	if l.Period != "" {
-		all = append(all, field{"period", l.Period})
 	}
 	r.object(all)
 }

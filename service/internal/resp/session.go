@@ -48,8 +48,6 @@ func word(args [][]byte) string {
 	return strings.ToUpper(string(args[0]))
 }
 
-var errPassword = &refusal{"WRONGPASS", "invalid username-password pair or user is disabled."}
-
 // login takes a token: the password of the user default, or of the client's name in the file of callers. A connection with
 // too many wrong ones ends behind the error.
 func (c *conn) login(user, token string) error {
@@ -62,7 +60,7 @@ func (c *conn) login(user, token string) error {
 	}
 	c.session.wrong++
 	c.session.quit = c.session.wrong >= mostWrong
-	return errPassword
+	return &refusal{"WRONGPASS", "invalid username-password pair or user is disabled."}
 }
 
 // ok replies OK unless there is an error.

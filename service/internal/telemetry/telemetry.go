@@ -158,12 +158,17 @@ func (t *Telemetry) startPrometheus(ctx context.Context, registry *stats.Registr
 	return nil
 }
 
-// Handler puts the trace context of a request into its context. Without traces it returns next itself.
+// Handler puts the caller's span of a request into its context. Without traces it returns next itself.
 func (t *Telemetry) Handler(next http.Handler) http.Handler {
 	if t.tracing == nil {
 		return next
 	}
-	return t.tracing.handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := parseParent(r.Header.Get("Traceparent"), r.Header.Get("Tracestate")); p != nil {
+			r = r.WithContext(context.WithValue(r.Context(), parentKey{}, p))
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // Stop exports what is left, within three seconds, and ends all exports. Call it after the last decision.
@@ -192,29 +197,24 @@ func (r *refusals) observe(ctx context.Context, o *decide.Observation) {
 		return
 	}
 	for i := range o.Answers {
-		a := &o.Answers[i]
-		if outcome := o.OutcomeOf(i); r.all && (outcome == decide.Refused || outcome == decide.Shadowed) {
-			r.logPart(ctx, o, i)
+		a, outcome := &o.Answers[i], o.OutcomeOf(i)
+		if r.all && (outcome == decide.Refused || outcome == decide.Shadowed) {
+			attrs := []slog.Attr{
+				slog.Float64("retry_after", a.RefusedBy.RetryAfter.Seconds()), slog.String("source", o.OriginOf(i).String()),
+			}
+			if a.Cause != nil {
+				attrs = append(attrs, slog.String("cause", cause.Of(a.Cause)))
+			}
+			if outcome == decide.Shadowed {
+				attrs = append(attrs, slog.Bool("shadow", true))
+			}
+			r.write(ctx, o, i, "refused", o.RefusedBy(i), attrs...)
 		}
 		if c := a.Candidate; o.Err == nil && c != nil && c.Cost > 0 && c.Refused && !c.Enforced && !a.Refused {
 			r.write(ctx, o, i, "a candidate would have refused what was allowed", c.RefusedBy.Limit.Name,
 				slog.Float64("retry_after", c.RefusedBy.RetryAfter.Seconds()))
 		}
 	}
-}
-
-func (r *refusals) logPart(ctx context.Context, o *decide.Observation, i int) {
-	a := &o.Answers[i]
-	attrs := []slog.Attr{
-		slog.Float64("retry_after", a.RefusedBy.RetryAfter.Seconds()), slog.String("source", o.OriginOf(i).String()),
-	}
-	if a.Cause != nil {
-		attrs = append(attrs, slog.String("cause", cause.Of(a.Cause)))
-	}
-	if o.OutcomeOf(i) == decide.Shadowed {
-		attrs = append(attrs, slog.Bool("shadow", true))
-	}
-	r.write(ctx, o, i, "refused", o.RefusedBy(i), attrs...)
 }
 
 // write writes the line of part i, unless there was one of its rule with the same text less than a second ago.

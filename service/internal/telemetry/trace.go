@@ -67,17 +67,7 @@ func parseParent(header, state string) *parent {
 
 type parentKey struct{}
 
-// handler puts the caller's span from the traceparent header into the context.
-func (t *tracing) handler(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p := parseParent(r.Header.Get("Traceparent"), r.Header.Get("Tracestate")); p != nil {
-			r = r.WithContext(context.WithValue(r.Context(), parentKey{}, p))
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// parentOf returns the caller's span: from the handler, or from the metadata of a gRPC call.
+// parentOf returns the caller's span: from [Telemetry.Handler], or from the metadata of a gRPC call.
 func parentOf(ctx context.Context) *parent {
 	if p, ok := ctx.Value(parentKey{}).(*parent); ok {
 		return p

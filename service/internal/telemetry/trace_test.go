@@ -42,7 +42,7 @@ func TestTraceparent(t *testing.T) {
 		strings.Replace(right, spanID, strings.Repeat("\xff", 16), 1): false,
 	} {
 		var got *parent
-		handler := (&tracing{}).handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = parentOf(r.Context()) }))
+		handler := (&Telemetry{tracing: &tracing{}}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = parentOf(r.Context()) }))
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.Header.Set("Traceparent", header)
 		r.Header.Set("Tracestate", strings.Repeat("x", 513)) // longer than the specification has it
