@@ -208,7 +208,8 @@ func (r *script) call(words []string, line string) *scripted {
 	case "reset":
 		err = l.Reset(ctx, args[0])
 	case "cool", "guess":
-		got.cooled, err = power[driver.Cooler](r.suite).CoolDown(ctx, args[0], driver.CoolDown{Length: r.duration(args[1]).Microseconds(), Guessed: verb == "guess"})
+		begin := driver.CoolDown{Length: r.duration(args[1]).Microseconds(), Guessed: verb == "guess"}
+		got.cooled, err = power[driver.Cooler](r.suite).CoolDown(ctx, args[0], begin)
 	case "cooling":
 		got.cooled, err = power[driver.Cooler](r.suite).CoolDown(ctx, args[0], driver.CoolDown{})
 	default:
