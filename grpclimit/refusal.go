@@ -47,7 +47,7 @@ func refusal(d *decision) *status.Status {
 		message += "; refused too often"
 	}
 	message = valid(message + "; retry after " + retry.String())
-	return withDetails(status.New(codes.ResourceExhausted, message), retryInfo(retry), failure)
+	return withRetry(codes.ResourceExhausted, message, retry, failure)
 }
 
 // fail returns the status of a call without a decision: nil when it goes on all the same. The status has only
@@ -65,8 +65,7 @@ func (o *ServerOptions) fail(call Call, err error) *status.Status {
 	case middleware.TooCostly:
 		return status.New(codes.InvalidArgument, "the call costs more than a limit ever allows; make it smaller: waiting does not help")
 	case middleware.Fault:
-		var fromKey *middleware.FuncError
-		if errors.As(err, &fromKey) {
+		if fromKey, ok := errors.AsType[*middleware.FuncError](err); ok {
 			if s, ok := status.FromError(fromKey.Err); ok && s.Code() != codes.OK {
 				return s
 			}
@@ -80,15 +79,13 @@ func (o *ServerOptions) fail(call Call, err error) *status.Status {
 		return nil
 	}
 	retry := middleware.RetryAfter().Round(time.Millisecond)
-	return withDetails(status.New(codes.Unavailable, "the call cannot be taken at the moment; retry after "+retry.String()), retryInfo(retry))
+	return withRetry(codes.Unavailable, "the call cannot be taken at the moment; retry after "+retry.String(), retry)
 }
 
-func retryInfo(d time.Duration) *errdetails.RetryInfo {
-	return &errdetails.RetryInfo{RetryDelay: durationpb.New(d)}
-}
-
-func withDetails(s *status.Status, details ...protoadapt.MessageV1) *status.Status {
-	if detailed, err := s.WithDetails(details...); err == nil {
+// withRetry returns a status with a RetryInfo and more details.
+func withRetry(code codes.Code, message string, retry time.Duration, more ...protoadapt.MessageV1) *status.Status {
+	s, info := status.New(code, message), &errdetails.RetryInfo{RetryDelay: durationpb.New(retry)}
+	if detailed, err := s.WithDetails(append([]protoadapt.MessageV1{info}, more...)...); err == nil {
 		return detailed
 	}
 	return s // valid text and durations always marshal

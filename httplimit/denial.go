@@ -69,10 +69,7 @@ func (d Denial) Write(w http.ResponseWriter) {
 	case errors.Is(d.Err, ErrNoKey):
 		p.Detail = "The request does not identify its caller."
 	}
-	body, err := json.Marshal(p)
-	if err != nil {
-		body = []byte("{}") // a struct of strings and a number always marshals
-	}
+	body, _ := json.Marshal(p) // a struct of strings and a number always marshals
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
@@ -109,8 +106,8 @@ func (o *Options) fail(w http.ResponseWriter, r *http.Request, err error, next h
 		return
 	}
 	failure := middleware.FailureOf(err)
-	var ofFunc *middleware.FuncError
-	if failure == middleware.Fault && errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &ofFunc) {
+	_, ofFunc := errors.AsType[*middleware.FuncError](err)
+	if failure == middleware.Fault && errors.Is(err, context.DeadlineExceeded) && !ofFunc {
 		failure, err = middleware.StoreFailed, &sash.StoreError{Err: err} // a deadline of the server: the client may still be there
 	}
 	switch failure {

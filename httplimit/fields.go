@@ -149,14 +149,9 @@ func tightest(quotas []quota) (best *quota) {
 		case q.inFlight:
 		case best == nil:
 			best = q
-		case q.refused != best.refused:
-			if q.refused {
-				best = q
-			}
-		case q.refused:
-			if q.retry > best.retry {
-				best = q
-			}
+		case q.refused && (!best.refused || q.retry > best.retry):
+			best = q
+		case q.refused || best.refused:
 		case float64(q.remaining)*float64(best.units) < float64(best.remaining)*float64(q.units):
 			best = q
 		}
@@ -177,16 +172,6 @@ type quota struct {
 	inFlight  bool // units are requests at once, and the window is only the longest hold time
 }
 
-// quotasOf returns the limits of a decision, named after their layers.
-func quotasOf(d *decision) []quota {
-	limits := d.Result.Limits()
-	quotas := make([]quota, len(limits))
-	for i := range limits {
-		quotas[i] = newQuota(&limits[i], d.LayerOf(limits, i), d.Result.At)
-	}
-	return quotas
-}
-
 func newQuota(l *sash.LimitResult, layer *Layer, at time.Time) quota {
 	name, retry := layer.Describe(l)
 	q := quota{
@@ -199,23 +184,18 @@ func newQuota(l *sash.LimitResult, layer *Layer, at time.Time) quota {
 		retry:     retry,
 		inFlight:  layer.Charge == InFlight,
 	}
-	if q.inFlight {
-		return q
-	}
-	if l.Limit.Period != 0 {
-		zone := cmp.Or(l.Limit.Zone, time.UTC)
-		now := at.UnixMicro()
-		period := driver.Limit{Period: l.Limit.Period, Zone: zone}
+	now := at.UnixMicro()
+	switch {
+	case q.inFlight:
+	case l.Limit.Period != 0:
+		period := driver.Limit{Period: l.Limit.Period, Zone: cmp.Or(l.Limit.Zone, time.UTC)}
 		start, end := period.Bounds(now)
-		q.window = time.Duration(end-start) * time.Microsecond
-		q.effective = time.Duration(end-now) * time.Microsecond
-		return q
+		q.window, q.effective = time.Duration(end-start)*time.Microsecond, time.Duration(end-now)*time.Microsecond
+	case l.Algorithm == sash.FixedWindow && q.window >= time.Microsecond: // it ends at a multiple of its length
+		q.effective = q.window - time.Duration(now%q.window.Microseconds())*time.Microsecond
+	default:
+		q.effective = max(l.ReleaseAfter, share(q.remaining, q.units, q.window))
 	}
-	if l.Algorithm == sash.FixedWindow && q.window >= time.Microsecond { // it ends at a multiple of its length
-		q.effective = q.window - time.Duration(at.UnixMicro()%q.window.Microseconds())*time.Microsecond
-		return q
-	}
-	q.effective = max(l.ReleaseAfter, share(q.remaining, q.units, q.window))
 	return q
 }
 

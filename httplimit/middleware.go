@@ -116,7 +116,11 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		next.ServeHTTP(w, r)
 		return
 	}
-	quotas := quotasOf(&d)
+	limits := d.Result.Limits()
+	quotas := make([]quota, len(limits))
+	for i := range limits {
+		quotas[i] = newQuota(&limits[i], d.LayerOf(limits, i), d.Result.At)
+	}
 	if !d.Result.Allowed {
 		g.opts.refuse(w, r, d.Result, quotas)
 		return

@@ -112,8 +112,7 @@ func Within(ctx context.Context, timeout time.Duration, decide func(context.Cont
 	if timeout < 0 {
 		return decide(ctx)
 	}
-	timeout = cmp.Or(timeout, DefaultTimeout)
-	within, cancel := context.WithTimeout(ctx, timeout)
+	within, cancel := context.WithTimeout(ctx, cmp.Or(timeout, DefaultTimeout))
 	defer cancel()
 	err := decide(within)
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
@@ -159,8 +158,7 @@ func (f Failure) String() string {
 
 // FailureOf classifies the error of [KeyFunc.Resolve], [Within] or a limiter.
 func FailureOf(err error) Failure {
-	var ofFunc *FuncError
-	isFunc := errors.As(err, &ofFunc)
+	_, isFunc := errors.AsType[*FuncError](err)
 	switch {
 	case errors.Is(err, ErrBadKey):
 		return BadKey

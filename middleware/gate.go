@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -38,9 +39,34 @@ type GateOptions[R any] struct {
 // NewGate returns a gate with at most [sash.MaxSubjects] layers for each request. The keys of the layers live under the
 // limiter's prefix and are counted with its algorithm. The error says which layer is wrong.
 func NewGate[R any](limiter *sash.Limiter, layers []Layer[R], opts GateOptions[R]) (*Gate[R], error) {
-	g := &Gate[R]{limiter: limiter, layers: append([]Layer[R](nil), layers...), opts: opts}
-	if err := g.check(); err != nil {
-		return nil, err
+	if limiter == nil {
+		return nil, errors.New("a middleware needs a limiter, from sash.New")
+	}
+	if len(layers) == 0 {
+		return nil, errors.New("a middleware needs at least one layer")
+	}
+	g := &Gate[R]{limiter: limiter, layers: slices.Clone(layers), opts: opts}
+	always, names := 0, make(map[string]bool)
+	for i, l := range layers {
+		if l.Key == nil {
+			return nil, fmt.Errorf("layer %d %q needs a key function, such as PeerAddress", i, l.Name)
+		}
+		if l.Name == "" && len(layers) > 1 {
+			return nil, fmt.Errorf("layer %d needs a name: there are several", i)
+		}
+		if names[l.Name] {
+			return nil, fmt.Errorf("two layers are called %q", l.Name)
+		}
+		names[l.Name] = true
+		if l.Match == nil {
+			always++
+		}
+		if err := g.check(&l); err != nil {
+			return nil, fmt.Errorf("layer %d %q: %w", i, l.Name, err)
+		}
+	}
+	if always > sash.MaxSubjects {
+		return nil, fmt.Errorf("%d layers apply to every request; a decision has at most %d", always, sash.MaxSubjects)
 	}
 	return g, nil
 }
@@ -167,48 +193,15 @@ func (l *Layer[R]) Describe(limit *sash.LimitResult) (name string, retryAfter ti
 	return name, retryAfter
 }
 
-// check rejects layers that cannot work.
-func (g *Gate[R]) check() error {
-	if g.limiter == nil {
-		return errors.New("a middleware needs a limiter, from sash.New")
-	}
-	if len(g.layers) == 0 {
-		return errors.New("a middleware needs at least one layer")
-	}
-	always := 0
-	names := make(map[string]bool)
-	for i, l := range g.layers {
-		if l.Key == nil {
-			return fmt.Errorf("layer %d %q needs a key function, such as PeerAddress", i, l.Name)
-		}
-		if l.Name == "" && len(g.layers) > 1 {
-			return fmt.Errorf("layer %d needs a name: there are several", i)
-		}
-		if names[l.Name] {
-			return fmt.Errorf("two layers are called %q", l.Name)
-		}
-		names[l.Name] = true
-		if l.Match == nil {
-			always++
-		}
-		if len(l.Limits) > 0 {
-			if _, err := g.limiter.With(l.Limits...); err != nil {
-				return fmt.Errorf("layer %d %q: %w", i, l.Name, err)
-			}
-		}
-		if err := g.checkCharge(&l); err != nil {
-			return fmt.Errorf("layer %d %q: %w", i, l.Name, err)
-		}
-	}
-	if always > sash.MaxSubjects {
-		return fmt.Errorf("%d layers apply to every request; a decision has at most %d", always, sash.MaxSubjects)
-	}
-	return nil
-}
-
-// checkCharge checks that the limiter can do what the layer needs. It makes invalid calls, which do no I/O:
+// check checks that the limiter can do what the layer needs. It makes invalid calls, which do no I/O:
 // the limiter reports what its store cannot do before it reports what is wrong with a call.
-func (g *Gate[R]) checkCharge(l *Layer[R]) error {
+func (g *Gate[R]) check(l *Layer[R]) error {
+	limits := l.Limits
+	if len(limits) == 0 {
+		limits = g.limiter.Limits()
+	} else if _, err := g.limiter.With(limits...); err != nil {
+		return err
+	}
 	if l.Charge > InFlight {
 		return fmt.Errorf("unknown charge %d", l.Charge)
 	}
@@ -236,10 +229,6 @@ func (g *Gate[R]) checkCharge(l *Layer[R]) error {
 		return errors.New("a layer of Failures, such as that of a login, cannot be configured open: leave FailOpen out, or give the layer a middleware of its own")
 	}
 	if l.Charge == InFlight {
-		limits := l.Limits
-		if len(limits) == 0 {
-			limits = g.limiter.Limits()
-		}
 		return checkInFlight(limits)
 	}
 	return nil

@@ -126,8 +126,12 @@ func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) dr
 		}
 		answer.Set(answer.At, refusals, kept)
 	}
-	if req.Within > 0 && len(answer.Statuses()) == len(req.Policy.Limits) {
-		a.booked(req, paced >= 0, &answer)
+	if req.Within > 0 && answer.Delay != 0 && len(answer.Statuses()) == len(req.Policy.Limits) {
+		// A request that is paced may wait only for its distance to the one before, if there is room for another of its cost.
+		noRoom := func(s driver.Status) bool { return s.Remaining < req.Cost }
+		if paced < 0 || slices.ContainsFunc(answer.Statuses(), noRoom) {
+			a.fills(req.Key, time.Duration(answer.Delay)*time.Microsecond, req.Policy.Limits)
+		}
 	}
 	return answer
 }
@@ -148,7 +152,10 @@ func (a *arriving) pace(req *driver.Request, shortest driver.Limit) (pace driver
 	if req.Within == 0 {
 		return pace, false
 	}
-	evenly := even(shortest, req.Cost)
+	// As many units as the call costs in the time that this takes at the limit's rate, which is at least a millisecond.
+	each := float64(shortest.Window) / float64(shortest.Units)
+	units := max(req.Cost, int64(math.Ceil(float64(sash.MinWindow.Microseconds())/each)))
+	evenly := driver.Limit{Units: units, Window: int64(math.Ceil(float64(units) * each))}
 	lowered, suspected := a.learned.paces(strings.TrimPrefix(req.Key, a.prefix), req.Policy.Limits)
 	if lowered {
 		return evenly, true
@@ -165,18 +172,6 @@ func (a *arriving) pace(req *driver.Request, shortest driver.Limit) (pace driver
 	}
 	apart := min(a.spreads.longest(req.Key), most)
 	return driver.Limit{Units: req.Cost, Window: apart.Microseconds()}, apart >= sash.MinWindow
-}
-
-// booked records that a request waits because a window is full, and not only for its distance to the one before: if it is
-// paced, one that leaves no room for another of its cost.
-func (a *arriving) booked(req *driver.Request, paced bool, answer *driver.Answer) {
-	if answer.Delay == 0 {
-		return
-	}
-	noRoom := func(s driver.Status) bool { return s.Remaining < req.Cost }
-	if !paced || slices.ContainsFunc(answer.Statuses(), noRoom) {
-		a.fills(req.Key, time.Duration(answer.Delay)*time.Microsecond, req.Policy.Limits)
-	}
 }
 
 // exhausted records that the API has nothing left for a call's bucket for a time. Then requests wait for that, and not for
@@ -207,14 +202,6 @@ func (a *arriving) fills(key string, lasts time.Duration, limits []driver.Limit)
 	if until, _ := a.full.get(key, now); until.Before(ends) {
 		a.full.set(key, ends, now)
 	}
-}
-
-// even returns the limit that spreads the units of another evenly over its window: as many units as the call costs, in
-// the time that this takes at the limit's rate. A window has at least a millisecond.
-func even(l driver.Limit, cost int64) driver.Limit {
-	each := float64(l.Window) / float64(l.Units)
-	units := max(cost, int64(math.Ceil(float64(sash.MinWindow.Microseconds())/each)))
-	return driver.Limit{Units: units, Window: int64(math.Ceil(float64(units) * each))}
 }
 
 // spreads are by how much the ways of requests to each bucket differ: δ in docs/algorithms.md. An API counts a request

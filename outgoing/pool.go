@@ -326,10 +326,10 @@ func (t *Transport) another(req *http.Request, used Call, res *http.Response, wa
 	if used.Pool == nil {
 		return false
 	}
-	tries := used.tries
+	tries, dropped := used.tries, pause{length: firstDrop, guessed: true} // in all processes
 	if !used.denied(res, wanted) {
 		if tries.suspect != nil && !wanted.refused && res.StatusCode < http.StatusInternalServerError {
-			t.drop(req, tries.suspect) // the request is served with another credential
+			t.coolDown(req, tries.suspect.Account, dropped) // the request is served with another credential
 		}
 		return false
 	}
@@ -341,23 +341,20 @@ func (t *Transport) another(req *http.Request, used Call, res *http.Response, wa
 	if res.StatusCode == http.StatusForbidden && again {
 		tries.suspect = &used
 	} else {
-		t.drop(req, &used)
+		t.coolDown(req, used.Account, dropped)
 	}
 	return again
 }
 
-// drop leaves a credential alone for a time, in all processes.
-func (t *Transport) drop(req *http.Request, used *Call) {
-	t.coolDown(req, used.Account, pause{length: firstDrop, guessed: true})
-}
-
 // left reports whether a credential is left that the request has not been tried with.
 func (t *Transport) left(used *Call) bool {
-	return slices.ContainsFunc(used.Pool.credentials, func(cred credential) bool {
-		one := used.with(&cred)
-		refused := slices.ContainsFunc(used.tries.refused, func(r *credential) bool { return r.name == cred.name })
-		return !refused && t.cool.here(one.Account).left <= 0
-	})
+	for i := range used.Pool.credentials {
+		cred := &used.Pool.credentials[i]
+		if !slices.Contains(used.tries.refused, cred) && t.cool.here(used.with(cred).Account).left <= 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // resendable reports whether a request that the API has refused can be sent again: whatever it asks for, nothing was done.

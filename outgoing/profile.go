@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"example.com/sash"
@@ -199,19 +200,9 @@ const (
 
 // signOf returns the meaning of a refusal by its signs.
 func (p *Profile) signOf(res *http.Response) (means Meaning, found bool) {
-	var body any // read when it is needed, because that may take time
-	read := false
+	body := sync.OnceValue(func() any { return peek(res) }) // when it is needed, because that may take time
 	for _, s := range p.Signs {
-		if s.Field != "" {
-			if s.in(get(res.Header, s.Field)) {
-				return s.Means, true
-			}
-			continue
-		}
-		if !read {
-			body, read = peek(res), true
-		}
-		if s.under(body, strings.Split(s.Path, ".")) {
+		if s.Field != "" && s.in(get(res.Header, s.Field)) || s.Field == "" && s.under(body(), strings.Split(s.Path, ".")) {
 			return s.Means, true
 		}
 	}

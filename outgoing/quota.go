@@ -124,21 +124,20 @@ func resetOf(s string, now time.Time) (time.Duration, bool) {
 		return 0, false
 	}
 	if n, ok := number(s); ok {
-		switch {
-		case n > 1e12:
-			return until(n/1e3, now), true
-		case n > 1e9:
-			return until(n, now), true
+		if n > 1e12 { // milliseconds
+			n /= 1e3
+		}
+		if n > 1e9 {
+			n -= float64(now.UnixMicro()) / 1e6
 		}
 		return seconds(n), true
 	}
-	for _, layout := range [...]string{time.RFC3339Nano, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05.999Z0700"} {
+	for _, layout := range [...]string{
+		time.RFC3339Nano, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05.999Z0700", http.TimeFormat, time.RFC850, time.ANSIC,
+	} {
 		if at, err := time.Parse(layout, s); err == nil {
 			return clamp(at.Sub(now)), true
 		}
-	}
-	if at, err := http.ParseTime(s); err == nil {
-		return clamp(at.Sub(now)), true
 	}
 	if d, err := time.ParseDuration(s); err == nil && !strings.HasPrefix(s, "-") {
 		return clamp(d), true
@@ -153,10 +152,6 @@ func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 		return seconds(n), true // as its definition says, however many
 	}
 	return resetOf(after, dateOf(h, now))
-}
-
-func until(unix float64, now time.Time) time.Duration {
-	return seconds(unix - float64(now.UnixMicro())/1e6)
 }
 
 // seconds returns a duration in milliseconds, rounded up beyond the precision of a float of Unix seconds.
@@ -206,9 +201,8 @@ func nameless(dict *httpsfv.Dictionary, policies []quota) []quota {
 		return nil
 	}
 	q := quota{unit: unitRequests, remaining: min(remaining, sash.MaxUnits), hasRemaining: true}
-	if limit, ok := value("limit"); ok {
-		q.limit = min(limit, sash.MaxUnits)
-	}
+	limit, _ := value("limit")
+	q.limit = min(max(limit, 0), sash.MaxUnits)
 	if reset, ok := value("reset"); ok {
 		q.reset, q.hasReset = seconds(float64(reset)), true
 	}

@@ -158,12 +158,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("outgoing: the credentials of the pool are for %s, and the request goes to %s", call.Pool.origin, originOf(req.URL))
 	}
 	t.budget.add(retriesEarned)
-	patience := t.opts.MaxWait // of the first attempt
-	switch {
-	case t.opts.Refuse:
+	patience := cmp.Or(max(t.opts.MaxWait, 0), math.MaxInt64) // of the first attempt
+	if t.opts.Refuse {
 		patience = 0
-	case patience <= 0:
-		patience = math.MaxInt64
 	}
 	for attempt := 0; ; attempt++ {
 		res, used, wanted, err := t.fly(req, call, patience)
@@ -193,16 +190,16 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // attempt sends a request once, when there is room, and learns from the response. It returns the call as it was sent.
 func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration) (*http.Response, Call, pause, error) {
 	admitted, err := t.admit(req, call, patience)
+	if err == nil {
+		if err = t.begin(req, admitted.call); err != nil {
+			giveBack(req.Context(), admitted.places)
+		}
+	}
 	if err != nil {
 		closeBody(req)
 		return nil, call, pause{}, err
 	}
 	call = admitted.call
-	if err := t.begin(req, call); err != nil {
-		giveBack(req.Context(), admitted.places)
-		closeBody(req)
-		return nil, call, pause{}, err
-	}
 	sent := time.Now()
 	var fresh atomic.Bool // whether it has a new connection
 	trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { fresh.Store(!c.Reused) }}

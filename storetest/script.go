@@ -62,10 +62,8 @@ func scriptOf(name, promise string, only func(sash.Algorithm) bool, limits, line
 		for _, o := range opts {
 			r.options.CountRefused, r.options.Block = o.CountRefused, o.Block
 		}
-		for _, line := range strings.Split(strings.TrimSpace(lines), "\n") {
-			r.supports(line)
-		}
-		for _, line := range strings.Split(strings.TrimSpace(lines), "\n") {
+		r.supports(lines)
+		for line := range strings.SplitSeq(strings.TrimSpace(lines), "\n") {
 			r.line(strings.TrimSpace(line))
 		}
 	}}
@@ -95,19 +93,17 @@ func (r *script) can(verb string) bool {
 }
 
 // supports skips a case that a store cannot run.
-func (r *script) supports(line string) {
-	for _, word := range strings.Fields(line) {
+func (r *script) supports(lines string) {
+	for _, word := range strings.Fields(lines) {
 		if !r.can(strings.TrimSuffix(word, ":")) {
 			r.Skip("the store does not have the power, or does not book under this algorithm")
 		}
 	}
-	if r.options.Block != (sash.Block{}) {
-		if _, ok := driver.As[driver.Blocker](r.Store); !ok {
-			if _, err := sash.New(r.Store, &r.options, sash.Every(1, window)); !errors.Is(err, sash.ErrUnsupported) {
-				r.broken("a limiter with a block on a store that keeps none: %v", err)
-			}
-			r.Skip("the store keeps no blocks")
+	if r.options.Block != (sash.Block{}) && !has[driver.Blocker](r.Store) {
+		if _, err := sash.New(r.Store, &r.options, sash.Every(1, window)); !errors.Is(err, sash.ErrUnsupported) {
+			r.broken("a limiter with a block on a store that keeps none: %v", err)
 		}
+		r.Skip("the store keeps no blocks")
 	}
 }
 
@@ -158,7 +154,6 @@ func (r *script) call(words []string, line string) *scripted {
 		args, limits = strings.Fields(before), after
 	}
 	l, ctx := r.under(limits), r.Context()
-	arg := func(i int) string { return args[i] }
 	units := func(i int) int64 { return number(r, args[i]) }
 	got := &scripted{}
 	var hold *sash.Reservation
@@ -168,56 +163,55 @@ func (r *script) call(words []string, line string) *scripted {
 	switch verb {
 	case "clock":
 	case "allow":
-		got.Result, err = l.AllowN(ctx, arg(0), units(1))
+		got.Result, err = l.AllowN(ctx, args[0], units(1))
 	case "peek":
-		got.Result, err = l.Peek(ctx, arg(0))
+		got.Result, err = l.Peek(ctx, args[0])
 	case "once":
-		got.Result, err = l.AllowOnce(ctx, arg(0), arg(1), units(2))
+		got.Result, err = l.AllowOnce(ctx, args[0], args[1], units(2))
 	case "upto":
-		got.Result, err = l.AllowUpTo(ctx, arg(0), units(1))
+		got.Result, err = l.AllowUpTo(ctx, args[0], units(1))
 	case "penalize":
-		got.Result, err = l.Penalize(ctx, arg(0), units(1))
+		got.Result, err = l.Penalize(ctx, args[0], units(1))
 	case "reward":
-		got.Result, err = l.Reward(ctx, arg(0), units(1))
+		got.Result, err = l.Reward(ctx, args[0], units(1))
 	case "all":
 		got.Result, err = l.AllowAll(ctx, r.subjects(args)...)
 	case "any":
 		got.chosen, got.Result, err = l.AllowAny(ctx, r.subjects(args)...)
 	case "reserve":
-		hold, err = l.Reserve(ctx, arg(0), units(1))
-		held = []sash.Subject{{Key: arg(0), Cost: units(1)}}
+		hold, err = l.Reserve(ctx, args[0], units(1))
+		held = []sash.Subject{{Key: args[0], Cost: units(1)}}
 	case "book":
-		hold, err = l.Book(ctx, arg(1), units(2), r.duration(arg(0)))
-		held = []sash.Subject{{Key: arg(1), Cost: units(2)}}
+		hold, err = l.Book(ctx, args[1], units(2), r.duration(args[0]))
+		held = []sash.Subject{{Key: args[1], Cost: units(2)}}
 	case "bookonce":
-		hold, err = l.BookOnce(ctx, arg(1), arg(2), units(3), r.duration(arg(0)))
+		hold, err = l.BookOnce(ctx, args[1], args[2], units(3), r.duration(args[0]))
 	case "bookall":
 		held = r.subjects(args[1:])
-		got.Result, holds, err = l.BookAll(ctx, r.duration(arg(0)), held...)
+		got.Result, holds, err = l.BookAll(ctx, r.duration(args[0]), held...)
 	case "settle":
-		set := r.results[arg(0)].sets[0]
+		set := r.results[args[0]].sets[0]
 		if set.Units = units(1); len(args) > 2 {
-			set.ID = arg(2)
+			set.ID = args[2]
 		}
 		err = power[driver.Settler](r.suite).Settle(ctx, set)
 	case "extend":
-		sets := r.results[arg(0)].sets
+		sets := r.results[args[0]].sets
 		var at int64
 		at, err = power[driver.Extender](r.suite).Extend(ctx, sets...)
 		if got.gone = at == 0; !got.gone {
 			got.At = time.UnixMicro(at)
-		}
-		for i := range sets {
-			if set := &sets[i]; at != 0 {
-				set.At, set.Delay = at, 0
+			for i := range sets {
+				sets[i].At, sets[i].Delay = at, 0
 			}
 		}
 	case "reset":
-		err = l.Reset(ctx, arg(0))
+		err = l.Reset(ctx, args[0])
 	case "cool", "guess":
-		got.cooled, err = power[driver.Cooler](r.suite).CoolDown(ctx, arg(0), driver.CoolDown{Length: r.duration(arg(1)).Microseconds(), Guessed: verb == "guess"})
+		begin := driver.CoolDown{Length: r.duration(args[1]).Microseconds(), Guessed: verb == "guess"}
+		got.cooled, err = power[driver.Cooler](r.suite).CoolDown(ctx, args[0], begin)
 	case "cooling":
-		got.cooled, err = power[driver.Cooler](r.suite).CoolDown(ctx, arg(0), driver.CoolDown{})
+		got.cooled, err = power[driver.Cooler](r.suite).CoolDown(ctx, args[0], driver.CoolDown{})
 	default:
 		r.Fatalf("%s: there is no verb %s", line, verb)
 	}

@@ -151,16 +151,20 @@ func (b *bench) limiters() error {
 		return err
 	}
 	defer s.stop()
-	others, missing := b.languages(s.addr)
-	defer func() {
-		for _, c := range others {
-			c.close()
-		}
-	}()
 	versions := append([]string{s.version}, modules("github.com/redis/go-redis/v9", "github.com/redis/rueidis",
 		"github.com/go-redis/redis_rate/v10", "github.com/ulule/limiter/v3", "github.com/throttled/throttled/v2")...)
-	for _, c := range others {
-		versions = append(versions, c.version)
+	var others []contender
+	var missing []string
+	for _, p := range programs {
+		b.say("installing %s", p.name)
+		c, err := b.program(p, s.addr)
+		if err != nil {
+			b.say("not measured: %s: %v", p.name, err)
+			missing = append(missing, "without "+p.name)
+			continue
+		}
+		defer c.close()
+		others, versions = append(others, c), append(versions, c.version)
 	}
 	for i, w := range workloads {
 		b.say("%s", w.name)
@@ -194,20 +198,21 @@ func (b *bench) limitersUnder(w workload, s *server, others []contender, t *tabl
 	if err != nil {
 		return err
 	}
-	for i, c := range all {
-		f := results[i]
-		t.row(c.name, f.perSecond, f.p99, f.used)
+	for i, f := range results {
+		t.row(all[i].name, f.perSecond, f.p99, f.used)
 	}
 	return nil
 }
 
-// programs are limiters of other languages, each in a program of its own. A program gets the address of Redis as its
-// argument and writes one line of JSON with its version. Then it answers each line with a workload by one with an outcome.
-var programs = []struct {
+// A program has a limiter of another language. It gets the address of Redis as its argument and writes one line of JSON
+// with its version. Then it answers each line with a workload by one with an outcome.
+type program struct {
 	name, dir string
 	get       [][]string // installs it, in a copy of its folder
 	start     []string
-}{
+}
+
+var programs = []program{
 	{
 		"limits, moving window (Python)", "python",
 		[][]string{
@@ -228,24 +233,8 @@ var programs = []struct {
 	},
 }
 
-// languages starts the programs that are installed, and reports what is missing.
-func (b *bench) languages(redis string) (all []contender, missing []string) {
-	for i, p := range programs {
-		b.say("installing %s", p.name)
-		c, err := b.program(i, redis)
-		if err != nil {
-			b.say("not measured: %s: %v", p.name, err)
-			missing = append(missing, "without "+p.name)
-			continue
-		}
-		all = append(all, c)
-	}
-	return all, missing
-}
-
 // program installs and starts a program.
-func (b *bench) program(i int, redis string) (contender, error) {
-	p := programs[i]
+func (b *bench) program(p program, redis string) (contender, error) {
 	dir := filepath.Join(b.dir, p.dir)
 	if err := install(b, p.dir, dir, p.get); err != nil {
 		return contender{}, err

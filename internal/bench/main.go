@@ -107,18 +107,12 @@ func run(ctx context.Context, args []string) error {
 type figure []float64
 
 func (f figure) median() float64 {
-	if len(f) == 0 {
-		return math.NaN()
-	}
 	sorted := slices.Sorted(slices.Values(f))
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
 // String is the median, with the lowest and the highest round.
 func (f figure) String() string {
-	if len(f) == 0 {
-		return "-"
-	}
 	return fmt.Sprintf("%s (%s–%s)", short(f.median()), short(slices.Min(f)), short(slices.Max(f)))
 }
 

@@ -255,8 +255,8 @@ func (b *bench) service() error {
 		if i == 0 {
 			t.versions = versions
 		}
-		for i, c := range all {
-			t.row(c.name, results[i].perSecond, results[i].p99, results[i].used)
+		for i, f := range results {
+			t.row(all[i].name, f.perSecond, f.p99, f.used)
 		}
 		b.tables = append(b.tables, t)
 	}

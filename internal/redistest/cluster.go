@@ -85,9 +85,7 @@ func (c *Cluster) meet(t testing.TB) {
 }
 
 // Nodes returns all nodes, primaries first.
-func (c *Cluster) Nodes() []*Server {
-	return slices.Concat(c.Primaries, c.Replicas)
-}
+func (c *Cluster) Nodes() []*Server { return slices.Concat(c.Primaries, c.Replicas) }
 
 // Addrs returns the addresses of all nodes, primaries first.
 func (c *Cluster) Addrs() []string { return addrs(c.Nodes()) }

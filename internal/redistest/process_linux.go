@@ -1,10 +1,5 @@
 package redistest
 
-import (
-	"os/exec"
-	"syscall"
-)
+import "syscall"
 
-func dieWithParent(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-}
+func init() { childAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -286,10 +287,13 @@ func await(t testing.TB, what string, holds func() bool) {
 	}
 }
 
+// childAttr has Linux kill a child with its parent. On other systems a server outlives a test process that is killed.
+var childAttr *syscall.SysProcAttr
+
 // spawn starts a command that Linux kills when this process ends, and returns a channel that is closed when it has ended.
 // Linux kills a child when the thread that started it ends, so a goroutine keeps that thread for as long as the child lives.
 func spawn(cmd *exec.Cmd) (chan struct{}, error) {
-	dieWithParent(cmd)
+	cmd.SysProcAttr = childAttr
 	started, done := make(chan error), make(chan struct{})
 	go func() {
 		runtime.LockOSThread()

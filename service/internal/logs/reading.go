@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -40,19 +41,6 @@ func (f *logFile) name() string {
 	return f.Name
 }
 
-// read calls each for the records of a file.
-func (f *logFile) read(in io.Reader, opts accesslog.Options, each func(*accesslog.Record) error) (accesslog.Stats, error) {
-	if f.Name == stdin {
-		return accesslog.Read(f.name(), in, opts, each)
-	}
-	file, err := os.Open(f.Name)
-	if err != nil {
-		return accesslog.Stats{}, err
-	}
-	defer func() { _ = file.Close() }()
-	return accesslog.Read(f.Name, file, opts, each)
-}
-
 // A chooser selects whom a record is charged to, and what.
 type chooser interface {
 	Select(r *accesslog.Record) (replay.Selection, bool, error)
@@ -75,17 +63,27 @@ type logReading struct {
 // read reads all logs into a trace.
 func (l *logs) read(cmd *cobra.Command, args []string) (*replay.Trace, logReport, error) {
 	r := &logReading{logs: l, opts: accesslog.Options{Format: l.format, Fields: l.fields}}
-	err := l.hiding()
-	if err == nil {
-		r.opts.Trusted, err = networks(l.trusted)
+	l.names = func(client string) string { return client }
+	if l.hide {
+		secret := rand.Text()
+		l.names = func(client string) string { return sash.Secret([]byte(secret), client)[:16] }
 	}
-	if err == nil {
-		r.selector, err = l.selector(cmd)
+	if l.expressions.Cost == "1" {
+		l.expressions.Cost = "" // faster
 	}
-	if err == nil {
-		r.files, err = named(cmd, args)
+	var err error
+	if r.opts.Trusted, err = networks(l.trusted); err != nil {
+		return nil, logReport{}, err
+	}
+	if l.policy.file != "" {
+		r.selector, err = l.policy.selector(l.expressions, cmd.Flags().Changed("cost"))
+	} else {
+		r.selector, err = replay.NewSelector(l.expressions)
 	}
 	if err != nil {
+		return nil, logReport{}, err
+	}
+	if r.files, err = named(cmd, args); err != nil {
 		return nil, logReport{}, err
 	}
 	for _, f := range r.files {
@@ -96,16 +94,6 @@ func (l *logs) read(cmd *cobra.Command, args []string) (*replay.Trace, logReport
 	trace := r.builder.Trace()
 	report := r.report(trace)
 	return trace, report, r.empty(&report)
-}
-
-func (l *logs) selector(cmd *cobra.Command) (chooser, error) {
-	if l.expressions.Cost == "1" {
-		l.expressions.Cost = "" // faster
-	}
-	if l.policy.file != "" {
-		return l.policy.selector(l.expressions, cmd.Flags().Changed("cost"))
-	}
-	return replay.NewSelector(l.expressions)
 }
 
 // named returns the files that arguments name.
@@ -127,10 +115,18 @@ func named(cmd *cobra.Command, args []string) (files []*logFile, err error) {
 
 // file reads one file. It returns no error for a file that is damaged, which the reading says.
 func (r *logReading) file(f *logFile, in io.Reader) error {
+	if f.Name != stdin {
+		file, err := os.Open(f.Name)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		in = file
+	}
 	r.survey.NextFile()
 	r.builder.NextFile()
-	stats, err := f.read(in, r.opts, r.record)
-	if damaged := (*accesslog.DamagedError)(nil); errors.As(err, &damaged) {
+	stats, err := accesslog.Read(f.name(), in, r.opts, r.record)
+	if damaged, ok := errors.AsType[*accesslog.DamagedError](err); ok {
 		f.Damaged, err = damaged.Error(), nil
 	}
 	f.Requests, f.Broken = stats.Records, stats.Broken
@@ -296,9 +292,8 @@ func (s *policySelector) Select(r *accesslog.Record) (selection replay.Selection
 	if err != nil {
 		return selection, false, err
 	}
-	rule := found.Rule
-	selection.Rule = -1
-	if rule != nil && !rule.Unlimited {
+	selection.Key, selection.Rule = found.Key, -1
+	if rule := found.Rule; rule != nil && !rule.Unlimited {
 		selection.Rule = s.rules[rule]
 		switch {
 		case rule.Refuses:
@@ -307,7 +302,6 @@ func (s *policySelector) Select(r *accesslog.Record) (selection replay.Selection
 			selection.Cost = rule.Cost
 		}
 	}
-	selection.Key = found.Key
 	return selection, true, nil
 }
 

@@ -2,7 +2,6 @@
 package logs
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"example.com/sash"
 	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/replay"
 	"example.com/sash/service/internal/replay/accesslog"
@@ -134,18 +132,6 @@ route) for several parts:
 
 A cost that is a fraction is rounded up. A request for which an expression fails because the line
 has no such field is not charged, and how many lines lack the field is reported.`
-
-// hiding sets the function that names clients.
-func (l *logs) hiding() error {
-	l.names = func(client string) string { return client }
-	if !l.hide {
-		return nil
-	}
-	secret := make([]byte, 32)
-	_, err := rand.Read(secret)
-	l.names = func(client string) string { return sash.Secret(secret, client)[:16] }
-	return err
-}
 
 // networks parses networks and single addresses.
 func networks(texts []string) (all []netip.Prefix, err error) {
