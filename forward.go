@@ -35,6 +35,7 @@ type forward struct {
 	asked time.Time     // when the store was asked last
 	heard time.Time     // when it was, or a booking showed where it has room
 	pause time.Duration // until it is asked again
+	rests time.Time     // until when those who wait for several subjects do not ask
 }
 
 // A gap is a place that was given back, and can be filled when it begins.
@@ -67,9 +68,13 @@ func (f *forward) next(now time.Time) (t *turn, at time.Time) {
 		f.free = add(f.free, f.gaps[0].units)
 		f.gaps = f.gaps[1:]
 	}
-	var first, covered *queue
+	var first, covered, resting *queue
 	for _, q := range f.queues {
 		if len(q.places) == 0 || q.fixed {
+			continue
+		}
+		if f.rests.After(now) && len(q.newest.sets) > 1 {
+			resting = q
 			continue
 		}
 		if first == nil || q.places[0].starts.Before(first.places[0].starts) {
@@ -80,8 +85,10 @@ func (f *forward) next(now time.Time) (t *turn, at time.Time) {
 		}
 	}
 	switch {
-	case first == nil:
+	case first == nil && resting == nil:
 		return nil, at
+	case first == nil:
+		first, at = resting, f.rests
 	case covered != nil:
 		first, at = covered, now
 	default:
@@ -129,7 +136,7 @@ func (f *forward) leave(g gap) {
 }
 
 // booked records a booking under the limits of a queue, for which the store has just looked for the earliest instant: it fills a
-// gap there, and before it no gap has room for its cost. A store looks at no gap that is far away.
+// gap there, and before it no gap has room for its cost, if it is of this subject alone or nobody else waits for that. A store looks at no gap that is far away.
 func (f *forward) booked(p *place, subject int) {
 	cost, policy := p.sets[subject].Request.Cost, p.sets[subject].Request.Policy
 	n := slices.IndexFunc(f.queues, func(q *queue) bool { return len(q.places) > 0 && q.policy.Equal(policy) })
@@ -137,24 +144,36 @@ func (f *forward) booked(p *place, subject int) {
 		return
 	}
 	f.heard = time.Now()
+	surely := len(p.sets) == 1 || !f.alone()
 	for i := range f.gaps {
 		switch g := &f.gaps[i]; {
-		case g.at < p.at && f.queues[n].before(g.at) <= nearGaps:
+		case surely && g.at < p.at && f.queues[n].before(g.at) <= nearGaps:
 			g.units = min(g.units, cost-1)
 		case g.at == p.at:
 			g.units -= cost
 		}
 	}
 	f.gaps = slices.DeleteFunc(f.gaps, func(g gap) bool { return g.units <= 0 })
-	if p.sets[0].Delay > 0 {
+	if surely && p.sets[0].Delay > 0 {
 		f.free = min(f.free, cost-1)
 	}
 }
 
-// refused records that the store had no room for a request.
-func (f *forward) refused(req *driver.Request, now time.Time) {
+// refused records that the store had no room for a request over one subject or several. For several it may be another subject
+// that has none: then those who wait for this one alone ask before they do.
+func (f *forward) refused(req *driver.Request, now time.Time, subjects int) {
 	first, last := pauses(req)
-	f.asked, f.heard, f.found, f.free, f.pause = now, now, false, 0, min(max(bringAgain*f.pause, first), last)
+	f.pause = min(max(bringAgain*f.pause, first), last)
+	if subjects > 1 && f.alone() {
+		f.rests = now.Add(f.pause)
+		return
+	}
+	f.asked, f.heard, f.found, f.free = now, now, false, 0
+}
+
+// alone reports whether somebody waits for the key alone.
+func (f *forward) alone() bool {
+	return slices.ContainsFunc(f.queues, func(q *queue) bool { return len(q.newest.sets) == 1 && !q.fixed })
 }
 
 // pauses returns how long a queue pauses before it asks again: at first half of the time in which the units of a place flow
@@ -195,7 +214,8 @@ func (q *lines) comeForward(line *queue, holder []*Reservation) {
 // order, with no fewer units. Those who wait start as early as the store has room under these, in their order, and none later
 // than before. Callers who come afterwards bring their own limits, those of a limiter [Limiter.With] the higher ones behind them.
 //
-// Those who wait under other limits, as another class does, for several subjects at once, or in other processes keep theirs. Every
+// Those who wait under other limits, as another class does, for several subjects at once, or in other processes keep theirs, and
+// so do those whose booking the store is just making. Every
 // process calls Raise for its own. Errors are [ErrInvalidKey] and [ErrInvalidLimit], and then nothing has changed.
 func (l *Limiter) Raise(key string, limits ...Limit) error {
 	full, err := l.key(key)
@@ -355,7 +375,7 @@ func (r *Reservation) bring(ctx context.Context, t *turn) {
 		f.polls, f.free, t.failed = false, 0, err
 		line.out(n, n)
 	default:
-		f.refused(main, now)
+		f.refused(main, now, len(sets))
 	}
 	q.tidy(line)
 }

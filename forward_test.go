@@ -351,3 +351,68 @@ func TestLimitsThatAreNotRaised(t *testing.T) {
 		}
 	}
 }
+
+// Who waits for one subject is brought forward although somebody waits for it and another one that has no room, and another booking
+// of both takes no gap from the one who waits for it.
+func TestWhoWaitsForTwoKeepsNobodyBack(t *testing.T) {
+	both := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 10}}
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newBookStore(), nil, sash.Every(10, 2*time.Second))
+		first, second := book(t, l, "b", 10), book(t, l, "b", 10)
+		book(t, l, "a", 10)
+		book(t, l, "a", 10)
+		_, all, err := l.BookAll(t.Context(), time.Minute, both...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var group sync.WaitGroup
+		group.Go(func() { _ = all[0].Wait(t.Context()) })
+		time.Sleep(50 * time.Millisecond)
+		alone := book(t, l, "b", 1)
+		time.AfterFunc(100*time.Millisecond, func() {
+			if err := sash.SettleAll(t.Context(), []*sash.Reservation{second, first}, 0, 0); err != nil {
+				t.Error(err)
+			}
+		})
+		began := time.Now()
+		if err := alone.Wait(t.Context()); err != nil || time.Since(began) > 300*time.Millisecond {
+			t.Errorf("who waits for b starts after %v, %v", time.Since(began), err)
+		}
+		group.Wait()
+	})
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newBookStore(), nil, sash.Every(1, 4*time.Second))
+		for range 4 {
+			book(t, l, "a", 1)
+		}
+		book(t, l, "b", 1)
+		leaves, stays := book(t, l, "b", 1), book(t, l, "b", 1)
+		began := time.Now()
+		time.AfterFunc(100*time.Millisecond, func() { _ = leaves.Settle(t.Context(), 0) })
+		time.AfterFunc(3800*time.Millisecond, func() {
+			both[1].Cost = 1
+			if _, _, err := l.BookAll(t.Context(), time.Minute, both...); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := stays.Wait(t.Context()); err != nil || time.Since(began) > 4100*time.Millisecond {
+			t.Errorf("who waits for b starts after %v, %v", time.Since(began), err)
+		}
+	})
+}
+
+// Reservations of two limiters are settled in their stores.
+func TestSettleAllOverTwoLimiters(t *testing.T) {
+	var all []*sash.Reservation
+	var limiters []*sash.Limiter
+	for range 2 {
+		l := newLimiter(t, newBookStore(), nil, sash.PerHour(10))
+		limiters, all = append(limiters, l), append(all, book(t, l, "k", 10))
+	}
+	if err := sash.SettleAll(t.Context(), all, 0, 3); err != nil {
+		t.Error(err)
+	}
+	if a, b := remaining(t, limiters[0], "k"), remaining(t, limiters[1], "k"); a != 10 || b != 7 {
+		t.Errorf("%d and %d are left", a, b)
+	}
+}

@@ -182,7 +182,7 @@ func (r *Reservation) Delay() time.Duration {
 // Wait sleeps until a booking starts. Callers of this process who wait for the same keys with the same limits and costs
 // stand in a queue: if the context of one ends first, the last place of the queue is given back, as Release does, those
 // behind it move up, and Wait returns the context's error. When this process gives units of the key back, by Settle,
-// Reward or Reset, the first asks the store to start now. So a booking can start earlier than [Reservation.Delay] said,
+// Reward or Reset, the first asks the store to start now; of several subjects, for the one that had least left. So a booking can start earlier than [Reservation.Delay] said,
 // and later only by the time that the store takes to answer that it cannot. If the context's deadline is nearer than
 // the start Wait gives up at once, and the error is a [*LimitedError] that is also context.DeadlineExceeded. (A booking
 // by [Limiter.BookOnce] keeps its place.) For a call that was refused the error is a LimitedError too.
@@ -263,13 +263,18 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	return settle(ctx, []*Reservation{r}, []int64{actual})
 }
 
-// SettleAll settles the reservations of one limiter, such as those of one [Limiter.ReserveAll], to the units that each used, in
-// their order: in one round trip, where the store has them in one place, and otherwise at the same time. The errors are those of
+// SettleAll settles reservations, such as those of one [Limiter.ReserveAll], to the units that each used, in their order: those of
+// one limiter in one round trip, where the store has them in one place, and others at the same time. The errors are those of
 // [Reservation.Settle]: after [ErrUnavailable] SettleAll can be called again, and after [ErrInvalidCost], which other numbers of
 // units than of reservations are too, nothing is settled.
 func SettleAll(ctx context.Context, reservations []*Reservation, actual ...int64) error {
 	if len(actual) != len(reservations) {
 		return fmt.Errorf("%w: %d numbers of units for %d reservations", ErrInvalidCost, len(actual), len(reservations))
+	}
+	for _, r := range reservations {
+		if r.limiter != reservations[0].limiter {
+			return errors.Join(atOnce(len(actual), func(i int) error { return reservations[i].Settle(ctx, actual[i]) })...)
+		}
 	}
 	return settle(ctx, reservations, actual)
 }

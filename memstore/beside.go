@@ -119,7 +119,7 @@ func (s *Store) settle(set *driver.Settlement) error {
 	sh, hash, now := s.open(req.Key)
 	defer sh.mu.Unlock()
 	sub := sh.chargedTo(now, hash, set)
-	if sub != nil && set.ID != "" && !sh.grow(now, sub, sub.ids.grows()) {
+	if sub != nil && set.ID != "" && !sh.grow(now, sub, sub.ids.grows()) && set.Units >= req.Cost { // less makes room
 		return ErrFull
 	}
 	if sub != nil && sub.first(now, set) {
@@ -168,6 +168,9 @@ func (s *Store) Extend(_ context.Context, sets ...driver.Settlement) (int64, err
 			defer func() { sub.deciding = false }()
 			if !sh.grow(now, sub, sub.log.Grows(now, limits)) {
 				undo()
+				if set.Delay > 0 { // it keeps its place
+					return 0, nil
+				}
 				return 0, ErrFull
 			}
 		}

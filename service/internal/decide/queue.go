@@ -3,6 +3,7 @@ package decide
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ type waits struct {
 type step struct {
 	ends time.Time
 	time time.Duration
+	ids  []string // of its bookings: a repetition is none
 }
 
 // leave forgets the bookings that have started.
@@ -77,8 +79,9 @@ func (q *queues) sweep(now time.Time) {
 	q.held, q.kept = kept, len(kept)
 }
 
-// taken says after what time the booking of a take starts; at zero there is none, or it does not wait.
-func (q *queues) taken(p place, booking, length, delay time.Duration) {
+// taken says after what time the booking of a take starts, which may have an ID; at zero there is none, or it does not wait. One
+// that is given back counts until it would have started.
+func (q *queues) taken(p place, id string, booking, length, delay time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w := q.held[p]
@@ -86,22 +89,26 @@ func (q *queues) taken(p place, booking, length, delay time.Duration) {
 		return
 	}
 	w.asked = max(0, w.asked-booking)
-	if delay == 0 {
+	again := func(s step) bool { return id != "" && slices.Contains(s.ids, id) }
+	if delay == 0 || slices.ContainsFunc(w.steps, again) {
 		return
 	}
 	starts, last := time.Now().Add(delay), len(w.steps)-1
 	if w.sum += booking; last >= 0 && !starts.After(w.steps[last].ends) {
 		w.steps[last].time += booking
 	} else {
-		w.steps = append(w.steps, step{starts.Add(length / steps), booking})
+		w.steps = append(w.steps, step{ends: starts.Add(length / steps), time: booking})
+	}
+	if s := &w.steps[len(w.steps)-1]; id != "" {
+		s.ids = append(s.ids, id)
 	}
 }
 
 // inQueue lets a part wait no further than its client's share of the queue. The caller calls taken once there is an answer.
-func (d *Decider) inQueue(ctx context.Context, a *Answer) (taken func()) {
+func (d *Decider) inQueue(ctx context.Context, id string, a *Answer) (taken func()) {
 	p, booking := place{failover.Client(ctx), a.Key}, a.booking()
 	a.within = min(a.within, d.queues.take(p, booking, a.queue))
-	return func() { d.queues.taken(p, booking, a.queue, a.Delay) }
+	return func() { d.queues.taken(p, id, booking, a.queue, a.Delay) }
 }
 
 // booking returns the time that a part's units take in the queue.

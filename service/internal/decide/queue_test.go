@@ -62,3 +62,26 @@ func TestAClientTakesNoMoreThanItsShareOfAQueue(t *testing.T) {
 		})
 	}
 }
+
+// A booking that is repeated with its ID is one.
+func TestARepeatedBookingTakesNoMoreOfAQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := servertest.Decider(t, memstore.New(nil), "domain: shop\ndescriptors: [{key: user, limits: [10/10s], max_wait: 20s}]")
+		var delay time.Duration
+		for i := range 41 {
+			req := decide.One("shop", []config.Entry{{Key: "user", Value: "42"}}, nil)
+			req.Within, req.ID = time.Hour, "job"
+			if i < 10 || i == 40 {
+				req.ID = fmt.Sprint(i)
+			}
+			answers, err := d.Decide(t.Context(), req)
+			if err != nil || answers[0].Refused {
+				t.Fatalf("call %d: %+v, %v", i, answers, err)
+			}
+			delay = answers[0].Delay
+		}
+		if delay != 10*time.Second {
+			t.Errorf("the twelfth booking waits %v", delay)
+		}
+	})
+}

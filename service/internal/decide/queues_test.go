@@ -21,16 +21,16 @@ func TestWhatAClientHoldsOfAQueue(t *testing.T) {
 		take(p, 10*time.Second)
 		take(p, 8*time.Second)
 		take(place{"other", "subject"}, 10*time.Second)
-		q.taken(p, 2*time.Second, 10*time.Second, 0) // refused
-		q.taken(p, 2*time.Second, 10*time.Second, 5*time.Second)
+		q.taken(p, "", 2*time.Second, 10*time.Second, 0) // refused
+		q.taken(p, "", 2*time.Second, 10*time.Second, 5*time.Second)
 		take(p, 8*time.Second)
-		q.taken(p, 2*time.Second, 10*time.Second, 0)
+		q.taken(p, "", 2*time.Second, 10*time.Second, 0)
 		time.Sleep(6 * time.Second)
 		take(p, 10*time.Second)
 		for i := range 2 * mostPlaces {
 			p := place{fmt.Sprint(i), "subject"}
 			q.take(p, time.Second, 10*time.Second)
-			q.taken(p, time.Second, 10*time.Second, time.Second)
+			q.taken(p, "", time.Second, 10*time.Second, time.Second)
 			time.Sleep(time.Millisecond)
 		}
 		if len(q.held) > 10_000 {
