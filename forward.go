@@ -357,7 +357,8 @@ func (r *Reservation) bring(ctx context.Context, t *turn) {
 	if at != 0 {
 		f.asked, f.heard, f.found = now, now, f.free < main.Cost
 		f.free = max(0, f.free-main.Cost)
-		f.pause, _ = pauses(main)
+		first, _ := pauses(main)
+		f.pause = (min(f.pause, first) * 3 / 4).Truncate(time.Microsecond) // where there was room there may be more, as where many start early
 		f.leave(gap{at: p.at, starts: p.starts, units: main.Cost})
 		for i := range sets {
 			sets[i].At, sets[i].Delay = at, 0

@@ -416,3 +416,31 @@ func TestSettleAllOverTwoLimiters(t *testing.T) {
 		t.Errorf("%d and %d are left", a, b)
 	}
 }
+
+// Callers who were brought forward leave their window earlier than those behind them had reckoned: then as many start at once.
+func TestThoseBehindCallersWhoCameForwardStartAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newBookStore(), nil, sash.Every(100, 2*time.Second))
+		var first []*sash.Reservation
+		for range 100 {
+			first = append(first, book(t, l, "k", 1))
+		}
+		var started atomic.Int64
+		for range 300 {
+			go func() {
+				if l.Wait(t.Context(), "k") == nil {
+					started.Add(1)
+				}
+			}()
+		}
+		time.Sleep(500 * time.Millisecond)
+		if err := sash.SettleAll(t.Context(), first[:50], make([]int64, 50)...); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2100 * time.Millisecond) // 50 that settled, then 50 after a window, and 50 a window after the first
+		if n := started.Load(); n != 150 {
+			t.Errorf("%d calls have started, of 150 that can", n)
+		}
+		time.Sleep(6 * time.Second)
+	})
+}
