@@ -210,7 +210,7 @@ var errGivenBack = errors.New("sash: the reservation was given back, so its call
 func (r *Reservation) sleep(ctx context.Context) error {
 	d := r.Delay()
 	if d == 0 {
-		return nil
+		return storeError(ctx, ctx.Err())
 	}
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
 		res := r.Result()

@@ -313,3 +313,14 @@ func TestADeadlineBehindAFullQueueOfBookings(t *testing.T) {
 		}
 	})
 }
+
+// A caller who has left when its booking starts now does not start, and holds nothing.
+func TestABookingOfACallerWhoHasLeft(t *testing.T) {
+	l := newLimiter(t, newBookStore(), nil, sash.PerHour(10))
+	r := book(t, l, "k", 10)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	if err := r.Wait(ctx); !errors.Is(err, context.Canceled) || remaining(t, l, "k") != 10 {
+		t.Errorf("%v, and %d are left", err, remaining(t, l, "k"))
+	}
+}
