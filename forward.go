@@ -136,7 +136,8 @@ func (f *forward) leave(g gap) {
 }
 
 // booked records a booking under the limits of a queue, for which the store has just looked for the earliest instant: it fills a
-// gap there, and before it no gap has room for its cost, if it is of this subject alone or nobody else waits for that. A store looks at no gap that is far away.
+// gap there, and before it no gap has room for its cost, if it is of this subject alone or nobody else waits for that. A store
+// looks at no gap that is far away.
 func (f *forward) booked(p *place, subject int) {
 	cost, policy := p.sets[subject].Request.Cost, p.sets[subject].Request.Policy
 	n := slices.IndexFunc(f.queues, func(q *queue) bool { return len(q.places) > 0 && q.policy.Equal(policy) })
@@ -215,8 +216,8 @@ func (q *lines) comeForward(line *queue, holder []*Reservation) {
 // than before. Callers who come afterwards bring their own limits, those of a limiter [Limiter.With] the higher ones behind them.
 //
 // Those who wait under other limits, as another class does, for several subjects at once, or in other processes keep theirs, and
-// so do those whose booking the store is just making. Every
-// process calls Raise for its own. Errors are [ErrInvalidKey] and [ErrInvalidLimit], and then nothing has changed.
+// so do those whose booking the store is just making. Every process calls Raise for its own. Errors are [ErrInvalidKey] and
+// [ErrInvalidLimit], and then nothing has changed.
 func (l *Limiter) Raise(key string, limits ...Limit) error {
 	full, err := l.key(key)
 	if err != nil {

@@ -102,9 +102,6 @@ func TestAttacks(t *testing.T) {
 		})
 	}
 	t.Run("all", func(t *testing.T) {
-		if testing.Short() {
-			t.Skip("it takes a minute")
-		}
 		s := besiege(t, binary)
 		for began := time.Now(); ; s.begins() {
 			for _, attack := range attacks {
