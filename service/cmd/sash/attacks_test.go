@@ -183,7 +183,8 @@ func (s *siege) halfRequests(token string) {
 	}
 }
 
-// halfMessages begins calls over gRPC. Each sends one of four megabytes of its message.
+// halfMessages begins calls over gRPC. Each sends one of four megabytes of its message, a stranger's
+// until it has an answer.
 func (s *siege) halfMessages(conns, calls int, token string) {
 	url := "https://" + s.grpc + pb.RateLimitService_ShouldRateLimit_FullMethodName
 	for i := range conns {
@@ -191,19 +192,26 @@ func (s *siege) halfMessages(conns, calls int, token string) {
 			ForceAttemptHTTP2: true, MaxConnsPerHost: 1, IdleConnTimeout: time.Second}
 		for range calls {
 			s.attackers.Go(func() {
-				body := io.MultiReader(bytes.NewReader(append([]byte{0, 0, 0x3f, 0, 0}, make([]byte, 1<<20)...)), endless{s.round})
-				req, err := http.NewRequestWithContext(s.round, http.MethodPost, url, body)
-				if err != nil {
-					s.t.Error(err)
-					return
-				}
-				req.Header = http.Header{"Content-Type": {"application/grpc"}}
-				if token != "" {
-					req.Header.Set("Authorization", "Bearer "+token)
-				}
-				if res, err := transport.RoundTrip(req); err == nil {
-					_, _ = io.Copy(io.Discard, res.Body)
-					_ = res.Body.Close()
+				for s.round.Err() == nil {
+					body := io.MultiReader(bytes.NewReader(append([]byte{0, 0, 0x3f, 0, 0}, make([]byte, 1<<20)...)), endless{s.round})
+					req, err := http.NewRequestWithContext(s.round, http.MethodPost, url, body)
+					if err != nil {
+						s.t.Error(err)
+						return
+					}
+					req.Header = http.Header{"Content-Type": {"application/grpc"}}
+					if token != "" {
+						req.Header.Set("Authorization", "Bearer "+token)
+					}
+					if res, err := transport.RoundTrip(req); err == nil {
+						_, _ = io.Copy(io.Discard, res.Body)
+						_ = res.Body.Close()
+						return
+					}
+					if token != "" {
+						return // the service ends connections of a tenant that sends too much
+					}
+					time.Sleep(100 * time.Millisecond)
 				}
 			})
 		}
