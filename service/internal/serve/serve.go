@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"runtime"
 	"runtime/metrics"
 	"time"
@@ -188,12 +187,12 @@ func (s *instance) drain(ctx context.Context) (context.Context, context.CancelFu
 // time.
 const garbage = 32 << 20
 
-// spareCollector makes the collector wait for garbage, until end is called. It does nothing where GOGC or GOMEMLIMIT says
-// how much memory the service may use.
+// spareCollector makes the collector wait for garbage, until end is called. It does nothing where GOGC says how much may
+// gather, or GOMEMLIMIT leaves little memory.
 func spareCollector() (end func()) {
 	chosen := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}
 	metrics.Read(chosen)
-	if chosen[0].Value.Uint64() != 100 || chosen[1].Value.Uint64() != math.MaxInt64 {
+	if chosen[0].Value.Uint64() != 100 || chosen[1].Value.Uint64() < 16*garbage {
 		return func() {}
 	}
 	unused := make([]byte, garbage) // counts as in use, and is never written, so that the system has no memory for it
