@@ -45,6 +45,9 @@ func leastBytes(key string) int { return 352 + (len(key)+15)&^15 }
 func (sh *shard) weigh(sub *subject) {
 	n := leastBytes(sub.id.key) + sub.log.Bytes() + sub.ids.bytes() + sub.block.Bytes() + sub.other.bytes()
 	sh.bytes += int64(n) - int64(sub.bytes)
+	if sub.index >= 0 && !sub.barred {
+		sh.spare += int64(n) - int64(sub.bytes)
+	}
 	sub.bytes = int32(n)
 }
 
@@ -118,8 +121,18 @@ func (sh *shard) enqueue(sub *subject) {
 	sub.due = sub.expires()
 	if sub.barred {
 		sub.due = sub.refuses
+	} else {
+		sh.spare += int64(sub.bytes)
 	}
 	heap.Push(sh.queueOf(sub), sub)
+}
+
+// dequeue takes a subject out of its queue.
+func (sh *shard) dequeue(sub *subject) {
+	if !sub.barred {
+		sh.spare -= int64(sub.bytes)
+	}
+	heap.Remove(sh.queueOf(sub), sub.index)
 }
 
 // move puts a subject into the other queue. One that is new is in none yet.
@@ -128,17 +141,20 @@ func (sh *shard) move(sub *subject, barred bool) {
 		sub.barred = barred
 		return
 	}
-	heap.Remove(sh.queueOf(sub), sub.index)
+	sh.dequeue(sub)
 	sub.barred = barred
 	sh.enqueue(sub)
 }
 
-// room makes room for more bytes, and reports whether there is some.
+// room makes room for more bytes, and reports whether there is some. It evicts nothing where that would not be enough.
 func (sh *shard) room(now int64, more int) bool {
 	sh.sweep(now, 4)
 	for !sh.has(more) && sh.held() > 0 {
-		sub := sh.victim(now)
-		if sub == nil {
+		if !sh.has(more - int(sh.spare)) {
+			sh.sweep(now, 16) // perhaps some refuse nothing any more
+		}
+		sub := sh.victim()
+		if sub == nil || len(sh.barred) > 0 && !sh.has(more-int(sh.spare)) {
 			sh.store.turned.Add(1)
 			return false
 		}
@@ -149,10 +165,7 @@ func (sh *shard) room(now int64, more int) bool {
 
 // victim returns the least used of some subjects that refuse nothing, or nil if there are none. The subjects of the
 // current decision are not among them.
-func (sh *shard) victim(now int64) (least *subject) {
-	if len(sh.free) == 0 {
-		sh.sweep(now, 16) // perhaps some refuse nothing any more
-	}
+func (sh *shard) victim() (least *subject) {
 	n := len(sh.free)
 	if n == 0 {
 		return nil

@@ -112,8 +112,12 @@ func TestAFullStoreFreesNoRefusedCaller(t *testing.T) {
 				j := fullJudge{make(map[string][]bar)}
 				for step := range 1500 {
 					w.clock.Advance(time.Duration(w.random.IntN(2)*w.random.IntN(3000)) * time.Microsecond)
+					before := w.store.Stats().Evicted
 					reqs, answers, err := w.decide(t, step)
 					if errors.Is(err, memstore.ErrFull) {
+						if after := w.store.Stats().Evicted; len(reqs) == 1 && after != before {
+							t.Fatalf("seed %d, step %d: %d keys were evicted for a call that was turned away", seed, step, after-before)
+						}
 						full++
 						continue
 					}

@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"container/heap"
 	"sync"
 
 	"example.com/sash/driver"
@@ -16,6 +15,7 @@ type shard struct {
 	free     queue               // those that may be evicted
 	barred   queue               // those that refuse calls
 	bytes    int64               // of all subjects
+	spare    int64               // of those that may be evicted
 	most     int64               // bytes
 	store    *Store
 	statuses [driver.MaxLimits]driver.Status // of the current decision: here, to avoid an allocation
@@ -247,7 +247,7 @@ func (sh *shard) drop(sub *subject) {
 	}
 	sh.bytes -= int64(sub.bytes)
 	if sub.index >= 0 {
-		heap.Remove(sh.queueOf(sub), sub.index)
+		sh.dequeue(sub)
 	}
 }
 

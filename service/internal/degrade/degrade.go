@@ -190,6 +190,8 @@ type Health struct {
 	Home   string `json:"home,omitempty"`  // up or down; empty without one
 	// Instances is how many share the limits; 0 while that is not known.
 	Instances int `json:"instances"`
+	// Memory is the share of its bytes that a store in memory uses, in hundredths; 0 for another store.
+	Memory float64 `json:"memory_used,omitempty"`
 }
 
 // Draining is the status of a service that is about to stop.

@@ -374,6 +374,7 @@ func (m *Memory) Health() Health { return m.Report().Health }
 func (m *Memory) Report() Report {
 	occupancy := m.Store.Stats()
 	r := Report{Health: MemoryHealth(), Memory: &occupancy}
+	r.Health.Memory = math.Round(100*float64(occupancy.Bytes)/float64(occupancy.MaxBytes)) / 100
 	if r.Since = m.occupancy.look(); !r.Since.IsZero() {
 		r.Status, r.Cause = "degraded", "full"
 	}

@@ -291,30 +291,30 @@ func TestAFullMemoryIsSeen(t *testing.T) {
 			time.Sleep(2 * occupancyEvery)
 			synctest.Wait()
 		}
-		check := func(status, cause string, warnings, full int) {
+		check := func(used float64, status, cause string, warnings, full int) {
 			t.Helper()
 			nearly, evicting := strings.Count(out.String(), "nearly full"), strings.Count(out.String(), "memory is full")
-			if h := m.Health(); h.Status != status || h.Cause != cause || h.Store != "memory" || nearly != warnings || evicting != full {
+			if h := m.Health(); h.Status != status || h.Cause != cause || h.Store != "memory" || h.Memory != used || nearly != warnings || evicting != full {
 				t.Errorf("%+v, and logged %d and %d times:\n%s", h, nearly, evicting, &out)
 			}
 		}
 		grow(79)
-		check("ok", "", 0, 0)
+		check(0.79, "ok", "", 0, 0)
 		grow(1)
-		check("ok", "", 1, 0)
+		check(0.8, "ok", "", 1, 0)
 		grow(20)
-		check("ok", "", 1, 0)
+		check(1, "ok", "", 1, 0)
 		grow(1)
-		check("degraded", "full", 1, 1)
+		check(1, "degraded", "full", 1, 1)
 		for range 10 {
 			grow(10)
 		}
-		check("degraded", "full", 1, 1)
+		check(1, "degraded", "full", 1, 1)
 		time.Sleep(fullFor + time.Second)
 		synctest.Wait()
-		check("ok", "", 1, 1)
+		check(1, "ok", "", 1, 1)
 		grow(5)
-		check("degraded", "full", 1, 2)
+		check(1, "degraded", "full", 1, 2)
 		if r := m.Report(); r.Memory.Keys != 100 || r.Memory.Evicted != 106 || time.Since(r.Since) > 3*time.Second {
 			t.Errorf("%+v, %+v", r, r.Memory)
 		}
