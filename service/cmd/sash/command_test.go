@@ -93,6 +93,7 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		{none, "verify --history x --limit 1/1m --redis y", "no store is called"},
 		{none, "verify --history gone.jsonl --limit 1/1m", "gone.jsonl: no such file"},
 		{none, "verify --history x --limit 1/day@UTC", "calendar limit"},
+		{redis, "serve --access=", "--access is empty"},
 		{redis, "doctor --budget 0s", "above zero"},
 		{redis, "doctor --redis redis+cluster://127.0.0.1:1", "redis at cluster 127.0.0.1:1"},
 		{none, "config check main.go", "main.go:"},

@@ -123,7 +123,9 @@ func run(t *testing.T, cmd *exec.Cmd) *service {
 	t.Helper()
 	s := &service{logs: &servertest.Log{}, ended: make(chan error, 1), cmd: cmd}
 	s.interrupt = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.Stderr = s.logs
+	if cmd.Stderr == nil {
+		cmd.Stderr = s.logs
+	}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

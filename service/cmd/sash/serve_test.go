@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -54,6 +55,23 @@ func TestSIGHUPIsNoEnd(t *testing.T) {
 	}
 	servertest.Wait(t, "the configuration is not read again", func() bool { return strings.Contains(request(t, "GET", p.admin+"/rlconfig", ""), "7/1h") })
 	p.stopped(t)
+}
+
+// Nothing ends it when whoever read its log has gone: it stops as it would have.
+func TestALogThatNobodyReadsEndsNothing(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, append([]string{"serve"}, freePorts...)...)
+	cmd.Stderr = write
+	p := run(t, cmd)
+	if err := errors.Join(read.Close(), write.Close(), p.interrupt()); err != nil { // stopping is logged
+		t.Fatal(err)
+	}
+	if err := <-p.ended; err != nil {
+		t.Error(err)
+	}
 }
 
 const webRule = "domain: web\ndescriptors:\n- key: remote_address\n  limits: [4/1h]\n"

@@ -10,13 +10,16 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
@@ -79,6 +82,10 @@ resp.md have the rest.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.err = newLossy(a.err)
+			signal.Ignore(syscall.SIGPIPE) // which ends a process whose log nobody reads any more
+			if err := noneEmpty(cmd.Flags()); err != nil {
+				return err
+			}
 			opts, err := a.options(s, cmd.CalledAs() == asRatelimit, cmd.Flags().Changed)
 			if err != nil {
 				return err
@@ -89,6 +96,17 @@ resp.md have the rest.`,
 	}
 	s.flags(cmd)
 	return cmd
+}
+
+// noneEmpty returns an error if a flag was given without a value, as by a script whose variable is not set: what it protects would
+// be open.
+func noneEmpty(f *pflag.FlagSet) (err error) {
+	f.Visit(func(f *pflag.Flag) {
+		if f.Value.String() == "" && !strings.HasSuffix(f.Name, "-addr") { // those of ports that may be closed
+			err = fmt.Errorf("--%s is empty: give it a value, or leave it out", f.Name)
+		}
+	})
+	return err
 }
 
 func (s *serving) flags(cmd *cobra.Command) {
