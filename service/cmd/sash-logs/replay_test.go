@@ -243,7 +243,7 @@ func TestNoProposalForAWindowThatTheLogDoesNotKnow(t *testing.T) {
 // proposed.
 func TestTheProposedRuleIsReplayedToTheSameOutcome(t *testing.T) {
 	for entry, args := range map[string][]string{
-		"remote_address=remote_address":     {"--where", `path startsWith "/presentations/"`},
+		"remote_address=client":             {"--where", `path startsWith "/presentations/"`},
 		"client=prefix(remote_address, 30)": {"--cost", `method == "GET" ? 1 : 2`},
 		"user_agent=user_agent":             nil,
 	} {

@@ -72,11 +72,11 @@ func TestTheAnswerBeginsWithWhatWasUnderstood(t *testing.T) {
 			t.Errorf("%v:\n%s", command, out)
 		}
 		_, out, _ = sash(t, append(command, "--hide-clients", log)...)
-		if !strings.Contains(out, "\nA client is the address (--key remote_address).\n") {
+		if !strings.Contains(out, "\nA client is the address, IPv6 by its /64 (--key client).\n") {
 			t.Errorf("%v, hidden:\n%s", command, out)
 		}
 	}
-	if code, u := understand(t, log); code != 0 || u.Format != "combined" || u.Key != "remote_address" || u.Client != "the address" || len(u.Examples) != 3 || len(u.Warnings) != 0 {
+	if code, u := understand(t, log); code != 0 || u.Format != "combined" || u.Key != "client" || u.Client != "the address, IPv6 by its /64" || len(u.Examples) != 3 || len(u.Warnings) != 0 {
 		t.Errorf("exit %d, %+v", code, u)
 	}
 }

@@ -249,7 +249,7 @@ func (p *policyFlags) selector(e replay.Expressions, costs bool) (chooser, error
 		return nil, err
 	}
 	if len(p.entries) == 0 {
-		p.entries = []string{"remote_address=remote_address"}
+		p.entries = []string{"remote_address=client"}
 	}
 	p.costs = costs
 	s := &policySelector{policyFlags: p, rules: make(map[*config.Rule]int)}
@@ -262,7 +262,7 @@ func (p *policyFlags) selector(e replay.Expressions, costs bool) (chooser, error
 		key, value, ok := strings.Cut(entry, "=")
 		if !ok || key == "" || value == "" {
 			return nil, fmt.Errorf("--entry %q: write the key of a descriptor and an expression for its value, "+
-				"such as remote_address=remote_address", entry)
+				"such as remote_address=client", entry)
 		}
 		one := e
 		one.Key = value

@@ -61,7 +61,7 @@ Exit codes: 0 done, 1 a --fail-if holds for some candidate, 2 an error, 3 a warn
 	f.StringVar(&r.policy.file, "policy", "", "configuration `file` to try")
 	f.StringVar(&r.policy.domain, "domain", "", "domain of the configuration (default: its only one)")
 	f.StringArrayVar(&r.policy.entries, "entry", nil,
-		"entry of a request's descriptor: its key, =, and an expression; repeat it for several (default: remote_address=remote_address)")
+		"entry of a request's descriptor: its key, =, and an expression; repeat it for several (default: remote_address=client)")
 	f.IntVar(&r.worst, "worst", 5, "number of most refused clients and routes to list")
 	f.StringArrayVar(&r.failIf, "fail-if", nil,
 		"exit with 1 if a candidate meets this `condition`, such as 'clients-limited>0.1%', 'refused>=100' or 'broken>1%'")

@@ -98,7 +98,7 @@ func (l *logs) register(cmd *cobra.Command) {
 		strings.Join(accesslog.Fields(), ", "))
 	f.StringSliceVar(&l.trusted, "trusted-proxies", nil,
 		"`networks` of your proxies, such as 10.0.0.0/8: the client is the last forwarded address outside them")
-	f.StringVar(&l.expressions.Key, "key", "remote_address", "subject that a request is charged to, as an `expression`")
+	f.StringVar(&l.expressions.Key, "key", "client", "subject that a request is charged to, as an `expression`")
 	f.StringVar(&l.expressions.Cost, "cost", "1", "units of a request, as an `expression`")
 	f.StringVar(&l.expressions.Where, "where", "", "requests that count, as an `expression` (default: all)")
 	f.StringArrayVar(&l.expressions.Routes, "route", nil,
@@ -122,10 +122,11 @@ first of them shown. Of a file that is cut off everything before the damage coun
 The answer begins with what was understood: read it first. A warning says that clients or times look
 misread; --strict makes it an exit code.
 
-Expressions are in the language of github.com/expr-lang/expr over remote_address, user, method,
-path, query, route, host, status, bytes, duration, user_agent and referer, with header("X-Api-Key"),
-field("any.name"), prefix(remote_address, 24, 64) for the network of an address, and key(user,
-route) for several parts:
+Expressions are in the language of github.com/expr-lang/expr over client (the address as httplimit,
+grpclimit and forward-auth count it, IPv6 by its /64), remote_address (as it is in the log), user,
+method, path, query, route, host, status, bytes, duration, user_agent and referer, with
+header("X-Api-Key"), field("any.name"), prefix(remote_address, 24, 64) for the network of an
+address, and key(user, route) for several parts:
 
   --key 'prefix(remote_address, 24)'   --cost 'method == "GET" ? 1 : 5'
   --where 'status < 500 && path startsWith "/api/"'

@@ -361,7 +361,9 @@ func ruleText(t *output.Text, s *suggestFlags, r *suggestReport) {
 	t.Say("\nAs a configuration of sash serve in shadow mode: nothing is refused, and what would have been is counted.\n")
 	e := s.expressions
 	entry := e.Key // the field of --key, or another name for another expression
-	if !plainKey.MatchString(entry) {
+	if entry == "client" {
+		entry = "remote_address" // as forward-auth calls it
+	} else if !plainKey.MatchString(entry) {
 		entry = "client"
 		t.Say("# The entry client is %s.", output.Printable(e.Key))
 	}

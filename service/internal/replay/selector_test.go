@@ -2,10 +2,14 @@ package replay
 
 import (
 	"fmt"
+	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"example.com/sash"
+	"example.com/sash/httplimit"
 	"example.com/sash/service/internal/replay/accesslog"
 )
 
@@ -42,6 +46,24 @@ func TestExpressions(t *testing.T) {
 	s, _ := NewSelector(Expressions{Key: "prefix(remote_address, 24)"})
 	if got, _, _ := s.Select(&v6); got.Key != "2001:db8:1:2::/64" {
 		t.Errorf("IPv6: %q", got.Key)
+	}
+}
+
+// The default key names the clients that httplimit has, whatever way an address is spelled.
+func TestTheDefaultKeyIsTheClientOfHTTPLimit(t *testing.T) {
+	s := must(NewSelector(Expressions{}))
+	for _, address := range []string{
+		"192.0.2.7", "::ffff:192.0.2.7", "::ffff:c000:207", "2001:db8:1:2::3", "2001:0DB8:1:2:0:0:0:4", "2001:db8:1:2:ffff::", "2001:db8:1:3::3",
+		"fe80::1%eth0", "fe80::2", "::1",
+	} {
+		got, _, err := s.Select(&accesslog.Record{RemoteAddress: address})
+		want := must(httplimit.PeerAddress(&http.Request{RemoteAddr: net.JoinHostPort(address, "4711")}))
+		if err != nil || sash.Key("addr", got.Key) != want {
+			t.Errorf("%s: %q, %v; httplimit has %q", address, got.Key, err, want)
+		}
+	}
+	if got, _, _ := s.Select(&accesslog.Record{RemoteAddress: "crawl-1.example.com"}); got.Key != "crawl-1.example.com" {
+		t.Errorf("a host name: %q", got.Key)
 	}
 }
 
@@ -204,7 +226,7 @@ func TestSurveyWarnsFromItsBoundsOn(t *testing.T) {
 
 func TestDescribe(t *testing.T) {
 	for key, want := range map[string]string{
-		"": "the address", "user": "the user", "user_agent": "the user agent", `header("X-Api-Key")`: `the value of "header(\"X-Api-Key\")"`,
+		"": "the address, IPv6 by its /64", "remote_address": "the address", "user": "the user", "user_agent": "the user agent", `header("X-Api-Key")`: `the value of "header(\"X-Api-Key\")"`,
 		"prefix(remote_address, 24)": "the network of the address",
 		`"api"`:                      `"api" for every request`, "(": `the value of "("`,
 	} {

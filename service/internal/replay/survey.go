@@ -126,7 +126,7 @@ func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []W
 	say := func(sign, format string, args ...any) {
 		all = append(all, Warning{sign, fmt.Sprintf(format, args...)})
 	}
-	byAddress := key == "" || key == defaultKey
+	byAddress := key == "" || key == defaultKey || key == "remote_address"
 	switch {
 	case counts.Requests >= fewRequests && float64(clients) >= strangersShare*float64(counts.Requests):
 		say("strangers", "%d of %d requests are from a client of their own. Either nobody comes twice, or the client is misread: a time or an ID in place of an address. Look at the examples above; --format, --field and --key set what is read.", clients, counts.Requests)
