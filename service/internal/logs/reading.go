@@ -124,7 +124,6 @@ func (r *logReading) file(f *logFile, in io.Reader) error {
 		in = file
 	}
 	r.survey.NextFile()
-	r.builder.NextFile()
 	stats, err := accesslog.Read(f.name(), in, r.opts, r.record)
 	if damaged, ok := errors.AsType[*accesslog.DamagedError](err); ok {
 		f.Damaged, err = damaged.Error(), nil
@@ -136,7 +135,7 @@ func (r *logReading) file(f *logFile, in io.Reader) error {
 
 // record adds one request.
 func (r *logReading) record(record *accesslog.Record) error {
-	r.survey.Add(record)
+	late := r.survey.Add(record)
 	selection, counts, err := r.selector.Select(record)
 	switch {
 	case err != nil && r.hide: // the error may contain the client
@@ -148,6 +147,9 @@ func (r *logReading) record(record *accesslog.Record) error {
 		return nil
 	case record.Status == http.StatusTooManyRequests:
 		r.builder.Throttled()
+	}
+	if late {
+		r.builder.Late()
 	}
 	r.builder.Add(record.Time, selection)
 	return nil
@@ -185,12 +187,21 @@ func (r *logReading) empty(report *logReport) error {
 	return fmt.Errorf("the log is empty: no line in %s", filesText(r.files))
 }
 
-// warned returns the error for warnings with --strict, or another one.
-func (l *logs) warned(report *logReport, more bool, otherwise error) error {
-	if l.strict && (more || len(report.LogWarnings) > 0) {
+// ended returns how a command ends that has written its answer: with a warning if that is an error, or with a condition that
+// a candidate meets.
+func (l *logs) ended(cmd *cobra.Command, report *logReport, outcomes []*replay.Outcome, warned bool) (found error) {
+	for _, c := range l.failIf {
+		for _, o := range outcomes {
+			if c.holds(report, o) {
+				found = errFound
+				fmt.Fprintf(cmd.ErrOrStderr(), "sash-logs: %s holds for %s by %s\n", c.text, called(o, ","), o.Algorithm)
+			}
+		}
+	}
+	if l.strict && (warned || len(report.LogWarnings) > 0) {
 		return errWarned
 	}
-	return otherwise
+	return found
 }
 
 // policyFlags are the flags that send requests of a log through a configuration.

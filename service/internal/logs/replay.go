@@ -24,7 +24,6 @@ type replayFlags struct {
 	try        []string
 	algorithms []string
 	worst      int
-	failIf     []string
 	html       string
 }
 
@@ -63,8 +62,6 @@ Exit codes: 0 done, 1 a --fail-if holds for some candidate, 2 an error, 3 a warn
 	f.StringArrayVar(&r.policy.entries, "entry", nil,
 		"entry of a request's descriptor: its key, =, and an expression; repeat it for several (default: remote_address=client)")
 	f.IntVar(&r.worst, "worst", 5, "number of most refused clients and routes to list")
-	f.StringArrayVar(&r.failIf, "fail-if", nil,
-		"exit with 1 if a candidate meets this `condition`, such as 'clients-limited>0.1%', 'refused>=100' or 'broken>1%'")
 	f.StringVar(&r.html, "html", "", "also write a report with charts to this `file`: one page that needs no other files")
 	return cmd
 }
@@ -123,12 +120,6 @@ func (r *replayFlags) run(cmd *cobra.Command, args, files []string) error {
 	if err != nil {
 		return err
 	}
-	conditions := make([]failIf, len(r.failIf))
-	for i, text := range r.failIf {
-		if conditions[i], err = parseFailIf(text); err != nil {
-			return err
-		}
-	}
 	if r.worst < 0 {
 		return errors.New("--worst must be at least 0")
 	}
@@ -151,16 +142,7 @@ func (r *replayFlags) run(cmd *cobra.Command, args, files []string) error {
 	if err := output.Print(cmd.OutOrStdout(), r.json, report, func(t *output.Text) { replayText(t, report) }); err != nil {
 		return err
 	}
-	var found error
-	for _, c := range conditions {
-		for _, o := range report.Candidates {
-			if c.holds(&report.logReport, o) {
-				found = errFound
-				fmt.Fprintf(cmd.ErrOrStderr(), "sash-logs: %s holds for %s by %s\n", c.text, called(o, ","), o.Algorithm)
-			}
-		}
-	}
-	return r.warned(&report.logReport, false, found)
+	return r.ended(cmd, &report.logReport, report.Candidates, false)
 }
 
 // A failIf is a condition on a candidate under which the command fails.

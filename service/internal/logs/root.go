@@ -85,6 +85,7 @@ type logs struct {
 	hide        bool
 	json        bool
 	strict      bool
+	failIf      []failIf
 	policy      policyFlags
 
 	names func(client string) string // returns a client as outputs name it
@@ -105,6 +106,12 @@ func (l *logs) register(cmd *cobra.Command) {
 		"`pattern` such as 'GET /users/{id}', whose requests count as one route; repeat it for several")
 	f.BoolVar(&l.hide, "hide-clients", false, "write an HMAC instead of each client, with a key that is made for this run")
 	f.BoolVar(&l.strict, "strict", false, "exit with 3 after a warning, such as that clients may be misread or a file is damaged")
+	f.Func("fail-if", "exit with 1 if a candidate meets this `condition`, such as 'clients-limited>0.1%', 'refused>=100' or 'broken>1%'",
+		func(text string) error {
+			one, err := parseFailIf(text)
+			l.failIf = append(l.failIf, one)
+			return err
+		})
 	f.BoolVar(&l.json, "json", false, "answer in JSON")
 }
 

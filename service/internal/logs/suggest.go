@@ -47,7 +47,7 @@ proposes for a part of the requests, such as those of a route.
 
 ` + expressionHelp + `
 
-Exit codes: 0 done, 2 an error, 3 a warning with --strict.`,
+Exit codes: 0 done, 1 a --fail-if holds for the pair, 2 an error, 3 a warning with --strict.`,
 		Example: `  sash-logs suggest --affect 0.1% access.log
   sash-logs suggest --affect 1% --affect-requests 0.5% access.log
   sash-logs suggest --burst 1s --sustained 5m --key user --where 'user != ""' access.log`,
@@ -119,7 +119,7 @@ func (s *suggestFlags) run(cmd *cobra.Command, files []string) error {
 	if err := output.Print(cmd.OutOrStdout(), s.json, report, func(t *output.Text) { suggestText(t, s, report) }); err != nil {
 		return err
 	}
-	return s.warned(&report.logReport, len(report.Warnings) > 0, nil)
+	return s.ended(cmd, &report.logReport, report.Outcomes[:1], len(report.Warnings) > 0)
 }
 
 // warnOfRequests warns if a few clients lose much of the traffic, and says what would spare them.

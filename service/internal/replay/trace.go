@@ -61,11 +61,10 @@ type Counts struct {
 type Builder struct {
 	trace           Trace
 	clients, routes map[string]uint32
-	latest          int64
 }
 
-// NextFile begins another file. Its times may be earlier than those of the one before.
-func (b *Builder) NextFile() { b.latest = 0 }
+// Late counts a request that came after a later one in its file.
+func (b *Builder) Late() { b.trace.counts.Late++ }
 
 // Skip counts a request that a filter left out.
 func (b *Builder) Skip() { b.trace.counts.Filtered++ }
@@ -87,11 +86,6 @@ func (b *Builder) Add(at int64, s Selection) {
 		return client{name: name, key: strconv.Itoa(len(t.clients)), rule: s.Rule}
 	})
 	t.clients[number].requests++
-	if b.latest > at {
-		t.counts.Late++
-	} else {
-		b.latest = at
-	}
 	t.fractions = t.fractions || at%1_000_000 != 0
 	t.counts.Requests++
 	where := add(b.routes, &t.routes, s.Route, func(name string) string { return name })

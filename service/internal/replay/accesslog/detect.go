@@ -74,11 +74,15 @@ type detector struct {
 	readings []*reading
 }
 
-// detect returns the reading that most of the first lines speak for, or nil if there is none.
-func (d *detector) detect(start []byte) *reading {
+func (d *detector) prepare() {
 	for i := range d.formats {
 		d.parsers = append(d.parsers, d.formats[i].parser(d.names))
 	}
+}
+
+// detect returns the reading that most of the first lines speak for, or nil if there is none.
+func (d *detector) detect(start []byte) *reading {
+	d.prepare()
 	from := &lines{from: bufio.NewReaderSize(bytes.NewReader(start), 1<<16)}
 	for i := 0; i < sampled; i++ {
 		line, err := from.next()

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -26,7 +27,7 @@ type format struct {
 const (
 	combined     = ` $ident $remote_user [$time_local] "$request" $status`
 	combinedMore = ` $body_bytes_sent "$http_referer" "$http_user_agent"`
-	haproxy      = `$remote_addr:$remote_port [$time_local] $frontend_name $backend_name/$server $TR/$Tw/$Tc/$Tr/$Ta ` +
+	haproxy      = `$remote_addr:$remote_port [$start_time] $frontend_name $backend_name/$server $TR/$Tw/$Tc/$Tr/$Ta ` +
 		`$status $bytes_read $captured_request_cookie $captured_response_cookie $termination_state $connections $queues`
 	envoy = `[$start_time] "$method $path $protocol" $response_code $response_flags `
 )
@@ -35,7 +36,7 @@ const (
 var formats = []format{
 	{name: "json", begins: '{', read: readJSON},
 	{name: "combined", layouts: []*layout{
-		known("combined (Traefik)", `$remote_addr`+combined+combinedMore+` $requests "$router" "$server_url" ${duration}ms`, ""),
+		known("combined (Traefik)", `$remote_addr`+strings.Replace(combined, "$time", "$start_time", 1)+combinedMore+` $requests "$router" "$server_url" ${duration}ms`, ""),
 		known("combined", `$remote_addr`+combined, combinedMore+` "$xff"`), // $xff in the main format of nginx's packages
 		known("combined behind the host (vhost_combined)", `$vhost $remote_addr`+combined, combinedMore+` "$xff"`),
 		known("combined behind X-Forwarded-For", `"$http_x_forwarded_for" $remote_addr`+combined, combinedMore),
@@ -59,7 +60,8 @@ var formats = []format{
 	}},
 	{name: "alb", layouts: []*layout{ // AWS application load balancers
 		known("alb", `$type $time $elb $client $target $request_processing_time $target_processing_time $response_processing_time `+
-			`$elb_status_code $target_status_code $received_bytes $sent_bytes "$request" "$user_agent"`, ""),
+			`$elb_status_code $target_status_code $received_bytes $sent_bytes "$request" "$user_agent"`,
+			` $ssl_cipher $ssl_protocol $target_group_arn "$trace_id" "$domain_name" "$chosen_cert_arn" $matched_rule_priority $request_creation_time`),
 	}},
 	{name: "logfmt", read: readLogfmt},
 	{name: "csv"}, // the first line names the columns
@@ -135,6 +137,7 @@ var traits = map[string]trait{
 	"upstream_response_time":    {list: true},
 	"status":                    {is: func(s string) bool { return s != "" }},
 	"time_local":                {sample: "02/Jan/2006:15:04:05 -0700"},
+	"start_time_local":          {sample: "02/Jan/2006:15:04:05 -0700"},
 	"request":                   {sample: "GET / HTTP/1.1"},
 	"request_uri":               {path: true},
 	"uri":                       {path: true},
@@ -153,16 +156,51 @@ type field struct {
 	names []string
 }
 
-// The places of two of the fields.
+// The places of some of the fields.
 const (
-	times = iota
-	addresses
+	times     = 0
+	addresses = 1
+	durations = 10
 )
+
+// starts are the names of times that are the start of a request, and ends of those that are its end: those of nginx.
+var (
+	starts = strings.Fields("StartUTC request_creation_time start_usec start_msec start_time start_time_local start_sec")
+	ends   = strings.Fields("usec msec time_iso8601 time_local sec")
+)
+
+// units are those of durations in microseconds, by what is behind the number, by the name of the duration, or by that of the
+// time and it.
+var units = map[string]float64{
+	"ns": 1e-3, "us": 1, "µs": 1, "ms": 1e3, "s": 1e6,
+	"request_time": 1e6, "request_time_ms": 1e3, "request_time_us": 1, "upstream_response_time": 1e6, "ts duration": 1e6,
+	"Ta": 1e3, "start_time duration": 1e3, "start_time_local duration": 1e3, "StartUTC Duration": 1e-3, "target_processing_time": 1e6,
+}
+
+// timing says what the time of a record is, by the names that it and the duration have, and computes the start.
+func (r *Record) timing(at, took string) {
+	r.at, r.took = at, took
+	if r.unit == 0 && took != "" {
+		r.unit = cmp.Or(units[took], units[at+" "+took])
+	}
+	length := int64(r.Duration * r.unit)
+	switch r.Written = r.Time; {
+	case slices.Contains(starts, at):
+		if r.Timing, r.Written = Started, r.Time+length; r.unit == 0 {
+			r.Written = 0 // unknown
+		}
+	case r.unit > 0 && r.Time-length >= earliest:
+		r.Timing, r.Time = Computed, r.Time-length
+	case slices.Contains(ends, at):
+		r.Timing = Ended
+	}
+}
 
 // fields are in the order in which they are filled: a request sets what some behind it set, too.
 var fields = []field{
 	{"time", nil, (*Record).setTime, strings.Fields(`
-		StartUTC usec msec time timestamp @timestamp ts start_time time_iso8601 time_local datetime date sec`)},
+		StartUTC request_creation_time start_usec start_msec start_time usec msec time timestamp @timestamp ts time_iso8601
+		start_time_local time_local datetime date start_sec sec`)},
 	{"remote_address", func(r *Record) *string { return &r.RemoteAddress }, (*Record).setAddress, strings.Fields(`
 		remote_address remote_addr request.client_ip request.remote_ip client_ip remote_ip clientip
 		downstream_remote_address ClientHost client ip address remote_host peer_addr realip_remote_addr
@@ -248,10 +286,14 @@ func (f *field) fill(r *Record, value string) error {
 func (n naming) fill(r *Record, from others) error {
 	r.other = from
 	_, isObject := from.(object)
+	var used [durations + 1]string // the names
 	for i, names := range n {
 		var wrong error
 		for _, name := range names {
 			if value := from.field(name); value != "" && value != "-" {
+				if i <= durations {
+					used[i] = name
+				}
 				if wrong = fields[i].fill(r, value); wrong == nil || !isObject {
 					break
 				}
@@ -264,6 +306,7 @@ func (n naming) fill(r *Record, from others) error {
 			return wrong
 		}
 	}
+	r.timing(used[times], used[durations])
 	return nil
 }
 

@@ -149,13 +149,18 @@ func (l *layout) apache(format string) error {
 func (l *layout) letter(directive, argument, letter string) error {
 	prefix, isNamed := prefixes[letter]
 	p := part{directive: directive, name: letters[letter]}
+	start := "" // a time is that of the start without "end:"
 	if letter == "t" {
-		argument = strings.TrimPrefix(strings.TrimPrefix(argument, "begin:"), "end:")
-		if argument == "begin" || argument == "end" {
-			argument = ""
+		of, form, _ := strings.Cut(argument, ":")
+		if of == "begin" || of == "end" {
+			argument = form
+		}
+		if of != "end" {
+			start = "start_"
 		}
 	}
 	other, known := arguments["{"+argument+"}"+letter]
+	p.name, other = start+p.name, start+other
 	switch {
 	case letter == "%":
 		l.text("%")
@@ -196,14 +201,14 @@ func (l *layout) time(p part, form string) (err error) {
 		before.time += before.after + p.time
 		before.after = ""
 		return nil
-	} else if n > 0 && l.parts[n-1].name == "sec" && l.parts[n-1].after == "." && fraction != "" {
+	} else if n > 0 && strings.HasSuffix(l.parts[n-1].name, "sec") && l.parts[n-1].after == "." && fraction != "" {
 		l.parts[n-1].after = "" // digits behind the seconds since 1970
 		return nil
 	}
 	if fraction != "" || slices.ContainsFunc(l.parts, func(p part) bool { return p.time != "" }) {
 		return errors.New("the parts of the time have to follow each other, a fraction behind the seconds")
 	}
-	p.name = "time"
+	p.name = strings.Replace(p.name, "time_local", "time", 1)
 	l.add(p)
 	return nil
 }

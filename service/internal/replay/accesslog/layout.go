@@ -77,7 +77,7 @@ func (l *layout) build() error {
 		if !p.quoted && p.sample == anyText && strings.HasPrefix(p.after, " ") && strings.TrimSpace(p.after) == "" {
 			return fmt.Errorf("%s may contain spaces, and a space follows it: without quotation marks its end cannot be found", p.directive)
 		}
-		p.greedy = p.name == "remote_user" && !last && l.parts[i+1].name == "time_local"
+		p.greedy = p.name == "remote_user" && !last && strings.HasSuffix(l.parts[i+1].name, "time_local")
 		previous = p.after
 		l.labels = append(l.labels, p.name)
 	}
@@ -267,8 +267,8 @@ func unescaped(s string) string {
 
 func first(s string, n int) string { return s[:min(len(s), n)] }
 
-// fewPeers is up to how many peers look like proxies, if they forward for more than twice as many addresses.
-const fewPeers = 16
+// mostPeers is how many peers are remembered that forward for others.
+const mostPeers = 10_000
 
 // clients finds the client of a request that came through proxies, with the rules of httplimit.
 type clients struct {
@@ -276,13 +276,13 @@ type clients struct {
 	forwardedFor *httplimit.ClientAddress
 	request      http.Request
 
-	peers, named map[string]bool // the first few, where nothing is trusted
-	forwarded    int64           // records with a list
-	unknown      int64           // records of which the list decides, because the peer is unknown or behind it
+	peers     map[string]int64 // records by the peer, if it forwards for another client and is not trusted
+	forwarded int64            // records with a list
+	unknown   int64            // records of which the list decides, because the peer is unknown or behind it
 }
 
 func newClients(trusted []netip.Prefix) (*clients, error) {
-	c := &clients{trusting: len(trusted) > 0, peers: make(map[string]bool), named: make(map[string]bool), request: http.Request{Header: make(http.Header)}}
+	c := &clients{trusting: len(trusted) > 0, peers: make(map[string]int64), request: http.Request{Header: make(http.Header)}}
 	if !c.trusting { // for lines without another address: all vouch
 		trusted = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	}
@@ -304,17 +304,18 @@ func (c *clients) find(r *Record) {
 	if peer == "" || r.leads {
 		c.unknown++
 	}
-	if !c.trusting && peer != "" && !r.leads {
-		if len(c.peers) <= fewPeers {
-			note(c.peers, peer, fewPeers)
-			note(c.named, r.ForwardedFor, 4*fewPeers)
-		}
-		return
-	}
+	known := peer != "" && !r.leads
 	if !c.trusting {
 		peer = ""
 	}
-	if at := c.walk(peer, r.ForwardedFor); at != "" {
+	at := c.walk(peer, r.ForwardedFor)
+	if known && !c.trusting || at == r.RemoteAddress { // the peer is the client
+		if last := strings.TrimSpace(r.ForwardedFor[strings.LastIndexByte(r.ForwardedFor, ',')+1:]); last != r.RemoteAddress {
+			if c.peers[r.RemoteAddress] > 0 || len(c.peers) < mostPeers {
+				c.peers[strings.Clone(r.RemoteAddress)]++
+			}
+		}
+	} else if at != "" {
 		r.RemoteAddress = at
 	}
 }
@@ -327,12 +328,6 @@ func (c *clients) walk(peer, list string) string {
 		return ""
 	}
 	return address.String()
-}
-
-func note(set map[string]bool, name string, most int) {
-	if len(set) <= most && !set[name] {
-		set[strings.Clone(name)] = true
-	}
 }
 
 // describe completes the stats.
@@ -348,11 +343,5 @@ func (c *clients) describe(s *Stats) {
 	if c.trusting && c.forwarded == 0 && s.Records > 0 {
 		s.Notes = append(s.Notes, "No line has forwarded addresses, so --trusted-proxies changes nothing. If they are in a field with an unusual name, name it with forwarded_for=NAME.")
 	}
-	if n := len(c.peers); n > 0 && n <= fewPeers && len(c.named) > 2*n {
-		peers := "one peer"
-		if n > 1 {
-			peers = fmt.Sprintf("%d peers", n)
-		}
-		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d lines have forwarded addresses, and come from only %s. If these are your proxies, all their clients are charged as one here: name them with --trusted-proxies.", c.forwarded, s.Records, peers))
-	}
+	s.Peers = c.peers
 }

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -57,6 +58,12 @@ type Stats struct {
 	Records int64
 	Broken  int64
 	First   []Broken // the first few of the broken lines
+
+	// Timing counts records by what their time is, and Times says how starts are known, such as "msec less request_time".
+	Timing [timings]int64
+	Times  string
+	// Peers counts the records that came from each address which forwarded for another one and is not trusted.
+	Peers map[string]int64
 }
 
 // Add adds another log.
@@ -70,6 +77,16 @@ func (s *Stats) Add(more Stats) {
 	s.Lines += more.Lines
 	s.Records += more.Records
 	s.Broken += more.Broken
+	for i, n := range more.Timing {
+		s.Timing[i] += n
+	}
+	s.Times = join(s.Times, more.Times)
+	if s.Peers == nil {
+		s.Peers = make(map[string]int64)
+	}
+	for peer, n := range more.Peers {
+		s.Peers[peer] += n
+	}
 	s.First = append(s.First, more.First[:min(len(more.First), shownBroken-len(s.First))]...)
 }
 
@@ -102,6 +119,10 @@ func Read(name string, from io.Reader, opts Options, each func(*Record) error) (
 	}
 	err = r.read(each)
 	r.clients.describe(&stats)
+	if r.apache > 0 && r.nginx == 0 { // Apache writes the start, and nginx the end
+		stats.Timing[Started], stats.Timing[Ended] = stats.Timing[Started]+stats.Timing[Ended], 0
+		stats.Times = "time_local of Apache"
+	}
 	return stats, err
 }
 
@@ -114,6 +135,9 @@ type reader struct {
 	clients   *clients
 	stats     *Stats
 	record    Record // of the current line
+	others    detector
+
+	apache, nginx int64 // lines in the combined format that only one of them writes
 }
 
 // newReader finds out how a log is to be read.
@@ -136,6 +160,8 @@ func newReader(name string, from io.Reader, opts Options, stats *Stats) (*reader
 		}
 		d.formats = []format{{name: l.name, layouts: []*layout{l}}}
 	}
+	r.others = detector{formats: formats, names: d.names}
+	r.others.prepare()
 	unpacked, err := decompress(from)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -180,9 +206,34 @@ func (r *reader) read(each func(*Record) error) error {
 			continue
 		}
 		r.stats.Records++
+		r.timed(&r.record)
 		r.clients.find(&r.record)
 		if err := each(&r.record); err != nil {
 			return fmt.Errorf("%s:%d: %w", r.name, r.lines.number, err)
+		}
+	}
+}
+
+// timed counts what the time of a record is.
+func (r *reader) timed(record *Record) {
+	if r.stats.Timing[record.Timing]++; r.stats.Timing[record.Timing] == 1 {
+		switch record.Timing {
+		case Started:
+			r.stats.Times = join(r.stats.Times, record.at)
+		case Computed:
+			r.stats.Times = join(r.stats.Times, record.at+" less "+record.took)
+		}
+	}
+	from, _ := record.other.(row)
+	if record.Timing != Ended || from.layout == nil || from.layout.form == "" {
+		return
+	}
+	// Of a response without a body nginx writes 0 bytes, and Apache "-" or those of the header.
+	if record.Status == http.StatusNotModified || record.Status == http.StatusNoContent || record.Method == http.MethodHead {
+		if from.field("body_bytes_sent") == "0" {
+			r.nginx++
+		} else {
+			r.apache++
 		}
 	}
 }
@@ -207,6 +258,9 @@ func (r *reader) line(line []byte) error {
 func (r *reader) broken(line []byte, why error) {
 	r.stats.Broken++
 	if len(r.stats.First) < shownBroken {
+		if other, ok := r.others.recognize(line, false); ok && !strings.HasPrefix(r.stats.Format, other.format.name) {
+			why = fmt.Errorf("%w; it is %s", why, other.about)
+		}
 		text := bytes.ToValidUTF8(line[:min(len(line), shownText)], []byte("?"))
 		r.stats.First = append(r.stats.First, Broken{r.name, r.lines.number, why.Error(), string(text)})
 	}

@@ -24,7 +24,11 @@ func read(t *testing.T, text string, opts Options) ([]Record, Stats) {
 // same compares a record with one without a time, and with that time.
 func same(t *testing.T, name string, got, want Record, at time.Time) {
 	t.Helper()
-	got.other, got.has, got.leads, want.Time = nil, 0, false, at.UnixMicro()
+	if got.Timing == Computed {
+		got.Time = got.Written
+	}
+	got.other, got.has, got.leads, got.unit, got.at, got.took, got.Written, got.Timing = nil, 0, false, 0, "", "", 0, Untold
+	want.Time = at.UnixMicro()
 	if got != want {
 		t.Errorf("%s: %+v\n\twant %+v", name, got, want)
 	}
@@ -113,6 +117,38 @@ func TestEveryFormatIsFoundOutAndRead(t *testing.T) {
 			continue
 		}
 		same(t, name, all[0], tt.want, tt.at)
+	}
+}
+
+// The time of a record is the start of the request where the line has it or where it can be computed.
+func TestARequestIsAtItsStart(t *testing.T) {
+	const end, second = 1431857103_000_000, 1_000_000 // microseconds
+	clf, haproxy := "17/May/2015:10:05:03 +0000", `192.0.2.7:33317 [17/May/2015:10:05:03.000] http-in static/srv1 10/0/30/69/1500 200 2750 - - ---- 1/1/1/1/0 0/0 "GET / HTTP/1.1"`
+	for name, tt := range map[string]struct {
+		format, line  string
+		timing        Timing
+		time, written int64
+		says          string
+	}{
+		"nginx":                   {`$remote_addr [$time_local] $request_time "$request" $status`, "192.0.2.7 [" + clf + `] 1.500 "GET / HTTP/1.1" 200`, Computed, end - 3*second/2, end, "time_local less request_time"},
+		"nginx, a connection cut": {`$remote_addr $msec $request_time $status`, "192.0.2.7 1431857103.000 - 200", Ended, end, end, ""},
+		"nginx JSON":              {"", `{"time":"2015-05-17T10:05:03Z","remote_addr":"192.0.2.7","request_time":"0.250"}`, Computed, end - second/4, end, "time less request_time"},
+		"AWS":                     {"", `http 2015-05-17T10:05:03.000000Z app/lb/50dc6c 192.0.2.7:2817 10.0.0.1:80 0.000 59.0 0.000 200 200 34 366 "GET http://example.com:80/a?b HTTP/1.1" "curl/7.46.0" - - arn:x "Root=1-58337262" "-" "-" 0 2015-05-17T10:04:03.000000Z "forward" "-" "-"`, Started, end - 60*second, end - second, "request_creation_time"},
+		"Caddy":                   {"", `{"ts":1431857103,"request":{"remote_ip":"192.0.2.7"},"duration":2.5,"status":200}`, Computed, end - 5*second/2, end, "ts less duration"},
+		"HAProxy":                 {"", haproxy, Started, end, end + 3*second/2, "start_time"},
+		"Apache's %t":             {`%h %t "%r" %>s %D`, "192.0.2.7 [" + clf + `] "GET / HTTP/1.1" 200 1500000`, Started, end, end + 3*second/2, "start_time_local"},
+		"Apache's %t alone":       {`%h %t "%r" %>s`, "192.0.2.7 [" + clf + `] "GET / HTTP/1.1" 200`, Started, end, 0, "start_time_local"},
+		"Apache's end":            {`%h %{end:sec}t "%r" %>s %{ms}T`, `192.0.2.7 1431857103 "GET / HTTP/1.1" 200 1500`, Computed, end - 3*second/2, end, "sec less request_time_ms"},
+		"combined of nginx":       {"", "192.0.2.7 - - [" + clf + `] "GET / HTTP/1.1" 304 0 "-" "-"`, Ended, end, end, ""},
+		"combined of Apache":      {"", "192.0.2.7 - - [" + clf + `] "GET / HTTP/1.1" 304 - "-" "-"`, Started, end, end, "time_local of Apache"},
+		"combined of either":      {"", "192.0.2.7 - - [" + clf + `] "GET / HTTP/1.1" 200 7 "-" "-"`, Ended, end, end, ""},
+		"a program":               {"", `time=2015-05-17T10:05:03Z method=GET path=/ duration=1.5s`, Computed, end - 3*second/2, end, "time less duration"},
+		"an unknown unit":         {"", `time=2015-05-17T10:05:03Z method=GET path=/ duration=1.5`, Untold, end, end, ""},
+	} {
+		all, stats := read(t, tt.line, Options{Format: tt.format})
+		if len(all) != 1 || stats.Timing[tt.timing] != 1 || all[0].Time != tt.time || all[0].Written != tt.written || stats.Times != tt.says {
+			t.Errorf("%s: %+v, %+v", name, all, stats)
+		}
 	}
 }
 
