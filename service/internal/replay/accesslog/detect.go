@@ -83,7 +83,7 @@ func (d *detector) prepare() {
 // detect returns the reading that most of the first lines speak for, or nil if there is none.
 func (d *detector) detect(start []byte) *reading {
 	d.prepare()
-	from := &lines{from: bufio.NewReaderSize(bytes.NewReader(start), 1<<16)}
+	from := newLines(bufio.NewReaderSize(bytes.NewReader(start), readAhead))
 	for i := 0; i < sampled; i++ {
 		line, err := from.next()
 		if err != nil || len(line) > 0 && d.line(line, nil, i == 0) >= enough {

@@ -166,7 +166,7 @@ func newReader(name string, from io.Reader, opts Options, stats *Stats) (*reader
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	r.lines = &lines{from: unpacked}
+	r.lines = newLines(unpacked)
 	start, _ := unpacked.Peek(readAhead)
 	found := d.detect(start)
 	switch {
@@ -271,18 +271,31 @@ var errLong = fmt.Errorf("longer than %d bytes", maxLine)
 // lines returns the lines of a log without their ends.
 type lines struct {
 	from   *bufio.Reader
+	end    byte // of a line: "\n", or "\r" if the log begins without any "\n"
 	number int64
 	long   []byte
+}
+
+func newLines(from *bufio.Reader) *lines {
+	l := &lines{from: from, end: '\n'}
+	if start, _ := from.Peek(readAhead); bytes.IndexByte(start, '\n') < 0 && bytes.IndexByte(start, '\r') >= 0 {
+		l.end = '\r'
+	}
+	return l
 }
 
 // next returns a line, which is valid until the next call. The error errLong concerns that line only.
 func (l *lines) next() ([]byte, error) {
 	l.number++
-	line, err := l.from.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
+	line, err := l.from.ReadSlice(l.end)
+	// A file that is copied and truncated under its writer begins with NULs, and one after a crash ends with them.
+	if line = bytes.TrimLeft(line, "\x00"); errors.Is(err, bufio.ErrBufferFull) {
 		l.long = append(l.long[:0], line...)
 		for errors.Is(err, bufio.ErrBufferFull) {
-			line, err = l.from.ReadSlice('\n')
+			line, err = l.from.ReadSlice(l.end)
+			if len(l.long) == 0 {
+				line = bytes.TrimLeft(line, "\x00")
+			}
 			l.long = append(l.long, line[:min(len(line), maxLine+2-min(len(l.long), maxLine+2))]...)
 		}
 		line = l.long
@@ -290,7 +303,6 @@ func (l *lines) next() ([]byte, error) {
 	if errors.Is(err, io.EOF) && len(line) > 0 {
 		err = nil // the last line has no line end
 	}
-	// A file that is copied and truncated under its writer begins with NULs, and one after a crash ends with them.
 	line = bytes.Trim(line, "\r\n\x00")
 	if err == nil && len(line) > maxLine {
 		err = errLong
@@ -381,7 +393,14 @@ func decompress(from io.Reader) (*bufio.Reader, error) {
 	if bytes.HasPrefix(start, []byte(byteOrderMark)) {
 		_, _ = buffered.Discard(len(byteOrderMark)) // they are there
 	}
-	return buffered, nil
+	for { // a hole at the begin may be longer than what is looked at
+		start, _ = buffered.Peek(readAhead)
+		hole := len(start) - len(bytes.TrimLeft(start, "\x00"))
+		if hole == 0 {
+			return buffered, nil
+		}
+		_, _ = buffered.Discard(hole)
+	}
 }
 
 // A source notes why compressed data could not be read, which is no damage.

@@ -264,21 +264,32 @@ func TestBytesAroundLinesAreNoPartOfThem(t *testing.T) {
 	line := `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 1`
 	object := `{"time":1431857103,"remote_addr":"192.0.2.7","path":"/a","status":200}`
 	for name, text := range map[string]string{
-		"a line":                           line,
-		"before an object":                 object,
-		"before a table":                   "time,remote_addr,path\n1431857103,192.0.2.7,/a",
-		"before a wrapping":                "2015-05-17T10:05:03Z stdout F " + line,
-		"NULs where a file was truncated":  strings.Repeat("\x00", 5000) + line + "\n",
-		"NULs at the end, after a crash":   line + "\n" + strings.Repeat("\x00", 5000),
-		"line ends of another system":      line + "\r\n\r\n",
-		"the port of the client":           strings.Replace(line, "192.0.2.7", "192.0.2.7:4711", 1),
-		"a name with brackets and a space": strings.Replace(line, "- [", "a [17/May/2015:10:05:04 +0000] b [", 1),
+		"a line":                                 line,
+		"before an object":                       object,
+		"before a table":                         "time,remote_addr,path\n1431857103,192.0.2.7,/a",
+		"before a wrapping":                      "2015-05-17T10:05:03Z stdout F " + line,
+		"NULs where a file was truncated":        strings.Repeat("\x00", 5000) + line + "\n",
+		"a hole of more than what is read ahead": strings.Repeat("\x00", readAhead+9) + line + "\n",
+		"a hole of more than a line":             strings.Repeat("\x00", 2*maxLine) + line + "\n",
+		"NULs at the end, after a crash":         line + "\n" + strings.Repeat("\x00", 5000),
+		"line ends of another system":            line + "\r\n\r\n",
+		"the port of the client":                 strings.Replace(line, "192.0.2.7", "192.0.2.7:4711", 1),
+		"a name with brackets and a space":       strings.Replace(line, "- [", "a [17/May/2015:10:05:04 +0000] b [", 1),
 	} {
 		for _, before := range []string{"", byteOrderMark} {
 			all, stats := read(t, before+text, Options{})
 			if len(all) != 1 || all[0].RemoteAddress != "192.0.2.7" || all[0].Path != "/a" || all[0].Time != 1431857103_000_000 || stats.Broken != 0 {
 				t.Errorf("%s: %+v, %+v", name, all, stats)
 			}
+		}
+	}
+	// Holes in the middle, and line ends of an old system.
+	for _, text := range []string{
+		line + "\n" + strings.Repeat("\x00", 2*maxLine) + line + "\n" + strings.Repeat("\x00", 9) + line,
+		line + "\r" + line + "\r" + line + "\r",
+	} {
+		if all, stats := read(t, text, Options{}); len(all) != 3 || stats.Broken != 0 || all[2].Status != 200 {
+			t.Errorf("%d requests, %d broken lines of 3", len(all), stats.Broken)
 		}
 	}
 	_, err := Read("log", strings.NewReader("\xff\xfe1\x009\x00"), Options{}, nil)
