@@ -102,11 +102,10 @@ func (s *suggestFlags) run(cmd *cobra.Command, files []string) error {
 	report.AffectedShare = float64(proposal.Affected) / float64(trace.Clients())
 	report.Demand = []*replay.Demand{proposal.Burst, proposal.Sustained}
 	report.Caveats = trace.Caveats(replay.Candidate{Limits: proposal.Limits})
-	candidates := []replay.Candidate{{Limits: proposal.Limits}, {Limits: proposal.Limits, Options: sash.Options{Algorithm: sash.FixedWindow}}}
-	if report.Outcomes, err = trace.Run(candidates, 5, s.names); err != nil {
+	if report.Outcomes, err = trace.Run(proposal.Candidates(), 5, s.names); err != nil {
 		return err
 	}
-	if err := s.warnOfRequests(trace, pair, report); err != nil {
+	if err := s.warnOfRequests(proposal, report); err != nil {
 		return err
 	}
 	report.HoldOut, err = trace.HoldOut(s.caps, pair.burst, pair.sustained)
@@ -123,14 +122,14 @@ func (s *suggestFlags) run(cmd *cobra.Command, files []string) error {
 }
 
 // warnOfRequests warns if a few clients lose much of the traffic, and says what would spare them.
-func (s *suggestFlags) warnOfRequests(trace *replay.Trace, pair *windowPair, r *suggestReport) error {
+func (s *suggestFlags) warnOfRequests(proposal *replay.Suggestion, r *suggestReport) error {
 	o := r.Outcomes[0]
 	if s.caps.Requests > 0 || o.RefusedShare <= warnRequests {
 		return nil
 	}
 	capped := s.caps
 	capped.Requests = warnRequests
-	other, err := trace.Suggest(capped, pair.burst, pair.sustained)
+	other, err := proposal.With(capped)
 	if err != nil {
 		return err
 	}

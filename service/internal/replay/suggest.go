@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -37,6 +38,9 @@ type Suggestion struct {
 	Allowed int
 	// Burst and Sustained are the demands in the two windows.
 	Burst, Sustained *Demand
+
+	trace *Trace
+	heavy []int // the clients, those with the highest sustained peak first
 }
 
 // ErrNothingToSuggest means that the trace is empty.
@@ -54,11 +58,16 @@ func (t *Trace) Suggest(caps Caps, burst, sustained time.Duration) (*Suggestion,
 	if len(t.clients) == 0 {
 		return nil, ErrNothingToSuggest
 	}
-	s := t.measure(burst, sustained)
+	return t.measure(burst, sustained).With(caps)
+}
+
+// With returns the pair for other caps over the same trace and windows.
+func (s Suggestion) With(caps Caps) (*Suggestion, error) {
+	t, burst, sustained := s.trace, s.Limits[0].Window, s.Limits[1].Window
 	s.Allowed = int(shareOf(caps.Clients, int64(len(t.clients))))
 	// Whatever the pair is, it affects no other clients than these.
 	lowest := least(s.Burst.Peaks, s.Allowed)
-	able := t.refusable(s, [2]int64{lowest, least(s.Sustained.Peaks, s.Allowed)})
+	able := t.refusable(&s, [2]int64{lowest, least(s.Sustained.Peaks, s.Allowed)})
 	most := int64(math.MaxInt64)
 	if caps.Requests > 0 {
 		most = shareOf(caps.Requests, t.counts.Requests)
@@ -96,30 +105,45 @@ func (t *Trace) Suggest(caps Caps, burst, sustained time.Duration) (*Suggestion,
 	}
 	s.Limits = []sash.Limit{sash.Every(pair[0], burst), sash.Every(pair[1], sustained)}
 	s.Refused, s.Affected = s.refuses(able, pair)
-	return s, errors.Join(s.Limits[0].Validate(), s.Limits[1].Validate())
+	return &s, errors.Join(s.Limits[0].Validate(), s.Limits[1].Validate())
 }
 
 // measure returns the demands in both windows, of which the second is longer.
 func (t *Trace) measure(burst, sustained time.Duration) *Suggestion {
 	pair := []sash.Limit{sash.Every(1, burst), sash.Every(1, sustained)}
-	return &Suggestion{Limits: pair, Burst: t.Demand(pair[0]), Sustained: t.Demand(pair[1])}
+	s := &Suggestion{Limits: pair, Burst: t.Demand(pair[0]), Sustained: t.Demand(pair[1]), trace: t, heavy: make([]int, len(t.clients))}
+	for c := range s.heavy {
+		s.heavy[c] = c
+	}
+	slices.SortFunc(s.heavy, func(a, b int) int { return cmp.Compare(s.Sustained.byClient[b], s.Sustained.byClient[a]) })
+	return s
+}
+
+// Candidates returns the pair as sliding and as fixed windows. Neither refuses a client whose peaks are within the limits, so
+// Run does not ask a limiter about those.
+func (s *Suggestion) Candidates() []Candidate {
+	spared := make([]bool, len(s.heavy))
+	for c := range spared {
+		spared[c] = s.Burst.byClient[c] <= s.Limits[0].Units && s.Sustained.byClient[c] <= s.Limits[1].Units
+	}
+	return []Candidate{{Limits: s.Limits, spared: spared}, {Limits: s.Limits, Options: sash.Options{Algorithm: sash.FixedWindow}, spared: spared}}
 }
 
 // second returns the smallest sustained limit that, together with the burst limit, affects no more clients than allowed.
 func (s *Suggestion) second(first int64) int64 {
-	var spared []int64 // the peaks of clients that the first limit does not affect
-	for c, peak := range s.Burst.byClient {
-		if peak <= first {
-			spared = append(spared, s.Sustained.byClient[c])
-		}
-	}
-	left := s.Allowed - (len(s.Burst.byClient) - len(spared))
+	left := s.Allowed - s.Burst.Affected(first)
 	if left < 0 {
 		return -1
 	}
-	slices.Sort(spared)
-	// A sustained limit below the burst limit would make the latter pointless.
-	return max(first, least(spared, left))
+	for _, c := range s.heavy {
+		if s.Burst.byClient[c] > first {
+			continue
+		}
+		if left--; left < 0 { // a sustained limit below the burst limit would make the latter pointless
+			return max(first, s.Sustained.byClient[c])
+		}
+	}
+	return first
 }
 
 // refusable is a client that some limits refuse, with its peaks.
@@ -211,7 +235,7 @@ func (t *Trace) HoldOut(caps Caps, burst, sustained time.Duration) (*HoldOut, er
 	coverage := t.Coverage()
 	var parts [2]*Trace
 	for i, ends := range [][2]time.Time{{from, h.Until}, {h.Until, last.Add(time.Microsecond)}} {
-		parts[i] = t.between(ends[0], ends[1])
+		parts[i] = t.subset(func(e *event) bool { return e.at >= ends[0].UnixMicro() && e.at < ends[1].UnixMicro() })
 		own := *coverage
 		own.events = parts[i].events
 		if n := own.Windows(sustained); n < holdOutWindows {
@@ -251,6 +275,8 @@ type Candidate struct {
 	Rules []Rule
 	// Name names a candidate with rules.
 	Name string
+
+	spared []bool // clients that are known not to be refused
 }
 
 // A Rule is one rule of a configuration.

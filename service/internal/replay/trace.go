@@ -126,16 +126,24 @@ func (t *Trace) Span() (first, last time.Time) {
 	return first, last
 }
 
-// between returns the trace of the requests from one time until before another.
-func (t *Trace) between(from, until time.Time) *Trace {
-	var b Builder
-	for _, e := range t.events {
-		if e.at >= from.UnixMicro() && e.at < until.UnixMicro() {
-			c := &t.clients[e.client]
-			b.Add(e.at, Selection{Key: c.name, Cost: e.cost, Route: t.routes[e.route], Rule: c.rule})
+// subset returns the trace of some of the requests.
+func (t *Trace) subset(keep func(e *event) bool) *Trace {
+	sub := &Trace{routes: t.routes, fractions: t.fractions}
+	numbers := make([]uint32, len(t.clients)) // counted from 1
+	for i := range t.events {
+		e := t.events[i]
+		if !keep(&e) {
+			continue
 		}
+		if numbers[e.client] == 0 {
+			sub.clients = append(sub.clients, t.clients[e.client])
+			numbers[e.client] = uint32(len(sub.clients))
+		}
+		e.client = numbers[e.client] - 1
+		sub.events = append(sub.events, e)
 	}
-	return b.Trace()
+	sub.counts.Requests = int64(len(sub.events))
+	return sub
 }
 
 // Busiest returns at most n clients with the most requests.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"example.com/sash/httplimit"
 )
@@ -226,43 +227,23 @@ func unescaped(s string) string {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s
 	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '\\' || i+1 == len(s) {
-			b.WriteByte(s[i])
-			continue
-		}
-		i++
-		size := 0 // of a number in hexadecimal digits
-		switch s[i] {
-		case 'n':
-			b.WriteByte('\n')
-		case 't':
-			b.WriteByte('\t')
-		case 'r':
-			b.WriteByte('\r')
-		case 'x':
-			size = 2
-		case 'u':
-			size = 4
+	var b []byte
+	for s != "" {
+		c, isRune, rest, err := strconv.UnquoteChar(s, 0)
+		switch {
+		case s[0] != '\\':
+			b, s = append(b, s[0]), s[1:]
+		case err != nil && len(s) > 1 && s[1] != 'x' && s[1] != 'u': // JSON's \/
+			b, s = append(b, s[1]), s[2:]
+		case err != nil:
+			b, s = append(b, s[0]), s[1:]
+		case isRune:
+			b, s = utf8.AppendRune(b, c), rest
 		default:
-			b.WriteByte(s[i])
-		}
-		if size == 0 {
-			continue
-		}
-		code, err := strconv.ParseUint(s[i+1:min(len(s), i+1+size)], 16, 16)
-		if err != nil || i+size >= len(s) {
-			b.WriteString(s[i-1 : i+1])
-			continue
-		}
-		if i += size; size == 2 {
-			b.WriteByte(byte(code))
-		} else {
-			b.WriteRune(rune(code))
+			b, s = append(b, byte(c)), rest
 		}
 	}
-	return b.String()
+	return string(b)
 }
 
 func first(s string, n int) string { return s[:min(len(s), n)] }
