@@ -83,7 +83,7 @@ func (s Suggestion) With(caps Caps) (*Suggestion, error) {
 			continue
 		}
 		if caps.Requests > 0 { // the smallest that keeps the cap, if its product can be the best
-			fits := func(second int64) bool { n, _ := s.refuses(able, [2]int64{first, second}); return n <= most }
+			fits := func(second int64) bool { n, _ := s.refuses(able, [2]int64{first, second}, most); return n <= most }
 			high := max(second, s.Sustained.Most)
 			if bound := math.Exp(best - math.Log(float64(first))); bound < float64(high) {
 				high = max(second, int64(bound))
@@ -99,12 +99,12 @@ func (s Suggestion) With(caps Caps) (*Suggestion, error) {
 	}
 	if caps.Requests > 0 { // the second limit may leave room for a smaller first one
 		pair[0] = lowest + int64(sort.Search(int(max(0, pair[0]-lowest)), func(i int) bool {
-			n, c := s.refuses(able, [2]int64{lowest + int64(i), pair[1]})
+			n, c := s.refuses(able, [2]int64{lowest + int64(i), pair[1]}, most)
 			return n <= most && c <= s.Allowed
 		}))
 	}
 	s.Limits = []sash.Limit{sash.Every(pair[0], burst), sash.Every(pair[1], sustained)}
-	s.Refused, s.Affected = s.refuses(able, pair)
+	s.Refused, s.Affected = s.refuses(able, pair, math.MaxInt64)
 	return &s, errors.Join(s.Limits[0].Validate(), s.Limits[1].Validate())
 }
 
@@ -152,10 +152,10 @@ type refusable struct {
 	events []event
 }
 
-// refusable returns the clients above either limit.
+// refusable returns the clients above either limit, those that ask for most first.
 func (t *Trace) refusable(s *Suggestion, least [2]int64) (all []refusable) {
 	numbers := make([]int, len(t.clients)) // places in all, counted from 1
-	for c := range t.clients {
+	for _, c := range s.heavy {
 		if peaks := [2]int64{s.Burst.byClient[c], s.Sustained.byClient[c]}; peaks[0] > least[0] || peaks[1] > least[1] {
 			all = append(all, refusable{peaks: peaks})
 			numbers[c] = len(all)
@@ -170,12 +170,15 @@ func (t *Trace) refusable(s *Suggestion, least [2]int64) (all []refusable) {
 }
 
 // refuses returns how many requests and clients a pair of limits refuses, without a limiter. Each of the limits must be at
-// least the one for which the clients were selected.
-func (s *Suggestion) refuses(able []refusable, pair [2]int64) (requests int64, clients int) {
+// least the one for which the clients were selected. It stops counting above the given number of requests.
+func (s *Suggestion) refuses(able []refusable, pair [2]int64, most int64) (requests int64, clients int) {
 	lengths := [2]int64{s.Limits[0].Window.Microseconds(), s.Limits[1].Window.Microseconds()}
 	var admitted []*event
 	for _, c := range able {
-		if c.peaks[0] <= pair[0] && c.peaks[1] <= pair[1] {
+		switch {
+		case requests > most:
+			return requests, clients
+		case c.peaks[0] <= pair[0] && c.peaks[1] <= pair[1]:
 			continue
 		}
 		clients++
@@ -256,7 +259,7 @@ func (t *Trace) HoldOut(caps Caps, burst, sustained time.Duration) (*HoldOut, er
 func (t *Trace) judge(pair []sash.Limit) Judged {
 	s := t.measure(pair[0].Window, pair[1].Window)
 	units := [2]int64{pair[0].Units, pair[1].Units}
-	return t.judged(s.refuses(t.refusable(s, units), units))
+	return t.judged(s.refuses(t.refusable(s, units), units, math.MaxInt64))
 }
 
 func (t *Trace) judged(refused int64, limited int) Judged {
