@@ -148,6 +148,9 @@ func (r *logReading) record(record *accesslog.Record) error {
 	case record.Status == http.StatusTooManyRequests:
 		r.builder.Throttled()
 	}
+	if r.hide {
+		selection.Agent = "" // it may name its user
+	}
 	if late {
 		r.builder.Late()
 	}

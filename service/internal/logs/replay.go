@@ -231,12 +231,18 @@ func outcomeText(t *output.Text, o *replay.Outcome) {
 		rows = append(rows, []string{"  " + output.Printable(w.Name), fmt.Sprintf("%d of %d refused", w.Refused, w.Requests), limited})
 	}
 	for _, w := range o.WorstClients {
-		row(w, "limited for "+secondsText(w.LimitedSeconds))
+		row(w, strings.TrimSuffix("limited for "+secondsText(w.LimitedSeconds)+"  "+whoText(w), "  "))
 	}
 	for _, w := range o.WorstRoutes {
 		row(w, "")
 	}
 	t.Rows(0, rows)
+}
+
+// whoText returns what is known of a client: its crawler, statuses and user agent.
+func whoText(w replay.Worst) string {
+	known := []string{w.Crawler, w.Statuses, output.Printable(w.UserAgent)}
+	return strings.Join(slices.DeleteFunc(known, func(s string) bool { return s == "" }), "  ")
 }
 
 // absurdText says what times mean that are longer than the log.

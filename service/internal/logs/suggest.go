@@ -76,6 +76,8 @@ type suggestReport struct {
 	Outcomes      []*replay.Outcome `json:"candidates"`
 	WindowNote    string            `json:"window_note,omitempty"`
 	Warnings      []string          `json:"warnings"`
+	Cliffs        []*replay.Cliff   `json:"cliffs,omitempty"`
+	Without       []sash.Limit      `json:"limits_without_cliffs,omitempty"`
 	HoldOut       *replay.HoldOut   `json:"hold_out,omitempty"`
 	NoHoldOut     string            `json:"no_hold_out,omitempty"` // why
 	Caveats       []string          `json:"caveats"`
@@ -105,7 +107,7 @@ func (s *suggestFlags) run(cmd *cobra.Command, files []string) error {
 	if report.Outcomes, err = trace.Run(proposal.Candidates(), 5, s.names); err != nil {
 		return err
 	}
-	if err := s.warnOfRequests(proposal, report); err != nil {
+	if err := errors.Join(s.warnOfCliffs(proposal, report), s.warnOfRequests(proposal, report)); err != nil {
 		return err
 	}
 	report.HoldOut, err = trace.HoldOut(s.caps, pair.burst, pair.sustained)
@@ -119,6 +121,26 @@ func (s *suggestFlags) run(cmd *cobra.Command, files []string) error {
 		return err
 	}
 	return s.ended(cmd, &report.logReport, report.Outcomes[:1], len(report.Warnings) > 0)
+}
+
+// warnOfCliffs warns if the pair is that of clients which do what nobody else does.
+func (s *suggestFlags) warnOfCliffs(proposal *replay.Suggestion, r *suggestReport) error {
+	cliffs, without, err := proposal.Cliffs(s.caps)
+	if err != nil || len(cliffs) == 0 {
+		return err
+	}
+	r.Cliffs, r.Without = cliffs, without.Limits
+	for _, c := range cliffs {
+		text := c.String() + ". They set the pair, and may be an attack or a program. Without them it is " + together(without.Limits) + "."
+		if c.OnRoute != "" {
+			text += " For " + c.Route + " alone it is " + c.OnRoute + "."
+		}
+		for i, name := range c.Examples {
+			c.Examples[i] = s.names(name)
+		}
+		r.Warnings = append(r.Warnings, text)
+	}
+	return nil
 }
 
 // warnOfRequests warns if a few clients lose much of the traffic, and says what would spare them.
@@ -280,6 +302,9 @@ func suggestText(t *output.Text, s *suggestFlags, r *suggestReport) {
 	}
 	t.Say("\nAt most %s of the %ss may be affected, %d of %d%s.\n\n    %s\n",
 		s.affect, r.noun(), r.Allowed, r.Clients, requests, together(r.Limits))
+	for _, w := range r.Warnings {
+		t.Say("WARNING: %s\n", w)
+	}
 	o, fixed := r.Outcomes[0], r.Outcomes[1]
 	t.Say("would have refused %d of %d requests (%.2f%%), of %s (%.2f%%).",
 		o.Refused, o.Requests, 100*o.RefusedShare, r.clients(o.ClientsLimited), 100*o.ClientsLimitedShare)
@@ -290,12 +315,9 @@ func suggestText(t *output.Text, s *suggestFlags, r *suggestReport) {
 		var rows [][]string
 		for _, w := range o.WorstClients {
 			share := fmt.Sprintf("%d requests, %.2f%% of all", w.Requests, 100*float64(w.Requests)/float64(o.Requests))
-			rows = append(rows, []string{"  " + output.Printable(w.Name), share, fmt.Sprintf("%d refused", w.Refused)})
+			rows = append(rows, []string{"  " + output.Printable(w.Name), share, fmt.Sprintf("%d refused", w.Refused), whoText(w)})
 		}
 		t.Rows(0, rows)
-	}
-	for _, w := range r.Warnings {
-		t.Say("\nWARNING: %s", w)
 	}
 	holdOutText(t, r, s.caps)
 	for i, d := range r.Demand {

@@ -172,7 +172,10 @@ func (s *tally) finish(most int, name func(client string) string) {
 	o.WorstClients = worst(most, s.clients, func(i int) string { return s.trace.clients[i].name })
 	o.WorstRoutes = worst(most, s.routes, func(i int) string { return s.trace.routes[i] })
 	for i := range o.WorstClients {
-		if w := &o.WorstClients[i]; name != nil {
+		w := &o.WorstClients[i]
+		c := &s.trace.clients[w.index]
+		w.Statuses, w.UserAgent, w.Crawler = c.mix(), c.agent.Value(), crawler(c.name)
+		if name != nil {
 			w.Name = name(w.Name)
 		}
 	}
@@ -183,7 +186,7 @@ func worst(n int, of []refusedTally, name func(int) string) []Worst {
 	all := []Worst{}
 	for i, c := range of {
 		if c.refused > 0 {
-			all = append(all, Worst{Name: name(i), Requests: c.requests, Refused: c.refused, LimitedSeconds: seconds(c.limited)})
+			all = append(all, Worst{Name: name(i), Requests: c.requests, Refused: c.refused, LimitedSeconds: seconds(c.limited), index: i})
 		}
 	}
 	slices.SortFunc(all, func(a, b Worst) int { return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Name, b.Name)) })
@@ -237,6 +240,14 @@ type Worst struct {
 	Requests       int64   `json:"requests"`
 	Refused        int64   `json:"refused"`
 	LimitedSeconds float64 `json:"limited_seconds,omitempty"`
+
+	// Of a client: the shares of the statuses, such as "200 97%, 404 3%", the user agent of the first request, and the
+	// crawler that it is by its address or host name.
+	Statuses  string `json:"statuses,omitempty"`
+	UserAgent string `json:"user_agent,omitempty"`
+	Crawler   string `json:"crawler,omitempty"`
+
+	index int
 }
 
 // A Most is the largest number of units in any window of a length.

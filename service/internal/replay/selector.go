@@ -29,6 +29,9 @@ type Selection struct {
 	Cost int64
 	// Route is the name of the request in the list of routes.
 	Route string
+	// Status and Agent are those of the request, if the log has them.
+	Status int64
+	Agent  string
 	// Rule is the index of the rule that applies to the key. See [Candidate].
 	Rule int
 }
@@ -232,7 +235,7 @@ func (s *Selector) selection(r *accesslog.Record) (sel Selection, counts bool, e
 			return sel, false, err
 		}
 	}
-	sel = Selection{Cost: 1, Route: strings.TrimSpace(r.Method + " " + s.env.Route)}
+	sel = Selection{Cost: 1, Status: r.Status, Agent: r.UserAgent, Route: strings.TrimSpace(r.Method + " " + s.env.Route)}
 	if s.routes != nil && strings.Contains(s.env.Route, " ") { // the pattern includes the method
 		sel.Route = s.env.Route
 	}

@@ -37,6 +37,7 @@ func TestExpressions(t *testing.T) {
 			continue
 		}
 		got, count, err := s.Select(&record)
+		got.Status, got.Agent = 0, ""
 		if err != nil || count != tt.count || got != tt.want {
 			t.Errorf("%s: %+v, %v, %v; want %+v", name, got, count, err, tt.want)
 		}

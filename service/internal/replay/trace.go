@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unique"
 
 	"example.com/sash"
 )
@@ -41,6 +42,11 @@ type client struct {
 	key      string // short, for the limiter
 	rule     int
 	requests int64
+
+	route    uint32 // what it requests most, if that is more than half
+	votes    int64  // for it
+	statuses []statusCount
+	agent    unique.Handle[string] // of its first request
 }
 
 // Counts are the numbers of requests of a log.
@@ -83,13 +89,29 @@ func (b *Builder) Add(at int64, s Selection) {
 		b.clients, b.routes = make(map[string]uint32), make(map[string]uint32)
 	}
 	number := add(b.clients, &t.clients, s.Key, func(name string) client {
-		return client{name: name, key: strconv.Itoa(len(t.clients)), rule: s.Rule}
+		return client{name: name, key: strconv.Itoa(len(t.clients)), rule: s.Rule, agent: unique.Make(s.Agent)}
 	})
-	t.clients[number].requests++
 	t.fractions = t.fractions || at%1_000_000 != 0
 	t.counts.Requests++
 	where := add(b.routes, &t.routes, s.Route, func(name string) string { return name })
 	t.events = append(t.events, event{at: at, cost: s.Cost, client: number, route: where})
+	t.clients[number].saw(where, s.Status)
+}
+
+// saw counts a request by its route and status.
+func (c *client) saw(route uint32, status int64) {
+	c.requests++
+	if c.votes == 0 {
+		c.route = route
+	}
+	if c.votes++; c.route != route {
+		c.votes -= 2
+	}
+	i := slices.IndexFunc(c.statuses, func(s statusCount) bool { return s.code == status })
+	if i < 0 {
+		i, c.statuses = len(c.statuses), append(c.statuses, statusCount{code: status})
+	}
+	c.statuses[i].n++
 }
 
 // add returns the number of a name, and appends what a new one stands for.

@@ -1,0 +1,191 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"example.com/sash/service/internal/output"
+)
+
+// From where on a group of clients is a Cliff.
+const (
+	singleMinded  = 0.9  // the share of one route, or of one status, among a client's requests
+	ofOthers      = 0.5  // at most that share among the requests of all others
+	cliffRequests = 20   // requests of each client
+	cliffShare    = 0.01 // of all requests
+	cliffFactor   = 1.5  // by which a limit is lower without them
+)
+
+// A Cliff is a group of clients that all do one thing, unlike the others, and that set the proposed limits.
+type Cliff struct {
+	Clients  int      `json:"clients"`
+	Examples []string `json:"examples"`
+	Requests int64    `json:"requests"`
+	Share    float64  `json:"share"`
+	// Route is what they request, or "" for several routes, and Status the answer, or 0 for several.
+	Route  string `json:"route,omitempty"`
+	Status int64  `json:"status,omitempty"`
+	// Times is their usual peak in the short window as a multiple of the highest of anyone else.
+	Times float64 `json:"times"`
+	// OnRoute is the pair for the route alone, from the requests of all others. It is empty if there are none.
+	OnRoute string `json:"limits_on_route,omitempty"`
+
+	members []uint32
+	route   uint32
+}
+
+// String returns a sentence without its end.
+func (c *Cliff) String() string {
+	text := fmt.Sprintf("%s, %.1f%% of the requests", output.Count(int64(c.Clients), "client"), 100*c.Share)
+	if c.Route != "" {
+		text += ", all " + c.Route
+	}
+	if c.Status > 0 {
+		text += fmt.Sprintf(", all answered %d", c.Status)
+	}
+	if c.Times >= cliffFactor {
+		text += fmt.Sprintf(", at %.1f times the rate of anyone else", c.Times)
+	}
+	return text
+}
+
+// Cliffs returns the groups that set the limits of a suggestion, the largest first, and what is suggested without them.
+func (s *Suggestion) Cliffs(caps Caps) (cliffs []*Cliff, without *Suggestion, err error) {
+	out := make([]bool, len(s.heavy))
+	for _, c := range s.groups() {
+		for _, m := range c.members {
+			out[m] = true
+		}
+		cliffs = append(cliffs, c)
+	}
+	rest := s.trace.subset(func(e *event) bool { return !out[e.client] })
+	if len(cliffs) == 0 || rest.Clients() == 0 {
+		return nil, nil, nil
+	}
+	if without, err = rest.Suggest(caps, s.Limits[0].Window, s.Limits[1].Window); err != nil {
+		return nil, nil, err
+	}
+	lower := func(was, is int64) bool { return float64(was) >= cliffFactor*float64(is) }
+	pair := without.Limits
+	if !lower(s.Limits[0].Units, pair[0].Units) && !lower(s.Limits[1].Units, pair[1].Units) {
+		return nil, nil, nil
+	}
+	cliffs = slices.DeleteFunc(cliffs, func(c *Cliff) bool {
+		usual := func(d *Demand) int64 {
+			slices.SortFunc(c.members, func(a, b uint32) int { return cmp.Compare(d.byClient[a], d.byClient[b]) })
+			return d.byClient[c.members[len(c.members)/2]]
+		}
+		c.Times = float64(usual(s.Burst)) / float64(without.Burst.Most)
+		return usual(s.Burst) <= pair[0].Units && usual(s.Sustained) <= pair[1].Units
+	})
+	for _, c := range cliffs {
+		others := rest.subset(func(e *event) bool { return c.Route != "" && e.route == c.route })
+		if own, err := others.Suggest(caps, pair[0].Window, pair[1].Window); err == nil {
+			c.OnRoute = own.Limits[0].String() + "," + own.Limits[1].String()
+		}
+	}
+	return cliffs, without, nil
+}
+
+// groups returns clients by what they do, if the others do it less.
+func (s *Suggestion) groups() (all []*Cliff) {
+	type deed struct {
+		route  int // -1 for several
+		status int64
+	}
+	t := s.trace
+	mine, routes, statuses := make([]int64, len(t.clients)), make([]int64, len(t.routes)), make(map[int64]int64)
+	for i := range t.events {
+		e := &t.events[i]
+		if routes[e.route]++; e.route == t.clients[e.client].route {
+			mine[e.client]++
+		}
+	}
+	found := make(map[deed]*Cliff)
+	for i := range t.clients {
+		c, d := &t.clients[i], deed{route: -1}
+		most := func(n int64) bool { return float64(n) >= singleMinded*float64(c.requests) }
+		if most(mine[i]) {
+			d.route = int(c.route)
+		}
+		for _, s := range c.statuses {
+			if statuses[s.code] += s.n; most(s.n) {
+				d.status = s.code
+			}
+		}
+		if c.requests < cliffRequests || d.route < 0 && d.status < 400 {
+			continue
+		}
+		g := found[d]
+		if g == nil {
+			g = &Cliff{Status: d.status, route: c.route}
+			if found[d] = g; d.route >= 0 {
+				g.Route = t.routes[d.route]
+			}
+		}
+		g.members, g.Requests = append(g.members, uint32(i)), g.Requests+c.requests
+	}
+	for d, g := range found {
+		g.Clients, g.Share = len(g.members), share(g.Requests, t.counts.Requests)
+		others := float64(t.counts.Requests - g.Requests)
+		alike := float64(statuses[d.status] - g.Requests) // about: members have other requests too
+		if d.status < 400 || d.route >= 0 && routes[d.route] < statuses[d.status] {
+			alike = float64(routes[d.route] - g.Requests)
+		}
+		if g.Share >= cliffShare && 2*g.Clients <= len(t.clients) && alike <= ofOthers*others {
+			for _, m := range g.members[:min(3, g.Clients)] {
+				g.Examples = append(g.Examples, t.clients[m].name)
+			}
+			all = append(all, g)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Cliff) int { return cmp.Compare(b.Requests, a.Requests) })
+	return all
+}
+
+// A statusCount is how often a client was answered with a status.
+type statusCount struct{ code, n int64 }
+
+// mix returns the statuses of a client and their shares.
+func (c *client) mix() string {
+	var all []string
+	for _, s := range slices.SortedFunc(slices.Values(c.statuses), func(a, b statusCount) int { return cmp.Compare(b.n, a.n) }) {
+		if s.code > 0 {
+			all = append(all, fmt.Sprintf("%d %.0f%%", s.code, 100*share(s.n, c.requests)))
+		}
+	}
+	return strings.Join(all[:min(3, len(all))], ", ")
+}
+
+// crawlers are known by their networks, or the names of their hosts.
+var crawlers = []struct{ name, networks, hosts string }{
+	{"Googlebot", "66.249.64.0/19 2001:4860:4801::/48", ".googlebot.com .google.com"},
+	{"Bingbot", "40.77.167.0/24 52.167.144.0/24 157.55.39.0/24 207.46.13.0/24", ".search.msn.com"},
+	{"YandexBot", "5.255.192.0/18 77.88.0.0/18 87.250.224.0/19 95.108.128.0/17 141.8.128.0/18 213.180.192.0/19", ".yandex.com .yandex.ru .yandex.net"},
+	{"Baiduspider", "116.179.32.0/24 180.76.15.0/24 220.181.108.0/24", ".crawl.baidu.com"},
+	{"Applebot", "17.22.237.0/24 17.22.245.0/24 17.22.253.0/24 17.241.75.0/24 17.241.219.0/24", ".applebot.apple.com"},
+	{"Meta's crawler", "31.13.24.0/21 66.220.144.0/20 69.171.224.0/19 173.252.64.0/18 2a03:2880::/32", ".fbsv.net"},
+	{"AhrefsBot", "54.36.148.0/23", ".ahrefs.com"},
+}
+
+// crawler returns the name of the crawler that a client is by its address or host name, or "".
+func crawler(name string) string {
+	address, err := netip.ParseAddr(name)
+	if network, failed := netip.ParsePrefix(name); err != nil && failed == nil {
+		address = network.Addr()
+	}
+	for _, c := range crawlers {
+		for _, network := range strings.Fields(c.networks) {
+			if netip.MustParsePrefix(network).Contains(address) {
+				return c.name
+			}
+		}
+		if slices.ContainsFunc(strings.Fields(c.hosts), func(host string) bool { return strings.HasSuffix(name, host) }) {
+			return c.name
+		}
+	}
+	return ""
+}
