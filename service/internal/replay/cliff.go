@@ -3,7 +3,6 @@ package replay
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -158,34 +157,4 @@ func (c *client) mix() string {
 		}
 	}
 	return strings.Join(all[:min(3, len(all))], ", ")
-}
-
-// crawlers are known by their networks, or the names of their hosts.
-var crawlers = []struct{ name, networks, hosts string }{
-	{"Googlebot", "66.249.64.0/19 2001:4860:4801::/48", ".googlebot.com .google.com"},
-	{"Bingbot", "40.77.167.0/24 52.167.144.0/24 157.55.39.0/24 207.46.13.0/24", ".search.msn.com"},
-	{"YandexBot", "5.255.192.0/18 77.88.0.0/18 87.250.224.0/19 95.108.128.0/17 141.8.128.0/18 213.180.192.0/19", ".yandex.com .yandex.ru .yandex.net"},
-	{"Baiduspider", "116.179.32.0/24 180.76.15.0/24 220.181.108.0/24", ".crawl.baidu.com"},
-	{"Applebot", "17.22.237.0/24 17.22.245.0/24 17.22.253.0/24 17.241.75.0/24 17.241.219.0/24", ".applebot.apple.com"},
-	{"Meta's crawler", "31.13.24.0/21 66.220.144.0/20 69.171.224.0/19 173.252.64.0/18 2a03:2880::/32", ".fbsv.net"},
-	{"AhrefsBot", "54.36.148.0/23", ".ahrefs.com"},
-}
-
-// crawler returns the name of the crawler that a client is by its address or host name, or "".
-func crawler(name string) string {
-	address, err := netip.ParseAddr(name)
-	if network, failed := netip.ParsePrefix(name); err != nil && failed == nil {
-		address = network.Addr()
-	}
-	for _, c := range crawlers {
-		for _, network := range strings.Fields(c.networks) {
-			if netip.MustParsePrefix(network).Contains(address) {
-				return c.name
-			}
-		}
-		if slices.ContainsFunc(strings.Fields(c.hosts), func(host string) bool { return strings.HasSuffix(name, host) }) {
-			return c.name
-		}
-	}
-	return ""
 }

@@ -14,6 +14,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/replay/accesslog"
 )
 
 // Run replays the trace through every candidate separately, as many in parallel as there are processors. The outcomes are
@@ -174,7 +175,7 @@ func (s *tally) finish(most int, name func(client string) string) {
 	for i := range o.WorstClients {
 		w := &o.WorstClients[i]
 		c := &s.trace.clients[w.index]
-		w.Statuses, w.UserAgent, w.Crawler = c.mix(), c.agent.Value(), crawler(c.name)
+		w.Statuses, w.UserAgent, w.Crawler = c.mix(), c.agent.Value(), accesslog.Crawler(c.name)
 		if name != nil {
 			w.Name = name(w.Name)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/replay/accesslog"
 )
 
 // noon is a time from which made logs begin.
@@ -301,7 +302,7 @@ func TestRefusedClientsAreDescribed(t *testing.T) {
 	for name, want := range map[string]string{
 		"66.249.64.0/24": "Googlebot", "2001:4860:4801:10::/64": "Googlebot", "msnbot-1.search.msn.com": "Bingbot", "search.msn.com.example.com": "", "192.0.2.7": "", "ann": "",
 	} {
-		if got := crawler(name); got != want {
+		if got := accesslog.Crawler(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}

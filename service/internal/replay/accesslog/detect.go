@@ -48,7 +48,7 @@ func (f *format) parser(names naming) parser {
 	case f.read != nil:
 		return &namedLines{names: names, read: f.read}
 	case f.layouts == nil:
-		return &table{names: names}
+		return &table{all: names}
 	}
 	var all layouts
 	for _, l := range f.layouts {
@@ -72,6 +72,7 @@ type detector struct {
 	formats  []format
 	parsers  []parser // of each format
 	readings []*reading
+	around   string // the line with what wraps it
 }
 
 func (d *detector) prepare() {
@@ -84,11 +85,14 @@ func (d *detector) prepare() {
 func (d *detector) detect(start []byte) *reading {
 	d.prepare()
 	from := newLines(bufio.NewReaderSize(bytes.NewReader(start), readAhead))
-	for i := 0; i < sampled; i++ {
+	isFirst := true
+	for range sampled {
 		line, err := from.next()
-		if err != nil || len(line) > 0 && d.line(line, nil, i == 0) >= enough {
+		d.around = string(line)
+		if err != nil || len(line) > 0 && d.line(line, nil, isFirst) >= enough {
 			break
 		}
+		isFirst = isFirst && len(line) > 0 && line[0] == '#' // comments before the names of columns
 	}
 	var best *reading
 	for _, r := range d.readings {
@@ -134,14 +138,14 @@ func (d *detector) line(line []byte, outer []*wrapping, isFirst bool) int {
 // recognize returns the format of a line.
 func (d *detector) recognize(line []byte, isFirst bool) (reading, bool) {
 	for i := range d.formats {
-		f, r := &d.formats[i], Record{}
+		f, r := &d.formats[i], Record{around: d.around}
 		if f.begins != 0 && line[0] != f.begins {
 			continue
 		}
 		this := reading{format: f, about: f.name, weight: 1}
 		if f.read == nil && f.layouts == nil {
 			this.weight = isRequest
-			if header := (&table{names: d.names}); isFirst && header.header(string(line)) == nil && len(header.columns) > 1 {
+			if header := (&table{all: d.names}); isFirst && header.header(string(line)) == nil && len(header.columns) > 1 {
 				return this, true
 			}
 			continue
@@ -187,10 +191,48 @@ func (r *reading) wrapping() string {
 	return strings.Join(names, " around ")
 }
 
-// errUnknown is for a log of which no line could be read.
-func errUnknown(name string) error {
-	return fmt.Errorf("%s: the first lines have no known format (%s): "+
-		"give the server's own format string, and name the field of the time if it is unusual", name, strings.Join(FormatNames(), ", "))
+// errUnknown is for a log of which no line could be read. It says what the first line has, and which format is nearest to it.
+func (d *detector) errUnknown(name string, start []byte) error {
+	line, _, _ := bytes.Cut(bytes.TrimSpace(start), []byte("\n"))
+	line = bytes.TrimSpace(line)
+	near, seen := "", []string(nil)
+	from, err := readJSON(line)
+	if near = "json"; err != nil {
+		from, _ = readLogfmt(line)
+		near = "logfmt"
+	}
+	if o, _ := from.(object); len(o) > 1 {
+		for key, value := range o {
+			if inner, ok := value.(map[string]any); ok {
+				for below := range inner {
+					seen = append(seen, key+"."+below)
+				}
+				continue
+			}
+			seen = append(seen, key)
+		}
+		slices.Sort(seen)
+		near += ", without a time"
+	} else if columns := bytes.FieldsFunc(line, func(c rune) bool { return c == ',' || c == '\t' }); len(columns) > 2 {
+		near, seen = "csv, but no column is a time", strings.Split(string(bytes.Join(columns, []byte("\n"))), "\n")
+	} else {
+		near = ""
+		for _, f := range d.formats {
+			for _, l := range f.layouts {
+				if values, err := l.split(string(line)); err != nil && len(values.values) > len(seen) {
+					near, seen = fmt.Sprintf("%s, but %v", l.name, err), nil
+					for i, value := range values.values {
+						seen = append(seen, l.labels[i]+"="+first(value, 30))
+					}
+				}
+			}
+		}
+	}
+	if near != "" && seen != nil {
+		near = fmt.Sprintf("The nearest is %s; the first line has %s. ", near, strings.Join(seen[:min(len(seen), 30)], ", "))
+	}
+	return fmt.Errorf("%s: the first lines have no known format (%s). %sGive the server's own format string with --log-format, and "+
+		"name the field of the time if it is unusual: --field time=NAME", name, strings.Join(FormatNames(), ", "), near)
 }
 
 // A wrapping is what a program that carries logs writes around each line of another program.
@@ -212,12 +254,17 @@ const (
 	colour      = `(?:\x1b\[[0-9;]*m)?`
 )
 
+// anyTime is a time around a line that has none itself, such as of Heroku's router.
+var anyTime = regexp.MustCompile(timePattern)
+
 // wrappings are recognised in this order. A tag and a host may be missing in RFC 3164's form, and its time may be one of RFC
 // 3339, as newer daemons and journalctl write it. CRI's runtimes write F for a whole line: the parts of one of more than
 // 16 KB are not joined.
 var wrappings = []wrapping{
 	{name: "CRI (containerd, CRI-O)", outermost: true, before: regexp.MustCompile(`^` + timePattern + ` std(?:out|err) F(?::\S*)? `)},
 	{name: "Docker's JSON", outermost: true, key: "log"},
+	{name: "Loki's JSON (logcli)", outermost: true, key: "line", with: "timestamp"},
+	{name: "Loki (logcli)", outermost: true, before: regexp.MustCompile(`^` + timePattern + ` \{[^}]*\} +`)},
 	{name: "journald's JSON", outermost: true, key: "MESSAGE", with: "__REALTIME_TIMESTAMP"},
 	{name: "syslog (RFC 5424)", before: regexp.MustCompile(priority + `1 (?:` + timePattern + `|-)(?: \S+){4} ` +
 		`(?:-|(?:\[(?:[^"\]]|"(?:[^"\\]|\\.)*")*\])+) ?(?:` + byteOrderMark + `)?`)},

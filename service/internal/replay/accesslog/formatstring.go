@@ -91,25 +91,7 @@ func (l *layout) variables(format string) {
 	l.text(format[end:])
 }
 
-// letters are the names of Apache's directives.
-var letters = map[string]string{
-	"h": "remote_host", "a": "remote_addr", "u": "remote_user", "t": "time_local", "r": "request", "m": "request_method", "U": "uri",
-	"q": "args", "s": "status", "b": "body_bytes_sent", "B": "body_bytes_sent", "O": "bytes_sent", "S": "bytes_transferred",
-	"I": "request_length", "D": "request_time_us", "T": "request_time", "v": "server_name", "V": "host", "A": "server_addr",
-	"f": "request_filename", "H": "server_protocol", "k": "connection_requests", "l": "ident", "L": "log_id", "p": "server_port",
-	"P": "pid", "R": "handler", "X": "connection_status",
-}
-
-// arguments are the names of directives with an argument that is no name.
-var arguments = map[string]string{
-	"{c}a": "peer_addr", "{c}h": "remote_host", "{s}T": "request_time", "{ms}T": "request_time_ms", "{us}T": "request_time_us",
-	"{target}U": "request_uri", "{sec}t": "sec", "{%s}t": "sec", "{msec}t": "msec", "{usec}t": "usec",
-}
-
-// prefixes are those of directives whose argument is a name.
-var prefixes = map[string]string{
-	"i": "http_", "o": "sent_http_", "C": "cookie_", "e": "env_", "n": "note_", "^ti": "trailer_", "^to": "sent_trailer_",
-}
+var apacheNames = pairs("apache")
 
 // apache reads the text of Apache's LogFormat: the directive as it is in a configuration, or the text alone.
 func (l *layout) apache(format string) error {
@@ -147,8 +129,8 @@ func (l *layout) apache(format string) error {
 
 // letter adds one of Apache's directives.
 func (l *layout) letter(directive, argument, letter string) error {
-	prefix, isNamed := prefixes[letter]
-	p := part{directive: directive, name: letters[letter]}
+	prefix, isNamed := apacheNames["{}"+letter]
+	p := part{directive: directive, name: apacheNames[letter]}
 	start := "" // a time is that of the start without "end:"
 	if letter == "t" {
 		of, form, _ := strings.Cut(argument, ":")
@@ -159,7 +141,7 @@ func (l *layout) letter(directive, argument, letter string) error {
 			start = "start_"
 		}
 	}
-	other, known := arguments["{"+argument+"}"+letter]
+	other, known := apacheNames["{"+argument+"}"+letter]
 	p.name, other = start+p.name, start+other
 	switch {
 	case letter == "%":

@@ -49,6 +49,7 @@ func (l *layout) text(s string) {
 // add adds a value. An address and the port behind it are one, because an address of IPv6 has colons itself.
 func (l *layout) add(p part) {
 	p.trait = traits[p.name]
+	p.list, p.path = slices.Contains(lists, p.name), slices.Contains(paths, p.name)
 	if n := len(l.parts); n > 0 && strings.HasSuffix(p.name, "_port") {
 		before := &l.parts[n-1]
 		if before.after == ":" && slices.Contains(fields[addresses].names, before.name) {
@@ -112,7 +113,7 @@ func (l *layout) split(line string) (row, error) {
 		}
 		switch {
 		case err != nil && i < l.least:
-			return row{}, err
+			return row{l.labels, values, l}, err // as far as it goes
 		case err != nil:
 			return row{l.labels, values, l}, nil //nolint:nilerr // what follows is something else
 		}
@@ -124,6 +125,9 @@ func (l *layout) split(line string) (row, error) {
 // cut takes the value of a part off the front of a text, and what follows it.
 func (l *layout) cut(i int, text string) (value, rest string, err error) {
 	p, last := &l.parts[i], i == len(l.parts)-1
+	if p.padded {
+		text = strings.TrimLeft(text, " ")
+	}
 	var end int
 	switch {
 	case p.quoted:

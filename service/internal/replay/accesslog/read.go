@@ -11,6 +11,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -173,7 +174,7 @@ func newReader(name string, from io.Reader, opts Options, stats *Stats) (*reader
 	case found != nil:
 		r.parser, r.wrappings, stats.Format, stats.Wrapping = found.parser(d.names), found.wrappings, found.about, found.wrapping()
 	case opts.Format == "" && len(bytes.TrimSpace(start)) > 0:
-		return nil, errUnknown(name)
+		return nil, d.errUnknown(name, start)
 	default:
 		r.parser = d.parsers[0]
 	}
@@ -242,6 +243,10 @@ var errWrapping = errors.New("not wrapped as the other lines are")
 
 // line reads the record of a line.
 func (r *reader) line(line []byte) error {
+	r.record = Record{}
+	if len(r.wrappings) > 0 {
+		r.record.around = string(line)
+	}
 	for _, w := range r.wrappings {
 		var ok bool
 		if line, ok = w.unwrap(line); !ok {
@@ -251,7 +256,6 @@ func (r *reader) line(line []byte) error {
 	if len(line) == 0 {
 		return errNoRecord
 	}
-	r.record = Record{}
 	return r.parser.parse(line, &r.record)
 }
 
@@ -397,10 +401,43 @@ func decompress(from io.Reader) (*bufio.Reader, error) {
 		start, _ = buffered.Peek(readAhead)
 		hole := len(start) - len(bytes.TrimLeft(start, "\x00"))
 		if hole == 0 {
-			return buffered, nil
+			break
 		}
 		_, _ = buffered.Discard(hole)
 	}
+	if after, isArray := bytes.CutPrefix(bytes.TrimSpace(start), []byte("[")); isArray && bytes.HasPrefix(bytes.TrimSpace(after), []byte("{")) {
+		array := &elements{decoder: json.NewDecoder(buffered)}
+		_, _ = array.decoder.Token() // the bracket
+		buffered = bufio.NewReaderSize(array, readAhead)
+	}
+	return buffered, nil
+}
+
+// elements are those of a JSON array, each as a line.
+type elements struct {
+	decoder *json.Decoder
+	line    bytes.Buffer
+}
+
+// Read implements io.Reader.
+func (e *elements) Read(p []byte) (int, error) {
+	if e.line.Len() > 0 {
+		return e.line.Read(p)
+	}
+	var one json.RawMessage
+	var err error
+	if e.decoder.More() {
+		if err = e.decoder.Decode(&one); err == nil {
+			err = json.Compact(&e.line, one)
+		}
+	} else if _, err = e.decoder.Token(); err == nil {
+		return 0, io.EOF
+	}
+	if err != nil {
+		return 0, &DamagedError{"JSON", err}
+	}
+	e.line.WriteByte('\n')
+	return e.line.Read(p)
 }
 
 // A source notes why compressed data could not be read, which is no damage.

@@ -27,7 +27,7 @@ func same(t *testing.T, name string, got, want Record, at time.Time) {
 	if got.Timing == Computed {
 		got.Time = got.Written
 	}
-	got.other, got.has, got.leads, got.unit, got.at, got.took, got.Written, got.Timing = nil, 0, false, 0, "", "", 0, Untold
+	got.other, got.has, got.leads, got.unit, got.at, got.took, got.around, got.Written, got.Timing = nil, 0, false, 0, "", "", "", 0, Untold
 	want.Time = at.UnixMicro()
 	if got != want {
 		t.Errorf("%s: %+v\n\twant %+v", name, got, want)
@@ -68,7 +68,7 @@ func TestEveryFormatIsFoundOutAndRead(t *testing.T) {
 		},
 		"Caddy": {
 			`{"level":"info","ts":1431857103.0000015,"logger":"http.log.access","request":{"remote_ip":"192.0.2.7","remote_port":"4","client_ip":"192.0.2.8","proto":"HTTP/2.0","method":"GET","host":"example.com","uri":"/a?b","headers":{"User-Agent":["curl"]}},"user_id":"","duration":0.5,"size":9,"status":200}`,
-			Record{RemoteAddress: "192.0.2.8", Method: "GET", Path: "/a", Query: "b", Status: 200, Bytes: 9, Duration: 0.5, UserAgent: "curl", Host: "example.com"}, at.Add(time.Microsecond), "json (Caddy)",
+			Record{RemoteAddress: "192.0.2.8", Method: "GET", Path: "/a", Query: "b", Status: 200, Bytes: 9, Duration: 0.5, UserAgent: "curl", Host: "example.com"}, at.Add(2 * time.Microsecond), "json (Caddy)",
 		},
 		"Envoy": {
 			`{"start_time":"2015-05-17T10:05:03.123Z","downstream_remote_address":"192.0.2.7:4711","method":"GET","path":"/a","response_code":503,"bytes_sent":57,"duration":3,"authority":"example.com","user_agent":"curl","x_forwarded_for":null}`,
@@ -173,11 +173,11 @@ func TestTimes(t *testing.T) {
 	for text, want := range map[string]int64{
 		"1431857103":                    1431857103_000000,
 		"1431857103.25":                 1431857103_250000,
-		"1431857103.1234567":            1431857103_123456,
+		"1431857103.1234567":            1431857103_123457,
 		"1431857103123":                 1431857103_123000,
 		"1431857103123.5":               1431857103_123500,
 		"1431857103123456":              1431857103_123456,
-		"1431857103123456789":           1431857103_123456,
+		"1431857103123456789":           1431857103_123457,
 		"1.431857103e9":                 1431857103_000000,
 		"2015-05-17T10:05:03Z":          1431857103_000000,
 		"2015-05-17T10:05:03.000001Z":   1431857103_000001,
@@ -243,7 +243,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 		opts Options
 		want string
 	}{
-		"no format":           {"hello\nworld\n", Options{}, "have no known format (json, combined, haproxy, envoy, alb, logfmt, csv): give"},
+		"no format":           {"hello\nworld\n", Options{}, "have no known format (json, combined, haproxy, envoy, alb, s3, cloudfront, squid, logfmt, csv). Give"},
 		"CSV without a time":  {"a,b\n1,2\n", Options{Format: "csv"}, "no column for the time"},
 		"a column twice":      {"time,a,a\n1,2,3\n", Options{Format: "csv"}, `column "a" twice`},
 		"unknown field":       {"", Options{Fields: map[string]string{"tine": "x"}}, `unknown field "tine"`},

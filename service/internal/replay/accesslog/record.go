@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,6 +46,7 @@ type Record struct {
 	unit  float64 // of Duration in microseconds, or 0 if it is unknown
 
 	at, took string // the names of the time and the duration in the log
+	around   string // the line with what wraps it, if anything does
 }
 
 // A Timing is what the Time of a record is.
@@ -271,7 +273,7 @@ func parseTime(s string) (int64, error) {
 		if strings.IndexByte(s, ' ') < 0 { // HAProxy's, with milliseconds
 			layout = "02/Jan/2006:15:04:05"
 		}
-	case len(s) >= 19 && s[10] == ' ':
+	case len(s) >= 19 && (s[10] == ' ' || s[10] == '\t'):
 		s = s[:10] + "T" + strings.Replace(s[11:], " ", "", 1)
 		fallthrough
 	default:
@@ -295,47 +297,36 @@ func inRange(us int64) (int64, error) {
 	return us, nil
 }
 
-// parseEpoch parses digits with an optional fraction, without floating point.
+// parseEpoch parses seconds since the epoch, or milli-, micro- or nanoseconds if they are too many.
 func parseEpoch(s string) (us int64, ok bool) {
-	if strings.ContainsAny(s, "eE") { // such as 1.646861401e9 from some encoders
-		f, err := strconv.ParseFloat(s, 64)
-		if err != nil || f < 0 || f > 1e19 {
-			return 0, false
-		}
-		s = strconv.FormatFloat(f, 'f', -1, 64)
-	}
-	whole, fraction, _ := strings.Cut(s, ".")
-	n, err := strconv.ParseUint(whole, 10, 63)
-	if err != nil {
-		return 0, false
-	}
-	digits := 6 // the digits of the fraction down to microseconds
+	f, err := strconv.ParseFloat(s, 64)
 	switch {
-	case n >= 1e17:
-		return int64(n / 1000), allDigits(fraction)
-	case n >= 1e14:
-		return int64(n), allDigits(fraction)
-	case n >= 1e11:
-		digits = 3
-	}
-	if !allDigits(fraction) {
+	case err != nil || !(f >= 0 && f < 1e19):
 		return 0, false
+	case f >= 1e17:
+		f /= 1e3
+	case f < 1e11:
+		f *= 1e6
+	case f < 1e14:
+		f *= 1e3
 	}
-	us = int64(n)
-	for i := range digits {
-		us *= 10
-		if i < len(fraction) {
-			us += int64(fraction[i] - '0')
-		}
-	}
-	return us, true
+	return int64(math.Round(f)), true
 }
 
-func allDigits(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
+// Crawler returns the name of the crawler that an address, a network or a host belongs to, or "".
+func Crawler(name string) string {
+	address, err := netip.ParseAddr(name)
+	if network, failed := netip.ParsePrefix(name); err != nil && failed == nil {
+		address = network.Addr()
+	}
+	for _, entry := range entries("crawler") {
+		known := strings.Fields(entry)
+		if slices.ContainsFunc(known[1:], func(one string) bool {
+			network, err := netip.ParsePrefix(one)
+			return err == nil && network.Contains(address) || err != nil && strings.HasSuffix(name, one)
+		}) {
+			return known[0]
 		}
 	}
-	return true
+	return ""
 }
