@@ -201,7 +201,7 @@ func replayText(t *output.Text, r *replayReport) {
 	}
 	t.Rows(0, rows)
 	for _, o := range r.Candidates {
-		absurdText(t, r.SpanSeconds, o)
+		absurdText(t, o)
 	}
 	if len(r.Demand) > 0 {
 		t.Say("\nWhat %ss ask for at most, without any limit:", r.noun())
@@ -245,12 +245,8 @@ func whoText(w replay.Worst) string {
 	return strings.Join(slices.DeleteFunc(known, func(s string) bool { return s == "" }), "  ")
 }
 
-// absurdText says what times mean that are longer than the log.
-func absurdText(t *output.Text, span float64, o *replay.Outcome) {
-	if each := o.LimitedSeconds / float64(max(o.ClientsLimited, 1)); each > span {
-		t.Say("%s: limited for longer than the log lasts (%s, not %s). A refusal ends when the window of the limit has moved on, "+
-			"and that is after the end of the log.", called(o, ","), secondsText(each), secondsText(span))
-	}
+// absurdText says what cannot be right.
+func absurdText(t *output.Text, o *replay.Outcome) {
 	if o.AboveLimit > 0 {
 		t.Say("%s: %d requests cost more than the whole limit and can never be admitted. Raise the limit, or look at --cost.",
 			called(o, ","), o.AboveLimit)

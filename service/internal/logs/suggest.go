@@ -135,9 +135,6 @@ func (s *suggestFlags) warnOfCliffs(proposal *replay.Suggestion, r *suggestRepor
 		if c.OnRoute != "" {
 			text += " For " + c.Route + " alone it is " + c.OnRoute + "."
 		}
-		for i, name := range c.Examples {
-			c.Examples[i] = s.names(name)
-		}
 		r.Warnings = append(r.Warnings, text)
 	}
 	return nil

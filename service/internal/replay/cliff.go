@@ -20,10 +20,9 @@ const (
 
 // A Cliff is a group of clients that all do one thing, unlike the others, and that set the proposed limits.
 type Cliff struct {
-	Clients  int      `json:"clients"`
-	Examples []string `json:"examples"`
-	Requests int64    `json:"requests"`
-	Share    float64  `json:"share"`
+	Clients  int     `json:"clients"`
+	Requests int64   `json:"requests"`
+	Share    float64 `json:"share"`
 	// Route is what they request, or "" for several routes, and Status the answer, or 0 for several.
 	Route  string `json:"route,omitempty"`
 	Status int64  `json:"status,omitempty"`
@@ -135,9 +134,6 @@ func (s *Suggestion) groups() (all []*Cliff) {
 			alike = float64(routes[d.route] - g.Requests)
 		}
 		if g.Share >= cliffShare && 2*g.Clients <= len(t.clients) && alike <= ofOthers*others {
-			for _, m := range g.members[:min(3, g.Clients)] {
-				g.Examples = append(g.Examples, t.clients[m].name)
-			}
 			all = append(all, g)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -193,43 +194,31 @@ func (r *reading) wrapping() string {
 
 // errUnknown is for a log of which no line could be read. It says what the first line has, and which format is nearest to it.
 func (d *detector) errUnknown(name string, start []byte) error {
-	line, _, _ := bytes.Cut(bytes.TrimSpace(start), []byte("\n"))
-	line = bytes.TrimSpace(line)
-	near, seen := "", []string(nil)
-	from, err := readJSON(line)
-	if near = "json"; err != nil {
-		from, _ = readLogfmt(line)
-		near = "logfmt"
-	}
-	if o, _ := from.(object); len(o) > 1 {
-		for key, value := range o {
-			if inner, ok := value.(map[string]any); ok {
-				for below := range inner {
-					seen = append(seen, key+"."+below)
-				}
-				continue
-			}
-			seen = append(seen, key)
-		}
-		slices.Sort(seen)
-		near += ", without a time"
-	} else if columns := bytes.FieldsFunc(line, func(c rune) bool { return c == ',' || c == '\t' }); len(columns) > 2 {
-		near, seen = "csv, but no column is a time", strings.Split(string(bytes.Join(columns, []byte("\n"))), "\n")
-	} else {
-		near = ""
+	text, _, _ := strings.Cut(strings.TrimSpace(string(start)), "\n")
+	near, seen := "", strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == '\t' })
+	o, _ := readJSON([]byte(text))
+	pairs, _ := readLogfmt([]byte(text))
+	switch {
+	case o != nil:
+		near, seen = "json without a time", slices.Sorted(maps.Keys(o.(object)))
+	case pairs != nil && len(pairs.(object)) > 1:
+		near, seen = "logfmt without a time", slices.Sorted(maps.Keys(pairs.(object)))
+	case len(seen) > 2:
+		near = "csv without a column for the time"
+	default:
+		best := 0 // values that cannot be just anything
 		for _, f := range d.formats {
 			for _, l := range f.layouts {
-				if values, err := l.split(string(line)); err != nil && len(values.values) > len(seen) {
-					near, seen = fmt.Sprintf("%s, but %v", l.name, err), nil
-					for i, value := range values.values {
-						seen = append(seen, l.labels[i]+"="+first(value, 30))
-					}
+				values, err := l.split(text)
+				fit := len(slices.DeleteFunc(slices.Clone(l.parts[:len(values.values)]), func(p part) bool { return p.is == nil && !p.quoted }))
+				if err != nil && fit > best {
+					best, near, seen = fit, fmt.Sprintf("%s, but %v", l.name, err), l.labels[:len(values.values)]
 				}
 			}
 		}
 	}
-	if near != "" && seen != nil {
-		near = fmt.Sprintf("The nearest is %s; the first line has %s. ", near, strings.Join(seen[:min(len(seen), 30)], ", "))
+	if near != "" {
+		near = fmt.Sprintf("The nearest is %s; the first line has %s. ", near, first(strings.Join(seen, ", "), 10*shownText))
 	}
 	return fmt.Errorf("%s: the first lines have no known format (%s). %sGive the server's own format string with --log-format, and "+
 		"name the field of the time if it is unusual: --field time=NAME", name, strings.Join(FormatNames(), ", "), near)

@@ -164,22 +164,21 @@ func durationUnits() map[string]float64 {
 	return all
 }
 
-// timing says what the time of a record is, by the names that it and the duration have, and computes the start.
-func (r *Record) timing(at, took string) {
-	r.at, r.took = at, took
+// start finds the start of the request by the names that its time and duration have.
+func (r *Record) start(at, took string) {
 	if r.unit == 0 && took != "" {
 		r.unit = cmp.Or(units[took], units[at+"+"+took])
 	}
 	length := int64(r.Duration * r.unit)
 	switch r.Written = r.Time; {
 	case slices.Contains(starts, at), slices.Contains(starts, took):
-		if r.Timing, r.Written = Started, r.Time+length; r.unit == 0 {
-			r.Written = 0 // unknown
+		if r.from, r.Written = at, r.Time+length; r.unit == 0 {
+			r.Written = 0
 		}
 	case r.unit > 0 && r.Time-length >= earliest:
-		r.Timing, r.Time = Computed, r.Time-length
-	case slices.Contains(ends, at):
-		r.Timing = Ended
+		r.from, r.Time = at+" less "+took, r.Time-length
+	default:
+		r.Ended = slices.Contains(ends, at)
 	}
 }
 
@@ -288,7 +287,7 @@ func (n naming) fill(r *Record, from others) error {
 			return wrong
 		}
 	}
-	r.timing(used[times], used[durations])
+	r.start(used[times], used[durations])
 	return nil
 }
 

@@ -13,6 +13,8 @@ import (
 var (
 	logFormat = regexp.MustCompile(`^\s*log_format\s+(\S+)(\s+escape=\w+)?\s+`)
 	variable  = regexp.MustCompile(`\$(?:([A-Za-z0-9_]+)|\{([A-Za-z0-9_]+)\})`)
+	quoted    = regexp.MustCompile(`^(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")`)
+	escaped   = regexp.MustCompile(`\\(["'\\])`)
 	merged    = strings.NewReplacer("$uri$is_args$args", "$request_uri", "$document_uri$is_args$args", "$request_uri",
 		"$uri$is_args$query_string", "$request_uri")
 
@@ -53,29 +55,22 @@ func (l *layout) nginx(format string) error {
 		l.variables(rest)
 		return nil
 	}
-	var joined strings.Builder
+	joined := ""
 	for rest = strings.TrimSpace(strings.TrimSuffix(rest, ";")); rest != ""; rest = strings.TrimSpace(rest) {
-		quote := rest[0]
-		if quote == '#' { // a comment
+		at := quoted.FindStringIndex(rest)
+		switch {
+		case at != nil:
+			joined += escaped.ReplaceAllString(rest[1:at[1]-1], "$1")
+			rest = rest[at[1]:]
+		case rest[0] == '#': // a comment
 			_, rest, _ = strings.Cut(rest, "\n")
-			continue
-		}
-		if quote != '\'' && quote != '"' {
+		case rest[0] == '\'' || rest[0] == '"':
+			return fmt.Errorf("the string that begins with %q has no end", first(rest, 20))
+		default:
 			return fmt.Errorf("the text of log_format continues without quotation marks at %q", first(rest, 20))
 		}
-		end := 1
-		for ; end < len(rest) && rest[end] != quote; end++ {
-			if rest[end] == '\\' && end+1 < len(rest) && strings.IndexByte(`"'\`, rest[end+1]) >= 0 {
-				end++
-			}
-			joined.WriteByte(rest[end])
-		}
-		if end >= len(rest) {
-			return fmt.Errorf("the string that begins with %q has no end", first(rest, 20))
-		}
-		rest = rest[end+1:]
 	}
-	l.variables(joined.String())
+	l.variables(joined)
 	return nil
 }
 

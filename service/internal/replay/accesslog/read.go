@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -60,9 +59,10 @@ type Stats struct {
 	Broken  int64
 	First   []Broken // the first few of the broken lines
 
-	// Timing counts records by what their time is, and Times says how starts are known, such as "msec less request_time".
-	Timing [timings]int64
-	Times  string
+	// Ends counts the records whose time is that of the end, and Times says how starts are known, such as "msec less
+	// request_time".
+	Ends  int64
+	Times string
 	// Peers counts the records that came from each address which forwarded for another one and is not trusted.
 	Peers map[string]int64
 }
@@ -78,9 +78,7 @@ func (s *Stats) Add(more Stats) {
 	s.Lines += more.Lines
 	s.Records += more.Records
 	s.Broken += more.Broken
-	for i, n := range more.Timing {
-		s.Timing[i] += n
-	}
+	s.Ends += more.Ends
 	s.Times = join(s.Times, more.Times)
 	if s.Peers == nil {
 		s.Peers = make(map[string]int64)
@@ -120,10 +118,6 @@ func Read(name string, from io.Reader, opts Options, each func(*Record) error) (
 	}
 	err = r.read(each)
 	r.clients.describe(&stats)
-	if r.apache > 0 && r.nginx == 0 { // Apache writes the start, and nginx the end
-		stats.Timing[Started], stats.Timing[Ended] = stats.Timing[Started]+stats.Timing[Ended], 0
-		stats.Times = "time_local of Apache"
-	}
 	return stats, err
 }
 
@@ -137,8 +131,7 @@ type reader struct {
 	stats     *Stats
 	record    Record // of the current line
 	others    detector
-
-	apache, nginx int64 // lines in the combined format that only one of them writes
+	from      string // how the last start is known
 }
 
 // newReader finds out how a log is to be read.
@@ -207,34 +200,15 @@ func (r *reader) read(each func(*Record) error) error {
 			continue
 		}
 		r.stats.Records++
-		r.timed(&r.record)
+		if r.record.Ended {
+			r.stats.Ends++
+		} else if r.record.from != r.from && r.record.from != "" {
+			r.from = r.record.from
+			r.stats.Times = join(r.stats.Times, r.from)
+		}
 		r.clients.find(&r.record)
 		if err := each(&r.record); err != nil {
 			return fmt.Errorf("%s:%d: %w", r.name, r.lines.number, err)
-		}
-	}
-}
-
-// timed counts what the time of a record is.
-func (r *reader) timed(record *Record) {
-	if r.stats.Timing[record.Timing]++; r.stats.Timing[record.Timing] == 1 {
-		switch record.Timing {
-		case Started:
-			r.stats.Times = join(r.stats.Times, record.at)
-		case Computed:
-			r.stats.Times = join(r.stats.Times, record.at+" less "+record.took)
-		}
-	}
-	from, _ := record.other.(row)
-	if record.Timing != Ended || from.layout == nil || from.layout.form == "" {
-		return
-	}
-	// Of a response without a body nginx writes 0 bytes, and Apache "-" or those of the header.
-	if record.Status == http.StatusNotModified || record.Status == http.StatusNoContent || record.Method == http.MethodHead {
-		if from.field("body_bytes_sent") == "0" {
-			r.nginx++
-		} else {
-			r.apache++
 		}
 	}
 }

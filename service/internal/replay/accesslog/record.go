@@ -12,10 +12,10 @@ import (
 
 // A Record is one request of a log. Fields that the log lacks are empty or zero. The tags are their names in expressions.
 type Record struct {
-	// Time is the start of the request as far as the log has it, in microseconds since the Unix epoch: see Timing. Written
-	// is the time at which the line was written, as far as that is known.
-	Time, Written int64  `expr:"-"`
-	Timing        Timing `expr:"-"`
+	// Time is the start of the request, or, if Ended, its end because the duration is unknown, in microseconds since the Unix
+	// epoch. Written is the time at which the line was written, or 0 if it is unknown.
+	Time, Written int64 `expr:"-"`
+	Ended         bool  `expr:"-"`
 	// RemoteAddress is the client's address, without a port: the one that the log names, or, of a request that came
 	// through a trusted proxy ([Options.Trusted]), the one in ForwardedFor. In a log without the address of the peer, and
 	// in one whose lines begin with ForwardedFor, it is the first in ForwardedFor, which a client can invent.
@@ -45,20 +45,9 @@ type Record struct {
 	leads bool    // the line begins with ForwardedFor
 	unit  float64 // of Duration in microseconds, or 0 if it is unknown
 
-	at, took string // the names of the time and the duration in the log
-	around   string // the line with what wraps it, if anything does
+	from   string // how the start is known
+	around string // the line with what wraps it, if anything does
 }
-
-// A Timing is what the Time of a record is.
-type Timing uint8
-
-const (
-	Untold   Timing = iota // the time of the line, of which the log does not tell what it is
-	Ended                  // the end of the request, whose duration is unknown
-	Started                // the start
-	Computed               // the end less the duration
-	timings
-)
 
 // numbers is a set of fields that are numbers, whose zero may also be in the log.
 type numbers uint8
