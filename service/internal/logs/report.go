@@ -135,9 +135,9 @@ func (r *logReading) check(report *logReport, warn func(sign, format string, arg
 			part(s.Broken, report.BrokenShare), s.Lines, b.File, b.Line, b.Reason)
 	}
 	if float64(s.Ends) > endsShare*all {
-		warn("ends", "The times of %d of %d lines count as the ends of requests, as nginx writes them, and nothing says how long these took. "+
-			"Slow requests that began apart can end together: then limits come out too high, and replays refuse what would pass. "+
-			"Log $msec and $request_time, and give the format with --log-format. For a log of Apache, give its LogFormat there.", s.Ends, s.Records)
+		warn("ends", "The times of %d of %d lines count as ends of requests, as nginx writes them, without durations. Slow requests that began "+
+			"apart can end together, so limits come out too high, and replays refuse what would pass. Log $msec and $request_time, and give "+
+			"the format with --log-format; of Apache, give its LogFormat.", s.Ends, s.Records)
 	}
 	if span := time.Duration(report.SpanSeconds * 1e9); span < shortLog {
 		file := r.files[0].Name
