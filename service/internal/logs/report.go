@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -151,25 +152,21 @@ func (r *logReading) check(report *logReport, warn func(sign, format string, arg
 
 // proxies returns addresses as --trusted-proxies takes them: alone if they are few, or else in networks.
 func proxies(peers map[string]int64) string {
-	var networks []string
+	networks := make(map[string]bool)
 	for _, bits := range [][2]int{{32, 128}, {24, 64}, {20, 56}, {16, 48}} {
-		networks = networks[:0]
+		clear(networks)
 		for peer := range peers {
-			address, _ := netip.ParseAddr(peer)
-			length := bits[0]
-			if address = address.Unmap(); address.Is6() {
-				length = bits[1]
-			}
-			if network, err := address.Prefix(length); err == nil && address.IsValid() {
-				networks = append(networks, network.String())
+			address, _ := netip.ParseAddr(peer) // Prefix fails for a name
+			address = address.Unmap()
+			if network, err := address.Prefix(bits[address.BitLen()/128]); err == nil && address.IsValid() {
+				networks[network.String()] = true
 			}
 		}
-		slices.Sort(networks)
-		if networks = slices.Compact(networks); len(networks) <= fewPeers {
+		if len(networks) <= fewPeers {
 			break
 		}
 	}
-	return strings.Join(networks, ",")
+	return strings.Join(slices.Sorted(maps.Keys(networks)), ",")
 }
 
 // client returns in words what was taken as the client, and where addresses were found.

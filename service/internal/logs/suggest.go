@@ -35,15 +35,12 @@ limit for each: the tightest pair under which at most a share of the clients wou
 refused. The command replays the pair to show what it does, and lists what the log cannot show. It
 ends with the pair as a rule of sash serve in shadow mode.
 
-A few clients can send much of the traffic. The command warns if the pair refuses more than 1% of
-the requests, and names the clients; --affect-requests loosens it until it refuses at most so many.
-
-The proposal is tested on what it has not seen: the command makes it again from the first 70% of the
-log's time, and counts whom that refuses in the rest.
+The command warns if the pair refuses more than 1% of the requests, and if it is that of a few
+clients which do one thing only. It makes the proposal again from the first 70% of the log's time,
+and counts whom that refuses in the rest. --where proposes for a part of the requests.
 
 A window that the log covers fewer than 10 times is refused: a busier one is likely to come. Without
---sustained and --burst the command takes the longest up to 1h and 10s that the log covers. --where
-proposes for a part of the requests, such as those of a route.
+--sustained and --burst the command takes the longest up to 1h and 10s that the log covers.
 
 ` + expressionHelp + `
 

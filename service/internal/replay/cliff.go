@@ -31,18 +31,25 @@ type Cliff struct {
 	// OnRoute is the pair for the route alone, from the requests of all others. It is empty if there are none.
 	OnRoute string `json:"limits_on_route,omitempty"`
 
-	members []uint32
-	route   uint32
+	members            []uint32
+	route              uint32
+	onRoute, andStatus int64 // its requests for Route, and those answered with Status
 }
 
 // String returns a sentence without its end.
 func (c *Cliff) String() string {
 	text := fmt.Sprintf("%s, %.1f%% of the requests", output.Count(int64(c.Clients), "client"), 100*c.Share)
+	most := func(n int64) string {
+		if n == c.Requests {
+			return "all"
+		}
+		return fmt.Sprintf("%.1f%% of them", 100*share(n, c.Requests))
+	}
 	if c.Route != "" {
-		text += ", all " + c.Route
+		text += ", " + most(c.onRoute) + " " + c.Route
 	}
 	if c.Status > 0 {
-		text += fmt.Sprintf(", all answered %d", c.Status)
+		text += fmt.Sprintf(", %s answered %d", most(c.andStatus), c.Status)
 	}
 	if c.Times >= cliffFactor {
 		text += fmt.Sprintf(", at %.1f times the rate of anyone else", c.Times)
@@ -51,19 +58,19 @@ func (c *Cliff) String() string {
 }
 
 // Cliffs returns the groups that set the limits of a suggestion, the largest first, and what is suggested without them.
-func (s *Suggestion) Cliffs(caps Caps) (cliffs []*Cliff, without *Suggestion, err error) {
-	out := make([]bool, len(s.heavy))
-	for _, c := range s.groups() {
+func (s *Suggestion) Cliffs(caps Caps) ([]*Cliff, *Suggestion, error) {
+	cliffs, out := s.groups(), make([]bool, len(s.heavy))
+	for _, c := range cliffs {
 		for _, m := range c.members {
 			out[m] = true
 		}
-		cliffs = append(cliffs, c)
 	}
 	rest := s.trace.subset(func(e *event) bool { return !out[e.client] })
 	if len(cliffs) == 0 || rest.Clients() == 0 {
 		return nil, nil, nil
 	}
-	if without, err = rest.Suggest(caps, s.Limits[0].Window, s.Limits[1].Window); err != nil {
+	without, err := rest.Suggest(caps, s.Limits[0].Window, s.Limits[1].Window)
+	if err != nil {
 		return nil, nil, err
 	}
 	lower := func(was, is int64) bool { return float64(was) >= cliffFactor*float64(is) }
@@ -91,7 +98,7 @@ func (s *Suggestion) Cliffs(caps Caps) (cliffs []*Cliff, without *Suggestion, er
 // groups returns clients by what they do, if the others do it less.
 func (s *Suggestion) groups() (all []*Cliff) {
 	type deed struct {
-		route  int // -1 for several
+		route  string // "" for several
 		status int64
 	}
 	t := s.trace
@@ -104,39 +111,36 @@ func (s *Suggestion) groups() (all []*Cliff) {
 	}
 	found := make(map[deed]*Cliff)
 	for i := range t.clients {
-		c, d := &t.clients[i], deed{route: -1}
+		c, d, answered := &t.clients[i], deed{}, int64(0)
 		most := func(n int64) bool { return float64(n) >= singleMinded*float64(c.requests) }
 		if most(mine[i]) {
-			d.route = int(c.route)
+			d.route = t.routes[c.route]
 		}
 		for _, s := range c.statuses {
 			if statuses[s.code] += s.n; most(s.n) {
-				d.status = s.code
+				d.status, answered = s.code, s.n
 			}
 		}
-		if c.requests < cliffRequests || d.route < 0 && d.status < 400 {
+		if c.requests < cliffRequests || d.route == "" && d.status < 400 {
 			continue
 		}
 		g := found[d]
 		if g == nil {
-			g = &Cliff{Status: d.status, route: c.route}
-			if found[d] = g; d.route >= 0 {
-				g.Route = t.routes[d.route]
-			}
-		}
-		g.members, g.Requests = append(g.members, uint32(i)), g.Requests+c.requests
-	}
-	for d, g := range found {
-		g.Clients, g.Share = len(g.members), share(g.Requests, t.counts.Requests)
-		others := float64(t.counts.Requests - g.Requests)
-		alike := float64(statuses[d.status] - g.Requests) // about: members have other requests too
-		if d.status < 400 || d.route >= 0 && routes[d.route] < statuses[d.status] {
-			alike = float64(routes[d.route] - g.Requests)
-		}
-		if g.Share >= cliffShare && 2*g.Clients <= len(t.clients) && alike <= ofOthers*others {
+			g = &Cliff{Route: d.route, Status: d.status, route: c.route}
+			found[d] = g
 			all = append(all, g)
 		}
+		g.members, g.Requests = append(g.members, uint32(i)), g.Requests+c.requests
+		g.onRoute, g.andStatus = g.onRoute+mine[i], g.andStatus+answered
 	}
+	all = slices.DeleteFunc(all, func(g *Cliff) bool {
+		g.Clients, g.Share = len(g.members), share(g.Requests, t.counts.Requests)
+		alike := statuses[g.Status] - g.andStatus // requests of others
+		if onRoute := routes[g.route] - g.onRoute; g.Status < 400 || g.Route != "" && onRoute < alike {
+			alike = onRoute
+		}
+		return g.Share < cliffShare || 2*g.Clients > len(t.clients) || float64(alike) > ofOthers*float64(t.counts.Requests-g.Requests)
+	})
 	slices.SortFunc(all, func(a, b *Cliff) int { return cmp.Compare(b.Requests, a.Requests) })
 	return all
 }
