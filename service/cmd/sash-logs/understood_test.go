@@ -146,6 +146,7 @@ func TestWarningsOfMisreadLogs(t *testing.T) {
 		{"proxies", "from 300 peers. If these are your proxies, all who are behind one count as one client, and limits come out far too high: " +
 			"--trusted-proxies 198.51.100.0/24,198.51.101.0/24", []string{behind("cdn", 500, 300)}},
 		{"proxies", "--trusted-proxies 198.51.100.0/24,198.51.102.0/24", []string{"--trusted-proxies", "198.51.101.0/24", behind("cdn2", 500, 450)}},
+		{"", "", []string{"--key", "forwarded_for", behind("cdn3", 500, 300)}},
 		{"", "", []string{"--trusted-proxies", "198.51.100.0/24,198.51.101.0/24", filepath.Join(dir, "cdn")}},
 	} {
 		want := 0
