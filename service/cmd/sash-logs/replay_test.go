@@ -74,6 +74,9 @@ func TestReplayConditions(t *testing.T) {
 		if code != want || !strings.HasPrefix(out, `{"requests":`) || (want == 1) != strings.Contains(err, condition+" holds for 10/1m by sliding-log") {
 			t.Errorf("%s: exit %d, want %d; %s", condition, code, want, err)
 		}
+		if code, _, err = sash(t, "suggest", "--affect", "1%", "--fail-if", condition, sampleLog); code != min(want, strings.Count(condition, "=")) {
+			t.Errorf("suggest, %s: exit %d, %s", condition, code, err)
+		}
 	}
 }
 

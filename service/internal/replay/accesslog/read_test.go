@@ -186,6 +186,9 @@ func TestARequestIsAtItsStart(t *testing.T) {
 		"Apache's end":            {`%h %{end:sec}t "%r" %>s %{ms}T`, `192.0.2.7 1431857103 "GET / HTTP/1.1" 200 1500`, false, end - 3*second/2, end, "sec less request_time_ms"},
 		"combined":                {"", "192.0.2.7 - - [" + clf + `] "GET / HTTP/1.1" 200 7 "-" "-"`, true, end, end, ""},
 		"a program":               {"", `time=2015-05-17T10:05:03Z method=GET path=/ duration=1.5s`, false, end - 3*second/2, end, "time less duration"},
+		"CloudFront":              {"", "#Fields: date time x-edge-location c-ip time-taken\n2015-05-17\t10:05:03\tLHR\t192.0.2.7\t1.500", false, end - 3*second/2, end, "time less time_taken"},
+		"IIS":                     {"", "#Fields: date time c-ip time-taken\n2015-05-17 10:05:03 192.0.2.7 1500", false, end - 3*second/2, end, "time less time-taken"},
+		"gcloud":                  {"", `{"timestamp":"2015-05-17T10:05:03Z","httpRequest":{"latency":"1.5s","status":200}}`, false, end, end + 3*second/2, "timestamp"},
 		"an unknown unit":         {"", `time=2015-05-17T10:05:03Z method=GET path=/ duration=1.5`, false, end, end, ""},
 	} {
 		all, stats := read(t, tt.line, Options{Format: tt.format})
