@@ -59,7 +59,7 @@ type Expressions struct {
 
 // A Selector turns records into selections. It is not safe for concurrent use.
 type Selector struct {
-	key, cost, where *program
+	key, cost, where *program // nil for the default
 	machine          vm.VM
 	routes           *http.ServeMux
 	env              fields
@@ -109,7 +109,9 @@ func NewSelector(e Expressions) (*Selector, error) {
 		return p, nil
 	}
 	var err, wrong error
-	s.key, err = compile("key", cmp.Or(e.Key, defaultKey), expr.AsKind(reflect.String))
+	if e.Key != defaultKey {
+		s.key, err = compile("key", e.Key, expr.AsKind(reflect.String))
+	}
 	s.cost, wrong = compile("cost", e.Cost, expr.AsFloat64())
 	err = cmp.Or(err, wrong)
 	s.where, wrong = compile("requests that count", e.Where, expr.AsBool())
@@ -239,11 +241,15 @@ func (s *Selector) selection(r *accesslog.Record) (sel Selection, counts bool, e
 	if s.routes != nil && strings.Contains(s.env.Route, " ") { // the pattern includes the method
 		sel.Route = s.env.Route
 	}
-	key, err := s.run(s.key, r)
-	if err != nil {
-		return sel, false, err
+	if sel.Key = s.env.Client; s.key != nil {
+		key, err := s.run(s.key, r)
+		if err != nil {
+			return sel, false, err
+		}
+		sel.Key = key.(string)
+	} else if sel.Key == "" {
+		s.miss("remote_address")
 	}
-	sel.Key = key.(string)
 	if s.cost != nil {
 		cost, err := s.run(s.cost, r)
 		if err != nil {
