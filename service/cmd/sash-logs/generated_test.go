@@ -153,7 +153,7 @@ func TestSlowRequestsAreAtTheirStarts(t *testing.T) {
 
 // An attack is called one, whether all of the log or only its route is looked at.
 func TestAnAttackIsNamed(t *testing.T) {
-	calls := traffic(2, 1500, 10)
+	calls := traffic(2, 700, 10)
 	log := tempFile(t, "log", written(calls, nginxJSON))
 	for _, where := range []string{"", `path == "/login"`} {
 		var s struct {
@@ -193,7 +193,7 @@ func TestAnAttackIsNamed(t *testing.T) {
 // What is proposed on the first day is judged on the second, by the definition and not by the program.
 func TestProposalsJudgedOnTheSecondHalf(t *testing.T) {
 	for i, attackers := range []int{0, 0, 0, 5, 20} {
-		calls := traffic(uint64(10+i), 800+400*i, attackers)
+		calls := traffic(uint64(10+i), 600+250*i, attackers)
 		var days [2][]call
 		for _, c := range calls {
 			day := min(1, int(c.start)/86400)

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"example.com/sash/service/internal/output"
 )
 
 // From where on a group of clients is a Cliff.
@@ -38,7 +36,10 @@ type Cliff struct {
 
 // String returns a sentence without its end.
 func (c *Cliff) String() string {
-	text := fmt.Sprintf("%s, %.1f%% of the requests", output.Count(int64(c.Clients), "client"), 100*c.Share)
+	text := fmt.Sprintf("%d clients, %.1f%% of the requests", c.Clients, 100*c.Share)
+	if c.Clients == 1 {
+		text = strings.Replace(text, "clients", "client", 1)
+	}
 	most := func(n int64) string {
 		if n == c.Requests {
 			return "all"
