@@ -169,12 +169,8 @@ func (r *logReading) empty(report *logReport) error {
 		for _, m := range r.selector.Missing() {
 			why = append(why, m.String())
 		}
-		if report.Filtered > 0 {
-			why = append(why, fmt.Sprintf("--where leaves out %d", report.Filtered))
-		}
-		if report.Unlimited > 0 {
-			why = append(why, fmt.Sprintf("%d have no key, no cost, or no rule", report.Unlimited))
-		}
+		why = append(why, fmt.Sprintf("--where leaves out %d", report.Filtered),
+			fmt.Sprintf("%d have no key, no cost, or no rule", report.Unlimited))
 		return fmt.Errorf("no request is left: %s. --key, --cost and --where select what counts, and --field names fields with unusual names",
 			strings.Join(why, ", "))
 	case report.Broken > 0:

@@ -59,8 +59,9 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 	report := logReport{
 		Requests: counts.Requests, Broken: r.stats.Broken, Clients: trace.Clients(), Filtered: counts.Filtered,
 		Unlimited: counts.Unlimited, Late: counts.Late, Throttled: counts.Throttled, BrokenLines: []accesslog.Broken{},
-		BrokenShare: float64(r.stats.Broken) / float64(max(r.stats.Lines, 1)), Format: r.stats.Format, Wrapping: r.stats.Wrapping, Times: r.stats.Times,
-		Key: r.expressions.Key, Client: r.client(), Examples: []string{}, Cost: cmp.Or(r.expressions.Cost, "1"), Where: r.expressions.Where,
+		BrokenShare: float64(r.stats.Broken) / float64(max(r.stats.Lines, 1)), Format: r.stats.Format, Wrapping: r.stats.Wrapping,
+		Times: r.stats.Times,
+		Key:   r.expressions.Key, Client: r.client(), Examples: []string{}, Cost: cmp.Or(r.expressions.Cost, "1"), Where: r.expressions.Where,
 		Files: r.files, Notes: append([]string{}, r.stats.Notes...), lines: r.stats.Lines,
 	}
 	if r.policy.file != "" {
@@ -151,7 +152,8 @@ func (r *logReading) check(report *logReport, warn func(sign, format string, arg
 		if file == stdin {
 			file = "access.log"
 		}
-		warn("short", "The log lasts %s, less than a day, and may lack the busiest hours, so limits come out too low. Name the files before it too: %s.1 %[2]s",
+		warn("short", "The log lasts %s, less than a day, and may lack the busiest hours, so limits come out too low. "+
+			"Name the files before it too: %s.1 %[2]s",
 			secondsText(report.SpanSeconds), file)
 	}
 }
@@ -254,7 +256,8 @@ func logText(t *output.Text, r *logReport) {
 	if r.Times != "" {
 		times = ", by their start (" + r.Times + ")"
 	}
-	t.Say("%d requests of %s in %s, from %s to %s%s", r.Requests, r.clients(int64(r.Clients)), secondsText(r.SpanSeconds), r.First, r.Last, times)
+	t.Say("%d requests of %s in %s, from %s to %s%s",
+		r.Requests, r.clients(int64(r.Clients)), secondsText(r.SpanSeconds), r.First, r.Last, times)
 	var more []string
 	for _, p := range r.asides() {
 		more = append(more, fmt.Sprintf("%d %s", p.n, p.what))

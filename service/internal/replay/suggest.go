@@ -126,7 +126,8 @@ func (s *Suggestion) Candidates() []Candidate {
 	for c := range spared {
 		spared[c] = s.Burst.byClient[c] <= s.Limits[0].Units && s.Sustained.byClient[c] <= s.Limits[1].Units
 	}
-	return []Candidate{{Limits: s.Limits, spared: spared}, {Limits: s.Limits, Options: sash.Options{Algorithm: sash.FixedWindow}, spared: spared}}
+	fixed := sash.Options{Algorithm: sash.FixedWindow}
+	return []Candidate{{Limits: s.Limits, spared: spared}, {Limits: s.Limits, Options: fixed, spared: spared}}
 }
 
 // second returns the smallest sustained limit that, together with the burst limit, affects no more clients than allowed.

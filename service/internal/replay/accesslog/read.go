@@ -326,22 +326,6 @@ var compressions = []struct {
 	}},
 }
 
-// unreadable are forms in which a log cannot be read, by the bytes at an offset, and what makes it readable.
-var unreadable = []struct {
-	name, magic string
-	at          int
-	unpack      string
-}{
-	{"in UTF-16, as PowerShell writes it", "\xff\xfe", 0, "iconv -f UTF-16 -t UTF-8 FILE"},
-	{"in UTF-16, as PowerShell writes it", "\xfe\xff", 0, "iconv -f UTF-16 -t UTF-8 FILE"},
-	{"compressed with bzip2", "BZh", 0, "bzip2 -dc FILE"},
-	{"compressed with xz", "\xfd7zXZ\x00", 0, "xz -dc FILE"},
-	{"compressed with lz4", "\x04\x22\x4d\x18", 0, "lz4 -dc FILE"},
-	{"a zip archive, not a log", "PK\x03\x04", 0, "unzip -p FILE"},
-	{"a 7z archive, not a log", "7z\xbc\xaf\x27\x1c", 0, "7z x -so FILE"},
-	{"a tar archive, not a log", "ustar", 257, "tar xOf FILE"},
-}
-
 // decompress returns what a file holds, unpacked if its first bytes are those of a compression. Several compressed files one
 // after the other are read as one. A read that meets damage returns a [*DamagedError].
 func decompress(from io.Reader) (*bufio.Reader, error) {
@@ -363,9 +347,11 @@ func decompress(from io.Reader) (*bufio.Reader, error) {
 		return nil, source.failed
 	}
 	start, _ = buffered.Peek(300)
-	for _, u := range unreadable {
-		if len(start) > u.at && bytes.HasPrefix(start[u.at:], []byte(u.magic)) {
-			return nil, fmt.Errorf("this is %s: send what is in it to standard input, such as by %s", u.name, u.unpack)
+	for _, entry := range entries("unreadable") {
+		known := strings.SplitN(entry, " | ", 3)
+		magic, at := "", 0
+		if _, err := fmt.Sscanf(known[0], "%x %d", &magic, &at); err == nil && len(start) > at && bytes.HasPrefix(start[at:], []byte(magic)) {
+			return nil, fmt.Errorf("this is %s: send what is in it to standard input, such as by %s", known[1], known[2])
 		}
 	}
 	if bytes.HasPrefix(start, []byte(byteOrderMark)) {
