@@ -252,9 +252,6 @@ func unescaped(s string) string {
 
 func first(s string, n int) string { return s[:min(len(s), n)] }
 
-// mostPeers is how many peers are remembered that forward for others.
-const mostPeers = 10_000
-
 // clients finds the client of a request that came through proxies, with the rules of httplimit.
 type clients struct {
 	trusting     bool
@@ -296,9 +293,7 @@ func (c *clients) find(r *Record) {
 	at := c.walk(peer, r.ForwardedFor)
 	if known && !c.trusting || at == r.RemoteAddress { // the peer is the client
 		if last := strings.TrimSpace(r.ForwardedFor[strings.LastIndexByte(r.ForwardedFor, ',')+1:]); last != r.RemoteAddress {
-			if c.peers[r.RemoteAddress] > 0 || len(c.peers) < mostPeers {
-				c.peers[strings.Clone(r.RemoteAddress)]++
-			}
+			c.peers[strings.Clone(r.RemoteAddress)]++
 		}
 	} else if at != "" {
 		r.RemoteAddress = at
