@@ -282,20 +282,22 @@ func (c *clients) find(r *Record) {
 		return
 	}
 	c.forwarded++
-	peer := r.RemoteAddress
-	if peer == "" || r.leads {
+	at, hidden := r.RemoteAddress, r.RemoteAddress == "" || r.leads
+	if hidden {
 		c.unknown++
 	}
-	known := peer != "" && !r.leads
-	if !c.trusting {
-		peer = ""
-	}
-	at := c.walk(peer, r.ForwardedFor)
-	if known && !c.trusting || at == r.RemoteAddress { // the peer is the client
-		if last := strings.TrimSpace(r.ForwardedFor[strings.LastIndexByte(r.ForwardedFor, ',')+1:]); last != r.RemoteAddress {
-			c.peers[strings.Clone(r.RemoteAddress)]++
+	switch last := r.ForwardedFor[strings.LastIndexByte(r.ForwardedFor, ',')+1:]; {
+	case c.trusting:
+		at = c.walk(at, r.ForwardedFor)
+		fallthrough
+	case !hidden:
+		if at != "" && at == r.RemoteAddress && strings.TrimSpace(last) != at {
+			c.peers[at]++
 		}
-	} else if at != "" {
+	default:
+		at = c.walk("", r.ForwardedFor)
+	}
+	if at != "" {
 		r.RemoteAddress = at
 	}
 }
