@@ -288,5 +288,5 @@ func PeerAddress(call Call) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: the peer %q has no address", ErrNoKey, p.Addr)
 	}
-	return middleware.AddressKey(withPort.Addr().WithZone("").Unmap(), middleware.DefaultIPv6Bits), nil
+	return middleware.AddressKey(withPort.Addr(), middleware.DefaultIPv6Bits), nil
 }

@@ -162,14 +162,22 @@ func unambiguous(value string) bool {
 // usually gives to one customer.
 const DefaultIPv6Bits = 64
 
-// AddressKey returns the key of a client's address: the address for IPv4, its prefix of ipv6Bits for IPv6.
-// Clear the zone and unmap the address first. The bits are 1 to 128.
+// Client returns the client that an address belongs to: the address itself if it is IPv4, also one mapped to IPv6, and
+// otherwise its prefix of ipv6Bits, which are 1 to 128. It drops the zone.
+func Client(addr netip.Addr, ipv6Bits int) string { return string(appendClient(nil, addr, ipv6Bits)) }
+
+// AddressKey returns the key of the [Client] of an address.
 func AddressKey(addr netip.Addr, ipv6Bits int) string {
 	var room [64]byte // the longest is 43 characters
+	return sash.Key("addr", string(appendClient(room[:0], addr, ipv6Bits)))
+}
+
+func appendClient(to []byte, addr netip.Addr, ipv6Bits int) []byte {
+	addr = addr.WithZone("").Unmap()
 	if addr.Is4() || ipv6Bits == 128 {
-		return sash.Key("addr", string(addr.AppendTo(room[:0])))
+		return addr.AppendTo(to)
 	}
-	return sash.Key("addr", string(netip.PrefixFrom(addr, ipv6Bits).Masked().AppendTo(room[:0])))
+	return netip.PrefixFrom(addr, ipv6Bits).Masked().AppendTo(to)
 }
 
 // maxJoined leaves room for the names of a layer and a limiter in sash.MaxKeyLength.

@@ -35,7 +35,7 @@ var layers = []layer{
 	{"grpclimit", []string{".", "driver", "middleware"}},
 	{"observe", []string{".", "driver"}},
 	{"outgoing", []string{".", "driver"}},
-	{"service/internal/replay/...", []string{".", "driver", "memstore", "httplimit", "service/internal/replay/..."}},
+	{"service/internal/replay/...", []string{".", "driver", "memstore", "httplimit", "middleware", "service/internal/replay/..."}},
 	{"storetest", []string{".", "driver", "memstore"}},
 	{"internal/redistest", []string{"redisstore"}},
 	{"internal/modeltest/...", []string{"./..."}},

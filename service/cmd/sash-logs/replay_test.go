@@ -49,7 +49,7 @@ func TestReports(t *testing.T) {
 // A log may come through a pipe, and broken lines are shown.
 func TestReplayReadsStandardInputAndBrokenLines(t *testing.T) {
 	text := readFile(t, sampleLog)
-	files := regexp.MustCompile(`"files":\[[^]]*\]`) // all but the names of files is the same
+	files := regexp.MustCompile(`"files":\[[^]]*\]|Name the files[^"]*`) // all but the names of files is the same
 	_, want, _ := sash(t, "replay", "--try", "10/1m", "--json", sampleLog)
 	want = files.ReplaceAllString(want, "")
 	if code, got, _ := sashReads(t, bytes.NewReader(text), "replay", "--try", "10/1m", "--json"); files.ReplaceAllString(got, "") != want || code != 0 {
@@ -73,6 +73,9 @@ func TestReplayConditions(t *testing.T) {
 		code, out, err := sash(t, "replay", "--try", "10/1m", "--fail-if", condition, "--json", sampleLog)
 		if code != want || !strings.HasPrefix(out, `{"requests":`) || (want == 1) != strings.Contains(err, condition+" holds for 10/1m by sliding-log") {
 			t.Errorf("%s: exit %d, want %d; %s", condition, code, want, err)
+		}
+		if code, _, err = sash(t, "suggest", "--affect", "1%", "--fail-if", condition, sampleLog); code != min(want, strings.Count(condition, "=")) {
+			t.Errorf("suggest, %s: exit %d, %s", condition, code, err)
 		}
 	}
 }
@@ -243,7 +246,7 @@ func TestNoProposalForAWindowThatTheLogDoesNotKnow(t *testing.T) {
 // proposed.
 func TestTheProposedRuleIsReplayedToTheSameOutcome(t *testing.T) {
 	for entry, args := range map[string][]string{
-		"remote_address=remote_address":     {"--where", `path startsWith "/presentations/"`},
+		"remote_address=client":             {"--where", `path startsWith "/presentations/"`},
 		"client=prefix(remote_address, 30)": {"--cost", `method == "GET" ? 1 : 2`},
 		"user_agent=user_agent":             nil,
 	} {

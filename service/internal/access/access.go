@@ -150,7 +150,7 @@ func Party(from string) string {
 	if err != nil {
 		return "socket"
 	}
-	return middleware.AddressKey(peer.Addr().WithZone("").Unmap(), middleware.DefaultIPv6Bits)
+	return middleware.AddressKey(peer.Addr(), middleware.DefaultIPv6Bits)
 }
 
 // Caller returns the sender of a request by its context. Without one there, the sender is anonymous.

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -328,13 +327,10 @@ func (p *proxied) remoteAddress() (string, error) {
 	last := lines[len(lines)-1]
 	last = strings.Trim(last[strings.LastIndexByte(last, ',')+1:], " \t")
 	addr, err := peer.Addr(&http.Request{RemoteAddr: last})
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", fmt.Errorf("the header %s ends in %q, which is no address: the proxy has to send the client's there", forwardedFor, wire.Clip(last))
-	case addr.Is4():
-		return addr.String(), nil
 	}
-	return netip.PrefixFrom(addr, middleware.DefaultIPv6Bits).Masked().String(), nil
+	return middleware.Client(addr, middleware.DefaultIPv6Bits), nil
 }
 
 // path returns the path without the query, folded: another spelling is the same path.

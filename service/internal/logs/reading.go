@@ -124,7 +124,6 @@ func (r *logReading) file(f *logFile, in io.Reader) error {
 		in = file
 	}
 	r.survey.NextFile()
-	r.builder.NextFile()
 	stats, err := accesslog.Read(f.name(), in, r.opts, r.record)
 	if damaged, ok := errors.AsType[*accesslog.DamagedError](err); ok {
 		f.Damaged, err = damaged.Error(), nil
@@ -136,7 +135,7 @@ func (r *logReading) file(f *logFile, in io.Reader) error {
 
 // record adds one request.
 func (r *logReading) record(record *accesslog.Record) error {
-	r.survey.Add(record)
+	late := r.survey.Add(record)
 	selection, counts, err := r.selector.Select(record)
 	switch {
 	case err != nil && r.hide: // the error may contain the client
@@ -148,6 +147,12 @@ func (r *logReading) record(record *accesslog.Record) error {
 		return nil
 	case record.Status == http.StatusTooManyRequests:
 		r.builder.Throttled()
+	}
+	if r.hide {
+		selection.Agent = "" // it may name its user
+	}
+	if late {
+		r.builder.Late()
 	}
 	r.builder.Add(record.Time, selection)
 	return nil
@@ -164,12 +169,8 @@ func (r *logReading) empty(report *logReport) error {
 		for _, m := range r.selector.Missing() {
 			why = append(why, m.String())
 		}
-		if report.Filtered > 0 {
-			why = append(why, fmt.Sprintf("--where leaves out %d", report.Filtered))
-		}
-		if report.Unlimited > 0 {
-			why = append(why, fmt.Sprintf("%d have no key, no cost, or no rule", report.Unlimited))
-		}
+		why = append(why, fmt.Sprintf("--where leaves out %d", report.Filtered),
+			fmt.Sprintf("%d have no key, no cost, or no rule", report.Unlimited))
 		return fmt.Errorf("no request is left: %s. --key, --cost and --where select what counts, and --field names fields with unusual names",
 			strings.Join(why, ", "))
 	case report.Broken > 0:
@@ -185,12 +186,21 @@ func (r *logReading) empty(report *logReport) error {
 	return fmt.Errorf("the log is empty: no line in %s", filesText(r.files))
 }
 
-// warned returns the error for warnings with --strict, or another one.
-func (l *logs) warned(report *logReport, more bool, otherwise error) error {
-	if l.strict && (more || len(report.LogWarnings) > 0) {
+// ended returns how a command ends that has written its answer: with a warning if that is an error, or with a condition that
+// a candidate meets.
+func (l *logs) ended(cmd *cobra.Command, report *logReport, outcomes []*replay.Outcome, warned bool) (found error) {
+	for _, c := range l.failIf {
+		for _, o := range outcomes {
+			if c.holds(report, o) {
+				found = errFound
+				fmt.Fprintf(cmd.ErrOrStderr(), "sash-logs: %s holds for %s by %s\n", c.text, called(o, ","), o.Algorithm)
+			}
+		}
+	}
+	if l.strict && (warned || len(report.LogWarnings) > 0) {
 		return errWarned
 	}
-	return otherwise
+	return found
 }
 
 // policyFlags are the flags that send requests of a log through a configuration.
@@ -249,7 +259,7 @@ func (p *policyFlags) selector(e replay.Expressions, costs bool) (chooser, error
 		return nil, err
 	}
 	if len(p.entries) == 0 {
-		p.entries = []string{"remote_address=remote_address"}
+		p.entries = []string{"remote_address=client"}
 	}
 	p.costs = costs
 	s := &policySelector{policyFlags: p, rules: make(map[*config.Rule]int)}
@@ -262,7 +272,7 @@ func (p *policyFlags) selector(e replay.Expressions, costs bool) (chooser, error
 		key, value, ok := strings.Cut(entry, "=")
 		if !ok || key == "" || value == "" {
 			return nil, fmt.Errorf("--entry %q: write the key of a descriptor and an expression for its value, "+
-				"such as remote_address=remote_address", entry)
+				"such as remote_address=client", entry)
 		}
 		one := e
 		one.Key = value

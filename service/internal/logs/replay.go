@@ -24,7 +24,6 @@ type replayFlags struct {
 	try        []string
 	algorithms []string
 	worst      int
-	failIf     []string
 	html       string
 }
 
@@ -61,10 +60,8 @@ Exit codes: 0 done, 1 a --fail-if holds for some candidate, 2 an error, 3 a warn
 	f.StringVar(&r.policy.file, "policy", "", "configuration `file` to try")
 	f.StringVar(&r.policy.domain, "domain", "", "domain of the configuration (default: its only one)")
 	f.StringArrayVar(&r.policy.entries, "entry", nil,
-		"entry of a request's descriptor: its key, =, and an expression; repeat it for several (default: remote_address=remote_address)")
+		"entry of a request's descriptor: its key, =, and an expression; repeat it for several (default: remote_address=client)")
 	f.IntVar(&r.worst, "worst", 5, "number of most refused clients and routes to list")
-	f.StringArrayVar(&r.failIf, "fail-if", nil,
-		"exit with 1 if a candidate meets this `condition`, such as 'clients-limited>0.1%', 'refused>=100' or 'broken>1%'")
 	f.StringVar(&r.html, "html", "", "also write a report with charts to this `file`: one page that needs no other files")
 	return cmd
 }
@@ -123,12 +120,6 @@ func (r *replayFlags) run(cmd *cobra.Command, args, files []string) error {
 	if err != nil {
 		return err
 	}
-	conditions := make([]failIf, len(r.failIf))
-	for i, text := range r.failIf {
-		if conditions[i], err = parseFailIf(text); err != nil {
-			return err
-		}
-	}
 	if r.worst < 0 {
 		return errors.New("--worst must be at least 0")
 	}
@@ -151,16 +142,7 @@ func (r *replayFlags) run(cmd *cobra.Command, args, files []string) error {
 	if err := output.Print(cmd.OutOrStdout(), r.json, report, func(t *output.Text) { replayText(t, report) }); err != nil {
 		return err
 	}
-	var found error
-	for _, c := range conditions {
-		for _, o := range report.Candidates {
-			if c.holds(&report.logReport, o) {
-				found = errFound
-				fmt.Fprintf(cmd.ErrOrStderr(), "sash-logs: %s holds for %s by %s\n", c.text, called(o, ","), o.Algorithm)
-			}
-		}
-	}
-	return r.warned(&report.logReport, false, found)
+	return r.ended(cmd, &report.logReport, report.Candidates, false)
 }
 
 // A failIf is a condition on a candidate under which the command fails.
@@ -219,7 +201,7 @@ func replayText(t *output.Text, r *replayReport) {
 	}
 	t.Rows(0, rows)
 	for _, o := range r.Candidates {
-		absurdText(t, r.SpanSeconds, o)
+		absurdText(t, o)
 	}
 	if len(r.Demand) > 0 {
 		t.Say("\nWhat %ss ask for at most, without any limit:", r.noun())
@@ -249,7 +231,7 @@ func outcomeText(t *output.Text, o *replay.Outcome) {
 		rows = append(rows, []string{"  " + output.Printable(w.Name), fmt.Sprintf("%d of %d refused", w.Refused, w.Requests), limited})
 	}
 	for _, w := range o.WorstClients {
-		row(w, "limited for "+secondsText(w.LimitedSeconds))
+		row(w, strings.TrimSuffix("limited for "+secondsText(w.LimitedSeconds)+"  "+whoText(w), "  "))
 	}
 	for _, w := range o.WorstRoutes {
 		row(w, "")
@@ -257,12 +239,14 @@ func outcomeText(t *output.Text, o *replay.Outcome) {
 	t.Rows(0, rows)
 }
 
-// absurdText says what times mean that are longer than the log.
-func absurdText(t *output.Text, span float64, o *replay.Outcome) {
-	if each := o.LimitedSeconds / float64(max(o.ClientsLimited, 1)); each > span {
-		t.Say("%s: limited for longer than the log lasts (%s, not %s). A refusal ends when the window of the limit has moved on, "+
-			"and that is after the end of the log.", called(o, ","), secondsText(each), secondsText(span))
-	}
+// whoText returns what is known of a client: its crawler, statuses and user agent.
+func whoText(w replay.Worst) string {
+	known := []string{w.Crawler, w.Statuses, output.Printable(w.UserAgent)}
+	return strings.Join(slices.DeleteFunc(known, func(s string) bool { return s == "" }), "  ")
+}
+
+// absurdText says what cannot be right.
+func absurdText(t *output.Text, o *replay.Outcome) {
 	if o.AboveLimit > 0 {
 		t.Say("%s: %d requests cost more than the whole limit and can never be admitted. Raise the limit, or look at --cost.",
 			called(o, ","), o.AboveLimit)

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
+	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +35,7 @@ type logReport struct {
 	// Format and Wrapping are how lines were read, Key the expression for the client, and Client that in words.
 	Format      string           `json:"format"`
 	Wrapping    string           `json:"wrapping,omitempty"`
+	Times       string           `json:"times,omitempty"` // how the starts of requests are known
 	Key         string           `json:"key"`
 	Client      string           `json:"client"`
 	Examples    []string         `json:"client_examples"` // none if clients are hidden
@@ -40,6 +44,7 @@ type logReport struct {
 	Files       []*logFile       `json:"files"`
 	Notes       []string         `json:"notes"`
 	LogWarnings []replay.Warning `json:"log_warnings"`
+	Verdict     string           `json:"verdict"`
 
 	lines int64
 }
@@ -55,7 +60,8 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 		Requests: counts.Requests, Broken: r.stats.Broken, Clients: trace.Clients(), Filtered: counts.Filtered,
 		Unlimited: counts.Unlimited, Late: counts.Late, Throttled: counts.Throttled, BrokenLines: []accesslog.Broken{},
 		BrokenShare: float64(r.stats.Broken) / float64(max(r.stats.Lines, 1)), Format: r.stats.Format, Wrapping: r.stats.Wrapping,
-		Key: r.expressions.Key, Client: r.client(), Examples: []string{}, Cost: cmp.Or(r.expressions.Cost, "1"), Where: r.expressions.Where,
+		Times: r.stats.Times,
+		Key:   r.expressions.Key, Client: r.client(), Examples: []string{}, Cost: cmp.Or(r.expressions.Cost, "1"), Where: r.expressions.Where,
 		Files: r.files, Notes: append([]string{}, r.stats.Notes...), lines: r.stats.Lines,
 	}
 	if r.policy.file != "" {
@@ -83,17 +89,92 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 	warn := func(sign, format string, args ...any) {
 		report.LogWarnings = append(report.LogWarnings, replay.Warning{Sign: sign, Text: fmt.Sprintf(format, args...)})
 	}
-	if report.Broken > report.lines/2 {
-		warn("broken", "Most lines could not be read: %d of %d. They may be of another program, or a part of the log has another format; "+
-			"the answer is about the others. Give files of one format, each as a file of its own.", report.Broken, report.lines)
-	}
+	r.check(&report, warn)
 	for _, f := range r.files {
 		if f.Damaged != "" {
 			warn("damaged", "%s: %s after %s, which are counted. Copy the file again, or unpack it to see what is there.",
 				f.name(), f.Damaged, output.Count(f.Requests+f.Broken, "line"))
 		}
 	}
+	report.Verdict = "the log can be trusted"
+	if n := len(report.LogWarnings); n > 0 {
+		report.Verdict = fmt.Sprintf("do not trust the numbers below before this is mended (%s)", output.Count(int64(n), "warning"))
+	}
 	return report
+}
+
+// From where on the checks of a log warn.
+const (
+	brokenShare = 0.01
+	endsShare   = 0.01
+	shortLog    = 23 * time.Hour // a file of a day may begin and end with a quiet half hour
+	fewPeers    = 16
+)
+
+// check warns of what makes answers about a log wrong. A warning says how much of the log it concerns, what that does to the
+// answer, and what mends it.
+func (r *logReading) check(report *logReport, warn func(sign, format string, args ...any)) {
+	s, all := r.stats, float64(r.stats.Records)
+	behind := int64(0)
+	for _, n := range s.Peers {
+		behind += n
+	}
+	trust := "--trusted-proxies NETWORKS"
+	if !r.hide {
+		trust = "--trusted-proxies " + proxies(s.Peers)
+	}
+	text := fmt.Sprintf("%d of %d lines name another client than their peer, and come from %s. If these are your proxies, all who are behind "+
+		"one count as one client, and limits come out far too high: %s", behind, s.Records, output.Count(int64(len(s.Peers)), "peer"), trust)
+	of := r.expressions.Key
+	if r.policy.file != "" {
+		of = strings.Join(r.policy.entries, " ")
+	}
+	switch byAddress := strings.Contains(of, "client") || strings.Contains(of, "remote_address"); {
+	case !byAddress:
+	case float64(behind) > all/2:
+		warn("proxies", "%s", text)
+	case behind > 0 && len(s.Peers) <= fewPeers:
+		report.Notes = append(report.Notes, text)
+	}
+	if report.BrokenShare > brokenShare {
+		b := s.First[0]
+		warn("broken", "%s of %d lines could not be read, the first at %s:%d: %s. What they asked for is missing, so limits come out too low. "+
+			"Give the lines of each format as a file of its own, or the format with --log-format.",
+			part(s.Broken, report.BrokenShare), s.Lines, b.File, b.Line, b.Reason)
+	}
+	if float64(s.Ends) > endsShare*all {
+		warn("ends", "The times of %d of %d lines count as ends of requests, as nginx writes them, without durations. Slow requests that began "+
+			"apart can end together, so limits come out too high, and replays refuse what would pass. Log $msec and $request_time, and give "+
+			"the format with --log-format; of Apache, give its LogFormat.", s.Ends, s.Records)
+	}
+	if span := time.Duration(report.SpanSeconds * 1e9); span < shortLog {
+		file := r.files[0].Name
+		if file == stdin {
+			file = "access.log"
+		}
+		warn("short", "The log lasts %s, less than a day, and may lack the busiest hours, so limits come out too low. "+
+			"Name the files before it too: %s.1 %[2]s",
+			secondsText(report.SpanSeconds), file)
+	}
+}
+
+// proxies returns addresses as --trusted-proxies takes them: alone if they are few, or else in networks.
+func proxies(peers map[string]int64) string {
+	networks := make(map[string]bool)
+	for _, bits := range [][2]int{{32, 128}, {24, 64}, {20, 56}, {16, 48}} {
+		clear(networks)
+		for peer := range peers {
+			address, _ := netip.ParseAddr(peer) // Prefix fails for a name
+			address = address.Unmap()
+			if network, err := address.Prefix(bits[address.BitLen()/128]); err == nil && address.IsValid() {
+				networks[network.String()] = true
+			}
+		}
+		if len(networks) <= fewPeers {
+			break
+		}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(networks)), ",")
 }
 
 // client returns in words what was taken as the client, and where addresses were found.
@@ -171,13 +252,22 @@ func logText(t *output.Text, r *logReport) {
 		client += ", such as " + strings.Join(examples, ", ")
 	}
 	t.Say("%s.", client)
-	t.Say("%d requests of %s in %s, from %s to %s", r.Requests, r.clients(int64(r.Clients)), secondsText(r.SpanSeconds), r.First, r.Last)
+	times := ""
+	if r.Times != "" {
+		times = ", by their start (" + r.Times + ")"
+	}
+	t.Say("%d requests of %s in %s, from %s to %s%s",
+		r.Requests, r.clients(int64(r.Clients)), secondsText(r.SpanSeconds), r.First, r.Last, times)
 	var more []string
 	for _, p := range r.asides() {
 		more = append(more, fmt.Sprintf("%d %s", p.n, p.what))
 	}
 	if len(more) > 0 {
 		t.Say("(%s)", strings.Join(more, "; "))
+	}
+	t.Say("Verdict: %s.", r.Verdict)
+	for _, w := range r.LogWarnings {
+		t.Say("warning: %s", w.Text)
 	}
 	for _, note := range r.Notes {
 		t.Say("note: %s", note)
@@ -191,9 +281,6 @@ func logText(t *output.Text, r *logReport) {
 			line = ": " + output.Printable(b.Text)
 		}
 		t.Say("  %s:%d: %s%s", b.File, b.Line, b.Reason, line)
-	}
-	for _, w := range r.LogWarnings {
-		t.Say("warning: %s", w.Text)
 	}
 }
 

@@ -85,6 +85,7 @@ type logs struct {
 	hide        bool
 	json        bool
 	strict      bool
+	failIf      []failIf
 	policy      policyFlags
 
 	names func(client string) string // returns a client as outputs name it
@@ -98,40 +99,41 @@ func (l *logs) register(cmd *cobra.Command) {
 		strings.Join(accesslog.Fields(), ", "))
 	f.StringSliceVar(&l.trusted, "trusted-proxies", nil,
 		"`networks` of your proxies, such as 10.0.0.0/8: the client is the last forwarded address outside them")
-	f.StringVar(&l.expressions.Key, "key", "remote_address", "subject that a request is charged to, as an `expression`")
+	f.StringVar(&l.expressions.Key, "key", "client", "subject that a request is charged to, as an `expression`")
 	f.StringVar(&l.expressions.Cost, "cost", "1", "units of a request, as an `expression`")
 	f.StringVar(&l.expressions.Where, "where", "", "requests that count, as an `expression` (default: all)")
 	f.StringArrayVar(&l.expressions.Routes, "route", nil,
 		"`pattern` such as 'GET /users/{id}', whose requests count as one route; repeat it for several")
 	f.BoolVar(&l.hide, "hide-clients", false, "write an HMAC instead of each client, with a key that is made for this run")
 	f.BoolVar(&l.strict, "strict", false, "exit with 3 after a warning, such as that clients may be misread or a file is damaged")
+	f.Func("fail-if", "exit with 1 if a candidate meets this `condition`, such as 'clients-limited>0.1%', 'refused>=100' or 'broken>1%'",
+		func(text string) error {
+			one, err := parseFailIf(text)
+			l.failIf = append(l.failIf, one)
+			return err
+		})
 	f.BoolVar(&l.json, "json", false, "answer in JSON")
 }
 
 // expressionHelp is the part of the help that commands on access logs share.
-const expressionHelp = `The format is detected from the first lines: common or combined (also nginx's main, vhost_combined
-and Traefik's), JSON lines (nginx, Caddy, Traefik, Envoy), HAProxy, Envoy, AWS load balancers,
-logfmt, or CSV whose first line names the columns; and so is what stands around the lines:
-container runtimes, compose, syslog, journald. For any other format paste the server's own with
---log-format.
+const expressionHelp = `The format is detected from the first lines, and so is what stands around them: container runtimes,
+compose, syslog, journald, Loki. For any other format paste the server's own with --log-format.
+Files may be compressed with gzip or zstd; without a FILE, or for "-", standard input is read. Files
+and lines may be out of order. Of a damaged file everything before the damage counts.
 
-Files are compressed with gzip or zstd or not at all. Without a FILE, or for "-", standard input is
-read. Files, such as rotated ones, and lines may be out of order. Broken lines are counted and the
-first of them shown. Of a file that is cut off everything before the damage counts.
+The answer begins with a verdict on the log: can it be trusted? A warning says what makes the answer
+wrong and what mends it; --strict makes it an exit code.
 
-The answer begins with what was understood: read it first. A warning says that clients or times look
-misread; --strict makes it an exit code.
-
-Expressions are in the language of github.com/expr-lang/expr over remote_address, user, method,
-path, query, route, host, status, bytes, duration, user_agent and referer, with header("X-Api-Key"),
-field("any.name"), prefix(remote_address, 24, 64) for the network of an address, and key(user,
-route) for several parts:
+Expressions are in the language of github.com/expr-lang/expr over client (the address as httplimit,
+grpclimit and forward-auth count it, IPv6 by its /64), remote_address (as it is in the log), user,
+method, path, query, route, host, status, bytes, duration, user_agent and referer, with
+header("X-Api-Key"), field("any.name"), prefix(remote_address, 24, 64) and key(user, route):
 
   --key 'prefix(remote_address, 24)'   --cost 'method == "GET" ? 1 : 5'
   --where 'status < 500 && path startsWith "/api/"'
 
-A cost that is a fraction is rounded up. A request for which an expression fails because the line
-has no such field is not charged, and how many lines lack the field is reported.`
+A cost that is a fraction is rounded up. A request whose line lacks what an expression needs is not
+charged, and counted.`
 
 // networks parses networks and single addresses.
 func networks(texts []string) (all []netip.Prefix, err error) {

@@ -35,19 +35,16 @@ limit for each: the tightest pair under which at most a share of the clients wou
 refused. The command replays the pair to show what it does, and lists what the log cannot show. It
 ends with the pair as a rule of sash serve in shadow mode.
 
-A few clients can send much of the traffic. The command warns if the pair refuses more than 1% of
-the requests, and names the clients; --affect-requests loosens it until it refuses at most so many.
-
-The proposal is tested on what it has not seen: the command makes it again from the first 70% of the
-log's time, and counts whom that refuses in the rest.
+The command warns if the pair refuses more than 1% of the requests, and if it is that of a few
+clients which do one thing only. It makes the proposal again from the first 70% of the log's time,
+and counts whom that refuses in the rest. --where proposes for a part of the requests.
 
 A window that the log covers fewer than 10 times is refused: a busier one is likely to come. Without
---sustained and --burst the command takes the longest up to 1h and 10s that the log covers. --where
-proposes for a part of the requests, such as those of a route.
+--sustained and --burst the command takes the longest up to 1h and 10s that the log covers.
 
 ` + expressionHelp + `
 
-Exit codes: 0 done, 2 an error, 3 a warning with --strict.`,
+Exit codes: 0 done, 1 a --fail-if holds for the pair, 2 an error, 3 a warning with --strict.`,
 		Example: `  sash-logs suggest --affect 0.1% access.log
   sash-logs suggest --affect 1% --affect-requests 0.5% access.log
   sash-logs suggest --burst 1s --sustained 5m --key user --where 'user != ""' access.log`,
@@ -76,6 +73,8 @@ type suggestReport struct {
 	Outcomes      []*replay.Outcome `json:"candidates"`
 	WindowNote    string            `json:"window_note,omitempty"`
 	Warnings      []string          `json:"warnings"`
+	Cliffs        []*replay.Cliff   `json:"cliffs,omitempty"`
+	Without       []sash.Limit      `json:"limits_without_cliffs,omitempty"`
 	HoldOut       *replay.HoldOut   `json:"hold_out,omitempty"`
 	NoHoldOut     string            `json:"no_hold_out,omitempty"` // why
 	Caveats       []string          `json:"caveats"`
@@ -102,11 +101,10 @@ func (s *suggestFlags) run(cmd *cobra.Command, files []string) error {
 	report.AffectedShare = float64(proposal.Affected) / float64(trace.Clients())
 	report.Demand = []*replay.Demand{proposal.Burst, proposal.Sustained}
 	report.Caveats = trace.Caveats(replay.Candidate{Limits: proposal.Limits})
-	candidates := []replay.Candidate{{Limits: proposal.Limits}, {Limits: proposal.Limits, Options: sash.Options{Algorithm: sash.FixedWindow}}}
-	if report.Outcomes, err = trace.Run(candidates, 5, s.names); err != nil {
+	if report.Outcomes, err = trace.Run(proposal.Candidates(), 5, s.names); err != nil {
 		return err
 	}
-	if err := s.warnOfRequests(trace, pair, report); err != nil {
+	if err := errors.Join(s.warnOfCliffs(proposal, report), s.warnOfRequests(proposal, report)); err != nil {
 		return err
 	}
 	report.HoldOut, err = trace.HoldOut(s.caps, pair.burst, pair.sustained)
@@ -119,18 +117,35 @@ func (s *suggestFlags) run(cmd *cobra.Command, files []string) error {
 	if err := output.Print(cmd.OutOrStdout(), s.json, report, func(t *output.Text) { suggestText(t, s, report) }); err != nil {
 		return err
 	}
-	return s.warned(&report.logReport, len(report.Warnings) > 0, nil)
+	return s.ended(cmd, &report.logReport, report.Outcomes[:1], len(report.Warnings) > 0)
+}
+
+// warnOfCliffs warns if the pair is that of clients which do what nobody else does.
+func (s *suggestFlags) warnOfCliffs(proposal *replay.Suggestion, r *suggestReport) error {
+	cliffs, without, err := proposal.Cliffs(s.caps)
+	if err != nil || len(cliffs) == 0 {
+		return err
+	}
+	r.Cliffs, r.Without = cliffs, without.Limits
+	for _, c := range cliffs {
+		text := c.String() + ". They set the pair, and may be an attack or a program. Without them it is " + together(without.Limits) + "."
+		if c.OnRoute != "" {
+			text += " For " + c.Route + " alone it is " + c.OnRoute + "."
+		}
+		r.Warnings = append(r.Warnings, text)
+	}
+	return nil
 }
 
 // warnOfRequests warns if a few clients lose much of the traffic, and says what would spare them.
-func (s *suggestFlags) warnOfRequests(trace *replay.Trace, pair *windowPair, r *suggestReport) error {
+func (s *suggestFlags) warnOfRequests(proposal *replay.Suggestion, r *suggestReport) error {
 	o := r.Outcomes[0]
 	if s.caps.Requests > 0 || o.RefusedShare <= warnRequests {
 		return nil
 	}
 	capped := s.caps
 	capped.Requests = warnRequests
-	other, err := trace.Suggest(capped, pair.burst, pair.sustained)
+	other, err := proposal.With(capped)
 	if err != nil {
 		return err
 	}
@@ -281,6 +296,9 @@ func suggestText(t *output.Text, s *suggestFlags, r *suggestReport) {
 	}
 	t.Say("\nAt most %s of the %ss may be affected, %d of %d%s.\n\n    %s\n",
 		s.affect, r.noun(), r.Allowed, r.Clients, requests, together(r.Limits))
+	for _, w := range r.Warnings {
+		t.Say("WARNING: %s\n", w)
+	}
 	o, fixed := r.Outcomes[0], r.Outcomes[1]
 	t.Say("would have refused %d of %d requests (%.2f%%), of %s (%.2f%%).",
 		o.Refused, o.Requests, 100*o.RefusedShare, r.clients(o.ClientsLimited), 100*o.ClientsLimitedShare)
@@ -291,12 +309,9 @@ func suggestText(t *output.Text, s *suggestFlags, r *suggestReport) {
 		var rows [][]string
 		for _, w := range o.WorstClients {
 			share := fmt.Sprintf("%d requests, %.2f%% of all", w.Requests, 100*float64(w.Requests)/float64(o.Requests))
-			rows = append(rows, []string{"  " + output.Printable(w.Name), share, fmt.Sprintf("%d refused", w.Refused)})
+			rows = append(rows, []string{"  " + output.Printable(w.Name), share, fmt.Sprintf("%d refused", w.Refused), whoText(w)})
 		}
 		t.Rows(0, rows)
-	}
-	for _, w := range r.Warnings {
-		t.Say("\nWARNING: %s", w)
 	}
 	holdOutText(t, r, s.caps)
 	for i, d := range r.Demand {
@@ -361,7 +376,9 @@ func ruleText(t *output.Text, s *suggestFlags, r *suggestReport) {
 	t.Say("\nAs a configuration of sash serve in shadow mode: nothing is refused, and what would have been is counted.\n")
 	e := s.expressions
 	entry := e.Key // the field of --key, or another name for another expression
-	if !plainKey.MatchString(entry) {
+	if entry == "client" {
+		entry = "remote_address" // as forward-auth calls it
+	} else if !plainKey.MatchString(entry) {
 		entry = "client"
 		t.Say("# The entry client is %s.", output.Printable(e.Key))
 	}

@@ -14,6 +14,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/replay/accesslog"
 )
 
 // Run replays the trace through every candidate separately, as many in parallel as there are processors. The outcomes are
@@ -38,6 +39,7 @@ type tally struct {
 	limiters []*sash.Limiter
 	trace    *Trace
 	rules    []Rule
+	spared   []bool
 	out      *Outcome
 	clients  []refusedTally
 	routes   []refusedTally
@@ -51,7 +53,7 @@ type refusedTally struct {
 
 func (t *Trace) run(c *Candidate, most int, name func(client string) string) (*Outcome, error) {
 	s := &tally{
-		trace: t, rules: c.rules(), out: newOutcome(c), admitted: make([]bool, len(t.events)),
+		trace: t, rules: c.rules(), spared: c.spared, out: newOutcome(c), admitted: make([]bool, len(t.events)),
 		clients: make([]refusedTally, len(t.clients)), routes: make([]refusedTally, len(t.routes)),
 	}
 	var err error
@@ -114,6 +116,9 @@ func (s *tally) try(e *event) (admitted bool, err error) {
 	who.requests++
 	where.requests++
 	s.out.Requests++
+	if s.spared != nil && s.spared[e.client] {
+		return true, nil
+	}
 	s.now = e.at
 	subject := &s.trace.clients[e.client]
 	res, err := s.limiters[subject.rule].AllowN(context.Background(), subject.key, e.cost)
@@ -168,7 +173,10 @@ func (s *tally) finish(most int, name func(client string) string) {
 	o.WorstClients = worst(most, s.clients, func(i int) string { return s.trace.clients[i].name })
 	o.WorstRoutes = worst(most, s.routes, func(i int) string { return s.trace.routes[i] })
 	for i := range o.WorstClients {
-		if w := &o.WorstClients[i]; name != nil {
+		w := &o.WorstClients[i]
+		c := &s.trace.clients[w.index]
+		w.Statuses, w.UserAgent, w.Crawler = c.mix(), c.agent.Value(), accesslog.Crawler(c.name)
+		if name != nil {
 			w.Name = name(w.Name)
 		}
 	}
@@ -179,7 +187,7 @@ func worst(n int, of []refusedTally, name func(int) string) []Worst {
 	all := []Worst{}
 	for i, c := range of {
 		if c.refused > 0 {
-			all = append(all, Worst{Name: name(i), Requests: c.requests, Refused: c.refused, LimitedSeconds: seconds(c.limited)})
+			all = append(all, Worst{Name: name(i), Requests: c.requests, Refused: c.refused, LimitedSeconds: seconds(c.limited), index: i})
 		}
 	}
 	slices.SortFunc(all, func(a, b Worst) int { return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Name, b.Name)) })
@@ -233,6 +241,14 @@ type Worst struct {
 	Requests       int64   `json:"requests"`
 	Refused        int64   `json:"refused"`
 	LimitedSeconds float64 `json:"limited_seconds,omitempty"`
+
+	// Of a client: the shares of the statuses, such as "200 97%, 404 3%", the user agent of the first request, and the
+	// crawler that it is by its address or host name.
+	Statuses  string `json:"statuses,omitempty"`
+	UserAgent string `json:"user_agent,omitempty"`
+	Crawler   string `json:"crawler,omitempty"`
+
+	index int
 }
 
 // A Most is the largest number of units in any window of a length.

@@ -17,6 +17,7 @@ import (
 	"github.com/expr-lang/expr/vm"
 
 	"example.com/sash"
+	"example.com/sash/middleware"
 	"example.com/sash/service/internal/replay/accesslog"
 )
 
@@ -28,20 +29,24 @@ type Selection struct {
 	Cost int64
 	// Route is the name of the request in the list of routes.
 	Route string
+	// Status and Agent are those of the request, if the log has them.
+	Status int64
+	Agent  string
 	// Rule is the index of the rule that applies to the key. See [Candidate].
 	Rule int
 }
 
 // Expressions select the subject that a request is charged to, its cost, and the requests that count. They are in the
-// language of github.com/expr-lang/expr over the fields remote_address, user, method, path, query, route, host, status,
-// bytes, duration, user_agent and referer, with these functions:
+// language of github.com/expr-lang/expr over client, which is remote_address as [middleware.Client] counts it, and the fields
+// remote_address, user, method, path, query, route, host, status, bytes, duration, user_agent and referer, with these
+// functions:
 //
 //	header("X-Api-Key")             a header, if the log has it
 //	field("tls.version")            any JSON key or column by name
 //	prefix(remote_address, 24, 64)  the network of an address: bits of IPv4, and of IPv6 (64 by default)
 //	key(user, route)                one key from several parts
 type Expressions struct {
-	// Key returns a string. Empty means remote_address.
+	// Key returns a string. Empty means client.
 	Key string
 	// Cost returns a number of at least 0. A fraction is rounded up, so that no part of a unit is free. Empty means 1.
 	Cost string
@@ -54,7 +59,7 @@ type Expressions struct {
 
 // A Selector turns records into selections. It is not safe for concurrent use.
 type Selector struct {
-	key, cost, where *program
+	key, cost, where *program // nil for the default
 	machine          vm.VM
 	routes           *http.ServeMux
 	env              fields
@@ -68,7 +73,8 @@ type Selector struct {
 // fields are the names that expressions can use.
 type fields struct {
 	accesslog.Record
-	Route string `expr:"route"`
+	Route  string `expr:"route"`
+	Client string `expr:"client"`
 }
 
 // NewSelector compiles expressions. The error names the invalid one, and the position.
@@ -103,7 +109,9 @@ func NewSelector(e Expressions) (*Selector, error) {
 		return p, nil
 	}
 	var err, wrong error
-	s.key, err = compile("key", cmp.Or(e.Key, defaultKey), expr.AsKind(reflect.String))
+	if e.Key != defaultKey {
+		s.key, err = compile("key", e.Key, expr.AsKind(reflect.String))
+	}
 	s.cost, wrong = compile("cost", e.Cost, expr.AsFloat64())
 	err = cmp.Or(err, wrong)
 	s.where, wrong = compile("requests that count", e.Where, expr.AsBool())
@@ -126,8 +134,15 @@ type program struct {
 // Visit implements ast.Visitor.
 func (p *program) Visit(node *ast.Node) {
 	name, ok := (*node).(*ast.IdentifierNode)
-	if ok && slices.Contains(accesslog.Fields(), name.Value) && !slices.Contains(p.fields, name.Value) {
-		p.fields = append(p.fields, name.Value)
+	if !ok {
+		return
+	}
+	field := name.Value
+	if field == defaultKey {
+		field = "remote_address"
+	}
+	if slices.Contains(accesslog.Fields(), field) && !slices.Contains(p.fields, field) {
+		p.fields = append(p.fields, field)
 	}
 }
 
@@ -170,7 +185,16 @@ func (s *Selector) Missing() []Missing {
 	return all
 }
 
-const defaultKey = "remote_address"
+const defaultKey = "client"
+
+// clientOf returns the client of an address as the limiters of production count it. It returns anything else unchanged.
+func clientOf(text string) string {
+	address, err := netip.ParseAddr(text)
+	if err != nil {
+		return text
+	}
+	return middleware.Client(address, middleware.DefaultIPv6Bits)
+}
 
 // Describe returns a key expression in words: "the address". It returns the expression itself, in quotes, if there are no
 // words for it.
@@ -178,8 +202,10 @@ func Describe(key string) string {
 	key = cmp.Or(key, defaultKey)
 	switch {
 	case key == defaultKey:
+		return "the address, IPv6 by its /64"
+	case key == "remote_address":
 		return "the address"
-	case strings.HasPrefix(key, "prefix("+defaultKey+","):
+	case strings.HasPrefix(key, "prefix(remote_address,"):
 		return "the network of the address"
 	case slices.Contains(accesslog.Fields(), key):
 		return "the " + strings.ReplaceAll(key, "_", " ")
@@ -197,7 +223,7 @@ var constant = regexp.MustCompile(`^\s*("[^"]*"|'[^']*')\s*$`)
 func (s *Selector) Select(r *accesslog.Record) (Selection, bool, error) {
 	s.record, s.lacks = r, false
 	s.records++
-	s.env = fields{*r, s.route(r)}
+	s.env = fields{*r, s.route(r), clientOf(r.RemoteAddress)}
 	selection, counts, err := s.selection(r)
 	if err != nil && s.lacks { // the expression fails on what is not there
 		return Selection{}, true, nil
@@ -211,15 +237,19 @@ func (s *Selector) selection(r *accesslog.Record) (sel Selection, counts bool, e
 			return sel, false, err
 		}
 	}
-	sel = Selection{Cost: 1, Route: strings.TrimSpace(r.Method + " " + s.env.Route)}
+	sel = Selection{Cost: 1, Status: r.Status, Agent: r.UserAgent, Route: strings.TrimSpace(r.Method + " " + s.env.Route)}
 	if s.routes != nil && strings.Contains(s.env.Route, " ") { // the pattern includes the method
 		sel.Route = s.env.Route
 	}
-	key, err := s.run(s.key, r)
-	if err != nil {
-		return sel, false, err
+	if sel.Key = s.env.Client; s.key != nil {
+		key, err := s.run(s.key, r)
+		if err != nil {
+			return sel, false, err
+		}
+		sel.Key = key.(string)
+	} else if sel.Key == "" {
+		s.miss("remote_address")
 	}
-	sel.Key = key.(string)
 	if s.cost != nil {
 		cost, err := s.run(s.cost, r)
 		if err != nil {

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -37,6 +38,9 @@ type Suggestion struct {
 	Allowed int
 	// Burst and Sustained are the demands in the two windows.
 	Burst, Sustained *Demand
+
+	trace *Trace
+	heavy []int // the clients, those with the highest sustained peak first
 }
 
 // ErrNothingToSuggest means that the trace is empty.
@@ -54,11 +58,16 @@ func (t *Trace) Suggest(caps Caps, burst, sustained time.Duration) (*Suggestion,
 	if len(t.clients) == 0 {
 		return nil, ErrNothingToSuggest
 	}
-	s := t.measure(burst, sustained)
+	return t.measure(burst, sustained).With(caps)
+}
+
+// With returns the pair for other caps over the same trace and windows.
+func (s Suggestion) With(caps Caps) (*Suggestion, error) {
+	t, burst, sustained := s.trace, s.Limits[0].Window, s.Limits[1].Window
 	s.Allowed = int(shareOf(caps.Clients, int64(len(t.clients))))
 	// Whatever the pair is, it affects no other clients than these.
 	lowest := least(s.Burst.Peaks, s.Allowed)
-	able := t.refusable(s, [2]int64{lowest, least(s.Sustained.Peaks, s.Allowed)})
+	able := t.refusable(&s, [2]int64{lowest, least(s.Sustained.Peaks, s.Allowed)})
 	most := int64(math.MaxInt64)
 	if caps.Requests > 0 {
 		most = shareOf(caps.Requests, t.counts.Requests)
@@ -74,7 +83,7 @@ func (t *Trace) Suggest(caps Caps, burst, sustained time.Duration) (*Suggestion,
 			continue
 		}
 		if caps.Requests > 0 { // the smallest that keeps the cap, if its product can be the best
-			fits := func(second int64) bool { n, _ := s.refuses(able, [2]int64{first, second}); return n <= most }
+			fits := func(second int64) bool { n, _ := s.refuses(able, [2]int64{first, second}, most); return n <= most }
 			high := max(second, s.Sustained.Most)
 			if bound := math.Exp(best - math.Log(float64(first))); bound < float64(high) {
 				high = max(second, int64(bound))
@@ -90,36 +99,52 @@ func (t *Trace) Suggest(caps Caps, burst, sustained time.Duration) (*Suggestion,
 	}
 	if caps.Requests > 0 { // the second limit may leave room for a smaller first one
 		pair[0] = lowest + int64(sort.Search(int(max(0, pair[0]-lowest)), func(i int) bool {
-			n, c := s.refuses(able, [2]int64{lowest + int64(i), pair[1]})
+			n, c := s.refuses(able, [2]int64{lowest + int64(i), pair[1]}, most)
 			return n <= most && c <= s.Allowed
 		}))
 	}
 	s.Limits = []sash.Limit{sash.Every(pair[0], burst), sash.Every(pair[1], sustained)}
-	s.Refused, s.Affected = s.refuses(able, pair)
-	return s, errors.Join(s.Limits[0].Validate(), s.Limits[1].Validate())
+	s.Refused, s.Affected = s.refuses(able, pair, math.MaxInt64)
+	return &s, errors.Join(s.Limits[0].Validate(), s.Limits[1].Validate())
 }
 
 // measure returns the demands in both windows, of which the second is longer.
 func (t *Trace) measure(burst, sustained time.Duration) *Suggestion {
 	pair := []sash.Limit{sash.Every(1, burst), sash.Every(1, sustained)}
-	return &Suggestion{Limits: pair, Burst: t.Demand(pair[0]), Sustained: t.Demand(pair[1])}
+	s := &Suggestion{Limits: pair, Burst: t.Demand(pair[0]), Sustained: t.Demand(pair[1]), trace: t, heavy: make([]int, len(t.clients))}
+	for c := range s.heavy {
+		s.heavy[c] = c
+	}
+	slices.SortFunc(s.heavy, func(a, b int) int { return cmp.Compare(s.Sustained.byClient[b], s.Sustained.byClient[a]) })
+	return s
+}
+
+// Candidates returns the pair as sliding and as fixed windows. Neither refuses a client whose peaks are within the limits, so
+// Run does not ask a limiter about those.
+func (s *Suggestion) Candidates() []Candidate {
+	spared := make([]bool, len(s.heavy))
+	for c := range spared {
+		spared[c] = s.Burst.byClient[c] <= s.Limits[0].Units && s.Sustained.byClient[c] <= s.Limits[1].Units
+	}
+	fixed := sash.Options{Algorithm: sash.FixedWindow}
+	return []Candidate{{Limits: s.Limits, spared: spared}, {Limits: s.Limits, Options: fixed, spared: spared}}
 }
 
 // second returns the smallest sustained limit that, together with the burst limit, affects no more clients than allowed.
 func (s *Suggestion) second(first int64) int64 {
-	var spared []int64 // the peaks of clients that the first limit does not affect
-	for c, peak := range s.Burst.byClient {
-		if peak <= first {
-			spared = append(spared, s.Sustained.byClient[c])
-		}
-	}
-	left := s.Allowed - (len(s.Burst.byClient) - len(spared))
+	left := s.Allowed - s.Burst.Affected(first)
 	if left < 0 {
 		return -1
 	}
-	slices.Sort(spared)
-	// A sustained limit below the burst limit would make the latter pointless.
-	return max(first, least(spared, left))
+	for _, c := range s.heavy {
+		if s.Burst.byClient[c] > first {
+			continue
+		}
+		if left--; left < 0 { // a sustained limit below the burst limit would make the latter pointless
+			return max(first, s.Sustained.byClient[c])
+		}
+	}
+	return first
 }
 
 // refusable is a client that some limits refuse, with its peaks.
@@ -128,10 +153,10 @@ type refusable struct {
 	events []event
 }
 
-// refusable returns the clients above either limit.
+// refusable returns the clients above either limit, those that ask for most first.
 func (t *Trace) refusable(s *Suggestion, least [2]int64) (all []refusable) {
 	numbers := make([]int, len(t.clients)) // places in all, counted from 1
-	for c := range t.clients {
+	for _, c := range s.heavy {
 		if peaks := [2]int64{s.Burst.byClient[c], s.Sustained.byClient[c]}; peaks[0] > least[0] || peaks[1] > least[1] {
 			all = append(all, refusable{peaks: peaks})
 			numbers[c] = len(all)
@@ -146,12 +171,15 @@ func (t *Trace) refusable(s *Suggestion, least [2]int64) (all []refusable) {
 }
 
 // refuses returns how many requests and clients a pair of limits refuses, without a limiter. Each of the limits must be at
-// least the one for which the clients were selected.
-func (s *Suggestion) refuses(able []refusable, pair [2]int64) (requests int64, clients int) {
+// least the one for which the clients were selected. It stops counting above the given number of requests.
+func (s *Suggestion) refuses(able []refusable, pair [2]int64, most int64) (requests int64, clients int) {
 	lengths := [2]int64{s.Limits[0].Window.Microseconds(), s.Limits[1].Window.Microseconds()}
 	var admitted []*event
 	for _, c := range able {
-		if c.peaks[0] <= pair[0] && c.peaks[1] <= pair[1] {
+		switch {
+		case requests > most:
+			return requests, clients
+		case c.peaks[0] <= pair[0] && c.peaks[1] <= pair[1]:
 			continue
 		}
 		clients++
@@ -211,7 +239,7 @@ func (t *Trace) HoldOut(caps Caps, burst, sustained time.Duration) (*HoldOut, er
 	coverage := t.Coverage()
 	var parts [2]*Trace
 	for i, ends := range [][2]time.Time{{from, h.Until}, {h.Until, last.Add(time.Microsecond)}} {
-		parts[i] = t.between(ends[0], ends[1])
+		parts[i] = t.subset(func(e *event) bool { return e.at >= ends[0].UnixMicro() && e.at < ends[1].UnixMicro() })
 		own := *coverage
 		own.events = parts[i].events
 		if n := own.Windows(sustained); n < holdOutWindows {
@@ -232,7 +260,7 @@ func (t *Trace) HoldOut(caps Caps, burst, sustained time.Duration) (*HoldOut, er
 func (t *Trace) judge(pair []sash.Limit) Judged {
 	s := t.measure(pair[0].Window, pair[1].Window)
 	units := [2]int64{pair[0].Units, pair[1].Units}
-	return t.judged(s.refuses(t.refusable(s, units), units))
+	return t.judged(s.refuses(t.refusable(s, units), units, math.MaxInt64))
 }
 
 func (t *Trace) judged(refused int64, limited int) Judged {
@@ -251,6 +279,8 @@ type Candidate struct {
 	Rules []Rule
 	// Name names a candidate with rules.
 	Name string
+
+	spared []bool // clients that are known not to be refused
 }
 
 // A Rule is one rule of a configuration.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/replay/accesslog"
 )
 
 // noon is a time from which made logs begin.
@@ -228,20 +229,16 @@ func TestRequestsOutOfOrderAreDecidedInTimeOrder(t *testing.T) {
 	add(5, "third")
 	add(0, "first")
 	tr := b.Trace()
-	if tr.Counts().Late != 1 {
-		t.Errorf("%+v", tr.Counts())
-	}
 	o := outcome(t, tr, Candidate{Limits: limit})
 	if len(o.WorstRoutes) != 2 || o.WorstRoutes[0].Name != "second" || o.WorstRoutes[1].Name != "third" {
 		t.Errorf("refused: %+v", o.WorstRoutes)
 	}
-	add(20, "of another file")
-	b.NextFile()
+	add(20, "fourth")
 	add(5, "second")
 	add(5, "third") // the same time: the order of the file counts
 	tr = b.Trace()
 	o = outcome(t, tr, Candidate{Limits: limit})
-	if len(o.WorstRoutes) != 1 || o.WorstRoutes[0].Name != "third" || tr.Counts().Late != 0 {
+	if len(o.WorstRoutes) != 1 || o.WorstRoutes[0].Name != "third" {
 		t.Errorf("refused: %+v", o.WorstRoutes)
 	}
 }
@@ -282,5 +279,31 @@ func TestTheDemandUnderRulesIsOfThoseTheyHoldFor(t *testing.T) {
 	}
 	if len(demands) != 3 {
 		t.Errorf("%d demands", len(demands))
+	}
+}
+
+func TestRefusedClientsAreDescribed(t *testing.T) {
+	var b Builder
+	for i := range 10 {
+		b.Add(1431857100*second, Selection{Key: "66.249.73.135", Cost: 1, Status: []int64{200, 404}[i/9], Agent: "Mozilla/5.0 (compatible; Googlebot/2.1)"})
+		b.Add(1431857100*second, Selection{Key: "192.0.2.7", Cost: 1})
+	}
+	o := outcome(t, b.Trace(), Candidate{Limits: []sash.Limit{sash.PerMinute(4)}})
+	want := []Worst{
+		{Name: "192.0.2.7", Requests: 10, Refused: 6, LimitedSeconds: 60},
+		{Name: "66.249.73.135", Requests: 10, Refused: 6, LimitedSeconds: 60, Statuses: "200 90%, 404 10%", UserAgent: "Mozilla/5.0 (compatible; Googlebot/2.1)", Crawler: "Googlebot"},
+	}
+	for i := range o.WorstClients {
+		o.WorstClients[i].index = 0
+	}
+	if !slices.Equal(o.WorstClients, want) {
+		t.Errorf("%+v", o.WorstClients)
+	}
+	for name, want := range map[string]string{
+		"66.249.64.0/24": "Googlebot", "2001:4860:4801:10::/64": "Googlebot", "msnbot-1.search.msn.com": "Bingbot", "search.msn.com.example.com": "", "192.0.2.7": "", "ann": "",
+	} {
+		if got := accesslog.Crawler(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
 	}
 }

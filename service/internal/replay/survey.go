@@ -27,11 +27,8 @@ const (
 	namelessShare = 0.1
 	// secondShare is the share of requests within one second.
 	secondShare = 0.5
-	// smallestStep is how far times go back at a step of the clock. Lines that are written when a request ends, or in
-	// blocks by several processes, go back by less.
-	smallestStep = 10 * time.Minute
-	// stepRun is how many lines in a row lie behind after a step. Single requests may take hours.
-	stepRun = 32
+	// disorderShare is the share of lines out of order.
+	disorderShare = 0.001
 	// A gap is long, longer than the second longest by a factor, and has room for that many of the usual pauses: no night
 	// and no lunch break.
 	longGap   = 20 * time.Hour
@@ -57,21 +54,17 @@ type Survey struct {
 
 	second, votes, matches int64 // the second that most records may lie in
 
-	bins      map[int64]int64 // records by the time in binLength
-	high      int64           // the latest time of this file so far; 0 at its begin
-	behind    int             // records in a row that lie more than a smallestStep before it
-	begun     int64           // the first of them
-	low, late int64           // the earliest and the latest of them
-	again     bool            // the first of them is at a time that the log has already
-	from, to  int64           // the first step
-	steps     int
+	bins map[int64]int64 // records by the time in binLength
+
+	latest, earliest int64 // the times at which lines of this file were written so far
+	late, early      int64 // lines before the latest one, and after the earliest one
 }
 
 // NextFile begins another file. Its times may be earlier than those of the one before.
-func (s *Survey) NextFile() { s.high, s.behind = 0, 0 }
+func (s *Survey) NextFile() { s.latest, s.earliest = 0, math.MaxInt64 }
 
-// Add looks at a record. Records come in the order of the log.
-func (s *Survey) Add(r *accesslog.Record) {
+// Add looks at a record, and reports whether its line comes after one of a later time. Records come in the order of the log.
+func (s *Survey) Add(r *accesslog.Record) (late bool) {
 	s.records++
 	if r.RemoteAddress != "" && !isClient(r.RemoteAddress) {
 		if s.nameless++; s.nameless == 1 {
@@ -87,36 +80,21 @@ func (s *Survey) Add(r *accesslog.Record) {
 	default:
 		s.votes--
 	}
-	s.clock(r.Time)
-}
-
-// clock looks for times that go back and run through a part of the log once more.
-func (s *Survey) clock(at int64) {
 	if s.bins == nil {
 		s.bins = make(map[int64]int64)
 	}
-	bin := floor(at, binLength.Microseconds())
-	switch {
-	case s.high == 0:
-		s.high = at
-	case at >= s.high-smallestStep.Microseconds():
-		s.high, s.behind = max(s.high, at), 0
-	default:
-		if s.behind++; s.behind == 1 {
-			s.begun, s.low, s.late, s.again = at, at, at, s.bins[bin] > 0 && s.bins[bin+1] > 0
-		}
-		s.low, s.late = min(s.low, at), max(s.late, at)
-		if s.behind < stepRun || max(at-s.begun, s.begun-at) < time.Second.Microseconds() || s.late-s.low > (s.high-s.late)/2 {
-			break // too few, in no direction yet, or as far apart as the step: then it is disorder
-		}
-		if s.again && at > s.begun { // a log with the newest first goes back at every line
-			if s.steps++; s.steps == 1 {
-				s.from, s.to = s.high, s.low
-			}
-		}
-		s.high, s.behind = s.late, 0
+	s.bins[floor(r.Time, binLength.Microseconds())]++
+	if r.Written == 0 { // unknown
+		return false
 	}
-	s.bins[bin]++
+	if late = r.Written < s.latest; late {
+		s.late++
+	}
+	if r.Written > s.earliest {
+		s.early++
+	}
+	s.latest, s.earliest = max(s.latest, r.Written), min(s.earliest, r.Written)
+	return late
 }
 
 // Warnings returns what is suspicious in the log and in the trace of it. A constant key, as of an upstream's quota, makes one
@@ -126,7 +104,7 @@ func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []W
 	say := func(sign, format string, args ...any) {
 		all = append(all, Warning{sign, fmt.Sprintf(format, args...)})
 	}
-	byAddress := key == "" || key == defaultKey
+	byAddress := key == "" || key == defaultKey || key == "remote_address"
 	switch {
 	case counts.Requests >= fewRequests && float64(clients) >= strangersShare*float64(counts.Requests):
 		say("strangers", "%d of %d requests are from a client of their own. Either nobody comes twice, or the client is misread: a time or an ID in place of an address. Look at the examples above; --format, --field and --key set what is read.", clients, counts.Requests)
@@ -144,8 +122,8 @@ func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []W
 		say("one-second", "%d of %d requests have the same second, %s. It may be the time at which the log was written or collected, not that of the requests; then no limit can be judged by it. --field time=NAME names another field.",
 			s.matches, s.records, instant(s.second*1_000_000))
 	}
-	if s.steps > 0 {
-		say("clock", "The times of the log go back, and over a time that it has already: %d times, first from %s to %s. The clock was set, or times of a zone with daylight saving have no zone; then those requests look denser than they were. If the logs of several servers follow each other, give each as a file of its own.", s.steps, instant(s.from), instant(s.to))
+	if n := min(s.late, s.early); s.records >= fewRequests && float64(n) > disorderShare*float64(s.records) { // the newest may come first
+		say("disorder", "%d of %d lines are out of order: several clocks are mixed, one was set, or times have no zone. Requests then look denser or thinner than they were. Give the log of each server as a file of its own (a.log b.log), with times that have a zone.", n, s.records)
 	}
 	bins := slices.Sorted(maps.Keys(s.bins))
 	var longest, second time.Duration

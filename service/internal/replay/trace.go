@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unique"
 
 	"example.com/sash"
 )
@@ -41,6 +42,11 @@ type client struct {
 	key      string // short, for the limiter
 	rule     int
 	requests int64
+
+	route    uint32 // what it requests most, if that is more than half
+	votes    int64  // for it
+	statuses []statusCount
+	agent    unique.Handle[string] // of its first request
 }
 
 // Counts are the numbers of requests of a log.
@@ -61,11 +67,10 @@ type Counts struct {
 type Builder struct {
 	trace           Trace
 	clients, routes map[string]uint32
-	latest          int64
 }
 
-// NextFile begins another file. Its times may be earlier than those of the one before.
-func (b *Builder) NextFile() { b.latest = 0 }
+// Late counts a request that came after a later one in its file.
+func (b *Builder) Late() { b.trace.counts.Late++ }
 
 // Skip counts a request that a filter left out.
 func (b *Builder) Skip() { b.trace.counts.Filtered++ }
@@ -84,18 +89,29 @@ func (b *Builder) Add(at int64, s Selection) {
 		b.clients, b.routes = make(map[string]uint32), make(map[string]uint32)
 	}
 	number := add(b.clients, &t.clients, s.Key, func(name string) client {
-		return client{name: name, key: strconv.Itoa(len(t.clients)), rule: s.Rule}
+		return client{name: name, key: strconv.Itoa(len(t.clients)), rule: s.Rule, agent: unique.Make(s.Agent)}
 	})
-	t.clients[number].requests++
-	if b.latest > at {
-		t.counts.Late++
-	} else {
-		b.latest = at
-	}
 	t.fractions = t.fractions || at%1_000_000 != 0
 	t.counts.Requests++
 	where := add(b.routes, &t.routes, s.Route, func(name string) string { return name })
 	t.events = append(t.events, event{at: at, cost: s.Cost, client: number, route: where})
+	t.clients[number].saw(where, s.Status)
+}
+
+// saw counts a request by its route and status.
+func (c *client) saw(route uint32, status int64) {
+	c.requests++
+	if c.votes == 0 {
+		c.route = route
+	}
+	if c.votes++; c.route != route {
+		c.votes -= 2
+	}
+	i := slices.IndexFunc(c.statuses, func(s statusCount) bool { return s.code == status })
+	if i < 0 {
+		i, c.statuses = len(c.statuses), append(c.statuses, statusCount{code: status})
+	}
+	c.statuses[i].n++
 }
 
 // add returns the number of a name, and appends what a new one stands for.
@@ -132,16 +148,24 @@ func (t *Trace) Span() (first, last time.Time) {
 	return first, last
 }
 
-// between returns the trace of the requests from one time until before another.
-func (t *Trace) between(from, until time.Time) *Trace {
-	var b Builder
-	for _, e := range t.events {
-		if e.at >= from.UnixMicro() && e.at < until.UnixMicro() {
-			c := &t.clients[e.client]
-			b.Add(e.at, Selection{Key: c.name, Cost: e.cost, Route: t.routes[e.route], Rule: c.rule})
+// subset returns the trace of some of the requests.
+func (t *Trace) subset(keep func(e *event) bool) *Trace {
+	sub := &Trace{routes: t.routes, fractions: t.fractions}
+	numbers := make([]uint32, len(t.clients)) // counted from 1
+	for i := range t.events {
+		e := t.events[i]
+		if !keep(&e) {
+			continue
 		}
+		if numbers[e.client] == 0 {
+			sub.clients = append(sub.clients, t.clients[e.client])
+			numbers[e.client] = uint32(len(sub.clients))
+		}
+		e.client = numbers[e.client] - 1
+		sub.events = append(sub.events, e)
 	}
-	return b.Trace()
+	sub.counts.Requests = int64(len(sub.events))
+	return sub
 }
 
 // Busiest returns at most n clients with the most requests.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -48,7 +49,7 @@ func (f *format) parser(names naming) parser {
 	case f.read != nil:
 		return &namedLines{names: names, read: f.read}
 	case f.layouts == nil:
-		return &table{names: names}
+		return &table{all: names}
 	}
 	var all layouts
 	for _, l := range f.layouts {
@@ -72,19 +73,27 @@ type detector struct {
 	formats  []format
 	parsers  []parser // of each format
 	readings []*reading
+	around   string // the line with what wraps it
+}
+
+func (d *detector) prepare() {
+	for i := range d.formats {
+		d.parsers = append(d.parsers, d.formats[i].parser(d.names))
+	}
 }
 
 // detect returns the reading that most of the first lines speak for, or nil if there is none.
 func (d *detector) detect(start []byte) *reading {
-	for i := range d.formats {
-		d.parsers = append(d.parsers, d.formats[i].parser(d.names))
-	}
-	from := &lines{from: bufio.NewReaderSize(bytes.NewReader(start), 1<<16)}
-	for i := 0; i < sampled; i++ {
+	d.prepare()
+	from := newLines(bufio.NewReaderSize(bytes.NewReader(start), readAhead))
+	isFirst := true
+	for range sampled {
 		line, err := from.next()
-		if err != nil || len(line) > 0 && d.line(line, nil, i == 0) >= enough {
+		d.around = string(line)
+		if err != nil || len(line) > 0 && d.line(line, nil, isFirst) >= enough {
 			break
 		}
+		isFirst = isFirst && len(line) > 0 && line[0] == '#' // comments before the names of columns
 	}
 	var best *reading
 	for _, r := range d.readings {
@@ -130,14 +139,14 @@ func (d *detector) line(line []byte, outer []*wrapping, isFirst bool) int {
 // recognize returns the format of a line.
 func (d *detector) recognize(line []byte, isFirst bool) (reading, bool) {
 	for i := range d.formats {
-		f, r := &d.formats[i], Record{}
+		f, r := &d.formats[i], Record{around: d.around}
 		if f.begins != 0 && line[0] != f.begins {
 			continue
 		}
 		this := reading{format: f, about: f.name, weight: 1}
 		if f.read == nil && f.layouts == nil {
 			this.weight = isRequest
-			if header := (&table{names: d.names}); isFirst && header.header(string(line)) == nil && len(header.columns) > 1 {
+			if header := (&table{all: d.names}); isFirst && header.header(string(line)) == nil && len(header.columns) > 1 {
 				return this, true
 			}
 			continue
@@ -183,10 +192,36 @@ func (r *reading) wrapping() string {
 	return strings.Join(names, " around ")
 }
 
-// errUnknown is for a log of which no line could be read.
-func errUnknown(name string) error {
-	return fmt.Errorf("%s: the first lines have no known format (%s): "+
-		"give the server's own format string, and name the field of the time if it is unusual", name, strings.Join(FormatNames(), ", "))
+// errUnknown is for a log of which no line could be read. It says what the first line has, and which format is nearest to it.
+func (d *detector) errUnknown(name string, start []byte) error {
+	text, _, _ := strings.Cut(strings.TrimSpace(string(start)), "\n")
+	near, seen := "", strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == '\t' })
+	o, _ := readJSON([]byte(text))
+	pairs, _ := readLogfmt([]byte(text))
+	switch {
+	case o != nil:
+		near, seen = "json without a time", slices.Sorted(maps.Keys(o.(object)))
+	case pairs != nil && len(pairs.(object)) > 1:
+		near, seen = "logfmt without a time", slices.Sorted(maps.Keys(pairs.(object)))
+	case len(seen) > 2:
+		near = "csv without a column for the time"
+	default:
+		best := 0 // values that cannot be just anything
+		for _, f := range d.formats {
+			for _, l := range f.layouts {
+				values, err := l.split(text)
+				fit := len(slices.DeleteFunc(slices.Clone(l.parts[:len(values.values)]), func(p part) bool { return p.is == nil && !p.quoted }))
+				if err != nil && fit > best {
+					best, near, seen = fit, fmt.Sprintf("%s, but %v", l.name, err), l.labels[:len(values.values)]
+				}
+			}
+		}
+	}
+	if near != "" {
+		near = fmt.Sprintf("The nearest is %s; the first line has %s. ", near, first(strings.Join(seen, ", "), 10*shownText))
+	}
+	return fmt.Errorf("%s: the first lines have no known format (%s). %sGive the server's own format string with --log-format, and "+
+		"name the field of the time if it is unusual: --field time=NAME", name, strings.Join(FormatNames(), ", "), near)
 }
 
 // A wrapping is what a program that carries logs writes around each line of another program.
@@ -208,12 +243,17 @@ const (
 	colour      = `(?:\x1b\[[0-9;]*m)?`
 )
 
+// anyTime is a time around a line that has none itself, such as of Heroku's router.
+var anyTime = regexp.MustCompile(timePattern)
+
 // wrappings are recognised in this order. A tag and a host may be missing in RFC 3164's form, and its time may be one of RFC
 // 3339, as newer daemons and journalctl write it. CRI's runtimes write F for a whole line: the parts of one of more than
 // 16 KB are not joined.
 var wrappings = []wrapping{
 	{name: "CRI (containerd, CRI-O)", outermost: true, before: regexp.MustCompile(`^` + timePattern + ` std(?:out|err) F(?::\S*)? `)},
 	{name: "Docker's JSON", outermost: true, key: "log"},
+	{name: "Loki's JSON (logcli)", outermost: true, key: "line", with: "timestamp"},
+	{name: "Loki (logcli)", outermost: true, before: regexp.MustCompile(`^` + timePattern + ` \{[^}]*\} +`)},
 	{name: "journald's JSON", outermost: true, key: "MESSAGE", with: "__REALTIME_TIMESTAMP"},
 	{name: "syslog (RFC 5424)", before: regexp.MustCompile(priority + `1 (?:` + timePattern + `|-)(?: \S+){4} ` +
 		`(?:-|(?:\[(?:[^"\]]|"(?:[^"\\]|\\.)*")*\])+) ?(?:` + byteOrderMark + `)?`)},

@@ -2,6 +2,8 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
+	_ "embed" // formats.txt
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -21,60 +23,54 @@ type format struct {
 	layouts []*layout
 }
 
-// What the combined format has behind the address, up to the last part that no line lacks; and more. The name of a user may
-// contain anything but a quotation mark, and is the client's own choice.
-const (
-	combined     = ` $ident $remote_user [$time_local] "$request" $status`
-	combinedMore = ` $body_bytes_sent "$http_referer" "$http_user_agent"`
-	haproxy      = `$remote_addr:$remote_port [$time_local] $frontend_name $backend_name/$server $TR/$Tw/$Tc/$Tr/$Ta ` +
-		`$status $bytes_read $captured_request_cookie $captured_response_cookie $termination_state $connections $queues`
-	envoy = `[$start_time] "$method $path $protocol" $response_code $response_flags `
-)
+//go:embed formats.txt
+var formatsText string
 
-// formats are those that are detected. Of a format with several layouts a line has the first that fits it.
-var formats = []format{
-	{name: "json", begins: '{', read: readJSON},
-	{name: "combined", layouts: []*layout{
-		known("combined (Traefik)", `$remote_addr`+combined+combinedMore+` $requests "$router" "$server_url" ${duration}ms`, ""),
-		known("combined", `$remote_addr`+combined, combinedMore+` "$xff"`), // $xff in the main format of nginx's packages
-		known("combined behind the host (vhost_combined)", `$vhost $remote_addr`+combined, combinedMore+` "$xff"`),
-		known("combined behind X-Forwarded-For", `"$http_x_forwarded_for" $remote_addr`+combined, combinedMore),
-		known("combined behind X-Forwarded-For", `"$http_x_forwarded_for"`+combined, combinedMore),
-		known("combined behind X-Forwarded-For", `$http_x_forwarded_for $remote_addr`+combined, combinedMore),
-		known("combined behind X-Forwarded-For", `$http_x_forwarded_for`+combined, combinedMore),
-	}},
-	// HAProxy's HTTP log (option httplog, and httpslog). It cuts a long request off, with the quotation mark.
-	{name: "haproxy", layouts: []*layout{
-		known("haproxy", haproxy+` {$captured_headers} "$request`, ""),
-		known("haproxy", haproxy+` "$request`, ""),
-	}},
-	// The defaults of Istio, and of Envoy, which has no address of the peer.
-	{name: "envoy", layouts: []*layout{
-		known("envoy", envoy+`$response_code_details $connection_termination_details "$upstream_transport_failure_reason" `+
-			`$bytes_received $bytes_sent $duration $upstream_service_time "$x_forwarded_for" "$user_agent" "$request_id" "$authority" `+
-			`"$upstream_host" $upstream_cluster $upstream_local_address $downstream_local_address $downstream_remote_address `+
-			`$requested_server_name $route_name`, ""),
-		known("envoy", envoy+`$bytes_received $bytes_sent $duration $upstream_service_time "$x_forwarded_for" "$user_agent" "$request_id" `+
-			`"$authority" "$upstream_host"`, ""),
-	}},
-	{name: "alb", layouts: []*layout{ // AWS application load balancers
-		known("alb", `$type $time $elb $client $target $request_processing_time $target_processing_time $response_processing_time `+
-			`$elb_status_code $target_status_code $received_bytes $sent_bytes "$request" "$user_agent"`, ""),
-	}},
-	{name: "logfmt", read: readLogfmt},
-	{name: "csv"}, // the first line names the columns
+// entries returns the lines of formats.txt that begin with a word, without it.
+func entries(kind string) (all []string) {
+	for line := range strings.Lines(formatsText) {
+		if first, rest, _ := strings.Cut(strings.TrimSpace(line), " "); first == kind {
+			all = append(all, rest)
+		}
+	}
+	return all
 }
 
-// known compiles a layout of this package.
-func known(name, pattern, more string) *layout {
-	l := &layout{name: name, form: pattern}
-	l.variables(pattern)
-	l.least = len(l.parts)
-	l.variables(more)
-	if err := l.build(); err != nil {
-		panic(fmt.Sprintf("a format of this package: %v", err))
+// words returns the words of such lines.
+func words(kind string) []string { return strings.Fields(strings.Join(entries(kind), " ")) }
+
+// pairs returns such words as a map: one of each pair to the other.
+func pairs(kind string) map[string]string {
+	all := make(map[string]string)
+	for pair := range slices.Chunk(words(kind), 2) {
+		all[pair[0]] = pair[1]
 	}
-	return l
+	return all
+}
+
+// formats are those that are detected.
+var formats = slices.Concat([]format{{name: "json", begins: '{', read: readJSON}}, textFormats(), []format{
+	{name: "logfmt", read: readLogfmt},
+	{name: "csv"}, // a line names the columns
+})
+
+func textFormats() (all []format) {
+	for _, entry := range entries("layout") {
+		parts := strings.SplitN(entry, " | ", 3)
+		pattern, more, _ := strings.Cut(strings.ReplaceAll(parts[2], `\t`, "\t"), "~")
+		l := &layout{name: parts[1], form: pattern}
+		l.variables(pattern)
+		l.least = len(l.parts)
+		l.variables(more)
+		if err := l.build(); err != nil {
+			panic(fmt.Sprintf("formats.txt: %v", err))
+		}
+		if n := len(all); n == 0 || all[n-1].name != parts[0] {
+			all = append(all, format{name: parts[0]})
+		}
+		all[len(all)-1].layouts = append(all[len(all)-1].layouts, l)
+	}
+	return all
 }
 
 // FormatNames returns the names that [Options.Format] may have.
@@ -85,10 +81,7 @@ func FormatNames() (names []string) {
 	return names
 }
 
-// Whose JSON it is, by fields that others do not have.
-var jsonOf = []struct{ field, name string }{
-	{"DownstreamStatus", "Traefik"}, {"request.remote_ip", "Caddy"}, {"response_code", "Envoy"}, {"remote_addr", "nginx"},
-}
+var jsonOf = entries("json")
 
 // describe names the format of a line, for people.
 func (f *format) describe(r *Record) string {
@@ -101,8 +94,8 @@ func (f *format) describe(r *Record) string {
 		}
 	case object:
 		for _, by := range jsonOf {
-			if f.name == "json" && from.field(by.field) != "" {
-				return "json (" + by.name + ")"
+			if field, name, _ := strings.Cut(by, " "); f.name == "json" && from.field(field) != "" {
+				return "json (" + name + ")"
 			}
 		}
 	}
@@ -115,6 +108,7 @@ type trait struct {
 	list   bool   // values are separated by ", "
 	path   bool   // the value begins with "/", so that nothing needs to be between it and a host
 	port   bool   // the value ends with a port, which is no part of it
+	padded bool   // there may be more spaces before the value
 	is     func(string) bool
 }
 
@@ -123,24 +117,21 @@ const anyText = "a b"
 
 // traits are those of variables of nginx and of this package's own.
 var traits = map[string]trait{
-	"remote_addr":               {is: isWord},
-	"ident":                     {is: func(s string) bool { return isWord(s) && !isAddress(s) }},
-	"vhost":                     {is: func(s string) bool { return isWord(s) && s != "-" && !isAddress(s) }, port: true},
-	"xff":                       {is: func(s string) bool { return s == "-" || isForwarded(s) }},
-	"http_x_forwarded_for":      {list: true},
-	"proxy_add_x_forwarded_for": {list: true},
-	"http_forwarded":            {list: true},
-	"upstream_addr":             {list: true},
-	"upstream_status":           {list: true},
-	"upstream_response_time":    {list: true},
-	"status":                    {is: func(s string) bool { return s != "" }},
-	"time_local":                {sample: "02/Jan/2006:15:04:05 -0700"},
-	"request":                   {sample: "GET / HTTP/1.1"},
-	"request_uri":               {path: true},
-	"uri":                       {path: true},
-	"document_uri":              {path: true},
-	"http_user_agent":           {sample: anyText},
+	"remote_addr":      {is: isWord},
+	"ident":            {is: func(s string) bool { return isWord(s) && !isAddress(s) }},
+	"vhost":            {is: func(s string) bool { return isWord(s) && s != "-" && !isAddress(s) }, port: true},
+	"xff":              {is: func(s string) bool { return s == "-" || isForwarded(s) }},
+	"start_time":       {is: isNumber},
+	"date_time":        {sample: "2006-01-02\t15:04:05", is: isNumber},
+	"elapsed_ms":       {is: isNumber, padded: true},
+	"status":           {is: func(s string) bool { return s != "" }},
+	"time_local":       {sample: "02/Jan/2006:15:04:05 -0700"},
+	"start_time_local": {sample: "02/Jan/2006:15:04:05 -0700"},
+	"request":          {sample: "GET / HTTP/1.1"},
+	"http_user_agent":  {sample: anyText},
 }
+
+func isNumber(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }
 
 func isWord(s string) bool { return !strings.ContainsAny(s, ` ,"`) }
 
@@ -153,42 +144,67 @@ type field struct {
 	names []string
 }
 
-// The places of two of the fields.
+// The places of some of the fields.
 const (
-	times = iota
-	addresses
+	times     = 0
+	addresses = 1
+	durations = 10
 )
 
+var starts, ends, lists, paths, units = words("starts"), words("ends"), words("lists"), words("paths"), durationUnits()
+
+func durationUnits() map[string]float64 {
+	all := make(map[string]float64)
+	for _, entry := range entries("unit") {
+		names := strings.Fields(entry)
+		for _, name := range names[1:] {
+			all[name], _ = strconv.ParseFloat(names[0], 64)
+		}
+	}
+	return all
+}
+
+// start finds the start of the request by the names that its time and duration have.
+func (r *Record) start(at, took string) {
+	if r.unit == 0 && took != "" {
+		r.unit = cmp.Or(units[took], units[at+"+"+took])
+	}
+	length := int64(r.Duration * r.unit)
+	switch r.Written = r.Time; {
+	case slices.Contains(starts, at), slices.Contains(starts, took):
+		if r.from, r.Written = at, r.Time+length; r.unit == 0 {
+			r.Written = 0
+		}
+	case r.unit > 0 && r.Time-length >= earliest:
+		r.from, r.Time = at+" less "+took, r.Time-length
+	default:
+		r.Ended = slices.Contains(ends, at)
+	}
+}
+
 // fields are in the order in which they are filled: a request sets what some behind it set, too.
-var fields = []field{
-	{"time", nil, (*Record).setTime, strings.Fields(`
-		StartUTC usec msec time timestamp @timestamp ts start_time time_iso8601 time_local datetime date sec`)},
-	{"remote_address", func(r *Record) *string { return &r.RemoteAddress }, (*Record).setAddress, strings.Fields(`
-		remote_address remote_addr request.client_ip request.remote_ip client_ip remote_ip clientip
-		downstream_remote_address ClientHost client ip address remote_host peer_addr realip_remote_addr
-		proxy_protocol_addr`)},
-	{"forwarded_for", func(r *Record) *string { return &r.ForwardedFor }, nil, strings.Fields(`
-		x_forwarded_for http_x_forwarded_for proxy_add_x_forwarded_for request.headers.X-Forwarded-For
-		request_X-Forwarded-For x-forwarded-for forwarded_for xff fwd http_forwarded http_x_real_ip`)},
-	{"user", func(r *Record) *string { return &r.User }, nil, strings.Fields("user remote_user user_id username ClientUsername")},
-	{"request", nil, (*Record).setRequest, strings.Fields("request")},
-	{"method", func(r *Record) *string { return &r.Method }, (*Record).setMethod, strings.Fields(`
-		method request_method request.method request_verb verb RequestMethod`)},
-	{"path", func(r *Record) *string { return &r.Path }, (*Record).setTarget, strings.Fields(`
-		path request_uri uri document_uri request.uri request_url url RequestPath`)},
-	{"query", nil, (*Record).setQuery, strings.Fields("query args query_string")},
-	{"status", nil, (*Record).setStatus, strings.Fields("status status_code response_code elb_status_code response DownstreamStatus")},
-	{"bytes", nil, (*Record).setBytes, strings.Fields(`
-		bytes body_bytes_sent bytes_sent sent_bytes size DownstreamContentSize bytes_read`)},
-	{"duration", nil, (*Record).setDuration, strings.Fields(`
-		duration request_time_us request_time_ms request_time target_processing_time Duration service
-		upstream_response_time Ta`)},
-	{"host", func(r *Record) *string { return &r.Host }, nil, strings.Fields(`
-		host http_host authority request.host RequestHost vhost server_name`)},
-	{"user_agent", func(r *Record) *string { return &r.UserAgent }, nil, strings.Fields(`
-		user_agent http_user_agent request.headers.User-Agent request_User-Agent agent`)},
-	{"referer", func(r *Record) *string { return &r.Referer }, nil, strings.Fields(`
-		referer http_referer request.headers.Referer request_Referer referrer`)},
+var fields = named(
+	field{"time", nil, (*Record).setTime, nil},
+	field{"remote_address", func(r *Record) *string { return &r.RemoteAddress }, (*Record).setAddress, nil},
+	field{"forwarded_for", func(r *Record) *string { return &r.ForwardedFor }, nil, nil},
+	field{"user", func(r *Record) *string { return &r.User }, nil, nil},
+	field{"request", nil, (*Record).setRequest, nil},
+	field{"method", func(r *Record) *string { return &r.Method }, (*Record).setMethod, nil},
+	field{"path", func(r *Record) *string { return &r.Path }, (*Record).setTarget, nil},
+	field{"query", nil, (*Record).setQuery, nil},
+	field{"status", nil, (*Record).setStatus, nil},
+	field{"bytes", nil, (*Record).setBytes, nil},
+	field{"duration", nil, (*Record).setDuration, nil},
+	field{"host", func(r *Record) *string { return &r.Host }, nil, nil},
+	field{"user_agent", func(r *Record) *string { return &r.UserAgent }, nil, nil},
+	field{"referer", func(r *Record) *string { return &r.Referer }, nil, nil},
+)
+
+func named(all ...field) []field {
+	for i := range all {
+		all[i].names = words("names." + all[i].name)
+	}
+	return all
 }
 
 // Fields returns the fields of a Record for which [Options.Fields] can name JSON keys or columns.
@@ -248,22 +264,30 @@ func (f *field) fill(r *Record, value string) error {
 func (n naming) fill(r *Record, from others) error {
 	r.other = from
 	_, isObject := from.(object)
+	var used [durations + 1]string // the names
 	for i, names := range n {
 		var wrong error
 		for _, name := range names {
 			if value := from.field(name); value != "" && value != "-" {
+				if i <= durations {
+					used[i] = name
+				}
 				if wrong = fields[i].fill(r, value); wrong == nil || !isObject {
 					break
 				}
 			}
 		}
 		if wrong == nil && i == times && r.Time == 0 {
-			wrong = errNoTime
+			used[i] = "the time before the line"
+			if r.setTime(anyTime.FindString(r.around)) != nil {
+				wrong = errNoTime
+			}
 		}
 		if wrong != nil {
 			return wrong
 		}
 	}
+	r.start(used[times], used[durations])
 	return nil
 }
 
@@ -346,10 +370,12 @@ func (o object) field(name string) string {
 	return ""
 }
 
-// A table is CSV whose first line names the columns. Values must not contain line ends.
+// A table has a line that names the columns: the first one, separated by commas or tabs, or the W3C's #Fields, of which a log
+// may have several. Values must not contain line ends.
 type table struct {
-	names   naming
-	columns []string
+	all, names naming
+	columns    []string
+	w3c, tabs  bool
 }
 
 // errNoRecord is for the line that names the columns: it belongs to the log without being a request.
@@ -360,7 +386,9 @@ type headerError struct{ error }
 
 // header reads the line that names the columns.
 func (t *table) header(line string) error {
-	columns, err := splitCSV(line)
+	line, t.w3c = strings.CutPrefix(line, "#Fields: ")
+	t.tabs = strings.Contains(line, "\t")
+	columns, err := t.split(line)
 	if err != nil {
 		return headerError{fmt.Errorf("the first line does not name the columns: %w", err)}
 	}
@@ -369,34 +397,49 @@ func (t *table) header(line string) error {
 			return headerError{fmt.Errorf("the first line names column %q twice", columns[i])}
 		}
 	}
-	if !slices.ContainsFunc(t.names[times], func(name string) bool { return slices.Contains(columns, name) }) {
-		return headerError{fmt.Errorf("the first line has no column for the time (one of %s); name it with time=COLUMN",
-			strings.Join(t.names[times], ", "))}
+	if i := slices.Index(columns, "time-taken"); i >= 0 && slices.Contains(columns, "x-edge-location") {
+		columns[i] = "time_taken" // CloudFront's is in seconds
 	}
-	t.columns, t.names = columns, t.names.within(columns)
+	if !slices.ContainsFunc(t.all[times], func(name string) bool { return slices.Contains(columns, name) }) {
+		return headerError{fmt.Errorf("the first line has no column for the time (one of %s); name it with time=COLUMN",
+			strings.Join(t.all[times], ", "))}
+	}
+	t.columns, t.names = columns, t.all.within(columns)
 	return nil
 }
 
 // parse implements parser.
 func (t *table) parse(line []byte, r *Record) error {
-	if t.columns == nil {
+	if isFields := bytes.HasPrefix(line, []byte("#Fields: ")); isFields || t.columns == nil && line[0] != '#' {
 		if err := t.header(string(line)); err != nil {
 			return err
 		}
 		return errNoRecord
+	} else if line[0] == '#' {
+		return errNoRecord
 	}
-	values, err := splitCSV(string(line))
+	values, err := t.split(string(line))
 	if err != nil {
 		return errors.New("invalid quotes")
 	}
 	if len(values) != len(t.columns) {
 		return fmt.Errorf("%d values for %d columns", len(values), len(t.columns))
 	}
+	day, at := slices.Index(t.columns, "date"), slices.Index(t.columns, "time")
+	if day >= 0 && at >= 0 && len(values[day]) == len("2006-01-02") && isNumber(values[at]) && strings.IndexByte(values[at], ':') == 2 {
+		values[at] = values[day] + " " + values[at]
+	}
 	return t.names.fill(r, row{names: t.columns, values: values})
 }
 
-func splitCSV(line string) ([]string, error) {
-	if !strings.Contains(line, `"`) {
+// split divides a line into its values.
+func (t *table) split(line string) ([]string, error) {
+	switch {
+	case strings.Contains(line, "\t") && (t.tabs || t.w3c):
+		return strings.Split(line, "\t"), nil
+	case t.w3c:
+		return strings.Fields(line), nil
+	case !strings.Contains(line, `"`):
 		return strings.Split(line, ","), nil
 	}
 	reader := csv.NewReader(strings.NewReader(line))

@@ -13,6 +13,8 @@ import (
 var (
 	logFormat = regexp.MustCompile(`^\s*log_format\s+(\S+)(\s+escape=\w+)?\s+`)
 	variable  = regexp.MustCompile(`\$(?:([A-Za-z0-9_]+)|\{([A-Za-z0-9_]+)\})`)
+	quoted    = regexp.MustCompile(`^(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")`)
+	escaped   = regexp.MustCompile(`\\(["'\\])`)
 	merged    = strings.NewReplacer("$uri$is_args$args", "$request_uri", "$document_uri$is_args$args", "$request_uri",
 		"$uri$is_args$query_string", "$request_uri")
 
@@ -53,29 +55,22 @@ func (l *layout) nginx(format string) error {
 		l.variables(rest)
 		return nil
 	}
-	var joined strings.Builder
+	joined := ""
 	for rest = strings.TrimSpace(strings.TrimSuffix(rest, ";")); rest != ""; rest = strings.TrimSpace(rest) {
-		quote := rest[0]
-		if quote == '#' { // a comment
+		at := quoted.FindStringIndex(rest)
+		switch {
+		case at != nil:
+			joined += escaped.ReplaceAllString(rest[1:at[1]-1], "$1")
+			rest = rest[at[1]:]
+		case rest[0] == '#': // a comment
 			_, rest, _ = strings.Cut(rest, "\n")
-			continue
-		}
-		if quote != '\'' && quote != '"' {
+		case rest[0] == '\'' || rest[0] == '"':
+			return fmt.Errorf("the string that begins with %q has no end", first(rest, 20))
+		default:
 			return fmt.Errorf("the text of log_format continues without quotation marks at %q", first(rest, 20))
 		}
-		end := 1
-		for ; end < len(rest) && rest[end] != quote; end++ {
-			if rest[end] == '\\' && end+1 < len(rest) && strings.IndexByte(`"'\`, rest[end+1]) >= 0 {
-				end++
-			}
-			joined.WriteByte(rest[end])
-		}
-		if end >= len(rest) {
-			return fmt.Errorf("the string that begins with %q has no end", first(rest, 20))
-		}
-		rest = rest[end+1:]
 	}
-	l.variables(joined.String())
+	l.variables(joined)
 	return nil
 }
 
@@ -91,25 +86,7 @@ func (l *layout) variables(format string) {
 	l.text(format[end:])
 }
 
-// letters are the names of Apache's directives.
-var letters = map[string]string{
-	"h": "remote_host", "a": "remote_addr", "u": "remote_user", "t": "time_local", "r": "request", "m": "request_method", "U": "uri",
-	"q": "args", "s": "status", "b": "body_bytes_sent", "B": "body_bytes_sent", "O": "bytes_sent", "S": "bytes_transferred",
-	"I": "request_length", "D": "request_time_us", "T": "request_time", "v": "server_name", "V": "host", "A": "server_addr",
-	"f": "request_filename", "H": "server_protocol", "k": "connection_requests", "l": "ident", "L": "log_id", "p": "server_port",
-	"P": "pid", "R": "handler", "X": "connection_status",
-}
-
-// arguments are the names of directives with an argument that is no name.
-var arguments = map[string]string{
-	"{c}a": "peer_addr", "{c}h": "remote_host", "{s}T": "request_time", "{ms}T": "request_time_ms", "{us}T": "request_time_us",
-	"{target}U": "request_uri", "{sec}t": "sec", "{%s}t": "sec", "{msec}t": "msec", "{usec}t": "usec",
-}
-
-// prefixes are those of directives whose argument is a name.
-var prefixes = map[string]string{
-	"i": "http_", "o": "sent_http_", "C": "cookie_", "e": "env_", "n": "note_", "^ti": "trailer_", "^to": "sent_trailer_",
-}
+var apacheNames = pairs("apache")
 
 // apache reads the text of Apache's LogFormat: the directive as it is in a configuration, or the text alone.
 func (l *layout) apache(format string) error {
@@ -147,15 +124,20 @@ func (l *layout) apache(format string) error {
 
 // letter adds one of Apache's directives.
 func (l *layout) letter(directive, argument, letter string) error {
-	prefix, isNamed := prefixes[letter]
-	p := part{directive: directive, name: letters[letter]}
+	prefix, isNamed := apacheNames["{}"+letter]
+	p := part{directive: directive, name: apacheNames[letter]}
+	start := "" // a time is that of the start without "end:"
 	if letter == "t" {
-		argument = strings.TrimPrefix(strings.TrimPrefix(argument, "begin:"), "end:")
-		if argument == "begin" || argument == "end" {
-			argument = ""
+		of, form, _ := strings.Cut(argument, ":")
+		if of == "begin" || of == "end" {
+			argument = form
+		}
+		if of != "end" {
+			start = "start_"
 		}
 	}
-	other, known := arguments["{"+argument+"}"+letter]
+	other, known := apacheNames["{"+argument+"}"+letter]
+	p.name, other = start+p.name, start+other
 	switch {
 	case letter == "%":
 		l.text("%")
@@ -196,14 +178,14 @@ func (l *layout) time(p part, form string) (err error) {
 		before.time += before.after + p.time
 		before.after = ""
 		return nil
-	} else if n > 0 && l.parts[n-1].name == "sec" && l.parts[n-1].after == "." && fraction != "" {
+	} else if n > 0 && strings.HasSuffix(l.parts[n-1].name, "sec") && l.parts[n-1].after == "." && fraction != "" {
 		l.parts[n-1].after = "" // digits behind the seconds since 1970
 		return nil
 	}
 	if fraction != "" || slices.ContainsFunc(l.parts, func(p part) bool { return p.time != "" }) {
 		return errors.New("the parts of the time have to follow each other, a fraction behind the seconds")
 	}
-	p.name = "time"
+	p.name = strings.Replace(p.name, "time_local", "time", 1)
 	l.add(p)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"example.com/sash/httplimit"
 )
@@ -48,6 +49,7 @@ func (l *layout) text(s string) {
 // add adds a value. An address and the port behind it are one, because an address of IPv6 has colons itself.
 func (l *layout) add(p part) {
 	p.trait = traits[p.name]
+	p.list, p.path = slices.Contains(lists, p.name), slices.Contains(paths, p.name)
 	if n := len(l.parts); n > 0 && strings.HasSuffix(p.name, "_port") {
 		before := &l.parts[n-1]
 		if before.after == ":" && slices.Contains(fields[addresses].names, before.name) {
@@ -77,7 +79,7 @@ func (l *layout) build() error {
 		if !p.quoted && p.sample == anyText && strings.HasPrefix(p.after, " ") && strings.TrimSpace(p.after) == "" {
 			return fmt.Errorf("%s may contain spaces, and a space follows it: without quotation marks its end cannot be found", p.directive)
 		}
-		p.greedy = p.name == "remote_user" && !last && l.parts[i+1].name == "time_local"
+		p.greedy = p.name == "remote_user" && !last && strings.HasSuffix(l.parts[i+1].name, "time_local")
 		previous = p.after
 		l.labels = append(l.labels, p.name)
 	}
@@ -111,7 +113,7 @@ func (l *layout) split(line string) (row, error) {
 		}
 		switch {
 		case err != nil && i < l.least:
-			return row{}, err
+			return row{l.labels, values, l}, err // as far as it goes
 		case err != nil:
 			return row{l.labels, values, l}, nil //nolint:nilerr // what follows is something else
 		}
@@ -123,6 +125,9 @@ func (l *layout) split(line string) (row, error) {
 // cut takes the value of a part off the front of a text, and what follows it.
 func (l *layout) cut(i int, text string) (value, rest string, err error) {
 	p, last := &l.parts[i], i == len(l.parts)-1
+	if p.padded {
+		text = strings.TrimLeft(text, " ")
+	}
 	var end int
 	switch {
 	case p.quoted:
@@ -226,49 +231,26 @@ func unescaped(s string) string {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s
 	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '\\' || i+1 == len(s) {
-			b.WriteByte(s[i])
-			continue
-		}
-		i++
-		size := 0 // of a number in hexadecimal digits
-		switch s[i] {
-		case 'n':
-			b.WriteByte('\n')
-		case 't':
-			b.WriteByte('\t')
-		case 'r':
-			b.WriteByte('\r')
-		case 'x':
-			size = 2
-		case 'u':
-			size = 4
+	var b []byte
+	for s != "" {
+		c, isRune, rest, err := strconv.UnquoteChar(s, 0)
+		switch {
+		case s[0] != '\\':
+			b, s = append(b, s[0]), s[1:]
+		case err != nil && len(s) > 1 && s[1] != 'x' && s[1] != 'u': // JSON's \/
+			b, s = append(b, s[1]), s[2:]
+		case err != nil:
+			b, s = append(b, s[0]), s[1:]
+		case isRune:
+			b, s = utf8.AppendRune(b, c), rest
 		default:
-			b.WriteByte(s[i])
-		}
-		if size == 0 {
-			continue
-		}
-		code, err := strconv.ParseUint(s[i+1:min(len(s), i+1+size)], 16, 16)
-		if err != nil || i+size >= len(s) {
-			b.WriteString(s[i-1 : i+1])
-			continue
-		}
-		if i += size; size == 2 {
-			b.WriteByte(byte(code))
-		} else {
-			b.WriteRune(rune(code))
+			b, s = append(b, byte(c)), rest
 		}
 	}
-	return b.String()
+	return string(b)
 }
 
 func first(s string, n int) string { return s[:min(len(s), n)] }
-
-// fewPeers is up to how many peers look like proxies, if they forward for more than twice as many addresses.
-const fewPeers = 16
 
 // clients finds the client of a request that came through proxies, with the rules of httplimit.
 type clients struct {
@@ -276,13 +258,13 @@ type clients struct {
 	forwardedFor *httplimit.ClientAddress
 	request      http.Request
 
-	peers, named map[string]bool // the first few, where nothing is trusted
-	forwarded    int64           // records with a list
-	unknown      int64           // records of which the list decides, because the peer is unknown or behind it
+	peers     map[string]int64 // records by the peer, if it forwards for another client and is not trusted
+	forwarded int64            // records with a list
+	unknown   int64            // records of which the list decides, because the peer is unknown or behind it
 }
 
 func newClients(trusted []netip.Prefix) (*clients, error) {
-	c := &clients{trusting: len(trusted) > 0, peers: make(map[string]bool), named: make(map[string]bool), request: http.Request{Header: make(http.Header)}}
+	c := &clients{trusting: len(trusted) > 0, peers: make(map[string]int64), request: http.Request{Header: make(http.Header)}}
 	if !c.trusting { // for lines without another address: all vouch
 		trusted = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	}
@@ -300,21 +282,22 @@ func (c *clients) find(r *Record) {
 		return
 	}
 	c.forwarded++
-	peer := r.RemoteAddress
-	if peer == "" || r.leads {
+	at, hidden := r.RemoteAddress, r.RemoteAddress == "" || r.leads
+	if hidden {
 		c.unknown++
 	}
-	if !c.trusting && peer != "" && !r.leads {
-		if len(c.peers) <= fewPeers {
-			note(c.peers, peer, fewPeers)
-			note(c.named, r.ForwardedFor, 4*fewPeers)
+	switch last := r.ForwardedFor[strings.LastIndexByte(r.ForwardedFor, ',')+1:]; {
+	case c.trusting:
+		at = c.walk(at, r.ForwardedFor)
+		fallthrough
+	case !hidden:
+		if at != "" && at == r.RemoteAddress && strings.TrimSpace(last) != at {
+			c.peers[at]++
 		}
-		return
+	default:
+		at = c.walk("", r.ForwardedFor)
 	}
-	if !c.trusting {
-		peer = ""
-	}
-	if at := c.walk(peer, r.ForwardedFor); at != "" {
+	if at != "" {
 		r.RemoteAddress = at
 	}
 }
@@ -327,12 +310,6 @@ func (c *clients) walk(peer, list string) string {
 		return ""
 	}
 	return address.String()
-}
-
-func note(set map[string]bool, name string, most int) {
-	if len(set) <= most && !set[name] {
-		set[strings.Clone(name)] = true
-	}
 }
 
 // describe completes the stats.
@@ -348,11 +325,5 @@ func (c *clients) describe(s *Stats) {
 	if c.trusting && c.forwarded == 0 && s.Records > 0 {
 		s.Notes = append(s.Notes, "No line has forwarded addresses, so --trusted-proxies changes nothing. If they are in a field with an unusual name, name it with forwarded_for=NAME.")
 	}
-	if n := len(c.peers); n > 0 && n <= fewPeers && len(c.named) > 2*n {
-		peers := "one peer"
-		if n > 1 {
-			peers = fmt.Sprintf("%d peers", n)
-		}
-		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d lines have forwarded addresses, and come from only %s. If these are your proxies, all their clients are charged as one here: name them with --trusted-proxies.", c.forwarded, s.Records, peers))
-	}
+	s.Peers = c.peers
 }

@@ -120,17 +120,21 @@ func TestMessagesInTheFormatOfRequests(t *testing.T) {
 	}
 }
 
-func TestFewPeersWithManyClientsAreNoted(t *testing.T) {
+func TestPeersThatForwardAreCounted(t *testing.T) {
 	var text strings.Builder
 	for i := range 50 {
 		text.WriteString(strings.ReplaceAll(`10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "-" "192.0.2.N"`+"\n", "N", string(rune('0'+i%10))))
 	}
 	_, stats := read(t, text.String(), Options{})
-	if len(stats.Notes) != 1 || !strings.Contains(stats.Notes[0], "50 of 50 lines") {
+	if len(stats.Peers) != 1 || stats.Peers["10.0.0.1"] != 50 {
+		t.Errorf("%+v", stats)
+	}
+	other := []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")} // another proxy than that of the log
+	if _, stats = read(t, text.String(), Options{Trusted: other}); stats.Peers["10.0.0.1"] != 50 {
 		t.Errorf("%+v", stats)
 	}
 	all, stats := read(t, text.String(), Options{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
-	if len(stats.Notes) != 0 || all[3].RemoteAddress != "192.0.2.3" || !strings.Contains(stats.Client, "trusted") {
+	if len(stats.Notes) != 0 || len(stats.Peers) != 0 || all[3].RemoteAddress != "192.0.2.3" || !strings.Contains(stats.Client, "trusted") {
 		t.Errorf("%+v", stats)
 	}
 	_, stats = read(t, wrappedLine, Options{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})

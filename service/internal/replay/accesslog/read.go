@@ -11,6 +11,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -57,6 +58,13 @@ type Stats struct {
 	Records int64
 	Broken  int64
 	First   []Broken // the first few of the broken lines
+
+	// Ends counts the records whose time is that of the end, and Times says how starts are known, such as "msec less
+	// request_time".
+	Ends  int64
+	Times string
+	// Peers counts the records that came from each address which forwarded for another one and is not trusted.
+	Peers map[string]int64
 }
 
 // Add adds another log.
@@ -70,6 +78,14 @@ func (s *Stats) Add(more Stats) {
 	s.Lines += more.Lines
 	s.Records += more.Records
 	s.Broken += more.Broken
+	s.Ends += more.Ends
+	s.Times = join(s.Times, more.Times)
+	if s.Peers == nil {
+		s.Peers = make(map[string]int64)
+	}
+	for peer, n := range more.Peers {
+		s.Peers[peer] += n
+	}
 	s.First = append(s.First, more.First[:min(len(more.First), shownBroken-len(s.First))]...)
 }
 
@@ -114,6 +130,8 @@ type reader struct {
 	clients   *clients
 	stats     *Stats
 	record    Record // of the current line
+	others    detector
+	from      string // how the last start is known
 }
 
 // newReader finds out how a log is to be read.
@@ -136,18 +154,20 @@ func newReader(name string, from io.Reader, opts Options, stats *Stats) (*reader
 		}
 		d.formats = []format{{name: l.name, layouts: []*layout{l}}}
 	}
+	r.others = detector{formats: formats, names: d.names}
+	r.others.prepare()
 	unpacked, err := decompress(from)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	r.lines = &lines{from: unpacked}
+	r.lines = newLines(unpacked)
 	start, _ := unpacked.Peek(readAhead)
 	found := d.detect(start)
 	switch {
 	case found != nil:
 		r.parser, r.wrappings, stats.Format, stats.Wrapping = found.parser(d.names), found.wrappings, found.about, found.wrapping()
 	case opts.Format == "" && len(bytes.TrimSpace(start)) > 0:
-		return nil, errUnknown(name)
+		return nil, d.errUnknown(name, start)
 	default:
 		r.parser = d.parsers[0]
 	}
@@ -180,6 +200,12 @@ func (r *reader) read(each func(*Record) error) error {
 			continue
 		}
 		r.stats.Records++
+		if r.record.Ended {
+			r.stats.Ends++
+		} else if r.record.from != r.from && r.record.from != "" {
+			r.from = r.record.from
+			r.stats.Times = join(r.stats.Times, r.from)
+		}
 		r.clients.find(&r.record)
 		if err := each(&r.record); err != nil {
 			return fmt.Errorf("%s:%d: %w", r.name, r.lines.number, err)
@@ -191,6 +217,10 @@ var errWrapping = errors.New("not wrapped as the other lines are")
 
 // line reads the record of a line.
 func (r *reader) line(line []byte) error {
+	r.record = Record{}
+	if len(r.wrappings) > 0 {
+		r.record.around = string(line)
+	}
 	for _, w := range r.wrappings {
 		var ok bool
 		if line, ok = w.unwrap(line); !ok {
@@ -200,13 +230,15 @@ func (r *reader) line(line []byte) error {
 	if len(line) == 0 {
 		return errNoRecord
 	}
-	r.record = Record{}
 	return r.parser.parse(line, &r.record)
 }
 
 func (r *reader) broken(line []byte, why error) {
 	r.stats.Broken++
 	if len(r.stats.First) < shownBroken {
+		if other, ok := r.others.recognize(line, false); ok && !strings.HasPrefix(r.stats.Format, other.format.name) {
+			why = fmt.Errorf("%w; it is %s", why, other.about)
+		}
 		text := bytes.ToValidUTF8(line[:min(len(line), shownText)], []byte("?"))
 		r.stats.First = append(r.stats.First, Broken{r.name, r.lines.number, why.Error(), string(text)})
 	}
@@ -217,18 +249,31 @@ var errLong = fmt.Errorf("longer than %d bytes", maxLine)
 // lines returns the lines of a log without their ends.
 type lines struct {
 	from   *bufio.Reader
+	end    byte // of a line: "\n", or "\r" if the log begins without any "\n"
 	number int64
 	long   []byte
+}
+
+func newLines(from *bufio.Reader) *lines {
+	l := &lines{from: from, end: '\n'}
+	if start, _ := from.Peek(readAhead); bytes.IndexByte(start, '\n') < 0 && bytes.IndexByte(start, '\r') >= 0 {
+		l.end = '\r'
+	}
+	return l
 }
 
 // next returns a line, which is valid until the next call. The error errLong concerns that line only.
 func (l *lines) next() ([]byte, error) {
 	l.number++
-	line, err := l.from.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
+	line, err := l.from.ReadSlice(l.end)
+	// A file that is copied and truncated under its writer begins with NULs, and one after a crash ends with them.
+	if line = bytes.TrimLeft(line, "\x00"); errors.Is(err, bufio.ErrBufferFull) {
 		l.long = append(l.long[:0], line...)
 		for errors.Is(err, bufio.ErrBufferFull) {
-			line, err = l.from.ReadSlice('\n')
+			line, err = l.from.ReadSlice(l.end)
+			if len(l.long) == 0 {
+				line = bytes.TrimLeft(line, "\x00")
+			}
 			l.long = append(l.long, line[:min(len(line), maxLine+2-min(len(l.long), maxLine+2))]...)
 		}
 		line = l.long
@@ -236,7 +281,6 @@ func (l *lines) next() ([]byte, error) {
 	if errors.Is(err, io.EOF) && len(line) > 0 {
 		err = nil // the last line has no line end
 	}
-	// A file that is copied and truncated under its writer begins with NULs, and one after a crash ends with them.
 	line = bytes.Trim(line, "\r\n\x00")
 	if err == nil && len(line) > maxLine {
 		err = errLong
@@ -282,22 +326,6 @@ var compressions = []struct {
 	}},
 }
 
-// unreadable are forms in which a log cannot be read, by the bytes at an offset, and what makes it readable.
-var unreadable = []struct {
-	name, magic string
-	at          int
-	unpack      string
-}{
-	{"in UTF-16, as PowerShell writes it", "\xff\xfe", 0, "iconv -f UTF-16 -t UTF-8 FILE"},
-	{"in UTF-16, as PowerShell writes it", "\xfe\xff", 0, "iconv -f UTF-16 -t UTF-8 FILE"},
-	{"compressed with bzip2", "BZh", 0, "bzip2 -dc FILE"},
-	{"compressed with xz", "\xfd7zXZ\x00", 0, "xz -dc FILE"},
-	{"compressed with lz4", "\x04\x22\x4d\x18", 0, "lz4 -dc FILE"},
-	{"a zip archive, not a log", "PK\x03\x04", 0, "unzip -p FILE"},
-	{"a 7z archive, not a log", "7z\xbc\xaf\x27\x1c", 0, "7z x -so FILE"},
-	{"a tar archive, not a log", "ustar", 257, "tar xOf FILE"},
-}
-
 // decompress returns what a file holds, unpacked if its first bytes are those of a compression. Several compressed files one
 // after the other are read as one. A read that meets damage returns a [*DamagedError].
 func decompress(from io.Reader) (*bufio.Reader, error) {
@@ -319,15 +347,57 @@ func decompress(from io.Reader) (*bufio.Reader, error) {
 		return nil, source.failed
 	}
 	start, _ = buffered.Peek(300)
-	for _, u := range unreadable {
-		if len(start) > u.at && bytes.HasPrefix(start[u.at:], []byte(u.magic)) {
-			return nil, fmt.Errorf("this is %s: send what is in it to standard input, such as by %s", u.name, u.unpack)
+	for _, entry := range entries("unreadable") {
+		known := strings.SplitN(entry, " | ", 3)
+		magic, at := "", 0
+		if _, err := fmt.Sscanf(known[0], "%x %d", &magic, &at); err == nil && len(start) > at && bytes.HasPrefix(start[at:], []byte(magic)) {
+			return nil, fmt.Errorf("this is %s: send what is in it to standard input, such as by %s", known[1], known[2])
 		}
 	}
 	if bytes.HasPrefix(start, []byte(byteOrderMark)) {
 		_, _ = buffered.Discard(len(byteOrderMark)) // they are there
 	}
+	for { // a hole at the begin may be longer than what is looked at
+		start, _ = buffered.Peek(readAhead)
+		hole := len(start) - len(bytes.TrimLeft(start, "\x00"))
+		if hole == 0 {
+			break
+		}
+		_, _ = buffered.Discard(hole)
+	}
+	if after, isArray := bytes.CutPrefix(bytes.TrimSpace(start), []byte("[")); isArray && bytes.HasPrefix(bytes.TrimSpace(after), []byte("{")) {
+		array := &elements{decoder: json.NewDecoder(buffered)}
+		_, _ = array.decoder.Token() // the bracket
+		buffered = bufio.NewReaderSize(array, readAhead)
+	}
 	return buffered, nil
+}
+
+// elements are those of a JSON array, each as a line.
+type elements struct {
+	decoder *json.Decoder
+	line    bytes.Buffer
+}
+
+// Read implements io.Reader.
+func (e *elements) Read(p []byte) (int, error) {
+	if e.line.Len() > 0 {
+		return e.line.Read(p)
+	}
+	var one json.RawMessage
+	var err error
+	if e.decoder.More() {
+		if err = e.decoder.Decode(&one); err == nil {
+			err = json.Compact(&e.line, one)
+		}
+	} else if _, err = e.decoder.Token(); err == nil {
+		return 0, io.EOF
+	}
+	if err != nil {
+		return 0, &DamagedError{"JSON", err}
+	}
+	e.line.WriteByte('\n')
+	return e.line.Read(p)
 }
 
 // A source notes why compressed data could not be read, which is no damage.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,8 +12,10 @@ import (
 
 // A Record is one request of a log. Fields that the log lacks are empty or zero. The tags are their names in expressions.
 type Record struct {
-	// Time is the time of the request in the log, in microseconds since the Unix epoch.
-	Time int64 `expr:"-"`
+	// Time is the start of the request, or, if Ended, its end because the duration is unknown, in microseconds since the Unix
+	// epoch. Written is the time at which the line was written, or 0 if it is unknown.
+	Time, Written int64 `expr:"-"`
+	Ended         bool  `expr:"-"`
 	// RemoteAddress is the client's address, without a port: the one that the log names, or, of a request that came
 	// through a trusted proxy ([Options.Trusted]), the one in ForwardedFor. In a log without the address of the peer, and
 	// in one whose lines begin with ForwardedFor, it is the first in ForwardedFor, which a client can invent.
@@ -40,6 +43,10 @@ type Record struct {
 	other others  // nil if the format has no further fields
 	has   numbers // those that the line has
 	leads bool    // the line begins with ForwardedFor
+	unit  float64 // of Duration in microseconds, or 0 if it is unknown
+
+	from   string // how the start is known
+	around string // the line with what wraps it, if anything does
 }
 
 // numbers is a set of fields that are numbers, whose zero may also be in the log.
@@ -143,8 +150,9 @@ func (r *Record) setDuration(s string) error {
 	if i := strings.LastIndexAny(s, ", "); i >= 0 {
 		s = s[i+1:]
 	}
-	if d, err := strconv.ParseFloat(strings.TrimRight(s, "nµums"), 64); err == nil && d >= 0 && !math.IsInf(d, 1) {
-		r.Duration = d
+	number := strings.TrimRight(s, "nµums")
+	if d, err := strconv.ParseFloat(number, 64); err == nil && d >= 0 && !math.IsInf(d, 1) {
+		r.Duration, r.unit = d, units[s[len(number):]]
 		r.has |= hasDuration
 	}
 	return nil
@@ -254,7 +262,7 @@ func parseTime(s string) (int64, error) {
 		if strings.IndexByte(s, ' ') < 0 { // HAProxy's, with milliseconds
 			layout = "02/Jan/2006:15:04:05"
 		}
-	case len(s) >= 19 && s[10] == ' ':
+	case len(s) >= 19 && (s[10] == ' ' || s[10] == '\t'):
 		s = s[:10] + "T" + strings.Replace(s[11:], " ", "", 1)
 		fallthrough
 	default:
@@ -278,47 +286,36 @@ func inRange(us int64) (int64, error) {
 	return us, nil
 }
 
-// parseEpoch parses digits with an optional fraction, without floating point.
+// parseEpoch parses seconds since the epoch, or milli-, micro- or nanoseconds if they are too many.
 func parseEpoch(s string) (us int64, ok bool) {
-	if strings.ContainsAny(s, "eE") { // such as 1.646861401e9 from some encoders
-		f, err := strconv.ParseFloat(s, 64)
-		if err != nil || f < 0 || f > 1e19 {
-			return 0, false
-		}
-		s = strconv.FormatFloat(f, 'f', -1, 64)
-	}
-	whole, fraction, _ := strings.Cut(s, ".")
-	n, err := strconv.ParseUint(whole, 10, 63)
-	if err != nil {
-		return 0, false
-	}
-	digits := 6 // the digits of the fraction down to microseconds
+	f, err := strconv.ParseFloat(s, 64)
 	switch {
-	case n >= 1e17:
-		return int64(n / 1000), allDigits(fraction)
-	case n >= 1e14:
-		return int64(n), allDigits(fraction)
-	case n >= 1e11:
-		digits = 3
-	}
-	if !allDigits(fraction) {
+	case err != nil || !(f >= 0 && f < 1e19):
 		return 0, false
+	case f >= 1e17:
+		f /= 1e3
+	case f < 1e11:
+		f *= 1e6
+	case f < 1e14:
+		f *= 1e3
 	}
-	us = int64(n)
-	for i := range digits {
-		us *= 10
-		if i < len(fraction) {
-			us += int64(fraction[i] - '0')
-		}
-	}
-	return us, true
+	return int64(math.Round(f)), true
 }
 
-func allDigits(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
+// Crawler returns the name of the crawler that an address, a network or a host belongs to, or "".
+func Crawler(name string) string {
+	address, err := netip.ParseAddr(name)
+	if network, failed := netip.ParsePrefix(name); err != nil && failed == nil {
+		address = network.Addr()
+	}
+	for _, entry := range entries("crawler") {
+		known := strings.Fields(entry)
+		if slices.ContainsFunc(known[1:], func(one string) bool {
+			network, err := netip.ParsePrefix(one)
+			return err == nil && network.Contains(address) || err != nil && strings.HasSuffix(name, one)
+		}) {
+			return known[0]
 		}
 	}
-	return true
+	return ""
 }
