@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"example.com/sash/service/internal/yamlfile"
 )
 
 // maxFiles bounds a configuration, in case a path is not what was meant.
@@ -43,7 +45,7 @@ func (s Source) Load() (*Config, Fingerprint, error) {
 // A found is what there is at a Source.
 type found struct {
 	files   []File
-	skipped []string // what is not read and why, for people; at most maxWarnings
+	skipped []string // what is not read and why, for people; at most yamlfile.MaxWarnings
 	err     error    // what cannot be read
 }
 
@@ -151,7 +153,7 @@ func ofConfigMap(link string) bool {
 }
 
 func (f *found) skip(name, why string) {
-	if len(f.skipped) < maxWarnings {
+	if len(f.skipped) < yamlfile.MaxWarnings {
 		f.skipped = append(f.skipped, name+" is not read: "+why)
 	}
 }

@@ -20,7 +20,7 @@ func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 	}{
 		"no document":                  {"# nothing\n", "", "no domain"},
 		"not a mapping":                {"- a\n", "1", "must be a mapping"},
-		"broken YAML":                  {"domain: d\ndescriptors: [\n", "", "line 2"},
+		"broken YAML":                  {"domain: d\ndescriptors: [\n", "2", "did not find"},
 		"no domain":                    {"descriptors: []\n", "1", "domain is missing"},
 		"empty domain":                 {"descriptors: []\ndomain: ''\n", "2", "domain is missing"},
 		"domain twice":                 {"domain: d\n---\ndomain: e\n---\n\ndomain: d\n", "6", "first on line 1"},
