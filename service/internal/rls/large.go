@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
@@ -30,24 +30,6 @@ const largeMessages = 16
 
 // errManyBytes refuses a request because of the others.
 var errManyBytes = errors.New("too many bytes of large requests are under way: send this one again, or smaller ones")
-
-// under is the bytes of large requests that are being read at /json or decided, at most so many. It is safe for concurrent
-// use.
-type under struct {
-	most int64
-	way  atomic.Int64
-}
-
-// take counts bytes that the caller gives back, or reports that there is no room.
-func (u *under) take(bytes int64) bool {
-	if u.way.Add(bytes) > u.most {
-		u.give(bytes)
-		return false
-	}
-	return true
-}
-
-func (u *under) give(bytes int64) { u.way.Add(-bytes) }
 
 // perMessage is about what protobuf needs for a message in another, beside its texts.
 const perMessage = 64
@@ -78,10 +60,10 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(buf.ReadOnlyData(), req)
 }
 
-// A weighed reader counts what it reads beyond longest. The caller gives taken back.
+// A weighed reader acquires the bytes that it reads beyond longest. The caller releases those that were taken.
 type weighed struct {
 	io.Reader
-	under       *under
+	large       *semaphore.Weighted
 	read, taken int64
 }
 
@@ -90,7 +72,7 @@ func (w *weighed) Read(p []byte) (int, error) {
 	n, err := w.Reader.Read(p)
 	w.read += int64(n)
 	if more := w.read - w.taken; w.read > longest && more > 0 {
-		if !w.under.take(more) {
+		if !w.large.TryAcquire(more) {
 			return 0, errManyBytes
 		}
 		w.taken = w.read
