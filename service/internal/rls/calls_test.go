@@ -31,10 +31,7 @@ func limiting(t *testing.T, c *calls) *world {
 // half begins a call without a message.
 func half(t *testing.T, from *stranger) (stream uint32) {
 	t.Helper()
-	stream, err := from.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream = servertest.Must(from.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName))(t)
 	return stream
 }
 
@@ -56,10 +53,7 @@ func TestHalfSentCallsEnd(t *testing.T) {
 		"/unknown/Method",
 	}
 	for i := range 900 {
-		stream, err := client.Begin(methods[i%len(methods)])
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := servertest.Must(client.Begin(methods[i%len(methods)]))(t)
 		if i%2 == 0 {
 			_ = client.WriteData(stream, false, []byte{0, 0, 0, 0, 100, 1, 2, 3}) // 3 of 100 bytes
 		}
@@ -116,15 +110,9 @@ func TestACallTooManyCancelsTheOldest(t *testing.T) {
 func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
 	w := limiting(t, &calls{within: 300 * time.Millisecond, most: maxCalls, half: maxHalf})
 	ask := func(f *stranger, calls int) {
-		message, err := proto.Marshal(request("ip=a"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		message := servertest.Must(proto.Marshal(request("ip=a")))(t)
 		for range calls {
-			stream, err := f.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stream := servertest.Must(f.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName))(t)
 			_ = f.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(message))}, message...))
 		}
 	}
