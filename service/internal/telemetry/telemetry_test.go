@@ -121,12 +121,9 @@ func TestPrometheusHasAnAddressOfItsOwn(t *testing.T) {
 	registry := stats.New(nil)
 	d := decider(t)
 	d.Observe(registry.Observe)
-	exports, err := Start(t.Context(), d, registry, Options{
+	exports := servertest.Must(Start(t.Context(), d, registry, Options{
 		Exporters: Exporters{PrometheusAddr: "127.0.0.1:0", PrometheusPath: "/m"}, Log: slog.New(slog.NewTextHandler(&log, nil)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	defer exports.Stop()
 	ask(t, d, "user", "ann")
 	addr := regexp.MustCompile(`addr=(\S+)`).FindStringSubmatch(log.String())[1]

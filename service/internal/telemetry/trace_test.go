@@ -130,13 +130,10 @@ func startCollector(t *testing.T) *collector {
 // Stop sends the last spans, each with what was decided.
 func TestStopSendsTheLastSpans(t *testing.T) {
 	c, d := startCollector(t), decider(t)
-	exports, err := Start(t.Context(), d, stats.New(nil), Options{
+	exports := servertest.Must(Start(t.Context(), d, stats.New(nil), Options{
 		Env:       variables(c.env + "OTEL_SERVICE_NAME=edge OTEL_RESOURCE_ATTRIBUTES=team=a"),
 		Exporters: Exporters{Tracing: &Tracing{Service: "RateLimit", Instance: "a", Rate: 1}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	for range 3 {
 		ask(t, d, "user", "ann")
 	}
