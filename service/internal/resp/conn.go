@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"example.com/sash/service/internal/conns"
@@ -228,22 +229,16 @@ func frame(b []byte) (args [][]byte, n int, err error) {
 // header reads the line with a number that begins at b[at], and returns where the next one begins: 0 if it has not come
 // whole, and after an error.
 func header(b []byte, at, most int, of string) (n, next int, err error) {
-	line, _, whole := bytes.Cut(b[at:min(len(b), at+maxHeader)], []byte("\r\n"))
-	for i, c := range line[1:] {
-		switch {
-		case '0' <= c && c <= '9':
-			n = n*10 + int(c-'0')
-		case c != '\r' || whole || i != len(line)-2:
-			return 0, 0, mistake("invalid " + of + " length")
-		}
-	}
-	switch {
-	case !whole && len(b) < at+maxHeader:
+	digits, _, whole := bytes.Cut(b[at+1:min(len(b), at+maxHeader)], []byte("\r\n"))
+	rest := string(bytes.TrimLeft(digits, "0123456789"))
+	if !whole && len(b) < at+maxHeader && (rest == "" || rest == "\r") {
 		return 0, 0, nil
-	case !whole || len(line) == 1 || n > most:
+	}
+	size, err := strconv.ParseUint(string(digits), 10, 32)
+	if !whole || err != nil || size > uint64(most) {
 		return 0, 0, mistake("invalid " + of + " length")
 	}
-	return n, at + len(line) + 2, nil
+	return int(size), at + 1 + len(digits) + 2, nil
 }
 
 // frameLine is frame for a command without lengths. Health checks of load balancers send PING so. No other command comes
