@@ -139,10 +139,10 @@ func TestFramesAreReadFromAnyPieces(t *testing.T) {
 	wire.Bytes()[reserved] |= 0x80
 	for _, size := range []int{1, 2, 7, 9, 10, 64, wire.Len()} {
 		var seen []string
-		f := frames{rest: len(http2.ClientPreface)}
+		f := frameReader{rest: len(http2.ClientPreface)}
 		for rest := wire.Bytes(); len(rest) > 0; rest = rest[min(size, len(rest)):] {
-			f.each(rest[:min(size, len(rest))], func(kind http2.FrameType, flags http2.Flags, stream uint32, _ int64) {
-				seen = append(seen, fmt.Sprint(kind, flags, stream))
+			f.each(rest[:min(size, len(rest))], func(h http2.FrameHeader) {
+				seen = append(seen, fmt.Sprint(h.Type, h.Flags, h.StreamID))
 			})
 		}
 		if got := strings.Join(seen, ", "); got != "SETTINGS 0 0, HEADERS 4 1, DATA 1 1, RST_STREAM 0 3" || f.rest > 0 || len(f.head) > 0 {

@@ -102,7 +102,7 @@ func (o Server) options(bound *calls, gate *access.Gate) []grpc.ServerOption {
 		transport = credentials.NewTLS(o.TLS)
 	}
 	return []grpc.ServerOption{
-		grpc.Creds(unread{transport, bound.within, conns.NewShare(bound.half), &throttle.Log{To: o.Log, Every: time.Minute}}),
+		grpc.Creds(boundedCredentials{transport, bound.within, conns.NewShare(bound.half), &throttle.Log{To: o.Log, Every: time.Minute}}),
 		grpc.InTapHandle(bound.enter),
 		grpc.UnaryInterceptor(bound.arrived),
 		grpc.StreamInterceptor(gate.Stream),
