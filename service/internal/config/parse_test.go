@@ -144,11 +144,3 @@ func TestTraceSaysHowARuleIsFound(t *testing.T) {
 		}
 	}
 }
-
-func TestRemovedRulesAreNamed(t *testing.T) {
-	before := parsed(t, "domain: d\ndescriptors:\n- {key: a, limits: [1/1m]}\n- {key: b, limits: [1/1m]}\n- {key: c, limits: [1/1m]}\n")
-	after := parsed(t, "domain: d\ndescriptors:\n- {key: n, limits: [1/1m]}\n- {key: b, limits: [2/1m]}\n")
-	if got := strings.Join(Removed(before, after), "; "); got != "d / a; d / c" {
-		t.Errorf("removed: %s", got)
-	}
-}
