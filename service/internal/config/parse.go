@@ -130,7 +130,7 @@ func (p *parser) descriptor(n *yaml.Node, in *domain, path []Entry, into *level)
 	}
 	path = append(slices.Clip(path), entry)
 	p.once(n, "descriptor", position(in.name, path))
-	p.noteSecrecy(n, in, d, body.Secret)
+	p.recordSecrecy(n, in, d, body.Secret)
 	metadata := p.metadata(body.Metadata)
 	rule := body.rule(n)
 	if p.Err != nil {

@@ -62,10 +62,10 @@ func (b *ruleBody) place(rule *Rule) {
 		}
 		rule.Place.Global = text == "global"
 	}
-	own := b.wantsOwn(rule)
+	own := b.wantsOwnShare(rule)
 	b.readPlace(rule)
 	if own {
-		b.own(rule)
+		b.ownShare(rule)
 	} else if stray := cmp.Or(b.Regions, b.OwnShare); stray != nil {
 		b.Fail(stray, "regions and own_share are for the own share of each region: give scope: global and on_unavailable: local too")
 	}
@@ -96,8 +96,8 @@ func (b *ruleBody) readPlace(rule *Rule) {
 // defaultOwnShare is the part of each limit, in percent, that a region has for itself.
 const defaultOwnShare = 10
 
-// wantsOwn reports whether on_unavailable asks for an own share of a limit over all regions.
-func (b *ruleBody) wantsOwn(rule *Rule) bool {
+// wantsOwnShare reports whether on_unavailable asks for an own share of a limit over all regions.
+func (b *ruleBody) wantsOwnShare(rule *Rule) bool {
 	modes := rule.OnUnavailable.Rules
 	if !rule.Place.Global || !slices.ContainsFunc(modes, func(m failover.Rule) bool { return m.Mode == failover.Local }) {
 		return false
@@ -109,12 +109,12 @@ func (b *ruleBody) wantsOwn(rule *Rule) bool {
 	return true
 }
 
-// own gives each region an own share of a rule's limits.
+// ownShare gives each region an own share of a rule's limits.
 //
 //	on_unavailable: local
 //	regions: 3        # that share the home, the same in all of them
 //	own_share: 10%    # of each limit, for each of them
-func (b *ruleBody) own(rule *Rule) {
+func (b *ruleBody) ownShare(rule *Rule) {
 	regions := yamlfile.Resolve(cmp.Or(b.Regions, &yaml.Node{}))
 	n, whole := yamlfile.Integer(regions)
 	switch {

@@ -37,8 +37,8 @@ type keyWildcard struct {
 	in reader
 }
 
-// noteSecrecy records what a descriptor says about its key. Said is the key secret, or nil.
-func (p *parser) noteSecrecy(n *yaml.Node, in *domain, d *descriptor, said *yaml.Node) {
+// recordSecrecy records what a descriptor says about its key. Said is the key secret, or nil.
+func (p *parser) recordSecrecy(n *yaml.Node, in *domain, d *descriptor, said *yaml.Node) {
 	key := d.entry.Key
 	var secret *bool
 	if said != nil {
@@ -127,7 +127,7 @@ func (p *parser) secrets() error {
 // secretsUnder returns the secret keys that a wildcard covers with some value, in order, and one of them that it does not
 // cover with every value, if any.
 func (d *domain) secretsUnder(w *wildcard) (keys []string, partly string) {
-	note := func(key string, w *wildcard, start string) {
+	add := func(key string, w *wildcard, start string) {
 		if !w.begins(start) {
 			return
 		}
@@ -138,13 +138,13 @@ func (d *domain) secretsUnder(w *wildcard) (keys []string, partly string) {
 	}
 	for key := range d.keys {
 		if d.hides(key) {
-			note(key, w, key+"_")
+			add(key, w, key+"_")
 		}
 	}
 	spelled := newWildcard(Entry{Key: spelling(w.pattern)})
 	for _, key := range d.guessed("") {
 		if d.keys[key] == nil {
-			note(key, spelled, spelling(key+"_"))
+			add(key, spelled, spelling(key+"_"))
 		}
 	}
 	slices.Sort(keys)

@@ -126,7 +126,7 @@ func TestStopAcceptsTheQueue(t *testing.T) {
 				clients = append(clients, c)
 			}
 			l.Stop()
-			l.within(0) // the deadline passes before the first look at the queue
+			l.acceptWithin(0) // the deadline passes before the first look at the queue
 			for range clients {
 				server, err := l.Accept()
 				if err != nil {

@@ -155,7 +155,7 @@ func (c *conn) flush() error {
 		}
 		defer c.held.Give(c.party, int64(n))
 	}
-	if err := c.net.SetWriteDeadline(time.Now().Add(cmp.Or(c.taking, writeTime))); err != nil {
+	if err := c.net.SetWriteDeadline(time.Now().Add(cmp.Or(c.writeTimeout, writeTime))); err != nil {
 		return err
 	}
 	_, err := c.net.Write(c.out.b)
