@@ -238,3 +238,29 @@ func TestHalfSentMessagesHaveAShare(t *testing.T) {
 		t.Errorf("another address was disconnected: %v; %d greedy clients", other.Gone(), gone())
 	}
 }
+
+// A message that has come whole is none without an end, however long its answer takes.
+func TestWholeMessagesTakeNoShare(t *testing.T) {
+	inside, finish, store := make(chan struct{}), make(chan struct{}), memstore.New(nil)
+	w := &world{t: t, calls: &calls{within: time.Hour, most: maxCalls, half: 4 << 10}}
+	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
+		inside <- struct{}{}
+		<-finish
+		return store.Decide(ctx, req)
+	}), &Options{Timeout: time.Hour})
+	client := meet(t, w.conn.Target())
+	message := servertest.Must(proto.Marshal(request("ip=" + strings.Repeat("x", 1500))))(t)
+	message = append([]byte{0, 0, 0, byte(len(message) >> 8), byte(len(message))}, message...)
+	for range 8 {
+		stream := half(t, client)
+		_ = client.WriteData(stream, false, message[:1000])
+		_ = client.WriteData(stream, true, message[1000:])
+		select {
+		case <-inside:
+		case <-time.After(20 * time.Second):
+			t.Fatal("a client whose messages have come whole was disconnected")
+		}
+	}
+	close(finish)
+	servertest.Wait(t, "the calls are not answered", func() bool { return client.Ended() == 8 })
+}
