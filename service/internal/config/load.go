@@ -192,7 +192,7 @@ type watching struct {
 	seen   Fingerprint // of the files at the last look
 }
 
-// look uses the files if they have changed and are the same as at the last look. What it compares is what it uses: the
+// look uses the files if they have changed, and are the same as at the last look. It uses the contents that it compared, since the
 // files may be written again meanwhile.
 func (w *watching) look(changed func(*Config, error)) {
 	found := w.source.read()

@@ -202,7 +202,7 @@ const (
 	roomEvery = 100 * time.Millisecond // for a connection to become silent, and for one that was closed to end
 
 	// patience is how long a connection from an address with the most waits, and those of other addresses behind it in
-	// the system's queue. After one that waited in vain, none waits for inVain.
+	// the system's queue. After one has waited and found no room, no other connection of its address waits for the time inVain.
 	patience = 300 * time.Millisecond
 	inVain   = time.Second
 )

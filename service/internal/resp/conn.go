@@ -65,13 +65,13 @@ func (c *conn) run(ctx context.Context) {
 	}
 }
 
-// next returns commands that have come whole, at least one, and what came behind them. They are valid until keep. It
+// next returns the commands that have arrived whole, at least one, and the bytes behind them. They are valid until keep. It
 // returns no more than are decided together: in memory a short command is forty times as long as what was sent.
 func (c *conn) next() (cmds [][][]byte, rest []byte, err error) {
 	var began time.Time
 	for {
 		rest = c.buf
-		for c.wrong == nil && len(cmds) < mostTogether {
+		for c.wrong == nil && len(cmds) < maxBatch {
 			var args [][]byte
 			var n int
 			if args, n, c.wrong = frame(rest); n == 0 {
@@ -111,7 +111,7 @@ func (c *conn) keep(rest []byte) {
 	c.buf = c.buf[:copy(c.buf, rest)]
 }
 
-// fill reads what has come, behind what is in the buffer.
+// fill appends what the client sends next to the buffer.
 func (c *conn) fill(deadline time.Time) error {
 	if len(c.buf) == cap(c.buf) {
 		// A command that has not come whole is shorter than maxCommand, or rejected.

@@ -118,7 +118,7 @@ func TestAPipelineOfShortCommandsIsReadInParts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(cmds) > mostTogether {
+		if len(cmds) > maxBatch {
 			t.Fatalf("%d commands at once", len(cmds))
 		}
 		for _, args := range cmds {

@@ -193,7 +193,7 @@ func (s *Service) failure(ctx context.Context, err error, several bool) error {
 // ServeHTTP answers a RateLimitRequest in JSON, by whatever method, as Envoy's service does: 200 when it is allowed and
 // 429 when it is not, both with the RateLimitResponse in JSON. 400 is a wrong request, 401 and 403 a caller without the right, 413 a
 // large one, 503 a store that does not answer, 504 one that did not in time, and 500 a fault; their bodies are text. With a
-// Counting every error is 400 and Bad Request, as there, and the log has what is wrong.
+// Counting every error is 400 and Bad Request, as in Envoy's service, and the log says what is wrong.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wrong := func(code int, text string) {
 		s.opts.Stats.Invalid()

@@ -135,7 +135,7 @@ func ResultOf(res sash.Result) Decision {
 	return AnswerOf(&a)
 }
 
-// PeekOf returns the decision that a limiter would make on a call of a cost, by a look at what is left: see
+// PeekOf returns the decision that a limiter would make on a call of a cost, from the units that are left: see
 // decide.Answer.Foresee.
 func PeekOf(res sash.Result, cost int64) Decision {
 	a := answerOf(res)
@@ -154,9 +154,9 @@ func (d *Decision) source(a *decide.Answer) {
 	}
 }
 
-// A Limit is one limit, with what is used of it where that is known.
+// A Limit is one limit, and where it is known what is left of it.
 type Limit struct {
-	// Name is the limit's name, which is its text, such as "10/1m", unless it was given another.
+	// Name is the name that the limit was given, or its text, such as "10/1m".
 	Name string `json:"name"`
 	// Units is the most that the window may hold.
 	Units int64 `json:"units"`
