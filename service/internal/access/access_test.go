@@ -19,9 +19,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 func sum(token string) string {
@@ -205,19 +202,6 @@ func TestTheRemedyOfAnErrorIsWhole(t *testing.T) {
 	err = begin(t, "anonymous: {allow: [decide], domains: ["+strings.Join(many, ", ")+"]}").may(t, "", "d", Decide)
 	if err == nil || len(err.Error()) > 500 || !strings.Contains(err.Error(), `{"d": [decide]}`) {
 		t.Errorf("beside many domains: %v", err)
-	}
-}
-
-// A wrong token is 401.
-func TestStatuses(t *testing.T) {
-	for err, want := range map[error]struct {
-		code int
-		rpc  codes.Code
-	}{ErrUnknown: {http.StatusUnauthorized, codes.Unauthenticated}, ErrNotAllowed: {http.StatusForbidden, codes.PermissionDenied}} {
-		rec := httptest.NewRecorder()
-		if Fail(rec, err); rec.Code != want.code || status.Code(Status(err)) != want.rpc {
-			t.Errorf("%v: %d, over gRPC %v", err, rec.Code, Status(err))
-		}
 	}
 }
 
