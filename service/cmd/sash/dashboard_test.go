@@ -22,8 +22,7 @@ func scrape(t *testing.T, p *service) map[string]*dto.MetricFamily {
 	t.Helper()
 	_, text := get(t, p.admin+"/metrics")
 	read := expfmt.NewTextParser(model.UTF8Validation)
-	families := servertest.Must(read.TextToMetricFamilies(strings.NewReader(text)))(t)
-	return families
+	return servertest.Must(read.TextToMetricFamilies(strings.NewReader(text)))(t)
 }
 
 // labelValues is Grafana's query of a variable.

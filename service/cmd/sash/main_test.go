@@ -254,8 +254,7 @@ func subject(domain, key, value string, more ...string) string {
 
 func readFile(t *testing.T, name string) []byte {
 	t.Helper()
-	text := servertest.Must(os.ReadFile(name))(t)
-	return text
+	return servertest.Must(os.ReadFile(name))(t)
 }
 
 // put writes a file, and makes its directory.

@@ -26,8 +26,7 @@ func run(t *testing.T, url string) []Finding {
 	t.Helper()
 	client := servertest.Must(redisclient.New(url))(t)
 	defer client.Close()
-	findings := servertest.Must(Run(t.Context(), client, redisstore.DefaultPrefix, time.Second))(t)
-	return findings
+	return servertest.Must(Run(t.Context(), client, redisstore.DefaultPrefix, time.Second))(t)
 }
 
 // worst returns the worst finding of a check.

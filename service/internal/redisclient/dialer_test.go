@@ -132,8 +132,7 @@ func open(t *testing.T, url string) *Client {
 
 func limiterOf(t *testing.T, store driver.Store) *sash.Limiter {
 	t.Helper()
-	l := servertest.Must(sash.New(store, nil, sash.PerHour(50_000)))(t)
-	return l
+	return servertest.Must(sash.New(store, nil, sash.PerHour(50_000)))(t)
 }
 
 // A caller that leaves cancels its own call and no other, on a connection with few calls or many.

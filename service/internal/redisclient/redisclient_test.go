@@ -101,8 +101,7 @@ func TestTLSFilesThatAreWrongAreNamed(t *testing.T) {
 
 func newClient(t testing.TB, url string) *Client {
 	t.Helper()
-	v := servertest.Must(New(url))(t)
-	return v
+	return servertest.Must(New(url))(t)
 }
 
 func ping(t testing.TB, url string) error {
