@@ -29,6 +29,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+
+	"example.com/sash/service/internal/servertest"
 )
 
 // sash token makes a token, the file of --access lists its digest, and the client with the token may decide, also by the
@@ -118,9 +120,7 @@ func TestTheStartSaysWhatIsOpenToWhom(t *testing.T) {
 		{listed, ":0", 0o604, "other machines: without credentials nothing", []string{plain, readable}},
 		{listed + "anonymous: {allow: [decide]}", ":0", 0o640, `other machines: without credentials {"*": [decide]}`, []string{machines, plain}},
 	} {
-		if err := os.Chmod(secret, tt.mode); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, os.Chmod(secret, tt.mode))
 		args := []string{"--addr", tt.addr, "--admin-token-file", secret}
 		if tt.access != "" {
 			args = append(args, "--access", tempFile(t, "access.yaml", tt.access))
@@ -152,10 +152,7 @@ func certify(t *testing.T, names ...string) *authority {
 	t.Helper()
 	a := &authority{dir: t.TempDir()}
 	for i, name := range append([]string{"authority"}, names...) {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		key := servertest.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 		template := &x509.Certificate{
 			SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
 			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -167,9 +164,7 @@ func certify(t *testing.T, names ...string) *authority {
 		}
 		der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 		private, err2 := x509.MarshalPKCS8PrivateKey(key)
-		if err := errors.Join(err, err2); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, errors.Join(err, err2))
 		if i == 0 {
 			a.cert, _ = x509.ParseCertificate(der)
 		}
@@ -187,10 +182,7 @@ func (a *authority) client(t *testing.T, name string, protocols ...string) *tls.
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool(), NextProtos: protocols}
 	config.RootCAs.AddCert(a.cert)
 	if name != "" {
-		pair, err := tls.LoadX509KeyPair(a.file(name+".pem"), a.file(name+".key"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := servertest.Must(tls.LoadX509KeyPair(a.file(name+".pem"), a.file(name+".key")))(t)
 		config.Certificates = []tls.Certificate{pair}
 	}
 	return config

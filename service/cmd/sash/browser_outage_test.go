@@ -85,9 +85,7 @@ func TestBrowserInAnOutage(t *testing.T) {
 	open("open:ann")
 	limit("20/1h|0 of 20|20|free")
 	page.deaf.Store(true) // connections are refused
-	if err := p.stop(t); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, p.stop(t))
 	page.until(`document.getElementById('stale').textContent.startsWith('No word from this sash since ')`)
 	page.until(`document.getElementById('overview').classList.contains('stale') && document.getElementById('found').classList.contains('stale')`)
 }

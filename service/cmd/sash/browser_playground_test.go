@@ -14,15 +14,13 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"example.com/sash/service/internal/playground"
+	"example.com/sash/service/internal/servertest"
 )
 
 // openPlayground opens the page from its file.
 func openPlayground(t *testing.T, hash string) *tab {
 	t.Helper()
-	file, err := filepath.Abs("../../internal/playground/playground.html")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := servertest.Must(filepath.Abs("../../internal/playground/playground.html"))(t)
 	p := openTab(t, "file://"+file+hash)
 	p.until(`document.body.dataset.ready === 'true'`)
 	return p
@@ -46,10 +44,7 @@ func TestBrowserPlaygroundDecidesAsTheLimiter(t *testing.T) {
 			s.Calls = append(s.Calls, c)
 			calls = append(calls, fmt.Sprintf("{at:%d,cost:%d,count:%d,book:%v}", c.At.Microseconds(), c.Cost, c.Count, c.Book))
 		}
-		tracks, err := playground.Run(t.Context(), s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tracks := servertest.Must(playground.Run(t.Context(), s))(t)
 		var want [][]any
 		for _, track := range tracks {
 			var all []any

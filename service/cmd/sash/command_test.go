@@ -10,14 +10,12 @@ import (
 	"time"
 
 	"example.com/sash/internal/redistest"
+	"example.com/sash/service/internal/servertest"
 )
 
 // What studies access logs is in sash-logs: the command that runs beside Envoy does not link it.
 func TestTheCommandDoesNotLinkWhatStudiesLogs(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := servertest.Must(exec.Command("go", "list", "-deps", ".").Output())(t)
 	for _, unwanted := range []string{"expr-lang/expr", "klauspost/compress/zstd", "internal/replay", "internal/logs"} {
 		if strings.Contains(string(out), unwanted) {
 			t.Errorf("sash links %s", unwanted)

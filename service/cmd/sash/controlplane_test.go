@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"example.com/sash/service/internal/servertest"
 )
 
 // A controlPlane is a management server of Envoy and Sash. It sends resources again when they change.
@@ -31,10 +33,7 @@ func (c *controlPlane) put(t *testing.T, resources ...proto.Message) {
 	t.Helper()
 	var all []*anypb.Any
 	for _, r := range resources {
-		packed, err := anypb.New(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		packed := servertest.Must(anypb.New(r))(t)
 		all = append(all, packed)
 	}
 	c.mu.Lock()
@@ -107,10 +106,7 @@ func (c *controlPlane) StreamAggregatedResources(stream grpc.BidiStreamingServer
 // startControlPlane returns a server without resources, and its port.
 func startControlPlane(t *testing.T, options ...grpc.ServerOption) (*controlPlane, string) {
 	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := servertest.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	c := &controlPlane{changed: make(chan struct{}), resources: make(map[string][]*anypb.Any)}
 	server := grpc.NewServer(options...)
 	discovery.RegisterAggregatedDiscoveryServiceServer(server, c)

@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"example.com/sash/internal/redistest"
+	"example.com/sash/service/internal/servertest"
 )
 
 // scrape returns the metrics of a service, by name.
@@ -21,11 +22,7 @@ func scrape(t *testing.T, p *service) map[string]*dto.MetricFamily {
 	t.Helper()
 	_, text := get(t, p.admin+"/metrics")
 	read := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := read.TextToMetricFamilies(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return families
+	return servertest.Must(read.TextToMetricFamilies(strings.NewReader(text)))(t)
 }
 
 // labelValues is Grafana's query of a variable.
@@ -43,9 +40,7 @@ func dashboardQueries(t *testing.T) map[string]string {
 			List []struct{ Name, Type, Definition string }
 		}
 	}
-	if err := json.Unmarshal(readFile(t, examples+"/grafana/sash.json"), &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, json.Unmarshal(readFile(t, examples+"/grafana/sash.json"), &dashboard))
 	fill := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*", "$domain", ".*")
 	all := make(map[string]string)
 	for _, p := range dashboard.Panels {
@@ -102,9 +97,7 @@ func TestDashboardAlertsAndDocumentationFitTheMetrics(t *testing.T) {
 			Rules []struct{ Record, Alert, Expr string }
 		}
 	}
-	if err := yaml.Unmarshal(readFile(t, examples+"/prometheus/rules.yml"), &rules); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, yaml.Unmarshal(readFile(t, examples+"/prometheus/rules.yml"), &rules))
 	queries, recorded := dashboardQueries(t), map[string]bool{}
 	panels := len(queries)
 	for _, group := range rules.Groups {

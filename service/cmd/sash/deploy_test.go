@@ -40,10 +40,7 @@ func TestDeployImageNeedsNothingBesideIt(t *testing.T) {
 	if out, err := exec.Command("sh", "-ec", `chmod -R a+rX "$0"; chmod 755 "$0/sash"`, root).CombinedOutput(); err != nil {
 		t.Fatalf("%s", out)
 	}
-	parts, err := elf.Open(root + "/sash")
-	if err != nil {
-		t.Fatal(err)
-	}
+	parts := servertest.Must(elf.Open(root + "/sash"))(t)
 	defer parts.Close()
 	for _, part := range parts.Progs {
 		if part.Type == elf.PT_INTERP {
@@ -93,9 +90,7 @@ func deploy(t *testing.T) *deployment {
 		"systemctl daemon-reload && systemctl restart sash", "true",
 	)
 	for from, to := range map[string]string{"localhost.pem": "fullchain.pem", "localhost.key": "privkey.pem"} {
-		if err := os.Rename(ca.file(from), ca.file(to)); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, os.Rename(ca.file(from), ca.file(to)))
 	}
 	d.env = []string{"PATH=" + filepath.Dir(binary) + ":/usr/bin:/bin", "SSL_CERT_FILE=" + ca.file("authority.pem")}
 	return d

@@ -21,10 +21,7 @@ import (
 // dial returns a gRPC client of the service.
 func (p *service) dial(t *testing.T) pb.RateLimitServiceClient {
 	t.Helper()
-	conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := servertest.Must(grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return pb.NewRateLimitServiceClient(conn)
 }
@@ -86,12 +83,8 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 	root := t.TempDir()
 	release := func(name, text string) {
 		put(t, root+"/"+name+"/ratelimit/config/edge.yaml", text)
-		if err := os.Symlink(name, root+"/new"); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(root+"/new", root+"/current"); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, os.Symlink(name, root+"/new"))
+		servertest.Check(t, os.Rename(root+"/new", root+"/current"))
 	}
 	release("one", strings.ReplaceAll(edge, "LIMIT", "2"))
 	environment := envoysPorts(redis,
@@ -172,9 +165,7 @@ func image(t *testing.T) (env, entry, args []string) {
 func ratelimit(t *testing.T) string {
 	t.Helper()
 	named := filepath.Join(t.TempDir(), "ratelimit")
-	if err := os.Symlink(binary, named); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, os.Symlink(binary, named))
 	return named
 }
 

@@ -84,9 +84,7 @@ func TestKubernetesInPlaceOfTheServiceOfEnvoyGateway(t *testing.T) {
 	both := ca.client(t, "tls")
 	both.ClientCAs, both.ClientAuth = both.RootCAs, tls.RequireAndVerifyClientCert
 	for from, to := range map[string]string{"authority.pem": "ca.crt", "tls.pem": "tls.crt"} {
-		if err := os.Rename(ca.file(from), ca.file(to)); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, os.Rename(ca.file(from), ca.file(to)))
 	}
 	control, port := startControlPlane(t, grpc.Creds(credentials.NewTLS(both)))
 
@@ -114,10 +112,7 @@ func TestKubernetesInPlaceOfTheServiceOfEnvoyGateway(t *testing.T) {
 		}
 	}
 
-	files, err := filepath.Glob(theirs + "/ratelimit-config/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := servertest.Must(filepath.Glob(theirs + "/ratelimit-config/*.yaml"))(t)
 	taken := 0
 	for _, file := range files {
 		if strings.HasSuffix(file, ".routes.yaml") {
@@ -145,10 +140,7 @@ func TestKubernetesInPlaceOfTheServiceOfEnvoyGateway(t *testing.T) {
 		_, text := get(t, p.admin+"/rlconfig")
 		return strings.Contains(text, "192.168.0.0/16") && !strings.Contains(text, "value-match.yaml")
 	})
-	conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(credentials.NewTLS(both)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := servertest.Must(grpc.NewClient(p.grpc, grpc.WithTransportCredentials(credentials.NewTLS(both))))(t)
 	defer func() { _ = conn.Close() }()
 	request := descriptors("first-listener", "first-route=first-route masked_remote_address=192.168.0.0/16 remote_address=192.168.3.4")
 	request.HitsAddend = 3 // of 5 a second

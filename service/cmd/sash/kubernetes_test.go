@@ -120,9 +120,7 @@ func TestKubernetesPodAndItsProbes(t *testing.T) {
 	if ready, alive := probe("readiness"), probe("liveness"); ready != 200 || alive != 200 {
 		t.Errorf("ready %d, alive %d", ready, alive)
 	}
-	if err := p.interrupt(); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, p.interrupt())
 	servertest.Wait(t, "a pod that ends is ready", func() bool { return probe("readiness") == 503 })
 }
 
@@ -212,9 +210,7 @@ func TestKubernetesManifestsAgree(t *testing.T) {
 func istioFilter(t *testing.T) string {
 	t.Helper()
 	var m map[string]any
-	if err := yaml.Unmarshal(readFile(t, kubernetes+"/istio/envoyfilter.yaml"), &m); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, yaml.Unmarshal(readFile(t, kubernetes+"/istio/envoyfilter.yaml"), &m))
 	patch := at(m, "spec", "configPatches", 0)
 	config := at(patch, "patch", "value", "typed_config").(map[string]any)
 	got := fmt.Sprintln(at(patch, "applyTo"), at(patch, "match", "listener", "filterChain", "filter", "subFilter", "name"),
@@ -224,10 +220,7 @@ func istioFilter(t *testing.T) string {
 	}
 	delete(config, "@type")
 	config["timeout"] = "20s"
-	out, err := yaml.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := servertest.Must(yaml.Marshal(config))(t)
 	service, cluster := manifests(t)["Service"], at(config, "rate_limit_service", "grpc_service", "envoy_grpc", "cluster_name")
 	want := fmt.Sprintf("outbound|8081||%s.%s.svc.cluster.local", at(service, "metadata", "name"), at(service, "metadata", "namespace"))
 	if cluster != want {

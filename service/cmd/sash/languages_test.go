@@ -110,9 +110,7 @@ func servePage(t *testing.T, cmd *exec.Cmd) string {
 	}
 	said := &servertest.Log{}
 	cmd.Env, cmd.Stdout, cmd.Stderr = append(cmd.Env, "PORT=0"), said, said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -127,10 +125,7 @@ func servePage(t *testing.T, cmd *exec.Cmd) string {
 
 // Pages are shown within a second while the service is down, silent, or does not decide.
 func TestLanguagesExamplesFailOpen(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // connections wait in its queue
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent := servertest.Must(net.Listen("tcp", "127.0.0.1:0"))(t) // connections wait in its queue
 	defer silent.Close()
 	down := freeAddress(t, 1)
 	for _, command := range pages {

@@ -126,13 +126,8 @@ func run(t *testing.T, cmd *exec.Cmd) *service {
 	if cmd.Stderr == nil {
 		cmd.Stderr = s.logs
 	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdout := servertest.Must(cmd.StdoutPipe())(t)
+	servertest.Check(t, cmd.Start())
 	var all <-chan struct{}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -184,9 +179,7 @@ func (p *service) listens(t *testing.T, stdout io.Reader) <-chan struct{} {
 func (p *service) stop(t *testing.T) error {
 	t.Helper()
 	http.DefaultClient.CloseIdleConnections() // the service would wait for a request on them
-	if err := p.interrupt(); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, p.interrupt())
 	select {
 	case err := <-p.ended:
 		return err
@@ -220,10 +213,7 @@ func send(t *testing.T, method, url, body string, header ...string) (httpReply, 
 
 func sendBy(t *testing.T, client *http.Client, method, url, body string, header ...string) (httpReply, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := servertest.Must(http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body)))(t)
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -231,15 +221,9 @@ func sendBy(t *testing.T, client *http.Client, method, url, body string, header 
 		req.Header.Set(header[i], header[i+1])
 	}
 	req.Host = cmp.Or(req.Header.Get("Host"), req.Host)
-	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := servertest.Must(client.Do(req))(t)
 	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := servertest.Must(io.ReadAll(res.Body))(t)
 	return httpReply{res.StatusCode, res.Status, res.Header}, string(text)
 }
 
@@ -272,22 +256,14 @@ func subject(domain, key, value string, more ...string) string {
 
 func readFile(t *testing.T, name string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return servertest.Must(os.ReadFile(name))(t)
 }
 
 // put writes a file, and makes its directory.
 func put(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, os.MkdirAll(filepath.Dir(name), 0o700))
+	servertest.Check(t, os.WriteFile(name, []byte(text), 0o600))
 }
 
 // tempFile returns a new file in a directory of its own.

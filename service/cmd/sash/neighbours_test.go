@@ -26,9 +26,7 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 	p := &process{t: t, cmd: cmd, log: &servertest.Log{}, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = p.log, p.log, 10*time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // nginx has processes of its own
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, cmd.Start())
 	go func() {
 		_ = cmd.Wait()
 		close(p.ended)

@@ -101,10 +101,7 @@ type prometheus string
 // startPrometheus runs Debian's Prometheus with the alerts until the test ends. It scrapes a target each half second.
 func startPrometheus(t *testing.T, target string) prometheus {
 	t.Helper()
-	rules, err := filepath.Abs(alertRules + "/rules.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := servertest.Must(filepath.Abs(alertRules + "/rules.yml"))(t)
 	config := tempFile(t, "prometheus.yml", fmt.Sprintf(`
 global: {scrape_interval: 500ms, evaluation_interval: 500ms}
 rule_files: [%q]
@@ -139,10 +136,7 @@ func (p prometheus) query(t *testing.T, expr string) (values []float64) {
 		t.Fatalf("%s: %s", expr, answer.Error)
 	}
 	for _, series := range answer.Data.Result {
-		value, err := strconv.ParseFloat(fmt.Sprint(series.Value[1]), 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := servertest.Must(strconv.ParseFloat(fmt.Sprint(series.Value[1]), 64))(t)
 		values = append(values, value)
 	}
 	return values

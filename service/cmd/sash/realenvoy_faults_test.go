@@ -121,17 +121,10 @@ func TestRealEnvoyThroughARollingRestart(t *testing.T) {
 func (c *controlPlane) configure(t *testing.T, config string) {
 	t.Helper()
 	var tree any
-	if err := yaml.Unmarshal([]byte(config), &tree); err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, yaml.Unmarshal([]byte(config), &tree))
+	text := servertest.Must(json.Marshal(tree))(t)
 	all := new(bootstrap.Bootstrap)
-	if err := protojson.Unmarshal(text, all); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, protojson.Unmarshal(text, all))
 	var clusters, listeners []proto.Message
 	for _, cluster := range all.StaticResources.Clusters {
 		clusters = append(clusters, cluster)

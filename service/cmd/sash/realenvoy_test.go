@@ -80,9 +80,7 @@ const denying = "timeout: 20s\nfailure_mode_deny: true\nenable_x_ratelimit_heade
 func withFilter(t *testing.T, config string, filters ...string) string {
 	t.Helper()
 	var root map[string]any
-	if err := yaml.Unmarshal([]byte(config), &root); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, yaml.Unmarshal([]byte(config), &root))
 	manager := at(root, "static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config").(map[string]any)
 	var all []any
 	for _, old := range list(manager, "http_filters") {
@@ -92,9 +90,7 @@ func withFilter(t *testing.T, config string, filters ...string) string {
 		}
 		for _, text := range filters {
 			var wanted map[string]any
-			if err := yaml.Unmarshal([]byte(text), &wanted); err != nil {
-				t.Fatal(err)
-			}
+			servertest.Check(t, yaml.Unmarshal([]byte(text), &wanted))
 			for _, key := range []string{"@type", "rate_limit_service"} {
 				wanted[key] = at(old, "typed_config", key)
 			}
@@ -102,10 +98,7 @@ func withFilter(t *testing.T, config string, filters ...string) string {
 		}
 	}
 	manager["http_filters"] = all
-	text, err := yaml.Marshal(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := servertest.Must(yaml.Marshal(root))(t)
 	return string(text)
 }
 

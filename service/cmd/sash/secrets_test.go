@@ -123,16 +123,10 @@ func TestASecretIsNowhere(t *testing.T) {
 	file := tempFile(t, "limits.yaml", secretLimits)
 	redis := redistest.Start(t)
 	seen := evidence{}
-	monitor, err := net.Dial("tcp", redis.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	monitor := servertest.Must(net.Dial("tcp", redis.Addr()))(t)
 	defer func() { _ = monitor.Close() }()
 	_, _ = monitor.Write([]byte("MONITOR\r\n"))
-	statsd, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	statsd := servertest.Must(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))(t)
 	defer func() { _ = statsd.Close() }()
 	host, port, _ := net.SplitHostPort(statsd.LocalAddr().String())
 	collector, spans := collect(t)

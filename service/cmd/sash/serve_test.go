@@ -25,16 +25,12 @@ import (
 // An orchestrator sends SIGTERM, and its load balancers need a while. Somebody at a terminal does not want to wait.
 func TestOnlySIGTERMWaitsForLoadBalancers(t *testing.T) {
 	p := spawn(t, nil, "--drain-delay", "1h")
-	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, p.cmd.Process.Signal(os.Interrupt))
 	if err := <-p.ended; err != nil || strings.Contains(p.logs.String(), "health is down") {
 		t.Errorf("an interrupt ends it with %v: %s", err, p.logs)
 	}
 	p = run(t, exec.Command(binary, "serve", "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"))
-	if err := p.interrupt(); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, p.interrupt())
 	servertest.Wait(t, "the default is not 5 s", func() bool { return strings.Contains(p.logs.String(), "for=5s") })
 	began := time.Now()
 	if err := p.interrupt(); err != nil { // the second ends it at once
@@ -50,9 +46,7 @@ func TestSIGHUPIsNoEnd(t *testing.T) {
 	file := tempFile(t, "limits.yaml", webRule)
 	p := spawn(t, nil, "--config", file)
 	put(t, file, strings.Replace(webRule, "4/1h", "7/1h", 1))
-	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, p.cmd.Process.Signal(syscall.SIGHUP))
 	servertest.Wait(t, "the configuration is not read again", func() bool { return strings.Contains(request(t, "GET", p.admin+"/rlconfig", ""), "7/1h") })
 	p.stopped(t)
 }
@@ -191,10 +185,7 @@ func TestIdleConnectionsHoldNoPort(t *testing.T) {
 	p := run(t, exec.Command("sh", append([]string{"-c", `ulimit -n 256; exec "$0" serve "$@"`, binary}, freePorts...)...))
 	for i := range 300 {
 		for _, addr := range []string{strings.TrimPrefix(p.url, "http://"), p.grpc} {
-			conn, err := net.DialTimeout("tcp", addr, 20*time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := servertest.Must(net.DialTimeout("tcp", addr, 20*time.Second))(t)
 			defer func() { _ = conn.Close() }()
 			if i%2 == 0 {
 				_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n") // and then idle
@@ -202,10 +193,7 @@ func TestIdleConnectionsHoldNoPort(t *testing.T) {
 		}
 	}
 	for range 60 { // HTTP/2 takes more than a connection to be established
-		conn, err := net.DialTimeout("tcp", p.grpc, 20*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := servertest.Must(net.DialTimeout("tcp", p.grpc, 20*time.Second))(t)
 		defer func() { _ = conn.Close() }()
 		_, _ = io.WriteString(conn, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00") // and empty settings
 	}

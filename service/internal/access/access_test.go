@@ -19,9 +19,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 func sum(token string) string {
@@ -208,19 +205,6 @@ func TestTheRemedyOfAnErrorIsWhole(t *testing.T) {
 	}
 }
 
-// A wrong token is 401.
-func TestStatuses(t *testing.T) {
-	for err, want := range map[error]struct {
-		code int
-		rpc  codes.Code
-	}{ErrUnknown: {http.StatusUnauthorized, codes.Unauthenticated}, ErrNotAllowed: {http.StatusForbidden, codes.PermissionDenied}} {
-		rec := httptest.NewRecorder()
-		if Fail(rec, err); rec.Code != want.code || status.Code(Status(err)) != want.rpc {
-			t.Errorf("%v: %d, over gRPC %v", err, rec.Code, Status(err))
-		}
-	}
-}
-
 // Without a file no caller needs credentials, and none gives units back or sets its own limit.
 func TestWithoutAFileEveryoneMayOnlyDecide(t *testing.T) {
 	gate, err := Open("", &Options{Log: slog.New(slog.DiscardHandler)})
@@ -323,28 +307,28 @@ func TestAWrongFileNamesTheLine(t *testing.T) {
 		one + "  - name: a\n    tokens: [" + sum("b") + "]\n    allow: [decide]\n":                  `access.yaml:5: the client "a" is there already, on line 2`,
 		one + "  - name: b\n    tokens: [" + strings.ToUpper(sum("a")) + "]\n    allow: [decide]\n": "access.yaml:6: the token",
 		strings.Replace(one, "decide", "admin", 1):                                                  `access.yaml:4: there is no right "admin": there are decide, book, refund, override, long_windows`,
-		strings.Replace(one, "[decide]", "decide", 1):                                               "access.yaml:4: it must be a list",
+		strings.Replace(one, "[decide]", "decide", 1):                                               "access.yaml:4: allow, such as [decide] or {shop: [decide]}, must be a list",
 		strings.Replace(one, sum("a"), "secret", 1):                                                 "access.yaml:3: a token is listed by its SHA-256, which has 64 digits",
 		strings.Replace(one, "tokens", "token", 1):                                                  `access.yaml:3: unknown key "token"`,
 		strings.Replace(one, "tokens: ["+sum("a")+"]", "domains: [d]", 1):                           `access.yaml:2: the client "a" has no tokens and no certificates`,
 		strings.Replace(one, "    allow: [decide]\n", "", 1):                                        `access.yaml:2: the client "a" may do nothing`,
-		"clients:\n  - tokens: [x]\n":                                                               "access.yaml: client 1 has no name",
-		"anonymous:\n  allow: [decide]\n  allow: [refund]\n":                                        "access.yaml:3: mapping key \"allow\" already defined",
+		"clients:\n  - certificates: [x]\n":                                                         "access.yaml:2: client 1 has no name",
+		"anonymous:\n  allow: [decide]\n  allow: [refund]\n":                                        `access.yaml:3: duplicate key "allow", first on line 2`,
 		"anonymous: {allow: {d: [all]}}":                                                            `access.yaml:1: there is no right "all"`,
-		"anonymous: {allow: {d: decide}}":                                                           "access.yaml:1: it must be a list",
+		"anonymous: {allow: {d: decide}}":                                                           "access.yaml:1: allow, such as [decide] or {shop: [decide]}, must be a list",
 		"anonymous: {allow: [decide], domains: ['*']}":                                              "access.yaml:1: * is all domains only in allow",
 		"anonymous: {allow: {d: }}":                                                                 `access.yaml:1: "d" has no value`,
 		"anonymous: {allow: {'': [decide]}}":                                                        "access.yaml:1: it must not be empty",
 		"anonymous:\n  allow: {d: [decide]}\n  domains: [d]\n":                                      "access.yaml:2: allow has its domains already",
-		"anonymous:\n  allow:\n    d: [decide]\n    d: [refund]\n":                                  "access.yaml:4: mapping key \"d\" already defined",
-		"anonymous: {allow: [[decide]]}":                                                            "access.yaml:1: it must be a text",
+		"anonymous:\n  allow:\n    d: [decide]\n    d: [refund]\n":                                  `access.yaml:4: the domain "d" is there twice`,
+		"anonymous: {allow: [[decide]]}":                                                            "access.yaml:1: it must be a string",
 		"anonymous: {allow: [decide]}\n---\nclients: []\n":                                          "must be one YAML document",
 		"clients: [\n": "access.yaml:1: ",
 		// A key without a value, where nothing could mean everything.
 		one + "    domains:\n":                                        `access.yaml:5: "domains" has no value`,
 		one + "    domains: ~\n":                                      `access.yaml:5: "domains" has no value`,
 		strings.Replace(one, "[decide]", "null", 1):                   `access.yaml:4: "allow" has no value`,
-		one + "    domains: [d, ~]\n":                                 "access.yaml:5: a list has no value",
+		one + "    domains: [d, ~]\n":                                 "access.yaml:5: it must not be empty",
 		one + "    domains: [\"\"]\n":                                 "access.yaml:5: it must not be empty",
 		one + "    certificates: [\"\"]\n":                            "access.yaml:5: it must not be empty",
 		one + "    certificates:\n":                                   `access.yaml:5: "certificates" has no value`,

@@ -128,7 +128,7 @@ func (g *Gate) Anonymous() string {
 // HasTokens reports whether the file lists tokens, which callers then send.
 func (g *Gate) HasTokens() bool { return len(g.current().tokens) > 0 }
 
-// load returns the text of a file, of which it reads little more than is allowed, and when it was changed.
+// load returns the text of a file, up to one byte more than maxFile, and when the file was changed.
 func load(path string) (data []byte, changed time.Time, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -202,8 +202,8 @@ func (g *Gate) warnOfCertificates() {
 		"give --tls-client-ca, or list tokens", "clients", strings.Join(names[:min(len(names), 10)], ", "), "number", len(names))
 }
 
-// identify returns the caller of a token, of which there may be several, or else of a certificate. A wrong token is
-// never anonymous: its sender expects more.
+// identify returns the caller by its token, or without one by its certificate. Two tokens are wrong. The sender of a wrong
+// token is never anonymous, since it expects more.
 func (g *Gate) identify(tokens []string, cert *x509.Certificate, from any) (*Caller, error) {
 	all := g.current()
 	anonymous := &Caller{From: from, grant: all.anonymous}

@@ -23,6 +23,7 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/serve"
+	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/verify"
 )
 
@@ -45,9 +46,7 @@ func TestHelpFitsIntoAHundredColumns(t *testing.T) {
 	visit = func(cmd *cobra.Command) {
 		var out strings.Builder
 		cmd.SetOut(&out)
-		if err := cmd.Help(); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, cmd.Help())
 		for line := range strings.Lines(out.String()) {
 			if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > helpColumns {
 				t.Errorf("%s has a line of %d columns: %s", cmd.CommandPath(), n, line)
@@ -97,9 +96,7 @@ func served(t *testing.T, env map[string]string, flags ...string) (serve.Options
 	a := &app{env: func(name string) string { return env[name] }, err: &bytes.Buffer{}}
 	s, cmd := &serving{}, &cobra.Command{}
 	s.flags(cmd)
-	if err := cmd.Flags().Parse(flags); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, cmd.Flags().Parse(flags))
 	return a.options(s, false, cmd.Flags().Changed)
 }
 
@@ -127,10 +124,7 @@ func TestFlagsTakePrecedence(t *testing.T) {
 func TestAnInterruptedBookingIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := late{memstore.New(nil), make(chan struct{})}
-		l, err := sash.New(store, nil, sash.PerHour(1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := servertest.Must(sash.New(store, nil, sash.PerHour(1)))(t)
 		ctx, interrupt := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- new(app).wait(ctx, &subject{cost: 1, timeout: 2 * time.Second}, l, "k", time.Minute) }()
@@ -164,9 +158,7 @@ func (s late) Decide(ctx context.Context, req driver.Request) (driver.Answer, er
 // What serve refuses check refuses in the same environment, and warns of in one that does not say.
 func TestCheckAppliesTheRulesOfServe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	if err := os.WriteFile(file, []byte("domain: d\ndescriptors:\n- {key: api_key, secret: true, limits: [5/1m]}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, os.WriteFile(file, []byte("domain: d\ndescriptors:\n- {key: api_key, secret: true, limits: [5/1m]}\n"), 0o600))
 	const redis, keys = "redis://127.0.0.1:1", "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 	for _, c := range []struct {
 		env  map[string]string

@@ -36,6 +36,7 @@ import (
 	"strings"
 
 	"example.com/sash"
+	"example.com/sash/service/internal/yamlfile"
 )
 
 // An Entry is one key and value of a request's descriptor. The value may be empty.
@@ -132,13 +133,6 @@ func (c *Config) Warnings() []string { return slices.Clone(c.warnings) }
 // Rules returns all rules in the order of the file. The caller must not change them.
 func (c *Config) Rules() []*Rule { return c.rules }
 
-func clip(s string) string {
-	if len(s) > 80 {
-		return strings.ToValidUTF8(s[:80], "") + "…"
-	}
-	return s
-}
-
 // A Found is the result of matching a request.
 type Found struct {
 	// Rule is nil when nothing limits the request.
@@ -196,7 +190,7 @@ func (c *Config) domain(name string) (*domain, error) {
 	if d := c.domains[name]; d != nil {
 		return d, nil
 	}
-	return nil, fmt.Errorf("%w %q: the configuration has %s", ErrUnknownDomain, clip(name), strings.Join(c.names, ", "))
+	return nil, fmt.Errorf("%w %q: the configuration has %s", ErrUnknownDomain, yamlfile.Clip(name), strings.Join(c.names, ", "))
 }
 
 // ErrNoDescriptor means that no descriptor has the keys of some entries, in their order.
@@ -225,7 +219,7 @@ func (c *Config) Reach(domain string, entries []Entry) error {
 		if len(below) == 0 {
 			slices.Sort(keys)
 			keys = slices.Compact(keys)
-			return fmt.Errorf("%w: no descriptor here has the key %q; the keys are: %s", ErrNoDescriptor, clip(e.Key),
+			return fmt.Errorf("%w: no descriptor here has the key %q; the keys are: %s", ErrNoDescriptor, yamlfile.Clip(e.Key),
 				cmp.Or(strings.Join(keys[:min(len(keys), 10)], ", "), "none"))
 		}
 		here = below

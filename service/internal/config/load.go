@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"example.com/sash/service/internal/yamlfile"
 )
 
 // maxFiles bounds a configuration, in case a path is not what was meant.
@@ -43,7 +45,7 @@ func (s Source) Load() (*Config, Fingerprint, error) {
 // A found is what there is at a Source.
 type found struct {
 	files   []File
-	skipped []string // what is not read and why, for people; at most maxWarnings
+	skipped []string // what is not read and why, for people; at most yamlfile.MaxWarnings
 	err     error    // what cannot be read
 }
 
@@ -151,7 +153,7 @@ func ofConfigMap(link string) bool {
 }
 
 func (f *found) skip(name, why string) {
-	if len(f.skipped) < maxWarnings {
+	if len(f.skipped) < yamlfile.MaxWarnings {
 		f.skipped = append(f.skipped, name+" is not read: "+why)
 	}
 }
@@ -190,7 +192,7 @@ type watching struct {
 	seen   Fingerprint // of the files at the last look
 }
 
-// look uses the files if they have changed and are the same as at the last look. What it compares is what it uses: the
+// look uses the files if they have changed, and are the same as at the last look. It uses the contents that it compared, since the
 // files may be written again meanwhile.
 func (w *watching) look(changed func(*Config, error)) {
 	found := w.source.read()

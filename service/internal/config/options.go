@@ -13,6 +13,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/failover"
+	"example.com/sash/service/internal/yamlfile"
 )
 
 // modes are the failure modes of a configuration.
@@ -25,52 +26,49 @@ var modes = map[string]failover.Mode{"open": failover.Open, "local": failover.Lo
 //
 // The second is open for calls of 1 unit, local up to 20 units, and closed above. Without else, costs above the last
 // one are closed.
-func (b *ruleBody) unavailable(n *yaml.Node, rule *Rule) error {
-	switch n = resolve(n); n.Kind {
+func (b *ruleBody) unavailable(n *yaml.Node, rule *Rule) {
+	switch n = yamlfile.Resolve(n); n.Kind {
 	case yaml.ScalarNode:
-		return b.mode(n, 0, rule)
+		b.mode(n, 0, rule)
+		return
 	case yaml.MappingNode:
 	default:
-		return b.errorf(n, "on_unavailable must be open, local or closed, or a mode by cost: {1: open, 20: local, else: closed}")
+		b.Fail(n, "on_unavailable must be open, local or closed, or a mode by cost: {1: open, 20: local, else: closed}")
+		return
 	}
 	if len(n.Content) == 0 {
-		return b.errorf(n, "on_unavailable is empty: omit it for closed")
+		b.Fail(n, "on_unavailable is empty: omit it for closed")
 	}
 	last := int64(0) // the cost before
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if i > 0 && last == 0 {
-			return b.errorf(key, "on_unavailable: else applies to all other costs and must come last")
+			b.Fail(key, "on_unavailable: else applies to all other costs and must come last")
 		}
 		cost, err := strconv.ParseInt(strings.ReplaceAll(key.Value, "_", ""), 10, 64)
 		switch {
 		case key.Value == "else":
 			cost = 0
 		case key.Kind != yaml.ScalarNode || err != nil || cost < 1:
-			return b.errorf(key, "on_unavailable: %q must be else or the highest cost of a mode, a whole number of at least 1",
-				clip(key.Value))
+			b.Fail(key, "on_unavailable: %q must be else or the highest cost of a mode, a whole number of at least 1", yamlfile.Clip(key.Value))
 		case cost <= last:
-			return b.errorf(key, "on_unavailable: costs must increase, but %d comes after %d", cost, last)
+			b.Fail(key, "on_unavailable: costs must increase, but %d comes after %d", cost, last)
 		}
-		if err := b.mode(n.Content[i+1], cost, rule); err != nil {
-			return err
-		}
+		b.mode(n.Content[i+1], cost, rule)
 		last = cost
 	}
-	return nil
 }
 
-func (b *ruleBody) mode(n *yaml.Node, maxCost int64, rule *Rule) error {
-	n = resolve(n)
+func (b *ruleBody) mode(n *yaml.Node, maxCost int64, rule *Rule) {
+	n = yamlfile.Resolve(n)
 	mode, known := modes[n.Value]
-	if n.Kind != yaml.ScalarNode || !known {
-		return b.errorf(n, "on_unavailable %q must be open, local or closed", clip(n.Value))
-	}
-	if mode == failover.Open && b.Guard {
-		return b.errorf(n, "on_unavailable is open beside guard: an attacker that brings the store down could guess without a limit; use local or closed")
+	switch {
+	case n.Kind != yaml.ScalarNode || !known:
+		b.Fail(n, "on_unavailable %q must be open, local or closed", yamlfile.Clip(n.Value))
+	case mode == failover.Open && b.Guard:
+		b.Fail(n, "on_unavailable is open beside guard: an attacker that brings the store down could guess without a limit; use local or closed")
 	}
 	rule.OnUnavailable.Rules = append(rule.OnUnavailable.Rules, failover.Rule{MaxCost: maxCost, Mode: mode})
-	return nil
 }
 
 // describeModes returns the modes in the form of the configuration; empty for the default.
@@ -108,49 +106,39 @@ const (
 //	block: {refusals: 5, window: 1m, for: 10m}
 //
 // Both are the same: five refusals within a minute begin a block of ten minutes.
-func (b *ruleBody) block(n *yaml.Node, into *sash.Block) error {
-	block := sash.Block{Refusals: blockRefusals, Window: blockWindow}
-	switch n = resolve(n); n.Kind {
+func (b *ruleBody) block(n *yaml.Node, into *sash.Block) {
+	into.Refusals, into.Window = blockRefusals, blockWindow
+	switch n = yamlfile.Resolve(n); n.Kind {
 	case yaml.ScalarNode:
-		if err := b.lasting("block", mostBlockFor, blockForms, &block.For)(n); err != nil {
-			return err
-		}
+		b.lasting("block", mostBlockFor, blockForms, &into.For)(n)
 	case yaml.MappingNode:
 		refusals := int64(blockRefusals)
-		err := b.mapping(n, "block", map[string]field{
-			"refusals": b.units("refusals", &refusals),
-			"window":   b.lasting("window", mostBlockWindow, "such as 1m", &block.Window),
-			"for":      b.lasting("for", mostBlockFor, "such as 10m", &block.For),
+		b.Mapping(n, "block", map[string]yamlfile.Field{
+			"refusals": func(n *yaml.Node) { refusals = b.Units("refusals", n) },
+			"window":   b.lasting("window", mostBlockWindow, "such as 1m", &into.Window),
+			"for":      b.lasting("for", mostBlockFor, "such as 10m", &into.For),
 		})
 		switch {
-		case err != nil:
-			return err
 		case refusals > mostRefusals:
-			return b.errorf(n, "block after %d refusals: refusals is 1 to %d", refusals, mostRefusals)
-		case block.For == 0:
-			return b.errorf(n, "block needs for, how long a subject stays out: {refusals: %d, window: %s, for: 10m}", refusals, short(block.Window))
+			b.Fail(n, "block after %d refusals: refusals is 1 to %d", refusals, mostRefusals)
+		case into.For == 0:
+			b.Fail(n, "block needs for, how long a subject stays out: {refusals: %d, window: %s, for: 10m}", refusals, short(into.Window))
 		}
-		block.Refusals = int(refusals)
+		into.Refusals = int(refusals)
 	default:
-		return b.errorf(n, "block must be how long a subject stays out, %s", blockForms)
+		b.Fail(n, "block must be how long a subject stays out, %s", blockForms)
 	}
-	*into = block
-	return nil
 }
 
 // lasting reads a duration of whole microseconds, up to the longest.
-func (r *reader) lasting(what string, longest time.Duration, example string, into *time.Duration) field {
-	return func(n *yaml.Node) error {
-		text, err := r.text(what, n)
-		if err != nil {
-			return err
-		}
+func (r *reader) lasting(what string, longest time.Duration, example string, into *time.Duration) yamlfile.Field {
+	return func(n *yaml.Node) {
+		text := r.Text(what, n)
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 || d > longest || d%time.Microsecond != 0 {
-			return r.errorf(n, "%s %q must be a duration of up to %s, %s", what, clip(text), short(longest), example)
+			r.Fail(n, "%s %q must be a duration of up to %s, %s", what, yamlfile.Clip(text), short(longest), example)
 		}
 		*into = d
-		return nil
 	}
 }
 
@@ -210,46 +198,38 @@ func CandidateMetric(metric string) string { return metric + ".candidate" }
 
 // readCandidate reads the key candidate of a rule whose own keys have been read. Declared are the rule's options as
 // written, which are the defaults of the candidate's.
-func (b *ruleBody) readCandidate(rule *Rule, declared sash.Options) error {
+func (b *ruleBody) readCandidate(rule *Rule, declared sash.Options) {
 	c := &ruleBody{reader: b.reader}
-	var percent string
-	written := c.fields(c)
-	err := b.mapping(b.Candidate, "candidate", map[string]field{
+	percent := ""
+	written := c.Fields(c)
+	b.Mapping(b.Candidate, "candidate", map[string]yamlfile.Field{
 		"limits": written["limits"], "algorithm": written["algorithm"], "resolution": written["resolution"],
-		"enforce_percent": func(n *yaml.Node) (err error) { percent, err = b.text("enforce_percent", n); return err },
+		"enforce_percent": func(n *yaml.Node) { percent = b.Text("enforce_percent", n) },
 	})
-	if err != nil {
-		return err
+	switch {
+	case rule.Shadow || rule.Quota:
+		b.Fail(b.Candidate, "candidate beside shadow_mode or quota_mode: limits that do not bind need no candidate; put it into limits")
+	case c.Limits == nil:
+		b.Fail(b.Candidate, "candidate needs limits, such as limits: [\"10/1m\"]")
 	}
-	if rule.Shadow || rule.Quota {
-		return b.errorf(b.Candidate, "candidate beside shadow_mode or quota_mode: limits that do not bind need no candidate; put it into limits")
+	if b.Err != nil {
+		return
 	}
-	if c.Limits == nil {
-		return b.errorf(b.Candidate, "candidate needs limits, such as limits: [\"10/1m\"]")
-	}
-	of := &Rule{Options: declared}
+	of := &Rule{Options: declared, Cost: rule.Cost}
 	if c.Algorithm != nil && c.Resolution == nil {
 		of.Options.Resolution = 0
 	}
-	if err := b.list(c.Limits, "limits", func(n *yaml.Node) error { return b.limit(n, of) }); err != nil {
-		return err
-	}
-	if err := c.options(of); err != nil {
-		return err
-	}
-	of.Cost = rule.Cost
-	if err := c.fit(c.Limits, of); err != nil {
-		return err
-	}
+	b.List(c.Limits, "limits", func(n *yaml.Node) { b.limit(n, of) })
+	c.options(of)
+	c.fit(c.Limits, of)
 	rule.Candidate = &Candidate{Limits: of.Limits, Options: of.Options}
 	if percent != "" {
 		p, err := strconv.ParseFloat(strings.TrimSuffix(percent, "%"), 64)
 		if err != nil || math.IsNaN(p) || p < 0 || p > 100 {
-			return b.errorf(b.Candidate, "enforce_percent %q must be a number from 0 to 100", clip(percent))
+			b.Fail(b.Candidate, "enforce_percent %q must be a number from 0 to 100", yamlfile.Clip(percent))
 		}
 		rule.Candidate.Percent = p
 	}
-	return nil
 }
 
 // Describe returns a description in one line: "candidate 5/1m by sliding-log, enforced for 10%".

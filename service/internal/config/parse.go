@@ -1,16 +1,16 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"example.com/sash/service/internal/yamlfile"
 )
 
 // Bounds of a file. Aliases can expand a small file into a large one, so descriptors are counted as they are read.
@@ -32,47 +32,40 @@ type File struct {
 // one domain; without it, each domain has one document.
 func Parse(defaults Defaults, merge bool, files ...File) (*Config, error) {
 	p := &parser{
-		config: &Config{domains: make(map[string]*domain), defaults: defaults},
-		seen:   make(map[string]string),
-		merge:  merge,
-
+		reader:       reader{yamlfile.Reader{Notes: &yamlfile.Notes{}}, defaults},
+		config:       &Config{domains: make(map[string]*domain), defaults: defaults},
+		seen:         make(map[string]string),
+		merge:        merge,
 		keyWildcards: make(map[*domain][]keyWildcard),
 	}
 	if len(files) == 0 {
 		return nil, errors.New("there is no file with a domain")
 	}
-	notes := &notes{}
 	for _, file := range files {
-		p.reader, p.found = reader{file: file.Name, defaults: defaults, notes: notes}, false
-		if err := p.documents(file.Text); err != nil {
-			return nil, err
-		}
-		if !p.found { // perhaps it is being written: without it the limits of its domain would be missing
+		p.File = file.Name
+		found := false
+		p.Documents(file.Text, func(root *yaml.Node) {
+			found = true
+			p.document(root)
+		})
+		if p.Err == nil && !found { // perhaps it is being written: without it the limits of its domain would be missing
 			return nil, fmt.Errorf("%s: no domain: a configuration begins with \"domain: name\", followed by descriptors", file.Name)
 		}
 	}
-	if err := p.secrets(); err != nil {
-		return nil, err
+	if p.Err == nil {
+		p.Err = p.secrets()
 	}
-	p.config.warnings = notes.warnings
+	if p.Err != nil {
+		return nil, p.Err
+	}
+	p.config.warnings = p.Warnings
 	return p.config, nil
 }
 
-func (p *parser) documents(text []byte) error {
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	for {
-		var document yaml.Node
-		err := decoder.Decode(&document)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %s", p.file, strings.TrimPrefix(err.Error(), "yaml: "))
-		}
-		if err := p.document(&document); err != nil {
-			return err
-		}
-	}
+// A reader reads one file, with the defaults of its rules.
+type reader struct {
+	yamlfile.Reader
+	defaults Defaults
 }
 
 type parser struct {
@@ -81,91 +74,70 @@ type parser struct {
 	seen        map[string]string // the first position of each domain and composite key
 	merge       bool
 	descriptors int
-	found       bool // a domain, in this file
 
 	keyWildcards map[*domain][]keyWildcard
 }
 
-func (p *parser) document(n *yaml.Node) error {
-	if n.Kind != yaml.DocumentNode || len(n.Content) != 1 {
-		return nil
-	}
-	root := n.Content[0]
-	if root.ShortTag() == "!!null" { // only comments
-		return nil
-	}
-	p.found = true
+func (p *parser) document(root *yaml.Node) {
 	d := &domain{descriptors: newLevel(), keys: make(map[string]*secrecy), headersOnly: p.defaults.HeadersOnly}
 	var descriptors *yaml.Node
 	domainLine := root
-	err := p.mapping(root, "a document", map[string]field{
-		"domain":      func(n *yaml.Node) error { domainLine = n; return p.str("the domain", &d.name)(n) },
-		"descriptors": func(n *yaml.Node) error { descriptors = n; return nil },
+	p.Mapping(root, "a document", map[string]yamlfile.Field{
+		"domain":      func(n *yaml.Node) { domainLine = n; p.Str("the domain", &d.name)(n) },
+		"descriptors": func(n *yaml.Node) { descriptors = n },
 	})
-	if err != nil {
-		return err
-	}
 	if d.name == "" {
-		return p.errorf(domainLine, "the domain is missing or empty")
+		p.Fail(domainLine, "the domain is missing or empty")
 	}
 	if known := p.config.domains[d.name]; known != nil && p.merge {
 		d = known
-	} else if err := p.once(domainLine, "domain", d.name); err != nil {
-		return err
 	} else {
+		p.once(domainLine, "domain", d.name)
 		p.config.domains[d.name] = d
 		p.config.names = append(p.config.names, d.name)
 	}
-	if descriptors == nil {
-		return nil
+	if descriptors != nil {
+		p.level(descriptors, d, nil, d.descriptors)
 	}
-	return p.level(descriptors, d, nil, d.descriptors)
 }
 
 // level reads the list of descriptors below a path.
-func (p *parser) level(n *yaml.Node, in *domain, path []Entry, into *level) error {
+func (p *parser) level(n *yaml.Node, in *domain, path []Entry, into *level) {
 	if len(path) >= maxDepth {
-		return p.errorf(n, "descriptors are nested more than %d deep", maxDepth)
+		p.Fail(n, "descriptors are nested more than %d deep", maxDepth)
+		return
 	}
-	return p.list(n, "descriptors", func(n *yaml.Node) error {
+	p.List(n, "descriptors", func(n *yaml.Node) {
 		if p.descriptors++; p.descriptors > maxDescriptors {
-			return p.errorf(n, "more than %d descriptors", maxDescriptors)
+			p.Fail(n, "more than %d descriptors", maxDescriptors)
+			return
 		}
-		return p.descriptor(n, in, path, into)
+		p.descriptor(n, in, path, into)
 	})
 }
 
-func (p *parser) descriptor(n *yaml.Node, in *domain, path []Entry, into *level) error {
+func (p *parser) descriptor(n *yaml.Node, in *domain, path []Entry, into *level) {
 	body := &ruleBody{reader: &p.reader}
-	if err := p.mapping(n, "a descriptor", p.fields(body)); err != nil {
-		return err
-	}
+	p.Mapping(n, "a descriptor", p.Fields(body))
 	d := &descriptor{entry: Entry{body.Key, body.Value}, share: body.Share, inMetric: body.InMetric, children: newLevel()}
 	entry := d.entry
 	d.wildcard = newWildcard(entry)
 	switch {
 	case entry.Key == "":
-		return p.errorf(n, "the key of a descriptor is missing or empty")
+		p.Fail(n, "the key of a descriptor is missing or empty")
 	case d.share && d.wildcard == nil:
-		return p.errorf(n, "share_threshold needs a value with *, such as one that ends in *, not %q", clip(entry.Value))
+		p.Fail(n, "share_threshold needs a value with *, such as one that ends in *, not %q", yamlfile.Clip(entry.Value))
 	}
 	path = append(slices.Clip(path), entry)
-	if err := p.once(n, "descriptor", position(in.name, path)); err != nil {
-		return err
-	}
-	if err := p.noteSecrecy(n, in, d, body.Secret); err != nil {
-		return err
-	}
-	metadata, err := p.metadata(body.Metadata)
-	if err != nil {
-		return err
-	}
-	rule, err := body.rule(n)
-	if err != nil {
-		return err
+	p.once(n, "descriptor", position(in.name, path))
+	p.recordSecrecy(n, in, d, body.Secret)
+	metadata := p.metadata(body.Metadata)
+	rule := body.rule(n)
+	if p.Err != nil {
+		return
 	}
 	if rule != nil {
-		rule.Line = p.file + ":" + strconv.Itoa(n.Line)
+		rule.Line = p.File + ":" + strconv.Itoa(n.Line)
 		rule.Domain, rule.Path, rule.Label, rule.Metadata = in.name, path, label(path), metadata
 		p.config.rules = append(p.config.rules, rule)
 		d.rule = rule
@@ -174,43 +146,41 @@ func (p *parser) descriptor(n *yaml.Node, in *domain, path []Entry, into *level)
 	if d.wildcard != nil {
 		into.wildcards = append(into.wildcards, d)
 	}
-	if body.Descriptors == nil {
-		return nil
+	if body.Descriptors != nil {
+		p.level(body.Descriptors, in, path, d.children)
 	}
-	return p.level(body.Descriptors, in, path, d.children)
 }
 
 // metadata reads data for Envoy, which answers may have: values that JSON has.
-func (p *parser) metadata(n *yaml.Node) (all map[string]any, err error) {
-	switch {
-	case n == nil || isNull(resolve(n)):
-		return nil, nil
-	case resolve(n).Kind != yaml.MappingNode:
-		return nil, p.errorf(n, "metadata must be a mapping of keys to values")
+func (p *parser) metadata(n *yaml.Node) (all map[string]any) {
+	if n == nil || yamlfile.IsNull(yamlfile.Resolve(n)) {
+		return nil
 	}
-	if err = resolve(n).Decode(&all); err == nil {
+	if yamlfile.Resolve(n).Kind != yaml.MappingNode {
+		p.Fail(n, "metadata must be a mapping of keys to values")
+		return nil
+	}
+	err := yamlfile.Resolve(n).Decode(&all)
+	if err == nil {
 		_, err = json.Marshal(all)
 	}
 	if err != nil {
-		p.warn(n, "metadata is not sent to Envoy, because JSON has no form for it: %s", plain(err))
-		return nil, nil
+		p.Warn(n, "metadata is not sent to Envoy, because JSON has no form for it: %s", plain(err))
+		return nil
 	}
-	return all, nil
+	return all
 }
 
 // once rejects a duplicate.
-func (p *parser) once(n *yaml.Node, what, name string) error {
+func (p *parser) once(n *yaml.Node, what, name string) {
 	id := what + " " + name
 	if first, twice := p.seen[id]; twice {
-		if in, line, _ := strings.Cut(first, "\x00"); in == p.file {
+		if line, here := strings.CutPrefix(first, p.File+":"); here {
 			first = "line " + line
-		} else {
-			first = in + ":" + line
 		}
-		return p.errorf(n, "duplicate %s, first on %s", clip(id), first)
+		p.Fail(n, "duplicate %s, first on %s", yamlfile.Clip(id), first)
 	}
-	p.seen[id] = p.file + "\x00" + strconv.Itoa(n.Line)
-	return nil
+	p.seen[id] = p.File + ":" + strconv.Itoa(n.Line)
 }
 
 // String returns the position of the rule, such as "demo / remote_address".

@@ -20,7 +20,7 @@ func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 	}{
 		"no document":                  {"# nothing\n", "", "no domain"},
 		"not a mapping":                {"- a\n", "1", "must be a mapping"},
-		"broken YAML":                  {"domain: d\ndescriptors: [\n", "", "line 2"},
+		"broken YAML":                  {"domain: d\ndescriptors: [\n", "2", "did not find"},
 		"no domain":                    {"descriptors: []\n", "1", "domain is missing"},
 		"empty domain":                 {"descriptors: []\ndomain: ''\n", "2", "domain is missing"},
 		"domain twice":                 {"domain: d\n---\ndomain: e\n---\n\ndomain: d\n", "6", "first on line 1"},
@@ -142,13 +142,5 @@ func TestTraceSaysHowARuleIsFound(t *testing.T) {
 		if got := strings.Join(said, ", ") + "; " + found.Metric; got != want {
 			t.Errorf("%s: %s, want %s", request, got, want)
 		}
-	}
-}
-
-func TestRemovedRulesAreNamed(t *testing.T) {
-	before := parsed(t, "domain: d\ndescriptors:\n- {key: a, limits: [1/1m]}\n- {key: b, limits: [1/1m]}\n- {key: c, limits: [1/1m]}\n")
-	after := parsed(t, "domain: d\ndescriptors:\n- {key: n, limits: [1/1m]}\n- {key: b, limits: [2/1m]}\n")
-	if got := strings.Join(Removed(before, after), "; "); got != "d / a; d / c" {
-		t.Errorf("removed: %s", got)
 	}
 }

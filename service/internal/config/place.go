@@ -14,6 +14,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/failover"
+	"example.com/sash/service/internal/yamlfile"
 )
 
 // A Place is where the charges of a rule are kept, and whether units are leased in advance. The zero Place is the store
@@ -53,143 +54,127 @@ const notLeased = "algorithm sliding-log, sorted-set-log or sliding-buckets, no 
 //
 //	scope: global    # the home keeps the charges, for all regions
 //	lease: 2s        # units are charged up to 2 s in advance
-func (b *ruleBody) place(rule *Rule) error {
+func (b *ruleBody) place(rule *Rule) {
 	if b.Scope != nil {
-		text, err := b.text("scope", b.Scope)
-		if err != nil {
-			return err
-		}
+		text := b.Text("scope", b.Scope)
 		if text != "global" && text != "region" {
-			return b.errorf(b.Scope, "scope %q must be global, for one limit over all regions, or region, for one in each", clip(text))
+			b.Fail(b.Scope, "scope %q must be global, for one limit over all regions, or region, for one in each", yamlfile.Clip(text))
 		}
 		rule.Place.Global = text == "global"
 	}
-	own, err := b.wantsOwn(rule)
-	if err != nil {
-		return err
-	}
-	if err := b.readPlace(rule); err != nil {
-		return err
-	}
+	own := b.wantsOwnShare(rule)
+	b.readPlace(rule)
 	if own {
-		return b.own(rule)
+		b.ownShare(rule)
+	} else if stray := cmp.Or(b.Regions, b.OwnShare); stray != nil {
+		b.Fail(stray, "regions and own_share are for the own share of each region: give scope: global and on_unavailable: local too")
 	}
-	if stray := cmp.Or(b.Regions, b.OwnShare); stray != nil {
-		return b.errorf(stray, "regions and own_share are for the own share of each region: give scope: global and on_unavailable: local too")
-	}
-	return nil
 }
 
 // readPlace reads the lease of a rule whose scope was read.
-func (b *ruleBody) readPlace(rule *Rule) error {
+func (b *ruleBody) readPlace(rule *Rule) {
 	fits := leasable(rule.Limits, rule.Options) && (rule.Candidate == nil || leasable(rule.Candidate.Limits, rule.Candidate.Options))
 	switch {
 	case b.Lease != nil && !fits:
-		return b.errorf(b.Lease, "units of this rule cannot be leased: a lease needs %s; remove lease, and every call is decided by the store", notLeased)
+		b.Fail(b.Lease, "units of this rule cannot be leased: a lease needs %s; remove lease, and every call is decided by the store", notLeased)
+		return
 	case b.Lease != nil:
-		return b.readLease(rule)
+		b.readLease(rule)
+		return
 	case !rule.Place.Global:
-		return nil
+		return
 	case fits:
 		rule.Place.Lease = defaultLease(rule.Limits)
 	}
-	if rule.Place.Lease > 0 && b.longer(rule) == nil {
-		return nil
+	if rule.Place.Lease > 0 && longer(rule) == nil {
+		return
 	}
 	rule.Place.Lease = 0
-	b.warn(b.Scope, "scope: global, and units of this rule cannot be leased: every call takes a trip to the home; a lease needs %s", notLeased)
-	return nil
+	b.Warn(b.Scope, "scope: global, and units of this rule cannot be leased: every call takes a trip to the home; a lease needs %s", notLeased)
 }
 
 // defaultOwnShare is the part of each limit, in percent, that a region has for itself.
 const defaultOwnShare = 10
 
-// wantsOwn reports whether on_unavailable asks for an own share of a limit over all regions.
-func (b *ruleBody) wantsOwn(rule *Rule) (bool, error) {
+// wantsOwnShare reports whether on_unavailable asks for an own share of a limit over all regions.
+func (b *ruleBody) wantsOwnShare(rule *Rule) bool {
 	modes := rule.OnUnavailable.Rules
 	if !rule.Place.Global || !slices.ContainsFunc(modes, func(m failover.Rule) bool { return m.Mode == failover.Local }) {
-		return false, nil
+		return false
 	}
 	if len(modes) > 1 || modes[0].MaxCost > 0 {
-		return false, b.errorf(b.OnUnavailable, "on_unavailable is local for some costs beside scope: global, and the own share of a region is for every cost: "+
+		b.Fail(b.OnUnavailable, "on_unavailable is local for some costs beside scope: global, and the own share of a region is for every cost: "+
 			"use local alone, or open and closed")
 	}
-	return true, nil
+	return true
 }
 
-// own gives each region an own share of a rule's limits.
+// ownShare gives each region an own share of a rule's limits.
 //
 //	on_unavailable: local
 //	regions: 3        # that share the home, the same in all of them
 //	own_share: 10%    # of each limit, for each of them
-func (b *ruleBody) own(rule *Rule) error {
-	regions := resolve(cmp.Or(b.Regions, &yaml.Node{}))
-	n, whole := integer(regions)
+func (b *ruleBody) ownShare(rule *Rule) {
+	regions := yamlfile.Resolve(cmp.Or(b.Regions, &yaml.Node{}))
+	n, whole := yamlfile.Integer(regions)
 	switch {
 	case rule.Place.Lease == 0:
-		return b.errorf(b.OnUnavailable, "on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased: use open or closed")
+		b.Fail(b.OnUnavailable, "on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased: use open or closed")
 	case b.Regions == nil:
-		return b.errorf(b.OnUnavailable, "on_unavailable is local beside scope: global, an own share of each region: give their number, such as regions: 3")
+		b.Fail(b.OnUnavailable, "on_unavailable is local beside scope: global, an own share of each region: give their number, such as regions: 3")
 	case !whole || n < 1 || n > 99:
-		return b.errorf(b.Regions, "regions %q must be how many regions share the home, such as 3", clip(regions.Value))
+		b.Fail(b.Regions, "regions %q must be how many regions share the home, such as 3", yamlfile.Clip(regions.Value))
+	}
+	if b.Err != nil {
+		return
 	}
 	own := OwnShare{Regions: int(n), Percent: defaultOwnShare}
 	if b.OwnShare != nil {
-		text, err := b.text("own_share", b.OwnShare)
-		if err != nil {
-			return err
-		}
+		text := b.Text("own_share", b.OwnShare)
 		number, isPercent := strings.CutSuffix(text, "%")
 		percent, err := strconv.Atoi(number)
 		if err != nil || !isPercent || percent < 1 || percent > 99 {
-			return b.errorf(b.OwnShare, "own_share %q must be whole percent of each limit, for each region, such as 10%%", clip(text))
+			b.Fail(b.OwnShare, "own_share %q must be whole percent of each limit, for each region, such as 10%%", yamlfile.Clip(text))
 		}
 		own.Percent = percent
 	}
 	at := cmp.Or(b.OwnShare, b.Regions)
 	if own.Regions*own.Percent >= 100 {
-		return b.errorf(at, "%d regions with %d %% of each limit each leave the home nothing: give a smaller own_share", own.Regions, own.Percent)
+		b.Fail(at, "%d regions with %d %% of each limit each leave the home nothing: give a smaller own_share", own.Regions, own.Percent)
 	}
 	for _, l := range rule.Limits {
 		if l.Units*int64(own.Percent) < 100 {
-			return b.errorf(at, "%d %% of %s is no unit: give a larger own_share, or on_unavailable: closed", own.Percent, l)
+			b.Fail(at, "%d %% of %s is no unit: give a larger own_share, or on_unavailable: closed", own.Percent, l)
 		}
 	}
 	rule.Place.Own = own
-	return nil
 }
 
-func (b *ruleBody) readLease(rule *Rule) error {
-	var d time.Duration
-	if err := b.lasting("lease", maxLease, "at least 1ms, such as 2s", &d)(b.Lease); err != nil {
-		return err
+func (b *ruleBody) readLease(rule *Rule) {
+	d := &rule.Place.Lease
+	b.lasting("lease", maxLease, "at least 1ms, such as 2s", d)(b.Lease)
+	if *d < minLease {
+		b.Fail(b.Lease, "lease %q must be at least %v", *d, minLease)
 	}
-	if d < minLease {
-		return b.errorf(b.Lease, "lease %q must be at least %v", d, minLease)
+	if most := shortest(rule.Limits) / leastLeases; *d > most {
+		b.Fail(b.Lease, "a lease of %s is longer than half of the window of %s: callers would get much less than the limit; give %s at most",
+			short(*d), shortest(rule.Limits), short(most))
 	}
-	if most := shortest(rule.Limits) / leastLeases; d > most {
-		return b.errorf(b.Lease, "a lease of %s is longer than half of the window of %s: callers would get much less than the limit; give %s at most",
-			short(d), shortest(rule.Limits), short(most))
+	if err := longer(rule); err != nil {
+		b.Fail(b.Lease, "windows are longer by the lease of %s: %s", short(*d), plain(err))
 	}
-	rule.Place.Lease = d
-	if err := b.longer(rule); err != nil {
-		return b.errorf(b.Lease, "windows are longer by the lease of %s: %s", short(d), plain(err))
-	}
-	least, who := leastAlone, "Redis"
+	least, decides := leastAlone, "Redis"
 	if rule.Place.Global {
-		least, who = leastShared, "the home"
+		least, decides = leastShared, "the home"
 	}
-	for _, l := range rule.Limits {
-		if l.Units < least {
-			b.warn(b.Lease, "a limit of %d units is too small for leases, which need %d: %s decides each call, and lease only makes the window longer", l.Units, least, who)
-			break
-		}
+	if i := slices.IndexFunc(rule.Limits, func(l sash.Limit) bool { return l.Units < least }); i >= 0 {
+		b.Warn(b.Lease, "a limit of %d units is too small for leases, which need %d: %s decides each call, and lease only makes the window longer",
+			rule.Limits[i].Units, least, decides)
 	}
-	return nil
 }
 
-// longer returns what is wrong with the limits under the longer windows that leases need.
-func (b *ruleBody) longer(rule *Rule) error {
+// longer returns what is wrong with the limits of a rule under the longer windows that its lease needs.
+func longer(rule *Rule) error {
 	err := longerBy(rule.Place.Lease, rule.Options, rule.Limits)
 	if err == nil && rule.Candidate != nil {
 		err = longerBy(rule.Place.Lease, rule.Candidate.Options, rule.Candidate.Limits)

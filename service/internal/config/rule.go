@@ -12,6 +12,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/failover"
+	"example.com/sash/service/internal/yamlfile"
 )
 
 // A Rule is the limits and options of one descriptor.
@@ -103,147 +104,117 @@ type ruleBody struct {
 	OwnShare *yaml.Node `yaml:"own_share"`
 }
 
-// rule returns the rule, or nil for a descriptor that limits nothing.
-func (b *ruleBody) rule(n *yaml.Node) (*Rule, error) {
+// rule returns the rule, or nil for a descriptor that limits nothing, and after an error.
+func (b *ruleBody) rule(n *yaml.Node) *Rule {
 	rule := &Rule{Cost: 1, MaxWait: DefaultMaxWait, Shadow: b.Shadow, Quota: b.Quota, Detailed: b.Detailed}
 	if b.CountRefused != nil {
-		if err := b.boolean("count_refused", &rule.Options.CountRefused)(b.CountRefused); err != nil {
-			return nil, err
-		}
+		rule.Options.CountRefused = b.Boolean("count_refused", b.CountRefused)
 		rule.SparesRefused = !rule.Options.CountRefused
 	}
 	rule.Options.CountRefused = rule.Options.CountRefused || b.defaults.CountRefused && b.Block == nil
 	if b.Resolution == nil {
 		rule.Options.Algorithm = b.defaults.Algorithm
 	}
-	if b.RateLimit != nil && isNull(resolve(b.RateLimit)) {
-		b.warn(b.RateLimit, "rate_limit is empty: this descriptor limits nothing")
+	if b.RateLimit != nil && yamlfile.IsNull(yamlfile.Resolve(b.RateLimit)) {
+		b.Warn(b.RateLimit, "rate_limit is empty: this descriptor limits nothing")
 		b.RateLimit = nil
 	}
-	at := n // the node of errors about the limits
+	at := cmp.Or(b.RateLimit, b.Limits, n) // the node of errors about the limits
 	switch {
 	case b.RateLimit != nil && b.Limits != nil:
-		return nil, b.errorf(b.Limits, "set rate_limit or limits, not both")
+		b.Fail(b.Limits, "set rate_limit or limits, not both")
 	case b.RateLimit != nil:
-		at = b.RateLimit
-		if err := b.envoy(rule); err != nil {
-			return nil, err
-		}
+		b.envoy(rule)
 	case b.Limits != nil:
-		at = b.Limits
-		if err := b.list(b.Limits, "limits", func(n *yaml.Node) error { return b.limit(n, rule) }); err != nil {
-			return nil, err
-		}
+		b.List(b.Limits, "limits", func(n *yaml.Node) { b.limit(n, rule) })
 		if len(rule.Limits) == 0 {
-			return nil, b.errorf(b.Limits, "limits is empty: omit it for a descriptor that limits nothing")
+			b.Fail(b.Limits, "limits is empty: omit it for a descriptor that limits nothing")
 		}
 	}
 	if rule.Unlimited || len(rule.Limits) == 0 {
-		for _, stray := range []*yaml.Node{b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.MaxWait,
-			b.RefundWithin, b.strayPlace()} {
-			if stray != nil {
-				return nil, b.errorf(stray, "algorithm, resolution, cost, block, max_wait, scope, lease, on_unavailable, refund_within and candidate "+
-					"need rate_limit or limits beside them")
-			}
+		stray := cmp.Or(b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.MaxWait, b.RefundWithin, b.strayPlace())
+		if stray != nil {
+			b.Fail(stray, "algorithm, resolution, cost, block, max_wait, scope, lease, on_unavailable, refund_within and candidate "+
+				"need rate_limit or limits beside them")
 		}
 		if rule.Unlimited {
-			return rule, nil
+			return rule
 		}
-		return nil, nil
+		return nil
 	}
-	if err := b.options(rule); err != nil {
-		return nil, err
-	}
+	b.options(rule)
 	if rule.Refuses {
 		if b.Candidate != nil {
-			return nil, b.errorf(b.Candidate, "candidate beside a limit that refuses everything: give rate_limit some units, or replace it by the candidate's limits")
+			b.Fail(b.Candidate, "candidate beside a limit that refuses everything: give rate_limit some units, or replace it by the candidate's limits")
 		}
 		if stray := b.strayPlace(); stray != nil {
-			return nil, b.errorf(stray, "scope and lease beside a limit that refuses everything: give rate_limit some units, or remove them")
+			b.Fail(stray, "scope and lease beside a limit that refuses everything: give rate_limit some units, or remove them")
 		}
-		return rule, nil
+		return rule
 	}
 	declared := rule.Options
-	if err := b.fit(at, rule); err != nil {
-		return nil, err
-	}
+	b.fit(at, rule)
 	if b.RefundWithin != nil {
-		if err := b.lasting("refund_within", sash.MaxWindow, "such as 1m", &rule.RefundWithin)(b.RefundWithin); err != nil {
-			return nil, err
-		}
+		b.lasting("refund_within", sash.MaxWindow, "such as 1m", &rule.RefundWithin)(b.RefundWithin)
 		if !Refundable(rule.Limits, rule.Options, rule.RefundWithin) && !b.defaults.CountRefused {
-			return nil, b.errorf(b.RefundWithin, "a refund after refund_within, %s, would free other charges: it needs a longer window, "+
+			b.Fail(b.RefundWithin, "a refund after refund_within, %s, would free other charges: it needs a longer window, "+
 				"algorithm sliding-log, sorted-set-log or sliding-buckets, no calendar limit and no count_refused", short(rule.RefundWithin))
 		}
 	}
 	if b.Candidate != nil {
-		if err := b.readCandidate(rule, declared); err != nil {
-			return nil, err
-		}
+		b.readCandidate(rule, declared)
 	}
-	return rule, b.place(rule)
+	if b.Err != nil {
+		return nil
+	}
+	b.place(rule)
+	return rule
 }
 
 // fit validates the limits of a rule, at a node, with its options and its cost.
-func (b *ruleBody) fit(at *yaml.Node, rule *Rule) error {
+func (b *ruleBody) fit(at *yaml.Node, rule *Rule) {
 	if err := Fit(&rule.Options, rule.Limits); err != nil {
-		return b.errorf(at, "%s", plain(err))
+		b.Fail(at, "%s", plain(err))
 	}
 	for _, l := range rule.Limits {
 		if rule.Cost > l.Units {
-			return b.errorf(cmp.Or(b.Cost, at), "a cost of %d units can never fit into %s", rule.Cost, cmp.Or(l.Name, l.String()))
+			b.Fail(cmp.Or(b.Cost, at), "a cost of %d units can never fit into %s", rule.Cost, cmp.Or(l.Name, l.String()))
 		}
 	}
-	return nil
 }
 
 // limit reads one limit in Sash's form, such as "300/1m".
-func (b *ruleBody) limit(n *yaml.Node, rule *Rule) error {
-	text, err := b.text("a limit", n)
-	if err != nil {
-		return err
-	}
+func (b *ruleBody) limit(n *yaml.Node, rule *Rule) {
+	text := b.Text("a limit", n)
 	limit, err := sash.ParseLimit(text)
 	if err != nil {
-		return b.errorf(n, "%s", plain(err))
+		b.Fail(n, "%s", plain(err))
 	}
 	limit.Name = text // as it was written: 9500/24h rather than 9500/1d
 	rule.Limits = append(rule.Limits, limit)
-	return nil
 }
 
-func (b *ruleBody) options(rule *Rule) error {
+func (b *ruleBody) options(rule *Rule) {
 	rule.OnUnavailable.Guard = b.Guard
 	for _, key := range []struct {
 		at   *yaml.Node
-		read field
+		read yamlfile.Field
 	}{
-		{b.Algorithm, func(n *yaml.Node) error { return b.algorithm(n, &rule.Options.Algorithm) }},
+		{b.Algorithm, func(n *yaml.Node) {
+			if err := rule.Options.Algorithm.UnmarshalText([]byte(b.Text("algorithm", n))); err != nil {
+				b.Fail(n, "%s", plain(err))
+			}
+		}},
 		{b.Resolution, b.lasting("resolution", sash.MaxWindow, "such as 1s or 100ms", &rule.Options.Resolution)},
-		{b.Cost, b.units("cost", &rule.Cost)},
+		{b.Cost, func(n *yaml.Node) { rule.Cost = b.Units("cost", n) }},
 		{b.MaxWait, b.lasting("max_wait", 24*time.Hour, "such as 30s", &rule.MaxWait)},
-		{b.Block, func(n *yaml.Node) error { return b.block(n, &rule.Options.Block) }},
-		{b.OnUnavailable, func(n *yaml.Node) error { return b.unavailable(n, rule) }},
+		{b.Block, func(n *yaml.Node) { b.block(n, &rule.Options.Block) }},
+		{b.OnUnavailable, func(n *yaml.Node) { b.unavailable(n, rule) }},
 	} {
-		if key.at == nil {
-			continue
-		}
-		if err := key.read(key.at); err != nil {
-			return err
+		if key.at != nil {
+			key.read(key.at)
 		}
 	}
-	return nil
-}
-
-func (b *ruleBody) algorithm(n *yaml.Node, into *sash.Algorithm) error {
-	text, err := b.text("algorithm", n)
-	if err != nil {
-		return err
-	}
-	if err := into.UnmarshalText([]byte(text)); err != nil {
-		return b.errorf(n, "%s", plain(err))
-	}
-	return nil
 }
 
 // plain returns the text of an error without the prefix of the library.
@@ -284,76 +255,67 @@ var envoyUnits = map[string]time.Duration{
 }
 
 // envoy reads rate_limit.
-func (b *ruleBody) envoy(rule *Rule) error {
+func (b *ruleBody) envoy(rule *Rule) {
 	var unit string
 	var perUnit *yaml.Node
-	err := b.mapping(b.RateLimit, "rate_limit", map[string]field{
-		"unit":              b.str("unit", &unit),
-		"requests_per_unit": func(n *yaml.Node) error { perUnit = resolve(n); return nil },
-		"unlimited":         b.boolean("unlimited", &rule.Unlimited),
-		"name":              b.str("name", &rule.Name),
-		"replaces":          func(n *yaml.Node) error { return b.replaces(n, rule) },
+	b.Mapping(b.RateLimit, "rate_limit", map[string]yamlfile.Field{
+		"unit":              b.Str("unit", &unit),
+		"requests_per_unit": func(n *yaml.Node) { perUnit = yamlfile.Resolve(n) },
+		"unlimited":         func(n *yaml.Node) { rule.Unlimited = b.Boolean("unlimited", n) },
+		"name":              b.Str("name", &rule.Name),
+		"replaces":          func(n *yaml.Node) { b.replaces(n, rule) },
 	})
-	if err != nil {
-		return err
-	}
 	if slices.Contains(rule.Replaces, rule.Name) { // names in Replaces are not empty
-		return b.errorf(b.RateLimit, "replaces names the rule itself, %q", clip(rule.Name))
+		b.Fail(b.RateLimit, "replaces names the rule itself, %q", yamlfile.Clip(rule.Name))
 	}
-	units, err := b.perUnit(perUnit)
-	if err != nil {
-		return err
-	}
+	units := b.perUnit(perUnit)
 	window, ok := envoyUnits[strings.ToUpper(unit)]
 	switch {
 	case rule.Unlimited && ok:
-		return b.errorf(b.RateLimit, "unlimited excludes a unit")
+		b.Fail(b.RateLimit, "unlimited excludes a unit")
 	case rule.Unlimited:
 		if unit != "" {
-			b.warn(b.RateLimit, "unlimited: the unit %q has no effect", clip(unit))
+			b.Warn(b.RateLimit, "unlimited: the unit %q has no effect", yamlfile.Clip(unit))
 		}
-		return nil
+		return
 	case !ok:
-		return b.errorf(b.RateLimit, "unit %q must be second, minute, hour, day, week, month or year", clip(unit))
-	case perUnit == nil || isNull(perUnit):
-		b.warn(b.RateLimit, "requests_per_unit is missing: this refuses everything, as 0 does")
+		b.Fail(b.RateLimit, "unit %q must be second, minute, hour, day, week, month or year", yamlfile.Clip(unit))
+	case perUnit == nil || yamlfile.IsNull(perUnit):
+		b.Warn(b.RateLimit, "requests_per_unit is missing: this refuses everything, as 0 does")
 	}
 	limit := sash.Every(units, window)
 	limit.Name = rule.Name
 	rule.Limits = []sash.Limit{limit}
 	rule.Refuses = units == 0
-	return nil
 }
 
 // perUnit reads requests_per_unit, which the protocol bounds. Nil and null are 0.
-func (b *ruleBody) perUnit(n *yaml.Node) (int64, error) {
-	if n == nil || isNull(n) {
-		return 0, nil
+func (b *ruleBody) perUnit(n *yaml.Node) int64 {
+	if n == nil || yamlfile.IsNull(n) {
+		return 0
 	}
-	units, whole := integer(n)
+	units, whole := yamlfile.Integer(n)
 	_, err := strconv.ParseInt(n.Value, 0, 64)
 	switch {
 	case whole && units >= 0 && units <= math.MaxUint32:
-		return units, nil
+		return units
 	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && err == nil:
-		return 0, b.errorf(n, "requests_per_unit %q is a string: remove the quotes", clip(n.Value))
+		b.Fail(n, "requests_per_unit %q is a string: remove the quotes", yamlfile.Clip(n.Value))
 	case whole && units > 0:
-		return 0, b.errorf(n, "requests_per_unit is more than %d: give limits, such as limits: [\"%d/1d\"]", int64(math.MaxUint32), units)
+		b.Fail(n, "requests_per_unit is more than %d: give limits, such as limits: [\"%d/1d\"]", int64(math.MaxUint32), units)
 	}
-	return 0, b.errorf(n, "requests_per_unit must be a whole number of at least 0, without a point or an exponent")
+	b.Fail(n, "requests_per_unit must be a whole number of at least 0, without a point or an exponent")
+	return 0
 }
 
 // replaces reads the list of names in rate_limit.
-func (b *ruleBody) replaces(n *yaml.Node, rule *Rule) error {
-	return b.list(n, "replaces", func(n *yaml.Node) error {
+func (b *ruleBody) replaces(n *yaml.Node, rule *Rule) {
+	b.List(n, "replaces", func(n *yaml.Node) {
 		var name string
-		if err := b.mapping(n, "an entry of replaces", map[string]field{"name": b.str("name", &name)}); err != nil {
-			return err
-		}
+		b.Mapping(n, "an entry of replaces", map[string]yamlfile.Field{"name": b.Str("name", &name)})
 		if name == "" {
-			return b.errorf(n, "an entry of replaces has no name")
+			b.Fail(n, "an entry of replaces has no name")
 		}
 		rule.Replaces = append(rule.Replaces, name)
-		return nil
 	})
 }

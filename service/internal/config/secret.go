@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"example.com/sash/service/internal/yamlfile"
 )
 
 // credentials are the keys whose values are secret unless the configuration says otherwise, in any spelling: forward-auth
@@ -35,22 +37,22 @@ type keyWildcard struct {
 	in reader
 }
 
-// noteSecrecy records what a descriptor says about its key. Said is the key secret, or nil.
-func (p *parser) noteSecrecy(n *yaml.Node, in *domain, d *descriptor, said *yaml.Node) error {
+// recordSecrecy records what a descriptor says about its key. Said is the key secret, or nil.
+func (p *parser) recordSecrecy(n *yaml.Node, in *domain, d *descriptor, said *yaml.Node) {
 	key := d.entry.Key
 	var secret *bool
 	if said != nil {
-		secret = new(bool)
-		if err := p.boolean("secret", secret)(said); err != nil || isNull(resolve(said)) {
-			return p.errorf(said, "secret must be true or false")
+		is := p.Boolean("secret", said)
+		if secret = &is; yamlfile.IsNull(yamlfile.Resolve(said)) {
+			p.Fail(said, "secret must be true or false")
 		}
 	}
 	if d.wildcard != nil && d.wildcard.key == "" {
 		if secret != nil {
-			return p.errorf(n, "secret is for one key: %q has a *", clip(key))
+			p.Fail(n, "secret is for one key: %q has a *", yamlfile.Clip(key))
 		}
 		p.keyWildcards[in] = append(p.keyWildcards[in], keyWildcard{d.wildcard, n, p.reader})
-		return nil
+		return
 	}
 	s := in.keys[key]
 	if s == nil {
@@ -59,15 +61,14 @@ func (p *parser) noteSecrecy(n *yaml.Node, in *domain, d *descriptor, said *yaml
 	}
 	if secret != nil {
 		if s.secret != nil && *s.secret != *secret {
-			return p.errorf(n, "the key %q is secret: %v in another descriptor: a key is secret in the whole domain", clip(key), *s.secret)
+			p.Fail(n, "the key %q is secret: %v in another descriptor: a key is secret in the whole domain", yamlfile.Clip(key), *s.secret)
 		}
 		s.secret = secret
 	}
 	if s.value == nil && d.entry.Value != "" {
-		s.value = p.errorf(n, "the values of %q are secret, and this descriptor matches one of them, which stands here and in metrics: "+
-			"remove the value, or set secret: false", clip(key))
+		s.value = p.Errorf(n, "the values of %q are secret, and this descriptor matches one of them, which stands here and in metrics: "+
+			"remove the value, or set secret: false", yamlfile.Clip(key))
 	}
-	return nil
 }
 
 // secrets checks what the descriptors of each domain say about secrets, and tells the rules which of their keys are some.
@@ -81,10 +82,10 @@ func (p *parser) secrets() error {
 				return s.value
 			case s.secret != nil || d.headersOnly || slices.Index(credentials, spelling(key)) < headers:
 			case s.value != nil:
-				s.in.warn(s.at, "the values of %q are in clear text in Redis and in logs, since a descriptor matches one of them: set secret: false "+
-					"if they are no secrets, or else secret: true, and remove the value", clip(key))
+				s.in.Warn(s.at, "the values of %q are in clear text in Redis and in logs, since a descriptor matches one of them: set secret: false "+
+					"if they are no secrets, or else secret: true, and remove the value", yamlfile.Clip(key))
 			default:
-				s.in.warn(s.at, "the values of %q are secret because of its name: set secret: true, or secret: false to have them in clear text", clip(key))
+				s.in.Warn(s.at, "the values of %q are secret because of its name: set secret: true, or secret: false to have them in clear text", yamlfile.Clip(key))
 			}
 		}
 		for _, w := range p.keyWildcards[d] {
@@ -92,10 +93,10 @@ func (p *parser) secrets() error {
 			switch {
 			case partly == "":
 			case d.keys[partly] != nil:
-				return w.in.errorf(w.at, "this wildcard covers some values of %q, which are secret: end its key in * and remove the value, "+
-					"or set secret: false there", clip(partly))
+				return w.in.Errorf(w.at, "this wildcard covers some values of %q, which are secret: end its key in * and remove the value, "+
+					"or set secret: false there", yamlfile.Clip(partly))
 			default:
-				w.in.warn(w.at, "values of %q are secret, and this wildcard is not compared with them: end its key in * and remove the value, "+
+				w.in.Warn(w.at, "values of %q are secret, and this wildcard is not compared with them: end its key in * and remove the value, "+
 					"or add a descriptor {key: %s, secret: false}", partly, partly)
 			}
 		}
@@ -126,7 +127,7 @@ func (p *parser) secrets() error {
 // secretsUnder returns the secret keys that a wildcard covers with some value, in order, and one of them that it does not
 // cover with every value, if any.
 func (d *domain) secretsUnder(w *wildcard) (keys []string, partly string) {
-	note := func(key string, w *wildcard, start string) {
+	add := func(key string, w *wildcard, start string) {
 		if !w.begins(start) {
 			return
 		}
@@ -137,13 +138,13 @@ func (d *domain) secretsUnder(w *wildcard) (keys []string, partly string) {
 	}
 	for key := range d.keys {
 		if d.hides(key) {
-			note(key, w, key+"_")
+			add(key, w, key+"_")
 		}
 	}
 	spelled := newWildcard(Entry{Key: spelling(w.pattern)})
 	for _, key := range d.guessed("") {
 		if d.keys[key] == nil {
-			note(key, spelled, spelling(key+"_"))
+			add(key, spelled, spelling(key+"_"))
 		}
 	}
 	slices.Sort(keys)

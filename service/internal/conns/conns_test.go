@@ -33,20 +33,14 @@ func open(t *testing.T) (*Listener, *Conn, net.Conn) {
 
 func accept(t *testing.T, l *Listener) *Conn {
 	t.Helper()
-	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := servertest.Must(l.Accept())(t)
 	t.Cleanup(func() { _ = c.Close() })
 	return c.(*Conn)
 }
 
 func listen(t *testing.T, addr string) *Listener {
 	t.Helper()
-	inner, err := Listen(t.Context(), addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	inner := servertest.Must(Listen(t.Context(), addr))(t)
 	l := New(inner, Bounds{})
 	t.Cleanup(func() { _ = l.Close() })
 	return l
@@ -54,10 +48,7 @@ func listen(t *testing.T, addr string) *Listener {
 
 func connect(t *testing.T, l *Listener) net.Conn {
 	t.Helper()
-	client, err := net.Dial(l.Addr().Network(), l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := servertest.Must(net.Dial(l.Addr().Network(), l.Addr().String()))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -73,9 +64,7 @@ func write(t *testing.T, conn net.Conn, text string) {
 func TestABytePreventsTheEndOfAnIdleConnection(t *testing.T) {
 	_, server, client := open(t)
 	deadline := time.Now().Add(time.Hour)
-	if err := server.SetReadDeadline(deadline); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, server.SetReadDeadline(deadline))
 	write(t, client, "request")
 	server.retire(time.Now().Add(time.Second))
 	got := make([]byte, 10)
@@ -137,7 +126,7 @@ func TestStopAcceptsTheQueue(t *testing.T) {
 				clients = append(clients, c)
 			}
 			l.Stop()
-			l.within(0) // the deadline passes before the first look at the queue
+			l.acceptWithin(0) // the deadline passes before the first look at the queue
 			for range clients {
 				server, err := l.Accept()
 				if err != nil {
@@ -190,10 +179,7 @@ func TestFinishWaitsForBusyConnections(t *testing.T) {
 // a connection waits for room.
 func full(t *testing.T, n int) (*Listener, []*Conn, servertest.Lines) {
 	t.Helper()
-	inner, err := Listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	inner := servertest.Must(Listen(t.Context(), "127.0.0.1:0"))(t)
 	logged := make(servertest.Lines, 1)
 	l := New(inner, Bounds{Max: n, Log: slog.New(slog.NewTextHandler(logged, nil))})
 	t.Cleanup(func() { _ = l.Close() })
@@ -370,10 +356,7 @@ func TestStopLeavesThePathToANewListener(t *testing.T) {
 // A socket that a killed process left gives its path to the next one.
 func TestASocketThatWasLeft(t *testing.T) {
 	addr := "unix://" + filepath.Join(t.TempDir(), "socket")
-	killed, err := Listen(t.Context(), addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	killed := servertest.Must(Listen(t.Context(), addr))(t)
 	killed.(*net.UnixListener).SetUnlinkOnClose(false)
 	_ = killed.Close()
 	connect(t, listen(t, addr))
@@ -381,9 +364,7 @@ func TestASocketThatWasLeft(t *testing.T) {
 
 func TestAServerEndsItsHalfAndReadsOn(t *testing.T) {
 	_, server, client := open(t)
-	if err := server.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, server.CloseWrite())
 	if rest, err := io.ReadAll(client); err != nil || len(rest) > 0 {
 		t.Errorf("the client reads %q, %v", rest, err)
 	}

@@ -42,8 +42,8 @@ type Listener struct {
 	closed chan struct{}
 	once   sync.Once // closes closed
 
-	hoarder string    // the address with most connections, of which one has waited in vain; only for Accept
-	futile  time.Time // until when none of the hoarder's waits; only for Accept
+	busiest     string    // the address with most connections, of which one waited in vain; only Accept uses it
+	noWaitUntil time.Time // until then no connection of that address waits; only Accept uses it
 
 	mu   sync.Mutex
 	open map[net.Addr]*Conn // guarded by mu: by the address of the client, which is one pointer for each connection
@@ -88,14 +88,14 @@ func (l *Listener) next() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if l.stopping.Load() {
 		if errors.Is(err, os.ErrDeadlineExceeded) { // which may have passed before the last look at the queue
-			l.within(lookTime)
+			l.acceptWithin(lookTime)
 			conn, err = l.Listener.Accept()
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			_ = l.Close()
 			return nil, net.ErrClosed
 		}
-		l.within(lookTime)
+		l.acceptWithin(lookTime)
 	}
 	return conn, err
 }
@@ -128,11 +128,11 @@ func (l *Listener) Stop() {
 	}
 	l.stopping.Store(true)
 	time.AfterFunc(stopTime, func() { _ = l.Close() })
-	l.within(lookTime)
+	l.acceptWithin(lookTime)
 }
 
-// within bounds the next Accept.
-func (l *Listener) within(d time.Duration) {
+// acceptWithin bounds the next Accept.
+func (l *Listener) acceptWithin(d time.Duration) {
 	timed, ok := l.Listener.(interface{ SetDeadline(time.Time) error })
 	if !ok || timed.SetDeadline(time.Now().Add(d)) != nil {
 		_ = l.Close()
@@ -202,7 +202,7 @@ const (
 	roomEvery = 100 * time.Millisecond // for a connection to become silent, and for one that was closed to end
 
 	// patience is how long a connection from an address with the most waits, and those of other addresses behind it in
-	// the system's queue. After one that waited in vain, none waits for inVain.
+	// the system's queue. After one has waited and found no room, no other connection of its address waits for the time inVain.
 	patience = 300 * time.Millisecond
 	inVain   = time.Second
 )
@@ -221,10 +221,10 @@ func (l *Listener) admit(conn net.Conn) (net.Conn, error) {
 		switch {
 		case victim != nil:
 			victim.retire(time.Now().Add(-silence))
-		case most && came.Before(l.futile):
+		case most && came.Before(l.noWaitUntil):
 			return nil, conn.Close()
 		case most && time.Since(came) > patience:
-			l.hoarder, l.futile = c.party, time.Now().Add(inVain)
+			l.busiest, l.noWaitUntil = c.party, time.Now().Add(inVain)
 			return nil, conn.Close()
 		}
 		select {
@@ -250,7 +250,7 @@ func (l *Listener) enter(c *Conn) (victim *Conn, mine, ok bool) {
 		l.bounds.Open.Add(1)
 		return nil, false, true
 	}
-	if c.party == l.hoarder && c.last.Before(l.futile) {
+	if c.party == l.busiest && c.last.Before(l.noWaitUntil) {
 		return nil, true, false
 	}
 	held := make(map[string]int)

@@ -24,16 +24,9 @@ func TestMain(m *testing.M) { servertest.NoLeak(m) }
 
 func run(t *testing.T, url string) []Finding {
 	t.Helper()
-	client, err := redisclient.New(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := servertest.Must(redisclient.New(url))(t)
 	defer client.Close()
-	findings, err := Run(t.Context(), client, redisstore.DefaultPrefix, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return findings
+	return servertest.Must(Run(t.Context(), client, redisstore.DefaultPrefix, time.Second))(t)
 }
 
 // worst returns the worst finding of a check.
@@ -168,10 +161,7 @@ func TestTheRightsThatArePrintedAreEnough(t *testing.T) {
 			if acl := worst(findings, "acl"); !strings.HasSuffix(acl.Do, line) {
 				t.Errorf("the line is %q, want %q", acl.Do, line)
 			}
-			client, err := redisclient.New(c.url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := servertest.Must(redisclient.New(c.url))(t)
 			defer client.Close()
 			report, err := verify.Run(t.Context(), client.Store(nil), verify.Options{For: time.Second, Workers: 2})
 			if err != nil || report.Unanswered > 0 {
@@ -186,11 +176,8 @@ func TestTheLineIsOneThatRedisReads(t *testing.T) {
 	server := redistest.Start(t)
 	for _, prefix := range []string{"sash:", "a*b:", "a?[x]:", `we\ird:`, "sp ace:", "tab\t:", "ü:", "{tag}:", "~all:", `"q:`, "it's:", `"both' \:`} {
 		server.Must(t, "ACL", "DELUSER", "limiter")
-		conn, err := net.Dial("tcp", server.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = conn.Write([]byte(Line("limiter", Way{Prefix: prefix}) + "\r\n"))
+		conn := servertest.Must(net.Dial("tcp", server.Addr()))(t)
+		_, err := conn.Write([]byte(Line("limiter", Way{Prefix: prefix}) + "\r\n"))
 		answer, err2 := bufio.NewReader(conn).ReadString('\n')
 		_ = conn.Close()
 		if err != nil || err2 != nil || answer != "+OK\r\n" {
@@ -315,10 +302,7 @@ func TestClocksThatDiffer(t *testing.T) {
 }
 
 func TestTheLineOfTheDocumentation(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/envoy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := servertest.Must(os.ReadFile("../../../docs/envoy.md"))(t)
 	if line := Line("limiter", Way{Prefix: redisstore.DefaultPrefix}); !strings.Contains(string(page), "\n"+line+"\n") {
 		t.Errorf("docs/envoy.md does not have %s", line)
 	}

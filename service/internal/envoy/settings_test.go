@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"example.com/sash/service/internal/rls"
+	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/telemetry"
 )
 
@@ -49,15 +50,12 @@ func TestRedisSettingsBecomeOneURL(t *testing.T) {
 }
 
 func TestDefaultsMatchEnvoysService(t *testing.T) {
-	s, err := Read(from("RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := servertest.Must(Read(from("RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit")))(t)
 	if s.Config.Path != "/data/ratelimit/config" || s.HTTP != "0.0.0.0:8080" || s.GRPC != "0.0.0.0:8081" ||
 		!s.Config.DotFiles || !s.Config.Siblings || s.Admin != "0.0.0.0:6070" || s.LogLevel != "warn" || s.Protocol.Headers != nil || s.Protocol.Shadow {
 		t.Errorf("%+v", s)
 	}
-	s, err = Read(from("RUNTIME_ROOT=/data HOST=10.0.0.1 PORT=80 GRPC_UDS=/run/rl.sock LOG_LEVEL=WARNING LOG_FORMAT=json " +
+	s, err := Read(from("RUNTIME_ROOT=/data HOST=10.0.0.1 PORT=80 GRPC_UDS=/run/rl.sock LOG_LEVEL=WARNING LOG_FORMAT=json " +
 		"LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_RESET_HEADER=X NEAR_LIMIT_RATIO=0.5 USE_STATSD=true USE_DOG_STATSD=false " +
 		"RUNTIME_IGNOREDOTFILES=true RUNTIME_WATCH_ROOT=false"))
 	if err != nil || s.HTTP != "10.0.0.1:80" || s.GRPC != "unix:///run/rl.sock" || !s.LogJSON || s.LogLevel != "warn" ||
@@ -155,10 +153,7 @@ func TestHowUnitsAreCounted(t *testing.T) {
 		counting:                           "sliding-log false, <nil>, 2 ignored",
 		"PROMETHEUS_MAPPER_YAML=x":         "sliding-log false, <nil>, 1 ignored",
 	} {
-		s, err := Read(from(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := servertest.Must(Read(from(text)))(t)
 		got := fmt.Sprintf("%v %v, %v, %d ignored", s.Config.Defaults.Algorithm, s.Config.Defaults.CountRefused, s.Protocol.Counting, len(s.Ignored))
 		if !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s, want %s", text, got, want)
@@ -196,10 +191,7 @@ TRACING_ENABLED TRACING_SERVICE_NAME TRACING_SERVICE_NAMESPACE TRACING_SERVICE_I
 
 // docs/envoy.md has a row for each, or for the names that begin as it does.
 func TestEveryVariableIsDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/envoy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := servertest.Must(os.ReadFile("../../../docs/envoy.md"))(t)
 	_, table, _ := strings.Cut(string(text), "\n| variable |")
 	table, _, _ = strings.Cut(table, "\n## ")
 	rows := regexp.MustCompile("`([A-Z0-9_]+)(…?)`").FindAllStringSubmatch(table, -1)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/servertest"
 )
 
 // A management is a server that sends what a test gives it, and keeps the requests.
@@ -57,10 +58,7 @@ func (m *management) StreamAggregatedResources(stream grpc.BidiStreamingServer[d
 func manage(t *testing.T) (*management, string) {
 	t.Helper()
 	m := &management{send: make(chan *discovery.DiscoveryResponse), requests: make(chan *discovery.DiscoveryRequest, 8), token: make(chan string, 8)}
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := servertest.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	server := grpc.NewServer()
 	discovery.RegisterAggregatedDiscoveryServiceServer(server, m)
 	go func() { _ = server.Serve(listener) }()
@@ -72,10 +70,7 @@ func response(t *testing.T, version string, messages ...proto.Message) *discover
 	t.Helper()
 	res := &discovery.DiscoveryResponse{VersionInfo: version, TypeUrl: TypeURL, Nonce: "nonce" + version}
 	for _, message := range messages {
-		resource, err := anypb.New(message)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resource := servertest.Must(anypb.New(message))(t)
 		res.Resources = append(res.Resources, resource)
 	}
 	return res
@@ -103,9 +98,7 @@ func watch(t *testing.T, source Source) (*management, chan news, chan error) {
 	heard, lost := make(chan news, 8), make(chan error, 8)
 	source.Server, source.Lost = addr, func(err error) { lost <- err }
 	use := func(cfg *config.Config) error { heard <- news{cfg: cfg}; return nil }
-	if err := source.Watch(t.Context(), use, func(err error) { heard <- news{err: err} }); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, source.Watch(t.Context(), use, func(err error) { heard <- news{err: err} }))
 	return m, heard, lost
 }
 
@@ -267,17 +260,11 @@ func TestStringsOfAManagementServerAreStrings(t *testing.T) {
 }
 
 func TestNewerFieldsOfAManagementServer(t *testing.T) {
-	metadata, err := structpb.NewStruct(map[string]any{"service": map[string]any{"name": "a", "tags": []any{1.5, nil}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	metadata := servertest.Must(structpb.NewStruct(map[string]any{"service": map[string]any{"name": "a", "tags": []any{1.5, nil}}}))(t)
 	quota := perDay("k", "", 5)
 	quota.QuotaMode, quota.Metadata = true, metadata
 	one := &rls.RateLimitConfig{Name: "r", Domain: "d", Descriptors: []*rls.RateLimitDescriptor{quota}}
-	cfg, err := Source{}.read(response(t, "1", one).GetResources())
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := servertest.Must(Source{}.read(response(t, "1", one).GetResources()))(t)
 	found, err := cfg.Find("d", []config.Entry{{Key: "k", Value: "x"}})
 	rule := found.Rule
 	if err != nil || rule == nil || !rule.Quota || rule.Limits[0].Units != 5 {

@@ -33,10 +33,7 @@ func decider(t *testing.T) *decide.Decider {
 
 func connect(t *testing.T, addr string) *redisclient.Client {
 	t.Helper()
-	client, err := redisclient.New("redis://" + addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := servertest.Must(redisclient.New("redis://" + addr))(t)
 	t.Cleanup(client.Close)
 	return client
 }
@@ -49,19 +46,13 @@ func ban(name string) Exception {
 
 func admitted(t *testing.T, d *decide.Decider, name string) bool {
 	t.Helper()
-	v, err := d.Decide(t.Context(), decide.One("d", user(name), nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := servertest.Must(d.Decide(t.Context(), decide.One("d", user(name), nil)))(t)
 	return v[0].Allowed()
 }
 
 func put(t *testing.T, b *Book, e Exception, life time.Duration) Exception {
 	t.Helper()
-	e, err := b.Put(t.Context(), e, life)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e = servertest.Must(b.Put(t.Context(), e, life))(t)
 	return e
 }
 
@@ -172,9 +163,7 @@ func TestAnExceptionFromBeforeItsKeyWasSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Use(cfg); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, d.Use(cfg))
 	b.Refresh(t.Context())
 	all := b.List(Ban)
 	if len(all) != 1 || strings.Contains(all[0].Subject, "s3cret") || !strings.HasPrefix(all[0].Entries[0].Value, "hmac-") || admitted(t, d, "s3cret") {

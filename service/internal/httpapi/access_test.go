@@ -80,19 +80,14 @@ func TestAClientDecidesInItsDomains(t *testing.T) {
 		used := map[string]string{"/v1/settle": `,"used":0`}[path]
 		for h, want := range map[*Handler]int{here: 200, elsewhere: 403, powerless: 403} {
 			var reserved struct{ Token string }
-			if err := json.Unmarshal(send(here, http.MethodPost, "/v1/reserve", body, token...).Body.Bytes(), &reserved); err != nil {
-				t.Fatal(err)
-			}
+			servertest.Check(t, json.Unmarshal(send(here, http.MethodPost, "/v1/reserve", body, token...).Body.Bytes(), &reserved))
 			if w := send(h, http.MethodPost, path, `{"token":"`+reserved.Token+`"`+used+`}`, token...); w.Code != want {
 				t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, want)
 			}
 			send(here, http.MethodPost, "/v1/cancel", `{"token":"`+reserved.Token+`"}`, token...)
 		}
 	}
-	policy, err := sash.NewPolicy(nil, sash.PerHour(3))
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := servertest.Must(sash.NewPolicy(nil, sash.PerHour(3)))(t)
 	// A token of before tokens had a domain settles in any.
 	before := here.opts.Tokens.Seal(&decide.Reservation{Key: "k", Units: 1, At: time.Now(), Policy: policy, ID: "i"})
 	for h, want := range map[*Handler]int{here: 200, elsewhere: 200, powerless: 403} {

@@ -33,9 +33,7 @@ func post(t *testing.T, h http.Handler, path, body string, status int) map[strin
 
 func answer(t testing.TB, w *httptest.ResponseRecorder) (body map[string]any) {
 	t.Helper()
-	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, json.Unmarshal(w.Body.Bytes(), &body))
 	return body
 }
 

@@ -205,10 +205,7 @@ func TestForwardAuthRefusesAnAmbiguousPath(t *testing.T) {
 
 // The policy of the rule is the answer while the store fails, whatever the status of a refusal.
 func TestForwardAuthWhileTheStoreFails(t *testing.T) {
-	store, err := failover.New(broken{}, &failover.Options{Local: memstore.New(nil)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := servertest.Must(failover.New(broken{}, &failover.Options{Local: memstore.New(nil)}))(t)
 	h := proxyHandler(t, store, io.Discard)
 	w := auth(h, "domain=edge&descriptor=remote_address&deny=403")
 	wantAuth(t, "closed", w, 503, w.Header().Get("Retry-After"), "")

@@ -29,13 +29,8 @@ import (
 
 func readDocument(t *testing.T) *openapi3.T {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := doc.Validate(t.Context(), openapi3.IsOpenAPI31OrLater()); err != nil {
-		t.Fatal(err)
-	}
+	doc := servertest.Must(openapi3.NewLoader().LoadFromData(document))(t)
+	servertest.Check(t, doc.Validate(t.Context(), openapi3.IsOpenAPI31OrLater()))
 	return doc
 }
 
@@ -60,10 +55,7 @@ func (s *server) do(t *testing.T, x exchange) string {
 	name := x.method + " " + x.path
 	ctx := t.Context()
 	newRequest := func() *http.Request {
-		req, err := http.NewRequestWithContext(ctx, x.method, s.http.URL+x.path, strings.NewReader(x.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := servertest.Must(http.NewRequestWithContext(ctx, x.method, s.http.URL+x.path, strings.NewReader(x.body)))(t)
 		if x.body != "" {
 			req.Header.Set("Content-Type", "application/json")
 		}
@@ -195,10 +187,7 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 			s.do(t, exchange{method: http.MethodPost, path: path, body: `{"token":"` + token + `"` + used + `}`, status: status})
 		}
 		at := now()
-		policy, err := sash.NewPolicy(nil, sash.PerMinute(5))
-		if err != nil {
-			t.Fatal(err)
-		}
+		policy := servertest.Must(sash.NewPolicy(nil, sash.PerMinute(5)))(t)
 		local := decide.Reservation{Key: "k", Units: 2, At: at, Policy: policy, Source: sash.FromLocal, ID: "x", Instance: "another"}
 		old := decide.Reservation{Key: "k", Units: 2, At: at.Add(-time.Hour), Policy: policy, ID: "x"}
 		fresh := decide.Reservation{Key: "k", Units: 2, At: at, Policy: policy, ID: "x"}

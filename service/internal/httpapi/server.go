@@ -114,7 +114,7 @@ func last(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// failures logs what goes wrong with connections, such as their handshakes, of which each client can cause many.
+// failures logs errors of connections, such as failed handshakes. Any client can cause many, so few are logged.
 type failures struct{ throttle.Log }
 
 // Write logs a line.

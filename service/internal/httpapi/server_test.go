@@ -34,10 +34,7 @@ type running struct {
 
 func (s Server) start(t *testing.T, handler http.Handler) *running {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := servertest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, end := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, listener, handler) }()
@@ -59,19 +56,14 @@ func secure(t *testing.T, handler http.Handler) *running {
 // dial connects with HTTP/2 and sends settings.
 func (s *running) dial(t testing.TB) *http2.Framer {
 	t.Helper()
-	conn, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := servertest.Must(tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	client := http2.NewFramer(conn, conn)
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, client.WriteSettings())
 	return client
 }
 
@@ -111,9 +103,7 @@ func TestARequestInFlightOverHTTP2IsAnswered(t *testing.T) {
 		_ = fields.WriteField(hpack.HeaderField{Name: name, Value: value})
 	}
 	head := http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true}
-	if err := client.WriteHeaders(head); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, client.WriteHeaders(head))
 	<-inside
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.stop() }()
@@ -138,16 +128,10 @@ func TestARequestInFlightOverHTTP2IsAnswered(t *testing.T) {
 // connection ends. A client that has connected and not been accepted yet is answered too.
 func TestServeAnswersOnKeptConnectionsWhenItStops(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := servertest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	queued, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	queued := servertest.Must(net.Dial("tcp", listener.Addr().String()))(t)
 	defer func() { _ = queued.Close() }()
 	served := make(chan error, 1)
 	go func() { served <- Server{}.Serve(ctx, listener, http.NotFoundHandler()) }()
@@ -180,10 +164,7 @@ func TestFailedHandshakesFillNoLog(t *testing.T) {
 	server := Server{TLS: &tls.Config{}, Log: log}.start(t, http.NotFoundHandler())
 	began := time.Now()
 	for range 300 {
-		conn, err := net.Dial("tcp", server.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := servertest.Must(net.Dial("tcp", server.addr))(t)
 		_, _ = io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n")
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()

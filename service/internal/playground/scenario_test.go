@@ -8,14 +8,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.com/sash/service/internal/servertest"
 )
 
 func run(t *testing.T, s Scenario) map[string]Track {
 	t.Helper()
-	tracks, err := Run(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracks := servertest.Must(Run(t.Context(), s))(t)
 	all := make(map[string]Track)
 	for _, track := range tracks {
 		all[track.Algorithm] = track
@@ -98,15 +97,9 @@ func TestScenariosThatAreWrong(t *testing.T) {
 
 // The page in the repository is that of these files. The limiter within it is compared by make test-browser.
 func TestThePageIsBuiltOfItsFiles(t *testing.T) {
-	page, err := os.ReadFile("playground.html")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := servertest.Must(os.ReadFile("playground.html"))(t)
 	for file, until := range map[string]string{"page/app.js": "", "page/style.css": "", "page/index.html": "/*style.css*/"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := servertest.Must(os.ReadFile(file))(t)
 		if until != "" {
 			text, _, _ = bytes.Cut(text, []byte(until))
 		}

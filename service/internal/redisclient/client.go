@@ -41,8 +41,8 @@ type Client struct {
 	stop   context.CancelFunc // ends connecting
 	work   sync.WaitGroup     // of goroutines that open and close connections
 
-	conn   atomic.Pointer[connection] // nil while not connected
-	flight singleflight.Group         // of the attempt to connect
+	conn       atomic.Pointer[connection] // nil while not connected
+	connecting singleflight.Group         // of the attempt to connect
 
 	mu     sync.Mutex
 	failed failure // guarded by mu: the attempts since the last success
@@ -141,7 +141,7 @@ func (c *Client) Run(ctx context.Context, script *redisstore.Script, keys []stri
 		return "", err
 	}
 	reply, err := m.scripts.Run(ctx, script, keys, arg)
-	return reply, c.heed(ctx, m, err)
+	return reply, c.noticeReplica(ctx, m, err)
 }
 
 // RunWait implements [redisstore.Waiter].
@@ -151,7 +151,7 @@ func (c *Client) RunWait(ctx context.Context, script *redisstore.Script, keys []
 		return "", 0, err
 	}
 	reply, confirmed, err := m.scripts.RunWait(ctx, script, keys, arg, wait)
-	return reply, confirmed, c.heed(ctx, m, err)
+	return reply, confirmed, c.noticeReplica(ctx, m, err)
 }
 
 // Cluster implements [redisstore.Scripter].
@@ -164,7 +164,7 @@ func (c *Client) Do(ctx context.Context, build func(rueidis.Builder) rueidis.Com
 		return rueidis.RedisMessage{}, err
 	}
 	reply, err := m.client.Do(ctx, build(m.client.B())).ToMessage()
-	return reply, c.heed(ctx, m, err)
+	return reply, c.noticeReplica(ctx, m, err)
 }
 
 // Ping returns an error if Redis does not answer. On a Cluster it asks one of the nodes.
@@ -212,7 +212,7 @@ func (c *Client) get(ctx context.Context) (*connection, error) {
 		return nil, err
 	}
 	select {
-	case done := <-c.flight.DoChan("", c.attempt):
+	case done := <-c.connecting.DoChan("", c.attempt):
 		m, _ := done.Val.(*connection)
 		return m, done.Err
 	case <-ctx.Done():
@@ -242,7 +242,7 @@ func (c *Client) attempt() (any, error) {
 	defer c.mu.Unlock()
 	if err != nil {
 		dialled := !dialling(err) // or the dialer has its own pause
-		if err = own(context.Background(), err); dialled {
+		if err = hideContextError(context.Background(), err); dialled {
 			c.failed = failure{err: err, times: failed.times + 1, until: time.Now().Add(pause(failed.times + 1))}
 		}
 		return nil, &unconnected{err}
@@ -278,11 +278,11 @@ func dialling(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// heed examines an error and returns it. If a single server has become a replica, heed drops the connection, because the
-// server's name may resolve to another address now. With Sentinel or a Cluster rueidis finds the new primary itself.
-func (c *Client) heed(ctx context.Context, m *connection, err error) error {
+// noticeReplica returns an error of a call. If it says that a single server has become a replica, it drops the connection, because
+// the server's name may resolve to another address now. With Sentinel or a Cluster rueidis finds the new primary itself.
+func (c *Client) noticeReplica(ctx context.Context, m *connection, err error) error {
 	if err == nil || c.target.form != single || time.Since(m.since) < longestPause || !readOnly(err) {
-		return own(ctx, err)
+		return hideContextError(ctx, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -292,9 +292,9 @@ func (c *Client) heed(ctx context.Context, m *connection, err error) error {
 	return err
 }
 
-// own returns an error that is a context error only if the caller's context has ended. rueidis connects with contexts of
-// its own, whose errors must not look like the caller's.
-func own(ctx context.Context, err error) error {
+// hideContextError returns an error that is a context error only if the caller's context has ended. rueidis connects with
+// contexts of its own, whose errors must not look like the caller's.
+func hideContextError(ctx context.Context, err error) error {
 	switch {
 	case err == nil, ctx.Err() != nil, dialling(err): // a dialling error already says what it is
 		return err

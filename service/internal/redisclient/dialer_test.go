@@ -132,11 +132,7 @@ func open(t *testing.T, url string) *Client {
 
 func limiterOf(t *testing.T, store driver.Store) *sash.Limiter {
 	t.Helper()
-	l, err := sash.New(store, nil, sash.PerHour(50_000))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return servertest.Must(sash.New(store, nil, sash.PerHour(50_000)))(t)
 }
 
 // A caller that leaves cancels its own call and no other, on a connection with few calls or many.
@@ -281,9 +277,7 @@ func TestAnAdmissionIsOnItsReplicas(t *testing.T) {
 func TestAClientHoldsTheBudget(t *testing.T) {
 	server := redistest.Start(t)
 	client := open(t, "redis://"+server.Addr())
-	if err := client.Hold(4 * time.Second); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, client.Hold(4*time.Second))
 	l := limiterOf(t, client.Detached(nil))
 	if _, err := l.Allow(t.Context(), "k"); err != nil {
 		t.Fatal(err)

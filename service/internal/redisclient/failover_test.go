@@ -2,9 +2,7 @@ package redisclient
 
 import (
 	"context"
-	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,106 +11,22 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// A load asks for one unit after the other of each of its keys, within a budget each, until it ends.
-type load struct {
-	limiter           *sash.Limiter
-	keys              []string
-	admitted, unknown atomic.Int64
-	recovered         chan struct{} // closed when every key was admitted after mark
-	mark              atomic.Int64
-	stop              context.CancelFunc
-	ended             chan struct{}
+// A caller asks for one unit after the other.
+type caller struct {
+	limiter *sash.Limiter
+	calls   int64
 }
 
-const plenty = 1_000_000
-
-func start(t *testing.T, client *Client) *load {
-	t.Helper()
-	limiter, err := sash.New(client.Store(nil), &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Second}, sash.Every(plenty, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	l := &load{limiter: limiter, stop: cancel, ended: make(chan struct{}), recovered: make(chan struct{})}
-	for i := range 12 {
-		l.keys = append(l.keys, fmt.Sprint("subject", i))
-	}
-	t.Cleanup(cancel)
-	go l.run(ctx)
-	return l
+// served reports whether a call gets an answer within a budget.
+func (c *caller) served(t *testing.T) bool {
+	c.calls++
+	budget, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := c.limiter.Allow(budget, "subject")
+	return err == nil
 }
 
-func (l *load) run(ctx context.Context) {
-	defer close(l.ended)
-	again := make(map[string]bool)
-	for n := 0; ctx.Err() == nil; n++ {
-		key := l.keys[n%len(l.keys)]
-		began := time.Now().UnixNano()
-		budget, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-		_, err := l.limiter.Allow(budget, key)
-		cancel()
-		if err != nil {
-			l.unknown.Add(1)
-			<-time.After(5 * time.Millisecond)
-			continue
-		}
-		l.admitted.Add(1)
-		if mark := l.mark.Load(); mark > 0 && began > mark && !again[key] {
-			again[key] = true
-			if len(again) == len(l.keys) {
-				close(l.recovered)
-			}
-		}
-		if n%100 == 0 {
-			<-time.After(time.Millisecond)
-		}
-	}
-}
-
-// notices fails the test when not every key is admitted again within five seconds from now, or when more was
-// charged than there were calls.
-func (l *load) notices(t *testing.T) {
-	t.Helper()
-	promoted := time.Now()
-	l.mark.Store(promoted.UnixNano())
-	select {
-	case <-l.recovered:
-		t.Logf("all keys are served again after %v; %d calls without an answer", time.Since(promoted).Round(time.Millisecond), l.unknown.Load())
-	case <-time.After(5 * time.Second):
-		t.Errorf("five seconds after the promotion not every key is served")
-	}
-	l.stop()
-	<-l.ended
-	var charged int64
-	for _, key := range l.keys {
-		var res sash.Result
-		servertest.Wait(t, "the charges of "+key+" cannot be read", func() (ok bool) {
-			var err error
-			res, err = l.limiter.Peek(t.Context(), key) // a cluster can be down for a moment again
-			return err == nil
-		})
-		charged += plenty - res.Remaining
-	}
-	if calls := l.admitted.Load() + l.unknown.Load(); charged > calls {
-		t.Errorf("%d units are charged for %d calls of one unit", charged, calls)
-	}
-}
-
-// warm waits until calls are served.
-func (l *load) warm(t *testing.T) {
-	t.Helper()
-	servertest.Wait(t, "no call is served", func() bool { return l.admitted.Load() > 200 })
-}
-
-func promoted(t *testing.T, s *redistest.Server) {
-	t.Helper()
-	servertest.Wait(t, "the replica is not promoted", func() bool {
-		reply, err := s.Do("INFO", "replication") // a server that is promoted may drop its connections
-		text, _ := reply.(string)
-		return err == nil && strings.Contains(text, "role:master")
-	})
-}
-
+// A client notices the failover of a primary within five seconds, and charges no call twice.
 func TestFailoverBySentinelIsNoticed(t *testing.T) {
 	for name, fault := range map[string]func(*testing.T, *servertest.Watched){
 		"the primary is killed": func(_ *testing.T, w *servertest.Watched) { w.Primary.Stop() },
@@ -125,11 +39,24 @@ func TestFailoverBySentinelIsNoticed(t *testing.T) {
 			w := servertest.StartWatched(t)
 			client := newClient(t, w.URL())
 			defer client.Close()
-			l := start(t, client)
-			l.warm(t)
+			c := &caller{limiter: limiterOf(t, client.Store(nil))}
+			servertest.Wait(t, "no call is served", func() bool { return c.served(t) })
 			fault(t, w)
-			promoted(t, w.Replica)
-			l.notices(t)
+			servertest.Wait(t, "the replica is not promoted", func() bool {
+				c.served(t)
+				reply, err := w.Replica.Do("INFO", "replication") // a server that is promoted may drop its connections
+				text, _ := reply.(string)
+				return err == nil && strings.Contains(text, "role:master")
+			})
+			promoted := time.Now()
+			servertest.Wait(t, "the promoted replica is not used", func() bool { return c.served(t) })
+			if took := time.Since(promoted); took > 5*time.Second {
+				t.Errorf("calls are served again %v after the promotion", took)
+			}
+			res, err := c.limiter.Peek(t.Context(), "subject")
+			if charged := 50_000 - res.Remaining; err != nil || charged > c.calls {
+				t.Errorf("%d units are charged for %d calls of one unit: %v", charged, c.calls, err)
+			}
 		})
 	}
 }
@@ -140,10 +67,18 @@ func TestAServerThatComesUpLater(t *testing.T) {
 	server.Stop()
 	client := newClient(t, server.Addr())
 	defer client.Close()
-	l := start(t, client)
-	servertest.Wait(t, "calls do not fail", func() bool { return l.unknown.Load() > 50 })
+	c := &caller{limiter: limiterOf(t, client.Store(nil))}
+	for range 50 {
+		if c.served(t) {
+			t.Fatal("a call is served without a server")
+		}
+	}
 	server.Restart()
-	l.notices(t)
+	began := time.Now()
+	servertest.Wait(t, "no call is served", func() bool { return c.served(t) })
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("calls are served %v after the server came up", took)
+	}
 }
 
 // listened returns the Sentinel that a client listens to.

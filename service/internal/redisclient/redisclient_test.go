@@ -84,9 +84,7 @@ func TestErrorsSayTheFormsAndNeverThePassword(t *testing.T) {
 
 func TestTLSFilesThatAreWrongAreNamed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "empty.pem")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, os.WriteFile(file, nil, 0o600))
 	for url, say := range map[string]string{
 		"rediss://a?tls_ca=/no/such/file":                  "/no/such/file",
 		"rediss://a?tls_ca=" + file:                        "no certificate in PEM",
@@ -103,11 +101,7 @@ func TestTLSFilesThatAreWrongAreNamed(t *testing.T) {
 
 func newClient(t testing.TB, url string) *Client {
 	t.Helper()
-	v, err := New(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return servertest.Must(New(url))(t)
 }
 
 func ping(t testing.TB, url string) error {
@@ -167,10 +161,7 @@ func TestAFailedHandshakeIsOneOfDialling(t *testing.T) {
 }
 
 func TestUnixSocket(t *testing.T) {
-	dir, err := os.MkdirTemp("", "s") //nolint:usetesting // a socket's path may have 107 bytes, and names of tests are long
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := servertest.Must(os.MkdirTemp("", "s"))(t) //nolint:usetesting // a socket's path may have 107 bytes, and names of tests are long
 	defer func() { _ = os.RemoveAll(dir) }()
 	socket := filepath.Join(dir, "redis.sock")
 	redistest.Start(t, "--unixsocket", socket)
@@ -192,10 +183,7 @@ type proxy struct {
 
 func through(t *testing.T, to string) *proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := servertest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	p := &proxy{listener: l, to: to}
 	accepting := make(chan struct{})
 	go func() {

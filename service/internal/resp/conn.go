@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"example.com/sash/service/internal/conns"
@@ -64,13 +65,13 @@ func (c *conn) run(ctx context.Context) {
 	}
 }
 
-// next returns commands that have come whole, at least one, and what came behind them. They are valid until keep. It
+// next returns the commands that have arrived whole, at least one, and the bytes behind them. They are valid until keep. It
 // returns no more than are decided together: in memory a short command is forty times as long as what was sent.
 func (c *conn) next() (cmds [][][]byte, rest []byte, err error) {
 	var began time.Time
 	for {
 		rest = c.buf
-		for c.wrong == nil && len(cmds) < mostTogether {
+		for c.wrong == nil && len(cmds) < maxBatch {
 			var args [][]byte
 			var n int
 			if args, n, c.wrong = frame(rest); n == 0 {
@@ -110,7 +111,7 @@ func (c *conn) keep(rest []byte) {
 	c.buf = c.buf[:copy(c.buf, rest)]
 }
 
-// fill reads what has come, behind what is in the buffer.
+// fill appends what the client sends next to the buffer.
 func (c *conn) fill(deadline time.Time) error {
 	if len(c.buf) == cap(c.buf) {
 		// A command that has not come whole is shorter than maxCommand, or rejected.
@@ -154,7 +155,7 @@ func (c *conn) flush() error {
 		}
 		defer c.held.Give(c.party, int64(n))
 	}
-	if err := c.net.SetWriteDeadline(time.Now().Add(cmp.Or(c.taking, writeTime))); err != nil {
+	if err := c.net.SetWriteDeadline(time.Now().Add(cmp.Or(c.writeTimeout, writeTime))); err != nil {
 		return err
 	}
 	_, err := c.net.Write(c.out.b)
@@ -228,22 +229,16 @@ func frame(b []byte) (args [][]byte, n int, err error) {
 // header reads the line with a number that begins at b[at], and returns where the next one begins: 0 if it has not come
 // whole, and after an error.
 func header(b []byte, at, most int, of string) (n, next int, err error) {
-	line, _, whole := bytes.Cut(b[at:min(len(b), at+maxHeader)], []byte("\r\n"))
-	for i, c := range line[1:] {
-		switch {
-		case '0' <= c && c <= '9':
-			n = n*10 + int(c-'0')
-		case c != '\r' || whole || i != len(line)-2:
-			return 0, 0, mistake("invalid " + of + " length")
-		}
-	}
-	switch {
-	case !whole && len(b) < at+maxHeader:
+	digits, _, whole := bytes.Cut(b[at+1:min(len(b), at+maxHeader)], []byte("\r\n"))
+	rest := string(bytes.TrimLeft(digits, "0123456789"))
+	if !whole && len(b) < at+maxHeader && (rest == "" || rest == "\r") {
 		return 0, 0, nil
-	case !whole || len(line) == 1 || n > most:
+	}
+	size, err := strconv.ParseUint(string(digits), 10, 32)
+	if !whole || err != nil || size > uint64(most) {
 		return 0, 0, mistake("invalid " + of + " length")
 	}
-	return n, at + len(line) + 2, nil
+	return int(size), at + 1 + len(digits) + 2, nil
 }
 
 // frameLine is frame for a command without lengths. Health checks of load balancers send PING so. No other command comes

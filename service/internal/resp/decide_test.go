@@ -29,6 +29,9 @@ func TestAllowByRule(t *testing.T) {
 	c.is("SASH.ALLOW shop ENTRY nothing 42", "{allowed:1 remaining:null retry_after:,0 reset_after:,0 refused_by:null limits:[] source:null}")
 	p.pass(58500 * time.Millisecond)
 	c.begins("SASH.ALLOW shop ENTRY user 42", "{allowed:1 remaining:0 ")
+	for range 3 { // a command with an ID is charged once
+		c.begins("SASH.ALLOW shop ENTRY user 43 ID order-1", "{allowed:1 remaining:2 ")
+	}
 }
 
 // The key of limits that commands bring along is one subject, however it is limited.
@@ -42,16 +45,6 @@ func TestAllowByLimitsThatTheCommandBrings(t *testing.T) {
 	c.begins("SASH.ALLOW user:42 LIMIT 2/5s", "[allowed 0 remaining 0 retry_after 5 reset_after 5 refused_by 2/5s ")
 	c.begins("SASH.ALLOW shop LIMIT 2/5s", "[allowed 1 remaining 1 ") // a key, not the domain
 	c.begins("SASH.ALLOW shop ENTRY user user:42", "[allowed 1 remaining 2 ")
-}
-
-// A command with an ID is charged once, as on the other ports.
-func TestAnIDIsChargedOnce(t *testing.T) {
-	p := open(t, "")
-	c := p.connect(t)
-	for range 3 {
-		c.begins("SASH.ALLOW shop ENTRY user 42 ID order-1", "[allowed 1 remaining 2 ")
-	}
-	c.begins("SASH.ALLOW shop ENTRY user 42 ID order-2", "[allowed 1 remaining 1 ")
 }
 
 func TestWrongArguments(t *testing.T) {

@@ -48,7 +48,7 @@ type Options struct {
 
 // New returns a handler. A nil opts is the default.
 func New(decider *decide.Decider, opts *Options) *Handler {
-	h := &Handler{decider: decider, slots: make(chan struct{}, mostBeside), opts: *cmp.Or(opts, &Options{})}
+	h := &Handler{decider: decider, slots: make(chan struct{}, maxGoroutines), opts: *cmp.Or(opts, &Options{})}
 	h.opts.Timeout = cmp.Or(h.opts.Timeout, time.Second)
 	h.opts.Tokens = cmp.Or(h.opts.Tokens, wire.NewTokens())
 	if h.opts.Stats == nil {
@@ -113,10 +113,11 @@ type decision struct {
 	make    func(ctx context.Context, out *reply) error // writes a reply unless it returns an error
 }
 
-// reads parses a command that asks for units, with options beside those that all have. Its reply is a decision.
-func (c *conn) reads(args [][]byte, silent *wire.Silence,
+// parse reads a command that requests units; takes are its options beside those that all such commands have. It is decided with
+// by, and its reply is the decision.
+func (c *conn) parse(args [][]byte, silent *wire.Silence,
 	by func(context.Context, *decide.Decider, *decide.Request) (wire.Decision, error), takes ...string) (decision, error) {
-	req, err := c.asks(args, access.Decide, takes...)
+	req, err := c.parseRequest(args, access.Decide, takes...)
 	if err != nil {
 		return decision{}, err
 	}
@@ -131,12 +132,12 @@ func (c *conn) reads(args [][]byte, silent *wire.Silence,
 }
 
 func allow(c *conn, args [][]byte) (decision, error) {
-	return c.reads(args, &wire.Undecided, wire.Decide, "ID")
+	return c.parse(args, &wire.Undecided, wire.Decide, "ID")
 }
 
 // book reads SASH.BOOK: a command that waits for its turn, which its reply says.
 func book(c *conn, args [][]byte) (decision, error) {
-	return c.reads(args, &wire.Undecided, func(ctx context.Context, engine *decide.Decider, req *decide.Request) (wire.Decision, error) {
+	return c.parse(args, &wire.Undecided, func(ctx context.Context, engine *decide.Decider, req *decide.Request) (wire.Decision, error) {
 		if req.Within == 0 {
 			return wire.Decision{}, wrong("syntax error: give WITHIN seconds, the longest that the caller can wait, above 0")
 		}
@@ -144,10 +145,10 @@ func book(c *conn, args [][]byte) (decision, error) {
 	}, "ID", "WITHIN")
 }
 
-func peek(c *conn, args [][]byte) (decision, error) { return c.reads(args, &wire.Unseen, wire.Peek) }
+func peek(c *conn, args [][]byte) (decision, error) { return c.parse(args, &wire.Unseen, wire.Peek) }
 
 func reserve(c *conn, args [][]byte) (decision, error) {
-	return c.reads(args, &wire.Undecided, c.handler.opts.Tokens.Reserve, "ID", "WITHIN")
+	return c.parse(args, &wire.Undecided, c.handler.opts.Tokens.Reserve, "ID", "WITHIN")
 }
 
 // settle reads SASH.SETTLE token used. Those of one token are in order.
@@ -169,14 +170,14 @@ func settle(c *conn, args [][]byte) (decision, error) {
 	}}, nil
 }
 
-var unforgotten = wire.Silence{
+var notReset = wire.Silence{
 	Unknown:  "the store did not answer: whether the subject was reset is not known; send this again",
 	NotAsked: "the store was not asked: nothing was reset; send this again",
 }
 
-// forget answers SASH.RESET. It gives back what any caller was charged, and so needs the right to refund.
-func forget(ctx context.Context, c *conn, args [][]byte) error {
-	req, err := c.asks(args, access.Refund)
+// reset answers SASH.RESET. It gives back the charges of any caller, and so needs the right to refund.
+func reset(ctx context.Context, c *conn, args [][]byte) error {
+	req, err := c.parseRequest(args, access.Refund)
 	if err == nil && !req.Parts[0].ByRule {
 		err = wrong("syntax error: SASH.RESET forgets all charges, and takes no COST")
 	}
@@ -186,7 +187,7 @@ func forget(ctx context.Context, c *conn, args [][]byte) error {
 	ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout)
 	defer cancel()
 	if err = c.handler.decider.ResetFor(ctx, req); err != nil {
-		return c.handler.refusal(err, &unforgotten)
+		return c.handler.refusal(err, &notReset)
 	}
 	c.out.status("OK")
 	return nil
@@ -257,8 +258,8 @@ func slidingLimit(maxBurst, count, period int64) (sash.Limit, error) {
 	return sash.Limit{Units: maxBurst + 1, Window: time.Duration(window) * time.Microsecond}, nil
 }
 
-// throttle answers with the five integers of redis-cell. A quantity of 0 looks, and one above the limit is refused for
-// ever, which retry_after says as -1. Seconds are rounded up, so that who waits for them does not come too early.
+// throttle answers with the five integers of redis-cell. A quantity of 0 charges nothing. One above the limit never fits:
+// retry_after is -1. Seconds are rounded up, so that a caller that waits for them is not too early.
 func (h *Handler) throttle(ctx context.Context, req decide.Request, limit, quantity int64, out *reply) error {
 	var answers []decide.Answer
 	var err error
@@ -289,10 +290,10 @@ func (h *Handler) throttle(ctx context.Context, req decide.Request, limit, quant
 	return nil
 }
 
-// asks reads the arguments of a command that asks for units: what it names first, and options in any order, each a word
-// with its values. A command has ENTRY, and then it names a domain, or LIMIT, and then it names a key. The error is a
-// refusal, or says that the caller lacks the right, or that to bring limits along.
-func (c *conn) asks(args [][]byte, need access.Right, takes ...string) (req decide.Request, err error) {
+// parseRequest reads the arguments of a command that requests units: a name, and options in any order, each a word with its
+// values. With ENTRY the name is a domain, and with LIMIT a key. The error is a refusal, or says which right the caller
+// lacks: need, or the right to bring limits along.
+func (c *conn) parseRequest(args [][]byte, need access.Right, takes ...string) (req decide.Request, err error) {
 	for _, arg := range args {
 		if !utf8.Valid(arg) {
 			return req, wrong("an argument is not UTF-8")
@@ -363,7 +364,7 @@ func (c *conn) asks(args [][]byte, need access.Right, takes ...string) (req deci
 	return req, err
 }
 
-// checkSubject returns what is wrong with what a command names.
+// checkSubject returns what is wrong with the name, the entries and the limits of a command.
 func checkSubject(name string, entries []config.Entry, limits []sash.Limit) error {
 	switch {
 	case len(entries) > 0 && len(limits) > 0:

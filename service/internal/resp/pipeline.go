@@ -10,14 +10,14 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// Bounds of commands that are decided beside one another.
+// Bounds of commands that are decided concurrently.
 const (
-	mostTogether = 64   // of a pipeline
-	mostBeside   = 4096 // goroutines of all connections; further commands are decided one after the other
+	maxBatch      = 64   // commands of a pipeline
+	maxGoroutines = 4096 // goroutines of all connections; further commands are decided one after the other
 )
 
-// answer answers commands in their order, and reports whether the connection stays. Decisions that follow one another are
-// made beside one another, so that the store decides them together; those on one subject are made in their order.
+// answer answers commands in their order, and reports whether the connection stays. Successive commands that ask the store are
+// decided concurrently, so that they share a round trip; those on one subject are decided one after the other.
 func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 	for len(cmds) > 0 {
 		if len(c.out.b) > mostReplies && c.flush() != nil {
@@ -26,7 +26,7 @@ func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 		first, err := find(cmds[0])
 		if err == nil && first.decides != nil {
 			all := []decision{c.prepare(first, cmds[0][1:])}
-			for cmds = cmds[1:]; len(cmds) > 0 && len(all) < mostTogether; cmds = cmds[1:] {
+			for cmds = cmds[1:]; len(cmds) > 0 && len(all) < maxBatch; cmds = cmds[1:] {
 				next, err := find(cmds[0])
 				if err != nil || next.decides == nil || next.settles != first.settles {
 					break
@@ -34,7 +34,7 @@ func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 				all = append(all, c.prepare(next, cmds[0][1:]))
 			}
 			if ctx := failover.WithClient(ctx, c.session.name); len(all) > 1 {
-				c.together(ctx, all)
+				c.decideBatch(ctx, all)
 			} else {
 				c.decide(ctx, &all[0], &c.out)
 			}
@@ -85,8 +85,8 @@ func (c *conn) decide(ctx context.Context, d *decision, out *reply) {
 	}
 }
 
-// together makes decisions, and writes their replies in order.
-func (c *conn) together(ctx context.Context, all []decision) {
+// decideBatch makes decisions concurrently, and writes their replies in order.
+func (c *conn) decideBatch(ctx context.Context, all []decision) {
 	replies := make([]reply, len(all))
 	lanes, of := [][]int{}, make(map[string]int)
 	for i, d := range all {
@@ -103,11 +103,11 @@ func (c *conn) together(ctx context.Context, all []decision) {
 			c.decide(ctx, &all[i], &replies[i])
 		}
 	}
-	var beside sync.WaitGroup
+	var others sync.WaitGroup
 	for _, lane := range lanes[1:] {
 		select {
 		case c.handler.slots <- struct{}{}:
-			beside.Go(func() {
+			others.Go(func() {
 				defer func() { <-c.handler.slots }()
 				inOrder(lane)
 			})
@@ -116,7 +116,7 @@ func (c *conn) together(ctx context.Context, all []decision) {
 		}
 	}
 	inOrder(lanes[0])
-	beside.Wait()
+	others.Wait()
 	for i := range replies {
 		c.out.b = append(c.out.b, replies[i].b...)
 	}
@@ -155,7 +155,7 @@ var commands = map[string]command{
 	"sash.book":    {least: 4, decides: book},
 	"sash.peek":    {least: 4, decides: peek},
 	"sash.reserve": {least: 4, decides: reserve},
-	"sash.reset":   {least: 4, run: forget},
+	"sash.reset":   {least: 4, run: reset},
 	"sash.settle":  {least: 3, decides: settle, settles: true},
 
 	"auth":   {least: 2, run: auth},

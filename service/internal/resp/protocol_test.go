@@ -118,7 +118,7 @@ func TestAPipelineOfShortCommandsIsReadInParts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(cmds) > mostTogether {
+		if len(cmds) > maxBatch {
 			t.Fatalf("%d commands at once", len(cmds))
 		}
 		for _, args := range cmds {
@@ -178,7 +178,7 @@ func TestEveryCommandHasOneReply(t *testing.T) {
 // A client that takes no replies is disconnected, and holds no more than the bounds until then.
 func TestAClientThatTakesNoRepliesIsDisconnected(t *testing.T) {
 	p := &port{}
-	p.listen(t, Server{taking: 100 * time.Millisecond}, New(nil, nil))
+	p.listen(t, Server{writeTimeout: 100 * time.Millisecond}, New(nil, nil))
 	c := p.connect(t)
 	pings := []byte(strings.Repeat(encode("ECHO", strings.Repeat("x", 4000)), 10))
 	for {

@@ -73,10 +73,7 @@ func open(t testing.TB, accessText string) *port {
 func (p *port) listen(t testing.TB, server Server, handler *Handler) {
 	t.Helper()
 	var config net.ListenConfig
-	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := servertest.Must(config.Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	p.log = &servertest.Log{}
 	server.Log = slog.New(slog.NewTextHandler(p.log, nil))
 	ctx, stop := context.WithCancel(context.Background())
@@ -104,10 +101,7 @@ var dialer net.Dialer
 
 func (p *port) connect(t testing.TB) *peer {
 	t.Helper()
-	conn, err := dialer.DialContext(t.Context(), "tcp", p.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := servertest.Must(dialer.DialContext(t.Context(), "tcp", p.addr))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	return &peer{t, conn, bufio.NewReader(conn)}

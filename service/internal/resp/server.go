@@ -42,8 +42,8 @@ type Server struct {
 	// Log gets what an operator should know. Nil is none.
 	Log *slog.Logger
 
-	taking time.Duration // for a client to take its replies; zero is writeTime
-	held   *conns.Share  // bytes of commands and replies, by address; nil is mostHeld
+	writeTimeout time.Duration // for a client to take its replies; zero is writeTime
+	held         *conns.Share  // bytes of commands and replies, by address; nil is mostHeld
 }
 
 // serving is a Server that runs.

@@ -184,13 +184,8 @@ func TestOverTLS(t *testing.T) {
 			TLSConfig: &tls.Config{RootCAs: roots, ServerName: "example.com"},
 		})
 		ctx := context.Background()
-		if err := client.Ping(ctx).Err(); err != nil {
-			t.Fatal(err)
-		}
-		got, err := client.Do(ctx, "SASH.ALLOW", "shop", "ENTRY", "user", protocol).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, client.Ping(ctx).Err())
+		got := servertest.Must(client.Do(ctx, "SASH.ALLOW", "shop", "ENTRY", "user", protocol).Result())(t)
 		switch reply := got.(type) {
 		case []any:
 			if protocol != 2 || reply[0] != "allowed" || reply[1] != int64(1) {

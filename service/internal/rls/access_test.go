@@ -58,10 +58,7 @@ func givenBack(req *pb.RateLimitRequest) *pb.RateLimitRequest {
 
 // Without a file nobody empties another's use or raises a limit, over gRPC or as JSON, and everyone is limited.
 func TestByDefaultNobodyGivesBackOrSetsALimit(t *testing.T) {
-	none, err := access.Open("", &access.Options{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	none := servertest.Must(access.Open("", &access.Options{Log: slog.New(slog.DiscardHandler)}))(t)
 	w := begin(t, text, &Options{Access: none})
 	w.says("decide", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
 	for what, req := range map[string]*pb.RateLimitRequest{
@@ -147,10 +144,7 @@ func TestRefundsAndLimitsOfARequestAreBounded(t *testing.T) {
 // sign returns a certificate of a name, signed by itself.
 func sign(t *testing.T, name string, serial int64) (pair tls.Certificate, certPEM, keyPEM []byte) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := servertest.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
@@ -160,20 +154,14 @@ func sign(t *testing.T, name string, serial int64) (pair tls.Certificate, certPE
 	certPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	keyPEM = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
 	pair, err3 := tls.X509KeyPair(certPEM, keyPEM)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, errors.Join(err1, err2, err3))
 	return pair, certPEM, keyPEM
 }
 
 func save(t *testing.T, name string, text []byte, at time.Time) {
 	t.Helper()
-	if err := os.WriteFile(name, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(name, at, at); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, os.WriteFile(name, text, 0o600))
+	servertest.Check(t, os.Chtimes(name, at, at))
 }
 
 func TestMutualTLSAndRenewal(t *testing.T) {

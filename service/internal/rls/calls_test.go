@@ -31,10 +31,7 @@ func limiting(t *testing.T, c *calls) *world {
 // half begins a call without a message.
 func half(t *testing.T, from *stranger) (stream uint32) {
 	t.Helper()
-	stream, err := from.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream = servertest.Must(from.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName))(t)
 	return stream
 }
 
@@ -56,10 +53,7 @@ func TestHalfSentCallsEnd(t *testing.T) {
 		"/unknown/Method",
 	}
 	for i := range 900 {
-		stream, err := client.Begin(methods[i%len(methods)])
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := servertest.Must(client.Begin(methods[i%len(methods)]))(t)
 		if i%2 == 0 {
 			_ = client.WriteData(stream, false, []byte{0, 0, 0, 0, 100, 1, 2, 3}) // 3 of 100 bytes
 		}
@@ -116,15 +110,9 @@ func TestACallTooManyCancelsTheOldest(t *testing.T) {
 func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
 	w := limiting(t, &calls{within: 300 * time.Millisecond, most: maxCalls, half: maxHalf})
 	ask := func(f *stranger, calls int) {
-		message, err := proto.Marshal(request("ip=a"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		message := servertest.Must(proto.Marshal(request("ip=a")))(t)
 		for range calls {
-			stream, err := f.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stream := servertest.Must(f.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName))(t)
 			_ = f.WriteData(stream, true, append([]byte{0, 0, 0, 0, byte(len(message))}, message...))
 		}
 	}
@@ -151,10 +139,10 @@ func TestFramesAreReadFromAnyPieces(t *testing.T) {
 	wire.Bytes()[reserved] |= 0x80
 	for _, size := range []int{1, 2, 7, 9, 10, 64, wire.Len()} {
 		var seen []string
-		f := frames{rest: len(http2.ClientPreface)}
+		f := frameReader{rest: len(http2.ClientPreface)}
 		for rest := wire.Bytes(); len(rest) > 0; rest = rest[min(size, len(rest)):] {
-			f.each(rest[:min(size, len(rest))], func(kind http2.FrameType, flags http2.Flags, stream uint32, _ int64) {
-				seen = append(seen, fmt.Sprint(kind, flags, stream))
+			f.each(rest[:min(size, len(rest))], func(h http2.FrameHeader) {
+				seen = append(seen, fmt.Sprint(h.Type, h.Flags, h.StreamID))
 			})
 		}
 		if got := strings.Join(seen, ", "); got != "SETTINGS 0 0, HEADERS 4 1, DATA 1 1, RST_STREAM 0 3" || f.rest > 0 || len(f.head) > 0 {
@@ -249,4 +237,30 @@ func TestHalfSentMessagesHaveAShare(t *testing.T) {
 	if other.Gone() || gone() > 1 {
 		t.Errorf("another address was disconnected: %v; %d greedy clients", other.Gone(), gone())
 	}
+}
+
+// A message that has come whole is none without an end, however long its answer takes.
+func TestWholeMessagesTakeNoShare(t *testing.T) {
+	inside, finish, store := make(chan struct{}), make(chan struct{}), memstore.New(nil)
+	w := &world{t: t, calls: &calls{within: time.Hour, most: maxCalls, half: 4 << 10}}
+	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
+		inside <- struct{}{}
+		<-finish
+		return store.Decide(ctx, req)
+	}), &Options{Timeout: time.Hour})
+	client := meet(t, w.conn.Target())
+	message := servertest.Must(proto.Marshal(request("ip=" + strings.Repeat("x", 1500))))(t)
+	message = append([]byte{0, 0, 0, byte(len(message) >> 8), byte(len(message))}, message...)
+	for range 8 {
+		stream := half(t, client)
+		_ = client.WriteData(stream, false, message[:1000])
+		_ = client.WriteData(stream, true, message[1000:])
+		select {
+		case <-inside:
+		case <-time.After(20 * time.Second):
+			t.Fatal("a client whose messages have come whole was disconnected")
+		}
+	}
+	close(finish)
+	servertest.Wait(t, "the calls are not answered", func() bool { return client.Ended() == 8 })
 }

@@ -66,14 +66,8 @@ func begin(t *testing.T, text string, opts *Options) *world {
 func (w *world) serve(text string, store driver.Store, opts *Options) {
 	t := w.t
 	t.Helper()
-	cfg, err := config.Parse(w.defaults, false, config.File{Name: "x.yaml", Text: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	decider, err := decide.New(cfg, func(config.Place) (driver.Store, error) { return store, nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := servertest.Must(config.Parse(w.defaults, false, config.File{Name: "x.yaml", Text: []byte(text)}))(t)
+	decider := servertest.Must(decide.New(cfg, func(config.Place) (driver.Store, error) { return store, nil }))(t)
 	if opts == nil {
 		opts = &Options{}
 	}
@@ -86,20 +80,14 @@ func (w *world) serve(text string, store driver.Store, opts *Options) {
 	if opts.Stats != nil {
 		decider.Observe(opts.Stats.Observe)
 	}
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := servertest.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
 		ended <- Server{Log: opts.Log, calls: w.calls}.Serve(ctx, listener, New(decider, opts))
 	}()
 	w.stop = sync.OnceValue(func() error { cancel(); return <-ended })
-	w.conn, err = grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.conn = servertest.Must(grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	w.client = pb.NewRateLimitServiceClient(w.conn)
 	t.Cleanup(func() {
 		_ = w.conn.Close()
@@ -129,10 +117,7 @@ func request(descriptors ...string) *pb.RateLimitRequest {
 
 func (w *world) ask(req *pb.RateLimitRequest) *pb.RateLimitResponse {
 	w.t.Helper()
-	res, err := w.client.ShouldRateLimit(w.t.Context(), req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	res := servertest.Must(w.client.ShouldRateLimit(w.t.Context(), req))(w.t)
 	return res
 }
 
@@ -182,18 +167,13 @@ func meet(t testing.TB, addr string, settings ...http2.Setting) *stranger {
 func meetFrom(t testing.TB, from, addr string, settings ...http2.Setting) *stranger {
 	t.Helper()
 	dialer := net.Dialer{Timeout: 20 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	conn, err := dialer.DialContext(t.Context(), "tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := servertest.Must(dialer.DialContext(t.Context(), "tcp", addr))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	f := &stranger{Framer: http2.NewFramer(conn, conn), conn: conn, next: 1, ended: make(map[uint32]bool)}
 	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.WriteSettings(settings...); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, f.WriteSettings(settings...))
 	go f.read()
 	return f
 }

@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
@@ -30,24 +30,6 @@ const largeMessages = 16
 
 // errManyBytes refuses a request because of the others.
 var errManyBytes = errors.New("too many bytes of large requests are under way: send this one again, or smaller ones")
-
-// under is the bytes of large requests that are being read at /json or decided, at most so many. It is safe for concurrent
-// use.
-type under struct {
-	most int64
-	way  atomic.Int64
-}
-
-// take counts bytes that the caller gives back, or reports that there is no room.
-func (u *under) take(bytes int64) bool {
-	if u.way.Add(bytes) > u.most {
-		u.give(bytes)
-		return false
-	}
-	return true
-}
-
-func (u *under) give(bytes int64) { u.way.Add(-bytes) }
 
 // perMessage is about what protobuf needs for a message in another, beside its texts.
 const perMessage = 64
@@ -78,10 +60,10 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(buf.ReadOnlyData(), req)
 }
 
-// A weighed reader counts what it reads beyond longest. The caller gives taken back.
+// A weighed reader acquires the bytes that it reads beyond longest. The caller releases those that were taken.
 type weighed struct {
 	io.Reader
-	under       *under
+	large       *semaphore.Weighted
 	read, taken int64
 }
 
@@ -90,7 +72,7 @@ func (w *weighed) Read(p []byte) (int, error) {
 	n, err := w.Reader.Read(p)
 	w.read += int64(n)
 	if more := w.read - w.taken; w.read > longest && more > 0 {
-		if !w.under.take(more) {
+		if !w.large.TryAcquire(more) {
 			return 0, errManyBytes
 		}
 		w.taken = w.read
@@ -98,142 +80,144 @@ func (w *weighed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unread hands out connections that close when their client does not take its answers, or has sent more of messages without
-// an end than its share. A client that gives HTTP/2 no window keeps the end of every answer in the server, after the call has
-// ended for the service.
-type unread struct {
+// boundedCredentials makes connections that close when their client does not take its answers, or has sent more of messages
+// without an end than its share. A client that gives HTTP/2 no window keeps the end of every answer in the server, after the
+// call has ended for the service.
+type boundedCredentials struct {
 	credentials.TransportCredentials
-	within time.Duration // for an answer, from its header to its end
-	half   *conns.Share  // bytes of messages without an end, by address
-	log    *throttle.Log // of connections that had more
+	within     time.Duration // for an answer, from its header to its end
+	unfinished *conns.Share  // bytes of messages without an end, by address
+	log        *throttle.Log // of connections that had more
 }
 
 // ServerHandshake is of credentials.TransportCredentials.
-func (u unread) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := u.TransportCredentials.ServerHandshake(raw)
+func (b boundedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := b.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
 		return nil, nil, err
 	}
 	party := access.Party(raw.RemoteAddr().String())
-	a := &answers{Conn: conn, of: u, party: party, begun: make(map[uint32]time.Time), half: make(map[uint32]int64)}
-	a.received.rest = len(http2.ClientPreface)
-	a.look = time.AfterFunc(time.Hour, a.check)
-	a.look.Stop()
-	return a, info, nil
+	c := &boundedConn{Conn: conn, bounds: b, party: party, answers: make(map[uint32]time.Time), messages: make(map[uint32]int64)}
+	c.received.rest = len(http2.ClientPreface)
+	c.timer = time.AfterFunc(time.Hour, c.check)
+	c.timer.Stop()
+	return c, info, nil
 }
 
-// answers is a connection that knows which messages and which answers have begun and have no end yet.
-type answers struct {
+// A boundedConn is a connection of HTTP/2 that knows which answers and messages have begun and have no end yet.
+type boundedConn struct {
 	net.Conn
-	of    unread
-	party string
-	look  *time.Timer // calls check while an answer has begun
+	bounds boundedCredentials
+	party  string
+	timer  *time.Timer // calls check while an answer has no end
 
-	sent     frames // only Write uses it
-	received frames // only Read uses it
+	sent     frameReader // only Write uses it
+	received frameReader // only Read uses it
 
-	mu    sync.Mutex
-	begun map[uint32]time.Time // guarded by mu: answers, by stream
-	half  map[uint32]int64     // guarded by mu: bytes of messages, by stream that is open; gRPC drops those of others
-	over  bool                 // guarded by mu: it had more than its share, or is closed
+	mu       sync.Mutex
+	answers  map[uint32]time.Time // guarded by mu: when an answer began, by stream
+	messages map[uint32]int64     // guarded by mu: bytes of a message, by stream that is open; gRPC drops data of others
+	closed   bool                 // guarded by mu: or it had more than its share
 }
 
 // Write writes frames, of which some begin and end answers.
-func (a *answers) Write(p []byte) (int, error) {
-	a.mu.Lock()
-	none := len(a.begun) == 0
-	a.sent.each(p, func(kind http2.FrameType, flags http2.Flags, stream uint32, _ int64) {
+func (c *boundedConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	none := len(c.answers) == 0
+	c.sent.each(p, func(h http2.FrameHeader) {
+		ends := (h.Type == http2.FrameHeaders || h.Type == http2.FrameData) && h.Flags.Has(http2.FlagHeadersEndStream)
 		switch {
-		case kind == http2.FrameRSTStream, (kind == http2.FrameHeaders || kind == http2.FrameData) && flags.Has(http2.FlagHeadersEndStream):
-			delete(a.begun, stream)
-			a.whole(stream)
-		case kind == http2.FrameHeaders:
-			a.begun[stream] = time.Now()
+		case ends, h.Type == http2.FrameRSTStream:
+			delete(c.answers, h.StreamID)
+			c.finish(h.StreamID)
+		case h.Type == http2.FrameHeaders:
+			c.answers[h.StreamID] = time.Now()
 		}
 	})
-	if none && len(a.begun) > 0 {
-		a.look.Reset(a.of.within)
+	if none && len(c.answers) > 0 {
+		c.timer.Reset(c.bounds.within)
 	}
-	a.mu.Unlock()
-	return a.Conn.Write(p)
+	c.mu.Unlock()
+	return c.Conn.Write(p)
 }
 
 // Read reads frames, of which some are parts of messages, and some say that the client wants no answer.
-func (a *answers) Read(p []byte) (int, error) {
-	n, err := a.Conn.Read(p)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.received.each(p[:n], func(kind http2.FrameType, flags http2.Flags, stream uint32, size int64) {
-		switch {
-		case kind == http2.FrameRSTStream:
-			delete(a.begun, stream)
-			a.whole(stream)
-		case kind == http2.FrameData && flags.Has(http2.FlagDataEndStream):
-			a.whole(stream)
-		case kind == http2.FrameHeaders && !flags.Has(http2.FlagHeadersEndStream) && !a.over:
-			a.half[stream] = 0
-		case kind == http2.FrameData && size > 0 && !a.over:
-			held, open := a.half[stream]
-			switch a.over = open && !a.of.half.Take(a.party, size); {
-			case a.over:
-				a.of.log.Log(slog.LevelWarn, "an address has sent too much of messages without an end: its connection is closed", "address", a.party)
+func (c *boundedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.received.each(p[:n], func(h http2.FrameHeader) {
+		switch size := int64(h.Length); {
+		case h.Type == http2.FrameRSTStream:
+			delete(c.answers, h.StreamID)
+			c.finish(h.StreamID)
+		case h.Type == http2.FrameData && h.Flags.Has(http2.FlagDataEndStream):
+			c.finish(h.StreamID)
+		case h.Type == http2.FrameHeaders && !h.Flags.Has(http2.FlagHeadersEndStream) && !c.closed:
+			c.messages[h.StreamID] = 0
+		case h.Type == http2.FrameData && !c.closed:
+			held, open := c.messages[h.StreamID]
+			switch c.closed = open && size > 0 && !c.bounds.unfinished.Take(c.party, size); {
+			case c.closed:
+				c.bounds.log.Log(slog.LevelWarn, "an address has sent too much of messages without an end: its connection is closed",
+					"address", c.party)
 			case open:
-				a.half[stream] = held + size
+				c.messages[h.StreamID] = held + size
 			}
 		}
 	})
-	if a.over && err == nil {
+	if c.closed && err == nil {
 		err = net.ErrClosed
 	}
 	return n, err
 }
 
-// whole gives back the bytes of a message that has come, or never will. The caller holds mu.
-func (a *answers) whole(stream uint32) {
-	if n := a.half[stream]; n > 0 {
-		a.of.half.Give(a.party, n)
+// finish gives back the bytes of a message that has come, or never will. The caller holds mu.
+func (c *boundedConn) finish(stream uint32) {
+	if n := c.messages[stream]; n > 0 {
+		c.bounds.unfinished.Give(c.party, n)
 	}
-	delete(a.half, stream)
+	delete(c.messages, stream)
 }
 
 // check closes the connection if too many answers wait for their end.
-func (a *answers) check() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (c *boundedConn) check() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	late := 0
-	for _, begun := range a.begun {
-		if time.Since(begun) >= a.of.within {
+	for _, began := range c.answers {
+		if time.Since(began) >= c.bounds.within {
 			late++
 		}
 	}
 	if late > maxUntaken {
-		_ = a.Conn.Close()
-	} else if len(a.begun) > 0 {
-		a.look.Reset(a.of.within)
+		_ = c.Conn.Close()
+	} else if len(c.answers) > 0 {
+		c.timer.Reset(c.bounds.within)
 	}
 }
 
 // Close closes the connection.
-func (a *answers) Close() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	clear(a.begun)
-	for stream := range a.half {
-		a.whole(stream)
+func (c *boundedConn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.answers)
+	for stream := range c.messages {
+		c.finish(stream)
 	}
-	a.over = true
-	a.look.Stop()
-	return a.Conn.Close()
+	c.closed = true
+	c.timer.Stop()
+	return c.Conn.Close()
 }
 
-// frames follows the frames of HTTP/2 in a stream of bytes, which comes in any pieces.
-type frames struct {
+// A frameReader finds the headers of frames in a stream of HTTP/2, which comes in any pieces.
+type frameReader struct {
 	rest int    // bytes that the current frame still has, and at the start those before the first frame
 	head []byte // of the next frame, as far as it has come
 }
 
-// each calls see for each frame whose head ends in the bytes.
-func (f *frames) each(p []byte, see func(kind http2.FrameType, flags http2.Flags, stream uint32, size int64)) {
+// each calls see for each frame whose header ends in the bytes.
+func (f *frameReader) each(p []byte, see func(http2.FrameHeader)) {
 	const size = 9
 	for len(p) > 0 {
 		n := min(f.rest, len(p))
@@ -244,8 +228,10 @@ func (f *frames) each(p []byte, see func(kind http2.FrameType, flags http2.Flags
 		if f.head, p = append(f.head, p[:n]...), p[n:]; len(f.head) < size {
 			return
 		}
-		h := f.head
-		f.head, f.rest = h[:0], int(h[0])<<16|int(h[1])<<8|int(h[2])
-		see(http2.FrameType(h[3]), http2.Flags(h[4]), binary.BigEndian.Uint32(h[5:])&(1<<31-1), int64(f.rest))
+		h := http2.FrameHeader{Type: http2.FrameType(f.head[3]), Flags: http2.Flags(f.head[4])}
+		h.Length = uint32(f.head[0])<<16 | uint32(f.head[1])<<8 | uint32(f.head[2])
+		h.StreamID = binary.BigEndian.Uint32(f.head[5:]) &^ (1 << 31)
+		f.head, f.rest = f.head[:0], int(h.Length)
+		see(h)
 	}
 }

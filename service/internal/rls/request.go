@@ -107,8 +107,7 @@ func requestLimit(o *common.RateLimitDescriptor_RateLimitOverride) (*sash.Limit,
 	if times < 1 || times > int64(sash.MaxWindow/window) {
 		return nil, fmt.Errorf("the limit has %d times the unit %v: the window must be at most %v", times, o.GetUnit(), sash.MaxWindow)
 	}
-	limit := sash.Every(int64(o.GetRequestsPerUnit()), time.Duration(times)*window)
-	return &limit, nil
+	return new(sash.Every(int64(o.GetRequestsPerUnit()), time.Duration(times)*window)), nil
 }
 
 // response returns the answers in the order of the request.

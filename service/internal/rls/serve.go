@@ -102,7 +102,7 @@ func (o Server) options(bound *calls, gate *access.Gate) []grpc.ServerOption {
 		transport = credentials.NewTLS(o.TLS)
 	}
 	return []grpc.ServerOption{
-		grpc.Creds(unread{transport, bound.within, conns.NewShare(bound.half), &throttle.Log{To: o.Log, Every: time.Minute}}),
+		grpc.Creds(boundedCredentials{transport, bound.within, conns.NewShare(bound.half), &throttle.Log{To: o.Log, Every: time.Minute}}),
 		grpc.InTapHandle(bound.enter),
 		grpc.UnaryInterceptor(bound.arrived),
 		grpc.StreamInterceptor(gate.Stream),
@@ -210,7 +210,7 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 	return context.WithValue(ctx, callKey{}, one), nil
 }
 
-// arrived notes that the message of a call has come, and ends the call when it is answered. It is a
+// arrived moves a call to those whose message has come, and ends it when it is answered. It is a
 // grpc.UnaryServerInterceptor.
 func (c *calls) arrived(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if one, ok := ctx.Value(callKey{}).(*call); ok {

@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -61,19 +62,18 @@ type Service struct {
 	decider *decide.Decider
 	opts    Options
 	log     throttle.Log
-	large   under
+	large   *semaphore.Weighted // bytes of large requests that are being read at /json or decided
 }
 
 // New returns a service. A nil opts is the default.
 func New(decider *decide.Decider, opts *Options) *Service {
-	s := &Service{decider: decider, opts: *cmp.Or(opts, &Options{})}
+	s := &Service{decider: decider, opts: *cmp.Or(opts, &Options{}), large: semaphore.NewWeighted(largeMessages * maxMessage)}
 	s.opts.Timeout = cmp.Or(s.opts.Timeout, time.Second)
 	if s.opts.Stats == nil {
 		s.opts.Stats = stats.New(nil)
 	}
 	s.opts.Log = cmp.Or(s.opts.Log, slog.Default())
 	s.log.To = s.opts.Log
-	s.large.most = largeMessages * maxMessage
 	return s
 }
 
@@ -131,10 +131,10 @@ func (s *Service) decide(ctx context.Context, port decide.Port, req *pb.RateLimi
 		return nil, s.wrong(codes.InvalidArgument, err)
 	}
 	if n := weight(req); n > longest {
-		if !s.large.take(n) {
+		if !s.large.TryAcquire(n) {
 			return nil, s.wrong(codes.ResourceExhausted, errManyBytes)
 		}
-		defer s.large.give(n)
+		defer s.large.Release(n)
 	}
 	if err := s.opts.Access.Check(ctx, req.GetDomain(), need); err != nil {
 		return nil, access.Status(err)
@@ -193,15 +193,15 @@ func (s *Service) failure(ctx context.Context, err error, several bool) error {
 // ServeHTTP answers a RateLimitRequest in JSON, by whatever method, as Envoy's service does: 200 when it is allowed and
 // 429 when it is not, both with the RateLimitResponse in JSON. 400 is a wrong request, 401 and 403 a caller without the right, 413 a
 // large one, 503 a store that does not answer, 504 one that did not in time, and 500 a fault; their bodies are text. With a
-// Counting every error is 400 and Bad Request, as there, and the log has what is wrong.
+// Counting every error is 400 and Bad Request, as in Envoy's service, and the log says what is wrong.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wrong := func(code int, text string) {
 		s.opts.Stats.Invalid()
 		s.log.Log(slog.LevelWarn, "a wrong request to /json was not decided", "error", text)
 		s.fail(w, code, text)
 	}
-	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, maxMessage), under: &s.large}
-	defer func() { s.large.give(from.taken) }()
+	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, maxMessage), large: s.large}
+	defer func() { s.large.Release(from.taken) }()
 	body, err := io.ReadAll(from)
 	var req pb.RateLimitRequest
 	var large *http.MaxBytesError

@@ -177,10 +177,7 @@ descriptors:
 `
 	w := begin(t, text, &Options{Metadata: true, Quota: true})
 	for _, want := range []string{`{"deep":{"m":"x","n":[1,2.5,true,null]},"service":"one"}`, `{"deep":{"m":"x"},"service":"two"}`} {
-		got, err := protojson.Marshal(w.ask(request("a", "b")).DynamicMetadata.GetFields()["metadata"])
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := servertest.Must(protojson.Marshal(w.ask(request("a", "b")).DynamicMetadata.GetFields()["metadata"]))(t)
 		if got := strings.NewReplacer(", ", ",", ": ", ":").Replace(string(got)); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}

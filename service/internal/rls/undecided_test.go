@@ -19,6 +19,7 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
 )
 
@@ -38,10 +39,7 @@ func invalid(t *testing.T, r *stats.Registry) float64 {
 // counter returns the counter of a name whose label has a value.
 func counter(t *testing.T, r *stats.Registry, name, value string) (n float64) {
 	t.Helper()
-	families, err := r.Prometheus.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := servertest.Must(r.Prometheus.Gather())(t)
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			if family.GetName() == name && m.GetLabel()[0].GetValue() == value {

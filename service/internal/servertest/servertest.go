@@ -68,27 +68,32 @@ func NoLeak(m *testing.M) {
 // Decider returns a decider with the rules of a configuration, over one store.
 func Decider(t testing.TB, store driver.Store, rules string) *decide.Decider {
 	t.Helper()
-	cfg, err := config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(rules)})
-	check(t, err)
-	d, err := decide.New(cfg, func(config.Place) (driver.Store, error) { return store, nil })
-	check(t, err)
-	return d
+	cfg := Must(config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(rules)}))(t)
+	return Must(decide.New(cfg, func(config.Place) (driver.Store, error) { return store, nil }))(t)
 }
 
 // Gate returns a gate by the text of a file.
 func Gate(t testing.TB, text string) *access.Gate {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "access.yaml")
-	check(t, os.WriteFile(file, []byte(text), 0o600))
-	gate, err := access.Open(file, &access.Options{Log: slog.New(slog.DiscardHandler)})
-	check(t, err)
-	return gate
+	Check(t, os.WriteFile(file, []byte(text), 0o600))
+	return Must(access.Open(file, &access.Options{Log: slog.New(slog.DiscardHandler)}))(t)
 }
 
-func check(t testing.TB, err error) {
+// Check fails the test at once after an error.
+func Check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Must returns a function that returns the value, or fails the test at once after an error: Must(os.Open(name))(t).
+func Must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		Check(t, err)
+		return value
 	}
 }
 

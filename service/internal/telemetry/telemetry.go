@@ -32,7 +32,7 @@ const flushTime = 3 * time.Second
 // maxScrapers bounds the connections of the port for Prometheus.
 const maxScrapers = 32
 
-// Options configure what is exported where. The zero value exports nothing.
+// Options say what is exported, and where to. The zero value exports nothing.
 type Options struct {
 	// Env is the environment, for the OTEL_… variables. Nil is empty.
 	Env func(string) string

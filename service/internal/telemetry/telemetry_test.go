@@ -121,24 +121,15 @@ func TestPrometheusHasAnAddressOfItsOwn(t *testing.T) {
 	registry := stats.New(nil)
 	d := decider(t)
 	d.Observe(registry.Observe)
-	exports, err := Start(t.Context(), d, registry, Options{
+	exports := servertest.Must(Start(t.Context(), d, registry, Options{
 		Exporters: Exporters{PrometheusAddr: "127.0.0.1:0", PrometheusPath: "/m"}, Log: slog.New(slog.NewTextHandler(&log, nil)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	defer exports.Stop()
 	ask(t, d, "user", "ann")
 	addr := regexp.MustCompile(`addr=(\S+)`).FindStringSubmatch(log.String())[1]
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/m", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := servertest.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/m", nil))(t)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := servertest.Must(client.Do(req))(t)
 	defer func() { _ = res.Body.Close() }()
 	text, _ := io.ReadAll(res.Body)
 	if want := `sash_decisions_total{domain="d",outcome="allowed",rule="user",source="store"} 1`; !strings.Contains(string(text), want) {
@@ -161,9 +152,7 @@ func logRefusals(t *testing.T, keys bool) (*decide.Decider, *time.Time, func() [
 		var lines []map[string]any
 		for line := range strings.Lines(text.String()) {
 			var m map[string]any
-			if err := json.Unmarshal([]byte(line), &m); err != nil {
-				t.Fatal(err)
-			}
+			servertest.Check(t, json.Unmarshal([]byte(line), &m))
 			lines = append(lines, m)
 		}
 		text.Reset()
@@ -225,14 +214,9 @@ func TestRefusalsAreLogged(t *testing.T) {
 // udp returns a statsd server on loopback.
 func udp(t *testing.T) net.PacketConn {
 	t.Helper()
-	conn, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := servertest.Must(new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.(*net.UDPConn).SetReadBuffer(4 << 20); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, conn.(*net.UDPConn).SetReadBuffer(4<<20))
 	return conn
 }
 
@@ -305,10 +289,7 @@ func TestManyCountersAreSent(t *testing.T) {
 
 // A statsd server over TCP that is away for a while misses nothing, and its absence is logged once.
 func TestAServerThatComesLater(t *testing.T) {
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := servertest.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	addr := listener.Addr().String()
 	_ = listener.Close()
 	var log bytes.Buffer
@@ -328,9 +309,7 @@ sash_export_failures_total{to="statsd"} 3
 `), "sash_export_failures_total"); err != nil {
 		t.Error(err)
 	}
-	if listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", addr); err != nil {
-		t.Fatal(err)
-	}
+	listener = servertest.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", addr))(t)
 	defer func() { _ = listener.Close() }()
 	read := make(chan string, 1)
 	go func() {

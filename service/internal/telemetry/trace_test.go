@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
 )
 
@@ -121,9 +122,7 @@ func startCollector(t *testing.T) *collector {
 	}))
 	t.Cleanup(c.Close)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}), 0o600))
 	c.env = "OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL + " OTEL_EXPORTER_OTLP_CERTIFICATE=" + ca + " OTEL_BSP_SCHEDULE_DELAY=3600000 "
 	return c
 }
@@ -131,13 +130,10 @@ func startCollector(t *testing.T) *collector {
 // Stop sends the last spans, each with what was decided.
 func TestStopSendsTheLastSpans(t *testing.T) {
 	c, d := startCollector(t), decider(t)
-	exports, err := Start(t.Context(), d, stats.New(nil), Options{
+	exports := servertest.Must(Start(t.Context(), d, stats.New(nil), Options{
 		Env:       variables(c.env + "OTEL_SERVICE_NAME=edge OTEL_RESOURCE_ATTRIBUTES=team=a"),
 		Exporters: Exporters{Tracing: &Tracing{Service: "RateLimit", Instance: "a", Rate: 1}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	for range 3 {
 		ask(t, d, "user", "ann")
 	}

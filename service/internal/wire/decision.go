@@ -67,8 +67,7 @@ type Decision struct {
 func AnswerOf(a *decide.Answer) Decision {
 	d := Decision{Allowed: a.Allowed(), Limits: []Limit{}}
 	if a.BannedBy != nil {
-		none, name := int64(0), a.RefusedBy.Limit.Name
-		d.Remaining, d.RefusedBy = &none, &name
+		d.Remaining, d.RefusedBy = new(int64(0)), new(a.RefusedBy.Limit.Name)
 		d.RetryAfter, d.ResetAfter = Seconds(a.RefusedBy.RetryAfter), Seconds(a.RefusedBy.ResetAfter)
 		return d
 	}
@@ -97,8 +96,7 @@ func AnswerOf(a *decide.Answer) Decision {
 		}
 	}
 	if a.Refused {
-		name := a.RefusedBy.Limit.Name
-		d.RefusedBy = &name
+		d.RefusedBy = new(a.RefusedBy.Limit.Name)
 	}
 	return d
 }
@@ -107,8 +105,7 @@ func AnswerOf(a *decide.Answer) Decision {
 func decisionOn(req *decide.Request, a *decide.Answer) Decision {
 	d := AnswerOf(a)
 	if d.Allowed && (req.Within > 0 || a.Delay > 0) {
-		after := Seconds(a.Delay)
-		d.StartAfter = &after
+		d.StartAfter = new(Seconds(a.Delay))
 	}
 	return d
 }
@@ -138,7 +135,7 @@ func ResultOf(res sash.Result) Decision {
 	return AnswerOf(&a)
 }
 
-// PeekOf returns the decision that a limiter would make on a call of a cost, by a look at what is left: see
+// PeekOf returns the decision that a limiter would make on a call of a cost, from the units that are left: see
 // decide.Answer.Foresee.
 func PeekOf(res sash.Result, cost int64) Decision {
 	a := answerOf(res)
@@ -151,16 +148,15 @@ func answerOf(res sash.Result) decide.Answer {
 }
 
 func (d *Decision) source(a *decide.Answer) {
-	name := a.Source.String()
-	d.Source = &name
+	d.Source = new(a.Source.String())
 	if a.Cause != nil {
 		d.Cause = cause.Of(a.Cause)
 	}
 }
 
-// A Limit is one limit, with what is used of it where that is known.
+// A Limit is one limit, and where it is known what is left of it.
 type Limit struct {
-	// Name is the limit's name, which is its text, such as "10/1m", unless it was given another.
+	// Name is the name that the limit was given, or its text, such as "10/1m".
 	Name string `json:"name"`
 	// Units is the most that the window may hold.
 	Units int64 `json:"units"`
@@ -246,8 +242,7 @@ func When(t time.Time) *Instant {
 	if t.IsZero() {
 		return nil
 	}
-	i := Instant(t)
-	return &i
+	return new(Instant(t))
 }
 
 // MaxToken bounds a token. One with the longest key and the most limits takes a quarter of it, and a long name of a

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
-	"errors"
 	"log"
 	"os"
 	"os/exec"
@@ -22,24 +21,22 @@ func main() {
 	if len(os.Args) != 2 {
 		log.Fatal("usage: bundle FILE")
 	}
-	page, err := bundle()
-	if err == nil {
-		err = os.WriteFile(os.Args[1], page, 0o644)
-	}
+	check(os.WriteFile(os.Args[1], bundle(), 0o644))
+}
+
+func check(err error) {
 	if err != nil {
 		log.Fatal("bundle: ", err)
 	}
 }
 
-func bundle() ([]byte, error) {
-	core, err := compile()
-	if err != nil {
-		return nil, err
-	}
-	root, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		return nil, err
-	}
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+func bundle() []byte {
+	root := must(exec.Command("go", "env", "GOROOT").Output())
 	page := "<!-- Built by `make playground` from service/internal/playground. -->\n<!--index.html-->"
 	for _, part := range []struct{ mark, file string }{
 		{"<!--index.html-->", filepath.Join(source, "page", "index.html")},
@@ -47,35 +44,22 @@ func bundle() ([]byte, error) {
 		{"/*app.js*/", filepath.Join(source, "page", "app.js")},
 		{"/*wasm_exec.js*/", filepath.Join(strings.TrimSpace(string(root)), "lib", "wasm", "wasm_exec.js")},
 	} {
-		text, err := os.ReadFile(part.file)
-		if err != nil {
-			return nil, err
-		}
-		page = strings.Replace(page, part.mark, strings.TrimSpace(string(text)), 1)
+		page = strings.Replace(page, part.mark, strings.TrimSpace(string(must(os.ReadFile(part.file)))), 1)
 	}
-	return []byte(strings.Replace(page, "/*core*/", base64.StdEncoding.EncodeToString(core), 1) + "\n"), nil
+	return []byte(strings.Replace(page, "/*core*/", base64.StdEncoding.EncodeToString(compile()), 1) + "\n")
 }
 
 // compile returns the limiter, compressed.
-func compile() ([]byte, error) {
-	dir, err := os.MkdirTemp("", "playground-")
-	if err != nil {
-		return nil, err
-	}
+func compile() []byte {
+	dir := must(os.MkdirTemp("", "playground-"))
 	defer func() { _ = os.RemoveAll(dir) }()
 	out := filepath.Join(dir, "core.wasm")
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid=", "-o", out, "./"+source+"/wasm")
 	build.Env, build.Stderr = append(os.Environ(), "GOOS=js", "GOARCH=wasm", "CGO_ENABLED=0"), os.Stderr
-	if err := build.Run(); err != nil {
-		return nil, err
-	}
-	core, err := os.ReadFile(out)
-	if err != nil {
-		return nil, err
-	}
+	check(build.Run())
 	var packed bytes.Buffer
-	to, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // which is a level
-	_, err = to.Write(core)
-	err = errors.Join(err, to.Close())
-	return packed.Bytes(), err
+	to := must(gzip.NewWriterLevel(&packed, gzip.BestCompression))
+	must(to.Write(must(os.ReadFile(out))))
+	check(to.Close())
+	return packed.Bytes()
 }
