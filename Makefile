@@ -112,12 +112,13 @@ playground: ## build the playground's page again, after its files, the limiter o
 	go -C service run ./internal/playground/bundle internal/playground/playground.html
 
 .PHONY: test-browser
-test-browser: ## check the reports and the dashboard in headless Chromium (installs Debian's chromium if missing; not part of make test)
+test-browser: ## check the reports and the dashboard in headless Chromium, and with axe (installs Debian's chromium and npm's axe-core if missing; not part of make test)
 	@if ! command -v chromium >/dev/null; then \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 		$$sudo apt-get update -q; \
 		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q chromium; \
 	fi
+	@[ -d bin/axe/node_modules/axe-core ] || npm install --silent --no-audit --no-fund --no-save --prefix bin/axe axe-core@4.14.1
 	go test -tags browser -count 1 -run Browser ./service/cmd/sash
 
 .PHONY: test-proxies
