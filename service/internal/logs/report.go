@@ -224,6 +224,7 @@ func (r *replayFlags) page(args []string, trace *replay.Trace, candidates []repl
 		Clients:  report.noun() + "s",
 		Demand:   report.Demand,
 		Outcomes: report.Candidates,
+		Traffic:  trace.Course(func(int) bool { return true }),
 		Heat:     trace.Heat(trace.Busiest(heatClients), heatSteps),
 		Caveats:  trace.Caveats(candidates...),
 	}

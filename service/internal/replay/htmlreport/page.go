@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/service/internal/replay"
 	"example.com/sash/service/internal/replay/htmlreport/internal/echarts"
 )
@@ -34,8 +35,10 @@ type Page struct {
 	Demand  []*replay.Demand
 	// Outcomes are the rows of the table of candidates.
 	Outcomes []*replay.Outcome
-	Heat     replay.Heat
-	Caveats  []string
+	// Traffic is all requests over time.
+	Traffic replay.Course
+	Heat    replay.Heat
+	Caveats []string
 }
 
 // An Input is a line of the table of inputs, such as the key and its expression.
@@ -53,6 +56,8 @@ var (
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"percent":   func(share float64) string { return fmt.Sprintf("%.2f%%", 100*share) },
 	"time":      func(seconds float64) string { return time.Duration(seconds * 1e9).Round(time.Second).String() },
+	"words":     words,
+	"step":      func(d time.Duration) string { return replay.WindowName(sash.Limit{Window: d}) },
 	"candidate": func(o *replay.Outcome) string { return shown(cmp.Or(o.Policy, strings.Join(o.Limits, ", "))) },
 	"name":      shown,
 	"text":      visible,
@@ -82,7 +87,8 @@ func Write(w io.Writer, p *Page) error {
 	}{
 		Page: p, Style: template.CSS(style), Library: template.JS(library), Script: template.JS(script),
 		Policy: fmt.Sprintf("default-src 'none'; script-src %s %s; style-src %s; base-uri 'none'; form-action 'none'", hash(library), hash(script), hash(style)),
-		Charts: charts{Noun: p.Noun(), Curve: p.curve(), Heat: p.heat()}, Step: p.Heat.Step.Round(max(time.Millisecond, min(time.Second, p.Heat.Step/100))),
+		Charts: charts{Noun: p.Noun(), Course: p.course(), Curve: p.curve(), Heat: p.heat()},
+		Step:   p.Heat.Step.Round(max(time.Millisecond, min(time.Second, p.Heat.Step/100))),
 	}
 	return page.Execute(w, view)
 }
@@ -122,9 +128,50 @@ func Number(n int64) string {
 
 // charts are the numbers that report.js draws. Times are milliseconds since the epoch.
 type charts struct {
-	Noun  string `json:"noun"`
-	Curve *curve `json:"curve,omitempty"`
-	Heat  *heat  `json:"heat,omitempty"`
+	Noun   string  `json:"noun"`
+	Course *course `json:"course,omitempty"`
+	Curve  *curve  `json:"curve,omitempty"`
+	Heat   *heat   `json:"heat,omitempty"`
+}
+
+// A course is requests over time, and those that candidates refuse.
+type course struct {
+	Start   int64     `json:"start"`
+	Step    int64     `json:"step"`
+	Traffic []int64   `json:"traffic"`
+	Refused []refused `json:"refused"`
+}
+
+type refused struct {
+	Candidate string  `json:"candidate"`
+	Counts    []int64 `json:"counts"`
+}
+
+const mostLines = 6 // of candidates, as many as there are colors
+
+func (p *Page) course() *course {
+	if len(p.Traffic.Counts) < 2 { // a log of one moment has no course
+		return nil
+	}
+	c := &course{p.Traffic.Start.UnixMilli(), p.Traffic.Step.Milliseconds(), p.Traffic.Counts, []refused{}}
+	for _, o := range p.Outcomes {
+		if o.Refused > 0 && len(c.Refused) < mostLines {
+			c.Refused = append(c.Refused, refused{shown(cmp.Or(o.Policy, strings.Join(o.Limits, ", "))) + " by " + o.Algorithm, o.Refusals.Counts})
+		}
+	}
+	return c
+}
+
+// words returns what a candidate is, as the beginning of a sentence.
+func words(o *replay.Outcome) string {
+	if o.Policy != "" {
+		return shown(o.Policy)
+	}
+	limits := slices.Clone(o.Limits)
+	for i := range limits {
+		limits[i] = strings.Replace(limits[i], "/", " in ", 1)
+	}
+	return "At most " + strings.Join(limits, " and ")
 }
 
 // A curve is the clients affected over the limit, a line for each window.
