@@ -1,4 +1,4 @@
-// Makes a history of a limiter for sash verify: drive.mjs LIMITER REDIS <load >history. See internal/bench/drive.go.
+// Makes a history of a limiter for sash verify: drive.mjs LIMITER ADDRESS <load >history.
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createRequire } from 'node:module';

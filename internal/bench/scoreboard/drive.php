@@ -1,5 +1,5 @@
 <?php
-// Makes a history of a limiter for sash verify: drive.php LIMITER REDIS <load >history. See internal/bench/drive.go.
+// Makes a history of a limiter for sash verify: drive.php LIMITER ADDRESS <load >history.
 use Symfony\Component\Cache\Adapter\RedisAdapter;
 use Symfony\Component\Lock\LockFactory;
 use Symfony\Component\Lock\Store\RedisStore;

@@ -10,15 +10,13 @@ import math
 import os
 import random
 import re
-import shutil
 import socket
 import subprocess
 import sys
 import time
-import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-BUILD = os.path.abspath(sys.argv[1])
+BUILD = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else ""
 UNITS, WINDOW, SPAN, CALLERS = 20, 2.0, 30, 4
 SLACK = 0.005  # seconds by which a limiter's clock may be coarse
 
@@ -189,25 +187,21 @@ http {{
     return Server(["nginx", "-e", f"{BUILD}/nginx.log", "-c", f"{BUILD}/nginx.conf"], port)
 
 
-def sash(address, port):
+def sash(address, port, flag):
     with open(f"{BUILD}/limits.yaml", "w") as f:
         f.write('domain: board\ndescriptors: [{key: user, limits: ["20/2s"]}]\n')
     with open(f"{BUILD}/access.yaml", "w") as f:
         f.write('anonymous: {allow: {"*": [decide], (request): [decide, override]}}\n')
-    rest = [f"127.0.0.1:{free()}" for _ in range(3)]
-    return Server([f"{BUILD}/sash", "serve", "--config", "limits.yaml", "--access", "access.yaml", "--redis", f"redis://{address}", "--log-level", "error",
-                   *(w for i, flag in enumerate(["addr", "resp-addr", "grpc-addr", "admin-addr"])
-                     for w in (f"--{flag}", f"127.0.0.1:{port}" if flag == PORTS[port] else rest.pop()))], port)
+    ports = {"--addr": 0, "--resp-addr": 0, "--grpc-addr": 0, "--admin-addr": 0, f"--{flag}": port}
+    return Server(["./sash", "serve", "--config", "limits.yaml", "--access", "access.yaml", "--redis", f"redis://{address}", "--log-level", "error",
+                   *(f"{flag}=127.0.0.1:{port}" for flag, port in ports.items())], port)
 
 
-PORTS = {}  # what the port of sash serve is for
-
-
-def start(kind, driver, calls):
-    """Drives a limiter, and returns its history: from CALLERS processes, or one for a limiter in the memory of the driver."""
-    command = {"go": ["./drive", "-drive"], "python": ["python/bin/python", f"{HERE}/drive.py"],
-               "node": ["node", f"{HERE}/drive.mjs"], "php": ["php", f"{HERE}/drive.php"]}[driver[0]] + list(driver[1:])
-    callers = 1 if kind == "memory" else CALLERS
+def start(callers, driver, address, calls):
+    """Drives a limiter from so many processes, and returns its history."""
+    programs = {"go": ["./drive", "-drive"], "python": ["python/bin/python", f"{HERE}/drive.py"],
+                "node": ["node", f"{HERE}/drive.mjs"], "php": ["php", f"{HERE}/drive.php"]}
+    command = [*programs[driver[0]], driver[1], address, *driver[2:]]
     running = []
     for i in range(callers):
         with open(f"{BUILD}/load-{i}", "w") as f:
@@ -223,13 +217,13 @@ BUCKET = Bucket()
 # name: language and state, driver, what it promises, and who judges that.
 LIMITERS = {
     "sash": ("Go, Redis", ("go", "Sash, go-redis"), "20 in any 2 s", Rolling()),
-    "sash-http": ("any, Redis", ("go", "http", "http://{addr}/v1/allow {{\"domain\":\"board\",\"entries\":[{{\"key\":\"user\",\"value\":\"{key}\"}}]}}"), "20 in any 2 s", Rolling()),
-    "sash-resp": ("any, Redis", ("go", "resp", "{addr} CL.THROTTLE {key} 19 20 2"), "20 in any 2 s", Rolling()),
-    "limits": ("Python, Redis", ("python", "limits-moving"), "20 in any 2 s", Rolling()),
+    "sash-http": ("HTTP, Redis", ("python", "http", '{"domain":"board","entries":[{"key":"user","value":"{key}"}]}'), "20 in any 2 s", Rolling()),
+    "sash-resp": ("RESP, Redis", ("python", "resp", "CL.THROTTLE", "{key}", "19", "20", "2"), "20 in any 2 s", Rolling()),
+    "limits": ("Python, Redis", ("python", "limits"), "20 in any 2 s", Rolling()),
     "redis_rate": ("Go, Redis", ("go", "redis_rate"), "GCRA: 20 + 10/s", BUCKET),
     "throttled": ("Go, Redis", ("go", "throttled"), "GCRA: 20 + 10/s", BUCKET),
     "x-time-rate": ("Go, memory", ("go", "x/time/rate"), "token bucket: 20 + 10/s", BUCKET),
-    "nginx": ("C, memory", ("go", "http", "http://{addr}/?key={key}"), "leaky bucket: 20 + 10/s", BUCKET),
+    "nginx": ("C, memory", ("python", "http"), "leaky bucket: 20 + 10/s", BUCKET),
     "ulule": ("Go, Redis", ("go", "ulule/limiter"), "20 in a window from the first call", Windows("first")),
     "rate-limiter-flexible": ("Node, Redis", ("node", "rate-limiter-flexible"), "20 in a window from the first call", Windows("first")),
     "express-rate-limit": ("Node, memory", ("node", "express-rate-limit"), "20 in a window from the first call", Windows("first")),
@@ -245,20 +239,19 @@ def drive(name):
     calls = load(math.ceil((time.time() + 2) / WINDOW) * WINDOW)
     if name == "nginx":
         with nginx() as address:
-            return start(where, (*driver[:-1], driver[-1].replace("{addr}", address)), calls)
+            return start(CALLERS, driver, f"http://{address}/?key={{key}}", calls)
     if "memory" in where:
-        return start("memory", driver, calls)
+        return start(1, driver, "", calls)
     with redis() as address:
-        if name in ("sash-http", "sash-resp"):
-            port = free()
-            PORTS[port] = "addr" if name == "sash-http" else "resp-addr"
-            with sash(address, port) as served:
-                text = driver[-1].replace("{addr}", served).replace("{{", "{").replace("}}", "}")
-                return start(where, (*driver[:-1], text), calls)
-        return start(where, (*driver, address), calls)
+        if not name.startswith("sash-"):
+            return start(CALLERS, driver, address, calls)
+        port = free()
+        with sash(address, port, "addr" if name == "sash-http" else "resp-addr") as served:
+            return start(CALLERS, driver, f"http://{served}/v1/allow" if name == "sash-http" else served, calls)
 
 
 def row(name):
+    """Drives a limiter, and returns its line of the table."""
     where, _, promise, own = LIMITERS[name]
     lines = drive(name)
     file = f"{BUILD}/{name}.jsonl"
@@ -266,26 +259,50 @@ def row(name):
         f.writelines(lines)
     verdict = json.loads(subprocess.run([f"{BUILD}/sash", "verify", "--history", file, "--limit", f"{UNITS}/{WINDOW:g}s", "--json"],
                                         stdout=subprocess.PIPE, check=False).stdout)
-    most = max((f.get("units", 0) for f in verdict["faults"]), default=0) or f"≤ {UNITS}"
-    rolling = [sum(f[of] for f in verdict["faults"]) for of in ("over_admitted", "false_refusals")]
-    if isinstance(own, Rolling):
-        kept = rolling
-    else:
+    most = max((f.get("units", 0) for f in verdict["faults"]), default=0) or UNITS
+    over, needless = (sum(f[of] for f in verdict["faults"]) for of in ("over_admitted", "false_refusals"))
+    kept = over, needless
+    if not isinstance(own, Rolling):
         keys = {}
-        for line in lines:
-            call = json.loads(line)
-            call["admitted"] = call.get("admitted")
+        for call in map(json.loads, lines):
+            call.setdefault("admitted", None)
             keys.setdefault(call["key"], []).append(call)
         ordered = [sorted(calls, key=lambda c: c["sent"]) for calls in keys.values()]
-        kept = [sum(map(own.over, ordered)), sum(map(own.needless, ordered))]
-    print(name, json.dumps({k: v for k, v in verdict.items() if k != "faults"}), "own", kept, "rolling", rolling, most, file=sys.stderr)
-    return (f"| {name} | {where} | {promise} | {kept[0]} / {kept[1]} | {most} | {rolling[1]:,} | {verdict['unanswered']} | "
-            f"`make scoreboard ONLY={name}` |\n")
+        kept = sum(map(own.over, ordered)), sum(map(own.needless, ordered))
+    print(f"{name}: {verdict['admitted']} admitted, {verdict['refused']} refused, {verdict['unanswered']} without an answer; "
+          f"over and needless by its promise {kept}, by the rolling one {(over, needless)}", file=sys.stderr)
+    return f"| {name} | {where} | {promise} | {kept[0]} | {kept[1]} | {most} | {needless} | `make scoreboard ONLY={name}` |\n"
+
+
+def versions():
+    def first(*command):
+        return subprocess.run(command, cwd=BUILD, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
+
+    modules = dict(line.split()[1:3] for line in first("go", "version", "-m", "drive").splitlines() if line.startswith("\tdep"))
+    go = ["github.com/go-redis/redis_rate/v10", "github.com/throttled/throttled/v2", "golang.org/x/time", "github.com/ulule/limiter/v3", "github.com/RussellLuo/slidingwindow"]
+    return [
+        time.strftime("%-d %B %Y"), "Redis " + re.search(r"v=(\S+)", first("redis-server", "--version"))[1], "nginx " + first("nginx", "-v").split("/")[1].strip(),
+        *(f"{m.removeprefix('github.com/')} {modules[m][:14].rstrip('-')}" for m in go),
+        "limits " + first("python/bin/python", "-c", "import limits; print(limits.__version__)").strip(),
+        *(f"{m} {json.load(open(f'{BUILD}/node_modules/{m}/package.json'))['version']}" for m in ("rate-limiter-flexible", "express-rate-limit")),
+        "symfony/rate-limiter " + first("dpkg-query", "-W", "-f", "${Version}", "php-symfony-rate-limiter").split("+")[0],
+    ]
 
 
 def main():
-    rows = "".join(row(name) for name in sys.argv[2:] or LIMITERS)
-    print(rows, end="")
+    for name in sys.argv[2:]:
+        print(row(name), end="")
+    if len(sys.argv) > 2:
+        return
+    page = f"{HERE}/../../../docs/scoreboard.md"
+    text = open(page).read()
+    before, rest = text.split("<!-- table -->\n")
+    head = ("| limiter | language, state | promises | over its promise | needless by it | most in any 2 s | refused with room there | again |\n"
+            "| --- | --- | --- | ---: | ---: | ---: | ---: | --- |\n")
+    table = head + "".join(map(row, LIMITERS))
+    with open(page, "w") as f:
+        f.write(f"{before}<!-- table -->\n\n{', '.join(versions())}.\n\n{table}\n<!-- end -->{rest.split('<!-- end -->')[1]}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -210,11 +210,6 @@ func filesText(files []*logFile) string {
 	return strings.Join(names, ", ")
 }
 
-const (
-	heatClients = 20
-	heatSteps   = 96
-)
-
 // page writes the report as HTML, with clients named as in the other outputs.
 func (r *replayFlags) page(args []string, trace *replay.Trace, candidates []replay.Candidate, report *replayReport) error {
 	p := &htmlreport.Page{
@@ -225,7 +220,7 @@ func (r *replayFlags) page(args []string, trace *replay.Trace, candidates []repl
 		Demand:   report.Demand,
 		Outcomes: report.Candidates,
 		Traffic:  trace.Course(func(int) bool { return true }),
-		Heat:     trace.Heat(trace.Busiest(heatClients), heatSteps),
+		Heat:     trace.Heat(trace.Busiest(20)),
 		Caveats:  trace.Caveats(candidates...),
 	}
 	for _, arg := range args {

@@ -41,7 +41,7 @@ func drawn(t *testing.T, b *replay.Builder, own string, c replay.Candidate) *Pag
 		t.Fatal(err)
 	}
 	p.Traffic = trace.Course(func(int) bool { return true })
-	p.Demand, p.Heat, p.Caveats = trace.Demands([]replay.Candidate{c}), trace.Heat(trace.Busiest(5), 30), trace.Caveats(c)
+	p.Demand, p.Heat, p.Caveats = trace.Demands([]replay.Candidate{c}), trace.Heat(trace.Busiest(5)), trace.Caveats(c)
 	p.Caveats = append(p.Caveats, own)
 	return p
 }
@@ -133,9 +133,9 @@ func TestTheChartsHaveTheNumbers(t *testing.T) {
 		t.Errorf("the limits that were tried are %+v", got.Curve.Tried)
 	}
 	// 40 requests in 28 seconds and 40 in 195, in steps of a second.
-	if c := got.Course; c.Step != 1000 || c.Start != 1431857103000 || len(c.Traffic) != 196 || sum(c.Traffic) != 80 || c.Traffic[0] != 3 ||
+	if c := got; c.Traffic.Step != time.Second || c.Traffic.Start.Unix() != 1431857103 || len(c.Traffic.Counts) != 196 || sum(c.Traffic.Counts) != 80 ||
 		len(c.Refused) != 1 || sum(c.Refused[0].Counts) != p.Outcomes[0].Refused || c.Refused[0].Candidate != "10/10s, 50/1h by sliding-log" {
-		t.Errorf("the course is %+v", c)
+		t.Errorf("the course is %+v, %+v", c.Traffic, c.Refused)
 	}
 	units := make([]int64, len(got.Heat.Names))
 	for _, cell := range got.Heat.Cells {

@@ -9,7 +9,7 @@
   const short = (n) => n.toLocaleString('en-US', { notation: 'compact', maximumFractionDigits: 1 });
   const clock = (ms) => {
     const text = new Date(ms).toISOString();
-    return `${text.slice(0, 10)} ${text.slice(11, 19)}${text.slice(19, 23) === '.000' ? '' : text.slice(19, 23)}`;
+    return `${text.slice(0, 10)} ${text.slice(11, 19)}`;
   };
   const isolated = (name) => `\u2068${name}\u2069`; // the direction of a name's text ends with it
   // middle leaves out the middle of a name that is longer than a number of characters: many differ only at their ends.
@@ -81,7 +81,8 @@
   // moment writes a round time, as finely as the steps are.
   const moment = (ms, step) => clock(ms).slice(step < 60e3 ? 11 : ms % 864e5 === 0 ? 5 : 11, step < 60e3 ? 19 : ms % 864e5 === 0 ? 10 : 16);
 
-  const course = ({ start, step, traffic, refused }) => (width, height) => {
+  const course = ({ traffic: { start: began, step: nanoseconds, counts: traffic }, refused: tried }) => (width, height) => {
+    const start = Date.parse(began), step = nanoseconds / 1e6, refused = tried.slice(0, 6); // as many as there are colors
     const end = start + step * traffic.length, ticks = round(end - start, width / 75);
     const points = (counts) => [...counts.map((n, i) => [start + i * step, n]), [end, counts.at(-1)]];
     const time = (gridIndex, show) => ({
@@ -164,7 +165,6 @@
     const label = Math.min(300, Math.max(90, 0.36 * width));
     const at = (i) => start + i * step;
     const span = step * steps;
-    const fine = (text) => (step < 6e4 ? text : text.slice(0, 19)); // no milliseconds where a step is long
     const ticks = round(span, Math.max(1, (width - label) / 75)), slot = (i) => Math.floor(at(i) / ticks);
     return {
       ...common(),
@@ -184,7 +184,7 @@
       },
       tooltip: {
         ...common().tooltip,
-        formatter: ({ value: [i, j, units] }) => tip(names[j], [`${count(units, 'unit')} from ${fine(clock(at(i)))}`, `to ${fine(clock(at(i + 1)))} UTC`]),
+        formatter: ({ value: [i, j, units] }) => tip(names[j], [`${count(units, 'unit')} from ${clock(at(i))}`, `to ${clock(at(i + 1))} UTC`]),
       },
       series: [{ type: 'heatmap', data: cells.map(([i, j, units]) => [i, j, units, Math.log(units)]), emphasis: { itemStyle: { borderColor: color('text'), borderWidth: 1.5 } } }],
     };
@@ -195,7 +195,7 @@
     const place = document.getElementById(id);
     if (place) drawings.push({ chart: echarts.init(place, null, { renderer: 'svg' }), place, options });
   };
-  if (data.course) add('course', course(data.course));
+  add('course', course(data));
   if (data.curve) add('curve', curve(data.curve));
   if (data.heat) {
     document.getElementById('heat').style.setProperty('--tall', `${100 + 22 * data.heat.names.length}px`);
