@@ -214,22 +214,22 @@ def start(callers, driver, address, calls):
 
 
 BUCKET = Bucket()
-# name: language and state, driver, what it promises, and who judges that.
+# By name: language and where the state is, the driver, what it promises, and who judges that.
 LIMITERS = {
-    "sash": ("Go, Redis", ("go", "Sash, go-redis"), "20 in any 2 s", Rolling()),
-    "sash-http": ("HTTP, Redis", ("python", "http", '{"domain":"board","entries":[{"key":"user","value":"{key}"}]}'), "20 in any 2 s", Rolling()),
-    "sash-resp": ("RESP, Redis", ("python", "resp", "CL.THROTTLE", "{key}", "19", "20", "2"), "20 in any 2 s", Rolling()),
-    "limits": ("Python, Redis", ("python", "limits"), "20 in any 2 s", Rolling()),
-    "redis_rate": ("Go, Redis", ("go", "redis_rate"), "GCRA: 20 + 10/s", BUCKET),
-    "throttled": ("Go, Redis", ("go", "throttled"), "GCRA: 20 + 10/s", BUCKET),
-    "x-time-rate": ("Go, memory", ("go", "x/time/rate"), "token bucket: 20 + 10/s", BUCKET),
-    "nginx": ("C, memory", ("python", "http"), "leaky bucket: 20 + 10/s", BUCKET),
-    "ulule": ("Go, Redis", ("go", "ulule/limiter"), "20 in a window from the first call", Windows("first")),
-    "rate-limiter-flexible": ("Node, Redis", ("node", "rate-limiter-flexible"), "20 in a window from the first call", Windows("first")),
-    "express-rate-limit": ("Node, memory", ("node", "express-rate-limit"), "20 in a window from the first call", Windows("first")),
-    "symfony-fixed": ("PHP, Redis", ("php", "symfony-fixed"), "20 in a window from the first call", Windows("first")),
-    "symfony-sliding": ("PHP, Redis", ("php", "symfony-sliding"), "counter over two windows", Windows("chain", True)),
-    "slidingwindow": ("Go, memory", ("go", "slidingwindow"), "counter over two windows", Windows("clock", True)),
+    "sash": ("Go, Redis", ("go", "Sash, go-redis"), "sliding window", Rolling()),
+    "sash-http": ("HTTP, Redis", ("python", "http", '{"domain":"board","entries":[{"key":"user","value":"{key}"}]}'), "sliding window", Rolling()),
+    "sash-resp": ("RESP, Redis", ("python", "resp", "CL.THROTTLE", "{key}", "19", "20", "2"), "sliding window", Rolling()),
+    "limits": ("Python, Redis", ("python", "limits"), "sliding window", Rolling()),
+    "redis_rate": ("Go, Redis", ("go", "redis_rate"), "GCRA", BUCKET),
+    "throttled": ("Go, Redis", ("go", "throttled"), "GCRA", BUCKET),
+    "x-time-rate": ("Go, memory", ("go", "x/time/rate"), "token bucket", BUCKET),
+    "nginx": ("C, memory", ("python", "http"), "leaky bucket", BUCKET),
+    "ulule": ("Go, Redis", ("go", "ulule/limiter"), "fixed window", Windows("first")),
+    "rate-limiter-flexible": ("Node, Redis", ("node", "rate-limiter-flexible"), "fixed window", Windows("first")),
+    "express-rate-limit": ("Node, memory", ("node", "express-rate-limit"), "fixed window", Windows("first")),
+    "symfony-fixed": ("PHP, Redis", ("php", "symfony-fixed"), "fixed window", Windows("first")),
+    "symfony-sliding": ("PHP, Redis", ("php", "symfony-sliding"), "window counter", Windows("chain", True)),
+    "slidingwindow": ("Go, memory", ("go", "slidingwindow"), "window counter", Windows("clock", True)),
 }
 
 
@@ -271,7 +271,9 @@ def row(name):
         kept = sum(map(own.over, ordered)), sum(map(own.needless, ordered))
     print(f"{name}: {verdict['admitted']} admitted, {verdict['refused']} refused, {verdict['unanswered']} without an answer; "
           f"over and needless by its promise {kept}, by the rolling one {(over, needless)}", file=sys.stderr)
-    return f"| {name} | {where} | {promise} | {kept[0]} | {kept[1]} | {most} | {needless} | `make scoreboard ONLY={name}` |\n"
+    if verdict["unanswered"]:
+        where += f"; {verdict['unanswered']} calls without an answer"
+    return f"| {name} ({where}) | {promise} | {kept[0]} | {kept[1]} | {most} | {needless} | `make scoreboard ONLY={name}` |\n"
 
 
 def versions():
@@ -282,7 +284,7 @@ def versions():
     go = ["github.com/go-redis/redis_rate/v10", "github.com/throttled/throttled/v2", "golang.org/x/time", "github.com/ulule/limiter/v3", "github.com/RussellLuo/slidingwindow"]
     return [
         time.strftime("%-d %B %Y"), "Redis " + re.search(r"v=(\S+)", first("redis-server", "--version"))[1], "nginx " + first("nginx", "-v").split("/")[1].strip(),
-        *(f"{m.removeprefix('github.com/')} {modules[m][:14].rstrip('-')}" for m in go),
+        *(f"{m.removeprefix('github.com/')} {modules[m]}" for m in go),
         "limits " + first("python/bin/python", "-c", "import limits; print(limits.__version__)").strip(),
         *(f"{m} {json.load(open(f'{BUILD}/node_modules/{m}/package.json'))['version']}" for m in ("rate-limiter-flexible", "express-rate-limit")),
         "symfony/rate-limiter " + first("dpkg-query", "-W", "-f", "${Version}", "php-symfony-rate-limiter").split("+")[0],
@@ -297,8 +299,8 @@ def main():
     page = f"{HERE}/../../../docs/scoreboard.md"
     text = open(page).read()
     before, rest = text.split("<!-- table -->\n")
-    head = ("| limiter | language, state | promises | over its promise | needless by it | most in any 2 s | refused with room there | again |\n"
-            "| --- | --- | --- | ---: | ---: | ---: | ---: | --- |\n")
+    head = ("| limiter | promise | over it | needless by it | most in any 2 s | refused with room there | again |\n"
+            "| --- | --- | ---: | ---: | ---: | ---: | --- |\n")
     table = head + "".join(map(row, LIMITERS))
     with open(page, "w") as f:
         f.write(f"{before}<!-- table -->\n\n{', '.join(versions())}.\n\n{table}\n<!-- end -->{rest.split('<!-- end -->')[1]}")
