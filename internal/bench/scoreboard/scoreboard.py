@@ -22,7 +22,7 @@ SLACK = 0.005  # seconds by which a limiter's clock may be coarse
 
 
 def load(start):
-    """The calls: one and a window later a flood, floods around whole windows, an even rate, and bursts at random."""
+    """The calls: one and most of a window later a flood, floods around whole windows, an even rate, and bursts at random."""
     draw, calls = random.Random(20), []
     for at in range(0, SPAN - 4, 6):
         calls += [(at, "pause")] + [(at + 0.95 * WINDOW + i * 0.015, "pause") for i in range(180)]
@@ -74,6 +74,7 @@ class Windows:
     """A promise of fixed windows, or of a counter over two: at most UNITS in a window, with a share of those in the last.
 
     A window starts with the first call behind the last one ("first"), behind it while calls come ("chain"), or by the clock.
+    A chain is kept for whole seconds, rounded down, from the last call that was admitted: then the next call begins another.
     """
 
     def __init__(self, start, counter=False):
@@ -82,6 +83,7 @@ class Windows:
     def windows(self, calls):
         """Returns pairs of a call and its window, None where it may be of either of two. A window has all calls that may be its."""
         found, now, doubts = [], None, []
+        kept, until, surely = None, math.inf, math.inf  # the window of the last admission, and when a chain ends, at the earliest and latest
         for c in calls:
             sent, received = c["sent"], c["received"]
             if self.start == "clock":
@@ -98,6 +100,10 @@ class Windows:
                 if fresh and self.start == "chain" and sent < now["high"] + 2 * WINDOW + SLACK:
                     certain = received < now["low"] + 2 * WINDOW - SLACK
                     span = (now["low"] + WINDOW, now["high"] + WINDOW if certain else received)
+            if self.start == "chain" and sent > surely + SLACK:
+                span, fresh, certain, now = (sent, received), True, True, None
+            elif self.start == "chain" and received > until - SLACK:  # it may have ended, or not
+                span, fresh, certain, now = (kept["low"] + WINDOW, received), True, False, kept
             if fresh:
                 last = now if now and self.start != "first" and span[0] < now["high"] + 2 * WINDOW else None
                 now, doubts = {"low": span[0], "high": span[1], "last": last, "calls": doubts, "sure": []}, []
@@ -108,6 +114,9 @@ class Windows:
                 doubts.append(c)
                 if now["last"]:
                     now["last"]["calls"].append(c)
+            if c["admitted"]:
+                kept, until = now, sent + math.floor(now["low"] + 2 * WINDOW - received - SLACK)
+                surely = received + math.floor(now["high"] + (2 if certain else 3) * WINDOW - sent + SLACK)
             found.append((c, now if certain else None))
         return found
 
@@ -296,12 +305,11 @@ def main():
         print(row(name), end="")
     if len(sys.argv) > 2:
         return
-    page = f"{HERE}/../../../docs/scoreboard.md"
-    text = open(page).read()
-    before, rest = text.split("<!-- table -->\n")
     head = ("| limiter | promise | over it | needless by it | most in any 2 s | refused with room there | again |\n"
             "| --- | --- | ---: | ---: | ---: | ---: | --- |\n")
     table = head + "".join(map(row, LIMITERS))
+    page = f"{HERE}/../../../docs/scoreboard.md"
+    before, rest = open(page).read().split("<!-- table -->\n")
     with open(page, "w") as f:
         f.write(f"{before}<!-- table -->\n\n{', '.join(versions())}.\n\n{table}\n<!-- end -->{rest.split('<!-- end -->')[1]}")
 

@@ -14,7 +14,7 @@ class Ideal:
 
     def __init__(self, kind, units=board.UNITS, rate=board.UNITS / board.WINDOW):
         self.kind, self.units, self.rate = kind, units, rate
-        self.level, self.at, self.start, self.now, self.last = units, 0.0, -1e9, 0, 0
+        self.level, self.at, self.start, self.now, self.last, self.until = units, 0.0, -1e9, 0, 0, 1e12
 
     def allow(self, at):
         if self.kind == "bucket":
@@ -22,6 +22,8 @@ class Ideal:
             ok = self.level >= 1
             self.level -= ok
             return ok
+        if self.kind == "chain" and at > self.until:
+            self.start, self.now, self.last = -1e9, 0, 0
         passed = (at - self.start) // board.WINDOW
         if self.kind == "clock" or self.kind == "chain" and passed == 1:
             start = at // board.WINDOW * board.WINDOW if self.kind == "clock" else self.start + board.WINDOW
@@ -33,6 +35,8 @@ class Ideal:
         share = (1 - (at - self.start) / board.WINDOW) * self.last
         ok = int(share + self.now) + 1 <= self.units
         self.now += ok
+        if ok:
+            self.until = at + int(self.start + 2 * board.WINDOW - at)
         return ok
 
 
