@@ -124,7 +124,7 @@
     const ten = 10 ** Math.floor(Math.log10(largest)), most = ten * [1, 2, 5, 10].find((f) => f * ten >= largest);
     // The scale of shares begins below the smallest there is: its lowest line stands for none.
     const smallest = 100 * Math.min(1, ...lines.flatMap((l) => l.points.map((p) => p.share).filter((s) => s > 0)));
-    const none = 10 ** (Math.ceil(Math.log10(smallest)) - 1);
+    const none = 10 ** (Math.ceil(Math.log10(smallest / 2)) - 1);
     const point = (p) => [p.units, Math.max(none, 100 * p.share)];
     const wide = width - 90, across = (m) => (wide * Math.log(m.units)) / Math.log(most);
     const up = (m) => (240 * Math.log(point(m)[1] / none)) / Math.log(100 / none);
