@@ -24,8 +24,9 @@ SLACK = 0.005  # seconds by which a limiter's clock may be coarse
 def load(start):
     """The calls: one and most of a window later a flood, floods around whole windows, an even rate, and bursts at random."""
     draw, calls = random.Random(20), []
-    for at in range(0, SPAN - 4, 6):
-        calls += [(at, "pause")] + [(at + 0.95 * WINDOW + i * 0.015, "pause") for i in range(180)]
+    for at in range(0, SPAN - 6, 8):
+        flood = [at + 0.95 * WINDOW + i * 0.004 for i in range(75)]
+        calls += [(t, "pause") for t in [at, *flood, *(flood[-1] + i * 0.02 for i in range(1, 100))]]
     for at in range(2, SPAN, 4):
         calls += [(at - 0.15 + i * 0.006, "edge") for i in range(50)]
     calls += [(i * 0.08, "even") for i in range(int(SPAN / 0.08))]
@@ -202,7 +203,7 @@ def sash(address, port, flag):
     with open(f"{BUILD}/access.yaml", "w") as f:
         f.write('anonymous: {allow: {"*": [decide], (request): [decide, override]}}\n')
     ports = {"--addr": 0, "--resp-addr": 0, "--grpc-addr": 0, "--admin-addr": 0, f"--{flag}": port}
-    return Server(["./sash", "serve", "--config", "limits.yaml", "--access", "access.yaml", "--redis", f"redis://{address}", "--log-level", "error",
+    return Server(["./sash", "serve", "--config", "limits.yaml", "--access", "access.yaml", "--redis", f"redis://{address}", "--budget", "1s", "--log-level", "error",
                    *(f"{flag}=127.0.0.1:{port}" for flag, port in ports.items())], port)
 
 
