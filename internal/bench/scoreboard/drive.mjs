@@ -21,7 +21,7 @@ const limiters = {
   },
 };
 const allow = limiters[process.argv[2]](process.argv[3]);
-const now = () => (performance.timeOrigin + performance.now()) / 1000;
+const now = () => Date.now() / 1000; // performance.now() of several processes is not one clock
 
 await allow('warm-up');
 for (const line of readFileSync(0, 'utf8').trim().split('\n')) {
@@ -34,7 +34,7 @@ for (const line of readFileSync(0, 'utf8').trim().split('\n')) {
   } catch (error) { // no answer
     call.error = String(error);
   }
-  call.received = now();
+  call.received = now() + 0.001; // not rounded down
   console.log(JSON.stringify(call));
 }
 process.exit();
