@@ -112,12 +112,13 @@ playground: ## build the playground's page again, after its files, the limiter o
 	go -C service run ./internal/playground/bundle internal/playground/playground.html
 
 .PHONY: test-browser
-test-browser: ## check the reports and the dashboard in headless Chromium (installs Debian's chromium if missing; not part of make test)
+test-browser: ## check the reports and the dashboard in headless Chromium, and with axe (installs Debian's chromium and npm's axe-core if missing; not part of make test)
 	@if ! command -v chromium >/dev/null; then \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 		$$sudo apt-get update -q; \
 		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q chromium; \
 	fi
+	@[ -d bin/axe/node_modules/axe-core ] || npm install --silent --no-audit --no-fund --no-save --prefix bin/axe axe-core@4.14.1
 	go test -tags browser -count 1 -run Browser ./service/cmd/sash
 
 .PHONY: test-proxies
@@ -329,6 +330,28 @@ bench: redis ## measure Sash beside its alternatives, and write the tables of do
 .PHONY: bench-quick
 bench-quick: redis ## check that the benchmarks run (about a minute; writes nothing)
 	cd internal/bench && go run . -quick -parts "$(PARTS)" >/dev/null
+
+.PHONY: scoreboard
+scoreboard: redis build ## drive limiters of five languages under one load, and write the table of docs/scoreboard.md (ONLY=ulule prints one line; installs Debian's packages if missing; eight minutes)
+	@missing=(); \
+	for program in nginx php:php-cli node:nodejs npm; do \
+		PATH="$$PATH:/usr/sbin" command -v "$${program%:*}" >/dev/null || missing+=("$${program#*:}"); \
+	done; \
+	for package in php-redis php-symfony-rate-limiter php-symfony-cache php-symfony-lock; do \
+		dpkg -s "$$package" >/dev/null 2>&1 || missing+=("$$package"); \
+	done; \
+	python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \
+	if [ $${#missing[@]} -gt 0 ]; then \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+		echo "installing $${missing[*]}; nginx may start a system service, which is not used"; \
+		$$sudo apt-get update -q; \
+		$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$${missing[@]}"; \
+	fi
+	@mkdir -p bin/scoreboard && cp bin/sash bin/scoreboard && go build -o bin/scoreboard/drive ./internal/bench
+	@[ -d bin/scoreboard/node_modules/express-rate-limit ] || npm install --silent --no-audit --no-fund --no-save --prefix bin/scoreboard ioredis@6.0.0 rate-limiter-flexible@11.4.0 express-rate-limit@8.7.4
+	@[ -d bin/scoreboard/python ] || { python3 -m venv bin/scoreboard/python && bin/scoreboard/python/bin/pip install -q --disable-pip-version-check --require-hashes -r internal/bench/rivals/python/requirements.txt; }
+	@cd internal/bench/scoreboard && python3 -B -m unittest -q test_scoreboard
+	@PATH="$$PATH:/usr/sbin" python3 -B internal/bench/scoreboard/scoreboard.py bin/scoreboard $(ONLY)
 
 .PHONY: size
 size: build ## print how large the house is: lines, words, packages, identifiers, flags, dependencies

@@ -67,8 +67,12 @@ func run(ctx context.Context, args []string) error {
 	only := flags.String("parts", "", "the parts to measure, with commas between them (all)")
 	page := flags.String("o", "", "the page whose tables are replaced (none: print them)")
 	quick := flags.Bool("quick", false, "check that everything runs")
+	driven := flags.String("drive", "", "a limiter, of which a history is written for the load on standard input; its address is the argument")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *driven != "" {
+		return drive(ctx, *driven, flags.Arg(0), os.Stdin, os.Stdout)
 	}
 	if *quick {
 		b.rounds, b.turn, b.calls = 1, 100*time.Millisecond, 640

@@ -58,12 +58,14 @@ func TestBrowserDashboard(t *testing.T) {
 	} {
 		page.until(fmt.Sprintf(`[...document.querySelectorAll('#top-%s tbody tr')].map(r => r.cells[0].textContent + '|' + r.cells[1].textContent).toSorted().join(' ') === %q`, by, want))
 	}
+	page.until(`[...document.querySelectorAll('#tiles > div, #legend li')].filter((e) => !e.hidden).map((e) => e.dataset.outcome).join(' ') === 'allowed refused allowed refused'`) // all that happened
 	page.until(`document.getElementById('count-allowed').textContent + ' ' + document.getElementById('count-refused').textContent === '30 10'`)
+	page.accessible("overview")
 	page.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile)) // it fits a phone
 	page.until(`document.documentElement.scrollWidth <= 360`)
 	page.do(chromedp.Click(chromedp.CSS(`#top-units a`)))
 	page.until(`document.querySelectorAll('#limits tbody tr').length > 0 && document.documentElement.scrollWidth <= 360`)
-	page.shoot("subject-phone")
+	page.accessible("subject")
 }
 
 // The overview shows what a candidate would refuse, rules without requests, and how long Redis takes; the address of a
@@ -74,6 +76,7 @@ func TestBrowserDashboardShowsCandidates(t *testing.T) {
 	p.calls(t, 23, "remote_address", "192.0.2.7")
 	page := openTab(t, p.admin+"/dashboard")
 	page.until(`document.querySelector('#rules .tried')?.textContent.includes('18 of 23 so far')`)
+	page.until(`document.getElementById('count-shadow').textContent === '15' && document.querySelector('#rules tbody tr').cells[8].textContent === '15'`) // and three were refused
 	page.text(`(document.querySelector('#idle').open = true, '')`)
 	page.until(`document.querySelectorAll('#idle tbody tr').length === 1 && document.querySelector('#idle tbody tr').textContent.startsWith('demo.never')`)
 	p.calls(t, 20, "remote_address", "192.0.2.8") // the page knows what it has seen itself

@@ -21,6 +21,7 @@ func TestBrowserInAnOutage(t *testing.T) {
 	p := serveDashboard(t, nil, `- {key: closed, limits: [20/1h]}
 - {key: open, limits: [20/1h], on_unavailable: open}
 - {key: local, limits: [20/1h], on_unavailable: local}
+- {key: soft, limits: [20/1h], shadow_mode: true}
 `, "--redis", "redis://:a-password@"+redis.Addr(), "--instances", "2")
 	page := openTab(t, p.admin+"/dashboard")
 	page.login()
@@ -66,7 +67,7 @@ func TestBrowserInAnOutage(t *testing.T) {
 	page.says("known", "Not known: Redis at "+redis.Addr()+since, "The numbers below are what Redis said ", " ago, at ")
 	limit("20/1h|7 of 20|13|–|–")
 	page.until(`document.getElementById('limits').classList.contains('stale')`)
-	asks(30, "closed", "open", "local")
+	asks(30, "closed", "open", "local", "soft")
 	open("local:ann")
 	page.says("known", "Redis at "+redis.Addr()+since, "This instance decides alone, over its share of each limit.")
 	limit("20/1h|10 of 10, the share of 20|0|")
@@ -75,10 +76,14 @@ func TestBrowserInAnOutage(t *testing.T) {
 	limit("20/1h|not known|–|–|–")
 	overview()
 	page.says("alert", "Redis at "+redis.Addr()+since, fmt.Sprintf("%d requests went ahead uncounted since then.", store().Uncounted))
+	// Banner, card and rows have one number.
+	page.until(fmt.Sprintf(`[...document.querySelectorAll('#rules tbody tr')].reduce((n, r) => n + Number(r.cells[6].textContent), 0) === %d && document.getElementById('count-uncounted').textContent === '%[1]d'`, store().Uncounted))
+	share("soft", "100.0 % uncounted")
 	share("closed", "100.0 % no decision")
 	share("local", "decided locally")
 	share("open", " % uncounted, 0 % of the others refused")
 	page.lacks("a-password")
+	page.accessible("outage")
 
 	redis.Restart() // without its data
 	page.until(`document.getElementById('alert').hidden`)

@@ -150,6 +150,29 @@ func (p *tab) scheme(name string) {
 	}))
 }
 
+// accessible checks the page with axe, light and dark, on a desk and on a phone.
+func (p *tab) accessible(what string) {
+	p.t.Helper()
+	axe, err := os.ReadFile("../../../bin/axe/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		p.t.Fatalf("%v (make test-browser installs it)", err)
+	}
+	p.text(string(axe) + "; ''")
+	for _, scheme := range []string{"dark", "light"} {
+		p.scheme(scheme)
+		for _, width := range []int{390, 1280} {
+			p.do(chromedp.EmulateViewport(int64(width), 900))
+			p.until(fmt.Sprintf(`document.documentElement.scrollWidth <= %d`, width))
+			p.shoot(fmt.Sprintf("%s-%s-%d", what, scheme, width))
+			p.text(`(window.found = undefined, axe.run().then((r) => { window.found = r.violations.flatMap((v) => v.nodes.map((n) => v.id + ' ' + n.target + ' ' + n.failureSummary)).join('\n'); }), '')`)
+			p.until(`window.found !== undefined`)
+			if found := p.text(`window.found`); found != "" {
+				p.t.Errorf("%s, %s, %d wide: %s", what, scheme, width, found)
+			}
+		}
+	}
+}
+
 // shoot takes a picture of the whole page: go test -artifacts keeps it.
 func (p *tab) shoot(name string) {
 	p.t.Helper()

@@ -87,6 +87,7 @@ func TestBrowserPlaygroundIsDraggedAndShared(t *testing.T) {
 	}
 	p.press(kb.ArrowLeft)
 	p.until(`location.hash.includes('calls=1:1,2:1,11.9:1')`)
+	p.accessible("playground")
 	again := openTab(t, p.text(`location.href`))
 	again.until(`document.body.dataset.ready === 'true' && JSON.stringify(state.calls) === '` + p.text(`JSON.stringify(state.calls)`) + `'`)
 	p.text("(location.hash = 'limits=<img src=x onerror=alert(1)>', '')")

@@ -17,11 +17,11 @@ import (
 	"example.com/sash/service/internal/logs"
 )
 
-// openReport opens a report and waits until its charts are drawn: the curve and the heat map.
+// openReport opens a report and waits until its charts are drawn: the course, the curve and the heat map.
 func openReport(t *testing.T, file string) *tab {
 	t.Helper()
 	page := openTab(t, "file://"+file)
-	page.until(`document.documentElement.dataset.drawn === '2' && document.querySelectorAll('.plot svg').length === 2`)
+	page.until(`document.documentElement.dataset.drawn === '3' && document.querySelectorAll('.plot svg').length === 3`)
 	return page
 }
 
@@ -120,6 +120,10 @@ func TestBrowserShowsTheReport(t *testing.T) {
 	for _, try := range []string{"10/1m", "20/10s", "75/1h", "9000/month@Europe/Paris"} { // marked on the curve
 		page.until(`[...document.querySelectorAll('#curve svg text')].some((text) => text.textContent === '` + try + `')`)
 	}
+	page.until(`['none', '0.1%', '1%', '10%', '100%'].every((label) => [...document.querySelectorAll('#curve svg text')].some((text) => text.textContent === label))`)
+	if tip := page.point(`document.getElementById('course')`, 0.5, 0.3); !strings.Contains(tip, ":00:00 UTC") || !strings.Contains(tip, " refused by 10/1m by sliding-log") {
+		t.Errorf("the tooltip of the course is %q", tip)
+	}
 	if tip := page.point(cell(3), 0.6, 0.6); !strings.Contains(tip, " unit") || !strings.Contains(tip, " from 2015-05-") {
 		t.Errorf("the tooltip of the heat map is %q", tip)
 	}
@@ -129,7 +133,7 @@ func TestBrowserShowsTheReport(t *testing.T) {
 	page.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
 	page.until(`document.querySelector('#curve svg').clientWidth < 390`)
 	page.fits(390)
-	page.shoot("dark-phone")
+	page.accessible("report")
 }
 
 // The whole access log lies beside the repository, and a sample of it inside.

@@ -89,13 +89,13 @@ func (o Origin) String() string {
 	return sash.Source(o).String()
 }
 
-// Outcome is what became of the request: Allowed, Uncounted, Refused, Failed or Invalid. It is Uncounted if a part that
-// binds is. Units that can never fit are Refused, also where the protocol calls them an error.
+// Outcome is what became of the request: Allowed, Uncounted, Refused, Failed or Invalid. It is Uncounted if it went ahead
+// and a part is, also one that does not bind. Units that can never fit are Refused, also where the protocol calls them an error.
 func (o *Observation) Outcome() Outcome {
 	switch {
 	case o.Err == nil && o.Allowed:
 		for i := range o.Answers {
-			if a := &o.Answers[i]; a.uncounted() && !a.Soft() {
+			if o.Answers[i].uncounted() {
 				return Uncounted
 			}
 		}

@@ -297,11 +297,6 @@ func filesText(files []*logFile) string {
 	return strings.Join(names, ", ")
 }
 
-const (
-	heatClients = 20
-	heatSteps   = 96
-)
-
 // page writes the report as HTML, with clients named as in the other outputs.
 func (r *replayFlags) page(args []string, trace *replay.Trace, candidates []replay.Candidate, report *replayReport) error {
 	p := &htmlreport.Page{
@@ -311,7 +306,8 @@ func (r *replayFlags) page(args []string, trace *replay.Trace, candidates []repl
 		Clients:  report.noun() + "s",
 		Demand:   report.Demand,
 		Outcomes: report.Candidates,
-		Heat:     trace.Heat(trace.Busiest(heatClients), heatSteps),
+		Traffic:  trace.Course(func(int) bool { return true }),
+		Heat:     trace.Heat(trace.Busiest(20)),
 		Caveats:  trace.Caveats(candidates...),
 	}
 	for _, arg := range args {

@@ -71,6 +71,7 @@ func (t *Trace) run(c *Candidate, most int, name func(client string) string) (*O
 	}
 	s.finish(most, name)
 	s.sums()
+	s.out.Refusals = t.Course(func(i int) bool { return !s.admitted[i] })
 	return s.out, nil
 }
 
@@ -233,6 +234,8 @@ type Outcome struct {
 	OneClient []Most `json:"one_client"`
 	// AllClients is the most units that all clients together requested, and got, in any minute.
 	AllClients Most `json:"all_clients"`
+	// Refusals are the refused requests over time.
+	Refusals Course `json:"-"`
 }
 
 // A Worst is a client or a route and its refusals.

@@ -244,8 +244,8 @@ func TestRequestsOutOfOrderAreDecidedInTimeOrder(t *testing.T) {
 }
 
 func TestAHeatSumsUnitsByStep(t *testing.T) {
-	heat := traceOf("a", 0, 1, 2, 11).Heat([]string{"a"}, 2)
-	if len(heat.Units[0]) != 2 || heat.Units[0][0] != 3 || heat.Units[0][1] != 1 {
+	heat := traceOf("a", 0, 1, 2, 11).Heat([]string{"a"})
+	if n := heat.Units[0]; len(n) != 12 || n[0] != 1 || n[2] != 1 || n[3] != 0 || n[11] != 1 {
 		t.Errorf("%+v", heat)
 	}
 }

@@ -178,7 +178,7 @@ func (t *Trace) Busiest(n int) (names []string) {
 	return names
 }
 
-// A Heat is the units that clients requested over time.
+// A Heat is the units that clients requested over time, in the steps of a [Course].
 type Heat struct {
 	Clients []string
 	Start   time.Time
@@ -186,11 +186,10 @@ type Heat struct {
 	Units   [][]int64 // by client and step
 }
 
-// Heat sums the units of clients in the given number of equal steps of the trace's time.
-func (t *Trace) Heat(clients []string, steps int) Heat {
-	first, last := t.Span()
-	h := Heat{Clients: clients, Start: first, Units: make([][]int64, len(clients))}
-	h.Step = (last.Sub(first)/time.Duration(steps) + time.Microsecond).Truncate(time.Microsecond)
+// Heat sums the units of clients in each step.
+func (t *Trace) Heat(clients []string) Heat {
+	start, step, steps := t.steps()
+	h := Heat{Clients: clients, Start: start, Step: step, Units: make([][]int64, len(clients))}
 	rows := make(map[string][]int64)
 	for i, name := range clients {
 		h.Units[i] = make([]int64, steps)
@@ -198,7 +197,7 @@ func (t *Trace) Heat(clients []string, steps int) Heat {
 	}
 	for _, e := range t.events {
 		if row, ok := rows[t.clients[e.client].name]; ok {
-			row[(e.at-first.UnixMicro())/h.Step.Microseconds()] += e.cost
+			row[(e.at-start.UnixMicro())/step.Microseconds()] += e.cost
 		}
 	}
 	return h

@@ -14,14 +14,18 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// banned is a decide.Outcome that only this package knows: a refusal because of a ban. Metrics count it as Refused.
-const banned = decide.Outcomes
+// Outcomes that only this package knows: a refusal because of a ban, which metrics count as Refused, and a part that the
+// rule allowed and its candidate would have refused, which metrics count as Allowed and Counts as Shadow.
+const (
+	banned = decide.Outcomes + iota
+	doubted
+)
 
-// outcomes counts by outcome, banned included, and by where the answer came from.
-type outcomes [banned + 1][decide.Origins]atomic.Uint64
+// outcomes counts by outcome, and by where the answer came from.
+type outcomes [doubted + 1][decide.Origins]atomic.Uint64
 
-// requestOutcome is o.Outcome, which the caller knows, with bans apart from other refusals, and Shadowed where a part had
-// no room that does not bind.
+// requestOutcome is o.Outcome, which the caller knows, with bans apart from other refusals, and Shadowed where a rule
+// that does not bind, or a candidate, would have refused it.
 func requestOutcome(o *decide.Observation, outcome decide.Outcome) decide.Outcome {
 	if o.Err != nil {
 		return outcome
@@ -30,7 +34,7 @@ func requestOutcome(o *decide.Observation, outcome decide.Outcome) decide.Outcom
 		switch a := &o.Answers[i]; {
 		case a.BannedBy != nil:
 			return banned
-		case a.Refused && outcome == decide.Allowed:
+		case (a.Refused || a.Candidate != nil && a.Candidate.Refused) && outcome == decide.Allowed:
 			outcome = decide.Shadowed
 		}
 	}
@@ -58,7 +62,7 @@ func (c *outcomes) counts() Counts {
 	n := func(outcome decide.Outcome) int64 { return int64(c.of(outcome)) }
 	counts := Counts{
 		Allowed: n(decide.Allowed), Uncounted: n(decide.Uncounted), Refused: n(decide.Refused), Banned: n(banned),
-		Shadow: n(decide.Shadowed), Failed: n(decide.Failed), Invalid: n(decide.Invalid),
+		Shadow: n(decide.Shadowed) + n(doubted), Failed: n(decide.Failed), Invalid: n(decide.Invalid),
 	}
 	for outcome := range c {
 		counts.Local += int64(c[outcome][sash.FromLocal].Load())
@@ -84,6 +88,9 @@ type ruleCounts struct {
 
 // count counts a part of a request that the rule decided.
 func (c *ruleCounts) count(a *decide.Answer, outcome decide.Outcome, origin decide.Origin) {
+	if outcome == decide.Allowed && a.Candidate != nil && a.Candidate.Refused {
+		outcome = doubted
+	}
 	c.outcomes[outcome][origin].Add(1)
 	if a.Delay > 0 {
 		starts := time.Now().Add(a.Delay).UnixNano()
@@ -146,8 +153,11 @@ func (r *Registry) collectRules(to chan<- prometheus.Metric) {
 		for outcome := range decide.Outcomes {
 			for origin := range decide.Origins {
 				n := c.outcomes[outcome][origin].Load()
-				if outcome == decide.Refused {
+				switch outcome {
+				case decide.Refused:
 					n += c.outcomes[banned][origin].Load()
+				case decide.Allowed:
+					n += c.outcomes[doubted][origin].Load()
 				}
 				if n > 0 {
 					to <- prometheus.MustNewConstMetric(rulesDesc, prometheus.CounterValue, float64(n), domain, rule, outcome.String(), origin.String())

@@ -186,10 +186,10 @@ const (
 // had room is Allowed, also when another part refused the request.
 type Counts struct {
 	Allowed   int64 `json:"allowed"`
-	Uncounted int64 `json:"uncounted"` // let through while the store did not answer; nothing counts it
+	Uncounted int64 `json:"uncounted"` // let through while the store did not answer; a rule that applies did not count it
 	Refused   int64 `json:"refused"`
 	Banned    int64 `json:"banned"`
-	Shadow    int64 `json:"shadow"`  // no room, and allowed because the rule is in shadow mode
+	Shadow    int64 `json:"shadow"`  // allowed, and a rule that does not bind or a candidate would have refused it
 	Failed    int64 `json:"error"`   // no decision: the store did not answer
 	Invalid   int64 `json:"invalid"` // a wrong request; of no rule
 	// Local is how many of these this instance decided over its share, while the store did not answer.

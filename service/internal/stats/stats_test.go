@@ -340,11 +340,11 @@ func TestRequestsAndRulesAreCountedByOutcome(t *testing.T) {
 			w.ask("d", "tried", "ann", 1)
 		}
 		snap := w.stats.Snapshot()
-		if want := (Counts{Allowed: 10, Refused: 3, Banned: 1, Shadow: 1, Invalid: 2}); snap.Requests.Count != want {
+		if want := (Counts{Allowed: 8, Refused: 3, Banned: 1, Shadow: 3, Invalid: 2}); snap.Requests.Count != want {
 			t.Errorf("requests: %+v, want %+v", snap.Requests.Count, want)
 		}
 		want := map[string]Counts{
-			"d.user": {Allowed: 3, Refused: 3, Banned: 1}, "d.soft": {Allowed: 1, Shadow: 1}, "d.tried": {Allowed: 5}, unlimited: {Allowed: 1},
+			"d.user": {Allowed: 3, Refused: 3, Banned: 1}, "d.soft": {Allowed: 1, Shadow: 1}, "d.tried": {Allowed: 3, Shadow: 2}, unlimited: {Allowed: 1},
 		}
 		for _, line := range snap.Rules {
 			if c := line.Candidate; (c != nil) != (line.Rule == "d.tried") || c != nil && *c != (Tried{5, 2}) {
@@ -358,6 +358,7 @@ func TestRequestsAndRulesAreCountedByOutcome(t *testing.T) {
 		if len(want) > 0 {
 			t.Errorf("there is no series of %v", want)
 		}
+		is(t, w.stats, "sash_decisions_total", "d allowed user store 3\nd refused user store 3\nd refused user config 1\nd allowed soft store 1\nd shadow soft store 1\nd allowed tried store 5")
 	})
 }
 
@@ -388,7 +389,7 @@ descriptors:
 			}
 		}
 		snap := r.Snapshot()
-		if want := (Counts{Allowed: 2 + 8, Uncounted: 8, Refused: 6, Failed: 8, Local: 8}); snap.Requests.Count != want {
+		if want := (Counts{Allowed: 2, Uncounted: 8 + 8, Refused: 6, Failed: 8, Local: 8}); snap.Requests.Count != want {
 			t.Errorf("requests: %+v, want %+v", snap.Requests.Count, want)
 		}
 		want := map[string]Counts{"d.open": {Uncounted: 8}, "d.closed": {Failed: 8}, "d.local": {Allowed: 2, Refused: 6, Local: 8}, "d.soft": {Uncounted: 8}}
@@ -401,7 +402,7 @@ descriptors:
 		if len(want) > 0 {
 			t.Errorf("there is no series of %v", want)
 		}
-		is(t, r, "sash_requests_total", "allowed 10\nuncounted 8\nrefused 6\nerror 8")
+		is(t, r, "sash_requests_total", "allowed 2\nuncounted 16\nrefused 6\nerror 8")
 		is(t, r, "sash_decisions_total", "d error closed policy 8\nd allowed local "+"local 2\nd refused local "+"local 6\nd uncounted open policy 8\nd uncounted soft policy 8")
 		is(t, r, "sash_store_failures_total", "loading 32")
 	})

@@ -38,7 +38,7 @@ const longestLine = 1 << 20
 //
 //	{"key": "user_7", "cost": 1, "sent": 1763900000.001, "received": 1763900000.003, "admitted": true}
 //
-// The key is "" and the cost 1 if they are absent. The times are seconds, with a fraction or without, since any instant
+// The cost is 1 if it is absent. The times are seconds, with a fraction or without, since any instant
 // that all lines share, or RFC 3339; they count to the microsecond, "sent" from its beginning and "received" to its end. The
 // two are equal for a call whose decision has one time. A call without "admitted" or "received" had no answer. Other fields
 // are ignored. An error names the line; a recording in which no call has an answer is an error too.
@@ -73,7 +73,7 @@ func ReadRecording(name string, from io.Reader) (*Recording, error) {
 
 // A line is one call of a recording.
 type line struct {
-	Key      string   `json:"key"`
+	Key      *string  `json:"key"`
 	Cost     *int64   `json:"cost"`
 	Sent     *instant `json:"sent"`
 	Received *instant `json:"received"`
@@ -90,6 +90,8 @@ func (r *Recording) add(text []byte) error {
 		cost = *l.Cost
 	}
 	switch {
+	case l.Key == nil: // calls of several keys, counted as one, would accuse a limiter that is exact
+		return errors.New(`"key" is missing: the subject that the limiter counted the call for; where there is only one, give all lines the same key`)
 	case cost < 1 || cost > sash.MaxUnits:
 		return fmt.Errorf(`"cost" is %d: it must be 1 to %d units`, cost, int64(sash.MaxUnits))
 	case cost > math.MaxInt64-r.units:
@@ -101,11 +103,11 @@ func (r *Recording) add(text []byte) error {
 	case l.Received != nil && *l.Received < *l.Sent:
 		return errors.New(`"received" is before "sent": take both from one clock that never goes back`)
 	}
-	of := r.keys[l.Key]
+	of := r.keys[*l.Key]
 	if of == nil {
 		of = &recorded{}
-		r.keys[l.Key] = of
-		r.order = append(r.order, l.Key)
+		r.keys[*l.Key] = of
+		r.order = append(r.order, *l.Key)
 	}
 	r.units += cost
 	// Rounding to the nearest microsecond would place a decision outside the times of its call.

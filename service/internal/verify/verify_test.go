@@ -175,7 +175,7 @@ func TestARecordingWithoutDoubtIsJudgedExactly(t *testing.T) {
 		"a refusal after a call without an answer":       {[]string{`{"key": "a", "cost": 3, "sent": 0}`, at("a", 1, "100", false)}, 0, 0, 0},
 		"the call without an answer came later":          {[]string{`{"key": "a", "cost": 3, "sent": 101}`, at("a", 1, "100", false)}, 0, 1, 0},
 		"calls without an answer are no admission":       {[]string{at("a", 3, "0", true), `{"key": "a", "sent": 1, "received": 2, "admitted": null}`, `{"key": "a", "sent": 1}`}, 0, 0, 0},
-		"one line, no line end, and an empty one":        {[]string{"", `{"sent": 1e3, "received": "1970-01-01T00:16:40Z", "admitted": true, "region": "eu"}`, ""}, 0, 0, 0},
+		"one line, no line end, and an empty one":        {[]string{"", `{"key": "", "sent": 1e3, "received": "1970-01-01T00:16:40Z", "admitted": true, "region": "eu"}`, ""}, 0, 0, 0},
 	} {
 		v := read(t, c.calls...).Judge(limits)
 		var f Fault
@@ -281,18 +281,21 @@ func possible(random *rand.Rand, of *recorded, limit sash.Limit) (most int64, ro
 func TestARecordingThatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":              {"\n\n", "there is no call"},
-		"no answer":          {`{"sent": 1, "received": 2, "allowed": true}`, `no call in it has "admitted"`},
+		"no answer":          {`{"key": "a", "sent": 1, "received": 2, "allowed": true}`, `no call in it has "admitted"`},
 		"no object":          {"1", "calls:1: it is not a JSON object such as"},
 		"not JSON":           {"{\n", "calls:1: it is not a JSON object such as"},
-		"no time":            {`{"admitted": true}`, `calls:1: "sent" is missing`},
-		"no end":             {at("a", 1, "0", true) + "\n" + `{"sent": 1, "admitted": true}`, `calls:2: "received" is missing`},
-		"ends before":        {`{"sent": 2, "received": 1, "admitted": true}`, `"received" is before "sent"`},
-		"milliseconds":       {`{"sent": 1763900000001, "received": 1763900000002, "admitted": true}`, "are these milliseconds?"},
-		"a date":             {`{"sent": "yesterday"}`, "nor RFC 3339"},
-		"a list as time":     {`{"sent": [1]}`, "nor RFC 3339"},
-		"half a unit":        {`{"sent": 1, "cost": 0.5}`, `"cost" cannot be a number 0.5`},
-		"no unit":            {`{"sent": 1, "cost": 0}`, `"cost" is 0: it must be 1`},
-		"yes":                {`{"sent": 1, "received": 1, "admitted": "yes"}`, `"admitted" cannot be a string`},
+		"no key":             {at("a", 1, "0", true) + "\n" + `{"sent": 1, "received": 1, "admitted": true}`, `calls:2: "key" is missing`},
+		"null as key":        {`{"key": null, "sent": 1, "received": 1, "admitted": true}`, `calls:1: "key" is missing`},
+		"a number as key":    {`{"key": 7, "sent": 1, "received": 1, "admitted": true}`, `"key" cannot be a number`},
+		"no time":            {`{"key": "a", "admitted": true}`, `calls:1: "sent" is missing`},
+		"no end":             {at("a", 1, "0", true) + "\n" + `{"key": "a", "sent": 1, "admitted": true}`, `calls:2: "received" is missing`},
+		"ends before":        {`{"key": "a", "sent": 2, "received": 1, "admitted": true}`, `"received" is before "sent"`},
+		"milliseconds":       {`{"key": "a", "sent": 1763900000001, "received": 1763900000002, "admitted": true}`, "are these milliseconds?"},
+		"a date":             {`{"key": "a", "sent": "yesterday"}`, "nor RFC 3339"},
+		"a list as time":     {`{"key": "a", "sent": [1]}`, "nor RFC 3339"},
+		"half a unit":        {`{"key": "a", "sent": 1, "cost": 0.5}`, `"cost" cannot be a number 0.5`},
+		"no unit":            {`{"key": "a", "sent": 1, "cost": 0}`, `"cost" is 0: it must be 1`},
+		"yes":                {`{"key": "a", "sent": 1, "received": 1, "admitted": "yes"}`, `"admitted" cannot be a string`},
 		"a long line":        {at("a", 1, "0", true) + "\n" + strings.Repeat("x", longestLine+1), "calls:2: the line is longer"},
 		"two objects a line": {at("a", 1, "0", true) + at("a", 1, "0", true), "it is not a JSON object such as"},
 	} {
@@ -339,7 +342,7 @@ func TestAnExactLimiterIsNotAccusedByRounding(t *testing.T) {
 
 func FuzzReadRecording(f *testing.F) {
 	f.Add(at("a", 1, "0", true))
-	f.Add(`{"sent": "2025-11-23T12:13:20.001Z", "received": null, "admitted": null}`)
+	f.Add(`{"key": "a", "sent": "2025-11-23T12:13:20.001Z", "received": null, "admitted": null}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := ReadRecording("calls", strings.NewReader(text))
 		if err != nil {

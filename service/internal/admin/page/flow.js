@@ -26,7 +26,7 @@ export const begin = () => {
   $('flow').append(
     svg('pattern', { id: 'stripes', width: 4, height: 5, patternUnits: 'userSpaceOnUse' },
       svg('rect', { width: 4, height: 5, class: 'pale' }), svg('rect', { width: 4, height: 3 })),
-    svg('path', { class: 'grid', d: `M0 50H${most}M0 25H${most}M0 75H${most}` }),
+    svg('path', { class: 'grid' }),
     ...outcomes.map(([name]) => svg('path', { 'data-outcome': name })),
   );
 };
@@ -52,7 +52,21 @@ const ceiling = (n) => {
   return [1, 2, 4, 5, 8, 10].map((f) => f * ten).find((c) => c >= n);
 };
 
+// axis marks the whole minutes, by the clock of this browser.
+const axis = () => {
+  const minutes = [];
+  for (let at = newest - newest % 60000; at > newest - 1000 * most; at -= 60000) minutes.push([at, most - (newest - at) / 1000]);
+  $('flow').querySelector('.grid').setAttribute('d', `M0 50H${most}M0 25H${most}M0 75H${most}${minutes.map(([, x]) => `M${x} 0V100`).join('')}`);
+  const labels = minutes.filter(([, x]) => x > 0.05 * most && x < 0.86 * most).map(([at, x]) => {
+    const label = el('span', {}, clock(at, false));
+    label.style.left = `${100 * x / most}%`;
+    return label;
+  });
+  $('times').replaceChildren(...labels, el('span', { class: 'now' }, 'now'));
+};
+
 const draw = () => {
+  axis();
   const sums = seconds.map((s) => outcomes.reduce((sum, [name]) => sum + s[name], 0));
   const top = ceiling(Math.max(4, ...sums));
   levels.forEach((l, i) => say($('levels').children[i], `${rate(top * l)} /s`));

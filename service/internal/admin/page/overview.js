@@ -21,7 +21,11 @@ export const state = (s) => {
   for (const [name] of flow.outcomes) {
     say($(`rate-${name}`), rate(s.requests.rate[name]));
     say($(`count-${name}`), count(s.requests.count[name]));
-    $('tiles').querySelector(`[data-outcome=${name}]`).classList.toggle('quiet', s.requests.rate[name] === 0);
+    const tile = $('tiles').querySelector(`[data-outcome=${name}]`);
+    tile.classList.toggle('quiet', s.requests.rate[name] === 0);
+    // What has not happened since counting began gives its place to the others.
+    tile.hidden = name !== 'allowed' && s.requests.count[name] + (name === 'error' ? s.requests.count.invalid : 0) === 0;
+    $('legend').querySelector(`[data-outcome=${name}]`).hidden = tile.hidden;
   }
   say($('count-invalid'), count(s.requests.count.invalid));
   say($('since'), moment(Date.parse(s.since)));

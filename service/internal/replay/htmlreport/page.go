@@ -11,11 +11,13 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"example.com/sash"
 	"example.com/sash/service/internal/replay"
 	"example.com/sash/service/internal/replay/htmlreport/internal/echarts"
 )
@@ -34,8 +36,10 @@ type Page struct {
 	Demand  []*replay.Demand
 	// Outcomes are the rows of the table of candidates.
 	Outcomes []*replay.Outcome
-	Heat     replay.Heat
-	Caveats  []string
+	// Traffic is all requests over time.
+	Traffic replay.Course
+	Heat    replay.Heat
+	Caveats []string
 }
 
 // An Input is a line of the table of inputs, such as the key and its expression.
@@ -53,7 +57,9 @@ var (
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"percent":   func(share float64) string { return fmt.Sprintf("%.2f%%", 100*share) },
 	"time":      func(seconds float64) string { return time.Duration(seconds * 1e9).Round(time.Second).String() },
-	"candidate": func(o *replay.Outcome) string { return shown(cmp.Or(o.Policy, strings.Join(o.Limits, ", "))) },
+	"words":     words,
+	"step":      func(d time.Duration) string { return replay.WindowName(sash.Limit{Window: d}) },
+	"candidate": called,
 	"name":      shown,
 	"text":      visible,
 	"n":         Number,
@@ -78,11 +84,10 @@ func Write(w io.Writer, p *Page) error {
 		Style           template.CSS
 		Library, Script template.JS
 		Charts          charts
-		Step            time.Duration
 	}{
 		Page: p, Style: template.CSS(style), Library: template.JS(library), Script: template.JS(script),
 		Policy: fmt.Sprintf("default-src 'none'; script-src %s %s; style-src %s; base-uri 'none'; form-action 'none'", hash(library), hash(script), hash(style)),
-		Charts: charts{Noun: p.Noun(), Curve: p.curve(), Heat: p.heat()}, Step: p.Heat.Step.Round(max(time.Millisecond, min(time.Second, p.Heat.Step/100))),
+		Charts: charts{Noun: p.Noun(), Traffic: p.Traffic, Refused: p.refused(), Curve: p.curve(), Heat: p.heat()},
 	}
 	return page.Execute(w, view)
 }
@@ -122,9 +127,36 @@ func Number(n int64) string {
 
 // charts are the numbers that report.js draws. Times are milliseconds since the epoch.
 type charts struct {
-	Noun  string `json:"noun"`
-	Curve *curve `json:"curve,omitempty"`
-	Heat  *heat  `json:"heat,omitempty"`
+	Noun    string        `json:"noun"`
+	Traffic replay.Course `json:"traffic"`
+	Refused []refused     `json:"refused"`
+	Curve   *curve        `json:"curve,omitempty"`
+	Heat    *heat         `json:"heat,omitempty"`
+}
+
+type refused struct {
+	Candidate string `json:"candidate"`
+	replay.Course
+}
+
+// refused returns the course of each candidate that refuses anything.
+func (p *Page) refused() []refused {
+	all := []refused{}
+	for _, o := range p.Outcomes {
+		if o.Refused > 0 {
+			all = append(all, refused{called(o) + " by " + o.Algorithm, o.Refusals})
+		}
+	}
+	return all
+}
+
+func called(o *replay.Outcome) string { return shown(cmp.Or(o.Policy, strings.Join(o.Limits, ", "))) }
+
+var per = regexp.MustCompile(`([0-9])/`) // of a limit
+
+// words returns what a candidate is, as the beginning of a sentence.
+func words(o *replay.Outcome) string {
+	return shown(cmp.Or(o.Policy, "At most "+per.ReplaceAllString(strings.Join(o.Limits, " and "), "$1 in ")))
 }
 
 // A curve is the clients affected over the limit, a line for each window.
@@ -211,7 +243,7 @@ type heat struct {
 
 func (p *Page) heat() *heat {
 	h := p.Heat
-	if len(h.Clients) == 0 || len(h.Units) == 0 || h.Step < time.Millisecond { // a log of one moment has no course
+	if len(h.Clients) == 0 || len(h.Units[0]) < 2 {
 		return nil
 	}
 	m := &heat{Start: float64(h.Start.UnixMicro()) / 1e3, Step: float64(h.Step) / 1e6, Steps: len(h.Units[0]), Cells: [][3]int64{}, Most: 1}

@@ -40,7 +40,8 @@ func drawn(t *testing.T, b *replay.Builder, own string, c replay.Candidate) *Pag
 	if p.Outcomes, err = trace.Run([]replay.Candidate{c}, 5, nil); err != nil {
 		t.Fatal(err)
 	}
-	p.Demand, p.Heat, p.Caveats = trace.Demands([]replay.Candidate{c}), trace.Heat(trace.Busiest(5), 30), trace.Caveats(c)
+	p.Traffic = trace.Course(func(int) bool { return true })
+	p.Demand, p.Heat, p.Caveats = trace.Demands([]replay.Candidate{c}), trace.Heat(trace.Busiest(5)), trace.Caveats(c)
 	p.Caveats = append(p.Caveats, own)
 	return p
 }
@@ -78,8 +79,8 @@ func TestThePageStandsAlone(t *testing.T) {
 		if strings.Count(text, "<script") != 3 || strings.Count(text, "<script></script>") != 2 || strings.Count(text, `<script type="application/json" id="data">`) != 1 {
 			t.Errorf("%v: the page has other scripts than the library, its own and its numbers", algorithm)
 		}
-		if n := strings.Count(text, `<div class="plot"`); n != 2 {
-			t.Errorf("%v: %d charts, want the curve and the heat map", algorithm, n)
+		if n := strings.Count(text, `<div class="plot"`); n != 3 {
+			t.Errorf("%v: %d charts, want the course, the curve and the heat map", algorithm, n)
 		}
 		if !strings.Contains(text, "&lt;script&gt;") || !strings.Contains(text, "10/10s, 50/1h") {
 			t.Errorf("%v: the page lacks the candidate or the client", algorithm)
@@ -131,6 +132,11 @@ func TestTheChartsHaveTheNumbers(t *testing.T) {
 	if len(got.Curve.Tried) != 2 || got.Curve.Tried[0].Limit != "10/10s" || got.Curve.Tried[0].Affected != 1 || got.Curve.Tried[1].Line != 1 || got.Curve.Tried[1].Units != 50 || got.Curve.Tried[1].Affected != 1 {
 		t.Errorf("the limits that were tried are %+v", got.Curve.Tried)
 	}
+	// 40 requests in 28 seconds and 40 in 195, in steps of a second.
+	if c := got; c.Traffic.Step != time.Second || c.Traffic.Start.Unix() != 1431857103 || len(c.Traffic.Counts) != 196 || sum(c.Traffic.Counts) != 80 ||
+		len(c.Refused) != 1 || sum(c.Refused[0].Counts) != p.Outcomes[0].Refused || c.Refused[0].Candidate != "10/10s, 50/1h by sliding-log" {
+		t.Errorf("the course is %+v, %+v", c.Traffic, c.Refused)
+	}
 	units := make([]int64, len(got.Heat.Names))
 	for _, cell := range got.Heat.Cells {
 		units[cell[1]] += cell[2]
@@ -143,6 +149,34 @@ func TestTheChartsHaveTheNumbers(t *testing.T) {
 		if units[i] != want {
 			t.Errorf("the heat map has %d units of %s, want %d", units[i], got.Heat.Names[i], want)
 		}
+	}
+}
+
+func sum(counts []int64) (n int64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// The page opens with what each candidate is and does, in words; what it was made from comes last.
+func TestThePageOpensWithTheProposalInWords(t *testing.T) {
+	p := pageOf(t, sash.SlidingLog, sash.Every(10, 10*time.Second), sash.PerCalendar(9000, sash.CalendarMonth, nil))
+	_, text := write(t, p)
+	o := p.Outcomes[0]
+	text = strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(text[strings.Index(text, "<main>"):], " ")), " ")
+	at := 0
+	for _, want := range []string{
+		"A &lt;title&gt; At most 10 in 10s and 9000 in month@UTC for each client, by sliding-log, would have refused " +
+			Number(o.Refused) + " of 80 requests",
+		"of 1 client (50.00%), the first at " + o.FirstRefused, "Who would be refused", "Refusals and traffic over time", "steps of 1s",
+		"Limits and the clients they affect", "What the log cannot show", "How this was made", "Make this report again",
+	} {
+		next := strings.Index(text[at:], want)
+		if next < 0 {
+			t.Fatalf("behind %.80q there is no %q", text[at:], want)
+		}
+		at += next
 	}
 }
 

@@ -9,7 +9,7 @@
   const short = (n) => n.toLocaleString('en-US', { notation: 'compact', maximumFractionDigits: 1 });
   const clock = (ms) => {
     const text = new Date(ms).toISOString();
-    return `${text.slice(0, 10)} ${text.slice(11, 19)}${text.slice(19, 23) === '.000' ? '' : text.slice(19, 23)}`;
+    return `${text.slice(0, 10)} ${text.slice(11, 19)}`;
   };
   const isolated = (name) => `\u2068${name}\u2069`; // the direction of a name's text ends with it
   // middle leaves out the middle of a name that is longer than a number of characters: many differ only at their ends.
@@ -76,20 +76,65 @@
     });
   };
 
+  // round returns the steps of an axis of time: the shortest of a round length of which at most so many are in a span.
+  const round = (span, most) => [1, 5, 15, 60, 300, 900, 3600, 10800, 21600, 43200, 86400, 172800, 604800, 2592000].map((s) => 1000 * s).find((s) => span / s <= most) ?? span;
+  // moment writes a round time, as finely as the steps are.
+  const moment = (ms, step) => clock(ms).slice(step < 60e3 ? 11 : ms % 864e5 === 0 ? 5 : 11, step < 60e3 ? 19 : ms % 864e5 === 0 ? 10 : 16);
+
+  const course = ({ traffic: { start: began, step: nanoseconds, counts: traffic }, refused: tried }) => (width, height) => {
+    const start = Date.parse(began), step = nanoseconds / 1e6, refused = tried.slice(0, 6); // as many as there are colors
+    const end = start + step * traffic.length, ticks = round(end - start, width / 75);
+    const points = (counts) => [...counts.map((n, i) => [start + i * step, n]), [end, counts.at(-1)]];
+    const time = (gridIndex, show) => ({
+      gridIndex, type: 'time', min: start, max: end, splitLine: { show: true, lineStyle: { color: color('line') } }, axisTick: { show: false },
+      axisLine: { lineStyle: { color: color('line') } },
+      axisLabel: { show, color: color('soft'), hideOverlap: true, customValues: stops, formatter: (ms) => moment(ms, ticks) },
+    });
+    const stops = Array.from({ length: Math.floor((end - start) / ticks) + 1 }, (_, i) => Math.ceil(start / ticks) * ticks + i * ticks).filter((ms) => ms <= end);
+    const counts = (gridIndex, name) => ({
+      ...axis(name, { label: { formatter: short }, axis: { type: 'value', min: 0, minInterval: 1, splitNumber: 3, nameGap: 42 } }), gridIndex,
+    });
+    const line = (name, counts, grid, i, more) => ({
+      name, type: 'line', step: 'end', showSymbol: false, xAxisIndex: grid, yAxisIndex: grid, color: i < 0 ? color('soft') : color(`line${1 + i}`), lineStyle: { width: i < 0 ? 1 : 2 }, data: points(counts), ...more,
+    });
+    const top = refused.length > 0 ? 24 * Math.ceil((refused.length * 210) / width) + 14 : 14;
+    const both = refused.length > 0, tall = both ? (height - top - 48) / 2 : height - top - 30;
+    return {
+      ...common(),
+      axisPointer: { link: [{ xAxisIndex: 'all' }] },
+      legend: { ...legend(refused.map((r) => r.candidate)), type: 'plain', show: both },
+      grid: both ? [{ left: 60, right: 18, top, height: tall }, { left: 60, right: 18, top: top + tall + 18, height: tall }] : [{ left: 60, right: 18, top, height: tall }],
+      xAxis: both ? [time(0, false), time(1, true)] : [time(0, true)],
+      yAxis: both ? [counts(0, 'requests'), counts(1, 'refused')] : [counts(0, 'requests')],
+      tooltip: {
+        ...common().tooltip, trigger: 'axis', axisPointer: { ...pointer(), snap: false },
+        formatter: (all) => {
+          const i = Math.max(0, Math.min(traffic.length - 1, Math.floor((all[0].axisValue - start) / step)));
+          return tip(`${clock(start + i * step)} UTC`, [count(traffic[i], 'request'), ...refused.map((r) => `${number(r.counts[i])} refused by ${r.candidate}`)]);
+        },
+      },
+      series: [line('all', traffic, 0, -1, { areaStyle: { opacity: 0.25 } }), ...refused.map((r, i) => line(r.candidate, r.counts, 1, i))],
+    };
+  };
+
   const curve = ({ lines, tried: unsorted }) => (width) => {
     const tried = unsorted.toSorted((a, b) => a.units - b.units);
     const name = (l) => `in any ${l.window}`;
-    const most = Math.max(2, ...lines.map((l) => l.points.at(-1).units), ...tried.map((m) => m.units));
-    const point = (p) => [p.units, 100 * p.share];
-    const wide = width - 90, across = (m) => (wide * Math.log(m.units)) / Math.log(1.1 * most);
-    const highest = 1.1 * Math.max(...lines.map((l) => l.points[0].share), 0.01);
-    const level = levels(tried.map((m) => ({ x: Math.min(across(m), wide - 4 * m.limit.length), y: (240 * m.share) / highest, half: 4 * m.limit.length })));
+    const largest = Math.max(2, ...lines.map((l) => l.points.at(-1).units), ...tried.map((m) => m.units));
+    const ten = 10 ** Math.floor(Math.log10(largest)), most = ten * [1, 2, 5, 10].find((f) => f * ten >= largest);
+    // The scale of shares begins below the smallest there is: its lowest line stands for none.
+    const smallest = 100 * Math.min(1, ...lines.flatMap((l) => l.points.map((p) => p.share).filter((s) => s > 0)));
+    const none = 10 ** (Math.ceil(Math.log10(smallest / 2)) - 1);
+    const point = (p) => [p.units, Math.max(none, 100 * p.share)];
+    const wide = width - 90, across = (m) => (wide * Math.log(m.units)) / Math.log(most);
+    const up = (m) => (240 * Math.log(point(m)[1] / none)) / Math.log(100 / none);
+    const level = levels(tried.map((m) => ({ x: Math.min(across(m), wide - 4 * m.limit.length), y: up(m), half: 4 * m.limit.length })));
     return {
       ...common(),
       legend: legend([...lines.map(name), ...(tried.length ? ['tried'] : [])]),
       grid,
-      xAxis: axis('limit, units (logarithmic)', { label: { formatter: short }, axis: { type: 'log', min: 1, max: 1.1 * most, nameGap: 28 } }),
-      yAxis: axis(`${data.noun} affected, %`, { label: { formatter: (n) => `${number(n)}%` }, axis: { type: 'value', min: 0, nameGap: 46 } }),
+      xAxis: axis('limit, units (logarithmic)', { label: { formatter: short }, axis: { type: 'log', min: 1, max: most, nameGap: 28 } }),
+      yAxis: axis(`${data.noun} affected (logarithmic)`, { label: { formatter: (n) => (n < 1.01 * none ? 'none' : `${+n.toPrecision(1)}%`) }, axis: { type: 'log', min: none, max: 100, nameGap: 50 } }),
       tooltip: {
         ...common().tooltip, trigger: 'axis', axisPointer: { ...pointer(), snap: false },
         formatter: (all) => {
@@ -105,7 +150,7 @@
       series: [
         ...lines.map((l, i) => ({
           name: name(l), type: 'line', step: 'end', showSymbol: false, color: color(`line${1 + i % 6}`), lineStyle: { width: 2 },
-          data: [...l.points.map(point), [1.1 * most, 100 * l.points.at(-1).share]],
+          data: [...l.points.map(point), [most, none]],
         })),
         {
           name: 'tried', type: 'scatter', symbol: 'diamond', symbolSize: 13, color: color('text'), z: 5,
@@ -119,15 +164,13 @@
   const heat = ({ names, start, step, steps, cells, most }) => (width) => {
     const label = Math.min(300, Math.max(90, 0.36 * width));
     const at = (i) => start + i * step;
-    const span = step * steps, day = 864e5;
-    const fine = (text) => (step < 6e4 ? text : text.slice(0, 19)); // no milliseconds where a step is long
-    const [first, last] = span > 14 * day ? [0, 10] : span > day ? [5, 16] : span > 3600e3 ? [11, 16] : [11, step < 1000 ? 23 : 19];
-    const time = (i) => clock(at(i)).slice(first, last);
+    const span = step * steps;
+    const ticks = round(span, Math.max(1, (width - label) / 75)), slot = (i) => Math.floor(at(i) / ticks);
     return {
       ...common(),
       grid: { left: 12, right: 18, top: 8, bottom: 64, outerBoundsMode: 'same', outerBoundsContain: 'all' },
       xAxis: axis('', {
-        label: { formatter: (_, i) => time(i), interval: Math.max(0, Math.ceil(steps / Math.max(1, (width - label) / 95)) - 1) },
+        label: { formatter: (_, i) => moment(slot(i) * ticks, ticks), interval: (i) => i > 0 && slot(i) > slot(i - 1) },
         axis: { type: 'category', data: Array.from({ length: steps }, (_, i) => i), splitLine: { show: false }, axisTick: { show: false } },
       }),
       yAxis: axis('', {
@@ -141,7 +184,7 @@
       },
       tooltip: {
         ...common().tooltip,
-        formatter: ({ value: [i, j, units] }) => tip(names[j], [`${count(units, 'unit')} from ${fine(clock(at(i)))}`, `to ${fine(clock(at(i + 1)))} UTC`]),
+        formatter: ({ value: [i, j, units] }) => tip(names[j], [`${count(units, 'unit')} from ${clock(at(i))}`, `to ${clock(at(i + 1))} UTC`]),
       },
       series: [{ type: 'heatmap', data: cells.map(([i, j, units]) => [i, j, units, Math.log(units)]), emphasis: { itemStyle: { borderColor: color('text'), borderWidth: 1.5 } } }],
     };
@@ -152,6 +195,7 @@
     const place = document.getElementById(id);
     if (place) drawings.push({ chart: echarts.init(place, null, { renderer: 'svg' }), place, options });
   };
+  add('course', course(data));
   if (data.curve) add('curve', curve(data.curve));
   if (data.heat) {
     document.getElementById('heat').style.setProperty('--tall', `${100 + 22 * data.heat.names.length}px`);
@@ -160,7 +204,7 @@
 
   const draw = (d) => {
     d.chart.resize();
-    d.chart.setOption(d.options(d.place.clientWidth), { notMerge: true });
+    d.chart.setOption(d.options(d.place.clientWidth, d.place.clientHeight), { notMerge: true });
   };
   const all = () => drawings.forEach(draw);
   const sized = new ResizeObserver((entries) => entries.forEach(({ target }) => draw(drawings.find((d) => d.place === target))));
@@ -170,7 +214,10 @@
   addEventListener('afterprint', all);
 
   // A table that is wider than the page says so.
-  const wide = new ResizeObserver((entries) => entries.forEach(({ target }) => target.classList.toggle('more', target.scrollWidth > target.clientWidth + 1)));
+  const wide = new ResizeObserver((entries) => entries.forEach(({ target }) => {
+    const more = target.classList.toggle('more', target.scrollWidth > target.clientWidth + 1);
+    if (more) target.tabIndex = 0; else target.removeAttribute('tabindex'); // it is scrolled by keyboard too
+  }));
   document.querySelectorAll('.wide').forEach((table) => wide.observe(table));
   document.documentElement.dataset.drawn = drawings.length;
 })();
