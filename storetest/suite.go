@@ -57,7 +57,7 @@ type testCase struct {
 	run     func(*suite)
 }
 
-var cases = slices.Concat(scriptCases, waitingCases, randomCases, concurrentCases)
+var cases = slices.Concat(scriptCases, waitingCases, batchCases, randomCases, concurrentCases)
 
 const window = 10 * time.Second
 
