@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/driver/stepwise"
 )
 
 // A Subject is one of several keys that a call is charged to, such as a client and the quota that all
@@ -57,6 +58,8 @@ func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, er
 type call struct {
 	driver.Request
 	policy *policy
+	kind   driver.Kind
+	id     string    // of a call that may be repeated
 	waits  bool      // the caller waits
 	asked  time.Time // of a call that books, before the store was asked
 }
@@ -110,7 +113,7 @@ func (l *Limiter) decideOne(ctx context.Context, c call) (res Result, err error)
 		at := time.Now()
 		defer func() { l.observe(ctx, at, []call{c}, []Result{res}, err) }()
 	}
-	began, err := l.pace.begin(ctx, l.store, &c.Request)
+	began, err := l.pace.begin(ctx, l.store, c.Key, c.Policy)
 	if err != nil {
 		return Result{}, err
 	}
@@ -135,53 +138,48 @@ func (l *Limiter) decideAll(ctx context.Context, calls []call) (results []Result
 		at := time.Now()
 		defer func() { l.observe(ctx, at, calls, results, err) }()
 	}
-	began, err := l.pace.begin(ctx, l.store, &calls[0].Request)
+	began, err := l.pace.begin(ctx, l.store, calls[0].Key, calls[0].Policy)
 	if err != nil {
 		return nil, err
 	}
-	if store, ok := l.store.(driver.MultiStore); ok {
-		reqs := make([]driver.Request, len(calls))
+	b := driver.Batch{Ops: make([]driver.Op, len(calls))}
+	for i := range calls {
+		b.Ops[i].Request = calls[i].Request
+	}
+	err = b.Do(ctx, l.store)
+	l.pace.end(ctx, began, err)
+	if err == nil {
+		results := make([]Result, len(calls))
 		for i := range calls {
-			reqs[i] = calls[i].Request
+			results[i] = resultOf(calls[i].Key, calls[i].policy, &b.Ops[i].Answer)
 		}
-		answers, err := store.DecideAll(ctx, reqs)
-		l.pace.end(ctx, began, err)
-		if err == nil {
-			err = driver.CheckAll(reqs, answers)
-		}
-		if err == nil {
-			results := make([]Result, len(answers))
-			for i := range answers {
-				results[i] = resultOf(calls[i].Key, calls[i].policy, &answers[i])
-			}
-			return results, nil
-		}
-		if !errors.Is(err, driver.ErrApart) {
-			return nil, storeError(ctx, err)
-		}
+		return results, nil
+	}
+	if !errors.Is(err, driver.ErrApart) {
+		return nil, storeError(ctx, err)
 	}
 	if calls[0].Within > 0 { // one instant for all cannot be found one after the other
 		return nil, fmt.Errorf("%w: one booking of subjects in different places; see KeyTogether", ErrUnsupported)
 	}
-	return l.decideApart(ctx, calls)
+	return l.decideApart(ctx, calls, b.Ops)
 }
 
 // decideApart decides calls that the store cannot decide in one step.
-func (l *Limiter) decideApart(ctx context.Context, calls []call) ([]Result, error) {
-	if _, err := l.settler("one decision over subjects in different places"); err != nil {
+func (l *Limiter) decideApart(ctx context.Context, calls []call, ops []driver.Op) ([]Result, error) {
+	if err := l.settles("one decision over subjects in different places"); err != nil {
 		return nil, err
 	}
-	steps := make([][]driver.Request, len(calls))
-	for i := range calls {
-		steps[i] = []driver.Request{calls[i].Request}
+	var steps [][]driver.Op
+	for i := range ops {
+		steps = append(steps, ops[i:i+1])
 	}
-	answers, admitted, err := driver.DecideInSteps(ctx, l.store, steps)
+	admitted, err := stepwise.Decide(ctx, l.store, steps...)
 	if err != nil {
 		return nil, storeError(ctx, err)
 	}
 	var results []Result
 	for i := range calls {
-		if answer := &answers[i][0]; admitted || len(answer.Statuses()) > 0 {
+		if answer := &ops[i].Answer; admitted || len(answer.Statuses()) > 0 {
 			results = append(results, resultOf(calls[i].Key, calls[i].policy, answer))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/driver/stepwise"
 )
 
 // AllowAny charges one of several subjects, such as the credentials of a pool that each have a quota of their own: the
@@ -47,11 +48,10 @@ func (l *Limiter) AllowAny(ctx context.Context, subjects ...Subject) (int, Resul
 //
 // Errors are those of AllowAny. [ErrUnsupported] also means that the store does not settle.
 func (l *Limiter) ReserveAny(ctx context.Context, subjects ...Subject) (int, *Reservation, error) {
-	store, err := l.settler("ReserveAny")
-	if err != nil {
+	if err := l.settles("ReserveAny"); err != nil {
 		return -1, nil, err
 	}
-	return l.holdAny(ctx, store, 0, subjects)
+	return l.holdAny(ctx, 0, subjects)
 }
 
 // BookAny books the one of several subjects that admits the call first: now the one with most room, as AllowAny, or later
@@ -63,15 +63,14 @@ func (l *Limiter) ReserveAny(ctx context.Context, subjects ...Subject) (int, *Re
 //
 // Errors are those of ReserveAny. [ErrUnsupported] also means that the store does not book under the limiter's algorithm.
 func (l *Limiter) BookAny(ctx context.Context, within time.Duration, subjects ...Subject) (int, *Reservation, error) {
-	store, err := l.booker("BookAny")
-	if err != nil {
+	if err := l.books("BookAny"); err != nil {
 		return -1, nil, err
 	}
-	return l.holdAny(ctx, store, within, subjects)
+	return l.holdAny(ctx, within, subjects)
 }
 
 // holdAny decides on any of several subjects for a caller that settles: see decideForHolder.
-func (l *Limiter) holdAny(ctx context.Context, store driver.Settler, within time.Duration, subjects []Subject) (int, *Reservation, error) {
+func (l *Limiter) holdAny(ctx context.Context, within time.Duration, subjects []Subject) (int, *Reservation, error) {
 	options, err := l.choice(subjects, true)
 	if err != nil {
 		return -1, nil, err
@@ -86,12 +85,12 @@ func (l *Limiter) holdAny(ctx context.Context, store driver.Settler, within time
 	h, err := outlive(ctx, l.leavers, func(ctx context.Context) (h held, err error) {
 		h.chosen, h.res, err = l.decideAny(ctx, options)
 		return h, err
-	}, func(h held) { l.giveBack(ctx, store, []call{options[h.chosen].call}, []Result{h.res}) })
+	}, func(h held) { l.giveBack(ctx, []call{options[h.chosen].call}, []Result{h.res}) })
 	if err != nil {
 		return -1, nil, storeError(ctx, err)
 	}
 	chosen := &options[h.chosen]
-	r := newReservation(l, store, chosen.call, h.res)
+	r := newReservation(l, chosen.call, h.res)
 	if r.books && r.Allowed() {
 		l.lines.trade(ctx, []*Reservation{r}, chosen.Within)
 	}
@@ -165,35 +164,25 @@ func (l *Limiter) decideAny(ctx context.Context, options []option) (chosen int, 
 	if err := ctx.Err(); err != nil {
 		return 0, Result{}, storeError(ctx, err)
 	}
-	reqs := make([]driver.Request, len(options))
+	b := driver.Batch{Mode: driver.Any, Ops: make([]driver.Op, len(options))}
 	for i := range options {
-		reqs[i] = options[i].Request
+		b.Ops[i].Request = options[i].Request
 	}
 	if l.opts.Observer != nil {
 		at := time.Now()
 		defer func() { l.observe(ctx, at, []call{options[chosen].call}, []Result{res}, err) }()
 	}
-	began, err := l.pace.begin(ctx, l.store, &reqs[0])
+	began, err := l.pace.begin(ctx, l.store, b.Ops[0].Key, b.Ops[0].Policy)
 	if err != nil {
 		return 0, Result{}, err
 	}
-	answer, err := driver.Answer{}, driver.ErrApart
-	if store, ok := l.store.(driver.Chooser); ok {
-		chosen, answer, err = store.DecideAny(ctx, reqs)
-	}
-	if errors.Is(err, driver.ErrApart) {
-		chosen, answer, err = driver.ChooseApart(ctx, l.store, reqs)
+	if err = b.Do(ctx, l.store); errors.Is(err, driver.ErrApart) {
+		err = stepwise.Choose(ctx, l.store, &b)
 	}
 	l.pace.end(ctx, began, err)
-	switch {
-	case err != nil:
-	case chosen < 0 || chosen >= len(reqs):
-		err = fmt.Errorf("driver: the store chose request %d of %d", chosen, len(reqs))
-	default:
-		err = answer.Check(reqs[chosen].Policy)
-	}
 	if err != nil {
 		return 0, Result{}, storeError(ctx, err)
 	}
-	return chosen, resultOf(reqs[chosen].Key, options[chosen].policy, &answer), nil
+	chosen = b.Chosen
+	return chosen, resultOf(options[chosen].Key, options[chosen].policy, &b.Ops[chosen].Answer), nil
 }

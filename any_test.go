@@ -13,6 +13,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/stack"
@@ -25,12 +26,17 @@ type separate struct {
 	decides atomic.Int64
 }
 
-func (s *separate) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	time.Sleep(time.Millisecond)
-	if req.Cost > 0 {
-		s.decides.Add(1)
-	}
-	return s.store.Decide(ctx, req)
+func (s *separate) Powers() driver.Powers { return 0 }
+
+func (s *separate) Do(ctx context.Context, b *driver.Batch) error {
+	return driver.OneByOne(ctx, b, func(ctx context.Context, op *driver.Op) (err error) {
+		time.Sleep(time.Millisecond)
+		if op.Cost > 0 {
+			s.decides.Add(1)
+		}
+		op.Answer, err = driver.Decide(ctx, s.store, op.Request)
+		return err
+	})
 }
 
 func credentials(n int) []sash.Subject {
@@ -142,8 +148,12 @@ type wild struct {
 	chosen int
 }
 
-func (w wild) DecideAny(context.Context, []driver.Request) (int, driver.Answer, error) {
-	return w.chosen, driver.NewAnswer(1, 0, statuses(1, driver.Status{})), nil
+func (w wild) Do(_ context.Context, b *driver.Batch) error {
+	for i := range b.Ops {
+		b.Ops[i].Answer = driver.NewAnswer(1, 0, statuses(1, driver.Status{}))
+	}
+	b.Chosen = w.chosen
+	return nil
 }
 
 func TestAWrongChoiceOfAStoreIsAnError(t *testing.T) {
@@ -180,9 +190,6 @@ func TestBookAnyTakesTheShortestQueue(t *testing.T) {
 	})
 }
 
-// plain is a store that decides and can do nothing else.
-type plain struct{ driver.Store }
-
 // layers stand before a store, one before the other too.
 func layers(t *testing.T, store driver.Store) map[string]driver.Store {
 	t.Helper()
@@ -205,7 +212,7 @@ func layers(t *testing.T, store driver.Store) map[string]driver.Store {
 
 // Before a store that lacks a power there is nothing that has it: a limiter says so at once, before it charges.
 func TestADecoratorHasOnlyThePowersOfItsStore(t *testing.T) {
-	for name, store := range layers(t, plain{memstore.New(nil)}) {
+	for name, store := range layers(t, drivertest.Plain(memstore.New(nil))) {
 		t.Run(name, func(t *testing.T) {
 			l := newLimiter(t, store, nil, sash.PerHour(10))
 			_, concurrency := sash.NewConcurrency(store, nil, 5, time.Minute)

@@ -18,16 +18,12 @@ type farStore struct{ apartStore }
 
 const roundTrip = time.Millisecond
 
-func (s farStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	time.Sleep(roundTrip / 2)
-	defer time.Sleep(roundTrip / 2)
-	return s.apartStore.Decide(ctx, req)
-}
-
-func (s farStore) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	time.Sleep(roundTrip / 2)
-	defer time.Sleep(roundTrip / 2)
-	return s.apartStore.Settle(ctx, sets...)
+func (s farStore) Do(ctx context.Context, b *driver.Batch) error {
+	if len(b.Ops) == 1 || !b.Ops[0].Asks() {
+		time.Sleep(roundTrip / 2)
+		defer time.Sleep(roundTrip / 2)
+	}
+	return s.apartStore.Do(ctx, b)
 }
 
 func newFarStore() farStore {
@@ -95,18 +91,13 @@ type mortalStore struct {
 
 var errDead = errors.New("the process has ended")
 
-func (s mortalStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if *s.calls--; *s.calls < 0 {
-		return driver.Answer{}, errDead
+func (s mortalStore) Do(ctx context.Context, b *driver.Batch) error {
+	if len(b.Ops) == 1 {
+		if *s.calls--; *s.calls < 0 {
+			return errDead
+		}
 	}
-	return s.farStore.Decide(ctx, req)
-}
-
-func (s mortalStore) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	if *s.calls--; *s.calls < 0 {
-		return errDead
-	}
-	return s.farStore.Settle(ctx, sets...)
+	return s.farStore.Do(ctx, b)
 }
 
 // Of a process that ends within a decision one charge of each subject may stay, until it leaves the window.
@@ -155,12 +146,11 @@ func remaining(t *testing.T, l *sash.Limiter, key string) int64 {
 // apartStore is a store whose subjects all live in different places, as on a cluster.
 type apartStore struct{ *memstore.Store }
 
-func (apartStore) DecideAll(context.Context, []driver.Request) ([]driver.Answer, error) {
-	return nil, driver.ErrApart
-}
-
-func (apartStore) DecideAny(context.Context, []driver.Request) (int, driver.Answer, error) {
-	return 0, driver.Answer{}, driver.ErrApart
+func (s apartStore) Do(ctx context.Context, b *driver.Batch) error {
+	if len(b.Ops) > 1 && b.Ops[0].Asks() {
+		return driver.ErrApart
+	}
+	return s.Store.Do(ctx, b)
 }
 
 // eachWay runs a test on a store that decides over several subjects in one step, and on one that does not, in bubbles.
@@ -177,19 +167,19 @@ func eachWay(t *testing.T, test func(t *testing.T, store driver.Store)) {
 
 // localFor is a store that decides about one of its subjects elsewhere.
 type localFor struct {
-	driver.MultiStore
+	driver.Store
 	key   string
 	cause error
 }
 
-func (s localFor) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	results, err := s.MultiStore.DecideAll(ctx, reqs)
-	for i, req := range reqs {
-		if err == nil && req.Key == s.key {
-			results[i].Source, results[i].Cause = sash.FromLocal, s.cause
+func (s localFor) Do(ctx context.Context, b *driver.Batch) error {
+	err := s.Store.Do(ctx, b)
+	for i := range b.Ops {
+		if op := &b.Ops[i]; err == nil && op.Key == s.key {
+			op.Answer.Source, op.Answer.Cause = sash.FromLocal, s.cause
 		}
 	}
-	return results, err
+	return err
 }
 
 func TestADecisionComesFromTheLeastOfItsSubjectsSources(t *testing.T) {

@@ -15,41 +15,30 @@ import (
 	"example.com/sash/stack"
 )
 
-// A scripted store returns what its functions return. It is a MultiStore and a Settler.
+// A scripted store answers by its function, and settles. It does not book.
 type scripted struct {
-	driver.Passthrough
-	answer  func(driver.Request) driver.Answer
-	answers func([]driver.Request) []driver.Answer
-	settle  func()
-	waits   time.Duration
+	answer func(driver.Request) driver.Answer
+	settle func()
+	waits  time.Duration
 }
 
-func (s *scripted) Decide(_ context.Context, req driver.Request) (driver.Answer, error) {
-	time.Sleep(s.waits)
-	return s.answer(req), nil
-}
+func (s *scripted) Powers() driver.Powers { return memstore.New(nil).Powers() &^ driver.CanBook }
 
-func (s *scripted) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	time.Sleep(s.waits)
-	return s.answers(reqs), nil
-}
-
-func (s *scripted) DecideOnce(ctx context.Context, _ string, req driver.Request) (driver.Answer, error) {
-	return s.Decide(ctx, req)
-}
-
-func (s *scripted) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	return s.Decide(ctx, req)
-}
-
-func (s *scripted) Settle(context.Context, ...driver.Settlement) error {
-	if s.settle != nil {
-		s.settle()
+func (s *scripted) Do(_ context.Context, b *driver.Batch) error {
+	for i := range b.Ops {
+		op := &b.Ops[i]
+		switch {
+		case op.Corrects() && s.settle != nil:
+			s.settle()
+		case !op.Corrects():
+			op.Answer = s.answer(op.Request)
+		}
+	}
+	if !b.Ops[0].Corrects() {
+		time.Sleep(s.waits)
 	}
 	return nil
 }
-
-func (s *scripted) Unwrap() driver.Store { return memstore.New(nil) }
 
 // statuses are n equal ones.
 func statuses(n int, s driver.Status) []driver.Status {
@@ -76,10 +65,7 @@ func TestAWrongAnswerOfAStoreIsAnErrorThatNamesIt(t *testing.T) {
 		"a negative number":      {driver.NewAnswer(1, 0, statuses(3, driver.Status{Remaining: -7})), "a negative number for limit 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store := &scripted{
-				answer:  func(driver.Request) driver.Answer { return c.answer },
-				answers: func(reqs []driver.Request) []driver.Answer { return []driver.Answer{c.answer, c.answer}[:len(reqs)] },
-			}
+			store := &scripted{answer: func(driver.Request) driver.Answer { return c.answer }}
 			l := newLimiter(t, store, nil, three...)
 			for _, call := range append(but("Book", "BookAll", "BookAny", "BookOnce"), // of which the store has no power
 				call{"Peek", func(a arguments) error { return second(a.Peek(a.ctx, a.key)) }},
@@ -90,27 +76,6 @@ func TestAWrongAnswerOfAStoreIsAnErrorThatNamesIt(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestAStoreThatAnswersAnotherNumberOfRequestsHasFailed(t *testing.T) {
-	for _, n := range []int{0, 1, 3} {
-		store := &scripted{answers: func([]driver.Request) []driver.Answer {
-			answers := make([]driver.Answer, n)
-			for i := range answers {
-				answers[i] = driver.NewAnswer(1, 0, statuses(1, driver.Status{}))
-			}
-			return answers
-		}}
-		l := newLimiter(t, store, nil, sash.PerMinute(5))
-		for _, ctx := range []context.Context{context.Background(), t.Context()} {
-			if res, err := l.AllowAll(ctx, two("k", 1)...); !errors.Is(err, sash.ErrUnavailable) || res.Allowed {
-				t.Errorf("%d answers to AllowAll: allowed %v, %v", n, res.Allowed, err)
-			}
-			if _, rs, err := l.ReserveAll(ctx, two("k", 1)...); !errors.Is(err, sash.ErrUnavailable) || rs != nil {
-				t.Errorf("%d answers to ReserveAll: %v, %v", n, rs, err)
-			}
-		}
 	}
 }
 

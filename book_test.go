@@ -24,16 +24,12 @@ func newBookStore() *bookStore {
 	return &bookStore{Passthrough: driver.Passthrough{Next: memstore.New(nil)}}
 }
 
-func (s *bookStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	defer time.Sleep(s.takes)
-	s.decisions.Add(1)
-	return s.Passthrough.Decide(ctx, req)
-}
-
-func (s *bookStore) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	defer time.Sleep(s.takes)
-	s.decisions.Add(1)
-	return s.Passthrough.DecideAll(ctx, reqs)
+func (s *bookStore) Do(ctx context.Context, b *driver.Batch) error {
+	if op := &b.Ops[0]; op.Asks() && op.ID == "" && b.Mode != driver.Any {
+		defer time.Sleep(s.takes)
+		s.decisions.Add(1)
+	}
+	return s.Next.Do(ctx, b)
 }
 
 func book(t *testing.T, l *sash.Limiter, key string, cost int64) *sash.Reservation {

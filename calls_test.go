@@ -12,6 +12,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
 )
@@ -166,7 +167,7 @@ func TestWhatCannotBeWhereRefusedCallsAreCharged(t *testing.T) {
 // A store that cannot book, and an algorithm that does not: each says so.
 func TestBookNeedsAStoreThatBooks(t *testing.T) {
 	for name, l := range map[string]*sash.Limiter{
-		"the store":     newLimiter(t, plain{newBookStore()}, nil, sash.PerMinute(1)),
+		"the store":     newLimiter(t, drivertest.Plain(newBookStore()), nil, sash.PerMinute(1)),
 		"the algorithm": newLimiter(t, newBookStore(), &sash.Options{Algorithm: sash.FixedWindow}, sash.PerMinute(1)),
 	} {
 		for _, call := range calls[len(calls)-4:] {
@@ -214,7 +215,7 @@ func TestWhatIsAdmittedForACallerWhoLeftIsGivenBack(t *testing.T) {
 					t.Errorf("%s: the slot is taken", call.name)
 				}
 				for _, s := range two("k", 1) {
-					answer, err := store.Store.Decide(t.Context(), driver.Request{Key: s.Key, Policy: l.Policy()})
+					answer, err := driver.Decide(t.Context(), store.Store, driver.Request{Key: s.Key, Policy: l.Policy()})
 					if err != nil || answer.Remaining() != 1 {
 						t.Errorf("%s: %s is still charged, %v", call.name, s.Key, err)
 					}
@@ -227,9 +228,9 @@ func TestWhatIsAdmittedForACallerWhoLeftIsGivenBack(t *testing.T) {
 // panicStore is a store that must not be asked.
 type panicStore struct{}
 
-func (panicStore) Decide(context.Context, driver.Request) (driver.Answer, error) {
-	panic("the store was asked")
-}
+func (panicStore) Do(context.Context, *driver.Batch) error { panic("the store was asked") }
+
+func (panicStore) Powers() driver.Powers { return 0 }
 
 func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()

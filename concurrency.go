@@ -52,7 +52,7 @@ func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Dur
 	if l.policy.Block.Refusals > 0 {
 		return nil, fmt.Errorf("%w: a block, of a limit of calls in flight", ErrInvalidLimit)
 	}
-	if _, err := l.settler("a limit of calls in flight"); err != nil {
+	if err := l.settles("a limit of calls in flight"); err != nil {
 		return nil, err
 	}
 	l.prefix += inFlight
@@ -101,8 +101,7 @@ func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
 // store has never answered; when the context is canceled, the context's error. Other errors are those of Start. If the
 // store fails, each caller in line asks for itself.
 func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
-	store, err := c.limiter.settler("a slot")
-	if err != nil {
+	if err := c.limiter.settles("a slot"); err != nil {
 		return nil, err
 	}
 	full, err := c.limiter.ready(ctx, key)
@@ -114,7 +113,7 @@ func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
 	call.waits = true
 	w := &waiter{cost: 1, policy: c.limiter.policy, hold: c.hold}
 	err = c.limiter.lines.wait(ctx, key, full, w, func(*policy) (Result, error) {
-		reserved, err := c.limiter.hold(ctx, store, call)
+		reserved, err := c.limiter.hold(ctx, call)
 		if err != nil {
 			return Result{}, err
 		}
@@ -173,9 +172,9 @@ func (s *Slot) Release(ctx context.Context) error {
 // under sash.SortedSetLog, or for a slot that a process granted in the store's place (package failover, mode Local), and
 // [ErrUnavailable] if the store fails: then the hold time may have begun anew, and the slot may only become free after it.
 func (s *Slot) Extend(ctx context.Context) (bool, error) {
-	store, ok := driver.As[driver.Extender](s.of.limiter.store)
-	if !ok {
-		return false, fmt.Errorf("%w: Extend needs a driver.Extender", ErrUnsupported)
+	store := s.of.limiter.store
+	if !store.Powers().Has(driver.CanExtend) {
+		return false, fmt.Errorf("%w: Extend needs a store with driver.CanExtend", ErrUnsupported)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +184,7 @@ func (s *Slot) Extend(ctx context.Context) (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
-	at, err := store.Extend(ctx, set)
+	at, err := extend(ctx, store, set)
 	if err != nil || at == 0 {
 		return false, storeError(context.Background(), err)
 	}
@@ -196,4 +195,14 @@ func (s *Slot) Extend(ctx context.Context) (bool, error) {
 func tooMany(key string, slot *Slot, cause error) error {
 	by, _ := slot.Result().RefusedBy()
 	return &LimitedError{Key: key, Limit: by.Limit, Result: slot.Result(), AtOnce: true, Cause: cause}
+}
+
+// extend makes charges anew, and returns the instant; zero if they were not.
+func extend(ctx context.Context, store driver.Store, sets ...driver.Settlement) (at int64, err error) {
+	b := driver.Batch{Ops: make([]driver.Op, len(sets))}
+	for i, set := range sets {
+		b.Ops[i].Kind, b.Ops[i].Settlement = driver.Extend, set
+	}
+	err = store.Do(ctx, &b)
+	return b.Ops[0].Answer.At, err
 }

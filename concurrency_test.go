@@ -216,11 +216,13 @@ type slowToExtend struct {
 	extended, reply chan struct{}
 }
 
-func (s *slowToExtend) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
-	at, err := s.Store.Extend(ctx, sets...)
-	close(s.extended)
-	<-s.reply
-	return at, err
+func (s *slowToExtend) Do(ctx context.Context, b *driver.Batch) error {
+	err := s.Store.Do(ctx, b)
+	if b.Ops[0].Kind == driver.Extend {
+		close(s.extended)
+		<-s.reply
+	}
+	return err
 }
 
 func TestAStoreThatCannotExtend(t *testing.T) {

@@ -161,10 +161,12 @@ func TestAWaiterThatLeavesWhileTheStoreDecidesGivesItsSlotOn(t *testing.T) {
 // slow is a store that decides after 50 ms, also when its caller leaves, and replies as much later.
 type slow struct{ *memstore.Store }
 
-func (s slow) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	time.Sleep(50 * time.Millisecond)
-	defer time.Sleep(50 * time.Millisecond)
-	return s.Store.Decide(context.WithoutCancel(ctx), req)
+func (s slow) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Asks() {
+		time.Sleep(50 * time.Millisecond)
+		defer time.Sleep(50 * time.Millisecond)
+	}
+	return s.Store.Do(context.WithoutCancel(ctx), b)
 }
 
 func TestASlotThatIsReleasedWhileTheStoreRefusesIsFoundAtOnce(t *testing.T) {

@@ -23,14 +23,9 @@ type pacedStore struct {
 	takes func(key string) time.Duration
 }
 
-func (s *pacedStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	slow := slowStore{s.Store, s.takes(req.Key)}
-	return slow.Decide(ctx, req)
-}
-
-func (s *pacedStore) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	slow := slowStore{s.Store, s.takes(reqs[0].Key)}
-	return slow.DecideAll(ctx, reqs)
+func (s *pacedStore) Do(ctx context.Context, b *driver.Batch) error {
+	slow := slowStore{s.Store, s.takes(b.Ops[0].Key)}
+	return slow.Do(ctx, b)
 }
 
 // callers make calls with deadlines of up to patience, again at once, for some time. It returns how many calls were

@@ -305,8 +305,7 @@ func (q *lines) soon(t *turn) time.Duration {
 // the store fails, nobody knows when the place is: the caller gets the error, and the key asks no more until units come
 // back again.
 func (r *Reservation) bring(ctx context.Context, t *turn) {
-	store, ok := driver.As[driver.Extender](r.limiter.store)
-	q := r.limiter.lines
+	store, q := r.limiter.store, r.limiter.lines
 	t.moving <- struct{}{}
 	defer func() { <-t.moving }()
 	q.mu.Lock()
@@ -323,7 +322,7 @@ func (r *Reservation) bring(ctx context.Context, t *turn) {
 	}
 	p := line.places[0]
 	sets := slices.Clone(p.sets)
-	fixed := !ok || !line.policy.Algorithm.Extends()
+	fixed := !store.Powers().Has(driver.CanExtend) || !line.policy.Algorithm.Extends()
 	for i := range sets {
 		set := &sets[i]
 		fixed = fixed || set.Source != driver.FromStore
@@ -346,7 +345,7 @@ func (r *Reservation) bring(ctx context.Context, t *turn) {
 	err := atOnce(1, func(int) (err error) { // which recovers a panic: the key would come forward no more
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 		defer cancel()
-		at, err = store.Extend(ctx, sets...)
+		at, err = extend(ctx, store, sets...)
 		return err
 	})[0]
 

@@ -71,16 +71,19 @@ type movingStore struct {
 	panics    bool // where it fails
 }
 
-func (s *movingStore) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
+func (s *movingStore) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Kind != driver.Extend {
+		return s.bookStore.Do(ctx, b)
+	}
 	defer time.Sleep(s.takes)
 	n := s.questions.Add(1)
-	at, err := s.bookStore.Extend(ctx, sets...)
+	err := s.bookStore.Do(ctx, b)
 	if n == s.fails && s.panics {
 		panic("a bug of a store")
 	} else if n == s.fails {
-		return 0, errors.New("connection reset by peer")
+		return errors.New("connection reset by peer")
 	}
-	return at, err
+	return err
 }
 
 // Nobody knows where a booking is when the answer is lost: its caller gets the error, and all others start as promised.

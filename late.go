@@ -9,20 +9,21 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/driver/stepwise"
 )
 
 // decideForHolder is decideAll for charges that the caller settles. A caller who leaves while the store decides does not
 // learn that the call was admitted: the charge would stay until it leaves the window, and a caller who leaves again and
 // again would fill it. So the decision outlives its caller, and what it admits then is given back.
-func (l *Limiter) decideForHolder(ctx context.Context, store driver.Settler, calls []call) ([]Result, error) {
+func (l *Limiter) decideForHolder(ctx context.Context, calls []call) ([]Result, error) {
 	results, err := outlive(ctx, l.leavers, func(ctx context.Context) ([]Result, error) {
 		return l.decideAll(ctx, calls)
-	}, func(results []Result) { l.giveBack(ctx, store, calls, results) })
+	}, func(results []Result) { l.giveBack(ctx, calls, results) })
 	return results, storeError(ctx, err)
 }
 
 // giveBack cancels what was admitted. It tries once: when the store fails, no caller is left to report it to.
-func (l *Limiter) giveBack(ctx context.Context, store driver.Settler, calls []call, results []Result) {
+func (l *Limiter) giveBack(ctx context.Context, calls []call, results []Result) {
 	if !join(results).Allowed {
 		return
 	}
@@ -31,7 +32,7 @@ func (l *Limiter) giveBack(ctx context.Context, store driver.Settler, calls []ca
 	for i := range results {
 		sets, starts = append(sets, calls[i].settlement(&results[i])), append(starts, time.Now().Add(results[i].Delay))
 	}
-	_ = l.settle(ctx, store, sets, starts)
+	_ = l.settle(ctx, sets, starts)
 }
 
 // mostLeavers is how many callers can have left before the store has decided for them. While there are more, further calls
@@ -78,7 +79,7 @@ func (l *leavers) add(n int) {
 	}
 }
 
-// outlive is [driver.Outlive] among a bounded number of callers who have left.
+// outlive is [stepwise.Outlive] among a bounded number of callers who have left.
 func outlive[T any](ctx context.Context, l *leavers, decide func(context.Context) (T, error), giveBack func(T)) (value T, err error) {
 	if err := l.wait(ctx); err != nil {
 		return value, err
@@ -90,7 +91,7 @@ func outlive[T any](ctx context.Context, l *leavers, decide func(context.Context
 			l.add(-1)
 		}
 	}
-	value, err = driver.Outlive(ctx, func(ctx context.Context) (value T, err error) {
+	value, err = stepwise.Outlive(ctx, func(ctx context.Context) (value T, err error) {
 		admitted := false
 		defer func() {
 			if !admitted {
@@ -134,7 +135,7 @@ type pace struct {
 
 // begin returns when a call begins whose context has a deadline, and the zero time for another. If the deadline is nearer
 // than the store usually takes, it waits for the deadline instead and returns an error.
-func (p *pace) begin(ctx context.Context, store driver.Store, req *driver.Request) (time.Time, error) {
+func (p *pace) begin(ctx context.Context, store driver.Store, key string, policy *driver.Policy) (time.Time, error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return time.Time{}, nil
@@ -145,7 +146,7 @@ func (p *pace) begin(ctx context.Context, store driver.Store, req *driver.Reques
 		if had >= usual {
 			return now, nil
 		}
-		if p.look(ctx, store, *req, now) && sleep(ctx, lookEvery) == nil {
+		if p.look(ctx, store, driver.Request{Key: key, Policy: policy}, now) && sleep(ctx, lookEvery) == nil {
 			continue
 		}
 		<-ctx.Done()
@@ -161,10 +162,9 @@ func (p *pace) look(ctx context.Context, store driver.Store, req driver.Request,
 	if now.UnixNano()-last < int64(lookEvery) || !p.looked.CompareAndSwap(last, looking) {
 		return false
 	}
-	req.Cost, req.Within = 0, 0
-	_, _ = driver.Outlive(ctx, func(ctx context.Context) (struct{}, error) {
+	_, _ = stepwise.Outlive(ctx, func(ctx context.Context) (struct{}, error) {
 		defer func() { p.looked.Store(time.Now().UnixNano()) }()
-		_, err := store.Decide(ctx, req)
+		_, err := driver.Decide(ctx, store, req)
 		p.end(ctx, now, err)
 		return struct{}{}, err
 	}, func(struct{}) {})

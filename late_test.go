@@ -29,28 +29,14 @@ func (s *slowStore) answer(ctx context.Context) error {
 	}
 }
 
-func (s *slowStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	res, err := s.Store.Decide(ctx, req)
-	if late := s.answer(ctx); late != nil {
-		return driver.Answer{}, late
+func (s *slowStore) Do(ctx context.Context, b *driver.Batch) error {
+	err := s.Store.Do(ctx, b)
+	if b.Ops[0].Asks() && b.Ops[0].ID == "" {
+		if late := s.answer(ctx); late != nil {
+			return late
+		}
 	}
-	return res, err
-}
-
-func (s *slowStore) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
-	chosen, res, err := s.Store.DecideAny(ctx, reqs)
-	if late := s.answer(ctx); late != nil {
-		return 0, driver.Answer{}, late
-	}
-	return chosen, res, err
-}
-
-func (s *slowStore) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	res, err := s.Store.DecideAll(ctx, reqs)
-	if late := s.answer(ctx); late != nil {
-		return nil, late
-	}
-	return res, err
+	return err
 }
 
 // The store has a second more than its caller; synctest fails if anything runs on after that.
@@ -92,15 +78,17 @@ type onceStore struct {
 	fails          error
 }
 
-func (s *onceStore) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	s.settled++
-	if sets[0].ID != "" {
-		s.named++
+func (s *onceStore) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Kind == driver.Settle {
+		s.settled++
+		if b.Ops[0].ID != "" {
+			s.named++
+		}
+		if s.fails != nil {
+			return s.fails
+		}
 	}
-	if s.fails != nil {
-		return s.fails
-	}
-	return s.Store.Settle(ctx, sets...)
+	return s.Store.Do(ctx, b)
 }
 
 func TestASlotIsReleasedOnceAndLeavesNothingToRemember(t *testing.T) {
@@ -136,20 +124,17 @@ type crowdedStore struct {
 	now, most atomic.Int64
 }
 
-func (s *crowdedStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if n := s.now.Add(1); n > s.most.Load() {
-		s.most.Store(n)
+func (s *crowdedStore) Do(ctx context.Context, b *driver.Batch) error {
+	switch {
+	case len(b.Ops) > 1 && b.Ops[0].Asks():
+		return driver.ErrApart // as for keys of different slots
+	case b.Ops[0].Asks():
+		if n := s.now.Add(1); n > s.most.Load() {
+			s.most.Store(n)
+		}
+		defer s.now.Add(-1)
 	}
-	defer s.now.Add(-1)
-	return s.slowStore.Decide(ctx, req)
-}
-
-func (s *crowdedStore) DecideAll(context.Context, []driver.Request) ([]driver.Answer, error) {
-	return nil, driver.ErrApart // as for keys of different slots
-}
-
-func (s *crowdedStore) DecideAny(context.Context, []driver.Request) (int, driver.Answer, error) {
-	return 0, driver.Answer{}, driver.ErrApart
+	return s.slowStore.Do(ctx, b)
 }
 
 // Callers who give up and come again wait for what is still decided for those before, so the store does not get more and

@@ -215,21 +215,17 @@ type settlingStore struct {
 	takes atomic.Int64 // an answer
 }
 
-func (s *settlingStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	s.calls.Add(1)
-	time.Sleep(time.Duration(s.takes.Load()))
-	if err := s.fails.Load(); err != nil {
-		return driver.Answer{}, *err
+func (s *settlingStore) Powers() driver.Powers { return driver.CanSettle | driver.CanForget }
+
+func (s *settlingStore) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Asks() {
+		s.calls.Add(1)
+		time.Sleep(time.Duration(s.takes.Load()))
+		if err := s.fails.Load(); err != nil {
+			return *err
+		}
 	}
-	return s.Store.Decide(ctx, req)
-}
-
-func (s *settlingStore) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	return s.Store.(driver.Settler).Settle(ctx, sets...)
-}
-
-func (s *settlingStore) Reset(ctx context.Context, key string, p *driver.Policy) error {
-	return s.Store.(driver.Resetter).Reset(ctx, key, p)
+	return s.Store.Do(ctx, b)
 }
 
 // One after the other, 100 callers would wait for 100 timeouts of the store.
@@ -341,9 +337,11 @@ type takingBack struct {
 	settled atomic.Int64
 }
 
-func (s *takingBack) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	s.settled.Add(1)
-	return s.bookStore.Settle(ctx, sets...)
+func (s *takingBack) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Kind == driver.Settle {
+		s.settled.Add(1)
+	}
+	return s.bookStore.Do(ctx, b)
 }
 
 func TestWaitDo(t *testing.T) {

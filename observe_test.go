@@ -197,7 +197,7 @@ func TestADecisionStandsWhateverItsObserverDoes(t *testing.T) {
 // A store that panics decides nothing, and an observer sees nothing.
 func TestAnObserverSeesNoDecisionOfAStoreThatPanics(t *testing.T) {
 	seen := new(recorder)
-	store := &scripted{answer: func(driver.Request) driver.Answer { panic("a bug") }, answers: func([]driver.Request) []driver.Answer { panic("a bug") }}
+	store := &scripted{answer: func(driver.Request) driver.Answer { panic("a bug") }}
 	l := newLimiter(t, store, &sash.Options{Observer: seen}, sash.PerMinute(10))
 	for _, call := range []func(){
 		func() { _, _ = l.Allow(t.Context(), "a") },

@@ -225,14 +225,14 @@ type unsteadyStore struct {
 	most time.Duration
 }
 
-func (s *unsteadyStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	defer time.Sleep(rand.N(s.most))
-	return s.bookStore.Decide(ctx, req)
-}
-
-func (s *unsteadyStore) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
-	defer time.Sleep(rand.N(s.most) / 100)
-	return s.bookStore.Extend(ctx, sets...)
+func (s *unsteadyStore) Do(ctx context.Context, b *driver.Batch) error {
+	switch op := &b.Ops[0]; {
+	case op.Kind == driver.Extend:
+		defer time.Sleep(rand.N(s.most) / 100)
+	case op.Asks() && len(b.Ops) == 1:
+		defer time.Sleep(rand.N(s.most))
+	}
+	return s.bookStore.Do(ctx, b)
 }
 
 // bookOver books a call over one subject, or over two.

@@ -1,11 +1,11 @@
 package sash
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,7 +25,6 @@ const settleTime = time.Second
 // use and holds nothing that has to be closed.
 type Reservation struct {
 	limiter *Limiter
-	store   driver.Settler
 	subject string         // the key in the store
 	all     []*Reservation // those of one BookAll, which are waited for together; nil for others
 	books   bool           // it may have been booked, and its place may be in a queue
@@ -66,26 +65,26 @@ type Reservation struct {
 // Errors are those of AllowN, and [ErrUnsupported] when the store does not settle or the limiter charges
 // refused calls.
 func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Reservation, error) {
-	store, err := l.settler("Reserve")
-	if err != nil {
+	if err := l.settles("Reserve"); err != nil {
 		return nil, err
 	}
 	if err := l.policy.checkCost(estimate); err != nil {
 		return nil, err
 	}
-	if key, err = l.key(key); err != nil {
-		return nil, err
-	}
-	return l.hold(ctx, store, newCall(key, estimate, l.policy, true))
-}
-
-// hold charges or books a call that was checked, and returns its Reservation.
-func (l *Limiter) hold(ctx context.Context, store driver.Settler, c call) (*Reservation, error) {
-	results, err := l.decideForHolder(ctx, store, []call{c})
+	key, err := l.key(key)
 	if err != nil {
 		return nil, err
 	}
-	r := newReservation(l, store, c, results[0])
+	return l.hold(ctx, newCall(key, estimate, l.policy, true))
+}
+
+// hold charges or books a call that was checked, and returns its Reservation.
+func (l *Limiter) hold(ctx context.Context, c call) (*Reservation, error) {
+	results, err := l.decideForHolder(ctx, []call{c})
+	if err != nil {
+		return nil, err
+	}
+	r := newReservation(l, c, results[0])
 	if c.Within > 0 && r.Allowed() {
 		l.lines.trade(ctx, []*Reservation{r}, c.Within)
 	}
@@ -99,20 +98,19 @@ func (l *Limiter) hold(ctx context.Context, store driver.Settler, c call) (*Rese
 // Errors are those of AllowAll, and [ErrUnsupported], which comes first, when the store does not settle or
 // the limiter charges refused calls.
 func (l *Limiter) ReserveAll(ctx context.Context, subjects ...Subject) (Result, []*Reservation, error) {
-	store, err := l.settler("ReserveAll")
-	if err != nil {
+	if err := l.settles("ReserveAll"); err != nil {
 		return Result{}, nil, err
 	}
 	calls, err := l.calls(subjects, true)
 	if err != nil {
 		return Result{}, nil, err
 	}
-	return l.holdAll(ctx, store, calls)
+	return l.holdAll(ctx, calls)
 }
 
 // holdAll charges calls that were checked, all or nothing, and returns a Reservation for each.
-func (l *Limiter) holdAll(ctx context.Context, store driver.Settler, calls []call) (Result, []*Reservation, error) {
-	results, err := l.decideForHolder(ctx, store, calls)
+func (l *Limiter) holdAll(ctx context.Context, calls []call) (Result, []*Reservation, error) {
+	results, err := l.decideForHolder(ctx, calls)
 	if err != nil {
 		return Result{}, nil, err
 	}
@@ -122,7 +120,7 @@ func (l *Limiter) holdAll(ctx context.Context, store driver.Settler, calls []cal
 	}
 	all := make([]*Reservation, len(calls))
 	for i, c := range calls {
-		all[i] = newReservation(l, store, c, results[i])
+		all[i] = newReservation(l, c, results[i])
 		all[i].all = all
 	}
 	if calls[0].Within > 0 {
@@ -132,23 +130,22 @@ func (l *Limiter) holdAll(ctx context.Context, store driver.Settler, calls []cal
 	return res, all, nil
 }
 
-// settler returns the store for a call that settles. The error is ErrUnsupported if the store cannot, or if the limiter
-// charges refused calls, which cannot be settled.
-func (l *Limiter) settler(call string) (driver.Settler, error) {
+// settles returns ErrUnsupported for a call that settles if the store cannot, or if the limiter charges refused calls, which
+// cannot be settled.
+func (l *Limiter) settles(call string) error {
 	if l.policy.CountRefused {
-		return nil, countRefusedError{call}
+		return countRefusedError{call}
 	}
-	store, ok := driver.As[driver.Settler](l.store)
-	if !ok {
-		return nil, fmt.Errorf("%w: %s needs a driver.Settler", ErrUnsupported, call)
+	if !l.store.Powers().Has(driver.CanSettle) {
+		return fmt.Errorf("%w: %s needs a store with driver.CanSettle", ErrUnsupported, call)
 	}
-	return store, nil
+	return nil
 }
 
 // newReservation returns the reservation of a call whose answer has just come. So a booking starts no earlier than the
 // store's instant: later by the time that the answer took.
-func newReservation(l *Limiter, store driver.Settler, c call, res Result) *Reservation {
-	r := &Reservation{limiter: l, store: store, result: res, subject: c.Key, set: c.settlement(&res), done: !res.Allowed, books: c.Within > 0}
+func newReservation(l *Limiter, c call, res Result) *Reservation {
+	r := &Reservation{limiter: l, result: res, subject: c.Key, set: c.settlement(&res), done: !res.Allowed, books: c.Within > 0}
 	r.came = r.set.At - r.set.Delay
 	if r.books {
 		now := time.Now()
@@ -301,7 +298,7 @@ func settle(ctx context.Context, reservations []*Reservation, actual []int64) er
 	if len(pending) == 0 {
 		return nil
 	}
-	errs := pending[0].limiter.settle(ctx, pending[0].store, sets, starts)
+	errs := pending[0].limiter.settle(ctx, sets, starts)
 	for i, r := range pending {
 		r.mu.Lock()
 		r.done = r.done || errs[i] == nil
@@ -366,7 +363,7 @@ func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settleme
 	}
 	r.decided = true
 	r.set.Units = actual
-	pending = actual != r.set.Request.Cost
+	pending = actual != r.set.Cost
 	r.done = !pending || !repeatable
 	if pending && r.id != "" {
 		r.set.ID = r.id
@@ -388,18 +385,25 @@ func (r *Reservation) begins() time.Time {
 
 // settle applies settlements, even if the caller has left, and returns the error of each. What comes back of a booking that lies
 // ahead is free when that would have started.
-func (l *Limiter) settle(ctx context.Context, store driver.Settler, sets []driver.Settlement, starts []time.Time) []error {
+func (l *Limiter) settle(ctx context.Context, sets []driver.Settlement, starts []time.Time) []error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
+	b := driver.Batch{Mode: driver.Each}
+	for _, set := range sets {
+		b.Ops = append(b.Ops, driver.Op{Kind: driver.Settle, Settlement: set})
+	}
 	// The context outlives the caller, so any error is the store's.
-	err := store.Settle(ctx, sets...)
-	errs := slices.Repeat([]error{err}, len(sets))
+	err := l.store.Do(ctx, &b)
+	errs := make([]error, len(sets))
+	for i := range errs {
+		errs[i] = cmp.Or(err, b.Ops[i].Err)
+	}
 	if len(sets) > 1 && errors.Is(err, driver.ErrApart) {
-		errs = atOnce(len(sets), func(i int) error { return store.Settle(ctx, sets[i]) })
+		errs = atOnce(len(sets), func(i int) error { return l.store.Do(ctx, &driver.Batch{Ops: b.Ops[i : i+1]}) })
 	}
 	for i, set := range sets {
-		if back := set.Request.Cost - set.Units; back > 0 {
-			l.lines.give(set.Request.Key, gap{at: set.At, starts: starts[i], units: back}, errs[i] == nil)
+		if back := set.Cost - set.Units; back > 0 {
+			l.lines.give(set.Key, gap{at: set.At, starts: starts[i], units: back}, errs[i] == nil)
 		}
 		errs[i] = storeError(context.Background(), errs[i])
 	}

@@ -91,13 +91,13 @@ type forgetful struct {
 
 var errLost = errors.New("the answer was lost")
 
-func (s *forgetful) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	if s.lost == 0 {
-		return s.Store.Settle(ctx, sets...)
+func (s *forgetful) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Kind != driver.Settle || s.lost == 0 {
+		return s.Store.Do(ctx, b)
 	}
 	s.lost--
 	if !s.before {
-		if err := s.Store.Settle(ctx, sets...); err != nil {
+		if err := s.Store.Do(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -204,7 +204,7 @@ func TestARefusalBesideReservationsIsNotFirm(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, firm := range map[string]bool{"a": false, "b": false, "c": true} {
-		answer, err := store.Decide(t.Context(), driver.Request{Key: key, Cost: 1, Policy: policy})
+		answer, err := driver.Decide(t.Context(), store, driver.Request{Key: key, Cost: 1, Policy: policy})
 		if err != nil || answer.Allowed() || answer.Firm != firm {
 			t.Errorf("%s: %+v, %v", key, answer, err)
 		}

@@ -20,8 +20,8 @@ import (
 //
 // Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result, error) {
-	if _, ok := driver.As[driver.Taker](l.store); !ok {
-		return Result{}, fmt.Errorf("%w: AllowUpTo needs a driver.Taker", ErrUnsupported)
+	if !l.store.Powers().Has(driver.CanTake) {
+		return Result{}, fmt.Errorf("%w: AllowUpTo needs a store with driver.CanTake", ErrUnsupported)
 	}
 	cost = min(cost, l.policy.MostUnits())
 	if err := l.policy.checkCost(cost); err != nil {
@@ -49,7 +49,7 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result
 //
 // Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
 func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result, error) {
-	_, c, err := l.taking(ctx, "Penalize", key, units)
+	c, err := l.taking(ctx, "Penalize", key, units)
 	if err != nil {
 		return Result{}, err
 	}
@@ -75,35 +75,29 @@ func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, 
 	if l.policy.CountRefused {
 		return Result{}, countRefusedError{"Reward"}
 	}
-	store, c, err := l.taking(ctx, "Reward", key, units)
+	c, err := l.taking(ctx, "Reward", key, units)
 	if err != nil {
 		return Result{}, err
 	}
-	answer, err := store.Reward(ctx, c.Request)
-	l.lines.give(c.Key, gap{units: answer.Charged}, err == nil)
-	if err == nil {
-		err = answer.Check(c.Policy)
+	c.kind = driver.GiveBack
+	res, err := l.decide(ctx, c)
+	l.lines.give(c.Key, gap{units: res.Charged}, err == nil)
+	if err == nil && (res.Charged < 0 || res.Charged > units) {
+		res, err = Result{}, storeError(ctx, fmt.Errorf("driver: the store gave back %d of up to %d units", res.Charged, units))
 	}
-	if err == nil && (answer.Charged < 0 || answer.Charged > units) {
-		err = fmt.Errorf("driver: the store gave back %d of up to %d units", answer.Charged, units)
-	}
-	if err != nil {
-		return Result{}, storeError(ctx, err)
-	}
-	return resultOf(c.Key, l.policy, &answer), nil
+	return res, err
 }
 
-// taking returns the store, and the call that charges units or gives them back.
-func (l *Limiter) taking(ctx context.Context, name, key string, units int64) (driver.Taker, call, error) {
-	store, ok := driver.As[driver.Taker](l.store)
-	if !ok {
-		return nil, call{}, fmt.Errorf("%w: %s needs a driver.Taker", ErrUnsupported, name)
+// taking returns the call that charges units or gives them back.
+func (l *Limiter) taking(ctx context.Context, name, key string, units int64) (call, error) {
+	if !l.store.Powers().Has(driver.CanTake) {
+		return call{}, fmt.Errorf("%w: %s needs a store with driver.CanTake", ErrUnsupported, name)
 	}
 	if units < 1 || units > MaxUnits {
-		return nil, call{}, fmt.Errorf("%w: %d units; there are 1 to %d", ErrInvalidCost, units, int64(MaxUnits))
+		return call{}, fmt.Errorf("%w: %d units; there are 1 to %d", ErrInvalidCost, units, int64(MaxUnits))
 	}
 	key, err := l.ready(ctx, key)
-	return store, newCall(key, units, l.policy, false), err
+	return newCall(key, units, l.policy, false), err
 }
 
 // RepeatTime is how long a store remembers the ID of a call after it charged the call.
@@ -134,8 +128,7 @@ func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Re
 
 // decideOnce checks a call and its ID, adds the prefix to its key, and has the store decide it once.
 func (l *Limiter) decideOnce(ctx context.Context, id string, c *call) (res Result, err error) {
-	store, ok := driver.As[driver.Deduplicator](l.store)
-	if !ok {
+	if !l.store.Powers().Has(driver.CanID) {
 		return Result{}, fmt.Errorf("%w: the store remembers no IDs of calls", ErrUnsupported)
 	}
 	if id == "" {
@@ -156,12 +149,6 @@ func (l *Limiter) decideOnce(ctx context.Context, id string, c *call) (res Resul
 		at := time.Now()
 		defer func() { l.observe(ctx, at, []call{*c}, []Result{res}, err) }()
 	}
-	answer, err := store.DecideOnce(ctx, id, c.Request)
-	if err == nil {
-		err = answer.Check(c.Policy)
-	}
-	if err != nil {
-		return Result{}, storeError(ctx, err)
-	}
-	return resultOf(key, c.policy, &answer), nil
+	c.id = id
+	return l.decide(ctx, *c)
 }

@@ -44,8 +44,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 	if err != nil {
 		return err
 	}
-	store, err := l.booker("Wait")
-	if err != nil {
+	if l.books("Wait") != nil {
 		return l.lines.wait(ctx, key, full, &waiter{cost: cost, policy: l.policy}, func(under *policy) (Result, error) {
 			c := newCall(full, cost, under, false)
 			c.waits = true
@@ -63,7 +62,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 		c.policy, c.Policy = under, &under.Policy
 		patience := l.patience(ctx)
 		c.book(patience)
-		r, err = l.hold(ctx, store, c)
+		r, err = l.hold(ctx, c)
 		if err != nil {
 			return Result{}, err
 		}
@@ -151,19 +150,19 @@ const MaxAhead = time.Duration(driver.MaxAhead) * time.Microsecond
 // Errors are those of Reserve. [ErrUnsupported] also means that the store does not book under the limiter's algorithm.
 // Stores book under SlidingLog and SlidingBuckets, and never with Options.CountRefused or Options.Block.
 func (l *Limiter) Book(ctx context.Context, key string, cost int64, within time.Duration) (*Reservation, error) {
-	store, err := l.booker("Book")
-	if err != nil {
+	if err := l.books("Book"); err != nil {
 		return nil, err
 	}
 	if err := l.policy.checkCost(cost); err != nil {
 		return nil, err
 	}
-	if key, err = l.key(key); err != nil {
+	key, err := l.key(key)
+	if err != nil {
 		return nil, err
 	}
 	c := newCall(key, cost, l.policy, true)
 	c.book(within)
-	return l.hold(ctx, store, c)
+	return l.hold(ctx, c)
 }
 
 // BookAll books several subjects for one instant, all or nothing, and returns a Reservation for each, in their order:
@@ -173,8 +172,7 @@ func (l *Limiter) Book(ctx context.Context, key string, cost int64, within time.
 // Errors are those of ReserveAll. [ErrUnsupported], which comes first, also means that the store does not book under
 // the limiter's algorithm, and later that it keeps the subjects in different places: see [KeyTogether].
 func (l *Limiter) BookAll(ctx context.Context, within time.Duration, subjects ...Subject) (Result, []*Reservation, error) {
-	store, err := l.booker("BookAll")
-	if err != nil {
+	if err := l.books("BookAll"); err != nil {
 		return Result{}, nil, err
 	}
 	calls, err := l.calls(subjects, true)
@@ -184,7 +182,7 @@ func (l *Limiter) BookAll(ctx context.Context, within time.Duration, subjects ..
 	for i := range calls {
 		calls[i].book(within)
 	}
-	return l.holdAll(ctx, store, calls)
+	return l.holdAll(ctx, calls)
 }
 
 // BookOnce is Book for a call that may be repeated because its answer was lost or its process was restarted: see
@@ -197,9 +195,9 @@ func (l *Limiter) BookAll(ctx context.Context, within time.Duration, subjects ..
 //
 // With no time to wait it is Reserve for such a call, under every algorithm. Errors are those of Book and AllowOnce.
 func (l *Limiter) BookOnce(ctx context.Context, id, key string, cost int64, within time.Duration) (*Reservation, error) {
-	settler, err := l.settler("BookOnce")
+	err := l.settles("BookOnce")
 	if err == nil && within > 0 {
-		settler, err = l.booker("BookOnce")
+		err = l.books("BookOnce")
 	}
 	if err != nil {
 		return nil, err
@@ -210,19 +208,19 @@ func (l *Limiter) BookOnce(ctx context.Context, id, key string, cost int64, with
 	if err != nil {
 		return nil, err
 	}
-	r := newReservation(l, settler, c, res)
+	r := newReservation(l, c, res)
 	r.id = fmt.Sprintf("%s@%d", id, r.set.At)
 	return r, nil
 }
 
-// booker returns the store for a call that books. The error is ErrUnsupported if the store cannot.
-func (l *Limiter) booker(call string) (driver.Settler, error) {
-	store, err := l.settler(call)
-	if err == nil && !driver.CanBook(l.store, &l.policy.Policy) {
-		err = fmt.Errorf("%w: %s with algorithm %v: it needs a driver.Booker, and sliding-log or sliding-buckets without a block",
+// books returns ErrUnsupported for a call that books if the store cannot.
+func (l *Limiter) books(call string) error {
+	err := l.settles(call)
+	if err == nil && !l.store.Powers().Books(&l.policy.Policy) {
+		err = fmt.Errorf("%w: %s with algorithm %v: it needs a store with driver.CanBook, and sliding-log or sliding-buckets without a block",
 			ErrUnsupported, call, l.policy.Algorithm)
 	}
-	return store, err
+	return err
 }
 
 // book makes the call one that books.

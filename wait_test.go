@@ -12,6 +12,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 )
 
@@ -64,7 +65,7 @@ func TestAHerdOfWaiters(t *testing.T) {
 				n, counts := c.n, newBookStore()
 				var store driver.Store = counts
 				if !c.booked {
-					store = plain{counts}
+					store = drivertest.Plain(counts)
 				}
 				l := newLimiter(t, store, nil, sash.Every(10, 20*time.Millisecond))
 				began, after := time.Now(), make([]time.Duration, n)
@@ -145,11 +146,11 @@ type downStore struct {
 	down atomic.Bool
 }
 
-func (s *downStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if s.down.Load() {
-		return driver.Answer{}, errors.New("down")
+func (s *downStore) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Asks() && s.down.Load() {
+		return errors.New("down")
 	}
-	return s.bookStore.Decide(ctx, req)
+	return s.bookStore.Do(ctx, b)
 }
 
 // While the store is down failover answers those who come to wait, by its mode. Those who have a place start at its time.

@@ -56,7 +56,7 @@ type Answer struct {
 	// Delay is the time from the decision to At, in microseconds: zero unless the request was booked. The caller starts
 	// once it has passed. Remaining is then as of At; the times of the statuses are from the decision, as always.
 	Delay int64
-	// Charged is how many units a Partial request was charged, or a Reward gave back. It is zero for every other request.
+	// Charged is how many units a Partial request was charged, or a [GiveBack] gave back. It is zero for every other request.
 	Charged int64
 	// Cause is nil when the store decided, now or before. Otherwise it is why it did not.
 	Cause error
@@ -111,19 +111,6 @@ func (a *Answer) Check(p *Policy) error {
 	for i, s := range a.Statuses() {
 		if s.Remaining|s.Retry|s.Release|s.Reset < 0 {
 			return fmt.Errorf("driver: the store returned a negative number for limit %d: %+v", i, s)
-		}
-	}
-	return nil
-}
-
-// CheckAll is Check for the answers of a DecideAll.
-func CheckAll(reqs []Request, answers []Answer) error {
-	if len(answers) != len(reqs) {
-		return fmt.Errorf("driver: the store returned %d answers to %d requests", len(answers), len(reqs))
-	}
-	for i := range answers {
-		if err := answers[i].Check(reqs[i].Policy); err != nil {
-			return err
 		}
 	}
 	return nil

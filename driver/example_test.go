@@ -10,13 +10,15 @@ import (
 	"example.com/sash/memstore"
 )
 
-// A logged store prints every decision. It has all powers of the store behind it.
+// A logged store prints what is charged. It has all powers of the store behind it.
 type logged struct{ driver.Passthrough }
 
-func (l *logged) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	answer, err := l.Next.Decide(ctx, req)
-	fmt.Printf("%s asked for %d: allowed %v, %d left\n", req.Key, req.Cost, answer.Allowed(), answer.Remaining())
-	return answer, err
+func (l *logged) Do(ctx context.Context, b *driver.Batch) error {
+	err := l.Next.Do(ctx, b)
+	for i := range b.Ops {
+		fmt.Printf("%s was charged %d units\n", b.Ops[i].Key, b.Charged(i))
+	}
+	return err
 }
 
 func ExamplePassthrough() {
@@ -33,6 +35,7 @@ func ExamplePassthrough() {
 	_ = r.Settle(ctx, 1)
 	_, _ = limiter.AllowN(ctx, "ann", 2)
 	// Output:
-	// ann asked for 2: allowed true, 1 left
-	// ann asked for 2: allowed true, 0 left
+	// ann was charged 2 units
+	// ann was charged -1 units
+	// ann was charged 2 units
 }

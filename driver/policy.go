@@ -70,7 +70,7 @@ type Policy struct {
 	// CountRefused charges refused calls too.
 	CountRefused bool
 	// Block keeps out subjects that are refused too often, although there may be room. The zero Block keeps none out.
-	// Only a [Blocker] gets policies with another.
+	// Only a store that [CanBlock] gets policies with another.
 	Block Block
 	// Limits are 1 to MaxLimits limits, in the order of an answer's statuses.
 	Limits []Limit
@@ -79,9 +79,9 @@ type Policy struct {
 // A Block keeps out a subject that is refused too often. Times are in microseconds.
 //
 // A store counts the refusals that it decides: of calls that charge, with or without an ID, and of several subjects
-// those whose limits refuse, also when another one is blocked. Peeks, admissions, Forced requests and rewards do not
+// those whose limits refuse, also when another one is blocked. Peeks, admissions, Forced requests and [GiveBack] do not
 // count. With the one that makes it Refusals within Window, the subject is blocked for Length: every request of it is
-// refused, charges nothing and is not counted, and the answer is [Answer].Blocked. Forced requests and rewards are
+// refused, charges nothing and is not counted, and the answer is [Answer].Blocked. Forced requests and [GiveBack] are
 // carried out, and repetitions of a call with an ID are answered. Then counting begins anew. All policies of a key, an
 // algorithm and a resolution that have a Block share it. A reset under any policy of these ends it, also under one
 // without a Block.
@@ -112,13 +112,9 @@ func (p *Policy) Bookable() bool {
 }
 
 // Longest returns how long a charge can matter, in microseconds: the longest of the windows.
-func (p *Policy) Longest() int64 { return Longest(p.Limits) }
-
-// Longest returns the longest of the limits' windows, in microseconds.
-func Longest(limits []Limit) int64 {
-	var longest int64
-	for i := range limits {
-		longest = max(longest, limits[i].Length())
+func (p *Policy) Longest() (longest int64) {
+	for i := range p.Limits {
+		longest = max(longest, p.Limits[i].Length())
 	}
 	return longest
 }

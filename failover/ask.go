@@ -16,39 +16,36 @@ import (
 	"example.com/sash/driver"
 )
 
-// A decision is what the store decided: the requests of a call, or the one that it chose of them, and the answers. It is
-// empty for a call that decides nothing, such as a reset.
-type decision struct {
-	reqs    []driver.Request
-	answers []driver.Answer
+// own reports whether the store itself carried out a batch, which shows that it works. A cache before it may have answered.
+func own(b *driver.Batch) bool {
+	op := &b.Ops[b.Chosen]
+	return !op.Asks() || op.Answer.Source == driver.FromStore
 }
-
-// own reports whether the store itself decided, which shows that it works. A cache before it may have answered.
-func (d *decision) own() bool { return len(d.answers) == 0 || d.answers[0].Source == driver.FromStore }
 
 // A question is a call on the store.
 type question struct {
-	breaker  *breaker      // of the call's part of the store
-	patience time.Duration // the longest time that its caller waits
-	yields   bool          // it does not wait for a place among the calls under way: callers go first
-	ask      func(context.Context) (decision, error)
+	breaker  *breaker          // of the call's part of the store
+	patience time.Duration     // the longest time that its caller waits
+	yields   bool              // it does not wait for a place among the calls under way: callers go first
+	batch    *driver.Batch     // nobody else uses it until the call is over, which may be later than the caller waits
+	after    []<-chan struct{} // closed before the call may begin
 }
 
 // An outcome is the result of a question.
 type outcome struct {
-	decision
-	err    error // if failed, an ErrUnavailable with the cause
-	failed bool  // the failure mode answers
-	kind   Kind  // of the failure
+	batch  *driver.Batch // as the store has carried it out, unless there is an error
+	err    error         // if failed, an ErrUnavailable with the cause
+	failed bool          // the failure mode answers
+	kind   Kind          // of the failure
 	late   *attempt
 }
 
 // An attempt is a call that the store works on, perhaps for longer than any caller waits.
 type attempt struct {
-	ctx  until         // of the call, for a store that heeds it
-	done chan struct{} // closed when what the store returned is set
-	decision
-	err error
+	ctx   until         // of the call, for a store that heeds it
+	done  chan struct{} // closed when what the store returned is set
+	batch *driver.Batch
+	err   error
 
 	entry *admission
 	began time.Time
@@ -70,11 +67,13 @@ func (u until) Deadline() (time.Time, bool) { return u.deadline, true }
 func (g *guard) begin(ctx context.Context, q *question) *attempt {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	now := time.Now()
-	a := &attempt{done: make(chan struct{}), ctx: until{ctx, cancel, now.Add(longest(q.patience))}, entry: &q.breaker.entry, began: now}
+	a := &attempt{
+		done: make(chan struct{}), ctx: until{ctx, cancel, now.Add(longest(q.patience))}, batch: q.batch, entry: &q.breaker.entry, began: now,
+	}
 	go func() {
-		a.decision, a.err = attend(a.ctx, q.ask)
+		a.err = g.attend(a.ctx, q)
 		g.inFlight.Add(-1)
-		a.leave(a.err == nil || errors.Is(a.err, driver.ErrRejected), a.own())
+		a.leave(a.err == nil || errors.Is(a.err, driver.ErrRejected), own(a.batch))
 		close(a.done)
 		cancel()
 	}()
@@ -98,26 +97,26 @@ func (a *attempt) over() bool {
 }
 
 // ends calls f with the result of the attempt when it ends, in a goroutine of its own, or at once if it is over.
-func (a *attempt) ends(f func(decision, error)) {
+func (a *attempt) ends(f func(*driver.Batch, error)) {
 	if a.over() {
-		f(a.decision, a.err)
+		f(a.batch, a.err)
 		return
 	}
 	go func() {
 		<-a.done
-		f(a.decision, a.err)
+		f(a.batch, a.err)
 	}()
 }
 
-// attend calls f and turns a panic of the store into an error: in this goroutine no caller could recover it, and it
+// attend has the store carry out a batch, and turns a panic into an error: in this goroutine no caller could recover it, and it
 // would end the process.
-func attend(ctx context.Context, f func(context.Context) (decision, error)) (d decision, err error) {
+func (g *guard) attend(ctx context.Context, q *question) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &sash.StoreError{Err: fmt.Errorf("failover: the store panicked: %v", p)}
 		}
 	}()
-	return f(ctx)
+	return g.carryOut(ctx, q)
 }
 
 // ask asks the store. The store gets the whole budget even if the caller's deadline is earlier: otherwise callers with less
@@ -151,13 +150,6 @@ func (g *guard) ask(ctx context.Context, q question) outcome {
 		return outcome{err: err}
 	}
 	return outcome{err: &sash.StoreError{Err: g.late()}, failed: true, late: a}
-}
-
-// do asks the store for something that it does not do in its place.
-func (g *guard) do(ctx context.Context, b *breaker, ask func(context.Context) error) error {
-	return g.ask(ctx, question{breaker: b, patience: g.budget, ask: func(ctx context.Context) (decision, error) {
-		return decision{}, ask(ctx)
-	}}).err
 }
 
 // admit takes a place among the calls at the store and asks the breaker. While the store is up a call waits for its turn.
@@ -206,12 +198,12 @@ func (g *guard) judge(b *breaker, a *attempt, t ticket, w *watch) outcome {
 		return outcome{err: &sash.StoreError{Err: err}, failed: true, late: a}
 	}
 	switch {
-	case a.err == nil && a.own():
+	case a.err == nil && own(a.batch):
 		b.succeed(t)
-		return outcome{decision: a.decision}
+		return outcome{batch: a.batch}
 	case a.err == nil, answers(a.err):
 		b.skip(t)
-		return outcome{decision: a.decision, err: a.err}
+		return outcome{batch: a.batch, err: a.err}
 	}
 	err, kind := a.err, g.kind(a.err)
 	if kind == Rejected { // it works
@@ -237,8 +229,10 @@ func (g *guard) judge(b *breaker, a *attempt, t ticket, w *watch) outcome {
 // late returns ErrBudget, with the servers that are silent. One that answers every call has owed none for half of the
 // budget.
 func (g *guard) late() error {
-	if servers := driver.Silent(g.store, g.budget/2); servers != "" {
-		return fmt.Errorf("%w: %s", ErrBudget, servers)
+	if w, ok := driver.Behind[driver.Witness](g.store); ok {
+		if servers := w.Silent(g.budget / 2); servers != "" {
+			return fmt.Errorf("%w: %s", ErrBudget, servers)
+		}
 	}
 	return ErrBudget
 }

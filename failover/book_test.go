@@ -8,6 +8,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 )
 
@@ -16,7 +17,7 @@ var perTen = sash.Every(8, 10*time.Second)
 // book books a unit and returns the answer.
 func book(t *testing.T, store driver.Store, l *sash.Limiter, within time.Duration) driver.Answer {
 	t.Helper()
-	answer, err := store.Decide(t.Context(), booking(l, within))
+	answer, err := driver.Decide(t.Context(), store, booking(l, within))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +41,9 @@ func duringAnOutage(t *testing.T, limit sash.Limit, f func(*testing.T, *fake, *f
 // A local store that does not book decides as of now.
 func TestALocalStoreThatDoesNotBook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Local: struct{ failover.LocalStore }{memstore.New(nil)}}, sash.Every(1, time.Second))
+		local := drivertest.Over(memstore.New(nil), nil)
+		local.Without = driver.CanBook
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local), Local: local}, sash.Every(1, time.Second))
 		inner.becomes(fails(errRefused))
 		for i, want := range []bool{true, false} {
 			if answer := book(t, store, l, time.Hour); answer.Allowed() != want || answer.Delay != 0 {
@@ -123,13 +126,13 @@ func TestABookingThatComesTooLateIsGivenBack(t *testing.T) {
 			inner, store, l := outage(t, failover.Options{Modes: always(c.mode)}, perTen)
 			inner.becomes(hangs(1080 * time.Millisecond))
 			for _, decide := range []func() error{
-				func() error { _, err := store.Decide(t.Context(), booking(l, time.Hour)); return err },
+				func() error { _, err := driver.Decide(t.Context(), store, booking(l, time.Hour)); return err },
 				func() error {
-					_, err := store.DecideAll(t.Context(), []driver.Request{booking(l, time.Hour)})
+					_, err := drivertest.Of(store).All(t.Context(), booking(l, time.Hour))
 					return err
 				},
 				func() error {
-					_, _, err := store.DecideAny(t.Context(), []driver.Request{booking(l, time.Hour)})
+					_, _, err := drivertest.Of(store).Any(t.Context(), booking(l, time.Hour))
 					return err
 				},
 			} {

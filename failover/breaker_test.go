@@ -1,6 +1,7 @@
 package failover_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,18 +109,11 @@ var errRejected = fmt.Errorf("%w: the key holds a list", driver.ErrRejected)
 // A rejecting store rejects every call on subjects whose name begins with "bad".
 type rejecting struct{ *fake }
 
-func (s rejecting) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if err := s.enter(ctx); err != nil || !strings.HasPrefix(req.Key, "bad") {
-		if err != nil {
-			return driver.Answer{}, err
-		}
-		return s.Store.Decide(ctx, req)
+func (s rejecting) Do(ctx context.Context, b *driver.Batch) error {
+	if strings.HasPrefix(b.Ops[0].Key, "bad") && b.Ops[0].Asks() {
+		return cmp.Or(s.enter(ctx), errRejected)
 	}
-	return driver.Answer{}, errRejected
-}
-
-func (s rejecting) DecideOnce(ctx context.Context, _ string, req driver.Request) (driver.Answer, error) {
-	return s.Decide(ctx, req)
+	return s.fake.Do(ctx, b)
 }
 
 // Errors about one subject are answers of the store: they do not take it away from other subjects, and no failure mode

@@ -11,6 +11,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/drivertest"
 )
 
 func TestTheBudgetHoldsWhateverTheStoreDoes(t *testing.T) {
@@ -92,7 +93,7 @@ func TestErrorsAboutTheCallPassAndTripNothing(t *testing.T) {
 		for _, want := range []error{driver.ErrApart, driver.ErrUnsupported, sash.ErrInvalidLimit} {
 			inner.becomes(fails(want))
 			for range 10 {
-				if _, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: policy}); !errors.Is(err, want) {
+				if _, err := driver.Decide(t.Context(), store, driver.Request{Key: "k", Cost: 1, Policy: policy}); !errors.Is(err, want) {
 					t.Fatalf("the error is %v, want %v", err, want)
 				}
 			}
@@ -103,27 +104,27 @@ func TestErrorsAboutTheCallPassAndTripNothing(t *testing.T) {
 	})
 }
 
-type onlyDecides struct{ driver.Store }
-
 func TestWhatTheStoreCannotDoIsUnsupported(t *testing.T) {
-	store := guarded(t, onlyDecides{newFake()}, failover.Options{Modes: always(failover.Local)})
+	store := guarded(t, drivertest.Plain(newFake()), failover.Options{Modes: always(failover.Local)})
 	l := newLimiter(t, store, nil, sash.PerHour(10))
 	req := driver.Request{Key: "k", Cost: 1, Policy: l.Policy()}
-	_, all := store.DecideAll(t.Context(), []driver.Request{req})
-	_, once := store.DecideOnce(t.Context(), "id", req)
-	_, reward := store.Reward(t.Context(), req)
-	_, extend := store.Extend(t.Context(), driver.Settlement{Request: req})
-	_, coolDown := store.CoolDown(t.Context(), "k", driver.CoolDown{})
+	calls, other := drivertest.Of(store), req
+	other.Key = "l"
+	_, all := calls.All(t.Context(), req, other)
+	_, once := calls.Once(t.Context(), "id", req)
+	_, back := calls.GiveBack(t.Context(), req)
+	_, extend := calls.Extend(t.Context(), driver.Settlement{Request: req})
+	_, cool := calls.Cool(t.Context(), "k", driver.CoolDown{})
 	for call, err := range map[string]error{
-		"DecideOnce": once, "Reward": reward, "Extend": extend, "CoolDown": coolDown,
-		"Settle": store.Settle(t.Context(), driver.Settlement{Request: req}), "Reset": store.Reset(t.Context(), "k", l.Policy()),
+		"an ID": once, "GiveBack": back, "Extend": extend, "Cool": cool,
+		"Settle": calls.Settle(t.Context(), driver.Settlement{Request: req}), "Forget": calls.Forget(t.Context(), "k", l.Policy()),
 	} {
 		if !errors.Is(err, driver.ErrUnsupported) {
 			t.Errorf("%s: %v", call, err)
 		}
 	}
-	_, _, choose := store.DecideAny(t.Context(), []driver.Request{req})
-	for call, err := range map[string]error{"DecideAll": all, "DecideAny": choose} { // the limiter decides one by one
+	_, _, choose := calls.Any(t.Context(), req, other)
+	for call, err := range map[string]error{"All": all, "Any": choose} { // the limiter decides one by one
 		if !errors.Is(err, driver.ErrApart) {
 			t.Errorf("%s: %v", call, err)
 		}

@@ -1,204 +1,211 @@
 package failover
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"example.com/sash/driver"
 )
 
-// Decide implements [driver.Store].
-func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if answer, ok := s.recall(ctx, req); ok {
-		s.mirror(ctx, "", decision{[]driver.Request{req}, []driver.Answer{answer}})
-		return answer, nil
+// Do implements [driver.Store]. While the store is unavailable, the failure mode answers charges: of several subjects the
+// strictest mode counts. Any other operation is an error in every mode then.
+//
+// Mode Local remembers the ID of a call too: it charges the call locally once, and writes it to the store with the ID later. So a
+// call that is repeated after a failure is charged to the store once, wherever it was admitted, and it is never [Stats.Doubtful]
+// if the store is back within [driver.RepeatTime]. Mode Open ignores IDs, because it charges nothing. Calls that cost more than
+// this process's share, or that another process received, are decided anew when they are repeated while the store is
+// unavailable. The store decides anew what it refused when the call was written to it.
+//
+// Of several subjects of which one is chosen, the failure mode answers for one after the other, in their order, until it admits
+// one now: it does not compare their room. If the store has charged another subject by then, that charge stays.
+func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
+	op := &b.Ops[0]
+	switch {
+	case len(b.Ops) == 1 && s.recall(ctx, op):
+		b.Chosen = 0
+		s.mirror(ctx, b)
+		return nil
+	case op.Corrects():
+		return s.correct(ctx, b)
+	case b.Mode == driver.Each && len(b.Ops) > 1:
+		for i := range b.Ops {
+			b.Ops[i].Err = s.Do(ctx, &driver.Batch{Ops: b.Ops[i : i+1]})
+		}
+		return nil
+	case op.Kind == driver.Forget:
+		return s.forget(ctx, b)
+	case !op.Asks():
+		return s.pass(ctx, b, nil)
 	}
-	return only(s.decide(ctx, "", []driver.Request{req}, func(ctx context.Context) ([]driver.Answer, error) {
-		answer, err := s.store.Decide(ctx, req)
-		return []driver.Answer{answer}, err
-	}))
+	return s.decide(ctx, b)
 }
 
-// only returns the answer to a single request.
-func only(answers []driver.Answer, err error) (driver.Answer, error) {
-	if len(answers) == 0 {
-		return driver.Answer{}, err
-	}
-	return answers[0], err
-}
-
-// recall returns an answer that the store knows already while it is up: such a call needs no goroutine, no place among
-// those under way, and no time. A panic of the store is left to the call itself.
-func (s *Store) recall(ctx context.Context, req driver.Request) (answer driver.Answer, ok bool) {
+// recall sets an answer that the store knows already while it is up: such a call needs no goroutine, no place among those under
+// way, and no time. A panic of the store is left to the call itself.
+func (s *Store) recall(ctx context.Context, op *driver.Op) (ok bool) {
 	recaller, ok := s.store.(driver.Recaller)
-	if !ok || ctx.Err() != nil || s.part(req).now() != Up {
-		return answer, false
+	if !ok || ctx.Err() != nil || s.part(op.Request).now() != Up {
+		return false
 	}
 	defer func() {
 		if recover() != nil {
-			answer, ok = driver.Answer{}, false
+			ok = false
 		}
 	}()
-	return recaller.Recall(req)
+	return recaller.Recall(op)
 }
 
-// DecideAll implements [driver.MultiStore]. While the store is unavailable the strictest mode of the requests counts.
-func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	return s.decide(ctx, "", reqs, func(ctx context.Context) ([]driver.Answer, error) { return s.next.DecideAll(ctx, reqs) })
-}
-
-// DecideOnce implements [driver.Deduplicator]. While the store is unavailable, mode Local remembers the ID too: it
-// charges the call locally once, and writes it to the store with the ID later. So a call that is repeated after a
-// failure is charged to the store once, wherever it was admitted, and it is never [Stats.Doubtful] if the store is back
-// within [driver.RepeatTime]. Mode Open ignores IDs, because it charges nothing.
-//
-// Calls that cost more than this process's share, or that another process received, are decided anew when they are repeated
-// while the store is unavailable. The store decides anew what it refused when the call was written to it.
-func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	return only(s.decide(ctx, id, []driver.Request{req}, func(ctx context.Context) ([]driver.Answer, error) {
-		answer, err := s.next.DecideOnce(ctx, id, req)
-		return []driver.Answer{answer}, err
-	}))
-}
-
-// DecideAny implements [driver.Chooser]. While the store is unavailable the failure mode answers for one subject after
-// the other, in their order, until it admits one now: it does not compare their room. If the store has charged another
-// subject by then, that charge stays.
-func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
-	chosen := 0
-	out := s.try(ctx, "", reqs, func(ctx context.Context) (decision, error) {
-		i, answer, err := s.next.DecideAny(ctx, reqs)
-		switch {
-		case err != nil:
-			return decision{}, err
-		case i < 0 || i >= len(reqs):
-			return decision{}, fmt.Errorf("failover: the store chose request %d of %d", i, len(reqs))
-		}
-		chosen = i
-		return decision{reqs[i : i+1], []driver.Answer{answer}}, nil
-	})
-	switch {
-	case out.failed:
-		return s.choose(ctx, reqs, &out)
-	case out.err != nil: // the store may still be choosing
-		return 0, driver.Answer{}, out.err
+// pass has the store carry out a batch that it does not answer in its place, once some channels are closed.
+func (s *Store) pass(ctx context.Context, b *driver.Batch, after []<-chan struct{}) error {
+	out := s.ask(ctx, question{breaker: s.part(b.Ops[0].Request), patience: s.budget, batch: b.Clone(), after: after})
+	if out.err != nil { // the store may still be at it
+		return out.err
 	}
-	return chosen, out.answers[0], nil
+	b.Take(out.batch)
+	s.mirror(ctx, b)
+	return nil
+}
+
+// decide has the store carry out charges, or answers in its place.
+func (s *Store) decide(ctx context.Context, b *driver.Batch) error {
+	op := &b.Ops[0]
+	patience := max(s.budget, min(microseconds(op.Within), patientBudgets*s.budget))
+	out := s.ask(ctx, question{breaker: s.part(op.Request), patience: patience, batch: b.Clone()})
+	switch {
+	case out.failed && b.Mode == driver.Any:
+		return s.choose(ctx, b, &out)
+	case out.failed:
+		owed, err := s.instead(ctx, b, &out)
+		if op.ID == "" { // a call with an ID may be repeated, and then gets its place
+			s.forgo(ctx, &out, owed)
+		}
+		return err
+	case out.err != nil:
+		s.forgo(ctx, &out, nil)
+		return out.err
+	}
+	b.Take(out.batch)
+	s.mirror(ctx, b)
+	return nil
 }
 
 // choose answers for one subject after the other in place of the store.
-func (s *Store) choose(ctx context.Context, reqs []driver.Request, out *outcome) (int, driver.Answer, error) {
-	var owed []driver.Request
+func (s *Store) choose(ctx context.Context, b *driver.Batch, out *outcome) error {
+	var owed []driver.Op
 	defer func() { s.forgo(ctx, out, owed) }()
-	try := func(req driver.Request) (answer driver.Answer, err error) {
-		answers, of, err := s.instead(ctx, "", []driver.Request{req}, out)
+	try := func(i int, within int64) error {
+		one := driver.Batch{Ops: slices.Clone(b.Ops[i : i+1])}
+		one.Ops[0].Within = within
+		of, err := s.instead(ctx, &one, out)
 		owed = append(owed, of...)
-		return only(answers, err)
+		b.Chosen, b.Ops[i].Answer = i, one.Ops[0].Answer
+		return err
 	}
-	soonest, first := 0, driver.Answer{}
-	for i, req := range reqs {
-		req.Within = min(req.Within, 1) // now: the next may have room
-		answer, err := try(req)
-		if err != nil || answer.Allowed() {
-			return i, answer, err
+	soonest := 0
+	for i := range b.Ops {
+		answer := &b.Ops[i].Answer
+		if err := try(i, min(b.Ops[i].Within, 1)); err != nil || answer.Allowed() { // now: the next may have room
+			return err
 		}
-		if i == 0 || answer.Retry() < first.Retry() {
-			soonest, first = i, answer
+		if answer.Retry() < b.Ops[soonest].Answer.Retry() {
+			soonest = i
 		}
 	}
-	if reqs[soonest].Within > 0 {
-		answer, err := try(reqs[soonest])
-		return soonest, answer, err
+	if within := b.Ops[soonest].Within; within > 0 {
+		return try(soonest, within)
 	}
-	return soonest, first, nil
+	b.Chosen = soonest
+	return nil
 }
 
-// decide has the store decide requests, or answers in its place. With an ID there is one request.
-func (s *Store) decide(
-	ctx context.Context, id string, reqs []driver.Request, ask func(context.Context) ([]driver.Answer, error),
-) ([]driver.Answer, error) {
-	out := s.try(ctx, id, reqs, func(ctx context.Context) (decision, error) {
-		answers, err := ask(ctx)
-		return decision{reqs, answers}, err
-	})
-	if !out.failed {
-		s.forgo(ctx, &out, nil)
-		return out.answers, out.err
+// instead answers charges in place of the store. It returns those that were charged locally, at what they cost, which the store
+// has to count.
+func (s *Store) instead(ctx context.Context, b *driver.Batch, out *outcome) (owed []driver.Op, err error) {
+	if err = s.answer(ctx, b.Ops, out.err); err != nil {
+		return nil, err
 	}
-	answers, owed, err := s.instead(ctx, id, reqs, &out)
-	if id == "" { // a call with an ID may be repeated, and then gets its place
-		s.forgo(ctx, &out, owed)
+	for i, op := range b.Ops {
+		if op.Cost = b.Charged(i); op.Cost > 0 && op.Answer.Source == driver.FromLocal {
+			owed = append(owed, op)
+		}
 	}
-	return answers, err
-}
-
-// try has the store decide requests, and charges locally what it charged.
-func (s *Store) try(ctx context.Context, id string, reqs []driver.Request, ask func(context.Context) (decision, error)) outcome {
-	patience := max(s.budget, min(microseconds(reqs[0].Within), patientBudgets*s.budget))
-	out := s.ask(ctx, question{breaker: s.part(reqs[0]), patience: patience, ask: ask})
-	if !out.failed && out.err == nil {
-		s.mirror(ctx, id, out.decision)
-	}
-	return out
-}
-
-// instead answers requests in place of the store. It returns those that were charged locally, which the store has to count.
-func (s *Store) instead(ctx context.Context, id string, reqs []driver.Request, out *outcome) (
-	answers []driver.Answer, owed []driver.Request, err error,
-) {
-	answers, err = s.answer(ctx, id, reqs, out.err)
-	if err != nil || answers[0].Source != driver.FromLocal || !admitted(answers) && !reqs[0].Policy.CountRefused {
-		return answers, nil, err
-	}
-	for i, req := range reqs {
-		owed = append(owed, charged(req, &answers[i]))
-	}
-	s.owe(id, owed, answers, out)
-	return answers, owed, nil
+	s.owe(owed, out)
+	return owed, nil
 }
 
 // forgo gives back what the store books after the failure mode has answered otherwise: no caller knows of that place, and
 // those behind it would wait for nothing. A place that is owed is charged locally, too.
-func (s *Store) forgo(ctx context.Context, out *outcome, owed []driver.Request) {
+func (s *Store) forgo(ctx context.Context, out *outcome, owed []driver.Op) {
 	if out.late == nil {
 		return
 	}
-	out.late.ends(func(late decision, err error) {
-		if err != nil || !admitted(late.answers) {
+	out.late.ends(func(late *driver.Batch, err error) {
+		if err != nil || !late.Admitted() {
 			return
 		}
-		for i, req := range late.reqs[:min(len(late.reqs), len(late.answers))] {
-			if req.Within == 0 || !req.MaySettle || has(owed, req.Key) {
+		for i := range late.Ops {
+			op := &late.Ops[i]
+			if op.Within == 0 || !op.MaySettle || late.Charged(i) == 0 || at(owed, op.Key) >= 0 {
 				continue
 			}
-			set := driver.Settlement{Request: req, At: late.answers[i].At, Delay: late.answers[i].Delay, Source: late.answers[i].Source}
-			_ = s.do(context.WithoutCancel(ctx), s.part(req), func(ctx context.Context) error { return s.next.Settle(ctx, set) })
+			back := &driver.Batch{Ops: []driver.Op{{Kind: driver.Settle, Settlement: op.Made()}}}
+			_ = s.ask(context.WithoutCancel(ctx), question{breaker: s.part(op.Request), patience: s.budget, batch: back})
 		}
 	})
 }
 
-func has(reqs []driver.Request, key string) bool {
-	return slices.ContainsFunc(reqs, func(req driver.Request) bool { return req.Key == key })
+// at returns the index of the operation on a key, or -1.
+func at(ops []driver.Op, key string) int {
+	return slices.IndexFunc(ops, func(op driver.Op) bool { return op.Key == key })
 }
 
-// admitted reports whether a decision admitted all of its subjects.
-func admitted(answers []driver.Answer) bool {
-	return !slices.ContainsFunc(answers, func(a driver.Answer) bool { return !a.Allowed() })
-}
-
-// charged returns a request at the cost that an answer charged.
-func charged(req driver.Request, answer *driver.Answer) driver.Request {
-	if req.Partial {
-		req.Cost = max(1, answer.Charged) // a refusal that is charged is one of a unit
+// carryOut has the store carry out a batch.
+func (g *guard) carryOut(ctx context.Context, q *question) error {
+	for _, over := range q.after {
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	return req
+	b := q.batch
+	err := g.store.Do(ctx, b)
+	if chosen := b.Chosen; chosen < 0 || chosen >= len(b.Ops) {
+		b.Chosen = 0
+		err = cmp.Or(err, fmt.Errorf("failover: the store chose operation %d of %d", chosen, len(b.Ops)))
+	}
+	return err
 }
 
-// charges reports whether a decision charged a request.
-func charges(req driver.Request, allowed bool) bool {
-	return req.Cost > 0 && (allowed || req.Policy.CountRefused)
+// correct has charges corrected where they were made. Mode Open charged nothing, so there is nothing to correct. A charge that
+// this process made in the store's place cannot be extended, because it may be on its way to the store.
+//
+// Units that are given back stay charged in this process's share, which does not know which charge they were.
+func (s *Store) correct(ctx context.Context, b *driver.Batch) error {
+	first := &b.Ops[0]
+	if slices.ContainsFunc(b.Ops, func(op driver.Op) bool {
+		return op.Source != first.Source || s.part(op.Request) != s.part(first.Request)
+	}) {
+		return driver.ErrApart
+	}
+	switch first.Source {
+	case driver.FromPolicy:
+		for i := range b.Ops {
+			b.Ops[i].Answer.At = b.Ops[i].At
+		}
+		return nil
+	case driver.FromLocal:
+		if first.Kind != driver.Settle {
+			return fmt.Errorf("%w: this process admitted the call in its place", driver.ErrUnsupported)
+		}
+		var errs []error
+		for i := range b.Ops {
+			errs = append(errs, s.settleLocally(ctx, b.Ops[i].Settlement))
+		}
+		return errors.Join(errs...)
+	}
+	return s.pass(ctx, b, nil)
 }
-
-// Books implements [driver.Booker]: it reports whether the store behind it books.
-func (s *Store) Books(p *driver.Policy) bool { return driver.CanBook(s.store, p) }

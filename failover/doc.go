@@ -29,7 +29,7 @@
 //
 // # Bookings
 //
-// The budget is for the decision: a caller that is booked sleeps as long as it has to (see [driver.Booker]). While the
+// The budget is for the decision: a caller that is booked sleeps as long as it has to (see [driver.Request]). While the
 // store is unavailable, Closed is an error, Open admits at once, and Local books over this process's share, in order, if
 // the local store books. The order over processes, and over the outage, is lost: a caller that books locally may start
 // before another that the store had booked earlier.

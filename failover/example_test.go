@@ -15,9 +15,9 @@ import (
 // unplugged is a store that cannot be reached.
 type unplugged struct{}
 
-func (unplugged) Decide(context.Context, driver.Request) (driver.Answer, error) {
-	return driver.Answer{}, errors.New("connection refused")
-}
+func (unplugged) Do(context.Context, *driver.Batch) error { return errors.New("connection refused") }
+
+func (unplugged) Powers() driver.Powers { return 0 }
 
 // While the store is unavailable single units are admitted, up to 20 units are decided here over a
 // quarter of the limit, and more than that is an error.

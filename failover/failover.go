@@ -3,6 +3,7 @@ package failover
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +43,7 @@ type Options struct {
 	Blip time.Duration
 	// Local decides in mode Local, such as memstore.New(nil). It must not block, and nothing else may use
 	// it. It can be nil if no rule has the mode Local.
-	Local LocalStore
+	Local driver.Store
 	// Instances returns how many processes share the limits. Below 1 means unknown, and then mode Local admits
 	// nothing. Instances is called for every decision and must not block. Nil means 1.
 	Instances func() int
@@ -118,16 +119,25 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
 	g := &guard{
-		store: store, next: driver.Passthrough{Next: store}, budget: o.Budget, most: o.MaxInFlight, start: time.Now(),
+		store: store, budget: o.Budget, most: o.MaxInFlight, start: time.Now(),
 		classify: o.Classify, onError: o.OnError, ceiling: newCeiling(o.OpenPerSecond),
 	}
 	if g.classify == nil {
 		g.classify = func(error) Kind { return Unknown }
 	}
-	g.waits = func() (time.Duration, bool) { return driver.Waits(store) }
+	g.waits = func() (waits time.Duration, known bool) {
+		w, known := driver.Behind[driver.Witness](store)
+		if known {
+			waits = w.Waits()
+		}
+		return waits, known
+	}
 	g.divide(&o)
 	g.enter = (*breaker).enter
 	g.keys = sync.OnceValue(g.probeKeys)
+	if o.Local != nil && !o.Local.Powers().Has(localPowers) {
+		return nil, fmt.Errorf("failover: a %T cannot decide in mode local: use memstore.New(nil)", o.Local)
+	}
 	if o.Local != nil {
 		g.local = newLocal(o.Local, o.Instances, len(g.breakers))
 		for i := range g.local.backlogs {
@@ -149,11 +159,8 @@ func (s *Store) With(modes Modes) (*Store, error) {
 // Unwrap implements [driver.Decorator].
 func (s *Store) Unwrap() driver.Store { return s.store }
 
-// Substitutes implements [driver.Substitute].
-func (s *Store) Substitutes() {}
-
-// Blocks implements [driver.Blocker].
-func (s *Store) Blocks() {}
+// Powers implements [driver.Store]: those of the store behind it.
+func (s *Store) Powers() driver.Powers { return s.store.Powers() | driver.Substitutes }
 
 // State returns whether the store is up, down or being probed: Up if every part is up, and Down if any part is down.
 func (s *Store) State() State { return s.now() }
@@ -189,7 +196,6 @@ func (s *Store) Stats() Stats {
 // A guard is the state that all stores made of one by With share.
 type guard struct {
 	store    driver.Store
-	next     driver.Passthrough // the store with every power, of which some are ErrUnsupported
 	budget   time.Duration
 	classify func(error) Kind
 	onError  func(error, Kind)
@@ -203,7 +209,7 @@ type guard struct {
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
 	ceiling  *ceiling                       // of mode Open
 	woke     func()                         // after every step; nil but in tests
-	waits    func() (time.Duration, bool)   // driver.Waits of the store
+	waits    func() (time.Duration, bool)   // for how long the store has waited; false if it does not know
 	keys     func() []string                // probeKeys, once
 	local    *local                         // nil without a local store
 }

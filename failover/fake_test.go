@@ -65,39 +65,13 @@ func (s *fake) enter(ctx context.Context) error {
 	return do(ctx)
 }
 
-func (s *fake) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if err := s.enter(ctx); err != nil {
-		return driver.Answer{}, err
+func (s *fake) Do(ctx context.Context, b *driver.Batch) error {
+	if op := &b.Ops[0]; op.Asks() || op.Kind == driver.Settle {
+		if err := s.enter(ctx); err != nil {
+			return err
+		}
 	}
-	return s.Store.Decide(ctx, req)
-}
-
-func (s *fake) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
-	if err := s.enter(ctx); err != nil {
-		return 0, driver.Answer{}, err
-	}
-	return s.Store.DecideAny(ctx, reqs)
-}
-
-func (s *fake) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	if err := s.enter(ctx); err != nil {
-		return driver.Answer{}, err
-	}
-	return s.Store.DecideOnce(ctx, id, req)
-}
-
-func (s *fake) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	return s.Store.DecideAll(ctx, reqs)
-}
-
-func (s *fake) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	return s.Store.Settle(ctx, sets...)
+	return s.Store.Do(ctx, b)
 }
 
 // What a store can do wrong.

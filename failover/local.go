@@ -10,19 +10,12 @@ import (
 	"example.com/sash/driver"
 )
 
-// A LocalStore decides in this process, as memstore does.
-type LocalStore interface {
-	driver.MultiStore
-	driver.Deduplicator
-	driver.Settler
-	driver.Resetter
-	driver.Taker
-	driver.Blocker
-}
+// localPowers are what a store needs that decides in this process, as memstore does.
+const localPowers = driver.CanAll | driver.CanID | driver.CanSettle | driver.CanForget | driver.CanTake | driver.CanBlock
 
 // local decides over this process's share of each limit.
 type local struct {
-	store     LocalStore
+	store     driver.Store
 	instances func() int
 	ledger
 	ahead    atomic.Int64    // bookings that wait to be mirrored
@@ -48,7 +41,7 @@ type share struct {
 	most      int64          // the highest cost for forced
 }
 
-func newLocal(store LocalStore, instances func() int, parts int) *local {
+func newLocal(store driver.Store, instances func() int, parts int) *local {
 	if instances == nil {
 		instances = func() int { return 1 }
 	}
@@ -109,17 +102,20 @@ func forced(policy *driver.Policy) *driver.Policy {
 	return &forced
 }
 
-// mirror charges locally what the store charged, if a mode is Local: once for each ID, unless that is empty. A booking is
-// charged after its delay.
-func (s *Store) mirror(ctx context.Context, id string, d decision) {
-	if s.local == nil || !s.modes.local() {
+// mirror charges locally what the store charged, if a mode is Local, and what corrections charge in any mode, since that of the
+// charge may be another: once for each ID, unless that is empty. A booking is charged after its delay.
+func (s *Store) mirror(ctx context.Context, b *driver.Batch) {
+	if s.local == nil {
 		return
 	}
-	allowed := admitted(d.answers)
-	for i, req := range d.reqs[:min(len(d.reqs), len(d.answers))] {
-		req = charged(req, &d.answers[i])
-		switch delay := d.answers[i].Delay; {
-		case !charges(req, allowed):
+	for i := range b.Ops {
+		op, id := &b.Ops[i], b.Ops[i].ID
+		req, delay := op.Request, op.Answer.Delay
+		if op.Corrects() && id != "" {
+			id = "settle:" + id // the call may have the same
+		}
+		switch req.Cost = b.Charged(i); {
+		case req.Cost <= 0, !op.Corrects() && !s.modes.local():
 		case delay > 0:
 			s.local.mirrorLater(id, req, microseconds(delay))
 		default:
@@ -134,55 +130,49 @@ func microseconds(n int64) time.Duration { return time.Duration(n) * time.Micros
 func (l *local) mirror(ctx context.Context, id string, req driver.Request) {
 	s := l.share(req.Policy)
 	req.Cost, req.Policy, req.Within = min(req.Cost, s.most), s.forced, 0
-	_, _ = l.ask(ctx, id, []driver.Request{req}) // what a full store does not hold starts anew when the mode is local
+	// What a full store does not hold starts anew when the mode is local.
+	_ = l.do(ctx, driver.Op{Settlement: driver.Settlement{Request: req, ID: id}})
 }
 
 // decide decides over this process's share, and books over it in order if the local store books. A call that costs more
 // than the share is refused until the store may be called again.
-func (l *local) decide(ctx context.Context, id string, reqs []driver.Request, cause error, again time.Duration) ([]driver.Answer, error) {
-	shares := make([]*share, len(reqs))
-	asked := make([]driver.Request, len(reqs))
+func (l *local) decide(ctx context.Context, ops []driver.Op, cause error, again time.Duration) error {
+	shares := make([]*share, len(ops))
+	asked := driver.Batch{Ops: slices.Clone(ops)}
 	fits := true
-	for i, req := range reqs {
-		shares[i] = l.share(req.Policy)
-		asked[i] = req
-		asked[i].Policy = shares[i].policy
-		asked[i].Cost = shares[i].need(req)
-		if req.Within > 0 && !driver.CanBook(l.store, shares[i].policy) {
-			asked[i].Within = 0
+	for i := range ops {
+		op := &asked.Ops[i]
+		shares[i] = l.share(op.Policy)
+		op.Policy = shares[i].policy
+		op.Cost = shares[i].need(op.Request)
+		if !l.store.Powers().Books(op.Policy) {
+			op.Within = 0
 		}
-		fits = fits && asked[i].Cost <= shares[i].least
+		fits = fits && op.Cost <= shares[i].least
 	}
-	if !fits {
-		for i := range asked {
-			if reqs[i].Policy.CountRefused {
-				l.mirror(ctx, id, reqs[i])
+	for i := range ops {
+		if op := &asked.Ops[i]; !fits {
+			if op.Policy.CountRefused {
+				l.mirror(ctx, op.ID, ops[i].Request)
 			}
-			asked[i].Cost, asked[i].Forced, asked[i].Within = 0, false, 0
+			op.Cost, op.Forced, op.Within = 0, false, 0
+			op.ID = "" // do not remember a peek as the answer to the call
 		}
-		id = "" // do not remember a peek as the answer to the call
 	}
-	results, err := l.ask(ctx, id, asked)
-	if err != nil {
-		return nil, err
+	if err := l.store.Do(ctx, &asked); err != nil {
+		return err
 	}
-	for i := range results {
-		results[i] = shares[i].restate(shares[i].need(reqs[i]), results[i], again)
-		results[i].Source, results[i].Cause = driver.FromLocal, cause
+	for i := range ops {
+		answer := shares[i].restate(shares[i].need(ops[i].Request), asked.Ops[i].Answer, again)
+		answer.Source, answer.Cause = driver.FromLocal, cause
+		ops[i].Answer = answer
 	}
-	return results, nil
+	return nil
 }
 
-func (l *local) ask(ctx context.Context, id string, reqs []driver.Request) ([]driver.Answer, error) {
-	if len(reqs) > 1 {
-		return l.store.DecideAll(ctx, reqs)
-	}
-	if id != "" {
-		res, err := l.store.DecideOnce(ctx, id, reqs[0])
-		return []driver.Answer{res}, err
-	}
-	res, err := l.store.Decide(ctx, reqs[0])
-	return []driver.Answer{res}, err
+// do carries out an operation locally.
+func (l *local) do(ctx context.Context, op driver.Op) error {
+	return l.store.Do(ctx, &driver.Batch{Ops: []driver.Op{op}})
 }
 
 // need returns the most units that a request can take of the share, or how many it must.

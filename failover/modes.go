@@ -84,27 +84,26 @@ func (m *Modes) validate(hasLocal bool) error {
 	return nil
 }
 
-// answer answers requests by their mode. With an ID there is one request, which may be repeated.
-func (s *Store) answer(ctx context.Context, id string, reqs []driver.Request, cause error) ([]driver.Answer, error) {
+// answer answers charges by their mode.
+func (s *Store) answer(ctx context.Context, ops []driver.Op, cause error) error {
 	mode, cost := Open, int64(0)
-	for _, req := range reqs {
-		mode = min(mode, s.modes.Mode(req.Cost))
-		cost = max(cost, req.Cost)
+	for i := range ops {
+		mode = min(mode, s.modes.Mode(ops[i].Cost))
+		cost = max(cost, ops[i].Cost)
 	}
 	switch mode {
 	case Local:
-		return s.local.decide(ctx, id, reqs, cause, max(firstPause, s.part(reqs[0]).ready(0)))
+		return s.local.decide(ctx, ops, cause, max(firstPause, s.part(ops[0].Request).ready(0)))
 	case Open:
 		if !s.ceiling.admits(cost) {
-			return nil, &sash.StoreError{Err: fmt.Errorf("%w: %w", ErrCeiling, cause)}
+			return &sash.StoreError{Err: fmt.Errorf("%w: %w", ErrCeiling, cause)}
 		}
-		results := make([]driver.Answer, len(reqs))
-		for i, req := range reqs {
-			results[i] = open(req, cause)
+		for i := range ops {
+			ops[i].Answer = open(ops[i].Request, cause)
 		}
-		return results, nil
+		return nil
 	}
-	return nil, cause
+	return cause
 }
 
 // open admits a request as if its subject had no charges.

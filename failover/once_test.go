@@ -10,6 +10,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/drivertest"
 )
 
 func once(t *testing.T, l *sash.Limiter, id, key string, cost int64) sash.Result {
@@ -35,12 +36,12 @@ func loseReplies(inner *fake, after func(context.Context) error) *lossy {
 	return s
 }
 
-func (s *lossy) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	res, err := s.fake.DecideOnce(ctx, id, req)
-	if after := s.after.Load(); after != nil && err == nil {
+func (s *lossy) Do(ctx context.Context, b *driver.Batch) error {
+	err := s.fake.Do(ctx, b)
+	if after := s.after.Load(); after != nil && err == nil && b.Ops[0].Asks() && b.Ops[0].ID != "" {
 		err = (*after)(ctx)
 	}
-	return res, err
+	return err
 }
 
 // A call with an ID is charged to the store once, whatever the first try's outcome and the source of its answer.
@@ -160,13 +161,13 @@ type cached struct {
 	hit bool
 }
 
-func (s *cached) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if !s.hit {
-		return s.fake.Decide(ctx, req)
+func (s *cached) Do(ctx context.Context, b *driver.Batch) error {
+	if !s.hit || !b.Ops[0].Asks() || b.Ops[0].ID != "" {
+		return s.fake.Do(ctx, b)
 	}
-	res, err := s.Store.Decide(ctx, req)
-	res.Source = driver.FromCache
-	return res, err
+	err := s.Store.Do(ctx, b)
+	b.Ops[0].Answer.Source = driver.FromCache
+	return err
 }
 
 // A charge that is settled above its estimate uses up this process's share too: once, however often that is repeated, and
@@ -182,13 +183,13 @@ func TestASettlementThatIsRepeatedCountsLocallyOnce(t *testing.T) {
 		l := newLimiter(t, store, nil, sash.PerHour(100))
 		for _, id := range []string{"one", "two"} {
 			req := driver.Request{Key: "k", Cost: 2, Policy: l.Policy(), MaySettle: true}
-			res, err := store.DecideOnce(t.Context(), id, req)
+			res, err := drivertest.Of(store).Once(t.Context(), id, req)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for range 9 { // with the ID of the call, which is another one
 				set := driver.Settlement{Request: req, At: res.At, Source: res.Source, Units: 10, ID: id}
-				if err := closed.Settle(t.Context(), set); err != nil {
+				if err := drivertest.Of(closed).Settle(t.Context(), set); err != nil {
 					t.Fatal(err)
 				}
 			}

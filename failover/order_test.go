@@ -42,8 +42,6 @@ func TestAStoreThatWorksIsNotChanged(t *testing.T) {
 	})
 }
 
-var _ failover.LocalStore = (*memstore.Store)(nil)
-
 func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	l, err := sash.New(store, opts, limits...)
@@ -56,16 +54,19 @@ func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...
 // A knowing store knows the answer of one subject, and hangs otherwise.
 type knowing struct{ knows func() driver.Answer }
 
-func (k *knowing) Decide(ctx context.Context, _ driver.Request) (driver.Answer, error) {
+func (k *knowing) Powers() driver.Powers { return 0 }
+
+func (k *knowing) Do(ctx context.Context, _ *driver.Batch) error {
 	<-ctx.Done()
-	return driver.Answer{}, ctx.Err()
+	return ctx.Err()
 }
 
-func (k *knowing) Recall(req driver.Request) (driver.Answer, bool) {
-	if req.Key != "known" {
-		return driver.Answer{}, false
+func (k *knowing) Recall(op *driver.Op) bool {
+	if op.Key != "known" {
+		return false
 	}
-	return k.knows(), true
+	op.Answer = k.knows()
+	return true
 }
 
 // What a store knows is answered at once while it is up, also when no further call may be under way.

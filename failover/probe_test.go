@@ -86,11 +86,11 @@ type counted struct {
 	calls int // guarded by mu
 }
 
-func (s *counted) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+func (s *counted) Do(ctx context.Context, b *driver.Batch) error {
 	s.mu.Lock()
 	s.calls++
 	s.mu.Unlock()
-	return s.divided.Decide(ctx, req)
+	return s.divided.Do(ctx, b)
 }
 
 func TestAProbeEndsWithItsContext(t *testing.T) {
@@ -121,14 +121,14 @@ func (s *divided) fail(parts string) {
 	s.down = parts
 }
 
-func (s *divided) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+func (s *divided) Do(ctx context.Context, b *driver.Batch) error {
 	s.mu.Lock()
-	fails := slices.Contains([]byte(s.down), req.Key[0])
+	fails := slices.Contains([]byte(s.down), b.Ops[0].Key[0])
 	s.mu.Unlock()
-	if fails {
-		return driver.Answer{}, errRefused
+	if fails && b.Ops[0].Asks() {
+		return errRefused
 	}
-	return s.Store.Decide(ctx, req)
+	return s.Store.Do(ctx, b)
 }
 
 func partOf(key string, _ *driver.Policy) int { return int(key[0] - 'a') }

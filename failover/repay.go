@@ -13,23 +13,20 @@ import (
 
 // owe records local admissions, which are written to the store when it is back. While the store may still charge the
 // call itself, owe waits for that in the background; a call with an ID is written all the same, because the store knows it.
-func (g *guard) owe(id string, reqs []driver.Request, locally []driver.Answer, out *outcome) {
-	for i, req := range reqs {
-		if req.Cost == 0 {
-			continue
-		}
-		b := g.owed(req.Key, req.Policy)
-		if id != "" || out.kind != Unknown {
-			b.add(id, req, locally[i].At, locally[i].Delay)
+func (g *guard) owe(owed []driver.Op, out *outcome) {
+	for _, op := range owed {
+		b := g.owed(op.Key, op.Policy)
+		if op.ID != "" || out.kind != Unknown {
+			b.add(op.ID, op.Request, op.Answer.At, op.Answer.Delay)
 		}
 		if out.kind != Unknown {
 			continue
 		}
-		f := b.call(id, req, locally[i].At, locally[i].Delay)
-		out.late.ends(func(late decision, err error) {
+		f := b.call(op.ID, op.Request, op.Answer.At, op.Answer.Delay)
+		out.late.ends(func(late *driver.Batch, err error) {
 			d := b.takeBack(f)
-			switch {
-			case err == nil && has(late.reqs, req.Key) && charges(req, admitted(late.answers)): // do not charge it again
+			switch i := at(late.Ops, op.Key); {
+			case err == nil && i >= 0 && late.Charged(i) > 0: // do not charge it again
 				b.doubtful.Add(f.moved)
 			case d != nil && (err == nil || answers(err) || g.kind(err) != Unknown):
 				b.putBack(f.of, d)
@@ -103,17 +100,12 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 		b.end(f)
 		return true
 	}
-	once, repeats := g.store.(driver.Deduplicator)
+	repeats := g.store.Powers().Has(driver.CanID)
 	if repeats && of.id == "" {
 		of.id, sent = rand.Text(), time.Now().UnixMicro()
 	}
 	req := driver.Request{Key: of.key, Cost: f.units, Policy: holding(policy, f.units)}
-	out := g.single(context.Background(), store, true, func(ctx context.Context) (driver.Answer, error) {
-		if repeats {
-			return once.DecideOnce(ctx, of.id, req)
-		}
-		return g.store.Decide(ctx, req)
-	})
+	out := g.single(context.Background(), store, true, driver.Settlement{Request: req, ID: of.id})
 	d := b.takeBack(f)
 	switch {
 	case !out.failed && out.err == nil:
@@ -134,7 +126,7 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 	if out.late == nil {
 		b.end(f)
 	} else {
-		out.late.ends(func(decision, error) { b.end(f) })
+		out.late.ends(func(*driver.Batch, error) { b.end(f) })
 	}
 	return !out.failed
 }
@@ -142,16 +134,14 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 // look calls the store for a key without charging anything, and reports whether the store itself answered.
 func (g *guard) look(store *breaker, key string, policy *driver.Policy) bool {
 	req := driver.Request{Key: key, Policy: policy}
-	out := g.single(context.Background(), store, true, func(ctx context.Context) (driver.Answer, error) { return g.store.Decide(ctx, req) })
-	return !out.failed && (out.err != nil || out.own())
+	out := g.single(context.Background(), store, true, driver.Settlement{Request: req})
+	return !out.failed && (out.err != nil || own(out.batch))
 }
 
-// single has the store decide one request. One that yields leaves the places among the calls under way to callers.
-func (g *guard) single(ctx context.Context, store *breaker, yields bool, decide func(context.Context) (driver.Answer, error)) outcome {
-	return g.ask(ctx, question{breaker: store, patience: g.budget, yields: yields, ask: func(ctx context.Context) (decision, error) {
-		answer, err := decide(ctx)
-		return decision{answers: []driver.Answer{answer}}, err
-	}})
+// single has the store decide one call. One that yields leaves the places among the calls under way to callers.
+func (g *guard) single(ctx context.Context, store *breaker, yields bool, call driver.Settlement) outcome {
+	b := &driver.Batch{Ops: []driver.Op{{Settlement: call}}}
+	return g.ask(ctx, question{breaker: store, patience: g.budget, yields: yields, batch: b})
 }
 
 // holding returns a policy that charges units whether or not there is room, and even if they are more than a limit has.
@@ -234,9 +224,8 @@ func (c *charge) has(at int64) bool { return c != nil && c.first <= at && at <= 
 // end returns the instant from which no limit counts a charge any more. For sliding windows it is rounded up to a part
 // of the longest window; the end of a calendar period is exact.
 func end(policy *driver.Policy, at int64) (last int64) {
-	windows := policy.Limits
-	step := max(1, driver.Longest(windows)/steps)
-	for _, w := range windows {
+	step := max(1, policy.Longest()/steps)
+	for _, w := range policy.Limits {
 		_, stop := w.Cut(at)
 		if w.Period == 0 {
 			stop = (at + w.Window + step - 1) / step * step

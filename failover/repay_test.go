@@ -13,6 +13,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/drivertest"
 )
 
 // localStore returns the store of one of four processes, in mode Local.
@@ -153,18 +154,13 @@ func (s *payments) fails(req driver.Request) error {
 	return nil
 }
 
-func (s *payments) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if err := s.fails(req); err != nil {
-		return driver.Answer{}, err
+func (s *payments) Do(ctx context.Context, b *driver.Batch) error {
+	if op := &b.Ops[0]; op.Asks() && len(b.Ops) == 1 {
+		if err := s.fails(op.Request); err != nil {
+			return err
+		}
 	}
-	return s.fake.Decide(ctx, req)
-}
-
-func (s *payments) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	if err := s.fails(req); err != nil {
-		return driver.Answer{}, err
-	}
-	return s.fake.DecideOnce(ctx, id, req)
+	return s.fake.Do(ctx, b)
 }
 
 var (
@@ -191,7 +187,7 @@ func TestPaymentsThatFailAreNotRepeatedWithEveryAnswer(t *testing.T) {
 			inner.wrong.Store(&c.err)
 			var behind driver.Store = inner
 			if c.noIDs {
-				behind = struct{ driver.Store }{inner}
+				behind = &drivertest.Fake{Passthrough: driver.Passthrough{Next: inner}, Without: driver.CanID}
 			}
 			store := guarded(t, behind, failover.Options{
 				Modes: always(failover.Local),

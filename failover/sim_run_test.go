@@ -17,7 +17,7 @@ import (
 // A bug changes how a simulated process is built, so that it does something wrong.
 type bug struct {
 	store     func(driver.Store) driver.Store
-	local     func(LocalStore) LocalStore
+	local     func(driver.Store) driver.Store
 	instances func() int
 	classify  func(error) Kind
 	modes     Modes
@@ -137,7 +137,7 @@ func (s *simulation) process(name string, rng *rand.Rand, b *bug) (*Store, error
 	if b.store != nil {
 		inner = b.store(inner)
 	}
-	var local LocalStore = memstore.New(nil)
+	var local driver.Store = memstore.New(nil)
 	if b.local != nil {
 		local = b.local(local)
 	}

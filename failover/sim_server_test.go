@@ -372,18 +372,32 @@ func (l *link) send(ctx context.Context, f func()) error {
 	}
 }
 
-func (l *link) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	return only(l.DecideAll(ctx, []driver.Request{req}))
+func (l *link) Powers() driver.Powers {
+	return driver.CanAll | driver.CanID | driver.CanBook | driver.CanSettle | driver.CanForget
 }
 
-func (l *link) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	return l.receive(ctx, "", reqs, func() []driver.Answer { return l.decide(l.process, callOf(ctx), reqs) })
-}
-
-func (l *link) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	return only(l.receive(ctx, id, []driver.Request{req}, func() []driver.Answer {
-		return []driver.Answer{l.decideOnce(l.process, callOf(ctx), id, req)}
-	}))
+func (l *link) Do(ctx context.Context, b *driver.Batch) error {
+	call, op := callOf(ctx), b.Ops[0]
+	switch op.Kind {
+	case driver.Settle:
+		return l.send(ctx, func() { l.settle(call, op.Settlement) })
+	case driver.Forget:
+		return l.send(ctx, func() { l.reset(call, op.Key) })
+	}
+	reqs := make([]driver.Request, len(b.Ops))
+	for i := range reqs {
+		reqs[i] = b.Ops[i].Request
+	}
+	answers, err := l.receive(ctx, op.ID, reqs, func() []driver.Answer {
+		if op.ID != "" {
+			return []driver.Answer{l.decideOnce(l.process, call, op.ID, op.Request)}
+		}
+		return l.decide(l.process, call, reqs)
+	})
+	for i := range answers {
+		b.Ops[i].Answer = answers[i]
+	}
+	return err
 }
 
 // receive has f done by the server and returns its results when the reply is there.
@@ -426,15 +440,4 @@ func (l *link) note(call uint64, id string, req driver.Request) *simWrite {
 		l.writes[name] = append(l.writes[name], w)
 	}
 	return w
-}
-
-// Books implements driver.Booker.
-func (l *link) Books(p *driver.Policy) bool { return p.Bookable() }
-
-func (l *link) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	return l.send(ctx, func() { l.settle(callOf(ctx), sets[0]) })
-}
-
-func (l *link) Reset(ctx context.Context, key string, _ *driver.Policy) error {
-	return l.send(ctx, func() { l.reset(callOf(ctx), key) })
 }

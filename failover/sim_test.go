@@ -47,33 +47,43 @@ func TestSimulation(t *testing.T) {
 // retries sends again what may have run, as clients do by default.
 type retries struct{ *link }
 
-func (s retries) Decide(ctx context.Context, req driver.Request) (res driver.Answer, err error) {
+func (s retries) Do(ctx context.Context, b *driver.Batch) (err error) {
+	if op := &b.Ops[0]; !op.Asks() || op.ID != "" || len(b.Ops) > 1 {
+		return s.link.Do(ctx, b)
+	}
 	for range 3 {
 		brief, cancel := context.WithTimeout(ctx, DefaultBudget/3)
-		res, err = s.link.Decide(brief, req)
+		err = s.link.Do(brief, b)
 		cancel()
 		if err == nil {
 			break
 		}
 	}
-	return res, err
+	return err
 }
 
 // forgets is a local store that does not learn what the other store admitted.
-type forgets struct{ LocalStore }
+type forgets struct{ driver.Store }
 
-func (s forgets) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if req.Policy.CountRefused {
-		return driver.Answer{}, nil
+func (s forgets) Do(ctx context.Context, b *driver.Batch) error {
+	if op := &b.Ops[0]; op.Asks() && op.ID == "" && len(b.Ops) == 1 && op.Policy.CountRefused {
+		return nil
 	}
-	return s.LocalStore.Decide(ctx, req)
+	return s.Store.Do(ctx, b)
 }
 
 // renames is a store that takes every repetition for a new call.
 type renames struct{ *link }
 
-func (s renames) DecideOnce(ctx context.Context, _ string, req driver.Request) (driver.Answer, error) {
-	return s.Decide(ctx, req)
+func (s renames) Do(ctx context.Context, b *driver.Batch) error {
+	if !b.Ops[0].Asks() {
+		return s.link.Do(ctx, b)
+	}
+	anew := b.Clone()
+	anew.Ops[0].ID = ""
+	err := s.link.Do(ctx, anew)
+	b.Take(anew)
+	return err
 }
 
 // hides keeps a debt out of the backlog while it looks at the store and writes.
@@ -102,7 +112,7 @@ func hides(g *guard) {
 				time.Sleep(20 * time.Millisecond)
 				if !works {
 					b.putBack(of, d)
-				} else if _, err := g.store.Decide(context.Background(), req); err != nil {
+				} else if _, err := driver.Decide(context.Background(), g.store, req); err != nil {
 					b.putBack(of, d)
 				}
 			}
@@ -114,25 +124,28 @@ func hides(g *guard) {
 // impatient is a store that lets bookings start at once.
 type impatient struct{ *link }
 
-func (s impatient) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	answer, err := s.link.Decide(ctx, req)
-	answer.Delay = 0
-	return answer, err
+func (s impatient) Do(ctx context.Context, b *driver.Batch) error {
+	err := s.link.Do(ctx, b)
+	if b.Ops[0].ID == "" && len(b.Ops) == 1 {
+		b.Ops[0].Answer.Delay = 0
+	}
+	return err
 }
 
 // pushes is a local store that lets a booking go ahead of others if it fits now.
-type pushes struct{ LocalStore }
+type pushes struct{ driver.Store }
 
-func (s pushes) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	now := req
-	now.Within = 0
-	if answer, err := s.LocalStore.Decide(ctx, now); err != nil || answer.Allowed() || req.Within == 0 {
-		return answer, err
+func (s pushes) Do(ctx context.Context, b *driver.Batch) error {
+	if op := &b.Ops[0]; op.Asks() && op.ID == "" && len(b.Ops) == 1 && op.Within > 0 {
+		now := b.Clone()
+		now.Ops[0].Within = 0
+		if err := s.Store.Do(ctx, now); err != nil || now.Ops[0].Answer.Allowed() {
+			b.Take(now)
+			return err
+		}
 	}
-	return s.LocalStore.Decide(ctx, req)
+	return s.Store.Do(ctx, b)
 }
-
-func (s pushes) Books(p *driver.Policy) bool { return driver.CanBook(s.LocalStore, p) }
 
 // The simulation finds what is put in on purpose.
 func TestTheSimulationFindsBugs(t *testing.T) {
@@ -151,7 +164,7 @@ func TestTheSimulationFindsBugs(t *testing.T) {
 				return t, err
 			}
 		}},
-		"switching over hands out a fresh share": {local: func(s LocalStore) LocalStore { return forgets{s} }, found: "its share is"},
+		"switching over hands out a fresh share": {local: func(s driver.Store) driver.Store { return forgets{s} }, found: "its share is"},
 		"what may be charged is charged again":   {classify: func(error) Kind { return Unsent }, found: "were written to the store; "},
 		"the budget is not kept":                 {guard: func(g *guard) { g.budget *= 2 }, found: "the answer took"},
 		"closed is open":                         {modes: Modes{Rules: []Rule{{Mode: Open}}}, found: "under mode closed: true"},
@@ -173,7 +186,7 @@ func TestTheSimulationFindsBugs(t *testing.T) {
 		}},
 		"what was not written is counted as written":  {found: ", and counts", guard: func(g *guard) { g.local.written.Add(1) }},
 		"a booking does not wait for its turn":        {store: func(s driver.Store) driver.Store { return impatient{s.(*link)} }, found: "starts early"},
-		"a local booking goes ahead of others":        {local: func(s LocalStore) LocalStore { return pushes{s} }, found: "locally: it starts at"},
+		"a local booking goes ahead of others":        {local: func(s driver.Store) driver.Store { return pushes{s} }, found: "locally: it starts at"},
 		"the share counts bookings before they start": {guard: func(g *guard) { g.local.ahead.Store(mostAhead) }, found: "its share is"},
 		"calls under way are not bounded":             {guard: func(g *guard) { g.most = 1000 }, found: "calls under way"},
 	} {

@@ -185,7 +185,7 @@ func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
 				if i > 0 && b.now() != Up { // one call at a time tests a store that is down
 					continue
 				}
-				out := s.single(ctx, b, false, func(ctx context.Context) (driver.Answer, error) { return s.store.Decide(ctx, req) })
+				out := s.single(ctx, b, false, driver.Settlement{Request: req})
 				switch now := b.answers.Load(); {
 				case ctx.Err() != nil:
 				case !out.failed || now > before:

@@ -17,12 +17,12 @@ type slowStore struct {
 	takes time.Duration
 }
 
-func (s *slowStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+func (s *slowStore) Do(ctx context.Context, b *driver.Batch) error {
 	select {
 	case <-time.After(s.takes):
-		return s.Store.Decide(ctx, req)
+		return s.Store.Do(ctx, b)
 	case <-ctx.Done():
-		return driver.Answer{}, ctx.Err()
+		return ctx.Err()
 	}
 }
 

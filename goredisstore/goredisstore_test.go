@@ -209,12 +209,12 @@ func TestAnyOnACluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := make([]sash.Subject, 2*sash.AnyGroup)
-			reqs := make([]driver.Request, len(pool))
+			looks := driver.Batch{Mode: driver.Any, Ops: make([]driver.Op, len(pool))}
 			for i := range pool {
 				pool[i] = sash.Subject{Key: key(strconv.Itoa(i)), Cost: 1}
-				reqs[i] = driver.Request{Key: pool[i].Key, Policy: l.Policy()}
+				looks.Ops[i].Key, looks.Ops[i].Policy = pool[i].Key, l.Policy()
 			}
-			_, _, err := store.DecideAny(t.Context(), reqs)
+			err := looks.Do(t.Context(), store)
 			if apart := errors.Is(err, driver.ErrApart); apart != (name == "many slots") {
 				t.Fatal(err)
 			}
@@ -318,8 +318,11 @@ func TestAnyLeavesBadKeysOut(t *testing.T) {
 // apart is a store that does not choose in one step.
 type apart struct{ *redisstore.Store }
 
-func (apart) DecideAny(context.Context, []driver.Request) (int, driver.Answer, error) {
-	return 0, driver.Answer{}, driver.ErrApart
+func (s apart) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Mode == driver.Any {
+		return driver.ErrApart
+	}
+	return s.Store.Do(ctx, b)
 }
 
 // A scripts counts the calls of scripts.

@@ -31,19 +31,18 @@ func pass(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (s *slowStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	res, err := s.Store.Decide(ctx, req)
+func (s *slowStore) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Kind == driver.Settle {
+		if err := pass(ctx, s.settles); err != nil {
+			return err
+		}
+		return s.Store.Do(ctx, b)
+	}
+	err := s.Store.Do(ctx, b)
 	if late := pass(ctx, s.decides); late != nil {
-		return driver.Answer{}, late
+		return late
 	}
-	return res, err
-}
-
-func (s *slowStore) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	if err := pass(ctx, s.settles); err != nil {
-		return err
-	}
-	return s.Store.Settle(ctx, sets...)
+	return err
 }
 
 // hangUp sends a request whose client is gone after a time.
@@ -87,10 +86,12 @@ type leavingStore struct {
 	client *leaver
 }
 
-func (s leavingStore) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	res, err := s.Store.Decide(ctx, req)
-	s.client.gone = true
-	return res, err
+func (s leavingStore) Do(ctx context.Context, b *driver.Batch) error {
+	err := s.Store.Do(ctx, b)
+	if b.Ops[0].Asks() {
+		s.client.gone = true
+	}
+	return err
 }
 
 // A leaver is a context that ends without closing Done.

@@ -1,7 +1,6 @@
 package httplimit_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/httplimit"
+	"example.com/sash/internal/drivertest"
 )
 
 // answers is a handler that answers with the status that the query names.
@@ -90,16 +90,10 @@ func TestAHandlerThatPanicsIsSettled(t *testing.T) {
 	}
 }
 
-// A plainStore has no power of the store in it.
-type plainStore struct{ driver.Store }
-
-// A settler has only the power to settle.
-type settler struct{ driver.Store }
-
-func (settler) Settle(context.Context, ...driver.Settlement) error { return nil }
-
 func TestLayersThatCannotBeCharged(t *testing.T) {
 	store := newClock().store()
+	forgetless := drivertest.Over(store, nil)
+	forgetless.Without = driver.CanForget
 	limiter := newLimiter(t, store, nil, sash.PerMinute(1))
 	two := newLimiter(t, store, nil, sash.PerMinute(1), sash.PerHour(2))
 	key := httplimit.PeerAddress
@@ -109,8 +103,8 @@ func TestLayersThatCannotBeCharged(t *testing.T) {
 		open    bool
 		says    string
 	}{
-		"failures with a store that cannot settle":   {newLimiter(t, plainStore{store}, nil, sash.PerMinute(1)), failures(key), false, "driver.Settler"},
-		"in flight with a store that cannot settle":  {newLimiter(t, plainStore{store}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "driver.Settler"},
+		"failures with a store that cannot settle":   {newLimiter(t, drivertest.Plain(store), nil, sash.PerMinute(1)), failures(key), false, "driver.CanSettle"},
+		"in flight with a store that cannot settle":  {newLimiter(t, drivertest.Plain(store), nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "driver.CanSettle"},
 		"refused calls that count":                   {newLimiter(t, store, &sash.Options{CountRefused: true}, sash.PerMinute(1)), failures(key), false, "CountRefused"},
 		"failures by an algorithm that is not exact": {newLimiter(t, store, &sash.Options{Algorithm: sash.GCRA}, sash.PerMinute(1)), failures(key), false, "gcra"},
 		"in flight by a fixed window":                {newLimiter(t, store, &sash.Options{Algorithm: sash.FixedWindow}, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "fixed-window"},
@@ -118,7 +112,7 @@ func TestLayersThatCannotBeCharged(t *testing.T) {
 		"two limits over one window":                 {limiter, httplimit.Layer{Key: key, Limits: []sash.Limit{sash.PerMinute(60), sash.PerMinute(30)}}, false, "same window"},
 		"failures that fail open":                    {limiter, failures(key), true, "cannot be configured open"},
 		"requests that are forgotten":                {limiter, httplimit.Layer{Key: key, ResetOnSuccess: true}, false, "Failures"},
-		"a store that cannot reset":                  {newLimiter(t, settler{store}, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.Failures, ResetOnSuccess: true}, false, "driver.Resetter"},
+		"a store that cannot reset":                  {newLimiter(t, forgetless, nil, sash.PerMinute(1)), httplimit.Layer{Key: key, Charge: httplimit.Failures, ResetOnSuccess: true}, false, "driver.CanForget"},
 		"in flight with two limits":                  {two, httplimit.Layer{Key: key, Charge: httplimit.InFlight}, false, "one limit"},
 		"in flight until midnight":                   {limiter, httplimit.Layer{Key: key, Charge: httplimit.InFlight, Limits: []sash.Limit{sash.PerCalendar(1, sash.CalendarDay, nil)}}, false, "one limit"},
 		"an unknown charge":                          {limiter, httplimit.Layer{Key: key, Charge: 9}, false, "unknown charge"},

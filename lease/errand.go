@@ -152,7 +152,7 @@ func (s *Store) fetch(ctx context.Context, req driver.Request, held *driver.Held
 		rest = limit
 	}
 	req.MaySettle = true
-	if s.Books(req.Policy) { // then leases start in the order in which the home decides
+	if s.Powers().Books(req.Policy) { // then leases start in the order in which the home decides
 		req.Within = s.longest.Microseconds()
 	}
 	asked = max(least, min(held.Errand, rest/shareOfRest))
@@ -200,7 +200,7 @@ func (s *Store) floor(policy *driver.Policy) int64 {
 // retry time, and a lease can be booked ahead of it.
 func (s *Store) standsFor(answer *driver.Answer, policy *driver.Policy) int64 {
 	longest, retry := s.longest.Microseconds(), answer.Retry()
-	if s.Books(policy) {
+	if s.Powers().Books(policy) {
 		retry -= longest
 	}
 	return min(max(retry, longest/16), 2*longest)

@@ -14,9 +14,11 @@ import (
 // A strait is a home that is 100 ms away.
 type strait struct{ *memstore.Store }
 
-func (s strait) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	time.Sleep(100 * time.Millisecond)
-	return s.Store.Decide(ctx, req)
+func (s strait) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Asks() {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return s.Store.Do(ctx, b)
 }
 
 // A process that goes on no further errand gives it up: another process of the region goes on it at once.

@@ -208,9 +208,9 @@ func (s *Store) settle(ctx context.Context, set driver.Settlement, units int64) 
 			err = errPanic
 		}
 	}()
-	set.Units = max(0, set.Request.Cost-units)
-	set.Request.Policy = s.lengthened(set.Request.Policy)
-	return s.Passthrough.Settle(ctx, set)
+	set.Units = max(0, set.Cost-units)
+	set.Policy = s.lengthened(set.Policy)
+	return s.Next.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Settle, Settlement: set}}})
 }
 
 // returnWithin is the longest time to give units back.

@@ -51,8 +51,8 @@ const (
 // microseconds, MinLease to MaxLease, the same in all processes. The longer it is, the fewer decisions reach
 // next and the more units lie unspent: a hundredth of the shortest window is a good start. A store of failover
 // cannot be next: it belongs before this one. The error says what is wrong.
-// New panics if next is nil. It holds the leases of at most 16,384 keys, about 500 bytes each. If next is no
-// [driver.Settler], what is left of a lease stays charged until it leaves the window.
+// New panics if next is nil. It holds the leases of at most 16,384 keys, about 500 bytes each. If next does
+// not settle, what is left of a lease stays charged until it leaves the window.
 //
 // Put a denial cache before it, as package stack does: a limit of fewer than 16 units, or of the calendar, is not leased, and
 // without a cache all its refused calls reach next (go test ./stack -run TestRefusedCalls -v).
@@ -88,7 +88,7 @@ func makeStore(next driver.Store, h driver.Holder, longest time.Duration, least 
 	if longest < MinLease || longest > MaxLease || longest%time.Microsecond != 0 {
 		return nil, fmt.Errorf("lease: the longest lease is whole microseconds from %v to %v, not %v", MinLease, MaxLease, longest)
 	}
-	if driver.Substituted(next) {
+	if next.Powers().Has(driver.Substitutes) {
 		return nil, errors.New("lease: the store behind it answers by policy when its own store fails, and a block of such units is not leased: " +
 			"put failover before lease, not behind it")
 	}
@@ -98,16 +98,37 @@ func makeStore(next driver.Store, h driver.Holder, longest time.Duration, least 
 	return s, nil
 }
 
-// Decide implements [driver.Store]. An admission from a lease has the source [driver.FromLease], and its At is when the
-// home charged the lease.
-func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+// Do implements [driver.Store]. A call of one subject is decided by leases: an admission from one has the source
+// [driver.FromLease], and its At is when the home charged it. The home decides everything else, under the longer windows: also a
+// call with an ID, since a lease does not know which calls are repeated. A settlement or an extension of a call that was admitted
+// from a lease is one of the lease's charge. Units that are given back may be those of a lease, which are then spent although
+// they were given back.
+//
+// To forget a key ends its leases under the policy's limits that its processes share, or with New those of this process; others
+// can be spent until they end.
+func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
+	op := &b.Ops[0]
 	switch {
-	case !leasable(req.Policy):
-		return s.Next.Decide(ctx, req)
+	case len(b.Ops) > 1 && b.Mode == driver.Each && !op.Corrects():
+		for i := range b.Ops {
+			b.Ops[i].Err = s.Do(ctx, &driver.Batch{Ops: b.Ops[i : i+1]})
+		}
+		return nil
+	case len(b.Ops) > 1:
+		return s.pass(ctx, b)
+	case op.Kind == driver.Forget:
+		return s.forget(ctx, b)
+	case !op.Asks() || op.ID != "":
+		return s.pass(ctx, b)
+	case !leasable(op.Policy):
+		return s.Next.Do(ctx, b)
 	case s.own != nil:
-		return s.share(ctx, req)
+		op.Answer, err = s.share(ctx, op.Request)
+	default:
+		op.Answer, err = s.decide(ctx, op.Request)
 	}
-	return s.decide(ctx, req)
+	b.Chosen = 0
+	return err
 }
 
 // decide decides by the leases of the region and by the home.
@@ -198,7 +219,9 @@ func (s *Store) guarded(ctx context.Context, req driver.Request) (driver.Answer,
 // ask lets the home decide under the longer windows.
 func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	req.Policy = s.lengthened(req.Policy)
-	return s.Next.Decide(ctx, req)
+	b := driver.Batch{Ops: []driver.Op{{Settlement: driver.Settlement{Request: req}}}}
+	err := s.Next.Do(ctx, &b)
+	return b.Ops[0].Answer, err
 }
 
 // Waits implements [driver.Witness]: the longer of what the home and the holder wait for. A store that does not know it may wait
@@ -210,7 +233,9 @@ func (s *Store) Waits() (longest time.Duration) {
 		case *memstore.Store:
 			known = true // it waits for nothing
 		case driver.Store:
-			waits, known = driver.Waits(store)
+			if w, ok := driver.Behind[driver.Witness](store); ok {
+				waits, known = w.Waits(), true
+			}
 		case driver.Witness:
 			waits, known = store.Waits(), true
 		}
@@ -223,8 +248,10 @@ func (s *Store) Waits() (longest time.Duration) {
 }
 
 // Silent implements [driver.Witness]: what the home says of its servers, or else the holder.
-func (s *Store) Silent(d time.Duration) string {
-	said := driver.Silent(s.Next, d)
+func (s *Store) Silent(d time.Duration) (said string) {
+	if home, ok := driver.Behind[driver.Witness](s.Next); ok {
+		said = home.Silent(d)
+	}
 	if holder, ok := s.holder.Holder.(driver.Witness); ok && said == "" {
 		said = holder.Silent(d)
 	}
@@ -234,61 +261,33 @@ func (s *Store) Silent(d time.Duration) string {
 // way returns how long an errand takes, in microseconds, at most half of a longest lease: a lease is of use if it lasts two ways.
 func (s *Store) way() int64 { return min(s.home.way.Load(), s.longest.Microseconds()/2) }
 
-// DecideOnce implements [driver.Deduplicator]. The store decides, under the longer windows: a lease does not know which
-// calls are repeated. The error is [driver.ErrUnsupported] if the store does not support IDs.
-func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	req.Policy = s.behind(req.Policy)
-	return s.Passthrough.DecideOnce(ctx, id, req)
-}
-
-// DecideAll implements [driver.MultiStore]. The store decides, under the longer windows.
-func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	return s.Passthrough.DecideAll(ctx, s.allBehind(reqs))
-}
-
-// DecideAny implements [driver.Chooser]. The store decides, under the longer windows; a subject's leased units are charged.
-func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
-	return s.Passthrough.DecideAny(ctx, s.allBehind(reqs))
-}
-
-// DecideEach implements [driver.Batcher]. The store decides, under the longer windows.
-func (s *Store) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	return s.Passthrough.DecideEach(ctx, s.allBehind(reqs))
-}
-
-// Settle implements [driver.Settler]. For a call that was admitted from a lease it corrects the lease's charge. The error
-// is [driver.ErrUnsupported] if the store does not settle.
-func (s *Store) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	store, charged, err := s.chargedBy(sets)
-	if err != nil {
-		return err
+// pass has the store carry out a batch that made the charges which it corrects, home or region, as that store knows them. The
+// error is [driver.ErrApart] where the stores differ.
+func (s *Store) pass(ctx context.Context, b *driver.Batch) error {
+	store, asked := s.Next, b.Clone()
+	for i := range asked.Ops {
+		op := &asked.Ops[i]
+		if op.Source != b.Ops[0].Source {
+			return driver.ErrApart
+		}
+		policy := op.Policy
+		if s.own == nil || op.Source != driver.FromOwn {
+			op.Policy = s.behind(policy)
+		} else {
+			store = s.own.Store
+			op.Policy = cmp.Or(s.parts(policy).region, policy)
+			op.Key, op.Source = ownKey(op.Key), driver.FromStore
+		}
 	}
-	return store.Settle(ctx, charged...)
+	err := store.Do(ctx, asked)
+	b.Take(asked)
+	return err
 }
 
-// Reward implements [driver.Taker]: under the longer windows. It may take units of a lease, which are then spent although
-// they were given back. The error is [driver.ErrUnsupported] if the store does not give units back.
-func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	req.Policy = s.behind(req.Policy)
-	return s.Passthrough.Reward(ctx, req)
-}
-
-// Extend implements [driver.Extender], under the longer windows. The error is [driver.ErrUnsupported] if the store does not
-// extend.
-func (s *Store) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
-	store, charged, err := s.chargedBy(sets)
-	if err != nil {
-		return 0, err
-	}
-	return store.Extend(ctx, charged...)
-}
-
-// Reset implements [driver.Resetter]. It ends the leases of the key under the policy's limits that its processes share, or
-// with New those of this process; others can be spent until they end. The error is [driver.ErrUnsupported] if the home does
-// not reset.
-func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
+func (s *Store) forget(ctx context.Context, b *driver.Batch) error {
 	// Units that were charged before the reset must not be spent after it. A lease on its way may be either.
-	name := identify(&driver.Request{Key: key, Policy: s.parts(policy).home})
+	req := b.Ops[0].Request
+	name := identify(&driver.Request{Key: req.Key, Policy: s.parts(req.Policy).home})
 	if err := s.holder.forget(ctx, name); err != nil {
 		return err
 	}
@@ -299,9 +298,10 @@ func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) er
 			return ctx.Err()
 		}
 	}
-	err := s.Passthrough.Reset(ctx, key, policy)
+	err := s.Next.Do(ctx, b)
 	if s.own != nil && err == nil {
-		err = driver.Passthrough{Next: s.own.Store}.Reset(ctx, ownKey(key), policy)
+		req.Key = ownKey(req.Key)
+		err = s.own.Store.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Forget, Settlement: driver.Settlement{Request: req}}}})
 	}
 	return errors.Join(err, s.holder.forget(ctx, name))
 }
@@ -312,15 +312,6 @@ func (s *Store) behind(policy *driver.Policy) *driver.Policy {
 		return policy
 	}
 	return s.lengthened(s.parts(policy).home)
-}
-
-// allBehind returns the requests for the store behind.
-func (s *Store) allBehind(reqs []driver.Request) []driver.Request {
-	reqs = slices.Clone(reqs)
-	for i := range reqs {
-		reqs[i].Policy = s.behind(reqs[i].Policy)
-	}
-	return reqs
 }
 
 // leasable reports whether units of a policy can be spent later than they are charged.

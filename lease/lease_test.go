@@ -1,6 +1,7 @@
 package lease_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
@@ -53,22 +55,16 @@ func pass(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (f *far) Decide(ctx context.Context, req driver.Request) (answer driver.Answer, err error) {
-	f.asked.Add(1)
-	if req.Cost > f.most.Load() {
-		f.most.Store(req.Cost)
+func (f *far) Do(ctx context.Context, b *driver.Batch) error {
+	op := &b.Ops[0]
+	if len(b.Ops) > 1 || !op.Asks() && op.Kind != driver.Settle {
+		return f.Store.Do(ctx, b)
 	}
-	err = f.there(ctx, func() error { answer, err = f.Store.Decide(ctx, req); return err })
-	return answer, err
-}
-
-func (f *far) DecideOnce(ctx context.Context, id string, req driver.Request) (answer driver.Answer, err error) {
-	err = f.there(ctx, func() error { answer, err = f.Store.DecideOnce(ctx, id, req); return err })
-	return answer, err
-}
-
-func (f *far) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	return f.there(ctx, func() error { return f.Store.Settle(ctx, sets...) })
+	if op.Asks() && op.ID == "" {
+		f.asked.Add(1)
+		f.most.Store(max(f.most.Load(), op.Cost))
+	}
+	return f.there(ctx, func() error { return f.Store.Do(ctx, b) })
 }
 
 func newFar(way time.Duration) *far { return &far{Store: memstore.New(nil), way: way} }
@@ -239,22 +235,28 @@ func TestBookingsAreUnderTheLongerWindows(t *testing.T) {
 			}
 			last = answer.At
 		}
-		answer, err := store.Decide(t.Context(), req)
+		calls := drivertest.Of(store)
+		answer, err := calls.Decide(t.Context(), req)
 		check("first", answer, err)
-		if at, err := store.Extend(t.Context(), driver.Settlement{Request: req, At: last}); err != nil || at <= last {
+		if at, err := calls.Extend(t.Context(), driver.Settlement{Request: req, At: last}); err != nil || at <= last {
 			t.Errorf("the first, which has started at %d, is extended to %d: %v", last, at, err)
 		} else {
 			last = at
 		}
-		answer, err = store.Decide(t.Context(), req)
-		check("Decide", answer, err)
-		answer, err = store.DecideOnce(t.Context(), "id", req)
-		check("DecideOnce", answer, err)
+		answer, err = calls.Decide(t.Context(), req)
+		check("alone", answer, err)
+		answer, err = calls.Once(t.Context(), "id", req)
+		check("with an ID", answer, err)
+		look, other := req, req
+		look.Cost, other.Cost, other.Key = 0, 0, "other"
 		for how, decide := range map[string]func() ([]driver.Answer, error){
-			"DecideAll":  func() ([]driver.Answer, error) { return store.DecideAll(t.Context(), []driver.Request{req}) },
-			"DecideEach": func() ([]driver.Answer, error) { return store.DecideEach(t.Context(), []driver.Request{req}) },
-			"DecideAny": func() ([]driver.Answer, error) {
-				_, answer, err := store.DecideAny(t.Context(), []driver.Request{req})
+			"All": func() ([]driver.Answer, error) { return calls.All(t.Context(), req, other) },
+			"Each": func() ([]driver.Answer, error) {
+				ops, err := calls.Each(t.Context(), req, look)
+				return []driver.Answer{ops[0].Answer}, cmp.Or(err, ops[0].Err)
+			},
+			"Any": func() ([]driver.Answer, error) {
+				_, answer, err := calls.Any(t.Context(), req)
 				return []driver.Answer{answer}, err
 			},
 		} {

@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,7 +101,7 @@ func (s *Store) share(ctx context.Context, req driver.Request) (driver.Answer, e
 // decide decides a call by the own share. The home refused it with an answer, or cause is why it did not answer.
 func (o *Own) decide(ctx context.Context, req driver.Request, policy *driver.Policy, home driver.Answer, cause error) (driver.Answer, error) {
 	req.Key, req.Policy = ownKey(req.Key), policy
-	mine, err := o.Store.Decide(ctx, req)
+	mine, err := driver.Decide(ctx, o.Store, req)
 	switch {
 	case err == nil && (cause != nil || mine.Allowed() || mine.Retry() < home.Retry()):
 		mine.Source, mine.Cause, mine.Firm = driver.FromOwn, cause, false
@@ -112,27 +111,6 @@ func (o *Own) decide(ctx context.Context, req driver.Request, policy *driver.Pol
 	}
 	home.Firm = false // the own share may have room earlier
 	return home, nil
-}
-
-// chargedBy returns the store that made the charges of settlements, home or region, and the settlements as it knows them. The
-// error is [driver.ErrApart] where stores differ.
-func (s *Store) chargedBy(sets []driver.Settlement) (store driver.Passthrough, charged []driver.Settlement, err error) {
-	store = s.Passthrough
-	for _, set := range sets {
-		if set.Source != sets[0].Source {
-			return store, nil, driver.ErrApart
-		}
-		policy := set.Request.Policy
-		if s.own == nil || set.Source != driver.FromOwn {
-			set.Request.Policy = s.behind(policy)
-		} else {
-			store.Next = s.own.Store
-			set.Request.Policy = cmp.Or(s.parts(policy).region, policy)
-			set.Request.Key, set.Source = ownKey(set.Request.Key), driver.FromStore
-		}
-		charged = append(charged, set)
-	}
-	return store, charged, nil
 }
 
 // A home is what this process knows of the home store. While it is silent, one question at a time goes there, ever more

@@ -223,8 +223,8 @@ func TestLeasesWaitForHomeAndHolder(t *testing.T) {
 		"unknown": {struct{ driver.Store }{memory}, memory, math.MaxInt64},
 	} {
 		store := shared(t, c.home, c.near.(driver.Holder), time.Second, nil)
-		if waits, known := driver.Waits(store); !known || waits != c.want {
-			t.Errorf("%s: it waits for %v, %v, want %v", name, waits, known, c.want)
+		if w, known := driver.Behind[driver.Witness](store); !known || w.Waits() != c.want {
+			t.Errorf("%s: known %v, want %v", name, known, c.want)
 		}
 	}
 }

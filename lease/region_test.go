@@ -93,10 +93,10 @@ type contextual struct {
 	timeout time.Duration
 }
 
-func (c contextual) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+func (c contextual) Do(ctx context.Context, b *driver.Batch) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	return c.far.Decide(ctx, req)
+	return c.far.Do(ctx, b)
 }
 
 // A home that is silent is asked by one call after the other, and the others fail at once: also those that no lease can

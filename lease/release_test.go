@@ -13,6 +13,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 )
 
@@ -63,7 +64,7 @@ func TestReleaseSaysWhy(t *testing.T) {
 	gone := errors.New("the home is gone")
 	for why, home := range map[error]driver.Store{
 		gone:                  failsToSettle{memstore.New(nil), gone},
-		driver.ErrUnsupported: struct{ driver.Store }{memstore.New(nil)},
+		driver.ErrUnsupported: drivertest.Plain(memstore.New(nil)),
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newStore(t, home)
@@ -81,7 +82,12 @@ type failsToSettle struct {
 	err error
 }
 
-func (f failsToSettle) Settle(context.Context, ...driver.Settlement) error { return f.err }
+func (f failsToSettle) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Kind == driver.Settle {
+		return f.err
+	}
+	return f.Store.Do(ctx, b)
+}
 
 // A holder that panics fails calls, and not the process: errands and returns run in the background.
 func TestAHolderThatPanics(t *testing.T) {
@@ -99,7 +105,7 @@ func TestAHolderThatPanics(t *testing.T) {
 				}
 				time.Sleep(time.Millisecond)
 			}
-			if err := store.Reset(t.Context(), "k", l.Policy()); err != nil {
+			if err := drivertest.Of(store).Forget(t.Context(), "k", l.Policy()); err != nil {
 				failed = err
 			}
 			if fails := method == "Spend" || method == "Forget"; fails != (failed != nil && strings.Contains(failed.Error(), "panic")) {
@@ -190,7 +196,7 @@ func TestARefusalIsNotFirmWhileALeaseMayGiveBack(t *testing.T) {
 			}
 		}
 		req := driver.Request{Key: "k", Cost: 1000, Policy: here.Policy()}
-		if answer, err := there.Decide(t.Context(), req); err != nil || answer.Allowed() || answer.Firm {
+		if answer, err := driver.Decide(t.Context(), there, req); err != nil || answer.Allowed() || answer.Firm {
 			t.Errorf("%+v, %v", answer, err)
 		}
 	})
@@ -214,11 +220,11 @@ type panicking struct {
 	panics atomic.Bool
 }
 
-func (p *panicking) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if p.panics.Load() && req.Cost > 1 {
+func (p *panicking) Do(ctx context.Context, b *driver.Batch) error {
+	if p.panics.Load() && b.Ops[0].Cost > 1 {
 		panic("a bug")
 	}
-	return p.far.Decide(ctx, req)
+	return p.far.Do(ctx, b)
 }
 
 // Regions near the home and far away have the same demand, more than there is in all. None is left with less than three

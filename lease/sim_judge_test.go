@@ -248,9 +248,21 @@ func (h hurries) Bring(ctx context.Context, e driver.Errand) (bool, error) {
 // shortens is a home that counts for as long as the limits say.
 type shortens struct{ simHome }
 
-func (h shortens) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	req.Policy = limited(req.Policy, func(l *driver.Limit, _ int) { l.Window -= h.s.longest.Microseconds() })
-	return h.simHome.Decide(ctx, req)
+func (h shortens) Do(ctx context.Context, b *driver.Batch) error {
+	return instead(ctx, b, h.simHome, func(op *driver.Op) {
+		op.Policy = limited(op.Policy, func(l *driver.Limit, _ int) { l.Window -= h.s.longest.Microseconds() })
+	})
+}
+
+// instead has a store decide another call.
+func instead(ctx context.Context, b *driver.Batch, store driver.Store, change func(op *driver.Op)) error {
+	other := b.Clone()
+	if op := &other.Ops[0]; op.Asks() && op.ID == "" && len(b.Ops) == 1 {
+		change(op)
+	}
+	err := store.Do(ctx, other)
+	b.Take(other)
+	return err
 }
 
 // limited returns a policy with other limits.
@@ -271,40 +283,43 @@ func (h forgetful) Forget(context.Context, string) error { return nil }
 // loose asks the home four times for each decision.
 type loose struct{ simHome }
 
-func (h loose) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	look := req
-	look.Cost, look.Within = 0, 0
-	for range 5 {
-		_, _ = h.simHome.Decide(ctx, look)
+func (h loose) Do(ctx context.Context, b *driver.Batch) error {
+	if op := &b.Ops[0]; op.Asks() && len(b.Ops) == 1 {
+		look := op.Request
+		look.Cost, look.Within = 0, 0
+		for range 5 {
+			_, _ = driver.Decide(ctx, h.simHome, look)
+		}
 	}
-	return h.simHome.Decide(ctx, req)
+	return h.simHome.Do(ctx, b)
 }
 
 // guesses takes an answer that is lost for an admission.
 type guesses struct{ simHome }
 
-func (h guesses) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	answer, err := h.simHome.Decide(ctx, req)
-	if errors.Is(err, errTimeout) {
-		return driver.NewAnswer(h.s.home.clock.now().UnixMicro(), 0, make([]driver.Status, len(req.Policy.Limits))), nil
+func (h guesses) Do(ctx context.Context, b *driver.Batch) error {
+	err := h.simHome.Do(ctx, b)
+	if op := &b.Ops[0]; op.Asks() && errors.Is(err, errTimeout) {
+		op.Answer = driver.NewAnswer(h.s.home.clock.now().UnixMicro(), 0, make([]driver.Status, len(op.Policy.Limits)))
+		return nil
 	}
-	return answer, err
+	return err
 }
 
 // generous is a home that does not take the own shares of regions off its limits.
 type generous struct{ simHome }
 
-func (h generous) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	req.Policy = limited(req.Policy, func(l *driver.Limit, i int) { l.Units = h.s.limits[i].Units })
-	return h.simHome.Decide(ctx, req)
+func (h generous) Do(ctx context.Context, b *driver.Batch) error {
+	return instead(ctx, b, h.simHome, func(op *driver.Op) {
+		op.Policy = limited(op.Policy, func(l *driver.Limit, i int) { l.Units = h.s.limits[i].Units })
+	})
 }
 
 // alone counts the own share of each process for itself.
 type alone struct{ simNear }
 
-func (n alone) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	req.Key += fmt.Sprint(n.id)
-	return n.simNear.Decide(ctx, req)
+func (n alone) Do(ctx context.Context, b *driver.Batch) error {
+	return instead(ctx, b, n.simNear, func(op *driver.Op) { op.Key += fmt.Sprint(n.id) })
 }
 
 // forsakes lets a region take the home for down for ever.

@@ -167,14 +167,6 @@ func (p *process) send(ctx context.Context, w *way, f func(*memstore.Store)) err
 // A simHome is a process's client of the home.
 type simHome struct{ *process }
 
-var (
-	_ driver.MultiStore   = simHome{}
-	_ driver.Booker       = simHome{}
-	_ driver.Deduplicator = simHome{}
-	_ driver.Settler      = simHome{}
-	_ driver.Resetter     = simHome{}
-)
-
 // call sends something home and counts it.
 func (h simHome) call(ctx context.Context, of *busy, f func(*memstore.Store)) error {
 	h.mu.Lock()
@@ -192,75 +184,56 @@ func (h simHome) call(ctx context.Context, of *busy, f func(*memstore.Store)) er
 	return h.send(ctx, h.far, f)
 }
 
-// simDecide has f decided at home and returns what it returned, if that arrives.
-func simDecide[T any](ctx context.Context, h simHome, f func(*memstore.Store) (T, error)) (T, error) {
-	return simReply(func(do func(*memstore.Store)) error { return h.call(ctx, &h.calls, do) }, f)
+// Powers implements driver.Store.
+func (h simHome) Powers() driver.Powers {
+	return driver.CanAll | driver.CanBook | driver.CanID | driver.CanSettle | driver.CanForget
 }
 
-// Decide implements driver.Store.
-func (h simHome) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	return simDecide(ctx, h, func(m *memstore.Store) (driver.Answer, error) {
-		answer, err := m.Decide(context.Background(), req)
-		h.s.decided(req.Key, answer)
-		return answer, err
-	})
-}
-
-// DecideAll implements driver.MultiStore.
-func (h simHome) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	return simDecide(ctx, h, func(m *memstore.Store) ([]driver.Answer, error) {
-		answers, err := m.DecideAll(context.Background(), reqs)
-		for i := range answers {
-			h.s.decided(reqs[i].Key, answers[i])
+// Do implements driver.Store.
+func (h simHome) Do(ctx context.Context, b *driver.Batch) error {
+	of := &h.calls
+	if b.Ops[0].Kind == driver.Settle {
+		of = &h.backs
+	}
+	return simBatch(b, func(do func(*memstore.Store)) error { return h.call(ctx, of, do) }, func(asked *driver.Batch) {
+		for i := range asked.Ops {
+			switch op := &asked.Ops[i]; op.Kind {
+			case driver.Charge:
+				h.s.decided(op.Key, op.Answer)
+			case driver.Forget:
+				h.s.wasReset(op.Key)
+			}
 		}
-		return answers, err
-	})
-}
-
-// DecideOnce implements driver.Deduplicator.
-func (h simHome) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	return simDecide(ctx, h, func(m *memstore.Store) (driver.Answer, error) {
-		answer, err := m.DecideOnce(context.Background(), id, req)
-		h.s.decided(req.Key, answer)
-		return answer, err
-	})
-}
-
-// Books implements driver.Booker.
-func (h simHome) Books(p *driver.Policy) bool { return p.Bookable() }
-
-// Settle implements driver.Settler.
-func (h simHome) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	return h.call(ctx, &h.backs, func(m *memstore.Store) { _ = m.Settle(context.Background(), sets...) })
-}
-
-// Reset implements driver.Resetter.
-func (h simHome) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	return h.call(ctx, &h.calls, func(m *memstore.Store) {
-		_ = m.Reset(context.Background(), key, policy)
-		h.s.wasReset(key)
 	})
 }
 
 // A simNear is a process's client of its region's store, as one that decides on the own share.
 type simNear struct{ *process }
 
-var _ driver.Settler = simNear{}
+// Powers implements driver.Store.
+func (n simNear) Powers() driver.Powers { return driver.CanSettle }
 
-// Decide implements driver.Store.
-func (n simNear) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	return simAsk(ctx, n.process, n.near, func(m *memstore.Store) (driver.Answer, error) {
-		answer, err := m.Decide(context.Background(), req)
-		if answer.Allowed() && req.Cost > 0 {
+// Do implements driver.Store.
+func (n simNear) Do(ctx context.Context, b *driver.Batch) error {
+	return simBatch(b, func(do func(*memstore.Store)) error { return n.send(ctx, n.near, do) }, func(asked *driver.Batch) {
+		if op := &asked.Ops[0]; op.Asks() && op.Cost > 0 && op.Answer.Allowed() {
 			n.s.spent(ctx)
 		}
-		return answer, err
 	})
 }
 
-// Settle implements driver.Settler.
-func (n simNear) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	return n.send(ctx, n.near, func(m *memstore.Store) { _ = m.Settle(context.Background(), sets...) })
+// simBatch has a batch carried out where it is sent, and noted there, and takes the answers if they arrive.
+func simBatch(b *driver.Batch, send func(do func(*memstore.Store)) error, note func(*driver.Batch)) error {
+	asked := b.Clone()
+	done, err := simReply(send, func(m *memstore.Store) (*driver.Batch, error) {
+		err := m.Do(context.Background(), asked)
+		note(asked)
+		return asked, err
+	})
+	if done != nil {
+		b.Take(done)
+	}
+	return err
 }
 
 // A simHolder is a process's client of its region's store.

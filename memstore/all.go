@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"context"
 	"math"
 	"slices"
 
@@ -10,81 +9,84 @@ import (
 	"example.com/sash/internal/window"
 )
 
-// DecideAll implements [driver.MultiStore]. The only error is [ErrFull], and then nothing was charged.
-func (s *Store) DecideAll(_ context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	defer s.lock(reqs)()
-	if reqs[0].Policy.Block.Refusals == 0 {
-		return s.decideAll(reqs)
+// all charges several subjects, all or nothing.
+func (s *Store) all(ops []driver.Op) error {
+	defer s.lock(ops)()
+	if ops[0].Policy.Block.Refusals == 0 {
+		return s.decideAll(ops)
 	}
-	lefts, out := make([]int64, len(reqs)), false
-	looks := slices.Clone(reqs)
-	for i := range reqs {
-		sh, hash, now := s.at(reqs[i].Key)
-		lefts[i] = sh.blocked(now, hash, &reqs[i])
-		looks[i].Cost = 0
+	lefts, out := make([]int64, len(ops)), false
+	asked := slices.Clone(ops)
+	for i := range ops {
+		sh, hash, now := s.at(ops[i].Key)
+		lefts[i] = sh.blocked(now, hash, &ops[i].Request)
 		out = out || lefts[i] > 0
 	}
-	asked := reqs
-	if out {
-		asked = looks
+	for i := range asked {
+		if out {
+			asked[i].Cost = 0
+		}
 	}
-	answers, err := s.decideAll(asked)
-	for i := range answers {
-		if lefts[i] > 0 {
-			answers[i].Bar(lefts[i])
+	err := s.decideAll(asked)
+	if err != nil {
+		return err
+	}
+	for i := range ops {
+		op := &ops[i]
+		if op.Answer = asked[i].Answer; lefts[i] > 0 {
+			op.Answer.Bar(lefts[i])
 			continue
 		}
 		if out {
-			answers[i].Foresee(reqs[i].Cost)
+			op.Answer.Foresee(op.Cost)
 		}
-		sh, hash, now := s.at(reqs[i].Key)
-		sh.refuse(now, hash, &reqs[i], &answers[i])
+		sh, hash, now := s.at(op.Key)
+		sh.refuse(now, hash, &op.Request, &op.Answer)
 	}
-	return answers, err
+	return nil
 }
 
-// decideAll is DecideAll without blocks. The caller holds the locks.
-func (s *Store) decideAll(reqs []driver.Request) ([]driver.Answer, error) {
-	answers := make([]driver.Answer, len(reqs))
+// decideAll is all without blocks. The caller holds the locks.
+func (s *Store) decideAll(ops []driver.Op) error {
 	var room [driver.MaxLimits]driver.Status
-	charge := true
-	for i, req := range reqs {
-		statuses := room[:len(req.Policy.Limits)]
-		sh, hash, now := s.at(req.Key)
-		refusals := sh.look(now, hash, &req, statuses)
-		answers[i] = driver.NewAnswer(now, refusals, statuses)
-		charge = charge && refusals == 0
+	charge, books := true, false
+	for i := range ops {
+		op := &ops[i]
+		statuses := room[:len(op.Policy.Limits)]
+		sh, hash, now := s.at(op.Key)
+		op.Answer.Set(now, sh.look(now, hash, &op.Request, statuses), statuses)
+		charge, books = charge && op.Answer.Allowed(), books || booked(&op.Request)
 	}
 	var at int64
-	books := slices.ContainsFunc(reqs, func(req driver.Request) bool { return booked(&req) })
-	if books || !charge && !reqs[0].Policy.CountRefused {
+	if books || !charge && !ops[0].Policy.CountRefused {
 		var from int64
 		var ahead bool
-		at, from, ahead = s.behind(reqs, answers)
+		at, from, ahead = s.behind(ops)
 		switch {
 		case !books:
 			if ahead {
-				wait(answers, at)
+				wait(ops, at)
 			}
-			return answers, nil
+			return nil
 		case charge && !ahead:
 			books = false
-		case s.refuseAll(reqs, answers, at, from):
-			return answers, nil
+		case s.refuseAll(ops, at, from):
+			return nil
 		}
 	}
-	subjects := make([]*subject, len(reqs))
-	if !s.hold(subjects, reqs, answers) {
-		return nil, ErrFull
+	subjects := make([]*subject, len(ops))
+	if !s.hold(subjects, ops) {
+		return ErrFull
 	}
 	for i, sub := range subjects {
-		if reqs[i].Cost == 0 {
+		op := &ops[i]
+		if op.Cost == 0 {
 			continue
 		}
 		if books {
-			s.shard(sub.hash).book(sub, &reqs[i], at, &answers[i])
+			s.shard(sub.hash).book(sub, op, at)
 		} else {
-			s.shard(sub.hash).charge(sub, &reqs[i], charge, &answers[i])
+			s.shard(sub.hash).chargeAll(sub, op, charge)
 		}
 		s.shard(sub.hash).weigh(sub)
 		sub.deciding = false
@@ -92,11 +94,12 @@ func (s *Store) decideAll(reqs []driver.Request) ([]driver.Answer, error) {
 			s.shard(sub.hash).enqueue(sub)
 		}
 	}
-	return answers, nil
+	return nil
 }
 
-// charge charges a request at the instant of its answer, and sets the answer to what is left then.
-func (sh *shard) charge(sub *subject, req *driver.Request, admitted bool, answer *driver.Answer) {
+// chargeAll charges one of several subjects at the instant of its answer, and sets the answer to what is left then.
+func (sh *shard) chargeAll(sub *subject, op *driver.Op, admitted bool) {
+	req, answer := &op.Request, &op.Answer
 	now, limits := answer.At, req.Policy.Limits
 	sub.hold(now, now, req)
 	sub.state.Charge(now, req.Cost, limits)
@@ -112,20 +115,22 @@ func (sh *shard) charge(sub *subject, req *driver.Request, admitted bool, answer
 
 // hold fills in the subjects that are going to be charged, each of which exists then, and stays while there is room made
 // for the others. It reports false, and adds none, if one has no place or cannot grow.
-func (s *Store) hold(subjects []*subject, reqs []driver.Request, answers []driver.Answer) bool {
-	for i, req := range reqs {
+func (s *Store) hold(subjects []*subject, ops []driver.Op) bool {
+	for i := range ops {
+		req := &ops[i].Request
 		if hash := s.hash(req.Key); req.Cost > 0 {
 			if subjects[i] = s.shard(hash).find(hash, req.Key, req.Policy); subjects[i] != nil {
 				subjects[i].deciding = true
 			}
 		}
 	}
-	for i, req := range reqs {
+	for i := range ops {
+		req := &ops[i].Request
 		if req.Cost == 0 {
 			continue
 		}
 		hash := s.hash(req.Key)
-		sh, now := s.shard(hash), answers[i].At
+		sh, now := s.shard(hash), ops[i].Answer.At
 		known := subjects[i] != nil
 		if !known {
 			subjects[i] = sh.add(now, hash, req.Key, req.Policy)
@@ -150,12 +155,12 @@ func (s *Store) release(subjects []*subject) {
 	}
 }
 
-// lock locks the shards of all requests, in order, so that two calls cannot deadlock. While they are locked, no clock of
+// lock locks the shards of all operations, in order, so that two calls cannot deadlock. While they are locked, no clock of
 // theirs shows an earlier time than another one that trembles.
-func (s *Store) lock(reqs []driver.Request) (unlock func()) {
-	shards := make([]int, len(reqs))
-	for i, req := range reqs {
-		shards[i] = s.index(s.hash(req.Key))
+func (s *Store) lock(ops []driver.Op) (unlock func()) {
+	shards := make([]int, len(ops))
+	for i := range ops {
+		shards[i] = s.index(s.hash(ops[i].Key))
 	}
 	slices.Sort(shards)
 	shards = slices.Compact(shards)
@@ -189,34 +194,35 @@ func (s *Store) log(req *driver.Request) *window.Log {
 // behind returns the first instant at which all requests have room, from one on that is behind all bookings, and whether
 // any lies ahead. Once units came back before those, it is the first instant at which all fit and delay none. The answers are
 // those of a look.
-func (s *Store) behind(reqs []driver.Request, answers []driver.Answer) (at, from int64, ahead bool) {
+func (s *Store) behind(ops []driver.Op) (at, from int64, ahead bool) {
 	now, gaps := int64(0), false
-	for i := range reqs {
-		now = max(now, answers[i].At)
-		if req := &reqs[i]; req.Cost > 0 {
-			until := s.log(req).Until(answers[i].At)
-			from, ahead = max(from, until, answers[i].At), ahead || until > 0
+	for i := range ops {
+		look := ops[i].Answer.At
+		now = max(now, look)
+		if req := &ops[i].Request; req.Cost > 0 {
+			until := s.log(req).Until(look)
+			from, ahead = max(from, until, look), ahead || until > 0
 		}
 	}
 	at = from
-	for i := range reqs {
-		if req := &reqs[i]; req.Cost > 0 {
+	for i := range ops {
+		if req := &ops[i].Request; req.Cost > 0 {
 			at = max(at, s.log(req).Behind(from, req.Cost, req.Policy.Limits))
-			gaps = gaps || req.Within > 1 && s.log(req).Gaps(answers[i].At)
+			gaps = gaps || req.Within > 1 && s.log(req).Gaps(ops[i].Answer.At)
 		}
 	}
 	if gaps {
-		at = min(at, s.gap(reqs, now))
+		at = min(at, s.gap(ops, now))
 	}
 	return at, from, ahead
 }
 
 // gap returns the first instant from now on at which all requests fit and delay no booking, or a late one if it is not found.
-func (s *Store) gap(reqs []driver.Request, at int64) int64 {
+func (s *Store) gap(ops []driver.Op, at int64) int64 {
 	for range threshold.Log.Logs {
 		was := at
-		for i := range reqs {
-			if req := &reqs[i]; req.Cost > 0 {
+		for i := range ops {
+			if req := &ops[i].Request; req.Cost > 0 {
 				at = s.log(req).Earliest(at, req.Cost, req.Policy.Limits)
 			}
 		}
@@ -229,15 +235,15 @@ func (s *Store) gap(reqs []driver.Request, at int64) int64 {
 
 // refuseAll sets the answers to a refusal if not all requests can be booked for an instant, and reports whether that is so. No
 // booking is later than from. A request without a cost is refused by a limit that is exceeded.
-func (s *Store) refuseAll(reqs []driver.Request, answers []driver.Answer, at, from int64) (refused bool) {
+func (s *Store) refuseAll(ops []driver.Op, at, from int64) (refused bool) {
 	late := false
-	for i := range reqs {
-		req, now := &reqs[i], answers[i].At
+	for i := range ops {
+		req, now := &ops[i].Request, ops[i].Answer.At
 		late = late || req.Cost > 0 && (at-now > req.Within || s.log(req).Crowded(now))
 	}
 	var room [driver.MaxLimits]driver.Status
-	for i := range reqs {
-		req, answer := &reqs[i], &answers[i]
+	for i := range ops {
+		req, answer := &ops[i].Request, &ops[i].Answer
 		if req.Cost > 0 && late {
 			statuses := room[:len(req.Policy.Limits)]
 			refusals := s.log(req).Refuse(answer.At, from, req.Within, req.Cost, req.Policy.Limits, statuses)
@@ -249,9 +255,9 @@ func (s *Store) refuseAll(reqs []driver.Request, answers []driver.Answer, at, fr
 }
 
 // wait sets how long requests wait that are refused while bookings lie ahead: until all have room behind them.
-func wait(answers []driver.Answer, at int64) {
-	for i := range answers {
-		answer := &answers[i]
+func wait(ops []driver.Op, at int64) {
+	for i := range ops {
+		answer := &ops[i].Answer
 		statuses := slices.Clone(answer.Statuses())
 		for j := range statuses {
 			if answer.Refusals&(1<<j) != 0 {
@@ -263,7 +269,8 @@ func wait(answers []driver.Answer, at int64) {
 }
 
 // book charges a request at an instant ahead.
-func (sh *shard) book(sub *subject, req *driver.Request, at int64, answer *driver.Answer) {
+func (sh *shard) book(sub *subject, op *driver.Op, at int64) {
+	req, answer := &op.Request, &op.Answer
 	now := answer.At
 	sub.hold(now, at, req)
 	sub.log.ChargeAt(now, at, req.Cost, req.Policy.Limits)
@@ -274,26 +281,27 @@ func (sh *shard) book(sub *subject, req *driver.Request, at int64, answer *drive
 	answer.Delay = at - now
 }
 
-// DecideAny implements [driver.Chooser]. The only error is [ErrFull], and then nothing was charged.
-func (s *Store) DecideAny(_ context.Context, reqs []driver.Request) (chosen int, answer driver.Answer, _ error) {
-	if reqs[0].Policy.Block.Refusals > 0 {
-		return 0, driver.Answer{}, driver.ErrApart // each counts its refusals
+// any decides one of several charges.
+func (s *Store) any(b *driver.Batch) error {
+	if b.Ops[0].Policy.Block.Refusals > 0 {
+		return driver.ErrApart // each counts its refusals
 	}
-	defer s.lock(reqs)()
-	chosen = s.choose(reqs)
-	sh, hash, now := s.at(reqs[chosen].Key)
-	if !sh.decide(now, hash, &reqs[chosen], &answer) {
-		return chosen, driver.Answer{}, ErrFull
+	defer s.lock(b.Ops)()
+	b.Chosen = s.choose(b.Ops)
+	op := &b.Ops[b.Chosen]
+	sh, hash, now := s.at(op.Key)
+	if !sh.decide(now, hash, &op.Request, &op.Answer) {
+		return ErrFull
 	}
-	return chosen, answer, nil
+	return nil
 }
 
-// choose returns the request that is decided. The caller holds the locks of all.
-func (s *Store) choose(reqs []driver.Request) int {
+// choose returns the charge that is decided. The caller holds the locks of all.
+func (s *Store) choose(ops []driver.Op) int {
 	best, most := -1, 0.0
 	soonest, shortest := 0, int64(0)
-	for i := range reqs {
-		room, wait := s.find(&reqs[i])
+	for i := range ops {
+		room, wait := s.find(&ops[i].Request)
 		switch {
 		case wait == 0 && (best < 0 || room > most):
 			best, most = i, room

@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"cmp"
 	"context"
 
 	"example.com/sash/driver"
@@ -55,20 +54,20 @@ func (s *Store) beside(key string, policy *driver.Policy, create bool, more int,
 	return nil
 }
 
-// CoolDown implements [driver.Cooler]. A cool-down counts for Options.MaxBytes,
-// and is not evicted before it has ended.
-func (s *Store) CoolDown(_ context.Context, key string, c driver.CoolDown) (at driver.CoolDown, err error) {
-	err = s.beside(key, cooling, c.Length > 0, 0, func(sh *shard, sub *subject, now int64) {
+// cool begins a cool-down, which counts for Options.MaxBytes, and is not evicted before it has ended.
+func (s *Store) cool(op *driver.Op) error {
+	c := op.CoolDown
+	op.CoolDown = driver.CoolDown{}
+	return s.beside(op.Key, cooling, c.Length > 0, 0, func(sh *shard, sub *subject, now int64) {
 		state := &sub.other.coolDown
 		if c.Length > 0 {
 			state.Begin(now, c)
 		}
-		if at = state.At(now); at.Left > 0 {
-			sh.bar(sub, now+at.Left)
+		if op.CoolDown = state.At(now); op.CoolDown.Left > 0 {
+			sh.bar(sub, now+op.CoolDown.Left)
 		}
 		sub.until = state.Expires()
 	})
-	return at, err
 }
 
 // Spend implements [driver.Holder]. Leases of a key count for Options.MaxBytes, and are not evicted before they have
@@ -105,15 +104,7 @@ func (s *Store) leases(key string, create bool, more int, do func(now int64, l *
 	})
 }
 
-// Settle implements [driver.Settler].
-func (s *Store) Settle(_ context.Context, sets ...driver.Settlement) error {
-	var failed error
-	for i := range sets {
-		failed = cmp.Or(failed, s.settle(&sets[i]))
-	}
-	return failed
-}
-
+// settle corrects a charge.
 func (s *Store) settle(set *driver.Settlement) error {
 	req := &set.Request
 	sh, hash, now := s.open(req.Key)
@@ -132,24 +123,24 @@ func (s *Store) settle(set *driver.Settlement) error {
 
 // chargedTo returns the subject that still holds the charge of a settlement, or nil.
 func (sh *shard) chargedTo(now int64, hash uint64, set *driver.Settlement) *subject {
-	sub := sh.find(hash, set.Request.Key, set.Request.Policy)
+	sub := sh.find(hash, set.Key, set.Policy)
 	if sub == nil || set.At-set.Delay < sub.born || now >= set.Expires() {
 		return nil
 	}
 	return sub
 }
 
-// Extend implements [driver.Extender].
-func (s *Store) Extend(_ context.Context, sets ...driver.Settlement) (int64, error) {
-	reqs := make([]driver.Request, len(sets))
-	for i := range sets {
-		if reqs[i] = sets[i].Request; !reqs[i].Policy.Algorithm.Extends() {
-			return 0, driver.ErrUnsupported
+// extend makes charges anew, all or none.
+func (s *Store) extend(ops []driver.Op) error {
+	for i := range ops {
+		if !ops[i].Policy.Algorithm.Extends() {
+			return driver.ErrUnsupported
 		}
+		ops[i].Answer.At = 0
 	}
-	defer s.lock(reqs)()
-	_, _, now := s.at(reqs[0].Key)
-	subjects := make([]*subject, len(sets))
+	defer s.lock(ops)()
+	_, _, now := s.at(ops[0].Key)
+	subjects := make([]*subject, len(ops))
 	var room [driver.MaxLimits]driver.Status
 	var putBack []func()
 	undo := func() {
@@ -157,9 +148,9 @@ func (s *Store) Extend(_ context.Context, sets ...driver.Settlement) (int64, err
 			back()
 		}
 	}
-	for i := range sets {
-		set, cost, limits := &sets[i], reqs[i].Cost, reqs[i].Policy.Limits
-		hash := s.hash(reqs[i].Key)
+	for i := range ops {
+		set := &ops[i].Settlement
+		cost, limits, hash := set.Cost, set.Policy.Limits, s.hash(set.Key)
 		sh := s.shard(hash)
 		sub := sh.chargedTo(now, hash, set)
 		moved := sub != nil
@@ -169,9 +160,9 @@ func (s *Store) Extend(_ context.Context, sets ...driver.Settlement) (int64, err
 			if !sh.grow(now, sub, sub.log.Grows(now, limits)) {
 				undo()
 				if set.Delay > 0 { // it keeps its place
-					return 0, nil
+					return nil
 				}
-				return 0, ErrFull
+				return ErrFull
 			}
 		}
 		if moved && set.Delay == 0 {
@@ -185,22 +176,25 @@ func (s *Store) Extend(_ context.Context, sets ...driver.Settlement) (int64, err
 		}
 		if !moved {
 			undo()
-			return 0, nil
+			return nil
 		}
 		subjects[i] = sub
 	}
 	for i, sub := range subjects {
-		if sets[i].Delay > 0 {
-			sub.log.Charge(now, reqs[i].Cost, reqs[i].Policy.Limits)
+		req := &ops[i].Request
+		if ops[i].Delay > 0 {
+			sub.log.Charge(now, req.Cost, req.Policy.Limits)
 		}
-		sub.hold(now, now, &reqs[i])
-		s.shard(sub.hash).settled(now, sub, 0, reqs[i].Policy.Limits)
+		sub.hold(now, now, req)
+		s.shard(sub.hash).settled(now, sub, 0, req.Policy.Limits)
+		ops[i].Answer.At = now
 	}
-	return now, nil
+	return nil
 }
 
-// Reward implements [driver.Taker].
-func (s *Store) Reward(_ context.Context, req driver.Request) (answer driver.Answer, _ error) {
+// giveBack gives units of the oldest charges back.
+func (s *Store) giveBack(op *driver.Op) {
+	req, answer := op.Request, &op.Answer
 	sh, hash, now := s.open(req.Key)
 	defer sh.mu.Unlock()
 	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
@@ -211,16 +205,14 @@ func (s *Store) Reward(_ context.Context, req driver.Request) (answer driver.Ans
 	statuses := sh.statuses[:len(req.Policy.Limits)]
 	refusals := sh.look(now, hash, &req, statuses)
 	answer.Set(now, refusals, statuses)
-	return answer, nil
 }
 
-// Reset implements [driver.Resetter].
-func (s *Store) Reset(_ context.Context, key string, policy *driver.Policy) error {
+// forget drops a subject.
+func (s *Store) forget(key string, policy *driver.Policy) {
 	sh, hash, now := s.open(key)
 	defer sh.mu.Unlock()
 	if sub := sh.find(hash, key, policy); sub != nil {
 		sh.clock.close(now)
 		sh.drop(sub)
 	}
-	return nil
 }

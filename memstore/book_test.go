@@ -6,6 +6,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 )
@@ -32,7 +33,7 @@ func (b *booker) request(key string, within time.Duration) driver.Request {
 // book books, and fails unless the delay is the one wanted.
 func (b *booker) book(key string, want time.Duration) driver.Answer {
 	b.Helper()
-	answer, err := b.Decide(b.Context(), b.request(key, time.Hour))
+	answer, err := driver.Decide(b.Context(), b.Store, b.request(key, time.Hour))
 	if err != nil || !answer.Allowed() || answer.Delay != want.Microseconds() || answer.At != b.clock.Now().Add(want).UnixMicro() {
 		b.Fatalf("booked %v: %+v, want %v", err, answer, want)
 	}
@@ -41,7 +42,7 @@ func (b *booker) book(key string, want time.Duration) driver.Answer {
 
 func (b *booker) left(key string) int64 {
 	b.Helper()
-	answer, err := b.Decide(b.Context(), driver.Request{Key: key, Policy: b.policy})
+	answer, err := driver.Decide(b.Context(), b.Store, driver.Request{Key: key, Policy: b.policy})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func (b *booker) left(key string) int64 {
 func (b *booker) settle(req driver.Request, answer driver.Answer, units int64) {
 	b.Helper()
 	set := driver.Settlement{Request: req, At: answer.At, Delay: answer.Delay, Source: answer.Source, Units: units}
-	if err := b.Settle(b.Context(), set); err != nil {
+	if err := drivertest.Of(b.Store).Settle(b.Context(), set); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -61,16 +62,16 @@ func TestAKeyWithBookingsIsNotEvicted(t *testing.T) {
 	for range 2 { // there is always a unit left
 		req := b.request("k", time.Minute)
 		req.Cost = 2
-		if _, err := b.Decide(t.Context(), req); err != nil {
+		if _, err := driver.Decide(t.Context(), b.Store, req); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b.clock.Advance(999 * time.Millisecond)
-	if _, err := b.Decide(t.Context(), b.request("new", 0)); err == nil {
+	if _, err := driver.Decide(t.Context(), b.Store, b.request("new", 0)); err == nil {
 		t.Error("a new key took the place of one with a booking ahead")
 	}
 	b.clock.Advance(time.Millisecond)
-	if _, err := b.Decide(t.Context(), b.request("new", 0)); err != nil {
+	if _, err := driver.Decide(t.Context(), b.Store, b.request("new", 0)); err != nil {
 		t.Errorf("once the booking has started: %v", err)
 	}
 }
@@ -97,7 +98,7 @@ func TestABookingFromBeforeAResetIsNotSettled(t *testing.T) {
 	b.book("k", 0)
 	b.book("k", time.Second)
 	before := b.book("k", 2*time.Second)
-	if err := b.Reset(t.Context(), "k", b.policy); err != nil {
+	if err := drivertest.Of(b.Store).Forget(t.Context(), "k", b.policy); err != nil {
 		t.Fatal(err)
 	}
 	b.clock.Advance(time.Second)

@@ -12,6 +12,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 )
@@ -93,12 +94,12 @@ func (w *fullWorld) decide(t *testing.T, step int) (reqs []driver.Request, answe
 		if other := w.request(40); other.Key != reqs[0].Key {
 			reqs = append(reqs, other)
 		}
-		answers, err = w.store.DecideAll(t.Context(), reqs)
+		answers, err = drivertest.Of(w.store).All(t.Context(), reqs...)
 		return reqs, answers, err
 	case 1:
-		answer, err = w.store.DecideOnce(t.Context(), fmt.Sprint(step), reqs[0])
+		answer, err = drivertest.Of(w.store).Once(t.Context(), fmt.Sprint(step), reqs[0])
 	default:
-		answer, err = w.store.Decide(t.Context(), reqs[0])
+		answer, err = driver.Decide(t.Context(), w.store, reqs[0])
 	}
 	return reqs, []driver.Answer{answer}, err
 }
@@ -307,7 +308,7 @@ func TestTheHeapStaysWithinTheBound(t *testing.T) {
 			return err
 		},
 		"cool-downs": func(ctx context.Context, s *memstore.Store, _ [3]*sash.Limiter, i int) error {
-			_, err := s.CoolDown(ctx, fmt.Sprint(i), driver.CoolDown{Length: time.Hour.Microseconds()})
+			_, err := drivertest.Of(s).Cool(ctx, fmt.Sprint(i), driver.CoolDown{Length: time.Hour.Microseconds()})
 			return err
 		},
 		"leases": func(ctx context.Context, s *memstore.Store, _ [3]*sash.Limiter, i int) error {

@@ -120,7 +120,7 @@ func (s *subject) first(now int64, set *driver.Settlement) bool {
 		s.ids = new(ids)
 	}
 	name, until := window.SettlementName(set.ID), set.Expires()
-	if _, again := s.ids.find(now, name); again || set.Units < set.Request.Cost && until <= s.ids.floor {
+	if _, again := s.ids.find(now, name); again || set.Units < set.Cost && until <= s.ids.floor {
 		return false
 	}
 	s.ids.add(now, name, memo{until: until})

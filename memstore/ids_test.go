@@ -7,6 +7,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/threshold"
 )
 
@@ -122,22 +123,22 @@ func TestAForgottenSettlementIsNotRepeated(t *testing.T) {
 	store := New(&Options{Now: func() time.Time { return time.UnixMicro(1_700_000_000_000_000) }})
 	var sets []driver.Settlement
 	for i := range 3 {
-		answer, err := store.Decide(t.Context(), req)
+		answer, err := driver.Decide(t.Context(), store, req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		sets = append(sets, driver.Settlement{Request: req, At: answer.At, Source: answer.Source, ID: fmt.Sprint(i)})
-		if err := store.Settle(t.Context(), sets[i]); err != nil {
+		if err := drivertest.Of(store).Settle(t.Context(), sets[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := store.Decide(t.Context(), req); err != nil {
+	if _, err := driver.Decide(t.Context(), store, req); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Settle(t.Context(), sets[0]); err != nil {
+	if err := drivertest.Of(store).Settle(t.Context(), sets[0]); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := store.Decide(t.Context(), driver.Request{Key: "k", Policy: policy})
+	answer, err := driver.Decide(t.Context(), store, driver.Request{Key: "k", Policy: policy})
 	if err != nil || answer.Remaining() != 90 {
 		t.Errorf("%d of 100 are left after a charge of 10, %v", answer.Remaining(), err)
 	}

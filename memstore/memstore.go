@@ -42,9 +42,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// A Store decides in memory. It is safe for concurrent use. It implements [driver.MultiStore], [driver.Booker],
-// [driver.Chooser], [driver.Deduplicator], [driver.Settler], [driver.Resetter] and
-// [driver.Cooler].
+// A Store decides in memory. It is safe for concurrent use, has every power of a [driver.Store], and is a [driver.Holder].
 type Store struct {
 	seed    maphash.Seed
 	most    int64         // bytes
@@ -53,19 +51,7 @@ type Store struct {
 	shards  []shard       // a power of two
 }
 
-var (
-	_ driver.MultiStore   = (*Store)(nil)
-	_ driver.Chooser      = (*Store)(nil)
-	_ driver.Booker       = (*Store)(nil)
-	_ driver.Deduplicator = (*Store)(nil)
-	_ driver.Blocker      = (*Store)(nil)
-	_ driver.Settler      = (*Store)(nil)
-	_ driver.Extender     = (*Store)(nil)
-	_ driver.Resetter     = (*Store)(nil)
-	_ driver.Taker        = (*Store)(nil)
-	_ driver.Cooler       = (*Store)(nil)
-	_ driver.Holder       = (*Store)(nil)
-)
+var _ driver.Holder = (*Store)(nil)
 
 // New returns an empty store. A nil opts is the default.
 func New(opts *Options) *Store {
@@ -110,33 +96,83 @@ func (s *Store) at(key string) (sh *shard, hash uint64, now int64) {
 	return sh, hash, sh.clock.now()
 }
 
-// Decide implements [driver.Store]. It does not block and ignores the context. The only error is [ErrFull].
-func (s *Store) Decide(_ context.Context, req driver.Request) (answer driver.Answer, _ error) {
-	sh, hash, now := s.open(req.Key)
+// Powers implements [driver.Store].
+func (s *Store) Powers() driver.Powers {
+	return driver.CanAll | driver.CanAny | driver.CanID | driver.CanBook | driver.CanBlock | driver.CanTake | driver.CanSettle |
+		driver.CanExtend | driver.CanForget | driver.CanCool
+}
+
+// Do implements [driver.Store]. It does not block and ignores the context. The only error is [ErrFull], and then nothing was
+// charged.
+func (s *Store) Do(_ context.Context, b *driver.Batch) error {
+	switch {
+	case len(b.Ops) == 1:
+		b.Chosen = 0
+	case b.Mode == driver.Any:
+		return s.any(b)
+	case b.Mode == driver.Each:
+		for i := range b.Ops {
+			b.Ops[i].Err = s.together(b.Ops[i : i+1])
+		}
+		return nil
+	}
+	return s.together(b.Ops)
+}
+
+// together carries out operations of one kind in one step: several charges or extensions, or one of any kind.
+func (s *Store) together(ops []driver.Op) error {
+	switch op := &ops[0]; op.Kind {
+	case driver.Charge:
+		if len(ops) > 1 {
+			return s.all(ops)
+		}
+		return s.charge(op)
+	case driver.Settle:
+		return s.settle(&op.Settlement)
+	case driver.Extend:
+		return s.extend(ops)
+	case driver.GiveBack:
+		s.giveBack(op)
+	case driver.Forget:
+		s.forget(op.Key, op.Policy)
+	case driver.Cool:
+		return s.cool(op)
+	default:
+		return driver.ErrUnsupported
+	}
+	return nil
+}
+
+// charge decides a call.
+func (s *Store) charge(op *driver.Op) error {
+	sh, hash, now := s.open(op.Key)
 	defer sh.mu.Unlock()
+	switch {
+	case op.ID != "":
+		return sh.chargeOnce(now, hash, op)
+	case !op.Partial && op.Policy.Block.Refusals == 0: // what changes no request needs no copy of it
+		if !sh.decideOpen(now, hash, &op.Request, &op.Answer) {
+			return ErrFull
+		}
+		return nil
+	}
+	req := op.Request
 	if req.Partial {
 		req.Cost = sh.fit(now, hash, req)
 	}
-	if !sh.decide(now, hash, &req, &answer) {
-		return driver.Answer{}, ErrFull
+	if !sh.decide(now, hash, &req, &op.Answer) {
+		return ErrFull
 	}
-	if req.Partial && answer.Allowed() {
-		answer.Charged = req.Cost
+	if req.Partial && op.Answer.Allowed() {
+		op.Answer.Charged = req.Cost
 	}
-	return answer, nil
+	return nil
 }
 
-// Books implements [driver.Booker].
-func (s *Store) Books(policy *driver.Policy) bool { return policy.Bookable() }
-
-// Blocks implements [driver.Blocker].
-func (s *Store) Blocks() {}
-
-// DecideOnce implements [driver.Deduplicator].
-func (s *Store) DecideOnce(_ context.Context, id string, req driver.Request) (answer driver.Answer, _ error) {
-	sh, hash, now := s.open(req.Key)
-	defer sh.mu.Unlock()
-	name, statuses := window.CallName(id), sh.statuses[:len(req.Policy.Limits)]
+// chargeOnce decides a call with an ID.
+func (sh *shard) chargeOnce(now int64, hash uint64, op *driver.Op) error {
+	req, answer := op.Request, &op.Answer
+	name, statuses := window.CallName(op.ID), sh.statuses[:len(req.Policy.Limits)]
 	sub, ok := sh.find(hash, req.Key, req.Policy), true
 	if sub != nil {
 		if m, ok := sub.ids.find(now, name); ok {
@@ -146,21 +182,21 @@ func (s *Store) DecideOnce(_ context.Context, id string, req driver.Request) (an
 			if answer.Allowed() {
 				answer.Delay = max(0, at-now)
 			}
-			return answer, nil
+			return nil
 		}
 		ok = sh.fits(now, sub, &req, sub.ids.grows())
 	} else if req.Cost > 0 {
 		ok = sh.room(now, leastBytes(req.Key)+idsBytes+idBytes)
 	}
-	if !ok || !sh.decide(now, hash, &req, &answer) {
-		return driver.Answer{}, ErrFull
+	if !ok || !sh.decide(now, hash, &req, answer) {
+		return ErrFull
 	}
 	if req.Cost > 0 && (answer.Allowed() || req.Policy.CountRefused) {
 		sub = sh.find(hash, req.Key, req.Policy)
 		sub.charged(now, answer.At, name, answer.Refusals)
 		sh.weigh(sub)
 	}
-	return answer, nil
+	return nil
 }
 
 // Stats count the keys and the bytes of a store.

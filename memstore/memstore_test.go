@@ -9,6 +9,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 )
@@ -146,16 +147,16 @@ func TestAChoiceARewardAndAPart(t *testing.T) {
 	policy := newPolicy(t, nil, sash.PerHour(5))
 	reqs := []driver.Request{{Key: "a", Cost: 5, Policy: policy}, {Key: "b", Cost: 5, Policy: policy}}
 	for call, want := range []int{0, 1, 0} {
-		chosen, answer, err := store.DecideAny(t.Context(), reqs)
+		chosen, answer, err := drivertest.Of(store).Any(t.Context(), reqs...)
 		if err != nil || chosen != want || answer.Allowed() != (call < 2) {
 			t.Errorf("call %d: subject %d, %+v, %v", call, chosen, answer, err)
 		}
 	}
-	answer, err := store.Reward(t.Context(), driver.Request{Key: "b", Cost: 2, Policy: policy})
+	answer, err := drivertest.Of(store).GiveBack(t.Context(), driver.Request{Key: "b", Cost: 2, Policy: policy})
 	if err != nil || answer.Charged != 2 || answer.Remaining() != 2 {
 		t.Errorf("given back: %+v, %v", answer, err)
 	}
-	answer, err = store.Decide(t.Context(), driver.Request{Key: "b", Cost: 5, Policy: policy, Partial: true})
+	answer, err = driver.Decide(t.Context(), store, driver.Request{Key: "b", Cost: 5, Policy: policy, Partial: true})
 	if err != nil || !answer.Allowed() || answer.Charged != 2 || answer.Remaining() != 0 {
 		t.Errorf("in part: %+v, %v", answer, err)
 	}
@@ -168,10 +169,10 @@ func TestCoolDownsCountAsKeysAndExpire(t *testing.T) {
 	store := memstore.New(&memstore.Options{MaxBytes: most * bytes, Now: func() time.Time { return now }})
 	for i := range 5 * most {
 		c := driver.CoolDown{Length: time.Minute.Microseconds()}
-		if _, err := store.CoolDown(t.Context(), strconv.Itoa(i), c); err != nil && !errors.Is(err, memstore.ErrFull) {
+		if _, err := drivertest.Of(store).Cool(t.Context(), strconv.Itoa(i), c); err != nil && !errors.Is(err, memstore.ErrFull) {
 			t.Fatal(err)
 		}
-		if _, err := store.CoolDown(t.Context(), "looked for"+strconv.Itoa(i), driver.CoolDown{}); err != nil {
+		if _, err := drivertest.Of(store).Cool(t.Context(), "looked for"+strconv.Itoa(i), driver.CoolDown{}); err != nil {
 			t.Fatal(err)
 		}
 	}

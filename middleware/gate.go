@@ -165,7 +165,7 @@ type Layer[R any] struct {
 	// ResetOnSuccess is for a layer of Failures: it resets the subject when an attempt succeeds, which
 	// forgets its failures and its running attempts. Do not set it on a key that attackers share with
 	// accounts of their own, such as their address: they would log in to their account between guesses at
-	// others. The store has to be a [driver.Resetter].
+	// others. The store needs [driver.CanForget].
 	ResetOnSuccess bool
 	// Cost is the units that a request costs in this layer. Nil means the cost of the middleware's options in a
 	// layer of Requests, and 1 in the others.
@@ -210,7 +210,7 @@ func (g *Gate[R]) check(l *Layer[R]) error {
 			return errors.New("ResetOnSuccess is for a layer that charges Failures")
 		}
 		if err := g.limiter.Reset(context.Background(), ""); errors.Is(err, sash.ErrUnsupported) {
-			return fmt.Errorf("ResetOnSuccess needs a store that is a driver.Resetter: %w", err)
+			return fmt.Errorf("ResetOnSuccess needs a store with driver.CanForget: %w", err)
 		}
 		if g.limiter.Algorithm() == sash.SlidingBuckets {
 			return fmt.Errorf("%w: ResetOnSuccess with sliding-buckets: a running attempt could release a failure that came after the reset in the same step; use sliding-log", sash.ErrInvalidLimit)

@@ -11,20 +11,16 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 	"example.com/sash/middleware"
 )
-
-type settler interface {
-	driver.Store
-	driver.Settler
-}
 
 // A refusal is that of the layer which refused, also where the store decides on one subject after the other and reports
 // only that one.
 func TestTheLayerOfARefusal(t *testing.T) {
 	for name, store := range map[string]driver.Store{
-		"all at once": memstore.New(nil), "one by one": struct{ settler }{memstore.New(nil)},
+		"all at once": memstore.New(nil), "one by one": drivertest.Apart(memstore.New(nil)),
 	} {
 		limiter, err := sash.New(store, &sash.Options{Prefix: "p"}, sash.PerHour(2))
 		if err != nil {

@@ -14,8 +14,8 @@ import (
 
 // arriving is the store as the limiter sees it. Behind it windows are longer by the spread of the ways to the API, so
 // that limits hold where requests arrive, and requests that are paced have one more limit. Results and errors have the
-// limits as they were configured. A settlement finds its charge by its time, whatever the limits; the other powers are
-// not used.
+// limits as they were configured. A settlement finds its charge by its time, whatever the limits; the other
+// operations are not used.
 type arriving struct {
 	driver.Passthrough
 	prefix  string // of keys, before those of buckets
@@ -34,54 +34,29 @@ func newArriving(store driver.Store, prefix string, spread time.Duration) *arriv
 	}
 }
 
-// Decide implements [driver.Store].
-func (a *arriving) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	shaped, paced := a.shape(req)
-	answer, err := a.Next.Decide(ctx, shaped)
-	if err != nil {
-		return driver.Answer{}, err
+// Do implements [driver.Store]. It brings no booking forward: a request that waits is for limits as they were known when it was
+// booked, and for the distance to the one before it.
+func (a *arriving) Do(ctx context.Context, b *driver.Batch) error {
+	switch op := &b.Ops[0]; {
+	case op.Kind == driver.Extend && op.Delay > 0:
+		return driver.ErrUnsupported
+	case !op.Asks():
+		return a.Next.Do(ctx, b)
 	}
-	return a.fold(&req, answer, paced), nil
-}
-
-// DecideAll implements [driver.MultiStore].
-func (a *arriving) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	shaped, paced := a.shapeAll(reqs)
-	answers, err := a.Passthrough.DecideAll(ctx, shaped)
-	if err != nil || len(answers) != len(reqs) {
-		return answers, err
+	shaped, paced := b.Clone(), make([]int, len(b.Ops))
+	for i := range b.Ops {
+		shaped.Ops[i].Request, paced[i] = a.shape(b.Ops[i].Request)
 	}
-	for i := range answers {
-		answers[i] = a.fold(&reqs[i], answers[i], paced[i])
+	if err := a.Next.Do(ctx, shaped); err != nil {
+		return err
 	}
-	return answers, nil
-}
-
-// Extend implements [driver.Extender]. It brings no booking forward: a request that waits is for limits as they were known
-// when it was booked, and for the distance to the one before it.
-func (a *arriving) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
-	if sets[0].Delay > 0 {
-		return 0, driver.ErrUnsupported
+	b.Take(shaped)
+	for i := range b.Ops {
+		if op := &b.Ops[i]; b.Mode != driver.Any || i == b.Chosen {
+			op.Answer = a.fold(&op.Request, op.Answer, paced[i])
+		}
 	}
-	return a.Passthrough.Extend(ctx, sets...)
-}
-
-// DecideAny implements [driver.Chooser].
-func (a *arriving) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
-	shaped, paced := a.shapeAll(reqs)
-	chosen, answer, err := a.Passthrough.DecideAny(ctx, shaped)
-	if err != nil || chosen < 0 || chosen >= len(reqs) {
-		return chosen, answer, err
-	}
-	return chosen, a.fold(&reqs[chosen], answer, paced[chosen]), nil
-}
-
-func (a *arriving) shapeAll(reqs []driver.Request) (shaped []driver.Request, paced []int) {
-	shaped, paced = make([]driver.Request, len(reqs)), make([]int, len(reqs))
-	for i, req := range reqs {
-		shaped[i], paced[i] = a.shape(req)
-	}
-	return shaped, paced
+	return nil
 }
 
 // shape returns the request as the store gets it, and which limit is paced, by one more limit at the end: -1 if none is.

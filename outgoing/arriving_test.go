@@ -28,11 +28,13 @@ type seeing struct {
 	within   []int64
 }
 
-func (s *seeing) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	s.mu.Lock()
-	s.policies, s.within = append(s.policies, req.Policy), append(s.within, req.Within)
-	s.mu.Unlock()
-	return s.Passthrough.Decide(ctx, req)
+func (s *seeing) Do(ctx context.Context, b *driver.Batch) error {
+	if op := &b.Ops[0]; op.Asks() && len(b.Ops) == 1 {
+		s.mu.Lock()
+		s.policies, s.within = append(s.policies, op.Policy), append(s.within, op.Within)
+		s.mu.Unlock()
+	}
+	return s.Next.Do(ctx, b)
 }
 
 func TestWindowsAreLongerInTheStoreAndNowhereElse(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 // remembers what it has seen of them, so that it leaves a bucket alone without a round trip, and also while the
 // store is unavailable.
 type coolDowns struct {
-	store   driver.Cooler // nil when the store keeps none
-	lenient bool          // a failed look does not fail the call
+	store   driver.Store // nil when the store keeps none
+	lenient bool         // a failed look does not fail the call
 	prefix  string
 	longest time.Duration
 
@@ -42,9 +42,11 @@ const latency = 100 * time.Millisecond
 func newCoolDowns(store driver.Store, prefix string, longest time.Duration) *coolDowns {
 	c := &coolDowns{prefix: prefix, longest: longest, seen: newMemory[string](coolDown.forgotten)}
 	c.heard = newMemory[string](func(looked, now time.Time) bool { return now.Sub(looked) >= hearAgain })
-	c.store, _ = driver.As[driver.Cooler](store)
+	if store.Powers().Has(driver.CanCool) {
+		c.store = store
+	}
 	// A store that stands in for another decides by its failure mode whether the call goes on.
-	c.lenient = driver.Substituted(store)
+	c.lenient = store.Powers().Has(driver.Substitutes)
 	return c
 }
 
@@ -98,7 +100,7 @@ func (c *coolDowns) inStore(ctx context.Context, key string, begin driver.CoolDo
 	if c.store == nil {
 		return coolDown{}, nil
 	}
-	there, err := c.store.CoolDown(ctx, c.prefix+key, begin)
+	there, err := c.cool(ctx, c.prefix+key, begin)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -116,6 +118,16 @@ func (c *coolDowns) inStore(ctx context.Context, key string, begin driver.CoolDo
 		guessed: there.Guessed,
 	}, nil
 }
+
+// cool has the store begin a cool-down.
+func (c *coolDowns) cool(ctx context.Context, key string, begin driver.CoolDown) (driver.CoolDown, error) {
+	of := driver.Settlement{Request: driver.Request{Key: key, Policy: noLimits}}
+	b := driver.Batch{Ops: []driver.Op{{Kind: driver.Cool, Settlement: of, CoolDown: begin}}}
+	err := c.store.Do(ctx, &b)
+	return b.Ops[0].CoolDown, err
+}
+
+var noLimits = new(driver.Policy)
 
 // grown returns the length of a cool-down for which the API gave no time. The last one was too short if its
 // length was a guess too, it is not forgotten, and the API has served no request of this process since: then

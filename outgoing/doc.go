@@ -61,7 +61,7 @@
 // body, can say more: that the quota is used up until its reset (YouTube), or that the refusal is for every
 // bucket of the account (Discord). A waiting call adds up to a tenth of the cool-down at random.
 //
-// The store keeps cool-downs if it is a [driver.Cooler], as those of sash are; looking for one is one more round trip
+// The store keeps cool-downs if it [driver.CanCool], as those of sash are; looking for one is one more round trip
 // before every call. With any other store, cool-downs hold within one process only.
 //
 // When a refusal gives no time the cool-down is [Profile].CoolDown. While refusals repeat it is twice the last one,

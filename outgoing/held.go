@@ -172,7 +172,7 @@ func (c *coolDowns) readLevel(ctx context.Context, key string, l sash.Limit, now
 	if c.store == nil || l.Window == 0 {
 		return low, false
 	}
-	there, err := c.store.CoolDown(ctx, c.levelKey(key, l), driver.CoolDown{})
+	there, err := c.cool(ctx, c.levelKey(key, l), driver.CoolDown{})
 	if err != nil || there.Left <= 0 {
 		return low, false
 	}
@@ -198,7 +198,7 @@ func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.Limit
 	defer cancel()
 	part := min(int64(math.Round(float64(low.units)*millionths/float64(l.Units))), millionths-1)
 	length := low.ends().Sub(low.since()).Microseconds() + part
-	_, _ = t.cool.store.CoolDown(ctx, t.cool.levelKey(call.Key, l), driver.CoolDown{Length: length, Guessed: low.suspected})
+	_, _ = t.cool.cool(ctx, t.cool.levelKey(call.Key, l), driver.CoolDown{Length: length, Guessed: low.suspected})
 }
 
 // listen looks for levels that other processes have learnt, and reports whether one is lower than what this one knew. Where

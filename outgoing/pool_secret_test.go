@@ -167,16 +167,13 @@ type keys struct {
 	to *bytes.Buffer
 }
 
-func (k keys) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	k.to.WriteString(req.Key)
-	return k.Store.Decide(ctx, req)
-}
-
-func (k keys) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
-	for i := range reqs {
-		k.to.WriteString(reqs[i].Key)
+func (k keys) Do(ctx context.Context, b *driver.Batch) error {
+	for i := range b.Ops {
+		if b.Ops[i].Asks() {
+			k.to.WriteString(b.Ops[i].Key)
+		}
 	}
-	return k.Store.DecideAny(ctx, reqs)
+	return k.Store.Do(ctx, b)
 }
 
 // An error of a transport behind is what it was, without the credential in any form in which the request has it.

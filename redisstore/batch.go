@@ -13,48 +13,72 @@ import (
 // mostAtOnce is the most requests that one script decides, so that it takes less than a millisecond.
 const mostAtOnce = 64
 
-// DecideEach implements [driver.Batcher] in one round trip for each 64 requests, under the algorithms that keep a compact
-// log. Under the others, and for calls that wait for replicas, it makes a round trip for each request.
-func (s *Store) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	answers := make([]driver.Answer, len(reqs))
-	for at := 0; at < len(reqs); {
-		n := 0
-		var err error
-		if policy := reqs[at].Policy; compact(policy.Algorithm) && policy.Block.Refusals == 0 && s.wait.Replicas <= 0 {
-			n, err = s.decideEach(ctx, reqs[at:min(len(reqs), at+mostAtOnce)], answers[at:])
-		}
-		if n == 0 && err == nil { // the first goes by itself, or needs other calendar boundaries
-			n = 1
-			answers[at], err = s.Decide(ctx, reqs[at])
-		}
-		if err != nil {
-			return nil, err
-		}
-		at += n
+// each carries out operations one after the other: charges of one subject in one round trip for each 64, under the algorithms
+// that keep a compact log, and those of different subjects that gather in one. Settlements take one, or are apart.
+func (s *Store) each(ctx context.Context, ops []driver.Op) error {
+	settles, inTurn, gathers := true, true, true
+	for i := range ops {
+		op := &ops[i]
+		_, ok := s.Gathers(op)
+		settles, gathers = settles && op.Kind == driver.Settle, gathers && ok
+		inTurn = inTurn && s.plain(op) && op.Key == ops[0].Key && op.Policy.Equal(ops[0].Policy)
 	}
-	return answers, nil
+	switch {
+	case settles:
+		return s.settle(ctx, ops)
+	case inTurn:
+		return s.inTurn(ctx, ops)
+	case gathers:
+		s.many(ctx, ops)
+		return nil
+	}
+	for i := range ops {
+		ops[i].Err = s.together(ctx, ops[i:i+1])
+	}
+	return nil
 }
 
-// decideEach decides requests by one script, up to one that needs other calendar boundaries. It returns how many it has
-// decided.
-func (s *Store) decideEach(ctx context.Context, reqs []driver.Request, answers []driver.Answer) (int, error) {
-	now := calendarNow(reqs[:1])
+// plain reports whether an operation is a charge that one script can decide with others.
+func (s *Store) plain(op *driver.Op) bool {
+	p := op.Policy
+	return op.Asks() && op.ID == "" && compact(p.Algorithm) && p.Block.Refusals == 0 && !op.Partial && !op.Forced && s.wait.Replicas <= 0
+}
+
+// inTurn charges one subject in turn.
+func (s *Store) inTurn(ctx context.Context, ops []driver.Op) error {
+	for len(ops) > 0 {
+		n, err := s.oneScript(ctx, ops[:min(len(ops), mostAtOnce)])
+		if n == 0 && err == nil { // the first needs other calendar boundaries
+			n, err = 1, s.together(ctx, ops[:1])
+		}
+		if err != nil {
+			return err
+		}
+		ops = ops[n:]
+	}
+	return nil
+}
+
+// oneScript decides charges of a subject by one script, up to one that needs other calendar boundaries. It returns how many it
+// has decided.
+func (s *Store) oneScript(ctx context.Context, ops []driver.Op) (int, error) {
+	now := calendarNow(ops[:1])
 	var args strings.Builder
-	for i := range reqs {
-		one := reqs[i : i+1]
+	for i := range ops {
+		one := ops[i : i+1]
 		arg := pack(one, one[0].Policy.CountRefused, now) + packBooking(bookable(one), 0)
 		if i == 0 {
 			args.Write(appendUint(nil, 2, int64(len(arg))))
 		}
 		args.WriteString(arg)
 	}
-	reply, err := s.send(ctx, logEach, []string{s.Key(reqs[0].Key, reqs[0].Policy)}, args.String())
+	reply, err := s.send(ctx, logEach, []string{s.Key(ops[0].Key, ops[0].Policy)}, args.String())
 	if err != nil {
 		return 0, err
 	}
-	size := 24 + 32*len(reqs[0].Policy.Limits)
-	for i := range reqs {
-		decided, _, err := unpack(reqs[i:i+1], reply[:min(size, len(reply))], answers[i:i+1])
+	size := 24 + 32*len(ops[0].Policy.Limits)
+	for i := range ops {
+		decided, _, err := unpack(ops[i:i+1], reply[:min(size, len(reply))])
 		if err != nil {
 			return i, err
 		}
@@ -66,68 +90,65 @@ func (s *Store) decideEach(ctx context.Context, reqs []driver.Request, answers [
 		}
 		reply = reply[size:]
 	}
-	return len(reqs), nil
+	return len(ops), nil
 }
 
-// Gathers implements [driver.Gatherer]: it takes plain decisions and peeks, under the algorithms that keep a compact log.
+// Gathers implements [driver.Gatherer]: it takes plain charges and looks, under the algorithms that keep a compact log.
 // On a cluster the place is the slot of the key.
-func (s *Store) Gathers(req *driver.Request) (place int, ok bool) {
-	p := req.Policy
+func (s *Store) Gathers(op *driver.Op) (place int, ok bool) {
 	switch {
-	case !compact(p.Algorithm), p.Block.Refusals > 0, req.Within > 0, req.Partial, req.Forced, s.wait.Replicas > 0, s.apart.Load():
+	case !s.plain(op), op.Within > 0, s.apart.Load():
 		return 0, false
 	case s.scripts.Cluster():
-		return s.Slot(req.Key, p), true
+		return s.Slot(op.Key, op.Policy), true
 	}
 	return 0, true
 }
 
-// DecideMany implements [driver.Gatherer], in one script.
-func (s *Store) DecideMany(ctx context.Context, reqs []driver.Request) ([]driver.Answer, []error) {
-	answers, errs := make([]driver.Answer, len(reqs)), make([]error, len(reqs))
-	open := make([]int, len(reqs)) // not yet decided
+// many charges different subjects, in one script.
+func (s *Store) many(ctx context.Context, ops []driver.Op) {
+	open := make([]int, len(ops)) // not yet decided
 	for i := range open {
 		open[i] = i
 	}
-	now := calendarNow(reqs)
+	now := calendarNow(ops)
 	for range mostTries {
 		if len(open) == 0 {
-			return answers, errs
+			return
 		}
-		open, now = s.decideMany(ctx, reqs, open, now, answers, errs)
+		open, now = s.decideMany(ctx, ops, open, now)
 	}
 	for _, i := range open {
-		errs[i] = driver.ErrApart
+		ops[i].Err = driver.ErrApart
 	}
-	return answers, errs
 }
 
-// decideMany decides the open requests by one script. It returns those that need other calendar boundaries, in the memory
+// decideMany decides the open operations by one script. It returns those that need other calendar boundaries, in the memory
 // of open, and the server's time, around which these are.
-func (s *Store) decideMany(ctx context.Context, reqs []driver.Request, open []int, now int64, answers []driver.Answer, errs []error) ([]int, int64) {
+func (s *Store) decideMany(ctx context.Context, ops []driver.Op, open []int, now int64) ([]int, int64) {
 	keys := make([]string, len(open))
 	var args arguments
 	for n, i := range open {
-		keys[n] = s.Key(reqs[i].Key, reqs[i].Policy)
-		args.add(pack(reqs[i:i+1], reqs[i].Policy.CountRefused, now))
+		keys[n] = s.Key(ops[i].Key, ops[i].Policy)
+		args.add(pack(ops[i:i+1], ops[i].Policy.CountRefused, now))
 	}
 	reply, err := s.send(ctx, logMany, keys, string(args.all))
 	if err != nil {
 		err = s.alone(err)
 		for _, i := range open {
-			errs[i] = err
+			ops[i].Err = err
 		}
 		return nil, now
 	}
 	later, at := open[:0], now
 	for _, i := range open {
+		op := &ops[i]
 		var one string
-		one, reply, errs[i] = cutAnswer(reply)
-		if errs[i] != nil {
+		if one, reply, op.Err = cutAnswer(reply); op.Err != nil {
 			continue
 		}
-		decided, when, err := unpack(reqs[i:i+1], one, answers[i:i+1])
-		if errs[i] = err; err == nil && !decided {
+		decided, when, err := unpack(ops[i:i+1], one)
+		if op.Err = err; err == nil && !decided {
 			later, at = append(later, i), when
 		}
 	}
@@ -176,63 +197,61 @@ func (s *Store) alone(err error) error {
 	return err
 }
 
-// DecideAny implements [driver.Chooser], in one script. On a cluster the error is [driver.ErrApart] for keys of
-// different slots, and for requests that may be booked under limits of the calendar: the instants of their bookings can
-// lie outside any boundaries that are sent. The script looks at each subject that it has to compare, so its time grows
-// with them: see any.lua.
-func (s *Store) DecideAny(ctx context.Context, reqs []driver.Request) (int, driver.Answer, error) {
-	var answers [1]driver.Answer
-	keys := make([]string, len(reqs))
-	for i := range reqs {
-		keys[i] = s.Key(reqs[i].Key, reqs[i].Policy)
+// any decides one of several charges, in one script. The error is also [driver.ErrApart] for charges that may be booked under
+// limits of the calendar: the instants of their bookings can lie outside any boundaries that are sent. The script looks at each
+// subject that it has to compare, so its time grows with them: see any.lua.
+func (s *Store) any(ctx context.Context, b *driver.Batch) error {
+	ops, keys := b.Ops, make([]string, len(b.Ops))
+	for i := range ops {
+		keys[i] = s.Key(ops[i].Key, ops[i].Policy)
 	}
-	now, policy := calendarNow(reqs), reqs[0].Policy
+	now, policy := calendarNow(ops), ops[0].Policy
 	counts := policy.Block.Refusals > 0 // each subject counts its refusals
-	if counts || reqs[0].Within > 0 && now != 0 || s.scatters(keys) {
-		return 0, driver.Answer{}, driver.ErrApart
+	if counts || ops[0].Within > 0 && now != 0 || s.scatters(keys) {
+		return driver.ErrApart
 	}
 	script := sets[policy.Algorithm].choose
 	for range mostTries {
-		reply, err := s.run(ctx, reqs, script, keys, packAny(reqs, now))
+		reply, err := s.run(ctx, ops, script, keys, packAny(ops, now))
 		if errors.Is(err, driver.ErrRejected) {
-			err = driver.NoneOf(len(reqs), err)
+			err = driver.NoneOf(len(ops), err)
 		}
 		if err != nil {
-			return 0, driver.Answer{}, err
+			return err
 		}
 		chosen := 0
 		if len(reply) > 16 && int64(number(reply)) != -1 { // otherwise the calendar boundaries did not surround the server's time
 			n := len(reply) - 2
 			chosen, reply = int(binary.BigEndian.Uint16([]byte(reply[n:]))), reply[:n]
 		}
-		if chosen >= len(reqs) {
-			return 0, driver.Answer{}, fmt.Errorf("redisstore: a script chose subject %d of %d", chosen, len(reqs))
+		if chosen >= len(ops) {
+			return fmt.Errorf("redisstore: a script chose subject %d of %d", chosen, len(ops))
 		}
-		decided, at, err := unpack(reqs[chosen:chosen+1], reply, answers[:])
+		b.Chosen = chosen
+		decided, at, err := unpack(ops[chosen:chosen+1], reply)
 		if err != nil || decided {
-			return chosen, answers[0], err
+			return err
 		}
 		now = at
 	}
-	return 0, driver.Answer{}, errUnsteady
+	return errUnsteady
 }
 
 // packAny writes the argument of any.lua.
-func packAny(reqs []driver.Request, now int64) string {
+func packAny(ops []driver.Op, now int64) string {
 	args := arguments{all: []byte{0}}
 	each := func(most int64) {
 		args.before = ""
-		for _, req := range reqs {
-			req.Within = min(req.Within, most)
-			packed := pack([]driver.Request{req}, false, now)
-			if compact(req.Policy.Algorithm) {
-				packed += packBooking(req.Within, 0)
+		for i := range ops {
+			packed := pack(ops[i:i+1], false, now)
+			if compact(ops[i].Policy.Algorithm) {
+				packed += packBooking(min(ops[i].Within, most), 0)
 			}
 			args.add(packed)
 		}
 	}
 	each(1) // now: a call that may not be booked at all would go ahead of bookings
-	if reqs[0].Within > 0 && compact(reqs[0].Policy.Algorithm) {
+	if ops[0].Within > 0 && compact(ops[0].Policy.Algorithm) {
 		args.all[0] = 1
 		each(driver.MaxAhead)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 )
 
 // FuzzReply reads replies of any bytes: an answer that makes sense, or an error that says who is wrong.
@@ -51,18 +52,25 @@ func FuzzReply(f *testing.F) {
 			{{Key: "k", Cost: 1, Policy: one}},
 			{{Key: "k", Cost: 1, Policy: two}, {Key: "l", Cost: 2, Policy: one}},
 		} {
-			answers := make([]driver.Answer, len(reqs))
+			fresh := func() (ops []driver.Op) {
+				for _, req := range reqs {
+					ops = append(ops, driver.Op{Settlement: driver.Settlement{Request: req}})
+				}
+				return ops
+			}
 			if rest, lefts := cutLefts(string(reply), len(reqs)); lefts != "" { // of block.lua
-				if decided, _, err := unpack(reqs, rest, answers); err == nil && decided && bar(reqs, answers, lefts) == nil {
-					for i := range answers {
-						if left := number(lefts[8*i:]) % (1 << 52); answers[i].Blocked != (left > 0) || left > 0 && answers[i].Retry() < int64(left) {
-							t.Errorf("subject %d, blocked for %d: %+v", i, left, answers[i])
+				ops := fresh()
+				if decided, _, err := unpack(ops, rest); err == nil && decided && bar(ops, lefts) == nil {
+					for i := range ops {
+						answer := &ops[i].Answer
+						if left := number(lefts[8*i:]) % (1 << 52); answer.Blocked != (left > 0) || left > 0 && answer.Retry() < int64(left) {
+							t.Errorf("subject %d, blocked for %d: %+v", i, left, answer)
 						}
 					}
 				}
-				answers = make([]driver.Answer, len(reqs))
 			}
-			decided, _, err := unpack(reqs, string(reply), answers)
+			ops := fresh()
+			decided, _, err := unpack(ops, string(reply))
 			if err != nil {
 				if !strings.HasPrefix(err.Error(), "redisstore: ") || decided {
 					t.Errorf("decided %v, and the error %q", decided, err)
@@ -73,7 +81,8 @@ func FuzzReply(f *testing.F) {
 				continue
 			}
 			refused := false
-			for i, res := range answers {
+			for i := range ops {
+				res := &ops[i].Answer
 				limits := res.Statuses()
 				if len(limits) != len(reqs[i].Policy.Limits) {
 					t.Fatalf("%d limits", len(limits))
@@ -174,12 +183,12 @@ func TestAShortReplyToABatchIsAnError(t *testing.T) {
 	}
 	reqs := []driver.Request{{Key: "k", Cost: 1, Policy: policy}, {Key: "k", Cost: 1, Policy: policy}}
 	for size := range 2 * (24 + 32) {
-		_, err := New(replies(strings.Repeat("\x00", size)), nil).DecideEach(t.Context(), reqs)
+		_, err := drivertest.Of(New(replies(strings.Repeat("\x00", size)), nil)).Each(t.Context(), reqs...)
 		if err == nil || errors.Is(err, driver.ErrApart) {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
-	if _, err := New(replies(strings.Repeat("\x00", 2*(24+32))), nil).DecideEach(t.Context(), reqs); err != nil {
+	if _, err := drivertest.Of(New(replies(strings.Repeat("\x00", 2*(24+32))), nil)).Each(t.Context(), reqs...); err != nil {
 		t.Errorf("a whole reply: %v", err)
 	}
 }

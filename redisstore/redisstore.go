@@ -48,9 +48,8 @@ type Options struct {
 }
 
 // A Store decides on Redis. It is safe for concurrent use. It never configures or closes its client, which stays the
-// caller's. It implements [driver.MultiStore], [driver.Chooser], [driver.Deduplicator], [driver.Booker],
-// [driver.Batcher], [driver.Gatherer], [driver.Settler], [driver.Resetter], [driver.Cooler] and
-// [driver.Holder]. An error about the value of a key, such as one of another type, is [driver.ErrRejected].
+// caller's. It has every power of a [driver.Store], and is a [driver.Gatherer] and a [driver.Holder]. An error about the value
+// of a key, such as one of another type, is [driver.ErrRejected].
 type Store struct {
 	scripts Scripter
 	prefix  string
@@ -60,19 +59,9 @@ type Store struct {
 }
 
 var (
-	_ driver.MultiStore   = (*Store)(nil)
-	_ driver.Chooser      = (*Store)(nil)
-	_ driver.Deduplicator = (*Store)(nil)
-	_ driver.Booker       = (*Store)(nil)
-	_ driver.Batcher      = (*Store)(nil)
-	_ driver.Gatherer     = (*Store)(nil)
-	_ driver.Settler      = (*Store)(nil)
-	_ driver.Extender     = (*Store)(nil)
-	_ driver.Resetter     = (*Store)(nil)
-	_ driver.Taker        = (*Store)(nil)
-	_ driver.Cooler       = (*Store)(nil)
-	_ driver.Holder       = (*Store)(nil)
-	_ driver.Witness      = (*Store)(nil)
+	_ driver.Gatherer = (*Store)(nil)
+	_ driver.Holder   = (*Store)(nil)
+	_ driver.Witness  = (*Store)(nil)
 )
 
 // New returns a store over a client. A nil opts is the default. New does no I/O. It panics if scripts is nil.
@@ -115,49 +104,59 @@ var tags = [...]string{
 	driver.GCRA:           "gcra" + windowsForm,
 }
 
-// Decide implements [driver.Store].
-func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	of := &sets[req.Policy.Algorithm]
+// Powers implements [driver.Store].
+func (s *Store) Powers() driver.Powers {
+	return driver.CanAll | driver.CanAny | driver.CanEach | driver.CanID | driver.CanBook | driver.CanBlock | driver.CanTake |
+		driver.CanSettle | driver.CanExtend | driver.CanForget | driver.CanCool
+}
+
+// Do implements [driver.Store]. On a cluster the error of several operations is [driver.ErrApart] for keys of different slots.
+//
+// IDs are part of the subject's key. A compact log remembers about 10,000 IDs of calls and settlements, 16 bytes each or, with
+// what Redis reserves, up to 40; under the other algorithms a key remembers about 600. Beyond that it forgets first what it would
+// forget first anyway: such a call is a new one when it is repeated, and a settlement that may be such a one gives no units back.
+func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	switch {
-	case req.Forced:
-		return s.decideOne(ctx, req, of.take, takeForced)
-	case req.Partial:
-		return s.decideOne(ctx, req, of.take, takeFitting)
-	case bookable([]driver.Request{req}) > 0:
-		return s.decideOne(ctx, req, logBook, "")
+	case len(b.Ops) == 1:
+		b.Chosen = 0
+	case b.Mode == driver.Any:
+		return s.any(ctx, b)
+	case b.Mode == driver.Each:
+		return s.each(ctx, b.Ops)
 	}
-	return s.decideOne(ctx, req, of.decide, "")
+	return s.together(ctx, b.Ops)
 }
 
-// DecideOnce implements [driver.Deduplicator]. IDs are part of the subject's key. A compact log remembers about 10,000 IDs
-// of calls and settlements, 16 bytes each or, with what Redis reserves, up to 40; under the other algorithms a key
-// remembers about 600. Beyond that it forgets first what it would forget first anyway: such a call is a new one when it is
-// repeated, and a settlement that may be such a one gives no units back.
-func (s *Store) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	name := window.CallName(id)
-	return s.decideOne(ctx, req, sets[req.Policy.Algorithm].once, string(name[:]))
-}
-
-// decideOne keeps the request and its answer on the stack.
-func (s *Store) decideOne(ctx context.Context, req driver.Request, script *Script, tail string) (driver.Answer, error) {
-	var answers [1]driver.Answer
-	if err := s.decide(ctx, []driver.Request{req}, script, tail, answers[:]); err != nil {
-		return driver.Answer{}, err
+// together carries out operations of one kind in one step: several charges or extensions, or one of any kind.
+func (s *Store) together(ctx context.Context, ops []driver.Op) error {
+	op := &ops[0]
+	switch op.Kind {
+	case driver.Settle:
+		return s.settle(ctx, ops)
+	case driver.Extend:
+		return s.extend(ctx, ops)
+	case driver.GiveBack:
+		return s.giveBack(ctx, op)
+	case driver.Forget:
+		return s.forget(ctx, s.Key(op.Key, op.Policy))
+	case driver.Cool:
+		return s.cool(ctx, op)
+	case driver.Charge:
+		of := &sets[op.Policy.Algorithm]
+		switch {
+		case op.ID != "":
+			name := window.CallName(op.ID)
+			return s.decide(ctx, ops, of.once, string(name[:]))
+		case op.Forced:
+			return s.decide(ctx, ops, of.take, takeForced)
+		case op.Partial:
+			return s.decide(ctx, ops, of.take, takeFitting)
+		case bookable(ops) > 0:
+			return s.decide(ctx, ops, logBook, "")
+		}
+		return s.decide(ctx, ops, of.decide, "")
 	}
-	return answers[0], nil
-}
-
-// DecideAll implements [driver.MultiStore]. On a cluster the error is [driver.ErrApart] for keys of different slots.
-func (s *Store) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	answers := make([]driver.Answer, len(reqs))
-	script := sets[reqs[0].Policy.Algorithm].decide
-	if bookable(reqs) > 0 {
-		script = logBook
-	}
-	if err := s.decide(ctx, reqs, script, "", answers); err != nil {
-		return nil, err
-	}
-	return answers, nil
+	return driver.ErrUnsupported
 }
 
 // scatters reports whether keys are in several slots of a cluster.
@@ -166,13 +165,13 @@ func (s *Store) scatters(keys []string) bool {
 		slices.ContainsFunc(keys[1:], func(key string) bool { return slot(key) != slot(keys[0]) })
 }
 
-// decide runs a script over all requests at once. It sends the tail after them: nothing, the ID of a single request, or
-// an order of take.lua. It sets one answer for each request.
-func (s *Store) decide(ctx context.Context, reqs []driver.Request, script *Script, tail string, answers []driver.Answer) error {
-	policy := reqs[0].Policy
-	keys := make([]string, len(reqs))
-	for i, req := range reqs {
-		keys[i] = s.Key(req.Key, policy)
+// decide runs a script over all operations at once, and sets their answers. It sends the tail after them: nothing, the ID of a
+// single one, or an order of take.lua.
+func (s *Store) decide(ctx context.Context, ops []driver.Op, script *Script, tail string) error {
+	policy := ops[0].Policy
+	keys := make([]string, len(ops))
+	for i := range ops {
+		keys[i] = s.Key(ops[i].Key, policy)
 	}
 	if s.scatters(keys) {
 		return driver.ErrApart
@@ -187,30 +186,30 @@ func (s *Store) decide(ctx context.Context, reqs []driver.Request, script *Scrip
 	// Calendar limits are sent as boundaries around this process's clock. If the server's clock, or the instant of a
 	// booking, is more than a period away, the script replies with it and decides nothing, and the store sends boundaries
 	// around that. A booking is then not earlier.
-	now, from := calendarNow(reqs), int64(0)
+	now, from := calendarNow(ops), int64(0)
 	for range mostTries {
-		arg := pack(reqs, policy.CountRefused, now)
+		arg := pack(ops, policy.CountRefused, now)
 		if books {
-			arg += packBooking(bookable(reqs), from)
+			arg += packBooking(bookable(ops), from)
 		}
-		reply, err := s.run(ctx, reqs, script, keys, arg+after)
+		reply, err := s.run(ctx, ops, script, keys, arg+after)
 		if err != nil {
 			return err
 		}
 		var lefts string
 		if len(after) > len(tail) {
-			reply, lefts = cutLefts(reply, len(reqs))
+			reply, lefts = cutLefts(reply, len(ops))
 		}
 		if len(tail) == 1 {
-			reply = unpackCharged(reply, &answers[0])
+			reply = unpackCharged(reply, &ops[0].Answer)
 		}
 		waits := len(reply) >= 8 && int64(number(reply)) > 0 && number(reply)&onlyWaits != 0
-		decided, at, err := unpack(reqs, reply, answers)
+		decided, at, err := unpack(ops, reply)
 		if err == nil && decided && waits {
-			err = s.lookNow(ctx, reqs, answers)
+			err = s.lookNow(ctx, ops)
 		}
 		if err != nil || decided {
-			return errors.Join(err, bar(reqs, answers, lefts))
+			return errors.Join(err, bar(ops, lefts))
 		}
 		now = at
 		if len(reply) >= 24 {
@@ -220,22 +219,21 @@ func (s *Store) decide(ctx context.Context, reqs []driver.Request, script *Scrip
 	return errUnsteady
 }
 
-// lookNow sets what requests that were refused find now. Their retry times stay.
-func (s *Store) lookNow(ctx context.Context, reqs []driver.Request, answers []driver.Answer) error {
-	reqs = slices.Clone(reqs)
-	for i := range reqs {
-		reqs[i].Cost = 0
+// lookNow sets what operations that were refused find now. Their retry times stay.
+func (s *Store) lookNow(ctx context.Context, ops []driver.Op) error {
+	looks := slices.Clone(ops)
+	for i := range looks {
+		looks[i].Cost = 0
 	}
-	looks := make([]driver.Answer, len(reqs))
-	if err := s.decide(ctx, reqs, log, "", looks); err != nil {
+	if err := s.decide(ctx, looks, log, ""); err != nil {
 		return err
 	}
-	for i := range answers {
-		statuses := slices.Clone(looks[i].Statuses())
-		for j, s := range answers[i].Statuses() {
+	for i := range ops {
+		answer, statuses := &ops[i].Answer, slices.Clone(looks[i].Answer.Statuses())
+		for j, s := range answer.Statuses() {
 			statuses[j].Retry = s.Retry
 		}
-		answers[i].Set(answers[i].At, answers[i].Refusals, statuses)
+		answer.Set(answer.At, answer.Refusals, statuses)
 	}
 	return nil
 }
@@ -248,9 +246,6 @@ const mostTries = 5
 var errUnsteady = fmt.Errorf("redisstore: the server's clock, or the queue of bookings, moved in each of %d tries to decide under a calendar limit; repeat the call: %w",
 	mostTries, driver.ErrRejected)
 
-// Books implements [driver.Booker].
-func (s *Store) Books(p *driver.Policy) bool { return p.Bookable() }
-
 // Bits of the refusals in a reply.
 const (
 	unsettled = 1 << 40 // a charge may still be settled
@@ -258,15 +253,15 @@ const (
 	onlyWaits = 1 << 42 // the answer is as of an instant ahead, but for the retry times
 )
 
-// unpack reads a script's reply into answers, one for each request. If the calendar boundaries did not surround the
+// unpack reads a script's reply into the answers of operations. If the calendar boundaries did not surround the
 // server's time, decided is false and at is that time. After an error the answers are invalid.
-func unpack(reqs []driver.Request, reply string, answers []driver.Answer) (decided bool, at int64, err error) {
+func unpack(ops []driver.Op, reply string) (decided bool, at int64, err error) {
 	if len(reply) >= 16 && int64(number(reply)) == -1 {
 		return false, int64(number(reply[8:])), nil
 	}
 	limits := 0
-	for i := range reqs {
-		limits += len(reqs[i].Policy.Limits)
+	for i := range ops {
+		limits += len(ops[i].Policy.Limits)
 	}
 	delay := int64(0)
 	if n := 16 + 32*limits; len(reply) == n+8 { // it may have been booked
@@ -288,12 +283,12 @@ func unpack(reqs []driver.Request, reply string, answers []driver.Answer) (decid
 	refusals, at := uint64(next()), next()
 	again := refusals&repeated != 0
 	// Only the log knows whether a charge may still be settled.
-	firm := refusals&unsettled == 0 && !again && compact(reqs[0].Policy.Algorithm)
+	firm := refusals&unsettled == 0 && !again && compact(ops[0].Policy.Algorithm)
 	refusals &^= unsettled | repeated | onlyWaits
 	unknown := refusals >> limits
 	var room [driver.MaxLimits]driver.Status
-	for i := range reqs {
-		k := len(reqs[i].Policy.Limits)
+	for i := range ops {
+		k, answer := len(ops[i].Policy.Limits), &ops[i].Answer
 		for j := range k {
 			room[j] = driver.Status{Remaining: next(), Retry: next(), Release: next(), Reset: next()}
 		}
@@ -301,10 +296,10 @@ func unpack(reqs []driver.Request, reply string, answers []driver.Answer) (decid
 		if again {
 			refused, unknown = window.Again(refusals, room[:k]), 0
 		}
-		answers[i].Set(at, refused, room[:k])
-		answers[i].Firm = firm && !answers[i].Allowed()
-		if answers[i].Allowed() {
-			answers[i].Delay = delay
+		answer.Set(at, refused, room[:k])
+		answer.Firm = firm && !answer.Allowed()
+		if answer.Allowed() {
+			answer.Delay = delay
 		}
 		refusals >>= k
 	}

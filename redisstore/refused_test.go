@@ -12,6 +12,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/redisstore"
 )
@@ -105,7 +106,7 @@ func TestWhatIsRejected(t *testing.T) {
 	} {
 		for _, text := range everyForm(said) {
 			server := failing{fmt.Errorf("goredisstore: log: %w", errors.New(text))}
-			err := redisstore.New(server, nil).Reset(t.Context(), "k", &driver.Policy{})
+			err := drivertest.Of(redisstore.New(server, nil)).Forget(t.Context(), "k", &driver.Policy{})
 			if errors.Is(err, driver.ErrRejected) != rejected || !strings.Contains(err.Error(), text) {
 				t.Errorf("%s: %v", text, err)
 			}
@@ -207,20 +208,20 @@ func TestACallWithoutBoundariesIsRejectedAlone(t *testing.T) {
 	booking.Within, look.Cost = time.Hour.Microseconds(), 0
 	ctx := t.Context()
 	for name, call := range map[string]func() error{
-		"a call":    func() error { _, err := store.Decide(ctx, plain); return err },
-		"a look":    func() error { _, err := store.Decide(ctx, look); return err },
-		"a booking": func() error { _, err := store.Decide(ctx, booking); return err },
-		"an ID":     func() error { _, err := store.DecideOnce(ctx, "id", booking); return err },
-		"a batch":   func() error { _, err := store.DecideEach(ctx, []driver.Request{plain, plain}); return err },
+		"a call":    func() error { _, err := driver.Decide(ctx, store, plain); return err },
+		"a look":    func() error { _, err := driver.Decide(ctx, store, look); return err },
+		"a booking": func() error { _, err := driver.Decide(ctx, store, booking); return err },
+		"an ID":     func() error { _, err := drivertest.Of(store).Once(ctx, "id", booking); return err },
+		"a batch":   func() error { _, err := drivertest.Of(store).Each(ctx, plain, plain); return err },
 		"subjects": func() error {
-			_, err := store.DecideAll(ctx, []driver.Request{plain, {Key: "l", Cost: 1, Policy: policy}})
+			_, err := drivertest.Of(store).All(ctx, plain, driver.Request{Key: "l", Cost: 1, Policy: policy})
 			return err
 		},
 		"a choice": func() error {
-			_, _, err := store.DecideAny(ctx, []driver.Request{plain, {Key: "l", Cost: 1, Policy: policy}})
+			_, _, err := drivertest.Of(store).Any(ctx, plain, driver.Request{Key: "l", Cost: 1, Policy: policy})
 			return err
 		},
-		"a reward": func() error { _, err := store.Reward(ctx, plain); return err },
+		"a reward": func() error { _, err := drivertest.Of(store).GiveBack(ctx, plain); return err },
 	} {
 		if err := call(); !errors.Is(err, driver.ErrRejected) || redisstore.Misconfigured(err) || !strings.Contains(err.Error(), "repeat the call") {
 			t.Errorf("%s: %v", name, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"example.com/sash"
@@ -35,14 +34,19 @@ type Wait struct {
 	For      func(reply string) bool // whether to wait at all
 }
 
-// charges reports whether any request has a cost.
-func charges(reqs []driver.Request) bool {
-	return slices.ContainsFunc(reqs, func(r driver.Request) bool { return r.Cost > 0 })
+// charges reports whether any operation has a cost.
+func charges(ops []driver.Op) bool {
+	for i := range ops {
+		if ops[i].Cost > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // run runs the script of a decision. An admission is on enough replicas, or the error is a *sash.StoreError.
-func (s *Store) run(ctx context.Context, reqs []driver.Request, script *Script, keys []string, arg string) (string, error) {
-	if s.wait.Replicas <= 0 || !charges(reqs) {
+func (s *Store) run(ctx context.Context, ops []driver.Op, script *Script, keys []string, arg string) (string, error) {
+	if s.wait.Replicas <= 0 || !charges(ops) {
 		return s.send(ctx, script, keys, arg)
 	}
 	scripts, ok := s.scripts.(Waiter)

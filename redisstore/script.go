@@ -184,31 +184,34 @@ const (
 const usualSize = 64
 
 // pack writes the argument of a decision: see the head of script/log.lua for its form.
-func pack(reqs []driver.Request, countRefused bool, now int64) string {
+func pack(ops []driver.Op, countRefused bool, now int64) string {
 	var usual [usualSize]byte // on the stack
 	b := usual[:0]
 	mode := byte(modeDecide)
 	if countRefused {
 		mode = modeCharge
-	} else if slices.ContainsFunc(reqs, func(r driver.Request) bool { return r.MaySettle }) {
-		mode = modeLater
+	}
+	for i := range ops {
+		if ops[i].MaySettle && !countRefused {
+			mode = modeLater
+		}
 	}
 	b = append(b, mode)
-	b = appendUint(b, 7, max(1, reqs[0].Policy.Resolution.Microseconds()))
-	for i := range reqs {
-		b = appendRequest(b, &reqs[i], now)
+	b = appendUint(b, 7, max(1, ops[0].Policy.Resolution.Microseconds()))
+	for i := range ops {
+		b = appendRequest(b, &ops[i].Request, now)
 	}
 	return string(b)
 }
 
-// bookable returns how far ahead requests may be booked that are decided together; zero if all only look, or cannot be.
-func bookable(reqs []driver.Request) int64 {
-	if !charges(reqs) || !reqs[0].Policy.Bookable() {
+// bookable returns how far ahead charges may be booked that are decided together; zero if all only look, or cannot be.
+func bookable(ops []driver.Op) int64 {
+	if !charges(ops) || !ops[0].Policy.Bookable() {
 		return 0
 	}
-	within := reqs[0].Within
-	for i := range reqs[1:] {
-		within = min(within, reqs[i+1].Within)
+	within := ops[0].Within
+	for i := range ops[1:] {
+		within = min(within, ops[i+1].Within)
 	}
 	return within
 }
@@ -225,7 +228,7 @@ func packSettlement(set *driver.Settlement) string {
 	at := set.At
 	var usual [usualSize]byte
 	b := append(usual[:0], modeSettle)
-	b = appendUint(b, 7, max(1, set.Request.Policy.Resolution.Microseconds()))
+	b = appendUint(b, 7, max(1, set.Policy.Resolution.Microseconds()))
 	b = appendRequest(b, &set.Request, at)
 	b = appendUint(b, 7, at-set.Delay)
 	b = appendUint(b, 7, at)
@@ -267,9 +270,9 @@ func calendarID(l *driver.Limit) int64 {
 }
 
 // calendarNow returns this process's time if any limit needs it.
-func calendarNow(reqs []driver.Request) int64 {
-	for i := range reqs {
-		for _, l := range reqs[i].Policy.Limits {
+func calendarNow(ops []driver.Op) int64 {
+	for i := range ops {
+		for _, l := range ops[i].Policy.Limits {
 			if l.Period != 0 {
 				return time.Now().UnixMicro()
 			}

@@ -12,19 +12,19 @@ import (
 	"example.com/sash/driver"
 )
 
-// Settle implements [driver.Settler]. The error is [driver.ErrApart] for several under an algorithm that keeps no compact log, and
-// on a cluster for keys of different slots.
-func (s *Store) Settle(ctx context.Context, all ...driver.Settlement) error {
-	script, keys, args := sets[all[0].Request.Policy.Algorithm].settle, make([]string, len(all)), ""
-	for i := range all {
-		policy, arg := all[i].Request.Policy, packSettlement(&all[i])
-		if len(all) > 1 {
+// settle corrects charges. The error is [driver.ErrApart] for several under an algorithm that keeps no compact log, and on a
+// cluster for keys of different slots.
+func (s *Store) settle(ctx context.Context, ops []driver.Op) error {
+	script, keys, args := sets[ops[0].Policy.Algorithm].settle, make([]string, len(ops)), ""
+	for i := range ops {
+		policy, arg := ops[i].Policy, packSettlement(&ops[i].Settlement)
+		if len(ops) > 1 {
 			if !compact(policy.Algorithm) {
 				return driver.ErrApart
 			}
 			script, args = logSettleAll, args+string(appendUint(nil, 2, int64(len(arg))))
 		}
-		keys[i], args = s.Key(all[i].Request.Key, policy), args+arg
+		keys[i], args = s.Key(ops[i].Key, policy), args+arg
 	}
 	if s.scatters(keys) {
 		return driver.ErrApart
@@ -33,10 +33,9 @@ func (s *Store) Settle(ctx context.Context, all ...driver.Settlement) error {
 	return err
 }
 
-// Reset implements [driver.Resetter]. It ends the block of the subject whatever policy began it, by a script of its own
+// forget removes the charges under a name. It ends the block of the subject whatever policy began it, by a script of its own
 // while the slot of the two moves.
-func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	own := s.Key(key, policy)
+func (s *Store) forget(ctx context.Context, own string) error {
 	keys := []string{own, s.blockKey(own)}
 	_, err := s.send(ctx, reset, keys, "")
 	if apart(err) {
@@ -47,43 +46,47 @@ func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) er
 	return err
 }
 
-// Reward implements [driver.Taker]. It takes units from at most 1,000 charges of a log.
-func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if req.Policy.Block.Refusals > 0 { // a reward is no call that is refused
-		open := *req.Policy
+// giveBack takes units from at most 1,000 charges of a log.
+func (s *Store) giveBack(ctx context.Context, op *driver.Op) error {
+	own := [1]driver.Op{*op}
+	if op.Policy.Block.Refusals > 0 { // it is no call that is refused
+		open := *op.Policy
 		open.Block = driver.Block{}
-		req.Policy = &open
+		own[0].Policy = &open
 	}
-	return s.decideOne(ctx, req, sets[req.Policy.Algorithm].reward, takeBack)
+	err := s.decide(ctx, own[:], sets[op.Policy.Algorithm].reward, takeBack)
+	op.Answer = own[0].Answer
+	return err
 }
 
-// Extend implements [driver.Extender], in one script. It waits for replicas only when it brings a booking forward. On a cluster
-// the error is [driver.ErrApart] for keys of different slots.
-func (s *Store) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
-	again, keys := make([]driver.Request, len(sets)), make([]string, len(sets))
-	booked := sets[0].Delay > 0
+// extend makes charges anew, in one script. It waits for replicas only when it brings a booking forward. On a cluster the error
+// is [driver.ErrApart] for keys of different slots.
+func (s *Store) extend(ctx context.Context, ops []driver.Op) error {
+	again, keys := slices.Clone(ops), make([]string, len(ops))
+	booked := ops[0].Delay > 0
 	var arg []byte
-	for i, set := range sets {
-		policy := set.Request.Policy
+	for i := range again {
+		op, policy := &again[i], ops[i].Policy
+		ops[i].Answer.At = 0
 		if !compact(policy.Algorithm) {
-			return 0, driver.ErrUnsupported
+			return driver.ErrUnsupported
 		}
-		set.Units, set.ID = 0, ""
-		settlement := packSettlement(&set)
+		op.Units, op.ID = 0, ""
+		settlement := packSettlement(&op.Settlement)
 		length := int64(len(settlement))
-		if again[i] = set.Request; booked {
+		if booked {
 			length += 1 << 15
-			again[i].Within = 0
+			op.Within = 0
 		} else {
-			again[i].Policy = &driver.Policy{
+			op.Policy = &driver.Policy{
 				Algorithm: policy.Algorithm, Resolution: policy.Resolution,
 				Limits: []driver.Limit{{Units: driver.MaxUnits, Window: policy.Longest()}},
 			}
 		}
-		keys[i], arg = s.Key(set.Request.Key, policy), append(appendUint(arg, 2, length), settlement...)
+		keys[i], arg = s.Key(op.Key, policy), append(appendUint(arg, 2, length), settlement...)
 	}
 	if s.scatters(keys) {
-		return 0, driver.ErrApart
+		return driver.ErrApart
 	}
 	run := s.send
 	if booked {
@@ -93,18 +96,21 @@ func (s *Store) Extend(ctx context.Context, sets ...driver.Settlement) (int64, e
 	}
 	reply, err := run(ctx, logExtend, keys, string(arg)+pack(again, false, calendarNow(again)))
 	if err != nil || reply == "" {
-		return 0, err
+		return err
 	}
-	answers := make([]driver.Answer, len(again))
-	decided, at, err := unpack(again, reply, answers)
-	admitted := decided && !slices.ContainsFunc(answers, func(a driver.Answer) bool { return !a.Allowed() })
+	decided, at, err := unpack(again, reply)
+	b := driver.Batch{Ops: again}
+	admitted := decided && b.Admitted()
 	switch {
 	case err == nil && booked && !admitted:
-		return 0, nil
+		return nil
 	case err == nil && !admitted:
 		err = fmt.Errorf("redisstore: a charge of %q was given back and not made again", again[0].Key)
 	}
-	return at, err
+	for i := range ops {
+		ops[i].Answer.At = at
+	}
+	return err
 }
 
 // beside returns the name of a key of another kind in the slot of a subject's own key, such as "sash:block:{log2:user:42}:".
@@ -142,43 +148,42 @@ func cutLefts(reply string, subjects int) (rest, lefts string) {
 }
 
 // bar makes those answers refusals whose subjects are blocked, or that block.lua says refuse while another one is blocked.
-func bar(reqs []driver.Request, answers []driver.Answer, lefts string) error {
+func bar(ops []driver.Op, lefts string) error {
 	for i := 0; len(lefts) >= 8; i, lefts = i+1, lefts[8:] {
 		left := number(lefts)
 		if left>>52 == 1 {
 			left -= 1 << 52
-			answers[i].Foresee(reqs[i].Cost)
+			ops[i].Answer.Foresee(ops[i].Cost)
 		}
 		if left>>53 != 0 {
 			return errors.New("redisstore: a script returned an impossible length of a block")
 		}
 		if left > 0 {
-			answers[i].Bar(int64(left))
+			ops[i].Answer.Bar(int64(left))
 		}
 	}
 	return nil
 }
 
-// Blocks implements [driver.Blocker].
-func (s *Store) Blocks() {}
-
-// CoolDown implements [driver.Cooler]. A cool-down has a key of its own, in the slot of the subject's sliding
-// log. It does not wait for replicas.
-func (s *Store) CoolDown(ctx context.Context, key string, c driver.CoolDown) (driver.CoolDown, error) {
+// cool begins a cool-down, which has a key of its own, in the slot of the subject's sliding log. It does not wait for replicas.
+func (s *Store) cool(ctx context.Context, op *driver.Op) error {
+	c := op.CoolDown
 	guessed := int64(0)
 	if c.Guessed {
 		guessed = 1
 	}
 	arg := appendUint(appendUint(nil, 7, max(0, c.Length)), 1, guessed)
-	reply, err := s.send(ctx, coolDown, []string{s.coolDownKey(key)}, string(arg))
+	reply, err := s.send(ctx, coolDown, []string{s.coolDownKey(op.Key)}, string(arg))
+	op.CoolDown = driver.CoolDown{}
 	if err != nil || reply == "" {
-		return driver.CoolDown{}, err
+		return err
 	}
 	if len(reply) != 16 {
-		return driver.CoolDown{}, fmt.Errorf("redisstore: a script answered %d bytes where 16 were due", len(reply))
+		return fmt.Errorf("redisstore: a script answered %d bytes where 16 were due", len(reply))
 	}
 	first := number(reply) // length and guessed
-	return driver.CoolDown{Length: int64(first >> 8), Left: int64(number(reply[8:])), Guessed: first&1 != 0}, nil
+	op.CoolDown = driver.CoolDown{Length: int64(first >> 8), Left: int64(number(reply[8:])), Guessed: first&1 != 0}
+	return nil
 }
 
 // Instances records on Redis that an instance of a group is alive, and returns how many are, including this one: the

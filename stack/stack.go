@@ -116,7 +116,7 @@ func bare(store driver.Store) error {
 	const most = 64 // in a chain: a store that unwraps to itself would be endless
 	for at := range most {
 		switch store.(type) {
-		case driver.Substitute, *denials.Store, *lease.Store, *coalesce.Store:
+		case *failover.Store, *Store, *denials.Store, *lease.Store, *coalesce.Store:
 			return fmt.Errorf("stack: decorator %d of the store is a %T, which New adds by itself: give it the store behind that. "+
 				"The order is failover, denial cache, lease, group commit, store", at+1, store)
 		}

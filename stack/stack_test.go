@@ -1,9 +1,11 @@
 package stack_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/stack"
@@ -149,4 +152,78 @@ func TestClose(t *testing.T) {
 			t.Errorf("%d of 10000 are left, want %d: %v", res.Remaining, 10_000-507, err)
 		}
 	})
+}
+
+// A batch is its caller's again when Do returns, also where the caller has left before the store has answered.
+func TestNoBatchIsUsedAfterItsCallerHasLeft(t *testing.T) {
+	local := failover.Modes{Rules: []failover.Rule{{Mode: failover.Local}}}
+	for name, over := range map[string]func(driver.Store) (driver.Store, error){
+		"group commit": func(s driver.Store) (driver.Store, error) { return stack.GroupCommit(s), nil },
+		"denial cache": func(s driver.Store) (driver.Store, error) { return stack.DenialCache(s), nil },
+		"lease":        func(s driver.Store) (driver.Store, error) { return lease.New(s, time.Second) },
+		"failover":     func(s driver.Store) (driver.Store, error) { return failover.New(s, nil) },
+		"mode local": func(s driver.Store) (driver.Store, error) {
+			return failover.New(s, &failover.Options{Budget: 3 * time.Millisecond, Modes: local, Local: memstore.New(nil)})
+		},
+		"all": func(s driver.Store) (driver.Store, error) { return stack.New(s, &stack.Options{Lease: time.Second}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, err := over(slow(memstore.New(nil), 2*time.Millisecond))
+				if err != nil {
+					t.Fatal(err)
+				}
+				policy, err := sash.NewPolicy(nil, sash.Every(500, time.Second))
+				if err != nil {
+					t.Fatal(err)
+				}
+				leave(t, store, policy)
+			})
+		})
+	}
+}
+
+// slow returns a store that carries out a batch after a time, whether or not the caller waits, and answers as much later.
+func slow(next driver.Store, takes time.Duration) driver.Store {
+	return drivertest.Over(next, func(ctx context.Context, b *driver.Batch) error {
+		time.Sleep(takes)
+		defer time.Sleep(takes)
+		return next.Do(context.WithoutCancel(ctx), b)
+	})
+}
+
+// leave makes calls of every kind under a policy, of which most callers leave before the answer, and use the batch for something
+// else at once. So the race detector finds a store that goes on with the batch of a caller who has left. It needs a bubble.
+func leave(t testing.TB, store driver.Store, policy *driver.Policy) {
+	var group sync.WaitGroup
+	for i := range 200 {
+		of := func(key any) driver.Settlement {
+			return driver.Settlement{Request: driver.Request{Key: fmt.Sprint(key), Cost: 1, Policy: policy, MaySettle: true}, At: int64(i)}
+		}
+		booked, once := of(i%3), of(i%3)
+		booked.Within, once.ID = driver.MaxAhead, fmt.Sprint(i)
+		for j, b := range []*driver.Batch{
+			{Ops: []driver.Op{{Settlement: of(i % 3)}}}, {Ops: []driver.Op{{Settlement: booked}}}, {Ops: []driver.Op{{Settlement: once}}},
+			{Ops: []driver.Op{{Settlement: of("a")}, {Settlement: of("b")}}},
+			{Mode: driver.Any, Ops: []driver.Op{{Settlement: of("a")}, {Settlement: of("b")}}},
+			{Mode: driver.Each, Ops: []driver.Op{{Settlement: of("a")}, {Settlement: of("a")}}},
+			{Mode: driver.Each, Ops: []driver.Op{{Kind: driver.Settle, Settlement: of("a")}, {Kind: driver.Settle, Settlement: of("b")}}},
+			{Ops: []driver.Op{{Kind: driver.Extend, Settlement: of("a")}}}, {Ops: []driver.Op{{Kind: driver.GiveBack, Settlement: of("a")}}},
+			{Ops: []driver.Op{{Kind: driver.Forget, Settlement: of("b")}}}, {Ops: []driver.Op{{Kind: driver.Cool, Settlement: of("a")}}},
+		} {
+			group.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration((i+j)%7)*time.Millisecond)
+				defer cancel()
+				_ = store.Do(ctx, b)
+				b.Mode, b.Chosen = driver.Each, -1
+				for k := range b.Ops {
+					b.Ops[k] = driver.Op{Kind: 255}
+				}
+			})
+		}
+		time.Sleep(time.Millisecond)
+	}
+	group.Wait()
+	time.Sleep(time.Minute) // for what goes on in the background
+	synctest.Wait()
 }

@@ -24,7 +24,7 @@ var concurrentCases = []testCase{
 	{"concurrent calls for as much as fits",
 		"concurrent calls for as much as fits charge exactly the units of the limit",
 		nil, func(s *suite) {
-			power[driver.Taker](s)
+			s.needs(driver.CanTake)
 			l := s.limiter(sash.Every(100, window))
 			if n := s.concurrent(1, func(int) (int64, error) {
 				res, err := l.AllowUpTo(s.Context(), "k", 9)
@@ -36,7 +36,7 @@ var concurrentCases = []testCase{
 	{"concurrent reservations",
 		"concurrent reservations and settlements never hold more than the limit, and leave the units used",
 		nil, func(s *suite) {
-			power[driver.Settler](s)
+			s.needs(driver.CanSettle)
 			l := s.limiter(sash.Every(100, window))
 			var held, most atomic.Int64
 			used := s.concurrent(10, func(int) (int64, error) {
@@ -59,7 +59,7 @@ var concurrentCases = []testCase{
 	{"concurrent repetitions",
 		"of any number of concurrent calls with one ID exactly one is charged, and all are admitted",
 		nil, func(s *suite) {
-			power[driver.Deduplicator](s)
+			s.needs(driver.CanID)
 			s.align(8 * window)
 			l := s.limiter(sash.Every(10, window))
 			n := s.concurrent(2, func(i int) (int64, error) { return units(l.AllowOnce(s.Context(), fmt.Sprint(i%3), "k", 3)) })
@@ -69,7 +69,7 @@ var concurrentCases = []testCase{
 		}},
 	{"concurrent bookings", "concurrent bookings fill every window, and no more", nil, func(s *suite) {
 		l := s.limiter(sash.Every(5, window))
-		if !driver.CanBook(s.Store, l.Policy()) {
+		if !s.Store.Powers().Books(l.Policy()) {
 			s.Skip("the store does not book under this algorithm")
 		}
 		var delays [16]atomic.Int64
@@ -87,17 +87,17 @@ var concurrentCases = []testCase{
 		}
 	}},
 	{"concurrent cool-downs end with the latest", "comparing and beginning are one atomic step", oneAlgorithm, func(s *suite) {
-		store := power[driver.Cooler](s)
+		s.needs(driver.CanCool)
 		length := func(i int) int64 { return (time.Duration(1+i*7%16) * time.Minute).Microseconds() }
 		for range 10 {
 			s.concurrent(1, func(i int) (int64, error) {
-				c, err := store.CoolDown(s.Context(), "k", driver.CoolDown{Length: length(i)})
+				c, err := s.cool("k", driver.CoolDown{Length: length(i)})
 				if c.Left < length(i) {
 					s.Errorf("%d µs leave %d", length(i), c.Left)
 				}
 				return 0, err
 			})
-			if c, err := store.CoolDown(s.Context(), "k", driver.CoolDown{}); err != nil || c.Left != (16*time.Minute).Microseconds() {
+			if c, err := s.cool("k", driver.CoolDown{}); err != nil || c.Left != (16*time.Minute).Microseconds() {
 				s.broken("the latest of all is %+v, %v", c, err)
 			}
 			s.Advance(time.Hour)
@@ -219,7 +219,7 @@ var randomCases = []testCase{
 			}
 		}},
 	{"an ID is its key's", "the same ID names another call on another key, and IDs and keys may contain any bytes", nil, func(s *suite) {
-		power[driver.Deduplicator](s)
+		s.needs(driver.CanID)
 		s.align(8 * window)
 		l, long, want := s.limiter(sash.Every(10, window)), strings.Repeat("x", sash.MaxIDLength-1), make(map[string]int64)
 		calls := [][2]string{
@@ -241,7 +241,7 @@ var randomCases = []testCase{
 		}
 	}},
 	{"a firm refusal holds", "a firm refusal is not followed by room before its RetryAfter, whatever is settled", nil, func(s *suite) {
-		power[driver.Settler](s)
+		s.needs(driver.CanSettle)
 		l := s.limiter(sash.Every(40, window))
 		for n := range 40 { // through every growth of a log, with the settled charge at any place
 			key := fmt.Sprint("k", n)
@@ -258,7 +258,7 @@ var randomCases = []testCase{
 				s.Advance(time.Microsecond)
 			}
 			for range 2 { // a refusal must not change the next answer
-				refusal, err := s.Store.Decide(s.Context(), driver.Request{Key: key, Cost: 1, Policy: l.Policy()})
+				refusal, err := driver.Decide(s.Context(), s.Store, driver.Request{Key: key, Cost: 1, Policy: l.Policy()})
 				if err != nil {
 					s.Fatal(err)
 				}
@@ -278,12 +278,12 @@ var randomCases = []testCase{
 		"a refusal is firm only if its retry time is exact, and while bookings lie ahead it is an upper bound",
 		exact, func(s *suite) {
 			l := s.limiter(sash.Every(2, window))
-			if !driver.CanBook(s.Store, l.Policy()) {
+			if !s.Store.Powers().Books(l.Policy()) {
 				s.Skip("the store does not book under this algorithm")
 			}
 			s.fill(l, "k", 2)
 			for _, within := range []int64{window.Microseconds(), window.Microseconds(), window.Microseconds(), 0, 1} {
-				res, err := s.Store.Decide(s.Context(), driver.Request{Key: "k", Cost: 1, Policy: l.Policy(), Within: within})
+				res, err := driver.Decide(s.Context(), s.Store, driver.Request{Key: "k", Cost: 1, Policy: l.Policy(), Within: within})
 				if err != nil || !res.Allowed() && res.Firm {
 					s.broken("a refusal within %d is firm: %+v, %v", within, res, err)
 				}
@@ -294,8 +294,9 @@ var randomCases = []testCase{
 			l := s.limiter(sash.Every(10, window))
 			s.fill(l, "k", 1)
 			set := driver.Settlement{Request: driver.Request{Key: "k", Cost: 1, Policy: l.Policy(), MaySettle: true}, At: s.Now().UnixMicro()}
-			if at, err := power[driver.Extender](s).Extend(s.Context(), set); !errors.Is(err, driver.ErrUnsupported) {
-				s.broken("it returned %d, %v", at, err)
+			s.needs(driver.CanExtend)
+			if at, err := s.do(driver.Op{Kind: driver.Extend, Settlement: set}); !errors.Is(err, driver.ErrUnsupported) {
+				s.broken("it returned %v, %v", at, err)
 			}
 		}},
 }

@@ -54,18 +54,32 @@ func (f *Faulty) Slow(d time.Duration) { f.fault.Store(&fault{slow: d}) }
 // charged. Calls that decide nothing, such as Peek, Settle and Reset, and Penalize are passed on.
 func (f *Faulty) Refuse(d time.Duration) { f.fault.Store(&fault{refuse: d}) }
 
-// refusal returns the answer to a request while decisions are refused.
-func (f *Faulty) refusal(req *driver.Request) (driver.Answer, bool) {
-	now := f.fault.Load()
-	if now == nil || now.refuse <= 0 || req.Cost == 0 || req.Forced {
-		return driver.Answer{}, false
+// Do implements [driver.Store].
+func (f *Faulty) Do(ctx context.Context, b *driver.Batch) error {
+	if err := f.broken(ctx); err != nil {
+		return err
 	}
-	retry := now.refuse.Microseconds()
-	statuses := make([]driver.Status, len(req.Policy.Limits))
+	refused := false
+	if now := f.fault.Load(); now != nil && now.refuse > 0 {
+		for i := range b.Ops {
+			if op := &b.Ops[i]; op.Asks() && op.Cost > 0 && !op.Forced {
+				op.Answer, refused, b.Chosen = refusal(op, now.refuse.Microseconds()), true, 0
+			}
+		}
+	}
+	if refused {
+		return nil
+	}
+	return f.passthrough.Do(ctx, b)
+}
+
+// refusal returns the answer to a charge while decisions are refused.
+func refusal(op *driver.Op, retry int64) driver.Answer {
+	statuses := make([]driver.Status, len(op.Policy.Limits))
 	for i := range statuses {
 		statuses[i] = driver.Status{Retry: retry, Release: retry, Reset: retry}
 	}
-	return driver.NewAnswer(time.Now().UnixMicro(), 1<<len(statuses)-1, statuses), true
+	return driver.NewAnswer(time.Now().UnixMicro(), 1<<len(statuses)-1, statuses)
 }
 
 // broken returns the error of a call, or nil if it is passed on or refused.
@@ -88,94 +102,4 @@ func (f *Faulty) broken(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return ctx.Err()
-}
-
-// passed returns what call returns, or the error of the fault.
-func passed[T any](ctx context.Context, f *Faulty, call func() (T, error)) (result T, err error) {
-	if err := f.broken(ctx); err != nil {
-		return result, err
-	}
-	return call()
-}
-
-// decided returns the answer of call, or the fault: its error or its refusal.
-func (f *Faulty) decided(ctx context.Context, req *driver.Request, call func() (driver.Answer, error)) (driver.Answer, error) {
-	return passed(ctx, f, func() (driver.Answer, error) {
-		if answer, ok := f.refusal(req); ok {
-			return answer, nil
-		}
-		return call()
-	})
-}
-
-// allDecided is decided for requests of one call, of which none is a look, or all are.
-func (f *Faulty) allDecided(ctx context.Context, reqs []driver.Request, call func() ([]driver.Answer, error)) ([]driver.Answer, error) {
-	return passed(ctx, f, func() ([]driver.Answer, error) {
-		var refusals []driver.Answer
-		for i := range reqs {
-			if answer, ok := f.refusal(&reqs[i]); ok {
-				refusals = append(refusals, answer)
-			}
-		}
-		if refusals != nil {
-			return refusals, nil
-		}
-		return call()
-	})
-}
-
-// Decide implements [driver.Store].
-func (f *Faulty) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	return f.decided(ctx, &req, func() (driver.Answer, error) { return f.passthrough.Decide(ctx, req) })
-}
-
-// DecideAll implements [driver.MultiStore].
-func (f *Faulty) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	return f.allDecided(ctx, reqs, func() ([]driver.Answer, error) { return f.passthrough.DecideAll(ctx, reqs) })
-}
-
-// DecideEach implements [driver.Batcher].
-func (f *Faulty) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	return f.allDecided(ctx, reqs, func() ([]driver.Answer, error) { return f.passthrough.DecideEach(ctx, reqs) })
-}
-
-// DecideAny implements [driver.Chooser].
-func (f *Faulty) DecideAny(ctx context.Context, reqs []driver.Request) (chosen int, answer driver.Answer, err error) {
-	answer, err = f.decided(ctx, &reqs[0], func() (answer driver.Answer, err error) {
-		chosen, answer, err = f.passthrough.DecideAny(ctx, reqs)
-		return answer, err
-	})
-	return chosen, answer, err
-}
-
-// DecideOnce implements [driver.Deduplicator].
-func (f *Faulty) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	return f.decided(ctx, &req, func() (driver.Answer, error) { return f.passthrough.DecideOnce(ctx, id, req) })
-}
-
-// Settle implements [driver.Settler].
-func (f *Faulty) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	_, err := passed(ctx, f, func() (none struct{}, err error) { return none, f.passthrough.Settle(ctx, sets...) })
-	return err
-}
-
-// Extend implements [driver.Extender].
-func (f *Faulty) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
-	return passed(ctx, f, func() (int64, error) { return f.passthrough.Extend(ctx, sets...) })
-}
-
-// Reward implements [driver.Taker].
-func (f *Faulty) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	return passed(ctx, f, func() (driver.Answer, error) { return f.passthrough.Reward(ctx, req) })
-}
-
-// Reset implements [driver.Resetter].
-func (f *Faulty) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	_, err := passed(ctx, f, func() (none struct{}, err error) { return none, f.passthrough.Reset(ctx, key, policy) })
-	return err
-}
-
-// CoolDown implements [driver.Cooler].
-func (f *Faulty) CoolDown(ctx context.Context, key string, c driver.CoolDown) (driver.CoolDown, error) {
-	return passed(ctx, f, func() (driver.CoolDown, error) { return f.passthrough.CoolDown(ctx, key, c) })
 }

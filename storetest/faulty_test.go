@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
@@ -111,7 +112,7 @@ func TestMemstore(t *testing.T) { conforms(t, func(s *memstore.Store) driver.Sto
 
 // A store without a power has no cases of it.
 func TestAStoreThatOnlyDecides(t *testing.T) {
-	conforms(t, func(s *memstore.Store) driver.Store { return struct{ driver.Store }{s} }, sash.SlidingLog, sash.GCRA)
+	conforms(t, func(s *memstore.Store) driver.Store { return drivertest.Plain(s) }, sash.SlidingLog, sash.GCRA)
 }
 
 func conforms(t *testing.T, store func(*memstore.Store) driver.Store, algorithms ...sash.Algorithm) {

@@ -74,22 +74,17 @@ func newScript(s *suite, limits string) *script {
 }
 
 // powers are what a store needs for a verb.
-var powers = map[string]func(driver.Store) bool{
-	"settle": has[driver.Settler], "reserve": has[driver.Settler], "once": has[driver.Deduplicator], "reset": has[driver.Resetter],
-	"all": has[driver.MultiStore], "any": has[driver.Chooser], "upto": has[driver.Taker], "penalize": has[driver.Taker],
-	"reward": has[driver.Taker], "extend": has[driver.Extender], "cool": has[driver.Cooler], "guess": has[driver.Cooler],
-	"cooling": has[driver.Cooler], "book": has[driver.Settler], "bookonce": has[driver.Deduplicator], "bookall": has[driver.MultiStore],
-}
-
-func has[T any](store driver.Store) bool {
-	_, ok := driver.As[T](store)
-	return ok
+var powers = map[string]driver.Powers{
+	"settle": driver.CanSettle, "reserve": driver.CanSettle, "once": driver.CanID, "reset": driver.CanForget,
+	"all": driver.CanAll, "any": driver.CanAny, "upto": driver.CanTake, "penalize": driver.CanTake,
+	"reward": driver.CanTake, "extend": driver.CanExtend, "cool": driver.CanCool, "guess": driver.CanCool,
+	"cooling": driver.CanCool, "book": driver.CanSettle, "bookonce": driver.CanID, "bookall": driver.CanAll,
 }
 
 // can reports whether a store can make the calls of a verb.
 func (r *script) can(verb string) bool {
-	need := powers[verb]
-	return (need == nil || need(r.Store)) && (!strings.HasPrefix(verb, "book") || driver.CanBook(r.Store, r.under(r.limits).Policy()))
+	has := r.Store.Powers()
+	return has.Has(powers[verb]) && (!strings.HasPrefix(verb, "book") || has.Books(r.under(r.limits).Policy()))
 }
 
 // supports skips a case that a store cannot run.
@@ -99,7 +94,7 @@ func (r *script) supports(lines string) {
 			r.Skip("the store does not have the power, or does not book under this algorithm")
 		}
 	}
-	if r.options.Block != (sash.Block{}) && !has[driver.Blocker](r.Store) {
+	if r.options.Block != (sash.Block{}) && !r.Store.Powers().Has(driver.CanBlock) {
 		if _, err := sash.New(r.Store, &r.options, sash.Every(1, window)); !errors.Is(err, sash.ErrUnsupported) {
 			r.broken("a limiter with a block on a store that keeps none: %v", err)
 		}
@@ -194,11 +189,15 @@ func (r *script) call(words []string, line string) *scripted {
 		if set.Units = units(1); len(args) > 2 {
 			set.ID = args[2]
 		}
-		err = power[driver.Settler](r.suite).Settle(ctx, set)
+		_, err = r.do(driver.Op{Kind: driver.Settle, Settlement: set})
 	case "extend":
 		sets := r.results[args[0]].sets
-		var at int64
-		at, err = power[driver.Extender](r.suite).Extend(ctx, sets...)
+		var ops []driver.Op
+		for _, set := range sets {
+			ops = append(ops, driver.Op{Kind: driver.Extend, Settlement: set})
+		}
+		ops, err = r.do(ops...)
+		at := ops[0].Answer.At
 		if got.gone = at == 0; !got.gone {
 			got.At = time.UnixMicro(at)
 			for i := range sets {
@@ -209,9 +208,9 @@ func (r *script) call(words []string, line string) *scripted {
 		err = l.Reset(ctx, args[0])
 	case "cool", "guess":
 		begin := driver.CoolDown{Length: r.duration(args[1]).Microseconds(), Guessed: verb == "guess"}
-		got.cooled, err = power[driver.Cooler](r.suite).CoolDown(ctx, args[0], begin)
+		got.cooled, err = r.cool(args[0], begin)
 	case "cooling":
-		got.cooled, err = power[driver.Cooler](r.suite).CoolDown(ctx, args[0], driver.CoolDown{})
+		got.cooled, err = r.cool(args[0], driver.CoolDown{})
 	default:
 		r.Fatalf("%s: there is no verb %s", line, verb)
 	}
@@ -326,7 +325,7 @@ func compareWithMemory(s *suite, rng *rand.Rand, prefix string, blocks bool) {
 	memory := *s
 	memory.Store = memstore.New(&memstore.Options{Now: s.Now})
 	both := [...]*script{newScript(&memory, "20/40s 9/7s"), newScript(s, "20/40s 9/7s")}
-	if blocks && has[driver.Blocker](s.Store) {
+	if blocks && s.Store.Powers().Has(driver.CanBlock) {
 		for _, r := range both {
 			r.options.Block = sash.Block{Refusals: 1 + len(prefix)%3, Window: window, For: 15 * time.Second}
 		}

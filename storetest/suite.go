@@ -57,7 +57,7 @@ type testCase struct {
 	run     func(*suite)
 }
 
-var cases = slices.Concat(scriptCases, waitingCases, randomCases, concurrentCases)
+var cases = slices.Concat(scriptCases, waitingCases, batchCases, randomCases, concurrentCases)
 
 const window = 10 * time.Second
 
@@ -78,14 +78,25 @@ type suite struct {
 	promise    string
 }
 
-// power returns the store as one with a power, or skips the case if it has none.
-func power[T any](s *suite) T {
+// needs skips the case if the store does not have a power.
+func (s *suite) needs(power driver.Powers) {
 	s.Helper()
-	store, ok := driver.As[T](s.Store)
-	if !ok {
+	if !s.Store.Powers().Has(power) {
 		s.Skip("the store does not have the power")
 	}
-	return store
+}
+
+// do has the store carry out operations, and returns them with their answers.
+func (s *suite) do(ops ...driver.Op) ([]driver.Op, error) {
+	b := driver.Batch{Ops: ops}
+	return ops, b.Do(s.Context(), s.Store)
+}
+
+// cool has the store begin a cool-down, and returns the one that the key has.
+func (s *suite) cool(key string, begin driver.CoolDown) (driver.CoolDown, error) {
+	req := driver.Request{Key: key, Policy: new(driver.Policy)}
+	ops, err := s.do(driver.Op{Kind: driver.Cool, Settlement: driver.Settlement{Request: req}, CoolDown: begin})
+	return ops[0].CoolDown, err
 }
 
 // broken fails and ends the case, with the store's behaviour and the promise that it broke.

@@ -67,7 +67,7 @@ func bySash(name string, opts sash.Options) script {
 			panic(fmt.Sprintf("bench: %s: %v", name, err)) // a limit of this program is invalid
 		}
 		var rec recorder
-		_, _ = redisstore.New(&rec, nil).Decide(context.Background(), driver.Request{Key: key, Cost: cost, Policy: policy})
+		_, _ = driver.Decide(context.Background(), redisstore.New(&rec, nil), driver.Request{Key: key, Cost: cost, Policy: policy})
 		return []call{rec.call}
 	}}
 }

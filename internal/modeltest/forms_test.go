@@ -16,6 +16,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
 )
@@ -42,27 +43,28 @@ func writeForms(t *testing.T, store *redisstore.Store, client *redis.Client) (ke
 	for _, a := range sash.Algorithms() {
 		policy := newPolicy(t, options(a), sash.PerHour(10))
 		for _, id := range []string{"one", "two"} {
-			_, err := store.DecideOnce(ctx, id, driver.Request{Key: "k", Cost: 2, Policy: policy})
+			_, err := drivertest.Of(store).Once(ctx, id, driver.Request{Key: "k", Cost: 2, Policy: policy})
 			must(err)
 		}
 		reserved := driver.Request{Key: "reserved", Cost: 3, Policy: policy, MaySettle: true}
-		answer, err := store.Decide(ctx, reserved)
+		answer, err := drivertest.Of(store).Decide(ctx, reserved)
 		must(err)
-		must(store.Settle(ctx, driver.Settlement{Request: reserved, At: answer.At, Source: answer.Source, Units: 1, ID: "settled"}))
-		if store.Books(policy) {
+		set := driver.Settlement{Request: reserved, At: answer.At, Source: answer.Source, Units: 1, ID: "settled"}
+		must(drivertest.Of(store).Settle(ctx, set))
+		if store.Powers().Books(policy) {
 			for range 3 {
-				_, err := store.Decide(ctx, driver.Request{Key: "booked", Cost: 6, Policy: policy, Within: driver.MaxAhead})
+				_, err := drivertest.Of(store).Decide(ctx, driver.Request{Key: "booked", Cost: 6, Policy: policy, Within: driver.MaxAhead})
 				must(err)
 			}
 		}
 		blocks := *policy
 		blocks.Block = driver.Block{Refusals: 1, Window: 60e6, Length: 60e6}
 		for range 2 {
-			_, err := store.Decide(ctx, driver.Request{Key: "blocked", Cost: 10, Policy: &blocks})
+			_, err := drivertest.Of(store).Decide(ctx, driver.Request{Key: "blocked", Cost: 10, Policy: &blocks})
 			must(err)
 		}
 	}
-	_, err := store.CoolDown(ctx, "cooled", driver.CoolDown{Length: 60e6})
+	_, err := drivertest.Of(store).Cool(ctx, "cooled", driver.CoolDown{Length: 60e6})
 	must(err)
 	names, err := client.Keys(ctx, "*").Result()
 	must(err)
@@ -165,13 +167,13 @@ func TestKeyNamesCarryTheFormOfTheirValues(t *testing.T) {
 		policy := newPolicy(t, options(a), sash.PerHour(10))
 		for _, id := range []string{"one", "two", "three"} {
 			want := map[string]int64{"one": 6, "two": 6, "three": 4}[id]
-			got, err := store.DecideOnce(t.Context(), id, driver.Request{Key: "k", Cost: 2, Policy: policy})
+			got, err := drivertest.Of(store).Once(t.Context(), id, driver.Request{Key: "k", Cost: 2, Policy: policy})
 			if err != nil || got.Remaining() != want {
 				t.Errorf("%s: %d units remain after %q, not %d; %v", store.Key("k", policy), got.Remaining(), id, want, err)
 			}
 		}
 		for key, want := range map[string]int64{"reserved": 9, "blocked": 0} {
-			got, err := store.Decide(t.Context(), driver.Request{Key: key, Policy: policy})
+			got, err := drivertest.Of(store).Decide(t.Context(), driver.Request{Key: key, Policy: policy})
 			if err != nil || got.Remaining() != want {
 				t.Errorf("%s: %d units remain, not %d; %v", store.Key(key, policy), got.Remaining(), want, err)
 			}
@@ -189,10 +191,10 @@ func TestAValueOfAnotherProgramIsRejected(t *testing.T) {
 	check := func(policy *driver.Policy, what any) {
 		t.Helper()
 		req := driver.Request{Key: "k", Cost: 1, Policy: policy, MaySettle: true}
-		_, decided := store.Decide(t.Context(), req)
-		_, once := store.DecideOnce(t.Context(), "id", req)
-		settled := store.Settle(t.Context(), driver.Settlement{Request: req, At: start.UnixMicro(), ID: "id"})
-		for call, err := range map[string]error{"Decide": decided, "DecideOnce": once, "Settle": settled} {
+		_, decided := drivertest.Of(store).Decide(t.Context(), req)
+		_, once := drivertest.Of(store).Once(t.Context(), "id", req)
+		settled := drivertest.Of(store).Settle(t.Context(), driver.Settlement{Request: req, At: start.UnixMicro(), ID: "id"})
+		for call, err := range map[string]error{"Decide": decided, "an ID": once, "Settle": settled} {
 			if err == nil || !strings.Contains(err.Error(), " of this version") {
 				t.Errorf("%v: %s on %.4q: %v", policy.Algorithm, call, what, err)
 			}
@@ -214,7 +216,7 @@ func TestAValueOfAnotherProgramIsRejected(t *testing.T) {
 	check(set, "a set")
 	for member, score := range map[string]string{"keep": "-3600000000", "behind": "9e15"} {
 		server.Must(t, "DEL", store.Key("k", set))
-		if _, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: set}); err != nil {
+		if _, err := drivertest.Of(store).Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: set}); err != nil {
 			t.Fatal(err)
 		}
 		server.Must(t, "ZADD", store.Key("k", set), score, member)
@@ -229,13 +231,13 @@ func TestARepetitionKeepsItsSubject(t *testing.T) {
 		store, _, scripts := virtual(t, server.Addr(), nil)
 		policy := newPolicy(t, options(a), sash.PerHour(10))
 		for range 2 {
-			res, err := store.DecideOnce(t.Context(), "id", driver.Request{Key: "k", Cost: 4, Policy: policy})
+			res, err := drivertest.Of(store).Once(t.Context(), "id", driver.Request{Key: "k", Cost: 4, Policy: policy})
 			if err != nil || res.Remaining() != 6 {
 				t.Errorf("%v: %+v, %v", a, res, err)
 			}
 			scripts.client.Persist(t.Context(), store.Key("k", policy))
 		}
-		if look, err := store.Decide(t.Context(), driver.Request{Key: "k", Policy: policy}); err != nil || look.Remaining() != 6 {
+		if look, err := drivertest.Of(store).Decide(t.Context(), driver.Request{Key: "k", Policy: policy}); err != nil || look.Remaining() != 6 {
 			t.Errorf("%v: then %+v, %v", a, look, err)
 		}
 	}
@@ -267,13 +269,13 @@ func TestWhatTheServerRefusesIsDecidedAlone(t *testing.T) {
 			for _, command := range commands {
 				server.Must(t, command...)
 			}
-			_, errs := store.DecideMany(t.Context(), reqs)
+			ops, _ := drivertest.Of(store).Each(t.Context(), reqs...)
 			for i := range reqs {
-				if !errors.Is(errs[i], driver.ErrApart) {
-					t.Errorf("subject %d: %v", i, errs[i])
+				if !errors.Is(ops[i].Err, driver.ErrApart) {
+					t.Errorf("subject %d: %v", i, ops[i].Err)
 				}
 			}
-			if _, ok := store.Gathers(&reqs[0]); !ok {
+			if _, ok := store.Gathers(plain(reqs[0])); !ok {
 				t.Error("the store gathers no more")
 			}
 		})
@@ -284,15 +286,15 @@ func TestWhatTheServerRefusesIsDecidedAlone(t *testing.T) {
 func TestWhatDoesNotGoWithOthers(t *testing.T) {
 	store := redisstore.New(&scripter{}, nil)
 	confirmed := redisstore.New(&scripter{}, &redisstore.Options{Replicas: 1})
-	plain := plainRequests(t, 1)[0]
-	if _, ok := store.Gathers(&plain); !ok {
+	call := plainRequests(t, 1)[0]
+	if _, ok := store.Gathers(plain(call)); !ok {
 		t.Error("a plain decision goes by itself")
 	}
-	if _, ok := confirmed.Gathers(&plain); ok {
+	if _, ok := confirmed.Gathers(plain(call)); ok {
 		t.Error("a decision that waits for replicas goes with others")
 	}
 	with := func(change func(*driver.Request, *driver.Policy)) driver.Request {
-		req, policy := plain, *plain.Policy
+		req, policy := call, *call.Policy
 		req.Policy = &policy
 		change(&req, &policy)
 		return req
@@ -304,7 +306,7 @@ func TestWhatDoesNotGoWithOthers(t *testing.T) {
 		"block":   with(func(_ *driver.Request, p *driver.Policy) { p.Block = driver.Block{Refusals: 1, Window: 1, Length: 1} }),
 		"gcra":    with(func(_ *driver.Request, p *driver.Policy) { p.Algorithm = driver.GCRA }),
 	} {
-		if _, ok := store.Gathers(&req); ok {
+		if _, ok := store.Gathers(plain(req)); ok {
 			t.Errorf("%s: it goes with others", name)
 		}
 	}
@@ -317,13 +319,13 @@ func TestACrossedSlotEndsGathering(t *testing.T) {
 	scripts := &scripter{client: newClient(t, server.Addr())}
 	store := redisstore.New(scripts, nil)
 	reqs := plainRequests(t, 4)
-	_, errs := store.DecideMany(t.Context(), reqs)
+	ops, _ := drivertest.Of(store).Each(t.Context(), reqs...)
 	for i := range reqs {
-		if !errors.Is(errs[i], driver.ErrApart) {
-			t.Errorf("subject %d: %v", i, errs[i])
+		if !errors.Is(ops[i].Err, driver.ErrApart) {
+			t.Errorf("subject %d: %v", i, ops[i].Err)
 		}
 	}
-	if _, ok := store.Gathers(&reqs[0]); ok {
+	if _, ok := store.Gathers(plain(reqs[0])); ok {
 		t.Error("the store still gathers")
 	}
 }

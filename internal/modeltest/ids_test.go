@@ -11,6 +11,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/internal/threshold"
@@ -50,7 +51,7 @@ func TestASubjectWithTooManyIDs(t *testing.T) {
 }
 
 // The walk counts within one window, which no charge leaves.
-func walkIDs(t testing.TB, store driver.Deduplicator, clock *judge.Clock, a sash.Algorithm, seed uint64) error {
+func walkIDs(t testing.TB, store driver.Store, clock *judge.Clock, a sash.Algorithm, seed uint64) error {
 	rng := rand.New(rand.NewPCG(seed, 17))
 	clock.Advance(clock.Now().Truncate(time.Hour).Add(time.Hour + time.Second).Sub(clock.Now()))
 	policy, err := sash.NewPolicy(options(a), sash.Every(10_000, time.Hour))
@@ -59,7 +60,7 @@ func walkIDs(t testing.TB, store driver.Deduplicator, clock *judge.Clock, a sash
 	}
 	req := driver.Request{Key: fmt.Sprint(a, seed), Policy: policy, MaySettle: true}
 	used := func() int64 {
-		res, err := store.(driver.Store).Decide(t.Context(), req)
+		res, err := drivertest.Of(store).Decide(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +87,7 @@ func walkIDs(t testing.TB, store driver.Deduplicator, clock *judge.Clock, a sash
 			set := open[i]
 			open = append(open[:i:i], open[i+1:]...)
 			set.ID, set.Units = fmt.Sprint("s", step), rng.Int64N(2*set.Request.Cost)
-			settle := func() error { return store.(driver.Settler).Settle(t.Context(), set) }
+			settle := func() error { return drivertest.Of(store).Settle(t.Context(), set) }
 			if err := settle(); err != nil {
 				return err
 			}
@@ -96,14 +97,14 @@ func walkIDs(t testing.TB, store driver.Deduplicator, clock *judge.Clock, a sash
 				return err
 			}
 		case n == 1 && len(settled) > 0:
-			if err := store.(driver.Settler).Settle(t.Context(), settled[rng.IntN(len(settled))]); err != nil {
+			if err := drivertest.Of(store).Settle(t.Context(), settled[rng.IntN(len(settled))]); err != nil {
 				return err
 			}
 		default:
 			call := req
 			call.Cost = 1 + rng.Int64N(5)
 			id := fmt.Sprint("c", step)
-			res, err := store.DecideOnce(t.Context(), id, call)
+			res, err := drivertest.Of(store).Once(t.Context(), id, call)
 			if err != nil {
 				return err
 			}
@@ -112,7 +113,7 @@ func walkIDs(t testing.TB, store driver.Deduplicator, clock *judge.Clock, a sash
 				open = append(open, driver.Settlement{Request: call, At: res.At, Source: res.Source})
 			}
 			err = unchanged("a call", func() error {
-				again, err := store.DecideOnce(t.Context(), id, call)
+				again, err := drivertest.Of(store).Once(t.Context(), id, call)
 				if err == nil && (again.At != res.At || !again.Allowed()) {
 					err = fmt.Errorf("a call got %+v, and repeated %+v", res, again)
 				}

@@ -12,6 +12,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 )
 
@@ -73,8 +74,8 @@ func (b *bench) blocked() error {
 		b.clock.Advance(10 * time.Minute) // longer than a block
 		for _, look := range reqs {
 			look.Cost = 0
-			got, err := b.store.Decide(context.Background(), look)
-			want, err2 := memory.Decide(context.Background(), look)
+			got, err := drivertest.Of(b.store).Decide(context.Background(), look)
+			want, err2 := drivertest.Of(memory).Decide(context.Background(), look)
 			if left := want.Statuses()[1].Remaining; err != nil || err2 != nil || b.algorithm.Exact() && got.Statuses()[1].Remaining != left {
 				return fmt.Errorf("seed %d: %s, in memory %d are left (%v, %v)", seed, shown(&got), left, err, err2)
 			}
@@ -84,15 +85,15 @@ func (b *bench) blocked() error {
 }
 
 // askBlocker makes a call on one subject, with an ID or without, or on several.
-func askBlocker(store eitherStore, id string, reqs []driver.Request) (answers []driver.Answer, err error) {
+func askBlocker(store driver.Store, id string, reqs []driver.Request) (answers []driver.Answer, err error) {
 	answers = make([]driver.Answer, 1)
 	switch {
 	case len(reqs) > 1:
-		return store.DecideAll(context.Background(), reqs)
+		return drivertest.Of(store).All(context.Background(), reqs...)
 	case id != "":
-		answers[0], err = store.DecideOnce(context.Background(), id, reqs[0])
+		answers[0], err = drivertest.Of(store).Once(context.Background(), id, reqs[0])
 	default:
-		answers[0], err = store.Decide(context.Background(), reqs[0])
+		answers[0], err = drivertest.Of(store).Decide(context.Background(), reqs[0])
 	}
 	return answers, err
 }
@@ -111,8 +112,8 @@ func (b *bench) cooled() error {
 		}
 		b.clock.Advance(step)
 		begin := driver.CoolDown{Length: max(0, int64(random.IntN(16e6))-4e6), Guessed: random.IntN(2) == 0}
-		want, err := memory.CoolDown(ctx, "cooled", begin)
-		got, err2 := b.store.CoolDown(ctx, "cooled", begin)
+		want, err := drivertest.Of(memory).Cool(ctx, "cooled", begin)
+		got, err2 := drivertest.Of(b.store).Cool(ctx, "cooled", begin)
 		if err := errors.Join(err, err2); err != nil || got != want {
 			return fmt.Errorf("step %d: %+v answers %+v, %v; in memory %+v", i, begin, got, err, want)
 		}
@@ -125,14 +126,14 @@ func (b *bench) cooledOnRedis(ctx context.Context) error {
 	for i, length := range []time.Duration{time.Second, 1500*time.Millisecond + time.Microsecond, time.Minute} {
 		key := fmt.Sprint("expiry", i)
 		began := time.Now()
-		if _, err := b.plain.CoolDown(ctx, key, driver.CoolDown{Length: length.Microseconds()}); err != nil {
+		if _, err := drivertest.Of(b.plain).Cool(ctx, key, driver.CoolDown{Length: length.Microseconds()}); err != nil {
 			return err
 		}
 		before, err := b.changes()
 		if err != nil {
 			return err
 		}
-		if _, err := b.plain.CoolDown(ctx, key, driver.CoolDown{}); err != nil {
+		if _, err := drivertest.Of(b.plain).Cool(ctx, key, driver.CoolDown{}); err != nil {
 			return err
 		}
 		if after, err := b.changes(); err != nil || after != before {
@@ -180,8 +181,8 @@ func (b *bench) gapped() error {
 			keys := []string{fmt.Sprint("gaps", seed), fmt.Sprint("gaps beside ", seed)}
 			if units := 1 + r.Int64N(2); r.IntN(8) == 0 {
 				key := keys[r.IntN(2)]
-				err := both(store, memory, func(s driver.Settler) error {
-					_, err := s.(driver.Taker).Reward(context.Background(), driver.Request{Key: key, Policy: policy, Cost: units})
+				err := both(store, memory, func(s drivertest.Calls) error {
+					_, err := s.GiveBack(context.Background(), driver.Request{Key: key, Policy: policy, Cost: units})
 					return err
 				})
 				if err != nil {
@@ -193,7 +194,7 @@ func (b *bench) gapped() error {
 			if n := len(held); n > 0 && r.IntN(3) == 0 {
 				set := held[n-1-r.IntN(min(n, 6))]
 				set.Units = r.Int64N(set.Request.Cost + 1)
-				if err := both(store, memory, func(s driver.Settler) error { return s.Settle(context.Background(), set) }); err != nil {
+				if err := both(store, memory, func(s drivertest.Calls) error { return s.Settle(context.Background(), set) }); err != nil {
 					return fmt.Errorf("gaps %d: %w", seed, err)
 				}
 				held = slices.DeleteFunc(held, func(h driver.Settlement) bool { return h.ID == set.ID })
@@ -212,8 +213,8 @@ func (b *bench) gapped() error {
 				reqs = reqs[1:]
 			}
 			var answers []driver.Answer
-			err := both(store, memory, func(s driver.Settler) error {
-				all, err := s.(driver.MultiStore).DecideAll(context.Background(), reqs)
+			err := both(store, memory, func(s drivertest.Calls) error {
+				all, err := s.All(context.Background(), reqs...)
 				answers = append(answers, all...)
 				return err
 			})
@@ -247,17 +248,18 @@ func (b *bench) counted() error {
 	for range 11 {
 		b.clock.Advance(time.Millisecond)
 		var err error
-		if last, err = b.store.Decide(ctx, req); err != nil {
+		if last, err = drivertest.Of(b.store).Decide(ctx, req); err != nil {
 			return err
 		}
 	}
-	if err := b.store.Settle(ctx, driver.Settlement{Request: req, At: last.At, Delay: last.Delay, Source: driver.FromStore}); err != nil {
+	set := driver.Settlement{Request: req, At: last.At, Delay: last.Delay, Source: driver.FromStore}
+	if err := drivertest.Of(b.store).Settle(ctx, set); err != nil {
 		return err
 	}
 	admitted := 0
 	for range 500 {
 		b.clock.Advance(time.Millisecond)
-		answer, err := b.store.Decide(ctx, driver.Request{Key: key, Policy: many, Cost: 1})
+		answer, err := drivertest.Of(b.store).Decide(ctx, driver.Request{Key: key, Policy: many, Cost: 1})
 		if err != nil {
 			return err
 		}
@@ -272,9 +274,9 @@ func (b *bench) counted() error {
 }
 
 // both calls f with each store, and returns the first error.
-func both(a, b driver.Settler, f func(driver.Settler) error) error {
-	if err := f(a); err != nil {
+func both(a, b driver.Store, f func(drivertest.Calls) error) error {
+	if err := f(drivertest.Of(a)); err != nil {
 		return err
 	}
-	return f(b)
+	return f(drivertest.Of(b))
 }

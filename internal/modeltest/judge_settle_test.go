@@ -9,6 +9,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 )
 
@@ -78,7 +79,7 @@ func (b *bench) given() error {
 		if !sure || s.err != nil {
 			return
 		}
-		res, err := b.store.Reward(context.Background(), req)
+		res, err := drivertest.Of(b.store).GiveBack(context.Background(), req)
 		if s.err = err; res.Charged != want {
 			s.fail("of %d units %d were given back, want %d", units, res.Charged, want)
 		}
@@ -151,7 +152,7 @@ func (b *bench) repeated() error {
 	more := b.policy(sash.Every(400, 2*time.Second), sash.Every(500, 3*time.Second))
 	once := func() (answer driver.Answer) {
 		if s.err == nil {
-			answer, s.err = b.store.DecideOnce(context.Background(), "id", s.request(1))
+			answer, s.err = drivertest.Of(b.store).Once(context.Background(), "id", s.request(1))
 		}
 		return answer
 	}
@@ -200,8 +201,8 @@ func (b *bench) extended() error {
 		for range min(2, len(charges)) {
 			i := len(charges) - 1 - random.IntN(min(40, len(charges)))
 			set := driver.Settlement{Request: req, At: charges[i]}
-			got, err := b.store.Extend(ctx, set)
-			want, err2 := memory.Extend(ctx, set)
+			got, err := drivertest.Of(b.store).Extend(ctx, set)
+			want, err2 := drivertest.Of(memory).Extend(ctx, set)
 			if err := errors.Join(err, err2); err != nil || got != want {
 				return fmt.Errorf("a charge of %d was extended to %d, in memory to %d (%v)", set.At, got, want, err)
 			}
@@ -209,8 +210,8 @@ func (b *bench) extended() error {
 				charges[i] = got
 			}
 		}
-		got, err := b.store.Decide(ctx, req)
-		want, err2 := memory.Decide(ctx, req)
+		got, err := drivertest.Of(b.store).Decide(ctx, req)
+		want, err2 := drivertest.Of(memory).Decide(ctx, req)
 		if err := errors.Join(err, err2); err != nil || got.At != want.At || got.Allowed() != want.Allowed() {
 			return fmt.Errorf("a call got %s, in memory %s (%v)", shown(&got), shown(&want), err)
 		}
@@ -233,7 +234,8 @@ func (b *bench) broughtForward() error {
 		return answer
 	}
 	brought := func(answer driver.Answer, want int64) {
-		at, err := b.store.Extend(context.Background(), driver.Settlement{Request: s.request(2), At: answer.At, Delay: answer.Delay})
+		set := driver.Settlement{Request: s.request(2), At: answer.At, Delay: answer.Delay}
+		at, err := drivertest.Of(b.store).Extend(context.Background(), set)
 		if err != nil || at != want {
 			s.fail("a booking was brought forward to %d, want %d (%v)", at, want, err)
 		}
@@ -259,7 +261,7 @@ func (b *bench) settledTogether() error {
 		for j := range reqs {
 			reqs[j].Within, reqs[j].MaySettle = (time.Duration(i) * time.Hour).Microseconds(), true
 		}
-		answers, err := b.store.DecideAll(ctx, reqs)
+		answers, err := drivertest.Of(b.store).All(ctx, reqs...)
 		for j := 0; err == nil && j < len(reqs); j++ {
 			sets[i] = append(sets[i], driver.Settlement{Request: reqs[j], At: answers[j].At, Delay: answers[j].Delay})
 		}
@@ -271,21 +273,21 @@ func (b *bench) settledTogether() error {
 	if err := b.scripts.client.Set(ctx, b.store.Key(other.Key, other.Policy), "no log, and longer than the header of one that is packed", time.Hour).Err(); err != nil {
 		return err
 	}
-	err := b.store.Settle(ctx, driver.Settlement{Request: other, At: sets[0][0].At}, sets[0][1])
-	look, failed := b.store.Decide(ctx, driver.Request{Key: reqs[1].Key, Policy: reqs[1].Policy})
+	err := drivertest.Of(b.store).Settle(ctx, driver.Settlement{Request: other, At: sets[0][0].At}, sets[0][1])
+	look, failed := drivertest.Of(b.store).Decide(ctx, driver.Request{Key: reqs[1].Key, Policy: reqs[1].Policy})
 	if err == nil || failed != nil || look.Remaining() != 2 {
 		return fmt.Errorf("of two settlements the one on no log ends with %v; the other leaves %d of 2 units, %v", err, look.Remaining(), failed)
 	}
-	if at, err := b.store.Extend(ctx, sets[1]...); at != 0 || err != nil {
+	if at, err := drivertest.Of(b.store).Extend(ctx, sets[1]...); at != 0 || err != nil {
 		return fmt.Errorf("bookings were brought forward to %d where one subject has no room (%v)", at, err)
 	}
-	if err := b.store.Settle(ctx, sets[0][0], sets[1][1]); err != nil {
+	if err := drivertest.Of(b.store).Settle(ctx, sets[0][0], sets[1][1]); err != nil {
 		return err
 	}
-	if at, err := b.store.Extend(ctx, sets[1]...); at != 0 || err != nil {
+	if at, err := drivertest.Of(b.store).Extend(ctx, sets[1]...); at != 0 || err != nil {
 		return fmt.Errorf("bookings were brought forward to %d, one of which is gone (%v)", at, err)
 	}
-	if at, err := b.store.Extend(ctx, sets[1][0]); at != b.clock.Now().UnixMicro() || err != nil {
+	if at, err := drivertest.Of(b.store).Extend(ctx, sets[1][0]); at != b.clock.Now().UnixMicro() || err != nil {
 		return fmt.Errorf("a booking that stayed is brought forward to %d (%v)", at, err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/internal/threshold"
@@ -80,7 +81,7 @@ func (b *bench) quiet() error {
 	ctx := context.Background()
 	charge := b.request("quiet", 2, sash.Every(10, 10*time.Second), sash.Every(12, 100*time.Second))
 	for range 6 {
-		if _, err := b.plain.Decide(ctx, charge); err != nil {
+		if _, err := drivertest.Of(b.plain).Decide(ctx, charge); err != nil {
 			return err
 		}
 		b.clock.Advance(11 * time.Second)
@@ -94,7 +95,7 @@ func (b *bench) quiet() error {
 			if err != nil {
 				return err
 			}
-			res, err := b.plain.Decide(ctx, req)
+			res, err := drivertest.Of(b.plain).Decide(ctx, req)
 			if err != nil {
 				return err
 			}
@@ -122,7 +123,7 @@ func (b *bench) lives() error {
 		began, at := time.Now(), b.clock.Now()
 		for range 3 {
 			asked := time.Now()
-			res, err := b.plain.Decide(ctx, req)
+			res, err := drivertest.Of(b.plain).Decide(ctx, req)
 			if err != nil {
 				return err
 			}
@@ -184,20 +185,20 @@ func (b *bench) gathered() error {
 		req := b.request(fmt.Sprint("gathered", i), 1, sash.PerHour(10))
 		reqs = append(reqs, req)
 	}
-	if _, ok := b.plain.Gathers(&reqs[0]); !ok {
+	if _, ok := b.plain.Gathers(plain(reqs[0])); !ok {
 		return nil
 	}
 	ctx := context.Background()
 	if err := b.scripts.client.LPush(ctx, b.plain.Key(reqs[1].Key, reqs[1].Policy), "x").Err(); err != nil {
 		return err
 	}
-	answers, errs := b.plain.DecideMany(ctx, reqs)
-	if !errors.Is(errs[1], driver.ErrRejected) || redisstore.Uncharged(errs[1]) {
-		return fmt.Errorf("a list under the key of a log: %w", errs[1])
+	ops, err := drivertest.Of(b.plain).Each(ctx, reqs...)
+	if bad := ops[1].Err; err != nil || !errors.Is(bad, driver.ErrRejected) || redisstore.Uncharged(bad) {
+		return fmt.Errorf("a list under the key of a log: %w", errors.Join(err, bad))
 	}
 	for _, i := range []int{0, 2} {
-		if errs[i] != nil || answers[i].Remaining() != 9 {
-			return fmt.Errorf("beside a key that holds something else %d remain: %w", answers[i].Remaining(), errs[i])
+		if op := &ops[i]; op.Err != nil || op.Answer.Remaining() != 9 {
+			return fmt.Errorf("beside a key that holds something else %d remain: %w", op.Answer.Remaining(), op.Err)
 		}
 	}
 	return nil
@@ -212,12 +213,13 @@ func (b *bench) chosen() error {
 	for i := range reqs {
 		req := b.request(fmt.Sprint("chosen", i), 1, sash.Every(1, 10*time.Second))
 		if reqs[i] = req; i < driver.ChoiceGroup {
-			if _, err := b.store.Decide(context.Background(), req); err != nil {
+			if _, err := drivertest.Of(b.store).Decide(context.Background(), req); err != nil {
 				return err
 			}
 		}
 	}
-	if i, answer, err := b.store.DecideAny(context.Background(), reqs); err != nil || i != driver.ChoiceGroup || !answer.Allowed() {
+	i, answer, err := drivertest.Of(b.store).Any(context.Background(), reqs...)
+	if err != nil || i != driver.ChoiceGroup || !answer.Allowed() {
 		return fmt.Errorf("behind a full group subject %d is chosen: allowed %v, %w", i, answer.Allowed(), err)
 	}
 	return nil

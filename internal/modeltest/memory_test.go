@@ -13,6 +13,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/redisstore"
 )
@@ -185,7 +186,7 @@ func TestAnEmptyLogShrinks(t *testing.T) {
 	size := func() int64 { return scripts.client.StrLen(t.Context(), store.Key(req.Key, req.Policy)).Val() }
 	for range 3000 {
 		clock.Advance(time.Millisecond)
-		if _, err := store.Decide(t.Context(), req); err != nil {
+		if _, err := drivertest.Of(store).Decide(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -193,7 +194,7 @@ func TestAnEmptyLogShrinks(t *testing.T) {
 		t.Fatalf("3000 entries take %d bytes", before)
 	}
 	clock.Advance(time.Minute - 10*time.Millisecond)
-	got, err := store.Decide(t.Context(), req)
+	got, err := drivertest.Of(store).Decide(t.Context(), req)
 	if err != nil || got.Remaining() != 5000-11 || size() > 1000 {
 		t.Errorf("with the last 10 of them the key takes %d bytes, and %d units remain (%v)", size(), got.Remaining(), err)
 	}

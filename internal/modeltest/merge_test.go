@@ -13,6 +13,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/internal/threshold"
@@ -86,7 +87,7 @@ func TestLogsThatMergeAdmitAnEvenDemand(t *testing.T) {
 			if i%100 == 0 {
 				policy = policies[len(policies)-1]
 			}
-			a, err := store.Decide(t.Context(), driver.Request{Key: "k", Policy: policy, Cost: 1})
+			a, err := drivertest.Of(store).Decide(t.Context(), driver.Request{Key: "k", Policy: policy, Cost: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +140,7 @@ func (w *mergeWalk) run(steps int) error {
 	}
 	for _, store := range []driver.Store{w.redis, w.memory} { // from now on both keep what an hour needs
 		for _, key := range []string{w.key, w.key + " too"} {
-			if _, err := store.Decide(context.Background(), driver.Request{Key: key, Policy: w.policies[0], Cost: 1}); err != nil {
+			if _, err := drivertest.Of(store).Decide(context.Background(), driver.Request{Key: key, Policy: w.policies[0], Cost: 1}); err != nil {
 				return err
 			}
 		}
@@ -152,15 +153,6 @@ func (w *mergeWalk) run(steps int) error {
 	return nil
 }
 
-// An eitherStore is what each of the two stores can do.
-type eitherStore interface {
-	driver.MultiStore
-	driver.Deduplicator
-	driver.Taker
-	driver.Settler
-	driver.Extender
-}
-
 // step makes one call, and compares both answers with each other.
 func (w *mergeWalk) step() error {
 	w.clock.Advance(time.Duration(w.rng.IntN(300_000)) * time.Microsecond)
@@ -171,7 +163,7 @@ func (w *mergeWalk) step() error {
 		set = w.held[w.rng.IntN(n)]
 	}
 	one := func(a driver.Answer, err error) ([]driver.Answer, error) { return []driver.Answer{a}, err }
-	decide := func(s eitherStore) ([]driver.Answer, error) { return one(s.Decide(ctx, req)) }
+	decide := func(s drivertest.Calls) ([]driver.Answer, error) { return one(s.Decide(ctx, req)) }
 	switch n := w.rng.IntN(200); {
 	default:
 	case n < 20:
@@ -181,38 +173,38 @@ func (w *mergeWalk) step() error {
 	case n < 60 && len(w.held) > 0:
 		set.Units, set.ID = w.rng.Int64N(set.Request.Cost+3), fmt.Sprint(len(w.trace))
 		what = fmt.Sprintf("settle twice %d of %d to %d", set.Request.Cost, set.At, set.Units)
-		decide = func(s eitherStore) ([]driver.Answer, error) {
+		decide = func(s drivertest.Calls) ([]driver.Answer, error) {
 			return nil, errors.Join(s.Settle(ctx, set), s.Settle(ctx, set))
 		}
 	case n < 66 && len(w.held) > 0 && len(set.Request.Policy.Limits) == 1: // on Redis a slot's charge is extended under one limit
 		what = fmt.Sprintf("extend %d of %d", set.Request.Cost, set.At)
-		decide = func(s eitherStore) ([]driver.Answer, error) {
+		decide = func(s drivertest.Calls) ([]driver.Answer, error) {
 			at, err := s.Extend(ctx, set)
 			return one(driver.Answer{At: at}, err)
 		}
 	case n < 76:
 		what = fmt.Sprint("call ", len(w.trace)-w.rng.IntN(30))
-		decide = func(s eitherStore) ([]driver.Answer, error) { return one(s.DecideOnce(ctx, what, req)) }
+		decide = func(s drivertest.Calls) ([]driver.Answer, error) { return one(s.Once(ctx, what, req)) }
 	case n < 86:
 		what = "on two subjects"
 		other := req
 		other.Key += " too"
-		decide = func(s eitherStore) ([]driver.Answer, error) { return s.DecideAll(ctx, []driver.Request{req, other}) }
+		decide = func(s drivertest.Calls) ([]driver.Answer, error) { return s.All(ctx, req, other) }
 	case n < 92:
 		req.Partial, req.Cost = true, 100
 	case n < 98 && req.MaySettle: // otherwise one store may have forgotten what newer entries outweigh
 		req.Forced, req.Cost = true, 20
 	case n < 100 && req.MaySettle:
 		what, w.held = "reward", nil // of charges whose units it takes nothing more need be given back
-		decide = func(s eitherStore) ([]driver.Answer, error) { return one(s.Reward(ctx, req)) }
+		decide = func(s drivertest.Calls) ([]driver.Answer, error) { return one(s.GiveBack(ctx, req)) }
 	case n == 100:
 		w.clock.Advance(time.Duration(w.rng.IntN(100)) * time.Second)
 	case n == 101:
 		w.held, w.back = nil, now+6e6 // until then a store need not find a charge
 		w.clock.Advance(-time.Duration(w.rng.IntN(3000)) * time.Millisecond)
 	}
-	got, err := decide(w.redis)
-	want, err2 := decide(w.memory)
+	got, err := decide(drivertest.Of(w.redis))
+	want, err2 := decide(drivertest.Of(w.memory))
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
@@ -321,8 +313,8 @@ func (tr traffic) run(a sash.Algorithm, first, second driver.Store, clock *judge
 			}
 			req.Cost = 1 + rng.Int64N(least)
 		}
-		res, err := first.Decide(context.Background(), req)
-		same, err2 := second.Decide(context.Background(), req)
+		res, err := drivertest.Of(first).Decide(context.Background(), req)
+		same, err2 := drivertest.Of(second).Decide(context.Background(), req)
 		if err := errors.Join(err, err2); err != nil {
 			return fmt.Errorf("call %d: %w", i, err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 )
@@ -297,7 +298,7 @@ func TestCalendarPeriodsEndWhenTheLocalDateDoes(t *testing.T) {
 				for at := c.day.Add(-36 * time.Hour); at.Before(c.day.Add(60 * time.Hour)); at = at.Add(13*time.Minute + time.Microsecond) {
 					clock := judge.NewClock(at)
 					store := memstore.New(&memstore.Options{Now: clock.Now})
-					res, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: policy})
+					res, err := drivertest.Of(store).Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: policy})
 					if err != nil {
 						t.Fatal(err)
 					}

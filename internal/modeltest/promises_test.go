@@ -9,6 +9,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/memstore"
@@ -128,7 +129,7 @@ func TestAClockNear1970(t *testing.T) {
 			}
 			t.Run(a.String()+" "+limit.String(), func(t *testing.T) {
 				redis, clock, _ := virtual(t, server.Addr(), nil)
-				for _, store := range []smallStore{redis, memstore.New(&memstore.Options{Now: clock.Now})} {
+				for _, store := range []driver.Store{redis, memstore.New(&memstore.Options{Now: clock.Now})} {
 					clock.Advance(time.Unix(10, 0).Sub(clock.Now()))
 					window := 2 * time.Hour
 					if limit.Period != 0 {
@@ -173,14 +174,8 @@ func TestTheBoundHoldsOnAClockThatTrembles(t *testing.T) {
 	}
 }
 
-type trembling interface {
-	driver.MultiStore
-	driver.Deduplicator
-	driver.Booker
-}
-
 // trembles makes calls on two subjects, alone and together, and checks what was admitted to each.
-func trembles(store trembling, clock *judge.Clock, a sash.Algorithm, seed uint64) error {
+func trembles(store driver.Store, clock *judge.Clock, a sash.Algorithm, seed uint64) error {
 	ctx, rng := context.Background(), rand.New(rand.NewPCG(seed, 23))
 	limits := []sash.Limit{sash.Every(8, 50*time.Millisecond), sash.Every(30, 400*time.Millisecond)}[:1+rng.IntN(2)]
 	opts := &sash.Options{Algorithm: a}
@@ -201,7 +196,7 @@ func trembles(store trembling, clock *judge.Clock, a sash.Algorithm, seed uint64
 		first, n := rng.IntN(2), 1+rng.IntN(3)/2
 		for i := first; i < first+n; i++ {
 			reqs = append(reqs, driver.Request{Key: fmt.Sprint("tremble", seed, a, i%2), Policy: policy, Cost: 1 + rng.Int64N(3)})
-			if store.Books(policy) && step%100 > 50 && rng.IntN(3) == 0 {
+			if store.Powers().Books(policy) && step%100 > 50 && rng.IntN(3) == 0 {
 				reqs[0].Within = rng.Int64N(100_000)
 			}
 			reqs[len(reqs)-1].Within = reqs[0].Within
@@ -209,11 +204,11 @@ func trembles(store trembling, clock *judge.Clock, a sash.Algorithm, seed uint64
 		answers := make([]driver.Answer, 1)
 		switch {
 		case n > 1:
-			answers, err = store.DecideAll(ctx, reqs)
+			answers, err = drivertest.Of(store).All(ctx, reqs...)
 		case rng.IntN(3) == 0:
-			answers[0], err = store.DecideOnce(ctx, fmt.Sprint(step), reqs[0])
+			answers[0], err = drivertest.Of(store).Once(ctx, fmt.Sprint(step), reqs[0])
 		default:
-			answers[0], err = store.Decide(ctx, reqs[0])
+			answers[0], err = drivertest.Of(store).Decide(ctx, reqs[0])
 		}
 		if err != nil {
 			return err

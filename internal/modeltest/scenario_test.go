@@ -9,6 +9,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/memstore"
@@ -17,7 +18,7 @@ import (
 
 // A scenario makes chosen calls on one subject, and holds every answer against the definition. After an error it makes none.
 type scenario struct {
-	store   smallStore
+	store   driver.Store
 	clock   *judge.Clock
 	oracle  *oracle // nil: answers are not compared
 	name    string
@@ -27,7 +28,7 @@ type scenario struct {
 }
 
 // newScenario returns a scenario on a new subject, under a policy or its error.
-func newScenario(store smallStore, clock *judge.Clock, policy *driver.Policy, err error) *scenario {
+func newScenario(store driver.Store, clock *judge.Clock, policy *driver.Policy, err error) *scenario {
 	return &scenario{store: store, clock: clock, oracle: newOracle(), name: fmt.Sprint("scenario ", walks.Add(1)), policy: policy, err: err}
 }
 
@@ -63,9 +64,9 @@ func (s *scenario) ask(reqs ...driver.Request) driver.Answer {
 	}
 	answers := make([]driver.Answer, 1)
 	if len(reqs) > 1 {
-		answers, s.err = s.store.(driver.MultiStore).DecideAll(context.Background(), reqs)
+		answers, s.err = drivertest.Of(s.store).All(context.Background(), reqs...)
 	} else {
-		answers[0], s.err = s.store.Decide(context.Background(), reqs[0])
+		answers[0], s.err = drivertest.Of(s.store).Decide(context.Background(), reqs[0])
 	}
 	s.check(reqs, answers)
 	return answers[0]
@@ -76,7 +77,7 @@ func (s *scenario) once(id string, within time.Duration) (answer driver.Answer) 
 	req := s.request(1)
 	req.Within = within.Microseconds()
 	if s.err == nil {
-		answer, s.err = s.store.(driver.Deduplicator).DecideOnce(context.Background(), id, req)
+		answer, s.err = drivertest.Of(s.store).Once(context.Background(), id, req)
 	}
 	s.check([]driver.Request{req}, []driver.Answer{answer})
 	return answer
@@ -96,7 +97,7 @@ func (s *scenario) settle(cost int64, answer driver.Answer, units int64, id stri
 	}
 	for range times {
 		if s.err == nil {
-			s.err = s.store.Settle(context.Background(), set)
+			s.err = drivertest.Of(s.store).Settle(context.Background(), set)
 		}
 	}
 }
@@ -107,7 +108,7 @@ func (s *scenario) back(cost int64, answer driver.Answer) { s.settle(cost, answe
 // reset forgets the subject.
 func (s *scenario) reset() {
 	if s.err == nil {
-		s.err = s.store.Reset(context.Background(), s.name, s.policy)
+		s.err = drivertest.Of(s.store).Forget(context.Background(), s.name, s.policy)
 	}
 	if s.oracle != nil {
 		s.oracle.Reset(s.name, s.policy.Algorithm)

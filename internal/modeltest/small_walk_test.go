@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 )
 
@@ -17,7 +18,7 @@ import (
 // then. Whatever a log forgets or joins, no window holds more units than a limit, and bookings start in order until units come
 // back.
 type smallWalk struct {
-	store    smallStore
+	store    driver.Store
 	clock    *judge.Clock
 	rng      *rand.Rand
 	real     time.Time
@@ -35,13 +36,6 @@ type smallWalk struct {
 	calls    int
 	met      map[string]int
 	trace    []string
-}
-
-type smallStore interface {
-	driver.Store
-	driver.Taker
-	driver.Settler
-	driver.Resetter
 }
 
 // A place is units that count from an instant on.
@@ -63,7 +57,7 @@ var smallLimits = [][]sash.Limit{
 
 // newSmallWalk returns the walk of a seed, where entries hold so many units. Limits are as large, but those of a sorted set.
 func newSmallWalk(
-	store smallStore, clock *judge.Clock, seed uint64, a sash.Algorithm, most int64, books bool, met map[string]int,
+	store driver.Store, clock *judge.Clock, seed uint64, a sash.Algorithm, most int64, books bool, met map[string]int,
 ) (*smallWalk, error) {
 	rng := rand.New(rand.NewPCG(seed, 17))
 	opts := inSeconds(a)
@@ -85,7 +79,7 @@ func newSmallWalk(
 		w.policies = append(w.policies, policy)
 		rng.Shuffle(len(limits), func(i, j int) { limits[i], limits[j] = limits[j], limits[i] })
 	}
-	w.books = w.books && driver.CanBook(store, w.policies[0])
+	w.books = w.books && store.Powers().Books(w.policies[0])
 	return w, nil
 }
 
@@ -116,7 +110,7 @@ func (w *smallWalk) step() error {
 	case n < 14 && len(w.held) > 0:
 		return w.settle()
 	case n < 16 && len(w.again) > 0: // what is settled stays as it is
-		return w.store.Settle(context.Background(), w.again[w.rng.IntN(len(w.again))])
+		return drivertest.Of(w.store).Settle(context.Background(), w.again[w.rng.IntN(len(w.again))])
 	case n == 16 && w.rng.IntN(4) == 0:
 		w.last = 0
 		return nil
@@ -142,7 +136,7 @@ func (w *smallWalk) step() error {
 		}
 		req.Policy, req.Cost, req.Within = w.policies[0], 1, 0
 	}
-	res, err := w.store.Decide(context.Background(), req)
+	res, err := drivertest.Of(w.store).Decide(context.Background(), req)
 	if err == nil {
 		w.note("cost %d within %d under %v: %s", req.Cost, req.Within, policy.Limits, shown(&res))
 		err = w.check(req, res)
@@ -151,7 +145,7 @@ func (w *smallWalk) step() error {
 		w.met["the clock went back"]++
 		w.clock.Advance(-time.Duration(2+w.rng.IntN(60_000)) * time.Millisecond) // a step of one moves no booking
 		w.again = nil                                                            // an ID may have ended, and is forgotten
-		_, err = w.store.Decide(context.Background(), driver.Request{Key: w.key, Policy: policy})
+		_, err = drivertest.Of(w.store).Decide(context.Background(), driver.Request{Key: w.key, Policy: policy})
 	}
 	return err
 }
@@ -160,7 +154,7 @@ func (w *smallWalk) reset() error {
 	w.note("reset")
 	w.held, w.again, w.charged = nil, nil, 0
 	defer w.clock.Advance(time.Millisecond)
-	return w.store.Reset(context.Background(), w.key, w.policies[0])
+	return drivertest.Of(w.store).Forget(context.Background(), w.key, w.policies[0])
 }
 
 // check judges an answer as its caller would.
@@ -267,13 +261,13 @@ func (w *smallWalk) settle() error {
 	w.note("settle %d of %d to %d", cost, p.set.At, p.set.Units)
 	if p.settled = true; w.clock.Now().UnixMicro() >= p.set.Expires() { // nothing changes
 		w.met["a charge was settled that had left"]++
-		return w.store.Settle(context.Background(), p.set)
+		return drivertest.Of(w.store).Settle(context.Background(), p.set)
 	}
 	w.met["a charge was settled"]++
 	w.charged += max(0, p.set.Units-cost)
 	w.open = w.open || p.set.Units < cost && w.ahead()
 	p.units = p.set.Units
-	return w.store.Settle(context.Background(), p.set)
+	return drivertest.Of(w.store).Settle(context.Background(), p.set)
 }
 
 // reward gives units back, often when all have left: those of the oldest charges that count.
@@ -289,7 +283,7 @@ func (w *smallWalk) reward() error {
 		w.clock.Advance(d)
 	}
 	req := driver.Request{Key: w.key, Policy: policy, Cost: 1 + w.rng.Int64N(policy.MostUnits())}
-	res, err := w.store.Reward(context.Background(), req)
+	res, err := drivertest.Of(w.store).GiveBack(context.Background(), req)
 	w.note("%d units of %d are given back in %v", res.Charged, req.Cost, window)
 	counts := func(p *place) bool { return p.starts.After(w.real.Add(-window)) && !p.starts.After(w.real) }
 	gone := w.clock.Now().UnixMicro() >= w.last+policy.Longest() && !slices.ContainsFunc(w.held, counts)

@@ -2,7 +2,6 @@ package modeltest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 )
 
@@ -71,15 +71,14 @@ func (a admitted) settlement(id string) driver.Settlement {
 // that led to it.
 func randomCalls(s setup) error {
 	w := &walk{setup: s, oracle: newOracle()}
-	gatherer, gathers := driver.As[driver.Gatherer](s.store)
-	chooser, chooses := s.store.(driver.Chooser)
+	has := s.store.Powers()
 	switch {
-	case s.usual == many && !gathers, s.usual == choices && !chooses:
+	case s.usual == many && !has.Has(driver.CanEach), s.usual == choices && !has.Has(driver.CanAny):
 		return nil
 	case s.usual == many:
-		w.turn = func() error { return w.many(gatherer) }
+		w.turn = func() error { return w.many() }
 	case s.usual == choices:
-		w.turn = func() error { return w.choice(chooser) }
+		w.turn = func() error { return w.choice() }
 	default:
 		w.turn = func() error { return w.call(w.request()) }
 	}
@@ -117,7 +116,7 @@ func (w *walk) draw() error {
 			return err
 		}
 		w.plans = append(w.plans, plan)
-		w.books = driver.CanBook(w.store, plan)
+		w.books = w.store.Powers().Books(plan)
 		w.note("plan %d: %v", len(w.plans)-1, limitsOf(plan))
 	}
 	return nil
@@ -239,7 +238,7 @@ func (w *walk) move(d time.Duration) {
 
 // call makes one call and compares the answer.
 func (w *walk) call(req driver.Request) error {
-	res, err := w.store.Decide(context.Background(), req)
+	res, err := drivertest.Of(w.store).Decide(context.Background(), req)
 	if err != nil {
 		return fmt.Errorf("Decide: %w", err)
 	}
@@ -249,17 +248,16 @@ func (w *walk) call(req driver.Request) error {
 
 // together makes one call on both keys.
 func (w *walk) together() error {
-	store, ok := w.store.(driver.MultiStore)
-	if !ok || w.blocks() {
+	if !w.store.Powers().Has(driver.CanAll) || w.blocks() {
 		return nil
 	}
 	first, second := w.request(), w.request()
 	first.Key, second.Key = w.prefix+"k0", w.prefix+"k1"
 	second.Within = first.Within
 	reqs := []driver.Request{first, second}
-	results, err := store.DecideAll(context.Background(), reqs)
+	results, err := drivertest.Of(w.store).All(context.Background(), reqs...)
 	if err != nil {
-		return fmt.Errorf("DecideAll: %w", err)
+		return fmt.Errorf("All: %w", err)
 	}
 	return w.check(reqs, results)
 }
@@ -313,9 +311,9 @@ func (w *walk) edge() error {
 
 // settle corrects a charge, sometimes more than once: only the first time counts.
 func (w *walk) settle() error {
-	store, ok := w.store.(driver.Settler)
+	ok := w.store.Powers().Has(driver.CanSettle)
 	if ok && len(w.before) > 0 && w.choose(2) == 0 {
-		return w.settleBefore(store)
+		return w.settleBefore()
 	}
 	if !ok || len(w.admitted) == 0 {
 		return nil
@@ -341,7 +339,7 @@ func (w *walk) settle() error {
 	w.note("settle %s cost %d of %d under %v: %d units, %d times", a.req.Key, a.req.Cost, a.res.At, limitsOf(a.req.Policy), set.Units, times)
 	w.oracle.Settle(w.clock.Now(), set)
 	for range times {
-		if err := store.Settle(context.Background(), set); err != nil {
+		if err := drivertest.Of(w.store).Settle(context.Background(), set); err != nil {
 			return fmt.Errorf("Settle: %w", err)
 		}
 	}
@@ -351,7 +349,7 @@ func (w *walk) settle() error {
 	if len(w.again) > 0 && w.choose(3) == 0 {
 		set := w.again[w.choose(len(w.again))]
 		w.note("settle %s of %d again", set.Request.Key, set.At)
-		if err := store.Settle(context.Background(), set); err != nil {
+		if err := drivertest.Of(w.store).Settle(context.Background(), set); err != nil {
 			return fmt.Errorf("Settle: %w", err)
 		}
 	}
@@ -376,13 +374,12 @@ func (w *walk) outlive(a admitted) {
 }
 
 func (w *walk) reset() error {
-	store, ok := w.store.(driver.Resetter)
-	if !ok {
+	if !w.store.Powers().Has(driver.CanForget) {
 		return nil
 	}
 	key := w.key()
 	w.note("reset %s", key)
-	if err := store.Reset(context.Background(), key, w.plans[0]); err != nil {
+	if err := drivertest.Of(w.store).Forget(context.Background(), key, w.plans[0]); err != nil {
 		return fmt.Errorf("Reset: %w", err)
 	}
 	w.oracle.Reset(key, w.algorithm)
@@ -402,11 +399,11 @@ func (w *walk) reset() error {
 }
 
 // settleBefore corrects a charge from before a reset, which does nothing.
-func (w *walk) settleBefore(store driver.Settler) error {
+func (w *walk) settleBefore() error {
 	set := w.before[w.choose(len(w.before))]
 	set.Units = int64(w.choose(2)) * (set.Request.Cost + 5)
 	w.note("settle %s of %d, which a reset has removed: %d units", set.Request.Key, set.At, set.Units)
-	if err := store.Settle(context.Background(), set); err != nil {
+	if err := drivertest.Of(w.store).Settle(context.Background(), set); err != nil {
 		return fmt.Errorf("Settle: %w", err)
 	}
 	return w.call(driver.Request{Key: set.Request.Key, Policy: set.Request.Policy})
@@ -414,8 +411,7 @@ func (w *walk) settleBefore(store driver.Settler) error {
 
 // each makes several calls on one key in one round trip, and compares each answer.
 func (w *walk) each() error {
-	store, ok := driver.As[driver.Batcher](w.store)
-	if !ok {
+	if !w.store.Powers().Has(driver.CanEach) {
 		return nil
 	}
 	reqs := []driver.Request{w.request()}
@@ -425,21 +421,21 @@ func (w *walk) each() error {
 		req.Cost = min(req.Cost, req.Policy.MostUnits())
 		reqs = append(reqs, req)
 	}
-	answers, err := store.DecideEach(context.Background(), reqs)
-	if err != nil {
-		return fmt.Errorf("DecideEach: %w", err)
-	}
-	return w.checkEach(reqs, answers)
+	return w.inOne(reqs)
 }
 
-// checkEach checks the answers of calls that were made in one round trip, each by itself.
-func (w *walk) checkEach(reqs []driver.Request, answers []driver.Answer) error {
-	w.note("%d calls in one", len(reqs))
-	if len(answers) != len(reqs) {
-		return fmt.Errorf("%d answers to %d requests", len(answers), len(reqs))
+// inOne makes calls in one round trip, and checks each answer by itself.
+func (w *walk) inOne(reqs []driver.Request) error {
+	ops, err := drivertest.Of(w.store).Each(context.Background(), reqs...)
+	if err != nil {
+		return fmt.Errorf("Each: %w", err)
 	}
+	w.note("%d calls in one", len(reqs))
 	for i := range reqs {
-		if err := w.check(reqs[i:i+1], answers[i:i+1]); err != nil {
+		if ops[i].Err != nil {
+			return fmt.Errorf("Each: %w", ops[i].Err)
+		}
+		if err := w.check(reqs[i:i+1], []driver.Answer{ops[i].Answer}); err != nil {
 			return err
 		}
 	}
@@ -447,7 +443,7 @@ func (w *walk) checkEach(reqs []driver.Request, answers []driver.Answer) error {
 }
 
 // many makes calls on several subjects in one round trip, and checks each answer by itself.
-func (w *walk) many(store driver.Gatherer) error {
+func (w *walk) many() error {
 	var reqs []driver.Request
 	for i := range 1 + w.choose(5) {
 		req := w.request()
@@ -455,14 +451,20 @@ func (w *walk) many(store driver.Gatherer) error {
 		if w.choose(6) == 5 {
 			req.Cost = 0
 		}
-		if _, ok := store.Gathers(&req); !ok {
+		if g, ok := driver.Behind[driver.Gatherer](w.store); !ok || !gathers(g, req) {
 			return w.call(req)
 		}
 		reqs = append(reqs, req)
 	}
-	answers, errs := store.DecideMany(context.Background(), reqs)
-	if err := errors.Join(errs...); err != nil || len(errs) != len(reqs) {
-		return fmt.Errorf("DecideMany: %d errors for %d requests: %w", len(errs), len(reqs), err)
-	}
-	return w.checkEach(reqs, answers)
+	return w.inOne(reqs)
+}
+
+// plain returns a charge.
+func plain(req driver.Request) *driver.Op {
+	return &driver.Op{Settlement: driver.Settlement{Request: req}}
+}
+
+func gathers(g driver.Gatherer, req driver.Request) bool {
+	_, ok := g.Gathers(plain(req))
+	return ok
 }

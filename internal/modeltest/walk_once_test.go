@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 )
 
 // onceCall is a call with an ID, and its answer.
@@ -25,19 +26,18 @@ const leeway = time.Second
 
 // once makes a call with an ID: a new one, or one used before, sometimes on another key.
 func (w *walk) once() error {
-	store, ok := w.store.(driver.Deduplicator)
-	if !ok {
+	if !w.store.Powers().Has(driver.CanID) {
 		return nil
 	}
 	if len(w.onces) == 0 || w.choose(3) == 0 {
-		return w.callOnce(store, onceCall{id: fmt.Sprint("call ", len(w.trace)), req: w.request()})
+		return w.callOnce(onceCall{id: fmt.Sprint("call ", len(w.trace)), req: w.request()})
 	}
 	i := w.choose(len(w.onces))
 	before := w.onces[i]
 	if w.choose(4) == 0 { // this is another call
 		other := onceCall{id: before.id, req: before.req}
 		other.req.Key = fmt.Sprint(w.prefix, "other", len(w.trace))
-		return w.callOnce(store, other)
+		return w.callOnce(other)
 	}
 	if w.choose(6) == 0 { // just before the store forgets it, or later
 		end := time.UnixMicro(before.res.At).Add(driver.RepeatTime - time.Microsecond + time.Duration(w.choose(2))*2*leeway)
@@ -53,7 +53,7 @@ func (w *walk) once() error {
 	}
 	if !before.remembered {
 		w.onces = append(w.onces[:i:i], w.onces[i+1:]...)
-		return w.callOnce(store, before)
+		return w.callOnce(before)
 	}
 	req := before.req
 	req.Cost = int64(1 + w.choose(int(req.Cost))) // only the first counts
@@ -63,9 +63,9 @@ func (w *walk) once() error {
 		req.Cost = min(req.Cost, req.Policy.MostUnits())
 	}
 	w.note("%q again, with cost %d under %v", before.id, req.Cost, limitsOf(req.Policy))
-	res, err := store.DecideOnce(context.Background(), before.id, req)
+	res, err := drivertest.Of(w.store).Once(context.Background(), before.id, req)
 	if err != nil {
-		return fmt.Errorf("DecideOnce: %w", err)
+		return fmt.Errorf("Once: %w", err)
 	}
 	if res.Allowed() != before.res.Allowed() || res.At != before.res.At || !w.delayed(&res, &before.res) || !other && res.Refusals != before.res.Refusals {
 		return fmt.Errorf("the call %q got %+v, and repeated %+v", before.id, before.res, res)
@@ -104,11 +104,11 @@ func compareRepeated(res *driver.Answer, look []driver.Status) error {
 }
 
 // callOnce makes a call with an ID that the store does not remember.
-func (w *walk) callOnce(store driver.Deduplicator, c onceCall) error {
+func (w *walk) callOnce(c onceCall) error {
 	w.note("a call %q", c.id)
 	var err error
-	if c.res, err = store.DecideOnce(context.Background(), c.id, c.req); err != nil {
-		return fmt.Errorf("DecideOnce: %w", err)
+	if c.res, err = drivertest.Of(w.store).Once(context.Background(), c.id, c.req); err != nil {
+		return fmt.Errorf("Once: %w", err)
 	}
 	c.remembered = c.res.Allowed() || c.req.Policy.CountRefused
 	c.forgotten = c.forgotten && !c.remembered
@@ -127,7 +127,7 @@ func (w *walk) passed() {
 const mostAny = 2*driver.ChoiceGroup + 3
 
 // choice makes one call on whichever of several subjects has most room: of few, so that they fill up, or of many.
-func (w *walk) choice(store driver.Chooser) error {
+func (w *walk) choice() error {
 	n := 1 + w.choose(3)
 	if w.books {
 		n = 2 + w.choose(2)
@@ -147,12 +147,12 @@ func (w *walk) choice(store driver.Chooser) error {
 		}
 		reqs[i].Key, reqs[i].Within = fmt.Sprintf("%sk%d", w.prefix, (first+i)%n), request.Within
 	}
-	chosen, answer, err := store.DecideAny(context.Background(), reqs)
+	chosen, answer, err := drivertest.Of(w.store).Any(context.Background(), reqs...)
 	if request.Within > 0 && errors.Is(err, driver.ErrApart) {
 		return nil // a store need not book all kinds of limits in one step
 	}
 	if err != nil {
-		return fmt.Errorf("DecideAny: %w", err)
+		return fmt.Errorf("Any: %w", err)
 	}
 	for i, req := range reqs {
 		w.note("any %d: %s cost %d under %v", i, req.Key, req.Cost, limitsOf(req.Policy))

@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 )
 
 // Fits returns the least and the most units, of one to the request's cost, that a partial request may be charged; none if
@@ -131,8 +132,7 @@ func (g *debts) give(now, units int64, limits []sash.Limit) (given int64, sure b
 
 // take makes a call whose units are not fixed, on stores that know them.
 func (w *walk) take() error {
-	store, ok := w.store.(driver.Taker)
-	if !ok {
+	if !w.store.Powers().Has(driver.CanTake) {
 		return nil
 	}
 	req := w.request()
@@ -141,7 +141,7 @@ func (w *walk) take() error {
 	case 0:
 		return w.penalize(req)
 	case 1:
-		return w.reward(store, req)
+		return w.reward(req)
 	}
 	req.Partial = true
 	at, err := w.decides(req)
@@ -149,7 +149,7 @@ func (w *walk) take() error {
 		return err
 	}
 	least, most := w.oracle.Fits(at, req)
-	res, err := w.store.Decide(context.Background(), req)
+	res, err := drivertest.Of(w.store).Decide(context.Background(), req)
 	if err != nil {
 		return fmt.Errorf("Decide: %w", err)
 	}
@@ -184,7 +184,7 @@ func (w *walk) penalize(req driver.Request) error {
 		return err
 	}
 	w.oracle.Force(at, req)
-	res, err := w.store.Decide(context.Background(), req)
+	res, err := drivertest.Of(w.store).Decide(context.Background(), req)
 	if err != nil {
 		return fmt.Errorf("Decide: %w", err)
 	}
@@ -193,7 +193,7 @@ func (w *walk) penalize(req driver.Request) error {
 }
 
 // reward gives units back.
-func (w *walk) reward(store driver.Taker, req driver.Request) error {
+func (w *walk) reward(req driver.Request) error {
 	req.Policy = unblocked(req.Policy)
 	if w.choose(3) == 0 {
 		req.Cost *= 3
@@ -214,7 +214,7 @@ func (w *walk) reward(store driver.Taker, req driver.Request) error {
 		return w.call(req)
 	}
 	w.note("%s: %d units of %d are given back under %v", req.Key, given, req.Cost, limitsOf(req.Policy))
-	res, err := store.Reward(context.Background(), req)
+	res, err := drivertest.Of(w.store).GiveBack(context.Background(), req)
 	if err != nil {
 		return fmt.Errorf("Reward: %w", err)
 	}

@@ -193,7 +193,7 @@ func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
 
 // widen remembers the longest window and the most units.
 func (l *Log) widen(limits []driver.Limit) {
-	l.keep = max(l.keep, driver.Longest(limits))
+	l.keep = max(l.keep, (&driver.Policy{Limits: limits}).Longest())
 	for i := range limits {
 		l.units = max(l.units, limits[i].Units)
 	}

@@ -9,7 +9,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// A Store keeps every charge of the sliding log in a slice. It decides, and has no other power.
+// A Store keeps every charge of the sliding log in a slice. It charges, and has no power besides.
 type Store struct {
 	now func() time.Time
 
@@ -24,27 +24,35 @@ func New(now func() time.Time) *Store {
 	return &Store{now: now, subjects: make(map[string][]charge)}
 }
 
-// Decide implements driver.Store.
-func (s *Store) Decide(_ context.Context, req driver.Request) (driver.Answer, error) {
-	if req.Policy.Algorithm != driver.SlidingLog {
-		return driver.Answer{}, driver.ErrUnsupported
+// Powers implements driver.Store.
+func (s *Store) Powers() driver.Powers { return 0 }
+
+// Do implements driver.Store.
+func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
+	return driver.OneByOne(ctx, b, s.charge)
+}
+
+func (s *Store) charge(_ context.Context, op *driver.Op) error {
+	if !op.Asks() || op.Policy.Algorithm != driver.SlidingLog {
+		return driver.ErrUnsupported
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now().UnixMicro()
-	charges := redate(s.subjects[req.Key], now)
-	s.subjects[req.Key] = charges
-	refusals, statuses := look(charges, now, req.Cost, req.Policy.Limits)
-	if req.Cost > 0 && (refusals == 0 || req.Policy.CountRefused) {
-		charges = add(charges, now, req.Cost)
-		s.subjects[req.Key] = charges
-		cost := req.Cost
+	charges := redate(s.subjects[op.Key], now)
+	s.subjects[op.Key] = charges
+	refusals, statuses := look(charges, now, op.Cost, op.Policy.Limits)
+	if op.Cost > 0 && (refusals == 0 || op.Policy.CountRefused) {
+		charges = add(charges, now, op.Cost)
+		s.subjects[op.Key] = charges
+		cost := op.Cost
 		if refusals == 0 {
 			cost = 0
 		}
-		_, statuses = look(charges, now, cost, req.Policy.Limits)
+		_, statuses = look(charges, now, cost, op.Policy.Limits)
 	}
-	return driver.NewAnswer(now, refusals, statuses), nil
+	op.Answer = driver.NewAnswer(now, refusals, statuses)
+	return nil
 }
 
 // redate dates charges that are later than now to now: the clock went back.

@@ -137,11 +137,11 @@ type away struct {
 	gone atomic.Bool
 }
 
-func (a *away) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if a.gone.Load() {
-		return driver.Answer{}, &sash.StoreError{Err: errors.New("LOADING Redis is loading the dataset in memory")}
+func (a *away) Do(ctx context.Context, b *driver.Batch) error {
+	if a.gone.Load() && b.Ops[0].Asks() {
+		return &sash.StoreError{Err: errors.New("LOADING Redis is loading the dataset in memory")}
 	}
-	return a.Store.Decide(ctx, req)
+	return a.Store.Do(ctx, b)
 }
 
 // outage returns a world on a store with failure modes, which can be taken away, as one of two instances.

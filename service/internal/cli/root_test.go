@@ -150,9 +150,9 @@ type late struct {
 	decides chan struct{}
 }
 
-func (s late) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+func (s late) Do(ctx context.Context, b *driver.Batch) error {
 	<-s.decides
-	return s.Store.Decide(ctx, req)
+	return s.Store.Do(ctx, b)
 }
 
 // What serve refuses check refuses in the same environment, and warns of in one that does not say.

@@ -11,6 +11,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/driver/stepwise"
 	"example.com/sash/failover"
 	"example.com/sash/service/internal/config"
 )
@@ -172,25 +173,25 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 		return false, nil
 	}
 	batches := batchesOf(parts)
-	steps := make([][]driver.Request, len(batches))
+	steps := make([][]driver.Op, len(batches))
 	for i, b := range batches {
 		if b.neverFits() {
 			return false, lookAll(ctx, parts)
 		}
-		steps[i] = b.requests
+		steps[i] = b.ops
 	}
 	store, err := d.storeFor(batches)
 	if err != nil {
 		return false, err
 	}
-	answers, admitted, err := driver.DecideInSteps(ctx, store, steps)
+	admitted, err := stepwise.Decide(ctx, store, steps...)
 	if err != nil {
 		return false, failure(ctx, err)
 	}
-	for i, b := range batches {
-		for j, answer := range answers[i] {
+	for _, b := range batches {
+		for j := range b.ops {
 			for _, a := range b.parts[j] {
-				if len(answer.Statuses()) > 0 {
+				if answer := b.ops[j].Answer; len(answer.Statuses()) > 0 {
 					a.result(a.limits.limiter.Result(a.Key, answer))
 				} else if err := a.look(ctx); err != nil { // given back, or not decided: it gets what is left
 					return false, err
@@ -201,11 +202,11 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 	return admitted, nil
 }
 
-// A batch is what the store decides in one step: one request for each subject, in the order of their keys.
+// A batch is what the store decides in one step: one charge of each subject, in the order of their keys.
 type batch struct {
 	kind
-	requests []driver.Request
-	parts    [][]*Answer // those that each request is for
+	ops   []driver.Op
+	parts [][]*Answer // those that each charge is for
 }
 
 // A kind is what requests have in common that the store can decide in one step. A lease is of one subject, so that requests
@@ -230,14 +231,14 @@ func batchesOf(parts []*Answer) []*batch {
 		}
 		b := open[k]
 		if b != nil {
-			at := len(b.requests) - 1
-			last := &b.requests[at]
+			at := len(b.ops) - 1
+			last := &b.ops[at]
 			switch same := last.Key == req.Key; {
 			case same && last.Policy == req.Policy && last.Cost <= sash.MaxUnits-req.Cost:
 				last.Cost += req.Cost
 				b.parts[at] = append(b.parts[at], a)
 				continue
-			case same, len(b.requests) == sash.MaxSubjects: // a step has each subject once
+			case same, len(b.ops) == sash.MaxSubjects: // a step has each subject once
 				b = nil
 			}
 		}
@@ -246,7 +247,7 @@ func batchesOf(parts []*Answer) []*batch {
 			open[k] = b
 			batches = append(batches, b)
 		}
-		b.requests = append(b.requests, req)
+		b.ops = append(b.ops, driver.Op{Settlement: driver.Settlement{Request: req}})
 		b.parts = append(b.parts, []*Answer{a})
 	}
 	return batches
@@ -256,13 +257,14 @@ func batchesOf(parts []*Answer) []*batch {
 // them the cost of all.
 func (b *batch) neverFits() bool {
 	found := false
-	for i, req := range b.requests {
-		if b.parts[i][0].limits.fits(req.Cost) == nil {
+	for i := range b.ops {
+		cost := b.ops[i].Cost
+		if b.parts[i][0].limits.fits(cost) == nil {
 			continue
 		}
 		found = true
 		for _, a := range b.parts[i] {
-			a.need = req.Cost
+			a.need = cost
 		}
 	}
 	return found
@@ -281,8 +283,9 @@ func (d *Decider) storeFor(batches []*batch) (driver.Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, req := range b.requests {
-			anywhere[subject{req.Key, req.Policy}] = home{store, b.place.Lease > 0 && req.Cost > 0}
+		for i := range b.ops {
+			op := &b.ops[i]
+			anywhere[subject{op.Key, op.Policy}] = home{store, b.place.Lease > 0 && op.Cost > 0}
 		}
 	}
 	return anywhere, nil
@@ -292,10 +295,11 @@ func (d *Decider) storeFor(batches []*batch) (driver.Store, error) {
 func modesOf(batches []*batch) failover.Modes {
 	mode, local, most := failover.Open, false, int64(1)
 	for _, b := range batches {
-		for i, req := range b.requests {
-			most = max(most, req.Cost)
+		for i := range b.ops {
+			cost := b.ops[i].Cost
+			most = max(most, cost)
 			for _, a := range b.parts[i] {
-				mode = min(mode, a.limits.modes.Mode(req.Cost))
+				mode = min(mode, a.limits.modes.Mode(cost))
 				for _, rule := range a.limits.modes.Rules {
 					local = local || rule.Mode == failover.Local
 				}
@@ -325,41 +329,20 @@ type home struct {
 // A spread is a store over those of several subjects. Each step of a decision is of one place.
 type spread map[subject]home
 
-var (
-	_ driver.MultiStore = spread{}
-	_ driver.Settler    = spread{}
-)
+// Powers implements [driver.Store].
+func (s spread) Powers() driver.Powers { return driver.CanAll | driver.CanSettle }
 
-// Decide implements [driver.Store].
-func (s spread) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	at := s[subject{req.Key, req.Policy}]
-	if req.Cost > 0 || !at.leased {
-		return at.Decide(ctx, req)
+// Do implements [driver.Store].
+func (s spread) Do(ctx context.Context, b *driver.Batch) error {
+	op := &b.Ops[0]
+	at := s[subject{op.Key, op.Policy}]
+	if len(b.Ops) > 1 || op.MayCharge() > 0 || !op.Asks() || !at.leased {
+		return at.Do(ctx, b)
 	}
-	statuses := make([]driver.Status, len(req.Policy.Limits)) // of a look that only saves a charge that is given back
-	for i, l := range req.Policy.Limits {
+	statuses := make([]driver.Status, len(op.Policy.Limits)) // of a look that only saves a charge that is given back
+	for i, l := range op.Policy.Limits {
 		statuses[i].Remaining = l.Units
 	}
-	return driver.NewAnswer(0, 0, statuses), nil
-}
-
-// DecideAll implements [driver.MultiStore].
-func (s spread) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	store, ok := s[subject{reqs[0].Key, reqs[0].Policy}].Store.(driver.MultiStore)
-	if !ok {
-		return nil, driver.ErrApart
-	}
-	return store.DecideAll(ctx, reqs)
-}
-
-// Settle implements [driver.Settler].
-func (s spread) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	if len(sets) > 1 {
-		return driver.ErrApart
-	}
-	store, ok := s[subject{sets[0].Request.Key, sets[0].Request.Policy}].Store.(driver.Settler)
-	if !ok {
-		return driver.ErrUnsupported
-	}
-	return store.Settle(ctx, sets...)
+	op.Answer = driver.NewAnswer(0, 0, statuses)
+	return nil
 }

@@ -130,7 +130,7 @@ func (a *Answer) chargeAll(ctx context.Context) error {
 // limit, which no limiter asks for.
 func (a *Answer) countUnits(ctx context.Context, units int64) error {
 	req := driver.Request{Key: a.Key, Cost: min(units, sash.MaxUnits), Policy: a.limits.limiter.Policy()}
-	answer, err := a.limits.store.Decide(ctx, req)
+	answer, err := driver.Decide(ctx, a.limits.store, req)
 	if err != nil {
 		return failure(ctx, err)
 	}

@@ -209,35 +209,14 @@ type broken struct {
 	asked  int // for such keys
 }
 
-func (b *broken) fails(reqs ...driver.Request) error {
-	for _, req := range reqs {
-		if strings.HasPrefix(req.Key, b.prefix) {
+func (b *broken) Do(ctx context.Context, batch *driver.Batch) error {
+	for i := range batch.Ops {
+		if op := &batch.Ops[i]; op.Asks() && strings.HasPrefix(op.Key, b.prefix) {
 			b.asked++
 			return errors.New("connection refused")
 		}
 	}
-	return nil
-}
-
-func (b *broken) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if err := b.fails(req); err != nil {
-		return driver.Answer{}, err
-	}
-	return b.Store.Decide(ctx, req)
-}
-
-func (b *broken) DecideOnce(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	if err := b.fails(req); err != nil {
-		return driver.Answer{}, err
-	}
-	return b.Store.DecideOnce(ctx, id, req)
-}
-
-func (b *broken) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	if err := b.fails(reqs...); err != nil {
-		return nil, err
-	}
-	return b.Store.DecideAll(ctx, reqs)
+	return b.Store.Do(ctx, batch)
 }
 
 // substituted answers for a store by failure modes, as one of two instances.

@@ -169,13 +169,9 @@ func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error 
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrKept, err)
 	}
-	settler, ok := store.(driver.Settler)
-	if !ok {
-		return fmt.Errorf("%w: a settlement", sash.ErrUnsupported)
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
-	if err := settler.Settle(ctx, r.settlement(used)); err != nil {
+	if err := store.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Settle, Settlement: r.settlement(used)}}}); err != nil {
 		return failure(context.Background(), err) // the context outlives the caller: the error is the store's
 	}
 	return nil

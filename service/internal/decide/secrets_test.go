@@ -191,14 +191,14 @@ type takeAfterLooks struct {
 	taken bool
 }
 
-func (s *takeAfterLooks) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	answer, err := s.Store.Decide(ctx, req)
-	if req.Key == s.key && req.Cost == 0 && !s.taken {
+func (s *takeAfterLooks) Do(ctx context.Context, b *driver.Batch) error {
+	err := s.Store.Do(ctx, b)
+	if req := b.Ops[0].Request; b.Ops[0].Asks() && req.Key == s.key && req.Cost == 0 && !s.taken {
 		s.taken = true
 		req.Cost = 1
-		_, err = s.Store.Decide(ctx, req)
+		_, err = driver.Decide(ctx, s.Store, req)
 	}
-	return answer, err
+	return err
 }
 
 func TestAQuotaThatEndsInBetweenGivesTheOthersBack(t *testing.T) {

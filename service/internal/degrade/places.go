@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/sash/driver"
+	"example.com/sash/driver/stepwise"
 	"example.com/sash/failover"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
@@ -126,11 +127,14 @@ type punctual struct {
 	budget time.Duration
 }
 
-// Decide implements [driver.Store].
-func (p *punctual) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.budget)
-	defer cancel()
-	return p.Passthrough.Decide(ctx, req)
+// Do implements [driver.Store].
+func (p *punctual) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Asks() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, p.budget)
+		defer cancel()
+	}
+	return p.Next.Do(ctx, b)
 }
 
 // all returns the stores of all places.
@@ -332,7 +336,7 @@ func (r *region) Forget(ctx context.Context, key string) error {
 func within[T any](ctx context.Context, r *region, f func(context.Context) (T, error)) (T, error) {
 	timed, cancel := context.WithTimeout(ctx, r.budget)
 	defer cancel()
-	value, err := driver.Outlive(timed, f, func(T) {})
+	value, err := stepwise.Outlive(timed, f, func(T) {})
 	if timed.Err() != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		err = failover.ErrBudget
 	}

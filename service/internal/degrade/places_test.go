@@ -30,18 +30,18 @@ type island struct {
 	keeps error
 }
 
-func (i island) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if err := i.cross(ctx); err != nil {
-		return driver.Answer{}, err
-	}
-	return i.Store.Decide(ctx, req)
-}
+func (i island) Powers() driver.Powers { return i.Store.Powers() | driver.CanEach }
 
-func (i island) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	if err := i.cross(ctx); err != nil {
-		return nil, err
+func (i island) Do(ctx context.Context, b *driver.Batch) error {
+	switch op := &b.Ops[0]; {
+	case op.Asks():
+		if err := i.cross(ctx); err != nil {
+			return err
+		}
+	case op.Kind == driver.Settle && i.keeps != nil:
+		return i.keeps
 	}
-	return driver.Passthrough{Next: i.Store}.DecideEach(ctx, reqs)
+	return i.Store.Do(ctx, b)
 }
 
 func (i island) cross(ctx context.Context) error {
@@ -51,13 +51,6 @@ func (i island) cross(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func (i island) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	if i.keeps != nil {
-		return i.keeps
-	}
-	return i.Store.Settle(ctx, sets...)
 }
 
 var quota = config.Place{Global: true, Lease: 20 * time.Second}
@@ -124,9 +117,11 @@ type asked struct {
 	times atomic.Int64
 }
 
-func (a *asked) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	a.times.Add(1)
-	return a.island.Decide(ctx, req)
+func (a *asked) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Asks() {
+		a.times.Add(1)
+	}
+	return a.island.Do(ctx, b)
 }
 
 // A place that cannot be opened is an error that says what to do.

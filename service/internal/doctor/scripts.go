@@ -134,7 +134,8 @@ func (t *trial) round(ctx context.Context, key string, exact bool) error {
 			return err
 		}
 	}
-	if _, err := t.store.CoolDown(ctx, key, driver.CoolDown{}); err != nil {
+	look := driver.Settlement{Request: driver.Request{Key: key, Policy: t.limiter.Policy()}}
+	if err := t.store.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Cool, Settlement: look}}}); err != nil {
 		return err
 	}
 	if n, err := t.store.Instances(ctx, t.prefix+":"+key, "doctor", window); err != nil || n != 1 {

@@ -146,12 +146,14 @@ func TestWrongRequestsGetAnErrorThatSaysWhy(t *testing.T) {
 // broken is a store that fails, or that hangs until its context ends.
 type broken struct{ hangs bool }
 
-func (b broken) Decide(ctx context.Context, _ driver.Request) (driver.Answer, error) {
+func (broken) Powers() driver.Powers { return driver.CanSettle }
+
+func (b broken) Do(ctx context.Context, _ *driver.Batch) error {
 	if b.hangs {
 		<-ctx.Done()
-		return driver.Answer{}, ctx.Err()
+		return ctx.Err()
 	}
-	return driver.Answer{}, errors.New("dial tcp 10.0.0.1: connection refused")
+	return errors.New("dial tcp 10.0.0.1: connection refused")
 }
 
 func TestBeforeItStopsHealthIsDownAndRequestsAreAnswered(t *testing.T) {

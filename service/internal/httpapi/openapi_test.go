@@ -111,7 +111,12 @@ func (s *server) do(t *testing.T, x exchange) string {
 // gone is a store that fails in all that is asked of it.
 type gone struct{ broken }
 
-func (gone) Settle(context.Context, ...driver.Settlement) error { return io.EOF }
+func (g gone) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Kind == driver.Settle {
+		return io.EOF
+	}
+	return g.broken.Do(ctx, b)
+}
 
 // panics is a store with a fault.
 type panics struct{ driver.Store }

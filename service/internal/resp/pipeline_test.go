@@ -53,7 +53,7 @@ type gate struct {
 	open    chan struct{}
 }
 
-func (g *gate) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+func (g *gate) Do(ctx context.Context, b *driver.Batch) error {
 	g.mu.Lock()
 	g.waiting++
 	g.most = max(g.most, g.waiting)
@@ -64,9 +64,9 @@ func (g *gate) Decide(ctx context.Context, req driver.Request) (driver.Answer, e
 	defer func() { g.mu.Lock(); g.waiting--; g.mu.Unlock() }()
 	select {
 	case <-g.open:
-		return g.Next.Decide(ctx, req)
+		return g.Next.Do(ctx, b)
 	case <-ctx.Done():
-		return driver.Answer{}, ctx.Err()
+		return ctx.Err()
 	}
 }
 

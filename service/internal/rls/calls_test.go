@@ -163,13 +163,13 @@ func TestHalfSentCallsCancelNoOther(t *testing.T) {
 	c := &calls{within: time.Hour, most: 5, half: maxHalf}
 	inside, finish, store := make(chan struct{}), make(chan struct{}), memstore.New(nil)
 	w := &world{t: t, calls: c}
-	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	w.serve(text, storeFunc(func(ctx context.Context, op *driver.Op) error {
 		close(inside)
 		select {
 		case <-finish:
-			return store.Decide(ctx, req)
+			return charge(ctx, store, op)
 		case <-ctx.Done():
-			return driver.Answer{}, ctx.Err()
+			return ctx.Err()
 		}
 	}), &Options{Timeout: time.Hour})
 	client := meet(t, w.conn.Target())

@@ -23,10 +23,16 @@ import (
 )
 
 // A storeFunc is a store that does what a test wants.
-type storeFunc func(context.Context, driver.Request) (driver.Answer, error)
+type storeFunc func(context.Context, *driver.Op) error
 
-func (f storeFunc) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	return f(ctx, req)
+func (storeFunc) Powers() driver.Powers { return 0 }
+
+func (f storeFunc) Do(ctx context.Context, b *driver.Batch) error { return driver.OneByOne(ctx, b, f) }
+
+// charge carries out a charge.
+func charge(ctx context.Context, store driver.Store, op *driver.Op) (err error) {
+	op.Answer, err = driver.Decide(ctx, store, op.Request)
+	return err
 }
 
 func TestFaultsEndOneRequestAndAreCounted(t *testing.T) {
@@ -34,11 +40,11 @@ func TestFaultsEndOneRequestAndAreCounted(t *testing.T) {
 	counted := stats.New(nil)
 	w := &world{t: t}
 	store := memstore.New(nil)
-	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
-		if strings.Contains(req.Key, "evil") {
+	w.serve(text, storeFunc(func(ctx context.Context, op *driver.Op) error {
+		if strings.Contains(op.Key, "evil") {
 			panic("a fault")
 		}
-		return store.Decide(ctx, req)
+		return charge(ctx, store, op)
 	}), &Options{Stats: counted, Log: slog.New(slog.NewTextHandler(&logs, nil))})
 	if _, err := w.client.ShouldRateLimit(t.Context(), request("ip=evil")); status.Code(err) != codes.Internal {
 		t.Errorf("error %v", err)
@@ -52,12 +58,12 @@ func TestFaultsEndOneRequestAndAreCounted(t *testing.T) {
 func TestAStoreThatFails(t *testing.T) {
 	w := &world{t: t}
 	counted := stats.New(nil)
-	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
-		if strings.Contains(req.Key, "hung") {
+	w.serve(text, storeFunc(func(ctx context.Context, op *driver.Op) error {
+		if strings.Contains(op.Key, "hung") {
 			<-ctx.Done()
-			return driver.Answer{}, ctx.Err()
+			return ctx.Err()
 		}
-		return driver.Answer{}, errors.New("secret address")
+		return errors.New("secret address")
 	}), &Options{Timeout: 20 * time.Millisecond, Stats: counted})
 	for value, want := range map[string]codes.Code{"hung": codes.Unavailable, "down": codes.Unavailable} {
 		_, err := w.client.ShouldRateLimit(t.Context(), request("ip="+value))
@@ -124,12 +130,12 @@ func FuzzJSON(f *testing.F) {
 func TestTheBytesOfLargeRequestsAreBounded(t *testing.T) {
 	inside, finish := make(chan struct{}), make(chan struct{})
 	memory := memstore.New(nil)
-	store := storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
-		if !strings.Contains(req.Key, "small") {
+	store := storeFunc(func(ctx context.Context, op *driver.Op) error {
+		if !strings.Contains(op.Key, "small") {
 			inside <- struct{}{}
 			<-finish
 		}
-		return memory.Decide(ctx, req)
+		return charge(ctx, memory, op)
 	})
 	d := servertest.Decider(t, store, text)
 	counted := stats.New(nil)

@@ -224,8 +224,8 @@ func TestCompatibleAnswersAreEnvoys(t *testing.T) {
 
 // Envoy's service answers each error at /json with 400, and says no more. The log does.
 func TestCompatibleJSONErrorsAreEnvoys(t *testing.T) {
-	down := storeFunc(func(context.Context, driver.Request) (driver.Answer, error) {
-		return driver.Answer{}, errors.New("down")
+	down := storeFunc(func(context.Context, *driver.Op) error {
+		return errors.New("down")
 	})
 	d := servertest.Decider(t, down, text)
 	for name, body := range map[string]string{

@@ -208,7 +208,7 @@ type traced struct {
 	packages map[string]bool
 }
 
-func (s *traced) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+func (s *traced) Do(ctx context.Context, b *driver.Batch) error {
 	var at [100]uintptr
 	s.way, s.packages = nil, make(map[string]bool)
 	frames := runtime.CallersFrames(at[:runtime.Callers(2, at[:])])
@@ -218,7 +218,7 @@ func (s *traced) Decide(ctx context.Context, req driver.Request) (driver.Answer,
 			s.way, s.packages[in] = append(s.way, name), true
 		}
 	}
-	return s.Store.Decide(ctx, req)
+	return s.Store.Do(ctx, b)
 }
 
 // A call that nothing delays is decided by the goroutine that read it, a few frames from its port.

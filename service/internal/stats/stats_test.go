@@ -142,9 +142,9 @@ d allowed ip store 1`)
 
 type broken struct{ err error }
 
-func (b broken) Decide(context.Context, driver.Request) (driver.Answer, error) {
-	return driver.Answer{}, b.err
-}
+func (broken) Powers() driver.Powers { return 0 }
+
+func (b broken) Do(context.Context, *driver.Batch) error { return b.err }
 
 // PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS of Envoy's service keeps dashboards that were made when it counted so.
 func TestResponseTimeInMilliseconds(t *testing.T) {

@@ -28,16 +28,12 @@ type faulty struct {
 	change  func(*driver.Answer) error
 }
 
-func (f *faulty) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	res, err := f.Store.Decide(ctx, req)
-	if err == nil && req.Cost > 0 && f.applies(res) && f.calls.Add(1)%20 == 0 {
-		err = f.change(&res)
+func (f *faulty) Do(ctx context.Context, b *driver.Batch) error {
+	err := f.Store.Do(ctx, b)
+	if op := &b.Ops[0]; err == nil && op.Asks() && op.Cost > 0 && f.applies(op.Answer) && f.calls.Add(1)%20 == 0 {
+		err = f.change(&op.Answer)
 	}
-	return res, err
-}
-
-func (f *faulty) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	return f.Store.(driver.Resetter).Reset(ctx, key, policy)
+	return err
 }
 
 // restated is an answer with other refusals, all of which end after retry microseconds.

@@ -114,14 +114,6 @@ func (b *batch) context() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(first, last)
 }
 
-func (b *batch) requests() []driver.Request {
-	reqs := make([]driver.Request, len(b.open))
-	for i, c := range b.open {
-		reqs[i] = c.req
-	}
-	return reqs
-}
-
 // guard runs what answers every call, and does so itself if the store panics.
 func (b *batch) guard(decide func()) {
 	defer b.cancel()
@@ -144,7 +136,7 @@ func (b *batch) fail(err error) {
 //
 // Each request is for the first ask calls. With room for all or for none, one request is enough: after a refusal the
 // first call goes alone, and its answer is that of all calls with the same cost.
-func (b *batch) decide(by func(context.Context, driver.Request) (driver.Answer, error), refused bool) (refusedLast bool) {
+func (b *batch) decide(do func(context.Context, *driver.Batch) error, refused bool) (refusedLast bool) {
 	ask := 1
 	if !refused {
 		ask = b.fit(b.open[0].req.Policy.MostUnits())
@@ -154,21 +146,23 @@ func (b *batch) decide(by func(context.Context, driver.Request) (driver.Answer, 
 			b.fail(err)
 			return refused
 		}
-		req := b.open[0].req
-		req.Cost = sum(b.open[:ask])
-		req.MaySettle = slices.ContainsFunc(b.open[:ask], func(c *call) bool { return c.req.MaySettle })
-		res, err := by(b.ctx, req)
-		if err != nil {
+		asked := driver.Batch{Ops: make([]driver.Op, 1)}
+		op := &asked.Ops[0]
+		op.Request = b.open[0].req
+		op.Cost = sum(b.open[:ask])
+		op.MaySettle = slices.ContainsFunc(b.open[:ask], func(c *call) bool { return c.req.MaySettle })
+		if err := do(b.ctx, &asked); err != nil {
 			b.fail(err)
 			return refused
 		}
+		res := op.Answer
 		refused = !res.Allowed()
 		switch {
 		case res.Allowed():
 			b.admit(ask, res)
 			ask = b.fit(res.Remaining())
 		case ask == 1:
-			b.refuse(res, req.Cost)
+			b.refuse(res, op.Cost)
 		default: // nothing was charged; the next request is for fewer calls, whatever the answer says
 			ask = min(b.fit(res.Remaining()), ask-1)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 	"example.com/sash/stack/internal/coalesce"
@@ -19,7 +20,7 @@ func TestBookingsThatComeTogetherAreOneRoundTripInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFar()
 		store, limit := coalesce.New(inner), sash.Every(10, time.Second)
-		if !driver.CanBook(store, policy(t, limit)) {
+		if !store.Powers().Books(policy(t, limit)) {
 			t.Fatal("it does not book over a store that does")
 		}
 		const callers = 67 // a batch is short work for the store: 64 bookings at most
@@ -29,7 +30,7 @@ func TestBookingsThatComeTogetherAreOneRoundTripInOrder(t *testing.T) {
 		for i := range callers {
 			wg.Go(func() {
 				var err error
-				if answers[i], err = store.Decide(t.Context(), booking(policy(t, limit), 1+int64(i%3))); err != nil {
+				if answers[i], err = driver.Decide(t.Context(), store, booking(policy(t, limit), 1+int64(i%3))); err != nil {
 					t.Error(err)
 				}
 			})
@@ -67,12 +68,12 @@ func TestPlainCallsDoNotWaitForBookings(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 3 {
 				wg.Go(func() {
-					_, _ = store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: p, Within: driver.MaxAhead - within})
+					_, _ = driver.Decide(t.Context(), store, driver.Request{Key: "k", Cost: 1, Policy: p, Within: driver.MaxAhead - within})
 				})
 			}
 			synctest.Wait()
 			start := time.Now()
-			if _, err := store.Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: p, Within: within}); err != nil {
+			if _, err := driver.Decide(t.Context(), store, driver.Request{Key: "k", Cost: 1, Policy: p, Within: within}); err != nil {
 				t.Error(err)
 			}
 			if took := time.Since(start); took != inner.trip {
@@ -89,19 +90,11 @@ type slowFor struct {
 	books bool
 }
 
-func (s *slowFor) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	if s.books == (reqs[0].Within > 0) {
+func (s *slowFor) Do(ctx context.Context, b *driver.Batch) error {
+	if s.books == (b.Ops[0].Within > 0) {
 		time.Sleep(time.Hour)
 	}
-	return s.far.DecideEach(ctx, reqs)
-}
-
-func (s *slowFor) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	answers, err := s.DecideEach(ctx, []driver.Request{req})
-	if err != nil {
-		return driver.Answer{}, err
-	}
-	return answers[0], nil
+	return s.far.Do(ctx, b)
 }
 
 // A mute store forgets answers, or panics.
@@ -110,12 +103,15 @@ type mute struct {
 	panics bool
 }
 
-func (m mute) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	answers, err := m.far.DecideEach(ctx, reqs)
+func (m mute) Do(ctx context.Context, b *driver.Batch) error {
+	err := m.far.Do(ctx, b)
 	if m.panics {
 		panic("a bug")
 	}
-	return answers[1:], err
+	for i := range b.Ops {
+		b.Ops[i].Answer = driver.Answer{}
+	}
+	return err
 }
 
 func TestAStoreWithABugLeavesNoBookingWaiting(t *testing.T) {
@@ -125,7 +121,7 @@ func TestAStoreWithABugLeavesNoBookingWaiting(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {
-					if _, err := store.Decide(t.Context(), booking(p, 1)); err == nil {
+					if _, err := driver.Decide(t.Context(), store, booking(p, 1)); err == nil {
 						t.Error("no error")
 					}
 				})
@@ -139,15 +135,14 @@ func TestAStoreWithABugLeavesNoBookingWaiting(t *testing.T) {
 func TestBookingsOverAStoreThatIsNoBatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFar()
-		store, p := coalesce.New(struct {
-			driver.Booker
-			driver.Settler
-		}{inner, inner}), policy(t, sash.PerMinute(10))
+		one := drivertest.Over(inner, nil)
+		one.Without = driver.CanEach
+		store, p := coalesce.New(one), policy(t, sash.PerMinute(10))
 		start := time.Now()
 		var wg sync.WaitGroup
 		for range 5 {
 			wg.Go(func() {
-				if _, err := store.Decide(t.Context(), booking(p, 1)); err != nil {
+				if _, err := driver.Decide(t.Context(), store, booking(p, 1)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -157,7 +152,7 @@ func TestBookingsOverAStoreThatIsNoBatcher(t *testing.T) {
 			t.Errorf("took %v; each alone is %v", took, inner.trip)
 		}
 	})
-	if driver.CanBook(coalesce.New(struct{ driver.Store }{memstore.New(nil)}), policy(t, sash.PerMinute(10))) {
+	if coalesce.New(drivertest.Plain(memstore.New(nil))).Powers().Books(policy(t, sash.PerMinute(10))) {
 		t.Error("it books over a store that does not")
 	}
 }

@@ -3,7 +3,6 @@ package coalesce
 import (
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"runtime"
 	"slices"
@@ -22,8 +21,8 @@ const mostBookings = 64
 type Store struct {
 	driver.Passthrough
 	apart  bool            // do not join calls
-	each   driver.Batcher  // decides many bookings; nil if the store decides one at a time
-	many   driver.Gatherer // decides many keys; nil if the store decides one at a time
+	each   bool            // the store decides many bookings of a key in a round trip
+	many   driver.Gatherer // decides many keys in one; nil if the store decides one at a time
 	seed   maphash.Seed
 	shards [shards]shard
 
@@ -37,10 +36,9 @@ func New(next driver.Store) *Store {
 		panic("coalesce: New needs a store to decide with, such as memstore.New(nil)")
 	}
 	s := &Store{Passthrough: driver.Passthrough{Next: next}, seed: maphash.MakeSeed(), places: make(map[int]*place)}
-	s.apart = driver.Substituted(next)
-	s.each, _ = driver.As[driver.Batcher](next)
+	s.apart, s.each = next.Powers().Has(driver.Substitutes), next.Powers().Has(driver.CanEach)
 	if !s.apart {
-		s.many, _ = driver.As[driver.Gatherer](next)
+		s.many, _ = driver.Behind[driver.Gatherer](next)
 	}
 	for i := range s.shards {
 		s.shards[i].lines = make(map[subject]*line)
@@ -68,14 +66,19 @@ type line struct {
 	refused bool // the last answer was a refusal; owned by the goroutine that decides
 }
 
-// Decide implements [driver.Store]. If ctx ends while the call waits for others, the call is not charged. If ctx ends
-// during the decision, it may be charged.
-func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	of := subject{req.Key, req.Within > 0}
-	if s.straight(&req) || of.books && s.each == nil {
-		return s.gather(ctx, req)
+// Do implements [driver.Store]. If ctx ends while a call waits for others, the call is not charged. If ctx ends during the
+// decision, it may be charged.
+func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
+	op := &b.Ops[0]
+	if len(b.Ops) > 1 || !op.Asks() || op.ID != "" {
+		return s.Next.Do(ctx, b)
 	}
-	sh := &s.shards[maphash.String(s.seed, req.Key)&(shards-1)]
+	b.Chosen = 0
+	of := subject{op.Key, op.Within > 0}
+	if s.straight(&op.Request) || of.books && !s.each {
+		return s.gather(ctx, b)
+	}
+	sh := &s.shards[maphash.String(s.seed, op.Key)&(shards-1)]
 	sh.mu.Lock()
 	l := sh.lines[of]
 	if l == nil {
@@ -84,15 +87,16 @@ func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, 
 		if !of.books {
 			sh.mu.Unlock()
 			defer s.leave(l)
-			answer, err := s.gather(ctx, req)
-			l.refused = err == nil && !answer.Allowed()
-			return answer, err
+			err = s.gather(ctx, b)
+			l.refused = err == nil && !op.Answer.Allowed()
+			return err
 		}
 		go s.run(l)
 	}
-	c := l.join(ctx, req)
+	c := l.join(ctx, op.Request)
 	sh.mu.Unlock()
-	return l.await(c)
+	op.Answer, err = l.await(c)
+	return err
 }
 
 // straight reports whether a request is not joined with others of its key.
@@ -117,7 +121,7 @@ func (s *Store) run(l *line) {
 	for b := l.next(); b != nil; b = l.next() {
 		b.guard(func() {
 			if l.of.books {
-				s.book(b)
+				s.decideEach(b)
 			} else {
 				l.refused = b.decide(s.gather, l.refused)
 			}
@@ -144,22 +148,24 @@ func (l *line) next() *batch {
 	return l.take(n)
 }
 
-// book answers a batch of bookings. Each booking has an instant of its own, so a batch has no sum that could be charged:
-// the store decides its requests one after the other, in one round trip.
-func (s *Store) book(b *batch) {
-	reqs := b.requests()
-	answers, err := s.each.DecideEach(b.ctx, reqs)
-	if err == nil {
-		err = driver.CheckAll(reqs, answers)
+// decideEach answers calls by one batch of the store: of different keys, or bookings of one, each of which has an instant of its
+// own, so that there is no sum that could be charged. Its error is that of all calls.
+func (s *Store) decideEach(b *batch) {
+	asked := driver.Batch{Mode: driver.Each, Ops: make([]driver.Op, len(b.open))}
+	for i, c := range b.open {
+		asked.Ops[i].Request = c.req
 	}
-	if err != nil {
+	if err := asked.Do(b.ctx, s.Next); err != nil {
 		b.fail(err)
 		return
 	}
 	for i, c := range b.open {
-		c.reply(answers[i], nil)
+		c.reply(asked.Ops[i].Answer, asked.Ops[i].Err)
 	}
 }
+
+// mostGathered is the most calls of different keys in a round trip. It bounds how long a store is busy with them: others wait.
+const mostGathered = 16
 
 // mostTrips is how many round trips to a place are under way before calls wait for one of them. With fewer, a process with
 // few calls at a time spends more on waiting than it saves, and a call waits longer: see docs/decisions/0029.
@@ -172,15 +178,16 @@ type place struct {
 	departs bool // one of them is about to take the calls that wait
 }
 
-// gather decides a call through the store, with calls of other keys if they go to the same place. It leaves with the next
-// round trip, which is at once while fewer than mostTrips are under way, or as many calls wait as one takes.
-func (s *Store) gather(ctx context.Context, req driver.Request) (driver.Answer, error) {
+// gather carries out a batch of one call through the store, with calls of other keys if they go to the same place. It leaves with
+// the next round trip, which is at once while fewer than mostTrips are under way, or as many calls wait as one takes.
+func (s *Store) gather(ctx context.Context, b *driver.Batch) error {
+	op := &b.Ops[0]
 	if s.many == nil {
-		return s.Next.Decide(ctx, req)
+		return s.Next.Do(ctx, b)
 	}
-	n, ok := s.many.Gathers(&req)
+	n, ok := s.many.Gathers(op)
 	if !ok {
-		return s.Next.Decide(ctx, req)
+		return s.Next.Do(ctx, b)
 	}
 	s.mu.Lock()
 	p := s.places[n]
@@ -188,12 +195,12 @@ func (s *Store) gather(ctx context.Context, req driver.Request) (driver.Answer, 
 		p = &place{queue: queue{mu: &s.mu}}
 		s.places[n] = p
 	}
-	if slices.ContainsFunc(p.calls, func(o *call) bool { return o.req.Key == req.Key }) { // such as a peek: no key goes twice
+	if slices.ContainsFunc(p.calls, func(o *call) bool { return o.req.Key == op.Key }) { // such as a peek: no key goes twice
 		s.mu.Unlock()
-		return s.Next.Decide(ctx, req)
+		return s.Next.Do(ctx, b)
 	}
-	c := p.join(ctx, req)
-	if len(p.calls)%driver.MaxGather == 0 || p.trips < mostTrips && !p.departs {
+	c := p.join(ctx, op.Request)
+	if len(p.calls)%mostGathered == 0 || p.trips < mostTrips && !p.departs {
 		p.trips++
 		p.departs = true
 		go s.travel(p)
@@ -201,16 +208,17 @@ func (s *Store) gather(ctx context.Context, req driver.Request) (driver.Answer, 
 	s.mu.Unlock()
 	answer, err := p.await(c)
 	if errors.Is(err, driver.ErrApart) {
-		return s.Next.Decide(ctx, req)
+		return s.Next.Do(ctx, b)
 	}
-	return answer, err
+	op.Answer = answer
+	return err
 }
 
 // travel makes round trips until no call waits, the first with the calls of those who are about to make one.
 func (s *Store) travel(p *place) {
 	runtime.Gosched()
 	for b := p.next(); b != nil; b = p.next() {
-		b.guard(func() { s.decideMany(b) })
+		b.guard(func() { s.decideEach(b) })
 	}
 }
 
@@ -223,22 +231,5 @@ func (p *place) next() *batch {
 		p.trips--
 		return nil
 	}
-	return p.take(min(len(p.calls), driver.MaxGather))
-}
-
-// decideMany answers the calls of a round trip.
-func (s *Store) decideMany(b *batch) {
-	reqs := b.requests()
-	if len(reqs) == 1 {
-		b.open[0].reply(s.Next.Decide(b.ctx, reqs[0]))
-		return
-	}
-	answers, errs := s.many.DecideMany(b.ctx, reqs)
-	if len(answers) != len(reqs) || len(errs) != len(reqs) {
-		b.fail(fmt.Errorf("coalesce: the store returned %d answers and %d errors to %d requests", len(answers), len(errs), len(reqs)))
-		return
-	}
-	for i, c := range b.open {
-		c.reply(answers[i], errs[i])
-	}
+	return p.take(min(len(p.calls), mostGathered))
 }

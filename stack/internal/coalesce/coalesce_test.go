@@ -138,12 +138,12 @@ func TestABatchLastsAsLongAsItsMostPatientCaller(t *testing.T) {
 // A panicking store fails where many calls are one.
 type panicking struct{ *far }
 
-func (p *panicking) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	res, err := p.far.Decide(ctx, req)
-	if req.Cost > 1 {
+func (p *panicking) Do(ctx context.Context, b *driver.Batch) error {
+	err := p.far.Do(ctx, b)
+	if b.Ops[0].Cost > 1 {
 		panic("a bug")
 	}
-	return res, err
+	return err
 }
 
 func TestAFailureReachesEveryCallerOfTheBatch(t *testing.T) {
@@ -176,14 +176,14 @@ type hanging struct {
 	hangs int64
 }
 
-func (h *hanging) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if req.Cost == h.hangs {
+func (h *hanging) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Cost == h.hangs {
 		h.underWay.Add(1)
 		defer h.underWay.Add(-1)
 		<-ctx.Done()
-		return driver.Answer{}, ctx.Err()
+		return ctx.Err()
 	}
-	return h.far.Decide(ctx, req)
+	return h.far.Do(ctx, b)
 }
 
 // Callers that have their answer do not wait for the rest of the batch, and do not keep it alive.
@@ -229,23 +229,28 @@ type far struct {
 
 func newFar() *far { return &far{Store: memstore.New(nil), trip: time.Millisecond} }
 
-func (f *far) DecideEach(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
+func (f *far) Powers() driver.Powers { return f.Store.Powers() | driver.CanEach }
+
+func (f *far) Do(ctx context.Context, b *driver.Batch) error {
+	if !b.Ops[0].Asks() {
+		return f.Store.Do(ctx, b)
+	}
 	f.calls.Add(1)
 	if n := f.underWay.Add(1); n > f.most.Load() {
 		f.most.Store(n)
 	}
 	defer f.underWay.Add(-1)
 	f.mu.Lock()
-	f.each = append(f.each, len(reqs))
+	f.each = append(f.each, len(b.Ops))
 	f.mu.Unlock()
 	if err := pass(ctx, f.trip/2); err != nil || f.err != nil {
-		return nil, cmp.Or(err, f.err)
+		return cmp.Or(err, f.err)
 	}
-	answers, err := driver.Passthrough{Next: f.Store}.DecideEach(ctx, reqs)
+	err := f.Store.Do(ctx, b)
 	if late := pass(ctx, f.trip/2); late != nil {
-		return nil, late
+		return late
 	}
-	return answers, err
+	return err
 }
 
 // pass waits for a while, or until the context ends.
@@ -256,14 +261,6 @@ func pass(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func (f *far) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	answers, err := f.DecideEach(ctx, []driver.Request{req})
-	if err != nil {
-		return driver.Answer{}, err
-	}
-	return answers[0], nil
 }
 
 func limiter(t testing.TB, store driver.Store, limits ...sash.Limit) *sash.Limiter {

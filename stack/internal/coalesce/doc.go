@@ -39,10 +39,10 @@
 //
 // # Bookings
 //
-// Calls that may be booked (see [driver.Booker]) have batches of their own, so no plain call waits for them. Each booking
+// Calls that may be booked (see [driver.Request]) have batches of their own, so no plain call waits for them. Each booking
 // starts at its own instant, so they have no sum: the store decides them one after the other in one round trip, in the
-// order in which they came ([driver.Batcher]), at most 64 at a time. If the caller leaves before its batch, nothing is
-// booked. Over a store that is no Batcher each booking is a round trip.
+// order in which they came ([driver.CanEach]), at most 64 at a time. If the caller leaves before its batch, nothing is
+// booked. Over a store that cannot each booking is a round trip.
 //
 // A store of failover behind it would see the sum of a batch instead of a call's cost, and one error would fail all callers:
 // then no calls are joined. Calls that take what fits, decisions over several subjects, policies that have a block, resets

@@ -1,3 +1,6 @@
 package coalesce
 
-const MostTrips = mostTrips
+const (
+	MostTrips    = mostTrips
+	MostGathered = mostGathered
+)

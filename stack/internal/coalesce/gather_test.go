@@ -1,6 +1,7 @@
 package coalesce_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,44 +31,36 @@ func newMany() *many {
 	return &many{far: newFar(), fails: map[string]error{}, hangs: map[string]bool{}}
 }
 
-func (m *many) Gathers(req *driver.Request) (int, bool) {
+func (m *many) Gathers(op *driver.Op) (int, bool) {
 	if m.place != nil {
-		return m.place(req), true
+		return m.place(&op.Request), true
 	}
 	return 0, true
 }
 
-func (m *many) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if err := m.travel(ctx, req); err != nil {
-		return driver.Answer{}, err
+func (m *many) Do(ctx context.Context, b *driver.Batch) error {
+	if !b.Ops[0].Asks() {
+		return m.Store.Do(ctx, b)
 	}
-	if err := m.fails[req.Key]; err != nil && !errors.Is(err, driver.ErrApart) {
-		return driver.Answer{}, err
-	}
-	return m.Store.Decide(ctx, req)
-}
-
-func (m *many) DecideMany(ctx context.Context, reqs []driver.Request) ([]driver.Answer, []error) {
-	answers, errs := make([]driver.Answer, len(reqs)), make([]error, len(reqs))
-	err := m.travel(ctx, reqs...)
-	for i, req := range reqs {
-		if errs[i] = err; err == nil {
-			if errs[i] = m.fails[req.Key]; errs[i] == nil {
-				answers[i], errs[i] = m.Store.Decide(ctx, req)
-			}
+	err := m.travel(ctx, b.Ops...)
+	return driver.OneByOne(ctx, b, func(ctx context.Context, op *driver.Op) error {
+		fails := cmp.Or(err, m.fails[op.Key])
+		if fails != nil && (len(b.Ops) > 1 || !errors.Is(fails, driver.ErrApart)) {
+			return fails
 		}
-	}
-	return answers, errs
+		op.Answer, fails = driver.Decide(ctx, m.Store, op.Request)
+		return fails
+	})
 }
 
-func (m *many) travel(ctx context.Context, reqs ...driver.Request) error {
+func (m *many) travel(ctx context.Context, ops ...driver.Op) error {
 	m.underWay.Add(1)
 	defer m.underWay.Add(-1)
 	var keys []string
 	hangs := false
-	for _, req := range reqs {
-		keys = append(keys, req.Key)
-		hangs = hangs || m.hangs[req.Key]
+	for _, op := range ops {
+		keys = append(keys, op.Key)
+		hangs = hangs || m.hangs[op.Key]
 	}
 	slices.Sort(keys)
 	m.mu.Lock()
@@ -115,13 +108,13 @@ func TestAFullRoundTripLeavesAtOnce(t *testing.T) {
 		store := newMany()
 		c := newCrowd(t, store)
 		start := time.Now()
-		c.keys(0, coalesce.MostTrips+3*driver.MaxGather)
+		c.keys(0, coalesce.MostTrips+3*coalesce.MostGathered)
 		c.wg.Wait()
 		if took := time.Since(start); took != store.trip {
 			t.Errorf("took %v; a round trip is %v", took, store.trip)
 		}
 		for _, keys := range store.trips {
-			if len(keys) > driver.MaxGather {
+			if len(keys) > coalesce.MostGathered {
 				t.Errorf("%d requests in a round trip", len(keys))
 			}
 		}
@@ -263,10 +256,13 @@ type choosy struct {
 	takes bool
 }
 
-func (c *choosy) Gathers(*driver.Request) (int, bool) { return 0, c.takes }
+func (c *choosy) Gathers(*driver.Op) (int, bool) { return 0, c.takes }
 
-func (*choosy) DecideMany(context.Context, []driver.Request) ([]driver.Answer, []error) {
-	return nil, nil
+func (c *choosy) Do(ctx context.Context, b *driver.Batch) error {
+	if len(b.Ops) > 1 {
+		return nil
+	}
+	return c.many.Do(ctx, b)
 }
 
 var _ driver.Gatherer = (*many)(nil)

@@ -48,7 +48,7 @@ import (
 
 const (
 	defaultMaxAge = time.Second // for which a refusal is kept, unless New gets another
-	kept          = 4           // refusals of a key: one for plain calls and one for bookings of a cost
+	mostKept      = 4           // refusals of a key: one for plain calls and one for bookings of a cost
 	shards        = 256         // a power of two
 	keysPerShard  = 400         // about 100,000 keys in all, of about 700 bytes each
 )
@@ -81,7 +81,7 @@ type shard struct {
 type denial struct {
 	key      string
 	policy   *driver.Policy
-	refusals [kept]refusal
+	refusals [mostKept]refusal
 }
 
 // A refusal is an answer that holds until an instant. The zero value does not hold.
@@ -142,56 +142,74 @@ func (s *Store) shard(key string) *shard {
 }
 
 // Recall implements [driver.Recaller]. An answer has the source [driver.FromCache].
-func (s *Store) Recall(req driver.Request) (driver.Answer, bool) {
-	if neverKept(&req) {
-		return driver.Answer{}, false
+func (s *Store) Recall(op *driver.Op) bool {
+	if !kept(op) {
+		return false
 	}
-	sh := s.shard(req.Key)
+	sh := s.shard(op.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.keys[req.Key]
+	e := sh.keys[op.Key]
 	if e == nil {
-		return driver.Answer{}, false
+		return false
 	}
 	sh.order.MoveToFront(e)
 	now, d := time.Since(s.start), e.Value.(*denial)
 	for i := range d.refusals {
-		if r := &d.refusals[i]; r.refuses(&req, now) && d.policy.Equal(req.Policy) {
-			return r.again(&req, now), true
+		if r := &d.refusals[i]; r.refuses(&op.Request, now) && d.policy.Equal(op.Policy) {
+			op.Answer = r.again(&op.Request, now)
+			return true
 		}
 	}
-	return driver.Answer{}, false
+	return false
 }
 
-// neverKept reports whether no refusal is kept for a request.
-func neverKept(req *driver.Request) bool {
-	return req.Cost == 0 || req.Partial || req.Policy.CountRefused
+// kept reports whether a refusal of an operation is kept.
+func kept(op *driver.Op) bool {
+	return op.Asks() && op.Cost > 0 && op.ID == "" && !op.Partial && !op.Policy.CountRefused
 }
 
-// Decide implements [driver.Store]. An answer from memory is that of Recall.
-func (s *Store) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if answer, ok := s.Recall(req); ok {
-		return answer, nil
+// Do implements [driver.Store]. It knows the answer of Recall, and keeps no refusals of several subjects.
+func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
+	op := &b.Ops[0]
+	if len(b.Ops) > 1 || !kept(op) {
+		return s.pass(ctx, b)
 	}
-	sh := s.shard(req.Key)
+	if s.Recall(op) {
+		b.Chosen = 0
+		return nil
+	}
+	sh := s.shard(op.Key)
 	sh.mu.Lock()
 	epoch := sh.epoch
 	sh.mu.Unlock()
 	sent := time.Since(s.start)
-	answer, err := s.Next.Decide(ctx, req)
-	counts := req.Policy.Block.Refusals > 0 && !answer.Blocked // for a block
-	if err == nil && !answer.Allowed() && answer.Firm && answer.Source == driver.FromStore && !counts && !neverKept(&req) {
+	err := s.Next.Do(ctx, b)
+	answer := &op.Answer
+	counts := op.Policy.Block.Refusals > 0 && !answer.Blocked // for a block
+	if err == nil && !answer.Allowed() && answer.Firm && answer.Source == driver.FromStore && !counts {
 		retry := microseconds(answer.Retry())
-		sh.keep(&req, epoch, refusal{
-			cost:     req.Cost,
-			books:    req.Within > 0,
-			answer:   answer,
+		sh.keep(&op.Request, epoch, refusal{
+			cost:     op.Cost,
+			books:    op.Within > 0,
+			answer:   *answer,
 			received: time.Since(s.start),
 			room:     sent + retry,
 			until:    sent + min(retry, s.maxAge),
 		})
 	}
-	return answer, err
+	return err
+}
+
+// pass passes a batch on, and forgets the refusals of keys in which it may make room, also after an error: the store may have
+// carried it out.
+func (s *Store) pass(ctx context.Context, b *driver.Batch) error {
+	for i := range b.Ops {
+		if op := &b.Ops[i]; op.MayFree() {
+			defer s.forget(op.Key)
+		}
+	}
+	return s.Next.Do(ctx, b)
 }
 
 // keep stores a refusal, unless units were given back since the request was sent.
@@ -243,26 +261,4 @@ func (s *Store) forget(key string) {
 		sh.order.Remove(e)
 		delete(sh.keys, key)
 	}
-}
-
-// Settle implements [driver.Settler]. The error is [driver.ErrUnsupported] when the store does not settle.
-func (s *Store) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	for i := range sets {
-		if set := &sets[i]; set.Units < set.Request.Cost {
-			defer s.forget(set.Request.Key) // also after an error, when the store may have settled
-		}
-	}
-	return s.Passthrough.Settle(ctx, sets...)
-}
-
-// Reward implements [driver.Taker]. The error is [driver.ErrUnsupported] when the store does not give units back.
-func (s *Store) Reward(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	defer s.forget(req.Key) // also after an error, when the store may have given them back
-	return s.Passthrough.Reward(ctx, req)
-}
-
-// Reset implements [driver.Resetter]. The error is [driver.ErrUnsupported] when the store does not reset.
-func (s *Store) Reset(ctx context.Context, key string, policy *driver.Policy) error {
-	defer s.forget(key)
-	return s.Passthrough.Reset(ctx, key, policy)
 }

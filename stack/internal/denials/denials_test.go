@@ -12,6 +12,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
@@ -24,12 +25,15 @@ type counted struct {
 	out, back time.Duration
 }
 
-func (c *counted) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
+func (c *counted) Do(ctx context.Context, b *driver.Batch) error {
+	if op := &b.Ops[0]; !op.Asks() || op.ID != "" || len(b.Ops) > 1 {
+		return c.Store.Do(ctx, b)
+	}
 	c.calls.Add(1)
 	time.Sleep(c.out)
-	res, err := c.Store.Decide(ctx, req)
+	err := c.Store.Do(ctx, b)
 	time.Sleep(c.back)
-	return res, err
+	return err
 }
 
 func newLimiter(t testing.TB, store driver.Store, limits ...sash.Limit) *sash.Limiter {
@@ -104,10 +108,10 @@ func TestARefusalIsAskedForOnce(t *testing.T) {
 func TestARefusalIsNotKeptLongerThanMaxAge(t *testing.T) {
 	for name, makeRoom := range map[string]func(context.Context, driver.Store, driver.Settlement) error{
 		"reset": func(ctx context.Context, there driver.Store, set driver.Settlement) error {
-			return there.(driver.Resetter).Reset(ctx, set.Request.Key, set.Request.Policy)
+			return drivertest.Of(there).Forget(ctx, set.Key, set.Policy)
 		},
 		"refund": func(ctx context.Context, there driver.Store, set driver.Settlement) error {
-			return there.(driver.Settler).Settle(ctx, set)
+			return drivertest.Of(there).Settle(ctx, set)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,7 +226,7 @@ func TestItRefusesNothingThatTheStoreWouldAdmit(t *testing.T) {
 							in = inner
 						}
 						req := driver.Request{Key: key, Cost: cost, Policy: ours.Policy(), Within: within(random.Int64N(1000))}
-						answer, err := in.Decide(t.Context(), req)
+						answer, err := driver.Decide(t.Context(), in, req)
 						if err != nil {
 							t.Fatal(err)
 						}

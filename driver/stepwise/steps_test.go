@@ -1,4 +1,4 @@
-package driver_test
+package stepwise_test
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/driver/stepwise"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 )
 
@@ -22,30 +24,44 @@ type placed struct {
 	free *memstore.Store // for looks; nil is the store
 }
 
-func (s placed) of(req driver.Request) *memstore.Store {
-	if s.free != nil && req.Cost == 0 && !req.MaySettle {
+func (s placed) of(op *driver.Op) *memstore.Store {
+	if s.free != nil && op.Asks() && op.Cost == 0 && !op.MaySettle {
 		return s.free
 	}
 	return s.Store
 }
 
-func (s placed) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	return s.of(req).Decide(ctx, req)
-}
-
-func (s placed) DecideAll(ctx context.Context, reqs []driver.Request) ([]driver.Answer, error) {
-	for _, req := range reqs {
-		if req.Key[0] != reqs[0].Key[0] {
-			return nil, driver.ErrApart
+func (s placed) Do(ctx context.Context, b *driver.Batch) error {
+	of := s.of(&b.Ops[0])
+	for i := range b.Ops[1:] {
+		op := &b.Ops[1+i]
+		if op.Key[0] != b.Ops[0].Key[0] {
+			return driver.ErrApart
 		}
-	}
-	of := s.of(reqs[0])
-	for _, req := range reqs[1:] {
-		if req.Cost > 0 {
+		if op.Cost > 0 {
 			of = s.Store
 		}
 	}
-	return of.DecideAll(ctx, reqs)
+	return of.Do(ctx, b)
+}
+
+// inSteps decides requests in steps, and returns their answers.
+func inSteps(ctx context.Context, store driver.Store, steps [][]driver.Request) (answers [][]driver.Answer, admitted bool, err error) {
+	asked := make([][]driver.Op, len(steps))
+	for i, reqs := range steps {
+		for _, req := range reqs {
+			asked[i] = append(asked[i], driver.Op{Settlement: driver.Settlement{Request: req}})
+		}
+	}
+	admitted, err = stepwise.Decide(ctx, store, asked...)
+	for _, ops := range asked {
+		var all []driver.Answer
+		for i := range ops {
+			all = append(all, ops[i].Answer)
+		}
+		answers = append(answers, all)
+	}
+	return answers, admitted, err
 }
 
 // Random requests in random steps, over keys in three places: they are admitted if all have room, and charge nothing
@@ -83,7 +99,7 @@ func TestSeveralStepsAreAllOrNothing(t *testing.T) {
 					steps[i] = append(steps[i], req)
 				}
 			}
-			answers, admitted, err := driver.DecideInSteps(t.Context(), store, steps)
+			answers, admitted, err := inSteps(t.Context(), store, steps)
 			if err != nil || admitted != fits {
 				t.Fatalf("seed %d: %v: admitted is %v, %v", seed, steps, admitted, err)
 			}
@@ -109,7 +125,7 @@ func TestSeveralStepsAreAllOrNothing(t *testing.T) {
 			for _, policy := range policies {
 				for _, key := range strings.Fields("a1 a2 b1 b2 c1 c2") {
 					look := driver.Request{Key: key, Policy: policy}
-					answer, err := store.Store.Decide(t.Context(), look)
+					answer, err := driver.Decide(t.Context(), store.Store, look)
 					if err != nil || answer.Remaining() != units-used[name(look)] {
 						t.Fatalf("seed %d: %s has %d left of %d with %d used, %v", seed, key, answer.Remaining(), units, used[name(look)], err)
 					}
@@ -128,9 +144,11 @@ type settling struct {
 	settled func()
 }
 
-func (s *settling) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	err := s.placed.Settle(ctx, sets...)
-	s.settled()
+func (s *settling) Do(ctx context.Context, b *driver.Batch) error {
+	err := s.placed.Do(ctx, b)
+	if b.Ops[0].Kind == driver.Settle {
+		s.settled()
+	}
 	return err
 }
 
@@ -140,17 +158,15 @@ type dying struct {
 	left int // charges
 }
 
-func (s *dying) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	if s.left == 0 {
-		return driver.Answer{}, sash.ErrUnavailable
+func (s *dying) Do(ctx context.Context, b *driver.Batch) error {
+	if !b.Ops[0].Asks() || s.left == 0 {
+		return sash.ErrUnavailable
 	}
-	if req.Cost > 0 {
+	if b.Ops[0].Cost > 0 {
 		s.left--
 	}
-	return s.placed.Decide(ctx, req)
+	return s.placed.Do(ctx, b)
 }
-
-func (s *dying) Settle(context.Context, ...driver.Settlement) error { return sash.ErrUnavailable }
 
 // A store that ends between steps is one error, and not one for each charge that stays.
 func TestAStoreThatEndsBetweenStepsIsOneError(t *testing.T) {
@@ -160,7 +176,7 @@ func TestAStoreThatEndsBetweenStepsIsOneError(t *testing.T) {
 		steps = append(steps, []driver.Request{{Key: fmt.Sprintf("k%03d", i), Cost: 1, Policy: policy}})
 	}
 	store := &dying{placed{Store: memstore.New(nil)}, 150}
-	_, admitted, err := driver.DecideInSteps(t.Context(), store, steps)
+	_, admitted, err := inSteps(t.Context(), store, steps)
 	if admitted || !errors.Is(err, sash.ErrUnavailable) || len(err.Error()) > 200 {
 		t.Errorf("%v, %d bytes of %T", admitted, len(fmt.Sprint(err)), err)
 	}
@@ -170,11 +186,11 @@ func TestAStoreThatEndsBetweenStepsIsOneError(t *testing.T) {
 func TestSeveralStepsNeedAStoreThatSettles(t *testing.T) {
 	policy := newPolicy(t, nil, sash.PerDay(1))
 	req := func(key string) []driver.Request { return []driver.Request{{Key: key, Cost: 1, Policy: policy}} }
-	store := struct{ driver.Store }{memstore.New(nil)}
-	if _, admitted, err := driver.DecideInSteps(t.Context(), store, [][]driver.Request{req("a")}); !admitted || err != nil {
+	store := drivertest.Plain(memstore.New(nil))
+	if _, admitted, err := inSteps(t.Context(), store, [][]driver.Request{req("a")}); !admitted || err != nil {
 		t.Errorf("one step: %v, %v", admitted, err)
 	}
-	if _, _, err := driver.DecideInSteps(t.Context(), store, [][]driver.Request{req("b"), req("c")}); !errors.Is(err, driver.ErrUnsupported) {
+	if _, _, err := inSteps(t.Context(), store, [][]driver.Request{req("b"), req("c")}); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("two steps: %v", err)
 	}
 }
@@ -189,7 +205,7 @@ func TestAPanicOfAStoreIsAnError(t *testing.T) {
 	for name, ctx := range map[string]context.Context{
 		"cannot end": context.Background(), "can end": ends, "has ended": ended,
 	} {
-		_, err := driver.Outlive(ctx, func(context.Context) (int, error) { panic("a bug") }, func(int) {})
+		_, err := stepwise.Outlive(ctx, func(context.Context) (int, error) { panic("a bug") }, func(int) {})
 		if err == nil || !strings.Contains(err.Error(), "a bug") {
 			t.Errorf("a context that %s: the error is %v", name, err)
 		}
@@ -197,7 +213,7 @@ func TestAPanicOfAStoreIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it returns when every goroutine has ended
 		for _, late := range []func() int{func() int { panic("a bug") }, func() int { return 1 }} {
 			ctx, leave := context.WithCancel(t.Context())
-			_, err := driver.Outlive(ctx, func(context.Context) (int, error) { leave(); synctest.Wait(); return late(), nil },
+			_, err := stepwise.Outlive(ctx, func(context.Context) (int, error) { leave(); synctest.Wait(); return late(), nil },
 				func(int) { panic("another bug") })
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("the caller has left: %v", err)
@@ -221,18 +237,18 @@ func TestACallBeginsAgainIfAnotherTookTheRoom(t *testing.T) {
 	req := func(key string) driver.Request { return driver.Request{Key: key, Cost: 1, Policy: policy} }
 	for returned, want := range map[int]bool{1: true, 2: true, 3: false} { // when the other call gives "b" back
 		store := &settling{placed: placed{Store: memstore.New(nil), free: memstore.New(nil)}}
-		if _, err := store.Store.Decide(t.Context(), req("b")); err != nil {
+		if _, err := driver.Decide(t.Context(), store.Store, req("b")); err != nil {
 			t.Fatal(err)
 		}
 		tries := 0
 		store.settled = func() {
 			if tries++; tries == returned {
-				if err := store.Reset(t.Context(), "b", policy); err != nil {
+				if err := drivertest.Of(store).Forget(t.Context(), "b", policy); err != nil {
 					t.Error(err)
 				}
 			}
 		}
-		_, admitted, err := driver.DecideInSteps(t.Context(), store, [][]driver.Request{{req("a")}, {req("b")}})
+		_, admitted, err := inSteps(t.Context(), store, [][]driver.Request{{req("a")}, {req("b")}})
 		if err != nil || admitted != want {
 			t.Errorf("the room is back after %d tries: admitted is %v, %v", returned, admitted, err)
 		}
@@ -246,15 +262,15 @@ func TestARefusalIsChargedToTheStepThatRefuses(t *testing.T) {
 		return driver.Request{Key: key, Cost: cost, Policy: policy}
 	}
 	store := memstore.New(nil)
-	if _, err := store.Decide(t.Context(), req("b", 4)); err != nil {
+	if _, err := driver.Decide(t.Context(), store, req("b", 4)); err != nil {
 		t.Fatal(err)
 	}
-	_, admitted, err := driver.DecideInSteps(t.Context(), placed{Store: store}, [][]driver.Request{{req("a", 2)}, {req("b", 2)}})
+	_, admitted, err := inSteps(t.Context(), placed{Store: store}, [][]driver.Request{{req("a", 2)}, {req("b", 2)}})
 	if err != nil || admitted {
 		t.Fatal(admitted, err)
 	}
 	for key, left := range map[string]int64{"a": 5, "b": 0} {
-		if answer, err := store.Decide(t.Context(), req(key, 0)); err != nil || answer.Remaining() != left {
+		if answer, err := driver.Decide(t.Context(), store, req(key, 0)); err != nil || answer.Remaining() != left {
 			t.Errorf("%s has %d left, want %d, %v", key, answer.Remaining(), left, err)
 		}
 	}

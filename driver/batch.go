@@ -1,0 +1,354 @@
+package driver
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Bounds of a batch.
+const (
+	// MaxSubjects is the most operations of mode All.
+	MaxSubjects = 4
+	// MaxChoice is the most operations of mode Any, and ChoiceGroup how many of them a store compares at once.
+	MaxChoice   = 256
+	ChoiceGroup = 8
+)
+
+// A Batch is operations that are carried out together. A batch with one operation may have any mode. Operations have no answers
+// and no errors yet when a store gets them.
+type Batch struct {
+	Mode Mode
+	// Ops are the operations. Of modes All and Any they are of one kind, and their keys differ.
+	Ops []Op
+	// Chosen is the index of the operation that was carried out, which the store sets in mode [Any].
+	Chosen int
+}
+
+// A Mode says how the operations of a batch belong together.
+type Mode uint8
+
+// The modes.
+const (
+	// All carries out every operation, or none, in one atomic step: charges, if all have room, or extensions. There are 1 to
+	// MaxSubjects. Charges have the same algorithm, resolution, CountRefused and Block, and no ID. When the store cannot do it in
+	// one step the error is [ErrApart], and nothing was charged: a limiter then charges one after the other, and gives back.
+	All Mode = iota
+	// Any carries out one of 1 to MaxChoice charges, in one atomic step, and sets Chosen and the answer of that one. The others
+	// are not charged.
+	//
+	// The store looks at groups of ChoiceGroup charges, in order, and decides in the first group in which one fits now: the one
+	// that has most room (see [Room]), and of several such the first. If none of all charges fits, it decides the one whose retry
+	// time is shortest, and again the first: it books that one if the charges may be booked, and returns its refusal otherwise.
+	// Charges that may be booked stand in line: behind a booking of its subject none of them fits now.
+	//
+	// All have the same algorithm, resolution and Within. Their policies do not charge refused calls. When the store cannot
+	// decide them in one step the error is [ErrApart], and nothing was charged: a limiter then looks at them. A subject that the store
+	// rejects is left out, and the error is that of [NoneOf] only if it rejects all.
+	Any
+	// Each carries out the operations one after the other, each by itself: the error of one is in its Err, and says nothing about
+	// the others, unless Do returns an error, after which any number of them may have been carried out. The error is ErrApart,
+	// and none was, if the operations take several round trips that the caller can make at the same time. An Err of ErrApart
+	// says the same of one operation. See [OneByOne].
+	Each
+)
+
+// A Kind says what an operation does.
+type Kind uint8
+
+// The kinds of operations.
+const (
+	// Charge admits a call if every limit has room, and then charges its cost to all of them. A refusal changes nothing, unless
+	// the policy counts refused calls. [Request] says what else it may ask for.
+	//
+	// A charge with an [Settlement].ID may be repeated, also after an error. The ID has 1 to MaxIDLength bytes, and names the call
+	// among those of its key, algorithm and resolution. A decision that charged is remembered for RepeatTime, or until its subject
+	// is forgotten: within it a repetition charges nothing, whatever its cost and its limits. It gets the same decision, which is
+	// the Refusals and At of the first Answer, and the statuses of its own limits as of now. Any other decision is not remembered.
+	// Charging and remembering are one atomic step. A store may bound how many IDs a key remembers.
+	Charge Kind = iota
+	// Settle makes the charge of an admitted call worth [Settlement].Units, at the instant at which it was made: less at once
+	// makes room; more is charged whether or not there is room. It does nothing when the charge has left the window or was
+	// forgotten, or when the store has applied the settlement already, and may be repeated after an error. After a clock that went
+	// back, what is more is charged at a later instant than the call was, and less may be given back by another call of the same
+	// key, or not at all. A store may bound how many IDs a key remembers; what it may have forgotten gives no units back. It has
+	// no answer.
+	Settle
+	// Extend moves the charge of an admitted call to now in one step, so that no other call can take the room: for a holder of a
+	// slot that needs it for longer, and for a caller whose booking could start earlier because units came back. [Answer].At is
+	// the instant, which identifies the charge from then on. It is zero, and nothing has changed, if the charge has left its
+	// longest window, was given back, or was forgotten. After a clock that went back a charge can be taken for one that has left.
+	// The limits do not matter: the call was admitted. Units and ID are not set.
+	//
+	// A booking, whose settlement has a Delay, is moved only if every limit has room now without it, and no other booking is
+	// delayed. Otherwise At is zero, too. From then on its settlement has no Delay. Bookings of several subjects that one batch
+	// made are all moved, or none. The error is [ErrUnsupported] under an algorithm other than SlidingLog and SlidingBuckets.
+	// After any other error but ErrApart the charge may have been moved.
+	Extend
+	// GiveBack gives back Cost units, 1 to MaxUnits, without settling a certain charge: those of the oldest charges that count in
+	// the policy's limits now, and none that is booked ahead. The answer is that of a look afterwards, and its Charged is how many
+	// units were given back: fewer than Cost if no more count, or if a store bounds how many charges it changes in a call. An
+	// error leaves open whether it happened: it must not be repeated.
+	GiveBack
+	// Forget removes every charge of the key under the policy's algorithm, and ends its block. It has no answer.
+	Forget
+	// Cool begins a cool-down of the key: see [CoolDown]. It has no answer.
+	Cool
+)
+
+// An Op is an operation on one subject.
+type Op struct {
+	Kind Kind
+	// Settlement is the call, and of [Settle] and [Extend] its charge.
+	Settlement
+	// CoolDown is what [Cool] begins, and then the cool-down that the key has.
+	CoolDown CoolDown
+
+	// Answer is set by the store, unless there is an error. A Source other than FromStore, and a Cause, say who answered.
+	Answer Answer
+	// Err is the error of this operation in mode [Each], where Do returned nil.
+	Err error
+}
+
+// Asks reports whether limits admit or refuse the operation.
+func (op *Op) Asks() bool { return op.Kind == Charge }
+
+// Corrects reports whether the operation is about a charge that was made before, where the Source says.
+func (op *Op) Corrects() bool { return op.Kind == Settle || op.Kind == Extend }
+
+// MayCharge returns the most units that the operation charges.
+func (op *Op) MayCharge() int64 {
+	switch op.Kind {
+	case Charge, Extend: // an extension charges anew
+		return op.Cost
+	case Settle:
+		return max(0, op.Units-op.Cost)
+	}
+	return 0
+}
+
+// MayFree reports whether the operation can make room now.
+func (op *Op) MayFree() bool {
+	return op.Kind == GiveBack || op.Kind == Forget || op.Kind == Settle && op.Units < op.Cost
+}
+
+// Made returns the settlement that gives back what a charge was charged, all of it.
+func (op *Op) Made() Settlement {
+	return Settlement{Request: op.Request, At: op.Answer.At, Delay: op.Answer.Delay, Source: op.Answer.Source}
+}
+
+// check returns an error if the answer of the operation cannot be one.
+func (op *Op) check() error {
+	if !op.Asks() && op.Kind != GiveBack {
+		return nil
+	}
+	return op.Answer.Check(op.Policy)
+}
+
+// Do has a store carry out the batch, and checks the answers, so that a mistake of a store is an error that names it.
+func (b *Batch) Do(ctx context.Context, store Store) error {
+	err := store.Do(ctx, b)
+	if err != nil {
+		return err
+	}
+	if b.Mode == Any {
+		if b.Chosen < 0 || b.Chosen >= len(b.Ops) {
+			return fmt.Errorf("driver: the store chose operation %d of %d", b.Chosen, len(b.Ops))
+		}
+		return b.Ops[b.Chosen].check()
+	}
+	for i := range b.Ops {
+		op := &b.Ops[i]
+		if wrong := op.check(); wrong != nil && b.Mode == Each && len(b.Ops) > 1 {
+			op.Err = cmp.Or(op.Err, wrong)
+		} else if wrong != nil {
+			return wrong
+		}
+	}
+	return nil
+}
+
+// Admitted reports whether a batch that was carried out charged what it asked for: of modes All and Each every operation, of Any
+// the chosen one.
+func (b *Batch) Admitted() bool {
+	if b.Mode == Any {
+		return b.Ops[b.Chosen].Answer.Allowed()
+	}
+	return !slices.ContainsFunc(b.Ops, func(op Op) bool { return op.Err != nil || !op.Answer.Allowed() })
+}
+
+// Charged returns how many units operation i of a batch charged that was carried out without an error: less than zero if it gave
+// units back.
+func (b *Batch) Charged(i int) int64 {
+	op := &b.Ops[i]
+	admitted := op.Answer.Allowed()
+	if b.Mode == All {
+		admitted = b.Admitted()
+	}
+	switch {
+	case op.Err != nil, b.Mode == Any && i != b.Chosen:
+		return 0
+	case op.Kind == GiveBack:
+		return -op.Answer.Charged
+	case op.Kind == Settle:
+		return op.Units - op.Cost
+	case op.Kind == Extend && op.Answer.At == 0, op.Asks() && !admitted && !op.Policy.CountRefused:
+		return 0
+	case op.Asks() && op.Partial:
+		return max(1, op.Answer.Charged) // a refusal that is charged is one of a unit
+	}
+	return op.MayCharge()
+}
+
+// Clone returns a copy of the batch.
+func (b *Batch) Clone() *Batch { return &Batch{b.Mode, slices.Clone(b.Ops), b.Chosen} }
+
+// Take sets the answers of the batch to those of a copy that was carried out.
+func (b *Batch) Take(from *Batch) {
+	b.Chosen = from.Chosen
+	for i := range b.Ops {
+		b.Ops[i].CoolDown, b.Ops[i].Answer, b.Ops[i].Err = from.Ops[i].CoolDown, from.Ops[i].Answer, from.Ops[i].Err
+	}
+}
+
+// Room returns the share of a limit's units that would be left after the request: that of the limit with the smallest
+// share. It is below zero if the request does not fit. The statuses are those of a look at the request's subject.
+func Room(req *Request, statuses []Status) float64 {
+	least := 1.0
+	for i := range statuses {
+		least = min(least, float64(statuses[i].Remaining-req.Cost)/float64(req.Policy.Limits[i].Units))
+	}
+	return least
+}
+
+// NoneOf returns the error of a choice whose subjects are all rejected, the first of them with this error.
+func NoneOf(subjects int, first error) error {
+	return fmt.Errorf("none of the %d subjects can be decided, the first because of this: %w", subjects, first)
+}
+
+// OneByOne carries out the operations of a batch by themselves, in their order: what a store does that knows no better.
+func OneByOne(ctx context.Context, b *Batch, do func(context.Context, *Op) error) error {
+	if len(b.Ops) == 1 {
+		b.Chosen = 0
+		return do(ctx, &b.Ops[0])
+	}
+	if b.Mode != Each {
+		return ErrApart
+	}
+	for i := range b.Ops {
+		b.Ops[i].Err = do(ctx, &b.Ops[i])
+	}
+	return nil
+}
+
+// Decide has a store carry out one charge, and checks the answer.
+func Decide(ctx context.Context, store Store, req Request) (Answer, error) {
+	b := Batch{Ops: []Op{{Settlement: Settlement{Request: req}}}}
+	err := b.Do(ctx, store)
+	return b.Ops[0].Answer, err
+}
+
+// A Request is one call on one subject. Limiters make requests and check them; stores trust them.
+type Request struct {
+	// Key is the subject: 1 to MaxKeyLength bytes.
+	Key string
+	// Cost is the units asked for. Zero only looks.
+	Cost int64
+	// Policy holds the limits of the subject. The cost is not above any of them.
+	Policy *Policy
+	// Within is how far ahead a charge may be booked, in microseconds: 0 to MaxAhead. Zero only asks for now. A store that
+	// does not book under the policy ignores it: see [Powers.Books].
+	//
+	// A request that may be booked is admitted at the earliest instant, from now to Within ahead, at which every limit has
+	// room and no charge that was made before is later. Its charge is made at that instant, which is [Answer].At, and
+	// [Answer].Delay is how long it is from now. So bookings start in the order in which the store decided them. If that
+	// instant is farther away the request is refused, and its retry time is the time until that instant.
+	//
+	// Once units came back while bookings lay ahead of now, and as long as some do, one request under sliding limits is admitted at
+	// the earliest instant at which every limit has room and which delays no booking, as described for a request that may not be
+	// booked, if the store finds it within 256 instants at which charges are made or leave, and Within is more than a microsecond, with
+	// which a choice asks. (Within is compared with that instant, and the retry time of a refusal is that behind all bookings.)
+	//
+	// A request that may not be booked delays no booking: it is admitted only if it fits now, and if every window that ends
+	// at a booking then still holds no more than the request's own limits. Otherwise it is refused, and its retry time is
+	// an upper bound: the time until it would fit behind all bookings. A store may refuse it without looking at every
+	// booking, where more than 1,000 instants within a window of now have charges. What remains is the highest cost that it
+	// would admit.
+	//
+	// For every instant, also ahead of now, the window that ends there holds no more than a limit's units. A booking is given
+	// back by a settlement; those behind it keep their instants. At
+	// most 10,000 instants ahead of now have bookings of one subject: then a request that does not fit now is refused, with
+	// the time until it would fit.
+	//
+	// If a request that may be booked is refused, those limits refuse it that have no room until Within has passed, each with
+	// the time until it has. What remains is then as of now. No refusal is [Answer.Firm] while bookings lie ahead. A batch
+	// of mode All books all its charges at one instant, behind the bookings of all their subjects; their Within is the same. A repetition
+	// with an ID gets the At of the first Answer, and what is left of its Delay.
+	//
+	// When the clock goes back to before the last charge, bookings move back by that time, because callers wait in real time.
+	// Settling one then may do nothing: its units stay charged until they leave.
+	Within int64
+	// Partial asks for as many units as fit now: Cost or fewer, and at least one. [Answer].Charged says how many were
+	// charged. A refusal, its retry time, and what a policy that counts refused calls charges for it are those of a call
+	// of one unit. Such a request is never booked, and stands alone.
+	Partial bool
+	// Forced charges Cost whether or not there is room, also if it is above every limit: 1 to MaxUnits. The answer is that
+	// of a peek afterwards. Such a request stands alone. Its policy counts refused calls, so that decorators take it for a call
+	// that is charged in any case.
+	Forced bool
+	// MaySettle says that the charge may be settled later, so that refusals of other calls are not
+	// [Answer.Firm] any more.
+	MaySettle bool
+}
+
+// A Settlement says what an admitted request was worth in the end.
+type Settlement struct {
+	// Request is the request. Its Cost is what was charged.
+	Request
+	// At is when the charge was made: [Answer.At] of the answer that admitted the request.
+	At int64
+	// Delay is the [Answer.Delay] of that answer. The store had decided so long before At: that tells a booking of
+	// before a reset from one of after it.
+	Delay int64
+	// Source is where that answer came from.
+	Source Source
+	// Units is what the request was worth: 0 to MaxUnits, less or more than its Cost.
+	Units int64
+	// ID names the settlement among all: a store applies it once, however often it is repeated. Empty
+	// when the caller never repeats it. Of a charge it names the call.
+	ID string
+}
+
+// Expires returns the instant from which the charge no longer counts and settling does nothing. Stores
+// remember the ID until then, unless there are too many.
+func (s *Settlement) Expires() int64 {
+	lives := s.Policy.Longest()
+	if s.Policy.Algorithm == SlidingCounter {
+		lives *= 2
+	}
+	return s.At + lives
+}
+
+// A CoolDown is a time in which all processes that share a store leave a key alone, such as an API that has refused a call.
+// Lengths are in microseconds.
+//
+// A cool-down lasts Length from now on, unless there is one that ends as late; comparing and beginning are one atomic step. The
+// operation gets the cool-down that the key has then: the zero CoolDown when there is none. A Length of zero begins nothing and
+// only looks. The policy of the operation has no limits; charges of the key do not matter and stay as they are. After an error
+// the cool-down may have begun, and the operation may be repeated. When the store's clock went back to before a cool-down began,
+// it counts as begun now.
+type CoolDown struct {
+	// Length is how long it lasts: at most a day and an hour. Zero is no cool-down.
+	Length int64
+	// Left is the time until its end on the store's clock: at most Length, and negative after the end. It is
+	// not used when a cool-down begins.
+	Left int64
+	// Guessed says that the Length is a guess. The store keeps it for its callers.
+	Guessed bool
+}
+
+// Keep returns how long after its end a store keeps a cool-down: as long as it lasted, and 10 seconds at
+// least. So a caller knows that the last one was too short.
+func (c CoolDown) Keep() int64 { return max(c.Length, 10*time.Second.Microseconds()) }

@@ -1,0 +1,92 @@
+package stepwise
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"example.com/sash/driver"
+)
+
+// Choose carries out a batch of mode [driver.Any] with a store that cannot do it in one step. It looks at a group of subjects
+// concurrently, and decides on the one with most room; if other calls have taken that room in between, it decides on the next
+// best. If no subject has room, it decides on the one that a look expects to have room first. So a call is refused, or booked,
+// only if every subject was seen without room; and another one may have room earlier. Of a subject with calendar limits alone, a
+// look does not show bookings that lie ahead.
+//
+// At most one subject is charged. After an error of a decision it may have been. Subjects that the store rejects are left out.
+func Choose(ctx context.Context, store driver.Store, b *driver.Batch) error {
+	soonest, expected, bad := -1, int64(0), error(nil)
+	for begin := 0; begin < len(b.Ops); begin += driver.ChoiceGroup {
+		group := b.Ops[begin:min(begin+driver.ChoiceGroup, len(b.Ops))]
+		looks, errs := make([]driver.Answer, len(group)), make([]error, len(group))
+		var all sync.WaitGroup
+		for i := range group {
+			req := group[i].Request
+			req.Cost, req.Within = 0, 0
+			all.Go(func() { looks[i], errs[i] = driver.Decide(ctx, store, req) })
+		}
+		all.Wait()
+		for _, err := range errs {
+			if err != nil && !errors.Is(err, driver.ErrRejected) {
+				return errors.Join(errs...)
+			}
+			bad = cmp.Or(bad, err)
+		}
+		for _, i := range byRoom(group, looks) {
+			if errs[i] != nil {
+				continue
+			}
+			req := group[i].Request
+			req.Within = min(req.Within, 1) // now; one that may not be booked at all would go ahead of bookings
+			answer, err := driver.Decide(ctx, store, req)
+			if err != nil || answer.Allowed() {
+				b.Chosen, group[i].Answer = begin+i, answer
+				return err
+			}
+			looks[i] = answer
+		}
+		for i := range group {
+			if wait := expect(&group[i].Request, &looks[i]); errs[i] == nil && (soonest < 0 || wait < expected) {
+				soonest, expected = begin+i, wait
+			}
+		}
+	}
+	if soonest < 0 {
+		return driver.NoneOf(len(b.Ops), bad)
+	}
+	var err error
+	b.Chosen = soonest
+	b.Ops[soonest].Answer, err = driver.Decide(ctx, store, b.Ops[soonest].Request)
+	return err
+}
+
+// byRoom returns the charges that fit, the one with most room first.
+func byRoom(ops []driver.Op, looks []driver.Answer) []int {
+	var fit []int
+	room := make([]float64, len(ops))
+	for i := range ops {
+		req := &ops[i].Request
+		if room[i] = driver.Room(req, looks[i].Statuses()); room[i] >= 0 && expect(req, &looks[i]) <= 0 {
+			fit = append(fit, i)
+		}
+	}
+	slices.SortStableFunc(fit, func(a, b int) int { return cmp.Compare(room[b], room[a]) })
+	return fit
+}
+
+// expect returns the least time until a request fits, by a look at its subject or by a refusal. A booking is not earlier
+// than the last charge, which a look shows by the time until that has left its window.
+func expect(req *driver.Request, look *driver.Answer) (wait int64) {
+	for i, s := range look.Statuses() {
+		if s.Remaining < req.Cost {
+			wait = max(wait, s.Retry, s.Release)
+		}
+		if l := &req.Policy.Limits[i]; req.Within > 0 && l.Period == 0 {
+			wait = max(wait, s.Reset-l.Window)
+		}
+	}
+	return wait
+}
