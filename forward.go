@@ -194,10 +194,14 @@ func pauses(req *driver.Request) (first, last time.Duration) {
 	return min(max(time.Duration(flow/2)*time.Microsecond, leastBring), last), last
 }
 
-// comeForward makes the places of a queue come forward with those of its key: of several, the one that has least left.
+// comeForward makes the places of a queue come forward with those of its key: of several, the one that has least left for
+// its cost.
 func (q *lines) comeForward(line *queue, holder []*Reservation) {
-	for i, r := range holder {
-		if r.result.Remaining < holder[line.main].result.Remaining {
+	left := func(i int) float64 {
+		return float64(holder[i].result.Remaining) / float64(line.newest.sets[i].Request.Cost)
+	}
+	for i := range holder {
+		if left(i) < left(line.main) {
 			line.main = i
 		}
 	}

@@ -404,6 +404,26 @@ func TestWhoWaitsForTwoKeepsNobodyBack(t *testing.T) {
 	})
 }
 
+// Of a subject with 200 of 1,000 units left and one with 98 of 100, a call that costs 400 and 1 waits for the first.
+func TestWhoWaitsForTwoAsksForTheOneThatIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newBookStore(), nil, sash.Every(1000, 10*time.Second))
+		both := []sash.Subject{{Key: "tokens", Cost: 400}, {Key: "requests", Cost: 1, Limits: []sash.Limit{sash.Every(100, 10*time.Second)}}}
+		var all [3][]*sash.Reservation
+		for i := range all {
+			var err error
+			if _, all[i], err = l.BookAll(t.Context(), time.Minute, both...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.AfterFunc(time.Second, func() { _ = all[0][0].Settle(t.Context(), 10) })
+		begin := time.Now()
+		if err := all[2][0].Wait(t.Context()); err != nil || time.Since(begin) > 2*time.Second {
+			t.Errorf("the third call waits for %v, %v", time.Since(begin), err)
+		}
+	})
+}
+
 // Reservations of two limiters are settled in their stores.
 func TestSettleAllOverTwoLimiters(t *testing.T) {
 	var all []*sash.Reservation
