@@ -58,6 +58,10 @@ func TestConstructorsRefuseNil(t *testing.T) {
 			"httplimit: a middleware needs a limi": func() error { _, err := httplimit.New(nil, httplimit.PeerAddress, nil); return err },
 			"httplimit: a middleware needs a":      func() error { _, err := httplimit.NewLayers(nil, nil, nil); return err },
 			"a middleware needs a limiter":         func() error { _, err := middleware.NewGate[int](nil, nil, middleware.GateOptions[int]{}); return err },
+			"failover: mode local needs": func() error {
+				_, err := failover.New(good, &failover.Options{Local: store, Modes: failover.Modes{Rules: []failover.Rule{{Mode: failover.Local}}}})
+				return err
+			},
 			"lease: an own share needs the store": func() error {
 				_, err := lease.Shared(good, good, time.Second, &lease.Options{Own: &lease.Own{Regions: 2, Percent: 10, Store: store}})
 				return err

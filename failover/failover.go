@@ -135,10 +135,10 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	g.divide(&o)
 	g.enter = (*breaker).enter
 	g.keys = sync.OnceValue(g.probeKeys)
-	if o.Local != nil && !o.Local.Powers().Has(localPowers) {
-		return nil, fmt.Errorf("failover: a %T cannot decide in mode local: use memstore.New(nil)", o.Local)
-	}
-	if o.Local != nil {
+	if !driver.Nil(o.Local) {
+		if !o.Local.Powers().Has(localPowers) {
+			return nil, fmt.Errorf("failover: a %T cannot decide in mode local: use memstore.New(nil)", o.Local)
+		}
 		g.local = newLocal(o.Local, o.Instances, len(g.breakers))
 		for i := range g.local.backlogs {
 			g.local.backlogs[i].write = func(done chan<- struct{}) { g.repay(&g.local.backlogs[i], &g.breakers[i], done) }

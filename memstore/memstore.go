@@ -89,11 +89,11 @@ func (s *Store) open(key string) (sh *shard, hash uint64, now int64) {
 	return sh, hash, sh.clock.now()
 }
 
-// at is open for a key whose shard is locked.
+// at is open for one of several keys, whose shards are locked: they have one time.
 func (s *Store) at(key string) (sh *shard, hash uint64, now int64) {
 	hash = s.hash(key)
 	sh = s.shard(hash)
-	return sh, hash, sh.clock.now()
+	return sh, hash, sh.clock.last
 }
 
 // Powers implements [driver.Store].

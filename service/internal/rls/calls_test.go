@@ -243,10 +243,11 @@ func TestHalfSentMessagesHaveAShare(t *testing.T) {
 func TestWholeMessagesTakeNoShare(t *testing.T) {
 	inside, finish, store := make(chan struct{}), make(chan struct{}), memstore.New(nil)
 	w := &world{t: t, calls: &calls{within: time.Hour, most: maxCalls, half: 4 << 10}}
-	w.serve(text, storeFunc(func(ctx context.Context, req driver.Request) (driver.Answer, error) {
+	w.serve(text, storeFunc(func(ctx context.Context, op *driver.Op) (err error) {
 		inside <- struct{}{}
 		<-finish
-		return store.Decide(ctx, req)
+		op.Answer, err = driver.Decide(ctx, store, op.Request)
+		return err
 	}), &Options{Timeout: time.Hour})
 	client := meet(t, w.conn.Target())
 	message := servertest.Must(proto.Marshal(request("ip=" + strings.Repeat("x", 1500))))(t)
