@@ -145,18 +145,12 @@ func (s *Store) together(ops []driver.Op) error {
 
 // charge decides a call.
 func (s *Store) charge(op *driver.Op) error {
-	sh, hash, now := s.open(op.Key)
-	defer sh.mu.Unlock()
-	switch {
-	case op.ID != "":
-		return sh.chargeOnce(now, hash, op)
-	case !op.Partial && op.Policy.Block.Refusals == 0: // what changes no request needs no copy of it
-		if !sh.decideOpen(now, hash, &op.Request, &op.Answer) {
-			return ErrFull
-		}
-		return nil
-	}
 	req := op.Request
+	sh, hash, now := s.open(req.Key)
+	defer sh.mu.Unlock()
+	if op.ID != "" {
+		return sh.chargeOnce(now, hash, op)
+	}
 	if req.Partial {
 		req.Cost = sh.fit(now, hash, req)
 	}

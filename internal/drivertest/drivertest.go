@@ -2,6 +2,7 @@
 package drivertest
 
 import (
+	"cmp"
 	"context"
 
 	"example.com/sash/driver"
@@ -32,16 +33,6 @@ func Over(next driver.Store, on func(ctx context.Context, b *driver.Batch) error
 	return &Fake{Passthrough: driver.Passthrough{Next: next}, On: on}
 }
 
-// Apart returns a store that charges one subject at a time, as a cluster does where keys are in different slots.
-func Apart(next driver.Store) *Fake {
-	return Over(next, func(ctx context.Context, b *driver.Batch) error {
-		if len(b.Ops) > 1 && b.Ops[0].Asks() {
-			return driver.ErrApart
-		}
-		return next.Do(ctx, b)
-	})
-}
-
 // Plain returns a store without the powers of next: it decides single calls.
 func Plain(next driver.Store) *Fake {
 	plain := Over(next, func(ctx context.Context, b *driver.Batch) error {
@@ -57,16 +48,22 @@ func Plain(next driver.Store) *Fake {
 	return plain
 }
 
-// Calls is a store by single calls.
+// Calls are the calls of a store, one operation or batch each.
 type Calls struct{ driver.Store }
 
-// do carries out operations.
-func (c Calls) do(ctx context.Context, mode driver.Mode, kind driver.Kind, sets ...driver.Settlement) (driver.Batch, error) {
-	b := driver.Batch{Mode: mode}
+// Of returns the calls of a store.
+func Of(store driver.Store) Calls { return Calls{store} }
+
+// do carries out operations, and returns their answers.
+func (c Calls) do(ctx context.Context, b *driver.Batch, kind driver.Kind, sets ...driver.Settlement) (answers []driver.Answer, err error) {
 	for _, set := range sets {
 		b.Ops = append(b.Ops, driver.Op{Kind: kind, Settlement: set})
 	}
-	return b, c.Do(ctx, &b)
+	err = c.Do(ctx, b)
+	for i := range b.Ops {
+		answers = append(answers, b.Ops[i].Answer)
+	}
+	return answers, err
 }
 
 func charges(reqs []driver.Request) (sets []driver.Settlement) {
@@ -76,14 +73,6 @@ func charges(reqs []driver.Request) (sets []driver.Settlement) {
 	return sets
 }
 
-func answers(b driver.Batch, err error) ([]driver.Answer, error) {
-	var all []driver.Answer
-	for i := range b.Ops {
-		all = append(all, b.Ops[i].Answer)
-	}
-	return all, err
-}
-
 // Decide charges one subject.
 func (c Calls) Decide(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	return c.Once(ctx, "", req)
@@ -91,63 +80,61 @@ func (c Calls) Decide(ctx context.Context, req driver.Request) (driver.Answer, e
 
 // Once charges one subject once for all calls with an ID.
 func (c Calls) Once(ctx context.Context, id string, req driver.Request) (driver.Answer, error) {
-	b, err := c.do(ctx, driver.All, driver.Charge, driver.Settlement{Request: req, ID: id})
-	return b.Ops[0].Answer, err
+	answers, err := c.do(ctx, new(driver.Batch), driver.Charge, driver.Settlement{Request: req, ID: id})
+	return answers[0], err
 }
 
 // All charges several subjects.
 func (c Calls) All(ctx context.Context, reqs ...driver.Request) ([]driver.Answer, error) {
-	return answers(c.do(ctx, driver.All, driver.Charge, charges(reqs)...))
+	return c.do(ctx, new(driver.Batch), driver.Charge, charges(reqs)...)
 }
 
 // Each charges subjects by themselves.
 func (c Calls) Each(ctx context.Context, reqs ...driver.Request) ([]driver.Op, error) {
-	b, err := c.do(ctx, driver.Each, driver.Charge, charges(reqs)...)
+	b := driver.Batch{Mode: driver.Each}
+	_, err := c.do(ctx, &b, driver.Charge, charges(reqs)...)
 	return b.Ops, err
 }
 
 // Any charges one of several subjects.
 func (c Calls) Any(ctx context.Context, reqs ...driver.Request) (int, driver.Answer, error) {
-	b, err := c.do(ctx, driver.Any, driver.Charge, charges(reqs)...)
-	return b.Chosen, b.Ops[b.Chosen].Answer, err
+	b := driver.Batch{Mode: driver.Any}
+	answers, err := c.do(ctx, &b, driver.Charge, charges(reqs)...)
+	return b.Chosen, answers[b.Chosen], err
 }
 
 // GiveBack gives units back.
 func (c Calls) GiveBack(ctx context.Context, req driver.Request) (driver.Answer, error) {
-	b, err := c.do(ctx, driver.All, driver.GiveBack, driver.Settlement{Request: req})
-	return b.Ops[0].Answer, err
+	answers, err := c.do(ctx, new(driver.Batch), driver.GiveBack, driver.Settlement{Request: req})
+	return answers[0], err
 }
 
 // Settle corrects charges, and returns the first error.
 func (c Calls) Settle(ctx context.Context, sets ...driver.Settlement) error {
-	b, err := c.do(ctx, driver.Each, driver.Settle, sets...)
+	b := driver.Batch{Mode: driver.Each}
+	_, err := c.do(ctx, &b, driver.Settle, sets...)
 	for i := range b.Ops {
-		if err == nil {
-			err = b.Ops[i].Err
-		}
+		err = cmp.Or(err, b.Ops[i].Err)
 	}
 	return err
 }
 
 // Extend makes charges anew, and returns the instant.
 func (c Calls) Extend(ctx context.Context, sets ...driver.Settlement) (int64, error) {
-	b, err := c.do(ctx, driver.All, driver.Extend, sets...)
-	return b.Ops[0].Answer.At, err
+	answers, err := c.do(ctx, new(driver.Batch), driver.Extend, sets...)
+	return answers[0].At, err
 }
 
 // Forget forgets a subject.
 func (c Calls) Forget(ctx context.Context, key string, policy *driver.Policy) error {
-	_, err := c.do(ctx, driver.All, driver.Forget, driver.Settlement{Request: driver.Request{Key: key, Policy: policy}})
+	_, err := c.do(ctx, new(driver.Batch), driver.Forget, driver.Settlement{Request: driver.Request{Key: key, Policy: policy}})
 	return err
 }
 
 // Cool begins a cool-down.
 func (c Calls) Cool(ctx context.Context, key string, begin driver.CoolDown) (driver.CoolDown, error) {
-	req := driver.Request{Key: key, Policy: new(driver.Policy)}
-	b := driver.Batch{Ops: []driver.Op{{Kind: driver.Cool, Settlement: driver.Settlement{Request: req}, CoolDown: begin}}}
-	err := c.Do(ctx, &b)
+	of := driver.Settlement{Request: driver.Request{Key: key, Policy: new(driver.Policy)}}
+	b := driver.Batch{Ops: []driver.Op{{Kind: driver.Cool, Settlement: of, CoolDown: begin}}}
+	err := c.Store.Do(ctx, &b)
 	return b.Ops[0].CoolDown, err
 }
-
-// Of returns a store by single calls.
-func Of(store driver.Store) Calls { return Calls{store} }
