@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"example.com/sash/driver"
-	"example.com/sash/driver/stepwise"
 )
 
 // A Subject is one of several keys that a call is charged to, such as a client and the quota that all
@@ -173,7 +172,7 @@ func (l *Limiter) decideApart(ctx context.Context, calls []call, ops []driver.Op
 	for i := range ops {
 		steps = append(steps, ops[i:i+1])
 	}
-	admitted, err := stepwise.Decide(ctx, l.store, steps...)
+	admitted, err := driver.DecideInSteps(ctx, l.store, steps...)
 	if err != nil {
 		return nil, storeError(ctx, err)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"example.com/sash/driver"
-	"example.com/sash/driver/stepwise"
 )
 
 // AllowAny charges one of several subjects, such as the credentials of a pool that each have a quota of their own: the
@@ -177,7 +176,7 @@ func (l *Limiter) decideAny(ctx context.Context, options []option) (chosen int, 
 		return 0, Result{}, err
 	}
 	if err = b.Do(ctx, l.store); errors.Is(err, driver.ErrApart) {
-		err = stepwise.Choose(ctx, l.store, &b)
+		err = driver.ChooseApart(ctx, l.store, &b)
 	}
 	l.pace.end(ctx, began, err)
 	if err != nil {

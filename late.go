@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"example.com/sash/driver"
-	"example.com/sash/driver/stepwise"
 )
 
 // decideForHolder is decideAll for charges that the caller settles. A caller who leaves while the store decides does not
@@ -79,7 +78,7 @@ func (l *leavers) add(n int) {
 	}
 }
 
-// outlive is [stepwise.Outlive] among a bounded number of callers who have left.
+// outlive is [driver.Outlive] among a bounded number of callers who have left.
 func outlive[T any](ctx context.Context, l *leavers, decide func(context.Context) (T, error), giveBack func(T)) (value T, err error) {
 	if err := l.wait(ctx); err != nil {
 		return value, err
@@ -91,7 +90,7 @@ func outlive[T any](ctx context.Context, l *leavers, decide func(context.Context
 			l.add(-1)
 		}
 	}
-	value, err = stepwise.Outlive(ctx, func(ctx context.Context) (value T, err error) {
+	value, err = driver.Outlive(ctx, func(ctx context.Context) (value T, err error) {
 		admitted := false
 		defer func() {
 			if !admitted {
@@ -162,7 +161,7 @@ func (p *pace) look(ctx context.Context, store driver.Store, req driver.Request,
 	if now.UnixNano()-last < int64(lookEvery) || !p.looked.CompareAndSwap(last, looking) {
 		return false
 	}
-	_, _ = stepwise.Outlive(ctx, func(ctx context.Context) (struct{}, error) {
+	_, _ = driver.Outlive(ctx, func(ctx context.Context) (struct{}, error) {
 		defer func() { p.looked.Store(time.Now().UnixNano()) }()
 		_, err := driver.Decide(ctx, store, req)
 		p.end(ctx, now, err)

@@ -11,7 +11,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/driver/stepwise"
 	"example.com/sash/failover"
 	"example.com/sash/service/internal/config"
 )
@@ -184,7 +183,7 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	admitted, err := stepwise.Decide(ctx, store, steps...)
+	admitted, err := driver.DecideInSteps(ctx, store, steps...)
 	if err != nil {
 		return false, failure(ctx, err)
 	}

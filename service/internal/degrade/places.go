@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/sash/driver"
-	"example.com/sash/driver/stepwise"
 	"example.com/sash/failover"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
@@ -336,7 +335,7 @@ func (r *region) Forget(ctx context.Context, key string) error {
 func within[T any](ctx context.Context, r *region, f func(context.Context) (T, error)) (T, error) {
 	timed, cancel := context.WithTimeout(ctx, r.budget)
 	defer cancel()
-	value, err := stepwise.Outlive(timed, f, func(T) {})
+	value, err := driver.Outlive(timed, f, func(T) {})
 	if timed.Err() != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		err = failover.ErrBudget
 	}

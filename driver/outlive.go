@@ -1,5 +1,4 @@
-// Package stepwise makes calls on a store that take several steps: on subjects in different places, and for callers who leave.
-package stepwise
+package driver
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package stepwise
+package driver
 
 import (
 	"cmp"
@@ -6,31 +6,29 @@ import (
 	"errors"
 	"slices"
 	"sync"
-
-	"example.com/sash/driver"
 )
 
-// Choose carries out a batch of mode [driver.Any] with a store that cannot do it in one step. It looks at a group of subjects
+// ChooseApart carries out a batch of mode [Any] with a store that cannot do it in one step. It looks at a group of subjects
 // concurrently, and decides on the one with most room; if other calls have taken that room in between, it decides on the next
 // best. If no subject has room, it decides on the one that a look expects to have room first. So a call is refused, or booked,
 // only if every subject was seen without room; and another one may have room earlier. Of a subject with calendar limits alone, a
 // look does not show bookings that lie ahead.
 //
 // At most one subject is charged. After an error of a decision it may have been. Subjects that the store rejects are left out.
-func Choose(ctx context.Context, store driver.Store, b *driver.Batch) error {
+func ChooseApart(ctx context.Context, store Store, b *Batch) error {
 	soonest, expected, bad := -1, int64(0), error(nil)
-	for begin := 0; begin < len(b.Ops); begin += driver.ChoiceGroup {
-		group := b.Ops[begin:min(begin+driver.ChoiceGroup, len(b.Ops))]
-		looks, errs := make([]driver.Answer, len(group)), make([]error, len(group))
+	for begin := 0; begin < len(b.Ops); begin += ChoiceGroup {
+		group := b.Ops[begin:min(begin+ChoiceGroup, len(b.Ops))]
+		looks, errs := make([]Answer, len(group)), make([]error, len(group))
 		var all sync.WaitGroup
 		for i := range group {
 			req := group[i].Request
 			req.Cost, req.Within = 0, 0
-			all.Go(func() { looks[i], errs[i] = driver.Decide(ctx, store, req) })
+			all.Go(func() { looks[i], errs[i] = Decide(ctx, store, req) })
 		}
 		all.Wait()
 		for _, err := range errs {
-			if err != nil && !errors.Is(err, driver.ErrRejected) {
+			if err != nil && !errors.Is(err, ErrRejected) {
 				return errors.Join(errs...)
 			}
 			bad = cmp.Or(bad, err)
@@ -41,7 +39,7 @@ func Choose(ctx context.Context, store driver.Store, b *driver.Batch) error {
 			}
 			req := group[i].Request
 			req.Within = min(req.Within, 1) // now; one that may not be booked at all would go ahead of bookings
-			answer, err := driver.Decide(ctx, store, req)
+			answer, err := Decide(ctx, store, req)
 			if err != nil || answer.Allowed() {
 				b.Chosen, group[i].Answer = begin+i, answer
 				return err
@@ -55,21 +53,21 @@ func Choose(ctx context.Context, store driver.Store, b *driver.Batch) error {
 		}
 	}
 	if soonest < 0 {
-		return driver.NoneOf(len(b.Ops), bad)
+		return NoneOf(len(b.Ops), bad)
 	}
 	var err error
 	b.Chosen = soonest
-	b.Ops[soonest].Answer, err = driver.Decide(ctx, store, b.Ops[soonest].Request)
+	b.Ops[soonest].Answer, err = Decide(ctx, store, b.Ops[soonest].Request)
 	return err
 }
 
 // byRoom returns the charges that fit, the one with most room first.
-func byRoom(ops []driver.Op, looks []driver.Answer) []int {
+func byRoom(ops []Op, looks []Answer) []int {
 	var fit []int
 	room := make([]float64, len(ops))
 	for i := range ops {
 		req := &ops[i].Request
-		if room[i] = driver.Room(req, looks[i].Statuses()); room[i] >= 0 && expect(req, &looks[i]) <= 0 {
+		if room[i] = Room(req, looks[i].Statuses()); room[i] >= 0 && expect(req, &looks[i]) <= 0 {
 			fit = append(fit, i)
 		}
 	}
@@ -79,7 +77,7 @@ func byRoom(ops []driver.Op, looks []driver.Answer) []int {
 
 // expect returns the least time until a request fits, by a look at its subject or by a refusal. A booking is not earlier
 // than the last charge, which a look shows by the time until that has left its window.
-func expect(req *driver.Request, look *driver.Answer) (wait int64) {
+func expect(req *Request, look *Answer) (wait int64) {
 	for i, s := range look.Statuses() {
 		if s.Remaining < req.Cost {
 			wait = max(wait, s.Retry, s.Release)
