@@ -221,7 +221,8 @@ func sendBy(t *testing.T, client *http.Client, method, url, body string, header 
 		req.Header.Set(header[i], header[i+1])
 	}
 	req.Host = cmp.Or(req.Header.Get("Host"), req.Host)
-	res := servertest.Must(client.Do(req))(t)
+	res, err := client.Do(req)
+	servertest.Check(t, err)
 	defer func() { _ = res.Body.Close() }()
 	text := servertest.Must(io.ReadAll(res.Body))(t)
 	return httpReply{res.StatusCode, res.Status, res.Header}, string(text)

@@ -129,7 +129,8 @@ func TestPrometheusHasAnAddressOfItsOwn(t *testing.T) {
 	addr := regexp.MustCompile(`addr=(\S+)`).FindStringSubmatch(log.String())[1]
 	req := servertest.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/m", nil))(t)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	res := servertest.Must(client.Do(req))(t)
+	res, err := client.Do(req)
+	servertest.Check(t, err)
 	defer func() { _ = res.Body.Close() }()
 	text, _ := io.ReadAll(res.Body)
 	if want := `sash_decisions_total{domain="d",outcome="allowed",rule="user",source="store"} 1`; !strings.Contains(string(text), want) {
