@@ -50,7 +50,7 @@ func credentials(n int) []sash.Subject {
 func TestAnyUsesEverySubjectUpToItsLimit(t *testing.T) {
 	eachWay(t, func(t *testing.T, store driver.Store) {
 		l := newLimiter(t, store, nil, sash.PerMinute(4))
-		pool := credentials(3 * sash.AnyGroup)
+		pool := credentials(3 * driver.ChoiceGroup)
 		used := make([]int, len(pool))
 		for range 4 * len(pool) {
 			i, res, err := l.AllowAny(t.Context(), pool...)
@@ -75,8 +75,8 @@ func TestAnyAsksAsLittleAsItCan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &separate{store: memstore.New(nil)}
 		l := newLimiter(t, store, nil, sash.PerMinute(1))
-		pool := credentials(2 * sash.AnyGroup)
-		for call := range 2 * sash.AnyGroup {
+		pool := credentials(2 * driver.ChoiceGroup)
+		for call := range 2 * driver.ChoiceGroup {
 			began := time.Now()
 			if _, res, err := l.AllowAny(t.Context(), pool...); err != nil || !res.Allowed {
 				t.Fatalf("%+v, %v", res, err)
@@ -85,8 +85,8 @@ func TestAnyAsksAsLittleAsItCan(t *testing.T) {
 				t.Errorf("call %d took %v, of a millisecond each", call, took)
 			}
 		}
-		if n := store.decides.Load(); n != 2*sash.AnyGroup {
-			t.Errorf("%d decisions for %d calls", n, 2*sash.AnyGroup)
+		if n := store.decides.Load(); n != 2*driver.ChoiceGroup {
+			t.Errorf("%d decisions for %d calls", n, 2*driver.ChoiceGroup)
 		}
 	})
 }
@@ -173,7 +173,7 @@ func TestBookAnyTakesTheShortestQueue(t *testing.T) {
 		began := time.Now()
 		starts := map[time.Duration]int{}
 		for range 18 {
-			i, r, err := l.BookAny(t.Context(), time.Minute, pool...)
+			i, r, err := reserveAny(t.Context(), l, time.Minute, pool...)
 			if err != nil || !r.Allowed() || i < 0 {
 				t.Fatalf("%d, %v", i, err)
 			}
@@ -184,7 +184,7 @@ func TestBookAnyTakesTheShortestQueue(t *testing.T) {
 				t.Errorf("%d start after %v, want 6 of 18: %v", starts[at], at, starts)
 			}
 		}
-		if _, r, err := l.BookAny(t.Context(), 25*time.Second, pool...); err != nil || r.Allowed() || r.Result().RetryAfter != 30*time.Second {
+		if _, r, err := reserveAny(t.Context(), l, 25*time.Second, pool...); err != nil || r.Allowed() || r.Result().RetryAfter != 30*time.Second {
 			t.Errorf("beyond 25 s: %+v, %v", r.Result(), err)
 		}
 	})

@@ -34,7 +34,7 @@ func (s *bookStore) Do(ctx context.Context, b *driver.Batch) error {
 
 func book(t *testing.T, l *sash.Limiter, key string, cost int64) *sash.Reservation {
 	t.Helper()
-	r, err := l.Book(t.Context(), key, cost, time.Hour)
+	r, err := l.Reserve(t.Context(), key, cost, &sash.ReserveOptions{WaitUpTo: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,19 +44,19 @@ func book(t *testing.T, l *sash.Limiter, key string, cost int64) *sash.Reservati
 func TestBookRefusesWhatStartsTooLate(t *testing.T) {
 	for within, allowed := range map[time.Duration]bool{
 		10 * time.Second: true, time.Hour: true, 2 * sash.MaxAhead: true,
-		10*time.Second - 1: false, 0: false, -1: false,
+		10*time.Second - 1: false, 0: false,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLimiter(t, newBookStore(), &sash.Options{Prefix: "p"}, sash.Every(1, 10*time.Second))
 			book(t, l, "k", 1)
-			r, err := l.Book(t.Context(), "k", 1, within)
+			r, err := l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: within})
 			if err != nil || r.Allowed() != allowed {
 				t.Fatalf("within %v: %v, %v", within, r.Allowed(), err)
 			}
 			if allowed {
 				return
 			}
-			if res := r.Result(); res.RetryAfter != 10*time.Second || res.Delay != 0 || r.Delay() != 0 {
+			if res := r.Result(); res.RetryAfter != 10*time.Second || res.Delay != 0 || r.StartsIn() != 0 {
 				t.Errorf("within %v: a delay of %v, retry after %v", within, res.Delay, res.RetryAfter)
 			}
 			var limited *sash.LimitedError
@@ -117,15 +117,15 @@ func TestBookAllStartsTogether(t *testing.T) {
 		l := newLimiter(t, newBookStore(), nil, sash.Every(1, 10*time.Second))
 		slow := []sash.Limit{sash.Every(1, time.Minute)}
 		book(t, l, "a", 1)
-		if _, _, err := l.BookAll(t.Context(), time.Hour, sash.Subject{Key: "b", Cost: 1, Limits: slow}); err != nil {
+		if _, _, err := reserveAll(t.Context(), l, time.Hour, sash.Subject{Key: "b", Cost: 1, Limits: slow}); err != nil {
 			t.Fatal(err)
 		}
 		both := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1, Limits: slow}}
-		if res, rs, err := l.BookAll(t.Context(), time.Minute-1, both...); err != nil || res.Allowed || rs != nil || res.RetryAfter != time.Minute {
+		if res, rs, err := reserveAll(t.Context(), l, time.Minute-1, both...); err != nil || res.Allowed || rs != nil || res.RetryAfter != time.Minute {
 			t.Errorf("within too little: %+v, %v, %v", res, rs, err)
 		}
-		res, rs, err := l.BookAll(t.Context(), time.Minute, both...)
-		if err != nil || !res.Allowed || res.Delay != time.Minute || rs[0].Delay() != time.Minute || rs[1].Delay() != time.Minute {
+		res, rs, err := reserveAll(t.Context(), l, time.Minute, both...)
+		if err != nil || !res.Allowed || res.Delay != time.Minute || rs[0].StartsIn() != time.Minute || rs[1].StartsIn() != time.Minute {
 			t.Fatalf("%+v, %v", res, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -133,7 +133,7 @@ func TestBookAllStartsTogether(t *testing.T) {
 		if err := rs[1].Wait(ctx); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		if again, _, err := l.BookAll(t.Context(), time.Minute, both...); err != nil || !again.At.Equal(res.At) {
+		if again, _, err := reserveAll(t.Context(), l, time.Minute, both...); err != nil || !again.At.Equal(res.At) {
 			t.Errorf("after a caller who left the next starts at %v, want %v: %v", again.At, res.At, err)
 		}
 		if a := book(t, l, "a", 1); a.Result().Delay != 69*time.Second { // behind the two
@@ -146,11 +146,11 @@ func TestBookAllStartsTogether(t *testing.T) {
 func TestBookOnceReservesWhereNobodyWaits(t *testing.T) {
 	l := newLimiter(t, memstore.New(nil), &sash.Options{Algorithm: sash.FixedWindow}, sash.PerDay(10))
 	for range 2 {
-		if r, err := l.BookOnce(t.Context(), "job", "k", 4, 0); err != nil || !r.Allowed() || remaining(t, l, "k") != 6 {
+		if r, err := l.Reserve(t.Context(), "k", 4, &sash.ReserveOptions{ID: "job"}); err != nil || !r.Allowed() || remaining(t, l, "k") != 6 {
 			t.Fatalf("%+v, %v", r, err)
 		}
 	}
-	if _, err := l.BookOnce(t.Context(), "other", "k", 4, time.Hour); !errors.Is(err, sash.ErrUnsupported) {
+	if _, err := l.Reserve(t.Context(), "k", 4, &sash.ReserveOptions{WaitUpTo: time.Hour, ID: "other"}); !errors.Is(err, sash.ErrUnsupported) {
 		t.Error(err)
 	}
 }
@@ -161,7 +161,7 @@ func TestBookOnceFindsItsPlaceAgain(t *testing.T) {
 		began := time.Now()
 		book(t, l, "k", 2)
 		once := func() *sash.Reservation {
-			r, err := l.BookOnce(t.Context(), "job", "k", 1, time.Hour)
+			r, err := l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: time.Hour, ID: "job"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -175,13 +175,13 @@ func TestBookOnceFindsItsPlaceAgain(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		again := once()
-		if again.Delay() != 6*time.Second || !again.Result().At.Equal(first.Result().At) {
-			t.Errorf("repeated after 4s it starts in %v, at %v; first at %v", again.Delay(), again.Result().At, first.Result().At)
+		if again.StartsIn() != 6*time.Second || !again.Result().At.Equal(first.Result().At) {
+			t.Errorf("repeated after 4s it starts in %v, at %v; first at %v", again.StartsIn(), again.Result().At, first.Result().At)
 		}
 		if other := book(t, l, "k", 1); !other.Result().At.Equal(first.Result().At) { // so that two could be given back
 			t.Fatalf("another starts at %v", other.Result().At)
 		}
-		if third, err := l.Book(t.Context(), "k", 1, 6*time.Second); err != nil || third.Allowed() {
+		if third, err := l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: 6 * time.Second}); err != nil || third.Allowed() {
 			t.Errorf("a third call of two has a place: %+v, %v", third.Result(), err)
 		}
 		for _, r := range []*sash.Reservation{first, again, again} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -41,13 +42,40 @@ var calls = []call{
 	{"Reward", func(a arguments) error { return second(a.Reward(a.ctx, a.key, a.cost)) }},
 	{"AllowAll", func(a arguments) error { return second(a.AllowAll(a.ctx, a.two...)) }},
 	{"AllowAny", func(a arguments) error { return third(a.AllowAny(a.ctx, a.two...)) }},
-	{"Reserve", func(a arguments) error { return second(a.Reserve(a.ctx, a.key, a.cost)) }},
-	{"ReserveAll", func(a arguments) error { return third(a.ReserveAll(a.ctx, a.two...)) }},
-	{"ReserveAny", func(a arguments) error { return third(a.ReserveAny(a.ctx, a.two...)) }},
-	{"Book", func(a arguments) error { return second(a.Book(a.ctx, a.key, a.cost, time.Hour)) }},
-	{"BookAll", func(a arguments) error { return third(a.BookAll(a.ctx, time.Hour, a.two...)) }},
-	{"BookAny", func(a arguments) error { return third(a.BookAny(a.ctx, time.Hour, a.two...)) }},
-	{"BookOnce", func(a arguments) error { return second(a.BookOnce(a.ctx, "id", a.key, a.cost, time.Hour)) }},
+	{"Reserve", func(a arguments) error { return second(a.Reserve(a.ctx, a.key, a.cost, nil)) }},
+	{"ReserveAll", func(a arguments) error { return third(reserveAll(a.ctx, a.Limiter, 0, a.two...)) }},
+	{"ReserveAny", func(a arguments) error { return third(reserveAny(a.ctx, a.Limiter, 0, a.two...)) }},
+	{"Book", func(a arguments) error {
+		return second(a.Reserve(a.ctx, a.key, a.cost, &sash.ReserveOptions{WaitUpTo: time.Hour}))
+	}},
+	{"BookAll", func(a arguments) error { return third(reserveAll(a.ctx, a.Limiter, time.Hour, a.two...)) }},
+	{"BookAny", func(a arguments) error { return third(reserveAny(a.ctx, a.Limiter, time.Hour, a.two...)) }},
+	{"BookOnce", func(a arguments) error {
+		return second(a.Reserve(a.ctx, a.key, a.cost, &sash.ReserveOptions{WaitUpTo: time.Hour, ID: "id"}))
+	}},
+}
+
+// reserveAll reserves several subjects, and returns their reservations, or nil after a refusal.
+func reserveAll(ctx context.Context, l *sash.Limiter, wait time.Duration, subjects ...sash.Subject) (sash.Result, []*sash.Reservation, error) {
+	first := subjects[0]
+	r, err := l.Reserve(ctx, first.Key, first.Cost, &sash.ReserveOptions{WaitUpTo: wait, Limits: first.Limits, All: subjects[1:]})
+	if err != nil {
+		return sash.Result{}, nil, err
+	}
+	if !r.Allowed() {
+		return r.Result(), nil, nil
+	}
+	return r.Result(), r.Parts, nil
+}
+
+// reserveAny reserves one of several subjects, and returns its index.
+func reserveAny(ctx context.Context, l *sash.Limiter, wait time.Duration, subjects ...sash.Subject) (int, *sash.Reservation, error) {
+	first := subjects[0]
+	r, err := l.Reserve(ctx, first.Key, first.Cost, &sash.ReserveOptions{WaitUpTo: wait, Limits: first.Limits, Any: subjects[1:]})
+	if err != nil {
+		return -1, nil, err
+	}
+	return r.Chosen, r, nil
 }
 
 func second[A any](_ A, err error) error        { return err }
@@ -112,7 +140,7 @@ func TestWrongSubjectsAndIDs(t *testing.T) {
 	l := newLimiter(t, memstore.New(nil), nil, sash.PerMinute(10))
 	a, b := sash.Subject{Key: "a", Cost: 1}, sash.Subject{Key: "b", Cost: 1}
 	wrong := sash.Subject{Key: "c", Cost: 1, Limits: []sash.Limit{{Units: 1}}}
-	long := strings.Repeat("x", sash.MaxIDLength)
+	long := strings.Repeat("x", driver.MaxIDLength)
 	for name, c := range map[string]struct {
 		subjects []sash.Subject
 		most     int // of them that a call takes
@@ -127,7 +155,11 @@ func TestWrongSubjectsAndIDs(t *testing.T) {
 		"one of no cost": {[]sash.Subject{{Key: "a"}}, 0, sash.ErrInvalidCost},
 	} {
 		_, all := l.AllowAll(t.Context(), c.subjects...)
-		_, reserved, reserve := l.ReserveAll(t.Context(), c.subjects...)
+		var reserved []*sash.Reservation
+		reserve := all
+		if len(c.subjects) > 0 { // a reservation has a first
+			_, reserved, reserve = reserveAll(t.Context(), l, 0, c.subjects...)
+		}
 		if !errors.Is(all, c.want) || !errors.Is(reserve, c.want) || reserved != nil {
 			t.Errorf("%s: %v, %v; want %v", name, all, reserve, c.want)
 		}
@@ -145,6 +177,35 @@ func TestWrongSubjectsAndIDs(t *testing.T) {
 	}
 	if _, res, err := l.AllowAny(t.Context(), credentials(sash.MaxAny)...); err != nil || !res.Allowed {
 		t.Errorf("as many as there can be: %+v, %v", res, err)
+	}
+}
+
+func TestReserveOptionsThatContradictEachOther(t *testing.T) {
+	store := newBookStore()
+	l, b := newLimiter(t, store, nil, sash.PerMinute(10)), []sash.Subject{{Key: "b", Cost: 1}}
+	for name, c := range map[string]struct {
+		opts sash.ReserveOptions
+		want error
+	}{
+		"All and Any":     {sash.ReserveOptions{All: b, Any: b}, sash.ErrInvalidLimit},
+		"an ID with All":  {sash.ReserveOptions{ID: "id", All: b}, sash.ErrInvalidID},
+		"an ID with Any":  {sash.ReserveOptions{ID: "id", Any: b}, sash.ErrInvalidID},
+		"a long ID":       {sash.ReserveOptions{ID: strings.Repeat("x", driver.MaxIDLength+1)}, sash.ErrInvalidID},
+		"a negative wait": {sash.ReserveOptions{WaitUpTo: -1}, sash.ErrInvalidLimit},
+	} {
+		if r, err := l.Reserve(t.Context(), "a", 1, &c.opts); r != nil || !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, %v; want %v", name, r, err, c.want)
+		}
+	}
+	if n := store.decisions.Load(); n != 0 {
+		t.Errorf("the store made %d decisions", n)
+	}
+}
+
+// A program of golang.org/x/time/rate that sleeps for the Delay of what it reserves does not compile by chance.
+func TestReservationsHaveNoDelay(t *testing.T) {
+	if _, has := reflect.TypeFor[*sash.Reservation]().MethodByName("Delay"); has {
+		t.Error("Reservation.Delay is that of golang.org/x/time/rate: a refusal's is zero, and sleeping for it limits nothing")
 	}
 }
 
@@ -177,7 +238,7 @@ func TestBookNeedsAStoreThatBooks(t *testing.T) {
 		}
 	}
 	l := newLimiter(t, apartStore{memstore.New(nil)}, nil, sash.PerMinute(1))
-	if _, _, err := l.BookAll(t.Context(), time.Hour, two("k", 1)...); !errors.Is(err, sash.ErrUnsupported) {
+	if _, _, err := reserveAll(t.Context(), l, time.Hour, two("k", 1)...); !errors.Is(err, sash.ErrUnsupported) {
 		t.Errorf("subjects in different places: %v", err)
 	}
 }

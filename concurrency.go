@@ -13,15 +13,13 @@ import (
 // inFlight prefixes the keys of a Concurrency. [Key] never returns a key with its last character.
 const inFlight = "in-flight#"
 
-// A Concurrency limits how many calls of a subject are in flight, rather than how many begin in a window. Each call
-// holds a slot until it ends. If its process dies, the slot becomes free after the longest hold time. A call that
-// runs longer is no longer counted, so choose a hold time that no call outlives, and end calls that would, or
-// [Slot.Extend] theirs in time. Then at most n calls are in flight at every instant of the store's clock, over all
-// processes that share the store.
+// A Concurrency limits how many calls of a subject are in flight, rather than how many begin in a window. Each call holds a slot until it
+// ends. If its process dies, the slot becomes free after the longest hold time. A call that runs longer is no longer counted, so choose a
+// hold time that no call outlives, and end calls that would, or [Slot.Extend] theirs in time. Then at most n calls are in flight at every
+// instant of the store's clock, over all processes that share the store.
 //
-// It is a sliding window as long as the hold time, from which a call takes back its unit when it ends. So RetryAfter
-// of a refusal is an upper bound: the time until the slot that is held longest becomes free by itself. Most slots
-// become free long before.
+// It is a sliding window as long as the hold time, from which a call takes back its unit when it ends. So RetryAfter of a refusal is an
+// upper bound: the time until the slot that is held longest becomes free by itself. Most slots become free long before.
 //
 // A Concurrency is safe for concurrent use and holds nothing that has to be closed.
 type Concurrency struct {
@@ -29,13 +27,11 @@ type Concurrency struct {
 	hold    time.Duration
 }
 
-// NewConcurrency returns a limit of n calls in flight for each subject, with a longest hold time of
-// [MinWindow] to [MaxWindow] for a call. A nil opts is the default. It shares no keys with
-// limiters of the same prefix.
+// NewConcurrency returns a limit of n calls in flight for each subject, with a longest hold time of [MinWindow] to [MaxWindow] for a call.
+// A nil opts is the default. It shares no keys with limiters of the same prefix.
 //
-// The error is [ErrInvalidLimit], also for an algorithm that is not exact and for a [Block], which callers that wait
-// would begin by asking, and [ErrUnsupported] when the store does not settle or the options charge refused calls. It does
-// no I/O. It panics if store is nil.
+// The error is [ErrInvalidLimit], also for an algorithm that is not exact and for a [Block], which callers that wait would begin by asking,
+// and [ErrUnsupported] when the store does not settle or the options charge refused calls. It does no I/O. It panics if store is nil.
 func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Duration) (*Concurrency, error) {
 	if driver.Nil(store) {
 		panic("sash: NewConcurrency needs a store, such as memstore.New(nil)")
@@ -62,8 +58,7 @@ func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Dur
 // Do runs f if a slot is free, returns what f returns, and frees the slot, also when f panics. Otherwise
 // f does not run and the error is a [*LimitedError], or one of those of [Limiter.AllowN].
 //
-// Do returns no error if the store fails to take back the slot, because f has run. The slot then becomes free after the
-// hold time.
+// Do returns no error if the store fails to take back the slot, because f has run. The slot then becomes free after the hold time.
 func (c *Concurrency) Do(ctx context.Context, key string, f func(context.Context) error) error {
 	slot, err := c.Start(ctx, key)
 	if err != nil {
@@ -76,23 +71,21 @@ func (c *Concurrency) Do(ctx context.Context, key string, f func(context.Context
 	return f(ctx)
 }
 
-// Start takes a slot if one is free, for a call that ends elsewhere: [Slot.Release] gives it back. It takes no place in
-// the line of those that Wait, and may get a slot before they do. A refusal is a Slot that is not Allowed, never an error.
-// A caller whose context ends before the store answers holds no slot: one that the store still grants within a second is
-// given back. Errors are those of [Limiter.AllowN].
+// Start takes a slot if one is free, for a call that ends elsewhere: [Slot.Release] gives it back. It takes no place in the line of those
+// that Wait, and may get a slot before they do. A refusal is a Slot that is not Allowed, never an error. A caller whose context ends before
+// the store answers holds no slot: one that the store still grants within a second is given back. Errors are those of [Limiter.AllowN].
 func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
-	reserved, err := c.limiter.Reserve(ctx, key, 1)
+	reserved, err := c.limiter.Reserve(ctx, key, 1, nil)
 	if err != nil {
 		return nil, err
 	}
 	return &Slot{of: c, reserved: reserved}, nil
 }
 
-// Wait takes a slot as soon as one is free. Callers of one Concurrency stand in line for each key and get slots in the
-// order in which they came, so share one Concurrency in a process. Only the first of them asks the store. A slot of this
-// Concurrency that is released wakes it at once. For slots of other processes it asks about a hundred times a second while
-// slots are taken often, about once a second when the newest has been held for that long, and when the one that is held
-// longest becomes free by itself.
+// Wait takes a slot as soon as one is free. Callers of one Concurrency stand in line for each key and get slots in the order in which they
+// came, so share one Concurrency in a process. Only the first of them asks the store. A slot of this Concurrency that is released wakes it
+// at once. For slots of other processes it asks about a hundred times a second while slots are taken often, about once a second when the
+// newest has been held for that long, and when the one that is held longest becomes free by itself.
 //
 // Between processes there is no order: the first of any gets a free slot, and one that releases slots while its own callers
 // wait most often gets them again. Callers that Start take no place in the line.
@@ -109,11 +102,11 @@ func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
 		return nil, err
 	}
 	var slot *Slot
-	call := newCall(full, 1, c.limiter.policy, true)
-	call.waits = true
+	one := newCall(full, 1, c.limiter.policy)
+	one.waits, one.MaySettle = true, true
 	w := &waiter{cost: 1, policy: c.limiter.policy, hold: c.hold}
 	err = c.limiter.lines.wait(ctx, key, full, w, func(*policy) (Result, error) {
-		reserved, err := c.limiter.hold(ctx, call)
+		reserved, err := c.limiter.reserve(ctx, driver.All, []call{one})
 		if err != nil {
 			return Result{}, err
 		}
@@ -132,8 +125,7 @@ func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
 	return nil, err
 }
 
-// Peek reports how many slots are free, as Remaining, and takes none: see [Limiter.Peek]. ReleaseAfter of its limit is an
-// upper bound.
+// Peek reports how many slots are free, as Remaining, and takes none: see [Limiter.Peek]. ReleaseAfter of its limit is an upper bound.
 func (c *Concurrency) Peek(ctx context.Context, key string) (Result, error) {
 	return c.limiter.Peek(ctx, key)
 }

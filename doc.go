@@ -20,14 +20,12 @@
 //
 // # Stores
 //
-// The package memstore keeps charges in this process. The package redisstore keeps them on Redis or
-// Valkey, shared by any number of processes, through the client of your choice: see the modules
-// goredisstore and rueidisstore.
+// The package memstore keeps charges in this process. The package redisstore keeps them on Redis or Valkey, shared by any number of
+// processes, through the client of your choice: see the modules goredisstore and rueidisstore.
 //
 // # Guarantees
 //
-// For every instant t on the store's clock, the units admitted in (t - Window, t] are at most Units. A
-// charge made exactly Window ago has left. This holds for the algorithms [SlidingLog], [SortedSetLog]
-// and [SlidingBuckets]; the others are for programs that migrate from them, and say what they may
-// admit.
+// For every instant t on the store's clock, the units admitted in (t - Window, t] are at most Units. A charge made exactly Window ago has
+// left. This holds for the algorithms [SlidingLog], [SortedSetLog] and [SlidingBuckets]; the others are for programs that migrate from
+// them, and say what they may admit.
 package sash

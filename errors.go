@@ -25,7 +25,7 @@ var (
 	ErrCostAboveLimit = errors.New("sash: cost above the limit")
 	// ErrInvalidKey means that a key is empty, blank, made of empty parts or longer than [MaxKeyLength].
 	ErrInvalidKey = errors.New("sash: invalid key")
-	// ErrInvalidID means that the ID of a call is empty or longer than [MaxIDLength].
+	// ErrInvalidID means that the ID of a call is empty or longer than [driver.MaxIDLength].
 	ErrInvalidID = errors.New("sash: invalid id")
 	// ErrUnsupported means that the store does not have the power that the call needs, or that
 	// [Options].CountRefused rules the call out. The text says which.
@@ -41,8 +41,7 @@ func (e countRefusedError) Error() string {
 
 func (e countRefusedError) Unwrap() error { return ErrUnsupported }
 
-// A LimitedError is a refusal: the call was right, the store answered, and there is no room.
-// It is ErrLimited.
+// A LimitedError is a refusal: the call was right, the store answered, and there is no room. It is ErrLimited.
 type LimitedError struct {
 	// Key is the subject that was refused.
 	Key string

@@ -45,24 +45,22 @@ func ExampleLimiter_AllowAll() {
 }
 
 // A job is charged to its user and to a shared pool at its highest cost. Each charge is settled by itself.
-func ExampleLimiter_ReserveAll() {
+func ExampleLimiter_Reserve_all() {
 	ctx := context.Background()
 	limiter, err := sash.New(memstore.New(nil), nil, sash.PerHour(100))
 	if err != nil {
 		log.Fatal(err)
 	}
-	res, held, err := limiter.ReserveAll(ctx, sash.Subject{Key: "user:42", Cost: 30}, sash.Subject{Key: "pool", Cost: 30})
+	pool := []sash.Subject{{Key: "pool", Cost: 30}}
+	held, err := limiter.Reserve(ctx, "user:42", 30, &sash.ReserveOptions{All: pool})
 	if err != nil {
 		log.Fatal(err)
 	}
-	if !res.Allowed {
-		log.Fatal("retry after ", res.RetryAfter) // nothing is charged, and held is nil
+	if !held.Allowed() {
+		log.Fatal("retry after ", held.Result().RetryAfter) // nothing is charged
 	}
-	for _, r := range held {
-		defer r.Cancel(ctx) // unless it is settled
-	}
-	user, pool := held[0], held[1]
-	if err := errors.Join(user.Settle(ctx, 12), pool.Settle(ctx, 12)); err != nil {
+	defer held.Cancel(ctx)                           // unless it is settled
+	if err := held.Settle(ctx, 12, 12); err != nil { // or each of held.Parts by itself
 		log.Fatal(err)
 	}
 	left, err := limiter.Peek(ctx, "pool")
@@ -194,7 +192,7 @@ func ExampleLimiter_WaitN() {
 
 // Cron jobs share a quota of two reports an hour. Each learns when it starts; one that would start too late leaves it to
 // the next run.
-func ExampleLimiter_Book() {
+func ExampleLimiter_Reserve_waitUpTo() {
 	six := func() time.Time { return time.Date(2026, 5, 4, 6, 0, 0, 0, time.UTC) }
 	store := memstore.New(&memstore.Options{Now: six}) // goredisstore.New(client, nil) for a fleet
 	limiter, err := sash.New(store, nil, sash.PerHour(2))
@@ -202,7 +200,7 @@ func ExampleLimiter_Book() {
 		log.Fatal(err)
 	}
 	for _, name := range []string{"sales", "stock", "taxes", "trends", "visits"} { // each in a process of its own
-		r, err := limiter.Book(context.Background(), "reports", 1, 90*time.Minute)
+		r, err := limiter.Reserve(context.Background(), "reports", 1, &sash.ReserveOptions{WaitUpTo: 90 * time.Minute})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -232,11 +230,11 @@ func ExampleReservation_Wait() {
 			return err // ctx ended, or its deadline is nearer than the turn: nothing stays charged
 		}
 
-		r, err := limiter.Book(ctx, "reports", 1, 90*time.Minute) // or learn first when it starts
+		r, err := limiter.Reserve(ctx, "reports", 1, &sash.ReserveOptions{WaitUpTo: 90 * time.Minute}) // or learn first when it starts
 		if err != nil {
 			return err
 		}
-		log.Printf("starts in %v", r.Delay())
+		log.Printf("starts in %v", r.StartsIn())
 		if err := r.Wait(ctx); err != nil { // refused, because it would start later than that; or ctx ended
 			return err
 		}

@@ -38,7 +38,7 @@ func ExampleLimiter_Reserve() {
 		log.Fatal(err)
 	}
 	ask := func(ctx context.Context, maxTokens int64) (string, error) {
-		r, err := limiter.Reserve(ctx, "model", maxTokens)
+		r, err := limiter.Reserve(ctx, "model", maxTokens, nil)
 		if err != nil {
 			return "", err
 		}
@@ -178,7 +178,7 @@ func Example_boundary() {
 			log.Fatal(err)
 		}
 		before, after := burst(limiter, 9*time.Second), burst(limiter, 11*time.Second)
-		fmt.Printf("%-15v %d before the boundary, %2d after it\n", limiter.Algorithm(), before, after)
+		fmt.Printf("%-15v %d before the boundary, %2d after it\n", limiter.Policy().Algorithm, before, after)
 	}
 
 	// Output:

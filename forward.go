@@ -17,11 +17,10 @@ import (
 // which frees the place that it had, and the next one asks when that would have begun. So it is when limits are raised, to which
 // the places then belong: see Raise.
 //
-// What this process knows to be free says when to ask: it counts units that come back, and keeps the instants of places that
-// were given back. A caller whose cost they cover asks. A store that has no room leaves the place as it is: other processes
-// may have taken the units, or bookings behind it would be delayed. They may have given units back, too, of which nobody
-// knows here; so while units come back now, and while the first place is farther away than a full limit puts it, the first
-// caller also asks from time to time.
+// What this process knows to be free says when to ask: it counts units that come back, and keeps the instants of places that were given
+// back. A caller whose cost they cover asks. A store that has no room leaves the place as it is: other processes may have taken the units,
+// or bookings behind it would be delayed. They may have given units back, too, of which nobody knows here; so while units come back now,
+// and while the first place is farther away than a full limit puts it, the first caller also asks from time to time.
 type forward struct {
 	key    string
 	queues []*queue      // of the key; none is empty, but while its only place is moved
@@ -305,9 +304,8 @@ func (q *lines) soon(t *turn) time.Duration {
 	return max(time.Microsecond, at.Sub(now))
 }
 
-// bring asks the store to bring the place of the first caller forward to now. The caller is not in the queue meanwhile. If
-// the store fails, nobody knows when the place is: the caller gets the error, and the key asks no more until units come
-// back again.
+// bring asks the store to bring the place of the first caller forward to now. The caller is not in the queue meanwhile. If the store fails,
+// nobody knows when the place is: the caller gets the error, and the key asks no more until units come back again.
 func (r *Reservation) bring(ctx context.Context, t *turn) {
 	store, q := r.limiter.store, r.limiter.lines
 	t.moving <- struct{}{}

@@ -32,19 +32,19 @@ func TestUnitsThatComeBackBringWaitersForward(t *testing.T) {
 			for range processes {
 				l := newLimiter(t, store, nil, limit)
 				for i := range 48 / processes {
-					subjects := []sash.Subject{{Key: "k", Cost: 40}, {Key: fmt.Sprint("own", i), Cost: 40}}
+					subjects := []sash.Subject{{Key: fmt.Sprint("own", i), Cost: 40}}
 					if !two {
-						subjects = subjects[:1]
+						subjects = nil
 					}
 					group.Go(func() {
 						for {
-							_, all, err := l.BookAll(ctx, time.Hour, subjects...)
-							if err != nil || all[0].Wait(ctx) != nil {
+							r, err := l.Reserve(ctx, "k", 40, &sash.ReserveOptions{WaitUpTo: time.Hour, All: subjects})
+							if err != nil || r.Wait(ctx) != nil {
 								return
 							}
 							calls.Add(1)
 							time.Sleep(50 * time.Millisecond)
-							if err := sash.SettleAll(t.Context(), all, []int64{10, 10}[:len(all)]...); err != nil {
+							if err := r.Settle(t.Context(), []int64{10, 10}[:len(r.Parts)]...); err != nil {
 								t.Error(err)
 							}
 						}
@@ -165,12 +165,12 @@ func TestAChoiceOvertakesNobody(t *testing.T) {
 		if err := all[2].Cancel(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		_, r, err := l.BookAny(t.Context(), time.Hour, sash.Subject{Key: "k", Cost: 1}, sash.Subject{Key: "k", Cost: 1, Limits: []sash.Limit{sash.Every(1, time.Hour)}})
+		_, r, err := reserveAny(t.Context(), l, time.Hour, sash.Subject{Key: "k", Cost: 1}, sash.Subject{Key: "k", Cost: 1, Limits: []sash.Limit{sash.Every(1, time.Hour)}})
 		if err == nil || r != nil {
 			t.Errorf("a subject twice: %v", err)
 		}
-		if _, r, err = l.BookAny(t.Context(), time.Hour, sash.Subject{Key: "k", Cost: 1}); err != nil || r.Delay() != 20*time.Second {
-			t.Errorf("the newcomer starts in %v, %v", r.Delay(), err)
+		if _, r, err = reserveAny(t.Context(), l, time.Hour, sash.Subject{Key: "k", Cost: 1}); err != nil || r.StartsIn() != 20*time.Second {
+			t.Errorf("the newcomer starts in %v, %v", r.StartsIn(), err)
 		}
 		group.Wait()
 	})
@@ -204,11 +204,11 @@ func TestNoWindowIsOverWhileBookingsAreBroughtForward(t *testing.T) {
 						time.Sleep(comes)
 						ctx, stop := context.WithTimeout(t.Context(), stays)
 						defer stop()
-						booked, err := l.Book(ctx, "k", c.est, time.Hour)
+						booked, err := l.Reserve(ctx, "k", c.est, &sash.ReserveOptions{WaitUpTo: time.Hour})
 						if err != nil {
 							return
 						}
-						promised := time.Now().Add(booked.Delay())
+						promised := time.Now().Add(booked.StartsIn())
 						if booked.Wait(ctx) != nil {
 							return
 						}
@@ -364,7 +364,7 @@ func TestWhoWaitsForTwoKeepsNobodyBack(t *testing.T) {
 		first, second := book(t, l, "b", 10), book(t, l, "b", 10)
 		book(t, l, "a", 10)
 		book(t, l, "a", 10)
-		_, all, err := l.BookAll(t.Context(), time.Minute, both...)
+		_, all, err := reserveAll(t.Context(), l, time.Minute, both...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -373,7 +373,7 @@ func TestWhoWaitsForTwoKeepsNobodyBack(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		alone := book(t, l, "b", 1)
 		time.AfterFunc(100*time.Millisecond, func() {
-			if err := sash.SettleAll(t.Context(), []*sash.Reservation{second, first}, 0, 0); err != nil {
+			if err := errors.Join(second.Cancel(t.Context()), first.Cancel(t.Context())); err != nil {
 				t.Error(err)
 			}
 		})
@@ -394,7 +394,7 @@ func TestWhoWaitsForTwoKeepsNobodyBack(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, func() { _ = leaves.Settle(t.Context(), 0) })
 		time.AfterFunc(3800*time.Millisecond, func() {
 			both[1].Cost = 1
-			if _, _, err := l.BookAll(t.Context(), time.Minute, both...); err != nil {
+			if _, _, err := reserveAll(t.Context(), l, time.Minute, both...); err != nil {
 				t.Error(err)
 			}
 		})
@@ -408,36 +408,21 @@ func TestWhoWaitsForTwoKeepsNobodyBack(t *testing.T) {
 func TestWhoWaitsForTwoAsksForTheOneThatIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newBookStore(), nil, sash.Every(1000, 10*time.Second))
-		both := []sash.Subject{{Key: "tokens", Cost: 400}, {Key: "requests", Cost: 1, Limits: []sash.Limit{sash.Every(100, 10*time.Second)}}}
-		var all [3][]*sash.Reservation
+		requests := sash.Subject{Key: "requests", Cost: 1, Limits: []sash.Limit{sash.Every(100, 10*time.Second)}}
+		var all [3]*sash.Reservation
 		for i := range all {
 			var err error
-			if _, all[i], err = l.BookAll(t.Context(), time.Minute, both...); err != nil {
+			all[i], err = l.Reserve(t.Context(), "tokens", 400, &sash.ReserveOptions{WaitUpTo: time.Minute, All: []sash.Subject{requests}})
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		time.AfterFunc(time.Second, func() { _ = all[0][0].Settle(t.Context(), 10) })
+		time.AfterFunc(time.Second, func() { _ = all[0].Parts[0].Settle(t.Context(), 10) })
 		begin := time.Now()
-		if err := all[2][0].Wait(t.Context()); err != nil || time.Since(begin) > 2*time.Second {
+		if err := all[2].Wait(t.Context()); err != nil || time.Since(begin) > 2*time.Second {
 			t.Errorf("the third call waits for %v, %v", time.Since(begin), err)
 		}
 	})
-}
-
-// Reservations of two limiters are settled in their stores.
-func TestSettleAllOverTwoLimiters(t *testing.T) {
-	var all []*sash.Reservation
-	var limiters []*sash.Limiter
-	for range 2 {
-		l := newLimiter(t, newBookStore(), nil, sash.PerHour(10))
-		limiters, all = append(limiters, l), append(all, book(t, l, "k", 10))
-	}
-	if err := sash.SettleAll(t.Context(), all, 0, 3); err != nil {
-		t.Error(err)
-	}
-	if a, b := remaining(t, limiters[0], "k"), remaining(t, limiters[1], "k"); a != 10 || b != 7 {
-		t.Errorf("%d and %d are left", a, b)
-	}
 }
 
 // Callers who were brought forward leave their window earlier than those behind them had reckoned: then as many start at once.
@@ -457,8 +442,10 @@ func TestThoseBehindCallersWhoCameForwardStartAtOnce(t *testing.T) {
 			}()
 		}
 		time.Sleep(500 * time.Millisecond)
-		if err := sash.SettleAll(t.Context(), first[:50], make([]int64, 50)...); err != nil {
-			t.Error(err)
+		for _, r := range first[:50] {
+			if err := r.Cancel(t.Context()); err != nil {
+				t.Error(err)
+			}
 		}
 		time.Sleep(2100 * time.Millisecond) // 50 that settled, then 50 after a window, and 50 a window after the first
 		if n := started.Load(); n != 150 {

@@ -20,9 +20,8 @@ const (
 // their SHA-256. The key is safe to print, has no Redis Cluster hash tag, and is at most MaxKeyLength bytes.
 func Key(parts ...string) string { return build("", parts) }
 
-// KeyTogether builds a key like [Key], with a Redis Cluster hash tag: all keys with the same tag live
-// in the same slot, so that [Limiter.AllowAll] can decide over them in one step on a cluster.
-// KeyTogether("t1", "user", "42") is "{t1}:user:42".
+// KeyTogether builds a key like [Key], with a Redis Cluster hash tag: all keys with the same tag live in the same slot, so that
+// [Limiter.AllowAll] can decide over them in one step on a cluster. KeyTogether("t1", "user", "42") is "{t1}:user:42".
 func KeyTogether(tag string, parts ...string) string {
 	if tag == "" {
 		return build("{~}:", parts) // Redis takes an empty tag for none
@@ -79,11 +78,10 @@ func digest(s string) string {
 	return "~" + strconv.Itoa(len(s)) + "~" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// Secret turns a token, a password or another secret into a part for [Key] that does not reveal it: its HMAC-SHA-256
-// under a key of the application, in 43 characters. The same secret gives the same part as long as the application's
-// key stays the same. After a change of that key every subject begins anew, and may be admitted at most its limits once
-// more; nothing has to know the old key. Give the key at least 32 random bytes. An empty secret stays empty, so that a
-// missing token does not look like one.
+// Secret turns a token, a password or another secret into a part for [Key] that does not reveal it: its HMAC-SHA-256 under a key of the
+// application, in 43 characters. The same secret gives the same part as long as the application's key stays the same. After a change of
+// that key every subject begins anew, and may be admitted at most its limits once more; nothing has to know the old key. Give the key at
+// least 32 random bytes. An empty secret stays empty, so that a missing token does not look like one.
 func Secret(hmacKey []byte, secret string) string {
 	if secret == "" {
 		return ""

@@ -11,28 +11,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// decideForHolder is decideAll for charges that the caller settles. A caller who leaves while the store decides does not
-// learn that the call was admitted: the charge would stay until it leaves the window, and a caller who leaves again and
-// again would fill it. So the decision outlives its caller, and what it admits then is given back.
-func (l *Limiter) decideForHolder(ctx context.Context, calls []call) ([]Result, error) {
-	results, err := outlive(ctx, l.leavers, func(ctx context.Context) ([]Result, error) {
-		return l.decideAll(ctx, calls)
-	}, func(results []Result) { l.giveBack(ctx, calls, results) })
-	return results, storeError(ctx, err)
-}
-
-// giveBack cancels what was admitted. It tries once: when the store fails, no caller is left to report it to.
-func (l *Limiter) giveBack(ctx context.Context, calls []call, results []Result) {
-	if !join(results).Allowed {
-		return
-	}
-	var sets []driver.Settlement
-	var starts []time.Time
-	for i := range results {
-		sets, starts = append(sets, calls[i].settlement(&results[i])), append(starts, time.Now().Add(results[i].Delay))
-	}
-	_ = l.settle(ctx, sets, starts)
-}
+// A caller who leaves while the store decides does not learn that the call was admitted: the charge would stay until it leaves the window,
+// and a caller who leaves again and again would fill it. So the decision outlives its caller, and what it admits then is given back.
 
 // mostLeavers is how many callers can have left before the store has decided for them. While there are more, further calls
 // wait for them: they would only make the store slower, until what it admits comes too late to be given back.
@@ -110,15 +90,13 @@ func outlive[T any](ctx context.Context, l *leavers, decide func(context.Context
 	return value, err
 }
 
-// A caller whose deadline is nearer than the store's answer is charged and admits nothing, and callers who come again
-// at once would fill the limit with such charges. So a call whose deadline is nearer than the store usually takes is not
-// sent. Half of the recent calls took longer than that, so of the calls that are sent at most about half are late. (Where
-// nearly all deadlines are nearer than the store usually takes, few calls are sent, and most of those are late.) And a
-// part of the store that hangs keeps no other calls back.
+// A caller whose deadline is nearer than the store's answer is charged and admits nothing, and callers who come again at once would fill
+// the limit with such charges. So a call whose deadline is nearer than the store usually takes is not sent. Half of the recent calls took
+// longer than that, so of the calls that are sent at most about half are late. (Where nearly all deadlines are nearer than the store
+// usually takes, few calls are sent, and most of those are late.) And a part of the store that hangs keeps no other calls back.
 //
-// The estimate must not keep callers back when the store has become faster. So while calls are kept back, one of them
-// looks at the store again and again, which charges nothing, and measures that. If the estimate falls far enough before
-// its deadline, it is sent after all.
+// The estimate must not keep callers back when the store has become faster. So while calls are kept back, one of them looks at the store
+// again and again, which charges nothing, and measures that. If the estimate falls far enough before its deadline, it is sent after all.
 
 // lookEvery is the least time between two such looks. One is under way at a time.
 const lookEvery = time.Millisecond
@@ -170,8 +148,7 @@ func (p *pace) look(ctx context.Context, store driver.Store, req driver.Request,
 	return ctx.Err() == nil
 }
 
-// end measures a call that has ended, with an answer or an error of the store. A call whose context ended first took
-// longer than it had.
+// end measures a call that has ended, with an answer or an error of the store. A call whose context ended first took longer than it had.
 func (p *pace) end(ctx context.Context, began time.Time, err error) {
 	if began.IsZero() {
 		return

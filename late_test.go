@@ -46,7 +46,7 @@ func TestAStoreThatHangsIsGivenUp(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		time.AfterFunc(time.Minute, stop)
 		began := time.Now()
-		if _, err := l.Reserve(ctx, "k", 1); !errors.Is(err, context.Canceled) {
+		if _, err := l.Reserve(ctx, "k", 1, nil); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 		if took := time.Since(began); took != time.Minute {
@@ -142,13 +142,13 @@ func (s *crowdedStore) Do(ctx context.Context, b *driver.Batch) error {
 func TestCallersWhoGiveUpAndComeAgainAreBounded(t *testing.T) {
 	subjects := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}, {Key: "c", Cost: 1}}
 	for name, ask := range map[string]func(context.Context, *sash.Limiter) error{
-		"Reserve": func(ctx context.Context, l *sash.Limiter) error { _, err := l.Reserve(ctx, "a", 1); return err },
+		"Reserve": func(ctx context.Context, l *sash.Limiter) error { _, err := l.Reserve(ctx, "a", 1, nil); return err },
 		"ReserveAny": func(ctx context.Context, l *sash.Limiter) error {
-			_, _, err := l.ReserveAny(ctx, subjects...)
+			_, _, err := reserveAny(ctx, l, 0, subjects...)
 			return err
 		},
 		"ReserveAll": func(ctx context.Context, l *sash.Limiter) error {
-			_, _, err := l.ReserveAll(ctx, subjects...)
+			_, _, err := reserveAll(ctx, l, 0, subjects...)
 			return err
 		},
 	} {

@@ -11,9 +11,8 @@ import (
 
 // A Limit is a number of units in a window of time.
 //
-// With a Window, the window slides: at most Units are admitted in any trailing Window. With a Period,
-// units are counted since the last boundary of the calendar in Zone, as upstream quotas that reset at
-// midnight do; Window is then zero. Both kinds can stand in one Limiter.
+// With a Window, the window slides: at most Units are admitted in any trailing Window. With a Period, units are counted since the last
+// boundary of the calendar in Zone, as upstream quotas that reset at midnight do; Window is then zero. Both kinds can stand in one Limiter.
 type Limit struct {
 	// Units is the most that may be admitted in the window: 1 to [MaxUnits].
 	Units int64
@@ -34,20 +33,12 @@ const (
 	// MinWindow and MaxWindow bound the length of a sliding window.
 	MinWindow = time.Millisecond
 	MaxWindow = 400 * 24 * time.Hour
-	// MaxLimits is the most limits that one subject can have.
-	MaxLimits = driver.MaxLimits
-	// MaxEntries is the most units of a limit under [SortedSetLog], which keeps a member for each call.
-	MaxEntries = driver.MaxEntries
 	// MaxSubjects is the most subjects that one decision can span.
 	MaxSubjects = driver.MaxSubjects
-	// MaxAny is the most subjects of one choice, and AnyGroup how many of them are compared at once: see
-	// [Limiter.AllowAny].
-	MaxAny   = driver.MaxChoice
-	AnyGroup = driver.ChoiceGroup
+	// MaxAny is the most subjects of one choice: see [Limiter.AllowAny].
+	MaxAny = driver.MaxChoice
 	// MaxKeyLength is the most bytes of a key, with the limiter's prefix. Keys from [Key] are never longer.
 	MaxKeyLength = driver.MaxKeyLength
-	// MaxIDLength is the most bytes of the ID of a call.
-	MaxIDLength = driver.MaxIDLength
 )
 
 // A Period is a stretch of the calendar.
@@ -187,10 +178,9 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	return err
 }
 
-// ParseLimit reads a limit: units, a slash, and a window ("300/5m", "25/5s", "9500/24h", "60/h",
-// "1000/7d") or a calendar period with its zone ("10000/day@America/Los_Angeles", "100/month@UTC").
-// A window is a [time.ParseDuration] string, or whole days with "d"; without a number it is one.
-// Words such as "10 per minute" are refused with the form to write. The error is [ErrInvalidLimit].
+// ParseLimit reads a limit: units, a slash, and a window ("300/5m", "25/5s", "9500/24h", "60/h", "1000/7d") or a calendar period with its
+// zone ("10000/day@America/Los_Angeles", "100/month@UTC"). A window is a [time.ParseDuration] string, or whole days with "d"; without a
+// number it is one. Words such as "10 per minute" are refused with the form to write. The error is [ErrInvalidLimit].
 func ParseLimit(s string) (Limit, error) {
 	fail := func(why string) (Limit, error) {
 		if forms := spelled(s); forms != "" {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"example.com/sash/driver"
@@ -33,8 +32,7 @@ type Options struct {
 	Prefix string
 	// Algorithm says how windows are counted. Zero is SlidingLog.
 	Algorithm Algorithm
-	// Resolution is the step of SlidingBuckets, which must have one: whole microseconds. Zero
-	// otherwise.
+	// Resolution is the step of SlidingBuckets, which must have one: whole microseconds. Zero otherwise.
 	Resolution time.Duration
 	// CountRefused charges refused calls too, so that a caller that never stops is never admitted.
 	CountRefused bool
@@ -85,11 +83,7 @@ func (l *Limiter) With(limits ...Limit) (*Limiter, error) {
 // Limits returns the limits of every subject. The caller must not change them.
 func (l *Limiter) Limits() []Limit { return l.policy.named }
 
-// Algorithm returns how windows are counted.
-func (l *Limiter) Algorithm() Algorithm { return l.policy.Algorithm }
-
-// Policy returns the limits in the form that stores take, for programs that call a store directly. The caller must not
-// change it.
+// Policy returns the limits in the form that stores take, for programs that call a store directly. The caller must not change it.
 func (l *Limiter) Policy() *driver.Policy { return &l.policy.Policy }
 
 // Result converts a store's answer for a key under Policy.
@@ -118,19 +112,19 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 		return Result{}, err
 	}
 	if l.opts.Observer != nil {
-		return l.decideOne(ctx, newCall(key, cost, l.policy, false))
+		return l.one(ctx, newCall(key, cost, l.policy))
 	}
 	// This is decide and resultOf, written out: calling them copies the result twice more, which takes 20 to 30 ns.
 	began, err := l.pace.begin(ctx, l.store, key, &l.policy.Policy)
 	if err != nil {
 		return Result{}, err
 	}
-	b := singles.Get().(*single)
-	op, answer := &b.ops[0], &b.ops[0].Answer
+	b := batches.Get().(*driver.Batch)
+	b.Mode = driver.All
+	op, answer := &b.Ops[0], &b.Ops[0].Answer
 	*op = driver.Op{}
 	op.Key, op.Cost, op.Policy = key, cost, &l.policy.Policy
-	b.batch = driver.Batch{Ops: b.ops[:]}
-	err = l.store.Do(ctx, &b.batch)
+	err = l.store.Do(ctx, b)
 	l.pace.end(ctx, began, err)
 	if err == nil {
 		err = answer.Check(&l.policy.Policy)
@@ -143,41 +137,19 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 	res.Cause, res.At, res.Blocked = answer.Cause, time.UnixMicro(answer.At), answer.Blocked
 	res.Remaining, res.RetryAfter, res.ResetAfter = remaining, micros(retry), micros(reset)
 	res.key, res.policy, res.statuses = key, l.policy, answer.StatusList()
-	singles.Put(b)
+	batches.Put(b)
 	return res, nil
 }
 
-// Peek reports what is left for a subject and charges nothing: see Remaining, and ReleaseAfter of each limit. It
-// requests no units, so it is Allowed even if none are left, unless a limit is already exceeded because it was lowered
-// or because refused calls are charged.
+// Peek reports what is left for a subject and charges nothing: see Remaining, and ReleaseAfter of each limit. It requests no units, so it
+// is Allowed even if none are left, unless a limit is already exceeded because it was lowered or because refused calls are charged.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	key, err := l.ready(ctx, key)
 	if err != nil {
 		return Result{}, err
 	}
-	return l.decide(ctx, newCall(key, 0, l.policy, false))
+	return l.do(ctx, newCall(key, 0, l.policy))
 }
-
-// decide has the store carry out a call, and checks its answer.
-func (l *Limiter) decide(ctx context.Context, c call) (Result, error) {
-	b := singles.Get().(*single)
-	b.ops[0] = driver.Op{Kind: c.kind, Settlement: driver.Settlement{Request: c.Request, ID: c.id}}
-	b.batch = driver.Batch{Ops: b.ops[:]}
-	if err := b.batch.Do(ctx, l.store); err != nil {
-		return Result{}, storeError(ctx, err)
-	}
-	res := resultOf(c.Key, c.policy, &b.ops[0].Answer)
-	singles.Put(b)
-	return res, nil
-}
-
-// A single is a batch of one charge. It is used again, since no store keeps any of it, so that a decision allocates none.
-type single struct {
-	batch driver.Batch
-	ops   [1]driver.Op
-}
-
-var singles = sync.Pool{New: func() any { return new(single) }}
 
 // ready returns the key with its prefix, or an error if the key is invalid or ctx has ended.
 func (l *Limiter) ready(ctx context.Context, key string) (string, error) {

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Callers who wait for one subject stand in a line in this process where bookings do not order them, first come first
-// served:
+// Callers who wait for one subject stand in a line in this process where bookings do not order them, first come first served:
 //
 //	first    asks the store, sleeps until its RetryAfter has passed, asks again, is admitted and goes
 //	second   asks when the first has gone, unless the last answer says that it has no room yet
@@ -146,8 +145,7 @@ func (q *lines) place(key string, w *waiter) *line {
 	return l
 }
 
-// turn reports whether the waiter may ask, and the instant before which the first in line need not. It returns the last
-// refusal too.
+// turn reports whether the waiter may ask, and the instant before which the first in line need not. It returns the last refusal too.
 func (q *lines) turn(key string, w *waiter) (first bool, earliest time.Time, refused Result) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -82,13 +82,13 @@ func TestAnObserverSeesEachDecisionOnce(t *testing.T) {
 		{"AllowOnce", func() error { _, err := l.AllowOnce(ctx, "id", "a", 1); return err }, "api [10/1m] 1 allowed"},
 		{"AllowUpTo", func() error { _, err := l.AllowUpTo(ctx, "d", 99); return err }, "api [10/1m] 10 allowed"},
 		{"Reserve and Settle", func() error {
-			r, err := l.Reserve(ctx, "e", 4)
+			r, err := l.Reserve(ctx, "e", 4, nil)
 			if err != nil {
 				return err
 			}
 			return r.Settle(ctx, 2)
 		}, "api [10/1m] 4 allowed"},
-		{"Book", func() error { _, err := l.Book(ctx, "a", 10, time.Hour); return err }, "api [10/1m] 10 allowed"},
+		{"Book", func() error { _, err := l.Reserve(ctx, "a", 10, &sash.ReserveOptions{WaitUpTo: time.Hour}); return err }, "api [10/1m] 10 allowed"},
 		{"Wait", func() error { return l.Wait(ctx, "f") }, "api [10/1m] 1 allowed waiting"},
 		{"Concurrency.Start", func() error { _, err := slots.Start(ctx, "a"); return err }, "api:in-flight [1/1m] 1 allowed"},
 		{"Peek", func() error { _, err := l.Peek(ctx, "a"); return err }, ""},
@@ -180,7 +180,7 @@ func TestADecisionStandsWhateverItsObserverDoes(t *testing.T) {
 		if res, err := l.Allow(ctx, "a"); err != nil || res.Remaining != 9 {
 			t.Errorf("Allow beside a panic: %+v, %v", res, err)
 		}
-		if r, err := l.Reserve(ctx, "a", 1); err != nil || !r.Allowed() || r.Result().Remaining != 8 {
+		if r, err := l.Reserve(ctx, "a", 1, nil); err != nil || !r.Allowed() || r.Result().Remaining != 8 {
 			t.Errorf("Reserve beside a panic: %v", err)
 		}
 		observer = func(context.Context, sash.Decision) { time.Sleep(300 * time.Millisecond) }

@@ -20,7 +20,7 @@ const (
 	// unit is held up to a 1,024th of its window longer.
 	SlidingLog = driver.SlidingLog
 	// SortedSetLog is as exact, kept on Redis as one sorted-set member a call, readable with ZRANGE.
-	// It takes several times the memory of SlidingLog, and rejects limits above MaxEntries.
+	// It takes several times the memory of SlidingLog, and rejects limits above [driver.MaxEntries].
 	SortedSetLog = driver.SortedSetLog
 	// SlidingBuckets is SlidingLog with calls of the same Resolution sharing an entry: never more than
 	// Units in any window, and a unit is held at most Resolution longer than it has to be.
@@ -30,8 +30,7 @@ const (
 	SlidingCounter = driver.SlidingCounter
 	// FixedWindow counts since the last multiple of the window. Up to twice Units around a boundary.
 	FixedWindow = driver.FixedWindow
-	// GCRA spaces calls at Units per Window and lets Units through at once: up to twice Units in one
-	// window.
+	// GCRA spaces calls at Units per Window and lets Units through at once: up to twice Units in one window.
 	GCRA = driver.GCRA
 )
 
@@ -48,9 +47,8 @@ type policy struct {
 	smallest int      // index of the limit with the fewest units
 }
 
-// A policies keeps a few policies of limits that callers give with their calls, such as those of their plans, so that
-// most calls need not check and copy them. One that has no place is made again, perhaps in the place of another. It is safe
-// for concurrent use.
+// A policies keeps a few policies of limits that callers give with their calls, such as those of their plans, so that most calls need not
+// check and copy them. One that has no place is made again, perhaps in the place of another. It is safe for concurrent use.
 type policies [8]atomic.Pointer[policy]
 
 // of returns the policy of limits under the options of a limiter.
@@ -91,8 +89,8 @@ func newPolicy(opts *Options, limits []Limit) (*policy, error) {
 	if len(limits) == 0 {
 		return nil, fmt.Errorf("%w: a limiter needs at least one limit", ErrInvalidLimit)
 	}
-	if len(limits) > MaxLimits {
-		return nil, fmt.Errorf("%w: %d limits on one subject; the most is %d", ErrInvalidLimit, len(limits), MaxLimits)
+	if len(limits) > driver.MaxLimits {
+		return nil, fmt.Errorf("%w: %d limits on one subject; the most is %d", ErrInvalidLimit, len(limits), driver.MaxLimits)
 	}
 	if (opts.Algorithm == SlidingBuckets) != (opts.Resolution != 0) {
 		return nil, fmt.Errorf("%w: algorithm sliding-buckets needs a resolution, and only that one has one", ErrInvalidLimit)
@@ -144,9 +142,9 @@ func (p *policy) check(l Limit, earlier []Limit) error {
 	if l.Period == 0 && p.Resolution > l.Window {
 		return fmt.Errorf("%w: %s: the resolution %v is longer than the window", ErrInvalidLimit, l, p.Resolution)
 	}
-	if p.Algorithm == SortedSetLog && l.Units > MaxEntries {
+	if p.Algorithm == SortedSetLog && l.Units > driver.MaxEntries {
 		return fmt.Errorf("%w: %s: algorithm sorted-set-log has at most %d units, as it keeps each call; sliding-log has room for more",
-			ErrInvalidLimit, l, MaxEntries)
+			ErrInvalidLimit, l, driver.MaxEntries)
 	}
 	return nil
 }

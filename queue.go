@@ -72,7 +72,7 @@ type turn struct {
 // stand waits in the queue until the booking starts.
 func (r *Reservation) stand(ctx context.Context) error {
 	q := r.limiter.lines
-	t := q.stepIn(r.alike(), r.together())
+	t := q.stepIn(r.alike(), r.all)
 	for {
 		var due <-chan time.Time
 		if d := q.soon(t); d < neverBring {
@@ -86,7 +86,7 @@ func (r *Reservation) stand(ctx context.Context) error {
 			if t.failed != nil {
 				return storeError(ctx, t.failed)
 			}
-			return sleep(ctx, r.Delay()) // if it was settled meanwhile
+			return sleep(ctx, r.StartsIn()) // if it was settled meanwhile
 		case <-ctx.Done():
 			q.giveUp(t)
 			return storeError(ctx, ctx.Err())
@@ -100,7 +100,7 @@ func (r *Reservation) stand(ctx context.Context) error {
 // alike returns what tells bookings apart that cannot stand in for one another.
 func (r *Reservation) alike() string {
 	var b strings.Builder
-	for _, each := range r.together() {
+	for _, each := range r.all {
 		each.mu.Lock()
 		b.WriteString(alike(&each.set.Request, each.set.Request.Policy))
 		each.mu.Unlock()
@@ -299,7 +299,7 @@ func (q *lines) giveUp(t *turn) {
 // had. It holds the mutex until the function that it returns is called.
 func (q *lines) stepOut(r *Reservation) (unlock func()) {
 	q.mu.Lock()
-	t := r.together()[0].turn
+	t := r.all[0].turn
 	if t == nil {
 		return q.mu.Unlock
 	}

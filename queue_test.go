@@ -79,7 +79,7 @@ func hangUps(t *testing.T, most int64, two bool, other []sash.Limit, stay string
 			if two {
 				wait = func() error {
 					own := sash.Subject{Key: fmt.Sprint("own", i%50), Cost: c.cost}
-					_, all, err := limiters[i%processes].BookAll(ctx, time.Hour, sash.Subject{Key: "k", Cost: c.cost}, own)
+					_, all, err := reserveAll(ctx, limiters[i%processes], time.Hour, sash.Subject{Key: "k", Cost: c.cost}, own)
 					if err != nil {
 						return err
 					}
@@ -173,7 +173,7 @@ func TestAQueueKeepsItsPromises(t *testing.T) {
 						return
 					}
 					c.waited = time.Now()
-					promised := c.waited.Add(all[0].Delay())
+					promised := c.waited.Add(all[0].StartsIn())
 					if leaves < 3*time.Second {
 						time.AfterFunc(leaves, leave)
 					}
@@ -239,10 +239,10 @@ func (s *unsteadyStore) Do(ctx context.Context, b *driver.Batch) error {
 func bookOver(t *testing.T, l *sash.Limiter, cost int64, two bool) ([]*sash.Reservation, error) {
 	t.Helper()
 	if two {
-		_, all, err := l.BookAll(t.Context(), time.Hour, sash.Subject{Key: "k", Cost: cost}, sash.Subject{Key: "other", Cost: cost})
+		_, all, err := reserveAll(t.Context(), l, time.Hour, sash.Subject{Key: "k", Cost: cost}, sash.Subject{Key: "other", Cost: cost})
 		return all, err
 	}
-	r, err := l.Book(t.Context(), "k", cost, time.Hour)
+	r, err := l.Reserve(t.Context(), "k", cost, &sash.ReserveOptions{WaitUpTo: time.Hour})
 	return []*sash.Reservation{r}, err
 }
 
@@ -257,7 +257,7 @@ func TestABookingIsSettledWhileItsCallerWaits(t *testing.T) {
 			said := make([]string, 4)
 			var group sync.WaitGroup
 			for i := range said {
-				r, err := l.Book(t.Context(), "k", 1, time.Hour)
+				r, err := l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: time.Hour})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -291,7 +291,7 @@ func TestTwoWaitForOneBooking(t *testing.T) {
 		if err := l.Wait(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
-		r, err := l.Book(t.Context(), "k", 1, time.Hour)
+		r, err := l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,17 +16,22 @@ import (
 // settleTime bounds a settlement, also one whose caller has left.
 const settleTime = time.Second
 
-// A Reservation is a charge of an estimate, until Settle, Cancel or Release corrects it. The first of them that is called
-// decides the units. Later calls repeat that settlement until it has succeeded, and then do nothing. So
-// `defer r.Cancel(ctx)` beside a Settle is right, and a failed Settle can be repeated: it is applied once. Release is
-// never repeated.
+// A Reservation is a charge of an estimate, or one that starts later, until Settle, Cancel or Release corrects it. The first of them that
+// is called decides the units. Later calls repeat that settlement until it has succeeded, and then do nothing. So `defer r.Cancel(ctx)`
+// beside a Settle is right, and a failed Settle can be repeated: it is applied once. Release is never repeated.
 //
 // A Reservation that is never settled keeps its estimate charged until that leaves the window. It is safe for concurrent
 // use and holds nothing that has to be closed.
 type Reservation struct {
+	// Parts are the reservations of the subjects, in their order, that were admitted together: each can be settled on its own.
+	// That of a single subject has itself.
+	Parts []*Reservation
+	// Chosen says which subject was charged, or has room first after a refusal: 0 is the first, and i is Any[i-1].
+	Chosen int
+
 	limiter *Limiter
 	subject string         // the key in the store
-	all     []*Reservation // those of one BookAll, which are waited for together; nil for others
+	all     []*Reservation // those that are waited for together
 	books   bool           // it may have been booked, and its place may be in a queue
 	came    int64          // when the store decided, on its clock
 	id      string         // of the settlement, if the call may be repeated: one ID, so that it is applied once
@@ -41,15 +46,29 @@ type Reservation struct {
 	done    bool              // guarded by mu: nothing is left to settle
 }
 
-// Reserve charges an estimate for a call whose cost is known only afterwards, such as the tokens of a model's answer. A
-// refusal is a Reservation that is not Allowed and has nothing to settle, never an error: look at Allowed. Reserve books
-// nothing, unlike that of golang.org/x/time/rate, so its Delay is zero and to sleep for it limits nothing: see
-// [Limiter.Book] and [Limiter.Wait].
+// ReserveOptions are the options of [Limiter.Reserve]. The zero value is the default: one subject, now.
+type ReserveOptions struct {
+	// WaitUpTo is how far ahead the call may start: 0, which is now or a refusal, to [MaxAhead], which stands for more.
+	WaitUpTo time.Duration
+	// ID names a call that may be repeated because its answer was lost: see [Limiter.AllowOnce].
+	ID string
+	// Limits are those of the first subject. Empty means the limiter's own.
+	Limits []Limit
+	// All are further subjects, charged with the first for one instant, all or nothing: see [Limiter.AllowAll].
+	All []Subject
+	// Any are further subjects, of which one, or the first, is charged: see [Limiter.AllowAny].
+	Any []Subject
+}
+
+// Reserve charges for a call whose start or whose cost is not final yet, such as the tokens of a model's answer. A nil opts
+// reserves one subject now. A refusal is a Reservation that is not Allowed and has nothing to settle, never an error.
 //
-//	r, err := limiter.Reserve(ctx, key, 4000)
-//	...
-//	if !r.Allowed() {
-//		// retry after r.Result().RetryAfter
+//	r, err := limiter.Reserve(ctx, key, 4000, &sash.ReserveOptions{WaitUpTo: time.Minute})
+//	if err != nil {
+//		return err
+//	}
+//	if err := r.Wait(ctx); err != nil { // also when it is not Allowed
+//		return err
 //	}
 //	defer r.Cancel(ctx) // unless it is settled
 //	answer, err := ask(model)
@@ -59,75 +78,118 @@ type Reservation struct {
 // Units that Settle adds to a low estimate were used already, so they are charged whether or not there is room; until
 // they leave, nothing else is admitted. Estimates that are never too low keep every window within its units.
 //
-// A caller whose context ends first gets its error at once. The store may go on deciding for up to a second; an
+// With WaitUpTo the call is charged now if it fits, and otherwise it is booked: at the earliest later instant at which it fits behind every
+// call that was booked before, over all processes that share the store. Once units came back before bookings, it is charged at the earliest
+// instant at which it fits and delays none of them. [Reservation.Wait] sleeps until then. If that instant is farther away than WaitUpTo, in
+// whole microseconds, nothing is charged; RetryAfter is the time until the call fits behind all bookings. Of Any the subject is charged
+// that admits the call first: now the one with most room, or later the one whose queue is shortest. For keys of different slots, and on
+// Redis under limits of the calendar, that is chosen by looks, and another one may have been free earlier.
+//
+// Calls that are not booked go ahead of a booking only if they delay none. A booking that is given back leaves its place
+// to the next calls that fit there. Where one gets an earlier instant than callers of this process who [Reservation.Wait] for
+// the same cost, they move up and it takes the last of theirs that is within its time, so it overtakes none of those. One whose
+// process dies stays charged, like any reservation that is never settled.
+//
+// A call with an ID, repeated until [driver.RepeatTime] after it starts, finds its charge again: the same instant, without another
+// charge. So it keeps its place when its caller leaves. Settle and Cancel are applied once, from whichever repetition they come,
+// and reckon from its cost, which has to be that of the first. A call that was canceled is still remembered, so repeat it only
+// with another ID. A refusal is not remembered.
+//
+// A caller of another call whose context ends first gets its error at once. The store may go on deciding for up to a second; an
 // admission after that is given back.
 //
-// Errors are those of AllowN, and [ErrUnsupported] when the store does not settle or the limiter charges
-// refused calls.
-func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Reservation, error) {
-	if err := l.settles("Reserve"); err != nil {
-		return nil, err
+// Errors are those of AllowN, AllowAll and AllowOnce, and [ErrUnsupported], which comes first, when the store does not settle, or
+// the limiter charges refused calls, or for a call that may wait when the store does not book under the limiter's algorithm.
+// Stores book under SlidingLog and SlidingBuckets, and never with Options.Block. ErrUnsupported later means that the store keeps
+// subjects in different places, so that it cannot book All of them: see [KeyTogether]. Both All and Any, or a WaitUpTo below zero,
+// are [ErrInvalidLimit], and an ID with several subjects is [ErrInvalidID].
+func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, opts *ReserveOptions) (*Reservation, error) {
+	o, mode := ReserveOptions{}, driver.All
+	if opts != nil {
+		o = *opts
 	}
-	if err := l.policy.checkCost(estimate); err != nil {
-		return nil, err
+	err := l.settles("Reserve")
+	if err == nil && o.WaitUpTo > 0 {
+		err = l.books("Reserve with WaitUpTo")
 	}
-	key, err := l.key(key)
+	switch {
+	case err != nil:
+		return nil, err
+	case o.WaitUpTo < 0:
+		return nil, fmt.Errorf("%w: WaitUpTo is %v; a call waits 0 or longer", ErrInvalidLimit, o.WaitUpTo)
+	case len(o.All) > 0 && len(o.Any) > 0:
+		return nil, fmt.Errorf("%w: a reservation is of All subjects or of Any, not both", ErrInvalidLimit)
+	case o.ID != "" && len(o.All)+len(o.Any) > 0:
+		return nil, fmt.Errorf("%w: a call that may be repeated has one subject", ErrInvalidID)
+	case len(o.Any) > 0:
+		mode = driver.Any
+	}
+	if o.ID != "" {
+		if err := l.repeats(o.ID); err != nil {
+			return nil, err
+		}
+	}
+	calls, err := l.calls(nil, mode, append(append([]Subject{{key, cost, o.Limits}}, o.All...), o.Any...))
 	if err != nil {
 		return nil, err
 	}
-	return l.hold(ctx, newCall(key, estimate, l.policy, true))
+	for i := range calls {
+		calls[i].id, calls[i].MaySettle = o.ID, true
+		calls[i].book(o.WaitUpTo)
+	}
+	return l.reserve(ctx, mode, calls)
 }
 
-// hold charges or books a call that was checked, and returns its Reservation.
-func (l *Limiter) hold(ctx context.Context, c call) (*Reservation, error) {
-	results, err := l.decideForHolder(ctx, []call{c})
-	if err != nil {
-		return nil, err
+// reserve charges calls that were checked, and returns their Reservation.
+func (l *Limiter) reserve(ctx context.Context, mode driver.Mode, calls []call) (*Reservation, error) {
+	decide := func(ctx context.Context) (*Reservation, error) {
+		decided, err := l.decide(ctx, mode, calls)
+		if err != nil {
+			return nil, err
+		}
+		return l.reservation(decided), nil
 	}
-	r := newReservation(l, c, results[0])
-	if c.Within > 0 && r.Allowed() {
-		l.lines.trade(ctx, []*Reservation{r}, c.Within)
+	var r *Reservation
+	var err error
+	if calls[0].id != "" {
+		r, err = decide(ctx)
+	} else {
+		r, err = outlive(ctx, l.leavers, decide, func(r *Reservation) { r.leave(ctx) })
+	}
+	if err != nil {
+		return nil, storeError(ctx, err)
+	}
+	if calls[0].Within > 0 && r.id == "" && r.Allowed() {
+		l.lines.trade(ctx, r.all, calls[0].Within)
 	}
 	return r, nil
 }
 
-// ReserveAll charges several subjects, all or nothing, like [Limiter.AllowAll], and returns a Reservation
-// for each, in their order: every charge is settled on its own. After a refusal there is nothing to settle, and
-// the reservations are nil. If the caller's context ends first, a later admission is given back, as with Reserve.
-//
-// Errors are those of AllowAll, and [ErrUnsupported], which comes first, when the store does not settle or
-// the limiter charges refused calls.
-func (l *Limiter) ReserveAll(ctx context.Context, subjects ...Subject) (Result, []*Reservation, error) {
-	if err := l.settles("ReserveAll"); err != nil {
-		return Result{}, nil, err
+// reservation returns the reservation of calls whose answer has just come. So a booking starts no earlier than the store's
+// instant: later by the time that the answer took.
+func (l *Limiter) reservation(calls []call) *Reservation {
+	now, all := time.Now(), make([]*Reservation, len(calls))
+	for i := range calls {
+		c := &calls[i]
+		r := &Reservation{limiter: l, result: c.result, subject: c.Key, done: !c.result.Allowed, books: c.Within > 0, Chosen: c.index, all: all}
+		r.set = driver.Settlement{Request: c.Request, At: c.result.At.UnixMicro(), Delay: c.result.Delay.Microseconds(), Source: c.result.Source}
+		r.came = r.set.At - r.set.Delay
+		if c.id != "" {
+			r.id = fmt.Sprintf("%s@%d", c.id, r.set.At)
+		}
+		if r.books {
+			r.starts, r.took = now.Add(c.result.Delay), now.Sub(c.asked)
+		}
+		all[i], r.Parts = r, all[i:i+1]
 	}
-	calls, err := l.calls(subjects, true)
-	if err != nil {
-		return Result{}, nil, err
+	if len(calls) == 1 {
+		return all[0]
 	}
-	return l.holdAll(ctx, calls)
-}
-
-// holdAll charges calls that were checked, all or nothing, and returns a Reservation for each.
-func (l *Limiter) holdAll(ctx context.Context, calls []call) (Result, []*Reservation, error) {
-	results, err := l.decideForHolder(ctx, calls)
-	if err != nil {
-		return Result{}, nil, err
+	r := &Reservation{limiter: l, result: join(calls), all: all, Parts: all}
+	if by, refused := r.result.RefusedBy(); refused {
+		r.Parts, r.all, r.subject = nil, nil, by.Key
 	}
-	res := join(results)
-	if !res.Allowed {
-		return res, nil, nil
-	}
-	all := make([]*Reservation, len(calls))
-	for i, c := range calls {
-		all[i] = newReservation(l, c, results[i])
-		all[i].all = all
-	}
-	if calls[0].Within > 0 {
-		l.lines.trade(ctx, all, calls[0].Within)
-		res.At, res.Delay = all[0].result.At, all[0].result.Delay
-	}
-	return res, all, nil
+	return r
 }
 
 // settles returns ErrUnsupported for a call that settles if the store cannot, or if the limiter charges refused calls, which
@@ -142,16 +204,14 @@ func (l *Limiter) settles(call string) error {
 	return nil
 }
 
-// newReservation returns the reservation of a call whose answer has just come. So a booking starts no earlier than the
-// store's instant: later by the time that the answer took.
-func newReservation(l *Limiter, c call, res Result) *Reservation {
-	r := &Reservation{limiter: l, result: res, subject: c.Key, set: c.settlement(&res), done: !res.Allowed, books: c.Within > 0}
-	r.came = r.set.At - r.set.Delay
-	if r.books {
-		now := time.Now()
-		r.starts, r.took = now.Add(res.Delay), now.Sub(c.asked)
+// books returns ErrUnsupported for a call that books if the store cannot.
+func (l *Limiter) books(call string) error {
+	err := l.settles(call)
+	if err == nil && !l.store.Powers().Books(&l.policy.Policy) {
+		err = fmt.Errorf("%w: %s with algorithm %v: it needs a store with driver.CanBook, and sliding-log or sliding-buckets without a block",
+			ErrUnsupported, call, l.policy.Algorithm)
 	}
-	return r
+	return err
 }
 
 // Allowed reports whether the estimate was admitted, and charged.
@@ -160,14 +220,22 @@ func (r *Reservation) Allowed() bool { return r.result.Allowed }
 // Result returns the result of the estimate. Of a booking that moved up while its caller waited, At is the instant that it
 // has now; the rest is as it was.
 func (r *Reservation) Result() Result {
+	if len(r.Parts) > 1 && r.Parts[0].books {
+		res, first := r.result, r.Parts[0].Result()
+		res.At, res.Delay = first.At, first.Delay
+		return res
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.result
 }
 
-// Delay returns how long it takes until a booking starts: zero once it has, and for a call that was not booked, which may
+// StartsIn returns how long it takes until a booking starts: zero once it has, and for a call that was not booked, which may
 // be a refused one.
-func (r *Reservation) Delay() time.Duration {
+func (r *Reservation) StartsIn() time.Duration {
+	if len(r.Parts) > 1 {
+		r = r.Parts[0]
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.starts.IsZero() {
@@ -180,12 +248,15 @@ func (r *Reservation) Delay() time.Duration {
 // stand in a queue: if the context of one ends first, the last place of the queue is given back, as Release does, those
 // behind it move up, and Wait returns the context's error. When this process gives units of the key back, by Settle,
 // Reward or Reset, the first asks the store to start now; of several subjects, for the one that had least left. So a booking can
-// start earlier than [Reservation.Delay] said, and later only by the time that the store takes to answer that it cannot. If the
+// start earlier than StartsIn said, and later only by the time that the store takes to answer that it cannot. If the
 // context's deadline is nearer than the start Wait gives up at once, and the error is a [*LimitedError] that is also context.DeadlineExceeded. (A booking
-// by [Limiter.BookOnce] keeps its place.) For a call that was refused the error is a LimitedError too.
+// with an ID keeps its place.) For a call that was refused the error is a LimitedError too.
 func (r *Reservation) Wait(ctx context.Context) error {
 	if !r.Allowed() {
 		return limited(r.key(), r.Result(), nil)
+	}
+	if len(r.Parts) > 1 {
+		r = r.Parts[0]
 	}
 	if err := r.sleep(ctx); err != nil {
 		if r.id == "" {
@@ -205,7 +276,7 @@ var errGivenBack = errors.New("sash: the reservation was given back, so its call
 
 // sleep waits until the booking starts, unless the context ends before.
 func (r *Reservation) sleep(ctx context.Context) error {
-	d := r.Delay()
+	d := r.StartsIn()
 	if d == 0 {
 		return storeError(ctx, ctx.Err())
 	}
@@ -236,73 +307,65 @@ func (r *Reservation) key() string { return strings.TrimPrefix(r.subject, r.limi
 
 // leave gives back the place of a caller who does not wait for it, also those that were booked with it. It tries once:
 // when the store fails, they stay charged.
-func (r *Reservation) leave(ctx context.Context) {
-	_ = settle(ctx, r.together(), nil)
-}
+func (r *Reservation) leave(ctx context.Context) { _ = settle(ctx, r.all, nil) }
 
-// together returns the reservations that are waited for with this one, itself included.
-func (r *Reservation) together() []*Reservation {
-	if r.all == nil {
-		return []*Reservation{r}
-	}
-	return r.all
-}
-
-// Settle corrects the charge to the units that the call used: 0 to [MaxUnits]. It corrects the charge at the instant at
-// which it was made, and does nothing once the charge has left the window.
+// Settle corrects the charge to the units that the call used: 0 to [MaxUnits], and of several subjects one number for each, in
+// their order, which takes one round trip where the store has them in one place. It corrects the charge at the instant at which
+// it was made, and does nothing once the charge has left the window.
 //
-// Settle tries for at most a second, even if ctx has ended. The error is [ErrInvalidCost], or [ErrUnavailable] if the
-// store failed: then the charge may be corrected or not, and Settle can be called again.
-func (r *Reservation) Settle(ctx context.Context, actual int64) error {
-	if actual < 0 || actual > MaxUnits {
-		return fmt.Errorf("%w: %d units; a call uses 0 to %d", ErrInvalidCost, actual, int64(MaxUnits))
+// Settle tries for at most a second, even if ctx has ended. The error is [ErrInvalidCost], and then nothing is settled, or
+// [ErrUnavailable] if the store failed: then the charge may be corrected or not, and Settle can be called again.
+func (r *Reservation) Settle(ctx context.Context, actual ...int64) error {
+	if len(actual) != len(r.Parts) && r.Allowed() || len(actual) == 0 {
+		return fmt.Errorf("%w: %d numbers of units for %d subjects", ErrInvalidCost, len(actual), len(r.Parts))
 	}
-	return settle(ctx, []*Reservation{r}, []int64{actual})
-}
-
-// SettleAll settles reservations, such as those of one [Limiter.ReserveAll], to the units that each used, in their order: those of
-// one limiter in one round trip, where the store has them in one place, and others at the same time. The errors are those of
-// [Reservation.Settle]: after [ErrUnavailable] SettleAll can be called again, and after [ErrInvalidCost], which other numbers of
-// units than of reservations are too, nothing is settled.
-func SettleAll(ctx context.Context, reservations []*Reservation, actual ...int64) error {
-	if len(actual) != len(reservations) {
-		return fmt.Errorf("%w: %d numbers of units for %d reservations", ErrInvalidCost, len(actual), len(reservations))
-	}
-	for _, r := range reservations {
-		if r.limiter != reservations[0].limiter {
-			return errors.Join(atOnce(len(actual), func(i int) error { return reservations[i].Settle(ctx, actual[i]) })...)
-		}
-	}
-	return settle(ctx, reservations, actual)
-}
-
-// settle settles reservations of one limiter to units, or without any gives them back, which it tries once.
-func settle(ctx context.Context, reservations []*Reservation, actual []int64) error {
 	for _, units := range actual {
 		if units < 0 || units > MaxUnits {
 			return fmt.Errorf("%w: %d units; a call uses 0 to %d", ErrInvalidCost, units, int64(MaxUnits))
 		}
 	}
+	return settle(ctx, r.Parts, actual)
+}
+
+// settle settles reservations of one limiter to units, even if the caller has left, or without any gives them back, which it tries once.
+func settle(ctx context.Context, reservations []*Reservation, actual []int64) error {
 	var pending []*Reservation
-	var sets []driver.Settlement
 	var starts []time.Time
+	b := driver.Batch{Mode: driver.Each}
 	for i, r := range reservations {
 		units := int64(0)
 		if actual != nil {
 			units = actual[i]
 		}
 		if set, open := r.decide(units, actual != nil); open {
-			pending, sets, starts = append(pending, r), append(sets, set), append(starts, r.begins())
+			pending, starts = append(pending, r), append(starts, r.begins())
+			b.Ops = append(b.Ops, driver.Op{Kind: driver.Settle, Settlement: set})
 		}
 	}
 	if len(pending) == 0 {
 		return nil
 	}
-	errs := pending[0].limiter.settle(ctx, sets, starts)
+	l := pending[0].limiter
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	// The context outlives the caller, so any error is the store's.
+	err := l.store.Do(ctx, &b)
+	errs := make([]error, len(pending))
+	for i := range errs {
+		errs[i] = cmp.Or(err, b.Ops[i].Err)
+	}
+	if len(pending) > 1 && errors.Is(err, driver.ErrApart) {
+		errs = atOnce(len(pending), func(i int) error { return l.store.Do(ctx, &driver.Batch{Ops: b.Ops[i : i+1]}) })
+	}
 	for i, r := range pending {
+		set := &b.Ops[i].Settlement
+		if back := set.Cost - set.Units; back > 0 {
+			l.lines.give(set.Key, gap{at: set.At, starts: starts[i], units: back}, errs[i] == nil)
+		}
 		r.mu.Lock()
 		r.done = r.done || errs[i] == nil
 		r.mu.Unlock()
+		errs[i] = storeError(context.Background(), errs[i])
 	}
 	return errors.Join(errs...)
 }
@@ -326,12 +389,14 @@ func atOnce(n int, f func(int) error) []error {
 }
 
 // Cancel gives back the whole estimate: Settle with 0.
-func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
+func (r *Reservation) Cancel(ctx context.Context) error {
+	return settle(ctx, r.Parts, make([]int64, len(r.Parts)))
+}
 
 // Release gives back the whole estimate like Cancel, but it tries only once. So the store does not have to remember the
 // settlement, which for Cancel takes an entry until the charge leaves the window. It suits many short calls with long
 // windows. After the error [ErrUnavailable] the estimate may stay charged.
-func (r *Reservation) Release(ctx context.Context) error { return settle(ctx, []*Reservation{r}, nil) }
+func (r *Reservation) Release(ctx context.Context) error { return settle(ctx, r.Parts, nil) }
 
 // charge returns the charge, and whether it is still held: made, and not settled.
 func (r *Reservation) charge() (set driver.Settlement, held bool) {
@@ -347,8 +412,7 @@ func (r *Reservation) move(at int64) {
 	r.set.At = at
 }
 
-// decide fixes the units of the call, and returns the settlement to apply, if any. A settlement that is not repeatable has
-// no ID.
+// decide fixes the units of the call, and returns the settlement to apply, if any. A settlement that is not repeatable has no ID.
 func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, pending bool) {
 	if r.books {
 		defer r.limiter.lines.stepOut(r)()
@@ -381,31 +445,4 @@ func (r *Reservation) begins() time.Time {
 		return r.starts
 	}
 	return time.Time{}
-}
-
-// settle applies settlements, even if the caller has left, and returns the error of each. What comes back of a booking that lies
-// ahead is free when that would have started.
-func (l *Limiter) settle(ctx context.Context, sets []driver.Settlement, starts []time.Time) []error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
-	defer cancel()
-	b := driver.Batch{Mode: driver.Each}
-	for _, set := range sets {
-		b.Ops = append(b.Ops, driver.Op{Kind: driver.Settle, Settlement: set})
-	}
-	// The context outlives the caller, so any error is the store's.
-	err := l.store.Do(ctx, &b)
-	errs := make([]error, len(sets))
-	for i := range errs {
-		errs[i] = cmp.Or(err, b.Ops[i].Err)
-	}
-	if len(sets) > 1 && errors.Is(err, driver.ErrApart) {
-		errs = atOnce(len(sets), func(i int) error { return l.store.Do(ctx, &driver.Batch{Ops: b.Ops[i : i+1]}) })
-	}
-	for i, set := range sets {
-		if back := set.Cost - set.Units; back > 0 {
-			l.lines.give(set.Key, gap{at: set.At, starts: starts[i], units: back}, errs[i] == nil)
-		}
-		errs[i] = storeError(context.Background(), errs[i])
-	}
-	return errs
 }

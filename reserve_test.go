@@ -17,7 +17,7 @@ import (
 
 func reserve(t *testing.T, l *sash.Limiter, key string, estimate int64) *sash.Reservation {
 	t.Helper()
-	r, err := l.Reserve(t.Context(), key, estimate)
+	r, err := l.Reserve(t.Context(), key, estimate, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestEverySubjectIsSettledByItself(t *testing.T) {
 			"both":              {cancel, cancel, 10, 100},
 		} {
 			client, all := sash.Subject{Key: name, Cost: 3}, sash.Subject{Key: name + ", all", Cost: 40, Limits: wide.Limits()}
-			res, reserved, err := l.ReserveAll(t.Context(), client, all)
+			res, reserved, err := reserveAll(t.Context(), l, 0, client, all)
 			if err != nil || !res.Allowed || reserved[0].Result().Remaining != 7 || reserved[1].Result().Remaining != 60 {
 				t.Fatalf("%+v, %v: each subject has its own answer, of 10 and of 100", res, err)
 			}
@@ -197,7 +197,7 @@ func TestARefusalBesideReservationsIsNotFirm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, rs, err := l.ReserveAll(t.Context(), sash.Subject{Key: "a", Cost: 1}, sash.Subject{Key: "b", Cost: 1}); err != nil || rs == nil {
+	if _, rs, err := reserveAll(t.Context(), l, 0, sash.Subject{Key: "a", Cost: 1}, sash.Subject{Key: "b", Cost: 1}); err != nil || rs == nil {
 		t.Fatal(rs, err)
 	}
 	if _, err := l.Allow(t.Context(), "c"); err != nil {
@@ -212,24 +212,25 @@ func TestARefusalBesideReservationsIsNotFirm(t *testing.T) {
 }
 
 // Three settlements take as long as one, and can be repeated together when the store fails.
-func TestSettleAllTakesOneRoundTrip(t *testing.T) {
+func TestSubjectsAreSettledInOneRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := storetest.NewFaulty(newFarStore())
 		l := newLimiter(t, store, nil, sash.PerHour(100))
-		_, all, err := l.ReserveAll(t.Context(), sash.Subject{Key: "a", Cost: 10}, sash.Subject{Key: "b", Cost: 10}, sash.Subject{Key: "c", Cost: 10})
+		two := []sash.Subject{{Key: "b", Cost: 10}, {Key: "c", Cost: 10}}
+		r, err := l.Reserve(t.Context(), "a", 10, &sash.ReserveOptions{All: two})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := sash.SettleAll(t.Context(), all, 1, 2); !errors.Is(err, sash.ErrInvalidCost) {
+		if err := r.Settle(t.Context(), 1, 2); !errors.Is(err, sash.ErrInvalidCost) {
 			t.Errorf("2 numbers for 3 reservations: %v", err)
 		}
 		store.Fail(errors.New("connection refused"))
-		if err := sash.SettleAll(t.Context(), all, 1, 2, 30); !errors.Is(err, sash.ErrUnavailable) {
+		if err := r.Settle(t.Context(), 1, 2, 30); !errors.Is(err, sash.ErrUnavailable) {
 			t.Errorf("the store is down: %v", err)
 		}
 		store.Fail(nil)
 		began := time.Now()
-		if err := sash.SettleAll(t.Context(), all, 1, 2, 30); err != nil {
+		if err := r.Settle(t.Context(), 1, 2, 30); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(began); took != roundTrip {
@@ -284,7 +285,7 @@ func TestNobodyOvertakesThoseWhoWaitForAPlaceInTheQueue(t *testing.T) {
 			w.call(t.Context(), 20+i, 1)
 		}
 		time.Sleep(time.Second / 4)
-		if r, err := l.Book(t.Context(), "k", 1, time.Hour); err != nil || r.Allowed() {
+		if r, err := l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: time.Hour}); err != nil || r.Allowed() {
 			t.Errorf("the queue is not full, though callers wait for a place: %+v, %v", r.Result(), err)
 		}
 		w.group.Wait()

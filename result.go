@@ -29,11 +29,10 @@ type Result struct {
 	Allowed bool
 	// Source says where the answer came from.
 	Source   Source
-	refusals uint8 // a bit for each of MaxLimits
+	refusals uint8 // a bit for each of driver.MaxLimits
 	// Blocked says that the call was refused because its subject was refused too often before: see [Block].
 	Blocked bool
-	// Cause is nil when the store decided, now or before. Otherwise it is why it did not: an error that is
-	// ErrUnavailable.
+	// Cause is nil when the store decided, now or before. Otherwise it is why it did not: an error that is ErrUnavailable.
 	Cause error
 	// Remaining is how many units are left after this call: the fewest over all limits, never negative.
 	Remaining int64
@@ -49,7 +48,7 @@ type Result struct {
 	// Charged is how many units AllowUpTo charged, or Reward gave back. It is zero for every other call.
 	Charged int64
 	// At is the store's clock when it decided, or the instant at which a booking starts. Subjects in different places
-	// are charged one after the other, and At is the time of the last: their own are in the results of ReserveAll.
+	// are charged one after the other, and At is the time of the last: their own are in the results of [Reservation].Parts.
 	At time.Time
 
 	// A Result is copied three or four times per call. So rare parts are behind a pointer, and its size is a multiple
@@ -148,15 +147,16 @@ func (r Result) RefusedBy() (LimitResult, bool) {
 	return by, found
 }
 
-// join combines the results of the subjects of one decision. There is at least one.
-func join(results []Result) Result {
-	if len(results) == 1 {
-		return results[0]
+// join combines the results of the calls of one decision. There is at least one.
+func join(calls []call) Result {
+	if len(calls) == 1 {
+		return calls[0].result
 	}
-	subjects := results // a variable of its own, because it moves to the heap
+	subjects := make([]Result, len(calls))
 	all := Result{Allowed: true, Remaining: MaxUnits, subjects: &subjects}
-	for i := range results {
-		r := &results[i]
+	for i := range calls {
+		r := &calls[i].result
+		subjects[i] = *r
 		all.Allowed = all.Allowed && r.Allowed
 		all.Blocked = all.Blocked || r.Blocked
 		all.Remaining = min(all.Remaining, r.Remaining)
@@ -168,14 +168,12 @@ func join(results []Result) Result {
 		if r.Source > all.Source {
 			all.Source, all.Cause = r.Source, r.Cause
 		}
-	}
-	if all.Allowed {
-		return all
-	}
-	for i := range results { // all of them: where refused calls are charged, those that had room may have to wait too
-		for _, s := range results[i].limitStatuses() {
+		for _, s := range r.limitStatuses() { // also of those that had room: where refused calls are charged, they may have to wait too
 			all.RetryAfter = max(all.RetryAfter, micros(s.Retry))
 		}
+	}
+	if all.Allowed {
+		all.RetryAfter = 0
 	}
 	return all
 }
@@ -185,15 +183,13 @@ func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond 
 // An Observer is called with each decision of the limiters that have it as [Options].Observer, for logs, metrics and
 // traces. Package example.com/sash/observe has one for log/slog and one for OpenTelemetry.
 //
-// A decision is what a caller asks the store for, once for all its subjects: Allow, AllowN, AllowAll, AllowAny, AllowOnce,
-// AllowUpTo and Do, the Reserve and Book calls, Wait, and Start, Do and Wait of a [Concurrency]. Peek, Penalize, Reward,
-// Settle, Cancel, Release, Extend and Reset decide nothing. Nor does a call that is wrong, such as one with an empty
-// key, or whose context has ended already: no store is asked.
+// A decision is what a caller asks the store for, once for all its subjects: Allow, AllowN, AllowAll, AllowAny, AllowOnce, AllowUpTo and
+// Do, Reserve, Wait, and Start, Do and Wait of a [Concurrency]. Peek, Penalize, Reward, Settle, Cancel, Release, Extend and Reset decide
+// nothing. Nor does a call that is wrong, such as one with an empty key, or whose context has ended already: no store is asked.
 type Observer interface {
-	// Observe is called after the decision, before its caller gets it: a slow observer delays the caller, and those who wait
-	// in line behind it, as where Wait cannot book. A panic is recovered and dropped, and the decision stands. Observe is
-	// called concurrently. The context is the caller's; of a call that holds what it is charged, such as Reserve, it may go
-	// on for a second after the caller's.
+	// Observe is called after the decision, before its caller gets it: a slow observer delays the caller, and those who wait in line behind
+	// it, as where Wait cannot book. A panic is recovered and dropped, and the decision stands. Observe is called concurrently. The context
+	// is the caller's; of a call that holds what it is charged, such as Reserve, it may go on for a second after the caller's.
 	Observe(ctx context.Context, d Decision)
 }
 
@@ -218,12 +214,15 @@ type Decision struct {
 }
 
 // observe calls the observer with the decision on calls, which began at an instant.
-func (l *Limiter) observe(ctx context.Context, began time.Time, calls []call, results []Result, err error) {
+func (l *Limiter) observe(ctx context.Context, began time.Time, mode driver.Mode, calls, decided []call, err error) {
 	if errors.Is(err, ErrUnsupported) || errors.Is(err, ErrCostAboveLimit) {
 		return // the call was wrong
 	}
-	if err == nil && (len(results) == 0 || results[0].policy == nil) {
+	if err == nil && len(decided) == 0 {
 		return // the store panicked
+	}
+	if mode == driver.Any {
+		calls = calls[:1]
 	}
 	d := Decision{
 		Prefix: strings.TrimRight(l.prefix, ":#"), Limits: calls[0].policy.named, Waiting: calls[0].waits,
@@ -236,11 +235,11 @@ func (l *Limiter) observe(ctx context.Context, began time.Time, calls []call, re
 		}
 	}
 	if err == nil {
-		results = slices.Clone(results) // the caller has the others
-		for i := range results {
-			results[i].key = d.Prefix
+		decided = slices.Clone(decided) // the caller has the others
+		for i := range decided {
+			decided[i].result.key = d.Prefix
 		}
-		d.Result = join(results)
+		d.Result = join(decided)
 	}
 	defer func() { _ = recover() }()
 	l.opts.Observer.Observe(ctx, d)

@@ -3,7 +3,6 @@ package sash
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"example.com/sash/driver"
 )
@@ -15,8 +14,7 @@ import (
 //	...
 //	send(items[:res.Charged])
 //
-// A cost above the limits takes what they hold. A refusal means that not one unit fits, and its RetryAfter is the time
-// until one does.
+// A cost above the limits takes what they hold. A refusal means that not one unit fits, and its RetryAfter is the time until one does.
 //
 // Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result, error) {
@@ -31,9 +29,9 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result
 	if err != nil {
 		return Result{}, err
 	}
-	c := newCall(key, cost, l.policy, false)
+	c := newCall(key, cost, l.policy)
 	c.Partial = true
-	res, err := l.decideOne(ctx, c)
+	res, err := l.one(ctx, c)
 	if err == nil && (res.Charged > cost || res.Allowed != (res.Charged > 0)) {
 		err = storeError(ctx, fmt.Errorf("driver: the store charged %d of up to %d units, allowed %v", res.Charged, cost, res.Allowed))
 	}
@@ -56,14 +54,13 @@ func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result
 	forced := l.policy.Policy
 	forced.CountRefused, forced.Block = true, driver.Block{}
 	c.Policy, c.Forced = &forced, true
-	return l.decide(ctx, c)
+	return l.do(ctx, c)
 }
 
-// Reward gives units back without settling a certain reservation, such as after a right password: 1 to [MaxUnits]. It
-// takes them from the oldest charges that still count, so what is left counts no shorter than it should. It takes none
-// from bookings that lie ahead, and never more than is charged: Result.Charged says how many it gave back. On Redis it
-// takes them from at most 1,000 charges; more can be given back by calling it again. The Result is otherwise that of a
-// Peek afterwards by a limiter without a Block.
+// Reward gives units back without settling a certain reservation, such as after a right password: 1 to [MaxUnits]. It takes them from the
+// oldest charges that still count, so what is left counts no shorter than it should. It takes none from bookings that lie ahead, and never
+// more than is charged: Result.Charged says how many it gave back. On Redis it takes them from at most 1,000 charges; more can be given
+// back by calling it again. The Result is otherwise that of a Peek afterwards by a limiter without a Block.
 //
 // The charges of reservations are charges like others. One from which units were taken is not settled to less any more.
 // Under SlidingCounter the charges of the last window are the oldest, and free what they still weigh.
@@ -80,7 +77,7 @@ func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, 
 		return Result{}, err
 	}
 	c.kind = driver.GiveBack
-	res, err := l.decide(ctx, c)
+	res, err := l.do(ctx, c)
 	l.lines.give(c.Key, gap{units: res.Charged}, err == nil)
 	if err == nil && (res.Charged < 0 || res.Charged > units) {
 		res, err = Result{}, storeError(ctx, fmt.Errorf("driver: the store gave back %d of up to %d units", res.Charged, units))
@@ -97,58 +94,50 @@ func (l *Limiter) taking(ctx context.Context, name, key string, units int64) (ca
 		return call{}, fmt.Errorf("%w: %d units; there are 1 to %d", ErrInvalidCost, units, int64(MaxUnits))
 	}
 	key, err := l.ready(ctx, key)
-	return newCall(key, units, l.policy, false), err
+	return newCall(key, units, l.policy), err
 }
 
-// RepeatTime is how long a store remembers the ID of a call after it charged the call.
-const RepeatTime = driver.RepeatTime
-
-// AllowOnce is AllowN for a call that may be repeated because its answer was lost. The ID names the call: 1 to
-// [MaxIDLength] bytes, chosen by the caller, such as the name of a job or a message. An admitted call is charged once:
-// repeated with the same ID and key within [RepeatTime], it is admitted again and charges nothing, even with another cost
-// or under other limits, and however often and concurrently it is repeated. The Result of a repetition has the At of the
-// first, and what remains and the times to wait as of now.
+// AllowOnce is AllowN for a call that may be repeated because its answer was lost. The ID names the call: 1 to [driver.MaxIDLength] bytes,
+// chosen by the caller, such as the name of a job or a message. An admitted call is charged once: repeated with the same ID and key within
+// [driver.RepeatTime], it is admitted again and charges nothing, even with another cost or under other limits, and however often and
+// concurrently it is repeated. The Result of a repetition has the At of the first, and what remains and the times to wait as of now.
 //
 //	res, err := limiter.AllowOnce(ctx, msg.ID, key, 1)
 //	if errors.Is(err, sash.ErrUnavailable) {
 //		res, err = limiter.AllowOnce(ctx, msg.ID, key, 1)
 //	}
 //
-// A refusal charges nothing and is not remembered: a repeated call is decided anew, and may be admitted. With
-// Options.CountRefused a refusal is charged and remembered: retry it with another ID. The same ID on another key, or
-// under another algorithm or resolution, is another call. After RepeatTime or a Reset a call is charged again, like any
-// new one. A store remembers about 10,000 IDs of a key at a time, on Redis about 600 unless it keeps a compact log.
-// Beyond that it forgets some early, those that end first.
+// A refusal charges nothing and is not remembered: a repeated call is decided anew, and may be admitted. With Options.CountRefused a
+// refusal is charged and remembered: retry it with another ID. The same ID on another key, or under another algorithm or resolution, is
+// another call. After that time or a Reset a call is charged again, like any new one. A store remembers about 10,000 IDs of a key at a
+// time, on Redis about 600 unless it keeps a compact log. Beyond that it forgets some early, those that end first.
 //
 // Errors are those of AllowN, [ErrInvalidID], and [ErrUnsupported].
 func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Result, error) {
-	c := newCall(key, cost, l.policy, false)
-	return l.decideOnce(ctx, id, &c)
-}
-
-// decideOnce checks a call and its ID, adds the prefix to its key, and has the store decide it once.
-func (l *Limiter) decideOnce(ctx context.Context, id string, c *call) (res Result, err error) {
-	if !l.store.Powers().Has(driver.CanID) {
-		return Result{}, fmt.Errorf("%w: the store remembers no IDs of calls", ErrUnsupported)
-	}
-	if id == "" {
-		return Result{}, fmt.Errorf("%w: it is empty, and every call would be taken for a repetition of the first", ErrInvalidID)
-	}
-	if len(id) > MaxIDLength {
-		return Result{}, fmt.Errorf("%w: %d bytes, more than %d; hash what is longer", ErrInvalidID, len(id), MaxIDLength)
-	}
-	if err := c.policy.checkCost(c.Cost); err != nil {
+	if err := l.repeats(id); err != nil {
 		return Result{}, err
 	}
-	key, err := l.ready(ctx, c.Key)
+	if err := l.policy.checkCost(cost); err != nil {
+		return Result{}, err
+	}
+	key, err := l.key(key)
 	if err != nil {
 		return Result{}, err
 	}
-	c.Key = key
-	if l.opts.Observer != nil {
-		at := time.Now()
-		defer func() { l.observe(ctx, at, []call{*c}, []Result{res}, err) }()
-	}
+	c := newCall(key, cost, l.policy)
 	c.id = id
-	return l.decide(ctx, *c)
+	return l.one(ctx, c)
+}
+
+// repeats returns an error if a call cannot have the ID.
+func (l *Limiter) repeats(id string) error {
+	switch {
+	case !l.store.Powers().Has(driver.CanID):
+		return fmt.Errorf("%w: the store remembers no IDs of calls", ErrUnsupported)
+	case id == "":
+		return fmt.Errorf("%w: it is empty, and every call would be taken for a repetition of the first", ErrInvalidID)
+	case len(id) > driver.MaxIDLength:
+		return fmt.Errorf("%w: %d bytes, more than %d; hash what is longer", ErrInvalidID, len(id), driver.MaxIDLength)
+	}
+	return nil
 }

@@ -22,7 +22,7 @@ func TestATurnThatIsDaysAway(t *testing.T) {
 		l := newLimiter(t, memstore.New(nil), nil, sash.Every(1, 20*time.Hour))
 		start := time.Now()
 		for range 2 {
-			if _, err := l.Book(t.Context(), "k", 1, sash.MaxAhead); err != nil {
+			if _, err := l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: sash.MaxAhead}); err != nil {
 				t.Fatal(err)
 			}
 		}

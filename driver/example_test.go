@@ -28,7 +28,7 @@ func ExamplePassthrough() {
 		panic(err)
 	}
 	ctx := context.Background()
-	r, err := limiter.Reserve(ctx, "ann", 2) // memstore can settle, and so can the decorator
+	r, err := limiter.Reserve(ctx, "ann", 2, nil) // memstore can settle, and so can the decorator
 	if err != nil {
 		panic(err)
 	}

@@ -42,7 +42,7 @@ func TestAnOpenAnswerLooksLikeAnUnusedLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerMinute(10), sash.PerHour(50))
 		bringDown(t, inner, store)
-		r, err := l.Reserve(t.Context(), "k", 3)
+		r, err := l.Reserve(t.Context(), "k", 3, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,14 +151,14 @@ func TestAChoiceIsBookedLocally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, store, l := outage(t, failover.Options{Modes: always(failover.Local)}, sash.Every(2, 10*time.Second))
 		bringDown(t, inner, store)
-		pool := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}, {Key: "c", Cost: 1}}
+		pool := []sash.Subject{{Key: "b", Cost: 1}, {Key: "c", Cost: 1}}
 		delays := map[time.Duration]int{}
 		for range 12 {
-			_, r, err := l.BookAny(t.Context(), time.Minute, pool...)
+			r, err := l.Reserve(t.Context(), "a", 1, &sash.ReserveOptions{WaitUpTo: time.Minute, Any: pool})
 			if err != nil || !r.Allowed() {
 				t.Fatalf("%+v, %v", r, err)
 			}
-			delays[r.Delay()]++
+			delays[r.StartsIn()]++
 		}
 		if delays[0] != 6 || delays[10*time.Second] != 6 {
 			t.Errorf("6 now and 6 in 10 s were to start: %v", delays)

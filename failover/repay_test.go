@@ -32,7 +32,7 @@ func TestEachLimiterOfAKeyIsOwedItsOwn(t *testing.T) {
 				store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
 				bringDown(t, inner, store)
 				for _, limit := range order { // a policy of its own for each call, as services make them
-					r, err := newLimiter(t, store, algorithm(a), limit).Reserve(t.Context(), "k", limit.Units*2/5)
+					r, err := newLimiter(t, store, algorithm(a), limit).Reserve(t.Context(), "k", limit.Units*2/5, nil)
 					if err != nil || !r.Allowed() {
 						t.Fatal(r, err)
 					}

@@ -248,13 +248,17 @@ func (s *simulation) call(t *testing.T, limiter *sash.Limiter, c *simCall) (r *s
 	c.began = time.Now()
 	switch id := fmt.Sprint(c.id); {
 	case len(c.keys) > 1 && c.within > 0:
-		c.res, _, c.err = limiter.BookAll(ctx, c.within, sash.Subject{Key: "a", Cost: c.cost}, sash.Subject{Key: "b", Cost: c.cost})
+		b := []sash.Subject{{Key: "b", Cost: c.cost}}
+		var both *sash.Reservation
+		if both, c.err = limiter.Reserve(ctx, "a", c.cost, &sash.ReserveOptions{WaitUpTo: c.within, All: b}); c.err == nil {
+			c.res = both.Result()
+		}
 	case c.once && c.within > 0:
-		r, c.err = limiter.BookOnce(ctx, id, c.keys[0], c.cost, c.within)
+		r, c.err = limiter.Reserve(ctx, c.keys[0], c.cost, &sash.ReserveOptions{WaitUpTo: c.within, ID: id})
 	case c.within > 0:
-		r, c.err = limiter.Book(ctx, c.keys[0], c.cost, c.within)
+		r, c.err = limiter.Reserve(ctx, c.keys[0], c.cost, &sash.ReserveOptions{WaitUpTo: c.within})
 	case c.has("c"):
-		r, c.err = limiter.Reserve(ctx, "c", c.cost)
+		r, c.err = limiter.Reserve(ctx, "c", c.cost, nil)
 	case len(c.keys) > 1:
 		c.res, c.err = limiter.AllowAll(ctx, sash.Subject{Key: "a", Cost: c.cost}, sash.Subject{Key: "b", Cost: c.cost})
 	case c.once:

@@ -208,7 +208,7 @@ func TestAnyOnACluster(t *testing.T) {
 		"many slots": func(id string) string { return sash.Key("pool", id) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			pool := make([]sash.Subject, 2*sash.AnyGroup)
+			pool := make([]sash.Subject, 2*driver.ChoiceGroup)
 			looks := driver.Batch{Mode: driver.Any, Ops: make([]driver.Op, len(pool))}
 			for i := range pool {
 				pool[i] = sash.Subject{Key: key(strconv.Itoa(i)), Cost: 1}
@@ -247,18 +247,21 @@ func TestAnyLeavesBadKeysOut(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaintNotificationsConfig: quiet})
 	defer client.Close()
 	store := goredisstore.New(client, nil)
+	reserve := func(l *sash.Limiter, wait time.Duration, subjects ...sash.Subject) (int, bool, error) {
+		r, err := l.Reserve(t.Context(), subjects[0].Key, subjects[0].Cost, &sash.ReserveOptions{WaitUpTo: wait, Any: subjects[1:]})
+		if err != nil {
+			return -1, false, err
+		}
+		return r.Chosen, r.Allowed(), nil
+	}
 	verbs := map[string]func(*sash.Limiter, ...sash.Subject) (int, bool, error){
 		"AllowAny": func(l *sash.Limiter, subjects ...sash.Subject) (int, bool, error) {
 			i, res, err := l.AllowAny(t.Context(), subjects...)
 			return i, res.Allowed, err
 		},
-		"ReserveAny": func(l *sash.Limiter, subjects ...sash.Subject) (int, bool, error) {
-			i, r, err := l.ReserveAny(t.Context(), subjects...)
-			return i, err == nil && r.Allowed(), err
-		},
-		"BookAny": func(l *sash.Limiter, subjects ...sash.Subject) (int, bool, error) {
-			i, r, err := l.BookAny(t.Context(), time.Second, subjects...)
-			return i, err == nil && r.Allowed(), err
+		"Reserve": func(l *sash.Limiter, subjects ...sash.Subject) (int, bool, error) { return reserve(l, 0, subjects...) },
+		"Reserve, later": func(l *sash.Limiter, subjects ...sash.Subject) (int, bool, error) {
+			return reserve(l, time.Second, subjects...)
 		},
 	}
 	for name, over := range map[string]driver.Store{"one step": store, "apart": apart{store}} {
@@ -361,7 +364,7 @@ func TestSettleAllIsOneScript(t *testing.T) {
 			l := newLimiter(t, s, nil, sash.PerHour(100))
 			subjects := []sash.Subject{{Key: fmt.Sprintf("a%T", s), Cost: 10}, {Key: fmt.Sprintf("b%T", s), Cost: 10}, {Key: fmt.Sprintf("c%T", s), Cost: 10}}
 			for _, broken := range []bool{false, true} {
-				_, all, err := l.ReserveAll(t.Context(), subjects...)
+				all, err := l.Reserve(t.Context(), subjects[0].Key, 10, &sash.ReserveOptions{All: subjects[1:]})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -369,7 +372,7 @@ func TestSettleAllIsOneScript(t *testing.T) {
 					client.Set(t.Context(), store.Key(subjects[1].Key, l.Policy()), "something else, and long enough to be a header of a log", 0)
 				}
 				before := counted.calls.Load()
-				if err := sash.SettleAll(t.Context(), all, 1, 2, 3); (err != nil) != broken {
+				if err := all.Settle(t.Context(), 1, 2, 3); (err != nil) != broken {
 					t.Errorf("%T, a foreign key %v: %v", s, broken, err)
 				}
 				if n := counted.calls.Load() - before; n != calls {

@@ -131,7 +131,7 @@ func TestChargesOfTheOwnShare(t *testing.T) {
 		home := memstore.New(nil)
 		here := newPlace(t, home, memstore.New(nil), tenth, sash.Every(1000, 10*time.Minute))
 		here.home.cut.Store(true)
-		r, err := here.Reserve(t.Context(), "k", 80)
+		r, err := here.Reserve(t.Context(), "k", 80, nil)
 		if err != nil || !r.Allowed() || r.Result().Source != sash.FromOwn || r.Result().Cause == nil {
 			t.Fatal(r, err)
 		}

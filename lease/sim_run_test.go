@@ -356,10 +356,10 @@ func (s *simulation) make(ctx context.Context, limiter *sash.Limiter, c simCall,
 			s.ordered = append(s.ordered, simReset{c.key, c.process.region, s.now(), all[len(all)-1]})
 		}
 	case kind < 6:
-		r, err := limiter.Reserve(ctx, c.key, c.cost)
+		r, err := limiter.Reserve(ctx, c.key, c.cost, nil)
 		s.hold(ctx, c, r, err, rng)
 	case kind < 9 && s.maySleep:
-		r, err := limiter.Book(ctx, c.key, c.cost, time.Duration(1+rng.IntN(500))*time.Millisecond)
+		r, err := limiter.Reserve(ctx, c.key, c.cost, &sash.ReserveOptions{WaitUpTo: time.Duration(1+rng.IntN(500)) * time.Millisecond})
 		s.hold(ctx, c, r, err, rng)
 	case kind < 11 && s.maySleep:
 		id := fmt.Sprint(c.id)

@@ -74,7 +74,7 @@ func TestAnInstantDoesNotComeAgainAfterARemoval(t *testing.T) {
 			}
 		}},
 		{"eviction", func(t *testing.T, l *sash.Limiter) {
-			if _, err := l.Reserve(t.Context(), "another", 1); err != nil {
+			if _, err := l.Reserve(t.Context(), "another", 1, nil); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -93,7 +93,7 @@ func TestAnInstantDoesNotComeAgainAfterARemoval(t *testing.T) {
 						t.Fatal(err)
 					}
 					reserve := func() *sash.Reservation {
-						r, err := l.Reserve(t.Context(), "k", 4)
+						r, err := l.Reserve(t.Context(), "k", 4, nil)
 						if err != nil || !r.Allowed() {
 							t.Fatal(r, err)
 						}

@@ -251,7 +251,7 @@ func TestSettlementsInAFullStore(t *testing.T) {
 	for name, c := range map[string]struct{ reserved, settled int64 }{"used up": {1, 10}, "given back": {10, 0}} {
 		store, _ := newStore(t, 2) // of one key with the ID of a settlement
 		l := newLimiter(t, store, sash.SlidingLog, sash.PerHour(10))
-		r, err := l.Reserve(t.Context(), "k", c.reserved)
+		r, err := l.Reserve(t.Context(), "k", c.reserved, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +295,7 @@ func TestTheHeapStaysWithinTheBound(t *testing.T) {
 			if i >= 11_000 {
 				return held[i%11_000].Settle(ctx, 2)
 			}
-			r, err := l[1].Reserve(ctx, fmt.Sprint(i), 1)
+			r, err := l[1].Reserve(ctx, fmt.Sprint(i), 1, nil)
 			held = append(held, r)
 			return err
 		},
@@ -304,7 +304,7 @@ func TestTheHeapStaysWithinTheBound(t *testing.T) {
 			return err
 		},
 		"bookings": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
-			_, err := l[2].Book(ctx, fmt.Sprint(i%100), 1, sash.MaxWindow)
+			_, err := l[2].Reserve(ctx, fmt.Sprint(i%100), 1, &sash.ReserveOptions{WaitUpTo: sash.MaxWindow})
 			return err
 		},
 		"cool-downs": func(ctx context.Context, s *memstore.Store, _ [3]*sash.Limiter, i int) error {
@@ -365,10 +365,10 @@ func TestAFullStoreDecidesWhatNeedsNoMemory(t *testing.T) {
 		call(true)
 	}
 	call(false)
-	if r, err := l.Book(t.Context(), "7", 1, time.Minute); err != nil || r.Allowed() {
+	if r, err := l.Reserve(t.Context(), "7", 1, &sash.ReserveOptions{WaitUpTo: time.Minute}); err != nil || r.Allowed() {
 		t.Errorf("a booking that comes too late: %v", err)
 	}
-	if _, err := l.Book(t.Context(), "7", 1, 2*time.Hour); !errors.Is(err, memstore.ErrFull) {
+	if _, err := l.Reserve(t.Context(), "7", 1, &sash.ReserveOptions{WaitUpTo: 2 * time.Hour}); !errors.Is(err, memstore.ErrFull) {
 		t.Errorf("a booking for which the log has no place: %v", err)
 	}
 	clock.Advance(time.Hour)

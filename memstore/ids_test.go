@@ -76,7 +76,7 @@ func TestIDsThatHaveExpiredAreForgottenFirst(t *testing.T) {
 		}
 	}
 	reserve := func() *sash.Reservation {
-		r, err := l.Reserve(t.Context(), "k", 100)
+		r, err := l.Reserve(t.Context(), "k", 100, nil)
 		if err != nil || !r.Allowed() {
 			t.Fatal(err)
 		}

@@ -86,10 +86,17 @@ func (g *Gate[R]) Decide(ctx context.Context, r R) (Decision[R], error) {
 	settles := d.Charges(Failures) || d.Charges(InFlight)
 	err := Within(ctx, g.opts.Timeout, func(ctx context.Context) (err error) {
 		if settles {
-			d.Result, d.held, err = g.limiter.ReserveAll(ctx, subjects...)
-		} else {
-			d.Result, err = g.limiter.AllowAll(ctx, subjects...)
+			first, others := subjects[0], slices.Clone(subjects[1:]) // a copy, so that room needs no allocation
+			r, err := g.limiter.Reserve(ctx, first.Key, first.Cost, &sash.ReserveOptions{Limits: first.Limits, All: others})
+			if err != nil {
+				return err
+			}
+			if d.Result = r.Result(); r.Allowed() {
+				d.held = r.Parts
+			}
+			return nil
 		}
+		d.Result, err = g.limiter.AllowAll(ctx, subjects...)
 		return err
 	})
 	if err == nil && d.Result.Source == sash.FromPolicy && d.Charges(Failures) {
@@ -212,17 +219,17 @@ func (g *Gate[R]) check(l *Layer[R]) error {
 		if err := g.limiter.Reset(context.Background(), ""); errors.Is(err, sash.ErrUnsupported) {
 			return fmt.Errorf("ResetOnSuccess needs a store with driver.CanForget: %w", err)
 		}
-		if g.limiter.Algorithm() == sash.SlidingBuckets {
+		if g.limiter.Policy().Algorithm == sash.SlidingBuckets {
 			return fmt.Errorf("%w: ResetOnSuccess with sliding-buckets: a running attempt could release a failure that came after the reset in the same step; use sliding-log", sash.ErrInvalidLimit)
 		}
 	}
 	if l.Charge == Requests {
 		return nil
 	}
-	if _, _, err := g.limiter.ReserveAll(context.Background()); errors.Is(err, sash.ErrUnsupported) {
+	if _, err := g.limiter.Reserve(context.Background(), "", 0, nil); errors.Is(err, sash.ErrUnsupported) {
 		return fmt.Errorf("a layer of %v releases its charges: %w", l.Charge, err)
 	}
-	if a := g.limiter.Algorithm(); !a.Exact() {
+	if a := g.limiter.Policy().Algorithm; !a.Exact() {
 		return fmt.Errorf("%w: algorithm %v admits more than the limit, and forgets when a request was charged; releasing a charge needs an exact one, such as sliding-log", sash.ErrInvalidLimit, a)
 	}
 	if l.Charge == Failures && g.opts.FailOpen {

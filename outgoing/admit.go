@@ -18,7 +18,7 @@ type admission struct {
 	counted []sash.LimitResult // of the call's limits; nil when the store has not counted it
 	charged time.Time          // no later than the charge or the start of the booking; zero when the store has not counted it
 	before  int64              // what this process had charged to its bucket before the decision
-	places  []*sash.Reservation
+	place   *sash.Reservation  // nil when there is nothing to give back
 }
 
 // admit charges a call, and waits for room for at most patience.
@@ -82,16 +82,16 @@ func (t *Transport) tolerate(req *http.Request, call Call, err error) error {
 // ends, and also when the API has refused others meanwhile or its limit has been lowered: then it asks again.
 func (t *Transport) start(req *http.Request, admitted *admission) (again bool, err error) {
 	ctx, subjects := req.Context(), admitted.call.subjects()
-	if len(admitted.places) == 0 || admitted.places[0].Result().Delay == 0 {
+	if admitted.place == nil || admitted.place.Result().Delay == 0 {
 		cools := func(key string) bool { return t.cool.here(key).left > 0 }
 		if !slices.ContainsFunc(admitted.call.cooling(), cools) {
 			return false, nil
 		}
-		giveBack(ctx, admitted.places)
+		giveBack(ctx, admitted.place)
 		return true, nil
 	}
-	booked := admitted.places[0].Result().At
-	if err := admitted.places[0].Wait(ctx); err != nil {
+	booked := admitted.place.Result().At
+	if err := admitted.place.Wait(ctx); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -101,11 +101,11 @@ func (t *Transport) start(req *http.Request, admitted *admission) (again bool, e
 	err = t.tolerate(req, admitted.call, err) // its charge stands
 	again = err == nil && (cooling.wait > 0 || t.outdated(ctx, admitted))
 	if err != nil || again {
-		giveBack(ctx, admitted.places)
+		giveBack(ctx, admitted.place)
 		return again, err
 	}
 	if !admitted.charged.IsZero() { // the booking may have moved up
-		admitted.charged = admitted.charged.Add(admitted.places[0].Result().At.Sub(booked))
+		admitted.charged = admitted.charged.Add(admitted.place.Result().At.Sub(booked))
 	}
 	admitted.before = t.learned.total(subjects[0])[0]
 	t.learned.charged(subjects)
@@ -116,14 +116,14 @@ func (t *Transport) start(req *http.Request, admitted *admission) (again bool, e
 // than a window nobody does: those who did would go behind all the others, and leave the API unused until then.
 func (t *Transport) outdated(ctx context.Context, admitted *admission) bool {
 	t.listen(ctx, admitted.call.subjects(), false)
-	behind := admitted.places[0].Result().Delay
+	behind := admitted.place.Result().Delay
 	within := func(l sash.Limit) bool { return behind <= span(l) }
 	return slices.ContainsFunc(admitted.call.Limits, within) && t.learned.lowered(admitted)
 }
 
 // giveBack gives back what a call that is not sent was charged. It stays charged when the store fails.
-func giveBack(ctx context.Context, places []*sash.Reservation) {
-	for _, place := range places {
+func giveBack(ctx context.Context, place *sash.Reservation) {
+	if place != nil {
 		_ = place.Release(ctx)
 	}
 }
@@ -187,46 +187,56 @@ func (t *Transport) decide(ctx context.Context, call Call, within time.Duration)
 		return admission{}, &cooling, nil
 	}
 	before := t.learned.total(wholes[0])[0]
-	res, places, err := t.charge(ctx, within, subjects)
+	_, res, place, err := t.charge(ctx, within, false, subjects)
 	if err != nil {
 		return admission{}, nil, err
 	}
 	if !res.Allowed {
 		return admission{}, t.refusal(call, wholes, res), nil
 	}
-	return t.admitted(call, wholes, res, places, before, now), nil, nil
+	return t.admitted(call, wholes, res, place, before, now), nil, nil
 }
 
 // admitted returns the admission of a call whose charge began at an instant. A call that was booked is charged, for what
 // this process learns, when it starts.
 func (t *Transport) admitted(
-	call Call, wholes []sash.Subject, res sash.Result, places []*sash.Reservation, before int64, began time.Time,
+	call Call, wholes []sash.Subject, res sash.Result, place *sash.Reservation, before int64, began time.Time,
 ) admission {
-	a, delay := admission{call: call, before: before, places: places}, res.Delay
-	if len(places) > 0 { // those who waited may have taken the place that the store gave, for a later one
-		delay = places[0].Result().Delay
-	}
-	if delay == 0 {
+	a := admission{call: call, before: before, place: place}
+	if res.Delay == 0 {
 		t.learned.charged(wholes)
 	}
 	counts := res.Source < sash.FromOwn // the usage of all processes, which a store that was unavailable does not have
 	if counted := res.Limits(); counts && len(counted) >= len(call.Limits) {
-		a.counted, a.charged = counted[:len(call.Limits)], began.Add(delay)
+		a.counted, a.charged = counted[:len(call.Limits)], began.Add(res.Delay)
 	}
 	return a
 }
 
-// charge books a call that may wait, and charges another if it fits now. Where the store cannot book, or not all subjects
-// together, a call waits by asking again.
-func (t *Transport) charge(ctx context.Context, within time.Duration, subjects []sash.Subject) (sash.Result, []*sash.Reservation, error) {
-	if within > 0 {
-		res, places, err := t.limiter.BookAll(ctx, within, subjects...)
-		if !errors.Is(err, sash.ErrUnsupported) {
-			return res, places, err
-		}
+// charge charges the subjects, or any of them, and returns which one. It books a call that may wait. Where the store cannot book,
+// or not all subjects together, a call waits by asking again. There is no place where nothing can be given back.
+func (t *Transport) charge(
+	ctx context.Context, within time.Duration, choice bool, subjects []sash.Subject,
+) (i int, res sash.Result, place *sash.Reservation, err error) {
+	first, opts := subjects[0], sash.ReserveOptions{WaitUpTo: max(0, within), Limits: subjects[0].Limits, All: subjects[1:]}
+	if choice {
+		opts.All, opts.Any = nil, opts.All
 	}
-	res, err := t.limiter.AllowAll(ctx, subjects...)
-	return res, nil, err
+	if err = sash.ErrUnsupported; within > 0 {
+		place, err = t.limiter.Reserve(ctx, first.Key, first.Cost, &opts)
+	}
+	if opts.WaitUpTo = 0; choice && errors.Is(err, sash.ErrUnsupported) {
+		place, err = t.limiter.Reserve(ctx, first.Key, first.Cost, &opts)
+	}
+	switch {
+	case err == nil:
+		return place.Chosen, place.Result(), place, nil
+	case errors.Is(err, sash.ErrUnsupported) && choice:
+		i, res, err = t.limiter.AllowAny(ctx, subjects...)
+	case errors.Is(err, sash.ErrUnsupported):
+		res, err = t.limiter.AllowAll(ctx, subjects...)
+	}
+	return i, res, nil, err
 }
 
 // refusal returns why the limits refused a call.

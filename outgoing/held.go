@@ -147,7 +147,7 @@ func (c *levels) lowered(admitted *admission) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for n, s := range call.subjects() {
-		booked := admitted.places[n].Result().Limits()
+		booked := admitted.place.Parts[n].Result().Limits()
 		for i, whole := range s.Limits[:min(len(s.Limits), len(booked))] {
 			held, ok := c.held.get(idOf(s.Key, whole), now)
 			if ok && !held.suspected && share(held.now(whole, now), call.percent(n)) < booked[i].Limit.Units {

@@ -204,7 +204,7 @@ func (t *Transport) decideAny(ctx context.Context, call Call, within time.Durati
 			return admission{}, cooling, err
 		}
 		now, within, before := time.Now(), min(within, choice.rises), t.learned.total(choice.subjects...)
-		i, res, places, err := t.chargeAny(ctx, within, choice.subjects)
+		i, res, place, err := t.charge(ctx, within, true, choice.subjects)
 		if err != nil {
 			return admission{}, nil, err
 		}
@@ -221,13 +221,13 @@ func (t *Transport) decideAny(ctx context.Context, call Call, within time.Durati
 		// does not choose that credential again.
 		there, err := t.cooling(ctx, &one)
 		if err != nil || there.wait > 0 || t.listen(ctx, wholes, true) {
-			giveBack(ctx, places)
+			giveBack(ctx, place)
 			if err != nil {
 				return admission{}, nil, err
 			}
 			continue
 		}
-		return t.admitted(one, wholes, res, places, before[i], now), nil, nil
+		return t.admitted(one, wholes, res, place, before[i], now), nil, nil
 	}
 }
 
@@ -275,26 +275,6 @@ func (t *Transport) usable(call *Call) (choice, *refusal, error) {
 		return out, nil, &CoolDownError{Key: call.Key, RetryAfter: back, Cause: cause}
 	}
 	return out, cooling, nil
-}
-
-// chargeAny is charge for one of several subjects. Where the store does not settle there is no place to give back.
-func (t *Transport) chargeAny(
-	ctx context.Context, within time.Duration, subjects []sash.Subject,
-) (i int, res sash.Result, places []*sash.Reservation, err error) {
-	var place *sash.Reservation
-	if err = sash.ErrUnsupported; within > 0 {
-		i, place, err = t.limiter.BookAny(ctx, within, subjects...)
-	}
-	if errors.Is(err, sash.ErrUnsupported) {
-		i, place, err = t.limiter.ReserveAny(ctx, subjects...)
-	}
-	switch {
-	case errors.Is(err, sash.ErrUnsupported):
-		i, res, err = t.limiter.AllowAny(ctx, subjects...)
-	case err == nil:
-		res, places = place.Result(), []*sash.Reservation{place}
-	}
-	return i, res, places, err
 }
 
 // uncounted returns the call with any credential that is not dropped, for a request that is sent although the store fails.

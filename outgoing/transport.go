@@ -192,7 +192,7 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 	admitted, err := t.admit(req, call, patience)
 	if err == nil {
 		if err = t.begin(req, admitted.call); err != nil {
-			giveBack(req.Context(), admitted.places)
+			giveBack(req.Context(), admitted.place)
 		}
 	}
 	if err != nil {

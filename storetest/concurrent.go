@@ -40,7 +40,7 @@ var concurrentCases = []testCase{
 			l := s.limiter(sash.Every(100, window))
 			var held, most atomic.Int64
 			used := s.concurrent(10, func(int) (int64, error) {
-				r, err := l.Reserve(s.Context(), "k", 20)
+				r, err := l.Reserve(s.Context(), "k", 20, nil)
 				if err != nil || !r.Allowed() {
 					return 0, err
 				}
@@ -74,7 +74,7 @@ var concurrentCases = []testCase{
 		}
 		var delays [16]atomic.Int64
 		s.concurrent(5, func(int) (int64, error) {
-			r, err := l.Book(s.Context(), "k", 1, time.Hour)
+			r, err := l.Reserve(s.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: time.Hour})
 			if err == nil && r.Allowed() {
 				delays[r.Result().Delay/window].Add(1)
 			}
@@ -221,7 +221,7 @@ var randomCases = []testCase{
 	{"an ID is its key's", "the same ID names another call on another key, and IDs and keys may contain any bytes", nil, func(s *suite) {
 		s.needs(driver.CanID)
 		s.align(8 * window)
-		l, long, want := s.limiter(sash.Every(10, window)), strings.Repeat("x", sash.MaxIDLength-1), make(map[string]int64)
+		l, long, want := s.limiter(sash.Every(10, window)), strings.Repeat("x", driver.MaxIDLength-1), make(map[string]int64)
 		calls := [][2]string{
 			{"id", "a"}, {"id", "b"}, {"id", "a:b"}, {"b:id", "a"}, {"ID", "a"}, {"{id}", "{t}:a"}, {"id", "{t}:a"}, {"id", "{t}:b"},
 			{"\x00\r\n\xff", "a"}, {"\x00\r\n\xfe", "a"}, {long + "1", "b"}, {long + "2", "b"}, {"}id", "{"}, {"id", "{}"},
@@ -249,7 +249,7 @@ var randomCases = []testCase{
 			for i := range 40 {
 				if i == n {
 					var err error
-					if r, err = l.Reserve(s.Context(), key, 1); err != nil || !r.Allowed() {
+					if r, err = l.Reserve(s.Context(), key, 1, nil); err != nil || !r.Allowed() {
 						s.Fatalf("%+v, %v", r, err)
 					}
 				} else {

@@ -28,7 +28,7 @@ func TestAFaultyStore(t *testing.T) {
 		ok := func(want error) {
 			t.Helper()
 			_, err := limiter.Allow(ctx, "k")
-			_, reserved, all := limiter.ReserveAll(ctx, sash.Subject{Key: "k", Cost: 1}, sash.Subject{Key: "l", Cost: 1})
+			reserved, all := limiter.Reserve(ctx, "k", 1, &sash.ReserveOptions{All: []sash.Subject{{Key: "l", Cost: 1}}})
 			reset := limiter.Reset(ctx, "k")
 			for _, err := range []error{err, all, reset} {
 				if !errors.Is(err, want) {
@@ -36,7 +36,7 @@ func TestAFaultyStore(t *testing.T) {
 				}
 			}
 			if (reserved != nil) != (want == nil) {
-				t.Errorf("%d reservations", len(reserved))
+				t.Errorf("the reservation %v", reserved)
 			}
 		}
 		ok(nil)
@@ -85,7 +85,7 @@ func TestAStoreThatRefuses(t *testing.T) {
 		"AllowOnce": func() (sash.Result, error) { return limiter.AllowOnce(ctx, "id", "k", 1) },
 		"AllowUpTo": func() (sash.Result, error) { return limiter.AllowUpTo(ctx, "k", 3) },
 		"Book": func() (sash.Result, error) {
-			r, err := limiter.Book(ctx, "k", 1, time.Hour)
+			r, err := limiter.Reserve(ctx, "k", 1, &sash.ReserveOptions{WaitUpTo: time.Hour})
 			return r.Result(), err
 		},
 		"Start": func() (sash.Result, error) {

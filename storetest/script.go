@@ -174,16 +174,16 @@ func (r *script) call(words []string, line string) *scripted {
 	case "any":
 		got.chosen, got.Result, err = l.AllowAny(ctx, r.subjects(args)...)
 	case "reserve":
-		hold, err = l.Reserve(ctx, args[0], units(1))
+		hold, err = l.Reserve(ctx, args[0], units(1), nil)
 		held = []sash.Subject{{Key: args[0], Cost: units(1)}}
 	case "book":
-		hold, err = l.Book(ctx, args[1], units(2), r.duration(args[0]))
+		hold, err = l.Reserve(ctx, args[1], units(2), &sash.ReserveOptions{WaitUpTo: r.duration(args[0])})
 		held = []sash.Subject{{Key: args[1], Cost: units(2)}}
 	case "bookonce":
-		hold, err = l.BookOnce(ctx, args[1], args[2], units(3), r.duration(args[0]))
+		hold, err = l.Reserve(ctx, args[2], units(3), &sash.ReserveOptions{WaitUpTo: r.duration(args[0]), ID: args[1]})
 	case "bookall":
 		held = r.subjects(args[1:])
-		got.Result, holds, err = l.BookAll(ctx, r.duration(args[0]), held...)
+		hold, err = l.Reserve(ctx, held[0].Key, held[0].Cost, &sash.ReserveOptions{WaitUpTo: r.duration(args[0]), All: held[1:]})
 	case "settle":
 		set := r.results[args[0]].sets[0]
 		if set.Units = units(1); len(args) > 2 {
@@ -218,7 +218,7 @@ func (r *script) call(words []string, line string) *scripted {
 		r.Fatalf("%s: %v", line, err)
 	}
 	if hold != nil {
-		got.Result, holds = hold.Result(), append(holds, hold)
+		got.Result, holds = hold.Result(), hold.Parts
 	}
 	for i, hold := range holds {
 		if i < len(held) {

@@ -89,7 +89,7 @@ func (c connection) decides(t *testing.T) {
 			t.Errorf("%v: reset: %v", algorithm, err)
 		}
 		wantUsed(t, l, key, 0)
-		r, err := l.Reserve(ctx, key, 4)
+		r, err := l.Reserve(ctx, key, 4, nil)
 		if err == nil {
 			err = r.Settle(ctx, 2)
 		}
@@ -192,7 +192,7 @@ func testLostSettlement(t *testing.T, a adapter) {
 		if err := l.Reset(minute(t), "k"); err != nil {
 			t.Fatal(err)
 		}
-		hold, err := l.Reserve(minute(t), "k", 5)
+		hold, err := l.Reserve(minute(t), "k", 5, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -83,7 +83,7 @@ func heldOpen(t *testing.T, cluster *redistest.Cluster, store *redisstore.Store)
 				t.Fatalf("call %d on subject %d, repeated: %+v, %v", n, i, res, err)
 			}
 			charge(i, func() (sash.Result, error) { return l.Allow(t.Context(), key) })
-			r, err := l.Reserve(t.Context(), key, 3)
+			r, err := l.Reserve(t.Context(), key, 3, nil)
 			if err != nil {
 				t.Fatalf("reservation %d on subject %d: %v", n, i, err)
 			}

@@ -152,7 +152,7 @@ func testCluster(t *testing.T, a adapter) {
 	})
 	t.Run("a key may have any braces", func(t *testing.T) {
 		for _, key := range []string{sash.Key("key"), sash.KeyTogether("t", "key"), "se{tt}led", "se{tt}}", "se}{}ttled", "{", "}{"} {
-			r, err := l.Reserve(minute(t), key, 5)
+			r, err := l.Reserve(minute(t), key, 5, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

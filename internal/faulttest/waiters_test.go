@@ -115,7 +115,7 @@ func waitersMain(text string) error {
 func (b booking) wait(ctx context.Context, limiter *sash.Limiter, left *time.Time, write func(booking)) {
 	var place atomic.Int64
 	b.Asked = micros(time.Now())
-	r, err := limiter.Book(context.WithValue(ctx, placer{}, &place), subject, b.Cost, time.Hour)
+	r, err := limiter.Reserve(context.WithValue(ctx, placer{}, &place), subject, b.Cost, &sash.ReserveOptions{WaitUpTo: time.Hour})
 	b.Answered, b.Place = micros(time.Now()), place.Load()
 	if b.Left = errors.Is(err, context.Canceled); b.Left { // while the store decided
 		write(b)

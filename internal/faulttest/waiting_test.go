@@ -316,7 +316,7 @@ func crowd(t *testing.T, a adapter, budget time.Duration) (late time.Duration, f
 		var group sync.WaitGroup
 		for i := range 1500 {
 			group.Go(func() {
-				r, err := l.Book(t.Context(), fmt.Sprint(keys, i%keys), 1, time.Hour)
+				r, err := l.Reserve(t.Context(), fmt.Sprint(keys, i%keys), 1, &sash.ReserveOptions{WaitUpTo: time.Hour})
 				if err == nil && !r.Allowed() {
 					err = sash.ErrLimited
 				}

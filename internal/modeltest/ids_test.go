@@ -142,7 +142,7 @@ func TestCancelledReservationsLeaveNoKeys(t *testing.T) {
 				store := redisstore.New(&scripter{client: client}, nil)
 				l := newLimiter(t, store, options(a), sash.PerHour(1000))
 				for i := range calls {
-					r, err := l.Reserve(t.Context(), fmt.Sprint(i%subjects), 1)
+					r, err := l.Reserve(t.Context(), fmt.Sprint(i%subjects), 1, nil)
 					if err != nil || !r.Allowed() {
 						t.Fatalf("reservation %d: %v", i, err)
 					}

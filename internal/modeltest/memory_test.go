@@ -48,7 +48,7 @@ func TestServerOutOfMemory(t *testing.T) {
 				}
 			}
 			for _, actual := range []int64{0, 1, 2, 3, 4, 6, 7, 8, 9, 10} {
-				r, err := limiter.Reserve(t.Context(), "k", 5)
+				r, err := limiter.Reserve(t.Context(), "k", 5, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -158,7 +158,7 @@ func TestMemoryFollowsTheCalls(t *testing.T) {
 		}
 		return bytes
 	}
-	limiter := l.limiter(t, sash.SlidingLog, sash.Every(sash.MaxEntries, 24*time.Hour), sash.Every(sash.MaxEntries, time.Hour))
+	limiter := l.limiter(t, sash.SlidingLog, sash.Every(driver.MaxEntries, 24*time.Hour), sash.Every(driver.MaxEntries, time.Hour))
 	log, set := l.key(t, "k", sash.SlidingLog), "sash:set3:k"
 	for n := int64(1); n <= 6000; n++ {
 		if _, err := limiter.Allow(t.Context(), "k"); err != nil {

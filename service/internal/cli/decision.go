@@ -143,13 +143,13 @@ their parts joined by colons: demo:remote_address:192.0.2.7.`,
 func (a *app) wait(ctx context.Context, s *subject, limiter *sash.Limiter, key string, within time.Duration) error {
 	decision, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
-	booked, err := limiter.Book(decision, key, s.cost, within)
+	booked, err := limiter.Reserve(decision, key, s.cost, &sash.ReserveOptions{WaitUpTo: within})
 	if err != nil {
 		return err
 	}
 	d := wire.ResultOf(booked.Result())
 	if d.Allowed {
-		delay := wire.Seconds(booked.Delay())
+		delay := wire.Seconds(booked.StartsIn())
 		if err := booked.Wait(ctx); err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ type Request struct {
 	// Counting counts as Envoy's service does, and charges each part by itself. Nil is none.
 	Counting *Counting
 	// ID names a request of one part that may be repeated: 1 to MaxIDLength bytes. A request that was admitted is
-	// charged once within sash.RepeatTime, and a repetition gets the same answer. The same ID with another cost is
+	// charged once within driver.RepeatTime, and a repetition gets the same answer. The same ID with another cost is
 	// another request. Empty is a request that is not repeated.
 	ID string
 	// Within is how long a request of one part can wait. If there is no room now, it is booked behind all requests that

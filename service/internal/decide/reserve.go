@@ -16,7 +16,7 @@ import (
 )
 
 // MaxIDLength is the most bytes of a request's ID. The ID that the store gets begins with a verb and units.
-const MaxIDLength = sash.MaxIDLength - 28
+const MaxIDLength = driver.MaxIDLength - 28
 
 // settleTime bounds a settlement whose caller may have left.
 const settleTime = time.Second
@@ -91,18 +91,12 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer) error {
 	case a.limits.opts.CountRefused:
 		return ErrCountsRefused
 	}
-	var r *sash.Reservation
-	var err error
-	name := rand.Text()
-	switch {
-	case req.ID != "":
+	name, opts := rand.Text(), &sash.ReserveOptions{WaitUpTo: a.within}
+	if req.ID != "" {
 		name = a.once("reserve", req.ID)
-		r, err = a.limits.limiter.BookOnce(ctx, name, a.Key, a.need, a.within)
-	case a.within > 0:
-		r, err = a.limits.limiter.Book(ctx, a.Key, a.need, a.within)
-	default:
-		r, err = a.limits.limiter.Reserve(ctx, a.Key, a.need)
+		opts.ID = name
 	}
+	r, err := a.limits.limiter.Reserve(ctx, a.Key, a.need, opts)
 	if err != nil {
 		return a.soften(err)
 	}
@@ -129,7 +123,7 @@ func (a *Answer) chargeOnce(ctx context.Context, id string) error {
 	case a.within == 0:
 		return a.soften(a.take(a.limits.limiter.AllowOnce(ctx, a.once("allow", id), a.Key, a.need)))
 	}
-	r, err := a.limits.limiter.BookOnce(ctx, a.once("allow", id), a.Key, a.need, a.within)
+	r, err := a.limits.limiter.Reserve(ctx, a.Key, a.need, &sash.ReserveOptions{WaitUpTo: a.within, ID: a.once("allow", id)})
 	if err == nil {
 		a.result(r.Result())
 	}

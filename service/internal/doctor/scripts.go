@@ -120,7 +120,7 @@ func (t *trial) round(ctx context.Context, key string, exact bool) error {
 	if _, err := t.limiter.Peek(ctx, key); err != nil {
 		return err
 	}
-	r, err := t.limiter.Reserve(ctx, key, 1)
+	r, err := t.limiter.Reserve(ctx, key, 1, nil)
 	if err != nil {
 		return err
 	}

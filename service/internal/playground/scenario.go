@@ -172,7 +172,7 @@ func decide(ctx context.Context, limiter *sash.Limiter, c Call) (a Answer, err e
 		res, err := ask(ctx, limiter, c)
 		switch {
 		case errors.Is(err, sash.ErrUnsupported):
-			a.Note = fmt.Sprintf("%v does not book calls", limiter.Algorithm())
+			a.Note = fmt.Sprintf("%v does not book calls", limiter.Policy().Algorithm)
 			return a, nil
 		case errors.Is(err, sash.ErrCostAboveLimit):
 			a.Note = strings.TrimPrefix(err.Error(), "sash: ")
@@ -198,7 +198,7 @@ func ask(ctx context.Context, limiter *sash.Limiter, c Call) (sash.Result, error
 	if !c.Book {
 		return limiter.AllowN(ctx, "caller", c.Cost)
 	}
-	r, err := limiter.Book(ctx, "caller", c.Cost, within)
+	r, err := limiter.Reserve(ctx, "caller", c.Cost, &sash.ReserveOptions{WaitUpTo: within})
 	if err != nil {
 		return sash.Result{}, err
 	}

@@ -204,11 +204,11 @@ func TestItRefusesNothingThatTheStoreWouldAdmit(t *testing.T) {
 					cost := 1 + random.Int64N(5)
 					switch random.IntN(20) {
 					case 0:
-						if r, err := ours.Reserve(t.Context(), key, cost); err == nil && r.Allowed() {
+						if r, err := ours.Reserve(t.Context(), key, cost, nil); err == nil && r.Allowed() {
 							open = append(open, r)
 						}
 					case 1:
-						if r, err := others.Reserve(t.Context(), key, cost); err == nil && r.Allowed() {
+						if r, err := others.Reserve(t.Context(), key, cost, nil); err == nil && r.Allowed() {
 							open = append(open, r)
 						}
 					case 2:

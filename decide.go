@@ -1,0 +1,263 @@
+package sash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"example.com/sash/driver"
+)
+
+// A Subject is one of several keys that a call is charged to, such as a client and the quota that all clients share.
+type Subject struct {
+	// Key is the subject's key.
+	Key string
+	// Cost is the units to charge to this subject: at least 1.
+	Cost int64
+	// Limits are the limits of this subject. Empty means the limiter's own limits.
+	Limits []Limit
+}
+
+// AllowAll charges several subjects, all or nothing: if every limit of every subject has room, all are charged,
+// otherwise none is. It also takes limits per call, for one subject or several, for users on different plans.
+//
+// In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step. Keys of
+// different slots are looked at first and then charged one after the other, in the order of the keys, whatever the order of the subjects;
+// units are given back if another call takes the room of a later subject in between, the store fails, or the caller leaves. No limit is
+// ever exceeded, but until they are given back those units are missing to other callers. If the store fails then or the caller's process
+// ends in between, they stay charged until they leave the window. The result of a refusal is that of the subject that refused, and another
+// subject may refuse after its RetryAfter.
+//
+// Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects, and [ErrUnsupported].
+func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, error) {
+	var room [2]call // enough for most, without an allocation
+	calls, err := l.calls(room[:0], driver.All, subjects)
+	if err == nil {
+		calls, err = l.decide(ctx, driver.All, calls)
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	return join(calls), nil
+}
+
+// AllowAny charges one of several subjects, such as the credentials of a pool that each have a quota of their own: the
+// one with most room. It returns the index of that subject, and its result. After a refusal that is the subject with
+// the shortest RetryAfter, and no subject was charged.
+//
+// A subject's room is the share of a limit's units that would be left after the call, of its limit with the smallest share; of subjects
+// with equal room any one is charged. So a pool is used evenly, and a large call finds room for as long as possible. Of more than 8
+// subjects it compares that many, beginning at a random one, and goes on to the next as long as none of them has room. A call is refused
+// only if no subject has room. Subjects whose limits are all below their cost are passed over, and so are subjects that the store rejects,
+// such as a Redis key that holds something else: the error is theirs only if there is no other.
+//
+// In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step.
+// Keys of different slots are looked at concurrently first. Then a call is refused only if every subject was seen
+// without room, if only for a moment, and another subject may have room before its RetryAfter. At most one is charged.
+//
+// Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects, and
+// [ErrUnsupported], which comes first, for a limiter that charges refused calls. The index is -1 then.
+func (l *Limiter) AllowAny(ctx context.Context, subjects ...Subject) (int, Result, error) {
+	if l.policy.CountRefused {
+		return -1, Result{}, countRefusedError{"AllowAny"}
+	}
+	calls, err := l.calls(nil, driver.Any, subjects)
+	if err == nil {
+		calls, err = l.decide(ctx, driver.Any, calls)
+	}
+	if err != nil {
+		return -1, Result{}, err
+	}
+	return calls[0].index, calls[0].result, nil
+}
+
+// A call is a request with the limits behind its policy, and its result.
+type call struct {
+	driver.Request
+	policy *policy
+	kind   driver.Kind
+	id     string    // of a call that may be repeated
+	index  int       // among the subjects
+	waits  bool      // the caller waits
+	asked  time.Time // of a call that books, before the store was asked
+	result Result
+}
+
+// newCall makes a call that was checked.
+func newCall(key string, cost int64, p *policy) call {
+	return call{Request: driver.Request{Key: key, Cost: cost, Policy: &p.Policy}, policy: p}
+}
+
+// book makes the call one that may be booked, if it has time to wait.
+func (c *call) book(within time.Duration) {
+	c.Within, c.asked = max(0, min(within.Microseconds(), driver.MaxAhead)), time.Now()
+}
+
+// calls checks the subjects of one decision, and appends their calls. Of a choice these are those that can ever be charged, beginning
+// at a random one.
+func (l *Limiter) calls(calls []call, mode driver.Mode, subjects []Subject) ([]call, error) {
+	n, most, first := len(subjects), MaxSubjects, 0
+	if mode == driver.Any {
+		most = MaxAny
+	}
+	if n == 0 || n > most {
+		return nil, fmt.Errorf("%w: %d subjects; a decision has 1 to %d", ErrInvalidLimit, n, most)
+	}
+	if mode == driver.Any {
+		first = rand.IntN(n)
+	}
+	calls, seen := slices.Grow(calls, n), make(map[string]bool)
+	var never error
+	var last *policy
+	for i := range n {
+		index := (first + i) % n
+		s := &subjects[index]
+		key, err := l.key(s.Key)
+		if err != nil {
+			return nil, err
+		}
+		if n > 1 && seen[key] {
+			return nil, fmt.Errorf("%w: the subject %s appears twice", ErrInvalidKey, clip(s.Key))
+		}
+		seen[key] = true
+		if last == nil || !sameSlice(s.Limits, subjects[(index+n-1)%n].Limits) {
+			if last = l.policy; len(s.Limits) > 0 {
+				if last, err = l.plans.of(&l.opts, s.Limits); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if err := last.checkCost(s.Cost); mode == driver.Any && errors.Is(err, ErrCostAboveLimit) {
+			never = err
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		c := newCall(key, s.Cost, last)
+		c.index = index
+		calls = append(calls, c)
+	}
+	if len(calls) == 0 {
+		return nil, never
+	}
+	return calls, nil
+}
+
+// sameSlice reports whether two slices are the same memory, as the limits of many subjects are, so that one policy serves them.
+func sameSlice(a, b []Limit) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// one decides a call on one subject.
+func (l *Limiter) one(ctx context.Context, c call) (Result, error) {
+	calls, err := l.decide(ctx, driver.All, []call{c})
+	if err != nil {
+		return Result{}, err
+	}
+	return calls[0].result, nil
+}
+
+// decide has the store decide calls together, and returns them with their results: of a choice the chosen one, and of a refusal
+// that the store decided one by one only that.
+func (l *Limiter) decide(ctx context.Context, mode driver.Mode, calls []call) (decided []call, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, storeError(ctx, err)
+	}
+	if l.opts.Observer != nil {
+		at := time.Now()
+		defer func() { l.observe(ctx, at, mode, calls, decided, err) }()
+	}
+	var began time.Time
+	if calls[0].id == "" { // a call that may be repeated is sent in any case
+		if began, err = l.pace.begin(ctx, l.store, calls[0].Key, calls[0].Policy); err != nil {
+			return nil, err
+		}
+	}
+	b := batchOf(mode, calls)
+	err = b.Do(ctx, l.store)
+	apart := errors.Is(err, driver.ErrApart)
+	if apart && mode == driver.Any {
+		err = driver.ChooseApart(ctx, l.store, b)
+	}
+	l.pace.end(ctx, began, err)
+	if apart && mode == driver.All {
+		err = l.decideApart(ctx, b)
+	}
+	if err != nil {
+		return nil, storeError(ctx, err)
+	}
+	ops := b.Ops
+	if mode == driver.Any {
+		ops, calls = ops[b.Chosen:][:1], calls[b.Chosen:][:1]
+	}
+	for i := range calls {
+		calls[i].result = resultOf(calls[i].Key, calls[i].policy, &ops[i].Answer)
+	}
+	if decided = calls; apart && mode == driver.All {
+		decided = nil
+		for i := range calls {
+			if len(ops[i].Answer.Statuses()) > 0 {
+				decided = append(decided, calls[i])
+			}
+		}
+	}
+	free(b)
+	return decided, nil
+}
+
+// decideApart decides calls that the store cannot decide in one step. Those that a refusal leaves undecided have no statuses.
+func (l *Limiter) decideApart(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Within > 0 { // one instant for all cannot be found one after the other
+		return fmt.Errorf("%w: one booking of subjects in different places; see KeyTogether", ErrUnsupported)
+	}
+	if err := l.settles("one decision over subjects in different places"); err != nil {
+		return err
+	}
+	var steps [][]driver.Op
+	for i := range b.Ops {
+		steps = append(steps, b.Ops[i:i+1])
+	}
+	_, err := driver.DecideInSteps(ctx, l.store, steps...)
+	return err
+}
+
+// do has the store carry out a call that decides nothing.
+func (l *Limiter) do(ctx context.Context, c call) (Result, error) {
+	b := batchOf(driver.All, []call{c})
+	if err := b.Do(ctx, l.store); err != nil {
+		return Result{}, storeError(ctx, err)
+	}
+	res := resultOf(c.Key, c.policy, &b.Ops[0].Answer)
+	free(b)
+	return res, nil
+}
+
+// batches are batches of one operation. They are used again, since no store keeps any of it, so that a decision allocates none.
+var batches = sync.Pool{New: func() any { return &driver.Batch{Ops: make([]driver.Op, 1)} }}
+
+// batchOf returns the batch of calls. It is freed once the store has answered.
+func batchOf(mode driver.Mode, calls []call) *driver.Batch {
+	var b *driver.Batch
+	if len(calls) == 1 {
+		b = batches.Get().(*driver.Batch)
+	} else {
+		b = &driver.Batch{Ops: make([]driver.Op, len(calls))}
+	}
+	b.Mode, b.Chosen = mode, 0
+	for i := range calls {
+		c := &calls[i]
+		b.Ops[i] = driver.Op{Kind: c.kind, Settlement: driver.Settlement{Request: c.Request, ID: c.id}}
+	}
+	return b
+}
+
+// free lets a batch be used again.
+func free(b *driver.Batch) {
+	if len(b.Ops) == 1 {
+		batches.Put(b)
+	}
+}
