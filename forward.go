@@ -251,8 +251,8 @@ func (q *lines) raise(key string, from, to *policy) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l := q.byKey[key]; l != nil {
-		for e := l.waiters.Front(); e != nil; e = e.Next() {
-			if w := e.Value.(*waiter); w.policy.Equal(&from.Policy) {
+		for _, w := range l.waiters {
+			if w.policy.Equal(&from.Policy) {
 				w.policy = to
 			}
 		}
@@ -284,29 +284,10 @@ func (q *lines) raise(key string, from, to *policy) {
 	}
 }
 
-// soon returns how long a caller waits before it asks for its place to be brought forward.
-func (q *lines) soon(t *turn) time.Duration {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	line, n := t.find()
-	if n != 0 {
-		return neverBring
-	}
-	now := time.Now()
-	next, at := line.forward.next(now)
-	switch {
-	case next == nil:
-		return neverBring
-	case next != t:
-		line.forward.wake()
-		return neverBring
-	}
-	return max(time.Microsecond, at.Sub(now))
-}
-
-// bring asks the store to bring the place of the first caller forward to now. The caller is not in the queue meanwhile. If the store fails,
-// nobody knows when the place is: the caller gets the error, and the key asks no more until units come back again.
-func (r *Reservation) bring(ctx context.Context, t *turn) {
+// bring asks the store to bring the place of the first caller forward to now, if it is time, and returns how long to wait before it
+// asks again. The caller is not in the queue meanwhile. If the store fails, nobody knows when the place is: the caller gets the error,
+// and the key asks no more until units come back again.
+func (r *Reservation) bring(ctx context.Context, t *turn) (wait time.Duration) {
 	store, q := r.limiter.store, r.limiter.lines
 	t.moving <- struct{}{}
 	defer func() { <-t.moving }()
@@ -314,13 +295,16 @@ func (r *Reservation) bring(ctx context.Context, t *turn) {
 	line, n := t.find()
 	if n != 0 {
 		q.mu.Unlock()
-		return
+		return neverBring
 	}
 	f := line.forward
 	if next, at := f.next(time.Now()); next != t || time.Until(at) > 0 {
-		f.wake()
+		if wait = max(time.Until(at), time.Microsecond); next != t {
+			f.wake()
+			wait = neverBring
+		}
 		q.mu.Unlock()
-		return
+		return wait
 	}
 	p := line.places[0]
 	sets := slices.Clone(p.sets)
@@ -336,7 +320,7 @@ func (r *Reservation) bring(ctx context.Context, t *turn) {
 		line.fixed = true
 		f.wake()
 		q.mu.Unlock()
-		return
+		return neverBring
 	}
 	line.callers, line.places = line.callers[1:], line.places[1:]
 	f.away, f.back = line, make(chan struct{})
@@ -381,4 +365,5 @@ func (r *Reservation) bring(ctx context.Context, t *turn) {
 		f.refused(main, now, len(sets))
 	}
 	q.tidy(line)
+	return time.Microsecond
 }

@@ -1,10 +1,10 @@
 package sash
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -37,7 +37,7 @@ type lines struct {
 
 // A line is the callers who wait for one subject. Its fields are guarded by the mutex of the lines.
 type line struct {
-	waiters list.List     // of *waiter, by number
+	waiters []*waiter     // by number
 	last    Result        // the last answer to one of them, with no policy if units were given back since
 	asked   int64         // the cost of the call that got it
 	at      time.Time     // when
@@ -54,7 +54,7 @@ type waiter struct {
 	hold   time.Duration // the longest hold of the slot that it asks for; zero if it asks for units
 	number uint64        // the least came first
 	look   chan struct{} // holds one value when the waiter has to look again where it stands
-	place  *list.Element // guarded by the mutex of the lines; nil when the line has broken up
+	in     bool          // guarded by the mutex of the lines: false when the line has broken up
 	given  int           // line.given when it asked
 }
 
@@ -133,15 +133,11 @@ func (q *lines) place(key string, w *waiter) *line {
 		}
 		q.byKey[key] = l
 	}
-	before := l.waiters.Back()
-	for before != nil && before.Value.(*waiter).number > w.number {
-		before = before.Prev()
+	n := len(l.waiters)
+	for n > 0 && l.waiters[n-1].number > w.number {
+		n--
 	}
-	if before == nil {
-		w.place = l.waiters.PushFront(w)
-	} else {
-		w.place = l.waiters.InsertAfter(w, before)
-	}
+	l.waiters, w.in = slices.Insert(l.waiters, n, w), true
 	return l
 }
 
@@ -149,11 +145,11 @@ func (q *lines) place(key string, w *waiter) *line {
 func (q *lines) turn(key string, w *waiter) (first bool, earliest time.Time, refused Result) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.place == nil {
+	if !w.in {
 		return true, time.Time{}, Result{}
 	}
 	l := q.byKey[key]
-	front := l.waiters.Front().Value.(*waiter)
+	front := l.waiters[0]
 	w.given = l.given
 	return front == w, l.at.Add(l.pause(front)), l.refused
 }
@@ -212,15 +208,14 @@ func (q *lines) answered(key string, w *waiter, res *Result, err error) {
 	defer q.mu.Unlock()
 	l := q.byKey[key]
 	switch {
-	case err == nil && !res.Allowed && w.place == nil:
+	case err == nil && !res.Allowed && !w.in:
 		l = q.place(key, w)
 		w.given = l.given
-	case w.place == nil:
+	case !w.in:
 		return
 	case errors.Is(err, ErrUnavailable):
-		for e := l.waiters.Front(); e != nil; e = e.Next() {
-			other := e.Value.(*waiter)
-			other.place = nil
+		for _, other := range l.waiters {
+			other.in = false
 			other.wake()
 		}
 		delete(q.byKey, key)
@@ -245,14 +240,14 @@ func (q *lines) answered(key string, w *waiter, res *Result, err error) {
 func (q *lines) leave(key string, w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.place == nil {
+	if !w.in {
 		return
 	}
 	l := q.byKey[key]
-	l.waiters.Remove(w.place)
-	w.place = nil
-	if front := l.waiters.Front(); front != nil {
-		front.Value.(*waiter).wake()
+	n := slices.Index(l.waiters, w)
+	l.waiters, w.in = slices.Delete(l.waiters, n, n+1), false
+	if len(l.waiters) > 0 {
+		l.waiters[0].wake()
 	} else {
 		delete(q.byKey, key)
 	}
@@ -275,7 +270,7 @@ func (q *lines) give(key string, back gap, sure bool) {
 	if l := q.byKey[key]; l != nil {
 		l.given++
 		l.last = Result{}
-		l.waiters.Front().Value.(*waiter).wake()
+		l.waiters[0].wake()
 	}
 }
 

@@ -75,7 +75,7 @@ func (r *Reservation) stand(ctx context.Context) error {
 	t := q.stepIn(r.alike(), r.all)
 	for {
 		var due <-chan time.Time
-		if d := q.soon(t); d < neverBring {
+		if d := r.bring(ctx, t); d < neverBring {
 			due = time.After(d)
 		}
 		select {
@@ -92,7 +92,6 @@ func (r *Reservation) stand(ctx context.Context) error {
 			return storeError(ctx, ctx.Err())
 		case <-t.look:
 		case <-due:
-			r.bring(ctx, t)
 		}
 	}
 }

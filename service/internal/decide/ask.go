@@ -23,11 +23,7 @@ func (a *Answer) alone(ctx context.Context, charge bool) error {
 	case a.never:
 		return a.impossible(ctx)
 	case a.within > 0:
-		booked, err := a.limits.limiter.Reserve(ctx, a.Key, a.need, &sash.ReserveOptions{WaitUpTo: a.within})
-		if err == nil {
-			a.result(booked.Result())
-		}
-		return err
+		return a.book(ctx, "")
 	}
 	return a.take(a.limits.limiter.AllowN(ctx, a.Key, a.need))
 }

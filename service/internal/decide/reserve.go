@@ -91,16 +91,15 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer) error {
 	case a.limits.opts.CountRefused:
 		return ErrCountsRefused
 	}
-	name, opts := rand.Text(), &sash.ReserveOptions{WaitUpTo: a.within}
+	id, name := "", rand.Text()
 	if req.ID != "" {
-		name = a.once("reserve", req.ID)
-		opts.ID = name
+		id = a.once("reserve", req.ID)
+		name = id
 	}
-	r, err := a.limits.limiter.Reserve(ctx, a.Key, a.need, opts)
-	if err != nil {
+	if err := a.book(ctx, id); err != nil {
 		return a.soften(err)
 	}
-	if a.result(r.Result()); a.Refused || a.Source == sash.FromPolicy { // by policy nothing is charged
+	if a.Refused || a.Source == sash.FromPolicy { // by policy nothing is charged
 		return nil
 	}
 	*req.reserved = Reservation{
@@ -123,11 +122,16 @@ func (a *Answer) chargeOnce(ctx context.Context, id string) error {
 	case a.within == 0:
 		return a.soften(a.take(a.limits.limiter.AllowOnce(ctx, a.once("allow", id), a.Key, a.need)))
 	}
-	r, err := a.limits.limiter.Reserve(ctx, a.Key, a.need, &sash.ReserveOptions{WaitUpTo: a.within, ID: a.once("allow", id)})
+	return a.soften(a.book(ctx, a.once("allow", id)))
+}
+
+// book reserves the units of a part, now or within its time, and with an ID if that is not empty.
+func (a *Answer) book(ctx context.Context, id string) error {
+	r, err := a.limits.limiter.Reserve(ctx, a.Key, a.need, &sash.ReserveOptions{WaitUpTo: a.within, ID: id})
 	if err == nil {
 		a.result(r.Result())
 	}
-	return a.soften(err)
+	return err
 }
 
 // once returns the ID that the store gets for a request's. It has the units, because the store admits a repetition whatever
