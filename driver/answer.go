@@ -64,8 +64,7 @@ type Answer struct {
 	statuses StatusList
 }
 
-// A StatusList holds the status of each limit of one answer. It is cheap to copy, and one or two limits need no
-// allocation.
+// A StatusList holds the status of each limit of one answer. It is cheap to copy, and one or two limits need no allocation.
 type StatusList struct {
 	few  [2]Status
 	many *[MaxLimits]Status // set when there are more limits than few holds; never modified afterwards
@@ -153,9 +152,8 @@ func (a *Answer) Sum() (remaining, retry, reset int64) {
 	return remaining, retry, reset
 }
 
-// Before returns the answer to one of several requests that were decided together, when a is the answer to all of
-// them. They have the same subject and equal policies. The requests that follow it were charged later units, which
-// still remain when it is answered.
+// Before returns the answer to one of several requests that were decided together, when a is the answer to all of them. They have the
+// same subject and equal policies. The requests that follow it were charged later units, which still remain when it is answered.
 func (a *Answer) Before(later int64) (before Answer) {
 	before = *a
 	if later == 0 {

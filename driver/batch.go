@@ -69,12 +69,11 @@ const (
 	// the Refusals and At of the first Answer, and the statuses of its own limits as of now. Any other decision is not remembered.
 	// Charging and remembering are one atomic step. A store may bound how many IDs a key remembers.
 	Charge Kind = iota
-	// Settle makes the charge of an admitted call worth [Settlement].Units, at the instant at which it was made: less at once
-	// makes room; more is charged whether or not there is room. It does nothing when the charge has left the window or was
-	// forgotten, or when the store has applied the settlement already, and may be repeated after an error. After a clock that went
-	// back, what is more is charged at a later instant than the call was, and less may be given back by another call of the same
-	// key, or not at all. A store may bound how many IDs a key remembers; what it may have forgotten gives no units back. It has
-	// no answer.
+	// Settle makes the charge of an admitted call worth [Settlement].Units, at the instant at which it was made: less at once makes room;
+	// more is charged whether or not there is room. It does nothing when the charge has left the window or was forgotten, or when the
+	// store has applied the settlement already, and may be repeated after an error. After a clock that went back, what is more is charged
+	// at a later instant than the call was, and less may be given back by another call of the same key, or not at all. A store may bound
+	// how many IDs a key remembers; what it may have forgotten gives no units back. It has no answer.
 	Settle
 	// Extend moves the charge of an admitted call to now in one step, so that no other call can take the room: for a holder of a
 	// slot that needs it for longer, and for a caller whose booking could start earlier because units came back. [Answer].At is
@@ -271,16 +270,14 @@ type Request struct {
 	// booked, if the store finds it within 256 instants at which charges are made or leave, and Within is more than a microsecond, with
 	// which a choice asks. (Within is compared with that instant, and the retry time of a refusal is that behind all bookings.)
 	//
-	// A request that may not be booked delays no booking: it is admitted only if it fits now, and if every window that ends
-	// at a booking then still holds no more than the request's own limits. Otherwise it is refused, and its retry time is
-	// an upper bound: the time until it would fit behind all bookings. A store may refuse it without looking at every
-	// booking, where more than 1,000 instants within a window of now have charges. What remains is the highest cost that it
-	// would admit.
+	// A request that may not be booked delays no booking: it is admitted only if it fits now, and if every window that ends at a booking
+	// then still holds no more than the request's own limits. Otherwise it is refused, and its retry time is an upper bound: the time
+	// until it would fit behind all bookings. A store may refuse it without looking at every booking, where more than 1,000 instants
+	// within a window of now have charges. What remains is the highest cost that it would admit.
 	//
-	// For every instant, also ahead of now, the window that ends there holds no more than a limit's units. A booking is given
-	// back by a settlement; those behind it keep their instants. At
-	// most 10,000 instants ahead of now have bookings of one subject: then a request that does not fit now is refused, with
-	// the time until it would fit.
+	// For every instant, also ahead of now, the window that ends there holds no more than a limit's units. A booking is given back by a
+	// settlement; those behind it keep their instants. At most 10,000 instants ahead of now have bookings of one subject: then a request
+	// that does not fit now is refused, with the time until it would fit.
 	//
 	// If a request that may be booked is refused, those limits refuse it that have no room until Within has passed, each with
 	// the time until it has. What remains is then as of now. No refusal is [Answer.Firm] while bookings lie ahead. A batch
@@ -298,8 +295,7 @@ type Request struct {
 	// of a peek afterwards. Such a request stands alone. Its policy counts refused calls, so that decorators take it for a call
 	// that is charged in any case.
 	Forced bool
-	// MaySettle says that the charge may be settled later, so that refusals of other calls are not
-	// [Answer.Firm] any more.
+	// MaySettle says that the charge may be settled later, so that refusals of other calls are not [Answer.Firm] any more.
 	MaySettle bool
 }
 
@@ -334,11 +330,10 @@ func (s *Settlement) Expires() int64 {
 // A CoolDown is a time in which all processes that share a store leave a key alone, such as an API that has refused a call.
 // Lengths are in microseconds.
 //
-// A cool-down lasts Length from now on, unless there is one that ends as late; comparing and beginning are one atomic step. The
-// operation gets the cool-down that the key has then: the zero CoolDown when there is none. A Length of zero begins nothing and
-// only looks. The policy of the operation has no limits; charges of the key do not matter and stay as they are. After an error
-// the cool-down may have begun, and the operation may be repeated. When the store's clock went back to before a cool-down began,
-// it counts as begun now.
+// A cool-down lasts Length from now on, unless there is one that ends as late; comparing and beginning are one atomic step. The operation
+// gets the cool-down that the key has then: the zero CoolDown when there is none. A Length of zero begins nothing and only looks. The
+// policy of the operation has no limits; charges of the key do not matter and stay as they are. After an error the cool-down may have
+// begun, and the operation may be repeated. When the store's clock went back to before a cool-down began, it counts as begun now.
 type CoolDown struct {
 	// Length is how long it lasts: at most a day and an hour. Zero is no cool-down.
 	Length int64

@@ -15,9 +15,8 @@ const afterwards = time.Second
 //	store    decide ---------------- admitted --> given back
 //	                     |<-- at most 1 s -->|
 //
-// A caller who leaves gets the error of ctx at once. The decision goes on for up to a second, and then giveBack is called
-// with what it returned, unless that is an error. What the store decides later than that may stay charged. A panic of
-// decide is returned as an error.
+// A caller who leaves gets the error of ctx at once. The decision goes on for up to a second, and then giveBack is called with what it
+// returned, unless that is an error. What the store decides later than that may stay charged. A panic of decide is returned as an error.
 func Outlive[T any](ctx context.Context, decide func(context.Context) (T, error), giveBack func(T)) (T, error) {
 	if ctx.Done() == nil || ctx.Err() != nil {
 		return safely(ctx, decide)

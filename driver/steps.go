@@ -24,9 +24,8 @@ const mostTries = 3
 // What was charged is also given back when the store fails, or when the caller leaves (see [Outlive]). If the process ends
 // in between, it stays charged until it leaves the window.
 //
-// It sets the answers, and returns whether all were admitted. If not, only the answers of the step that refused are set; the
-// others have no statuses. The error is ErrUnsupported if it takes several steps and the
-// store does not settle.
+// It sets the answers, and returns whether all were admitted. If not, only the answers of the step that refused are set; the others have
+// no statuses. The error is ErrUnsupported if it takes several steps and the store does not settle.
 func DecideInSteps(ctx context.Context, store Store, steps ...[]Op) (bool, error) {
 	caller, outlived := ctx.Value(callerKey{}).(context.Context)
 	if !outlived {

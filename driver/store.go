@@ -55,9 +55,8 @@ const (
 	CanExtend                    // [Extend]
 	CanForget                    // [Forget]
 	CanCool                      // [Cool]
-	// Substitutes says that a store answers in place of the one behind it, differently for each call. A decorator that
-	// requests one decision for several calls, or units to spend later, cannot use such an answer: put it behind that store,
-	// not in front of it.
+	// Substitutes says that a store answers in place of the one behind it, differently for each call. A decorator that requests one
+	// decision for several calls, or units to spend later, cannot use such an answer: put it behind that store, not in front of it.
 	Substitutes
 )
 
@@ -69,8 +68,7 @@ func (p Powers) Books(policy *Policy) bool { return p.Has(CanBook) && policy.Boo
 
 // A Witness is a store that knows for how long it waits for its servers. What a call waits for besides is in this process.
 type Witness interface {
-	// Waits returns for how long the oldest call has been on its way to the servers or back; 0 if there is none. It must
-	// not block.
+	// Waits returns for how long the oldest call has been on its way to the servers or back; 0 if there is none. It must not block.
 	Waits() time.Duration
 	// Silent names the servers that have owed an answer for at least d, or to which there is no connection, in words
 	// for an error. It is empty if there is none. It must not block.
@@ -84,9 +82,8 @@ var (
 	// ErrApart means that a store cannot carry out a batch in one step, because the subjects live in different places, such
 	// as slots of a Redis Cluster, and that nothing was charged. A limiter then decides them one by one.
 	ErrApart = errors.New("sash: the subjects live in different places of the store")
-	// ErrRejected means that the store works and cannot decide this call, as where what it holds under the key was not
-	// written by it. A decorator passes the error on, and it says nothing about other calls. Repeating the call does not
-	// help, unless the error says so.
+	// ErrRejected means that the store works and cannot decide this call, as where what it holds under the key was not written by it. A
+	// decorator passes the error on, and it says nothing about other calls. Repeating the call does not help, unless the error says so.
 	ErrRejected = errors.New("sash: the store works and rejects this call")
 )
 

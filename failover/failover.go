@@ -27,12 +27,11 @@ type Options struct {
 	// together. It protects what is behind the limits while nothing is counted. Beyond it the answer is that of Closed,
 	// with ErrCeiling. A call over several subjects counts with its highest cost. Zero is no ceiling.
 	OpenPerSecond int64
-	// Budget is the most time that a call waits for the store, from its turn on. Zero is DefaultBudget. It should be
-	// shorter than the deadlines of callers: a caller whose deadline comes first gets the error of its context. It is
-	// time in which this process runs: while the process has no processor the budget does not pass, so that a reply
-	// that is there is read. It lasts ten times its length at most, and no more than a second longer. A call that is
-	// ready to wait for its turn, such as [sash.Limiter.Wait], has 20 times as long, and a hundred times while the
-	// store answers others, but no longer than it is ready to wait.
+	// Budget is the most time that a call waits for the store, from its turn on. Zero is DefaultBudget. It should be shorter than the
+	// deadlines of callers: a caller whose deadline comes first gets the error of its context. It is time in which this process runs:
+	// while the process has no processor the budget does not pass, so that a reply that is there is read. It lasts ten times its length
+	// at most, and no more than a second longer. A call that is ready to wait for its turn, such as [sash.Limiter.Wait], has 20 times as
+	// long, and a hundred times while the store answers others, but no longer than it is ready to wait.
 	Budget time.Duration
 	// MaxInFlight is the most calls that the store works on at once, including those whose callers have left. Fewer are
 	// admitted when the store answers slowly. Further calls wait for their turn. Zero is DefaultMaxInFlight.
@@ -61,10 +60,9 @@ type Options struct {
 	// OnChange is called when State changes. cause is nil when the store is up. The goroutine of a decision calls it,
 	// so it must not block. Two calls can run at once; State returns the latest state.
 	OnChange func(now State, cause error)
-	// OnError is called with every failure of the store, of which there are few while it is down. A Misconfigured
-	// failure does not go away by itself: report it to an operator. OnError is called for each call that is Rejected, too.
-	// OnError must not block. A panic of OnError, OnChange or Classify is recovered and dropped; what Classify panics about
-	// is Unknown.
+	// OnError is called with every failure of the store, of which there are few while it is down. A Misconfigured failure does not go
+	// away by itself: report it to an operator. OnError is called for each call that is Rejected, too. OnError must not block. A panic of
+	// OnError, OnChange or Classify is recovered and dropped; what Classify panics about is Unknown.
 	OnError func(err error, kind Kind)
 }
 
@@ -104,9 +102,8 @@ type Store struct {
 	modes Modes
 }
 
-// New returns a store that answers for another, which it does not own. A nil opts is the default. New does no
-// I/O, so a process can start while its store is down. The error says which option is wrong. New panics if
-// store is nil.
+// New returns a store that answers for another, which it does not own. A nil opts is the default. New does no I/O, so a process can start
+// while its store is down. The error says which option is wrong. New panics if store is nil.
 func New(store driver.Store, opts *Options) (*Store, error) {
 	if driver.Nil(store) {
 		panic("failover: New needs a store to answer for, such as goredisstore.New(client, nil)")

@@ -29,11 +29,10 @@
 // for the next lease in the background, and the call itself does not wait. The first call of a key, and calls of keys with
 // less than two calls in a longest lease, are decided by the home.
 //
-// A lease is as many units as callers ask for during one longest lease, and at most an eighth of what is left. If that is
-// less than the tightest limit gives in an eighth of the longest lease, or in two ways, it is so many. A home that books
-// starts leases in the order in which it decides: one that does not fit now starts up to one longest lease later, and the
-// holder refuses calls until then. If the home refuses, the region knows it until the retry time comes near, at most for two
-// longest leases, because units may come back.
+// A lease is as many units as callers ask for during one longest lease, and at most an eighth of what is left. If that is less than the
+// tightest limit gives in an eighth of the longest lease, or in two ways, it is so many. A home that books starts leases in the order in
+// which it decides: one that does not fit now starts up to one longest lease later, and the holder refuses calls until then. If the home
+// refuses, the region knows it until the retry time comes near, at most for two longest leases, because units may come back.
 //
 // The home decides alone under limits of fewer than 64 units, with [New] 16, under policies with a calendar limit or a block,
 // and under those that charge refused calls. It also decides bookings, peeks, partial calls, calls over several subjects and
@@ -42,8 +41,7 @@
 //
 // # Never more
 //
-// Let a lease last at most τ, and let the home count what it charged for W + τ instead of W, for every limit of N units in a
-// window W:
+// Let a lease last at most τ, and let the home count what it charged for W + τ instead of W, for every limit of N units in a window W:
 //
 //	   r₀        g  units are charged                     counted until g + W + τ
 //	───┼─────────┼──────────┼──────────────────────────────────────┼──────────┼────▶ time
@@ -54,12 +52,8 @@
 // with g ≤ u < r₀ + τ ≤ g + τ. So what is spent in a window (t − W, t] was charged in (t − W − τ, t], and the home charges at
 // most N units in any W + τ. docs/regions.md has the proof, with bookings, own shares and clocks of different rates.
 //
-// The holder's clock and the home's may differ by hours, and run at rates that differ by one part in 1,024: a holder waits
-// d + d/1024 before a lease that is booked d ahead starts, and ends it (d + τ)/1024 earlier. A holder's clock that is set
-// back ends the leases if it shows a time before the demand was last measured (an eighth of the longest lease, or since the
-// last call); if it is set back by less, units are spent late by as much. The clock of [New] does not jump. On Linux and some
-// other systems it stops while the machine is suspended: the rest of a lease can then be spent within τ after the machine
-// wakes, however late that is.
+// The holder's clock and the home's may differ by hours, and run at rates that differ by one part in 1,024. The clock of [New] does
+// not jump, but may stop while the machine is suspended: the rest of a lease can then be spent within τ after the machine wakes.
 //
 // An answer that is lost, a process that dies, or a holder that loses its state loses units: they stay charged until they
 // leave the window, and nobody spends them. A lease is spent only if the holder still knows of its errand. Units are taken
@@ -67,9 +61,8 @@
 //
 // # Fairness
 //
-// A key has one errand of a region at a time, and one lease that is booked and has not started. So a region that begins to
-// ask waits for what the others have booked, at most one smallest lease for each of them, and for its own way. From then on
-// every region gets a lease in turn. A region that nobody calls gives back what it has when its lease ends.
+// A key has one errand of a region at a time, and one lease that is booked and has not started, so every region gets a lease in
+// turn. A region that nobody calls gives back what it has when its lease ends.
 //
 // # When the home is silent
 //
@@ -79,27 +72,19 @@
 //
 // # The own share
 //
-// With [Options].Own each of R regions has a fixed part of every limit for itself: s = floor(N · Percent / 100) units of N,
-// counted by an exact log in the region's own store, a 1,024th longer than the limit says. The home, with its leases, has the
-// other N − R·s, so in any window at most N units are admitted, whether or not regions are connected. There is nothing to
-// agree on: R and Percent are configuration, and docs/regions.md says how to change them in two steps.
-//
-// The own share decides a call where the home refuses it, lets it wait, or does not answer: the results have the source own.
-// Calls with an ID, bookings, partial calls and calls over several subjects are the home's alone. A policy with a limit of
-// which the part is no unit has no own part: the home has all of it. A region's store that loses its charges admits at most s
-// more for each subject, as a home that loses them admits N − R·s more.
+// With [Options].Own each of R regions has s = floor(N · Percent / 100) units of every limit for itself, counted by an exact log
+// in the region's own store, and the home has the other N − R·s. It decides a call, with the source own, where the home refuses
+// it, lets it wait, or does not answer. Calls with an ID, bookings, partial calls and calls over several subjects are the home's
+// alone. docs/regions.md says how to change R and Percent, and what a store that loses its charges costs.
 //
 // # And how much less
 //
-// A caller that never stops gets N units every W + τ: 0.2 % less with a minute and 100 ms, 4.8 % with a lease of a twentieth
-// of the window. Unspent units of others are missing for up to τ. RetryAfter is the home's, for the longer window. Units that
-// go back in the meantime can make it too late, and for a call that is dearer than the one that the home refused it may be
-// too early.
+// A caller that never stops gets N units every W + τ: 0.2 % less with a minute and 100 ms, 4.8 % with a lease of a twentieth of the
+// window. Unspent units of others are missing for up to τ. RetryAfter is the home's, for the longer window. Units that go back in the
+// meantime can make it too late, and for a call that is dearer than the one that the home refused it may be too early.
 //
 // # Its place
 //
-// It belongs behind failover and the denial cache, and before group commit: package stack puts them in this order. New
-// returns an error over a store of failover, whose failure mode could answer with units that were charged nowhere. Leases may
-// be given back, so no refusal is firm while one counts: the holder keeps those refusals, and the denial cache keeps those of
-// limits that are not leased.
+// It belongs behind failover and the denial cache, and before group commit: package stack puts them in this order. New returns an
+// error over a store of failover, whose failure mode could answer with units that were charged nowhere.
 package lease

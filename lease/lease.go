@@ -47,12 +47,11 @@ const (
 	leastPrivate = 16
 )
 
-// New returns a store that leases units from next, which it does not own, for at most longest: whole
-// microseconds, MinLease to MaxLease, the same in all processes. The longer it is, the fewer decisions reach
-// next and the more units lie unspent: a hundredth of the shortest window is a good start. A store of failover
-// cannot be next: it belongs before this one. The error says what is wrong.
-// New panics if next is nil. It holds the leases of at most 16,384 keys, about 500 bytes each. If next does
-// not settle, what is left of a lease stays charged until it leaves the window.
+// New returns a store that leases units from next, which it does not own, for at most longest: whole microseconds, MinLease to MaxLease,
+// the same in all processes. The longer it is, the fewer decisions reach next and the more units lie unspent: a hundredth of the shortest
+// window is a good start. A store of failover cannot be next: it belongs before this one. The error says what is wrong. New panics if
+// next is nil. It holds the leases of at most 16,384 keys, about 500 bytes each. If next does not settle, what is left of a lease stays
+// charged until it leaves the window.
 //
 // Put a denial cache before it, as package stack does: a limit of fewer than 16 units, or of the calendar, is not leased, and
 // without a cache all its refused calls reach next (go test ./stack -run TestRefusedCalls -v).
@@ -60,10 +59,9 @@ func New(next driver.Store, longest time.Duration) (*Store, error) {
 	return makeStore(next, newPrivate(), longest, leastPrivate, 0)
 }
 
-// Shared returns a store that leases units from a home store, which may be far away, for all processes of a region: they
-// share a holder beside them, such as a [redisstore.Store] on a Redis of the region. Every process of every region has the
-// same longest lease. A nil opts is the default. Shared panics if home or holder is nil; the error says what is wrong with
-// the rest, as that of New.
+// Shared returns a store that leases units from a home store, which may be far away, for all processes of a region: they share a holder
+// beside them, such as a [redisstore.Store] on a Redis of the region. Every process of every region has the same longest lease. A nil
+// opts is the default. Shared panics if home or holder is nil; the error says what is wrong with the rest, as that of New.
 func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts *Options) (*Store, error) {
 	if driver.Nil(region) {
 		panic("lease: Shared needs a holder of leases, such as a store on the Redis of the region")
@@ -98,11 +96,10 @@ func makeStore(next driver.Store, h driver.Holder, longest time.Duration, least 
 	return s, nil
 }
 
-// Do implements [driver.Store]. A call of one subject is decided by leases: an admission from one has the source
-// [driver.FromLease], and its At is when the home charged it. The home decides everything else, under the longer windows: also a
-// call with an ID, since a lease does not know which calls are repeated. A settlement or an extension of a call that was admitted
-// from a lease is one of the lease's charge. Units that are given back may be those of a lease, which are then spent although
-// they were given back.
+// Do implements [driver.Store]. A call of one subject is decided by leases: an admission from one has the source [driver.FromLease], and
+// its At is when the home charged it. The home decides everything else, under the longer windows: also a call with an ID, since a lease
+// does not know which calls are repeated. A settlement or an extension of a call that was admitted from a lease is one of the lease's
+// charge. Units that are given back may be those of a lease, which are then spent although they were given back.
 //
 // To forget a key ends its leases under the policy's limits that its processes share, or with New those of this process; others
 // can be spent until they end.

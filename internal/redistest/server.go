@@ -1,11 +1,10 @@
-// Package redistest starts real redis-server processes on free loopback ports, and stops them. Tests use
-// [Start]; benchmarks, commands and examples use [Run]. Other functions start replicas ([StartReplica]),
-// sentinels ([StartSentinels]), clusters ([StartCluster]), servers with TLS ([StartTLS]) or a Unix socket
-// ([StartUnix]), and a server with a clock that the test moves ([StartWithClock]). A test can kill a
-// server, pause, resume, restart and promote it.
+// Package redistest starts real redis-server processes on free loopback ports, and stops them. Tests use [Start]; benchmarks,
+// commands and examples use [Run]. Others start replicas ([StartReplica]), sentinels ([StartSentinels]), clusters ([StartCluster]),
+// servers with TLS ([StartTLS]), and a server with a clock that the test moves ([StartWithClock]). A test can kill a server, pause,
+// resume, restart and promote it.
 //
-// The program is the redis-server on the PATH, or the one that the environment variable SASH_REDIS_SERVER
-// names, such as valkey-server. On Linux a server ends with the process that started it, even if that process is killed.
+// The program is the redis-server on the PATH, or the one that the environment variable SASH_REDIS_SERVER names, such as
+// valkey-server. On Linux a server ends with the process that started it, even if that process is killed.
 package redistest
 
 import (

@@ -84,18 +84,6 @@ func certify(t testing.TB, certFile, keyFile string) *x509.CertPool {
 	return trusted
 }
 
-// StartUnix is [Start] for a server that also listens on a Unix socket. It returns the path of the socket.
-func StartUnix(t testing.TB, args ...string) (s *Server, path string) {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "sash") //nolint:usetesting // a socket's path has 107 bytes at most; a test's directory can be longer
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	path = filepath.Join(dir, "redis.sock")
-	return Start(t, append([]string{"--unixsocket", path}, args...)...), path
-}
-
 //go:embed clock/clock.c
 var clockSource []byte
 

@@ -37,7 +37,11 @@ func TestRunImage(t *testing.T) {
 	dir := filepath.Dir(t.TempDir()) // which the user of the image may read
 	put(t, dir+"/limits.yaml", "domain: d\ndescriptors: [{key: k, limits: [1/1h]}]\n")
 	put(t, dir+"/ratelimit/config/a.yaml", "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]\n")
-	_, socket := redistest.StartUnix(t, "--unixsocketperm", "777")
+	sockets, err := os.MkdirTemp("", "sash") //nolint:usetesting // a socket's path has 107 bytes at most; a test's directory can be longer
+	servertest.Check(t, err)
+	t.Cleanup(func() { os.RemoveAll(sockets) })
+	socket := sockets + "/redis.sock"
+	redistest.Start(t, "--unixsocket", socket, "--unixsocketperm", "777")
 	if out, err := exec.Command("chmod", "-R", "a+rX", dir, filepath.Dir(socket)).CombinedOutput(); err != nil {
 		t.Fatalf("%s", out)
 	}

@@ -1,6 +1,5 @@
-// Package coalesce decides concurrent calls together (group commit). It is a decorator of a store behind a network, where a
-// call costs one round trip: it makes one round trip for all calls of a key that are waiting, and one for calls of up to 16
-// keys.
+// Package coalesce decides concurrent calls together (group commit). It is a decorator of a store behind a network, where a call costs
+// one round trip: it makes one round trip for all calls of a key that are waiting, and one for calls of up to 16 keys.
 //
 // # How
 //
@@ -13,10 +12,9 @@
 //	                       d ┄┄├──────────────┤
 //	                              e ┄┄┄┄┄┄┄┄┄┄├────
 //
-// There is no timer: the next batch leaves as soon as the callers of the last one have run. The sum is charged as one entry
-// of the log. If it has no room, the batch tries again with the calls that fit, in order of arrival, and refuses the others
-// by an answer to their own cost. So a batch takes one round trip while there is room, one while there is none, and up to
-// three in between.
+// There is no timer: the next batch leaves as soon as the callers of the last one have run. The sum is charged as one entry of the log.
+// If it has no room, the batch tries again with the calls that fit, in order of arrival, and refuses the others by an answer to their own
+// cost. So a batch takes one round trip while there is room, one while there is none, and up to three in between.
 //
 // # Different keys
 //
@@ -31,11 +29,10 @@
 //
 // # Exact
 //
-// Each answer of the store is one atomic decision, and the answers of a batch are those of deciding its calls one after
-// the other at that instant, when all of them were waiting. So the limits hold as without this package, and a call is
-// charged at most once. Two things differ. Of calls that wait at the same time, a cheap one can be admitted after an
-// earlier, more expensive one was refused, as if they had come one by one. And a result's ResetAfter covers the whole
-// batch.
+// Each answer of the store is one atomic decision, and the answers of a batch are those of deciding its calls one after the other at that
+// instant, when all of them were waiting. So the limits hold as without this package, and a call is charged at most once. Two things
+// differ. Of calls that wait at the same time, a cheap one can be admitted after an earlier, more expensive one was refused, as if they
+// had come one by one. And a result's ResetAfter covers the whole batch.
 //
 // # Bookings
 //

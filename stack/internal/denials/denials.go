@@ -21,10 +21,9 @@
 //
 // # Bookings
 //
-// The refusal of a booking says at which instant the call would fit behind everybody who booked before. A later booking of
-// the same cost is refused from memory if that instant is farther away than it may be booked ahead, and goes to the store
-// otherwise. So does a plain call: it may go ahead of the queue. After the refusal of a plain call neither has room before
-// its retry time.
+// The refusal of a booking says at which instant the call would fit behind everybody who booked before. A later booking of the same cost
+// is refused from memory if that instant is farther away than it may be booked ahead, and goes to the store otherwise. So does a plain
+// call: it may go ahead of the queue. After the refusal of a plain call neither has room before its retry time.
 //
 // # Resets
 //
@@ -94,8 +93,7 @@ type refusal struct {
 	until    time.Duration // until when it is kept
 }
 
-// refuses reports whether a request that is sent now would be refused. A plain call that has no room has none behind the
-// queue either.
+// refuses reports whether a request that is sent now would be refused. A plain call that has no room has none behind the queue either.
 func (r *refusal) refuses(req *driver.Request, now time.Duration) bool {
 	return r.cost == req.Cost && now < r.until && now+microseconds(req.Within) < r.room && (req.Within > 0 || !r.books)
 }
