@@ -120,7 +120,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 		return Result{}, err
 	}
 	b := batches.Get().(*driver.Batch)
-	b.Mode = driver.All
+	b.Mode, b.Chosen = driver.All, 0
 	op, answer := &b.Ops[0], &b.Ops[0].Answer
 	*op = driver.Op{}
 	op.Key, op.Cost, op.Policy = key, cost, &l.policy.Policy

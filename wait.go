@@ -53,7 +53,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 				res = r.result
 			}
 		}
-		if err == nil && !res.Allowed && res.RetryAfter > patience {
+		if err == nil && !res.Allowed && res.RetryAfter > l.patience(ctx) { // also after a store that took its time
 			err = limited(key, res, context.DeadlineExceeded)
 		}
 		return res, err

@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -160,10 +159,11 @@ func (b *Batch) Do(ctx context.Context, store Store) error {
 	}
 	for i := range b.Ops {
 		op := &b.Ops[i]
-		if wrong := op.check(); wrong != nil && b.Mode == Each && len(b.Ops) > 1 {
-			op.Err = cmp.Or(op.Err, wrong)
-		} else if wrong != nil {
-			return wrong
+		if op.Err == nil {
+			op.Err = op.check()
+		}
+		if op.Err != nil && (b.Mode != Each || len(b.Ops) == 1) {
+			return op.Err
 		}
 	}
 	return nil

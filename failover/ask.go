@@ -73,7 +73,7 @@ func (g *guard) begin(ctx context.Context, q *question) *attempt {
 	go func() {
 		a.err = g.attend(a.ctx, q)
 		g.inFlight.Add(-1)
-		a.leave(a.err == nil || errors.Is(a.err, driver.ErrRejected), own(a.batch))
+		a.leave(a.err == nil || errors.Is(a.err, driver.ErrRejected), a.err != nil || own(a.batch))
 		close(a.done)
 		cancel()
 	}()

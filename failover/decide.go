@@ -3,7 +3,6 @@ package failover
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -28,7 +27,7 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 		b.Chosen = 0
 		s.mirror(ctx, b)
 		return nil
-	case op.Corrects():
+	case op.Corrects() && !slices.ContainsFunc(b.Ops[1:], func(other driver.Op) bool { return !other.Corrects() }):
 		return s.correct(ctx, b)
 	case b.Mode == driver.Each && len(b.Ops) > 1:
 		for i := range b.Ops {
@@ -201,11 +200,7 @@ func (s *Store) correct(ctx context.Context, b *driver.Batch) error {
 		if first.Kind != driver.Settle {
 			return fmt.Errorf("%w: this process admitted the call in its place", driver.ErrUnsupported)
 		}
-		var errs []error
-		for i := range b.Ops {
-			errs = append(errs, s.settleLocally(ctx, b.Ops[i].Settlement))
-		}
-		return errors.Join(errs...)
+		return driver.OneByOne(ctx, b, func(ctx context.Context, op *driver.Op) error { return s.settleLocally(ctx, op.Settlement) })
 	}
 	return s.pass(ctx, b, nil)
 }

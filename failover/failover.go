@@ -156,8 +156,8 @@ func (s *Store) With(modes Modes) (*Store, error) {
 // Unwrap implements [driver.Decorator].
 func (s *Store) Unwrap() driver.Store { return s.store }
 
-// Powers implements [driver.Store]: those of the store behind it.
-func (s *Store) Powers() driver.Powers { return s.store.Powers() | driver.Substitutes }
+// Powers implements [driver.Store]: those of the store behind it, but it carries out one operation at a time.
+func (s *Store) Powers() driver.Powers { return s.store.Powers()&^driver.CanEach | driver.Substitutes }
 
 // State returns whether the store is up, down or being probed: Up if every part is up, and Down if any part is down.
 func (s *Store) State() State { return s.now() }

@@ -127,10 +127,15 @@ func (s *Store) together(ops []driver.Op) error {
 			return s.all(ops)
 		}
 		return s.charge(op)
-	case driver.Settle:
-		return s.settle(&op.Settlement)
 	case driver.Extend:
 		return s.extend(ops)
+	}
+	if len(ops) > 1 {
+		return driver.ErrUnsupported
+	}
+	switch op := &ops[0]; op.Kind {
+	case driver.Settle:
+		return s.settle(&op.Settlement)
 	case driver.GiveBack:
 		s.giveBack(op)
 	case driver.Forget:

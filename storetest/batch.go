@@ -62,6 +62,10 @@ var batchCases = []testCase{
 		} {
 			op := charge(l, "k", 1)
 			op.Kind = kind
+			two := driver.Batch{Ops: []driver.Op{op, op}}
+			if err := s.Store.Do(s.Context(), &two); kind != driver.Extend && err == nil {
+				s.broken("two of kind %d are carried out together", kind)
+			}
 			if _, err := s.do(op); !s.Store.Powers().Has(power) && !errors.Is(err, driver.ErrUnsupported) {
 				s.broken("kind %d: %v", kind, err)
 			}
