@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -54,7 +55,8 @@ func drive(ctx context.Context, name, address string, load io.Reader, history io
 	defer end()
 	_, _ = decide(ctx, "warm-up") // connects
 	now := func() float64 { return float64(time.Now().UnixNano()) / 1e9 }
-	for lines := bufio.NewScanner(load); err == nil && lines.Scan(); {
+	lines := bufio.NewScanner(load)
+	for err == nil && lines.Scan() {
 		var at float64
 		var key string
 		if _, err := fmt.Sscan(lines.Text(), &at, &key); err != nil {
@@ -68,5 +70,5 @@ func drive(ctx context.Context, name, address string, load io.Reader, history io
 		call["received"] = now()
 		err = json.NewEncoder(history).Encode(call)
 	}
-	return err
+	return cmp.Or(err, lines.Err())
 }

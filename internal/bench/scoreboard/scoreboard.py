@@ -269,7 +269,7 @@ def row(name):
         f.writelines(lines)
     verdict = json.loads(subprocess.run([f"{BUILD}/sash", "verify", "--history", file, "--limit", f"{UNITS}/{WINDOW:g}s", "--json"],
                                         stdout=subprocess.PIPE, check=False).stdout)
-    most = max((f.get("units", 0) for f in verdict["faults"]), default=0) or UNITS
+    most = max((f.get("units", 0) for f in verdict["faults"]), default=0) or f"≤{UNITS}"
     over, needless = (sum(f[of] for f in verdict["faults"]) for of in ("over_admitted", "false_refusals"))
     kept = over, needless
     if not isinstance(own, Rolling):
