@@ -226,8 +226,7 @@ func (g *guard) judge(b *breaker, a *attempt, t ticket, w *watch) outcome {
 	return outcome{err: &sash.StoreError{Err: err}, failed: true, kind: kind, late: a}
 }
 
-// late returns ErrBudget, with the servers that are silent. One that answers every call has owed none for half of the
-// budget.
+// late returns ErrBudget, with the servers that are silent. One that answers every call has owed none for half of the budget.
 func (g *guard) late() error {
 	if w, ok := driver.Behind[driver.Witness](g.store); ok {
 		if servers := w.Silent(g.budget / 2); servers != "" {

@@ -331,8 +331,7 @@ func (k Kind) String() string {
 //
 //	Classify: failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
 //
-// An error that is not uncharged is Unknown, also if it is misconfigured: the permission for the second write of a
-// script can be missing.
+// An error that is not uncharged is Unknown, also if it is misconfigured: the permission for the second write of a script can be missing.
 func ClassifyBy(uncharged, misconfigured func(error) bool) func(error) Kind {
 	return func(err error) Kind {
 		switch {

@@ -1,5 +1,4 @@
-// Package failover answers for a store that is slow or unavailable: within a time budget, and by a failure mode chosen
-// beforehand.
+// Package failover answers for a store that is slow or unavailable: within a time budget, and by a failure mode chosen beforehand.
 //
 //	                    in time
 //	call --> its turn --> breaker --> store -----------> its answer
@@ -17,10 +16,9 @@
 // An error about one call or one key, of the kind [Rejected], is an answer of a store that works: the caller gets it in
 // every mode, and the subjects of other calls are still decided.
 //
-// In mode Local a store in memory holds each subject to floor(units / instances) of every limit. It knows
-// what this process admitted before, because admissions of the other store are charged to it as well: a
-// switch does not grant a fresh limit. No call is charged to one store twice: a call that the other store may have
-// charged is not charged again.
+// In mode Local a store in memory holds each subject to floor(units / instances) of every limit. It knows what this process admitted
+// before, because admissions of the other store are charged to it as well: a switch does not grant a fresh limit. No call is charged to
+// one store twice: a call that the other store may have charged is not charged again.
 //
 // When the other store is back, local admissions are written to it in the background, also if no call follows: while
 // there are any, a goroutine for each part probes the store, one call at a time, as a caller would. A charge is written

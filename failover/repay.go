@@ -63,8 +63,7 @@ func (g *guard) repay(b *backlog, store *breaker, done chan<- struct{}) {
 	b.abandon()
 }
 
-// rest waits for a pause, and until the breaker lets a call through. It reports false when Close does not wait any
-// longer.
+// rest waits for a pause, and until the breaker lets a call through. It reports false when Close does not wait any longer.
 func (g *guard) rest(store *breaker, pause time.Duration) bool {
 	over := g.local.over
 	for wait := store.ready(pause); wait > 0 && over.Err() == nil; wait = store.ready(0) {
@@ -154,11 +153,10 @@ func holding(policy *driver.Policy, units int64) *driver.Policy {
 	return &holds
 }
 
-// Close writes the units that were admitted locally and not written yet. It tries until they are written or the context
-// ends, and returns within the budget after that, so give it a deadline of a few seconds. What it could not write is lost:
-// it is counted in [Stats], and the error says how much. Close does not end the store, which still decides, but what is
-// admitted locally from then on is lost, and this process's share no longer counts bookings of the store. A program that
-// ends without Close loses the backlog.
+// Close writes the units that were admitted locally and not written yet. It tries until they are written or the context ends, and returns
+// within the budget after that, so give it a deadline of a few seconds. What it could not write is lost: it is counted in [Stats], and
+// the error says how much. Close does not end the store, which still decides, but what is admitted locally from then on is lost, and this
+// process's share no longer counts bookings of the store. A program that ends without Close loses the backlog.
 func (s *Store) Close(ctx context.Context) error {
 	l := s.local
 	if l == nil {

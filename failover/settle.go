@@ -59,8 +59,7 @@ func (b *backlog) correct(set driver.Settlement) {
 	}
 }
 
-// remember notes that a settlement was applied, until its charge has left, and reports whether there was room. The caller
-// holds mu.
+// remember notes that a settlement was applied, until its charge has left, and reports whether there was room. The caller holds mu.
 func (b *backlog) remember(id string, leaves int64) bool {
 	if now := time.Now(); len(b.settled) >= b.mostSettled && now.Sub(b.swept) > time.Second {
 		b.swept = now

@@ -37,8 +37,7 @@ const (
 // longest returns how long a budget lasts at most: ten times its length, and no more than a second longer.
 func longest(budget time.Duration) time.Duration { return budget + min(9*budget, time.Second) }
 
-// How many budgets a call can take that is ready to wait for its turn: as long as the store answers others, and while it
-// answers none.
+// How many budgets a call can take that is ready to wait for its turn: as long as the store answers others, and while it answers none.
 const (
 	patientBudgets = 100
 	silentBudgets  = 20
@@ -145,12 +144,11 @@ func yield() time.Duration {
 // wasLate reports whether this process was late by a fifth of the budget or more, so that a failure may be its own.
 func (w *watch) wasLate() bool { return w.late >= w.g.budget/stepsOfBudget }
 
-// Probe finds out whether the store works when nobody calls it, for a health check or after a start. It asks each part
-// that no call has reached since the last Probe, as a caller's Allow would, because a store that cannot write still
-// answers Peek: State, Stats, OnChange and OnError follow. It charges subjects of its own, whose windows last a second.
-// A part that fails is asked again until it has answered or is down, which takes Budget + Blip, or longer while this
-// process is late. A part that is down is asked once its pause is over. The error is that of a part that does not work,
-// or the context's.
+// Probe finds out whether the store works when nobody calls it, for a health check or after a start. It asks each part that no call has
+// reached since the last Probe, as a caller's Allow would, because a store that cannot write still answers Peek: State, Stats, OnChange
+// and OnError follow. It charges subjects of its own, whose windows last a second. A part that fails is asked again until it has answered
+// or is down, which takes Budget + Blip, or longer while this process is late. A part that is down is asked once its pause is over. The
+// error is that of a part that does not work, or the context's.
 //
 // The package has no goroutine that calls it. Call it every second or so; calls may overlap.
 func (s *Store) Probe(ctx context.Context) error {
@@ -165,8 +163,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	return cmp.Or(errs...)
 }
 
-// probe asks a part until its state is certain: as many calls at a time as take a store down, one after the other within
-// Blip.
+// probe asks a part until its state is certain: as many calls at a time as take a store down, one after the other within Blip.
 func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

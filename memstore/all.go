@@ -191,9 +191,8 @@ func (s *Store) log(req *driver.Request) *window.Log {
 	return new(window.Log)
 }
 
-// behind returns the first instant at which all requests have room, from one on that is behind all bookings, and whether
-// any lies ahead. Once units came back before those, it is the first instant at which all fit and delay none. The answers are
-// those of a look.
+// behind returns the first instant at which all requests have room, from one on that is behind all bookings, and whether any lies ahead.
+// Once units came back before those, it is the first instant at which all fit and delay none. The answers are those of a look.
 func (s *Store) behind(ops []driver.Op) (at, from int64, ahead bool) {
 	now, gaps := int64(0), false
 	for i := range ops {

@@ -28,9 +28,8 @@ var (
 	cooling = &driver.Policy{Algorithm: 255}
 )
 
-// beside calls do with what is kept of a key under a policy, with its shard locked. If there is nothing, it creates it or
-// does nothing. do sets until when that is kept.
-// It makes room for more bytes first.
+// beside calls do with what is kept of a key under a policy, with its shard locked. If there is nothing, it creates it or does nothing.
+// do sets until when that is kept. It makes room for more bytes first.
 func (s *Store) beside(key string, policy *driver.Policy, create bool, more int, do func(sh *shard, sub *subject, now int64)) error {
 	sh, hash, now := s.open(key)
 	defer sh.mu.Unlock()

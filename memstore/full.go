@@ -37,8 +37,7 @@ func (sh *shard) note(now int64, sub *subject, limits []driver.Limit, refusals u
 	}
 }
 
-// leastBytes returns the bytes of a subject of a key, with its places in the map and in a queue and the first ring of its
-// log.
+// leastBytes returns the bytes of a subject of a key, with its places in the map and in a queue and the first ring of its log.
 func leastBytes(key string) int { return 352 + (len(key)+15)&^15 }
 
 // weigh counts the bytes of a subject, after anything that may have changed them.

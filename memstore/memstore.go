@@ -28,14 +28,13 @@ const (
 
 // Options for a Store. The zero value is the default.
 type Options struct {
-	// MaxBytes bounds the bytes of all keys, as the store estimates them, of which each shard has an equal part; the heap
-	// holds up to a fifth more. When its shard is full, a new key, and one that needs more memory for a charge or an ID,
-	// evicts the least used of eight keys that refuse no call, until there is room: the evicted subject may be admitted
-	// again for the units it was charged. A key with no unit left, or that has refused a call whose RetryAfter is not
-	// over, or that has bookings ahead, is never evicted: if all other keys of a shard are such, calls that need memory
-	// get [ErrFull]. Stats counts both. Zero is DefaultMaxBytes. A key takes about 370 bytes, plus 16 to 32 for each
-	// charge that its window has held at once, and about 80 for each ID of a call or a settlement that it remembers, at
-	// most 16,384 of them: then a further one replaces the one that ends first.
+	// MaxBytes bounds the bytes of all keys, as the store estimates them, of which each shard has an equal part; the heap holds up to a
+	// fifth more. When its shard is full, a new key, and one that needs more memory for a charge or an ID, evicts the least used of eight
+	// keys that refuse no call, until there is room: the evicted subject may be admitted again for the units it was charged. A key with
+	// no unit left, or that has refused a call whose RetryAfter is not over, or that has bookings ahead, is never evicted: if all other
+	// keys of a shard are such, calls that need memory get [ErrFull]. Stats counts both. Zero is DefaultMaxBytes. A key takes about 370
+	// bytes, plus 16 to 32 for each charge that its window has held at once, and about 80 for each ID of a call or a settlement that it
+	// remembers, at most 16,384 of them: then a further one replaces the one that ends first.
 	MaxBytes int64
 	// Now is the clock. It may be called concurrently and may go back. Nil is the wall clock; if that is set by 20 ms
 	// or more, the store follows within a second.
@@ -102,8 +101,7 @@ func (s *Store) Powers() driver.Powers {
 		driver.CanExtend | driver.CanForget | driver.CanCool
 }
 
-// Do implements [driver.Store]. It does not block and ignores the context. The only error is [ErrFull], and then nothing was
-// charged.
+// Do implements [driver.Store]. It does not block and ignores the context. The only error is [ErrFull], and then nothing was charged.
 func (s *Store) Do(_ context.Context, b *driver.Batch) error {
 	switch {
 	case len(b.Ops) == 1:

@@ -73,8 +73,7 @@ func (s *subject) expires() int64 {
 	return max(s.until, s.state.Expires())
 }
 
-// hold keeps the subject for as long as a charge may be settled that was made now, at an instant that lies ahead if it is
-// a booking.
+// hold keeps the subject for as long as a charge may be settled that was made now, at an instant that lies ahead if it is a booking.
 func (s *subject) hold(now, at int64, req *driver.Request) {
 	s.born = min(s.born, now)
 	if !req.MaySettle {
@@ -161,8 +160,7 @@ func (sh *shard) refuse(now int64, hash uint64, req *driver.Request, answer *dri
 	}
 }
 
-// decideOpen looks, charges when there is room, and sets the answer. It reports false if there is no place for a new
-// subject.
+// decideOpen looks, charges when there is room, and sets the answer. It reports false if there is no place for a new subject.
 func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer *driver.Answer) (ok bool) {
 	statuses := sh.statuses[:len(req.Policy.Limits)]
 	sub := sh.find(hash, req.Key, req.Policy)

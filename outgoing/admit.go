@@ -250,9 +250,8 @@ func (t *Transport) refusal(call Call, wholes []sash.Subject, res sash.Result) *
 	return &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: key, Limit: by.Limit, Result: res}}
 }
 
-// coolDown begins the cool-down that a response asks for, and returns its length. When the store fails, this
-// process keeps to it all the same, so the error is ignored. The store gets a second, also when the caller is
-// about to leave.
+// coolDown begins the cool-down that a response asks for, and returns its length. When the store fails, this process keeps to it all the
+// same, so the error is ignored. The store gets a second, also when the caller is about to leave.
 func (t *Transport) coolDown(req *http.Request, key string, wanted pause) time.Duration {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
 	defer cancel()

@@ -12,10 +12,9 @@ import (
 	"example.com/sash/driver"
 )
 
-// arriving is the store as the limiter sees it. Behind it windows are longer by the spread of the ways to the API, so
-// that limits hold where requests arrive, and requests that are paced have one more limit. Results and errors have the
-// limits as they were configured. A settlement finds its charge by its time, whatever the limits; the other
-// operations are not used.
+// arriving is the store as the limiter sees it. Behind it windows are longer by the spread of the ways to the API, so that limits hold
+// where requests arrive, and requests that are paced have one more limit. Results and errors have the limits as they were configured. A
+// settlement finds its charge by its time, whatever the limits; the other operations are not used.
 type arriving struct {
 	driver.Passthrough
 	prefix  string // of keys, before those of buckets
@@ -88,8 +87,7 @@ func (a *arriving) shape(req driver.Request) (shaped driver.Request, paced int) 
 	return shaped, -1
 }
 
-// fold returns the answer to a request, without its last limit if that paces: if that refused, the limit that it paces
-// did.
+// fold returns the answer to a request, without its last limit if that paces: if that refused, the limit that it paces did.
 func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) driver.Answer {
 	statuses := answer.Statuses()
 	if last := len(statuses) - 1; paced >= 0 && paced < last {
@@ -121,8 +119,7 @@ func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) dr
 //
 // Before that they start at once.
 
-// pace returns the limit that paces a request, in addition to those of its bucket, of which the one with the shortest
-// window is given.
+// pace returns the limit that paces a request, in addition to those of its bucket, of which the one with the shortest window is given.
 func (a *arriving) pace(req *driver.Request, shortest driver.Limit) (pace driver.Limit, paced bool) {
 	if req.Within == 0 {
 		return pace, false
@@ -149,8 +146,7 @@ func (a *arriving) pace(req *driver.Request, shortest driver.Limit) (pace driver
 	return driver.Limit{Units: req.Cost, Window: apart.Microseconds()}, apart >= sash.MinWindow
 }
 
-// exhausted records that the API has nothing left for a call's bucket for a time. Then requests wait for that, and not for
-// a window.
+// exhausted records that the API has nothing left for a call's bucket for a time. Then requests wait for that, and not for a window.
 func (a *arriving) exhausted(call *Call, left time.Duration) {
 	limits := make([]driver.Limit, len(call.Limits))
 	for i, l := range call.Limits {
@@ -182,9 +178,8 @@ func (a *arriving) fills(key string, lasts time.Duration, limits []driver.Limit)
 // spreads are by how much the ways of requests to each bucket differ: δ in docs/algorithms.md. An API counts a request
 // when it arrives, so windows that are longer by δ at the store are never overrun at the API.
 //
-// A request's way ends between its charge and the first byte of the response. That time is the way and what the API and
-// the way back take, so the spread of those times is at least that of the ways, as soon as a request has taken little
-// of each.
+// A request's way ends between its charge and the first byte of the response. That time is the way and what the API and the way back
+// take, so the spread of those times is at least that of the ways, as soon as a request has taken little of each.
 type spreads struct {
 	given time.Duration // zero to learn, negative for none
 

@@ -11,9 +11,8 @@ import (
 	"example.com/sash"
 )
 
-// A Route returns the call that a request is charged as. The transport calls it once a request; it must not
-// change the request. It returns [ErrExempt] for a request that is not limited, such as one for an access token; any
-// other error fails the request.
+// A Route returns the call that a request is charged as. The transport calls it once a request; it must not change the request. It
+// returns [ErrExempt] for a request that is not limited, such as one for an access token; any other error fails the request.
 type Route func(*http.Request) (Call, error)
 
 // ErrExempt is the error of a Route for a request that it does not limit. The transport sends the request at once.
@@ -34,10 +33,9 @@ type Call struct {
 	// with [sash.Key], and from a token with [sash.Secret]. A key that is blank, or has an empty part because the
 	// token was missing, fails the request with [sash.ErrInvalidKey].
 	Key string
-	// Account groups several buckets, such as the credential of an API that counts by route. Nothing is
-	// charged to it. When a [Sign] says that a refusal is for the whole API, the account cools down, and no
-	// process sends to any of its buckets. Looking for that costs one more round trip. When it is empty such
-	// a refusal is a cool-down of the Key.
+	// Account groups several buckets, such as the credential of an API that counts by route. Nothing is charged to it. When a [Sign] says
+	// that a refusal is for the whole API, the account cools down, and no process sends to any of its buckets. Looking for that costs one
+	// more round trip. When it is empty such a refusal is a cool-down of the Key.
 	Account string
 	// Cost is the units of the request. Zero is 1.
 	Cost int64
@@ -46,17 +44,14 @@ type Call struct {
 	Unit string
 	// Limits are the bucket's limits. Empty means those of the transport.
 	Limits []sash.Limit
-	// Share is the percentage of the limits, 1 to 100, up to which this class of calls is admitted, its own
-	// cost included. All classes are charged to the same bucket: with 95, cron jobs stop when all classes
-	// together have used 95 %, and the rest is left to interactive calls. Zero is 100. Fractions of a unit
-	// are dropped.
+	// Share is the percentage of the limits, 1 to 100, up to which this class of calls is admitted, its own cost included. All classes
+	// are charged to the same bucket: with 95, cron jobs stop when all classes together have used 95 %, and the rest is left to
+	// interactive calls. Zero is 100. Fractions of a unit are dropped.
 	Share int
-	// Also are further buckets, charged in the same decision, all or nothing: an expensive operation's own
-	// limiter, or a quota that several credentials share. A response does not say which bucket it
-	// describes, so the transport learns about the Key alone: let the Key be the bucket that the API
-	// describes. Cool-downs and lower limits that calls with another Key have learnt apply to that bucket
-	// here too; looking for its cool-down costs one more round trip. Empty Limits are those of the
-	// transport.
+	// Also are further buckets, charged in the same decision, all or nothing: an expensive operation's own limiter, or a quota that
+	// several credentials share. A response does not say which bucket it describes, so the transport learns about the Key alone: let the
+	// Key be the bucket that the API describes. Cool-downs and lower limits that calls with another Key have learnt apply to that bucket
+	// here too; looking for its cool-down costs one more round trip. Empty Limits are those of the transport.
 	Also []sash.Subject
 	// Pool are credentials of which the request gets one. The bucket of each is the Key and the name of the credential,
 	// and Limits and Share apply to each of them. A Call with a Pool has no Account and no Also. Looking for cool-downs

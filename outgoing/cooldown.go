@@ -11,9 +11,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// coolDowns are the buckets to leave alone for a while. The store keeps them for all processes. This process
-// remembers what it has seen of them, so that it leaves a bucket alone without a round trip, and also while the
-// store is unavailable.
+// coolDowns are the buckets to leave alone for a while. The store keeps them for all processes. This process remembers what it has seen
+// of them, so that it leaves a bucket alone without a round trip, and also while the store is unavailable.
 type coolDowns struct {
 	store   driver.Store // nil when the store keeps none
 	lenient bool         // a failed look does not fail the call
@@ -67,9 +66,8 @@ func (c *coolDowns) remaining(ctx context.Context, key string) (time.Duration, e
 	return max(there.left, 0), err
 }
 
-// begin begins a cool-down, here and in the store, unless there is one that ends as late. It returns how long
-// the bucket has to be left alone; a guessed cool-down can be longer than d. With an error the cool-down holds
-// in this process alone.
+// begin begins a cool-down, here and in the store, unless there is one that ends as late. It returns how long the bucket has to be left
+// alone; a guessed cool-down can be longer than d. With an error the cool-down holds in this process alone.
 func (c *coolDowns) begin(ctx context.Context, key string, d time.Duration, guessed bool) (time.Duration, error) {
 	d = min(d, c.longest)
 	if guessed {
@@ -129,10 +127,9 @@ func (c *coolDowns) cool(ctx context.Context, key string, begin driver.CoolDown)
 
 var noLimits = new(driver.Policy)
 
-// grown returns the length of a cool-down for which the API gave no time. The last one was too short if its
-// length was a guess too, it is not forgotten, and the API has served no request of this process since: then
-// the next is twice as long, less up to a tenth at random. This process does not know what the API served to
-// others, but it knows from the store that they were refused.
+// grown returns the length of a cool-down for which the API gave no time. The last one was too short if its length was a guess too, it is
+// not forgotten, and the API has served no request of this process since: then the next is twice as long, less up to a tenth at random.
+// This process does not know what the API served to others, but it knows from the store that they were refused.
 func (c *coolDowns) grown(d time.Duration, last, here coolDown) time.Duration {
 	ago := -last.left
 	if !last.guessed || ago >= last.kept() || here.served && ago > -here.left-latency {

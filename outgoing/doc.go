@@ -1,14 +1,12 @@
-// Package outgoing limits calls to a remote API: an [http.RoundTripper] whose quota is shared by every process on
-// the same store.
+// Package outgoing limits calls to a remote API: an [http.RoundTripper] whose quota is shared by every process on the same store.
 //
 //	limit := sash.PerHour(5000)
 //	transport, err := outgoing.New(store, outgoing.Everything(sash.Key("api", "v1")), nil, limit)
 //	client := &http.Client{Transport: transport, Timeout: time.Minute}
 //
-// A [Route] returns the bucket and the cost of each request. The transport sends the request once every limit of
-// every bucket has room, in one decision of the store. A call without room waits within its context, or is
-// refused, as [Options].Refuse says. A refusal is an error, [*sash.LimitedError] or [*CoolDownError]; a 429 of
-// the API is a response and stays one.
+// A [Route] returns the bucket and the cost of each request. The transport sends the request once every limit of every bucket has room,
+// in one decision of the store. A call without room waits within its context, or is refused, as [Options].Refuse says. A refusal is an
+// error, [*sash.LimitedError] or [*CoolDownError]; a 429 of the API is a response and stays one.
 //
 // # Arrival
 //
@@ -22,12 +20,11 @@
 //
 // # Waiting
 //
-// A request that may wait books its place with one decision and sleeps until it starts. Requests of all processes
-// start in the order in which the store got them, retries at the end like others. A request whose context ends gives
-// its place to those behind it. A request whose turn comes in a cool-down gives its place back and books
-// again after it, and so does one whose limit has been lowered since, unless the queue is longer than a window. Where
-// the store does not book, or not all the buckets of a call together, a request asks again when there should be room, in
-// no order.
+// A request that may wait books its place with one decision and sleeps until it starts. Requests of all processes start in the order in
+// which the store got them, retries at the end like others. A request whose context ends gives its place to those behind it. A request
+// whose turn comes in a cool-down gives its place back and books again after it, and so does one whose limit has been lowered since,
+// unless the queue is longer than a window. Where the store does not book, or not all the buckets of a call together, a request asks
+// again when there should be room, in no order.
 //
 // With [Options].InFlight a request also takes one of so many slots, which all processes share, until its response's body
 // has ended. The slot comes before the decision, so that nothing lies between a charge and the request.
@@ -42,17 +39,16 @@
 // The level rises again by the limit's units per window, and is gone one window later. It never exceeds the
 // configured limit. Each process learns these levels from its own responses.
 //
-// A limit that the API states for the same window is held for twelve windows (a minute at least, an hour at most), and
-// then rises to the configured one in as long again. A refusal without such fields, or with those of another quota
-// alone, such as that of a day, may say that a window is full: the one of the limit of which the smallest part was left,
-// and of which a quarter went through. One such refusal is a cool-down, and requests that wait start farther apart until
-// more has been served than went through before it. Another refusal that agrees lowers the limit to what went through, at
-// most three quarters of it, and so does one whose Retry-After is more than a second, and a quarter of the window to all
-// of it. The level is held for a sixteenth of the window, 15 seconds at least, and rises to the limit in as long again,
-// while requests that wait are spread evenly; a refusal while it rises holds it four times as long, up to two windows
-// or a minute. The store keeps it for the other processes: each looks for it before its first request to the bucket, after a
-// cool-down and every ten seconds, before a charge, which is one round trip for each limit. Requests on their way
-// together are refused together. With [Options].KeepLimits a refusal is a cool-down and nothing else.
+// A limit that the API states for the same window is held for twelve windows (a minute at least, an hour at most), and then rises to the
+// configured one in as long again. A refusal without such fields, or with those of another quota alone, such as that of a day, may say
+// that a window is full: the one of the limit of which the smallest part was left, and of which a quarter went through. One such refusal
+// is a cool-down, and requests that wait start farther apart until more has been served than went through before it. Another refusal that
+// agrees lowers the limit to what went through, at most three quarters of it, and so does one whose Retry-After is more than a second,
+// and a quarter of the window to all of it. The level is held for a sixteenth of the window, 15 seconds at least, and rises to the limit
+// in as long again, while requests that wait are spread evenly; a refusal while it rises holds it four times as long, up to two windows
+// or a minute. The store keeps it for the other processes: each looks for it before its first request to the bucket, after a cool-down
+// and every ten seconds, before a charge, which is one round trip for each limit. Requests on their way together are refused together.
+// With [Options].KeepLimits a refusal is a cool-down and nothing else.
 //
 // # Cool-downs
 //
@@ -69,6 +65,5 @@
 // or when that ended as long ago as it lasted, and ten seconds at least. Processes read the last cool-down from the
 // store, so it grows with the refusals of all of them; only the process whose request was served knows of that.
 //
-// The transport does not trust an API's fields: it ignores malformed ones, and no cool-down is longer than
-// [Options].MaxCoolDown.
+// The transport does not trust an API's fields: it ignores malformed ones, and no cool-down is longer than [Options].MaxCoolDown.
 package outgoing

@@ -10,9 +10,8 @@ import (
 	"example.com/sash"
 )
 
-// levels are lower bounds on limits that an API's responses have revealed, because it has counted units that
-// the store has not. A level falls at once and rises again by the limit's units per window; when it reaches
-// the limit it is gone.
+// levels are lower bounds on limits that an API's responses have revealed, because it has counted units that the store has not. A level
+// falls at once and rises again by the limit's units per window; when it reaches the limit it is gone.
 //
 // Refusals say that a window of the API is full. Then the limit is held at what went through, see held.go.
 type levels struct {
@@ -29,8 +28,7 @@ type levelID struct {
 	period sash.Period
 }
 
-// A level is as high as units until at, and then rises by the limit's units per span. A suspicion lasts until at, and
-// lowers nothing.
+// A level is as high as units until at, and then rises by the limit's units per span. A suspicion lasts until at, and lowers nothing.
 type level struct {
 	units     int64
 	at        time.Time
@@ -126,9 +124,8 @@ func (c *levels) apply(s sash.Subject, percent int, now time.Time) (limits []sas
 	return limits, wait, rises
 }
 
-// room returns how long a refused call has to wait: for each limit that refused it until charges have left the
-// window, or until its level has risen by the missing units, whichever is first. Results name a bucket with
-// the prefix.
+// room returns how long a refused call has to wait: for each limit that refused it until charges have left the window, or until its level
+// has risen by the missing units, whichever is first. Results name a bucket with the prefix.
 func (c *levels) room(call Call, subjects []sash.Subject, res sash.Result, prefix string) (wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,8 +201,7 @@ func (c *levels) learn(call Call, counted []sash.LimitResult, meanwhile int64, q
 	}
 }
 
-// describes reports whether a quota corresponds to a limit: by its window, or by its units, or because there is
-// no other limit.
+// describes reports whether a quota corresponds to a limit: by its window, or by its units, or because there is no other limit.
 func describes(q quota, l sash.Limit, call Call) bool {
 	switch {
 	case q.unit != call.Unit:

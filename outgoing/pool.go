@@ -292,8 +292,7 @@ func (t *Transport) uncounted(call Call) (Call, error) {
 	return choice.calls[rand.IntN(len(choice.calls))], nil
 }
 
-// denied reports whether a response refuses the credential: 401 and 403, unless that refuses the request because of a
-// limit.
+// denied reports whether a response refuses the credential: 401 and 403, unless that refuses the request because of a limit.
 func (c *Call) denied(res *http.Response, wanted pause) bool {
 	return c.Pool != nil && !wanted.refused && (res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden)
 }

@@ -15,14 +15,12 @@ import (
 	"example.com/sash"
 )
 
-// A Profile says how an API describes its quotas and refusals. It is data: write one for an API that [Vendor]
-// does not list. The zero Profile reads the fields of most APIs: RateLimit of all drafts, and the usual
-// X-RateLimit.
+// A Profile says how an API describes its quotas and refusals. It is data: write one for an API that [Vendor] does not list. The zero
+// Profile reads the fields of most APIs: RateLimit of all drafts, and the usual X-RateLimit.
 type Profile struct {
 	// Name is the name of the API, for display.
 	Name string
-	// Quotas are the fields that describe each quota. RateLimit and RateLimit-Policy are read beside them.
-	// Nil means the usual names.
+	// Quotas are the fields that describe each quota. RateLimit and RateLimit-Policy are read beside them. Nil means the usual names.
 	Quotas []QuotaFields
 	// AlsoRefused are status codes beside 429 that mean a refusal when the response has a Retry-After, says
 	// that nothing is left, or has one of the Signs.
@@ -40,8 +38,7 @@ type Profile struct {
 	Zone *time.Location
 }
 
-// QuotaFields are the names of the fields that describe one quota. Empty names are not read, and neither are
-// values of more than 16 KiB.
+// QuotaFields are the names of the fields that describe one quota. Empty names are not read, and neither are values of more than 16 KiB.
 type QuotaFields struct {
 	// Unit is what the quota counts. Empty is "requests".
 	Unit string
@@ -141,8 +138,7 @@ func vendors() []Profile {
 	}
 }
 
-// pacific is the time zone of YouTube's days. Without a time zone database it has no summer time, when days begin
-// an hour late.
+// pacific is the time zone of YouTube's days. Without a time zone database it has no summer time, when days begin an hour late.
 func pacific() *time.Location {
 	zone, err := time.LoadLocation("America/Los_Angeles")
 	if err != nil {
@@ -168,17 +164,15 @@ func Vendor(name string) (Profile, bool) {
 	return Profile{}, false
 }
 
-// A Sign is a field or a value in the JSON body of a response that says that, and how, a request was refused. The
-// transport looks for signs in responses of status 429 and those of [Profile].AlsoRefused; the first sign of the
-// profile that is found counts.
+// A Sign is a field or a value in the JSON body of a response that says that, and how, a request was refused. The transport looks for
+// signs in responses of status 429 and those of [Profile].AlsoRefused; the first sign of the profile that is found counts.
 type Sign struct {
 	// Field is the name of a header field. Empty means to look at Path.
 	Field string
 	// Path is the path of a value in the body: names with dots between them, such as "error.errors.reason".
 	// It descends into each element of an array.
 	Path string
-	// Has are phrases, one of which a text has to contain, in any case. A number or a boolean has to be one of them, as
-	// JSON writes it.
+	// Has are phrases, one of which a text has to contain, in any case. A number or a boolean has to be one of them, as JSON writes it.
 	Has []string
 	// Means is the meaning of the refusal.
 	Means Meaning

@@ -73,8 +73,7 @@ func (q *quota) setRemaining(n float64, ok bool) {
 	}
 }
 
-// longestField is the most bytes of a field that are read: descriptions of quotas are short, and longer fields
-// only cost time.
+// longestField is the most bytes of a field that are read: descriptions of quotas are short, and longer fields only cost time.
 const longestField = 16 << 10
 
 // get returns a field's first line, or "" when it is absent or too long.

@@ -15,8 +15,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// A pause is the cool-down that a response asks for, because the request was refused or because nothing is
-// left.
+// A pause is the cool-down that a response asks for, because the request was refused or because nothing is left.
 type pause struct {
 	refused bool
 	full    bool          // because a window of the API is full, and not the quota of a day or an account
@@ -82,8 +81,7 @@ type CoolDownError struct {
 	Key string
 	// RetryAfter is the time until the bucket can be used again.
 	RetryAfter time.Duration
-	// Cause is nil, or why the call did not wait: an error that is context.DeadlineExceeded, [ErrMaxWait] or
-	// [ErrCredentials].
+	// Cause is nil, or why the call did not wait: an error that is context.DeadlineExceeded, [ErrMaxWait] or [ErrCredentials].
 	Cause error
 }
 
@@ -112,11 +110,10 @@ var ErrMaxWait = errors.New("outgoing: the wait is longer than MaxWait")
 // RetryAfter is when one of them is tried again.
 var ErrCredentials = errors.New("outgoing: the API has refused all credentials of the pool, with 401 or 403")
 
-// Retries says which responses are retried: 429, its equivalents in the profile, and 503, for requests that may
-// be repeated. Those are GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and others with an Idempotency-Key field,
-// provided that GetBody returns their body, if any. Each retry is charged like the first attempt, and waits for
-// room: for at most MaxRetryAfter under Options.Refuse. When there is no time for a retry before the context's
-// deadline, the response is returned as it is.
+// Retries says which responses are retried: 429, its equivalents in the profile, and 503, for requests that may be repeated. Those are
+// GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and others with an Idempotency-Key field, provided that GetBody returns their body, if any.
+// Each retry is charged like the first attempt, and waits for room: for at most MaxRetryAfter under Options.Refuse. When there is no time
+// for a retry before the context's deadline, the response is returned as it is.
 type Retries struct {
 	// Most is the most retries of one request. Zero is none. Before retry n = 1, 2, ... there is a delay of a random
 	// part of half a second times 2^(n-1), 30 s at most, after the response's Retry-After.

@@ -28,11 +28,10 @@ type Options struct {
 	Refuse bool
 	// MaxWait is the longest that a request waits for room before one attempt. Zero is as long as the context allows.
 	MaxWait time.Duration
-	// Spread is by how much the ways of two requests to the API can differ, from a charge in the store to the
-	// arrival at the API, which counts then. Windows are longer by it at the store, so that limits hold at the API. Zero
-	// learns it for each bucket from what requests take, new connections included: a tenth of the window and at most a
-	// second at first, later at most a quarter of the window and two seconds. Negative is none. Calendar limits, and
-	// algorithms that approximate, have none.
+	// Spread is by how much the ways of two requests to the API can differ, from a charge in the store to the arrival at the API, which
+	// counts then. Windows are longer by it at the store, so that limits hold at the API. Zero learns it for each bucket from what
+	// requests take, new connections included: a tenth of the window and at most a second at first, later at most a quarter of the window
+	// and two seconds. Negative is none. Calendar limits, and algorithms that approximate, have none.
 	Spread time.Duration
 	// InFlight is the most requests of a bucket that are in flight at once, over all processes, as Units, and the longest
 	// time that one takes as Window, such as sash.Every(100, 10*time.Minute). A request takes its slot before it asks for
@@ -60,14 +59,12 @@ type Options struct {
 	MaxCoolDown time.Duration
 	// Retries says which responses are retried. The zero value is none.
 	Retries Retries
-	// Unavailable decides on a request when the store fails: when it returns nil the request is sent without
-	// a charge, and an error is returned to the caller. A nil Unavailable returns the store's error, which is
-	// sash.ErrUnavailable.
+	// Unavailable decides on a request when the store fails: when it returns nil the request is sent without a charge, and an error is
+	// returned to the caller. A nil Unavailable returns the store's error, which is sash.ErrUnavailable.
 	Unavailable func(req *http.Request, call Call, err error) error
 }
 
-// A Transport holds requests to the limits of the API that they go to. It is safe for concurrent use and
-// has nothing to close.
+// A Transport holds requests to the limits of the API that they go to. It is safe for concurrent use and has nothing to close.
 type Transport struct {
 	base    http.RoundTripper
 	route   Route
@@ -82,10 +79,9 @@ type Transport struct {
 	budget  budget
 }
 
-// New returns a transport that charges requests to store. The limits apply to every bucket whose Call has none
-// of its own. A nil opts is the default. The error is [sash.ErrInvalidLimit], [sash.ErrInvalidKey] for a nil route, as
-// [Everything] returns for a key that names nothing, or says which option is wrong. New does no I/O. It panics if store
-// is nil.
+// New returns a transport that charges requests to store. The limits apply to every bucket whose Call has none of its own. A nil opts is
+// the default. The error is [sash.ErrInvalidLimit], [sash.ErrInvalidKey] for a nil route, as [Everything] returns for a key that names
+// nothing, or says which option is wrong. New does no I/O. It panics if store is nil.
 func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (*Transport, error) {
 	if driver.Nil(store) {
 		panic("outgoing: New needs a store, such as memstore.New(nil)")

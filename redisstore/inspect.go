@@ -18,8 +18,7 @@ type State struct {
 	Key string
 	// At is the server's clock.
 	At time.Time
-	// TTL is the time until the key expires. It is negative for a key without an expiry, which no script of the store
-	// leaves behind.
+	// TTL is the time until the key expires. It is negative for a key without an expiry, which no script of the store leaves behind.
 	TTL time.Duration
 	// Bytes is the memory of the key on the server; zero if the user may not run MEMORY USAGE.
 	Bytes int64

@@ -24,9 +24,8 @@ const DefaultPrefix = "sash:"
 
 // A Scripter runs a script on the server that owns its keys. Implementations are safe for concurrent use.
 type Scripter interface {
-	// Run runs a script and returns its reply, a bulk string. It sends EVALSHA, and then EVAL if, and only if, the
-	// server replies NOSCRIPT. It never repeats a script that may have run, whatever else happens: a repeated
-	// script charges twice.
+	// Run runs a script and returns its reply, a bulk string. It sends EVALSHA, and then EVAL if, and only if, the server replies
+	// NOSCRIPT. It never repeats a script that may have run, whatever else happens: a repeated script charges twice.
 	Run(ctx context.Context, script *Script, keys []string, arg string) (string, error)
 	// Cluster reports whether the keys of one script must be in one slot.
 	Cluster() bool
@@ -36,14 +35,12 @@ type Scripter interface {
 type Options struct {
 	// Prefix is added before every key, to keep applications on one server apart. Empty is DefaultPrefix.
 	Prefix string
-	// Replicas is how many replicas have to confirm an admission: so many copies of a charge survive the loss of the
-	// primary. If fewer confirm in time, the error is sash.ErrUnavailable and the call is charged. Refusals, peeks
-	// and settlements do not wait. Zero is none. Each call needs a Scripter that is a [Waiter], a connection of its
-	// own, and one more round trip.
+	// Replicas is how many replicas have to confirm an admission: so many copies of a charge survive the loss of the primary. If fewer
+	// confirm in time, the error is sash.ErrUnavailable and the call is charged. Refusals, peeks and settlements do not wait. Zero is
+	// none. Each call needs a Scripter that is a [Waiter], a connection of its own, and one more round trip.
 	Replicas int
-	// ReplicaTimeout is how long to wait for them, rounded up to whole milliseconds. It should be shorter than the
-	// client's read timeout and than the time for a call, such as a failover store's Budget. Zero is
-	// DefaultReplicaTimeout.
+	// ReplicaTimeout is how long to wait for them, rounded up to whole milliseconds. It should be shorter than the client's read timeout
+	// and than the time for a call, such as a failover store's Budget. Zero is DefaultReplicaTimeout.
 	ReplicaTimeout time.Duration
 }
 

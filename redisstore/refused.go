@@ -18,8 +18,7 @@ var lasting = [...]string{
 	"This instance has cluster support disabled",
 }
 
-// unable are prefixes of the errors with which Redis rejects a script for now. Within a script they can occur only at
-// the first write.
+// unable are prefixes of the errors with which Redis rejects a script for now. Within a script they can occur only at the first write.
 var unable = [...]string{
 	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS",
 	"max number of clients reached",
@@ -54,11 +53,10 @@ func stumbles(said string) bool {
 	return strings.HasPrefix(said, "attempt to ") || strings.HasPrefix(said, "bad argument #")
 }
 
-// Misconfigured reports whether the server rejects this client until an operator changes something: wrong credentials,
-// missing permissions, a key of another type, keys of several slots, unknown commands, and any other failure within a
-// script. It does not report whether the call was charged, which [Uncharged] does: the permission for the second write
-// of a script can be missing, or that for WAIT after the script. It checks every error of the chain, because clients
-// wrap the server's error.
+// Misconfigured reports whether the server rejects this client until an operator changes something: wrong credentials, missing
+// permissions, a key of another type, keys of several slots, unknown commands, and any other failure within a script. It does not report
+// whether the call was charged, which [Uncharged] does: the permission for the second write of a script can be missing, or that for WAIT
+// after the script. It checks every error of the chain, because clients wrap the server's error.
 func Misconfigured(err error) bool {
 	var after *waitError
 	if errors.As(err, &after) {
@@ -68,16 +66,14 @@ func Misconfigured(err error) bool {
 	return lasts
 }
 
-// Uncharged reports whether the server did not run the script or rejected its first write, so that the call was certainly
-// not charged. Otherwise the call may have been charged, even if the error is Misconfigured: check Uncharged before you
-// repeat a call.
+// Uncharged reports whether the server did not run the script or rejected its first write, so that the call was certainly not charged.
+// Otherwise the call may have been charged, even if the error is Misconfigured: check Uncharged before you repeat a call.
 func Uncharged(err error) bool {
 	_, refused := read(err)
 	return refused
 }
 
-// apart reports whether a script did not run because its keys are not on one server: those of a slot that
-// moves, or of several.
+// apart reports whether a script did not run because its keys are not on one server: those of a slot that moves, or of several.
 func apart(err error) bool {
 	return errors.Is(err, driver.ErrApart) || says(err, "TRYAGAIN")
 }

@@ -10,20 +10,17 @@ import (
 	"example.com/sash/driver"
 )
 
-// DefaultReplicaTimeout is how long an admission waits for replicas by default. With the script it fits into failover's
-// default budget of 50 ms, so that the cause is too few replicas and not an exceeded budget. An idle Redis checks for
-// expired waits only 10 times a second, so it can take 100 ms longer: set its hz to 100 if the cause matters. The call
-// is charged in either case.
+// DefaultReplicaTimeout is how long an admission waits for replicas by default. With the script it fits into failover's default budget of
+// 50 ms, so that the cause is too few replicas and not an exceeded budget. An idle Redis checks for expired waits only 10 times a second,
+// so it can take 100 ms longer: set its hz to 100 if the cause matters. The call is charged in either case.
 const DefaultReplicaTimeout = 25 * time.Millisecond
 
-// A Waiter is a Scripter that can wait for replicas, which Options.Replicas needs. Those of goredisstore and rueidisstore
-// are Waiters.
+// A Waiter is a Scripter that can wait for replicas, which Options.Replicas needs. Those of goredisstore and rueidisstore are Waiters.
 type Waiter interface {
 	Scripter
-	// RunWait runs a script like Run. If wait.For returns true for its reply, RunWait then sends WAIT on the same
-	// connection, because WAIT counts only writes of its own connection, and returns how many replicas have
-	// confirmed. It repeats neither if it may have run. If the script has run, RunWait returns its reply, even
-	// with an error of WAIT.
+	// RunWait runs a script like Run. If wait.For returns true for its reply, RunWait then sends WAIT on the same connection, because
+	// WAIT counts only writes of its own connection, and returns how many replicas have confirmed. It repeats neither if it may have run.
+	// If the script has run, RunWait returns its reply, even with an error of WAIT.
 	RunWait(ctx context.Context, script *Script, keys []string, arg string, wait Wait) (reply string, confirmed int64, err error)
 }
 

@@ -137,8 +137,7 @@ func packBlock(b *driver.Block) string {
 	return string(appendUint(appendUint(appendUint(buf[:0], 2, b.Refusals), 7, b.Window), 7, b.Length))
 }
 
-// cutLefts cuts the end of a reply of block.lua off: the time until the block of each subject ends. A reply without an
-// answer has none.
+// cutLefts cuts the end of a reply of block.lua off: the time until the block of each subject ends. A reply without an answer has none.
 func cutLefts(reply string, subjects int) (rest, lefts string) {
 	end := len(reply) - 8*subjects
 	if end <= 16 || int64(number(reply)) < 0 {
