@@ -235,7 +235,7 @@ func ExampleReservation_Wait() {
 			return err
 		}
 		log.Printf("starts in %v", r.StartsIn())
-		if err := r.Wait(ctx); err != nil { // refused, because it would start later than that; or ctx ended
+		if err := r.Wait(ctx); err != nil { // it would start later than that, or ctx ended
 			return err
 		}
 		return nil
