@@ -109,6 +109,7 @@ const (
 	endsShare   = 0.01
 	shortLog    = 23 * time.Hour // a file of a day may begin and end with a quiet half hour
 	fewPeers    = 16
+	peerShare   = 0.001
 )
 
 // check warns of what makes answers about a log wrong. A warning says how much of the log it concerns, what that does to the
@@ -121,7 +122,7 @@ func (r *logReading) check(report *logReport, warn func(sign, format string, arg
 	}
 	trust := "--trusted-proxies NETWORKS"
 	if !r.hide {
-		trust = "--trusted-proxies " + proxies(s.Peers)
+		trust = "--trusted-proxies " + proxies(s.Peers, behind)
 	}
 	text := fmt.Sprintf("%d of %d lines name another client than their peer, and come from %s. If these are your proxies, all who are behind "+
 		"one count as one client, and limits come out far too high: %s", behind, s.Records, output.Count(int64(len(s.Peers)), "peer"), trust)
@@ -158,23 +159,24 @@ func (r *logReading) check(report *logReport, warn func(sign, format string, arg
 	}
 }
 
-// proxies returns addresses as --trusted-proxies takes them: alone if they are few, or else in networks.
-func proxies(peers map[string]int64) string {
-	networks := make(map[string]bool)
-	for _, bits := range [][2]int{{32, 128}, {24, 64}, {20, 56}, {16, 48}} {
-		clear(networks)
-		for peer := range peers {
+// proxies returns addresses as --trusted-proxies takes them: alone if they are few, or else in small networks. Whoever invents
+// forwarded addresses is a peer of few lines and never among them. Of too many to be named it returns the word NETWORKS.
+func proxies(peers map[string]int64, behind int64) string {
+	for _, bits := range [][2]int{{32, 128}, {24, 64}} {
+		networks := make(map[string]bool)
+		for peer, n := range peers {
 			address, _ := netip.ParseAddr(peer) // Prefix fails for a name
 			address = address.Unmap()
-			if network, err := address.Prefix(bits[address.BitLen()/128]); err == nil && address.IsValid() {
+			network, err := address.Prefix(bits[address.BitLen()/128])
+			if err == nil && address.IsValid() && float64(n) >= peerShare*float64(behind) {
 				networks[network.String()] = true
 			}
 		}
-		if len(networks) <= fewPeers {
-			break
+		if len(networks) > 0 && len(networks) <= fewPeers {
+			return strings.Join(slices.Sorted(maps.Keys(networks)), ",")
 		}
 	}
-	return strings.Join(slices.Sorted(maps.Keys(networks)), ",")
+	return "NETWORKS"
 }
 
 // client returns in words what was taken as the client, and where addresses were found.
