@@ -281,6 +281,26 @@ func TestAnArrayOfObjectsIsALineEach(t *testing.T) {
 	}
 }
 
+// What follows an array is read too, or called damage.
+func TestNothingBehindAnArrayIsLost(t *testing.T) {
+	array, object := `[{"time":1431857103,"path":"/a"},{"time":1431857104,"path":"/b"}]`, `{"time":1431857105,"path":"/c"}`
+	for text, want := range map[string]struct {
+		records int64
+		damaged bool
+	}{
+		array + "\n" + array: {4, false}, array + array + " \n\t": {4, false}, array + "[]\n" + object + "\n" + object + array: {6, false},
+		array + "\n" + strings.Repeat(" ", 3*readAhead) + array: {4, false}, array + "[" + object: {3, true}, array + "," + array: {2, true},
+		array + "]" + array: {2, true}, array + "}": {2, true}, array + "\nthe end": {2, true}, array + object[:9]: {2, true},
+		"[" + object + "}" + array: {1, true},
+	} {
+		stats, err := countRead(t, strings.NewReader(text))
+		var damaged *DamagedError
+		if errors.As(err, &damaged) != want.damaged || err != nil && !want.damaged || stats.Records != want.records || stats.Broken != 0 {
+			t.Errorf("%.150s: %+v, %v", text, stats, err)
+		}
+	}
+}
+
 func TestLinesOfAnotherFormatAreNamed(t *testing.T) {
 	_, stats := read(t, strings.Repeat(wrappedLine+"\n"+`{"time":1431857103,"remote_addr":"192.0.2.7","status":200}`+"\n", 3), Options{})
 	if stats.Records != 3 || stats.Broken != 3 || !strings.HasSuffix(stats.First[0].Reason, "; it is json (nginx)") {
