@@ -148,14 +148,14 @@ func (r *logReading) check(report *logReport, warn func(sign, format string, arg
 			"apart can end together, so limits come out too high, and replays refuse what would pass. Log $msec and $request_time, and give "+
 			"the format with --log-format; of Apache, give its LogFormat.", s.Ends, s.Records)
 	}
-	if span := time.Duration(report.SpanSeconds * 1e9); span < shortLog {
+	if span := r.survey.Span(); span < shortLog {
 		file := r.files[0].Name
 		if file == stdin {
 			file = "access.log"
 		}
 		warn("short", "The log lasts %s, less than a day, and may lack the busiest hours, so limits come out too low. "+
 			"Name the files before it too: %s.1 %[2]s",
-			secondsText(report.SpanSeconds), file)
+			secondsText(span.Seconds()), file)
 	}
 }
 

@@ -1,9 +1,44 @@
 package logs
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 )
+
+// answer runs a command over logs, each a name and its text.
+func answer(t *testing.T, args []string, logs ...string) string {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	for i := 0; i < len(logs); i += 2 {
+		if err := os.WriteFile(filepath.Base(logs[i]), []byte(logs[i+1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, logs[i])
+	}
+	var out, failed bytes.Buffer
+	if code := Run(args, strings.NewReader(""), &out, &failed); code != 0 {
+		t.Fatalf("exit %d, %s", code, failed.String())
+	}
+	return out.String()
+}
+
+var try = []string{"replay", "--try", "10/1m"}
+
+// A log is as long as it is, whatever of it counts.
+func TestAFilteredLogIsNotShort(t *testing.T) {
+	log := "time,remote_address,path\n1431800000,192.0.2.1,/\n1431840000,192.0.2.2,/a\n1431840001,192.0.2.3,/a\n1431886400,192.0.2.1,/\n"
+	if out := answer(t, append(try, "--where", `path == "/a"`), "access.log", log); strings.Contains(out, "The log lasts") {
+		t.Error(out)
+	}
+	short := answer(t, try, "access.log", strings.Replace(log, "1431886400", "1431882000", 1))
+	if !strings.Contains(short, "The log lasts 22h47m, less") {
+		t.Error(short)
+	}
+}
 
 // Only peers of many lines are proposed as proxies, in networks that are small and few.
 func TestProxiesAreProposedWithCare(t *testing.T) {

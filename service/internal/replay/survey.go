@@ -47,7 +47,8 @@ type Warning struct {
 // A Survey looks for signs that a log is misread: its clients or its times. Its zero value is ready. It is not safe for
 // concurrent use.
 type Survey struct {
-	records int64
+	records     int64
+	first, last int64 // the times of all records
 
 	nameless int64  // records whose address is neither an address nor a host name
 	example  string // of them
@@ -65,7 +66,10 @@ func (s *Survey) NextFile() { s.latest, s.earliest = 0, math.MaxInt64 }
 
 // Add looks at a record, and reports whether its line comes after one of a later time. Records come in the order of the log.
 func (s *Survey) Add(r *accesslog.Record) (late bool) {
-	s.records++
+	if s.records++; s.records == 1 {
+		s.first, s.last = r.Time, r.Time
+	}
+	s.first, s.last = min(s.first, r.Time), max(s.last, r.Time)
 	if r.RemoteAddress != "" && !isClient(r.RemoteAddress) {
 		if s.nameless++; s.nameless == 1 {
 			s.example = strings.Clone(r.RemoteAddress)
@@ -96,6 +100,9 @@ func (s *Survey) Add(r *accesslog.Record) (late bool) {
 	s.latest, s.earliest = max(s.latest, r.Written), min(s.earliest, r.Written)
 	return late
 }
+
+// Span returns the time from the first record to the last, whether they are in the trace or not.
+func (s *Survey) Span() time.Duration { return time.Duration(s.last-s.first) * time.Microsecond }
 
 // Warnings returns what is suspicious in the log and in the trace of it. A constant key, as of an upstream's quota, makes one
 // client on purpose, and only the default key, the address, should be one. No warning names a client if clients are hidden.
