@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -54,11 +55,19 @@ const (
 	mostExamples = 3
 )
 
+// quoted is a value of the log in the reason why a line is broken.
+var quoted = regexp.MustCompile(`"(\\.|[^"\\])*"`)
+
 func (r *logReading) report(trace *replay.Trace) logReport {
+	for i := range r.stats.First {
+		if b := &r.stats.First[i]; r.hide { // they contain the address
+			b.Text, b.Reason = "", quoted.ReplaceAllString(b.Reason, `"..."`)
+		}
+	}
 	counts := trace.Counts()
 	report := logReport{
 		Requests: counts.Requests, Broken: r.stats.Broken, Clients: trace.Clients(), Filtered: counts.Filtered,
-		Unlimited: counts.Unlimited, Late: counts.Late, Throttled: counts.Throttled, BrokenLines: []accesslog.Broken{},
+		Unlimited: counts.Unlimited, Late: counts.Late, Throttled: counts.Throttled, BrokenLines: append([]accesslog.Broken{}, r.stats.First...),
 		BrokenShare: float64(r.stats.Broken) / float64(max(r.stats.Lines, 1)), Format: r.stats.Format, Wrapping: r.stats.Wrapping,
 		Times: r.stats.Times,
 		Key:   r.expressions.Key, Client: r.client(), Examples: []string{}, Cost: cmp.Or(r.expressions.Cost, "1"), Where: r.expressions.Where,
@@ -75,12 +84,6 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 	}
 	for _, m := range r.selector.Missing() {
 		report.Notes = append(report.Notes, m.String()+".")
-	}
-	for _, b := range r.stats.First {
-		if r.hide { // it contains the address
-			b.Text = ""
-		}
-		report.BrokenLines = append(report.BrokenLines, b)
 	}
 	if !r.hide {
 		report.Examples = append(report.Examples, trace.Busiest(mostExamples)...)

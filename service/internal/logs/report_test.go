@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -72,6 +73,22 @@ func TestProxiesAreProposedWithCare(t *testing.T) {
 		}
 		if got := proxies(peers, behind); got != "NETWORKS" {
 			t.Errorf("%v: %s", peers, got)
+		}
+	}
+}
+
+// A hidden client is in nothing that is said of a broken line.
+func TestBrokenLinesNameNoHiddenClient(t *testing.T) {
+	good := "192.0.2.1 [17/May/2015:10:05:03 +0000] GET\n"
+	log := strings.Replace(good, "192.0.2.1", `203"0.113.7\"7`, 1) + strings.Repeat(good, 20)
+	try := slices.Clip(append(try, "--log-format", "$remote_addr [$time_local] $request_method"))
+	for _, args := range [][]string{try, slices.Clip(append(try, "--json")), slices.Clip(append(try, "--html", "page.html"))} {
+		for _, hide := range []string{"--hide-clients=false", "--hide-clients"} {
+			out := answer(t, append(args, hide), "access.log", log)
+			page, _ := os.ReadFile("page.html")
+			if out += string(page); strings.Contains(out, "0.113") == (hide == "--hide-clients") || !strings.Contains(out, "$remote_addr cannot be ") {
+				t.Errorf("%v, %s: %s", args, hide, out)
+			}
 		}
 	}
 }
