@@ -152,13 +152,13 @@ func (r *logReading) check(report *logReport, warn func(sign, format string, arg
 			"the format with --log-format; of Apache, give its LogFormat.", s.Ends, s.Records)
 	}
 	if span := r.survey.Span(); span < shortLog {
-		file := r.files[0].Name
-		if file == stdin {
-			file = "access.log"
+		older := ", the older files."
+		if file := r.files[0].Name; strings.HasSuffix(file, ".log") {
+			older = fmt.Sprintf(": %s.1 %[1]s", file)
 		}
 		warn("short", "The log lasts %s, less than a day, and may lack the busiest hours, so limits come out too low. "+
-			"Name the files before it too: %s.1 %[2]s",
-			secondsText(span.Seconds()), file)
+			"Name the files before it too%s",
+			secondsText(span.Seconds()), older)
 	}
 }
 

@@ -92,3 +92,20 @@ func TestBrokenLinesNameNoHiddenClient(t *testing.T) {
 		}
 	}
 }
+
+// Advice names the flags that there are, and no file that there cannot be.
+func TestAdviceCanBeFollowed(t *testing.T) {
+	header, nobody, strangers := "time,remote_address\n", strings.Repeat("1431857103,nobody\n", 100), ""
+	for i := range 100 {
+		strangers += fmt.Sprintf("1431857103,192.0.2.%d\n", i)
+	}
+	for name, older := range map[string]string{
+		"access.log": " Name the files before it too: access.log.1 access.log\n", "access.log.1": " Name the files before it too, the older files.\n", "today.csv": " Name the files before it too, the older files.\n",
+	} {
+		for log, flags := range map[string]string{nobody: "see --log-format, --field and --key", strangers: "; --log-format, --field and --key set"} {
+			if out := answer(t, try, name, header+log); !strings.Contains(out, older) || !strings.Contains(out, flags) {
+				t.Errorf("%s: %s", name, out)
+			}
+		}
+	}
+}

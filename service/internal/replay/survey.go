@@ -114,7 +114,7 @@ func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []W
 	byAddress := key == "" || key == defaultKey || key == "remote_address"
 	switch {
 	case counts.Requests >= fewRequests && float64(clients) >= strangersShare*float64(counts.Requests):
-		say("strangers", "%d of %d requests are from a client of their own. Either nobody comes twice, or the client is misread: a time or an ID in place of an address. Look at the examples above; --format, --field and --key set what is read.", clients, counts.Requests)
+		say("strangers", "%d of %d requests are from a client of their own. Either nobody comes twice, or the client is misread: a time or an ID in place of an address. Look at the examples above; --log-format, --field and --key set what is read.", clients, counts.Requests)
 	case clients == 1 && counts.Requests >= loneRequests && !constant.MatchString(key):
 		say("one-client", "All %d requests are from one client. It may be a proxy or load balancer in front of the server, or a word that begins every line. The log must have the address of the client itself, such as X-Forwarded-For; --key selects where.", counts.Requests)
 	}
@@ -123,7 +123,7 @@ func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []W
 		if !hide {
 			example = fmt.Sprintf(", such as %q", s.example)
 		}
-		say("not-addresses", "The clients of %d of %d requests are neither addresses nor host names%s. Another field may be in their place: see --format, --field and --key.", s.nameless, s.records, example)
+		say("not-addresses", "The clients of %d of %d requests are neither addresses nor host names%s. Another field may be in their place: see --log-format, --field and --key.", s.nameless, s.records, example)
 	}
 	if s.records >= fewRequests && float64(s.matches) > secondShare*float64(s.records) {
 		say("one-second", "%d of %d requests have the same second, %s. It may be the time at which the log was written or collected, not that of the requests; then no limit can be judged by it. --field time=NAME names another field.",
