@@ -46,6 +46,8 @@ type chooser interface {
 	Select(r *accesslog.Record) (replay.Selection, bool, error)
 	// Missing returns the fields that were read and that some records did not have.
 	Missing() []replay.Missing
+	// ByAddress reports whether whom it selects depends on the address.
+	ByAddress() bool
 }
 
 // A logReading is what is read of all files of a log.
@@ -313,6 +315,11 @@ func (s *policySelector) Select(r *accesslog.Record) (selection replay.Selection
 		}
 	}
 	return selection, true, nil
+}
+
+// ByAddress implements chooser.
+func (s *policySelector) ByAddress() bool {
+	return slices.ContainsFunc(s.values, (*replay.Selector).ByAddress)
 }
 
 // Missing implements chooser.

@@ -129,12 +129,8 @@ func (r *logReading) check(report *logReport, warn func(sign, format string, arg
 	}
 	text := fmt.Sprintf("%d of %d lines name another client than their peer, and come from %s. If these are your proxies, all who are behind "+
 		"one count as one client, and limits come out far too high: %s", behind, s.Records, output.Count(int64(len(s.Peers)), "peer"), trust)
-	of := r.expressions.Key
-	if r.policy.file != "" {
-		of = strings.Join(r.policy.entries, " ")
-	}
-	switch byAddress := strings.Contains(of, "client") || strings.Contains(of, "remote_address"); {
-	case !byAddress:
+	switch {
+	case !r.selector.ByAddress():
 	case float64(behind) > all/2:
 		warn("proxies", "%s", text)
 	case behind > 0 && len(s.Peers) <= fewPeers:

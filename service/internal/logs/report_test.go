@@ -109,3 +109,24 @@ func TestAdviceCanBeFollowed(t *testing.T) {
 		}
 	}
 }
+
+// Proxies matter to keys that are computed from the address, whatever other names are in the expression.
+func TestOnlyKeysOfTheAddressLookForProxies(t *testing.T) {
+	log := "time,remote_address,forwarded_for,x_client\n" + strings.Repeat("1431857103,10.0.0.1,192.0.2.7,a\n", 20)
+	policy := "domain: d\ndescriptors:\n- {key: k, limits: [10/1m]}\n"
+	for expression, want := range map[string]bool{
+		`client`: true, ` client `: true, `remote_address`: true, `prefix(remote_address, 24)`: true, `key(field("x_client"), client)`: true,
+		`header("X-Client")`: false, `field("x_client")`: false, `"client"`: false, `forwarded_for`: false, `"remote_address" + path`: false,
+	} {
+		t.Chdir(t.TempDir())
+		file := filepath.Join(t.TempDir(), "policy.yaml")
+		if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"replay", "--try", "10/1m", "--key", expression}, {"replay", "--policy", file, "--entry", "k=" + expression}} {
+			if out := answer(t, args, "access.log", log); strings.Contains(out, "--trusted-proxies") != want {
+				t.Errorf("%v: %s", args, out)
+			}
+		}
+	}
+}

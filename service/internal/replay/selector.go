@@ -185,6 +185,11 @@ func (s *Selector) Missing() []Missing {
 	return all
 }
 
+// ByAddress reports whether the key is computed from the client's address.
+func (s *Selector) ByAddress() bool {
+	return s.key == nil || slices.Contains(s.key.fields, "remote_address")
+}
+
 const defaultKey = "client"
 
 // clientOf returns the client of an address as the limiters of production count it. It returns anything else unchanged.
