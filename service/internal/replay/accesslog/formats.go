@@ -164,6 +164,8 @@ func durationUnits() map[string]float64 {
 	return all
 }
 
+const timeAround = "the time before the line"
+
 // start finds the start of the request by the names that its time and duration have.
 func (r *Record) start(at, took string) {
 	if r.unit == 0 && took != "" {
@@ -177,8 +179,9 @@ func (r *Record) start(at, took string) {
 		}
 	case r.unit > 0 && r.Time-length >= earliest:
 		r.from, r.Time = at+" less "+took, r.Time-length
-	default:
-		r.Ended = slices.Contains(ends, at)
+	default: // programs write objects at the end, and what is around lines is written then
+		_, isObject := r.other.(object)
+		r.Ended = isObject || at == timeAround || slices.Contains(ends, at)
 	}
 }
 
@@ -278,7 +281,7 @@ func (n naming) fill(r *Record, from others) error {
 			}
 		}
 		if wrong == nil && i == times && r.Time == 0 {
-			used[i] = "the time before the line"
+			used[i] = timeAround
 			if r.setTime(anyTime.FindString(r.around)) != nil {
 				wrong = errNoTime
 			}
@@ -429,7 +432,9 @@ func (t *table) parse(line []byte, r *Record) error {
 	if day >= 0 && at >= 0 && len(values[day]) == len("2006-01-02") && isNumber(values[at]) && strings.IndexByte(values[at], ':') == 2 {
 		values[at] = values[day] + " " + values[at]
 	}
-	return t.names.fill(r, row{names: t.columns, values: values})
+	err = t.names.fill(r, row{names: t.columns, values: values})
+	r.Ended = r.Ended || t.w3c && r.from == "" // the W3C's time is the end
+	return err
 }
 
 // split divides a line into its values.

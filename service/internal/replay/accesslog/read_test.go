@@ -189,7 +189,12 @@ func TestARequestIsAtItsStart(t *testing.T) {
 		"CloudFront":              {"", "#Fields: date time x-edge-location c-ip time-taken\n2015-05-17\t10:05:03\tLHR\t192.0.2.7\t1.500", false, end - 3*second/2, end, "time less time_taken"},
 		"IIS":                     {"", "#Fields: date time c-ip time-taken\n2015-05-17 10:05:03 192.0.2.7 1500", false, end - 3*second/2, end, "time less time-taken"},
 		"gcloud":                  {"", `{"timestamp":"2015-05-17T10:05:03Z","httpRequest":{"latency":"1.5s","status":200}}`, false, end, end + 3*second/2, "timestamp"},
-		"an unknown unit":         {"", `time=2015-05-17T10:05:03Z method=GET path=/ duration=1.5`, false, end, end, ""},
+		"an unknown unit":         {"", `time=2015-05-17T10:05:03Z method=GET path=/ duration=1.5`, true, end, end, ""},
+		"a program, no duration":  {"", `{"@timestamp":"2015-05-17T10:05:03Z","method":"GET","path":"/"}`, true, end, end, ""},
+		"the time around a line":  {"", "2015-05-17T10:05:03Z stdout F method=GET path=/", true, end, end, ""},
+		"IIS, no duration":        {"", "#Fields: date time c-ip\n2015-05-17 10:05:03 192.0.2.7", true, end, end, ""},
+		"Envoy, no duration":      {"", `{"start_time":"2015-05-17T10:05:03Z","response_code":200}`, false, end, 0, "start_time"},
+		"somebody's table":        {"", "time,client_ip\n2015-05-17 10:05:03,192.0.2.7", false, end, end, ""},
 	} {
 		all, stats := read(t, tt.line, Options{Format: tt.format})
 		if len(all) != 1 || all[0].Ended != tt.ended || (stats.Ends == 1) != tt.ended || all[0].Time != tt.time || all[0].Written != tt.written || stats.Times != tt.says {
