@@ -130,3 +130,15 @@ func TestOnlyKeysOfTheAddressLookForProxies(t *testing.T) {
 		}
 	}
 }
+
+// A duration with a fraction makes no second finer.
+func TestWholeSecondsLessADurationAreWholeSeconds(t *testing.T) {
+	for at, want := range map[string]bool{"1431857103": true, "1431857103.250": false} {
+		log := strings.Repeat("192.0.2.1 "+at+" 0.125 GET\n", 20)
+		answer(t, append(try, "--log-format", "$remote_addr $msec $request_time $request_method", "--html", "page.html"), "access.log", log)
+		page, err := os.ReadFile("page.html")
+		if err != nil || strings.Contains(string(page), "Times are whole seconds") != want {
+			t.Errorf("%s: %v, %t expected", at, err, want)
+		}
+	}
+}
