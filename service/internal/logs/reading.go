@@ -46,8 +46,7 @@ type chooser interface {
 	Select(r *accesslog.Record) (replay.Selection, bool, error)
 	// Missing returns the fields that were read and that some records did not have.
 	Missing() []replay.Missing
-	// ByAddress reports whether whom it selects depends on the address.
-	ByAddress() bool
+	ByAddress() bool // whether whom it selects depends on the address
 }
 
 // A logReading is what is read of all files of a log.

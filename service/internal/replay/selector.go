@@ -244,8 +244,8 @@ func (s *Selector) selection(r *accesslog.Record) (sel Selection, counts bool, e
 			return sel, false, err
 		}
 	}
-	sel = Selection{Cost: 1, Status: r.Status, Agent: r.UserAgent, Route: strings.TrimSpace(r.Method + " " + s.env.Route)}
-	sel.Seconds = r.Written > r.Time && r.Written%1_000_000 == 0
+	sel = Selection{Cost: 1, Status: r.Status, Agent: r.UserAgent, Route: strings.TrimSpace(r.Method + " " + s.env.Route),
+		Seconds: r.Written > r.Time && r.Written%1_000_000 == 0}
 	if s.routes != nil && strings.Contains(s.env.Route, " ") { // the pattern includes the method
 		sel.Route = s.env.Route
 	}

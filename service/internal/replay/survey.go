@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -66,10 +67,8 @@ func (s *Survey) NextFile() { s.latest, s.earliest = 0, math.MaxInt64 }
 
 // Add looks at a record, and reports whether its line comes after one of a later time. Records come in the order of the log.
 func (s *Survey) Add(r *accesslog.Record) (late bool) {
-	if s.records++; s.records == 1 {
-		s.first, s.last = r.Time, r.Time
-	}
-	s.first, s.last = min(s.first, r.Time), max(s.last, r.Time)
+	s.records++
+	s.first, s.last = min(cmp.Or(s.first, r.Time), r.Time), max(s.last, r.Time)
 	if r.RemoteAddress != "" && !isClient(r.RemoteAddress) {
 		if s.nameless++; s.nameless == 1 {
 			s.example = strings.Clone(r.RemoteAddress)

@@ -85,10 +85,7 @@ func (r *Recording) add(text []byte) error {
 	var l line
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&l); err != nil {
-		return lineError(err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+	if err := decoder.Decode(&l); err != nil || !json.Valid(text) {
 		return lineError(err)
 	}
 	cost := int64(1)
@@ -132,9 +129,6 @@ func (r *Recording) add(text []byte) error {
 	return nil
 }
 
-// unknownField begins the error of the json package, which has no type.
-const unknownField = "json: unknown field "
-
 // lineError says what is wrong with a line that does not have the form.
 func lineError(err error) error {
 	if kind := (*json.UnmarshalTypeError)(nil); errors.As(err, &kind) && kind.Field != "" {
@@ -143,8 +137,8 @@ func lineError(err error) error {
 	if errors.Is(err, errInstant) {
 		return err
 	}
-	if err != nil && strings.HasPrefix(err.Error(), unknownField) {
-		return fmt.Errorf("unknown key %s: a call has key, cost, sent, received and admitted", strings.TrimPrefix(err.Error(), unknownField))
+	if _, name, ok := strings.Cut(fmt.Sprint(err), "unknown field "); ok { // it has no type
+		return fmt.Errorf("unknown key %s: a call has key, cost, sent, received and admitted", name)
 	}
 	return errors.New(`it is not a JSON object such as {"key": "user_7", "sent": 1763900000.001, "received": 1763900000.003, "admitted": true}`)
 }

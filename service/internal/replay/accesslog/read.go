@@ -385,9 +385,9 @@ func (e *elements) Read(p []byte) (int, error) {
 		var err error
 		if more := e.decoder.More(); more && (e.inside || !e.begins()) {
 			if err = e.decoder.Decode(&one); err == nil {
-				err = json.Compact(&e.line, one)
+				_ = json.Compact(&e.line, one) // it is valid
+				e.line.WriteByte('\n')
 			}
-			e.line.WriteByte('\n')
 		} else if _, err = e.decoder.Token(); err == nil { // a bracket
 			e.inside = more
 		} else if errors.Is(err, io.EOF) {
@@ -397,7 +397,6 @@ func (e *elements) Read(p []byte) (int, error) {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
-			e.line.Reset()
 			return 0, &DamagedError{"JSON", err}
 		}
 	}
