@@ -164,10 +164,9 @@ func proxies(peers map[string]int64, behind int64) string {
 	for _, bits := range [][2]int{{32, 128}, {24, 64}} {
 		networks := make(map[string]bool)
 		for peer, n := range peers {
-			address, _ := netip.ParseAddr(peer) // Prefix fails for a name
+			address, _ := netip.ParseAddr(peer) // the prefix of a name is not valid
 			address = address.Unmap()
-			network, err := address.Prefix(bits[address.BitLen()/128])
-			if err == nil && address.IsValid() && float64(n) >= peerShare*float64(behind) {
+			if network, _ := address.Prefix(bits[address.BitLen()/128]); network.IsValid() && float64(n) >= peerShare*float64(behind) {
 				networks[network.String()] = true
 			}
 		}

@@ -66,7 +66,9 @@ func TestProxiesAreProposedWithCare(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	for _, peers := range []map[string]int64{edges("10.0.%d.1", 17), edges("2001:db8:0:%x::1", 17), edges("10.0.0.%d", 1), edges("proxy-%d", 1)} {
+	for _, peers := range []map[string]int64{
+		edges("10.0.%d.1", 17), edges("2001:db8:0:%x::1", 17), edges("10.0.0.%d", 1), edges("proxy-%d", 1),
+	} {
 		behind := int64(len(peers)) * 50
 		if peers["10.0.0.0"] > 0 {
 			behind = 50_001 // none has its share

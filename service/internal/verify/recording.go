@@ -2,7 +2,6 @@ package verify
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,7 +82,7 @@ type line struct {
 
 func (r *Recording) add(text []byte) error {
 	var l line
-	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder := json.NewDecoder(strings.NewReader(string(text)))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&l); err != nil || !json.Valid(text) {
 		return lineError(err)

@@ -164,10 +164,8 @@ func durationUnits() map[string]float64 {
 	return all
 }
 
-const timeAround = "the time before the line"
-
 // start finds the start of the request by the names that its time and duration have.
-func (r *Record) start(at, took string) {
+func (r *Record) start(at, took string, isObject bool) {
 	if r.unit == 0 && took != "" {
 		r.unit = cmp.Or(units[took], units[at+"+"+took])
 	}
@@ -179,9 +177,8 @@ func (r *Record) start(at, took string) {
 		}
 	case r.unit > 0 && r.Time-length >= earliest:
 		r.from, r.Time = at+" less "+took, r.Time-length
-	default: // programs write objects at the end, and what is around lines is written then
-		_, isObject := r.other.(object)
-		r.Ended = isObject || at == timeAround || slices.Contains(ends, at)
+	default: // programs write objects at the end, and what is around them has a time of then
+		r.Ended = isObject || slices.Contains(ends, at)
 	}
 }
 
@@ -281,7 +278,7 @@ func (n naming) fill(r *Record, from others) error {
 			}
 		}
 		if wrong == nil && i == times && r.Time == 0 {
-			used[i] = timeAround
+			used[i] = "the time before the line"
 			if r.setTime(anyTime.FindString(r.around)) != nil {
 				wrong = errNoTime
 			}
@@ -290,7 +287,7 @@ func (n naming) fill(r *Record, from others) error {
 			return wrong
 		}
 	}
-	r.start(used[times], used[durations])
+	r.start(used[times], used[durations], isObject)
 	return nil
 }
 

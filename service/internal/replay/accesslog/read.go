@@ -383,7 +383,9 @@ func (e *elements) Read(p []byte) (int, error) {
 	for e.line.Len() == 0 {
 		var one json.RawMessage
 		var err error
-		if more := e.decoder.More(); more && (e.inside || !e.begins()) {
+		more, next := e.decoder.More(), []byte{0}
+		_, _ = e.decoder.Buffered().Read(next) // More has skipped the space before it
+		if more && (e.inside || next[0] != '[') {
 			if err = e.decoder.Decode(&one); err == nil {
 				_ = json.Compact(&e.line, one) // it is valid
 				e.line.WriteByte('\n')
@@ -401,13 +403,6 @@ func (e *elements) Read(p []byte) (int, error) {
 		}
 	}
 	return e.line.Read(p)
-}
-
-// begins reports whether an array is next. The decoder has skipped the space before it.
-func (e *elements) begins() bool {
-	var next [1]byte
-	_, _ = e.decoder.Buffered().Read(next[:])
-	return next[0] == '['
 }
 
 // A source notes why compressed data could not be read, which is no damage.
