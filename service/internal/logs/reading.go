@@ -46,6 +46,7 @@ type chooser interface {
 	Select(r *accesslog.Record) (replay.Selection, bool, error)
 	// Missing returns the fields that were read and that some records did not have.
 	Missing() []replay.Missing
+	ByAddress() bool // whether whom it selects depends on the address
 }
 
 // A logReading is what is read of all files of a log.
@@ -313,6 +314,11 @@ func (s *policySelector) Select(r *accesslog.Record) (selection replay.Selection
 		}
 	}
 	return selection, true, nil
+}
+
+// ByAddress implements chooser.
+func (s *policySelector) ByAddress() bool {
+	return slices.ContainsFunc(s.values, (*replay.Selector).ByAddress)
 }
 
 // Missing implements chooser.

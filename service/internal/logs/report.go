@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -54,11 +55,19 @@ const (
 	mostExamples = 3
 )
 
+// quoted is a value of the log in the reason why a line is broken.
+var quoted = regexp.MustCompile(`"(\\.|[^"\\])*"`)
+
 func (r *logReading) report(trace *replay.Trace) logReport {
+	for i := range r.stats.First {
+		if b := &r.stats.First[i]; r.hide { // they contain the address
+			b.Text, b.Reason = "", quoted.ReplaceAllString(b.Reason, `"..."`)
+		}
+	}
 	counts := trace.Counts()
 	report := logReport{
 		Requests: counts.Requests, Broken: r.stats.Broken, Clients: trace.Clients(), Filtered: counts.Filtered,
-		Unlimited: counts.Unlimited, Late: counts.Late, Throttled: counts.Throttled, BrokenLines: []accesslog.Broken{},
+		Unlimited: counts.Unlimited, Late: counts.Late, Throttled: counts.Throttled, BrokenLines: append([]accesslog.Broken{}, r.stats.First...),
 		BrokenShare: float64(r.stats.Broken) / float64(max(r.stats.Lines, 1)), Format: r.stats.Format, Wrapping: r.stats.Wrapping,
 		Times: r.stats.Times,
 		Key:   r.expressions.Key, Client: r.client(), Examples: []string{}, Cost: cmp.Or(r.expressions.Cost, "1"), Where: r.expressions.Where,
@@ -75,12 +84,6 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 	}
 	for _, m := range r.selector.Missing() {
 		report.Notes = append(report.Notes, m.String()+".")
-	}
-	for _, b := range r.stats.First {
-		if r.hide { // it contains the address
-			b.Text = ""
-		}
-		report.BrokenLines = append(report.BrokenLines, b)
 	}
 	if !r.hide {
 		report.Examples = append(report.Examples, trace.Busiest(mostExamples)...)
@@ -109,6 +112,7 @@ const (
 	endsShare   = 0.01
 	shortLog    = 23 * time.Hour // a file of a day may begin and end with a quiet half hour
 	fewPeers    = 16
+	peerShare   = 0.001
 )
 
 // check warns of what makes answers about a log wrong. A warning says how much of the log it concerns, what that does to the
@@ -121,16 +125,12 @@ func (r *logReading) check(report *logReport, warn func(sign, format string, arg
 	}
 	trust := "--trusted-proxies NETWORKS"
 	if !r.hide {
-		trust = "--trusted-proxies " + proxies(s.Peers)
+		trust = "--trusted-proxies " + proxies(s.Peers, behind)
 	}
 	text := fmt.Sprintf("%d of %d lines name another client than their peer, and come from %s. If these are your proxies, all who are behind "+
 		"one count as one client, and limits come out far too high: %s", behind, s.Records, output.Count(int64(len(s.Peers)), "peer"), trust)
-	of := r.expressions.Key
-	if r.policy.file != "" {
-		of = strings.Join(r.policy.entries, " ")
-	}
-	switch byAddress := strings.Contains(of, "client") || strings.Contains(of, "remote_address"); {
-	case !byAddress:
+	switch {
+	case !r.selector.ByAddress():
 	case float64(behind) > all/2:
 		warn("proxies", "%s", text)
 	case behind > 0 && len(s.Peers) <= fewPeers:
@@ -147,34 +147,34 @@ func (r *logReading) check(report *logReport, warn func(sign, format string, arg
 			"apart can end together, so limits come out too high, and replays refuse what would pass. Log $msec and $request_time, and give "+
 			"the format with --log-format; of Apache, give its LogFormat.", s.Ends, s.Records)
 	}
-	if span := time.Duration(report.SpanSeconds * 1e9); span < shortLog {
-		file := r.files[0].Name
-		if file == stdin {
-			file = "access.log"
+	if span := r.survey.Span(); span < shortLog {
+		older := ", the older files."
+		if file := r.files[0].Name; strings.HasSuffix(file, ".log") {
+			older = fmt.Sprintf(": %s.1 %[1]s", file)
 		}
 		warn("short", "The log lasts %s, less than a day, and may lack the busiest hours, so limits come out too low. "+
-			"Name the files before it too: %s.1 %[2]s",
-			secondsText(report.SpanSeconds), file)
+			"Name the files before it too%s",
+			secondsText(span.Seconds()), older)
 	}
 }
 
-// proxies returns addresses as --trusted-proxies takes them: alone if they are few, or else in networks.
-func proxies(peers map[string]int64) string {
-	networks := make(map[string]bool)
-	for _, bits := range [][2]int{{32, 128}, {24, 64}, {20, 56}, {16, 48}} {
-		clear(networks)
-		for peer := range peers {
-			address, _ := netip.ParseAddr(peer) // Prefix fails for a name
+// proxies returns addresses as --trusted-proxies takes them: alone if they are few, or else in small networks. Whoever invents
+// forwarded addresses is a peer of few lines and never among them. Of too many to be named it returns the word NETWORKS.
+func proxies(peers map[string]int64, behind int64) string {
+	for _, bits := range [][2]int{{32, 128}, {24, 64}} {
+		networks := make(map[string]bool)
+		for peer, n := range peers {
+			address, _ := netip.ParseAddr(peer) // the prefix of a name is not valid
 			address = address.Unmap()
-			if network, err := address.Prefix(bits[address.BitLen()/128]); err == nil && address.IsValid() {
+			if network, _ := address.Prefix(bits[address.BitLen()/128]); network.IsValid() && float64(n) >= peerShare*float64(behind) {
 				networks[network.String()] = true
 			}
 		}
-		if len(networks) <= fewPeers {
-			break
+		if len(networks) > 0 && len(networks) <= fewPeers {
+			return strings.Join(slices.Sorted(maps.Keys(networks)), ",")
 		}
 	}
-	return strings.Join(slices.Sorted(maps.Keys(networks)), ",")
+	return "NETWORKS"
 }
 
 // client returns in words what was taken as the client, and where addresses were found.

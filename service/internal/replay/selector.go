@@ -32,6 +32,8 @@ type Selection struct {
 	// Status and Agent are those of the request, if the log has them.
 	Status int64
 	Agent  string
+	// Seconds reports that the log has whole seconds, even if the start was computed to less.
+	Seconds bool
 	// Rule is the index of the rule that applies to the key. See [Candidate].
 	Rule int
 }
@@ -185,6 +187,11 @@ func (s *Selector) Missing() []Missing {
 	return all
 }
 
+// ByAddress reports whether the key is computed from the client's address.
+func (s *Selector) ByAddress() bool {
+	return s.key == nil || slices.Contains(s.key.fields, "remote_address")
+}
+
 const defaultKey = "client"
 
 // clientOf returns the client of an address as the limiters of production count it. It returns anything else unchanged.
@@ -237,7 +244,8 @@ func (s *Selector) selection(r *accesslog.Record) (sel Selection, counts bool, e
 			return sel, false, err
 		}
 	}
-	sel = Selection{Cost: 1, Status: r.Status, Agent: r.UserAgent, Route: strings.TrimSpace(r.Method + " " + s.env.Route)}
+	sel = Selection{Cost: 1, Status: r.Status, Agent: r.UserAgent, Route: strings.TrimSpace(r.Method + " " + s.env.Route),
+		Seconds: r.Written > r.Time && r.Written%1_000_000 == 0}
 	if s.routes != nil && strings.Contains(s.env.Route, " ") { // the pattern includes the method
 		sel.Route = s.env.Route
 	}

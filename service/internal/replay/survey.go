@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -47,7 +48,8 @@ type Warning struct {
 // A Survey looks for signs that a log is misread: its clients or its times. Its zero value is ready. It is not safe for
 // concurrent use.
 type Survey struct {
-	records int64
+	records     int64
+	first, last int64 // the times of all records
 
 	nameless int64  // records whose address is neither an address nor a host name
 	example  string // of them
@@ -66,6 +68,7 @@ func (s *Survey) NextFile() { s.latest, s.earliest = 0, math.MaxInt64 }
 // Add looks at a record, and reports whether its line comes after one of a later time. Records come in the order of the log.
 func (s *Survey) Add(r *accesslog.Record) (late bool) {
 	s.records++
+	s.first, s.last = min(cmp.Or(s.first, r.Time), r.Time), max(s.last, r.Time)
 	if r.RemoteAddress != "" && !isClient(r.RemoteAddress) {
 		if s.nameless++; s.nameless == 1 {
 			s.example = strings.Clone(r.RemoteAddress)
@@ -97,6 +100,9 @@ func (s *Survey) Add(r *accesslog.Record) (late bool) {
 	return late
 }
 
+// Span returns the time from the first record to the last, whether they are in the trace or not.
+func (s *Survey) Span() time.Duration { return time.Duration(s.last-s.first) * time.Microsecond }
+
 // Warnings returns what is suspicious in the log and in the trace of it. A constant key, as of an upstream's quota, makes one
 // client on purpose, and only the default key, the address, should be one. No warning names a client if clients are hidden.
 func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []Warning {
@@ -107,7 +113,7 @@ func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []W
 	byAddress := key == "" || key == defaultKey || key == "remote_address"
 	switch {
 	case counts.Requests >= fewRequests && float64(clients) >= strangersShare*float64(counts.Requests):
-		say("strangers", "%d of %d requests are from a client of their own. Either nobody comes twice, or the client is misread: a time or an ID in place of an address. Look at the examples above; --format, --field and --key set what is read.", clients, counts.Requests)
+		say("strangers", "%d of %d requests are from a client of their own. Either nobody comes twice, or the client is misread: a time or an ID in place of an address. Look at the examples above; --log-format, --field and --key set what is read.", clients, counts.Requests)
 	case clients == 1 && counts.Requests >= loneRequests && !constant.MatchString(key):
 		say("one-client", "All %d requests are from one client. It may be a proxy or load balancer in front of the server, or a word that begins every line. The log must have the address of the client itself, such as X-Forwarded-For; --key selects where.", counts.Requests)
 	}
@@ -116,7 +122,7 @@ func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []W
 		if !hide {
 			example = fmt.Sprintf(", such as %q", s.example)
 		}
-		say("not-addresses", "The clients of %d of %d requests are neither addresses nor host names%s. Another field may be in their place: see --format, --field and --key.", s.nameless, s.records, example)
+		say("not-addresses", "The clients of %d of %d requests are neither addresses nor host names%s. Another field may be in their place: see --log-format, --field and --key.", s.nameless, s.records, example)
 	}
 	if s.records >= fewRequests && float64(s.matches) > secondShare*float64(s.records) {
 		say("one-second", "%d of %d requests have the same second, %s. It may be the time at which the log was written or collected, not that of the requests; then no limit can be judged by it. --field time=NAME names another field.",

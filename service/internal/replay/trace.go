@@ -28,7 +28,7 @@ type Trace struct {
 	clients   []client
 	routes    []string
 	counts    Counts
-	fractions bool // some times are no whole seconds
+	fractions bool // some times of the log are no whole seconds
 }
 
 // An event is one request.
@@ -91,7 +91,7 @@ func (b *Builder) Add(at int64, s Selection) {
 	number := add(b.clients, &t.clients, s.Key, func(name string) client {
 		return client{name: name, key: strconv.Itoa(len(t.clients)), rule: s.Rule, agent: unique.Make(s.Agent)}
 	})
-	t.fractions = t.fractions || at%1_000_000 != 0
+	t.fractions = t.fractions || at%1_000_000 != 0 && !s.Seconds
 	t.counts.Requests++
 	where := add(b.routes, &t.routes, s.Route, func(name string) string { return name })
 	t.events = append(t.events, event{at: at, cost: s.Cost, client: number, route: where})

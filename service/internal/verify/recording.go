@@ -40,8 +40,8 @@ const longestLine = 1 << 20
 //
 // The cost is 1 if it is absent. The times are seconds, with a fraction or without, since any instant
 // that all lines share, or RFC 3339; they count to the microsecond, "sent" from its beginning and "received" to its end. The
-// two are equal for a call whose decision has one time. A call without "admitted" or "received" had no answer. Other fields
-// are ignored. An error names the line; a recording in which no call has an answer is an error too.
+// two are equal for a call whose decision has one time. A call without "admitted" or "received" had no answer. An error names
+// the line, such as one with another field; a recording in which no call has an answer is an error too.
 func ReadRecording(name string, from io.Reader) (*Recording, error) {
 	r := &Recording{keys: make(map[string]*recorded)}
 	lines := bufio.NewScanner(from)
@@ -82,7 +82,9 @@ type line struct {
 
 func (r *Recording) add(text []byte) error {
 	var l line
-	if err := json.Unmarshal(text, &l); err != nil {
+	decoder := json.NewDecoder(strings.NewReader(string(text)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&l); err != nil || !json.Valid(text) {
 		return lineError(err)
 	}
 	cost := int64(1)
@@ -90,8 +92,8 @@ func (r *Recording) add(text []byte) error {
 		cost = *l.Cost
 	}
 	switch {
-	case l.Key == nil: // calls of several keys, counted as one, would accuse a limiter that is exact
-		return errors.New(`"key" is missing: the subject that the limiter counted the call for; where there is only one, give all lines the same key`)
+	case l.Key == nil || *l.Key == "": // calls of several keys, counted as one, would accuse a limiter that is exact
+		return errors.New(`"key" is missing or empty: the subject that the limiter counted the call for; where there is only one, give all lines the same key`)
 	case cost < 1 || cost > sash.MaxUnits:
 		return fmt.Errorf(`"cost" is %d: it must be 1 to %d units`, cost, int64(sash.MaxUnits))
 	case cost > math.MaxInt64-r.units:
@@ -133,6 +135,9 @@ func lineError(err error) error {
 	}
 	if errors.Is(err, errInstant) {
 		return err
+	}
+	if _, name, ok := strings.Cut(fmt.Sprint(err), "unknown field "); ok { // it has no type
+		return fmt.Errorf("unknown key %s: a call has key, cost, sent, received and admitted", name)
 	}
 	return errors.New(`it is not a JSON object such as {"key": "user_7", "sent": 1763900000.001, "received": 1763900000.003, "admitted": true}`)
 }

@@ -171,7 +171,7 @@ func TestARecordingWithoutDoubtIsJudgedExactly(t *testing.T) {
 		"a refusal after a call without an answer":       {[]string{`{"key": "a", "cost": 3, "sent": 0}`, at("a", 1, "100", false)}, 0, 0, 0},
 		"the call without an answer came later":          {[]string{`{"key": "a", "cost": 3, "sent": 101}`, at("a", 1, "100", false)}, 0, 1, 0},
 		"calls without an answer are no admission":       {[]string{at("a", 3, "0", true), `{"key": "a", "sent": 1, "received": 2, "admitted": null}`, `{"key": "a", "sent": 1}`}, 0, 0, 0},
-		"one line, no line end, and an empty one":        {[]string{"", `{"key": "", "sent": 1e3, "received": "1970-01-01T00:16:40Z", "admitted": true, "region": "eu"}`, ""}, 0, 0, 0},
+		"one line, no line end, and an empty one":        {[]string{"", `{"key": "a", "sent": 1e3, "received": "1970-01-01T00:16:40Z", "admitted": true}`, ""}, 0, 0, 0},
 	} {
 		v := read(t, c.calls...).Judge(limits)
 		var f Fault
@@ -277,11 +277,14 @@ func possible(random *rand.Rand, of *recorded, limit sash.Limit) (most int64, ro
 func TestARecordingThatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":              {"\n\n", "there is no call"},
-		"no answer":          {`{"key": "a", "sent": 1, "received": 2, "allowed": true}`, `no call in it has "admitted"`},
+		"no answer":          {`{"key": "a", "sent": 1, "received": 2}`, `no call in it has "admitted"`},
 		"no object":          {"1", "calls:1: it is not a JSON object such as"},
 		"not JSON":           {"{\n", "calls:1: it is not a JSON object such as"},
-		"no key":             {at("a", 1, "0", true) + "\n" + `{"sent": 1, "received": 1, "admitted": true}`, `calls:2: "key" is missing`},
-		"null as key":        {`{"key": null, "sent": 1, "received": 1, "admitted": true}`, `calls:1: "key" is missing`},
+		"an unknown key":     {at("a", 1, "0", true) + "\n" + `{"key": "a", "sent": 1, "received": 2, "allowed": true}`, `calls:2: unknown key "allowed": a call has key, cost, sent, received and admitted`},
+		"no name of a key":   {`{"key": "a", "sent": 1, "": 2}`, `calls:1: unknown key ""`},
+		"an empty key":       {`{"key": "", "sent": 1, "received": 2, "admitted": true}`, `calls:1: "key" is missing or empty`},
+		"no key":             {at("a", 1, "0", true) + "\n" + `{"sent": 1, "received": 1, "admitted": true}`, `calls:2: "key" is missing or empty`},
+		"null as key":        {`{"key": null, "sent": 1, "received": 1, "admitted": true}`, `calls:1: "key" is missing or empty`},
 		"a number as key":    {`{"key": 7, "sent": 1, "received": 1, "admitted": true}`, `"key" cannot be a number`},
 		"no time":            {`{"key": "a", "admitted": true}`, `calls:1: "sent" is missing`},
 		"no end":             {at("a", 1, "0", true) + "\n" + `{"key": "a", "sent": 1, "admitted": true}`, `calls:2: "received" is missing`},

@@ -165,7 +165,7 @@ func durationUnits() map[string]float64 {
 }
 
 // start finds the start of the request by the names that its time and duration have.
-func (r *Record) start(at, took string) {
+func (r *Record) start(at, took string, isObject bool) {
 	if r.unit == 0 && took != "" {
 		r.unit = cmp.Or(units[took], units[at+"+"+took])
 	}
@@ -177,8 +177,8 @@ func (r *Record) start(at, took string) {
 		}
 	case r.unit > 0 && r.Time-length >= earliest:
 		r.from, r.Time = at+" less "+took, r.Time-length
-	default:
-		r.Ended = slices.Contains(ends, at)
+	default: // programs write objects at the end, and what is around them has a time of then
+		r.Ended = isObject || slices.Contains(ends, at)
 	}
 }
 
@@ -287,7 +287,7 @@ func (n naming) fill(r *Record, from others) error {
 			return wrong
 		}
 	}
-	r.start(used[times], used[durations])
+	r.start(used[times], used[durations], isObject)
 	return nil
 }
 
@@ -429,7 +429,9 @@ func (t *table) parse(line []byte, r *Record) error {
 	if day >= 0 && at >= 0 && len(values[day]) == len("2006-01-02") && isNumber(values[at]) && strings.IndexByte(values[at], ':') == 2 {
 		values[at] = values[day] + " " + values[at]
 	}
-	return t.names.fill(r, row{names: t.columns, values: values})
+	err = t.names.fill(r, row{names: t.columns, values: values})
+	r.Ended = r.Ended || t.w3c && r.from == "" // the W3C's time is the end
+	return err
 }
 
 // split divides a line into its values.

@@ -286,13 +286,13 @@ func (c *clients) find(r *Record) {
 	if hidden {
 		c.unknown++
 	}
-	switch last := r.ForwardedFor[strings.LastIndexByte(r.ForwardedFor, ',')+1:]; {
+	switch {
 	case c.trusting:
 		at = c.walk(at, r.ForwardedFor)
 		fallthrough
 	case !hidden:
-		if at != "" && at == r.RemoteAddress && strings.TrimSpace(last) != at {
-			c.peers[at]++
+		if at != "" && at == r.RemoteAddress && another(at, r.ForwardedFor) {
+			c.peers[strings.Clone(at)]++ // without retaining the line around it
 		}
 	default:
 		at = c.walk("", r.ForwardedFor)
@@ -300,6 +300,14 @@ func (c *clients) find(r *Record) {
 	if at != "" {
 		r.RemoteAddress = at
 	}
+}
+
+// another reports whether a list names another client than the peer. A peer that ends a list of several is a proxy that the
+// server added itself, and one before the end is the client, which the server found behind its proxies.
+func another(peer, list string) bool {
+	all := strings.Split(list, ",")
+	i := slices.IndexFunc(all, func(one string) bool { return withoutPort(strings.TrimSpace(one)) == peer })
+	return i < 0 || i > 0 && i == len(all)-1
 }
 
 // walk returns the client behind a peer, which is "" if it is unknown and thus counts as a proxy.

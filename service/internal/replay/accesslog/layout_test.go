@@ -161,3 +161,16 @@ func TestTheFinestTimeThatCanBeReadCounts(t *testing.T) {
 }
 
 const wrappedLine = `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 1 "-" "curl"`
+
+// A peer is a proxy unless it is alone in the list, or the client in it that the server found already.
+func TestPeersThatForwardForOthers(t *testing.T) {
+	for list, proxied := range map[string]bool{
+		"-": false, "192.0.2.7": false, "192.0.2.7, 10.0.0.1": false, "10.0.0.9, 192.0.2.7:4711, 10.0.0.1": false,
+		"10.0.0.1": true, "10.0.0.1, 10.0.0.2": true, "10.0.0.1, 192.0.2.7": true, "10.0.0.9, 10.0.0.1, 192.0.2.7": true,
+	} {
+		_, stats := read(t, `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "-" "`+list+`"`, Options{})
+		if stats.Records != 1 || (stats.Peers["192.0.2.7"] == 1) != proxied || len(stats.Peers) > 1 {
+			t.Errorf("%s: %v", list, stats.Peers)
+		}
+	}
+}

@@ -366,37 +366,42 @@ func decompress(from io.Reader) (*bufio.Reader, error) {
 		_, _ = buffered.Discard(hole)
 	}
 	if after, isArray := bytes.CutPrefix(bytes.TrimSpace(start), []byte("[")); isArray && bytes.HasPrefix(bytes.TrimSpace(after), []byte("{")) {
-		array := &elements{decoder: json.NewDecoder(buffered)}
-		_, _ = array.decoder.Token() // the bracket
-		buffered = bufio.NewReaderSize(array, readAhead)
+		buffered = bufio.NewReaderSize(&elements{decoder: json.NewDecoder(buffered)}, readAhead)
 	}
 	return buffered, nil
 }
 
-// elements are those of a JSON array, each as a line.
+// elements are those of JSON arrays one after the other, and values between them, each as a line.
 type elements struct {
 	decoder *json.Decoder
+	inside  bool // of an array
 	line    bytes.Buffer
 }
 
 // Read implements io.Reader.
 func (e *elements) Read(p []byte) (int, error) {
-	if e.line.Len() > 0 {
-		return e.line.Read(p)
-	}
-	var one json.RawMessage
-	var err error
-	if e.decoder.More() {
-		if err = e.decoder.Decode(&one); err == nil {
-			err = json.Compact(&e.line, one)
+	for e.line.Len() == 0 {
+		var one json.RawMessage
+		var err error
+		more, next := e.decoder.More(), []byte{0}
+		_, _ = e.decoder.Buffered().Read(next) // More has skipped the space before it
+		if more && (e.inside || next[0] != '[') {
+			if err = e.decoder.Decode(&one); err == nil {
+				_ = json.Compact(&e.line, one) // it is valid
+				e.line.WriteByte('\n')
+			}
+		} else if _, err = e.decoder.Token(); err == nil { // a bracket
+			e.inside = more
+		} else if errors.Is(err, io.EOF) {
+			if !e.inside {
+				return 0, io.EOF
+			}
+			err = io.ErrUnexpectedEOF
 		}
-	} else if _, err = e.decoder.Token(); err == nil {
-		return 0, io.EOF
+		if err != nil {
+			return 0, &DamagedError{"JSON", err}
+		}
 	}
-	if err != nil {
-		return 0, &DamagedError{"JSON", err}
-	}
-	e.line.WriteByte('\n')
 	return e.line.Read(p)
 }
 

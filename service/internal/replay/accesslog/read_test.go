@@ -189,7 +189,12 @@ func TestARequestIsAtItsStart(t *testing.T) {
 		"CloudFront":              {"", "#Fields: date time x-edge-location c-ip time-taken\n2015-05-17\t10:05:03\tLHR\t192.0.2.7\t1.500", false, end - 3*second/2, end, "time less time_taken"},
 		"IIS":                     {"", "#Fields: date time c-ip time-taken\n2015-05-17 10:05:03 192.0.2.7 1500", false, end - 3*second/2, end, "time less time-taken"},
 		"gcloud":                  {"", `{"timestamp":"2015-05-17T10:05:03Z","httpRequest":{"latency":"1.5s","status":200}}`, false, end, end + 3*second/2, "timestamp"},
-		"an unknown unit":         {"", `time=2015-05-17T10:05:03Z method=GET path=/ duration=1.5`, false, end, end, ""},
+		"an unknown unit":         {"", `time=2015-05-17T10:05:03Z method=GET path=/ duration=1.5`, true, end, end, ""},
+		"a program, no duration":  {"", `{"@timestamp":"2015-05-17T10:05:03Z","method":"GET","path":"/"}`, true, end, end, ""},
+		"the time around a line":  {"", "2015-05-17T10:05:03Z stdout F method=GET path=/", true, end, end, ""},
+		"IIS, no duration":        {"", "#Fields: date time c-ip\n2015-05-17 10:05:03 192.0.2.7", true, end, end, ""},
+		"Envoy, no duration":      {"", `{"start_time":"2015-05-17T10:05:03Z","response_code":200}`, false, end, 0, "start_time"},
+		"somebody's table":        {"", "time,client_ip\n2015-05-17 10:05:03,192.0.2.7", false, end, end, ""},
 	} {
 		all, stats := read(t, tt.line, Options{Format: tt.format})
 		if len(all) != 1 || all[0].Ended != tt.ended || (stats.Ends == 1) != tt.ended || all[0].Time != tt.time || all[0].Written != tt.written || stats.Times != tt.says {
@@ -278,6 +283,26 @@ func TestAnArrayOfObjectsIsALineEach(t *testing.T) {
 	stats, err := countRead(t, strings.NewReader(array[:80]))
 	if stats.Records != 2 || err == nil || !strings.Contains(err.Error(), "the JSON data is cut off") {
 		t.Errorf("%+v, %v", stats, err)
+	}
+}
+
+// What follows an array is read too, or called damage.
+func TestNothingBehindAnArrayIsLost(t *testing.T) {
+	array, object := `[{"time":1431857103,"path":"/a"},{"time":1431857104,"path":"/b"}]`, `{"time":1431857105,"path":"/c"}`
+	for text, want := range map[string]struct {
+		records int64
+		damaged bool
+	}{
+		array + "\n" + array: {4, false}, array + array + " \n\t": {4, false}, array + "[]\n" + object + "\n" + object + array: {6, false},
+		array + "\n" + strings.Repeat(" ", 3*readAhead) + array: {4, false}, array + "[" + object: {3, true}, array + "," + array: {2, true},
+		array + "]" + array: {2, true}, array + "}": {2, true}, array + "\nthe end": {2, true}, array + object[:9]: {2, true},
+		"[" + object + "}" + array: {1, true},
+	} {
+		stats, err := countRead(t, strings.NewReader(text))
+		var damaged *DamagedError
+		if errors.As(err, &damaged) != want.damaged || err != nil && !want.damaged || stats.Records != want.records || stats.Broken != 0 {
+			t.Errorf("%.150s: %+v, %v", text, stats, err)
+		}
 	}
 }
 
