@@ -32,7 +32,7 @@ for (const line of readFileSync(0, 'utf8').trim().split('\n')) {
   try {
     call.admitted = await allow(key);
   } catch (error) { // no answer
-    call.error = String(error);
+    console.error(String(error));
   }
   call.received = now() + 0.001; // not rounded down
   console.log(JSON.stringify(call));

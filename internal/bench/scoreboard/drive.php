@@ -26,7 +26,7 @@ while ($line = fgets(STDIN)) {
     try {
         $call['admitted'] = $allow($key);
     } catch (Throwable $e) { // no answer
-        $call['error'] = $e->getMessage();
+        fwrite(STDERR, $e->getMessage() . "\n");
     }
     $call['received'] = microtime(true);
     echo json_encode($call), "\n";

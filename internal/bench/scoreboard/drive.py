@@ -58,6 +58,6 @@ for line in sys.stdin:
     try:
         call["admitted"] = bool(allow(key))
     except Exception as e:  # no answer
-        call["error"] = str(e)
+        print(e, file=sys.stderr)
     call["received"] = time.time()
     print(json.dumps(call))

@@ -140,7 +140,7 @@ func TestWarningsOfMisreadLogs(t *testing.T) {
 		{"", "", []string{nginx("took", "0.5", 400, 5)}},
 		{"ends", "$request_time", []string{nginx("ends", "0.5", 400, 100)}},
 		{"disorder", "1 of 500 lines are out of order", []string{csv("late", late)}},
-		{"short", "short.csv.1", []string{csv("short.csv", func(i int) string { return fmt.Sprintf("%d,192.0.2.%d", noon.Unix()+int64(i)*165, i%20) })}},
+		{"short", "Name the files before it too, the older files.", []string{csv("short.csv", func(i int) string { return fmt.Sprintf("%d,192.0.2.%d", noon.Unix()+int64(i)*165, i%20) })}},
 		{"", "", []string{behind("half", 250, 17)}},
 		{"proxies", "251 of 500 lines", []string{behind("proxies", 251, 17)}},
 		{"proxies", "from 300 peers. If these are your proxies, all who are behind one count as one client, and limits come out far too high: " +
