@@ -244,13 +244,13 @@ func (r *Reservation) StartsIn() time.Duration {
 	return max(0, time.Until(r.starts))
 }
 
-// Wait sleeps until a booking starts. Callers of this process who wait for the same keys with the same limits and costs
-// stand in a queue: if the context of one ends first, the last place of the queue is given back, as Release does, those
-// behind it move up, and Wait returns the context's error. When this process gives units of the key back, by Settle,
-// Reward or Reset, the first asks the store to start now; of several subjects, for the one that had least left. So a booking can
-// start earlier than StartsIn said, and later only by the time that the store takes to answer that it cannot. If the
-// context's deadline is nearer than the start Wait gives up at once, and the error is a [*LimitedError] that is also context.DeadlineExceeded. (A booking
-// with an ID keeps its place.) For a call that was refused the error is a LimitedError too.
+// Wait sleeps until a booking starts. Callers of this process who wait for the same keys with the same limits and costs stand in a queue:
+// if the context of one ends first, the last place of the queue is given back, as Release does, those behind it move up, and Wait returns
+// the context's error. When this process gives units of the key back, by Settle, Reward or Reset, the first asks the store to start now;
+// of several subjects, for the one that had least left. So a booking can start earlier than StartsIn said, and later only by the time
+// that the store takes to answer that it cannot. If the context's deadline is nearer than the start Wait gives up at once, and the error
+// is a [*LimitedError] that is also context.DeadlineExceeded. (A booking with an ID keeps its place.) For a call that was refused the
+// error is a LimitedError too.
 func (r *Reservation) Wait(ctx context.Context) error {
 	if !r.Allowed() {
 		return limited(r.key(), r.Result(), nil)

@@ -175,8 +175,16 @@ func (b *Batch) Admitted() bool {
 	if b.Mode == Any {
 		return b.Ops[b.Chosen].Answer.Allowed()
 	}
-	return !slices.ContainsFunc(b.Ops, func(op Op) bool { return op.Err != nil || !op.Answer.Allowed() })
+	for i := range b.Ops { // an operation is large: it is not copied
+		if op := &b.Ops[i]; op.Err != nil || !op.Answer.Allowed() {
+			return false
+		}
+	}
+	return true
 }
+
+// Joins reports whether the operations are of a kind that several can be of in modes All and Any.
+func (b *Batch) Joins() bool { return b.Ops[0].Kind == Charge || b.Ops[0].Kind == Extend }
 
 // Charged returns how many units operation i of a batch charged that was carried out without an error: less than zero if it gave
 // units back.

@@ -96,6 +96,9 @@ func makeStore(next driver.Store, h driver.Holder, longest time.Duration, least 
 	return s, nil
 }
 
+// Powers implements [driver.Store]: those of the home, but it carries out one operation at a time.
+func (s *Store) Powers() driver.Powers { return s.Next.Powers() &^ driver.CanEach }
+
 // Do implements [driver.Store]. A call of one subject is decided by leases: an admission from one has the source [driver.FromLease], and
 // its At is when the home charged it. The home decides everything else, under the longer windows: also a call with an ID, since a lease
 // does not know which calls are repeated. A settlement or an extension of a call that was admitted from a lease is one of the lease's

@@ -113,6 +113,8 @@ func (s *Store) Do(_ context.Context, b *driver.Batch) error {
 			b.Ops[i].Err = s.together(b.Ops[i : i+1])
 		}
 		return nil
+	case !b.Joins():
+		return driver.ErrUnsupported
 	}
 	return s.together(b.Ops)
 }
@@ -125,15 +127,10 @@ func (s *Store) together(ops []driver.Op) error {
 			return s.all(ops)
 		}
 		return s.charge(op)
-	case driver.Extend:
-		return s.extend(ops)
-	}
-	if len(ops) > 1 {
-		return driver.ErrUnsupported
-	}
-	switch op := &ops[0]; op.Kind {
 	case driver.Settle:
 		return s.settle(&op.Settlement)
+	case driver.Extend:
+		return s.extend(ops)
 	case driver.GiveBack:
 		s.giveBack(op)
 	case driver.Forget:

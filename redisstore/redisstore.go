@@ -120,8 +120,7 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 		return s.any(ctx, b)
 	case b.Mode == driver.Each:
 		return s.each(ctx, b.Ops)
-	}
-	if kind := b.Ops[0].Kind; len(b.Ops) > 1 && kind != driver.Charge && kind != driver.Extend {
+	case !b.Joins():
 		return driver.ErrUnsupported
 	}
 	return s.together(ctx, b.Ops)

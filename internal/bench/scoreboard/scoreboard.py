@@ -13,6 +13,7 @@ import re
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -312,7 +313,7 @@ def main():
     page = f"{HERE}/../../../docs/scoreboard.md"
     before, rest = open(page).read().split("<!-- table -->\n")
     with open(page, "w") as f:
-        f.write(f"{before}<!-- table -->\n\n{', '.join(versions())}.\n\n{table}\n<!-- end -->{rest.split('<!-- end -->')[1]}")
+        f.write(f"{before}<!-- table -->\n\n{textwrap.fill(', '.join(versions()), 140, break_on_hyphens=False)}.\n\n{table}\n<!-- end -->{rest.split('<!-- end -->')[1]}")
 
 
 if __name__ == "__main__":
