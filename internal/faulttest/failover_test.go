@@ -112,7 +112,7 @@ func TestFailover(t *testing.T) {
 	for _, a := range adapters { // one after the other, for goroutines are counted
 		for _, fault := range faults {
 			t.Run(a.name+"/"+fault.name, func(t *testing.T) {
-				server := redistest.Start(t)
+				server := redistest.Start(t, "--hz", "100") // so that waiting for replicas ends when it should
 				defer goleak.VerifyNone(t, append(leftovers, goleak.IgnoreCurrent())...)
 				t.Run("fault", func(t *testing.T) {
 					p := through(t, server.Addr())
