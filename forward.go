@@ -341,10 +341,12 @@ func (r *Reservation) bring(ctx context.Context, t *turn) (wait time.Duration) {
 	close(f.back)
 	now := time.Now()
 	if at != 0 {
+		first, _ := pauses(main)
+		if f.pause = min(f.pause, first); f.found { // where there was room twice there may be more, as where many start early
+			f.pause = (f.pause * 3 / 4).Truncate(time.Microsecond)
+		}
 		f.asked, f.heard, f.found = now, now, f.free < main.Cost
 		f.free = max(0, f.free-main.Cost)
-		first, _ := pauses(main)
-		f.pause = (min(f.pause, first) * 3 / 4).Truncate(time.Microsecond) // where there was room there may be more, as where many start early
 		f.leave(gap{at: p.at, starts: p.starts, units: main.Cost})
 		for i := range sets {
 			sets[i].At, sets[i].Delay = at, 0
