@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/window"
 	"example.com/sash/memstore"
 )
 
@@ -32,6 +33,14 @@ type Store struct {
 	own     *Own                      // nil is none
 	divided perPolicy[divided]        // in the parts of own
 }
+
+// What keeps the leases of Shared, and what it is asked and answers. A store of memory or Redis is a Holder.
+type (
+	Holder   = window.Holder
+	Spending = window.Spending
+	Held     = window.Held
+	Errand   = window.Errand
+)
 
 // Options of Shared. The zero value is the default.
 type Options struct {
@@ -62,7 +71,7 @@ func New(next driver.Store, longest time.Duration) (*Store, error) {
 // Shared returns a store that leases units from a home store, which may be far away, for all processes of a region: they share a holder
 // beside them, such as a [redisstore.Store] on a Redis of the region. Every process of every region has the same longest lease. A nil
 // opts is the default. Shared panics if home or holder is nil; the error says what is wrong with the rest, as that of New.
-func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts *Options) (*Store, error) {
+func Shared(home driver.Store, region Holder, longest time.Duration, opts *Options) (*Store, error) {
 	if driver.Nil(region) {
 		panic("lease: Shared needs a holder of leases, such as a store on the Redis of the region")
 	}
@@ -79,7 +88,7 @@ func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts
 	return s, nil
 }
 
-func makeStore(next driver.Store, h driver.Holder, longest time.Duration, least int64, within time.Duration) (*Store, error) {
+func makeStore(next driver.Store, h window.Holder, longest time.Duration, least int64, within time.Duration) (*Store, error) {
 	if driver.Nil(next) {
 		panic("lease: New needs a store to lease from, such as memstore.New(nil)")
 	}
@@ -139,7 +148,7 @@ func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.A
 		return s.guarded(ctx, req)
 	}
 	name := identify(&req)
-	call := driver.Spending{Cost: req.Cost, Longest: s.longest.Microseconds(), Way: s.way()}
+	call := window.Spending{Cost: req.Cost, Longest: s.longest.Microseconds(), Way: s.way()}
 	var patience patience
 	for {
 		held, err := s.holder.spend(ctx, name, call)
@@ -187,7 +196,7 @@ func (s *Store) exact(ctx context.Context, name id, req driver.Request) (driver.
 	answer, err := s.guarded(ctx, req)
 	if err == nil && answer.Check(req.Policy) == nil && !answer.Allowed() {
 		// If that fails, others ask the home themselves.
-		_, _ = s.holder.bring(ctx, name, driver.Errand{
+		_, _ = s.holder.bring(ctx, name, window.Errand{
 			Longest: s.longest.Microseconds(), Rest: answer.Remaining(), Note: note(&answer),
 			Refused: s.standsFor(&answer, req.Policy), RefusedCost: min(req.Cost, answer.Remaining()+1),
 		})

@@ -12,6 +12,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/drivertest"
+	"example.com/sash/internal/window"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
@@ -83,7 +84,7 @@ func newStore(t testing.TB, inner driver.Store) *lease.Store {
 	return s
 }
 
-func shared(t testing.TB, home driver.Store, region driver.Holder, longest time.Duration, opts *lease.Options) *lease.Store {
+func shared(t testing.TB, home driver.Store, region window.Holder, longest time.Duration, opts *lease.Options) *lease.Store {
 	t.Helper()
 	s, err := lease.Shared(home, region, longest, opts)
 	if err != nil {

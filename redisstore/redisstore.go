@@ -45,7 +45,7 @@ type Options struct {
 }
 
 // A Store decides on Redis. It is safe for concurrent use. It never configures or closes its client, which stays the
-// caller's. It has every power of a [driver.Store], and is a [driver.Gatherer] and a [driver.Holder]. An error about the value
+// caller's. It has every power of a [driver.Store], and keeps leases: see package lease. An error about the value
 // of a key, such as one of another type, is [driver.ErrRejected].
 type Store struct {
 	scripts Scripter
@@ -57,7 +57,7 @@ type Store struct {
 
 var (
 	_ driver.Gatherer = (*Store)(nil)
-	_ driver.Holder   = (*Store)(nil)
+	_ window.Holder   = (*Store)(nil)
 	_ driver.Witness  = (*Store)(nil)
 )
 

@@ -17,6 +17,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/redistest"
+	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/config"
@@ -168,14 +169,14 @@ type mood struct {
 	spend func()
 }
 
-func (m mood) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
+func (m mood) Spend(ctx context.Context, s lease.Spending) (lease.Held, error) {
 	m.spend()
 	return m.Store.Spend(ctx, s)
 }
 
 // The home decides where the region's Redis is late, or known to be away, or its client panics; a caller need not wait for it.
 func TestARegionsRedisThatDoesNotAnswer(t *testing.T) {
-	spending := driver.Spending{Key: "k", Cost: 1, Longest: 1e6}
+	spending := lease.Spending{Key: "k", Cost: 1, Longest: 1e6}
 	hangs, panics := func() { time.Sleep(10 * time.Second) }, func() { panic("a bug of the client") }
 	for name, c := range map[string]struct {
 		spend func()
