@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/apart"
 )
 
 // A caller who leaves while the store decides does not learn that the call was admitted: the charge would stay until it leaves the window,
@@ -58,7 +59,7 @@ func (l *leavers) add(n int) {
 	}
 }
 
-// outlive is [driver.Outlive] among a bounded number of callers who have left.
+// outlive is [apart.Outlive] among a bounded number of callers who have left.
 func outlive[T any](ctx context.Context, l *leavers, decide func(context.Context) (T, error), giveBack func(T)) (value T, err error) {
 	if err := l.wait(ctx); err != nil {
 		return value, err
@@ -70,7 +71,7 @@ func outlive[T any](ctx context.Context, l *leavers, decide func(context.Context
 			l.add(-1)
 		}
 	}
-	value, err = driver.Outlive(ctx, func(ctx context.Context) (value T, err error) {
+	value, err = apart.Outlive(ctx, func(ctx context.Context) (value T, err error) {
 		admitted := false
 		defer func() {
 			if !admitted {
@@ -139,7 +140,7 @@ func (p *pace) look(ctx context.Context, store driver.Store, req driver.Request,
 	if now.UnixNano()-last < int64(lookEvery) || !p.looked.CompareAndSwap(last, looking) {
 		return false
 	}
-	_, _ = driver.Outlive(ctx, func(ctx context.Context) (struct{}, error) {
+	_, _ = apart.Outlive(ctx, func(ctx context.Context) (struct{}, error) {
 		defer func() { p.looked.Store(time.Now().UnixNano()) }()
 		_, err := driver.Decide(ctx, store, req)
 		p.end(ctx, now, err)

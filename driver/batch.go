@@ -39,13 +39,13 @@ const (
 	// are not charged.
 	//
 	// The store looks at groups of ChoiceGroup charges, in order, and decides in the first group in which one fits now: the one
-	// that has most room (see [Room]), and of several such the first. If none of all charges fits, it decides the one whose retry
+	// that leaves the largest share of the limit of which it leaves least, and of several such the first. If none of all charges fits, it decides the one whose retry
 	// time is shortest, and again the first: it books that one if the charges may be booked, and returns its refusal otherwise.
 	// Charges that may be booked stand in line: behind a booking of its subject none of them fits now.
 	//
 	// All have the same algorithm, resolution and Within. Their policies do not charge refused calls. When the store cannot
 	// decide them in one step the error is [ErrApart], and nothing was charged: a limiter then looks at them. A subject that the store
-	// rejects is left out, and the error is that of [NoneOf] only if it rejects all.
+	// rejects is left out, and the error is ErrRejected only if it rejects all.
 	Any
 	// Each carries out the operations one after the other, each by itself: the error of one is in its Err, and says nothing about
 	// the others, unless Do returns an error, after which any number of them may have been carried out. The error is ErrApart,
@@ -218,21 +218,6 @@ func (b *Batch) Take(from *Batch) {
 	for i := range b.Ops {
 		b.Ops[i].CoolDown, b.Ops[i].Answer, b.Ops[i].Err = from.Ops[i].CoolDown, from.Ops[i].Answer, from.Ops[i].Err
 	}
-}
-
-// Room returns the share of a limit's units that would be left after the request: that of the limit with the smallest
-// share. It is below zero if the request does not fit. The statuses are those of a look at the request's subject.
-func Room(req *Request, statuses []Status) float64 {
-	least := 1.0
-	for i := range statuses {
-		least = min(least, float64(statuses[i].Remaining-req.Cost)/float64(req.Policy.Limits[i].Units))
-	}
-	return least
-}
-
-// NoneOf returns the error of a choice whose subjects are all rejected, the first of them with this error.
-func NoneOf(subjects int, first error) error {
-	return fmt.Errorf("none of the %d subjects can be decided, the first because of this: %w", subjects, first)
 }
 
 // OneByOne carries out the operations of a batch by themselves, in their order: what a store does that knows no better.

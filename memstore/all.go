@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/apart"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/internal/window"
 )
@@ -334,5 +335,5 @@ func (s *Store) find(req *driver.Request) (room float64, wait int64) {
 			wait = max(wait, look[i].Retry)
 		}
 	}
-	return driver.Room(req, look), wait
+	return apart.Room(req, look), wait
 }

@@ -214,7 +214,7 @@ func (s *Store) any(ctx context.Context, b *driver.Batch) error {
 	for range mostTries {
 		reply, err := s.run(ctx, ops, script, keys, packAny(ops, now))
 		if errors.Is(err, driver.ErrRejected) {
-			err = driver.NoneOf(len(ops), err)
+			err = fmt.Errorf("none of the %d subjects can be decided, the first because of this: %w", len(ops), err)
 		}
 		if err != nil {
 			return err

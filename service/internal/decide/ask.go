@@ -12,6 +12,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/apart"
 	"example.com/sash/service/internal/config"
 )
 
@@ -179,7 +180,7 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	admitted, err := driver.DecideInSteps(ctx, store, steps...)
+	admitted, err := apart.Decide(ctx, store, steps...)
 	if err != nil {
 		return false, failure(ctx, err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/apart"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/cause"
@@ -335,7 +336,7 @@ func (r *region) Forget(ctx context.Context, key string) error {
 func within[T any](ctx context.Context, r *region, f func(context.Context) (T, error)) (T, error) {
 	timed, cancel := context.WithTimeout(ctx, r.budget)
 	defer cancel()
-	value, err := driver.Outlive(timed, f, func(T) {})
+	value, err := apart.Outlive(timed, f, func(T) {})
 	if timed.Err() != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		err = failover.ErrBudget
 	}

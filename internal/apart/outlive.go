@@ -1,4 +1,5 @@
-package driver
+// Package apart decides in several steps what a store cannot decide in one, and gives back what nobody waits for any more.
+package apart
 
 import (
 	"context"
