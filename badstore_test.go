@@ -28,13 +28,13 @@ func (s *scripted) Do(_ context.Context, b *driver.Batch) error {
 	for i := range b.Ops {
 		op := &b.Ops[i]
 		switch {
-		case op.Corrects() && s.settle != nil:
+		case corrects(op) && s.settle != nil:
 			s.settle()
-		case !op.Corrects():
+		case !corrects(op):
 			op.Answer = s.answer(op.Request)
 		}
 	}
-	if !b.Ops[0].Corrects() {
+	if !corrects(&b.Ops[0]) {
 		time.Sleep(s.waits)
 	}
 	return nil
@@ -126,3 +126,5 @@ func TestARefusalThatHasRoomDoesNotSpin(t *testing.T) {
 		time.Sleep(time.Second) // for a limiter that still looks at the store
 	})
 }
+
+func corrects(op *driver.Op) bool { return op.Kind == driver.Settle || op.Kind == driver.Extend }

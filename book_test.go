@@ -21,7 +21,7 @@ type bookStore struct {
 }
 
 func newBookStore() *bookStore {
-	return &bookStore{Passthrough: driver.Passthrough{Next: memstore.New(nil)}}
+	return &bookStore{Passthrough: driver.Passthrough{Store: memstore.New(nil)}}
 }
 
 func (s *bookStore) Do(ctx context.Context, b *driver.Batch) error {
@@ -29,7 +29,7 @@ func (s *bookStore) Do(ctx context.Context, b *driver.Batch) error {
 		defer time.Sleep(s.takes)
 		s.decisions.Add(1)
 	}
-	return s.Next.Do(ctx, b)
+	return s.Store.Do(ctx, b)
 }
 
 func book(t *testing.T, l *sash.Limiter, key string, cost int64) *sash.Reservation {

@@ -83,7 +83,7 @@ func NewPolicy(opts *Options, limits ...Limit) (*driver.Policy, error) {
 
 func newPolicy(opts *Options, limits []Limit) (*policy, error) {
 	opts = cmp.Or(opts, &Options{})
-	if !opts.Algorithm.Valid() {
+	if !slices.Contains(Algorithms(), opts.Algorithm) {
 		return nil, fmt.Errorf("%w: unknown algorithm %v", ErrInvalidLimit, opts.Algorithm)
 	}
 	if len(limits) == 0 {
@@ -185,6 +185,7 @@ type Block struct {
 
 const (
 	defaultRefusals = 5
+	mostRefusals    = 100
 	defaultWindow   = time.Minute
 	longestWindow   = 24 * time.Hour
 	longestBlock    = 30 * 24 * time.Hour
@@ -198,8 +199,8 @@ func (b Block) driver() (driver.Block, error) {
 	b.Refusals = cmp.Or(b.Refusals, defaultRefusals)
 	b.Window = cmp.Or(b.Window, defaultWindow)
 	switch {
-	case b.Refusals < 1 || b.Refusals > driver.MaxRefusals:
-		return driver.Block{}, fmt.Errorf("%w: a block after %d refusals: it takes 1 to %d", ErrInvalidLimit, b.Refusals, driver.MaxRefusals)
+	case b.Refusals < 1 || b.Refusals > mostRefusals:
+		return driver.Block{}, fmt.Errorf("%w: a block after %d refusals: it takes 1 to %d", ErrInvalidLimit, b.Refusals, mostRefusals)
 	case b.Window < time.Microsecond || b.Window > longestWindow || b.Window%time.Microsecond != 0:
 		return driver.Block{}, fmt.Errorf("%w: a block after refusals within %v: whole microseconds, up to %v", ErrInvalidLimit, b.Window, longestWindow)
 	case b.For < time.Microsecond || b.For > longestBlock || b.For%time.Microsecond != 0:

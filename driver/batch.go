@@ -113,9 +113,6 @@ type Op struct {
 // Asks reports whether limits admit or refuse the operation.
 func (op *Op) Asks() bool { return op.Kind == Charge }
 
-// Corrects reports whether the operation is about a charge that was made before, where the Source says.
-func (op *Op) Corrects() bool { return op.Kind == Settle || op.Kind == Extend }
-
 // MayCharge returns the most units that the operation charges.
 func (op *Op) MayCharge() int64 {
 	switch op.Kind {
@@ -125,16 +122,6 @@ func (op *Op) MayCharge() int64 {
 		return max(0, op.Units-op.Cost)
 	}
 	return 0
-}
-
-// MayFree reports whether the operation can make room now.
-func (op *Op) MayFree() bool {
-	return op.Kind == GiveBack || op.Kind == Forget || op.Kind == Settle && op.Units < op.Cost
-}
-
-// Made returns the settlement that gives back what a charge was charged, all of it.
-func (op *Op) Made() Settlement {
-	return Settlement{Request: op.Request, At: op.Answer.At, Delay: op.Answer.Delay, Source: op.Answer.Source}
 }
 
 // check returns an error if the answer of the operation cannot be one.
@@ -182,9 +169,6 @@ func (b *Batch) Admitted() bool {
 	}
 	return true
 }
-
-// Joins reports whether the operations are of a kind that several can be of in modes All and Any.
-func (b *Batch) Joins() bool { return b.Ops[0].Kind == Charge || b.Ops[0].Kind == Extend }
 
 // Charged returns how many units operation i of a batch charged that was carried out without an error: less than zero if it gave
 // units back.

@@ -153,7 +153,7 @@ func (s *Store) With(modes Modes) (*Store, error) {
 	return &Store{guard: s.guard, modes: modes}, nil
 }
 
-// Unwrap implements [driver.Decorator].
+// Unwrap returns the store that it answers for.
 func (s *Store) Unwrap() driver.Store { return s.store }
 
 // Powers implements [driver.Store]: those of the store behind it, but it carries out one operation at a time.

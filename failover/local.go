@@ -111,11 +111,11 @@ func (s *Store) mirror(ctx context.Context, b *driver.Batch) {
 	for i := range b.Ops {
 		op, id := &b.Ops[i], b.Ops[i].ID
 		req, delay := op.Request, op.Answer.Delay
-		if op.Corrects() && id != "" {
+		if corrects(op) && id != "" {
 			id = "settle:" + id // the call may have the same
 		}
 		switch req.Cost = b.Charged(i); {
-		case req.Cost <= 0, !op.Corrects() && !s.modes.local():
+		case req.Cost <= 0, !corrects(op) && !s.modes.local():
 		case delay > 0:
 			s.local.mirrorLater(id, req, microseconds(delay))
 		default:

@@ -187,7 +187,7 @@ func TestPaymentsThatFailAreNotRepeatedWithEveryAnswer(t *testing.T) {
 			inner.wrong.Store(&c.err)
 			var behind driver.Store = inner
 			if c.noIDs {
-				behind = &drivertest.Fake{Passthrough: driver.Passthrough{Next: inner}, Without: driver.CanID}
+				behind = &drivertest.Fake{Passthrough: driver.Passthrough{Store: inner}, Without: driver.CanID}
 			}
 			store := guarded(t, behind, failover.Options{
 				Modes: always(failover.Local),

@@ -211,7 +211,7 @@ func (s *Store) settle(ctx context.Context, set driver.Settlement, units int64) 
 	}()
 	set.Units = max(0, set.Cost-units)
 	set.Policy = s.lengthened(set.Policy)
-	return s.Next.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Settle, Settlement: set}}})
+	return s.Store.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Settle, Settlement: set}}})
 }
 
 // returnWithin is the longest time to give units back.

@@ -99,14 +99,14 @@ func makeStore(next driver.Store, h window.Holder, longest time.Duration, least 
 		return nil, errors.New("lease: the store behind it answers by policy when its own store fails, and a block of such units is not leased: " +
 			"put failover before lease, not behind it")
 	}
-	s := &Store{Passthrough: driver.Passthrough{Next: next}, longest: longest, least: least, holder: holder{h}}
+	s := &Store{Passthrough: driver.Passthrough{Store: next}, longest: longest, least: least, holder: holder{h}}
 	s.home.within, s.home.direct = cmp.Or(within, usualWithin), make(chan struct{}, mostDirect)
 	s.work = work{most: mostErrands, errands: make(map[id]*errand), leases: make(map[errandName]*lease), doing: make(map[chan struct{}]struct{})}
 	return s, nil
 }
 
 // Powers implements [driver.Store]: those of the home, but it carries out one operation at a time.
-func (s *Store) Powers() driver.Powers { return s.Next.Powers() &^ driver.CanEach }
+func (s *Store) Powers() driver.Powers { return s.Store.Powers() &^ driver.CanEach }
 
 // Do implements [driver.Store]. A call of one subject is decided by leases: an admission from one has the source [driver.FromLease], and
 // its At is when the home charged it. The home decides everything else, under the longer windows: also a call with an ID, since a lease
@@ -118,7 +118,7 @@ func (s *Store) Powers() driver.Powers { return s.Next.Powers() &^ driver.CanEac
 func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
 	op := &b.Ops[0]
 	switch {
-	case len(b.Ops) > 1 && b.Mode == driver.Each && !op.Corrects():
+	case len(b.Ops) > 1 && b.Mode == driver.Each && op.Kind != driver.Settle && op.Kind != driver.Extend:
 		for i := range b.Ops {
 			b.Ops[i].Err = s.Do(ctx, &driver.Batch{Ops: b.Ops[i : i+1]})
 		}
@@ -130,7 +130,7 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
 	case !op.Asks() || op.ID != "":
 		return s.pass(ctx, b)
 	case !leasable(op.Policy):
-		return s.Next.Do(ctx, b)
+		return s.Store.Do(ctx, b)
 	case s.own != nil:
 		op.Answer, err = s.share(ctx, op.Request)
 	default:
@@ -229,14 +229,14 @@ func (s *Store) guarded(ctx context.Context, req driver.Request) (driver.Answer,
 func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	req.Policy = s.lengthened(req.Policy)
 	b := driver.Batch{Ops: []driver.Op{{Settlement: driver.Settlement{Request: req}}}}
-	err := s.Next.Do(ctx, &b)
+	err := s.Store.Do(ctx, &b)
 	return b.Ops[0].Answer, err
 }
 
 // Waits implements [driver.Witness]: the longer of what the home and the holder wait for. A store that does not know it may wait
 // for ever.
 func (s *Store) Waits() (longest time.Duration) {
-	for _, store := range [...]any{s.Next, s.holder.Holder} {
+	for _, store := range [...]any{s.Store, s.holder.Holder} {
 		waits, known := time.Duration(0), false
 		switch store := store.(type) {
 		case *memstore.Store:
@@ -258,7 +258,7 @@ func (s *Store) Waits() (longest time.Duration) {
 
 // Silent implements [driver.Witness]: what the home says of its servers, or else the holder.
 func (s *Store) Silent(d time.Duration) (said string) {
-	if home, ok := driver.Behind[driver.Witness](s.Next); ok {
+	if home, ok := driver.Behind[driver.Witness](s.Store); ok {
 		said = home.Silent(d)
 	}
 	if holder, ok := s.holder.Holder.(driver.Witness); ok && said == "" {
@@ -273,7 +273,7 @@ func (s *Store) way() int64 { return min(s.home.way.Load(), s.longest.Microsecon
 // pass has the store carry out a batch that made the charges which it corrects, home or region, as that store knows them. The
 // error is [driver.ErrApart] where the stores differ.
 func (s *Store) pass(ctx context.Context, b *driver.Batch) error {
-	store, asked := s.Next, b.Clone()
+	store, asked := s.Store, b.Clone()
 	for i := range asked.Ops {
 		op := &asked.Ops[i]
 		if op.Source != b.Ops[0].Source {
@@ -307,7 +307,7 @@ func (s *Store) forget(ctx context.Context, b *driver.Batch) error {
 			return ctx.Err()
 		}
 	}
-	err := s.Next.Do(ctx, b)
+	err := s.Store.Do(ctx, b)
 	if s.own != nil && err == nil {
 		req.Key = ownKey(req.Key)
 		err = s.own.Store.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Forget, Settlement: driver.Settlement{Request: req}}}})

@@ -113,7 +113,7 @@ func (s *Store) Do(_ context.Context, b *driver.Batch) error {
 			b.Ops[i].Err = s.together(b.Ops[i : i+1])
 		}
 		return nil
-	case !b.Joins():
+	case b.Ops[0].Kind != driver.Charge && b.Ops[0].Kind != driver.Extend:
 		return driver.ErrUnsupported
 	}
 	return s.together(b.Ops)

@@ -34,7 +34,7 @@ func (s *seeing) Do(ctx context.Context, b *driver.Batch) error {
 		s.policies, s.within = append(s.policies, op.Policy), append(s.within, op.Within)
 		s.mu.Unlock()
 	}
-	return s.Next.Do(ctx, b)
+	return s.Store.Do(ctx, b)
 }
 
 func TestWindowsAreLongerInTheStoreAndNowhereElse(t *testing.T) {
@@ -45,7 +45,7 @@ func TestWindowsAreLongerInTheStoreAndNowhereElse(t *testing.T) {
 		if algorithm.Exact() {
 			limits = append(limits, sash.PerCalendar(100, sash.CalendarDay, nil))
 		}
-		store := &seeing{Passthrough: driver.Passthrough{Next: newStore()}}
+		store := &seeing{Passthrough: driver.Passthrough{Store: newStore()}}
 		rt := newTransport(t, store, answer(200), outgoing.Options{
 			Refuse: true, Spread: 300 * time.Millisecond, Algorithm: algorithm,
 		}, limits...)

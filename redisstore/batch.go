@@ -93,7 +93,7 @@ func (s *Store) oneScript(ctx context.Context, ops []driver.Op) (int, error) {
 	return len(ops), nil
 }
 
-// Gathers implements [driver.Gatherer]: it takes plain charges and looks, under the algorithms that keep a compact log.
+// Gathers reports where a group commit can carry out an operation with others: it takes plain charges and looks, under the algorithms that keep a compact log.
 // On a cluster the place is the slot of the key.
 func (s *Store) Gathers(op *driver.Op) (place int, ok bool) {
 	switch {

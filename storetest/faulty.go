@@ -31,7 +31,7 @@ func NewFaulty(next driver.Store) *Faulty {
 	if driver.Nil(next) {
 		panic("storetest: NewFaulty needs a store, such as memstore.New(nil)")
 	}
-	return &Faulty{passthrough: passthrough{Next: next}}
+	return &Faulty{passthrough: passthrough{Store: next}}
 }
 
 // Fail makes every call from now on fail with err. Nil ends whatever fault there is.

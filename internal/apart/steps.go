@@ -165,7 +165,7 @@ func (p *plan) giveBack(ctx context.Context, steps []step) (failed error) {
 	for _, s := range steps {
 		for j := range s {
 			if op := &s[j]; op.Cost > 0 {
-				back := driver.Batch{Ops: []driver.Op{{Kind: driver.Settle, Settlement: op.Made()}}}
+				back := driver.Batch{Ops: []driver.Op{Undo(op)}}
 				if err := p.store.Do(ctx, &back); failed == nil {
 					failed = err
 				}
@@ -174,6 +174,12 @@ func (p *plan) giveBack(ctx context.Context, steps []step) (failed error) {
 		clearAnswers(s)
 	}
 	return failed
+}
+
+// Undo returns the operation that gives back what a charge was charged, all of it.
+func Undo(op *driver.Op) driver.Op {
+	a := &op.Answer
+	return driver.Op{Kind: driver.Settle, Settlement: driver.Settlement{Request: op.Request, At: a.At, Delay: a.Delay, Source: a.Source}}
 }
 
 // ask has the store decide a step, unless the caller has left.

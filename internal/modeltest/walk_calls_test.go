@@ -451,7 +451,7 @@ func (w *walk) many() error {
 		if w.choose(6) == 5 {
 			req.Cost = 0
 		}
-		if g, ok := driver.Behind[driver.Gatherer](w.store); !ok || !gathers(g, req) {
+		if g, ok := driver.Behind[gatherer](w.store); !ok || !gathers(g, req) {
 			return w.call(req)
 		}
 		reqs = append(reqs, req)
@@ -464,7 +464,11 @@ func plain(req driver.Request) *driver.Op {
 	return &driver.Op{Settlement: driver.Settlement{Request: req}}
 }
 
-func gathers(g driver.Gatherer, req driver.Request) bool {
+type gatherer interface {
+	Gathers(op *driver.Op) (place int, ok bool)
+}
+
+func gathers(g gatherer, req driver.Request) bool {
 	_, ok := g.Gathers(plain(req))
 	return ok
 }

@@ -114,7 +114,7 @@ func (s *places) shared(p config.Place, opts *failover.Options) (*lease.Store, e
 	home := s.home
 	options := &lease.Options{Within: home.patience}
 	if p.Own.Regions > 0 {
-		near := stack.DenialCache(&punctual{driver.Passthrough{Next: s.redis}, s.region.Budget})
+		near := stack.DenialCache(&punctual{driver.Passthrough{Store: s.redis}, s.region.Budget})
 		options.Own = &lease.Own{Regions: p.Own.Regions, Percent: p.Own.Percent, Store: near}
 		opts.Budget = home.patience + 2*s.region.Budget // the leases, and the own share
 	}
@@ -134,7 +134,7 @@ func (p *punctual) Do(ctx context.Context, b *driver.Batch) error {
 		ctx, cancel = context.WithTimeout(ctx, p.budget)
 		defer cancel()
 	}
-	return p.Next.Do(ctx, b)
+	return p.Store.Do(ctx, b)
 }
 
 // all returns the stores of all places.

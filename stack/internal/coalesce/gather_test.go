@@ -264,5 +264,3 @@ func (c *choosy) Do(ctx context.Context, b *driver.Batch) error {
 	}
 	return c.many.Do(ctx, b)
 }
-
-var _ driver.Gatherer = (*many)(nil)

@@ -65,8 +65,6 @@ type Store struct {
 	shards []shard
 }
 
-var _ driver.Recaller = (*Store)(nil)
-
 // A shard keeps the refusals of the keys of some hashes that were used last, at most so many.
 type shard struct {
 	mu    sync.Mutex
@@ -121,7 +119,7 @@ func New(next driver.Store, maxAge time.Duration) *Store {
 	if driver.Nil(next) {
 		panic("denials: New needs a store to decide with, such as memstore.New(nil)")
 	}
-	s := &Store{Passthrough: driver.Passthrough{Next: next}, start: time.Now(), seed: maphash.MakeSeed()}
+	s := &Store{Passthrough: driver.Passthrough{Store: next}, start: time.Now(), seed: maphash.MakeSeed()}
 	s.maxAge = cmp.Or(maxAge, defaultMaxAge)
 	s.size(shards, keysPerShard)
 	return s
@@ -139,7 +137,7 @@ func (s *Store) shard(key string) *shard {
 	return &s.shards[maphash.String(s.seed, key)&uint64(len(s.shards)-1)]
 }
 
-// Recall implements [driver.Recaller]. An answer has the source [driver.FromCache].
+// Recall sets the answer that is in memory, for failover. An answer has the source [driver.FromCache].
 func (s *Store) Recall(op *driver.Op) bool {
 	if !kept(op) {
 		return false
@@ -182,7 +180,7 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	epoch := sh.epoch
 	sh.mu.Unlock()
 	sent := time.Since(s.start)
-	err := s.Next.Do(ctx, b)
+	err := s.Store.Do(ctx, b)
 	answer := &op.Answer
 	counts := op.Policy.Block.Refusals > 0 && !answer.Blocked // for a block
 	if err == nil && !answer.Allowed() && answer.Firm && answer.Source == driver.FromStore && !counts {
@@ -203,11 +201,11 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 // carried it out.
 func (s *Store) pass(ctx context.Context, b *driver.Batch) error {
 	for i := range b.Ops {
-		if op := &b.Ops[i]; op.MayFree() {
+		if op := &b.Ops[i]; op.Kind != driver.Charge && op.MayCharge() == 0 {
 			defer s.forget(op.Key)
 		}
 	}
-	return s.Next.Do(ctx, b)
+	return s.Store.Do(ctx, b)
 }
 
 // keep stores a refusal, unless units were given back since the request was sent.
