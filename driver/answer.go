@@ -2,7 +2,6 @@ package driver
 
 import (
 	"fmt"
-	"time"
 )
 
 // A Source says where an answer came from.
@@ -78,15 +77,8 @@ func (s *StatusList) First(n int) []Status {
 	return s.few[:min(n, len(s.few))]
 }
 
-// NewAnswer returns an answer. At is the store's clock; bit i of refusals is set when limit i refused; statuses
-// has one element per limit, at most MaxLimits, and is copied.
-func NewAnswer(at int64, refusals uint64, statuses []Status) (a Answer) {
-	a.Set(at, refusals, statuses)
-	return a
-}
-
-// Set fills an Answer in place. It takes the arguments of NewAnswer and saves copying the Answer. Source, Firm and Cause
-// stay as they are.
+// Set fills an answer in. At is the store's clock; bit i of refusals is set when limit i refused; statuses has one element per limit, at
+// most MaxLimits, and is copied. The other fields stay as they are.
 func (a *Answer) Set(at int64, refusals uint64, statuses []Status) {
 	a.At, a.Refusals, a.limits = at, refusals, int32(len(statuses))
 	a.statuses.many = nil
@@ -150,71 +142,4 @@ func (a *Answer) Sum() (remaining, retry, reset int64) {
 		retry = 0
 	}
 	return remaining, retry, reset
-}
-
-// Before returns the answer to one of several requests that were decided together, when a is the answer to all of them. They have the
-// same subject and equal policies. The requests that follow it were charged later units, which still remain when it is answered.
-func (a *Answer) Before(later int64) (before Answer) {
-	before = *a
-	if later == 0 {
-		return before
-	}
-	statuses := before.own()
-	for i := range statuses {
-		statuses[i].Remaining += later
-	}
-	return before
-}
-
-// After returns what the answer becomes once d has passed, if no other call comes: every duration is shorter by d but
-// not negative, and At is later by d. Stores that answer from an earlier answer use it.
-func (a *Answer) After(d time.Duration) (after Answer) {
-	after = *a
-	less := d.Microseconds()
-	if less <= 0 {
-		return after
-	}
-	after.At += less
-	statuses := after.own()
-	for i := range statuses {
-		s := &statuses[i]
-		s.Retry, s.Release, s.Reset = max(0, s.Retry-less), max(0, s.Release-less), max(0, s.Reset-less)
-	}
-	return after
-}
-
-// Bar makes the answer that of a subject that is blocked for so many microseconds more: every limit refuses at least until
-// then, and has no units.
-func (a *Answer) Bar(left int64) {
-	a.Blocked, a.Firm, a.Charged = true, true, 0
-	statuses := a.own()
-	a.Refusals = 1<<len(statuses) - 1
-	for i := range statuses {
-		s := &statuses[i]
-		s.Retry, s.Reset = max(s.Retry, left), max(s.Reset, left)
-		if s.Remaining > 0 {
-			s.Release = left
-		}
-		s.Remaining, s.Release = 0, max(s.Release, left)
-	}
-}
-
-// Foresee makes the answer to a peek that to a request of a cost: limits with fewer units left refuse it.
-func (a *Answer) Foresee(cost int64) {
-	statuses := a.own()
-	for i := range statuses {
-		if s := &statuses[i]; s.Remaining < cost {
-			a.Refusals |= 1 << i
-			s.Retry = max(s.Retry, s.Release)
-		}
-	}
-}
-
-// own returns the statuses for modification. If they were shared with other answers, it copies them first.
-func (a *Answer) own() []Status {
-	if a.statuses.many != nil {
-		many := *a.statuses.many
-		a.statuses.many = &many
-	}
-	return a.Statuses()
 }

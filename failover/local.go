@@ -195,8 +195,8 @@ func (s *share) restate(cost int64, over driver.Answer, again time.Duration) dri
 			statuses[i].Retry = again.Microseconds()
 		}
 	}
-	answer := driver.NewAnswer(over.At, refusals, statuses[:len(s.units)])
-	answer.Charged, answer.Delay, answer.Blocked = over.Charged, over.Delay, over.Blocked
+	answer := driver.Answer{Charged: over.Charged, Delay: over.Delay, Blocked: over.Blocked}
+	answer.Set(over.At, refusals, statuses[:len(s.units)])
 	return answer
 }
 

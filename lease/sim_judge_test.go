@@ -302,7 +302,7 @@ type guesses struct{ simHome }
 func (h guesses) Do(ctx context.Context, b *driver.Batch) error {
 	err := h.simHome.Do(ctx, b)
 	if op := &b.Ops[0]; op.Asks() && errors.Is(err, errTimeout) {
-		op.Answer = driver.NewAnswer(h.s.home.clock.now().UnixMicro(), 0, make([]driver.Status, len(op.Policy.Limits)))
+		op.Answer.Set(h.s.home.clock.now().UnixMicro(), 0, make([]driver.Status, len(op.Policy.Limits)))
 		return nil
 	}
 	return err

@@ -35,11 +35,11 @@ func (s *Store) all(ops []driver.Op) error {
 	for i := range ops {
 		op := &ops[i]
 		if op.Answer = asked[i].Answer; lefts[i] > 0 {
-			op.Answer.Bar(lefts[i])
+			window.Bar(&op.Answer, lefts[i])
 			continue
 		}
 		if out {
-			op.Answer.Foresee(op.Cost)
+			window.Foresee(&op.Answer, op.Cost)
 		}
 		sh, hash, now := s.at(op.Key)
 		sh.refuse(now, hash, &op.Request, &op.Answer)

@@ -74,12 +74,13 @@ func (f *Faulty) Do(ctx context.Context, b *driver.Batch) error {
 }
 
 // refusal returns the answer to a charge while decisions are refused.
-func refusal(op *driver.Op, retry int64) driver.Answer {
+func refusal(op *driver.Op, retry int64) (answer driver.Answer) {
 	statuses := make([]driver.Status, len(op.Policy.Limits))
 	for i := range statuses {
 		statuses[i] = driver.Status{Retry: retry, Release: retry, Reset: retry}
 	}
-	return driver.NewAnswer(time.Now().UnixMicro(), 1<<len(statuses)-1, statuses)
+	answer.Set(time.Now().UnixMicro(), 1<<len(statuses)-1, statuses)
+	return answer
 }
 
 // broken returns the error of a call, or nil if it is passed on or refused.

@@ -51,7 +51,7 @@ func (s *Store) charge(_ context.Context, op *driver.Op) error {
 		}
 		_, statuses = look(charges, now, cost, op.Policy.Limits)
 	}
-	op.Answer = driver.NewAnswer(now, refusals, statuses)
+	op.Answer.Set(now, refusals, statuses)
 	return nil
 }
 

@@ -339,6 +339,6 @@ func (s spread) Do(ctx context.Context, b *driver.Batch) error {
 	for i, l := range op.Policy.Limits {
 		statuses[i].Remaining = l.Units
 	}
-	op.Answer = driver.NewAnswer(0, 0, statuses)
+	op.Answer.Set(0, 0, statuses)
 	return nil
 }

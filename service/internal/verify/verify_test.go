@@ -37,12 +37,13 @@ func (f *faulty) Do(ctx context.Context, b *driver.Batch) error {
 }
 
 // restated is an answer with other refusals, all of which end after retry microseconds.
-func restated(a *driver.Answer, refusals uint64, retry int64) driver.Answer {
+func restated(a *driver.Answer, refusals uint64, retry int64) (other driver.Answer) {
 	statuses := slices.Clone(a.Statuses())
 	for i := range statuses {
 		statuses[i].Retry = retry
 	}
-	return driver.NewAnswer(a.At, refusals, statuses)
+	other.Set(a.At, refusals, statuses)
+	return other
 }
 
 func TestVerifyFindsWhatIsWrong(t *testing.T) {

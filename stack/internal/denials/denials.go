@@ -98,16 +98,21 @@ func (r *refusal) refuses(req *driver.Request, now time.Duration) bool {
 
 // again returns the answer to a request that it refuses now.
 func (r *refusal) again(req *driver.Request, now time.Duration) driver.Answer {
-	answer := r.answer.After(now - r.received)
-	answer.Source = driver.FromCache
-	if req.Within > 0 {
-		answer.Refusals = 0
-		for i, s := range answer.Statuses() {
-			if s.Retry > req.Within {
-				answer.Refusals |= 1 << i
+	answer, passed := r.answer, max(0, (now-r.received).Microseconds())
+	var room [driver.MaxLimits]driver.Status
+	statuses := room[:copy(room[:], answer.Statuses())]
+	refusals := answer.Refusals
+	for i := range statuses {
+		s := &statuses[i]
+		s.Retry, s.Release, s.Reset = max(0, s.Retry-passed), max(0, s.Release-passed), max(0, s.Reset-passed)
+		if req.Within > 0 {
+			if refusals &^= 1 << i; s.Retry > req.Within {
+				refusals |= 1 << i
 			}
 		}
 	}
+	answer.Set(answer.At+passed, refusals, statuses)
+	answer.Source = driver.FromCache
 	return answer
 }
 
