@@ -136,7 +136,8 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 	res.Allowed, res.Source, res.refusals = answer.Refusals == 0, answer.Source, uint8(answer.Refusals)
 	res.Cause, res.At, res.Blocked = answer.Cause, time.UnixMicro(answer.At), answer.Blocked
 	res.Remaining, res.RetryAfter, res.ResetAfter = remaining, micros(retry), micros(reset)
-	res.key, res.policy, res.statuses = key, l.policy, answer.StatusList()
+	res.key, res.policy = key, l.policy
+	res.keep(answer.Statuses())
 	batches.Put(b)
 	return res, nil
 }

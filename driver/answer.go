@@ -60,31 +60,18 @@ type Answer struct {
 	// Cause is nil when the store decided, now or before. Otherwise it is why it did not.
 	Cause error
 
-	statuses StatusList
-}
-
-// A StatusList holds the status of each limit of one answer. It is cheap to copy, and one or two limits need no allocation.
-type StatusList struct {
-	few  [2]Status
-	many *[MaxLimits]Status // set when there are more limits than few holds; never modified afterwards
-}
-
-// First returns the first n statuses, or fewer if there are not as many. The caller must not change them.
-func (s *StatusList) First(n int) []Status {
-	if s.many != nil {
-		return s.many[:min(n, MaxLimits)]
-	}
-	return s.few[:min(n, len(s.few))]
+	few  [2]Status          // the statuses, which need no allocation
+	many *[MaxLimits]Status // set when there are more; never modified afterwards
 }
 
 // Set fills an answer in. At is the store's clock; bit i of refusals is set when limit i refused; statuses has one element per limit, at
 // most MaxLimits, and is copied. The other fields stay as they are.
 func (a *Answer) Set(at int64, refusals uint64, statuses []Status) {
 	a.At, a.Refusals, a.limits = at, refusals, int32(len(statuses))
-	a.statuses.many = nil
-	if copy(a.statuses.few[:], statuses) < len(statuses) {
-		a.statuses.many = new([MaxLimits]Status)
-		copy(a.statuses.many[:], statuses)
+	a.many = nil
+	if copy(a.few[:], statuses) < len(statuses) {
+		a.many = new([MaxLimits]Status)
+		copy(a.many[:], statuses)
 	}
 }
 
@@ -110,11 +97,14 @@ func (a *Answer) Check(p *Policy) error {
 // Allowed reports whether the request was admitted.
 func (a *Answer) Allowed() bool { return a.Refusals == 0 }
 
-// Statuses returns the status of each limit, in the policy's order. The caller must not change them.
-func (a *Answer) Statuses() []Status { return a.statuses.First(int(a.limits)) }
-
-// StatusList returns the statuses in a form that can be kept without an allocation.
-func (a *Answer) StatusList() StatusList { return a.statuses }
+// Statuses returns the status of each limit, in the policy's order. The caller must not change them. More than two are never changed
+// later, so they can be kept.
+func (a *Answer) Statuses() []Status {
+	if a.many != nil {
+		return a.many[:min(a.limits, MaxLimits)]
+	}
+	return a.few[:min(a.limits, 2)]
+}
 
 // Remaining returns how many units are left after the call: the fewest of all limits.
 func (a *Answer) Remaining() int64 {
