@@ -25,7 +25,7 @@ func newBookStore() *bookStore {
 }
 
 func (s *bookStore) Do(ctx context.Context, b *driver.Batch) error {
-	if op := &b.Ops[0]; op.Asks() && op.ID == "" && b.Mode != driver.Any {
+	if op := &b.Ops[0]; op.Kind == driver.Charge && op.ID == "" && b.Mode != driver.Any {
 		defer time.Sleep(s.takes)
 		s.decisions.Add(1)
 	}

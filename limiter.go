@@ -53,7 +53,7 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if policy.Block.Refusals > 0 && !store.Powers().Has(driver.CanBlock) {
+	if policy.Block.Refusals > 0 && store.Powers()&driver.CanBlock == 0 {
 		return nil, fmt.Errorf("%w: Options.Block needs a store with driver.CanBlock", ErrUnsupported)
 	}
 	if opts != nil && opts.Observer != nil && driver.Nil(opts.Observer) {
@@ -132,10 +132,8 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 	if err != nil {
 		return Result{}, storeError(ctx, err)
 	}
-	remaining, retry, reset := answer.Sum()
 	res.Allowed, res.Source, res.refusals = answer.Refusals == 0, answer.Source, uint8(answer.Refusals)
 	res.Cause, res.At, res.Blocked = answer.Cause, time.UnixMicro(answer.At), answer.Blocked
-	res.Remaining, res.RetryAfter, res.ResetAfter = remaining, micros(retry), micros(reset)
 	res.key, res.policy = key, l.policy
 	res.keep(answer.Statuses())
 	batches.Put(b)
@@ -181,7 +179,7 @@ func (l *Limiter) Do(ctx context.Context, key string, f func(context.Context) er
 // places, of which the store knows nothing any more: until those are over it admits as many units besides. The error is
 // [ErrUnsupported] if the store cannot reset, which comes first, or one of those of AllowN.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	if !l.store.Powers().Has(driver.CanForget) {
+	if l.store.Powers()&driver.CanForget == 0 {
 		return fmt.Errorf("%w: Reset needs a store with driver.CanForget", ErrUnsupported)
 	}
 	key, err := l.key(key)

@@ -20,7 +20,7 @@ const (
 	// unit is held up to a 1,024th of its window longer.
 	SlidingLog = driver.SlidingLog
 	// SortedSetLog is as exact, kept on Redis as one sorted-set member a call, readable with ZRANGE.
-	// It takes several times the memory of SlidingLog, and rejects limits above [driver.MaxEntries].
+	// It takes several times the memory of SlidingLog, and rejects limits above 100,000.
 	SortedSetLog = driver.SortedSetLog
 	// SlidingBuckets is SlidingLog with calls of the same Resolution sharing an entry: never more than
 	// Units in any window, and a unit is held at most Resolution longer than it has to be.
@@ -142,9 +142,9 @@ func (p *policy) check(l Limit, earlier []Limit) error {
 	if l.Period == 0 && p.Resolution > l.Window {
 		return fmt.Errorf("%w: %s: the resolution %v is longer than the window", ErrInvalidLimit, l, p.Resolution)
 	}
-	if p.Algorithm == SortedSetLog && l.Units > driver.MaxEntries {
+	if p.Algorithm == SortedSetLog && l.Units > mostEntries {
 		return fmt.Errorf("%w: %s: algorithm sorted-set-log has at most %d units, as it keeps each call; sliding-log has room for more",
-			ErrInvalidLimit, l, driver.MaxEntries)
+			ErrInvalidLimit, l, mostEntries)
 	}
 	return nil
 }
@@ -184,6 +184,7 @@ type Block struct {
 }
 
 const (
+	mostEntries     = 100_000 // of a sorted set
 	defaultRefusals = 5
 	mostRefusals    = 100
 	defaultWindow   = time.Minute

@@ -198,7 +198,7 @@ func (l *Limiter) settles(call string) error {
 	if l.policy.CountRefused {
 		return countRefusedError{call}
 	}
-	if !l.store.Powers().Has(driver.CanSettle) {
+	if l.store.Powers()&driver.CanSettle == 0 {
 		return fmt.Errorf("%w: %s needs a store with driver.CanSettle", ErrUnsupported, call)
 	}
 	return nil
@@ -207,7 +207,7 @@ func (l *Limiter) settles(call string) error {
 // books returns ErrUnsupported for a call that books if the store cannot.
 func (l *Limiter) books(call string) error {
 	err := l.settles(call)
-	if err == nil && !l.store.Powers().Books(&l.policy.Policy) {
+	if err == nil && (l.store.Powers()&driver.CanBook == 0 || !l.policy.Bookable()) {
 		err = fmt.Errorf("%w: %s with algorithm %v: it needs a store with driver.CanBook, and sliding-log or sliding-buckets without a block",
 			ErrUnsupported, call, l.policy.Algorithm)
 	}

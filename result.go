@@ -84,11 +84,10 @@ type LimitResult struct {
 
 // resultOf returns the result of a store's answer for a key under a policy.
 func resultOf(key string, p *policy, a *driver.Answer) (r Result) {
-	remaining, retry, reset := a.Sum()
 	r.Allowed, r.Source, r.refusals = a.Refusals == 0, a.Source, uint8(a.Refusals)
 	r.Cause, r.At = a.Cause, time.UnixMicro(a.At)
 	r.Charged, r.Blocked = a.Charged, a.Blocked
-	r.Remaining, r.RetryAfter, r.ResetAfter, r.Delay = remaining, micros(retry), micros(reset), micros(a.Delay)
+	r.Delay = micros(a.Delay)
 	r.key, r.policy = key, p
 	r.keep(a.Statuses())
 	return r
@@ -102,10 +101,18 @@ func (r *Result) limitStatuses() []driver.Status {
 	return r.few[:min(len(r.policy.Limits), len(r.few))]
 }
 
-// keep keeps the statuses of an answer.
+// keep keeps the statuses of an answer, and combines them.
 func (r *Result) keep(statuses []driver.Status) {
 	if copy(r.few[:], statuses) < len(statuses) {
 		r.many = statuses
+	}
+	remaining, retry, reset := int64(MaxUnits), int64(0), int64(0)
+	for i := range statuses {
+		s := &statuses[i]
+		remaining, retry, reset = min(remaining, s.Remaining), max(retry, s.Retry), max(reset, s.Reset)
+	}
+	if r.Remaining, r.ResetAfter = remaining, micros(reset); !r.Allowed {
+		r.RetryAfter = micros(retry)
 	}
 }
 

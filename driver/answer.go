@@ -108,28 +108,21 @@ func (a *Answer) Statuses() []Status {
 
 // Remaining returns how many units are left after the call: the fewest of all limits.
 func (a *Answer) Remaining() int64 {
-	remaining, _, _ := a.Sum()
+	remaining := int64(MaxUnits)
+	for _, s := range a.Statuses() {
+		remaining = min(remaining, s.Remaining)
+	}
 	return remaining
 }
 
 // Retry returns the time after which a refused request is admitted if no other call comes, in microseconds;
 // zero for one that was admitted.
-func (a *Answer) Retry() int64 {
-	_, retry, _ := a.Sum()
-	return retry
-}
-
-// Sum combines the limits. It returns the fewest units that remain, the longest time until the request is admitted
-// (zero if it was), and the longest time until every unit is free.
-func (a *Answer) Sum() (remaining, retry, reset int64) {
-	remaining = MaxUnits
-	statuses := a.Statuses()
-	for i := range statuses {
-		s := &statuses[i]
-		remaining, retry, reset = min(remaining, s.Remaining), max(retry, s.Retry), max(reset, s.Reset)
-	}
+func (a *Answer) Retry() (retry int64) {
 	if a.Refusals == 0 {
-		retry = 0
+		return 0
 	}
-	return remaining, retry, reset
+	for _, s := range a.Statuses() {
+		retry = max(retry, s.Retry)
+	}
+	return retry
 }

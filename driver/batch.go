@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 )
 
 // Bounds of a batch.
@@ -38,9 +37,10 @@ const (
 	// Any carries out one of 1 to MaxChoice charges, in one atomic step, and sets Chosen and the answer of that one. The others
 	// are not charged.
 	//
-	// The store looks at groups of ChoiceGroup charges, in order, and decides in the first group in which one fits now: the one
-	// that leaves the largest share of the limit of which it leaves least, and of several such the first. If none of all charges fits, it decides the one whose retry
-	// time is shortest, and again the first: it books that one if the charges may be booked, and returns its refusal otherwise.
+	// The store looks at groups of ChoiceGroup charges, in order, and decides in the first group in which one fits now: the one that
+	// leaves the largest share of the limit of which it leaves least, and of several such the first. If none of all charges fits, it
+	// decides the one whose retry time is shortest, and again the first: it books that one if the charges may be booked, and returns its
+	// refusal otherwise.
 	// Charges that may be booked stand in line: behind a booking of its subject none of them fits now.
 	//
 	// All have the same algorithm, resolution and Within. Their policies do not charge refused calls. When the store cannot
@@ -110,9 +110,6 @@ type Op struct {
 	Err error
 }
 
-// Asks reports whether limits admit or refuse the operation.
-func (op *Op) Asks() bool { return op.Kind == Charge }
-
 // MayCharge returns the most units that the operation charges.
 func (op *Op) MayCharge() int64 {
 	switch op.Kind {
@@ -126,7 +123,7 @@ func (op *Op) MayCharge() int64 {
 
 // check returns an error if the answer of the operation cannot be one.
 func (op *Op) check() error {
-	if !op.Asks() && op.Kind != GiveBack {
+	if op.Kind != Charge && op.Kind != GiveBack {
 		return nil
 	}
 	return op.Answer.Check(op.Policy)
@@ -156,27 +153,13 @@ func (b *Batch) Do(ctx context.Context, store Store) error {
 	return nil
 }
 
-// Admitted reports whether a batch that was carried out charged what it asked for: of modes All and Each every operation, of Any
-// the chosen one.
-func (b *Batch) Admitted() bool {
-	if b.Mode == Any {
-		return b.Ops[b.Chosen].Answer.Allowed()
-	}
-	for i := range b.Ops { // an operation is large: it is not copied
-		if op := &b.Ops[i]; op.Err != nil || !op.Answer.Allowed() {
-			return false
-		}
-	}
-	return true
-}
-
 // Charged returns how many units operation i of a batch charged that was carried out without an error: less than zero if it gave
 // units back.
 func (b *Batch) Charged(i int) int64 {
 	op := &b.Ops[i]
 	admitted := op.Answer.Allowed()
-	if b.Mode == All {
-		admitted = b.Admitted()
+	for j := 0; b.Mode == All && j < len(b.Ops); j++ { // an operation is large: it is not copied
+		admitted = admitted && b.Ops[j].Answer.Allowed()
 	}
 	switch {
 	case op.Err != nil, b.Mode == Any && i != b.Chosen:
@@ -185,9 +168,9 @@ func (b *Batch) Charged(i int) int64 {
 		return -op.Answer.Charged
 	case op.Kind == Settle:
 		return op.Units - op.Cost
-	case op.Kind == Extend && op.Answer.At == 0, op.Asks() && !admitted && !op.Policy.CountRefused:
+	case op.Kind == Extend && op.Answer.At == 0, op.Kind == Charge && !admitted && !op.Policy.CountRefused:
 		return 0
-	case op.Asks() && op.Partial:
+	case op.Kind == Charge && op.Partial:
 		return max(1, op.Answer.Charged) // a refusal that is charged is one of a unit
 	}
 	return op.MayCharge()
@@ -235,7 +218,7 @@ type Request struct {
 	// Policy holds the limits of the subject. The cost is not above any of them.
 	Policy *Policy
 	// Within is how far ahead a charge may be booked, in microseconds: 0 to MaxAhead. Zero only asks for now. A store that
-	// does not book under the policy ignores it: see [Powers.Books].
+	// does not book, or not under the policy, ignores it: see [Policy.Bookable].
 	//
 	// A request that may be booked is admitted at the earliest instant, from now to Within ahead, at which every limit has
 	// room and no charge that was made before is later. Its charge is made at that instant, which is [Answer].At, and
@@ -310,7 +293,8 @@ func (s *Settlement) Expires() int64 {
 // A cool-down lasts Length from now on, unless there is one that ends as late; comparing and beginning are one atomic step. The operation
 // gets the cool-down that the key has then: the zero CoolDown when there is none. A Length of zero begins nothing and only looks. The
 // policy of the operation has no limits; charges of the key do not matter and stay as they are. After an error the cool-down may have
-// begun, and the operation may be repeated. When the store's clock went back to before a cool-down began, it counts as begun now.
+// begun, and the operation may be repeated. When the store's clock went back to before a cool-down began, it counts as begun now. A
+// store keeps it after its end for as long as it lasted, and 10 seconds at least: so a caller learns that the last one was too short.
 type CoolDown struct {
 	// Length is how long it lasts: at most a day and an hour. Zero is no cool-down.
 	Length int64
@@ -320,7 +304,3 @@ type CoolDown struct {
 	// Guessed says that the Length is a guess. The store keeps it for its callers.
 	Guessed bool
 }
-
-// Keep returns how long after its end a store keeps a cool-down: as long as it lasted, and 10 seconds at
-// least. So a caller knows that the last one was too short.
-func (c CoolDown) Keep() int64 { return max(c.Length, 10*time.Second.Microseconds()) }

@@ -44,17 +44,12 @@ func (a *Algorithm) UnmarshalText(text []byte) error {
 // Exact reports whether the algorithm never admits more than a limit's units in any sliding window.
 func (a Algorithm) Exact() bool { return a <= SlidingBuckets }
 
-// Extends reports whether charges under an algorithm can be extended.
-func (a Algorithm) Extends() bool { return a == SlidingLog || a == SlidingBuckets }
-
 // Bounds of a Policy.
 const (
 	// MaxLimits is the most limits of one policy.
 	MaxLimits = 8
 	// MaxUnits is the most units of a limit, and the highest cost.
 	MaxUnits = 1<<40 - 1
-	// MaxEntries is the most units of a limit under SortedSetLog, which keeps a member for each call.
-	MaxEntries = 100_000
 )
 
 // A Policy is what a store needs to know about a limiter: its limits, and how they are counted. It does not

@@ -60,12 +60,6 @@ const (
 	Substitutes
 )
 
-// Has reports whether all of some powers are in a set.
-func (p Powers) Has(some Powers) bool { return p&some == some }
-
-// Books reports whether a store with the powers books under a policy.
-func (p Powers) Books(policy *Policy) bool { return p.Has(CanBook) && policy.Bookable() }
-
 // A Witness is a store that knows for how long it waits for its servers. What a call waits for besides is in this process.
 type Witness interface {
 	// Waits returns for how long the oldest call has been on its way to the servers or back; 0 if there is none. It must not block.

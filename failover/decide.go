@@ -37,7 +37,7 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 		return nil
 	case op.Kind == driver.Forget:
 		return s.forget(ctx, b)
-	case !op.Asks():
+	case op.Kind != driver.Charge:
 		return s.pass(ctx, b, nil)
 	}
 	return s.decide(ctx, b)
@@ -149,10 +149,7 @@ func (s *Store) forgo(ctx context.Context, out *outcome, owed []driver.Op) {
 		return
 	}
 	out.late.ends(func(late *driver.Batch, err error) {
-		if err != nil || !late.Admitted() {
-			return
-		}
-		for i := range late.Ops {
+		for i := 0; err == nil && i < len(late.Ops); i++ {
 			op := &late.Ops[i]
 			if op.Within == 0 || !op.MaySettle || late.Charged(i) == 0 || at(owed, op.Key) >= 0 {
 				continue

@@ -145,7 +145,7 @@ func (l *local) decide(ctx context.Context, ops []driver.Op, cause error, again 
 		shares[i] = l.share(op.Policy)
 		op.Policy = shares[i].policy
 		op.Cost = shares[i].need(op.Request)
-		if !l.store.Powers().Books(op.Policy) {
+		if l.store.Powers()&driver.CanBook == 0 || !op.Policy.Bookable() {
 			op.Within = 0
 		}
 		fits = fits && op.Cost <= shares[i].least

@@ -99,7 +99,7 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 		b.end(f)
 		return true
 	}
-	repeats := g.store.Powers().Has(driver.CanID)
+	repeats := g.store.Powers()&driver.CanID != 0
 	if repeats && of.id == "" {
 		of.id, sent = rand.Text(), time.Now().UnixMicro()
 	}

@@ -153,7 +153,7 @@ func (s *Store) fetch(ctx context.Context, req driver.Request, held *window.Held
 		rest = limit
 	}
 	req.MaySettle = true
-	if s.Powers().Books(req.Policy) { // then leases start in the order in which the home decides
+	if s.Powers()&driver.CanBook != 0 && req.Policy.Bookable() { // then leases start in the order in which the home decides
 		req.Within = s.longest.Microseconds()
 	}
 	asked = max(least, min(held.Errand, rest/shareOfRest))
@@ -201,7 +201,7 @@ func (s *Store) floor(policy *driver.Policy) int64 {
 // retry time, and a lease can be booked ahead of it.
 func (s *Store) standsFor(answer *driver.Answer, policy *driver.Policy) int64 {
 	longest, retry := s.longest.Microseconds(), answer.Retry()
-	if s.Powers().Books(policy) {
+	if s.Powers()&driver.CanBook != 0 && policy.Bookable() {
 		retry -= longest
 	}
 	return min(max(retry, longest/16), 2*longest)

@@ -16,7 +16,7 @@ import (
 type strait struct{ *memstore.Store }
 
 func (s strait) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Asks() {
+	if b.Ops[0].Kind == driver.Charge {
 		time.Sleep(100 * time.Millisecond)
 	}
 	return s.Store.Do(ctx, b)

@@ -95,7 +95,7 @@ func makeStore(next driver.Store, h window.Holder, longest time.Duration, least 
 	if longest < MinLease || longest > MaxLease || longest%time.Microsecond != 0 {
 		return nil, fmt.Errorf("lease: the longest lease is whole microseconds from %v to %v, not %v", MinLease, MaxLease, longest)
 	}
-	if next.Powers().Has(driver.Substitutes) {
+	if next.Powers()&driver.Substitutes != 0 {
 		return nil, errors.New("lease: the store behind it answers by policy when its own store fails, and a block of such units is not leased: " +
 			"put failover before lease, not behind it")
 	}
@@ -127,7 +127,7 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
 		return s.pass(ctx, b)
 	case op.Kind == driver.Forget:
 		return s.forget(ctx, b)
-	case !op.Asks() || op.ID != "":
+	case op.Kind != driver.Charge || op.ID != "":
 		return s.pass(ctx, b)
 	case !leasable(op.Policy):
 		return s.Store.Do(ctx, b)

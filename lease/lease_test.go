@@ -58,10 +58,10 @@ func pass(ctx context.Context, d time.Duration) error {
 
 func (f *far) Do(ctx context.Context, b *driver.Batch) error {
 	op := &b.Ops[0]
-	if len(b.Ops) > 1 || !op.Asks() && op.Kind != driver.Settle {
+	if len(b.Ops) > 1 || op.Kind != driver.Charge && op.Kind != driver.Settle {
 		return f.Store.Do(ctx, b)
 	}
-	if op.Asks() && op.ID == "" {
+	if op.Kind == driver.Charge && op.ID == "" {
 		f.asked.Add(1)
 		f.most.Store(max(f.most.Load(), op.Cost))
 	}

@@ -259,7 +259,7 @@ func (h shortens) Do(ctx context.Context, b *driver.Batch) error {
 // instead has a store decide another call.
 func instead(ctx context.Context, b *driver.Batch, store driver.Store, change func(op *driver.Op)) error {
 	other := b.Clone()
-	if op := &other.Ops[0]; op.Asks() && op.ID == "" && len(b.Ops) == 1 {
+	if op := &other.Ops[0]; op.Kind == driver.Charge && op.ID == "" && len(b.Ops) == 1 {
 		change(op)
 	}
 	err := store.Do(ctx, other)
@@ -286,7 +286,7 @@ func (h forgetful) Forget(context.Context, string) error { return nil }
 type loose struct{ simHome }
 
 func (h loose) Do(ctx context.Context, b *driver.Batch) error {
-	if op := &b.Ops[0]; op.Asks() && len(b.Ops) == 1 {
+	if op := &b.Ops[0]; op.Kind == driver.Charge && len(b.Ops) == 1 {
 		look := op.Request
 		look.Cost, look.Within = 0, 0
 		for range 5 {
@@ -301,7 +301,7 @@ type guesses struct{ simHome }
 
 func (h guesses) Do(ctx context.Context, b *driver.Batch) error {
 	err := h.simHome.Do(ctx, b)
-	if op := &b.Ops[0]; op.Asks() && errors.Is(err, errTimeout) {
+	if op := &b.Ops[0]; op.Kind == driver.Charge && errors.Is(err, errTimeout) {
 		op.Answer.Set(h.s.home.clock.now().UnixMicro(), 0, make([]driver.Status, len(op.Policy.Limits)))
 		return nil
 	}

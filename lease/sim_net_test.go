@@ -217,7 +217,7 @@ func (n simNear) Powers() driver.Powers { return driver.CanSettle }
 // Do implements driver.Store.
 func (n simNear) Do(ctx context.Context, b *driver.Batch) error {
 	return simBatch(b, func(do func(*memstore.Store)) error { return n.send(ctx, n.near, do) }, func(asked *driver.Batch) {
-		if op := &asked.Ops[0]; op.Asks() && op.Cost > 0 && op.Answer.Allowed() {
+		if op := &asked.Ops[0]; op.Kind == driver.Charge && op.Cost > 0 && op.Answer.Allowed() {
 			n.s.spent(ctx)
 		}
 	})

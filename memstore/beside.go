@@ -132,7 +132,7 @@ func (sh *shard) chargedTo(now int64, hash uint64, set *driver.Settlement) *subj
 // extend makes charges anew, all or none.
 func (s *Store) extend(ops []driver.Op) error {
 	for i := range ops {
-		if !ops[i].Policy.Algorithm.Extends() {
+		if a := ops[i].Policy.Algorithm; a != driver.SlidingLog && a != driver.SlidingBuckets {
 			return driver.ErrUnsupported
 		}
 		ops[i].Answer.At = 0

@@ -39,7 +39,7 @@ func (a *arriving) Do(ctx context.Context, b *driver.Batch) error {
 	switch op := &b.Ops[0]; {
 	case op.Kind == driver.Extend && op.Delay > 0:
 		return driver.ErrUnsupported
-	case !op.Asks():
+	case op.Kind != driver.Charge:
 		return a.Store.Do(ctx, b)
 	}
 	shaped, paced := b.Clone(), make([]int, len(b.Ops))

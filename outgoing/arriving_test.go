@@ -29,7 +29,7 @@ type seeing struct {
 }
 
 func (s *seeing) Do(ctx context.Context, b *driver.Batch) error {
-	if op := &b.Ops[0]; op.Asks() && len(b.Ops) == 1 {
+	if op := &b.Ops[0]; op.Kind == driver.Charge && len(b.Ops) == 1 {
 		s.mu.Lock()
 		s.policies, s.within = append(s.policies, op.Policy), append(s.within, op.Within)
 		s.mu.Unlock()

@@ -41,7 +41,8 @@ func (s *Store) each(ctx context.Context, ops []driver.Op) error {
 // plain reports whether an operation is a charge that one script can decide with others.
 func (s *Store) plain(op *driver.Op) bool {
 	p := op.Policy
-	return op.Asks() && op.ID == "" && compact(p.Algorithm) && p.Block.Refusals == 0 && !op.Partial && !op.Forced && s.wait.Replicas <= 0
+	return op.Kind == driver.Charge && op.ID == "" && compact(p.Algorithm) && p.Block.Refusals == 0 && !op.Partial && !op.Forced &&
+		s.wait.Replicas <= 0
 }
 
 // inTurn charges one subject in turn.
@@ -93,7 +94,8 @@ func (s *Store) oneScript(ctx context.Context, ops []driver.Op) (int, error) {
 	return len(ops), nil
 }
 
-// Gathers reports where a group commit can carry out an operation with others: it takes plain charges and looks, under the algorithms that keep a compact log.
+// Gathers reports where a group commit can carry out an operation with others. It takes plain charges and looks, under the algorithms
+// that keep a compact log.
 // On a cluster the place is the slot of the key.
 func (s *Store) Gathers(op *driver.Op) (place int, ok bool) {
 	switch {

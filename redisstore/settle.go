@@ -100,8 +100,7 @@ func (s *Store) extend(ctx context.Context, ops []driver.Op) error {
 		return err
 	}
 	decided, at, err := unpack(again, reply)
-	b := driver.Batch{Ops: again}
-	admitted := decided && b.Admitted()
+	admitted := decided && !slices.ContainsFunc(again, func(op driver.Op) bool { return !op.Answer.Allowed() })
 	switch {
 	case err == nil && booked && !admitted:
 		return nil

@@ -62,7 +62,7 @@ func (f *Faulty) Do(ctx context.Context, b *driver.Batch) error {
 	refused := false
 	if now := f.fault.Load(); now != nil && now.refuse > 0 {
 		for i := range b.Ops {
-			if op := &b.Ops[i]; op.Asks() && op.Cost > 0 && !op.Forced {
+			if op := &b.Ops[i]; op.Kind == driver.Charge && op.Cost > 0 && !op.Forced {
 				op.Answer, refused, b.Chosen = refusal(op, now.refuse.Microseconds()), true, 0
 			}
 		}

@@ -54,7 +54,7 @@ func Decide(ctx context.Context, store driver.Store, steps ...[]driver.Op) (bool
 		}
 		p.split()
 	}
-	if !store.Powers().Has(driver.CanSettle) {
+	if store.Powers()&driver.CanSettle == 0 {
 		return false, fmt.Errorf("%w: one decision over subjects in different places", driver.ErrUnsupported)
 	}
 	admitted, err := Outlive(ctx, p.decide, func(admitted bool) {
@@ -205,6 +205,5 @@ func (p *plan) split() bool {
 }
 
 func allAdmitted(ops []driver.Op) bool {
-	b := driver.Batch{Ops: ops}
-	return b.Admitted()
+	return !slices.ContainsFunc(ops, func(op driver.Op) bool { return !op.Answer.Allowed() })
 }

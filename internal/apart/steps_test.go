@@ -25,7 +25,7 @@ type placed struct {
 }
 
 func (s placed) of(op *driver.Op) *memstore.Store {
-	if s.free != nil && op.Asks() && op.Cost == 0 && !op.MaySettle {
+	if s.free != nil && op.Kind == driver.Charge && op.Cost == 0 && !op.MaySettle {
 		return s.free
 	}
 	return s.Store
@@ -159,7 +159,7 @@ type dying struct {
 }
 
 func (s *dying) Do(ctx context.Context, b *driver.Batch) error {
-	if !b.Ops[0].Asks() || s.left == 0 {
+	if b.Ops[0].Kind != driver.Charge || s.left == 0 {
 		return sash.ErrUnavailable
 	}
 	if b.Ops[0].Cost > 0 {

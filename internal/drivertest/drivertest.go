@@ -37,7 +37,7 @@ func Over(next driver.Store, on func(ctx context.Context, b *driver.Batch) error
 func Plain(next driver.Store) *Fake {
 	plain := Over(next, func(ctx context.Context, b *driver.Batch) error {
 		return driver.OneByOne(ctx, b, func(ctx context.Context, op *driver.Op) (err error) {
-			if !op.Asks() || op.ID != "" {
+			if op.Kind != driver.Charge || op.ID != "" {
 				return driver.ErrUnsupported
 			}
 			op.Answer, err = driver.Decide(ctx, next, op.Request)

@@ -159,7 +159,7 @@ func TestMemoryFollowsTheCalls(t *testing.T) {
 		}
 		return bytes
 	}
-	limiter := l.limiter(t, sash.SlidingLog, sash.Every(driver.MaxEntries, 24*time.Hour), sash.Every(driver.MaxEntries, time.Hour))
+	limiter := l.limiter(t, sash.SlidingLog, sash.Every(100_000, 24*time.Hour), sash.Every(100_000, time.Hour))
 	log, set := l.key(t, "k", sash.SlidingLog), "sash:set3:k"
 	for n := int64(1); n <= 6000; n++ {
 		if _, err := limiter.Allow(t.Context(), "k"); err != nil {

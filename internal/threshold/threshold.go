@@ -41,7 +41,7 @@ var Scripts = Table{
 	"GIVE_ENTRIES": 1000, // entries that a reward looks at
 
 	// The log as a sorted set.
-	"SET_ENTRIES":  driver.MaxEntries,
+	"SET_ENTRIES":  100_000,
 	"SET_MODULUS":  1 << 52, // of sums
 	"SET_MOST_SUM": 1 << 50, // units that may follow the oldest member
 	"SET_LATER":    1000,    // later members that a settlement changes

@@ -190,7 +190,7 @@ func (s *CoolDown) At(now int64) driver.CoolDown {
 }
 
 // Expires returns the instant from which nobody needs to know of it.
-func (s *CoolDown) Expires() int64 { return s.end + driver.CoolDown{Length: s.length}.Keep() }
+func (s *CoolDown) Expires() int64 { return s.end + max(s.length, 10_000_000) }
 
 // Bar makes an answer that of a subject that is blocked for so many microseconds more: every limit refuses at least until then, and has
 // no units.

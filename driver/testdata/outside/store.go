@@ -33,7 +33,7 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 }
 
 func (s *Store) charge(_ context.Context, op *driver.Op) error {
-	if !op.Asks() || op.Policy.Algorithm != driver.SlidingLog {
+	if op.Kind != driver.Charge || op.Policy.Algorithm != driver.SlidingLog {
 		return driver.ErrUnsupported
 	}
 	s.mu.Lock()

@@ -332,7 +332,7 @@ func (s spread) Powers() driver.Powers { return driver.CanAll | driver.CanSettle
 func (s spread) Do(ctx context.Context, b *driver.Batch) error {
 	op := &b.Ops[0]
 	at := s[subject{op.Key, op.Policy}]
-	if len(b.Ops) > 1 || op.MayCharge() > 0 || !op.Asks() || !at.leased {
+	if len(b.Ops) > 1 || op.MayCharge() > 0 || op.Kind != driver.Charge || !at.leased {
 		return at.Do(ctx, b)
 	}
 	statuses := make([]driver.Status, len(op.Policy.Limits)) // of a look that only saves a charge that is given back

@@ -129,7 +129,7 @@ type punctual struct {
 
 // Do implements [driver.Store].
 func (p *punctual) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Asks() {
+	if b.Ops[0].Kind == driver.Charge {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, p.budget)
 		defer cancel()

@@ -35,7 +35,7 @@ func (i island) Powers() driver.Powers { return i.Store.Powers() | driver.CanEac
 
 func (i island) Do(ctx context.Context, b *driver.Batch) error {
 	switch op := &b.Ops[0]; {
-	case op.Asks():
+	case op.Kind == driver.Charge:
 		if err := i.cross(ctx); err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ type asked struct {
 }
 
 func (a *asked) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Asks() {
+	if b.Ops[0].Kind == driver.Charge {
 		a.times.Add(1)
 	}
 	return a.island.Do(ctx, b)

@@ -30,7 +30,7 @@ type faulty struct {
 
 func (f *faulty) Do(ctx context.Context, b *driver.Batch) error {
 	err := f.Store.Do(ctx, b)
-	if op := &b.Ops[0]; err == nil && op.Asks() && op.Cost > 0 && f.applies(op.Answer) && f.calls.Add(1)%20 == 0 {
+	if op := &b.Ops[0]; err == nil && op.Kind == driver.Charge && op.Cost > 0 && f.applies(op.Answer) && f.calls.Add(1)%20 == 0 {
 		err = f.change(&op.Answer)
 	}
 	return err

@@ -44,7 +44,7 @@ func New(next driver.Store) *Store {
 		panic("coalesce: New needs a store to decide with, such as memstore.New(nil)")
 	}
 	s := &Store{Passthrough: driver.Passthrough{Store: next}, seed: maphash.MakeSeed(), places: make(map[int]*place)}
-	s.apart, s.each = next.Powers().Has(driver.Substitutes), next.Powers().Has(driver.CanEach)
+	s.apart, s.each = next.Powers()&driver.Substitutes != 0, next.Powers()&driver.CanEach != 0
 	if !s.apart {
 		s.many, _ = driver.Behind[gatherer](next)
 	}
@@ -78,7 +78,7 @@ type line struct {
 // decision, it may be charged.
 func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
 	op := &b.Ops[0]
-	if len(b.Ops) > 1 || !op.Asks() || op.ID != "" {
+	if len(b.Ops) > 1 || op.Kind != driver.Charge || op.ID != "" {
 		return s.Store.Do(ctx, b)
 	}
 	b.Chosen = 0

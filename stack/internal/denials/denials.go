@@ -167,7 +167,7 @@ func (s *Store) Recall(op *driver.Op) bool {
 
 // kept reports whether a refusal of an operation is kept.
 func kept(op *driver.Op) bool {
-	return op.Asks() && op.Cost > 0 && op.ID == "" && !op.Partial && !op.Policy.CountRefused
+	return op.Kind == driver.Charge && op.Cost > 0 && op.ID == "" && !op.Partial && !op.Policy.CountRefused
 }
 
 // Do implements [driver.Store]. It knows the answer of Recall, and keeps no refusals of several subjects.
