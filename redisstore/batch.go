@@ -94,9 +94,8 @@ func (s *Store) oneScript(ctx context.Context, ops []driver.Op) (int, error) {
 	return len(ops), nil
 }
 
-// Gathers reports where a group commit can carry out an operation with others. It takes plain charges and looks, under the algorithms
-// that keep a compact log.
-// On a cluster the place is the slot of the key.
+// Gathers reports where a group commit can carry out an operation with others. It takes plain charges and looks, under the algorithms that
+// keep a compact log. On a cluster the place is the slot of the key.
 func (s *Store) Gathers(op *driver.Op) (place int, ok bool) {
 	switch {
 	case !s.plain(op), op.Within > 0, s.apart.Load():
