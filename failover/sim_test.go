@@ -101,19 +101,20 @@ func hides(g *guard) {
 					g.await(b, wait)
 					continue
 				}
-				f := b.claim(of)
-				if f == nil {
+				d := b.claim(of)
+				if d == nil {
 					continue
 				}
-				d := b.takeBack(f)
-				b.end(f)
-				req := driver.Request{Key: of.key, Cost: f.units, Policy: holding(policy, f.units)}
+				b.mu.Lock()
+				delete(b.sent, d)
+				b.mu.Unlock()
+				req := driver.Request{Key: of.key, Cost: d.cost, Policy: holding(policy, d.cost)}
 				works := g.look(store, of.key, policy)
 				time.Sleep(20 * time.Millisecond)
 				if !works {
-					b.putBack(of, d)
+					b.land(d, uncharged)
 				} else if _, err := driver.Decide(context.Background(), g.store, req); err != nil {
-					b.putBack(of, d)
+					b.land(d, uncharged)
 				}
 			}
 			b.abandon()
