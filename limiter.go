@@ -8,20 +8,21 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/apart"
 )
 
 // A Limiter enforces limits on subjects, with a store. Most callers use [Limiter.Allow]; jobs that can wait use
 // [Limiter.Wait]. A Limiter is safe for concurrent use, holds nothing that has to be closed, and is
 // cheap: users on different plans can have a Limiter each, on the same store.
 type Limiter struct {
-	store   driver.Store
-	prefix  string
-	opts    Options
-	policy  *policy
-	pace    *pace
-	lines   *lines
-	leavers *leavers
-	plans   *policies
+	store  driver.Store
+	prefix string
+	opts   Options
+	policy *policy
+	pace   *pace
+	lines  *lines
+	left   apart.Left // before the store has decided
+	plans  *policies
 }
 
 // Options are the options of a Limiter. The zero value is the default.
@@ -59,7 +60,7 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	if opts != nil && opts.Observer != nil && driver.Nil(opts.Observer) {
 		return nil, fmt.Errorf("%w: Options.Observer is a nil %T, which observes nothing", ErrInvalidLimit, opts.Observer)
 	}
-	l := &Limiter{store: store, policy: policy, pace: new(pace), lines: new(lines), leavers: new(leavers), plans: new(policies)}
+	l := &Limiter{store: store, policy: policy, pace: new(pace), lines: new(lines), left: apart.NewLeft(), plans: new(policies)}
 	if opts != nil {
 		l.opts = *opts
 		if opts.Prefix != "" {
@@ -76,7 +77,7 @@ func (l *Limiter) With(limits ...Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	with.pace, with.lines, with.leavers, with.plans = l.pace, l.lines, l.leavers, l.plans
+	with.pace, with.lines, with.left, with.plans = l.pace, l.lines, l.left, l.plans
 	return with, nil
 }
 

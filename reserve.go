@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/apart"
 )
 
 // settleTime bounds a settlement, also one whose caller has left.
@@ -154,7 +155,7 @@ func (l *Limiter) reserve(ctx context.Context, mode driver.Mode, calls []call) (
 	if calls[0].id != "" {
 		r, err = decide(ctx)
 	} else {
-		r, err = outlive(ctx, l.leavers, decide, func(r *Reservation) { r.leave(ctx) })
+		r, err = apart.Outlive(ctx, l.left, decide, func(r *Reservation) { r.leave(ctx) })
 	}
 	if err != nil {
 		return nil, storeError(ctx, err)

@@ -57,7 +57,7 @@ func Decide(ctx context.Context, store driver.Store, steps ...[]driver.Op) (bool
 	if store.Powers()&driver.CanSettle == 0 {
 		return false, fmt.Errorf("%w: one decision over subjects in different places", driver.ErrUnsupported)
 	}
-	admitted, err := Outlive(ctx, p.decide, func(admitted bool) {
+	admitted, err := Outlive(ctx, nil, p.decide, func(admitted bool) {
 		if admitted {
 			_ = p.giveBack(ctx, p.steps)
 		}

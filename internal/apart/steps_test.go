@@ -205,7 +205,7 @@ func TestAPanicOfAStoreIsAnError(t *testing.T) {
 	for name, ctx := range map[string]context.Context{
 		"cannot end": context.Background(), "can end": ends, "has ended": ended,
 	} {
-		_, err := apart.Outlive(ctx, func(context.Context) (int, error) { panic("a bug") }, func(int) {})
+		_, err := apart.Outlive(ctx, nil, func(context.Context) (int, error) { panic("a bug") }, func(int) {})
 		if err == nil || !strings.Contains(err.Error(), "a bug") {
 			t.Errorf("a context that %s: the error is %v", name, err)
 		}
@@ -213,7 +213,7 @@ func TestAPanicOfAStoreIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it returns when every goroutine has ended
 		for _, late := range []func() int{func() int { panic("a bug") }, func() int { return 1 }} {
 			ctx, leave := context.WithCancel(t.Context())
-			_, err := apart.Outlive(ctx, func(context.Context) (int, error) { leave(); synctest.Wait(); return late(), nil },
+			_, err := apart.Outlive(ctx, nil, func(context.Context) (int, error) { leave(); synctest.Wait(); return late(), nil },
 				func(int) { panic("another bug") })
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("the caller has left: %v", err)

@@ -336,7 +336,7 @@ func (r *region) Forget(ctx context.Context, key string) error {
 func within[T any](ctx context.Context, r *region, f func(context.Context) (T, error)) (T, error) {
 	timed, cancel := context.WithTimeout(ctx, r.budget)
 	defer cancel()
-	value, err := apart.Outlive(timed, f, func(T) {})
+	value, err := apart.Outlive(timed, nil, f, func(T) {})
 	if timed.Err() != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		err = failover.ErrBudget
 	}
