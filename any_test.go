@@ -150,7 +150,7 @@ type wild struct {
 
 func (w wild) Do(_ context.Context, b *driver.Batch) error {
 	for i := range b.Ops {
-		b.Ops[i].Answer = driver.NewAnswer(1, 0, statuses(1, driver.Status{}))
+		b.Ops[i].Answer.Set(1, 0, statuses(1, driver.Status{}))
 	}
 	b.Chosen = w.chosen
 	return nil

@@ -19,7 +19,7 @@ type farStore struct{ apartStore }
 const roundTrip = time.Millisecond
 
 func (s farStore) Do(ctx context.Context, b *driver.Batch) error {
-	if len(b.Ops) == 1 || !b.Ops[0].Asks() {
+	if len(b.Ops) == 1 || b.Ops[0].Kind != driver.Charge {
 		time.Sleep(roundTrip / 2)
 		defer time.Sleep(roundTrip / 2)
 	}
@@ -147,7 +147,7 @@ func remaining(t *testing.T, l *sash.Limiter, key string) int64 {
 type apartStore struct{ *memstore.Store }
 
 func (s apartStore) Do(ctx context.Context, b *driver.Batch) error {
-	if len(b.Ops) > 1 && b.Ops[0].Asks() {
+	if len(b.Ops) > 1 && b.Ops[0].Kind == driver.Charge {
 		return driver.ErrApart
 	}
 	return s.Store.Do(ctx, b)

@@ -28,13 +28,13 @@ func (s *scripted) Do(_ context.Context, b *driver.Batch) error {
 	for i := range b.Ops {
 		op := &b.Ops[i]
 		switch {
-		case op.Corrects() && s.settle != nil:
+		case corrects(op) && s.settle != nil:
 			s.settle()
-		case !op.Corrects():
+		case !corrects(op):
 			op.Answer = s.answer(op.Request)
 		}
 	}
-	if !b.Ops[0].Corrects() {
+	if !corrects(&b.Ops[0]) {
 		time.Sleep(s.waits)
 	}
 	return nil
@@ -56,13 +56,13 @@ func TestAWrongAnswerOfAStoreIsAnErrorThatNamesIt(t *testing.T) {
 		want   string
 	}{
 		"no statuses":            {driver.Answer{}, "0 statuses for a policy with 3 limits"},
-		"too few":                {driver.NewAnswer(1, 1, statuses(2, driver.Status{Retry: 1})), "2 statuses for a policy with 3 limits"},
-		"too many":               {driver.NewAnswer(1, 0, statuses(4, driver.Status{})), "4 statuses for a policy with 3 limits"},
-		"more than there can be": {driver.NewAnswer(1, 0, statuses(9, driver.Status{})), "9 statuses for a policy with 3 limits"},
-		"256":                    {driver.NewAnswer(1, 0, statuses(256, driver.Status{})), "256 statuses for a policy with 3 limits"},
-		"another limit refused":  {driver.NewAnswer(1, 8, statuses(3, driver.Status{Retry: 1})), "refusals 1000 for a policy with 3 limits"},
-		"a high bit":             {driver.NewAnswer(1, 1<<40, statuses(3, driver.Status{Retry: 1})), "refusals 1"},
-		"a negative number":      {driver.NewAnswer(1, 0, statuses(3, driver.Status{Remaining: -7})), "a negative number for limit 0"},
+		"too few":                {answerOf(1, 1, statuses(2, driver.Status{Retry: 1})), "2 statuses for a policy with 3 limits"},
+		"too many":               {answerOf(1, 0, statuses(4, driver.Status{})), "4 statuses for a policy with 3 limits"},
+		"more than there can be": {answerOf(1, 0, statuses(9, driver.Status{})), "9 statuses for a policy with 3 limits"},
+		"256":                    {answerOf(1, 0, statuses(256, driver.Status{})), "256 statuses for a policy with 3 limits"},
+		"another limit refused":  {answerOf(1, 8, statuses(3, driver.Status{Retry: 1})), "refusals 1000 for a policy with 3 limits"},
+		"a high bit":             {answerOf(1, 1<<40, statuses(3, driver.Status{Retry: 1})), "refusals 1"},
+		"a negative number":      {answerOf(1, 0, statuses(3, driver.Status{Remaining: -7})), "a negative number for limit 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := &scripted{answer: func(driver.Request) driver.Answer { return c.answer }}
@@ -82,7 +82,7 @@ func TestAWrongAnswerOfAStoreIsAnErrorThatNamesIt(t *testing.T) {
 func TestAStoreThatTakesAnotherNumberOfUnitsHasFailed(t *testing.T) {
 	for _, charged := range []int64{-1, 0, 6} {
 		store := &scripted{answer: func(driver.Request) driver.Answer {
-			answer := driver.NewAnswer(1, 0, statuses(1, driver.Status{}))
+			answer := answerOf(1, 0, statuses(1, driver.Status{}))
 			answer.Charged = charged
 			return answer
 		}}
@@ -105,9 +105,9 @@ func TestARefusalThatHasRoomDoesNotSpin(t *testing.T) {
 		var calls atomic.Int64
 		store := &scripted{waits: time.Millisecond, answer: func(driver.Request) driver.Answer {
 			if calls.Add(1) == 1 { // so that the calls after it are asked for together
-				return driver.NewAnswer(1, 0, statuses(1, driver.Status{Remaining: 90}))
+				return answerOf(1, 0, statuses(1, driver.Status{Remaining: 90}))
 			}
-			return driver.NewAnswer(1, 1, statuses(1, driver.Status{Remaining: 90}))
+			return answerOf(1, 1, statuses(1, driver.Status{Remaining: 90}))
 		}}
 		l := newLimiter(t, stack.GroupCommit(store), nil, sash.PerMinute(100))
 		for range 20 {
@@ -125,4 +125,11 @@ func TestARefusalThatHasRoomDoesNotSpin(t *testing.T) {
 		}
 		time.Sleep(time.Second) // for a limiter that still looks at the store
 	})
+}
+
+func corrects(op *driver.Op) bool { return op.Kind == driver.Settle || op.Kind == driver.Extend }
+
+func answerOf(at int64, refusals uint64, statuses []driver.Status) (a driver.Answer) {
+	a.Set(at, refusals, statuses)
+	return a
 }

@@ -21,15 +21,15 @@ type bookStore struct {
 }
 
 func newBookStore() *bookStore {
-	return &bookStore{Passthrough: driver.Passthrough{Next: memstore.New(nil)}}
+	return &bookStore{Passthrough: driver.Passthrough{Store: memstore.New(nil)}}
 }
 
 func (s *bookStore) Do(ctx context.Context, b *driver.Batch) error {
-	if op := &b.Ops[0]; op.Asks() && op.ID == "" && b.Mode != driver.Any {
+	if op := &b.Ops[0]; op.Kind == driver.Charge && op.ID == "" && b.Mode != driver.Any {
 		defer time.Sleep(s.takes)
 		s.decisions.Add(1)
 	}
-	return s.Next.Do(ctx, b)
+	return s.Store.Do(ctx, b)
 }
 
 func book(t *testing.T, l *sash.Limiter, key string, cost int64) *sash.Reservation {

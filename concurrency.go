@@ -165,7 +165,7 @@ func (s *Slot) Release(ctx context.Context) error {
 // [ErrUnavailable] if the store fails: then the hold time may have begun anew, and the slot may only become free after it.
 func (s *Slot) Extend(ctx context.Context) (bool, error) {
 	store := s.of.limiter.store
-	if !store.Powers().Has(driver.CanExtend) {
+	if store.Powers()&driver.CanExtend == 0 {
 		return false, fmt.Errorf("%w: Extend needs a store with driver.CanExtend", ErrUnsupported)
 	}
 	s.mu.Lock()

@@ -162,7 +162,7 @@ func TestAWaiterThatLeavesWhileTheStoreDecidesGivesItsSlotOn(t *testing.T) {
 type slow struct{ *memstore.Store }
 
 func (s slow) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Asks() {
+	if b.Ops[0].Kind == driver.Charge {
 		time.Sleep(50 * time.Millisecond)
 		defer time.Sleep(50 * time.Millisecond)
 	}

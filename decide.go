@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/apart"
 )
 
 // A Subject is one of several keys that a call is charged to, such as a client and the quota that all clients share.
@@ -179,12 +180,12 @@ func (l *Limiter) decide(ctx context.Context, mode driver.Mode, calls []call) (d
 	}
 	b := batchOf(mode, calls)
 	err = b.Do(ctx, l.store)
-	apart := errors.Is(err, driver.ErrApart)
-	if apart && mode == driver.Any {
-		err = driver.ChooseApart(ctx, l.store, b)
+	steps := errors.Is(err, driver.ErrApart)
+	if steps && mode == driver.Any {
+		err = apart.Choose(ctx, l.store, b)
 	}
 	l.pace.end(ctx, began, err)
-	if apart && mode == driver.All {
+	if steps && mode == driver.All {
 		err = l.decideApart(ctx, b)
 	}
 	if err != nil {
@@ -197,7 +198,7 @@ func (l *Limiter) decide(ctx context.Context, mode driver.Mode, calls []call) (d
 	for i := range calls {
 		calls[i].result = resultOf(calls[i].Key, calls[i].policy, &ops[i].Answer)
 	}
-	if decided = calls; apart && mode == driver.All {
+	if decided = calls; steps && mode == driver.All {
 		decided = nil
 		for i := range calls {
 			if len(ops[i].Answer.Statuses()) > 0 {
@@ -221,7 +222,7 @@ func (l *Limiter) decideApart(ctx context.Context, b *driver.Batch) error {
 	for i := range b.Ops {
 		steps = append(steps, b.Ops[i:i+1])
 	}
-	_, err := driver.DecideInSteps(ctx, l.store, steps...)
+	_, err := apart.Decide(ctx, l.store, steps...)
 	return err
 }
 

@@ -308,7 +308,7 @@ func (r *Reservation) bring(ctx context.Context, t *turn) (wait time.Duration) {
 	}
 	p := line.places[0]
 	sets := slices.Clone(p.sets)
-	fixed := !store.Powers().Has(driver.CanExtend) || !line.policy.Algorithm.Extends()
+	fixed := store.Powers()&driver.CanExtend == 0
 	for i := range sets {
 		set := &sets[i]
 		fixed = fixed || set.Source != driver.FromStore

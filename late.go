@@ -4,91 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/apart"
 )
-
-// A caller who leaves while the store decides does not learn that the call was admitted: the charge would stay until it leaves the window,
-// and a caller who leaves again and again would fill it. So the decision outlives its caller, and what it admits then is given back.
-
-// mostLeavers is how many callers can have left before the store has decided for them. While there are more, further calls
-// wait for them: they would only make the store slower, until what it admits comes too late to be given back.
-const mostLeavers = 16
-
-// leavers counts the callers who have left before the store has decided and what it admitted is given back. The zero value
-// has none.
-type leavers struct {
-	mu    sync.Mutex
-	n     int           // guarded by mu
-	fewer chan struct{} // guarded by mu: closed when n falls; nil when nobody waits for that
-}
-
-// wait returns when a call may ask the store, or the error of its context.
-func (l *leavers) wait(ctx context.Context) error {
-	for {
-		l.mu.Lock()
-		if l.n < mostLeavers {
-			l.mu.Unlock()
-			return nil
-		}
-		if l.fewer == nil {
-			l.fewer = make(chan struct{})
-		}
-		fewer := l.fewer
-		l.mu.Unlock()
-		select {
-		case <-fewer:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// add counts a caller who has left, or one for whom all is done.
-func (l *leavers) add(n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.n += n
-	if n < 0 && l.fewer != nil {
-		close(l.fewer)
-		l.fewer = nil
-	}
-}
-
-// outlive is [driver.Outlive] among a bounded number of callers who have left.
-func outlive[T any](ctx context.Context, l *leavers, decide func(context.Context) (T, error), giveBack func(T)) (value T, err error) {
-	if err := l.wait(ctx); err != nil {
-		return value, err
-	}
-	const left, over = 1, 2
-	var state atomic.Int32
-	end := func() {
-		if state.Swap(over) == left {
-			l.add(-1)
-		}
-	}
-	value, err = driver.Outlive(ctx, func(ctx context.Context) (value T, err error) {
-		admitted := false
-		defer func() {
-			if !admitted {
-				end()
-			}
-		}()
-		value, err = decide(ctx)
-		admitted = err == nil
-		return value, err
-	}, func(value T) {
-		defer end()
-		giveBack(value)
-	})
-	if err != nil && state.CompareAndSwap(0, left) {
-		l.add(1)
-	}
-	return value, err
-}
 
 // A caller whose deadline is nearer than the store's answer is charged and admits nothing, and callers who come again at once would fill
 // the limit with such charges. So a call whose deadline is nearer than the store usually takes is not sent. Half of the recent calls took
@@ -139,7 +60,7 @@ func (p *pace) look(ctx context.Context, store driver.Store, req driver.Request,
 	if now.UnixNano()-last < int64(lookEvery) || !p.looked.CompareAndSwap(last, looking) {
 		return false
 	}
-	_, _ = driver.Outlive(ctx, func(ctx context.Context) (struct{}, error) {
+	_, _ = apart.Outlive(ctx, nil, func(ctx context.Context) (struct{}, error) {
 		defer func() { p.looked.Store(time.Now().UnixNano()) }()
 		_, err := driver.Decide(ctx, store, req)
 		p.end(ctx, now, err)

@@ -31,7 +31,7 @@ func (s *slowStore) answer(ctx context.Context) error {
 
 func (s *slowStore) Do(ctx context.Context, b *driver.Batch) error {
 	err := s.Store.Do(ctx, b)
-	if b.Ops[0].Asks() && b.Ops[0].ID == "" {
+	if b.Ops[0].Kind == driver.Charge && b.Ops[0].ID == "" {
 		if late := s.answer(ctx); late != nil {
 			return late
 		}
@@ -126,9 +126,9 @@ type crowdedStore struct {
 
 func (s *crowdedStore) Do(ctx context.Context, b *driver.Batch) error {
 	switch {
-	case len(b.Ops) > 1 && b.Ops[0].Asks():
+	case len(b.Ops) > 1 && b.Ops[0].Kind == driver.Charge:
 		return driver.ErrApart // as for keys of different slots
-	case b.Ops[0].Asks():
+	case b.Ops[0].Kind == driver.Charge:
 		if n := s.now.Add(1); n > s.most.Load() {
 			s.most.Store(n)
 		}

@@ -8,20 +8,21 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/apart"
 )
 
 // A Limiter enforces limits on subjects, with a store. Most callers use [Limiter.Allow]; jobs that can wait use
 // [Limiter.Wait]. A Limiter is safe for concurrent use, holds nothing that has to be closed, and is
 // cheap: users on different plans can have a Limiter each, on the same store.
 type Limiter struct {
-	store   driver.Store
-	prefix  string
-	opts    Options
-	policy  *policy
-	pace    *pace
-	lines   *lines
-	leavers *leavers
-	plans   *policies
+	store  driver.Store
+	prefix string
+	opts   Options
+	policy *policy
+	pace   *pace
+	lines  *lines
+	left   apart.Left // before the store has decided
+	plans  *policies
 }
 
 // Options are the options of a Limiter. The zero value is the default.
@@ -53,13 +54,13 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if policy.Block.Refusals > 0 && !store.Powers().Has(driver.CanBlock) {
+	if policy.Block.Refusals > 0 && store.Powers()&driver.CanBlock == 0 {
 		return nil, fmt.Errorf("%w: Options.Block needs a store with driver.CanBlock", ErrUnsupported)
 	}
 	if opts != nil && opts.Observer != nil && driver.Nil(opts.Observer) {
 		return nil, fmt.Errorf("%w: Options.Observer is a nil %T, which observes nothing", ErrInvalidLimit, opts.Observer)
 	}
-	l := &Limiter{store: store, policy: policy, pace: new(pace), lines: new(lines), leavers: new(leavers), plans: new(policies)}
+	l := &Limiter{store: store, policy: policy, pace: new(pace), lines: new(lines), left: apart.NewLeft(), plans: new(policies)}
 	if opts != nil {
 		l.opts = *opts
 		if opts.Prefix != "" {
@@ -76,7 +77,7 @@ func (l *Limiter) With(limits ...Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	with.pace, with.lines, with.leavers, with.plans = l.pace, l.lines, l.leavers, l.plans
+	with.pace, with.lines, with.left, with.plans = l.pace, l.lines, l.left, l.plans
 	return with, nil
 }
 
@@ -132,11 +133,10 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 	if err != nil {
 		return Result{}, storeError(ctx, err)
 	}
-	remaining, retry, reset := answer.Sum()
 	res.Allowed, res.Source, res.refusals = answer.Refusals == 0, answer.Source, uint8(answer.Refusals)
 	res.Cause, res.At, res.Blocked = answer.Cause, time.UnixMicro(answer.At), answer.Blocked
-	res.Remaining, res.RetryAfter, res.ResetAfter = remaining, micros(retry), micros(reset)
-	res.key, res.policy, res.statuses = key, l.policy, answer.StatusList()
+	res.key, res.policy = key, l.policy
+	res.keep(answer.Statuses())
 	batches.Put(b)
 	return res, nil
 }
@@ -180,7 +180,7 @@ func (l *Limiter) Do(ctx context.Context, key string, f func(context.Context) er
 // places, of which the store knows nothing any more: until those are over it admits as many units besides. The error is
 // [ErrUnsupported] if the store cannot reset, which comes first, or one of those of AllowN.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	if !l.store.Powers().Has(driver.CanForget) {
+	if l.store.Powers()&driver.CanForget == 0 {
 		return fmt.Errorf("%w: Reset needs a store with driver.CanForget", ErrUnsupported)
 	}
 	key, err := l.key(key)

@@ -218,7 +218,7 @@ type settlingStore struct {
 func (s *settlingStore) Powers() driver.Powers { return driver.CanSettle | driver.CanForget }
 
 func (s *settlingStore) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Asks() {
+	if b.Ops[0].Kind == driver.Charge {
 		s.calls.Add(1)
 		time.Sleep(time.Duration(s.takes.Load()))
 		if err := s.fails.Load(); err != nil {

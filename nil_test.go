@@ -10,6 +10,7 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/httplimit"
+	"example.com/sash/internal/window"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/middleware"
@@ -38,7 +39,7 @@ func TestConstructorsRefuseNil(t *testing.T) {
 	good, perMinute := memstore.New(nil), sash.PerMinute(1)
 	for _, typed := range []bool{false, true} {
 		var store driver.Store
-		var holder driver.Holder
+		var holder window.Holder
 		var script redisstore.Scripter
 		if typed {
 			store, holder, script = (*memstore.Store)(nil), (*redisstore.Store)(nil), (*scripts)(nil)

@@ -20,7 +20,7 @@ const (
 	// unit is held up to a 1,024th of its window longer.
 	SlidingLog = driver.SlidingLog
 	// SortedSetLog is as exact, kept on Redis as one sorted-set member a call, readable with ZRANGE.
-	// It takes several times the memory of SlidingLog, and rejects limits above [driver.MaxEntries].
+	// It takes several times the memory of SlidingLog, and rejects limits above 100,000.
 	SortedSetLog = driver.SortedSetLog
 	// SlidingBuckets is SlidingLog with calls of the same Resolution sharing an entry: never more than
 	// Units in any window, and a unit is held at most Resolution longer than it has to be.
@@ -83,7 +83,7 @@ func NewPolicy(opts *Options, limits ...Limit) (*driver.Policy, error) {
 
 func newPolicy(opts *Options, limits []Limit) (*policy, error) {
 	opts = cmp.Or(opts, &Options{})
-	if !opts.Algorithm.Valid() {
+	if !slices.Contains(Algorithms(), opts.Algorithm) {
 		return nil, fmt.Errorf("%w: unknown algorithm %v", ErrInvalidLimit, opts.Algorithm)
 	}
 	if len(limits) == 0 {
@@ -142,9 +142,9 @@ func (p *policy) check(l Limit, earlier []Limit) error {
 	if l.Period == 0 && p.Resolution > l.Window {
 		return fmt.Errorf("%w: %s: the resolution %v is longer than the window", ErrInvalidLimit, l, p.Resolution)
 	}
-	if p.Algorithm == SortedSetLog && l.Units > driver.MaxEntries {
+	if p.Algorithm == SortedSetLog && l.Units > mostEntries {
 		return fmt.Errorf("%w: %s: algorithm sorted-set-log has at most %d units, as it keeps each call; sliding-log has room for more",
-			ErrInvalidLimit, l, driver.MaxEntries)
+			ErrInvalidLimit, l, mostEntries)
 	}
 	return nil
 }
@@ -184,7 +184,9 @@ type Block struct {
 }
 
 const (
+	mostEntries     = 100_000 // of a sorted set
 	defaultRefusals = 5
+	mostRefusals    = 100
 	defaultWindow   = time.Minute
 	longestWindow   = 24 * time.Hour
 	longestBlock    = 30 * 24 * time.Hour
@@ -198,8 +200,8 @@ func (b Block) driver() (driver.Block, error) {
 	b.Refusals = cmp.Or(b.Refusals, defaultRefusals)
 	b.Window = cmp.Or(b.Window, defaultWindow)
 	switch {
-	case b.Refusals < 1 || b.Refusals > driver.MaxRefusals:
-		return driver.Block{}, fmt.Errorf("%w: a block after %d refusals: it takes 1 to %d", ErrInvalidLimit, b.Refusals, driver.MaxRefusals)
+	case b.Refusals < 1 || b.Refusals > mostRefusals:
+		return driver.Block{}, fmt.Errorf("%w: a block after %d refusals: it takes 1 to %d", ErrInvalidLimit, b.Refusals, mostRefusals)
 	case b.Window < time.Microsecond || b.Window > longestWindow || b.Window%time.Microsecond != 0:
 		return driver.Block{}, fmt.Errorf("%w: a block after refusals within %v: whole microseconds, up to %v", ErrInvalidLimit, b.Window, longestWindow)
 	case b.For < time.Microsecond || b.For > longestBlock || b.For%time.Microsecond != 0:

@@ -229,7 +229,7 @@ func (s *unsteadyStore) Do(ctx context.Context, b *driver.Batch) error {
 	switch op := &b.Ops[0]; {
 	case op.Kind == driver.Extend:
 		defer time.Sleep(rand.N(s.most) / 100)
-	case op.Asks() && len(b.Ops) == 1:
+	case op.Kind == driver.Charge && len(b.Ops) == 1:
 		defer time.Sleep(rand.N(s.most))
 	}
 	return s.bookStore.Do(ctx, b)

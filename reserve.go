@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/apart"
 )
 
 // settleTime bounds a settlement, also one whose caller has left.
@@ -154,7 +155,7 @@ func (l *Limiter) reserve(ctx context.Context, mode driver.Mode, calls []call) (
 	if calls[0].id != "" {
 		r, err = decide(ctx)
 	} else {
-		r, err = outlive(ctx, l.leavers, decide, func(r *Reservation) { r.leave(ctx) })
+		r, err = apart.Outlive(ctx, l.left, decide, func(r *Reservation) { r.leave(ctx) })
 	}
 	if err != nil {
 		return nil, storeError(ctx, err)
@@ -198,7 +199,7 @@ func (l *Limiter) settles(call string) error {
 	if l.policy.CountRefused {
 		return countRefusedError{call}
 	}
-	if !l.store.Powers().Has(driver.CanSettle) {
+	if l.store.Powers()&driver.CanSettle == 0 {
 		return fmt.Errorf("%w: %s needs a store with driver.CanSettle", ErrUnsupported, call)
 	}
 	return nil
@@ -207,7 +208,7 @@ func (l *Limiter) settles(call string) error {
 // books returns ErrUnsupported for a call that books if the store cannot.
 func (l *Limiter) books(call string) error {
 	err := l.settles(call)
-	if err == nil && !l.store.Powers().Books(&l.policy.Policy) {
+	if err == nil && (l.store.Powers()&driver.CanBook == 0 || !l.policy.Bookable()) {
 		err = fmt.Errorf("%w: %s with algorithm %v: it needs a store with driver.CanBook, and sliding-log or sliding-buckets without a block",
 			ErrUnsupported, call, l.policy.Algorithm)
 	}

@@ -55,8 +55,9 @@ type Result struct {
 	// of 16 bytes, like that of a driver.Answer.
 	key      string
 	policy   *policy
-	statuses driver.StatusList
-	subjects *[]Result // of a decision over several subjects
+	few      [2]driver.Status // the limits' parts, where there are one or two
+	many     []driver.Status  // where there are more
+	subjects *[]Result        // of a decision over several subjects
 }
 
 // A LimitResult is one limit's part of a Result.
@@ -83,17 +84,37 @@ type LimitResult struct {
 
 // resultOf returns the result of a store's answer for a key under a policy.
 func resultOf(key string, p *policy, a *driver.Answer) (r Result) {
-	remaining, retry, reset := a.Sum()
 	r.Allowed, r.Source, r.refusals = a.Refusals == 0, a.Source, uint8(a.Refusals)
 	r.Cause, r.At = a.Cause, time.UnixMicro(a.At)
 	r.Charged, r.Blocked = a.Charged, a.Blocked
-	r.Remaining, r.RetryAfter, r.ResetAfter, r.Delay = remaining, micros(retry), micros(reset), micros(a.Delay)
-	r.key, r.policy, r.statuses = key, p, a.StatusList()
+	r.Delay = micros(a.Delay)
+	r.key, r.policy = key, p
+	r.keep(a.Statuses())
 	return r
 }
 
 // limitStatuses returns the status of each limit of a result that has a single subject.
-func (r *Result) limitStatuses() []driver.Status { return r.statuses.First(len(r.policy.Limits)) }
+func (r *Result) limitStatuses() []driver.Status {
+	if r.many != nil {
+		return r.many
+	}
+	return r.few[:min(len(r.policy.Limits), len(r.few))]
+}
+
+// keep keeps the statuses of an answer, and combines them.
+func (r *Result) keep(statuses []driver.Status) {
+	if copy(r.few[:], statuses) < len(statuses) {
+		r.many = statuses
+	}
+	remaining, retry, reset := int64(MaxUnits), int64(0), int64(0)
+	for i := range statuses {
+		s := &statuses[i]
+		remaining, retry, reset = min(remaining, s.Remaining), max(retry, s.Retry), max(reset, s.Reset)
+	}
+	if r.Remaining, r.ResetAfter = remaining, micros(reset); !r.Allowed {
+		r.RetryAfter = micros(retry)
+	}
+}
 
 // Limits returns each limit's part of the result, in the limiter's order, subject by subject.
 func (r Result) Limits() []LimitResult {

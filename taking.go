@@ -18,7 +18,7 @@ import (
 //
 // Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result, error) {
-	if !l.store.Powers().Has(driver.CanTake) {
+	if l.store.Powers()&driver.CanTake == 0 {
 		return Result{}, fmt.Errorf("%w: AllowUpTo needs a store with driver.CanTake", ErrUnsupported)
 	}
 	cost = min(cost, l.policy.MostUnits())
@@ -87,7 +87,7 @@ func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, 
 
 // taking returns the call that charges units or gives them back.
 func (l *Limiter) taking(ctx context.Context, name, key string, units int64) (call, error) {
-	if !l.store.Powers().Has(driver.CanTake) {
+	if l.store.Powers()&driver.CanTake == 0 {
 		return call{}, fmt.Errorf("%w: %s needs a store with driver.CanTake", ErrUnsupported, name)
 	}
 	if units < 1 || units > MaxUnits {
@@ -132,7 +132,7 @@ func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Re
 // repeats returns an error if a call cannot have the ID.
 func (l *Limiter) repeats(id string) error {
 	switch {
-	case !l.store.Powers().Has(driver.CanID):
+	case l.store.Powers()&driver.CanID == 0:
 		return fmt.Errorf("%w: the store remembers no IDs of calls", ErrUnsupported)
 	case id == "":
 		return fmt.Errorf("%w: it is empty, and every call would be taken for a repetition of the first", ErrInvalidID)

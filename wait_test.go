@@ -147,7 +147,7 @@ type downStore struct {
 }
 
 func (s *downStore) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Asks() && s.down.Load() {
+	if b.Ops[0].Kind == driver.Charge && s.down.Load() {
 		return errors.New("down")
 	}
 	return s.bookStore.Do(ctx, b)

@@ -2,7 +2,6 @@ package driver
 
 import (
 	"fmt"
-	"time"
 )
 
 // A Source says where an answer came from.
@@ -61,38 +60,18 @@ type Answer struct {
 	// Cause is nil when the store decided, now or before. Otherwise it is why it did not.
 	Cause error
 
-	statuses StatusList
+	few  [2]Status          // the statuses, which need no allocation
+	many *[MaxLimits]Status // set when there are more; never modified afterwards
 }
 
-// A StatusList holds the status of each limit of one answer. It is cheap to copy, and one or two limits need no allocation.
-type StatusList struct {
-	few  [2]Status
-	many *[MaxLimits]Status // set when there are more limits than few holds; never modified afterwards
-}
-
-// First returns the first n statuses, or fewer if there are not as many. The caller must not change them.
-func (s *StatusList) First(n int) []Status {
-	if s.many != nil {
-		return s.many[:min(n, MaxLimits)]
-	}
-	return s.few[:min(n, len(s.few))]
-}
-
-// NewAnswer returns an answer. At is the store's clock; bit i of refusals is set when limit i refused; statuses
-// has one element per limit, at most MaxLimits, and is copied.
-func NewAnswer(at int64, refusals uint64, statuses []Status) (a Answer) {
-	a.Set(at, refusals, statuses)
-	return a
-}
-
-// Set fills an Answer in place. It takes the arguments of NewAnswer and saves copying the Answer. Source, Firm and Cause
-// stay as they are.
+// Set fills an answer in. At is the store's clock; bit i of refusals is set when limit i refused; statuses has one element per limit, at
+// most MaxLimits, and is copied. The other fields stay as they are.
 func (a *Answer) Set(at int64, refusals uint64, statuses []Status) {
 	a.At, a.Refusals, a.limits = at, refusals, int32(len(statuses))
-	a.statuses.many = nil
-	if copy(a.statuses.few[:], statuses) < len(statuses) {
-		a.statuses.many = new([MaxLimits]Status)
-		copy(a.statuses.many[:], statuses)
+	a.many = nil
+	if copy(a.few[:], statuses) < len(statuses) {
+		a.many = new([MaxLimits]Status)
+		copy(a.many[:], statuses)
 	}
 }
 
@@ -118,103 +97,32 @@ func (a *Answer) Check(p *Policy) error {
 // Allowed reports whether the request was admitted.
 func (a *Answer) Allowed() bool { return a.Refusals == 0 }
 
-// Statuses returns the status of each limit, in the policy's order. The caller must not change them.
-func (a *Answer) Statuses() []Status { return a.statuses.First(int(a.limits)) }
-
-// StatusList returns the statuses in a form that can be kept without an allocation.
-func (a *Answer) StatusList() StatusList { return a.statuses }
+// Statuses returns the status of each limit, in the policy's order. The caller must not change them. More than two are never changed
+// later, so they can be kept.
+func (a *Answer) Statuses() []Status {
+	if a.many != nil {
+		return a.many[:min(a.limits, MaxLimits)]
+	}
+	return a.few[:min(a.limits, 2)]
+}
 
 // Remaining returns how many units are left after the call: the fewest of all limits.
 func (a *Answer) Remaining() int64 {
-	remaining, _, _ := a.Sum()
+	remaining := int64(MaxUnits)
+	for _, s := range a.Statuses() {
+		remaining = min(remaining, s.Remaining)
+	}
 	return remaining
 }
 
 // Retry returns the time after which a refused request is admitted if no other call comes, in microseconds;
 // zero for one that was admitted.
-func (a *Answer) Retry() int64 {
-	_, retry, _ := a.Sum()
-	return retry
-}
-
-// Sum combines the limits. It returns the fewest units that remain, the longest time until the request is admitted
-// (zero if it was), and the longest time until every unit is free.
-func (a *Answer) Sum() (remaining, retry, reset int64) {
-	remaining = MaxUnits
-	statuses := a.Statuses()
-	for i := range statuses {
-		s := &statuses[i]
-		remaining, retry, reset = min(remaining, s.Remaining), max(retry, s.Retry), max(reset, s.Reset)
-	}
+func (a *Answer) Retry() (retry int64) {
 	if a.Refusals == 0 {
-		retry = 0
+		return 0
 	}
-	return remaining, retry, reset
-}
-
-// Before returns the answer to one of several requests that were decided together, when a is the answer to all of them. They have the
-// same subject and equal policies. The requests that follow it were charged later units, which still remain when it is answered.
-func (a *Answer) Before(later int64) (before Answer) {
-	before = *a
-	if later == 0 {
-		return before
+	for _, s := range a.Statuses() {
+		retry = max(retry, s.Retry)
 	}
-	statuses := before.own()
-	for i := range statuses {
-		statuses[i].Remaining += later
-	}
-	return before
-}
-
-// After returns what the answer becomes once d has passed, if no other call comes: every duration is shorter by d but
-// not negative, and At is later by d. Stores that answer from an earlier answer use it.
-func (a *Answer) After(d time.Duration) (after Answer) {
-	after = *a
-	less := d.Microseconds()
-	if less <= 0 {
-		return after
-	}
-	after.At += less
-	statuses := after.own()
-	for i := range statuses {
-		s := &statuses[i]
-		s.Retry, s.Release, s.Reset = max(0, s.Retry-less), max(0, s.Release-less), max(0, s.Reset-less)
-	}
-	return after
-}
-
-// Bar makes the answer that of a subject that is blocked for so many microseconds more: every limit refuses at least until
-// then, and has no units.
-func (a *Answer) Bar(left int64) {
-	a.Blocked, a.Firm, a.Charged = true, true, 0
-	statuses := a.own()
-	a.Refusals = 1<<len(statuses) - 1
-	for i := range statuses {
-		s := &statuses[i]
-		s.Retry, s.Reset = max(s.Retry, left), max(s.Reset, left)
-		if s.Remaining > 0 {
-			s.Release = left
-		}
-		s.Remaining, s.Release = 0, max(s.Release, left)
-	}
-}
-
-// Foresee makes the answer to a peek that to a request of a cost: limits with fewer units left refuse it.
-func (a *Answer) Foresee(cost int64) {
-	statuses := a.own()
-	for i := range statuses {
-		if s := &statuses[i]; s.Remaining < cost {
-			a.Refusals |= 1 << i
-			s.Retry = max(s.Retry, s.Release)
-		}
-	}
-}
-
-// own returns the statuses for modification. If they were shared with other answers, it copies them first.
-func (a *Answer) own() []Status {
-	if a.statuses.many != nil {
-		many := *a.statuses.many
-		a.statuses.many = &many
-	}
-	return a.Statuses()
+	return retry
 }

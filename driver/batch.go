@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 )
 
 // Bounds of a batch.
@@ -38,14 +37,15 @@ const (
 	// Any carries out one of 1 to MaxChoice charges, in one atomic step, and sets Chosen and the answer of that one. The others
 	// are not charged.
 	//
-	// The store looks at groups of ChoiceGroup charges, in order, and decides in the first group in which one fits now: the one
-	// that has most room (see [Room]), and of several such the first. If none of all charges fits, it decides the one whose retry
-	// time is shortest, and again the first: it books that one if the charges may be booked, and returns its refusal otherwise.
+	// The store looks at groups of ChoiceGroup charges, in order, and decides in the first group in which one fits now: the one that
+	// leaves the largest share of the limit of which it leaves least, and of several such the first. If none of all charges fits, it
+	// decides the one whose retry time is shortest, and again the first: it books that one if the charges may be booked, and returns its
+	// refusal otherwise.
 	// Charges that may be booked stand in line: behind a booking of its subject none of them fits now.
 	//
 	// All have the same algorithm, resolution and Within. Their policies do not charge refused calls. When the store cannot
 	// decide them in one step the error is [ErrApart], and nothing was charged: a limiter then looks at them. A subject that the store
-	// rejects is left out, and the error is that of [NoneOf] only if it rejects all.
+	// rejects is left out, and the error is ErrRejected only if it rejects all.
 	Any
 	// Each carries out the operations one after the other, each by itself: the error of one is in its Err, and says nothing about
 	// the others, unless Do returns an error, after which any number of them may have been carried out. The error is ErrApart,
@@ -110,12 +110,6 @@ type Op struct {
 	Err error
 }
 
-// Asks reports whether limits admit or refuse the operation.
-func (op *Op) Asks() bool { return op.Kind == Charge }
-
-// Corrects reports whether the operation is about a charge that was made before, where the Source says.
-func (op *Op) Corrects() bool { return op.Kind == Settle || op.Kind == Extend }
-
 // MayCharge returns the most units that the operation charges.
 func (op *Op) MayCharge() int64 {
 	switch op.Kind {
@@ -127,19 +121,9 @@ func (op *Op) MayCharge() int64 {
 	return 0
 }
 
-// MayFree reports whether the operation can make room now.
-func (op *Op) MayFree() bool {
-	return op.Kind == GiveBack || op.Kind == Forget || op.Kind == Settle && op.Units < op.Cost
-}
-
-// Made returns the settlement that gives back what a charge was charged, all of it.
-func (op *Op) Made() Settlement {
-	return Settlement{Request: op.Request, At: op.Answer.At, Delay: op.Answer.Delay, Source: op.Answer.Source}
-}
-
 // check returns an error if the answer of the operation cannot be one.
 func (op *Op) check() error {
-	if !op.Asks() && op.Kind != GiveBack {
+	if op.Kind != Charge && op.Kind != GiveBack {
 		return nil
 	}
 	return op.Answer.Check(op.Policy)
@@ -169,30 +153,13 @@ func (b *Batch) Do(ctx context.Context, store Store) error {
 	return nil
 }
 
-// Admitted reports whether a batch that was carried out charged what it asked for: of modes All and Each every operation, of Any
-// the chosen one.
-func (b *Batch) Admitted() bool {
-	if b.Mode == Any {
-		return b.Ops[b.Chosen].Answer.Allowed()
-	}
-	for i := range b.Ops { // an operation is large: it is not copied
-		if op := &b.Ops[i]; op.Err != nil || !op.Answer.Allowed() {
-			return false
-		}
-	}
-	return true
-}
-
-// Joins reports whether the operations are of a kind that several can be of in modes All and Any.
-func (b *Batch) Joins() bool { return b.Ops[0].Kind == Charge || b.Ops[0].Kind == Extend }
-
 // Charged returns how many units operation i of a batch charged that was carried out without an error: less than zero if it gave
 // units back.
 func (b *Batch) Charged(i int) int64 {
 	op := &b.Ops[i]
 	admitted := op.Answer.Allowed()
-	if b.Mode == All {
-		admitted = b.Admitted()
+	for j := 0; b.Mode == All && j < len(b.Ops); j++ { // an operation is large: it is not copied
+		admitted = admitted && b.Ops[j].Answer.Allowed()
 	}
 	switch {
 	case op.Err != nil, b.Mode == Any && i != b.Chosen:
@@ -201,9 +168,9 @@ func (b *Batch) Charged(i int) int64 {
 		return -op.Answer.Charged
 	case op.Kind == Settle:
 		return op.Units - op.Cost
-	case op.Kind == Extend && op.Answer.At == 0, op.Asks() && !admitted && !op.Policy.CountRefused:
+	case op.Kind == Extend && op.Answer.At == 0, op.Kind == Charge && !admitted && !op.Policy.CountRefused:
 		return 0
-	case op.Asks() && op.Partial:
+	case op.Kind == Charge && op.Partial:
 		return max(1, op.Answer.Charged) // a refusal that is charged is one of a unit
 	}
 	return op.MayCharge()
@@ -218,21 +185,6 @@ func (b *Batch) Take(from *Batch) {
 	for i := range b.Ops {
 		b.Ops[i].CoolDown, b.Ops[i].Answer, b.Ops[i].Err = from.Ops[i].CoolDown, from.Ops[i].Answer, from.Ops[i].Err
 	}
-}
-
-// Room returns the share of a limit's units that would be left after the request: that of the limit with the smallest
-// share. It is below zero if the request does not fit. The statuses are those of a look at the request's subject.
-func Room(req *Request, statuses []Status) float64 {
-	least := 1.0
-	for i := range statuses {
-		least = min(least, float64(statuses[i].Remaining-req.Cost)/float64(req.Policy.Limits[i].Units))
-	}
-	return least
-}
-
-// NoneOf returns the error of a choice whose subjects are all rejected, the first of them with this error.
-func NoneOf(subjects int, first error) error {
-	return fmt.Errorf("none of the %d subjects can be decided, the first because of this: %w", subjects, first)
 }
 
 // OneByOne carries out the operations of a batch by themselves, in their order: what a store does that knows no better.
@@ -266,7 +218,7 @@ type Request struct {
 	// Policy holds the limits of the subject. The cost is not above any of them.
 	Policy *Policy
 	// Within is how far ahead a charge may be booked, in microseconds: 0 to MaxAhead. Zero only asks for now. A store that
-	// does not book under the policy ignores it: see [Powers.Books].
+	// does not book, or not under the policy, ignores it: see [Policy.Bookable].
 	//
 	// A request that may be booked is admitted at the earliest instant, from now to Within ahead, at which every limit has
 	// room and no charge that was made before is later. Its charge is made at that instant, which is [Answer].At, and
@@ -341,7 +293,8 @@ func (s *Settlement) Expires() int64 {
 // A cool-down lasts Length from now on, unless there is one that ends as late; comparing and beginning are one atomic step. The operation
 // gets the cool-down that the key has then: the zero CoolDown when there is none. A Length of zero begins nothing and only looks. The
 // policy of the operation has no limits; charges of the key do not matter and stay as they are. After an error the cool-down may have
-// begun, and the operation may be repeated. When the store's clock went back to before a cool-down began, it counts as begun now.
+// begun, and the operation may be repeated. When the store's clock went back to before a cool-down began, it counts as begun now. A
+// store keeps it after its end for as long as it lasted, and 10 seconds at least: so a caller learns that the last one was too short.
 type CoolDown struct {
 	// Length is how long it lasts: at most a day and an hour. Zero is no cool-down.
 	Length int64
@@ -351,7 +304,3 @@ type CoolDown struct {
 	// Guessed says that the Length is a guess. The store keeps it for its callers.
 	Guessed bool
 }
-
-// Keep returns how long after its end a store keeps a cool-down: as long as it lasted, and 10 seconds at
-// least. So a caller knows that the last one was too short.
-func (c CoolDown) Keep() int64 { return max(c.Length, 10*time.Second.Microseconds()) }

@@ -14,7 +14,7 @@ import (
 type logged struct{ driver.Passthrough }
 
 func (l *logged) Do(ctx context.Context, b *driver.Batch) error {
-	err := l.Next.Do(ctx, b)
+	err := l.Store.Do(ctx, b)
 	for i := range b.Ops {
 		fmt.Printf("%s was charged %d units\n", b.Ops[i].Key, b.Charged(i))
 	}
@@ -22,7 +22,7 @@ func (l *logged) Do(ctx context.Context, b *driver.Batch) error {
 }
 
 func ExamplePassthrough() {
-	store := &logged{driver.Passthrough{Next: memstore.New(nil)}}
+	store := &logged{driver.Passthrough{Store: memstore.New(nil)}}
 	limiter, err := sash.New(store, nil, sash.Every(3, time.Hour))
 	if err != nil {
 		panic(err)

@@ -23,7 +23,7 @@ var algorithmNames = [...]string{"sliding-log", "sorted-set-log", "sliding-bucke
 
 // String returns the algorithm's name, such as "sliding-log".
 func (a Algorithm) String() string {
-	if a.Valid() {
+	if int(a) < len(algorithmNames) {
 		return algorithmNames[a]
 	}
 	return fmt.Sprintf("Algorithm(%d)", uint8(a))
@@ -41,14 +41,8 @@ func (a *Algorithm) UnmarshalText(text []byte) error {
 	return fmt.Errorf("sash: unknown algorithm %.80q; there are sliding-log, sorted-set-log, sliding-buckets, sliding-counter, fixed-window and gcra", text)
 }
 
-// Valid reports whether there is such an algorithm.
-func (a Algorithm) Valid() bool { return int(a) < len(algorithmNames) }
-
 // Exact reports whether the algorithm never admits more than a limit's units in any sliding window.
 func (a Algorithm) Exact() bool { return a <= SlidingBuckets }
-
-// Extends reports whether charges under an algorithm can be extended.
-func (a Algorithm) Extends() bool { return a == SlidingLog || a == SlidingBuckets }
 
 // Bounds of a Policy.
 const (
@@ -56,8 +50,6 @@ const (
 	MaxLimits = 8
 	// MaxUnits is the most units of a limit, and the highest cost.
 	MaxUnits = 1<<40 - 1
-	// MaxEntries is the most units of a limit under SortedSetLog, which keeps a member for each call.
-	MaxEntries = 100_000
 )
 
 // A Policy is what a store needs to know about a limiter: its limits, and how they are counted. It does not
@@ -86,13 +78,10 @@ type Policy struct {
 // algorithm and a resolution that have a Block share it. A reset under any policy of these ends it, also under one
 // without a Block.
 type Block struct {
-	Refusals int64 // 1 to MaxRefusals; zero is no Block
+	Refusals int64 // 1 to 100; zero is no Block
 	Window   int64
 	Length   int64
 }
-
-// MaxRefusals is the most refusals of a [Block].
-const MaxRefusals = 100
 
 // Equal reports whether two policies hold a subject to the same: limits in the same order, counted in the
 // same way.

@@ -2,13 +2,13 @@
 // need the packages sash and a store; authors of stores and of decorators need this one.
 //
 // A store has one method that decides, Do. It gets a [Batch] of operations on subjects, and writes the answers into it. What a
-// store can do is a set of bits, [Powers]. A [Decorator] is a store over a store. It embeds a [Passthrough], and handles an
+// store can do is a set of bits, [Powers]. A decorator is a store over a store. It embeds a [Passthrough], and handles an
 // operation by what it may charge ([Op.MayCharge]) and what it did charge ([Batch.Charged]), not by its kind:
 //
 //	type logged struct{ driver.Passthrough }
 //
 //	func (l *logged) Do(ctx context.Context, b *driver.Batch) error {
-//		err := l.Next.Do(ctx, b)
+//		err := l.Store.Do(ctx, b)
 //		for i := range b.Ops {
 //			slog.DebugContext(ctx, "done", "key", b.Ops[i].Key, "charged", b.Charged(i), "error", err)
 //		}
@@ -59,12 +59,6 @@ const (
 	// decision for several calls, or units to spend later, cannot use such an answer: put it behind that store, not in front of it.
 	Substitutes
 )
-
-// Has reports whether all of some powers are in a set.
-func (p Powers) Has(some Powers) bool { return p&some == some }
-
-// Books reports whether a store with the powers books under a policy.
-func (p Powers) Books(policy *Policy) bool { return p.Has(CanBook) && policy.Bookable() }
 
 // A Witness is a store that knows for how long it waits for its servers. What a call waits for besides is in this process.
 type Witness interface {

@@ -19,7 +19,7 @@ import (
 // own reports whether the store itself carried out a batch, which shows that it works. A cache before it may have answered.
 func own(b *driver.Batch) bool {
 	op := &b.Ops[b.Chosen]
-	return !op.Asks() || op.Answer.Source == driver.FromStore
+	return op.Kind != driver.Charge || op.Answer.Source == driver.FromStore
 }
 
 // A question is a call on the store.

@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"cmp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,18 +38,18 @@ type backlog struct {
 	mostSettled int
 
 	mu      sync.Mutex
-	debts   map[account]*debt    // guarded by mu
-	flights map[*flight]struct{} // guarded by mu: one write, and calls, of which MaxInFlight are under way
-	done    chan struct{}        // guarded by mu: closed when write has ended; nil if it does not run
-	closed  bool                 // guarded by mu: what is admitted from now on is lost
-	settled map[string]int64     // guarded by mu: by ID of a settlement that was applied, when its charge leaves
-	swept   time.Time            // guarded by mu: when settled was last searched for what has left
+	debts   map[account]*debt  // guarded by mu: those that wait
+	sent    map[*debt]struct{} // guarded by mu: one write, and calls, of which MaxInFlight are under way
+	done    chan struct{}      // guarded by mu: closed when write has ended; nil if it does not run
+	closed  bool               // guarded by mu: what is admitted from now on is lost
+	settled map[string]int64   // guarded by mu: by ID of a settlement that was applied, when its charge leaves
+	swept   time.Time          // guarded by mu: when settled was last searched for what has left
 }
 
 func newBacklog(l *ledger, mostSettled int) backlog {
 	return backlog{
 		ledger: l, wake: make(chan struct{}, 1), mostSettled: mostSettled,
-		debts: make(map[account]*debt), flights: make(map[*flight]struct{}), settled: make(map[string]int64),
+		debts: make(map[account]*debt), sent: make(map[*debt]struct{}), settled: make(map[string]int64),
 	}
 }
 
@@ -83,15 +84,36 @@ func subjectOf(key string, policy *driver.Policy) subject {
 
 // add records units that were charged locally at an instant, a delay ahead, of a call with an ID unless that is empty.
 func (b *backlog) add(id string, req driver.Request, at, delay int64) {
-	if req.Cost == 0 {
-		return
-	}
-	of := accountOf(id, req.Key, req.Policy)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || !b.put(of, req.Policy, newCharge(req.Cost, at, delay), end(req.Policy, at)) {
+	if b.closed {
 		b.lost.Add(req.Cost)
 		return
+	}
+	b.owe(newDebt(id, req, at, delay))
+}
+
+// owe adds a debt to that of its account, but a call with an ID owes its charge once. It gives up what there is no room for. The caller
+// holds mu.
+func (b *backlog) owe(d *debt) {
+	switch since := b.debts[d.of]; {
+	case len(d.leave) == 0, since != nil && d.of.id != "":
+		return
+	case since != nil:
+		if len(since.leave) > 2*steps {
+			since.drop()
+		}
+		for end, c := range d.leave {
+			since.add(c, end)
+		}
+	case b.closed && b.done == nil || !b.room():
+		b.giveUp(d)
+		return
+	default:
+		if d.of.id != "" && d.began == 0 {
+			d.began = time.Now().UnixMicro()
+		}
+		b.debts[d.of] = d
 	}
 	b.start()
 }
@@ -107,28 +129,6 @@ func (b *backlog) start() {
 	case b.wake <- struct{}{}:
 	default:
 	}
-}
-
-// put adds a charge to the debt of an account, but a call with an ID owes its charge once. It reports whether there was
-// room. The caller holds mu.
-func (b *backlog) put(of account, policy *driver.Policy, c *charge, end int64) bool {
-	d := b.debts[of]
-	switch {
-	case d == nil && !b.room():
-		return false
-	case d == nil:
-		d = &debt{policy: policy, leave: make(map[int64]*charge)}
-		if of.id != "" {
-			d.sent = time.Now().UnixMicro()
-		}
-		b.debts[of] = d
-	case of.id != "":
-		return true
-	case len(d.leave) > 2*steps:
-		d.drop()
-	}
-	d.add(c, end)
-	return true
 }
 
 // room counts another account, and reports whether there was room for it. Where there is none it visits a few accounts, and
@@ -178,7 +178,7 @@ func (b *backlog) next() (of account, policy *driver.Policy, wait time.Duration)
 	}
 	if wait == 0 {
 		b.done = nil
-		if len(b.flights) == 0 {
+		if len(b.sent) == 0 {
 			clear(b.settled)
 		}
 	}
@@ -188,27 +188,6 @@ func (b *backlog) next() (of account, policy *driver.Policy, wait time.Duration)
 // hurries reports whether what an account owes is due before it starts: when the program ends, and for a call with an ID,
 // which the store forgets. The caller holds mu.
 func (b *backlog) hurries(of account) bool { return b.closed || of.id != "" }
-
-// putBack restores a debt that was taken back and perhaps not charged.
-func (b *backlog) putBack(of account, d *debt) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	since := b.debts[of]
-	switch {
-	case since == nil && (b.closed && b.done == nil || !b.room()):
-		b.giveUp(d)
-		return
-	case since == nil:
-		b.debts[of] = d
-	case of.id == "":
-		for end, c := range d.leave {
-			since.add(c, end)
-		}
-	default:
-		return
-	}
-	b.start()
-}
 
 // close loses what is admitted from now on, and returns what is closed when write has ended; nil if it does not run.
 func (b *backlog) close() (done <-chan struct{}) {
@@ -235,27 +214,23 @@ func (b *backlog) abandon() {
 
 // giveUp counts a debt that will not be written any more.
 func (b *backlog) giveUp(d *debt) {
-	if d.sent != 0 {
+	if d.began != 0 {
 		b.doubtful.Add(d.units())
 	} else {
 		b.lost.Add(d.units())
 	}
 }
 
-// A flight is a charge that the store may be making now: a debt that is being written, or a call that was answered locally
-// before the store did. Settlements find the debt meanwhile, and Reset comes after the flight.
-type flight struct {
-	of    account
-	units int64         // that the store may charge
-	over  chan struct{} // closed when the store cannot charge them any more
-
-	debt      *debt // guarded by the backlog's mu, until it is taken back: then nil
-	moved     int64 // guarded so too: by how much settlements changed the debt
-	forgotten bool  // guarded so too: by Reset
+// send notes that the store may be charging a debt from now on: it is being written, or is a call that was answered locally before the
+// store did. Settlements find it meanwhile, and Reset comes after it. The caller holds mu.
+func (b *backlog) send(d *debt) *debt {
+	d.cost, d.over = min(d.units(), driver.MaxUnits), make(chan struct{})
+	b.sent[d] = struct{}{}
+	return d
 }
 
-// claim begins the flight of what is due of an account's debt. It returns nil if nothing is any more.
-func (b *backlog) claim(of account) *flight {
+// claim sends what is due of an account's debt. It returns nil if nothing is any more.
+func (b *backlog) claim(of account) *debt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	d := b.debts[of]
@@ -270,43 +245,58 @@ func (b *backlog) claim(of account) *flight {
 	if due.units() == 0 {
 		return nil
 	}
-	return b.begin(&flight{of: of, units: min(due.units(), driver.MaxUnits), debt: due})
+	return b.send(due)
 }
 
-// call begins the flight of a call that was admitted locally at an instant, a delay ahead. It has a debt if it has no
-// ID: with one the account owes it already.
-func (b *backlog) call(id string, req driver.Request, at, delay int64) *flight {
-	f := &flight{of: accountOf(id, req.Key, req.Policy), units: req.Cost}
-	if id == "" {
-		f.debt = &debt{policy: req.Policy, leave: map[int64]*charge{end(req.Policy, at): newCharge(req.Cost, at, delay)}}
+// call sends the debt of a call that was admitted locally. One with an ID owes nothing: its account does already.
+func (b *backlog) call(id string, req driver.Request, at, delay int64) *debt {
+	d := newDebt(id, req, at, delay)
+	if id != "" {
+		d.leave = nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.begin(f)
+	return b.send(d)
 }
 
-// begin adds a flight. The caller holds mu.
-func (b *backlog) begin(f *flight) *flight {
-	f.over = make(chan struct{})
-	b.flights[f] = struct{}{}
-	return f
-}
+// A fate is what became of a debt that was sent.
+type fate uint8
 
-// takeBack returns a flight's debt, which no settlement finds from now on, or nil if Reset forgot it.
-func (b *backlog) takeBack(f *flight) (d *debt) {
+const (
+	charged   fate = iota // by the store
+	uncharged             // and owed as before
+	unknown               // and not charged again
+	repeated              // unknown, and owed under the ID with which it was sent
+	rejected              // and lost
+)
+
+// land records the fate of a debt that was sent, which no settlement finds from now on. What Reset forgot is not owed again.
+func (b *backlog) land(d *debt, f fate) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	d, f.debt = f.debt, nil
-	if f.forgotten {
-		return nil
+	again := &debt{of: d.of, policy: d.policy, leave: d.leave, began: d.began}
+	d.leave = nil
+	switch {
+	case f == charged:
+		b.doubtful.Add(d.moved)
+	case d.forgotten:
+	case f == uncharged:
+		b.owe(again)
+	case f == unknown:
+		b.doubtful.Add(max(d.cost, again.units()))
+	case f == repeated:
+		b.doubtful.Add(d.moved)
+		again.of.id, again.began = d.id, cmp.Or(d.began, time.Now().UnixMicro())
+		b.owe(again)
+	case f == rejected:
+		b.lost.Add(again.units())
 	}
-	return d
 }
 
-// end removes a flight: the store has charged it, or never will.
-func (b *backlog) end(f *flight) {
+// end forgets a debt that has landed: the store has charged it, or never will.
+func (b *backlog) end(d *debt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.flights, f)
-	close(f.over)
+	delete(b.sent, d)
+	close(d.over)
 }

@@ -18,13 +18,9 @@ func newBacklogOf(mostAccounts int64, mostSettled int) *backlog {
 }
 
 // take begins the write of an account, and returns what it owes.
-func (b *backlog) take() (*flight, *debt, bool) {
-	of, policy, _ := b.next()
-	if policy == nil {
-		return nil, nil, false
-	}
-	f := b.claim(of)
-	return f, f.debt, true
+func (b *backlog) take() *debt {
+	of, _, _ := b.next()
+	return b.claim(of)
 }
 
 func (b *backlog) debt(req driver.Request) *debt {
@@ -89,9 +85,9 @@ func TestSettlementsAreBounded(t *testing.T) {
 		if units := b.debt(req).units(); units != 30-4*2-1 || b.doubtful.Load() != 2*3*2 || len(b.settled) != 4 {
 			t.Errorf("%d units; %d are doubtful; %d IDs", units, b.doubtful.Load(), len(b.settled))
 		}
-		f, _, _ := b.take()
+		d := b.take()
 		b.correct(settlement(req, at, 1, "0"))
-		b.putBack(f.of, b.takeBack(f))
+		b.land(d, uncharged)
 		b.correct(settlement(req, at, 1, "0"))
 		if units := b.debt(req).units(); units != 21 || len(b.settled) != 4 {
 			t.Errorf("%d units after a debt was put back and a settlement repeated; %d IDs", units, len(b.settled))
@@ -111,7 +107,7 @@ func TestManyInstantsOfAnAccountAreAddedUp(t *testing.T) {
 	for i := range 10_000 {
 		b.add("", request(t, "k", 1, sash.PerHour(5)), time.Now().Add(time.Duration(i)*time.Hour).UnixMicro(), 0)
 	}
-	if _, d, _ := b.take(); len(d.leave) > mostEnds || d.units() != 10_000 {
+	if d := b.take(); len(d.leave) > mostEnds || d.units() != 10_000 {
 		t.Errorf("%d units at %d instants", d.units(), len(d.leave))
 	}
 }

@@ -110,7 +110,7 @@ var errRejected = fmt.Errorf("%w: the key holds a list", driver.ErrRejected)
 type rejecting struct{ *fake }
 
 func (s rejecting) Do(ctx context.Context, b *driver.Batch) error {
-	if strings.HasPrefix(b.Ops[0].Key, "bad") && b.Ops[0].Asks() {
+	if strings.HasPrefix(b.Ops[0].Key, "bad") && b.Ops[0].Kind == driver.Charge {
 		return cmp.Or(s.enter(ctx), errRejected)
 	}
 	return s.fake.Do(ctx, b)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/apart"
 )
 
 // Do implements [driver.Store]. While the store is unavailable, the failure mode answers charges: of several subjects the
@@ -27,7 +28,7 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 		b.Chosen = 0
 		s.mirror(ctx, b)
 		return nil
-	case op.Corrects() && !slices.ContainsFunc(b.Ops[1:], func(other driver.Op) bool { return !other.Corrects() }):
+	case corrects(op) && !slices.ContainsFunc(b.Ops[1:], func(other driver.Op) bool { return !corrects(&other) }):
 		return s.correct(ctx, b)
 	case b.Mode == driver.Each && len(b.Ops) > 1:
 		for i := range b.Ops {
@@ -36,16 +37,22 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 		return nil
 	case op.Kind == driver.Forget:
 		return s.forget(ctx, b)
-	case !op.Asks():
+	case op.Kind != driver.Charge:
 		return s.pass(ctx, b, nil)
 	}
 	return s.decide(ctx, b)
 }
 
+// A recaller is a cache: it knows some answers already, such as refusals that still hold.
+type recaller interface {
+	// Recall sets the answer that Do would give without asking another store, or returns false if there is none. It does not block.
+	Recall(op *driver.Op) bool
+}
+
 // recall sets an answer that the store knows already while it is up: such a call needs no goroutine, no place among those under
 // way, and no time. A panic of the store is left to the call itself.
 func (s *Store) recall(ctx context.Context, op *driver.Op) (ok bool) {
-	recaller, ok := s.store.(driver.Recaller)
+	cache, ok := s.store.(recaller)
 	if !ok || ctx.Err() != nil || s.part(op.Request).now() != Up {
 		return false
 	}
@@ -54,7 +61,7 @@ func (s *Store) recall(ctx context.Context, op *driver.Op) (ok bool) {
 			ok = false
 		}
 	}()
-	return recaller.Recall(op)
+	return cache.Recall(op)
 }
 
 // pass has the store carry out a batch that it does not answer in its place, once some channels are closed.
@@ -142,19 +149,19 @@ func (s *Store) forgo(ctx context.Context, out *outcome, owed []driver.Op) {
 		return
 	}
 	out.late.ends(func(late *driver.Batch, err error) {
-		if err != nil || !late.Admitted() {
-			return
-		}
-		for i := range late.Ops {
+		for i := 0; err == nil && i < len(late.Ops); i++ {
 			op := &late.Ops[i]
 			if op.Within == 0 || !op.MaySettle || late.Charged(i) == 0 || at(owed, op.Key) >= 0 {
 				continue
 			}
-			back := &driver.Batch{Ops: []driver.Op{{Kind: driver.Settle, Settlement: op.Made()}}}
+			back := &driver.Batch{Ops: []driver.Op{apart.Undo(op)}}
 			_ = s.ask(context.WithoutCancel(ctx), question{breaker: s.part(op.Request), patience: s.budget, batch: back})
 		}
 	})
 }
+
+// corrects reports whether an operation is about a charge that was made before, where its Source says.
+func corrects(op *driver.Op) bool { return op.Kind == driver.Settle || op.Kind == driver.Extend }
 
 // at returns the index of the operation on a key, or -1.
 func at(ops []driver.Op, key string) int {

@@ -133,7 +133,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	g.enter = (*breaker).enter
 	g.keys = sync.OnceValue(g.probeKeys)
 	if !driver.Nil(o.Local) {
-		if !o.Local.Powers().Has(localPowers) {
+		if o.Local.Powers()&localPowers != localPowers {
 			return nil, fmt.Errorf("failover: a %T cannot decide in mode local: use memstore.New(nil)", o.Local)
 		}
 		g.local = newLocal(o.Local, o.Instances, len(g.breakers))
@@ -153,7 +153,7 @@ func (s *Store) With(modes Modes) (*Store, error) {
 	return &Store{guard: s.guard, modes: modes}, nil
 }
 
-// Unwrap implements [driver.Decorator].
+// Unwrap returns the store that it answers for.
 func (s *Store) Unwrap() driver.Store { return s.store }
 
 // Powers implements [driver.Store]: those of the store behind it, but it carries out one operation at a time.

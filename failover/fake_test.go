@@ -66,7 +66,7 @@ func (s *fake) enter(ctx context.Context) error {
 }
 
 func (s *fake) Do(ctx context.Context, b *driver.Batch) error {
-	if op := &b.Ops[0]; op.Asks() || op.Kind == driver.Settle {
+	if op := &b.Ops[0]; op.Kind == driver.Charge || op.Kind == driver.Settle {
 		if err := s.enter(ctx); err != nil {
 			return err
 		}

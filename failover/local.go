@@ -111,11 +111,11 @@ func (s *Store) mirror(ctx context.Context, b *driver.Batch) {
 	for i := range b.Ops {
 		op, id := &b.Ops[i], b.Ops[i].ID
 		req, delay := op.Request, op.Answer.Delay
-		if op.Corrects() && id != "" {
+		if corrects(op) && id != "" {
 			id = "settle:" + id // the call may have the same
 		}
 		switch req.Cost = b.Charged(i); {
-		case req.Cost <= 0, !op.Corrects() && !s.modes.local():
+		case req.Cost <= 0, !corrects(op) && !s.modes.local():
 		case delay > 0:
 			s.local.mirrorLater(id, req, microseconds(delay))
 		default:
@@ -145,7 +145,7 @@ func (l *local) decide(ctx context.Context, ops []driver.Op, cause error, again 
 		shares[i] = l.share(op.Policy)
 		op.Policy = shares[i].policy
 		op.Cost = shares[i].need(op.Request)
-		if !l.store.Powers().Books(op.Policy) {
+		if l.store.Powers()&driver.CanBook == 0 || !op.Policy.Bookable() {
 			op.Within = 0
 		}
 		fits = fits && op.Cost <= shares[i].least
@@ -195,8 +195,8 @@ func (s *share) restate(cost int64, over driver.Answer, again time.Duration) dri
 			statuses[i].Retry = again.Microseconds()
 		}
 	}
-	answer := driver.NewAnswer(over.At, refusals, statuses[:len(s.units)])
-	answer.Charged, answer.Delay, answer.Blocked = over.Charged, over.Delay, over.Blocked
+	answer := driver.Answer{Charged: over.Charged, Delay: over.Delay, Blocked: over.Blocked}
+	answer.Set(over.At, refusals, statuses[:len(s.units)])
 	return answer
 }
 

@@ -112,8 +112,8 @@ func open(req driver.Request, cause error) driver.Answer {
 	for i, l := range req.Policy.Limits {
 		statuses[i].Remaining = l.Units - req.Cost
 	}
-	answer := driver.NewAnswer(time.Now().UnixMicro(), 0, statuses[:len(req.Policy.Limits)])
-	answer.Source, answer.Cause = driver.FromPolicy, cause
+	answer := driver.Answer{Source: driver.FromPolicy, Cause: cause}
+	answer.Set(time.Now().UnixMicro(), 0, statuses[:len(req.Policy.Limits)])
 	if req.Partial {
 		answer.Charged = req.Cost
 	}

@@ -38,7 +38,7 @@ func loseReplies(inner *fake, after func(context.Context) error) *lossy {
 
 func (s *lossy) Do(ctx context.Context, b *driver.Batch) error {
 	err := s.fake.Do(ctx, b)
-	if after := s.after.Load(); after != nil && err == nil && b.Ops[0].Asks() && b.Ops[0].ID != "" {
+	if after := s.after.Load(); after != nil && err == nil && b.Ops[0].Kind == driver.Charge && b.Ops[0].ID != "" {
 		err = (*after)(ctx)
 	}
 	return err
@@ -162,7 +162,7 @@ type cached struct {
 }
 
 func (s *cached) Do(ctx context.Context, b *driver.Batch) error {
-	if !s.hit || !b.Ops[0].Asks() || b.Ops[0].ID != "" {
+	if !s.hit || b.Ops[0].Kind != driver.Charge || b.Ops[0].ID != "" {
 		return s.fake.Do(ctx, b)
 	}
 	err := s.Store.Do(ctx, b)

@@ -125,7 +125,7 @@ func (s *divided) Do(ctx context.Context, b *driver.Batch) error {
 	s.mu.Lock()
 	fails := slices.Contains([]byte(s.down), b.Ops[0].Key[0])
 	s.mu.Unlock()
-	if fails && b.Ops[0].Asks() {
+	if fails && b.Ops[0].Kind == driver.Charge {
 		return errRefused
 	}
 	return s.Store.Do(ctx, b)

@@ -22,18 +22,17 @@ func (g *guard) owe(owed []driver.Op, out *outcome) {
 		if out.kind != Unknown {
 			continue
 		}
-		f := b.call(op.ID, op.Request, op.Answer.At, op.Answer.Delay)
+		d := b.call(op.ID, op.Request, op.Answer.At, op.Answer.Delay)
 		out.late.ends(func(late *driver.Batch, err error) {
-			d := b.takeBack(f)
 			switch i := at(late.Ops, op.Key); {
 			case err == nil && i >= 0 && late.Charged(i) > 0: // do not charge it again
-				b.doubtful.Add(f.moved)
-			case d != nil && (err == nil || answers(err) || g.kind(err) != Unknown):
-				b.putBack(f.of, d)
-			case d != nil:
-				b.doubtful.Add(max(f.units, d.units()))
+				b.land(d, charged)
+			case err == nil || answers(err) || g.kind(err) != Unknown:
+				b.land(d, uncharged)
+			default:
+				b.land(d, unknown)
 			}
-			b.end(f)
+			b.end(d)
 		})
 	}
 }
@@ -87,45 +86,38 @@ func (g *guard) await(b *backlog, wait time.Duration) {
 // pay writes what an account owes, and reports whether the store worked. A write has an ID if the store knows IDs, so one
 // that may have been charged can be repeated. What the store rejects is lost: it would fail again and again.
 func (g *guard) pay(b *backlog, store *breaker, of account) bool {
-	f := b.claim(of)
-	if f == nil { // forgotten, or it has left
+	d := b.claim(of)
+	if d == nil { // forgotten, or it has left
 		return true
 	}
-	sent, policy := f.debt.sent, f.debt.policy
-	if sent != 0 && time.Since(time.UnixMicro(sent)) > driver.RepeatTime-longest(patientBudgets*g.budget) { // the store may have forgotten the ID
-		if d := b.takeBack(f); d != nil {
-			b.giveUp(d)
-		}
-		b.end(f)
+	if d.began != 0 && time.Since(time.UnixMicro(d.began)) > driver.RepeatTime-longest(patientBudgets*g.budget) { // the store may have forgotten the ID
+		b.land(d, unknown)
+		b.end(d)
 		return true
 	}
-	repeats := g.store.Powers().Has(driver.CanID)
-	if repeats && of.id == "" {
-		of.id, sent = rand.Text(), time.Now().UnixMicro()
+	repeats := g.store.Powers()&driver.CanID != 0
+	if d.id = of.id; repeats && d.id == "" {
+		d.id = rand.Text()
 	}
-	req := driver.Request{Key: of.key, Cost: f.units, Policy: holding(policy, f.units)}
-	out := g.single(context.Background(), store, true, driver.Settlement{Request: req, ID: of.id})
-	d := b.takeBack(f)
+	req := driver.Request{Key: of.key, Cost: d.cost, Policy: holding(d.policy, d.cost)}
+	out := g.single(context.Background(), store, true, driver.Settlement{Request: req, ID: d.id})
 	switch {
 	case !out.failed && out.err == nil:
-		b.written.Add(f.units)
-		b.doubtful.Add(f.moved)
-	case d == nil: // forgotten
-	case out.failed && out.kind == Unsent && f.of.id == "": // also if too many calls are under way
-		b.putBack(f.of, d)
+		b.written.Add(d.cost)
+		b.land(d, charged)
+	case out.failed && out.kind == Unsent && of.id == "": // also if too many calls are under way
+		b.land(d, uncharged)
 	case out.failed && out.kind != Misconfigured && repeats:
-		d.sent = sent
-		b.doubtful.Add(f.moved)
-		b.putBack(of, d)
+		b.land(d, repeated)
 	case out.failed && out.kind == Unknown:
-		b.doubtful.Add(max(f.units, d.units()))
+		b.land(d, unknown)
 	default:
-		b.lost.Add(d.units())
+		b.land(d, rejected)
 	}
 	if out.late == nil {
-		b.end(f)
+		b.end(d)
 	} else {
-		out.late.ends(func(*driver.Batch, error) { b.end(f) })
+		out.late.ends(func(*driver.Batch, error) { b.end(d) })
 	}
 	return !out.failed
 }
@@ -186,9 +178,26 @@ const (
 // A debt is the local charges of one account, by the instant at which they have left, in microseconds since the
 // epoch. So settlements find their charge in any order.
 type debt struct {
+	of     account
 	policy *driver.Policy // of the charges
 	leave  map[int64]*charge
-	sent   int64 // when the account's ID was first sent to the store; 0 is never
+	began  int64 // when the account's ID was first sent to the store; 0 is never
+
+	// Of a debt that was sent, guarded by the backlog's mu.
+	id        string        // with which
+	cost      int64         // the units that the store may charge
+	over      chan struct{} // closed when the store cannot charge them any more
+	moved     int64         // by how much settlements changed it meanwhile
+	forgotten bool          // by Reset
+}
+
+// newDebt returns the debt of a call that was charged locally at an instant, a delay ahead, in microseconds.
+func newDebt(id string, req driver.Request, at, delay int64) *debt {
+	c := &charge{units: req.Cost, first: at, last: at}
+	if delay > 0 {
+		c.starts = time.Now().Add(microseconds(delay))
+	}
+	return &debt{of: accountOf(id, req.Key, req.Policy), policy: req.Policy, leave: map[int64]*charge{end(req.Policy, at): c}}
 }
 
 // A charge is units that leave at the same time.
@@ -197,15 +206,6 @@ type charge struct {
 	starts time.Time // when the first of them starts; zero if it has. The local clock may jump, this one does not
 	first  int64     // the instant of the first of them
 	last   int64     // and of the last
-}
-
-// newCharge returns a charge at an instant, a delay ahead, in microseconds.
-func newCharge(units, at, delay int64) *charge {
-	c := &charge{units: units, first: at, last: at}
-	if delay > 0 {
-		c.starts = time.Now().Add(time.Duration(delay) * time.Microsecond)
-	}
-	return c
 }
 
 // ahead returns the time until the first of the units starts: zero or less if it has.
@@ -273,7 +273,7 @@ func (d *debt) due() (in time.Duration, owes bool) {
 
 // take removes the charges of calls that have started, or all, and returns them.
 func (d *debt) take(all bool) *debt {
-	taken := &debt{policy: d.policy, leave: make(map[int64]*charge), sent: d.sent}
+	taken := &debt{of: d.of, policy: d.policy, leave: make(map[int64]*charge), began: d.began}
 	for end, c := range d.leave {
 		if all || c.ahead() <= 0 {
 			taken.leave[end] = c

@@ -155,7 +155,7 @@ func (s *payments) fails(req driver.Request) error {
 }
 
 func (s *payments) Do(ctx context.Context, b *driver.Batch) error {
-	if op := &b.Ops[0]; op.Asks() && len(b.Ops) == 1 {
+	if op := &b.Ops[0]; op.Kind == driver.Charge && len(b.Ops) == 1 {
 		if err := s.fails(op.Request); err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func TestPaymentsThatFailAreNotRepeatedWithEveryAnswer(t *testing.T) {
 			inner.wrong.Store(&c.err)
 			var behind driver.Store = inner
 			if c.noIDs {
-				behind = &drivertest.Fake{Passthrough: driver.Passthrough{Next: inner}, Without: driver.CanID}
+				behind = &drivertest.Fake{Passthrough: driver.Passthrough{Store: inner}, Without: driver.CanID}
 			}
 			store := guarded(t, behind, failover.Options{
 				Modes: always(failover.Local),

@@ -48,15 +48,13 @@ func (b *backlog) correct(set driver.Settlement) {
 	if _, again := b.settled[set.ID]; again {
 		return
 	}
-	c, f := b.find(accountOf("", req.Key, req.Policy), set.At, leaves)
+	c, d := b.find(accountOf("", req.Key, req.Policy), set.At, leaves)
 	if c == nil || set.ID != "" && !b.remember(set.ID, leaves) {
 		b.doubtful.Add(max(more, -more))
 		return
 	}
 	c.units = max(0, c.units+more)
-	if f != nil {
-		f.moved += max(more, -more)
-	}
+	d.moved += max(more, -more) // counts if it has been sent
 }
 
 // remember notes that a settlement was applied, until its charge has left, and reports whether there was room. The caller holds mu.
@@ -72,20 +70,15 @@ func (b *backlog) remember(id string, leaves int64) bool {
 	return true
 }
 
-// find returns the charge of an account that was made at an instant and leaves at another, and its flight if it has one.
-// The caller holds mu.
-func (b *backlog) find(of account, at, leaves int64) (*charge, *flight) {
-	for f := range b.flights {
-		if f.of.subject == of.subject && f.of.limits == of.limits && f.debt != nil {
-			if c := f.debt.leave[leaves]; c.has(at) {
-				return c, f
-			}
+// find returns the charge of an account that was made at an instant and leaves at another, and its debt. The caller holds mu.
+func (b *backlog) find(of account, at, leaves int64) (*charge, *debt) {
+	for d := range b.sent {
+		if c := d.leave[leaves]; d.of.subject == of.subject && d.of.limits == of.limits && c.has(at) {
+			return c, d
 		}
 	}
-	if d := b.debts[of]; d != nil {
-		if c := d.leave[leaves]; c.has(at) {
-			return c, nil
-		}
+	if d := b.debts[of]; d != nil && d.leave[leaves].has(at) {
+		return d.leave[leaves], d
 	}
 	return nil, nil
 }
@@ -101,10 +94,10 @@ func (b *backlog) forget(key string, policy *driver.Policy) (over []<-chan struc
 			b.remove(of)
 		}
 	}
-	for f := range b.flights {
-		if f.of.subject == name {
-			f.forgotten = true
-			over = append(over, f.over)
+	for d := range b.sent {
+		if d.of.subject == name {
+			d.forgotten = true
+			over = append(over, d.over)
 		}
 	}
 	return over

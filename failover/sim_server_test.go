@@ -186,7 +186,7 @@ func (s *server) decideNow(process string, call uint64, reqs []driver.Request) [
 			statuses[j].Retry = int64(refusals >> j & 1)
 		}
 		allowed = allowed && refusals == 0
-		results[i] = driver.NewAnswer(at, refusals, statuses)
+		results[i].Set(at, refusals, statuses)
 		results[i].Delay = at - now
 	}
 	if call != 0 && allowed {

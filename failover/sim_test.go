@@ -48,7 +48,7 @@ func TestSimulation(t *testing.T) {
 type retries struct{ *link }
 
 func (s retries) Do(ctx context.Context, b *driver.Batch) (err error) {
-	if op := &b.Ops[0]; !op.Asks() || op.ID != "" || len(b.Ops) > 1 {
+	if op := &b.Ops[0]; op.Kind != driver.Charge || op.ID != "" || len(b.Ops) > 1 {
 		return s.link.Do(ctx, b)
 	}
 	for range 3 {
@@ -66,7 +66,7 @@ func (s retries) Do(ctx context.Context, b *driver.Batch) (err error) {
 type forgets struct{ driver.Store }
 
 func (s forgets) Do(ctx context.Context, b *driver.Batch) error {
-	if op := &b.Ops[0]; op.Asks() && op.ID == "" && len(b.Ops) == 1 && op.Policy.CountRefused {
+	if op := &b.Ops[0]; op.Kind == driver.Charge && op.ID == "" && len(b.Ops) == 1 && op.Policy.CountRefused {
 		return nil
 	}
 	return s.Store.Do(ctx, b)
@@ -76,7 +76,7 @@ func (s forgets) Do(ctx context.Context, b *driver.Batch) error {
 type renames struct{ *link }
 
 func (s renames) Do(ctx context.Context, b *driver.Batch) error {
-	if !b.Ops[0].Asks() {
+	if b.Ops[0].Kind != driver.Charge {
 		return s.link.Do(ctx, b)
 	}
 	anew := b.Clone()
@@ -101,19 +101,20 @@ func hides(g *guard) {
 					g.await(b, wait)
 					continue
 				}
-				f := b.claim(of)
-				if f == nil {
+				d := b.claim(of)
+				if d == nil {
 					continue
 				}
-				d := b.takeBack(f)
-				b.end(f)
-				req := driver.Request{Key: of.key, Cost: f.units, Policy: holding(policy, f.units)}
+				b.mu.Lock()
+				delete(b.sent, d)
+				b.mu.Unlock()
+				req := driver.Request{Key: of.key, Cost: d.cost, Policy: holding(policy, d.cost)}
 				works := g.look(store, of.key, policy)
 				time.Sleep(20 * time.Millisecond)
 				if !works {
-					b.putBack(of, d)
+					b.land(d, uncharged)
 				} else if _, err := driver.Decide(context.Background(), g.store, req); err != nil {
-					b.putBack(of, d)
+					b.land(d, uncharged)
 				}
 			}
 			b.abandon()
@@ -136,7 +137,7 @@ func (s impatient) Do(ctx context.Context, b *driver.Batch) error {
 type pushes struct{ driver.Store }
 
 func (s pushes) Do(ctx context.Context, b *driver.Batch) error {
-	if op := &b.Ops[0]; op.Asks() && op.ID == "" && len(b.Ops) == 1 && op.Within > 0 {
+	if op := &b.Ops[0]; op.Kind == driver.Charge && op.ID == "" && len(b.Ops) == 1 && op.Within > 0 {
 		now := b.Clone()
 		now.Ops[0].Within = 0
 		if err := s.Store.Do(ctx, now); err != nil || now.Ops[0].Answer.Allowed() {

@@ -88,7 +88,7 @@ type leavingStore struct {
 
 func (s leavingStore) Do(ctx context.Context, b *driver.Batch) error {
 	err := s.Store.Do(ctx, b)
-	if b.Ops[0].Asks() {
+	if b.Ops[0].Kind == driver.Charge {
 		s.client.gone = true
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/window"
 )
 
 const (
@@ -47,7 +48,7 @@ type errand struct {
 // send goes on an errand, in the background: its caller may leave, and others can spend what it brings. A process that is on
 // as many as it may, or holds as many leases, gives it up, so that another process of the region goes, and the home decides
 // the call.
-func (s *Store) send(ctx context.Context, name id, req driver.Request, held *driver.Held) *errand {
+func (s *Store) send(ctx context.Context, name id, req driver.Request, held *window.Held) *errand {
 	out, w := &errand{done: make(chan struct{})}, &s.work
 	w.mu.Lock()
 	full := w.count >= w.most || len(w.leases) >= mostLeases
@@ -58,7 +59,7 @@ func (s *Store) send(ctx context.Context, name id, req driver.Request, held *dri
 	}
 	w.mu.Unlock()
 	if full {
-		_, _ = s.holder.bring(ctx, name, driver.Errand{Longest: s.longest.Microseconds(), Began: held.At, Rest: held.Rest})
+		_, _ = s.holder.bring(ctx, name, window.Errand{Longest: s.longest.Microseconds(), Began: held.At, Rest: held.Rest})
 		out.alone = true
 		close(out.done)
 		return out
@@ -68,7 +69,7 @@ func (s *Store) send(ctx context.Context, name id, req driver.Request, held *dri
 }
 
 // run goes on an errand and brings what came of it.
-func (s *Store) run(ctx context.Context, name id, req driver.Request, held driver.Held, out *errand) {
+func (s *Store) run(ctx context.Context, name id, req driver.Request, held window.Held, out *errand) {
 	defer s.work.end(out.done, func() {
 		s.work.count--
 		if s.work.errands[name] == out {
@@ -78,7 +79,7 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held drive
 	ctx, cancel := context.WithTimeout(ctx, s.home.within)
 	defer cancel()
 	began := time.Now()
-	e := driver.Errand{Longest: s.longest.Microseconds(), Began: held.At, Rest: -1}
+	e := window.Errand{Longest: s.longest.Microseconds(), Began: held.At, Rest: -1}
 	var fetched *lease
 	answer, asked, err := s.fetch(ctx, req, &held)
 	switch {
@@ -109,11 +110,11 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held drive
 
 // bring brings what came of an errand to the holder. A dear call that the home refused is no reason to lend cheap ones
 // nothing ahead: that is the refusal of a call, and the errand is given up.
-func (s *Store) bring(ctx context.Context, name id, req driver.Request, held *driver.Held, e driver.Errand, fetched *lease) {
+func (s *Store) bring(ctx context.Context, name id, req driver.Request, held *window.Held, e window.Errand, fetched *lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.returnWithin())
 	defer cancel()
 	if e.Refused > 0 && !held.Spent && req.Cost > min(held.Errand, s.floor(req.Policy)) {
-		_, _ = s.holder.bring(ctx, name, driver.Errand{Longest: e.Longest, Began: e.Began, Rest: e.Rest})
+		_, _ = s.holder.bring(ctx, name, window.Errand{Longest: e.Longest, Began: e.Began, Rest: e.Rest})
 		e.Began = 0
 	}
 	kept, err := s.holder.bring(ctx, name, e)
@@ -133,7 +134,7 @@ var (
 )
 
 // fetch asks the home for a lease, and if it refuses for a smaller one. It returns the last answer and how much was asked.
-func (s *Store) fetch(ctx context.Context, req driver.Request, held *driver.Held) (answer driver.Answer, asked int64, err error) {
+func (s *Store) fetch(ctx context.Context, req driver.Request, held *window.Held) (answer driver.Answer, asked int64, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%w: %v", errPanic, r)
@@ -152,7 +153,7 @@ func (s *Store) fetch(ctx context.Context, req driver.Request, held *driver.Held
 		rest = limit
 	}
 	req.MaySettle = true
-	if s.Powers().Books(req.Policy) { // then leases start in the order in which the home decides
+	if s.Powers()&driver.CanBook != 0 && req.Policy.Bookable() { // then leases start in the order in which the home decides
 		req.Within = s.longest.Microseconds()
 	}
 	asked = max(least, min(held.Errand, rest/shareOfRest))
@@ -200,7 +201,7 @@ func (s *Store) floor(policy *driver.Policy) int64 {
 // retry time, and a lease can be booked ahead of it.
 func (s *Store) standsFor(answer *driver.Answer, policy *driver.Policy) int64 {
 	longest, retry := s.longest.Microseconds(), answer.Retry()
-	if s.Powers().Books(policy) {
+	if s.Powers()&driver.CanBook != 0 && policy.Bookable() {
 		retry -= longest
 	}
 	return min(max(retry, longest/16), 2*longest)
@@ -225,7 +226,7 @@ func (p *patience) over(way int64, most time.Duration) bool {
 }
 
 // wait waits for an errand of this process, if it is on one, and otherwise until it is time to ask again, or for a place.
-func (w *work) wait(ctx context.Context, name id, out *errand, held *driver.Held, p *patience) error {
+func (w *work) wait(ctx context.Context, name id, out *errand, held *window.Held, p *patience) error {
 	if p.since.IsZero() {
 		p.since = time.Now()
 	}

@@ -8,6 +8,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/window"
 	"example.com/sash/memstore"
 )
 
@@ -15,7 +16,7 @@ import (
 type strait struct{ *memstore.Store }
 
 func (s strait) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Asks() {
+	if b.Ops[0].Kind == driver.Charge {
 		time.Sleep(100 * time.Millisecond)
 	}
 	return s.Store.Do(ctx, b)
@@ -44,7 +45,7 @@ func TestAProcessOfManyErrandsGivesOneUp(t *testing.T) {
 		go allow("a") // goes on an errand
 		synctest.Wait()
 		allow("b") // would go on one
-		held, err := region.Spend(t.Context(), driver.Spending{
+		held, err := region.Spend(t.Context(), window.Spending{
 			Key: string(identify(&driver.Request{Key: "b", Policy: l.Policy()})), Cost: 1, Longest: 1e6, Way: 100_000,
 		})
 		if err != nil || held.Errand == 0 {

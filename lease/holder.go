@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/window"
 	"example.com/sash/memstore"
 )
 
@@ -33,19 +34,19 @@ func identify(req *driver.Request) id {
 }
 
 // A holder knows leases by key and policy.
-type holder struct{ driver.Holder }
+type holder struct{ window.Holder }
 
 // spend has the home decide a call if there is no room for another key.
-func (h holder) spend(ctx context.Context, name id, s driver.Spending) (held driver.Held, err error) {
+func (h holder) spend(ctx context.Context, name id, s window.Spending) (held window.Held, err error) {
 	defer caught(&err)
 	s.Key = string(name)
 	if held, err = h.Spend(ctx, s); errors.Is(err, memstore.ErrFull) {
-		return driver.Held{Alone: true}, nil
+		return window.Held{Alone: true}, nil
 	}
 	return held, err
 }
 
-func (h holder) bring(ctx context.Context, name id, e driver.Errand) (kept bool, err error) {
+func (h holder) bring(ctx context.Context, name id, e window.Errand) (kept bool, err error) {
 	defer caught(&err)
 	e.Key = string(name)
 	if kept, err = h.Bring(ctx, e); errors.Is(err, memstore.ErrFull) {
@@ -67,7 +68,7 @@ func (h holder) forget(ctx context.Context, name id) (err error) {
 const mostBytes = 8 << 20 // of New, for some 10,000 keys whose demand is known; the home decides calls of others one by one
 
 // newPrivate returns the holder of one process. Its clock does not jump.
-func newPrivate() driver.Holder {
+func newPrivate() window.Holder {
 	start := time.Now()
 	return memstore.New(&memstore.Options{MaxBytes: mostBytes, Now: func() time.Time { return start.Add(time.Since(start)) }})
 }
@@ -106,7 +107,7 @@ func number(note string, at int) int64 {
 
 // reads sets the answer to a call that a lease has paid for, that the home has refused, or for which it has booked a lease
 // that starts later, from the holder's note. It reports whether the note could be read.
-func reads(held *driver.Held, policy *driver.Policy, answer *driver.Answer) bool {
+func reads(held *window.Held, policy *driver.Policy, answer *driver.Answer) bool {
 	note := held.Note
 	var all [driver.MaxLimits]driver.Status
 	statuses := all[:len(policy.Limits)]
@@ -210,7 +211,7 @@ func (s *Store) settle(ctx context.Context, set driver.Settlement, units int64) 
 	}()
 	set.Units = max(0, set.Cost-units)
 	set.Policy = s.lengthened(set.Policy)
-	return s.Next.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Settle, Settlement: set}}})
+	return s.Store.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Settle, Settlement: set}}})
 }
 
 // returnWithin is the longest time to give units back.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/window"
 	"example.com/sash/memstore"
 )
 
@@ -32,6 +33,14 @@ type Store struct {
 	own     *Own                      // nil is none
 	divided perPolicy[divided]        // in the parts of own
 }
+
+// What keeps the leases of Shared, and what it is asked and answers. A store of memory or Redis is a Holder.
+type (
+	Holder   = window.Holder
+	Spending = window.Spending
+	Held     = window.Held
+	Errand   = window.Errand
+)
 
 // Options of Shared. The zero value is the default.
 type Options struct {
@@ -62,7 +71,7 @@ func New(next driver.Store, longest time.Duration) (*Store, error) {
 // Shared returns a store that leases units from a home store, which may be far away, for all processes of a region: they share a holder
 // beside them, such as a [redisstore.Store] on a Redis of the region. Every process of every region has the same longest lease. A nil
 // opts is the default. Shared panics if home or holder is nil; the error says what is wrong with the rest, as that of New.
-func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts *Options) (*Store, error) {
+func Shared(home driver.Store, region Holder, longest time.Duration, opts *Options) (*Store, error) {
 	if driver.Nil(region) {
 		panic("lease: Shared needs a holder of leases, such as a store on the Redis of the region")
 	}
@@ -79,25 +88,25 @@ func Shared(home driver.Store, region driver.Holder, longest time.Duration, opts
 	return s, nil
 }
 
-func makeStore(next driver.Store, h driver.Holder, longest time.Duration, least int64, within time.Duration) (*Store, error) {
+func makeStore(next driver.Store, h window.Holder, longest time.Duration, least int64, within time.Duration) (*Store, error) {
 	if driver.Nil(next) {
 		panic("lease: New needs a store to lease from, such as memstore.New(nil)")
 	}
 	if longest < MinLease || longest > MaxLease || longest%time.Microsecond != 0 {
 		return nil, fmt.Errorf("lease: the longest lease is whole microseconds from %v to %v, not %v", MinLease, MaxLease, longest)
 	}
-	if next.Powers().Has(driver.Substitutes) {
+	if next.Powers()&driver.Substitutes != 0 {
 		return nil, errors.New("lease: the store behind it answers by policy when its own store fails, and a block of such units is not leased: " +
 			"put failover before lease, not behind it")
 	}
-	s := &Store{Passthrough: driver.Passthrough{Next: next}, longest: longest, least: least, holder: holder{h}}
+	s := &Store{Passthrough: driver.Passthrough{Store: next}, longest: longest, least: least, holder: holder{h}}
 	s.home.within, s.home.direct = cmp.Or(within, usualWithin), make(chan struct{}, mostDirect)
 	s.work = work{most: mostErrands, errands: make(map[id]*errand), leases: make(map[errandName]*lease), doing: make(map[chan struct{}]struct{})}
 	return s, nil
 }
 
 // Powers implements [driver.Store]: those of the home, but it carries out one operation at a time.
-func (s *Store) Powers() driver.Powers { return s.Next.Powers() &^ driver.CanEach }
+func (s *Store) Powers() driver.Powers { return s.Store.Powers() &^ driver.CanEach }
 
 // Do implements [driver.Store]. A call of one subject is decided by leases: an admission from one has the source [driver.FromLease], and
 // its At is when the home charged it. The home decides everything else, under the longer windows: also a call with an ID, since a lease
@@ -109,7 +118,7 @@ func (s *Store) Powers() driver.Powers { return s.Next.Powers() &^ driver.CanEac
 func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
 	op := &b.Ops[0]
 	switch {
-	case len(b.Ops) > 1 && b.Mode == driver.Each && !op.Corrects():
+	case len(b.Ops) > 1 && b.Mode == driver.Each && op.Kind != driver.Settle && op.Kind != driver.Extend:
 		for i := range b.Ops {
 			b.Ops[i].Err = s.Do(ctx, &driver.Batch{Ops: b.Ops[i : i+1]})
 		}
@@ -118,10 +127,10 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
 		return s.pass(ctx, b)
 	case op.Kind == driver.Forget:
 		return s.forget(ctx, b)
-	case !op.Asks() || op.ID != "":
+	case op.Kind != driver.Charge || op.ID != "":
 		return s.pass(ctx, b)
 	case !leasable(op.Policy):
-		return s.Next.Do(ctx, b)
+		return s.Store.Do(ctx, b)
 	case s.own != nil:
 		op.Answer, err = s.share(ctx, op.Request)
 	default:
@@ -139,7 +148,7 @@ func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.A
 		return s.guarded(ctx, req)
 	}
 	name := identify(&req)
-	call := driver.Spending{Cost: req.Cost, Longest: s.longest.Microseconds(), Way: s.way()}
+	call := window.Spending{Cost: req.Cost, Longest: s.longest.Microseconds(), Way: s.way()}
 	var patience patience
 	for {
 		held, err := s.holder.spend(ctx, name, call)
@@ -187,7 +196,7 @@ func (s *Store) exact(ctx context.Context, name id, req driver.Request) (driver.
 	answer, err := s.guarded(ctx, req)
 	if err == nil && answer.Check(req.Policy) == nil && !answer.Allowed() {
 		// If that fails, others ask the home themselves.
-		_, _ = s.holder.bring(ctx, name, driver.Errand{
+		_, _ = s.holder.bring(ctx, name, window.Errand{
 			Longest: s.longest.Microseconds(), Rest: answer.Remaining(), Note: note(&answer),
 			Refused: s.standsFor(&answer, req.Policy), RefusedCost: min(req.Cost, answer.Remaining()+1),
 		})
@@ -220,14 +229,14 @@ func (s *Store) guarded(ctx context.Context, req driver.Request) (driver.Answer,
 func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	req.Policy = s.lengthened(req.Policy)
 	b := driver.Batch{Ops: []driver.Op{{Settlement: driver.Settlement{Request: req}}}}
-	err := s.Next.Do(ctx, &b)
+	err := s.Store.Do(ctx, &b)
 	return b.Ops[0].Answer, err
 }
 
 // Waits implements [driver.Witness]: the longer of what the home and the holder wait for. A store that does not know it may wait
 // for ever.
 func (s *Store) Waits() (longest time.Duration) {
-	for _, store := range [...]any{s.Next, s.holder.Holder} {
+	for _, store := range [...]any{s.Store, s.holder.Holder} {
 		waits, known := time.Duration(0), false
 		switch store := store.(type) {
 		case *memstore.Store:
@@ -249,7 +258,7 @@ func (s *Store) Waits() (longest time.Duration) {
 
 // Silent implements [driver.Witness]: what the home says of its servers, or else the holder.
 func (s *Store) Silent(d time.Duration) (said string) {
-	if home, ok := driver.Behind[driver.Witness](s.Next); ok {
+	if home, ok := driver.Behind[driver.Witness](s.Store); ok {
 		said = home.Silent(d)
 	}
 	if holder, ok := s.holder.Holder.(driver.Witness); ok && said == "" {
@@ -264,7 +273,7 @@ func (s *Store) way() int64 { return min(s.home.way.Load(), s.longest.Microsecon
 // pass has the store carry out a batch that made the charges which it corrects, home or region, as that store knows them. The
 // error is [driver.ErrApart] where the stores differ.
 func (s *Store) pass(ctx context.Context, b *driver.Batch) error {
-	store, asked := s.Next, b.Clone()
+	store, asked := s.Store, b.Clone()
 	for i := range asked.Ops {
 		op := &asked.Ops[i]
 		if op.Source != b.Ops[0].Source {
@@ -298,7 +307,7 @@ func (s *Store) forget(ctx context.Context, b *driver.Batch) error {
 			return ctx.Err()
 		}
 	}
-	err := s.Next.Do(ctx, b)
+	err := s.Store.Do(ctx, b)
 	if s.own != nil && err == nil {
 		req.Key = ownKey(req.Key)
 		err = s.own.Store.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Forget, Settlement: driver.Settlement{Request: req}}}})

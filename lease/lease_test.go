@@ -12,6 +12,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/drivertest"
+	"example.com/sash/internal/window"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
@@ -57,10 +58,10 @@ func pass(ctx context.Context, d time.Duration) error {
 
 func (f *far) Do(ctx context.Context, b *driver.Batch) error {
 	op := &b.Ops[0]
-	if len(b.Ops) > 1 || !op.Asks() && op.Kind != driver.Settle {
+	if len(b.Ops) > 1 || op.Kind != driver.Charge && op.Kind != driver.Settle {
 		return f.Store.Do(ctx, b)
 	}
-	if op.Asks() && op.ID == "" {
+	if op.Kind == driver.Charge && op.ID == "" {
 		f.asked.Add(1)
 		f.most.Store(max(f.most.Load(), op.Cost))
 	}
@@ -83,7 +84,7 @@ func newStore(t testing.TB, inner driver.Store) *lease.Store {
 	return s
 }
 
-func shared(t testing.TB, home driver.Store, region driver.Holder, longest time.Duration, opts *lease.Options) *lease.Store {
+func shared(t testing.TB, home driver.Store, region window.Holder, longest time.Duration, opts *lease.Options) *lease.Store {
 	t.Helper()
 	s, err := lease.Shared(home, region, longest, opts)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/window"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
@@ -222,7 +223,7 @@ func TestLeasesWaitForHomeAndHolder(t *testing.T) {
 		"memory":  {waiting{memory, time.Second}, memory, time.Second},
 		"unknown": {struct{ driver.Store }{memory}, memory, math.MaxInt64},
 	} {
-		store := shared(t, c.home, c.near.(driver.Holder), time.Second, nil)
+		store := shared(t, c.home, c.near.(window.Holder), time.Second, nil)
 		if w, known := driver.Behind[driver.Witness](store); !known || w.Waits() != c.want {
 			t.Errorf("%s: known %v, want %v", name, known, c.want)
 		}

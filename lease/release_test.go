@@ -14,6 +14,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/drivertest"
+	"example.com/sash/internal/window"
 	"example.com/sash/memstore"
 )
 
@@ -128,12 +129,12 @@ func (p *trapped) at(method string) {
 	}
 }
 
-func (p *trapped) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
+func (p *trapped) Spend(ctx context.Context, s window.Spending) (window.Held, error) {
 	p.at("Spend")
 	return p.Store.Spend(ctx, s)
 }
 
-func (p *trapped) Bring(ctx context.Context, e driver.Errand) (bool, error) {
+func (p *trapped) Bring(ctx context.Context, e window.Errand) (bool, error) {
 	p.at("Bring")
 	return p.Store.Bring(ctx, e)
 }

@@ -13,6 +13,8 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/internal/judge"
+	"example.com/sash/internal/threshold"
+	"example.com/sash/internal/window"
 )
 
 // judge looks at everything that was done.
@@ -157,7 +159,7 @@ func (s *simulation) judgeCalls() {
 			s.broken("process %x had %d calls home under way, at most %d", p.id, p.calls.most, most)
 		}
 		// A region holds a few leases of each key at once, and what is left of each is settled within a client's timeout.
-		if most := 2*driver.MaxLeases*(1+int(p.timeout/s.longest)) + 4; p.backs.most > most {
+		if most := 2*threshold.Leases*(1+int(p.timeout/s.longest)) + 4; p.backs.most > most {
 			s.broken("process %x had %d settlements under way, at most %d", p.id, p.backs.most, most)
 		}
 	}
@@ -210,7 +212,7 @@ func TestSimulation(t *testing.T) {
 // arrives lets a lease last from when its answer arrives.
 type arrives struct{ simHolder }
 
-func (h arrives) Bring(ctx context.Context, e driver.Errand) (kept bool, err error) {
+func (h arrives) Bring(ctx context.Context, e window.Errand) (kept bool, err error) {
 	if e.Units > 0 {
 		e.Longest += h.clock() - e.Began
 	}
@@ -221,7 +223,7 @@ func (h arrives) Bring(ctx context.Context, e driver.Errand) (kept bool, err err
 type twice struct{ simHolder }
 
 func (h twice) Return(ctx context.Context, key string, began, keep int64) (int64, error) {
-	held, err := h.simHolder.Spend(ctx, driver.Spending{Key: key, Cost: 1, Longest: h.s.longest.Microseconds(), Again: true})
+	held, err := h.simHolder.Spend(ctx, window.Spending{Key: key, Cost: 1, Longest: h.s.longest.Microseconds(), Again: true})
 	if err != nil || !held.Spent {
 		return h.simHolder.Return(ctx, key, began, keep)
 	}
@@ -231,7 +233,7 @@ func (h twice) Return(ctx context.Context, key string, began, keep int64) (int64
 // denies is a holder that keeps leases and says that it does not.
 type denies struct{ simHolder }
 
-func (h denies) Bring(ctx context.Context, e driver.Errand) (bool, error) {
+func (h denies) Bring(ctx context.Context, e window.Errand) (bool, error) {
 	_, err := h.simHolder.Bring(ctx, e)
 	return false, err
 }
@@ -239,7 +241,7 @@ func (h denies) Bring(ctx context.Context, e driver.Errand) (bool, error) {
 // hurries starts leases at once that the home has booked for later.
 type hurries struct{ simHolder }
 
-func (h hurries) Bring(ctx context.Context, e driver.Errand) (bool, error) {
+func (h hurries) Bring(ctx context.Context, e window.Errand) (bool, error) {
 	e.Longest += e.Delay
 	e.Delay = 0
 	return h.simHolder.Bring(ctx, e)
@@ -257,7 +259,7 @@ func (h shortens) Do(ctx context.Context, b *driver.Batch) error {
 // instead has a store decide another call.
 func instead(ctx context.Context, b *driver.Batch, store driver.Store, change func(op *driver.Op)) error {
 	other := b.Clone()
-	if op := &other.Ops[0]; op.Asks() && op.ID == "" && len(b.Ops) == 1 {
+	if op := &other.Ops[0]; op.Kind == driver.Charge && op.ID == "" && len(b.Ops) == 1 {
 		change(op)
 	}
 	err := store.Do(ctx, other)
@@ -284,7 +286,7 @@ func (h forgetful) Forget(context.Context, string) error { return nil }
 type loose struct{ simHome }
 
 func (h loose) Do(ctx context.Context, b *driver.Batch) error {
-	if op := &b.Ops[0]; op.Asks() && len(b.Ops) == 1 {
+	if op := &b.Ops[0]; op.Kind == driver.Charge && len(b.Ops) == 1 {
 		look := op.Request
 		look.Cost, look.Within = 0, 0
 		for range 5 {
@@ -299,8 +301,8 @@ type guesses struct{ simHome }
 
 func (h guesses) Do(ctx context.Context, b *driver.Batch) error {
 	err := h.simHome.Do(ctx, b)
-	if op := &b.Ops[0]; op.Asks() && errors.Is(err, errTimeout) {
-		op.Answer = driver.NewAnswer(h.s.home.clock.now().UnixMicro(), 0, make([]driver.Status, len(op.Policy.Limits)))
+	if op := &b.Ops[0]; op.Kind == driver.Charge && errors.Is(err, errTimeout) {
+		op.Answer.Set(h.s.home.clock.now().UnixMicro(), 0, make([]driver.Status, len(op.Policy.Limits)))
 		return nil
 	}
 	return err
@@ -325,10 +327,10 @@ func (n alone) Do(ctx context.Context, b *driver.Batch) error {
 // forsakes lets a region take the home for down for ever.
 type forsakes struct{ simHolder }
 
-func (h forsakes) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
+func (h forsakes) Spend(ctx context.Context, s window.Spending) (window.Held, error) {
 	held, err := h.simHolder.Spend(ctx, s)
 	if h.region == 2 && h.s.now() > h.s.end {
-		return driver.Held{At: held.At, Down: true, Wait: 1000}, err
+		return window.Held{At: held.At, Down: true, Wait: 1000}, err
 	}
 	return held, err
 }
@@ -336,12 +338,12 @@ func (h forsakes) Spend(ctx context.Context, s driver.Spending) (driver.Held, er
 // stampedes lets every call go home as long as calls home, with their wait for a connection, take longer than half a lease.
 type stampedes struct{ simHolder }
 
-func (h stampedes) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
+func (h stampedes) Spend(ctx context.Context, s window.Spending) (window.Held, error) {
 	h.mu.Lock()
 	long := h.took > h.s.longest/2
 	h.mu.Unlock()
 	if long {
-		return driver.Held{At: h.clock(), Alone: true}, nil
+		return window.Held{At: h.clock(), Alone: true}, nil
 	}
 	return h.simHolder.Spend(ctx, s)
 }
@@ -349,18 +351,18 @@ func (h stampedes) Spend(ctx context.Context, s driver.Spending) (driver.Held, e
 // The simulation finds what is put in on purpose.
 func TestTheSimulationFindsBugs(t *testing.T) {
 	for name, b := range map[string]bug{
-		"a lease lasts from when its answer arrives":     {holder: func(h simHolder) driver.Holder { return arrives{h} }, found: "after their charge"},
-		"a booked lease starts at once":                  {holder: func(h simHolder) driver.Holder { return hurries{h} }, found: "units of"},
-		"what is given back is spent too":                {holder: func(h simHolder) driver.Holder { return twice{h} }, found: "units of"},
-		"a lease that was kept is given back":            {holder: func(h simHolder) driver.Holder { return denies{h} }, found: "units of"},
+		"a lease lasts from when its answer arrives":     {holder: func(h simHolder) window.Holder { return arrives{h} }, found: "after their charge"},
+		"a booked lease starts at once":                  {holder: func(h simHolder) window.Holder { return hurries{h} }, found: "units of"},
+		"what is given back is spent too":                {holder: func(h simHolder) window.Holder { return twice{h} }, found: "units of"},
+		"a lease that was kept is given back":            {holder: func(h simHolder) window.Holder { return denies{h} }, found: "units of"},
 		"the home counts no longer than the limits":      {home: func(h simHome) driver.Store { return shortens{h} }, found: "units of"},
 		"an answer that was lost is an admission":        {home: func(h simHome) driver.Store { return guesses{h} }, found: "nothing at its instant"},
 		"the home is asked too often":                    {home: func(h simHome) driver.Store { return loose{h} }, found: "called home"},
-		"a reset leaves leases":                          {holder: func(h simHolder) driver.Holder { return forgetful{h} }, found: "before the reset"},
-		"a region does not recover":                      {holder: func(h simHolder) driver.Holder { return forsakes{h} }, found: "has no admission"},
+		"a reset leaves leases":                          {holder: func(h simHolder) window.Holder { return forgetful{h} }, found: "before the reset"},
+		"a region does not recover":                      {holder: func(h simHolder) window.Holder { return forsakes{h} }, found: "has no admission"},
 		"own shares are not taken off the home's limits": {home: func(h simHome) driver.Store { return generous{h} }, found: "units of"},
 		"each process of a region has an own share":      {near: func(n simNear) driver.Store { return alone{n} }, found: "units of"},
-		"a wait for connections is taken for the way":    {holder: func(h simHolder) driver.Holder { return stampedes{h} }, found: "of a crowd fails"},
+		"a wait for connections is taken for the way":    {holder: func(h simHolder) window.Holder { return stampedes{h} }, found: "of a crowd fails"},
 		"clocks of regions are slow":                     {rate: 300_000, found: "after their charge"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/window"
 	"example.com/sash/memstore"
 )
 
@@ -216,7 +217,7 @@ func (n simNear) Powers() driver.Powers { return driver.CanSettle }
 // Do implements driver.Store.
 func (n simNear) Do(ctx context.Context, b *driver.Batch) error {
 	return simBatch(b, func(do func(*memstore.Store)) error { return n.send(ctx, n.near, do) }, func(asked *driver.Batch) {
-		if op := &asked.Ops[0]; op.Asks() && op.Cost > 0 && op.Answer.Allowed() {
+		if op := &asked.Ops[0]; op.Kind == driver.Charge && op.Cost > 0 && op.Answer.Allowed() {
 			n.s.spent(ctx)
 		}
 	})
@@ -239,14 +240,14 @@ func simBatch(b *driver.Batch, send func(do func(*memstore.Store)) error, note f
 // A simHolder is a process's client of its region's store.
 type simHolder struct{ *process }
 
-var _ driver.Holder = simHolder{}
+var _ window.Holder = simHolder{}
 
 // clock returns the clock of the region, as nobody on a network can read it.
 func (h simHolder) clock() int64 { return h.near.to.clock.now().UnixMicro() }
 
-// Spend implements driver.Holder.
-func (h simHolder) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
-	return simHold(ctx, h, func(holder driver.Holder) (driver.Held, error) {
+// Spend implements window.Holder.
+func (h simHolder) Spend(ctx context.Context, s window.Spending) (window.Held, error) {
+	return simHold(ctx, h, func(holder window.Holder) (window.Held, error) {
 		held, err := holder.Spend(context.Background(), s)
 		if held.Spent {
 			h.s.spent(ctx)
@@ -255,26 +256,26 @@ func (h simHolder) Spend(ctx context.Context, s driver.Spending) (driver.Held, e
 	})
 }
 
-// Bring implements driver.Holder.
-func (h simHolder) Bring(ctx context.Context, e driver.Errand) (bool, error) {
-	return simHold(ctx, h, func(holder driver.Holder) (bool, error) { return holder.Bring(context.Background(), e) })
+// Bring implements window.Holder.
+func (h simHolder) Bring(ctx context.Context, e window.Errand) (bool, error) {
+	return simHold(ctx, h, func(holder window.Holder) (bool, error) { return holder.Bring(context.Background(), e) })
 }
 
-// Return implements driver.Holder.
+// Return implements window.Holder.
 func (h simHolder) Return(ctx context.Context, key string, began, keep int64) (int64, error) {
-	return simHold(ctx, h, func(holder driver.Holder) (int64, error) {
+	return simHold(ctx, h, func(holder window.Holder) (int64, error) {
 		return holder.Return(context.Background(), key, began, keep)
 	})
 }
 
-// Forget implements driver.Holder.
+// Forget implements window.Holder.
 func (h simHolder) Forget(ctx context.Context, key string) error {
-	_, err := simHold(ctx, h, func(holder driver.Holder) (bool, error) { return true, holder.Forget(context.Background(), key) })
+	_, err := simHold(ctx, h, func(holder window.Holder) (bool, error) { return true, holder.Forget(context.Background(), key) })
 	return err
 }
 
-func simHold[T any](ctx context.Context, h simHolder, f func(driver.Holder) (T, error)) (T, error) {
-	return simAsk(ctx, h.process, h.near, func(m *memstore.Store) (T, error) { return f(any(m).(driver.Holder)) })
+func simHold[T any](ctx context.Context, h simHolder, f func(window.Holder) (T, error)) (T, error) {
+	return simAsk(ctx, h.process, h.near, func(m *memstore.Store) (T, error) { return f(any(m).(window.Holder)) })
 }
 
 // simAsk has f done at the end of a way and returns what it returned, if that arrives.

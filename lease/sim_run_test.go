@@ -14,12 +14,13 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/window"
 )
 
 // A bug changes what simulated processes are built of, so that something is wrong.
 type bug struct {
 	home   func(simHome) driver.Store
-	holder func(simHolder) driver.Holder
+	holder func(simHolder) window.Holder
 	near   func(simNear) driver.Store
 	rate   int64 // by which the clocks of regions are slower, in parts in a million
 
@@ -271,7 +272,7 @@ func (s *simulation) open(p *process) (*Store, error) {
 	if !s.shared {
 		return New(home, s.longest)
 	}
-	var holder driver.Holder = simHolder{p}
+	var holder window.Holder = simHolder{p}
 	if s.bug.holder != nil {
 		holder = s.bug.holder(simHolder{p})
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/apart"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/internal/window"
 )
@@ -34,11 +35,11 @@ func (s *Store) all(ops []driver.Op) error {
 	for i := range ops {
 		op := &ops[i]
 		if op.Answer = asked[i].Answer; lefts[i] > 0 {
-			op.Answer.Bar(lefts[i])
+			window.Bar(&op.Answer, lefts[i])
 			continue
 		}
 		if out {
-			op.Answer.Foresee(op.Cost)
+			window.Foresee(&op.Answer, op.Cost)
 		}
 		sh, hash, now := s.at(op.Key)
 		sh.refuse(now, hash, &op.Request, &op.Answer)
@@ -334,5 +335,5 @@ func (s *Store) find(req *driver.Request) (room float64, wait int64) {
 			wait = max(wait, look[i].Retry)
 		}
 	}
-	return driver.Room(req, look), wait
+	return apart.Room(req, look), wait
 }

@@ -69,26 +69,26 @@ func (s *Store) cool(op *driver.Op) error {
 	})
 }
 
-// Spend implements [driver.Holder]. Leases of a key count for Options.MaxBytes, and are not evicted before they have
+// Spend implements [window.Holder]. Leases of a key count for Options.MaxBytes, and are not evicted before they have
 // ended. The only error is [ErrFull].
-func (s *Store) Spend(_ context.Context, sp driver.Spending) (held driver.Held, err error) {
+func (s *Store) Spend(_ context.Context, sp window.Spending) (held window.Held, err error) {
 	err = s.leases(sp.Key, true, 0, func(now int64, l *window.Leases) { l.Take(now, &sp, &held) })
 	return held, err
 }
 
-// Bring implements [driver.Holder]. The only error is [ErrFull].
-func (s *Store) Bring(_ context.Context, e driver.Errand) (kept bool, err error) {
+// Bring implements [window.Holder]. The only error is [ErrFull].
+func (s *Store) Bring(_ context.Context, e window.Errand) (kept bool, err error) {
 	err = s.leases(e.Key, true, window.GrowsBy(&e), func(now int64, l *window.Leases) { kept = l.Bring(now, &e) })
 	return kept, err
 }
 
-// Return implements [driver.Holder].
+// Return implements [window.Holder].
 func (s *Store) Return(_ context.Context, key string, began, keep int64) (units int64, err error) {
 	err = s.leases(key, false, 0, func(_ int64, l *window.Leases) { units = l.Return(began, keep) })
 	return units, err
 }
 
-// Forget implements [driver.Holder].
+// Forget implements [window.Holder].
 func (s *Store) Forget(_ context.Context, key string) error {
 	return s.leases(key, false, 0, func(_ int64, l *window.Leases) { l.Forget() })
 }
@@ -132,7 +132,7 @@ func (sh *shard) chargedTo(now int64, hash uint64, set *driver.Settlement) *subj
 // extend makes charges anew, all or none.
 func (s *Store) extend(ops []driver.Op) error {
 	for i := range ops {
-		if !ops[i].Policy.Algorithm.Extends() {
+		if a := ops[i].Policy.Algorithm; a != driver.SlidingLog && a != driver.SlidingBuckets {
 			return driver.ErrUnsupported
 		}
 		ops[i].Answer.At = 0

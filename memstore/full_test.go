@@ -14,6 +14,7 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
+	"example.com/sash/internal/window"
 	"example.com/sash/memstore"
 )
 
@@ -313,9 +314,9 @@ func TestTheHeapStaysWithinTheBound(t *testing.T) {
 		},
 		"leases": func(ctx context.Context, s *memstore.Store, _ [3]*sash.Limiter, i int) error {
 			key, long := fmt.Sprint(i%7000), time.Hour.Microseconds()
-			held, err := s.Spend(ctx, driver.Spending{Key: key, Cost: 1, Longest: long})
+			held, err := s.Spend(ctx, window.Spending{Key: key, Cost: 1, Longest: long})
 			if err == nil && held.Errand > 0 {
-				_, err = s.Bring(ctx, driver.Errand{Key: key, Began: held.At, Longest: long, Units: 1, Rest: -1, Note: strings.Repeat("n", 100)})
+				_, err = s.Bring(ctx, window.Errand{Key: key, Began: held.At, Longest: long, Units: 1, Rest: -1, Note: strings.Repeat("n", 100)})
 			}
 			return err
 		},

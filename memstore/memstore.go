@@ -41,7 +41,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// A Store decides in memory. It is safe for concurrent use, has every power of a [driver.Store], and is a [driver.Holder].
+// A Store decides in memory. It is safe for concurrent use, has every power of a [driver.Store], and keeps leases: see package lease.
 type Store struct {
 	seed    maphash.Seed
 	most    int64         // bytes
@@ -50,7 +50,7 @@ type Store struct {
 	shards  []shard       // a power of two
 }
 
-var _ driver.Holder = (*Store)(nil)
+var _ window.Holder = (*Store)(nil)
 
 // New returns an empty store. A nil opts is the default.
 func New(opts *Options) *Store {
@@ -113,7 +113,7 @@ func (s *Store) Do(_ context.Context, b *driver.Batch) error {
 			b.Ops[i].Err = s.together(b.Ops[i : i+1])
 		}
 		return nil
-	case !b.Joins():
+	case b.Ops[0].Kind != driver.Charge && b.Ops[0].Kind != driver.Extend:
 		return driver.ErrUnsupported
 	}
 	return s.together(b.Ops)

@@ -11,6 +11,7 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
+	"example.com/sash/internal/window"
 	"example.com/sash/memstore"
 )
 
@@ -187,15 +188,15 @@ func TestCoolDownsCountAsKeysAndExpire(t *testing.T) {
 
 func TestLeasesAreSpentAndReturned(t *testing.T) {
 	store := memstore.New(nil)
-	spend := func() driver.Held {
-		held, err := store.Spend(t.Context(), driver.Spending{Key: "k", Cost: 1, Longest: 60_000_000})
+	spend := func() window.Held {
+		held, err := store.Spend(t.Context(), window.Spending{Key: "k", Cost: 1, Longest: 60_000_000})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return held
 	}
 	spend()
-	e := driver.Errand{Key: "k", Began: spend().At, Longest: 60_000_000, Units: 10, Rest: -1}
+	e := window.Errand{Key: "k", Began: spend().At, Longest: 60_000_000, Units: 10, Rest: -1}
 	if kept, err := store.Bring(t.Context(), e); err != nil || !kept {
 		t.Fatal(kept, err)
 	}

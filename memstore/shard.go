@@ -125,7 +125,7 @@ func (sh *shard) decide(now int64, hash uint64, req *driver.Request, answer *dri
 		return false
 	}
 	if left > 0 {
-		answer.Bar(left)
+		window.Bar(answer, left)
 	}
 	sh.refuse(now, hash, req, answer)
 	return true
@@ -153,7 +153,7 @@ func (sh *shard) refuse(now int64, hash uint64, req *driver.Request, answer *dri
 	left := sub.block.Refuse(now, by)
 	sub.until = max(sub.until, now+max(left, by.Window))
 	if left > 0 {
-		answer.Bar(left)
+		window.Bar(answer, left)
 		if now+left > sub.refuses {
 			sh.bar(sub, now+left)
 		}

@@ -19,7 +19,7 @@ import (
 type apart struct{ *memstore.Store }
 
 func (s apart) Do(ctx context.Context, b *driver.Batch) error {
-	if len(b.Ops) > 1 && b.Ops[0].Asks() {
+	if len(b.Ops) > 1 && b.Ops[0].Kind == driver.Charge {
 		return driver.ErrApart
 	}
 	return s.Store.Do(ctx, b)

@@ -28,7 +28,7 @@ type arriving struct {
 func newArriving(store driver.Store, prefix string, spread time.Duration) *arriving {
 	over := func(until, now time.Time) bool { return !until.After(now) }
 	return &arriving{
-		Passthrough: driver.Passthrough{Next: store}, prefix: prefix,
+		Passthrough: driver.Passthrough{Store: store}, prefix: prefix,
 		spreads: newSpreads(spread), learned: newLevels(), full: newMemory[string](over),
 	}
 }
@@ -39,14 +39,14 @@ func (a *arriving) Do(ctx context.Context, b *driver.Batch) error {
 	switch op := &b.Ops[0]; {
 	case op.Kind == driver.Extend && op.Delay > 0:
 		return driver.ErrUnsupported
-	case !op.Asks():
-		return a.Next.Do(ctx, b)
+	case op.Kind != driver.Charge:
+		return a.Store.Do(ctx, b)
 	}
 	shaped, paced := b.Clone(), make([]int, len(b.Ops))
 	for i := range b.Ops {
 		shaped.Ops[i].Request, paced[i] = a.shape(b.Ops[i].Request)
 	}
-	if err := a.Next.Do(ctx, shaped); err != nil {
+	if err := a.Store.Do(ctx, shaped); err != nil {
 		return err
 	}
 	b.Take(shaped)

@@ -29,12 +29,12 @@ type seeing struct {
 }
 
 func (s *seeing) Do(ctx context.Context, b *driver.Batch) error {
-	if op := &b.Ops[0]; op.Asks() && len(b.Ops) == 1 {
+	if op := &b.Ops[0]; op.Kind == driver.Charge && len(b.Ops) == 1 {
 		s.mu.Lock()
 		s.policies, s.within = append(s.policies, op.Policy), append(s.within, op.Within)
 		s.mu.Unlock()
 	}
-	return s.Next.Do(ctx, b)
+	return s.Store.Do(ctx, b)
 }
 
 func TestWindowsAreLongerInTheStoreAndNowhereElse(t *testing.T) {
@@ -45,7 +45,7 @@ func TestWindowsAreLongerInTheStoreAndNowhereElse(t *testing.T) {
 		if algorithm.Exact() {
 			limits = append(limits, sash.PerCalendar(100, sash.CalendarDay, nil))
 		}
-		store := &seeing{Passthrough: driver.Passthrough{Next: newStore()}}
+		store := &seeing{Passthrough: driver.Passthrough{Store: newStore()}}
 		rt := newTransport(t, store, answer(200), outgoing.Options{
 			Refuse: true, Spread: 300 * time.Millisecond, Algorithm: algorithm,
 		}, limits...)

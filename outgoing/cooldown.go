@@ -41,18 +41,16 @@ const latency = 100 * time.Millisecond
 func newCoolDowns(store driver.Store, prefix string, longest time.Duration) *coolDowns {
 	c := &coolDowns{prefix: prefix, longest: longest, seen: newMemory[string](coolDown.forgotten)}
 	c.heard = newMemory[string](func(looked, now time.Time) bool { return now.Sub(looked) >= hearAgain })
-	if store.Powers().Has(driver.CanCool) {
+	if store.Powers()&driver.CanCool != 0 {
 		c.store = store
 	}
 	// A store that stands in for another decides by its failure mode whether the call goes on.
-	c.lenient = store.Powers().Has(driver.Substitutes)
+	c.lenient = store.Powers()&driver.Substitutes != 0
 	return c
 }
 
 // kept is how long a cool-down is remembered after its end, here as in the store.
-func (c coolDown) kept() time.Duration {
-	return time.Duration(driver.CoolDown{Length: c.length.Microseconds()}.Keep()) * time.Microsecond
-}
+func (c coolDown) kept() time.Duration { return max(c.length, 10*time.Second) }
 
 func (c coolDown) forgotten(now time.Time) bool { return !c.end.Add(c.kept()).After(now) }
 

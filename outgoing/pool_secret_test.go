@@ -169,7 +169,7 @@ type keys struct {
 
 func (k keys) Do(ctx context.Context, b *driver.Batch) error {
 	for i := range b.Ops {
-		if b.Ops[i].Asks() {
+		if b.Ops[i].Kind == driver.Charge {
 			k.to.WriteString(b.Ops[i].Key)
 		}
 	}

@@ -41,7 +41,8 @@ func (s *Store) each(ctx context.Context, ops []driver.Op) error {
 // plain reports whether an operation is a charge that one script can decide with others.
 func (s *Store) plain(op *driver.Op) bool {
 	p := op.Policy
-	return op.Asks() && op.ID == "" && compact(p.Algorithm) && p.Block.Refusals == 0 && !op.Partial && !op.Forced && s.wait.Replicas <= 0
+	return op.Kind == driver.Charge && op.ID == "" && compact(p.Algorithm) && p.Block.Refusals == 0 && !op.Partial && !op.Forced &&
+		s.wait.Replicas <= 0
 }
 
 // inTurn charges one subject in turn.
@@ -93,8 +94,8 @@ func (s *Store) oneScript(ctx context.Context, ops []driver.Op) (int, error) {
 	return len(ops), nil
 }
 
-// Gathers implements [driver.Gatherer]: it takes plain charges and looks, under the algorithms that keep a compact log.
-// On a cluster the place is the slot of the key.
+// Gathers reports where a group commit can carry out an operation with others. It takes plain charges and looks, under the algorithms that
+// keep a compact log. On a cluster the place is the slot of the key.
 func (s *Store) Gathers(op *driver.Op) (place int, ok bool) {
 	switch {
 	case !s.plain(op), op.Within > 0, s.apart.Load():
@@ -214,7 +215,7 @@ func (s *Store) any(ctx context.Context, b *driver.Batch) error {
 	for range mostTries {
 		reply, err := s.run(ctx, ops, script, keys, packAny(ops, now))
 		if errors.Is(err, driver.ErrRejected) {
-			err = driver.NoneOf(len(ops), err)
+			err = fmt.Errorf("none of the %d subjects can be decided, the first because of this: %w", len(ops), err)
 		}
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/drivertest"
+	"example.com/sash/internal/window"
 )
 
 // FuzzReply reads replies of any bytes: an answer that makes sense, or an error that says who is wrong.
@@ -110,12 +111,12 @@ func FuzzHeld(f *testing.F) {
 	f.Fuzz(func(t *testing.T, reply string) {
 		h, err := unpackHeld(reply)
 		if err != nil {
-			if h != (driver.Held{}) || !strings.HasPrefix(err.Error(), "redisstore: ") {
+			if h != (window.Held{}) || !strings.HasPrefix(err.Error(), "redisstore: ") {
 				t.Errorf("%+v, and the error %q", h, err)
 			}
 			return
 		}
-		if h.At < 0 || h.Left < 0 || h.Refused < 0 || h.Wait < 0 || h.Rest < -1 || len(h.Note) > driver.MaxNote {
+		if h.At < 0 || h.Left < 0 || h.Refused < 0 || h.Wait < 0 || h.Rest < -1 || len(h.Note) > window.MaxNote {
 			t.Errorf("%q is %+v", reply, h)
 		}
 		if !h.Spent && h.Refused == 0 && !h.Down && !h.Alone && h.Errand == 0 && h.Wait == 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"example.com/sash/driver"
+	"example.com/sash/internal/window"
 )
 
 // The orders of held_bring.lua.
@@ -16,29 +17,29 @@ const (
 // heldKey returns the name of the key with the leases of a subject, whatever its policy is: "sash:held:user:42".
 func (s *Store) heldKey(key string) string { return s.prefix + "held:" + key }
 
-// Spend implements [driver.Holder], in one script on one key. It does not wait for replicas: a server that did not get what
+// Spend implements [window.Holder], in one script on one key. It does not wait for replicas: a server that did not get what
 // was spent keeps no lease, because what another process of Redis has written of leases counts as nothing.
-func (s *Store) Spend(ctx context.Context, spending driver.Spending) (driver.Held, error) {
+func (s *Store) Spend(ctx context.Context, spending window.Spending) (window.Held, error) {
 	reply, err := s.send(ctx, heldSpend, []string{s.heldKey(spending.Key)}, packSpending(&spending))
 	if err != nil {
-		return driver.Held{}, err
+		return window.Held{}, err
 	}
 	return unpackHeld(reply)
 }
 
-// Bring implements [driver.Holder].
-func (s *Store) Bring(ctx context.Context, e driver.Errand) (kept bool, err error) {
+// Bring implements [window.Holder].
+func (s *Store) Bring(ctx context.Context, e window.Errand) (kept bool, err error) {
 	n, err := s.changeHeld(ctx, e.Key, packErrand(&e))
 	return n > 0, err
 }
 
-// Return implements [driver.Holder].
+// Return implements [window.Holder].
 func (s *Store) Return(ctx context.Context, key string, began, keep int64) (units int64, err error) {
 	arg := appendUint([]byte{orderReturn}, 7, max(0, began))
 	return s.changeHeld(ctx, key, string(appendUint(arg, 5, min(max(0, keep), driver.MaxUnits))))
 }
 
-// Forget implements [driver.Holder].
+// Forget implements [window.Holder].
 func (s *Store) Forget(ctx context.Context, key string) error {
 	_, err := s.send(ctx, reset, []string{s.heldKey(key)}, "")
 	return err
@@ -56,7 +57,7 @@ func (s *Store) changeHeld(ctx context.Context, key, arg string) (int64, error) 
 }
 
 // packSpending writes the argument of held_spend.lua.
-func packSpending(s *driver.Spending) string {
+func packSpending(s *window.Spending) string {
 	var buf [20]byte
 	b := appendUint(appendUint(appendUint(buf[:0], 5, s.Cost), 7, s.Longest), 7, s.Way)
 	if s.Again {
@@ -66,7 +67,7 @@ func packSpending(s *driver.Spending) string {
 }
 
 // packErrand writes the argument of held_bring.lua for an errand.
-func packErrand(e *driver.Errand) string {
+func packErrand(e *window.Errand) string {
 	b := appendUint(appendUint([]byte{orderBring}, 7, e.Longest), 7, e.Began)
 	b = appendUint(appendUint(b, 5, e.Units), 7, e.Delay)
 	b = appendUint(appendUint(b, 7, e.Refused), 5, e.RefusedCost)
@@ -87,9 +88,9 @@ const (
 const heldReply = 33
 
 // unpackHeld reads the reply of held_spend.lua.
-func unpackHeld(reply string) (driver.Held, error) {
-	if len(reply) < heldReply || len(reply) > heldReply+driver.MaxNote {
-		return driver.Held{}, fmt.Errorf("redisstore: a script returned %d bytes instead of %d and a note", len(reply), heldReply)
+func unpackHeld(reply string) (window.Held, error) {
+	if len(reply) < heldReply || len(reply) > heldReply+window.MaxNote {
+		return window.Held{}, fmt.Errorf("redisstore: a script returned %d bytes instead of %d and a note", len(reply), heldReply)
 	}
 	field := func(from, size int) (n int64) {
 		for _, b := range []byte(reply[from : from+size]) {
@@ -97,7 +98,7 @@ func unpackHeld(reply string) (driver.Held, error) {
 		}
 		return n
 	}
-	h := driver.Held{At: field(0, 7), Noted: field(15, 7), Errand: field(22, 5), Note: reply[heldReply:]}
+	h := window.Held{At: field(0, 7), Noted: field(15, 7), Errand: field(22, 5), Note: reply[heldReply:]}
 	if h.Errand > 0 {
 		h.Rest = field(27, 6) - 1
 	}
@@ -119,7 +120,7 @@ func unpackHeld(reply string) (driver.Held, error) {
 		says = false
 	}
 	if !says || h.At>>53 != 0 || number>>53 != 0 || h.Noted>>53 != 0 {
-		return driver.Held{}, fmt.Errorf(
+		return window.Held{}, fmt.Errorf(
 			"redisstore: a script returned %q, which is no answer; did another program write this key? %w",
 			reply[:heldReply], driver.ErrRejected)
 	}

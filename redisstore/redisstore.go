@@ -45,7 +45,7 @@ type Options struct {
 }
 
 // A Store decides on Redis. It is safe for concurrent use. It never configures or closes its client, which stays the
-// caller's. It has every power of a [driver.Store], and is a [driver.Gatherer] and a [driver.Holder]. An error about the value
+// caller's. It has every power of a [driver.Store], and keeps leases: see package lease. An error about the value
 // of a key, such as one of another type, is [driver.ErrRejected].
 type Store struct {
 	scripts Scripter
@@ -56,9 +56,8 @@ type Store struct {
 }
 
 var (
-	_ driver.Gatherer = (*Store)(nil)
-	_ driver.Holder   = (*Store)(nil)
-	_ driver.Witness  = (*Store)(nil)
+	_ window.Holder  = (*Store)(nil)
+	_ driver.Witness = (*Store)(nil)
 )
 
 // New returns a store over a client. A nil opts is the default. New does no I/O. It panics if scripts is nil.
@@ -120,7 +119,7 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 		return s.any(ctx, b)
 	case b.Mode == driver.Each:
 		return s.each(ctx, b.Ops)
-	case !b.Joins():
+	case b.Ops[0].Kind != driver.Charge && b.Ops[0].Kind != driver.Extend:
 		return driver.ErrUnsupported
 	}
 	return s.together(ctx, b.Ops)

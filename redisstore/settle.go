@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/window"
 )
 
 // settle corrects charges. The error is [driver.ErrApart] for several under an algorithm that keeps no compact log, and on a
@@ -99,8 +100,7 @@ func (s *Store) extend(ctx context.Context, ops []driver.Op) error {
 		return err
 	}
 	decided, at, err := unpack(again, reply)
-	b := driver.Batch{Ops: again}
-	admitted := decided && b.Admitted()
+	admitted := decided && !slices.ContainsFunc(again, func(op driver.Op) bool { return !op.Answer.Allowed() })
 	switch {
 	case err == nil && booked && !admitted:
 		return nil
@@ -152,13 +152,13 @@ func bar(ops []driver.Op, lefts string) error {
 		left := number(lefts)
 		if left>>52 == 1 {
 			left -= 1 << 52
-			ops[i].Answer.Foresee(ops[i].Cost)
+			window.Foresee(&ops[i].Answer, ops[i].Cost)
 		}
 		if left>>53 != 0 {
 			return errors.New("redisstore: a script returned an impossible length of a block")
 		}
 		if left > 0 {
-			ops[i].Answer.Bar(int64(left))
+			window.Bar(&ops[i].Answer, int64(left))
 		}
 	}
 	return nil

@@ -120,7 +120,7 @@ func bare(store driver.Store) error {
 			return fmt.Errorf("stack: decorator %d of the store is a %T, which New adds by itself: give it the store behind that. "+
 				"The order is failover, denial cache, lease, group commit, store", at+1, store)
 		}
-		d, ok := store.(driver.Decorator)
+		d, ok := store.(interface{ Unwrap() driver.Store })
 		if !ok {
 			break
 		}

@@ -75,7 +75,7 @@ func TestWhatNewRejects(t *testing.T) {
 		"lease":             {leasing, stack.Options{}, "decorator 1 of the store is a *lease.Store"},
 		"coalesce":          {coalesce.New(plain), stack.Options{}, "give it the store behind that"},
 		"a stack":           {newStack(t, plain, nil), stack.Options{}, "decorator 1 of the store is a *stack.Store"},
-		"behind others":     {driver.Passthrough{Next: coalesce.New(plain)}, stack.Options{}, "decorator 2 of the store is a *coalesce.Store"},
+		"behind others":     {driver.Passthrough{Store: coalesce.New(plain)}, stack.Options{}, "decorator 2 of the store is a *coalesce.Store"},
 		"a lease too long":  {plain, stack.Options{Lease: time.Hour}, "the longest lease is whole microseconds from 1ms to 1m0s, not 1h"},
 		"a negative lease":  {plain, stack.Options{Lease: -1}, "the longest lease"},
 		"a negative budget": {plain, stack.Options{Failover: failover.Options{Budget: -1}}, "Budget"},
@@ -93,11 +93,13 @@ func TestWhatNewRejects(t *testing.T) {
 
 // A decorator of the caller's, such as one that counts calls, may stand before the store.
 func TestOtherDecoratorsMayStandBeforeTheStore(t *testing.T) {
-	l := newLimiter(t, newStack(t, driver.Passthrough{Next: memstore.New(nil)}, nil), sash.PerHour(10))
+	l := newLimiter(t, newStack(t, driver.Passthrough{Store: memstore.New(nil)}, nil), sash.PerHour(10))
 	if res := allow(t, l, "k"); !res.Allowed || res.Source != sash.FromStore {
 		t.Errorf("%+v", res)
 	}
 }
+
+type unwraps interface{ Unwrap() driver.Store }
 
 // The order is that of docs/ARCHITECTURE.md.
 func TestTheOrder(t *testing.T) {
@@ -107,7 +109,7 @@ func TestTheOrder(t *testing.T) {
 	} {
 		var store driver.Store = newStack(t, memstore.New(nil), &stack.Options{Lease: longest})
 		order := fmt.Sprintf("%T", store)
-		for d, ok := store.(driver.Decorator); ok; d, ok = d.Unwrap().(driver.Decorator) {
+		for d, ok := store.(unwraps); ok; d, ok = d.Unwrap().(unwraps) {
 			order += fmt.Sprintf(" %T", d.Unwrap())
 		}
 		if order != want {

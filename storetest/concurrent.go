@@ -69,7 +69,7 @@ var concurrentCases = []testCase{
 		}},
 	{"concurrent bookings", "concurrent bookings fill every window, and no more", nil, func(s *suite) {
 		l := s.limiter(sash.Every(5, window))
-		if !s.Store.Powers().Books(l.Policy()) {
+		if s.Store.Powers()&driver.CanBook == 0 || !l.Policy().Bookable() {
 			s.Skip("the store does not book under this algorithm")
 		}
 		var delays [16]atomic.Int64
@@ -278,7 +278,7 @@ var randomCases = []testCase{
 		"a refusal is firm only if its retry time is exact, and while bookings lie ahead it is an upper bound",
 		exact, func(s *suite) {
 			l := s.limiter(sash.Every(2, window))
-			if !s.Store.Powers().Books(l.Policy()) {
+			if s.Store.Powers()&driver.CanBook == 0 || !l.Policy().Bookable() {
 				s.Skip("the store does not book under this algorithm")
 			}
 			s.fill(l, "k", 2)
@@ -290,7 +290,7 @@ var randomCases = []testCase{
 			}
 		}},
 	{"algorithms that cannot extend", "extending is an error under an algorithm that does not keep the instants of charges",
-		func(a sash.Algorithm) bool { return !a.Extends() }, func(s *suite) {
+		func(a sash.Algorithm) bool { return !extends(a) }, func(s *suite) {
 			l := s.limiter(sash.Every(10, window))
 			s.fill(l, "k", 1)
 			set := driver.Settlement{Request: driver.Request{Key: "k", Cost: 1, Policy: l.Policy(), MaySettle: true}, At: s.Now().UnixMicro()}

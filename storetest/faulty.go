@@ -31,7 +31,7 @@ func NewFaulty(next driver.Store) *Faulty {
 	if driver.Nil(next) {
 		panic("storetest: NewFaulty needs a store, such as memstore.New(nil)")
 	}
-	return &Faulty{passthrough: passthrough{Next: next}}
+	return &Faulty{passthrough: passthrough{Store: next}}
 }
 
 // Fail makes every call from now on fail with err. Nil ends whatever fault there is.
@@ -62,7 +62,7 @@ func (f *Faulty) Do(ctx context.Context, b *driver.Batch) error {
 	refused := false
 	if now := f.fault.Load(); now != nil && now.refuse > 0 {
 		for i := range b.Ops {
-			if op := &b.Ops[i]; op.Asks() && op.Cost > 0 && !op.Forced {
+			if op := &b.Ops[i]; op.Kind == driver.Charge && op.Cost > 0 && !op.Forced {
 				op.Answer, refused, b.Chosen = refusal(op, now.refuse.Microseconds()), true, 0
 			}
 		}
@@ -74,12 +74,13 @@ func (f *Faulty) Do(ctx context.Context, b *driver.Batch) error {
 }
 
 // refusal returns the answer to a charge while decisions are refused.
-func refusal(op *driver.Op, retry int64) driver.Answer {
+func refusal(op *driver.Op, retry int64) (answer driver.Answer) {
 	statuses := make([]driver.Status, len(op.Policy.Limits))
 	for i := range statuses {
 		statuses[i] = driver.Status{Retry: retry, Release: retry, Reset: retry}
 	}
-	return driver.NewAnswer(time.Now().UnixMicro(), 1<<len(statuses)-1, statuses)
+	answer.Set(time.Now().UnixMicro(), 1<<len(statuses)-1, statuses)
+	return answer
 }
 
 // broken returns the error of a call, or nil if it is passed on or refused.

@@ -9,7 +9,7 @@ import (
 func notGCRA(a sash.Algorithm) bool    { return a != sash.GCRA } // which gives units back all the time, and rounds them
 func notCounter(a sash.Algorithm) bool { return a != sash.SlidingCounter }
 func counted(a sash.Algorithm) bool    { return a != sash.GCRA && a != sash.SlidingCounter }
-func extends(a sash.Algorithm) bool    { return a.Extends() }
+func extends(a sash.Algorithm) bool    { return a == sash.SlidingLog || a == sash.SlidingBuckets }
 
 // oneAlgorithm picks one algorithm, for cases without a limiter.
 func oneAlgorithm(a sash.Algorithm) bool { return a == sash.SlidingLog }

@@ -25,7 +25,8 @@ var layers = []layer{
 	{"driver", nil},
 	{"internal/threshold", []string{"driver"}},
 	{"internal/window", []string{"driver", "internal/threshold"}},
-	{".", []string{"driver"}},
+	{"internal/apart", []string{"driver"}},
+	{".", []string{"driver", "internal/apart"}},
 	{"goredisstore", []string{".", "driver", "redisstore"}},
 	{"rueidisstore", []string{".", "driver", "redisstore"}},
 	{"lease", []string{".", "driver", "internal/window", "memstore"}},
@@ -43,14 +44,14 @@ var layers = []layer{
 	{"examples/...", []string{"./..."}},
 	{"service/internal/yamlfile", nil},
 	{"service/internal/config", []string{".", "driver", "failover", "service/internal/yamlfile"}},
-	{"service/internal/decide", []string{".", "driver", "failover", "service/internal/config"}},
+	{"service/internal/decide", []string{".", "driver", "failover", "internal/apart", "service/internal/config"}},
 	{"service/internal/cause", []string{"driver", "failover", "memstore", "redisstore"}},
 	{"service/internal/stats", []string{".", "service/internal/config", "service/internal/cause", "service/internal/decide"}},
 	{"service/internal/wire", []string{".", "failover", "service/internal/config", "service/internal/cause", "service/internal/decide"}},
 	{"service/...", []string{"./..."}},
 }
 
-var sibling = layer{"", []string{".", "driver", "internal/threshold", "internal/window"}}
+var sibling = layer{"", []string{".", "driver", "internal/apart", "internal/threshold", "internal/window"}}
 
 func (l layer) allows(from, to string) bool {
 	if to == from || strings.HasPrefix(to, from+"/") && from != "." {

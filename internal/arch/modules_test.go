@@ -95,8 +95,9 @@ func TestModulesRequireEachOtherAtOneVersion(t *testing.T) {
 }
 
 // kits are the packages of the root module that every module shares. The tests are built here, at one commit, and never by
-// those who require a module. What judge has for service, which verifies with it, is released with it.
-var kits = []string{"./internal/judge", "./internal/redistest"}
+// those who require a module. The service takes what it verifies and decides with from judge and apart: it is a program, which is
+// built with the versions that it requires.
+var kits = []string{"./internal/apart", "./internal/judge", "./internal/redistest"}
 
 // Modules have versions of their own, and what is internal changes without notice. So a module that imports what is
 // internal to another one does not build with the next version of that one. Tests may import the kits. Examples import

@@ -44,7 +44,7 @@ type state struct {
 }
 
 func states(calls int) []state {
-	hour := []sash.Limit{sash.Every(driver.MaxEntries, time.Hour)}
+	hour := []sash.Limit{sash.Every(100_000, time.Hour)}
 	return []state{
 		{name: "with room", cost: 1, keys: 1, limits: hour},
 		{name: "ten calls a key", cost: 1, keys: max(1, calls/10), limits: []sash.Limit{sash.PerMinute(60)}},
@@ -141,12 +141,12 @@ func (s *server) once(by script, in state, n int) (float64, error) {
 	}
 	limits, fill := in.limits, in.fill
 	if in.leaving > 0 { // a window of as many calls as the script makes in that time
-		_, period, err := s.decide(by, 1, 1, []sash.Limit{sash.Every(driver.MaxEntries, 5*time.Millisecond)}, max(n/4, 640))
+		_, period, err := s.decide(by, 1, 1, []sash.Limit{sash.Every(100_000, 5*time.Millisecond)}, max(n/4, 640))
 		if err != nil {
 			return 0, err
 		}
 		window := (time.Duration(in.leaving) * period).Truncate(time.Microsecond)
-		limits, fill = []sash.Limit{sash.Every(driver.MaxEntries, max(sash.MinWindow, window))}, in.leaving*12/10
+		limits, fill = []sash.Limit{sash.Every(100_000, max(sash.MinWindow, window))}, in.leaving*12/10
 	}
 	if _, _, err := s.decide(by, in.keys, in.cost, limits, max(fill, 1)); err != nil {
 		return 0, err
@@ -161,7 +161,7 @@ func (s *server) memory(by script, n int) (float64, error) {
 	if err := s.flush(); err != nil {
 		return 0, err
 	}
-	if _, _, err := s.decide(by, 1, 1, []sash.Limit{sash.Every(driver.MaxEntries, time.Hour)}, n); err != nil {
+	if _, _, err := s.decide(by, 1, 1, []sash.Limit{sash.Every(100_000, time.Hour)}, n); err != nil {
 		return 0, err
 	}
 	key, err := s.RandomKey(ctx).Result()

@@ -11,7 +11,7 @@ import (
 // A Fake is a store over another one in whose place a function may answer.
 type Fake struct {
 	driver.Passthrough
-	// On carries out a batch. It may call Next.Do.
+	// On carries out a batch. It may call Store.Do.
 	On func(ctx context.Context, b *driver.Batch) error
 	// Without are powers of the store behind it that it does not have.
 	Without driver.Powers
@@ -22,22 +22,22 @@ func (f *Fake) Do(ctx context.Context, b *driver.Batch) error {
 	if f.On != nil {
 		return f.On(ctx, b)
 	}
-	return f.Next.Do(ctx, b)
+	return f.Store.Do(ctx, b)
 }
 
 // Powers implements [driver.Store].
-func (f *Fake) Powers() driver.Powers { return f.Next.Powers() &^ f.Without }
+func (f *Fake) Powers() driver.Powers { return f.Store.Powers() &^ f.Without }
 
 // Over returns a store in which on answers for next.
 func Over(next driver.Store, on func(ctx context.Context, b *driver.Batch) error) *Fake {
-	return &Fake{Passthrough: driver.Passthrough{Next: next}, On: on}
+	return &Fake{Passthrough: driver.Passthrough{Store: next}, On: on}
 }
 
 // Plain returns a store without the powers of next: it decides single calls.
 func Plain(next driver.Store) *Fake {
 	plain := Over(next, func(ctx context.Context, b *driver.Batch) error {
 		return driver.OneByOne(ctx, b, func(ctx context.Context, op *driver.Op) (err error) {
-			if !op.Asks() || op.ID != "" {
+			if op.Kind != driver.Charge || op.ID != "" {
 				return driver.ErrUnsupported
 			}
 			op.Answer, err = driver.Decide(ctx, next, op.Request)

@@ -51,7 +51,7 @@ func writeForms(t *testing.T, store *redisstore.Store, client *redis.Client) (ke
 		must(err)
 		set := driver.Settlement{Request: reserved, At: answer.At, Source: answer.Source, Units: 1, ID: "settled"}
 		must(drivertest.Of(store).Settle(ctx, set))
-		if store.Powers().Books(policy) {
+		if store.Powers()&driver.CanBook != 0 && policy.Bookable() {
 			for range 3 {
 				_, err := drivertest.Of(store).Decide(ctx, driver.Request{Key: "booked", Cost: 6, Policy: policy, Within: driver.MaxAhead})
 				must(err)

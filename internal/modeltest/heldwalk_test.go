@@ -21,7 +21,7 @@ import (
 // The script answers as the arithmetic in Go does, and keeps the same, over random calls, errands and clocks.
 func TestLeasesAreThoseOfTheArithmetic(t *testing.T) {
 	server := redistest.Start(t)
-	for _, most := range []int64{1, 2, driver.MaxLeases} {
+	for _, most := range []int64{1, 2, int64(threshold.Leases)} {
 		t.Run(fmt.Sprintf("%d leases", most), func(t *testing.T) {
 			store, clock, scripts := virtual(t, server.Addr(), nil)
 			scripts.thresholds = threshold.Scripts.But(threshold.Table{"MAX_LEASES": most})
@@ -157,7 +157,7 @@ func (w *heldWalk) advance() {
 }
 
 func (w *heldWalk) spend(now int64) error {
-	s := driver.Spending{Key: w.key, Cost: 1 + w.Int64N(1+w.Int64N(6)), Longest: w.longest, Way: w.way, Again: w.IntN(4) == 0}
+	s := window.Spending{Key: w.key, Cost: 1 + w.Int64N(1+w.Int64N(6)), Longest: w.longest, Way: w.way, Again: w.IntN(4) == 0}
 	if w.IntN(50) == 0 {
 		s.Cost = driver.MaxUnits - w.Int64N(3)
 	}
@@ -168,9 +168,9 @@ func (w *heldWalk) spend(now int64) error {
 }
 
 // ask makes a call of both.
-func (w *heldWalk) ask(now int64, s driver.Spending) error {
+func (w *heldWalk) ask(now int64, s window.Spending) error {
 	got, err := w.store.Spend(context.Background(), s)
-	var want driver.Held
+	var want window.Held
 	w.model.Take(now, &s, &want)
 	w.note("%+v gets %+v", s, got)
 	if err != nil || got != want {
@@ -183,7 +183,7 @@ func (w *heldWalk) ask(now int64, s driver.Spending) error {
 }
 
 func (w *heldWalk) bring(now int64) error {
-	e := driver.Errand{Key: w.key, Longest: w.longest, Rest: w.Int64N(1000) - 1, Note: fmt.Sprintf("%*d", w.IntN(80), w.IntN(1000))}
+	e := window.Errand{Key: w.key, Longest: w.longest, Rest: w.Int64N(1000) - 1, Note: fmt.Sprintf("%*d", w.IntN(80), w.IntN(1000))}
 	if n := len(w.errands); n > 0 {
 		i := n - 1
 		if w.IntN(5) == 0 {
@@ -209,7 +209,7 @@ func (w *heldWalk) bring(now int64) error {
 }
 
 // brings lets both bring the same.
-func (w *heldWalk) brings(now int64, e driver.Errand) error {
+func (w *heldWalk) brings(now int64, e window.Errand) error {
 	got, err := w.store.Bring(context.Background(), e)
 	want := w.model.Bring(now, &e)
 	w.note("%+v is kept: %v", e, got)
@@ -225,17 +225,17 @@ func (w *heldWalk) crowd() error {
 		w.clock.Advance(time.Duration(w.longest/6) * time.Microsecond)
 		now := w.clock.Now().UnixMicro()
 		w.errands = nil
-		if err := w.ask(now, driver.Spending{Key: w.key, Cost: driver.MaxUnits / 2, Longest: w.longest, Way: w.way}); err != nil {
+		if err := w.ask(now, window.Spending{Key: w.key, Cost: driver.MaxUnits / 2, Longest: w.longest, Way: w.way}); err != nil {
 			return err
 		}
 		if len(w.errands) == 0 {
 			continue
 		}
 		delay := int64(9-3*(i%3)) * w.longest / 10
-		if err := w.brings(now, driver.Errand{Key: w.key, Longest: w.longest, Began: now, Units: int64(1 + i), Delay: delay}); err != nil {
+		if err := w.brings(now, window.Errand{Key: w.key, Longest: w.longest, Began: now, Units: int64(1 + i), Delay: delay}); err != nil {
 			return err
 		}
-		if err := w.ask(now, driver.Spending{Key: w.key, Cost: 1, Longest: w.longest, Way: w.way, Again: true}); err != nil {
+		if err := w.ask(now, window.Spending{Key: w.key, Cost: 1, Longest: w.longest, Way: w.way, Again: true}); err != nil {
 			return err
 		}
 		if _, err := w.lives(); err != nil {
@@ -299,8 +299,8 @@ func (b *bench) heldElsewhere() error {
 	const longest = 1_000_000
 	for _, after := range []bool{false, true} {
 		key := fmt.Sprint("elsewhere", after)
-		s := driver.Spending{Key: key, Cost: 1, Longest: longest}
-		var errand driver.Held
+		s := window.Spending{Key: key, Cost: 1, Longest: longest}
+		var errand window.Held
 		for range 2 {
 			var err error
 			if errand, err = b.store.Spend(ctx, s); err != nil {
@@ -332,7 +332,7 @@ func (b *bench) heldElsewhere() error {
 }
 
 func (b *bench) broughtTo(key string, began, longest int64, want bool) error {
-	kept, err := b.store.Bring(context.Background(), driver.Errand{Key: key, Longest: longest, Began: began, Units: 9})
+	kept, err := b.store.Bring(context.Background(), window.Errand{Key: key, Longest: longest, Began: began, Units: 9})
 	if err != nil || kept != want {
 		return fmt.Errorf("the lease of an errand of %d is kept: %v, %v, want %v", began, kept, err, want)
 	}

@@ -189,7 +189,7 @@ func (b *bench) midnight() error {
 
 // extended: charges that are extended count from then on, and those that are gone stay gone, as in memory.
 func (b *bench) extended() error {
-	if !b.algorithm.Extends() {
+	if b.algorithm != driver.SlidingLog && b.algorithm != driver.SlidingBuckets {
 		return nil
 	}
 	req := b.request("extended", 1, sash.Every(20, time.Minute))

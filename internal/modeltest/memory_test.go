@@ -15,6 +15,7 @@ import (
 	"example.com/sash/goredisstore"
 	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/redistest"
+	"example.com/sash/internal/window"
 	"example.com/sash/redisstore"
 )
 
@@ -158,7 +159,7 @@ func TestMemoryFollowsTheCalls(t *testing.T) {
 		}
 		return bytes
 	}
-	limiter := l.limiter(t, sash.SlidingLog, sash.Every(driver.MaxEntries, 24*time.Hour), sash.Every(driver.MaxEntries, time.Hour))
+	limiter := l.limiter(t, sash.SlidingLog, sash.Every(100_000, 24*time.Hour), sash.Every(100_000, time.Hour))
 	log, set := l.key(t, "k", sash.SlidingLog), "sash:set3:k"
 	for n := int64(1); n <= 6000; n++ {
 		if _, err := limiter.Allow(t.Context(), "k"); err != nil {
@@ -209,11 +210,11 @@ type spender struct {
 const leaseHour = int64(time.Hour / time.Microsecond)
 
 // ask asks a server for units, and returns the last answer. Unless any answer will do, all have to be spent.
-func (s *spender) ask(store *redisstore.Store, units int, whole bool) (h driver.Held) {
+func (s *spender) ask(store *redisstore.Store, units int, whole bool) (h window.Held) {
 	s.Helper()
 	for i := range units {
 		var err error
-		h, err = store.Spend(s.Context(), driver.Spending{Key: "k", Cost: 1, Longest: leaseHour, Way: 1000})
+		h, err = store.Spend(s.Context(), window.Spending{Key: "k", Cost: 1, Longest: leaseHour, Way: 1000})
 		if err != nil || !whole && !h.Spent {
 			s.Fatalf("unit %d of %d: %+v, %v", i+1, units, h, err)
 		}
@@ -225,9 +226,9 @@ func (s *spender) ask(store *redisstore.Store, units int, whole bool) (h driver.
 }
 
 // bring brings a lease. It reports whether it is kept.
-func (s *spender) bring(store *redisstore.Store, errand driver.Held, units int64) bool {
+func (s *spender) bring(store *redisstore.Store, errand window.Held, units int64) bool {
 	s.Helper()
-	kept, err := store.Bring(s.Context(), driver.Errand{Key: "k", Longest: leaseHour, Began: errand.At, Units: units})
+	kept, err := store.Bring(s.Context(), window.Errand{Key: "k", Longest: leaseHour, Began: errand.At, Units: units})
 	if err != nil {
 		s.Fatal(err)
 	}

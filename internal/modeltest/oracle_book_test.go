@@ -289,7 +289,8 @@ func (o *oracle) checkUnbooked(now int64, reqs []driver.Request, answers []drive
 				return fmt.Errorf("%s, cost %d: %v does not refuse, and its Retry is %d", req.Key, req.Cost, limit, got.Retry)
 			}
 		}
-		rest := driver.NewAnswer(answers[i].At, 0, answers[i].Statuses())
+		var rest driver.Answer
+		rest.Set(answers[i].At, 0, answers[i].Statuses())
 		for j := range rest.Statuses() {
 			rest.Statuses()[j].Retry = 0
 		}

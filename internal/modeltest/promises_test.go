@@ -196,7 +196,7 @@ func trembles(store driver.Store, clock *judge.Clock, a sash.Algorithm, seed uin
 		first, n := rng.IntN(2), 1+rng.IntN(3)/2
 		for i := first; i < first+n; i++ {
 			reqs = append(reqs, driver.Request{Key: fmt.Sprint("tremble", seed, a, i%2), Policy: policy, Cost: 1 + rng.Int64N(3)})
-			if store.Powers().Books(policy) && step%100 > 50 && rng.IntN(3) == 0 {
+			if store.Powers()&driver.CanBook != 0 && policy.Bookable() && step%100 > 50 && rng.IntN(3) == 0 {
 				reqs[0].Within = rng.Int64N(100_000)
 			}
 			reqs[len(reqs)-1].Within = reqs[0].Within

@@ -79,7 +79,7 @@ func newSmallWalk(
 		w.policies = append(w.policies, policy)
 		rng.Shuffle(len(limits), func(i, j int) { limits[i], limits[j] = limits[j], limits[i] })
 	}
-	w.books = w.books && store.Powers().Books(w.policies[0])
+	w.books = w.books && store.Powers()&driver.CanBook != 0 && w.policies[0].Bookable()
 	return w, nil
 }
 

@@ -73,7 +73,7 @@ func randomCalls(s setup) error {
 	w := &walk{setup: s, oracle: newOracle()}
 	has := s.store.Powers()
 	switch {
-	case s.usual == many && !has.Has(driver.CanEach), s.usual == choices && !has.Has(driver.CanAny):
+	case s.usual == many && has&driver.CanEach == 0, s.usual == choices && has&driver.CanAny == 0:
 		return nil
 	case s.usual == many:
 		w.turn = func() error { return w.many() }
@@ -116,7 +116,7 @@ func (w *walk) draw() error {
 			return err
 		}
 		w.plans = append(w.plans, plan)
-		w.books = w.store.Powers().Books(plan)
+		w.books = w.store.Powers()&driver.CanBook != 0 && plan.Bookable()
 		w.note("plan %d: %v", len(w.plans)-1, limitsOf(plan))
 	}
 	return nil
@@ -248,7 +248,7 @@ func (w *walk) call(req driver.Request) error {
 
 // together makes one call on both keys.
 func (w *walk) together() error {
-	if !w.store.Powers().Has(driver.CanAll) || w.blocks() {
+	if w.store.Powers()&driver.CanAll == 0 || w.blocks() {
 		return nil
 	}
 	first, second := w.request(), w.request()
@@ -311,7 +311,7 @@ func (w *walk) edge() error {
 
 // settle corrects a charge, sometimes more than once: only the first time counts.
 func (w *walk) settle() error {
-	ok := w.store.Powers().Has(driver.CanSettle)
+	ok := w.store.Powers()&driver.CanSettle != 0
 	if ok && len(w.before) > 0 && w.choose(2) == 0 {
 		return w.settleBefore()
 	}
@@ -374,7 +374,7 @@ func (w *walk) outlive(a admitted) {
 }
 
 func (w *walk) reset() error {
-	if !w.store.Powers().Has(driver.CanForget) {
+	if w.store.Powers()&driver.CanForget == 0 {
 		return nil
 	}
 	key := w.key()
@@ -411,7 +411,7 @@ func (w *walk) settleBefore() error {
 
 // each makes several calls on one key in one round trip, and compares each answer.
 func (w *walk) each() error {
-	if !w.store.Powers().Has(driver.CanEach) {
+	if w.store.Powers()&driver.CanEach == 0 {
 		return nil
 	}
 	reqs := []driver.Request{w.request()}
@@ -451,7 +451,7 @@ func (w *walk) many() error {
 		if w.choose(6) == 5 {
 			req.Cost = 0
 		}
-		if g, ok := driver.Behind[driver.Gatherer](w.store); !ok || !gathers(g, req) {
+		if g, ok := driver.Behind[gatherer](w.store); !ok || !gathers(g, req) {
 			return w.call(req)
 		}
 		reqs = append(reqs, req)
@@ -464,7 +464,11 @@ func plain(req driver.Request) *driver.Op {
 	return &driver.Op{Settlement: driver.Settlement{Request: req}}
 }
 
-func gathers(g driver.Gatherer, req driver.Request) bool {
+type gatherer interface {
+	Gathers(op *driver.Op) (place int, ok bool)
+}
+
+func gathers(g gatherer, req driver.Request) bool {
 	_, ok := g.Gathers(plain(req))
 	return ok
 }

@@ -132,7 +132,7 @@ func (g *debts) give(now, units int64, limits []sash.Limit) (given int64, sure b
 
 // take makes a call whose units are not fixed, on stores that know them.
 func (w *walk) take() error {
-	if !w.store.Powers().Has(driver.CanTake) {
+	if w.store.Powers()&driver.CanTake == 0 {
 		return nil
 	}
 	req := w.request()

@@ -41,7 +41,7 @@ var Scripts = Table{
 	"GIVE_ENTRIES": 1000, // entries that a reward looks at
 
 	// The log as a sorted set.
-	"SET_ENTRIES":  driver.MaxEntries,
+	"SET_ENTRIES":  100_000,
 	"SET_MODULUS":  1 << 52, // of sums
 	"SET_MOST_SUM": 1 << 50, // units that may follow the oldest member
 	"SET_LATER":    1000,    // later members that a settlement changes
@@ -54,8 +54,8 @@ var Scripts = Table{
 	"LOG_IDS":  int64(IDs), // places in the compact log
 	"HASH_IDS": 1 << 10,    // places in a hash or a sorted set
 
-	"MAX_LEASES": driver.MaxLeases, // of a key
-	"MOST_UNITS": driver.MaxUnits,  // of the demand of a key
+	"MAX_LEASES": int64(Leases),   // of a key
+	"MOST_UNITS": driver.MaxUnits, // of the demand of a key
 
 	"CHOICE_GROUP": driver.ChoiceGroup, // subjects that a choice compares at once
 
@@ -78,7 +78,7 @@ var Log = struct {
 var IDs = 1 << 14
 
 // Leases is the most leases of a key in memory. Tests set it while nothing else runs.
-var Leases = driver.MaxLeases
+var Leases = 4
 
 // Put returns a text with literals in place of the names.
 func (t Table) Put(text string) string {

@@ -8,7 +8,7 @@ import (
 	"example.com/sash/internal/threshold"
 )
 
-// Leases are what a [driver.Holder] keeps of a key: units that may be spent, what is known of the home, and the demand.
+// Leases are what a [Holder] keeps of a key: units that may be spent, what is known of the home, and the demand.
 // The zero value has none. A clock that is set back to before the demand was last counted ends all leases.
 type Leases struct {
 	since, now, past int64 // the demand: units since an instant; before it, in as long as a longest lease
@@ -38,9 +38,9 @@ type refusal struct {
 	note                 string
 }
 
-// Take implements Spend of [driver.Holder] at an instant of the holder's clock, in place: it saves copying the answer.
-func (l *Leases) Take(now int64, s *driver.Spending, a *driver.Held) {
-	*a = driver.Held{At: now}
+// Take implements Spend of [Holder] at an instant of the holder's clock, in place: it saves copying the answer.
+func (l *Leases) Take(now int64, s *Spending, a *Held) {
+	*a = Held{At: now}
 	if now < l.since {
 		*l = Leases{} // the clock was set back: what was brought later than now could be spent too late
 	}
@@ -125,7 +125,7 @@ func (l *Leases) coming(now, cost int64) (first *held) {
 
 // low reports whether the leases will be used up, or end, before the next one can be here: within two ways, and as long as
 // the home has let one wait. It does not if a lease comes later than in two ways: a key has one booked at a time.
-func (l *Leases) low(now int64, s *driver.Spending, want int64) bool {
+func (l *Leases) low(now int64, s *Spending, want int64) bool {
 	soon, left, delay := now+2*s.Way, int64(0), int64(0)
 	for i := range l.held {
 		h := &l.held[i]
@@ -143,14 +143,14 @@ func (l *Leases) low(now int64, s *driver.Spending, want int64) bool {
 }
 
 // send sends the caller on an errand.
-func (l *Leases) send(now int64, s *driver.Spending, a *driver.Held, want int64) {
+func (l *Leases) send(now int64, s *Spending, a *Held, want int64) {
 	l.began, l.until = now, now+s.Patience()
 	a.Errand, a.Rest = want, l.rest-1
 }
 
-// Bring implements [driver.Holder] at an instant of the holder's clock. What an errand brings is kept only if the key still
+// Bring implements [Holder] at an instant of the holder's clock. What an errand brings is kept only if the key still
 // knows of it: not after it was forgotten, nor when another caller went on one meanwhile.
-func (l *Leases) Bring(now int64, e *driver.Errand) (kept bool) {
+func (l *Leases) Bring(now int64, e *Errand) (kept bool) {
 	if e.Began != 0 && (e.Began != l.began || now < e.Began) {
 		return false
 	}
@@ -211,7 +211,7 @@ func (l *Leases) keep(now int64, h held) bool {
 	return true
 }
 
-// Return implements [driver.Holder].
+// Return implements [Holder].
 func (l *Leases) Return(began, keep int64) (units int64) {
 	for i := range l.held {
 		if h := &l.held[i]; h.began == began {
@@ -222,11 +222,11 @@ func (l *Leases) Return(began, keep int64) (units int64) {
 	return units
 }
 
-// Forget implements [driver.Holder].
+// Forget implements [Holder].
 func (l *Leases) Forget() { *l = Leases{} }
 
 // GrowsBy returns by how many bytes at most an errand makes leases grow.
-func GrowsBy(e *driver.Errand) int { return driver.MaxLeases/2*heldBytes + len(e.Note) }
+func GrowsBy(e *Errand) int { return threshold.Leases/2*heldBytes + len(e.Note) }
 
 // Bytes returns the bytes that the leases have allocated.
 func (l *Leases) Bytes() int {

@@ -4,12 +4,11 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"example.com/sash/driver"
 	"example.com/sash/internal/window"
 )
 
 // spend is Take with a copy of the answer.
-func spend(l *window.Leases, now int64, s *driver.Spending) (a driver.Held) {
+func spend(l *window.Leases, now int64, s *window.Spending) (a window.Held) {
 	l.Take(now, s, &a)
 	return a
 }
@@ -48,7 +47,7 @@ func TestLeasesAreSpentOnceAndInTime(t *testing.T) {
 			}
 			switch random.IntN(4) {
 			default:
-				s := driver.Spending{Cost: 1 + random.Int64N(5), Longest: longest, Way: random.Int64N(longest / 8), Again: random.IntN(5) == 0}
+				s := window.Spending{Cost: 1 + random.Int64N(5), Longest: longest, Way: random.Int64N(longest / 8), Again: random.IntN(5) == 0}
 				a := spend(&l, now, &s)
 				if a.Spent {
 					b := leases[a.Note]
@@ -74,7 +73,7 @@ func TestLeasesAreSpentOnceAndInTime(t *testing.T) {
 					continue
 				}
 				note := string(rune('a' + step))
-				e := driver.Errand{Began: errand, Longest: longest, Units: 1 + random.Int64N(100), Delay: random.Int64N(2) * random.Int64N(longest), Note: note, Rest: -1}
+				e := window.Errand{Began: errand, Longest: longest, Units: 1 + random.Int64N(100), Delay: random.Int64N(2) * random.Int64N(longest), Note: note, Rest: -1}
 				kept := l.Bring(now, &e)
 				if again := l.Bring(now, &e); again {
 					t.Fatalf("seed %d: an errand brought two leases", seed)
@@ -103,14 +102,14 @@ func TestLeasesAreSpentOnceAndInTime(t *testing.T) {
 // After a key was forgotten, no lease on its way is kept.
 func TestALeaseOnItsWayIsForgotten(t *testing.T) {
 	var l window.Leases
-	s := driver.Spending{Cost: 1, Longest: 1_000_000}
+	s := window.Spending{Cost: 1, Longest: 1_000_000}
 	spend(&l, 5_000_000, &s)
 	a := spend(&l, 5_000_001, &s)
 	if a.Errand == 0 {
 		t.Fatalf("%+v", a)
 	}
 	l.Forget()
-	if l.Bring(5_000_100, &driver.Errand{Began: a.At, Longest: s.Longest, Units: 10, Rest: -1}) {
+	if l.Bring(5_000_100, &window.Errand{Began: a.At, Longest: s.Longest, Units: 10, Rest: -1}) {
 		t.Error("the lease is kept")
 	}
 }
@@ -118,10 +117,10 @@ func TestALeaseOnItsWayIsForgotten(t *testing.T) {
 // A clock that is set back would let a lease be spent too late: it ends.
 func TestALeaseEndsWhenTheClockIsSetBack(t *testing.T) {
 	var l window.Leases
-	s := driver.Spending{Cost: 1, Longest: 1_000_000}
+	s := window.Spending{Cost: 1, Longest: 1_000_000}
 	spend(&l, 5_000_000, &s)
 	a := spend(&l, 5_000_001, &s)
-	if !l.Bring(5_000_100, &driver.Errand{Began: a.At, Longest: s.Longest, Units: 10, Rest: -1}) {
+	if !l.Bring(5_000_100, &window.Errand{Began: a.At, Longest: s.Longest, Units: 10, Rest: -1}) {
 		t.Fatal("no lease")
 	}
 	if a := spend(&l, 5_000_200, &s); !a.Spent {

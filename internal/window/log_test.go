@@ -142,3 +142,21 @@ func TestAMergedChargeThatWasGivenBack(t *testing.T) {
 		t.Errorf("%d are in use, want the last charge", used())
 	}
 }
+
+// What is left counts again when a block ends, and what is used as it leaves.
+func TestTheNextUnitOfABlockedSubject(t *testing.T) {
+	for name, c := range map[string]struct {
+		remaining, left, want int64
+	}{
+		"units are left":       {2, 10, 10},
+		"none is left":         {0, 10, 60},
+		"one leaves meanwhile": {0, 90, 90},
+	} {
+		var answer driver.Answer
+		answer.Set(1, 0, []driver.Status{{Remaining: c.remaining, Release: 60, Reset: 60}})
+		window.Bar(&answer, c.left)
+		if s := answer.Statuses()[0]; s.Remaining != 0 || s.Release != c.want || s.Retry != c.left || s.Reset != max(60, c.left) {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}

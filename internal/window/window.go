@@ -190,4 +190,35 @@ func (s *CoolDown) At(now int64) driver.CoolDown {
 }
 
 // Expires returns the instant from which nobody needs to know of it.
-func (s *CoolDown) Expires() int64 { return s.end + driver.CoolDown{Length: s.length}.Keep() }
+func (s *CoolDown) Expires() int64 { return s.end + max(s.length, 10_000_000) }
+
+// Bar makes an answer that of a subject that is blocked for so many microseconds more: every limit refuses at least until then, and has
+// no units.
+func Bar(a *driver.Answer, left int64) {
+	var room [driver.MaxLimits]driver.Status
+	statuses := room[:copy(room[:], a.Statuses())]
+	for i := range statuses {
+		s := &statuses[i]
+		s.Retry, s.Reset = max(s.Retry, left), max(s.Reset, left)
+		if s.Remaining > 0 {
+			s.Release = left
+		}
+		s.Remaining, s.Release = 0, max(s.Release, left)
+	}
+	a.Set(a.At, 1<<len(statuses)-1, statuses)
+	a.Blocked, a.Firm, a.Charged = true, true, 0
+}
+
+// Foresee makes the answer to a peek that to a request of a cost: limits with fewer units left refuse it.
+func Foresee(a *driver.Answer, cost int64) {
+	var room [driver.MaxLimits]driver.Status
+	statuses := room[:copy(room[:], a.Statuses())]
+	refusals := a.Refusals
+	for i := range statuses {
+		if s := &statuses[i]; s.Remaining < cost {
+			refusals |= 1 << i
+			s.Retry = max(s.Retry, s.Release)
+		}
+	}
+	a.Set(a.At, refusals, statuses)
+}

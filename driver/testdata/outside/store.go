@@ -33,7 +33,7 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 }
 
 func (s *Store) charge(_ context.Context, op *driver.Op) error {
-	if !op.Asks() || op.Policy.Algorithm != driver.SlidingLog {
+	if op.Kind != driver.Charge || op.Policy.Algorithm != driver.SlidingLog {
 		return driver.ErrUnsupported
 	}
 	s.mu.Lock()
@@ -51,7 +51,7 @@ func (s *Store) charge(_ context.Context, op *driver.Op) error {
 		}
 		_, statuses = look(charges, now, cost, op.Policy.Limits)
 	}
-	op.Answer = driver.NewAnswer(now, refusals, statuses)
+	op.Answer.Set(now, refusals, statuses)
 	return nil
 }
 

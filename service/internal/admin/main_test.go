@@ -138,7 +138,7 @@ type away struct {
 }
 
 func (a *away) Do(ctx context.Context, b *driver.Batch) error {
-	if a.gone.Load() && b.Ops[0].Asks() {
+	if a.gone.Load() && b.Ops[0].Kind == driver.Charge {
 		return &sash.StoreError{Err: errors.New("LOADING Redis is loading the dataset in memory")}
 	}
 	return a.Store.Do(ctx, b)

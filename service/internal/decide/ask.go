@@ -12,6 +12,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/apart"
 	"example.com/sash/service/internal/config"
 )
 
@@ -179,7 +180,7 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	admitted, err := driver.DecideInSteps(ctx, store, steps...)
+	admitted, err := apart.Decide(ctx, store, steps...)
 	if err != nil {
 		return false, failure(ctx, err)
 	}
@@ -331,13 +332,13 @@ func (s spread) Powers() driver.Powers { return driver.CanAll | driver.CanSettle
 func (s spread) Do(ctx context.Context, b *driver.Batch) error {
 	op := &b.Ops[0]
 	at := s[subject{op.Key, op.Policy}]
-	if len(b.Ops) > 1 || op.MayCharge() > 0 || !op.Asks() || !at.leased {
+	if len(b.Ops) > 1 || op.MayCharge() > 0 || op.Kind != driver.Charge || !at.leased {
 		return at.Do(ctx, b)
 	}
 	statuses := make([]driver.Status, len(op.Policy.Limits)) // of a look that only saves a charge that is given back
 	for i, l := range op.Policy.Limits {
 		statuses[i].Remaining = l.Units
 	}
-	op.Answer = driver.NewAnswer(0, 0, statuses)
+	op.Answer.Set(0, 0, statuses)
 	return nil
 }

@@ -61,7 +61,7 @@ func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 //
 // Up to sash.MaxSubjects parts of one algorithm and resolution are one atomic step in memory, on one Redis
 // server, and on a cluster where they share a slot. More are decided step by step: see
-// driver.DecideInSteps.
+// apart.Decide.
 //
 // Errors are sash.ErrInvalidLimit for an override that cannot be enforced, sash.ErrUnsupported, sash.ErrUnavailable,
 // config.ErrNone, and the context's; and, unless the request is Lenient, config.ErrUnknownDomain, sash.ErrInvalidCost and

@@ -211,7 +211,7 @@ type broken struct {
 
 func (b *broken) Do(ctx context.Context, batch *driver.Batch) error {
 	for i := range batch.Ops {
-		if op := &batch.Ops[i]; op.Asks() && strings.HasPrefix(op.Key, b.prefix) {
+		if op := &batch.Ops[i]; op.Kind == driver.Charge && strings.HasPrefix(op.Key, b.prefix) {
 			b.asked++
 			return errors.New("connection refused")
 		}

@@ -193,7 +193,7 @@ type takeAfterLooks struct {
 
 func (s *takeAfterLooks) Do(ctx context.Context, b *driver.Batch) error {
 	err := s.Store.Do(ctx, b)
-	if req := b.Ops[0].Request; b.Ops[0].Asks() && req.Key == s.key && req.Cost == 0 && !s.taken {
+	if req := b.Ops[0].Request; b.Ops[0].Kind == driver.Charge && req.Key == s.key && req.Cost == 0 && !s.taken {
 		s.taken = true
 		req.Cost = 1
 		_, err = driver.Decide(ctx, s.Store, req)

@@ -310,14 +310,14 @@ func newOutages(opts *Options) *outages {
 	}
 }
 
-// apart is the time without a failure after which the next failure begins an outage, if there is one. It is longer than
+// newEpisode is the time without a failure after which the next failure begins an outage, if there is one. It is longer than
 // the failures that take Redis down are apart.
-const apart = 2 * time.Second
+const newEpisode = 2 * time.Second
 
 // fails notes a failure. The caller holds mu.
 func (o *outages) fails() {
 	now := time.Now()
-	if o.since.IsZero() && now.Sub(o.whyAt) > apart {
+	if o.since.IsZero() && now.Sub(o.whyAt) > newEpisode {
 		o.before = o.uncounted()
 	}
 	o.whyAt = now

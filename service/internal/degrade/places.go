@@ -17,6 +17,7 @@ import (
 
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/apart"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/cause"
@@ -44,7 +45,7 @@ type places struct {
 // A far is a home, with the leases of this region of its units.
 type far struct {
 	store    driver.Store // behind group commit
-	holder   driver.Holder
+	holder   lease.Holder
 	opts     failover.Options
 	patience time.Duration // the longest time that the home has to lease units
 }
@@ -113,7 +114,7 @@ func (s *places) shared(p config.Place, opts *failover.Options) (*lease.Store, e
 	home := s.home
 	options := &lease.Options{Within: home.patience}
 	if p.Own.Regions > 0 {
-		near := stack.DenialCache(&punctual{driver.Passthrough{Next: s.redis}, s.region.Budget})
+		near := stack.DenialCache(&punctual{driver.Passthrough{Store: s.redis}, s.region.Budget})
 		options.Own = &lease.Own{Regions: p.Own.Regions, Percent: p.Own.Percent, Store: near}
 		opts.Budget = home.patience + 2*s.region.Budget // the leases, and the own share
 	}
@@ -128,12 +129,12 @@ type punctual struct {
 
 // Do implements [driver.Store].
 func (p *punctual) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Asks() {
+	if b.Ops[0].Kind == driver.Charge {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, p.budget)
 		defer cancel()
 	}
-	return p.Next.Do(ctx, b)
+	return p.Store.Do(ctx, b)
 }
 
 // all returns the stores of all places.
@@ -165,7 +166,7 @@ func (s *places) close(ctx context.Context) (failed, kept error) {
 const never = time.Duration(math.MaxInt64 / 8)
 
 // newPlaces returns the places over a Redis. Behind are the options of its own failover.
-func (g *Guard) newPlaces(redis driver.Store, holder driver.Holder, opts *Options, behind failover.Options) *places {
+func (g *Guard) newPlaces(redis driver.Store, holder lease.Holder, opts *Options, behind failover.Options) *places {
 	s := &places{redis: redis, region: &behind, memory: opts.Local, made: make(map[config.Place]*placed)}
 	budget := cmp.Or(opts.Budget, failover.DefaultBudget)
 	behind.Budget = budget
@@ -278,38 +279,38 @@ func (h *Home) Stats() HomeStats {
 // A region is the holder of leases on the region's Redis, within the budget of that Redis. A call that it does not answer
 // is decided by the home alone: slower, and as exact. What a late answer spent is spent by nobody: fewer are admitted.
 type region struct {
-	next   driver.Holder
+	next   lease.Holder
 	budget time.Duration
 	up     func() bool // whether that Redis answers, as far as is known: otherwise calls keep away from it
 	counts *counts
 }
 
-var _ driver.Holder = (*region)(nil)
+var _ lease.Holder = (*region)(nil)
 
 // counts are what a service did at its home and with leases.
 type counts struct {
 	calls, failed, leased, spent, returned atomic.Int64
 }
 
-// Spend implements [driver.Holder]. Its only errors are the context's.
-func (r *region) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
+// Spend implements [lease.Holder]. Its only errors are the context's.
+func (r *region) Spend(ctx context.Context, s lease.Spending) (lease.Held, error) {
 	if !r.up() {
-		return driver.Held{Alone: true}, nil
+		return lease.Held{Alone: true}, nil
 	}
-	held, err := within(ctx, r, func(ctx context.Context) (driver.Held, error) { return r.next.Spend(ctx, s) })
+	held, err := within(ctx, r, func(ctx context.Context) (lease.Held, error) { return r.next.Spend(ctx, s) })
 	switch {
 	case ctx.Err() != nil:
-		return driver.Held{}, ctx.Err()
+		return lease.Held{}, ctx.Err()
 	case err != nil:
-		return driver.Held{Alone: true}, nil //nolint:nilerr // the home decides the call
+		return lease.Held{Alone: true}, nil //nolint:nilerr // the home decides the call
 	case held.Spent:
 		r.counts.spent.Add(s.Cost)
 	}
 	return held, nil
 }
 
-// Bring implements [driver.Holder].
-func (r *region) Bring(ctx context.Context, e driver.Errand) (bool, error) {
+// Bring implements [lease.Holder].
+func (r *region) Bring(ctx context.Context, e lease.Errand) (bool, error) {
 	kept, err := within(ctx, r, func(ctx context.Context) (bool, error) { return r.next.Bring(ctx, e) })
 	if kept {
 		r.counts.leased.Add(e.Units)
@@ -317,14 +318,14 @@ func (r *region) Bring(ctx context.Context, e driver.Errand) (bool, error) {
 	return kept, err
 }
 
-// Return implements [driver.Holder].
+// Return implements [lease.Holder].
 func (r *region) Return(ctx context.Context, key string, began, keep int64) (int64, error) {
 	units, err := within(ctx, r, func(ctx context.Context) (int64, error) { return r.next.Return(ctx, key, began, keep) })
 	r.counts.returned.Add(units)
 	return units, err
 }
 
-// Forget implements [driver.Holder].
+// Forget implements [lease.Holder].
 func (r *region) Forget(ctx context.Context, key string) error {
 	_, err := within(ctx, r, func(ctx context.Context) (struct{}, error) { return struct{}{}, r.next.Forget(ctx, key) })
 	return err
@@ -335,7 +336,7 @@ func (r *region) Forget(ctx context.Context, key string) error {
 func within[T any](ctx context.Context, r *region, f func(context.Context) (T, error)) (T, error) {
 	timed, cancel := context.WithTimeout(ctx, r.budget)
 	defer cancel()
-	value, err := driver.Outlive(timed, f, func(T) {})
+	value, err := apart.Outlive(timed, nil, f, func(T) {})
 	if timed.Err() != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		err = failover.ErrBudget
 	}

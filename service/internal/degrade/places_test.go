@@ -17,6 +17,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/redistest"
+	"example.com/sash/lease"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/service/internal/config"
@@ -34,7 +35,7 @@ func (i island) Powers() driver.Powers { return i.Store.Powers() | driver.CanEac
 
 func (i island) Do(ctx context.Context, b *driver.Batch) error {
 	switch op := &b.Ops[0]; {
-	case op.Asks():
+	case op.Kind == driver.Charge:
 		if err := i.cross(ctx); err != nil {
 			return err
 		}
@@ -118,7 +119,7 @@ type asked struct {
 }
 
 func (a *asked) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Asks() {
+	if b.Ops[0].Kind == driver.Charge {
 		a.times.Add(1)
 	}
 	return a.island.Do(ctx, b)
@@ -168,14 +169,14 @@ type mood struct {
 	spend func()
 }
 
-func (m mood) Spend(ctx context.Context, s driver.Spending) (driver.Held, error) {
+func (m mood) Spend(ctx context.Context, s lease.Spending) (lease.Held, error) {
 	m.spend()
 	return m.Store.Spend(ctx, s)
 }
 
 // The home decides where the region's Redis is late, or known to be away, or its client panics; a caller need not wait for it.
 func TestARegionsRedisThatDoesNotAnswer(t *testing.T) {
-	spending := driver.Spending{Key: "k", Cost: 1, Longest: 1e6}
+	spending := lease.Spending{Key: "k", Cost: 1, Longest: 1e6}
 	hangs, panics := func() { time.Sleep(10 * time.Second) }, func() { panic("a bug of the client") }
 	for name, c := range map[string]struct {
 		spend func()

@@ -64,7 +64,7 @@ func (g *gate) Do(ctx context.Context, b *driver.Batch) error {
 	defer func() { g.mu.Lock(); g.waiting--; g.mu.Unlock() }()
 	select {
 	case <-g.open:
-		return g.Next.Do(ctx, b)
+		return g.Store.Do(ctx, b)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -72,7 +72,7 @@ func (g *gate) Do(ctx context.Context, b *driver.Batch) error {
 
 func openGate(t *testing.T, enough int, timeout time.Duration) (*port, *gate) {
 	t.Helper()
-	g := &gate{Passthrough: driver.Passthrough{Next: memstore.New(nil)}, enough: enough, open: make(chan struct{})}
+	g := &gate{Passthrough: driver.Passthrough{Store: memstore.New(nil)}, enough: enough, open: make(chan struct{})}
 	decider := servertest.Decider(t, g, rules)
 	p := &port{}
 	p.listen(t, Server{}, New(decider, &Options{Timeout: timeout}))

@@ -30,19 +30,20 @@ type faulty struct {
 
 func (f *faulty) Do(ctx context.Context, b *driver.Batch) error {
 	err := f.Store.Do(ctx, b)
-	if op := &b.Ops[0]; err == nil && op.Asks() && op.Cost > 0 && f.applies(op.Answer) && f.calls.Add(1)%20 == 0 {
+	if op := &b.Ops[0]; err == nil && op.Kind == driver.Charge && op.Cost > 0 && f.applies(op.Answer) && f.calls.Add(1)%20 == 0 {
 		err = f.change(&op.Answer)
 	}
 	return err
 }
 
 // restated is an answer with other refusals, all of which end after retry microseconds.
-func restated(a *driver.Answer, refusals uint64, retry int64) driver.Answer {
+func restated(a *driver.Answer, refusals uint64, retry int64) (other driver.Answer) {
 	statuses := slices.Clone(a.Statuses())
 	for i := range statuses {
 		statuses[i].Retry = retry
 	}
-	return driver.NewAnswer(a.At, refusals, statuses)
+	other.Set(a.At, refusals, statuses)
+	return other
 }
 
 func TestVerifyFindsWhatIsWrong(t *testing.T) {

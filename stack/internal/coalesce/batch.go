@@ -191,7 +191,14 @@ func (b *batch) admit(n int, res driver.Answer) {
 	later := sum(b.open[:n])
 	for _, c := range b.open[:n] {
 		later -= c.req.Cost
-		c.reply(res.Before(later), nil)
+		var room [driver.MaxLimits]driver.Status
+		statuses := room[:copy(room[:], res.Statuses())]
+		for i := range statuses { // the calls that follow were charged later units, which still remain when this one is answered
+			statuses[i].Remaining += later
+		}
+		answer := res
+		answer.Set(res.At, res.Refusals, statuses)
+		c.reply(answer, nil)
 	}
 	b.open = b.open[n:]
 }

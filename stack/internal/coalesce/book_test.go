@@ -20,7 +20,7 @@ func TestBookingsThatComeTogetherAreOneRoundTripInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFar()
 		store, limit := coalesce.New(inner), sash.Every(10, time.Second)
-		if !store.Powers().Books(policy(t, limit)) {
+		if store.Powers()&driver.CanBook == 0 {
 			t.Fatal("it does not book over a store that does")
 		}
 		const callers = 67 // a batch is short work for the store: 64 bookings at most
@@ -152,7 +152,7 @@ func TestBookingsOverAStoreThatIsNoBatcher(t *testing.T) {
 			t.Errorf("took %v; each alone is %v", took, inner.trip)
 		}
 	})
-	if coalesce.New(drivertest.Plain(memstore.New(nil))).Powers().Books(policy(t, sash.PerMinute(10))) {
+	if coalesce.New(drivertest.Plain(memstore.New(nil))).Powers()&driver.CanBook != 0 {
 		t.Error("it books over a store that does not")
 	}
 }

@@ -20,9 +20,9 @@ const mostBookings = 64
 // holds only waiting calls, and its goroutine for a key ends when no call waits for the key.
 type Store struct {
 	driver.Passthrough
-	apart  bool            // do not join calls
-	each   bool            // the store decides many bookings of a key in a round trip
-	many   driver.Gatherer // decides many keys in one; nil if the store decides one at a time
+	apart  bool     // do not join calls
+	each   bool     // the store decides many bookings of a key in a round trip
+	many   gatherer // decides many keys in one; nil if the store decides one at a time
 	seed   maphash.Seed
 	shards [shards]shard
 
@@ -30,15 +30,23 @@ type Store struct {
 	places map[int]*place // guarded by mu
 }
 
+// A gatherer is a store that carries out charges of different subjects in one round trip, in mode Each. Their policies may differ.
+type gatherer interface {
+	driver.Store
+	// Gathers reports whether an operation can be one of these, and the place where it is carried out. Operations of one place go
+	// together. Places that can fail or hang by themselves are different places. There are few: they are remembered.
+	Gathers(op *driver.Op) (place int, ok bool)
+}
+
 // New returns a store that decides through next, which it does not own. It panics if next is nil.
 func New(next driver.Store) *Store {
 	if driver.Nil(next) {
 		panic("coalesce: New needs a store to decide with, such as memstore.New(nil)")
 	}
-	s := &Store{Passthrough: driver.Passthrough{Next: next}, seed: maphash.MakeSeed(), places: make(map[int]*place)}
-	s.apart, s.each = next.Powers().Has(driver.Substitutes), next.Powers().Has(driver.CanEach)
+	s := &Store{Passthrough: driver.Passthrough{Store: next}, seed: maphash.MakeSeed(), places: make(map[int]*place)}
+	s.apart, s.each = next.Powers()&driver.Substitutes != 0, next.Powers()&driver.CanEach != 0
 	if !s.apart {
-		s.many, _ = driver.Behind[driver.Gatherer](next)
+		s.many, _ = driver.Behind[gatherer](next)
 	}
 	for i := range s.shards {
 		s.shards[i].lines = make(map[subject]*line)
@@ -70,8 +78,8 @@ type line struct {
 // decision, it may be charged.
 func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
 	op := &b.Ops[0]
-	if len(b.Ops) > 1 || !op.Asks() || op.ID != "" {
-		return s.Next.Do(ctx, b)
+	if len(b.Ops) > 1 || op.Kind != driver.Charge || op.ID != "" {
+		return s.Store.Do(ctx, b)
 	}
 	b.Chosen = 0
 	of := subject{op.Key, op.Within > 0}
@@ -155,7 +163,7 @@ func (s *Store) decideEach(b *batch) {
 	for i, c := range b.open {
 		asked.Ops[i].Request = c.req
 	}
-	if err := asked.Do(b.ctx, s.Next); err != nil {
+	if err := asked.Do(b.ctx, s.Store); err != nil {
 		b.fail(err)
 		return
 	}
@@ -171,7 +179,7 @@ const mostGathered = 16
 // few calls at a time spends more on waiting than it saves, and a call waits longer: see docs/decisions/0029.
 const mostTrips = 8
 
-// A place is where calls of different keys are decided together: see [driver.Gatherer].
+// A place is where calls of different keys are decided together: see gatherer.
 type place struct {
 	queue        // its mu is the store's, and guards all of it
 	trips   int  // round trips under way
@@ -183,11 +191,11 @@ type place struct {
 func (s *Store) gather(ctx context.Context, b *driver.Batch) error {
 	op := &b.Ops[0]
 	if s.many == nil {
-		return s.Next.Do(ctx, b)
+		return s.Store.Do(ctx, b)
 	}
 	n, ok := s.many.Gathers(op)
 	if !ok {
-		return s.Next.Do(ctx, b)
+		return s.Store.Do(ctx, b)
 	}
 	s.mu.Lock()
 	p := s.places[n]
@@ -197,7 +205,7 @@ func (s *Store) gather(ctx context.Context, b *driver.Batch) error {
 	}
 	if slices.ContainsFunc(p.calls, func(o *call) bool { return o.req.Key == op.Key }) { // such as a peek: no key goes twice
 		s.mu.Unlock()
-		return s.Next.Do(ctx, b)
+		return s.Store.Do(ctx, b)
 	}
 	c := p.join(ctx, op.Request)
 	if len(p.calls)%mostGathered == 0 || p.trips < mostTrips && !p.departs {
@@ -208,7 +216,7 @@ func (s *Store) gather(ctx context.Context, b *driver.Batch) error {
 	s.mu.Unlock()
 	answer, err := p.await(c)
 	if errors.Is(err, driver.ErrApart) {
-		return s.Next.Do(ctx, b)
+		return s.Store.Do(ctx, b)
 	}
 	op.Answer = answer
 	return err

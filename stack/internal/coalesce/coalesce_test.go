@@ -232,7 +232,7 @@ func newFar() *far { return &far{Store: memstore.New(nil), trip: time.Millisecon
 func (f *far) Powers() driver.Powers { return f.Store.Powers() | driver.CanEach }
 
 func (f *far) Do(ctx context.Context, b *driver.Batch) error {
-	if !b.Ops[0].Asks() {
+	if b.Ops[0].Kind != driver.Charge {
 		return f.Store.Do(ctx, b)
 	}
 	f.calls.Add(1)

@@ -18,7 +18,7 @@
 //
 // # Different keys
 //
-// If the store can decide several subjects in one round trip ([driver.Gatherer], which redisstore is), batches and single
+// If the store can decide several subjects in one round trip (it has a method Gathers, as that of redisstore), batches and single
 // calls of different keys travel together. Eight round trips to a place of the store, such as a Redis or a slot of a
 // cluster, go out at once, each for one call or for what waits. A call that comes meanwhile waits until one of them is over,
 // or until 16 calls wait. Each has an answer or an error of its own.

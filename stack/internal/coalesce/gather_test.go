@@ -39,7 +39,7 @@ func (m *many) Gathers(op *driver.Op) (int, bool) {
 }
 
 func (m *many) Do(ctx context.Context, b *driver.Batch) error {
-	if !b.Ops[0].Asks() {
+	if b.Ops[0].Kind != driver.Charge {
 		return m.Store.Do(ctx, b)
 	}
 	err := m.travel(ctx, b.Ops...)
@@ -264,5 +264,3 @@ func (c *choosy) Do(ctx context.Context, b *driver.Batch) error {
 	}
 	return c.many.Do(ctx, b)
 }
-
-var _ driver.Gatherer = (*many)(nil)

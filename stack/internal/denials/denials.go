@@ -65,8 +65,6 @@ type Store struct {
 	shards []shard
 }
 
-var _ driver.Recaller = (*Store)(nil)
-
 // A shard keeps the refusals of the keys of some hashes that were used last, at most so many.
 type shard struct {
 	mu    sync.Mutex
@@ -100,16 +98,21 @@ func (r *refusal) refuses(req *driver.Request, now time.Duration) bool {
 
 // again returns the answer to a request that it refuses now.
 func (r *refusal) again(req *driver.Request, now time.Duration) driver.Answer {
-	answer := r.answer.After(now - r.received)
-	answer.Source = driver.FromCache
-	if req.Within > 0 {
-		answer.Refusals = 0
-		for i, s := range answer.Statuses() {
-			if s.Retry > req.Within {
-				answer.Refusals |= 1 << i
+	answer, passed := r.answer, max(0, (now-r.received).Microseconds())
+	var room [driver.MaxLimits]driver.Status
+	statuses := room[:copy(room[:], answer.Statuses())]
+	refusals := answer.Refusals
+	for i := range statuses {
+		s := &statuses[i]
+		s.Retry, s.Release, s.Reset = max(0, s.Retry-passed), max(0, s.Release-passed), max(0, s.Reset-passed)
+		if req.Within > 0 {
+			if refusals &^= 1 << i; s.Retry > req.Within {
+				refusals |= 1 << i
 			}
 		}
 	}
+	answer.Set(answer.At+passed, refusals, statuses)
+	answer.Source = driver.FromCache
 	return answer
 }
 
@@ -121,7 +124,7 @@ func New(next driver.Store, maxAge time.Duration) *Store {
 	if driver.Nil(next) {
 		panic("denials: New needs a store to decide with, such as memstore.New(nil)")
 	}
-	s := &Store{Passthrough: driver.Passthrough{Next: next}, start: time.Now(), seed: maphash.MakeSeed()}
+	s := &Store{Passthrough: driver.Passthrough{Store: next}, start: time.Now(), seed: maphash.MakeSeed()}
 	s.maxAge = cmp.Or(maxAge, defaultMaxAge)
 	s.size(shards, keysPerShard)
 	return s
@@ -139,7 +142,7 @@ func (s *Store) shard(key string) *shard {
 	return &s.shards[maphash.String(s.seed, key)&uint64(len(s.shards)-1)]
 }
 
-// Recall implements [driver.Recaller]. An answer has the source [driver.FromCache].
+// Recall sets the answer that is in memory, for failover. An answer has the source [driver.FromCache].
 func (s *Store) Recall(op *driver.Op) bool {
 	if !kept(op) {
 		return false
@@ -164,7 +167,7 @@ func (s *Store) Recall(op *driver.Op) bool {
 
 // kept reports whether a refusal of an operation is kept.
 func kept(op *driver.Op) bool {
-	return op.Asks() && op.Cost > 0 && op.ID == "" && !op.Partial && !op.Policy.CountRefused
+	return op.Kind == driver.Charge && op.Cost > 0 && op.ID == "" && !op.Partial && !op.Policy.CountRefused
 }
 
 // Do implements [driver.Store]. It knows the answer of Recall, and keeps no refusals of several subjects.
@@ -182,7 +185,7 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	epoch := sh.epoch
 	sh.mu.Unlock()
 	sent := time.Since(s.start)
-	err := s.Next.Do(ctx, b)
+	err := s.Store.Do(ctx, b)
 	answer := &op.Answer
 	counts := op.Policy.Block.Refusals > 0 && !answer.Blocked // for a block
 	if err == nil && !answer.Allowed() && answer.Firm && answer.Source == driver.FromStore && !counts {
@@ -203,11 +206,11 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 // carried it out.
 func (s *Store) pass(ctx context.Context, b *driver.Batch) error {
 	for i := range b.Ops {
-		if op := &b.Ops[i]; op.MayFree() {
+		if op := &b.Ops[i]; op.Kind != driver.Charge && op.MayCharge() == 0 {
 			defer s.forget(op.Key)
 		}
 	}
-	return s.Next.Do(ctx, b)
+	return s.Store.Do(ctx, b)
 }
 
 // keep stores a refusal, unless units were given back since the request was sent.

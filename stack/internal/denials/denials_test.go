@@ -26,7 +26,7 @@ type counted struct {
 }
 
 func (c *counted) Do(ctx context.Context, b *driver.Batch) error {
-	if op := &b.Ops[0]; !op.Asks() || op.ID != "" || len(b.Ops) > 1 {
+	if op := &b.Ops[0]; op.Kind != driver.Charge || op.ID != "" || len(b.Ops) > 1 {
 		return c.Store.Do(ctx, b)
 	}
 	c.calls.Add(1)

@@ -1,4 +1,4 @@
-package driver_test
+package apart_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/apart"
 	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 )
@@ -24,7 +25,7 @@ type placed struct {
 }
 
 func (s placed) of(op *driver.Op) *memstore.Store {
-	if s.free != nil && op.Asks() && op.Cost == 0 && !op.MaySettle {
+	if s.free != nil && op.Kind == driver.Charge && op.Cost == 0 && !op.MaySettle {
 		return s.free
 	}
 	return s.Store
@@ -52,7 +53,7 @@ func inSteps(ctx context.Context, store driver.Store, steps [][]driver.Request) 
 			asked[i] = append(asked[i], driver.Op{Settlement: driver.Settlement{Request: req}})
 		}
 	}
-	admitted, err = driver.DecideInSteps(ctx, store, asked...)
+	admitted, err = apart.Decide(ctx, store, asked...)
 	for _, ops := range asked {
 		var all []driver.Answer
 		for i := range ops {
@@ -158,7 +159,7 @@ type dying struct {
 }
 
 func (s *dying) Do(ctx context.Context, b *driver.Batch) error {
-	if !b.Ops[0].Asks() || s.left == 0 {
+	if b.Ops[0].Kind != driver.Charge || s.left == 0 {
 		return sash.ErrUnavailable
 	}
 	if b.Ops[0].Cost > 0 {
@@ -204,7 +205,7 @@ func TestAPanicOfAStoreIsAnError(t *testing.T) {
 	for name, ctx := range map[string]context.Context{
 		"cannot end": context.Background(), "can end": ends, "has ended": ended,
 	} {
-		_, err := driver.Outlive(ctx, func(context.Context) (int, error) { panic("a bug") }, func(int) {})
+		_, err := apart.Outlive(ctx, nil, func(context.Context) (int, error) { panic("a bug") }, func(int) {})
 		if err == nil || !strings.Contains(err.Error(), "a bug") {
 			t.Errorf("a context that %s: the error is %v", name, err)
 		}
@@ -212,7 +213,7 @@ func TestAPanicOfAStoreIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it returns when every goroutine has ended
 		for _, late := range []func() int{func() int { panic("a bug") }, func() int { return 1 }} {
 			ctx, leave := context.WithCancel(t.Context())
-			_, err := driver.Outlive(ctx, func(context.Context) (int, error) { leave(); synctest.Wait(); return late(), nil },
+			_, err := apart.Outlive(ctx, nil, func(context.Context) (int, error) { leave(); synctest.Wait(); return late(), nil },
 				func(int) { panic("another bug") })
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("the caller has left: %v", err)

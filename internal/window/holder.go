@@ -1,4 +1,4 @@
-package driver
+package window
 
 import "context"
 
@@ -24,13 +24,8 @@ type Holder interface {
 	Forget(ctx context.Context, key string) error
 }
 
-// Bounds of what a Holder keeps.
-const (
-	// MaxLeases is the most leases of a key that a Holder keeps at once. Bring keeps no further one.
-	MaxLeases = 4
-	// MaxNote is the most bytes of a note.
-	MaxNote = 1024
-)
+// MaxNote is the most bytes of a note.
+const MaxNote = 1024
 
 // A Spending is a call that asks a Holder for units.
 type Spending struct {
@@ -82,7 +77,7 @@ type Errand struct {
 	// Began is the At of the Held that named the caller. Zero reports a refusal that a call met which asked Alone.
 	Began int64
 	// Units is the lease, and zero if there is none. Delay is how long after its decision the home charged it: see
-	// [Answer.Delay]. The lease starts so long and a 1,024th of that after Bring, and ends so long and a longest lease, less
+	// [driver.Answer.Delay]. The lease starts so long and a 1,024th of that after Bring, and ends so long and a longest lease, less
 	// a 1,024th of both, after Began: by that much the holder's clock may run faster or slower than the home's.
 	Units, Delay int64
 	// Refused is the time, from Began or now, for which the home refuses a cost of RefusedCost and more. Zero is no refusal.

@@ -1,4 +1,4 @@
-package driver
+package apart
 
 import (
 	"context"
@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"example.com/sash/driver"
 )
 
-// mostTries bounds how often DecideInSteps begins again.
+// mostTries bounds how often Decide begins again.
 const mostTries = 3
 
-// DecideInSteps carries out charges that a store cannot decide in one step, all or nothing. Each step is a batch of mode
-// [All]. If the store cannot decide those of a step together (ErrApart), each charge becomes a step of its own.
+// Decide carries out charges that a store cannot decide in one step, all or nothing. Each step is a batch of mode
+// [driver.All]. If the store cannot decide those of a step together (ErrApart), each charge becomes a step of its own.
 //
 // All callers charge the steps in the order of their least keys, so that two calls over the same subjects do not refuse
 // each other. (Steps of several keys have no common order with all others: "a z" before "m", and "m" before "z".) A call
@@ -26,7 +28,7 @@ const mostTries = 3
 //
 // It sets the answers, and returns whether all were admitted. If not, only the answers of the step that refused are set; the others have
 // no statuses. The error is ErrUnsupported if it takes several steps and the store does not settle.
-func DecideInSteps(ctx context.Context, store Store, steps ...[]Op) (bool, error) {
+func Decide(ctx context.Context, store driver.Store, steps ...[]driver.Op) (bool, error) {
 	caller, outlived := ctx.Value(callerKey{}).(context.Context)
 	if !outlived {
 		caller = ctx
@@ -46,16 +48,16 @@ func DecideInSteps(ctx context.Context, store Store, steps ...[]Op) (bool, error
 	}
 	if len(steps) == 1 {
 		err := p.ask(ctx, own[0])
-		if !errors.Is(err, ErrApart) {
+		if !errors.Is(err, driver.ErrApart) {
 			answered()
 			return err == nil && allAdmitted(own[0]), err
 		}
 		p.split()
 	}
-	if !store.Powers().Has(CanSettle) {
-		return false, fmt.Errorf("%w: one decision over subjects in different places", ErrUnsupported)
+	if store.Powers()&driver.CanSettle == 0 {
+		return false, fmt.Errorf("%w: one decision over subjects in different places", driver.ErrUnsupported)
 	}
-	admitted, err := Outlive(ctx, p.decide, func(admitted bool) {
+	admitted, err := Outlive(ctx, nil, p.decide, func(admitted bool) {
 		if admitted {
 			_ = p.giveBack(ctx, p.steps)
 		}
@@ -67,25 +69,25 @@ func DecideInSteps(ctx context.Context, store Store, steps ...[]Op) (bool, error
 	return admitted, nil
 }
 
-func clearAnswers(ops []Op) {
+func clearAnswers(ops []driver.Op) {
 	for i := range ops {
-		ops[i].Answer = Answer{}
+		ops[i].Answer = driver.Answer{}
 	}
 }
 
 // A plan is the steps of one decision.
 type plan struct {
-	store Store
+	store driver.Store
 	left  func() error // the error of the caller's context
 	steps []step
 }
 
 // A step is charges that are decided at once. Their answers are set while they are charged or have refused.
-type step []Op
+type step []driver.Op
 
 // key returns the least key of the step.
 func (s step) key() string {
-	return slices.MinFunc(s, func(a, b Op) int { return strings.Compare(a.Key, b.Key) }).Key
+	return slices.MinFunc(s, func(a, b driver.Op) int { return strings.Compare(a.Key, b.Key) }).Key
 }
 
 // decide charges the steps in the order of their keys.
@@ -100,7 +102,7 @@ func (p *plan) decide(ctx context.Context) (bool, error) {
 		if err == nil {
 			charged, admitted, err = p.charge(ctx, order)
 		}
-		if errors.Is(err, ErrApart) && p.split() {
+		if errors.Is(err, driver.ErrApart) && p.split() {
 			continue
 		}
 		if err != nil || admitted || charged == 0 || try == mostTries {
@@ -147,7 +149,7 @@ func (p *plan) charge(ctx context.Context, order []step) (charged int, admitted 
 			continue
 		}
 		failed := p.giveBack(ctx, order[:i])
-		if failed != nil && errors.Is(err, ErrApart) {
+		if failed != nil && errors.Is(err, driver.ErrApart) {
 			err = nil
 		}
 		return i, false, errors.Join(err, failed)
@@ -163,7 +165,7 @@ func (p *plan) giveBack(ctx context.Context, steps []step) (failed error) {
 	for _, s := range steps {
 		for j := range s {
 			if op := &s[j]; op.Cost > 0 {
-				back := Batch{Ops: []Op{{Kind: Settle, Settlement: op.Made()}}}
+				back := driver.Batch{Ops: []driver.Op{Undo(op)}}
 				if err := p.store.Do(ctx, &back); failed == nil {
 					failed = err
 				}
@@ -174,12 +176,18 @@ func (p *plan) giveBack(ctx context.Context, steps []step) (failed error) {
 	return failed
 }
 
+// Undo returns the operation that gives back what a charge was charged, all of it.
+func Undo(op *driver.Op) driver.Op {
+	a := &op.Answer
+	return driver.Op{Kind: driver.Settle, Settlement: driver.Settlement{Request: op.Request, At: a.At, Delay: a.Delay, Source: a.Source}}
+}
+
 // ask has the store decide a step, unless the caller has left.
 func (p *plan) ask(ctx context.Context, s step) error {
 	if err := p.left(); err != nil {
 		return err
 	}
-	b := Batch{Ops: s}
+	b := driver.Batch{Ops: s}
 	return b.Do(ctx, p.store)
 }
 
@@ -196,7 +204,6 @@ func (p *plan) split() bool {
 	return several
 }
 
-func allAdmitted(ops []Op) bool {
-	b := Batch{Ops: ops}
-	return b.Admitted()
+func allAdmitted(ops []driver.Op) bool {
+	return !slices.ContainsFunc(ops, func(op driver.Op) bool { return !op.Answer.Allowed() })
 }

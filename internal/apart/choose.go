@@ -1,34 +1,37 @@
-package driver
+package apart
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
+
+	"example.com/sash/driver"
 )
 
-// ChooseApart carries out a batch of mode [Any] with a store that cannot do it in one step. It looks at a group of subjects
+// Choose carries out a batch of mode [driver.Any] with a store that cannot do it in one step. It looks at a group of subjects
 // concurrently, and decides on the one with most room; if other calls have taken that room in between, it decides on the next
 // best. If no subject has room, it decides on the one that a look expects to have room first. So a call is refused, or booked,
 // only if every subject was seen without room; and another one may have room earlier. Of a subject with calendar limits alone, a
 // look does not show bookings that lie ahead.
 //
 // At most one subject is charged. After an error of a decision it may have been. Subjects that the store rejects are left out.
-func ChooseApart(ctx context.Context, store Store, b *Batch) error {
+func Choose(ctx context.Context, store driver.Store, b *driver.Batch) error {
 	soonest, expected, bad := -1, int64(0), error(nil)
-	for begin := 0; begin < len(b.Ops); begin += ChoiceGroup {
-		group := b.Ops[begin:min(begin+ChoiceGroup, len(b.Ops))]
-		looks, errs := make([]Answer, len(group)), make([]error, len(group))
+	for begin := 0; begin < len(b.Ops); begin += driver.ChoiceGroup {
+		group := b.Ops[begin:min(begin+driver.ChoiceGroup, len(b.Ops))]
+		looks, errs := make([]driver.Answer, len(group)), make([]error, len(group))
 		var all sync.WaitGroup
 		for i := range group {
 			req := group[i].Request
 			req.Cost, req.Within = 0, 0
-			all.Go(func() { looks[i], errs[i] = Decide(ctx, store, req) })
+			all.Go(func() { looks[i], errs[i] = driver.Decide(ctx, store, req) })
 		}
 		all.Wait()
 		for _, err := range errs {
-			if err != nil && !errors.Is(err, ErrRejected) {
+			if err != nil && !errors.Is(err, driver.ErrRejected) {
 				return errors.Join(errs...)
 			}
 			bad = cmp.Or(bad, err)
@@ -39,7 +42,7 @@ func ChooseApart(ctx context.Context, store Store, b *Batch) error {
 			}
 			req := group[i].Request
 			req.Within = min(req.Within, 1) // now; one that may not be booked at all would go ahead of bookings
-			answer, err := Decide(ctx, store, req)
+			answer, err := driver.Decide(ctx, store, req)
 			if err != nil || answer.Allowed() {
 				b.Chosen, group[i].Answer = begin+i, answer
 				return err
@@ -53,16 +56,26 @@ func ChooseApart(ctx context.Context, store Store, b *Batch) error {
 		}
 	}
 	if soonest < 0 {
-		return NoneOf(len(b.Ops), bad)
+		return fmt.Errorf("none of the %d subjects can be decided, the first because of this: %w", len(b.Ops), bad)
 	}
 	var err error
 	b.Chosen = soonest
-	b.Ops[soonest].Answer, err = Decide(ctx, store, b.Ops[soonest].Request)
+	b.Ops[soonest].Answer, err = driver.Decide(ctx, store, b.Ops[soonest].Request)
 	return err
 }
 
+// Room returns the share of a limit's units that would be left after the request: that of the limit with the smallest
+// share. It is below zero if the request does not fit. The statuses are those of a look at the request's subject.
+func Room(req *driver.Request, statuses []driver.Status) float64 {
+	least := 1.0
+	for i := range statuses {
+		least = min(least, float64(statuses[i].Remaining-req.Cost)/float64(req.Policy.Limits[i].Units))
+	}
+	return least
+}
+
 // byRoom returns the charges that fit, the one with most room first.
-func byRoom(ops []Op, looks []Answer) []int {
+func byRoom(ops []driver.Op, looks []driver.Answer) []int {
 	var fit []int
 	room := make([]float64, len(ops))
 	for i := range ops {
@@ -77,7 +90,7 @@ func byRoom(ops []Op, looks []Answer) []int {
 
 // expect returns the least time until a request fits, by a look at its subject or by a refusal. A booking is not earlier
 // than the last charge, which a look shows by the time until that has left its window.
-func expect(req *Request, look *Answer) (wait int64) {
+func expect(req *driver.Request, look *driver.Answer) (wait int64) {
 	for i, s := range look.Statuses() {
 		if s.Remaining < req.Cost {
 			wait = max(wait, s.Retry, s.Release)
