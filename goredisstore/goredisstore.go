@@ -23,6 +23,7 @@ package goredisstore
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,7 +42,7 @@ func New(client redis.UniversalClient, opts *redisstore.Options) *redisstore.Sto
 	if driver.Nil(client) {
 		panic("goredisstore: New needs a client, such as redis.NewClient returns")
 	}
-	s := &scripter{client: client}
+	s := &scripter{client: client, servers: make(map[string]*server)}
 	switch c := client.(type) {
 	case *redis.Client:
 		s.deadlines = c.Options().ContextTimeoutEnabled
@@ -59,6 +60,9 @@ type scripter struct {
 	client    redis.UniversalClient
 	cluster   bool
 	deadlines bool // the client heeds the deadlines of contexts
+
+	mu      sync.Mutex
+	servers map[string]*server // by address; guarded by mu
 }
 
 // Unconnected implements [redisstore.Connector]. It does not know about Clusters: go-redis may wait for their state.
@@ -71,11 +75,7 @@ func (s *scripter) Unconnected() string {
 	if addr == behindSentinels {
 		addr = "the primary"
 	}
-	switch stats, most := c.PoolStats(), c.Options().PoolSize; {
-	case stats.IdleConns == 0 && int(stats.TotalConns) >= most:
-		return fmt.Sprintf("all connections of the client to %s are in use, %d by its PoolSize: set as many as calls a second "+
-			"times the seconds that one takes", addr, most)
-	case stats.TotalConns > 0:
+	if c.PoolStats().TotalConns > 0 {
 		return ""
 	}
 	said := "the client has no connection to " + addr
@@ -93,7 +93,7 @@ func (s *scripter) Cluster() bool { return s.cluster }
 
 // Run runs a script.
 func (s *scripter) Run(ctx context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
-	return s.run(ctx, s.client, script, keys, arg)
+	return s.run(ctx, s.to(ctx, keys), script, keys, arg)
 }
 
 // A processor sends commands: a client, or a single connection.
