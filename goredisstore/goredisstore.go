@@ -1,8 +1,8 @@
 // Package goredisstore keeps charges on Redis or Valkey through a client of
 // [github.com/redis/go-redis/v9]: a single node, Sentinel or a Cluster.
 //
-// The client stays the caller's: its pools, timeouts and credentials are used as they are, and it is
-// never closed. [Tune] sets the options of a client that recovers quickly, and [Greet] makes errors say which server
+// The client stays the caller's: its pools, timeouts and credentials are used as they are, and it is never closed. Calls that find
+// no connection of the pool free go together, in one pipeline. [Tune] sets the options of a client that recovers quickly, and [Greet] makes errors say which server
 // is silent or is not a Redis. Only one of the client's habits is set aside. go-redis sends a command again whose reply
 // did not come in time; a decision that may have been made is not sent again, so a call is charged at most once whatever
 // MaxRetries and MaxRedirects are. What has certainly not run still is: a MOVED or ASK of a cluster is followed, and a
@@ -75,7 +75,10 @@ func (s *scripter) Unconnected() string {
 	if addr == behindSentinels {
 		addr = "the primary"
 	}
-	if c.PoolStats().TotalConns > 0 {
+	switch stats, most := c.PoolStats(), c.Options().PoolSize; {
+	case stats.IdleConns == 0 && int(stats.TotalConns) >= most:
+		return fmt.Sprintf("all connections of the client to %s are in use, %d by its PoolSize", addr, most)
+	case stats.TotalConns > 0:
 		return ""
 	}
 	said := "the client has no connection to " + addr
