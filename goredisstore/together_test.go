@@ -156,15 +156,17 @@ func TestCallsThatWentTogetherAreNotSentAgain(t *testing.T) {
 func TestASilentNodeDelaysNoCallOfAnother(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.ClusterOptions{})
 	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: cluster.Addrs(), PoolSize: 1, ReadTimeout: 20 * time.Second, MaintNotificationsConfig: quiet,
+		Addrs: cluster.Addrs(), PoolSize: 1, ReadTimeout: time.Minute, MaintNotificationsConfig: quiet,
 	})
 	defer client.Close()
 	store := goredisstore.New(client, nil)
 	l := newLimiter(t, store, nil, sash.PerHour(3))
 	var admitted atomic.Int64
 	var healthy, silent sync.WaitGroup
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
 	call := func(key string) {
-		if res, err := l.Allow(t.Context(), key); err != nil {
+		if res, err := l.Allow(ctx, key); err != nil {
 			t.Error(err)
 		} else if res.Allowed {
 			admitted.Add(1)
