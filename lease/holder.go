@@ -162,8 +162,6 @@ type lease struct {
 	timer   *time.Timer
 }
 
-const mostReturns = 64 // by Release at once: each takes two round trips, one of them to the home
-
 // keep gives back what is left of a lease at its end.
 func (s *Store) keep(l *lease) {
 	s.work.mu.Lock()
@@ -241,12 +239,9 @@ func (s *Store) release(ctx context.Context) (failed int, why error) {
 	s.work.mu.Unlock()
 	var mu sync.Mutex // guards the results
 	var together sync.WaitGroup
-	places := make(chan struct{}, mostReturns)
 	for _, l := range all {
 		l.timer.Stop()
-		places <- struct{}{}
 		together.Go(func() {
-			defer func() { <-places }()
 			if err := s.giveBack(ctx, l); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
