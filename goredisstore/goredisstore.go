@@ -68,18 +68,12 @@ type scripter struct {
 // Unconnected implements [redisstore.Connector]. It does not know about Clusters: go-redis may wait for their state.
 func (s *scripter) Unconnected() string {
 	c, ok := s.client.(*redis.Client)
-	if !ok {
+	if !ok || c.PoolStats().TotalConns > 0 {
 		return ""
 	}
 	addr, attempts := c.Options().Addr, c.Options().DialerRetries
 	if addr == behindSentinels {
 		addr = "the primary"
-	}
-	switch stats, most := c.PoolStats(), c.Options().PoolSize; {
-	case stats.IdleConns == 0 && int(stats.TotalConns) >= most:
-		return fmt.Sprintf("all connections of the client to %s are in use, %d by its PoolSize", addr, most)
-	case stats.TotalConns > 0:
-		return ""
 	}
 	said := "the client has no connection to " + addr
 	if err := redisstore.Refused(addr); err != nil {

@@ -15,6 +15,7 @@ import (
 
 const (
 	shareOfRest = 8           // a lease is at most this part of what is left at home
+	mostWaits   = 2           // for errands; then the home decides the call alone
 	usualWithin = time.Second // the longest time to fetch a lease, and the least that it has to go back
 	mostLeases  = 1 << 14     // of this process, and errands; then the home decides
 )
@@ -163,8 +164,7 @@ func (s *Store) fetch(ctx context.Context, req driver.Request, held *driver.Held
 	return answer, asked, err
 }
 
-// askFor asks the home for units, and measures the way. Calls that the home decides do not: any number of them may wait in the
-// client's pool.
+// askFor asks the home for units, and measures the way. Calls that the home decides do not: any number of them may wait.
 func (s *Store) askFor(ctx context.Context, req driver.Request, units int64) (driver.Answer, error) {
 	req.Cost = units
 	sent := time.Now()
@@ -202,10 +202,11 @@ func (s *Store) standsFor(answer *driver.Answer, policy *driver.Policy) int64 {
 
 // A patience is how long a call has waited for leases.
 type patience struct {
-	since  time.Time // when it began to wait
-	alone  bool
-	places chan<- struct{} // once it is over: a place among the calls that the home decides
-	placed bool            // it has one
+	since   time.Time // when it began to wait
+	errands int       // of this process
+	alone   bool
+	places  chan<- struct{} // once it is over: a place among the calls that the home decides
+	placed  bool            // it has one
 }
 
 // over reports whether the home may decide the call alone, as one of a few.
@@ -213,7 +214,7 @@ func (p *patience) over(way int64, most time.Duration) bool {
 	if way > 0 { // otherwise nobody knows how long an errand takes
 		most = max(time.Duration(4*way)*time.Microsecond, 100*time.Millisecond)
 	}
-	return !p.since.IsZero() && time.Since(p.since) > most
+	return p.errands >= mostWaits || !p.since.IsZero() && time.Since(p.since) > most
 }
 
 // wait waits for an errand of this process, if it is on one, and otherwise until it is time to ask again, or for a place.
@@ -233,6 +234,7 @@ func (w *work) wait(ctx context.Context, name id, out *errand, held *driver.Held
 	}
 	select {
 	case <-done:
+		p.errands++
 		p.alone = out.alone
 	case <-again:
 	case p.places <- struct{}{}:
