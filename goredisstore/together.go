@@ -11,8 +11,8 @@ import (
 // mostTogether is the most commands of one round trip. It bounds how long a server is busy with them: others wait.
 const mostTogether = 128
 
-// A server is where commands go: each by itself while the client's pool has connections for them, and otherwise together with those
-// that wait, in one pipeline, once a connection is free. So a pool of any size carries any number of calls to a server far away.
+// A server is where commands go: each by itself while the client's pool has connections for them, and otherwise in a pipeline with
+// the others that wait. So a pool of any size carries any number of calls to a server far away.
 type server struct {
 	client redis.UniversalClient
 	most   int // connections
@@ -32,18 +32,16 @@ type waiting struct {
 // to returns what sends a script with these keys to their server.
 func (s *scripter) to(ctx context.Context, keys []string) processor {
 	node, err := s.node(ctx, keys)
-	if err != nil { // sending it says why
+	if err != nil { // sending the script says why
 		return s.client
 	}
-	opts := node.Options()
+	addr := node.Options().Addr
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	to := s.servers[opts.Addr]
-	if to == nil {
-		to = &server{client: s.client, most: opts.PoolSize}
-		s.servers[opts.Addr] = to
+	if s.servers[addr] == nil {
+		s.servers[addr] = &server{client: s.client, most: node.Options().PoolSize}
 	}
-	return to
+	return s.servers[addr]
 }
 
 // Process implements processor.
@@ -81,27 +79,25 @@ func (s *server) arrived() {
 	s.waiting = s.waiting[n:]
 }
 
-// send sends commands whose callers have stayed. It waits for as long as the last of them.
+// send sends commands whose callers have stayed, and waits for as long as the last of them.
 func (s *server) send(together []*waiting) {
 	defer s.arrived()
-	ctx, pipe := context.WithoutCancel(together[0].ctx), s.client.Pipeline()
-	var last time.Time
-	ends := true
+	ctx, pipe, last := context.WithoutCancel(together[0].ctx), s.client.Pipeline(), time.Time{}
 	for _, w := range together {
 		if w.ctx.Err() != nil {
 			continue
 		}
 		_ = pipe.Process(ctx, w.cmd)
-		deadline, its := w.ctx.Deadline()
-		if ends = ends && its; deadline.After(last) {
+		deadline, ends := w.ctx.Deadline()
+		if !ends { // but for the timeouts of the client
+			deadline = time.Now().Add(time.Hour)
+		}
+		if deadline.After(last) {
 			last = deadline
 		}
 	}
-	if ends {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, last)
-		defer cancel()
-	}
+	ctx, cancel := context.WithDeadline(ctx, last)
+	defer cancel()
 	_, _ = pipe.Exec(ctx) // each command has an error of its own
 	for _, w := range together {
 		close(w.done)

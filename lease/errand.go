@@ -122,18 +122,14 @@ func (s *Store) bring(ctx context.Context, name id, req driver.Request, held *dr
 }
 
 var (
-	errPanic  = errors.New("lease: the home store panicked")
+	errPanic  = errors.New("lease: a store panicked")
 	errSilent = errors.New("lease: the home store is silent")
 	errWrong  = errors.New("lease: the home store gave a wrong answer")
 )
 
 // fetch asks the home for a lease, and if it refuses for a smaller one. It returns the last answer and how much was asked.
 func (s *Store) fetch(ctx context.Context, req driver.Request, held *driver.Held) (answer driver.Answer, asked int64, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: %v", errPanic, r)
-		}
-	}()
+	defer caught(&err)
 	if !s.home.may() {
 		return answer, 0, errSilent
 	}
