@@ -1,8 +1,8 @@
 // Package goredisstore keeps charges on Redis or Valkey through a client of
 // [github.com/redis/go-redis/v9]: a single node, Sentinel or a Cluster.
 //
-// The client stays the caller's: its pools, timeouts and credentials are used as they are, and it is
-// never closed. [Tune] sets the options of a client that recovers quickly, and [Greet] makes errors say which server
+// The client stays the caller's: its pools, timeouts and credentials are used as they are, and it is never closed. Calls that find
+// no connection of the pool free go together, in one pipeline. [Tune] sets the options of a client that recovers quickly, and [Greet] makes errors say which server
 // is silent or is not a Redis. Only one of the client's habits is set aside. go-redis sends a command again whose reply
 // did not come in time; a decision that may have been made is not sent again, so a call is charged at most once whatever
 // MaxRetries and MaxRedirects are. What has certainly not run still is: a MOVED or ASK of a cluster is followed, and a
@@ -23,6 +23,7 @@ package goredisstore
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,7 +42,7 @@ func New(client redis.UniversalClient, opts *redisstore.Options) *redisstore.Sto
 	if driver.Nil(client) {
 		panic("goredisstore: New needs a client, such as redis.NewClient returns")
 	}
-	s := &scripter{client: client}
+	s := &scripter{client: client, servers: make(map[string]*server)}
 	switch c := client.(type) {
 	case *redis.Client:
 		s.deadlines = c.Options().ContextTimeoutEnabled
@@ -59,24 +60,20 @@ type scripter struct {
 	client    redis.UniversalClient
 	cluster   bool
 	deadlines bool // the client heeds the deadlines of contexts
+
+	mu      sync.Mutex
+	servers map[string]*server // by address; guarded by mu
 }
 
 // Unconnected implements [redisstore.Connector]. It does not know about Clusters: go-redis may wait for their state.
 func (s *scripter) Unconnected() string {
 	c, ok := s.client.(*redis.Client)
-	if !ok {
+	if !ok || c.PoolStats().TotalConns > 0 {
 		return ""
 	}
 	addr, attempts := c.Options().Addr, c.Options().DialerRetries
 	if addr == behindSentinels {
 		addr = "the primary"
-	}
-	switch stats, most := c.PoolStats(), c.Options().PoolSize; {
-	case stats.IdleConns == 0 && int(stats.TotalConns) >= most:
-		return fmt.Sprintf("all connections of the client to %s are in use, %d by its PoolSize: set as many as calls a second "+
-			"times the seconds that one takes", addr, most)
-	case stats.TotalConns > 0:
-		return ""
 	}
 	said := "the client has no connection to " + addr
 	if err := redisstore.Refused(addr); err != nil {
@@ -93,7 +90,7 @@ func (s *scripter) Cluster() bool { return s.cluster }
 
 // Run runs a script.
 func (s *scripter) Run(ctx context.Context, script *redisstore.Script, keys []string, arg string) (string, error) {
-	return s.run(ctx, s.client, script, keys, arg)
+	return s.run(ctx, s.to(ctx, keys), script, keys, arg)
 }
 
 // A processor sends commands: a client, or a single connection.

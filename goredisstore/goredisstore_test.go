@@ -170,31 +170,6 @@ func TestAServerThatDoesNotGreetIsNamed(t *testing.T) {
 	}
 }
 
-// A call that has waited for the pool until its deadline says what to set.
-func TestAPoolThatIsTooSmallIsNamed(t *testing.T) {
-	client := redis.NewClient(goredisstore.Tune(&redis.Options{Addr: redistest.Start(t).Addr(), PoolSize: 1}))
-	defer client.Close()
-	limiter, err := sash.New(goredisstore.New(client, nil), nil, sash.PerHour(10))
-	if err != nil {
-		t.Fatal(err)
-	}
-	used := client.Conn()
-	if err := used.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := limiter.Allow(ctx, "k"); err == nil || !strings.Contains(err.Error(), "are in use, 1 by its PoolSize") {
-		t.Errorf("without a free connection: %v", err)
-	}
-	if err := used.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := limiter.Allow(t.Context(), "k"); err != nil {
-		t.Errorf("with a free connection: %v", err)
-	}
-}
-
 // On a cluster a pool in one slot is decided in one script, and one in many slots by looks and a decision. Both admit
 // exactly what all subjects together have.
 func TestAnyOnACluster(t *testing.T) {

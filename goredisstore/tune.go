@@ -33,9 +33,7 @@ import (
 //   - MaintNotificationsConfig, where nil, turns these notifications off, because of the data race that [New] describes.
 //     With Redis Enterprise set it.
 //
-// The result can be copied and changed. PoolSize stays, by default 10 for each processor: a connection carries one
-// decision at a time, so 20 of them on a way of 150 ms there and back make 133 a second. Where that is too few, put
-// package stack before the store, or leases, which need a connection for each key that fetches one at the time. MaxRetries and
+// The result can be copied and changed. PoolSize stays: calls beyond it go together. MaxRetries and
 // MaxRedirects stay as they are. They cannot repeat a decision that may have been made.
 func Tune[O redis.Options | redis.FailoverOptions | redis.ClusterOptions](opts *O) *O {
 	if opts == nil {

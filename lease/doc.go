@@ -36,21 +36,14 @@
 //
 // The home decides alone under limits of fewer than 64 units, with [New] 16, under policies with a calendar limit or a block,
 // and under those that charge refused calls. It also decides bookings, peeks, partial calls, calls over several subjects and
-// those with an ID, under the longer windows. Calls that two errands brought nothing for wait for the next one, and eight of
-// them at a time go home instead, so that they do not fill the pool of a client. A call waits for four seconds at most.
+// those with an ID, under the longer windows. Of the calls that two errands brought nothing for, or that
+// have waited for four ways, eight at a time go home instead. A call waits for four seconds at most.
 //
 // # Never more
 //
-// Let a lease last at most τ, and let the home count what it charged for W + τ instead of W, for every limit of N units in a window W:
-//
-//	   r₀        g  units are charged                     counted until g + W + τ
-//	───┼─────────┼──────────┼──────────────────────────────────────┼──────────┼────▶ time
-//	             ├─ spent ──┤                                      │
-//	                        u ≤ g + τ, which counts until u + W at the latest ─┘
-//
-// The errand begins at r₀, by the holder's clock. The home charges the units at g, after r₀, and a unit is spent at some u
-// with g ≤ u < r₀ + τ ≤ g + τ. So what is spent in a window (t − W, t] was charged in (t − W − τ, t], and the home charges at
-// most N units in any W + τ. docs/regions.md has the proof, with bookings, own shares and clocks of different rates.
+// Let a lease last at most τ, and let the home count what it charged for W + τ instead of W, for every limit of N units in a window W.
+// What is spent in a window (t − W, t] was charged in (t − W − τ, t], and the home charges at most N units in any W + τ.
+// docs/regions.md has the proof, with bookings, own shares and clocks of different rates.
 //
 // The holder's clock and the home's may differ by hours, and run at rates that differ by one part in 1,024. The clock of [New] does
 // not jump, but may stop while the machine is suspended: the rest of a lease can then be spent within τ after the machine wakes.

@@ -18,17 +18,15 @@ const (
 	shareOfRest = 8           // a lease is at most this part of what is left at home
 	mostWaits   = 2           // for errands; then the home decides the call alone
 	usualWithin = time.Second // the longest time to fetch a lease, and the least that it has to go back
-	mostErrands = 1024        // of this process at once
-	mostLeases  = 1 << 14     // that it has fetched; then the home decides
+	mostLeases  = 1 << 14     // of this process, and errands; then the home decides
 )
 
 // work is what this process does for its region in the background: errands, and leases that go back.
 type work struct {
-	most int // errands at once
+	most int // errands and leases at once
 
 	mu      sync.Mutex
 	errands map[id]*errand             // the last one of a name; guarded by mu, as all below
-	count   int                        // of errands, with those that the holder does not wait for any more
 	leases  map[errandName]*lease      // that were fetched, and have not ended
 	doing   map[chan struct{}]struct{} // each is closed at its end
 }
@@ -45,15 +43,13 @@ type errand struct {
 	alone bool // set before done is closed: the home does not lease, and decides each call alone
 }
 
-// send goes on an errand, in the background: its caller may leave, and others can spend what it brings. A process that is on
-// as many as it may, or holds as many leases, gives it up, so that another process of the region goes, and the home decides
-// the call.
+// send goes on an errand, in the background: its caller may leave, and others can spend what it brings. A process with as many
+// errands and leases as it may have gives it up, so that another process of the region goes, and the home decides the call.
 func (s *Store) send(ctx context.Context, name id, req driver.Request, held *window.Held) *errand {
 	out, w := &errand{done: make(chan struct{})}, &s.work
 	w.mu.Lock()
-	full := w.count >= w.most || len(w.leases) >= mostLeases
+	full := len(w.doing)+len(w.leases) >= w.most
 	if !full {
-		w.count++
 		w.errands[name] = out
 		w.doing[out.done] = struct{}{}
 	}
@@ -71,7 +67,6 @@ func (s *Store) send(ctx context.Context, name id, req driver.Request, held *win
 // run goes on an errand and brings what came of it.
 func (s *Store) run(ctx context.Context, name id, req driver.Request, held window.Held, out *errand) {
 	defer s.work.end(out.done, func() {
-		s.work.count--
 		if s.work.errands[name] == out {
 			delete(s.work.errands, name)
 		}
@@ -128,18 +123,14 @@ func (s *Store) bring(ctx context.Context, name id, req driver.Request, held *wi
 }
 
 var (
-	errPanic  = errors.New("lease: the home store panicked")
+	errPanic  = errors.New("lease: a store panicked")
 	errSilent = errors.New("lease: the home store is silent")
 	errWrong  = errors.New("lease: the home store gave a wrong answer")
 )
 
 // fetch asks the home for a lease, and if it refuses for a smaller one. It returns the last answer and how much was asked.
 func (s *Store) fetch(ctx context.Context, req driver.Request, held *window.Held) (answer driver.Answer, asked int64, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: %v", errPanic, r)
-		}
-	}()
+	defer caught(&err)
 	if !s.home.may() {
 		return answer, 0, errSilent
 	}
@@ -170,8 +161,7 @@ func (s *Store) fetch(ctx context.Context, req driver.Request, held *window.Held
 	return answer, asked, err
 }
 
-// askFor asks the home for units, and measures the way. Calls that the home decides do not: any number of them may wait in the
-// client's pool.
+// askFor asks the home for units, and measures the way. Calls that the home decides do not: any number of them may wait.
 func (s *Store) askFor(ctx context.Context, req driver.Request, units int64) (driver.Answer, error) {
 	req.Cost = units
 	sent := time.Now()
@@ -209,9 +199,8 @@ func (s *Store) standsFor(answer *driver.Answer, policy *driver.Policy) int64 {
 
 // A patience is how long a call has waited for leases.
 type patience struct {
-	since   time.Time     // when it began to wait
-	errands int           // of this process
-	waited  time.Duration // for those of other processes
+	since   time.Time // when it began to wait
+	errands int       // of this process
 	alone   bool
 	places  chan<- struct{} // once it is over: a place among the calls that the home decides
 	placed  bool            // it has one
@@ -222,7 +211,7 @@ func (p *patience) over(way int64, most time.Duration) bool {
 	if way > 0 { // otherwise nobody knows how long an errand takes
 		most = max(time.Duration(4*way)*time.Microsecond, 100*time.Millisecond)
 	}
-	return p.errands >= mostWaits || p.waited > most
+	return p.errands >= mostWaits || !p.since.IsZero() && time.Since(p.since) > most
 }
 
 // wait waits for an errand of this process, if it is on one, and otherwise until it is time to ask again, or for a place.
@@ -238,9 +227,7 @@ func (w *work) wait(ctx context.Context, name id, out *errand, held *window.Held
 	if out != nil {
 		done = out.done
 	} else {
-		sleep := max(time.Duration(held.Wait)*time.Microsecond, p.waited/4)
-		p.waited += sleep
-		again = time.After(sleep)
+		again = time.After(max(time.Duration(held.Wait)*time.Microsecond, time.Since(p.since)/4))
 	}
 	select {
 	case <-done:

@@ -73,10 +73,10 @@ func newPrivate() window.Holder {
 	return memstore.New(&memstore.Options{MaxBytes: mostBytes, Now: func() time.Time { return start.Add(time.Since(start)) }})
 }
 
-// caught makes a panic of the holder an error: many of its callers are in the background.
+// caught makes a panic of the home or the holder an error: many of their callers are in the background.
 func caught(err *error) {
 	if r := recover(); r != nil {
-		*err = fmt.Errorf("lease: the holder of the leases panicked: %v", r)
+		*err = fmt.Errorf("%w: %v", errPanic, r)
 	}
 }
 
@@ -89,14 +89,11 @@ const (
 
 // note writes an answer.
 func note(a *driver.Answer) string {
-	b := make([]byte, 0, noteHead+noteStatus*driver.MaxLimits)
-	b = binary.LittleEndian.AppendUint64(b, uint64(a.At))
-	b = binary.LittleEndian.AppendUint64(b, a.Refusals)
+	numbers := []int64{a.At, int64(a.Refusals)}
 	for _, s := range a.Statuses() {
-		for _, number := range [...]int64{s.Remaining, s.Retry, s.Release, s.Reset} {
-			b = binary.LittleEndian.AppendUint64(b, uint64(number))
-		}
+		numbers = append(numbers, s.Remaining, s.Retry, s.Release, s.Reset)
 	}
+	b, _ := binary.Append(nil, binary.LittleEndian, numbers)
 	return string(b)
 }
 
@@ -163,8 +160,6 @@ type lease struct {
 	timer   *time.Timer
 }
 
-const mostReturns = 64 // by Release at once: each takes two round trips, one of them to the home
-
 // keep gives back what is left of a lease at its end.
 func (s *Store) keep(l *lease) {
 	s.work.mu.Lock()
@@ -204,11 +199,7 @@ func (s *Store) giveBack(ctx context.Context, l *lease) error {
 
 // settle gives units of a charge back.
 func (s *Store) settle(ctx context.Context, set driver.Settlement, units int64) (err error) {
-	defer func() {
-		if r := recover(); r != nil { // no caller is on this goroutine
-			err = errPanic
-		}
-	}()
+	defer caught(&err)
 	set.Units = max(0, set.Cost-units)
 	set.Policy = s.lengthened(set.Policy)
 	return s.Store.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Settle, Settlement: set}}})
@@ -224,14 +215,10 @@ func (s *Store) Release(ctx context.Context) error {
 	failed, why := s.release(ctx)
 	left := s.work.ended(ctx)
 	more, last := s.release(ctx)
-	failed, why = failed+more, cmp.Or(why, last)
-	switch {
-	case left > 0:
-		return fmt.Errorf("lease: %d leases could not be given back, and %d errands are under way: %w", failed, left, ctx.Err())
-	case failed > 0:
-		return fmt.Errorf("lease: %d leases could not be given back: %w", failed, why)
+	if failed += more; failed+left == 0 {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("lease: %d leases could not be given back, and %d errands are under way: %w", failed, left, cmp.Or(ctx.Err(), why, last))
 }
 
 // release gives back the leases that this process has now. It returns of how many it could not, and one of the reasons.
@@ -242,12 +229,9 @@ func (s *Store) release(ctx context.Context) (failed int, why error) {
 	s.work.mu.Unlock()
 	var mu sync.Mutex // guards the results
 	var together sync.WaitGroup
-	places := make(chan struct{}, mostReturns)
 	for _, l := range all {
 		l.timer.Stop()
-		places <- struct{}{}
 		together.Go(func() {
-			defer func() { <-places }()
 			if err := s.giveBack(ctx, l); err != nil {
 				mu.Lock()
 				defer mu.Unlock()

@@ -101,7 +101,7 @@ func makeStore(next driver.Store, h window.Holder, longest time.Duration, least 
 	}
 	s := &Store{Passthrough: driver.Passthrough{Store: next}, longest: longest, least: least, holder: holder{h}}
 	s.home.within, s.home.direct = cmp.Or(within, usualWithin), make(chan struct{}, mostDirect)
-	s.work = work{most: mostErrands, errands: make(map[id]*errand), leases: make(map[errandName]*lease), doing: make(map[chan struct{}]struct{})}
+	s.work = work{most: mostLeases, errands: make(map[id]*errand), leases: make(map[errandName]*lease), doing: make(map[chan struct{}]struct{})}
 	return s, nil
 }
 
@@ -233,27 +233,22 @@ func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, err
 	return b.Ops[0].Answer, err
 }
 
-// Waits implements [driver.Witness]: the longer of what the home and the holder wait for. A store that does not know it may wait
-// for ever.
-func (s *Store) Waits() (longest time.Duration) {
-	for _, store := range [...]any{s.Store, s.holder.Holder} {
-		waits, known := time.Duration(0), false
-		switch store := store.(type) {
-		case *memstore.Store:
-			known = true // it waits for nothing
-		case driver.Store:
-			if w, ok := driver.Behind[driver.Witness](store); ok {
-				waits, known = w.Waits(), true
-			}
-		case driver.Witness:
-			waits, known = store.Waits(), true
+// Waits implements [driver.Witness]: the longer of what the home and the holder wait for.
+func (s *Store) Waits() time.Duration { return max(waits(s.Store), waits(s.holder.Holder)) }
+
+// waits returns for how long a store waits. One that does not know it may wait for ever, and one in memory does not wait.
+func waits(store any) time.Duration {
+	switch store := store.(type) {
+	case *memstore.Store:
+		return 0
+	case driver.Store:
+		if w, ok := driver.Behind[driver.Witness](store); ok {
+			return w.Waits()
 		}
-		if !known {
-			return math.MaxInt64
-		}
-		longest = max(longest, waits)
+	case driver.Witness:
+		return store.Waits()
 	}
-	return longest
+	return math.MaxInt64
 }
 
 // Silent implements [driver.Witness]: what the home says of its servers, or else the holder.

@@ -131,7 +131,7 @@ const (
 	firstPause = 250 * time.Millisecond // after an errand that failed; twice as long after the next
 	lastPause  = 4 * time.Second
 	leastSlow  = 100 * time.Millisecond // a failure that comes earlier is an answer of the home
-	mostDirect = 8                      // calls at once that the home decides since leases do not come: less than a client's pool
+	mostDirect = 8                      // calls at once that the home decides since leases do not come
 )
 
 // measure counts how long an answer took: the measure rises quickly and falls slowly.

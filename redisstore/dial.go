@@ -138,8 +138,7 @@ func Refused(addr string) error {
 
 // A Connector is a [Scripter] that knows whether its client has a connection for a call.
 type Connector interface {
-	// Unconnected says that the client has no connection, or that all are in use, to what, and perhaps why. Otherwise it is
-	// empty. It must not block.
+	// Unconnected says that the client has no connection, to what, and perhaps why. Otherwise it is empty. It must not block.
 	Unconnected() string
 }
 

@@ -239,10 +239,10 @@ func TestNoWindowHasMoreThanTheLimitOverAllRegions(t *testing.T) {
 	}
 }
 
-// A region 150 ms from its home decides 400 calls a second next door, with clients whose pools are as they come. Where the
-// machine makes calls late, hundreds may come at once, and they come again.
+// A region 150 ms from its home decides one key 400 times a second next door, and then 12 and 200 keys 800 times, with clients
+// whose pools are as they come. Where the machine makes calls late, hundreds may come at once, and they come again.
 func TestAFarRegionWithClientsAsTheyCome(t *testing.T) {
-	span := cmp.Or(*regionsFor, 6*time.Second)
+	span := cmp.Or(*regionsFor, 5*time.Second)
 	each(t, func(t *testing.T, a adapter) {
 		home := redistest.Start(t)
 		r := &region{redis: redistest.Start(t), way: through(t, home.Addr()), delay: 75}
@@ -256,34 +256,37 @@ func TestAFarRegionWithClientsAsTheyCome(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for again := range 3 {
-			var calls, leased, failed atomic.Int64
-			var group sync.WaitGroup
-			start, last, late := time.Now(), time.Now(), time.Duration(0)
-			for tick := time.NewTicker(time.Second / 400); time.Since(start) < span; <-tick.C {
-				late, last = max(late, time.Since(last)), time.Now()
-				group.Go(func() {
-					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-					defer cancel()
-					calls.Add(1)
-					res, err := limiter.Allow(ctx, "k")
-					switch {
-					case err != nil || !res.Allowed:
-						if failed.Add(1) == 1 {
-							t.Logf("the first without an admission: %v, %v after the start", err, time.Since(start))
+		for keys, rate := range map[int]time.Duration{1: 400, 12: 800, 200: 800} {
+			for again := range 3 {
+				var calls, leased, failed atomic.Int64
+				var group sync.WaitGroup
+				start, last, late := time.Now(), time.Now(), time.Duration(0)
+				for tick := time.NewTicker(time.Second / rate); time.Since(start) < span; <-tick.C {
+					late, last = max(late, time.Since(last)), time.Now()
+					group.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+						defer cancel()
+						n := int(calls.Add(1))
+						res, err := limiter.Allow(ctx, fmt.Sprint(keys, "-", n%keys))
+						switch {
+						case err != nil || !res.Allowed:
+							if failed.Add(1) == 1 {
+								t.Logf("the first without an admission: %v, %v after the start", err, time.Since(start))
+							}
+						case res.Source == sash.FromLease:
+							leased.Add(1)
 						}
-					case res.Source == sash.FromLease:
-						leased.Add(1)
-					}
-				})
-			}
-			group.Wait()
-			t.Logf("%d calls, up to %v late, %d by leases, %d without an admission", calls.Load(), late, leased.Load(), failed.Load())
-			if failed.Load() == 0 && leased.Load() >= calls.Load()/2 {
-				return
-			}
-			if again == 2 || late < 50*time.Millisecond {
-				t.Fatal("every call fits, and most are decided next door")
+					})
+				}
+				group.Wait()
+				t.Logf("%d keys: %d calls, up to %v late, %d by leases, %d without an admission",
+					keys, calls.Load(), late, leased.Load(), failed.Load())
+				if failed.Load() == 0 && leased.Load() >= calls.Load()/2 {
+					break
+				}
+				if again == 2 || late < 50*time.Millisecond {
+					t.Fatal("every call fits, and most are decided next door")
+				}
 			}
 		}
 	})

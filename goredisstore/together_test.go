@@ -1,0 +1,197 @@
+package goredisstore_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/sash"
+	"example.com/sash/goredisstore"
+	"example.com/sash/internal/redistest"
+)
+
+const trip = 150 * time.Millisecond
+
+// An ocean has a server that is a trip away, and answers every command by an error.
+type ocean struct {
+	wreck bool // the server ends a connection in place of its answer to a script
+
+	mu   sync.Mutex
+	keys map[string]int // how often a script with each key arrived; guarded by mu
+}
+
+func (o *ocean) dial(context.Context, string, string) (net.Conn, error) {
+	here, there := net.Pipe()
+	go func() {
+		for r := bufio.NewReader(there); ; {
+			command, err := readCommand(r)
+			if err != nil {
+				return
+			}
+			script := command[0] == "evalsha"
+			if script {
+				o.mu.Lock()
+				o.keys[command[3]]++
+				o.mu.Unlock()
+			}
+			time.AfterFunc(trip, func() {
+				if o.wreck && script {
+					_ = there.Close()
+				}
+				_, _ = io.WriteString(there, "-ERR far\r\n")
+			})
+		}
+	}()
+	return here, nil
+}
+
+func readCommand(r *bufio.Reader) (command []string, err error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	parts, err := strconv.Atoi(strings.TrimSpace(line[1:]))
+	for range parts {
+		if line, err = r.ReadString('\n'); err != nil {
+			return nil, err
+		}
+		n, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
+		arg := make([]byte, n+2)
+		if _, err = io.ReadFull(r, arg); err != nil {
+			return nil, err
+		}
+		command = append(command, string(arg[:n]))
+	}
+	return command, err
+}
+
+// sail makes calls of different keys at once, over a pool of two connections that are open.
+func (o *ocean) sail(t *testing.T, opts redis.Options, calls int, call func(t *testing.T, l *sash.Limiter, key string)) {
+	synctest.Test(t, func(t *testing.T) {
+		o.keys = make(map[string]int)
+		opts.Dialer, opts.PoolSize, opts.MaintNotificationsConfig = o.dial, 2, quiet
+		client := redis.NewClient(&opts)
+		l := newLimiter(t, goredisstore.New(client, nil), nil, sash.PerHour(10))
+		var group sync.WaitGroup
+		for i := range calls {
+			group.Go(func() { call(t, l, fmt.Sprint(i)) })
+			synctest.Wait()
+		}
+		group.Wait()
+		time.Sleep(time.Minute)
+		_ = client.Close()
+		for key, n := range o.keys {
+			if n > 1 {
+				t.Errorf("the script of %s arrived %d times", key, n)
+			}
+		}
+	})
+}
+
+// A thousand calls over two connections take a few trips: those for which there is no connection go together.
+func TestCallsBeyondThePoolGoTogether(t *testing.T) {
+	var o ocean
+	o.sail(t, redis.Options{}, 1000, func(t *testing.T, l *sash.Limiter, key string) {
+		began := time.Now()
+		if _, err := l.Allow(t.Context(), key); err == nil || !strings.Contains(err.Error(), "ERR far") {
+			t.Errorf("%s: %v", key, err)
+		}
+		if took := time.Since(began); took > 12*trip { // some to connect
+			t.Errorf("%s took %v", key, took)
+		}
+	})
+	if len(o.keys) != 1000 {
+		t.Errorf("%d calls arrived", len(o.keys))
+	}
+}
+
+// A caller that leaves before a connection is free is not charged, and delays nobody.
+func TestACallerLeavesBeforeAConnectionIsFree(t *testing.T) {
+	for _, heeds := range []bool{false, true} {
+		var o ocean
+		o.sail(t, redis.Options{ContextTimeoutEnabled: heeds}, 10, func(t *testing.T, l *sash.Limiter, key string) {
+			ctx, began := t.Context(), time.Now()
+			if key == "5" {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, trip/3)
+				defer cancel()
+			}
+			_, err := l.Allow(ctx, key)
+			if left := errors.Is(err, context.DeadlineExceeded); left != (key == "5") || left && time.Since(began) != trip/3 {
+				t.Errorf("%s: %v after %v", key, err, time.Since(began))
+			}
+		})
+		if len(o.keys) != 9 {
+			t.Errorf("%d calls arrived: %v", len(o.keys), o.keys)
+		}
+	}
+}
+
+// Of a connection that ends nothing is sent again.
+func TestCallsThatWentTogetherAreNotSentAgain(t *testing.T) {
+	o := ocean{wreck: true}
+	o.sail(t, redis.Options{}, 300, func(t *testing.T, l *sash.Limiter, key string) {
+		if _, err := l.Allow(t.Context(), key); !errors.Is(err, sash.ErrUnavailable) {
+			t.Errorf("%s: %v", key, err)
+		}
+	})
+	if len(o.keys) != 300 {
+		t.Errorf("%d calls arrived", len(o.keys))
+	}
+}
+
+// On a cluster calls go together by server: one that is silent keeps its own callers waiting, and no others. All are decided once.
+func TestASilentNodeDelaysNoCallOfAnother(t *testing.T) {
+	cluster := redistest.StartCluster(t, redistest.ClusterOptions{})
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: cluster.Addrs(), PoolSize: 1, ReadTimeout: time.Minute, MaintNotificationsConfig: quiet,
+	})
+	defer client.Close()
+	store := goredisstore.New(client, nil)
+	l := newLimiter(t, store, nil, sash.PerHour(3))
+	var admitted atomic.Int64
+	var healthy, silent sync.WaitGroup
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	call := func(key string) {
+		if res, err := l.Allow(ctx, key); err != nil {
+			t.Error(err)
+		} else if res.Allowed {
+			admitted.Add(1)
+		}
+	}
+	call("first")
+	cluster.Primaries[0].Pause()
+	defer cluster.Primaries[0].Resume()
+	want := int64(1)
+	for i := range 400 {
+		key, group := fmt.Sprint(i%100), &healthy
+		if cluster.Home(store.Slot(key, l.Policy())) == 0 {
+			group = &silent
+		} else if i < 100 {
+			want += 3
+		}
+		group.Go(func() { call(key) })
+	}
+	healthy.Wait()
+	if n := admitted.Load(); n != want || want == 1 {
+		t.Errorf("%d were admitted where servers answer, want %d", n, want)
+	}
+	cluster.Primaries[0].Resume()
+	silent.Wait()
+	if n := admitted.Load(); n != 1+3*100 {
+		t.Errorf("%d were admitted, want three of each key", n)
+	}
+}
