@@ -30,6 +30,7 @@ var mutants = []struct {
 		{"the expiry of a packed log is never moved", "if now - now % keep < last and", "if last > 0 and"},
 		{"a packed log keeps its expiry when its window grows", "keep < last and keep == old_keep and", "keep < last and"},
 		{"what leaves a packed log stays in its total", "total + added - gone)", "total + added)"},
+		{"one entry has no total", "header .. '\\0' .. string.sub(header, 29) end -- its total", "header .. '\\0\\0\\0\\0\\0\\0' end"},
 		{"what counts leaves a packed log", "22 + 12 * needed, 21 + 12 * position", "34 + 12 * needed, 21 + 12 * position"},
 		{"a packed log forgets a longer window", "if needed == 0 and keep == old_keep and", "if needed == 0 and"},
 		{"a packed log that is full forgets an entry", "string.sub(value, 22, -7)", "string.sub(value, 22, -19) .. rep('\\0', 12)"},

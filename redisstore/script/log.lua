@@ -21,7 +21,7 @@
 -- The value is one string. A short log is packed: a header, its entries, and their total. A call reads it once and writes
 -- it once, with its expiry.
 --   packed I1 4  I7 keep  I6 keep units, plus 2^47 once a charge may be settled  I7 time of the first charge
---          the entries, the oldest first  I6 total
+--          the entries, the oldest first  I6 total, but of one entry
 -- It becomes a ring beyond MOST_PACKED entries, and when more has to be written than a charge (see open in
 -- log_search.lua): cold header, hot header, hints, ring of entries, ring of sums, moved, register.
 --   cold   I1 2, or 3 with bookings ahead  I1 hints, plus 128 once a charge may be settled  I4 slots  I6 first valid position
@@ -75,15 +75,16 @@ while true do
     local charges, single = cost > 0 and pass == 'charge', subjects == 1 and limits == 1 and not charge_refused and pass ~= 'left'
 
     -- Read: a packed log, or the header of a ring, with as many hints as there are limits.
-    -- A limit of few units has a log of few entries. A packed log has 3 bytes modulo 12, and a part of one has not.
+    -- A limit of few units has a log of few entries. A packed log has 33 bytes, or 3 modulo 12, and a part of one has not.
     local header = call('GETRANGE', key, '0', limits > 3 and 51 + 26 * limits
       or first_units <= MOST_PACKED and 'PACKED_BYTES' or (limits > 1 or first_units <= 1000) and '147' or '76')
     local version, hinted, marked, slots, first, keep, keep_units, expires = 2, limits, 0, 0, 0, 0, 0, 0
     local head, total, last, last_units, packed = 0, 0, 0, 0, header == ''
     if not packed then
-      version = #header > 38 and string.byte(header)
+      version = #header > 32 and string.byte(header)
       if version == 4 then
-        if #header % 12 ~= 3 then header = call('GETRANGE', key, '0', 'PACKED_BYTES') end
+        if #header % 12 ~= 3 and #header ~= 33 then header = call('GETRANGE', key, '0', 'PACKED_BYTES') end
+        if #header == 33 then header = header .. '\0' .. string.sub(header, 29) end -- its total
         keep, keep_units = unpack('>I7I6', header, 2)
         last, last_units, total = unpack('>I7I5I6', header, #header - 17)
         packed, hinted, head = true, 0, (#header - 27) / 12
@@ -295,7 +296,7 @@ while true do
         local born = head > 0 and unpack('>I7', header, 15) or clock
         value = pack('>I1I7I6I7', 4, keep, keep_units, born) .. string.sub(header, 22 + 12 * needed, 21 + 12 * position)
       end
-      value = value .. pack('>I7I5I6', now, entry_units, total + added - gone)
+      value = value .. pack(position > needed and '>I7I5I6' or '>I7I5', now, entry_units, total + added - gone)
       if now - now % keep < last and keep == old_keep and now == clock then
         call('SET', key, value, 'KEEPTTL')
       else

@@ -54,8 +54,9 @@ local function book(clock)
     free = free .. string.sub(request, begins, at - 1)
     local header = call('GETRANGE', key, '0', '50')
     local version = string.byte(header)
-    if version == 4 and #header > 38 then -- packed
+    if version == 4 and #header > 32 then -- packed
       local value = call('GETRANGE', key, '0', '-1')
+      if #value == 33 then value = value .. '\0' .. string.sub(value, 29) end -- the total of one entry
       local last, _, total = unpack('>I7I5I6', value, #value - 17)
       if last > clock and last - clock <= STEP_BACK then return book(last) end -- it trembles
       if last > clock then

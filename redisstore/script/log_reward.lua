@@ -40,8 +40,9 @@ for _ = 1, limits do
   cut = math.min(cut, from)
 end
 
-if string.byte(header) == 4 and #header > 38 then -- packed
-  if unpack('>I7', call('GETRANGE', key, '-18', '-12')) <= cut then return reply .. pack('>I8', 0) end
+if string.byte(header) == 4 and #header > 32 then -- packed
+  local last = #header == 33 and sub(header, 22, 28) or call('GETRANGE', key, '-18', '-12')
+  if unpack('>I7', last) <= cut then return reply .. pack('>I8', 0) end
   open(key).ring(limits, now)
   header = call('GETRANGE', key, '0', '50')
 end

@@ -80,6 +80,7 @@ local function open(key, slots, entries, head, total)
   -- void. The entries keep their positions. It returns the slots, or nothing if the value is no packed log.
   function log.ring(hints, now)
     local pack, rep, value, marked = struct.pack, string.rep, call('GETRANGE', key, '0', '-1'), 0
+    if #value == 33 then value = value .. '\0' .. string.sub(value, 29) end -- the total of one entry
     if #value < 39 or #value % 12 ~= 3 then return nil end
     local _, keep, keep_units, born = unpack('>I1I7I6I7', value)
     if keep_units >= 2^47 then keep_units, marked = keep_units - 2^47, 128 end

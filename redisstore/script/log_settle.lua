@@ -26,7 +26,7 @@ local id = string.sub(request, -8)
 if now >= ends then return '' end
 local header = call('GETRANGE', key, '0', '50')
 if header == '' then return '' end
-if string.byte(header) == 4 and #header > 38 then -- packed
+if string.byte(header) == 4 and #header > 32 then -- packed
   if decided < unpack('>I7', header, 15) then return '' end -- from before a reset
   open(key).ring(string.byte(request, 14), now)
   header = call('GETRANGE', key, '0', '50')
