@@ -100,7 +100,7 @@ var mutants = []struct {
 		{"the last write is forgotten", "(before + added) % SUM_MODULUS, 2^52 + clock, since", "(before + added) % SUM_MODULUS, 2^52, since"},
 		{"a full ring does not grow for an inserted entry", "if grow then size = rare.larger(slots, keep_units) end", ""},
 		{"a full ring drops an entry that counts", "if needed <= oldest then\n          local grow, gone", "if false then\n          local grow, gone"},
-		{"a longer window is not remembered", "3, hinted + marked, slots, oldest, keep, keep_units, expires)\n        ..", "3, hinted + marked, slots, oldest, 0, keep_units, expires)\n        .."},
+		{"a longer window is not remembered", "3, hinted + marked, slots, oldest, kept, keep_units, expires)\n        ..", "3, hinted + marked, slots, oldest, 0, keep_units, expires)\n        .."},
 		{"a charge before bookings is not marked as one to settle", "      if mode == 3 then marked = 128 end\n      if expires", "      if expires"},
 		{"the key goes before its bookings", "if expires < last + keep then expires = last + 2 * keep end", ""},
 		{"bookings stay when the clock goes back", "time = time - (as_of - now)\n", "\n"},

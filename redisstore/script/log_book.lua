@@ -71,7 +71,7 @@ local function book(clock)
     end
     if #header == 51 and (version == 2 or version == 3) then
       local _, hinted, slots, first, keep, keep_units, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
-      hinted = hinted % 128
+      hinted, keep = hinted % 128, keep % 2^50
       local entries, oldest = 51 + 26 * hinted, math.max(first, head - slots)
       log.position, log.before = head, total
       log.open, log.oldest, log.head = open(key, slots, entries, head, total), oldest, head

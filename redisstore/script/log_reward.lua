@@ -47,7 +47,7 @@ if string.byte(header) == 4 and #header > 32 then -- packed
   header = call('GETRANGE', key, '0', '50')
 end
 local version, hinted, slots, first, keep, keep_units, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
-hinted = hinted % 128
+hinted, keep = hinted % 128, keep % 2^50
 local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / BLOCK) + 1, math.max(first, head - slots)
 
 -- Take the units, some entries at a time. The first write is of bytes that are there.
