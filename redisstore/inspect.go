@@ -96,7 +96,7 @@ const (
 	logVersion   = 2
 	aheadLog     = 3 // of a log with bookings
 	packedLog    = 4
-	packedBytes  = 21 // before the entries, and 6 behind them
+	packedBytes  = 21 // before the entries; 6 follow several of them
 	headerBytes  = 51
 	hintBytes    = 26
 	entryBytes   = 12
@@ -123,9 +123,9 @@ func readLog(value []byte) ([]Entry, error) {
 	var begin int
 	var first, head, last, slots int64
 	switch {
-	case len(value) >= packedBytes+entryBytes+6 && len(value)%entryBytes == 3 && value[0] == packedLog:
+	case len(value) >= packedBytes+entryBytes && (len(value) == packedBytes+entryBytes || len(value)%entryBytes == 3) && value[0] == packedLog:
 		slots = int64(len(value)-packedBytes) / entryBytes
-		begin, head, last = packedBytes, slots, bigEndian(value[len(value)-18:len(value)-11])
+		begin, head, last = packedBytes, slots, bigEndian(value[9+slots*entryBytes:][:7])
 	case len(value) >= headerBytes && (value[0] == logVersion || value[0] == aheadLog):
 		slots, begin = bigEndian(value[2:6]), headerBytes+int(value[1])&mostHints*hintBytes
 		first, head, last = bigEndian(value[6:12]), bigEndian(value[32:38]), bigEndian(value[44:51])

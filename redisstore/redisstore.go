@@ -70,7 +70,7 @@ func New(scripts Scripter, opts *Options) *Store {
 }
 
 // Key returns the name of the Redis key with a subject's charges under a policy's algorithm and resolution:
-// "sash:log2:user:42", "sash:buckets2-1s:user:42". A release that stores charges in another form uses other names.
+// "sash:log3:user:42", "sash:buckets3-1s:user:42". A release that stores charges in another form uses other names.
 func (s *Store) Key(key string, policy *driver.Policy) string {
 	tag := tags[policy.Algorithm]
 	if policy.Algorithm == driver.SlidingBuckets {
@@ -85,7 +85,7 @@ func (s *Store) Slot(key string, policy *driver.Policy) int { return int(slot(s.
 // The name of a key carries the form of its value. Whoever changes what a script stores gives the form another number:
 // instances of both builds then decide beside each other, on keys of their own, where they would reject each other's.
 const (
-	logForm     = "2" // of log.lua
+	logForm     = "3" // of log.lua
 	setForm     = "2" // of zset.lua
 	windowsForm = "2" // of windows.lua
 )

@@ -113,7 +113,7 @@ func (s *Store) extend(ctx context.Context, ops []driver.Op) error {
 	return err
 }
 
-// beside returns the name of a key of another kind in the slot of a subject's own key, such as "sash:block:{log2:user:42}:".
+// beside returns the name of a key of another kind in the slot of a subject's own key, such as "sash:block:{log3:user:42}:".
 // Braces in keys or prefixes that are not from sash.Key can make it take a few thousand tries to find it.
 func (s *Store) beside(kind, own, end string) string {
 	name := s.prefix + kind + ":{" + hashTag(own) + "}:" + end

@@ -36,8 +36,8 @@ func since(limit sash.Limit, at int64) int64 {
 // used returns the units in the window that ends at an instant.
 func (l *log) used(limit sash.Limit, at int64, loose bool) (used int64) {
 	first := since(limit, at)
-	for _, c := range l.charges {
-		if first <= c.at && c.at <= at && (loose || !c.loose) {
+	for _, c := range l.seen(loose) {
+		if first <= c.at && c.at <= at {
 			used += c.units
 		}
 	}
@@ -48,7 +48,7 @@ func (l *log) used(limit sash.Limit, at int64, loose bool) (used int64) {
 // there, where a charge leaves, and where a period ends.
 func (l *log) earliest(from, cost int64, limit sash.Limit, loose bool) int64 {
 	instants := []int64{from}
-	for _, c := range l.charges {
+	for _, c := range l.seen(loose) {
 		if at := c.at + limit.Window.Microseconds(); at > from {
 			instants = append(instants, at)
 		}

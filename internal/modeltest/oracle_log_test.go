@@ -19,6 +19,7 @@ import (
 type unit struct {
 	made  int64 // the instant at which it was made, on the store's clock
 	at    int64 // the instant at which it counts as made
+	late  int64 // the latest at which it may: see log.slid
 	units int64
 	// loose is true if a store may have forgotten the charge; moved is true if the clock went back behind it and
 	// the charge got a new date.
@@ -35,6 +36,7 @@ type log struct {
 	most       int64 // the most units that it was charged under
 	written    int64 // when a charge was made last: a later one is a booking
 	gaps       int   // bookings that were given back, which a store may still look at
+	slid       bool  // a limit was not of the calendar; until then a store may count the charges of a period as made at the latest of them
 	open       bool  // units came back while bookings lay ahead, and some do: a booking may fill a gap
 }
 
@@ -47,7 +49,7 @@ func (l *log) see(now int64) {
 		gone = gone && l.charges[i].loose
 	}
 	if gone { // the store may have dropped the key with all it held
-		l.keep, l.most = 0, 0
+		l.keep, l.most, l.slid = 0, 0, false
 	}
 }
 
@@ -70,6 +72,7 @@ func (l *log) touch(now int64, _ []sash.Limit) {
 		case c.at > now:
 			c.at, c.moved = now, true
 		}
+		l.charges[i].late = min(l.charges[i].late, now)
 	}
 	l.written = now
 }
@@ -82,8 +85,8 @@ func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
 	cut := since(limit, now) - 1 // the last instant that no longer counts
 	var times, sums []int64      // of the charges that count now, and of all up to each
 	var total int64
-	for _, c := range l.charges {
-		if c.at > cut && (loose || !c.loose) {
+	for _, c := range l.seen(loose) {
+		if c.at > cut {
 			total += c.units
 			times, sums = append(times, c.at), append(sums, total)
 		}
@@ -109,8 +112,29 @@ func (l *log) look(now, cost int64, limit sash.Limit, loose bool) status {
 	return describe(used, instants, cost, limit.Units)
 }
 
+// seen returns the charges with those that a store may have forgotten, each at the latest instant at which it may count, or without.
+func (l *log) seen(loose bool) (charges []unit) {
+	for _, c := range l.charges {
+		if loose {
+			c.at = max(c.at, c.late)
+		}
+		if loose || !c.loose {
+			charges = append(charges, c)
+		}
+	}
+	slices.SortStableFunc(charges, func(a, b unit) int { return cmp.Compare(a.at, b.at) })
+	return charges
+}
+
 func (l *log) charge(now, cost int64, limits []sash.Limit) {
 	n := l.started(now)
+	if !l.slid && !slides(limits) {
+		for i := range n {
+			if c := &l.charges[i]; l.together(max(c.at, c.late), now, limits) {
+				c.late = now
+			}
+		}
+	}
 	if n > 0 && l.joins(l.charges[n-1].at, now, limits) {
 		for i, last := n-1, l.charges[n-1].at; i >= 0 && l.charges[i].at == last; i-- {
 			l.charges[i].at = now
@@ -121,6 +145,7 @@ func (l *log) charge(now, cost int64, limits []sash.Limit) {
 
 // book charges at an instant, which is now or ahead.
 func (l *log) book(now, at, cost int64, limits []sash.Limit) {
+	l.slid = l.slid || slides(limits)
 	for _, limit := range limits {
 		l.keep = max(l.keep, longest(limit))
 		l.most = max(l.most, limit.Units)
@@ -147,10 +172,17 @@ func (l *log) started(at int64) int {
 	return n
 }
 
+// slides reports whether a limit is not of the calendar.
+func slides(limits []sash.Limit) bool {
+	return slices.ContainsFunc(limits, func(l sash.Limit) bool { return l.Period == 0 })
+}
+
 func (l *log) joins(last, now int64, limits []sash.Limit) bool {
-	if last/l.resolution != now/l.resolution {
-		return false
-	}
+	return last/l.resolution == now/l.resolution && l.together(last, now, limits)
+}
+
+// together reports whether no period has begun since an instant.
+func (l *log) together(last, now int64, limits []sash.Limit) bool {
 	for _, limit := range limits {
 		if limit.Period != 0 && last < since(limit, now) {
 			return false

@@ -26,6 +26,8 @@ import (
 // A log holds calls and not units, so a limit may have any number of units. When a ring of 8,192 entries is full, charges
 // within one step of time share an entry that counts from the latest of them: see merge.
 //
+// While every limit so far is of the calendar, one entry has the charges of a period, and counts from the latest of them.
+//
 // Entries later than now are bookings: see book.go.
 //
 // An entry holds at most [driver.MaxUnits], which fill any limit. One that holds so many may stand for more, so nothing is
@@ -33,6 +35,7 @@ import (
 type Log struct {
 	Resolution   int64 // at least 1
 	CountRefused bool
+	slid         bool // it was used with a limit that is not of the calendar
 
 	ring  []entry // len is a power of two, or zero; at most 4 for each entry, and 4
 	lo    int     // position of the oldest entry; position p is in slot p & (len-1)
@@ -196,6 +199,7 @@ func (l *Log) widen(limits []driver.Limit) {
 	l.keep = max(l.keep, (&driver.Policy{Limits: limits}).Longest())
 	for i := range limits {
 		l.units = max(l.units, limits[i].Units)
+		l.slid = l.slid || limits[i].Period == 0
 	}
 }
 
@@ -283,10 +287,10 @@ func step(window, age int64) int64 {
 }
 
 // Settle implements State. The charge is in the entry of its time or, joined, of the latest time within the same step: of the
-// resolution, or of a log that was full. After a clock that went back, one from before it has caught up is found in an entry
-// of its time only. If the charge is not found, additional units are charged to a later entry, and units to give back stay
-// until they leave; so do those of a full entry.
-func (l *Log) Settle(now, at, more int64, _ []driver.Limit) {
+// resolution, of a log that was full, or under limits of the calendar the period. After a clock that went back, one from
+// before it has caught up is found in an entry of its time only. If the charge is not found, additional units are charged
+// to a later entry, and units to give back stay until they leave; so do those of a full entry.
+func (l *Log) Settle(now, at, more int64, limits []driver.Limit) {
 	if l.head == l.lo {
 		return
 	}
@@ -297,7 +301,7 @@ func (l *Log) Settle(now, at, more int64, _ []driver.Limit) {
 	sure := at > l.moved // no clock that went back has moved the charge, or another one there
 	switch {
 	case p < l.head && l.slot(p).at == at && (more > 0 || !l.shifted(at)):
-	case p < l.head && sure && l.shared(now, at, l.slot(p).at):
+	case p < l.head && sure && l.shared(now, at, l.slot(p).at, limits):
 	case more < 0:
 		return
 	case p == l.head || l.slot(p).at > charged:
@@ -319,12 +323,10 @@ func (l *Log) Settle(now, at, more int64, _ []driver.Limit) {
 }
 
 // shared reports whether the first entry that is not earlier than a charge holds it.
-func (l *Log) shared(now, at, entry int64) bool {
-	if at/l.Resolution == entry/l.Resolution {
-		return true
-	}
+func (l *Log) shared(now, at, entry int64, limits []driver.Limit) bool {
 	most := step(l.keep, now-at)
-	return len(l.ring) >= threshold.Log.Entries && at/most == entry/most
+	return at/l.Resolution == entry/l.Resolution || onePeriod(at, entry, limits, false) ||
+		len(l.ring) >= threshold.Log.Entries && at/most == entry/most
 }
 
 // Reward implements State. It stops at a full entry, which may stand for more than it holds, and at entries that lie
@@ -399,24 +401,22 @@ func (l *Log) Expires() int64 {
 	return l.slot(l.head-1).at + l.keep
 }
 
-// joins reports whether a charge at now shares an entry that is not later: in the same step of the resolution, and not
-// across a boundary of a calendar limit.
+// joins reports whether a charge at now shares an entry that is not later: in the same step of the resolution, or where no
+// limit slides, and not across a boundary of a calendar limit.
 func (l *Log) joins(p int, now int64, limits []driver.Limit) bool {
 	if p < l.lo {
 		return false
 	}
 	at := l.slot(p).at
-	if at == now {
-		return true
-	}
-	if l.Resolution <= 1 || at/l.Resolution != now/l.Resolution {
-		return false
-	}
+	step := at == now || l.Resolution > 1 && at/l.Resolution == now/l.Resolution
+	return (step || !l.slid) && onePeriod(at, now, limits, step)
+}
+
+// onePeriod reports whether two instants are in one period of each limit. No limit may slide, unless they are in one step.
+func onePeriod(at, later int64, limits []driver.Limit, step bool) bool {
 	for i := range limits {
-		if limits[i].Period != 0 {
-			if cut, _ := limits[i].Cut(now); at <= cut {
-				return false
-			}
+		if _, stop := limits[i].Cut(at); later >= stop && (stop != 0 || !step) {
+			return false
 		}
 	}
 	return true

@@ -20,12 +20,13 @@
 --
 -- The value is one string. A short log is packed: a header, its entries, and their total. A call reads it once and writes
 -- it once, with its expiry.
---   packed I1 4  I7 keep  I6 keep units, plus 2^47 once a charge may be settled  I7 time of the first charge
---          the entries, the oldest first  I6 total
+--   packed I1 4  I7 keep, plus 2^50 while every limit so far is of the calendar  I6 keep units, plus 2^47 once a charge
+--          may be settled  I7 time of the first charge
+--          the entries, the oldest first  I6 total, but of one entry
 -- It becomes a ring beyond MOST_PACKED entries, and when more has to be written than a charge (see open in
 -- log_search.lua): cold header, hot header, hints, ring of entries, ring of sums, moved, register.
 --   cold   I1 2, or 3 with bookings ahead  I1 hints, plus 128 once a charge may be settled  I4 slots  I6 first valid position
---          I7 keep  I6 keep units, plus 2^47 once bookings may leave gaps  I7 expires
+--          I7 keep, as in a packed log  I6 keep units, plus 2^47 once bookings may leave gaps  I7 expires
 --   hot    I6 head  I6 total  I7 time of the last entry
 --   hint   I6 position  I6 sum before it  I7 as of  I7 time of the entry there
 --   entry  I7 time  I5 units              position p is in slot p % slots
@@ -41,6 +42,7 @@
 --   refused calls are charged too, they may go when newer entries hold more than `keep units`, the most
 --   units of any limit so far: then they cannot matter. When a ring of MOST_ENTRIES is full, charges within one step of
 --   time share an entry of the latest of them: see merge in log_grow.lua.
+--   While every limit so far is of the calendar, one entry has the charges of a period.
 --   A refusal writes nothing. The first write of a call is one that Redis may refuse for memory.
 --   The exception to both: a clock that went back re-dates the entries later than now to now, once. After a step back of
 --   STEP_BACK or less the last charge is now instead.
@@ -75,15 +77,17 @@ while true do
     local charges, single = cost > 0 and pass == 'charge', subjects == 1 and limits == 1 and not charge_refused and pass ~= 'left'
 
     -- Read: a packed log, or the header of a ring, with as many hints as there are limits.
-    -- A limit of few units has a log of few entries. A packed log has 3 bytes modulo 12, and a part of one has not.
+    -- A limit of few units has a log of few entries. A packed log has 33 bytes, or 3 modulo 12, and a part of one has not.
     local header = call('GETRANGE', key, '0', limits > 3 and 51 + 26 * limits
       or first_units <= MOST_PACKED and 'PACKED_BYTES' or (limits > 1 or first_units <= 1000) and '147' or '76')
     local version, hinted, marked, slots, first, keep, keep_units, expires = 2, limits, 0, 0, 0, 0, 0, 0
     local head, total, last, last_units, packed = 0, 0, 0, 0, header == ''
+    local counts = packed -- every limit so far is of the calendar
     if not packed then
-      version = #header > 38 and string.byte(header)
+      version = #header > 32 and string.byte(header)
       if version == 4 then
-        if #header % 12 ~= 3 then header = call('GETRANGE', key, '0', 'PACKED_BYTES') end
+        if #header % 12 ~= 3 and #header ~= 33 then header = call('GETRANGE', key, '0', 'PACKED_BYTES') end
+        if #header == 33 then header = header .. '\0' .. string.sub(header, 29) end -- its total
         keep, keep_units = unpack('>I7I6', header, 2)
         last, last_units, total = unpack('>I7I5I6', header, #header - 17)
         packed, hinted, head = true, 0, (#header - 27) / 12
@@ -98,6 +102,7 @@ while true do
         return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
       end
     end
+    if keep >= 2^50 then keep, counts = keep - 2^50, true end
     local entries, oldest, log, ahead = packed and 21 or 51 + 26 * hinted, head - slots, nil, nil
     if oldest < first then oldest = first end
 
@@ -125,17 +130,21 @@ while true do
     end
 
     -- Join: the charge is an entry of its own, at the head, or joins the last one when that is of the same step of
-    -- the resolution. Entries never join across a calendar boundary, and bookings ahead only at one instant.
+    -- the resolution, or no limit slides. Entries never join across a calendar boundary, and bookings ahead only at one
+    -- instant.
     local position, entry_units, added = head, cost, cost
     if charges and head > oldest
-      and (now == last or resolution > 1 and now == clock and math.floor(now / resolution) == math.floor(last / resolution)) then
-      local joins, offset = true, at
-      for _ = 1, limits do
+      and (now == last or (counts or resolution > 1) and now == clock) then
+      local step, offset = now == last or resolution > 1 and math.floor(now / resolution) == math.floor(last / resolution), at
+      local joins = step or counts
+      for _ = 1, joins and limits or 0 do
         local _, window, b0, b1, b2
         _, window, offset = unpack('>I5I7', request, offset)
         if window == 0 then
           _, _, b0, b1, b2, _, offset = unpack('>I7I4I7I7I7I7', request, offset)
           if last < b0 or last < b1 and now >= b1 or last < b2 and now >= b2 then joins = false end
+        elseif not step then
+          joins = false
         end
       end
       if joins then
@@ -153,6 +162,7 @@ while true do
       if window > 0 then
         cut = now - window
         if cut < 0 then cut = 0 end -- a clock near 1970
+        if counts then counts, old_keep = false, 0 end -- which is written
       else
         local _, b0, b1, b2, b3
         window, _, b0, b1, b2, b3, at = unpack('>I7I4I7I7I7I7', request, at)
@@ -282,9 +292,13 @@ while true do
       end
     end
 
-    local writes = charges and (room or charge_refused)
+    local writes, kept = charges and (room or charge_refused), counts and keep + 2^50 or keep
+    if counts and packed and position > 0 and now == clock then -- a period that no limit sees leaves
+      local time, units = unpack('>I7I5', header, 22)
+      if time <= now - keep then needed, gone = 1, units end
+    end
     if writes and ahead then
-      ahead.charge(position, entry_units, added, hints, limits, needed, keep, keep_units, mode, marked, expires, from)
+      ahead.charge(position, entry_units, added, hints, limits, needed, kept, keep_units, mode, marked, expires, from)
       inserted = true
     elseif writes and packed and position - needed < MOST_PACKED then
       local value
@@ -293,9 +307,9 @@ while true do
       else
         if mode == 3 or marked > 0 then keep_units = keep_units + 2^47 end
         local born = head > 0 and unpack('>I7', header, 15) or clock
-        value = pack('>I1I7I6I7', 4, keep, keep_units, born) .. string.sub(header, 22 + 12 * needed, 21 + 12 * position)
+        value = pack('>I1I7I6I7', 4, kept, keep_units, born) .. string.sub(header, 22 + 12 * needed, 21 + 12 * position)
       end
-      value = value .. pack('>I7I5I6', now, entry_units, total + added - gone)
+      value = value .. pack(position > needed and '>I7I5I6' or '>I7I5', now, entry_units, total + added - gone)
       if now - now % keep < last and keep == old_keep and now == clock then
         call('SET', key, value, 'KEEPTTL')
       else
@@ -347,7 +361,7 @@ while true do
         if expires < now + keep or keep ~= old_keep or keep_units ~= old_units then
           expires = math.max(expires, now + 2 * keep) -- an ID may be remembered for longer
           call('PEXPIRE', key, math.ceil((expires - clock) / 1000))
-          call('SETRANGE', key, '12', pack('>I7I6I7', keep, keep_units, expires))
+          call('SETRANGE', key, '12', pack('>I7I6I7', kept, keep_units, expires))
         end
       else
         -- Grow: the value is written anew, with a longer or shorter ring or room for more hints.
@@ -358,7 +372,7 @@ while true do
         if #hints < 26 * limits then hot = hot .. string.sub(header, 52, 51 + 26 * limits) end
         if mode == 3 then marked = 128 end
         expires = math.max(expires, now + 2 * keep)
-        local cold = pack('>I1I1I4I6I7I6I7', 2, limits + marked, size, oldest, keep, keep_units, expires)
+        local cold = pack('>I1I1I4I6I7I6I7', 2, limits + marked, size, oldest, kept, keep_units, expires)
         local value, lives = cold .. hot, math.ceil((expires - clock) / 1000)
         rare.rewrite(key, slots, entries, head, total, oldest, value, size, position, entry, lives)
       end

@@ -116,9 +116,10 @@
     end
 
     -- charge inserts an entry at a place, the first position ahead, or changes the one before it, and writes the header.
-    -- hints are those of the limits of the call, and needed the first position that one counts from.
-    function a.charge(place, units, added, hints, limits, needed, keep, keep_units, mode, marked, expires, from)
-      local inserts, size, void = place == position, slots, false
+    -- hints are those of the limits of the call, needed the first position that one counts from, and kept is keep as it
+    -- is written.
+    function a.charge(place, units, added, hints, limits, needed, kept, keep_units, mode, marked, expires, from)
+      local inserts, size, void, keep = place == position, slots, false, kept % 2^50
       if inserts and head % BLOCK == 0 then
         local offset = entries + slots * 12 + 6 * (math.floor(oldest / BLOCK) % (math.ceil(slots / BLOCK) + 1))
         if (total - unpack('>I6', call('GETRANGE', key, offset, offset + 5))) % SUM_MODULUS > MOST_SUM then
@@ -139,7 +140,7 @@
       if expires < last + keep then expires = last + 2 * keep end
       if size > slots or hinted <= limits then
         local h = math.max(hinted, limits + 1)
-        local cold = pack('>I1I1I4I6I7I6I7', 3, h + marked, size, oldest, keep, keep_units, expires)
+        local cold = pack('>I1I1I4I6I7I6I7', 3, h + marked, size, oldest, kept, keep_units, expires)
         rare.widen(key, slots, entries, head, total, oldest, cold, size, h, clock)
         entries, slots, hinted = 51 + 26 * h, size, h
       end
@@ -162,7 +163,7 @@
 
       local nothing = pack('>I6I6I7I7', 0, 0, 2^53 - 1, 0)
       if void then hints = string.rep(nothing, limits) end
-      call('SETRANGE', key, '0', pack('>I1I1I4I6I7I6I7', 3, hinted + marked, slots, oldest, keep, keep_units, expires)
+      call('SETRANGE', key, '0', pack('>I1I1I4I6I7I6I7', 3, hinted + marked, slots, oldest, kept, keep_units, expires)
         .. pack('>I6I6I7', to, (total + added) % SUM_MODULUS, last) .. hints .. string.rep(nothing, hinted - 1 - limits)
         .. pack('>I6I6I7I7', position + to - head, (before + added) % SUM_MODULUS, 2^52 + clock, since))
       call('PEXPIRE', key, math.ceil((expires - clock) / 1000))

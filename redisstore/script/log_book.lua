@@ -54,8 +54,9 @@ local function book(clock)
     free = free .. string.sub(request, begins, at - 1)
     local header = call('GETRANGE', key, '0', '50')
     local version = string.byte(header)
-    if version == 4 and #header > 38 then -- packed
+    if version == 4 and #header > 32 then -- packed
       local value = call('GETRANGE', key, '0', '-1')
+      if #value == 33 then value = value .. '\0' .. string.sub(value, 29) end -- the total of one entry
       local last, _, total = unpack('>I7I5I6', value, #value - 17)
       if last > clock and last - clock <= STEP_BACK then return book(last) end -- it trembles
       if last > clock then
@@ -70,7 +71,7 @@ local function book(clock)
     end
     if #header == 51 and (version == 2 or version == 3) then
       local _, hinted, slots, first, keep, keep_units, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
-      hinted = hinted % 128
+      hinted, keep = hinted % 128, keep % 2^50
       local entries, oldest = 51 + 26 * hinted, math.max(first, head - slots)
       log.position, log.before = head, total
       log.open, log.oldest, log.head = open(key, slots, entries, head, total), oldest, head

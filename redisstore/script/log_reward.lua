@@ -40,13 +40,14 @@ for _ = 1, limits do
   cut = math.min(cut, from)
 end
 
-if string.byte(header) == 4 and #header > 38 then -- packed
-  if unpack('>I7', call('GETRANGE', key, '-18', '-12')) <= cut then return reply .. pack('>I8', 0) end
+if string.byte(header) == 4 and #header > 32 then -- packed
+  local last = #header == 33 and sub(header, 22, 28) or call('GETRANGE', key, '-18', '-12')
+  if unpack('>I7', last) <= cut then return reply .. pack('>I8', 0) end
   open(key).ring(limits, now)
   header = call('GETRANGE', key, '0', '50')
 end
 local version, hinted, slots, first, keep, keep_units, _, head, total, last = unpack('>I1I1I4I6I7I6I7I6I6I7', header)
-hinted = hinted % 128
+hinted, keep = hinted % 128, keep % 2^50
 local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / BLOCK) + 1, math.max(first, head - slots)
 
 -- Take the units, some entries at a time. The first write is of bytes that are there.

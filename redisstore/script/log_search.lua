@@ -80,16 +80,17 @@ local function open(key, slots, entries, head, total)
   -- void. The entries keep their positions. It returns the slots, or nothing if the value is no packed log.
   function log.ring(hints, now)
     local pack, rep, value, marked = struct.pack, string.rep, call('GETRANGE', key, '0', '-1'), 0
+    if #value == 33 then value = value .. '\0' .. string.sub(value, 29) end -- the total of one entry
     if #value < 39 or #value % 12 ~= 3 then return nil end
     local _, keep, keep_units, born = unpack('>I1I7I6I7', value)
     if keep_units >= 2^47 then keep_units, marked = keep_units - 2^47, 128 end
     local last, _, total = unpack('>I7I5I6', value, #value - 17)
-    local count = (#value - 27) / 12
+    local count, expires = (#value - 27) / 12, last + 2 * (keep % 2^50)
     local slots = count + math.ceil(count / 2)
-    call('SET', key, pack('>I1I1I4I6I7I6I7', 2, hints + marked, slots, 0, keep, keep_units, last + 2 * keep)
+    call('SET', key, pack('>I1I1I4I6I7I6I7', 2, hints + marked, slots, 0, keep, keep_units, expires)
       .. pack('>I6I6I7', count, total, last) .. rep(pack('>I6I6I7I7', 0, 0, 2^53 - 1, 0), hints)
       .. string.sub(value, 22, -7) .. rep('\0', 12 * (slots - count) + 6 * (math.ceil(slots / BLOCK) + 1) + 7)
-      .. pack('>I7I7', born, 0), 'PX', math.max(1, math.ceil((last + 2 * keep - now) / 1000)))
+      .. pack('>I7I7', born, 0), 'PX', math.max(1, math.ceil((expires - now) / 1000)))
     return slots
   end
 

@@ -26,7 +26,7 @@ local id = string.sub(request, -8)
 if now >= ends then return '' end
 local header = call('GETRANGE', key, '0', '50')
 if header == '' then return '' end
-if string.byte(header) == 4 and #header > 38 then -- packed
+if string.byte(header) == 4 and #header > 32 then -- packed
   if decided < unpack('>I7', header, 15) then return '' end -- from before a reset
   open(key).ring(string.byte(request, 14), now)
   header = call('GETRANGE', key, '0', '50')
@@ -36,7 +36,7 @@ local version, hinted, slots, first, keep, keep_units, _, head, total, last = un
 if version ~= 2 and version ~= 3 or slots > 2^20 then -- no log has as many
   return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
 end
-hinted = hinted % 128
+hinted, keep = hinted % 128, keep % 2^50
 local entries, blocks, oldest = 51 + 26 * hinted, math.ceil(slots / BLOCK) + 1, math.max(first, head - slots)
 local register = entries + slots * 12 + blocks * 6 + 7
 local moved, born, floor = unpack('>I7I7I7', call('GETRANGE', key, register - 7, register + 13))
@@ -78,8 +78,19 @@ if position < head then time_there, units = read(position) end
 -- After a clock that went back, a charge from before it has caught up is only sure to be in an entry of its time.
 local sure, bookings = at > moved % 2^52, moved >= 2^52 -- have moved, too
 local function shared(step) return math.floor(time_there / step) == math.floor(at / step) end
+local function one_period() -- of limits of the calendar alone
+  local offset = 15
+  for _ = 1, string.byte(request, 14) do
+    local _, window, ends
+    _, window, offset = unpack('>I5I7', request, offset)
+    if window > 0 then return false end
+    _, _, _, _, ends, _, offset = unpack('>I7I4I7I7I7I7', request, offset)
+    if time_there >= ends then return false end
+  end
+  return true
+end
 local same = time_there == at
-  or sure and time_there and (shared(resolution) or slots >= MOST_ENTRIES and shared(steps(open).step(keep, now - at)))
+  or sure and time_there and (shared(resolution) or one_period() or slots >= MOST_ENTRIES and shared(steps(open).step(keep, now - at)))
 if not same then
   if becomes < cost then return '' end
   local started = math.max(now, charged)

@@ -200,7 +200,7 @@ func TestInspectShowsWhatIsChargedAndChangesNothing(t *testing.T) {
 			t.Fatalf("exit %d, %s", code, err)
 		}
 	}
-	before := server.Must(t, "DUMP", "sash:log2:user:42")
+	before := server.Must(t, "DUMP", "sash:log3:user:42")
 	said := ""
 	for _, args := range [][]string{
 		limits, append(limits, "--json"), append(limits, "--algorithm", "gcra"), {"user:42"}, {"unknown"},
@@ -210,17 +210,17 @@ func TestInspectShowsWhatIsChargedAndChangesNothing(t *testing.T) {
 		said += out
 	}
 	for _, want := range []string{
-		`^sash:log2:user:42  \(sliding-log\)\n`, `\nexpires  in 47h59m`, `\nmemory   \d+ B\n`, `\nlog      2 charges of 6 units\n`,
+		`^sash:log3:user:42  \(sliding-log\)\n`, `\nexpires  in 47h59m`, `\nmemory   \d+ B\n`, `\nlog      2 charges of 6 units\n`,
 		`\n10/1h: 6 used, 4 left; the next unit is free in 59m5.*, all in 59m5`,
 		`\n60/24h: 6 used, 54 left; the next unit is free in 23h59m5`,
-		`"redis_key":"sash:log2:user:42"`, `"exists":true`, `"charges":2,"units":6`, `"used":6,"remaining":4`, `"next_free_after":35\d\d`,
-		`2/1h: 6 used, 0 left`, `\(gcra\)\n(.*\n)*10/1h: 1 used, 9 left`, `sash:log2:unknown: there is no such key`,
+		`"redis_key":"sash:log3:user:42"`, `"exists":true`, `"charges":2,"units":6`, `"used":6,"remaining":4`, `"next_free_after":35\d\d`,
+		`2/1h: 6 used, 0 left`, `\(gcra\)\n(.*\n)*10/1h: 1 used, 9 left`, `sash:log3:unknown: there is no such key`,
 	} {
 		if !regexp.MustCompile(want).MatchString(said) {
 			t.Errorf("no %q in\n%s", want, said)
 		}
 	}
-	if after := server.Must(t, "DUMP", "sash:log2:user:42"); after != before {
+	if after := server.Must(t, "DUMP", "sash:log3:user:42"); after != before {
 		t.Error("the key has changed")
 	}
 }

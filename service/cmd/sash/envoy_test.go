@@ -115,7 +115,7 @@ func TestInPlaceOfEnvoysService(t *testing.T) {
 	call(second, "192.0.2.2", "ann", ok, "0")
 	call(first, "192.0.2.2", "ann", over, "0")
 	call(first, "192.0.2.2", "", ok, "0") // the refusal did not charge the address
-	if keys := fmt.Sprint(redis.Must(t, "KEYS", "*")); !strings.Contains(keys, "edge-limits:log2:") || strings.Contains(keys, "sash:") {
+	if keys := fmt.Sprint(redis.Must(t, "KEYS", "*")); !strings.Contains(keys, "edge-limits:log3:") || strings.Contains(keys, "sash:") {
 		t.Errorf("keys %s", keys)
 	}
 

@@ -123,7 +123,7 @@ func TestFaultsHaveTheirCause(t *testing.T) {
 		{"misconfigured", func(t *testing.T) string {
 			return "redis://" + redistest.Start(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "").Addr()
 		}},
-		{"rejected", run([]string{"LPUSH", "sash:log2:k", "x"})},
+		{"rejected", run([]string{"LPUSH", "sash:log3:k", "x"})},
 		{"script", func(t *testing.T) string {
 			server := redistest.Start(t, "--lua-time-limit", "5")
 			go func() { _, _ = redistest.Dial(server.Addr()).Do("EVAL", "while true do end", "0") }()
