@@ -17,7 +17,6 @@ import (
 	"unicode/utf8"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -62,12 +61,13 @@ type Service struct {
 	decider *decide.Decider
 	opts    Options
 	log     throttle.Log
-	large   *semaphore.Weighted // bytes of large requests that are being read at /json or decided
+	large   room // for large requests that are being read at /json or decided
 }
 
 // New returns a service. A nil opts is the default.
 func New(decider *decide.Decider, opts *Options) *Service {
-	s := &Service{decider: decider, opts: *cmp.Or(opts, &Options{}), large: semaphore.NewWeighted(largeMessages * maxMessage)}
+	s := &Service{decider: decider, opts: *cmp.Or(opts, &Options{})}
+	s.large.Store(largeMessages * maxMessage)
 	s.opts.Timeout = cmp.Or(s.opts.Timeout, time.Second)
 	if s.opts.Stats == nil {
 		s.opts.Stats = stats.New(nil)
@@ -131,10 +131,10 @@ func (s *Service) decide(ctx context.Context, port decide.Port, req *pb.RateLimi
 		return nil, s.wrong(codes.InvalidArgument, err)
 	}
 	if n := weight(req); n > longest {
-		if !s.large.TryAcquire(n) {
+		if !s.large.take(n) {
 			return nil, s.wrong(codes.ResourceExhausted, errManyBytes)
 		}
-		defer s.large.Release(n)
+		defer s.large.Add(n)
 	}
 	if err := s.opts.Access.Check(ctx, req.GetDomain(), need); err != nil {
 		return nil, access.Status(err)
@@ -200,8 +200,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.log.Log(slog.LevelWarn, "a wrong request to /json was not decided", "error", text)
 		s.fail(w, code, text)
 	}
-	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, maxMessage), large: s.large}
-	defer func() { s.large.Release(from.taken) }()
+	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, maxMessage), large: &s.large}
+	defer func() { s.large.Add(from.taken) }()
 	body, err := io.ReadAll(from)
 	var req pb.RateLimitRequest
 	var large *http.MaxBytesError
