@@ -41,14 +41,6 @@ func requestOutcome(o *decide.Observation, outcome decide.Outcome) decide.Outcom
 	return outcome
 }
 
-// partOutcome is o.OutcomeOf, with bans apart from other refusals.
-func partOutcome(o *decide.Observation, i int) decide.Outcome {
-	if outcome := o.OutcomeOf(i); outcome != decide.Refused || o.Answers[i].BannedBy == nil {
-		return outcome
-	}
-	return banned
-}
-
 // of returns how often a decision had an outcome.
 func (c *outcomes) of(outcome decide.Outcome) (n uint64) {
 	for origin := range c[outcome] {
