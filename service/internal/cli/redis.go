@@ -44,7 +44,7 @@ type remote struct {
 // shared returns the store of a command whose charges must outlive it: the one on which sash serve decides in the same
 // environment. It does no I/O.
 func (a *app) shared(flag string) (*remote, error) {
-	env, err := envoy.Read(a.env)
+	env, err := envoy.Read(a.env, false)
 	if err != nil {
 		return nil, err
 	}
