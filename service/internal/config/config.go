@@ -348,23 +348,28 @@ func (r *Rule) Describe() string {
 			words = append(words, fmt.Sprintf(format, args...))
 		}
 	}
-	place, modes := r.Place.Describe(), describeModes(&r.OnUnavailable)
+	block, modes := r.Options.Block, describeModes(&r.OnUnavailable)
 	optional(r.Cost > 1, "cost %d", r.Cost)
 	optional(r.Options.CountRefused, "count_refused")
 	optional(r.SparesRefused, "count_refused: false")
 	optional(r.RefundWithin > 0, "refund_within %s", short(r.RefundWithin))
-	optional(r.Options.Block != sash.Block{}, "%s", describeBlock(r.Options.Block))
+	optional(block.Refusals == 1, "block %s after 1 refusal in %s", short(block.For), short(block.Window))
+	optional(block.Refusals > 1, "block %s after %d refusals in %s", short(block.For), block.Refusals, short(block.Window))
 	optional(r.MaxWait != DefaultMaxWait && r.Limited(), "max_wait %s", short(r.MaxWait))
 	optional(r.Shadow, "shadow_mode")
 	optional(r.Quota, "quota_mode")
 	optional(r.Detailed, "detailed_metric")
 	optional(len(r.Secrets) > 0, "secret %s", strings.Join(r.Secrets, " and "))
-	optional(place != "", "%s", place)
+	optional(r.Place.Global, "scope global")
+	optional(r.Place.Lease > 0, "lease %s", short(r.Place.Lease))
+	optional(r.Place.Own.Regions > 0, "own share %d%% of %d regions", r.Place.Own.Percent, r.Place.Own.Regions)
 	optional(modes != "", "on_unavailable %s", modes)
 	optional(r.OnUnavailable.Guard, "guard")
 	optional(len(r.Replaces) > 0, "replaces %s", strings.Join(r.Replaces, " and "))
-	if r.Candidate != nil {
-		words = append(words, r.Candidate.Describe())
+	if c := r.Candidate; c != nil {
+		words = append(words, "candidate "+describeLimits(c.Limits, c.Options))
+		optional(c.Percent == 0, "not enforced")
+		optional(c.Percent > 0, "enforced for %g%%", c.Percent)
 	}
 	return strings.Join(words, ", ")
 }
@@ -392,23 +397,19 @@ func describeLimits(limits []sash.Limit, opts sash.Options) string {
 // Dump writes the rules in the order of the configuration: for each limit the line that Envoy's rate limit service writes,
 // and before them a comment with what that line cannot say.
 func (c *Config) Dump(w io.Writer) error {
+	var b strings.Builder
 	for _, r := range c.rules {
-		if _, err := fmt.Fprintf(w, "# %s: %s\n", r.Metric(), r.Describe()); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "# %s: %s\n", r.Metric(), r.Describe())
 		limits := r.Limits
 		if r.Unlimited {
 			limits = []sash.Limit{{}}
 		}
 		for _, l := range limits {
-			_, err := fmt.Fprintf(w, "%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t\n",
-				r.Metric(), unitOf(l), l.Units, r.Shadow, r.Quota)
-			if err != nil {
-				return err
-			}
+			fmt.Fprintf(&b, "%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t\n", r.Metric(), unitOf(l), l.Units, r.Shadow, r.Quota)
 		}
 	}
-	return nil
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // unitOf returns the unit of Envoy's service that is a limit's window, or UNKNOWN.

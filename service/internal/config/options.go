@@ -142,15 +142,6 @@ func (r *reader) lasting(what string, longest time.Duration, example string, int
 	}
 }
 
-// describeBlock returns a block in a few words: "block 10m after 5 refusals in 1m".
-func describeBlock(b sash.Block) string {
-	times := "refusals"
-	if b.Refusals == 1 {
-		times = "refusal"
-	}
-	return fmt.Sprintf("block %s after %d %s in %s", short(b.For), b.Refusals, times, short(b.Window))
-}
-
 // short writes a duration without zeros at the end: 10m rather than 10m0s.
 func short(d time.Duration) string {
 	text := d.String()
@@ -230,15 +221,4 @@ func (b *ruleBody) readCandidate(rule *Rule, declared sash.Options) {
 		}
 		rule.Candidate.Percent = p
 	}
-}
-
-// Describe returns a description in one line: "candidate 5/1m by sliding-log, enforced for 10%".
-func (c *Candidate) Describe() string {
-	text := "candidate " + describeLimits(c.Limits, c.Options)
-	if c.Percent == 0 {
-		text += ", not enforced"
-	} else {
-		text += fmt.Sprintf(", enforced for %g%%", c.Percent)
-	}
-	return text
 }

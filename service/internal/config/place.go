@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -247,21 +246,6 @@ func (p Place) For(limits []sash.Limit, opts sash.Options) Place {
 // strayPlace returns the node of a scope or a lease, or nil.
 func (b *ruleBody) strayPlace() *yaml.Node {
 	return cmp.Or(b.Scope, b.Lease, b.Regions, b.OwnShare)
-}
-
-// Describe returns the place in a few words: "scope global, lease 2s". It is empty for the zero Place.
-func (p Place) Describe() string {
-	var words []string
-	if p.Global {
-		words = append(words, "scope global")
-	}
-	if p.Lease > 0 {
-		words = append(words, "lease "+short(p.Lease))
-	}
-	if p.Own.Regions > 0 {
-		words = append(words, fmt.Sprintf("own share %d%% of %d regions", p.Own.Percent, p.Own.Regions))
-	}
-	return strings.Join(words, ", ")
 }
 
 // ErrNoHome says that a rule with scope: global has no home.

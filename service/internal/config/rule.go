@@ -228,19 +228,15 @@ const resolutionSteps = 1000
 // thousandth of the shortest window. The error is sash.ErrInvalidLimit.
 func Fit(opts *sash.Options, limits []sash.Limit) error {
 	if opts.Algorithm == sash.SlidingBuckets && opts.Resolution == 0 {
-		opts.Resolution = resolution(limits)
+		// Whole milliseconds if there are any: the step is part of the keys' names.
+		step := shortest(limits) / resolutionSteps
+		opts.Resolution = max(step.Truncate(time.Microsecond), time.Microsecond)
+		if step > time.Millisecond {
+			opts.Resolution = (step + time.Millisecond - 1).Truncate(time.Millisecond)
+		}
 	}
 	_, err := sash.NewPolicy(opts, limits...)
 	return err
-}
-
-func resolution(limits []sash.Limit) time.Duration {
-	step := shortest(limits) / resolutionSteps
-	// Round up to whole milliseconds if there are any: the step is part of the keys' names.
-	if step > time.Millisecond {
-		return (step + time.Millisecond - 1).Truncate(time.Millisecond)
-	}
-	return max(step.Truncate(time.Microsecond), time.Microsecond)
 }
 
 // envoyUnits are the windows of rate_limit. Envoy counts a month as 30 days and a year as 365.

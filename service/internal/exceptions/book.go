@@ -199,7 +199,7 @@ func (b *Book) Put(ctx context.Context, e Exception, life time.Duration) (Except
 		return e, err
 	}
 	if e.Kind == Ban {
-		e.Entries = config.Canonical(e.Entries) // so that two spellings of an address are one ban
+		e.Entries = decide.Canonical(e.Entries) // so that two spellings of an address are one ban
 	}
 	if err = b.Effect(e); err != nil {
 		return e, err

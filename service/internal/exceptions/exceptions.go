@@ -106,7 +106,7 @@ func (e *Exception) decided() (decide.Exception, error) {
 	case (e.Kind == Override) != (len(e.Limits) > 0):
 		return out, fmt.Errorf("%w: an override needs limits, and a ban must not have any", ErrInvalid)
 	}
-	if n := config.Networks(e.Entries); e.Kind == Ban && n > 1 {
+	if n := decide.Networks(e.Entries); e.Kind == Ban && n > 1 {
 		return out, fmt.Errorf("%w: a ban has one network and any number of addresses, this one has %d networks: ban one of them, or each address", ErrInvalid, n)
 	}
 	for _, text := range e.Limits {
