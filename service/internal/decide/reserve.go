@@ -102,9 +102,11 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer) error {
 	if a.Refused || a.Source == sash.FromPolicy { // by policy nothing is charged
 		return nil
 	}
+	// The settlement has the same name for every answer to one request with an ID, and another when that is charged again later.
+	sum := sha256.Sum256([]byte(strconv.FormatInt(a.At.UnixMicro(), 10) + ":" + name))
 	*req.reserved = Reservation{
 		Domain: req.Domain, Key: a.Key, Units: a.need, At: a.At, Delay: a.Delay, Policy: a.limits.limiter.Policy(), Place: a.limits.place,
-		Source: a.Source, ID: settlementID(name, a.At),
+		Source: a.Source, ID: hex.EncodeToString(sum[:16]),
 	}
 	if a.Source == sash.FromLocal && req.ID == "" {
 		req.reserved.Instance = d.instance
@@ -138,13 +140,6 @@ func (a *Answer) book(ctx context.Context, id string) error {
 // they are: an ID that was charged for 1 would let 1,000 through. Such a request is a new one.
 func (a *Answer) once(verb, id string) string {
 	return verb + ":" + strconv.FormatInt(a.need, 10) + ":" + id
-}
-
-// settlementID names the settlement of a charge: the same for every answer to one request with an ID, and
-// another one when that is charged again later.
-func settlementID(name string, at time.Time) string {
-	sum := sha256.Sum256([]byte(strconv.FormatInt(at.UnixMicro(), 10) + ":" + name))
-	return hex.EncodeToString(sum[:16])
 }
 
 // Settle corrects the charge of a reservation to the units that were used: 0 to sash.MaxUnits, and 0 gives all of it
