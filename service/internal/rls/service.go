@@ -213,21 +213,19 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		wrong(http.StatusServiceUnavailable, err.Error())
 		return
 	case err != nil:
-		err = errors.New("the body did not arrive")
+		wrong(http.StatusBadRequest, "the body did not arrive")
+		return
 	case !utf8.Valid(body):
-		err = errors.New("bad JSON: the body is not UTF-8")
-	default:
-		if err = protojson.Unmarshal(body, &req); err != nil {
-			err = fmt.Errorf("bad JSON: %w", err)
-		}
+		wrong(http.StatusBadRequest, "bad JSON: the body is not UTF-8")
+		return
 	}
-	if err != nil {
-		wrong(http.StatusBadRequest, err.Error())
+	if err := protojson.Unmarshal(body, &req); err != nil {
+		wrong(http.StatusBadRequest, "bad JSON: "+err.Error())
 		return
 	}
 	res, err := s.answer(r.Context(), decide.HTTP, &req)
 	if err != nil {
-		s.fail(w, httpStatus(status.Code(err)), status.Convert(err).Message())
+		s.fail(w, cmp.Or(statuses[status.Code(err)], http.StatusInternalServerError), status.Convert(err).Message())
 		return
 	}
 	out, err := protojson.Marshal(res)
@@ -250,18 +248,9 @@ func (s *Service) fail(w http.ResponseWriter, code int, text string) {
 	http.Error(w, text, code)
 }
 
-func httpStatus(code codes.Code) int {
-	switch code {
-	case codes.InvalidArgument:
-		return http.StatusBadRequest
-	case codes.Unauthenticated:
-		return http.StatusUnauthorized
-	case codes.PermissionDenied:
-		return http.StatusForbidden
-	case codes.Unavailable, codes.Canceled, codes.ResourceExhausted:
-		return http.StatusServiceUnavailable
-	case codes.DeadlineExceeded:
-		return http.StatusGatewayTimeout
-	}
-	return http.StatusInternalServerError
+// statuses are those of HTTP for errors of gRPC. Others are faults.
+var statuses = map[codes.Code]int{
+	codes.InvalidArgument: http.StatusBadRequest, codes.Unauthenticated: http.StatusUnauthorized, codes.PermissionDenied: http.StatusForbidden,
+	codes.Unavailable: http.StatusServiceUnavailable, codes.Canceled: http.StatusServiceUnavailable,
+	codes.ResourceExhausted: http.StatusServiceUnavailable, codes.DeadlineExceeded: http.StatusGatewayTimeout,
 }
