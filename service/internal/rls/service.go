@@ -225,7 +225,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	res, err := s.answer(r.Context(), decide.HTTP, &req)
 	if err != nil {
-		s.fail(w, cmp.Or(statuses[status.Code(err)], http.StatusInternalServerError), status.Convert(err).Message())
+		s.fail(w, statuses[status.Code(err)], status.Convert(err).Message())
 		return
 	}
 	out, err := protojson.Marshal(res)
@@ -248,9 +248,10 @@ func (s *Service) fail(w http.ResponseWriter, code int, text string) {
 	http.Error(w, text, code)
 }
 
-// statuses are those of HTTP for errors of gRPC. Others are faults.
+// statuses are those of HTTP for the errors of a Service.
 var statuses = map[codes.Code]int{
 	codes.InvalidArgument: http.StatusBadRequest, codes.Unauthenticated: http.StatusUnauthorized, codes.PermissionDenied: http.StatusForbidden,
 	codes.Unavailable: http.StatusServiceUnavailable, codes.Canceled: http.StatusServiceUnavailable,
 	codes.ResourceExhausted: http.StatusServiceUnavailable, codes.DeadlineExceeded: http.StatusGatewayTimeout,
+	codes.Internal: http.StatusInternalServerError,
 }
