@@ -36,7 +36,6 @@ import (
 	"strings"
 
 	"example.com/sash"
-	"example.com/sash/service/internal/yamlfile"
 )
 
 // An Entry is one key and value of a request's descriptor. The value may be empty.
@@ -190,7 +189,7 @@ func (c *Config) domain(name string) (*domain, error) {
 	if d := c.domains[name]; d != nil {
 		return d, nil
 	}
-	return nil, fmt.Errorf("%w %q: the configuration has %s", ErrUnknownDomain, yamlfile.Clip(name), strings.Join(c.names, ", "))
+	return nil, fmt.Errorf("%w %q: the configuration has %s", ErrUnknownDomain, Clip(name), strings.Join(c.names, ", "))
 }
 
 // ErrNoDescriptor means that no descriptor has the keys of some entries, in their order.
@@ -219,7 +218,7 @@ func (c *Config) Reach(domain string, entries []Entry) error {
 		if len(below) == 0 {
 			slices.Sort(keys)
 			keys = slices.Compact(keys)
-			return fmt.Errorf("%w: no descriptor here has the key %q; the keys are: %s", ErrNoDescriptor, yamlfile.Clip(e.Key),
+			return fmt.Errorf("%w: no descriptor here has the key %q; the keys are: %s", ErrNoDescriptor, Clip(e.Key),
 				cmp.Or(strings.Join(keys[:min(len(keys), 10)], ", "), "none"))
 		}
 		here = below
