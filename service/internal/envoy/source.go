@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"example.com/sash/service/internal/certs"
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 )
 
@@ -70,7 +70,7 @@ func (s Source) Watch(ctx context.Context, use func(*config.Config) error, rejec
 	creds := insecure.NewCredentials()
 	if m := s.TLS; m != nil {
 		secured := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: m.ServerName}
-		if err := certs.Of(secured, m.CA, m.Cert, m.Key); err != nil {
+		if err := access.Certify(secured, m.CA, m.Cert, m.Key); err != nil {
 			return fmt.Errorf("reading the certificates for the management server: %w", err)
 		}
 		creds = credentials.NewTLS(secured)

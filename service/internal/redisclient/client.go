@@ -13,6 +13,7 @@ package redisclient
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -102,7 +103,9 @@ func clientOf(t *target) *Client {
 	option := t.option()
 	dial := newDialer(option.Dialer.Timeout, t.tls)
 	dial.ended = ctx
-	option.DialCtxFn = dial.rueidis(t.network)
+	option.DialCtxFn = func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+		return dial.Dial(ctx, t.network, addr)
+	}
 	return &Client{target: t, option: option, dialer: dial, stop: stop}
 }
 

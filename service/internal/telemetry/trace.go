@@ -24,8 +24,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/cause"
-	"example.com/sash/service/internal/certs"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
@@ -283,7 +283,7 @@ func (s *settings) client() *http.Client {
 	ca, _ := s.otlp("CERTIFICATE")
 	cert, _ := s.otlp("CLIENT_CERTIFICATE")
 	key, _ := s.otlp("CLIENT_KEY")
-	if err := certs.Of(config, ca, cert, key); err != nil {
+	if err := access.Certify(config, ca, cert, key); err != nil {
 		s.fail("OTEL_EXPORTER_OTLP_CERTIFICATE, CLIENT_CERTIFICATE and CLIENT_KEY: %w", err)
 	}
 	timeout, from := s.otlp("TIMEOUT")
