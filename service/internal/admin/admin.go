@@ -7,7 +7,6 @@
 package admin
 
 import (
-	"context"
 	"embed"
 	"errors"
 	"fmt"
@@ -213,11 +212,6 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	wire.Fail(w, http.StatusServiceUnavailable, text)
 }
 
-// bounded returns a request's context with the timeout.
-func bounded(r *http.Request) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(r.Context(), timeout)
-}
-
 // contentPolicy restricts the dashboard to its own origin and to scripts from files.
 const contentPolicy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 
@@ -319,14 +313,8 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
 	report := c.Store()
-	bit := func(is bool) float64 {
-		if is {
-			return 1
-		}
-		return 0
-	}
 	up := report.Status == "ok" || report.Health.Store == "memory"
-	metric(gauge, "sash_store_up", "1 while the store decides, 0 while the failure mode answers.", bit(up))
+	metric(gauge, "sash_store_up", "1 while the store decides, 0 while the failure mode answers.", stats.Bit(up))
 	if s := report.Stats; report.Health.Store != "memory" {
 		metric(gauge, "sash_store_calls_in_flight", "Calls that Redis is processing.", float64(s.InFlight))
 		metric(gauge, "sash_local_backlog_subjects", "Subjects whose local charges wait to be written to Redis.", float64(s.Backlog))
@@ -342,7 +330,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		metric(counter, "sash_memory_turned_away_total", "Calls for which a full memory had no room.", float64(m.TurnedAway))
 	}
 	if h := report.Home; h != nil {
-		metric(gauge, "sash_home_up", "Whether the home answers.", bit(h.Up))
+		metric(gauge, "sash_home_up", "Whether the home answers.", stats.Bit(h.Up))
 		metric(counter, "sash_home_calls_total", "Calls to the home.", float64(h.Calls))
 		metric(counter, "sash_home_failures_total", "Calls to the home without an answer.", float64(h.Failed))
 		metric(counter, "sash_leased_units_total", "Units that this instance has leased from the home for its region.", float64(h.Leased))

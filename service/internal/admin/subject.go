@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -19,7 +20,7 @@ import (
 
 // subject answers the state of a subject. It charges nothing. If the store does not answer, the source is policy.
 func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := bounded(r)
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
 	query := r.URL.Query()
 	of := wire.Subject{Domain: query.Get("domain")}
@@ -82,7 +83,7 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 	if of == nil {
 		return
 	}
-	ctx, cancel := bounded(r)
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
 	if err := h.decider.Reset(ctx, of.Domain, of.Entries); err != nil {
 		h.refuse(w, r, err)
@@ -187,7 +188,7 @@ func (h *handler) put(kind exceptions.Kind) http.HandlerFunc {
 			wire.Fail(w, http.StatusBadRequest, err.Error())
 			return
 		}
-		ctx, cancel := bounded(r)
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		defer cancel()
 		put, err := h.Exceptions.Put(ctx, exceptions.Exception{
 			Kind: kind, Domain: body.Domain, Entries: body.Entries, Limits: body.Limits, Reason: body.Reason, By: h.Guard.by(r),
@@ -204,7 +205,7 @@ func (h *handler) put(kind exceptions.Kind) http.HandlerFunc {
 
 func (h *handler) remove(kind exceptions.Kind) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := bounded(r)
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		defer cancel()
 		gone, found, err := h.Exceptions.Delete(ctx, kind, r.PathValue("id"))
 		switch {

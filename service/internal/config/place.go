@@ -242,10 +242,5 @@ func (p Place) For(limits []sash.Limit, opts sash.Options) Place {
 	return p
 }
 
-// strayPlace returns the node of a scope or a lease, or nil.
-func (b *ruleBody) strayPlace() *yaml.Node {
-	return cmp.Or(b.Scope, b.Lease, b.Regions, b.OwnShare)
-}
-
 // ErrNoHome says that a rule with scope: global has no home.
 var ErrNoHome = errors.New("scope: global needs the home, the Redis that all regions share: give --home, and --redis with the one of this region")

@@ -131,7 +131,7 @@ func (b *ruleBody) rule(n *yaml.Node) *Rule {
 		}
 	}
 	if rule.Unlimited || len(rule.Limits) == 0 {
-		stray := cmp.Or(b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.MaxWait, b.RefundWithin, b.strayPlace())
+		stray := cmp.Or(b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.MaxWait, b.RefundWithin, b.Scope, b.Lease, b.Regions, b.OwnShare)
 		if stray != nil {
 			b.Fail(stray, "algorithm, resolution, cost, block, max_wait, scope, lease, on_unavailable, refund_within and candidate "+
 				"need rate_limit or limits beside them")
@@ -146,7 +146,7 @@ func (b *ruleBody) rule(n *yaml.Node) *Rule {
 		if b.Candidate != nil {
 			b.Fail(b.Candidate, "candidate beside a limit that refuses everything: give rate_limit some units, or replace it by the candidate's limits")
 		}
-		if stray := b.strayPlace(); stray != nil {
+		if stray := cmp.Or(b.Scope, b.Lease, b.Regions, b.OwnShare); stray != nil {
 			b.Fail(stray, "scope and lease beside a limit that refuses everything: give rate_limit some units, or remove them")
 		}
 		return rule
@@ -258,7 +258,16 @@ func (b *ruleBody) envoy(rule *Rule) {
 		"requests_per_unit": func(n *yaml.Node) { perUnit = Resolve(n) },
 		"unlimited":         func(n *yaml.Node) { rule.Unlimited = b.Boolean("unlimited", n) },
 		"name":              b.Str("name", &rule.Name),
-		"replaces":          func(n *yaml.Node) { b.replaces(n, rule) },
+		"replaces": func(n *yaml.Node) {
+			b.List(n, "replaces", func(n *yaml.Node) {
+				var name string
+				b.Mapping(n, "an entry of replaces", map[string]Field{"name": b.Str("name", &name)})
+				if name == "" {
+					b.Fail(n, "an entry of replaces has no name")
+				}
+				rule.Replaces = append(rule.Replaces, name)
+			})
+		},
 	})
 	if slices.Contains(rule.Replaces, rule.Name) { // names in Replaces are not empty
 		b.Fail(b.RateLimit, "replaces names the rule itself, %q", Clip(rule.Name))
@@ -301,16 +310,4 @@ func (b *ruleBody) perUnit(n *yaml.Node) int64 {
 	}
 	b.Fail(n, "requests_per_unit must be a whole number of at least 0, without a point or an exponent")
 	return 0
-}
-
-// replaces reads the list of names in rate_limit.
-func (b *ruleBody) replaces(n *yaml.Node, rule *Rule) {
-	b.List(n, "replaces", func(n *yaml.Node) {
-		var name string
-		b.Mapping(n, "an entry of replaces", map[string]Field{"name": b.Str("name", &name)})
-		if name == "" {
-			b.Fail(n, "an entry of replaces has no name")
-		}
-		rule.Replaces = append(rule.Replaces, name)
-	})
 }

@@ -25,7 +25,7 @@ const (
 // A Book holds the exceptions and applies them to a decider. It is safe for concurrent use.
 type Book struct {
 	decider  *decide.Decider
-	keeper   keeper
+	keeper   *keeper
 	failures throttle.Log
 	changing sync.Mutex // held while this process reads or changes the document
 
@@ -49,11 +49,8 @@ type Status struct {
 // New returns a book for a decider. It keeps the exceptions on Redis, or in this process if the client is nil. The prefix
 // is that of the store; empty means its default. A nil log means slog.Default. New does no I/O: see Run.
 func New(decider *decide.Decider, client *redisclient.Client, prefix string, log *slog.Logger) *Book {
-	b := &Book{decider: decider, keeper: &memory{}, failures: throttle.Log{To: log, Every: 10 * time.Second}}
-	if client != nil {
-		b.keeper = &onRedis{client, cmp.Or(prefix, redisstore.DefaultPrefix) + "exceptions"}
-	}
-	return b
+	key := cmp.Or(prefix, redisstore.DefaultPrefix) + "exceptions"
+	return &Book{decider: decider, keeper: &keeper{client: client, key: key}, failures: throttle.Log{To: log, Every: 10 * time.Second}}
 }
 
 // Run applies the changes of other instances until the context ends. It returns nil.

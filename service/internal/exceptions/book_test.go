@@ -136,7 +136,7 @@ func holding(t *testing.T, n int, prefix string) (*Book, []Exception) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.keeper.(*memory).doc = doc
+	b.keeper.doc = doc
 	if _, err := b.Put(t.Context(), ban("one more"), time.Hour); !errors.Is(err, ErrFull) {
 		t.Errorf("%d bytes of %d exceptions, and one more: %v", len(doc), n, err)
 	}
@@ -172,7 +172,7 @@ func TestAnExceptionFromBeforeItsKeyWasSecret(t *testing.T) {
 	if again := put(t, b, ban("s3cret"), time.Hour); again.ID != all[0].ID || len(b.List(Ban)) != 1 {
 		t.Errorf("set again: %+v", b.List(Ban))
 	}
-	if doc := string(b.keeper.(*memory).doc); strings.Contains(doc, "s3cret") {
+	if doc := string(b.keeper.doc); strings.Contains(doc, "s3cret") {
 		t.Errorf("the document has it still: %s", doc)
 	}
 }
@@ -248,7 +248,7 @@ func TestInstancesShareExceptions(t *testing.T) {
 
 // A document is written only over the one that it was made from.
 func TestADocumentThatChangedMeanwhileStays(t *testing.T) {
-	k := &onRedis{connect(t, redistest.Start(t).Addr()), "sash:exceptions"}
+	k := &keeper{client: connect(t, redistest.Start(t).Addr()), key: "sash:exceptions"}
 	first, second := document("first version 16[]"), document("another version [1]")
 	for _, step := range []struct {
 		instead string

@@ -120,15 +120,12 @@ func (e *Exception) decided() (decide.Exception, error) {
 	return out, nil
 }
 
-// A keeper stores the document. Exceptions expire by its clock.
-type keeper interface {
-	// version returns the version of the document, or "" if there is none.
-	version(context.Context) (string, error)
-	// read returns the document, and the keeper's time.
-	read(context.Context) (document, time.Time, error)
-	// write replaces the document that has version instead. It reports false if the document has another version by
-	// now. The document expires after life; zero means at once.
-	write(ctx context.Context, instead string, doc document, life time.Duration) (bool, error)
+// A keeper stores the document, in one key of Redis, or in this process without a client. Exceptions expire by its clock. It
+// needs no permissions beyond those of the scripts that decide. A Book uses it for one call at a time.
+type keeper struct {
+	client *redisclient.Client // nil is none; the caller of New keeps owning it
+	key    string
+	doc    document // without a client
 }
 
 // A document is a version of versionLength characters followed by all exceptions as JSON. Empty means none.
@@ -184,31 +181,16 @@ func compose(all []Exception, now time.Time, ahead time.Duration) (document, tim
 	return document(rand.Text()[:versionLength] + string(text)), life, err
 }
 
-// memory keeps the document in this process. A Book uses it for one call at a time.
-type memory struct{ doc document }
-
-func (m *memory) version(context.Context) (string, error) { return m.doc.version(), nil }
-
-func (m *memory) read(context.Context) (document, time.Time, error) { return m.doc, time.Now(), nil }
-
-func (m *memory) write(_ context.Context, _ string, doc document, _ time.Duration) (bool, error) {
-	m.doc = doc
-	return true, nil
-}
-
-// onRedis keeps the document in one key. It needs no permissions beyond those of the scripts that decide. The caller of New
-// keeps owning the client.
-type onRedis struct {
-	client *redisclient.Client
-	key    string
-}
-
 //go:embed replace.lua
 var replaceText string
 
-func (r *onRedis) version(ctx context.Context) (string, error) {
-	reply, err := r.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed {
-		return b.Getrange().Key(r.key).Start(0).End(versionLength - 1).Build()
+// version returns the version of the document, or "" if there is none.
+func (k *keeper) version(ctx context.Context) (string, error) {
+	if k.client == nil {
+		return k.doc.version(), nil
+	}
+	reply, err := k.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed {
+		return b.Getrange().Key(k.key).Start(0).End(versionLength - 1).Build()
 	})
 	if err != nil {
 		return "", err
@@ -216,12 +198,16 @@ func (r *onRedis) version(ctx context.Context) (string, error) {
 	return reply.ToString()
 }
 
-func (r *onRedis) read(ctx context.Context) (document, time.Time, error) {
-	now, err := r.client.Time(ctx)
+// read returns the document, and the keeper's time.
+func (k *keeper) read(ctx context.Context) (document, time.Time, error) {
+	if k.client == nil {
+		return k.doc, time.Now(), nil
+	}
+	now, err := k.client.Time(ctx)
 	if err != nil {
 		return "", now, err
 	}
-	reply, err := r.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Get().Key(r.key).Build() })
+	reply, err := k.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Get().Key(k.key).Build() })
 	if rueidis.IsRedisNil(err) {
 		return "", now, nil
 	}
@@ -232,9 +218,15 @@ func (r *onRedis) read(ctx context.Context) (document, time.Time, error) {
 	return document(text), now, err
 }
 
-func (r *onRedis) write(ctx context.Context, instead string, doc document, life time.Duration) (bool, error) {
-	reply, err := r.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed {
-		return b.Eval().Script(replaceText).Numkeys(1).Key(r.key).Arg(instead, string(doc), strconv.FormatInt(max(1, life.Milliseconds()), 10)).Build()
+// write replaces the document that has version instead. It reports false if the document has another version by now. The
+// document expires after life; zero means at once.
+func (k *keeper) write(ctx context.Context, instead string, doc document, life time.Duration) (bool, error) {
+	if k.client == nil {
+		k.doc = doc
+		return true, nil
+	}
+	reply, err := k.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed {
+		return b.Eval().Script(replaceText).Numkeys(1).Key(k.key).Arg(instead, string(doc), strconv.FormatInt(max(1, life.Milliseconds()), 10)).Build()
 	})
 	if err != nil {
 		return false, err

@@ -176,8 +176,8 @@ func (r *Registry) counter(name, help string, labels prometheus.Labels, f func()
 	r.Prometheus.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, f))
 }
 
-// bit returns 1 for true.
-func bit(is bool) float64 {
+// Bit returns 1 for true.
+func Bit(is bool) float64 {
 	if is {
 		return 1
 	}
@@ -187,7 +187,7 @@ func bit(is bool) float64 {
 // Degraded exports whether the service is degraded, as GET /healthz reports it. Call it once.
 func (r *Registry) Degraded(now func() bool) {
 	r.gauge("sash_degraded", "Whether GET /healthz says degraded: the store or a home does not decide, memory is full, or no domain is configured.",
-		nil, func() float64 { return bit(now()) })
+		nil, func() float64 { return Bit(now()) })
 }
 
 // Redis exports how many connections to Redis were opened and closed, under the names of Envoy's rate limit service. Call
