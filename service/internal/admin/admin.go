@@ -272,6 +272,7 @@ func (h *handler) state(w http.ResponseWriter, r *http.Request) {
 func (h *handler) storeState(known bool) map[string]any {
 	report := h.Store()
 	stats := report.Stats
+	_, err := h.Exceptions.Status()
 	state := map[string]any{
 		"status": report.Status, "store": report.Health.Store, "address": wire.Text(report.Address), "cause": wire.Text(report.Cause),
 		"reason": wire.Text(cause.Reasons[report.Cause]), "error": nil, "uncounted": report.Uncounted,
@@ -279,7 +280,7 @@ func (h *handler) storeState(known bool) map[string]any {
 		"instances": report.Instances, "in_flight": stats.InFlight,
 		"local":     map[string]any{"backlog": stats.Backlog, "written": stats.Written, "lost": stats.Lost, "doubtful": stats.Doubtful},
 		"overrides": len(h.Exceptions.List(exceptions.Override)), "bans": len(h.Exceptions.List(exceptions.Ban)),
-		"exceptions_current": h.Exceptions.Status().Err == nil,
+		"exceptions_current": err == nil,
 	}
 	if of := report.Home; of != nil {
 		up := "down"

@@ -162,10 +162,10 @@ func (h *handler) list(kind exceptions.Kind) http.HandlerFunc {
 		for _, e := range h.Exceptions.List(kind) {
 			all = append(all, h.exception(e))
 		}
-		status := h.Exceptions.Status()
-		answer := map[string]any{string(kind) + "s": all, "read_at": wire.When(status.Read), "error": nil}
-		if status.Err != nil {
-			answer["error"] = status.Err.Error()
+		read, err := h.Exceptions.Status()
+		answer := map[string]any{string(kind) + "s": all, "read_at": wire.When(read), "error": nil}
+		if err != nil {
+			answer["error"] = err.Error()
 		}
 		wire.Write(w, http.StatusOK, answer)
 	}

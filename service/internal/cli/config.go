@@ -121,11 +121,11 @@ func (a *app) configExplain() *cobra.Command {
 				}
 				entries[i] = config.Entry{Key: key, Value: value}
 			}
-			steps, found, err := cfg.Trace(domain, entries)
+			lines, found, err := cfg.Explain(domain, entries)
 			if err != nil {
 				return err
 			}
-			return output.Print(a.out, false, nil, func(t *output.Text) { explain(t, steps, found) })
+			return output.Print(a.out, false, nil, func(t *output.Text) { explain(t, lines, found) })
 		},
 	}
 	cmd.Flags().StringVar(&domain, "domain", "", "`domain` of the request (default: the only one)")
@@ -133,13 +133,9 @@ func (a *app) configExplain() *cobra.Command {
 	return cmd
 }
 
-func explain(t *output.Text, steps []config.Step, found config.Found) {
-	for _, s := range steps {
-		if s.Matched == "" {
-			t.Say("%s=%s  matches nothing here", s.Entry.Key, s.Entry.Value)
-		} else {
-			t.Say("%s=%s  matches %s by its %s", s.Entry.Key, s.Entry.Value, s.Matched, s.How)
-		}
+func explain(t *output.Text, lines []string, found config.Found) {
+	for _, line := range lines {
+		t.Say("%s", line)
 	}
 	if found.Rule == nil {
 		t.Say("No rule: the request is allowed, and not counted.")

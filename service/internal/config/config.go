@@ -421,24 +421,12 @@ func unitOf(l sash.Limit) string {
 	return "UNKNOWN"
 }
 
-// A Step describes how one entry of a request was matched.
-type Step struct {
-	Entry Entry
-	// Matched is the matching descriptor at this level, such as "user", "user=vip" or "path=/api/*"; empty if none
-	// matches.
-	Matched string
-	// How is the kind of match: "exact value", "wildcard" or "key alone".
-	How string
-}
-
-// Trace returns how a request is matched, one step per entry up to the first without a match. The error is
+// Explain returns how a request is matched, one line an entry up to the first without a match, and what is found. The error is
 // ErrUnknownDomain.
-func (c *Config) Trace(domain string, entries []Entry) ([]Step, Found, error) {
-	found, err := c.Find(domain, entries)
-	if err != nil {
-		return nil, Found{}, err
+func (c *Config) Explain(domain string, entries []Entry) (lines []string, found Found, err error) {
+	if found, err = c.Find(domain, entries); err != nil {
+		return nil, found, err
 	}
-	var steps []Step
 	path := c.domains[domain].walk(entries, nil)
 	for i, d := range path {
 		how := "key alone"
@@ -448,12 +436,13 @@ func (c *Config) Trace(domain string, entries []Entry) ([]Step, Found, error) {
 		case d.wildcard != nil:
 			how = "wildcard"
 		}
-		steps = append(steps, Step{entries[i], spell(d.entry), how})
+		lines = append(lines, fmt.Sprintf("%s=%s  matches %s by its %s", entries[i].Key, entries[i].Value, spell(d.entry), how))
 	}
 	if len(path) < len(entries) {
-		steps = append(steps, Step{Entry: entries[len(path)]})
+		e := entries[len(path)]
+		lines = append(lines, fmt.Sprintf("%s=%s  matches nothing here", e.Key, e.Value))
 	}
-	return steps, found, nil
+	return lines, found, nil
 }
 
 // Removed returns the rules of a configuration that another one does not have, in their order.

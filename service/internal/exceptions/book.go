@@ -38,14 +38,6 @@ type Book struct {
 	config *config.Config // guarded by mu: the one that said which values of held are secret
 }
 
-// A Status is the state of the keeper.
-type Status struct {
-	// Read is when it last answered; zero means never.
-	Read time.Time
-	// Err is the error of the last read, or nil. After an error, the exceptions from before hold.
-	Err error
-}
-
 // New returns a book for a decider. It keeps the exceptions on Redis, or in this process if the client is nil. The prefix
 // is that of the store; empty means its default. A nil log means slog.Default. New does no I/O: see Run.
 func New(decider *decide.Decider, client *redisclient.Client, prefix string, log *slog.Logger) *Book {
@@ -166,11 +158,12 @@ func (b *Book) List(kind Kind) []Exception {
 	return out
 }
 
-// Status returns the state of the keeper.
-func (b *Book) Status() Status {
+// Status returns when the keeper last answered, zero for never, and the error of the last read, or nil. After an error, the
+// exceptions from before hold.
+func (b *Book) Status() (read time.Time, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return Status{b.read, b.failed}
+	return b.read, b.failed
 }
 
 // Effect returns nil for an exception that applies under the configuration in use, or why it has no effect.
