@@ -146,7 +146,7 @@ func (s *Service) decide(ctx context.Context, port decide.Port, req *pb.RateLimi
 	if s.opts.Shadow && s.opts.Counting == nil { // Envoy's service counts it in global_shadow_mode only
 		for i := range answers {
 			if a := &answers[i]; a.Refused && !a.Soft() && !a.Replaced && a.Metric != "" && a.Cost > 0 {
-				s.opts.Stats.Rule(a.Metric).Shadow.Add(uint64(min(a.Cost, sash.MaxUnits)))
+				s.opts.Stats.Rule(a.Metric)[stats.Shadow].Add(uint64(min(a.Cost, sash.MaxUnits)))
 			}
 		}
 	}
