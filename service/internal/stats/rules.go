@@ -257,9 +257,9 @@ type Bounded[K comparable, V any] struct {
 	keep   func(K) K
 
 	mu       sync.RWMutex
-	values   map[K]*V       // guarded by mu
-	reserved map[K]struct{} // guarded by mu
-	guests   int            // guarded by mu: of values, without shared
+	values   map[K]*V   // guarded by mu
+	reserved map[K]bool // guarded by mu
+	guests   int        // guarded by mu: of values, without shared
 }
 
 // NewBounded returns a map that holds most guests, and beyond these the key shared, which stands for all others. Keep
@@ -271,34 +271,31 @@ func NewBounded[K comparable, V any](most int, shared K, keep func(K) K) *Bounde
 
 // Reserve reserves places for these keys, in place of those reserved before, whose values it drops.
 func (b *Bounded[K, V]) Reserve(keys []K) {
-	next := make(map[K]struct{})
+	next := make(map[K]bool)
 	for _, key := range keys {
-		next[key] = struct{}{}
+		next[key] = true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	guests := 0
+	b.guests = 0
 	for key := range b.values {
-		_, was := b.reserved[key]
-		_, is := next[key]
 		switch {
-		case is || key == b.shared:
-		case was:
+		case next[key] || key == b.shared:
+		case b.reserved[key]:
 			delete(b.values, key)
 		default:
-			guests++
+			b.guests++
 		}
 	}
-	b.reserved, b.guests = next, guests
+	b.reserved = next
 }
 
 // Get returns the value of a key, which is the zero value at first.
 func (b *Bounded[K, V]) Get(key K) *V {
 	b.mu.RLock()
 	v := b.values[key]
-	if v == nil {
-		place, _ := b.place(key)
-		v = b.values[place]
+	if v == nil && b.guests >= b.most && !b.reserved[key] {
+		v = b.values[b.shared]
 	}
 	b.mu.RUnlock()
 	if v != nil {
@@ -306,30 +303,21 @@ func (b *Bounded[K, V]) Get(key K) *V {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	place, guest := b.place(key)
-	if guest {
-		place, guest = b.place(b.keep(key))
+	if !b.reserved[key] {
+		key = b.keep(key)
 	}
-	if v = b.values[place]; v == nil {
+	guest := b.values[key] == nil && !b.reserved[key] && key != b.shared
+	if guest && b.guests >= b.most {
+		key, guest = b.shared, false
+	}
+	if v = b.values[key]; v == nil {
 		v = new(V)
-		b.values[place] = v
-		if guest {
-			b.guests++
-		}
+		b.values[key] = v
+	}
+	if guest {
+		b.guests++
 	}
 	return v
-}
-
-// place returns the key that a key counts under, and whether it would be another guest. The caller holds mu.
-func (b *Bounded[K, V]) place(key K) (at K, guest bool) {
-	_, reserved := b.reserved[key]
-	switch {
-	case reserved, key == b.shared, b.values[key] != nil:
-		return key, false
-	case b.guests >= b.most:
-		return b.shared, false
-	}
-	return key, true
 }
 
 // All returns a copy of the map, so that a slow reader does not hold up those who count.
