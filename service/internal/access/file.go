@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"example.com/sash/service/internal/yamlfile"
+	"example.com/sash/service/internal/config"
 )
 
 // maxFile bounds the file in bytes. It has room for some thousand clients.
@@ -42,7 +42,7 @@ var blank = map[digest]bool{sha256.Sum256(nil): true, sha256.Sum256([]byte("\n")
 
 // A parser reads a file.
 type parser struct {
-	yamlfile.Reader
+	config.Reader
 	into *clients
 	seen map[string]int // the line of each name, token and certificate
 }
@@ -53,7 +53,7 @@ func parse(name string, data []byte) (*clients, error) {
 		return nil, fmt.Errorf("%s: the file is larger than %d bytes", name, maxFile)
 	}
 	p := &parser{
-		Reader: yamlfile.Reader{File: name, Notes: &yamlfile.Notes{}}, seen: make(map[string]int),
+		Reader: config.Reader{File: name, Notes: &config.Notes{}}, seen: make(map[string]int),
 		into: &clients{tokens: make(map[digest]*client), certificates: make(map[string]*client)},
 	}
 	documents, given := 0, false
@@ -61,7 +61,7 @@ func parse(name string, data []byte) (*clients, error) {
 		if documents++; documents > 1 {
 			p.Fail(root, "the file must be one YAML document")
 		}
-		p.keys(root, "the file", map[string]yamlfile.Field{
+		p.keys(root, "the file", map[string]config.Field{
 			"clients":   func(n *yaml.Node) { p.List(n, "clients", p.client) },
 			"anonymous": func(n *yaml.Node) { given = true; p.grant(n, "anonymous", &p.into.anonymous, nil) },
 		})
@@ -73,7 +73,7 @@ func parse(name string, data []byte) (*clients, error) {
 }
 
 // keys reads a mapping. A key without a value is an error: without domains a client has all of them.
-func (p *parser) keys(n *yaml.Node, what string, fields map[string]yamlfile.Field) {
+func (p *parser) keys(n *yaml.Node, what string, fields map[string]config.Field) {
 	for name, read := range fields {
 		fields[name] = func(n *yaml.Node) {
 			p.valued(n, name)
@@ -84,7 +84,7 @@ func (p *parser) keys(n *yaml.Node, what string, fields map[string]yamlfile.Fiel
 }
 
 func (p *parser) valued(n *yaml.Node, key string) {
-	if yamlfile.IsNull(yamlfile.Resolve(n)) {
+	if config.IsNull(config.Resolve(n)) {
 		p.Fail(n, "%q has no value: write one, or leave it out", key)
 	}
 }
@@ -108,7 +108,7 @@ func (p *parser) once(n *yaml.Node, what, text string) {
 
 func (p *parser) client(n *yaml.Node) {
 	c, credentials := &client{}, 0
-	p.grant(n, "a client", &c.grant, map[string]yamlfile.Field{
+	p.grant(n, "a client", &c.grant, map[string]config.Field{
 		"name": func(n *yaml.Node) {
 			c.name = p.text(n)
 			p.once(n, "the client", c.name)
@@ -151,11 +151,11 @@ func (p *parser) token(n *yaml.Node, c *client) {
 
 // grant reads a mapping that has allow and domains, beside other fields. Allow is a list of rights, which hold in each of the
 // domains, or a mapping of domains to lists. Without any right the grant is nil.
-func (p *parser) grant(n *yaml.Node, what string, into *grant, fields map[string]yamlfile.Field) {
+func (p *parser) grant(n *yaml.Node, what string, into *grant, fields map[string]config.Field) {
 	var allow *yaml.Node
 	var domains []string // nil if there are none
-	all := map[string]yamlfile.Field{
-		"allow": func(n *yaml.Node) { allow = yamlfile.Resolve(n) },
+	all := map[string]config.Field{
+		"allow": func(n *yaml.Node) { allow = config.Resolve(n) },
 		"domains": func(n *yaml.Node) {
 			domains = []string{}
 			p.List(n, "domains", func(n *yaml.Node) {

@@ -18,7 +18,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/sash/service/internal/certs"
 	"example.com/sash/service/internal/throttle"
 	"example.com/sash/service/internal/wire"
 )
@@ -349,7 +348,7 @@ func (k *keeper) read() error {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: k.files.Protocols, Certificates: []tls.Certificate{pair}}
 	if k.files.ClientCA != "" {
-		if config.ClientCAs, err = certs.Authorities(k.files.ClientCA); err != nil {
+		if config.ClientCAs, err = authorities(k.files.ClientCA); err != nil {
 			return fmt.Errorf("reading the authorities of clients: %w", err)
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert

@@ -7,7 +7,6 @@
 package admin
 
 import (
-	"context"
 	"embed"
 	"errors"
 	"fmt"
@@ -132,23 +131,15 @@ func (h *handler) rlconfig(w http.ResponseWriter, _ *http.Request) {
 	_ = h.decider.Config().Dump(w)
 }
 
-// A rule is one rule of the configuration in use.
-type rule struct {
-	Rule   string         `json:"rule"` // its name in statistics
-	Domain string         `json:"domain"`
-	Path   []config.Entry `json:"path"`
-	Shadow bool           `json:"shadow_mode"`
-	Text   string         `json:"text"` // the whole rule in a line
-}
-
-func ruleOf(r *config.Rule) *rule {
-	return &rule{Rule: r.Metric(), Domain: r.Domain, Path: r.Path, Shadow: r.Shadow, Text: r.Describe()}
+// ruleOf describes a rule, under its name in statistics.
+func ruleOf(r *config.Rule) map[string]any {
+	return map[string]any{"rule": r.Metric(), "domain": r.Domain, "path": r.Path, "shadow_mode": r.Shadow, "text": r.Describe()}
 }
 
 // config answers the configuration in use, and what is wrong with the one on disk.
 func (h *handler) config(w http.ResponseWriter, r *http.Request) {
 	by, cfg := h.Guard.by(r), h.decider.Config()
-	rules := []*rule{}
+	rules := []map[string]any{}
 	for _, r := range cfg.Rules() {
 		rules = append(rules, ruleOf(r))
 	}
@@ -221,11 +212,6 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	wire.Fail(w, http.StatusServiceUnavailable, text)
 }
 
-// bounded returns a request's context with the timeout.
-func bounded(r *http.Request) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(r.Context(), timeout)
-}
-
 // contentPolicy restricts the dashboard to its own origin and to scripts from files.
 const contentPolicy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 
@@ -264,123 +250,53 @@ func dashboard(w http.ResponseWriter, r *http.Request) {
 // top is how many subjects of each order a snapshot has.
 const top = 15
 
-// A snapshot is the state of the service.
-type snapshot struct {
-	At            wire.Instant   `json:"at"`
-	Since         wire.Instant   `json:"since"` // when counting began
-	Authenticated bool           `json:"authenticated"`
-	Requests      stats.Series   `json:"requests"`
-	Rules         []stats.Series `json:"rules"`
-	// Latency is how long the store took to decide, and with it the network and the queue in front of it.
-	Latency stats.Latency `json:"latency"`
-	Store   storeState    `json:"store"`
-	Top     *hottest      `json:"top"` // null to callers without access
-}
-
-// A hottest is the subjects that request the most units, and those that are refused most.
-type hottest struct {
-	Since   wire.Instant    `json:"since"`
-	Units   []stats.Subject `json:"units"`
-	Refused []stats.Subject `json:"refused"`
-}
-
 // state answers the state of the service, with subjects for an authenticated caller.
 func (h *handler) state(w http.ResponseWriter, r *http.Request) {
 	snap := h.Stats.Snapshot()
 	known := h.Guard.by(r) != ""
-	now := snapshot{
-		At: wire.Instant(snap.At), Since: wire.Instant(snap.Since), Authenticated: known,
-		Requests: snap.Requests, Rules: snap.Rules, Latency: snap.Latency, Store: h.storeState(known),
+	answer := map[string]any{
+		"at": wire.Instant(snap.At), "since": wire.Instant(snap.Since), // when counting began
+		"authenticated": known, "requests": snap.Requests, "rules": snap.Rules, "store": h.storeState(known), "top": nil,
+		"latency": snap.Latency, // of the store, with the network and the queue in front of it
 	}
-	if known {
+	if known { // the subjects that request the most units, and those that are refused most
 		units, since := h.Stats.Hottest(stats.ByUnits, top)
 		refused, _ := h.Stats.Hottest(stats.ByRefused, top)
-		now.Top = &hottest{wire.Instant(since), units, refused}
+		answer["top"] = map[string]any{"since": wire.Instant(since), "units": units, "refused": refused}
 	}
-	wire.Write(w, http.StatusOK, now)
+	wire.Write(w, http.StatusOK, answer)
 }
 
-// A storeState is the state of the service's store.
-type storeState struct {
-	Status string `json:"status"` // ok, degraded or draining
-	Store  string `json:"store"`  // up, down, probing, or memory
-	// Address is where it is, without user and password; null in memory.
-	Address *string `json:"address"`
-	// Cause is why it is not up, as one of cause.All, Reason the same in words, and Error the last failure, which only
-	// callers with access get.
-	Cause  *string `json:"cause"`
-	Reason *string `json:"reason"`
-	Error  *string `json:"error"`
-	// Uncounted is how many requests went ahead that nothing counts: since Since while it is not up, and otherwise in the
-	// last outage.
-	Uncounted int64 `json:"uncounted"`
-	// Since is when it went down or came back, and For how long ago; null when none of these happened.
-	Since *wire.Instant `json:"since"`
-	For   *wire.Seconds `json:"for"`
-	// Home is the store that all regions share; absent where there is none.
-	Home *home `json:"home,omitempty"`
-	// Instances is how many share the limits; 0 while that is not known.
-	Instances int   `json:"instances"`
-	InFlight  int   `json:"in_flight"`
-	Local     local `json:"local"`
-	// Memory is how full this process's memory is; absent where that is not known.
-	Memory *memory `json:"memory,omitempty"`
-	// Overrides and Bans are how many hold. ExceptionsCurrent says whether the last reading of them succeeded.
-	Overrides         int  `json:"overrides"`
-	Bans              int  `json:"bans"`
-	ExceptionsCurrent bool `json:"exceptions_current"`
-}
-
-// A home is the state of a store that all regions share, and what this instance did there since it started.
-type home struct {
-	State   string `json:"state"` // up or down
-	Address string `json:"address"`
-	Calls   int64  `json:"calls"`
-	Failed  int64  `json:"failed"` // of them, those without an answer
-	Leased  int64  `json:"leased"` // units that this instance fetched
-}
-
-// memory is how full the store in this process's memory is.
-type memory struct {
-	Subjects int   `json:"subjects"`
-	Bytes    int64 `json:"bytes"`
-	MaxBytes int64 `json:"max_bytes"`
-}
-
-// local is what was admitted locally while the store was unavailable: see failover.Stats.
-type local struct {
-	Backlog  int64 `json:"backlog"`
-	Written  int64 `json:"written"`
-	Lost     int64 `json:"lost"`
-	Doubtful int64 `json:"doubtful"`
-}
-
-// storeState returns the state of the store, with free text only for a caller with access.
-func (h *handler) storeState(known bool) storeState {
+// storeState returns the state of the store, with free text only for a caller with access. What is not known is null, and a
+// home or a memory that there is not is absent.
+func (h *handler) storeState(known bool) map[string]any {
 	report := h.Store()
-	state := storeState{
-		Status: report.Status, Store: report.Health.Store, Address: wire.Text(report.Address), Cause: wire.Text(report.Cause),
-		Reason: wire.Text(cause.Reasons[report.Cause]), Uncounted: report.Uncounted, Since: wire.When(report.Since),
-		Instances: report.Instances, InFlight: report.Stats.InFlight,
-		Local:     local{int64(report.Stats.Backlog), report.Stats.Written, report.Stats.Lost, report.Stats.Doubtful},
-		Overrides: len(h.Exceptions.List(exceptions.Override)), Bans: len(h.Exceptions.List(exceptions.Ban)),
-		ExceptionsCurrent: h.Exceptions.Status().Err == nil,
+	stats := report.Stats
+	_, err := h.Exceptions.Status()
+	state := map[string]any{
+		"status": report.Status, "store": report.Health.Store, "address": wire.Text(report.Address), "cause": wire.Text(report.Cause),
+		"reason": wire.Text(cause.Reasons[report.Cause]), "error": nil, "uncounted": report.Uncounted,
+		"since": wire.When(report.Since), "for": nil, // it went down or came back
+		"instances": report.Instances, "in_flight": stats.InFlight,
+		"local":     map[string]any{"backlog": stats.Backlog, "written": stats.Written, "lost": stats.Lost, "doubtful": stats.Doubtful},
+		"overrides": len(h.Exceptions.List(exceptions.Override)), "bans": len(h.Exceptions.List(exceptions.Ban)),
+		"exceptions_current": err == nil,
 	}
 	if of := report.Home; of != nil {
-		state.Home = &home{"down", of.Address, of.Calls, of.Failed, of.Leased}
+		up := "down"
 		if of.Up {
-			state.Home.State = "up"
+			up = "up"
 		}
+		state["home"] = map[string]any{"state": up, "address": of.Address, "calls": of.Calls, "failed": of.Failed, "leased": of.Leased}
 	}
 	if m := report.Memory; m != nil {
-		state.Memory = &memory{m.Keys, m.Bytes, m.MaxBytes}
+		state["memory"] = map[string]any{"subjects": m.Keys, "bytes": m.Bytes, "max_bytes": m.MaxBytes}
 	}
 	if report.Err != nil && known {
-		state.Error = wire.Text(report.Err.Error())
+		state["error"] = report.Err.Error()
 	}
-	if state.Since != nil {
-		since := wire.Seconds(time.Since(report.Since))
-		state.For = &since
+	if !report.Since.IsZero() {
+		state["for"] = wire.Seconds(time.Since(report.Since))
 	}
 	return state
 }
@@ -398,11 +314,8 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
 	report := c.Store()
-	up := 0.0
-	if report.Status == "ok" || report.Health.Store == "memory" {
-		up = 1
-	}
-	metric(gauge, "sash_store_up", "1 while the store decides, 0 while the failure mode answers.", up)
+	up := report.Status == "ok" || report.Health.Store == "memory"
+	metric(gauge, "sash_store_up", "1 while the store decides, 0 while the failure mode answers.", stats.Bit(up))
 	if s := report.Stats; report.Health.Store != "memory" {
 		metric(gauge, "sash_store_calls_in_flight", "Calls that Redis is processing.", float64(s.InFlight))
 		metric(gauge, "sash_local_backlog_subjects", "Subjects whose local charges wait to be written to Redis.", float64(s.Backlog))
@@ -418,11 +331,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		metric(counter, "sash_memory_turned_away_total", "Calls for which a full memory had no room.", float64(m.TurnedAway))
 	}
 	if h := report.Home; h != nil {
-		homeUp := 0.0
-		if h.Up {
-			homeUp = 1
-		}
-		metric(gauge, "sash_home_up", "Whether the home answers.", homeUp)
+		metric(gauge, "sash_home_up", "Whether the home answers.", stats.Bit(h.Up))
 		metric(counter, "sash_home_calls_total", "Calls to the home.", float64(h.Calls))
 		metric(counter, "sash_home_failures_total", "Calls to the home without an answer.", float64(h.Failed))
 		metric(counter, "sash_leased_units_total", "Units that this instance has leased from the home for its region.", float64(h.Leased))

@@ -43,7 +43,8 @@ type callerKey struct{}
 func (g *Guard) identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		by := g.certificate(r)
-		if token, ok := bearer(r); ok && by == "" && len(g.Tokens) > 0 {
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		if ok := strings.EqualFold(scheme, "Bearer"); ok && by == "" && len(g.Tokens) > 0 {
 			if by, ok = g.examine(w, r, token); !ok {
 				return
 			}
@@ -99,12 +100,6 @@ func (g *Guard) examine(w http.ResponseWriter, r *http.Request, token string) (n
 		return "", false
 	}
 	return fmt.Sprintf("token %d", place), true
-}
-
-// bearer returns the token of a request, and whether it has one.
-func bearer(r *http.Request) (token string, ok bool) {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	return token, strings.EqualFold(scheme, "Bearer")
 }
 
 // certificate returns the name of a caller by its certificate, or "".

@@ -24,6 +24,7 @@ import (
 	"example.com/sash/service/internal/exceptions"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -72,6 +73,17 @@ func beginOn(t *testing.T, access Access, rules string, store driver.Store, repo
 	}
 	w.handler = New(w.decider, w.options)
 	return w
+}
+
+// An exception is an override or a ban as the port describes it.
+type exception struct {
+	ID, Subject, By, Reason string
+	Entries                 []config.Entry
+	Limits                  []string
+	Expires                 wire.Instant
+	ExpiresIn               wire.Seconds `json:"expires_in"`
+	InEffect                bool         `json:"in_effect"`
+	Why                     *string
 }
 
 // A reply is a response without its body.

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -19,7 +20,7 @@ import (
 
 // subject answers the state of a subject. It charges nothing. If the store does not answer, the source is policy.
 func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := bounded(r)
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
 	query := r.URL.Query()
 	of := wire.Subject{Domain: query.Get("domain")}
@@ -48,13 +49,13 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 		"limits": h.usage(&state), "at": nil, "source": nil, "cause": nil, "store": h.storeState(true),
 		"override": h.one(exceptions.Override, overridden), "ban": nil, "blocked_until": wire.When(state.BlockedUntil()),
 	}
-	if source := state.Answer.Source; state.Policy != nil {
-		answer["source"] = source.String()
-		if source != sash.FromPolicy { // whose time is not a store's
-			answer["at"] = wire.When(state.Answer.At)
+	if a := &state.Answer; state.Policy != nil {
+		answer["source"] = a.Source.String()
+		if a.Source != sash.FromPolicy { // whose time is not a store's
+			answer["at"] = wire.When(a.At)
 		}
-		if err := state.Answer.Cause; err != nil {
-			answer["cause"] = cause.Of(err)
+		if a.Cause != nil {
+			answer["cause"] = cause.Of(a.Cause)
 		}
 	}
 	if ban := state.Ban; ban != nil { // of a network, or of the first entries
@@ -67,11 +68,10 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 }
 
 // one returns the exception of a kind on a subject, or nil.
-func (h *handler) one(kind exceptions.Kind, subject string) *exception {
+func (h *handler) one(kind exceptions.Kind, subject string) map[string]any {
 	for _, e := range h.Exceptions.List(kind) {
 		if e.Subject == subject {
-			out := h.exception(e)
-			return &out
+			return h.exception(e)
 		}
 	}
 	return nil
@@ -83,7 +83,7 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 	if of == nil {
 		return
 	}
-	ctx, cancel := bounded(r)
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
 	if err := h.decider.Reset(ctx, of.Domain, of.Entries); err != nil {
 		h.refuse(w, r, err)
@@ -139,47 +139,33 @@ func (h *handler) usage(s *decide.State) []usage {
 	return all
 }
 
-// An exception is an override or a ban as JSON.
-type exception struct {
-	ID        string         `json:"id"`
-	Subject   string         `json:"subject"`
-	Domain    string         `json:"domain"`
-	Entries   []config.Entry `json:"entries"`
-	Limits    []string       `json:"limits,omitempty"` // of an override
-	Since     wire.Instant   `json:"since"`
-	Expires   wire.Instant   `json:"expires"`
-	ExpiresIn wire.Seconds   `json:"expires_in"`
-	By        string         `json:"by"`
-	Reason    string         `json:"reason"`
-	// InEffect is false for an override if the configuration in use has no rule for it, or one whose algorithm cannot
-	// count its limits; and for a ban if no request that the configuration counts can match it. Why says so.
-	InEffect bool    `json:"in_effect"`
-	Why      *string `json:"why"`
-}
-
-func (h *handler) exception(e exceptions.Exception) exception {
-	out := exception{
-		ID: e.ID, Subject: e.Subject, Domain: e.Domain, Entries: e.Entries, Limits: e.Limits,
-		Since: wire.Instant(e.Since), Expires: wire.Instant(e.Until), ExpiresIn: wire.Seconds(time.Until(e.Until)),
-		By: e.By, Reason: e.Reason, InEffect: true,
+// exception describes an override or a ban. An override has no effect if the configuration in use has no rule for it, or one
+// whose algorithm cannot count its limits, and a ban if no request that the configuration counts can match it; why says so.
+func (h *handler) exception(e exceptions.Exception) map[string]any {
+	out := map[string]any{
+		"id": e.ID, "subject": e.Subject, "domain": e.Domain, "entries": e.Entries, "by": e.By, "reason": e.Reason,
+		"since": wire.Instant(e.Since), "expires": wire.Instant(e.Until), "expires_in": wire.Seconds(time.Until(e.Until)),
+		"in_effect": true, "why": nil,
+	}
+	if len(e.Limits) > 0 {
+		out["limits"] = e.Limits
 	}
 	if err := h.Exceptions.Effect(e); err != nil {
-		why := strings.TrimPrefix(err.Error(), "sash: ")
-		out.InEffect, out.Why = false, &why
+		out["in_effect"], out["why"] = false, strings.TrimPrefix(err.Error(), "sash: ")
 	}
 	return out
 }
 
 func (h *handler) list(kind exceptions.Kind) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		all := []exception{}
+		all := []map[string]any{}
 		for _, e := range h.Exceptions.List(kind) {
 			all = append(all, h.exception(e))
 		}
-		status := h.Exceptions.Status()
-		answer := map[string]any{string(kind) + "s": all, "read_at": wire.When(status.Read), "error": nil}
-		if status.Err != nil {
-			answer["error"] = status.Err.Error()
+		read, err := h.Exceptions.Status()
+		answer := map[string]any{string(kind) + "s": all, "read_at": wire.When(read), "error": nil}
+		if err != nil {
+			answer["error"] = err.Error()
 		}
 		wire.Write(w, http.StatusOK, answer)
 	}
@@ -202,7 +188,7 @@ func (h *handler) put(kind exceptions.Kind) http.HandlerFunc {
 			wire.Fail(w, http.StatusBadRequest, err.Error())
 			return
 		}
-		ctx, cancel := bounded(r)
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		defer cancel()
 		put, err := h.Exceptions.Put(ctx, exceptions.Exception{
 			Kind: kind, Domain: body.Domain, Entries: body.Entries, Limits: body.Limits, Reason: body.Reason, By: h.Guard.by(r),
@@ -219,7 +205,7 @@ func (h *handler) put(kind exceptions.Kind) http.HandlerFunc {
 
 func (h *handler) remove(kind exceptions.Kind) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := bounded(r)
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		defer cancel()
 		gone, found, err := h.Exceptions.Delete(ctx, kind, r.PathValue("id"))
 		switch {

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"example.com/sash"
 	"example.com/sash/service"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -19,7 +18,7 @@ import (
 
 // load reads a configuration as serve does in the same environment. Merge lets several files configure one domain.
 func (a *app) load(path string, merge bool) (*config.Config, *envoy.Settings, error) {
-	env, err := envoy.Read(a.env)
+	env, err := envoy.Read(a.env, false)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -73,17 +72,19 @@ func (a *app) configCheck() *cobra.Command {
 				}
 				warnings = append(warnings, "on Redis, "+unnamed.Error())
 			}
-			rules := []ruleRow{}
+			rules := []map[string]any{}
 			for _, r := range cfg.Rules() {
-				row := ruleRow{r.String(), []string{}, r.Options.Algorithm, r.Shadow, r.Describe()}
+				limits := []string{}
 				for _, l := range r.Limits {
-					row.Limits = append(row.Limits, cmp.Or(l.Name, l.String()))
+					limits = append(limits, cmp.Or(l.Name, l.String()))
 				}
-				rules = append(rules, row)
+				rules = append(rules, map[string]any{
+					"descriptor": r.String(), "limits": limits, "algorithm": r.Options.Algorithm, "shadow_mode": r.Shadow, "description": r.Describe(),
+				})
 			}
 			return output.Print(a.out, asJSON, map[string]any{"domains": cfg.Domains(), "rules": rules, "warnings": warnings}, func(t *output.Text) {
-				for _, row := range rules {
-					t.Say("%s: %s", row.Descriptor, row.Description)
+				for _, r := range cfg.Rules() {
+					t.Say("%s: %s", r, r.Describe())
 				}
 				for _, warning := range warnings {
 					t.Say("warning: %s", warning)
@@ -94,15 +95,6 @@ func (a *app) configCheck() *cobra.Command {
 	jsonFlag(cmd.Flags(), &asJSON)
 	mergeFlag(cmd.Flags(), &merge)
 	return cmd
-}
-
-// A ruleRow is one rule in the list that config check prints.
-type ruleRow struct {
-	Descriptor  string         `json:"descriptor"`
-	Limits      []string       `json:"limits"`
-	Algorithm   sash.Algorithm `json:"algorithm"`
-	Shadow      bool           `json:"shadow_mode"`
-	Description string         `json:"description"` // with all that the rule says
 }
 
 func (a *app) configExplain() *cobra.Command {
@@ -129,11 +121,11 @@ func (a *app) configExplain() *cobra.Command {
 				}
 				entries[i] = config.Entry{Key: key, Value: value}
 			}
-			steps, found, err := cfg.Trace(domain, entries)
+			lines, found, err := cfg.Explain(domain, entries)
 			if err != nil {
 				return err
 			}
-			return output.Print(a.out, false, nil, func(t *output.Text) { explain(t, steps, found) })
+			return output.Print(a.out, false, nil, func(t *output.Text) { explain(t, lines, found) })
 		},
 	}
 	cmd.Flags().StringVar(&domain, "domain", "", "`domain` of the request (default: the only one)")
@@ -141,13 +133,9 @@ func (a *app) configExplain() *cobra.Command {
 	return cmd
 }
 
-func explain(t *output.Text, steps []config.Step, found config.Found) {
-	for _, s := range steps {
-		if s.Matched == "" {
-			t.Say("%s=%s  matches nothing here", s.Entry.Key, s.Entry.Value)
-		} else {
-			t.Say("%s=%s  matches %s by its %s", s.Entry.Key, s.Entry.Value, s.Matched, s.How)
-		}
+func explain(t *output.Text, lines []string, found config.Found) {
+	for _, line := range lines {
+		t.Say("%s", line)
 	}
 	if found.Rule == nil {
 		t.Say("No rule: the request is allowed, and not counted.")

@@ -44,7 +44,7 @@ type remote struct {
 // shared returns the store of a command whose charges must outlive it: the one on which sash serve decides in the same
 // environment. It does no I/O.
 func (a *app) shared(flag string) (*remote, error) {
-	env, err := envoy.Read(a.env)
+	env, err := envoy.Read(a.env, false)
 	if err != nil {
 		return nil, err
 	}
@@ -332,7 +332,7 @@ func (in *inspection) text(t *output.Text, address string) {
 		t.Say("expires  in %v unless it is charged again", time.Duration(in.TTL))
 	}
 	if in.Memory > 0 {
-		t.Say("memory   %s", bytesText(in.Memory))
+		t.Say("memory   %s", output.Bytes(in.Memory))
 	}
 	if in.Log != nil {
 		t.Say("log      %s of %s", output.Count(int64(in.Log.Charges), "charge"), units(in.Log.Units))

@@ -288,10 +288,7 @@ const leastKey = 32
 // then the environment does not change it. Replacing says that the program runs under the name of Envoy's rate
 // limit service: then it reads all of that service's variables, whichever are set.
 func (a *app) options(s *serving, replacing bool, given func(flag string) bool) (serve.Options, error) {
-	if replacing {
-		a.env = envoy.InPlace(a.env)
-	}
-	env, err := envoy.Read(a.env)
+	env, err := envoy.Read(a.env, replacing)
 	if err != nil {
 		return s.opts, err
 	}
@@ -399,33 +396,39 @@ func (s *serving) check() error {
 	return nil
 }
 
-// encryption reads the certificate of the HTTP, gRPC and RESP addresses. gRPC has that of Envoy's variables, if they name one.
+// encryption reads the certificates of all addresses. gRPC has that of Envoy's variables, if they name one.
 func (s *serving) encryption(ofGRPC *access.TLSFiles) (err error) {
+	o := &s.opts
 	if ofGRPC != nil {
-		ofGRPC.Log = s.opts.Log
-		if s.opts.Server.TLS, err = ofGRPC.Config(); err != nil {
+		ofGRPC.Log = o.Log
+		if o.Server.TLS, err = ofGRPC.Config(); err != nil {
 			return fmt.Errorf("TLS of gRPC (GRPC_SERVER_TLS_CERT and related variables): %w", err)
 		}
 	}
-	if s.cert == "" {
-		return nil
-	}
+	data := access.TLSFiles{Cert: s.cert, Key: s.key, ClientCA: s.clientCA}
+	operators := access.TLSFiles{Cert: s.adminCert, Key: s.adminKey, ClientCA: s.adminClientCA}
+	const ofData, ofAdmin = "HTTP and gRPC, and of RESP (--tls-cert and related flags)", "the admin address (--admin-tls-cert and related flags)"
 	for _, port := range []struct {
 		into      **tls.Config
+		files     access.TLSFiles
 		protocols []string
-	}{{&s.opts.Server.TLS, nil}, {&s.opts.TLS, []string{"h2", "http/1.1"}}, {&s.opts.TLSOfRESP, []string{}}} {
-		if *port.into != nil {
+		name      string
+	}{
+		{&o.Server.TLS, data, []string{"h2"}, ofData}, {&o.TLS, data, []string{"h2", "http/1.1"}, ofData},
+		{&o.TLSOfRESP, data, []string{}, ofData}, {&o.AdminTLS, operators, []string{"h2", "http/1.1"}, ofAdmin},
+	} {
+		if *port.into != nil || port.files.Cert == "" {
 			continue
 		}
-		files := access.TLSFiles{Cert: s.cert, Key: s.key, ClientCA: s.clientCA, Protocols: port.protocols, Log: s.opts.Log}
-		if *port.into, err = files.Config(); err != nil {
-			return fmt.Errorf("TLS of HTTP and gRPC, and of RESP (--tls-cert and related flags): %w", err)
+		port.files.Protocols, port.files.Log = port.protocols, o.Log
+		if *port.into, err = port.files.Config(); err != nil {
+			return fmt.Errorf("TLS of %s: %w", port.name, err)
 		}
 	}
 	return nil
 }
 
-// administration reads who may use the admin address, and its certificate.
+// administration reads who may use the admin address.
 func (s *serving) administration(tokens string) (err error) {
 	who := &s.opts.AdminAccess
 	if who.Tokens, err = adminTokens(s.adminTokenFile, tokens); err != nil {
@@ -435,14 +438,6 @@ func (s *serving) administration(tokens string) (err error) {
 		s.opts.Log.Warn("every user of this machine can read the tokens: take that right from the others (chmod o-r)", "admin-token-file", s.adminTokenFile)
 	}
 	who.Certificates = s.adminClientCA != ""
-	if s.adminCert != "" {
-		files := access.TLSFiles{
-			Cert: s.adminCert, Key: s.adminKey, ClientCA: s.adminClientCA, Protocols: []string{"h2", "http/1.1"}, Log: s.opts.Log,
-		}
-		if s.opts.AdminTLS, err = files.Config(); err != nil {
-			return fmt.Errorf("TLS of the admin address (--admin-tls-cert and related flags): %w", err)
-		}
-	}
 	return who.Check()
 }
 

@@ -155,27 +155,18 @@ type verdict struct {
 	Workers   int      `json:"workers,omitempty"`
 	Seconds   float64  `json:"seconds,omitempty"`
 	verify.Report
-	Faults []fault `json:"faults"`
-}
-
-// A fault is one key whose history breaks a promise.
-type fault struct {
-	Key           string `json:"key"`
-	Limit         string `json:"limit,omitempty"` // the limit that was exceeded the most
-	Units         int64  `json:"units,omitempty"` // in that window
-	Ends          string `json:"ends,omitempty"`  // the window
-	OverAdmitted  int    `json:"over_admitted"`
-	FalseRefusals int    `json:"false_refusals"`
-	WrongWaits    int    `json:"wrong_retry_times"`
+	Faults []map[string]any `json:"faults"` // one for each key whose history breaks a promise
 }
 
 // judged prints a verdict, and returns errFound if a promise was broken.
 func (a *app) judged(asJSON bool, v *verdict) error {
-	v.Verdict, v.Faults = "kept", []fault{}
+	v.Verdict, v.Faults = "kept", []map[string]any{}
 	for _, f := range v.Report.Faults {
-		row := fault{Key: f.Key, OverAdmitted: f.OverAdmitted, FalseRefusals: f.FalseRefusals, WrongWaits: f.WrongWaits}
-		if f.Over != nil {
-			row.Limit, row.Units, row.Ends = f.Over.Limit.String(), f.Over.Units, instantText(f.Over.Ends)
+		row := map[string]any{
+			"key": f.Key, "over_admitted": f.OverAdmitted, "false_refusals": f.FalseRefusals, "wrong_retry_times": f.WrongWaits,
+		}
+		if f.Over != nil { // the limit that was exceeded the most, the units in its window, and when that ended
+			row["limit"], row["units"], row["ends"] = f.Over.Limit.String(), f.Over.Units, instantText(f.Over.Ends)
 		}
 		v.Verdict, v.Faults = "violated", append(v.Faults, row)
 	}

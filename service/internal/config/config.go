@@ -36,7 +36,6 @@ import (
 	"strings"
 
 	"example.com/sash"
-	"example.com/sash/service/internal/yamlfile"
 )
 
 // An Entry is one key and value of a request's descriptor. The value may be empty.
@@ -190,7 +189,7 @@ func (c *Config) domain(name string) (*domain, error) {
 	if d := c.domains[name]; d != nil {
 		return d, nil
 	}
-	return nil, fmt.Errorf("%w %q: the configuration has %s", ErrUnknownDomain, yamlfile.Clip(name), strings.Join(c.names, ", "))
+	return nil, fmt.Errorf("%w %q: the configuration has %s", ErrUnknownDomain, Clip(name), strings.Join(c.names, ", "))
 }
 
 // ErrNoDescriptor means that no descriptor has the keys of some entries, in their order.
@@ -219,7 +218,7 @@ func (c *Config) Reach(domain string, entries []Entry) error {
 		if len(below) == 0 {
 			slices.Sort(keys)
 			keys = slices.Compact(keys)
-			return fmt.Errorf("%w: no descriptor here has the key %q; the keys are: %s", ErrNoDescriptor, yamlfile.Clip(e.Key),
+			return fmt.Errorf("%w: no descriptor here has the key %q; the keys are: %s", ErrNoDescriptor, Clip(e.Key),
 				cmp.Or(strings.Join(keys[:min(len(keys), 10)], ", "), "none"))
 		}
 		here = below
@@ -348,23 +347,28 @@ func (r *Rule) Describe() string {
 			words = append(words, fmt.Sprintf(format, args...))
 		}
 	}
-	place, modes := r.Place.Describe(), describeModes(&r.OnUnavailable)
+	block, modes := r.Options.Block, describeModes(&r.OnUnavailable)
 	optional(r.Cost > 1, "cost %d", r.Cost)
 	optional(r.Options.CountRefused, "count_refused")
 	optional(r.SparesRefused, "count_refused: false")
 	optional(r.RefundWithin > 0, "refund_within %s", short(r.RefundWithin))
-	optional(r.Options.Block != sash.Block{}, "%s", describeBlock(r.Options.Block))
+	optional(block.Refusals == 1, "block %s after 1 refusal in %s", short(block.For), short(block.Window))
+	optional(block.Refusals > 1, "block %s after %d refusals in %s", short(block.For), block.Refusals, short(block.Window))
 	optional(r.MaxWait != DefaultMaxWait && r.Limited(), "max_wait %s", short(r.MaxWait))
 	optional(r.Shadow, "shadow_mode")
 	optional(r.Quota, "quota_mode")
 	optional(r.Detailed, "detailed_metric")
 	optional(len(r.Secrets) > 0, "secret %s", strings.Join(r.Secrets, " and "))
-	optional(place != "", "%s", place)
+	optional(r.Place.Global, "scope global")
+	optional(r.Place.Lease > 0, "lease %s", short(r.Place.Lease))
+	optional(r.Place.Own.Regions > 0, "own share %d%% of %d regions", r.Place.Own.Percent, r.Place.Own.Regions)
 	optional(modes != "", "on_unavailable %s", modes)
 	optional(r.OnUnavailable.Guard, "guard")
 	optional(len(r.Replaces) > 0, "replaces %s", strings.Join(r.Replaces, " and "))
-	if r.Candidate != nil {
-		words = append(words, r.Candidate.Describe())
+	if c := r.Candidate; c != nil {
+		words = append(words, "candidate "+describeLimits(c.Limits, c.Options))
+		optional(c.Percent == 0, "not enforced")
+		optional(c.Percent > 0, "enforced for %g%%", c.Percent)
 	}
 	return strings.Join(words, ", ")
 }
@@ -392,23 +396,19 @@ func describeLimits(limits []sash.Limit, opts sash.Options) string {
 // Dump writes the rules in the order of the configuration: for each limit the line that Envoy's rate limit service writes,
 // and before them a comment with what that line cannot say.
 func (c *Config) Dump(w io.Writer) error {
+	var b strings.Builder
 	for _, r := range c.rules {
-		if _, err := fmt.Fprintf(w, "# %s: %s\n", r.Metric(), r.Describe()); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "# %s: %s\n", r.Metric(), r.Describe())
 		limits := r.Limits
 		if r.Unlimited {
 			limits = []sash.Limit{{}}
 		}
 		for _, l := range limits {
-			_, err := fmt.Fprintf(w, "%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t\n",
-				r.Metric(), unitOf(l), l.Units, r.Shadow, r.Quota)
-			if err != nil {
-				return err
-			}
+			fmt.Fprintf(&b, "%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t\n", r.Metric(), unitOf(l), l.Units, r.Shadow, r.Quota)
 		}
 	}
-	return nil
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // unitOf returns the unit of Envoy's service that is a limit's window, or UNKNOWN.
@@ -421,24 +421,12 @@ func unitOf(l sash.Limit) string {
 	return "UNKNOWN"
 }
 
-// A Step describes how one entry of a request was matched.
-type Step struct {
-	Entry Entry
-	// Matched is the matching descriptor at this level, such as "user", "user=vip" or "path=/api/*"; empty if none
-	// matches.
-	Matched string
-	// How is the kind of match: "exact value", "wildcard" or "key alone".
-	How string
-}
-
-// Trace returns how a request is matched, one step per entry up to the first without a match. The error is
+// Explain returns how a request is matched, one line an entry up to the first without a match, and what is found. The error is
 // ErrUnknownDomain.
-func (c *Config) Trace(domain string, entries []Entry) ([]Step, Found, error) {
-	found, err := c.Find(domain, entries)
-	if err != nil {
-		return nil, Found{}, err
+func (c *Config) Explain(domain string, entries []Entry) (lines []string, found Found, err error) {
+	if found, err = c.Find(domain, entries); err != nil {
+		return nil, found, err
 	}
-	var steps []Step
 	path := c.domains[domain].walk(entries, nil)
 	for i, d := range path {
 		how := "key alone"
@@ -448,12 +436,13 @@ func (c *Config) Trace(domain string, entries []Entry) ([]Step, Found, error) {
 		case d.wildcard != nil:
 			how = "wildcard"
 		}
-		steps = append(steps, Step{entries[i], spell(d.entry), how})
+		lines = append(lines, fmt.Sprintf("%s=%s  matches %s by its %s", entries[i].Key, entries[i].Value, spell(d.entry), how))
 	}
 	if len(path) < len(entries) {
-		steps = append(steps, Step{Entry: entries[len(path)]})
+		e := entries[len(path)]
+		lines = append(lines, fmt.Sprintf("%s=%s  matches nothing here", e.Key, e.Value))
 	}
-	return steps, found, nil
+	return lines, found, nil
 }
 
 // Removed returns the rules of a configuration that another one does not have, in their order.

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"example.com/sash/service/internal/yamlfile"
 )
 
 // maxFiles bounds a configuration, in case a path is not what was meant.
@@ -45,7 +43,7 @@ func (s Source) Load() (*Config, Fingerprint, error) {
 // A found is what there is at a Source.
 type found struct {
 	files   []File
-	skipped []string // what is not read and why, for people; at most yamlfile.MaxWarnings
+	skipped []string // what is not read and why, for people; at most MaxWarnings
 	err     error    // what cannot be read
 }
 
@@ -153,7 +151,7 @@ func ofConfigMap(link string) bool {
 }
 
 func (f *found) skip(name, why string) {
-	if len(f.skipped) < yamlfile.MaxWarnings {
+	if len(f.skipped) < MaxWarnings {
 		f.skipped = append(f.skipped, name+" is not read: "+why)
 	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/failover"
-	"example.com/sash/service/internal/yamlfile"
 )
 
 // modes are the failure modes of a configuration.
@@ -27,7 +26,7 @@ var modes = map[string]failover.Mode{"open": failover.Open, "local": failover.Lo
 // The second is open for calls of 1 unit, local up to 20 units, and closed above. Without else, costs above the last
 // one are closed.
 func (b *ruleBody) unavailable(n *yaml.Node, rule *Rule) {
-	switch n = yamlfile.Resolve(n); n.Kind {
+	switch n = Resolve(n); n.Kind {
 	case yaml.ScalarNode:
 		b.mode(n, 0, rule)
 		return
@@ -50,7 +49,7 @@ func (b *ruleBody) unavailable(n *yaml.Node, rule *Rule) {
 		case key.Value == "else":
 			cost = 0
 		case key.Kind != yaml.ScalarNode || err != nil || cost < 1:
-			b.Fail(key, "on_unavailable: %q must be else or the highest cost of a mode, a whole number of at least 1", yamlfile.Clip(key.Value))
+			b.Fail(key, "on_unavailable: %q must be else or the highest cost of a mode, a whole number of at least 1", Clip(key.Value))
 		case cost <= last:
 			b.Fail(key, "on_unavailable: costs must increase, but %d comes after %d", cost, last)
 		}
@@ -60,11 +59,11 @@ func (b *ruleBody) unavailable(n *yaml.Node, rule *Rule) {
 }
 
 func (b *ruleBody) mode(n *yaml.Node, maxCost int64, rule *Rule) {
-	n = yamlfile.Resolve(n)
+	n = Resolve(n)
 	mode, known := modes[n.Value]
 	switch {
 	case n.Kind != yaml.ScalarNode || !known:
-		b.Fail(n, "on_unavailable %q must be open, local or closed", yamlfile.Clip(n.Value))
+		b.Fail(n, "on_unavailable %q must be open, local or closed", Clip(n.Value))
 	case mode == failover.Open && b.Guard:
 		b.Fail(n, "on_unavailable is open beside guard: an attacker that brings the store down could guess without a limit; use local or closed")
 	}
@@ -108,12 +107,12 @@ const (
 // Both are the same: five refusals within a minute begin a block of ten minutes.
 func (b *ruleBody) block(n *yaml.Node, into *sash.Block) {
 	into.Refusals, into.Window = blockRefusals, blockWindow
-	switch n = yamlfile.Resolve(n); n.Kind {
+	switch n = Resolve(n); n.Kind {
 	case yaml.ScalarNode:
 		b.lasting("block", mostBlockFor, blockForms, &into.For)(n)
 	case yaml.MappingNode:
 		refusals := int64(blockRefusals)
-		b.Mapping(n, "block", map[string]yamlfile.Field{
+		b.Mapping(n, "block", map[string]Field{
 			"refusals": func(n *yaml.Node) { refusals = b.Units("refusals", n) },
 			"window":   b.lasting("window", mostBlockWindow, "such as 1m", &into.Window),
 			"for":      b.lasting("for", mostBlockFor, "such as 10m", &into.For),
@@ -131,24 +130,15 @@ func (b *ruleBody) block(n *yaml.Node, into *sash.Block) {
 }
 
 // lasting reads a duration of whole microseconds, up to the longest.
-func (r *reader) lasting(what string, longest time.Duration, example string, into *time.Duration) yamlfile.Field {
+func (r *Reader) lasting(what string, longest time.Duration, example string, into *time.Duration) Field {
 	return func(n *yaml.Node) {
 		text := r.Text(what, n)
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 || d > longest || d%time.Microsecond != 0 {
-			r.Fail(n, "%s %q must be a duration of up to %s, %s", what, yamlfile.Clip(text), short(longest), example)
+			r.Fail(n, "%s %q must be a duration of up to %s, %s", what, Clip(text), short(longest), example)
 		}
 		*into = d
 	}
-}
-
-// describeBlock returns a block in a few words: "block 10m after 5 refusals in 1m".
-func describeBlock(b sash.Block) string {
-	times := "refusals"
-	if b.Refusals == 1 {
-		times = "refusal"
-	}
-	return fmt.Sprintf("block %s after %d %s in %s", short(b.For), b.Refusals, times, short(b.Window))
 }
 
 // short writes a duration without zeros at the end: 10m rather than 10m0s.
@@ -199,10 +189,10 @@ func CandidateMetric(metric string) string { return metric + ".candidate" }
 // readCandidate reads the key candidate of a rule whose own keys have been read. Declared are the rule's options as
 // written, which are the defaults of the candidate's.
 func (b *ruleBody) readCandidate(rule *Rule, declared sash.Options) {
-	c := &ruleBody{reader: b.reader}
+	c := &ruleBody{Reader: b.Reader}
 	percent := ""
 	written := c.Fields(c)
-	b.Mapping(b.Candidate, "candidate", map[string]yamlfile.Field{
+	b.Mapping(b.Candidate, "candidate", map[string]Field{
 		"limits": written["limits"], "algorithm": written["algorithm"], "resolution": written["resolution"],
 		"enforce_percent": func(n *yaml.Node) { percent = b.Text("enforce_percent", n) },
 	})
@@ -226,19 +216,8 @@ func (b *ruleBody) readCandidate(rule *Rule, declared sash.Options) {
 	if percent != "" {
 		p, err := strconv.ParseFloat(strings.TrimSuffix(percent, "%"), 64)
 		if err != nil || math.IsNaN(p) || p < 0 || p > 100 {
-			b.Fail(b.Candidate, "enforce_percent %q must be a number from 0 to 100", yamlfile.Clip(percent))
+			b.Fail(b.Candidate, "enforce_percent %q must be a number from 0 to 100", Clip(percent))
 		}
 		rule.Candidate.Percent = p
 	}
-}
-
-// Describe returns a description in one line: "candidate 5/1m by sliding-log, enforced for 10%".
-func (c *Candidate) Describe() string {
-	text := "candidate " + describeLimits(c.Limits, c.Options)
-	if c.Percent == 0 {
-		text += ", not enforced"
-	} else {
-		text += fmt.Sprintf(", enforced for %g%%", c.Percent)
-	}
-	return text
 }

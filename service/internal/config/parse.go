@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"example.com/sash/service/internal/yamlfile"
 )
 
 // Bounds of a file. Aliases can expand a small file into a large one, so descriptors are counted as they are read.
@@ -32,7 +30,7 @@ type File struct {
 // one domain; without it, each domain has one document.
 func Parse(defaults Defaults, merge bool, files ...File) (*Config, error) {
 	p := &parser{
-		reader:       reader{yamlfile.Reader{Notes: &yamlfile.Notes{}}, defaults},
+		Reader:       Reader{Notes: &Notes{}, defaults: defaults},
 		config:       &Config{domains: make(map[string]*domain), defaults: defaults},
 		seen:         make(map[string]string),
 		merge:        merge,
@@ -62,14 +60,8 @@ func Parse(defaults Defaults, merge bool, files ...File) (*Config, error) {
 	return p.config, nil
 }
 
-// A reader reads one file, with the defaults of its rules.
-type reader struct {
-	yamlfile.Reader
-	defaults Defaults
-}
-
 type parser struct {
-	reader
+	Reader
 	config      *Config
 	seen        map[string]string // the first position of each domain and composite key
 	merge       bool
@@ -82,7 +74,7 @@ func (p *parser) document(root *yaml.Node) {
 	d := &domain{descriptors: newLevel(), keys: make(map[string]*secrecy), headersOnly: p.defaults.HeadersOnly}
 	var descriptors *yaml.Node
 	domainLine := root
-	p.Mapping(root, "a document", map[string]yamlfile.Field{
+	p.Mapping(root, "a document", map[string]Field{
 		"domain":      func(n *yaml.Node) { domainLine = n; p.Str("the domain", &d.name)(n) },
 		"descriptors": func(n *yaml.Node) { descriptors = n },
 	})
@@ -117,7 +109,7 @@ func (p *parser) level(n *yaml.Node, in *domain, path []Entry, into *level) {
 }
 
 func (p *parser) descriptor(n *yaml.Node, in *domain, path []Entry, into *level) {
-	body := &ruleBody{reader: &p.reader}
+	body := &ruleBody{Reader: &p.Reader}
 	p.Mapping(n, "a descriptor", p.Fields(body))
 	d := &descriptor{entry: Entry{body.Key, body.Value}, share: body.Share, inMetric: body.InMetric, children: newLevel()}
 	entry := d.entry
@@ -126,7 +118,7 @@ func (p *parser) descriptor(n *yaml.Node, in *domain, path []Entry, into *level)
 	case entry.Key == "":
 		p.Fail(n, "the key of a descriptor is missing or empty")
 	case d.share && d.wildcard == nil:
-		p.Fail(n, "share_threshold needs a value with *, such as one that ends in *, not %q", yamlfile.Clip(entry.Value))
+		p.Fail(n, "share_threshold needs a value with *, such as one that ends in *, not %q", Clip(entry.Value))
 	}
 	path = append(slices.Clip(path), entry)
 	p.once(n, "descriptor", position(in.name, path))
@@ -153,14 +145,14 @@ func (p *parser) descriptor(n *yaml.Node, in *domain, path []Entry, into *level)
 
 // metadata reads data for Envoy, which answers may have: values that JSON has.
 func (p *parser) metadata(n *yaml.Node) (all map[string]any) {
-	if n == nil || yamlfile.IsNull(yamlfile.Resolve(n)) {
+	if n == nil || IsNull(Resolve(n)) {
 		return nil
 	}
-	if yamlfile.Resolve(n).Kind != yaml.MappingNode {
+	if Resolve(n).Kind != yaml.MappingNode {
 		p.Fail(n, "metadata must be a mapping of keys to values")
 		return nil
 	}
-	err := yamlfile.Resolve(n).Decode(&all)
+	err := Resolve(n).Decode(&all)
 	if err == nil {
 		_, err = json.Marshal(all)
 	}
@@ -178,7 +170,7 @@ func (p *parser) once(n *yaml.Node, what, name string) {
 		if line, here := strings.CutPrefix(first, p.File+":"); here {
 			first = "line " + line
 		}
-		p.Fail(n, "duplicate %s, first on %s", yamlfile.Clip(id), first)
+		p.Fail(n, "duplicate %s, first on %s", Clip(id), first)
 	}
 	p.seen[id] = p.File + ":" + strconv.Itoa(n.Line)
 }

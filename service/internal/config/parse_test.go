@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -123,7 +122,7 @@ func TestTraceSaysHowARuleIsFound(t *testing.T) {
 		"path=/api/v2/health":    "path=/api/v2/health by exact value; d.path_/api/v2/health",
 		"route=a method=GET":     "route by key alone, method by key alone; d.route_a.method",
 		"route=a":                "route by key alone; ",
-		"route=a verb=GET x=y":   "route by key alone,  by ; ",
+		"route=a verb=GET x=y":   "route by key alone, nothing here; ",
 		"files=files/a user=ann": "files=files/* by wildcard, user by key alone; d.files_files/*.user",
 	} {
 		var entries []Entry
@@ -131,13 +130,14 @@ func TestTraceSaysHowARuleIsFound(t *testing.T) {
 			key, value, _ := strings.Cut(field, "=")
 			entries = append(entries, Entry{key, value})
 		}
-		steps, found, err := cfg.Trace("d", entries)
+		lines, found, err := cfg.Explain("d", entries)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var said []string
-		for _, s := range steps {
-			said = append(said, fmt.Sprintf("%s by %s", strings.ReplaceAll(s.Matched, `"`, ""), s.How))
+		for _, line := range lines {
+			_, match, _ := strings.Cut(line, "  matches ")
+			said = append(said, strings.NewReplacer(`"`, "", "by its", "by").Replace(match))
 		}
 		if got := strings.Join(said, ", ") + "; " + found.Metric; got != want {
 			t.Errorf("%s: %s, want %s", request, got, want)

@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -14,7 +13,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/failover"
-	"example.com/sash/service/internal/yamlfile"
 )
 
 // A Place is where the charges of a rule are kept, and whether units are leased in advance. The zero Place is the store
@@ -58,7 +56,7 @@ func (b *ruleBody) place(rule *Rule) {
 	if b.Scope != nil {
 		text := b.Text("scope", b.Scope)
 		if text != "global" && text != "region" {
-			b.Fail(b.Scope, "scope %q must be global, for one limit over all regions, or region, for one in each", yamlfile.Clip(text))
+			b.Fail(b.Scope, "scope %q must be global, for one limit over all regions, or region, for one in each", Clip(text))
 		}
 		rule.Place.Global = text == "global"
 	}
@@ -115,15 +113,15 @@ func (b *ruleBody) wantsOwnShare(rule *Rule) bool {
 //	regions: 3        # that share the home, the same in all of them
 //	own_share: 10%    # of each limit, for each of them
 func (b *ruleBody) ownShare(rule *Rule) {
-	regions := yamlfile.Resolve(cmp.Or(b.Regions, &yaml.Node{}))
-	n, whole := yamlfile.Integer(regions)
+	regions := Resolve(cmp.Or(b.Regions, &yaml.Node{}))
+	n, whole := Integer(regions)
 	switch {
 	case rule.Place.Lease == 0:
 		b.Fail(b.OnUnavailable, "on_unavailable is local beside scope: global, and a region has no own share of limits that cannot be leased: use open or closed")
 	case b.Regions == nil:
 		b.Fail(b.OnUnavailable, "on_unavailable is local beside scope: global, an own share of each region: give their number, such as regions: 3")
 	case !whole || n < 1 || n > 99:
-		b.Fail(b.Regions, "regions %q must be how many regions share the home, such as 3", yamlfile.Clip(regions.Value))
+		b.Fail(b.Regions, "regions %q must be how many regions share the home, such as 3", Clip(regions.Value))
 	}
 	if b.Err != nil {
 		return
@@ -134,7 +132,7 @@ func (b *ruleBody) ownShare(rule *Rule) {
 		number, isPercent := strings.CutSuffix(text, "%")
 		percent, err := strconv.Atoi(number)
 		if err != nil || !isPercent || percent < 1 || percent > 99 {
-			b.Fail(b.OwnShare, "own_share %q must be whole percent of each limit, for each region, such as 10%%", yamlfile.Clip(text))
+			b.Fail(b.OwnShare, "own_share %q must be whole percent of each limit, for each region, such as 10%%", Clip(text))
 		}
 		own.Percent = percent
 	}
@@ -242,26 +240,6 @@ func (p Place) For(limits []sash.Limit, opts sash.Options) Place {
 		p.Lease = 0
 	}
 	return p
-}
-
-// strayPlace returns the node of a scope or a lease, or nil.
-func (b *ruleBody) strayPlace() *yaml.Node {
-	return cmp.Or(b.Scope, b.Lease, b.Regions, b.OwnShare)
-}
-
-// Describe returns the place in a few words: "scope global, lease 2s". It is empty for the zero Place.
-func (p Place) Describe() string {
-	var words []string
-	if p.Global {
-		words = append(words, "scope global")
-	}
-	if p.Lease > 0 {
-		words = append(words, "lease "+short(p.Lease))
-	}
-	if p.Own.Regions > 0 {
-		words = append(words, fmt.Sprintf("own share %d%% of %d regions", p.Own.Percent, p.Own.Regions))
-	}
-	return strings.Join(words, ", ")
 }
 
 // ErrNoHome says that a rule with scope: global has no home.

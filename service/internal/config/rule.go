@@ -12,7 +12,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/failover"
-	"example.com/sash/service/internal/yamlfile"
 )
 
 // A Rule is the limits and options of one descriptor.
@@ -72,7 +71,7 @@ const DefaultMaxWait = 10 * time.Second
 
 // A ruleBody is a descriptor as it is written. A nil node is a key that is not there.
 type ruleBody struct {
-	*reader
+	*Reader
 	Key         string     `yaml:"key"`
 	Value       string     `yaml:"value"`
 	Descriptors *yaml.Node `yaml:"descriptors"`
@@ -115,7 +114,7 @@ func (b *ruleBody) rule(n *yaml.Node) *Rule {
 	if b.Resolution == nil {
 		rule.Options.Algorithm = b.defaults.Algorithm
 	}
-	if b.RateLimit != nil && yamlfile.IsNull(yamlfile.Resolve(b.RateLimit)) {
+	if b.RateLimit != nil && IsNull(Resolve(b.RateLimit)) {
 		b.Warn(b.RateLimit, "rate_limit is empty: this descriptor limits nothing")
 		b.RateLimit = nil
 	}
@@ -132,7 +131,7 @@ func (b *ruleBody) rule(n *yaml.Node) *Rule {
 		}
 	}
 	if rule.Unlimited || len(rule.Limits) == 0 {
-		stray := cmp.Or(b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.MaxWait, b.RefundWithin, b.strayPlace())
+		stray := cmp.Or(b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.MaxWait, b.RefundWithin, b.Scope, b.Lease, b.Regions, b.OwnShare)
 		if stray != nil {
 			b.Fail(stray, "algorithm, resolution, cost, block, max_wait, scope, lease, on_unavailable, refund_within and candidate "+
 				"need rate_limit or limits beside them")
@@ -147,7 +146,7 @@ func (b *ruleBody) rule(n *yaml.Node) *Rule {
 		if b.Candidate != nil {
 			b.Fail(b.Candidate, "candidate beside a limit that refuses everything: give rate_limit some units, or replace it by the candidate's limits")
 		}
-		if stray := b.strayPlace(); stray != nil {
+		if stray := cmp.Or(b.Scope, b.Lease, b.Regions, b.OwnShare); stray != nil {
 			b.Fail(stray, "scope and lease beside a limit that refuses everything: give rate_limit some units, or remove them")
 		}
 		return rule
@@ -198,7 +197,7 @@ func (b *ruleBody) options(rule *Rule) {
 	rule.OnUnavailable.Guard = b.Guard
 	for _, key := range []struct {
 		at   *yaml.Node
-		read yamlfile.Field
+		read Field
 	}{
 		{b.Algorithm, func(n *yaml.Node) {
 			if err := rule.Options.Algorithm.UnmarshalText([]byte(b.Text("algorithm", n))); err != nil {
@@ -228,19 +227,15 @@ const resolutionSteps = 1000
 // thousandth of the shortest window. The error is sash.ErrInvalidLimit.
 func Fit(opts *sash.Options, limits []sash.Limit) error {
 	if opts.Algorithm == sash.SlidingBuckets && opts.Resolution == 0 {
-		opts.Resolution = resolution(limits)
+		// Whole milliseconds if there are any: the step is part of the keys' names.
+		step := shortest(limits) / resolutionSteps
+		opts.Resolution = max(step.Truncate(time.Microsecond), time.Microsecond)
+		if step > time.Millisecond {
+			opts.Resolution = (step + time.Millisecond - 1).Truncate(time.Millisecond)
+		}
 	}
 	_, err := sash.NewPolicy(opts, limits...)
 	return err
-}
-
-func resolution(limits []sash.Limit) time.Duration {
-	step := shortest(limits) / resolutionSteps
-	// Round up to whole milliseconds if there are any: the step is part of the keys' names.
-	if step > time.Millisecond {
-		return (step + time.Millisecond - 1).Truncate(time.Millisecond)
-	}
-	return max(step.Truncate(time.Microsecond), time.Microsecond)
 }
 
 // envoyUnits are the windows of rate_limit. Envoy counts a month as 30 days and a year as 365.
@@ -258,15 +253,24 @@ var envoyUnits = map[string]time.Duration{
 func (b *ruleBody) envoy(rule *Rule) {
 	var unit string
 	var perUnit *yaml.Node
-	b.Mapping(b.RateLimit, "rate_limit", map[string]yamlfile.Field{
+	b.Mapping(b.RateLimit, "rate_limit", map[string]Field{
 		"unit":              b.Str("unit", &unit),
-		"requests_per_unit": func(n *yaml.Node) { perUnit = yamlfile.Resolve(n) },
+		"requests_per_unit": func(n *yaml.Node) { perUnit = Resolve(n) },
 		"unlimited":         func(n *yaml.Node) { rule.Unlimited = b.Boolean("unlimited", n) },
 		"name":              b.Str("name", &rule.Name),
-		"replaces":          func(n *yaml.Node) { b.replaces(n, rule) },
+		"replaces": func(n *yaml.Node) {
+			b.List(n, "replaces", func(n *yaml.Node) {
+				var name string
+				b.Mapping(n, "an entry of replaces", map[string]Field{"name": b.Str("name", &name)})
+				if name == "" {
+					b.Fail(n, "an entry of replaces has no name")
+				}
+				rule.Replaces = append(rule.Replaces, name)
+			})
+		},
 	})
 	if slices.Contains(rule.Replaces, rule.Name) { // names in Replaces are not empty
-		b.Fail(b.RateLimit, "replaces names the rule itself, %q", yamlfile.Clip(rule.Name))
+		b.Fail(b.RateLimit, "replaces names the rule itself, %q", Clip(rule.Name))
 	}
 	units := b.perUnit(perUnit)
 	window, ok := envoyUnits[strings.ToUpper(unit)]
@@ -275,12 +279,12 @@ func (b *ruleBody) envoy(rule *Rule) {
 		b.Fail(b.RateLimit, "unlimited excludes a unit")
 	case rule.Unlimited:
 		if unit != "" {
-			b.Warn(b.RateLimit, "unlimited: the unit %q has no effect", yamlfile.Clip(unit))
+			b.Warn(b.RateLimit, "unlimited: the unit %q has no effect", Clip(unit))
 		}
 		return
 	case !ok:
-		b.Fail(b.RateLimit, "unit %q must be second, minute, hour, day, week, month or year", yamlfile.Clip(unit))
-	case perUnit == nil || yamlfile.IsNull(perUnit):
+		b.Fail(b.RateLimit, "unit %q must be second, minute, hour, day, week, month or year", Clip(unit))
+	case perUnit == nil || IsNull(perUnit):
 		b.Warn(b.RateLimit, "requests_per_unit is missing: this refuses everything, as 0 does")
 	}
 	limit := sash.Every(units, window)
@@ -291,31 +295,19 @@ func (b *ruleBody) envoy(rule *Rule) {
 
 // perUnit reads requests_per_unit, which the protocol bounds. Nil and null are 0.
 func (b *ruleBody) perUnit(n *yaml.Node) int64 {
-	if n == nil || yamlfile.IsNull(n) {
+	if n == nil || IsNull(n) {
 		return 0
 	}
-	units, whole := yamlfile.Integer(n)
+	units, whole := Integer(n)
 	_, err := strconv.ParseInt(n.Value, 0, 64)
 	switch {
 	case whole && units >= 0 && units <= math.MaxUint32:
 		return units
 	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && err == nil:
-		b.Fail(n, "requests_per_unit %q is a string: remove the quotes", yamlfile.Clip(n.Value))
+		b.Fail(n, "requests_per_unit %q is a string: remove the quotes", Clip(n.Value))
 	case whole && units > 0:
 		b.Fail(n, "requests_per_unit is more than %d: give limits, such as limits: [\"%d/1d\"]", int64(math.MaxUint32), units)
 	}
 	b.Fail(n, "requests_per_unit must be a whole number of at least 0, without a point or an exponent")
 	return 0
-}
-
-// replaces reads the list of names in rate_limit.
-func (b *ruleBody) replaces(n *yaml.Node, rule *Rule) {
-	b.List(n, "replaces", func(n *yaml.Node) {
-		var name string
-		b.Mapping(n, "an entry of replaces", map[string]yamlfile.Field{"name": b.Str("name", &name)})
-		if name == "" {
-			b.Fail(n, "an entry of replaces has no name")
-		}
-		rule.Replaces = append(rule.Replaces, name)
-	})
 }

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"example.com/sash/service/internal/yamlfile"
 )
 
 // credentials are the keys whose values are secret unless the configuration says otherwise, in any spelling: forward-auth
@@ -27,14 +25,14 @@ type secrecy struct {
 	secret *bool // as given; of a configuration that was read never nil
 	value  error // what is wrong if they are secret: the first descriptor that has a value of the key
 	at     *yaml.Node
-	in     reader // of at, the first descriptor of the key
+	in     Reader // of at, the first descriptor of the key
 }
 
 // A keyWildcard is a descriptor with * in its key.
 type keyWildcard struct {
 	*wildcard
 	at *yaml.Node
-	in reader
+	in Reader
 }
 
 // recordSecrecy records what a descriptor says about its key. Said is the key secret, or nil.
@@ -43,31 +41,31 @@ func (p *parser) recordSecrecy(n *yaml.Node, in *domain, d *descriptor, said *ya
 	var secret *bool
 	if said != nil {
 		is := p.Boolean("secret", said)
-		if secret = &is; yamlfile.IsNull(yamlfile.Resolve(said)) {
+		if secret = &is; IsNull(Resolve(said)) {
 			p.Fail(said, "secret must be true or false")
 		}
 	}
 	if d.wildcard != nil && d.wildcard.key == "" {
 		if secret != nil {
-			p.Fail(n, "secret is for one key: %q has a *", yamlfile.Clip(key))
+			p.Fail(n, "secret is for one key: %q has a *", Clip(key))
 		}
-		p.keyWildcards[in] = append(p.keyWildcards[in], keyWildcard{d.wildcard, n, p.reader})
+		p.keyWildcards[in] = append(p.keyWildcards[in], keyWildcard{d.wildcard, n, p.Reader})
 		return
 	}
 	s := in.keys[key]
 	if s == nil {
-		s = &secrecy{at: n, in: p.reader}
+		s = &secrecy{at: n, in: p.Reader}
 		in.keys[key] = s
 	}
 	if secret != nil {
 		if s.secret != nil && *s.secret != *secret {
-			p.Fail(n, "the key %q is secret: %v in another descriptor: a key is secret in the whole domain", yamlfile.Clip(key), *s.secret)
+			p.Fail(n, "the key %q is secret: %v in another descriptor: a key is secret in the whole domain", Clip(key), *s.secret)
 		}
 		s.secret = secret
 	}
 	if s.value == nil && d.entry.Value != "" {
 		s.value = p.Errorf(n, "the values of %q are secret, and this descriptor matches one of them, which stands here and in metrics: "+
-			"remove the value, or set secret: false", yamlfile.Clip(key))
+			"remove the value, or set secret: false", Clip(key))
 	}
 }
 
@@ -83,9 +81,9 @@ func (p *parser) secrets() error {
 			case s.secret != nil || d.headersOnly || slices.Index(credentials, spelling(key)) < headers:
 			case s.value != nil:
 				s.in.Warn(s.at, "the values of %q are in clear text in Redis and in logs, since a descriptor matches one of them: set secret: false "+
-					"if they are no secrets, or else secret: true, and remove the value", yamlfile.Clip(key))
+					"if they are no secrets, or else secret: true, and remove the value", Clip(key))
 			default:
-				s.in.Warn(s.at, "the values of %q are secret because of its name: set secret: true, or secret: false to have them in clear text", yamlfile.Clip(key))
+				s.in.Warn(s.at, "the values of %q are secret because of its name: set secret: true, or secret: false to have them in clear text", Clip(key))
 			}
 		}
 		for _, w := range p.keyWildcards[d] {
@@ -94,7 +92,7 @@ func (p *parser) secrets() error {
 			case partly == "":
 			case d.keys[partly] != nil:
 				return w.in.Errorf(w.at, "this wildcard covers some values of %q, which are secret: end its key in * and remove the value, "+
-					"or set secret: false there", yamlfile.Clip(partly))
+					"or set secret: false there", Clip(partly))
 			default:
 				w.in.Warn(w.at, "values of %q are secret, and this wildcard is not compared with them: end its key in * and remove the value, "+
 					"or add a descriptor {key: %s, secret: false}", partly, partly)

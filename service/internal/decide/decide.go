@@ -3,6 +3,7 @@
 package decide
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -256,11 +257,9 @@ func chargeQuotas(ctx context.Context, answers []Answer, charge bool) (room bool
 func giveBackAll(ctx context.Context, binding []*Answer) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
-	var failed error
+	var failed error // the first
 	for _, a := range binding {
-		if err := a.giveBack(ctx, true); failed == nil {
-			failed = err
-		}
+		failed = cmp.Or(failed, a.giveBack(ctx, true))
 	}
 	return failed
 }

@@ -185,13 +185,6 @@ const (
 	noSecretName = secretName + "none" // where there is no key; nothing is counted under it
 )
 
-// isName reports whether a text has the form of a name.
-func isName(text string) bool {
-	mac, found := strings.CutPrefix(text, secretName)
-	sum, err := base64.RawURLEncoding.DecodeString(mac)
-	return found && err == nil && len(sum) == 32
-}
-
 // NameSecrets sets the keys under which secret values are named, in place of one of this process's own. The first names
 // subjects; exceptions that were written under any of them hold. Without a key, a configuration with secret values is an
 // error, now and in Use, which is ErrNoSecretKeys. NameSecrets must not be called when requests are being decided.
@@ -223,8 +216,10 @@ func (d *Decider) Named(domain string, entries []config.Entry) ([]config.Entry, 
 // named returns entries with their secret values replaced by their names under key i. Given names stay if they are taken.
 func (d *Decider) named(cfg *config.Config, domain string, entries []config.Entry, i int, takeNames bool) []config.Entry {
 	return cfg.Hide(domain, entries, func(value string) string {
+		mac, isName := strings.CutPrefix(value, secretName)
+		sum, err := base64.RawURLEncoding.DecodeString(mac)
 		switch {
-		case takeNames && isName(value):
+		case takeNames && isName && err == nil && len(sum) == 32:
 			return value
 		case len(d.keys) == 0:
 			return noSecretName

@@ -1,17 +1,21 @@
 package decide
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/failover"
 	"example.com/sash/service/internal/config"
 )
 
@@ -102,9 +106,11 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer) error {
 	if a.Refused || a.Source == sash.FromPolicy { // by policy nothing is charged
 		return nil
 	}
+	// The settlement has the same name for every answer to one request with an ID, and another when that is charged again later.
+	sum := sha256.Sum256([]byte(strconv.FormatInt(a.At.UnixMicro(), 10) + ":" + name))
 	*req.reserved = Reservation{
 		Domain: req.Domain, Key: a.Key, Units: a.need, At: a.At, Delay: a.Delay, Policy: a.limits.limiter.Policy(), Place: a.limits.place,
-		Source: a.Source, ID: settlementID(name, a.At),
+		Source: a.Source, ID: hex.EncodeToString(sum[:16]),
 	}
 	if a.Source == sash.FromLocal && req.ID == "" {
 		req.reserved.Instance = d.instance
@@ -140,13 +146,6 @@ func (a *Answer) once(verb, id string) string {
 	return verb + ":" + strconv.FormatInt(a.need, 10) + ":" + id
 }
 
-// settlementID names the settlement of a charge: the same for every answer to one request with an ID, and
-// another one when that is charged again later.
-func settlementID(name string, at time.Time) string {
-	sum := sha256.Sum256([]byte(strconv.FormatInt(at.UnixMicro(), 10) + ":" + name))
-	return hex.EncodeToString(sum[:16])
-}
-
 // Settle corrects the charge of a reservation to the units that were used: 0 to sash.MaxUnits, and 0 gives all of it
 // back. The first settlement that reaches the store counts, and later ones do nothing. The store gets it also when ctx
 // has ended. It goes by the limits that the reservation was made under.
@@ -173,4 +172,114 @@ func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error 
 		return failure(context.Background(), err) // the context outlives the caller: the error is the store's
 	}
 	return nil
+}
+
+// queues bound what a client holds of each subject's queue by bookings that wait: no more than it leaves free, as
+// conns.Share has it. A booking counts as the time in which its units are free again at the rate of the limit. This process
+// counts those that it made. It is safe for concurrent use; the zero value holds none.
+type queues struct {
+	mu   sync.Mutex
+	held map[place]*waits // guarded by mu
+	kept int              // guarded by mu: of held, after the last sweep
+}
+
+const (
+	mostPlaces = 100_000 // beyond which a client has no share of a queue, and waits as long as the rule lets it
+	steps      = 32      // of a queue: bookings that start in one of them are counted together, until the last starts
+)
+
+// A place is of a client in the queue of a subject.
+type place struct{ client, subject string }
+
+// waits are the bookings of a place: those that are asked for, and those that wait.
+type waits struct {
+	asked, sum time.Duration
+	steps      []step // in their order; sum is of all
+}
+
+type step struct {
+	ends time.Time
+	time time.Duration
+	ids  []string // of its bookings: a repetition is none
+}
+
+// leave forgets the bookings that have started.
+func (w *waits) leave(now time.Time) {
+	for len(w.steps) > 0 && !w.steps[0].ends.After(now) {
+		w.sum -= w.steps[0].time
+		w.steps = w.steps[1:]
+	}
+}
+
+// take adds a booking that is asked for, and returns how far ahead it may be in a queue of a length.
+func (q *queues) take(p place, booking, length time.Duration) (within time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now, w := time.Now(), q.held[p]
+	if w == nil {
+		if q.held == nil || len(q.held) > 2*q.kept+1000 {
+			q.sweep(now)
+		}
+		if len(q.held) >= mostPlaces {
+			return length
+		}
+		w = &waits{}
+		q.held[p] = w
+	}
+	w.leave(now)
+	within = max(0, length-w.sum-w.asked)
+	w.asked += booking
+	return within
+}
+
+// sweep forgets the places without bookings.
+func (q *queues) sweep(now time.Time) {
+	kept := make(map[place]*waits)
+	for p, w := range q.held {
+		if w.leave(now); w.asked+w.sum > 0 {
+			kept[p] = w
+		}
+	}
+	q.held, q.kept = kept, len(kept)
+}
+
+// taken says after what time the booking of a take starts, which may have an ID; at zero there is none, or it does not wait. One
+// that is given back counts until it would have started.
+func (q *queues) taken(p place, id string, booking, length, delay time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w := q.held[p]
+	if w == nil {
+		return
+	}
+	w.asked = max(0, w.asked-booking)
+	again := func(s step) bool { return id != "" && slices.Contains(s.ids, id) }
+	if delay == 0 || slices.ContainsFunc(w.steps, again) {
+		return
+	}
+	starts, last := time.Now().Add(delay), len(w.steps)-1
+	if w.sum += booking; last >= 0 && !starts.After(w.steps[last].ends) {
+		w.steps[last].time += booking
+	} else {
+		w.steps = append(w.steps, step{ends: starts.Add(length / steps), time: booking})
+	}
+	if s := &w.steps[len(w.steps)-1]; id != "" {
+		s.ids = append(s.ids, id)
+	}
+}
+
+// inQueue lets a part wait no further than its client's share of the queue. The caller calls taken once there is an answer.
+func (d *Decider) inQueue(ctx context.Context, id string, a *Answer) (taken func()) {
+	p, booking := place{failover.Client(ctx), a.Key}, a.booking()
+	a.within = min(a.within, d.queues.take(p, booking, a.queue))
+	return func() { d.queues.taken(p, id, booking, a.queue, a.Delay) }
+}
+
+// booking returns the time that a part's units take in the queue.
+func (a *Answer) booking() (longest time.Duration) {
+	for _, l := range a.limits.named {
+		window := cmp.Or(l.Window, a.queue)
+		longest = max(longest, time.Duration(float64(window)*float64(a.need)/float64(l.Units)))
+	}
+	return longest
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/redisclient"
 )
 
@@ -250,10 +251,10 @@ func (v *visit) eviction(n node) {
 
 func (v *visit) memory(n node) {
 	most, used := n.number("maxmemory"), n.number("used_memory")
-	seen := fmt.Sprintf("%s of %s in use", size(used), size(most))
+	seen := fmt.Sprintf("%s of %s in use", output.Bytes(used), output.Bytes(most))
 	switch {
 	case most == 0:
-		v.add("memory", n.address, Warn, size(used)+" in use and no maxmemory: a server that grows too large is killed by the system and loses its state",
+		v.add("memory", n.address, Warn, output.Bytes(used)+" in use and no maxmemory: a server that grows too large is killed by the system and loses its state",
 			"set maxmemory below what the machine can spare")
 	case used >= most:
 		v.add("memory", n.address, Fail, seen+": Redis rejects calls that would be admitted", "raise maxmemory, or find what fills it (redis-cli --bigkeys)")
@@ -262,14 +263,6 @@ func (v *visit) memory(n node) {
 	default:
 		v.add("memory", n.address, OK, seen, "")
 	}
-}
-
-func size(n int64) string {
-	const mib = 1 << 20
-	if n < mib {
-		return fmt.Sprintf("%d KiB", n>>10)
-	}
-	return fmt.Sprintf("%.1f MiB", float64(n)/mib)
 }
 
 func (v *visit) persistence(n node) {

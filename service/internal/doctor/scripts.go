@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	crand "crypto/rand"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/redisstore"
+	"example.com/sash/service/internal/cause"
 )
 
 const (
@@ -146,25 +146,19 @@ func (t *trial) round(ctx context.Context, key string, exact bool) error {
 
 const giveRights = "give the user the permissions of the ACL line below"
 
-// remedy returns what to do about the error of a script.
+// remedies are what to do about errors of scripts, by their cause.
+var remedies = map[string]string{
+	"replicas": "bring the replicas back, or lower min-replicas-to-write",
+	"readonly": "use the primary's address",
+	"memory":   "raise maxmemory, or find what fills it; if Redis cannot save, the server's log has the reason",
+	"budget":   "the server did not answer in time: check its load (redis-cli --latency, SLOWLOG GET)",
+}
+
 func remedy(err error) string {
-	text := err.Error()
-	switch {
-	case lacksRights(err):
+	if lacksRights(err) {
 		return giveRights
-	case strings.Contains(text, "NOREPLICAS"):
-		return "bring the replicas back, or lower min-replicas-to-write"
-	case strings.Contains(text, "READONLY"):
-		return "use the primary's address"
-	case strings.Contains(text, "OOM"):
-		return "raise maxmemory, or find what fills it"
-	case strings.Contains(text, "MISCONF"):
-		return "Redis cannot save and rejects writes: the server's log has the reason"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "the server did not answer in time: check its load (redis-cli --latency, SLOWLOG GET)"
-	default:
-		return "see the server's log; if it is neither Redis nor Valkey, its scripting may differ"
 	}
+	return cmp.Or(remedies[cause.Of(err)], "see the server's log; if it is neither Redis nor Valkey, its scripting may differ")
 }
 
 // lacksRights reports whether the user or the script lacked a permission.

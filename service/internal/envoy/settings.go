@@ -87,21 +87,11 @@ var ignored = [][2]string{
 	{stopAtLimit, "a refusal never charges anything, unless SASH_ENVOY_COMPATIBLE is set"},
 }
 
-// InPlace returns the environment of a process that runs under the name of Envoy's service: it is a deployment of it,
-// whichever of its variables are set.
-func InPlace(env func(string) string) func(string) string {
-	return func(name string) string {
-		if v := env(name); v != "" || name != "CONFIG_TYPE" {
-			return v
-		}
-		return "FILE" // the default there
-	}
-}
-
-// Read reads the environment. An error names the wrong variable.
-func Read(env func(string) string) (*Settings, error) {
+// Read reads the environment. A process that runs under the name of Envoy's service is in its place: a deployment of it,
+// whichever of its variables are set. An error names the wrong variable.
+func Read(env func(string) string, inPlace bool) (*Settings, error) {
 	r := &reader{env: env}
-	s := &Settings{Deployed: slices.ContainsFunc(own, func(name string) bool { return env(name) != "" })}
+	s := &Settings{Deployed: inPlace || slices.ContainsFunc(own, func(name string) bool { return env(name) != "" })}
 	s.Variables = Variables{
 		Config:             config.Source{Merge: r.boolean("MERGE_DOMAIN_CONFIG")},
 		StartWithoutConfig: r.boolean("FORCE_START_WITHOUT_INITIAL_CONFIG"),

@@ -42,7 +42,7 @@ func TestRedisSettingsBecomeOneURL(t *testing.T) {
 		"REDIS_TYPE=cluster REDIS_URL=redis://u:p@a:7000,redis://u:p@b:7001":              "redis+cluster://u:p@a:7000,b:7001",
 		"REDIS_TYPE=sentinel REDIS_URL=m,redis://:s@a:26379,redis://b:26379 REDIS_AUTH=p": "redis+sentinel://:p@a:26379,b:26379/m?sentinel_password=s",
 	} {
-		s, err := Read(from(text))
+		s, err := Read(from(text), false)
 		if err != nil || s.Redis != want {
 			t.Errorf("%s:\n\t     %s, %v\n\twant %s", text, s.Redis, err, want)
 		}
@@ -50,21 +50,21 @@ func TestRedisSettingsBecomeOneURL(t *testing.T) {
 }
 
 func TestDefaultsMatchEnvoysService(t *testing.T) {
-	s := servertest.Must(Read(from("RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit")))(t)
+	s := servertest.Must(Read(from("RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit"), false))(t)
 	if s.Config.Path != "/data/ratelimit/config" || s.HTTP != "0.0.0.0:8080" || s.GRPC != "0.0.0.0:8081" ||
 		!s.Config.DotFiles || !s.Config.Siblings || s.Admin != "0.0.0.0:6070" || s.LogLevel != "warn" || s.Protocol.Headers != nil || s.Protocol.Shadow {
 		t.Errorf("%+v", s)
 	}
-	s, err := Read(from("RUNTIME_ROOT=/data HOST=10.0.0.1 PORT=80 GRPC_UDS=/run/rl.sock LOG_LEVEL=WARNING LOG_FORMAT=json " +
-		"LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_RESET_HEADER=X NEAR_LIMIT_RATIO=0.5 USE_STATSD=true USE_DOG_STATSD=false " +
-		"RUNTIME_IGNOREDOTFILES=true RUNTIME_WATCH_ROOT=false"))
+	s, err := Read(from("RUNTIME_ROOT=/data HOST=10.0.0.1 PORT=80 GRPC_UDS=/run/rl.sock LOG_LEVEL=WARNING LOG_FORMAT=json "+
+		"LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_RESET_HEADER=X NEAR_LIMIT_RATIO=0.5 USE_STATSD=true USE_DOG_STATSD=false "+
+		"RUNTIME_IGNOREDOTFILES=true RUNTIME_WATCH_ROOT=false"), false)
 	if err != nil || s.HTTP != "10.0.0.1:80" || s.GRPC != "unix:///run/rl.sock" || !s.LogJSON || s.LogLevel != "warn" ||
 		*s.Protocol.Headers != (rls.Headers{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "X"}) ||
 		s.NearLimit != 0.5 || len(s.Ignored) != 0 || s.Config.DotFiles || s.Config.Siblings {
 		t.Errorf("%+v, %v", s, err)
 	}
-	s, err = Read(from("CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_NODE_ID=edge CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=X-A:1,b:c:d " +
-		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_SERVER_TLS_SAN=name XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=9"))
+	s, err = Read(from("CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_NODE_ID=edge CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=X-A:1,b:c:d "+
+		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_SERVER_TLS_SAN=name XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=9"), false)
 	want := &Source{Server: "localhost:18000", Node: "edge", Headers: map[string]string{"x-a": "1", "b": "c:d"}, MaxMessage: 9, TLS: &ClientTLS{ServerName: "name"}}
 	if err != nil || !reflect.DeepEqual(s.Management, want) {
 		t.Errorf("%+v, %v", s.Management, err)
@@ -89,7 +89,7 @@ func TestErrorsNameTheVariable(t *testing.T) {
 	} {
 		fields := strings.Fields(text)
 		name, _, _ := strings.Cut(fields[len(fields)-1], "=")
-		if _, err := Read(from(text)); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := Read(from(text), false); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -111,7 +111,7 @@ func TestWhereCountersGo(t *testing.T) {
 		"USE_STATSD=true STATS_FLUSH_INTERVAL=1s EXTRA_TAGS=b:2:3,a:1,none:":          "tcp localhost:8125 false [a:1 b:2:3] 1s",
 		"RUNTIME_ROOT=/data USE_STATSD=false STATSD_HOST=statsd USE_DOG_STATSD=false": "none",
 	} {
-		s, err := Read(from(text))
+		s, err := Read(from(text), false)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -135,7 +135,7 @@ func TestWhoReadsMetricsAndTraces(t *testing.T) {
 			"TRACING_SERVICE_INSTANCE_ID=c TRACING_SAMPLING_RATE=0": {Tracing: &telemetry.Tracing{Protocol: "http", Service: "a", Namespace: "b", Instance: "c"}},
 		"TRACING_SERVICE_NAME=a PROMETHEUS_ADDR=:1": {}, // exports that no variable turns on
 	} {
-		if s, err := Read(from(text)); err != nil || !reflect.DeepEqual(s.Telemetry, want) {
+		if s, err := Read(from(text), false); err != nil || !reflect.DeepEqual(s.Telemetry, want) {
 			t.Errorf("%s: %+v, %v", text, s.Telemetry, err)
 		}
 	}
@@ -153,7 +153,7 @@ func TestHowUnitsAreCounted(t *testing.T) {
 		counting:                           "sliding-log false, <nil>, 2 ignored",
 		"PROMETHEUS_MAPPER_YAML=x":         "sliding-log false, <nil>, 1 ignored",
 	} {
-		s := servertest.Must(Read(from(text)))(t)
+		s := servertest.Must(Read(from(text), false))(t)
 		got := fmt.Sprintf("%v %v, %v, %d ignored", s.Config.Defaults.Algorithm, s.Config.Defaults.CountRefused, s.Protocol.Counting, len(s.Ignored))
 		if !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s, want %s", text, got, want)

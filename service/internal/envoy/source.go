@@ -19,13 +19,10 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protopath"
-	"google.golang.org/protobuf/reflect/protorange"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"example.com/sash/service/internal/certs"
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 )
 
@@ -73,7 +70,7 @@ func (s Source) Watch(ctx context.Context, use func(*config.Config) error, rejec
 	creds := insecure.NewCredentials()
 	if m := s.TLS; m != nil {
 		secured := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: m.ServerName}
-		if err := certs.Of(secured, m.CA, m.Cert, m.Key); err != nil {
+		if err := access.Certify(secured, m.CA, m.Cert, m.Key); err != nil {
 			return fmt.Errorf("reading the certificates for the management server: %w", err)
 		}
 		creds = credentials.NewTLS(secured)
@@ -219,8 +216,8 @@ func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
 			return nil, fmt.Errorf("resource %d: %w", i, err)
 		}
 		name := "resource " + message.GetName()
-		if field, found := unknown(&message); found {
-			return nil, fmt.Errorf("%s: %s has a field that this version does not know", name, field)
+		if of := unknown(message.ProtoReflect()); of != "" {
+			return nil, fmt.Errorf("%s: %s has a field that this version does not know", name, of)
 		}
 		text, err := text(&message)
 		if err != nil {
@@ -264,16 +261,23 @@ func text(message *rls.RateLimitConfig) ([]byte, error) {
 	return json.Marshal(config)
 }
 
-// unknown finds a message with a field that this version's schema does not have: without the field it would be another
-// configuration.
-func unknown(m proto.Message) (where string, found bool) {
-	_ = protorange.Range(m.ProtoReflect(), func(path protopath.Values) error {
-		at, ok := path.Index(-1).Value.Interface().(protoreflect.Message)
-		if ok && len(at.GetUnknown()) > 0 {
-			where, found = string(at.Descriptor().Name()), true
-			return protorange.Terminate
+// unknown returns the name of a message with a field that this version's schema does not have, or "": without the field it
+// would be another configuration.
+func unknown(m protoreflect.Message) (name string) {
+	if len(m.GetUnknown()) > 0 {
+		return string(m.Descriptor().Name())
+	}
+	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		switch {
+		case field.Message() == nil, field.IsMap(): // the schema has no maps
+		case field.IsList():
+			for i := range value.List().Len() {
+				name = cmp.Or(name, unknown(value.List().Get(i).Message()))
+			}
+		default:
+			name = unknown(value.Message())
 		}
-		return nil
+		return name == ""
 	})
-	return where, found
+	return name
 }

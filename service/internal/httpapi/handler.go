@@ -73,7 +73,7 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 		"/v1/peek":    h.decides(false, &wire.Unseen, wire.Peek),
 		"/v1/reserve": h.decides(true, &wire.Undecided, h.opts.Tokens.Reserve),
 		"/v1/settle":  h.settle, "/v1/cancel": h.cancel, forwardAuthPath: h.forwardAuth,
-		"/healthz": h.health, "/healthcheck": h.check, "/openapi.yaml": serveDocument,
+		"/healthz": reads("health", h.health), "/healthcheck": h.check, "/openapi.yaml": reads("document", serveDocument),
 	}
 	if h.opts.JSON != nil {
 		h.paths["/json"] = h.opts.JSON.ServeHTTP
@@ -161,14 +161,11 @@ func (h *Handler) draining() bool {
 }
 
 // Health answers GET /healthz, on any port.
-func (h *Handler) Health() http.Handler { return http.HandlerFunc(h.health) }
+func (h *Handler) Health() http.Handler { return h.paths["/healthz"] }
 
 // health answers 200 until the service is about to stop, whatever the state of its store: neither restarting nor
 // avoiding the service would bring that back.
-func (h *Handler) health(w http.ResponseWriter, r *http.Request) {
-	if !reads(w, r, "health") {
-		return
-	}
+func (h *Handler) health(w http.ResponseWriter, _ *http.Request) {
 	health, status := h.opts.Health(), http.StatusOK
 	if h.draining() {
 		health.Status, status = degrade.Draining, http.StatusServiceUnavailable
@@ -200,22 +197,21 @@ func (h *Handler) check(w http.ResponseWriter, r *http.Request) {
 //go:embed openapi.yaml
 var document []byte
 
-func serveDocument(w http.ResponseWriter, r *http.Request) {
-	if !reads(w, r, "document") {
-		return
-	}
+func serveDocument(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/yaml")
 	_, _ = w.Write(document) // a client that is gone is no concern of ours
 }
 
-// reads reports whether a request reads, and answers it if not.
-func reads(w http.ResponseWriter, r *http.Request, what string) bool {
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		return true
+// reads answers requests for something that can only be read.
+func reads(what string, next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			wire.Fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": GET the "+what+" here")
+			return
+		}
+		next(w, r)
 	}
-	w.Header().Set("Allow", "GET, HEAD")
-	wire.Fail(w, http.StatusMethodNotAllowed, "method "+r.Method+": GET the "+what+" here")
-	return false
 }
 
 // decides returns what answers requests for a decision by one way of the engine: 200, or 429 if it refuses one that charges.

@@ -57,6 +57,17 @@ func Count(n int64, what string) string {
 	return strconv.FormatInt(n, 10) + " " + what + "s"
 }
 
+// Bytes writes a number of bytes.
+func Bytes(n int64) string {
+	switch {
+	case n < 10_000:
+		return fmt.Sprintf("%d B", n)
+	case n < 10_000_000:
+		return fmt.Sprintf("%d kB", n/1000)
+	}
+	return fmt.Sprintf("%d MB", n/1_000_000)
+}
+
 // Printable shortens s and replaces control characters, so that input cannot move the terminal's cursor or fill the
 // screen.
 func Printable(s string) string {

@@ -13,6 +13,7 @@ package redisclient
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -23,7 +24,6 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
-	"golang.org/x/sync/singleflight"
 
 	"example.com/sash/redisstore"
 	"example.com/sash/rueidisstore"
@@ -41,12 +41,11 @@ type Client struct {
 	stop   context.CancelFunc // ends connecting
 	work   sync.WaitGroup     // of goroutines that open and close connections
 
-	conn       atomic.Pointer[connection] // nil while not connected
-	connecting singleflight.Group         // of the attempt to connect
+	conn atomic.Pointer[connection] // nil while not connected
 
-	mu     sync.Mutex
-	failed failure // guarded by mu: the attempts since the last success
-	closed bool    // guarded by mu
+	mu         sync.Mutex
+	connecting *attempt // guarded by mu: the one under way, or nil
+	closed     bool     // guarded by mu
 }
 
 // A connection is a connected rueidis client.
@@ -104,7 +103,9 @@ func clientOf(t *target) *Client {
 	option := t.option()
 	dial := newDialer(option.Dialer.Timeout, t.tls)
 	dial.ended = ctx
-	option.DialCtxFn = dial.rueidis(t.network)
+	option.DialCtxFn = func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+		return dial.Dial(ctx, t.network, addr)
+	}
 	return &Client{target: t, option: option, dialer: dial, stop: stop}
 }
 
@@ -211,50 +212,58 @@ func (c *Client) get(ctx context.Context) (*connection, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	select {
-	case done := <-c.connecting.DoChan("", c.attempt):
-		m, _ := done.Val.(*connection)
-		return m, done.Err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// attempt connects, unless that has happened meanwhile, and returns the *connection.
-func (c *Client) attempt() (any, error) {
 	c.mu.Lock()
-	m, failed, closed := c.conn.Load(), c.failed, c.closed
-	if !closed {
-		c.work.Add(1)
-		defer c.work.Done()
+	m, a := c.conn.Load(), c.connecting
+	if m == nil && a == nil && !c.closed {
+		a = &attempt{done: make(chan struct{})}
+		c.connecting = a
+		c.work.Go(func() { c.attempt(a) })
 	}
 	c.mu.Unlock()
 	switch {
 	case m != nil:
 		return m, nil
-	case closed:
+	case a == nil:
 		return nil, &unconnected{rueidis.ErrClosing}
-	case time.Now().Before(failed.until):
-		return nil, &unconnected{fmt.Errorf("%w (not tried again yet)", failed.err)}
 	}
-	client, err := connect(c.option)
+	select {
+	case <-a.done:
+		return a.conn, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// An attempt is one to connect, for all callers that wait for it.
+type attempt struct {
+	done chan struct{} // closed when there is conn or err
+	conn *connection
+	err  error
+}
+
+// attempt connects, unless it is too early. Its own pause has no address; one that could not dial has the pause of the dialer.
+func (c *Client) attempt(a *attempt) {
+	defer close(a.done)
+	var client rueidis.Client
+	err := c.dialer.admit("")
+	if err == nil {
+		client, err = connect(c.option)
+		dialled := !dialling(err)
+		err = hideContextError(context.Background(), err)
+		c.dialer.report("", err, !dialled)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err != nil {
-		dialled := !dialling(err) // or the dialer has its own pause
-		if err = hideContextError(context.Background(), err); dialled {
-			c.failed = failure{err: err, times: failed.times + 1, until: time.Now().Add(pause(failed.times + 1))}
-		}
-		return nil, &unconnected{err}
-	}
-	c.failed = failure{}
-	if c.closed {
+	switch c.connecting = nil; {
+	case err != nil:
+		a.err = &unconnected{err}
+	case c.closed:
 		c.work.Go(client.Close)
-		return nil, &unconnected{rueidis.ErrClosing}
+		a.err = &unconnected{rueidis.ErrClosing}
+	default:
+		a.conn = &connection{client, rueidisstore.Scripter(client), time.Now()}
+		c.conn.Store(a.conn)
 	}
-	m = &connection{client, rueidisstore.Scripter(client), time.Now()}
-	c.conn.Store(m)
-	return m, nil
 }
 
 // connect returns a connected client, or an error.

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"example.com/sash/redisstore"
-	"example.com/sash/service/internal/certs"
+	"example.com/sash/service/internal/access"
 )
 
 // Bounds of the pause after a failed connection attempt.
@@ -95,13 +95,6 @@ func (d *dialer) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return conn, err
 }
 
-// rueidis returns Dial in the form of rueidis.
-func (d *dialer) rueidis(network string) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
-	return func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
-		return d.Dial(ctx, network, addr)
-	}
-}
-
 // admit returns an error during the pause of an address.
 func (d *dialer) admit(addr string) error {
 	d.mu.Lock()
@@ -162,7 +155,7 @@ func addFiles(config *tls.Config, ca, cert, key string) error {
 	case (cert == "") != (key == ""):
 		return errors.New("tls_cert and tls_key must be set together")
 	}
-	if err := certs.Of(config, ca, cert, key); err != nil {
+	if err := access.Certify(config, ca, cert, key); err != nil {
 		return fmt.Errorf("tls_ca, tls_cert and tls_key: %w", err)
 	}
 	return nil

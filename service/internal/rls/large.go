@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
@@ -60,10 +60,21 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(buf.ReadOnlyData(), req)
 }
 
+// A room is bytes that are free. It is below zero for an instant where a request finds too few.
+type room struct{ atomic.Int64 }
+
+func (r *room) take(n int64) bool {
+	if r.Add(-n) >= 0 {
+		return true
+	}
+	r.Add(n)
+	return false
+}
+
 // A weighed reader acquires the bytes that it reads beyond longest. The caller releases those that were taken.
 type weighed struct {
 	io.Reader
-	large       *semaphore.Weighted
+	large       *room
 	read, taken int64
 }
 
@@ -72,7 +83,7 @@ func (w *weighed) Read(p []byte) (int, error) {
 	n, err := w.Reader.Read(p)
 	w.read += int64(n)
 	if more := w.read - w.taken; w.read > longest && more > 0 {
-		if !w.large.TryAcquire(more) {
+		if !w.large.take(more) {
 			return 0, errManyBytes
 		}
 		w.taken = w.read

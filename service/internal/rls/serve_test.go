@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -140,11 +139,11 @@ func TestTheBytesOfLargeRequestsAreBounded(t *testing.T) {
 	d := servertest.Decider(t, store, text)
 	counted := stats.New(nil)
 	s := New(d, &Options{Stats: counted, Access: servertest.Gate(t, everything)})
-	s.large = semaphore.NewWeighted(50_000)
+	s.large.Store(50_000)
 	released := func() bool {
-		all := s.large.TryAcquire(50_000)
+		all := s.large.take(50_000)
 		if all {
-			s.large.Release(50_000)
+			s.large.Add(50_000)
 		}
 		return all
 	}

@@ -17,7 +17,6 @@ import (
 	"unicode/utf8"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -62,12 +61,13 @@ type Service struct {
 	decider *decide.Decider
 	opts    Options
 	log     throttle.Log
-	large   *semaphore.Weighted // bytes of large requests that are being read at /json or decided
+	large   room // for large requests that are being read at /json or decided
 }
 
 // New returns a service. A nil opts is the default.
 func New(decider *decide.Decider, opts *Options) *Service {
-	s := &Service{decider: decider, opts: *cmp.Or(opts, &Options{}), large: semaphore.NewWeighted(largeMessages * maxMessage)}
+	s := &Service{decider: decider, opts: *cmp.Or(opts, &Options{})}
+	s.large.Store(largeMessages * maxMessage)
 	s.opts.Timeout = cmp.Or(s.opts.Timeout, time.Second)
 	if s.opts.Stats == nil {
 		s.opts.Stats = stats.New(nil)
@@ -131,10 +131,10 @@ func (s *Service) decide(ctx context.Context, port decide.Port, req *pb.RateLimi
 		return nil, s.wrong(codes.InvalidArgument, err)
 	}
 	if n := weight(req); n > longest {
-		if !s.large.TryAcquire(n) {
+		if !s.large.take(n) {
 			return nil, s.wrong(codes.ResourceExhausted, errManyBytes)
 		}
-		defer s.large.Release(n)
+		defer s.large.Add(n)
 	}
 	if err := s.opts.Access.Check(ctx, req.GetDomain(), need); err != nil {
 		return nil, access.Status(err)
@@ -146,7 +146,7 @@ func (s *Service) decide(ctx context.Context, port decide.Port, req *pb.RateLimi
 	if s.opts.Shadow && s.opts.Counting == nil { // Envoy's service counts it in global_shadow_mode only
 		for i := range answers {
 			if a := &answers[i]; a.Refused && !a.Soft() && !a.Replaced && a.Metric != "" && a.Cost > 0 {
-				s.opts.Stats.Rule(a.Metric).Shadow.Add(uint64(min(a.Cost, sash.MaxUnits)))
+				s.opts.Stats.Rule(a.Metric)[stats.Shadow].Add(uint64(min(a.Cost, sash.MaxUnits)))
 			}
 		}
 	}
@@ -200,8 +200,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.log.Log(slog.LevelWarn, "a wrong request to /json was not decided", "error", text)
 		s.fail(w, code, text)
 	}
-	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, maxMessage), large: s.large}
-	defer func() { s.large.Release(from.taken) }()
+	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, maxMessage), large: &s.large}
+	defer func() { s.large.Add(from.taken) }()
 	body, err := io.ReadAll(from)
 	var req pb.RateLimitRequest
 	var large *http.MaxBytesError
@@ -213,21 +213,19 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		wrong(http.StatusServiceUnavailable, err.Error())
 		return
 	case err != nil:
-		err = errors.New("the body did not arrive")
+		wrong(http.StatusBadRequest, "the body did not arrive")
+		return
 	case !utf8.Valid(body):
-		err = errors.New("bad JSON: the body is not UTF-8")
-	default:
-		if err = protojson.Unmarshal(body, &req); err != nil {
-			err = fmt.Errorf("bad JSON: %w", err)
-		}
+		wrong(http.StatusBadRequest, "bad JSON: the body is not UTF-8")
+		return
 	}
-	if err != nil {
-		wrong(http.StatusBadRequest, err.Error())
+	if err := protojson.Unmarshal(body, &req); err != nil {
+		wrong(http.StatusBadRequest, "bad JSON: "+err.Error())
 		return
 	}
 	res, err := s.answer(r.Context(), decide.HTTP, &req)
 	if err != nil {
-		s.fail(w, httpStatus(status.Code(err)), status.Convert(err).Message())
+		s.fail(w, statuses[status.Code(err)], status.Convert(err).Message())
 		return
 	}
 	out, err := protojson.Marshal(res)
@@ -250,18 +248,10 @@ func (s *Service) fail(w http.ResponseWriter, code int, text string) {
 	http.Error(w, text, code)
 }
 
-func httpStatus(code codes.Code) int {
-	switch code {
-	case codes.InvalidArgument:
-		return http.StatusBadRequest
-	case codes.Unauthenticated:
-		return http.StatusUnauthorized
-	case codes.PermissionDenied:
-		return http.StatusForbidden
-	case codes.Unavailable, codes.Canceled, codes.ResourceExhausted:
-		return http.StatusServiceUnavailable
-	case codes.DeadlineExceeded:
-		return http.StatusGatewayTimeout
-	}
-	return http.StatusInternalServerError
+// statuses are those of HTTP for the errors of a Service.
+var statuses = map[codes.Code]int{
+	codes.InvalidArgument: http.StatusBadRequest, codes.Unauthenticated: http.StatusUnauthorized, codes.PermissionDenied: http.StatusForbidden,
+	codes.Unavailable: http.StatusServiceUnavailable, codes.Canceled: http.StatusServiceUnavailable,
+	codes.ResourceExhausted: http.StatusServiceUnavailable, codes.DeadlineExceeded: http.StatusGatewayTimeout,
+	codes.Internal: http.StatusInternalServerError,
 }

@@ -131,8 +131,8 @@ func TestShadow(t *testing.T) {
 	w := begin(t, text, &Options{Stats: counted})
 	w.says("first", request("shadow"), "OK: OK 1/HOUR 0 left 1h0m0s")
 	w.says("over", request("ip=a", "shadow"), "OK: OK 3/MINUTE 2 left 1m0s | OK 1/HOUR 0 left 1h0m0s")
-	if rule := counted.Rule("d.shadow"); rule.Shadow.Load() != 1 || rule.Over.Load() != 1 || rule.Total.Load() != 2 {
-		t.Errorf("shadow %d, over %d, total %d", rule.Shadow.Load(), rule.Over.Load(), rule.Total.Load())
+	if rule := counted.Rule("d.shadow"); rule[stats.Shadow].Load() != 1 || rule[stats.Over].Load() != 1 || rule[stats.Total].Load() != 2 {
+		t.Errorf("shadow %d, over %d, total %d", rule[stats.Shadow].Load(), rule[stats.Over].Load(), rule[stats.Total].Load())
 	}
 
 	global := begin(t, text, &Options{Shadow: true, Stats: counted})
@@ -140,8 +140,8 @@ func TestShadow(t *testing.T) {
 	if counted.Service.GlobalShadow.Load() != 1 {
 		t.Error("it is not counted")
 	}
-	if rule := counted.Rule("d.ip_192.0.2.66"); rule.Shadow.Load() != 1 || rule.Over.Load() != 1 {
-		t.Errorf("shadow %d, over %d", rule.Shadow.Load(), rule.Over.Load())
+	if rule := counted.Rule("d.ip_192.0.2.66"); rule[stats.Shadow].Load() != 1 || rule[stats.Over].Load() != 1 {
+		t.Errorf("shadow %d, over %d", rule[stats.Shadow].Load(), rule[stats.Over].Load())
 	}
 }
 
@@ -215,7 +215,7 @@ func TestCompatibleAnswersAreEnvoys(t *testing.T) {
 		"d.none_x": {3, 3, 0, 0, 1, 0},
 	} {
 		r := counted.Rule(name)
-		got := [6]uint64{r.Total.Load(), r.Within.Load(), r.Over.Load(), r.Cached.Load(), r.Near.Load(), r.Shadow.Load()}
+		got := [6]uint64{r[stats.Total].Load(), r[stats.Within].Load(), r[stats.Over].Load(), r[stats.Cached].Load(), r[stats.Near].Load(), r[stats.Shadow].Load()}
 		if got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}

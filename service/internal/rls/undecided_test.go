@@ -109,8 +109,8 @@ func TestFailuresHaveTheirCodes(t *testing.T) {
 		{t.Context(), driver.ErrRejected, codes.Unavailable, http.StatusServiceUnavailable},
 	} {
 		code := status.Code(s.failure(c.ctx, c.err, false))
-		if code != c.code || httpStatus(code) != c.status {
-			t.Errorf("%v: %v and %d, want %v and %d", c.err, code, httpStatus(code), c.code, c.status)
+		if code != c.code || statuses[code] != c.status {
+			t.Errorf("%v: %v and %d, want %v and %d", c.err, code, statuses[code], c.code, c.status)
 		}
 	}
 	// A store that goes down between the steps of a request keeps what it charged before.
@@ -121,7 +121,7 @@ func TestFailuresHaveTheirCodes(t *testing.T) {
 		}
 	}
 	for code, want := range map[codes.Code]int{codes.Unauthenticated: 401, codes.PermissionDenied: 403, codes.DeadlineExceeded: 504, codes.Internal: 500} {
-		if got := httpStatus(code); got != want {
+		if got := statuses[code]; got != want {
 			t.Errorf("%v: %d, want %d", code, got, want)
 		}
 	}

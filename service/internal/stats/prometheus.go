@@ -43,8 +43,10 @@ func (r *Registry) Counters(f func(name string, count uint64)) {
 	}
 	counts := make(map[string]uint64) // names that differ only in what statName replaces are one
 	for name, rule := range r.units.All() {
-		for _, v := range rule.values(r.over != nil) {
-			counts[rulePrefix+statName(name)+"."+v.name] += v.count
+		for i, counter := range ruleCounters {
+			if i != Cached || r.over != nil {
+				counts[rulePrefix+statName(name)+"."+counter] += rule[i].Load()
+			}
 		}
 	}
 	for domain, n := range r.unknown.All() {
@@ -134,16 +136,13 @@ type series struct {
 
 type label struct{ name, value string }
 
-// ofRule are the counters of a rule that the mapping knows.
-var ofRule = []string{"near_limit", "over_limit", "total_hits", "within_limit", "shadow_mode"}
-
 // seriesOf returns the series of a counter, as the mapping in Envoy's rate limit service has it. A rule has the domain and
 // two keys, cut at the dots: those of deeper rules and of values with further dots count together. A candidate of a deeper
 // rule does not count with its rule. Other counters have their names, with _ in place of what is no letter or digit.
 func seriesOf(name string) series {
 	if rest, ok := strings.CutPrefix(name, rulePrefix); ok {
 		i := strings.LastIndexByte(rest, '.')
-		if keys := strings.Split(rest[:i], "."); len(keys) > 1 && slices.Contains(ofRule, rest[i+1:]) {
+		if keys := strings.Split(rest[:i], "."); len(keys) > 1 && slices.Contains(ruleCounters[:Cached], rest[i+1:]) {
 			s := series{"ratelimit_service_rate_limit_" + rest[i+1:], [4]label{{"domain", keys[0]}, {"key1", keys[1]}}}
 			if len(keys) > 2 && keys[2] != "" {
 				s.labels[2] = label{"key2", keys[2]}
@@ -176,8 +175,8 @@ func (r *Registry) counter(name, help string, labels prometheus.Labels, f func()
 	r.Prometheus.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, f))
 }
 
-// bit returns 1 for true.
-func bit(is bool) float64 {
+// Bit returns 1 for true.
+func Bit(is bool) float64 {
 	if is {
 		return 1
 	}
@@ -187,7 +186,7 @@ func bit(is bool) float64 {
 // Degraded exports whether the service is degraded, as GET /healthz reports it. Call it once.
 func (r *Registry) Degraded(now func() bool) {
 	r.gauge("sash_degraded", "Whether GET /healthz says degraded: the store or a home does not decide, memory is full, or no domain is configured.",
-		nil, func() float64 { return bit(now()) })
+		nil, func() float64 { return Bit(now()) })
 }
 
 // Redis exports how many connections to Redis were opened and closed, under the names of Envoy's rate limit service. Call

@@ -41,14 +41,6 @@ func requestOutcome(o *decide.Observation, outcome decide.Outcome) decide.Outcom
 	return outcome
 }
 
-// partOutcome is o.OutcomeOf, with bans apart from other refusals.
-func partOutcome(o *decide.Observation, i int) decide.Outcome {
-	if outcome := o.OutcomeOf(i); outcome != decide.Refused || o.Answers[i].BannedBy == nil {
-		return outcome
-	}
-	return banned
-}
-
 // of returns how often a decision had an outcome.
 func (c *outcomes) of(outcome decide.Outcome) (n uint64) {
 	for origin := range c[outcome] {
@@ -167,34 +159,26 @@ func (r *Registry) collectRules(to chan<- prometheus.Metric) {
 	}
 }
 
-// A Rule counts the units that are requested of one rule.
-type Rule struct {
-	// Total is all units, and the others are parts of them: admitted, refused, admitted above the near
-	// limit ratio, and refused where that does not bind.
-	Total, Within, Over, Near, Shadow atomic.Uint64
-	// Cached is the part of Over that was refused from memory, because an earlier refusal still held.
-	Cached atomic.Uint64
-}
+// A Rule counts the units that are requested of one rule, by what became of them.
+type Rule [len(ruleCounters)]atomic.Uint64
+
+// Counters of a Rule. Total is all units, and the others are parts of them: admitted, refused, admitted above the near limit
+// ratio, refused where that does not bind, and the part of Over that was refused from memory, because an earlier refusal
+// still held. Envoy's service has the last one always; here it is there with a local cache.
+const (
+	Total = iota
+	Within
+	Over
+	Near
+	Shadow
+	Cached
+)
+
+// ruleCounters are their names in Envoy's service.
+var ruleCounters = [...]string{"total_hits", "within_limit", "over_limit", "near_limit", "shadow_mode", "over_limit_with_local_cache"}
 
 // Rule returns the counters of a name in Envoy's statistics.
 func (r *Registry) Rule(name string) *Rule { return r.units.Get(name) }
-
-// values returns the counters, with that of the local cache if there is one: otherwise Envoy's service has it too, and it
-// is always 0.
-func (r *Rule) values(cached bool) []value {
-	all := []value{
-		{"total_hits", r.Total.Load()},
-		{"within_limit", r.Within.Load()},
-		{"over_limit", r.Over.Load()},
-		{"near_limit", r.Near.Load()},
-		{"shadow_mode", r.Shadow.Load()},
-		{"over_limit_with_local_cache", r.Cached.Load()},
-	}
-	if !cached {
-		return all[:len(all)-1]
-	}
-	return all
-}
 
 // countUnits counts the units of one part, and those of its rule's candidate under the name of the candidate.
 func (r *Registry) countUnits(a *decide.Answer, outcome decide.Outcome) {
@@ -208,16 +192,16 @@ func (r *Registry) countUnits(a *decide.Answer, outcome decide.Outcome) {
 		rule.admit(a.Cost)
 		if tightest, ok := a.Tightest(); ok {
 			used := tightest.Limit.Units - tightest.Remaining
-			rule.Near.Add(uint64(max(0, min(a.Cost, used-r.nearOf(tightest.Limit.Units)))))
+			rule[Near].Add(uint64(max(0, min(a.Cost, used-r.nearOf(tightest.Limit.Units)))))
 		}
 	default:
 		if a.Source == sash.FromCache {
-			rule.Cached.Add(uint64(min(a.Cost, sash.MaxUnits)))
+			rule[Cached].Add(uint64(min(a.Cost, sash.MaxUnits)))
 		}
 		rule.refuse(a.Cost, a.Fitted, !a.Shadow())
 		if a.Fitted > 0 {
 			limit := a.RefusedBy.Limit.Units
-			rule.Near.Add(uint64(limit - max(r.nearOf(limit), limit-a.Fitted)))
+			rule[Near].Add(uint64(limit - max(r.nearOf(limit), limit-a.Fitted)))
 		}
 	}
 	if c := a.Candidate; c != nil && c.Cost > 0 {
@@ -234,8 +218,8 @@ func (r *Registry) nearOf(limit int64) int64 { return int64(float64(limit) * r.n
 
 func (r *Rule) admit(units int64) {
 	n := uint64(min(units, sash.MaxUnits)) // requests may ask for more than any limit has
-	r.Total.Add(n)
-	r.Within.Add(n)
+	r[Total].Add(n)
+	r[Within].Add(n)
 }
 
 // refuse counts units that were refused: as in Envoy's service, those that fitted are not over the limit. Binds is false in
@@ -243,10 +227,10 @@ func (r *Rule) admit(units int64) {
 func (r *Rule) refuse(units, fitted int64, binds bool) {
 	n := uint64(min(units, sash.MaxUnits))
 	over := n - min(n, uint64(fitted))
-	r.Total.Add(n)
-	r.Over.Add(over)
+	r[Total].Add(n)
+	r[Over].Add(over)
 	if !binds {
-		r.Shadow.Add(over)
+		r[Shadow].Add(over)
 	}
 }
 
@@ -273,9 +257,9 @@ type Bounded[K comparable, V any] struct {
 	keep   func(K) K
 
 	mu       sync.RWMutex
-	values   map[K]*V       // guarded by mu
-	reserved map[K]struct{} // guarded by mu
-	guests   int            // guarded by mu: of values, without shared
+	values   map[K]*V   // guarded by mu
+	reserved map[K]bool // guarded by mu
+	guests   int        // guarded by mu: of values, without shared
 }
 
 // NewBounded returns a map that holds most guests, and beyond these the key shared, which stands for all others. Keep
@@ -287,34 +271,31 @@ func NewBounded[K comparable, V any](most int, shared K, keep func(K) K) *Bounde
 
 // Reserve reserves places for these keys, in place of those reserved before, whose values it drops.
 func (b *Bounded[K, V]) Reserve(keys []K) {
-	next := make(map[K]struct{})
+	next := make(map[K]bool)
 	for _, key := range keys {
-		next[key] = struct{}{}
+		next[key] = true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	guests := 0
+	b.guests = 0
 	for key := range b.values {
-		_, was := b.reserved[key]
-		_, is := next[key]
 		switch {
-		case is || key == b.shared:
-		case was:
+		case next[key] || key == b.shared:
+		case b.reserved[key]:
 			delete(b.values, key)
 		default:
-			guests++
+			b.guests++
 		}
 	}
-	b.reserved, b.guests = next, guests
+	b.reserved = next
 }
 
 // Get returns the value of a key, which is the zero value at first.
 func (b *Bounded[K, V]) Get(key K) *V {
 	b.mu.RLock()
 	v := b.values[key]
-	if v == nil {
-		place, _ := b.place(key)
-		v = b.values[place]
+	if v == nil && b.guests >= b.most && !b.reserved[key] {
+		v = b.values[b.shared]
 	}
 	b.mu.RUnlock()
 	if v != nil {
@@ -322,30 +303,21 @@ func (b *Bounded[K, V]) Get(key K) *V {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	place, guest := b.place(key)
-	if guest {
-		place, guest = b.place(b.keep(key))
+	if !b.reserved[key] {
+		key = b.keep(key)
 	}
-	if v = b.values[place]; v == nil {
+	guest := b.values[key] == nil && !b.reserved[key] && key != b.shared
+	if guest && b.guests >= b.most {
+		key, guest = b.shared, false
+	}
+	if v = b.values[key]; v == nil {
 		v = new(V)
-		b.values[place] = v
-		if guest {
-			b.guests++
-		}
+		b.values[key] = v
+	}
+	if guest {
+		b.guests++
 	}
 	return v
-}
-
-// place returns the key that a key counts under, and whether it would be another guest. The caller holds mu.
-func (b *Bounded[K, V]) place(key K) (at K, guest bool) {
-	_, reserved := b.reserved[key]
-	switch {
-	case reserved, key == b.shared, b.values[key] != nil:
-		return key, false
-	case b.guests >= b.most:
-		return b.shared, false
-	}
-	return key, true
 }
 
 // All returns a copy of the map, so that a slow reader does not hold up those who count.

@@ -137,7 +137,10 @@ func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
 		if a.Replaced {
 			continue
 		}
-		outcome := partOutcome(o, i)
+		outcome := o.OutcomeOf(i)
+		if outcome == decide.Refused && a.BannedBy != nil {
+			outcome = banned
+		}
 		if a.Cost >= 0 {
 			domain, rule := o.Rule(i)
 			r.rules.Get(ruleID{domain, rule}).count(a, outcome, o.OriginOf(i))
@@ -262,7 +265,9 @@ func (r *Registry) Snapshot() Snapshot {
 		series.Domain, series.Rule = id.series()
 		snap.Rules = append(snap.Rules, series)
 	}
-	slices.SortFunc(snap.Rules, busier)
+	slices.SortFunc(snap.Rules, func(x, y Series) int {
+		return cmp.Or(cmp.Compare(y.Count.Sum(), x.Count.Sum()), cmp.Compare(x.Domain, y.Domain), cmp.Compare(x.Rule, y.Rule))
+	})
 	snap.Rules = append([]Series{}, snap.Rules[:min(maxSeries, len(snap.Rules))]...)
 	return snap
 }
@@ -278,9 +283,4 @@ func (id ruleID) series() (domain, rule string) {
 		return id.domain, ofRequest
 	}
 	return id.domain, id.domain + "." + id.rule
-}
-
-// busier orders series by count, then by name.
-func busier(x, y Series) int {
-	return cmp.Or(cmp.Compare(y.Count.Sum(), x.Count.Sum()), cmp.Compare(x.Domain, y.Domain), cmp.Compare(x.Rule, y.Rule))
 }

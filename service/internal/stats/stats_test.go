@@ -133,7 +133,7 @@ d allowed ip store 1`)
 		"d.plan_not-counted": {},
 	} {
 		rule := r.Rule(name)
-		got := [5]uint64{rule.Total.Load(), rule.Within.Load(), rule.Over.Load(), rule.Near.Load(), rule.Shadow.Load()}
+		got := [5]uint64{rule[Total].Load(), rule[Within].Load(), rule[Over].Load(), rule[Near].Load(), rule[Shadow].Load()}
 		if got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
@@ -191,7 +191,7 @@ func TestConfiguredRulesKeepTheirSeries(t *testing.T) {
 			}
 		}
 		for _, name := range []string{key, tried, tried + ".candidate"} {
-			if n := r.Rule("d." + name).Total.Load(); n != 1 {
+			if n := r.Rule("d." + name)[Total].Load(); n != 1 {
 				t.Fatalf("round %d: %d units are counted for %s", round, n, name)
 			}
 		}
@@ -206,24 +206,24 @@ func TestConfiguredRulesKeepTheirSeries(t *testing.T) {
 
 func TestALongNameCountsUnderOther(t *testing.T) {
 	r := New(nil)
-	r.Rule("d." + strings.Repeat("a.", maxName)).Total.Add(1)
-	r.Rule("d" + strings.Repeat(".a", 100)).Total.Add(1)
-	if len(r.units.All()) != 2 || r.Rule(overflow).Total.Load() != 1 {
-		t.Errorf("%d names are held, and %d units are in %q", len(r.units.All()), r.Rule(overflow).Total.Load(), overflow)
+	r.Rule("d." + strings.Repeat("a.", maxName))[Total].Add(1)
+	r.Rule("d" + strings.Repeat(".a", 100))[Total].Add(1)
+	if len(r.units.All()) != 2 || r.Rule(overflow)[Total].Load() != 1 {
+		t.Errorf("%d names are held, and %d units are in %q", len(r.units.All()), r.Rule(overflow)[Total].Load(), overflow)
 	}
 }
 
 func TestNamesAreBoundedAndEscaped(t *testing.T) {
 	r := New(nil)
-	r.Rule("d.evil_a\nratelimit.service.config_load_error: 99\xff").Over.Add(1)
-	r.Rule("d").Over.Add(1)
+	r.Rule("d.evil_a\nratelimit.service.config_load_error: 99\xff")[Over].Add(1)
+	r.Rule("d")[Over].Add(1)
 	for i := range 2 * maxNames {
-		r.Rule("d.user_" + strconv.Itoa(i)).Total.Add(1)
+		r.Rule("d.user_" + strconv.Itoa(i))[Total].Add(1)
 	}
 	if len(r.units.All()) > maxNames+1 {
 		t.Errorf("%d names are held", len(r.units.All()))
 	}
-	if got := r.Rule("d.user_not_seen").Total.Load(); got != maxNames+2 {
+	if got := r.Rule("d.user_not_seen")[Total].Load(); got != maxNames+2 {
 		t.Errorf("%d count together, want %d", got, maxNames+2)
 	}
 	var text strings.Builder
@@ -242,7 +242,7 @@ func TestNamesAreBoundedAndEscaped(t *testing.T) {
 func TestSeriesOfEveryNameCanBeGathered(t *testing.T) {
 	r := New(nil)
 	for _, name := range []string{"d", "d.", "d..", ".", "", "d.a.b.c", "d.a.b.e", "d.a..", "d.1.2.3.4", "d.a.candidate", "d.a.b.candidate"} {
-		r.Rule(name).Total.Add(1)
+		r.Rule(name)[Total].Add(1)
 		r.unknown.Get(name).Add(1)
 	}
 	if _, err := r.Prometheus.Gather(); err != nil {
@@ -252,7 +252,7 @@ func TestSeriesOfEveryNameCanBeGathered(t *testing.T) {
 
 func TestTheLocalCacheHasEnvoysNames(t *testing.T) {
 	r := New(nil)
-	r.Rule("d.user").Cached.Add(3)
+	r.Rule("d.user")[Cached].Add(3)
 	text := func() string {
 		var b strings.Builder
 		if err := r.WriteText(&b); err != nil {

@@ -115,17 +115,13 @@ func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, out
 	if taken {
 		line.Domain, line.Entries = strings.Clone(o.Domain), keep(o.Parts[i].Entries)
 	}
-	line.Last, line.RefusedBy = nameOf(outcome), nil
+	line.Last, line.RefusedBy = "banned", nil
+	if outcome != banned {
+		line.Last = outcome.String()
+	}
 	if name := a.RefusedBy.Limit.Name; a.Refused && name != "" {
 		line.RefusedBy = &name
 	}
-}
-
-func nameOf(outcome decide.Outcome) string {
-	if outcome == banned {
-		return "banned"
-	}
-	return outcome.String()
 }
 
 // keep copies entries, unless they are long.
@@ -155,7 +151,11 @@ func (r *Registry) Hottest(order Order, n int) ([]Subject, time.Time) {
 		if !s.began.IsZero() {
 			s.turn(now)
 			all = append(all, s.lines(order)...)
-			if began := s.earliest(); began.Before(since) {
+			began := s.began
+			if len(s.older[ByUnits].all)+len(s.older[ByRefused].all) > 0 {
+				began = began.Add(-epoch)
+			}
+			if began.Before(since) {
 				since = began
 			}
 		}
@@ -165,14 +165,6 @@ func (r *Registry) Hottest(order Order, n int) ([]Subject, time.Time) {
 		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Subject, y.Subject))
 	})
 	return all[:min(n, len(all))], since
-}
-
-// earliest returns when the shard began to count what it has. The caller holds mu.
-func (s *shard) earliest() time.Time {
-	if len(s.older[ByUnits].all)+len(s.older[ByRefused].all) > 0 {
-		return s.began.Add(-epoch)
-	}
-	return s.began
 }
 
 // lines adds up both epochs. The caller holds mu.

@@ -199,39 +199,43 @@ func (r *refusals) observe(ctx context.Context, o *decide.Observation) {
 	for i := range o.Answers {
 		a, outcome := &o.Answers[i], o.OutcomeOf(i)
 		if r.all && (outcome == decide.Refused || outcome == decide.Shadowed) {
-			attrs := []slog.Attr{
-				slog.Float64("retry_after", a.RefusedBy.RetryAfter.Seconds()), slog.String("source", o.OriginOf(i).String()),
-			}
-			if a.Cause != nil {
-				attrs = append(attrs, slog.String("cause", cause.Of(a.Cause)))
-			}
-			if outcome == decide.Shadowed {
-				attrs = append(attrs, slog.Bool("shadow", true))
-			}
-			r.write(ctx, o, i, "refused", o.RefusedBy(i), attrs...)
+			r.write(ctx, o, i, "refused", slog.String("source", o.OriginOf(i).String()))
 		}
 		if c := a.Candidate; o.Err == nil && c != nil && c.Cost > 0 && c.Refused && !c.Enforced && !a.Refused {
-			r.write(ctx, o, i, "a candidate would have refused what was allowed", c.RefusedBy.Limit.Name,
-				slog.Float64("retry_after", c.RefusedBy.RetryAfter.Seconds()))
+			r.write(ctx, o, i, "a candidate would have refused what was allowed",
+				slog.String("limit", c.RefusedBy.Limit.Name), slog.Float64("retry_after", c.RefusedBy.RetryAfter.Seconds()))
 		}
 	}
 }
 
 // write writes the line of part i, unless there was one of its rule with the same text less than a second ago.
-func (r *refusals) write(ctx context.Context, o *decide.Observation, i int, text, limit string, more ...slog.Attr) {
+func (r *refusals) write(ctx context.Context, o *decide.Observation, i int, text string, more ...slog.Attr) {
+	domain, rule := o.Rule(i)
+	if skipped, ok := r.rules.Get(text + " " + domain + " " + rule).Allow(o.Began.Add(o.Took)); ok {
+		more = append(more, slog.Int64("not_logged_before", skipped))
+		r.log.LogAttrs(ctx, slog.LevelInfo, text, append(details(o, i, r.keys), more...)...)
+	}
+}
+
+// details describe what became of part i, for the log and for spans. They contain no values of the request, and therefore no
+// domain that is not configured; but with keys, and under a rule with detailed_metric, the key of the subject.
+func details(o *decide.Observation, i int, keys bool) []slog.Attr {
 	a := &o.Answers[i]
 	domain, rule := o.Rule(i)
-	skipped, ok := r.rules.Get(text + " " + domain + " " + rule).Allow(o.Began.Add(o.Took))
-	if !ok {
-		return
+	attrs := []slog.Attr{slog.String("domain", domain), slog.String("rule", rule), slog.Int64("units", a.Cost)}
+	if limit := o.RefusedBy(i); limit != "" {
+		attrs = append(attrs, slog.String("limit", limit), slog.Float64("retry_after", a.RefusedBy.RetryAfter.Seconds()))
 	}
-	attrs := append([]slog.Attr{
-		slog.String("domain", domain), slog.String("rule", rule), slog.String("limit", limit), slog.Int64("units", a.Cost),
-	}, more...)
-	if r.keys || a.Rule != nil && a.Rule.Detailed {
+	if o.OutcomeOf(i) == decide.Shadowed {
+		attrs = append(attrs, slog.Bool("shadow", true))
+	}
+	if a.Cause != nil {
+		attrs = append(attrs, slog.String("cause", cause.Of(a.Cause)))
+	}
+	if keys || a.Rule != nil && a.Rule.Detailed {
 		attrs = append(attrs, slog.String("key", a.Key))
 	}
-	r.log.LogAttrs(ctx, slog.LevelInfo, text, append(attrs, slog.Int64("not_logged_before", skipped))...)
+	return attrs
 }
 
 // Bounds of one round to a statsd server.

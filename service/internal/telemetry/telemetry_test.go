@@ -256,14 +256,14 @@ func TestIncrementsAreSentUnderEnvoysNames(t *testing.T) {
 		p := newPusher(&Statsd{
 			Network: "udp", Addr: server.LocalAddr().String(), Dog: tt.dog, Tags: []string{"commit:a1.2", "team:edge"},
 		}, registry, slog.New(slog.DiscardHandler))
-		registry.Rule("d.user").Total.Add(5)
+		registry.Rule("d.user")[stats.Total].Add(5)
 		registry.Service.Calls.Add(1)
 		p.push(t.Context())
 		if got := receive(t, server, 2); !slices.Contains(got, tt.first) || !strings.HasPrefix(got[1], "ratelimit_server.ShouldRateLimit.total_requests") {
 			t.Errorf("%q, want among them %s", got, tt.first)
 		}
-		registry.Rule("d.user").Over.Add(2)
-		registry.Rule("d.user").Total.Add(2)
+		registry.Rule("d.user")[stats.Over].Add(2)
+		registry.Rule("d.user")[stats.Total].Add(2)
 		p.push(t.Context())
 		got := receive(t, server, 2)
 		for i, want := range []string{"d.user.over_limit", "d.user.total_hits"} {
@@ -279,7 +279,7 @@ func TestManyCountersAreSent(t *testing.T) {
 	registry := stats.New(nil)
 	const many = 1000
 	for i := range many {
-		registry.Rule("d.rule_" + strconv.Itoa(i)).Total.Add(1)
+		registry.Rule("d.rule_" + strconv.Itoa(i))[stats.Total].Add(1)
 	}
 	p := newPusher(&Statsd{Network: "udp", Addr: server.LocalAddr().String()}, registry, slog.New(slog.DiscardHandler))
 	p.push(t.Context())
@@ -297,7 +297,7 @@ func TestAServerThatComesLater(t *testing.T) {
 	registry := stats.New(nil)
 	p := newPusher(&Statsd{Network: "tcp", Addr: addr}, registry, slog.New(slog.NewTextHandler(&log, nil)))
 	for range 3 {
-		registry.Rule("d.user").Total.Add(1)
+		registry.Rule("d.user")[stats.Total].Add(1)
 		p.push(t.Context())
 	}
 	if n := strings.Count(log.String(), "do not reach"); n != 1 {

@@ -24,8 +24,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/cause"
-	"example.com/sash/service/internal/certs"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
@@ -113,36 +113,17 @@ func (t *tracing) observe(ctx context.Context, o *decide.Observation) {
 	t.to(span)
 }
 
-// attributes describe the request and the part that decided it. They contain no values of the request, and
-// therefore no domain that is not configured.
+// attributes describe the request and the part that decided it.
 func (t *tracing) attributes(o *decide.Observation) []*commonpb.KeyValue {
 	attrs := []*commonpb.KeyValue{
 		attribute("sash.outcome", o.Outcome().String()),
 		attribute("sash.source", o.Origin().String()),
 		attribute("sash.descriptors", int64(len(o.Parts))),
 	}
-	i := o.Decisive()
-	if i < 0 {
-		return attrs
-	}
-	add := func(key string, value any) { attrs = append(attrs, attribute(key, value)) }
-	a := &o.Answers[i]
-	domain, rule := o.Rule(i)
-	add("sash.domain", domain)
-	add("sash.rule", rule)
-	add("sash.units", a.Cost)
-	if limit := o.RefusedBy(i); limit != "" {
-		add("sash.limit", limit)
-		add("sash.retry_after", a.RefusedBy.RetryAfter.Seconds())
-	}
-	if o.OutcomeOf(i) == decide.Shadowed {
-		add("sash.shadow", true)
-	}
-	if a.Cause != nil {
-		add("sash.cause", cause.Of(a.Cause))
-	}
-	if t.keys || a.Rule != nil && a.Rule.Detailed {
-		add("sash.key", a.Key)
+	if i := o.Decisive(); i >= 0 {
+		for _, d := range details(o, i, t.keys) {
+			attrs = append(attrs, attribute("sash."+d.Key, d.Value.Any()))
+		}
 	}
 	return attrs
 }
@@ -302,7 +283,7 @@ func (s *settings) client() *http.Client {
 	ca, _ := s.otlp("CERTIFICATE")
 	cert, _ := s.otlp("CLIENT_CERTIFICATE")
 	key, _ := s.otlp("CLIENT_KEY")
-	if err := certs.Of(config, ca, cert, key); err != nil {
+	if err := access.Certify(config, ca, cert, key); err != nil {
 		s.fail("OTEL_EXPORTER_OTLP_CERTIFICATE, CLIENT_CERTIFICATE and CLIENT_KEY: %w", err)
 	}
 	timeout, from := s.otlp("TIMEOUT")

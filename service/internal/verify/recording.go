@@ -119,7 +119,7 @@ func (r *Recording) add(text []byte) error {
 		return nil
 	}
 	r.answered = true
-	c.To = microsecondTo(*l.Received)
+	c.To = -microsecondFrom(-*l.Received)
 	if *l.Admitted {
 		of.admitted = append(of.admitted, c)
 	} else {
@@ -153,9 +153,6 @@ func microsecondFrom(i instant) int64 {
 	}
 	return int64(i) - within
 }
-
-// microsecondTo returns the first whole microsecond that is not before an instant.
-func microsecondTo(i instant) int64 { return -microsecondFrom(-i) }
 
 var errInstant = errors.New(`a time is neither seconds, such as 1763900000.001, nor RFC 3339, such as "2026-11-23T10:00:00.001Z"`)
 

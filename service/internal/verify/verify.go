@@ -242,13 +242,6 @@ func (s *stage) clean(ctx context.Context) {
 	}
 }
 
-// resting reports whether a subject gets no calls at an instant of this machine's clock. It rests for the first four
-// fifths of every second window.
-func (sub *subject) resting(now time.Time) bool {
-	at := (now.UnixMicro() + sub.ahead) % (2 * sub.rhythm)
-	return at < sub.rhythm*4/5
-}
-
 // A worker makes one call after the other. Its records are by subject.
 type worker struct {
 	stage   *stage
@@ -279,7 +272,8 @@ func (w *worker) pick() (int, bool) {
 		if w.rng.IntN(3) == 0 {
 			i = w.rng.IntN(2)
 		}
-		if !w.stage.subjects[i].resting(now) {
+		sub := w.stage.subjects[i]
+		if at := (now.UnixMicro() + sub.ahead) % (2 * sub.rhythm); at >= sub.rhythm*4/5 { // it rests for most of every second window
 			return i, true
 		}
 	}
@@ -312,10 +306,8 @@ func (w *worker) call(ctx context.Context, i int) {
 }
 
 func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }

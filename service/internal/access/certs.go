@@ -1,5 +1,4 @@
-// Package certs reads certificates from files in PEM.
-package certs
+package access
 
 import (
 	"crypto/tls"
@@ -8,8 +7,8 @@ import (
 	"os"
 )
 
-// Authorities returns those of a file.
-func Authorities(file string) (*x509.CertPool, error) {
+// authorities returns those of a file in PEM.
+func authorities(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -21,11 +20,11 @@ func Authorities(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Of adds to the configuration of a client the authorities that it trusts, and the certificate and key that it shows.
+// Certify adds to the configuration of a client the authorities that it trusts, and the certificate and key that it shows.
 // An empty ca is that of the system, and an empty cert and key are none.
-func Of(config *tls.Config, ca, cert, key string) (err error) {
+func Certify(config *tls.Config, ca, cert, key string) (err error) {
 	if ca != "" {
-		if config.RootCAs, err = Authorities(ca); err != nil {
+		if config.RootCAs, err = authorities(ca); err != nil {
 			return err
 		}
 	}

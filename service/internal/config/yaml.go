@@ -1,5 +1,4 @@
-// Package yamlfile reads YAML whose errors name the file and the line.
-package yamlfile
+package config
 
 import (
 	"bytes"
@@ -15,11 +14,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Reader walks the nodes of one file. It keeps the first error, so that callers read on and look at Err once at the end:
+// A Reader walks the nodes of one file of YAML. Its errors name the file and the line. It keeps the first error, so that callers read on and look at Err once at the end:
 // what they have read is not valid then.
 type Reader struct {
 	File string
 	*Notes
+	defaults Defaults // of rules
 }
 
 // Notes are what the readers of several files note.
