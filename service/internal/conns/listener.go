@@ -94,8 +94,8 @@ func (l *Listener) next() (net.Conn, error) {
 }
 
 // Serve runs what accepts the connections until it fails, and returns its error, or until the context ends: then it stops the
-// listener, logs that, and returns nil when all connections are accepted.
-func (l *Listener) Serve(ctx context.Context, log *slog.Logger, accept func() error) error {
+// listener, and returns nil when all connections are accepted.
+func (l *Listener) Serve(ctx context.Context, accept func() error) error {
 	failed := make(chan error, 1)
 	go func() { failed <- accept() }()
 	select {
@@ -103,7 +103,6 @@ func (l *Listener) Serve(ctx context.Context, log *slog.Logger, accept func() er
 		return err
 	case <-ctx.Done():
 	}
-	log.Info("stopping: calls in flight may finish")
 	l.Stop()
 	if err := <-failed; !errors.Is(err, net.ErrClosed) {
 		return err

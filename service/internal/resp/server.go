@@ -68,7 +68,7 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler *Handl
 	work, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer on.open.Wait()
 	defer cut()
-	if err := on.known.Serve(ctx, s.Log, func() error { return on.accept(work) }); err != nil {
+	if err := on.known.Serve(ctx, func() error { return on.accept(work) }); err != nil {
 		return err
 	}
 	leave := time.AfterFunc(leaveTime, func() { on.leaving.Store(true) })
@@ -78,7 +78,6 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler *Handl
 	if err := on.known.Finish(grace, quietTime); err != nil {
 		return fmt.Errorf("stopped with commands in flight: %w", err)
 	}
-	s.Log.Info("stopped")
 	return nil
 }
 

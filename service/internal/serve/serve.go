@@ -168,6 +168,7 @@ func (s *instance) drain(ctx context.Context) (context.Context, context.CancelFu
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(ctx, func() {
 		defer end()
+		defer s.Log.Info("stopping: calls in flight may finish")
 		if s.DrainDelay == 0 || errors.Is(context.Cause(ctx), ErrInterrupted) {
 			return
 		}
