@@ -12,6 +12,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/failover"
 	"example.com/sash/service/internal/config"
 )
 
@@ -172,5 +173,6 @@ func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error 
 	if err := store.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Settle, Settlement: r.settlement(used)}}}); err != nil {
 		return failure(context.Background(), err) // the context outlives the caller: the error is the store's
 	}
+	d.queues.settled(place{failover.Client(ctx), r.Key}, r.ID, used, r.Units)
 	return nil
 }
