@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -128,17 +127,12 @@ func (g *Gate) Anonymous() string {
 // HasTokens reports whether the file lists tokens, which callers then send.
 func (g *Gate) HasTokens() bool { return len(g.current().tokens) > 0 }
 
-// load returns the text of a file, up to one byte more than maxFile, and when the file was changed.
+// load returns the text of a file, and when it was changed.
 func load(path string) (data []byte, changed time.Time, err error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, changed, err
-	}
-	defer func() { _ = file.Close() }()
-	if info, err := file.Stat(); err == nil {
+	if info, err := os.Stat(path); err == nil {
 		changed = info.ModTime()
 	}
-	data, err = io.ReadAll(io.LimitReader(file, maxFile+1))
+	data, err = os.ReadFile(path)
 	return data, changed, err
 }
 
@@ -287,20 +281,27 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 	if f.Protocols == nil {
 		f.Protocols = []string{"h2"}
 	}
-	k := &keeper{files: f}
-	if err := k.read(); err != nil {
+	stamps := f.stamps()
+	current, err := f.read()
+	if err != nil {
 		return nil, err
 	}
-	base := k.config
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return k.current(), nil
-		},
-		// Not used as long as there is GetConfigForClient, but gRPC wants to see a certificate, and Verifies the rest.
-		Certificates: base.Certificates,
-		ClientAuth:   base.ClientAuth,
-	}, nil
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: current.Certificates, ClientAuth: current.ClientAuth} // for Verifies and gRPC
+	var mu sync.Mutex
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := f.stamps(); now != stamps {
+			stamps = now
+			if changed, err := f.read(); err == nil {
+				current = changed
+			} else { // as while they are being replaced
+				cmp.Or(f.Log, slog.Default()).Error("a changed file of TLS is wrong: the last valid ones stay in use", "error", err)
+			}
+		}
+		return current, nil
+	}
+	return config, nil
 }
 
 // Verifies reports whether a port with the configuration verifies certificates of clients. That of nil does not.
@@ -308,32 +309,17 @@ func Verifies(config *tls.Config) bool {
 	return config != nil && config.ClientAuth == tls.RequireAndVerifyClientCert
 }
 
-// A keeper keeps the configuration of the files as they were last read.
-type keeper struct {
-	files TLSFiles
-
-	mu     sync.Mutex
-	config *tls.Config  // guarded by mu
-	stamps [3]time.Time // guarded by mu: when the files were changed
-	wrong  [3]time.Time // guarded by mu: the stamps of files that were found wrong, and logged
-}
-
-// current returns the configuration, after a look at the files. Those that are wrong, as while they are being
-// replaced, leave it as it is.
-func (k *keeper) current() *tls.Config {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if now := k.stamp(); now != k.stamps {
-		if err := k.read(); err != nil && now != k.wrong {
-			k.wrong = now
-			cmp.Or(k.files.Log, slog.Default()).Error("a changed file of TLS is wrong: the last valid ones stay in use", "error", err)
-		}
+// Certificate returns the verified certificate of a connection's client, or nil.
+func Certificate(state *tls.ConnectionState) *x509.Certificate {
+	if state == nil || len(state.VerifiedChains) == 0 {
+		return nil
 	}
-	return k.config
+	return state.VerifiedChains[0][0]
 }
 
-func (k *keeper) stamp() (stamps [3]time.Time) {
-	for i, name := range []string{k.files.Cert, k.files.Key, k.files.ClientCA} {
+// stamps returns when the files were changed.
+func (f *TLSFiles) stamps() (stamps [3]time.Time) {
+	for i, name := range []string{f.Cert, f.Key, f.ClientCA} {
 		if info, err := os.Stat(name); err == nil {
 			stamps[i] = info.ModTime()
 		}
@@ -341,27 +327,22 @@ func (k *keeper) stamp() (stamps [3]time.Time) {
 	return stamps
 }
 
-func (k *keeper) read() error {
-	stamps := k.stamp()
-	pair, err := tls.LoadX509KeyPair(k.files.Cert, k.files.Key)
+func (f *TLSFiles) read() (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 	if err != nil {
-		return fmt.Errorf("reading the server's certificate and key: %w", err)
+		return nil, fmt.Errorf("reading the server's certificate and key: %w", err)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: k.files.Protocols, Certificates: []tls.Certificate{pair}}
-	if k.files.ClientCA != "" {
-		if config.ClientCAs, err = certs.Authorities(k.files.ClientCA); err != nil {
-			return fmt.Errorf("reading the authorities of clients: %w", err)
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: f.Protocols, Certificates: []tls.Certificate{pair}}
+	if f.ClientCA != "" {
+		if config.ClientCAs, err = certs.Authorities(f.ClientCA); err != nil {
+			return nil, fmt.Errorf("reading the authorities of clients: %w", err)
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 	}
-	if name := k.files.ClientSAN; name != "" {
+	if f.ClientSAN != "" {
 		config.VerifyConnection = func(state tls.ConnectionState) error {
-			if len(state.PeerCertificates) == 0 {
-				return errors.New("the client has no certificate")
-			}
-			return state.PeerCertificates[0].VerifyHostname(name)
+			return state.PeerCertificates[0].VerifyHostname(f.ClientSAN)
 		}
 	}
-	k.config, k.stamps = config, stamps
-	return nil
+	return config, nil
 }

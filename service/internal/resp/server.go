@@ -117,9 +117,8 @@ func (s *serving) serve(ctx context.Context, known *conns.Conn) {
 			s.failed.Log(slog.LevelWarn, "the TLS handshake failed", "from", known.RemoteAddr().String(), "error", err)
 			return
 		}
-		if chains := secured.ConnectionState().VerifiedChains; len(chains) > 0 {
-			c.session.cert = chains[0][0]
-		}
+		state := secured.ConnectionState()
+		c.session.cert = access.Certificate(&state)
 	}
 	c.run(ctx)
 }
