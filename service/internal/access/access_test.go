@@ -44,21 +44,13 @@ type world struct {
 
 func begin(t *testing.T, text string) *world {
 	t.Helper()
-	return beginOn(t, text, false)
-}
-
-// beginOn is begin where a port verifies certificates, or none does.
-func beginOn(t *testing.T, text string, certificates bool) *world {
-	t.Helper()
 	w := &world{file: filepath.Join(t.TempDir(), "access.yaml"), now: time.Unix(1_800_000_000, 0)}
 	write(t, w.file, text)
 	var err error
 	w.Gate, err = Open(w.file, &Options{
-		Refused:      func(reason string) { w.refused = append(w.refused, reason) },
-		Domains:      func() []string { return []string{"d"} },
-		Certificates: certificates,
-		Log:          slog.New(slog.NewTextHandler(&w.log, nil)),
-		Now:          func() time.Time { return w.now },
+		Refused: func(reason string) { w.refused = append(w.refused, reason) },
+		Log:     slog.New(slog.NewTextHandler(&w.log, nil)),
+		Now:     func() time.Time { return w.now },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +203,6 @@ func TestWithoutAFileEveryoneMayOnlyDecide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate.WarnOfDomains() // of which there are none
 	for _, g := range []*Gate{nil, gate} {
 		for need, want := range map[Right]error{Decide: nil, Refund: ErrNotAllowed, Override: ErrNotAllowed, Decide | Override: ErrNotAllowed} {
 			w := &world{Gate: g}
@@ -400,22 +391,6 @@ func TestACertificateIsOneClient(t *testing.T) {
 		caller, err := w.identify(nil, &x509.Certificate{DNSNames: c.names}, "192.0.2.7:1")
 		if c.want == "" && !errors.Is(err, ErrUnknown) || c.want != "" && (err != nil || caller.Name != c.want) {
 			t.Errorf("%v: %v, %v, want %q", c.names, caller, err, c.want)
-		}
-	}
-}
-
-// Certificates that no port verifies identify nobody: the operator learns it at the start and after each change.
-func TestCertificatesThatNoPortVerifiesAreAWarning(t *testing.T) {
-	const text = "clients: [{name: edge, certificates: [edge.example.com, www.example.com], allow: [decide]}, " +
-		"{name: batch, certificates: [batch.example.com], allow: [decide]}]\n"
-	for _, verified := range []bool{false, true} {
-		w := beginOn(t, text, verified)
-		write(t, w.file, text+"anonymous: {allow: [decide]}\n")
-		w.now = w.now.Add(lookEvery)
-		_ = w.may(t, "", "d", Decide)
-		warnings := strings.Count(w.log.String(), "no port verifies them")
-		if verified != (warnings == 0) || !verified && (warnings != 2 || !strings.Contains(w.log.String(), `clients="batch, edge" number=2`)) {
-			t.Errorf("verified %v: %s", verified, w.log.String())
 		}
 	}
 }

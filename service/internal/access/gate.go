@@ -9,9 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,11 +44,6 @@ type Options struct {
 	// Refused is called for each request that is refused, with "unauthenticated" or the right that is missing. Nil is
 	// not called.
 	Refused func(reason string)
-	// Domains returns the domains of the configuration, to warn of others in the file. Nil warns of none.
-	Domains func() []string
-	// Certificates says that a port verifies certificates of clients. Otherwise those of the file identify nobody, and
-	// a warning says so.
-	Certificates bool
 	// Anonymous is what every caller may do without a file. Zero is Decide.
 	Anonymous Right
 	// Log gets refusals, at most one a second, and changes of the file. Nil is slog.Default.
@@ -93,8 +86,6 @@ func (g *Gate) use(data []byte) error {
 		return err
 	}
 	g.clients.Store(all)
-	g.WarnOfDomains()
-	g.warnOfCertificates()
 	return nil
 }
 
@@ -160,40 +151,6 @@ func (g *Gate) read() {
 		return
 	}
 	g.opts.Log.Info("the file of --access was changed", "clients", len(g.clients.Load().all))
-}
-
-// WarnOfDomains logs the domains of the file that the configuration does not have.
-func (g *Gate) WarnOfDomains() {
-	if !g.listed() || g.opts.Domains == nil {
-		return
-	}
-	have, all := g.opts.Domains(), g.clients.Load()
-	named := slices.Collect(maps.Keys(all.anonymous))
-	for _, one := range all.all {
-		named = slices.AppendSeq(named, maps.Keys(one.grant))
-	}
-	slices.Sort(named)
-	for _, domain := range slices.Compact(named) {
-		if domain != "" && !slices.Contains(have, domain) {
-			g.opts.Log.Warn("the file of --access names a domain that the configuration does not have", "domain", domain, "configuration", strings.Join(have, ", "))
-		}
-	}
-}
-
-// warnOfCertificates logs the clients that no port knows by their certificates.
-func (g *Gate) warnOfCertificates() {
-	all := g.clients.Load()
-	if g.opts.Certificates || len(all.certificates) == 0 {
-		return
-	}
-	var names []string
-	for _, one := range all.certificates {
-		names = append(names, one.name)
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	g.opts.Log.Warn("the file of --access names certificates, and no port verifies them: a client without a token is anonymous there; "+
-		"give --tls-client-ca, or list tokens", "clients", strings.Join(names[:min(len(names), 10)], ", "), "number", len(names))
 }
 
 // identify returns the caller by its token, or without one by its certificate. Two tokens are wrong. The sender of a wrong

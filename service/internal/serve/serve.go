@@ -114,19 +114,9 @@ func (s *instance) openGate() (err error) {
 		anonymous = access.All
 	}
 	s.gate, err = access.Open(s.AccessFile, &access.Options{
-		Refused: s.stats.Denied, Domains: s.domains, Log: s.Log, Anonymous: anonymous,
-		Certificates: access.Verifies(s.TLS) || s.GRPC != "" && access.Verifies(s.Server.TLS) || s.RESP != "" && access.Verifies(s.TLSOfRESP),
+		Refused: s.stats.Denied, Log: s.Log, Anonymous: anonymous,
 	})
 	return err
-}
-
-// domains are those that requests may have: of the configuration, and that of limits that commands over RESP bring along.
-func (s *instance) domains() []string {
-	all := s.decider.Config().Domains()
-	if s.RESP != "" {
-		all = append(all, decide.OfRequest)
-	}
-	return all
 }
 
 // observe counts, logs and exports what the decider decides.
