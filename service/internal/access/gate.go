@@ -3,6 +3,7 @@ package access
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -20,23 +21,18 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// lookEvery is how often the file is looked at, and how long it must not have changed to be used. A token still works for
+// lookEvery is how often Watch looks at the file, and how long it must not have changed to be used. A token still works for
 // twice that after it was taken out.
-const lookEvery = 500 * time.Millisecond
+const lookEvery = 250 * time.Millisecond
 
-// A Gate knows the clients of a file, which it reads again when it changes. A nil Gate has none. It is safe for
-// concurrent use.
+// A Gate knows the clients of a file. A nil Gate has none. It is safe for concurrent use.
 type Gate struct {
 	path    string
 	opts    Options
 	log     throttle.Log
-	began   time.Time
-	due     atomic.Int64 // when to look at the file again, in nanoseconds since began
 	clients atomic.Pointer[clients]
-
-	reading sync.Mutex // held while the file is read
-	last    []byte     // guarded by reading: the text of the file that was used last, or found wrong
-	seen    []byte     // guarded by reading: the text at the last look
+	last    []byte // the text of the file that was used last, or found wrong; of Watch
+	seen    []byte // the text at the last look; of Watch
 }
 
 // Options for Open. The zero value is the default.
@@ -48,8 +44,6 @@ type Options struct {
 	Anonymous Right
 	// Log gets refusals, at most one a second, and changes of the file. Nil is slog.Default.
 	Log *slog.Logger
-	// Now is the clock by which the file is looked at. Nil is time.Now.
-	Now func() time.Time
 }
 
 // Open reads a file. An empty path is no file. A nil opts is the default.
@@ -59,17 +53,12 @@ func Open(path string, opts *Options) (*Gate, error) {
 		g.opts = *opts
 	}
 	g.opts.Log = cmp.Or(g.opts.Log, slog.Default())
-	if g.opts.Now == nil {
-		g.opts.Now = time.Now
-	}
 	g.log.To = g.opts.Log
-	g.began = g.opts.Now()
-	g.due.Store(int64(lookEvery))
 	g.clients.Store(&clients{anonymous: grant{"": cmp.Or(g.opts.Anonymous, Decide)}})
 	if path == "" {
 		return g, nil
 	}
-	data, _, err := load(path)
+	data, err := os.ReadFile(path)
 	if g.last = data; err == nil {
 		err = g.use(data)
 	}
@@ -92,17 +81,9 @@ func (g *Gate) use(data []byte) error {
 // listed reports whether there is a file.
 func (g *Gate) listed() bool { return g != nil && g.path != "" }
 
-// current returns the clients, after a look at the file if one is due. The calls of other requests do not wait for it.
 func (g *Gate) current() *clients {
-	switch {
-	case g == nil:
+	if g == nil {
 		return unlisted
-	case !g.listed():
-		return g.clients.Load()
-	}
-	now, due := int64(g.opts.Now().Sub(g.began)), g.due.Load()
-	if now >= due && g.due.CompareAndSwap(due, now+int64(lookEvery)) {
-		g.read()
 	}
 	return g.clients.Load()
 }
@@ -118,29 +99,28 @@ func (g *Gate) Anonymous() string {
 // HasTokens reports whether the file lists tokens, which callers then send.
 func (g *Gate) HasTokens() bool { return len(g.current().tokens) > 0 }
 
-// load returns the text of a file, and when it was changed.
-func load(path string) (data []byte, changed time.Time, err error) {
-	if info, err := os.Stat(path); err == nil {
-		changed = info.ModTime()
+// Watch uses the file whenever it has changed, until the context ends, and returns nil.
+func (g *Gate) Watch(ctx context.Context) error {
+	for g.listed() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(lookEvery):
+			g.look()
+		}
 	}
-	data, err = os.ReadFile(path)
-	return data, changed, err
+	return nil
 }
 
-// read uses a changed file, when it has not changed for lookEvery: the first half of one that is being written may be
-// valid. One that is wrong leaves the clients as they are.
-func (g *Gate) read() {
-	if !g.reading.TryLock() { // by a request whose look takes long
-		return
-	}
-	defer g.reading.Unlock()
-	data, changed, err := load(g.path)
+// look uses a changed file that is the same as at the last look: the first half of one that is being written may be valid. One that
+// is wrong leaves the clients as they are.
+func (g *Gate) look() {
+	data, err := os.ReadFile(g.path)
 	if err != nil {
 		data = []byte(err.Error()) // which is logged once
 	}
-	settled := bytes.Equal(data, g.seen) || g.opts.Now().Sub(changed) >= lookEvery
-	g.seen = data
-	if bytes.Equal(data, g.last) || !settled {
+	settled := bytes.Equal(data, g.seen)
+	if g.seen = data; !settled || bytes.Equal(data, g.last) {
 		return
 	}
 	if g.last = data; err == nil {
