@@ -26,7 +26,7 @@ import (
 func TestOnlySIGTERMWaitsForLoadBalancers(t *testing.T) {
 	p := spawn(t, nil, "--drain-delay", "1h")
 	servertest.Check(t, p.cmd.Process.Signal(os.Interrupt))
-	if err := <-p.ended; err != nil || strings.Contains(p.logs.String(), "health is down") {
+	if err := <-p.ended; err != nil || strings.Contains(p.logs.String(), "health is down") || strings.Count(p.logs.String(), "stopping") != 1 {
 		t.Errorf("an interrupt ends it with %v: %s", err, p.logs)
 	}
 	p = run(t, exec.Command(binary, "serve", "--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"))

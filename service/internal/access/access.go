@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -105,12 +104,10 @@ func (g grant) in(domain string) Right {
 
 // with returns a copy that has rights in a domain too.
 func (g grant) with(domain string, more Right) grant {
-	g = maps.Clone(g)
-	if g == nil {
-		g = make(grant)
-	}
-	g[domain] |= g[""] | more
-	return g
+	all := grant{domain: 0}
+	maps.Copy(all, g)
+	all[domain] |= g[""] | more
+	return all
 }
 
 // String returns the grant as the file has it: {"*": [decide], "shop": [decide, refund]}.
@@ -135,13 +132,7 @@ func (c *Caller) Client() string {
 	if c.Name != "" {
 		return c.Name
 	}
-	switch from := c.From.(type) {
-	case string:
-		return Party(from)
-	case net.Addr:
-		return Party(from.String())
-	}
-	return Party("")
+	return Party(fmt.Sprint(c.From))
 }
 
 // Party returns what connections from an address have in common: the address, of IPv6 its /64, or that it is a Unix socket.
@@ -231,11 +222,7 @@ func (g *Gate) Identify(r *http.Request, header string) (*http.Request, error) {
 	if header == "Authorization" {
 		tokens = bearers(tokens)
 	}
-	var cert *x509.Certificate
-	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-		cert = r.TLS.VerifiedChains[0][0]
-	}
-	caller, err := g.identify(tokens, cert, r.RemoteAddr)
+	caller, err := g.identify(tokens, Certificate(r.TLS), r.RemoteAddr)
 	if err != nil {
 		return nil, err
 	}
@@ -288,11 +275,8 @@ func (g *Gate) Call(ctx context.Context) (*Caller, error) {
 	if !g.listed() {
 		return g.identify(nil, nil, p.Addr)
 	}
-	var cert *x509.Certificate
-	if secured, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(secured.State.VerifiedChains) > 0 {
-		cert = secured.State.VerifiedChains[0][0]
-	}
-	return g.identify(bearers(metadata.ValueFromIncomingContext(ctx, "authorization")), cert, p.Addr)
+	secured, _ := p.AuthInfo.(credentials.TLSInfo)
+	return g.identify(bearers(metadata.ValueFromIncomingContext(ctx, "authorization")), Certificate(&secured.State), p.Addr)
 }
 
 // Status returns an error of Check or of a wrong token as a gRPC status: UNAUTHENTICATED or PERMISSION_DENIED.

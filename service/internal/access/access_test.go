@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -39,26 +40,16 @@ type world struct {
 	file    string
 	log     strings.Builder
 	refused []string
-	now     time.Time
 }
 
 func begin(t *testing.T, text string) *world {
 	t.Helper()
-	return beginOn(t, text, false)
-}
-
-// beginOn is begin where a port verifies certificates, or none does.
-func beginOn(t *testing.T, text string, certificates bool) *world {
-	t.Helper()
-	w := &world{file: filepath.Join(t.TempDir(), "access.yaml"), now: time.Unix(1_800_000_000, 0)}
+	w := &world{file: filepath.Join(t.TempDir(), "access.yaml")}
 	write(t, w.file, text)
 	var err error
 	w.Gate, err = Open(w.file, &Options{
-		Refused:      func(reason string) { w.refused = append(w.refused, reason) },
-		Domains:      func() []string { return []string{"d"} },
-		Certificates: certificates,
-		Log:          slog.New(slog.NewTextHandler(&w.log, nil)),
-		Now:          func() time.Time { return w.now },
+		Refused: func(reason string) { w.refused = append(w.refused, reason) },
+		Log:     slog.New(slog.NewTextHandler(&w.log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +202,6 @@ func TestWithoutAFileEveryoneMayOnlyDecide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate.WarnOfDomains() // of which there are none
 	for _, g := range []*Gate{nil, gate} {
 		for need, want := range map[Right]error{Decide: nil, Refund: ErrNotAllowed, Override: ErrNotAllowed, Decide | Override: ErrNotAllowed} {
 			w := &world{Gate: g}
@@ -227,32 +217,38 @@ func TestWithoutAFileEveryoneMayOnlyDecide(t *testing.T) {
 	}
 }
 
-// A token that is taken out of the file works for a second at most, and a file that is wrong changes nothing.
+// A token that is taken out of the file works for two looks at most, and a file that is wrong changes nothing. One that somebody is
+// writing is read when it has not changed between two looks: the first half of it may be valid.
 func TestTheFileIsReadAgainWhenItChanges(t *testing.T) {
 	w := begin(t, file())
-	change := func(text string) {
-		write(t, w.file, text)
-		w.now = w.now.Add(lookEvery)
-	}
+	change := func(text string) { write(t, w.file, text); w.look(); w.look() }
 	change(strings.Replace(file(), sum("gate"), sum("new"), 1))
 	if old, now := w.may(t, "gate", "d", Decide), w.may(t, "new", "d", Decide); !errors.Is(old, ErrUnknown) || now != nil {
 		t.Errorf("the old token: %v, the new one: %v", old, now)
 	}
+	half, _, _ := strings.Cut(file(), "  - {name: batch")
+	for range 5 {
+		for _, text := range []string{half, file()} {
+			write(t, w.file, text)
+			w.look()
+			if err := w.may(t, "batch", "f", Override); err != nil {
+				t.Errorf("a client of the other half: %v", err)
+			}
+		}
+	}
 	for _, wrong := range []string{"clients: [{name: x, allow: [all]}]", "\t", "", "# nobody\n", "none"} {
 		w.log.Reset()
-		if wrong == "none" {
+		if change(wrong); wrong == "none" {
 			if err := os.Remove(w.file); err != nil {
 				t.Fatal(err)
 			}
-			w.now = w.now.Add(lookEvery)
-		} else {
-			change(wrong)
+			w.log.Reset()
+			w.look()
+			w.look()
 		}
-		for range 2 {
-			if err := w.may(t, "new", "d", Decide); err != nil {
-				t.Errorf("after %q: %v", wrong, err)
-			}
-			w.now = w.now.Add(lookEvery)
+		w.look()
+		if err := w.may(t, "batch", "f", Override); err != nil {
+			t.Errorf("after %q: %v", wrong, err)
 		}
 		if log := w.log.String(); strings.Count(log, "the last valid one stays in use") != 1 {
 			t.Errorf("after %q the log has %s", wrong, log)
@@ -264,41 +260,19 @@ func TestTheFileIsReadAgainWhenItChanges(t *testing.T) {
 	}
 }
 
-// A file that somebody is writing is read when it has not changed for a while: the first half of it may be valid.
-func TestAFileTakesEffectWhenItIsWritten(t *testing.T) {
-	w := begin(t, file())
-	look := func(text string, changed time.Duration) {
-		write(t, w.file, text)
-		if err := os.Chtimes(w.file, w.now, w.now.Add(changed)); err != nil {
-			t.Fatal(err)
+// A Gate watches its file, and ends with the context.
+func TestAGateWatchesItsFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t, file())
+		ctx, end := context.WithCancel(t.Context())
+		go func() { _ = w.Watch(ctx) }()
+		write(t, w.file, strings.Replace(file(), sum("gate"), sum("new"), 1))
+		time.Sleep(time.Second)
+		if err := w.may(t, "new", "d", Decide); err != nil {
+			t.Error(err)
 		}
-		w.now = w.now.Add(lookEvery)
-	}
-	half, _, _ := strings.Cut(file(), "  - {name: batch")
-	look(half, lookEvery/2)
-	if err := w.may(t, "batch", "f", Override); err != nil {
-		t.Errorf("a client of the other half: %v", err)
-	}
-	look(file(), lookEvery/2)
-	if err := w.may(t, "batch", "f", Override); err != nil {
-		t.Errorf("a client of the whole file: %v", err)
-	}
-	// One that nobody touches again is used after the second look, also if its time is one of a clock that is ahead, and
-	// at once if it is old: a service without calls did not look.
-	for _, changed := range []time.Duration{lookEvery / 2, time.Hour} {
-		look(strings.Replace(file(), sum("gate"), sum("new"), 1), changed)
-		if err := w.may(t, "gate", "d", Decide); err != nil {
-			t.Errorf("at the first look: %v", err)
-		}
-		w.now = w.now.Add(lookEvery)
-		if err := w.may(t, "gate", "d", Decide); !errors.Is(err, ErrUnknown) {
-			t.Errorf("at the second look: %v", err)
-		}
-		look(file(), -lookEvery)
-		if err := w.may(t, "gate", "d", Decide); err != nil {
-			t.Errorf("an old file: %v", err)
-		}
-	}
+		end()
+	})
 }
 
 func TestAWrongFileNamesTheLine(t *testing.T) {
@@ -400,22 +374,6 @@ func TestACertificateIsOneClient(t *testing.T) {
 		caller, err := w.identify(nil, &x509.Certificate{DNSNames: c.names}, "192.0.2.7:1")
 		if c.want == "" && !errors.Is(err, ErrUnknown) || c.want != "" && (err != nil || caller.Name != c.want) {
 			t.Errorf("%v: %v, %v, want %q", c.names, caller, err, c.want)
-		}
-	}
-}
-
-// Certificates that no port verifies identify nobody: the operator learns it at the start and after each change.
-func TestCertificatesThatNoPortVerifiesAreAWarning(t *testing.T) {
-	const text = "clients: [{name: edge, certificates: [edge.example.com, www.example.com], allow: [decide]}, " +
-		"{name: batch, certificates: [batch.example.com], allow: [decide]}]\n"
-	for _, verified := range []bool{false, true} {
-		w := beginOn(t, text, verified)
-		write(t, w.file, text+"anonymous: {allow: [decide]}\n")
-		w.now = w.now.Add(lookEvery)
-		_ = w.may(t, "", "d", Decide)
-		warnings := strings.Count(w.log.String(), "no port verifies them")
-		if verified != (warnings == 0) || !verified && (warnings != 2 || !strings.Contains(w.log.String(), `clients="batch, edge" number=2`)) {
-			t.Errorf("verified %v: %s", verified, w.log.String())
 		}
 	}
 }

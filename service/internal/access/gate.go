@@ -3,16 +3,14 @@ package access
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,23 +20,18 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// lookEvery is how often the file is looked at, and how long it must not have changed to be used. A token still works for
+// lookEvery is how often Watch looks at the file, and how long it must not have changed to be used. A token still works for
 // twice that after it was taken out.
-const lookEvery = 500 * time.Millisecond
+const lookEvery = 250 * time.Millisecond
 
-// A Gate knows the clients of a file, which it reads again when it changes. A nil Gate has none. It is safe for
-// concurrent use.
+// A Gate knows the clients of a file. A nil Gate has none. It is safe for concurrent use.
 type Gate struct {
 	path    string
 	opts    Options
 	log     throttle.Log
-	began   time.Time
-	due     atomic.Int64 // when to look at the file again, in nanoseconds since began
 	clients atomic.Pointer[clients]
-
-	reading sync.Mutex // held while the file is read
-	last    []byte     // guarded by reading: the text of the file that was used last, or found wrong
-	seen    []byte     // guarded by reading: the text at the last look
+	last    []byte // the text of the file that was used last, or found wrong; of Watch
+	seen    []byte // the text at the last look; of Watch
 }
 
 // Options for Open. The zero value is the default.
@@ -46,17 +39,10 @@ type Options struct {
 	// Refused is called for each request that is refused, with "unauthenticated" or the right that is missing. Nil is
 	// not called.
 	Refused func(reason string)
-	// Domains returns the domains of the configuration, to warn of others in the file. Nil warns of none.
-	Domains func() []string
-	// Certificates says that a port verifies certificates of clients. Otherwise those of the file identify nobody, and
-	// a warning says so.
-	Certificates bool
 	// Anonymous is what every caller may do without a file. Zero is Decide.
 	Anonymous Right
 	// Log gets refusals, at most one a second, and changes of the file. Nil is slog.Default.
 	Log *slog.Logger
-	// Now is the clock by which the file is looked at. Nil is time.Now.
-	Now func() time.Time
 }
 
 // Open reads a file. An empty path is no file. A nil opts is the default.
@@ -66,17 +52,12 @@ func Open(path string, opts *Options) (*Gate, error) {
 		g.opts = *opts
 	}
 	g.opts.Log = cmp.Or(g.opts.Log, slog.Default())
-	if g.opts.Now == nil {
-		g.opts.Now = time.Now
-	}
 	g.log.To = g.opts.Log
-	g.began = g.opts.Now()
-	g.due.Store(int64(lookEvery))
 	g.clients.Store(&clients{anonymous: grant{"": cmp.Or(g.opts.Anonymous, Decide)}})
 	if path == "" {
 		return g, nil
 	}
-	data, _, err := load(path)
+	data, err := os.ReadFile(path)
 	if g.last = data; err == nil {
 		err = g.use(data)
 	}
@@ -93,25 +74,15 @@ func (g *Gate) use(data []byte) error {
 		return err
 	}
 	g.clients.Store(all)
-	g.WarnOfDomains()
-	g.warnOfCertificates()
 	return nil
 }
 
 // listed reports whether there is a file.
 func (g *Gate) listed() bool { return g != nil && g.path != "" }
 
-// current returns the clients, after a look at the file if one is due. The calls of other requests do not wait for it.
 func (g *Gate) current() *clients {
-	switch {
-	case g == nil:
+	if g == nil {
 		return unlisted
-	case !g.listed():
-		return g.clients.Load()
-	}
-	now, due := int64(g.opts.Now().Sub(g.began)), g.due.Load()
-	if now >= due && g.due.CompareAndSwap(due, now+int64(lookEvery)) {
-		g.read()
 	}
 	return g.clients.Load()
 }
@@ -127,34 +98,28 @@ func (g *Gate) Anonymous() string {
 // HasTokens reports whether the file lists tokens, which callers then send.
 func (g *Gate) HasTokens() bool { return len(g.current().tokens) > 0 }
 
-// load returns the text of a file, up to one byte more than maxFile, and when the file was changed.
-func load(path string) (data []byte, changed time.Time, err error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, changed, err
+// Watch uses the file whenever it has changed, until the context ends, and returns nil.
+func (g *Gate) Watch(ctx context.Context) error {
+	for g.listed() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(lookEvery):
+			g.look()
+		}
 	}
-	defer func() { _ = file.Close() }()
-	if info, err := file.Stat(); err == nil {
-		changed = info.ModTime()
-	}
-	data, err = io.ReadAll(io.LimitReader(file, maxFile+1))
-	return data, changed, err
+	return nil
 }
 
-// read uses a changed file, when it has not changed for lookEvery: the first half of one that is being written may be
-// valid. One that is wrong leaves the clients as they are.
-func (g *Gate) read() {
-	if !g.reading.TryLock() { // by a request whose look takes long
-		return
-	}
-	defer g.reading.Unlock()
-	data, changed, err := load(g.path)
+// look uses a changed file that is the same as at the last look: the first half of one that is being written may be valid. One that
+// is wrong leaves the clients as they are.
+func (g *Gate) look() {
+	data, err := os.ReadFile(g.path)
 	if err != nil {
 		data = []byte(err.Error()) // which is logged once
 	}
-	settled := bytes.Equal(data, g.seen) || g.opts.Now().Sub(changed) >= lookEvery
-	g.seen = data
-	if bytes.Equal(data, g.last) || !settled {
+	settled := bytes.Equal(data, g.seen)
+	if g.seen = data; !settled || bytes.Equal(data, g.last) {
 		return
 	}
 	if g.last = data; err == nil {
@@ -165,40 +130,6 @@ func (g *Gate) read() {
 		return
 	}
 	g.opts.Log.Info("the file of --access was changed", "clients", len(g.clients.Load().all))
-}
-
-// WarnOfDomains logs the domains of the file that the configuration does not have.
-func (g *Gate) WarnOfDomains() {
-	if !g.listed() || g.opts.Domains == nil {
-		return
-	}
-	have, all := g.opts.Domains(), g.clients.Load()
-	named := slices.Collect(maps.Keys(all.anonymous))
-	for _, one := range all.all {
-		named = slices.AppendSeq(named, maps.Keys(one.grant))
-	}
-	slices.Sort(named)
-	for _, domain := range slices.Compact(named) {
-		if domain != "" && !slices.Contains(have, domain) {
-			g.opts.Log.Warn("the file of --access names a domain that the configuration does not have", "domain", domain, "configuration", strings.Join(have, ", "))
-		}
-	}
-}
-
-// warnOfCertificates logs the clients that no port knows by their certificates.
-func (g *Gate) warnOfCertificates() {
-	all := g.clients.Load()
-	if g.opts.Certificates || len(all.certificates) == 0 {
-		return
-	}
-	var names []string
-	for _, one := range all.certificates {
-		names = append(names, one.name)
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	g.opts.Log.Warn("the file of --access names certificates, and no port verifies them: a client without a token is anonymous there; "+
-		"give --tls-client-ca, or list tokens", "clients", strings.Join(names[:min(len(names), 10)], ", "), "number", len(names))
 }
 
 // identify returns the caller by its token, or without one by its certificate. Two tokens are wrong. The sender of a wrong
@@ -286,20 +217,27 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 	if f.Protocols == nil {
 		f.Protocols = []string{"h2"}
 	}
-	k := &keeper{files: f}
-	if err := k.read(); err != nil {
+	stamps := f.stamps()
+	current, err := f.read()
+	if err != nil {
 		return nil, err
 	}
-	base := k.config
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return k.current(), nil
-		},
-		// Not used as long as there is GetConfigForClient, but gRPC wants to see a certificate, and Verifies the rest.
-		Certificates: base.Certificates,
-		ClientAuth:   base.ClientAuth,
-	}, nil
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: current.Certificates, ClientAuth: current.ClientAuth} // for Verifies and gRPC
+	var mu sync.Mutex
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := f.stamps(); now != stamps {
+			stamps = now
+			if changed, err := f.read(); err == nil {
+				current = changed
+			} else { // as while they are being replaced
+				cmp.Or(f.Log, slog.Default()).Error("a changed file of TLS is wrong: the last valid ones stay in use", "error", err)
+			}
+		}
+		return current, nil
+	}
+	return config, nil
 }
 
 // Verifies reports whether a port with the configuration verifies certificates of clients. That of nil does not.
@@ -307,32 +245,17 @@ func Verifies(config *tls.Config) bool {
 	return config != nil && config.ClientAuth == tls.RequireAndVerifyClientCert
 }
 
-// A keeper keeps the configuration of the files as they were last read.
-type keeper struct {
-	files TLSFiles
-
-	mu     sync.Mutex
-	config *tls.Config  // guarded by mu
-	stamps [3]time.Time // guarded by mu: when the files were changed
-	wrong  [3]time.Time // guarded by mu: the stamps of files that were found wrong, and logged
-}
-
-// current returns the configuration, after a look at the files. Those that are wrong, as while they are being
-// replaced, leave it as it is.
-func (k *keeper) current() *tls.Config {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if now := k.stamp(); now != k.stamps {
-		if err := k.read(); err != nil && now != k.wrong {
-			k.wrong = now
-			cmp.Or(k.files.Log, slog.Default()).Error("a changed file of TLS is wrong: the last valid ones stay in use", "error", err)
-		}
+// Certificate returns the verified certificate of a connection's client, or nil.
+func Certificate(state *tls.ConnectionState) *x509.Certificate {
+	if state == nil || len(state.VerifiedChains) == 0 {
+		return nil
 	}
-	return k.config
+	return state.VerifiedChains[0][0]
 }
 
-func (k *keeper) stamp() (stamps [3]time.Time) {
-	for i, name := range []string{k.files.Cert, k.files.Key, k.files.ClientCA} {
+// stamps returns when the files were changed.
+func (f *TLSFiles) stamps() (stamps [3]time.Time) {
+	for i, name := range []string{f.Cert, f.Key, f.ClientCA} {
 		if info, err := os.Stat(name); err == nil {
 			stamps[i] = info.ModTime()
 		}
@@ -340,27 +263,22 @@ func (k *keeper) stamp() (stamps [3]time.Time) {
 	return stamps
 }
 
-func (k *keeper) read() error {
-	stamps := k.stamp()
-	pair, err := tls.LoadX509KeyPair(k.files.Cert, k.files.Key)
+func (f *TLSFiles) read() (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 	if err != nil {
-		return fmt.Errorf("reading the server's certificate and key: %w", err)
+		return nil, fmt.Errorf("reading the server's certificate and key: %w", err)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: k.files.Protocols, Certificates: []tls.Certificate{pair}}
-	if k.files.ClientCA != "" {
-		if config.ClientCAs, err = authorities(k.files.ClientCA); err != nil {
-			return fmt.Errorf("reading the authorities of clients: %w", err)
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: f.Protocols, Certificates: []tls.Certificate{pair}}
+	if f.ClientCA != "" {
+		if config.ClientCAs, err = authorities(f.ClientCA); err != nil {
+			return nil, fmt.Errorf("reading the authorities of clients: %w", err)
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 	}
-	if name := k.files.ClientSAN; name != "" {
+	if f.ClientSAN != "" {
 		config.VerifyConnection = func(state tls.ConnectionState) error {
-			if len(state.PeerCertificates) == 0 {
-				return errors.New("the client has no certificate")
-			}
-			return state.PeerCertificates[0].VerifyHostname(name)
+			return state.PeerCertificates[0].VerifyHostname(f.ClientSAN)
 		}
 	}
-	k.config, k.stamps = config, stamps
-	return nil
+	return config, nil
 }

@@ -144,6 +144,7 @@ func TestWrongRequests(t *testing.T) {
 		"an unknown domain":         {"POST", "bans", `{"domain":"e","entries":[{"key":"user"}],"expires":"1h"}`, 404, "unknown domain"},
 		"nobody's limits":           {"POST", "overrides", `{"domain":"d","entries":[{"key":"x"}],"expires":"1h","limits":["1/1m"]}`, 422, "nothing limits"},
 		"nobody's charges":          {"POST", "reset", `{"domain":"d","entries":[{"key":"free","value":"x"}]}`, 422, "nothing to forget"},
+		"a field twice":             {"POST", "reset", `{` + eve + `,"domain":"d"}`, 400, "there twice"},
 		"not JSON":                  {"POST", "reset", `domain=d`, 400, "bad JSON"},
 		"large":                     {"POST", "reset", strings.Repeat(" ", wire.MaxBody+1), 413, "larger than"},
 		"a subject without a name":  {"GET", "subject?entry=user:ann", "", 400, "domain is missing"},

@@ -2,6 +2,7 @@ package config
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -9,7 +10,7 @@ import (
 )
 
 // credentials are the keys whose values are secret unless the configuration says otherwise, in any spelling: forward-auth
-// and Envoy name entries after the headers they come from, whose letters have no case.
+// and Envoy name entries after the headers they come from, whose letters have no case. These are so on every request.
 var credentials = []string{
 	"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-auth-token", "x-access-token",
 	// The others are names that programs choose. They are clear in a domain with a descriptor for one of their values.
@@ -19,6 +20,11 @@ var credentials = []string{
 
 // headers is how many of the credentials are names of headers.
 const headers = 7
+
+// words make the values of a descriptor's key secret that has one of them, as the other credentials do.
+var words = []string{
+	"token", "secret", "password", "passwd", "session", "sessionid", "api-key", "apikey", "authorization", "cookie", "credential", "credentials", "jwt",
+}
 
 // A secrecy is what a domain's descriptors say about the values of one key.
 type secrecy struct {
@@ -78,7 +84,7 @@ func (p *parser) secrets() error {
 			switch {
 			case d.hides(key) && s.value != nil:
 				return s.value
-			case s.secret != nil || d.headersOnly || slices.Index(credentials, spelling(key)) < headers:
+			case s.secret != nil || d.headersOnly || slices.Contains(credentials[:headers], spelling(key)) || !named(key):
 			case s.value != nil:
 				s.in.Warn(s.at, "the values of %q are in clear text in Redis and in logs, since a descriptor matches one of them: set secret: false "+
 					"if they are no secrets, or else secret: true, and remove the value", Clip(key))
@@ -169,13 +175,23 @@ func (c *Config) Hide(domain string, entries []Entry, hide func(string) string) 
 // hides reports whether the values of a key are secret. A nil domain is one that the configuration does not have.
 func (d *domain) hides(key string) bool {
 	if d != nil {
-		if s := d.keys[key]; s != nil && s.secret != nil {
+		switch s := d.keys[key]; {
+		case s == nil:
+		case s.secret != nil:
 			return *s.secret
+		case s.value == nil && !d.headersOnly && named(key):
+			return true
 		}
 	}
 	return slices.ContainsFunc(d.guessed(key), func(name string) bool {
-		return len(name) == len(key) && name[0]|' ' == key[0]|' ' && name == spelling(key) // few keys are alike: spelling copies
+		return len(key) <= len(name) && len(name) <= len(key)+2 && name[0]|' ' == key[0]|' ' && name == spelling(key) // few keys are alike: spelling copies
 	})
+}
+
+// named reports whether a key has one of the words of secrets.
+func named(key string) bool {
+	key = "-" + spelling(key) + "-"
+	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(key, "-"+word+"-") })
 }
 
 // guessed returns the names that make the values of a key secret.
@@ -192,5 +208,7 @@ func (d *domain) guesses(w *wildcard, e Entry) bool {
 	return w.key == "" && e.Value != "" && d.hides(e.Key) && !w.coversAll(e.Key+"_")
 }
 
-// spelling returns the one spelling of a key that the list of credentials has.
-func spelling(key string) string { return strings.ToLower(strings.ReplaceAll(key, "_", "-")) }
+var joint = regexp.MustCompile(`[_.]|([a-z0-9])([A-Z])`)
+
+// spelling returns the one spelling of a key that the list of credentials has: access-token of access_token and accessToken.
+func spelling(key string) string { return strings.ToLower(joint.ReplaceAllString(key, "$1-$2")) }

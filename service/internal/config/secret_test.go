@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -39,7 +40,8 @@ func TestWhichValuesAreSecret(t *testing.T) {
 		{"another", "d", "Session", true},
 		{"one more", "e", "password", true},
 		{"and another", "e", "client_secret", true},
-		{"a name that has one in it", "d", "token_count", false},
+		{"letters as in programs", "d", "accessToken", true},
+		{"a name without a descriptor that has one in it", "d", "token_count", false},
 	} {
 		if got, want := hidden(t, some, c.domain, c.key), map[bool]string{true: "<b>", false: "b"}[c.secret]; got != want {
 			t.Errorf("%s: %s of %s is %q, want %q", c.what, c.key, c.domain, got, want)
@@ -83,6 +85,21 @@ func TestANameThatProgramsChooseIsAGuess(t *testing.T) {
 		secret, warnings := out[0].Value == "hidden", strings.Join(cfg.Warnings(), "\n")
 		if secret != c.secret || !strings.Contains(warnings, c.warns) || c.warns == "" && warnings != "" || len(cfg.Rules()[0].Secrets) > 0 != secret {
 			t.Errorf("%s: secret %v, want %v, with %q", c.what, secret, c.secret, warnings)
+		}
+	}
+	for _, key := range []string{
+		"csrf_token", "user_password", "session_id", "api-key", "x-auth-token", "accessToken", "login.passwd", "myAPIKey", "db_credentials", "Set-Cookie", "clientSecret2",
+		"tokens", "secretary", "obsession", "keyboard", "apikeys", "Sessions",
+	} {
+		cfg, err := Parse(Defaults{}, false, File{"x.yaml", []byte("domain: d\ndescriptors: [{key: " + key + ", limits: [1/1m]}]\n")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := cfg.Hide("d", []Entry{{key, "b"}}, func(string) string { return "hidden" })
+		want := !slices.Contains([]string{"clientSecret2", "tokens", "secretary", "obsession", "keyboard", "apikeys", "Sessions"}, key)
+		noted := key == "api-key" || key == "x-auth-token" || len(cfg.Warnings()) == 1
+		if secret := out[0].Value == "hidden"; secret != want || len(cfg.Rules()[0].Secrets) > 0 != want || want != noted {
+			t.Errorf("%s: secret %v, %v, with %q", key, secret, cfg.Rules()[0].Secrets, cfg.Warnings())
 		}
 	}
 	cfg, err := Parse(Defaults{HeadersOnly: true}, false, File{"x.yaml", []byte("domain: d\ndescriptors: [{key: x-api-key, limits: [1/1m]}]\n")})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -175,20 +174,16 @@ func TestFinishWaitsForBusyConnections(t *testing.T) {
 	<-ended
 }
 
-// full returns a listener at its bound, with the connections that it has open, and what it logs: one warning as soon as
-// a connection waits for room.
-func full(t *testing.T, n int) (*Listener, []*Conn, servertest.Lines) {
+// full returns a listener at its bound, with the connections that it has open, and their clients.
+func full(t *testing.T, n int) (l *Listener, all []*Conn, clients []net.Conn) {
 	t.Helper()
-	inner := servertest.Must(Listen(t.Context(), "127.0.0.1:0"))(t)
-	logged := make(servertest.Lines, 1)
-	l := New(inner, Bounds{Max: n, Log: slog.New(slog.NewTextHandler(logged, nil))})
-	t.Cleanup(func() { _ = l.Close() })
-	var all []*Conn
+	l = listen(t, "127.0.0.1:0")
+	l.bounds.Max = n
 	for range n {
-		connect(t, l)
+		clients = append(clients, connect(t, l))
 		all = append(all, accept(t, l))
 	}
-	return l, all, logged
+	return l, all, clients
 }
 
 // An address that keeps all connections busy, and asks for more all the time, does not keep another one out, which gets up to
@@ -243,46 +238,6 @@ func TestOneAddressKeepsNobodyOut(t *testing.T) {
 	}
 }
 
-// A server that does not read, because it waits for room to write, does not notice that a connection is retiring.
-func TestAConnectionThatNobodyReadsMakesRoom(t *testing.T) {
-	l, _, _ := full(t, 1)
-	connect(t, l)
-	accept(t, l)
-}
-
-// A server that ends waits for Accept, so a port at its bound must end too. What waits for room then is disconnected.
-func TestAListenerAtItsBoundEnds(t *testing.T) {
-	for what, end := range map[string]func(*Listener){
-		"closed":  func(l *Listener) { _ = l.Close() },
-		"stopped": (*Listener).Stop,
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			l, all, logged := full(t, 1)
-			all[0].Begin()
-			waiting := []net.Conn{connect(t, l), connect(t, l)}
-			accepted := make(chan error, 1)
-			go func() { _, err := l.Accept(); accepted <- err }()
-			<-logged // it waits for room
-			end(l)
-			select {
-			case err := <-accepted:
-				if !errors.Is(err, net.ErrClosed) {
-					t.Error(err)
-				}
-			case <-time.After(20 * time.Second):
-				t.Fatal("it waits for room")
-			}
-			for _, c := range waiting {
-				_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
-				if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("a client that waits for room: %v", err)
-				}
-			}
-		})
-	}
-}
-
 func TestSharesOfDescriptors(t *testing.T) {
 	for _, tt := range []struct {
 		descriptors uint64
@@ -321,24 +276,35 @@ func TestConnectionsAreKnownByTheirAddressAndCounted(t *testing.T) {
 	}
 }
 
-// readAll reads until the connection ends, as a server does, and then closes it.
-func readAll(c *Conn) {
-	_, _ = io.Copy(io.Discard, struct{ io.Reader }{c})
-	_ = c.Close()
-}
-
 func TestANewConnectionTakesThePlaceOfTheLongestSilent(t *testing.T) {
-	l, all, _ := full(t, 3)
-	for _, c := range all {
-		go readAll(c)
-	}
+	l, all, clients := full(t, 3)
 	all[0].Begin() // and silent for longer
+	time.Sleep(2 * silence)
+	write(t, clients[2], "x")
+	_, _ = all[2].Read(make([]byte, 1))
 	connect(t, l)
 	accept(t, l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if open := l.open[all[1].RemoteAddr()]; open != nil || len(l.open) != 3 {
 		t.Errorf("%d connections are open; the longest silent is one of them: %v", len(l.open), open != nil)
+	}
+}
+
+// A connection from the address that has most is closed at once where all are in use, and nobody waits behind it.
+func TestAnAddressWithMostTakesNoPlaceInUse(t *testing.T) {
+	l, all, _ := full(t, 2)
+	for _, c := range all {
+		c.Begin()
+	}
+	client := connect(t, l)
+	l.Stop()
+	if c, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("accepted %v, %v", c, err)
+	}
+	_ = client.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := client.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a client without a place: %v", err)
 	}
 }
 
@@ -371,36 +337,6 @@ func TestAServerEndsItsHalfAndReadsOn(t *testing.T) {
 	write(t, client, "last words")
 	if _, err := io.ReadFull(server, make([]byte, 10)); err != nil {
 		t.Error(err)
-	}
-}
-
-// A connection that waits for room is handed out if there is room soon after the listener has stopped, as is what waits
-// behind it.
-func TestStopAcceptsTheQueueAtTheBound(t *testing.T) {
-	l, all, logged := full(t, 1)
-	all[0].Begin()
-	connect(t, l)
-	connect(t, l)
-	accepted := make(chan error)
-	go func() {
-		for range 3 {
-			c, err := l.Accept()
-			accepted <- err
-			if err == nil {
-				_ = c.Close()
-			}
-		}
-	}()
-	<-logged // it waits for room
-	l.Stop()
-	_ = all[0].Close()
-	for range 2 {
-		if err := <-accepted; err != nil {
-			t.Error(err)
-		}
-	}
-	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("at the end %v", err)
 	}
 }
 

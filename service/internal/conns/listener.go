@@ -38,12 +38,6 @@ type Listener struct {
 
 	bounds Bounds
 	full   throttle.Log
-	freed  chan struct{} // has a value after a connection has ended
-	closed chan struct{}
-	once   sync.Once // closes closed
-
-	busiest     string    // the address with most connections, of which one waited in vain; only Accept uses it
-	noWaitUntil time.Time // until then no connection of that address waits; only Accept uses it
 
 	mu   sync.Mutex
 	open map[net.Addr]*Conn // guarded by mu: by the address of the client, which is one pointer for each connection
@@ -66,8 +60,7 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 func New(listener net.Listener, bounds Bounds) *Listener {
 	bounds.Open = cmp.Or(bounds.Open, new(atomic.Int64))
 	return &Listener{
-		Listener: listener, bounds: bounds, full: throttle.Log{To: bounds.Log, Every: time.Minute},
-		freed: make(chan struct{}, 1), closed: make(chan struct{}), open: make(map[net.Addr]*Conn),
+		Listener: listener, bounds: bounds, full: throttle.Log{To: bounds.Log, Every: time.Minute}, open: make(map[net.Addr]*Conn),
 	}
 }
 
@@ -78,8 +71,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if conn, err = l.admit(conn); conn != nil || err != nil {
-			return conn, err
+		if c := l.admit(conn); c != nil {
+			return c, nil
 		}
 	}
 }
@@ -101,8 +94,8 @@ func (l *Listener) next() (net.Conn, error) {
 }
 
 // Serve runs what accepts the connections until it fails, and returns its error, or until the context ends: then it stops the
-// listener, logs that, and returns nil when all connections are accepted.
-func (l *Listener) Serve(ctx context.Context, log *slog.Logger, accept func() error) error {
+// listener, and returns nil when all connections are accepted.
+func (l *Listener) Serve(ctx context.Context, accept func() error) error {
 	failed := make(chan error, 1)
 	go func() { failed <- accept() }()
 	select {
@@ -110,7 +103,6 @@ func (l *Listener) Serve(ctx context.Context, log *slog.Logger, accept func() er
 		return err
 	case <-ctx.Done():
 	}
-	log.Info("stopping: calls in flight may finish")
 	l.Stop()
 	if err := <-failed; !errors.Is(err, net.ErrClosed) {
 		return err
@@ -178,17 +170,11 @@ func (l *Listener) Of(client net.Addr) *Conn {
 	return l.open[client]
 }
 
-// Close closes the listener. Connections stay open.
-func (l *Listener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
 // Bounds of the connections that a Listener has open.
 type Bounds struct {
 	// Max is the most connections. At the bound a new one takes a place of the address that has most: of a connection that
-	// is silent and waits for no answer, or else of any, unless that address is its own. Then it waits for a moment and is
-	// closed. An IPv6 address counts as its /64. Zero is no bound.
+	// is silent and waits for no answer, or else of any, unless that address is its own: then it is closed. An IPv6 address
+	// counts as its /64. Zero is no bound.
 	Max int
 	// Open is how many connections are open. The listener changes it. Nil is not counted.
 	Open *atomic.Int64
@@ -197,81 +183,53 @@ type Bounds struct {
 }
 
 const (
-	silence   = 250 * time.Millisecond // after which a connection may make room; a client that has connected sends sooner
-	sample    = 16                     // silent connections, of which the one that was silent for longest ends
-	roomEvery = 100 * time.Millisecond // for a connection to become silent, and for one that was closed to end
-
-	// patience is how long a connection from an address with the most waits, and those of other addresses behind it in
-	// the system's queue. After one has waited and found no room, no other connection of its address waits for the time inVain.
-	patience = 300 * time.Millisecond
-	inVain   = time.Second
+	silence = 250 * time.Millisecond // after which a connection may make room; a client that has connected sends sooner
+	sample  = 16                     // silent connections, of which the one that was silent for longest ends
 )
 
 // admit returns the connection when there is room for it. It closes one for which there is none, and returns nil.
-func (l *Listener) admit(conn net.Conn) (net.Conn, error) {
+func (l *Listener) admit(conn net.Conn) *Conn {
 	c := &Conn{Conn: conn, from: l, last: time.Now(), party: access.Party(conn.RemoteAddr().String())}
-	for came := c.last; ; {
-		victim, most, ok := l.enter(c)
-		if ok {
-			return c, nil
-		}
-		l.full.Log(slog.LevelWarn,
-			"all connections of the port are in use: a new one takes the place of one that is silent or of the address with most, or waits",
-			"addr", l.Addr().String(), "connections", l.bounds.Max)
-		switch {
-		case victim != nil:
-			victim.retire(time.Now().Add(-silence))
-		case most && came.Before(l.noWaitUntil):
-			return nil, conn.Close()
-		case most && time.Since(came) > patience:
-			l.busiest, l.noWaitUntil = c.party, time.Now().Add(inVain)
-			return nil, conn.Close()
-		}
-		select {
-		case <-l.freed:
-		case <-time.After(roomEvery):
-			if victim != nil {
-				victim.cut()
-			}
-		case <-l.closed:
-			_ = conn.Close()
-			return nil, net.ErrClosed
-		}
-	}
-}
-
-// enter takes a place for a connection, also one of the address that has most. If it gets none it returns a connection that
-// can end, or nil, and whether the connection's own address has most. Where none has two, none has most.
-func (l *Listener) enter(c *Conn) (victim *Conn, mine, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.bounds.Max == 0 || len(l.open) < l.bounds.Max {
-		l.open[c.RemoteAddr()] = c
-		l.bounds.Open.Add(1)
-		return nil, false, true
+	if l.bounds.Max > 0 && len(l.open) >= l.bounds.Max {
+		l.full.Log(slog.LevelWarn,
+			"all connections of the port are in use: a new one takes the place of one that is silent or of the address with most, or is closed",
+			"addr", l.Addr().String(), "connections", l.bounds.Max)
+		victim := l.victim(c.party)
+		if victim == nil {
+			_ = conn.Close()
+			return nil
+		}
+		l.forget(victim)
+		_ = victim.Conn.Close()
 	}
-	if c.party == l.busiest && c.last.Before(l.noWaitUntil) {
-		return nil, true, false
-	}
+	l.open[c.RemoteAddr()] = c
+	l.bounds.Open.Add(1)
+	return c
+}
+
+// victim returns the connection whose place one from an address takes, or nil: a silent one of the address that has most, or any of
+// it unless that is the same address. Where no address has two, it is a silent one of any. The caller holds mu.
+func (l *Listener) victim(party string) (victim *Conn) {
 	held := make(map[string]int)
 	for _, other := range l.open {
 		held[other.party]++
 	}
-	own, greedy := held[c.party], c.party
-	most := max(own, 1)
-	for party, n := range held {
-		if n > max(most, own+1) {
-			greedy, most = party, n
+	greedy, most := party, max(held[party], 1)
+	for other, n := range held {
+		if n > max(most, held[party]+1) {
+			greedy, most = other, n
 		}
 	}
 	began, seen := time.Now().Add(-silence), 0
 	var longest time.Time
-	var taken *Conn
+	var busy *Conn
 	for _, other := range l.open { // in random order
 		if most > 1 && other.party != greedy {
 			continue
 		}
-		taken = other
+		busy = other
 		last, idle := other.idle()
 		if !idle || last.After(began) {
 			continue
@@ -283,13 +241,18 @@ func (l *Listener) enter(c *Conn) (victim *Conn, mine, ok bool) {
 			break
 		}
 	}
-	if victim == nil && greedy != c.party {
-		delete(l.open, taken.RemoteAddr())
-		_ = taken.Conn.Close()
-		l.open[c.RemoteAddr()] = c
-		return nil, false, true
+	if victim == nil && greedy != party {
+		victim = busy
 	}
-	return victim, most > 1 && greedy == c.party, false
+	return victim
+}
+
+// forget gives the place of a connection back, once. The caller holds mu.
+func (l *Listener) forget(c *Conn) {
+	if l.open[c.RemoteAddr()] == c {
+		delete(l.open, c.RemoteAddr())
+		l.bounds.Open.Add(-1)
+	}
 }
 
 // Shares divides the descriptors of the process: up to a quarter, and 256, are kept for Redis and for files; up to an
@@ -321,7 +284,7 @@ type Conn struct {
 }
 
 // Begin says that the server has begun to answer a request, and End that it has answered one. In between the connection
-// is not closed for the service to end or for another to take its place.
+// is not closed for the service to end.
 func (c *Conn) Begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -356,16 +319,6 @@ func (c *Conn) idle() (last time.Time, idle bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.last, c.busy == 0
-}
-
-// cut closes a connection that is retiring and whose server does not read.
-func (c *Conn) cut() {
-	c.mu.Lock()
-	retiring := c.retiring
-	c.mu.Unlock()
-	if retiring {
-		_ = c.Close()
-	}
 }
 
 // Read reads from the client.
@@ -428,17 +381,9 @@ func (c *Conn) CloseWrite() error {
 
 // Close ends the connection.
 func (c *Conn) Close() error {
-	l := c.from
-	l.mu.Lock()
-	if l.open[c.RemoteAddr()] == c { // the first Close
-		delete(l.open, c.RemoteAddr())
-		l.bounds.Open.Add(-1)
-	}
-	l.mu.Unlock()
-	select {
-	case l.freed <- struct{}{}:
-	default:
-	}
+	c.from.mu.Lock()
+	c.from.forget(c)
+	c.from.mu.Unlock()
 	return c.Conn.Close()
 }
 

@@ -73,7 +73,7 @@ func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
 	err := d.resolve(&req, answers)
 	if err == nil {
 		if len(answers) == 1 && answers[0].queue > 0 {
-			defer d.inQueue(ctx, req.ID, &answers[0])()
+			defer d.inQueue(ctx, &req, &answers[0])()
 		}
 		if err = d.charge(ctx, &req, answers); err == nil {
 			d.compare(ctx, answers)

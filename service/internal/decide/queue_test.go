@@ -63,6 +63,45 @@ func TestAClientTakesNoMoreThanItsShareOfAQueue(t *testing.T) {
 	}
 }
 
+// A client may book again in place of what it has given back, as often as it likes, and has no more by settling twice.
+func TestASettledBookingTakesNoPartOfAQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := servertest.Decider(t, memstore.New(nil), "domain: shop\ndescriptors: [{key: user, limits: [10/10s], max_wait: 20s}]")
+		reserve := func(id string) (decide.Answer, *decide.Reservation) {
+			req := decide.One("shop", []config.Entry{{Key: "user", Value: "42"}}, new(int64(5)))
+			req.Within, req.ID = time.Hour, id
+			a, r, err := d.Reserve(failover.WithClient(t.Context(), "a"), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a, r
+		}
+		for i := range 2 {
+			reserve(fmt.Sprint("now ", i))
+		}
+		var waits []*decide.Reservation
+		for i := range 2 { // its share: 10 of 20 seconds
+			_, r := reserve(fmt.Sprint("later ", i))
+			waits = append(waits, r)
+		}
+		for i := range 20 {
+			if a, r := reserve(""); r != nil {
+				t.Fatalf("%d: beyond its share it waits %v", i, a.Delay)
+			}
+			for range 2 {
+				if err := d.Settle(failover.WithClient(t.Context(), "a"), waits[i], 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a, r := reserve("")
+			if r == nil {
+				t.Fatalf("%d: in place of what was given back: %+v", i, a.RefusedBy)
+			}
+			waits = append(waits, r)
+		}
+	})
+}
+
 // A booking that is repeated with its ID is one.
 func TestARepeatedBookingTakesNoMoreOfAQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -171,6 +170,7 @@ func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error 
 	if err := store.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Settle, Settlement: r.settlement(used)}}}); err != nil {
 		return failure(context.Background(), err) // the context outlives the caller: the error is the store's
 	}
+	d.queues.settled(place{failover.Client(ctx), r.Key}, r.ID, used, r.Units)
 	return nil
 }
 
@@ -200,7 +200,7 @@ type waits struct {
 type step struct {
 	ends time.Time
 	time time.Duration
-	ids  []string // of its bookings: a repetition is none
+	ids  map[string]time.Duration // of its bookings: a repetition is none
 }
 
 // leave forgets the bookings that have started.
@@ -243,8 +243,7 @@ func (q *queues) sweep(now time.Time) {
 	q.held, q.kept = kept, len(kept)
 }
 
-// taken says after what time the booking of a take starts, which may have an ID; at zero there is none, or it does not wait. One
-// that is given back counts until it would have started.
+// taken says after what time the booking of a take starts, which may have an ID; at zero there is none, or it does not wait.
 func (q *queues) taken(p place, id string, booking, length, delay time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -253,26 +252,57 @@ func (q *queues) taken(p place, id string, booking, length, delay time.Duration)
 		return
 	}
 	w.asked = max(0, w.asked-booking)
-	again := func(s step) bool { return id != "" && slices.Contains(s.ids, id) }
-	if delay == 0 || slices.ContainsFunc(w.steps, again) {
+	if delay == 0 || w.with(id) != nil {
 		return
 	}
 	starts, last := time.Now().Add(delay), len(w.steps)-1
 	if w.sum += booking; last >= 0 && !starts.After(w.steps[last].ends) {
 		w.steps[last].time += booking
 	} else {
-		w.steps = append(w.steps, step{ends: starts.Add(length / steps), time: booking})
+		w.steps = append(w.steps, step{ends: starts.Add(length / steps), time: booking, ids: make(map[string]time.Duration)})
 	}
-	if s := &w.steps[len(w.steps)-1]; id != "" {
-		s.ids = append(s.ids, id)
+	if id != "" {
+		w.steps[len(w.steps)-1].ids[id] = booking
+	}
+}
+
+// with returns the step of the booking with an ID, or nil.
+func (w *waits) with(id string) *step {
+	for i := range w.steps {
+		if _, ok := w.steps[i].ids[id]; ok {
+			return &w.steps[i]
+		}
+	}
+	return nil
+}
+
+// settled forgets what was not used of a booking.
+func (q *queues) settled(p place, id string, used, units int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w := q.held[p]
+	if w == nil || used >= units {
+		return
+	}
+	if s := w.with(id); s != nil {
+		unused := time.Duration(float64(s.ids[id]) * float64(units-used) / float64(units))
+		s.ids[id] = 0 // the first settlement counts
+		s.time -= unused
+		w.sum -= unused
 	}
 }
 
 // inQueue lets a part wait no further than its client's share of the queue. The caller calls taken once there is an answer.
-func (d *Decider) inQueue(ctx context.Context, id string, a *Answer) (taken func()) {
+func (d *Decider) inQueue(ctx context.Context, req *Request, a *Answer) (taken func()) {
 	p, booking := place{failover.Client(ctx), a.Key}, a.booking()
 	a.within = min(a.within, d.queues.take(p, booking, a.queue))
-	return func() { d.queues.taken(p, id, booking, a.queue, a.Delay) }
+	return func() {
+		id := req.ID
+		if req.reserved != nil {
+			id = req.reserved.ID
+		}
+		d.queues.taken(p, id, booking, a.queue, a.Delay)
+	}
 }
 
 // booking returns the time that a part's units take in the queue.

@@ -89,7 +89,7 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 		},
 		ErrorLog: log.New(&failures{throttle.Log{To: s.Log}}, "", 0),
 	}
-	if err := known.Serve(ctx, s.Log, func() error { return server.Serve(listener) }); err != nil {
+	if err := known.Serve(ctx, func() error { return server.Serve(listener) }); err != nil {
 		_ = server.Close()
 		return err
 	}
@@ -103,7 +103,6 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 		_ = server.Close()
 		return fmt.Errorf("stopped with requests in flight: %w", err)
 	}
-	s.Log.Info("stopped")
 	return nil
 }
 

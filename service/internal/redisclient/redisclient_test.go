@@ -69,7 +69,7 @@ func TestErrorsSayTheFormsAndNeverThePassword(t *testing.T) {
 		"redis://:secret@a/x", "redis://:secret@a?read_timeout=soon", "redis://:secret@a?pool_size=-1", "redis://", "unix://", "unix://host/x", "redis://a?skip_verify=true",
 		"u:secret:cache:6379", "cache:secret", "secret:cache", "redis://cache/secret", "redis://cache?secret", "redis://cache:1?auth=secret",
 		"unix:///u:secret@run/redis", "redis+sentinel://a/u:secret@main", "redis+sentinel://a/main/secret",
-		"//u:secret@cache:1", "redis:u:secret@cache", "cache:6379,secret=x", "cache:6379 --secret",
+		"//u:secret@cache:1", "redis:u:secret@cache", "cache:6379,secret=x", "cache:6379 --secret", "cache:99999", "redis+cluster://a:1,b:65536",
 	} {
 		_, err := New(url)
 		if err == nil || !strings.Contains(strings.ToLower(err.Error()), "redis") {

@@ -191,10 +191,9 @@ func hostPort(text, port string) (string, bool) {
 	if err != nil || u.Hostname() == "" || u.Host != text {
 		return "", false
 	}
-	if u.Port() != "" {
-		port = u.Port()
-	}
-	return net.JoinHostPort(u.Hostname(), port), true
+	port = cmp.Or(u.Port(), port)
+	_, err = strconv.ParseUint(port, 10, 16)
+	return net.JoinHostPort(u.Hostname(), port), err == nil
 }
 
 // harmless is a URL without a place for a password, whatever its author meant.

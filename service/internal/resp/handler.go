@@ -157,11 +157,14 @@ func settle(c *conn, args [][]byte) (decision, error) {
 	if len(args) != 2 || err != nil {
 		return decision{}, wrong("syntax error: give the token and the units that were used, 0 to give all of them back")
 	}
+	caller, err := c.permit("", access.Decide)
+	if err != nil {
+		return decision{}, err
+	}
 	token, h := string(args[0]), c.handler
 	return decision{token, &wire.Unsettled, func(ctx context.Context, out *reply) error {
 		err := h.opts.Tokens.Settle(ctx, h.decider, token, used, func(domain string) error {
-			_, err := c.permit(domain, access.Decide)
-			return err
+			return h.opts.Access.Permit(caller, domain, access.Decide)
 		})
 		if err == nil {
 			out.status("OK")

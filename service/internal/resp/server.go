@@ -68,7 +68,7 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler *Handl
 	work, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer on.open.Wait()
 	defer cut()
-	if err := on.known.Serve(ctx, s.Log, func() error { return on.accept(work) }); err != nil {
+	if err := on.known.Serve(ctx, func() error { return on.accept(work) }); err != nil {
 		return err
 	}
 	leave := time.AfterFunc(leaveTime, func() { on.leaving.Store(true) })
@@ -78,7 +78,6 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler *Handl
 	if err := on.known.Finish(grace, quietTime); err != nil {
 		return fmt.Errorf("stopped with commands in flight: %w", err)
 	}
-	s.Log.Info("stopped")
 	return nil
 }
 
@@ -118,9 +117,8 @@ func (s *serving) serve(ctx context.Context, known *conns.Conn) {
 			s.failed.Log(slog.LevelWarn, "the TLS handshake failed", "from", known.RemoteAddr().String(), "error", err)
 			return
 		}
-		if chains := secured.ConnectionState().VerifiedChains; len(chains) > 0 {
-			c.session.cert = chains[0][0]
-		}
+		state := secured.ConnectionState()
+		c.session.cert = access.Certificate(&state)
 	}
 	c.run(ctx)
 }

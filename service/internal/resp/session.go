@@ -72,13 +72,14 @@ func (c *conn) ok(err error) error {
 }
 
 func auth(_ context.Context, c *conn, args [][]byte) error {
-	switch len(args) {
-	case 1:
-		return c.ok(c.login("default", string(args[0])))
-	case 2:
-		return c.ok(c.login(string(args[0]), string(args[1])))
+	user := "default"
+	switch {
+	case len(args) > 2:
+		return wrongArity("auth")
+	case len(args) == 2:
+		user = string(args[0])
 	}
-	return wrongArity("auth")
+	return c.ok(c.login(user, string(args[len(args)-1])))
 }
 
 // hello answers HELLO [2|3 [AUTH user token] [SETNAME name]]. After an error nothing is changed. Nobody reads the name.

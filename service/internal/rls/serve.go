@@ -80,7 +80,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	healthpb.RegisterHealthServer(server, checks{ready: o.Ready, draining: o.Draining, ended: ctx.Done()})
 	reflection.Register(server)
 
-	if err := known.Serve(ctx, o.Log, func() error { return server.Serve(known) }); err != nil {
+	if err := known.Serve(ctx, func() error { return server.Serve(known) }); err != nil {
 		server.Stop()
 		return err
 	}

@@ -132,7 +132,6 @@ func (s *instance) use(cfg *config.Config) error {
 	}
 	s.stats.Use(cfg)
 	s.loading.Note(nil)
-	s.gate.WarnOfDomains()
 	s.stats.Service.ConfigLoaded.Add(1)
 	s.warnOf(cfg)
 	if n := len(removed); n > 0 {

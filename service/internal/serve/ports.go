@@ -72,7 +72,7 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	data, admin := s.connections()
 	web := httpapi.Server{TLS: s.TLS, Connections: s.bounds("http", data), Log: s.Log}
 	all := []func(context.Context) error{
-		s.store.Run, s.exceptions.Run,
+		s.store.Run, s.exceptions.Run, s.gate.Watch,
 		func(ctx context.Context) error {
 			return web.Serve(ctx, ports.http, httpapi.Recover(s.telemetry.Handler(api), s.Log, s.panicked))
 		},

@@ -114,19 +114,9 @@ func (s *instance) openGate() (err error) {
 		anonymous = access.All
 	}
 	s.gate, err = access.Open(s.AccessFile, &access.Options{
-		Refused: s.stats.Denied, Domains: s.domains, Log: s.Log, Anonymous: anonymous,
-		Certificates: access.Verifies(s.TLS) || s.GRPC != "" && access.Verifies(s.Server.TLS) || s.RESP != "" && access.Verifies(s.TLSOfRESP),
+		Refused: s.stats.Denied, Log: s.Log, Anonymous: anonymous,
 	})
 	return err
-}
-
-// domains are those that requests may have: of the configuration, and that of limits that commands over RESP bring along.
-func (s *instance) domains() []string {
-	all := s.decider.Config().Domains()
-	if s.RESP != "" {
-		all = append(all, decide.OfRequest)
-	}
-	return all
 }
 
 // observe counts, logs and exports what the decider decides.
@@ -168,6 +158,7 @@ func (s *instance) drain(ctx context.Context) (context.Context, context.CancelFu
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(ctx, func() {
 		defer end()
+		defer s.Log.Info("stopping: calls in flight may finish")
 		if s.DrainDelay == 0 || errors.Is(context.Cause(ctx), ErrInterrupted) {
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -132,6 +133,9 @@ func Read[T any](w http.ResponseWriter, r *http.Request, with string) *T {
 			err = errors.New("something follows the object")
 		}
 	}
+	if err == nil {
+		err = exact(body)
+	}
 	switch {
 	case err != nil:
 		Fail(w, http.StatusBadRequest, "bad JSON: "+explain(err))
@@ -140,6 +144,39 @@ func Read[T any](w http.ResponseWriter, r *http.Request, with string) *T {
 		Fail(w, http.StatusBadRequest, "bad JSON: send an object with "+with)
 	}
 	return into
+}
+
+// exact returns an error for a name that valid JSON has twice in an object, or in other letters than its field, whose are all
+// small: package json accepts both, and another reader of the body might take the other value.
+func exact(body []byte) error {
+	names := [][]string{nil} // of the objects that are open
+	for i := 0; i < len(body); i++ {
+		last := len(names) - 1
+		switch body[i] {
+		case '{':
+			names = append(names, nil)
+		case '}':
+			names = names[:last]
+		case '"':
+			begin := i + 1
+			for i = begin; body[i] != '"'; i++ {
+				if body[i] == '\\' {
+					i++
+				}
+			}
+			name := string(body[begin:i])
+			switch rest := bytes.TrimLeft(body[i+1:], " \t\r\n"); {
+			case len(rest) == 0 || rest[0] != ':':
+			case strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") != "":
+				return fmt.Errorf("unknown field %q: names are written in small letters", Clip(name))
+			case slices.Contains(names[last], name):
+				return fmt.Errorf("the field %q is there twice", name)
+			default:
+				names[last] = append(names[last], name)
+			}
+		}
+	}
+	return nil
 }
 
 // explain puts a decoding error into the words of the sender.
