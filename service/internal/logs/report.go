@@ -82,9 +82,6 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 	if first, last := trace.Span(); !first.IsZero() {
 		report.First, report.Last, report.SpanSeconds = first.Format(timeForm), last.Format(timeForm), last.Sub(first).Seconds()
 	}
-	for _, m := range r.selector.Missing() {
-		report.Notes = append(report.Notes, m.String()+".")
-	}
 	if !r.hide {
 		report.Examples = append(report.Examples, trace.Busiest(mostExamples)...)
 	}
@@ -93,11 +90,22 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 		report.LogWarnings = append(report.LogWarnings, replay.Warning{Sign: sign, Text: fmt.Sprintf(format, args...)})
 	}
 	r.check(&report, warn)
-	for _, f := range r.files {
+	twice := false
+	for i, f := range r.files {
+		j := slices.IndexFunc(r.files[:i], func(other *logFile) bool { return other.Requests == f.Requests && other.times == f.times })
+		if j >= 0 && f.Requests > 0 {
+			twice = true
+			warn("twice", "%s has the same %d requests as %s. They count twice, so limits come out too high. Name one of the files.",
+				f.name(), f.Requests, r.files[j].name())
+		}
 		if f.Damaged != "" {
 			warn("damaged", "%s: %s after %s, which are counted. Copy the file again, or unpack it to see what is there.",
 				f.name(), f.Damaged, output.Count(f.Requests+f.Broken, "line"))
 		}
+	}
+	if !twice && counts.Requests >= 100 && trace.Twins() > twinShare {
+		warn("twice", "Nearly all of %d requests have a twin of the same time, client and route. If the log was written twice, limits come out twice "+
+			"too high. Leave the copies out, such as by sort -u.", counts.Requests)
 	}
 	report.Verdict = "the log can be trusted"
 	if n := len(report.LogWarnings); n > 0 {
@@ -108,9 +116,10 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 
 // From where on the checks of a log warn.
 const (
-	brokenShare = 0.01
-	endsShare   = 0.01
+	badShare    = 0.01
 	shortLog    = 23 * time.Hour // a file of a day may begin and end with a quiet half hour
+	twinShare   = 0.9
+	behindShare = 0.1
 	fewPeers    = 16
 	peerShare   = 0.001
 )
@@ -131,21 +140,31 @@ func (r *logReading) check(report *logReport, warn func(sign, format string, arg
 		"one count as one client, and limits come out far too high: %s", behind, s.Records, output.Count(int64(len(s.Peers)), "peer"), trust)
 	switch {
 	case !r.selector.ByAddress():
-	case float64(behind) > all/2:
+	case float64(behind) > behindShare*all:
 		warn("proxies", "%s", text)
 	case behind > 0 && len(s.Peers) <= fewPeers:
 		report.Notes = append(report.Notes, text)
 	}
-	if report.BrokenShare > brokenShare {
+	for _, m := range r.selector.Missing() {
+		if m.Field == "remote_address" && float64(m.Records) > badShare*float64(m.Of) {
+			warn("addresses", "%s and do not count, so limits come out too low. Name the field that has it: --field remote_address=NAME", m)
+		} else {
+			report.Notes = append(report.Notes, m.String()+".")
+		}
+	}
+	if s.Messages > 0 {
+		report.Notes = append(report.Notes, fmt.Sprintf("%d of %d lines are messages of the server and no requests.", s.Messages, s.Lines))
+	}
+	if report.BrokenShare > badShare {
 		b := s.First[0]
 		warn("broken", "%s of %d lines could not be read, the first at %s:%d: %s. What they asked for is missing, so limits come out too low. "+
 			"Give the lines of each format as a file of its own, or the format with --log-format.",
 			part(s.Broken, report.BrokenShare), s.Lines, b.File, b.Line, b.Reason)
 	}
-	if float64(s.Ends) > endsShare*all {
-		warn("ends", "The times of %d of %d lines count as ends of requests, as nginx writes them, without durations. Slow requests that began "+
+	if float64(s.Ends) > badShare*all {
+		warn("ends", "The times of %d of %d lines count as ends of requests, as nginx writes them, without durations of a known unit. Slow requests that began "+
 			"apart can end together, so limits come out too high, and replays refuse what would pass. Log $msec and $request_time, and give "+
-			"the format with --log-format; of Apache, give its LogFormat.", s.Ends, s.Records)
+			"the format with --log-format; of Apache, give its LogFormat; a column of starts is called start_time.", s.Ends, s.Records)
 	}
 	if span := r.survey.Span(); span < shortLog {
 		older := ", the older files."
@@ -161,7 +180,7 @@ func (r *logReading) check(report *logReport, warn func(sign, format string, arg
 // proxies returns addresses as --trusted-proxies takes them: alone if they are few, or else in small networks. Whoever invents
 // forwarded addresses is a peer of few lines and never among them. Of too many to be named it returns the word NETWORKS.
 func proxies(peers map[string]int64, behind int64) string {
-	for _, bits := range [][2]int{{32, 128}, {24, 64}} {
+	for _, bits := range [][2]int{{32, 128}, {24, 64}, {16, 48}} {
 		networks := make(map[string]bool)
 		for peer, n := range peers {
 			address, _ := netip.ParseAddr(peer) // the prefix of a name is not valid

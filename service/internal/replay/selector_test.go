@@ -220,6 +220,38 @@ func TestSurveyWarnsFromItsBoundsOn(t *testing.T) {
 	}
 }
 
+// A request is no disorder because it was slow, where only its start is known, or because times are rounded.
+func TestSlowRequestsAreNoDisorder(t *testing.T) {
+	for name, tt := range map[string]struct {
+		back time.Duration
+		r    accesslog.Record
+		want string
+	}{
+		"a start": {2 * time.Minute, accesslog.Record{}, ""}, "too slow": {2*time.Minute + 1e3, accesslog.Record{}, "disorder"},
+		"perhaps a start": {2 * time.Minute, accesslog.Record{Ended: true, Written: 1}, ""},
+		"rounded":         {time.Second, accesslog.Record{Written: 1}, ""}, "late": {time.Second + 1e3, accesslog.Record{Written: 1}, "disorder"},
+	} {
+		s := &Survey{}
+		s.NextFile()
+		for i := range 1000 {
+			at := noon.Add(time.Duration(i) * time.Hour)
+			if i%100 == 0 && i > 0 {
+				at = at.Add(-time.Hour - tt.back)
+			}
+			tt.r.Time, tt.r.RemoteAddress = at.UnixMicro(), address(i%50)
+			tt.r.Written = at.UnixMicro() * min(1, tt.r.Written)
+			s.Add(&tt.r)
+		}
+		got := ""
+		for _, w := range s.Warnings(Counts{Requests: 1000}, 50, "", false) {
+			got += w.Sign
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
 func TestDescribe(t *testing.T) {
 	for key, want := range map[string]string{
 		"": "the address, IPv6 by its /64", "remote_address": "the address", "user": "the user", "user_agent": "the user agent", `header("X-Api-Key")`: `the value of "header(\"X-Api-Key\")"`,

@@ -148,6 +148,20 @@ func (t *Trace) Span() (first, last time.Time) {
 	return first, last
 }
 
+// Twins returns the share of the first requests that stand in the log an even number of times: at one instant, of one client,
+// route and cost. It is near 1 if every line was written twice.
+func (t *Trace) Twins() float64 {
+	some, twins := t.events[:min(len(t.events), 100_000)], int64(0)
+	times := make(map[event]int64)
+	for _, e := range some {
+		times[e]++
+	}
+	for _, n := range times {
+		twins += n * (1 - n%2)
+	}
+	return share(twins, int64(len(some)))
+}
+
 // subset returns the trace of some of the requests.
 func (t *Trace) subset(keep func(e *event) bool) *Trace {
 	sub := &Trace{routes: t.routes, fractions: t.fractions}
