@@ -130,7 +130,9 @@ func TestWarningsOfMisreadLogs(t *testing.T) {
 		})
 	}
 	nobody := func(name string, lines int) string {
-		return csv(name, func(i int) string { return strings.Replace(address(i), "192.0.2."+[]string{strconv.Itoa(i % 20), "none"}[min(i/lines, 1)], "-", 1) })
+		return csv(name, func(i int) string {
+			return strings.Replace(address(i), "192.0.2."+[]string{strconv.Itoa(i % 20), "none"}[min(i/lines, 1)], "-", 1)
+		})
 	}
 	for _, tt := range []struct {
 		sign, says string // the warning, and what mends it

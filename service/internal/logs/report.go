@@ -226,24 +226,6 @@ func (r *logReport) noun() string {
 
 func (r *logReport) clients(n int64) string { return output.Count(n, r.noun()) }
 
-// An aside is some requests of a log, and what is to be said of them.
-type aside struct {
-	n    int64
-	what string
-}
-
-func (r *logReport) asides() (some []aside) {
-	for _, p := range []aside{
-		{r.Filtered, "left out by --where"}, {r.Unlimited, "without a key, cost or rule"},
-		{r.Late, "after a later one in the log: decided in time order"}, {r.Throttled, "answered with 429 already"},
-	} {
-		if p.n > 0 {
-			some = append(some, p)
-		}
-	}
-	return some
-}
-
 // how returns how the lines were read.
 func (r *logReport) how() string {
 	if r.Wrapping == "" {
@@ -252,37 +234,46 @@ func (r *logReport) how() string {
 	return r.Format + " in " + r.Wrapping
 }
 
-// logText writes what was understood, before anything else.
-func logText(t *output.Text, r *logReport) {
+// read returns what was understood, in lines.
+func (r *logReport) read() []string {
 	broken := "none broken"
 	if r.Broken > 0 {
 		broken = part(r.Broken, r.BrokenShare) + " broken"
 	}
-	t.Say("Read as %s: %s of %s, %s.", r.how(), output.Count(r.lines, "line"), filesText(r.Files), broken)
 	client := "A client is " + r.Client
 	if r.Key != "" {
 		client += " (--key " + shellText(r.Key) + ")"
 	}
-	if len(r.Examples) > 0 {
-		examples := make([]string, len(r.Examples))
-		for i, name := range r.Examples {
-			examples[i] = output.Printable(name)
-		}
-		client += ", such as " + strings.Join(examples, ", ")
+	for i, name := range r.Examples {
+		client += []string{", such as ", ", "}[min(i, 1)] + output.Printable(name)
 	}
-	t.Say("%s.", client)
-	times := ""
+	requests := fmt.Sprintf("%d requests of %s in %s, from %s to %s", r.Requests, r.clients(int64(r.Clients)), secondsText(r.SpanSeconds), r.First, r.Last)
 	if r.Times != "" {
-		times = ", by their start (" + r.Times + ")"
+		requests += ", by their start (" + r.Times + ")"
 	}
-	t.Say("%d requests of %s in %s, from %s to %s%s",
-		r.Requests, r.clients(int64(r.Clients)), secondsText(r.SpanSeconds), r.First, r.Last, times)
+	lines := []string{fmt.Sprintf("Read as %s: %s of %s, %s.", r.how(), output.Count(r.lines, "line"), filesText(r.Files), broken), client + ".", requests}
 	var more []string
-	for _, p := range r.asides() {
-		more = append(more, fmt.Sprintf("%d %s", p.n, p.what))
+	for _, p := range []struct {
+		n    int64
+		what string
+	}{
+		{r.Filtered, "left out by --where"}, {r.Unlimited, "without a key, cost or rule"},
+		{r.Late, "after a later one in the log: decided in time order"}, {r.Throttled, "answered with 429 already"},
+	} {
+		if p.n > 0 {
+			more = append(more, fmt.Sprintf("%d %s", p.n, p.what))
+		}
 	}
 	if len(more) > 0 {
-		t.Say("(%s)", strings.Join(more, "; "))
+		lines = append(lines, "("+strings.Join(more, "; ")+")")
+	}
+	return lines
+}
+
+// logText writes what was understood, before anything else.
+func logText(t *output.Text, r *logReport) {
+	for _, line := range r.read() {
+		t.Say("%s", line)
 	}
 	t.Say("Verdict: %s.", r.Verdict)
 	for _, w := range r.LogWarnings {
@@ -320,54 +311,22 @@ func filesText(files []*logFile) string {
 func (r *replayFlags) page(args []string, trace *replay.Trace, candidates []replay.Candidate, report *replayReport) error {
 	p := &htmlreport.Page{
 		Title:    "What these limits would have done",
-		Inputs:   r.inputs(report),
+		Verdict:  "Verdict: " + report.Verdict + ".",
+		Warnings: report.LogWarnings,
+		Read:     append(append(report.read(), report.Notes...), "Made "+time.Now().UTC().Format("2006-01-02 15:04 UTC")+" by sash-logs "+output.Version()),
 		Command:  "sash-logs",
 		Clients:  report.noun() + "s",
 		Demand:   report.Demand,
 		Outcomes: report.Candidates,
 		Traffic:  trace.Course(func(int) bool { return true }),
-		Heat:     trace.Heat(trace.Busiest(20)),
 		Caveats:  trace.Caveats(candidates...),
 	}
 	for _, arg := range args {
 		p.Command += " " + shellText(arg)
-	}
-	for _, w := range report.LogWarnings {
-		p.Summary = append(p.Summary, "Warning: "+w.Text)
-	}
-	for i, name := range p.Heat.Clients {
-		p.Heat.Clients[i] = r.names(name)
 	}
 	var html bytes.Buffer
 	if err := htmlreport.Write(&html, p); err != nil {
 		return err
 	}
 	return os.WriteFile(r.html, html.Bytes(), 0o600)
-}
-
-// inputs lists what the report was made from.
-func (r *replayFlags) inputs(report *replayReport) []htmlreport.Input {
-	requests := htmlreport.Number(report.Requests)
-	if report.Broken > 0 {
-		requests += ", " + htmlreport.Number(report.Broken) + " broken lines left out"
-	}
-	for _, p := range report.asides() {
-		requests += ", " + htmlreport.Number(p.n) + " " + p.what
-	}
-	client := report.Client
-	if report.Key != "" {
-		client += ", by the key " + report.Key
-	}
-	all := []htmlreport.Input{
-		{Name: "Log", Text: filesText(report.Files) + ", read as " + report.how()},
-		{Name: "Time", Text: report.First + " to " + report.Last},
-		{Name: "Requests", Text: requests},
-		{Name: strings.ToUpper(report.noun()[:1]) + report.noun()[1:] + "s", Text: htmlreport.Number(int64(report.Clients)) + ": " + client},
-		{Name: "Cost of a request", Text: report.Cost},
-		{Name: "Counted", Text: cmp.Or(report.Where, "all requests")},
-	}
-	if len(r.expressions.Routes) > 0 {
-		all = append(all, htmlreport.Input{Name: "Routes", Text: strings.Join(r.expressions.Routes, ", ")})
-	}
-	return append(all, htmlreport.Input{Name: "Made", Text: time.Now().UTC().Format("2006-01-02 15:04 UTC") + ", by sash-logs " + output.Version()})
 }

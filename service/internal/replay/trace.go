@@ -192,31 +192,6 @@ func (t *Trace) Busiest(n int) (names []string) {
 	return names
 }
 
-// A Heat is the units that clients requested over time, in the steps of a [Course].
-type Heat struct {
-	Clients []string
-	Start   time.Time
-	Step    time.Duration
-	Units   [][]int64 // by client and step
-}
-
-// Heat sums the units of clients in each step.
-func (t *Trace) Heat(clients []string) Heat {
-	start, step, steps := t.steps()
-	h := Heat{Clients: clients, Start: start, Step: step, Units: make([][]int64, len(clients))}
-	rows := make(map[string][]int64)
-	for i, name := range clients {
-		h.Units[i] = make([]int64, steps)
-		rows[name] = h.Units[i]
-	}
-	for _, e := range t.events {
-		if row, ok := rows[t.clients[e.client].name]; ok {
-			row[(e.at-start.UnixMicro())/step.Microseconds()] += e.cost
-		}
-	}
-	return h
-}
-
 // A Demand is what clients requested within a window, as if nothing limited them.
 type Demand struct {
 	// Window is as limits write it: 1m, or for the calendar day@Europe/Paris.
