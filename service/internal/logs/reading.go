@@ -92,6 +92,7 @@ func (l *logs) read(cmd *cobra.Command, args []string) (*replay.Trace, logReport
 	}
 	for _, f := range r.files {
 		r.file = f
+		progress(cmd, "reading "+output.Printable(f.name()))
 		if err := r.readFile(cmd.InOrStdin()); err != nil {
 			return nil, logReport{}, err
 		}
@@ -150,16 +151,16 @@ func (r *logReading) record(record *accesslog.Record) error {
 	case err != nil:
 		return err
 	case !counts:
-		r.builder.Skip()
+		r.builder.Counts.Filtered++
 		return nil
 	case record.Status == http.StatusTooManyRequests:
-		r.builder.Throttled()
+		r.builder.Counts.Throttled++
 	}
 	if r.hide {
 		selection.Agent = "" // it may name its user
 	}
 	if late {
-		r.builder.Late()
+		r.builder.Counts.Late++
 	}
 	r.builder.Add(record.Time, selection)
 	return nil

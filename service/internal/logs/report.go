@@ -226,17 +226,12 @@ func (r *logReport) noun() string {
 
 func (r *logReport) clients(n int64) string { return output.Count(n, r.noun()) }
 
-// how returns how the lines were read.
-func (r *logReport) how() string {
-	if r.Wrapping == "" {
-		return r.Format
-	}
-	return r.Format + " in " + r.Wrapping
-}
-
 // read returns what was understood, in lines.
 func (r *logReport) read() []string {
-	broken := "none broken"
+	format, broken := r.Format, "none broken"
+	if r.Wrapping != "" {
+		format += " in " + r.Wrapping
+	}
 	if r.Broken > 0 {
 		broken = part(r.Broken, r.BrokenShare) + " broken"
 	}
@@ -251,7 +246,7 @@ func (r *logReport) read() []string {
 	if r.Times != "" {
 		requests += ", by their start (" + r.Times + ")"
 	}
-	lines := []string{fmt.Sprintf("Read as %s: %s of %s, %s.", r.how(), output.Count(r.lines, "line"), filesText(r.Files), broken), client + ".", requests}
+	lines := []string{fmt.Sprintf("Read as %s: %s of %s, %s.", format, output.Count(r.lines, "line"), filesText(r.Files), broken), client + ".", requests}
 	var more []string
 	for _, p := range []struct {
 		n    int64
@@ -310,12 +305,11 @@ func filesText(files []*logFile) string {
 // page writes the report as HTML, with clients named as in the other outputs.
 func (r *replayFlags) page(args []string, trace *replay.Trace, candidates []replay.Candidate, report *replayReport) error {
 	p := &htmlreport.Page{
-		Title:    "What these limits would have done",
 		Verdict:  "Verdict: " + report.Verdict + ".",
 		Warnings: report.LogWarnings,
 		Read:     append(append(report.read(), report.Notes...), "Made "+time.Now().UTC().Format("2006-01-02 15:04 UTC")+" by sash-logs "+output.Version()),
 		Command:  "sash-logs",
-		Clients:  report.noun() + "s",
+		Client:   report.noun(),
 		Demand:   report.Demand,
 		Outcomes: report.Candidates,
 		Traffic:  trace.Course(func(int) bool { return true }),

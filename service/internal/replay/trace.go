@@ -65,24 +65,18 @@ type Counts struct {
 
 // A Builder collects requests. Its zero value is empty. It is not safe for concurrent use.
 type Builder struct {
+	// Counts are those of requests that are not added, to be counted by the caller, and of those that are.
+	Counts Counts
+
 	trace           Trace
 	clients, routes map[string]uint32
 }
-
-// Late counts a request that came after a later one in its file.
-func (b *Builder) Late() { b.trace.counts.Late++ }
-
-// Skip counts a request that a filter left out.
-func (b *Builder) Skip() { b.trace.counts.Filtered++ }
-
-// Throttled counts a request that was refused according to the log.
-func (b *Builder) Throttled() { b.trace.counts.Throttled++ }
 
 // Add adds a request at a time in microseconds since the Unix epoch.
 func (b *Builder) Add(at int64, s Selection) {
 	t := &b.trace
 	if s.Key == "" || s.Cost <= 0 || s.Rule < 0 {
-		t.counts.Unlimited++
+		b.Counts.Unlimited++
 		return
 	}
 	if b.clients == nil {
@@ -92,7 +86,7 @@ func (b *Builder) Add(at int64, s Selection) {
 		return client{name: name, key: strconv.Itoa(len(t.clients)), rule: s.Rule, agent: unique.Make(s.Agent)}
 	})
 	t.fractions = t.fractions || at%1_000_000 != 0 && !s.Seconds
-	t.counts.Requests++
+	b.Counts.Requests++
 	where := add(b.routes, &t.routes, s.Route, func(name string) string { return name })
 	t.events = append(t.events, event{at: at, cost: s.Cost, client: number, route: where})
 	t.clients[number].saw(where, s.Status)
@@ -129,7 +123,7 @@ func add[T any](numbers map[string]uint32, all *[]T, name string, made func(stri
 // empty afterwards.
 func (b *Builder) Trace() *Trace {
 	t := b.trace
-	*b = Builder{}
+	t.counts, *b = b.Counts, Builder{}
 	slices.SortStableFunc(t.events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 	return &t
 }
@@ -190,6 +184,33 @@ func (t *Trace) Busiest(n int) (names []string) {
 		names = append(names, c.name)
 	}
 	return names
+}
+
+// A Course counts requests over time, in steps that begin at round times of UTC.
+type Course struct {
+	Start  time.Time     `json:"start"`
+	Step   time.Duration `json:"step"`
+	Counts []int64       `json:"counts"`
+}
+
+// Course counts the requests for which count holds, by their index. Its steps are the shortest round ones of which at most
+// 200 are as long as the trace; a long one has more, of a day.
+func (t *Trace) Course(count func(i int) bool) Course {
+	first, last := t.Span()
+	c := Course{}
+	for _, c.Step = range []time.Duration{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 6 * 3600, 24 * 3600} {
+		if c.Step *= time.Second; last.Sub(first) < 200*c.Step {
+			break
+		}
+	}
+	c.Start = first.Truncate(c.Step)
+	c.Counts = make([]int64, last.Sub(c.Start)/c.Step+1)
+	for i := range t.events {
+		if count(i) {
+			c.Counts[(t.events[i].at-c.Start.UnixMicro())/c.Step.Microseconds()]++
+		}
+	}
+	return c
 }
 
 // A Demand is what clients requested within a window, as if nothing limited them.

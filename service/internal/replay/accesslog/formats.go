@@ -273,10 +273,7 @@ func (n naming) fill(r *Record, from others) error {
 	for i, names := range n {
 		var wrong error
 		for _, name := range names {
-			if i == forwarded && name == used[addresses] {
-				continue
-			}
-			if value := from.field(name); value != "" && value != "-" {
+			if value := from.field(name); value != "" && value != "-" && (i != forwarded || name != used[addresses]) {
 				if i <= durations {
 					used[i] = name
 				}

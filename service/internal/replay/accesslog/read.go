@@ -420,10 +420,10 @@ func (e *elements) Read(p []byte) (int, error) {
 			}
 			err = io.ErrUnexpectedEOF
 		}
-		switch {
-		case err != nil && e.from.N == 0:
-			return 0, &DamagedError{"JSON", errLong}
-		case err != nil:
+		if err != nil && e.from.N == 0 {
+			err = errLong
+		}
+		if err != nil {
 			return 0, &DamagedError{"JSON", err}
 		}
 	}

@@ -1,7 +1,6 @@
 package accesslog
 
 import (
-	"cmp"
 	"errors"
 	"math"
 	"net/netip"
@@ -89,17 +88,16 @@ func (r *Record) setAddress(s string) error {
 	return nil
 }
 
-var forwardedBy = regexp.MustCompile(`(?i)for="?([^",;|]+)`)
+var forwardedBy = regexp.MustCompile(`(?i)[^,]*\bfor="?([^",;]+)[^,]*`)
 
 // setForwarded accepts a list of addresses, Forwarded, which has more than them, and HAProxy's captured headers, of which one
 // may be the list.
 func (r *Record) setForwarded(s string) error {
 	for one := range strings.SplitSeq(s, "|") {
-		var named []string
-		for _, found := range forwardedBy.FindAllStringSubmatch(one, -1) {
-			named = append(named, found[1])
+		if strings.Contains(one, "=") {
+			one = forwardedBy.ReplaceAllString(one, "$1")
 		}
-		if one = cmp.Or(strings.Join(named, ", "), one); isForwarded(one) {
+		if isForwarded(one) {
 			r.ForwardedFor = one
 			break
 		}
