@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"errors"
+	"io"
 	"net/netip"
 	"strings"
 	"testing"
@@ -289,6 +290,21 @@ func TestAnArrayOfObjectsIsALineEach(t *testing.T) {
 	stats, err := countRead(t, strings.NewReader(array[:80]))
 	if stats.Records != 2 || err == nil || !strings.Contains(err.Error(), "the JSON data is cut off") {
 		t.Errorf("%+v, %v", stats, err)
+	}
+}
+
+// An element of an array is as long as a line may be. A longer one is not kept in memory.
+func TestAnElementIsNoLongerThanALine(t *testing.T) {
+	element := func(length int) string {
+		return `{"time":"2015-05-17T10:05:03Z","status":200,"x":"` + strings.Repeat("a", length-54) + `"}`
+	}
+	for length, want := range map[int]int64{maxLine - 100: 3, 3 * maxLine: 1} {
+		endless := io.MultiReader(strings.NewReader("["+element(100)+","+element(length)), strings.NewReader(","+element(100)+"]"))
+		stats, err := countRead(t, endless)
+		left, _ := io.ReadAll(endless)
+		if damaged := (*DamagedError)(nil); stats.Records != want || errors.As(err, &damaged) != (want == 1) || (len(left) > maxLine) != (want == 1) {
+			t.Errorf("%d: %d records, %v, %d bytes left", length, stats.Records, err, len(left))
+		}
 	}
 }
 
