@@ -57,6 +57,15 @@ engine: # docker, if its daemon answers, or podman, which needs none. ENGINE=pro
 		exit 1; \
 	fi
 
+.PHONY: man
+man: build ## write the man pages of the commands into bin/man, from their help (needs help2man)
+	@mkdir -p bin/man
+	@for c in sash sash-logs; do \
+		for s in "" $$(bin/$$c --help | awk '/^Available Commands/ { on = 1; next } NF == 0 { on = 0 } on && $$1 !~ /^(help|completion)$$/ { print "-" $$1 }'); do \
+			help2man --no-info --no-discard-stderr --version-string "$$(bin/$$c --version)" --output "bin/man/$$c$$s.1" "bin/$$c $${s#-}"; \
+		done; \
+	done
+
 .PHONY: sbom
 sbom: build ## write bin/sash.cdx.json, the modules that bin/sash is built from (CycloneDX)
 	@GOWORK=off go -C .ci/tools tool cyclonedx-gomod bin -json -std -output $(CURDIR)/bin/sash.cdx.json $(CURDIR)/bin/sash

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"regexp"
@@ -182,6 +183,19 @@ func TestAnAttackIsNamed(t *testing.T) {
 		if w := s.Warnings[0]; !strings.Contains(w, "10 clients, ") || !strings.Contains(w, "all POST /login, all answered 401, at ") {
 			t.Errorf("%q: %s", where, w)
 		}
+	}
+	// So are attackers that change paths and answers, some of them slowly.
+	for i := range calls {
+		if c := &calls[i]; c.attack {
+			c.path, c.status = fmt.Sprintf("/%d", i%50), []int{200, 401, 404}[i%3]
+			if c.client > "203.0.113.4" {
+				c.start += 3 * math.Mod(c.start-43200, 86400)
+			}
+		}
+	}
+	_, out, _ := sash(t, "suggest", "--strict", tempFile(t, "log", written(calls, nginxJSON)))
+	if !strings.Contains(out, "WARNING: 10 clients, ") || !strings.Contains(out, "404 33%, at ") {
+		t.Errorf("changing paths: %s", out)
 	}
 	// Without them nothing is.
 	people := slices.DeleteFunc(calls, func(c call) bool { return c.attack })

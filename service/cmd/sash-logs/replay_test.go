@@ -39,10 +39,10 @@ func TestReports(t *testing.T) {
 			t.Errorf("the report is not that of %s (write it with -update, and read the difference):\n%s", file, out)
 		}
 	}
-	// That of a policy has the course, the curve and the heat map.
+	// That of a policy has the course and the curve.
 	text := string(readFile(t, page))
-	if n := strings.Count(text, `<div class="plot"`); n != 3 || !strings.Contains(text, `id="demand"`) {
-		t.Errorf("%d charts, want 3", n)
+	if n := strings.Count(text, `<div class="plot"`); n != 2 || !strings.Contains(text, `id="demand"`) {
+		t.Errorf("%d charts, want 2", n)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -86,9 +87,9 @@ func TestTheAnswerBeginsWithWhatWasUnderstood(t *testing.T) {
 func TestWarningsOfMisreadLogs(t *testing.T) {
 	dir := t.TempDir()
 	csv := func(name string, line func(i int) string) string {
-		text := "time,remote_address,forwarded_for\n"
+		text := "start_time,remote_address,forwarded_for\n"
 		if !strings.Contains(line(0), ",2") {
-			text = "time,remote_address\n"
+			text = "start_time,remote_address\n"
 		}
 		for i := range 500 {
 			text += line(i) + "\n"
@@ -128,6 +129,11 @@ func TestWarningsOfMisreadLogs(t *testing.T) {
 			return fmt.Sprintf("%d,198.51.%d.%d,203.0.113.%d", at(i), 100+i%peers/200, i%peers%200, i%150)
 		})
 	}
+	nobody := func(name string, lines int) string {
+		return csv(name, func(i int) string {
+			return strings.Replace(address(i), "192.0.2."+[]string{strconv.Itoa(i % 20), "none"}[min(i/lines, 1)], "-", 1)
+		})
+	}
 	for _, tt := range []struct {
 		sign, says string // the warning, and what mends it
 		args       []string
@@ -141,8 +147,13 @@ func TestWarningsOfMisreadLogs(t *testing.T) {
 		{"ends", "$request_time", []string{nginx("ends", "0.5", 400, 100)}},
 		{"disorder", "1 of 500 lines are out of order", []string{csv("late", late)}},
 		{"short", "Name the files before it too, the older files.", []string{csv("short.csv", func(i int) string { return fmt.Sprintf("%d,192.0.2.%d", noon.Unix()+int64(i)*165, i%20) })}},
-		{"", "", []string{behind("half", 250, 17)}},
-		{"proxies", "251 of 500 lines", []string{behind("proxies", 251, 17)}},
+		{"twice", "has the same 500 requests as ", []string{csv("fine3", address), csv("copy", address)}},
+		{"twice", "such as by sort -u.", []string{csv("doubled", func(i int) string { return address(i) + "\n" + address(i) })}},
+		{"", "", []string{nobody("fewnobody", 5)}},
+		{"addresses", "6 of 500 lines have no remote_address and do not count, so limits come out too low. Name the field that has it: " +
+			"--field remote_address=NAME", []string{nobody("nobody", 6)}},
+		{"", "", []string{behind("few", 50, 17)}},
+		{"proxies", "51 of 500 lines", []string{behind("proxies", 51, 17)}},
 		{"proxies", "from 300 peers. If these are your proxies, all who are behind one count as one client, and limits come out far too high: " +
 			"--trusted-proxies 198.51.100.0/24,198.51.101.0/24", []string{behind("cdn", 500, 300)}},
 		{"proxies", "--trusted-proxies 198.51.100.0/24,198.51.102.0/24", []string{"--trusted-proxies", "198.51.101.0/24", behind("cdn2", 500, 450)}},

@@ -17,11 +17,11 @@ import (
 	"example.com/sash/service/internal/logs"
 )
 
-// openReport opens a report and waits until its charts are drawn: the course, the curve and the heat map.
+// openReport opens a report and waits until its charts are drawn: the course and the curve.
 func openReport(t *testing.T, file string) *tab {
 	t.Helper()
 	page := openTab(t, "file://"+file)
-	page.until(`document.documentElement.dataset.drawn === '3' && document.querySelectorAll('.plot svg').length === 3`)
+	page.until(`document.documentElement.dataset.drawn === '2' && document.querySelectorAll('.plot svg').length === 2`)
 	return page
 }
 
@@ -38,15 +38,6 @@ func (p *tab) point(element string, across, down float64) string {
 	p.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, x-1, y), chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, x, y))
 	p.until(tip + ` !== undefined`)
 	return p.text(`[...` + tip + `.children].map((line) => line.textContent).join('\n')`)
-}
-
-// cell is a script for a cell of the heat map, in a row.
-func cell(row int) string {
-	return fmt.Sprintf(`((cells) => {
-		const top = (cell) => Math.round(cell.getBoundingClientRect().top);
-		const rows = [...new Set(cells.map(top))].sort((a, b) => a - b);
-		return cells.find((cell) => top(cell) === rows[%d]);
-	})([...document.querySelectorAll('#heat svg path[fill^="rgb("]')])`, row)
 }
 
 // fits checks that the page is no wider than the screen, and that no text of a chart is cut off.
@@ -123,9 +114,6 @@ func TestBrowserShowsTheReport(t *testing.T) {
 	page.until(`['none', '0.1%', '1%', '10%', '100%'].every((label) => [...document.querySelectorAll('#curve svg text')].some((text) => text.textContent === label))`)
 	if tip := page.point(`document.getElementById('course')`, 0.5, 0.3); !strings.Contains(tip, ":00:00 UTC") || !strings.Contains(tip, " refused by 10/1m by sliding-log") {
 		t.Errorf("the tooltip of the course is %q", tip)
-	}
-	if tip := page.point(cell(3), 0.6, 0.6); !strings.Contains(tip, " unit") || !strings.Contains(tip, " from 2015-05-") {
-		t.Errorf("the tooltip of the heat map is %q", tip)
 	}
 
 	page.scheme("dark")

@@ -29,6 +29,8 @@ type logFile struct {
 	Broken   int64 `json:"broken"`
 	// Damaged says why the file was not read to its end.
 	Damaged string `json:"damaged,omitempty"`
+
+	times int64 // the sum of those of its requests
 }
 
 const stdin = "-"
@@ -55,6 +57,7 @@ type logReading struct {
 	opts     accesslog.Options
 	selector chooser
 	files    []*logFile
+	file     *logFile // the one that is read
 
 	builder replay.Builder
 	survey  replay.Survey
@@ -88,7 +91,9 @@ func (l *logs) read(cmd *cobra.Command, args []string) (*replay.Trace, logReport
 		return nil, logReport{}, err
 	}
 	for _, f := range r.files {
-		if err := r.file(f, cmd.InOrStdin()); err != nil {
+		r.file = f
+		progress(cmd, "reading "+output.Printable(f.name()))
+		if err := r.readFile(cmd.InOrStdin()); err != nil {
 			return nil, logReport{}, err
 		}
 	}
@@ -114,8 +119,9 @@ func named(cmd *cobra.Command, args []string) (files []*logFile, err error) {
 	return files, nil
 }
 
-// file reads one file. It returns no error for a file that is damaged, which the reading says.
-func (r *logReading) file(f *logFile, in io.Reader) error {
+// readFile reads a file. It returns no error for a file that is damaged, which the reading says.
+func (r *logReading) readFile(in io.Reader) error {
+	f := r.file
 	if f.Name != stdin {
 		file, err := os.Open(f.Name)
 		if err != nil {
@@ -137,6 +143,7 @@ func (r *logReading) file(f *logFile, in io.Reader) error {
 // record adds one request.
 func (r *logReading) record(record *accesslog.Record) error {
 	late := r.survey.Add(record)
+	r.file.times += record.Time
 	selection, counts, err := r.selector.Select(record)
 	switch {
 	case err != nil && r.hide: // the error may contain the client
@@ -144,16 +151,16 @@ func (r *logReading) record(record *accesslog.Record) error {
 	case err != nil:
 		return err
 	case !counts:
-		r.builder.Skip()
+		r.builder.Counts.Filtered++
 		return nil
 	case record.Status == http.StatusTooManyRequests:
-		r.builder.Throttled()
+		r.builder.Counts.Throttled++
 	}
 	if r.hide {
 		selection.Agent = "" // it may name its user
 	}
 	if late {
-		r.builder.Late()
+		r.builder.Counts.Late++
 	}
 	r.builder.Add(record.Time, selection)
 	return nil

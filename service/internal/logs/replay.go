@@ -130,6 +130,7 @@ func (r *replayFlags) run(cmd *cobra.Command, args, files []string) error {
 	if r.policy.file != "" {
 		candidates = r.policy.candidates()
 	}
+	progress(cmd, "replaying the log")
 	report := &replayReport{logReport: log, Demand: append([]*replay.Demand{}, trace.Demands(candidates)...)}
 	if report.Candidates, err = trace.Run(candidates, r.worst, r.names); err != nil {
 		return err
@@ -139,7 +140,7 @@ func (r *replayFlags) run(cmd *cobra.Command, args, files []string) error {
 			return err
 		}
 	}
-	if err := output.Print(cmd.OutOrStdout(), r.json, report, func(t *output.Text) { replayText(t, report) }); err != nil {
+	if err := r.print(cmd, report, &report.logReport, report.Candidates, func(t *output.Text) { replayText(t, report) }); err != nil {
 		return err
 	}
 	return r.ended(cmd, &report.logReport, report.Candidates, false)
@@ -201,7 +202,10 @@ func replayText(t *output.Text, r *replayReport) {
 	}
 	t.Rows(0, rows)
 	for _, o := range r.Candidates {
-		absurdText(t, o)
+		if o.AboveLimit > 0 {
+			t.Say("%s: %d requests cost more than the whole limit and can never be admitted. Raise the limit, or look at --cost.",
+				called(o, ","), o.AboveLimit)
+		}
 	}
 	if len(r.Demand) > 0 {
 		t.Say("\nWhat %ss ask for at most, without any limit:", r.noun())
@@ -243,14 +247,6 @@ func outcomeText(t *output.Text, o *replay.Outcome) {
 func whoText(w replay.Worst) string {
 	known := []string{w.Crawler, w.Statuses, output.Printable(w.UserAgent)}
 	return strings.Join(slices.DeleteFunc(known, func(s string) bool { return s == "" }), "  ")
-}
-
-// absurdText says what cannot be right.
-func absurdText(t *output.Text, o *replay.Outcome) {
-	if o.AboveLimit > 0 {
-		t.Say("%s: %d requests cost more than the whole limit and can never be admitted. Raise the limit, or look at --cost.",
-			called(o, ","), o.AboveLimit)
-	}
 }
 
 // called returns the configuration's name, or the limits that hold together.

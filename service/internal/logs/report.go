@@ -82,9 +82,6 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 	if first, last := trace.Span(); !first.IsZero() {
 		report.First, report.Last, report.SpanSeconds = first.Format(timeForm), last.Format(timeForm), last.Sub(first).Seconds()
 	}
-	for _, m := range r.selector.Missing() {
-		report.Notes = append(report.Notes, m.String()+".")
-	}
 	if !r.hide {
 		report.Examples = append(report.Examples, trace.Busiest(mostExamples)...)
 	}
@@ -93,11 +90,22 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 		report.LogWarnings = append(report.LogWarnings, replay.Warning{Sign: sign, Text: fmt.Sprintf(format, args...)})
 	}
 	r.check(&report, warn)
-	for _, f := range r.files {
+	twice := false
+	for i, f := range r.files {
+		j := slices.IndexFunc(r.files[:i], func(other *logFile) bool { return other.Requests == f.Requests && other.times == f.times })
+		if j >= 0 && f.Requests > 0 {
+			twice = true
+			warn("twice", "%s has the same %d requests as %s. They count twice, so limits come out too high. Name one of the files.",
+				f.name(), f.Requests, r.files[j].name())
+		}
 		if f.Damaged != "" {
 			warn("damaged", "%s: %s after %s, which are counted. Copy the file again, or unpack it to see what is there.",
 				f.name(), f.Damaged, output.Count(f.Requests+f.Broken, "line"))
 		}
+	}
+	if !twice && counts.Requests >= 100 && trace.Twins() > twinShare {
+		warn("twice", "Nearly all of %d requests have a twin of the same time, client and route. If the log was written twice, limits come out twice "+
+			"too high. Leave the copies out, such as by sort -u.", counts.Requests)
 	}
 	report.Verdict = "the log can be trusted"
 	if n := len(report.LogWarnings); n > 0 {
@@ -108,9 +116,10 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 
 // From where on the checks of a log warn.
 const (
-	brokenShare = 0.01
-	endsShare   = 0.01
+	badShare    = 0.01
 	shortLog    = 23 * time.Hour // a file of a day may begin and end with a quiet half hour
+	twinShare   = 0.9
+	behindShare = 0.1
 	fewPeers    = 16
 	peerShare   = 0.001
 )
@@ -131,21 +140,31 @@ func (r *logReading) check(report *logReport, warn func(sign, format string, arg
 		"one count as one client, and limits come out far too high: %s", behind, s.Records, output.Count(int64(len(s.Peers)), "peer"), trust)
 	switch {
 	case !r.selector.ByAddress():
-	case float64(behind) > all/2:
+	case float64(behind) > behindShare*all:
 		warn("proxies", "%s", text)
 	case behind > 0 && len(s.Peers) <= fewPeers:
 		report.Notes = append(report.Notes, text)
 	}
-	if report.BrokenShare > brokenShare {
+	for _, m := range r.selector.Missing() {
+		if m.Field == "remote_address" && float64(m.Records) > badShare*float64(m.Of) {
+			warn("addresses", "%s and do not count, so limits come out too low. Name the field that has it: --field remote_address=NAME", m)
+		} else {
+			report.Notes = append(report.Notes, m.String()+".")
+		}
+	}
+	if s.Messages > 0 {
+		report.Notes = append(report.Notes, fmt.Sprintf("%d of %d lines are messages of the server and no requests.", s.Messages, s.Lines))
+	}
+	if report.BrokenShare > badShare {
 		b := s.First[0]
 		warn("broken", "%s of %d lines could not be read, the first at %s:%d: %s. What they asked for is missing, so limits come out too low. "+
 			"Give the lines of each format as a file of its own, or the format with --log-format.",
 			part(s.Broken, report.BrokenShare), s.Lines, b.File, b.Line, b.Reason)
 	}
-	if float64(s.Ends) > endsShare*all {
-		warn("ends", "The times of %d of %d lines count as ends of requests, as nginx writes them, without durations. Slow requests that began "+
+	if float64(s.Ends) > badShare*all {
+		warn("ends", "The times of %d of %d lines count as ends of requests, as nginx writes them, without durations of a known unit. Slow requests that began "+
 			"apart can end together, so limits come out too high, and replays refuse what would pass. Log $msec and $request_time, and give "+
-			"the format with --log-format; of Apache, give its LogFormat.", s.Ends, s.Records)
+			"the format with --log-format; of Apache, give its LogFormat; a column of starts is called start_time.", s.Ends, s.Records)
 	}
 	if span := r.survey.Span(); span < shortLog {
 		older := ", the older files."
@@ -161,7 +180,7 @@ func (r *logReading) check(report *logReport, warn func(sign, format string, arg
 // proxies returns addresses as --trusted-proxies takes them: alone if they are few, or else in small networks. Whoever invents
 // forwarded addresses is a peer of few lines and never among them. Of too many to be named it returns the word NETWORKS.
 func proxies(peers map[string]int64, behind int64) string {
-	for _, bits := range [][2]int{{32, 128}, {24, 64}} {
+	for _, bits := range [][2]int{{32, 128}, {24, 64}, {16, 48}} {
 		networks := make(map[string]bool)
 		for peer, n := range peers {
 			address, _ := netip.ParseAddr(peer) // the prefix of a name is not valid
@@ -207,63 +226,49 @@ func (r *logReport) noun() string {
 
 func (r *logReport) clients(n int64) string { return output.Count(n, r.noun()) }
 
-// An aside is some requests of a log, and what is to be said of them.
-type aside struct {
-	n    int64
-	what string
-}
-
-func (r *logReport) asides() (some []aside) {
-	for _, p := range []aside{
-		{r.Filtered, "left out by --where"}, {r.Unlimited, "without a key, cost or rule"},
-		{r.Late, "after a later one in the log: decided in time order"}, {r.Throttled, "answered with 429 already"},
-	} {
-		if p.n > 0 {
-			some = append(some, p)
-		}
+// read returns what was understood, in lines.
+func (r *logReport) read() []string {
+	format, broken := r.Format, "none broken"
+	if r.Wrapping != "" {
+		format += " in " + r.Wrapping
 	}
-	return some
-}
-
-// how returns how the lines were read.
-func (r *logReport) how() string {
-	if r.Wrapping == "" {
-		return r.Format
-	}
-	return r.Format + " in " + r.Wrapping
-}
-
-// logText writes what was understood, before anything else.
-func logText(t *output.Text, r *logReport) {
-	broken := "none broken"
 	if r.Broken > 0 {
 		broken = part(r.Broken, r.BrokenShare) + " broken"
 	}
-	t.Say("Read as %s: %s of %s, %s.", r.how(), output.Count(r.lines, "line"), filesText(r.Files), broken)
 	client := "A client is " + r.Client
 	if r.Key != "" {
 		client += " (--key " + shellText(r.Key) + ")"
 	}
-	if len(r.Examples) > 0 {
-		examples := make([]string, len(r.Examples))
-		for i, name := range r.Examples {
-			examples[i] = output.Printable(name)
-		}
-		client += ", such as " + strings.Join(examples, ", ")
+	for i, name := range r.Examples {
+		client += []string{", such as ", ", "}[min(i, 1)] + output.Printable(name)
 	}
-	t.Say("%s.", client)
-	times := ""
+	requests := fmt.Sprintf("%d requests of %s in %s, from %s to %s", r.Requests, r.clients(int64(r.Clients)), secondsText(r.SpanSeconds), r.First, r.Last)
 	if r.Times != "" {
-		times = ", by their start (" + r.Times + ")"
+		requests += ", by their start (" + r.Times + ")"
 	}
-	t.Say("%d requests of %s in %s, from %s to %s%s",
-		r.Requests, r.clients(int64(r.Clients)), secondsText(r.SpanSeconds), r.First, r.Last, times)
+	lines := []string{fmt.Sprintf("Read as %s: %s of %s, %s.", format, output.Count(r.lines, "line"), filesText(r.Files), broken), client + ".", requests}
 	var more []string
-	for _, p := range r.asides() {
-		more = append(more, fmt.Sprintf("%d %s", p.n, p.what))
+	for _, p := range []struct {
+		n    int64
+		what string
+	}{
+		{r.Filtered, "left out by --where"}, {r.Unlimited, "without a key, cost or rule"},
+		{r.Late, "after a later one in the log: decided in time order"}, {r.Throttled, "answered with 429 already"},
+	} {
+		if p.n > 0 {
+			more = append(more, fmt.Sprintf("%d %s", p.n, p.what))
+		}
 	}
 	if len(more) > 0 {
-		t.Say("(%s)", strings.Join(more, "; "))
+		lines = append(lines, "("+strings.Join(more, "; ")+")")
+	}
+	return lines
+}
+
+// logText writes what was understood, before anything else.
+func logText(t *output.Text, r *logReport) {
+	for _, line := range r.read() {
+		t.Say("%s", line)
 	}
 	t.Say("Verdict: %s.", r.Verdict)
 	for _, w := range r.LogWarnings {
@@ -300,55 +305,22 @@ func filesText(files []*logFile) string {
 // page writes the report as HTML, with clients named as in the other outputs.
 func (r *replayFlags) page(args []string, trace *replay.Trace, candidates []replay.Candidate, report *replayReport) error {
 	p := &htmlreport.Page{
-		Title:    "What these limits would have done",
-		Inputs:   r.inputs(report),
+		Verdict:  "Verdict: " + report.Verdict + ".",
+		Warnings: report.LogWarnings,
+		Read:     append(append(report.read(), report.Notes...), "Made "+time.Now().UTC().Format("2006-01-02 15:04 UTC")+" by sash-logs "+output.Version()),
 		Command:  "sash-logs",
-		Clients:  report.noun() + "s",
+		Client:   report.noun(),
 		Demand:   report.Demand,
 		Outcomes: report.Candidates,
 		Traffic:  trace.Course(func(int) bool { return true }),
-		Heat:     trace.Heat(trace.Busiest(20)),
 		Caveats:  trace.Caveats(candidates...),
 	}
 	for _, arg := range args {
 		p.Command += " " + shellText(arg)
-	}
-	for _, w := range report.LogWarnings {
-		p.Summary = append(p.Summary, "Warning: "+w.Text)
-	}
-	for i, name := range p.Heat.Clients {
-		p.Heat.Clients[i] = r.names(name)
 	}
 	var html bytes.Buffer
 	if err := htmlreport.Write(&html, p); err != nil {
 		return err
 	}
 	return os.WriteFile(r.html, html.Bytes(), 0o600)
-}
-
-// inputs lists what the report was made from.
-func (r *replayFlags) inputs(report *replayReport) []htmlreport.Input {
-	requests := htmlreport.Number(report.Requests)
-	if report.Broken > 0 {
-		requests += ", " + htmlreport.Number(report.Broken) + " broken lines left out"
-	}
-	for _, p := range report.asides() {
-		requests += ", " + htmlreport.Number(p.n) + " " + p.what
-	}
-	client := report.Client
-	if report.Key != "" {
-		client += ", by the key " + report.Key
-	}
-	all := []htmlreport.Input{
-		{Name: "Log", Text: filesText(report.Files) + ", read as " + report.how()},
-		{Name: "Time", Text: report.First + " to " + report.Last},
-		{Name: "Requests", Text: requests},
-		{Name: strings.ToUpper(report.noun()[:1]) + report.noun()[1:] + "s", Text: htmlreport.Number(int64(report.Clients)) + ": " + client},
-		{Name: "Cost of a request", Text: report.Cost},
-		{Name: "Counted", Text: cmp.Or(report.Where, "all requests")},
-	}
-	if len(r.expressions.Routes) > 0 {
-		all = append(all, htmlreport.Input{Name: "Routes", Text: strings.Join(r.expressions.Routes, ", ")})
-	}
-	return append(all, htmlreport.Input{Name: "Made", Text: time.Now().UTC().Format("2006-01-02 15:04 UTC") + ", by sash-logs " + output.Version()})
 }

@@ -60,6 +60,8 @@ func TestProxiesAreProposedWithCare(t *testing.T) {
 		"10.0.0.0/32,10.0.0.1/32,203.0.113.8/32": {inventor, 10_000},
 		"10.0.0.0/24":                            {edges("10.0.0.%d", 200), 10_000},
 		"2001:db8::/64":                          {v6, 850},
+		"10.0.0.0/16":                            {edges("10.0.%d.1", 17), 850},
+		"2001:db8::/48":                          {edges("2001:db8:0:%x::1", 17), 850},
 		"10.0.3.0/32":                            {edges("10.0.3.%d", 1), 50},
 	} {
 		if got := proxies(tt.peers, tt.behind); got != want {
@@ -67,7 +69,7 @@ func TestProxiesAreProposedWithCare(t *testing.T) {
 		}
 	}
 	for _, peers := range []map[string]int64{
-		edges("10.0.%d.1", 17), edges("2001:db8:0:%x::1", 17), edges("10.0.0.%d", 1), edges("proxy-%d", 1),
+		edges("10.%d.0.1", 17), edges("2001:db8:%x::1", 17), edges("10.0.0.%d", 1), edges("proxy-%d", 1),
 	} {
 		behind := int64(len(peers)) * 50
 		if peers["10.0.0.0"] > 0 {

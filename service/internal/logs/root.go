@@ -2,18 +2,21 @@
 package logs
 
 import (
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/replay"
@@ -61,6 +64,7 @@ A limit is units, a slash and a window: 300/5m is at most 300 in any five minute
 	root.SetOut(out)
 	root.SetErr(err)
 	failed := root.Execute()
+	progress(root, "")
 	switch {
 	case failed == nil:
 		return exitDone
@@ -83,7 +87,7 @@ type logs struct {
 	fields      map[string]string
 	expressions replay.Expressions
 	hide        bool
-	json        bool
+	json, csv   bool
 	strict      bool
 	failIf      []failIf
 	policy      policyFlags
@@ -113,6 +117,32 @@ func (l *logs) register(cmd *cobra.Command) {
 			return err
 		})
 	f.BoolVar(&l.json, "json", false, "answer in JSON")
+	f.BoolVar(&l.csv, "csv", false, "answer in CSV, a row for each candidate, with warnings on standard error")
+	cmd.MarkFlagsMutuallyExclusive("json", "csv")
+}
+
+// print writes an answer in the form that the flags select.
+func (l *logs) print(cmd *cobra.Command, answer any, log *logReport, outcomes []*replay.Outcome, describe func(*output.Text)) error {
+	progress(cmd, "")
+	if !l.csv {
+		return output.Print(cmd.OutOrStdout(), l.json, answer, describe)
+	}
+	for _, w := range log.LogWarnings {
+		cmd.PrintErrln("warning: " + w.Text)
+	}
+	rows := [][]string{{"limits", "algorithm", "requests", "refused", "clients", "clients_limited", "limited_seconds"}}
+	for _, o := range outcomes {
+		rows = append(rows, []string{called(o, ","), o.Algorithm, fmt.Sprint(o.Requests), fmt.Sprint(o.Refused), fmt.Sprint(log.Clients),
+			fmt.Sprint(o.ClientsLimited), strconv.FormatFloat(o.LimitedSeconds, 'f', -1, 64)})
+	}
+	return csv.NewWriter(cmd.OutOrStdout()).WriteAll(rows)
+}
+
+// progress shows what the command does, for as long as it does it, if standard error is a terminal.
+func progress(cmd *cobra.Command, doing string) {
+	if err, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(err.Fd())) {
+		cmd.PrintErr("\r\x1b[K" + doing)
+	}
 }
 
 // expressionHelp is the part of the help that commands on access logs share.

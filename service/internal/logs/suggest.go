@@ -93,6 +93,7 @@ func (s *suggestFlags) run(cmd *cobra.Command, files []string) error {
 	if err := pair.choose(trace.Coverage(), report); err != nil {
 		return err
 	}
+	progress(cmd, "measuring windows (1 of 4)")
 	proposal, err := trace.Suggest(s.caps, pair.burst, pair.sustained)
 	if err != nil {
 		return err
@@ -101,12 +102,15 @@ func (s *suggestFlags) run(cmd *cobra.Command, files []string) error {
 	report.AffectedShare = float64(proposal.Affected) / float64(trace.Clients())
 	report.Demand = []*replay.Demand{proposal.Burst, proposal.Sustained}
 	report.Caveats = trace.Caveats(replay.Candidate{Limits: proposal.Limits})
+	progress(cmd, "replaying the pair (2 of 4)")
 	if report.Outcomes, err = trace.Run(proposal.Candidates(), 5, s.names); err != nil {
 		return err
 	}
+	progress(cmd, "looking for clients unlike the others (3 of 4)")
 	if err := errors.Join(s.warnOfCliffs(proposal, report), s.warnOfRequests(proposal, report)); err != nil {
 		return err
 	}
+	progress(cmd, "testing on the last part (4 of 4)")
 	report.HoldOut, err = trace.HoldOut(s.caps, pair.burst, pair.sustained)
 	if errors.Is(err, replay.ErrTooShort) {
 		report.NoHoldOut, err = strings.TrimPrefix(err.Error(), replay.ErrTooShort.Error()+": "), nil
@@ -114,7 +118,7 @@ func (s *suggestFlags) run(cmd *cobra.Command, files []string) error {
 	if err != nil {
 		return err
 	}
-	if err := output.Print(cmd.OutOrStdout(), s.json, report, func(t *output.Text) { suggestText(t, s, report) }); err != nil {
+	if err := s.print(cmd, report, &report.logReport, report.Outcomes, func(t *output.Text) { suggestText(t, s, report) }); err != nil {
 		return err
 	}
 	return s.ended(cmd, &report.logReport, report.Outcomes[:1], len(report.Warnings) > 0)

@@ -3,6 +3,7 @@ package replay
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -14,9 +15,12 @@ const (
 	cliffRequests = 20   // requests of each client
 	cliffShare    = 0.01 // of all requests
 	cliffFactor   = 1.5  // by which a limit is lower without them
+	cliffGap      = 4    // the peak of one who is far from the rest, as a multiple of the next lower one
+	cliffMost     = 0.1  // the most of the clients who are
 )
 
-// A Cliff is a group of clients that all do one thing, unlike the others, and that set the proposed limits.
+// A Cliff is a group of clients that all do one thing, unlike the others, or more than any other, and that set the proposed
+// limits.
 type Cliff struct {
 	Clients  int     `json:"clients"`
 	Requests int64   `json:"requests"`
@@ -24,11 +28,12 @@ type Cliff struct {
 	// Route is what they request, or "" for several routes, and Status the answer, or 0 for several.
 	Route  string `json:"route,omitempty"`
 	Status int64  `json:"status,omitempty"`
-	// Times is their usual peak in the short window as a multiple of the highest of anyone else.
+	// Times is the peak in the short window that nine in ten of them keep to, as a multiple of the highest of anyone else.
 	Times float64 `json:"times"`
 	// OnRoute is the pair for the route alone, from the requests of all others. It is empty if there are none.
 	OnRoute string `json:"limits_on_route,omitempty"`
 
+	mix                string // of the first of them
 	members            []uint32
 	route              uint32
 	onRoute, andStatus int64 // its requests for Route, and those answered with Status
@@ -51,6 +56,9 @@ func (c *Cliff) String() string {
 	}
 	if c.Status > 0 {
 		text += fmt.Sprintf(", %s answered %d", most(c.andStatus), c.Status)
+	}
+	if c.Status == 0 && c.mix != "" {
+		text += ", one of them answered " + c.mix
 	}
 	if c.Times >= cliffFactor {
 		text += fmt.Sprintf(", at %.1f times the rate of anyone else", c.Times)
@@ -82,7 +90,7 @@ func (s *Suggestion) Cliffs(caps Caps) ([]*Cliff, *Suggestion, error) {
 	cliffs = slices.DeleteFunc(cliffs, func(c *Cliff) bool {
 		usual := func(d *Demand) int64 {
 			slices.SortFunc(c.members, func(a, b uint32) int { return cmp.Compare(d.byClient[a], d.byClient[b]) })
-			return d.byClient[c.members[len(c.members)/2]]
+			return d.byClient[c.members[len(c.members)*9/10]]
 		}
 		c.Times = float64(usual(s.Burst)) / float64(without.Burst.Most)
 		return usual(s.Burst) <= pair[0].Units && usual(s.Sustained) <= pair[1].Units
@@ -94,6 +102,16 @@ func (s *Suggestion) Cliffs(caps Caps) ([]*Cliff, *Suggestion, error) {
 		}
 	}
 	return cliffs, without, nil
+}
+
+// gap returns the peak from which on a few clients are far above all others.
+func (d *Demand) gap() int64 {
+	for i := len(d.Peaks) - int(cliffMost*float64(len(d.Peaks))); i > 0 && i < len(d.Peaks); i++ {
+		if d.Peaks[i] >= max(cliffRequests, cliffGap*d.Peaks[i-1]) {
+			return d.Peaks[i]
+		}
+	}
+	return math.MaxInt64
 }
 
 // groups returns clients by what they do, if the others do it less.
@@ -110,7 +128,7 @@ func (s *Suggestion) groups() (all []*Cliff) {
 			mine[e.client]++
 		}
 	}
-	found := make(map[deed]*Cliff)
+	found, fast := make(map[deed]*Cliff), [2]int64{s.Burst.gap(), s.Sustained.gap()}
 	for i := range t.clients {
 		c, d, answered := &t.clients[i], deed{}, int64(0)
 		most := func(n int64) bool { return float64(n) >= singleMinded*float64(c.requests) }
@@ -122,12 +140,13 @@ func (s *Suggestion) groups() (all []*Cliff) {
 				d.status, answered = s.code, s.n
 			}
 		}
-		if c.requests < cliffRequests || d.route == "" && d.status < 400 {
+		usual := d.route == "" && d.status < 400 && s.Burst.byClient[i] < fast[0] && s.Sustained.byClient[i] < fast[1]
+		if c.requests < cliffRequests || usual {
 			continue
 		}
 		g := found[d]
 		if g == nil {
-			g = &Cliff{Route: d.route, Status: d.status, route: c.route}
+			g = &Cliff{Route: d.route, Status: d.status, route: c.route, mix: c.mix()}
 			found[d] = g
 			all = append(all, g)
 		}
@@ -139,6 +158,9 @@ func (s *Suggestion) groups() (all []*Cliff) {
 		alike := statuses[g.Status] - g.andStatus // requests of others
 		if onRoute := routes[g.route] - g.onRoute; g.Status < 400 || g.Route != "" && onRoute < alike {
 			alike = onRoute
+		}
+		if g.Route == "" && g.Status < 400 { // they differ in what they ask for
+			alike = 0
 		}
 		return g.Share < cliffShare || 2*g.Clients > len(t.clients) || float64(alike) > ofOthers*float64(t.counts.Requests-g.Requests)
 	})

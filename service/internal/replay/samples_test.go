@@ -71,7 +71,7 @@ func TestTheSameTrafficGivesTheSameAnswer(t *testing.T) {
 		file             string
 		opts             accesslog.Options
 		format, wrapping string
-		broken           int64
+		broken, messages int64
 		forwarded        bool // the clients are those of X-Forwarded-For
 	}{
 		{file: "nginx-combined.log", format: "combined"},
@@ -91,8 +91,8 @@ func TestTheSameTrafficGivesTheSameAnswer(t *testing.T) {
 		{file: "apache-own.log", format: "the given log format", opts: accesslog.Options{Format: theirs, Trusted: trusted}, forwarded: true},
 		{file: "haproxy.log", format: "haproxy"},
 		{file: "haproxy-rfc5424.log", format: "haproxy", wrapping: rfc5424},
-		{file: "caddy.log", format: "json (Caddy)", broken: 14},
-		{file: "caddy.log", format: "json (Caddy)", broken: 14, opts: accesslog.Options{Trusted: trusted}, forwarded: true},
+		{file: "caddy.log", format: "json (Caddy)", messages: 14},
+		{file: "caddy.log", format: "json (Caddy)", messages: 14, opts: accesslog.Options{Trusted: trusted}, forwarded: true},
 		{file: "containerd.log", format: "combined", wrapping: "CRI (containerd, CRI-O)", broken: 1},
 		{file: "docker-json.log", format: "combined", wrapping: "Docker's JSON", broken: 1},
 		{file: "compose.log", format: "combined", wrapping: "names of containers (compose)", broken: 2},
@@ -123,7 +123,7 @@ func TestTheSameTrafficGivesTheSameAnswer(t *testing.T) {
 			return err
 		})
 		_ = log.Close()
-		if err != nil || stats.Format != tt.format || stats.Wrapping != tt.wrapping || stats.Broken != tt.broken {
+		if err != nil || stats.Format != tt.format || stats.Wrapping != tt.wrapping || stats.Broken != tt.broken || stats.Messages != tt.messages {
 			t.Errorf("%s: %+v, %v", name, stats, err)
 			continue
 		}

@@ -243,14 +243,6 @@ func TestRequestsOutOfOrderAreDecidedInTimeOrder(t *testing.T) {
 	}
 }
 
-func TestAHeatSumsUnitsByStep(t *testing.T) {
-	heat := traceOf("a", 0, 1, 2, 11).Heat([]string{"a"})
-	if n := heat.Units[0]; len(n) != 12 || n[0] != 1 || n[2] != 1 || n[3] != 0 || n[11] != 1 {
-		t.Errorf("%+v", heat)
-	}
-}
-
-// The demand in a window counts the clients whose rule has a limit with that window.
 func TestTheDemandUnderRulesIsOfThoseTheyHoldFor(t *testing.T) {
 	var b Builder
 	for name, asks := range map[string]struct {

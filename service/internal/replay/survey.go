@@ -28,8 +28,11 @@ const (
 	namelessShare = 0.1
 	// secondShare is the share of requests within one second.
 	secondShare = 0.5
-	// disorderShare is the share of lines out of order.
+	// disorderShare is the share of lines out of order. When a line was written is known to the second. If all that is known
+	// is when a request began, it may have been a slow one.
 	disorderShare = 0.001
+	rounded       = int64(1_000_000)
+	slow          = 120 * rounded
 	// A gap is long, longer than the second longest by a factor, and has room for that many of the usual pauses: no night
 	// and no lunch break.
 	longGap   = 20 * time.Hour
@@ -63,7 +66,7 @@ type Survey struct {
 }
 
 // NextFile begins another file. Its times may be earlier than those of the one before.
-func (s *Survey) NextFile() { s.latest, s.earliest = 0, math.MaxInt64 }
+func (s *Survey) NextFile() { s.latest, s.earliest = 0, math.MaxInt64/2 }
 
 // Add looks at a record, and reports whether its line comes after one of a later time. Records come in the order of the log.
 func (s *Survey) Add(r *accesslog.Record) (late bool) {
@@ -87,16 +90,18 @@ func (s *Survey) Add(r *accesslog.Record) (late bool) {
 		s.bins = make(map[int64]int64)
 	}
 	s.bins[floor(r.Time, binLength.Microseconds())]++
-	if r.Written == 0 { // unknown
-		return false
+	at, slack := r.Written, rounded
+	if at == 0 || r.Ended {
+		at, slack = r.Time, slow
 	}
-	if late = r.Written < s.latest; late {
+	if at < s.latest-slack {
 		s.late++
 	}
-	if r.Written > s.earliest {
+	if at > s.earliest+slack {
 		s.early++
 	}
-	s.latest, s.earliest = max(s.latest, r.Written), min(s.earliest, r.Written)
+	late = at < s.latest
+	s.latest, s.earliest = max(s.latest, at), min(s.earliest, at)
 	return late
 }
 

@@ -65,24 +65,18 @@ type Counts struct {
 
 // A Builder collects requests. Its zero value is empty. It is not safe for concurrent use.
 type Builder struct {
+	// Counts are those of requests that are not added, to be counted by the caller, and of those that are.
+	Counts Counts
+
 	trace           Trace
 	clients, routes map[string]uint32
 }
-
-// Late counts a request that came after a later one in its file.
-func (b *Builder) Late() { b.trace.counts.Late++ }
-
-// Skip counts a request that a filter left out.
-func (b *Builder) Skip() { b.trace.counts.Filtered++ }
-
-// Throttled counts a request that was refused according to the log.
-func (b *Builder) Throttled() { b.trace.counts.Throttled++ }
 
 // Add adds a request at a time in microseconds since the Unix epoch.
 func (b *Builder) Add(at int64, s Selection) {
 	t := &b.trace
 	if s.Key == "" || s.Cost <= 0 || s.Rule < 0 {
-		t.counts.Unlimited++
+		b.Counts.Unlimited++
 		return
 	}
 	if b.clients == nil {
@@ -92,7 +86,7 @@ func (b *Builder) Add(at int64, s Selection) {
 		return client{name: name, key: strconv.Itoa(len(t.clients)), rule: s.Rule, agent: unique.Make(s.Agent)}
 	})
 	t.fractions = t.fractions || at%1_000_000 != 0 && !s.Seconds
-	t.counts.Requests++
+	b.Counts.Requests++
 	where := add(b.routes, &t.routes, s.Route, func(name string) string { return name })
 	t.events = append(t.events, event{at: at, cost: s.Cost, client: number, route: where})
 	t.clients[number].saw(where, s.Status)
@@ -129,7 +123,7 @@ func add[T any](numbers map[string]uint32, all *[]T, name string, made func(stri
 // empty afterwards.
 func (b *Builder) Trace() *Trace {
 	t := b.trace
-	*b = Builder{}
+	t.counts, *b = b.Counts, Builder{}
 	slices.SortStableFunc(t.events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 	return &t
 }
@@ -146,6 +140,20 @@ func (t *Trace) Span() (first, last time.Time) {
 		first, last = time.UnixMicro(t.events[0].at).UTC(), time.UnixMicro(t.events[n-1].at).UTC()
 	}
 	return first, last
+}
+
+// Twins returns the share of the first requests that stand in the log an even number of times: at one instant, of one client,
+// route and cost. It is near 1 if every line was written twice.
+func (t *Trace) Twins() float64 {
+	some, twins := t.events[:min(len(t.events), 100_000)], int64(0)
+	times := make(map[event]int64)
+	for _, e := range some {
+		times[e]++
+	}
+	for _, n := range times {
+		twins += n * (1 - n%2)
+	}
+	return share(twins, int64(len(some)))
 }
 
 // subset returns the trace of some of the requests.
@@ -178,29 +186,31 @@ func (t *Trace) Busiest(n int) (names []string) {
 	return names
 }
 
-// A Heat is the units that clients requested over time, in the steps of a [Course].
-type Heat struct {
-	Clients []string
-	Start   time.Time
-	Step    time.Duration
-	Units   [][]int64 // by client and step
+// A Course counts requests over time, in steps that begin at round times of UTC.
+type Course struct {
+	Start  time.Time     `json:"start"`
+	Step   time.Duration `json:"step"`
+	Counts []int64       `json:"counts"`
 }
 
-// Heat sums the units of clients in each step.
-func (t *Trace) Heat(clients []string) Heat {
-	start, step, steps := t.steps()
-	h := Heat{Clients: clients, Start: start, Step: step, Units: make([][]int64, len(clients))}
-	rows := make(map[string][]int64)
-	for i, name := range clients {
-		h.Units[i] = make([]int64, steps)
-		rows[name] = h.Units[i]
-	}
-	for _, e := range t.events {
-		if row, ok := rows[t.clients[e.client].name]; ok {
-			row[(e.at-start.UnixMicro())/step.Microseconds()] += e.cost
+// Course counts the requests for which count holds, by their index. Its steps are the shortest round ones of which at most
+// 200 are as long as the trace; a long one has more, of a day.
+func (t *Trace) Course(count func(i int) bool) Course {
+	first, last := t.Span()
+	c := Course{}
+	for _, c.Step = range []time.Duration{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 6 * 3600, 24 * 3600} {
+		if c.Step *= time.Second; last.Sub(first) < 200*c.Step {
+			break
 		}
 	}
-	return h
+	c.Start = first.Truncate(c.Step)
+	c.Counts = make([]int64, last.Sub(c.Start)/c.Step+1)
+	for i := range t.events {
+		if count(i) {
+			c.Counts[(t.events[i].at-c.Start.UnixMicro())/c.Step.Microseconds()]++
+		}
+	}
+	return c
 }
 
 // A Demand is what clients requested within a window, as if nothing limited them.

@@ -37,7 +37,7 @@ func (n *namedLines) parse(line []byte, r *Record) error {
 	if err == nil {
 		err = n.names.fill(r, from)
 	}
-	if err == nil && n.strict && !r.isRequest() {
+	if err == nil && n.strict && (!r.isRequest() || r.Field("logger") == "http.log.error") { // Caddy logs that request once more
 		return errNotRequest
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -148,10 +149,11 @@ type field struct {
 const (
 	times     = 0
 	addresses = 1
+	forwarded = 2
 	durations = 10
 )
 
-var starts, ends, lists, paths, units = words("starts"), words("ends"), words("lists"), words("paths"), durationUnits()
+var starts, lists, paths, units = words("starts"), words("lists"), words("paths"), durationUnits()
 
 func durationUnits() map[string]float64 {
 	all := make(map[string]float64)
@@ -166,8 +168,11 @@ func durationUnits() map[string]float64 {
 
 // start finds the start of the request by the names that its time and duration have.
 func (r *Record) start(at, took string, isObject bool) {
-	if r.unit == 0 && took != "" {
+	if r.unit == 0 && r.has&hasDuration != 0 {
 		r.unit = cmp.Or(units[took], units[at+"+"+took])
+		if isObject && r.unit == 1e6 && r.Duration > 0 && r.Duration == math.Trunc(r.Duration) {
+			r.unit = 0 // programs that count milliseconds use the same names
+		}
 	}
 	length := int64(r.Duration * r.unit)
 	switch r.Written = r.Time; {
@@ -177,8 +182,8 @@ func (r *Record) start(at, took string, isObject bool) {
 		}
 	case r.unit > 0 && r.Time-length >= earliest:
 		r.from, r.Time = at+" less "+took, r.Time-length
-	default: // programs write objects at the end, and what is around them has a time of then
-		r.Ended = isObject || slices.Contains(ends, at)
+	default: // servers write a line at the end of a request
+		r.Ended = true
 	}
 }
 
@@ -186,7 +191,7 @@ func (r *Record) start(at, took string, isObject bool) {
 var fields = named(
 	field{"time", nil, (*Record).setTime, nil},
 	field{"remote_address", func(r *Record) *string { return &r.RemoteAddress }, (*Record).setAddress, nil},
-	field{"forwarded_for", func(r *Record) *string { return &r.ForwardedFor }, nil, nil},
+	field{"forwarded_for", func(r *Record) *string { return &r.ForwardedFor }, (*Record).setForwarded, nil},
 	field{"user", func(r *Record) *string { return &r.User }, nil, nil},
 	field{"request", nil, (*Record).setRequest, nil},
 	field{"method", func(r *Record) *string { return &r.Method }, (*Record).setMethod, nil},
@@ -268,7 +273,7 @@ func (n naming) fill(r *Record, from others) error {
 	for i, names := range n {
 		var wrong error
 		for _, name := range names {
-			if value := from.field(name); value != "" && value != "-" {
+			if value := from.field(name); value != "" && value != "-" && (i != forwarded || name != used[addresses]) {
 				if i <= durations {
 					used[i] = name
 				}
@@ -429,9 +434,7 @@ func (t *table) parse(line []byte, r *Record) error {
 	if day >= 0 && at >= 0 && len(values[day]) == len("2006-01-02") && isNumber(values[at]) && strings.IndexByte(values[at], ':') == 2 {
 		values[at] = values[day] + " " + values[at]
 	}
-	err = t.names.fill(r, row{names: t.columns, values: values})
-	r.Ended = r.Ended || t.w3c && r.from == "" // the W3C's time is the end
-	return err
+	return t.names.fill(r, row{names: t.columns, values: values})
 }
 
 // split divides a line into its values.

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -110,8 +111,16 @@ func TestMessagesInTheFormatOfRequests(t *testing.T) {
 	message := `{"level":"info","ts":1431857103.5,"msg":"using config"}` + "\n"
 	request := `{"level":"info","ts":1431857103.5,"logger":"http.log.access","request":{"remote_ip":"192.0.2.7","method":"GET","uri":"/a"},"status":200}` + "\n"
 	all, stats := read(t, message+request+message, Options{})
-	if len(all) != 1 || stats.Broken != 2 || stats.Format != "json (Caddy)" {
+	if len(all) != 1 || stats.Messages != 2 || stats.Broken != 0 || stats.Format != "json (Caddy)" {
 		t.Errorf("%d records, %+v", len(all), stats)
+	}
+	// Caddy logs a request that fails in its error log too, and nginx writes errors among the requests of a container.
+	again := strings.Replace(strings.Replace(request, "access", "error", 1), `"ts"`, `"msg":"refused","ts"`, 1)
+	if all, stats = read(t, request+again+"2026/11/04 10:00:00 [error] 7#7: *1 open() failed\n", Options{}); len(all) != 1 || stats.Messages != 2 || stats.Broken != 0 {
+		t.Errorf("%d records, %+v", len(all), stats)
+	}
+	if _, stats = read(t, request+`{"ts":1431857103.5,"who":"192.0.2.7"}`, Options{}); stats.Messages != 0 || stats.Broken != 1 {
+		t.Errorf("a line that says nothing: %+v", stats)
 	}
 	// A program may start in JSON, and log requests as text.
 	all, stats = read(t, strings.Repeat(message, 20)+wrappedLine+"\n", Options{})
@@ -157,6 +166,32 @@ func TestTheFinestTimeThatCanBeReadCounts(t *testing.T) {
 	named := Options{Fields: map[string]string{"time": "time"}} // what a user names counts
 	if all, _ := read(t, `{"time":"2015-05-17T10:05:03Z","msec":"1431857103.250","status":200}`, named); all[0].Time != 1431857103_000000 {
 		t.Errorf("%+v", all)
+	}
+}
+
+// The client is found wherever a proxy names it.
+func TestClientsInOtherFields(t *testing.T) {
+	line := func(field, value string) string {
+		return `{"msec":"1431857103.0","remote_addr":"10.0.0.1","status":200,"` + field + `":"` + value + `"}`
+	}
+	haproxy := `10.0.0.1:5000 [17/May/2015:10:05:03.000] fe be/s1 0/0/1/2/3 200 100 - - ---- 1/1/1/1/0 0/0 {%s} "GET / HTTP/1.1"`
+	for _, text := range []string{
+		line("http_cf_connecting_ip", "192.0.2.7"), line("X-Forwarded-For", "192.0.2.9, 192.0.2.7"), line("client_ip", "192.0.2.7"),
+		line("http_forwarded", `for=192.0.2.9, for=192.0.2.7;proto=https`), fmt.Sprintf(haproxy, "example.com|192.0.2.7|"),
+		`{"msec":1431857103.5,"remote_addr":"10.0.0.1","headers":{"x-forwarded-for":"192.0.2.7"}}`,
+	} {
+		all, stats := read(t, text, Options{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+		if len(all) != 1 || all[0].RemoteAddress != "192.0.2.7" || len(stats.Peers) != 0 {
+			t.Errorf("%s: %+v, %+v", text, all, stats)
+		}
+		if _, stats = read(t, text, Options{}); stats.Peers["10.0.0.1"] != 1 {
+			t.Errorf("%s: %+v", text, stats)
+		}
+	}
+	for _, text := range []string{line("client_ip", "shop"), fmt.Sprintf(haproxy, "curl/7.0|example.com")} {
+		if all, stats := read(t, text, Options{}); len(all) != 1 || all[0].ForwardedFor != "" || len(stats.Peers) != 0 {
+			t.Errorf("%s: %+v, %+v", text, all, stats)
+		}
 	}
 }
 

@@ -10,12 +10,14 @@ package accesslog
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -54,10 +56,11 @@ type Stats struct {
 	// Notes are sentences on choices between fields that a reader may see differently.
 	Notes []string
 
-	Lines   int64 // non-empty lines
-	Records int64
-	Broken  int64
-	First   []Broken // the first few of the broken lines
+	Lines    int64 // non-empty lines
+	Records  int64
+	Messages int64 // what the server says beside its requests
+	Broken   int64
+	First    []Broken // the first few of the broken lines
 
 	// Ends counts the records whose time is that of the end, and Times says how starts are known, such as "msec less
 	// request_time".
@@ -77,6 +80,7 @@ func (s *Stats) Add(more Stats) {
 	}
 	s.Lines += more.Lines
 	s.Records += more.Records
+	s.Messages += more.Messages
 	s.Broken += more.Broken
 	s.Ends += more.Ends
 	s.Times = join(s.Times, more.Times)
@@ -195,7 +199,11 @@ func (r *reader) read(each func(*Record) error) error {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
 		r.stats.Lines++
-		if err != nil {
+		switch {
+		case errors.Is(err, errMessage):
+			r.stats.Messages++
+			continue
+		case err != nil:
 			r.broken(line, err)
 			continue
 		}
@@ -213,7 +221,13 @@ func (r *reader) read(each func(*Record) error) error {
 	}
 }
 
-var errWrapping = errors.New("not wrapped as the other lines are")
+// nginxError begins a line of nginx's error log, which containers write among the requests.
+var nginxError = regexp.MustCompile(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[[a-z]+\] `)
+
+var (
+	errWrapping = errors.New("not wrapped as the other lines are")
+	errMessage  = errors.New("a message of the server")
+)
 
 // line reads the record of a line.
 func (r *reader) line(line []byte) error {
@@ -230,7 +244,11 @@ func (r *reader) line(line []byte) error {
 	if len(line) == 0 {
 		return errNoRecord
 	}
-	return r.parser.parse(line, &r.record)
+	err := r.parser.parse(line, &r.record)
+	if errors.Is(err, errNotRequest) && cmp.Or(r.record.Field("msg"), r.record.Field("message")) != "" || err != nil && nginxError.Match(line) {
+		return errMessage
+	}
+	return err
 }
 
 func (r *reader) broken(line []byte, why error) {
@@ -366,13 +384,16 @@ func decompress(from io.Reader) (*bufio.Reader, error) {
 		_, _ = buffered.Discard(hole)
 	}
 	if after, isArray := bytes.CutPrefix(bytes.TrimSpace(start), []byte("[")); isArray && bytes.HasPrefix(bytes.TrimSpace(after), []byte("{")) {
-		buffered = bufio.NewReaderSize(&elements{decoder: json.NewDecoder(buffered)}, readAhead)
+		e := &elements{from: io.LimitedReader{R: buffered, N: maxLine}}
+		e.decoder = json.NewDecoder(&e.from)
+		buffered = bufio.NewReaderSize(e, readAhead)
 	}
 	return buffered, nil
 }
 
 // elements are those of JSON arrays one after the other, and values between them, each as a line.
 type elements struct {
+	from    io.LimitedReader // as far as one may reach
 	decoder *json.Decoder
 	inside  bool // of an array
 	line    bytes.Buffer
@@ -383,6 +404,7 @@ func (e *elements) Read(p []byte) (int, error) {
 	for e.line.Len() == 0 {
 		var one json.RawMessage
 		var err error
+		e.from.N = maxLine
 		more, next := e.decoder.More(), []byte{0}
 		_, _ = e.decoder.Buffered().Read(next) // More has skipped the space before it
 		if more && (e.inside || next[0] != '[') {
@@ -397,6 +419,9 @@ func (e *elements) Read(p []byte) (int, error) {
 				return 0, io.EOF
 			}
 			err = io.ErrUnexpectedEOF
+		}
+		if err != nil && e.from.N == 0 {
+			err = errLong
 		}
 		if err != nil {
 			return 0, &DamagedError{"JSON", err}

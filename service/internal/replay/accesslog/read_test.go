@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"errors"
+	"io"
 	"net/netip"
 	"strings"
 	"testing"
@@ -175,26 +176,32 @@ func TestARequestIsAtItsStart(t *testing.T) {
 		time, written int64
 		says          string
 	}{
-		"nginx":                   {`$remote_addr [$time_local] $request_time "$request" $status`, "192.0.2.7 [" + clf + `] 1.500 "GET / HTTP/1.1" 200`, false, end - 3*second/2, end, "time_local less request_time"},
-		"nginx, a connection cut": {`$remote_addr $msec $request_time $status`, "192.0.2.7 1431857103.000 - 200", true, end, end, ""},
-		"nginx JSON":              {"", `{"time":"2015-05-17T10:05:03Z","remote_addr":"192.0.2.7","request_time":"0.250"}`, false, end - second/4, end, "time less request_time"},
-		"AWS":                     {"", `http 2015-05-17T10:05:03.000000Z app/lb/50dc6c 192.0.2.7:2817 10.0.0.1:80 0.000 59.0 0.000 200 200 34 366 "GET http://example.com:80/a?b HTTP/1.1" "curl/7.46.0" - - arn:x "Root=1-58337262" "-" "-" 0 2015-05-17T10:04:03.000000Z "forward" "-" "-"`, false, end - 60*second, end - second, "request_creation_time"},
-		"Caddy":                   {"", `{"ts":1431857103,"request":{"remote_ip":"192.0.2.7"},"duration":2.5,"status":200}`, false, end - 5*second/2, end, "ts less duration"},
-		"HAProxy":                 {"", haproxy, false, end, end + 3*second/2, "start_time"},
-		"Apache's %t":             {`%h %t "%r" %>s %D`, "192.0.2.7 [" + clf + `] "GET / HTTP/1.1" 200 1500000`, false, end, end + 3*second/2, "start_time_local"},
-		"Apache's %t alone":       {`%h %t "%r" %>s`, "192.0.2.7 [" + clf + `] "GET / HTTP/1.1" 200`, false, end, 0, "start_time_local"},
-		"Apache's end":            {`%h %{end:sec}t "%r" %>s %{ms}T`, `192.0.2.7 1431857103 "GET / HTTP/1.1" 200 1500`, false, end - 3*second/2, end, "sec less request_time_ms"},
-		"combined":                {"", "192.0.2.7 - - [" + clf + `] "GET / HTTP/1.1" 200 7 "-" "-"`, true, end, end, ""},
-		"a program":               {"", `time=2015-05-17T10:05:03Z method=GET path=/ duration=1.5s`, false, end - 3*second/2, end, "time less duration"},
-		"CloudFront":              {"", "#Fields: date time x-edge-location c-ip time-taken\n2015-05-17\t10:05:03\tLHR\t192.0.2.7\t1.500", false, end - 3*second/2, end, "time less time_taken"},
-		"IIS":                     {"", "#Fields: date time c-ip time-taken\n2015-05-17 10:05:03 192.0.2.7 1500", false, end - 3*second/2, end, "time less time-taken"},
-		"gcloud":                  {"", `{"timestamp":"2015-05-17T10:05:03Z","httpRequest":{"latency":"1.5s","status":200}}`, false, end, end + 3*second/2, "timestamp"},
-		"an unknown unit":         {"", `time=2015-05-17T10:05:03Z method=GET path=/ duration=1.5`, true, end, end, ""},
-		"a program, no duration":  {"", `{"@timestamp":"2015-05-17T10:05:03Z","method":"GET","path":"/"}`, true, end, end, ""},
-		"the time around a line":  {"", "2015-05-17T10:05:03Z stdout F method=GET path=/", true, end, end, ""},
-		"IIS, no duration":        {"", "#Fields: date time c-ip\n2015-05-17 10:05:03 192.0.2.7", true, end, end, ""},
-		"Envoy, no duration":      {"", `{"start_time":"2015-05-17T10:05:03Z","response_code":200}`, false, end, 0, "start_time"},
-		"somebody's table":        {"", "time,client_ip\n2015-05-17 10:05:03,192.0.2.7", false, end, end, ""},
+		"nginx":                             {`$remote_addr [$time_local] $request_time "$request" $status`, "192.0.2.7 [" + clf + `] 1.500 "GET / HTTP/1.1" 200`, false, end - 3*second/2, end, "time_local less request_time"},
+		"nginx, a connection cut":           {`$remote_addr $msec $request_time $status`, "192.0.2.7 1431857103.000 - 200", true, end, end, ""},
+		"nginx JSON":                        {"", `{"time":"2015-05-17T10:05:03Z","remote_addr":"192.0.2.7","request_time":"0.250"}`, false, end - second/4, end, "time less request_time"},
+		"AWS":                               {"", `http 2015-05-17T10:05:03.000000Z app/lb/50dc6c 192.0.2.7:2817 10.0.0.1:80 0.000 59.0 0.000 200 200 34 366 "GET http://example.com:80/a?b HTTP/1.1" "curl/7.46.0" - - arn:x "Root=1-58337262" "-" "-" 0 2015-05-17T10:04:03.000000Z "forward" "-" "-"`, false, end - 60*second, end - second, "request_creation_time"},
+		"Caddy":                             {"", `{"ts":1431857103,"request":{"remote_ip":"192.0.2.7"},"duration":2.5,"status":200}`, false, end - 5*second/2, end, "ts less duration"},
+		"HAProxy":                           {"", haproxy, false, end, end + 3*second/2, "start_time"},
+		"Apache's %t":                       {`%h %t "%r" %>s %D`, "192.0.2.7 [" + clf + `] "GET / HTTP/1.1" 200 1500000`, false, end, end + 3*second/2, "start_time_local"},
+		"Apache's %t alone":                 {`%h %t "%r" %>s`, "192.0.2.7 [" + clf + `] "GET / HTTP/1.1" 200`, false, end, 0, "start_time_local"},
+		"Apache's end":                      {`%h %{end:sec}t "%r" %>s %{ms}T`, `192.0.2.7 1431857103 "GET / HTTP/1.1" 200 1500`, false, end - 3*second/2, end, "sec less request_time_ms"},
+		"combined":                          {"", "192.0.2.7 - - [" + clf + `] "GET / HTTP/1.1" 200 7 "-" "-"`, true, end, end, ""},
+		"a program":                         {"", `time=2015-05-17T10:05:03Z method=GET path=/ duration=1.5s`, false, end - 3*second/2, end, "time less duration"},
+		"CloudFront":                        {"", "#Fields: date time x-edge-location c-ip time-taken\n2015-05-17\t10:05:03\tLHR\t192.0.2.7\t1.500", false, end - 3*second/2, end, "time less time_taken"},
+		"IIS":                               {"", "#Fields: date time c-ip time-taken\n2015-05-17 10:05:03 192.0.2.7 1500", false, end - 3*second/2, end, "time less time-taken"},
+		"gcloud":                            {"", `{"timestamp":"2015-05-17T10:05:03Z","httpRequest":{"latency":"1.5s","status":200}}`, false, end, end + 3*second/2, "timestamp"},
+		"an unknown unit":                   {"", `time=2015-05-17T10:05:03Z method=GET path=/ duration=1.5`, true, end, end, ""},
+		"a program, no duration":            {"", `{"@timestamp":"2015-05-17T10:05:03Z","method":"GET","path":"/"}`, true, end, end, ""},
+		"the time around a line":            {"", "2015-05-17T10:05:03Z stdout F method=GET path=/", true, end, end, ""},
+		"IIS, no duration":                  {"", "#Fields: date time c-ip\n2015-05-17 10:05:03 192.0.2.7", true, end, end, ""},
+		"Envoy, no duration":                {"", `{"start_time":"2015-05-17T10:05:03Z","response_code":200}`, false, end, 0, "start_time"},
+		"somebody's table":                  {"", "time,client_ip\n2015-05-17 10:05:03,192.0.2.7", true, end, end, ""},
+		"a table of starts":                 {"", "start_time,client_ip\n2015-05-17 10:05:03,192.0.2.7", false, end, 0, "start_time"},
+		"several upstreams":                 {"", `{"msec":"1431857103.000","remote_addr":"192.0.2.7","upstream_response_time":"1.5, - : 0.25"}`, false, end - 7*second/4, end, "msec less upstream_response_time"},
+		"Go's durations":                    {"", `time=2015-05-17T10:05:03Z method=GET path=/ duration=1m1.5s`, false, end - 123*second/2, end, "time less duration"},
+		"milliseconds by a name of seconds": {"", `{"ts":1431857103.5,"remote_ip":"192.0.2.7","duration":20}`, true, end + second/2, end + second/2, ""},
+		"a negative duration":               {"", `{"msec":"1431857103","remote_addr":"192.0.2.7","request_time":"-0.5"}`, true, end, end, ""},
+		"AWS, no answer":                    {"", `http 2015-05-17T10:05:03.000000Z app/lb/50dc6c 192.0.2.7:2817 10.0.0.1:80 0.000 -1 0.000 504 - 34 366 "GET http://example.com:80/a?b HTTP/1.1" "curl/7.46.0" - - arn:x "Root=1-58337262" "-" "-" 0 2015-05-17T10:04:03.000000Z "forward" "-" "-"`, false, end - 60*second, 0, "request_creation_time"},
 	} {
 		all, stats := read(t, tt.line, Options{Format: tt.format})
 		if len(all) != 1 || all[0].Ended != tt.ended || (stats.Ends == 1) != tt.ended || all[0].Time != tt.time || all[0].Written != tt.written || stats.Times != tt.says {
@@ -283,6 +290,21 @@ func TestAnArrayOfObjectsIsALineEach(t *testing.T) {
 	stats, err := countRead(t, strings.NewReader(array[:80]))
 	if stats.Records != 2 || err == nil || !strings.Contains(err.Error(), "the JSON data is cut off") {
 		t.Errorf("%+v, %v", stats, err)
+	}
+}
+
+// An element of an array is as long as a line may be. A longer one is not kept in memory.
+func TestAnElementIsNoLongerThanALine(t *testing.T) {
+	element := func(length int) string {
+		return `{"time":"2015-05-17T10:05:03Z","status":200,"x":"` + strings.Repeat("a", length-54) + `"}`
+	}
+	for length, want := range map[int]int64{maxLine - 100: 3, 3 * maxLine: 1} {
+		endless := io.MultiReader(strings.NewReader("["+element(100)+","+element(length)), strings.NewReader(","+element(100)+"]"))
+		stats, err := countRead(t, endless)
+		left, _ := io.ReadAll(endless)
+		if damaged := (*DamagedError)(nil); stats.Records != want || errors.As(err, &damaged) != (want == 1) || (len(left) > maxLine) != (want == 1) {
+			t.Errorf("%d: %d records, %v, %d bytes left", length, stats.Records, err, len(left))
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,6 +88,23 @@ func (r *Record) setAddress(s string) error {
 	return nil
 }
 
+var forwardedBy = regexp.MustCompile(`(?i)[^,]*\bfor="?([^",;]+)[^,]*`)
+
+// setForwarded accepts a list of addresses, Forwarded, which has more than them, and HAProxy's captured headers, of which one
+// may be the list.
+func (r *Record) setForwarded(s string) error {
+	for one := range strings.SplitSeq(s, "|") {
+		if strings.Contains(one, "=") {
+			one = forwardedBy.ReplaceAllString(one, "$1")
+		}
+		if isForwarded(one) {
+			r.ForwardedFor = one
+			break
+		}
+	}
+	return nil
+}
+
 func (r *Record) setMethod(s string) error {
 	if isMethod(s) {
 		r.Method = s
@@ -144,15 +162,26 @@ func (r *Record) setBytes(s string) error {
 	return nil
 }
 
-// setDuration accepts a unit behind the number, and the list of several attempts that nginx writes for upstreams, of which
-// it takes the last.
+// setDuration accepts a unit behind the number, Go's form of several units, and the list of several attempts that nginx
+// writes for upstreams, of which it takes the sum.
 func (r *Record) setDuration(s string) error {
-	if i := strings.LastIndexAny(s, ", "); i >= 0 {
-		s = s[i+1:]
-	}
-	number := strings.TrimRight(s, "nµums")
-	if d, err := strconv.ParseFloat(number, 64); err == nil && d >= 0 && !math.IsInf(d, 1) {
-		r.Duration, r.unit = d, units[s[len(number):]]
+	sum, unit := 0.0, 0.0
+	for one := range strings.FieldsFuncSeq(s, func(c rune) bool { return strings.ContainsRune(", :", c) }) {
+		if one == "-" {
+			continue
+		}
+		number := strings.TrimRight(one, "nµums")
+		d, err := strconv.ParseFloat(number, 64)
+		if unit = units[one[len(number):]]; err != nil {
+			var whole time.Duration
+			whole, err = time.ParseDuration(one)
+			d, unit = whole.Seconds(), units["s"]
+		}
+		if err != nil || !(d >= 0 && d <= math.MaxInt64) {
+			return nil
+		}
+		sum += d
+		r.Duration, r.unit = sum, unit
 		r.has |= hasDuration
 	}
 	return nil

@@ -24,26 +24,21 @@ import (
 
 // A Page is the contents of a report. Names may have any bytes: the page shows them as text.
 type Page struct {
-	// Title and Summary are the head of the page.
-	Title   string
-	Summary []string
-	// Inputs is what the report was made from, and Command is the command that makes it again, for a shell. They are left
-	// out if empty.
-	Inputs  []Input
+	// Verdict says whether the log can be trusted, and Warnings why not.
+	Verdict  string
+	Warnings []replay.Warning
+	// Read is what was understood of the log, and Command is the command that makes the report again, for a shell.
+	Read    []string
 	Command string
-	// Clients is the plural for those whom the limits hold, such as networks. Empty means clients.
-	Clients string
-	Demand  []*replay.Demand
+	// Client is what those are called whom the limits hold, such as network.
+	Client string
+	Demand []*replay.Demand
 	// Outcomes are the rows of the table of candidates.
 	Outcomes []*replay.Outcome
 	// Traffic is all requests over time.
 	Traffic replay.Course
-	Heat    replay.Heat
 	Caveats []string
 }
-
-// An Input is a line of the table of inputs, such as the key and its expression.
-type Input struct{ Name, Text string }
 
 var (
 	//go:embed page.html
@@ -63,14 +58,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"name":      shown,
 	"text":      visible,
 	"n":         Number,
-	"count":     func(n int) string { return Number(int64(n)) },
 }).Parse(source))
-
-// Noun is what the page calls the clients, in the plural.
-func (p *Page) Noun() string { return cmp.Or(p.Clients, "clients") }
-
-// One is what the page calls a client.
-func (p *Page) One() string { return strings.TrimSuffix(p.Noun(), "s") }
 
 // Write writes the page. After an error a part of it may be written.
 func Write(w io.Writer, p *Page) error {
@@ -87,7 +75,7 @@ func Write(w io.Writer, p *Page) error {
 	}{
 		Page: p, Style: template.CSS(style), Library: template.JS(library), Script: template.JS(script),
 		Policy: fmt.Sprintf("default-src 'none'; script-src %s %s; style-src %s; base-uri 'none'; form-action 'none'", hash(library), hash(script), hash(style)),
-		Charts: charts{Noun: p.Noun(), Traffic: p.Traffic, Refused: p.refused(), Curve: p.curve(), Heat: p.heat()},
+		Charts: charts{Noun: p.Client + "s", Traffic: p.Traffic, Refused: p.refused(), Curve: p.curve()},
 	}
 	return page.Execute(w, view)
 }
@@ -131,7 +119,6 @@ type charts struct {
 	Traffic replay.Course `json:"traffic"`
 	Refused []refused     `json:"refused"`
 	Curve   *curve        `json:"curve,omitempty"`
-	Heat    *heat         `json:"heat,omitempty"`
 }
 
 type refused struct {
@@ -194,7 +181,8 @@ func (p *Page) curve() *curve {
 			i := slices.IndexFunc(p.Demand, func(d *replay.Demand) bool { return d.Window == window })
 			known := slices.ContainsFunc(c.Tried, func(m mark) bool { return m.Limit == limit })
 			if err == nil && !known && i >= 0 && len(c.Tried) < mostMarks {
-				c.Tried = append(c.Tried, mark{limit, i, at(p.Demand[i].Curve, units)})
+				n, all := p.Demand[i].Affected(units), len(p.Demand[i].Peaks)
+				c.Tried = append(c.Tried, mark{limit, i, replay.Point{Units: units, Affected: n, Share: float64(n) / float64(all)}})
 			}
 		}
 	}
@@ -204,17 +192,6 @@ func (p *Page) curve() *curve {
 		c.Lines = append(c.Lines, line{d.Window, thin(d.Curve, column)})
 	}
 	return c
-}
-
-// at returns the clients that a limit affects, by the curve of its window.
-func at(curve []replay.Point, units int64) replay.Point {
-	i, exact := slices.BinarySearchFunc(curve, units, func(p replay.Point, units int64) int { return cmp.Compare(p.Units, units) })
-	if !exact {
-		i--
-	}
-	p := curve[max(i, 0)] // below 0: less than the curve's first limit, which is 1
-	p.Units = units
-	return p
 }
 
 // thin leaves out what a chart cannot show of a curve, which falls: of each column it keeps the first point and the last.
@@ -229,32 +206,4 @@ func thin(curve []replay.Point, column func(replay.Point) int) (some []replay.Po
 		}
 	}
 	return some
-}
-
-// A heat is the units that clients requested over time, the first client on top.
-type heat struct {
-	Names []string   `json:"names"`
-	Start float64    `json:"start"`
-	Step  float64    `json:"step"`
-	Steps int        `json:"steps"`
-	Cells [][3]int64 `json:"cells"` // step, client, units: all that are not 0
-	Most  int64      `json:"most"`
-}
-
-func (p *Page) heat() *heat {
-	h := p.Heat
-	if len(h.Clients) == 0 || len(h.Units[0]) < 2 {
-		return nil
-	}
-	m := &heat{Start: float64(h.Start.UnixMicro()) / 1e3, Step: float64(h.Step) / 1e6, Steps: len(h.Units[0]), Cells: [][3]int64{}, Most: 1}
-	for i, name := range h.Clients {
-		m.Names = append(m.Names, shown(name))
-		for j, n := range h.Units[i] {
-			if n > 0 {
-				m.Cells = append(m.Cells, [3]int64{int64(j), int64(i), n})
-			}
-			m.Most = max(m.Most, n)
-		}
-	}
-	return m
 }

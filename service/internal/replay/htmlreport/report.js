@@ -11,12 +11,6 @@
     const text = new Date(ms).toISOString();
     return `${text.slice(0, 10)} ${text.slice(11, 19)}`;
   };
-  const isolated = (name) => `\u2068${name}\u2069`; // the direction of a name's text ends with it
-  // middle leaves out the middle of a name that is longer than a number of characters: many differ only at their ends.
-  const middle = (name, most) => {
-    const all = [...name], half = Math.floor((most - 1) / 2);
-    return all.length <= most ? name : `${all.slice(0, half).join('')}…${all.slice(-half).join('')}`;
-  };
   const one = data.noun.replace(/s$/, '');
 
   // tip makes the contents of a tooltip: a title and lines.
@@ -161,35 +155,6 @@
     };
   };
 
-  const heat = ({ names, start, step, steps, cells, most }) => (width) => {
-    const label = Math.min(300, Math.max(90, 0.36 * width));
-    const at = (i) => start + i * step;
-    const span = step * steps;
-    const ticks = round(span, Math.max(1, (width - label) / 75)), slot = (i) => Math.floor(at(i) / ticks);
-    return {
-      ...common(),
-      grid: { left: 12, right: 18, top: 8, bottom: 64, outerBoundsMode: 'same', outerBoundsContain: 'all' },
-      xAxis: axis('', {
-        label: { formatter: (_, i) => moment(slot(i) * ticks, ticks), interval: (i) => i > 0 && slot(i) > slot(i - 1) },
-        axis: { type: 'category', data: Array.from({ length: steps }, (_, i) => i), splitLine: { show: false }, axisTick: { show: false } },
-      }),
-      yAxis: axis('', {
-        label: { interval: 0, hideOverlap: false, width: label, overflow: 'truncate', color: color('text'), formatter: (name) => isolated(middle(name, Math.floor(label / 7))) },
-        axis: { type: 'category', inverse: true, data: names.map((name, i) => ({ value: name || `(no name ${i + 1})` })), splitLine: { show: false }, axisTick: { show: false } },
-      }),
-      visualMap: {
-        type: 'continuous', dimension: 3, min: 0, max: Math.max(1e-9, Math.log(most)), calculable: width > 500, orient: 'horizontal', left: 'center', bottom: 0, itemHeight: Math.min(240, width / 3), itemWidth: 14,
-        inRange: { color: [color('heat1'), color('heat2'), color('heat3')] }, text: [count(most, 'unit'), '1'], textStyle: { color: color('text') },
-        formatter: (n) => number(Math.round(Math.exp(n))),
-      },
-      tooltip: {
-        ...common().tooltip,
-        formatter: ({ value: [i, j, units] }) => tip(names[j], [`${count(units, 'unit')} from ${clock(at(i))}`, `to ${clock(at(i + 1))} UTC`]),
-      },
-      series: [{ type: 'heatmap', data: cells.map(([i, j, units]) => [i, j, units, Math.log(units)]), emphasis: { itemStyle: { borderColor: color('text'), borderWidth: 1.5 } } }],
-    };
-  };
-
   const drawings = [];
   const add = (id, options) => {
     const place = document.getElementById(id);
@@ -197,10 +162,6 @@
   };
   add('course', course(data));
   if (data.curve) add('curve', curve(data.curve));
-  if (data.heat) {
-    document.getElementById('heat').style.setProperty('--tall', `${100 + 22 * data.heat.names.length}px`);
-    add('heat', heat(data.heat));
-  }
 
   const draw = (d) => {
     d.chart.resize();
