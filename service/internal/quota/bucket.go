@@ -1,0 +1,268 @@
+package quota
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"slices"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+)
+
+// A bucket is that of one Envoy. Only its stream uses it.
+type bucket struct {
+	id      *pb.BucketId
+	entries []config.Entry // in the order of their keys
+	shared  *demand
+	rate    float64 // requests a second, which are part of those of shared; its mutex guards it
+	known   bool    // from reports; otherwise it is a guess
+
+	since    time.Time // from when requests are counted; zero before the first report
+	requests uint64
+	used     time.Time // when a report last had requests
+
+	grants []grant // in their order, of which a report may show units that were not spent
+	spent  int64   // of those, as reported, or more
+	back   []grant // whose units go back
+	owed   int64   // requests that Envoy admitted without a grant, and that are charged whether or not there is room
+
+	due     time.Time // of the next push
+	full    time.Time // until when the store has no room, as far as is known
+	denied  time.Time // until when Envoy denies everything
+	lease   time.Duration
+	actions []*pb.RateLimitQuotaResponse_BucketAction
+	fresh   bool // the actions have the last grant
+}
+
+// A grant is units that Envoy may spend.
+type grant struct {
+	*decide.Reservation
+	left  int64     // what the charge is settled to, if units go back
+	until time.Time // it is not spent afterwards
+}
+
+// report takes a report.
+func (st *stream) report(b *bucket, usage *pb.RateLimitQuotaUsageReports_BucketQuotaUsage) {
+	now, allowed, denied := st.heard, int64(min(usage.GetNumRequestsAllowed(), math.MaxInt32)), min(usage.GetNumRequestsDenied(), math.MaxInt32)
+	if allowed > 0 || denied > 0 {
+		b.used = now
+	}
+	if b.since.IsZero() {
+		if usage.GetTimeElapsed().AsDuration() == 0 { // otherwise of an earlier stream, whose grants count as spent
+			b.owed = allowed
+		}
+		b.since, b.due = now, now
+		return
+	}
+	b.requests += uint64(allowed) + denied
+	if took := now.Sub(b.since).Seconds(); took >= 1 {
+		rate := float64(b.requests) / took
+		if b.known { // a demand that falls is believed in steps
+			rate = max(rate, (rate+b.rate)/2)
+		}
+		st.mu.Lock()
+		b.turn(rate)
+		st.mu.Unlock()
+		b.known, b.since, b.requests = true, now, 0
+	}
+	b.refund(allowed, now)
+	full := now.Before(b.full)
+	if denied > 0 && !full || len(b.back) > 0 && full {
+		b.due = now
+	}
+}
+
+// turn sets the rate. The caller holds the mutex of shared.
+func (b *bucket) turn(rate float64) {
+	b.shared.rate += rate - b.rate
+	b.rate = rate
+}
+
+// refund finds the units that were not spent of grants that have ended. Spent units may be those of the newest of them, which
+// count longest, and of grants that have not ended.
+func (b *bucket) refund(allowed int64, now time.Time) {
+	ended, granted, live := 0, int64(0), int64(0)
+	for _, g := range b.grants {
+		if g.until.After(now) {
+			live += g.Units
+		} else {
+			granted += g.Units
+			ended++
+		}
+	}
+	b.spent += allowed
+	b.owed += max(0, b.spent-granted-live)
+	for _, g := range b.grants[:ended] {
+		if unspent := min(granted-b.spent, g.Units); unspent > 0 {
+			granted -= unspent
+			g.left = g.Units - unspent
+			b.back = append(b.back, g)
+		}
+	}
+	b.grants, b.spent = slices.Clone(b.grants[ended:]), min(b.spent, live)
+}
+
+// wants returns how many units a bucket needs for a time to live, and what it may ask for: its part of what is left by its part
+// of the demand.
+func (st *stream) wants(b *bucket, ttl time.Duration) (need, part int64) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	d := b.shared
+	if !b.known { // twice what the limit gives to each
+		b.turn(2 * d.pace / float64(d.streams))
+	}
+	expected := b.rate * ttl.Seconds()
+	room := max(d.rest, 1.25*d.pace*ttl.Seconds())
+	need = int64(math.Ceil(expected + 2*math.Sqrt(expected) + 1))
+	part = int64(math.Ceil(room * b.rate / max(d.rate, b.rate, math.SmallestNonzeroFloat64)))
+	return need, max(1, min(need, part))
+}
+
+// renew decides the next assignment of a bucket. It may run beside those of other buckets.
+func (st *stream) renew(b *bucket) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(st.ctx, st.opts.Timeout)
+	defer cancel()
+	part := decide.Part{Entries: order(st.decider.Config(), st.domain, b.entries), Cost: 1}
+	ask := decide.Request{Domain: st.domain, Port: decide.GRPC, Lenient: true, UpTo: true, Parts: []decide.Part{part}}
+	st.correct(ctx, b, ask)
+	if b.lease == 0 {
+		looked, err := st.decider.Peek(ctx, ask)
+		if err != nil || !st.grants(b, &looked[0], began) {
+			if err != nil {
+				b.deny(began, time.Second)
+			}
+			return
+		}
+		st.learn(b, &looked[0])
+	}
+	ttl := (b.lease - delivery).Truncate(time.Second)
+	need, may := st.wants(b, ttl)
+	ask.Parts[0].Cost = may
+	answer, made, err := st.decider.Reserve(ctx, ask)
+	switch {
+	case err != nil:
+		b.deny(began, time.Second)
+	case !st.grants(b, &answer, began):
+		if made != nil {
+			b.back = append(b.back, grant{Reservation: made})
+		}
+	case made == nil:
+		b.full = began.Add(min(max(answer.RefusedBy.RetryAfter, again), time.Second))
+		b.deny(began, b.full.Sub(began))
+	case answer.Lease() != b.lease: // the configuration has changed
+		b.back, b.lease = append(b.back, grant{Reservation: made}), answer.Lease()
+		b.deny(began, again)
+	default:
+		st.learn(b, &answer)
+		b.assign(began, tokens(answer.Cost), ttl)
+		b.grants, b.fresh = append(b.grants, grant{made, 0, began.Add(b.lease)}), true
+		lasts := ttl - min(max(ttl/5, again), delivery/2)
+		if answer.Cost < need && b.rate > 0 {
+			lasts = min(lasts, max(again, time.Duration(float64(answer.Cost)/b.rate*float64(time.Second))))
+		}
+		b.due, b.full = began.Add(lasts), time.Time{}
+	}
+}
+
+// correct settles what grants were worth, and charges what Envoy admitted without one. After an error the store counts as before.
+func (st *stream) correct(ctx context.Context, b *bucket, ask decide.Request) {
+	for _, g := range b.back {
+		_ = st.decider.Settle(ctx, g.Reservation, g.left)
+	}
+	if b.back = nil; b.owed > 0 {
+		ask.UpTo, ask.Parts = false, []decide.Part{{Entries: ask.Parts[0].Entries, Cost: b.owed, Always: true}}
+		_, _ = st.decider.Decide(ctx, ask)
+		b.owed = 0
+	}
+}
+
+// grants reports whether a rule limits a bucket by units that can be granted. Otherwise it sets the assignment.
+func (st *stream) grants(b *bucket, a *decide.Answer, now time.Time) bool {
+	switch {
+	case a.BannedBy != nil:
+		b.deny(now, time.Second)
+	case !a.Limited() || a.Soft():
+		b.assign(now, blanket(true), standing)
+		b.due = now.Add(standing / 2)
+	case a.Lease() < MinLease:
+		st.log.Log(slog.LevelError, "Envoy denies requests, since units of the rule cannot be granted: give it a lease of at least 2s",
+			"domain", st.domain, "rule", a.Metric)
+		b.deny(now, standing/2)
+	default:
+		return true
+	}
+	b.lease = 0
+	return false
+}
+
+// learn notes what an answer says of the limits.
+func (st *stream) learn(b *bucket, a *decide.Answer) {
+	tightest, known := a.Tightest()
+	if !known {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	b.lease = a.Lease()
+	b.shared.rest, b.shared.pace = float64(tightest.Remaining), math.Inf(1)
+	for _, l := range a.Limits {
+		b.shared.pace = min(b.shared.pace, float64(l.Limit.Units)/(l.Limit.Window+a.Lease()).Seconds())
+	}
+}
+
+// deny denies every request, until a push after a while.
+func (b *bucket) deny(now time.Time, after time.Duration) {
+	if b.due = now.Add(after); b.denied.Sub(now) < standing/2 {
+		b.assign(now, blanket(false), standing)
+		b.denied = now.Add(standing)
+	}
+}
+
+// assign sets the actions of the next message. An assignment that Envoy has from before ends when the message has arrived. Envoy
+// keeps the level of a bucket of tokens, in proportion, when it gets another one, and so denies everything in between.
+func (b *bucket) assign(now time.Time, strategy *typepb.RateLimitStrategy, ttl time.Duration) {
+	b.actions, b.denied = nil, time.Time{}
+	if strategy.GetTokenBucket() != nil {
+		b.actions = append(b.actions, assign(b.id, blanket(false), ttl))
+	}
+	b.actions = append(b.actions, assign(b.id, strategy, ttl))
+	for i := range b.grants {
+		if over := now.Add(delivery); over.Before(b.grants[i].until) {
+			b.grants[i].until = over
+		}
+	}
+}
+
+func assign(id *pb.BucketId, strategy *typepb.RateLimitStrategy, ttl time.Duration) *pb.RateLimitQuotaResponse_BucketAction {
+	return &pb.RateLimitQuotaResponse_BucketAction{
+		BucketId: id,
+		BucketAction: &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction_{
+			QuotaAssignmentAction: &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction{
+				AssignmentTimeToLive: durationpb.New(ttl), RateLimitStrategy: strategy,
+			},
+		},
+	}
+}
+
+func blanket(allow bool) *typepb.RateLimitStrategy {
+	rule := typepb.RateLimitStrategy_DENY_ALL
+	if allow {
+		rule = typepb.RateLimitStrategy_ALLOW_ALL
+	}
+	return &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_BlanketRule_{BlanketRule: rule}}
+}
+
+// tokens returns the strategy that admits so many requests, and no more.
+func tokens(n int64) *typepb.RateLimitStrategy {
+	return &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_TokenBucket{TokenBucket: &typepb.TokenBucket{
+		MaxTokens: uint32(min(n, math.MaxUint32)), TokensPerFill: wrapperspb.UInt32(0), FillInterval: durationpb.New(time.Hour),
+	}}}
+}
