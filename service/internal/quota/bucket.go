@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"math"
-	"slices"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
@@ -29,7 +28,8 @@ type bucket struct {
 	used     time.Time // when a report last had requests
 
 	grants []grant // in their order, of which a report may show units that were not spent
-	spent  int64   // of those, as reported, or more
+	total  int64   // requests that were admitted, as reported
+	spare  int64   // how many units can go back without freeing a spent one: see refund
 	back   []grant // whose units go back
 	owed   int64   // requests that Envoy admitted without a grant, and that are charged whether or not there is room
 
@@ -44,7 +44,9 @@ type bucket struct {
 // A grant is units that Envoy may spend.
 type grant struct {
 	*decide.Reservation
+	units int64
 	left  int64     // what the charge is settled to, if units go back
+	base  int64     // the total when it was made
 	until time.Time // it is not spent afterwards
 }
 
@@ -85,42 +87,65 @@ func (b *bucket) turn(rate float64) {
 	b.rate = rate
 }
 
-// refund finds the units that were not spent of grants that have ended. Spent units may be those of the newest of them, which
-// count longest, and of grants that have not ended.
+// refund finds the units that were not spent of grants that have ended. What was spent of a grant and of all later ones is at
+// most total less its base: what was reported after it was made. So many units of them stay charged, for every grant, and what
+// may still be spent. Spare is how many others there are: the fewest over all grants that were made. Then every window counts
+// at least what is spent in it.
 func (b *bucket) refund(allowed int64, now time.Time) {
-	ended, granted, live := 0, int64(0), int64(0)
-	for _, g := range b.grants {
+	b.total += allowed
+	if b.spare -= allowed; b.spare < 0 {
+		b.owed, b.spare = b.owed-b.spare, 0
+	}
+	charged, live := int64(0), int64(0)
+	for i := len(b.grants) - 1; i >= 0; i-- {
+		g := &b.grants[i]
+		charged += g.units
+		g.base = max(g.base, b.total-charged)
 		if g.until.After(now) {
-			live += g.Units
-		} else {
-			granted += g.Units
-			ended++
+			live += g.units
 		}
 	}
-	b.spent += allowed
-	b.owed += max(0, b.spent-granted-live)
-	for _, g := range b.grants[:ended] {
-		if unspent := min(granted-b.spent, g.Units); unspent > 0 {
-			granted -= unspent
-			g.left = g.Units - unspent
+	for len(b.grants) > 0 && !b.grants[0].until.After(now) {
+		g := b.grants[0]
+		spare := min(b.spare, max(live, charged-(b.total-g.base)))
+		unspent := max(0, min(spare-live, g.units))
+		if unspent < g.units && now.Sub(g.until) < patience {
+			return // the next report may show more
+		}
+		if b.spare = spare - unspent; unspent > 0 {
+			g.left = g.units - unspent
 			b.back = append(b.back, g)
 		}
+		charged -= g.units
+		b.grants = b.grants[1:]
 	}
-	b.grants, b.spent = slices.Clone(b.grants[ended:]), min(b.spent, live)
 }
 
-// wants returns how many units a bucket needs for a time to live, and what it may ask for: its part of what is left by its part
+// grant notes units that the next message gives to Envoy.
+func (b *bucket) grant(made *decide.Reservation, units int64, until time.Time) {
+	b.grants, b.fresh = append(b.grants, grant{made, units, 0, b.total, until}), true
+	b.spare += units
+}
+
+// takeBack takes back the grant that no message has given.
+func (b *bucket) takeBack() {
+	last := len(b.grants) - 1
+	b.back, b.spare = append(b.back, b.grants[last]), b.spare-b.grants[last].units
+	b.grants = b.grants[:last]
+}
+
+// wants returns how many units a bucket needs for a time, and what it may ask for: its part of what is left by its part
 // of the demand.
-func (st *stream) wants(b *bucket, ttl time.Duration) (need, part int64) {
+func (st *stream) wants(b *bucket, lasts time.Duration) (need, part int64) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	d := b.shared
 	if !b.known { // twice what the limit gives to each
 		b.turn(2 * d.pace / float64(d.streams))
 	}
-	expected := b.rate * ttl.Seconds()
-	room := max(d.rest, 1.25*d.pace*ttl.Seconds())
-	need = int64(math.Ceil(expected + 2*math.Sqrt(expected) + 1))
+	expected, room := b.rate*lasts.Seconds(), max(d.rest, 1.25*d.pace*lasts.Seconds())
+	spread := min(2, max(0.2, 2*(d.pace/d.rate-1))) // of the demand, for which less is asked where the limit has little besides
+	need = int64(math.Ceil(expected + spread*math.Sqrt(expected)))
 	part = int64(math.Ceil(room * b.rate / max(d.rate, b.rate, math.SmallestNonzeroFloat64)))
 	return need, max(1, min(need, part))
 }
@@ -133,6 +158,10 @@ func (st *stream) renew(b *bucket) {
 	part := decide.Part{Entries: order(st.decider.Config(), st.domain, b.entries), Cost: 1}
 	ask := decide.Request{Domain: st.domain, Port: decide.GRPC, Lenient: true, UpTo: true, Parts: []decide.Part{part}}
 	st.correct(ctx, b, ask)
+	if began.Sub(b.used) > idle { // and reports will show what was not spent
+		b.deny(began, time.Second)
+		return
+	}
 	if b.lease == 0 {
 		looked, err := st.decider.Peek(ctx, ask)
 		if err != nil || !st.grants(b, &looked[0], began) {
@@ -144,7 +173,8 @@ func (st *stream) renew(b *bucket) {
 		st.learn(b, &looked[0])
 	}
 	ttl := (b.lease - delivery).Truncate(time.Second)
-	need, may := st.wants(b, ttl)
+	lasts := ttl - min(ttl/5, delivery/2) // until the next push
+	need, may := st.wants(b, lasts)
 	ask.Parts[0].Cost = may
 	answer, made, err := st.decider.Reserve(ctx, ask)
 	switch {
@@ -163,8 +193,7 @@ func (st *stream) renew(b *bucket) {
 	default:
 		st.learn(b, &answer)
 		b.assign(began, tokens(answer.Cost), ttl)
-		b.grants, b.fresh = append(b.grants, grant{made, 0, began.Add(b.lease)}), true
-		lasts := ttl - min(max(ttl/5, again), delivery/2)
+		b.grant(made, answer.Cost, began.Add(b.lease))
 		if answer.Cost < need && b.rate > 0 {
 			lasts = min(lasts, max(again, time.Duration(float64(answer.Cost)/b.rate*float64(time.Second))))
 		}

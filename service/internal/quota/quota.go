@@ -63,6 +63,7 @@ const (
 	silence  = 15 * time.Second // without a report, after which a stream gets no grants
 	idle     = 12 * time.Second // without a request, after which a bucket is abandoned
 	standing = 10 * time.Second // an assignment that charges nothing
+	patience = 10 * time.Second // in which a grant may go back
 )
 
 // Method is the method of the protocol.
@@ -251,7 +252,7 @@ func (st *stream) push() (actions []*pb.RateLimitQuotaResponse_BucketAction) {
 	for key, b := range st.buckets {
 		switch {
 		case b.due.After(began) || len(due) == maxPush:
-		case began.Sub(b.used) > idle:
+		case began.Sub(b.used) > idle && len(b.grants)+len(b.back) == 0:
 			actions = append(actions, &pb.RateLimitQuotaResponse_BucketAction{
 				BucketId: b.id, BucketAction: &pb.RateLimitQuotaResponse_BucketAction_AbandonAction_{
 					AbandonAction: &pb.RateLimitQuotaResponse_BucketAction_AbandonAction{},
@@ -274,8 +275,7 @@ func (st *stream) push() (actions []*pb.RateLimitQuotaResponse_BucketAction) {
 	for _, b := range due {
 		if late && b.fresh {
 			b.deny(began, again)
-			b.back = append(b.back, b.grants[len(b.grants)-1]) // nobody spends it
-			b.grants = b.grants[:len(b.grants)-1]
+			b.takeBack()
 		}
 		actions = append(actions, b.actions...)
 		b.actions, b.fresh = nil, false
