@@ -47,7 +47,7 @@ func (a *app) config() *cobra.Command {
 			_, err := a.out.Write(service.Example)
 			return err
 		},
-	}, a.configCheck(), a.configExplain())
+	}, a.configCheck(), a.configExplain(), a.configEnvoy())
 	return cmd
 }
 
