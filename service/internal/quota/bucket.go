@@ -134,20 +134,20 @@ func (b *bucket) takeBack() {
 	b.grants = b.grants[:last]
 }
 
-// wants returns how many units a bucket needs for a time, and what it may ask for: its part of what is left by its part
-// of the demand.
-func (st *stream) wants(b *bucket, lasts time.Duration) (need, part int64) {
+// wants returns how many units a bucket needs for a time, and its part of what is left, by its part of the demand.
+func (st *stream) wants(b *bucket, lasts time.Duration) (need, part float64) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	d := b.shared
 	if !b.known { // twice what the limit gives to each
 		b.turn(2 * d.pace / float64(d.streams))
 	}
+	if b.rate == 0 {
+		return 1, 1
+	}
 	expected, room := b.rate*lasts.Seconds(), max(d.rest, 1.25*d.pace*lasts.Seconds())
-	spread := min(2, max(0.2, 2*(d.pace/d.rate-1))) // of the demand, for which less is asked where the limit has little besides
-	need = int64(math.Ceil(expected + spread*math.Sqrt(expected)))
-	part = int64(math.Ceil(room * b.rate / max(d.rate, b.rate, math.SmallestNonzeroFloat64)))
-	return need, max(1, min(need, part))
+	spread := min(2, max(0.2, 2*(d.pace/max(d.rate, b.rate)-1))) // of the demand, for which less is asked where the limit has little besides
+	return max(1, expected+spread*math.Sqrt(expected)), room * b.rate / max(d.rate, b.rate)
 }
 
 // renew decides the next assignment of a bucket. It may run beside those of other buckets.
@@ -155,8 +155,8 @@ func (st *stream) renew(b *bucket) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(st.ctx, st.opts.Timeout)
 	defer cancel()
-	part := decide.Part{Entries: order(st.decider.Config(), st.domain, b.entries), Cost: 1}
-	ask := decide.Request{Domain: st.domain, Port: decide.GRPC, Lenient: true, UpTo: true, Parts: []decide.Part{part}}
+	subject := decide.Part{Entries: order(st.decider.Config(), st.domain, b.entries), Cost: 1}
+	ask := decide.Request{Domain: st.domain, Port: decide.GRPC, Lenient: true, UpTo: true, Parts: []decide.Part{subject}}
 	st.correct(ctx, b, ask)
 	if began.Sub(b.used) > idle { // and reports will show what was not spent
 		b.deny(began, time.Second)
@@ -174,8 +174,8 @@ func (st *stream) renew(b *bucket) {
 	}
 	ttl := (b.lease - delivery).Truncate(time.Second)
 	lasts := ttl - min(ttl/5, delivery/2) // until the next push
-	need, may := st.wants(b, lasts)
-	ask.Parts[0].Cost = may
+	need, part := st.wants(b, lasts)
+	ask.Parts[0].Cost = int64(math.Ceil(min(need, part)))
 	answer, made, err := st.decider.Reserve(ctx, ask)
 	switch {
 	case err != nil:
@@ -194,8 +194,12 @@ func (st *stream) renew(b *bucket) {
 		st.learn(b, &answer)
 		b.assign(began, tokens(answer.Cost), ttl)
 		b.grant(made, answer.Cost, began.Add(b.lease))
-		if answer.Cost < need && b.rate > 0 {
-			lasts = min(lasts, max(again, time.Duration(float64(answer.Cost)/b.rate*float64(time.Second))))
+		switch got := float64(answer.Cost); {
+		case part < 1 && part < need: // a unit now and then
+			lasts = min(time.Duration(float64(lasts)/part), rarely)
+		case got < need:
+			spent := got + 1.5*math.Sqrt(got) // by then nearly always
+			lasts = min(lasts, max(again, time.Duration(spent/b.rate*float64(time.Second))))
 		}
 		b.due, b.full = began.Add(lasts), time.Time{}
 	}

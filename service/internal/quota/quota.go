@@ -60,6 +60,7 @@ const (
 	delivery = time.Second
 	gather   = 10 * time.Millisecond // between two messages
 	again    = 100 * time.Millisecond
+	rarely   = 5 * time.Second
 	silence  = 15 * time.Second // without a report, after which a stream gets no grants
 	idle     = 12 * time.Second // without a request, after which a bucket is abandoned
 	standing = 10 * time.Second // an assignment that charges nothing
