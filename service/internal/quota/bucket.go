@@ -28,8 +28,8 @@ type bucket struct {
 	used     time.Time // when a report last had requests
 
 	grants []grant // in their order, of which a report may show units that were not spent
-	total  int64   // requests that were admitted, as reported
-	spare  int64   // how many units can go back without freeing a spent one: see refund
+	open   int64   // units of all grants of which no request was reported
+	past   spare   // the least of grants that are not in grants any more
 	back   []grant // whose units go back
 	owed   int64   // requests that Envoy admitted without a grant, and that are charged whether or not there is room
 
@@ -45,10 +45,13 @@ type bucket struct {
 type grant struct {
 	*decide.Reservation
 	units int64
-	left  int64     // what the charge is settled to, if units go back
-	base  int64     // the total when it was made
+	worth int64     // what the charge is settled to, if units go back
 	until time.Time // it is not spent afterwards
+	spare
 }
+
+// A spare is about a grant and all later ones: how many of their charged units were not spent so far, and never will be, at least.
+type spare struct{ left, ever int64 }
 
 // report takes a report.
 func (st *stream) report(b *bucket, usage *pb.RateLimitQuotaUsageReports_BucketQuotaUsage) {
@@ -87,51 +90,57 @@ func (b *bucket) turn(rate float64) {
 	b.rate = rate
 }
 
-// refund finds the units that were not spent of grants that have ended. What was spent of a grant and of all later ones is at
-// most total less its base: what was reported after it was made. So many units of them stay charged, for every grant, and what
-// may still be spent. Spare is how many others there are: the fewest over all grants that were made. Then every window counts
-// at least what is spent in it.
+// refund finds the units that were not spent of grants that have ended. Which grants the reported requests spent is not known: for
+// each grant they may be of it and of later ones. So every window counts at least what is spent in it.
 func (b *bucket) refund(allowed int64, now time.Time) {
-	b.total += allowed
-	if b.spare -= allowed; b.spare < 0 {
-		b.owed, b.spare = b.owed-b.spare, 0
+	if b.open -= allowed; b.open < 0 {
+		b.owed, b.open = b.owed-b.open, 0
 	}
-	charged, live := int64(0), int64(0)
-	for i := len(b.grants) - 1; i >= 0; i-- {
-		g := &b.grants[i]
-		charged += g.units
-		g.base = max(g.base, b.total-charged)
+	live := int64(0) // units that may still be spent
+	for _, g := range b.grants {
 		if g.until.After(now) {
 			live += g.units
 		}
 	}
+	b.each(func(s *spare) {
+		s.left = max(s.left-allowed, s.ever)
+		s.ever = max(s.ever, s.left-live)
+	})
 	for len(b.grants) > 0 && !b.grants[0].until.After(now) {
-		g := b.grants[0]
-		spare := min(b.spare, max(live, charged-(b.total-g.base)))
-		unspent := max(0, min(spare-live, g.units))
+		g := &b.grants[0]
+		least := spare{min(b.past.left, g.left), min(b.past.ever, g.ever)}
+		unspent := min(least.ever, g.units)
 		if unspent < g.units && now.Sub(g.until) < patience {
 			return // the next report may show more
 		}
-		if b.spare = spare - unspent; unspent > 0 {
-			g.left = g.units - unspent
-			b.back = append(b.back, g)
+		if b.past = (spare{least.left - unspent, least.ever - unspent}); unspent > 0 {
+			g.worth = g.units - unspent
+			b.back = append(b.back, *g)
 		}
-		charged -= g.units
 		b.grants = b.grants[1:]
+	}
+}
+
+// each calls a function with every spare.
+func (b *bucket) each(do func(*spare)) {
+	do(&b.past)
+	for i := range b.grants {
+		do(&b.grants[i].spare)
 	}
 }
 
 // grant notes units that the next message gives to Envoy.
 func (b *bucket) grant(made *decide.Reservation, units int64, until time.Time) {
-	b.grants, b.fresh = append(b.grants, grant{made, units, 0, b.total, until}), true
-	b.spare += units
+	b.grants, b.fresh = append(b.grants, grant{Reservation: made, units: units, until: until}), true
+	b.open += units
+	b.each(func(s *spare) { s.left += units })
 }
 
-// takeBack takes back the grant that no message has given.
+// takeBack takes back the last grant, which no message has given.
 func (b *bucket) takeBack() {
-	last := len(b.grants) - 1
-	b.back, b.spare = append(b.back, b.grants[last]), b.spare-b.grants[last].units
-	b.grants = b.grants[:last]
+	last := b.grants[len(b.grants)-1]
+	b.grants, b.back, b.open = b.grants[:len(b.grants)-1], append(b.back, last), b.open-last.units
+	b.each(func(s *spare) { s.left -= last.units })
 }
 
 // wants returns how many units a bucket needs for a time, and its part of what is left, by its part of the demand.
@@ -147,7 +156,7 @@ func (st *stream) wants(b *bucket, lasts time.Duration) (need, part float64) {
 	}
 	expected, room := b.rate*lasts.Seconds(), max(d.rest, 1.25*d.pace*lasts.Seconds())
 	spread := min(2, max(0.2, 2*(d.pace/max(d.rate, b.rate)-1))) // of the demand, for which less is asked where the limit has little besides
-	return max(1, expected+spread*math.Sqrt(expected)), room * b.rate / max(d.rate, b.rate)
+	return max(1, expected+spread*math.Sqrt(expected)), max(0.01, room*b.rate/max(d.rate, b.rate))
 }
 
 // renew decides the next assignment of a bucket. It may run beside those of other buckets.
@@ -208,7 +217,7 @@ func (st *stream) renew(b *bucket) {
 // correct settles what grants were worth, and charges what Envoy admitted without one. After an error the store counts as before.
 func (st *stream) correct(ctx context.Context, b *bucket, ask decide.Request) {
 	for _, g := range b.back {
-		_ = st.decider.Settle(ctx, g.Reservation, g.left)
+		_ = st.decider.Settle(ctx, g.Reservation, g.worth)
 	}
 	if b.back = nil; b.owed > 0 {
 		ask.UpTo, ask.Parts = false, []decide.Part{{Entries: ask.Parts[0].Entries, Cost: b.owed, Always: true}}

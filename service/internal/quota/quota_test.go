@@ -284,3 +284,70 @@ func TestStreamsEndWithTheService(t *testing.T) {
 		e.kill()
 	})
 }
+
+// What goes back leaves charged, from every grant on, at least what was spent of it and of later ones: so every window counts what is
+// spent in it. In the end nothing else stays charged.
+func TestRefundsLeaveWhatWasSpent(t *testing.T) {
+	type given struct {
+		units, spent, charged int64
+		until                 time.Time
+	}
+	for seed := range uint64(300) {
+		r, now := random(seed), time.Unix(0, 0)
+		b := &bucket{shared: &demand{}}
+		var all []*given
+		of := make(map[*decide.Reservation]*given)
+		allowed, share := int64(0), r.Float64()
+		report := func() {
+			b.refund(allowed, now)
+			allowed = 0
+			for _, g := range b.back {
+				of[g.Reservation].charged = g.worth
+			}
+			b.back = nil
+			charged, spent := int64(0), int64(0)
+			for i := len(all) - 1; i >= 0; i-- {
+				charged, spent = charged+all[i].charged, spent+all[i].spent
+				if charged < spent {
+					t.Fatalf("seed %d: of grants %d to %d %d units were spent, and %d are charged", seed, i, len(all), spent, charged)
+				}
+			}
+			if b.owed != 0 {
+				t.Fatalf("seed %d: %d units are owed", seed, b.owed)
+			}
+		}
+		for step := range 3000 {
+			now = now.Add(100 * time.Millisecond)
+			if step < 2500 && r.IntN(8) == 0 {
+				for _, g := range b.grants {
+					if over := now.Add(delivery); over.Before(of[g.Reservation].until) {
+						of[g.Reservation].until = over
+					}
+				}
+				b.assign(now, blanket(false), standing)
+				made := &decide.Reservation{}
+				g := &given{units: 1 + r.Int64N(20), until: now.Add(2 * time.Second)}
+				g.charged = g.units
+				of[made] = g
+				all = append(all, g)
+				b.grant(made, g.units, g.until)
+			}
+			for _, g := range all[max(0, len(all)-20):] {
+				if g.until.After(now) && g.spent < g.units && r.Float64() < share {
+					n := 1 + r.Int64N(g.units-g.spent)
+					g.spent, allowed = g.spent+n, allowed+n
+				}
+			}
+			if step%50 == 0 {
+				report()
+			}
+		}
+		charged, spent, units := int64(0), int64(0), int64(0)
+		for _, g := range all {
+			charged, spent, units = charged+g.charged, spent+g.spent, units+g.units
+		}
+		if charged-spent > (units-spent)/2+40 {
+			t.Errorf("seed %d: of %d units %d were spent, and %d stay charged", seed, units, spent, charged)
+		}
+	}
+}
