@@ -107,6 +107,7 @@ type realEnvoy struct {
 	t       *testing.T
 	address string // of its listener web
 	admin   string // a URL
+	process *process
 	clients [10]*http.Client
 }
 
@@ -135,9 +136,9 @@ func launchEnvoy(t *testing.T, config string) *realEnvoy {
 		e.clients[i] = &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 2, byte(i))}}).DialContext}}
 		t.Cleanup(e.clients[i].CloseIdleConnections)
 	}
-	p := start(t, exec.Command(program, "-c", dir+"/envoy.yaml", "--admin-address-path", dir+"/admin", "--disable-hot-restart",
+	e.process = start(t, exec.Command(program, "-c", dir+"/envoy.yaml", "--admin-address-path", dir+"/admin", "--disable-hot-restart",
 		"--concurrency", "2", "--log-level", "warning"))
-	p.ready("Envoy", func() bool {
+	e.process.ready("Envoy", func() bool {
 		address, err := os.ReadFile(dir + "/admin")
 		if err != nil || len(address) == 0 {
 			return false

@@ -46,7 +46,7 @@ func (a *app) config() *cobra.Command {
 			_, err := a.out.Write(service.Example)
 			return err
 		},
-	}, a.configCheck(), a.configExplain())
+	}, a.configCheck(), a.configExplain(), a.configEnvoy())
 	return cmd
 }
 

@@ -35,6 +35,8 @@ type Request struct {
 	Within time.Duration
 	// Book lets the request wait for longer than the rule's MaxWait.
 	Book bool
+	// UpTo asks for as many units as have room, in a request of Reserve. Answer.Cost is then how many there were.
+	UpTo bool
 
 	unknown  bool         // the configuration does not have Domain
 	reserved *Reservation // of a request that is settled later
@@ -142,6 +144,14 @@ func (a *Answer) Shadow() bool { return a.Rule != nil && a.Rule.Shadow && a.Bann
 
 // Allowed reports whether the part lets the request go ahead: it has room, or does not bind.
 func (a *Answer) Allowed() bool { return !a.Refused || a.Soft() }
+
+// Lease returns the longest time before a call at which its unit may be charged; zero is none.
+func (a *Answer) Lease() time.Duration {
+	if a.limits == nil {
+		return 0
+	}
+	return a.limits.place.Lease
+}
 
 // Limited reports whether anything limits the part.
 func (a *Answer) Limited() bool { return a.limits != nil || a.BannedBy != nil }

@@ -99,7 +99,11 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer) error {
 		id = a.once("reserve", req.ID)
 		name = id
 	}
-	if err := a.book(ctx, id); err != nil {
+	charge := func() error { return a.book(ctx, id) }
+	if req.UpTo {
+		charge = func() error { return a.fit(ctx) }
+	}
+	if err := charge(); err != nil {
 		return a.soften(err)
 	}
 	if a.Refused || a.Source == sash.FromPolicy { // by policy nothing is charged
@@ -137,6 +141,18 @@ func (a *Answer) book(ctx context.Context, id string) error {
 		a.result(r.Result())
 	}
 	return err
+}
+
+// fit charges as many of the units as have room, which become the cost of the part.
+func (a *Answer) fit(ctx context.Context) error {
+	req := driver.Request{Key: a.Key, Cost: a.need, Policy: a.limits.limiter.Policy(), Partial: true, MaySettle: true}
+	answer, err := driver.Decide(ctx, a.limits.store, req)
+	if err != nil {
+		return failure(ctx, err)
+	}
+	a.result(a.limits.limiter.Result(a.Key, answer))
+	a.need, a.Cost = answer.Charged, max(1, answer.Charged) // a refusal is that of one unit
+	return nil
 }
 
 // once returns the ID that the store gets for a request's. It has the units, because the store admits a repetition whatever

@@ -233,6 +233,9 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 		return nil
 	}
 	a.limits, a.candidate, a.overridden = held.enforced(found.Key), held.candidate, overridden != nil
+	if req.UpTo && a.limits.limiter != nil {
+		a.need = min(a.need, a.limits.limiter.Policy().MostUnits())
+	}
 	if err = a.limits.fits(a.need); err == nil {
 		a.never = a.limits.limiter == nil // also a look
 		return nil

@@ -348,21 +348,33 @@ func within[T any](ctx context.Context, r *region, f func(context.Context) (T, e
 type Memory struct {
 	*memstore.Store
 	occupancy *occupancy
+
+	mu     sync.Mutex
+	leased map[time.Duration]driver.Store // guarded by mu: of rules with a lease
 }
 
 // NewMemory returns an empty store. A nil log is slog.Default.
 func NewMemory(opts memstore.Options, log *slog.Logger) *Memory {
 	store := memstore.New(&opts)
-	return &Memory{store, newOccupancy(store, "every subject", cmp.Or(log, slog.Default()))}
+	return &Memory{Store: store, occupancy: newOccupancy(store, "every subject", cmp.Or(log, slog.Default())), leased: make(map[time.Duration]driver.Store)}
 }
 
-// Place returns the store of a place: see decide.Stores. In one process's memory a lease saves nothing, so every call is
-// decided.
-func (m *Memory) Place(p config.Place) (driver.Store, error) {
-	if p.Global {
+// Place returns the store of a place: see decide.Stores. A lease saves nothing in one process's memory, but its windows
+// are longer as everywhere, for units that others spend later than they are charged.
+func (m *Memory) Place(p config.Place) (store driver.Store, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch store = m.leased[p.Lease]; {
+	case p.Global:
 		return nil, config.ErrNoHome
+	case p.Lease == 0:
+		return m.Store, nil
+	case store == nil:
+		if store, err = lease.New(m.Store, p.Lease); err == nil {
+			m.leased[p.Lease] = store
+		}
 	}
-	return m.Store, nil
+	return store, err
 }
 
 // Run watches how full the store is, until the context ends. It returns nil.

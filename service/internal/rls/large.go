@@ -143,6 +143,9 @@ func (c *boundedConn) Write(p []byte) (int, error) {
 			c.finish(h.StreamID)
 		case h.Type == http2.FrameHeaders:
 			c.answers[h.StreamID] = time.Now()
+		case h.Type == http2.FrameData && c.messages[h.StreamID] > 0: // of a stream: what came before was taken
+			c.finish(h.StreamID)
+			c.messages[h.StreamID] = 0
 		}
 	})
 	if none && len(c.answers) > 0 {

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -58,10 +59,19 @@ type Server struct {
 	// Draining is closed some time before the context of Serve ends: then it is unhealthy, and answers as before.
 	// Nil is never.
 	Draining <-chan struct{}
+	// Lasting are services beside that of rate limits.
+	Lasting []Lasting
 	// Log gets a warning when calls are cut off at the end. Nil is slog.Default.
 	Log *slog.Logger
 
 	calls *calls // nil is the default
+}
+
+// A Lasting is a service whose method is a stream that may last as long as its connection. It bounds its streams itself.
+type Lasting struct {
+	Method string
+	// Register registers the service. Its streams end when ended is closed.
+	Register func(server grpc.ServiceRegistrar, ended <-chan struct{})
 }
 
 // Serve answers on a listener until the context ends. Then it is unhealthy, answers what has been sent over connections
@@ -74,10 +84,13 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	bound := cmp.Or(o.calls, &calls{within: callTime, most: maxCalls, half: maxHalf})
 	o.Connections.Log = cmp.Or(o.Connections.Log, o.Log)
 	known := conns.New(listener, o.Connections)
-	bound.conns, bound.lost = known, service.opts.Stats.Invalid
+	bound.conns, bound.lost, bound.lasting = known, service.opts.Stats.Invalid, o.Lasting
 	server := grpc.NewServer(o.options(bound, service.opts.Access)...)
 	server.RegisterService(service.description(), service)
 	healthpb.RegisterHealthServer(server, checks{ready: o.Ready, draining: o.Draining, ended: ctx.Done()})
+	for _, l := range o.Lasting {
+		l.Register(server, ctx.Done())
+	}
 	reflection.Register(server)
 
 	if err := known.Serve(ctx, func() error { return server.Serve(known) }); err != nil {
@@ -168,6 +181,8 @@ type calls struct {
 	conns  *conns.Listener
 	lost   func() // is called for each call, other than of health and reflection, that ends before its message came
 
+	lasting []Lasting // which are not bounded here
+
 	mu      sync.Mutex
 	partial list.List // guarded by mu: the calls whose message has not come, the oldest first
 	whole   list.List // guarded by mu: the others, likewise
@@ -190,6 +205,9 @@ type callKey struct{}
 // enter lets a call begin. One too many cancels the oldest whose message has not come, or else the oldest: a client
 // that waits for an answer has sent its message.
 func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if slices.ContainsFunc(c.lasting, func(l Lasting) bool { return l.Method == info.FullMethodName }) {
+		return ctx, nil
+	}
 	one := &call{of: c, counts: !strings.HasPrefix(info.FullMethodName, "/grpc.")}
 	if p, ok := peer.FromContext(ctx); ok {
 		one.conn = c.conns.Of(p.Addr)

@@ -16,6 +16,7 @@ import (
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/httpapi"
+	"example.com/sash/service/internal/quota"
 	"example.com/sash/service/internal/resp"
 	"example.com/sash/service/internal/rls"
 )
@@ -80,6 +81,8 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	if ports.grpc != nil {
 		server := s.Server
 		server.Ready, server.Draining, server.Connections, server.Log = s.ready(), draining, s.bounds("grpc", data), s.Log
+		given := quota.New(s.decider, quota.Options{Access: s.gate, Timeout: s.patience(), Panicked: s.panicked, Log: s.Log})
+		server.Lasting = []rls.Lasting{{Method: quota.Method, Register: given.Register}}
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.grpc, protocol) })
 	}
 	if ports.resp != nil {

@@ -1,0 +1,347 @@
+// Package quota answers Envoy's quota protocol, envoy.service.rate_limit_quota.v3: each Envoy spends units by itself that the
+// store has charged before.
+//
+// A rule with a lease counts over windows that are longer by it. A grant is units that are charged, and that an Envoy may spend
+// until the lease ends: so no window holds more than the limit, over all Envoys and over calls that the store decides. The message
+// with a grant has a second (delivery) to arrive, and the rest of the lease is the time to live of the assignment.
+//
+//	   charged    arrives at Envoy                       counted until charged + window + lease
+//	──────┼──────────┼─────────────────────┼──────────────────────────┼────▶ time
+//	      │          ├─ spent: its TTL ────┤
+//	      └─ at most a second              └ at most the lease after the charge
+//
+// Envoy reports every five seconds what it has admitted and denied. The service does not wait for that: it renews a grant before
+// it ends, or before the demand of the last reports uses it up, and divides what is left by that demand. A report says how much
+// of the grants that have ended was not spent, and that goes back. What is not reported counts as spent.
+package quota
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash/service/internal/access"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/throttle"
+)
+
+// Bounds of a service and of a stream.
+const (
+	maxStreams = 1000
+	maxBuckets = 1000    // of a stream; others are denied
+	maxID      = 4 << 10 // bytes of a bucket's ID
+	maxReports = 1000    // messages a second; others wait
+	maxPush    = 100     // buckets in a message
+	maxAtOnce  = 16      // of them, while the store is asked
+	maxOrdered = 4       // entries of a bucket whose order is looked for
+)
+
+// Times.
+const (
+	// MinLease is the shortest lease of which grants are made: the delivery and a second, the shortest assignment of Envoy's.
+	MinLease = 2 * time.Second
+
+	delivery = time.Second
+	gather   = 10 * time.Millisecond // between two messages
+	again    = 100 * time.Millisecond
+	rarely   = 5 * time.Second
+	silence  = 15 * time.Second // without a report, after which a stream gets no grants
+	idle     = 12 * time.Second // without a request, after which a bucket is abandoned
+	standing = 10 * time.Second // an assignment that charges nothing
+	patience = 10 * time.Second // in which a grant may go back
+)
+
+// Method is the method of the protocol.
+const Method = pb.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName
+
+// Options for a Service.
+type Options struct {
+	// Access says which callers may decide. Nil lets all callers.
+	Access *access.Gate
+	// Timeout bounds one decision. Zero is one second.
+	Timeout time.Duration
+	// Panicked is called for each fault, which is logged.
+	Panicked func()
+	// Log is nil for slog.Default.
+	Log *slog.Logger
+}
+
+// A Service assigns quota. It is safe for concurrent use.
+type Service struct {
+	pb.UnimplementedRateLimitQuotaServiceServer
+	decider *decide.Decider
+	opts    Options
+	log     throttle.Log
+	ended   <-chan struct{} // streams end then
+	streams atomic.Int64
+
+	mu      sync.Mutex
+	demands map[string]*demand // guarded by mu, with what is in them: of subjects, by the key of their bucket
+}
+
+// A demand is that of all streams for a subject.
+type demand struct {
+	streams int     // that have a bucket of it
+	rate    float64 // requests a second
+	pace    float64 // units a second of the limit with the fewest; 0 is not known
+	rest    float64 // units left at the last decision
+}
+
+// New returns a service.
+func New(decider *decide.Decider, opts Options) *Service {
+	opts.Timeout, opts.Log = cmp.Or(opts.Timeout, time.Second), cmp.Or(opts.Log, slog.Default())
+	return &Service{decider: decider, opts: opts, log: throttle.Log{To: opts.Log, Every: 10 * time.Second}, demands: make(map[string]*demand)}
+}
+
+// Register registers the service. Its streams end when ended is closed.
+func (s *Service) Register(server grpc.ServiceRegistrar, ended <-chan struct{}) {
+	s.ended = ended
+	pb.RegisterRateLimitQuotaServiceServer(server, s)
+}
+
+// A stream is that of one Envoy.
+type stream struct {
+	*Service
+	ctx     context.Context //nolint:containedctx // of the stream, with its caller
+	domain  string
+	buckets map[string]*bucket
+	heard   time.Time // the last report
+	sent    time.Time // the last push
+	second  time.Time // in which taken messages came
+	taken   int
+	deny    []*pb.RateLimitQuotaResponse_BucketAction // of buckets beyond the bounds
+}
+
+// StreamRateLimitQuotas implements the protocol. It ends with UNAVAILABLE when the service does, RESOURCE_EXHAUSTED if there are
+// too many streams, UNAUTHENTICATED and PERMISSION_DENIED for a caller without the right, and INVALID_ARGUMENT for a stream that
+// changes its domain.
+func (s *Service) StreamRateLimitQuotas(envoy pb.RateLimitQuotaService_StreamRateLimitQuotasServer) (err error) {
+	defer s.streams.Add(-1)
+	if s.streams.Add(1) > maxStreams {
+		return status.Error(codes.ResourceExhausted, "too many streams of quota")
+	}
+	ctx, end := context.WithCancel(envoy.Context())
+	defer end()
+	caller, err := s.opts.Access.Call(ctx)
+	if err != nil {
+		return access.Status(err)
+	}
+	st := &stream{Service: s, ctx: access.With(ctx, caller), buckets: make(map[string]*bucket)}
+	defer func() {
+		if fault := recover(); fault != nil {
+			s.opts.Panicked()
+			s.opts.Log.Error("a stream of quota ended because of a fault", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+			err = status.Error(codes.Internal, "a fault of the service")
+		}
+		for key := range st.buckets {
+			st.forget(key)
+		}
+	}()
+	reports, failed := make(chan *pb.RateLimitQuotaUsageReports), make(chan error, 1)
+	go func() {
+		for {
+			m, err := envoy.Recv()
+			if err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case reports <- m:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return st.run(reports, failed, envoy.Send)
+}
+
+// run takes reports and pushes assignments until the stream ends.
+func (st *stream) run(reports <-chan *pb.RateLimitQuotaUsageReports, failed <-chan error, send func(*pb.RateLimitQuotaResponse) error) error {
+	timer := time.NewTimer(silence)
+	defer timer.Stop()
+	for {
+		in := reports
+		if st.taken >= maxReports {
+			in = nil
+		}
+		select {
+		case <-st.ended:
+			return status.Error(codes.Unavailable, "the service ends")
+		case err := <-failed:
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		case m := <-in:
+			st.taken++
+			if err := st.take(m); err != nil {
+				return err
+			}
+		case <-timer.C:
+			if time.Since(st.second) >= time.Second {
+				st.second, st.taken = time.Now(), 0
+			}
+			st.sent = time.Now()
+			if actions := st.push(); len(actions) > 0 {
+				if err := send(&pb.RateLimitQuotaResponse{BucketAction: actions}); err != nil {
+					return err
+				}
+			}
+		}
+		next := time.Second
+		for _, b := range st.buckets {
+			next = min(next, time.Until(b.due))
+		}
+		if len(st.deny) > 0 {
+			next = 0
+		}
+		timer.Reset(max(next, time.Until(st.sent.Add(gather))))
+	}
+}
+
+// take takes a message of Envoy's.
+func (st *stream) take(m *pb.RateLimitQuotaUsageReports) error {
+	st.domain = cmp.Or(st.domain, m.GetDomain())
+	if m.GetDomain() != "" && m.GetDomain() != st.domain || st.domain == "" {
+		return status.Error(codes.InvalidArgument, "a stream has one domain")
+	}
+	if err := st.opts.Access.Check(st.ctx, st.domain, access.Decide); err != nil {
+		return access.Status(err)
+	}
+	st.heard = time.Now()
+	for _, usage := range m.GetBucketQuotaUsages() {
+		entries, size := entriesOf(usage.GetBucketId())
+		key := config.Key(st.domain, entries)
+		b := st.buckets[key]
+		switch {
+		case b != nil:
+		case size > maxID || len(st.buckets) >= maxBuckets:
+			st.log.Log(slog.LevelWarn, "a stream of quota has too many buckets: Envoy denies the others", "buckets", len(st.buckets), "domain", st.domain)
+			if len(st.deny) < maxPush {
+				st.deny = append(st.deny, assign(usage.GetBucketId(), blanket(false), standing))
+			}
+			continue
+		default:
+			b = st.open(key, usage.GetBucketId(), entries)
+		}
+		st.report(b, usage)
+	}
+	return nil
+}
+
+// push asks for the assignments that are due, and returns them.
+func (st *stream) push() (actions []*pb.RateLimitQuotaResponse_BucketAction) {
+	actions, st.deny = st.deny, nil
+	began := time.Now()
+	var due []*bucket
+	for key, b := range st.buckets {
+		switch {
+		case b.due.After(began) || len(due) == maxPush:
+		case began.Sub(b.used) > idle && len(b.grants)+len(b.back) == 0:
+			actions = append(actions, &pb.RateLimitQuotaResponse_BucketAction{
+				BucketId: b.id, BucketAction: &pb.RateLimitQuotaResponse_BucketAction_AbandonAction_{
+					AbandonAction: &pb.RateLimitQuotaResponse_BucketAction_AbandonAction{},
+				},
+			})
+			st.forget(key)
+		case began.Sub(st.heard) > silence:
+			b.due = began.Add(time.Second)
+		default:
+			due = append(due, b)
+		}
+	}
+	var group errgroup.Group
+	group.SetLimit(maxAtOnce)
+	for _, b := range due {
+		group.Go(func() error { st.renew(b); return nil })
+	}
+	_ = group.Wait()
+	late := time.Since(began) > delivery/2
+	for _, b := range due {
+		if late && b.fresh {
+			b.deny(began, again)
+			b.takeBack()
+		}
+		actions = append(actions, b.actions...)
+		b.actions, b.fresh = nil, false
+	}
+	return actions
+}
+
+// open adds a bucket.
+func (st *stream) open(key string, id *pb.BucketId, entries []config.Entry) *bucket {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	d := st.demands[key]
+	if d == nil {
+		d = &demand{}
+		st.demands[key] = d
+	}
+	d.streams++
+	b := &bucket{id: id, entries: entries, shared: d, used: time.Now()}
+	st.buckets[key] = b
+	return b
+}
+
+// forget removes a bucket. What was granted counts as spent.
+func (st *stream) forget(key string) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	b := st.buckets[key]
+	delete(st.buckets, key)
+	b.shared.rate -= b.rate
+	if b.shared.streams--; b.shared.streams == 0 {
+		delete(st.demands, key)
+	}
+}
+
+// entriesOf returns the entries of a bucket in the order of their keys, and the bytes of their texts.
+func entriesOf(id *pb.BucketId) (entries []config.Entry, size int) {
+	for _, key := range slices.Sorted(maps.Keys(id.GetBucket())) {
+		value := id.GetBucket()[key]
+		entries, size = append(entries, config.Entry{Key: key, Value: value}), size+len(key)+len(value)
+	}
+	return entries, size
+}
+
+// order puts the entries of a bucket, which have no order, in the first order that has a rule. Without one they stay as they are.
+func order(cfg *config.Config, domain string, entries []config.Entry) []config.Entry {
+	entries = slices.Clone(entries)
+	var try func(done int) bool
+	try = func(done int) bool {
+		if done == len(entries) {
+			found, err := cfg.Find(domain, entries)
+			return err == nil && found.Rule != nil
+		}
+		for i := done; i < len(entries); i++ {
+			next := entries[i]
+			copy(entries[done+1:i+1], entries[done:i])
+			if entries[done] = next; try(done + 1) {
+				return true
+			}
+			copy(entries[done:i], entries[done+1:i+1])
+			entries[i] = next
+		}
+		return false
+	}
+	if len(entries) <= maxOrdered {
+		_ = try(0)
+	}
+	return entries
+}

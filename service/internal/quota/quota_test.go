@@ -1,0 +1,353 @@
+package quota
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+
+	"example.com/sash/driver"
+	"example.com/sash/failover"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
+)
+
+const rules = `
+domain: d
+descriptors:
+- key: user
+  limits: ["1000/1m"]
+  lease: 2s
+- key: plain
+  limits: ["10/1m"]
+- key: none
+  rate_limit: {unlimited: true}
+- key: z
+  value: x
+  descriptors:
+  - key: a
+    limits: ["100/1m"]
+    lease: 3s
+`
+
+var user = config.Entry{Key: "user", Value: "1"}
+
+func random(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+
+// Steady demand of three Envoys gets at least nine tenths of what there is, or of the limit in every window and lease.
+func TestSteadyDemandGetsWhatTheLimitHas(t *testing.T) {
+	for _, perSecond := range []float64{5, 14, 30, 200} {
+		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := begin(t, rules)
+				var together sync.WaitGroup
+				var sent, admitted, pushes atomic.Int64
+				const long = 10 * time.Minute
+				for i := range uint64(3) {
+					together.Go(func() {
+						e := w.envoy()
+						defer e.kill()
+						s, a := e.send(random(i), "user=1", perSecond/3, long)
+						sent.Add(int64(s))
+						admitted.Add(int64(a))
+						pushes.Add(int64(e.pushes))
+					})
+				}
+				together.Wait()
+				most, want := w.most(time.Minute), 0.9*min(float64(sent.Load()), 1000*float64(long)/float64(62*time.Second))
+				t.Logf("%d of %d admitted, at most %d in a minute; %.1f messages a second to each Envoy",
+					admitted.Load(), sent.Load(), most, float64(pushes.Load())/long.Seconds()/3)
+				if most > 1000 || float64(admitted.Load()) < want {
+					t.Errorf("%d of %d were admitted, at most %d in a minute; want at least %.0f", admitted.Load(), sent.Load(), most, want)
+				}
+			})
+		})
+	}
+}
+
+// Whatever the demand is, and whoever dies or is cut off, no window has more than the limit, over all Envoys and the calls that
+// the service decides.
+func TestNoWindowHasMoreThanTheLimit(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			w := begin(t, rules)
+			w.delay = 900 * time.Millisecond
+			var together sync.WaitGroup
+			end := time.Now().Add(5 * time.Minute)
+			for i := range uint64(3) {
+				together.Go(func() {
+					r := random(100*seed + i)
+					e := w.envoy()
+					for time.Now().Before(end) {
+						e.send(r, "user=1", 0.2+100*r.Float64()*r.Float64()*r.Float64(), time.Duration(1+r.IntN(20))*time.Second)
+						switch r.IntN(6) {
+						case 0:
+							e.kill()
+							e = w.envoy()
+						case 1:
+							e.disconnect()
+						case 2:
+							time.Sleep(time.Duration(r.IntN(20)) * time.Second)
+						}
+					}
+					e.kill()
+				})
+			}
+			together.Go(func() {
+				for r := random(seed + 7777); time.Now().Before(end); time.Sleep(time.Duration(r.IntN(1000)) * time.Millisecond) {
+					w.call(user)
+				}
+			})
+			together.Wait()
+			if most := w.most(time.Minute); most > 1000 {
+				t.Errorf("seed %d: %d in a minute", seed, most)
+			} else if testing.Verbose() {
+				t.Logf("seed %d: at most %d in a minute, %d in all", seed, most, len(w.admitted))
+			}
+		})
+	}
+}
+
+// An Envoy to which nearly all demand has moved has nearly all of the limit after its next report.
+func TestQuotaFollowsDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t, rules)
+		var together sync.WaitGroup
+		var last [2]atomic.Int64 // what the Envoy with nine tenths was admitted, and all others
+		for i := range uint64(10) {
+			together.Go(func() {
+				e := w.envoy()
+				defer e.kill()
+				which, r := min(i, 1), random(i)
+				rate := map[uint64]float64{0: 90, 1: 10. / 9}[which]
+				e.send(r, "user=1", 2, 90*time.Second)
+				time.Sleep(time.Until(time.Now().Truncate(5 * time.Second).Add(5*time.Second + time.Millisecond)))
+				e.send(r, "user=1", rate, 5*time.Second)
+				_, n := e.send(r, "user=1", rate, 40*time.Second)
+				last[which].Add(int64(n))
+			})
+		}
+		together.Wait()
+		heavy, light := last[0].Load(), last[1].Load()
+		if most := w.most(time.Minute); most > 1000 || heavy < 4*light {
+			t.Errorf("with nine tenths of the demand it got %d, and the others %d; at most %d in a minute", heavy, light, most)
+		}
+	})
+}
+
+// Buckets that no rule limits are admitted, as by the filter that asks for each request; those whose units cannot be granted are denied.
+func TestWhatHasNoGrants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t, rules)
+		e := w.envoy()
+		defer e.kill()
+		for id, want := range map[string]int{"other=1": 50, "none=1": 50, "plain=1": 0, "user=2": 10, "a=7 z=x": 3, "a=7 z=y": 50} {
+			e.request(id)
+			time.Sleep(time.Second)
+			got := 0
+			for range 50 {
+				if e.request(id) {
+					got++
+				}
+			}
+			if want == 0 && got > 0 || got < want || want < 50 && got == 50 {
+				t.Errorf("%s: %d of 50 at once were admitted, want about %d", id, got, want)
+			}
+		}
+	})
+}
+
+// A bucket without requests is abandoned, and what it was granted and did not spend goes back.
+func TestIdleBucketsAreAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t, rules)
+		e := w.envoy()
+		defer e.kill()
+		_, spent := e.send(random(1), "user=1", 5, 20*time.Second)
+		time.Sleep(30 * time.Second)
+		e.mu.Lock()
+		buckets, pushes := len(e.buckets), e.pushes
+		e.mu.Unlock()
+		answers := servertest.Must(w.decider.Peek(t.Context(), decide.One("d", []config.Entry{user}, new(int64(1)))))(t)
+		charged := 1000 - int(answers[0].Limits[0].Remaining)
+		if buckets != 0 || charged < spent || charged > spent+10 {
+			t.Errorf("%d buckets are left; %d units are charged, and %d were spent", buckets, charged, spent)
+		}
+		time.Sleep(time.Minute)
+		if e.pushes != pushes || len(w.service.demands) != 0 {
+			t.Errorf("%d messages to an Envoy without a bucket; %d demands", e.pushes-pushes, len(w.service.demands))
+		}
+	})
+}
+
+// A stream has at most so many buckets, and the others are denied.
+func TestBucketsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t, rules)
+		e := w.envoy()
+		defer e.kill()
+		for i := range maxBuckets + 50 {
+			e.request(fmt.Sprintf("user=%d", i))
+		}
+		time.Sleep(2 * time.Second)
+		with := 0
+		for i := range maxBuckets + 50 {
+			if e.request(fmt.Sprintf("user=%d", i)) {
+				with++
+			}
+		}
+		if with < maxBuckets*9/10 || with > maxBuckets {
+			t.Errorf("%d buckets have quota", with)
+		}
+	})
+}
+
+// A request that Envoy let through without an assignment is charged.
+func TestWhatWasAdmittedWithoutAGrantIsCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t, rules)
+		e := w.envoy()
+		defer e.kill()
+		e.mu.Lock()
+		e.connect()
+		e.link.up <- &pb.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage{
+			{BucketId: &pb.BucketId{Bucket: map[string]string{"user": "1"}}, NumRequestsAllowed: 300},
+		}}
+		e.mu.Unlock()
+		time.Sleep(time.Second)
+		answers := servertest.Must(w.decider.Peek(t.Context(), decide.One("d", []config.Entry{user}, new(int64(1)))))(t)
+		if left := answers[0].Limits[0].Remaining; left > 700 {
+			t.Errorf("%d units are left", left)
+		}
+	})
+}
+
+// A failing store is one that is away while it fails.
+type failing struct {
+	driver.Passthrough
+	away atomic.Bool
+}
+
+func (f *failing) Do(ctx context.Context, b *driver.Batch) error {
+	if f.away.Load() {
+		return fmt.Errorf("away")
+	}
+	return f.Next.Do(ctx, b)
+}
+
+// While the store is away the rule says what the next grant is.
+func TestTheStoreIsAway(t *testing.T) {
+	for mode, wants := range map[string]bool{"closed": false, "open": true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := begin(t, rules)
+			store := &failing{Passthrough: driver.Passthrough{Next: servertest.Must(w.memory.Place(config.Place{Lease: 2 * time.Second}))(t)}}
+			behind := servertest.Must(failover.New(store, nil))(t)
+			text := "domain: d\ndescriptors: [{key: user, limits: [1000/1m], lease: 2s, on_unavailable: " + mode + "}]"
+			cfg := servertest.Must(config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(text)}))(t)
+			w.decider = servertest.Must(decide.New(cfg, func(config.Place) (driver.Store, error) { return behind, nil }))(t)
+			w.service.decider = w.decider
+			e := w.envoy()
+			defer e.kill()
+			e.send(random(1), "user=1", 10, 20*time.Second)
+			store.away.Store(true)
+			time.Sleep(3 * time.Second)
+			if _, n := e.send(random(2), "user=1", 5, 5*time.Second); n > 0 != wants {
+				t.Errorf("%s: %d were admitted while the store was away", mode, n)
+			}
+			store.away.Store(false)
+			if _, n := e.send(random(3), "user=1", 10, 20*time.Second); n < 50 {
+				t.Errorf("%s: %d were admitted when it was back", mode, n)
+			}
+		})
+	}
+}
+
+// A service that ends ends its streams.
+func TestStreamsEndWithTheService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t, rules)
+		e := w.envoy()
+		e.request("user=1")
+		time.Sleep(time.Second)
+		close(w.ended)
+		synctest.Wait()
+		if e.link.ctx.Err() == nil || w.service.streams.Load() != 0 {
+			t.Error("the stream goes on")
+		}
+		e.kill()
+	})
+}
+
+// What goes back leaves charged, from every grant on, at least what was spent of it and of later ones: so every window counts what is
+// spent in it. In the end nothing else stays charged.
+func TestRefundsLeaveWhatWasSpent(t *testing.T) {
+	type given struct {
+		units, spent, charged int64
+		until                 time.Time
+	}
+	for seed := range uint64(300) {
+		r, now := random(seed), time.Unix(0, 0)
+		b := &bucket{shared: &demand{}}
+		var all []*given
+		of := make(map[*decide.Reservation]*given)
+		allowed, share := int64(0), r.Float64()
+		report := func() {
+			b.refund(allowed, now)
+			allowed = 0
+			for _, g := range b.back {
+				of[g.Reservation].charged = g.worth
+			}
+			b.back = nil
+			charged, spent := int64(0), int64(0)
+			for i := len(all) - 1; i >= 0; i-- {
+				charged, spent = charged+all[i].charged, spent+all[i].spent
+				if charged < spent {
+					t.Fatalf("seed %d: of grants %d to %d %d units were spent, and %d are charged", seed, i, len(all), spent, charged)
+				}
+			}
+			if b.owed != 0 {
+				t.Fatalf("seed %d: %d units are owed", seed, b.owed)
+			}
+		}
+		for step := range 3000 {
+			now = now.Add(100 * time.Millisecond)
+			if step < 2500 && r.IntN(8) == 0 {
+				for _, g := range b.grants {
+					if over := now.Add(delivery); over.Before(of[g.Reservation].until) {
+						of[g.Reservation].until = over
+					}
+				}
+				b.assign(now, blanket(false), standing)
+				made := &decide.Reservation{}
+				g := &given{units: 1 + r.Int64N(20), until: now.Add(2 * time.Second)}
+				g.charged = g.units
+				of[made] = g
+				all = append(all, g)
+				b.grant(made, g.units, g.until)
+			}
+			for _, g := range all[max(0, len(all)-20):] {
+				if g.until.After(now) && g.spent < g.units && r.Float64() < share {
+					n := 1 + r.Int64N(g.units-g.spent)
+					g.spent, allowed = g.spent+n, allowed+n
+				}
+			}
+			if step%50 == 0 {
+				report()
+			}
+		}
+		charged, spent, units := int64(0), int64(0), int64(0)
+		for _, g := range all {
+			charged, spent, units = charged+g.charged, spent+g.spent, units+g.units
+		}
+		if charged-spent > (units-spent)/2+40 {
+			t.Errorf("seed %d: of %d units %d were spent, and %d stay charged", seed, units, spent, charged)
+		}
+	}
+}
