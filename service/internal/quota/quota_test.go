@@ -239,7 +239,7 @@ func (f *failing) Do(ctx context.Context, b *driver.Batch) error {
 	if f.away.Load() {
 		return fmt.Errorf("away")
 	}
-	return f.Next.Do(ctx, b)
+	return f.Store.Do(ctx, b)
 }
 
 // While the store is away the rule says what the next grant is.
@@ -247,7 +247,7 @@ func TestTheStoreIsAway(t *testing.T) {
 	for mode, wants := range map[string]bool{"closed": false, "open": true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := begin(t, rules)
-			store := &failing{Passthrough: driver.Passthrough{Next: servertest.Must(w.memory.Place(config.Place{Lease: 2 * time.Second}))(t)}}
+			store := &failing{Passthrough: driver.Passthrough{Store: servertest.Must(w.memory.Place(config.Place{Lease: 2 * time.Second}))(t)}}
 			behind := servertest.Must(failover.New(store, nil))(t)
 			text := "domain: d\ndescriptors: [{key: user, limits: [1000/1m], lease: 2s, on_unavailable: " + mode + "}]"
 			cfg := servertest.Must(config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(text)}))(t)
