@@ -120,7 +120,8 @@ func TestCallersLeaveWhenTheyWant(t *testing.T) {
 			began := time.Now()
 			_, err := l.Allow(ctx, key)
 			took := time.Since(began)
-			if left := errors.Is(err, context.DeadlineExceeded); left != (leaves[key] > 0) || left && took != leaves[key] {
+			left := errors.Is(err, context.DeadlineExceeded) && took == leaves[key]
+			if err == nil || left != (leaves[key] > 0) || !left && !strings.Contains(err.Error(), "ERR far") {
 				t.Errorf("%s: %v after %v", key, err, took)
 			}
 		})
