@@ -9,7 +9,7 @@ import (
 )
 
 // mostTogether is the most commands of one round trip. It bounds how long a server is busy with them: others wait.
-const mostTogether = 128
+const mostTogether = 256
 
 // A server is where commands go: each by itself while the client's pool has connections for them, and otherwise in a pipeline with
 // the others that wait. So a pool of any size carries any number of calls to a server far away.
