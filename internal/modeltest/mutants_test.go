@@ -38,7 +38,7 @@ var mutants = []struct {
 		{"a log that becomes a ring forgets when it began", "pack('>I7I7', born, 0)", "pack('>I7I7', 0, 0)"},
 		{"the expiry is never moved", "if expires < now + keep or keep ~= old_keep or", "if keep ~= old_keep or"},
 		{"the second window is not checked", "if cost > remaining then", "if cost > remaining and limit == 1 then"},
-		{"a refusal is charged", "local writes = charges and (room or charge_refused)", "local writes = charges"},
+		{"a refusal is charged", "writes, kept = charges and (room or charge_refused),", "writes, kept = charges,"},
 		{"one subject of two is charged",
 			"if pass == 'look' and (refusals == 0 or charge_refused) and not looks then", "if pass == 'look' and not looks then"},
 		{"a hint is believed without a check",
@@ -244,7 +244,7 @@ var mutants = []struct {
 		{"a log that is marked loses its hints", "rare.widen(key, slots, 51 + 26 * hinted, head, total, oldest, cold, slots, hints, clock)\n      hinted = hints", "hinted = hinted"},
 	}},
 	{"log_book.lua", sash.SlidingBuckets, []mutant{
-		{"bookings of one step join", "resolution > 1 and now == clock and", "resolution > 1 and"},
+		{"bookings of one step join", "(counts or resolution > 1) and now == clock)", "(counts or resolution > 1))"},
 	}},
 	{"log_each.lua", sash.SlidingLog, []mutant{
 		{"the first request counts for all", "string.sub(requests, from, from + size - 1)", "string.sub(requests, 3, 2 + size)"},
