@@ -182,10 +182,8 @@ type Bounds struct {
 	Log *slog.Logger
 }
 
-const (
-	silence = 250 * time.Millisecond // after which a connection may make room; a client that has connected sends sooner
-	sample  = 16                     // silent connections, of which the one that was silent for longest ends
-)
+// silence is after what time a connection may make room. A client that has connected sends sooner.
+const silence = 250 * time.Millisecond
 
 // admit returns the connection when there is room for it. It closes one for which there is none, and returns nil.
 func (l *Listener) admit(conn net.Conn) *Conn {
@@ -209,7 +207,7 @@ func (l *Listener) admit(conn net.Conn) *Conn {
 	return c
 }
 
-// victim returns the connection whose place one from an address takes, or nil: a silent one of the address that has most, or any of
+// victim returns the connection whose place one from an address takes, or nil: the longest silent one of the address that has most, or any of
 // it unless that is the same address. Where no address has two, it is a silent one of any. The caller holds mu.
 func (l *Listener) victim(party string) (victim *Conn) {
 	held := make(map[string]int)
@@ -222,29 +220,19 @@ func (l *Listener) victim(party string) (victim *Conn) {
 			greedy, most = other, n
 		}
 	}
-	began, seen := time.Now().Add(-silence), 0
-	var longest time.Time
+	longest := time.Now().Add(-silence)
 	var busy *Conn
 	for _, other := range l.open { // in random order
 		if most > 1 && other.party != greedy {
 			continue
 		}
-		busy = other
-		last, idle := other.idle()
-		if !idle || last.After(began) {
-			continue
-		}
-		if victim == nil || last.Before(longest) {
+		if last, idle := other.idle(); idle && last.Before(longest) {
 			victim, longest = other, last
-		}
-		if seen++; seen == sample {
-			break
+		} else if greedy != party {
+			busy = other
 		}
 	}
-	if victim == nil && greedy != party {
-		victim = busy
-	}
-	return victim
+	return cmp.Or(victim, busy)
 }
 
 // forget gives the place of a connection back, once. The caller holds mu.

@@ -75,10 +75,6 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	g := &Guard{log: opts.Log, address: opts.Address, outages: newOutages(&opts), fleet: &fleet{floor: opts.Instances, log: opts.Log}, home: opts.Home}
 	id := secret.Text()
 	g.fleet.beat = func(ctx context.Context) (int, error) { return redis.Instances(ctx, "serve", id, lives) }
-	part := func(string, *driver.Policy) int { return 0 }
-	if opts.Cluster {
-		part = func(key string, policy *driver.Policy) int { return redis.Slot(key, policy) * parts / slots }
-	}
 	joined := stack.GroupCommit(redis)
 	local := memstore.New(&opts.Local)
 	g.local = newOccupancy(local, "what mode local knows of Redis", opts.Log)
@@ -93,7 +89,7 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	}
 	if opts.Cluster {
 		behind.Parts = parts
-		behind.Part = part
+		behind.Part = func(key string, policy *driver.Policy) int { return redis.Slot(key, policy) * parts / slots }
 	}
 	var err error
 	if g.Store, err = failover.New(stack.DenialCache(joined), behind); err != nil {

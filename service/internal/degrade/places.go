@@ -388,11 +388,7 @@ func (m *Memory) Report() Report {
 func MemoryHealth() Health { return Health{Status: "ok", Store: "memory", Instances: 1} }
 
 const (
-	// fullFor is how long a store counts as full after it last evicted a subject or took no new one.
-	fullFor = time.Minute
-	// nearlyFull is the share of bytes in use from which the log warns, once until it falls below rearm.
-	nearlyFull, rearm = 0.8, 0.7
-
+	fullFor        = time.Minute // after a store last evicted a subject or took no new one
 	occupancyEvery = time.Second
 )
 
@@ -400,18 +396,16 @@ const (
 type occupancy struct {
 	store *memstore.Store
 	holds string // what the store holds, for the log
-	log   *slog.Logger
 	full  throttle.Log
 
-	mu     sync.Mutex
-	seen   memstore.Stats // guarded by mu: at the last look
-	at     time.Time      // guarded by mu: when it was last full; zero is never
-	since  time.Time      // guarded by mu: from when on it has been full
-	warned bool           // guarded by mu
+	mu    sync.Mutex
+	seen  memstore.Stats // guarded by mu: at the last look
+	at    time.Time      // guarded by mu: when it was last full; zero is never
+	since time.Time      // guarded by mu: from when on it has been full
 }
 
 func newOccupancy(store *memstore.Store, holds string, log *slog.Logger) *occupancy {
-	return &occupancy{store: store, holds: holds, log: log, full: throttle.Log{To: log, Every: fullFor}}
+	return &occupancy{store: store, holds: holds, full: throttle.Log{To: log, Every: fullFor}}
 }
 
 // run looks every second until the context ends.
@@ -442,13 +436,6 @@ func (o *occupancy) look() (since time.Time) {
 			"holds", o.holds, "subjects", is.Keys, "bytes", is.Bytes, "max_bytes", is.MaxBytes, "evicted", is.Evicted, "turned_away", is.TurnedAway)
 	}
 	o.seen = is
-	switch used := float64(is.Bytes) / float64(is.MaxBytes); {
-	case used >= nearlyFull && !o.warned:
-		o.warned = true
-		o.log.Warn("the store in memory is nearly full", "holds", o.holds, "subjects", is.Keys, "bytes", is.Bytes, "max_bytes", is.MaxBytes)
-	case used < rearm:
-		o.warned = false
-	}
 	if o.at.IsZero() || now.Sub(o.at) > fullFor {
 		return time.Time{}
 	}
