@@ -175,11 +175,9 @@ type Bounds struct {
 	// Max is the most connections. At the bound a new one takes a place of the address that has most: of a connection that
 	// is silent and waits for no answer, or else of any, unless that address is its own: then it is closed. An IPv6 address
 	// counts as its /64. Zero is no bound.
-	Max int
-	// Open is how many connections are open. The listener changes it. Nil is not counted.
-	Open *atomic.Int64
-	// Log gets a warning at the bound, at most once a minute. Nil is slog.Default.
-	Log *slog.Logger
+	Max  int
+	Open *atomic.Int64 // how many connections are open, which the listener counts; may be nil
+	Log  *slog.Logger  // gets a warning at the bound, at most once a minute; nil is slog.Default
 }
 
 // silence is after what time a connection may make room. A client that has connected sends sooner.
@@ -207,8 +205,8 @@ func (l *Listener) admit(conn net.Conn) *Conn {
 	return c
 }
 
-// victim returns the connection whose place one from an address takes, or nil: the longest silent one of the address that has most, or any of
-// it unless that is the same address. Where no address has two, it is a silent one of any. The caller holds mu.
+// victim returns the connection whose place one from an address takes, or nil: the longest silent one of the address that has
+// most, or any of it unless that is the same address. Where no address has two, it is a silent one of any. The caller holds mu.
 func (l *Listener) victim(party string) (victim *Conn) {
 	held := make(map[string]int)
 	for _, other := range l.open {

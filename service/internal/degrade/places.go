@@ -252,16 +252,13 @@ func (h *Home) state() (state, why string) {
 
 // HomeStats are counts since the start, and what is known of the home now.
 type HomeStats struct {
-	// Calls are those of this process to the home, and Failed those without an answer.
-	Calls, Failed int64
+	Calls, Failed int64 // of this process to the home, and those without an answer
 	// Leased units came from the home, Spent were spent by calls here, whoever fetched them, and Returned went back unspent.
 	// Over all instances of a region, what was leased and neither spent nor returned is lost.
 	Leased, Spent, Returned int64
-	// Up is whether it answers probes.
-	Up bool
-	// Address is where it is, without the password, and Since when it stopped answering; zero while it is up.
-	Address string
-	Since   time.Time
+	Up                      bool      // it answers probes
+	Address                 string    // without the password
+	Since                   time.Time // when it stopped answering; zero while it is up
 }
 
 // Stats returns the counts.

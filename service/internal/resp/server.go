@@ -88,10 +88,7 @@ func (s *serving) accept(ctx context.Context) error {
 		}
 		if err != nil { // such as too many descriptors of the process
 			s.failed.Log(slog.LevelWarn, "a connection could not be accepted", "error", err)
-			select {
-			case <-time.After(acceptPause):
-			case <-ctx.Done():
-			}
+			time.Sleep(acceptPause)
 			continue
 		}
 		s.open.Go(func() { s.serve(ctx, raw.(*conns.Conn)) })

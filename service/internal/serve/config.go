@@ -106,13 +106,7 @@ func (s *instance) follow(ctx context.Context, known config.Fingerprint) error {
 	}
 	first := make(chan struct{})
 	once := sync.OnceFunc(func() { close(first) })
-	err := from.Watch(ctx, func(cfg *config.Config) error {
-		err := s.use(cfg)
-		if err == nil {
-			once()
-		}
-		return err
-	}, func(err error) { s.reject(err); once() })
+	err := from.Watch(ctx, func(cfg *config.Config) error { defer once(); return s.use(cfg) }, func(err error) { s.reject(err); once() })
 	if err != nil || s.StartWithoutConfig {
 		return err
 	}

@@ -81,8 +81,7 @@ func Run(ctx context.Context, opts Options) error {
 	open := s.opened(ports)
 	if s.Listening != nil {
 		err = s.Listening(Listening{
-			addr(ports.http), addr(ports.grpc), addr(ports.resp), addr(ports.admin), s.store.where, s.origin(), s.decider.Config(),
-			open,
+			ports.addr("http"), ports.addr("grpc"), ports.addr("resp"), ports.addr("admin"), s.store.where, s.origin(), s.decider.Config(), open,
 		})
 		if err != nil {
 			ports.close()
@@ -139,7 +138,7 @@ func (s *instance) observe(ctx context.Context) (err error) {
 }
 
 // run answers on the ports until ctx ends and the service has drained, or until a port fails.
-func (s *instance) run(ctx context.Context, ports *ports) error {
+func (s *instance) run(ctx context.Context, ports ports) error {
 	late, end := s.drain(ctx)
 	defer end()
 	group, late := errgroup.WithContext(late)
