@@ -67,11 +67,10 @@ func Open(path string, opts *Options) (*Gate, error) {
 // use makes the clients of a file's text current, unless it is wrong.
 func (g *Gate) use(data []byte) error {
 	all, err := parse(g.path, data)
-	if err != nil {
-		return err
+	if err == nil {
+		g.clients.Store(all)
 	}
-	g.clients.Store(all)
-	return nil
+	return err
 }
 
 // listed reports whether there is a file.

@@ -281,8 +281,6 @@ type region struct {
 	counts *counts
 }
 
-var _ driver.Holder = (*region)(nil)
-
 // counts are what a service did at its home and with leases.
 type counts struct {
 	calls, failed, leased, spent, returned atomic.Int64
