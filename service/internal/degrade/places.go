@@ -33,20 +33,16 @@ import (
 //	                                         \--> the region's Redis, which holds the leases and counts the own share
 type places struct {
 	redis  driver.Store      // behind group commit
-	home   *far              // nil is none
 	region *failover.Options // of rules of the region; Local is that of each store
 	memory memstore.Options  // of mode local
 
+	home   *Home            // nil is none
+	far    driver.Store     // the home, behind group commit
+	holder driver.Holder    // of this region's leases of its units
+	global failover.Options // of rules of all regions
+
 	mu   sync.Mutex
 	made map[config.Place]*placed // guarded by mu
-}
-
-// A far is a home, with the leases of this region of its units.
-type far struct {
-	store    driver.Store // behind group commit
-	holder   driver.Holder
-	opts     failover.Options
-	patience time.Duration // the longest time that the home has to lease units
 }
 
 // A placed is the store of a place.
@@ -87,7 +83,7 @@ func (s *places) open(p config.Place) (*placed, error) {
 		if s.home == nil {
 			return nil, config.ErrNoHome
 		}
-		behind, opts = s.home.store, s.home.opts
+		behind, opts = s.far, s.global
 	}
 	var err error
 	switch {
@@ -110,14 +106,13 @@ func (s *places) open(p config.Place) (*placed, error) {
 
 // shared returns a store that leases the home's units. With an own share a call has time for the home, and then for that.
 func (s *places) shared(p config.Place, opts *failover.Options) (*lease.Store, error) {
-	home := s.home
-	options := &lease.Options{Within: home.patience}
+	options := &lease.Options{Within: s.home.budget}
 	if p.Own.Regions > 0 {
 		near := stack.DenialCache(&punctual{driver.Passthrough{Next: s.redis}, s.region.Budget})
 		options.Own = &lease.Own{Regions: p.Own.Regions, Percent: p.Own.Percent, Store: near}
-		opts.Budget = home.patience + 2*s.region.Budget // the leases, and the own share
+		opts.Budget = s.home.budget + 2*s.region.Budget // the leases, and the own share
 	}
-	return lease.Shared(home.store, home.holder, p.Lease, options)
+	return lease.Shared(s.far, s.holder, p.Lease, options)
 }
 
 // punctual is the region's Redis with its budget for each decision on the own share.
@@ -170,15 +165,12 @@ func (g *Guard) newPlaces(redis driver.Store, holder driver.Holder, opts *Option
 	budget := cmp.Or(opts.Budget, failover.DefaultBudget)
 	behind.Budget = budget
 	if home := opts.Home; home != nil {
-		s.home = &far{
-			store:  stack.GroupCommit(home.Store),
-			holder: &region{next: holder, budget: budget, up: func() bool { return g.Store.State() == failover.Up }, counts: &home.counts},
-			opts: failover.Options{
-				Budget: budget + home.budget, // the region's Redis is asked first
-				Blip:   never, OpenPerSecond: opts.OpenPerSecond, Classify: behind.Classify,
-				OnError: func(err error, _ failover.Kind) { opts.Failed(err) },
-			},
-			patience: home.budget,
+		s.home, s.far = home, stack.GroupCommit(home.Store)
+		s.holder = &region{next: holder, budget: budget, up: func() bool { return g.Store.State() == failover.Up }, counts: &home.counts}
+		s.global = failover.Options{
+			Budget: budget + home.budget, // the region's Redis is asked first
+			Blip:   never, OpenPerSecond: opts.OpenPerSecond, Classify: behind.Classify,
+			OnError: func(err error, _ failover.Kind) { opts.Failed(err) },
 		}
 	}
 	return s

@@ -80,7 +80,7 @@ func overseas(t *testing.T, home island, budget time.Duration) (*Guard, *sash.Li
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logged, nil))
 	g := regionOf(t, watching(t, budget, home, log), log)
-	g.places.home.holder.(*region).next = memstore.New(nil)
+	g.places.holder.(*region).next = memstore.New(nil)
 	store, err := g.Place(quota)
 	if err != nil {
 		t.Fatal(err)

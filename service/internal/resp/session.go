@@ -149,10 +149,7 @@ func quit(_ context.Context, c *conn, _ [][]byte) error {
 }
 
 func selectDatabase(_ context.Context, c *conn, args [][]byte) error {
-	switch n, err := strconv.Atoi(string(args[0])); {
-	case err != nil || len(args) != 1:
-		return wrong("invalid DB index")
-	case n != 0:
+	if string(args[0]) != "0" {
 		return wrong("DB index is out of range: there is one, 0")
 	}
 	return c.ok(nil)
