@@ -44,10 +44,7 @@ type Options struct {
 
 // Open reads a file. An empty path is no file. A nil opts is the default.
 func Open(path string, opts *Options) (*Gate, error) {
-	g := &Gate{path: path}
-	if opts != nil {
-		g.opts = *opts
-	}
+	g := &Gate{path: path, opts: *cmp.Or(opts, &Options{})}
 	g.opts.Log = cmp.Or(g.opts.Log, slog.Default())
 	g.log.To = g.opts.Log
 	g.clients.Store(&clients{anonymous: grant{"": cmp.Or(g.opts.Anonymous, Decide)}})

@@ -351,10 +351,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 
 // SetDeadline sets the deadlines of Read and Write.
 func (c *Conn) SetDeadline(t time.Time) error {
-	if err := c.SetReadDeadline(t); err != nil {
-		return err
-	}
-	return c.SetWriteDeadline(t)
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
 // CloseWrite ends what the client receives. The server may go on reading.

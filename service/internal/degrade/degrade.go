@@ -171,14 +171,12 @@ func (g *Guard) stats() failover.Stats {
 // A Health is the state of a service. It is degraded while Redis, or a part of a Cluster, takes no charges, and while a
 // store in memory is full: then it answers by failure modes, and restarting it would not help.
 type Health struct {
-	Status string `json:"status"`          // ok, degraded or Draining
-	Store  string `json:"store"`           // up, down, probing, or memory
-	Cause  string `json:"cause,omitempty"` // why it is not up: see package cause
-	Home   string `json:"home,omitempty"`  // up or down; empty without one
-	// Instances is how many share the limits; 0 while that is not known.
-	Instances int `json:"instances"`
-	// Memory is the share of its bytes that a store in memory uses, in hundredths; 0 for another store.
-	Memory float64 `json:"memory_used,omitempty"`
+	Status    string  `json:"status"`                // ok, degraded or Draining
+	Store     string  `json:"store"`                 // up, down, probing, or memory
+	Cause     string  `json:"cause,omitempty"`       // why it is not up: see package cause
+	Home      string  `json:"home,omitempty"`        // up or down; empty without one
+	Instances int     `json:"instances"`             // how many share the limits; 0 while that is not known
+	Memory    float64 `json:"memory_used,omitempty"` // the share of its bytes that a store in memory uses, in hundredths
 }
 
 // Draining is the status of a service that is about to stop.

@@ -45,9 +45,7 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	h := &Handler{decider: decider, slots: make(chan struct{}, maxGoroutines), opts: *cmp.Or(opts, &Options{})}
 	h.opts.Timeout = cmp.Or(h.opts.Timeout, time.Second)
 	h.opts.Tokens = cmp.Or(h.opts.Tokens, wire.NewTokens())
-	if h.opts.Stats == nil {
-		h.opts.Stats = stats.New(nil)
-	}
+	h.opts.Stats = cmp.Or(h.opts.Stats, stats.New(nil))
 	h.log.To = h.opts.Log
 	return h
 }

@@ -212,13 +212,10 @@ type Options struct {
 
 // Listening describes a service that has opened its ports.
 type Listening struct {
-	// HTTP, GRPC, RESP and Admin are the addresses in use. All but HTTP are nil if closed.
-	HTTP, GRPC, RESP, Admin net.Addr
-	// Store and ConfigName say for people where charges are kept and where the configuration comes from.
-	Store, ConfigName string
-	Config            *config.Config
-	// Open has the addresses in use.
-	Open []Opening
+	HTTP, GRPC, RESP, Admin net.Addr // in use; all but HTTP are nil if closed
+	Store, ConfigName       string   // where charges are kept and where the configuration comes from, for people
+	Config                  *config.Config
+	Open                    []Opening // the addresses in use
 }
 
 // An Opening is an address, and for people who reaches it and what they may do there without credentials.

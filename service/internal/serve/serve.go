@@ -225,10 +225,6 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := client.Hold(s.Budget); err != nil {
-		client.Close()
-		return nil, fmt.Errorf("--budget: %w", err)
-	}
 	others, err := redisclient.New(s.Redis) // what decides nothing must not delay what does
 	if err != nil {
 		client.Close()
@@ -237,6 +233,10 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	disconnect := func() {
 		client.Close()
 		others.Close()
+	}
+	if err := client.Hold(s.Budget); err != nil {
+		disconnect()
+		return nil, fmt.Errorf("--budget: %w", err)
 	}
 	out := &store{where: "redis at " + client.String(), client: others}
 	s.stats.Redis(client.Connections)
