@@ -32,19 +32,13 @@ import (
 // A Right is what a caller may do in a domain, or several such.
 type Right uint8
 
-// Rights.
+// Rights: see rights for what they mean.
 const (
-	// Decide asks for units, reads what is left, and settles what it reserved.
 	Decide Right = 1 << iota
-	// Book books further ahead than the max_wait of a rule.
 	Book
-	// Refund gives back units that were charged by any caller: is_negative_hits of Envoy's protocol.
 	Refund
-	// Override sets a request limit, which replaces the configuration's.
 	Override
-	// LongWindows lets such a limit have a window of more than a day.
 	LongWindows
-	// All is every right.
 	All Right = 1<<iota - 1
 )
 
@@ -62,7 +56,7 @@ var rights = []struct {
 	right Right
 	means string
 }{
-	{"decide", Decide, "ask for decisions"},
+	{"decide", Decide, "ask for decisions"}, // read what is left, and settle its reservations
 	{"book", Book, "book further ahead than the max_wait of a rule"},
 	{"refund", Refund, "give units back (is_negative_hits)"},
 	{"override", Override, "bring a limit along in a request"},
@@ -79,11 +73,8 @@ var (
 
 // A Caller is the sender of a request.
 type Caller struct {
-	// Name is that of a client in the file. Empty is anonymous.
-	Name string
-	// From is the address of the caller, for the log: a string, or a net.Addr, which becomes one when it is logged.
-	From any
-
+	Name string // of a client in the file; empty is anonymous
+	From any    // the address, a string or a net.Addr
 	grant
 }
 

@@ -36,21 +36,14 @@ type Gate struct {
 
 // Options for Open. The zero value is the default.
 type Options struct {
-	// Refused is called for each request that is refused, with "unauthenticated" or the right that is missing. Nil is
-	// not called.
-	Refused func(reason string)
-	// Anonymous is what every caller may do without a file. Zero is Decide.
-	Anonymous Right
-	// Log gets refusals, at most one a second, and changes of the file. Nil is slog.Default.
-	Log *slog.Logger
+	Refused   func(reason string) // called for each refusal, with "unauthenticated" or the missing right; may be nil
+	Anonymous Right               // of every caller without a file; zero is Decide
+	Log       *slog.Logger        // gets refusals, at most one a second, and changes of the file; nil is slog.Default
 }
 
 // Open reads a file. An empty path is no file. A nil opts is the default.
 func Open(path string, opts *Options) (*Gate, error) {
-	g := &Gate{path: path}
-	if opts != nil {
-		g.opts = *opts
-	}
+	g := &Gate{path: path, opts: *cmp.Or(opts, &Options{})}
 	g.opts.Log = cmp.Or(g.opts.Log, slog.Default())
 	g.log.To = g.opts.Log
 	g.clients.Store(&clients{anonymous: grant{"": cmp.Or(g.opts.Anonymous, Decide)}})
@@ -70,11 +63,10 @@ func Open(path string, opts *Options) (*Gate, error) {
 // use makes the clients of a file's text current, unless it is wrong.
 func (g *Gate) use(data []byte) error {
 	all, err := parse(g.path, data)
-	if err != nil {
-		return err
+	if err == nil {
+		g.clients.Store(all)
 	}
-	g.clients.Store(all)
-	return nil
+	return err
 }
 
 // listed reports whether there is a file.
@@ -197,16 +189,11 @@ func (g *Gate) refuse(reason string, caller *Caller, domain string, err error) {
 // TLSFiles are the files of a port's certificate, in PEM. They are read again when they change, so that
 // certificates can be renewed without a restart.
 type TLSFiles struct {
-	// Cert and Key are the server's certificate chain and key.
-	Cert, Key string
-	// ClientCA are the authorities of clients. Empty requires no certificate of clients.
-	ClientCA string
-	// ClientSAN is a DNS name that a client's certificate must have. Empty takes any.
-	ClientSAN string
-	// Protocols are offered to clients (ALPN). Nil is h2, which is what gRPC wants.
-	Protocols []string
-	// Log gets files that became wrong, once for each change. Nil is slog.Default.
-	Log *slog.Logger
+	Cert, Key string       // of the server
+	ClientCA  string       // the authorities of clients; empty requires no certificate of clients
+	ClientSAN string       // a DNS name that a client's certificate must have; empty takes any
+	Protocols []string     // offered to clients (ALPN); nil is h2, which is what gRPC wants
+	Log       *slog.Logger // gets files that became wrong, once for each change; nil is slog.Default
 }
 
 // Config reads the files.
@@ -222,7 +209,8 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: current.Certificates, ClientAuth: current.ClientAuth} // for Verifies and gRPC
+	// Certificates are for gRPC, which wants to see some, and ClientAuth is for Verifies.
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: current.Certificates, ClientAuth: current.ClientAuth}
 	var mu sync.Mutex
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		mu.Lock()

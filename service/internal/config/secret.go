@@ -23,7 +23,8 @@ const headers = 7
 
 // words make the values of a descriptor's key secret that has one of them, as the other credentials do.
 var words = []string{
-	"token", "secret", "password", "passwd", "session", "sessionid", "api-key", "apikey", "authorization", "cookie", "credential", "credentials", "jwt",
+	"token", "secret", "password", "passwd", "session", "sessionid", "api-key", "apikey", "authorization", "cookie", "credential",
+	"credentials", "jwt",
 }
 
 // A secrecy is what a domain's descriptors say about the values of one key.
@@ -184,7 +185,8 @@ func (d *domain) hides(key string) bool {
 		}
 	}
 	return slices.ContainsFunc(d.guessed(key), func(name string) bool {
-		return len(key) <= len(name) && len(name) <= len(key)+2 && name[0]|' ' == key[0]|' ' && name == spelling(key) // few keys are alike: spelling copies
+		// Few keys are alike: spelling copies.
+		return len(key) <= len(name) && len(name) <= len(key)+2 && name[0] == key[0]|' ' && name == spelling(key)
 	})
 }
 

@@ -175,17 +175,13 @@ type Bounds struct {
 	// Max is the most connections. At the bound a new one takes a place of the address that has most: of a connection that
 	// is silent and waits for no answer, or else of any, unless that address is its own: then it is closed. An IPv6 address
 	// counts as its /64. Zero is no bound.
-	Max int
-	// Open is how many connections are open. The listener changes it. Nil is not counted.
-	Open *atomic.Int64
-	// Log gets a warning at the bound, at most once a minute. Nil is slog.Default.
-	Log *slog.Logger
+	Max  int
+	Open *atomic.Int64 // how many connections are open, which the listener counts; may be nil
+	Log  *slog.Logger  // gets a warning at the bound, at most once a minute; nil is slog.Default
 }
 
-const (
-	silence = 250 * time.Millisecond // after which a connection may make room; a client that has connected sends sooner
-	sample  = 16                     // silent connections, of which the one that was silent for longest ends
-)
+// silence is after what time a connection may make room. A client that has connected sends sooner.
+const silence = 250 * time.Millisecond
 
 // admit returns the connection when there is room for it. It closes one for which there is none, and returns nil.
 func (l *Listener) admit(conn net.Conn) *Conn {
@@ -209,8 +205,8 @@ func (l *Listener) admit(conn net.Conn) *Conn {
 	return c
 }
 
-// victim returns the connection whose place one from an address takes, or nil: a silent one of the address that has most, or any of
-// it unless that is the same address. Where no address has two, it is a silent one of any. The caller holds mu.
+// victim returns the connection whose place one from an address takes, or nil: the longest silent one of the address that has
+// most, or any of it unless that is the same address. Where no address has two, it is a silent one of any. The caller holds mu.
 func (l *Listener) victim(party string) (victim *Conn) {
 	held := make(map[string]int)
 	for _, other := range l.open {
@@ -222,29 +218,19 @@ func (l *Listener) victim(party string) (victim *Conn) {
 			greedy, most = other, n
 		}
 	}
-	began, seen := time.Now().Add(-silence), 0
-	var longest time.Time
+	longest := time.Now().Add(-silence)
 	var busy *Conn
 	for _, other := range l.open { // in random order
 		if most > 1 && other.party != greedy {
 			continue
 		}
-		busy = other
-		last, idle := other.idle()
-		if !idle || last.After(began) {
-			continue
-		}
-		if victim == nil || last.Before(longest) {
+		if last, idle := other.idle(); idle && last.Before(longest) {
 			victim, longest = other, last
-		}
-		if seen++; seen == sample {
-			break
+		} else if greedy != party {
+			busy = other
 		}
 	}
-	if victim == nil && greedy != party {
-		victim = busy
-	}
-	return victim
+	return cmp.Or(victim, busy)
 }
 
 // forget gives the place of a connection back, once. The caller holds mu.
@@ -365,10 +351,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 
 // SetDeadline sets the deadlines of Read and Write.
 func (c *Conn) SetDeadline(t time.Time) error {
-	if err := c.SetReadDeadline(t); err != nil {
-		return err
-	}
-	return c.SetWriteDeadline(t)
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
 // CloseWrite ends what the client receives. The server may go on reading.

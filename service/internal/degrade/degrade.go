@@ -26,27 +26,18 @@ import (
 
 // Options for New. The zero value is the default.
 type Options struct {
-	// Budget is the most time that Redis gets for one decision. Zero is failover.DefaultBudget.
-	Budget time.Duration
-	// OpenPerSecond is the most units that this instance lets through in a second by on_unavailable: open. Zero is all.
-	OpenPerSecond int64
+	Budget        time.Duration // of Redis for one decision; zero is failover.DefaultBudget
+	OpenPerSecond int64         // the most units that on_unavailable: open lets through; zero is all
 	// Instances is the least number of processes that share the limits. Heart-beats on Redis count them, and until
 	// Redis has counted this number holds. If it is zero too, mode local admits nothing until then.
 	Instances int
-	// Cluster says that keys are spread over the nodes of a Redis Cluster, which can fail by themselves.
-	Cluster bool
-	// Address is where Redis is, for operators, without the password.
-	Address string
-	// Uncounted returns how many requests went ahead so far that nothing counts. Nil is none.
-	Uncounted func() int64
-	// Home is the store that all regions share, for rules with scope: global. Nil is none.
-	Home *Home
-	// Local is the size of the store of mode local, and what happens when it is full.
-	Local memstore.Options
-	// Failed is called with the error of every call that Redis did not decide. It must not block. Nil is not called.
-	Failed func(error)
-	// Log gets outages and misconfigurations of Redis. Nil is slog.Default.
-	Log *slog.Logger
+	Cluster   bool             // keys are spread over the nodes of a Redis Cluster, which can fail by themselves
+	Address   string           // of Redis, for operators, without the password
+	Uncounted func() int64     // how many requests went ahead so far that nothing counts; nil is none
+	Home      *Home            // the store that all regions share, for rules with scope: global; nil is none
+	Local     memstore.Options // of the store of mode local
+	Failed    func(error)      // called with the error of every call that Redis did not decide; must not block
+	Log       *slog.Logger     // outages and misconfigurations of Redis; nil is slog.Default
 }
 
 // A Guard is a store with its state, for operators.
@@ -75,10 +66,6 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	g := &Guard{log: opts.Log, address: opts.Address, outages: newOutages(&opts), fleet: &fleet{floor: opts.Instances, log: opts.Log}, home: opts.Home}
 	id := secret.Text()
 	g.fleet.beat = func(ctx context.Context) (int, error) { return redis.Instances(ctx, "serve", id, lives) }
-	part := func(string, *driver.Policy) int { return 0 }
-	if opts.Cluster {
-		part = func(key string, policy *driver.Policy) int { return redis.Slot(key, policy) * parts / slots }
-	}
 	joined := stack.GroupCommit(redis)
 	local := memstore.New(&opts.Local)
 	g.local = newOccupancy(local, "what mode local knows of Redis", opts.Log)
@@ -93,7 +80,7 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	}
 	if opts.Cluster {
 		behind.Parts = parts
-		behind.Part = part
+		behind.Part = func(key string, policy *driver.Policy) int { return redis.Slot(key, policy) * parts / slots }
 	}
 	var err error
 	if g.Store, err = failover.New(stack.DenialCache(joined), behind); err != nil {
@@ -184,14 +171,12 @@ func (g *Guard) stats() failover.Stats {
 // A Health is the state of a service. It is degraded while Redis, or a part of a Cluster, takes no charges, and while a
 // store in memory is full: then it answers by failure modes, and restarting it would not help.
 type Health struct {
-	Status string `json:"status"`          // ok, degraded or Draining
-	Store  string `json:"store"`           // up, down, probing, or memory
-	Cause  string `json:"cause,omitempty"` // why it is not up: see package cause
-	Home   string `json:"home,omitempty"`  // up or down; empty without one
-	// Instances is how many share the limits; 0 while that is not known.
-	Instances int `json:"instances"`
-	// Memory is the share of its bytes that a store in memory uses, in hundredths; 0 for another store.
-	Memory float64 `json:"memory_used,omitempty"`
+	Status    string  `json:"status"`                // ok, degraded or Draining
+	Store     string  `json:"store"`                 // up, down, probing, or memory
+	Cause     string  `json:"cause,omitempty"`       // why it is not up: see package cause
+	Home      string  `json:"home,omitempty"`        // up or down; empty without one
+	Instances int     `json:"instances"`             // how many share the limits; 0 while that is not known
+	Memory    float64 `json:"memory_used,omitempty"` // the share of its bytes that a store in memory uses, in hundredths
 }
 
 // Draining is the status of a service that is about to stop.
@@ -371,22 +356,13 @@ func (o *outages) cause() string {
 // A Report is the state of a service's store, for its operators.
 type Report struct {
 	Health
-	// Address is where the store is, without the password; empty in memory.
-	Address string
-	// Since is when the store went down, came back, or became full; zero when none of these happened since
-	// the start.
-	Since time.Time
-	// Err is the last failure; nil while the store is up.
-	Err error
-	// Uncounted is how many requests went ahead that nothing counts: since Since while the store is down, and otherwise in
-	// the last outage.
-	Uncounted int64
-	// Memory is how full the store in memory is: the service's own, or that of mode local.
-	Memory *memstore.Stats
-	// Home is what is known of the store that all regions share; nil without one.
-	Home *HomeStats
-	// Stats are those of the store that answers while Redis does not.
-	Stats failover.Stats
+	Address   string          // without the password; empty in memory
+	Since     time.Time       // when the store went down, came back, or became full; zero when it did not since the start
+	Err       error           // the last failure; nil while the store is up
+	Uncounted int64           // requests that went ahead while it is down, or in the last outage, and nothing counts
+	Memory    *memstore.Stats // how full the store in memory is: the service's own, or that of mode local
+	Home      *HomeStats      // nil without one
+	Stats     failover.Stats  // of the store that answers while Redis does not
 }
 
 // Report returns the state now. It sends nothing.

@@ -34,20 +34,16 @@ import (
 //	                                         \--> the region's Redis, which holds the leases and counts the own share
 type places struct {
 	redis  driver.Store      // behind group commit
-	home   *far              // nil is none
 	region *failover.Options // of rules of the region; Local is that of each store
 	memory memstore.Options  // of mode local
 
+	home   *Home            // nil is none
+	far    driver.Store     // the home, behind group commit
+	holder lease.Holder    // of this region's leases of its units
+	global failover.Options // of rules of all regions
+
 	mu   sync.Mutex
 	made map[config.Place]*placed // guarded by mu
-}
-
-// A far is a home, with the leases of this region of its units.
-type far struct {
-	store    driver.Store // behind group commit
-	holder   lease.Holder
-	opts     failover.Options
-	patience time.Duration // the longest time that the home has to lease units
 }
 
 // A placed is the store of a place.
@@ -88,7 +84,7 @@ func (s *places) open(p config.Place) (*placed, error) {
 		if s.home == nil {
 			return nil, config.ErrNoHome
 		}
-		behind, opts = s.home.store, s.home.opts
+		behind, opts = s.far, s.global
 	}
 	var err error
 	switch {
@@ -111,14 +107,13 @@ func (s *places) open(p config.Place) (*placed, error) {
 
 // shared returns a store that leases the home's units. With an own share a call has time for the home, and then for that.
 func (s *places) shared(p config.Place, opts *failover.Options) (*lease.Store, error) {
-	home := s.home
-	options := &lease.Options{Within: home.patience}
+	options := &lease.Options{Within: s.home.budget}
 	if p.Own.Regions > 0 {
 		near := stack.DenialCache(&punctual{driver.Passthrough{Store: s.redis}, s.region.Budget})
 		options.Own = &lease.Own{Regions: p.Own.Regions, Percent: p.Own.Percent, Store: near}
-		opts.Budget = home.patience + 2*s.region.Budget // the leases, and the own share
+		opts.Budget = s.home.budget + 2*s.region.Budget // the leases, and the own share
 	}
-	return lease.Shared(home.store, home.holder, p.Lease, options)
+	return lease.Shared(s.far, s.holder, p.Lease, options)
 }
 
 // punctual is the region's Redis with its budget for each decision on the own share.
@@ -171,15 +166,12 @@ func (g *Guard) newPlaces(redis driver.Store, holder lease.Holder, opts *Options
 	budget := cmp.Or(opts.Budget, failover.DefaultBudget)
 	behind.Budget = budget
 	if home := opts.Home; home != nil {
-		s.home = &far{
-			store:  stack.GroupCommit(home.Store),
-			holder: &region{next: holder, budget: budget, up: func() bool { return g.Store.State() == failover.Up }, counts: &home.counts},
-			opts: failover.Options{
-				Budget: budget + home.budget, // the region's Redis is asked first
-				Blip:   never, OpenPerSecond: opts.OpenPerSecond, Classify: behind.Classify,
-				OnError: func(err error, _ failover.Kind) { opts.Failed(err) },
-			},
-			patience: home.budget,
+		s.home, s.far = home, stack.GroupCommit(home.Store)
+		s.holder = &region{next: holder, budget: budget, up: func() bool { return g.Store.State() == failover.Up }, counts: &home.counts}
+		s.global = failover.Options{
+			Budget: budget + home.budget, // the region's Redis is asked first
+			Blip:   never, OpenPerSecond: opts.OpenPerSecond, Classify: behind.Classify,
+			OnError: func(err error, _ failover.Kind) { opts.Failed(err) },
 		}
 	}
 	return s
@@ -253,16 +245,13 @@ func (h *Home) state() (state, why string) {
 
 // HomeStats are counts since the start, and what is known of the home now.
 type HomeStats struct {
-	// Calls are those of this process to the home, and Failed those without an answer.
-	Calls, Failed int64
+	Calls, Failed int64 // of this process to the home, and those without an answer
 	// Leased units came from the home, Spent were spent by calls here, whoever fetched them, and Returned went back unspent.
 	// Over all instances of a region, what was leased and neither spent nor returned is lost.
 	Leased, Spent, Returned int64
-	// Up is whether it answers probes.
-	Up bool
-	// Address is where it is, without the password, and Since when it stopped answering; zero while it is up.
-	Address string
-	Since   time.Time
+	Up                      bool      // it answers probes
+	Address                 string    // without the password
+	Since                   time.Time // when it stopped answering; zero while it is up
 }
 
 // Stats returns the counts.
@@ -284,8 +273,6 @@ type region struct {
 	up     func() bool // whether that Redis answers, as far as is known: otherwise calls keep away from it
 	counts *counts
 }
-
-var _ lease.Holder = (*region)(nil)
 
 // counts are what a service did at its home and with leases.
 type counts struct {
@@ -401,11 +388,7 @@ func (m *Memory) Report() Report {
 func MemoryHealth() Health { return Health{Status: "ok", Store: "memory", Instances: 1} }
 
 const (
-	// fullFor is how long a store counts as full after it last evicted a subject or took no new one.
-	fullFor = time.Minute
-	// nearlyFull is the share of bytes in use from which the log warns, once until it falls below rearm.
-	nearlyFull, rearm = 0.8, 0.7
-
+	fullFor        = time.Minute // after a store last evicted a subject or took no new one
 	occupancyEvery = time.Second
 )
 
@@ -413,18 +396,16 @@ const (
 type occupancy struct {
 	store *memstore.Store
 	holds string // what the store holds, for the log
-	log   *slog.Logger
 	full  throttle.Log
 
-	mu     sync.Mutex
-	seen   memstore.Stats // guarded by mu: at the last look
-	at     time.Time      // guarded by mu: when it was last full; zero is never
-	since  time.Time      // guarded by mu: from when on it has been full
-	warned bool           // guarded by mu
+	mu    sync.Mutex
+	seen  memstore.Stats // guarded by mu: at the last look
+	at    time.Time      // guarded by mu: when it was last full; zero is never
+	since time.Time      // guarded by mu: from when on it has been full
 }
 
 func newOccupancy(store *memstore.Store, holds string, log *slog.Logger) *occupancy {
-	return &occupancy{store: store, holds: holds, log: log, full: throttle.Log{To: log, Every: fullFor}}
+	return &occupancy{store: store, holds: holds, full: throttle.Log{To: log, Every: fullFor}}
 }
 
 // run looks every second until the context ends.
@@ -455,13 +436,6 @@ func (o *occupancy) look() (since time.Time) {
 			"holds", o.holds, "subjects", is.Keys, "bytes", is.Bytes, "max_bytes", is.MaxBytes, "evicted", is.Evicted, "turned_away", is.TurnedAway)
 	}
 	o.seen = is
-	switch used := float64(is.Bytes) / float64(is.MaxBytes); {
-	case used >= nearlyFull && !o.warned:
-		o.warned = true
-		o.log.Warn("the store in memory is nearly full", "holds", o.holds, "subjects", is.Keys, "bytes", is.Bytes, "max_bytes", is.MaxBytes)
-	case used < rearm:
-		o.warned = false
-	}
 	if o.at.IsZero() || now.Sub(o.at) > fullFor {
 		return time.Time{}
 	}

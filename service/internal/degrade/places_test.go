@@ -81,7 +81,7 @@ func overseas(t *testing.T, home island, budget time.Duration) (*Guard, *sash.Li
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logged, nil))
 	g := regionOf(t, watching(t, budget, home, log), log)
-	g.places.home.holder.(*region).next = memstore.New(nil)
+	g.places.holder.(*region).next = memstore.New(nil)
 	store, err := g.Place(quota)
 	if err != nil {
 		t.Fatal(err)
@@ -259,7 +259,7 @@ func TestAHomeIsLostAndFoundAgain(t *testing.T) {
 	})
 }
 
-// Log and health report a memory that is nearly full, and full, once and for as long as that lasts.
+// Log and health report a memory that is full, once and for as long as that lasts.
 func TestAFullMemoryIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -287,30 +287,30 @@ func TestAFullMemoryIsSeen(t *testing.T) {
 			time.Sleep(2 * occupancyEvery)
 			synctest.Wait()
 		}
-		check := func(used float64, status, cause string, warnings, full int) {
+		check := func(used float64, status, cause string, full int) {
 			t.Helper()
-			nearly, evicting := strings.Count(out.String(), "nearly full"), strings.Count(out.String(), "memory is full")
-			if h := m.Health(); h.Status != status || h.Cause != cause || h.Store != "memory" || h.Memory != used || nearly != warnings || evicting != full {
-				t.Errorf("%+v, and logged %d and %d times:\n%s", h, nearly, evicting, &out)
+			evicting := strings.Count(out.String(), "memory is full")
+			if h := m.Health(); h.Status != status || h.Cause != cause || h.Store != "memory" || h.Memory != used || evicting != full {
+				t.Errorf("%+v, and logged %d times:\n%s", h, evicting, &out)
 			}
 		}
 		grow(79)
-		check(0.79, "ok", "", 0, 0)
+		check(0.79, "ok", "", 0)
 		grow(1)
-		check(0.8, "ok", "", 1, 0)
+		check(0.8, "ok", "", 0)
 		grow(20)
-		check(1, "ok", "", 1, 0)
+		check(1, "ok", "", 0)
 		grow(1)
-		check(1, "degraded", "full", 1, 1)
+		check(1, "degraded", "full", 1)
 		for range 10 {
 			grow(10)
 		}
-		check(1, "degraded", "full", 1, 1)
+		check(1, "degraded", "full", 1)
 		time.Sleep(fullFor + time.Second)
 		synctest.Wait()
-		check(1, "ok", "", 1, 1)
+		check(1, "ok", "", 1)
 		grow(5)
-		check(1, "degraded", "full", 1, 2)
+		check(1, "degraded", "full", 2)
 		if r := m.Report(); r.Memory.Keys != 100 || r.Memory.Evicted != 106 || time.Since(r.Since) > 3*time.Second {
 			t.Errorf("%+v, %+v", r, r.Memory)
 		}

@@ -15,14 +15,11 @@ import (
 	"example.com/sash/service/internal/conns"
 )
 
-// Bytes that a connection holds.
+// Bytes that a connection holds, and that all hold beyond firstBuffer of commands without an end and of replies not taken.
 const (
 	firstBuffer = 4 << 10  // for commands that come; it grows up to maxCommand, and shrinks when it is empty
 	mostReplies = 32 << 10 // that wait for the end of a pipeline before they are sent
-
-	// mostHeld bounds what all connections hold beyond firstBuffer of commands without an end, and of replies that clients do
-	// not take. No address holds more than it leaves free.
-	mostHeld = 32 << 20
+	mostHeld    = 32 << 20 // no address holds more than it leaves free
 )
 
 // A conn is one connection. One goroutine serves it.

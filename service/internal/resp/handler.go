@@ -32,18 +32,12 @@ type Handler struct {
 
 // Options for a Handler. The zero value is the default.
 type Options struct {
-	// Timeout bounds one decision. Zero is one second.
-	Timeout time.Duration
-	// MaxWait bounds how long a command can wait (WITHIN). Zero is not at all.
-	MaxWait time.Duration
-	// Tokens are those of reservations. Nil is some of this handler's own.
-	Tokens *wire.Tokens
-	// Access says which callers may decide. Nil is all.
-	Access *access.Gate
-	// Stats counts what no observer of decisions learns of: commands that are wrong, and faults. Nil counts nowhere.
-	Stats *stats.Registry
-	// Log gets the store's failures, at most one a second. Nil is slog.Default.
-	Log *slog.Logger
+	Timeout time.Duration   // bounds one decision; zero is one second
+	MaxWait time.Duration   // bounds WITHIN; zero is not at all
+	Tokens  *wire.Tokens    // those of reservations; nil is some of this handler's own
+	Access  *access.Gate    // which callers may decide; nil is all
+	Stats   *stats.Registry // counts commands that are wrong, and faults; nil counts nowhere
+	Log     *slog.Logger    // gets the store's failures, at most one a second; nil is slog.Default
 }
 
 // New returns a handler. A nil opts is the default.
@@ -51,9 +45,7 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	h := &Handler{decider: decider, slots: make(chan struct{}, maxGoroutines), opts: *cmp.Or(opts, &Options{})}
 	h.opts.Timeout = cmp.Or(h.opts.Timeout, time.Second)
 	h.opts.Tokens = cmp.Or(h.opts.Tokens, wire.NewTokens())
-	if h.opts.Stats == nil {
-		h.opts.Stats = stats.New(nil)
-	}
+	h.opts.Stats = cmp.Or(h.opts.Stats, stats.New(nil))
 	h.log.To = h.opts.Log
 	return h
 }

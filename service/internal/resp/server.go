@@ -35,12 +35,9 @@ const (
 
 // A Server is how a port answers RESP. The zero value answers without TLS, and logs nothing.
 type Server struct {
-	// TLS is nil for plain text.
-	TLS *tls.Config
-	// Connections bounds and counts the connections. A nil Log is that of the server.
-	Connections conns.Bounds
-	// Log gets what an operator should know. Nil is none.
-	Log *slog.Logger
+	TLS         *tls.Config  // nil is plain text
+	Connections conns.Bounds // a nil Log is that of the server
+	Log         *slog.Logger // for operators; nil is none
 
 	writeTimeout time.Duration // for a client to take its replies; zero is writeTime
 	held         *conns.Share  // bytes of commands and replies, by address; nil is mostHeld
@@ -91,10 +88,7 @@ func (s *serving) accept(ctx context.Context) error {
 		}
 		if err != nil { // such as too many descriptors of the process
 			s.failed.Log(slog.LevelWarn, "a connection could not be accepted", "error", err)
-			select {
-			case <-time.After(acceptPause):
-			case <-ctx.Done():
-			}
+			time.Sleep(acceptPause)
 			continue
 		}
 		s.open.Go(func() { s.serve(ctx, raw.(*conns.Conn)) })

@@ -106,13 +106,7 @@ func (s *instance) follow(ctx context.Context, known config.Fingerprint) error {
 	}
 	first := make(chan struct{})
 	once := sync.OnceFunc(func() { close(first) })
-	err := from.Watch(ctx, func(cfg *config.Config) error {
-		err := s.use(cfg)
-		if err == nil {
-			once()
-		}
-		return err
-	}, func(err error) { s.reject(err); once() })
+	err := from.Watch(ctx, func(cfg *config.Config) error { defer once(); return s.use(cfg) }, func(err error) { s.reject(err); once() })
 	if err != nil || s.StartWithoutConfig {
 		return err
 	}
@@ -179,38 +173,26 @@ type Options struct {
 	// HTTP, GRPC, RESP and Admin are the addresses to listen on: host:port, with port 0 for a free one, or unix:///path.
 	// Without GRPC, RESP or Admin that port is closed; without HTTP a free port is taken.
 	HTTP, GRPC, RESP, Admin string
-	// TLS makes the HTTP address HTTPS. Nil is plain HTTP. Server has that of gRPC.
-	TLS *tls.Config
-	// TLSOfRESP encrypts RESP. Nil is plain text.
-	TLSOfRESP *tls.Config
+	TLS, TLSOfRESP          *tls.Config // of HTTP and of RESP; nil is plain text. Server has that of gRPC
 	// MaxConnections bounds the connections of HTTP, of gRPC and of RESP, each. Zero is DefaultMaxConnections. Where the
 	// process may have few descriptors the bound is lower.
 	MaxConnections int
-	// MaxWait bounds how long a request can wait (wait_up_to), up to a day. Zero is not at all.
-	MaxWait time.Duration
+	MaxWait        time.Duration // bounds wait_up_to of a request, up to a day; zero is not at all
 	// AccessFile lists the callers of the HTTP, gRPC and RESP addresses and their rights. Empty is none: everyone may decide,
 	// and nobody may give units back or set its own limit, unless Protocol has a Counting: then everyone may.
-	AccessFile string
-	// AdminTLS makes the admin address HTTPS. Nil is plain HTTP.
-	AdminTLS *tls.Config
-	// AdminAccess says who may change things and see subjects at the admin address. The zero value lets nobody.
-	AdminAccess admin.Access
+	AccessFile  string
+	AdminTLS    *tls.Config  // nil is plain text
+	AdminAccess admin.Access // who may change things and see subjects at the admin address; the zero value lets nobody
 
-	// Redis is the URL of the store. Empty is this process's memory.
-	Redis string
+	Redis string // the URL of the store; empty is this process's memory
 	// Home is the Redis that all regions share, for rules with scope: global. Without one such a rule is an error.
 	// They need Redis, the one of this region.
-	Home string
-	// HomeBudget is the time that the home has for one decision, and so more than a trip there. Zero is DefaultHomeBudget.
-	HomeBudget time.Duration
-	// Budget is the time that Redis has for one decision. Zero is failover.DefaultBudget.
-	Budget time.Duration
-	// OpenPerSecond is the most units that on_unavailable: open lets through in a second. Zero is all.
-	OpenPerSecond int64
-	// Instances is the least number of instances that share the limits; Redis counts the rest. Zero is none known.
-	Instances int
-	// Replicas is how many replicas of Redis must confirm a charge, within half of the budget. Zero waits for none.
-	Replicas int
+	Home          string
+	HomeBudget    time.Duration // of the home for one decision, and so more than a trip there; zero is DefaultHomeBudget
+	Budget        time.Duration // of Redis for one decision; zero is failover.DefaultBudget
+	OpenPerSecond int64         // the most units that on_unavailable: open lets through; zero is all
+	Instances     int           // the least number that shares the limits; Redis counts the rest
+	Replicas      int           // of Redis that must confirm a charge, within half of the budget
 	// Memory is the size of the store in memory, and what happens when it is full: of the one that decides without
 	// Redis, and of mode local's.
 	Memory memstore.Options
@@ -223,23 +205,17 @@ type Options struct {
 	SecretKeys [][]byte
 	// DrainDelay is how long Run answers with health down after its context has ended, unless the cause is ErrInterrupted.
 	DrainDelay time.Duration
-	// Telemetry configures where metrics and traces are exported and which refusals are logged; Run sets Log.
-	Telemetry telemetry.Options
-	// Log receives what an operator should know. Nil is slog.Default.
-	Log *slog.Logger
-	// Listening is called once, when all ports are open and before they answer. Its error ends Run. Nil is none.
-	Listening func(Listening) error
+	Telemetry  telemetry.Options     // Run sets Log
+	Log        *slog.Logger          // for operators; nil is slog.Default
+	Listening  func(Listening) error // called once, when all ports are open and before they answer; its error ends Run
 }
 
 // Listening describes a service that has opened its ports.
 type Listening struct {
-	// HTTP, GRPC, RESP and Admin are the addresses in use. All but HTTP are nil if closed.
-	HTTP, GRPC, RESP, Admin net.Addr
-	// Store and ConfigName say for people where charges are kept and where the configuration comes from.
-	Store, ConfigName string
-	Config            *config.Config
-	// Open has the addresses in use.
-	Open []Opening
+	HTTP, GRPC, RESP, Admin net.Addr // in use; all but HTTP are nil if closed
+	Store, ConfigName       string   // where charges are kept and where the configuration comes from, for people
+	Config                  *config.Config
+	Open                    []Opening // the addresses in use
 }
 
 // An Opening is an address, and for people who reaches it and what they may do there without credentials.

@@ -21,48 +21,45 @@ import (
 	"example.com/sash/service/internal/rls"
 )
 
-// ports are the open listeners; all but http may be nil.
-type ports struct{ http, grpc, resp, admin net.Listener }
+// ports are the open listeners, by http, grpc, resp and admin.
+type ports map[string]net.Listener
 
-func (p *ports) close() {
-	for _, l := range []net.Listener{p.http, p.grpc, p.resp, p.admin} {
-		if l != nil {
-			_ = l.Close()
-		}
+func (p ports) close() {
+	for _, l := range p {
+		_ = l.Close()
 	}
 }
 
 // addr returns the address of a port, or nil if it is closed.
-func addr(port net.Listener) net.Addr {
-	if port == nil {
-		return nil
+func (p ports) addr(port string) net.Addr {
+	if l := p[port]; l != nil {
+		return l.Addr()
 	}
-	return port.Addr()
+	return nil
 }
 
 // listen opens all ports or none. An error names the flag with which the address was chosen.
-func (s *instance) listen(ctx context.Context) (*ports, error) {
-	p := &ports{}
-	for _, port := range []struct {
-		flag, addr string
-		into       *net.Listener
-	}{{"--addr", s.HTTP, &p.http}, {"--grpc-addr", s.GRPC, &p.grpc}, {"--resp-addr", s.RESP, &p.resp}, {"--admin-addr", s.Admin, &p.admin}} {
-		if port.addr == "" && port.into != &p.http {
+func (s *instance) listen(ctx context.Context) (ports, error) {
+	p := make(ports)
+	for _, port := range [][3]string{
+		{"http", s.HTTP, "--addr"}, {"grpc", s.GRPC, "--grpc-addr"}, {"resp", s.RESP, "--resp-addr"}, {"admin", s.Admin, "--admin-addr"},
+	} {
+		if port[1] == "" && port[0] != "http" {
 			continue
 		}
-		listener, err := conns.Listen(ctx, port.addr)
+		listener, err := conns.Listen(ctx, port[1])
 		if err != nil {
 			p.close()
-			return nil, fmt.Errorf("cannot listen on %s: %w (choose another address with %s)", port.addr, err, port.flag)
+			return nil, fmt.Errorf("cannot listen on %s: %w (choose another address with %s)", port[1], err, port[2])
 		}
-		*port.into = listener
+		p[port[0]] = listener
 	}
 	return p, nil
 }
 
 // runners returns what runs until its context ends: the ports, and what the store and the exceptions do beside them.
 // When draining is closed, health is down and requests are answered as before.
-func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(context.Context) error {
+func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context.Context) error {
 	envoy := s.Protocol
 	envoy.Timeout, envoy.Access, envoy.Stats, envoy.Log = s.patience(), s.gate, s.stats, s.Log
 	protocol := rls.New(s.decider, &envoy)
@@ -75,27 +72,27 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	all := []func(context.Context) error{
 		s.store.Run, s.exceptions.Run, s.gate.Watch,
 		func(ctx context.Context) error {
-			return web.Serve(ctx, ports.http, httpapi.Recover(s.telemetry.Handler(api), s.Log, s.panicked))
+			return web.Serve(ctx, ports["http"], httpapi.Recover(s.telemetry.Handler(api), s.Log, s.panicked))
 		},
 	}
-	if ports.grpc != nil {
+	if ports["grpc"] != nil {
 		server := s.Server
 		server.Ready, server.Draining, server.Connections, server.Log = s.ready(), draining, s.bounds("grpc", data), s.Log
 		given := quota.New(s.decider, quota.Options{Access: s.gate, Timeout: s.patience(), Panicked: s.panicked, Log: s.Log})
 		server.Lasting = []rls.Lasting{{Method: quota.Method, Register: given.Register}}
-		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.grpc, protocol) })
+		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports["grpc"], protocol) })
 	}
-	if ports.resp != nil {
+	if ports["resp"] != nil {
 		server := resp.Server{TLS: s.TLSOfRESP, Connections: s.bounds("resp", data), Log: s.Log}
 		handler := resp.New(s.decider, &resp.Options{
 			Timeout: s.patience(), MaxWait: s.MaxWait, Access: s.gate, Tokens: s.tokens, Stats: s.stats, Log: s.Log,
 		})
-		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.resp, handler) })
+		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports["resp"], handler) })
 	}
-	if ports.admin != nil {
+	if ports["admin"] != nil {
 		operators := httpapi.Server{TLS: s.AdminTLS, Connections: s.bounds("admin", admin), Log: s.Log}
 		all = append(all, func(ctx context.Context) error {
-			return operators.Serve(ctx, ports.admin, httpapi.Recover(s.admin(api.Health()), s.Log, s.panicked))
+			return operators.Serve(ctx, ports["admin"], httpapi.Recover(s.admin(api.Health()), s.Log, s.panicked))
 		})
 	}
 	return all
@@ -127,13 +124,13 @@ func (s *instance) ready() func(context.Context) error {
 		return s.store.ready
 	}
 	return func(ctx context.Context) error {
-		if len(s.decider.Config().Domains()) == 0 {
+		switch {
+		case len(s.decider.Config().Domains()) == 0:
 			return errors.New("no domain is configured")
+		case s.store.ready != nil:
+			return s.store.ready(ctx)
 		}
-		if s.store.ready == nil {
-			return nil
-		}
-		return s.store.ready(ctx)
+		return nil
 	}
 }
 
@@ -156,27 +153,27 @@ func (s *instance) admin(health http.Handler) http.Handler {
 
 // opened says who reaches each address. It warns of callers from other machines that need no credentials, and of tokens that
 // others can read on the way.
-func (s *instance) opened(ports *ports) (all []Opening) {
+func (s *instance) opened(ports ports) (all []Opening) {
 	may, tokens := cmp.Or(s.gate.Anonymous(), "nothing"), s.gate.HasTokens()
 	var open []string
 	for _, port := range []struct {
 		name   string
-		of     net.Listener
 		tls    *tls.Config
 		tokens bool
 		may    string
 		flag   string
 	}{
-		{"http", ports.http, s.TLS, tokens, may, "--tls-cert"},
-		{"grpc", ports.grpc, s.Server.TLS, tokens, may, "--tls-cert"},
-		{"resp", ports.resp, s.TLSOfRESP, tokens, may, "--tls-cert"},
-		{"admin", ports.admin, s.AdminTLS, len(s.AdminAccess.Tokens) > 0, "metrics and state, but no subjects and no changes", "--admin-tls-cert"},
+		{"http", s.TLS, tokens, may, "--tls-cert"},
+		{"grpc", s.Server.TLS, tokens, may, "--tls-cert"},
+		{"resp", s.TLSOfRESP, tokens, may, "--tls-cert"},
+		{"admin", s.AdminTLS, len(s.AdminAccess.Tokens) > 0, "metrics and state, but no subjects and no changes", "--admin-tls-cert"},
 	} {
-		if port.of == nil {
+		of := ports.addr(port.name)
+		if of == nil {
 			continue
 		}
-		from, addr := "this machine", port.of.Addr().String()
-		if at, ok := port.of.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() {
+		from, addr := "this machine", of.String()
+		if at, ok := of.(*net.TCPAddr); ok && !at.IP.IsLoopback() {
 			from = "other machines"
 			if port.tls == nil && port.tokens {
 				s.Log.Warn("tokens cross the network in plain text: give "+port.flag+" and its key, or listen on loopback", "addr", addr)

@@ -81,8 +81,7 @@ func Run(ctx context.Context, opts Options) error {
 	open := s.opened(ports)
 	if s.Listening != nil {
 		err = s.Listening(Listening{
-			addr(ports.http), addr(ports.grpc), addr(ports.resp), addr(ports.admin), s.store.where, s.origin(), s.decider.Config(),
-			open,
+			ports.addr("http"), ports.addr("grpc"), ports.addr("resp"), ports.addr("admin"), s.store.where, s.origin(), s.decider.Config(), open,
 		})
 		if err != nil {
 			ports.close()
@@ -139,7 +138,7 @@ func (s *instance) observe(ctx context.Context) (err error) {
 }
 
 // run answers on the ports until ctx ends and the service has drained, or until a port fails.
-func (s *instance) run(ctx context.Context, ports *ports) error {
+func (s *instance) run(ctx context.Context, ports ports) error {
 	late, end := s.drain(ctx)
 	defer end()
 	group, late := errgroup.WithContext(late)
@@ -226,10 +225,6 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := client.Hold(s.Budget); err != nil {
-		client.Close()
-		return nil, fmt.Errorf("--budget: %w", err)
-	}
 	others, err := redisclient.New(s.Redis) // what decides nothing must not delay what does
 	if err != nil {
 		client.Close()
@@ -238,6 +233,10 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 	disconnect := func() {
 		client.Close()
 		others.Close()
+	}
+	if err := client.Hold(s.Budget); err != nil {
+		disconnect()
+		return nil, fmt.Errorf("--budget: %w", err)
 	}
 	out := &store{where: "redis at " + client.String(), client: others}
 	s.stats.Redis(client.Connections)

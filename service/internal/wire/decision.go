@@ -23,44 +23,24 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// A Decision is the answer to one request. Durations are seconds as decimals, exact to the microsecond.
+// A Decision is the answer to one request, as openapi.yaml describes it.
 type Decision struct {
-	// Allowed says whether the call may go ahead.
-	Allowed bool `json:"allowed"`
-	// Remaining is the units left, the fewest over all limits; null when nothing limits the call.
-	Remaining *int64 `json:"remaining"`
-	// StartAfter is there when a request that can wait was let through, or one with an ID that was booked before: how long
-	// its caller waits before it starts. Its units are charged at that instant.
-	StartAfter *Seconds `json:"start_after,omitempty"`
-	// Waited is there when sash allow --wait was let through: how long it waited.
-	Waited *Seconds `json:"waited,omitempty"`
-	// RetryAfter is 0, or for a refusal the time after which the same call is admitted.
-	RetryAfter Seconds `json:"retry_after"`
-	// ResetAfter is the time until every unit of every limit is free.
-	ResetAfter Seconds `json:"reset_after"`
-	// RefusedBy is the name of the limit that refused, or decide.Ban, or null.
-	RefusedBy *string `json:"refused_by"`
-	// Blocked is there, and true, when the subject is kept out because it was refused too often: RetryAfter is at least the
-	// time until that ends.
-	Blocked bool `json:"blocked,omitempty"`
-	// Shadow is there, and true, when the limits do not bind: Allowed is true whatever they say, and
-	// RefusedBy and RetryAfter are those of the refusal.
-	Shadow bool `json:"shadow,omitempty"`
-	// Scope is there, and "global", when the limits count the calls of all regions together.
-	Scope string `json:"scope,omitempty"`
-	// Limits has one element a limit, and is empty when nothing limits the call.
-	Limits []Limit `json:"limits"`
-	// At is the store's clock when it decided; null when the store was not asked.
-	At *Instant `json:"at"`
-	// Source says where the decision came from: store; cache, for a refusal of the store that still holds; lease, for units
-	// that the store charged in advance; own, for the region's own share; and while the store is unavailable local, for this
-	// process over its share, or policy, where nothing was counted. Null when nothing limits the call.
-	Source *string `json:"source"`
-	// Cause is there when the source is own, local or policy and the store did not decide, and says why the store did not decide: see
-	// cause.Of.
-	Cause string `json:"cause,omitempty"`
-	// Token settles the reservation of a request that was let through, and is absent otherwise.
-	Token string `json:"token,omitempty"`
+	Allowed    bool     `json:"allowed"`
+	Remaining  *int64   `json:"remaining"`             // the fewest units over all limits; null when nothing limits the call
+	StartAfter *Seconds `json:"start_after,omitempty"` // of a request that can wait, or was booked before, and may go ahead
+	Waited     *Seconds `json:"waited,omitempty"`      // of sash allow --wait
+	RetryAfter Seconds  `json:"retry_after"`           // of a refusal
+	ResetAfter Seconds  `json:"reset_after"`           // until every unit of every limit is free
+	RefusedBy  *string  `json:"refused_by"`            // the name of the limit that refused, or decide.Ban, or null
+	Blocked    bool     `json:"blocked,omitempty"`     // the subject is kept out because it was refused too often
+	// Shadow says that the limits do not bind: Allowed is true, and RefusedBy and RetryAfter are those of the refusal.
+	Shadow bool     `json:"shadow,omitempty"`
+	Scope  string   `json:"scope,omitempty"` // "global" when the limits count the calls of all regions together
+	Limits []Limit  `json:"limits"`          // empty when nothing limits the call
+	At     *Instant `json:"at"`              // the store's clock when it decided; null when it was not asked
+	Source *string  `json:"source"`          // a sash.Source; null when nothing limits the call
+	Cause  string   `json:"cause,omitempty"` // why the store did not decide, as cause.Of has it
+	Token  string   `json:"token,omitempty"` // settles the reservation of a request that may go ahead
 }
 
 // AnswerOf returns the decision on a request of one part.
@@ -156,16 +136,11 @@ func (d *Decision) source(a *decide.Answer) {
 
 // A Limit is one limit, and where it is known what is left of it.
 type Limit struct {
-	// Name is the name that the limit was given, or its text, such as "10/1m".
-	Name string `json:"name"`
-	// Units is the most that the window may hold.
-	Units int64 `json:"units"`
-	// Window is the length of a sliding window; 0 for a calendar limit, whose Period says which.
-	Window Seconds `json:"window"`
-	// Period is such as "day@Europe/Paris", and absent for a sliding window.
-	Period string `json:"period,omitempty"`
-	// Remaining is the units of this limit that are left; absent where the limit is only named.
-	Remaining *int64 `json:"remaining,omitempty"`
+	Name      string  `json:"name"` // as given, or its text, such as "10/1m"
+	Units     int64   `json:"units"`
+	Window    Seconds `json:"window"`              // 0 for a calendar limit
+	Period    string  `json:"period,omitempty"`    // of a calendar limit, such as "day@Europe/Paris"
+	Remaining *int64  `json:"remaining,omitempty"` // absent where the limit is only named
 }
 
 // LimitOf returns a limit by itself.

@@ -25,11 +25,9 @@ const (
 	MaxEntries = 32
 )
 
-// An Error is the answer to a request that got no other.
+// An Error is the answer to a request that got no other. Source and Cause are those of a Decision.
 type Error struct {
-	// Error says what is wrong and what to do.
-	Error string `json:"error"`
-	// Source and Cause are those of a Decision; there when the store is unavailable.
+	Error  string `json:"error"`
 	Source string `json:"source,omitempty"`
 	Cause  string `json:"cause,omitempty"`
 }
@@ -74,10 +72,7 @@ func Fail(w http.ResponseWriter, status int, text string) { Write(w, status, Err
 
 // Write writes a body as JSON.
 func Write(w http.ResponseWriter, status int, body any) {
-	b, err := json.Marshal(body)
-	if err != nil { // every body of the service can be marshalled
-		status, b = http.StatusInternalServerError, []byte(`{"error":"the answer could not be written"}`)
-	}
+	b, _ := json.Marshal(body) // every body of the service can be marshalled
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(b, '\n')) // a client that is gone is no concern of ours
@@ -85,9 +80,7 @@ func Write(w http.ResponseWriter, status int, body any) {
 
 // A Subject names a subject by the domain and entries of its requests.
 type Subject struct {
-	// Domain names the application.
-	Domain string `json:"domain"`
-	// Entries are looked up in the configuration, one level each.
+	Domain  string         `json:"domain"`
 	Entries []config.Entry `json:"entries"`
 }
 
