@@ -384,7 +384,7 @@ func decompress(from io.Reader) (*bufio.Reader, error) {
 		_, _ = buffered.Discard(hole)
 	}
 	if after, isArray := bytes.CutPrefix(bytes.TrimSpace(start), []byte("[")); isArray && bytes.HasPrefix(bytes.TrimSpace(after), []byte("{")) {
-		e := &elements{from: io.LimitedReader{R: buffered, N: maxLine}}
+		e := &elements{from: io.LimitedReader{R: buffered}}
 		e.decoder = json.NewDecoder(&e.from)
 		buffered = bufio.NewReaderSize(e, readAhead)
 	}
