@@ -120,7 +120,7 @@ func TestEveryFormatIsFoundOutAndRead(t *testing.T) {
 			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b=c", Status: 200, Bytes: 297, Duration: 0.25, Host: "example.com", UserAgent: "curl"}, at, "csv",
 		},
 		"CloudFront without its header": {
-			"2015-05-17\t10:05:03\tLHR62\t297\t192.0.2.7\tGET\td1.cloudfront.net\t/a\t200\t-\tcurl\tb=c\t-\tHit\tid==\texample.com\thttps\t23\t0.250\t-\tTLSv1.2",
+			"2015-05-17\t10:05:03\tLHR62\t297\t192.0.2.7\tGET\td1.cloudfront.net\t/a\t200\t-\tcurl\tb=c\t-\tHit\tid==\texample.com\thttps\t23\t0.250\t-",
 			Record{RemoteAddress: "192.0.2.7", Method: "GET", Path: "/a", Query: "b=c", Status: 200, Bytes: 297, Duration: 0.25, Host: "example.com", UserAgent: "curl"}, at, "cloudfront",
 		},
 		"IIS": {

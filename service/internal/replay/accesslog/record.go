@@ -84,7 +84,7 @@ func (r *Record) setTime(s string) (err error) {
 }
 
 func (r *Record) setAddress(s string) error {
-	r.RemoteAddress = withoutPort(s)
+	r.RemoteAddress = withoutPort(strings.TrimSpace(s))
 	return nil
 }
 
