@@ -72,8 +72,7 @@ func TestTheSchemaIsThatOfTheAnswers(t *testing.T) {
 // Every kind of answer is as the schema says, and has nothing that the schema does not.
 func TestAnswersKeepToTheSchema(t *testing.T) {
 	text, _ := os.ReadFile(schemaFile)
-	strict := bytes.ReplaceAll(text, []byte(`"type": "object"`), []byte(`"additionalProperties": false, "type": "object"`))
-	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(strict))
+	schema, err := jsonschema.UnmarshalJSON(strings.NewReader(strings.ReplaceAll(string(text), `"type": "object"`, `"additionalProperties": false, "type": "object"`)))
 	compiler := jsonschema.NewCompiler()
 	if err := errors.Join(err, compiler.AddResource("file:///answers", schema)); err != nil {
 		t.Fatal(err)
@@ -112,5 +111,12 @@ func TestAnswersInCSV(t *testing.T) {
 	want := "limits,algorithm,requests,refused,clients,clients_limited,limited_seconds\n2/1m,sliding-log,3,1,1,1,60\n\"5/1s,9/1m\",sliding-log,3,0,1,0,0\n"
 	if code != 0 || out.String() != want || !strings.Contains(failed.String(), "warning: The times of 3 of 3 lines count as ends") {
 		t.Errorf("exit %d, %s%s", code, out.String(), failed.String())
+	}
+	log := "time,client_ip\n"
+	for i := range 500 {
+		log += fmt.Sprintf("%d,192.0.2.%d\n", 1431857103+i*10*(i/400), i/400*(i%9))
+	}
+	if _ = Run(strings.Fields("suggest --csv --affect 50% --burst 1s --sustained 10s"), strings.NewReader(log), &out, &failed); !strings.Contains(failed.String(), "WARNING: ") {
+		t.Errorf("%s%s", out.String(), failed.String())
 	}
 }

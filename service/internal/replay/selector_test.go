@@ -228,8 +228,7 @@ func TestSlowRequestsAreNoDisorder(t *testing.T) {
 			s := &Survey{}
 			s.NextFile()
 			for n := range 1000 { // ten of them by that much before the latest
-				at := noon.Add(time.Duration(n)*time.Hour - time.Duration(n%100/99)*(time.Hour+back))
-				r.Time, r.RemoteAddress = at.UnixMicro(), address(n%50)
+				r.Time, r.RemoteAddress = noon.Add(time.Duration(n)*time.Hour-time.Duration(n%100/99)*(time.Hour+back)).UnixMicro(), address(n%50)
 				r.Written = min(1, r.Written) * r.Time
 				s.Add(&r)
 			}

@@ -329,9 +329,6 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("the %s data is corrupt or cut off (%v)", e.Compression, e.Err)
 }
 
-// Unwrap returns the error of the decoder.
-func (e *DamagedError) Unwrap() error { return e.Err }
-
 // compressions are recognised by their first bytes.
 var compressions = []struct {
 	name, magic string

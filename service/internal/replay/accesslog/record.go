@@ -226,9 +226,6 @@ func (r *Record) Header(name string) string {
 	return ""
 }
 
-// When returns Time as a time in UTC.
-func (r *Record) When() time.Time { return time.UnixMicro(r.Time).UTC() }
-
 func isMethod(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < 'A' || c > 'Z' {
