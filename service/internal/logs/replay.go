@@ -140,7 +140,7 @@ func (r *replayFlags) run(cmd *cobra.Command, args, files []string) error {
 			return err
 		}
 	}
-	if err := r.print(cmd, report, &report.logReport, report.Candidates, func(t *output.Text) { replayText(t, report) }); err != nil {
+	if err := r.print(cmd, report, &report.logReport, nil, report.Candidates, func(t *output.Text) { replayText(t, report) }); err != nil {
 		return err
 	}
 	return r.ended(cmd, &report.logReport, report.Candidates, false)

@@ -248,15 +248,10 @@ func (r *logReport) read() []string {
 	}
 	lines := []string{fmt.Sprintf("Read as %s: %s of %s, %s.", format, output.Count(r.lines, "line"), filesText(r.Files), broken), client + ".", requests}
 	var more []string
-	for _, p := range []struct {
-		n    int64
-		what string
-	}{
-		{r.Filtered, "left out by --where"}, {r.Unlimited, "without a key, cost or rule"},
-		{r.Late, "after a later one in the log: decided in time order"}, {r.Throttled, "answered with 429 already"},
-	} {
-		if p.n > 0 {
-			more = append(more, fmt.Sprintf("%d %s", p.n, p.what))
+	for i, n := range []int64{r.Filtered, r.Unlimited, r.Late, r.Throttled} {
+		if n > 0 {
+			more = append(more, fmt.Sprintf("%d %s", n, []string{"left out by --where", "without a key, cost or rule",
+				"after a later one in the log: decided in time order", "answered with 429 already"}[i]))
 		}
 	}
 	if len(more) > 0 {

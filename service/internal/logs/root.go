@@ -121,14 +121,17 @@ func (l *logs) register(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("json", "csv")
 }
 
-// print writes an answer in the form that the flags select.
-func (l *logs) print(cmd *cobra.Command, answer any, log *logReport, outcomes []*replay.Outcome, describe func(*output.Text)) error {
+// print writes an answer in the form that the flags select. In CSV it consists of the outcomes.
+func (l *logs) print(cmd *cobra.Command, answer any, log *logReport, warnings []string, outcomes []*replay.Outcome, describe func(*output.Text)) error {
 	progress(cmd, "")
 	if !l.csv {
 		return output.Print(cmd.OutOrStdout(), l.json, answer, describe)
 	}
 	for _, w := range log.LogWarnings {
 		cmd.PrintErrln("warning: " + w.Text)
+	}
+	for _, w := range warnings {
+		cmd.PrintErrln("WARNING: " + w)
 	}
 	rows := [][]string{{"limits", "algorithm", "requests", "refused", "clients", "clients_limited", "limited_seconds"}}
 	for _, o := range outcomes {
@@ -140,7 +143,7 @@ func (l *logs) print(cmd *cobra.Command, answer any, log *logReport, outcomes []
 
 // progress shows what the command does, for as long as it does it, if standard error is a terminal.
 func progress(cmd *cobra.Command, doing string) {
-	if err, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(err.Fd())) {
+	if to, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(to.Fd())) {
 		cmd.PrintErr("\r\x1b[K" + doing)
 	}
 }

@@ -2,8 +2,10 @@ package logs
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -69,68 +71,52 @@ func TestTheSchemaIsThatOfTheAnswers(t *testing.T) {
 
 // Every kind of answer is as the schema says, and has nothing that the schema does not.
 func TestAnswersKeepToTheSchema(t *testing.T) {
-	text, err := os.ReadFile(schemaFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(bytes.ReplaceAll(text, []byte(`"type": "object"`), []byte(`"additionalProperties": false, "type": "object"`))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text, _ := os.ReadFile(schemaFile)
+	schema, err := jsonschema.UnmarshalJSON(strings.NewReader(strings.ReplaceAll(string(text), `"type": "object"`, `"additionalProperties": false, "type": "object"`)))
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource("file:///answers.json", schema); err != nil {
+	if err := errors.Join(err, compiler.AddResource("file:///answers", schema)); err != nil {
 		t.Fatal(err)
 	}
-	long := "broken\n"
+	long, few := "broken\n", "start_time,client_ip\n"
 	for i := range 5000 { // with clients that are refused, and one that does one thing only
 		path, client := "/", i%300
 		if i%3 == 0 {
 			path, client = "/login", 999
 		}
 		long += fmt.Sprintf("10.0.%d.%d - - [%02d/May/2015:%02d:%02d:03 +0000] \"GET %s HTTP/1.1\" 401 5 \"-\" \"curl\"\n", client/256, client%256, 17+i/2000, i/100%20, i%60, path)
+		few += fmt.Sprintf("%d,66.249.73.%d\n", 1431857103+i, i%7)
 	}
-	one := "start_time,client_ip\n1431857103,66.249.73.135\n1431943503,192.0.2.7\n"
-	few := "start_time,client_ip\n"
-	for i := range 20 {
-		few += fmt.Sprintf("%d,192.0.2.7\n", 1431857103+i)
-	}
-	for name, tt := range map[string]struct {
-		log  string
-		args []string
-	}{
-		"replay": {long, []string{"--try", "10/1m,100/1h", "--try", "9/day@UTC", "--algorithm", "sliding-log,fixed-window"}}, "replay of little": {one, []string{"--try", "9/1m"}},
-		"replay, hidden": {long, []string{"--try", "1/1h", "--hide-clients", "--key", "user_agent"}}, "replay of two": {one, []string{"--try", "1/2d"}},
-		"suggest": {long, []string{"--affect", "0%"}}, "suggest for many": {long, []string{"--affect", "50%", "--affect-requests", "1%"}},
-		"error": {"", []string{"--try", "1/1m"}}, "suggest from little": {few, []string{"--burst", "1s", "--sustained", "2s"}},
+	for _, tt := range []struct{ kind, log, args string }{
+		{"replay", long, "replay --try 10/1m,100/1h --try 9/day@UTC --algorithm sliding-log,fixed-window"}, {"replay", few[:60], "replay --try 1/2d"},
+		{"replay", long, "replay --try 1/1h --hide-clients --key user_agent"}, {"suggest", long, "suggest --affect 0%"},
+		{"suggest", long, "suggest --affect 50% --affect-requests 1%"}, {"suggest", few[:600], "suggest --burst 1s --sustained 2s"}, {"error", "", "replay --try 1/1m"},
 	} {
-		command, _, _ := strings.Cut(name, " ")
-		command = strings.TrimSuffix(command, ",")
-		compiled, err := compiler.Compile("file:///answers.json#/$defs/" + command)
-		if err != nil {
+		var out bytes.Buffer
+		_ = Run(append(strings.Fields(tt.args), "--json"), strings.NewReader(tt.log), &out, io.Discard)
+		compiled, failed := compiler.Compile("file:///answers#/$defs/" + tt.kind)
+		answer, err := jsonschema.UnmarshalJSON(&out)
+		if err := cmp.Or(failed, err); err != nil {
 			t.Fatal(err)
 		}
-		var out bytes.Buffer
-		code := Run(append([]string{strings.Replace(command, "error", "replay", 1), "--json"}, tt.args...), strings.NewReader(tt.log), &out, io.Discard)
-		got, err := jsonschema.UnmarshalJSON(bytes.NewReader(out.Bytes()))
-		if err == nil {
-			err = compiled.Validate(got)
-		}
-		if command != "error" && code != 0 || err != nil {
-			t.Errorf("%s: exit %d, %v: %s", name, code, err, out.String())
+		if err := compiled.Validate(answer); err != nil {
+			t.Errorf("%s: %v: %v", tt.args, err, answer)
 		}
 	}
 }
 
 // CSV has a row for each candidate, and leaves warnings to standard error.
 func TestAnswersInCSV(t *testing.T) {
-	log, header := strings.Repeat("1431857103,192.0.2.7\n", 3), "limits,algorithm,requests,refused,clients,clients_limited,limited_seconds\n"
-	for want, args := range map[string][]string{
-		"2/1m,sliding-log,3,1,1,1,60\n\"5/1s,9/1m\",sliding-log,3,0,1,0,0\n": {"replay", "--try", "2/1m", "--try", "5/1s,9/1m"},
-	} {
-		var out, failed bytes.Buffer
-		code := Run(append(args, "--csv"), strings.NewReader("time,client_ip\n"+log), &out, &failed)
-		if code != 0 || out.String() != header+want || !strings.Contains(failed.String(), "warning: The times of 3 of 3 lines count as ends") {
-			t.Errorf("exit %d, %s%s", code, out.String(), failed.String())
-		}
+	var out, failed bytes.Buffer
+	code := Run(strings.Fields("replay --csv --try 2/1m --try 5/1s,9/1m"), strings.NewReader("time,client_ip\n"+strings.Repeat("1431857103,192.0.2.7\n", 3)), &out, &failed)
+	want := "limits,algorithm,requests,refused,clients,clients_limited,limited_seconds\n2/1m,sliding-log,3,1,1,1,60\n\"5/1s,9/1m\",sliding-log,3,0,1,0,0\n"
+	if code != 0 || out.String() != want || !strings.Contains(failed.String(), "warning: The times of 3 of 3 lines count as ends") {
+		t.Errorf("exit %d, %s%s", code, out.String(), failed.String())
+	}
+	log := "time,client_ip\n"
+	for i := range 500 {
+		log += fmt.Sprintf("%d,192.0.2.%d\n", 1431857103+i*10*(i/400), i/400*(i%9))
+	}
+	if _ = Run(strings.Fields("suggest --csv --affect 50% --burst 1s --sustained 10s"), strings.NewReader(log), &out, &failed); !strings.Contains(failed.String(), "WARNING: ") {
+		t.Errorf("%s%s", out.String(), failed.String())
 	}
 }

@@ -118,7 +118,7 @@ func (s *suggestFlags) run(cmd *cobra.Command, files []string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.print(cmd, report, &report.logReport, report.Outcomes, func(t *output.Text) { suggestText(t, s, report) }); err != nil {
+	if err := s.print(cmd, report, &report.logReport, report.Warnings, report.Outcomes, func(t *output.Text) { suggestText(t, s, report) }); err != nil {
 		return err
 	}
 	return s.ended(cmd, &report.logReport, report.Outcomes[:1], len(report.Warnings) > 0)

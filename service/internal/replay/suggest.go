@@ -43,9 +43,6 @@ type Suggestion struct {
 	heavy []int // the clients, those with the highest sustained peak first
 }
 
-// ErrNothingToSuggest means that the trace is empty.
-var ErrNothingToSuggest = errors.New("no request has a key and a cost, so there is nothing to suggest")
-
 // Suggest proposes one limit over a short window and one over a long window that together stay within the caps, which are
 // from 0 to below 1. Neither could be smaller without the other being larger. Of the pairs without a cap on requests it
 // returns the one with the smallest product of units; where more than 64 clients may be affected, it tries 64 burst
@@ -56,7 +53,7 @@ var ErrNothingToSuggest = errors.New("no request has a key and a cost, so there 
 // clients that may be refused.
 func (t *Trace) Suggest(caps Caps, burst, sustained time.Duration) (*Suggestion, error) {
 	if len(t.clients) == 0 {
-		return nil, ErrNothingToSuggest
+		return nil, errors.New("no request has a key and a cost, so there is nothing to suggest")
 	}
 	return t.measure(burst, sustained).With(caps)
 }

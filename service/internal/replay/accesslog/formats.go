@@ -88,7 +88,7 @@ var jsonOf = entries("json")
 func (f *format) describe(r *Record) string {
 	switch from := r.other.(type) {
 	case row:
-		if from.field("xff") != "" {
+		if from.field("xff") != "" && strings.HasPrefix(from.layout.name, "combined") {
 			return from.layout.name + " with X-Forwarded-For (nginx's main)"
 		} else if from.layout != nil {
 			return from.layout.name

@@ -171,26 +171,21 @@ func TestTheFinestTimeThatCanBeReadCounts(t *testing.T) {
 
 // The client is found wherever a proxy names it.
 func TestClientsInOtherFields(t *testing.T) {
-	line := func(field, value string) string {
-		return `{"msec":"1431857103.0","remote_addr":"10.0.0.1","status":200,"` + field + `":"` + value + `"}`
-	}
+	trusting := Options{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	haproxy := `10.0.0.1:5000 [17/May/2015:10:05:03.000] fe be/s1 0/0/1/2/3 200 100 - - ---- 1/1/1/1/0 0/0 {%s} "GET / HTTP/1.1"`
-	for _, text := range []string{
-		line("http_cf_connecting_ip", "192.0.2.7"), line("X-Forwarded-For", "192.0.2.9, 192.0.2.7"), line("client_ip", "192.0.2.7"),
-		line("http_forwarded", `for=192.0.2.9, for=192.0.2.7;proto=https`), fmt.Sprintf(haproxy, "example.com|192.0.2.7|"),
-		`{"msec":1431857103.5,"remote_addr":"10.0.0.1","headers":{"x-forwarded-for":"192.0.2.7"}}`,
+	for field, client := range map[string]string{
+		`"http_cf_connecting_ip":"192.0.2.7"`: "192.0.2.7", `"X-Forwarded-For":"192.0.2.9, 192.0.2.7"`: "192.0.2.7", `"client_ip":"192.0.2.7"`: "192.0.2.7",
+		`"http_forwarded":"for=192.0.2.9, For=\"[2001:db8::7]:80\";proto=https"`: "2001:db8::7", `"headers":{"x-forwarded-for":"192.0.2.7"}`: "192.0.2.7",
+		"example.com|192.0.2.7|": "192.0.2.7", "curl/7.0|example.com": "10.0.0.1", `"client_ip":"shop"`: "10.0.0.1",
 	} {
-		all, stats := read(t, text, Options{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
-		if len(all) != 1 || all[0].RemoteAddress != "192.0.2.7" || len(stats.Peers) != 0 {
-			t.Errorf("%s: %+v, %+v", text, all, stats)
+		text := `{"msec":"1431857103.0","remote_addr":"10.0.0.1","status":200,` + field + `}`
+		if strings.Contains(field, "|") {
+			text = fmt.Sprintf(haproxy, field)
 		}
-		if _, stats = read(t, text, Options{}); stats.Peers["10.0.0.1"] != 1 {
-			t.Errorf("%s: %+v", text, stats)
-		}
-	}
-	for _, text := range []string{line("client_ip", "shop"), fmt.Sprintf(haproxy, "curl/7.0|example.com")} {
-		if all, stats := read(t, text, Options{}); len(all) != 1 || all[0].ForwardedFor != "" || len(stats.Peers) != 0 {
-			t.Errorf("%s: %+v, %+v", text, all, stats)
+		all, stats := read(t, text, trusting)
+		_, alone := read(t, text, Options{})
+		if len(all) != 1 || all[0].RemoteAddress != client || len(stats.Peers) != 0 || (alone.Peers["10.0.0.1"] == 1) != (client != "10.0.0.1") {
+			t.Errorf("%s: %+v, %+v, %+v", field, all, stats, alone)
 		}
 	}
 }

@@ -329,9 +329,6 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("the %s data is corrupt or cut off (%v)", e.Compression, e.Err)
 }
 
-// Unwrap returns the error of the decoder.
-func (e *DamagedError) Unwrap() error { return e.Err }
-
 // compressions are recognised by their first bytes.
 var compressions = []struct {
 	name, magic string
@@ -384,7 +381,7 @@ func decompress(from io.Reader) (*bufio.Reader, error) {
 		_, _ = buffered.Discard(hole)
 	}
 	if after, isArray := bytes.CutPrefix(bytes.TrimSpace(start), []byte("[")); isArray && bytes.HasPrefix(bytes.TrimSpace(after), []byte("{")) {
-		e := &elements{from: io.LimitedReader{R: buffered, N: maxLine}}
+		e := &elements{from: io.LimitedReader{R: buffered}}
 		e.decoder = json.NewDecoder(&e.from)
 		buffered = bufio.NewReaderSize(e, readAhead)
 	}

@@ -84,7 +84,7 @@ func (r *Record) setTime(s string) (err error) {
 }
 
 func (r *Record) setAddress(s string) error {
-	r.RemoteAddress = withoutPort(s)
+	r.RemoteAddress = withoutPort(strings.TrimSpace(s))
 	return nil
 }
 
@@ -225,9 +225,6 @@ func (r *Record) Header(name string) string {
 	}
 	return ""
 }
-
-// When returns Time as a time in UTC.
-func (r *Record) When() time.Time { return time.UnixMicro(r.Time).UTC() }
 
 func isMethod(s string) bool {
 	for i := range len(s) {

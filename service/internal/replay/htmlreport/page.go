@@ -88,12 +88,8 @@ func hash(text string) string {
 
 // shown returns a name from a log as a page can show it: visible, and at most 200 characters.
 func shown(name string) string {
-	const most = 200
-	n := 0
-	for i := range name {
-		if n++; n > most {
-			return visible(name[:i]) + "…"
-		}
+	if runes := []rune(name); len(runes) > 200 {
+		return visible(string(runes[:200])) + "…"
 	}
 	return visible(name)
 }
@@ -164,10 +160,7 @@ type mark struct {
 	replay.Point
 }
 
-const (
-	mostMarks = 24
-	columns   = 500 // of a chart
-)
+const columns = 500 // of a chart
 
 func (p *Page) curve() *curve {
 	if len(p.Demand) == 0 {
@@ -180,7 +173,7 @@ func (p *Page) curve() *curve {
 			units, err := strconv.ParseInt(text, 10, 64)
 			i := slices.IndexFunc(p.Demand, func(d *replay.Demand) bool { return d.Window == window })
 			known := slices.ContainsFunc(c.Tried, func(m mark) bool { return m.Limit == limit })
-			if err == nil && !known && i >= 0 && len(c.Tried) < mostMarks {
+			if err == nil && !known && i >= 0 {
 				n, all := p.Demand[i].Affected(units), len(p.Demand[i].Peaks)
 				c.Tried = append(c.Tried, mark{limit, i, replay.Point{Units: units, Affected: n, Share: float64(n) / float64(all)}})
 			}
