@@ -48,9 +48,8 @@ func (g *guard) repay(b *backlog, store *breaker, done chan<- struct{}) {
 		switch {
 		case policy == nil && wait == 0:
 			return
-		case policy == nil:
-			g.await(b, wait)
-			pause, works = firstPause, false
+		case policy == nil: // there may be another debt earlier, or Close
+			pause, works = max(time.Millisecond, min(wait, firstPause)), false
 			continue
 		}
 		if works = (works || g.look(store, of.key, policy)) && g.pay(b, store, of); works {
@@ -72,15 +71,6 @@ func (g *guard) rest(store *breaker, pause time.Duration) bool {
 		}
 	}
 	return over.Err() == nil
-}
-
-// await waits until a debt may be due: after a while, or when there is another debt or Close is called.
-func (g *guard) await(b *backlog, wait time.Duration) {
-	select {
-	case <-time.After(wait):
-	case <-b.wake:
-	case <-g.local.over.Done():
-	}
 }
 
 // pay writes what an account owes, and reports whether the store worked. A write has an ID if the store knows IDs, so one
