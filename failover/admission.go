@@ -234,9 +234,8 @@ func (a *admission) step() {
 	if a.g.woke != nil {
 		a.g.woke()
 	}
-	_ = yield() // to those that read replies
-	waits, known := a.g.waits()
-	here := known && waits < a.g.budget-a.gap() // the store keeps no call waiting
+	_ = yield()                                  // to those that read replies
+	here := a.g.waitsBelow(a.g.budget - a.gap()) // the store keeps no call waiting
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()

@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,7 +117,20 @@ func (g *guard) attend(ctx context.Context, q *question) (err error) {
 			err = &sash.StoreError{Err: fmt.Errorf("failover: the store panicked: %v", p)}
 		}
 	}()
-	return g.carryOut(ctx, q)
+	for _, over := range q.after {
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	b := q.batch
+	err = g.store.Do(ctx, b)
+	if chosen := b.Chosen; chosen < 0 || chosen >= len(b.Ops) {
+		b.Chosen = 0
+		err = cmp.Or(err, fmt.Errorf("failover: the store chose operation %d of %d", chosen, len(b.Ops)))
+	}
+	return err
 }
 
 // ask asks the store. The store gets the whole budget even if the caller's deadline is earlier: otherwise callers with less
@@ -228,8 +242,8 @@ func (g *guard) judge(b *breaker, a *attempt, t ticket, w *watch) outcome {
 
 // late returns ErrBudget, with the servers that are silent. One that answers every call has owed none for half of the budget.
 func (g *guard) late() error {
-	if w, ok := driver.Behind[driver.Witness](g.store); ok {
-		if servers := w.Silent(g.budget / 2); servers != "" {
+	if g.witness != nil {
+		if servers := g.witness.Silent(g.budget / 2); servers != "" {
 			return fmt.Errorf("%w: %s", ErrBudget, servers)
 		}
 	}

@@ -33,7 +33,6 @@ type ledger struct {
 type backlog struct {
 	*ledger
 	write func(done chan<- struct{}) // writes the debts, and closes done at its end
-	wake  chan struct{}              // holds one element when write has to look again
 
 	mostSettled int
 
@@ -48,7 +47,7 @@ type backlog struct {
 
 func newBacklog(l *ledger, mostSettled int) backlog {
 	return backlog{
-		ledger: l, wake: make(chan struct{}, 1), mostSettled: mostSettled,
+		ledger: l, mostSettled: mostSettled,
 		debts: make(map[account]*debt), sent: make(map[*debt]struct{}), settled: make(map[string]int64),
 	}
 }
@@ -123,11 +122,6 @@ func (b *backlog) start() {
 	if b.done == nil {
 		b.done = make(chan struct{})
 		go b.write(b.done)
-		return
-	}
-	select {
-	case b.wake <- struct{}{}:
-	default:
 	}
 }
 
@@ -193,10 +187,7 @@ func (b *backlog) hurries(of account) bool { return b.closed || of.id != "" }
 func (b *backlog) close() (done <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.closed = true
-	if b.done != nil {
-		b.start() // now everything is due
-	}
+	b.closed = true // now everything is due
 	return b.done
 }
 

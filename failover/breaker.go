@@ -206,10 +206,9 @@ func (g *guard) divide(o *Options) {
 	}
 	onChange := o.OnChange
 	if onChange != nil && n > 1 {
-		onChange = func(_ State, cause error) {
-			now := g.now()
-			cause = cmp.Or(cause, g.cause()) // this part may be back, and another one not
-			if cause == nil || now == Up {
+		onChange = func(_ State, why error) {
+			now, cause := g.now() // this part may be back, and another one not
+			if cause = cmp.Or(why, cause); cause == nil || now == Up {
 				now, cause = Up, nil
 			}
 			o.OnChange(now, cause)
@@ -223,12 +222,7 @@ func (g *guard) divide(o *Options) {
 }
 
 // part returns the breaker of a request's part.
-func (g *guard) part(req driver.Request) *breaker { return g.of(req.Key, req.Policy) }
-
-// of returns the breaker of a subject's part.
-func (g *guard) of(key string, policy *driver.Policy) *breaker {
-	return &g.breakers[g.index(key, policy)]
-}
+func (g *guard) part(req driver.Request) *breaker { return &g.breakers[g.index(req.Key, req.Policy)] }
 
 // owed returns the backlog of a subject's part.
 func (g *guard) owed(key string, policy *driver.Policy) *backlog {
@@ -242,32 +236,18 @@ func (g *guard) index(key string, policy *driver.Policy) uint {
 	return uint(g.partOf(key, policy)) % uint(len(g.breakers))
 }
 
-// now returns the state of all parts together.
-func (g *guard) now() State {
-	now := Up
-	for i := range g.breakers {
-		switch g.breakers[i].now() {
-		case Down:
-			return Down
-		case Probing:
-			now = Probing
-		}
-	}
-	return now
-}
-
-// cause returns why a part gets no calls, or nil if all parts get calls.
-func (g *guard) cause() error {
+// now returns the state of all parts together, and why a part gets no calls.
+func (g *guard) now() (now State, cause error) {
 	for i := range g.breakers {
 		b := &g.breakers[i]
 		b.mu.Lock()
-		cause := b.cause
-		b.mu.Unlock()
-		if cause != nil {
-			return cause
+		cause = cmp.Or(cause, b.cause)
+		if at := b.now(); at == Down || now == Up {
+			now = at
 		}
+		b.mu.Unlock()
 	}
-	return nil
+	return now, cause
 }
 
 // How many failures take the store down.

@@ -1,7 +1,6 @@
 package failover
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -166,24 +165,6 @@ func corrects(op *driver.Op) bool { return op.Kind == driver.Settle || op.Kind =
 // at returns the index of the operation on a key, or -1.
 func at(ops []driver.Op, key string) int {
 	return slices.IndexFunc(ops, func(op driver.Op) bool { return op.Key == key })
-}
-
-// carryOut has the store carry out a batch.
-func (g *guard) carryOut(ctx context.Context, q *question) error {
-	for _, over := range q.after {
-		select {
-		case <-over:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	b := q.batch
-	err := g.store.Do(ctx, b)
-	if chosen := b.Chosen; chosen < 0 || chosen >= len(b.Ops) {
-		b.Chosen = 0
-		err = cmp.Or(err, fmt.Errorf("failover: the store chose operation %d of %d", chosen, len(b.Ops)))
-	}
-	return err
 }
 
 // correct has charges corrected where they were made. Mode Open charged nothing, so there is nothing to correct. A charge that

@@ -117,18 +117,16 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
 	g := &guard{
 		store: store, budget: o.Budget, most: o.MaxInFlight, start: time.Now(),
-		classify: o.Classify, onError: o.OnError, ceiling: newCeiling(o.OpenPerSecond),
+		classify: o.Classify, onError: o.OnError,
+	}
+	var err error
+	if g.ceiling, err = newCeiling(o.OpenPerSecond); err != nil {
+		return nil, err
 	}
 	if g.classify == nil {
 		g.classify = func(error) Kind { return Unknown }
 	}
-	g.waits = func() (waits time.Duration, known bool) {
-		w, known := driver.Behind[driver.Witness](store)
-		if known {
-			waits = w.Waits()
-		}
-		return waits, known
-	}
+	g.witness, _ = driver.Behind[driver.Witness](store)
 	g.divide(&o)
 	g.enter = (*breaker).enter
 	g.keys = sync.OnceValue(g.probeKeys)
@@ -160,7 +158,10 @@ func (s *Store) Unwrap() driver.Store { return s.store }
 func (s *Store) Powers() driver.Powers { return s.store.Powers()&^driver.CanEach | driver.Substitutes }
 
 // State returns whether the store is up, down or being probed: Up if every part is up, and Down if any part is down.
-func (s *Store) State() State { return s.now() }
+func (s *Store) State() State {
+	now, _ := s.now()
+	return now
+}
 
 // Stats count the calls in flight and the local admissions of a Store.
 type Stats struct {
@@ -204,9 +205,9 @@ type guard struct {
 	breakers []breaker // of each part
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
-	ceiling  *ceiling                       // of mode Open
+	ceiling  *sash.Limiter                  // of mode Open; nil is none
 	woke     func()                         // after every step; nil but in tests
-	waits    func() (time.Duration, bool)   // for how long the store has waited; false if it does not know
+	witness  driver.Witness                 // for how long the store has waited; nil if it does not know
 	keys     func() []string                // probeKeys, once
 	local    *local                         // nil without a local store
 }

@@ -150,14 +150,12 @@ func (l *local) decide(ctx context.Context, ops []driver.Op, cause error, again 
 		}
 		fits = fits && op.Cost <= shares[i].least
 	}
-	for i := range ops {
-		if op := &asked.Ops[i]; !fits {
-			if op.Policy.CountRefused {
-				l.mirror(ctx, op.ID, ops[i].Request)
-			}
-			op.Cost, op.Forced, op.Within = 0, false, 0
-			op.ID = "" // do not remember a peek as the answer to the call
+	for i := 0; !fits && i < len(ops); i++ {
+		op := &asked.Ops[i]
+		if op.Policy.CountRefused {
+			l.mirror(ctx, op.ID, ops[i].Request)
 		}
+		op.Cost, op.Forced, op.Within, op.ID = 0, false, 0, "" // a peek is not remembered as the answer to the call
 	}
 	if err := l.store.Do(ctx, &asked); err != nil {
 		return err

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/internal/window"
+	"example.com/sash/memstore"
 )
 
 // A Mode is how a Store answers while the store behind it is unavailable.
@@ -95,8 +94,10 @@ func (s *Store) answer(ctx context.Context, ops []driver.Op, cause error) error 
 	case Local:
 		return s.local.decide(ctx, ops, cause, max(firstPause, s.part(ops[0].Request).ready(0)))
 	case Open:
-		if !s.ceiling.admits(cost) {
-			return &sash.StoreError{Err: fmt.Errorf("%w: %w", ErrCeiling, cause)}
+		if s.ceiling != nil && cost > 0 {
+			if res, err := s.ceiling.AllowN(context.WithoutCancel(ctx), "open", cost); err != nil || !res.Allowed {
+				return &sash.StoreError{Err: fmt.Errorf("%w: %w", ErrCeiling, cause)}
+			}
 		}
 		for i := range ops {
 			ops[i].Answer = open(ops[i].Request, cause)
@@ -120,30 +121,10 @@ func open(req driver.Request, cause error) driver.Answer {
 	return answer
 }
 
-// A ceiling bounds the units that mode Open lets through in any second. The zero ceiling lets everything through.
-type ceiling struct {
-	limits []driver.Limit // one, or none
-	born   time.Time
-
-	mu  sync.Mutex
-	log window.Log // guarded by mu
-}
-
-func newCeiling(perSecond int64) *ceiling {
+// newCeiling returns the limiter that bounds the units that mode Open lets through in any second, or nil.
+func newCeiling(perSecond int64) (*sash.Limiter, error) {
 	if perSecond == 0 {
-		return &ceiling{}
+		return nil, nil
 	}
-	const second, steps = 1_000_000, 20 // in which units are counted
-	return &ceiling{limits: []driver.Limit{{Units: perSecond, Window: second}}, born: time.Now(), log: window.Log{Resolution: second / steps}}
-}
-
-// admits reports whether there is room for a cost now, and counts it.
-func (c *ceiling) admits(cost int64) bool {
-	if c.limits == nil {
-		return true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var status [1]driver.Status
-	return window.Decide(&c.log, 1+time.Since(c.born).Microseconds(), cost, c.limits, false, status[:]) == 0
+	return sash.New(memstore.New(nil), &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Second / 20}, sash.PerSecond(perSecond))
 }

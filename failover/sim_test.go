@@ -98,7 +98,7 @@ func hides(g *guard) {
 					return
 				}
 				if policy == nil {
-					g.await(b, wait)
+					time.Sleep(max(time.Millisecond, min(wait, firstPause)))
 					continue
 				}
 				d := b.claim(of)

@@ -119,10 +119,10 @@ func (w *watch) next() {
 
 // here reports whether what the call waits for is in this process: nothing has been at the store for the whole budget, less
 // the time in which this process did not run.
-func (w *watch) here() bool {
-	waits, known := w.g.waits()
-	return known && waits < w.g.budget-w.step+w.late
-}
+func (w *watch) here() bool { return w.g.waitsBelow(w.g.budget - w.step + w.late) }
+
+// waitsBelow reports whether the store knows that no call has been with its servers for so long.
+func (g *guard) waitsBelow(d time.Duration) bool { return g.witness != nil && g.witness.Waits() < d }
 
 // behind reports whether goroutines wait for a processor, such as one that reads replies: this one has to wait for them.
 func (w *watch) behind() bool {

@@ -142,9 +142,7 @@ func TestALateProcessQueuesAsMuchLonger(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			b := &breaker{}
 			b.init(DefaultBlip, DefaultBudget, nil)
-			g := &guard{
-				budget: DefaultBudget, most: 1, woke: func() { time.Sleep(c.late) }, waits: func() (time.Duration, bool) { return 0, false },
-			}
+			g := &guard{budget: DefaultBudget, most: 1, woke: func() { time.Sleep(c.late) }}
 			b.entry.init(b, g)
 			q := &question{breaker: b, patience: DefaultBudget}
 			if _, _, err := b.entry.enter(t.Context(), q); err != nil {
