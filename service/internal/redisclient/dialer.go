@@ -179,16 +179,13 @@ func secure(ctx context.Context, conn net.Conn, config *tls.Config, addr string)
 		err = os.ErrDeadlineExceeded
 	}
 	_ = conn.Close()
-	var wrong *tls.CertificateVerificationError
-	var alert tls.AlertError
-	switch {
-	case errors.As(err, &wrong):
-		err = fmt.Errorf("TLS handshake: %w (set its authority with tls_ca=FILE, and use the host name of the certificate)", err)
-	case errors.As(err, &alert):
-		err = fmt.Errorf("TLS handshake: %w", err)
-	default:
-		err = fmt.Errorf("TLS handshake: %w (is it a TLS port? redis:// does not use TLS)", err)
+	hint := " (is it a TLS port? redis:// does not use TLS)"
+	if _, alert := errors.AsType[tls.AlertError](err); alert {
+		hint = ""
+	} else if _, wrong := errors.AsType[*tls.CertificateVerificationError](err); wrong {
+		hint = " (set its authority with tls_ca=FILE, and use the host name of the certificate)"
 	}
+	err = fmt.Errorf("TLS handshake: %w%s", err, hint)
 	return nil, &net.OpError{Op: "dial", Net: conn.RemoteAddr().Network(), Addr: conn.RemoteAddr(), Err: err}
 }
 
