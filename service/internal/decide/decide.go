@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/service/internal/config"
 )
 
@@ -294,10 +293,8 @@ type State struct {
 	Override *Exception
 	// Ban is the ban that refuses the subject, of several the last to end; nil is none.
 	Ban *Exception
-	// Limits are what holds it now, of its rule or of an override; none is unlimited. Policy is how they are
-	// counted; nil where nothing is.
+	// Limits are what holds it now, of its rule or of an override; none is unlimited.
 	Limits []sash.Limit
-	Policy *driver.Policy
 	// Answer is the store's, to a request of no units; its Limits are empty where the store was not asked.
 	Answer Answer
 }
@@ -334,7 +331,6 @@ func (d *Decider) State(ctx context.Context, domain string, entries []config.Ent
 	if s.Limits, s.Answer.limits = held.named, held; held.limiter == nil {
 		return s, nil
 	}
-	s.Policy = held.limiter.Policy()
 	return s, s.Answer.look(ctx)
 }
 

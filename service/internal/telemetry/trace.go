@@ -51,18 +51,15 @@ func parseParent(header, state string) *parent {
 	if len(header) < 55 || header[2] != '-' || header[35] != '-' || header[52] != '-' || strings.ToLower(header) != header {
 		return nil
 	}
-	version, err1 := hex.DecodeString(header[:2])
-	trace, err2 := hex.DecodeString(header[3:35])
-	span, err3 := hex.DecodeString(header[36:52])
-	flags, err4 := hex.DecodeString(header[53:55])
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || version[0] == 0xff || strings.Trim(header[3:35], "0") == "" ||
-		strings.Trim(header[36:52], "0") == "" || len(header) > 55 && (version[0] == 0 || header[55] != '-') {
+	fields, err := hex.DecodeString(header[:2] + header[3:35] + header[36:52] + header[53:55])
+	if err != nil || fields[0] == 0xff || strings.Trim(header[3:35], "0") == "" || strings.Trim(header[36:52], "0") == "" ||
+		len(header) > 55 && (fields[0] == 0 || header[55] != '-') {
 		return nil
 	}
 	if len(state) > 512 {
 		state = ""
 	}
-	return &parent{trace: trace, span: span, state: strings.ToValidUTF8(state, "_"), flags: flags[0]}
+	return &parent{trace: fields[1:17], span: fields[17:25], state: strings.ToValidUTF8(state, "_"), flags: fields[25]}
 }
 
 type parentKey struct{}
@@ -83,10 +80,8 @@ func parentOf(ctx context.Context) *parent {
 
 func (t *tracing) observe(ctx context.Context, o *decide.Observation) {
 	p := parentOf(ctx)
-	var id uint64 // the random part of the trace's ID, by which all services of a trace keep the same share of them
-	if p == nil {
-		id = rand.Uint64()
-	} else {
+	id := rand.Uint64() // the random part of the trace's ID, by which all services of a trace keep the same share of them
+	if p != nil {
 		id = binary.BigEndian.Uint64(p.trace[8:])
 	}
 	sampled := t.share >= 1 || float64(id>>1) < t.share*(1<<63)
