@@ -30,7 +30,7 @@ const (
 // concurrent use.
 type dialer struct {
 	timeout time.Duration
-	ended   context.Context // ends every attempt to connect; may be nil
+	ended   context.Context // ends every attempt to connect
 	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	opened, closed atomic.Uint64 // connections
@@ -62,7 +62,7 @@ type failure struct {
 
 func newDialer(timeout time.Duration, config *tls.Config) *dialer {
 	plain := &net.Dialer{KeepAlive: 30 * time.Second}
-	d := &dialer{timeout: timeout, failed: make(map[string]*failure)}
+	d := &dialer{timeout: timeout, ended: context.Background(), failed: make(map[string]*failure)}
 	d.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return redisstore.Dial(ctx, addr, func(ctx context.Context) (net.Conn, error) {
 			conn, err := plain.DialContext(ctx, network, addr)
@@ -87,9 +87,7 @@ func (d *dialer) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 	}
 	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
-	if d.ended != nil {
-		defer context.AfterFunc(d.ended, cancel)()
-	}
+	defer context.AfterFunc(d.ended, cancel)()
 	conn, err := d.dial(limited, network, addr)
 	d.report(addr, err, errors.Is(ctx.Err(), context.Canceled))
 	return conn, err
