@@ -300,8 +300,10 @@ type sender struct {
 	failures throttle.Log
 
 	spans   chan *tracepb.Span // those that wait
+	full    chan struct{}      // has a value when they are enough for a batch, unless the last round failed
+	failed  atomic.Bool
 	dropped atomic.Int64       // spans that had no room since the last round
-	batch   []*tracepb.Span    // what is sent next; only run has it
+	batch   []*tracepb.Span    // what is sent next; only send has it
 }
 
 // newSender returns the sender that the variables describe.
@@ -311,7 +313,7 @@ func newSender(s *settings, envoy *Tracing, registry *stats.Registry, log *slog.
 	}
 	e := &sender{
 		url: s.endpoint(), header: http.Header{}, client: s.client(), resource: s.resource(envoy),
-		spans:    make(chan *tracepb.Span, maxSpans-maxBatch),
+		spans: make(chan *tracepb.Span, maxSpans-maxBatch), full: make(chan struct{}, 1),
 		delay:    s.millis(s.env("OTEL_BSP_SCHEDULE_DELAY"), "OTEL_BSP_SCHEDULE_DELAY", 5*time.Second),
 		registry: registry, failures: throttle.Log{To: log, Every: time.Minute},
 	}
@@ -328,36 +330,20 @@ func (e *sender) add(span *tracepb.Span) {
 	default:
 		e.dropped.Add(1)
 	}
+	if len(e.spans) >= maxBatch && !e.failed.Load() {
+		select {
+		case e.full <- struct{}{}:
+		default:
+		}
+	}
 }
 
-// run sends until the context ends, and then what is left.
-func (e *sender) run(ctx context.Context) {
-	ticker := time.NewTicker(e.delay)
-	defer ticker.Stop()
-	for {
-		spans := e.spans
-		if len(e.batch) == maxBatch { // the collector did not take it: it waits for the next round
-			spans = nil
-		}
-		select {
-		case <-ctx.Done():
-			ctx, cancel := lastExport(ctx)
-			defer cancel()
-			if err := e.send(ctx); err != nil {
-				e.failures.To.Warn("the last traces could not be exported", "error", err)
-			}
-			e.client.CloseIdleConnections()
-			return
-		case span := <-spans:
-			if e.batch = append(e.batch, span); len(e.batch) < maxBatch {
-				continue
-			}
-		case <-ticker.C:
-		}
-		if err := e.send(ctx); err != nil && ctx.Err() == nil {
-			e.registry.ExportFailed("otlp")
-			e.failures.Log(slog.LevelWarn, "traces cannot be exported", "error", err)
-		}
+// push sends, and counts and logs a failure.
+func (e *sender) push(ctx context.Context) {
+	err := e.send(ctx)
+	if e.failed.Store(err != nil); err != nil {
+		e.registry.ExportFailed("otlp")
+		e.failures.Log(slog.LevelWarn, "traces cannot be exported", "error", err)
 	}
 }
 
