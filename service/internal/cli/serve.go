@@ -294,26 +294,25 @@ func (a *app) options(s *serving, replacing bool, given func(flag string) bool) 
 	}
 	s.opts.Redis = a.redisURL(s.opts.Redis, env)
 	s.opts.Home = cmp.Or(s.opts.Home, a.env(homeVariable))
-	if err := s.fromEnvironment(a.env, env, given); err != nil {
-		return s.opts, err
-	}
-	if err := s.check(); err != nil {
-		return s.opts, err
-	}
-	if s.opts.Log, err = a.logger(s.level, s.json || env.LogJSON && !given("json")); err != nil {
-		return s.opts, err
-	}
-	if err := s.encryption(env.TLS); err != nil {
-		return s.opts, err
-	}
-	if err := s.administration(a.env(adminTokenVariable)); err != nil {
-		return s.opts, err
-	}
-	if s.opts.TokenKeys, err = keysOf(tokenKeyVariable, a.env(tokenKeyVariable)); err != nil {
-		return s.opts, err
-	}
-	if s.opts.SecretKeys, err = keysOf(secretKeysVariable, a.env(secretKeysVariable)); err != nil {
-		return s.opts, err
+	o := &s.opts
+	for _, step := range []func() error{
+		func() error { return s.fromEnvironment(a.env, env, given) },
+		s.check,
+		func() (err error) {
+			o.Log, err = a.logger(s.level, s.json || env.LogJSON && !given("json"))
+			return err
+		},
+		func() error { return s.encryption(env.TLS) },
+		func() error { return s.administration(a.env(adminTokenVariable)) },
+		func() (err error) { o.TokenKeys, err = keysOf(tokenKeyVariable, a.env(tokenKeyVariable)); return err },
+		func() (err error) {
+			o.SecretKeys, err = keysOf(secretKeysVariable, a.env(secretKeysVariable))
+			return err
+		},
+	} {
+		if err := step(); err != nil {
+			return s.opts, err
+		}
 	}
 	for _, reason := range env.Ignored {
 		s.opts.Log.Warn("a variable of the environment has no effect", "variable", reason)

@@ -302,8 +302,8 @@ type sender struct {
 	spans   chan *tracepb.Span // those that wait
 	full    chan struct{}      // has a value when they are enough for a batch, unless the last round failed
 	failed  atomic.Bool
-	dropped atomic.Int64       // spans that had no room since the last round
-	batch   []*tracepb.Span    // what is sent next; only send has it
+	dropped atomic.Int64    // spans that had no room since the last round
+	batch   []*tracepb.Span // what is sent next; only send has it
 }
 
 // newSender returns the sender that the variables describe.
