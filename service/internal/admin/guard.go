@@ -7,7 +7,9 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -210,13 +212,8 @@ func (s *sessions) begin(by string, now time.Time) (id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.open) >= mostSessions {
-		first := ""
-		for id, open := range s.open {
-			if first == "" || open.end.Before(s.open[first].end) {
-				first = id
-			}
-		}
-		delete(s.open, first)
+		earlier := func(x, y string) int { return s.open[x].end.Compare(s.open[y].end) }
+		delete(s.open, slices.MinFunc(slices.Collect(maps.Keys(s.open)), earlier))
 	}
 	if s.open == nil {
 		s.open = make(map[string]session)

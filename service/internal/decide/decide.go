@@ -203,7 +203,13 @@ func (d *Decider) besideQuotas(ctx context.Context, binding []*Answer, answers [
 	if err != nil || !admitted || room {
 		return admitted, err
 	}
-	return false, giveBackAll(ctx, binding)
+	// The last quota lost its room to another request: the binding parts give back what they were charged. The caller may have left.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	for _, a := range binding {
+		err = cmp.Or(err, a.giveBack(ctx, true))
+	}
+	return false, err
 }
 
 // exhausted reports whether no quota has room, before the limits beside them are charged.
@@ -249,18 +255,6 @@ func chargeQuotas(ctx context.Context, answers []Answer, charge bool) (room bool
 		return true, nil
 	}
 	return false, failed
-}
-
-// giveBackAll gives back what binding parts were charged before the last quota lost its room to another request. The
-// caller may have left.
-func giveBackAll(ctx context.Context, binding []*Answer) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
-	defer cancel()
-	var failed error // the first
-	for _, a := range binding {
-		failed = cmp.Or(failed, a.giveBack(ctx, true))
-	}
-	return failed
 }
 
 // ErrNotLimited means that nothing counts what a request names, so that there is nothing to reset or to override.
