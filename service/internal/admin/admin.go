@@ -83,10 +83,9 @@ func New(decider *decide.Decider, opts Options) http.Handler {
 	mux.HandleFunc("GET /{$}", index)
 	mux.HandleFunc("GET /dashboard", dashboard)
 	mux.HandleFunc("GET /dashboard/", dashboard)
-	mux.HandleFunc("GET /debug/pprof/", h.Guard.private(pprof.Index))
-	mux.HandleFunc("GET /debug/pprof/profile", h.Guard.private(pprof.Profile))
-	mux.HandleFunc("GET /debug/pprof/trace", h.Guard.private(pprof.Trace))
-	mux.HandleFunc("GET /debug/pprof/symbol", h.Guard.private(pprof.Symbol))
+	for name, of := range map[string]http.HandlerFunc{"": pprof.Index, "profile": pprof.Profile, "trace": pprof.Trace, "symbol": pprof.Symbol} {
+		mux.HandleFunc("GET /debug/pprof/"+name, h.Guard.private(of))
+	}
 	mux.HandleFunc("POST /login", h.Guard.login)
 	mux.HandleFunc("POST /logout", h.Guard.logout)
 	mux.HandleFunc("GET /admin/v1/config", h.config)

@@ -7,7 +7,9 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,7 +26,7 @@ import (
 // NewGuard.
 type Guard struct {
 	Access
-	guesses  *guesses
+	guesses  *sash.Limiter // of wrong tokens
 	sessions sessions
 	cookie   string // the name of its cookie; browsers send those of all ports of a host to each
 	log      throttle.Log
@@ -89,7 +91,7 @@ func (g *Guard) unauthorized(w http.ResponseWriter, r *http.Request, text string
 // examine returns the name of a token, or answers the request.
 func (g *Guard) examine(w http.ResponseWriter, r *http.Request, token string) (name string, ok bool) {
 	place := g.place(token)
-	if wait := g.guesses.withhold(r.RemoteAddr, place > 0); wait > 0 {
+	if wait := g.withhold(r.RemoteAddr, place > 0); wait > 0 {
 		g.log.Log(slog.LevelWarn, "wrong admin tokens: none from this address is examined for a while", "from", r.RemoteAddr, "for", wait)
 		w.Header().Set("Retry-After", strconv.FormatInt(wire.Seconds(wait).RoundUp(), 10))
 		wire.Fail(w, http.StatusTooManyRequests, "too many wrong tokens came from this address: none is examined for now, the right one too")
@@ -210,13 +212,8 @@ func (s *sessions) begin(by string, now time.Time) (id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.open) >= mostSessions {
-		first := ""
-		for id, open := range s.open {
-			if first == "" || open.end.Before(s.open[first].end) {
-				first = id
-			}
-		}
-		delete(s.open, first)
+		earlier := func(x, y string) int { return s.open[x].end.Compare(s.open[y].end) }
+		delete(s.open, slices.MinFunc(slices.Collect(maps.Keys(s.open)), earlier))
 	}
 	if s.open == nil {
 		s.open = make(map[string]session)
@@ -254,15 +251,12 @@ const (
 	guessBytes = 5 << 20
 )
 
-// Guesses counts wrong tokens by address. An IPv6 address counts as its /64, and all peers of a Unix socket count as one.
-// It is safe for concurrent use. Make it with newGuesses.
-type guesses struct{ limiter *sash.Limiter }
-
-// newGuesses returns guesses by a clock. Nil is the wall clock.
-func newGuesses(now func() time.Time) *guesses {
+// newGuesses returns what counts wrong tokens by address, by a clock; nil is the wall clock. An IPv6 address counts as its /64,
+// and all peers of a Unix socket count as one.
+func newGuesses(now func() time.Time) *sash.Limiter {
 	store := memstore.New(&memstore.Options{MaxBytes: guessBytes, Now: now})
 	limiter, _ := sash.New(store, nil, sash.PerMinute(mostGuesses)) // the limit is valid
-	return &guesses{limiter}
+	return limiter
 }
 
 // withhold returns how long callers from an address get no answer to any token, the right one too, because mostGuesses
@@ -271,16 +265,16 @@ func newGuesses(now func() time.Time) *guesses {
 //
 // Compare the token first, so that guesses that arrive together get no more answers than guesses in sequence. Do not
 // call it for the cookie of a session: nobody guesses a random ID, and the ID of an expired session is no guess.
-func (g *guesses) withhold(from string, right bool) time.Duration {
+func (g *Guard) withhold(from string, right bool) time.Duration {
 	ctx, key := context.Background(), access.Party(from) // a store in memory does not wait
 	if !right {
-		res, err := g.limiter.Allow(ctx, key)
+		res, err := g.guesses.Allow(ctx, key)
 		if err != nil { // as many other addresses wait as are remembered
 			return 0
 		}
 		return res.RetryAfter
 	}
-	res, err := g.limiter.Peek(ctx, key)
+	res, err := g.guesses.Peek(ctx, key)
 	if err != nil || res.Remaining > 0 {
 		return 0
 	}

@@ -232,7 +232,7 @@ func TestWeakTokens(t *testing.T) {
 
 func TestAnAddressGuessesTenTokensAMinute(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	g := newGuesses(func() time.Time { return now })
+	g := &Guard{guesses: newGuesses(func() time.Time { return now })}
 	const from = "192.0.2.7:1"
 	var group sync.WaitGroup // all guesses at once get no more answers
 	var answered atomic.Int64
@@ -263,7 +263,7 @@ func TestAnAddressGuessesTenTokensAMinute(t *testing.T) {
 // operator is locked out.
 func TestMoreGuessersThanAreRemembered(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	g := newGuesses(func() time.Time { return now })
+	g := &Guard{guesses: newGuesses(func() time.Time { return now })}
 	from := func(i int) string { return fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255) }
 	const guessers = guessBytes / 368 // whose guesses come at one instant
 	waiting := 0

@@ -49,7 +49,7 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 		"limits": h.usage(&state), "at": nil, "source": nil, "cause": nil, "store": h.storeState(true),
 		"override": h.one(exceptions.Override, overridden), "ban": nil, "blocked_until": wire.When(state.BlockedUntil()),
 	}
-	if a := &state.Answer; state.Policy != nil {
+	if a := &state.Answer; len(a.Limits) > 0 || a.Source == sash.FromPolicy {
 		answer["source"] = a.Source.String()
 		if a.Source != sash.FromPolicy { // whose time is not a store's
 			answer["at"] = wire.When(a.At)

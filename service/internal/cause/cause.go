@@ -107,31 +107,29 @@ func ofServer(text string) string {
 
 // ofConnection returns the cause of an error of the network, or "".
 func ofConnection(err error) string {
-	var name *net.DNSError
-	var foreign *redisstore.ForeignError
-	var timed net.Error
-	var alert tls.AlertError
-	var unverified *tls.CertificateVerificationError
-	var record tls.RecordHeaderError
 	text := err.Error()
+	foreign, isForeign := errors.AsType[*redisstore.ForeignError](err)
+	timed, _ := errors.AsType[net.Error](err)
 	switch {
-	case errors.As(err, &name):
+	case is[*net.DNSError](err):
 		return "dns"
-	case errors.As(err, &foreign):
-		if strings.HasPrefix(foreign.Said, "\x15\x03") {
-			return "tls"
-		}
+	case isForeign && !strings.HasPrefix(foreign.Said, "\x15\x03"):
 		return "protocol"
-	case errors.As(err, &alert), errors.As(err, &unverified), errors.As(err, &record),
+	case isForeign, is[tls.AlertError](err), is[*tls.CertificateVerificationError](err), is[tls.RecordHeaderError](err),
 		strings.Contains(text, "tls: "): // crypto/tls has no type for the others, such as a version that is not supported
 		return "tls"
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH),
 		strings.Contains(text, "max number of clients"):
 		return "refused"
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timed) && timed.Timeout():
+	case errors.Is(err, os.ErrDeadlineExceeded), timed != nil && timed.Timeout():
 		return "budget"
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
 		return "lost"
 	}
 	return ""
+}
+
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }

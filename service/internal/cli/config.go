@@ -61,8 +61,8 @@ func (a *app) configCheck() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			keys, err := keysOf(secretKeysVariable, a.env(secretKeysVariable))
-			if err != nil {
+			var keys [][]byte
+			if err := a.keys(&keys, secretKeysVariable); err != nil {
 				return err
 			}
 			warnings := append([]string{}, cfg.Warnings()...)

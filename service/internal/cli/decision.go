@@ -174,8 +174,13 @@ cost of 1; a larger cost may have to wait longer.`,
 		Args:    exactly("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, _ *remote) error {
-				if err := checkCost(s.cost, limiter.Limits()); err != nil {
-					return err
+				if s.cost < 1 { // a cost that can never be admitted is an error, as in AllowN
+					return fmt.Errorf("%w: %d units; a cost is at least 1", sash.ErrInvalidCost, s.cost)
+				}
+				for _, l := range limiter.Limits() {
+					if s.cost > l.Units {
+						return fmt.Errorf("%w: a cost of %d units can never fit into %s", sash.ErrCostAboveLimit, s.cost, l.Name)
+					}
 				}
 				res, err := limiter.Peek(ctx, args[0])
 				if err != nil {
@@ -188,19 +193,6 @@ cost of 1; a larger cost may have to wait longer.`,
 	s.register(cmd)
 	cmd.Flags().Int64VarP(&s.cost, "cost", "c", 1, "units that must have room")
 	return cmd
-}
-
-// checkCost refuses a cost that can never be admitted, as AllowN does.
-func checkCost(cost int64, limits []sash.Limit) error {
-	if cost < 1 {
-		return fmt.Errorf("%w: %d units; a cost is at least 1", sash.ErrInvalidCost, cost)
-	}
-	for _, l := range limits {
-		if cost > l.Units {
-			return fmt.Errorf("%w: a cost of %d units can never fit into %s", sash.ErrCostAboveLimit, cost, l.Name)
-		}
-	}
-	return nil
 }
 
 func (a *app) reset() *cobra.Command {

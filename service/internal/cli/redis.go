@@ -112,15 +112,10 @@ sash doctor checks a Redis and says what to change.`,
 	}
 }
 
-// A checkup is the flags of sash doctor.
-type checkup struct {
-	redis        string
-	budget       time.Duration
-	strict, json bool
-}
-
 func (a *app) doctor() *cobra.Command {
-	c := &checkup{}
+	var url string
+	var budget time.Duration
+	var strict, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check how a Redis is set up for a limiter; exit 0 fine, 1 not",
@@ -149,26 +144,28 @@ Redis does not answer or refuses the user.`,
   sash doctor --redis rediss://home.example.com --budget 1s
   sash doctor --strict --json      # in CI, with SASH_REDIS set`,
 		Args: noAddress,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDoctor(cmd.Context(), c) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.runDoctor(cmd.Context(), url, budget, strict, asJSON)
+		},
 	}
 	f := cmd.Flags()
-	redisFlag(f, &c.redis)
-	f.DurationVar(&c.budget, "budget", failover.DefaultBudget, "time that one decision may take, as sash serve --budget has it")
-	f.BoolVar(&c.strict, "strict", false, "exit 1 for warnings too")
-	jsonFlag(f, &c.json)
+	redisFlag(f, &url)
+	f.DurationVar(&budget, "budget", failover.DefaultBudget, "time that one decision may take, as sash serve --budget has it")
+	f.BoolVar(&strict, "strict", false, "exit 1 for warnings too")
+	jsonFlag(f, &asJSON)
 	return cmd
 }
 
-func (a *app) runDoctor(ctx context.Context, c *checkup) error {
-	if c.budget <= 0 {
-		return fmt.Errorf("--budget %v: give a time above zero, such as 50ms", c.budget)
+func (a *app) runDoctor(ctx context.Context, url string, budget time.Duration, strict, asJSON bool) error {
+	if budget <= 0 {
+		return fmt.Errorf("--budget %v: give a time above zero, such as 50ms", budget)
 	}
-	to, err := a.shared(c.redis)
+	to, err := a.shared(url)
 	if err != nil {
 		return err
 	}
 	defer to.client.Close()
-	findings, err := doctor.Run(ctx, to.client, to.prefix, c.budget)
+	findings, err := doctor.Run(ctx, to.client, to.prefix, budget)
 	if err != nil {
 		return to.explain(cause.Remedy(err))
 	}
@@ -180,7 +177,7 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 		"redis": to.client.String(), "prefix": to.prefix, "findings": findings,
 		"ok": count[doctor.OK], "unchecked": count[doctor.Unchecked], "warn": count[doctor.Warn], "fail": count[doctor.Fail],
 	}
-	err = output.Print(a.out, c.json, answer, func(t *output.Text) {
+	err = output.Print(a.out, asJSON, answer, func(t *output.Text) {
 		t.Say("redis at %s, keys under %s*", to.client, to.prefix)
 		for _, f := range findings {
 			if f.Node != "" {
@@ -193,7 +190,7 @@ func (a *app) runDoctor(ctx context.Context, c *checkup) error {
 		}
 		t.Say("%d ok, %d unchecked, %d to think about, %d to repair", count[doctor.OK], count[doctor.Unchecked], count[doctor.Warn], count[doctor.Fail])
 	})
-	if err == nil && (count[doctor.Fail] > 0 || c.strict && count[doctor.Warn] > 0) {
+	if err == nil && (count[doctor.Fail] > 0 || strict && count[doctor.Warn] > 0) {
 		return errFound
 	}
 	return err

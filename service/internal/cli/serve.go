@@ -294,26 +294,19 @@ func (a *app) options(s *serving, replacing bool, given func(flag string) bool) 
 	}
 	s.opts.Redis = a.redisURL(s.opts.Redis, env)
 	s.opts.Home = cmp.Or(s.opts.Home, a.env(homeVariable))
-	if err := s.fromEnvironment(a.env, env, given); err != nil {
-		return s.opts, err
-	}
-	if err := s.check(); err != nil {
-		return s.opts, err
-	}
-	if s.opts.Log, err = a.logger(s.level, s.json || env.LogJSON && !given("json")); err != nil {
-		return s.opts, err
-	}
-	if err := s.encryption(env.TLS); err != nil {
-		return s.opts, err
-	}
-	if err := s.administration(a.env(adminTokenVariable)); err != nil {
-		return s.opts, err
-	}
-	if s.opts.TokenKeys, err = keysOf(tokenKeyVariable, a.env(tokenKeyVariable)); err != nil {
-		return s.opts, err
-	}
-	if s.opts.SecretKeys, err = keysOf(secretKeysVariable, a.env(secretKeysVariable)); err != nil {
-		return s.opts, err
+	o := &s.opts
+	for _, step := range []func() error{
+		func() error { return s.fromEnvironment(a.env, env, given) },
+		s.check,
+		func() error { return a.logger(&o.Log, s.level, s.json || env.LogJSON && !given("json")) },
+		func() error { return s.encryption(env.TLS) },
+		func() error { return s.administration(a.env(adminTokenVariable)) },
+		func() error { return a.keys(&o.TokenKeys, tokenKeyVariable) },
+		func() error { return a.keys(&o.SecretKeys, secretKeysVariable) },
+	} {
+		if err := step(); err != nil {
+			return s.opts, err
+		}
 	}
 	for _, reason := range env.Ignored {
 		s.opts.Log.Warn("a variable of the environment has no effect", "variable", reason)
@@ -321,16 +314,16 @@ func (a *app) options(s *serving, replacing bool, given func(flag string) bool) 
 	return s.opts, nil
 }
 
-func (a *app) logger(name string, asJSON bool) (*slog.Logger, error) {
+func (a *app) logger(into **slog.Logger, name string, asJSON bool) error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(name)); err != nil {
-		return nil, fmt.Errorf("--log-level %q: give debug, info, warn or error", name)
+		return fmt.Errorf("--log-level %q: give debug, info, warn or error", name)
 	}
 	opts := &slog.HandlerOptions{Level: level}
-	if asJSON {
-		return slog.New(slog.NewJSONHandler(a.err, opts)), nil
+	if *into = slog.New(slog.NewTextHandler(a.err, opts)); asJSON {
+		*into = slog.New(slog.NewJSONHandler(a.err, opts))
 	}
-	return slog.New(slog.NewTextHandler(a.err, opts)), nil
+	return nil
 }
 
 // fromEnvironment takes what flags do not say: of the image, and of the environment of Envoy's rate limit service.
@@ -462,18 +455,19 @@ func adminTokens(file, variable string) (tokens []string, err error) {
 	return tokens, nil
 }
 
-// keysOf reads keys between commas. A fleet changes them in three rolling restarts, to "old,new", "new,old" and "new": no
-// instance gets a token that it cannot open, or a ban whose subject it cannot name.
-func keysOf(variable, text string) (keys [][]byte, err error) {
+// keys reads the keys that a variable has between commas. A fleet changes them in three rolling restarts, to "old,new",
+// "new,old" and "new": no instance gets a token that it cannot open, or a ban whose subject it cannot name.
+func (a *app) keys(into *[][]byte, variable string) error {
+	text := a.env(variable)
 	if text == "" {
-		return nil, nil
+		return nil
 	}
 	for key := range strings.SplitSeq(text, ",") {
 		if key = strings.TrimSpace(key); len(key) < leastKey {
-			return nil, fmt.Errorf("%s has a key of %d bytes, the one at %d: one that cannot be guessed has at least %d, such as from: openssl rand -base64 32; "+
-				"several are separated by commas", variable, len(key), len(keys)+1, leastKey)
+			return fmt.Errorf("%s has a key of %d bytes, the one at %d: one that cannot be guessed has at least %d, such as from: openssl rand -base64 32; "+
+				"several are separated by commas", variable, len(key), len(*into)+1, leastKey)
 		}
-		keys = append(keys, []byte(key))
+		*into = append(*into, []byte(key))
 	}
-	return keys, nil
+	return nil
 }

@@ -240,13 +240,8 @@ func Fit(opts *sash.Options, limits []sash.Limit) error {
 
 // envoyUnits are the windows of rate_limit. Envoy counts a month as 30 days and a year as 365.
 var envoyUnits = map[string]time.Duration{
-	"SECOND": time.Second,
-	"MINUTE": time.Minute,
-	"HOUR":   time.Hour,
-	"DAY":    24 * time.Hour,
-	"WEEK":   7 * 24 * time.Hour,
-	"MONTH":  30 * 24 * time.Hour,
-	"YEAR":   365 * 24 * time.Hour,
+	"SECOND": time.Second, "MINUTE": time.Minute, "HOUR": time.Hour, "DAY": 24 * time.Hour,
+	"WEEK": 7 * 24 * time.Hour, "MONTH": 30 * 24 * time.Hour, "YEAR": 365 * 24 * time.Hour,
 }
 
 // envoy reads rate_limit.

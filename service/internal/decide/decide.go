@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/service/internal/config"
 )
 
@@ -204,7 +203,13 @@ func (d *Decider) besideQuotas(ctx context.Context, binding []*Answer, answers [
 	if err != nil || !admitted || room {
 		return admitted, err
 	}
-	return false, giveBackAll(ctx, binding)
+	// The last quota lost its room to another request: the binding parts give back what they were charged. The caller may have left.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	for _, a := range binding {
+		err = cmp.Or(err, a.giveBack(ctx, true))
+	}
+	return false, err
 }
 
 // exhausted reports whether no quota has room, before the limits beside them are charged.
@@ -252,18 +257,6 @@ func chargeQuotas(ctx context.Context, answers []Answer, charge bool) (room bool
 	return false, failed
 }
 
-// giveBackAll gives back what binding parts were charged before the last quota lost its room to another request. The
-// caller may have left.
-func giveBackAll(ctx context.Context, binding []*Answer) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
-	defer cancel()
-	var failed error // the first
-	for _, a := range binding {
-		failed = cmp.Or(failed, a.giveBack(ctx, true))
-	}
-	return failed
-}
-
 // ErrNotLimited means that nothing counts what a request names, so that there is nothing to reset or to override.
 var ErrNotLimited = errors.New("nothing limits these entries")
 
@@ -294,10 +287,8 @@ type State struct {
 	Override *Exception
 	// Ban is the ban that refuses the subject, of several the last to end; nil is none.
 	Ban *Exception
-	// Limits are what holds it now, of its rule or of an override; none is unlimited. Policy is how they are
-	// counted; nil where nothing is.
+	// Limits are what holds it now, of its rule or of an override; none is unlimited.
 	Limits []sash.Limit
-	Policy *driver.Policy
 	// Answer is the store's, to a request of no units; its Limits are empty where the store was not asked.
 	Answer Answer
 }
@@ -334,7 +325,6 @@ func (d *Decider) State(ctx context.Context, domain string, entries []config.Ent
 	if s.Limits, s.Answer.limits = held.named, held; held.limiter == nil {
 		return s, nil
 	}
-	s.Policy = held.limiter.Policy()
 	return s, s.Answer.look(ctx)
 }
 

@@ -1,9 +1,11 @@
 package decide
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -161,13 +163,7 @@ func (a *Answer) Tightest() (sash.LimitResult, bool) {
 	if len(a.Limits) == 0 {
 		return sash.LimitResult{}, false
 	}
-	tightest := a.Limits[0]
-	for _, l := range a.Limits[1:] {
-		if l.Remaining < tightest.Remaining {
-			tightest = l
-		}
-	}
-	return tightest, true
+	return slices.MinFunc(a.Limits, func(x, y sash.LimitResult) int { return cmp.Compare(x.Remaining, y.Remaining) }), true
 }
 
 // A Port is the data port that a request came to. The zero value is HTTP.

@@ -187,16 +187,10 @@ func (req *Request) mayWait(a *Answer) error {
 // check returns what is wrong with a request in itself.
 func (req *Request) check() error {
 	switch {
-	case req.reserved != nil && len(req.Parts) != 1:
-		return fmt.Errorf("%w: a reservation of a request that has not one part", sash.ErrUnsupported)
-	case req.Within > 0 && len(req.Parts) != 1:
-		return fmt.Errorf("%w: waiting of a request that has not one part", sash.ErrUnsupported)
-	case req.ID == "":
-		return nil
+	case len(req.Parts) != 1 && (req.reserved != nil || req.Within > 0 || req.ID != ""):
+		return fmt.Errorf("%w: a reservation, waiting or an ID of a request that has not one part", sash.ErrUnsupported)
 	case len(req.ID) > MaxIDLength:
 		return fmt.Errorf("%w: %d bytes, more than %d", sash.ErrInvalidID, len(req.ID), MaxIDLength)
-	case len(req.Parts) != 1:
-		return fmt.Errorf("%w: an ID of a request that has not one part", sash.ErrUnsupported)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ type places struct {
 
 	home   *Home            // nil is none
 	far    driver.Store     // the home, behind group commit
-	holder lease.Holder    // of this region's leases of its units
+	holder lease.Holder     // of this region's leases of its units
 	global failover.Options // of rules of all regions
 
 	mu   sync.Mutex

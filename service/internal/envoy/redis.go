@@ -36,36 +36,34 @@ func (r *reader) redis() string {
 		}
 		query.Set("pool_size", size)
 	}
+	var at servers
 	switch kind := strings.ToLower(r.text("REDIS_TYPE", "single")); kind {
 	case "single":
 		if r.overTCP(addrs) {
-			at := r.servers(addrs)
+			at = r.servers(addrs)
 			u.Host, u.Path = at.hosts, at.db
-			r.authenticate(&u, at.user, at.password)
 		} else {
 			u.Scheme, u.Path = "unix", addrs
-			r.authenticate(&u, "", "")
 		}
 	case "sentinel":
 		master, sentinels, _ := strings.Cut(addrs, ",")
 		u.Scheme += "+sentinel"
-		at := r.servers(sentinels)
-		u.Host, u.Path = at.hosts, "/"+master
-		if user, password := userOf(r.env("REDIS_SENTINEL_AUTH"), at.user, at.password); password != "" {
+		of := r.servers(sentinels)
+		u.Host, u.Path = of.hosts, "/"+master
+		if user, password := userOf(r.env("REDIS_SENTINEL_AUTH"), of.user, of.password); password != "" {
 			query.Set("sentinel_password", password)
 			if user != "" {
 				query.Set("sentinel_username", user)
 			}
 		}
-		r.authenticate(&u, "", "")
 	case "cluster":
 		u.Scheme += "+cluster"
-		at := r.servers(addrs)
+		at = r.servers(addrs)
 		u.Host = at.hosts
-		r.authenticate(&u, at.user, at.password)
 	default:
 		r.fail("REDIS_TYPE=%s: use SINGLE, SENTINEL or CLUSTER", kind)
 	}
+	r.authenticate(&u, at.user, at.password)
 	u.RawQuery = query.Encode()
 	return u.String()
 }

@@ -328,11 +328,8 @@ func (r *reader) management() *Source {
 		MaxMessage: r.bytes("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"),
 	}
 	if r.boolean("CONFIG_GRPC_XDS_SERVER_USE_TLS") {
-		m.TLS = &ClientTLS{
-			CA:   r.env("CONFIG_GRPC_XDS_SERVER_TLS_CACERT"),
-			Cert: r.env("CONFIG_GRPC_XDS_CLIENT_TLS_CERT"), Key: r.env("CONFIG_GRPC_XDS_CLIENT_TLS_KEY"),
-			ServerName: r.env("CONFIG_GRPC_XDS_SERVER_TLS_SAN"),
-		}
+		m.TLS, m.CA, m.ServerName = true, r.env("CONFIG_GRPC_XDS_SERVER_TLS_CACERT"), r.env("CONFIG_GRPC_XDS_SERVER_TLS_SAN")
+		m.Cert, m.Key = r.env("CONFIG_GRPC_XDS_CLIENT_TLS_CERT"), r.env("CONFIG_GRPC_XDS_CLIENT_TLS_KEY")
 	}
 	m.Headers = make(map[string]string)
 	for _, pair := range r.pairs("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "name:value") {

@@ -40,8 +40,11 @@ type Source struct {
 	Defaults config.Defaults
 	// Merge lets several resources configure one domain.
 	Merge bool
-	// TLS is nil for plain text.
-	TLS *ClientTLS
+	// TLS encrypts the connection. CA are the server's authorities, empty for the system's; Cert and Key are this client's,
+	// empty for none; all are files in PEM. ServerName is the name that the server must have, empty for that of its address.
+	TLS           bool
+	CA, Cert, Key string
+	ServerName    string
 	// Headers are sent with each stream.
 	Headers map[string]string
 	// Retry is the pause before a stream is opened again, and the first one before a configuration is rejected again.
@@ -53,14 +56,6 @@ type Source struct {
 	Lost func(error)
 }
 
-// ClientTLS is how a management server is verified, and this client shown to it. All files are in PEM.
-type ClientTLS struct {
-	// CA are the server's authorities; empty for the system's. Cert and Key are this client's; empty for none.
-	CA, Cert, Key string
-	// ServerName is the name that the server must have; empty for that of its address.
-	ServerName string
-}
-
 // Watch calls use with each valid configuration that the server sends, until ctx ends. It rejects a configuration that is
 // wrong, or for which use returns an error: it calls rejected with the error, which the server receives too. Calls do not
 // overlap. Servers answer a rejection at once with the same configuration: Watch calls rejected for the first one only,
@@ -68,9 +63,9 @@ type ClientTLS struct {
 // options; it retries a server that is away.
 func (s Source) Watch(ctx context.Context, use func(*config.Config) error, rejected func(error)) error {
 	creds := insecure.NewCredentials()
-	if m := s.TLS; m != nil {
-		secured := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: m.ServerName}
-		if err := access.Certify(secured, m.CA, m.Cert, m.Key); err != nil {
+	if s.TLS {
+		secured := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.ServerName}
+		if err := access.Certify(secured, s.CA, s.Cert, s.Key); err != nil {
 			return fmt.Errorf("reading the certificates for the management server: %w", err)
 		}
 		creds = credentials.NewTLS(secured)

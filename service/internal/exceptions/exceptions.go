@@ -292,23 +292,20 @@ func (b *Book) Refresh(ctx context.Context) {
 	defer cancel()
 	version, err := b.keeper.version(timed)
 	b.mu.Lock()
-	same := err == nil && version == b.ver && !b.read.IsZero() && b.config == b.decider.Config()
-	if same {
-		b.read, b.failed = time.Now(), nil
-		b.dropEnded()
-	}
+	same := version == b.ver && !b.read.IsZero() && b.config == b.decider.Config()
 	b.mu.Unlock()
 	if err == nil && !same {
 		_, _, _, err = b.fetch(timed)
 	}
-	if err == nil || ctx.Err() != nil {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.failed = err
 	b.dropEnded()
-	b.failures.Log(slog.LevelWarn, "overrides and bans cannot be read: those that were read last hold until they expire", "error", err)
+	if err == nil {
+		b.read, b.failed = time.Now(), nil
+	} else if ctx.Err() == nil {
+		b.failed = err
+		b.failures.Log(slog.LevelWarn, "overrides and bans cannot be read: those that were read last hold until they expire", "error", err)
+	}
 }
 
 // fetch reads the document and applies it. It returns the exceptions, the version, and how far this process's clock is

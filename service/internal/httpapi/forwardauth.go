@@ -150,15 +150,17 @@ func (d descriptor) name() string {
 	return strings.Join(keys, ",")
 }
 
-// A source is where an entry of a descriptor comes from.
+// A source is the key of an entry, and where its value comes from.
 type source struct {
 	key   string
-	from  string // one of words, or the name of a header after header:, or of a cookie after cookie:; empty for a fixed value
-	fixed string
+	value func(*proxied) (string, error)
 }
 
 // words are the values that the headers of a proxy give.
-var words = []string{"host", "method", "path", "remote_address"}
+var words = map[string]func(*proxied) (string, error){
+	"host": (*proxied).host, "path": (*proxied).path, "remote_address": (*proxied).remoteAddress,
+	"method": func(p *proxied) (string, error) { return p.required("X-Forwarded-Method") },
+}
 
 // parseQuestion reads the parameters: domain, descriptor once or more, deny, fields and path.
 func parseQuestion(query string) (*question, error) {
@@ -223,17 +225,17 @@ func parseDescriptor(text string) (descriptor, error) {
 		header, isHeader := strings.CutPrefix(entry, "header:")
 		cookie, isCookie := strings.CutPrefix(entry, "cookie:")
 		switch {
-		case slices.Contains(words, entry):
-			d[i] = source{key: entry, from: entry}
+		case words[entry] != nil:
+			d[i] = source{entry, words[entry]}
 		case isHeader && header != "":
-			d[i] = source{key: strings.ToLower(header), from: entry}
+			d[i] = source{strings.ToLower(header), func(p *proxied) (string, error) { return p.sole(header) }}
 		case isCookie && cookie != "" && !isFixed: // in the case in which it is written, which counts
-			d[i] = source{key: cookie, from: entry}
+			d[i] = source{cookie, func(p *proxied) (string, error) { return p.cookie(cookie) }}
 		case isFixed && key != "" && !isHeader && !isCookie:
-			d[i] = source{key: key, fixed: fixed}
+			d[i] = source{key, func(*proxied) (string, error) { return fixed, nil }}
 		default:
 			return nil, fmt.Errorf("descriptor=%s: the entry %s is none: it is %s, header:NAME, cookie:NAME, or KEY=VALUE for a fixed one",
-				wire.Clip(text), strconv.Quote(wire.Clip(entry)), strings.Join(words, ", "))
+				wire.Clip(text), strconv.Quote(wire.Clip(entry)), strings.Join(slices.Sorted(maps.Keys(words)), ", "))
 		}
 	}
 	return d, nil
@@ -245,25 +247,10 @@ type proxied struct {
 	fold   httplimit.PathFold // of its path
 }
 
-// value returns the value of an entry.
-func (p *proxied) value(s source) (string, error) {
-	switch s.from {
-	case "":
-		return s.fixed, nil
-	case "remote_address":
-		return p.remoteAddress()
-	case "method":
-		return p.required("X-Forwarded-Method")
-	case "path":
-		return p.path()
-	case "host":
-		host, err := p.required("X-Forwarded-Host")
-		return strings.ToLower(strings.TrimSuffix((&url.URL{Host: host}).Hostname(), ".")), err
-	}
-	if name, is := strings.CutPrefix(s.from, "cookie:"); is {
-		return p.cookie(name)
-	}
-	return p.sole(strings.TrimPrefix(s.from, "header:"))
+// host returns the name of the host, without a port, in one spelling.
+func (p *proxied) host() (string, error) {
+	host, err := p.required("X-Forwarded-Host")
+	return strings.ToLower(strings.TrimSuffix((&url.URL{Host: host}).Hostname(), ".")), err
 }
 
 // cookie returns the value of a cookie. One that is there twice is an error, as a header is.
@@ -286,7 +273,7 @@ func (q *question) parts(header http.Header) ([]decide.Part, error) {
 	for i, d := range q.descriptors {
 		entries := make([]config.Entry, len(d))
 		for j, s := range d {
-			value, err := p.value(s)
+			value, err := s.value(p)
 			if err != nil {
 				return nil, err
 			}

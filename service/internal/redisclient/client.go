@@ -283,8 +283,8 @@ func connect(option rueidis.ClientOption) (client rueidis.Client, err error) {
 
 // dialling reports whether an error means that a connection could not be established.
 func dialling(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
 }
 
 // noticeReplica returns an error of a call. If it says that a single server has become a replica, it drops the connection, because
@@ -316,9 +316,8 @@ func hideContextError(ctx context.Context, err error) error {
 }
 
 func readOnly(err error) bool {
-	var said *rueidis.RedisError
-	return errors.As(err, &said) && (strings.HasPrefix(said.Error(), "READONLY") ||
-		strings.Contains(said.Error(), ": -READONLY ")) // Redis 6.2 within a script
+	said, ok := errors.AsType[*rueidis.RedisError](err)
+	return ok && (strings.HasPrefix(said.Error(), "READONLY") || strings.Contains(said.Error(), ": -READONLY ")) // 6.2 within a script
 }
 
 // An unconnected is the reason why there is no connection. It looks like an error of dialling, because nothing was sent.

@@ -30,7 +30,7 @@ const (
 // concurrent use.
 type dialer struct {
 	timeout time.Duration
-	ended   context.Context // ends every attempt to connect; may be nil
+	ended   context.Context // ends every attempt to connect
 	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	opened, closed atomic.Uint64 // connections
@@ -62,7 +62,7 @@ type failure struct {
 
 func newDialer(timeout time.Duration, config *tls.Config) *dialer {
 	plain := &net.Dialer{KeepAlive: 30 * time.Second}
-	d := &dialer{timeout: timeout, failed: make(map[string]*failure)}
+	d := &dialer{timeout: timeout, ended: context.Background(), failed: make(map[string]*failure)}
 	d.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return redisstore.Dial(ctx, addr, func(ctx context.Context) (net.Conn, error) {
 			conn, err := plain.DialContext(ctx, network, addr)
@@ -87,9 +87,7 @@ func (d *dialer) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 	}
 	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
-	if d.ended != nil {
-		defer context.AfterFunc(d.ended, cancel)()
-	}
+	defer context.AfterFunc(d.ended, cancel)()
 	conn, err := d.dial(limited, network, addr)
 	d.report(addr, err, errors.Is(ctx.Err(), context.Canceled))
 	return conn, err
@@ -179,16 +177,13 @@ func secure(ctx context.Context, conn net.Conn, config *tls.Config, addr string)
 		err = os.ErrDeadlineExceeded
 	}
 	_ = conn.Close()
-	var wrong *tls.CertificateVerificationError
-	var alert tls.AlertError
-	switch {
-	case errors.As(err, &wrong):
-		err = fmt.Errorf("TLS handshake: %w (set its authority with tls_ca=FILE, and use the host name of the certificate)", err)
-	case errors.As(err, &alert):
-		err = fmt.Errorf("TLS handshake: %w", err)
-	default:
-		err = fmt.Errorf("TLS handshake: %w (is it a TLS port? redis:// does not use TLS)", err)
+	hint := " (is it a TLS port? redis:// does not use TLS)"
+	if _, alert := errors.AsType[tls.AlertError](err); alert {
+		hint = ""
+	} else if _, wrong := errors.AsType[*tls.CertificateVerificationError](err); wrong {
+		hint = " (set its authority with tls_ca=FILE, and use the host name of the certificate)"
 	}
+	err = fmt.Errorf("TLS handshake: %w%s", err, hint)
 	return nil, &net.OpError{Op: "dial", Net: conn.RemoteAddr().Network(), Addr: conn.RemoteAddr(), Err: err}
 }
 

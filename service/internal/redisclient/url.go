@@ -217,16 +217,9 @@ const (
 // option returns the options of the client. The caller adds the dialer.
 func (t *target) option() rueidis.ClientOption {
 	o := rueidis.ClientOption{
-		InitAddress:       t.addrs,
-		Username:          t.user,
-		Password:          t.password,
-		ClientName:        t.name,
-		SelectDB:          t.db,
-		AlwaysRESP2:       t.resp2,
-		TLSConfig:         t.tls, // selects the TLS port of a Cluster; the dialer does the rest
-		Dialer:            net.Dialer{Timeout: t.dial},
-		ConnWriteTimeout:  t.read,
-		ForceSingleClient: t.form == single,
+		InitAddress: t.addrs, Username: t.user, Password: t.password, ClientName: t.name, SelectDB: t.db, AlwaysRESP2: t.resp2,
+		TLSConfig: t.tls, // selects the TLS port of a Cluster; the dialer does the rest
+		Dialer:    net.Dialer{Timeout: t.dial}, ConnWriteTimeout: t.read, ForceSingleClient: t.form == single,
 		// Only one connection to each server: all concurrent calls share one pipeline.
 		PipelineMultiplex:   -1,
 		BlockingPoolSize:    cmp.Or(t.pool, poolSize),

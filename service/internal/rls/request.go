@@ -278,19 +278,16 @@ func describeRequest(req *pb.RateLimitRequest, parts []decide.Part, answers []de
 // merge adds copies of what is not there yet.
 func merge(into, of map[string]any) {
 	for key, value := range of {
-		there, ok := into[key]
 		inner, nested := value.(map[string]any)
-		switch {
-		case !ok && nested:
-			deeper := make(map[string]any)
-			into[key] = deeper
+		there, known := into[key]
+		if nested && !known {
+			there = make(map[string]any)
+			into[key] = there
+		}
+		if deeper, both := there.(map[string]any); nested && both {
 			merge(deeper, inner)
-		case !ok:
+		} else if !known {
 			into[key] = value
-		case nested:
-			if deeper, both := there.(map[string]any); both {
-				merge(deeper, inner)
-			}
 		}
 	}
 }

@@ -26,7 +26,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
-	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/throttle"
 )
@@ -85,7 +84,28 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	o.Connections.Log = cmp.Or(o.Connections.Log, o.Log)
 	known := conns.New(listener, o.Connections)
 	bound.conns, bound.lost, bound.lasting = known, service.opts.Stats.Invalid, o.Lasting
-	server := grpc.NewServer(o.options(bound, service.opts.Access)...)
+	transport := insecure.NewCredentials()
+	if o.TLS != nil {
+		transport = credentials.NewTLS(o.TLS)
+	}
+	server := grpc.NewServer(
+		grpc.Creds(boundedCredentials{transport, bound.within, conns.NewShare(bound.half), &throttle.Log{To: o.Log, Every: time.Minute}}),
+		grpc.InTapHandle(bound.enter),
+		grpc.UnaryInterceptor(bound.arrived),
+		grpc.StreamInterceptor(service.opts.Access.Stream),
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(5*time.Second),
+		grpc.ReadBufferSize(8<<10),
+		grpc.NumStreamWorkers(streamWorkers),
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: idleTimeout, MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
+			Time: 2 * time.Minute, Timeout: 20 * time.Second,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+	)
 	server.RegisterService(service.description(), service)
 	healthpb.RegisterHealthServer(server, checks{ready: o.Ready, draining: o.Draining, ended: ctx.Done()})
 	for _, l := range o.Lasting {
@@ -108,32 +128,6 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	return nil
 }
 
-// options returns the bounds of connections and calls, TLS, and the check of streams.
-func (o Server) options(bound *calls, gate *access.Gate) []grpc.ServerOption {
-	transport := insecure.NewCredentials()
-	if o.TLS != nil {
-		transport = credentials.NewTLS(o.TLS)
-	}
-	return []grpc.ServerOption{
-		grpc.Creds(boundedCredentials{transport, bound.within, conns.NewShare(bound.half), &throttle.Log{To: o.Log, Every: time.Minute}}),
-		grpc.InTapHandle(bound.enter),
-		grpc.UnaryInterceptor(bound.arrived),
-		grpc.StreamInterceptor(gate.Stream),
-		grpc.MaxRecvMsgSize(maxMessage),
-		grpc.MaxHeaderListSize(maxHeaders),
-		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.ConnectionTimeout(5 * time.Second),
-		grpc.ReadBufferSize(8 << 10),
-		grpc.NumStreamWorkers(streamWorkers),
-		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle: idleTimeout, MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
-			Time: 2 * time.Minute, Timeout: 20 * time.Second,
-		}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
-	}
-}
-
 // checks answers health checks. It has no Watch, whose streams could last as long as their connections: a client that asks for
 // one takes the service for healthy, and learns by GOAWAY that it ends.
 type checks struct {
@@ -144,25 +138,22 @@ type checks struct {
 
 // Check is of healthpb.HealthServer.
 func (c checks) Check(ctx context.Context, req *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-	serving := &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}
-	down := &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}
+	answer := &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}
 	select {
 	case <-c.draining:
-		return down, nil
+		return answer, nil
 	case <-c.ended:
-		return down, nil
+		return answer, nil
 	default:
 	}
-	switch req.GetService() {
-	case "":
-		return serving, nil
-	case "ratelimit", pb.RateLimitService_ServiceDesc.ServiceName:
-		if c.ready != nil && c.ready(ctx) != nil {
-			return down, nil //nolint:nilerr // the error is what down says
-		}
-		return serving, nil
+	known := req.GetService() == "ratelimit" || req.GetService() == pb.RateLimitService_ServiceDesc.ServiceName
+	switch {
+	case !known && req.GetService() != "":
+		return nil, status.Error(codes.NotFound, "the service has no health under this name")
+	case !known || c.ready == nil || c.ready(ctx) == nil:
+		answer.Status = healthpb.HealthCheckResponse_SERVING
 	}
-	return nil, status.Error(codes.NotFound, "the service has no health under this name")
+	return answer, nil
 }
 
 // Bounds of calls, from the arrival of their header.

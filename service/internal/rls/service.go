@@ -69,9 +69,7 @@ func New(decider *decide.Decider, opts *Options) *Service {
 	s := &Service{decider: decider, opts: *cmp.Or(opts, &Options{})}
 	s.large.Store(largeMessages * maxMessage)
 	s.opts.Timeout = cmp.Or(s.opts.Timeout, time.Second)
-	if s.opts.Stats == nil {
-		s.opts.Stats = stats.New(nil)
-	}
+	s.opts.Stats = cmp.Or(s.opts.Stats, stats.New(nil))
 	s.opts.Log = cmp.Or(s.opts.Log, slog.Default())
 	s.log.To = s.opts.Log
 	return s

@@ -79,7 +79,14 @@ func New(opts *Options) *Registry {
 	if opts.Subjects {
 		r.subjects = &subjects{seed: maphash.MakeSeed()}
 	}
-	r.ResponseTime = newResponseTime(r.unit)
+	buckets := []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
+	for i := range buckets {
+		buckets[i] *= float64(time.Second / r.unit)
+	}
+	r.ResponseTime = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "ratelimit_service_response_time_seconds", Help: "Time to answer a call.",
+		ConstLabels: prometheus.Labels{"grpc_method": "ShouldRateLimit"}, Buckets: buckets,
+	})
 	duration := prometheus.NewHistogramVec(durationOpts, []string{"source"})
 	for origin := range decide.Origins {
 		r.took[origin] = duration.WithLabelValues(origin.String())
@@ -105,19 +112,6 @@ func (r *Registry) vector(name, help, label string, values ...string) *prometheu
 	}
 	r.Prometheus.MustRegister(v)
 	return v
-}
-
-func newResponseTime(unit time.Duration) prometheus.Histogram {
-	buckets := []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
-	for i := range buckets {
-		buckets[i] *= float64(time.Second / unit)
-	}
-	return prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:        "ratelimit_service_response_time_seconds",
-		Help:        "Time to answer a call.",
-		ConstLabels: prometheus.Labels{"grpc_method": "ShouldRateLimit"},
-		Buckets:     buckets,
-	})
 }
 
 // Observe counts a request of any protocol.

@@ -102,7 +102,7 @@ func Start(ctx context.Context, decider *decide.Decider, registry *stats.Registr
 		return nil, err
 	}
 	if to := opts.Exporters.Statsd; to != nil {
-		t.running.Go(func() { newPusher(to, registry, opts.Log).run(ctx) })
+		t.running.Go(func() { repeat(ctx, to.Interval, nil, newPusher(to, registry, opts.Log).push) })
 	}
 	decider.Observe(newRefusals(opts.Log, opts.Refusals, opts.Keys).observe)
 	if t.tracing != nil {
@@ -129,13 +129,29 @@ func (t *Telemetry) startTraces(ctx context.Context, registry *stats.Registry, o
 		return fmt.Errorf("traces: %w", s.err)
 	}
 	t.tracing = &tracing{to: to.add, share: share, parentBased: parentBased, keys: opts.Keys}
-	t.running.Go(func() { to.run(ctx) })
+	t.running.Go(func() {
+		repeat(ctx, to.delay, to.full, to.push)
+		to.client.CloseIdleConnections()
+	})
 	return nil
 }
 
-// lastExport returns the context of what an exporter still has when ctx ends.
-func lastExport(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), flushTime)
+// repeat exports after each period, and when woken, until ctx ends, and then what is left, within flushTime.
+func repeat(ctx context.Context, period time.Duration, wake <-chan struct{}, export func(context.Context)) {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
+			defer cancel()
+			export(last)
+			return
+		case <-ticker.C:
+		case <-wake:
+		}
+		export(ctx)
+	}
 }
 
 // startPrometheus serves the metrics on the address that Envoy's variables configure, if any.
@@ -269,23 +285,6 @@ func newPusher(to *Statsd, registry *stats.Registry, log *slog.Logger) *pusher {
 		}
 	}
 	return p
-}
-
-// run sends until the context ends, and then once more.
-func (p *pusher) run(ctx context.Context) {
-	ticker := time.NewTicker(p.to.Interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			ctx, cancel := lastExport(ctx)
-			defer cancel()
-			p.push(ctx)
-			return
-		case <-ticker.C:
-			p.push(ctx)
-		}
-	}
 }
 
 // push sends once, and counts and logs a failure.

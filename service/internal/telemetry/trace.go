@@ -51,18 +51,15 @@ func parseParent(header, state string) *parent {
 	if len(header) < 55 || header[2] != '-' || header[35] != '-' || header[52] != '-' || strings.ToLower(header) != header {
 		return nil
 	}
-	version, err1 := hex.DecodeString(header[:2])
-	trace, err2 := hex.DecodeString(header[3:35])
-	span, err3 := hex.DecodeString(header[36:52])
-	flags, err4 := hex.DecodeString(header[53:55])
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || version[0] == 0xff || strings.Trim(header[3:35], "0") == "" ||
-		strings.Trim(header[36:52], "0") == "" || len(header) > 55 && (version[0] == 0 || header[55] != '-') {
+	fields, err := hex.DecodeString(header[:2] + header[3:35] + header[36:52] + header[53:55])
+	if err != nil || fields[0] == 0xff || strings.Trim(header[3:35], "0") == "" || strings.Trim(header[36:52], "0") == "" ||
+		len(header) > 55 && (fields[0] == 0 || header[55] != '-') {
 		return nil
 	}
 	if len(state) > 512 {
 		state = ""
 	}
-	return &parent{trace: trace, span: span, state: strings.ToValidUTF8(state, "_"), flags: flags[0]}
+	return &parent{trace: fields[1:17], span: fields[17:25], state: strings.ToValidUTF8(state, "_"), flags: fields[25]}
 }
 
 type parentKey struct{}
@@ -83,10 +80,8 @@ func parentOf(ctx context.Context) *parent {
 
 func (t *tracing) observe(ctx context.Context, o *decide.Observation) {
 	p := parentOf(ctx)
-	var id uint64 // the random part of the trace's ID, by which all services of a trace keep the same share of them
-	if p == nil {
-		id = rand.Uint64()
-	} else {
+	id := rand.Uint64() // the random part of the trace's ID, by which all services of a trace keep the same share of them
+	if p != nil {
 		id = binary.BigEndian.Uint64(p.trace[8:])
 	}
 	sampled := t.share >= 1 || float64(id>>1) < t.share*(1<<63)
@@ -305,8 +300,10 @@ type sender struct {
 	failures throttle.Log
 
 	spans   chan *tracepb.Span // those that wait
-	dropped atomic.Int64       // spans that had no room since the last round
-	batch   []*tracepb.Span    // what is sent next; only run has it
+	full    chan struct{}      // has a value when they are enough for a batch, unless the last round failed
+	failed  atomic.Bool
+	dropped atomic.Int64    // spans that had no room since the last round
+	batch   []*tracepb.Span // what is sent next; only send has it
 }
 
 // newSender returns the sender that the variables describe.
@@ -316,7 +313,7 @@ func newSender(s *settings, envoy *Tracing, registry *stats.Registry, log *slog.
 	}
 	e := &sender{
 		url: s.endpoint(), header: http.Header{}, client: s.client(), resource: s.resource(envoy),
-		spans:    make(chan *tracepb.Span, maxSpans-maxBatch),
+		spans: make(chan *tracepb.Span, maxSpans-maxBatch), full: make(chan struct{}, 1),
 		delay:    s.millis(s.env("OTEL_BSP_SCHEDULE_DELAY"), "OTEL_BSP_SCHEDULE_DELAY", 5*time.Second),
 		registry: registry, failures: throttle.Log{To: log, Every: time.Minute},
 	}
@@ -333,36 +330,20 @@ func (e *sender) add(span *tracepb.Span) {
 	default:
 		e.dropped.Add(1)
 	}
+	if len(e.spans) >= maxBatch && !e.failed.Load() {
+		select {
+		case e.full <- struct{}{}:
+		default:
+		}
+	}
 }
 
-// run sends until the context ends, and then what is left.
-func (e *sender) run(ctx context.Context) {
-	ticker := time.NewTicker(e.delay)
-	defer ticker.Stop()
-	for {
-		spans := e.spans
-		if len(e.batch) == maxBatch { // the collector did not take it: it waits for the next round
-			spans = nil
-		}
-		select {
-		case <-ctx.Done():
-			ctx, cancel := lastExport(ctx)
-			defer cancel()
-			if err := e.send(ctx); err != nil {
-				e.failures.To.Warn("the last traces could not be exported", "error", err)
-			}
-			e.client.CloseIdleConnections()
-			return
-		case span := <-spans:
-			if e.batch = append(e.batch, span); len(e.batch) < maxBatch {
-				continue
-			}
-		case <-ticker.C:
-		}
-		if err := e.send(ctx); err != nil && ctx.Err() == nil {
-			e.registry.ExportFailed("otlp")
-			e.failures.Log(slog.LevelWarn, "traces cannot be exported", "error", err)
-		}
+// push sends, and counts and logs a failure.
+func (e *sender) push(ctx context.Context) {
+	err := e.send(ctx)
+	if e.failed.Store(err != nil); err != nil {
+		e.registry.ExportFailed("otlp")
+		e.failures.Log(slog.LevelWarn, "traces cannot be exported", "error", err)
 	}
 }
 

@@ -171,14 +171,12 @@ func newStage(store driver.Store, opts Options, rounds int) (*stage, error) {
 	draw := rng(opts, rounds, 0)
 	for i := range subjects {
 		sub := &subject{key: fmt.Sprint("key-", i), limits: limits(draw, i)}
-		sub.rhythm, sub.most = sub.limits[0].Window.Microseconds(), sub.limits[0].Units
-		for _, l := range sub.limits {
-			sub.most = min(sub.most, l.Units)
-		}
+		sub.rhythm = sub.limits[0].Window.Microseconds()
 		var err error
 		if sub.limiter, err = sash.New(store, options, sub.limits...); err != nil {
 			return nil, err
 		}
+		sub.most = sub.limiter.Policy().MostUnits()
 		s.subjects = append(s.subjects, sub)
 	}
 	for i := range opts.Workers {
