@@ -252,7 +252,7 @@ func TestTheStoreIsAway(t *testing.T) {
 			text := "domain: d\ndescriptors: [{key: user, limits: [1000/1m], lease: 2s, on_unavailable: " + mode + "}]"
 			cfg := servertest.Must(config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(text)}))(t)
 			w.decider = servertest.Must(decide.New(cfg, func(config.Place) (driver.Store, error) { return behind, nil }))(t)
-			w.service.decider = w.decider
+			w.service.Decider = w.decider
 			e := w.envoy()
 			defer e.kill()
 			e.send(random(1), "user=1", 10, 20*time.Second)
