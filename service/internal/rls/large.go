@@ -162,6 +162,7 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 			held, open := c.messages[h.StreamID]
 			switch c.closed = open && size > 0 && !c.bounds.unfinished.Take(c.party, size); {
 			case c.closed:
+				c.finishAll() // at once: the other connections of the address do not pay for this one, until gRPC closes it
 				c.bounds.log.Log(slog.LevelWarn, "an address has sent too much of messages without an end: its connection is closed",
 					"address", c.party)
 			case open:
@@ -205,12 +206,17 @@ func (c *boundedConn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.answers)
-	for stream := range c.messages {
-		c.finish(stream)
-	}
+	c.finishAll()
 	c.closed = true
 	c.timer.Stop()
 	return c.Conn.Close()
+}
+
+// finishAll gives back the bytes of all messages. The caller holds mu.
+func (c *boundedConn) finishAll() {
+	for stream := range c.messages {
+		c.finish(stream)
+	}
 }
 
 // A frameReader finds the headers of frames in a stream of HTTP/2, which comes in any pieces.
