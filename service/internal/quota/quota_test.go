@@ -351,3 +351,39 @@ func TestRefundsLeaveWhatWasSpent(t *testing.T) {
 		}
 	}
 }
+
+// A slow store is one whose charges take a while.
+type slow struct {
+	driver.Passthrough
+	takes time.Duration
+}
+
+func (s *slow) Do(ctx context.Context, b *driver.Batch) error {
+	err := s.Next.Do(ctx, b)
+	if b.Ops[0].MayCharge() > 0 {
+		time.Sleep(s.takes)
+	}
+	return err
+}
+
+// A grant that could arrive too late is not given.
+func TestALateGrantIsNotGiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t, rules)
+		store := &slow{Passthrough: driver.Passthrough{Next: servertest.Must(w.memory.Place(config.Place{Lease: 2 * time.Second}))(t)}}
+		w.service.Decider = servertest.Decider(t, store, rules)
+		w.decider = w.service.Decider
+		e := w.envoy()
+		defer e.kill()
+		e.send(random(1), "user=1", 10, 20*time.Second)
+		store.takes = delivery - 100*time.Millisecond
+		time.Sleep(3 * time.Second)
+		if _, n := e.send(random(2), "user=1", 10, 10*time.Second); n > 0 {
+			t.Errorf("%d requests were admitted by late grants", n)
+		}
+		store.takes = 0
+		if _, n := e.send(random(3), "user=1", 10, 30*time.Second); n < 200 {
+			t.Errorf("%d requests were admitted when it was quick again", n)
+		}
+	})
+}
