@@ -229,6 +229,13 @@ func (e *fakeEnvoy) take(m *pb.RateLimitQuotaResponse) {
 	}
 }
 
+// messages returns how many have arrived.
+func (e *fakeEnvoy) messages() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.pushes
+}
+
 // report reports every bucket.
 func (e *fakeEnvoy) report() {
 	e.mu.Lock()

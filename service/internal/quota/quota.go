@@ -100,7 +100,7 @@ func (s *Service) Register(server grpc.ServiceRegistrar, ended <-chan struct{}) 
 // A stream is that of one Envoy.
 type stream struct {
 	*Service
-	ctx     context.Context //nolint:containedctx // of the stream, with its caller
+	ctx     context.Context // of the stream, with its caller
 	domain  string
 	buckets map[string]*bucket
 	heard   time.Time                                 // the last report
@@ -134,7 +134,7 @@ func (s *Service) StreamRateLimitQuotas(envoy pb.RateLimitQuotaService_StreamRat
 	}()
 	reports, failed := make(chan *pb.RateLimitQuotaUsageReports), make(chan error, 1)
 	go func() {
-		for ; ; time.Sleep(time.Second / maxReports) {
+		for {
 			m, err := envoy.Recv()
 			if err != nil {
 				failed <- err
@@ -142,6 +142,11 @@ func (s *Service) StreamRateLimitQuotas(envoy pb.RateLimitQuotaService_StreamRat
 			}
 			select {
 			case reports <- m:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case <-time.After(time.Second / maxReports):
 			case <-ctx.Done():
 				return
 			}
