@@ -142,11 +142,7 @@ func (s *Service) StreamRateLimitQuotas(envoy pb.RateLimitQuotaService_StreamRat
 			}
 			select {
 			case reports <- m:
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case <-time.After(time.Second / maxReports):
+				<-time.After(time.Second / maxReports)
 			case <-ctx.Done():
 				return
 			}
@@ -163,6 +159,8 @@ func (st *stream) run(reports <-chan *pb.RateLimitQuotaUsageReports, failed <-ch
 		select {
 		case <-st.ended:
 			return status.Error(codes.Unavailable, "the service ends")
+		case <-st.ctx.Done():
+			return nil
 		case err := <-failed:
 			if errors.Is(err, io.EOF) {
 				return nil

@@ -270,12 +270,18 @@ func TestTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// A service that ends ends its streams.
+// A stream ends with its Envoy, also right after a report, and with the service.
 func TestStreamsEndWithTheService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t, rules)
 		e := w.envoy()
 		e.request("user=1")
+		synctest.Wait()
+		e.disconnect()
+		if w.service.streams.Load() != 0 {
+			t.Error("the stream of an Envoy that is gone goes on")
+		}
+		e.report()
 		time.Sleep(time.Second)
 		close(w.ended)
 		synctest.Wait()
