@@ -180,6 +180,33 @@ func TestCheckAppliesTheRulesOfServe(t *testing.T) {
 	}
 }
 
+// The filter of quota has the rules with a lease, denies what has no quota, and is never one that ends Envoy.
+func TestConfigEnvoyPrintsTheFilterOfQuota(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	rules := "domain: d\ndescriptors:\n- {key: x-user, lease: 2s, limits: [50/1m], descriptors: [{key: x-plan, value: free, lease: 2s, limits: [50/1m]}]}\n" +
+		"- {key: x-short, lease: 1s, limits: [50/1m]}\n- {key: x-none, limits: [50/1m]}\n"
+	servertest.Check(t, os.WriteFile(file, []byte(rules), 0o600))
+	run := func(args ...string) (int, string) {
+		var out strings.Builder
+		code := Run(t.Context(), append([]string{"config", "envoy", file}, args...), nil, &out, &out, func(string) string { return "" })
+		return code, out.String()
+	}
+	code, text := run("--quota")
+	deep, shallow := strings.Index(text, "and_matcher"), strings.LastIndex(text, "predicate:")
+	if code != 0 || deep < 0 || deep > shallow || strings.Count(text, "- on_match") != 2 || strings.Count(text, "blanket_rule: DENY_ALL") != 4 ||
+		strings.Contains(text, "ALLOW_ALL") || !strings.Contains(text, "Left out is d / x-short") || !strings.Contains(text, "Left out is d / x-none") {
+		t.Errorf("%d, %s", code, text)
+	}
+	if code, text := run("--quota", "--no-assignment", "allow"); code != 0 || strings.Count(text, "ALLOW_ALL") != 2 || strings.Count(text, "DENY_ALL") != 2 {
+		t.Errorf("allow: %d, %s", code, text)
+	}
+	for _, args := range [][]string{{}, {"--quota", "--no-assignment", "token_bucket"}, {"--quota", "--domain", "other"}} {
+		if code, text := run(args...); code != 2 {
+			t.Errorf("%v: %d, %s", args, code, text)
+		}
+	}
+}
+
 // Nobody who writes to a log waits for its reader, and what is read in time is whole and in order.
 func TestALogThatNobodyReadsKeepsNobodyWaiting(t *testing.T) {
 	r, w := io.Pipe()

@@ -18,7 +18,8 @@ import (
 // A bucket is that of one Envoy. Only its stream uses it.
 type bucket struct {
 	id      *pb.BucketId
-	entries []config.Entry // in the order of their keys
+	entries []config.Entry
+	config  *config.Config // in which entries have the order of a rule
 	shared  *demand
 	rate    float64 // requests a second, which are part of those of shared; its mutex guards it
 	known   bool    // from reports; otherwise it is a guess
@@ -38,7 +39,6 @@ type bucket struct {
 	denied  time.Time // until when Envoy denies everything
 	lease   time.Duration
 	actions []*pb.RateLimitQuotaResponse_BucketAction
-	fresh   bool // the actions have the last grant
 }
 
 // A grant is units that Envoy may spend.
@@ -131,16 +131,9 @@ func (b *bucket) each(do func(*spare)) {
 
 // grant notes units that the next message gives to Envoy.
 func (b *bucket) grant(made *decide.Reservation, units int64, until time.Time) {
-	b.grants, b.fresh = append(b.grants, grant{Reservation: made, units: units, until: until}), true
+	b.grants = append(b.grants, grant{Reservation: made, units: units, until: until})
 	b.open += units
 	b.each(func(s *spare) { s.left += units })
-}
-
-// takeBack takes back the last grant, which no message has given.
-func (b *bucket) takeBack() {
-	last := b.grants[len(b.grants)-1]
-	b.grants, b.back, b.open = b.grants[:len(b.grants)-1], append(b.back, last), b.open-last.units
-	b.each(func(s *spare) { s.left -= last.units })
 }
 
 // wants returns how many units a bucket needs for a time, and its part of what is left, by its part of the demand.
@@ -162,21 +155,24 @@ func (st *stream) wants(b *bucket, lasts time.Duration) (need, part float64) {
 // renew decides the next assignment of a bucket. It may run beside those of other buckets.
 func (st *stream) renew(b *bucket) {
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(st.ctx, st.opts.Timeout)
+	ctx, cancel := context.WithTimeout(st.ctx, st.Timeout)
 	defer cancel()
-	subject := decide.Part{Entries: order(st.decider.Config(), st.domain, b.entries), Cost: 1}
-	ask := decide.Request{Domain: st.domain, Port: decide.GRPC, Lenient: true, UpTo: true, Parts: []decide.Part{subject}}
+	if cfg := st.Decider.Config(); cfg != b.config {
+		b.config, b.entries = cfg, order(cfg, st.domain, b.entries)
+	}
+	ask := decide.Request{Domain: st.domain, Port: decide.GRPC, Lenient: true, UpTo: true, Parts: []decide.Part{{Entries: b.entries, Cost: 1}}}
 	st.correct(ctx, b, ask)
 	if began.Sub(b.used) > idle { // and reports will show what was not spent
 		b.deny(began, time.Second)
 		return
 	}
 	if b.lease == 0 {
-		looked, err := st.decider.Peek(ctx, ask)
-		if err != nil || !st.grants(b, &looked[0], began) {
-			if err != nil {
-				b.deny(began, time.Second)
-			}
+		looked, err := st.Decider.Peek(ctx, ask)
+		if err != nil {
+			b.deny(began, time.Second)
+			return
+		}
+		if !st.grants(b, &looked[0], began) {
 			return
 		}
 		st.learn(b, &looked[0])
@@ -185,7 +181,7 @@ func (st *stream) renew(b *bucket) {
 	lasts := ttl - min(ttl/5, delivery/2) // until the next push
 	need, part := st.wants(b, lasts)
 	ask.Parts[0].Cost = int64(math.Ceil(min(need, part)))
-	answer, made, err := st.decider.Reserve(ctx, ask)
+	answer, made, err := st.Decider.Reserve(ctx, ask)
 	switch {
 	case err != nil:
 		b.deny(began, time.Second)
@@ -196,12 +192,9 @@ func (st *stream) renew(b *bucket) {
 	case made == nil:
 		b.full = began.Add(min(max(answer.RefusedBy.RetryAfter, again), time.Second))
 		b.deny(began, b.full.Sub(began))
-	case answer.Lease() != b.lease: // the configuration has changed
-		b.back, b.lease = append(b.back, grant{Reservation: made}), answer.Lease()
-		b.deny(began, again)
 	default:
 		st.learn(b, &answer)
-		b.assign(began, tokens(answer.Cost), ttl)
+		b.assign(began, tokens(answer.Cost), (b.lease - delivery).Truncate(time.Second))
 		b.grant(made, answer.Cost, began.Add(b.lease))
 		switch got := float64(answer.Cost); {
 		case part < 1 && part < need: // a unit now and then
@@ -217,11 +210,11 @@ func (st *stream) renew(b *bucket) {
 // correct settles what grants were worth, and charges what Envoy admitted without one. After an error the store counts as before.
 func (st *stream) correct(ctx context.Context, b *bucket, ask decide.Request) {
 	for _, g := range b.back {
-		_ = st.decider.Settle(ctx, g.Reservation, g.worth)
+		_ = st.Decider.Settle(ctx, g.Reservation, g.worth)
 	}
 	if b.back = nil; b.owed > 0 {
 		ask.UpTo, ask.Parts = false, []decide.Part{{Entries: ask.Parts[0].Entries, Cost: b.owed, Always: true}}
-		_, _ = st.decider.Decide(ctx, ask)
+		_, _ = st.Decider.Decide(ctx, ask)
 		b.owed = 0
 	}
 }

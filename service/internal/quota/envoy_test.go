@@ -41,8 +41,8 @@ func begin(t *testing.T, rules string) *world {
 	memory := degrade.NewMemory(memstore.Options{}, slog.New(slog.DiscardHandler))
 	cfg := servertest.Must(config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(rules)}))(t)
 	w := &world{t: t, memory: memory, decider: servertest.Must(decide.New(cfg, memory.Place))(t), ended: make(chan struct{})}
-	w.service = New(w.decider, Options{Panicked: func() { t.Error("a panic") }, Log: slog.New(slog.DiscardHandler)})
-	w.service.ended = w.ended
+	w.service = &Service{Decider: w.decider, Timeout: time.Second, Panicked: func() { t.Error("a panic") }, Log: slog.New(slog.DiscardHandler)}
+	w.service.Register(grpc.NewServer(), w.ended)
 	return w
 }
 
@@ -227,6 +227,13 @@ func (e *fakeEnvoy) take(m *pb.RateLimitQuotaResponse) {
 			b.tokens = 0
 		}
 	}
+}
+
+// messages returns how many have arrived.
+func (e *fakeEnvoy) messages() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.pushes
 }
 
 // report reports every bucket.

@@ -41,22 +41,17 @@ import (
 	"example.com/sash/service/internal/throttle"
 )
 
-// Bounds of a service and of a stream.
+// Bounds of a service and of a stream, and times.
 const (
 	maxStreams = 1000
 	maxBuckets = 1000    // of a stream; others are denied
 	maxID      = 4 << 10 // bytes of a bucket's ID
-	maxReports = 1000    // messages a second; others wait
+	maxReports = 1000    // messages a second
 	maxPush    = 100     // buckets in a message
 	maxAtOnce  = 16      // of them, while the store is asked
-	maxOrdered = 4       // entries of a bucket whose order is looked for
-)
 
-// Times.
-const (
 	// MinLease is the shortest lease of which grants are made: the delivery and a second, the shortest assignment of Envoy's.
 	MinLease = 2 * time.Second
-
 	delivery = time.Second
 	gather   = 10 * time.Millisecond // between two messages
 	again    = 100 * time.Millisecond
@@ -70,23 +65,15 @@ const (
 // Method is the method of the protocol.
 const Method = pb.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName
 
-// Options for a Service.
-type Options struct {
-	// Access says which callers may decide. Nil lets all callers.
-	Access *access.Gate
-	// Timeout bounds one decision. Zero is one second.
-	Timeout time.Duration
-	// Panicked is called for each fault, which is logged.
-	Panicked func()
-	// Log is nil for slog.Default.
-	Log *slog.Logger
-}
-
-// A Service assigns quota. It is safe for concurrent use.
+// A Service assigns quota. Its fields must not change once it is registered.
 type Service struct {
 	pb.UnimplementedRateLimitQuotaServiceServer
-	decider *decide.Decider
-	opts    Options
+	Decider  *decide.Decider
+	Access   *access.Gate  // says which callers may decide; nil lets all
+	Timeout  time.Duration // bounds one decision
+	Panicked func()        // is called for each fault
+	Log      *slog.Logger
+
 	log     throttle.Log
 	ended   <-chan struct{} // streams end then
 	streams atomic.Int64
@@ -99,38 +86,30 @@ type Service struct {
 type demand struct {
 	streams int     // that have a bucket of it
 	rate    float64 // requests a second
-	pace    float64 // units a second of the limit with the fewest; 0 is not known
+	pace    float64 // units a second of the limit with the fewest
 	rest    float64 // units left at the last decision
-}
-
-// New returns a service.
-func New(decider *decide.Decider, opts Options) *Service {
-	opts.Timeout, opts.Log = cmp.Or(opts.Timeout, time.Second), cmp.Or(opts.Log, slog.Default())
-	return &Service{decider: decider, opts: opts, log: throttle.Log{To: opts.Log, Every: 10 * time.Second}, demands: make(map[string]*demand)}
 }
 
 // Register registers the service. Its streams end when ended is closed.
 func (s *Service) Register(server grpc.ServiceRegistrar, ended <-chan struct{}) {
-	s.ended = ended
+	s.ended, s.demands = ended, make(map[string]*demand)
+	s.log.To, s.log.Every = s.Log, 10*time.Second
 	pb.RegisterRateLimitQuotaServiceServer(server, s)
 }
 
 // A stream is that of one Envoy.
 type stream struct {
 	*Service
-	ctx     context.Context //nolint:containedctx // of the stream, with its caller
+	ctx     context.Context // of the stream, with its caller
 	domain  string
 	buckets map[string]*bucket
-	heard   time.Time // the last report
-	sent    time.Time // the last push
-	second  time.Time // in which taken messages came
-	taken   int
+	heard   time.Time                                 // the last report
+	sent    time.Time                                 // the last push
 	deny    []*pb.RateLimitQuotaResponse_BucketAction // of buckets beyond the bounds
 }
 
 // StreamRateLimitQuotas implements the protocol. It ends with UNAVAILABLE when the service does, RESOURCE_EXHAUSTED if there are
-// too many streams, UNAUTHENTICATED and PERMISSION_DENIED for a caller without the right, and INVALID_ARGUMENT for a stream that
-// changes its domain.
+// too many streams, UNAUTHENTICATED and PERMISSION_DENIED for a caller without the right, and INVALID_ARGUMENT for another domain.
 func (s *Service) StreamRateLimitQuotas(envoy pb.RateLimitQuotaService_StreamRateLimitQuotasServer) (err error) {
 	defer s.streams.Add(-1)
 	if s.streams.Add(1) > maxStreams {
@@ -138,15 +117,15 @@ func (s *Service) StreamRateLimitQuotas(envoy pb.RateLimitQuotaService_StreamRat
 	}
 	ctx, end := context.WithCancel(envoy.Context())
 	defer end()
-	caller, err := s.opts.Access.Call(ctx)
+	caller, err := s.Access.Call(ctx)
 	if err != nil {
 		return access.Status(err)
 	}
 	st := &stream{Service: s, ctx: access.With(ctx, caller), buckets: make(map[string]*bucket)}
 	defer func() {
 		if fault := recover(); fault != nil {
-			s.opts.Panicked()
-			s.opts.Log.Error("a stream of quota ended because of a fault", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+			s.Panicked()
+			s.Log.Error("a stream of quota ended because of a fault", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
 			err = status.Error(codes.Internal, "a fault of the service")
 		}
 		for key := range st.buckets {
@@ -163,6 +142,7 @@ func (s *Service) StreamRateLimitQuotas(envoy pb.RateLimitQuotaService_StreamRat
 			}
 			select {
 			case reports <- m:
+				<-time.After(time.Second / maxReports)
 			case <-ctx.Done():
 				return
 			}
@@ -176,27 +156,21 @@ func (st *stream) run(reports <-chan *pb.RateLimitQuotaUsageReports, failed <-ch
 	timer := time.NewTimer(silence)
 	defer timer.Stop()
 	for {
-		in := reports
-		if st.taken >= maxReports {
-			in = nil
-		}
 		select {
 		case <-st.ended:
 			return status.Error(codes.Unavailable, "the service ends")
+		case <-st.ctx.Done():
+			return nil
 		case err := <-failed:
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			return err
-		case m := <-in:
-			st.taken++
+		case m := <-reports:
 			if err := st.take(m); err != nil {
 				return err
 			}
 		case <-timer.C:
-			if time.Since(st.second) >= time.Second {
-				st.second, st.taken = time.Now(), 0
-			}
 			st.sent = time.Now()
 			if actions := st.push(); len(actions) > 0 {
 				if err := send(&pb.RateLimitQuotaResponse{BucketAction: actions}); err != nil {
@@ -208,9 +182,6 @@ func (st *stream) run(reports <-chan *pb.RateLimitQuotaUsageReports, failed <-ch
 		for _, b := range st.buckets {
 			next = min(next, time.Until(b.due))
 		}
-		if len(st.deny) > 0 {
-			next = 0
-		}
 		timer.Reset(max(next, time.Until(st.sent.Add(gather))))
 	}
 }
@@ -218,34 +189,33 @@ func (st *stream) run(reports <-chan *pb.RateLimitQuotaUsageReports, failed <-ch
 // take takes a message of Envoy's.
 func (st *stream) take(m *pb.RateLimitQuotaUsageReports) error {
 	st.domain = cmp.Or(st.domain, m.GetDomain())
-	if m.GetDomain() != "" && m.GetDomain() != st.domain || st.domain == "" {
+	if st.domain == "" || cmp.Or(m.GetDomain(), st.domain) != st.domain {
 		return status.Error(codes.InvalidArgument, "a stream has one domain")
 	}
-	if err := st.opts.Access.Check(st.ctx, st.domain, access.Decide); err != nil {
+	if err := st.Access.Check(st.ctx, st.domain, access.Decide); err != nil {
 		return access.Status(err)
 	}
 	st.heard = time.Now()
 	for _, usage := range m.GetBucketQuotaUsages() {
 		entries, size := entriesOf(usage.GetBucketId())
 		key := config.Key(st.domain, entries)
-		b := st.buckets[key]
-		switch {
-		case b != nil:
-		case size > maxID || len(st.buckets) >= maxBuckets:
+		switch known := st.buckets[key] != nil; {
+		case !known && (size > maxID || len(st.buckets) >= maxBuckets):
 			st.log.Log(slog.LevelWarn, "a stream of quota has too many buckets: Envoy denies the others", "buckets", len(st.buckets), "domain", st.domain)
 			if len(st.deny) < maxPush {
 				st.deny = append(st.deny, assign(usage.GetBucketId(), blanket(false), standing))
 			}
 			continue
-		default:
-			b = st.open(key, usage.GetBucketId(), entries)
+		case !known:
+			st.open(key, usage.GetBucketId(), entries)
 		}
-		st.report(b, usage)
+		st.report(st.buckets[key], usage)
 	}
 	return nil
 }
 
-// push asks for the assignments that are due, and returns them.
+// push asks for the assignments that are due, and returns them. When that takes so long that grants could arrive late, everything
+// is denied, and what was granted goes back later.
 func (st *stream) push() (actions []*pb.RateLimitQuotaResponse_BucketAction) {
 	actions, st.deny = st.deny, nil
 	began := time.Now()
@@ -254,11 +224,8 @@ func (st *stream) push() (actions []*pb.RateLimitQuotaResponse_BucketAction) {
 		switch {
 		case b.due.After(began) || len(due) == maxPush:
 		case began.Sub(b.used) > idle && len(b.grants)+len(b.back) == 0:
-			actions = append(actions, &pb.RateLimitQuotaResponse_BucketAction{
-				BucketId: b.id, BucketAction: &pb.RateLimitQuotaResponse_BucketAction_AbandonAction_{
-					AbandonAction: &pb.RateLimitQuotaResponse_BucketAction_AbandonAction{},
-				},
-			})
+			abandon := &pb.RateLimitQuotaResponse_BucketAction_AbandonAction_{AbandonAction: &pb.RateLimitQuotaResponse_BucketAction_AbandonAction{}}
+			actions = append(actions, &pb.RateLimitQuotaResponse_BucketAction{BucketId: b.id, BucketAction: abandon})
 			st.forget(key)
 		case began.Sub(st.heard) > silence:
 			b.due = began.Add(time.Second)
@@ -274,29 +241,22 @@ func (st *stream) push() (actions []*pb.RateLimitQuotaResponse_BucketAction) {
 	_ = group.Wait()
 	late := time.Since(began) > delivery/2
 	for _, b := range due {
-		if late && b.fresh {
+		if late {
+			b.denied = time.Time{}
 			b.deny(began, again)
-			b.takeBack()
 		}
-		actions = append(actions, b.actions...)
-		b.actions, b.fresh = nil, false
+		actions, b.actions = append(actions, b.actions...), nil
 	}
 	return actions
 }
 
 // open adds a bucket.
-func (st *stream) open(key string, id *pb.BucketId, entries []config.Entry) *bucket {
+func (st *stream) open(key string, id *pb.BucketId, entries []config.Entry) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	d := st.demands[key]
-	if d == nil {
-		d = &demand{}
-		st.demands[key] = d
-	}
+	d := cmp.Or(st.demands[key], &demand{})
 	d.streams++
-	b := &bucket{id: id, entries: entries, shared: d, used: time.Now()}
-	st.buckets[key] = b
-	return b
+	st.demands[key], st.buckets[key] = d, &bucket{id: id, entries: entries, shared: d, used: time.Now()}
 }
 
 // forget removes a bucket. What was granted counts as spent.
@@ -320,28 +280,21 @@ func entriesOf(id *pb.BucketId) (entries []config.Entry, size int) {
 	return entries, size
 }
 
-// order puts the entries of a bucket, which have no order, in the first order that has a rule. Without one they stay as they are.
+// order puts the entries of a bucket, which have no order, in that of the first rule with their keys. Without one they stay as they are.
 func order(cfg *config.Config, domain string, entries []config.Entry) []config.Entry {
-	entries = slices.Clone(entries)
-	var try func(done int) bool
-	try = func(done int) bool {
-		if done == len(entries) {
-			found, err := cfg.Find(domain, entries)
-			return err == nil && found.Rule != nil
-		}
-		for i := done; i < len(entries); i++ {
-			next := entries[i]
-			copy(entries[done+1:i+1], entries[done:i])
-			if entries[done] = next; try(done + 1) {
-				return true
+	for _, rule := range cfg.Rules() {
+		var ordered []config.Entry
+		for _, at := range rule.Path {
+			if i := slices.IndexFunc(entries, func(e config.Entry) bool { return e.Key == at.Key }); i >= 0 {
+				ordered = append(ordered, entries[i])
 			}
-			copy(entries[done:i], entries[done+1:i+1])
-			entries[i] = next
 		}
-		return false
-	}
-	if len(entries) <= maxOrdered {
-		_ = try(0)
+		if len(ordered) != len(entries) {
+			continue
+		}
+		if found, err := cfg.Find(domain, ordered); err == nil && found.Rule == rule {
+			return ordered
+		}
 	}
 	return entries
 }

@@ -57,7 +57,7 @@ func TestSteadyDemandGetsWhatTheLimitHas(t *testing.T) {
 						s, a := e.send(random(i), "user=1", perSecond/3, long)
 						sent.Add(int64(s))
 						admitted.Add(int64(a))
-						pushes.Add(int64(e.pushes))
+						pushes.Add(int64(e.messages()))
 					})
 				}
 				together.Wait()
@@ -75,7 +75,7 @@ func TestSteadyDemandGetsWhatTheLimitHas(t *testing.T) {
 // Whatever the demand is, and whoever dies or is cut off, no window has more than the limit, over all Envoys and the calls that
 // the service decides.
 func TestNoWindowHasMoreThanTheLimit(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(10) {
 		synctest.Test(t, func(t *testing.T) {
 			w := begin(t, rules)
 			w.delay = 900 * time.Millisecond
@@ -173,16 +173,17 @@ func TestIdleBucketsAreAbandoned(t *testing.T) {
 		_, spent := e.send(random(1), "user=1", 5, 20*time.Second)
 		time.Sleep(30 * time.Second)
 		e.mu.Lock()
-		buckets, pushes := len(e.buckets), e.pushes
+		buckets := len(e.buckets)
 		e.mu.Unlock()
+		pushes := e.messages()
 		answers := servertest.Must(w.decider.Peek(t.Context(), decide.One("d", []config.Entry{user}, new(int64(1)))))(t)
 		charged := 1000 - int(answers[0].Limits[0].Remaining)
 		if buckets != 0 || charged < spent || charged > spent+10 {
 			t.Errorf("%d buckets are left; %d units are charged, and %d were spent", buckets, charged, spent)
 		}
 		time.Sleep(time.Minute)
-		if e.pushes != pushes || len(w.service.demands) != 0 {
-			t.Errorf("%d messages to an Envoy without a bucket; %d demands", e.pushes-pushes, len(w.service.demands))
+		if e.messages() != pushes || len(w.service.demands) != 0 {
+			t.Errorf("%d messages to an Envoy without a bucket; %d demands", e.messages()-pushes, len(w.service.demands))
 		}
 	})
 }
@@ -252,7 +253,7 @@ func TestTheStoreIsAway(t *testing.T) {
 			text := "domain: d\ndescriptors: [{key: user, limits: [1000/1m], lease: 2s, on_unavailable: " + mode + "}]"
 			cfg := servertest.Must(config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(text)}))(t)
 			w.decider = servertest.Must(decide.New(cfg, func(config.Place) (driver.Store, error) { return behind, nil }))(t)
-			w.service.decider = w.decider
+			w.service.Decider = w.decider
 			e := w.envoy()
 			defer e.kill()
 			e.send(random(1), "user=1", 10, 20*time.Second)
@@ -269,12 +270,18 @@ func TestTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// A service that ends ends its streams.
+// A stream ends with its Envoy, also right after a report, and with the service.
 func TestStreamsEndWithTheService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t, rules)
 		e := w.envoy()
 		e.request("user=1")
+		synctest.Wait()
+		e.disconnect()
+		if w.service.streams.Load() != 0 {
+			t.Error("the stream of an Envoy that is gone goes on")
+		}
+		e.report()
 		time.Sleep(time.Second)
 		close(w.ended)
 		synctest.Wait()
@@ -350,4 +357,40 @@ func TestRefundsLeaveWhatWasSpent(t *testing.T) {
 			t.Errorf("seed %d: of %d units %d were spent, and %d stay charged", seed, units, spent, charged)
 		}
 	}
+}
+
+// A slow store is one whose charges take a while.
+type slow struct {
+	driver.Passthrough
+	takes atomic.Int64
+}
+
+func (s *slow) Do(ctx context.Context, b *driver.Batch) error {
+	err := s.Next.Do(ctx, b)
+	if b.Ops[0].MayCharge() > 0 {
+		time.Sleep(time.Duration(s.takes.Load()))
+	}
+	return err
+}
+
+// A grant that could arrive too late is not given.
+func TestALateGrantIsNotGiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t, rules)
+		store := &slow{Passthrough: driver.Passthrough{Next: servertest.Must(w.memory.Place(config.Place{Lease: 2 * time.Second}))(t)}}
+		w.service.Decider = servertest.Decider(t, store, rules)
+		w.decider = w.service.Decider
+		e := w.envoy()
+		defer e.kill()
+		e.send(random(1), "user=1", 10, 20*time.Second)
+		store.takes.Store(int64(delivery - 100*time.Millisecond))
+		time.Sleep(3 * time.Second)
+		if _, n := e.send(random(2), "user=1", 10, 10*time.Second); n > 0 {
+			t.Errorf("%d requests were admitted by late grants", n)
+		}
+		store.takes.Store(0)
+		if _, n := e.send(random(3), "user=1", 10, 30*time.Second); n < 200 {
+			t.Errorf("%d requests were admitted when it was quick again", n)
+		}
+	})
 }

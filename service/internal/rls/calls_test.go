@@ -4,18 +4,24 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/quota"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
 )
@@ -264,4 +270,34 @@ func TestWholeMessagesTakeNoShare(t *testing.T) {
 	}
 	close(finish)
 	servertest.Wait(t, "the calls are not answered", func() bool { return client.Ended() == 8 })
+}
+
+// A lasting stream outlives the time of a call, and its messages do not add up, as those of a call without an end do.
+func TestALastingStreamLasts(t *testing.T) {
+	c := &calls{within: 100 * time.Millisecond, most: maxCalls, half: 64 << 10}
+	w := &world{t: t, calls: c}
+	store := memstore.New(nil)
+	service := &quota.Service{Decider: servertest.Decider(t, store, text), Timeout: time.Second, Log: slog.New(slog.DiscardHandler)}
+	w.lasting = []Lasting{{Method: quota.Method, Register: service.Register}}
+	w.serve(text, store, nil)
+	stream := servertest.Must(quotapb.NewRateLimitQuotaServiceClient(w.conn).StreamRateLimitQuotas(t.Context()))(t)
+	id := map[string]string{"any": strings.Repeat("x", 3000)}
+	for i := range 40 {
+		id["n"] = strconv.Itoa(i)
+		usage := &quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{BucketId: &quotapb.BucketId{Bucket: id}}
+		servertest.Check(t, stream.Send(&quotapb.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{usage}}))
+		m := servertest.Must(stream.Recv())(t)
+		if got := m.GetBucketAction()[0].GetBucketId().GetBucket()["n"]; got != id["n"] {
+			t.Fatalf("bucket %s got an assignment, want %s", got, id["n"])
+		}
+	}
+	if n := c.number(); n != 0 {
+		t.Errorf("%d calls are bounded as others", n)
+	}
+	if err := w.stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("it ended with %v", err)
+	}
 }

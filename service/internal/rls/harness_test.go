@@ -29,7 +29,8 @@ import (
 
 // A world is a service on a loopback port, with a client and a clock that the test moves.
 type world struct {
-	calls *calls // bounds; nil is the default
+	calls   *calls // bounds; nil is the default
+	lasting []Lasting
 
 	defaults config.Defaults
 	t        *testing.T
@@ -84,7 +85,7 @@ func (w *world) serve(text string, store driver.Store, opts *Options) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Server{Log: opts.Log, calls: w.calls}.Serve(ctx, listener, New(decider, opts))
+		ended <- Server{Log: opts.Log, Lasting: w.lasting, calls: w.calls}.Serve(ctx, listener, New(decider, opts))
 	}()
 	w.stop = sync.OnceValue(func() error { cancel(); return <-ended })
 	w.conn = servertest.Must(grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
