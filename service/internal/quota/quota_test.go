@@ -366,7 +366,7 @@ type slow struct {
 }
 
 func (s *slow) Do(ctx context.Context, b *driver.Batch) error {
-	err := s.Next.Do(ctx, b)
+	err := s.Store.Do(ctx, b)
 	if b.Ops[0].MayCharge() > 0 {
 		time.Sleep(time.Duration(s.takes.Load()))
 	}
@@ -377,7 +377,7 @@ func (s *slow) Do(ctx context.Context, b *driver.Batch) error {
 func TestALateGrantIsNotGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t, rules)
-		store := &slow{Passthrough: driver.Passthrough{Next: servertest.Must(w.memory.Place(config.Place{Lease: 2 * time.Second}))(t)}}
+		store := &slow{Passthrough: driver.Passthrough{Store: servertest.Must(w.memory.Place(config.Place{Lease: 2 * time.Second}))(t)}}
 		w.service.Decider = servertest.Decider(t, store, rules)
 		w.decider = w.service.Decider
 		e := w.envoy()
