@@ -25,6 +25,9 @@ type admission struct {
 func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) (admission, error) {
 	ctx := req.Context()
 	began := time.Now()
+	if call.Settle != nil {
+		t.at.settles.Store(true)
+	}
 	for {
 		if err := ctx.Err(); err != nil {
 			return admission{}, context.Cause(ctx)
@@ -187,7 +190,7 @@ func (t *Transport) decide(ctx context.Context, call Call, within time.Duration)
 		return admission{}, &cooling, nil
 	}
 	before := t.learned.total(wholes[0])[0]
-	_, res, place, err := t.charge(ctx, within, false, subjects)
+	_, res, place, err := t.charge(ctx, within, false, call.Settle != nil, subjects)
 	if err != nil {
 		return admission{}, nil, err
 	}
@@ -216,7 +219,7 @@ func (t *Transport) admitted(
 // charge charges the subjects, or any of them, and returns which one. It books a call that may wait. Where the store cannot book,
 // or not all subjects together, a call waits by asking again. There is no place where nothing can be given back.
 func (t *Transport) charge(
-	ctx context.Context, within time.Duration, choice bool, subjects []sash.Subject,
+	ctx context.Context, within time.Duration, choice, settles bool, subjects []sash.Subject,
 ) (i int, res sash.Result, place *sash.Reservation, err error) {
 	first, opts := subjects[0], sash.ReserveOptions{WaitUpTo: max(0, within), Limits: subjects[0].Limits, All: subjects[1:]}
 	if choice {
@@ -225,7 +228,7 @@ func (t *Transport) charge(
 	if err = sash.ErrUnsupported; within > 0 {
 		place, err = t.limiter.Reserve(ctx, first.Key, first.Cost, &opts)
 	}
-	if opts.WaitUpTo = 0; choice && errors.Is(err, sash.ErrUnsupported) {
+	if opts.WaitUpTo = 0; (choice || settles) && errors.Is(err, sash.ErrUnsupported) {
 		place, err = t.limiter.Reserve(ctx, first.Key, first.Cost, &opts)
 	}
 	switch {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.com/sash"
@@ -20,6 +21,7 @@ type arriving struct {
 	prefix  string // of keys, before those of buckets
 	spreads *spreads
 	learned *levels
+	settles atomic.Bool // a call had a Settle
 
 	mu   sync.Mutex
 	full *memory[string, time.Time] // until when a bucket counts as full, by the store's key, guarded by mu
@@ -33,13 +35,14 @@ func newArriving(store driver.Store, prefix string, spread time.Duration) *arriv
 	}
 }
 
-// Do implements [driver.Store]. It brings no booking forward: a request that waits is for limits as they were known when it was
-// booked, and for the distance to the one before it.
+// Do implements [driver.Store]. It brings bookings forward only where calls are settled: a request that waits is for limits as
+// they were known when it was booked, and for the distance to the one before it.
 func (a *arriving) Do(ctx context.Context, b *driver.Batch) error {
-	switch op := &b.Ops[0]; {
-	case op.Kind == driver.Extend && op.Delay > 0:
+	forward := b.Ops[0].Kind == driver.Extend && b.Ops[0].Delay > 0
+	if forward && !a.settles.Load() {
 		return driver.ErrUnsupported
-	case op.Kind != driver.Charge:
+	}
+	if !forward && b.Ops[0].Kind != driver.Charge {
 		return a.Store.Do(ctx, b)
 	}
 	shaped, paced := b.Clone(), make([]int, len(b.Ops))
@@ -134,6 +137,9 @@ func (a *arriving) pace(req *driver.Request, shortest driver.Limit) (pace driver
 	}
 	most := time.Duration(evenly.Window) * time.Microsecond
 	if !suspected {
+		if a.settles.Load() { // an estimate is no measure of how far apart
+			return pace, false
+		}
 		a.mu.Lock()
 		_, full := a.full.get(req.Key, time.Now())
 		a.mu.Unlock()

@@ -2,6 +2,7 @@ package outgoing
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -59,6 +60,12 @@ type Call struct {
 	Pool *Pool
 	// Profile says how the API describes its quotas. Nil means that of the transport.
 	Profile *Profile
+	// Settle returns the units that a response has used, by what it reports: Usage.Total, or less where the API does not
+	// count all. The Cost is then an estimate, such as that of [Estimate], and the charge to the Key, not to Also, is
+	// corrected when the response's body has been read to its end or is closed, with one round trip to the store. The estimate
+	// stays when the request fails, and when the response has no final usage. A response with a status of 400 or above gives it
+	// back. Nil keeps the Cost, and so does a store that does not settle.
+	Settle func(Usage) int64
 
 	credential *credential // of the Pool, when it is chosen
 	tries      *tries      // of a call with a Pool
@@ -109,6 +116,21 @@ func (c Call) complete(t *Transport) (Call, error) {
 		}
 	}
 	return c, nil
+}
+
+// settle settles a call's estimate from the response, as its body is read.
+func (c *Call) settle(ctx context.Context, res *http.Response, place *sash.Reservation) {
+	switch {
+	case c.Settle == nil || place == nil:
+	case res.StatusCode >= http.StatusBadRequest:
+		_ = place.Parts[0].Cancel(ctx)
+	case res.StatusCode >= http.StatusOK:
+		res.Body = MeterBody(res.Body, func(u Usage) {
+			if u.Final {
+				_ = place.Parts[0].Settle(ctx, min(max(c.Settle(u), 0), sash.MaxUnits)) // when the store fails, the estimate stays
+			}
+		})
+	}
 }
 
 // percent returns the share of a subject's limits up to which the call is admitted. The class of a call applies

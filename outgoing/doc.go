@@ -29,6 +29,13 @@
 // With [Options].InFlight a request also takes one of so many slots, which all processes share, until its response's body
 // has ended. The slot comes before the decision, so that nothing lies between a charge and the request.
 //
+// # Estimates
+//
+// A call with a Settle costs an estimate, such as the most tokens that a language model may use, and each response corrects
+// it. Requests that wait start as soon as that makes room. Limits hold in every window while no estimate is too low. An estimate
+// is no measure of how far apart requests should start, so a transport with such calls does not pace them because a window
+// is full.
+//
 // # What it learns
 //
 // The transport reads quotas from responses, as a [Profile] describes them. If the API has counted more than the

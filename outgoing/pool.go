@@ -204,7 +204,7 @@ func (t *Transport) decideAny(ctx context.Context, call Call, within time.Durati
 			return admission{}, cooling, err
 		}
 		now, within, before := time.Now(), min(within, choice.rises), t.learned.total(choice.subjects...)
-		i, res, place, err := t.charge(ctx, within, true, choice.subjects)
+		i, res, place, err := t.charge(ctx, within, true, true, choice.subjects)
 		if err != nil {
 			return admission{}, nil, err
 		}

@@ -235,6 +235,7 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 	if wanted.full && admitted.counted != nil && !t.opts.KeepLimits && !explained(call, quotas) {
 		t.learnFull(req, call, admitted.counted, wanted, sent, now)
 	}
+	call.settle(req.Context(), res, admitted.place)
 	return res, call, wanted, nil
 }
 

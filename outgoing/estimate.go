@@ -1,0 +1,183 @@
+package outgoing
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Errors of Estimate, for errors.Is. The text names the field.
+var (
+	ErrUnreadable = errors.New("outgoing: the body is compressed, is not a JSON object in UTF-8, or has a field that is not a number")
+	ErrTwice      = errors.New("outgoing: the body has the same field twice, and the API may read either")
+	ErrOutside    = errors.New("outgoing: the bytes of the body do not bound the tokens of this content, and EstimateOptions.Costs has no cost for it")
+	ErrUnbounded  = errors.New("outgoing: the body sets no maximum output, and EstimateOptions.Default is zero")
+)
+
+// EstimateOptions are the settings of Estimate. The zero value rejects every request that its body does not bound.
+type EstimateOptions struct {
+	// Default is the maximum output of a request that sets none. The API must enforce it. Zero is ErrUnbounded.
+	Default int64
+	// Fields are the fields by which the API limits output, such as "max_tokens" or "generationConfig.maxOutputTokens". A
+	// request without any of them gets the Default. Nil is all known fields, which suits APIs that reject unknown ones.
+	Fields []string
+	// Costs are the tokens of one use of content that bytes do not bound, by the kind that the error names: "image_url",
+	// "file_id", "previous_response_id", or the type of a tool. "*" is any other kind. Bytes in the body count in addition.
+	Costs map[string]int64
+	// Overhead is the tokens that the API adds to each prompt, such as instructions for tools.
+	Overhead int64
+	// Factor is the tokens per byte. Zero is 1, a bound. A smaller factor, such as 0.3 for English, is a guess and ends the
+	// promise: estimates can be too low, and then a window can hold more than its limit.
+	Factor float64
+}
+
+// A Bound is the most tokens that a request can use.
+type Bound struct {
+	Input, Output int64
+	Named         bool // the request sets its maximum output; otherwise EstimateOptions.Default was used
+}
+
+// Total returns the sum of both.
+func (b Bound) Total() int64 { return b.Input + b.Output }
+
+type field struct{ means, name string }
+
+// What the fields mean that Estimate reads.
+const (
+	most     = "maximum output of one answer"
+	times    = "number of answers"
+	thoughts = "output in addition" // Gemini's maxOutputTokens does not always bound thoughts
+	outside  = "content that is stored elsewhere or is not text"
+	data     = "an object with names that callers choose"
+)
+
+// bodyFields has them by plain path. An asterisk stands for any path above.
+var bodyFields = func() map[string]field {
+	all := map[string]field{}
+	for means, names := range map[string]string{
+		most:     "max_completion_tokens max_tokens max_output_tokens generationConfig.maxOutputTokens inferenceConfig.maxTokens",
+		times:    "n best_of generationConfig.candidateCount",
+		thoughts: "generationConfig.thinkingConfig.thinkingBudget",
+		outside: `previous_response_id conversation prompt.id cachedContent container mcp_servers plugins web_search_options
+			search_parameters data_sources messages.audio messages.images images *.image_url *.video_url *.audio_url
+			*.input_audio *.file_id *.file_url *.file_data *.inline_data *.s3_location *.source.bytes tools.google_search
+			tools.google_search_retrieval tools.google_maps tools.enterprise_web_search tools.code_execution
+			tools.url_context tools.file_search tools.retrieval tools.computer_use toolConfig.tools.systemTool`,
+		data: "*.properties *.$defs *.definitions *.default *.examples *.input_examples *.args *.input *.response metadata labels",
+	} {
+		for _, name := range strings.Fields(names) {
+			all[plain(name)] = field{means, name}
+		}
+	}
+	return all
+}()
+
+// plain returns a path as the most lenient API compares it: protocol buffers read max_output_tokens as maxOutputTokens, and Go
+// servers read MAX_TOKENS as max_tokens, with Unicode case folding.
+func plain(path string) string {
+	return strings.ToLower(strings.ToUpper(strings.ReplaceAll(path, "_", "")))
+}
+
+// Estimate returns the most tokens that a request with this body can use, of JSON requests to OpenAI, Anthropic, Google and
+// Bedrock. Input is the bytes of the body. Output is the largest maximum that any field sets, times the number of answers. A
+// nil opts is the zero EstimateOptions.
+//
+// Text has at most as many tokens as bytes if the tokenizer works on bytes, but not if it first makes the text longer (NFKC).
+// An estimate is also too low if the API ignores the field that sets the maximum output (Fields), adds more to prompts than
+// the Overhead (tool use adds hundreds of tokens), or if Costs or the Factor is a guess.
+func Estimate(body []byte, opts *EstimateOptions) (Bound, error) {
+	e := estimate{EstimateOptions: *cmp.Or(opts, &EstimateOptions{}), seen: map[string]bool{}, answers: 1}
+	if !utf8.Valid(body) || !json.Valid(body) || bytes.TrimSpace(body)[0] != '{' {
+		return Bound{}, ErrUnreadable
+	}
+	e.scan.value, e.scan.end = e.value, func(bool) {}
+	for _, c := range body {
+		e.scan.next(c)
+	}
+	if e.scan.broken {
+		e.fail(ErrUnreadable, "too many levels")
+	}
+	if !e.named {
+		if e.most = max(e.most, e.Default); e.Default <= 0 {
+			e.fail(ErrUnbounded, "max_tokens")
+		}
+	}
+	whole := func(f float64) int64 { return int64(min(math.Ceil(f), 1<<52)) }
+	return Bound{
+		Input:  whole(float64(len(body))*cmp.Or(e.Factor, 1) + float64(e.Overhead+e.cost)),
+		Output: whole(float64(e.most+e.thoughts) * float64(e.answers) * float64(max(e.prompts, 1))),
+		Named:  e.named,
+	}, e.err
+}
+
+// An estimate is the state of one call of Estimate.
+type estimate struct {
+	EstimateOptions
+	scan                   scanner
+	seen                   map[string]bool // plain paths
+	named                  bool
+	most, thoughts         int64
+	answers, prompts, cost int64 // prompts counts those of a list, each of which is answered
+	err                    error // the first
+}
+
+func (e *estimate) fail(err error, where string) {
+	e.err = cmp.Or(e.err, fmt.Errorf("%w: %s", err, where))
+}
+
+func (e *estimate) value(path, text []byte) {
+	at, key := string(path), plain(string(path))
+	names := strings.Split(key, ".")
+	last := len(names) - 1
+	for i, name := range names[:last] {
+		if bodyFields[name].means == data || i > 0 && bodyFields["*."+name].means == data {
+			return
+		}
+	}
+	inList := slices.ContainsFunc(e.scan.open, func(c container) bool { return !c.object })
+	if e.seen[key] && !inList {
+		e.fail(ErrTwice, at)
+	}
+	e.seen[key] = true
+	f := cmp.Or(bodyFields[key], bodyFields["*."+names[last]], bodyFields["*."+strings.Join(names[max(last-1, 0):], ".")])
+	word := strings.Trim(string(text), `"`)
+	n, ok := count(text)
+	switch {
+	case string(text) == "null":
+	case f.means == outside && text[0] != '[': // each element of a list counts
+		e.outside(at, f.name[strings.LastIndexAny(f.name, "*.")+1:])
+	case key == "tools.type" && word != "function" && word != "custom", key == "input.type" && word == "item_reference":
+		e.outside(at, word)
+	case strings.HasSuffix(key, ".source.type") && slices.Contains([]string{"base64", "url", "file"}, word):
+		e.outside(at, "source")
+	case key == "prompt" && len(e.scan.open) == 2 && (text[0] == '"' || text[0] == '['):
+		e.prompts++
+	case inList:
+	case f.means == thoughts:
+		e.thoughts = max(e.thoughts, n) // -1 leaves them to the model
+	case !ok && (f.means == most || f.means == times):
+		e.fail(ErrUnreadable, at)
+	case f.means == times:
+		e.answers = max(e.answers, n)
+	case f.means == most:
+		e.most = max(e.most, n)
+		e.named = e.named || n > 0 && (at == f.name && e.Fields == nil || slices.Contains(e.Fields, at))
+	}
+}
+
+// outside adds the cost of content that bytes do not bound.
+func (e *estimate) outside(at, kind string) {
+	cost, ok := e.Costs[kind]
+	if !ok {
+		cost, ok = e.Costs["*"]
+	}
+	if e.cost += cost; !ok {
+		e.fail(ErrOutside, fmt.Sprintf("%s, kind %q", at, kind))
+	}
+}
