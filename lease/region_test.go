@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,17 +91,20 @@ func TestBusyRegionsUseTheLimit(t *testing.T) {
 // A contextual home returns when a time has passed, as a client does.
 type contextual struct {
 	*far
-	timeout time.Duration
+	timeout   time.Duration
+	now, most *atomic.Int64 // calls under way
 }
 
 func (c contextual) Do(ctx context.Context, b *driver.Batch) error {
+	c.most.Store(max(c.most.Load(), c.now.Add(1)))
+	defer c.now.Add(-1)
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	return c.far.Do(ctx, b)
 }
 
 // A home that is silent is asked by one call after the other, and the others fail at once: also those that no lease can
-// serve, under small limits, peeks, and where leases are too short for the way.
+// serve, under small limits, peeks, and where leases are too short for the way. Of those few go home at once while it answers.
 func TestASilentHomeIsAskedByOneCallAtATime(t *testing.T) {
 	for name, c := range map[string]struct {
 		longest time.Duration
@@ -113,7 +117,8 @@ func TestASilentHomeIsAskedByOneCallAtATime(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			home := newFar(trip / 2)
-			store := shared(t, contextual{home, time.Second}, memstore.New(nil), c.longest, nil)
+			var now, most atomic.Int64
+			store := shared(t, contextual{home, time.Second, &now, &most}, memstore.New(nil), c.longest, nil)
 			l := newLimiter(t, store, nil, c.limit)
 			call := func() (err error) {
 				if c.peeks {
@@ -127,6 +132,14 @@ func TestASilentHomeIsAskedByOneCallAtATime(t *testing.T) {
 				if err := call(); err != nil {
 					t.Fatal(err)
 				}
+			}
+			for range 2000 * int(trip/c.longest) { // most of 400 a second wait in vain
+				go func() { _ = call() }()
+				time.Sleep(trip / 60)
+			}
+			time.Sleep(5 * time.Second)
+			if n := most.Load(); n > 8+8 { // with errands and settlements
+				t.Errorf("%d calls go home at once", n)
 			}
 			home.cut.Store(true)
 			home.calls.Store(0)
