@@ -84,7 +84,6 @@ while true do
     local head, total, last, last_units, packed = 0, 0, 0, 0, header == ''
     local counts = packed -- every limit so far is of the calendar
     if not packed then
-      version = nil
       if #header > 32 then version, keep, keep_units = unpack('>I1I7I6', header) end
       if version == 4 then
         if #header % 12 ~= 3 and #header ~= 33 then header = call('GETRANGE', key, '0', 'PACKED_BYTES') end
@@ -97,6 +96,8 @@ while true do
         version, hinted, slots, first, keep, keep_units, expires, head, total, last =
           unpack('>I1I1I4I6I7I6I7I6I6I7', header)
         if hinted > 127 then hinted, marked, settleable = hinted - 128, 128, 2^40 end
+      else
+        version = nil
       end
       if not packed and version ~= 2 and version ~= 3 or slots > 2^20 or slots % 1 > 0 then -- no log has as many
         return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
