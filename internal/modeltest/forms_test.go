@@ -52,6 +52,9 @@ func writeForms(t *testing.T, store *redisstore.Store, client *redis.Client) (ke
 		set := driver.Settlement{Request: reserved, At: answer.At, Source: answer.Source, Units: 1, ID: "settled"}
 		must(drivertest.Of(store).Settle(ctx, set))
 		if store.Powers()&driver.CanBook != 0 && policy.Bookable() {
+			month := newPolicy(t, options(a), sash.PerCalendar(10, sash.CalendarMonth, nil))
+			_, err := drivertest.Of(store).Decide(ctx, driver.Request{Key: "counted", Cost: 6, Policy: month})
+			must(err)
 			for range 3 {
 				_, err := drivertest.Of(store).Decide(ctx, driver.Request{Key: "booked", Cost: 6, Policy: policy, Within: driver.MaxAhead})
 				must(err)
@@ -202,7 +205,7 @@ func TestAValueOfAnotherProgramIsRejected(t *testing.T) {
 	}
 	for p, values := range map[*driver.Policy][]string{
 		fixed:  {"\x01" + strings.Repeat("\xff", 60), "\x01", "\x01" + strings.Repeat("\x00", 60), strings.Repeat("\x02", 60)},
-		policy: {strings.Repeat("\x02", 60), "\x02", "\x01" + strings.Repeat("\x00", 60), "\x02\x02\xff" + strings.Repeat("\x00", 60), "\x04", strings.Repeat("\x04", 60), strings.Repeat("\x04", 600)},
+		policy: {strings.Repeat("\x02", 60), strings.Repeat("\x02", 45), "\x02", "\x01" + strings.Repeat("\x00", 60), "\x02\x02\xff" + strings.Repeat("\x00", 60), "\x04", strings.Repeat("\x04", 60), strings.Repeat("\x04", 600)},
 	} {
 		for _, value := range values {
 			server.Must(t, "SET", store.Key("k", p), value)

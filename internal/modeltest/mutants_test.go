@@ -77,7 +77,7 @@ var mutants = []struct {
 		{"bookings are taken for a clock that went back", "head > oldest and version == 3 then", "false then"},
 		{"a log keeps its version when no booking lies ahead", "call('SETRANGE', key, '0', '\\2') end -- no", "local _ end -- no"},
 		{"a refusal before bookings is firm", "ahead, 2^40 -- a booking", "ahead, settleable -- a booking"},
-		{"a call before bookings waits for its own limit", "if_refused = steps(open).wait(if_refused, mask, bookings.behind - now)", "local _"},
+		{"a call before bookings waits for its own limit", "steps(open).wait(if_refused, n, mask, bookings.behind - now)", "local _"},
 		{"what a call before bookings leaves is not seen", "elseif inserted and refusals == 0 then", "elseif false then"},
 		{"the present is where it was", "elseif since <= now then\n      position", "elseif false then\n      position"},
 		{"the sum before the present is what it was", "      before = log.sum_before(position)\n      since", "      since"},

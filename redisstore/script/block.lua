@@ -13,7 +13,6 @@
 -- refuses the write, for lack of memory, the refusal stands and is not counted. After a clock that went back a block
 -- lasts no longer than its length, and refusals later than now count as of now.
 
-local call, pack, unpack, sub = redis.call, struct.pack, struct.unpack, string.sub
 local all, subjects = KEYS, #KEYS / 2
 local KEYS = {}
 for s = 1, subjects do KEYS[s] = all[s] end
@@ -22,6 +21,7 @@ local function decide()
 -- DECIDE
 end
 
+local call, pack, unpack, sub = redis.call, struct.pack, struct.unpack, string.sub
 local request = sub(ARGV[1], 1, -17)
 local most, window, length = unpack('>I2I7I7', ARGV[1], #request + 1)
 

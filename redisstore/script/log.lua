@@ -54,7 +54,7 @@
 -- another hundredth. The functions of log_search.lua and log_grow.lua, which the store puts before this file,
 -- serve what few calls need.
 
-local call, pack, unpack = redis.call, struct.pack, struct.unpack
+local call, pack, spread, unpack = redis.call, struct.pack, unpack, struct.unpack
 local request, subjects = ARGV[1], #KEYS
 local mode, resolution, first_cost, first_limits, first_units, first_window = unpack('>I1I7I5I1I5I7', request)
 local charge_refused, settleable = mode == 1 or mode == 5, 0
@@ -66,7 +66,7 @@ local stood, pass, refusals, bookings = false, (subjects > 1 or charge_refused o
 
 while true do
   local cost, limits, at = first_cost, first_limits, 15
-  local if_admitted, if_refused, mask, bit = '', '', 0, 1
+  local if_admitted, if_refused, n, mask, bit = nil, nil, 0, 0, 1 -- the numbers of an answer, or all of it
   local inserted = false
   local answers = not charge_refused or pass == 'report' or pass == 'left' -- the pass whose answers a refused call gets
   for s = 1, subjects do
@@ -84,11 +84,10 @@ while true do
     local head, total, last, last_units, packed = 0, 0, 0, 0, header == ''
     local counts = packed -- every limit so far is of the calendar
     if not packed then
-      version = #header > 32 and string.byte(header)
+      if #header > 32 then version, keep, keep_units = unpack('>I1I7I6', header) end
       if version == 4 then
         if #header % 12 ~= 3 and #header ~= 33 then header = call('GETRANGE', key, '0', 'PACKED_BYTES') end
         if #header == 33 then header = header .. '\0' .. string.sub(header, 29) end -- its total
-        keep, keep_units = unpack('>I7I6', header, 2)
         last, last_units, total = unpack('>I7I5I6', header, #header - 17)
         packed, hinted, head = true, 0, (#header - 27) / 12
         if keep_units >= 2^47 then keep_units, marked, settleable = keep_units - 2^47, 128, 2^40 end
@@ -97,6 +96,8 @@ while true do
         version, hinted, slots, first, keep, keep_units, expires, head, total, last =
           unpack('>I1I1I4I6I7I6I7I6I6I7', header)
         if hinted > 127 then hinted, marked, settleable = hinted - 128, 128, 2^40 end
+      else
+        version = nil
       end
       if not packed and version ~= 2 and version ~= 3 or slots > 2^20 or slots % 1 > 0 then -- no log has as many
         return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
@@ -155,6 +156,7 @@ while true do
       end
     end
 
+    local time_there, units_there -- the oldest entry of a packed log
     local old_keep, old_units, needed, gone, hints, room, moved = keep, keep_units, oldest, 0, '', true, limits > hinted
     for limit = 1, limits do
       local units, window, cut, stop = first_units, first_window, nil, nil
@@ -181,14 +183,12 @@ while true do
       -- Locate: the first position that counts, the sum before it and its time.
       local begin, before, as_of, since = head, total, cut, 0
       if last > cut and packed then
-        begin, before = 0, 0
-        while true do
-          local time, units = unpack('>I7I5', header, 22 + 12 * begin)
-          if time > cut then
-            since = time
-            break
-          end
+        if not time_there then time_there, units_there = unpack('>I7I5', header, 22) end
+        local units = units_there
+        begin, before, since = 0, 0, time_there
+        while since <= cut do
           begin, before = begin + 1, before + units
+          since, units = unpack('>I7I5', header, 22 + 12 * begin)
         end
       elseif last > cut then
         begin = nil
@@ -260,7 +260,11 @@ while true do
 
       -- Answer: what the limit answers if the call is refused, and if it is charged. One limit alone knows already.
       if not single then
-        if_refused, bit = if_refused .. pack('>I8I8I8I8', remaining, retry, release, reset), bit * 2
+        if n == 0 then -- with places for four limits: a table that grows costs more than a limit
+          if_admitted, if_refused = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+        end
+        if_refused[n + 1], if_refused[n + 2], if_refused[n + 3], if_refused[n + 4] = remaining, retry, release, reset
+        bit = bit * 2
       end
       if cost > 0 and cost <= remaining then
         remaining, reset = remaining - cost, stop and stop - now or window
@@ -270,7 +274,8 @@ while true do
         if mask > 0 then mask = mask + settleable end
         if_admitted = pack('>i8I8I8I8I8I8', mask, now, remaining, retry, release, reset)
       else
-        if_admitted = if_admitted .. pack('>I8I8I8I8', remaining, retry, release, reset)
+        if_admitted[n + 1], if_admitted[n + 2], if_admitted[n + 3], if_admitted[n + 4] = remaining, retry, release, reset
+        n = n + 4
       end
 
       if charges and (room or charge_refused) then
@@ -380,8 +385,8 @@ while true do
     if single and not inserted then return if_admitted end
   end
 
-  if bookings then if_refused = steps(open).wait(if_refused, mask, bookings.behind - now) end
-  if pass == 'left' then if_admitted = steps(open).wait(if_refused, 0, 0) end
+  if bookings then steps(open).wait(if_refused, n, mask, bookings.behind - now) end
+  if pass == 'left' then if_admitted = steps(open).wait(if_refused, n, 0, 0) end
   if pass == 'look' or pass == 'charge' and not charge_refused then refusals = mask end
   if stood then -- others were looked at before
     stood, bookings = false, nil
@@ -391,9 +396,13 @@ while true do
     pass = 'report'
   elseif inserted and refusals == 0 then
     pass = 'left'
-  elseif refusals > 0 then
-    return pack('>i8I8', refusals + settleable, now) .. if_refused
   else
-    return pack('>i8I8', 0, now) .. if_admitted
+    local answers, reply = if_admitted, pack('>i8I8', refusals, now)
+    if refusals > 0 then answers, reply = if_refused, pack('>i8I8', refusals + settleable, now) end
+    for i = 1, n, 32 do -- the stack of Lua ends somewhere
+      local last = math.min(i + 31, n)
+      reply = reply .. pack('>' .. string.rep('I8', last - i + 1), spread(answers, i, last))
+    end
+    return reply
   end
 end

@@ -280,17 +280,15 @@
     rare.rewrite(key, slots, entries, head, total, oldest, header, size, head - 1, newest, lives)
   end
 
-  -- wait returns the answers of limits that refuse, by their bits, while bookings lie ahead: each with the time until all
-  -- limits have room behind them, which is no less than some time.
-  function rare.wait(answers, refusals, wait)
-    local out, bits = '', refusals
-    for offset = 9, #answers, 32 do wait = math.max(wait, (struct.unpack('>I8', answers, offset))) end
-    for offset = 1, #answers, 32 do
-      local remaining, _, release, reset = struct.unpack('>I8I8I8I8', answers, offset)
-      out = out .. struct.pack('>I8I8I8I8', remaining, bits % 2 == 1 and wait or 0, release, reset)
-      bits = math.floor(bits / 2)
+  -- wait makes the n numbers of answers those of limits that refuse, by their bits, while bookings lie ahead: each with the time
+  -- until all limits have room behind them, which is no less than some time. It returns them.
+  function rare.wait(answers, n, refusals, wait)
+    for i = 2, n, 4 do wait = math.max(wait, answers[i]) end
+    for i = 2, n, 4 do
+      answers[i] = refusals % 2 == 1 and wait or 0
+      refusals = math.floor(refusals / 2)
     end
-    return out
+    return answers
   end
 
   -- mark writes down that entries of a log lie ahead, after a booking at an instant: {key, limits, position, before,
