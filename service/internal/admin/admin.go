@@ -83,7 +83,8 @@ func New(decider *decide.Decider, opts Options) http.Handler {
 	mux.HandleFunc("GET /{$}", index)
 	mux.HandleFunc("GET /dashboard", dashboard)
 	mux.HandleFunc("GET /dashboard/", dashboard)
-	for name, of := range map[string]http.HandlerFunc{"": pprof.Index, "profile": pprof.Profile, "trace": pprof.Trace, "symbol": pprof.Symbol} {
+	profiles := map[string]http.HandlerFunc{"": pprof.Index, "profile": pprof.Profile, "trace": pprof.Trace, "symbol": pprof.Symbol}
+	for name, of := range profiles {
 		mux.HandleFunc("GET /debug/pprof/"+name, h.Guard.private(of))
 	}
 	mux.HandleFunc("POST /login", h.Guard.login)

@@ -400,7 +400,7 @@ func (s *serving) encryption(ofGRPC *access.TLSFiles) (err error) {
 	}
 	data := access.TLSFiles{Cert: s.cert, Key: s.key, ClientCA: s.clientCA}
 	operators := access.TLSFiles{Cert: s.adminCert, Key: s.adminKey, ClientCA: s.adminClientCA}
-	const ofData, ofAdmin = "HTTP and gRPC, and of RESP (--tls-cert and related flags)", "the admin address (--admin-tls-cert and related flags)"
+	const ofData = "HTTP and gRPC, and of RESP (--tls-cert and related flags)"
 	for _, port := range []struct {
 		into      **tls.Config
 		files     access.TLSFiles
@@ -408,7 +408,7 @@ func (s *serving) encryption(ofGRPC *access.TLSFiles) (err error) {
 		name      string
 	}{
 		{&o.Server.TLS, data, []string{"h2"}, ofData}, {&o.TLS, data, []string{"h2", "http/1.1"}, ofData},
-		{&o.TLSOfRESP, data, []string{}, ofData}, {&o.AdminTLS, operators, []string{"h2", "http/1.1"}, ofAdmin},
+		{&o.TLSOfRESP, data, []string{}, ofData}, {&o.AdminTLS, operators, []string{"h2", "http/1.1"}, "the admin address (--admin-tls-cert and related flags)"},
 	} {
 		if *port.into != nil || port.files.Cert == "" {
 			continue

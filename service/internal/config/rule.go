@@ -131,7 +131,8 @@ func (b *ruleBody) rule(n *yaml.Node) *Rule {
 		}
 	}
 	if rule.Unlimited || len(rule.Limits) == 0 {
-		stray := cmp.Or(b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.MaxWait, b.RefundWithin, b.Scope, b.Lease, b.Regions, b.OwnShare)
+		stray := cmp.Or(b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.MaxWait, b.RefundWithin,
+			b.Scope, b.Lease, b.Regions, b.OwnShare)
 		if stray != nil {
 			b.Fail(stray, "algorithm, resolution, cost, block, max_wait, scope, lease, on_unavailable, refund_within and candidate "+
 				"need rate_limit or limits beside them")

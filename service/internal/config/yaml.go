@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Reader walks the nodes of one file of YAML. Its errors name the file and the line. It keeps the first error, so that callers read on and look at Err once at the end:
-// what they have read is not valid then.
+// A Reader walks the nodes of one file of YAML. Its errors name the file and the line. It keeps the first one, so that callers
+// read on and look at Err once at the end: what they have read is not valid then.
 type Reader struct {
 	File string
 	*Notes

@@ -65,7 +65,8 @@ func TestDefaultsMatchEnvoysService(t *testing.T) {
 	}
 	s, err = Read(from("CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_NODE_ID=edge CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=X-A:1,b:c:d "+
 		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_SERVER_TLS_SAN=name XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=9"), false)
-	want := &Source{Server: "localhost:18000", Node: "edge", Headers: map[string]string{"x-a": "1", "b": "c:d"}, MaxMessage: 9, TLS: true, ServerName: "name"}
+	headers := map[string]string{"x-a": "1", "b": "c:d"}
+	want := &Source{Server: "localhost:18000", Node: "edge", Headers: headers, MaxMessage: 9, TLS: true, ServerName: "name"}
 	if err != nil || !reflect.DeepEqual(s.Management, want) {
 		t.Errorf("%+v, %v", s.Management, err)
 	}

@@ -215,7 +215,10 @@ func TestCompatibleAnswersAreEnvoys(t *testing.T) {
 		"d.none_x": {3, 3, 0, 0, 1, 0},
 	} {
 		r := counted.Rule(name)
-		got := [6]uint64{r[stats.Total].Load(), r[stats.Within].Load(), r[stats.Over].Load(), r[stats.Cached].Load(), r[stats.Near].Load(), r[stats.Shadow].Load()}
+		var got [6]uint64
+		for i, counter := range []int{stats.Total, stats.Within, stats.Over, stats.Cached, stats.Near, stats.Shadow} {
+			got[i] = r[counter].Load()
+		}
 		if got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
