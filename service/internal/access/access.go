@@ -56,7 +56,7 @@ var rights = []struct {
 	right Right
 	means string
 }{
-	{"decide", Decide, "ask for decisions"}, // read what is left, and settle its reservations
+	{"decide", Decide, "ask for decisions"},
 	{"book", Book, "book further ahead than the max_wait of a rule"},
 	{"refund", Refund, "give units back (is_negative_hits)"},
 	{"override", Override, "bring a limit along in a request"},

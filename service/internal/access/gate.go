@@ -124,8 +124,7 @@ func (g *Gate) look() {
 	g.opts.Log.Info("the file of --access was changed", "clients", len(g.clients.Load().all))
 }
 
-// identify returns the caller by its token, or without one by its certificate. Two tokens are wrong. The sender of a wrong
-// token is never anonymous, since it expects more.
+// identify returns the caller by its token, or without one by its certificate. The sender of a wrong token is never anonymous.
 func (g *Gate) identify(tokens []string, cert *x509.Certificate, from any) (*Caller, error) {
 	all := g.current()
 	anonymous := &Caller{From: from, grant: all.anonymous}
@@ -159,8 +158,7 @@ func (g *Gate) identify(tokens []string, cert *x509.Certificate, from any) (*Cal
 	return nil, err
 }
 
-// certified returns the client of a certificate, or nil. One with the names of two is neither: which client it is would
-// depend on their order.
+// certified returns the client of a certificate, or nil. One with the names of two is neither.
 func (c *clients) certified(cert *x509.Certificate) (found *client, err error) {
 	for _, name := range cert.DNSNames {
 		one := c.certificates[strings.ToLower(name)]

@@ -201,7 +201,7 @@ func throttled(c *conn, args [][]byte) (decision, error) {
 	for i, arg := range args[1:] {
 		var err error
 		if numbers[i], err = strconv.ParseInt(string(arg), 10, 64); err != nil {
-			return decision{}, cellError("Couldn't parse as integer: " + clip(string(arg)))
+			return decision{}, cellError("Couldn't parse as integer: " + wire.Clip(string(arg)))
 		}
 	}
 	limit, err := slidingLimit(numbers[0], numbers[1], numbers[2])
@@ -306,7 +306,7 @@ func (c *conn) parseRequest(args [][]byte, need access.Right, takes ...string) (
 		_, again := given[option]
 		switch {
 		case !slices.Contains(takes, option):
-			return req, wrong("syntax error: '" + clip(option) + "' is no option here: give ENTRY key value, or LIMIT limit, COST units" +
+			return req, wrong("syntax error: '" + wire.Clip(option) + "' is no option here: give ENTRY key value, or LIMIT limit, COST units" +
 				strings.Join(append([]string{""}, takes[3:]...), ", "))
 		case len(args) <= n:
 			return req, wrong(fmt.Sprintf("syntax error: %s needs %d behind it", option, n))
@@ -332,7 +332,7 @@ func (c *conn) parseRequest(args [][]byte, need access.Right, takes ...string) (
 	if text, ok := given["COST"]; ok {
 		units, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return req, wrong("value is not an integer or out of range: COST " + clip(text))
+			return req, wrong("value is not an integer or out of range: COST " + wire.Clip(text))
 		}
 		cost = &units
 	}
@@ -346,7 +346,7 @@ func (c *conn) parseRequest(args [][]byte, need access.Right, takes ...string) (
 	}
 	if text, ok := given["WITHIN"]; ok {
 		if req.Within, err = time.ParseDuration(text + "s"); err != nil || strings.Trim(text, "0123456789.") != "" {
-			return req, wrong("value is not a number of seconds: WITHIN " + clip(text))
+			return req, wrong("value is not a number of seconds: WITHIN " + wire.Clip(text))
 		}
 		if most := c.handler.opts.MaxWait; req.Within > most {
 			return req, wrong(fmt.Sprintf("WITHIN %v: it can be up to %v seconds here (sash serve --max-wait)", req.Within.Seconds(), most.Seconds()))

@@ -128,15 +128,12 @@ func find(args [][]byte) (command, error) {
 	of, ok := commands[strings.ToLower(name)]
 	switch {
 	case !ok:
-		return of, wrong("unknown command '" + clip(name) + "'")
+		return of, wrong("unknown command '" + wire.Clip(name) + "'")
 	case len(args) < of.least:
 		return of, wrongArity(name)
 	}
 	return of, nil
 }
-
-// clip shortens a text of a command for an error.
-func clip(s string) string { return s[:min(len(s), 128)] }
 
 // A command has either run or decides. Both return what is wrong.
 type command struct {

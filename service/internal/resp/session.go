@@ -100,7 +100,7 @@ func hello(_ context.Context, c *conn, args [][]byte) error {
 			case option == "SETNAME" && len(args) > 1:
 				args = args[2:]
 			default:
-				return wrong("Syntax error in HELLO option '" + clip(string(args[0])) + "'")
+				return wrong("Syntax error in HELLO option '" + wire.Clip(string(args[0])) + "'")
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func client(_ context.Context, c *conn, args [][]byte) error {
 		c.out.number(c.session.id)
 		return nil
 	default:
-		return wrong("unknown subcommand '" + clip(sub) + "'")
+		return wrong("unknown subcommand '" + wire.Clip(sub) + "'")
 	}
 }
 

@@ -72,7 +72,7 @@ func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context
 	all := []func(context.Context) error{
 		s.store.Run, s.exceptions.Run, s.gate.Watch,
 		func(ctx context.Context) error {
-			return web.Serve(ctx, ports["http"], httpapi.Recover(s.telemetry.Handler(api), s.Log, s.panicked))
+			return web.Serve(ctx, ports["http"], s.recovering(s.telemetry.Handler(api)))
 		},
 	}
 	if ports["grpc"] != nil {
@@ -92,7 +92,7 @@ func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context
 	if ports["admin"] != nil {
 		operators := httpapi.Server{TLS: s.AdminTLS, Connections: s.bounds("admin", admin), Log: s.Log}
 		all = append(all, func(ctx context.Context) error {
-			return operators.Serve(ctx, ports["admin"], httpapi.Recover(s.admin(api.Health()), s.Log, s.panicked))
+			return operators.Serve(ctx, ports["admin"], s.recovering(s.admin(api.Health())))
 		})
 	}
 	return all
@@ -194,4 +194,6 @@ func (s *instance) opened(ports ports) (all []Opening) {
 	return all
 }
 
-func (s *instance) panicked() { s.stats.Service.Panics.Add(1) }
+func (s *instance) recovering(h http.Handler) http.Handler {
+	return httpapi.Recover(h, s.Log, func() { s.stats.Service.Panics.Add(1) })
+}
