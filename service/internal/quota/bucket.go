@@ -170,9 +170,8 @@ func (st *stream) renew(b *bucket) {
 		looked, err := st.Decider.Peek(ctx, ask)
 		if err != nil {
 			b.deny(began, time.Second)
-			return
 		}
-		if !st.grants(b, &looked[0], began) {
+		if err != nil || !st.grants(b, &looked[0], began) {
 			return
 		}
 		st.learn(b, &looked[0])

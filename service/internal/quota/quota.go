@@ -10,9 +10,8 @@
 //	      │          ├─ spent: its TTL ────┤
 //	      └─ at most a second              └ at most the lease after the charge
 //
-// Envoy reports every five seconds what it has admitted and denied. The service does not wait for that: it renews a grant before
-// it ends, or before the demand of the last reports uses it up, and divides what is left by that demand. A report says how much
-// of the grants that have ended was not spent, and that goes back. What is not reported counts as spent.
+// Envoy reports every five seconds. The service does not wait for that: it renews a grant before it ends, or when the demand of the
+// last reports has used it up, and divides what is left by that demand. What was not spent of a grant goes back once reports show it.
 package quota
 
 import (
@@ -49,7 +48,6 @@ const (
 	maxReports = 1000    // messages a second
 	maxPush    = 100     // buckets in a message
 	maxAtOnce  = 16      // of them, while the store is asked
-
 	// MinLease is the shortest lease of which grants are made: the delivery and a second, the shortest assignment of Envoy's.
 	MinLease = 2 * time.Second
 	delivery = time.Second
@@ -163,7 +161,7 @@ func (st *stream) run(reports <-chan *pb.RateLimitQuotaUsageReports, failed <-ch
 			return nil
 		case err := <-failed:
 			if errors.Is(err, io.EOF) {
-				return nil
+				err = nil
 			}
 			return err
 		case m := <-reports:
