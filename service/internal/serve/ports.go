@@ -78,7 +78,8 @@ func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context
 	if ports["grpc"] != nil {
 		server := s.Server
 		server.Ready, server.Draining, server.Connections, server.Log = s.ready(), draining, s.bounds("grpc", data), s.Log
-		given := &quota.Service{Decider: s.decider, Access: s.gate, Timeout: s.patience(), Panicked: s.panicked, Log: s.Log}
+		panicked := func() { s.stats.Service.Panics.Add(1) }
+		given := &quota.Service{Decider: s.decider, Access: s.gate, Timeout: s.patience(), Panicked: panicked, Log: s.Log}
 		server.Lasting = []rls.Lasting{{Method: quota.Method, Register: given.Register}}
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports["grpc"], protocol) })
 	}
