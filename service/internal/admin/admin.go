@@ -304,10 +304,8 @@ func (h *handler) storeState(known bool) map[string]any {
 // A collector collects the state of the store and of the exceptions.
 type collector struct{ *handler }
 
-// Describe implements prometheus.Collector.
 func (c *collector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, to) }
 
-// Collect implements prometheus.Collector.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
 	metric := func(kind prometheus.ValueType, name, help string, v float64) {
 		to <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, v)

@@ -325,10 +325,8 @@ type home struct {
 // A spread is a store over those of several subjects. Each step of a decision is of one place.
 type spread map[subject]home
 
-// Powers implements [driver.Store].
 func (s spread) Powers() driver.Powers { return driver.CanAll | driver.CanSettle }
 
-// Do implements [driver.Store].
 func (s spread) Do(ctx context.Context, b *driver.Batch) error {
 	op := &b.Ops[0]
 	at := s[subject{op.Key, op.Policy}]

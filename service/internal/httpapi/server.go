@@ -112,7 +112,6 @@ func last(w http.ResponseWriter, r *http.Request) {
 // failures logs errors of connections, such as failed handshakes. Any client can cause many, so few are logged.
 type failures struct{ throttle.Log }
 
-// Write logs a line.
 func (f *failures) Write(line []byte) (int, error) {
 	f.Log.Log(slog.LevelWarn, strings.TrimSuffix(string(line), "\n"))
 	return len(line), nil

@@ -46,7 +46,6 @@ type counted struct {
 	by   *dialer
 }
 
-// Close closes the connection.
 func (c *counted) Close() error {
 	c.once.Do(func() { c.by.closed.Add(1) })
 	return c.Conn.Close()

@@ -49,7 +49,6 @@ func weight(req *pb.RateLimitRequest) int64 {
 // A codec is that of protobuf. It drops the unknown fields of a request, whose bytes weight does not count.
 type codec struct{ encoding.CodecV2 }
 
-// Unmarshal is of encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	req, ok := v.(*pb.RateLimitRequest)
 	if !ok {
@@ -101,7 +100,6 @@ type boundedCredentials struct {
 	log        *throttle.Log // of connections that had more
 }
 
-// ServerHandshake is of credentials.TransportCredentials.
 func (b boundedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := b.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
@@ -212,7 +210,6 @@ func (c *boundedConn) check() {
 	}
 }
 
-// Close closes the connection.
 func (c *boundedConn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

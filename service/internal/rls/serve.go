@@ -136,7 +136,6 @@ type checks struct {
 	draining, ended <-chan struct{}
 }
 
-// Check is of healthpb.HealthServer.
 func (c checks) Check(ctx context.Context, req *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	answer := &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}
 	select {
