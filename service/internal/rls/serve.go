@@ -60,6 +60,9 @@ type Server struct {
 	Draining <-chan struct{}
 	// Log gets a warning when calls are cut off at the end. Nil is slog.Default.
 	Log *slog.Logger
+	// Also registers more services, whose streams last as long as they like. Its channel is closed when the context of Serve
+	// ends. Nil is none.
+	Also func(server grpc.ServiceRegistrar, ended <-chan struct{})
 
 	calls *calls // nil is the default
 }
@@ -77,6 +80,9 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	bound.conns, bound.lost = known, service.opts.Stats.Invalid
 	server := grpc.NewServer(o.options(bound, service.opts.Access)...)
 	server.RegisterService(service.description(), service)
+	if o.Also != nil {
+		o.Also(server, ctx.Done())
+	}
 	healthpb.RegisterHealthServer(server, checks{ready: o.Ready, draining: o.Draining, ended: ctx.Done()})
 	reflection.Register(server)
 
@@ -105,7 +111,7 @@ func (o Server) options(bound *calls, gate *access.Gate) []grpc.ServerOption {
 		grpc.Creds(boundedCredentials{transport, bound.within, conns.NewShare(bound.half), &throttle.Log{To: o.Log, Every: time.Minute}}),
 		grpc.InTapHandle(bound.enter),
 		grpc.UnaryInterceptor(bound.arrived),
-		grpc.StreamInterceptor(gate.Stream),
+		grpc.ChainStreamInterceptor(gate.Stream, last),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -194,10 +200,16 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 	if p, ok := peer.FromContext(ctx); ok {
 		one.conn = c.conns.Of(p.Addr)
 	}
-	ctx, one.cancel = context.WithTimeout(ctx, c.within)
 	if one.conn != nil {
 		one.conn.Begin()
 	}
+	if lasts(info.FullMethodName) { // as long as a response
+		if one.conn != nil {
+			context.AfterFunc(ctx, one.conn.End)
+		}
+		return context.WithValue(ctx, callKey{}, one), nil
+	}
+	ctx, one.cancel = context.WithTimeout(ctx, c.within)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.partial.Len()+c.whole.Len() >= c.most {
@@ -208,6 +220,17 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 	one.in, one.place = &c.partial, c.partial.PushBack(one)
 	one.leave = context.AfterFunc(ctx, one.end) // gRPC may end it before a handler does, or have no handler for it
 	return context.WithValue(ctx, callKey{}, one), nil
+}
+
+// lasts reports whether calls of a method are streams that last, as long as a response of an upstream.
+func lasts(method string) bool { return strings.HasPrefix(method, "/envoy.service.ext_proc.") }
+
+// last says of the connection of a stream that lasts that it has such streams. It is a grpc.StreamServerInterceptor.
+func last(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if one, ok := stream.Context().Value(callKey{}).(*call); ok && one.conn != nil && lasts(info.FullMethod) {
+		one.conn.Streams()
+	}
+	return next(srv, stream)
 }
 
 // arrived moves a call to those whose message has come, and ends it when it is answered. It is a

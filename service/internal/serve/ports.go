@@ -11,10 +11,13 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"google.golang.org/grpc"
+
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/degrade"
+	"example.com/sash/service/internal/extproc"
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/resp"
 	"example.com/sash/service/internal/rls"
@@ -80,6 +83,9 @@ func (s *instance) runners(draining <-chan struct{}, ports *ports) []func(contex
 	if ports.grpc != nil {
 		server := s.Server
 		server.Ready, server.Draining, server.Connections, server.Log = s.ready(), draining, s.bounds("grpc", data), s.Log
+		server.Also = func(to grpc.ServiceRegistrar, ended <-chan struct{}) {
+			extproc.Register(to, s.decider, extproc.Options{Timeout: s.patience(), Access: s.gate, Stats: s.stats, Log: s.Log}, ended)
+		}
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports.grpc, protocol) })
 	}
 	if ports.resp != nil {
