@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	example.com/sash v0.1.0
 	example.com/sash/goredisstore v0.1.0
+	example.com/sash/outgoing v0.1.0
 	example.com/sash/rueidisstore v0.1.0
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1
@@ -28,6 +29,7 @@ require (
 )
 
 require (
+	github.com/dunglas/httpsfv v1.1.2 // indirect
 	github.com/kr/pretty v0.3.1 // indirect
 	github.com/rogpeppe/go-internal v1.14.1 // indirect
 	golang.org/x/sys v0.49.0 // indirect

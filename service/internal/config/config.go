@@ -358,6 +358,9 @@ func (r *Rule) Describe() string {
 	optional(r.Shadow, "shadow_mode")
 	optional(r.Quota, "quota_mode")
 	optional(r.Detailed, "detailed_metric")
+	if r.Tokens != nil {
+		words = append(words, "tokens of "+r.Tokens.Format)
+	}
 	optional(len(r.Secrets) > 0, "secret %s", strings.Join(r.Secrets, " and "))
 	optional(r.Place.Global, "scope global")
 	optional(r.Place.Lease > 0, "lease %s", short(r.Place.Lease))

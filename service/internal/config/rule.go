@@ -60,6 +60,31 @@ type Rule struct {
 	Secrets []string
 	// Candidate is the limits that are evaluated beside these, or nil.
 	Candidate *Candidate
+	// Tokens says that the units are tokens of a language model, and how requests and responses name them; nil is not.
+	Tokens *Tokens
+}
+
+// Tokens is the key tokens of a rule: {format: openai, default_max: 4096, ask_for_usage: true}.
+type Tokens struct {
+	Format      string // the API that requests are for: openai, anthropic or gemini
+	DefaultMax  int64  // is written into requests that set no maximum output
+	AskForUsage bool   // makes streams of OpenAI's chat API end with their usage, which clients then get too
+}
+
+// tokens reads the key tokens.
+func (b *ruleBody) tokens(n *yaml.Node, rule *Rule) {
+	rule.Tokens = &Tokens{DefaultMax: 4096}
+	b.Mapping(n, "tokens", map[string]Field{
+		"format":        b.Str("format", &rule.Tokens.Format),
+		"default_max":   func(n *yaml.Node) { rule.Tokens.DefaultMax = b.Units("default_max", n) },
+		"ask_for_usage": func(n *yaml.Node) { rule.Tokens.AskForUsage = b.Boolean("ask_for_usage", n) },
+	})
+	switch {
+	case !slices.Contains([]string{"openai", "anthropic", "gemini"}, rule.Tokens.Format):
+		b.Fail(n, "tokens: the format %q must be openai, anthropic or gemini", Clip(rule.Tokens.Format))
+	case rule.Options.CountRefused:
+		b.Fail(n, "tokens beside count_refused: units of refused requests cannot be settled")
+	}
 }
 
 // Limited reports whether a store decides the requests of the rule.
@@ -93,6 +118,7 @@ type ruleBody struct {
 	Guard         bool       `yaml:"guard"`
 	MaxWait       *yaml.Node `yaml:"max_wait"`
 	Candidate     *yaml.Node `yaml:"candidate"`
+	Tokens        *yaml.Node `yaml:"tokens"`
 	Shadow        bool       `yaml:"shadow_mode"`
 	Quota         bool       `yaml:"quota_mode"`
 	Detailed      bool       `yaml:"detailed_metric"`
@@ -132,9 +158,9 @@ func (b *ruleBody) rule(n *yaml.Node) *Rule {
 	}
 	if rule.Unlimited || len(rule.Limits) == 0 {
 		stray := cmp.Or(b.Algorithm, b.Resolution, b.Cost, b.OnUnavailable, b.Candidate, b.Block, b.MaxWait, b.RefundWithin,
-			b.Scope, b.Lease, b.Regions, b.OwnShare)
+			b.Tokens, b.Scope, b.Lease, b.Regions, b.OwnShare)
 		if stray != nil {
-			b.Fail(stray, "algorithm, resolution, cost, block, max_wait, scope, lease, on_unavailable, refund_within and candidate "+
+			b.Fail(stray, "algorithm, resolution, cost, block, max_wait, scope, lease, on_unavailable, refund_within, tokens and candidate "+
 				"need rate_limit or limits beside them")
 		}
 		if rule.Unlimited {
@@ -210,6 +236,7 @@ func (b *ruleBody) options(rule *Rule) {
 		{b.MaxWait, b.lasting("max_wait", 24*time.Hour, "such as 30s", &rule.MaxWait)},
 		{b.Block, func(n *yaml.Node) { b.block(n, &rule.Options.Block) }},
 		{b.OnUnavailable, func(n *yaml.Node) { b.unavailable(n, rule) }},
+		{b.Tokens, func(n *yaml.Node) { b.tokens(n, rule) }},
 	} {
 		if key.at != nil {
 			key.read(key.at)

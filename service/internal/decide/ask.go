@@ -23,7 +23,7 @@ func (a *Answer) alone(ctx context.Context, charge bool) error {
 		return a.look(ctx)
 	case a.never:
 		return a.impossible(ctx)
-	case a.within > 0:
+	case a.within > 0, a.settles:
 		return a.book(ctx, "")
 	}
 	return a.take(a.limits.limiter.AllowN(ctx, a.Key, a.need))
@@ -221,7 +221,8 @@ func batchesOf(parts []*Answer) []*batch {
 	var batches []*batch
 	open := make(map[kind]*batch)
 	for _, a := range parts {
-		req, k := driver.Request{Key: a.Key, Cost: a.need, Policy: a.limits.limiter.Policy()}, kind{a.limits.place, a.limits.opts, ""}
+		req := driver.Request{Key: a.Key, Cost: a.need, Policy: a.limits.limiter.Policy(), MaySettle: a.settles}
+		k := kind{a.limits.place, a.limits.opts, ""}
 		if k.place.Lease > 0 {
 			k.leased = a.Key
 		}

@@ -95,6 +95,12 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 	case req.Counting != nil:
 		return d.count(ctx, req, answers)
 	}
+	for i := range req.held {
+		if a := &answers[i]; a.limits != nil && a.limits.opts.CountRefused {
+			return ErrCountsRefused
+		}
+		answers[i].settles = true
+	}
 	var few [4]*Answer
 	binding, quotas := few[:0], false
 	for i := range answers {
@@ -132,6 +138,9 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 			if err := a.giveBack(ctx, admitted && a.limits.refunds(a.Rule)); err != nil {
 				return err
 			}
+		}
+		if req.held != nil {
+			d.hold(req, a, rand.Text(), &req.held[i])
 		}
 	}
 	return nil

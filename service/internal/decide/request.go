@@ -40,8 +40,9 @@ type Request struct {
 	// UpTo asks for as many units as have room, in a request of Reserve. Answer.Cost is then how many there were.
 	UpTo bool
 
-	unknown  bool         // the configuration does not have Domain
-	reserved *Reservation // of a request that is settled later
+	unknown  bool          // the configuration does not have Domain
+	reserved *Reservation  // of a request that is settled later
+	held     []Reservation // of each part, likewise; nil if none is settled
 }
 
 // ErrNoQueue means that requests cannot wait under a rule, because of how it counts.
@@ -135,6 +136,7 @@ type Answer struct {
 	overridden bool // an operator's override limits the part
 	spared     bool // another quota has room, so that this one does not bind
 	never      bool // the units can never fit, or the subject is banned
+	settles    bool // the charge is settled later
 }
 
 // Soft reports whether a refusal of the part does not bind: under shadow_mode, and of a quota while another one of the

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -84,6 +85,17 @@ func (d *Decider) Reserve(ctx context.Context, req Request) (Answer, *Reservatio
 	return answers[0], req.reserved, nil
 }
 
+// ReserveAll is Decide for a request whose costs are estimates, each of which Settle corrects by the reservation of its part. A
+// part that was not charged has a zero one. A refusal comes with none. Errors are those of Decide, and ErrCountsRefused.
+func (d *Decider) ReserveAll(ctx context.Context, req Request) ([]Answer, []Reservation, error) {
+	req.held = make([]Reservation, len(req.Parts))
+	answers, err := d.Decide(ctx, req)
+	if slices.ContainsFunc(answers, func(a Answer) bool { return !a.Allowed() }) {
+		return answers, nil, err
+	}
+	return answers, req.held, err
+}
+
 // reserve charges a part, and fills in its reservation.
 func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer) error {
 	switch {
@@ -106,19 +118,24 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer) error {
 	if err := charge(); err != nil {
 		return a.soften(err)
 	}
-	if a.Refused || a.Source == sash.FromPolicy { // by policy nothing is charged
-		return nil
+	d.hold(req, a, name, req.reserved)
+	return nil
+}
+
+// hold fills in the reservation of a part that was decided. By policy nothing is charged.
+func (d *Decider) hold(req *Request, a *Answer, name string, into *Reservation) {
+	if a.Refused || a.Source == sash.FromPolicy || a.limits == nil || a.limits.limiter == nil || a.need == 0 {
+		return
 	}
 	// The settlement has the same name for every answer to one request with an ID, and another when that is charged again later.
 	sum := sha256.Sum256([]byte(strconv.FormatInt(a.At.UnixMicro(), 10) + ":" + name))
-	*req.reserved = Reservation{
+	*into = Reservation{
 		Domain: req.Domain, Key: a.Key, Units: a.need, At: a.At, Delay: a.Delay, Policy: a.limits.limiter.Policy(), Place: a.limits.place,
 		Source: a.Source, ID: hex.EncodeToString(sum[:16]),
 	}
 	if a.Source == sash.FromLocal && req.ID == "" {
-		req.reserved.Instance = d.instance
+		into.Instance = d.instance
 	}
-	return nil
 }
 
 // chargeOnce charges a part whose request may be repeated.

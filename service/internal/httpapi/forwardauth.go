@@ -41,10 +41,10 @@ var errRepeated = errors.New("which of its values counts is not known")
 //
 // A proxy that asks wrongly gets 400, and the mistake is logged, because nginx keeps the answer to itself.
 func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
-	question, err := parseQuestion(r.URL.RawQuery)
+	question, err := ParseQuestion(r.URL.RawQuery)
 	var parts []decide.Part
 	if err == nil {
-		if denied := h.opts.Access.Check(r.Context(), question.domain, access.Decide); denied != nil {
+		if denied := h.opts.Access.Check(r.Context(), question.Domain, access.Decide); denied != nil {
 			access.Fail(w, denied)
 			return
 		}
@@ -59,17 +59,17 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
 	defer cancel()
-	answers, err := h.decider.Decide(ctx, decide.Request{Domain: question.domain, Parts: parts, Lenient: true})
+	answers, err := h.decider.Decide(ctx, decide.Request{Domain: question.Domain, Parts: parts, Lenient: true})
 	if err != nil {
 		h.fail(w, r, err, &wire.Undecided)
 		return
 	}
-	limits, denial := question.disclose(answers)
+	limits, denial := question.Disclose(answers)
 	last := slices.MaxFunc(answers, func(a, b decide.Answer) int { return a.At.Compare(b.At) }).At
 	if last.IsZero() { // the store decided nothing
 		last = time.Now()
 	}
-	question.fields.Set(w.Header(), limits, last)
+	question.Fields.Set(w.Header(), limits, last)
 	if denial == nil {
 		w.WriteHeader(http.StatusOK)
 		return
@@ -81,21 +81,21 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 }
 
 // ask returns the descriptors of a proxy's request.
-func (h *Handler) ask(q *question, r *http.Request) ([]decide.Part, error) {
+func (h *Handler) ask(q *Question, r *http.Request) ([]decide.Part, error) {
 	// A page of another origin cannot send such a header without a preflight request, which is refused here: otherwise it
 	// could charge any subject.
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(r.Header)), func(name string) bool { return strings.HasPrefix(name, "X-Forwarded-") }) {
 		return nil, errDirect
 	}
-	if _, err := h.decider.Config().Find(q.domain, nil); err != nil { // there is no such domain
+	if _, err := h.decider.Config().Find(q.Domain, nil); err != nil { // there is no such domain
 		return nil, err
 	}
-	return q.parts(r.Header)
+	return q.Parts(r.Header)
 }
 
-// disclose joins the answers into what the client learns, without limits that do not bind: the limits, and the refusal, or
+// Disclose joins the answers into what the client learns, without limits that do not bind: the limits, and the refusal, or
 // nil. Its time to retry is zero when waiting does not help.
-func (q *question) disclose(answers []decide.Answer) ([]sash.LimitResult, *httplimit.Denial) {
+func (q *Question) Disclose(answers []decide.Answer) ([]sash.LimitResult, *httplimit.Denial) {
 	var limits []sash.LimitResult
 	denial, refused := &httplimit.Denial{Status: q.deny}, false
 	for i := range answers {
@@ -129,12 +129,12 @@ func (q *question) disclose(answers []decide.Answer) ([]sash.LimitResult, *httpl
 	return limits, denial
 }
 
-// A question is the configuration of forward-auth that the URL has, the same for all clients.
-type question struct {
-	domain      string
+// A Question is the configuration of forward-auth that the URL has, the same for all clients.
+type Question struct {
+	Domain      string
 	descriptors []descriptor
 	deny        int               // the status of a refusal
-	fields      httplimit.Dialect // of the RateLimit fields
+	Fields      httplimit.Dialect // of the RateLimit fields
 	path        httplimit.PathFold
 }
 
@@ -162,13 +162,13 @@ var words = map[string]func(*proxied) (string, error){
 	"method": func(p *proxied) (string, error) { return p.required("X-Forwarded-Method") },
 }
 
-// parseQuestion reads the parameters: domain, descriptor once or more, deny, fields and path.
-func parseQuestion(query string) (*question, error) {
+// ParseQuestion reads the parameters: domain, descriptor once or more, deny, fields and path.
+func ParseQuestion(query string) (*Question, error) {
 	given, err := url.ParseQuery(query)
 	if err != nil {
 		return nil, fmt.Errorf("the parameters of the URL: %w", err)
 	}
-	q := &question{deny: http.StatusTooManyRequests, path: httplimit.KeepCase} // rules may have capital letters
+	q := &Question{deny: http.StatusTooManyRequests, path: httplimit.KeepCase} // rules may have capital letters
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		values := given[name]
 		if name != "descriptor" && len(values) > 1 {
@@ -176,14 +176,14 @@ func parseQuestion(query string) (*question, error) {
 		}
 		switch name {
 		case "domain":
-			q.domain = values[0]
+			q.Domain = values[0]
 		case "deny": // nginx takes 401 and 403 alone
 			if !slices.Contains([]string{"401", "403", "429"}, values[0]) {
 				return nil, fmt.Errorf("deny=%s: it is 401, 403 or 429", wire.Clip(values[0]))
 			}
 			q.deny, _ = strconv.Atoi(values[0])
 		case "fields":
-			err = q.fields.UnmarshalText([]byte(values[0]))
+			err = q.Fields.UnmarshalText([]byte(values[0]))
 		case "path":
 			err = q.path.UnmarshalText([]byte(values[0]))
 		case "descriptor":
@@ -202,7 +202,7 @@ func parseQuestion(query string) (*question, error) {
 		}
 	}
 	switch {
-	case q.domain == "":
+	case q.Domain == "":
 		return nil, errors.New("the parameter domain is missing: ask for /v1/forward-auth?domain=demo&descriptor=remote_address")
 	case len(q.descriptors) == 0:
 		return nil, errors.New("the parameter descriptor is missing: it says what a request is counted by, such as descriptor=remote_address")
@@ -265,9 +265,9 @@ func (p *proxied) cookie(name string) (string, error) {
 	}
 }
 
-// parts are the descriptors of a request. An entry whose header the client did not send has an empty value:
+// Parts are the descriptors of a request. An entry whose header the client did not send has an empty value:
 // such requests count together, and leaving a header out is no way around a limit.
-func (q *question) parts(header http.Header) ([]decide.Part, error) {
+func (q *Question) Parts(header http.Header) ([]decide.Part, error) {
 	p := &proxied{header, q.path}
 	parts := make([]decide.Part, len(q.descriptors))
 	for i, d := range q.descriptors {

@@ -106,7 +106,8 @@ func (b boundedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 		return nil, nil, err
 	}
 	party := access.Party(raw.RemoteAddr().String())
-	c := &boundedConn{Conn: conn, bounds: b, party: party, answers: make(map[uint32]time.Time), messages: make(map[uint32]int64)}
+	own, _ := raw.(*conns.Conn)
+	c := &boundedConn{Conn: conn, own: own, bounds: b, party: party, answers: make(map[uint32]time.Time), messages: make(map[uint32]int64)}
 	c.received.rest = len(http2.ClientPreface)
 	c.timer = time.AfterFunc(time.Hour, c.check)
 	c.timer.Stop()
@@ -116,6 +117,7 @@ func (b boundedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 // A boundedConn is a connection of HTTP/2 that knows which answers and messages have begun and have no end yet.
 type boundedConn struct {
 	net.Conn
+	own    *conns.Conn // may be nil. With streams that last their answers need not end
 	bounds boundedCredentials
 	party  string
 	timer  *time.Timer // calls check while an answer has no end
@@ -203,7 +205,7 @@ func (c *boundedConn) check() {
 			late++
 		}
 	}
-	if late > maxUntaken {
+	if late > maxUntaken && !c.own.Streaming() {
 		_ = c.Conn.Close()
 	} else if len(c.answers) > 0 {
 		c.timer.Reset(c.bounds.within)

@@ -92,7 +92,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 		grpc.Creds(boundedCredentials{transport, bound.within, conns.NewShare(bound.half), &throttle.Log{To: o.Log, Every: time.Minute}}),
 		grpc.InTapHandle(bound.enter),
 		grpc.UnaryInterceptor(bound.arrived),
-		grpc.StreamInterceptor(service.opts.Access.Stream),
+		grpc.ChainStreamInterceptor(service.opts.Access.Stream, bound.last),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -195,17 +195,20 @@ type callKey struct{}
 // enter lets a call begin. One too many cancels the oldest whose message has not come, or else the oldest: a client
 // that waits for an answer has sent its message.
 func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
-	if slices.ContainsFunc(c.lasting, func(l Lasting) bool { return l.Method == info.FullMethodName }) {
-		return ctx, nil
-	}
 	one := &call{of: c, counts: !strings.HasPrefix(info.FullMethodName, "/grpc.")}
 	if p, ok := peer.FromContext(ctx); ok {
 		one.conn = c.conns.Of(p.Addr)
 	}
-	ctx, one.cancel = context.WithTimeout(ctx, c.within)
 	if one.conn != nil {
 		one.conn.Begin()
 	}
+	if c.lasts(info.FullMethodName) {
+		if one.conn != nil {
+			context.AfterFunc(ctx, one.conn.End)
+		}
+		return context.WithValue(ctx, callKey{}, one), nil
+	}
+	ctx, one.cancel = context.WithTimeout(ctx, c.within)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.partial.Len()+c.whole.Len() >= c.most {
@@ -216,6 +219,19 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 	one.in, one.place = &c.partial, c.partial.PushBack(one)
 	one.leave = context.AfterFunc(ctx, one.end) // gRPC may end it before a handler does, or have no handler for it
 	return context.WithValue(ctx, callKey{}, one), nil
+}
+
+// lasts reports whether a method is one of those that last.
+func (c *calls) lasts(method string) bool {
+	return slices.ContainsFunc(c.lasting, func(l Lasting) bool { return l.Method == method })
+}
+
+// last says of the connection of a stream that lasts that it has such streams. It is a grpc.StreamServerInterceptor.
+func (c *calls) last(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if one, ok := stream.Context().Value(callKey{}).(*call); ok && one.conn != nil && c.lasts(info.FullMethod) {
+		one.conn.Streams()
+	}
+	return next(srv, stream)
 }
 
 // arrived moves a call to those whose message has come, and ends it when it is answered. It is a

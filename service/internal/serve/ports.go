@@ -11,10 +11,13 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"google.golang.org/grpc"
+
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/admin"
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/degrade"
+	"example.com/sash/service/internal/extproc"
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/quota"
 	"example.com/sash/service/internal/resp"
@@ -80,7 +83,10 @@ func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context
 		server.Ready, server.Draining, server.Connections, server.Log = s.ready(), draining, s.bounds("grpc", data), s.Log
 		panicked := func() { s.stats.Service.Panics.Add(1) }
 		given := &quota.Service{Decider: s.decider, Access: s.gate, Timeout: s.patience(), Panicked: panicked, Log: s.Log}
-		server.Lasting = []rls.Lasting{{Method: quota.Method, Register: given.Register}}
+		tokens := func(to grpc.ServiceRegistrar, ended <-chan struct{}) {
+			extproc.Register(to, s.decider, extproc.Options{Timeout: s.patience(), Access: s.gate, Stats: s.stats, Log: s.Log}, ended)
+		}
+		server.Lasting = []rls.Lasting{{Method: quota.Method, Register: given.Register}, {Method: extproc.Method, Register: tokens}}
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports["grpc"], protocol) })
 	}
 	if ports["resp"] != nil {

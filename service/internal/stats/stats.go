@@ -39,6 +39,8 @@ type Registry struct {
 	// Prometheus gathers the metrics of this registry, of the Go runtime and of the process, and what others register.
 	Prometheus *prometheus.Registry
 
+	Overrun prometheus.Counter // tokens that responses used beyond their estimates
+
 	failures, denied, exports *prometheus.CounterVec
 	ports                     [decide.Ports]prometheus.Counter
 	took                      [decide.Origins]prometheus.Observer
@@ -97,6 +99,8 @@ func New(opts *Options) *Registry {
 	r.denied = r.vector("sash_access_denied_total", "Requests that were not decided because their caller is not known or lacks the right.",
 		"reason", "unauthenticated", "decide", "refund", "override")
 	r.exports = r.vector("sash_export_failures_total", "Exports of traces or counters that failed.", "to", "otlp", "statsd")
+	r.Overrun = prometheus.NewCounter(prometheus.CounterOpts{Name: "sash_tokens_overrun_total", Help: "Tokens that responses used beyond their estimates."})
+	r.Prometheus.MustRegister(r.Overrun)
 	ports := r.vector("sash_port_requests_total", "Requests for a decision by the port that they came to, without those that are invalid.", "port")
 	for port := range decide.Ports {
 		r.ports[port] = ports.WithLabelValues(port.String())

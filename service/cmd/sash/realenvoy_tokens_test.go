@@ -1,0 +1,224 @@
+//go:build envoy
+
+package main
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"example.com/sash/internal/redistest"
+	"example.com/sash/service/internal/servertest"
+)
+
+// A vendor is the API of a language model. It logs the tokens that it serves.
+type vendor struct {
+	port string
+
+	mu     sync.Mutex
+	served int64 // guarded by mu
+	bodies []string
+}
+
+// startVendor streams an answer of x-chunks pieces, 50 ms apart, whose usage is x-use tokens; or fails with x-fail.
+func startVendor(t *testing.T) *vendor {
+	t.Helper()
+	v := &vendor{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Header.Get("x-fail") != "" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		var use int64
+		_, _ = fmt.Sscan(r.Header.Get("x-use"), &use)
+		v.mu.Lock()
+		v.served += use
+		v.bodies = append(v.bodies, string(body))
+		v.mu.Unlock()
+		var out io.Writer = w
+		w.Header().Set("Content-Type", "text/event-stream")
+		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			w.Header().Set("Content-Encoding", "gzip")
+			out = gzip.NewWriter(w)
+		}
+		for range 6 {
+			fmt.Fprint(out, "data: {\"choices\":[]}\n\n")
+			w.(http.Flusher).Flush()
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-r.Context().Done():
+				return
+			}
+		}
+		fmt.Fprintf(out, "data: {\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":10}}\n\ndata: [DONE]\n\n", use-10)
+	}))
+	t.Cleanup(server.Close)
+	v.port = portOf(server.Listener.Addr().String())
+	return v
+}
+
+// tokenEnvoy starts Envoy with the filter of the documentation, before services with the rules of the documentation for 1,000 tokens.
+func tokenEnvoy(t *testing.T, v *vendor, services ...*service) *realEnvoy {
+	t.Helper()
+	var root, filter map[string]any
+	servertest.Check(t, yaml.Unmarshal([]byte(envoyConfig(t, &upstream{port: v.port}, services...)), &root))
+	servertest.Check(t, yaml.Unmarshal([]byte(strings.Replace(tokenDocs(t)[1], "message_timeout: 1s", "message_timeout: 20s", 1)), &filter))
+	manager := at(root, "static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config").(map[string]any)
+	all := list(manager, "http_filters")
+	manager["http_filters"] = []any{filter, all[len(all)-1]}
+	return startEnvoy(t, string(servertest.Must(yaml.Marshal(root))(t)))
+}
+
+// tokenDocs returns the rules and the filter of the documentation.
+func tokenDocs(t *testing.T) (blocks []string) {
+	t.Helper()
+	_, section, _ := strings.Cut(string(readFile(t, repository+"/docs/envoy.md")), "\n## Token budgets\n")
+	for _, block := range strings.Split(section, "```yaml\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		blocks = append(blocks, block)
+	}
+	return blocks
+}
+
+func tokenRules(t *testing.T) string {
+	return tempFile(t, "policy.yaml", edited(t, tokenDocs(t)[0], "100000/1m", "1000/1m"))
+}
+
+// completes sends a request that reserves 200 tokens, and begins to read the response. It uses as many.
+func (e *realEnvoy) completes(user string, use int, headers ...string) *http.Response {
+	text := `{"model":"m","stream":true,"max_tokens":100,"messages":""}`
+	text = strings.Replace(text, `""`, `"`+strings.Repeat("x", 100-len(text))+`"`, 1)
+	req, err := http.NewRequestWithContext(e.t.Context(), http.MethodPost, "http://"+e.address+"/v1/chat/completions", strings.NewReader(text))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	req.Header.Set("x-user", user)
+	req.Header.Set("x-use", fmt.Sprint(use))
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := e.clients[1].Do(req)
+	if err != nil {
+		e.t.Errorf("Envoy does not answer: %v", err)
+		return &http.Response{Body: http.NoBody}
+	}
+	return res
+}
+
+// finish reads a response to its end.
+func finish(res *http.Response) (body string, err error) {
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	return string(text), err
+}
+
+// tokensLeft waits until a user has so many tokens left.
+func (p *service) tokensLeft(t *testing.T, user string, want int) {
+	t.Helper()
+	servertest.Wait(t, fmt.Sprintf("%s has not %d tokens left", user, want), func() bool {
+		_, said := post(t, p.url+"/v1/peek", subject("ai", "x-user", user))
+		return said["remaining"] == float64(want)
+	})
+}
+
+// 1,000 tokens a minute, and 20 streams of 200 at once, through two instances: the vendor serves 1,000. What responses leave of
+// their estimates is used by others.
+func TestRealEnvoyTokenBudget(t *testing.T) {
+	redis := redistest.Start(t)
+	flags := []string{"--config", tokenRules(t), "--redis", redis.Addr(), "--budget", patience}
+	a, b := serve(t, flags...), serve(t, flags...)
+	v := startVendor(t)
+	e := tokenEnvoy(t, v, a, b)
+	burst := func(user string, use int) (admitted int) {
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		for range 20 {
+			all.Go(func() {
+				res := e.completes(user, use)
+				body, err := finish(res)
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case err != nil:
+					t.Error(err)
+				case res.StatusCode == http.StatusOK && strings.HasSuffix(body, "data: [DONE]\n\n"):
+					admitted++
+				case res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" || res.Header.Get("RateLimit") == "" ||
+					!json.Valid([]byte(body)) || !strings.Contains(body, `"rate_limit_error"`):
+					t.Errorf("%d %s with %v", res.StatusCode, body, res.Header)
+				}
+			})
+		}
+		all.Wait()
+		return admitted
+	}
+	if n := burst("ann", 200); n != 5 || v.served != 1000 {
+		t.Errorf("%d streams of 200 tokens, and the vendor served %d", n, v.served)
+	}
+	for i, want := range []int{5, 2, 1} { // 500 are left, 300, 200
+		if n := burst("bob", 100); n != want {
+			t.Errorf("burst %d: %d streams of 100 tokens, not %d", i+1, n, want)
+		}
+		a.tokensLeft(t, "bob", []int{500, 300, 200}[i])
+	}
+	if n := e.stat("http.web.ext_proc.failure_mode_allowed"); n != 0 {
+		t.Errorf("%d passed uncounted", n)
+	}
+	if !strings.Contains(v.bodies[0], `"include_usage":true`) {
+		t.Errorf("the vendor got %s", v.bodies[0])
+	}
+}
+
+func TestRealEnvoyTokensOfWhatEndsEarly(t *testing.T) {
+	p := serve(t, "--config", tokenRules(t), "--budget", patience)
+	v := startVendor(t)
+	e := tokenEnvoy(t, v, p)
+
+	res := e.completes("zip", 30, "Accept-Encoding", "gzip")
+	if body, err := finish(res); err != nil || !strings.HasPrefix(body, "data: ") {
+		t.Errorf("%q, %v", body, err)
+	}
+	p.tokensLeft(t, "zip", 970)
+
+	res = e.completes("gone", 30)
+	_ = res.Body.Close() // before the usage
+	p.tokensLeft(t, "gone", 800)
+
+	if res := e.completes("broken", 30, "x-fail", "1"); res.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("%d", res.StatusCode)
+	}
+	p.tokensLeft(t, "broken", 1000)
+	p.tokensLeft(t, "gone", 800)
+}
+
+// A service that stops cuts no stream. One that is killed cuts those that are counted, and then nothing passes.
+func TestRealEnvoyTokensWhenTheServiceEnds(t *testing.T) {
+	flags := []string{"--config", tokenRules(t), "--budget", patience, "--drain-delay", "0s"}
+	for _, how := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		p := spawn(t, nil, flags...)
+		v := startVendor(t)
+		e := tokenEnvoy(t, v, p)
+		res := e.completes("ann", 30)
+		servertest.Check(t, p.cmd.Process.Signal(how))
+		body, err := finish(res)
+		if whole := err == nil && strings.HasSuffix(body, "data: [DONE]\n\n"); whole != (how == syscall.SIGTERM) {
+			t.Errorf("%v: %q, %v", how, body, err)
+		}
+		servertest.Wait(t, "requests pass", func() bool {
+			res := e.completes("ann", 30)
+			_, _ = finish(res)
+			return res.StatusCode == http.StatusServiceUnavailable
+		})
+	}
+}

@@ -1,0 +1,365 @@
+// Package extproc answers Envoy's external processing, envoy.service.ext_proc.v3, for token budgets: a request reserves the most
+// tokens that it can use, and its response settles them.
+package extproc
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	ext "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash"
+	"example.com/sash/outgoing"
+	"example.com/sash/service/internal/access"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/httpapi"
+	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/throttle"
+	"example.com/sash/service/internal/wire"
+)
+
+// questionKey is the initial metadata of Envoy's ext_proc filter with what requests are counted by, as the URL of forward-auth
+// has it: domain=ai&descriptor=header:x-user.
+const questionKey = "sash"
+
+// Method is the method of the protocol.
+const Method = ext.ExternalProcessor_Process_FullMethodName
+
+const (
+	grace     = 5 * time.Second // how long streams go on when the service ends, less than the gRPC server waits for them
+	maxBodies = 64 << 20        // bytes that are being decided at once
+)
+
+// Options for a Service.
+type Options struct {
+	Timeout time.Duration // of one decision; zero is one second
+	Access  *access.Gate  // says which callers may decide; nil lets all
+	Stats   *stats.Registry
+	Log     *slog.Logger
+}
+
+// A Service answers streams. Only what was admitted goes on: before that an error ends the stream, and Envoy answers by
+// status_on_error.
+type Service struct {
+	ext.UnimplementedExternalProcessorServer
+	decider *decide.Decider
+	opts    Options
+	log     throttle.Log
+	bodies  *semaphore.Weighted
+	ended   <-chan struct{}
+}
+
+// Register adds the protocol to a gRPC server. When ended is closed, streams that were admitted go on for some seconds, and then
+// end with OK: Envoy passes on the rest of the response.
+func Register(server grpc.ServiceRegistrar, decider *decide.Decider, opts Options, ended <-chan struct{}) {
+	opts.Timeout = cmp.Or(opts.Timeout, time.Second)
+	s := &Service{decider: decider, opts: opts, log: throttle.Log{To: opts.Log}, bodies: semaphore.NewWeighted(maxBodies), ended: ended}
+	ext.RegisterExternalProcessorServer(server, s)
+}
+
+// A process is one request with its response.
+type process struct {
+	*Service
+	ctx      context.Context
+	question *httpapi.Question
+	header   http.Header // of the request, as a proxy describes it
+	path     string
+	format   string // of errors
+	admitted bool
+	held     []decide.Reservation // tokens
+	meter    outgoing.Meter
+	readable bool // the response
+	failed   bool // the response is an error, which uses no tokens
+}
+
+// Process implements the protocol.
+func (s *Service) Process(stream ext.ExternalProcessor_ProcessServer) (err error) {
+	p := &process{Service: s, header: http.Header{}, readable: true}
+	defer func() {
+		if fault := recover(); fault != nil {
+			s.opts.Stats.Service.Panics.Add(1)
+			s.opts.Log.Error("a stream ended because of a fault", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+			err = status.Error(codes.Internal, "the stream ended because of a fault of the service")
+		}
+	}()
+	if err := p.begin(stream.Context()); err != nil {
+		return err
+	}
+	defer p.settle()
+	requests := make(chan *ext.ProcessingRequest)
+	go func() {
+		defer close(requests)
+		for {
+			req, err := stream.Recv()
+			if err != nil {
+				return // the client has left, or the upstream
+			}
+			select {
+			case requests <- req:
+			case <-stream.Context().Done():
+				return
+			}
+		}
+	}()
+	ended, late := s.ended, (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-ended:
+			ended, late = nil, time.After(grace)
+		case <-late:
+			return p.over()
+		case req, open := <-requests:
+			if !open {
+				return p.over()
+			}
+			res, last, err := p.handle(req)
+			if err == nil {
+				err = stream.Send(res)
+			}
+			if err != nil || last {
+				return err
+			}
+		}
+	}
+}
+
+// over returns OK if the request was admitted: Envoy passes on the rest.
+func (p *process) over() error {
+	if p.admitted {
+		return nil
+	}
+	return status.Error(codes.Unavailable, "the stream ends before the request is decided")
+}
+
+// begin reads what the filter says.
+func (p *process) begin(ctx context.Context) error {
+	caller, err := p.opts.Access.Call(ctx)
+	if err != nil {
+		return access.Status(err)
+	}
+	p.ctx = access.With(ctx, caller)
+	p.question, err = httpapi.ParseQuestion(strings.Join(metadata.ValueFromIncomingContext(ctx, questionKey), "&"))
+	if err == nil {
+		_, err = p.decider.Config().Find(p.question.Domain, nil)
+	}
+	if err != nil {
+		return p.wrong(fmt.Errorf("initial_metadata %q of ext_proc: %w", questionKey, err))
+	}
+	if err = p.opts.Access.Check(p.ctx, p.question.Domain, access.Decide); err != nil {
+		err = access.Status(err)
+	}
+	return err
+}
+
+// wrong counts and logs a filter that is configured wrongly, and returns the status of its stream.
+func (s *Service) wrong(err error) error {
+	s.opts.Stats.Invalid()
+	s.log.Log(slog.LevelError, "a request was not decided: its client gets status_on_error of the filter", "error", err)
+	return status.Error(codes.InvalidArgument, err.Error())
+}
+
+// handle answers a message, and reports whether it was the last.
+func (p *process) handle(req *ext.ProcessingRequest) (res *ext.ProcessingResponse, last bool, err error) {
+	res = &ext.ProcessingResponse{}
+	switch r := req.GetRequest().(type) {
+	case *ext.ProcessingRequest_RequestHeaders:
+		p.requestHeaders(r.RequestHeaders)
+		if r.RequestHeaders.GetEndOfStream() {
+			if refusal, _ := p.admit(nil); refusal != nil {
+				return refusal, true, nil
+			}
+		}
+		common := &ext.CommonResponse{HeaderMutation: set("accept-encoding", "identity")} // what is compressed cannot be read
+		res.Response = &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: common}}
+	case *ext.ProcessingRequest_RequestBody:
+		if p.admitted || !r.RequestBody.GetEndOfStream() {
+			return nil, false, p.wrong(errors.New("ext_proc needs request_body_mode: BUFFERED"))
+		}
+		refusal, body := p.admit(r.RequestBody.GetBody())
+		if refusal != nil {
+			return refusal, true, nil
+		}
+		common := &ext.CommonResponse{}
+		if body != nil {
+			common.HeaderMutation = set("content-length", strconv.Itoa(len(body)))
+			common.BodyMutation = &ext.BodyMutation{Mutation: &ext.BodyMutation_Body{Body: body}}
+		}
+		res.Response = &ext.ProcessingResponse_RequestBody{RequestBody: &ext.BodyResponse{Response: common}}
+	case *ext.ProcessingRequest_RequestTrailers:
+		res.Response = &ext.ProcessingResponse_RequestTrailers{RequestTrailers: &ext.TrailersResponse{}}
+	case *ext.ProcessingRequest_ResponseHeaders:
+		if p.responseHeaders(r.ResponseHeaders); !p.admitted && !p.failed { // an error may be Envoy's own
+			return nil, false, p.wrong(errors.New("ext_proc needs request_body_mode: BUFFERED"))
+		}
+		res.Response = &ext.ProcessingResponse_ResponseHeaders{ResponseHeaders: &ext.HeadersResponse{}}
+		last = r.ResponseHeaders.GetEndOfStream()
+	case *ext.ProcessingRequest_ResponseBody:
+		_, _ = p.meter.Write(r.ResponseBody.GetBody())
+		res.Response = &ext.ProcessingResponse_ResponseBody{ResponseBody: &ext.BodyResponse{}}
+		last = r.ResponseBody.GetEndOfStream()
+	case *ext.ProcessingRequest_ResponseTrailers:
+		res.Response = &ext.ProcessingResponse_ResponseTrailers{ResponseTrailers: &ext.TrailersResponse{}}
+		last = true
+	}
+	return res, last, nil
+}
+
+func set(name, value string) *ext.HeaderMutation {
+	return &ext.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{{
+		Header:       &corev3.HeaderValue{Key: name, RawValue: []byte(value)},
+		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+	}}}
+}
+
+// described are the fields in which forward-auth reads what HTTP/2 has in pseudo-headers.
+var described = map[string]string{":method": "X-Forwarded-Method", ":authority": "X-Forwarded-Host", ":path": "X-Forwarded-Uri"}
+
+func (p *process) requestHeaders(h *ext.HttpHeaders) {
+	pseudo := http.Header{}
+	for _, f := range h.GetHeaders().GetHeaders() {
+		if name, ok := described[f.GetKey()]; ok {
+			pseudo.Set(name, valueOf(f))
+		} else {
+			p.header.Add(f.GetKey(), valueOf(f))
+		}
+	}
+	for _, name := range described { // whatever the client sent there
+		p.header[name] = pseudo[name]
+	}
+	p.path, _, _ = strings.Cut(pseudo.Get("X-Forwarded-Uri"), "?")
+}
+
+func valueOf(f *corev3.HeaderValue) string { return cmp.Or(string(f.GetRawValue()), f.GetValue()) }
+
+func (p *process) responseHeaders(h *ext.HttpHeaders) {
+	for _, f := range h.GetHeaders().GetHeaders() {
+		switch value := valueOf(f); f.GetKey() {
+		case ":status":
+			code, _ := strconv.Atoi(value)
+			p.failed = code >= http.StatusBadRequest
+		case "content-encoding":
+			p.readable = value == "identity"
+		}
+	}
+}
+
+// admit decides a request by its body, which may be empty. It returns the refusal, or the body that the upstream gets
+// instead; nil is the same.
+func (p *process) admit(body []byte) (refusal *ext.ProcessingResponse, changed []byte) {
+	if !p.bodies.TryAcquire(int64(len(body))) {
+		return p.refuse(http.StatusServiceUnavailable, "too many large requests are under way: send this one again", nil), nil
+	}
+	defer p.bodies.Release(int64(len(body)))
+	var of struct {
+		Model  string
+		Stream bool
+	}
+	_ = json.Unmarshal(body, &of) // what is no request is refused below, if its tokens count
+	p.header.Set("Model", of.Model)
+	parts, err := p.question.Parts(p.header)
+	if err != nil {
+		return p.refuse(http.StatusBadRequest, err.Error(), nil), nil
+	}
+	var rules []*config.Rule // by part
+	for _, part := range parts {
+		found, _ := p.decider.Config().Find(p.question.Domain, part.Entries)
+		rules = append(rules, found.Rule)
+	}
+	counts := func(r *config.Rule) bool { return r != nil && r.Tokens != nil }
+	if i := slices.IndexFunc(rules, counts); i >= 0 {
+		tokens := rules[i].Tokens
+		p.format = tokens.Format
+		bound := outgoing.Bound{}
+		if len(body) > 0 {
+			if bound, changed, err = prepare(p.path, body, of.Stream, tokens); err != nil {
+				return p.refuse(http.StatusBadRequest, err.Error(), nil), nil
+			}
+		}
+		for i, rule := range rules {
+			if !counts(rule) {
+				continue
+			}
+			parts[i].Cost, parts[i].ByRule = min(bound.Total(), sash.MaxUnits), false
+			for _, l := range rule.Limits {
+				if bound.Total() > l.Units && !rule.Shadow {
+					return p.refuse(http.StatusRequestEntityTooLarge,
+						fmt.Sprintf("the request can use %d tokens, and the limit is %d: send a smaller one, or set a smaller maximum output", bound.Total(), l.Units), nil), nil
+				}
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, p.opts.Timeout)
+	defer cancel()
+	answers, held, err := p.decider.ReserveAll(ctx, decide.Request{Domain: p.question.Domain, Port: decide.GRPC, Parts: parts, Lenient: true})
+	if err != nil {
+		p.log.Log(slog.LevelError, "no decision", "error", err)
+		return p.refuse(http.StatusServiceUnavailable, "the limits cannot be checked now", nil), nil
+	}
+	limits, denial := p.question.Disclose(answers)
+	if denial != nil {
+		fields := http.Header{}
+		p.question.Fields.Set(fields, limits, slices.MaxFunc(answers, func(a, b decide.Answer) int { return a.At.Compare(b.At) }).At)
+		text := "the limit is reached"
+		if denial.RetryAfter > 0 {
+			seconds := strconv.FormatInt(wire.Seconds(denial.RetryAfter).RoundUp(), 10)
+			fields.Set("Retry-After", seconds)
+			text += ": try again in " + seconds + " seconds"
+		}
+		return p.refuse(http.StatusTooManyRequests, text, fields), nil
+	}
+	p.admitted = true
+	for i, r := range held {
+		if counts(rules[i]) && r.Units > 0 {
+			p.held = append(p.held, r)
+		}
+	}
+	return nil, changed
+}
+
+// refuse answers the client in place of the upstream.
+func (p *process) refuse(code int, text string, fields http.Header) *ext.ProcessingResponse {
+	mutation := set("content-type", "application/json")
+	for name := range fields {
+		mutation.SetHeaders = append(mutation.SetHeaders, set(name, fields.Get(name)).SetHeaders...)
+	}
+	return &ext.ProcessingResponse{Response: &ext.ProcessingResponse_ImmediateResponse{ImmediateResponse: &ext.ImmediateResponse{
+		Status: &typev3.HttpStatus{Code: typev3.StatusCode(code)}, Headers: mutation, Body: problem(p.format, code, text), Details: "sash",
+	}}}
+}
+
+// settle corrects what was reserved when the stream is over. Without final usage the estimate stays.
+func (p *process) settle() {
+	u := p.meter.Usage()
+	used := u.Total()
+	if p.failed {
+		used = 0
+	} else if !u.Final || !p.readable {
+		return
+	}
+	over := int64(0)
+	for i := range p.held {
+		over = max(over, used-p.held[i].Units)
+		if err := p.decider.Settle(p.ctx, &p.held[i], min(used, sash.MaxUnits)); err != nil {
+			p.log.Log(slog.LevelWarn, "an estimate stays, because it was not settled", "error", err)
+		}
+	}
+	p.opts.Stats.Overrun.Add(float64(over))
+}

@@ -1,0 +1,428 @@
+package extproc_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	ext "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/extproc"
+	"example.com/sash/service/internal/rls"
+	"example.com/sash/service/internal/servertest"
+	"example.com/sash/service/internal/stats"
+)
+
+func TestMain(m *testing.M) { servertest.NoLeak(m) }
+
+const policy = `
+domain: ai
+descriptors:
+- key: x-user
+  limits: ["1000/1m"]
+  tokens: {format: openai, default_max: 300, ask_for_usage: true}
+- key: x-claude
+  limits: ["1000/1m"]
+  tokens: {format: anthropic}
+- key: x-gem
+  limits: ["1000/1m"]
+  tokens: {format: gemini, default_max: 200}
+- key: account
+  limits: ["5/1m"]
+`
+
+// A world is a service on a loopback port, and the client that Envoy is.
+type world struct {
+	t       *testing.T
+	decider *decide.Decider
+	stats   *stats.Registry
+	client  ext.ExternalProcessorClient
+	stop    context.CancelFunc
+	ended   chan error
+}
+
+func begin(t *testing.T) *world {
+	t.Helper()
+	return beginWith(t, "anonymous: {allow: [decide]}")
+}
+
+// beginWith begins with a file of rights.
+func beginWith(t *testing.T, rights string) *world {
+	t.Helper()
+	w := &world{t: t, decider: servertest.Decider(t, memstore.New(nil), policy), stats: stats.New(nil), ended: make(chan error, 1)}
+	quiet, gate := slog.New(slog.DiscardHandler), servertest.Gate(t, rights)
+	listener := servertest.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
+	tokens := func(to grpc.ServiceRegistrar, ended <-chan struct{}) {
+		extproc.Register(to, w.decider, extproc.Options{Access: gate, Stats: w.stats, Log: quiet}, ended)
+	}
+	server := rls.Server{Log: quiet, Lasting: []rls.Lasting{{Method: extproc.Method, Register: tokens}}}
+	var ctx context.Context
+	ctx, w.stop = context.WithCancel(context.Background())
+	go func() {
+		w.ended <- server.Serve(ctx, listener, rls.New(w.decider, &rls.Options{Access: gate, Log: quiet}))
+	}()
+	conn := servertest.Must(grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
+	w.client = ext.NewExternalProcessorClient(conn)
+	t.Cleanup(func() {
+		_ = conn.Close()
+		w.stop()
+		if err := <-w.ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// left returns the units that a subject has left.
+func (w *world) left(key, value string) int64 {
+	w.t.Helper()
+	req := decide.One("ai", []config.Entry{{Key: key, Value: value}}, nil)
+	answers := servertest.Must(w.decider.Peek(w.t.Context(), req))(w.t)
+	return answers[0].Limits[0].Remaining
+}
+
+// A stream is that of one request.
+type stream struct {
+	ext.ExternalProcessor_ProcessClient
+	t     *testing.T
+	leave context.CancelFunc
+}
+
+func (w *world) open(question string) *stream {
+	w.t.Helper()
+	ctx, leave := context.WithTimeout(metadata.AppendToOutgoingContext(w.t.Context(), "sash", question), 5*time.Minute)
+	return &stream{servertest.Must(w.client.Process(ctx))(w.t), w.t, leave}
+}
+
+// ask sends a message, and returns the answer.
+func (s *stream) ask(req *ext.ProcessingRequest) *ext.ProcessingResponse {
+	s.t.Helper()
+	servertest.Check(s.t, s.Send(req))
+	return servertest.Must(s.Recv())(s.t)
+}
+
+func headers(end bool, fields ...string) *ext.HttpHeaders {
+	h := &ext.HttpHeaders{Headers: &corev3.HeaderMap{}, EndOfStream: end}
+	for i := 0; i < len(fields); i += 2 {
+		h.Headers.Headers = append(h.Headers.Headers, &corev3.HeaderValue{Key: fields[i], RawValue: []byte(fields[i+1])})
+	}
+	return h
+}
+
+func requestHeaders(end bool, fields ...string) *ext.ProcessingRequest {
+	return &ext.ProcessingRequest{Request: &ext.ProcessingRequest_RequestHeaders{RequestHeaders: headers(end, fields...)}}
+}
+
+func requestBody(body string) *ext.ProcessingRequest {
+	return &ext.ProcessingRequest{Request: &ext.ProcessingRequest_RequestBody{RequestBody: &ext.HttpBody{Body: []byte(body), EndOfStream: true}}}
+}
+
+func responseHeaders(end bool, fields ...string) *ext.ProcessingRequest {
+	return &ext.ProcessingRequest{Request: &ext.ProcessingRequest_ResponseHeaders{ResponseHeaders: headers(end, fields...)}}
+}
+
+func responseBody(body string, end bool) *ext.ProcessingRequest {
+	return &ext.ProcessingRequest{Request: &ext.ProcessingRequest_ResponseBody{ResponseBody: &ext.HttpBody{Body: []byte(body), EndOfStream: end}}}
+}
+
+var responseTrailers = &ext.ProcessingRequest{Request: &ext.ProcessingRequest_ResponseTrailers{ResponseTrailers: &ext.HttpTrailers{}}}
+
+// ends waits for the end of a stream, and returns its error; nil is OK.
+func (s *stream) ends() error {
+	for {
+		if _, err := s.Recv(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+const question = "domain=ai&descriptor=header:x-user&descriptor=account=all"
+
+// posts sends the headers and the body of a request.
+func (s *stream) posts(path, body string, fields ...string) *ext.ProcessingResponse {
+	s.t.Helper()
+	if fields == nil {
+		fields = []string{"x-user", "ann"}
+	}
+	res := s.ask(requestHeaders(false, append(fields, ":method", "POST", ":path", path, "accept-encoding", "gzip")...))
+	encoding := res.GetRequestHeaders().GetResponse().GetHeaderMutation().GetSetHeaders()
+	if len(encoding) != 1 || encoding[0].GetHeader().GetKey() != "accept-encoding" || string(encoding[0].GetHeader().GetRawValue()) != "identity" {
+		s.t.Errorf("the upstream may compress: %v", encoding)
+	}
+	return s.ask(requestBody(body))
+}
+
+// pad returns a request of so many bytes with a maximum output, which is a path of the chat API.
+func pad(bytes, output int) string {
+	text := fmt.Sprintf(`{"model":"m","max_tokens":%d,"messages":""}`, output)
+	return strings.Replace(text, `""`, `"`+strings.Repeat("x", bytes-len(text))+`"`, 1)
+}
+
+const used = `data: {"choices":[]}` + "\n\n" + `data: {"usage":{"prompt_tokens":30,"completion_tokens":12}}` + "\n\ndata: [DONE]\n\n"
+
+// What a request reserved becomes what its response used, in each way in which Envoy says that it is over; otherwise it stays.
+func TestAResponseSettles(t *testing.T) {
+	ok := responseHeaders(false, ":status", "200")
+	for _, c := range []struct {
+		name   string
+		sends  []*ext.ProcessingRequest
+		leaves bool
+		used   int64
+	}{
+		{"end of the body", []*ext.ProcessingRequest{ok, responseBody(used[:60], false), responseBody(used[60:], false), responseBody("", true)}, false, 42},
+		{"trailers", []*ext.ProcessingRequest{ok, responseBody(used, false), responseTrailers}, false, 42},
+		{"one chunk", []*ext.ProcessingRequest{ok, responseBody(`{"usage":{"prompt_tokens":40,"completion_tokens":5}}`, true)}, false, 45},
+		{"left after all", []*ext.ProcessingRequest{ok, responseBody(used, false)}, true, 42},
+		{"left before the end", []*ext.ProcessingRequest{ok, responseBody(used[:len(used)-12], false)}, true, 300},
+		{"left before the response", nil, true, 300},
+		{"no usage", []*ext.ProcessingRequest{ok, responseBody("data: {}\n\ndata: [DONE]\n\n", true)}, false, 300},
+		{"gzip", []*ext.ProcessingRequest{responseHeaders(false, ":status", "200", "content-encoding", "gzip"), responseBody(used, true)}, false, 300},
+		{"400", []*ext.ProcessingRequest{responseHeaders(false, ":status", "400"), responseBody("{}", true)}, false, 0},
+		{"503 without a body", []*ext.ProcessingRequest{responseHeaders(true, ":status", "503")}, false, 0},
+		{"503, and left", []*ext.ProcessingRequest{responseHeaders(false, ":status", "503")}, true, 0},
+		{"overrun", []*ext.ProcessingRequest{ok, responseBody(`{"usage":{"prompt_tokens":400,"completion_tokens":5}}`, true)}, false, 405},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := begin(t)
+			s := w.open(question)
+			if res := s.posts("/v1/chat/completions", pad(100, 200)); res.GetRequestBody() == nil || res.GetRequestBody().GetResponse().GetBodyMutation() != nil {
+				t.Fatalf("%v, not admitted as it is", res)
+			}
+			if left := w.left("x-user", "ann"); left != 700 {
+				t.Errorf("%d left while the request runs", left)
+			}
+			for _, req := range c.sends {
+				s.ask(req)
+			}
+			if c.leaves {
+				s.leave()
+			} else if err := s.ends(); err != nil {
+				t.Error(err)
+			}
+			if c.leaves && c.used == 300 {
+				time.Sleep(50 * time.Millisecond) // in which nothing is given back
+			}
+			servertest.Wait(t, "other units are left", func() bool { return w.left("x-user", "ann") == 1000-c.used })
+			if requests := w.left("account", "all"); requests != 4 {
+				t.Errorf("%d requests left", requests)
+			}
+			if over := testutil.ToFloat64(w.stats.Overrun); over != float64(max(0, c.used-300)) {
+				t.Errorf("%v tokens over the estimate", over)
+			}
+		})
+	}
+}
+
+func TestWhatTheUpstreamGets(t *testing.T) {
+	w := begin(t)
+	for _, c := range []struct{ name, user, path, body, want string }{
+		{"chat", "x-user", "/v1/chat/completions", `{"n":1,"messages":"<a>"}`, `{"n":1,"messages":"<a>","max_completion_tokens":300}`},
+		{"null", "x-user", "/v1/chat/completions?a=b", `{"max_completion_tokens":null}`, `{"max_completion_tokens":300}`},
+		{"completions", "x-user", "/v1/completions", `{"prompt":"a"}`, `{"prompt":"a","max_tokens":300}`},
+		{"responses", "x-user", "/v1/responses", `{"input":"a","stream":true}`, `{"input":"a","stream":true,"max_output_tokens":300}`},
+		{"embeddings", "x-user", "/v1/embeddings", `{"input":"a"}`, ``},
+		{"a stream", "x-user", "/v1/chat/completions", `{"max_tokens":5,"stream":true,"stream_options":{"a":1}}`,
+			`{"max_tokens":5,"stream":true,"stream_options":{"a":1,"include_usage":true}}`},
+		{"a stream, null", "x-user", "/v1/chat/completions", `{"max_tokens":5,"stream":true,"stream_options":null}`,
+			`{"max_tokens":5,"stream":true,"stream_options":{"include_usage":true}}`},
+		{"numbers as they are", "x-user", "/v1/chat/completions", `{"seed":12345678901234567890,"t":1.50}`, `{"seed":12345678901234567890,"t":1.50,"max_completion_tokens":300}`},
+		{"Anthropic", "x-claude", "/v1/messages", `{"max_tokens":20,"stream":true}`, ``},
+		{"Gemini", "x-gem", "/v1beta/models/g:generateContent", `{"generationConfig":{"temperature":0}}`, `{"generationConfig":{"temperature":0,"maxOutputTokens":200}}`},
+		{"Gemini without settings", "x-gem", "/v1beta/models/g:streamGenerateContent?alt=sse", `{}`, `{"generationConfig":{"maxOutputTokens":200}}`},
+	} {
+		s := w.open("domain=ai&descriptor=header:" + c.user)
+		res := s.posts(c.path, c.body, c.user, c.name).GetRequestBody().GetResponse()
+		got := string(res.GetBodyMutation().GetBody())
+		if c.want == "" && got == "" {
+			continue
+		}
+		length := res.GetHeaderMutation().GetSetHeaders()
+		if !reflect.DeepEqual(decoded(t, got), decoded(t, c.want)) || len(length) != 1 || string(length[0].GetHeader().GetRawValue()) != fmt.Sprint(len(got)) {
+			t.Errorf("%s: %s with %v, not %s", c.name, got, length, c.want)
+		}
+	}
+}
+
+// decoded returns JSON whose numbers are as they are written.
+func decoded(t *testing.T, text string) (value any) {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	servertest.Check(t, d.Decode(&value))
+	return value
+}
+
+func TestRefusals(t *testing.T) {
+	w := begin(t)
+	full := pad(500, 400)
+	for _, user := range []string{"x-user", "x-claude", "x-gem"} {
+		w.open("domain=ai&descriptor=header:"+user).posts("/", full, user, "full")
+	}
+	for _, c := range []struct {
+		name, user, value, body string
+		status                  int
+		want                    string
+	}{
+		{"OpenAI", "x-user", "full", full, 429, `{"error":{"code":null,"message":"the limit is reached: try again in `},
+		{"Anthropic", "x-claude", "full", full, 429, `{"error":{"message":"the limit is reached: try again in `},
+		{"Gemini", "x-gem", "full", full, 429, `{"error":{"code":429,"message":"the limit is reached: try again in `},
+		{"above the limit", "x-claude", "new", pad(500, 501), 413, `the request can use 1001 tokens, and the limit is 1000`},
+		{"compressed", "x-user", "new", "\x1f\x8b", 400, "compressed"},
+		{"the same field twice", "x-user", "new", `{"max_tokens":1,"max_tokens":2}`, 400, "twice"},
+		{"content elsewhere", "x-user", "new", `{"max_tokens":1,"previous_response_id":"a"}`, 400, "previous_response_id"},
+	} {
+		s := w.open("domain=ai&descriptor=header:" + c.user)
+		res := s.posts("/v1/chat/completions", c.body, c.user, c.value).GetImmediateResponse()
+		fields := map[string]string{}
+		for _, h := range res.GetHeaders().GetSetHeaders() {
+			fields[strings.ToLower(h.GetHeader().GetKey())] = string(h.GetHeader().GetRawValue())
+		}
+		refused := c.status == 429
+		if int(res.GetStatus().GetCode()) != c.status || !strings.Contains(string(res.GetBody()), c.want) || fields["content-type"] != "application/json" ||
+			(fields["retry-after"] != "") != refused || (fields["ratelimit"] != "") != refused {
+			t.Errorf("%s: %v %s with %v", c.name, res.GetStatus(), res.GetBody(), fields)
+		}
+		if err := s.ends(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if c.value == "new" && w.left(c.user, "new") != 1000 {
+			t.Errorf("%s is charged", c.name)
+		}
+	}
+}
+
+// A request without a body uses no tokens, and counts as a request. One that is refused for one limit is charged to none.
+func TestRequestsCountTogether(t *testing.T) {
+	w := begin(t)
+	for i := range 6 {
+		s := w.open(question)
+		res := s.ask(requestHeaders(true, ":method", "GET", ":path", "/v1/models", "x-user", "ann"))
+		if admitted := res.GetRequestHeaders() != nil; admitted != (i < 5) {
+			t.Errorf("request %d: %v", i+1, res)
+		}
+		s.leave()
+	}
+	if res := w.open(question).posts("/v1/chat/completions", pad(100, 100)); res.GetImmediateResponse() == nil {
+		t.Errorf("a sixth request: %v", res)
+	}
+	if left := w.left("x-user", "ann"); left != 1000 {
+		t.Errorf("%d tokens left", left)
+	}
+}
+
+func TestAFilterThatIsConfiguredWrongly(t *testing.T) {
+	w := begin(t)
+	for _, question := range []string{"", "domain=ai", "domain=other&descriptor=header:x-user", "domain=ai&descriptor=none"} {
+		if err := w.open(question).ends(); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%q: %v", question, err)
+		}
+	}
+	s := w.open(question)
+	s.ask(requestHeaders(false, ":path", "/"))
+	servertest.Check(t, s.Send(&ext.ProcessingRequest{Request: &ext.ProcessingRequest_RequestBody{RequestBody: &ext.HttpBody{Body: []byte("{")}}}))
+	if err := s.ends(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a body in pieces: %v", err)
+	}
+	s = w.open(question)
+	s.ask(requestHeaders(false, ":path", "/"))
+	servertest.Check(t, s.Send(responseHeaders(false, ":status", "200")))
+	if err := s.ends(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a response to a request without its body: %v", err)
+	}
+	s = w.open(question)
+	s.ask(requestHeaders(false, ":path", "/"))
+	servertest.Check(t, s.CloseSend())
+	if err := s.ends(); err == nil {
+		t.Error("a stream without a decision ends with OK")
+	}
+	s = w.open(question)
+	s.ask(requestHeaders(false, ":path", "/"))
+	servertest.Check(t, s.Send(requestBody(pad(5<<20, 10))))
+	if err := s.ends(); err == nil {
+		t.Error("a stream with too large a body ends with OK")
+	}
+}
+
+// A caller needs the right to decide in the domain that the filter names.
+func TestACallerWithoutTheRight(t *testing.T) {
+	w := beginWith(t, "anonymous: {allow: {web: [decide]}}")
+	if err := w.open(question).ends(); status.Code(err) != codes.Unauthenticated {
+		t.Error(err)
+	}
+}
+
+// When the service ends, streams that were admitted may end by themselves, and end with OK some seconds later. Others end with an
+// error, so that Envoy admits nothing that was not counted.
+func TestTheEndOfTheService(t *testing.T) {
+	w := begin(t)
+	ending, long, undecided := w.open(question), w.open(question), w.open(question)
+	for _, s := range []*stream{ending, long} {
+		s.posts("/v1/chat/completions", pad(100, 200))
+		s.ask(responseHeaders(false, ":status", "200"))
+	}
+	undecided.ask(requestHeaders(false, ":path", "/"))
+	w.stop()
+	ending.ask(responseBody(used, true))
+	if err := ending.ends(); err != nil {
+		t.Error(err)
+	}
+	if left := w.left("x-user", "ann"); left != 1000-42-300 {
+		t.Errorf("%d left", left)
+	}
+	if err := long.ends(); err != nil {
+		t.Errorf("an admitted stream: %v", err)
+	}
+	if err := undecided.ends(); status.Code(err) != codes.Unavailable {
+		t.Errorf("one that was not admitted: %v", err)
+	}
+	if left := w.left("x-user", "ann"); left != 1000-42-300 {
+		t.Errorf("%d left", left)
+	}
+}
+
+// Many streams that last longer than calls may take, with much in them, do not end their connection.
+func TestManyLongStreams(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes 12 seconds")
+	}
+	t.Parallel()
+	w := begin(t)
+	const many = 24
+	all := make([]*stream, many)
+	for i := range all {
+		all[i] = w.open("domain=ai&descriptor=header:x-user")
+		all[i].posts("/v1/chat/completions", pad(100, 200), "x-user", fmt.Sprint(i))
+		all[i].ask(responseHeaders(false, ":status", "200"))
+	}
+	chunk := ": a comment" + strings.Repeat("x", 1<<20) + "\n\n"
+	for _, s := range all {
+		s.ask(responseBody(chunk, false))
+		s.ask(responseBody(chunk, false))
+	}
+	time.Sleep(11 * time.Second)
+	for _, s := range all {
+		s.ask(responseBody(used, true))
+		if err := s.ends(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
