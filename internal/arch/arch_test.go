@@ -29,7 +29,7 @@ var layers = []layer{
 	{".", []string{"driver", "internal/apart"}},
 	{"goredisstore", []string{".", "driver", "redisstore"}},
 	{"rueidisstore", []string{".", "driver", "redisstore"}},
-	{"failover", []string{".", "driver", "memstore"}},
+	{"failover", []string{".", "driver", "internal/apart", "memstore"}},
 	{"lease", []string{".", "driver", "internal/window", "memstore"}},
 	{"stack/internal/...", []string{".", "driver"}},
 	{"stack", []string{"driver", "failover", "lease", "memstore", "redisstore"}},
