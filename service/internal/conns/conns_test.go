@@ -224,7 +224,7 @@ func TestOneAddressKeepsNobodyOut(t *testing.T) {
 		t.Cleanup(func() { _ = c.Close() })
 	}
 	go func() { _, _ = l.Accept() }() // the first address goes on
-	time.Sleep(2 * silence)
+	time.Sleep(500 * time.Millisecond)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	held := 0
@@ -279,14 +279,13 @@ func TestConnectionsAreKnownByTheirAddressAndCounted(t *testing.T) {
 func TestANewConnectionTakesThePlaceOfTheLongestSilent(t *testing.T) {
 	l, all, clients := full(t, 3)
 	all[0].Begin() // and silent for longer
-	time.Sleep(2 * silence)
-	write(t, clients[2], "x")
-	_, _ = all[2].Read(make([]byte, 1))
+	write(t, clients[1], "x")
+	_, _ = all[1].Read(make([]byte, 1))
 	connect(t, l)
 	accept(t, l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if open := l.open[all[1].RemoteAddr()]; open != nil || len(l.open) != 3 {
+	if open := l.open[all[2].RemoteAddr()]; open != nil || len(l.open) != 3 {
 		t.Errorf("%d connections are open; the longest silent is one of them: %v", len(l.open), open != nil)
 	}
 }

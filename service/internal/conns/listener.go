@@ -173,15 +173,12 @@ func (l *Listener) Of(client net.Addr) *Conn {
 // Bounds of the connections that a Listener has open.
 type Bounds struct {
 	// Max is the most connections. At the bound a new one takes a place of the address that has most: of a connection that
-	// is silent and waits for no answer, or else of any, unless that address is its own: then it is closed. An IPv6 address
+	// waits for no answer, or else of any, unless that address is its own: then it is closed. An IPv6 address
 	// counts as its /64. Zero is no bound.
 	Max  int
 	Open *atomic.Int64 // how many connections are open, which the listener counts; may be nil
 	Log  *slog.Logger  // gets a warning at the bound, at most once a minute; nil is slog.Default
 }
-
-// silence is after what time a connection may make room. A client that has connected sends sooner.
-const silence = 250 * time.Millisecond
 
 // admit returns the connection when there is room for it. It closes one for which there is none, and returns nil.
 func (l *Listener) admit(conn net.Conn) *Conn {
@@ -190,7 +187,7 @@ func (l *Listener) admit(conn net.Conn) *Conn {
 	defer l.mu.Unlock()
 	if l.bounds.Max > 0 && len(l.open) >= l.bounds.Max {
 		l.full.Log(slog.LevelWarn,
-			"all connections of the port are in use: a new one takes the place of one that is silent or of the address with most, or is closed",
+			"all connections of the port are in use: a new one takes the place of one that is idle or of the address with most, or is closed",
 			"addr", l.Addr().String(), "connections", l.bounds.Max)
 		victim := l.victim(c.party)
 		if victim == nil {
@@ -205,8 +202,8 @@ func (l *Listener) admit(conn net.Conn) *Conn {
 	return c
 }
 
-// victim returns the connection whose place one from an address takes, or nil: the longest silent one of the address that has
-// most, or any of it unless that is the same address. Where no address has two, it is a silent one of any. The caller holds mu.
+// victim returns the connection whose place one from an address takes, or nil: of the address that has most, the one that was idle for
+// longest, or else any unless that is the same address. Where no address has two, it is an idle one of any. The caller holds mu.
 func (l *Listener) victim(party string) (victim *Conn) {
 	held := make(map[string]int)
 	for _, other := range l.open {
@@ -218,13 +215,13 @@ func (l *Listener) victim(party string) (victim *Conn) {
 			greedy, most = other, n
 		}
 	}
-	longest := time.Now().Add(-silence)
+	var longest time.Time
 	var busy *Conn
 	for _, other := range l.open { // in random order
 		if most > 1 && other.party != greedy {
 			continue
 		}
-		if last, idle := other.idle(); idle && last.Before(longest) {
+		if last, idle := other.idle(); idle && (victim == nil || last.Before(longest)) {
 			victim, longest = other, last
 		} else if greedy != party {
 			busy = other
