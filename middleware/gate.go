@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +30,8 @@ type GateOptions[R any] struct {
 	// Failures. It is not the default, because a limit protects something, and a store often fails under load: to lift the
 	// limits just then should be a choice.
 	FailOpen bool
-	// Timeout is the longest that a decision may take, as that of [Within]. It is also the longest that
-	// [Decision.Settle] waits; a negative one is DefaultTimeout there.
+	// Timeout is the longest that a decision may take; a slower one is a failure of the store, a [*sash.StoreError]. It is
+	// also the longest that [Decision.Settle] waits. Zero is a second; negative sets no bound, and is a second for Settle.
 	Timeout time.Duration
 	// OnError receives the errors of releases. Nil drops them.
 	OnError func(R, error)
@@ -83,22 +84,27 @@ func (g *Gate[R]) Decide(ctx context.Context, r R) (Decision[R], error) {
 	for _, c := range d.claims {
 		subjects = append(subjects, c.subject)
 	}
-	settles := d.Charges(Failures) || d.Charges(InFlight)
-	err := Within(ctx, g.opts.Timeout, func(ctx context.Context) (err error) {
-		if settles {
-			first, others := subjects[0], slices.Clone(subjects[1:]) // a copy, so that room needs no allocation
-			r, err := g.limiter.Reserve(ctx, first.Key, first.Cost, &sash.ReserveOptions{Limits: first.Limits, All: others})
-			if err != nil {
-				return err
+	within, cancel := ctx, context.CancelFunc(func() {})
+	if g.opts.Timeout >= 0 {
+		within, cancel = context.WithTimeout(ctx, cmp.Or(g.opts.Timeout, defaultTimeout))
+	}
+	defer cancel()
+	var err error
+	if d.Charges(Failures) || d.Charges(InFlight) {
+		var held *sash.Reservation
+		first, others := subjects[0], slices.Clone(subjects[1:]) // a copy, so that room needs no allocation
+		held, err = g.limiter.Reserve(within, first.Key, first.Cost, &sash.ReserveOptions{Limits: first.Limits, All: others})
+		if err == nil {
+			if d.Result = held.Result(); held.Allowed() {
+				d.held = held.Parts
 			}
-			if d.Result = r.Result(); r.Allowed() {
-				d.held = r.Parts
-			}
-			return nil
 		}
-		d.Result, err = g.limiter.AllowAll(ctx, subjects...)
-		return err
-	})
+	} else {
+		d.Result, err = g.limiter.AllowAll(within, subjects...)
+	}
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		err = &sash.StoreError{Err: err}
+	}
 	if err == nil && d.Result.Source == sash.FromPolicy && d.Charges(Failures) {
 		// Whatever the failure mode of the store is, guesses that nothing counts are not admitted.
 		d.held, err = nil, &sash.StoreError{Err: fmt.Errorf("failures are not counted: %w", d.Result.Cause)}
@@ -120,12 +126,15 @@ func (g *Gate[R]) claim(d *Decision[R]) error {
 		if l.Match != nil && !l.Match(d.request) {
 			continue
 		}
-		key, limited, err := l.Key.Resolve(d.request)
-		if err != nil {
-			return err
-		}
-		if !limited {
+		key, err := l.Key(d.request)
+		if errors.Is(err, ErrExempt) {
 			continue
+		}
+		if err == nil && key == "" {
+			err = fmt.Errorf("%w: the key function returned an empty key; to exempt a request, return ErrExempt", sash.ErrInvalidKey)
+		}
+		if err != nil {
+			return &FuncError{err}
 		}
 		if l.Name != "" { // before the key as it is: a hash tag in it still holds keys together on a cluster
 			key = sash.Key(l.Name) + ":" + key
