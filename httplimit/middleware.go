@@ -103,9 +103,6 @@ type gate struct {
 	opts Options
 }
 
-// A decision is the answer to one request.
-type decision = middleware.Decision[*http.Request]
-
 func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	d, err := g.Decide(r.Context(), r)
 	if err != nil {
@@ -131,7 +128,7 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		return
 	}
 	if d.Result.Source != sash.FromPolicy { // which counted nothing, so there is nothing to report
-		g.opts.Dialect.write(w.Header(), quotas, verdict{allowed: true, at: d.Result.At})
+		g.opts.Dialect.write(w.Header(), quotas, d.Result.At)
 	}
 	if !d.Held() {
 		next.ServeHTTP(w, r)
@@ -141,7 +138,7 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 }
 
 // hold runs the handler and settles its reservations, also when it panics; the panic goes on.
-func (g *gate) hold(w http.ResponseWriter, r *http.Request, d *decision, next http.Handler) {
+func (g *gate) hold(w http.ResponseWriter, r *http.Request, d *middleware.Decision[*http.Request], next http.Handler) {
 	var rec *statusRecorder
 	if d.Charges(Failures) {
 		rec = &statusRecorder{ResponseWriter: w}
