@@ -17,7 +17,7 @@ import (
 
 // refusal returns the status of a refused call: RetryInfo, and a QuotaFailure with one violation for each
 // limit that refused. Its message describes the one with the longest retry time. Nothing in it tells of the key.
-func refusal(d *decision) *status.Status {
+func refusal(d *middleware.Decision[Call]) *status.Status {
 	failure := &errdetails.QuotaFailure{}
 	var retry, longest time.Duration
 	words := ""

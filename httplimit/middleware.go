@@ -22,9 +22,8 @@ type Middleware = func(http.Handler) http.Handler
 type Options struct {
 	// Dialect is the form of the fields that report what is left. Zero is Draft11.
 	Dialect Dialect
-	// Cost is the units that a request costs in the layers of Requests: at least 1. Nil is 1 for every
-	// request. A layer can have its own. A cost above a limit's units is answered with 400: the request can
-	// never be admitted, so the client has to make it smaller; waiting does not help.
+	// Cost is the units that a request costs in the layers of Requests: at least 1. Nil is 1. A layer can have its
+	// own. A cost above a limit's units is answered with 400: the request can never be admitted.
 	Cost func(r *http.Request) int64
 	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByStatus.
 	Outcome OutcomeFunc
@@ -33,18 +32,16 @@ type Options struct {
 	// protection, and is an error beside a layer of Failures. Watch OnError. By default requests are answered with 503 and
 	// a random Retry-After of 5 to 10 seconds: a store often fails under load, when a limit has something to protect.
 	FailOpen bool
-	// Timeout is the longest that a decision may take; a slower store has failed. It is also the longest
-	// that a response waits for the release of a charge. Zero is a second, negative is as long as the
-	// request's context allows, and a second for a release.
+	// Timeout is the longest that a decision may take, and that a response waits for the release of a charge. A slower
+	// store has failed. Zero is a second; negative is as long as the request's context allows, and a second for a release.
 	Timeout time.Duration
 	// Denied answers the requests that do not go on. Retry-After and the fields of the dialect are set
 	// already. Nil is Denial.Write.
 	Denied func(w http.ResponseWriter, r *http.Request, d Denial)
 	// OnError receives every error: the store's, also when FailOpen hides it from the client or the request has been
-	// answered already, and those of wrong keys, costs and limits. It does not receive what the client has to change,
-	// which any client can cause: refusals, ErrNoKey, ErrBadKey and sash.ErrCostAboveLimit, which Denied receives; nor
-	// the errors of clients that left. The package logs nothing: without OnError a mistake in a key function shows only
-	// as answers of 500.
+	// answered already, and those of wrong keys, costs and limits. It does not receive what any client can cause: refusals,
+	// ErrNoKey, ErrBadKey and sash.ErrCostAboveLimit, which Denied receives, and errors of clients that left. The package
+	// logs nothing.
 	OnError func(r *http.Request, err error)
 }
 
@@ -156,30 +153,23 @@ func (g *gate) hold(w http.ResponseWriter, r *http.Request, d *middleware.Decisi
 	returned = true
 }
 
-// A Layer limits requests by one subject. See [middleware.Layer].
-type Layer = middleware.Layer[*http.Request]
-
-// A Charge says what a layer counts. See [middleware.Charge].
-type Charge = middleware.Charge
-
-// The charges.
-const (
-	// Requests counts every request that is admitted.
-	Requests = middleware.Requests
-	// Failures counts the requests whose outcome is Failed, see [OutcomeFunc], such as wrong passwords. The
-	// fields of a response count the attempt itself, whatever its outcome. Options.FailOpen is an
-	// error beside it.
-	Failures = middleware.Failures
-	// InFlight counts the requests whose handler has not returned. A connection that a handler hijacks is in
-	// flight until the handler returns. Retry-After is 1, unless the subject is blocked.
-	InFlight = middleware.InFlight
+// What package middleware describes.
+type (
+	// A Layer limits requests by one subject.
+	Layer = middleware.Layer[*http.Request]
+	// A Charge says what a layer counts.
+	Charge = middleware.Charge
+	// An Outcome is how a request ended.
+	Outcome = middleware.Outcome
 )
 
-// An Outcome is how a request ended. See [middleware.Outcome].
-type Outcome = middleware.Outcome
-
-// The outcomes: see package middleware.
+// The charges and outcomes. The fields of a response count an attempt as a failure, whatever its outcome. A connection that a handler
+// hijacks is in flight until the handler returns. Retry-After of a layer of InFlight is 1, unless the subject is blocked.
 const (
+	Requests = middleware.Requests
+	Failures = middleware.Failures
+	InFlight = middleware.InFlight
+
 	Neutral   = middleware.Neutral
 	Failed    = middleware.Failed
 	Succeeded = middleware.Succeeded
