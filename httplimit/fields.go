@@ -17,10 +17,9 @@ import (
 // A Dialect is the form of the fields that report what is left. The fields are an Internet-Draft and changed
 // with its versions; the older forms are for clients that read them already.
 //
-// All times are rounded up to whole seconds. For a sliding window, the time beside "r units remaining" is
-// the time in which a client should use no more than r: the longer of the time to the next release and r's
-// part of the window. It is not the time until all units are free, because a sliding window has no such
-// moment for all clients. On a refusal it is never beyond Retry-After.
+// All times are rounded up to whole seconds. For a sliding window, the time beside "r units remaining" is the time in which a
+// client should use no more than r: the longer of the time to the next release and r's part of the window. (There is no
+// moment at which all units are free.) On a refusal it is never beyond Retry-After.
 //
 // Draft11 lists every limit. The others have room for one: the refusing limit with the longest retry time, or
 // else the limit with the smallest part of its units left. After a refusal their reset is Retry-After.
@@ -28,9 +27,8 @@ import (
 // A calendar limit's window is the length of its current period: 86400 for most days, 2419200 to 2678400
 // for a month. Its time runs to the end of the period, and that of a fixed window to the window's end.
 //
-// A limit on requests in flight has no time. Draft11 writes it with qu="concurrent-requests" and without w
-// and t. The older dialects cannot express it, and clients would take it for a rate: they omit it, and where
-// it alone refused they send only Retry-After.
+// A limit on requests in flight has no time. Draft11 writes it with qu="concurrent-requests" and without w and t. The older
+// dialects cannot express it: they omit it, and where it alone refused they send only Retry-After.
 //
 // Where two middlewares are around one handler, the inner one adds its limits to the lists of Draft11
 // for a request that it admits. Otherwise it replaces the fields of the outer one.

@@ -100,6 +100,7 @@ type gate struct {
 	opts Options
 }
 
+// serve runs the handler and settles what the request holds, also when the handler panics; the panic goes on.
 func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	d, err := g.Decide(r.Context(), r)
 	if err != nil {
@@ -131,11 +132,6 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		next.ServeHTTP(w, r)
 		return
 	}
-	g.hold(w, r, &d, next)
-}
-
-// hold runs the handler and settles its reservations, also when it panics; the panic goes on.
-func (g *gate) hold(w http.ResponseWriter, r *http.Request, d *middleware.Decision[*http.Request], next http.Handler) {
 	var rec *statusRecorder
 	if d.Charges(Failures) {
 		rec = &statusRecorder{ResponseWriter: w}
@@ -181,8 +177,7 @@ const (
 //
 // A handler that sent nothing because the request's context had ended has not succeeded: its status is 499
 // when the client hung up, and 503 at a deadline of the server. With ByStatus a hang-up counts as a failure,
-// because the handler may have got far enough: an attacker gains nothing by ending an attempt early, and a
-// user whose connection breaks uses up one of their own attempts.
+// because the handler may have got far enough: an attacker gains nothing by ending an attempt early.
 type OutcomeFunc func(r *http.Request, status int, header http.Header) Outcome
 
 // ByStatus is an [OutcomeFunc] for APIs: a status of 2xx is Succeeded, 4xx but 429 is Failed, including 499
@@ -244,11 +239,7 @@ func (s *statusRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap lets http.ResponseController set deadlines.
 func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-func (s *statusRecorder) sent(status int) {
-	if s.status == 0 {
-		s.status = status
-	}
-}
+func (s *statusRecorder) sent(status int) { s.status = cmp.Or(s.status, status) }
 
 // final returns the status of a request; gone is the error of its context. A handler that sent nothing and
 // returned has sent 200, if the client was there; one that panicked has failed.
