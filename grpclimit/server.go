@@ -159,9 +159,8 @@ type OutcomeFunc func(call Call, end *status.Status) Outcome
 // HTTP's 4xx are with httplimit.ByStatus: InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated,
 // FailedPrecondition, Aborted, OutOfRange and Canceled. The rest, such as ResourceExhausted, is Neutral.
 //
-// A client that leaves, or whose deadline passes, has Failed too, because the handler may have got far enough: an
-// attacker gains nothing by ending an attempt early, and a user whose connection breaks uses up one of their own attempts.
-// So DeadlineExceeded is Failed if the call's own deadline has passed, and Neutral if it was one of the handler's. Where
+// A client that leaves, or whose deadline passes, has Failed too, because the handler may have got far enough: an attacker
+// gains nothing by ending an attempt early. So DeadlineExceeded is Failed if the call's own deadline has passed, and Neutral if it was one of the handler's. Where
 // clients usually end streams by leaving, an OutcomeFunc of your own has to tell that from an attack.
 func ByCode(call Call, end *status.Status) Outcome {
 	switch end.Code() {
@@ -224,9 +223,8 @@ func Shared(name string) KeyFunc { return middleware.Shared[Call](name) }
 // its clients invent, each of them a subject.
 func Method(call Call) (string, error) { return sash.Key("method", call.FullMethod), nil }
 
-// Metadata returns a value of the incoming metadata as the key. Whoever can choose the value can choose the key, so it
-// has to come from a trusted peer, such as your gateway, which replaces what the client sent. A call without a value, or
-// with a blank one, has no key; several values are [ErrBadKey]. A comma is part of the value.
+// Metadata returns a value of the incoming metadata as the key: see [middleware.Field.Key]. Whoever can choose the value can
+// choose the key, so it has to come from a trusted peer, such as your gateway.
 func Metadata(name string) KeyFunc { return field(name).Key() }
 
 // APIKey returns the HMAC of the API key in a metadata value, as [middleware.Field.APIKey] does: neither the store nor a
@@ -242,9 +240,8 @@ func field(name string) middleware.Field[Call] {
 	}}
 }
 
-// User returns the authenticated user as the key. It calls the function with the call's context, where an
-// interceptor that ran before has stored the user; the function returns false when there is none. A nil
-// function is an error on every call.
+// User returns the authenticated user as the key, whom an interceptor that ran before has stored in the call's context. The
+// function returns false when there is none. A nil function is an error on every call.
 func User(user func(context.Context) (id string, ok bool)) KeyFunc {
 	return middleware.User(func(call Call) context.Context { return call.Context }, user)
 }

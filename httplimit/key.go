@@ -40,11 +40,9 @@ func field(name string) (f middleware.Field[*http.Request], err error) {
 // Shared returns one key for all requests, for limits on all clients together.
 func Shared(name string) KeyFunc { return middleware.Shared[*http.Request](name) }
 
-// Header returns the value of a header as the key. Whoever can choose the header can choose the key, so it
-// has to come from a trusted peer, such as your gateway, which replaces what the client sent. A request
-// without a value, or with a blank one, has no key; several values are [ErrBadKey]. A comma is part of the
-// value. net/http does not keep Host among the headers: that name is an error on every request, and so is
-// an empty one.
+// Header returns the value of a header as the key: see [middleware.Field.Key]. Whoever can choose the header can choose the
+// key, so it has to come from a trusted peer, such as your gateway. net/http does not keep Host among the headers: that name
+// is an error on every request, and so is an empty one.
 func Header(name string) KeyFunc {
 	f, err := field(name)
 	if err != nil {
@@ -65,9 +63,8 @@ func APIKey(header string, hmacKey []byte) (KeyFunc, error) {
 	return f.APIKey(hmacKey)
 }
 
-// User returns the authenticated user as the key. It calls the function with the request's context, where an
-// authentication that ran before has stored the user; the function returns false when there is none. A nil
-// function is an error on every request.
+// User returns the authenticated user as the key, whom an authentication that ran before has stored in the request's context.
+// The function returns false when there is none. A nil function is an error on every request.
 func User(user func(context.Context) (id string, ok bool)) KeyFunc {
 	return middleware.User((*http.Request).Context, user)
 }
@@ -133,11 +130,10 @@ type AddressOptions struct {
 
 // A ClientAddress finds the address of the client of a request. It is safe for concurrent use.
 //
-// The peer of the connection is the client, unless it is a trusted proxy. Then the header's hops are
-// read from the right, over all its lines: each trusted hop vouches for the next, and the first that is not
-// trusted is the client. Everything to its left comes from the client and is ignored. A hop that is not an
-// address, such as "unknown", ends the walk too: the request is then charged to the trusted proxy that
-// reported it. Another header has one address: several are [ErrBadKey], because the proxy may have passed on the client's.
+// The peer of the connection is the client, unless it is a trusted proxy. Then the header's hops are read from the right, over
+// all its lines: each trusted hop vouches for the next, and the first that is not trusted is the client. Everything to its
+// left comes from the client and is ignored. A hop that is not an address, such as "unknown", ends the walk too: the trusted
+// proxy that reported it is charged. Another header has one address: several are [ErrBadKey].
 type ClientAddress struct{ opts AddressOptions }
 
 // NewClientAddress checks the options; nil is the default.
@@ -167,9 +163,8 @@ func NewClientAddress(opts *AddressOptions) (*ClientAddress, error) {
 	return &ClientAddress{o}, nil
 }
 
-// Addr returns the client's address, without a zone, and as IPv4 if it is one. When a proxy does not report
-// it, Addr returns the proxy's address. The error is [ErrNoKey] when there is none, as on a Unix socket, and
-// [ErrBadKey] when there are several in a header for one.
+// Addr returns the client's address, or that of a proxy that does not report it, without a zone, and as IPv4 if it is one. The
+// error is [ErrNoKey] when there is none, as on a Unix socket, and [ErrBadKey] when there are several in a header for one.
 func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
 	if c == nil {
 		return netip.Addr{}, errors.New("httplimit: a nil ClientAddress: check the error of NewClientAddress")

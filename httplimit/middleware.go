@@ -47,10 +47,8 @@ type Options struct {
 
 // New returns a middleware that holds every key to the limiter's limits.
 //
-// Requests with the same store, [sash.Options].Prefix and key count together, whichever middleware they pass:
-// two limiters on one store without a Prefix count the same requests, so that a login with 5 a minute is
-// refused after 5 requests to the API. Give each limiter a Prefix of its own, such as "api" and "login", or
-// each [Layer] a Name.
+// Requests with the same store, [sash.Options].Prefix and key count together, whichever middleware they pass: without a Prefix
+// a login with 5 a minute is refused after 5 requests to the API. Give each limiter a Prefix of its own, or each [Layer] a Name.
 //
 // The error says which option is wrong. New panics if limiter or key is nil.
 func New(limiter *sash.Limiter, key KeyFunc, opts *Options) (Middleware, error) {

@@ -100,10 +100,7 @@ func RetryAfter() time.Duration { return 5*time.Second + rand.N(5*time.Second+1)
 
 // A FuncError is an error of a function that the application gave to a middleware, such as a [KeyFunc].
 // Whatever it wraps, the store has not failed.
-type FuncError struct {
-	// Err is the function's error.
-	Err error
-}
+type FuncError struct{ Err error }
 
 // Error returns the function's error.
 func (e *FuncError) Error() string { return e.Err.Error() }

@@ -3,10 +3,9 @@
 //
 // # Exact
 //
-// A refusal says when the same call would be admitted at the earliest; other calls can only make it later. So until then
-// the answer is known. Only units that are given back could make room earlier, so a refusal is kept only if the store
-// says that none can be (see [driver.Answer].Firm): no charge that counts may still be settled. A refusal is kept for
-// one cost and one policy: after a limit is raised, the store decides again.
+// A refusal says when the same call would be admitted at the earliest; other calls can only make it later. Only units that
+// are given back could make room earlier, so a refusal is kept only if the store says that none can be (see
+// [driver.Answer].Firm). It is kept for one cost and one policy: after a limit is raised, the store decides again.
 //
 // The time counts from when the request was sent, which was before the store decided:
 //
@@ -21,9 +20,9 @@
 //
 // # Bookings
 //
-// The refusal of a booking says at which instant the call would fit behind everybody who booked before. A later booking of the same cost
-// is refused from memory if that instant is farther away than it may be booked ahead, and goes to the store otherwise. So does a plain
-// call: it may go ahead of the queue. After the refusal of a plain call neither has room before its retry time.
+// The refusal of a booking says at which instant the call would fit behind everybody who booked before. A later booking of the
+// same cost is refused from memory if that instant is farther away than it may be booked ahead. A plain call goes to the store:
+// it may go ahead of the queue. After the refusal of a plain call neither has room before its retry time.
 //
 // # Resets
 //
@@ -52,10 +51,7 @@ const (
 )
 
 // A Store answers from memory while a refusal holds and passes everything else on to another store. It is safe for
-// concurrent use and has nothing to close.
-//
-// A refusal holds if it is [driver.Answer].Firm: whatever is given back meanwhile. While bookings lie ahead none is, because
-// each can be given back, so every call asks the store.
+// concurrent use and has nothing to close. While bookings lie ahead no refusal is firm: each can be given back.
 type Store struct {
 	driver.Passthrough
 	maxAge time.Duration
@@ -115,8 +111,7 @@ func (r *refusal) again(req *driver.Request, now time.Duration) driver.Answer {
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// New returns a store over next, which it does not own. No refusal is kept longer than maxAge, so that is the longest time
-// until a Reset by another process takes effect here. Zero is a second. New panics if next is nil.
+// New returns a store over next. No refusal is kept longer than maxAge; zero is a second. New panics if next is nil.
 func New(next driver.Store, maxAge time.Duration) *Store {
 	if driver.Nil(next) {
 		panic("denials: New needs a store to decide with, such as memstore.New(nil)")
