@@ -77,13 +77,19 @@ func histogram(t *testing.T, reader sdkmetric.Reader) (metricdata.Metrics, map[s
 	return m, points
 }
 
+func newMetrics(t *testing.T) (sash.Observer, sdkmetric.Reader) {
+	t.Helper()
+	reader := sdkmetric.NewManualReader()
+	o, err := observe.Metrics(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o, reader
+}
+
 func TestMetricsCountDecisionsByOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reader := sdkmetric.NewManualReader()
-		o, err := observe.Metrics(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		o, reader := newMetrics(t)
 		newAPI(t, direct, o).callAll(t.Context())
 		m, points := histogram(t, reader)
 		if m.Name != "sash.decision.duration" || m.Unit != "s" {
@@ -111,11 +117,7 @@ func TestMetricsCountDecisionsByOutcome(t *testing.T) {
 
 // What a failover lets through is not counted as allowed.
 func TestMetricsTellWhatIsNotCounted(t *testing.T) {
-	reader := sdkmetric.NewManualReader()
-	o, err := observe.Metrics(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	o, reader := newMetrics(t)
 	a := newAPI(t, func(s driver.Store) driver.Store {
 		store, err := failover.New(s, &failover.Options{Modes: failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}}})
 		if err != nil {
