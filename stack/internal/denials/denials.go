@@ -195,7 +195,8 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	return err
 }
 
-// keep stores a refusal, unless units were given back since the request was sent.
+// keep stores a refusal, unless units were given back since the request was sent. It takes the place of the one of the same
+// cost and kind, or else of the one that ends first.
 func (sh *shard) keep(req *driver.Request, epoch uint64, r refusal) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -213,11 +214,6 @@ func (sh *shard) keep(req *driver.Request, epoch uint64, r refusal) {
 		d = &denial{policy: req.Policy}
 		sh.keys[req.Key] = d
 	}
-	d.set(r)
-}
-
-// set replaces the refusal of the same cost and kind, or else the one that ends first.
-func (d *denial) set(r refusal) {
 	place := &d.refusals[0]
 	for i := range d.refusals {
 		old := &d.refusals[i]
