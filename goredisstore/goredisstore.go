@@ -1,23 +1,20 @@
 // Package goredisstore keeps charges on Redis or Valkey through a client of
 // [github.com/redis/go-redis/v9]: a single node, Sentinel or a Cluster.
 //
-// The client stays the caller's: its pools, timeouts and credentials are used as they are, and it is never closed. Calls that find
-// no connection of the pool free go together, in one pipeline. [Tune] sets the options of a client that recovers quickly, and [Greet] makes errors say which server
-// is silent or is not a Redis. Only one of the client's habits is set aside. go-redis sends a command again whose reply
-// did not come in time; a decision that may have been made is not sent again, so a call is charged at most once whatever
-// MaxRetries and MaxRedirects are. What has certainly not run still is: a MOVED or ASK of a cluster is followed, and a
-// connection that cannot be made is tried again.
+// The client stays the caller's: its pools, timeouts and credentials are used as they are, and it is never closed. Calls that
+// find no connection of the pool free go together, in one pipeline. [Tune] sets the options of a client that recovers quickly,
+// and [Greet] makes errors say which server is silent or is not a Redis. go-redis sends a command again whose reply did not come
+// in time. A decision that may have been made is not sent again, so a call is charged at most once whatever MaxRetries and
+// MaxRedirects are. A MOVED or ASK of a cluster, where nothing has run, is followed, and a connection that cannot be made is
+// tried again.
 //
-// go-redis reports that it cannot connect only after DialerRetries attempts, 5 by default and 100 ms apart. That outlasts
-// most deadlines and the budget of failover, so a refused connection becomes "no answer". The error then says that the
-// client has no connection (but not that of a Cluster). With Tune, which sets DialerRetries to 1, it says why. Greet
-// alone suffices except for a Cluster.
+// go-redis reports that it cannot connect only after DialerRetries attempts, 5 by default and 100 ms apart. That outlasts most
+// deadlines and the budget of failover, so the error of a refused connection says only that the client has none. With Tune, which
+// sets DialerRetries to 1, it says why; so it does with Greet alone, except for a Cluster.
 //
-// A call returns at its context's deadline. A client with ContextTimeoutEnabled sees to that itself, and
-// closes the connection. On other clients the store waits beside go-redis, which takes a goroutine for a
-// call that has a deadline, and leaves the connection open: it is free again when the reply comes or
-// ReadTimeout passes. A cancellation without a deadline is noticed before a command is sent, and when
-// the reply comes or ReadTimeout passes.
+// A call returns at its context's deadline. A client with ContextTimeoutEnabled sees to that itself, and closes the connection.
+// Beside others the store waits, which takes a goroutine, and the connection is free again when the reply comes or ReadTimeout
+// passes. A cancellation without a deadline is noticed before a command is sent, and when the reply comes or ReadTimeout passes.
 package goredisstore
 
 import (

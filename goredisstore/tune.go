@@ -33,30 +33,28 @@ import (
 //   - MaintNotificationsConfig, where nil, turns these notifications off, because of the data race that [New] describes.
 //     With Redis Enterprise set it.
 //
-// The result can be copied and changed. PoolSize stays: calls beyond it go together. MaxRetries and
-// MaxRedirects stay as they are. They cannot repeat a decision that may have been made.
+// The result can be copied and changed. PoolSize stays: calls beyond it go together. MaxRetries and MaxRedirects stay: they
+// cannot repeat a decision that may have been made.
 func Tune[O redis.Options | redis.FailoverOptions | redis.ClusterOptions](opts *O) *O {
 	if opts == nil {
 		opts = new(O)
 	}
 	switch o := any(opts).(type) {
 	case *redis.Options:
-		o.ContextTimeoutEnabled = true
-		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
+		tune(&o.ContextTimeoutEnabled, &o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
 		quiet(&o.MaintNotificationsConfig)
 	case *redis.FailoverOptions:
-		o.ContextTimeoutEnabled = true
-		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
+		tune(&o.ContextTimeoutEnabled, &o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
 	case *redis.ClusterOptions:
-		o.ContextTimeoutEnabled = true
-		connecting(&o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
+		tune(&o.ContextTimeoutEnabled, &o.DialerRetries, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout)
 		quiet(&o.MaintNotificationsConfig)
 		set(&o.ClusterStateReloadInterval, time.Second)
 	}
 	return opts
 }
 
-func connecting(dials *int, timeouts ...*time.Duration) {
+func tune(heeds *bool, dials *int, timeouts ...*time.Duration) {
+	*heeds = true
 	set(dials, 1)
 	for _, timeout := range timeouts {
 		set(timeout, time.Second)
@@ -79,11 +77,9 @@ func set[T int | time.Duration](option *T, value T) {
 // Greet makes client connect through [redisstore.Dial] from now on: the error of a wrong address says what answers there,
 // [redisstore.Silent] names servers that do not answer, and [redisstore.Refused] says why one could not be reached. Errors
 // of calls without an answer quote both; for a Cluster that cannot be reached at all, only with [Tune]. It wraps the way
-// in which client connects, TLS included.
-// Call it once, before client is used. It is not for clients of other types than those of go-redis, and does nothing to
-// them.
+// in which client connects, TLS included. Behind Sentinels it greets the primary, and not the Sentinels.
 //
-// Behind Sentinels it greets the primary, and not the Sentinels.
+// Call it once, before client is used. It does nothing to clients of other types than those of go-redis.
 func Greet(client redis.UniversalClient) {
 	if driver.Nil(client) {
 		panic("goredisstore: Greet needs a client, such as redis.NewClient returns")

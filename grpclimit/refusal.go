@@ -17,7 +17,7 @@ import (
 
 // refusal returns the status of a refused call: RetryInfo, and a QuotaFailure with one violation for each
 // limit that refused. Its message describes the one with the longest retry time. Nothing in it tells of the key.
-func refusal(d *decision) *status.Status {
+func refusal(d *middleware.Decision[Call]) *status.Status {
 	failure := &errdetails.QuotaFailure{}
 	var retry, longest time.Duration
 	words := ""
@@ -110,17 +110,11 @@ func inWords(l sash.Limit, charge Charge) string {
 // server's refusal. It returns false when there is none, or an invalid one. A server that you do not trust may send any
 // delay up to 292 years.
 func RetryAfter(err error) (time.Duration, bool) {
-	s, ok := status.FromError(err)
-	if err == nil || !ok {
-		return 0, false
-	}
-	for _, detail := range s.Details() {
-		info, ok := detail.(*errdetails.RetryInfo)
-		if !ok || info.GetRetryDelay().CheckValid() != nil {
-			continue
-		}
-		if d := info.GetRetryDelay().AsDuration(); d >= 0 {
-			return d, true
+	for _, detail := range status.Convert(err).Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok && info.GetRetryDelay().CheckValid() == nil {
+			if d := info.GetRetryDelay().AsDuration(); d >= 0 {
+				return d, true
+			}
 		}
 	}
 	return 0, false

@@ -22,8 +22,7 @@ import (
 // functions may be called concurrently.
 type ServerOptions struct {
 	// Cost is the units that a call costs in the layers of Requests: at least 1. Nil is 1. A layer can have its own. A cost
-	// above a limit's units is InvalidArgument: the call can never be admitted, so the client has to make it smaller;
-	// waiting does not help.
+	// above a limit's units is InvalidArgument: the call can never be admitted.
 	Cost func(call Call) int64
 	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByCode.
 	Outcome OutcomeFunc
@@ -32,14 +31,12 @@ type ServerOptions struct {
 	// Unavailable and a random RetryInfo of 5 to 10 seconds: a store often fails under load, when a limit has something to
 	// protect.
 	FailOpen bool
-	// Timeout is the longest that a decision may take; a slower store has failed. It is also the longest
-	// that the end of a call waits for the release of a charge. Zero is a second, negative is as long
-	// as the call's context allows, and a second for a release.
+	// Timeout is the longest that a decision may take, and that the end of a call waits for the release of a charge. A slower
+	// store has failed. Zero is a second; negative is as long as the call's context allows, and a second for a release.
 	Timeout time.Duration
-	// OnError receives every error: the store's, also when FailOpen hides it from the client or the call has
-	// been served already, and those of wrong keys, costs and limits. It does not receive what the caller has to
-	// change, which any caller can cause: refusals, ErrNoKey, ErrBadKey and sash.ErrCostAboveLimit; nor statuses that
-	// the key function chose and the errors of callers that gave up.
+	// OnError receives every error: the store's, also when FailOpen hides it from the client or the call has been served
+	// already, and those of wrong keys, costs and limits. It does not receive what any caller can cause: refusals, ErrNoKey,
+	// ErrBadKey and sash.ErrCostAboveLimit; nor statuses that the key function chose and the errors of callers that gave up.
 	OnError func(call Call, err error)
 }
 
@@ -102,12 +99,20 @@ func (s *ServerInterceptor) Stream(srv any, stream grpc.ServerStream, info *grpc
 // serve runs the handler of a call that is admitted and settles what it holds, also when the handler panics; the panic
 // goes on. It returns the handler's error, or the status of a call that does not go on.
 func (s *ServerInterceptor) serve(call Call, handler func() error) error {
-	d, err := s.admit(call)
-	if err != nil || !d.Held() {
-		if err == nil {
-			err = handler()
+	d, err := s.calls.Decide(call.Context, call)
+	switch {
+	case err != nil:
+		if err := s.opts.fail(call, err).Err(); err != nil {
+			return err
 		}
-		return err
+	case d.Limited() && !d.Result.Allowed:
+		return refusal(&d).Err()
+	case d.Held() && call.Context.Err() != nil: // no client is left to serve
+		d.Settle(call.Context, Neutral)
+		return status.FromContextError(call.Context.Err()).Err()
+	}
+	if !d.Held() {
+		return handler()
 	}
 	end := status.New(codes.Internal, "the handler panicked")
 	defer func() {
@@ -122,45 +127,21 @@ func (s *ServerInterceptor) serve(call Call, handler func() error) error {
 	return err
 }
 
-// A decision is the answer to one call.
-type decision = middleware.Decision[Call]
-
-// admit decides on a call. Its error is the status that ends it.
-func (s *ServerInterceptor) admit(call Call) (d decision, err error) {
-	d, err = s.calls.Decide(call.Context, call)
-	switch {
-	case err != nil:
-		return d, s.opts.fail(call, err).Err()
-	case !d.Limited():
-		return d, nil
-	case !d.Result.Allowed:
-		return d, refusal(&d).Err()
-	case d.Held() && call.Context.Err() != nil: // no client is left to serve
-		d.Settle(call.Context, Neutral)
-		return d, status.FromContextError(call.Context.Err()).Err()
-	}
-	return d, nil
-}
-
-// A Charge says what a layer counts. See [middleware.Charge].
-type Charge = middleware.Charge
-
-// The charges.
-const (
-	// Requests counts every call that is admitted.
-	Requests = middleware.Requests
-	// Failures counts the calls whose outcome is Failed, see [OutcomeFunc], such as wrong passwords. A stream is
-	// one attempt until its handler returns. ServerOptions.FailOpen is an error beside it.
-	Failures = middleware.Failures
-	// InFlight counts the calls whose handler has not returned, such as open streams. RetryInfo is a second.
-	InFlight = middleware.InFlight
+// What package middleware describes.
+type (
+	// A Charge says what a layer counts.
+	Charge = middleware.Charge
+	// An Outcome is how a call ended.
+	Outcome = middleware.Outcome
 )
 
-// An Outcome is how a call ended. See [middleware.Outcome].
-type Outcome = middleware.Outcome
-
-// The outcomes: see package middleware.
+// The charges and outcomes. A stream is one attempt, and one call in flight, until its handler returns. RetryInfo of a layer of InFlight
+// is a second.
 const (
+	Requests = middleware.Requests
+	Failures = middleware.Failures
+	InFlight = middleware.InFlight
+
 	Neutral   = middleware.Neutral
 	Failed    = middleware.Failed
 	Succeeded = middleware.Succeeded
@@ -178,9 +159,8 @@ type OutcomeFunc func(call Call, end *status.Status) Outcome
 // HTTP's 4xx are with httplimit.ByStatus: InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated,
 // FailedPrecondition, Aborted, OutOfRange and Canceled. The rest, such as ResourceExhausted, is Neutral.
 //
-// A client that leaves, or whose deadline passes, has Failed too, because the handler may have got far enough: an
-// attacker gains nothing by ending an attempt early, and a user whose connection breaks uses up one of their own attempts.
-// So DeadlineExceeded is Failed if the call's own deadline has passed, and Neutral if it was one of the handler's. Where
+// A client that leaves, or whose deadline passes, has Failed too, because the handler may have got far enough: an attacker
+// gains nothing by ending an attempt early. So DeadlineExceeded is Failed if the call's own deadline has passed, and Neutral if it was one of the handler's. Where
 // clients usually end streams by leaving, an OutcomeFunc of your own has to tell that from an attack.
 func ByCode(call Call, end *status.Status) Outcome {
 	switch end.Code() {
@@ -243,9 +223,8 @@ func Shared(name string) KeyFunc { return middleware.Shared[Call](name) }
 // its clients invent, each of them a subject.
 func Method(call Call) (string, error) { return sash.Key("method", call.FullMethod), nil }
 
-// Metadata returns a value of the incoming metadata as the key. Whoever can choose the value can choose the key, so it
-// has to come from a trusted peer, such as your gateway, which replaces what the client sent. A call without a value, or
-// with a blank one, has no key; several values are [ErrBadKey]. A comma is part of the value.
+// Metadata returns a value of the incoming metadata as the key: see [middleware.Field.Key]. Whoever can choose the value can
+// choose the key, so it has to come from a trusted peer, such as your gateway.
 func Metadata(name string) KeyFunc { return field(name).Key() }
 
 // APIKey returns the HMAC of the API key in a metadata value, as [middleware.Field.APIKey] does: neither the store nor a
@@ -261,9 +240,8 @@ func field(name string) middleware.Field[Call] {
 	}}
 }
 
-// User returns the authenticated user as the key. It calls the function with the call's context, where an
-// interceptor that ran before has stored the user; the function returns false when there is none. A nil
-// function is an error on every call.
+// User returns the authenticated user as the key, whom an interceptor that ran before has stored in the call's context. The
+// function returns false when there is none. A nil function is an error on every call.
 func User(user func(context.Context) (id string, ok bool)) KeyFunc {
 	return middleware.User(func(call Call) context.Context { return call.Context }, user)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -45,16 +44,6 @@ func (s *slowStore) Do(ctx context.Context, b *driver.Batch) error {
 	return err
 }
 
-// hangUp sends a request whose client is gone after a time.
-func hangUp(h http.Handler, after time.Duration) int {
-	ctx, gone := context.WithCancel(context.Background())
-	defer gone()
-	time.AfterFunc(after, gone)
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("POST", "/", nil).WithContext(ctx))
-	return w.Code
-}
-
 // Without a release, clients that hang up while the store decides would hold every slot for the hold time.
 func TestClientsThatHangUpDoNotFillALimit(t *testing.T) {
 	for _, charge := range []httplimit.Charge{httplimit.InFlight, httplimit.Failures} {
@@ -66,9 +55,9 @@ func TestClientsThatHangUpDoNotFillALimit(t *testing.T) {
 				h := newLayers(t, limiter, &httplimit.Options{Timeout: timeout}, httplimit.Layer{Key: httplimit.Shared("x"), Charge: charge})(
 					http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ }))
 				for range 10 {
-					if status := hangUp(h, time.Millisecond); status != 499 {
-						t.Errorf("answered %d", status)
-					}
+					ctx, gone := context.WithCancel(t.Context())
+					time.AfterFunc(time.Millisecond, gone)
+					wantStatus(t, get(h, "POST", "/", func(r *http.Request) { *r = *r.WithContext(ctx) }), 499)
 					time.Sleep(time.Second)
 				}
 				if ran != 0 {

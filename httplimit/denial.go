@@ -141,7 +141,7 @@ func (o *Options) refuse(w http.ResponseWriter, r *http.Request, res sash.Result
 		}
 		d.Policies = append(d.Policies, q.name)
 	}
-	o.Dialect.write(w.Header(), quotas, verdict{retryAfter: d.RetryAfter, at: res.At})
+	o.Dialect.write(w.Header(), quotas, res.At)
 	setRetryAfter(w.Header(), d.RetryAfter)
 	o.Denied(w, r, d)
 }

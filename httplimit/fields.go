@@ -17,10 +17,9 @@ import (
 // A Dialect is the form of the fields that report what is left. The fields are an Internet-Draft and changed
 // with its versions; the older forms are for clients that read them already.
 //
-// All times are rounded up to whole seconds. For a sliding window, the time beside "r units remaining" is
-// the time in which a client should use no more than r: the longer of the time to the next release and r's
-// part of the window. It is not the time until all units are free, because a sliding window has no such
-// moment for all clients. On a refusal it is never beyond Retry-After.
+// All times are rounded up to whole seconds. For a sliding window, the time beside "r units remaining" is the time in which a
+// client should use no more than r: the longer of the time to the next release and r's part of the window. (There is no
+// moment at which all units are free.) On a refusal it is never beyond Retry-After.
 //
 // Draft11 lists every limit. The others have room for one: the refusing limit with the longest retry time, or
 // else the limit with the smallest part of its units left. After a refusal their reset is Retry-After.
@@ -28,9 +27,8 @@ import (
 // A calendar limit's window is the length of its current period: 86400 for most days, 2419200 to 2678400
 // for a month. Its time runs to the end of the period, and that of a fixed window to the window's end.
 //
-// A limit on requests in flight has no time. Draft11 writes it with qu="concurrent-requests" and without w
-// and t. The older dialects cannot express it, and clients would take it for a rate: they omit it, and where
-// it alone refused they send only Retry-After.
+// A limit on requests in flight has no time. Draft11 writes it with qu="concurrent-requests" and without w and t. The older
+// dialects cannot express it: they omit it, and where it alone refused they send only Retry-After.
 //
 // Where two middlewares are around one handler, the inner one adds its limits to the lists of Draft11
 // for a request that it admits. Otherwise it replaces the fields of the outer one.
@@ -81,43 +79,41 @@ func (d *Dialect) UnmarshalText(text []byte) error {
 // is the store's clock, which places calendar limits in their period. Without limits Set sets nothing.
 func (d Dialect) Set(h http.Header, limits []sash.LimitResult, at time.Time) {
 	quotas := make([]quota, len(limits))
-	v := verdict{allowed: true, at: at}
 	for i := range limits {
-		l := &limits[i]
-		quotas[i] = newQuota(l, &Layer{}, at)
-		if l.Refused {
-			v.allowed, v.retryAfter = false, max(v.retryAfter, l.RetryAfter)
-		}
+		quotas[i] = newQuota(&limits[i], &Layer{}, at)
 	}
-	d.write(h, quotas, v)
+	d.write(h, quotas, at)
 }
 
-// A verdict is the part of a decision that the fields report besides its limits.
-type verdict struct {
-	allowed    bool
-	retryAfter time.Duration // of a refusal
-	at         time.Time     // on the store's clock
-}
-
-// write sets the fields of the dialect for a decision.
-func (d Dialect) write(h http.Header, quotas []quota, v verdict) {
+// write sets the fields of the dialect for a decision, which was made at an instant of the store's clock.
+func (d Dialect) write(h http.Header, quotas []quota, at time.Time) {
 	if d == NoFields || len(quotas) == 0 {
 		return
 	}
+	var retry time.Duration
+	refused := false
+	for i := range quotas {
+		retry, refused = max(retry, quotas[i].retry), refused || quotas[i].refused
+	}
 	if d == Draft11 {
-		writeDraft11(h, quotas, v)
+		writeDraft11(h, quotas, refused, wholeSeconds(retry))
 		return
 	}
 	q := tightest(quotas)
-	if q == nil || !v.allowed && !q.refused {
+	if q == nil || refused && !q.refused {
 		return
 	}
 	reset := q.effective
-	if !v.allowed {
-		reset = v.retryAfter
+	if refused {
+		reset = retry
 	}
 	if d == Draft07 {
-		writeDraft07(h, quotas, q, wholeSeconds(reset))
+		var room [128]byte
+		b := appendInteger(room[:0], "limit=", q.units)
+		b = appendInteger(b, ", remaining=", q.remaining)
+		b = appendInteger(b, ", reset=", wholeSeconds(reset))
+		h[fieldState] = []string{string(b)}
+		writeNamelessPolicies(h, quotas)
 		return
 	}
 	limit, remaining := strconv.FormatInt(q.units, 10), strconv.FormatInt(q.remaining, 10)
@@ -130,10 +126,7 @@ func (d Dialect) write(h http.Header, quotas []quota, v verdict) {
 	}
 	h["X-Ratelimit-Limit"] = []string{limit}
 	h["X-Ratelimit-Remaining"] = []string{remaining}
-	at := v.at.Add(reset)
-	if whole := at.Truncate(time.Second); whole.Before(at) {
-		at = whole.Add(time.Second)
-	}
+	at = at.Add(reset + time.Second - 1).Truncate(time.Second) // rounded up
 	if d == LegacyUnix {
 		h["X-Ratelimit-Reset"] = []string{strconv.FormatInt(at.Unix(), 10)}
 	} else {
@@ -270,14 +263,13 @@ func appendInteger(b []byte, before string, n int64) []byte {
 	return strconv.AppendInt(append(b, before...), n, 10)
 }
 
-func writeDraft11(h http.Header, quotas []quota, v verdict) {
-	latest := wholeSeconds(v.retryAfter)
+func writeDraft11(h http.Header, quotas []quota, refused bool, latest int64) {
 	var room [2][256]byte // enough for a few limits, without an allocation
 	state, policy := room[0][:0], room[1][:0]
 	for i := range quotas {
 		q := &quotas[i]
 		t := wholeSeconds(q.effective)
-		if !v.allowed {
+		if refused {
 			t = min(t, latest)
 		}
 		state = appendInteger(appendName(state, q), ";r=", q.remaining)
@@ -289,21 +281,12 @@ func writeDraft11(h http.Header, quotas []quota, v verdict) {
 			policy = appendInteger(policy, ";w=", wholeSeconds(q.window))
 		}
 	}
-	if !v.allowed {
+	if refused {
 		delete(h, fieldState) // an outer middleware's times may be beyond our Retry-After
 		delete(h, fieldPolicy)
 	}
 	h[fieldPolicy] = append(h[fieldPolicy], string(policy))
 	h[fieldState] = append(h[fieldState], string(state))
-}
-
-func writeDraft07(h http.Header, quotas []quota, q *quota, reset int64) {
-	var room [128]byte
-	b := appendInteger(room[:0], "limit=", q.units)
-	b = appendInteger(b, ", remaining=", q.remaining)
-	b = appendInteger(b, ", reset=", reset)
-	h[fieldState] = []string{string(b)}
-	writeNamelessPolicies(h, quotas)
 }
 
 // writeNamelessPolicies writes RateLimit-Policy as in drafts 06 and 07: units and window, for those limits

@@ -109,10 +109,10 @@ func failing(err error) driver.Store {
 	return store
 }
 
-// hanging returns a store whose calls wait until their context ends, and send on calls, which may be nil.
-func hanging(calls chan<- struct{}) driver.Store {
+// hanging returns a store whose calls wait until their context ends.
+func hanging() driver.Store {
 	store := storetest.NewFaulty(memstore.New(nil))
-	store.Hang(calls)
+	store.Hang(nil)
 	return store
 }
 

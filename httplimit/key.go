@@ -25,41 +25,30 @@ var (
 	ErrBadKey = middleware.ErrBadKey
 )
 
-// invalid returns a KeyFunc that fails every request.
-func invalid(format string, args ...any) KeyFunc {
-	return middleware.Invalid[*http.Request](fmt.Sprintf("httplimit: "+format, args...))
-}
-
-// absent says why a header of that name is never there.
-func absent(name string) (why string, is bool) {
-	switch {
-	case name == "":
-		return "a header needs a name", true
-	case strings.EqualFold(name, "Host"):
-		return "net/http keeps Host apart from the headers: read Request.Host in a KeyFunc of your own", true
+// field returns a header, or why a header of that name is never there.
+func field(name string) (f middleware.Field[*http.Request], err error) {
+	if name == "" {
+		return f, errors.New("httplimit: a header needs a name")
 	}
-	return "", false
-}
-
-func field(name string) middleware.Field[*http.Request] {
-	return middleware.Field[*http.Request]{Kind: "header", Name: name, Values: func(r *http.Request) []string {
-		return r.Header.Values(name)
-	}}
+	if strings.EqualFold(name, "Host") {
+		return f, errors.New("httplimit: net/http keeps Host apart from the headers: read Request.Host in a KeyFunc of your own")
+	}
+	values := func(r *http.Request) []string { return r.Header.Values(name) }
+	return middleware.Field[*http.Request]{Kind: "header", Name: name, Values: values}, nil
 }
 
 // Shared returns one key for all requests, for limits on all clients together.
 func Shared(name string) KeyFunc { return middleware.Shared[*http.Request](name) }
 
-// Header returns the value of a header as the key. Whoever can choose the header can choose the key, so it
-// has to come from a trusted peer, such as your gateway, which replaces what the client sent. A request
-// without a value, or with a blank one, has no key; several values are [ErrBadKey]. A comma is part of the
-// value. net/http does not keep Host among the headers: that name is an error on every request, and so is
-// an empty one.
+// Header returns the value of a header as the key: see [middleware.Field.Key]. Whoever can choose the header can choose the
+// key, so it has to come from a trusted peer, such as your gateway. net/http does not keep Host among the headers: that name
+// is an error on every request, and so is an empty one.
 func Header(name string) KeyFunc {
-	if why, is := absent(name); is {
-		return invalid("Header(%q): %s", name, why)
+	f, err := field(name)
+	if err != nil {
+		return middleware.Invalid[*http.Request](err.Error())
 	}
-	return field(name).Key()
+	return f.Key()
 }
 
 // APIKey returns the HMAC of the API key in a header, as [middleware.Field.APIKey] does: neither the store nor a log
@@ -67,15 +56,15 @@ func Header(name string) KeyFunc {
 //
 // A client that invents API keys invents subjects. Authenticate first, or add a [Layer] per address.
 func APIKey(header string, hmacKey []byte) (KeyFunc, error) {
-	if why, is := absent(header); is {
-		return nil, fmt.Errorf("httplimit: APIKey(%q): %s", header, why)
+	f, err := field(header)
+	if err != nil {
+		return nil, err
 	}
-	return field(header).APIKey(hmacKey)
+	return f.APIKey(hmacKey)
 }
 
-// User returns the authenticated user as the key. It calls the function with the request's context, where an
-// authentication that ran before has stored the user; the function returns false when there is none. A nil
-// function is an error on every request.
+// User returns the authenticated user as the key, whom an authentication that ran before has stored in the request's context.
+// The function returns false when there is none. A nil function is an error on every request.
 func User(user func(context.Context) (id string, ok bool)) KeyFunc {
 	return middleware.User((*http.Request).Context, user)
 }
@@ -94,7 +83,7 @@ func Pattern(r *http.Request) (string, error) {
 // Requests that match none share a key. A nil mux is an error on every request.
 func PatternOf(mux *http.ServeMux) KeyFunc {
 	if mux == nil {
-		return invalid("PatternOf needs the mux that the requests go to")
+		return middleware.Invalid[*http.Request]("httplimit: PatternOf needs the mux that the requests go to")
 	}
 	return func(r *http.Request) (string, error) {
 		_, pattern := mux.Handler(r)
@@ -124,9 +113,6 @@ func Reads(r *http.Request) bool {
 // Writes reports the opposite of [Reads].
 func Writes(r *http.Request) bool { return !Reads(r) }
 
-// forwardedFor is the header that is a list.
-const forwardedFor = "X-Forwarded-For"
-
 // AddressOptions configure how a client's address is found. The zero value is the peer's address.
 type AddressOptions struct {
 	// Header is the one header in which proxies name the client, read from Trusted peers only: X-Forwarded-For, a list to
@@ -144,74 +130,63 @@ type AddressOptions struct {
 
 // A ClientAddress finds the address of the client of a request. It is safe for concurrent use.
 //
-// The peer of the connection is the client, unless it is a trusted proxy. Then the header's hops are
-// read from the right, over all its lines: each trusted hop vouches for the next, and the first that is not
-// trusted is the client. Everything to its left comes from the client and is ignored. A hop that is not an
-// address, such as "unknown", ends the walk too: the request is then charged to the trusted proxy that
-// reported it. Another header has one address: several are [ErrBadKey], because the proxy may have passed on the client's.
-type ClientAddress struct {
-	header    string // in canonical form
-	trusted   []netip.Prefix
-	trustUnix bool
-	ipv6Bits  int
-}
+// The peer of the connection is the client, unless it is a trusted proxy. Then the header's hops are read from the right, over
+// all its lines: each trusted hop vouches for the next, and the first that is not trusted is the client. Everything to its
+// left comes from the client and is ignored. A hop that is not an address, such as "unknown", ends the walk too: the trusted
+// proxy that reported it is charged. Another header has one address: several are [ErrBadKey].
+type ClientAddress struct{ opts AddressOptions }
 
 // NewClientAddress checks the options; nil is the default.
 func NewClientAddress(opts *AddressOptions) (*ClientAddress, error) {
-	opts = cmp.Or(opts, &AddressOptions{})
-	c := &ClientAddress{header: http.CanonicalHeaderKey(opts.Header), trustUnix: opts.TrustUnix}
-	c.ipv6Bits = cmp.Or(opts.IPv6Bits, middleware.DefaultIPv6Bits)
-	if c.header == "Forwarded" {
+	o := *cmp.Or(opts, &AddressOptions{})
+	o.Header, o.IPv6Bits = http.CanonicalHeaderKey(o.Header), cmp.Or(o.IPv6Bits, middleware.DefaultIPv6Bits)
+	switch trusting := len(o.Trusted) > 0 || o.TrustUnix; {
+	case o.Header == "Forwarded":
 		return nil, errors.New("httplimit: Forwarded (RFC 7239) is not read: let the proxy send X-Forwarded-For")
+	case o.IPv6Bits < 1 || o.IPv6Bits > 128:
+		return nil, fmt.Errorf("httplimit: IPv6Bits must be 1 to 128, not %d", o.IPv6Bits)
+	case o.Header == "" && trusting:
+		return nil, errors.New("httplimit: trusted proxies need a Header to read from them")
+	case o.Header != "" && !trusting:
+		return nil, fmt.Errorf("httplimit: header %v is read from trusted proxies only: set Trusted or TrustUnix, as any client can send it", o.Header)
 	}
-	if c.ipv6Bits < 1 || c.ipv6Bits > 128 {
-		return nil, fmt.Errorf("httplimit: IPv6Bits must be 1 to 128, not %d", c.ipv6Bits)
-	}
-	trusting := len(opts.Trusted) > 0 || opts.TrustUnix
-	if c.header == "" && trusting {
-		return nil, fmt.Errorf("httplimit: trusted proxies need a Header to read from them")
-	}
-	if c.header != "" && !trusting {
-		return nil, fmt.Errorf("httplimit: header %v is read from trusted proxies only: set Trusted or TrustUnix, as any client can send it", c.header)
-	}
-	for i, p := range opts.Trusted {
+	o.Trusted = slices.Clone(o.Trusted)
+	for i, p := range o.Trusted {
 		if !p.IsValid() {
 			return nil, fmt.Errorf("httplimit: prefix %d of the list is not valid", i)
 		}
 		if p.Addr().Is4In6() && p.Bits() >= 96 { // the form in which addresses are compared
 			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
-		c.trusted = append(c.trusted, p.Masked())
+		o.Trusted[i] = p.Masked()
 	}
-	return c, nil
+	return &ClientAddress{o}, nil
 }
 
-// Addr returns the client's address, without a zone, and as IPv4 if it is one. When a proxy does not report
-// it, Addr returns the proxy's address. The error is [ErrNoKey] when there is none, as on a Unix socket, and
-// [ErrBadKey] when there are several in a header for one.
+// Addr returns the client's address, or that of a proxy that does not report it, without a zone, and as IPv4 if it is one. The
+// error is [ErrNoKey] when there is none, as on a Unix socket, and [ErrBadKey] when there are several in a header for one.
 func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
 	if c == nil {
 		return netip.Addr{}, errors.New("httplimit: a nil ClientAddress: check the error of NewClientAddress")
 	}
+	o := &c.opts
 	addr, ok := parseHop(r.RemoteAddr)
-	if !ok && !(c.trustUnix && socket(r.RemoteAddr)) {
+	socket := r.RemoteAddr == "" || r.RemoteAddr[0] == '@' || r.RemoteAddr[0] == '/' // as net/http names a peer on a Unix socket
+	if !ok && !(o.TrustUnix && socket) {
 		return addr, fmt.Errorf("%w: the peer %q has no address; AddressOptions.TrustUnix is for a proxy on a Unix socket", ErrNoKey, r.RemoteAddr)
 	}
-	if ok && (c.header == "" || !contains(c.trusted, addr)) {
+	if ok && (o.Header == "" || !contains(o.Trusted, addr)) {
 		return addr, nil
 	}
-	lines := r.Header[c.header]
-	if c.header != forwardedFor && (len(lines) > 1 || len(lines) == 1 && strings.Contains(lines[0], ",")) {
-		return netip.Addr{}, fmt.Errorf("%w: %v has several addresses; the proxy has to replace what the client sent", ErrBadKey, c.header)
+	lines := r.Header[o.Header]
+	if o.Header != "X-Forwarded-For" && (len(lines) > 1 || len(lines) == 1 && strings.Contains(lines[0], ",")) {
+		return netip.Addr{}, fmt.Errorf("%w: %v has several addresses; the proxy has to replace what the client sent", ErrBadKey, o.Header)
 	}
 	if addr = c.walk(lines, addr); !addr.IsValid() {
-		return addr, fmt.Errorf("%w: the proxy on the Unix socket sends no usable %v", ErrNoKey, c.header)
+		return addr, fmt.Errorf("%w: the proxy on the Unix socket sends no usable %v", ErrNoKey, o.Header)
 	}
 	return addr, nil
 }
-
-// socket reports whether net/http names a peer on a Unix socket so.
-func socket(peer string) bool { return peer == "" || peer[0] == '@' || peer[0] == '/' }
 
 // walk follows the hops, starting at a trusted peer.
 func (c *ClientAddress) walk(lines []string, client netip.Addr) netip.Addr {
@@ -222,7 +197,7 @@ func (c *ClientAddress) walk(lines []string, client netip.Addr) netip.Addr {
 			if !ok {
 				return client
 			}
-			if client = hop; !contains(c.trusted, client) {
+			if client = hop; !contains(c.opts.Trusted, client) {
 				return client
 			}
 			line, more = line[:max(i, 0)], i >= 0
@@ -263,10 +238,10 @@ func (c *ClientAddress) Key(r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return middleware.AddressKey(addr, c.ipv6Bits), nil
+	return middleware.AddressKey(addr, c.opts.IPv6Bits), nil
 }
 
-var peer = &ClientAddress{ipv6Bits: middleware.DefaultIPv6Bits}
+var peer = &ClientAddress{AddressOptions{IPv6Bits: middleware.DefaultIPv6Bits}}
 
 // PeerAddress is a [KeyFunc]: the address at the other end of the connection, by its /64 for IPv6. It
 // reads no header. Behind a proxy all requests would have the proxy's address: see [NewClientAddress].

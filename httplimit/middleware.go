@@ -22,9 +22,8 @@ type Middleware = func(http.Handler) http.Handler
 type Options struct {
 	// Dialect is the form of the fields that report what is left. Zero is Draft11.
 	Dialect Dialect
-	// Cost is the units that a request costs in the layers of Requests: at least 1. Nil is 1 for every
-	// request. A layer can have its own. A cost above a limit's units is answered with 400: the request can
-	// never be admitted, so the client has to make it smaller; waiting does not help.
+	// Cost is the units that a request costs in the layers of Requests: at least 1. Nil is 1. A layer can have its
+	// own. A cost above a limit's units is answered with 400: the request can never be admitted.
 	Cost func(r *http.Request) int64
 	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByStatus.
 	Outcome OutcomeFunc
@@ -33,27 +32,23 @@ type Options struct {
 	// protection, and is an error beside a layer of Failures. Watch OnError. By default requests are answered with 503 and
 	// a random Retry-After of 5 to 10 seconds: a store often fails under load, when a limit has something to protect.
 	FailOpen bool
-	// Timeout is the longest that a decision may take; a slower store has failed. It is also the longest
-	// that a response waits for the release of a charge. Zero is a second, negative is as long as the
-	// request's context allows, and a second for a release.
+	// Timeout is the longest that a decision may take, and that a response waits for the release of a charge. A slower
+	// store has failed. Zero is a second; negative is as long as the request's context allows, and a second for a release.
 	Timeout time.Duration
 	// Denied answers the requests that do not go on. Retry-After and the fields of the dialect are set
 	// already. Nil is Denial.Write.
 	Denied func(w http.ResponseWriter, r *http.Request, d Denial)
 	// OnError receives every error: the store's, also when FailOpen hides it from the client or the request has been
-	// answered already, and those of wrong keys, costs and limits. It does not receive what the client has to change,
-	// which any client can cause: refusals, ErrNoKey, ErrBadKey and sash.ErrCostAboveLimit, which Denied receives; nor
-	// the errors of clients that left. The package logs nothing: without OnError a mistake in a key function shows only
-	// as answers of 500.
+	// answered already, and those of wrong keys, costs and limits. It does not receive what any client can cause: refusals,
+	// ErrNoKey, ErrBadKey and sash.ErrCostAboveLimit, which Denied receives, and errors of clients that left. The package
+	// logs nothing.
 	OnError func(r *http.Request, err error)
 }
 
 // New returns a middleware that holds every key to the limiter's limits.
 //
-// Requests with the same store, [sash.Options].Prefix and key count together, whichever middleware they pass:
-// two limiters on one store without a Prefix count the same requests, so that a login with 5 a minute is
-// refused after 5 requests to the API. Give each limiter a Prefix of its own, such as "api" and "login", or
-// each [Layer] a Name.
+// Requests with the same store, [sash.Options].Prefix and key count together, whichever middleware they pass: without a Prefix
+// a login with 5 a minute is refused after 5 requests to the API. Give each limiter a Prefix of its own, or each [Layer] a Name.
 //
 // The error says which option is wrong. New panics if limiter or key is nil.
 func New(limiter *sash.Limiter, key KeyFunc, opts *Options) (Middleware, error) {
@@ -103,9 +98,7 @@ type gate struct {
 	opts Options
 }
 
-// A decision is the answer to one request.
-type decision = middleware.Decision[*http.Request]
-
+// serve runs the handler and settles what the request holds, also when the handler panics; the panic goes on.
 func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	d, err := g.Decide(r.Context(), r)
 	if err != nil {
@@ -131,17 +124,12 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		return
 	}
 	if d.Result.Source != sash.FromPolicy { // which counted nothing, so there is nothing to report
-		g.opts.Dialect.write(w.Header(), quotas, verdict{allowed: true, at: d.Result.At})
+		g.opts.Dialect.write(w.Header(), quotas, d.Result.At)
 	}
 	if !d.Held() {
 		next.ServeHTTP(w, r)
 		return
 	}
-	g.hold(w, r, &d, next)
-}
-
-// hold runs the handler and settles its reservations, also when it panics; the panic goes on.
-func (g *gate) hold(w http.ResponseWriter, r *http.Request, d *decision, next http.Handler) {
 	var rec *statusRecorder
 	if d.Charges(Failures) {
 		rec = &statusRecorder{ResponseWriter: w}
@@ -159,30 +147,23 @@ func (g *gate) hold(w http.ResponseWriter, r *http.Request, d *decision, next ht
 	returned = true
 }
 
-// A Layer limits requests by one subject. See [middleware.Layer].
-type Layer = middleware.Layer[*http.Request]
-
-// A Charge says what a layer counts. See [middleware.Charge].
-type Charge = middleware.Charge
-
-// The charges.
-const (
-	// Requests counts every request that is admitted.
-	Requests = middleware.Requests
-	// Failures counts the requests whose outcome is Failed, see [OutcomeFunc], such as wrong passwords. The
-	// fields of a response count the attempt itself, whatever its outcome. Options.FailOpen is an
-	// error beside it.
-	Failures = middleware.Failures
-	// InFlight counts the requests whose handler has not returned. A connection that a handler hijacks is in
-	// flight until the handler returns. Retry-After is 1, unless the subject is blocked.
-	InFlight = middleware.InFlight
+// What package middleware describes.
+type (
+	// A Layer limits requests by one subject.
+	Layer = middleware.Layer[*http.Request]
+	// A Charge says what a layer counts.
+	Charge = middleware.Charge
+	// An Outcome is how a request ended.
+	Outcome = middleware.Outcome
 )
 
-// An Outcome is how a request ended. See [middleware.Outcome].
-type Outcome = middleware.Outcome
-
-// The outcomes: see package middleware.
+// The charges and outcomes. The fields of a response count an attempt as a failure, whatever its outcome. A connection that a handler
+// hijacks is in flight until the handler returns. Retry-After of a layer of InFlight is 1, unless the subject is blocked.
 const (
+	Requests = middleware.Requests
+	Failures = middleware.Failures
+	InFlight = middleware.InFlight
+
 	Neutral   = middleware.Neutral
 	Failed    = middleware.Failed
 	Succeeded = middleware.Succeeded
@@ -194,8 +175,7 @@ const (
 //
 // A handler that sent nothing because the request's context had ended has not succeeded: its status is 499
 // when the client hung up, and 503 at a deadline of the server. With ByStatus a hang-up counts as a failure,
-// because the handler may have got far enough: an attacker gains nothing by ending an attempt early, and a
-// user whose connection breaks uses up one of their own attempts.
+// because the handler may have got far enough: an attacker gains nothing by ending an attempt early.
 type OutcomeFunc func(r *http.Request, status int, header http.Header) Outcome
 
 // ByStatus is an [OutcomeFunc] for APIs: a status of 2xx is Succeeded, 4xx but 429 is Failed, including 499
@@ -257,11 +237,7 @@ func (s *statusRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap lets http.ResponseController set deadlines.
 func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-func (s *statusRecorder) sent(status int) {
-	if s.status == 0 {
-		s.status = status
-	}
-}
+func (s *statusRecorder) sent(status int) { s.status = cmp.Or(s.status, status) }
 
 // final returns the status of a request; gone is the error of its context. A handler that sent nothing and
 // returned has sent 200, if the client was there; one that panicked has failed.

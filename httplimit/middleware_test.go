@@ -74,10 +74,10 @@ func TestFailures(t *testing.T) {
 	}{
 		{"closed by default", failing(down), httplimit.Options{}, time.Hour, 503, 5},
 		{"open", failing(down), httplimit.Options{FailOpen: true}, time.Hour, 200, 0},
-		{"closed when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond}, time.Hour, 503, 5},
-		{"open when the store hangs", hanging(nil), httplimit.Options{Timeout: time.Millisecond, FailOpen: true}, time.Hour, 200, 0},
-		{"closed at an earlier deadline", hanging(nil), httplimit.Options{}, time.Millisecond, 503, 5},
-		{"open at an earlier deadline", hanging(nil), httplimit.Options{FailOpen: true}, time.Millisecond, 200, 0},
+		{"closed when the store hangs", hanging(), httplimit.Options{Timeout: time.Millisecond}, time.Hour, 503, 5},
+		{"open when the store hangs", hanging(), httplimit.Options{Timeout: time.Millisecond, FailOpen: true}, time.Hour, 200, 0},
+		{"closed at an earlier deadline", hanging(), httplimit.Options{}, time.Millisecond, 503, 5},
+		{"open at an earlier deadline", hanging(), httplimit.Options{FailOpen: true}, time.Millisecond, 200, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var reported error

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"example.com/sash"
+	"example.com/sash/middleware"
 )
 
 // A PathFold says which spellings of a path count as one. What a handler or a server behind it takes for one path has
@@ -64,7 +65,7 @@ func (f *PathFold) UnmarshalText(text []byte) error {
 // patterns as they invent paths, each of them a subject. See [Pattern].
 func Path(fold PathFold) KeyFunc {
 	if int(fold) >= len(pathFoldNames) {
-		return invalid("Path(%v): there is no such fold", fold)
+		return middleware.Invalid[*http.Request](fmt.Sprintf("httplimit: Path(%v): there is no such fold", fold))
 	}
 	return func(r *http.Request) (string, error) {
 		folded, err := fold.Fold(r.URL.EscapedPath())

@@ -172,8 +172,8 @@ func TestAnAPIKeyNeedsAnHMACKeyAndAHeader(t *testing.T) {
 		hmacKey []byte
 	}{
 		"32 random bytes": {"X-Api-Key", nil},
-		`APIKey("host")`:  {"host", []byte("secret")},
-		`APIKey("")`:      {"", []byte("secret")},
+		"Request.Host":    {"host", []byte("secret")},
+		"needs a name":    {"", []byte("secret")},
 	} {
 		if key, err := httplimit.APIKey(c.header, c.hmacKey); key != nil || err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want an error that contains %q", err, says)
@@ -196,8 +196,8 @@ func TestReadsAndWrites(t *testing.T) {
 func TestInvalidKeyFuncsSayWhatIsWrong(t *testing.T) {
 	var missing *httplimit.ClientAddress
 	for says, key := range map[string]httplimit.KeyFunc{
-		`Header("Host")`:      httplimit.Header("Host"),
-		`Header("")`:          httplimit.Header(""),
+		"Request.Host":        httplimit.Header("Host"),
+		"needs a name":        httplimit.Header(""),
 		"User":                httplimit.User(nil),
 		"PatternOf":           httplimit.PatternOf(nil),
 		"behind the router":   httplimit.Pattern,

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -59,9 +58,6 @@ func (d *Decision[R]) LayerOf(limits []sash.LimitResult, i int) *Layer[R] {
 	return slices.MaxFunc(d.claims, func(a, b claim[R]) int { return matches(a) - matches(b) }).layer
 }
 
-// settleTime is how long a release may take, also after the client has gone.
-const settleTime = time.Second
-
 // Settle releases what the request holds and its outcome does not charge, all at once. It does so also when ctx has
 // ended. The caller waits for it no longer than for a decision; a slower release goes on in the background, for a second
 // in all. Call it once, when the handler has returned or panicked.
@@ -70,7 +66,7 @@ func (d *Decision[R]) Settle(ctx context.Context, outcome Outcome) {
 		return
 	}
 	limiter, opts, r := d.gate.limiter, &d.gate.opts, d.request
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), defaultTimeout)
 	var releases sync.WaitGroup
 	for i, c := range d.claims {
 		release := d.held[i].Release // not Settle, which leaves a mark in the store: it is never repeated
@@ -86,47 +82,25 @@ func (d *Decision[R]) Settle(ctx context.Context, outcome Outcome) {
 			}
 		})
 	}
-	done := make(chan struct{})
+	waiting, end := context.WithTimeout(ctx, cmp.Or(max(opts.Timeout, 0), defaultTimeout))
 	go func() {
 		releases.Wait()
+		end()
 		cancel()
-		close(done)
 	}()
-	select {
-	case <-done:
-	case <-time.After(cmp.Or(max(opts.Timeout, 0), DefaultTimeout)):
-	}
+	<-waiting.Done()
 }
 
-// DefaultTimeout is the longest that a decision may take.
-const DefaultTimeout = time.Second
+// defaultTimeout is the longest that a decision may take, and a release, also after the client has gone.
+const defaultTimeout = time.Second
 
 // RetryAfter returns when a client should retry after a failure of the store: a random time from 5 to 10 seconds, so
 // that clients that failed together do not return together.
 func RetryAfter() time.Duration { return 5*time.Second + rand.N(5*time.Second+1) }
 
-// Within calls decide with a context that ends after timeout. Zero is DefaultTimeout; a negative timeout sets
-// no bound of its own. A decision that takes longer is a failure of the store, a [*sash.StoreError]. When ctx
-// itself has ended, the error is that of decide.
-func Within(ctx context.Context, timeout time.Duration, decide func(context.Context) error) error {
-	if timeout < 0 {
-		return decide(ctx)
-	}
-	within, cancel := context.WithTimeout(ctx, cmp.Or(timeout, DefaultTimeout))
-	defer cancel()
-	err := decide(within)
-	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		err = &sash.StoreError{Err: err}
-	}
-	return err
-}
-
 // A FuncError is an error of a function that the application gave to a middleware, such as a [KeyFunc].
 // Whatever it wraps, the store has not failed.
-type FuncError struct {
-	// Err is the function's error.
-	Err error
-}
+type FuncError struct{ Err error }
 
 // Error returns the function's error.
 func (e *FuncError) Error() string { return e.Err.Error() }
@@ -146,17 +120,7 @@ const (
 	StoreFailed                // the store failed: FailOpen decides
 )
 
-var failureNames = [...]string{Fault: "fault", NoKey: "no-key", BadKey: "bad-key", TooCostly: "too-costly", StoreFailed: "store-failed"}
-
-// String returns "fault", "no-key", "bad-key", "too-costly" or "store-failed".
-func (f Failure) String() string {
-	if int(f) < len(failureNames) {
-		return failureNames[f]
-	}
-	return fmt.Sprintf("Failure(%d)", uint8(f))
-}
-
-// FailureOf classifies the error of [KeyFunc.Resolve], [Within] or a limiter.
+// FailureOf classifies the error of [Gate.Decide] or a limiter.
 func FailureOf(err error) Failure {
 	_, isFunc := errors.AsType[*FuncError](err)
 	switch {

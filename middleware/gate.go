@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,11 +27,10 @@ type GateOptions[R any] struct {
 	// request. A layer can have its own.
 	Cost func(R) int64
 	// FailOpen says that the middleware admits requests while the store fails, which is an error beside a layer of
-	// Failures. It is not the default, because a limit protects something, and a store often fails under load: to lift the
-	// limits just then should be a choice.
+	// Failures. It is not the default: a limit protects something, and a store often fails under load.
 	FailOpen bool
-	// Timeout is the longest that a decision may take, as that of [Within]. It is also the longest that
-	// [Decision.Settle] waits; a negative one is DefaultTimeout there.
+	// Timeout is the longest that a decision may take; a slower one is a failure of the store, a [*sash.StoreError]. It is
+	// also the longest that [Decision.Settle] waits. Zero is a second; negative sets no bound, and is a second for Settle.
 	Timeout time.Duration
 	// OnError receives the errors of releases. Nil drops them.
 	OnError func(R, error)
@@ -83,22 +83,27 @@ func (g *Gate[R]) Decide(ctx context.Context, r R) (Decision[R], error) {
 	for _, c := range d.claims {
 		subjects = append(subjects, c.subject)
 	}
-	settles := d.Charges(Failures) || d.Charges(InFlight)
-	err := Within(ctx, g.opts.Timeout, func(ctx context.Context) (err error) {
-		if settles {
-			first, others := subjects[0], slices.Clone(subjects[1:]) // a copy, so that room needs no allocation
-			r, err := g.limiter.Reserve(ctx, first.Key, first.Cost, &sash.ReserveOptions{Limits: first.Limits, All: others})
-			if err != nil {
-				return err
+	within, cancel := ctx, context.CancelFunc(func() {})
+	if g.opts.Timeout >= 0 {
+		within, cancel = context.WithTimeout(ctx, cmp.Or(g.opts.Timeout, defaultTimeout))
+	}
+	defer cancel()
+	var err error
+	if d.Charges(Failures) || d.Charges(InFlight) {
+		var held *sash.Reservation
+		first, others := subjects[0], slices.Clone(subjects[1:]) // a copy, so that room needs no allocation
+		held, err = g.limiter.Reserve(within, first.Key, first.Cost, &sash.ReserveOptions{Limits: first.Limits, All: others})
+		if err == nil {
+			if d.Result = held.Result(); held.Allowed() {
+				d.held = held.Parts
 			}
-			if d.Result = r.Result(); r.Allowed() {
-				d.held = r.Parts
-			}
-			return nil
 		}
-		d.Result, err = g.limiter.AllowAll(ctx, subjects...)
-		return err
-	})
+	} else {
+		d.Result, err = g.limiter.AllowAll(within, subjects...)
+	}
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		err = &sash.StoreError{Err: err}
+	}
 	if err == nil && d.Result.Source == sash.FromPolicy && d.Charges(Failures) {
 		// Whatever the failure mode of the store is, guesses that nothing counts are not admitted.
 		d.held, err = nil, &sash.StoreError{Err: fmt.Errorf("failures are not counted: %w", d.Result.Cause)}
@@ -120,12 +125,15 @@ func (g *Gate[R]) claim(d *Decision[R]) error {
 		if l.Match != nil && !l.Match(d.request) {
 			continue
 		}
-		key, limited, err := l.Key.Resolve(d.request)
-		if err != nil {
-			return err
-		}
-		if !limited {
+		key, err := l.Key(d.request)
+		if errors.Is(err, ErrExempt) {
 			continue
+		}
+		if err == nil && key == "" {
+			err = fmt.Errorf("%w: the key function returned an empty key; to exempt a request, return ErrExempt", sash.ErrInvalidKey)
+		}
+		if err != nil {
+			return &FuncError{err}
 		}
 		if l.Name != "" { // before the key as it is: a hash tag in it still holds keys together on a cluster
 			key = sash.Key(l.Name) + ":" + key
@@ -157,8 +165,7 @@ func (g *Gate[R]) claim(d *Decision[R]) error {
 type Layer[R any] struct {
 	// Name keeps the layer's keys apart from those of the others, and prefixes the names of its limits
 	// ("customer:60/1m") in what clients see of a refusal. It may be empty where there is one layer. Layers of
-	// one name in several middlewares of a limiter count together, so give layers that count different
-	// things different names.
+	// one name in several middlewares of a limiter count together.
 	Name string
 	// Key returns the key of the subject in this layer that a request is charged to.
 	Key KeyFunc[R]
@@ -169,10 +176,9 @@ type Layer[R any] struct {
 	LimitsFor func(R) ([]sash.Limit, error)
 	// Charge says what the layer counts. Zero is Requests.
 	Charge Charge
-	// ResetOnSuccess is for a layer of Failures: it resets the subject when an attempt succeeds, which
-	// forgets its failures and its running attempts. Do not set it on a key that attackers share with
-	// accounts of their own, such as their address: they would log in to their account between guesses at
-	// others. The store needs [driver.CanForget].
+	// ResetOnSuccess is for a layer of Failures: it resets the subject when an attempt succeeds, which forgets its failures
+	// and its running attempts. Do not set it on a key such as an address: attackers would log in to an account of their
+	// own between guesses at others. The store needs [driver.CanForget].
 	ResetOnSuccess bool
 	// Cost is the units that a request costs in this layer. Nil means the cost of the middleware's options in a
 	// layer of Requests, and 1 in the others.
@@ -227,7 +233,7 @@ func (g *Gate[R]) check(l *Layer[R]) error {
 		return nil
 	}
 	if _, err := g.limiter.Reserve(context.Background(), "", 0, nil); errors.Is(err, sash.ErrUnsupported) {
-		return fmt.Errorf("a layer of %v releases its charges: %w", l.Charge, err)
+		return fmt.Errorf("a layer of Failures or InFlight releases its charges: %w", err)
 	}
 	if a := g.limiter.Policy().Algorithm; !a.Exact() {
 		return fmt.Errorf("%w: algorithm %v admits more than the limit, and forgets when a request was charged; releasing a charge needs an exact one, such as sliding-log", sash.ErrInvalidLimit, a)
@@ -254,23 +260,19 @@ type Charge uint8
 // The charges. All but Requests are reservations: the middleware charges a request before the handler runs,
 // in the same decision as the other layers, and releases the charge after it. So completed and running
 // requests together never exceed a limit, over all processes that share the store. The limiter's algorithm
-// has to be exact.
+// has to be exact, and the store has to settle, as those of sash do.
 //
-// Releasing needs a store that settles, as the stores of sash do. It happens also when the client has gone,
-// and before the client has the whole response, unless the store takes longer than the timeout or the handler
-// has sent the response already. A charge that cannot be released because the store fails expires with its window, and
-// the middleware's OnError receives the error. A client that leaves while the store decides is charged nothing (see
-// [sash.Limiter.Reserve]), and neither is one that has gone by the time the store has decided: the handler
-// does not run.
+// A charge is released also when the client has gone, and before the client has the whole response, unless the store takes
+// longer than the timeout or the handler has sent the response already. One that cannot be released because the store
+// fails expires with its window, and OnError receives the error. A client that has gone by the time the store has decided
+// is charged nothing: the handler does not run.
 const (
 	// Requests counts every request that is admitted.
 	Requests Charge = iota
 	// Failures counts the requests whose outcome is Failed, such as wrong passwords. Failures and running
 	// attempts together never exceed the limit in a window. So an attempt can be refused because of running
 	// ones that later succeed, and the time to retry is then an upper bound. What a response reports counts
-	// the attempt itself, whatever its outcome.
-	//
-	// A middleware that lets requests pass while the store fails (FailOpen) cannot have such a layer.
+	// the attempt itself, whatever its outcome. FailOpen is an error beside such a layer.
 	Failures
 	// InFlight counts the requests whose handler has not returned, such as streams. Its one limit has the
 	// most requests in flight as Units and the longest time that a request may take as Window: a request of
@@ -278,16 +280,6 @@ const (
 	// may end at any moment, so the time to retry is a second, or that of a [sash.Block].
 	InFlight
 )
-
-var chargeNames = [...]string{Requests: "requests", Failures: "failures", InFlight: "in-flight"}
-
-// String returns "requests", "failures" or "in-flight".
-func (c Charge) String() string {
-	if int(c) < len(chargeNames) {
-		return chargeNames[c]
-	}
-	return fmt.Sprintf("Charge(%d)", uint8(c))
-}
 
 // An Outcome is how a request ended.
 type Outcome uint8

@@ -15,7 +15,7 @@ import (
 // Build keys with [sash.Key], which keeps different parts apart. A KeyFunc returns [ErrExempt] for a request
 // that is not limited, [ErrNoKey] for one that does not identify its subject, and [ErrBadKey] for one that does so
 // twice or malformed; any other error is a fault of the application. The KeyFuncs of this package start a key with
-// a word for its kind, so that an address and a header with the same text are different subjects.
+// a word for its kind, so that an address and a header with the same text are different subjects. An empty key is an error.
 type KeyFunc[R any] func(R) (string, error)
 
 var (
@@ -29,21 +29,6 @@ var (
 	// where it is charged.
 	ErrBadKey = errors.New("sash: the request identifies its subject more than once, or in a form that is not valid")
 )
-
-// Resolve calls the function. Limited is false for a request that is exempt. An empty key is an error. Every
-// error is a [*FuncError].
-func (f KeyFunc[R]) Resolve(r R) (key string, limited bool, err error) {
-	key, err = f(r)
-	switch {
-	case errors.Is(err, ErrExempt):
-		return "", false, nil
-	case err != nil:
-		return "", false, &FuncError{err}
-	case key == "":
-		return "", false, &FuncError{fmt.Errorf("%w: the key function returned an empty key; to exempt a request, return ErrExempt", sash.ErrInvalidKey)}
-	}
-	return key, true, nil
-}
 
 // Invalid returns a KeyFunc that fails every request, for arguments that can never work: reason says why.
 func Invalid[R any](reason string) KeyFunc[R] {

@@ -3,7 +3,6 @@ package middleware_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -13,6 +12,7 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/middleware"
+	"example.com/sash/storetest"
 )
 
 // apart charges one subject at a time, as a cluster does where keys are in different slots.
@@ -83,53 +83,34 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
-	got := fmt.Sprint(middleware.Requests, middleware.InFlight, middleware.Charge(9), middleware.Fault, middleware.StoreFailed, middleware.Failure(9))
-	if want := "requests in-flight Charge(9) fault store-failed Failure(9)"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-}
-
-func TestResolve(t *testing.T) {
-	failed := errors.New("failed")
-	for name, c := range map[string]struct {
-		key     string
-		err     error
-		limited bool
-		want    error
-	}{
-		"a key":            {"k", nil, true, nil},
-		"an exempt one":    {"", middleware.ErrExempt, false, nil},
-		"an empty key":     {"", nil, false, sash.ErrInvalidKey},
-		"another error":    {"", failed, false, failed},
-		"no key, an error": {"", middleware.ErrNoKey, false, middleware.ErrNoKey},
-	} {
-		f := middleware.KeyFunc[int](func(int) (string, error) { return c.key, c.err })
-		key, limited, err := f.Resolve(1)
-		var ofFunc *middleware.FuncError
-		if key != c.key || limited != c.limited || !errors.Is(err, c.want) || errors.As(err, &ofFunc) != (c.want != nil) {
-			t.Errorf("%s: %q, %v, %v", name, key, limited, err)
-		}
-	}
-}
-
 func TestADecisionThatTakesTooLongIsAFailureOfTheStore(t *testing.T) {
-	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	layers := []middleware.Layer[string]{{Key: middleware.Shared[string]("x")}}
 	for name, c := range map[string]struct {
 		deadline, timeout, took time.Duration
 		failed                  bool
 	}{
-		"the default":                {time.Hour, 0, middleware.DefaultTimeout, true},
+		"the default":                {time.Hour, 0, time.Second, true},
 		"a timeout":                  {time.Hour, 3 * time.Second, 3 * time.Second, true},
 		"no timeout":                 {time.Hour, -1, time.Hour, false},
 		"an earlier end of the call": {time.Second, 3 * time.Second, time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				store := storetest.NewFaulty(memstore.New(nil))
+				store.Hang(nil)
+				defer store.Fail(nil)
+				limiter, err := sash.New(store, nil, sash.PerHour(2))
+				if err != nil {
+					t.Fatal(err)
+				}
+				gate, err := middleware.NewGate(limiter, layers, middleware.GateOptions[string]{Timeout: c.timeout})
+				if err != nil {
+					t.Fatal(err)
+				}
 				ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
 				defer cancel()
 				began := time.Now()
-				err := middleware.Within(ctx, c.timeout, hang)
+				_, err = gate.Decide(ctx, "")
 				if time.Since(began) != c.took || errors.Is(err, sash.ErrUnavailable) != c.failed || errors.Is(err, context.DeadlineExceeded) == c.failed {
 					t.Errorf("%v after %v", err, time.Since(began))
 				}

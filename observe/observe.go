@@ -39,24 +39,17 @@ func (a all) Observe(ctx context.Context, d sash.Decision) {
 	}
 }
 
-// Outcomes of a decision.
-const (
-	allowed   = "allowed"
-	refused   = "refused"
-	uncounted = "uncounted"
-	failed    = "error"
-)
-
+// outcome names how a decision ended.
 func outcome(d *sash.Decision) string {
 	switch {
 	case d.Err != nil:
-		return failed
+		return "error"
 	case !d.Result.Allowed:
-		return refused
+		return "refused"
 	case d.Result.Source == sash.FromPolicy:
-		return uncounted
+		return "uncounted"
 	}
-	return allowed
+	return "allowed"
 }
 
 // errorType returns the class of an error.
@@ -185,9 +178,9 @@ func (l *logs) Observe(ctx context.Context, d sash.Decision) {
 	what := outcome(&d)
 	level := slog.LevelDebug
 	switch {
-	case what == refused && !d.Waiting:
+	case what == "refused" && !d.Waiting:
 		level = slog.LevelInfo
-	case what == uncounted, what == failed && errorType(d.Err) == "unavailable":
+	case what == "uncounted", errors.Is(d.Err, sash.ErrUnavailable):
 		level = slog.LevelWarn
 	}
 	if !logger.Enabled(ctx, level) {

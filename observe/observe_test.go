@@ -14,10 +14,12 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -77,13 +79,19 @@ func histogram(t *testing.T, reader sdkmetric.Reader) (metricdata.Metrics, map[s
 	return m, points
 }
 
+func newMetrics(t *testing.T) (sash.Observer, sdkmetric.Reader) {
+	t.Helper()
+	reader := sdkmetric.NewManualReader()
+	o, err := observe.Metrics(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o, reader
+}
+
 func TestMetricsCountDecisionsByOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reader := sdkmetric.NewManualReader()
-		o, err := observe.Metrics(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		o, reader := newMetrics(t)
 		newAPI(t, direct, o).callAll(t.Context())
 		m, points := histogram(t, reader)
 		if m.Name != "sash.decision.duration" || m.Unit != "s" {
@@ -111,11 +119,7 @@ func TestMetricsCountDecisionsByOutcome(t *testing.T) {
 
 // What a failover lets through is not counted as allowed.
 func TestMetricsTellWhatIsNotCounted(t *testing.T) {
-	reader := sdkmetric.NewManualReader()
-	o, err := observe.Metrics(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	o, reader := newMetrics(t)
 	a := newAPI(t, func(s driver.Store) driver.Store {
 		store, err := failover.New(s, &failover.Options{Modes: failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}}})
 		if err != nil {
@@ -254,3 +258,21 @@ func TestTheLogHasOneLineOfAnOutcomeEachSecond(t *testing.T) {
 type observerFunc func(context.Context, sash.Decision)
 
 func (f observerFunc) Observe(ctx context.Context, d sash.Decision) { f(ctx, d) }
+
+type (
+	meters  struct{ metric.MeterProvider }
+	tracers struct{ trace.TracerProvider }
+)
+
+func TestConstructorsRefuseNil(t *testing.T) {
+	if _, err := observe.Metrics((*meters)(nil)); err == nil || !strings.Contains(err.Error(), "Metrics got a nil") {
+		t.Errorf("a nil provider of meters: %v", err)
+	}
+	observe.All(nil, observerFunc(nil)).Observe(t.Context(), sash.Decision{}) // none
+	defer func() {
+		if p, ok := recover().(string); !ok || !strings.HasPrefix(p, "observe: Spans got a nil") {
+			t.Errorf("a nil provider of tracers: %v", p)
+		}
+	}()
+	observe.Spans((*tracers)(nil))
+}

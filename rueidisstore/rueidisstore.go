@@ -13,6 +13,7 @@
 package rueidisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -103,8 +104,7 @@ func (s *scripter) RunWait(ctx context.Context, script *redisstore.Script, keys 
 // It keeps every option that is not zero, and touches nothing else, such as addresses, TLS and credentials.
 //
 //   - ConnWriteTimeout is 1 s: a call waits that long for its answer, and so does the PING that tests a silent
-//     connection. A decision takes well under a millisecond of server time, so an answer that takes a second is not
-//     coming. The default is 10 s, for which every call on a connection that fell silent fails.
+//     connection. The default is 10 s, for which every call on a connection that fell silent fails.
 //   - Dialer.KeepAlive is 500 ms, after which a PING tests a silent connection. The default is 1 s.
 //   - Dialer.Timeout is 1 s, for connecting. Sentinel.Dialer.Timeout is at most 500 ms, because hanging Sentinels are
 //     tried one after the other. The defaults are 5 s.
@@ -114,28 +114,20 @@ func (s *scripter) RunWait(ctx context.Context, script *redisstore.Script, keys 
 //     one has replaced. The default is to notice it by failed calls only.
 //   - ClusterOption.MaxMovedRedirections is 5. The default is to follow MOVED and ASK without end.
 //   - DialCtxFn, if DialFn is nil too, connects through [redisstore.Dial]: the error of a wrong address says what answers
-//     there, and [redisstore.Silent] names servers that do not answer. By default rueidis ends the process when a server
-//     of another kind sends more replies than there were commands.
+//     there, and [redisstore.Silent] names servers that do not answer.
 func Tune(opts rueidis.ClientOption) rueidis.ClientOption {
-	set(&opts.ConnWriteTimeout, time.Second)
-	set(&opts.Dialer.KeepAlive, 500*time.Millisecond)
-	set(&opts.Dialer.Timeout, time.Second)
-	set(&opts.Sentinel.Dialer.KeepAlive, opts.Dialer.KeepAlive)
-	set(&opts.Sentinel.Dialer.Timeout, min(500*time.Millisecond, opts.Dialer.Timeout))
-	set(&opts.Sentinel.TopologyRefreshInterval, 2*time.Second)
-	set(&opts.ClusterOption.ShardsRefreshInterval, time.Second)
-	set(&opts.ClusterOption.MaxMovedRedirections, 5)
+	opts.ConnWriteTimeout = cmp.Or(opts.ConnWriteTimeout, time.Second)
+	opts.Dialer.KeepAlive = cmp.Or(opts.Dialer.KeepAlive, 500*time.Millisecond)
+	opts.Dialer.Timeout = cmp.Or(opts.Dialer.Timeout, time.Second)
+	opts.Sentinel.Dialer.KeepAlive = cmp.Or(opts.Sentinel.Dialer.KeepAlive, opts.Dialer.KeepAlive)
+	opts.Sentinel.Dialer.Timeout = cmp.Or(opts.Sentinel.Dialer.Timeout, min(500*time.Millisecond, opts.Dialer.Timeout))
+	opts.Sentinel.TopologyRefreshInterval = cmp.Or(opts.Sentinel.TopologyRefreshInterval, 2*time.Second)
+	opts.ClusterOption.ShardsRefreshInterval = cmp.Or(opts.ClusterOption.ShardsRefreshInterval, time.Second)
+	opts.ClusterOption.MaxMovedRedirections = cmp.Or(opts.ClusterOption.MaxMovedRedirections, 5)
 	if opts.DialCtxFn == nil && opts.DialFn == nil {
 		opts.DialCtxFn = dial
 	}
 	return opts
-}
-
-// set sets an option that is zero.
-func set[T int | time.Duration](option *T, value T) {
-	if *option == 0 {
-		*option = value
-	}
 }
 
 // dial connects as rueidis does by itself, through redisstore.Dial: rueidis ends the process when a server sends more

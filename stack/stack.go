@@ -8,12 +8,10 @@
 //
 // Each answers the calls that it can:
 //
-//   - failover is outermost. Its budget covers everything behind it, and it chooses its mode by the cost of a single call.
-//   - The denial cache answers refused callers from memory. Lease alone would ask the store for each call of a limit that is not
-//     leased, because it has few units or is one of the calendar: see lease.New.
-//   - lease, only with [Options].Lease, spends units that the store charged in advance. A call that it answers waits for no
-//     batch.
-//   - Group commit is nearest to the store, and decides concurrent calls in one round trip.
+//   - failover's budget covers everything behind it, and it chooses its mode by the cost of a single call.
+//   - The denial cache answers refused callers from memory, also those of limits that are not leased: see lease.New.
+//   - lease, only with [Options].Lease, spends units that the store charged in advance. Such a call waits for no batch.
+//   - Group commit decides concurrent calls in one round trip.
 //
 // By default limits are exact, and a call without an answer within 50 ms is an error. One that is ready to wait
 // has a second, and 5 s while the store answers others.
@@ -41,8 +39,7 @@ import (
 	"example.com/sash/stack/internal/denials"
 )
 
-// Options for a Store. The zero value answers with an error when the store fails, within 50 ms (a second for a call that is
-// ready to wait, and 5 s while the store answers others), and leases nothing.
+// Options for a Store. The zero value answers with an error when the store fails, and leases nothing.
 type Options struct {
 	// Failover says how calls are answered while the store is unavailable. The zero value is the default of failover, with
 	// two differences: a nil Classify is the one for Redis, and a nil Local is a new memstore if Modes has the mode Local.
@@ -56,9 +53,8 @@ type Options struct {
 	Lease time.Duration
 }
 
-// A Store is another store behind failover, the denial cache, leases and group commit. It is safe for concurrent use. It has the powers
-// of that store, and the methods of failover.Store, such as With for limits with other failure modes and State for a health
-// check.
+// A Store is another store behind failover, the denial cache, leases and group commit. It is safe for concurrent use. It has the
+// methods of failover.Store, such as With for limits with other failure modes and State for a health check.
 type Store struct {
 	*failover.Store
 	leases *lease.Store // nil without
@@ -100,15 +96,15 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 }
 
 // GroupCommit returns a store that decides concurrent calls of a process together, in one round trip: those of a key as one,
-// and those of up to 16 keys at once, if the store can. There is no timer, and a lone call goes as it is. Each answer is that
-// of the call by itself. It owns no store, and panics if next is nil.
+// and those of up to 16 keys at once, if the store can. There is no timer. Each answer is that of the call by itself. It
+// panics if next is nil.
 //
 // Do not use it over a proxy that sends a script with keys of several servers to the server of the first key.
 func GroupCommit(next driver.Store) driver.Store { return coalesce.New(next) }
 
 // DenialCache returns a store that answers a refused caller from memory while the refusal holds, for a second at most, and
 // keeps 100,000 keys. Nothing is refused that the store would admit, but for that second after a reset or a loss of state by
-// another process. It owns no store, and panics if next is nil.
+// another process. It panics if next is nil.
 func DenialCache(next driver.Store) driver.Store { return denials.New(next, 0) }
 
 // bare returns an error if a store has one of the decorators already.

@@ -89,7 +89,7 @@ type batch struct {
 	left    sync.WaitGroup // of the same callers
 }
 
-// leave is called for a caller that runs with its answer or has given up. A batch without waiting callers is canceled.
+// leave ends the wait of a caller. A batch without waiting callers is canceled.
 func (b *batch) leave() {
 	if b.waiting.Add(-1) == 0 {
 		b.cancel()
@@ -142,16 +142,16 @@ func (b *batch) decide(do func(context.Context, *driver.Batch) error, refused bo
 		ask = b.fit(b.open[0].req.Policy.MostUnits())
 	}
 	for len(b.open) > 0 {
-		if err := b.ctx.Err(); err != nil { // all callers have left
-			b.fail(err)
-			return refused
-		}
 		asked := driver.Batch{Ops: make([]driver.Op, 1)}
 		op := &asked.Ops[0]
 		op.Request = b.open[0].req
 		op.Cost = sum(b.open[:ask])
 		op.MaySettle = slices.ContainsFunc(b.open[:ask], func(c *call) bool { return c.req.MaySettle })
-		if err := do(b.ctx, &asked); err != nil {
+		err := b.ctx.Err() // of a batch that all callers have left
+		if err == nil {
+			err = do(b.ctx, &asked)
+		}
+		if err != nil {
 			b.fail(err)
 			return refused
 		}
@@ -175,12 +175,12 @@ func (b *batch) decide(do func(context.Context, *driver.Batch) error, refused bo
 func (b *batch) fit(remaining int64) int {
 	var fits, rest []*call
 	for _, c := range b.open {
+		to := &rest
 		if c.req.Cost <= remaining {
 			remaining -= c.req.Cost
-			fits = append(fits, c)
-		} else {
-			rest = append(rest, c)
+			to = &fits
 		}
+		*to = append(*to, c)
 	}
 	b.open = append(fits, rest...)
 	return max(1, len(fits))

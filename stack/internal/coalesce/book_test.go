@@ -63,8 +63,14 @@ func TestBookingsThatComeTogetherAreOneRoundTripInOrder(t *testing.T) {
 func TestPlainCallsDoNotWaitForBookings(t *testing.T) {
 	for _, within := range []int64{0, driver.MaxAhead} {
 		synctest.Test(t, func(t *testing.T) {
-			inner := &slowFor{far: newFar(), books: within == 0}
-			store, p := coalesce.New(inner), policy(t, sash.Every(10, time.Second))
+			inner := newFar()
+			slow := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+				if b.Ops[0].Within != within { // an hour longer for what the call does not wait for
+					time.Sleep(time.Hour)
+				}
+				return inner.Do(ctx, b)
+			})
+			store, p := coalesce.New(slow), policy(t, sash.Every(10, time.Second))
 			var wg sync.WaitGroup
 			for range 3 {
 				wg.Go(func() {
@@ -84,40 +90,21 @@ func TestPlainCallsDoNotWaitForBookings(t *testing.T) {
 	}
 }
 
-// A slowFor takes an hour longer for bookings, or for everything else.
-type slowFor struct {
-	*far
-	books bool
-}
-
-func (s *slowFor) Do(ctx context.Context, b *driver.Batch) error {
-	if s.books == (b.Ops[0].Within > 0) {
-		time.Sleep(time.Hour)
-	}
-	return s.far.Do(ctx, b)
-}
-
-// A mute store forgets answers, or panics.
-type mute struct {
-	*far
-	panics bool
-}
-
-func (m mute) Do(ctx context.Context, b *driver.Batch) error {
-	err := m.far.Do(ctx, b)
-	if m.panics {
-		panic("a bug")
-	}
-	for i := range b.Ops {
-		b.Ops[i].Answer = driver.Answer{}
-	}
-	return err
-}
-
 func TestAStoreWithABugLeavesNoBookingWaiting(t *testing.T) {
 	for _, panics := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			store, p := coalesce.New(mute{newFar(), panics}), policy(t, sash.PerMinute(10))
+			inner := newFar()
+			mute := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+				err := inner.Do(ctx, b)
+				if panics {
+					panic("a bug")
+				}
+				for i := range b.Ops {
+					b.Ops[i].Answer = driver.Answer{}
+				}
+				return err
+			})
+			store, p := coalesce.New(mute), policy(t, sash.PerMinute(10))
 			var wg sync.WaitGroup
 			for range 4 {
 				wg.Go(func() {

@@ -38,7 +38,7 @@ type gatherer interface {
 	Gathers(op *driver.Op) (place int, ok bool)
 }
 
-// New returns a store that decides through next, which it does not own. It panics if next is nil.
+// New returns a store that decides through next. It panics if next is nil.
 func New(next driver.Store) *Store {
 	if driver.Nil(next) {
 		panic("coalesce: New needs a store to decide with, such as memstore.New(nil)")
@@ -74,8 +74,7 @@ type line struct {
 	refused bool // the last answer was a refusal; owned by the goroutine that decides
 }
 
-// Do implements [driver.Store]. If ctx ends while a call waits for others, the call is not charged. If ctx ends during the
-// decision, it may be charged.
+// Do implements [driver.Store]. A call whose ctx ends before its decision begins is not charged.
 func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
 	op := &b.Ops[0]
 	if len(b.Ops) > 1 || op.Kind != driver.Charge || op.ID != "" {
@@ -83,7 +82,7 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
 	}
 	b.Chosen = 0
 	of := subject{op.Key, op.Within > 0}
-	if s.straight(&op.Request) || of.books && !s.each {
+	if s.apart || op.Cost == 0 || op.Partial || op.Policy.Block.Refusals > 0 || op.Policy.CountRefused || of.books && !s.each {
 		return s.gather(ctx, b)
 	}
 	sh := &s.shards[maphash.String(s.seed, op.Key)&(shards-1)]
@@ -105,11 +104,6 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
 	sh.mu.Unlock()
 	op.Answer, err = l.await(c)
 	return err
-}
-
-// straight reports whether a request is not joined with others of its key.
-func (s *Store) straight(req *driver.Request) bool {
-	return s.apart || req.Cost == 0 || req.Partial || req.Policy.Block.Refusals > 0 || req.Policy.CountRefused
 }
 
 // leave ends a caller's own decision. A goroutine decides the calls that have queued since.
@@ -156,8 +150,7 @@ func (l *line) next() *batch {
 	return l.take(n)
 }
 
-// decideEach answers calls by one batch of the store: of different keys, or bookings of one, each of which has an instant of its
-// own, so that there is no sum that could be charged. Its error is that of all calls.
+// decideEach answers calls of different keys, or bookings of one, by one batch of the store. Its error is that of all calls.
 func (s *Store) decideEach(b *batch) {
 	asked := driver.Batch{Mode: driver.Each, Ops: make([]driver.Op, len(b.open))}
 	for i, c := range b.open {
@@ -189,12 +182,11 @@ type place struct {
 // gather carries out a batch of one call through the store, with calls of other keys if they go to the same place. It leaves with
 // the next round trip, which is at once while fewer than mostTrips are under way, or as many calls wait as one takes.
 func (s *Store) gather(ctx context.Context, b *driver.Batch) error {
-	op := &b.Ops[0]
-	if s.many == nil {
-		return s.Store.Do(ctx, b)
+	op, n, gathers := &b.Ops[0], 0, false
+	if s.many != nil {
+		n, gathers = s.many.Gathers(op)
 	}
-	n, ok := s.many.Gathers(op)
-	if !ok {
+	if !gathers {
 		return s.Store.Do(ctx, b)
 	}
 	s.mu.Lock()

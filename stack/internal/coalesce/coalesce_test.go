@@ -1,7 +1,6 @@
 package coalesce_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -13,6 +12,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 	"example.com/sash/stack/internal/coalesce"
@@ -135,23 +135,21 @@ func TestABatchLastsAsLongAsItsMostPatientCaller(t *testing.T) {
 	})
 }
 
-// A panicking store fails where many calls are one.
-type panicking struct{ *far }
-
-func (p *panicking) Do(ctx context.Context, b *driver.Batch) error {
-	err := p.far.Do(ctx, b)
-	if b.Ops[0].Cost > 1 {
-		panic("a bug")
-	}
-	return err
-}
-
 func TestAFailureReachesEveryCallerOfTheBatch(t *testing.T) {
-	for name, store := range map[string]driver.Store{
-		"it fails":  &far{Store: memstore.New(nil), trip: time.Millisecond, err: errors.New("out of order")},
-		"it panics": &panicking{newFar()},
+	for name, after := range map[string]func(cost int64) error{
+		"it fails": func(int64) error { return errors.New("out of order") },
+		"it panics": func(cost int64) error {
+			if cost > 1 { // where many calls are one
+				panic("a bug")
+			}
+			return nil
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
+			inner := newFar()
+			store := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+				return errors.Join(inner.Do(ctx, b), after(b.Ops[0].Cost))
+			})
 			l := limiter(t, coalesce.New(store), sash.PerMinute(10))
 			var failed atomic.Int64
 			var wg sync.WaitGroup
@@ -170,27 +168,20 @@ func TestAFailureReachesEveryCallerOfTheBatch(t *testing.T) {
 	}
 }
 
-// A hanging store answers every call, except that one whose cost is hangs waits until its context ends.
-type hanging struct {
-	*far
-	hangs int64
-}
-
-func (h *hanging) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Cost == h.hangs {
-		h.underWay.Add(1)
-		defer h.underWay.Add(-1)
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	return h.far.Do(ctx, b)
-}
-
 // Callers that have their answer do not wait for the rest of the batch, and do not keep it alive.
 func TestABatchIsCanceledOnceEveryUnansweredCallerGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &hanging{newFar(), 9}
-		l := limiter(t, coalesce.New(store), sash.PerMinute(10))
+		store := newFar()
+		hangs := drivertest.Over(store, func(ctx context.Context, b *driver.Batch) error {
+			if b.Ops[0].Cost == 9 {
+				store.underWay.Add(1)
+				defer store.underWay.Add(-1)
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return store.Do(ctx, b)
+		})
+		l := limiter(t, coalesce.New(hangs), sash.PerMinute(10))
 		var wg sync.WaitGroup
 		wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
 		synctest.Wait()
@@ -221,7 +212,6 @@ type far struct {
 	calls    atomic.Int64
 	underWay atomic.Int64
 	most     atomic.Int64 // decisions under way at the same time
-	err      error
 
 	mu   sync.Mutex
 	each []int // guarded by mu: the requests of each round trip
@@ -243,8 +233,8 @@ func (f *far) Do(ctx context.Context, b *driver.Batch) error {
 	f.mu.Lock()
 	f.each = append(f.each, len(b.Ops))
 	f.mu.Unlock()
-	if err := pass(ctx, f.trip/2); err != nil || f.err != nil {
-		return cmp.Or(err, f.err)
+	if err := pass(ctx, f.trip/2); err != nil {
+		return err
 	}
 	err := f.Store.Do(ctx, b)
 	if late := pass(ctx, f.trip/2); late != nil {

@@ -19,29 +19,26 @@
 // # Different keys
 //
 // If the store can decide several subjects in one round trip (it has a method Gathers, as that of redisstore), batches and single
-// calls of different keys travel together. Eight round trips to a place of the store, such as a Redis or a slot of a
-// cluster, go out at once, each for one call or for what waits. A call that comes meanwhile waits until one of them is over,
-// or until 16 calls wait. Each has an answer or an error of its own.
-//
-// A call that meets no others leaves at once. A place that hangs delays no call of another, and while one round trip hangs
-// calls leave with the others. A round trip is canceled once all its callers have left. Peeks and calls of policies that
-// charge refused calls go with others too, but alone while another of their key waits.
+// calls of different keys travel together. Eight round trips to a place of the store, such as a Redis or a slot of a cluster, go out
+// at once; a call that comes meanwhile waits until one of them is over, or until 16 calls wait. Each has an answer or an error of its
+// own. A place that hangs delays no call of another. A round trip is canceled once all its callers have left.
 //
 // # Exact
 //
 // Each answer of the store is one atomic decision, and the answers of a batch are those of deciding its calls one after the other at that
 // instant, when all of them were waiting. So the limits hold as without this package, and a call is charged at most once. Two things
-// differ. Of calls that wait at the same time, a cheap one can be admitted after an earlier, more expensive one was refused, as if they
-// had come one by one. And a result's ResetAfter covers the whole batch.
+// differ. A cheap call can be admitted after an earlier, more expensive one that waited with it was refused, as if they had come one by
+// one. And a result's ResetAfter covers the whole batch.
 //
 // # Bookings
 //
 // Calls that may be booked (see [driver.Request]) have batches of their own, so no plain call waits for them. Each booking
 // starts at its own instant, so they have no sum: the store decides them one after the other in one round trip, in the
-// order in which they came ([driver.CanEach]), at most 64 at a time. If the caller leaves before its batch, nothing is
-// booked. Over a store that cannot each booking is a round trip.
+// order in which they came ([driver.CanEach]), at most 64 at a time. Over a store that cannot each booking is a round trip.
 //
-// A store of failover behind it would see the sum of a batch instead of a call's cost, and one error would fail all callers:
-// then no calls are joined. Calls that take what fits, decisions over several subjects, policies that have a block, resets
-// and settlements go straight to the store. Peeks and policies that charge refused calls are not added up with others of their key.
+// # What is not joined
+//
+// Decisions over several subjects, resets and settlements go straight to the store. Peeks, calls that take what fits, and policies that
+// have a block or charge refused calls are not added up with others of their key. Over failover nothing is: it would see the sum of a
+// batch in place of a call's cost, and one error would fail all callers.
 package coalesce

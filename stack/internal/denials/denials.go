@@ -3,10 +3,9 @@
 //
 // # Exact
 //
-// A refusal says when the same call would be admitted at the earliest; other calls can only make it later. So until then
-// the answer is known. Only units that are given back could make room earlier, so a refusal is kept only if the store
-// says that none can be (see [driver.Answer].Firm): no charge that counts may still be settled. A refusal is kept for
-// one cost and one policy: after a limit is raised, the store decides again.
+// A refusal says when the same call would be admitted at the earliest; other calls can only make it later. Only units that
+// are given back could make room earlier, so a refusal is kept only if the store says that none can be (see
+// [driver.Answer].Firm). It is kept for one cost and one policy: after a limit is raised, the store decides again.
 //
 // The time counts from when the request was sent, which was before the store decided:
 //
@@ -21,9 +20,9 @@
 //
 // # Bookings
 //
-// The refusal of a booking says at which instant the call would fit behind everybody who booked before. A later booking of the same cost
-// is refused from memory if that instant is farther away than it may be booked ahead, and goes to the store otherwise. So does a plain
-// call: it may go ahead of the queue. After the refusal of a plain call neither has room before its retry time.
+// The refusal of a booking says at which instant the call would fit behind everybody who booked before. A later booking of the
+// same cost is refused from memory if that instant is farther away than it may be booked ahead. A plain call goes to the store:
+// it may go ahead of the queue. After the refusal of a plain call neither has room before its retry time.
 //
 // # Resets
 //
@@ -31,12 +30,11 @@
 // effect after maxAge at the latest: no refusal is kept longer, whatever its RetryAfter.
 //
 // Calls that take what fits, decisions over several subjects and policies that charge refused calls go straight to the
-// store, and under a policy with a block all calls of a subject until it is blocked.
+// store, and so do all calls of a subject under a policy with a block, until it is blocked.
 package denials
 
 import (
 	"cmp"
-	"container/list"
 	"context"
 	"hash/maphash"
 	"sync"
@@ -53,10 +51,7 @@ const (
 )
 
 // A Store answers from memory while a refusal holds and passes everything else on to another store. It is safe for
-// concurrent use and has nothing to close.
-//
-// A refusal holds if it is [driver.Answer].Firm: whatever is given back meanwhile. While bookings lie ahead none is, because
-// each can be given back, so every call asks the store.
+// concurrent use and has nothing to close. While bookings lie ahead no refusal is firm: each can be given back.
 type Store struct {
 	driver.Passthrough
 	maxAge time.Duration
@@ -65,18 +60,16 @@ type Store struct {
 	shards []shard
 }
 
-// A shard keeps the refusals of the keys of some hashes that were used last, at most so many.
+// A shard keeps the refusals of the keys of some hashes, at most so many.
 type shard struct {
 	mu    sync.Mutex
 	most  int
-	keys  map[string]*list.Element // of order; guarded by mu, as what they point to
-	order list.List                // guarded by mu: of *denial, the first was used last
-	epoch uint64                   // guarded by mu: how often units of a key were given back
+	keys  map[string]*denial // guarded by mu, as what they point to
+	epoch uint64             // guarded by mu: how often units of a key were given back
 }
 
 // A denial is the refusals of a key under one policy.
 type denial struct {
-	key      string
 	policy   *driver.Policy
 	refusals [mostKept]refusal
 }
@@ -118,8 +111,7 @@ func (r *refusal) again(req *driver.Request, now time.Duration) driver.Answer {
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// New returns a store over next, which it does not own. No refusal is kept longer than maxAge, so that is the longest time
-// until a Reset by another process takes effect here. Zero is a second. New panics if next is nil.
+// New returns a store over next. No refusal is kept longer than maxAge; zero is a second. New panics if next is nil.
 func New(next driver.Store, maxAge time.Duration) *Store {
 	if driver.Nil(next) {
 		panic("denials: New needs a store to decide with, such as memstore.New(nil)")
@@ -130,11 +122,11 @@ func New(next driver.Store, maxAge time.Duration) *Store {
 	return s
 }
 
-// size sets how many keys it keeps. The ones that were not used for longest are dropped first.
+// size sets how many keys it keeps. A key beyond that takes the place of any other.
 func (s *Store) size(shards, keys int) {
 	s.shards = make([]shard, shards)
 	for i := range s.shards {
-		s.shards[i].most, s.shards[i].keys = keys, make(map[string]*list.Element)
+		s.shards[i].most, s.shards[i].keys = keys, make(map[string]*denial)
 	}
 }
 
@@ -150,12 +142,10 @@ func (s *Store) Recall(op *driver.Op) bool {
 	sh := s.shard(op.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.keys[op.Key]
-	if e == nil {
+	d, now := sh.keys[op.Key], time.Since(s.start)
+	if d == nil {
 		return false
 	}
-	sh.order.MoveToFront(e)
-	now, d := time.Since(s.start), e.Value.(*denial)
 	for i := range d.refusals {
 		if r := &d.refusals[i]; r.refuses(&op.Request, now) && d.policy.Equal(op.Policy) {
 			op.Answer = r.again(&op.Request, now)
@@ -170,11 +160,17 @@ func kept(op *driver.Op) bool {
 	return op.Kind == driver.Charge && op.Cost > 0 && op.ID == "" && !op.Partial && !op.Policy.CountRefused
 }
 
-// Do implements [driver.Store]. It knows the answer of Recall, and keeps no refusals of several subjects.
+// Do implements [driver.Store]. It knows the answer of Recall, and keeps no refusals of several subjects. What may make room is
+// forgotten, also after an error: the store may have carried it out.
 func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	op := &b.Ops[0]
 	if len(b.Ops) > 1 || !kept(op) {
-		return s.pass(ctx, b)
+		for i := range b.Ops {
+			if op := &b.Ops[i]; op.Kind != driver.Charge && op.MayCharge() == 0 {
+				defer s.forget(op.Key)
+			}
+		}
+		return s.Store.Do(ctx, b)
 	}
 	if s.Recall(op) {
 		b.Chosen = 0
@@ -191,53 +187,33 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	if err == nil && !answer.Allowed() && answer.Firm && answer.Source == driver.FromStore && !counts {
 		retry := microseconds(answer.Retry())
 		sh.keep(&op.Request, epoch, refusal{
-			cost:     op.Cost,
-			books:    op.Within > 0,
-			answer:   *answer,
-			received: time.Since(s.start),
-			room:     sent + retry,
-			until:    sent + min(retry, s.maxAge),
+			cost: op.Cost, books: op.Within > 0,
+			answer: *answer, received: time.Since(s.start),
+			room: sent + retry, until: sent + min(retry, s.maxAge),
 		})
 	}
 	return err
 }
 
-// pass passes a batch on, and forgets the refusals of keys in which it may make room, also after an error: the store may have
-// carried it out.
-func (s *Store) pass(ctx context.Context, b *driver.Batch) error {
-	for i := range b.Ops {
-		if op := &b.Ops[i]; op.Kind != driver.Charge && op.MayCharge() == 0 {
-			defer s.forget(op.Key)
-		}
-	}
-	return s.Store.Do(ctx, b)
-}
-
-// keep stores a refusal, unless units were given back since the request was sent.
+// keep stores a refusal, unless units were given back since the request was sent. It takes the place of the one of the same
+// cost and kind, or else of the one that ends first.
 func (sh *shard) keep(req *driver.Request, epoch uint64, r refusal) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.epoch != epoch {
 		return
 	}
-	e := sh.keys[req.Key]
-	if e == nil {
-		if last := sh.order.Back(); len(sh.keys) >= sh.most {
-			delete(sh.keys, sh.order.Remove(last).(*denial).key)
+	d := sh.keys[req.Key]
+	if d == nil && len(sh.keys) >= sh.most {
+		for other := range sh.keys {
+			delete(sh.keys, other)
+			break
 		}
-		e = sh.order.PushFront(&denial{key: req.Key, policy: req.Policy})
-		sh.keys[req.Key] = e
 	}
-	d := e.Value.(*denial)
-	if !d.policy.Equal(req.Policy) {
-		*d = denial{key: req.Key, policy: req.Policy}
+	if d == nil || !d.policy.Equal(req.Policy) {
+		d = &denial{policy: req.Policy}
+		sh.keys[req.Key] = d
 	}
-	d.set(r)
-	sh.order.MoveToFront(e)
-}
-
-// set replaces the refusal of the same cost and kind, or else the one that ends first.
-func (d *denial) set(r refusal) {
 	place := &d.refusals[0]
 	for i := range d.refusals {
 		old := &d.refusals[i]
@@ -258,8 +234,5 @@ func (s *Store) forget(key string) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.epoch++
-	if e := sh.keys[key]; e != nil {
-		sh.order.Remove(e)
-		delete(sh.keys, key)
-	}
+	delete(sh.keys, key)
 }
