@@ -121,9 +121,9 @@ func overGRPC(address, entry string) decide {
 	}
 	var turn atomic.Uint64
 	return func(ctx context.Context, key string) (bool, error) {
-		res, err := clients[turn.Add(1)%4].ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "bench", Descriptors: []*common.RateLimitDescriptor{{
-			Entries: []*common.RateLimitDescriptor_Entry{{Key: entry, Value: key}},
-		}}})
+		of := &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: entry, Value: key}}}
+		req := &pb.RateLimitRequest{Domain: "bench", Descriptors: []*common.RateLimitDescriptor{of}}
+		res, err := clients[turn.Add(1)%4].ShouldRateLimit(ctx, req)
 		return res.GetOverallCode() == pb.RateLimitResponse_OK, err
 	}
 }
