@@ -110,7 +110,7 @@ var faultsOfRegions = []struct {
 		await(t, "the replica has everything", func() bool {
 			return p.home.Info(t, "replication", "master_repl_offset") == replica.Info(t, "replication", "master_repl_offset")
 		})
-		replica.Promote(t)
+		replica.Must(t, "REPLICAOF", "NO", "ONE")
 		p.home = replica
 		for _, r := range p.regions {
 			r.way.Upstream = replica.Addr()

@@ -1,7 +1,7 @@
 // Package redistest starts real redis-server processes on free loopback ports, and stops them. Tests use [Start]; benchmarks,
 // commands and examples use [Run]. Others start replicas ([StartReplica]), sentinels ([StartSentinels]), clusters ([StartCluster]),
 // servers with TLS ([StartTLS]), and a server with a clock that the test moves ([StartWithClock]). A test can kill a server, pause,
-// resume, restart and promote it.
+// resume and restart it.
 //
 // The program is the redis-server on the PATH, or the one that the environment variable SASH_REDIS_SERVER names, such as
 // valkey-server. On Linux a server ends with the process that started it, even if that process is killed.
@@ -323,12 +323,6 @@ func fieldOf(info, name string) string {
 	_, after, _ := strings.Cut("\r\n"+info, "\r\n"+name+":")
 	value, _, _ := strings.Cut(after, "\r\n")
 	return value
-}
-
-// Promote makes a replica a primary. It keeps its data.
-func (s *Server) Promote(t testing.TB) {
-	t.Helper()
-	s.Must(t, "REPLICAOF", "NO", "ONE")
 }
 
 // await waits until a condition holds, and fails the test if that takes longer than startTime.
