@@ -62,7 +62,7 @@ func main() {
 }
 
 // A failure is what check panics with. It ends the run, which stops what it has started.
-type failure struct{ error }
+type failure struct{ err error }
 
 // check ends the run if there is an error. It may say what has failed.
 func check(err error, what ...string) {
@@ -85,7 +85,7 @@ func run(ctx context.Context) (err error) {
 		switch failed := recover().(type) {
 		case nil:
 		case failure:
-			err = failed.error
+			err = failed.err
 		default:
 			panic(failed)
 		}

@@ -63,7 +63,7 @@ func judgeBuild(t testing.TB, server string, a sash.Algorithm, edit func(name, t
 }
 
 // A mistake is an error with which check ends a walk or a part of a judge. Whoever runs it gets the error by caught.
-type mistake struct{ error }
+type mistake struct{ err error }
 
 func check(err error) {
 	if err != nil {
@@ -82,7 +82,7 @@ func caught(err *error) {
 	switch failed := recover().(type) {
 	case nil:
 	case mistake:
-		*err = failed.error
+		*err = failed.err
 	default:
 		panic(failed)
 	}

@@ -92,7 +92,7 @@ func randomCalls(s setup) (err error) {
 		w.clock.Advance(time.Duration(w.choose(400*24*3600))*time.Second + time.Duration(w.choose(1e6))*time.Microsecond)
 	}
 	w.opts = sash.Options{Algorithm: s.algorithm, Block: s.block, CountRefused: s.usual != choices && w.choose(5) == 4 && s.usual != bookings}
-	check(w.draw())
+	w.draw()
 	w.books = w.books && (s.usual != choices || w.choose(2) == 1)
 	for range w.steps {
 		check(w.step())
@@ -101,7 +101,7 @@ func randomCalls(s setup) (err error) {
 }
 
 // draw draws the policies of a walk.
-func (w *walk) draw() error {
+func (w *walk) draw() {
 	if w.algorithm == sash.SlidingBuckets {
 		w.opts.Resolution = resolutions[w.choose(len(resolutions))]
 	}
@@ -118,7 +118,6 @@ func (w *walk) draw() error {
 		w.books = w.store.Powers()&driver.CanBook != 0 && plan.Bookable()
 		w.note("plan %d: %v", len(w.plans)-1, limitsOf(plan))
 	}
-	return nil
 }
 
 func (w *walk) blocks() bool { return w.block.Refusals > 0 }
