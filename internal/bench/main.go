@@ -94,7 +94,7 @@ func run(ctx context.Context) (err error) {
 	only := flag.String("parts", "", "the parts to measure, with commas between them (all)")
 	page := flag.String("o", "", "the page whose tables are replaced (none: print them)")
 	quick := flag.Bool("quick", false, "check that everything runs")
-	driven := flag.String("drive", "", "a limiter, of which a history is written for the load on standard input; its address is the argument")
+	driven := flag.String("drive", "", "a limiter, whose history is written for the load on standard input; its address is the argument")
 	flag.Parse()
 	if *driven != "" {
 		drive(ctx, *driven, flag.Arg(0), os.Stdin, os.Stdout)
