@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,12 +15,12 @@ import (
 
 // drivers are limiters in the memory of this process, which only the scoreboard has.
 var drivers = []opener{
-	{"x/time/rate", func(_ string, w workload) (decide, func(), error) {
+	{"x/time/rate", func(_ string, w workload) decide {
 		return perKey(func() func() bool {
 			return rate.NewLimiter(rate.Limit(float64(w.units)/w.window.Seconds()), int(w.units)).Allow
 		})
 	}},
-	{"slidingwindow", func(_ string, w workload) (decide, func(), error) {
+	{"slidingwindow", func(_ string, w workload) decide {
 		return perKey(func() func() bool {
 			l, _ := slidingwindow.NewLimiter(w.window, w.units, func() (slidingwindow.Window, slidingwindow.StopFunc) { return slidingwindow.NewLocalWindow() })
 			return l.Allow
@@ -30,45 +29,40 @@ var drivers = []opener{
 }
 
 // perKey makes a limiter for each key.
-func perKey(limiter func() func() bool) (decide, func(), error) {
+func perKey(limiter func() func() bool) decide {
 	all := map[string]func() bool{}
 	return func(_ context.Context, key string) (bool, error) {
 		if all[key] == nil {
 			all[key] = limiter()
 		}
 		return all[key](), nil
-	}, func() {}, nil
+	}
 }
 
 // drive writes a history, for sash verify, of a limiter of 20 in 2 s. A line of the load is when to call, in seconds since
 // the epoch, and a key.
-func drive(ctx context.Context, name, address string, load io.Reader, history io.Writer) error {
+func drive(ctx context.Context, name, address string, load io.Reader, history io.Writer) {
 	all := append(slices.Clone(openers), drivers...)
 	i := slices.IndexFunc(all, func(o opener) bool { return o.name == name })
 	if i < 0 {
-		return fmt.Errorf("there is no limiter %q", name)
+		check(fmt.Errorf("there is no limiter %q", name))
 	}
-	decide, end, err := all[i].open(address, workload{units: 20, window: 2 * time.Second})
-	if err != nil {
-		return err
-	}
-	defer end()
+	decide := all[i].open(address, workload{units: 20, window: 2 * time.Second})
 	_, _ = decide(ctx, "warm-up") // connects
 	now := func() float64 { return float64(time.Now().UnixNano()) / 1e9 }
 	lines := bufio.NewScanner(load)
-	for err == nil && lines.Scan() {
+	for lines.Scan() {
 		var at float64
 		var key string
-		if _, err := fmt.Sscan(lines.Text(), &at, &key); err != nil {
-			return fmt.Errorf("the load has %q: %w", lines.Text(), err)
-		}
+		_, err := fmt.Sscan(lines.Text(), &at, &key)
+		check(err, "the load has "+lines.Text())
 		time.Sleep(time.Duration((at - now()) * 1e9))
 		call := map[string]any{"key": key, "sent": now()}
 		if admitted, err := decide(ctx, key); err == nil {
 			call["admitted"] = admitted
 		}
 		call["received"] = now()
-		err = json.NewEncoder(history).Encode(call)
+		check(json.NewEncoder(history).Encode(call))
 	}
-	return cmp.Or(err, lines.Err())
+	check(lines.Err())
 }

@@ -25,6 +25,7 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/goredisstore"
+	"example.com/sash/redisstore"
 	"example.com/sash/rueidisstore"
 	"example.com/sash/stack"
 )
@@ -37,133 +38,98 @@ var workloads = []workload{
 	{name: "one hot key over its limit, 64 callers", keys: 1, callers: 64, units: 100, window: time.Hour, refused: true},
 }
 
-// An opener opens a limiter of this program on a Redis, for one workload.
+// An opener opens a limiter of this program on a Redis, for one workload. Its clients stay open: they are idle afterwards.
 type opener struct {
 	name string
-	open func(addr string, w workload) (decide, func(), error)
+	open func(addr string, w workload) decide
 }
 
 var openers = []opener{
-	{"Sash, go-redis", func(addr string, w workload) (decide, func(), error) { return openSash(overGoRedis, addr, w, nil) }},
-	{"Sash, rueidis", func(addr string, w workload) (decide, func(), error) { return openSash(overRueidis, addr, w, nil) }},
-	{"Sash stack, rueidis", func(addr string, w workload) (decide, func(), error) {
-		return openSash(overRueidis, addr, w, &stack.Options{})
-	}},
-	{"Sash stack with leases, rueidis", func(addr string, w workload) (decide, func(), error) {
-		return openSash(overRueidis, addr, w, &stack.Options{Lease: min(100*time.Millisecond, w.window/100)})
+	{"Sash, go-redis", func(addr string, w workload) decide { return openSash(overGoRedis(addr), w) }},
+	{"Sash, rueidis", func(addr string, w workload) decide { return openSash(overRueidis(addr), w) }},
+	{"Sash stack, rueidis", func(addr string, w workload) decide { return openSash(stacked(overRueidis(addr), 0), w) }},
+	{"Sash stack with leases, rueidis", func(addr string, w workload) decide {
+		return openSash(stacked(overRueidis(addr), min(100*time.Millisecond, w.window/100)), w)
 	}},
 	{"redis_rate", openRedisRate}, {"ulule/limiter", openUlule}, {"throttled", openThrottled},
 }
 
-func overGoRedis(addr string) (driver.Store, func(), error) {
-	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
-	return goredisstore.New(c, nil), func() { _ = c.Close() }, nil
+func overGoRedis(addr string) *redisstore.Store { return goredisstore.New(newClient(addr), nil) }
+
+func overRueidis(addr string) driver.Store {
+	return rueidisstore.New(must(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})), nil)
 }
 
-func overRueidis(addr string) (driver.Store, func(), error) {
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
-	if err != nil {
-		return nil, nil, err
-	}
-	return rueidisstore.New(c, nil), c.Close, nil
+func newClient(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
 }
 
-// openSash opens Sash over a client, behind the decorators of the options if there are any. Every answer is Redis's.
-func openSash(client func(string) (driver.Store, func(), error), addr string, w workload, opts *stack.Options) (decide, func(), error) {
-	store, end, err := client(addr)
-	if err != nil {
-		return nil, nil, err
-	}
-	if opts != nil {
-		o := *opts
-		o.Failover = failover.Options{Budget: time.Minute}
-		stacked, err := stack.New(store, &o)
-		if err != nil {
-			return nil, nil, err
-		}
-		plain := end
-		store, end = stacked, func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			_ = stacked.Close(ctx) // the server is about to stop
-			plain()
-		}
-	}
-	limiter, err := sash.New(store, nil, sash.Every(w.units, w.window))
-	if err != nil {
-		return nil, nil, err
-	}
+// stacked puts the decorators of a stack over a store. Every answer is Redis's.
+func stacked(store driver.Store, lease time.Duration) driver.Store {
+	return must(stack.New(store, &stack.Options{Lease: lease, Failover: failover.Options{Budget: time.Minute}}))
+}
+
+// openSash opens Sash over a store.
+func openSash(store driver.Store, w workload) decide {
+	limiter := must(sash.New(store, nil, sash.Every(w.units, w.window)))
 	return func(ctx context.Context, key string) (bool, error) {
 		res, err := limiter.Allow(ctx, key)
 		return res.Allowed, err
-	}, end, nil
+	}
 }
 
 // openRedisRate is github.com/go-redis/redis_rate: GCRA in a script.
-func openRedisRate(addr string, w workload) (decide, func(), error) {
-	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
-	limiter := redis_rate.NewLimiter(c)
+func openRedisRate(addr string, w workload) decide {
+	limiter := redis_rate.NewLimiter(newClient(addr))
 	limit := redis_rate.Limit{Rate: int(w.units), Burst: int(w.units), Period: w.window}
 	return func(ctx context.Context, key string) (bool, error) {
 		res, err := limiter.Allow(ctx, key, limit)
 		return err == nil && res.Allowed > 0, err
-	}, func() { _ = c.Close() }, nil
+	}
 }
 
 // openUlule is github.com/ulule/limiter: a fixed window that begins with its first call.
-func openUlule(addr string, w workload) (decide, func(), error) {
-	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
-	store, err := ululestore.NewStore(c)
-	if err != nil {
-		return nil, nil, err
-	}
-	l := limiter.New(store, limiter.Rate{Limit: w.units, Period: w.window})
+func openUlule(addr string, w workload) decide {
+	l := limiter.New(must(ululestore.NewStore(newClient(addr))), limiter.Rate{Limit: w.units, Period: w.window})
 	return func(ctx context.Context, key string) (bool, error) {
 		res, err := l.Get(ctx, key)
 		return err == nil && !res.Reached, err
-	}, func() { _ = c.Close() }, nil
+	}
 }
 
 // openThrottled is github.com/throttled/throttled: GCRA by compare and swap, which gives up after ten tries. Over its limit
 // such a call counts as refused.
-func openThrottled(addr string, w workload) (decide, func(), error) {
-	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
-	store, err := throttledstore.NewCtx(c, "throttled:")
-	if err != nil {
-		return nil, nil, err
-	}
-	l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
+func openThrottled(addr string, w workload) decide {
+	store := must(throttledstore.NewCtx(newClient(addr), "throttled:"))
+	l := must(throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
 		MaxRate: throttled.PerDuration(int(w.units), w.window), MaxBurst: int(w.units) - 1,
-	})
+	}))
 	return func(ctx context.Context, key string) (bool, error) {
 		limited, _, err := l.RateLimitCtx(ctx, key, 1)
 		if w.refused {
 			return false, nil
 		}
 		return !limited && err == nil, err
-	}, func() { _ = c.Close() }, err
+	}
 }
 
 // limiters measures limiters on one Redis.
-func (b *bench) limiters() error {
-	s, err := startRedis()
-	if err != nil {
-		return err
-	}
-	defer s.stop()
+func (b *bench) limiters() {
+	s := startRedis()
+	defer s.Stop()
 	versions := append([]string{s.version}, modules("github.com/redis/go-redis/v9", "github.com/redis/rueidis",
 		"github.com/go-redis/redis_rate/v10", "github.com/ulule/limiter/v3", "github.com/throttled/throttled/v2")...)
 	var others []contender
 	var missing []string
 	for _, p := range programs {
 		b.say("installing %s", p.name)
-		c, err := b.program(p, s.addr)
+		c, end, err := b.program(p, s.Addr())
 		if err != nil {
 			b.say("not measured: %s: %v", p.name, err)
 			missing = append(missing, "without "+p.name)
 			continue
 		}
-		defer c.close()
+		defer end()
 		others, versions = append(others, c), append(versions, c.version)
 	}
 	for i, w := range workloads {
@@ -172,36 +138,18 @@ func (b *bench) limiters() error {
 		if i == 0 {
 			t.versions = append(versions, missing...)
 		}
-		if err := b.limitersUnder(w, s, others, &t); err != nil {
-			return err
+		var all []contender
+		for _, o := range openers {
+			if o.name != "throttled" || w.keys > 1 || w.refused { // otherwise 73 % of its calls fail
+				all = append(all, b.inProcess(o.name, o.open(s.Addr(), w)))
+			}
+		}
+		all = append(all, others...)
+		for i, f := range b.measure(w, all, func(int) float64 { return s.processor() }, s.flush) {
+			t.row(all[i].name, f.perSecond, f.p99, f.used)
 		}
 		b.tables = append(b.tables, t)
 	}
-	return nil
-}
-
-func (b *bench) limitersUnder(w workload, s *server, others []contender, t *table) error {
-	var all []contender
-	for _, o := range openers {
-		if o.name == "throttled" && w.keys == 1 && !w.refused {
-			continue // 73 % of its calls fail there
-		}
-		decide, end, err := o.open(s.addr, w)
-		if err != nil {
-			return err
-		}
-		defer end()
-		all = append(all, b.inProcess(o.name, decide, end))
-	}
-	all = append(all, others...)
-	results, err := b.measure(w, all, func(int) (float64, error) { return s.processor() }, s.flush)
-	if err != nil {
-		return err
-	}
-	for i, f := range results {
-		t.row(all[i].name, f.perSecond, f.p99, f.used)
-	}
-	return nil
 }
 
 // A program has a limiter of another language. It gets the address of Redis as its argument and writes one line of JSON
@@ -234,25 +182,18 @@ var programs = []program{
 }
 
 // program installs and starts a program.
-func (b *bench) program(p program, redis string) (contender, error) {
+func (b *bench) program(p program, redis string) (c contender, end func(), err error) {
 	dir := filepath.Join(b.dir, p.dir)
 	if err := install(b, p.dir, dir, p.get); err != nil {
-		return contender{}, err
+		return c, nil, err
 	}
 	cmd := exec.Command(p.start[0], append(p.start[1:len(p.start):len(p.start)], redis)...)
 	cmd.Dir, cmd.Stderr, cmd.WaitDelay = dir, os.Stderr, time.Second
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return contender{}, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return contender{}, err
-	}
+	in, out := must(cmd.StdinPipe()), must(cmd.StdoutPipe())
 	if err := cmd.Start(); err != nil {
-		return contender{}, err
+		return c, nil, err
 	}
-	end := func() {
+	end = func() {
 		_ = in.Close() // it ends with its input
 		_ = cmd.Wait()
 	}
@@ -260,7 +201,7 @@ func (b *bench) program(p program, redis string) (contender, error) {
 	var hello struct{ Version string }
 	if err := answers.Decode(&hello); err != nil {
 		end()
-		return contender{}, fmt.Errorf("the program's version: %w", err)
+		return c, nil, fmt.Errorf("the program's version: %w", err)
 	}
 	return contender{p.name, hello.Version, func(w workload, d time.Duration) (outcome, error) {
 		ask, _ := json.Marshal(map[string]any{ // of numbers
@@ -272,7 +213,7 @@ func (b *bench) program(p program, redis string) (contender, error) {
 		var o outcome
 		err := answers.Decode(&o)
 		return o, err
-	}, end}, nil
+	}}, end, nil
 }
 
 // install copies a folder and runs the commands in it, unless that has been done.

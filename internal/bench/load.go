@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,13 +42,11 @@ func (o outcome) perSecond() float64 { return float64(o.Decisions) / o.MS * 1000
 type decide func(ctx context.Context, key string) (allowed bool, err error)
 
 // load decides from goroutines for a time.
-func load(ctx context.Context, decide decide, w workload, d time.Duration) (outcome, error) {
+func load(ctx context.Context, decide decide, w workload, d time.Duration) (o outcome, failed error) {
 	names := make([]string, w.keys)
 	for i := range names {
 		names[i] = fmt.Sprintf("bench:%d", i)
 	}
-	var o outcome
-	var failed error
 	var mu sync.Mutex // guards o, failed and times
 	times := hdrhistogram.New(1, time.Minute.Nanoseconds(), 2)
 	start := make(chan struct{})
@@ -95,120 +94,82 @@ func load(ctx context.Context, decide decide, w workload, d time.Duration) (outc
 type contender struct {
 	name, version string
 	load          func(w workload, d time.Duration) (outcome, error)
-	close         func()
 }
 
 // inProcess is a contender of this program.
-func (b *bench) inProcess(name string, decide decide, end func()) contender {
-	return contender{name: name, close: end, load: func(w workload, d time.Duration) (outcome, error) {
+func (b *bench) inProcess(name string, decide decide) contender {
+	return contender{name: name, load: func(w workload, d time.Duration) (outcome, error) {
 		return load(b.ctx, decide, w, d)
 	}}
 }
 
 // figures are the rounds of one contender under one workload.
-type figures struct{ perSecond, p99, used figure }
+type figures struct{ perSecond, p50, p99, used figure }
 
 // measure has every contender decide under a workload in turn, each after a quarter of a turn to warm up. used returns a
 // total that grows with the work, such as the processor time of Redis in microseconds; its growth is divided by decisions.
 // empty empties the store before each turn.
-func (b *bench) measure(w workload, all []contender, used func(i int) (float64, error), empty func() error) ([]figures, error) {
+func (b *bench) measure(w workload, all []contender, used func(i int) float64, empty func()) []figures {
 	results := make([]figures, len(all))
-	err := b.alternate(len(all), func(i int) error {
-		if err := empty(); err != nil {
-			return err
-		}
-		if _, err := all[i].load(w, b.turn/4); err != nil {
-			return fmt.Errorf("%s: %w", all[i].name, err)
-		}
-		before, err := used(i)
-		if err != nil {
-			return err
-		}
+	b.alternate(len(all), func(i int) {
+		empty()
+		_, err := all[i].load(w, b.turn/4)
+		check(err, all[i].name)
+		before := used(i)
 		o, err := all[i].load(w, b.turn)
-		if err != nil {
-			return fmt.Errorf("%s: %w", all[i].name, err)
-		}
+		check(err, all[i].name)
 		if !w.refused && o.Admitted != o.Decisions {
-			return fmt.Errorf("%s refused %d of %d calls that have room", all[i].name, o.Decisions-o.Admitted, o.Decisions)
-		}
-		after, err := used(i)
-		if err != nil {
-			return err
+			check(fmt.Errorf("%s refused %d of %d calls that have room", all[i].name, o.Decisions-o.Admitted, o.Decisions))
 		}
 		f := &results[i]
-		f.perSecond, f.p99 = append(f.perSecond, o.perSecond()), append(f.p99, o.P99)
-		f.used = append(f.used, (after-before)/float64(max(1, o.Decisions)))
-		return nil
+		f.perSecond, f.p50, f.p99 = append(f.perSecond, o.perSecond()), append(f.p50, o.P50), append(f.p99, o.P99)
+		f.used = append(f.used, (used(i)-before)/float64(max(1, o.Decisions)))
 	})
-	return results, err
+	return results
 }
 
 // A server is a redis-server that is measured.
 type server struct {
+	*redistest.Server
 	*redis.Client
-	addr    string
 	version string
-	process *redistest.Server
 }
 
-func startRedis() (*server, error) {
-	process, err := redistest.Run()
-	if err != nil {
-		return nil, err
-	}
-	s := &server{addr: process.Addr(), process: process}
-	s.Client = redis.NewClient(&redis.Options{Addr: s.addr, PoolSize: 1, MaxRetries: -1, Protocol: 2})
-	info, err := s.InfoMap(context.Background(), "server").Result()
-	if err != nil {
-		s.stop()
-		return nil, err
-	}
-	s.version = "Redis " + info["Server"]["redis_version"]
-	return s, nil
+func startRedis() *server {
+	s := &server{Server: must(redistest.Run())}
+	s.Client = redis.NewClient(&redis.Options{Addr: s.Addr(), PoolSize: 1, MaxRetries: -1, Protocol: 2})
+	s.version = "Redis " + s.info("Server", "redis_version")
+	return s
 }
 
-func (s *server) stop() {
-	_ = s.Close() // the server goes with it
-	s.process.Stop()
-}
+func (s *server) flush() { check(s.FlushAll(context.Background()).Err()) }
 
-func (s *server) flush() error { return s.FlushAll(context.Background()).Err() }
+// info returns a field of a section of INFO.
+func (s *server) info(section, field string) string {
+	return must(s.InfoMap(context.Background(), section).Result())[section][field]
+}
 
 // processor returns the microseconds of processor time that the server has used.
-func (s *server) processor() (float64, error) {
-	info, err := s.InfoMap(context.Background(), "cpu").Result()
-	if err != nil {
-		return 0, err
-	}
-	var user, system float64
-	_, err = fmt.Sscan(info["CPU"]["used_cpu_user"]+" "+info["CPU"]["used_cpu_sys"], &user, &system)
-	return (user + system) * 1e6, err
+func (s *server) processor() float64 {
+	return sum(s.info("CPU", "used_cpu_user"), s.info("CPU", "used_cpu_sys")) * 1e6
 }
 
 // scriptTime returns the microseconds that the server has spent in EVALSHA since the last CONFIG RESETSTAT.
-func (s *server) scriptTime() (float64, error) {
-	info, err := s.InfoMap(context.Background(), "commandstats").Result()
-	if err != nil {
-		return 0, err
-	}
+func (s *server) scriptTime() (micros float64) {
 	var calls int64
-	var micros float64
-	_, err = fmt.Sscanf(info["Commandstats"]["cmdstat_evalsha"], "calls=%d,usec=%f,", &calls, &micros)
-	return micros, err
+	must(fmt.Sscanf(s.info("Commandstats", "cmdstat_evalsha"), "calls=%d,usec=%f,", &calls, &micros))
+	return micros
 }
 
 // processorOf returns the microseconds of processor time that a process has used, from /proc.
-func processorOf(pid int) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
+func processorOf(pid int) float64 {
+	text := must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))
 	_, rest, _ := strings.Cut(string(text), ") ") // behind the name, which may hold anything
 	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
-	}
-	var user, system float64 // in ticks of 10 ms
-	_, err = fmt.Sscan(fields[11]+" "+fields[12], &user, &system)
-	return (user + system) * 10_000, err
+	return sum(fields[11], fields[12]) * 10_000 // in ticks of 10 ms
+}
+
+// sum adds processor time of programs and of the system.
+func sum(user, system string) float64 {
+	return must(strconv.ParseFloat(user, 64)) + must(strconv.ParseFloat(system, 64))
 }

@@ -45,7 +45,7 @@ func (b *bench) say(format string, args ...any) {
 
 var parts = []struct {
 	name string
-	run  func(*bench) error
+	run  func(*bench)
 }{
 	{"scripts", (*bench).scripts}, {"limiters", (*bench).limiters}, {"service", (*bench).service},
 	{"regions", (*bench).regions}, {"logs", (*bench).logs},
@@ -53,7 +53,7 @@ var parts = []struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
+	err := run(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -61,34 +61,56 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	b := &bench{ctx: ctx, out: os.Stderr, rounds: 5, turn: time.Second, calls: 10_000, dir: "../../bin/bench"}
-	only := flags.String("parts", "", "the parts to measure, with commas between them (all)")
-	page := flags.String("o", "", "the page whose tables are replaced (none: print them)")
-	quick := flags.Bool("quick", false, "check that everything runs")
-	driven := flags.String("drive", "", "a limiter, of which a history is written for the load on standard input; its address is the argument")
-	if err := flags.Parse(args); err != nil {
-		return err
+// A failure is what check panics with. It ends the run, which stops what it has started.
+type failure struct{ err error }
+
+// check ends the run if there is an error. It may say what has failed.
+func check(err error, what ...string) {
+	if err != nil && what != nil {
+		err = fmt.Errorf("%s: %w", what[0], err)
 	}
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// must returns a value, and ends the run if there is an error.
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+func run(ctx context.Context) (err error) {
+	defer func() {
+		switch failed := recover().(type) {
+		case nil:
+		case failure:
+			err = failed.err
+		default:
+			panic(failed)
+		}
+	}()
+	b := &bench{ctx: ctx, out: os.Stderr, rounds: 5, turn: time.Second, calls: 10_000, dir: "../../bin/bench"}
+	only := flag.String("parts", "", "the parts to measure, with commas between them (all)")
+	page := flag.String("o", "", "the page whose tables are replaced (none: print them)")
+	quick := flag.Bool("quick", false, "check that everything runs")
+	driven := flag.String("drive", "", "a limiter, whose history is written for the load on standard input; its address is the argument")
+	flag.Parse()
 	if *driven != "" {
-		return drive(ctx, *driven, flags.Arg(0), os.Stdin, os.Stdout)
+		drive(ctx, *driven, flag.Arg(0), os.Stdin, os.Stdout)
+		return nil
 	}
 	if *quick {
 		b.rounds, b.turn, b.calls = 1, 100*time.Millisecond, 640
 	}
-	if err := os.MkdirAll(b.dir, 0o755); err != nil {
-		return err
-	}
+	check(os.MkdirAll(b.dir, 0o755))
 	names := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
 	for _, p := range parts {
 		if *only != "" && !slices.Contains(names, p.name) {
 			continue
 		}
 		names = slices.DeleteFunc(names, func(n string) bool { return n == p.name })
-		if err := p.run(b); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
+		p.run(b)
 	}
 	if len(names) > 0 {
 		return fmt.Errorf("there is no part %s", strings.Join(names, ", "))
@@ -99,12 +121,8 @@ func run(ctx context.Context, args []string) error {
 		}
 		return nil
 	}
-	text, err := os.ReadFile(*page)
-	if err != nil {
-		return err
-	}
-	written, err := replaceTables(string(text), b.tables)
-	return errors.Join(err, os.WriteFile(*page, []byte(written), 0o644))
+	text, err := replaceTables(string(must(os.ReadFile(*page))), b.tables)
+	return errors.Join(err, os.WriteFile(*page, []byte(text), 0o644))
 }
 
 // A figure is one measurement in each round.
@@ -178,16 +196,11 @@ func replaceTables(page string, tables []table) (string, error) {
 }
 
 // alternate measures each of n contenders once per round, beginning with another one each time.
-func (b *bench) alternate(n int, measure func(i int) error) error {
+func (b *bench) alternate(n int, measure func(i int)) {
 	for round := range b.rounds {
 		for i := range n {
-			if err := b.ctx.Err(); err != nil {
-				return err
-			}
-			if err := measure((i + round) % n); err != nil {
-				return err
-			}
+			check(b.ctx.Err())
+			measure((i + round) % n)
 		}
 	}
-	return nil
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
-	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/goredisstore"
 	"example.com/sash/lease"
@@ -21,90 +18,57 @@ import (
 var ways = []time.Duration{2 * time.Millisecond, 80 * time.Millisecond, 150 * time.Millisecond}
 
 // newFarWay returns a proxy for a server that passes bytes in each direction later by a delay.
-func newFarWay(to string, delay time.Duration) (*toxiproxy.Proxy, error) {
+func newFarWay(to string, delay time.Duration) *toxiproxy.Proxy {
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	way := toxiproxy.NewProxy(server, "far way", "127.0.0.1:0", to)
-	err := way.Start()
+	check(way.Start())
 	for _, stream := range []string{"upstream", "downstream"} {
 		toxic := fmt.Sprintf(`{"name": %q, "type": "latency", "stream": %[1]q, "attributes": {"latency": %d}}`, stream, delay.Milliseconds())
-		_, failed := way.Toxics.AddToxicJson(strings.NewReader(toxic))
-		err = errors.Join(err, failed)
+		must(way.Toxics.AddToxicJson(strings.NewReader(toxic)))
 	}
-	return way, err
+	return way
 }
 
 // regions measures one limit of 10,000 in 20 s over three regions, each of which decides next door over units that it leases
 // from a home, beside one Redis for all. Callers come at four fifths of the limit, spread over the regions.
-func (b *bench) regions() error {
+func (b *bench) regions() {
 	t := table{name: "one limit over three regions", head: []string{"way to the home and back", "leases: p50 ms", "p99 ms", "one Redis: p50 ms", "p99 ms"}}
-	home, err := startRedis()
-	if err != nil {
-		return err
-	}
-	defer home.stop()
+	home := startRedis()
+	defer home.Stop()
 	t.versions = []string{home.version, "10,000 in 20 s, leases of 1 s, 300 calls a second"}
-	limit := sash.Every(10_000, 20*time.Second)
 	for _, trip := range ways {
 		b.say("a region %v from the home", trip)
-		way, err := newFarWay(home.addr, trip/2)
-		if err != nil {
-			return err
+		cells := []any{trip}
+		for _, f := range b.region(home, trip) {
+			for _, micros := range []figure{f.p50, f.p99} {
+				var ms figure
+				for _, v := range micros {
+					ms = append(ms, v/1000)
+				}
+				cells = append(cells, ms)
+			}
 		}
-		near, err := startRedis()
-		if err != nil {
-			way.Stop()
-			return err
-		}
-		cells, err := b.region(limit, way.Listen, near.addr, home)
-		near.stop()
-		way.Stop()
-		if err != nil {
-			return err
-		}
-		t.row(append([]any{trip}, cells...)...)
+		t.row(cells...)
 	}
 	b.tables = append(b.tables, t)
-	return nil
 }
 
 // region measures a region: with leases in its own Redis, and by the home alone.
-func (b *bench) region(limit sash.Limit, homeAddr, nearAddr string, home *server) (cells []any, err error) {
-	far, near := redis.NewClient(&redis.Options{Addr: homeAddr}), redis.NewClient(&redis.Options{Addr: nearAddr})
-	one := redis.NewClient(&redis.Options{Addr: homeAddr, PoolSize: 100}) // each call goes home
-	defer far.Close()
-	defer near.Close()
-	defer one.Close()
-	leased, err := lease.Shared(goredisstore.New(far, nil), goredisstore.New(near, nil), time.Second, nil)
-	if err != nil {
-		return nil, err
+func (b *bench) region(home *server, trip time.Duration) []figures {
+	way, near := newFarWay(home.Addr(), trip/2), startRedis()
+	defer near.Stop()
+	defer way.Stop()
+	far := func(connections int) driver.Store {
+		return goredisstore.New(redis.NewClient(&redis.Options{Addr: way.Listen, PoolSize: connections}), nil)
 	}
-	for _, store := range []driver.Store{leased, goredisstore.New(one, nil)} {
-		limiter, err := sash.New(store, nil, limit)
-		if err != nil {
-			return nil, err
-		}
-		var p50, p99 figure
-		for range b.rounds {
-			if err := home.flush(); err != nil {
-				return nil, err
-			}
-			decide := func(ctx context.Context, key string) (bool, error) {
-				res, err := limiter.Allow(ctx, key)
-				return res.Allowed, err
-			}
-			w := workload{keys: 1, callers: 60, perSecond: 300}
-			if _, err := load(b.ctx, decide, w, 3*b.turn); err != nil { // until leases are there
-				return nil, err
-			}
-			times, err := load(b.ctx, decide, w, 4*b.turn)
-			if err != nil {
-				return nil, err
-			}
-			p50, p99 = append(p50, times.P50/1000), append(p99, times.P99/1000)
-		}
-		cells = append(cells, p50, p99)
-	}
-	ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
-	defer cancel()
-	return cells, leased.Release(ctx)
+	leased := must(lease.Shared(far(0), overGoRedis(near.Addr()), time.Second, nil))
+	limit := workload{units: 10_000, window: 20 * time.Second}
+	long := *b
+	long.turn *= 6 // the first quarter is until leases are there
+	results := long.measure(workload{keys: 1, callers: 60, perSecond: 300}, []contender{
+		b.inProcess("leases", openSash(leased, limit)),
+		b.inProcess("one Redis", openSash(far(100), limit)), // each call goes home
+	}, func(int) float64 { return 0 }, home.flush)
+	check(leased.Release(b.ctx))
+	return results
 }

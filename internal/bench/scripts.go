@@ -62,10 +62,7 @@ func bySash(name string, opts sash.Options) script {
 		if o.Algorithm == sash.SlidingBuckets {
 			o.Resolution = max(limits[0].Window/100, time.Microsecond).Truncate(time.Microsecond)
 		}
-		policy, err := sash.NewPolicy(&o, limits...)
-		if err != nil {
-			panic(fmt.Sprintf("bench: %s: %v", name, err)) // a limit of this program is invalid
-		}
+		policy := must(sash.NewPolicy(&o, limits...))
 		var rec recorder
 		_, _ = driver.Decide(context.Background(), redisstore.New(&rec, nil), driver.Request{Key: key, Cost: cost, Policy: policy})
 		return []call{rec.call}
@@ -105,18 +102,14 @@ var scripts = []script{
 }
 
 // decide makes n decisions in pipelines and returns the microseconds that Redis took for one, and the time between two.
-func (s *server) decide(by script, keys int, cost int64, limits []sash.Limit, n int) (micros float64, period time.Duration, err error) {
+func (s *server) decide(by script, keys int, cost int64, limits []sash.Limit, n int) (micros float64, period time.Duration) {
 	ctx := context.Background()
 	calls := make([][]call, keys)
 	for i := range calls {
 		calls[i] = by.calls(fmt.Sprintf("client:%06d", i), cost, limits)
 	}
-	if err := s.ScriptLoad(ctx, calls[0][0].script.Text).Err(); err != nil {
-		return 0, 0, err
-	}
-	if err := s.ConfigResetStat(ctx).Err(); err != nil {
-		return 0, 0, err
-	}
+	check(s.ScriptLoad(ctx, calls[0][0].script.Text).Err())
+	check(s.ConfigResetStat(ctx).Err())
 	began := time.Now()
 	for done := 0; done < n; {
 		pipe := s.Pipeline()
@@ -125,60 +118,39 @@ func (s *server) decide(by script, keys int, cost int64, limits []sash.Limit, n 
 				pipe.EvalSha(ctx, c.script.SHA1, c.keys, c.args()...)
 			}
 		}
-		if _, err := pipe.Exec(ctx); err != nil {
-			return 0, 0, fmt.Errorf("%s: %w", by.name, err)
-		}
+		_, err := pipe.Exec(ctx)
+		check(err, by.name)
 	}
 	period = time.Since(began) / time.Duration(n)
-	micros, err = s.scriptTime()
-	return micros / float64(n), period, err
+	return s.scriptTime() / float64(n), period
 }
 
 // once measures a script in a state.
-func (s *server) once(by script, in state, n int) (float64, error) {
-	if err := s.flush(); err != nil {
-		return 0, err
-	}
+func (s *server) once(by script, in state, n int) float64 {
+	s.flush()
 	limits, fill := in.limits, in.fill
 	if in.leaving > 0 { // a window of as many calls as the script makes in that time
-		_, period, err := s.decide(by, 1, 1, []sash.Limit{sash.Every(100_000, 5*time.Millisecond)}, max(n/4, 640))
-		if err != nil {
-			return 0, err
-		}
+		_, period := s.decide(by, 1, 1, []sash.Limit{sash.Every(100_000, 5*time.Millisecond)}, max(n/4, 640))
 		window := (time.Duration(in.leaving) * period).Truncate(time.Microsecond)
 		limits, fill = []sash.Limit{sash.Every(100_000, max(sash.MinWindow, window))}, in.leaving*12/10
 	}
-	if _, _, err := s.decide(by, in.keys, in.cost, limits, max(fill, 1)); err != nil {
-		return 0, err
-	}
-	micros, _, err := s.decide(by, in.keys, in.cost, limits, n)
-	return micros, err
+	s.decide(by, in.keys, in.cost, limits, max(fill, 1))
+	micros, _ := s.decide(by, in.keys, in.cost, limits, n)
+	return micros
 }
 
 // memory returns the bytes of a key that has admitted n calls.
-func (s *server) memory(by script, n int) (float64, error) {
+func (s *server) memory(by script, n int) int64 {
 	ctx := context.Background()
-	if err := s.flush(); err != nil {
-		return 0, err
-	}
-	if _, _, err := s.decide(by, 1, 1, []sash.Limit{sash.Every(100_000, time.Hour)}, n); err != nil {
-		return 0, err
-	}
-	key, err := s.RandomKey(ctx).Result()
-	if err != nil {
-		return 0, err
-	}
-	bytes, err := s.MemoryUsage(ctx, key, 0).Result()
-	return float64(bytes), err
+	s.flush()
+	s.decide(by, 1, 1, []sash.Limit{sash.Every(100_000, time.Hour)}, n)
+	return must(s.MemoryUsage(ctx, must(s.RandomKey(ctx).Result()), 0).Result())
 }
 
 // scripts measures what decisions cost Redis.
-func (b *bench) scripts() error {
-	s, err := startRedis()
-	if err != nil {
-		return err
-	}
-	defer s.stop()
+func (b *bench) scripts() {
+	s := startRedis()
+	defer s.Stop()
 	t := table{name: "server time of a decision, µs", versions: []string{s.version}, head: []string{"script"}}
 	times := make([][]figure, len(scripts))
 	for i := range times {
@@ -187,13 +159,7 @@ func (b *bench) scripts() error {
 	for k, in := range states(b.calls) {
 		b.say("server time, %s", in.name)
 		t.head = append(t.head, in.name)
-		if err := b.alternate(len(scripts), func(i int) error {
-			micros, err := s.once(scripts[i], in, b.calls)
-			times[i][k] = append(times[i][k], micros)
-			return err
-		}); err != nil {
-			return err
-		}
+		b.alternate(len(scripts), func(i int) { times[i][k] = append(times[i][k], s.once(scripts[i], in, b.calls)) })
 	}
 	for i, by := range scripts {
 		cells := []any{by.name}
@@ -213,14 +179,9 @@ func (b *bench) scripts() error {
 		}
 		cells := []any{by.name}
 		for _, n := range sizes {
-			bytes, err := s.memory(by, n)
-			if err != nil {
-				return err
-			}
-			cells = append(cells, fmt.Sprintf("%.0f", bytes))
+			cells = append(cells, s.memory(by, n))
 		}
 		memory.row(cells...)
 	}
 	b.tables = append(b.tables, t, memory)
-	return nil
 }

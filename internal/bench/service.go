@@ -50,44 +50,27 @@ func (s *service) stop() {
 }
 
 // build builds a command of this checkout.
-func (b *bench) build(command string) (string, error) {
-	binary, err := filepath.Abs(filepath.Join(b.dir, command))
-	if err != nil {
-		return "", err
-	}
+func (b *bench) build(command string) string {
+	binary := must(filepath.Abs(filepath.Join(b.dir, command)))
 	out, err := exec.CommandContext(b.ctx, "go", "build", "-o", binary, "example.com/sash/service/cmd/"+command).CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("building %s: %w\n%s", command, err, out)
-	}
-	return binary, err
+	check(err, "building "+command+": "+string(out))
+	return binary
 }
 
 // serve starts sash serve with more arguments.
-func serve(binary, config string, more ...string) (*service, error) {
+func serve(binary, config string, more ...string) *service {
 	s := &service{name: "sash serve", cmd: exec.Command(binary, append([]string{"serve", "--json", "--config", config, "--log-level", "error",
 		"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, more...)...)}
 	s.cmd.Env, s.cmd.Stderr = []string{"PATH=" + os.Getenv("PATH")}, os.Stderr
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	line, err := bufio.NewReader(out).ReadBytes('\n') // the addresses
-	if err = errors.Join(err, json.Unmarshal(line, s)); err != nil {
-		s.stop()
-		return nil, fmt.Errorf("sash serve did not start: %w", err)
-	}
-	return s, nil
+	out := must(s.cmd.StdoutPipe())
+	check(s.cmd.Start())
+	check(json.NewDecoder(out).Decode(s), "sash serve did not start") // the addresses
+	return s
 }
 
 // serveOriginal starts Envoy's own service, which it installs.
 func (b *bench) serveOriginal(dir, redis string) (*service, error) {
-	binary, err := filepath.Abs(filepath.Join(b.dir, "service_cmd"))
-	if err != nil {
-		return nil, err
-	}
+	binary := must(filepath.Abs(filepath.Join(b.dir, "service_cmd")))
 	if _, err := os.Stat(binary); err != nil {
 		b.say("installing Envoy's rate limit service")
 		cmd := exec.CommandContext(b.ctx, "go", "install", "github.com/envoyproxy/ratelimit/src/service_cmd@"+original)
@@ -99,10 +82,7 @@ func (b *bench) serveOriginal(dir, redis string) (*service, error) {
 	var ports [3]string // it does not say which ports it takes
 	var taken [3]net.Listener
 	for i := range ports {
-		var err error
-		if taken[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-			return nil, err
-		}
+		taken[i] = must(net.Listen("tcp", "127.0.0.1:0"))
 		_, ports[i], _ = net.SplitHostPort(taken[i].Addr().String())
 	}
 	for _, l := range taken {
@@ -133,33 +113,24 @@ func (b *bench) serveOriginal(dir, redis string) (*service, error) {
 }
 
 // overGRPC asks a service as a proxy does, over four connections.
-func overGRPC(address, entry string) (decide, func(), error) {
+func overGRPC(address, entry string) decide {
 	var clients [4]pb.RateLimitServiceClient
-	var conns []*grpc.ClientConn
 	for i := range clients {
-		c, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			return nil, nil, err
-		}
-		conns, clients[i] = append(conns, c), pb.NewRateLimitServiceClient(c)
+		conn := must(grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials())))
+		clients[i] = pb.NewRateLimitServiceClient(conn)
 	}
 	var turn atomic.Uint64
 	return func(ctx context.Context, key string) (bool, error) {
-			res, err := clients[turn.Add(1)%4].ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "bench", Descriptors: []*common.RateLimitDescriptor{{
-				Entries: []*common.RateLimitDescriptor_Entry{{Key: entry, Value: key}},
-			}}})
-			return res.GetOverallCode() == pb.RateLimitResponse_OK, err
-		}, func() {
-			for _, c := range conns {
-				_ = c.Close()
-			}
-		}, nil
+		of := &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: entry, Value: key}}}
+		req := &pb.RateLimitRequest{Domain: "bench", Descriptors: []*common.RateLimitDescriptor{of}}
+		res, err := clients[turn.Add(1)%4].ShouldRateLimit(ctx, req)
+		return res.GetOverallCode() == pb.RateLimitResponse_OK, err
+	}
 }
 
 // overHTTP asks sash serve by POST /v1/allow.
-func overHTTP(url, entry string) (decide, func(), error) {
-	transport := &http.Transport{MaxIdleConnsPerHost: 1024}
-	client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+func overHTTP(url, entry string) decide {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}, Timeout: 10 * time.Second}
 	return func(ctx context.Context, key string) (bool, error) {
 		body := bytes.NewReader([]byte(`{"domain":"bench","entries":[{"key":"` + entry + `","value":"` + key + `"}]}`))
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/allow", body)
@@ -176,35 +147,21 @@ func overHTTP(url, entry string) (decide, func(), error) {
 			err = errors.New(res.Status)
 		}
 		return res.StatusCode == http.StatusOK, err
-	}, transport.CloseIdleConnections, nil
+	}
 }
 
 // service measures sash serve beside Envoy's own service, on one Redis.
-func (b *bench) service() error {
-	s, err := startRedis()
-	if err != nil {
-		return err
-	}
-	defer s.stop()
-	binary, err := b.build("sash")
-	if err != nil {
-		return err
-	}
+func (b *bench) service() {
+	s := startRedis()
+	defer s.Stop()
+	binary := b.build("sash")
 	config := filepath.Join(filepath.Dir(binary), "ratelimit", "config")
-	if err := errors.Join(os.MkdirAll(config, 0o755), os.WriteFile(filepath.Join(config, "rules.yaml"), []byte(rules), 0o644)); err != nil {
-		return err
-	}
-	ours, err := serve(binary, config, "--redis", "redis://"+s.addr, "--budget", "1s")
-	if err != nil {
-		return err
-	}
+	check(errors.Join(os.MkdirAll(config, 0o755), os.WriteFile(filepath.Join(config, "rules.yaml"), []byte(rules), 0o644)))
+	ours := serve(binary, config, "--redis", "redis://"+s.Addr(), "--budget", "1s")
 	defer ours.stop()
-	memory, err := serve(binary, config)
-	if err != nil {
-		return err
-	}
+	memory := serve(binary, config)
 	defer memory.stop()
-	theirs, err := b.serveOriginal(filepath.Dir(binary), s.addr)
+	theirs, err := b.serveOriginal(filepath.Dir(binary), s.Addr())
 	versions := []string{s.version}
 	if err == nil {
 		defer theirs.stop()
@@ -222,64 +179,36 @@ func (b *bench) service() error {
 		if w.refused {
 			entry = "small"
 		}
-		var all []contender
-		var processes []*service
-		add := func(name string, of *service, dial func(address, entry string) (decide, func(), error), address string) error {
-			decide, end, err := dial(address, entry)
-			if err == nil {
-				all, processes = append(all, b.inProcess(name, decide, end)), append(processes, of)
-			}
-			return err
+		all := []contender{
+			b.inProcess("sash serve on Redis, gRPC", overGRPC(ours.GRPC, entry)),
+			b.inProcess("sash serve on Redis, HTTP", overHTTP(ours.URL, entry)),
+			b.inProcess("sash serve in memory, gRPC", overGRPC(memory.GRPC, entry)),
 		}
-		err := errors.Join(
-			add("sash serve on Redis, gRPC", ours, overGRPC, ours.GRPC), add("sash serve on Redis, HTTP", ours, overHTTP, ours.URL),
-			add("sash serve in memory, gRPC", memory, overGRPC, memory.GRPC))
+		processes := []*service{ours, ours, memory, theirs}
 		if theirs != nil {
-			err = errors.Join(err, add("Envoy's rate limit service, gRPC", theirs, overGRPC, theirs.GRPC))
-		}
-		if err != nil {
-			return err
-		}
-		results, err := b.measure(w, all, func(i int) (float64, error) {
-			process, err := processorOf(processes[i].cmd.Process.Pid)
-			redis, err2 := s.processor()
-			return process + redis, errors.Join(err, err2)
-		}, s.flush)
-		for _, c := range all {
-			c.close()
-		}
-		if err != nil {
-			return err
+			all = append(all, b.inProcess("Envoy's rate limit service, gRPC", overGRPC(theirs.GRPC, entry)))
 		}
 		t := table{name: w.name, head: []string{"service", "decisions/s", "p99 µs", "µs of service and Redis a decision"}}
 		if i == 0 {
 			t.versions = versions
 		}
-		for i, f := range results {
+		used := func(i int) float64 { return processorOf(processes[i].cmd.Process.Pid) + s.processor() }
+		for i, f := range b.measure(w, all, used, s.flush) {
 			t.row(all[i].name, f.perSecond, f.p99, f.used)
 		}
 		b.tables = append(b.tables, t)
 	}
-	return nil
 }
 
 // logs measures sash-logs beside GoAccess, on a made log in the combined format.
-func (b *bench) logs() error {
+func (b *bench) logs() {
 	lines := 1_000_000
 	if b.rounds == 1 {
 		lines = 10_000
 	}
-	path, err := filepath.Abs(filepath.Join(b.dir, "access.log"))
-	if err != nil {
-		return err
-	}
-	if err := makeLog(path, lines); err != nil {
-		return err
-	}
-	binary, err := b.build("sash-logs")
-	if err != nil {
-		return err
-	}
+	path := must(filepath.Abs(filepath.Join(b.dir, "access.log")))
+	makeLog(path, lines)
+	binary := b.build("sash-logs")
 	commands := [][]string{
 		{"sash-logs replay", binary, "replay", "--try", "60/1m", "--try", "20/1s,600/1m", path},
 		{"sash-logs suggest", binary, "suggest", path},
@@ -294,34 +223,26 @@ func (b *bench) logs() error {
 		t.versions = append(t.versions, strings.TrimSuffix(first, "."))
 	}
 	wall, cpu, memory := make([]figure, len(commands)), make([]figure, len(commands)), make([]figure, len(commands))
-	if err := b.alternate(len(commands), func(i int) error {
+	b.alternate(len(commands), func(i int) {
 		b.say("%s", commands[i][0])
 		cmd := exec.CommandContext(b.ctx, commands[i][1], commands[i][2:]...)
 		began := time.Now()
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w\n%s", commands[i][0], err, out)
-		}
+		out, err := cmd.CombinedOutput()
+		check(err, commands[i][0]+": "+string(out))
 		used := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 		wall[i] = append(wall[i], time.Since(began).Seconds())
 		cpu[i] = append(cpu[i], (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds())
 		memory[i] = append(memory[i], float64(used.Maxrss)/1000)
-		return nil
-	}); err != nil {
-		return err
-	}
+	})
 	for i, c := range commands {
 		t.row(c[0], wall[i], cpu[i], memory[i])
 	}
 	b.tables = append(b.tables, t)
-	return nil
 }
 
 // makeLog writes a log of a day: clients by a Zipf distribution, on 500 paths.
-func makeLog(path string, lines int) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
+func makeLog(path string, lines int) {
+	f := must(os.Create(path))
 	defer f.Close()
 	random := rand.New(rand.NewPCG(1, 2))
 	clients, paths := rand.NewZipf(random, 1.2, 10, 99_999), rand.NewZipf(random, 1.3, 5, 499)
@@ -333,5 +254,5 @@ func makeLog(path string, lines int) error {
 		fmt.Fprintf(w, "10.%d.%d.%d - - [%s] \"GET /page/%d HTTP/1.1\" 200 %d \"-\" \"Mozilla/5.0\"\n",
 			c>>16, c>>8&255, c&255, at.Format("02/Jan/2006:15:04:05 -0700"), paths.Uint64(), 200+random.IntN(20_000))
 	}
-	return w.Flush()
+	check(w.Flush())
 }

@@ -174,9 +174,7 @@ func testLostReply(t *testing.T, a adapter) {
 		t.Run(c.name, func(t *testing.T) {
 			conn, direct, r, _ := relayed(t, a, c.patience)
 			l := limiter(t, conn, ten)
-			if _, err := l.Allow(context.Background(), "k"); err != nil {
-				t.Fatal(err)
-			}
+			must(l.Allow(context.Background(), "k"))(t)
 			r.isLost(t, c.loss, func() error { _, err := l.Allow(context.Background(), "k"); return err })
 			wantUsed(t, limiter(t, direct, ten), "k", 2)
 			conn.isUsable(t)
@@ -189,21 +187,14 @@ func testLostSettlement(t *testing.T, a adapter) {
 	conn, direct, r, _ := relayed(t, a, 0)
 	l, look := limiter(t, conn, ten), limiter(t, direct, ten)
 	for _, actual := range []int64{3, 2, 0, 7} { // the first makes the server know the script
-		if err := l.Reset(minute(t), "k"); err != nil {
-			t.Fatal(err)
-		}
-		hold, err := l.Reserve(minute(t), "k", 5, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, l.Reset(minute(t), "k"))
+		hold := must(l.Reserve(minute(t), "k", 5, nil))(t)
 		if actual != 3 {
 			r.isLost(t, cut, func() error { return hold.Settle(minute(t), actual) })
 			conn.isUsable(t)
 		}
 		for range 2 {
-			if err := hold.Settle(minute(t), actual); err != nil {
-				t.Fatal(err)
-			}
+			check(t, hold.Settle(minute(t), actual))
 		}
 		wantUsed(t, look, "k", actual)
 	}
@@ -253,9 +244,7 @@ func testContexts(t *testing.T, a adapter) {
 		t.Run(c.name, func(t *testing.T) {
 			conn, direct, r, _ := relayed(t, a, c.patience)
 			l := limiter(t, conn, ten)
-			if _, err := l.Allow(context.Background(), "k"); err != nil {
-				t.Fatal(err)
-			}
+			must(l.Allow(context.Background(), "k"))(t)
 			ctx, cancel := context.WithTimeout(context.Background(), c.lasts)
 			defer cancel()
 			r.forget()

@@ -92,9 +92,7 @@ func heldOpen(t *testing.T, cluster *redistest.Cluster, store *redisstore.Store)
 			}
 			used[i] += int64(n % 2)
 			if i == 2 && n == 0 {
-				if err := l.Reset(t.Context(), key); err != nil {
-					t.Fatal(err)
-				}
+				check(t, l.Reset(t.Context(), key))
 				used[i] = 0
 			}
 		}
@@ -123,10 +121,7 @@ func subjectsOn(t testing.TB, c *redistest.Cluster, store *redisstore.Store, nod
 // redisKey returns where a store keeps a subject.
 func redisKey(t testing.TB, store *redisstore.Store, key string) string {
 	t.Helper()
-	policy, err := sash.NewPolicy(nil, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := must(sash.NewPolicy(nil, limits...))(t)
 	return store.Key(key, policy)
 }
 
@@ -233,16 +228,12 @@ func TestAClusterLosesAPrimary(t *testing.T) {
 func inParts(t *testing.T, store *redisstore.Store) *failover.Store {
 	t.Helper()
 	const parts = 64
-	guarded, err := failover.New(store, &failover.Options{
+	return must(failover.New(store, &failover.Options{
 		Modes:    failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}},
 		Classify: failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
 		Parts:    parts,
 		Part:     func(key string, policy *driver.Policy) int { return store.Slot(key, policy) * parts / redistest.Slots },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return guarded
+	}))(t)
 }
 
 // Sentinels replace a primary that was killed under load. The clients find the new one by themselves.

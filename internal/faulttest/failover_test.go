@@ -46,7 +46,7 @@ var (
 // guard puts failover before a store, as a user would.
 func guard(t testing.TB, store driver.Store) *failover.Store {
 	t.Helper()
-	guarded, err := failover.New(store, &failover.Options{
+	return must(failover.New(store, &failover.Options{
 		Modes: failover.Modes{Rules: []failover.Rule{
 			{MaxCost: 1, Mode: failover.Open}, {MaxCost: 20, Mode: failover.Local},
 		}},
@@ -54,22 +54,14 @@ func guard(t testing.TB, store driver.Store) *failover.Store {
 		Local:       memstore.New(nil),
 		Instances:   func() int { return processes },
 		Classify:    failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return guarded
+	}))(t)
 }
 
 // openWith puts failover in mode open before a store, with a budget.
 func openWith(t testing.TB, store driver.Store, budget time.Duration) *failover.Store {
 	t.Helper()
 	open := failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}}
-	guarded, err := failover.New(store, &failover.Options{Modes: open, Budget: budget})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return guarded
+	return must(failover.New(store, &failover.Options{Modes: open, Budget: budget}))(t)
 }
 
 // isUp reports a store that is not used.
@@ -193,11 +185,7 @@ func healed(t *testing.T, _ *redistest.Server, p *proxy) { p.heal(t) }
 
 func clients(t testing.TB, server *redistest.Server) int {
 	t.Helper()
-	n, err := strconv.Atoi(server.Info(t, "clients", "connected_clients"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return must(strconv.Atoi(server.Info(t, "clients", "connected_clients")))(t)
 }
 
 // askInModes starts callers that ask in each mode in turn.

@@ -157,6 +157,23 @@ func await(t testing.TB, what string, happened func() bool) {
 	}
 }
 
+// check ends a test if there is an error.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// must returns what gives a test the value, and ends the test if there is an error: must(strconv.Atoi(text))(t).
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return value
+	}
+}
+
 // limiter makes a limiter over a store.
 func limiter(t testing.TB, store driver.Store, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
@@ -170,11 +187,7 @@ func limiterWith(t testing.TB, store driver.Store, algorithm sash.Algorithm, lim
 	if algorithm == sash.SlidingBuckets {
 		opts.Resolution = time.Second
 	}
-	l, err := sash.New(store, opts, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must(sash.New(store, opts, limits...))(t)
 }
 
 // used returns the units that a subject is charged with under a limiter's last limit.
@@ -241,11 +254,7 @@ type connection struct {
 // dial connects to a server that is up.
 func (a adapter) dial(t testing.TB, at target) connection {
 	t.Helper()
-	conn, err := a.try(t, at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return conn
+	return must(a.try(t, at))(t)
 }
 
 // open is dial for the store alone.

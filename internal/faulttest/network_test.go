@@ -122,13 +122,10 @@ func (p *proxy) add(t testing.TB, s spoil, probability float64) {
 	if s.upstream {
 		direction = "upstream"
 	}
-	text, err := json.Marshal(map[string]any{"name": s.kind + " " + direction, "type": s.kind, "stream": direction, "attributes": s.attributes, "toxicity": probability})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Toxics.AddToxicJson(strings.NewReader(string(text))); err != nil {
-		t.Fatal(err)
-	}
+	text := must(json.Marshal(map[string]any{
+		"name": s.kind + " " + direction, "type": s.kind, "stream": direction, "attributes": s.attributes, "toxicity": probability,
+	}))(t)
+	must(p.Toxics.AddToxicJson(strings.NewReader(string(text))))(t)
 }
 
 // heal spoils nothing any more. It ends all connections and begins anew: a toxiproxy that takes a spoil off a

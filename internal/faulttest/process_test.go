@@ -106,7 +106,7 @@ func TestFailoverLosesWhatWasNotReplicated(t *testing.T) {
 		before := load.stop()
 
 		link.Stop()
-		replica.Promote(t)
+		replica.Must(t, "REPLICAOF", "NO", "ONE")
 		heir := limiter(t, a.open(t, to(replica.Addr(), patient)), limits...)
 		arrived := used(t, heir, subject)
 		load = startOn(t, heir, patient)

@@ -42,9 +42,7 @@ func testRefusals(t *testing.T, a adapter) {
 		t.Run(c.name, func(t *testing.T) {
 			server := redistest.Start(t)
 			conn := a.dial(t, plain(server.Addr()))
-			if err := conn.ping(); err != nil {
-				t.Fatal(err)
-			}
+			check(t, conn.ping())
 			server.Must(t, "PING") // on a connection that stays
 			for _, command := range c.refuse {
 				server.Must(t, command...)
@@ -68,9 +66,7 @@ func testRefusals(t *testing.T, a adapter) {
 		at := plain(r.addr())
 		at.db = 1
 		conn := a.dial(t, at)
-		if err := conn.ping(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, conn.ping())
 		r.move(one.Addr())
 		l := limiter(t, conn, ten)
 		isRefused(t, func() error { _, err := l.Allow(minute(t), "k"); return err }, true, true)
@@ -180,10 +176,7 @@ func TestServersThatAreNotARedis(t *testing.T) {
 
 // startLines starts a server that greets with a line, unless that is empty, and answers every line with another.
 func startLines(t testing.TB, greeting, answer string) string {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var work sync.WaitGroup
 	work.Go(func() {
 		for {

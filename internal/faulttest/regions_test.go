@@ -60,9 +60,7 @@ func serveRegions(t *testing.T, rules string) *planet {
 		t.Fatalf("building sash: %v\n%s", err, out)
 	}
 	path := filepath.Join(dir, "rules.yaml")
-	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte(rules), 0o600))
 	p := &planet{home: redistest.Start(t)}
 	for _, delay := range ways {
 		r := &region{redis: redistest.Start(t), way: through(t, p.home.Addr()), delay: delay}
@@ -82,13 +80,8 @@ func serveSash(t *testing.T, binary string, args ...string) (url string) {
 	var log bytes.Buffer
 	cmd := exec.Command(binary, append([]string{"serve", "--json", "--log-level", "error", "--addr", "127.0.0.1:0", "--grpc-addr", "", "--admin-addr", ""}, args...)...)
 	cmd.Env, cmd.Stderr = []string{"PATH=" + os.Getenv("PATH")}, &log
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must(cmd.StdoutPipe())(t)
+	check(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	var at struct{ URL string }
 	line, err := bufio.NewReader(out).ReadBytes('\n')
@@ -117,7 +110,7 @@ var faultsOfRegions = []struct {
 		await(t, "the replica has everything", func() bool {
 			return p.home.Info(t, "replication", "master_repl_offset") == replica.Info(t, "replication", "master_repl_offset")
 		})
-		replica.Promote(t)
+		replica.Must(t, "REPLICAOF", "NO", "ONE")
 		p.home = replica
 		for _, r := range p.regions {
 			r.way.Upstream = replica.Addr()
@@ -248,14 +241,8 @@ func TestAFarRegionWithClientsAsTheyCome(t *testing.T) {
 		r := &region{redis: redistest.Start(t), way: through(t, home.Addr()), delay: 75}
 		r.far(t)
 		far, near := a.open(t, target{addrs: []string{r.way.Listen}, plain: true}), a.open(t, target{addrs: []string{r.redis.Addr()}, plain: true})
-		leases, err := lease.Shared(far, near, time.Second, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		limiter, err := sash.New(leases, nil, sash.PerMinute(90_000))
-		if err != nil {
-			t.Fatal(err)
-		}
+		leases := must(lease.Shared(far, near, time.Second, nil))(t)
+		limiter := must(sash.New(leases, nil, sash.PerMinute(90_000)))(t)
 		for keys, rate := range map[int]time.Duration{1: 400, 12: 800, 200: 800} {
 			for again := range 3 {
 				var calls, leased, failed atomic.Int64

@@ -42,10 +42,7 @@ type link struct {
 
 func newRelay(t testing.TB) *relay {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	r := &relay{ln: ln, counts: map[string]int{}}
 	t.Cleanup(func() { ln.Close(); r.move("") })
 	return r

@@ -152,10 +152,7 @@ func testCluster(t *testing.T, a adapter) {
 	})
 	t.Run("a key may have any braces", func(t *testing.T) {
 		for _, key := range []string{sash.Key("key"), sash.KeyTogether("t", "key"), "se{tt}led", "se{tt}}", "se}{}ttled", "{", "}{"} {
-			r, err := l.Reserve(minute(t), key, 5, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must(l.Reserve(minute(t), key, 5, nil))(t)
 			if err := r.Settle(minute(t), 2); err != nil {
 				t.Errorf("%q: %v", key, err)
 			}
@@ -183,9 +180,7 @@ func testCluster(t *testing.T, a adapter) {
 		at.patience = 500 * time.Millisecond
 		l := limiter(t, a.dial(t, at), ten)
 		before := used(t, l, there)
-		if _, err := l.Allow(context.Background(), there); err != nil {
-			t.Fatal(err)
-		}
+		must(l.Allow(context.Background(), there))(t)
 		relays[0].forget()
 		relays[1].isLost(t, drop, func() error { _, err := l.Allow(context.Background(), there); return err })
 		if relays[0].scripts() != 0 {

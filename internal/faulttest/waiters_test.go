@@ -170,24 +170,13 @@ func startFleet(t *testing.T, processes int, j waitersJob) *fleet {
 	f := &fleet{all: map[[3]int]booking{}}
 	for p := range processes {
 		j.Process = p
-		text, err := json.Marshal(j)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must(json.Marshal(j))(t)
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), waitersEnv+"="+string(text))
 		cmd.Stderr = os.Stderr
-		stdin, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		stdin := must(cmd.StdinPipe())(t)
+		stdout := must(cmd.StdoutPipe())(t)
+		check(t, cmd.Start())
 		f.processes = append(f.processes, &waitersProcess{cmd, stdin})
 		f.group.Go(func() {
 			f.read(stdout)
@@ -228,18 +217,14 @@ func (f *fleet) waiting(from int) (n int) {
 // kill kills a process. It returns when all it wrote was read.
 func (f *fleet) kill(t *testing.T, p int) {
 	t.Helper()
-	if err := f.processes[p].cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, f.processes[p].cmd.Process.Kill())
 }
 
 // leave has every third waiter leave.
 func (f *fleet) leave(t *testing.T) {
 	t.Helper()
 	for _, p := range f.processes {
-		if _, err := fmt.Fprintln(p.stdin, "leave"); err != nil {
-			t.Fatal(err)
-		}
+		must(fmt.Fprintln(p.stdin, "leave"))(t)
 	}
 }
 

@@ -305,10 +305,7 @@ func TestACrowdThatWaitsGetsNoErrors(t *testing.T) {
 func crowd(t *testing.T, a adapter, budget time.Duration) (late time.Duration, failed error) {
 	t.Helper()
 	server := redistest.Start(t)
-	store, err := stack.New(a.open(t, to(server.Addr(), patient)), &stack.Options{Failover: failover.Options{Budget: budget}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must(stack.New(a.open(t, to(server.Addr(), patient)), &stack.Options{Failover: failover.Options{Budget: budget}}))(t)
 	machine := &load{quit: make(chan struct{})}
 	machine.group.Go(machine.measureLateness)
 	l, errs := limiter(t, store, sash.PerSecond(100)), make(chan error, 3000)

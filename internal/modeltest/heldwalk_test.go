@@ -80,13 +80,11 @@ func (w *heldWalk) note(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf("%d: "+format, append([]any{w.clock.Now().UnixMicro()}, args...)...))
 }
 
-func (w *heldWalk) step() error {
+func (w *heldWalk) step() (err error) {
+	defer caught(&err)
 	w.advance()
 	now := w.clock.Now().UnixMicro()
-	lives, err := w.lives()
-	if err != nil {
-		return err
-	}
+	lives := must(w.lives())
 	if lives < 0 { // the key is gone
 		w.model = window.Leases{}
 	}
@@ -112,10 +110,7 @@ var readExpiry = redisstore.NewScript("read_expiry.lua", "return struct.pack('>i
 
 // lives returns how long the key lives, in milliseconds, or a negative number if it is gone. What matters must not be gone.
 func (w *heldWalk) lives() (int64, error) {
-	reply, err := w.scripts.Run(context.Background(), readExpiry, []string{"sash:held:" + w.key}, "")
-	if err != nil {
-		return 0, err
-	}
+	reply := must(w.scripts.Run(context.Background(), readExpiry, []string{"sash:held:" + w.key}, ""))
 	lives := int64(binary.BigEndian.Uint64([]byte(reply)))
 	now, read := w.clock.Now().UnixMicro(), time.Now()
 	took := read.Sub(w.read).Microseconds()
@@ -220,29 +215,20 @@ func (w *heldWalk) brings(now int64, e window.Errand) error {
 }
 
 // crowd brings more leases than a key keeps, and goes on while they end.
-func (w *heldWalk) crowd() error {
+func (w *heldWalk) crowd() {
 	for i := range 20 {
 		w.clock.Advance(time.Duration(w.longest/6) * time.Microsecond)
 		now := w.clock.Now().UnixMicro()
 		w.errands = nil
-		if err := w.ask(now, window.Spending{Key: w.key, Cost: driver.MaxUnits / 2, Longest: w.longest, Way: w.way}); err != nil {
-			return err
-		}
+		check(w.ask(now, window.Spending{Key: w.key, Cost: driver.MaxUnits / 2, Longest: w.longest, Way: w.way}))
 		if len(w.errands) == 0 {
 			continue
 		}
 		delay := int64(9-3*(i%3)) * w.longest / 10
-		if err := w.brings(now, window.Errand{Key: w.key, Longest: w.longest, Began: now, Units: int64(1 + i), Delay: delay}); err != nil {
-			return err
-		}
-		if err := w.ask(now, window.Spending{Key: w.key, Cost: 1, Longest: w.longest, Way: w.way, Again: true}); err != nil {
-			return err
-		}
-		if _, err := w.lives(); err != nil {
-			return err
-		}
+		check(w.brings(now, window.Errand{Key: w.key, Longest: w.longest, Began: now, Units: int64(1 + i), Delay: delay}))
+		check(w.ask(now, window.Spending{Key: w.key, Cost: 1, Longest: w.longest, Way: w.way, Again: true}))
+		must(w.lives())
 	}
-	return nil
 }
 
 func (w *heldWalk) giveBack() error {
@@ -284,12 +270,8 @@ func (b *bench) held() error {
 	if b.algorithm != driver.SlidingLog {
 		return nil
 	}
-	if err := newHeldWalk(b.store, b.clock, b.scripts, "crowd", 1).crowd(); err != nil {
-		return err
-	}
-	if err := b.heldElsewhere(); err != nil {
-		return err
-	}
+	newHeldWalk(b.store, b.clock, b.scripts, "crowd", 1).crowd()
+	check(b.heldElsewhere())
 	return heldWalks(b.store, b.clock, b.scripts, "held", 120)
 }
 
@@ -302,23 +284,14 @@ func (b *bench) heldElsewhere() error {
 		s := window.Spending{Key: key, Cost: 1, Longest: longest}
 		var errand window.Held
 		for range 2 {
-			var err error
-			if errand, err = b.store.Spend(ctx, s); err != nil {
-				return err
-			}
+			errand = must(b.store.Spend(ctx, s))
 		}
 		if after {
-			if err := b.broughtTo(key, errand.At, longest, true); err != nil {
-				return err
-			}
+			check(b.broughtTo(key, errand.At, longest, true))
 		}
-		if err := b.scripts.client.SetRange(ctx, "sash:held:"+key, 45, "another one.").Err(); err != nil {
-			return err
-		}
+		check(b.scripts.client.SetRange(ctx, "sash:held:"+key, 45, "another one.").Err())
 		if !after {
-			if err := b.broughtTo(key, errand.At, longest, false); err != nil {
-				return err
-			}
+			check(b.broughtTo(key, errand.At, longest, false))
 			continue
 		}
 		if n, err := b.store.Return(ctx, key, errand.At, 0); n != 0 || err != nil {

@@ -51,31 +51,22 @@ func TestASubjectWithTooManyIDs(t *testing.T) {
 }
 
 // The walk counts within one window, which no charge leaves.
-func walkIDs(t testing.TB, store driver.Store, clock *judge.Clock, a sash.Algorithm, seed uint64) error {
+func walkIDs(t testing.TB, store driver.Store, clock *judge.Clock, a sash.Algorithm, seed uint64) (err error) {
+	defer caught(&err)
 	rng := rand.New(rand.NewPCG(seed, 17))
 	clock.Advance(clock.Now().Truncate(time.Hour).Add(time.Hour + time.Second).Sub(clock.Now()))
-	policy, err := sash.NewPolicy(options(a), sash.Every(10_000, time.Hour))
-	if err != nil {
-		return err
-	}
-	req := driver.Request{Key: fmt.Sprint(a, seed), Policy: policy, MaySettle: true}
+	req := driver.Request{Key: fmt.Sprint(a, seed), Policy: newPolicy(t, options(a), sash.Every(10_000, time.Hour)), MaySettle: true}
 	used := func() int64 {
-		res, err := drivertest.Of(store).Decide(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must(drivertest.Of(store).Decide(t.Context(), req))
 		return 10_000 - res.Remaining()
 	}
 	// unchanged does something that the store has just done once more.
-	unchanged := func(what string, again func() error) error {
+	unchanged := func(what string, again func() error) {
 		before := used()
-		if err := again(); err != nil {
-			return err
-		}
+		check(again())
 		if after := used(); after != before {
-			return fmt.Errorf("%d were in use, and %d after %s was repeated", before, after, what)
+			check(fmt.Errorf("%d were in use, and %d after %s was repeated", before, after, what))
 		}
-		return nil
 	}
 	var open, settled []driver.Settlement
 	var least int64 // that are in use
@@ -88,40 +79,28 @@ func walkIDs(t testing.TB, store driver.Store, clock *judge.Clock, a sash.Algori
 			open = append(open[:i:i], open[i+1:]...)
 			set.ID, set.Units = fmt.Sprint("s", step), rng.Int64N(2*set.Request.Cost)
 			settle := func() error { return drivertest.Of(store).Settle(t.Context(), set) }
-			if err := settle(); err != nil {
-				return err
-			}
+			check(settle())
 			least += set.Units - set.Request.Cost
 			settled = append(settled, set)
-			if err := unchanged("a settlement", settle); err != nil {
-				return err
-			}
+			unchanged("a settlement", settle)
 		case n == 1 && len(settled) > 0:
-			if err := drivertest.Of(store).Settle(t.Context(), settled[rng.IntN(len(settled))]); err != nil {
-				return err
-			}
+			check(drivertest.Of(store).Settle(t.Context(), settled[rng.IntN(len(settled))]))
 		default:
 			call := req
 			call.Cost = 1 + rng.Int64N(5)
 			id := fmt.Sprint("c", step)
-			res, err := drivertest.Of(store).Once(t.Context(), id, call)
-			if err != nil {
-				return err
-			}
+			res := must(drivertest.Of(store).Once(t.Context(), id, call))
 			least += call.Cost
 			if rng.IntN(3) > 0 {
 				open = append(open, driver.Settlement{Request: call, At: res.At, Source: res.Source})
 			}
-			err = unchanged("a call", func() error {
+			unchanged("a call", func() error {
 				again, err := drivertest.Of(store).Once(t.Context(), id, call)
 				if err == nil && (again.At != res.At || !again.Allowed()) {
 					err = fmt.Errorf("a call got %+v, and repeated %+v", res, again)
 				}
 				return err
 			})
-			if err != nil {
-				return err
-			}
 		}
 		if used := used(); used < least && a != sash.GCRA { // whose debt shrinks
 			return fmt.Errorf("step %d: %d are in use, after charges and settlements of %d", step, used, least)
@@ -212,7 +191,7 @@ func TestInspectReadsTheChargesThatWereMade(t *testing.T) {
 				newPolicy(t, opts, sash.Every(40, 10*time.Second)),
 				newPolicy(t, opts, sash.Every(30, 5*time.Second), sash.Every(300, time.Minute)),
 			}
-			s := newScenario(store, clock, policies[0], nil)
+			s := newScenario(store, clock, policies[0])
 			s.settles = true
 			compared := 0
 			for n := range 600 {

@@ -54,9 +54,7 @@ func (b *bench) blocked() error {
 			}
 			got, err := askBlocker(b.store, id, some)
 			want, err2 := askBlocker(memory, id, some)
-			if err := errors.Join(err, err2); err != nil {
-				return err
-			}
+			check(errors.Join(err, err2))
 			for i := range some {
 				g, w := &got[i], &want[i]
 				if g.Allowed() != w.Allowed() || g.Blocked != w.Blocked || w.Blocked && g.Retry() != w.Retry() {
@@ -126,16 +124,9 @@ func (b *bench) cooledOnRedis(ctx context.Context) error {
 	for i, length := range []time.Duration{time.Second, 1500*time.Millisecond + time.Microsecond, time.Minute} {
 		key := fmt.Sprint("expiry", i)
 		began := time.Now()
-		if _, err := drivertest.Of(b.plain).Cool(ctx, key, driver.CoolDown{Length: length.Microseconds()}); err != nil {
-			return err
-		}
-		before, err := b.changes()
-		if err != nil {
-			return err
-		}
-		if _, err := drivertest.Of(b.plain).Cool(ctx, key, driver.CoolDown{}); err != nil {
-			return err
-		}
+		must(drivertest.Of(b.plain).Cool(ctx, key, driver.CoolDown{Length: length.Microseconds()}))
+		before := must(b.changes())
+		must(drivertest.Of(b.plain).Cool(ctx, key, driver.CoolDown{}))
 		if after, err := b.changes(); err != nil || after != before {
 			return fmt.Errorf("a look wrote: %s changes, before %s (%v)", after, before, err)
 		}
@@ -143,10 +134,7 @@ func (b *bench) cooledOnRedis(ctx context.Context) error {
 		if err != nil || len(names) != 1 {
 			return fmt.Errorf("the keys of a cool-down are %q, %v", names, err)
 		}
-		lives, err := b.scripts.client.PTTL(ctx, names[0]).Result()
-		if err != nil {
-			return err
-		}
+		lives := must(b.scripts.client.PTTL(ctx, names[0]).Result())
 		kept := length + max(length, 10*time.Second)
 		if lives > kept+2*time.Millisecond || lives < kept-time.Since(began)-time.Millisecond {
 			return fmt.Errorf("a cool-down of %v lives for %v, want %v", length, lives, kept)
@@ -169,10 +157,7 @@ func (b *bench) gapped() error {
 		}
 		r := rand.New(rand.NewPCG(seed, 31))
 		limits := slices.Clone(bookPlans[seed%5])
-		policy, err := edgePolicy(b.algorithm, limits...)
-		if err != nil {
-			return err
-		}
+		policy := edgePolicy(b.algorithm, limits...)
 		least := slices.MinFunc(policy.Limits, func(a, b driver.Limit) int { return int(a.Units - b.Units) }).Units
 		memory := memstore.New(&memstore.Options{Now: clock.Now})
 		var held []driver.Settlement
@@ -181,22 +166,16 @@ func (b *bench) gapped() error {
 			keys := []string{fmt.Sprint("gaps", seed), fmt.Sprint("gaps beside ", seed)}
 			if units := 1 + r.Int64N(2); r.IntN(8) == 0 {
 				key := keys[r.IntN(2)]
-				err := both(store, memory, func(s drivertest.Calls) error {
-					_, err := s.GiveBack(context.Background(), driver.Request{Key: key, Policy: policy, Cost: units})
-					return err
+				both(store, memory, func(s drivertest.Calls) {
+					must(s.GiveBack(context.Background(), driver.Request{Key: key, Policy: policy, Cost: units}))
 				})
-				if err != nil {
-					return fmt.Errorf("gaps %d: %w", seed, err)
-				}
 				held = nil // of which the units are gone
 				continue
 			}
 			if n := len(held); n > 0 && r.IntN(3) == 0 {
 				set := held[n-1-r.IntN(min(n, 6))]
 				set.Units = r.Int64N(set.Request.Cost + 1)
-				if err := both(store, memory, func(s drivertest.Calls) error { return s.Settle(context.Background(), set) }); err != nil {
-					return fmt.Errorf("gaps %d: %w", seed, err)
-				}
+				both(store, memory, func(s drivertest.Calls) { check(s.Settle(context.Background(), set)) })
 				held = slices.DeleteFunc(held, func(h driver.Settlement) bool { return h.ID == set.ID })
 				continue
 			}
@@ -213,14 +192,7 @@ func (b *bench) gapped() error {
 				reqs = reqs[1:]
 			}
 			var answers []driver.Answer
-			err := both(store, memory, func(s drivertest.Calls) error {
-				all, err := s.All(context.Background(), reqs...)
-				answers = append(answers, all...)
-				return err
-			})
-			if err != nil {
-				return fmt.Errorf("gaps %d: %w", seed, err)
-			}
+			both(store, memory, func(s drivertest.Calls) { answers = append(answers, must(s.All(context.Background(), reqs...))...) })
 			for i, req := range reqs {
 				got, want := &answers[i], &answers[len(reqs)+i]
 				if got.At != want.At || got.Delay != want.Delay || got.Refusals != want.Refusals || !reflect.DeepEqual(got.Statuses(), want.Statuses()) {
@@ -247,22 +219,14 @@ func (b *bench) counted() error {
 	req := driver.Request{Key: key, Policy: few, Cost: 1, MaySettle: true, Within: 3_600_000_000}
 	for range 11 {
 		b.clock.Advance(time.Millisecond)
-		var err error
-		if last, err = drivertest.Of(b.store).Decide(ctx, req); err != nil {
-			return err
-		}
+		last = must(drivertest.Of(b.store).Decide(ctx, req))
 	}
 	set := driver.Settlement{Request: req, At: last.At, Delay: last.Delay, Source: driver.FromStore}
-	if err := drivertest.Of(b.store).Settle(ctx, set); err != nil {
-		return err
-	}
+	check(drivertest.Of(b.store).Settle(ctx, set))
 	admitted := 0
 	for range 500 {
 		b.clock.Advance(time.Millisecond)
-		answer, err := drivertest.Of(b.store).Decide(ctx, driver.Request{Key: key, Policy: many, Cost: 1})
-		if err != nil {
-			return err
-		}
+		answer := must(drivertest.Of(b.store).Decide(ctx, driver.Request{Key: key, Policy: many, Cost: 1}))
 		if answer.Allowed() {
 			admitted++
 		}
@@ -273,10 +237,8 @@ func (b *bench) counted() error {
 	return nil
 }
 
-// both calls f with each store, and returns the first error.
-func both(a, b driver.Store, f func(drivertest.Calls) error) error {
-	if err := f(drivertest.Of(a)); err != nil {
-		return err
-	}
-	return f(drivertest.Of(b))
+// both calls f with each store.
+func both(a, b driver.Store, f func(drivertest.Calls)) {
+	f(drivertest.Of(a))
+	f(drivertest.Of(b))
 }

@@ -270,9 +270,8 @@ func (b *bench) settledTogether() error {
 		}
 	}
 	other := b.request("together, foreign", 2, sash.Every(2, time.Minute))
-	if err := b.scripts.client.Set(ctx, b.store.Key(other.Key, other.Policy), "no log, and longer than the header of one that is packed", time.Hour).Err(); err != nil {
-		return err
-	}
+	foreign := "no log, and longer than the header of one that is packed"
+	check(b.scripts.client.Set(ctx, b.store.Key(other.Key, other.Policy), foreign, time.Hour).Err())
 	err := drivertest.Of(b.store).Settle(ctx, driver.Settlement{Request: other, At: sets[0][0].At}, sets[0][1])
 	look, failed := drivertest.Of(b.store).Decide(ctx, driver.Request{Key: reqs[1].Key, Policy: reqs[1].Policy})
 	if err == nil || failed != nil || look.Remaining() != 2 {
@@ -281,9 +280,7 @@ func (b *bench) settledTogether() error {
 	if at, err := drivertest.Of(b.store).Extend(ctx, sets[1]...); at != 0 || err != nil {
 		return fmt.Errorf("bookings were brought forward to %d where one subject has no room (%v)", at, err)
 	}
-	if err := drivertest.Of(b.store).Settle(ctx, sets[0][0], sets[1][1]); err != nil {
-		return err
-	}
+	check(drivertest.Of(b.store).Settle(ctx, sets[0][0], sets[1][1]))
 	if at, err := drivertest.Of(b.store).Extend(ctx, sets[1]...); at != 0 || err != nil {
 		return fmt.Errorf("bookings were brought forward to %d, one of which is gone (%v)", at, err)
 	}

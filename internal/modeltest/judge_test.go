@@ -54,13 +54,38 @@ var parts = []part{
 
 // judgeBuild returns an error when a build of the scripts breaks one of these promises. Each part gets a bench of its own, so that
 // it finds the same whichever others are checked.
-func judgeBuild(t testing.TB, server string, a sash.Algorithm, edit func(name, text string) string, parts []part) error {
-	for _, check := range parts {
-		if err := check(newBench(t, server, a, edit)); err != nil {
-			return err
-		}
+func judgeBuild(t testing.TB, server string, a sash.Algorithm, edit func(name, text string) string, parts []part) (err error) {
+	defer caught(&err)
+	for _, part := range parts {
+		check(part(newBench(t, server, a, edit)))
 	}
 	return nil
+}
+
+// A mistake is an error with which check ends a walk or a part of a judge. Whoever runs it gets the error by caught.
+type mistake struct{ err error }
+
+func check(err error) {
+	if err != nil {
+		panic(mistake{err})
+	}
+}
+
+// must returns a value, and ends what check ends if there is an error.
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+// caught is for defer, and returns the error that has ended a function.
+func caught(err *error) {
+	switch failed := recover().(type) {
+	case nil:
+	case mistake:
+		*err = failed.err
+	default:
+		panic(failed)
+	}
 }
 
 // books reports whether the store books under the algorithm.
@@ -81,9 +106,7 @@ func (b *bench) quiet() error {
 	ctx := context.Background()
 	charge := b.request("quiet", 2, sash.Every(10, 10*time.Second), sash.Every(12, 100*time.Second))
 	for range 6 {
-		if _, err := drivertest.Of(b.plain).Decide(ctx, charge); err != nil {
-			return err
-		}
+		must(drivertest.Of(b.plain).Decide(ctx, charge))
 		b.clock.Advance(11 * time.Second)
 	}
 	refused, peek := charge, charge
@@ -91,14 +114,8 @@ func (b *bench) quiet() error {
 	for _, silence := range []time.Duration{0, 60 * time.Second, 70 * time.Second} {
 		b.clock.Advance(silence)
 		for _, req := range []driver.Request{refused, peek} {
-			before, err := b.changes()
-			if err != nil {
-				return err
-			}
-			res, err := drivertest.Of(b.plain).Decide(ctx, req)
-			if err != nil {
-				return err
-			}
+			before := must(b.changes())
+			res := must(drivertest.Of(b.plain).Decide(ctx, req))
 			if req.Cost > 0 && res.Allowed() {
 				continue
 			}
@@ -123,14 +140,8 @@ func (b *bench) lives() error {
 		began, at := time.Now(), b.clock.Now()
 		for range 3 {
 			asked := time.Now()
-			res, err := drivertest.Of(b.plain).Decide(ctx, req)
-			if err != nil {
-				return err
-			}
-			left, err := b.scripts.client.PTTL(ctx, b.plain.Key(req.Key, req.Policy)).Result()
-			if err != nil {
-				return err
-			}
+			res := must(drivertest.Of(b.plain).Decide(ctx, req))
+			left := must(b.scripts.client.PTTL(ctx, b.plain.Key(req.Key, req.Policy)).Result())
 			// The key expires in real time, of which more may have passed than on the clock since its first call.
 			passed := max(time.Since(asked), time.Since(began)-b.clock.Now().Sub(at))
 			if left == -1 {
@@ -177,9 +188,7 @@ func (b *bench) random(name string, walks int, stream uint64, s setup) error {
 // gathered: random calls on several subjects in one round trip answer by the definition, and a key that holds something
 // else fails only its own request.
 func (b *bench) gathered() error {
-	if err := b.random("gathered", 20, 5, setup{usual: many, steps: 60}); err != nil {
-		return err
-	}
+	check(b.random("gathered", 20, 5, setup{usual: many, steps: 60}))
 	var reqs []driver.Request
 	for i := range 3 {
 		req := b.request(fmt.Sprint("gathered", i), 1, sash.PerHour(10))
@@ -189,9 +198,7 @@ func (b *bench) gathered() error {
 		return nil
 	}
 	ctx := context.Background()
-	if err := b.scripts.client.LPush(ctx, b.plain.Key(reqs[1].Key, reqs[1].Policy), "x").Err(); err != nil {
-		return err
-	}
+	check(b.scripts.client.LPush(ctx, b.plain.Key(reqs[1].Key, reqs[1].Policy), "x").Err())
 	ops, err := drivertest.Of(b.plain).Each(ctx, reqs...)
 	if bad := ops[1].Err; err != nil || !errors.Is(bad, driver.ErrRejected) || redisstore.Uncharged(bad) {
 		return fmt.Errorf("a list under the key of a log: %w", errors.Join(err, bad))
@@ -206,16 +213,12 @@ func (b *bench) gathered() error {
 
 // chosen: random choices answer by the definition.
 func (b *bench) chosen() error {
-	if err := b.random("chosen", 20, 4, setup{usual: choices, steps: 80}); err != nil {
-		return err
-	}
+	check(b.random("chosen", 20, 4, setup{usual: choices, steps: 80}))
 	reqs := make([]driver.Request, driver.ChoiceGroup+2) // of which the first group is full
 	for i := range reqs {
 		req := b.request(fmt.Sprint("chosen", i), 1, sash.Every(1, 10*time.Second))
 		if reqs[i] = req; i < driver.ChoiceGroup {
-			if _, err := drivertest.Of(b.store).Decide(context.Background(), req); err != nil {
-				return err
-			}
+			must(drivertest.Of(b.store).Decide(context.Background(), req))
 		}
 	}
 	i, answer, err := drivertest.Of(b.store).Any(context.Background(), reqs...)

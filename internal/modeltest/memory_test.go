@@ -386,7 +386,7 @@ func TestAReplicaThatIsPromotedSpendsNothingTwice(t *testing.T) {
 	if has(l.Server) != has(replica) {
 		t.Fatal("the replica has not what the primary has")
 	}
-	replica.Promote(t)
+	replica.Must(t, "REPLICAOF", "NO", "ONE")
 	s.ask(l.store, 50, false) // the replica does not hear of it
 	if h := s.ask(promoted, 1, true); h.Spent {
 		t.Errorf("the replica spends a unit of the primary's lease: %+v", h)

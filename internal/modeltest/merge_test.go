@@ -122,7 +122,8 @@ type mergeWalk struct {
 	trace     []string
 }
 
-func (w *mergeWalk) run(steps int) error {
+func (w *mergeWalk) run(steps int) (err error) {
+	defer caught(&err)
 	opts := options(w.algorithm)
 	opts.CountRefused = w.rng.IntN(5) == 0
 	plans := [][]sash.Limit{
@@ -132,23 +133,16 @@ func (w *mergeWalk) run(steps int) error {
 		{sash.Every(1<<39, 100*time.Second), sash.PerCalendar(700, sash.CalendarHour, time.FixedZone("half an hour", 1800))},
 	}
 	for i := range 1 + w.rng.IntN(len(plans)) {
-		policy, err := sash.NewPolicy(opts, plans[i]...)
-		if err != nil {
-			return err
-		}
+		policy := must(sash.NewPolicy(opts, plans[i]...))
 		w.policies = append(w.policies, policy)
 	}
 	for _, store := range []driver.Store{w.redis, w.memory} { // from now on both keep what an hour needs
 		for _, key := range []string{w.key, w.key + " too"} {
-			if _, err := drivertest.Of(store).Decide(context.Background(), driver.Request{Key: key, Policy: w.policies[0], Cost: 1}); err != nil {
-				return err
-			}
+			must(drivertest.Of(store).Decide(context.Background(), driver.Request{Key: key, Policy: w.policies[0], Cost: 1}))
 		}
 	}
 	for range steps {
-		if err := w.step(); err != nil {
-			return err
-		}
+		check(w.step())
 	}
 	return nil
 }
@@ -205,9 +199,7 @@ func (w *mergeWalk) step() error {
 	}
 	got, err := decide(drivertest.Of(w.redis))
 	want, err2 := decide(drivertest.Of(w.memory))
-	if err := errors.Join(err, err2); err != nil {
-		return err
-	}
+	check(errors.Join(err, err2))
 	line := fmt.Sprintf("%d: %s cost %d within %d under %v", w.clock.Now().UnixMicro(), what, req.Cost, req.Within, limitsOf(req.Policy))
 	for i := range want {
 		got[i].Firm, want[i].Firm = false, false // stores may know it or not
@@ -280,14 +272,12 @@ func TestBigLogs(t *testing.T) {
 	}
 }
 
-func (tr traffic) run(a sash.Algorithm, first, second driver.Store, clock *judge.Clock) error {
+func (tr traffic) run(a sash.Algorithm, first, second driver.Store, clock *judge.Clock) (err error) {
+	defer caught(&err)
 	rng := rand.New(rand.NewPCG(uint64(tr.calls), 7))
 	var policies []*driver.Policy
 	for _, limits := range tr.plans {
-		p, err := sash.NewPolicy(options(a), limits...)
-		if err != nil {
-			return err
-		}
+		p := must(sash.NewPolicy(options(a), limits...))
 		policies = append(policies, p)
 	}
 	truth := newOracle()

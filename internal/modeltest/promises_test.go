@@ -20,7 +20,7 @@ func TestASortedSetGivesNothingBackBehindAThousandCalls(t *testing.T) {
 	server := redistest.Start(t)
 	for later, back := range map[int]int64{999: 2, 1000: 0} {
 		store, clock, _ := virtual(t, server.Addr(), nil)
-		s := newScenario(store, clock, newPolicy(t, options(sash.SortedSetLog), sash.PerHour(5000)), nil)
+		s := newScenario(store, clock, newPolicy(t, options(sash.SortedSetLog), sash.PerHour(5000)))
 		s.oracle, s.settles = nil, true
 		charge := s.call(2, 0)
 		s.calls(later, time.Microsecond)
@@ -39,7 +39,7 @@ func TestMembersLeaveASortedSetWithTheirWindow(t *testing.T) {
 	store, clock, scripts := virtual(t, redistest.Start(t).Addr(), nil)
 	short := newPolicy(t, options(sash.SortedSetLog), sash.Every(1000, 10*time.Second))
 	long := newPolicy(t, options(sash.SortedSetLog), sash.Every(1000, 15*time.Second))
-	s := newScenario(store, clock, short, nil)
+	s := newScenario(store, clock, short)
 	members := func(what string, want int64) {
 		t.Helper()
 		s.call(1, 0)
@@ -71,7 +71,7 @@ func TestAClockThatGoesBackBringsNoExpiredChargesBack(t *testing.T) {
 	for _, a := range sash.Algorithms() {
 		t.Run(a.String(), func(t *testing.T) {
 			store, clock, _ := virtual(t, server.Addr(), nil)
-			s := newScenario(store, clock, newPolicy(t, options(a), sash.PerMinute(3)), nil)
+			s := newScenario(store, clock, newPolicy(t, options(a), sash.PerMinute(3)))
 			s.oracle = nil
 			fills := func() {
 				t.Helper()
@@ -136,7 +136,7 @@ func TestAClockNear1970(t *testing.T) {
 						_, end := policy.Limits[0].Bounds(clock.Now().UnixMicro())
 						window = time.UnixMicro(end).Sub(clock.Now())
 					}
-					s := newScenario(store, clock, policy, nil)
+					s := newScenario(store, clock, policy)
 					for i := range 8 {
 						if answer := s.call(1, 0); s.err != nil || answer.Allowed() != (i%4 < 3) {
 							t.Errorf("%T, call %d: allowed is %v, %v", store, i, answer.Allowed(), s.err)
@@ -175,17 +175,15 @@ func TestTheBoundHoldsOnAClockThatTrembles(t *testing.T) {
 }
 
 // trembles makes calls on two subjects, alone and together, and checks what was admitted to each.
-func trembles(store driver.Store, clock *judge.Clock, a sash.Algorithm, seed uint64) error {
+func trembles(store driver.Store, clock *judge.Clock, a sash.Algorithm, seed uint64) (err error) {
+	defer caught(&err)
 	ctx, rng := context.Background(), rand.New(rand.NewPCG(seed, 23))
 	limits := []sash.Limit{sash.Every(8, 50*time.Millisecond), sash.Every(30, 400*time.Millisecond)}[:1+rng.IntN(2)]
 	opts := &sash.Options{Algorithm: a}
 	if a == sash.SlidingBuckets {
 		opts.Resolution = 2 * time.Millisecond
 	}
-	policy, err := sash.NewPolicy(opts, limits...)
-	if err != nil {
-		return err
-	}
+	policy := must(sash.NewPolicy(opts, limits...))
 	var admitted [2][]judge.Call
 	var behind time.Duration
 	for step := range 400 {
@@ -210,9 +208,7 @@ func trembles(store driver.Store, clock *judge.Clock, a sash.Algorithm, seed uin
 		default:
 			answers[0], err = drivertest.Of(store).Decide(ctx, reqs[0])
 		}
-		if err != nil {
-			return err
-		}
+		check(err)
 		for i := range answers {
 			if answers[i].At != answers[0].At {
 				return fmt.Errorf("one call is decided at %d and at %d", answers[0].At, answers[i].At)
@@ -223,9 +219,7 @@ func trembles(store driver.Store, clock *judge.Clock, a sash.Algorithm, seed uin
 		}
 	}
 	for _, calls := range admitted {
-		if err := trembled(a, limits, calls); err != nil {
-			return err
-		}
+		check(trembled(a, limits, calls))
 	}
 	return nil
 }
@@ -246,9 +240,7 @@ func trembled(a sash.Algorithm, limits []sash.Limit, calls []judge.Call) error {
 		case sash.SlidingCounter, sash.GCRA:
 			limit.Units *= 2
 		}
-		if err := judge.CheckHistory([]sash.Limit{limit}, calls); err != nil {
-			return err
-		}
+		check(judge.CheckHistory([]sash.Limit{limit}, calls))
 	}
 	return nil
 }

@@ -27,14 +27,14 @@ type scenario struct {
 	err     error
 }
 
-// newScenario returns a scenario on a new subject, under a policy or its error.
-func newScenario(store driver.Store, clock *judge.Clock, policy *driver.Policy, err error) *scenario {
-	return &scenario{store: store, clock: clock, oracle: newOracle(), name: fmt.Sprint("scenario ", walks.Add(1)), policy: policy, err: err}
+// newScenario returns a scenario on a new subject.
+func newScenario(store driver.Store, clock *judge.Clock, policy *driver.Policy) *scenario {
+	return &scenario{store: store, clock: clock, oracle: newOracle(), name: fmt.Sprint("scenario ", walks.Add(1)), policy: policy}
 }
 
 // scenario returns a scenario under some limits.
 func (b *bench) scenario(limits ...sash.Limit) *scenario {
-	return newScenario(b.store, b.clock, b.policy(limits...), nil)
+	return newScenario(b.store, b.clock, b.policy(limits...))
 }
 
 // request returns a request of the subject.
@@ -128,14 +128,6 @@ func (s *scenario) wantLeft(want int64) {
 	}
 }
 
-// bookScenario returns a scenario of calls that may be settled.
-func bookScenario(store *redisstore.Store, clock *judge.Clock, a sash.Algorithm, limits ...sash.Limit) *scenario {
-	policy, err := edgePolicy(a, limits...)
-	s := newScenario(store, clock, policy, err)
-	s.settles = true
-	return s
-}
-
 // inSeconds returns the options of an algorithm, with steps of a second.
 func inSeconds(a sash.Algorithm) *sash.Options {
 	opts := &sash.Options{Algorithm: a}
@@ -145,17 +137,12 @@ func inSeconds(a sash.Algorithm) *sash.Options {
 	return opts
 }
 
-func edgePolicy(a sash.Algorithm, limits ...sash.Limit) (*driver.Policy, error) {
-	return sash.NewPolicy(inSeconds(a), limits...)
+func edgePolicy(a sash.Algorithm, limits ...sash.Limit) *driver.Policy {
+	return must(sash.NewPolicy(inSeconds(a), limits...))
 }
 
 // under goes on under other limits.
-func (s *scenario) under(limits ...sash.Limit) {
-	policy, err := edgePolicy(s.policy.Algorithm, limits...)
-	if s.policy = policy; err != nil {
-		s.err = err
-	}
-}
+func (s *scenario) under(limits ...sash.Limit) { s.policy = edgePolicy(s.policy.Algorithm, limits...) }
 
 // bookEdges are the edges of bookings. The second scripter has small steps.
 func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a sash.Algorithm) error {
@@ -270,7 +257,8 @@ func bookEdges(redis *redisstore.Store, clock *judge.Clock, small *scripter, a s
 			}
 		}},
 	} {
-		s := bookScenario(redis, clock, a, edge.limit)
+		s := newScenario(redis, clock, edgePolicy(a, edge.limit))
+		s.settles = true
 		if edge.check(s); s.err != nil {
 			return fmt.Errorf("%s: %w", edge.name, s.err)
 		}
@@ -292,7 +280,7 @@ func movedTakesMore(s *scenario) {
 
 func TestAMovedChargeTakesNoMoreOfABooking(t *testing.T) {
 	clock := judge.NewClock(start)
-	s := newScenario(memstore.New(&memstore.Options{Now: clock.Now}), clock, newPolicy(t, nil, sash.Every(10, time.Minute)), nil)
+	s := newScenario(memstore.New(&memstore.Options{Now: clock.Now}), clock, newPolicy(t, nil, sash.Every(10, time.Minute)))
 	s.settles = true
 	if movedTakesMore(s); s.err != nil {
 		t.Error(s.err)

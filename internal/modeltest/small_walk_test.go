@@ -58,7 +58,7 @@ var smallLimits = [][]sash.Limit{
 // newSmallWalk returns the walk of a seed, where entries hold so many units. Limits are as large, but those of a sorted set.
 func newSmallWalk(
 	store driver.Store, clock *judge.Clock, seed uint64, a sash.Algorithm, most int64, books bool, met map[string]int,
-) (*smallWalk, error) {
+) *smallWalk {
 	rng := rand.New(rand.NewPCG(seed, 17))
 	opts := inSeconds(a)
 	opts.CountRefused = rng.IntN(4) == 0
@@ -72,15 +72,11 @@ func newSmallWalk(
 		limits[i].Units = limits[i].Units * (most + 1) / (mostOfEntry + 1)
 	}
 	for n := len(limits); len(w.policies) < 12; n = 1 + rng.IntN(len(limits)) {
-		policy, err := sash.NewPolicy(opts, limits[:n]...)
-		if err != nil {
-			return nil, err
-		}
-		w.policies = append(w.policies, policy)
+		w.policies = append(w.policies, must(sash.NewPolicy(opts, limits[:n]...)))
 		rng.Shuffle(len(limits), func(i, j int) { limits[i], limits[j] = limits[j], limits[i] })
 	}
 	w.books = w.books && store.Powers()&driver.CanBook != 0 && w.policies[0].Bookable()
-	return w, nil
+	return w
 }
 
 // run makes calls until one is judged wrong.
@@ -97,7 +93,8 @@ func (w *smallWalk) note(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf("%d: "+format, append([]any{w.clock.Now().UnixMicro()}, args...)...))
 }
 
-func (w *smallWalk) step() error {
+func (w *smallWalk) step() (err error) {
+	defer caught(&err)
 	d := time.Duration(w.rng.IntN(2)*w.rng.IntN(5000)) * time.Millisecond
 	if w.rng.IntN(200) == 0 {
 		d = time.Duration(w.rng.IntN(300)) * time.Second
@@ -131,9 +128,7 @@ func (w *smallWalk) step() error {
 		req.Within = int64(w.rng.IntN(100_000_000))
 	}
 	if w.clock.Now().UnixMicro()-w.last >= w.longest.Microseconds() { // from now on the log keeps what the longest window needs
-		if err := w.reset(); err != nil {
-			return err
-		}
+		check(w.reset())
 		req.Policy, req.Cost, req.Within = w.policies[0], 1, 0
 	}
 	res, err := drivertest.Of(w.store).Decide(context.Background(), req)

@@ -68,11 +68,8 @@ func TestMemoryInTheSmallWorld(t *testing.T) {
 		for seed := range uint64(400 * *times) {
 			clock := judge.NewClock(start)
 			threshold.Log.Units = []int64{mostOfEntry, mostOfEntry, driver.MaxUnits}[seed%3]
-			w, err := newSmallWalk(memstore.New(&memstore.Options{Now: clock.Now, MaxBytes: 1 << 20}), clock, seed, a, threshold.Log.Units, true, met)
-			if err == nil {
-				err = w.run(700)
-			}
-			if err != nil {
+			store := memstore.New(&memstore.Options{Now: clock.Now, MaxBytes: 1 << 20})
+			if err := newSmallWalk(store, clock, seed, a, threshold.Log.Units, true, met).run(700); err != nil {
 				t.Fatalf("%v, walk %d: %v", a, seed, err)
 			}
 		}
@@ -98,11 +95,7 @@ func TestRedisInTheSmallWorld(t *testing.T) {
 				if seed%5 == 4 {
 					table, edit = large, nil
 				}
-				w, err := walkRedis(t, server.Addr(), seed, a, table, edit)
-				if err == nil {
-					err = w.run(400)
-				}
-				if err != nil {
+				if err := walkRedis(t, server.Addr(), seed, a, table, edit); err != nil {
 					t.Fatalf("walk %d: %v", seed, err)
 				}
 			}
@@ -111,10 +104,10 @@ func TestRedisInTheSmallWorld(t *testing.T) {
 	checkPaths(t, server)
 }
 
-// walkRedis returns the walk of a seed on Redis.
+// walkRedis makes the walk of a seed on Redis.
 func walkRedis(
 	t testing.TB, addr string, seed uint64, a sash.Algorithm, table threshold.Table, edit func(name, text string) string,
-) (*smallWalk, error) {
+) error {
 	begin := replaced(t, large, "zset.lua", "last_sum, last_units = 0, 0 end", "last_sum, last_units = SET_MODULUS - MOST_OF_ENTRY, 0 end")
 	store, clock, scripts := virtual(t, addr, func(name, text string) string {
 		if edit != nil {
@@ -126,7 +119,7 @@ func walkRedis(
 		return text
 	})
 	scripts.thresholds = table
-	return newSmallWalk(store, clock, seed, a, table["MOST_OF_ENTRY"], false, make(map[string]int))
+	return newSmallWalk(store, clock, seed, a, table["MOST_OF_ENTRY"], false, make(map[string]int)).run(400)
 }
 
 // replaced returns an edit that replaces one text of a script, with the names of its thresholds.
@@ -182,15 +175,10 @@ func TestTheSmallWorldCatches(t *testing.T) {
 		{small, "zset.lua", sash.SortedSetLog, "a full member gives back", "(units >= MOST_OF_ENTRY or ", "("},
 	} {
 		t.Run(m.script+"/"+m.name, func(t *testing.T) {
-			if _, err := server.Do("FLUSHALL"); err != nil {
-				t.Fatal(err)
-			}
+			server.Must(t, "FLUSHALL")
 			for seed := range uint64(300) {
-				w, err := walkRedis(t, server.Addr(), seed, m.algorithm, m.table, replaced(t, m.table, m.script, m.old, m.new))
+				err := walkRedis(t, server.Addr(), seed, m.algorithm, m.table, replaced(t, m.table, m.script, m.old, m.new))
 				if err != nil {
-					t.Fatal(err)
-				}
-				if err := w.run(400); err != nil {
 					what, _, _ := strings.Cut(err.Error(), "\n")
 					t.Log(seed, what)
 					return
@@ -272,7 +260,7 @@ func TestSettlementsDoNotWrapTheSums(t *testing.T) {
 func settledToTheModulus(t *testing.T, addr string, edit func(name, text string) string) int64 {
 	t.Helper()
 	store, clock, _ := virtualSmall(t, addr, edit)
-	s := newScenario(store, clock, newPolicy(t, nil, sash.Every(40, time.Minute)), nil)
+	s := newScenario(store, clock, newPolicy(t, nil, sash.Every(40, time.Minute)))
 	s.oracle, s.settles = nil, true
 	var charges []driver.Answer
 	for left := small["SUM_MODULUS"]; left > 0; left -= mostOfEntry {
@@ -295,7 +283,7 @@ func TestAResetEndsWhatAFullLogHolds(t *testing.T) {
 	store, clock, _ := virtualSmall(t, server.Addr(), nil)
 	const units = 6 * smallEntries
 	for _, becomes := range []int64{0, 5} {
-		s := newScenario(store, clock, newPolicy(t, nil, sash.Every(units, time.Hour)), nil)
+		s := newScenario(store, clock, newPolicy(t, nil, sash.Every(units, time.Hour)))
 		s.oracle, s.settles = nil, true
 		old := s.call(2, 0)
 		s.reset()

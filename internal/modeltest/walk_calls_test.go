@@ -69,8 +69,14 @@ func (a admitted) settlement(id string) driver.Settlement {
 
 // randomCalls makes random calls on a store. If an answer differs from the definition, it returns an error with the calls
 // that led to it.
-func randomCalls(s setup) error {
+func randomCalls(s setup) (err error) {
 	w := &walk{setup: s, oracle: newOracle()}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w\nafter\n\t%s", err, strings.Join(w.trace, "\n\t"))
+		}
+	}()
+	defer caught(&err)
 	has := s.store.Powers()
 	switch {
 	case s.usual == many && has&driver.CanEach == 0, s.usual == choices && has&driver.CanAny == 0:
@@ -86,20 +92,16 @@ func randomCalls(s setup) error {
 		w.clock.Advance(time.Duration(w.choose(400*24*3600))*time.Second + time.Duration(w.choose(1e6))*time.Microsecond)
 	}
 	w.opts = sash.Options{Algorithm: s.algorithm, Block: s.block, CountRefused: s.usual != choices && w.choose(5) == 4 && s.usual != bookings}
-	if err := w.draw(); err != nil {
-		return err
-	}
+	w.draw()
 	w.books = w.books && (s.usual != choices || w.choose(2) == 1)
 	for range w.steps {
-		if err := w.step(); err != nil {
-			return fmt.Errorf("%w\nafter\n\t%s", err, strings.Join(w.trace, "\n\t"))
-		}
+		check(w.step())
 	}
 	return nil
 }
 
 // draw draws the policies of a walk.
-func (w *walk) draw() error {
+func (w *walk) draw() {
 	if w.algorithm == sash.SlidingBuckets {
 		w.opts.Resolution = resolutions[w.choose(len(resolutions))]
 	}
@@ -111,15 +113,11 @@ func (w *walk) draw() error {
 		if w.blocks() && len(w.plans) > 0 {
 			break
 		}
-		plan, err := w.plan()
-		if err != nil {
-			return err
-		}
+		plan := must(w.plan())
 		w.plans = append(w.plans, plan)
 		w.books = w.store.Powers()&driver.CanBook != 0 && plan.Bookable()
 		w.note("plan %d: %v", len(w.plans)-1, limitsOf(plan))
 	}
-	return nil
 }
 
 func (w *walk) blocks() bool { return w.block.Refusals > 0 }
@@ -238,10 +236,7 @@ func (w *walk) move(d time.Duration) {
 
 // call makes one call and compares the answer.
 func (w *walk) call(req driver.Request) error {
-	res, err := drivertest.Of(w.store).Decide(context.Background(), req)
-	if err != nil {
-		return fmt.Errorf("Decide: %w", err)
-	}
+	res := must(drivertest.Of(w.store).Decide(context.Background(), req))
 	w.last, w.lastReq = res, req
 	return w.check([]driver.Request{req}, []driver.Answer{res})
 }
@@ -255,10 +250,7 @@ func (w *walk) together() error {
 	first.Key, second.Key = w.prefix+"k0", w.prefix+"k1"
 	second.Within = first.Within
 	reqs := []driver.Request{first, second}
-	results, err := drivertest.Of(w.store).All(context.Background(), reqs...)
-	if err != nil {
-		return fmt.Errorf("All: %w", err)
-	}
+	results := must(drivertest.Of(w.store).All(context.Background(), reqs...))
 	return w.check(reqs, results)
 }
 
@@ -269,9 +261,7 @@ func (w *walk) check(reqs []driver.Request, results []driver.Answer) error {
 			req.Within, limitsOf(req.Policy), results[i].Allowed(), results[i].Remaining(), results[i].Retry(), results[i].Delay)
 		allowed = allowed && results[i].Allowed()
 	}
-	if err := w.oracle.Check(w.clock.Now(), reqs, results); err != nil {
-		return err
-	}
+	check(w.oracle.Check(w.clock.Now(), reqs, results))
 	for i, req := range reqs {
 		if results[i].Firm && slices.ContainsFunc(w.admitted, func(a admitted) bool { return a.req.Key == req.Key && a.res.At > results[i].At }) {
 			return fmt.Errorf("a refusal is firm although a booking can be given back")
@@ -339,9 +329,7 @@ func (w *walk) settle() error {
 	w.note("settle %s cost %d of %d under %v: %d units, %d times", a.req.Key, a.req.Cost, a.res.At, limitsOf(a.req.Policy), set.Units, times)
 	w.oracle.Settle(w.clock.Now(), set)
 	for range times {
-		if err := drivertest.Of(w.store).Settle(context.Background(), set); err != nil {
-			return fmt.Errorf("Settle: %w", err)
-		}
+		check(drivertest.Of(w.store).Settle(context.Background(), set))
 	}
 	if times == 3 { // and once more after other calls
 		w.again = append(w.again, set)
@@ -349,9 +337,7 @@ func (w *walk) settle() error {
 	if len(w.again) > 0 && w.choose(3) == 0 {
 		set := w.again[w.choose(len(w.again))]
 		w.note("settle %s of %d again", set.Request.Key, set.At)
-		if err := drivertest.Of(w.store).Settle(context.Background(), set); err != nil {
-			return fmt.Errorf("Settle: %w", err)
-		}
+		check(drivertest.Of(w.store).Settle(context.Background(), set))
 	}
 	return w.call(driver.Request{Key: a.req.Key, Policy: a.req.Policy})
 }
@@ -379,9 +365,7 @@ func (w *walk) reset() error {
 	}
 	key := w.key()
 	w.note("reset %s", key)
-	if err := drivertest.Of(w.store).Forget(context.Background(), key, w.plans[0]); err != nil {
-		return fmt.Errorf("Reset: %w", err)
-	}
+	check(drivertest.Of(w.store).Forget(context.Background(), key, w.plans[0]))
 	w.oracle.Reset(key, w.algorithm)
 	for i, a := range w.admitted {
 		if a.req.Key == key {
@@ -403,9 +387,7 @@ func (w *walk) settleBefore() error {
 	set := w.before[w.choose(len(w.before))]
 	set.Units = int64(w.choose(2)) * (set.Request.Cost + 5)
 	w.note("settle %s of %d, which a reset has removed: %d units", set.Request.Key, set.At, set.Units)
-	if err := drivertest.Of(w.store).Settle(context.Background(), set); err != nil {
-		return fmt.Errorf("Settle: %w", err)
-	}
+	check(drivertest.Of(w.store).Settle(context.Background(), set))
 	return w.call(driver.Request{Key: set.Request.Key, Policy: set.Request.Policy})
 }
 
@@ -426,18 +408,13 @@ func (w *walk) each() error {
 
 // inOne makes calls in one round trip, and checks each answer by itself.
 func (w *walk) inOne(reqs []driver.Request) error {
-	ops, err := drivertest.Of(w.store).Each(context.Background(), reqs...)
-	if err != nil {
-		return fmt.Errorf("Each: %w", err)
-	}
+	ops := must(drivertest.Of(w.store).Each(context.Background(), reqs...))
 	w.note("%d calls in one", len(reqs))
 	for i := range reqs {
 		if ops[i].Err != nil {
 			return fmt.Errorf("Each: %w", ops[i].Err)
 		}
-		if err := w.check(reqs[i:i+1], []driver.Answer{ops[i].Answer}); err != nil {
-			return err
-		}
+		check(w.check(reqs[i:i+1], []driver.Answer{ops[i].Answer}))
 	}
 	return nil
 }

@@ -63,18 +63,13 @@ func (w *walk) once() error {
 		req.Cost = min(req.Cost, req.Policy.MostUnits())
 	}
 	w.note("%q again, with cost %d under %v", before.id, req.Cost, limitsOf(req.Policy))
-	res, err := drivertest.Of(w.store).Once(context.Background(), before.id, req)
-	if err != nil {
-		return fmt.Errorf("Once: %w", err)
-	}
+	res := must(drivertest.Of(w.store).Once(context.Background(), before.id, req))
 	if res.Allowed() != before.res.Allowed() || res.At != before.res.At || !w.delayed(&res, &before.res) || !other && res.Refusals != before.res.Refusals {
 		return fmt.Errorf("the call %q got %+v, and repeated %+v", before.id, before.res, res)
 	}
 	look := req
 	look.Cost, look.Policy = 0, unblocked(req.Policy) // a repetition is answered
-	if err := w.call(look); err != nil {
-		return err
-	}
+	check(w.call(look))
 	return compareRepeated(&res, w.last.Statuses())
 }
 
@@ -106,10 +101,7 @@ func compareRepeated(res *driver.Answer, look []driver.Status) error {
 // callOnce makes a call with an ID that the store does not remember.
 func (w *walk) callOnce(c onceCall) error {
 	w.note("a call %q", c.id)
-	var err error
-	if c.res, err = drivertest.Of(w.store).Once(context.Background(), c.id, c.req); err != nil {
-		return fmt.Errorf("Once: %w", err)
-	}
+	c.res = must(drivertest.Of(w.store).Once(context.Background(), c.id, c.req))
 	c.remembered = c.res.Allowed() || c.req.Policy.CountRefused
 	c.forgotten = c.forgotten && !c.remembered
 	w.onces = append(w.onces, c)
@@ -151,17 +143,13 @@ func (w *walk) choice() error {
 	if request.Within > 0 && errors.Is(err, driver.ErrApart) {
 		return nil // a store need not book all kinds of limits in one step
 	}
-	if err != nil {
-		return fmt.Errorf("Any: %w", err)
-	}
+	check(err)
 	for i, req := range reqs {
 		w.note("any %d: %s cost %d under %v", i, req.Key, req.Cost, limitsOf(req.Policy))
 	}
 	w.note("at %d, within %d: %d is chosen: allowed %v, %d left, retry %d, delay %d", answer.At, request.Within, chosen, answer.Allowed(),
 		answer.Remaining(), answer.Retry(), answer.Delay)
-	if err := w.oracle.CheckAny(w.clock.Now(), reqs, chosen, &answer); err != nil {
-		return err
-	}
+	check(w.oracle.CheckAny(w.clock.Now(), reqs, chosen, &answer))
 	w.last, w.lastReq = answer, reqs[chosen]
 	return nil
 }
@@ -172,10 +160,7 @@ func (o *oracle) CheckAny(at time.Time, reqs []driver.Request, chosen int, answe
 	if chosen < 0 || chosen >= len(reqs) {
 		return fmt.Errorf("subject %d of %d was chosen", chosen, len(reqs))
 	}
-	now, err := o.now(at, reqs[chosen:chosen+1], answer)
-	if err != nil {
-		return err
-	}
+	now := must(o.now(at, reqs[chosen:chosen+1], answer))
 	shown := o.shown
 	o.see(now)
 	looked := len(reqs)

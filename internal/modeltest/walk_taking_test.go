@@ -144,15 +144,9 @@ func (w *walk) take() error {
 		return w.reward(req)
 	}
 	req.Partial = true
-	at, err := w.decides(req)
-	if err != nil {
-		return err
-	}
+	at := must(w.decides(req))
 	least, most := w.oracle.Fits(at, req)
-	res, err := drivertest.Of(w.store).Decide(context.Background(), req)
-	if err != nil {
-		return fmt.Errorf("Decide: %w", err)
-	}
+	res := must(drivertest.Of(w.store).Decide(context.Background(), req))
 	w.note("up to %d units: %d of %s to be charged", req.Cost, res.Charged, between(least, most))
 	if res.Charged < least || res.Charged > most || res.Allowed() != (res.Charged > 0) {
 		return fmt.Errorf("%s, up to %d units: %d are charged, allowed %v; want %s", req.Key, req.Cost, res.Charged, res.Allowed(), between(least, most))
@@ -179,15 +173,9 @@ func (w *walk) penalize(req driver.Request) error {
 	look := req
 	look.Cost = 0
 	req.Policy, req.Forced = &forced, true
-	at, err := w.decides(look)
-	if err != nil {
-		return err
-	}
+	at := must(w.decides(look))
 	w.oracle.Force(at, req)
-	res, err := drivertest.Of(w.store).Decide(context.Background(), req)
-	if err != nil {
-		return fmt.Errorf("Decide: %w", err)
-	}
+	res := must(drivertest.Of(w.store).Decide(context.Background(), req))
 	w.note("a penalty")
 	return w.check([]driver.Request{look}, []driver.Answer{res})
 }
@@ -204,20 +192,14 @@ func (w *walk) reward(req driver.Request) error {
 	if n := len(w.admitted); n > 0 {
 		w.outlive(w.admitted[w.choose(n)])
 	}
-	at, err := w.decides(req)
-	if err != nil {
-		return err
-	}
+	at := must(w.decides(req))
 	given, sure := w.oracle.Reward(at, req)
 	if !sure { // the store sees this instant, as the oracle has
 		req.Cost = 0
 		return w.call(req)
 	}
 	w.note("%s: %d units of %d are given back under %v", req.Key, given, req.Cost, limitsOf(req.Policy))
-	res, err := drivertest.Of(w.store).GiveBack(context.Background(), req)
-	if err != nil {
-		return fmt.Errorf("Reward: %w", err)
-	}
+	res := must(drivertest.Of(w.store).GiveBack(context.Background(), req))
 	if res.Charged != given {
 		return fmt.Errorf("%s: of %d units %d were given back, want %d", req.Key, req.Cost, res.Charged, given)
 	}

@@ -196,10 +196,7 @@ func (w *walk) plan() (*driver.Policy, error) {
 	for range n {
 		l := sash.Every(drawnUnits[w.choose(len(drawnUnits))], drawnWindows[w.choose(len(drawnWindows))])
 		if calendar && w.choose(5) == 4 {
-			zone, err := time.LoadLocation(zones[w.choose(len(zones))])
-			if err != nil {
-				return nil, err
-			}
+			zone := must(time.LoadLocation(zones[w.choose(len(zones))]))
 			l = sash.PerCalendar(l.Units, sash.CalendarHour+sash.Period(w.choose(3)), zone)
 		}
 		coarse := w.opts.Resolution >= time.Second && l.Window <= time.Hour && l.Period == 0

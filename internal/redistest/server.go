@@ -1,13 +1,14 @@
 // Package redistest starts real redis-server processes on free loopback ports, and stops them. Tests use [Start]; benchmarks,
 // commands and examples use [Run]. Others start replicas ([StartReplica]), sentinels ([StartSentinels]), clusters ([StartCluster]),
 // servers with TLS ([StartTLS]), and a server with a clock that the test moves ([StartWithClock]). A test can kill a server, pause,
-// resume, restart and promote it.
+// resume and restart it.
 //
 // The program is the redis-server on the PATH, or the one that the environment variable SASH_REDIS_SERVER names, such as
 // valkey-server. On Linux a server ends with the process that started it, even if that process is killed.
 package redistest
 
 import (
+	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -27,9 +28,6 @@ import (
 
 // EnvServer is the environment variable that names the program to start in place of redis-server.
 const EnvServer = "SASH_REDIS_SERVER"
-
-// ErrNoServer is the error of [Run] if there is no server program to start.
-var ErrNoServer = errors.New("internal/redistest: no redis-server on the PATH: run `make test`, which installs it, or install Debian's package redis-server")
 
 // Ports are below the range that the system gives to outgoing connections, so that no client that reconnects takes the port
 // of a server while it restarts. The bus of a cluster, 10000 above, is below that range too.
@@ -54,7 +52,9 @@ type Server struct {
 	cmd  *exec.Cmd     // guarded by mu; nil when stopped
 	done chan struct{} // guarded by mu; closed when it has ended
 
-	conn conn
+	talk sync.Mutex // for one command
+	conn net.Conn   // guarded by talk; nil when not connected
+	read *bufio.Reader
 }
 
 // Start starts a server for one test, and stops it when the test ends. The server is empty, persists
@@ -128,7 +128,40 @@ func (s *Server) Restart() {
 // Do sends a command on a connection of its own and returns the reply: a string, an int64, nil, or a
 // []any of these and errors. An error reply is returned as an error with the server's text. After the
 // connection failed, the next command opens a new one; no command is sent twice.
-func (s *Server) Do(args ...string) (any, error) { return s.conn.do(s.dial, args) }
+func (s *Server) Do(args ...string) (any, error) {
+	s.talk.Lock()
+	defer s.talk.Unlock()
+	if s.conn == nil {
+		conn, err := s.dial()
+		if err != nil {
+			return nil, err
+		}
+		s.conn, s.read = conn, bufio.NewReader(conn)
+	}
+	reply, err := s.exchange(args)
+	if err != nil {
+		s.conn.Close()
+		s.conn = nil
+	} else if failed, ok := reply.(error); ok {
+		return nil, failed
+	}
+	return reply, err
+}
+
+// exchange sends a command and reads its reply, as RESP2.
+func (s *Server) exchange(args []string) (any, error) {
+	if err := s.conn.SetDeadline(time.Now().Add(replyTimeout)); err != nil {
+		return nil, err
+	}
+	b := fmt.Appendf(nil, "*%d\r\n", len(args))
+	for _, arg := range args {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	if _, err := s.conn.Write(b); err != nil {
+		return nil, err
+	}
+	return readReply(s.read)
+}
 
 // Must is [Server.Do] for commands that must succeed: an error fails the test.
 func (s *Server) Must(t testing.TB, args ...string) any {
@@ -145,10 +178,7 @@ func (s *Server) first() error {
 	name := cmp.Or(os.Getenv(EnvServer), "redis-server")
 	var err error
 	if s.bin, err = exec.LookPath(name); err != nil {
-		if name != "redis-server" {
-			return fmt.Errorf("internal/redistest: %s: %w", EnvServer, err)
-		}
-		return ErrNoServer
+		return fmt.Errorf("internal/redistest: no %s (see %s): `make test` installs Debian's package redis-server: %w", name, EnvServer, err)
 	}
 	if s.dial == nil {
 		s.dial = func() (net.Conn, error) { return net.DialTimeout("tcp", s.Addr(), replyTimeout) }
@@ -237,7 +267,32 @@ func (s *Server) kill() {
 		<-s.done
 		s.cmd = nil
 	}
-	s.conn.close()
+	s.talk.Lock()
+	defer s.talk.Unlock()
+	if s.conn != nil {
+		s.conn.Close()
+		s.conn = nil
+	}
+}
+
+// Pause suspends the process (SIGSTOP). Its connections stay open and receive data, but it answers only
+// after [Server.Resume]. A paused server can be stopped and restarted. If the server is stopped, Pause
+// fails the test of [Start], and panics for a server of [Run].
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume continues a paused server. It fails as [Server.Pause] does.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := errors.New("internal/redistest: the server is stopped")
+	if s.cmd != nil {
+		err = s.cmd.Process.Signal(sig)
+	}
+	if err != nil {
+		s.fail(err)
+	}
 }
 
 // startTime bounds how long servers may take to find each other.
@@ -268,12 +323,6 @@ func fieldOf(info, name string) string {
 	_, after, _ := strings.Cut("\r\n"+info, "\r\n"+name+":")
 	value, _, _ := strings.Cut(after, "\r\n")
 	return value
-}
-
-// Promote makes a replica a primary. It keeps its data.
-func (s *Server) Promote(t testing.TB) {
-	t.Helper()
-	s.Must(t, "REPLICAOF", "NO", "ONE")
 }
 
 // await waits until a condition holds, and fails the test if that takes longer than startTime.

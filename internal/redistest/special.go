@@ -23,7 +23,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -132,58 +131,6 @@ func (c *Clock) Move(t testing.TB, ahead time.Duration) {
 
 // replyTimeout bounds one command, so that a test ends if its server hangs.
 const replyTimeout = 30 * time.Second
-
-// A conn is a connection that speaks RESP2, one command at a time. The zero value is not connected.
-type conn struct {
-	mu sync.Mutex
-	nc net.Conn // guarded by mu; nil when not connected
-	r  *bufio.Reader
-}
-
-func (c *conn) do(dial func() (net.Conn, error), args []string) (any, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.nc == nil {
-		nc, err := dial()
-		if err != nil {
-			return nil, err
-		}
-		c.nc, c.r = nc, bufio.NewReader(nc)
-	}
-	reply, err := c.exchange(args)
-	if err != nil {
-		c.nc.Close()
-		c.nc = nil
-		return nil, err
-	}
-	if failed, ok := reply.(error); ok {
-		return nil, failed
-	}
-	return reply, nil
-}
-
-func (c *conn) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.nc != nil {
-		c.nc.Close()
-		c.nc = nil
-	}
-}
-
-func (c *conn) exchange(args []string) (any, error) {
-	if err := c.nc.SetDeadline(time.Now().Add(replyTimeout)); err != nil {
-		return nil, err
-	}
-	b := fmt.Appendf(nil, "*%d\r\n", len(args))
-	for _, arg := range args {
-		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(arg), arg)
-	}
-	if _, err := c.nc.Write(b); err != nil {
-		return nil, err
-	}
-	return readReply(c.r)
-}
 
 // readReply reads one RESP2 reply. It returns an error reply as a value; its error is that of the connection.
 func readReply(r *bufio.Reader) (any, error) {
