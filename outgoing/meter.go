@@ -134,29 +134,8 @@ func (m *Meter) Usage() (u Usage) {
 // MeterBody wraps the body of a response without changing what it reads, and calls done once with its usage: when the body has
 // been read to its end, fails, or is closed.
 func MeterBody(body io.ReadCloser, done func(Usage)) io.ReadCloser {
-	b := &metered{ReadCloser: body}
-	b.done = sync.OnceFunc(func() { done(b.meter.Usage()) })
-	return b
-}
-
-type metered struct {
-	io.ReadCloser
-	meter Meter
-	done  func()
-}
-
-func (b *metered) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	_, _ = b.meter.Write(p[:n])
-	if err != nil {
-		b.done()
-	}
-	return n, err
-}
-
-func (b *metered) Close() error {
-	defer b.done()
-	return b.ReadCloser.Close()
+	meter := new(Meter)
+	return endingBody{readCloser{io.TeeReader(body, meter), body}, sync.OnceFunc(func() { done(meter.Usage()) })}
 }
 
 // Limits of a scanner: levels of arrays and objects, and bytes of a name or a value.

@@ -244,15 +244,17 @@ func peek(res *http.Response) any {
 	if err != nil {
 		rest = failing{err} // the caller gets it at the same place
 	}
-	res.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(start), rest), res.Body}
+	res.Body = readCloser{io.MultiReader(bytes.NewReader(start), rest), res.Body}
 	var value any
 	if err != nil || len(start) > mostPeeked || json.Unmarshal(start, &value) != nil {
 		return nil
 	}
 	return value
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
 }
 
 type failing struct{ err error }
