@@ -10,23 +10,17 @@ import (
 	"example.com/sash/driver"
 )
 
-// A refusal without fields says that one of the API's windows is full, or nothing about windows at all: a proxy or an
-// overloaded server sends them too. So the first begins a cool-down, and a suspicion: that the API's limit is what went
-// through before, the units that the store counted without the call's own. A request that is served when an eighth more
-// was counted refutes it. A second refusal that agrees lowers the limit to that, and so does a first one that asks for a
-// quarter of the window up to all of it, in whole seconds and more than one.
-//
-// The limit is held there for a sixteenth of the window, and then rises by its units in as long again. A refusal while it
-// rises holds it four times as long, up to two windows. So what was wrongly lowered is soon back, and an API with a
-// lower limit than the configured one refuses a few requests, and then one in three windows at most. A limit that the API states
-// is held for twelve windows at once, see learn.
+// A refusal without fields says that one of the API's windows is full, or nothing about windows at all: a proxy or an overloaded server
+// sends them too. So the first is only a suspicion: that the API's limit is what went through before, the units that the store counted
+// without the call's own. How others confirm it is in the documentation of the package, under What it learns. What was wrongly lowered
+// is soon back, and an API with a lower limit than the configured one refuses a few requests, and then one in three windows at most.
 const (
-	agreeing    = 8
+	agreeing    = 8 // a request that is served when so small a part more was counted refutes a suspicion
 	convincing  = 4
-	heldPart    = 16
+	heldPart    = 16 // of the window
 	heldBriefly = 15 * time.Second
-	heldLonger  = 4
-	heldWindows = 12
+	heldLonger  = 4  // times, after a refusal while a level rises
+	heldWindows = 12 // for a limit that the API states, see learn
 	heldLeast   = time.Minute
 	heldMost    = time.Hour
 )

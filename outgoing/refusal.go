@@ -132,14 +132,6 @@ const (
 	freeRetries   = 10
 )
 
-func (r *Retries) complete() error {
-	if r.Most < 0 || r.MaxRetryAfter < 0 {
-		return errors.New("outgoing: the numbers of Retries must not be negative")
-	}
-	r.MaxRetryAfter = cmp.Or(r.MaxRetryAfter, time.Minute)
-	return nil
-}
-
 // retry reports whether to retry after a response, and after how long. It takes from the budget.
 func (t *Transport) retry(req *http.Request, res *http.Response, wanted pause, attempt int) (time.Duration, bool) {
 	r := &t.opts.Retries

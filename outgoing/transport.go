@@ -105,9 +105,10 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if t.opts.Spread > time.Minute {
 		return nil, fmt.Errorf("outgoing: Spread is %v; it is at most a minute", t.opts.Spread)
 	}
-	if err := t.opts.Retries.complete(); err != nil {
-		return nil, err
+	if r := &t.opts.Retries; r.Most < 0 || r.MaxRetryAfter < 0 {
+		return nil, errors.New("outgoing: the numbers of Retries must not be negative")
 	}
+	t.opts.Retries.MaxRetryAfter = cmp.Or(t.opts.Retries.MaxRetryAfter, time.Minute)
 	if t.opts.Prefix != "" {
 		t.prefix = sash.Key(t.opts.Prefix) + ":"
 	}
