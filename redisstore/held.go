@@ -53,7 +53,7 @@ func (s *Store) changeHeld(ctx context.Context, key, arg string) (int64, error) 
 	if len(reply) != 7 {
 		return 0, fmt.Errorf("redisstore: a script returned %d bytes instead of 7", len(reply))
 	}
-	return int64(number("\x00" + reply)), nil
+	return bigEndian(reply), nil
 }
 
 // packSpending writes the argument of held_spend.lua.
@@ -92,12 +92,7 @@ func unpackHeld(reply string) (window.Held, error) {
 	if len(reply) < heldReply || len(reply) > heldReply+window.MaxNote {
 		return window.Held{}, fmt.Errorf("redisstore: a script returned %d bytes instead of %d and a note", len(reply), heldReply)
 	}
-	field := func(from, size int) (n int64) {
-		for _, b := range []byte(reply[from : from+size]) {
-			n = n<<8 | int64(b)
-		}
-		return n
-	}
+	field := func(from, size int) int64 { return bigEndian(reply[from : from+size]) }
 	h := window.Held{At: field(0, 7), Noted: field(15, 7), Errand: field(22, 5), Note: reply[heldReply:]}
 	if h.Errand > 0 {
 		h.Rest = field(27, 6) - 1

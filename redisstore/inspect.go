@@ -111,9 +111,9 @@ var (
 )
 
 // bigEndian returns the number of a few bytes.
-func bigEndian(b []byte) (n int64) {
-	for _, digit := range b {
-		n = n<<8 | int64(digit)
+func bigEndian[T string | []byte](b T) (n int64) {
+	for i := range len(b) {
+		n = n<<8 | int64(b[i])
 	}
 	return n
 }

@@ -157,22 +157,25 @@ func (s *Store) together(ctx context.Context, ops []driver.Op) error {
 	return driver.ErrUnsupported
 }
 
-// scatters reports whether keys are in several slots of a cluster.
-func (s *Store) scatters(keys []string) bool {
-	return len(keys) > 1 && s.scripts.Cluster() &&
-		slices.ContainsFunc(keys[1:], func(key string) bool { return slot(key) != slot(keys[0]) })
+// keys returns the names of the keys of operations. The error is [driver.ErrApart] if they are in several slots of a cluster.
+func (s *Store) keys(ops []driver.Op) ([]string, error) {
+	keys := make([]string, len(ops))
+	for i := range ops {
+		keys[i] = s.Key(ops[i].Key, ops[i].Policy)
+	}
+	if len(keys) > 1 && s.scripts.Cluster() && slices.ContainsFunc(keys, func(key string) bool { return slot(key) != slot(keys[0]) }) {
+		return nil, driver.ErrApart
+	}
+	return keys, nil
 }
 
 // decide runs a script over all operations at once, and sets their answers. It sends the tail after them: nothing, the ID of a
 // single one, or an order of take.lua.
 func (s *Store) decide(ctx context.Context, ops []driver.Op, script *Script, tail string) error {
 	policy := ops[0].Policy
-	keys := make([]string, len(ops))
-	for i := range ops {
-		keys[i] = s.Key(ops[i].Key, policy)
-	}
-	if s.scatters(keys) {
-		return driver.ErrApart
+	keys, err := s.keys(ops)
+	if err != nil {
+		return err
 	}
 	books, after := script == logBook || script == logOnce, tail
 	if policy.Block.Refusals > 0 && blocking[script] != nil {
