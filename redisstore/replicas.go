@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,9 +99,6 @@ func (e *waitError) Unwrap() error {
 func admitted(reply string) bool { return len(reply) >= 8 && number(reply)&^repeated == 0 }
 
 func (o *Options) wait() Wait {
-	timeout := o.ReplicaTimeout
-	if timeout <= 0 {
-		timeout = DefaultReplicaTimeout
-	}
+	timeout := cmp.Or(max(o.ReplicaTimeout, 0), DefaultReplicaTimeout)
 	return Wait{Replicas: o.Replicas, Timeout: (timeout + time.Millisecond - 1).Truncate(time.Millisecond), For: admitted}
 }
