@@ -119,8 +119,8 @@ func (l *Leases) leases(now, cost int64) (first, coming *held) {
 	return first, coming
 }
 
-// low reports whether the leases will be used up, or end, before the next one can be here: within two ways, and as long as
-// the home has let one wait. It does not if a lease comes later than in two ways: a key has one booked at a time.
+// low reports whether the leases are used up, or end, before the next one is here, in two ways and as long as the home has let one wait,
+// and none is booked: a key has one at a time.
 func (l *Leases) low(now int64, s *Spending, want int64) bool {
 	soon, left, delay := now+2*s.Way, int64(0), int64(0)
 	for i := range l.held {
