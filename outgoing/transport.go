@@ -28,10 +28,10 @@ type Options struct {
 	Refuse bool
 	// MaxWait is the longest that a request waits for room before one attempt. Zero is as long as the context allows.
 	MaxWait time.Duration
-	// Spread is by how much the ways of two requests to the API can differ, from a charge in the store to the arrival at the API, which
-	// counts then. Windows are longer by it at the store, so that limits hold at the API. Zero learns it for each bucket from what
-	// requests take, new connections included: a tenth of the window and at most a second at first, later at most a quarter of the window
-	// and two seconds. Negative is none. Calendar limits, and algorithms that approximate, have none.
+	// Spread is by how much the ways of two requests can differ, from a charge in the store to the arrival at the API. Windows are longer
+	// by it at the store, so that limits hold at the API. Zero learns it for each bucket from what requests take: a tenth of the window
+	// and at most a second at first, later at most a quarter of the window and two seconds. Negative is none. Calendar limits, and
+	// algorithms that approximate, have none.
 	Spread time.Duration
 	// InFlight is the most requests of a bucket that are in flight at once, over all processes, as Units, and the longest
 	// time that one takes as Window, such as sash.Every(100, 10*time.Minute). A request takes its slot before it asks for
@@ -49,9 +49,8 @@ type Options struct {
 	Observer sash.Observer
 	// Profile says how the API describes its quotas. The zero Profile reads the usual fields.
 	Profile Profile
-	// KeepLimits keeps limits as they are configured when the API refuses requests without saying why: a refusal is a
-	// cool-down and nothing else. Otherwise refusals that agree lower a limit for a time: see What it learns in the
-	// documentation of this package. Fields that state a lower limit, or what is left, lower it in any case.
+	// KeepLimits makes a refusal that does not say why a cool-down and nothing else. Otherwise refusals that agree lower a limit for a
+	// time: see What it learns in the documentation of this package. Fields that state a lower limit lower it in any case.
 	KeepLimits bool
 	// MaxCoolDown is the longest cool-down, whatever the API asks for: at least a second, at most
 	// 25 hours, and the same in all processes. Zero is an hour, or 25 hours, the length of the

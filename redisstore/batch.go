@@ -198,9 +198,8 @@ func (s *Store) alone(err error) error {
 	return err
 }
 
-// any decides one of several charges, in one script. The error is also [driver.ErrApart] for charges that may be booked under
-// limits of the calendar: the instants of their bookings can lie outside any boundaries that are sent. The script looks at each
-// subject that it has to compare, so its time grows with them: see any.lua.
+// any decides one of several charges, in one script, which looks at each subject that it has to compare: see any.lua. The error is also
+// [driver.ErrApart] for charges that may be booked under limits of the calendar: bookings can lie outside any boundaries that are sent.
 func (s *Store) any(ctx context.Context, b *driver.Batch) error {
 	ops := b.Ops
 	now, policy := calendarNow(ops), ops[0].Policy

@@ -37,9 +37,8 @@ type Entry struct {
 // inspectReply is the number of bytes before the value.
 const inspectReply = 32
 
-// Inspect returns the contents of a subject's key under a policy's algorithm and resolution, or nil if there is no such
-// key. It only reads, in one step on the server. The work is proportional to the log. It needs the rights of a
-// decision, and MEMORY USAGE for Bytes. A value that is not a log's is an error.
+// Inspect returns the contents of a subject's key under a policy's algorithm and resolution, or nil if there is no such key. It only reads,
+// in work proportional to the log, and needs the rights of a decision, and MEMORY USAGE for Bytes. A value that is no log's is an error.
 func (s *Store) Inspect(ctx context.Context, key string, policy *driver.Policy) (*State, error) {
 	name, form := s.Key(key, policy), "string 0"
 	switch {

@@ -35,12 +35,12 @@ type Scripter interface {
 type Options struct {
 	// Prefix is added before every key, to keep applications on one server apart. Empty is DefaultPrefix.
 	Prefix string
-	// Replicas is how many replicas have to confirm an admission: so many copies of a charge survive the loss of the primary. If fewer
-	// confirm in time, the error is sash.ErrUnavailable and the call is charged. Refusals, peeks and settlements do not wait. Zero is
-	// none. Each call needs a Scripter that is a [Waiter], a connection of its own, and one more round trip.
+	// Replicas is how many replicas have to confirm an admission. If fewer confirm in time, the error is sash.ErrUnavailable and the call
+	// is charged. Refusals, peeks and settlements do not wait. Zero is none. It needs a Scripter that is a [Waiter], and for each call a
+	// connection of its own and one more round trip.
 	Replicas int
-	// ReplicaTimeout is how long to wait for them, rounded up to whole milliseconds. It should be shorter than the client's read timeout
-	// and than the time for a call, such as a failover store's Budget. Zero is DefaultReplicaTimeout.
+	// ReplicaTimeout is how long to wait for them, rounded up to whole milliseconds: shorter than the client's read timeout and the time
+	// for a call, such as a failover store's Budget. Zero is DefaultReplicaTimeout.
 	ReplicaTimeout time.Duration
 }
 
@@ -108,9 +108,8 @@ func (s *Store) Powers() driver.Powers {
 
 // Do implements [driver.Store]. On a cluster the error of several operations is [driver.ErrApart] for keys of different slots.
 //
-// IDs are part of the subject's key. A compact log remembers about 10,000 IDs of calls and settlements, 16 bytes each or, with
-// what Redis reserves, up to 40; under the other algorithms a key remembers about 600. Beyond that it forgets first what it would
-// forget first anyway: such a call is a new one when it is repeated, and a settlement that may be such a one gives no units back.
+// A compact log remembers about 10,000 IDs of calls and settlements, 16 to 40 bytes each; under the other algorithms a key remembers about
+// 600. Beyond that it forgets the oldest: such a call is a new one when it is repeated, and such a settlement gives no units back.
 func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	switch {
 	case len(b.Ops) == 1:
@@ -184,9 +183,8 @@ func (s *Store) decide(ctx context.Context, ops []driver.Op, script *Script, tai
 			keys = append(keys, s.blockKey(own))
 		}
 	}
-	// Calendar limits are sent as boundaries around this process's clock. If the server's clock, or the instant of a
-	// booking, is more than a period away, the script replies with it and decides nothing, and the store sends boundaries
-	// around that. A booking is then not earlier.
+	// Calendar limits are sent as boundaries around this process's clock. If the server's clock, or the instant of a booking, is outside,
+	// the script replies with it and decides nothing, and the store sends boundaries around that. A booking is then not earlier.
 	now, from := calendarNow(ops), int64(0)
 	for range mostTries {
 		arg := pack(ops, policy.CountRefused, now)

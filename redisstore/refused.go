@@ -54,9 +54,8 @@ func stumbles(said string) bool {
 }
 
 // Misconfigured reports whether the server rejects this client until an operator changes something: wrong credentials, missing
-// permissions, a key of another type, keys of several slots, unknown commands, and any other failure within a script. It does not report
-// whether the call was charged, which [Uncharged] does: the permission for the second write of a script can be missing, or that for WAIT
-// after the script. It checks every error of the chain, because clients wrap the server's error.
+// permissions, a key of another type, keys of several slots, unknown commands, and any other failure within a script. The call may have
+// been charged, which [Uncharged] reports: the permission for the second write of a script can be missing, or that for WAIT.
 func Misconfigured(err error) bool {
 	var after *waitError
 	if errors.As(err, &after) {

@@ -189,10 +189,9 @@ func (s *Store) cool(ctx context.Context, op *driver.Op) error {
 // a host name and a process ID, a few times in each ttl. An instance that does not call for a ttl is no longer counted.
 // The ttl is at least a millisecond, and is truncated to whole milliseconds.
 //
-// The count is too low after Redis has lost its state, or its clock has jumped forward, until every instance has called
-// again: a caller that must not admit too much keeps the highest count of the last ttl. It is too high for a while after
-// the clock went back. Errors are [sash.ErrInvalidKey] for a group or
-// ID that is empty or longer than driver.MaxKeyLength, [sash.ErrInvalidLimit] for a ttl, and those of the client.
+// The count is too low after Redis has lost its state, or its clock has jumped forward, until every instance has called again: a caller
+// that must not admit too much keeps the highest count of the last ttl. It is too high for a while after the clock went back. Errors are
+// [sash.ErrInvalidKey] for a group or ID, [sash.ErrInvalidLimit] for a ttl, and those of the client.
 func (s *Store) Instances(ctx context.Context, group, id string, ttl time.Duration) (int, error) {
 	for _, name := range [...]string{group, id} {
 		if name == "" || len(name) > driver.MaxKeyLength {
