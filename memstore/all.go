@@ -143,23 +143,18 @@ func (s *Store) hold(subjects []*subject, ops []driver.Op) bool {
 			subjects[i] = sh.add(now, hash, req.Key, req.Policy)
 		}
 		if subjects[i] == nil || known && !sh.grow(now, subjects[i], subjects[i].log.Grows(now, req.Policy.Limits)) {
-			s.release(subjects)
+			for _, sub := range subjects {
+				if sub == nil {
+					continue
+				}
+				if sub.deciding = false; sub.index < 0 {
+					s.shard(sub.hash).drop(sub)
+				}
+			}
 			return false
 		}
 	}
 	return true
-}
-
-// release undoes hold.
-func (s *Store) release(subjects []*subject) {
-	for _, sub := range subjects {
-		if sub == nil {
-			continue
-		}
-		if sub.deciding = false; sub.index < 0 {
-			s.shard(sub.hash).drop(sub)
-		}
-	}
 }
 
 // lock locks the shards of all operations, in order, so that two calls cannot deadlock. While they are locked, no clock of

@@ -111,15 +111,12 @@ func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) dr
 	return answer
 }
 
-// What is on its way when an API refuses the first request is refused too, so the fewer are on their way together, the
-// fewer are refused. Requests that may wait are therefore paced, over all processes:
+// What is on its way when an API refuses the first request is refused too. Requests that may wait are therefore paced, over all processes:
 //
 //   - While refusals have lowered the limit, its units are spread evenly over the shortest window.
 //   - While a window is full, or the API has nothing left, and for a window after that, they start at least as far apart
 //     as the longest way that a request has taken, and at most half as far as evenly.
 //   - While a refusal suggests that the limit is lower, likewise, and at most as far as evenly.
-//
-// Before that they start at once.
 
 // pace returns the limit that paces a request, in addition to those of its bucket, of which the one with the shortest window is given.
 func (a *arriving) pace(req *driver.Request, shortest driver.Limit) (pace driver.Limit, paced bool) {

@@ -60,8 +60,9 @@ func TestTheBodyOfARequestIsAlwaysClosed(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := rt.RoundTrip(req); err == nil { //nolint:bodyclose // there is no answer
-					t.Fatal("no error")
+				_, err = rt.RoundTrip(req) //nolint:bodyclose // there is no answer
+				if err == nil || errors.Is(err, sash.ErrCostAboveLimit) != (name == "a cost above the limit") {
+					t.Fatal(err)
 				}
 			}
 			if body.closed != 1 {

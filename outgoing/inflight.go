@@ -67,8 +67,7 @@ func (t *Transport) slot(req *http.Request, call Call, patience time.Duration) (
 	return slot, t.tolerate(req, call, err)
 }
 
-// begin makes the hold time begin anew for a request that has waited since it took its slot. If it waited for longer than
-// that, it takes another. A store that cannot extend leaves it the rest of the time.
+// begin makes the hold time begin anew for a request that has waited since it took its slot. If that is over, it takes another slot.
 func (t *Transport) begin(req *http.Request, call Call) (err error) {
 	h := call.holder
 	if h == nil || h.slot == nil || time.Since(h.taken) < time.Second {

@@ -49,10 +49,10 @@ var ends = map[string][]string{
 	"promptFeedback.blockReason": nil,
 }
 
-// A Meter finds the usage in the body of a response that is written to it, in pieces of any length. The body is JSON or
-// server-sent events with JSON, of OpenAI, Anthropic, Google, Bedrock, and compatible APIs, but not Amazon's binary event stream.
-// OpenAI's chat API reports usage in a stream only if the request sets include_usage in stream_options. A Meter holds the names above the current value and its first 256 bytes, never the body. The
-// zero Meter is ready to use. It is safe for concurrent use.
+// A Meter finds the usage in the body of a response that is written to it, in pieces of any length. The body is JSON or server-sent
+// events with JSON, of OpenAI, Anthropic, Google, Bedrock, and compatible APIs, but not Amazon's binary event stream. OpenAI's chat API
+// reports usage in a stream only if the request sets include_usage in stream_options. A Meter holds the names above the current value and
+// its first 256 bytes. The zero Meter is ready to use. It is safe for concurrent use.
 type Meter struct {
 	mu     sync.Mutex // guards all
 	scan   scanner

@@ -285,10 +285,8 @@ func (c *Call) denied(res *http.Response, wanted pause) bool {
 	return c.Pool != nil && !wanted.refused && (res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden)
 }
 
-// another drops a credential that the API refuses, and reports whether to send the request with another one.
-//
-// A 401 is about the credential. A 403 may be about the request: the request is sent once more with another credential,
-// and if that gets a 403 too, nothing is dropped. Where it cannot be sent again the credential is dropped at once.
+// another drops a credential that the API refuses, and reports whether to send the request with another one. A 403 may be about the
+// request: if another credential gets one too, nothing is dropped. Where it cannot be sent again the credential is dropped at once.
 func (t *Transport) another(req *http.Request, used Call, res *http.Response, wanted pause) bool {
 	if used.Pool == nil {
 		return false

@@ -33,11 +33,10 @@ type Options struct {
 	// and at most a second at first, later at most a quarter of the window and two seconds. Negative is none. Calendar limits, and
 	// algorithms that approximate, have none.
 	Spread time.Duration
-	// InFlight is the most requests of a bucket that are in flight at once, over all processes, as Units, and the longest
-	// time that one takes as Window, such as sash.Every(100, 10*time.Minute). A request takes its slot before it asks for
-	// room, and gives it back, with a round trip to the store, when its response's body has been read to its end or is
-	// closed. The Window begins anew when it is sent, if the store extends slots (see [sash.Slot.Extend]). It counts for the
-	// Account of a call if that has one, otherwise for its Key, and for all credentials of a Pool. The zero Limit is none.
+	// InFlight is the most requests of a bucket that are in flight at once, over all processes, as Units, and the longest time that one
+	// takes as Window, such as sash.Every(100, 10*time.Minute). A request takes its slot before it asks for room, and gives it back, with
+	// a round trip, when its response's body ends or is closed. The Window begins anew when it is sent, if the store extends slots. It
+	// counts for the Account of a call or else its Key, and for all credentials of a Pool. The zero Limit is none.
 	InFlight sash.Limit
 	// Prefix keeps the keys of one part of an application apart, as in [sash.Options].
 	Prefix string
@@ -52,9 +51,8 @@ type Options struct {
 	// KeepLimits makes a refusal that does not say why a cool-down and nothing else. Otherwise refusals that agree lower a limit for a
 	// time: see What it learns in the documentation of this package. Fields that state a lower limit lower it in any case.
 	KeepLimits bool
-	// MaxCoolDown is the longest cool-down, whatever the API asks for: at least a second, at most
-	// 25 hours, and the same in all processes. Zero is an hour, or 25 hours, the length of the
-	// longest day, when the Profile says that quotas are reset each day or month.
+	// MaxCoolDown is the longest cool-down, whatever the API asks for: a second to 25 hours, the same in all processes. Zero is an hour,
+	// or 25 hours, the length of the longest day, when the Profile says that quotas are reset each day or month.
 	MaxCoolDown time.Duration
 	// Retries says which responses are retried. The zero value is none.
 	Retries Retries
@@ -131,9 +129,8 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	return t, nil
 }
 
-// RoundTrip implements [http.RoundTripper]. Its own errors are [*sash.LimitedError], [*CoolDownError],
-// [sash.ErrUnavailable], [sash.ErrCostAboveLimit] and others of AllowAll, that of the route, and that of the
-// context; in all those cases the request was not sent, or not sent again.
+// RoundTrip implements [http.RoundTripper]. Its own errors are [*sash.LimitedError], [*CoolDownError], [sash.ErrUnavailable] and others of
+// AllowAll, that of the route, and that of the context: then the request was not sent, or not sent again.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	call, err := t.route(req)
 	if errors.Is(err, ErrExempt) {

@@ -8,11 +8,7 @@ import (
 	"example.com/sash/internal/window"
 )
 
-// The orders of held_bring.lua.
-const (
-	orderBring  = 1
-	orderReturn = 2
-)
+const orderBring, orderReturn = 1, 2 // the orders of held_bring.lua
 
 // heldKey returns the name of the key with the leases of a subject, whatever its policy is: "sash:held:user:42".
 func (s *Store) heldKey(key string) string { return s.prefix + "held:" + key }
@@ -82,10 +78,8 @@ const (
 	heldAlone   = 4
 	heldErrand  = 5
 	heldWait    = 6
+	heldReply   = 33 // bytes before the note
 )
-
-// heldReply is the number of bytes before the note.
-const heldReply = 33
 
 // unpackHeld reads the reply of held_spend.lua.
 func unpackHeld(reply string) (window.Held, error) {

@@ -34,8 +34,7 @@ type Entry struct {
 	Units int64
 }
 
-// inspectReply is the number of bytes before the value.
-const inspectReply = 32
+const inspectReply = 32 // bytes before the value
 
 // Inspect returns the contents of a subject's key under a policy's algorithm and resolution, or nil if there is no such key. It only reads,
 // in work proportional to the log, and needs the rights of a decision, and MEMORY USAGE for Bytes. A value that is no log's is an error.

@@ -1,8 +1,6 @@
-// Package redisstore keeps charges on Redis (6.2 and later) or Valkey, where any number of processes share them. Every
-// decision is one Lua script on one key: atomic, on the server's own clock, in one round trip.
-//
-// A client only has to run a script: see [Scripter], and the modules goredisstore and rueidisstore for the two common
-// clients. Every key has an expiry, so the keys of subjects without calls disappear.
+// Package redisstore keeps charges on Redis (6.2 and later) or Valkey, where any number of processes share them. Every decision is one Lua
+// script on one key: atomic, on the server's own clock, in one round trip. A client only has to run a script: see [Scripter], and the
+// modules goredisstore and rueidisstore for the two common clients. Every key has an expiry.
 package redisstore
 
 import (
@@ -44,9 +42,8 @@ type Options struct {
 	ReplicaTimeout time.Duration
 }
 
-// A Store decides on Redis. It is safe for concurrent use. It never configures or closes its client, which stays the
-// caller's. It has every power of a [driver.Store], and keeps leases: see package lease. An error about the value
-// of a key, such as one of another type, is [driver.ErrRejected].
+// A Store decides on Redis. It is safe for concurrent use, and never configures or closes its client. It has every power of a
+// [driver.Store], and keeps leases: see package lease. An error about the value of a key is [driver.ErrRejected].
 type Store struct {
 	scripts Scripter
 	prefix  string
@@ -109,7 +106,7 @@ func (s *Store) Powers() driver.Powers {
 // Do implements [driver.Store]. On a cluster the error of several operations is [driver.ErrApart] for keys of different slots.
 //
 // A compact log remembers about 10,000 IDs of calls and settlements, 16 to 40 bytes each; under the other algorithms a key remembers about
-// 600. Beyond that it forgets the oldest: such a call is a new one when it is repeated, and such a settlement gives no units back.
+// 600. Beyond that it forgets what ends first: such a call is a new one when it is repeated, and such a settlement gives no units back.
 func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	switch {
 	case len(b.Ops) == 1:

@@ -178,8 +178,7 @@ const (
 	takeBack    = "\x03" // give units back
 )
 
-// usualSize is enough bytes for a decision on one subject without calendar limits.
-const usualSize = 64
+const usualSize = 64 // enough bytes for a decision on one subject without calendar limits
 
 // pack writes the argument of a decision: see the head of script/log.lua for its form.
 func pack(ops []driver.Op, countRefused bool, now int64) string {

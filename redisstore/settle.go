@@ -184,10 +184,9 @@ func (s *Store) cool(ctx context.Context, op *driver.Op) error {
 	return nil
 }
 
-// Instances records on Redis that an instance of a group is alive, and returns how many are, including this one: the
-// number that shares each limit while Redis cannot be reached. Each instance calls it with an ID of its own, such as
-// a host name and a process ID, a few times in each ttl. An instance that does not call for a ttl is no longer counted.
-// The ttl is at least a millisecond, and is truncated to whole milliseconds.
+// Instances records on Redis that an instance of a group is alive, and returns how many are, including this one: the number that shares
+// each limit while Redis cannot be reached. Each instance calls it with an ID of its own, such as a host name and a process ID, a few
+// times in each ttl, of whole milliseconds. One that does not call for a ttl is no longer counted.
 //
 // The count is too low after Redis has lost its state, or its clock has jumped forward, until every instance has called again: a caller
 // that must not admit too much keeps the highest count of the last ttl. It is too high for a while after the clock went back. Errors are

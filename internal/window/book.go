@@ -77,12 +77,11 @@ func (l *Log) Place(now, within, cost int64, limits []driver.Limit) (at int64, o
 // Gaps reports whether units came back before bookings that lie ahead of now.
 func (l *Log) Gaps(now int64) bool { return l.booked != nil && l.booked.gaps && l.later(now) }
 
-// Earliest returns the earliest instant from one on at which every limit has room, and at every booking from then on in whose
-// window it counts. If that takes too many steps, it is behind all entries.
+// Earliest returns the earliest instant from one on at which every limit has room, and at every booking from then on in whose window it
+// counts. If that takes too many steps, it is behind all entries.
 //
-// Seen from an instant on, the use of a window rises at each booking and falls where an entry leaves it. So it is enough to look
-// at these instants, in their order, for the first one behind which no use is too high for as long as the window is. A period of
-// the calendar has room at each of its instants, or at none.
+// The use of a window rises at each booking and falls where an entry leaves it. So it is enough to look at these instants, in their order,
+// for the first one behind which no use is too high for a window. A period of the calendar has room at all its instants, or at none.
 func (l *Log) Earliest(from, cost int64, limits []driver.Limit) int64 {
 	const none = math.MaxInt64
 	var old [driver.MaxLimits]int     // the first entry that counts in the window of each limit

@@ -277,10 +277,9 @@ func step(window, age int64) int64 {
 	return 1 << (bits.Len64(uint64(max(1, min(window, 8*age)/threshold.Log.Steps))) - 1)
 }
 
-// Settle implements State. The charge is in the entry of its time or, joined, of the latest time within the same step: of the
-// resolution, of a log that was full, or under limits of the calendar the period. After a clock that went back, one from
-// before it has caught up is found in an entry of its time only. If the charge is not found, additional units are charged
-// to a later entry, and units to give back stay until they leave; so do those of a full entry.
+// Settle implements State. The charge is in the entry of its time or in the one that it shares. After a clock that went back, one from
+// before it has caught up is found in an entry of its time only. If the charge is not found, additional units are charged to a later
+// entry, and units to give back stay until they leave; so do those of a full entry.
 func (l *Log) Settle(now, at, more int64, limits []driver.Limit) {
 	if l.head == l.lo {
 		return
@@ -413,9 +412,8 @@ func onePeriod(at, later int64, limits []driver.Limit, step bool) bool {
 	return true
 }
 
-// redate reports whether bookings lie ahead of now. After a clock that went back, it merges the entries from now until the
-// last write into one of now, and moves bookings with the clock. Entries that had left the longest window by the last write
-// stay dropped.
+// redate reports whether bookings lie ahead of now. After a clock that went back, it merges the entries from now until the last write
+// into one of now, and moves bookings with the clock. What had left the longest window by then stays dropped.
 func (l *Log) redate(now int64) (ahead bool) {
 	if !l.later(now) { // callers that are quick ask that themselves, where it is inlined
 		return false
